@@ -40,6 +40,8 @@ type Today struct {
 	Seconds float64 // of an epoch; 0: it follows from Load
 	Load    float64 // of samples that are not cached
 	Policy  string  // "": unknown
+	// Simulated: Load is that of an epoch with the policy, whose set changes all the time.
+	Simulated bool
 }
 
 // Pace says how the time of an epoch follows from that of its loads.

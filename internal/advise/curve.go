@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/stocached/stocached/internal/simulate"
-	"github.com/stocached/stocached/order"
 )
 
 // What is simulated for the policy cost. Savings depend on the cached part and on the distribution of
@@ -27,6 +26,7 @@ type Curve struct {
 	// policy cost saves, which changes little from step to step.
 	ideal, reached []float64
 	hits           []float64 // that an epoch with the policy cost hits, at each step
+	sorted         []load    // the known ones, the costliest for their bytes first
 }
 
 // Policy is a policy of a curve.
@@ -40,7 +40,13 @@ const (
 )
 
 // New computes the curve. The seed is that of the simulation.
-func New(d *Data, seed uint64) (*Curve, error) { return newCurve(d, seed, 0, Steps) }
+func New(d *Data, seed uint64) (*Curve, error) {
+	c, err := newCurve(d, seed, 0, Steps)
+	if err != nil || d.Today.Seconds > 0 {
+		return c, err
+	}
+	return c, c.today(seed)
+}
 
 // newCurve computes what the policy cost saves only from one step to another.
 func newCurve(d *Data, seed uint64, first, last int) (*Curve, error) {
@@ -71,27 +77,35 @@ func newCurve(d *Data, seed uint64, first, last int) (*Curve, error) {
 		}
 	}
 	c.ideal[len(known)] = 1
-	return c, c.simulate(known, seed, first, last)
+	c.sorted = known
+	return c, c.simulate(seed, first, last)
 }
 
 // load is what a sample costs in time and in space; bytes is 1 if all are alike.
 type load struct{ seconds, bytes float64 }
 
-// simulate runs the policy cost at some steps.
-func (c *Curve) simulate(sorted []load, seed uint64, first, last int) error {
-	n := min(len(sorted), simulated)
-	jobs := simulate.Jobs{Order: order.Order{Samples: uint64(n), Kind: order.Shuffled, Seed: seed}, Jobs: 1,
-		Epochs: simulatedEpochs}
-	t, err := jobs.Trace()
+// trace is what one job reads that reads each sample once an epoch. Its samples are the quantiles of the known ones.
+func (c *Curve) trace(seed uint64) (*simulate.Trace, error) {
+	n := min(len(c.sorted), simulated)
+	t, err := trace(n, seed)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	for k := range n { // the quantiles
-		of := sorted[(2*k+1)*len(sorted)/(2*n)]
+	for k := range n {
+		of := c.sorted[(2*k+1)*len(c.sorted)/(2*n)]
 		t.Seconds = append(t.Seconds, of.seconds)
 		if c.Sizes != nil {
 			t.Sizes = append(t.Sizes, uint64(of.bytes))
 		}
+	}
+	return t, nil
+}
+
+// simulate runs the policy cost at some steps.
+func (c *Curve) simulate(seed uint64, first, last int) error {
+	t, err := c.trace(seed)
+	if err != nil {
+		return err
 	}
 	c.reached, c.hits = make([]float64, Steps+1), make([]float64, Steps+1)
 	for k := max(first, 1); k <= last; k++ {

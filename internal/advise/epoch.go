@@ -97,7 +97,8 @@ func (t *Track) look(seg *shm.Segment) counters {
 }
 
 // Compare returns what an epoch should do with what is cached now, beside what the last epoch did. Numbers that
-// are unknown are NaN. why says why nothing is predicted, and is nil otherwise. The observed epoch is
+// are unknown are NaN; seconds are known with the policy cost only. Without it, the predicted epoch is one of a single
+// job that reads each sample once. why says why nothing is predicted, and is nil otherwise. The observed epoch is
 // unknown until there were as many reads as an epoch has, and at least 100, since the first look. Its hits and
 // the seconds of its loads are counted. What it saved is the rest of the time that the loads of an epoch
 // take without a cache.
@@ -108,18 +109,33 @@ func (t *Track) Compare(name string, seg *shm.Segment, c *cache.Cache) (predicte
 	if work := now.reads + now.stored; !t.tried || work-t.work > seg.Samples/predictions {
 		t.tried, t.work = true, work
 		t.predicted, t.whole = unknown, math.NaN()
-		var d *Data
-		if d, t.why = Cache(name, seg, c); t.why == nil {
-			t.predicted, t.whole, t.why = Predict(d, 0)
-		}
+		t.why = t.predict(name, seg, c)
 	}
 	observed = unknown
 	if before := t.looks[0]; now.reads-before.reads >= observedReads(seg) {
 		reads := float64(now.reads - before.reads)
 		observed.HitRate = float64(now.hits-before.hits) / reads
-		observed.Load = time.Duration(now.loads-before.loads).Seconds() / reads * float64(seg.Samples)
 		observed.Evicted = float64(now.evicted-before.evicted) / reads * float64(seg.Samples)
-		observed.Saved = max(t.whole-observed.Load, 0) // below 0 for the errors of measured costs
+		if seg.Policy == shm.PolicyCost { // with the others, not each load is measured
+			observed.Load = time.Duration(now.loads-before.loads).Seconds() / reads * float64(seg.Samples)
+			observed.Saved = max(t.whole-observed.Load, 0) // below 0 for the errors of measured costs
+		}
 	}
 	return t.predicted, observed, t.why
+}
+
+// predict sets the prediction: with the policy cost all of it, else its hit rate.
+func (t *Track) predict(name string, seg *shm.Segment, c *cache.Cache) error {
+	if seg.Policy != shm.PolicyCost {
+		stats, err := c.Stats()
+		if err == nil {
+			t.predicted.HitRate, err = hitRate(name, seg, stats.Ready, 0)
+		}
+		return err
+	}
+	d, err := Cache(name, seg, c)
+	if err == nil {
+		t.predicted, t.whole, err = Predict(d, 0)
+	}
+	return err
 }

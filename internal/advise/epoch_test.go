@@ -9,6 +9,7 @@ import (
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/internal/simulate"
+	"github.com/stocached/stocached/order"
 	"github.com/stocached/stocached/policy"
 	"github.com/stocached/stocached/shm"
 )
@@ -171,5 +172,62 @@ func TestEpochOfFewReads(t *testing.T) {
 			t.Errorf("after %d reads of epochs that load 0.1 s: %+v", reads, observed)
 		}
 		play(epoch)
+	}
+}
+
+// A cache of any policy has a predicted hit rate, which its epochs then have. Those whose samples go all the time are
+// simulated, and so is today's epoch of advise. Of planned, the jobs would have to be known.
+func TestHitRateOfAnyPolicy(t *testing.T) {
+	const samples, slots = 4000, 1600
+	for kind := policy.KindFirstCome; kind <= policy.KindPlanned; kind++ {
+		seg, err := shm.Create(shm.Options{Samples: samples, Slots: slots, SampleBytes: 8, Policy: shm.Policy(kind - 1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		seg.Header.UUID = [16]byte{7}
+		c, err := cache.Attach(seg, cache.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var track Track
+		track.Look(seg)
+		indices, sample := make([]int, samples), make([]byte, 8)
+		for epoch := range uint64(5) {
+			e, err := order.Order{Samples: samples, Kind: order.Shuffled, Seed: 3}.Epoch(epoch)
+			if err != nil {
+				t.Fatal(err)
+			}
+			e.Fill(indices, 0, 1)
+			for _, i := range indices {
+				if _, hit, err := c.Get(i, sample); err != nil {
+					t.Fatal(err)
+				} else if !hit {
+					if _, err := c.SetLoaded(i, [][]byte{sample}, 0, time.Millisecond); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			track.Look(seg)
+		}
+		predicted, observed, why := track.Compare("c", seg, c)
+		switch unknown := math.IsNaN(predicted.Load) && math.IsNaN(observed.Load) && math.IsNaN(observed.Saved); {
+		case kind == policy.KindPlanned:
+			if !math.IsNaN(predicted.HitRate) || why == nil || !strings.Contains(why.Error(), "what jobs have announced") {
+				t.Errorf("%v: %+v, %v", kind, predicted, why)
+			}
+		case why != nil, off(predicted.HitRate, observed.HitRate) > 0.08, unknown == kind.NeedsCosts(), math.IsNaN(observed.Evicted):
+			t.Errorf("%v: predicted %+v, observed %+v, %v", kind, predicted, observed, why)
+		}
+		d, err := Cache("c", seg, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		simulated, whole := changes(kind), curve(t, d).Load
+		if d.Today.Simulated != simulated || simulated != strings.Contains(strings.Join(d.Notes, ""), "stocached simulate --policy "+kind.String()) ||
+			kind != policy.KindPlanned && off(1-d.Today.Load/whole, observed.HitRate) > 0.08 {
+			t.Errorf("%v: loads of %g of %g s with a hit rate of %g; %v", kind, d.Today.Load, whole, observed.HitRate, d.Notes)
+		}
+		c.Close()
+		seg.Close()
 	}
 }

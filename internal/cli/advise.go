@@ -410,7 +410,9 @@ func adviceText(c *advise.Curve) string {
 	}
 	how := "measured"
 	if c.Today.Seconds == 0 { // from the measured loads
-		how = "computed"
+		if how = "computed"; c.Today.Simulated {
+			how = "simulated with " + c.Today.Policy
+		}
 	}
 	line("TODAY", "%v hold %v of %s; an epoch takes %v (%s)", table.Bytes(c.Bytes(today.part)),
 		table.Percent(today.part), of, table.Duration(c.Measured()), how)

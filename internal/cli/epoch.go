@@ -6,6 +6,7 @@ import (
 
 	"github.com/stocached/stocached/internal/advise"
 	"github.com/stocached/stocached/internal/cli/table"
+	"github.com/stocached/stocached/shm"
 )
 
 // epochs are what an epoch of a cache should do, beside what the last one did.
@@ -14,15 +15,16 @@ type epochs struct {
 	why                 string // nothing is predicted; "": it is
 }
 
-// comparedColumns are of a cache with the policy cost: its server, or --watch, knows what an epoch did.
+// comparedColumns are of a cache that is watched: its server, or --watch, knows what an epoch did.
 var comparedColumns = table.Columns[*stats]{
 	table.Listed("predicted_hit_rate", "predicted hits",
-		"hit rate of an epoch with as many samples as are cached now, each read once",
+		"hit rate of an epoch with as many samples as are cached now, in one job that reads each once",
 		ofEpochs(predictedHits)),
 	table.Listed("observed_hit_rate", "observed hits",
 		"hit rate of the last epoch: as many reads as there are samples, and at least 100",
 		ofEpochs(observedHits)),
-	table.Listed("predicted_load_seconds", "predicted loads", "time that loads of an epoch take, as stocached advise predicts",
+	table.Listed("predicted_load_seconds", "predicted loads",
+		"time that loads of an epoch take, as stocached advise predicts; as the other times with the policy cost only",
 		ofEpochs(func(e *epochs) any { return table.Duration(e.predicted.Load) })),
 	table.Listed("observed_load_seconds", "observed loads", "time that those of the last epoch took",
 		ofEpochs(func(e *epochs) any { return table.Duration(e.observed.Load) })),
@@ -33,8 +35,32 @@ var comparedColumns = table.Columns[*stats]{
 		ofEpochs(observedSaved)),
 	table.InJSON("observed_evicted", "samples that went for others in the last epoch, as replaced above",
 		ofEpochs(replacedSamples)),
-	table.Listed("no_prediction", "no prediction", "why nothing is predicted yet; none: it is",
-		ofEpochs(func(e *epochs) any { return orNone(e.why) })),
+	table.Listed("no_prediction", "no prediction", "why nothing is predicted yet; none: it is", noPrediction),
+}
+
+// ofHits are the columns of a cache whose policy is not cost: nothing is known of the time of its loads.
+func ofHits[T any](columns table.Columns[T]) (some table.Columns[T]) {
+	for _, c := range columns {
+		if !strings.HasSuffix(c.Field, "_seconds") {
+			some = append(some, c)
+		}
+	}
+	return some
+}
+
+// compared are the columns of epochs of a cache.
+func (s *stats) compared() table.Columns[*stats] {
+	if s.Policy == shm.PolicyCost {
+		return comparedColumns
+	}
+	return ofHits(comparedColumns)
+}
+
+func noPrediction(s *stats) any {
+	if s.epochs == nil {
+		return "no server watches this cache, or it does not answer; stocached stats NAME --watch compares epochs"
+	}
+	return orNone(s.epochs.why)
 }
 
 // comparedInLines follow watchColumns in a pipe: the numbers of epochs that a screen shows.

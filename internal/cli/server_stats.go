@@ -134,7 +134,7 @@ func (s *stats) answered() any {
 func (s *stats) columns() table.Columns[*stats] {
 	columns := statsColumns
 	if s.epochs != nil {
-		columns = slices.Concat(columns, comparedColumns)
+		columns = slices.Concat(columns, s.compared())
 	}
 	switch {
 	case s.server != nil:

@@ -71,6 +71,8 @@ type simulateFlags struct {
 	epochs      int
 	jobs        int
 	served      int
+	ahead       int
+	batches     bool // --batch or --ahead was given
 	seed        uint64
 	order       string
 	weights     string
@@ -98,8 +100,13 @@ belady knows what will be read, and hits most often. ideal holds the one set of 
 time.`,
 			`If the samples of a trace differ in size, policies that evict place them in slots, as caches do. With
 planned, the simulator counts bytes only.`,
-			`A timeline names the samples that a loader loaded, and not its hits. So only epochs without hits are
-replayed. Further epochs read the same samples in shuffled orders.`,
+			`A timeline names the samples that a loader loaded, and not its hits. If an epoch read each sample once, its
+hits are the samples that it did not load, and they are mixed among these at random. Other epochs with hits
+are left out. Further epochs read the same samples in shuffled orders.`,
+			`Loaders look up the samples of a batch together, and some batches (--ahead) before they store what those
+before missed. A cache that evicts has more hits for it, above all if it is small beside these batches.
+--ahead is 2 for loaders of Python without workers, 2 N - 1 with N workers that the training waits for,
+and 1 for loaders of Go. belady and ideal are bounds, and read sample by sample.`,
 			`With --served, a read of the source takes as long as a job needs for a batch. It serves all jobs that read
 the sample in that time, and counts once. With planned, the server also has a side buffer.`,
 			`With --nodes, one job reads the dataset on several nodes. Each node has a cache of --size, and what it
@@ -144,6 +151,7 @@ rate as a mark.`,
 	flags.IntVar(&f.jobs, "jobs", 1, "jobs that read the dataset side by side, each in its own order")
 	flags.IntVar(&f.served, "served", 0,
 		"the jobs read through a server, in batches of so many samples (default: no server)")
+	flags.IntVar(&f.ahead, "ahead", 2, "batches that a job looks up before it stores the misses of a batch")
 	flags.Uint64Var(&f.seed, "seed", 0, "of the orders, of the costs and of the policies")
 	flags.StringVar(&f.order, "order", "shuffled",
 		"shuffled, sequential, windows:SAMPLES or blocks:SAMPLES:BLOCKS (blocks shuffled together)")
@@ -155,6 +163,8 @@ rate as a mark.`,
 	flags.StringVar(&f.trace, "trace", "", "read what this file says: a timeline, indices or oracleGeneral")
 	jsonFlag(c, &f.json)
 	f.add(c)
+	exclusive(c, "served", "batch")
+	exclusive(c, "served", "ahead")
 	for _, flag := range []string{"samples", "order", "weights", "jobs", "served"} {
 		exclusive(c, "trace", flag)
 	}
@@ -180,6 +190,8 @@ func (f *simulateFlags) reads(c *cobra.Command) (*simulate.Trace, error) {
 		return nil, usage("--jobs is %d; there is at least 1", f.jobs)
 	case f.served < 1 && given("served"):
 		return nil, usage("--served is %d; a batch has at least 1 sample", f.served)
+	case f.batch > mostBatch || f.ahead < 0 || f.ahead > mostBatch:
+		return nil, usage("--batch is %d and --ahead is %d; neither is below 0 or above %d", f.batch, f.ahead, mostBatch)
 	case !(f.noise >= 0 && f.noise <= 3):
 		return nil, usage("--noise is %g, which is not in 0..3", f.noise)
 	case f.weights != "" && given("order"):
@@ -199,6 +211,10 @@ func (f *simulateFlags) reads(c *cobra.Command) (*simulate.Trace, error) {
 		}
 		t.SampleBytes = uint64(f.sampleBytes)
 	}
+	f.batches = given("batch") || given("ahead")
+	if f.trace == "" || given("batch") {
+		t.Batch = int(f.batch)
+	}
 	if given("costs") {
 		t.Seconds = nil
 	}
@@ -207,6 +223,9 @@ func (f *simulateFlags) reads(c *cobra.Command) (*simulate.Trace, error) {
 	}
 	return t, nil
 }
+
+// mostBatch bounds --batch and --ahead.
+const mostBatch = 1 << 20
 
 // defaultEpochs is the number of epochs of an order.
 const defaultEpochs = 8
@@ -341,13 +360,14 @@ func (f *simulateFlags) run(t *simulate.Trace, stdout, stderr io.Writer) error {
 		}
 		sizes = append(sizes, s)
 	}
+	f.noteBatches(t, policies, sizes, stderr)
 	for _, note := range t.Notes {
 		complain(stderr, note)
 	}
 	if f.trace != "" && len(t.Accesses) == t.Samples {
 		note := "this trace reads no sample twice, so no cache can hit"
 		if t.Once {
-			note += "; with --epochs 4, three more epochs read the same samples in shuffled orders"
+			note += "; with --epochs 4, three more epochs read the same samples"
 		}
 		complain(stderr, note)
 	}
@@ -371,13 +391,34 @@ func (f *simulateFlags) run(t *simulate.Trace, stdout, stderr io.Writer) error {
 	return err
 }
 
+// noteBatches says that the hits of policies which evict depend on batches, if each epoch reads each sample once, a
+// cache is small beside its batches, and no flag says what they are.
+func (f *simulateFlags) noteBatches(t *simulate.Trace, policies []string, sizes []*simulatedSize, stderr io.Writer) {
+	unlike := slices.DeleteFunc(slices.Clone(policies), func(name string) bool {
+		return slices.Contains([]string{"first-come", "first-indices", "cost", "planned", "belady", "ideal"}, name)
+	})
+	if f.batches || f.served > 0 || t.Batch == 0 || !t.Once || len(unlike) == 0 {
+		return
+	}
+	together := uint64(t.Batch) * uint64(f.ahead+1)
+	for _, s := range sizes {
+		slots := float64(s.room) / float64(t.Room()) * float64(t.Samples)
+		if float64(together)*50 > slots && s.room < t.Room() {
+			complain(stderr, fmt.Sprintf("a loader looks up %s samples (batches of %d, %d ahead) before it stores them, and --size %s "+
+				"holds %s: the hits of %s depend on that, so say what your job has by --batch and --ahead", table.Count(together),
+				t.Batch, f.ahead, s.text, table.Count(uint64(slots)), strings.Join(unlike, ", ")))
+			return
+		}
+	}
+}
+
 // simulate returns all epochs, and the last ones.
 func (f *simulateFlags) simulate(t *simulate.Trace, policies []string, sizes []*simulatedSize, stderr io.Writer) (
 	all, last []simulated, err error) {
 	reads := len(t.Accesses)
 	bar := newProgress(stderr, "simulate", uint64(reads*len(policies)*len(sizes)), false)
 	defer bar.end()
-	o := simulate.Options{Seed: f.seed, Noise: f.noise, Stalls: f.stalls, Served: f.served}
+	o := simulate.Options{Seed: f.seed, Noise: f.noise, Stalls: f.stalls, Served: f.served, Batch: t.Batch, Ahead: f.ahead}
 	done := 0
 	for _, name := range policies {
 		for _, s := range sizes {

@@ -43,7 +43,10 @@ var simulateNodesColumns = table.Columns[simulatedNodes]{
 		func(s simulatedNodes) any { return s.part(s.of.Tier) }),
 	table.Shown("source", "source", "reads from the source, as a part of the dataset",
 		func(s simulatedNodes) any { return s.part(s.of.Source) }),
-	table.InJSON("link", "reads over the link of the node that has most, as a part of the dataset",
+	table.InJSON("ahead", "further reads of servers from tier and source, likewise: in the first epoch, of what their nodes own and "+
+		"others read", func(s simulatedNodes) any { return s.part(s.of.AheadTier + s.of.AheadSource) }),
+	table.InJSON("ahead_source", "of these, those from the source", func(s simulatedNodes) any { return s.part(s.of.AheadSource) }),
+	table.InJSON("link", "reads over the link of the node that has most, those of its server too, as a part of the dataset",
 		func(s simulatedNodes) any { return s.part(s.of.MostRemote) }),
 	table.InJSON("link_bytes", "the same in bytes; null if the size of a sample is unknown", func(s simulatedNodes) any {
 		if s.size.unit == 0 {
@@ -59,18 +62,20 @@ var simulateNodesColumns = table.Columns[simulatedNodes]{
 
 // nodesFlags are the flags of simulate for a job on several nodes.
 type nodesFlags struct {
-	nodes int
-	names []string
-	batch uint64
-	tier  string
-	lose  int
-	step  time.Duration
+	nodes   int
+	sizesOf []string // of the nodes
+	servers bool
+	names   []string
+	batch   uint64
+	tier    string
+	lose    int
+	step    time.Duration
 }
 
 // nodesOnly are the flags that need --nodes, and notWithNodes those that it excludes.
 var (
-	nodesOnly    = []string{"names", "batch", "tier", "lose", "step"}
-	notWithNodes = []string{"trace", "jobs", "served", "weights", "costs", "noise", "stalls"}
+	nodesOnly    = []string{"names", "tier", "lose", "step", "node-sizes", "servers"}
+	notWithNodes = []string{"trace", "jobs", "served", "ahead", "weights", "costs", "noise", "stalls"}
 )
 
 func (f *nodesFlags) add(c *cobra.Command) {
@@ -78,13 +83,18 @@ func (f *nodesFlags) add(c *cobra.Command) {
 	flags.IntVar(&f.nodes, "nodes", 0, "one job on so many nodes, each with a cache of --size, without and with affinity")
 	flags.StringSliceVar(&f.names, "names", nil,
 		"of the nodes (host names, or STOCACHED_NODE), with --nodes: they decide who owns which sample (default: node-0,node-1,...)")
-	flags.Uint64Var(&f.batch, "batch", 256, "samples of each node in a global batch, with --nodes")
+	flags.Uint64Var(&f.batch, "batch", 256, "samples of a batch, which a job looks up together; with --nodes those of each node in a\n"+
+		"global batch; without a loader 0; of a --trace as recorded, else 0\n")
+	flags.StringSliceVar(&f.sizesOf, "node-sizes", nil, "of the caches of the nodes, instead of --size, with --nodes: 100%,50%")
+	flags.BoolVar(&f.servers, "servers", true, "servers have the caches, with --nodes: in the first epoch they also read what their nodes own\n"+
+		"and others read")
 	flags.StringVar(&f.tier, "tier", "0%", "size of the cluster tier, with --nodes: a part of the dataset, or bytes")
 	flags.IntVar(&f.lose, "lose", 0, "lose a node at the start of this epoch, with --nodes")
 	flags.DurationVar(&f.step, "step", 100*time.Millisecond, "duration of a training step, to compare dealing with")
 	for _, flag := range notWithNodes {
 		exclusive(c, "nodes", flag)
 	}
+	exclusive(c, "size", "node-sizes")
 }
 
 func (f *nodesFlags) check(c *cobra.Command) error {
@@ -134,20 +144,40 @@ func (f *simulateFlags) runNodes(c *cobra.Command) error {
 	}
 	var runs []simulate.Cluster
 	var sizes []*simulatedSize
-	for _, text := range texts {
-		size, err := parseSize("size", text, t)
-		if err != nil {
-			return err
-		}
+	add := func(size *simulatedSize, rooms []uint64) error {
 		for _, policy := range policies {
 			for _, affinity := range []bool{false, true} {
-				run := simulate.Cluster{Order: o, Epochs: cmp.Or(f.epochs, defaultEpochs), Nodes: f.nodes, Names: f.names,
-					Batch: f.batch, Affinity: affinity, Policy: policy, Room: size.room, Tier: tier.room, Lose: f.lose, Seed: f.seed}
+				run := simulate.Cluster{Order: o, Epochs: cmp.Or(f.epochs, defaultEpochs), Nodes: f.nodes, Names: f.names, Servers: f.servers,
+					Batch: f.batch, Affinity: affinity, Policy: policy, Room: size.room, Rooms: rooms, Tier: tier.room, Lose: f.lose, Seed: f.seed}
 				if err := run.Check(); err != nil {
 					return usageError{err}
 				}
 				runs, sizes = append(runs, run), append(sizes, size)
 			}
+		}
+		return nil
+	}
+	if f.sizesOf != nil {
+		size, rooms := &simulatedSize{text: strings.Join(f.sizesOf, ","), unit: t.Unit()}, []uint64{}
+		for _, text := range f.sizesOf {
+			one, err := parseSize("node-sizes", text, t)
+			if err != nil {
+				return err
+			}
+			rooms = append(rooms, one.room)
+		}
+		if err := add(size, rooms); err != nil {
+			return err
+		}
+		texts = nil
+	}
+	for _, text := range texts {
+		size, err := parseSize("size", text, t)
+		if err != nil {
+			return err
+		}
+		if err := add(size, nil); err != nil {
+			return err
 		}
 	}
 	all, last, err := simulateNodes(runs, sizes, stderr)
@@ -160,7 +190,7 @@ func (f *simulateFlags) runNodes(c *cobra.Command) error {
 	if err := simulateNodesColumns.Table(stdout, last); err != nil {
 		return err
 	}
-	_, err = io.WriteString(stdout, f.costOfDealing(last[len(last)-1]))
+	_, err = io.WriteString(stdout, links(last)+f.costOfDealing(last[len(last)-1]))
 	return err
 }
 
@@ -194,13 +224,39 @@ func simulateNodes(runs []simulate.Cluster, sizes []*simulatedSize, stderr io.Wr
 	return all, last, nil
 }
 
+// links says what comes over the link of the busiest node, for each pair of rows without and with affinity.
+func links(last []simulatedNodes) string {
+	var b strings.Builder
+	b.WriteByte('\n')
+	amount := func(s simulatedNodes) string {
+		text := fmt.Sprint(s.part(s.of.MostRemote))
+		if s.size.unit > 0 {
+			text += fmt.Sprintf(" (%v)", table.Bytes(s.of.MostRemote*s.size.unit))
+		}
+		return text
+	}
+	for k := 0; k+1 < len(last); k += 2 {
+		fmt.Fprintf(&b, "Link of the busiest node, %s, %s: %s of the dataset an epoch, with affinity %s.\n", last[k].size.text, last[k].policy,
+			amount(last[k]), amount(last[k+1]))
+	}
+	return b.String()
+}
+
+// sharedDeals is from how many samples of an epoch on the ranks of a node deal together in Python (_SHORT in
+// dealt_batches.py).
+const sharedDeals = 1 << 18
+
 // costOfDealing says what dealing costs beside a training step, and from which size on it is more than 1 %.
 func (f *nodesFlags) costOfDealing(s simulatedNodes) string {
 	index := float64(s.of.Dealing) / float64(s.of.Reads) // nanoseconds
 	batch := float64(f.batch) * float64(s.of.Nodes)
 	most := math.Floor(float64(f.step) / 100 / index)
+	who := "Each rank deals for itself, ahead of time: in Python the ranks of a node share this from 262,144 samples an epoch on, in Go never."
+	if s.samples >= sharedDeals {
+		who = "In Python the ranks of a node share this work, ahead of time; in Go each rank deals for itself."
+	}
 	return fmt.Sprintf("\nDealing takes %.0f ns an index here, %v for a global batch of %v: %v of a step of %v. It is more than 1%% "+
-		"from %v samples in a global batch on. A node deals once for all its ranks, ahead of time.\n", index,
+		"from %v samples in a global batch on.\n%s\n", index,
 		time.Duration(index*batch).Round(time.Microsecond), table.Count(batch), table.Ratio(index*batch/float64(f.step)), f.step,
-		table.Count(most))
+		table.Count(most), who)
 }

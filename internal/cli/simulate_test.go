@@ -63,22 +63,22 @@ func TestSimulateJSON(t *testing.T) {
 
 // Ensure that traces are read, and notes about them shown.
 func TestSimulateTrace(t *testing.T) {
-	code, out, stderr := cli(t, "simulate", "--trace", recording, "--size", "25%", "--epochs", "3", "--json")
+	code, out, stderr := cli(t, "simulate", "--trace", recording, "--size", "25%", "--epochs", "4", "--json")
 	rows := decode[[]jsonObject](t, out)
-	if code != exitOK || len(rows) != 9 {
+	if code != exitOK || len(rows) != 12 {
 		t.Fatal(code, out, stderr)
 	}
 	wantFields(t, rows[2], jsonObject{"policy": "first-come", "slots": 60, "reads": 240, "hit_rate": 0.25})
 	contains(t, stderr,
-		"stocached: epoch 1 is left out: the recording names 150 of its 240 samples, because 90 were hits\n",
-		"epochs from 2 on are not recorded")
+		"stocached: epoch 1: the recording does not say when its 90 hits were read; they are mixed among its loads at random\n",
+		"epochs from 4 on are not recorded")
 	ok(t, "simulate", "--trace", recording, "--size", "100KB") // the recording says how large a sample is
 	const once = "stocached: this trace reads no sample twice, so no cache can hit"
 	if strings.Contains(stderr, once) {
 		t.Error(stderr)
 	}
-	_, _, stderr = cli(t, "simulate", "--trace", recording)
-	contains(t, stderr, once+"; with --epochs 4, three more epochs read the same samples in shuffled orders\n")
+	_, _, stderr = cli(t, "simulate", "--trace", recording, "--epochs", "1")
+	contains(t, stderr, once+"; with --epochs 4, three more epochs read the same samples\n")
 	file := filepath.Join(t.TempDir(), "indices")
 	if err := os.WriteFile(file, []byte("1\n2\n1\n3\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -134,6 +134,38 @@ func TestSimulateTerminal(t *testing.T) {
 	contains(t, shown(), strings.Repeat("█", 80)) // of 100 columns, 14 have names
 }
 
+// Ensure that --batch and --ahead say how loaders read: a small cache that evicts hits more often. Without them there
+// is a note, and a recording has batches of its own.
+func TestSimulateBatches(t *testing.T) {
+	rate := func(args ...string) (float64, string) {
+		code, out, stderr := cli(t, append([]string{"simulate", "--policy", "fifo", "--size", "25%", "--epochs", "4", "--json"}, args...)...)
+		rows := decode[[]jsonObject](t, out)
+		if code != exitOK {
+			t.Fatal(code, stderr)
+		}
+		return rows[len(rows)-1]["hit_rate"].(float64), stderr
+	}
+	alone, quiet := rate("--samples", "4000", "--batch", "0")
+	batches, _ := rate("--samples", "4000", "--batch", "256", "--ahead", "0")
+	ahead, note := rate("--samples", "4000")
+	if again, _ := rate("--samples", "4000", "--batch", "256", "--ahead", "2"); !(alone < batches && batches < 0.6*ahead) || again != ahead {
+		t.Error(alone, batches, ahead, again)
+	}
+	if quiet != "" {
+		t.Error(quiet)
+	}
+	contains(t, note, "a loader looks up 768 samples (batches of 256, 2 ahead) before it stores them, and --size 25% holds 1,000: "+
+		"the hits of fifo depend on that")
+	if _, stderr := rate("--samples", "4000", "--policy", "first-come", "--policy", "cost", "--batch", "64"); stderr != "" {
+		t.Error(stderr)
+	}
+	recorded, _ := rate("--trace", recording)
+	single, _ := rate("--trace", recording, "--batch", "0")
+	if recorded <= single {
+		t.Error(recorded, single)
+	}
+}
+
 // Ensure that bad settings are refused, with the reason.
 func TestSimulateErrors(t *testing.T) {
 	for _, c := range []struct{ line, want string }{
@@ -150,6 +182,10 @@ func TestSimulateErrors(t *testing.T) {
 		{"--samples 10 --size 1KiB --sample-bytes 2KiB", "--size 1KiB holds no sample"},
 		{"--samples 10 --epochs 0", "--epochs is 0"},
 		{"--samples 10 --jobs 0", "--jobs is 0"},
+		{"--samples 10 --ahead -1", "--batch is 256 and --ahead is -1; neither is below 0 or above 1048576"},
+		{"--samples 10 --batch 9999999", "--batch is 9999999"},
+		{"--samples 10 --served 2 --batch 2", "give one of them"},
+		{"--samples 10 --nodes 2 --ahead 2", "give one of them"},
 		{"--samples 10 --noise -1", "--noise is -1"},
 		{"--samples 10 --noise NaN", "--noise is NaN"},
 		{"--samples 10 --costs cheap", `--costs: "cheap" is not equal or lognormal:0.6`},
@@ -174,7 +210,11 @@ func TestSimulateErrors(t *testing.T) {
 func TestSimulateNodes(t *testing.T) {
 	out := ok(t, "simulate", "--samples", "20000", "--nodes", "4", "--size", "25%", "--epochs", "3")
 	contains(t, out, "AFFINITY  POLICY      SIZE  EPOCH  NODES  LOCAL HITS  LEAST", "\nnone      first-come  25%   3      4      0.2",
-		"\nnode      first-come  25%   3      4      0.9", "ns an index here", "of a step of 100ms")
+		"\nnode      first-come  25%   3      4      0.9", "ns an index here", "of a step of 100ms",
+		"Link of the busiest node, 25%, first-come: 0.1", "Each rank deals for itself")
+	out = ok(t, "simulate", "--samples", "300000", "--sample-bytes", "1KiB", "--nodes", "2", "--node-sizes", "100%,50%", "--epochs", "2")
+	contains(t, out, "node      first-come  100%,50%  2      2      0.9", " of the dataset an epoch, with affinity 0.0",
+		"MiB).\n", "the ranks of a node share this work")
 	rows := decode[[]jsonObject](t, ok(t, "simulate", "--samples", "20000", "--sample-bytes", "1KiB", "--nodes", "3", "--size", "7MiB",
 		"--tier", "100%", "--batch", "100", "--lose", "2", "--policy", "lru", "--epochs", "2", "--json"))
 	if len(rows) != 4 {
@@ -196,6 +236,9 @@ func TestSimulateNodes(t *testing.T) {
 		"--tier: \"x%\" is not a part":         {"--samples", "10000", "--nodes", "4", "--tier", "x%"},
 		"2 names for 4 nodes":                  {"--samples", "10000", "--nodes", "4", "--names", "a,b"},
 		"--names is for a job":                 {"--samples", "10000", "--names", "a,b"},
+		"3 sizes for 2 nodes":                  {"--samples", "10000", "--nodes", "2", "--node-sizes", "1%,2%,3%"},
+		"--node-sizes: \"x%\" is not a part":   {"--samples", "10000", "--nodes", "1", "--node-sizes", "x%"},
+		"--node-sizes is for a job":            {"--samples", "10000", "--node-sizes", "1%"},
 		"lost at epoch 9":                      {"--samples", "10000", "--nodes", "4", "--lose", "9"},
 	} {
 		fails(t, exitUsage, []string{want}, append([]string{"simulate"}, args...)...)

@@ -25,7 +25,7 @@ type stats struct {
 	shm.Geometry
 
 	clients []client     // if they were asked for: the client table
-	epochs  *epochs      // with the policy cost, by --watch or from a server that answers; nil: unknown
+	epochs  *epochs      // by --watch or from a server that answers; nil: unknown
 	server  *serverStats // of the server that has the cache; nil: no answer
 	silent  error        // why a server that has the cache did not answer
 }
@@ -168,9 +168,10 @@ disturbs none. Without NAME: a line for each cache of this user. stats adds up t
 clients, past ones included, one by one while they still count. Read-only clients are not counted.`,
 			statsColumns.Explain("OUTPUT, capitals: columns without NAME; with --json an object, "+
 				"without NAME an array"),
-			`With the policy cost, stats --watch NAME compares what an epoch should do with what the last one did. So a
-wrong prediction is seen: an epoch that reads other samples than each one once, or loads whose times have
-changed. Without --watch a server that has the cache must answer, which has watched it. Otherwise the
+			`stats --watch NAME compares what an epoch should do with what the last one did: its hits, and with the
+policy cost the times of its loads. So a wrong prediction is seen: an epoch that reads other samples than
+each one once, or loads whose times have changed. Policies whose samples go all the time (lru, fifo, clock,
+lfu, random) are simulated. Without --watch a server that has the cache must answer, which has watched it. Otherwise the
 lines are missing, and null in JSON.`,
 			comparedColumns.Explain("OUTPUT, predicted and observed"),
 			`If a server has the cache, stats asks it for its counters too, with NAME or with --json. It waits for the
@@ -181,7 +182,7 @@ missing, and null in JSON.`,
 It waits for a cache that does not exist yet. On a terminal it redraws the screen; elsewhere it prints a
 line for each cache and interval, or with --json an object with the fields above and below in a line.`,
 			watchColumns.Explain("OUTPUT of --watch"),
-			comparedInLines.Explain("With NAME and the policy cost, lines go on"),
+			comparedInLines.Explain("With NAME, lines go on"),
 			exitStatus(exitNotFound, exitCorrupt, exitPermission, exitVersion)),
 		Example: `  stocached stats imagenet --watch
   stocached stats imagenet --watch --interval 10s --json >> hits.jsonl`,
@@ -279,9 +280,9 @@ type extras struct {
 	clients bool                       // read the client table
 }
 
-// epochs compares the epochs of a cache with the policy cost; nil: it does not.
+// epochs compares the epochs of a cache; nil: it does not.
 func (l *extras) epochs(s *stats, seg *shm.Segment, reader *cache.Cache) *epochs {
-	if l.tracks == nil || seg.Policy != shm.PolicyCost {
+	if l.tracks == nil {
 		return nil
 	}
 	track := l.tracks[s.uuid]
@@ -335,7 +336,7 @@ func (d *dirFlag) stats(name string, with extras) (s *stats, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	if s.server, s.silent = answer(); s.server != nil && s.epochs == nil && s.Policy == shm.PolicyCost {
+	if s.server, s.silent = answer(); s.server != nil && s.epochs == nil {
 		s.epochs = s.server.epochs()
 	}
 	return s, nil

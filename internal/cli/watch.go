@@ -195,7 +195,11 @@ func (w *watch) lines(stdout io.Writer, changes []change, n uint64) error {
 	if n == 0 {
 		w.columns = watchColumns
 		if w.name != "" && changes[0].now.epochs != nil {
-			w.columns = slices.Concat(watchColumns, comparedInLines)
+			more := comparedInLines
+			if changes[0].now.Policy != shm.PolicyCost {
+				more = ofHits(more)
+			}
+			w.columns = slices.Concat(watchColumns, more)
 		}
 		b.WriteString(pad(w.columns.Titles()))
 	}

@@ -27,12 +27,12 @@ func TestWatchPipe(t *testing.T) {
 		t.Fatal(out)
 	}
 	if f := strings.Join(strings.Fields(out[0]),
-		" "); f != "TIME NAME FILLED CACHED HIT RATE HITS/S MISSES/S SETS/S STORED RACES FULL EVICTED/S MEMORY LIVE" {
+		" "); f != "TIME NAME FILLED CACHED HIT RATE HITS/S MISSES/S SETS/S STORED RACES FULL EVICTED/S MEMORY LIVE LAST HITS PRED HITS REPLACED" {
 		t.Error(f)
 	}
 	for _, line := range out[1:] {
 		f := strings.Fields(line)
-		if len(f) != 16 || f[1] != "test" || f[2] != "500" || f[3] != "0.5000" || f[15] != "1" {
+		if len(f) != 19 || f[17] != "0.5000" || f[1] != "test" || f[2] != "500" || f[3] != "0.5000" || f[15] != "1" {
 			t.Errorf("%d: %q", len(f), line)
 		}
 	}

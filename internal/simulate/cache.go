@@ -20,6 +20,11 @@ func newArenaCache(t *Trace, o *Options, kind policy.Kind, room uint64) *arenaCa
 
 func (c *arenaCache) replaced() uint64 { return c.arena.Evicted }
 
+func (c *arenaCache) has(sample uint32) bool {
+	_, there := c.arena.Ready(int(sample))
+	return there
+}
+
 func (c *arenaCache) access(sample uint32, epoch int) bool {
 	if c.arena.Get(int(sample)) {
 		return true
@@ -56,6 +61,7 @@ type policyCache struct {
 	next func(sample uint32) uint64
 	// plans and nextReads replace next for the policy planned over a trace; see searchPlanned.
 	plans     *future
+	passed    bool     // who reads has passed the plans
 	nextReads []uint32 // position of the next read of the sample in each slot; 0: the slot holds nothing
 	// of a server: a sample that was read in the last behind reads of all jobs counts as read soon
 	behind    uint32
@@ -88,8 +94,10 @@ func newPolicyCache(t *Trace, o *Options, kind policy.Kind, room uint64) *policy
 
 func (c *policyCache) replaced() uint64 { return c.moved }
 
+func (c *policyCache) has(sample uint32) bool { return c.slotOf[sample] >= 0 }
+
 func (c *policyCache) access(sample uint32, epoch int) bool {
-	if c.plans != nil {
+	if c.plans != nil && !c.passed {
 		c.plans.pass(sample)
 	}
 	if slot := c.slotOf[sample]; slot >= 0 {

@@ -20,20 +20,25 @@ type Cluster struct {
 	Affinity bool     // global batches are dealt to the nodes that own their samples
 	Policy   string   // of the caches of nodes
 	Room     uint64   // samples that the cache of each node holds
-	Tier     uint64   // samples that the cluster tier holds; it keeps the first ones
-	Lose     int      // the epoch, from 1 on, at whose start the last node goes for good; 0: none
-	Seed     uint64   // of the policies
+	Rooms    []uint64 // of each node, if they differ; nil: all have Room
+	// Servers have the caches: with affinity, they also read in the first epoch what their nodes own and others read.
+	Servers bool
+	Tier    uint64 // samples that the cluster tier holds; it keeps the first ones
+	Lose    int    // the epoch, from 1 on, at whose start the last node goes for good; 0: none
+	Seed    uint64 // of the policies
 }
 
 // ClusterEpoch is what the nodes did in one epoch. What nodes have not in their caches comes from the
 // cluster tier, if that has it, else from the source. Nodes never load a sample at the same time.
 type ClusterEpoch struct {
 	Nodes        int
-	Reads, Hits  uint64        // of all nodes, and from their own caches
-	Tier, Source uint64        // of the others
-	LeastHits    float64       // hit rate of the node that has the lowest
-	MostRemote   uint64        // samples that one node read from tier and source: the most of all nodes
-	Dealing      time.Duration // for one node, of all global batches
+	Reads, Hits  uint64 // of all nodes, and from their own caches
+	Tier, Source uint64 // of the others
+	// Ahead are further reads of servers, in the first epoch: of what their nodes own and others read.
+	AheadTier, AheadSource uint64
+	LeastHits              float64       // hit rate of the node that has the lowest
+	MostRemote             uint64        // samples that one node read from tier and source, its server too: the most of all nodes
+	Dealing                time.Duration // for one node, of all global batches
 }
 
 // HitRate returns the reads from nodes' own caches, of all reads.
@@ -42,10 +47,11 @@ func (e ClusterEpoch) HitRate() float64 { return float64(e.Hits) / float64(max(e
 // Imbalance returns the remote reads of the node that has most, over the mean of all nodes; 1 if there
 // are none.
 func (e ClusterEpoch) Imbalance() float64 {
-	if e.Reads == e.Hits {
+	remote := e.Reads - e.Hits + e.AheadTier + e.AheadSource
+	if remote == 0 {
 		return 1
 	}
-	return float64(e.MostRemote) * float64(e.Nodes) / float64(e.Reads-e.Hits)
+	return float64(e.MostRemote) * float64(e.Nodes) / float64(remote)
 }
 
 // MaxNodes is the most nodes of a Cluster.
@@ -70,6 +76,8 @@ func (c Cluster) Check() error {
 		return fmt.Errorf("%w: the policy %s asks a server, which does not know nodes; simulate it without nodes", ErrInvalid, kind)
 	case c.Nodes < 1 || c.Nodes > MaxNodes:
 		return fmt.Errorf("%w: %d nodes are not in 1..%d", ErrInvalid, c.Nodes, MaxNodes)
+	case c.Rooms != nil && len(c.Rooms) != c.Nodes:
+		return fmt.Errorf("%w: %d sizes for %d nodes", ErrInvalid, len(c.Rooms), c.Nodes)
 	case c.Names != nil && len(c.Names) != c.Nodes:
 		return fmt.Errorf("%w: %d names for %d nodes", ErrInvalid, len(c.Names), c.Nodes)
 	case c.Batch < 1 || c.Batch > math.MaxInt32 || global > c.Order.Samples:
@@ -113,8 +121,16 @@ func (n *nodeCache) read(sample, epoch int) bool {
 	return false
 }
 
+// roomOf returns how many samples the cache of a node holds.
+func (c *Cluster) roomOf(node int) uint64 {
+	if c.Rooms != nil {
+		return min(c.Rooms[node], c.Order.Samples)
+	}
+	return min(c.Room, c.Order.Samples)
+}
+
 func (c *Cluster) newCache(number int) *nodeCache {
-	n := &nodeCache{room: min(c.Room, c.Order.Samples)}
+	n := &nodeCache{room: c.roomOf(number)}
 	kind, _ := policy.Parse(c.Policy) // Check has seen it
 	if !kind.Evicts() {
 		n.there = make([]uint64, (c.Order.Samples+63)/64)
@@ -158,7 +174,7 @@ func (c Cluster) Run(progress func(reads int) error) ([]ClusterEpoch, error) {
 		}
 		e := &epochs[number]
 		e.Nodes = len(caches)
-		reads, hits := make([]uint64, len(caches)), make([]uint64, len(caches))
+		reads, hits, more := make([]uint64, len(caches)), make([]uint64, len(caches)), make([]uint64, len(caches))
 		for g := range dealer.Samples() / c.Batch {
 			began := time.Now()
 			dealt := c.deal(of, dealer, g, len(caches))
@@ -176,6 +192,9 @@ func (c Cluster) Run(progress func(reads int) error) ([]ClusterEpoch, error) {
 				}
 				done += len(mine)
 			}
+			if c.Servers && c.Affinity && number == 0 {
+				e.readElsewhere(caches, tier, owners, dealt, more)
+			}
 			if progress != nil {
 				if err := progress(done); err != nil {
 					return nil, err
@@ -187,17 +206,34 @@ func (c Cluster) Run(progress func(reads int) error) ([]ClusterEpoch, error) {
 			e.Reads += reads[i]
 			e.Hits += hits[i]
 			e.LeastHits = min(e.LeastHits, float64(hits[i])/float64(max(reads[i], 1)))
-			e.MostRemote = max(e.MostRemote, reads[i]-hits[i])
+			e.MostRemote = max(e.MostRemote, reads[i]-hits[i]+more[i])
 		}
 	}
 	return epochs, nil
+}
+
+// readElsewhere has the servers of nodes read what these own of a global batch and others read.
+func (e *ClusterEpoch) readElsewhere(caches []*nodeCache, tier *nodeCache, owners *order.Owners, dealt [][]int, more []uint64) {
+	for node, read := range dealt {
+		for _, sample := range read {
+			owner := owners.Owner(uint64(sample))
+			if owner == node || caches[owner].read(sample, 0) {
+				continue
+			}
+			if more[owner]++; tier.read(sample, 0) {
+				e.AheadTier++
+			} else {
+				e.AheadSource++
+			}
+		}
+	}
 }
 
 // own gives the samples to the nodes, whose caches keep what they own first.
 func (c *Cluster) own(caches []*nodeCache) (*order.Owners, error) {
 	nodes := make([]order.Node, len(caches))
 	for i := range nodes {
-		nodes[i] = order.Node{Name: fmt.Sprint("node-", i), Ranks: 1, Capacity: min(c.Room, c.Order.Samples)}
+		nodes[i] = order.Node{Name: fmt.Sprint("node-", i), Ranks: 1, Capacity: c.roomOf(i)}
 		if c.Names != nil {
 			nodes[i].Name = c.Names[i]
 		}

@@ -122,3 +122,40 @@ func TestBadClusters(t *testing.T) {
 		}
 	}
 }
+
+// The demo's hosts own more and less than their caches hold. Their servers read in the first epoch what they own and
+// others read, so that the second epoch hit 0.945 (bench/results/2026-11-25-demo-cluster.md). Without servers it hits less.
+func TestClusterServers(t *testing.T) {
+	c := Cluster{Order: order.Order{Samples: 14208, Kind: order.Shuffled}, Epochs: 2, Nodes: 3, Names: []string{"host0", "host1", "host2"},
+		Batch: 64, Affinity: true, Policy: "first-come", Room: 4736, Servers: true}
+	epochs := runCluster(t, c)
+	first := float64(epochs[0].AheadSource) / 14208
+	if e := epochs[1]; math.Abs(e.HitRate()-0.945) > 0.002 || e.AheadSource != 0 || first < 0.03 || first > 0.06 || epochs[0].AheadTier != 0 {
+		t.Errorf("%+v", epochs)
+	}
+	c.Tier = 14208
+	if e := runCluster(t, c)[0]; e.AheadSource != 0 || e.AheadTier == 0 { // the reader's load is in the tier
+		t.Errorf("with a tier: %+v", e)
+	}
+	c.Tier, c.Servers = 0, false
+	if e := runCluster(t, c); e[1].HitRate() > 0.93 || e[0].AheadSource != 0 {
+		t.Errorf("without servers: %+v", e)
+	}
+}
+
+// Nodes whose caches hold all and half of the dataset hit all but the surplus of each global batch.
+func TestClusterOfUnequalNodes(t *testing.T) {
+	c := cluster(2, true, 0)
+	c.Rooms = []uint64{c.Order.Samples, c.Order.Samples / 2}
+	if e := runCluster(t, c)[3]; e.HitRate() < 0.97 || e.LeastHits < 0.96 {
+		t.Errorf("%+v", e)
+	}
+	c.Rooms[0] /= 4 // together three quarters
+	if e := runCluster(t, c)[3]; math.Abs(e.HitRate()-0.75) > 0.03 {
+		t.Errorf("%+v", e)
+	}
+	c.Rooms = c.Rooms[:1]
+	if err := c.Check(); !errors.Is(err, ErrInvalid) {
+		t.Error(err)
+	}
+}

@@ -128,14 +128,16 @@ func TestReadGarbage(t *testing.T) {
 	}
 }
 
-// A recorded timeline: three epochs of 240 samples, of which the first had no hits.
+// A recorded timeline: three epochs of 240 samples. The hits of the second and third have no names, and are the samples
+// that were not loaded.
 func TestTimeline(t *testing.T) {
 	trace, err := ReadFile("../timeline/testdata/run.json", 0, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if trace.Samples != 240 || !slices.Equal(trace.Ends, []int{240}) || !trace.Once || len(trace.Seconds) != 240 ||
-		len(trace.Notes) != 2 || !strings.Contains(trace.Notes[0], "epoch 1 is left out") || trace.SampleBytes == 0 {
+	if trace.Samples != 240 || !slices.Equal(trace.Ends, []int{240, 480, 720}) || !trace.once() || len(trace.Seconds) != 240 ||
+		len(trace.Notes) != 2 || !strings.Contains(trace.Notes[0], "epoch 1: the recording does not say when its 90 hits were read") ||
+		trace.SampleBytes == 0 || trace.Batch == 0 {
 		t.Errorf("%d samples, ends %v, once %v, notes %q, %d bytes", trace.Samples, trace.Ends, trace.Once, trace.Notes,
 			trace.SampleBytes)
 	}
@@ -165,12 +167,19 @@ func TestTimelineWithoutNames(t *testing.T) {
 		t.Error(err)
 	}
 	track.Spans = append(track.Spans, timeline.Span{Kind: timeline.Load, Index: 4, End: 1000})
+	track.Spans[0].Samples = 3
 	if _, err := Timeline(&timeline.Trace{Loaders: []*timeline.Loader{loader}}, 0, 0); !errors.Is(err, ErrTrace) ||
 		!strings.Contains(err.Error(), "empty cache") {
 		t.Error(err)
 	}
+	track.Spans[0].Samples = 2 // the hit is of a sample that was never loaded
+	trace, err := Timeline(&timeline.Trace{Loaders: []*timeline.Loader{loader}}, 2, 0)
+	if err != nil || trace.Samples != 2 || !slices.Equal(trace.Ends, []int{2, 4}) || !trace.once() || trace.Seconds[1] != 1e-6 ||
+		!strings.Contains(trace.Notes[0], "1 of 2 samples were never loaded") {
+		t.Errorf("%+v, %v", trace, err)
+	}
 	track.Spans = append(track.Spans, timeline.Span{Kind: timeline.Gather, Index: 9, Start: 5, End: 6})
-	trace, err := Timeline(&timeline.Trace{Loaders: []*timeline.Loader{loader}}, 1, 0)
+	trace, err = Timeline(&timeline.Trace{Loaders: []*timeline.Loader{loader}}, 1, 0)
 	if err != nil || trace.Samples != 2 || !trace.Once || trace.Seconds[0] != 1e-6 || trace.Seconds[1] != 1e-6 {
 		t.Errorf("%+v, %v", trace, err)
 	}

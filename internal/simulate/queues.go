@@ -96,6 +96,8 @@ func newS3FIFO(t *Trace, room uint64) cache {
 		ghost: newList(t.Samples), freq: make([]uint8, t.Samples)}
 }
 
+func (c *s3FIFO) has(sample uint32) bool { return c.small.has(sample) || c.main.has(sample) }
+
 func (c *s3FIFO) access(sample uint32, _ int) bool {
 	if c.small.has(sample) || c.main.has(sample) {
 		c.freq[sample] = min(c.freq[sample]+1, 3)

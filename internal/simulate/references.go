@@ -16,18 +16,24 @@ import (
 type reference struct {
 	name   string
 	counts bool // samples, and not bytes
+	bound  bool // of what any policy can do: it reads sample by sample
 	make   func(t *Trace, room uint64) cache
 }
 
 var references = []reference{
-	{"exact-lru", false, newExactLRU},
-	{"2q", true, newTwoQueues},
-	{"arc", true, newARC},
-	{"exact-lfu", false, newExactLFU},
-	{"sieve", false, newSieve},
-	{"s3-fifo", false, newS3FIFO},
-	{"belady", false, newBelady},
-	{"ideal", false, newIdeal},
+	{"exact-lru", false, false, newExactLRU},
+	{"2q", true, false, newTwoQueues},
+	{"arc", true, false, newARC},
+	{"exact-lfu", false, false, newExactLFU},
+	{"sieve", false, false, newSieve},
+	{"s3-fifo", false, false, newS3FIFO},
+	{"belady", false, true, newBelady},
+	{"ideal", false, true, newIdeal},
+}
+
+// bound says whether a name is that of a bound.
+func bound(name string) bool {
+	return slices.ContainsFunc(references, func(r reference) bool { return r.name == name && r.bound })
 }
 
 // counted counts replaced samples, and the room that is taken.
@@ -65,6 +71,8 @@ func newExactLRU(t *Trace, room uint64) cache {
 	return &exactLRU{counted{trace: t, room: room}, list}
 }
 
+func (c *exactLRU) has(sample uint32) bool { return c.list.Contains(sample) }
+
 func (c *exactLRU) access(sample uint32, _ int) bool {
 	if _, hit := c.list.Get(sample); hit {
 		return true
@@ -90,6 +98,7 @@ type library struct {
 type golangLRU interface {
 	Get(sample uint32) (struct{}, bool)
 	Add(sample uint32, _ struct{})
+	Contains(sample uint32) bool
 	Len() int
 }
 
@@ -109,6 +118,8 @@ func newLibrary(list golangLRU, err error) cache {
 	}
 	return &library{list: list}
 }
+
+func (c *library) has(sample uint32) bool { return c.list != nil && c.list.Contains(sample) }
 
 func (c *library) access(sample uint32, _ int) bool {
 	if c.list == nil {
@@ -299,6 +310,8 @@ func newIdeal(t *Trace, room uint64) cache {
 	}
 	return c
 }
+
+func (c *ideal) has(sample uint32) bool { return c.chosen[sample] && c.read[sample] }
 
 func (c *ideal) access(sample uint32, _ int) bool {
 	hit := c.chosen[sample] && c.read[sample]

@@ -22,6 +22,9 @@ type Options struct {
 	// Served: the jobs read through a server, in batches of so many samples; 0: without one. Samples have one size
 	// then.
 	Served int
+	// Batch: a job looks up so many samples together, and stores their misses when it has looked up Ahead more batches.
+	// 0: it looks up and stores one sample after the other. With Served this has no meaning.
+	Batch, Ahead int
 }
 
 // Epoch is what a policy did in one epoch.
@@ -41,6 +44,8 @@ func (e Epoch) TimeSaved() float64 { return e.Saved / e.Seconds }
 
 // cache is a policy at work.
 type cache interface {
+	// has says whether it has a sample, which changes nothing.
+	has(sample uint32) bool
 	// access reads a sample, and says whether it was a hit.
 	access(sample uint32, epoch int) bool
 	// replaced is the number of samples that went for others so far.
@@ -75,11 +80,18 @@ func (t *Trace) Check(name string) error {
 		strings.Join(ours, ", "), strings.Join(others, ", "))
 }
 
+// progressEvery is in reads.
+const progressEvery = 1 << 16
+
 // Run reads a trace through a cache with this room: in samples, or in bytes if the trace has Sizes.
 // It calls progress now and then with the reads that are done, and ends with its error.
 func (t *Trace) Run(name string, room uint64, o Options, progress func(reads int) error) ([]Epoch, error) {
 	if err := t.Check(name); err != nil {
 		return nil, err
+	}
+	if o.Batch > 0 && o.Served == 0 && !bound(name) {
+		t = t.inBatches(o.Batch)
+		return t.runBatches(t.cache(name, room, &o), &o, progress)
 	}
 	c := t.cache(name, room, &o)
 	epochs := make([]Epoch, len(t.Ends))
@@ -93,7 +105,7 @@ func (t *Trace) Run(name string, room uint64, o Options, progress func(reads int
 			server.shared = 0
 		}
 		for ; at < end; at++ {
-			if at&0xffff == 0 && progress != nil {
+			if at%progressEvery == 0 && progress != nil {
 				if err := progress(at); err != nil {
 					return nil, err
 				}

@@ -25,6 +25,7 @@ type Trace struct {
 	Ends     []int    // of each epoch in Accesses
 	Once     bool     // one job reads each sample once an epoch
 	Jobs     int      // that read in turn; 0: unknown
+	Batch    int      // samples of the largest batch of a recorded loader; 0: unknown
 
 	Seconds     []float64 // to load each sample; nil: alike
 	Sizes       []uint64  // bytes of each sample; nil: alike

@@ -85,9 +85,7 @@ func collect(h *served.Cache, out chan<- prometheus.Metric) {
 	counter("fill_bytes_total", "Bytes of these.", stats.StoredBytes)
 	counter("recovered_slots_total", "Reclaimed claims of dead clients, since the cache was created.", stats.Recovered)
 	counter("evicted_total", "Samples that went for others, since the cache was created.", stats.Evicted)
-	if segment.Policy == shm.PolicyCost {
-		costs(h, stats.Costs, gauge)
-	}
+	epochs(h, stats.Costs, gauge)
 	if segment.Chains() {
 		for use, n := range map[string]uint64{"samples": stats.ArenaNextBytes - stats.ArenaLostBytes,
 			"ends": stats.ArenaLostBytes, "free": segment.PayloadBytes - stats.ArenaNextBytes} {
@@ -156,9 +154,18 @@ func tiers(all []tier.Status, gauge func(name, help string, v float64, labels ..
 	}
 }
 
-// costs reads those of a cache with the policy cost.
-func costs(h *served.Cache, stats cache.CostStats, gauge func(name, help string, v float64, labels ...string)) {
+// epochs reads what an epoch should do and what the last one did, and with the policy cost what loads cost.
+func epochs(h *served.Cache, stats cache.CostStats, gauge func(name, help string, v float64, labels ...string)) {
 	predicted, observed, _ := h.Epochs()
+	gauge("predicted_hit_rate", "Hit rate of an epoch with as many samples as are cached now, in one job that reads each once. "+
+		"NaN: nothing can be predicted, for example because no load was measured; stocached stats says why.", predicted.HitRate)
+	gauge("observed_hit_rate", "Hit rate of the last epoch, which is as many reads as there are samples. NaN: there "+
+		"were fewer reads since this server has the cache.", observed.HitRate)
+	gauge("observed_evicted", "Samples that went for others in the last epoch. NaN as for stocached_observed_hit_rate.",
+		observed.Evicted)
+	if h.Segment().Policy != shm.PolicyCost {
+		return
+	}
 	for _, one := range []struct {
 		name, help string
 		v          float64
@@ -168,10 +175,6 @@ func costs(h *served.Cache, stats cache.CostStats, gauge func(name, help string,
 			stats.SavedSeconds},
 		{"first_come_saved_seconds", "Time to load as many bytes of random samples once, on average: what first-come would save.",
 			stats.FirstComeSeconds()},
-		{"predicted_hit_rate", "Hit rate of an epoch with as many samples as are cached now, each read once. NaN: " +
-			"nothing can be predicted yet, because no load was measured.", predicted.HitRate},
-		{"observed_hit_rate", "Hit rate of the last epoch, which is as many reads as there are samples. NaN: there " +
-			"were fewer reads since this server has the cache.", observed.HitRate},
 		{"predicted_load_seconds", "Time that the loads of an epoch take, as stocached advise predicts. NaN as for " +
 			"stocached_predicted_hit_rate.", predicted.Load},
 		{"observed_load_seconds", "Time that the loads of the last epoch took. NaN as for " +
@@ -180,8 +183,6 @@ func costs(h *served.Cache, stats cache.CostStats, gauge func(name, help string,
 			"stocached_predicted_hit_rate.", predicted.Saved},
 		{"observed_saved_seconds", "Loads of an epoch without a cache, as stocached advise adds them up, less those " +
 			"of the last epoch. NaN as for both hit rates.", observed.Saved},
-		{"observed_evicted", "Samples that went for others in the last epoch. NaN as for " +
-			"stocached_observed_hit_rate.", observed.Evicted},
 	} {
 		gauge(one.name, one.help+" With the policy cost only.", one.v)
 	}

@@ -9,7 +9,6 @@ import (
 	"github.com/stocached/stocached/internal/advise"
 	"github.com/stocached/stocached/server/fill"
 	"github.com/stocached/stocached/server/jobs"
-	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/decode"
 	"github.com/stocached/stocached/source/wrap"
@@ -105,16 +104,13 @@ type Epochs struct {
 	NoPrediction     string   `json:"no_prediction"`    // why nothing is predicted; "": it is
 }
 
-// Epochs compares epochs of a cache with the policy cost, as `stocached advise` does. NaN: unknown. why is not
+// Epochs compares epochs of a cache, as `stocached advise` does. NaN: unknown; times are known with the policy cost only. why is not
 // nil if nothing can be predicted yet. The caller has entered.
 func (h *Cache) Epochs() (predicted, observed advise.Epoch, why error) {
 	return h.track.Compare(h.Name, h.segment, h.cache)
 }
 
 func (h *Cache) epochs() *Epochs {
-	if h.segment.Policy != shm.PolicyCost {
-		return nil
-	}
 	predicted, observed, why := h.Epochs()
 	known := func(v float64) *float64 {
 		if math.IsNaN(v) {
@@ -158,7 +154,7 @@ type Status struct {
 	// the tiers between segment and source, from fast to slow
 	Tiers []tier.Status `json:"tiers,omitempty"`
 	Stats
-	*Epochs // with the policy cost
+	*Epochs
 }
 
 // Status describes the cache. The caller has entered.

@@ -15,9 +15,7 @@ func (h *Cache) Clean() (unused bool) {
 		return false
 	}
 	defer h.Leave()
-	if h.segment.Policy == shm.PolicyCost {
-		h.track.Look(h.segment)
-	}
+	h.track.Look(h.segment)
 	n, err := h.cache.Recover()
 	if err != nil {
 		h.Log.Error("reclaiming the claims of dead clients", "error", err)

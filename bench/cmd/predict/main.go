@@ -1,7 +1,8 @@
 // Predict compares what `stocached simulate` predicts for each policy with what a real cache then does: a
-// segment that is read with gets and filled with sets, over the same reads. It prints tables in Markdown.
+// segment that is read with gets and filled with sets, over the same reads, or that our loaders read. It prints
+// tables in Markdown.
 //
-//	cd bench && go run ./cmd/predict [-rounds 7] [-samples 100000]
+//	cd bench && go run ./cmd/predict [-rounds 7] [-samples 100000] [-only loader -python ../.venv/bin/python]
 //
 // In the cases whose loads are fed in, each set is told what its load took, with noise of 30 % and stalls.
 // The draws differ from those of the simulator, and so does the seed of the policy, which is that of the
@@ -44,6 +45,8 @@ type reads struct {
 	spun     time.Duration
 	samples  int
 	epochs   int
+	by       ours
+	python   string // the interpreter, of a loader of Python
 	payload  uint64 // bytes that the last cache had for samples; a segment may round the room by up to 2 MiB
 	policies []string
 }
@@ -65,15 +68,17 @@ func main() {
 	only := flag.String("only", "", "cases whose title has this text")
 	name := flag.String("policy", "", "this policy alone")
 	same := flag.Bool("same", false, "each simulation has the seed of the cache beside it")
+	python := flag.String("python", "python3", "the interpreter that runs loaders of Python, which has stocached")
 	flag.Parse()
 	missed := 0
-	for _, r := range cases(*samples, *spun) {
+	for _, r := range append(cases(*samples, *spun), loaders(*samples/6)...) {
 		if !strings.Contains(r.title, *only) {
 			continue
 		}
 		if *name != "" {
 			r.policies = slices.DeleteFunc(r.policies, func(n string) bool { return n != *name })
 		}
+		r.python = *python
 		n, err := r.table(*rounds, *same)
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "predict:", err)
@@ -101,6 +106,23 @@ func cases(samples, spun int) []reads {
 	}
 }
 
+// loaders are cases that our loaders read, one sample in four in a cache.
+func loaders(samples int) (all []reads) {
+	for title, by := range map[string]ours{
+		"Loader of Python, no workers":                              {language: "python", ahead: 2},
+		"Loader of Python, 2 processes that the training waits for": {language: "python", workers: 2, kind: "process", ahead: 3, waits: true},
+		"Loader of Python, 2 threads that the training waits for":   {language: "python", workers: 2, kind: "thread", ahead: 3, waits: true},
+		"Loader of Python with a collate_fn, no workers":            {language: "python", own: true},
+		"Loader of Go, 4 goroutines that the training waits for":    {language: "go", workers: 4, ahead: 1, waits: true},
+	} {
+		by.batch = samples / 64
+		all = append(all, reads{title: title, part: 0.25, jobs: 1, samples: samples, epochs: 5, by: by,
+			policies: []string{"first-come", "first-indices", "cost", "random", "clock", "fifo", "lru", "lfu"}})
+	}
+	slices.SortFunc(all, func(a, b reads) int { return strings.Compare(a.title, b.title) })
+	return all
+}
+
 // trace returns the reads, as `stocached simulate` makes them.
 func (r *reads) trace() (*simulate.Trace, error) {
 	j := simulate.Jobs{Order: order.Order{Samples: uint64(r.samples), Kind: order.Shuffled, Seed: seed}, Epochs: r.epochs,
@@ -126,8 +148,8 @@ func (r *reads) room(t *simulate.Trace) uint64 { return uint64(math.Round(r.part
 
 // predict returns the epochs of a policy in the simulator, with this seed and the room of the last cache. Loads that compute have no noise of 30 %.
 func (r *reads) predict(t *simulate.Trace, name string, of uint64) (all []result, err error) {
-	o := simulate.Options{Seed: of, Noise: noise, Stalls: true}
-	if r.spun > 0 {
+	o := simulate.Options{Seed: of, Noise: noise, Stalls: true, Batch: r.by.batch, Ahead: r.by.ahead}
+	if r.spun > 0 || r.by.batch > 0 {
 		o.Noise, o.Stalls = 0, false
 	}
 	room := r.room(t)
@@ -141,15 +163,15 @@ func (r *reads) predict(t *simulate.Trace, name string, of uint64) (all []result
 	return all, err
 }
 
-// client is a real cache, and its jobs.
-type client struct {
-	segment *shm.Segment
+// segment is a real cache, and its jobs.
+type segment struct {
+	memory  *shm.Segment
 	setter  *cache.Cache
 	readers []*cache.Cache // of each job
 	buffer  []byte
 }
 
-func (r *reads) open(t *simulate.Trace, name string) (c *client, err error) {
+func (r *reads) open(t *simulate.Trace, name string) (c *segment, err error) {
 	p, err := shm.ParsePolicy(name)
 	if err != nil {
 		return nil, err
@@ -171,21 +193,21 @@ func (r *reads) open(t *simulate.Trace, name string) (c *client, err error) {
 			return nil, err
 		}
 	}
-	c = &client{buffer: make([]byte, 1<<20)}
-	if c.segment, err = shm.Create(o); err != nil {
+	c = &segment{buffer: make([]byte, 1<<20)}
+	if c.memory, err = shm.Create(o); err != nil {
 		return nil, err
 	}
-	r.payload = c.segment.PayloadBytes
-	plans := jobs.New(c.segment)
+	r.payload = c.memory.PayloadBytes
+	plans := jobs.New(c.memory)
 	options := cache.Options{}
 	if p == shm.PolicyPlanned {
 		options.Next = plans.Next
 	}
-	if c.setter, err = cache.Attach(c.segment, options); err != nil {
+	if c.setter, err = cache.Attach(c.memory, options); err != nil {
 		return nil, err
 	}
 	for job := range r.jobs {
-		reader, err := cache.Attach(c.segment, cache.Options{})
+		reader, err := cache.Attach(c.memory, cache.Options{})
 		if err != nil {
 			return nil, err
 		}
@@ -200,7 +222,7 @@ func (r *reads) open(t *simulate.Trace, name string) (c *client, err error) {
 	return c, nil
 }
 
-func (c *client) close() error {
+func (c *segment) close() error {
 	for _, reader := range c.readers {
 		if err := reader.Close(); err != nil {
 			return err
@@ -209,13 +231,17 @@ func (c *client) close() error {
 	if err := c.setter.Close(); err != nil {
 		return err
 	}
-	return c.segment.Close()
+	return c.memory.Close()
 }
 
 // observe reads a new cache, and returns what its epochs did. The time that hits save is that of the loads
 // which did not run. If loads compute, it is what the measured time of an epoch's loads is below that of the
 // first epoch, in which all samples are loaded.
 func (r *reads) observe(t *simulate.Trace, name string, round uint64) (all []result, of uint64, err error) {
+	if r.by.language != "" {
+		all, err = r.observeLoader(t, name)
+		return all, seed + round, err
+	}
 	c, err := r.open(t, name)
 	if err != nil {
 		return nil, 0, err
@@ -250,11 +276,11 @@ func (r *reads) observe(t *simulate.Trace, name string, round uint64) (all []res
 			all[epoch].timeSaved = 1 - float64(loads)/float64(cold)
 		}
 	}
-	return all, binary.LittleEndian.Uint64(c.segment.Header.UUID[:]), c.close()
+	return all, binary.LittleEndian.Uint64(c.memory.Header.UUID[:]), c.close()
 }
 
 // load stores a sample, and returns how long its load took.
-func (r *reads) load(c *client, t *simulate.Trace, sample uint32, draw uint64) (took time.Duration, err error) {
+func (r *reads) load(c *segment, t *simulate.Trace, sample uint32, draw uint64) (took time.Duration, err error) {
 	size := uint64(sampleBytes)
 	if r.sized {
 		size = t.Sizes[sample]
@@ -322,7 +348,11 @@ func (r *reads) table(rounds int, same bool) (missed int, err error) {
 			predicted[name] = append(predicted[name], all)
 		}
 	}
-	fmt.Printf("## %s\n\n%d samples, epoch %d, medians of %d rounds.\n\n", r.title, r.samples, r.epochs, rounds)
+	read := ""
+	if r.by.batch > 0 {
+		read = fmt.Sprintf(" Batches of %d samples, `--ahead %d`.", r.by.batch, r.by.ahead)
+	}
+	fmt.Printf("## %s\n\n%d samples, epoch %d, medians of %d rounds.%s\n\n", r.title, r.samples, r.epochs, rounds, read)
 	fmt.Println("| policy | hit rate predicted | observed | off by | spread of one | time saved predicted | observed | off by | "+
 		"most in epochs 2 to", r.epochs, "|\n|---|--:|--:|--:|--:|--:|--:|--:|--:|")
 	for _, name := range r.policies {
