@@ -8,9 +8,10 @@ same bytes, and a test compares. Needs only the standard library.
 
 from __future__ import annotations
 
+import math
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -34,9 +35,9 @@ Panels = dict[str, list[Bar]]  # by their headings; all have the same rows
 
 
 def rows(page: str, section: str) -> Iterator[dict[str, str]]:
-    """The rows of the first table of a section, by the names of its columns."""
+    """The rows of the first table of a section, by the names of its columns. Without a section: of the page."""
     text = (RESULTS / page).read_text()
-    body = text.split(f"\n## {section}\n", 1)[1].split("\n## ", 1)[0]
+    body = text.split(f"\n## {section}\n", 1)[1].split("\n## ", 1)[0] if section else text
     lines = body[body.index("|") :].split("\n\n", 1)[0].splitlines()
     names, _, *found = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in lines]
     for row in found:
@@ -105,6 +106,46 @@ def epochs(settings: Sequence[str], figures: Sequence[tuple[float, float, float,
     }
 
 
+@dataclass
+class Line:
+    label: str
+    colour: str
+    points: Sequence[tuple[float, float]]
+    spread: Sequence[tuple[float, float]] = ()  # the least and the greatest of each point
+    dashed: bool = False
+
+
+def memory() -> list[Line]:
+    """Epochs of the photos, beside one without a cache, against the memory of the cache."""
+    lines = []
+    for policy, label, colour in (("first-come", "first-come", GREY), ("cost", "cost: the costliest stay", OURS)):
+        points, spread = [(0.0, 1.0)], [(1.0, 1.0)]
+        for row in rows("2026-11-23-policies.md", "Photos"):
+            if row["policy"] == policy:
+                middle, least, greatest = map(float, re.findall(r"[\d.]+", row["seconds"]))
+                points.append((float(row["c"]) * PHOTOS_MIB, middle))
+                spread.append((least, greatest))
+        lines.append(Line(label, colour, points, spread))
+    best = {float(row["c"]) * PHOTOS_MIB: float(row["best set"]) for row in rows("2026-11-23-policies.md", "Photos")}
+    return [*lines, Line("limit: the best set of photos", LIMIT, [(0.0, 1.0), *best.items()], dashed=True)]
+
+
+PHOTOS_MIB = 3000 * 224 * 224 * 3 / 2**20
+
+
+def nodes() -> list[Line]:
+    table = list(rows("2026-11-25-owned-reads.md", ""))
+    lines = []
+    for samples, colour in (("64", OURS), ("256", LIMIT)):
+        of = [row for row in table if row["samples of a node in a batch"] == samples]
+        hits, limits = ([(int(row["nodes"]), 100 * float(row[name])) for row in of] for name in ("hits", "limit"))
+        lines += [
+            Line(f"affinity, {samples} samples a node", colour, hits),
+            Line("its limit", colour, limits, dashed=True),
+        ]
+    return [*lines, Line("without affinity: 1/n", GREY, [(n, 100 / n) for n, _ in lines[0].points])]
+
+
 CHARTS = {
     "benchmark-loaders.svg": (
         "Everything cached: samples a second",
@@ -128,11 +169,50 @@ CHARTS = {
     ),
 }
 
+
+@dataclass
+class Plot:
+    title: str
+    about: str
+    across: tuple[str, Sequence[float]]  # an axis and its marks
+    up: tuple[str, Sequence[float]]
+    logarithmic: bool  # across
+    lines: Callable[[], list[Line]]
+
+
+PLOTS = {
+    "benchmark-memory.svg": Plot(
+        "An epoch against the memory of the cache",
+        "3,000 photos, decoded and resized to 224 x 224: 431 MiB, 2 workers; medians and range of 7 rounds",
+        ("MiB of cache", (0, 50, 100, 150, 200)),
+        ("time of an epoch; without a cache: 1", (0, 0.2, 0.4, 0.6, 0.8, 1)),
+        False,
+        memory,
+    ),
+    "several-nodes.svg": Plot(
+        "Nodes find what they read, however many there are",
+        "a million samples, first-come, the nodes hold the dataset once, epoch 3; simulated",
+        ("nodes", (2, 3, 8, 64, 256, 1000)),
+        ("% of reads from the own cache", (0, 20, 40, 60, 80, 100)),
+        True,
+        nodes,
+    ),
+}
+
 WIDTH, LEFT, ROW, TOP = 820, 330, 26, 62
 
 
 def number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
+
+
+def head(title: str, about: str, height: int) -> list[str]:
+    return [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif" font-size="13">',
+        f'<title>{escape(title)}</title><rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
+        f'<text x="16" y="26" font-size="16" font-weight="bold" fill="{INK}">{escape(title)}</text>',
+        f'<text x="16" y="46" font-size="12" fill="{GREY}">{escape(about)}</text>',
+    ]
 
 
 def svg(title: str, about: str, panels: Panels) -> str:
@@ -141,12 +221,7 @@ def svg(title: str, about: str, panels: Panels) -> str:
     many = len(panels) > 1
     top, left, room = (TOP + ROW, 200, 50) if many else (TOP, LEFT, 90)
     wide, height = (WIDTH - left) // len(panels), top + ROW * len(bars) + 10
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif" font-size="13">',
-        f'<title>{escape(title)}</title><rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
-        f'<text x="16" y="26" font-size="16" font-weight="bold" fill="{INK}">{escape(title)}</text>',
-        f'<text x="16" y="46" font-size="12" fill="{GREY}">{escape(about)}</text>',
-    ]
+    parts = head(title, about, height)
     for panel, (heading, row) in enumerate(panels.items()):
         x = left + wide * panel
         full = (wide - room) / (max(bar.value for bar in row) or 1)
@@ -167,10 +242,57 @@ def svg(title: str, about: str, panels: Panels) -> str:
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
+def plot_svg(plot: Plot) -> str:
+    """Lines with marks. What each is stands below, in the order of the lines."""
+    lines, (axis, across), (_, up) = plot.lines(), plot.across, plot.up
+    left, right, top, bottom = 70, WIDTH - 40, TOP + 14, 330
+    height = bottom + 44 + 20 * ((len(lines) + 1) // 2)
+    scale = math.log if plot.logarithmic else float
+
+    def x(value: float) -> float:
+        from_, to = scale(across[0]), scale(max(across[-1], max(line.points[-1][0] for line in lines)))
+        return left + (right - left) * (scale(value) - from_) / (to - from_)
+
+    def y(value: float) -> float:
+        return bottom - (bottom - top) * (value - up[0]) / (up[-1] - up[0])
+
+    parts = head(plot.title, plot.about, height)
+    parts.append(f'<text x="16" y="{top - 12}" font-size="12" fill="{GREY}">{escape(plot.up[0])}</text>')
+    for mark in up:
+        parts += [
+            f'<path d="M{left} {y(mark):.1f}H{right}" stroke="{PALE}"/>',
+            f'<text x="{left - 8}" y="{y(mark) + 4:.1f}" text-anchor="end" font-size="12" fill="{GREY}">{mark:g}</text>',
+        ]
+    for mark in across:
+        parts.append(
+            f'<text x="{x(mark):.1f}" y="{bottom + 18}" text-anchor="middle" font-size="12" fill="{GREY}">{mark:g}</text>'
+        )
+    parts.append(
+        f'<text x="{right}" y="{bottom + 34}" text-anchor="end" font-size="12" fill="{GREY}">{escape(axis)}</text>'
+    )
+    for k, line in enumerate(lines):
+        dash = ' stroke-dasharray="6 5"' if line.dashed else ""
+        stroke = f'fill="none" stroke="{line.colour}" stroke-width="2"{dash}'
+        way = "L".join(f"{x(at):.1f} {y(value):.1f}" for at, value in line.points)
+        parts.append(f'<path d="M{way}" {stroke}/>')
+        for (at, _), (least, greatest) in zip(line.points, line.spread, strict=False):
+            parts.append(f'<path d="M{x(at):.1f} {y(least):.1f}V{y(greatest):.1f}" stroke="{line.colour}"/>')
+        if not line.dashed:
+            parts += [f'<circle cx="{x(at):.1f}" cy="{y(v):.1f}" r="4" fill="{line.colour}"/>' for at, v in line.points]
+        a, b = left + 370 * (k % 2), bottom + 56 + 20 * (k // 2)
+        parts += [
+            f'<path d="M{a} {b}h34" {stroke}/>',
+            f'<text x="{a + 44}" y="{b + 4}" fill="{INK}">{escape(line.label)}</text>',
+        ]
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
 def main() -> None:
     folder = Path(sys.argv[1]) if sys.argv[1:] else ROOT / "docs/images"
     for name, (title, about, panels) in CHARTS.items():
         (folder / name).write_text(svg(title, about, panels()))
+    for name, plot in PLOTS.items():
+        (folder / name).write_text(plot_svg(plot))
 
 
 if __name__ == "__main__":

@@ -26,3 +26,24 @@ def test_bars_are_as_long_as_their_numbers(name: str) -> None:
         longest, most = map(max, zip(*of_panel, strict=True))
         for length, value in of_panel:  # a pixel stands for nothing
             assert length / longest == pytest.approx(value / most, abs=max(0.005, 1.01 / longest))
+
+
+@pytest.mark.parametrize("name", draw_results.PLOTS)
+def test_a_plot_is_that_of_the_results(name: str) -> None:
+    plot = draw_results.PLOTS[name]
+    committed = (draw_results.ROOT / "docs/images" / name).read_text()
+    assert committed == draw_results.plot_svg(plot), "run python3 tools/draw_results.py"
+
+
+@pytest.mark.parametrize("name", draw_results.PLOTS)
+def test_marks_stand_at_their_numbers(name: str) -> None:
+    plot = draw_results.PLOTS[name]
+    shown = (draw_results.ROOT / "docs/images" / name).read_text()
+    axis = {float(value): float(y) for y, value in re.findall(r"M70 ([\d.]+)H780.*\n.*>([\d.]+)</text>", shown)}
+    least, most = min(axis), max(axis)
+    heights = [float(y) for y in re.findall(r'<circle cx="[\d.]+" cy="([\d.]+)"', shown)]
+    wanted = [value for line in plot.lines() if not line.dashed for _, value in line.points]
+    assert len(wanted) > 5
+    for height, value in zip(heights, wanted, strict=True):
+        part = (height - axis[least]) / (axis[most] - axis[least])
+        assert least + part * (most - least) == pytest.approx(value, abs=0.002 * most)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
@@ -37,6 +38,32 @@ def test_each_class_has_an_entry(kind):
         return
     bases = [base.__name__ for base in kind.__bases__ if base is not StocachedError]
     assert f"\n### {kind.__name__} ({', '.join(bases)})\n" in PAGE
+
+
+def literals() -> Iterator[str]:
+    """The texts in the sources of the package and of the C library, without what is put into them."""
+    for path in (ROOT / "python/src").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield node.value
+    for path in (ROOT / "cclient/src").rglob("*.c"):
+        yield re.sub(r'"\s*"', "", path.read_text())
+
+
+def test_each_entry_quotes_a_message_of_the_code():
+    """Between numbers, names and paths, the words of a message stand in the code."""
+    code = "\n".join(literals())
+    for entry in re.findall(r"^### (\w+Error \(.*?)(?=^#|\Z)", PAGE, re.M | re.S):
+        quotes = re.findall(r"^> (.*)$", entry, re.M)
+        assert quotes, f"no message of {entry.split()[0]}"
+        for quote in quotes:
+            runs = re.split(
+                r"[;:] |/\S+|…|\S*[\d=\"]\S*|\b[A-Z]{4,}\b|\bfaces\b|\b.iB\b|(?=draws )|(?<= from )|numpy\.random",
+                quote,
+            )
+            words = [run.strip(" ();:") for run in runs if len(run.strip(" ();:")) > 8]
+            assert [run for run in words if run not in code] == [], quote
+            assert words, quote
 
 
 def test_each_code_of_c_and_error_of_go_is_named():

@@ -16,14 +16,15 @@ type column struct {
 	later int // the turn of the past
 }
 
+// The curves and all that comes before them in turn fill 80 columns.
 var columns = []column{
-	{"name", "NAME", 10, 0, 0, 0},
+	{"name", "NAME", 9, 0, 0, 0},
 	{"clients_live", "LIVE", 4, 6, 0, 0},
-	{"interval_hit_rate", "HIT RATE", 8, 1, 8, 3},
-	{"cached_fraction", "CACHED", 6, 2, 8, 11},
-	{"hits_per_second", "HITS/S", 9, 9, 0, 0},
-	{"stored_per_second", "SETS/S", 7, 5, 8, 8},
-	{"evicted_per_second", "EVICTED/S", 9, 7, 8, 10},
+	{"interval_hit_rate", "HIT RATE", 8, 1, 4, 3},
+	{"cached_fraction", "CACHED", 6, 2, 4, 10},
+	{"hits_per_second", "HITS/S", 9, 11, 0, 0},
+	{"stored_per_second", "SETS/S", 7, 5, 4, 8},
+	{"evicted_per_second", "EVICTED/S", 9, 7, 4, 9},
 	{"allocated_bytes", "MEMORY", 9, 4, 0, 0},
 	{"policy", "POLICY", 14, 12, 0, 0},
 }
@@ -68,11 +69,13 @@ func fit(room int) (cells []cell) {
 		}
 		widths[w.at], room = w.width, room-need
 	}
-	if more := min(max(room, 0), widest-widths[0]); more > 0 && widths[0] == columns[0].width {
+	for room > 0 { // half of the rest goes to the names, and half to the pasts
+		more := 0
+		if widths[0] >= columns[0].width {
+			more = min(room, 4, widest-widths[0])
+		}
 		widths[0], room = widths[0]+more, room-more
-	}
-	for room > 0 { // the rest goes to the pasts
-		given := false
+		given := more > 0
 		for k := range columns {
 			if widths[2*k+1] > 0 && room > 0 && widths[2*k+1] < live.Kept {
 				widths[2*k+1]++

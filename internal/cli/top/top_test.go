@@ -116,6 +116,15 @@ func TestSizes(t *testing.T) {
 	}
 	m := model(caches...)
 	wants(t, m, "stocached top  60 caches  60 clients", "HIT RATE", "CACHED", "SETS/S", "EVICTED/S", "MEMORY", "LIVE")
+	curves := 0 // in 80 columns, four series have a curve: what they do over time
+	for _, c := range fit(78) {
+		if c.past && c.width >= 4 {
+			curves++
+		}
+	}
+	if curves != 4 {
+		t.Errorf("%d curves in 80 columns", curves)
+	}
 	m.Resize(40, 24)
 	wants(t, m, "NAME", "HIT RATE", "CACHED", "0.9000", "0.5000")
 	m.Resize(200, 24)
