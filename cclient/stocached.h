@@ -332,7 +332,7 @@ STOC_API int stoc_set_loaded(stoc_cache *cache, int64_t index, const struct iove
 
 /* stoc_setv of a disk cache (stoc_disk_open) in the background: the sample is copied, and a thread of the handle writes
  * it. STORED: it waits for its write, and reads miss it until then. BUSY: 64 MiB of samples wait already, because the
- * disk is slow; the sample is counted as busy. EXISTS, FULL. A clear drops what waits. stoc_close writes what waits,
+ * disk is slow; the sample is counted as busy. EXISTS, FULL, OUT. A clear drops what waits. stoc_close writes what waits,
  * for at most 5 seconds; a process that ends without it loses that. A forked child does not write what its parent put.
  * EINVAL: a cache in memory. The thread blocks all signals, and ends after a moment without work. */
 STOC_API int stoc_set_later(stoc_cache *cache, int64_t index, const struct iovec *parts, int count);

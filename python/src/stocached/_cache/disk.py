@@ -59,7 +59,16 @@ COUNTS = "disk_hits", "disk_misses", "disk_writes", "disk_dropped", "disk_poison
 class Disk:
     """An open file. Threads, forked children and processes that unpickle it share it."""
 
-    def __init__(self, path: str, samples: int, sample_bytes: int, variable: bool, size: int, fingerprint: str) -> None:
+    def __init__(
+        self,
+        path: str,
+        samples: int,
+        sample_bytes: int,
+        variable: bool,
+        size: int,
+        fingerprint: str,
+        kept: bytes | None = None,
+    ) -> None:
         self._arguments = path, samples, sample_bytes, variable, size, fingerprint
         self.path = path
         options = _native.Options(
@@ -72,16 +81,32 @@ class Disk:
             made = errors.from_struct(error)
             made.args = (f"disk={size}: {made}", *made.args[1:]) if error.code == _native.EMEMORY else made.args
             raise made
-        self._partial = not variable and int(self.handle.info().slots) < samples
+        self.slots = 0 if variable else int(self.handle.info().slots)
+        self._partial = not variable and self.slots < samples
+        self._kept: bytes | None = None
+        self.keep(kept)
         self.flush_at_exit()
+
+    def keep(self, kept: bytes | None) -> None:
+        """As `Attachment._keep`, of what this handle writes to the file."""
+        if kept != self._kept:
+            self.handle.keep(kept)
+            self._kept = kept
 
     def apart_from(self, cache: Attachment) -> bool:
         """Whether disk and memory should hold different samples: the disk has no room for all of them, and what the
         cache in memory takes stays there (docs/spec/tiers.md)."""
         return self._partial and cache.policy in _KEEPS
 
+    def together(self, cache: Attachment) -> int:
+        """How many samples the cache in memory and the disk hold together; 0: unknown, as they differ in size."""
+        if not self.slots or not cache.slots:
+            return 0
+        apart = self.apart_from(cache)  # else memory has copies of what the disk has
+        return min(cache.slots + self.slots if apart else max(cache.slots, self.slots), cache.samples)
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return Disk, self._arguments
+        return Disk, (*self._arguments, self._kept)
 
     def take(self, cache: Attachment, i: int) -> Any:
         """A sample, which it also puts into the cache unless they are apart; None on a miss."""

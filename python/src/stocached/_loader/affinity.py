@@ -65,14 +65,21 @@ class Affinity:
                 raise InvalidError(
                     f"affinity=: the nodes have {self._owners.world_size} ranks together, and world_size={shard.world_size}"
                 )
-            if not cache.read_only and (capacity := _capacity(cache)):
-                cache._keep(self._owners.keep(self._owners.node_of(shard.rank)[0], capacity))
+            self._keep(self._owners.node_of(shard.rank)[0], cache)
         assert shard.ends != "uneven"  # the loader has checked
         deal = Deal(shard.epoch, self._owners, shard.rank, self._batch_size, ends=shard.ends, start=shard.start)
         if store is not None:
             self._agree(deal, store)
         self.dealt += 1
         return deal
+
+    def _keep(self, node: int, cache: Attachment) -> None:
+        """The cache of a node, and the disk behind it, keep what the node owns first."""
+        assert self._owners is not None
+        if not cache.read_only and (slots := min(cache.slots, cache.samples)):
+            cache._keep(self._owners.keep(node, slots))
+        if cache._disk is not None and (capacity := _capacity(cache)):
+            cache._disk.keep(self._owners.keep(node, capacity))
 
     def _nodes(self, shard: Shard, cache: Attachment, store: Any) -> Sequence[Node]:
         if self._wanted != "node":
@@ -185,8 +192,9 @@ def grouped(told: Sequence[Mapping[str, Any]]) -> list[tuple[str, int, int]]:
 
 
 def _capacity(cache: Attachment) -> int:
-    """Samples that a cache holds; 0: unknown, as they differ in size."""
-    return min(cache.slots, cache.samples)
+    """Samples that a cache holds, with the disk behind it; 0: unknown, as they differ in size."""
+    held = min(cache.slots, cache.samples)
+    return held if cache._disk is None else cache._disk.together(cache)
 
 
 def _store(world_size: int) -> Any:
