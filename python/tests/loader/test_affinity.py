@@ -186,6 +186,19 @@ def test_the_capacity_of_a_node_counts_its_disk(tmp_path, monkeypatch):
     assert max(loads[2]) < 50, f"{loads} of 500 reads: the memory alone decided who owns what"
 
 
+def test_the_rank_that_was_ahead_stops_too(monkeypatch):
+    """Nobody waits for the second one, so the first one learns of it when it begins its next epoch."""
+    store = Store()
+    monkeypatch.setattr(affinity, "_store", lambda _: store)
+    first, second = job([Node("a"), Node("b")])
+    first._affinity._number = second._affinity._number = 0  # as in two processes
+    iter(first)
+    second.set_epoch(3)
+    for loader in (second, first):
+        with pytest.raises(InvalidError, match="ranks 0 and 1 differ in epoch: 0 and 3"):
+            iter(loader)
+
+
 @pytest.mark.parametrize("before", range(4))
 def test_another_number_of_nodes_continues(before):
     """Of 7 x 13 + 5 samples, from 3 nodes to 2 in the middle of an epoch."""
