@@ -15,17 +15,24 @@ from .._common import errors
 from .._common.addresses import address_of
 from .._common.errors import InvalidError
 from .._common.sizes import parse_size
-from . import reading, storing
+from . import policies, reading, storing
 from .attachment import Attachment
 from .handle import Handle
 
 _FLUSH = 5.0  # seconds that the end of a process waits for writes
+_POLICIES = "first-come", "random", "clock", "fifo", "lru", "lfu"  # of a disk, which knows neither costs nor plans
 _KEEPS = "first-come", "first-indices", "cost"  # policies that do not take each sample
 
 
-def check(disk: int | str | None, disk_dir: str | os.PathLike[str] | None) -> None:
+def check(
+    disk: int | str | None, disk_dir: str | os.PathLike[str] | None, disk_policy: policies.Policy | None = None
+) -> None:
     """Raises InvalidError, which names the argument."""
+    if disk_policy is not None and disk_policy not in _POLICIES:
+        raise InvalidError(f"disk_policy={disk_policy!r}; it must be one of {', '.join(_POLICIES)}")
     if disk is None:
+        if disk_policy is not None:
+            raise InvalidError('disk_policy= is for a disk; give disk= too, such as disk="200GiB"')
         if disk_dir is not None:
             raise InvalidError('disk_dir= is the folder of disk=; give disk= too, such as disk="200GiB"')
         return
@@ -38,7 +45,12 @@ def check(disk: int | str | None, disk_dir: str | os.PathLike[str] | None) -> No
 
 
 def open_behind(
-    cache: Attachment, size: int | str, folder: str | os.PathLike[str], fingerprint: str, kind: Sequence[Any] = ()
+    cache: Attachment,
+    size: int | str,
+    folder: str | os.PathLike[str],
+    fingerprint: str,
+    kind: Sequence[Any] = (),
+    policy: policies.Policy = "first-come",
 ) -> Disk:
     """Opens the file for the samples of a cache. fingerprint: of the dataset. kind: what else decides about the bytes
     of a sample."""
@@ -49,7 +61,11 @@ def open_behind(
     text = repr((fingerprint, *kind, [(field.name, field.code, field.shape) for field in cache.fields]))
     digest = hashlib.sha256(text.encode()).hexdigest()
     path = os.path.join(os.path.abspath(os.fspath(folder)), f"{cache.name or digest[:16]}.tier")
-    return Disk(path, cache.samples, cache.sample_bytes, cache.variable, parse_size(size, "disk"), digest)
+    if cache.variable and policy != "first-come":
+        raise InvalidError(
+            f'disk_policy={policy!r}: samples that differ in size need "first-come" on a disk; leave it out'
+        )
+    return Disk(path, cache.samples, cache.sample_bytes, cache.variable, parse_size(size, "disk"), digest, policy)
 
 
 # Of stats(). Dropped: samples that were not written because the disk was slow, or because another process wrote them.
@@ -67,13 +83,14 @@ class Disk:
         variable: bool,
         size: int,
         fingerprint: str,
+        policy: policies.Policy = "first-come",
         kept: bytes | None = None,
     ) -> None:
-        self._arguments = path, samples, sample_bytes, variable, size, fingerprint
+        self._arguments = path, samples, sample_bytes, variable, size, fingerprint, policy
         self.path = path
         options = _native.Options(
             struct_bytes=ctypes.sizeof(_native.Options), samples=samples, limit_bytes=max(size, 1),
-            sample_bytes=sample_bytes, variable=variable, fingerprint=fingerprint.encode(),
+            sample_bytes=sample_bytes, variable=variable, fingerprint=fingerprint.encode(), policy=policies.number_of(policy),
             open_flags=_native.OPEN_KIND_PYTHON,
         )  # fmt: skip
         self.handle, error = Handle(), _native.Error()
