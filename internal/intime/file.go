@@ -27,8 +27,8 @@ const bytesPerSecond = 16 << 20
 // behind. While one is left behind, the other calls fail at once. So their number is bounded by that of the calls at
 // one time, and none that returns late writes over a newer one.
 //
-// Reads of what the page cache has go straight to the caller's memory (RWF_NOWAIT): the goroutine and the copy would
-// take a third of the time of such a read. Those from the disk are long beside them.
+// Reads of what the page cache has go straight to the caller's memory (RWF_NOWAIT), and need neither goroutine nor copy.
+// Those from the disk are long beside both.
 type File struct {
 	file    disk
 	fd      int // for reads that do not wait; -1: the file has none
