@@ -207,8 +207,8 @@ STOC_API int stoc_open_fd(int fd, unsigned flags, const unsigned char *uuid, sto
  * The handle is one for stoc_get, stoc_set and their like, stoc_claim, stoc_lengths, stoc_state(s), stoc_clear,
  * stoc_recover, stoc_stats, stoc_verify and stoc_info, whose fd is -1. It gives out no views and no gathers: EINVAL.
  * Each stoc_get compares the checksum of the sample. If it is wrong, the sample is a miss, counted as corrupt, and
- * removed. A disk that fails is no error of a sample: for a while reads are misses, and sets FULL. A forked child may
- * use the handle as long as its parent has it open.
+ * removed. A disk that fails is no error of a sample: for a while reads are misses, and sets FULL. A call that reads
+ * waits for a disk that hangs. A forked child may use the handle as long as its parent has it open.
  *
  * options: limit_bytes is the most that the file may take; fingerprint is required. directory, reserve, unlink_last,
  * client_records and slot_bytes are 0. The policy is FIRST_COME, RANDOM, CLOCK, FIFO, LRU or LFU; with variable size
@@ -332,7 +332,7 @@ STOC_API int stoc_set_loaded(stoc_cache *cache, int64_t index, const struct iove
 
 /* stoc_setv of a disk cache (stoc_disk_open) in the background: the sample is copied, and a thread of the handle writes
  * it. STORED: it waits for its write, and reads miss it until then. BUSY: 64 MiB of samples wait already, because the
- * disk is slow; the sample is counted as busy. EXISTS, FULL. A clear drops what waits. stoc_close writes what waits,
+ * disk is slow; the sample is counted as busy. EXISTS, FULL, OUT. A clear drops what waits. stoc_close writes what waits,
  * for at most 5 seconds; a process that ends without it loses that. A forked child does not write what its parent put.
  * EINVAL: a cache in memory. The thread blocks all signals, and ends after a moment without work. */
 STOC_API int stoc_set_later(stoc_cache *cache, int64_t index, const struct iovec *parts, int count);

@@ -85,7 +85,8 @@ func (l *Loader) keep() {
 	if !can {
 		return
 	}
-	if capacity := cmp.Or(o.Nodes[node].Capacity, uint64(min(c.Slots(), l.from.samples))); capacity > 0 {
+	// Capacity may count a disk below the cache, where copies of others have room.
+	if capacity := cmp.Or(uint64(min(c.Slots(), l.from.samples)), o.Nodes[node].Capacity); capacity > 0 {
 		c.Keep(o.owners.Keep(node, capacity))
 	}
 }

@@ -21,7 +21,7 @@ type Options struct {
 	// Nodes of the job, in the order of their ranks. Each global batch is dealt to the nodes whose caches
 	// own its samples (docs/spec/order.md, Nodes): no rank reads what Ranks alone would give it, but the
 	// samples of each global batch are the same. Ends is Pad or Drop, and Ranks may be 0. With FromCache and
-	// FromServer, the cache of a node keeps what the node owns first, unless neither Capacity nor the cache says
+	// FromServer, the cache of a node keeps what the node owns first, unless neither the cache nor Capacity says
 	// how many samples it holds. In the first epoch, a server also reads what its node owns and others read.
 	// nil: no affinity.
 	Nodes []order.Node

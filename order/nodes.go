@@ -15,7 +15,7 @@ const Buckets = 1 << 16
 type Node struct {
 	Name     string // 1 to 255 bytes, unlike all others. "" for all nodes: their numbers
 	Ranks    uint64 // of the job on this node, at least 1
-	Capacity uint64 // samples that its cache holds. 0: not known; then no capacity counts
+	Capacity uint64 // samples that its cache holds, with a disk below it. 0: not known; then no capacity counts
 }
 
 // Owners says which node of a job owns a sample: docs/spec/order.md, "Nodes". It is safe for

@@ -354,6 +354,10 @@ func (s *Segment) persist(at uint64, words ...uint64) {
 // called.
 func (s *Segment) OnDisk() bool { return s.disk != nil }
 
+// BoundDisk has a function wrap the file of a segment on a disk, such as one that bounds how long its calls take. Nobody uses
+// the segment yet.
+func (s *Segment) BoundDisk(wrap func(DiskFile) DiskFile) { s.disk = wrap(s.disk) }
+
 // DiskError returns the first error of a Persist since the last call, or nil.
 func (s *Segment) DiskError() error {
 	if err := s.diskError.Swap(nil); err != nil {

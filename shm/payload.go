@@ -88,7 +88,7 @@ func (s *Segment) AllocatePayload(offset, n uint64) error {
 // AllocatedBytes returns the bytes of the file's pages; for a heap segment, its size. On a disk it is the file
 // there.
 func (s *Segment) AllocatedBytes() (uint64, error) {
-	if f, ok := s.disk.(*os.File); ok {
+	if f, ok := s.disk.(interface{ Stat() (os.FileInfo, error) }); ok {
 		info, err := f.Stat()
 		if err != nil {
 			return 0, fail(ErrSystem, "%w", err)

@@ -340,6 +340,9 @@ func TestChartRefuses(t *testing.T) {
 		{cache + "metrics: {enabled: false, serviceMonitor: {enabled: true}}", "without it, no metrics are on TCP"},
 		{"config: {caches: [{name: a, size: 8GiB, source: {kind: dir}, tiers: [{kind: cluster, password: x}]}]}",
 			"would stand in a ConfigMap"},
+		{"config: {caches: [{name: a, size: 8GiB, source: {kind: dir}, tiers: [{kind: disk, dir: /nvme/a, size: 1TiB}]}]}\n" +
+			"extraVolumeMounts: [{name: a, mountPath: /nvm}, {name: b, mountPath: /nvme, readOnly: true}]",
+			`cache a has a tier disk in "/nvme/a", where no volume is mounted`},
 	} {
 		_, err := render(c, wrong.values)
 		if err == nil {
@@ -364,15 +367,16 @@ func TestChartMemory(t *testing.T) {
 	const source = "source: {kind: dir, path: /data}"
 	base := limit("config: {caches: [{name: a, size: 64GiB, " + source + "}]}")
 	for values, more := range map[string]uint64{
-		"config: {caches: [{name: a, size: 80GiB, " + source + "}]}":                                                   16 << 30,
-		"config: {caches: [{name: a, size: 68719476736, " + source + "}]}":                                             0,
-		"config: {caches: [{name: a, size: 64GiB, " + source + "}, {name: b, size: 1.5GiB, " + source + "}]}":          3 << 29,
-		"config: {limits: {clients: 1GiB}, caches: [{name: a, size: 64GiB, " + source + "}]}":                          512 << 20,
-		"processMemory: 1280MiB\nconfig: {caches: [{name: a, size: 64GiB, " + source + "}]}":                           1 << 30,
-		"valkey: {enabled: true}\nconfig: {caches: [{name: a, size: 64GiB, " + source + "}]}":                          64 << 20,
-		"config: {caches: [{name: a, size: 64GiB, source: {kind: dir, path: /data, read_ahead: {size: 256MiB}}}]}":     256 << 20,
-		"config: {caches: [{name: a, size: 64GiB, source: {kind: dir, path: /data, read_ahead: {readers: 2}}}]}":       64 << 20,
-		fmt.Sprintf("resources: {limits: {memory: %d}}\nconfig: {caches: [{name: a, size: 64GiB, %s}]}", base, source): 0,
+		"config: {caches: [{name: a, size: 80GiB, " + source + "}]}":                                                                                      16 << 30,
+		"config: {caches: [{name: a, size: 68719476736, " + source + "}]}":                                                                                0,
+		"config: {caches: [{name: a, size: 64GiB, " + source + "}, {name: b, size: 1.5GiB, " + source + "}]}":                                             3 << 29,
+		"config: {limits: {clients: 1GiB}, caches: [{name: a, size: 64GiB, " + source + "}]}":                                                             512 << 20,
+		"processMemory: 1280MiB\nconfig: {caches: [{name: a, size: 64GiB, " + source + "}]}":                                                              1 << 30,
+		"valkey: {enabled: true}\nconfig: {caches: [{name: a, size: 64GiB, " + source + "}]}":                                                             64 << 20,
+		"config: {caches: [{name: a, size: 64GiB, source: {kind: dir, path: /data, read_ahead: {size: 256MiB}}}]}":                                        256 << 20,
+		"valkey: {enabled: true}\nconfig: {caches: [{name: a, size: 64GiB, source: {kind: dir, path: /data, read_ahead: {size: 256MiB, blocks: true}}}]}": 320 << 20,
+		"config: {caches: [{name: a, size: 64GiB, source: {kind: dir, path: /data, read_ahead: {readers: 2}}}]}":                                          64 << 20,
+		fmt.Sprintf("resources: {limits: {memory: %d}}\nconfig: {caches: [{name: a, size: 64GiB, %s}]}", base, source):                                    0,
 	} {
 		if got := limit(values); got != base+more {
 			t.Errorf("%d bytes, want %d + %d for\n%s", got, base, more, values)
@@ -404,6 +408,9 @@ func TestChartValkey(t *testing.T) {
 	}
 	if len(c.Caches[1].Tiers) != 0 {
 		t.Errorf("cache %s has read_ahead, and tiers %v", c.Caches[1].Name, c.Caches[1].Tiers)
+	}
+	if !strings.Contains(r.notes, "Cache texts has no cluster tier: its read_ahead is without") || strings.Contains(r.notes, "Cache pictures") {
+		t.Errorf("notes %s", r.notes)
 	}
 	files := map[string]bool{}
 	for _, v := range r.sets[0].Spec.Template.Spec.Volumes {

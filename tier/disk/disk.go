@@ -6,6 +6,7 @@ package disk
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"time"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/internal/breaker"
+	"github.com/stocached/stocached/internal/intime"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/tier"
@@ -91,18 +93,26 @@ func (t *Tier) try() error {
 	seg := t.seg
 	t.mu.RUnlock()
 	if seg != nil {
-		return seg.ProbeDisk() // only Close closes it, after this goroutine
+		err := seg.ProbeDisk() // only Close closes it, after this goroutine
+		if err == nil {
+			_ = seg.DiskError() // of before: it would leave the tier out again
+		}
+		return err
 	}
 	seg, replaced, err := t.open()
 	if err != nil {
 		return err
 	}
+	seg.BoundDisk(func(f shm.DiskFile) shm.DiskFile { return intime.Bound(f, t.s.Timeout) })
 	c, err := cache.Attach(seg, cache.Options{Label: "tier"})
 	if err != nil {
 		return errors.Join(err, seg.Close())
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.closed { // while the disk did not answer
+		return errors.Join(tier.ErrClosed, c.Close(), seg.Close())
+	}
 	t.seg, t.cache = seg, c
 	if replaced != "" {
 		t.note = "its file was made again: " + replaced
@@ -220,13 +230,27 @@ func (t *Tier) Status() tier.Status {
 	return s
 }
 
-// Close is part of tier.Tier. It writes what the system holds of the file to the disk.
+// endTime is how long Close waits for a disk that hangs while the file is opened. Tests shorten it.
+var endTime = 5 * time.Second
+
+// Close is part of tier.Tier. It writes what the system holds of the file to the disk, for a bounded time.
 func (t *Tier) Close() error {
 	t.stop()
-	t.running.Wait()
+	t.mu.Lock()
+	t.closed = true
+	t.mu.Unlock()
+	ended := make(chan struct{})
+	go func() {
+		t.running.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(endTime):
+		return fmt.Errorf("%s: %w, so it stays open until it does", t.s.path(t.about), intime.ErrHangs)
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.closed = true
 	if t.seg == nil {
 		return nil
 	}

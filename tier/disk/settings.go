@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -18,14 +19,17 @@ import (
 
 // settings are the keys of the tier; docs/spec/tiers.md describes them.
 type settings struct {
-	Dir    string     `key:"dir"`
-	Size   size.Bytes `key:"size"`
-	Policy string     `key:"policy"`
+	Dir     string        `key:"dir"`
+	Size    size.Bytes    `key:"size"`
+	Policy  string        `key:"policy"`
+	Timeout time.Duration `key:"timeout"`
 
 	policy shm.Policy
 }
 
-var defaults = source.Settings{"policy": shm.PolicyFirstCome.String()}
+var defaults = source.Settings{"policy": shm.PolicyFirstCome.String(), "timeout": "2s"}
+
+const leastTimeout = 10 * time.Millisecond
 
 // read reads and checks settings. Errors: source.ErrInvalid.
 func read(from source.Settings, about tier.About) (*settings, error) {
@@ -50,6 +54,11 @@ func read(from source.Settings, about tier.About) (*settings, error) {
 			strings.Join(policies(), ", "))
 	case s.policy.Evicts() && about.Info.Schema.Variable:
 		complain("policy: on a disk, samples that differ in size need %s", shm.PolicyFirstCome)
+	}
+	if s.Timeout < leastTimeout {
+		complain("timeout: %v is less than %v", s.Timeout, leastTimeout)
+	} else if about.Within != 0 && s.Timeout > about.Within/4 {
+		complain("timeout: %v is more than a quarter of the cache's read_timeout, which is %v", s.Timeout, about.Within)
 	}
 	if most := about.Info.Schema.SampleBytes; most > 0 && s.Size > 0 && uint64(s.Size) < most {
 		complain("size: %d bytes are less than a sample, which takes %d", s.Size, most)
@@ -136,7 +145,7 @@ func examine(_ context.Context, from source.Settings, about tier.About) (all []t
 	case unix.TMPFS_MAGIC, unix.RAMFS_MAGIC:
 		kind.Change = "it is memory, which the segment uses better; give a folder on a disk"
 	case unix.NFS_SUPER_MAGIC, unix.SMB_SUPER_MAGIC, unix.CIFS_SUPER_MAGIC, unix.SMB2_SUPER_MAGIC, unix.FUSE_SUPER_MAGIC:
-		kind.Change = "it may be remote; a read that hangs there holds up its sample. Give a folder on a local disk"
+		kind.Change = "it may be remote; when it hangs, reads wait for " + s.Timeout.String() + " (timeout). Give a folder on a local disk"
 	}
 	return []tier.Finding{found, kind}, nil
 }

@@ -528,6 +528,8 @@ int stoc_set_later(stoc_cache *c, int64_t index, const struct iovec *parts, int 
     bool ready = state_of(load(index_word(c, (uint64_t)index))) == READY;
     if (ready)
         result = STOC_EXISTS, which = STOC_COUNTER_EXISTS;
+    else if (is_left_out(c, (uint64_t)index))
+        result = STOC_OUT, which = STOC_COUNTER_OUT;
     else if (!disk_may_accept(c) || (!c->evicts && is_full(c, length)))
         result = STOC_FULL;
     else if (put_in_queue(&c->disk->queue, index, phase_epoch(load(phase_word(c))), parts, count_of_parts, length))

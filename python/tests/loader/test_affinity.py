@@ -3,15 +3,20 @@ one process, each node with a cache of its own."""
 
 from __future__ import annotations
 
+import datetime
 import itertools
 import pickle
+import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import pytest
 
 from stocached import InvalidError, Loader, _native
+from stocached._cache import disk
+from stocached._loader import affinity
 from stocached.cache import Cache, State
 from stocached.order import Node, Owners
 
@@ -21,15 +26,15 @@ SAMPLES = 7 * 13 + 5
 class Numbers:
     """Counts the loads of each sample."""
 
-    def __init__(self, samples: int = SAMPLES) -> None:
-        self.samples, self.loads = samples, Counter[int]()
+    def __init__(self, samples: int = SAMPLES, values: int = 16) -> None:
+        self.samples, self.values, self.loads = samples, values, Counter[int]()
 
     def __len__(self) -> int:
         return self.samples
 
     def __getitem__(self, index: int) -> Any:
         self.loads[index] += 1
-        return np.full(16, index, np.int64)
+        return np.full(self.values, index, np.int64)
 
 
 def job(
@@ -120,6 +125,78 @@ def test_nodes_read_and_keep_what_they_own():
     for _ in range(4):
         read(plain)
     assert plain[1].stats().hit_rate < 0.4
+
+
+class Store:
+    """A stand-in for the store of torch.distributed, for ranks that are threads."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, str] = {}
+        self.changed = threading.Condition()
+
+    def set(self, key: str, value: str) -> None:
+        with self.changed:
+            self.values[key] = value
+            self.changed.notify_all()
+
+    def get(self, key: str) -> str:
+        return self.values[key]
+
+    def check(self, keys: list[str]) -> bool:
+        return all(key in self.values for key in keys)
+
+    def wait(self, keys: list[str], timeout: datetime.timedelta) -> None:
+        with self.changed:
+            if not self.changed.wait_for(lambda: self.check(keys), timeout.total_seconds()):
+                raise RuntimeError("timeout")
+
+    def compare_set(self, key: str, expected: str, value: str) -> str:
+        with self.changed:
+            assert expected == ""
+            return self.values.setdefault(key, value)
+
+
+def test_the_capacity_of_a_node_counts_its_disk(tmp_path, monkeypatch):
+    """Two nodes have memory for a ninth of the dataset each, and disks for more than the rest together."""
+    store, samples, loaders, settings = Store(), 1000, [], {"affinity": "node", "local_world_size": 1}
+    monkeypatch.setattr(affinity, "_store", lambda _: store)
+    monkeypatch.setattr(affinity, "_TIMEOUT", 20)
+    for rank in range(2):
+        cache = Cache.create(samples=samples, shape=(512,), dtype=np.int64, slots=112)
+        folder = tmp_path / str(rank)
+        folder.mkdir()
+        cache._disk = disk.open_behind(cache, (2 << 20) + 420 * 4096, folder, "numbers")
+        assert 400 < cache._disk.slots <= 420
+        loaders.append(
+            Loader(Numbers(samples, 512), 50, shuffle=True, seed=3, cache=cache, rank=rank, world_size=2, **settings)
+        )
+        loaders[-1]._affinity._number = 0  # as if it were the first of its process
+
+    def epoch() -> list[int]:
+        """The loads of each node."""
+        before = [loader.dataset.loads.total() for loader in loaders]
+        with ThreadPoolExecutor(2) as ranks:  # iter() waits for the other rank
+            assert [sum(map(len, batches)) for batches in ranks.map(list, loaders)] == [500, 500]
+        assert all(loader.cache._disk.flush() for loader in loaders)
+        return [loader.dataset.loads.total() - was for loader, was in zip(loaders, before)]
+
+    loads = [epoch() for _ in range(3)]
+    capacities = [node.capacity for node in loaders[0]._affinity._owners.nodes]
+    assert capacities == [112 + loader.cache._disk.slots for loader in loaders]
+    assert max(loads[2]) < 50, f"{loads} of 500 reads: the memory alone decided who owns what"
+
+
+def test_the_rank_that_was_ahead_stops_too(monkeypatch):
+    """Nobody waits for the second one, so the first one learns of it when it begins its next epoch."""
+    store = Store()
+    monkeypatch.setattr(affinity, "_store", lambda _: store)
+    first, second = job([Node("a"), Node("b")])
+    first._affinity._number = second._affinity._number = 0  # as in two processes
+    iter(first)
+    second.set_epoch(3)
+    for loader in (second, first):
+        with pytest.raises(InvalidError, match="ranks 0 and 1 differ in epoch: 0 and 3"):
+            iter(loader)
 
 
 @pytest.mark.parametrize("before", range(4))

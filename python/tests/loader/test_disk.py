@@ -207,13 +207,20 @@ def test_a_small_disk_holds_others_than_the_memory(policy, tmp_path):
         loader.cache.close()
 
 
-def test_a_disk_for_a_part(tmp_path):
-    loader = loader_of(Numbers(40), tmp_path, disk=(2 << 20) + 16 * 4000, size="4250KB")  # 12 in memory
+@pytest.mark.parametrize("policy", [None, "fifo"])
+def test_a_disk_for_a_part(policy, tmp_path):
+    """A full file keeps its samples, or with another policy takes each new one."""
+    loader = loader_of(
+        Numbers(40), tmp_path, disk=(2 << 20) + 16 * 4000, size="4250KB", disk_policy=policy
+    )  # 12 in memory
     for _ in range(3):
         assert sorted(indices_of(loader)) == list(range(40))
         assert loader.cache._disk.flush()
-    assert 0 < loader.stats().disk_writes <= 16
-    assert loader.stats().disk_hits > 0
+    if policy is None:
+        assert 0 < loader.stats().disk_writes <= 16
+        assert loader.stats().disk_hits > 0
+    else:
+        assert loader.stats().disk_writes > 40
 
 
 def test_a_loader_that_is_made_again_keeps_the_disk(tmp_path):
@@ -273,6 +280,9 @@ def test_the_fingerprint_names_the_file(tmp_path):
         ({"disk": -1}, InvalidError, "disk=-1 bytes"),
         ({"disk": 1.5}, InvalidError, "disk=1.5"),
         ({"disk": 0}, InvalidError, "disk=0 holds no sample"),
+        ({"disk_policy": "cost"}, InvalidError, "disk_policy='cost'; it must be one of first-come, random"),
+        ({"disk": None, "disk_dir": None, "disk_policy": "lru"}, InvalidError, "disk_policy= is for a disk"),
+        ({"disk_policy": "lru", "variable": True, "size": "20MB"}, InvalidError, 'differ in size need "first-come"'),
         ({"disk_dir": 7}, InvalidError, "disk_dir=7"),
         ({"disk_dir": ""}, InvalidError, "disk_dir=''"),
         ({"disk": 3000}, CacheMemoryError, "disk=3000: 1 slots of 4000 bytes"),

@@ -88,6 +88,7 @@ def test_every_option_is_a_parameter_and_an_attribute(kind, tmp_path):
         "policy": "cost",
         "disk": "32MiB",
         "disk_dir": tmp_path,
+        "disk_policy": "fifo",
         "store": "decoded",  # the others are for pictures: test_stores.py
         "order": Order(N, seed=3),
         "affinity": "node",  # on several ranks: test_affinity.py
@@ -98,7 +99,7 @@ def test_every_option_is_a_parameter_and_an_attribute(kind, tmp_path):
         assert parameters[field.name].default == field.default, field.name
         assert field.name in given | others, f"a test of {field.name}"
     made_here = given | others | {"cache": None, "seed": None}
-    for settings in (given, made_here, made_here | {"variable": True, "policy": None}):
+    for settings in (given, made_here, made_here | {"variable": True, "policy": None, "disk_policy": None}):
         loader = kind()(Numbers(), 5, num_workers=1, **settings)
         made = again(loader, sampler=loader.sampler)
         for name, value in settings.items():

@@ -70,6 +70,22 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end }}
 
+{{/* Not empty: a cluster tier would leave nothing of the read_ahead of this cache, and the server refuses both. */}}
+{{- define "stocached.alone" -}}
+{{- if hasKey .source "read_ahead" }}{{ if not (dig "read_ahead" "blocks" false (merge (dict "read_ahead" (default dict .source.read_ahead)) .source)) }}alone{{ end }}{{ end }}
+{{- end }}
+
+{{/* Fails if the folder of a tier on a disk is on no volume: the file system of the image is read-only. [., cache, tier] */}}
+{{- define "stocached.disk" -}}
+{{- $cache := index . 1 }}{{ $dir := index . 2 "dir" | default "" }}{{ $there := list }}
+{{- range (index . 0).Values.extraVolumeMounts }}
+{{- if and (not .readOnly) (hasPrefix (printf "%s/" (trimSuffix "/" .mountPath)) (printf "%s/" $dir)) }}{{ $there = append $there . }}{{ end }}
+{{- end }}
+{{- if not $there }}
+{{- fail (printf "config.caches: cache %s has a tier disk in %q, where no volume is mounted to be written; mount one there with extraVolumes and extraVolumeMounts, such as a hostPath on a disk of the node" $cache.name $dir) }}
+{{- end }}
+{{- end }}
+
 {{/* The configuration of the server: that of the values, with metrics and the cluster tier. */}}
 {{- define "stocached.config" -}}
 {{- $config := deepCopy .Values.config }}
@@ -83,8 +99,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- fail (printf "config.caches: a tier of cache %s has a password, which would stand in a ConfigMap; use password_file with a Secret in extraVolumes, or valkey.passwordSecret" $cache.name) }}
 {{- end }}
 {{- if eq .kind "cluster" }}{{ $clusters = append $clusters . }}{{ end }}
+{{- if eq .kind "disk" }}{{ include "stocached.disk" (list $ $cache .) }}{{ end }}
 {{- end }}
-{{- if and $.Values.valkey.enabled (not $clusters) (not (hasKey $cache.source "read_ahead")) }}
+{{- if and $.Values.valkey.enabled (not $clusters) (not (include "stocached.alone" $cache)) }}
 {{- $_ := set $cache "tiers" (append (default list $cache.tiers) (include "stocached.tier" $ | fromYaml)) }}
 {{- end }}
 {{- end }}

@@ -4,7 +4,6 @@ payload."""
 from __future__ import annotations
 
 import atexit
-import ctypes
 import operator
 import os
 import time
@@ -89,8 +88,7 @@ class Attachment:
     def _keep(self, kept: bytes | None) -> None:
         """From now on this handle, its copies in forked children and unpickled ones store only samples
         of these buckets, as `Owners.keep` returns them. None: all samples."""
-        buckets = None if kept is None else (ctypes.c_uint8 * _native.KEPT_BYTES).from_buffer_copy(kept)
-        self._handle.check(_native.keep(self._handle, buckets))
+        self._handle.keep(kept)
         self._kept = kept
 
     def _measure_next(self) -> bool:

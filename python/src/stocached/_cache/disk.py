@@ -15,17 +15,24 @@ from .._common import errors
 from .._common.addresses import address_of
 from .._common.errors import InvalidError
 from .._common.sizes import parse_size
-from . import reading, storing
+from . import policies, reading, storing
 from .attachment import Attachment
 from .handle import Handle
 
 _FLUSH = 5.0  # seconds that the end of a process waits for writes
+_POLICIES = "first-come", "random", "clock", "fifo", "lru", "lfu"  # of a disk, which knows neither costs nor plans
 _KEEPS = "first-come", "first-indices", "cost"  # policies that do not take each sample
 
 
-def check(disk: int | str | None, disk_dir: str | os.PathLike[str] | None) -> None:
+def check(
+    disk: int | str | None, disk_dir: str | os.PathLike[str] | None, disk_policy: policies.Policy | None = None
+) -> None:
     """Raises InvalidError, which names the argument."""
+    if disk_policy is not None and disk_policy not in _POLICIES:
+        raise InvalidError(f"disk_policy={disk_policy!r}; it must be one of {', '.join(_POLICIES)}")
     if disk is None:
+        if disk_policy is not None:
+            raise InvalidError('disk_policy= is for a disk; give disk= too, such as disk="200GiB"')
         if disk_dir is not None:
             raise InvalidError('disk_dir= is the folder of disk=; give disk= too, such as disk="200GiB"')
         return
@@ -38,7 +45,12 @@ def check(disk: int | str | None, disk_dir: str | os.PathLike[str] | None) -> No
 
 
 def open_behind(
-    cache: Attachment, size: int | str, folder: str | os.PathLike[str], fingerprint: str, kind: Sequence[Any] = ()
+    cache: Attachment,
+    size: int | str,
+    folder: str | os.PathLike[str],
+    fingerprint: str,
+    kind: Sequence[Any] = (),
+    policy: policies.Policy = "first-come",
 ) -> Disk:
     """Opens the file for the samples of a cache. fingerprint: of the dataset. kind: what else decides about the bytes
     of a sample."""
@@ -49,7 +61,11 @@ def open_behind(
     text = repr((fingerprint, *kind, [(field.name, field.code, field.shape) for field in cache.fields]))
     digest = hashlib.sha256(text.encode()).hexdigest()
     path = os.path.join(os.path.abspath(os.fspath(folder)), f"{cache.name or digest[:16]}.tier")
-    return Disk(path, cache.samples, cache.sample_bytes, cache.variable, parse_size(size, "disk"), digest)
+    if cache.variable and policy != "first-come":
+        raise InvalidError(
+            f'disk_policy={policy!r}: samples that differ in size need "first-come" on a disk; leave it out'
+        )
+    return Disk(path, cache.samples, cache.sample_bytes, cache.variable, parse_size(size, "disk"), digest, policy)
 
 
 # Of stats(). Dropped: samples that were not written because the disk was slow, or because another process wrote them.
@@ -59,12 +75,22 @@ COUNTS = "disk_hits", "disk_misses", "disk_writes", "disk_dropped", "disk_poison
 class Disk:
     """An open file. Threads, forked children and processes that unpickle it share it."""
 
-    def __init__(self, path: str, samples: int, sample_bytes: int, variable: bool, size: int, fingerprint: str) -> None:
-        self._arguments = path, samples, sample_bytes, variable, size, fingerprint
+    def __init__(
+        self,
+        path: str,
+        samples: int,
+        sample_bytes: int,
+        variable: bool,
+        size: int,
+        fingerprint: str,
+        policy: policies.Policy = "first-come",
+        kept: bytes | None = None,
+    ) -> None:
+        self._arguments = path, samples, sample_bytes, variable, size, fingerprint, policy
         self.path = path
         options = _native.Options(
             struct_bytes=ctypes.sizeof(_native.Options), samples=samples, limit_bytes=max(size, 1),
-            sample_bytes=sample_bytes, variable=variable, fingerprint=fingerprint.encode(),
+            sample_bytes=sample_bytes, variable=variable, fingerprint=fingerprint.encode(), policy=policies.number_of(policy),
             open_flags=_native.OPEN_KIND_PYTHON,
         )  # fmt: skip
         self.handle, error = Handle(), _native.Error()
@@ -72,16 +98,32 @@ class Disk:
             made = errors.from_struct(error)
             made.args = (f"disk={size}: {made}", *made.args[1:]) if error.code == _native.EMEMORY else made.args
             raise made
-        self._partial = not variable and int(self.handle.info().slots) < samples
+        self.slots = 0 if variable else int(self.handle.info().slots)
+        self._partial = not variable and self.slots < samples
+        self._kept: bytes | None = None
+        self.keep(kept)
         self.flush_at_exit()
+
+    def keep(self, kept: bytes | None) -> None:
+        """As `Attachment._keep`, of what this handle writes to the file."""
+        if kept != self._kept:
+            self.handle.keep(kept)
+            self._kept = kept
 
     def apart_from(self, cache: Attachment) -> bool:
         """Whether disk and memory should hold different samples: the disk has no room for all of them, and what the
         cache in memory takes stays there (docs/spec/tiers.md)."""
         return self._partial and cache.policy in _KEEPS
 
+    def together(self, cache: Attachment) -> int:
+        """How many samples the cache in memory and the disk hold together; 0: unknown, as they differ in size."""
+        if not self.slots or not cache.slots:
+            return 0
+        apart = self.apart_from(cache)  # else memory has copies of what the disk has
+        return min(cache.slots + self.slots if apart else max(cache.slots, self.slots), cache.samples)
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return Disk, self._arguments
+        return Disk, (*self._arguments, self._kept)
 
     def take(self, cache: Attachment, i: int) -> Any:
         """A sample, which it also puts into the cache unless they are apart; None on a miss."""

@@ -77,6 +77,11 @@ class Handle(_native.Cache):
             self.check(_native.field(self, k, field))
         return made
 
+    def keep(self, kept: bytes | None) -> None:
+        """From now on it stores only samples of these buckets, as `Owners.keep` returns them. None: all samples."""
+        buckets = None if kept is None else (ctypes.c_uint8 * _native.KEPT_BYTES).from_buffer_copy(kept)
+        self.check(_native.keep(self, buckets))
+
     def check(self, code: int, index: int = 0, size: int = 0) -> int:
         """The result of a call; raises the exception of a negative code."""
         if code < 0:

@@ -79,7 +79,7 @@ def _check_arguments(dataset: Any, cache: Any, options: CacheOptions, store: Any
     if n < 1:
         raise InvalidError("the dataset is empty")
     policies.check(options.policy)
-    disk.check(options.disk, options.disk_dir)
+    disk.check(options.disk, options.disk_dir, options.disk_policy)
     stores.check(store)
     check_bad_samples(bad_samples)
     if cache is not None and options != CacheOptions():
@@ -108,6 +108,7 @@ class CachedSamples(CacheBacked):
         policy: Policy | None = None,
         disk: int | str | None = None,
         disk_dir: str | os.PathLike[str] | None = None,
+        disk_policy: Policy | None = None,
         allow_random: bool = False,
         store: Store = "decoded",
         bad_samples: BadSamplesAre = "error",
@@ -138,6 +139,8 @@ class CachedSamples(CacheBacked):
             on a local disk. What the cache misses comes from the file if it was loaded before, also
             by an earlier program. All programs that give the same folder and fingerprint share the
             file. It needs fingerprint=, or a dataset whose fingerprint is certain.
+        disk_policy: which samples a full file keeps: "first-come" (None), "random", "clock", "fifo",
+            "lru" or "lfu"; samples that differ in size have "first-come".
         allow_random: caches a random dataset as it is: samples are not checked, and a filled cache
             is not compared with the dataset.
         store: of pictures (stocached.image.Folder or Shards): "decoded" caches samples as they are,
@@ -152,7 +155,7 @@ class CachedSamples(CacheBacked):
         samples cannot be cached, CacheMemoryError (MemoryError) with the numbers if the cache does
         not fit."""
         arguments = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
-        options = CacheOptions(size, name, fingerprint, variable, policy, disk, disk_dir)
+        options = CacheOptions(size, name, fingerprint, variable, policy, disk, disk_dir, disk_policy)
         _check_arguments(dataset, cache, options, store, bad_samples)
         self.dataset = dataset
         self.augment = augment

@@ -33,6 +33,7 @@ class CacheOptions:
     policy: Policy | None = None
     disk: int | str | None = None
     disk_dir: str | os.PathLike[str] | None = None
+    disk_policy: Policy | None = None
 
     def existing(self) -> Cache | None:
         """The cache of this name, to read, if there is one. The caller closes it."""
@@ -116,7 +117,9 @@ def add_disk(options: CacheOptions, cache: Cache, derived: Derived | None, store
                 f"disk= keeps samples longer than the program runs, and it is not certain which dataset these are ({why}); "
                 "give fingerprint=, a text that changes with the data and the transform"
             )
-    cache._disk = disk.open_behind(cache, options.disk, options.disk_dir, fingerprint, (store,))
+    cache._disk = disk.open_behind(
+        cache, options.disk, options.disk_dir, fingerprint, (store,), options.disk_policy or "first-come"
+    )
 
 
 def check_fields(cache: Cache, fields: list[Field]) -> None:

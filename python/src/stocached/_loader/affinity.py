@@ -47,7 +47,8 @@ class Affinity:
         self._wanted, self._batch_size, self._drop_last = nodes, batch_size, drop_last
         self._local_world_size = local_world_size
         self._owners: Owners | None = None
-        self._number, self._epochs = next(_numbers), 0
+        self._number, self._meetings, self._epochs = next(_numbers), 0, 0
+        self._found = -1  # the epoch, of _epochs, in which this rank found that it differs from another one
         self.dealt = 0  # epochs of this loader
 
     def deal(self, shard: Shard, cache: Attachment) -> Deal | Shard:
@@ -59,20 +60,27 @@ class Affinity:
             return shard
         store = _store(shard.world_size)
         if self._owners is None or self._owners.world_size != shard.world_size:
-            nodes = self._nodes(shard, cache, store)
+            nodes = self._nodes(shard, cache, store)  # of all ranks, if they have a store
             self._owners = Owners(nodes, shard.epoch.order.samples)
             if self._owners.world_size != shard.world_size:
                 raise InvalidError(
                     f"affinity=: the nodes have {self._owners.world_size} ranks together, and world_size={shard.world_size}"
                 )
-            if not cache.read_only and (capacity := _capacity(cache)):
-                cache._keep(self._owners.keep(self._owners.node_of(shard.rank)[0], capacity))
+            self._keep(self._owners.node_of(shard.rank)[0], cache)
         assert shard.ends != "uneven"  # the loader has checked
         deal = Deal(shard.epoch, self._owners, shard.rank, self._batch_size, ends=shard.ends, start=shard.start)
         if store is not None:
-            self._agree(deal, store)
+            self._agree(deal, shard, store)
         self.dealt += 1
         return deal
+
+    def _keep(self, node: int, cache: Attachment) -> None:
+        """The cache of a node, and the disk behind it, keep what the node owns first."""
+        assert self._owners is not None
+        if not cache.read_only and (slots := min(cache.slots, cache.samples)):
+            cache._keep(self._owners.keep(node, slots))
+        if cache._disk is not None and (capacity := _capacity(cache)):
+            cache._disk.keep(self._owners.keep(node, capacity))
 
     def _nodes(self, shard: Shard, cache: Attachment, store: Any) -> Sequence[Node]:
         if self._wanted != "node":
@@ -98,14 +106,18 @@ class Affinity:
             "local_world_size": local,
             "capacity": _capacity(cache),
             "cache": cache.uuid.hex(),
+            "settings": self._settings_of(shard),
         }
-        key = f"affinity/{self._number}"
+        key, self._meetings = f"affinity/{self._number}/{self._meetings}", self._meetings + 1
         store.set(f"{key}/{shard.rank}", json.dumps(told))
         if shard.rank == 0:
             everyone = [f"{key}/{rank}" for rank in range(shard.world_size)]
             try:
                 _wait(store, everyone, "some ranks have")
-                answer: Any = grouped([json.loads(store.get(name)) for name in everyone])
+                all_told = [json.loads(store.get(name)) for name in everyone]
+                for one in all_told[1:]:
+                    _compare(all_told[0]["settings"], one["settings"])
+                answer: Any = grouped(all_told)
             except InvalidError as error:
                 answer = str(error)
             store.set(f"{key}/nodes", json.dumps(answer))
@@ -115,28 +127,51 @@ class Affinity:
             raise InvalidError(answer)
         return [Node(*node) for node in answer]
 
-    def _agree(self, deal: Deal, store: Any) -> None:
-        """Compares this rank's epoch with that of the rank that began it first. It waits for no rank, because
-        a rank may begin an epoch ahead of the others."""
-        mine = {
-            "epoch": deal.epoch.number,
-            "position": deal.start,
-            "batch_size=": deal.batch_size,
+    def _settings_of(self, shard: Shard) -> dict[str, Any]:
+        """What all ranks must have in common, as JSON has it, and the rank."""
+        return {
+            "epoch": shard.epoch.number,
+            "position": shard.start,
+            "batch_size=": self._batch_size,
             "drop_last=": self._drop_last,
-            "ends=": deal.ends,
-            **_settings(deal.epoch.order),
+            "ends=": shard.ends,
+            **_settings(shard.epoch.order),
+            "rank": shard.rank,
+        }
+
+    def _agree(self, deal: Deal, shard: Shard, store: Any) -> None:
+        """Compares this rank's epoch with that of the rank that began it first. It waits for no rank, because
+        a rank may begin an epoch ahead of the others. A rank that was ahead of one that differs learns it when it
+        begins the next epoch."""
+        before, key = self._epochs - 1, f"affinity/{self._number}/epoch/{self._epochs}"
+        self._epochs += 1
+        if self._found != before and store.check([last := f"affinity/{self._number}/epoch/{before}/differ"]):
+            raise InvalidError(_text(store.get(last)))
+        mine = {
+            **self._settings_of(shard),
             "affinity=": repr(deal.owners.nodes)[:1000],
             "digest": f"{deal.digest:016x}",
-            "rank": deal.rank,
         }
-        key, self._epochs = f"affinity/{self._number}/epoch/{self._epochs}", self._epochs + 1
-        theirs = json.loads(store.compare_set(key, "", json.dumps(mine)))
-        for setting, what in mine.items():
-            if setting != "rank" and theirs.get(setting) != what:
-                raise InvalidError(
-                    f"affinity=: ranks {theirs['rank']} and {deal.rank} differ in {setting}: {theirs.get(setting)} and {what}. All ranks need "
-                    "the same settings, and begin the same epochs"
-                )
+        try:
+            _compare(json.loads(store.compare_set(key, "", json.dumps(mine))), mine)
+        except InvalidError as error:
+            self._found = before + 1
+            store.set(f"{key}/differ", str(error))
+            raise
+
+
+def _compare(theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
+    """Raises InvalidError if two ranks differ."""
+    for setting, what in mine.items():
+        if setting != "rank" and theirs.get(setting) != what:
+            raise InvalidError(
+                f"affinity=: ranks {theirs['rank']} and {mine['rank']} differ in {setting}: {theirs.get(setting)} and {what}. All ranks need "
+                "the same settings, and begin the same epochs"
+            )
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
 
 
 def _settings(order: Any) -> dict[str, Any]:
@@ -185,8 +220,9 @@ def grouped(told: Sequence[Mapping[str, Any]]) -> list[tuple[str, int, int]]:
 
 
 def _capacity(cache: Attachment) -> int:
-    """Samples that a cache holds; 0: unknown, as they differ in size."""
-    return min(cache.slots, cache.samples)
+    """Samples that a cache holds, with the disk behind it; 0: unknown, as they differ in size."""
+    held = min(cache.slots, cache.samples)
+    return held if cache._disk is None else cache._disk.together(cache)
 
 
 def _store(world_size: int) -> Any:

@@ -64,6 +64,7 @@ class Loader(BaseLoader):
         policy: Policy | None = None,
         disk: int | str | None = None,
         disk_dir: str | os.PathLike[str] | None = None,
+        disk_policy: Policy | None = None,
         allow_random: bool = False,
         store: Store = "decoded",
         augment: Callable[..., Any] | None = None,

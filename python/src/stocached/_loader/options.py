@@ -47,6 +47,7 @@ class LoaderOptions:
     policy: Policy | None = None
     disk: int | str | None = None
     disk_dir: str | os.PathLike[str] | None = None
+    disk_policy: Policy | None = None
     allow_random: bool = False
     store: Store = "decoded"
     augment: Callable[..., Any] | None = None
@@ -166,8 +167,8 @@ def _check_cache(options: LoaderOptions, dataset: Any, cached: bool) -> None:
     if cached and isinstance(dataset, CachedSamples) and (options.cache is not dataset.cache or makes_cache(options)):
         raise InvalidError("the dataset has a cache already; leave out cache=, size= and name=")
     policies.check(options.policy)
-    disk.check(options.disk, options.disk_dir)
-    for name in ("fingerprint", "variable", "policy", "disk", "disk_dir"):
+    disk.check(options.disk, options.disk_dir, options.disk_policy)
+    for name in ("fingerprint", "variable", "policy", "disk", "disk_dir", "disk_policy"):
         if getattr(options, name) is not None and not cached:
             raise InvalidError(f'{name}= is for a cache that is made here; give size=, such as size="32GiB", or name=')
     stores.check(options.store)

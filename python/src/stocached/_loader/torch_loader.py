@@ -62,7 +62,7 @@ class DataLoader(BaseLoader, torch.utils.data.DataLoader[_Sample]):
     variable: True: caches samples of any shape. False: of one shape, which is faster. None: as a
         few samples need.
     policy: which samples a full cache keeps, as for CachedDataset.
-    disk, disk_dir: a file behind the cache, on a local disk, as for CachedDataset.
+    disk, disk_dir, disk_policy: a file behind the cache, on a local disk, as for CachedDataset.
     store: of pictures: "decoded", "encoded" or "auto", as for CachedDataset. stats().store says which.
     augment: a function of a sample, or of a sample and a numpy Generator. Its random numbers depend
         only on (seed, epoch, index). Worker processes seed torch, numpy and random for each sample;
@@ -133,6 +133,7 @@ class DataLoader(BaseLoader, torch.utils.data.DataLoader[_Sample]):
         policy: Policy | None = None,
         disk: int | str | None = None,
         disk_dir: str | os.PathLike[str] | None = None,
+        disk_policy: Policy | None = None,
         allow_random: bool = False,
         store: Store = "decoded",
         augment: Callable[..., Any] | None = None,

@@ -23,7 +23,7 @@ class Node:
     """One machine of a job.
 
     name: 1 to 255 bytes, unlike all others; "" for all nodes: their numbers. ranks: of the job on this
-        node. capacity: samples that its cache holds; 0: unknown, then no capacity counts."""
+        node. capacity: samples that its cache holds, with a disk behind it; 0: unknown, then no capacity counts."""
 
     name: str = ""
     ranks: int = 1
