@@ -221,7 +221,7 @@ func (c *Cache) evictChain(f *fill) (Result, error) {
 		newcomer.Next = c.next(f.sample, 0)
 	}
 	for range searches {
-		search := policy.NewSearch(c.rule, newcomer, c.slots)
+		search := policy.NewSearch(c.rule, newcomer, c.spread(), c.slots)
 		for left := numbersPerSearch; !search.Done() && left > 0; left-- {
 			number := c.seg.Hand().Add(1) - 1
 			s := search.Slot(number)
@@ -250,7 +250,7 @@ func (c *Cache) evictChain(f *fill) (Result, error) {
 			candidate := policy.Candidate{Sample: listed - 1, Size: c.length(m), Cost: policy.Cost(m.Cost())}
 			c.look(&search, number, head, candidate)
 		}
-		victim, _, ok := search.Victim(policy.Spread(c.seg.Spread().Load()))
+		victim, _, ok := search.Victim()
 		if !ok {
 			return Full, nil
 		}

@@ -8,12 +8,13 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// Cost is what the load of a sample took, in one byte; 0: unknown. Nanoseconds returns the time, and
+// Cost is what the load of a sample took, in one byte; 0: unknown or doubtful. Nanoseconds returns the time, and
 // Confirmed says whether it is an average over several loads: docs/spec/policies.md, The byte.
 type Cost = policy.Cost
 
 // Costs writes the costs of the samples from first on into dst, and counts nothing. Samples that went
-// keep their costs. Errors: ErrIndex unless all of them are samples; ErrClosed.
+// keep their costs. A cost is doubtful if one load took far longer than all others: it may have been
+// stopped. Errors: ErrIndex unless all of them are samples; ErrClosed.
 func (c *Cache) Costs(first int, dst []Cost) error {
 	l, err := c.enter()
 	if err != nil {
@@ -23,8 +24,9 @@ func (c *Cache) Costs(first int, dst []Cost) error {
 	if err := c.checkRange(first, len(dst)); err != nil {
 		return err
 	}
+	spread := c.spread()
 	for k := range dst {
-		dst[k] = c.cost(uint64(first + k))
+		dst[k] = c.cost(uint64(first + k)).Believed(spread)
 	}
 	return nil
 }
@@ -55,8 +57,8 @@ type costSums struct {
 	sized, bytes, readyBytes uint64 // samples of known length; bytes of these, and of the cached ones of known cost
 }
 
-func (s *costSums) add(m shm.Meta, length uint64, ready bool) {
-	level := m.Cost() >> 1
+func (s *costSums) add(m shm.Meta, spread policy.Spread, length uint64, ready bool) {
+	level := policy.Cost(m.Cost()).Believed(spread) >> 1
 	s.known[level]++
 	if length > 0 && (level > 0 || m.Fills() > 0) {
 		s.sized++

@@ -48,7 +48,7 @@ func (c *Cache) evict(f *fill) (Result, error) {
 		newcomer.Next = c.next(f.sample, 0)
 	}
 	for range searches {
-		search := policy.NewSearch(c.rule, newcomer, c.slots)
+		search := policy.NewSearch(c.rule, newcomer, c.spread(), c.slots)
 		for !search.Done() {
 			number := c.seg.Hand().Add(1) - 1
 			s := search.Slot(number)
@@ -71,7 +71,7 @@ func (c *Cache) evict(f *fill) (Result, error) {
 			candidate := policy.Candidate{Sample: listed - 1, Size: 1, Cost: c.cost(listed - 1)}
 			c.look(&search, number, s, candidate)
 		}
-		victim, s, ok := search.Victim(policy.Spread(c.seg.Spread().Load()))
+		victim, s, ok := search.Victim()
 		if !ok {
 			return Full, nil
 		}
@@ -149,6 +149,8 @@ func (c *Cache) retire(f *fill, victim, s uint64) (bool, error) {
 func (c *Cache) cost(sample uint64) policy.Cost {
 	return policy.Cost(shm.Meta(c.seg.Meta(sample).Load()).Cost())
 }
+
+func (c *Cache) spread() policy.Spread { return policy.Spread(c.seg.Spread().Load()) }
 
 // hasMemory draws memory for a new place, once. It returns false when memory is short, or the check of
 // it failed.

@@ -69,13 +69,14 @@ func (c *Cache) Stats() (Stats, error) {
 	}
 	var named uint64 // units of the arena
 	var costs costSums
+	spread := c.spread()
 	for i := range c.samples {
 		w, m := shm.Word(c.seg.Word(i).Load()), shm.Meta(c.seg.Meta(i).Load())
 		if w.State() == shm.Ready {
 			s.Ready++
 			s.ReadyBytes += c.seg.Length(m)
 		}
-		costs.add(m, c.seg.Length(m), w.State() == shm.Ready)
+		costs.add(m, spread, c.seg.Length(m), w.State() == shm.Ready)
 		if c.variable && !c.chains && c.layout.Place(w) != 0 {
 			named += shm.UnitsFor(c.seg.Length(m))
 		}

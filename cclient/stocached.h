@@ -306,8 +306,9 @@ enum stoc_state_of {
 STOC_API int stoc_state(const stoc_cache *cache, int64_t index);
 STOC_API int stoc_states(const stoc_cache *cache, uint64_t first, uint64_t n, uint8_t *states);
 
-/* What the loads of samples first..first+n-1 take, in nanoseconds, to about 19 %; 0: unknown, or never
- * told (stoc_set_loaded). Also of samples that are not in the cache any more. */
+/* What the loads of samples first..first+n-1 take, in nanoseconds, to about 19 %; 0: unknown, as it was never told
+ * (stoc_set_loaded), or its one load took far longer than those of others. Also of samples that are not in the cache
+ * any more. */
 STOC_API int stoc_costs(const stoc_cache *cache, uint64_t first, uint64_t n, uint64_t *nanoseconds);
 
 /* Copies the bytes of a slot in any state; bytes never written are 0. Reads with pread, so that

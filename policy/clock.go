@@ -19,7 +19,7 @@ const (
 
 func (*clock) Looks() int { return clockLooks }
 
-func (*clock) Worth(c Candidate, _ uint64) uint32 { return uint32(c.Reference) }
+func (*clock) Worth(c Candidate, _ uint64, _ Spread) uint32 { return uint32(c.Reference) }
 
 func (*clock) Looked(reference uint8, number uint64) uint8 {
 	if reference > 0 && Random(0, number)%clockDecay == 0 {

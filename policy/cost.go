@@ -48,19 +48,21 @@ func (c Cost) Nanoseconds() uint64 {
 
 // Loaded returns the cost of a sample and the spread of a cache after one more load. draw is random.
 //
-// The second load counts as much as the first, later ones a quarter. A load far above what was seen
-// before, for example of a process that was stopped, counts as the 99th percentile until a second
-// load confirms it.
+// The second load counts as much as the first, later ones a quarter. A load far above all others, for
+// example of a process that was stopped, is Doubtful until the next load confirms it.
 func (c Cost) Loaded(nanoseconds uint64, spread Spread, draw uint64) (Cost, Spread) {
 	x := min(max(fine(nanoseconds), levelZero+levelUnit), maxFine)
 	old := c.fine()
-	known := c != 0
-	spread = spread.observe(x, old, known, c.Confirmed())
-	if tail := spread.tail(); x > tail && (!known || old+octave < tail) {
-		x = tail
+	doubtful, far := c.Doubtful(spread), spread != 0 && x > spread.far()+levelUnit // which no rounding hides
+	known := c != 0 && !doubtful
+	spread = spread.observe(x, old, c == 0, known, c.Confirmed())
+	if !far && (!known || old < spread.tail()) {
+		x = min(x, spread.tail())
 	}
-	switch {
-	case !known:
+	switch surprising := far && known && old < spread.tail(); {
+	case surprising && c.Confirmed(): // the average stays, but another load has to confirm it
+		return c &^ 1, spread
+	case surprising, !known && !(far && doubtful):
 		return costOf(x, draw, 0), spread
 	case c.Confirmed():
 		return costOf((3*old+x)/4, draw, 1), spread
@@ -68,13 +70,35 @@ func (c Cost) Loaded(nanoseconds uint64, spread Spread, draw uint64) (Cost, Spre
 	return costOf((old+x)/2, draw, 1), spread
 }
 
+// Doubtful says that one load of the sample took far longer than those of others, and that no other load
+// has confirmed it. It may have been stopped. So nothing is known about its cost.
+func (c Cost) Doubtful(spread Spread) bool {
+	return c != 0 && !c.Confirmed() && spread != 0 && c.fine() > spread.far()
+}
+
+// Believed is the cost that a cache shows: 0 if it is doubtful, and after one load at most the 99th percentile.
+func (c Cost) Believed(spread Spread) Cost {
+	tail := spread.tail()
+	switch {
+	case c.Doubtful(spread):
+		return 0
+	case c != 0 && c.capped(tail):
+		return costOf(tail, 0, 0)
+	}
+	return c
+}
+
+// capped says that a cost of one load is above the 99th percentile, which may have fallen since that load: the first
+// loads of a cache know none.
+func (c Cost) capped(tail int) bool { return !c.Confirmed() && 0 < tail && tail < c.fine() }
+
 // Spread is what all loads of a cache have in common, in one shared word: how far costs of different
 // samples lie apart, how far two measurements of one sample do, and the 99th percentile. 0: nothing
 // is known. Clients load the word, call Loaded and store it. An update that is lost does no harm.
 //
 // From bit 0 on, 16 bits each: the last measurement; between: the mean distance of two measurements
 // of different samples; within: that of two of one sample, or, below 16, the number of measurements
-// (15: or more), none of a sample that was loaded before; tail: the 99th percentile.
+// (15: or more), none of a sample that was loaded before; tail: the 99th percentile of first loads.
 type Spread uint64
 
 const (
@@ -89,6 +113,10 @@ func (s Spread) part(k int) int { return int(uint16(s >> (16 * k))) }
 
 func (s Spread) tail() int { return s.part(3) / tailUnit }
 
+// far is far above the 99th percentile, and the farther the more costs differ. If a load takes longer, the
+// sample is very costly, or the process was stopped.
+func (s Spread) far() int { return s.tail() + 2*s.part(1)/distanceUnit + levelUnit }
+
 func distance(x, y int) int { return min(max(x-y, y-x), maxDistance) }
 
 // follow moves a mean towards a distance.
@@ -96,11 +124,13 @@ func follow(mean, distance int) int {
 	return mean - mean>>decay + distance*distanceUnit>>decay
 }
 
-func (s Spread) observe(x, old int, known, confirmed bool) Spread {
+func (s Spread) observe(x, old int, first, known, confirmed bool) Spread {
 	last, between, within, tail := s.part(0), s.part(1), s.part(2), s.part(3)
-	if x*tailUnit > tail {
+	switch { // first loads only: what is loaded again is the cheap part of the samples
+	case !first:
+	case x*tailUnit > tail:
 		tail = min(tail+99, (maxFine+2*octave)*tailUnit)
-	} else {
+	default:
 		tail--
 	}
 	switch {
@@ -149,7 +179,7 @@ func (s Spread) Trust() int {
 
 // costly keeps the samples that cost most, per byte where they differ in size. Of a few random ones
 // the cheapest goes, if the new one costs 25 % more and this difference is not the noise of
-// measurements. Samples of unknown cost neither go nor make others go.
+// measurements. Samples of unknown cost neither go nor make others go. Those of doubtful cost go first.
 type costly struct {
 	sampled
 	unreferenced
@@ -159,28 +189,40 @@ func newCostly(_, seed uint64) Rule { return &costly{sampled: sampled{seed}} }
 
 func (*costly) Looks() int { return looks }
 
-func (*costly) Worth(c Candidate, _ uint64) uint32 {
-	if c.Cost == 0 {
+// Worth is least if the cost is doubtful.
+func (*costly) Worth(c Candidate, _ uint64, spread Spread) uint32 {
+	switch {
+	case c.Cost == 0:
 		return Kept
+	case c.Cost.Doubtful(spread):
+		return 1
 	}
-	return uint32(c.Density() + 1<<16)
+	return uint32(c.Density(spread) + 1<<16)
 }
 
-// Density is the logarithm of the cost of a byte, in 1/256 of a factor of 2.
-func (c Candidate) Density() int { return c.Cost.fine() - fine(c.Size) }
-
-// Believed is the density, with a cost of one load that counts at most as the 99th percentile. The percentile may have
-// fallen since that load: the first loads of a cache know none.
-func (c Candidate) Believed(spread Spread) int {
-	if tail := spread.tail(); !c.Cost.Confirmed() && 0 < tail && tail < c.Cost.fine() {
-		return tail - fine(c.Size)
+// Density is the logarithm of the cost of a byte, in 1/256 of a factor of 2. A cost of one load counts
+// at most as the 99th percentile.
+func (c Candidate) Density(spread Spread) int {
+	cost := c.Cost.fine()
+	if tail := spread.tail(); c.Cost.capped(tail) {
+		cost = tail
 	}
-	return c.Density()
+	return cost - fine(c.Size)
 }
 
-// margin is 25 % in fine units.
-const margin = 82
+const (
+	margin = 82  // 25 % in fine units
+	mostly = 128 // of trust: most of the differences are real
+)
 
+// Yields lets a sample of doubtful cost go for any other of known cost, except where all costs are alike.
 func (*costly) Yields(newcomer, victim Candidate, spread Spread) bool {
-	return newcomer.Cost != 0 && (newcomer.Believed(spread)-victim.Believed(spread))*spread.Trust() > margin*256
+	switch trust := spread.Trust(); {
+	case newcomer.Cost.Believed(spread) == 0:
+		return false
+	case victim.Cost.Doubtful(spread):
+		return trust > mostly
+	default:
+		return (newcomer.Density(spread)-victim.Density(spread))*trust > margin*256
+	}
 }

@@ -14,7 +14,7 @@ type Rule interface {
 	Slot(number, slots uint64) uint64
 	// Worth says how much a sample deserves its slot. The search ends at a worth of 0, and otherwise
 	// chooses the least. Kept samples are never chosen.
-	Worth(c Candidate, now uint64) uint32
+	Worth(c Candidate, now uint64, spread Spread) uint32
 	// Yields says whether the victim goes for the newcomer.
 	Yields(newcomer, victim Candidate, spread Spread) bool
 	// Looked is the reference byte that a look leaves behind if the sample stays.
@@ -42,6 +42,7 @@ const Kept = 1<<32 - 1
 type Search struct {
 	rule     Rule
 	newcomer Candidate
+	spread   Spread
 	slots    uint64
 	left     int
 	victim   Candidate
@@ -49,9 +50,9 @@ type Search struct {
 	worth    uint32
 }
 
-// NewSearch begins a search for a slot of a sample.
-func NewSearch(rule Rule, newcomer Candidate, slots uint64) Search {
-	s := Search{rule: rule, newcomer: newcomer, slots: slots, left: rule.Looks(), worth: Kept}
+// NewSearch begins a search for a slot of a sample. Only the policy cost needs the spread.
+func NewSearch(rule Rule, newcomer Candidate, spread Spread, slots uint64) Search {
+	s := Search{rule: rule, newcomer: newcomer, spread: spread, slots: slots, left: rule.Looks(), worth: Kept}
 	if slots == 0 {
 		s.left = 0
 	}
@@ -75,7 +76,7 @@ func (s *Search) Look(number, slot uint64, c Candidate) uint8 {
 	if c.Sample == s.newcomer.Sample {
 		return c.Reference
 	}
-	worth := s.rule.Worth(c, number)
+	worth := s.rule.Worth(c, number, s.spread)
 	if worth < s.worth {
 		s.victim, s.slot, s.worth = c, slot, worth
 	}
@@ -96,8 +97,8 @@ func (s *Search) Soon() uint64 {
 }
 
 // Victim returns the sample that goes and its slot; false: the newcomer gets no slot.
-func (s *Search) Victim(spread Spread) (victim Candidate, slot uint64, ok bool) {
-	ok = s.worth < Kept && s.rule.Yields(s.newcomer, s.victim, spread)
+func (s *Search) Victim() (victim Candidate, slot uint64, ok bool) {
+	ok = s.worth < Kept && s.rule.Yields(s.newcomer, s.victim, s.spread)
 	return s.victim, s.slot, ok
 }
 

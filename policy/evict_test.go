@@ -81,7 +81,7 @@ func TestStaysInside(t *testing.T) {
 				if at := rule.Slot(number, slots); at >= slots {
 					t.Fatalf("slot %d of %d", at, slots)
 				}
-				s := policy.NewSearch(rule, policy.Candidate{Sample: 9, Size: 1, Cost: 255, Next: 1}, slots)
+				s := policy.NewSearch(rule, policy.Candidate{Sample: 9, Size: 1, Cost: 255, Next: 1}, 0, slots)
 				looks := 0
 				for ; !s.Done(); looks++ {
 					at := s.Slot(number)
@@ -91,20 +91,20 @@ func TestStaysInside(t *testing.T) {
 				if looks > rule.Looks() || looks == 0 {
 					t.Errorf("%d looks", looks)
 				}
-				if victim, _, ok := s.Victim(0); ok {
+				if victim, _, ok := s.Victim(); ok {
 					t.Errorf("the new sample goes itself: %+v", victim)
 				}
 			}
 		}
-		s := policy.NewSearch(kind.New(0, 0).Rule(), policy.Candidate{}, 0)
-		if _, _, ok := s.Victim(0); ok || !s.Done() {
+		s := policy.NewSearch(kind.New(0, 0).Rule(), policy.Candidate{}, 0, 0)
+		if _, _, ok := s.Victim(); ok || !s.Done() {
 			t.Error("a search in a cache without slots")
 		}
-		s = policy.NewSearch(kind.New(4, 0).Rule(), policy.Candidate{Cost: 255}, 4)
+		s = policy.NewSearch(kind.New(4, 0).Rule(), policy.Candidate{Cost: 255}, 0, 4)
 		for !s.Done() {
 			s.Skip() // all slots are in use
 		}
-		if _, _, ok := s.Victim(0); ok {
+		if _, _, ok := s.Victim(); ok {
 			t.Error("a sample goes that was not looked at")
 		}
 	})

@@ -9,5 +9,5 @@ type fifo struct {
 
 func newFIFO(_, _ uint64) Rule { return &fifo{} }
 
-func (*fifo) Looks() int                         { return looks }
-func (*fifo) Worth(_ Candidate, _ uint64) uint32 { return 0 }
+func (*fifo) Looks() int                                   { return looks }
+func (*fifo) Worth(_ Candidate, _ uint64, _ Spread) uint32 { return 0 }

@@ -18,7 +18,7 @@ const (
 func (*lfu) Looks() int { return lfuLooks }
 
 // Worth is not 0 even without hits, so that the search looks at all 8.
-func (*lfu) Worth(c Candidate, _ uint64) uint32 { return uint32(c.Reference) + 1 }
+func (*lfu) Worth(c Candidate, _ uint64, _ Spread) uint32 { return uint32(c.Reference) + 1 }
 
 func (l *lfu) Looked(reference uint8, number uint64) uint8 {
 	if reference > 0 && Random(^l.seed, number)%lfuDecay == 0 {

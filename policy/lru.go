@@ -23,7 +23,7 @@ func (*lru) Looks() int { return looks }
 
 // Worth takes a byte that is a few ticks ahead for a fresh one: the hand has moved on since the look
 // took its number.
-func (l *lru) Worth(c Candidate, now uint64) uint32 {
+func (l *lru) Worth(c Candidate, now uint64, _ Spread) uint32 {
 	age := l.tick(now) - c.Reference
 	if age > 250 {
 		age = 0

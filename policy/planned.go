@@ -22,7 +22,7 @@ const plannedLooks = 64
 func (*planned) Looks() int { return plannedLooks }
 
 // Worth is 0 for a sample that no job reads again: none goes with less loss.
-func (*planned) Worth(c Candidate, _ uint64) uint32 {
+func (*planned) Worth(c Candidate, _ uint64, _ Spread) uint32 {
 	switch c.Next {
 	case 0:
 		return Kept

@@ -81,7 +81,7 @@ func (c *cacheOf) set(sample uint64) (slot, victim int) {
 		c.free++
 		return c.free - 1, -1
 	}
-	s := policy.NewSearch(rule, c.candidate(sample, 0), uint64(len(c.slots)))
+	s := policy.NewSearch(rule, c.candidate(sample, 0), c.spread, uint64(len(c.slots)))
 	for !s.Done() {
 		number := c.hand
 		c.hand++
@@ -93,7 +93,7 @@ func (c *cacheOf) set(sample uint64) (slot, victim int) {
 		held := c.candidate(h.sample, h.reference)
 		h.reference = s.Look(number, at, held)
 	}
-	gone, at, ok := s.Victim(c.spread)
+	gone, at, ok := s.Victim()
 	if !ok {
 		return -1, -1
 	}

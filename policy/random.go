@@ -9,5 +9,5 @@ type random struct {
 
 func newRandom(_, seed uint64) Rule { return &random{sampled: sampled{seed}} }
 
-func (*random) Looks() int                         { return looks }
-func (*random) Worth(_ Candidate, _ uint64) uint32 { return 0 }
+func (*random) Looks() int                                   { return looks }
+func (*random) Worth(_ Candidate, _ uint64, _ Spread) uint32 { return 0 }

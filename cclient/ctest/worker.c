@@ -175,6 +175,14 @@ static int work(struct context *c, struct stoc_task *back)
     return count;
 }
 
+static int known(const uint64_t *costs, int n)
+{
+    int sum = 0;
+    for (int k = 0; k < n; k++)
+        sum += costs[k] > 0;
+    return sum;
+}
+
 static void misses_then_hits_of(uint32_t policy, bool variable, uint32_t copies)
 {
     struct test t;
@@ -202,10 +210,9 @@ static void misses_then_hits_of(uint32_t policy, bool variable, uint32_t copies)
     EQUAL(s.hits, SAMPLES);
     EQUAL(s.misses, SAMPLES);
     EQUAL(s.stored, SAMPLES);
-    uint64_t costs[SAMPLES]; /* the times of loads, with any policy */
+    uint64_t costs[SAMPLES]; /* the times of loads, with any policy; unknown if one was far longer than the others */
     EQUAL(stoc_costs(t.cache, 0, SAMPLES, costs), 0);
-    for (int k = 0; k < SAMPLES; k++)
-        CHECK(costs[k] > 0);
+    CHECK(known(costs, SAMPLES) > SAMPLES / 2);
     stoc_work_end(&c.work);
     end(&t);
 }
@@ -579,16 +586,17 @@ static void threads_share_a_queue(void)
 
 enum { STOPPED_AT = 40, COMPUTES_MS = 100, FINISHES_MS = 40, BUSY = 5 };
 
-/* A load of 1 ms. That of STOPPED_AT also stops the process. */
+/* A load of 1 ms. The first one and that of STOPPED_AT also stop the process. */
 static int stopping_load(void *context, int64_t index, const void **sample, size_t *bytes)
 {
     nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    if (index == STOPPED_AT)
+    if (index == 0 || index == STOPPED_AT)
         raise(SIGSTOP);
     return load(context, index, sample, bytes);
 }
 
-/* A process that is stopped in the middle of a load makes no sample the costliest one. */
+/* A process that is stopped in the middle of a load makes no sample the costliest one: it says nothing until another
+ * load confirms it. */
 static void a_stop_in_a_load(void)
 {
     struct test t;
@@ -604,20 +612,20 @@ static void a_stop_in_a_load(void)
     pid_t child = fork();
     if (child == 0)
         _exit(work(&c, back) == 0 ? 0 : 1);
-    REQUIRE(waitpid(child, &status, WUNTRACED) == child && WIFSTOPPED(status));
-    sleep(1);
-    REQUIRE(kill(child, SIGCONT) == 0);
+    for (int stops = 0; stops < 2; stops++) {
+        REQUIRE(waitpid(child, &status, WUNTRACED) == child && WIFSTOPPED(status));
+        nanosleep(&(struct timespec){.tv_nsec = 500000000}, NULL);
+        REQUIRE(kill(child, SIGCONT) == 0);
+    }
     REQUIRE(waitpid(child, &status, 0) == child);
     EQUAL(status, 0);
     EQUAL(stoc_costs(t.cache, 0, SAMPLES, costs), 0);
-    CHECK(costs[STOPPED_AT] > 0 && costs[STOPPED_AT] < 100000000);
+    CHECK(costs[0] == 0 && costs[STOPPED_AT] == 0 && known(costs, SAMPLES) > SAMPLES / 2);
     memset(sample, byte_of(STOPPED_AT, 0), sizeof sample);
-    for (int k = 0; k < 3; k++) { /* further loads correct it */
-        struct iovec part = {sample, sizeof sample};
-        EQUAL(stoc_set_loaded(t.cache, STOPPED_AT, &part, 1, STOC_OVERWRITE, 1000000), STOC_STORED);
-    }
+    struct iovec part = {sample, sizeof sample};
+    EQUAL(stoc_set_loaded(t.cache, STOPPED_AT, &part, 1, STOC_OVERWRITE, 1000000), STOC_STORED);
     EQUAL(stoc_costs(t.cache, STOPPED_AT, 1, costs), 0);
-    CHECK(costs[0] < 3000000);
+    CHECK(costs[0] > 0 && costs[0] < 3000000);
     stoc_work_end(&c.work);
     end(&t);
 }

@@ -211,7 +211,8 @@ var sampleColumns = table.Columns[*sample]{
 		func(s *sample) any { return s.ifReady(fmt.Sprintf("%08x", s.seg.Checksum(s.index, s.meta))) }),
 	table.Listed("fills", "fills", "number of publishes, modulo 2^24",
 		func(s *sample) any { return s.meta.Fills() }),
-	table.Listed("cost_seconds", "cost", "what a load takes, as the policy cost has measured it; none: unknown",
+	table.Listed("cost_seconds", "cost", "what a load takes, as the policy cost has measured it; none: unknown, or its one load "+
+		"took far longer than those of others",
 		func(s *sample) any { return s.ifRanked(table.Duration(float64(s.cost().Nanoseconds()) / 1e9)) }),
 	table.Listed("cost_is_average", "average", "the cost is an average of two loads or more",
 		func(s *sample) any { return s.ifRanked(s.cost().Confirmed()) }),
@@ -279,7 +280,7 @@ func (s *sample) rankCost() {
 	spread := policy.Spread(s.seg.Spread().Load())
 	density := func(m shm.Meta) (d int, known bool) {
 		c := policy.Candidate{Cost: policy.Cost(m.Cost()), Size: s.seg.Length(m)}
-		return c.Believed(spread), c.Cost != 0 && c.Size > 0
+		return c.Density(spread), c.Cost.Believed(spread) != 0 && c.Size > 0
 	}
 	own, known := density(s.meta)
 	if !known {
@@ -288,7 +289,7 @@ func (s *sample) rankCost() {
 	s.rank = 1
 	for i := range s.seg.Samples {
 		m := shm.Meta(s.seg.Meta(i).Load())
-		if m.Cost() != 0 {
+		if policy.Cost(m.Cost()).Believed(spread) != 0 {
 			s.known++
 		}
 		if other, known := density(m); known && other > own {

@@ -333,7 +333,7 @@ func TestStatsWithoutTheServer(t *testing.T) {
 	}
 	with, _, listed := look()
 	wantFields(t, with, jsonObject{"samples": n, "slots": n, "ready": 70, "stored": 70, "hits": 30, "misses": 70,
-		"known_costs": 70, "clients_live": 2, "clients_dead": 0,
+		"clients_live": 2, "clients_dead": 0,
 		"ready_bytes": 70 * servedBytes, "stored_bytes": 70 * servedBytes})
 	said := decode[jsonObject](t, s.answers("/v1/caches/pets"))
 	for field, value := range said["stats"].(jsonObject) {

@@ -210,7 +210,7 @@ func (c *policyCache) search(sample uint32) (slot uint64, ok bool) {
 	if c.next != nil {
 		newcomer.Next = c.next(sample)
 	}
-	s := policy.NewSearch(c.rule, newcomer, uint64(len(c.entries)))
+	s := policy.NewSearch(c.rule, newcomer, c.spread, uint64(len(c.entries)))
 	for !s.Done() {
 		number := c.hand
 		c.hand++
@@ -227,7 +227,7 @@ func (c *policyCache) search(sample uint32) (slot uint64, ok bool) {
 		}
 		e.reference = s.Look(number, slot, held)
 	}
-	_, slot, ok = s.Victim(c.spread)
+	_, slot, ok = s.Victim()
 	return slot, ok
 }
 

@@ -44,9 +44,22 @@ def follow(mean: int, d: int) -> int:
     return mean - (mean >> 7) + ((d * 32) >> 7)
 
 
-def observe(spread: int, x: int, old: int, c: int) -> int:
+def tail_of(spread: int) -> int:
+    return (spread >> 48) // 2
+
+
+def far(spread: int) -> int:
+    return tail_of(spread) + 2 * ((spread >> 16) % 65536) // 32 + 64
+
+
+def doubtful(c: int, spread: int) -> bool:
+    return c != 0 and c & 1 == 0 and spread != 0 and logarithm(c) > far(spread)
+
+
+def observe(spread: int, x: int, old: int, c: int, known: bool) -> int:
     last, between, within, tail = ((spread >> 16 * k) % 65536 for k in range(4))
-    tail = min(tail + 99, 22400) if x * 2 > tail else tail - 1
+    if c == 0:
+        tail = min(tail + 99, 22400) if x * 2 > tail else tail - 1
     if last == 0:
         within, tail = 1, (x + 512) * 2
     elif within < 15:
@@ -54,7 +67,7 @@ def observe(spread: int, x: int, old: int, c: int) -> int:
         within, tail = within + 1, min(tail, (x + 512) * 2)
     else:
         between = follow(between, distance(x, last))
-    if c != 0:
+    if known:
         d = distance(x, old)
         if c & 1:
             d = min(d + d // 4, 2047)
@@ -76,11 +89,16 @@ def trust(spread: int) -> int:
 def load(c: int, ns: int, spread: int, draw: int) -> tuple[int, int]:
     x = min(max(fine(ns), 2624), 10688)
     old = logarithm(c)
-    spread = observe(spread, x, old, c)
-    tail = (spread >> 48) // 2
-    if x > tail and (c == 0 or old + 256 < tail):
-        x = tail
-    if c == 0:
+    doubted = doubtful(c, spread)
+    known = c != 0 and not doubted
+    above = spread != 0 and x > far(spread) + 64
+    spread = observe(spread, x, old, c, known)
+    tail = tail_of(spread)
+    if not above and (not known or old < tail):
+        x = min(x, tail)
+    if above and known and old < tail and c & 1:
+        return c - 1, spread
+    if c == 0 or (doubted and not above) or (above and known and old < tail):
         y, bit = x, 0
     elif c & 1 == 0:
         y, bit = (old + x) // 2, 1
@@ -99,14 +117,10 @@ class Sample:
     next: Callable[[], int] = lambda: 0  # reads until it is read; UNREAD; 0: unknown
 
 
-def density(s: Sample) -> int:
-    return logarithm(s.cost) - fine(s.size)
-
-
-def believed(s: Sample, spread: int) -> int:
-    tail = (spread >> 48) // 2
-    capped = s.cost & 1 == 0 and 0 < tail < logarithm(s.cost)
-    return tail - fine(s.size) if capped else density(s)
+def density(s: Sample, spread: int) -> int:
+    cost, tail = logarithm(s.cost), tail_of(spread)
+    capped = s.cost & 1 == 0 and 0 < tail < cost
+    return (tail if capped else cost) - fine(s.size)
 
 
 @dataclass
@@ -135,7 +149,9 @@ class Cache:
 
     def worth(self, s: Sample, n: int) -> int:
         if self.name == "cost":
-            return KEPT if s.cost == 0 else density(s) + 65536
+            if s.cost == 0:
+                return KEPT
+            return 1 if doubtful(s.cost, self.spread) else density(s, self.spread) + 65536
         if self.name == "planned":
             next = s.next()
             return KEPT if next == 0 else 0 if next == UNREAD else KEPT - 1 - min(next, KEPT - 2)
@@ -151,10 +167,12 @@ class Cache:
             return 0 < newcomer.next() < victim.next()
         if self.name != "cost":
             return True
-        return (
-            newcomer.cost != 0
-            and (believed(newcomer, self.spread) - believed(victim, self.spread)) * trust(self.spread) > 82 * 256
-        )
+        if newcomer.cost == 0 or doubtful(newcomer.cost, self.spread):
+            return False
+        if doubtful(victim.cost, self.spread):
+            return trust(self.spread) > 128
+        more = density(newcomer, self.spread) - density(victim, self.spread)
+        return more * trust(self.spread) > 82 * 256
 
     def looked(self, r: int, n: int) -> int:
         if self.name == "clock" and r > 0 and random(0, n) % 8 == 0:

@@ -52,7 +52,7 @@ func (b *sideBuffer) wants(index, n int, next uint64) bool {
 	}
 	newcomer := policy.Candidate{Sample: uint64(index), Next: next}
 	for b.bytes+uint64(n) > b.most {
-		s := policy.NewSearch(plannedRule, newcomer, uint64(len(b.samples)))
+		s := policy.NewSearch(plannedRule, newcomer, 0, uint64(len(b.samples)))
 		for !s.Done() {
 			number := b.hand
 			b.hand++
@@ -63,7 +63,7 @@ func (b *sideBuffer) wants(index, n int, next uint64) bool {
 			}
 			s.Look(number, place, held)
 		}
-		_, place, ok := s.Victim(0)
+		_, place, ok := s.Victim()
 		if !ok {
 			return false
 		}

@@ -171,7 +171,7 @@ static int evict_chain(struct stoc_claim *k, uint32_t record)
     struct candidate newcomer = {.sample = k->sample, .size = k->length,
                                  .cost = cost_of(load(meta_word(c, k->sample)))};
     for (int tries = 0; tries < SEARCHES; tries++) {
-        struct search search = begin_search(&c->rule, newcomer);
+        struct search search = begin_search(&c->rule, newcomer, load(spread_word(c)));
         for (int left = NUMBERS_PER_SEARCH; search.left > 0 && left > 0; left--) {
             uint64_t number = atomic_fetch_add(hand_word(c), 1), s = search_slot(&search, number);
             uint64_t l = load(slot_word(c, s)), listed = link_sample(l);
@@ -195,7 +195,7 @@ static int evict_chain(struct stoc_claim *k, uint32_t record)
                                      .reference = reference_of(c, head)};
             set_reference(c, head, held.reference, search_look(&search, number, head, &held));
         }
-        if (!search_ends(&search, load(spread_word(c))))
+        if (!search_ends(&search))
             return STOC_FULL;
         int result = remove_sample(c, record, search.victim.sample);
         if (result != STOC_FULL)

@@ -137,7 +137,7 @@ INTERNAL int evict(struct stoc_claim *k, uint32_t record)
     struct candidate newcomer = {.sample = k->sample, .size = k->length,
                                  .cost = cost_of(load(meta_word(c, k->sample)))};
     for (int tries = 0; tries < SEARCHES; tries++) {
-        struct search search = begin_search(&c->rule, newcomer);
+        struct search search = begin_search(&c->rule, newcomer, load(spread_word(c)));
         while (search.left > 0) {
             uint64_t number = atomic_fetch_add(hand_word(c), 1), s = search_slot(&search, number);
             uint64_t listed = load(slot_word(c, s));
@@ -158,7 +158,7 @@ INTERNAL int evict(struct stoc_claim *k, uint32_t record)
                                      .cost = cost_of(load(meta_word(c, listed - 1)))};
             set_reference(c, s, held.reference, search_look(&search, number, s, &held));
         }
-        if (!search_ends(&search, load(spread_word(c))))
+        if (!search_ends(&search))
             return STOC_FULL;
         int result = retire(k, record, search.victim.sample, search.slot);
         if (result != CHANGED)

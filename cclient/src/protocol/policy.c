@@ -23,14 +23,35 @@ static int fine(uint64_t n)
 
 static int logarithm(uint8_t cost) { return ZERO + (cost >> 1) * LEVEL; }
 
-/* The logarithm of the cost of a byte. */
-static int density(const struct candidate *c) { return logarithm(c->cost) - fine(c->size); }
+/* The 99th percentile of first loads. */
+static int tail_of(uint64_t spread) { return (int)(spread >> 48) / 2; }
 
-/* The same, with a cost of one load that counts at most as the 99th percentile. */
-static int believed(const struct candidate *c, uint64_t spread)
+/* A load that takes longer is far above the 99th percentile: the sample is very costly, or the process was stopped. */
+static int far_of(uint64_t spread) { return tail_of(spread) + 2 * (int)(spread >> 16 & UINT16_MAX) / 32 + LEVEL; }
+
+/* One load of the sample took far longer than those of others, and no other load has confirmed it. */
+static bool doubtful(uint8_t cost, uint64_t spread)
 {
-    int tail = (int)(spread >> 48) / 2;
-    return !(c->cost & 1) && 0 < tail && tail < logarithm(c->cost) ? tail - fine(c->size) : density(c);
+    return cost && !(cost & 1) && spread && logarithm(cost) > far_of(spread);
+}
+
+/* A cost of one load is above the 99th percentile, which may have fallen since that load. */
+static bool capped(uint8_t cost, int tail) { return !(cost & 1) && 0 < tail && tail < logarithm(cost); }
+
+/* The cost that a cache shows: 0 if it is doubtful, and after one load at most the 99th percentile. */
+INTERNAL uint8_t believed(uint8_t cost, uint64_t spread)
+{
+    int tail = tail_of(spread);
+    if (doubtful(cost, spread))
+        return 0;
+    return cost && capped(cost, tail) ? (uint8_t)(MAX((tail - ZERO) / LEVEL, 1) * 2) : cost;
+}
+
+/* The logarithm of the cost of a byte. A cost of one load counts at most as the 99th percentile. */
+static int density(const struct candidate *c, uint64_t spread)
+{
+    int tail = tail_of(spread);
+    return (capped(c->cost, tail) ? tail : logarithm(c->cost)) - fine(c->size);
 }
 
 static unsigned policy_looks(const struct policy *p)
@@ -57,13 +78,13 @@ INTERNAL uint64_t cost_nanoseconds(uint8_t cost)
 #define KEPT UINT32_MAX
 
 /* How much a sample deserves its slot: 0 goes at once, KEPT never. */
-static uint32_t policy_worth(const struct policy *p, uint64_t number, const struct candidate *c)
+static uint32_t policy_worth(const struct policy *p, uint64_t number, const struct candidate *c, uint64_t spread)
 {
     switch (p->code) {
     case STOC_POLICY_PLANNED:
         return KEPT; /* only a server knows plans */
     case STOC_POLICY_COST:
-        return c->cost ? (uint32_t)(density(c) + 65536) : KEPT;
+        return !c->cost ? KEPT : doubtful(c->cost, spread) ? 1 : (uint32_t)(density(c, spread) + 65536);
     case STOC_POLICY_CLOCK:
         return c->reference;
     case STOC_POLICY_LRU: {
@@ -87,7 +108,11 @@ static bool policy_yields(const struct policy *p, const struct candidate *newcom
     int trust = within <= BEGINNING ? 256
                 : within >= between ? 0
                                     : 256 - (int)(within * within / ((between * between + 255) / 256));
-    return newcomer->cost != 0 && (believed(newcomer, spread) - believed(victim, spread)) * trust > 82 * 256;
+    if (!believed(newcomer->cost, spread))
+        return false;
+    if (doubtful(victim->cost, spread))
+        return trust > 128; /* most of the differences are real */
+    return (density(newcomer, spread) - density(victim, spread)) * trust > 82 * 256;
 }
 
 /* The reference byte that a look leaves behind, if the sample stays. */
@@ -100,9 +125,9 @@ static uint8_t policy_looked(const struct policy *p, uint64_t number, uint8_t re
     return reference;
 }
 
-INTERNAL struct search begin_search(const struct policy *p, struct candidate newcomer)
+INTERNAL struct search begin_search(const struct policy *p, struct candidate newcomer, uint64_t spread)
 {
-    return (struct search){.policy = p, .newcomer = newcomer, .left = policy_looks(p), .worth = KEPT};
+    return (struct search){.policy = p, .newcomer = newcomer, .spread = spread, .left = policy_looks(p), .worth = KEPT};
 }
 
 /* The slot to look at for a number of the hand. */
@@ -112,7 +137,7 @@ INTERNAL uint64_t search_slot(const struct search *s, uint64_t number) { return 
 INTERNAL uint8_t search_look(struct search *s, uint64_t number, uint64_t slot, const struct candidate *c)
 {
     s->left--;
-    uint32_t worth = policy_worth(s->policy, number, c);
+    uint32_t worth = policy_worth(s->policy, number, c, s->spread);
     if (worth < s->worth)
         s->victim = *c, s->slot = slot, s->worth = worth;
     if (worth == 0) {
@@ -123,9 +148,9 @@ INTERNAL uint8_t search_look(struct search *s, uint64_t number, uint64_t slot, c
 }
 
 /* Whether a sample goes: s->victim, from s->slot. */
-INTERNAL bool search_ends(const struct search *s, uint64_t spread)
+INTERNAL bool search_ends(const struct search *s)
 {
-    return s->worth < KEPT && policy_yields(s->policy, &s->newcomer, &s->victim, spread);
+    return s->worth < KEPT && policy_yields(s->policy, &s->newcomer, &s->victim, s->spread);
 }
 
 /* Whether a hit of lfu adds 1. */
@@ -158,11 +183,12 @@ INTERNAL uint8_t policy_placed(const struct policy *p, uint64_t now)
 static int distance(int x, int y) { return MIN(x > y ? x - y : y - x, 2047); }
 static int follow(int mean, int d) { return mean - (mean >> 7) + (d * 32 >> 7); }
 
-static uint64_t observe(uint64_t spread, int x, int old, uint8_t cost)
+static uint64_t observe(uint64_t spread, int x, int old, uint8_t cost, bool known)
 {
     int last = (int)(spread & UINT16_MAX), between = (int)(spread >> 16 & UINT16_MAX),
         within = (int)(spread >> 32 & UINT16_MAX), tail = (int)(spread >> 48);
-    tail = x * 2 > tail ? MIN(tail + 99, 22400) : tail - 1;
+    if (cost == 0) /* first loads only: what is loaded again is the cheap part of the samples */
+        tail = x * 2 > tail ? MIN(tail + 99, 22400) : tail - 1;
     if (last == 0) {
         within = 1;
         tail = (x + 512) * 2;
@@ -172,7 +198,7 @@ static uint64_t observe(uint64_t spread, int x, int old, uint8_t cost)
         tail = MIN(tail, (x + 512) * 2);
     } else
         between = follow(between, distance(x, last));
-    if (cost != 0) {
+    if (known) {
         int d = distance(x, old);
         within = follow(within > BEGINNING ? within : between, cost & 1 ? MIN(d + d / 4, 2047) : d);
         within = MAX(within, BEGINNING + 1);
@@ -180,17 +206,28 @@ static uint64_t observe(uint64_t spread, int x, int old, uint8_t cost)
     return (uint64_t)x | (uint64_t)between << 16 | (uint64_t)within << 32 | (uint64_t)tail << 48;
 }
 
+/* A logarithm rounded to a level. */
+static uint8_t cost_of_logarithm(int y, uint64_t draw, bool average)
+{
+    int level = (y - ZERO + (int)(draw >> 58)) / LEVEL;
+    return (uint8_t)(MIN(MAX(level, 1), 127) * 2 + average);
+}
+
 /* The cost of a sample after one more load, and the new spread. draw is random. */
 INTERNAL uint8_t policy_loaded(uint8_t cost, uint64_t nanoseconds, uint64_t draw, uint64_t *spread)
 {
     int x = MIN(MAX(fine(nanoseconds), CHEAPEST), DEAREST), old = logarithm(cost);
-    *spread = observe(*spread, x, old, cost);
-    int tail = (int)(*spread >> 48) / 2;
-    if (x > tail && (cost == 0 || old + 256 < tail)) /* a stall, perhaps */
-        x = tail;
-    int y = cost == 0 ? x : cost & 1 ? (3 * old + x) / 4 : (old + x) / 2;
-    int level = (y - ZERO + (int)(draw >> 58)) / LEVEL;
-    return (uint8_t)(MIN(MAX(level, 1), 127) * 2 + (cost != 0));
+    bool doubted = doubtful(cost, *spread), known = cost && !doubted, far = *spread && x > far_of(*spread) + LEVEL;
+    *spread = observe(*spread, x, old, cost, known);
+    int tail = tail_of(*spread);
+    bool surprising = far && known && old < tail;
+    if (surprising && cost & 1)
+        return cost - 1; /* the average stays, but another load has to confirm it */
+    if (!far && (!known || old < tail))
+        x = MIN(x, tail);
+    if (surprising || (!known && !(far && doubted)))
+        return cost_of_logarithm(x, draw, false);
+    return cost_of_logarithm(cost & 1 ? (3 * old + x) / 4 : (old + x) / 2, draw, true);
 }
 
 INTERNAL struct policy make_policy(uint32_t code, uint64_t slots, bool chains, const unsigned char uuid[16])

@@ -72,17 +72,17 @@ struct candidate {
 struct search {
     const struct policy *policy;
     struct candidate newcomer, victim;
-    uint64_t slot; /* of the victim */
+    uint64_t spread, slot; /* slot: of the victim */
     uint32_t worth;
     unsigned left;
 };
 
 INTERNAL struct policy make_policy(uint32_t code, uint64_t slots, bool chains, const unsigned char uuid[16]);
 INTERNAL uint64_t policy_random(uint64_t seed, uint64_t n);
-INTERNAL struct search begin_search(const struct policy *p, struct candidate newcomer);
+INTERNAL struct search begin_search(const struct policy *p, struct candidate newcomer, uint64_t spread);
 INTERNAL uint64_t search_slot(const struct search *s, uint64_t number);
 INTERNAL uint8_t search_look(struct search *s, uint64_t number, uint64_t slot, const struct candidate *c);
-INTERNAL bool search_ends(const struct search *s, uint64_t spread);
+INTERNAL bool search_ends(const struct search *s);
 INTERNAL uint8_t policy_hit(const struct policy *p, uint64_t sample, uint64_t now, uint8_t reference);
 INTERNAL uint8_t policy_placed(const struct policy *p, uint64_t now);
 INTERNAL uint8_t policy_loaded(uint8_t cost, uint64_t nanoseconds, uint64_t draw, uint64_t *spread);
@@ -92,6 +92,7 @@ enum { SEARCHES = 4 }; /* of one set, when other clients take its victims */
 INTERNAL uint8_t reference_of(const stoc_cache *c, uint64_t slot);
 INTERNAL void set_reference(const stoc_cache *c, uint64_t slot, uint8_t old, uint8_t value);
 INTERNAL uint64_t cost_nanoseconds(uint8_t cost);
+INTERNAL uint8_t believed(uint8_t cost, uint64_t spread);
 INTERNAL void mark_placed(stoc_cache *c, uint64_t slot);
 INTERNAL void mark_hit(const stoc_cache *c, uint64_t sample, uint64_t w);
 INTERNAL void store_cost(stoc_cache *c, uint64_t sample, uint64_t length, uint64_t nanoseconds);

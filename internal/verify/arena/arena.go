@@ -234,7 +234,7 @@ func (a *Arena) release(chain []piece) {
 func (a *Arena) evict(i int, length uint64) bool {
 	swept := a.kind == policy.KindFIFO || a.kind == policy.KindClock
 	newcomer := policy.Candidate{Sample: uint64(i), Size: length, Cost: a.samples[i].cost}
-	search := policy.NewSearch(a.rule, newcomer, uint64(a.slots))
+	search := policy.NewSearch(a.rule, newcomer, a.spread, uint64(a.slots))
 	for left := mostLooks; !search.Done() && left > 0; left-- {
 		if swept {
 			passed := a.passed(int(search.Slot(a.hand)), left)
@@ -254,7 +254,7 @@ func (a *Arena) evict(i int, length uint64) bool {
 		held := policy.Candidate{Sample: uint64(v), Size: r.length, Cost: r.cost, Reference: r.reference}
 		r.reference = search.Look(number, s, held)
 	}
-	victim, _, ok := search.Victim(a.spread)
+	victim, _, ok := search.Victim()
 	if ok {
 		a.Remove(int(victim.Sample))
 		a.Evicted++

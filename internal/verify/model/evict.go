@@ -12,13 +12,18 @@ const (
 	searches = 4 // when other clients take its victims
 )
 
-// Times of loads: so far apart that the policy cost always tells them apart, and never two of the same.
+// Times of loads: so far apart that the policy cost always tells them apart, and never two of the same. Nor is one of
+// them doubtful.
 const (
 	cheap = time.Millisecond
-	dear  = time.Second
+	dear  = 3 * time.Millisecond
 )
 
 func init() {
+	table[evictSpread] = func(x *execution) {
+		x.accesses++
+		x.t().spread, x.t().pc = x.s.spread, evictHand
+	}
 	// Step 5, first-come with a policy that evicts, when no slot is free. Which slot the policy
 	// chooses does not matter to the protocol: here the hand gives one after the other, as for fifo.
 	table[evictHand] = func(x *execution) {
@@ -28,6 +33,7 @@ func init() {
 				t.result, t.pc = Full, abortWord
 				t.best, t.worth, t.cost = 0, 0, 0
 			}
+			t.spread = 0
 			return
 		}
 		if x.y.rule == nil && t.tries == looks {
@@ -88,7 +94,7 @@ func init() {
 			x.accesses--
 			c.Reference = uint8(x.load(referenceOf(t.s)))
 		}
-		worth := x.y.rule.Worth(c, uint64(t.number))
+		worth := x.y.rule.Worth(c, uint64(t.number), policy.Spread(t.spread))
 		if worth < policy.Kept && (t.best == 0 || worth < t.worth) {
 			t.best, t.worth, t.cost = uint8(t.v)+8*t.s, worth, uint8(c.Cost)
 		}
@@ -119,7 +125,8 @@ func init() {
 			t.result, t.pc = Full, abortWord
 			return
 		}
-		t.tries, t.searches, t.pc = 0, t.searches+1, evictHand
+		t.searches++
+		x.search()
 	}
 	table[evictIntent] = func(x *execution) {
 		x.store(intentOf(x.record(), x.t().entry), value(x.t().s)+1)
@@ -200,7 +207,8 @@ func init() {
 		case t.searches+1 == searches:
 			t.result, t.pc = Full, abortWord
 		default: // another client has changed the victim
-			t.tries, t.searches, t.pc = 0, t.searches+1, evictHand
+			t.searches++
+			x.search()
 		}
 	}
 
@@ -254,13 +262,20 @@ func (x *execution) candidate(sample uint8) policy.Candidate {
 	return policy.Candidate{Sample: uint64(sample), Size: 1, Cost: policy.Cost(x.s.costs[sample]), Next: x.y.Next[sample]}
 }
 
-// yields says whether the best victim of a search goes for the sample of this set. It loads the spread.
+// search begins a search for a victim. With the policy cost it loads the spread.
+func (x *execution) search() {
+	t := x.t()
+	if t.tries, t.pc = 0, evictHand; x.y.Policy.NeedsCosts() {
+		t.pc = evictSpread
+	}
+}
+
+// yields says whether the best victim of a search goes for the sample of this set.
 func (x *execution) yields() bool {
-	x.accesses++
 	t := x.t()
 	newcomer, victim := x.candidate(x.op().Sample), x.candidate(t.best%8-1)
 	victim.Cost = policy.Cost(t.cost)
-	return x.y.rule.Yields(newcomer, victim, policy.Spread(x.s.spread))
+	return x.y.rule.Yields(newcomer, victim, policy.Spread(t.spread))
 }
 
 // toRetire goes to the victim's word, or where a broken protocol goes.

@@ -292,7 +292,8 @@ func init() {
 		x.cas(freeFromAddr, t.f, packFree(seqOf(t.f), x.y.Places))
 		t.result, t.pc = Full, abortWord
 		if x.y.Evicts {
-			t.full, t.tries, t.pc = true, 0, evictHand
+			t.full = true
+			x.search()
 		}
 	}
 
@@ -511,7 +512,7 @@ func (x *execution) toPlace() {
 	case x.y.Variable:
 		t.pc = extentLoad
 	case t.full:
-		t.tries, t.pc = 0, evictHand
+		x.search()
 	default:
 		t.pc = slotLoad
 	}

@@ -37,7 +37,7 @@ type thread struct {
 	meta     value
 	number   value    // of the present look, with Config.Policy; the hand at a hit
 	worth    uint32   // of the best victim that this search has looked at
-	spread   uint64   // as loaded for the cost of this set
+	spread   uint64   // as loaded for the cost of this set, or for a search
 	buffer   [2]store // stores that other threads do not see yet; only with TSO
 	op       uint8    // of its program
 	entry    uint8

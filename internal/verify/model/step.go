@@ -32,6 +32,7 @@ const (
 	slotHand
 	slotReference
 	slotNone
+	evictSpread
 	evictHand
 	evictTable
 	evictLook

@@ -234,8 +234,9 @@ class Cache(Attachment):
         return reading.states(self)
 
     def costs(self) -> npt.NDArray[np.float64]:
-        """Seconds that the load of each sample takes, to about 19 %; nan: unknown. With policy="cost" each load is
-        measured, with others some. The cache also remembers those of samples that it does not hold any more."""
+        """Seconds that the load of each sample takes, to about 19 %; nan: unknown, or one load took far longer than
+        those of others. With policy="cost" each load is measured, with others some. The cache also remembers those of
+        samples that it does not hold any more."""
         return reading.costs(self)
 
     # ------------------------------------------------------------ have a server fill it
