@@ -107,8 +107,8 @@ func noise(s policy.Spread) float64 {
 	return min(float64(within)/float64(of)*math.Ln2*math.Sqrt(math.Pi)/2/1.03, 1)
 }
 
-// lift raises the costliest hundredth. The policy counts a load above all others as the 99th percentile,
-// in case the process was stopped. If none was stopped, and logarithms have a normal distribution, these
+// lift raises the costliest hundredth. The policy counts a load above the 99th percentile as this percentile, and one
+// far above it as unknown, in case the process was stopped. If none was stopped, and logarithms have a normal distribution, these
 // loads continue the slope from the 90th to the 99th percentile. We take half of what they are longer.
 func lift(known []measured) {
 	slices.SortStableFunc(known, func(a, b measured) int { return cmp.Compare(a.log, b.log) })
