@@ -56,7 +56,7 @@ func (c Cost) Loaded(nanoseconds uint64, spread Spread, draw uint64) (Cost, Spre
 	doubtful, far := c.Doubtful(spread), spread != 0 && x > spread.far()+levelUnit // which no rounding hides
 	known := c != 0 && !doubtful
 	spread = spread.observe(x, old, c == 0, known, c.Confirmed())
-	if !far && (!known || old < spread.tail()) {
+	if !far && (!known || old < spread.tail()) && spread.part(2) >= beginning {
 		x = min(x, spread.tail())
 	}
 	switch surprising := far && known && old < spread.tail(); {
@@ -76,14 +76,10 @@ func (c Cost) Doubtful(spread Spread) bool {
 	return c != 0 && !c.Confirmed() && spread != 0 && c.fine() > spread.far()
 }
 
-// Believed is the cost that a cache shows: 0 if it is doubtful, and after one load at most the 99th percentile.
+// Believed is the cost that a cache shows: 0 if it is doubtful.
 func (c Cost) Believed(spread Spread) Cost {
-	tail := spread.tail()
-	switch {
-	case c.Doubtful(spread):
+	if c.Doubtful(spread) {
 		return 0
-	case c != 0 && c.capped(tail):
-		return costOf(tail, 0, 0)
 	}
 	return c
 }
@@ -126,21 +122,22 @@ func follow(mean, distance int) int {
 
 func (s Spread) observe(x, old int, first, known, confirmed bool) Spread {
 	last, between, within, tail := s.part(0), s.part(1), s.part(2), s.part(3)
-	switch { // first loads only: what is loaded again is the cheap part of the samples
-	case !first:
-	case x*tailUnit > tail:
-		tail = min(tail+99, (maxFine+2*octave)*tailUnit)
-	default:
-		tail--
-	}
 	switch {
 	case last == 0:
 		within, tail = 1, (x+2*octave)*tailUnit
-	case within < beginning: // the mean of all; others may be up to four times as long as the least
-		between = max(between+(distance(x, last)*distanceUnit-between)/within, 1)
-		within, tail = within+1, min(tail, (x+2*octave)*tailUnit)
+	case within < beginning: // a measurement that is far too short or too long moves the percentile by one octave
+		between = max(between+(distance(x, last)*distanceUnit-between)/within, 1) // the mean of all
+		near := min(max(tail, x*tailUnit), (x+2*octave)*tailUnit)
+		within, tail = within+1, min(max(near, tail-octave*tailUnit), tail+octave*tailUnit)
 	default:
 		between = follow(between, distance(x, last))
+		switch { // what is loaded again is the cheap part of the samples, so it does not count
+		case !first:
+		case x*tailUnit > tail:
+			tail = min(tail+99, (maxFine+2*octave)*tailUnit)
+		default:
+			tail--
+		}
 	}
 	if known {
 		d := distance(x, old)

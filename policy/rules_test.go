@@ -351,6 +351,26 @@ func TestSlowBeginning(t *testing.T) {
 	}
 }
 
+// One of the first loads of a cache is measured as far too short. Those after it count as what they took.
+func TestShortMeasurement(t *testing.T) {
+	for _, short := range []int{0, 1, 5, 14} {
+		var spread policy.Spread
+		costs := make([]policy.Cost, 200)
+		for k := range costs {
+			ns := noisy(6e6, uint64(k))
+			if k == short {
+				ns = 2000
+			}
+			costs[k], spread = costs[k].Loaded(ns, spread, policy.Random(5, uint64(k)))
+		}
+		for k, cost := range costs {
+			if ms := float64(cost.Believed(spread).Nanoseconds()) / 1e6; k != short && (ms < 2 || ms > 18) {
+				t.Errorf("load %d is too short: load %d of about 6 ms counts as %g ms", short, k, ms)
+			}
+		}
+	}
+}
+
 // The machine is slow for a while, so what is loaded then looks costly: nothing moves for that.
 func TestSlowPeriods(t *testing.T) {
 	const slots, samples = 500, 1000

@@ -58,15 +58,16 @@ def doubtful(c: int, spread: int) -> bool:
 
 def observe(spread: int, x: int, old: int, c: int, known: bool) -> int:
     last, between, within, tail = ((spread >> 16 * k) % 65536 for k in range(4))
-    if c == 0:
-        tail = min(tail + 99, 22400) if x * 2 > tail else tail - 1
     if last == 0:
         within, tail = 1, (x + 512) * 2
     elif within < 15:
         between = max(between + int((distance(x, last) * 32 - between) / within), 1)
-        within, tail = within + 1, min(tail, (x + 512) * 2)
+        near = min(max(tail, x * 2), (x + 512) * 2)
+        within, tail = within + 1, min(max(near, tail - 512), tail + 512)
     else:
         between = follow(between, distance(x, last))
+        if c == 0:
+            tail = min(tail + 99, 22400) if x * 2 > tail else tail - 1
     if known:
         d = distance(x, old)
         if c & 1:
@@ -94,7 +95,7 @@ def load(c: int, ns: int, spread: int, draw: int) -> tuple[int, int]:
     above = spread != 0 and x > far(spread) + 64
     spread = observe(spread, x, old, c, known)
     tail = tail_of(spread)
-    if not above and (not known or old < tail):
+    if not above and (not known or old < tail) and (spread >> 32) % 65536 >= 15:
         x = min(x, tail)
     if above and known and old < tail and c & 1:
         return c - 1, spread

@@ -38,14 +38,8 @@ static bool doubtful(uint8_t cost, uint64_t spread)
 /* A cost of one load is above the 99th percentile, which may have fallen since that load. */
 static bool capped(uint8_t cost, int tail) { return !(cost & 1) && 0 < tail && tail < logarithm(cost); }
 
-/* The cost that a cache shows: 0 if it is doubtful, and after one load at most the 99th percentile. */
-INTERNAL uint8_t believed(uint8_t cost, uint64_t spread)
-{
-    int tail = tail_of(spread);
-    if (doubtful(cost, spread))
-        return 0;
-    return cost && capped(cost, tail) ? (uint8_t)(MAX((tail - ZERO) / LEVEL, 1) * 2) : cost;
-}
+/* The cost that a cache shows: 0 if it is doubtful. */
+INTERNAL uint8_t believed(uint8_t cost, uint64_t spread) { return doubtful(cost, spread) ? 0 : cost; }
 
 /* The logarithm of the cost of a byte. A cost of one load counts at most as the 99th percentile. */
 static int density(const struct candidate *c, uint64_t spread)
@@ -187,17 +181,19 @@ static uint64_t observe(uint64_t spread, int x, int old, uint8_t cost, bool know
 {
     int last = (int)(spread & UINT16_MAX), between = (int)(spread >> 16 & UINT16_MAX),
         within = (int)(spread >> 32 & UINT16_MAX), tail = (int)(spread >> 48);
-    if (cost == 0) /* first loads only: what is loaded again is the cheap part of the samples */
-        tail = x * 2 > tail ? MIN(tail + 99, 22400) : tail - 1;
     if (last == 0) {
         within = 1;
         tail = (x + 512) * 2;
-    } else if (within < BEGINNING) {
+    } else if (within < BEGINNING) { /* a measurement that is far too short or too long moves `tail` by one octave */
+        int near = MIN(MAX(tail, x * 2), (x + 512) * 2);
         between = MAX(between + (distance(x, last) * 32 - between) / within, 1);
         within++;
-        tail = MIN(tail, (x + 512) * 2);
-    } else
+        tail = MIN(MAX(near, tail - 512), tail + 512);
+    } else {
         between = follow(between, distance(x, last));
+        if (cost == 0) /* what is loaded again is the cheap part of the samples, so it does not count */
+            tail = x * 2 > tail ? MIN(tail + 99, 22400) : tail - 1;
+    }
     if (known) {
         int d = distance(x, old);
         within = follow(within > BEGINNING ? within : between, cost & 1 ? MIN(d + d / 4, 2047) : d);
@@ -223,7 +219,7 @@ INTERNAL uint8_t policy_loaded(uint8_t cost, uint64_t nanoseconds, uint64_t draw
     bool surprising = far && known && old < tail;
     if (surprising && cost & 1)
         return cost - 1; /* the average stays, but another load has to confirm it */
-    if (!far && (!known || old < tail))
+    if (!far && (!known || old < tail) && (*spread >> 32 & UINT16_MAX) >= BEGINNING)
         x = MIN(x, tail);
     if (surprising || (!known && !(far && doubted)))
         return cost_of_logarithm(x, draw, false);
