@@ -10,7 +10,7 @@
 //
 // What policies remember lies in the cache: the cost of each sample in a byte (Cost), a reference
 // byte for each slot, and two words that all clients share, the hand and the spread of costs
-// (Spread). There is one file for each policy that evicts. The table kinds has all names.
+// (Spread). There is one file for each policy. The table kinds has all names.
 package policy
 
 import (
@@ -137,14 +137,6 @@ func (k Kind) New(slots, seed uint64) Policy {
 	}
 	return p
 }
-
-// FirstCome gives any sample the lowest free slot, while one is free. The samples that are read
-// first stay.
-func FirstCome(slots uint64) Policy { return Policy{kind: KindFirstCome, slots: slots} }
-
-// FirstIndices gives sample i slot i if i is below slots, and no slot to others. So the same known
-// samples are cached in each run.
-func FirstIndices(slots uint64) Policy { return Policy{kind: KindFirstIndices, slots: slots} }
 
 // Admit says whether a sample may have a slot. The slot is valid with Home only.
 func (p Policy) Admit(sample uint64) (Verdict, uint64) {

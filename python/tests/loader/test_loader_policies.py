@@ -300,7 +300,8 @@ def test_advice(tmp_path):
     advice = loader.advise()
     assert "ENOUGH" in str(advice)
     numbers = advice.numbers
-    assert numbers["samples"] == numbers["known_costs"] == N
+    assert numbers["samples"] == N
+    assert numbers["known_costs"] >= 0.9 * N  # one load that took far longer than others says nothing
     assert numbers["policy"] == "cost"
     # An eighth of the samples has most of the cost: the rest of the memory buys little.
     points = {round(point["cached_fraction"], 2): point["cost_seconds"] for point in numbers["points"]}
@@ -312,8 +313,28 @@ def test_advice(tmp_path):
         other.advise()
 
 
+@pytest.mark.parametrize("named", [False, True])
+def test_planned_needs_a_server(named, caplog):
+    """A loader refuses to make such a cache. On one that is there it says why it announces nothing."""
+    name = f"planned-{os.getpid()}" if named else None
+    options = {"shuffle": True, "seed": 1, "size": CONTROL + 50 * 4000, "name": name, "policy": "planned"}
+    with pytest.raises(InvalidError, match='policy="planned" needs a server, which knows what jobs read: write'):
+        list(Loader(Numbers(N), 16, **options))
+    fields = {"data": ((500,), np.int64)}
+    with Cache.create(name, samples=N, fields=fields, slots=50, policy="planned") as cache:
+        own: dict[str, Any] = {"name": name, "policy": "planned"} if named else {"cache": cache}
+        loader = Loader(Numbers(N), 16, shuffle=True, seed=1, **own)
+        for _ in range(2):
+            assert sum(len(batch) for batch in loader) == N
+        loader.close()
+        if named:
+            cache.unlink()
+        (told,) = [text for text in caplog.messages if "does not tell its server" in text]
+        assert "it loads the samples itself" in told
+
+
 @pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("policy", ["first-come", "first-indices", "lru", "planned"])
+@pytest.mark.parametrize("policy", ["first-come", "first-indices", "lru"])
 def test_advice_with_other_policies(tmp_path, policy, workers):
     loader = Loader(
         Unequal(N, tmp_path / "loads"),
@@ -330,7 +351,7 @@ def test_advice_with_other_policies(tmp_path, policy, workers):
     assert numbers["policy"] == policy
     assert "no sample was loaded twice" in str(loader.advise())  # what the command writes to its standard error
     # A cache that does not evict knows the samples that it has, which are any of them.
-    assert numbers["known_costs"] == N if policy == "lru" else 30 <= numbers["known_costs"] <= N
+    assert (0.9 * N if policy == "lru" else 30) <= numbers["known_costs"] <= N
     points = {round(point["cached_fraction"], 2): point for point in numbers["points"]}
     assert points[0.2]["cost_seconds"] < 0.7 * points[0.0]["cost_seconds"]
     assert points[0.5]["first_come_seconds"] == pytest.approx(points[0.0]["first_come_seconds"] / 2, rel=0.1)

@@ -42,6 +42,12 @@ class CacheOptions:
                 return Cache.attach(self.name, read_only=True)
         return None
 
+    def exists(self) -> bool:
+        there = self.existing()
+        if there is not None:
+            there.close()
+        return there is not None
+
 
 def make(
     options: CacheOptions,
@@ -66,6 +72,11 @@ def make(
     fingerprint = options.fingerprint or (None if derived is None else str(derived))
 
     def create(policy: Policy = policy or "first-come") -> Cache:
+        if policy == "planned" and not options.exists():
+            raise InvalidError(
+                'policy="planned" needs a server, which knows what jobs read: write policy: planned into its configuration '
+                "(stocached serve) and read with SourceDataset(name), or take policy=None"
+            )
         return Cache.create(
             name,
             samples=samples,

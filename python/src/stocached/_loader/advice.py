@@ -51,8 +51,8 @@ def _program() -> str:
     found = str(beside) if beside.exists() else shutil.which("stocached")
     if found is None:
         raise UnsupportedError(
-            "advise() needs the command stocached, which is not on the PATH; `make build` makes it in bin/, and an installation with Go "
-            "has it"
+            "advise() needs the command stocached, which is not on the PATH; the wheel of a release has it, and `make build` "
+            "makes it in bin/"
         )
     return found
 

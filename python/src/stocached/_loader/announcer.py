@@ -27,9 +27,11 @@ def say_unannounced(dataset: Any, shard: Shard | Deal | None) -> None:
     """Logs a warning, once in a program for each cache and reason, if the cache of a dataset keeps what jobs
     read soonest, and a loader cannot tell its server what it reads. shard: that it reads; None: of a foreign
     sampler."""
-    if not (isinstance(dataset, CacheBacked) and dataset.served and dataset.cache.policy == "planned"):
+    if not (isinstance(dataset, CacheBacked) and dataset.cache.policy == "planned"):
         return
-    if dataset.indices is not None:
+    if not dataset.served:
+        why = "it loads the samples itself; SourceDataset(name) has the server load them"
+    elif dataset.indices is not None:
         why = "the dataset is a Subset, whose samples have other numbers than those of the cache"
     elif shard is None:
         why = "a sampler of the program gives the order; shuffle=True with seed=, and order=, have one to announce"
