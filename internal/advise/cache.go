@@ -24,7 +24,7 @@ func Cache(name string, seg *shm.Segment, c *cache.Cache) (*Data, error) {
 		Today: Today{Part: float64(stats.Ready) / samples, Room: float64(seg.Slots) / samples, Policy: seg.Policy.String()}}
 	var known []measured
 	lengths := lengths{}
-	others := float64(stats.Ready)
+	others, highest := float64(stats.Ready), math.Inf(-1)
 	part := make([]cache.Cost, min(seg.Samples, 1<<16))
 	states := make([]cache.State, len(part))
 	for first := uint64(0); first < seg.Samples; first += uint64(len(part)) {
@@ -35,13 +35,20 @@ func Cache(name string, seg *shm.Segment, c *cache.Cache) (*Data, error) {
 		if err := c.States(int(first), states[:len(part)]); err != nil {
 			return nil, err
 		}
-		for k, cost := range part {
+		for k, believed := range part {
+			// As measured: a cache shows costs of one load at most as the 99th percentile, which may have fallen since.
+			cost := policy.Cost(shm.Meta(seg.Meta(first + uint64(k)).Load()).Cost())
 			if cost != 0 {
 				loads := 1.0
 				if cost.Confirmed() { // the average of two, which has the weight of seven
 					loads = 3
 				}
 				m := measured{math.Log(float64(cost.Nanoseconds()) / 1e9), loads, states[k] == cache.StateReady, 0}
+				if believed != 0 {
+					highest = max(highest, m.log)
+				} else { // doubtful: seldom a stop, mostly one of the costliest samples
+					m.log = math.Inf(1)
+				}
 				if seg.Variable() {
 					m.bytes = lengths.of(seg, first+uint64(k))
 				}
@@ -51,6 +58,12 @@ func Cache(name string, seg *shm.Segment, c *cache.Cache) (*Data, error) {
 			}
 		}
 	}
+	for k := range known {
+		if math.IsInf(known[k].log, 1) {
+			known[k].log = highest
+		}
+	}
+	known = slices.DeleteFunc(known, func(m measured) bool { return math.IsInf(m.log, -1) }) // nothing else is known
 	lift(known)
 	if seg.Variable() {
 		d.SampleBytes = lengths.mean()

@@ -159,6 +159,11 @@ func TestSimulateBatches(t *testing.T) {
 	if _, stderr := rate("--samples", "4000", "--policy", "first-come", "--policy", "cost", "--batch", "64"); stderr != "" {
 		t.Error(stderr)
 	}
+	for ahead, want := range map[string]float64{"2": 0.038, "0": 0.033} { // as python/tests/loader/test_loader_policies.py has it
+		if got, _ := rate("--samples", "1000", "--seed", "1", "--batch", "16", "--ahead", ahead); got != want {
+			t.Errorf("--ahead %s: %v", ahead, got)
+		}
+	}
 	recorded, _ := rate("--trace", recording)
 	single, _ := rate("--trace", recording, "--batch", "0")
 	if recorded <= single {

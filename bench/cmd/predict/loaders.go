@@ -30,8 +30,11 @@ type ours struct {
 }
 
 // duration is that of the typical load. A sleep takes some 60 us longer than it should, which makes costs more alike.
+// On a busy machine it ends later still, which Go measures with the load and a worker of Python does not.
 func (l ours) duration(name string) time.Duration {
 	switch {
+	case name == "cost" && l.language == "go":
+		return 5 * time.Millisecond
 	case name == "cost":
 		return 500 * time.Microsecond
 	case l.waits:

@@ -44,6 +44,24 @@ class Unequal(Numbers):
         return [int(line) for line in text.split()]
 
 
+# Hits that `stocached simulate --samples 1000 --size 25% --policy fifo --batch 16 --seed 1 --epochs 4 --ahead A` predicts.
+PREDICTED = {2: [0, 50, 58, 38], 0: [0, 42, 48, 33]}
+
+
+@pytest.mark.parametrize(("ahead", "settings"), [(2, {}), (0, {"collate_fn": lambda batch: batch})])
+def test_hits_are_those_that_simulate_predicts(ahead, settings):
+    """Of simulate.md: how many batches a loader without workers looks up before it stores what they missed."""
+    samples = np.zeros((1000, 8), np.uint8)
+    with Cache.create(samples=1000, shape=8, policy="fifo", slots=250) as cache:
+        loader = Loader(samples, 16, shuffle=True, seed=1, cache=cache, **settings)
+        hits = [0]
+        for _ in range(4):
+            for batch in loader:
+                del batch
+            hits.append(loader.stats().hits)
+    assert np.abs(np.diff(hits) - PREDICTED[ahead]).max() <= 3, np.diff(hits).tolist()
+
+
 SETTINGS = {
     "none": {},
     "two": {"num_workers": 2},
