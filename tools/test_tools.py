@@ -378,6 +378,9 @@ def test_setup_names_what_is_missing(tmp_path: Path) -> None:
     done = subprocess.run(["sh", script, "system"], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "no python-that-is-not-there here" in done.stderr
+    done = subprocess.run(["sh", script, "browser"], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0  # the other tests run
+    assert "no browser here: tests that open pages are skipped" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -475,6 +478,12 @@ def test_the_site_refuses_a_link_to_a_missing_file() -> None:
 def test_the_site_shows_blocks_without_what_they_say_to_tests() -> None:
     text = "a\n\n<!-- run as\n[b](c)\n...\n-->\n```sh run\nls\n```\n<!-- other -->\n```go run as d.txt\ne\n```\n"
     assert stage.on_site(text, Path("docs"), set()) == "a\n\n```sh\nls\n```\n<!-- other -->\n```go\ne\n```\n"
+
+
+def test_the_site_shows_diagrams_as_text_without_mermaid() -> None:
+    text = "```mermaid\na --> b\n```\n"
+    assert stage.on_site(text, Path("docs"), set()) == text
+    assert stage.on_site(text, Path("docs"), set(), diagrams=False) == "```text\na --> b\n```\n"
 
 
 # The commands take minutes, and the stages of `make ci` run what they run. So these tests look whether each exists.

@@ -25,15 +25,14 @@ def stage(pages: Path, diagrams: bool = True) -> list[Path]:
         target = pages / path
         target.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == ".md":
-            text = on_site(path.read_text(), path.parent, shown)
-            target.write_text(text if diagrams else text.replace("```mermaid\n", "```text\n"))
+            target.write_text(on_site(path.read_text(), path.parent, shown, diagrams))
             documents.append(path)
         else:
             shutil.copyfile(path, target)
     return documents
 
 
-def on_site(text: str, folder: Path, shown: set[Path]) -> str:
+def on_site(text: str, folder: Path, shown: set[Path], diagrams: bool = True) -> str:
     """A document as the site shows it. Links to files that it does not show lead to the repository. Fences lose what
     they say to our tests, and the rest of their programs."""
     lines, code = [], False
@@ -41,6 +40,7 @@ def on_site(text: str, folder: Path, shown: set[Path]) -> str:
         if line.lstrip().startswith("```"):
             code = not code
             line = FENCE.sub(r"\1", line)
+            line = line if diagrams else line.replace("```mermaid", "```text")
         elif not code:
             line = LINK.sub(lambda m: m[1] + target(m[2], folder, shown) + m[3], line)
         lines.append(line)
