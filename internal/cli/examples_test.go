@@ -76,7 +76,7 @@ func TestExamples(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := 0
+	found, examples := 0, map[string]bool{}
 	var visit func(c *cobra.Command)
 	visit = func(c *cobra.Command) {
 		for _, c := range c.Commands() {
@@ -86,6 +86,9 @@ func TestExamples(t *testing.T) {
 			return
 		}
 		found++
+		for line := range strings.Lines(c.Example) {
+			examples[strings.TrimSpace(line)] = true
+		}
 		name := strings.TrimPrefix(c.CommandPath(), "stocached ")
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -112,5 +115,13 @@ func TestExamples(t *testing.T) {
 	visit(newRoot())
 	if found < 15 {
 		t.Errorf("%d commands with examples", found)
+	}
+	guide, err := os.ReadFile("../../docs/guides/advise.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, block, _ := strings.Cut(string(guide), "```sh by internal/cli/examples_test.go\n")
+	if command, _, _ := strings.Cut(block, "\n```"); !examples[command] {
+		t.Errorf("the guide's %q is no example of a command's help", command)
 	}
 }
