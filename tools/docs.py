@@ -19,7 +19,8 @@ A block that shows only a part of a program has the rest in a comment above it, 
 The block replaces the line "...", with its indentation. ```python run as FILE has the rest in that file. Of a block
 ```yaml, which is written to config.yaml, the comment has commands of a shell, or `stocached serve -c config.yaml
 --check` runs. Exit status 77 skips the block, for the reason that it printed. A block ```sh by FILE is run by that
-file, which must name the document. Every block of these languages needs one of these words, so that none is untried.
+file, which must name the document by its path in quotes. Every block of these languages needs one of these words, so
+that none is untried. A command that is indented, or in a block without a language, needs a block that says so too.
 
 Python blocks run in children of a process that has imported NumPy, torch or Lightning: tools/warm.py. A block
 ```python of NAME must be a part of examples/NAME, word for word. A relative link to a missing file is a failure too.
@@ -50,6 +51,8 @@ SECONDS = 300  # for one block; the slowest import torch and frameworks while ot
 LANGUAGES = ("sh", "python", "go", "c", "yaml")
 FENCE = re.compile(r"^( *)```(\w+) (run|torch|lightning|transformers|output)(?: as (\S+))?\s*$")
 UNTRIED = re.compile(rf"^ *```({'|'.join(LANGUAGES)})\s*$")
+# A command or a statement of a program, without a fence or in one that names no language.
+UNFENCED = re.compile(r"^ {4}(?:\$ |sudo )?(?:stocached|make|pip|uv|go|cc|python3?|docker|curl|import|from) .*$")
 ELSEWHERE = re.compile(r"^ *```\w+ by (\S+)\s*$")
 FRAME = re.compile(r"^<!-- run as\n((?:(?!-->).*\n)*)-->\n\Z", re.M)
 EXCERPT = re.compile(r"^```\w+ of (\S+)\n(.*?)^```$", re.M | re.S)
@@ -219,14 +222,24 @@ def stale_excerpts(document: Path) -> Iterator[str]:
 def untried(document: Path) -> Iterator[str]:
     """Says which blocks of a document no test runs."""
     text = document.read_text()
+    name = str(document.relative_to(ROOT))
+    fence, above, comment = "", "", False
     for number, line in enumerate(text.splitlines(), 1):
-        place = f"{document.relative_to(ROOT)}:{number}"
+        place = f"{name}:{number}"
+        comment = (line.startswith("<!--") and "-->" not in line) or (comment and not above.startswith("-->"))
+        if line.lstrip().startswith("```"):
+            fence = "" if fence else line.strip()
         if UNTRIED.match(line):
             yield f"{place}: {line.strip()} does not say who runs it: add `run`, or `by FILE`"
         elif elsewhere := ELSEWHERE.match(line):
             file = ROOT / elsewhere[1]
-            if not file.exists() or document.name not in file.read_text():
-                yield f"{place}: {elsewhere[1]} does not name {document.name}"
+            if not file.exists() or not re.search(rf'["/]{re.escape(name)}"', file.read_text()):
+                yield f'{place}: {elsewhere[1]} does not name "{name}"'
+        elif comment:
+            pass
+        elif (fence == "```" and UNFENCED.match(f"    {line}")) or (not fence + above.strip() and UNFENCED.match(line)):
+            yield f"{place}: {line.strip()} has no fence with a language: add one, with `run` or `by FILE`"
+        above = line
     framed = sum(example.frame is not None for example in examples(document))
     if len(re.findall(r"^(?:<!-- run as| *```\w+ \w+ as \S+)$", text, re.M)) != framed:
         yield f"{document.relative_to(ROOT)}: a comment `run as` does not stand above a block that is run"

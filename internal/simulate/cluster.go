@@ -217,7 +217,7 @@ func (e *ClusterEpoch) readElsewhere(caches []*nodeCache, tier *nodeCache, owner
 	for node, read := range dealt {
 		for _, sample := range read {
 			owner := owners.Owner(uint64(sample))
-			if owner == node || caches[owner].read(sample, 0) {
+			if owner < 0 || owner == node || caches[owner].read(sample, 0) { // below 0: no cache has room to own it
 				continue
 			}
 			if more[owner]++; tier.read(sample, 0) {

@@ -115,6 +115,17 @@ def test_first_use_in_an_environment_without_a_compiler(version: str, tmp_path: 
     assert "libjpeg-turbo 2.1.5" in run(commands / "stocached-decode", "--version", env=variables)
 
 
+def test_the_page_of_pypi_has_the_lines_of_readme() -> None:
+    of_readme, of_the_page = (
+        [
+            re.sub(r" +#.*", "", line)
+            for line in docs.blocks_by("tools/release/checks_wheel.py", document)[0].splitlines()
+        ]
+        for document in ("README.md", "python/README.md")
+    )
+    assert of_readme[1:] == of_the_page
+
+
 @pytest.mark.parametrize("document", ["README.md", "docs/guides/packages.md"])
 def test_the_lines_of_a_document_install_the_wheel(document: str, tmp_path: Path) -> None:
     """pip takes the wheel of $DIST for the one of the index. torch (several GB) is left out."""
