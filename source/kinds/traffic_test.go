@@ -95,77 +95,79 @@ func TestBytesOfASampleInABucket(t *testing.T) {
 		objects["packed/"+filepath.Base(path)] = read(t, path)
 	}
 	for name, start := range servers(t) {
-		b := start(t)
-		for key, data := range objects {
-			b.put(t, key, data)
-		}
-		for _, c := range []struct {
-			kind, path string
-			more       source.Settings
-			want       [][]byte
-			apart      int64 // bytes of other members between the fields of a sample
-		}{
-			{"dir", "files", nil, samples, 0},
-			{"raw", "raw", source.Settings{"sample_bytes": 110 << 10}, samples, 0},
-			{"npy", "x.npy", nil, samples, 0},
-			{"block", "packed", nil, samples, 0},
-			{"tar", "train.tar", source.Settings{"int64": []any{"cls"}}, samples, 0},
-			{"tar", "apart.tar", source.Settings{"fields": []any{"jpg", "cls"}, "int64": []any{"cls"}}, small, source.RemoteGap},
-		} {
-			t.Run(name+"/"+c.path, func(t *testing.T) {
-				t.Setenv("XDG_CACHE_HOME", t.TempDir()) // another server has the same shards
-				total := int64(0)
-				for _, sample := range c.want {
-					total += int64(len(sample))
-				}
-				remote := maps.Clone(b.remote)
-				if remote == nil {
-					remote = map[string]any{}
-				}
-				remote["hedge"] = false // a slow machine may get second requests
-				for round := range 2 {
-					before, opened := b.server.Bytes.Load(), int64(0)
-					src, err := b.open(b.at+"/"+c.path, mergedWith(mergedWith(c.more, "kind", c.kind), "remote", remote))
-					if err != nil {
-						t.Fatal(err)
+		t.Run(name, func(t *testing.T) {
+			b := start(t)
+			for key, data := range objects {
+				b.put(t, key, data)
+			}
+			for _, c := range []struct {
+				kind, path string
+				more       source.Settings
+				want       [][]byte
+				apart      int64 // bytes of other members between the fields of a sample
+			}{
+				{"dir", "files", nil, samples, 0},
+				{"raw", "raw", source.Settings{"sample_bytes": 110 << 10}, samples, 0},
+				{"npy", "x.npy", nil, samples, 0},
+				{"block", "packed", nil, samples, 0},
+				{"tar", "train.tar", source.Settings{"int64": []any{"cls"}}, samples, 0},
+				{"tar", "apart.tar", source.Settings{"fields": []any{"jpg", "cls"}, "int64": []any{"cls"}}, small, source.RemoteGap},
+			} {
+				t.Run(c.path, func(t *testing.T) {
+					t.Setenv("XDG_CACHE_HOME", t.TempDir()) // another server has the same shards
+					total := int64(0)
+					for _, sample := range c.want {
+						total += int64(len(sample))
 					}
-					defer src.Close()
-					b.server.Settle()
-					most := total * 11 / 10
-					if c.apart > 0 {
-						most += c.apart * int64(len(c.want))
+					remote := maps.Clone(b.remote)
+					if remote == nil {
+						remote = map[string]any{}
 					}
-					if opened = b.server.Bytes.Load() - before; c.kind == "tar" && (round == 0) != (opened > total/2) || opened > most {
-						t.Errorf("opened for the time %d, it read %d bytes of %d", round+1, opened, total)
-					}
-					for _, i := range rand.Perm(len(c.want)) {
-						n, err := src.Size(i)
+					remote["hedge"] = false // a slow machine may get second requests
+					for round := range 2 {
+						before, opened := b.server.Bytes.Load(), int64(0)
+						src, err := b.open(b.at+"/"+c.path, mergedWith(mergedWith(c.more, "kind", c.kind), "remote", remote))
 						if err != nil {
 							t.Fatal(err)
 						}
+						defer src.Close()
 						b.server.Settle()
-						requests, sent := b.server.Requests.Load(), b.server.Bytes.Load()
-						got := make([]byte, n)
-						if _, err := src.Read(t.Context(), i, got); err != nil || !bytes.Contains(got, c.want[i]) {
-							t.Fatalf("sample %d: %v", i, err)
+						most := total * 11 / 10
+						if c.apart > 0 {
+							most += c.apart * int64(len(c.want))
+						}
+						if opened = b.server.Bytes.Load() - before; c.kind == "tar" && (round == 0) != (opened > total/2) || opened > most {
+							t.Errorf("opened for the time %d, it read %d bytes of %d", round+1, opened, total)
+						}
+						for _, i := range rand.Perm(len(c.want)) {
+							n, err := src.Size(i)
+							if err != nil {
+								t.Fatal(err)
+							}
+							b.server.Settle()
+							requests, sent := b.server.Requests.Load(), b.server.Bytes.Load()
+							got := make([]byte, n)
+							if _, err := src.Read(t.Context(), i, got); err != nil || !bytes.Contains(got, c.want[i]) {
+								t.Fatalf("sample %d: %v", i, err)
+							}
+							b.server.Settle()
+							if requests, sent = b.server.Requests.Load()-requests, b.server.Bytes.Load()-sent; requests != 1 ||
+								sent > int64(n)*102/100+c.apart {
+								t.Errorf("sample %d took %d requests and %d bytes for %d", i, requests, sent, n)
+							}
 						}
 						b.server.Settle()
-						if requests, sent = b.server.Requests.Load()-requests, b.server.Bytes.Load()-sent; requests != 1 ||
-							sent > int64(n)*102/100+c.apart {
-							t.Errorf("sample %d took %d requests and %d bytes for %d", i, requests, sent, n)
+						traffic := src.Info().Traffic
+						// The source asks for an index beside the shard. It does not count the answer that there is none. Other
+						// servers than those of S3 answer questions for attributes with bytes.
+						if got, want := int64(traffic.Bytes.Load()), b.server.Bytes.Load()-before; strings.HasPrefix(b.at, "s3:") &&
+							(got > want || got+500*int64(one(c.kind == "tar")) < want) {
+							t.Errorf("the source counted %d bytes, the server %d", got, want)
 						}
 					}
-					b.server.Settle()
-					traffic := src.Info().Traffic
-					// The source asks for an index beside the shard. It does not count the answer that there is none. Other
-					// servers than those of S3 answer questions for attributes with bytes.
-					if got, want := int64(traffic.Bytes.Load()), b.server.Bytes.Load()-before; strings.HasPrefix(b.at, "s3:") &&
-						(got > want || got+500*int64(one(c.kind == "tar")) < want) {
-						t.Errorf("the source counted %d bytes, the server %d", got, want)
-					}
-				}
-			})
-		}
+				})
+			}
+		})
 	}
 }
 
