@@ -96,7 +96,7 @@ class LoadTime:
         self._began = now - delay
         return self
 
-    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, error: type[BaseException] | None, *rest: object) -> None:
         if error is None:
             now, _, delay = _at_one_moment()
             self.seconds = max(now - delay - self._began, 1) / 1e9
