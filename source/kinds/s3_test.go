@@ -130,56 +130,58 @@ func unsteady(w http.ResponseWriter, r *http.Request, next http.Handler) {
 // Ensure that all kinds read from a bucket as from a disk, also if single answers fail: gofakes3 is unsteady.
 func TestConformanceOverABucket(t *testing.T) {
 	for name, start := range servers(t) {
-		b := start(t)
-		if name == "gofakes3" {
-			b.server.Spoil(unsteady)
-		}
-		for _, d := range datasets() {
-			if testing.Short() && d.kind != "tar" && d.kind != "npy" {
-				continue // TestConformanceOverHTTP reads all kinds through the same goroutines
+		t.Run(name, func(t *testing.T) {
+			b := start(t)
+			if name == "gofakes3" {
+				b.server.Spoil(unsteady)
 			}
-			t.Run(name+"/"+d.kind, func(t *testing.T) {
-				sourcetest.Run(t, func(t *testing.T) sourcetest.Fixture {
-					folder := t.TempDir()
-					want, files := d.make(t, folder)
-					there := map[string]bool{}
-					sync := func(t *testing.T) { // keys are paths, so that errors name the files
-						t.Helper()
-						now := map[string]bool{}
-						err := filepath.WalkDir(folder, func(path string, e fs.DirEntry, err error) error {
-							if err != nil || e.IsDir() {
-								return err
-							}
-							data, err := os.ReadFile(path)
+			for _, d := range datasets() {
+				if testing.Short() && d.kind != "tar" && d.kind != "npy" {
+					continue // TestConformanceOverHTTP reads all kinds through the same goroutines
+				}
+				t.Run(d.kind, func(t *testing.T) {
+					sourcetest.Run(t, func(t *testing.T) sourcetest.Fixture {
+						folder := t.TempDir()
+						want, files := d.make(t, folder)
+						there := map[string]bool{}
+						sync := func(t *testing.T) { // keys are paths, so that errors name the files
+							t.Helper()
+							now := map[string]bool{}
+							err := filepath.WalkDir(folder, func(path string, e fs.DirEntry, err error) error {
+								if err != nil || e.IsDir() {
+									return err
+								}
+								data, err := os.ReadFile(path)
+								if err != nil {
+									return err
+								}
+								now[path] = true
+								if !there[path] || slices.Contains(files, path) {
+									b.put(t, path[1:], data)
+								}
+								return nil
+							})
 							if err != nil {
-								return err
+								t.Fatal(err)
 							}
-							now[path] = true
-							if !there[path] || slices.Contains(files, path) {
-								b.put(t, path[1:], data)
+							for path := range there {
+								if !now[path] {
+									b.remove(t, path[1:])
+								}
 							}
-							return nil
-						})
-						if err != nil {
-							t.Fatal(err)
+							there = now
 						}
-						for path := range there {
-							if !now[path] {
-								b.remove(t, path[1:])
-							}
-						}
-						there = now
-					}
-					sync(t)
-					return sourcetest.Fixture{Want: want, Files: files, Sync: sync, Open: func(*testing.T) (source.Source, error) {
-						settings := mergedWith(mergedWith(d.extra, "kind", d.kind), "path", b.at+folder+d.path)
-						settings["remote"] = mergedWith(b.remote, "stall", "1s")
-						s, _, err := kinds.Whole(t.Context(), kinds.Open, settings, nil)
-						return s, err
-					}}
+						sync(t)
+						return sourcetest.Fixture{Want: want, Files: files, Sync: sync, Open: func(*testing.T) (source.Source, error) {
+							settings := mergedWith(mergedWith(d.extra, "kind", d.kind), "path", b.at+folder+d.path)
+							settings["remote"] = mergedWith(b.remote, "stall", "1s")
+							s, _, err := kinds.Whole(t.Context(), kinds.Open, settings, nil)
+							return s, err
+						}}
+					})
 				})
-			})
-		}
+			}
+		})
 	}
 }
 
