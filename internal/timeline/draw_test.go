@@ -360,7 +360,7 @@ func opened(t *testing.T, program, text string) string {
 	cmd.Stderr = &stderr
 	dom, err := cmd.Output()
 	if err != nil {
-		t.Skipf("%s does not run here: %v", program, err)
+		t.Fatalf("%s does not run here: %v\n%s", program, err, stderr.String())
 	}
 	for _, line := range browser.Complaints(stderr.String()) {
 		if !strings.Contains(line, "willReadFrequently") { // an error of the test, not of the page

@@ -70,7 +70,7 @@ func Open(t testing.TB, url string, flags ...string) *Window {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // it has processes of its own, which end with it
 	cmd.WaitDelay = 10 * time.Second
 	if err := cmd.Start(); err != nil {
-		t.Skipf("%s does not run here: %v", cmd.Path, err)
+		t.Fatalf("%s does not run here: %v", cmd.Path, err)
 	}
 	t.Cleanup(func() {
 		if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL); err != nil {
