@@ -312,7 +312,7 @@ func TestChainsKeepLengths(t *testing.T) {
 	c := attach(t, seg)
 	for i, want := range []cache.Result{cache.Stored, cache.Full} {
 		length := []int{16 * 256, 1234}[i]
-		r, err := c.SetLoaded(i, [][]byte{payload(i, 1, length)}, 0, []time.Duration{time.Second, 1}[i])
+		r, err := c.SetLoaded(i, [][]byte{payload(i, 1, length)}, 0, []time.Duration{4 * time.Millisecond, time.Millisecond}[i])
 		m := shm.Meta(seg.Meta(uint64(i)).Load())
 		if r != want || err != nil || seg.Length(m) != uint64(length) || m.Cost() == 0 {
 			t.Errorf("sample %d: %v, %v, %d bytes, cost %d", i, r, err, seg.Length(m), m.Cost())

@@ -78,11 +78,16 @@ func TestBehindADisk(t *testing.T) {
 			if err := c.Costs(0, costs); err != nil {
 				t.Fatal(err)
 			}
-			for i, cost := range costs {
-				// the first program has loaded all samples, of which first-come has told those that got space
-				if cost != 0 && program == 1 || cost == 0 && program == 0 && !variable {
-					t.Fatalf("program %d: sample %d cost %v: a copy from the disk is no load", program, i, cost)
+			known := 0
+			for _, cost := range costs {
+				if cost != 0 {
+					known++
 				}
+			}
+			// The first program has loaded all samples, of which first-come has told those that got space. Single ones may
+			// have taken far longer than others: those costs are unknown.
+			if known > 0 && program == 1 || known < samples*3/4 && program == 0 && !variable {
+				t.Fatalf("program %d: %d costs are known: a copy from the disk is no load", program, known)
 			}
 			if err := errors.Join(c.Close(), d.Close()); err != nil {
 				t.Fatal(err)

@@ -56,5 +56,5 @@ def test_samples_of_a_subset_have_costs_of_their_own(depth):
     for _ in torch.utils.data.DataLoader(cached, 8):
         pass
     costs = cached.cache.costs().reshape(-1, 8)
-    slow = costs[:, 3] > 2 * np.median(costs, axis=1)
+    slow = ~(costs[:, 3] <= 2 * np.nanmedian(costs, axis=1))  # nan: far longer than the others
     assert slow.sum() >= 7, costs  # of 10 batches
