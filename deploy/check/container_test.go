@@ -286,6 +286,62 @@ func (c *container) await(text string) {
 	}
 }
 
+// Ensure that buildah, which needs no daemon, builds the image from the last stage of the
+// Containerfile, and that its entry point runs there as its user. root.sh makes what the stage before
+// gives, because the image of Go is on another host.
+func TestBuildah(t *testing.T) {
+	buildah, err := exec.LookPath("buildah")
+	if err != nil || !asRoot() {
+		t.Skip("buildah is not installed (apt-get install buildah), or not run by root; TestImageRuns runs the entry point without it")
+	}
+	i, dir := readImage(t), t.TempDir()
+	text, err := os.ReadFile("../image/Containerfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, last, found := strings.Cut(string(text), "\nFROM scratch\n")
+	last = "FROM scratch\n" + strings.ReplaceAll(last, "--from=build ", "")
+	if !found || strings.Contains(last, "--from") {
+		t.Fatalf("the last stage is\n%s", last)
+	}
+	for name, text := range map[string]string{"Containerfile": last, "config.yaml": "caches:\n  - {name: words, size: 8MiB, source: {kind: dir, path: /etc/stocached}}\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil { //nolint:gosec // for the user of the image
+			t.Fatal(err)
+		}
+	}
+	if out, err := exec.Command(filepath.Join(buildContext(t), "deploy/image/root.sh"), filepath.Join(dir, "image")).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	run := func(arguments ...string) string {
+		t.Helper()
+		storage := []string{"--root", filepath.Join(dir, "storage"), "--runroot", filepath.Join(dir, "run"), "--storage-driver", "vfs"}
+		p := exec.Command(buildah, append(storage, arguments...)...)
+		p.Env = append(os.Environ(), "BUILDAH_ISOLATION=chroot")
+		var out, problems strings.Builder
+		p.Stdout, p.Stderr = &out, &problems
+		if err := p.Run(); err != nil {
+			t.Fatalf("buildah %s: %v\n%s%s", strings.Join(arguments, " "), err, out.String(), problems.String())
+		}
+		return strings.TrimSpace(out.String())
+	}
+	run("bud", "--quiet", "--format", "docker", "-f", filepath.Join(dir, "Containerfile"), "-t", "stocached", dir)
+	container := run("from", "--pull-never", "stocached")
+	said := run("inspect", "--type", "image", "--format", "{{.OCIv1.Config.User}} {{.OCIv1.Config.Entrypoint}} {{.OCIv1.Config.Cmd}}", "stocached")
+	about := strings.Fields(strings.NewReplacer("[", "", "]", "").Replace(said))
+	if want := append([]string{i.user}, i.command...); !slices.Equal(about, want) {
+		t.Errorf("the image says %q, the Containerfile %q", about, want)
+	}
+	start := append([]string{"run", "-v", filepath.Join(dir, "config.yaml") + ":/etc/stocached/config.yaml:ro", container}, i.command...)
+	if said := run(append(start, "--check")...); !strings.Contains(said, "config.yaml: good, 1 cache") {
+		t.Errorf("the entry point says %q", said)
+	}
+	if said := run("run", container, "stocached", "version"); !strings.Contains(said, "version") {
+		t.Errorf("version says %q", said)
+	}
+	run("rm", container)
+	run("rmi", "stocached")
+}
+
 // Ensure that the image's steps make a root file system in which the server runs as the image says. It is
 // not root, files are read-only, and it uses the CA certificates of the image. The server fills
 // samples from an HTTPS server, is healthy, and ends with SIGTERM. Another pod shares its memory if
