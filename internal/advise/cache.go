@@ -36,7 +36,7 @@ func Cache(name string, seg *shm.Segment, c *cache.Cache) (*Data, error) {
 			return nil, err
 		}
 		for k, believed := range part {
-			// As measured: a cache shows costs of one load at most as the 99th percentile, which may have fallen since.
+			// A cache shows a doubtful cost as unknown. Without these, the costliest samples would lack.
 			cost := policy.Cost(shm.Meta(seg.Meta(first + uint64(k)).Load()).Cost())
 			if cost != 0 {
 				loads := 1.0
@@ -121,7 +121,7 @@ func noise(s policy.Spread) float64 {
 }
 
 // lift raises the costliest hundredth. The policy counts a load above the 99th percentile as this percentile, and one
-// far above it as unknown, in case the process was stopped. If none was stopped, and logarithms have a normal distribution, these
+// far above it as doubtful, in case the process was stopped. If none was stopped, and logarithms have a normal distribution, these
 // loads continue the slope from the 90th to the 99th percentile. We take half of what they are longer.
 func lift(known []measured) {
 	slices.SortStableFunc(known, func(a, b measured) int { return cmp.Compare(a.log, b.log) })
