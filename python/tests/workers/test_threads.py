@@ -148,5 +148,5 @@ def test_threads_are_counted_during_garbage_collection():
             assert threading.get_ident() in threads.running()
         assert gc.isenabled()
         """,
-        timeout=30,
+        timeout=240,
     )
