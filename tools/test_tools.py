@@ -451,6 +451,28 @@ def test_mutations_fit_the_code() -> None:
     assert unfit == []
 
 
+def test_commands_of_the_results_exist() -> None:
+    """Results say how they were measured. That takes minutes, so this test looks for programs, folders and flags."""
+    found = 0
+    for document in (docs.ROOT / "bench/results").glob("*.md"):
+        for line in re.findall(r"^ {4}((?:stocached|go|cc|stress|\w+-bench) .*)$", document.read_text(), re.MULTILINE):
+            found += 1
+            words = line.split()
+            if words[0] == "stocached":
+                command = [docs.ROOT / "bin/stocached", words[1], "--help"]
+                known = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+                missing = [word for word in words if word.startswith("--") and f"{word} " not in known]
+            elif words[0] in ("go", "cc"):
+                top = docs.ROOT / (words[2] if words[1] == "-C" else "")
+                paths = [word for word in words if word.startswith("./") or word.endswith(".c")]
+                missing = [path for path in paths if not (top / path).exists()]
+            else:
+                folders = ("bench/cmd", "internal/verify/*/cmd")
+                missing = [] if any(list(docs.ROOT.glob(f"{top}/{words[0]}")) for top in folders) else [words[0]]
+            assert not missing, f"{document.name}: {line}"
+    assert found > 10
+
+
 @pytest.mark.parametrize("apt", [None, "apt-get"])
 def test_a_build_of_packages_names_all_files_that_it_lacks(
     apt: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
