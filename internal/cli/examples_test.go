@@ -17,9 +17,10 @@ var examplesElsewhere = map[string]func(*testing.T){
 	"stocached pack ./pictures s3://bucket/pictures --remote endpoint=https://storage.example:9000": TestPackIntoABucket,
 }
 
-// smaller makes caches, datasets and timelines of examples small enough for a test.
+// smaller makes caches, datasets and timelines of examples small enough for a test, and gives a busy
+// machine time.
 var smaller = strings.NewReplacer("64GiB", "64MiB", "120GB", "120MB", "8GiB", "32MiB", "1281167", "12811",
-	"100000", "1000", "--from 2.5 --to 3", "--from 0.25 --to 0.3")
+	"100000", "1000", "--from 2.5 --to 3", "--from 0.25 --to 0.3", "--timeout 1s", "--timeout 30s")
 
 // around is what an example of the help runs in: a folder with the files that examples name, and
 // functions for programs that a test must not run. Commands that run until they are ended get a
