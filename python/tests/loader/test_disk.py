@@ -199,11 +199,12 @@ def test_a_small_disk_holds_others_than_the_memory(policy, tmp_path):
         slots = loader.cache.slots + int(loader.cache._disk.handle.info().slots)
         assert 40 < slots < 80
         for _ in range(2):
-            before = loader.stats()
+            before, evicted = loader.stats(), loader.cache.stats().evicted
             assert sorted(indices_of(loader)) == list(range(80))
             assert loader.cache._disk.flush()
-        last = loader.stats() - before
-        assert last.hits + last.disk_hits == slots, program
+        last, evicted = loader.stats() - before, loader.cache.stats().evicted - evicted
+        # cost: a sample may go before it is read
+        assert slots - evicted <= last.hits + last.disk_hits <= slots, program
         loader.cache.close()
 
 
