@@ -137,7 +137,11 @@ func TestClusterServers(t *testing.T) {
 	if e := runCluster(t, c)[0]; e.AheadSource != 0 || e.AheadTier == 0 { // the reader's load is in the tier
 		t.Errorf("with a tier: %+v", e)
 	}
-	c.Tier, c.Servers = 0, false
+	c.Room /= 2 // no node has room for half of the samples
+	if e := runCluster(t, c)[1]; math.Abs(e.HitRate()-0.5) > 0.05 {
+		t.Errorf("half: %+v", e)
+	}
+	c.Tier, c.Room, c.Servers = 0, 4736, false
 	if e := runCluster(t, c); e[1].HitRate() > 0.93 || e[0].AheadSource != 0 {
 		t.Errorf("without servers: %+v", e)
 	}
