@@ -80,9 +80,11 @@ func Measure(ctx context.Context, load func(ctx context.Context)) Cost {
 		defer unix.Close(stat)
 	}
 	m := &meter{}
-	before := now(stat)
+	before, began := now(stat)
 	load(context.WithValue(ctx, key{}, m))
-	used := now(stat).minus(before)
+	after, ended := now(stat)
+	used := after.minus(before)
+	used.wall = ended.Sub(began)
 	if outer := of(ctx); outer != nil {
 		outer.mu.Lock()
 		outer.apart = outer.apart.plus(used)
@@ -121,20 +123,21 @@ func (u usage) waits(queued time.Duration, processors int) time.Duration {
 // quick is far longer than it takes to ask for all times.
 const quick = 50 * time.Microsecond
 
-// now returns the usage since the machine, the thread and the process began. A thread often loses its processor when
-// it asks for its times. Then they are not those of one moment, and now asks again.
-func now(stat int) (u usage) {
+// now returns the usage since the thread and the process began, without wall, and the time. A thread often loses its
+// processor when it asks for its times. Then they are not those of one moment, and now asks again.
+func now(stat int) (u usage, at time.Time) {
 	for range 4 {
-		u = usage{wall: clock(unix.CLOCK_MONOTONIC), process: clock(unix.CLOCK_PROCESS_CPUTIME_ID),
-			delay: runDelay(stat), thread: clock(unix.CLOCK_THREAD_CPUTIME_ID)}
-		if clock(unix.CLOCK_MONOTONIC)-u.wall < quick {
+		at = time.Now()
+		u = usage{process: clock(unix.CLOCK_PROCESS_CPUTIME_ID), delay: runDelay(stat),
+			thread: clock(unix.CLOCK_THREAD_CPUTIME_ID)}
+		if time.Since(at) < quick {
 			break
 		}
 	}
-	return u
+	return u, at
 }
 
-// clock returns the time of a clock, for example the processor time of this thread.
+// clock returns the processor time of this thread or process.
 func clock(id int32) time.Duration {
 	var t unix.Timespec
 	if unix.ClockGettime(id, &t) != nil {
