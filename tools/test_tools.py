@@ -599,8 +599,8 @@ def test_a_block_shows_a_part_of_a_program(tmp_path: Path, monkeypatch: pytest.M
         ("```sh run\nls\n```\n", None),
         ("```json\n{}\n```\n", None),
         ("```yaml by good.py\n```\n", None),
-        ("```yaml by bad.py\n```\n", "does not name page.md"),
-        ("```yaml by gone.py\n```\n", "does not name page.md"),
+        ("```yaml by bad.py\n```\n", 'does not name "page.md"'),
+        ("```yaml by gone.py\n```\n", 'does not name "page.md"'),
         ("<!-- run as\nls\n-->\n\n```sh run\nls\n```\n", "does not stand above"),
     ],
 )
@@ -608,7 +608,7 @@ def test_a_block_that_no_test_runs_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, wrong: str | None
 ) -> None:
     monkeypatch.setattr(docs, "ROOT", tmp_path)
-    (tmp_path / "good.py").write_text("page.md")
+    (tmp_path / "good.py").write_text('"page.md"')
     (tmp_path / "bad.py").write_text("another.md")
     document = tmp_path / "page.md"
     document.write_text(text)

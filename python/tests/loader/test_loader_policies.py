@@ -59,7 +59,9 @@ def test_hits_are_those_that_simulate_predicts(ahead, settings):
             for batch in loader:
                 del batch
             hits.append(loader.stats().hits)
-    assert np.abs(np.diff(hits) - PREDICTED[ahead]).max() <= 3, np.diff(hits).tolist()
+    got = np.diff(hits)  # a few more or less: a thread may store what a batch missed while the next one is looked up
+    off = {other: np.abs(got - predicted).sum() for other, predicted in PREDICTED.items()}
+    assert off[ahead] == min(off.values()) < 12, got.tolist()
 
 
 SETTINGS = {
