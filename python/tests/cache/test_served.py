@@ -464,8 +464,10 @@ def test_handlers_of_signals_run_while_a_fetch_waits(server):
             signal.setitimer(signal.ITIMER_REAL, 0)
             raise LookupError("enough")
 
+        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, refuse)
         with pytest.raises(LookupError, match="enough"):
+            signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
             while True:
                 cache.fetch([2])
     finally:
