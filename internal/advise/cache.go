@@ -25,29 +25,26 @@ func Cache(name string, seg *shm.Segment, c *cache.Cache) (*Data, error) {
 	var known []measured
 	lengths := lengths{}
 	others, highest := float64(stats.Ready), math.Inf(-1)
-	part := make([]cache.Cost, min(seg.Samples, 1<<16))
-	states := make([]cache.State, len(part))
-	for first := uint64(0); first < seg.Samples; first += uint64(len(part)) {
-		part = part[:min(uint64(len(part)), seg.Samples-first)]
-		if err := c.Costs(int(first), part); err != nil {
+	spread := policy.Spread(seg.Spread().Load())
+	states := make([]cache.State, min(seg.Samples, 1<<16))
+	for first := uint64(0); first < seg.Samples; first += uint64(len(states)) {
+		states = states[:min(uint64(len(states)), seg.Samples-first)]
+		if err := c.States(int(first), states); err != nil {
 			return nil, err
 		}
-		if err := c.States(int(first), states[:len(part)]); err != nil {
-			return nil, err
-		}
-		for k, believed := range part {
-			// A cache shows a doubtful cost as unknown. Without these, the costliest samples would lack.
+		for k, state := range states {
+			// Cache.Costs gives none for a doubtful sample. Without these, the costliest samples would lack.
 			cost := policy.Cost(shm.Meta(seg.Meta(first + uint64(k)).Load()).Cost())
 			if cost != 0 {
 				loads := 1.0
 				if cost.Confirmed() { // the average of two, which has the weight of seven
 					loads = 3
 				}
-				m := measured{math.Log(float64(cost.Nanoseconds()) / 1e9), loads, states[k] == cache.StateReady, 0}
-				if believed != 0 {
-					highest = max(highest, m.log)
-				} else { // doubtful: seldom a stop, mostly one of the costliest samples
+				m := measured{math.Log(float64(cost.Nanoseconds()) / 1e9), loads, state == cache.StateReady, 0}
+				if cost.Doubtful(spread) { // seldom a stop, mostly one of the costliest samples
 					m.log = math.Inf(1)
+				} else {
+					highest = max(highest, m.log)
 				}
 				if seg.Variable() {
 					m.bytes = lengths.of(seg, first+uint64(k))
@@ -121,8 +118,8 @@ func noise(s policy.Spread) float64 {
 }
 
 // lift raises the costliest hundredth. The policy counts a load above the 99th percentile as this percentile, and one
-// far above it as doubtful, in case the process was stopped. If none was stopped, and logarithms have a normal distribution, these
-// loads continue the slope from the 90th to the 99th percentile. We take half of what they are longer.
+// far above it as doubtful, in case the process was stopped. If none was stopped, and logarithms have a normal
+// distribution, these loads continue the slope from the 90th to the 99th percentile. We take half of what they are longer.
 func lift(known []measured) {
 	slices.SortStableFunc(known, func(a, b measured) int { return cmp.Compare(a.log, b.log) })
 	top := len(known) / 100

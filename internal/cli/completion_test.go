@@ -14,6 +14,16 @@ import (
 // not installed.
 const bashWords = `_get_comp_words_by_ref() { cur=${COMP_WORDS[COMP_CWORD]}; prev=${COMP_WORDS[COMP_CWORD-1]}; words=("${COMP_WORDS[@]}"); cword=$COMP_CWORD; }`
 
+// commandFolder returns a folder whose program stocached runs this test's command.
+func commandFolder(t *testing.T) string {
+	bin := t.TempDir()
+	program := fmt.Sprintf("#!/bin/sh\n%s=main exec %s \"$@\"\n", childVariable, os.Args[0])
+	if err := os.WriteFile(filepath.Join(bin, "stocached"), []byte(program), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return bin
+}
+
 // Ensure that our script completes commands, flags and the names of caches in bash: those in a
 // folder, and those of a server.
 func TestCompletionInBash(t *testing.T) {
@@ -22,11 +32,7 @@ func TestCompletionInBash(t *testing.T) {
 		t.Skip("there is no bash here")
 	}
 	d := newDaemon(t, warmRecords(t, 20), warmCache("pets", "", ""), warmCache("plants", "", ""))
-	bin := t.TempDir()
-	program := fmt.Sprintf("#!/bin/sh\n%s=main exec %s \"$@\"\n", childVariable, os.Args[0])
-	if err := os.WriteFile(filepath.Join(bin, "stocached"), []byte(program), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	bin := commandFolder(t)
 	words := bashWords
 	if library := "/usr/share/bash-completion/bash_completion"; exists(library) {
 		words = "source " + library

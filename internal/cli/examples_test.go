@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -68,11 +67,7 @@ func TestExamples(t *testing.T) {
 		t.Skip("there is no bash here")
 	}
 	d := newDaemon(t, warmRecords(t, 20), warmCache("pets", "", ", policy: cost, size: 8MiB"), warmCache("imagenet", "", ""))
-	bin := t.TempDir()
-	text := fmt.Sprintf("#!/bin/sh\n%s=main exec %s \"$@\"\n", childVariable, os.Args[0])
-	if err := os.WriteFile(filepath.Join(bin, "stocached"), []byte(text), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	bin := commandFolder(t)
 	file, err := filepath.Abs(recording)
 	if err != nil {
 		t.Fatal(err)

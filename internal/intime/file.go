@@ -1,4 +1,4 @@
-// Package intime bounds how long calls of a file on a disk take: a disk that hangs holds up nobody for longer.
+// Package intime bounds how long calls of a file on a disk take: then a call returns an error, and its caller goes on.
 package intime
 
 import (

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"os"
 	"strings"
@@ -106,13 +105,11 @@ func (azure) matchWrite(as func(any) bool) {
 
 func (azure) starts(as func(any) bool, offset int64) error {
 	var answer azureblobs.DownloadStreamResponse
-	var err error
-	switch {
-	case as(&answer) && answer.ContentRange != nil:
-		_, err = remote.WholeBytes(*answer.ContentRange, offset)
-	case offset != 0:
-		err = fmt.Errorf("the server ignored a request for bytes from %d on", offset)
+	span := ""
+	if as(&answer) && answer.ContentRange != nil {
+		span = *answer.ContentRange
 	}
+	_, err := remote.AnsweredBytes(span, offset, 0)
 	return err
 }
 

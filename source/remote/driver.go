@@ -56,6 +56,19 @@ func WholeBytes(contentRange string, offset int64) (int64, error) {
 	return bytes, nil
 }
 
+// AnsweredBytes returns the bytes of the whole object from an answer to a request for bytes from offset on. bytes is the
+// length of an answer without a Content-Range, which is the whole object. Errors are those of WholeBytes, and that
+// such an answer came to a request for a part.
+func AnsweredBytes(contentRange string, offset, bytes int64) (int64, error) {
+	switch {
+	case contentRange != "":
+		return WholeBytes(contentRange, offset)
+	case offset != 0:
+		return 0, fmt.Errorf("the server ignored a request for bytes from %d on", offset)
+	}
+	return bytes, nil
+}
+
 // StatusError returns the error of an answer with this status. said is what the server answered.
 func StatusError(name string, status int, said string) error {
 	kind, next := source.ErrInvalid, ""

@@ -190,12 +190,7 @@ func (d *driver) Get(ctx context.Context, name string, offset int64, n int, tag 
 
 // answered makes an Answer of what a server says to a request for bytes from offset on.
 func answered(name string, header http.Header, bytes int64, tag string, offset int64, body io.ReadCloser) (remote.Answer, error) {
-	var err error
-	if span := header.Get("Content-Range"); span != "" {
-		bytes, err = remote.WholeBytes(span, offset)
-	} else if offset != 0 {
-		err = fmt.Errorf("the server ignored a request for bytes from %d on", offset)
-	}
+	bytes, err := remote.AnsweredBytes(header.Get("Content-Range"), offset, bytes)
 	if err != nil {
 		body.Close()
 		return remote.Answer{}, fmt.Errorf("%w: %s: %w", source.ErrInvalid, name, err)

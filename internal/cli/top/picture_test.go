@@ -19,8 +19,8 @@ import (
 
 var update = flag.Bool("update", false, "write docs/images/top.svg again; then look at it")
 
-// Ensure that the picture of the guide is what this version shows in 80 columns: a job that warms up, one that evicts
-// and one that rests. Whoever changes the screen sees the picture change, and looks at it.
+// Ensure that the picture of the guide is what this version shows in 80 columns: a job that fills its cache, one that
+// evicts and one that reads nothing. A change of the screen changes the picture; look at it then.
 func TestPicture(t *testing.T) {
 	m := model()
 	m.Resize(80, 12)

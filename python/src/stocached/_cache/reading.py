@@ -80,8 +80,7 @@ def copy(cache: Attachment, index: SupportsIndex) -> Any:
 
 
 def bytes_of(cache: Attachment, handle: Handle, i: int) -> npt.NDArray[np.uint8] | None:
-    """Copies the bytes of a sample out of the cache, or out of the disk cache behind it: handle says of which. Returns
-    None on a miss."""
+    """Copies the bytes of a sample from the cache or disk cache that the handle opened. Returns None on a miss."""
     length, capacity = ctypes.c_size_t(), cache.sample_bytes
     # Referred to here, as the library uses their memory during the call.
     wanted, lengths = np.array([i]), np.zeros(1, np.uint64)

@@ -75,7 +75,7 @@ class Affinity:
         return deal
 
     def _keep(self, node: int, cache: Attachment) -> None:
-        """The cache of a node, and the disk behind it, keep what the node owns first."""
+        """Has the cache and the disk cache of a node prefer the samples that the node owns."""
         assert self._owners is not None
         if not cache.read_only and (slots := min(cache.slots, cache.samples)):
             cache._keep(self._owners.keep(node, slots))
