@@ -28,6 +28,8 @@ PLACE = re.compile(r"^\t(\S+:\d+)( |$)")
 OTHER = re.compile(r"^(FAILED|ERROR|FAIL) +\S")  # pytest's summary, ours
 SANITIZER = re.compile(r"(WARNING: DATA RACE|ERROR: \w+Sanitizer|WARNING: ThreadSanitizer|runtime error: )")
 COMPLAINT = re.compile(r"^\S+\.[ch]:\d+: ")  # of a C test, before its FAIL
+PROGRAM = re.compile(r"^== \S+$")  # begins the output of a C test program
+STATUS = re.compile(r"^\S+: exit status \d+$")  # of a C test program that failed, hung or crashed
 COMPILER = re.compile(r"^\S+:\d+(:\d+)?: ")
 
 
@@ -57,6 +59,7 @@ class _Reader:
     test: str = ""  # the test of the current lines
     crashed: list[str] = field(default_factory=list)  # the output of a package that crashed
     complaints: list[str] = field(default_factory=list)  # of the current C test
+    printed: list[str] = field(default_factory=list)  # by the current C test program
 
     def take(self, lines: list[str], k: int, line: str) -> None:
         if section := SECTION.match(line):
@@ -71,6 +74,11 @@ class _Reader:
             self.said.setdefault(self.test, []).append(" | ".join([message[1].strip(), *more(lines, k)]))
         elif SANITIZER.search(line):
             self.told.append(" | ".join(one.strip() for one in lines[k : k + 6] if one.strip()))
+        elif PROGRAM.match(line):
+            self.printed = []
+            return
+        elif STATUS.match(line):
+            self.told += [line, *(f"  {one}" for one in self.printed[-EACH:])]
         elif COMPLAINT.match(line):
             self.complaints.append(line)
         elif OTHER.match(line):
@@ -78,6 +86,7 @@ class _Reader:
             self.complaints = []
         elif line.startswith("ok "):
             self.complaints = []
+        self.printed.append(line)
 
     def end_package(self, package: str) -> None:
         for test, took in self.failed.items():

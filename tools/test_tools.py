@@ -154,6 +154,8 @@ def test_each_failed_test_is_told_with_its_message() -> None:
         "FAIL broken",
         "  x.c:4: not so: b",
     ]
+    hung = "== test-x\nok   first\nok   second\nbuild/c/test-x: exit status 124\n== test-y\nok   third"
+    assert told(hung) == ["build/c/test-x: exit status 124", "  ok   first", "  ok   second"]
     summary = "FAILED tests/test_a.py::test_b - AssertionError: 3"
     assert told(
         f"tests/test_a.py F\n==== short test summary info ====\n{summary}\n== 1 failed, 3 passed in 2.7s =="
