@@ -48,6 +48,8 @@ static char scratch[64]; /* a directory on a tmpfs, removed at the end */
 #define FOR_RACES 0
 #endif
 
+#define HANGS 300 /* seconds after which SIGALRM ends a test, also on a busy machine */
+
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
 #define CHECK(condition) ((condition) ? (void)0 : (void)COMPLAIN("not so: %s", #condition))
 #define REQUIRE(condition) ((condition) ? (void)0 : (COMPLAIN("not so: %s", #condition), longjmp(give_up, 1)))
@@ -67,8 +69,10 @@ __attribute__((unused)) static void run(const char *name, void (*test)(void))
 {
     failures = 0;
     int how = setjmp(give_up);
+    alarm(HANGS);
     if (how == 0)
         test();
+    alarm(0);
     if (how == 2)
         skipped++;
     else if (failures)

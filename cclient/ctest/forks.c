@@ -446,7 +446,7 @@ static void forks_after_batches(void)
         pid_t child = fork();
         if (child == 0) {
             failures = 0;
-            alarm(60);
+            alarm(HANGS);
             gather_on(c);
             stoc_close(c);
             _exit(failures ? 99 : 0);
@@ -461,7 +461,7 @@ static void forks_after_batches(void)
     REQUIRE(pthread_create(&other, NULL, gather_on, c) == 0);
     for (int k = 0; k < 50; k++) {
         int status = IN_CHILD({
-            alarm(60);
+            alarm(HANGS);
             enough = true;
             int64_t one[ROWS] = {0};
             static unsigned char batch[ROWS * BYTES]; /* no malloc: the other thread may have held its lock */

@@ -11,7 +11,7 @@ export work ASAN_OPTIONS=detect_stack_use_after_return=1 TSAN_OPTIONS=halt_on_er
 # Programs wait most of their time, so two run at a time. The output of each comes in one piece, when it has ended.
 printf '%s\n' "$@" | xargs -P 2 -I{} sh -c '
     name=$(basename "$1")
-    timeout 300 "$1" > "$work/$name.out" 2>&1
+    timeout 900 "$1" > "$work/$name.out" 2>&1
     status=$?
     if [ $status -ne 0 ]; then
         echo "$1: exit status $status" | tee "$work/$name.failed" >> "$work/$name.out"
