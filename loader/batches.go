@@ -58,6 +58,7 @@ type run struct {
 	part     *order.Part
 	dealer   *order.Dealer // of batches to nodes; nil: part says what this rank reads
 	owned    chan []int    // for Loader.prefetch, in the first epoch; nil: not
+	asked    chan struct{} // closed after the last of those; nil with owned
 	batches  int
 	all      sync.WaitGroup // goroutines of the loop
 	made     chan *buffer   // in order; closed after the last batch
@@ -93,8 +94,9 @@ func (l *Loader) begin(ctx context.Context) (*run, error) {
 	r.ctx, r.cancel = context.WithCancel(ctx)
 	r.queue.wake.L = &r.queue.mu
 	if prefetch := l.prefetch; prefetch != nil {
-		r.owned = make(chan []int, l.options.Ahead)
+		r.owned, r.asked = make(chan []int, l.options.Ahead), make(chan struct{})
 		r.all.Go(func() {
+			defer close(r.asked)
 			for indices := range r.owned {
 				prefetch(r.ctx, indices)
 			}
@@ -146,6 +148,13 @@ func (r *run) next(ctx context.Context) (*buffer, error) {
 	if b == nil {
 		if ctx.Err() != nil { // the end of ctx has ended the planner
 			return nil, context.Cause(ctx)
+		}
+		if r.owned != nil { // end cancels what the server was not asked for yet
+			select {
+			case <-r.asked:
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
+			}
 		}
 		r.l.beginEpoch(r.epoch.Number() + 1)
 		return nil, nil

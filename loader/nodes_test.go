@@ -1,11 +1,14 @@
 package loader_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/client"
@@ -262,6 +265,61 @@ func TestFirstEpochBringsWhatANodeOwns(t *testing.T) {
 	eventually(t, "all samples that node a owns", func() bool { there, all := owned(); return there == all })
 	if there, _ := owned(); there < samples/2 {
 		t.Errorf("node a owns %d samples", there)
+	}
+}
+
+// slowToAsk is a server's cache whose prefetches begin when the last batch has been delivered.
+type slowToAsk struct {
+	*client.Served
+	last  chan struct{}
+	asked atomic.Int32
+}
+
+func (s *slowToAsk) Prefetch(ctx context.Context, indices []int) (int, error) {
+	<-s.last
+	time.Sleep(time.Millisecond)
+	if ctx.Err() == nil {
+		s.asked.Add(int32(len(indices)))
+	}
+	return len(indices), context.Cause(ctx)
+}
+
+// Ensure that the first epoch does not end before the server was asked for all that the node owns.
+func TestFirstEpochAsksForAll(t *testing.T) {
+	const samples, size = 240, 20
+	d := newDataset(samples, 20000)
+	o, _, _ := serve(t, d, samples)
+	c := &slowToAsk{Served: dial(t, o), last: make(chan struct{})}
+	nodes := []order.Node{{Name: "a", Ranks: 1, Capacity: 200}, {Name: "b", Ranks: 1, Capacity: 40}}
+	owners, err := order.NewOwners(nodes, samples)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := open(t, loader.FromServer(c), loader.Options{BatchSize: size, Order: shuffled(samples), Ends: order.Drop, Nodes: nodes,
+		Ahead: samples / size})
+	want := samples
+	for i := range samples {
+		if owners.Owner(uint64(i)) != 0 {
+			want--
+		}
+	}
+	left := l.Len()
+	for b, err := range l.Batches(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, i := range b.Indices() {
+			if owners.Owner(uint64(i)) == 0 {
+				want--
+			}
+		}
+		b.Release()
+		if left--; left == 0 {
+			close(c.last)
+		}
+	}
+	if got := int(c.asked.Load()); got != want || want < samples/4 {
+		t.Errorf("the server was asked for %d samples, want the %d that node a owns and b reads", got, want)
 	}
 }
 

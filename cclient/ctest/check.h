@@ -98,8 +98,10 @@ __attribute__((unused)) static int end_tests(const char *program)
 {
     char command[128];
     snprintf(command, sizeof command, "rm -rf %s", scratch);
-    if (system(command) != 0)
+    if (system(command) != 0) {
+        printf("FAIL %s\n", command); /* a process that a test has left may still write there */
         failed++;
+    }
     const char *slash = strrchr(program, '/');
     printf("%s: %d passed, %d failed, %d skipped\n", slash ? slash + 1 : program, passed, failed, skipped);
     return failed ? 1 : 0;

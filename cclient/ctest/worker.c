@@ -581,7 +581,7 @@ static void threads_share_a_queue(void)
     end(&t);
 }
 
-enum { STOPPED_AT = 40, COMPUTES_MS = 100, FINISHES_MS = 40, BUSY = 5 };
+enum { STOPPED_AT = 40, COMPUTES_MS = 50, FINISHES_MS = 20, BUSY = 5 };
 
 /* A load of 1 ms. The first one and that of STOPPED_AT also stop the process. */
 static int stopping_load(void *context, int64_t index, const void **sample, size_t *bytes)

@@ -1,5 +1,3 @@
-//go:build languages
-
 package cli
 
 import (
@@ -31,7 +29,9 @@ import (
 
 func init() {
 	servedChildren["epoch"] = epoch
-	servedName = "tested-in-languages" // clients in C and Python look for a cache of this name in /dev/shm first
+	if os.Getenv("STOCACHED_TEST_PYTHON") != "" {
+		servedName = "tested-in-languages" // clients in C and Python look for a cache of this name in /dev/shm first
+	}
 }
 
 // epoch is "epoch SOCKETS SEED BATCH": a client that announces its own order, fetches every sample once in batches,
@@ -123,9 +123,11 @@ func languages(t *testing.T) []language {
 		t.Fatal(err)
 	}
 	c, python := filepath.Join(root, "build/c/example-fetch"), os.Getenv("STOCACHED_TEST_PYTHON")
-	if _, err := os.Stat(c); err != nil || python == "" {
-		t.Fatalf("this test needs build/c/example-fetch (%v) and STOCACHED_TEST_PYTHON (%q): run make test-languages",
-			err, python)
+	if python == "" {
+		t.Skip("make test-languages runs this test, and sets STOCACHED_TEST_PYTHON")
+	}
+	if _, err := os.Stat(c); err != nil {
+		t.Fatalf("this test needs build/c/example-fetch (%v): run make test-languages", err)
 	}
 	if python, err = filepath.Abs(filepath.Join(root, python)); err != nil {
 		t.Fatal(err)

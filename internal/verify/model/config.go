@@ -82,6 +82,7 @@ type system struct {
 	refers  bool   // hits, looks and sets store reference bytes
 	seed    uint64 // of the policy
 	threads []threadRef
+	asked   [mutationCount]bool // for Report.Asked
 }
 
 const (

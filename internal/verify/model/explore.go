@@ -26,6 +26,8 @@ type Report struct {
 	Schedule    []string
 	Points      map[string]bool // fault points passed
 	Steps       [steps]bool     // steps made
+	// Asked are the mutations that steps asked for. Any other one leaves each step of this configuration as it is.
+	Asked [mutationCount]bool
 }
 
 // String returns the counterexample, a step a line, or the numbers.
@@ -100,7 +102,7 @@ func (c *Config) Explore(limit int) *Report {
 		return false
 	}
 	done := func() *Report {
-		report.States, report.Recovered = len(origins), len(recovered)
+		report.States, report.Recovered, report.Asked = len(origins), len(recovered), y.asked
 		return report
 	}
 

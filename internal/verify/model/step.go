@@ -176,13 +176,17 @@ func (x *execution) step() {
 	}
 }
 
-func (x *execution) t() *thread             { return &x.s.threads[x.me] }
-func (x *execution) ref() *threadRef        { return &x.y.threads[x.me] }
-func (x *execution) client() *client        { return &x.s.clients[x.ref().client] }
-func (x *execution) op() *Op                { return &x.ref().program[x.t().op] }
-func (x *execution) owner() uint8           { return x.client().record }
-func (x *execution) record() uint8          { return x.client().record - 1 }
-func (x *execution) broken(m Mutation) bool { return x.y.Broken == m }
+func (x *execution) t() *thread      { return &x.s.threads[x.me] }
+func (x *execution) ref() *threadRef { return &x.y.threads[x.me] }
+func (x *execution) client() *client { return &x.s.clients[x.ref().client] }
+func (x *execution) op() *Op         { return &x.ref().program[x.t().op] }
+func (x *execution) owner() uint8    { return x.client().record }
+func (x *execution) record() uint8   { return x.client().record - 1 }
+
+func (x *execution) broken(m Mutation) bool {
+	x.y.asked[m] = true
+	return x.y.Broken == m
+}
 
 func (x *execution) fail(format string, args ...any) {
 	if x.violation == "" {
