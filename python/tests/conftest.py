@@ -88,8 +88,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    if session.config.option.markexpr == "torch":
-        multiprocessing.set_forkserver_preload(["torch"])  # once, and not in each worker
+    # Workers of a fork server have these already: an import takes half a second, and of torch five.
+    torch = ["torch"] if session.config.option.markexpr == "torch" else []
+    multiprocessing.set_forkserver_preload([*torch, "pytest", "stocached"])
     # The garbage collector ignores the imported modules from now on. In a forked worker it would
     # touch, and so copy, all their pages: 130 ms with torch.
     gc.collect()
@@ -121,11 +122,15 @@ def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Iterator[None]:
 
 
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
+    before = "torch" in sys.modules
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     for left in (2, 1, 0):
         reports = runtestprotocol(item, nextitem=nextitem, log=False)
         if not left or not any(report.too_long for report in reports):
             break
+    if item.config.option.markexpr == "not torch" and "torch" in sys.modules and not before:
+        reports[-1].outcome = "failed"
+        reports[-1].longrepr = f"{item.nodeid} imports torch, which makes later forks slow: give it the mark `torch`"
     for report in reports:
         item.ihook.pytest_runtest_logreport(report=report)
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
@@ -167,3 +172,19 @@ def cache_name() -> Iterator[str]:
     name = f"pytest-{os.getpid()}-{os.urandom(4).hex()}"
     yield name
     Path(f"/dev/shm/stocached-{os.geteuid()}/{name}").unlink(missing_ok=True)
+
+
+@pytest.fixture
+def by_python(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The samples that worker threads of this process loaded in Python, and not in C."""
+    from stocached._loader.worker import Worker
+
+    came: list[int] = []
+    load = Worker._load_samples
+
+    def noted(self: Worker, tasks: list[Any]) -> None:
+        came.extend(task.index for task in tasks)
+        load(self, tasks)
+
+    monkeypatch.setattr(Worker, "_load_samples", noted)
+    return came

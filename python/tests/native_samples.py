@@ -1,5 +1,4 @@
-"""What tests of native workers share: files and shards, pipelines, batches as bytes, and the samples that came to
-Python."""
+"""What tests of native workers share: files and shards, pipelines, and batches as bytes. Programs import it too."""
 
 from __future__ import annotations
 
@@ -9,11 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
-from pictures import encoded, picture
 
 from stocached import image
-from stocached._loader.worker import Worker
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 CONTROL = 4_200_000  # bytes of a segment besides its slots, about
@@ -34,6 +30,8 @@ def usual(side: int = 32) -> image.Compose:
 
 def folder_of_small(root: Path, files: int = 40) -> Path:
     """Two classes of JPEG files of several sizes."""
+    from pictures import encoded, picture
+
     for k in range(files):
         path = root / f"c{k % 2}" / f"{k:03}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -53,6 +51,8 @@ def tar_of(path: Path, members: dict[str, bytes]) -> Path:
 def shards_of_small(root: Path, files: int = 40) -> Path:
     """The samples of folder_of_small, in their order, in three shards. A label comes before its picture, or after it,
     or far from it."""
+    from pictures import encoded, picture
+
     ordered = [k for label in (0, 1) for k in range(files) if k % 2 == label]
     n = -(-files // 3)
     root.mkdir(parents=True, exist_ok=True)
@@ -88,17 +88,3 @@ def read(loader: Any, epochs: int = 1) -> list[tuple[Any, ...]]:
 
 def labels_of(batches: list[tuple[Any, ...]]) -> list[int]:
     return [label for batch in batches for label in batch[3]]
-
-
-@pytest.fixture
-def by_python(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The samples that worker threads of this process loaded in Python."""
-    came: list[int] = []
-    load = Worker._load_samples
-
-    def noted(self: Worker, tasks: list[Any]) -> None:
-        came.extend(task.index for task in tasks)
-        load(self, tasks)
-
-    monkeypatch.setattr(Worker, "_load_samples", noted)
-    return came

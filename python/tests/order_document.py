@@ -6,7 +6,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from math import frexp, isqrt
-from operator import itemgetter
+
+import numpy as np
 
 GOLDEN = 0x9E3779B97F4A7C15
 WORD = 2**64
@@ -183,21 +184,28 @@ def fnv(name: str) -> int:
     return h
 
 
-@functools.cache
-def bucket_hashes() -> list[int]:
-    return [mix(k + GOLDEN) for k in range(65536)]
+def mix_all(x: np.ndarray) -> np.ndarray:
+    """mix() of each word. NumPy keeps the low 64 bits of a product."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
 
 
 @functools.cache
-def scores(key: int) -> list[int]:
+def bucket_hashes() -> np.ndarray:
+    return mix_all(np.arange(65536, dtype=np.uint64) + np.uint64(GOLDEN))
+
+
+@functools.cache
+def scores(key: int) -> np.ndarray:
     """Of all buckets, for the node with this key."""
-    return [mix(key ^ number) for number in bucket_hashes()]
+    return mix_all(np.uint64(key) ^ bucket_hashes())
 
 
 @functools.cache
 def by_score(key: int) -> list[int]:
     """The buckets; of equal scores, the lowest bucket first."""
-    return sorted(range(65536), key=scores(key).__getitem__)
+    return np.argsort(scores(key), kind="stable").tolist()
 
 
 class Nodes:
@@ -228,12 +236,13 @@ class Nodes:
                 left -= self.most[i]
                 open_nodes.remove(i)
         self.owner, owned = [len(ranks)] * 65536, [0] * len(ranks)
-        self.scores = [scores(key) for key in self.keys]
         by_key = sorted(nodes, key=lambda i: self.keys[i])
-        pairs = [(self.scores[i][k], k, i) for k in range(65536) for i in by_key]
-        for _, k, i in sorted(pairs, key=itemgetter(0)):  # equal scores stay in the order of k, then of the key
-            if self.owner[k] == len(ranks) and owned[i] < self.quota[i]:
-                self.owner[k] = i
+        pairs = np.stack([scores(self.keys[i]) for i in by_key], axis=1).ravel()
+        nobody, owner, quota = len(ranks), self.owner, self.quota
+        for pair in np.argsort(pairs, kind="stable").tolist():  # equal scores stay in the order of k, then of the key
+            k = pair // nobody
+            if owner[k] == nobody and owned[i := by_key[pair % nobody]] < quota[i]:
+                owner[k] = i
                 owned[i] += 1
 
     def owner_of(self, index: int) -> int:

@@ -255,10 +255,10 @@ def test_same_slot_at_the_same_time(cache):
 
 
 def test_epochs_of_workers_that_start_and_are_killed():
-    """64 workers at a time start and are killed, in three epochs. The client table has 80 records, so it would be full in
+    """32 workers at a time start and are killed, in three epochs. The client table has 40 records, so it would be full in
     the second one. It never fills, and no claim stays."""
-    epochs, workers = 3, 64
-    with Cache.create(samples=256, sample_bytes=20_000, clients=80) as cache, quiet_fork():
+    epochs, workers = 3, 32
+    with Cache.create(samples=256, sample_bytes=20_000, clients=40) as cache, quiet_fork():
         for epoch in range(epochs):
             children = []
             hear, tell = os.pipe()

@@ -150,8 +150,7 @@ def wait(processes: list[multiprocessing.Process]) -> None:
         assert process.exitcode == 0
 
 
-@pytest.mark.parametrize("kind", [Dataset, Batched])
-@pytest.mark.parametrize("size", ["all", "4199kB"])  # room for all, and for a part
+@pytest.mark.parametrize(("kind", "size"), [(Dataset, "all"), (Batched, "4199kB")])  # room for all, and for a part
 def test_loaders_of_two_nodes_load_each_sample_once(nodes, tmp_path, kind, size):
     here, there = nodes(2, size=size)
     dataset = kind(tmp_path / "log")
@@ -225,11 +224,15 @@ class Ragged(Dataset):
 
 
 @pytest.mark.parametrize(
-    "cache",
-    [{"size": "8MiB"}, {"size": "4300kB"}, {"size": "4300kB", "policy": "clock"}],
-    ids=["all", "part", "evicts"],
+    ("cache", "wrapped"),
+    [
+        ({"size": "8MiB"}, True),
+        ({"size": "4300kB"}, False),
+        ({"size": "4300kB"}, True),
+        ({"size": "4300kB", "policy": "clock"}, False),
+    ],
+    ids=["all, wrapped", "part", "part, wrapped", "evicts"],
 )
-@pytest.mark.parametrize("wrapped", [False, True])
 def test_samples_of_any_size_are_loaded_once(nodes, tmp_path, cache, wrapped):
     """Two programs on one node and one on another: samples that differ in size come through the tier, too."""
     here, there = nodes(2, source={**ANY, "fingerprint": os.urandom(8).hex()}, **cache)

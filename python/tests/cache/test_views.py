@@ -150,7 +150,7 @@ def test_interpreter_exits_with_views_alive(how):
 
 
 def test_daemon_thread_that_still_reads_at_exit_does_no_harm():
-    for _ in range(5):
+    for _ in range(3):
         python(
             """
             import threading, time, numpy as np

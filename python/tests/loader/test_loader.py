@@ -62,7 +62,7 @@ def same(a, b):
         np.testing.assert_array_equal(x["image"], y["image"])
 
 
-WAYS = [(0, "process"), (1, "process"), (2, "process"), (5, "process"), (2, "thread"), (5, "thread")]
+WAYS = [(0, "process"), (1, "process"), (5, "process"), (2, "thread"), (5, "thread")]
 
 
 @pytest.mark.parametrize("augment", [None, add_noise], ids=["plain", "augment"])
@@ -73,7 +73,7 @@ def test_batches_do_not_depend_on_how_they_are_made(size, augment):
         loader = Loader(
             Numbers(), 7, shuffle=True, seed=5, num_workers=workers, worker=kind, size=size, augment=augment
         )
-        epochs = [list(loader) for _ in range(3)]
+        epochs = [list(loader) for _ in range(2)]
         assert sorted(flat(labels(epochs[0]))) == list(range(N))
         assert labels(epochs[0]) != labels(epochs[1])
         if augment is not None:
@@ -82,7 +82,7 @@ def test_batches_do_not_depend_on_how_they_are_made(size, augment):
         for epoch, wanted in zip(epochs, expected):
             same(epoch, wanted)
         if size == "16MiB" and kind == "process":
-            assert (loader.stats().misses, loader.stats().hits) == (N, 2 * N)
+            assert (loader.stats().misses, loader.stats().hits) == (N, N)
         loader.close()
 
 
@@ -142,13 +142,17 @@ def test_padded_ranks_have_as_many_batches():
 # ------------------------------------------------------------ states
 
 
-@pytest.mark.parametrize(("before", "after"), [((2, 1), (0, 2)), ((0, 2), (3, 1)), ((1, 2), (2, 4)), ((0, 4), (0, 1))])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [((0, 1), (0, 2)), ((0, 4), (0, 1)), ((2, 1), (0, 2)), ((0, 2), (3, 1)), ((1, 2), (2, 4))],
+)
 def test_resumed_at_every_batch_with_other_workers_and_ranks(before, after):
-    """No sample is lost and none repeats, for any number of workers and ranks before and after."""
+    """No sample is lost and none repeats, for any number of workers and ranks before and after. With processes, after
+    some of the batches."""
     (workers, world), (new_workers, new_world) = before, after
     settings = {"shuffle": True, "seed": 4, "ends": "uneven", "batch_size": 4}
     steps = N // world // 4
-    for stop in range(steps + 1):
+    for stop in (0, steps // 2, steps) if workers or new_workers else range(steps + 1):
         seen, states = [], []
         for rank in range(world):
             loader = Loader(Numbers(), num_workers=workers, rank=rank, world_size=world, **settings)

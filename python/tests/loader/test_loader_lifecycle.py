@@ -43,14 +43,14 @@ def program(name: str, *arguments: object, timeout: float = 240) -> str:
 
 
 TIMES = {
-    "cached": 120,
-    "drawn": 100,
-    "persistent": 120,
-    "batches": 100,
-    "thread": 120,
-    "threads": 100,
-    "fresh": 12,
-    "made": 12,
+    "cached": 60,
+    "drawn": 60,
+    "persistent": 60,
+    "batches": 60,
+    "thread": 60,
+    "threads": 60,
+    "fresh": 8,
+    "made": 8,
     "forkserver": 2,
 }
 
@@ -262,7 +262,7 @@ def test_program_that_ends_in_the_middle_of_an_epoch(method, ending, status):
 
 def test_program_that_ends_while_hits_are_gathered():
     """Its threads must not write into memory that ends with the interpreter."""
-    for _ in range(4):
+    for _ in range(2):
         with Program(0, "fork", "gather") as program:
             code, _, error = program.finish()
             assert (code, error) == (0, "")

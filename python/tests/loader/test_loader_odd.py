@@ -108,8 +108,11 @@ def test_indices_that_are_arrays_reach_the_dataset_as_they_are(workers):
     assert [check(batch) for batch in loader] == [[3, 4], [5]]
 
 
-@pytest.mark.parametrize(("size", "in_order"), [(None, True), ("16MiB", False)], ids=["uncached", "cached, any order"])
-@pytest.mark.parametrize(("count", "batch"), [(5, 1500), (3, 2100)], ids=["many of them", "one alone"])
+@pytest.mark.parametrize(
+    ("size", "in_order", "count", "batch"),
+    [(None, True, 5, 1500), ("16MiB", False, 3, 2100)],
+    ids=["uncached, many of them", "cached, any order, one alone"],
+)
 def test_batches_that_the_board_has_no_room_for_at_once(count, batch, size, in_order):
     many = [list(range(at, at + batch)) for at in range(0, count * batch, batch)]
 

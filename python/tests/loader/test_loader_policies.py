@@ -21,7 +21,6 @@ from stocached.loader import Loader
 N = 400
 CONTROL = 4_200_000  # bytes of a segment besides its slots, about
 EVICT = ["cost", "random", "clock", "fifo", "lru", "lfu"]
-WORKERS = ["none", "processes", "threads"]
 
 
 class Unequal(Numbers):
@@ -84,17 +83,20 @@ def test_every_sample_of_every_epoch(policy, settings):
     loader = Loader(Numbers(N), 32, shuffle=True, seed=1, size=size, policy=policy, **SETTINGS[settings])
     assert loader.cache.policy == policy
     assert 30 < loader.cache.slots < N // 5
-    for _ in range(4):
+    for _ in range(3):
         assert sorted(read(loader)) == list(range(N))
     stats = loader.stats()
-    assert stats.samples == 4 * N
-    assert 0 < stats.hits < 2 * N
+    assert stats.samples == 3 * N
+    assert 0 < stats.hits < 1.5 * N
     assert loader.cache.stats().evicted > 0 or policy == "cost"
     loader.close()
 
 
-@pytest.mark.parametrize("policy", ["cost", "clock"])
-@pytest.mark.parametrize("settings", [{}, {"num_workers": 2}, {"num_workers": 2, "worker": "thread"}], ids=WORKERS)
+@pytest.mark.parametrize(
+    ("policy", "settings"),
+    [("cost", {}), ("clock", {}), ("cost", {"num_workers": 2}), ("clock", {"num_workers": 2, "worker": "thread"})],
+    ids=["cost, none", "clock, none", "cost, processes", "clock, threads"],
+)
 def test_resumed_in_the_middle_of_an_epoch(policy, settings, cache_name, tmp_path):
     """The state is of the second epoch, where misses take the slots of hits. A loader of the same cache goes on, one of
     a new cache, and the same loader again."""
@@ -145,11 +147,11 @@ def test_samples_of_any_size(policy, workers):
         policy=policy,
         num_workers=workers,
     )
-    for _ in range(3):
+    for _ in range(2):
         found = [int(value[0]) for value in loader if np.array_equal(value, Ragged(N)[int(value[0])])]
         assert sorted(found) == list(range(N))
     stats = loader.stats()
-    assert stats.samples == 3 * N
+    assert stats.samples == 2 * N
     assert stats.hits > 0
     assert loader.cache.stats().evicted > 0 or policy == "cost"
     assert loader.cache.verify() == []

@@ -11,14 +11,11 @@ import tarfile
 import time
 
 import pytest
-from native_samples import by_python
 from pictures import encoded, picture
 from served import expected, until
 from torch_helpers import TORCH_WARNINGS, torch
 
 from stocached.order import Order, WeightedOrder
-
-__all__ = ["by_python"]
 
 pytestmark = [pytest.mark.torch, *TORCH_WARNINGS]
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from native_samples import CONTROL, by_python, dataset_of, folder_of_small, read, shards_of_small, taken, usual
+from native_samples import CONTROL, dataset_of, folder_of_small, read, shards_of_small, taken, usual
 from pictures import encoded
 from processes import held, limit, nothing_new, until
 
@@ -23,8 +23,6 @@ from stocached import ClosedError, InvalidError, Loader, image
 
 N, BATCH = 40, 4
 PROGRAM = Path(__file__).parents[1] / "loader_programs" / "native_ends.py"
-
-__all__ = ["by_python"]
 
 
 @pytest.fixture
@@ -118,7 +116,9 @@ def test_programs_end_while_a_file_hangs(hanging, way, status):
     assert error == "" if way != "error" else error.splitlines()[-1] == "ValueError: something is wrong"
 
 
-@pytest.mark.parametrize("way", ["fork", "spawn"])
+@pytest.mark.parametrize(
+    ("either", "way"), [("folder", "fork"), ("shards", "fork"), ("shards", "spawn")], indirect=["either"]
+)
 def test_processes_made_in_the_middle_of_an_epoch(either, way):
     done = subprocess.run(
         [sys.executable, str(PROGRAM), str(either), way], capture_output=True, text=True, timeout=240, check=False

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from native_samples import by_python, dataset_of, folder_of_small, labels_of, read, shards_of_small, usual
+from native_samples import dataset_of, folder_of_small, labels_of, read, shards_of_small, usual
 from torch_marks import TORCH_WARNINGS
 
 from stocached import FingerprintError, SchemaError
@@ -23,8 +23,6 @@ STORES: dict[str, dict[str, Any]] = {
     "variable": {"size": "16MiB", "variable": True},
     "encoded": {"size": "16MiB", "store": "encoded"},
 }
-
-__all__ = ["by_python"]
 
 
 @pytest.fixture(scope="module", params=["folder", "shards"])

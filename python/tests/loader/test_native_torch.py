@@ -8,14 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from native_samples import MEAN, STD, by_python, folder_of_small, read, usual
+from native_samples import MEAN, STD, folder_of_small, read, usual
 from pictures import encoded
 
 from stocached import image
 
 pytestmark = pytest.mark.torch
-
-__all__ = ["by_python"]
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from processes import children, descriptors, mappings, resident, until
 import stocached
 
 WARM = 30  # the largest number of epochs after which nothing may grow any more
-GROWTH = 4 << 20  # bytes by which the allocator's arenas vary
+GROWTH = 3 << 20  # bytes by which the allocator's arenas vary
 
 
 def stack(samples):

@@ -14,11 +14,9 @@ import threading
 import time
 from pathlib import Path
 
-import pytest
-
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from loader_datasets import Asleep, Numbers, check
-from processes import children, until
+from processes import children, raises, until
 
 import stocached
 
@@ -66,7 +64,7 @@ def interrupted(loader, ending: str) -> None:
         raise AssertionError(f"no KeyboardInterrupt in {time.monotonic() - start} s")
     if ending == "busy":
         return
-    with pytest.raises(stocached.ClosedError, match="KeyboardInterrupt"):  # and not that the epoch is over
+    with raises(stocached.ClosedError, match="KeyboardInterrupt"):  # and not that the epoch is over
         next(batches)
     state = loader.state_dict()
     assert state["position"] == 4, state

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-import pytest
 from native_samples import read, taken, usual
-from processes import children, limit
+from processes import children, limit, raises
 from slow_source import NotPermittedError, Source
 
 from stocached import Loader, image
@@ -66,7 +65,7 @@ def timeout(source: Source, slow_loader: Any, want: Any) -> None:
     got = [taken(next(batches))]
     source.slow = 1.0
     start = time.monotonic()
-    with pytest.raises(RuntimeError, match="timed out after 0.5 seconds"):
+    with raises(RuntimeError, match="timed out after 0.5 seconds"):
         while True:
             got.append(taken(next(batches)))
     assert got == want[: len(got)]
@@ -114,7 +113,7 @@ def restart(source: Source, slow_loader: Any, want: Any) -> None:
     next(batches)
     source.slow = 0.05
     source.stop()
-    with pytest.raises(OSError, match=r"\.jpg"):
+    with raises(OSError, match=r"\.jpg"):
         for _ in range(half):
             next(batches)
     loader.close()

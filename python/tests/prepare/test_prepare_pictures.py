@@ -39,8 +39,7 @@ def root(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return make(tmp_path_factory.mktemp(request.param), N)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("processes", [0, 2])
+@pytest.mark.parametrize(("processes", "kind"), [*((0, kind) for kind in KINDS), (2, "of one size"), (2, "files")])
 def test_what_is_prepared_is_what_the_dataset_gives(root, tmp_path, kind, processes):
     settings, field = KINDS[kind]
     dataset, storage = dataset_of(root, **settings), BlockStorage(tmp_path / "out", block_bytes=4096)
@@ -89,8 +88,10 @@ def copied(batch: dict[str, Any]) -> dict[str, Any]:
     return {name: np.array(values) for name, values in batch.items()}
 
 
+@pytest.mark.torch
 def test_a_subset(root, tmp_path):
-    utils = pytest.importorskip("torch.utils.data")
+    import torch.utils.data as utils
+
     dataset, indices = dataset_of(root, size=32), [20, 3, -1, 3, *range(5, 15)]
     storage = BlockStorage(tmp_path / "out")
     prepare(utils.Subset(utils.Subset(dataset, indices), range(1, 9)), storage)

@@ -38,8 +38,8 @@ def streams(lengths, batch_size, *, known=False, read=None, **settings):
 def test_batches_are_those_of_the_specification(workers, known, ends):
     """Two epochs each. Some have empty files, some have fewer files than rows. Each number of
     workers has other files."""
-    first = 10 * workers + 2 * (known == (ends == "pad"))  # two combinations with the same files
-    for seed in range(first, first + (12 if workers == 0 else 2)):
+    first = 10 * workers + (known == (ends == "pad"))  # two combinations with the same files
+    for seed in range(first, first + (12 if workers == 0 else 1)):
         rows = 1 + seed % 6
         lengths = lengths_of(seed, least=rows if ends == "drop" else 1)
         loader = streams(
@@ -59,7 +59,7 @@ def test_batches_are_those_of_the_specification(workers, known, ends):
 @pytest.mark.parametrize("known", [False, True], ids=["unknown", "known"])
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_ranks_share_the_files(ranks, known, workers):
-    for seed in SEEDS[:2] if workers else SEEDS:
+    for seed in SEEDS[1:2] if workers else SEEDS:
         rows = 4 * (1 + seed % 2)
         lengths = lengths_of(seed)
         loaders = [
@@ -92,7 +92,7 @@ def test_ranks_share_the_files(ranks, known, workers):
 @pytest.mark.parametrize("workers", [0, 3])
 @pytest.mark.parametrize("known", [False, True], ids=["unknown", "known"])
 def test_cycle_goes_on_with_the_files_of_the_next_epoch(known, workers):
-    for seed in SEEDS:
+    for seed in SEEDS[:2] if workers else SEEDS:
         rows, groups = 4, 1 + seed % 2
         lengths = lengths_of(seed)
         loader = streams(lengths, rows, known=known, ends="cycle", seed=seed, groups=groups, num_workers=workers)
@@ -273,11 +273,11 @@ class Breaking(Files):
 
 
 @pytest.mark.parametrize("known", [False, True], ids=["unknown", "known"])
-@pytest.mark.parametrize("workers", [0, 1, 2, 3])
+@pytest.mark.parametrize("workers", [0, 1, 3])
 def test_a_file_that_fails_ends_the_iteration_there(workers, known):
     """At the same batch for any number of workers. The state is the one before that batch."""
     lengths = [4, 5, 6, 7, 8, 0, 2, 3]
-    for rows in (1, 2, 3, 5):
+    for rows in (3, 5) if workers else (1, 2, 3, 5):
         read = Breaking(lengths)
         read.lengths[5] = 3
         want = expected(lengths, rows, shuffle=False)
@@ -305,10 +305,10 @@ def test_a_file_that_fails_ends_the_iteration_there(workers, known):
 
 
 @pytest.mark.parametrize("known", [False, True], ids=["unknown", "known"])
-@pytest.mark.parametrize("workers", [0, 1, 2, 3])
+@pytest.mark.parametrize("workers", [0, 1, 3])
 def test_files_that_fail_may_be_left_out(workers, known):
     lengths = [4, 5, 6, 7, 8, 3, 2, 3]
-    for rows in (1, 2, 3, 5):
+    for rows in (3, 5) if workers else (1, 2, 3, 5):
         loader = streams(
             lengths, rows, known=known, read=Breaking(lengths), shuffle=False, num_workers=workers, errors="skip"
         )

@@ -196,7 +196,7 @@ def test_nothing_is_left_after_a_break(known):
     rng = random.Random(3)
     collect(loader, 1)
     before = held()
-    for _ in range(int(os.environ.get("STOCACHED_TEST_BREAKS", "12"))):
+    for _ in range(int(os.environ.get("STOCACHED_TEST_BREAKS", "8"))):
         most = rng.randrange(4)
         for k, _batch in enumerate(loader):
             if k >= most:
