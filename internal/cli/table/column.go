@@ -125,7 +125,7 @@ func (cs Columns[T]) Explain(heading string) string {
 		case !c.Wide:
 			title = strings.ToUpper(title)
 		}
-		fmt.Fprintf(tw, "  %s\t%s\t%s\n", title, c.Field, c.Help)
+		fmt.Fprintf(tw, "  %s\t%s\t%s\n", title, c.Field, strings.Join(strings.Fields(c.Help), " "))
 	}
 	tw.Flush()
 	return heading + " (shown as, field in JSON, meaning):\n" + strings.TrimRight(b.String(), "\n")
