@@ -57,22 +57,48 @@ func TestFitted(t *testing.T) {
 	}
 }
 
+// printedOn is what a command prints on a terminal of so many columns.
+func printedOn(t *testing.T, columns uint16, args ...string) string {
+	t.Helper()
+	stdout, written := terminal(t)
+	if err := unix.IoctlSetWinsize(int(stdout.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 40, Col: columns}); err != nil {
+		t.Fatal(err)
+	}
+	if code := Run(args, stdout, os.Stderr); code != exitOK {
+		t.Fatal(code)
+	}
+	return strings.ReplaceAll(written(), "\r", "")
+}
+
+func widestLine(text string) (columns int) {
+	for line := range strings.Lines(text) {
+		columns = max(columns, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")))
+	}
+	return columns
+}
+
 // Ensure that --help asks the terminal for its width.
 func TestHelpOnATerminal(t *testing.T) {
 	for columns, most := range map[uint16]int{60: 60, 90: 90, 200: widestHelp} {
-		stdout, written := terminal(t)
-		if err := unix.IoctlSetWinsize(int(stdout.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 40, Col: columns}); err != nil {
-			t.Fatal(err)
-		}
-		if code := Run([]string{"ls", "--help"}, stdout, os.Stderr); code != exitOK {
-			t.Fatal(code)
-		}
-		widest := 0
-		for line := range strings.Lines(strings.ReplaceAll(written(), "\r", "")) {
-			widest = max(widest, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")))
-		}
-		if widest > most || widest < most-10 {
+		if widest := widestLine(printedOn(t, columns, "ls", "--help")); widest > most || widest < most-10 {
 			t.Errorf("a terminal of %d columns: a line of %d", columns, widest)
+		}
+	}
+}
+
+// Ensure that tables and sentences fit a terminal of 80 columns, and have the words of a pipe's.
+func TestTextOnATerminal(t *testing.T) {
+	for _, command := range []string{"trace", "advise"} {
+		all := ok(t, command, recording)
+		if widestLine(all) <= 80 {
+			t.Errorf("%s: the test needs lines that do not fit", command)
+		}
+		got := printedOn(t, 80, command, recording)
+		if widest := widestLine(got); widest > 80 {
+			t.Errorf("%s: a line of %d\n%s", command, widest, got)
+		}
+		if !slices.Equal(strings.Fields(got), strings.Fields(all)) {
+			t.Errorf("%s: other words:\n%s", command, got)
 		}
 	}
 }

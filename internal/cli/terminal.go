@@ -3,9 +3,12 @@ package cli
 import (
 	"io"
 	"os"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/vbauerster/mpb/v8/cwriter"
-	"golang.org/x/sys/unix"
+
+	"github.com/stocached/stocached/internal/cli/table"
 )
 
 // isTerminal says whether w is a terminal.
@@ -22,16 +25,15 @@ func dumb(term string) bool { return term == "" || term == "dumb" }
 
 // terminalSize returns columns and lines; 80 by 24 if the terminal does not say.
 func terminalSize(w io.Writer) (width, height int) {
-	width, height, _ = saidSize(w)
+	width, height, _ = table.TerminalSize(w)
 	return width, height
 }
 
-// saidSize is terminalSize, and says whether the terminal did.
-func saidSize(w io.Writer) (width, height int, said bool) {
-	if f, ok := w.(*os.File); ok {
-		if size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil && size.Col > 0 && size.Row > 0 {
-			return int(size.Col), int(size.Row), true
-		}
+// inLines is a text after a first word or sign. On a terminal it breaks the text into lines that fit,
+// the others below the first one.
+func inLines(w io.Writer, first, text string) string {
+	if width, _, said := table.TerminalSize(w); said {
+		return filled(text, first, strings.Repeat(" ", utf8.RuneCountInString(first)), width)
 	}
-	return 80, 24, false
+	return first + text + "\n"
 }

@@ -46,17 +46,40 @@ func InJSON[T any](field, help string, value func(T) any) Column[T] {
 	return Column[T]{field, "", false, help, value}
 }
 
-// Table writes a line for each row under a heading; nothing for no rows.
+// Table writes a line for each row under a heading; nothing for no rows. On a terminal that is too
+// narrow, one space separates columns, and not two.
 func (cs Columns[T]) Table(w io.Writer, rows []T) error {
 	if len(rows) == 0 {
 		return nil
 	}
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, strings.Join(cs.Titles(), "\t"))
+	lines := [][]string{cs.Titles()}
 	for _, row := range rows {
-		fmt.Fprintln(tw, strings.Join(cs.Cells(row), "\t"))
+		lines = append(lines, cs.Cells(row))
 	}
-	return tw.Flush()
+	text := aligned(lines, 2)
+	if width, _, said := TerminalSize(w); said && widest(text) > width {
+		text = aligned(lines, 1)
+	}
+	_, err := io.WriteString(w, text)
+	return err
+}
+
+// aligned puts cells below each other, with so many spaces between columns.
+func aligned(lines [][]string, gap int) string {
+	var b strings.Builder
+	tw := tabwriter.NewWriter(&b, 0, 0, gap, ' ', 0)
+	for _, cells := range lines {
+		fmt.Fprintln(tw, strings.Join(cells, "\t"))
+	}
+	tw.Flush()
+	return b.String()
+}
+
+func widest(text string) (columns int) {
+	for line := range strings.Lines(text) {
+		columns = max(columns, utf8.RuneCountInString(strings.TrimRight(line, " \n")))
+	}
+	return columns
 }
 
 // Whole returns the columns with the wide ones in tables too.
