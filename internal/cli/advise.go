@@ -361,7 +361,7 @@ func advice(c *advise.Curve, stdout, stderr io.Writer) error {
 	}
 	fmt.Fprintf(stdout, "%s: %s samples of %s, together %s.\nTheir loads take %v%s.\n\n", c.Name, table.Count(c.Samples),
 		table.Bytes(c.SampleBytes), table.Bytes(c.Bytes(1)), table.Duration(c.Load), sourceText(c))
-	if err := pointColumns.Table(stdout, rows); err != nil {
+	if err := pointColumns.Within(stdout, rows, room(stdout)); err != nil {
 		return err
 	}
 	width, _ := terminalSize(stdout)

@@ -71,7 +71,7 @@ func beginProgress(w io.Writer, what string, total uint64, counters, last decor.
 		return &progress{}
 	}
 	options := []mpb.ContainerOption{mpb.WithOutput(w), mpb.WithWidth(60)}
-	if width, _, said := table.TerminalSize(w); !said { // as of script and of some CI: mpb would draw empty lines
+	if width, _, said := saidSize(w); !said { // as of script and of some CI: mpb would draw empty lines
 		options = []mpb.ContainerOption{mpb.WithOutput(noTerminal{w}), mpb.WithWidth(width - 1), mpb.WithAutoRefresh()}
 	}
 	bars := mpb.New(options...)

@@ -2,13 +2,13 @@ package cli
 
 import (
 	"io"
+	"math"
 	"os"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/vbauerster/mpb/v8/cwriter"
-
-	"github.com/stocached/stocached/internal/cli/table"
+	"golang.org/x/sys/unix"
 )
 
 // isTerminal says whether w is a terminal.
@@ -25,15 +25,30 @@ func dumb(term string) bool { return term == "" || term == "dumb" }
 
 // terminalSize returns columns and lines; 80 by 24 if the terminal does not say.
 func terminalSize(w io.Writer) (width, height int) {
-	width, height, _ = table.TerminalSize(w)
+	width, height, _ = saidSize(w)
 	return width, height
 }
 
-// inLines is a text after a first word or sign. On a terminal it breaks the text into lines that fit,
-// the others below the first one.
-func inLines(w io.Writer, first, text string) string {
-	if width, _, said := table.TerminalSize(w); said {
-		return filled(text, first, strings.Repeat(" ", utf8.RuneCountInString(first)), width)
+// saidSize is terminalSize, and says whether the terminal did.
+func saidSize(w io.Writer) (width, height int, said bool) {
+	if f, ok := w.(*os.File); ok {
+		if size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil && size.Col > 0 && size.Row > 0 {
+			return int(size.Col), int(size.Row), true
+		}
 	}
-	return first + text + "\n"
+	return 80, 24, false
+}
+
+// room is the most columns of a line: those of a terminal, or else as many as it needs.
+func room(w io.Writer) int {
+	if width, _, said := saidSize(w); said {
+		return width
+	}
+	return math.MaxInt
+}
+
+// inLines is a text after a first word or sign, in lines that fit a terminal. They begin below each
+// other.
+func inLines(w io.Writer, first, text string) string {
+	return filled(text, first, strings.Repeat(" ", utf8.RuneCountInString(first)), room(w))
 }

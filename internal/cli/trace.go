@@ -359,7 +359,7 @@ func (r *report) print(stdout io.Writer) error {
 			"its time went\n", table.Count(r.trace.Spans()))
 		return nil
 	}
-	if err := epochColumns.Table(stdout, r.epochs); err != nil {
+	if err := epochColumns.Within(stdout, r.epochs, room(stdout)); err != nil {
 		return err
 	}
 	which := ""
@@ -378,7 +378,7 @@ func (r *report) print(stdout io.Writer) error {
 		return err
 	}
 	fmt.Fprintf(stdout, "\nTRACKS\n")
-	if err := useColumns.Table(stdout, r.uses); err != nil {
+	if err := useColumns.Within(stdout, r.uses, room(stdout)); err != nil {
 		return err
 	}
 	if len(r.slow) > 0 {

@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -46,9 +47,12 @@ func InJSON[T any](field, help string, value func(T) any) Column[T] {
 	return Column[T]{field, "", false, help, value}
 }
 
-// Table writes a line for each row under a heading; nothing for no rows. On a terminal that is too
-// narrow, one space separates columns, and not two.
-func (cs Columns[T]) Table(w io.Writer, rows []T) error {
+// Table writes a line for each row under a heading; nothing for no rows.
+func (cs Columns[T]) Table(w io.Writer, rows []T) error { return cs.Within(w, rows, math.MaxInt) }
+
+// Within is Table, but if a line has more than so many characters, one space separates columns, and
+// not two.
+func (cs Columns[T]) Within(w io.Writer, rows []T, width int) error {
 	if len(rows) == 0 {
 		return nil
 	}
@@ -57,7 +61,7 @@ func (cs Columns[T]) Table(w io.Writer, rows []T) error {
 		lines = append(lines, cs.Cells(row))
 	}
 	text := aligned(lines, 2)
-	if width, _, said := TerminalSize(w); said && widest(text) > width {
+	if widest(text) > width {
 		text = aligned(lines, 1)
 	}
 	_, err := io.WriteString(w, text)
