@@ -25,8 +25,8 @@ OTHER_TESTS := test-c,test-stress,test-languages,test-conform,test-demo
 TESTS := $(PYTHON_TESTS)+$(GO_TESTS)+$(OTHER_TESTS)
 LINTS := lint-go+lint-python,lint-prose lint-cross+test-docs lint-generate
 # What `make ci` runs: tests and linters together.
-CI := setup-lint-python,setup-wheel,$(PYTHON_TESTS),lint-python,lint-prose+$(GO_TESTS)+$(OTHER_TESTS),test-docs
-CI := $(CI)+~setup-lint-go,lint-go,lint-cross,wheel,site lint-generate
+CI := setup-lint-python,setup-packages,$(PYTHON_TESTS),lint-python,lint-prose+$(GO_TESTS)+$(OTHER_TESTS),test-docs
+CI := $(CI)+~setup-lint-go,lint-go,lint-cross,packages,site lint-generate
 
 # Six processes in Go, C and Python fill, overwrite and read one cache. The driver kills them at random and then checks
 # every sample.
@@ -86,12 +86,18 @@ bin/stocached:
 .PHONY: dist
 dist: setup-dist ## make wheels, archives, deb and rpm for two architectures in build/dist, and test them
 	@PYTHONPATH=tools $(PY) -m release build/dist
-	DIST=build/dist SKIPS=$(SKIPS) $(PYTEST) tools/release/checks_wheel.py tools/release/checks_packages.py
+	DIST=build/dist SKIPS=$(SKIPS) $(PYTEST) tools/release/checks_wheel.py tools/release/checks_contents.py tools/release/checks_packages.py
 
 .PHONY: wheel
 wheel: setup-wheel ## make the wheel for this architecture in build/wheel, with all that it needs inside, and test it
 	@PYTHONPATH=tools $(PY) -m release --wheel build/wheel
 	DIST=build/wheel $(PYTEST) tools/release/checks_wheel.py
+
+# Beside the wheel, the archive, deb and rpm take few processor seconds. The tests install only the wheel.
+.PHONY: packages
+packages: setup-packages ## make all packages for this architecture in build/packages, and test them
+	@PYTHONPATH=tools $(PY) -m release --here build/packages
+	DIST=build/packages $(PYTEST) tools/release/checks_wheel.py tools/release/checks_contents.py
 
 .PHONY: site
 site: setup-site bin/stocached ## make the site of the documents in build/site/html, and test it
@@ -459,10 +465,12 @@ setup-versitygw: ## install the S3 server of test-remote into .tools
 	@[ -x $(TOOLS)/versitygw ] || { echo 'stocached: building versitygw, an S3 server for tests (a minute)'; \
 		CGO_ENABLED=0 GOBIN='$(CURDIR)/$(TOOLS)' $(GO) install github.com/versity/versitygw/cmd/versitygw@$(VERSITYGW_VERSION); }
 
-.PHONY: setup-wheel setup-dist
+.PHONY: setup-wheel setup-packages setup-dist
 setup-wheel: setup-c-tests setup-python
 	@tools/setup.sh wheel
-setup-dist: setup-wheel
+setup-packages: setup-wheel
+	@tools/setup.sh packages
+setup-dist: setup-packages
 	@tools/setup.sh dist
 
 .PHONY: setup-site

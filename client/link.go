@@ -167,7 +167,7 @@ func (l *link) connect(ctx context.Context) (*conn, error) {
 		errors.Is(err, unix.EPIPE), errors.As(err, &remote) && remote.Code == control.CodeClosing:
 		err = endedBy(err) // the server is ending
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		err = fmt.Errorf("%w: %s did not answer within %v (%w); it may be stopped or overloaded. Hits go on without",
+		err = fmt.Errorf("%w: %s did not answer within %v (%w); it may be stopped or overloaded. Hits need no server",
 			ErrNoServer, l.path(), l.timeout, ErrTimeout)
 	}
 	c.socket.Close()
@@ -213,7 +213,7 @@ func (l *link) find(ctx context.Context) (*net.UnixConn, error) {
 
 // noServer returns an ErrNoServer that tells the user the reason and the next step.
 func (l *link) noServer(why error) error {
-	return fmt.Errorf("%w answers on %s (%w); start it: stocached serve -c config.yaml. Hits go on without", ErrNoServer,
+	return fmt.Errorf("%w answers on %s (%w); start it: stocached serve -c config.yaml. Hits need no server", ErrNoServer,
 		l.path(), why)
 }
 

@@ -1,6 +1,7 @@
 """Runs the examples of the documents, so that readers copy code that works.
 
     python tools/docs.py README.md docs
+    python tools/docs.py --list README.md docs    # runs nothing: says of each block who runs it
 
 It runs a fenced block if the first line has "run" after the language: ```python run, ```go run, ```sh run or ```c run.
 If a block ```text output follows, the example must print it. In this block, a line "..." stands for any number of
@@ -245,9 +246,28 @@ def untried(document: Path) -> Iterator[str]:
         yield f"{document.relative_to(ROOT)}: a comment `run as` does not stand above a block that is run"
 
 
+def covered(document: Path) -> Iterator[str]:
+    """Says of each block of a document who runs it."""
+    for number, line in enumerate(document.read_text().splitlines(), 1):
+        place = f"{document.relative_to(ROOT)}:{number}"
+        if fence := FENCE.match(line):
+            _, language, what, file = fence.groups()
+            rest = f", with {file}" if file else ""
+            if what != "output":
+                yield f"{place}: {language}, run by tools/docs.py{'' if what == 'run' else f' where {what} is installed'}{rest}"
+        elif block := re.match(r"^ *```(\w+) (by|of) (\S+)\s*$", line):
+            language, what, file = block.groups()
+            yield f"{place}: {language}, {'run by' if what == 'by' else 'a part of examples/'}{' ' * (what == 'by')}{file}"
+
+
 def main(names: list[str]) -> int:
+    listing = "--list" in names
+    names = [name for name in names if name != "--list"]
     documents = [ROOT / name for name in names if name.endswith(".md")]
     documents += sorted(path for name in names if not name.endswith(".md") for path in (ROOT / name).rglob("*.md"))
+    if listing:
+        print(*(line for document in documents for line in covered(document)), sep="\n")
+        return 0
     passed, failed, skipped = 0, 0, 0
     python = Interpreters()
     for document in documents:

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what a make target needs. If nothing is missing, it prints nothing.
-#   tools/setup.sh compiler | has-jpeg | system | c-tests | promtool | browser | bench | python | demo | torch | torch-oldest | others | pictures | examples | wheel | dist | site | lint-python | lint-go
+#   tools/setup.sh compiler | has-jpeg | system | c-tests | promtool | browser | bench | python | demo | torch | torch-oldest | others | pictures | examples | wheel | packages | dist | site | lint-python | lint-go
 set -eu
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3} go=${GO:-go}
@@ -296,16 +296,18 @@ wheel)
     pip_install dist 'zig and CMake (400 MB), for packages' tools/requirements-dist.txt -- -r tools/requirements-dist.txt
     go_tool cyclonedx-gomod "github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.9.0"
     ;;
+packages)
+    command -v rpm >/dev/null || install_packages rpm # the tests look into the rpm
+    go_tool nfpm "github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.0"
+    ;;
 dist)
-    # What tests the packages: rpm, a small Debian, and a processor of another kind with its C library.
+    # What tests the packages: a small Debian, and a processor of another kind with its C library.
     missing=
-    command -v rpm >/dev/null || missing="$missing rpm"
     command -v debootstrap >/dev/null || missing="$missing debootstrap"
     [ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || missing="$missing debian-archive-keyring"
     command -v qemu-aarch64-static >/dev/null || missing="$missing qemu-user-static"
     [ -e /usr/aarch64-linux-gnu/lib/libc.so.6 ] || missing="$missing libc6-arm64-cross"
     install_packages $missing
-    go_tool nfpm "github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.0"
     ;;
 site)
     pip_install site 'mkdocs and its theme, for the site' tools/requirements-site.txt -- -r tools/requirements-site.txt
@@ -320,5 +322,5 @@ lint-go)
     go_tool actionlint github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
     go_tool golangci-lint "github.com/golangci/golangci-lint/v2/cmd/golangci-lint@${GOLANGCI_VERSION:?}"
     ;;
-*) fail "usage: tools/setup.sh compiler | system | c-tests | promtool | browser | bench | python | demo | torch | torch-oldest | others | pictures | examples | wheel | dist | site | lint-python | lint-go" ;;
+*) fail "usage: tools/setup.sh compiler | system | c-tests | promtool | browser | bench | python | demo | torch | torch-oldest | others | pictures | examples | wheel | packages | dist | site | lint-python | lint-go" ;;
 esac

@@ -618,6 +618,15 @@ def test_a_block_that_no_test_runs_is_found(
     assert (wrong is None and not found) or (wrong is not None and len(found) == 1 and wrong in found[0])
 
 
+def test_the_list_says_of_each_block_who_runs_it() -> None:
+    for document in (docs.ROOT / "docs").rglob("*.md"):
+        blocks = re.findall(rf"^ *```({'|'.join(docs.LANGUAGES)}) (?!output)", document.read_text(), re.M)
+        listed = list(docs.covered(document))
+        assert [line.split(": ")[1].split(",")[0] for line in listed] == blocks, document
+    (shell, *_) = docs.covered(docs.ROOT / "docs/guides/demo.md")
+    assert re.fullmatch(r"docs/guides/demo.md:\d+: sh, run by tools/test_tools.py", shell)
+
+
 def test_a_configuration_is_run_by_the_server_or_by_its_comment(tmp_path: Path) -> None:
     python = docs.Interpreters()
     for frame, said in (

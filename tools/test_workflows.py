@@ -84,10 +84,10 @@ def test_a_job_installs_what_make_may_not() -> None:
     looked = 0
     for name, text in jobs().items():
         for command in re.findall(r"^ *- run: (\.ci/run|make .*)$", text, re.MULTILINE):
-            target = "ci wheel" if command == ".ci/run" else command.removeprefix("make ")
-            # The flag -n prints commands and runs none. `make ci` runs `make wheel` in a stage.
+            target = "ci packages" if command == ".ci/run" else command.removeprefix("make ")
+            # The flag -n prints commands and runs none. `make ci` runs `make packages` in a stage.
             done = subprocess.run(["make", "-n", *target.split()], cwd=ROOT, capture_output=True, text=True, check=True)
-            for setup, package in (("c-tests", "libjpeg-dev"), ("wheel", "nasm")):
+            for setup, package in (("c-tests", "libjpeg-dev"), ("wheel", "nasm"), ("packages", "rpm")):
                 if f"tools/setup.sh {setup}\n" in done.stdout:
                     assert re.search(rf"sudo apt-get install .*\b{package}\b", text), (
                         f"{name}: {command} needs {package}"

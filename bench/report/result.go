@@ -60,7 +60,9 @@ func Overview(results ...*Result) string {
 		"Each run has a page of tables, and a file with the raw numbers (gzip -dc shows it).\n\n" +
 		"Every number is a median. Our runs alternate with those of what we compare with. A ratio is the\n" +
 		"median of the ratios of neighbouring runs; the least and the greatest follow it. CPU is processor\n" +
-		"time a sample, of all threads and of the server. Faults are minor page faults a sample.\n")
+		"time a sample, of all threads and of the server. Faults are minor page faults a sample.\n\n" +
+		"The commands on these pages take minutes or hours, so the tests do not run them in full. They check\n" +
+		"that each exists, and run the benchmarks in small sizes.\n")
 	for _, r := range results {
 		fmt.Fprintf(&b, "\n## [%s](%s)\n\n%s\n%s", r.group().Title, r.PageFile(), r.summary(), r.reached())
 	}

@@ -361,11 +361,11 @@ func advice(c *advise.Curve, stdout, stderr io.Writer) error {
 	}
 	fmt.Fprintf(stdout, "%s: %s samples of %s, together %s.\nTheir loads take %v%s.\n\n", c.Name, table.Count(c.Samples),
 		table.Bytes(c.SampleBytes), table.Bytes(c.Bytes(1)), table.Duration(c.Load), sourceText(c))
-	if err := pointColumns.Table(stdout, rows); err != nil {
+	if err := pointColumns.Within(stdout, rows, room(stdout)); err != nil {
 		return err
 	}
 	width, _ := terminalSize(stdout)
-	_, err := io.WriteString(stdout, adviceChart(c, rows, at, width)+adviceText(c))
+	_, err := io.WriteString(stdout, adviceChart(c, rows, at, width)+adviceText(stdout, c))
 	return err
 }
 
@@ -397,11 +397,11 @@ func adviceChart(c *advise.Curve, rows []point, today, width int) string {
 }
 
 // adviceText says where the cache is, what the next GiB buys, and where more memory stops helping.
-func adviceText(c *advise.Curve) string {
+func adviceText(stdout io.Writer, c *advise.Curve) string {
 	var b strings.Builder
 	b.WriteByte('\n')
 	line := func(about, format string, args ...any) {
-		fmt.Fprintf(&b, "%-10s "+format+"\n", append([]any{about}, args...)...)
+		b.WriteString(inLines(stdout, fmt.Sprintf("%-10s ", about), fmt.Sprintf(format, args...)))
 	}
 	today := point{c, c.Today.Part}
 	of := "the samples"

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -106,6 +107,11 @@ complex64, complex128.`,
 				if n == 0 && c.Flags().Changed(flag) {
 					return usage("--%s is 0; leave it out for the default", flag)
 				}
+			}
+			sizes := []string{"shape", "field", "sample-bytes", "variable"}
+			if !slices.ContainsFunc(sizes, c.Flags().Changed) {
+				return usage("create needs the size of a sample: --%s or --%s",
+					strings.Join(sizes[:3], ", --"), sizes[3])
 			}
 			return f.run(args[0], c.Flags().Changed("shape"), c.OutOrStdout(), c.ErrOrStderr())
 		},

@@ -104,7 +104,7 @@ func TestCreateRefuses(t *testing.T) {
 		{exitUsage, []string{"needs a name"}, []string{"", "--samples", "10", "--sample-bytes", "10"}},
 		{exitUsage, []string{"2 names"}, []string{"a", "b", "--samples", "10", "--sample-bytes", "10"}},
 		{exitUsage, []string{"--samples is needed"}, []string{"a", "--sample-bytes", "10"}},
-		{exitUsage, []string{"sample bytes: give them"}, []string{"a", "--samples", "10"}},
+		{exitUsage, []string{"--shape, --field, --sample-bytes or --variable"}, []string{"a", "--samples", "10"}},
 		{exitUsage, []string{`".hidden" is not 1 to 100 of`},
 			[]string{".hidden", "--samples", "10", "--sample-bytes", "10"}},
 		{exitUsage, []string{`"8G" is not a size`, "1.5GiB"},

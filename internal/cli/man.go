@@ -48,7 +48,7 @@ var anyUser = strings.NewReplacer(shm.DefaultDir(), "/dev/shm/stocached-UID")
 // markdownAll turns the texts of all commands into Markdown, the input of the pages.
 func markdownAll(c *cobra.Command) {
 	c.DisableAutoGenTag = true
-	c.Long = markdown(anyUser.Replace(c.Long))
+	c.Long = markdown(fitted(anyUser.Replace(c.Long), 72)) // man indents them by 7
 	c.LocalFlags().VisitAll(func(f *pflag.Flag) { f.Usage = prose(anyUser.Replace(f.Usage)) })
 	for _, c := range c.Commands() {
 		markdownAll(c)

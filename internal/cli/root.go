@@ -110,6 +110,7 @@ object or one array, numbers as bytes and seconds, unknown values as null. No fi
 	}
 	root.SetFlagErrorFunc(flagError)
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
+	fitHelp(root)
 	root.AddCommand(newCreate(), newLs(), newStats(), newInspect(), newVerify(), newRm(), newGC(), newPack(),
 		newSource(), newServe(), newConfig(), newDoctor(), newWarm(), newPing(), newHealth(), newTrace(), newSimulate(),
 		newAdvise(), newTop(), newWeb(), newMan(), newVersion())

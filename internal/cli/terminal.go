@@ -2,7 +2,10 @@ package cli
 
 import (
 	"io"
+	"math"
 	"os"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/vbauerster/mpb/v8/cwriter"
 	"golang.org/x/sys/unix"
@@ -34,4 +37,18 @@ func saidSize(w io.Writer) (width, height int, said bool) {
 		}
 	}
 	return 80, 24, false
+}
+
+// room is the most columns of a line: those of a terminal, or else as many as it needs.
+func room(w io.Writer) int {
+	if width, _, said := saidSize(w); said {
+		return width
+	}
+	return math.MaxInt
+}
+
+// inLines is a text after a first word or sign, in lines that fit a terminal. They begin below each
+// other.
+func inLines(w io.Writer, first, text string) string {
+	return filled(text, first, strings.Repeat(" ", utf8.RuneCountInString(first)), room(w))
 }

@@ -359,7 +359,7 @@ func (r *report) print(stdout io.Writer) error {
 			"its time went\n", table.Count(r.trace.Spans()))
 		return nil
 	}
-	if err := epochColumns.Table(stdout, r.epochs); err != nil {
+	if err := epochColumns.Within(stdout, r.epochs, room(stdout)); err != nil {
 		return err
 	}
 	which := ""
@@ -369,16 +369,16 @@ func (r *report) print(stdout io.Writer) error {
 			which += fmt.Sprintf(", rank %d, which waits most", about.Loader.Rank)
 		}
 	}
-	fmt.Fprintf(stdout, "\nWHERE THE TIME WENT%s\nThe training loop was busy with steps for %v (%v), and waited %v "+
-		"(%v), of which %v for its first batch.\n",
-		which, table.Duration(about.Step), table.Percent(1-about.Waiting()), table.Duration(about.Wait),
+	told := fmt.Sprintf("The training loop was busy with steps for %v (%v), and waited %v (%v), of which %v for its "+
+		"first batch.", table.Duration(about.Step), table.Percent(1-about.Waiting()), table.Duration(about.Wait),
 		table.Percent(about.Waiting()), table.Duration(about.First))
+	fmt.Fprintf(stdout, "\nWHERE THE TIME WENT%s\n%s", which, inLines(stdout, "", told))
 	there := slices.DeleteFunc(slices.Clone(r.stages), func(s stage) bool { return s.work == 0 && s.wait == 0 })
 	if err := stageColumns.Table(stdout, there); err != nil {
 		return err
 	}
 	fmt.Fprintf(stdout, "\nTRACKS\n")
-	if err := useColumns.Table(stdout, r.uses); err != nil {
+	if err := useColumns.Within(stdout, r.uses, room(stdout)); err != nil {
 		return err
 	}
 	if len(r.slow) > 0 {
@@ -389,7 +389,7 @@ func (r *report) print(stdout io.Writer) error {
 	}
 	fmt.Fprintf(stdout, "\nWHAT WOULD HELP\n")
 	for _, a := range r.advice {
-		fmt.Fprintf(stdout, "- %s%s\n", a.Text, a.Saves())
+		_, _ = io.WriteString(stdout, inLines(stdout, "- ", a.Text+a.Saves()))
 	}
 	switch {
 	case about.Batches < 3:

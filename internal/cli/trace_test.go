@@ -179,8 +179,10 @@ func TestTraceHelp(t *testing.T) {
 		fieldsOf(slowColumns), fieldsOf(adviceColumns)) {
 		contains(t, text, "  "+field+"  ")
 	}
+	words := strings.Join(strings.Fields(text), " ")
 	for _, a := range timeline.Advices {
-		contains(t, text, "\n  "+a.Kind, a.Help)
+		contains(t, text, "\n  "+a.Kind)
+		contains(t, words, a.Help)
 	}
 	for flag, want := range map[string]string{"": "json\ngz\n:8\n", "--output=": "html\npng\njson\n:8\n",
 		"--epoch=": ":4\n"} {

@@ -1,4 +1,4 @@
-"""python -m release [--wheel] FOLDER: makes all packages in FOLDER, or the wheel for this architecture alone.
+"""python -m release [--wheel | --here] FOLDER: makes all packages in FOLDER, or those for this architecture, or its wheel.
 
 The same commit gives the same bytes: every time is $SOURCE_DATE_EPOCH, or else the time of the commit. FOLDER/work has
 what the packages are made of."""
@@ -20,7 +20,9 @@ from .commands import ROOT
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m release", description=__doc__)
-    parser.add_argument("--wheel", action="store_true", help="only the wheel for this architecture")
+    some = parser.add_mutually_exclusive_group()
+    some.add_argument("--wheel", action="store_true", help="only the wheel for this architecture")
+    some.add_argument("--here", action="store_true", help="only what is for this architecture, and no sdist")
     parser.add_argument("folder", type=Path)
     arguments = parser.parse_args()
     if "SOURCE_DATE_EPOCH" not in os.environ:
@@ -37,7 +39,8 @@ def main() -> None:
             old.unlink()
     mine = native.ARCHITECTURES[platform.machine()]
     # That of this machine comes first: its program writes the manual pages.
-    for architecture in [mine] if arguments.wheel else sorted(native.ARCHITECTURES.values(), key=lambda a: a != mine):
+    all_ = sorted(native.ARCHITECTURES.values(), key=lambda a: a != mine)
+    for architecture in [mine] if arguments.wheel or arguments.here else all_:
         built = native.build(architecture, work)
         notices.write(built)
         packages.wheel(architecture, built, folder)
@@ -46,7 +49,7 @@ def main() -> None:
             packages.system(architecture, built, work, folder)
             bill = folder / f"stocached-{version()}-linux-{architecture.name}.cdx.json"
             bill.write_bytes((built / notices.BILL).read_bytes())
-    if not arguments.wheel:
+    if not (arguments.wheel or arguments.here):
         packages.source(folder)
     made = sorted(path for path in folder.iterdir() if path.is_file())
     sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in made]

@@ -13,17 +13,37 @@ from typing import NoReturn
 import pytest
 from version import version
 
-from release import debian
+from release import debian, native
 from release.commands import ROOT
 
 DIST = (ROOT / os.environ.get("DIST", "build/dist")).resolve()
 VERSION = version()
 MACHINE = platform.machine()
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
+UNITS = {
+    f"/usr/lib/systemd/system/{name}" for name in ("stocached.service", "stocached.socket", "stocached-admin.socket")
+}
 
 
 def wheel(architecture: str) -> Path:
     return DIST / f"stocached-{VERSION}-py3-none-manylinux_2_17_{architecture}.whl"
+
+
+def emulator(architecture: str) -> list[str]:
+    """What runs a program of this architecture here."""
+    return [] if architecture == MACHINE else [f"qemu-{architecture}-static", "-L", f"/usr/{architecture}-linux-gnu"]
+
+
+def deb(architecture: native.Architecture) -> Path:
+    return DIST / f"stocached_{VERSION}-1_{architecture.go}.deb"
+
+
+def rpm(architecture: native.Architecture) -> Path:
+    return DIST / f"stocached-{VERSION}-1.{architecture.name}.rpm"
+
+
+def archive(architecture: native.Architecture) -> Path:
+    return DIST / f"stocached-{VERSION}-linux-{architecture.name}.tar.gz"
 
 
 def unpacked(package: Path, folder: Path) -> Path:

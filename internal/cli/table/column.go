@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -47,16 +48,42 @@ func InJSON[T any](field, help string, value func(T) any) Column[T] {
 }
 
 // Table writes a line for each row under a heading; nothing for no rows.
-func (cs Columns[T]) Table(w io.Writer, rows []T) error {
+func (cs Columns[T]) Table(w io.Writer, rows []T) error { return cs.Within(w, rows, math.MaxInt) }
+
+// Within is Table, but if a line has more than so many characters, one space separates columns, and
+// not two.
+func (cs Columns[T]) Within(w io.Writer, rows []T, width int) error {
 	if len(rows) == 0 {
 		return nil
 	}
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, strings.Join(cs.Titles(), "\t"))
+	lines := [][]string{cs.Titles()}
 	for _, row := range rows {
-		fmt.Fprintln(tw, strings.Join(cs.Cells(row), "\t"))
+		lines = append(lines, cs.Cells(row))
 	}
-	return tw.Flush()
+	text := aligned(lines, 2)
+	if widest(text) > width {
+		text = aligned(lines, 1)
+	}
+	_, err := io.WriteString(w, text)
+	return err
+}
+
+// aligned puts cells below each other, with so many spaces between columns.
+func aligned(lines [][]string, gap int) string {
+	var b strings.Builder
+	tw := tabwriter.NewWriter(&b, 0, 0, gap, ' ', 0)
+	for _, cells := range lines {
+		fmt.Fprintln(tw, strings.Join(cells, "\t"))
+	}
+	tw.Flush()
+	return b.String()
+}
+
+func widest(text string) (columns int) {
+	for line := range strings.Lines(text) {
+		columns = max(columns, utf8.RuneCountInString(strings.TrimRight(line, " \n")))
+	}
+	return columns
 }
 
 // Whole returns the columns with the wide ones in tables too.
@@ -125,7 +152,7 @@ func (cs Columns[T]) Explain(heading string) string {
 		case !c.Wide:
 			title = strings.ToUpper(title)
 		}
-		fmt.Fprintf(tw, "  %s\t%s\t%s\n", title, c.Field, c.Help)
+		fmt.Fprintf(tw, "  %s\t%s\t%s\n", title, c.Field, strings.Join(strings.Fields(c.Help), " "))
 	}
 	tw.Flush()
 	return heading + " (shown as, field in JSON, meaning):\n" + strings.TrimRight(b.String(), "\n")
