@@ -251,6 +251,9 @@ struct stoc_info {
      * out like decode */
     uint32_t programs;
     uint32_t reserved;
+    /* how many samples the disk below a served cache holds, with copies of those in memory; 0: none, or samples differ
+     * in size. Left out like decode */
+    uint64_t below;
 };
 STOC_API int stoc_info(const stoc_cache *cache, struct stoc_info *info);
 /* EINVAL if k is not below field_count */
