@@ -207,8 +207,9 @@ STOC_API int stoc_open_fd(int fd, unsigned flags, const unsigned char *uuid, sto
  * The handle is one for stoc_get, stoc_set and their like, stoc_claim, stoc_lengths, stoc_state(s), stoc_clear,
  * stoc_recover, stoc_stats, stoc_verify and stoc_info, whose fd is -1. It gives out no views and no gathers: EINVAL.
  * Each stoc_get compares the checksum of the sample. If it is wrong, the sample is a miss, counted as corrupt, and
- * removed. A disk that fails is no error of a sample: for a while reads are misses, and sets FULL. A call that reads
- * waits for a disk that hangs. A forked child may use the handle as long as its parent has it open.
+ * removed. A disk that fails is no error of a sample: for a while reads are misses, and sets FULL. A disk that
+ * hangs fails after 2 seconds, and a second for each 16 MiB of a sample: a thread of the handle makes the calls that may
+ * wait, and stays until they return. stoc_disk_open itself waits for the disk. A forked child may use the handle as long as its parent has it open.
  *
  * options: limit_bytes is the most that the file may take; fingerprint is required. directory, reserve, unlink_last,
  * client_records and slot_bytes are 0. The policy is FIRST_COME, RANDOM, CLOCK, FIFO, LRU or LFU; with variable size
@@ -250,6 +251,9 @@ struct stoc_info {
      * out like decode */
     uint32_t programs;
     uint32_t reserved;
+    /* how many samples the disk below a served cache holds, with copies of those in memory; 0: none, or samples differ
+     * in size. Left out like decode */
+    uint64_t below;
 };
 STOC_API int stoc_info(const stoc_cache *cache, struct stoc_info *info);
 /* EINVAL if k is not below field_count */

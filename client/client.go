@@ -129,6 +129,10 @@ func (c *Cache) Samples() int { return c.c.Samples() }
 // sizes.
 func (c *Cache) Slots() int { return int(c.seg.SampleSlots()) }
 
+// Below returns how many samples the disk below a served cache holds, with copies of those in memory. 0: there is none, or
+// samples differ in size.
+func (c *Cache) Below() int { return int(c.seg.Region.Below().Load()) }
+
 // SampleBytes returns the bytes of each sample; in a variable-size cache, of the largest that it
 // accepts.
 func (c *Cache) SampleBytes() int { return int(c.seg.Header.SampleBytes) }

@@ -86,7 +86,11 @@ func (l *Loader) keep() {
 		return
 	}
 	// Capacity may count a disk below the cache, where copies of others have room.
-	if capacity := cmp.Or(uint64(min(c.Slots(), l.from.samples)), o.Nodes[node].Capacity); capacity > 0 {
+	holds := c.Slots()
+	if served, ok := l.from.cache.(interface{ Below() int }); ok && holds > 0 { // its server keeps the same on the disk
+		holds = max(holds, served.Below())
+	}
+	if capacity := cmp.Or(uint64(min(holds, l.from.samples)), o.Nodes[node].Capacity); capacity > 0 {
 		c.Keep(o.owners.Keep(node, capacity))
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -185,6 +187,36 @@ func TestUnstored(t *testing.T) {
 		control.FetchBody{Cache: number, Flags: control.Unstored, Indices: upTo(1)}))
 	if e := old.last(); e == nil || e.Code != control.CodeProtocol || !strings.Contains(e.Text, "version 4 does not have") {
 		t.Errorf("%v", e)
+	}
+}
+
+// Ensure that a segment says how many samples the disk below it holds, and that UNSTORED keeps samples off that disk.
+func TestDiskOfAServedCache(t *testing.T) {
+	m, dir := newMemory(300, 1000), t.TempDir()
+	s, stop := start(t, options(t, m, server.CacheOptions{Size: 5 << 20, Tiers: []source.Settings{
+		{"kind": "disk", "dir": dir, "size": (2 << 20) + 200<<10}}}))
+	p := dial(t, s.Dir())
+	number, seg := p.attach("pets")
+	if below := seg.Below().Load(); below < 190 || below > 205 {
+		t.Errorf("%d samples on the disk", below)
+	}
+	onDisk := func(i int) bool {
+		file, _ := os.ReadFile(filepath.Join(dir, "pets.tier"))
+		return bytes.Contains(file, sourcetest.Content(i, 1000))
+	}
+	next := int64(100)
+	eventually(t, "the tier has its file", func() bool {
+		p.fetch(number, 0, next)
+		next++
+		return onDisk(int(next - 2))
+	})
+	p.fetch(number, 0, upTo(20)...)
+	wantSent(t, m, p.fetch(number, control.Unstored, upTo(50)...), upTo(50))
+	stop() // it writes what is in the queue
+	for i := range 50 {
+		if onDisk(i) != (i < 20) {
+			t.Errorf("sample %d is on the disk: %v", i, i >= 20)
+		}
 	}
 }
 

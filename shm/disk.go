@@ -86,6 +86,16 @@ func (o Options) DiskBytes() (uint64, error) {
 	return g.SegmentBytes, err
 }
 
+// DiskSlots returns how many samples the file that OpenDisk would make holds; 0: they differ in size. Errors: those of
+// SegmentBytes.
+func (o Options) DiskSlots() (uint64, error) {
+	_, g, err := o.planDisk()
+	if err != nil || o.Variable {
+		return 0, err
+	}
+	return min(g.Slots, g.Samples), nil
+}
+
 // planDisk is plan for a segment on a disk.
 func (o Options) planDisk() (Header, Geometry, error) {
 	o.Name, o.Dir, o.Reserve, o.UnlinkLast, o.ClientRecords = "", "", false, false, diskClients

@@ -123,7 +123,8 @@ func TestDocumentNumbers(t *testing.T) {
 	control := map[string]uint64{"phase": PhaseOffset, "free_from": FreeFromOffset, "arena_next": ArenaNextOffset,
 		"clients_high": ClientsHighOffset, "(no word)": UsersLockByte, "hand": HandOffset,
 		"allowance": AllowanceOffset, "spread": SpreadOffset, "lap_reads": LapOffset,
-		"lap_evicted": LapOffset + 8, "lap_replaced": LapOffset + 16, "reserved to 8,192": LapOffset + ControlLineBytes}
+		"lap_evicted": LapOffset + 8, "lap_replaced": LapOffset + 16, "below": BelowOffset,
+		"reserved to 8,192": BelowOffset + ControlLineBytes}
 	for _, r := range doc["Control, 4,096 bytes at 4,096"] {
 		if want, ok := control[r.cells[1]]; !ok || want != number(t, r.cells[0]) {
 			t.Errorf("control word %q at %s, in the code at %d", r.cells[1], r.cells[0], want)

@@ -130,7 +130,8 @@ const (
 	AllowanceWords    = 16
 	SpreadOffset      = 6912
 	LapOffset         = 7040 // of the first of three words on one line
-	ControlLineBytes  = 128  // from word to word
+	BelowOffset       = 7168
+	ControlLineBytes  = 128 // from word to word
 )
 
 // A client record.
@@ -238,5 +239,6 @@ const (
 	_ = uint(HeaderBytes - (HeaderFields + MaxFields*FieldBytes))
 	_ = uint(SpreadOffset - (AllowanceOffset + AllowanceWords*ControlLineBytes))
 	_ = uint(LapOffset - (SpreadOffset + ControlLineBytes))
-	_ = uint(ClientsOffset - (LapOffset + ControlLineBytes))
+	_ = uint(BelowOffset - (LapOffset + ControlLineBytes))
+	_ = uint(ClientsOffset - (BelowOffset + ControlLineBytes))
 )

@@ -81,6 +81,9 @@ func (r *Region) Lap() (reads, evicted, replaced *atomic.Uint64) {
 	return word(r.control, LapOffset), word(r.control, LapOffset+8), word(r.control, LapOffset+16)
 }
 
+// Below is the word that says how many samples the disk tiers of the server hold.
+func (r *Region) Below() *atomic.Uint64 { return word(r.control, BelowOffset) }
+
 // Reference returns the reference byte of a slot. Only if Policy.References.
 func (r *Region) Reference(slot uint64) uint8 {
 	at := r.ReferenceOffset + slot

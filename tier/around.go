@@ -51,7 +51,7 @@ func (a *around) begin(ctx context.Context, i int, dst []byte) (size int, room [
 func (a *around) get(ctx context.Context, i, size int, room []byte) (int, bool) {
 	for k, q := range a.set.queues {
 		if n, r := q.tier.Get(ctx, i, size, room); r == Hit {
-			a.set.put(k, i, room[:n])
+			a.set.put(ctx, k, i, room[:n])
 			return n, true
 		}
 	}
@@ -75,7 +75,7 @@ func (a *around) Read(ctx context.Context, i int, dst []byte) (int, error) {
 		case err != nil:
 			return 0, err
 		case result == Hit:
-			a.set.put(a.set.before, i, room[:length])
+			a.set.put(ctx, a.set.before, i, room[:length])
 			return copy(dst, room[:length]), nil
 		}
 		claimed = result == Claimed
@@ -87,7 +87,7 @@ func (a *around) Read(ctx context.Context, i int, dst []byte) (int, error) {
 		}
 		return 0, err
 	}
-	a.set.put(len(a.set.queues), i, dst[:n])
+	a.set.put(ctx, len(a.set.queues), i, dst[:n])
 	return n, nil
 }
 

@@ -115,7 +115,7 @@ func (p *Programs) Offer(i int, sample []byte) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	taken := p.set.put(len(p.set.queues), i, sample)
+	taken := p.set.put(context.Background(), len(p.set.queues), i, sample)
 	p.forget(i)
 	return taken, nil
 }

@@ -1,6 +1,7 @@
 package tier
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/internal/later"
+	"github.com/stocached/stocached/source"
 )
 
 // queue has a tier and the samples that wait to be written to it.
@@ -83,9 +85,25 @@ func (s *Set) Lacking(indices []int) []int {
 	})
 }
 
-// put writes a sample to the first n tiers, in the background, and says whether one takes it.
-func (s *Set) put(n, i int, sample []byte) (taken bool) {
+// Samples returns how many samples the tiers of this machine hold. All get the same ones, so it is the number of the
+// largest. 0: unknown.
+func (s *Set) Samples() (most int) {
+	for _, q := range s.queues {
+		if sized, ok := q.tier.(Sized); ok {
+			most = max(most, sized.Samples())
+		}
+	}
+	return most
+}
+
+// put writes a sample to the first n tiers, in the background, and says whether one takes it. What another node keeps
+// goes only to a tier that machines share.
+func (s *Set) put(ctx context.Context, n, i int, sample []byte) (taken bool) {
+	elsewhere := source.IsKeptElsewhere(ctx)
 	for _, q := range s.queues[:n] {
+		if _, shared := q.tier.(Shared); elsewhere && !shared {
+			continue
+		}
 		if q.tier.Accepts(i, len(sample)) && q.Put(i, sample) {
 			taken = true
 		} else if shared, ok := q.tier.(Shared); ok {

@@ -38,6 +38,12 @@ type Knowing interface {
 	Has(i int) bool
 }
 
+// Sized is a Tier that knows how many samples it holds. 0: they differ in size.
+type Sized interface {
+	Tier
+	Samples() int
+}
+
 // Shared is a Tier that several machines share. They load each sample once, by leases.
 type Shared interface {
 	Tier

@@ -212,6 +212,27 @@ func TestWaitedForSampleIsWrittenBack(t *testing.T) {
 	}
 }
 
+// Ensure that tiers of this machine do not get what another node keeps, whether it comes from a shared tier or from the
+// source, and that a shared one gets it.
+func TestKeptElsewhere(t *testing.T) {
+	fast, slow, last := newMemory(), &leased{memory: newMemory()}, newMemory()
+	s := Around(&made{}, New([]Tier{fast, slow, last}, []int64{1 << 20, 1 << 20, 1 << 20}))
+	slow.has[3] = bytes.Repeat([]byte{3}, size)
+	ctx := source.KeptElsewhere(context.Background())
+	for _, i := range []int{1, 2, 3} {
+		if n, err := s.Read(ctx, i, make([]byte, size)); n != size || err != nil {
+			t.Error(n, err)
+		}
+	}
+	read(t, s, 4, 0)
+	if err := s.Close(); err != nil { // it writes what is in the queues
+		t.Error(err)
+	}
+	if len(fast.has) != 1 || len(last.has) != 1 || fast.has[4] == nil || slow.has[2] == nil || slow.has[4] == nil {
+		t.Errorf("%d and %d samples, and %d in the shared tier", len(fast.has), len(last.has), len(slow.has))
+	}
+}
+
 // Ensure that a tier whose writes hang drops what its queue has no room for, delays no read, and delays
 // the end for a bounded time only.
 func TestSlowWrites(t *testing.T) {

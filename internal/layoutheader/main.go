@@ -73,7 +73,7 @@ func header() []byte {
 		{"PHASE_OFFSET", shm.PhaseOffset}, {"FREE_FROM_OFFSET", shm.FreeFromOffset},
 		{"ARENA_NEXT_OFFSET", shm.ArenaNextOffset}, {"CLIENTS_HIGH_OFFSET", shm.ClientsHighOffset},
 		{"HAND_OFFSET", shm.HandOffset}, {"ALLOWANCE_OFFSET", shm.AllowanceOffset},
-		{"ALLOWANCE_WORDS", shm.AllowanceWords}, {"SPREAD_OFFSET", shm.SpreadOffset}, {"LAP_OFFSET", shm.LapOffset}, {"CONTROL_LINE_BYTES", shm.ControlLineBytes},
+		{"ALLOWANCE_WORDS", shm.AllowanceWords}, {"SPREAD_OFFSET", shm.SpreadOffset}, {"LAP_OFFSET", shm.LapOffset}, {"BELOW_OFFSET", shm.BelowOffset}, {"CONTROL_LINE_BYTES", shm.ControlLineBytes},
 		{"CLIENT_RECORD_BYTES", shm.ClientRecordBytes}, {"CLIENT_PID", shm.ClientPID},
 		{"CLIENT_KIND", shm.ClientKind}, {"CLIENT_PID_NAMESPACE", shm.ClientPIDNamespace},
 		{"CLIENT_START_TICKS", shm.ClientStartTicks}, {"CLIENT_REGISTERED", shm.ClientRegistered},

@@ -407,6 +407,9 @@ func (f *Filler) read(ctx context.Context, from source.Source, index int, why pu
 			return noSlot
 		}
 	}
+	if why.unstored {
+		ctx = source.KeptElsewhere(ctx)
+	}
 	began := time.Now()
 	data, fetched := f.side.take(index)
 	kept := data != nil

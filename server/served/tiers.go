@@ -27,6 +27,11 @@ func (h *Cache) readFrom(p *Prepared, tiers *tier.Set) {
 	default:
 		h.source = counted
 	}
+	below := 0
+	if tiers != nil {
+		below = tiers.Samples()
+	}
+	h.segment.Region.Below().Store(uint64(below))
 }
 
 // closeTiers closes tiers in the background, as they write what waits.

@@ -147,6 +147,12 @@ func (t *Tier) Get(_ context.Context, i, n int, dst []byte) (int, tier.Result) {
 	return 0, tier.Miss
 }
 
+// Samples is part of tier.Sized.
+func (t *Tier) Samples() int {
+	n, _ := t.s.options(t.about).DiskSlots() // Open has checked them
+	return int(n)
+}
+
 // Has is part of tier.Knowing.
 func (t *Tier) Has(i int) bool {
 	t.mu.RLock()

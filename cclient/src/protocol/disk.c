@@ -12,6 +12,7 @@ enum { FILE_LOCK = 0, OPENING_LOCK = 1 }; /* bytes of the file */
 #define LAST_PAUSE_NS UINT64_C(15000000000)
 #define FORGIVEN_NS UINT64_C(10000000000) /* after so long without a failure the pauses begin again */
 #define FULL_PAUSE_NS UINT64_C(1000000000)
+#define HANGS_NS UINT64_C(2000000000) /* how long a read or write may take, and a second for each 16 MiB */
 #define INDEX_STEP MIB
 enum {
     AGAIN = 1, /* the path or the control part is another one by now: open it again */
@@ -20,12 +21,15 @@ enum {
 
 /* ------------------------------------------------------------ failures */
 
-/* Leaves the disk out for a while, and longer if it failed a short time ago. */
+/* Leaves the disk out for a while: longer if it failed a short time ago, or if a try has failed. */
 INTERNAL void disk_failed(stoc_cache *c)
 {
     struct disk *d = c->disk;
     uint64_t now = now_ns(), pause = atomic_load(&d->pause);
-    bool again = pause && now - MIN(atomic_load(&d->back_at), now) < FORGIVEN_NS;
+    bool trial = atomic_exchange(&d->tried, false);
+    if (!trial && now < atomic_load(&d->out_until))
+        return; /* another call has failed at the same time */
+    bool again = trial || (pause && now - MIN(atomic_load(&d->back_at), now) < FORGIVEN_NS);
     pause = again ? MIN(2 * pause, LAST_PAUSE_NS) : FIRST_PAUSE_NS;
     atomic_store(&d->pause, pause);
     atomic_store(&d->out_until, now + pause);
@@ -39,7 +43,10 @@ INTERNAL bool disk_works(stoc_cache *c)
     if (LIKELY(until == 0))
         return true;
     uint64_t now = now_ns();
-    return now >= until && atomic_compare_exchange_strong(&d->out_until, &until, now + atomic_load(&d->pause));
+    if (now < until || !atomic_compare_exchange_strong(&d->out_until, &until, now + atomic_load(&d->pause)))
+        return false;
+    atomic_store(&d->tried, true);
+    return true;
 }
 
 /* A call has read or written. */
@@ -47,6 +54,7 @@ static void disk_answered(struct disk *d)
 {
     if (LIKELY(atomic_load_explicit(&d->out_until, memory_order_relaxed) == 0))
         return;
+    atomic_store(&d->tried, false);
     atomic_store(&d->back_at, now_ns());
     atomic_store(&d->out_until, 0);
 }
@@ -54,8 +62,15 @@ static void disk_answered(struct disk *d)
 /* A call that may use the disk has neither read nor written: the next call tries a disk that is left out. */
 static void disk_not_tried(struct disk *d)
 {
-    if (UNLIKELY(atomic_load_explicit(&d->out_until, memory_order_relaxed) != 0))
+    if (UNLIKELY(atomic_load_explicit(&d->out_until, memory_order_relaxed) != 0) && atomic_exchange(&d->tried, false))
         atomic_store(&d->out_until, 1);
+}
+
+/* Reads of the file: a number of bytes, fewer at its end, or -1 with errno. ETIMEDOUT: the disk hangs. */
+static int64_t disk_read(const stoc_cache *c, void *data, size_t length, uint64_t offset)
+{
+    const struct disk *d = c->disk;
+    return d->file ? read_in_time(d->file, data, length, offset) : pread_all(d->fd, data, length, offset);
 }
 
 /* Whether the handle is a client of the file. A forked child becomes one here. */
@@ -97,8 +112,9 @@ INTERNAL int disk_write(stoc_cache *c, const void *data, size_t length, uint64_t
                 offset + length > limit.rlim_cur; /* a write beyond it raises SIGXFSZ */
     if (over)
         errno = EFBIG;
-    if (!over && pwrite_all(c->disk->fd, data, length, offset) == 0) {
-        disk_answered(c->disk);
+    struct disk *d = c->disk;
+    if (!over && (d->file ? write_in_time(d->file, data, length, offset) : pwrite_all(d->fd, data, length, offset)) == 0) {
+        disk_answered(d);
         return 0;
     }
     int number = errno;
@@ -156,7 +172,7 @@ static int read_region(const stoc_cache *c, unsigned char *to, uint64_t length, 
 {
     for (uint64_t at = 0, n; at < length; at += n) {
         n = MIN(length - at, INDEX_STEP);
-        int64_t got = pread_all(c->disk->fd, to + at, n, offset + at);
+        int64_t got = disk_read(c, to + at, n, offset + at);
         if (got < 0)
             return fail_system(error, "read the index of", c->path);
         memset(to + at + got, 0, n - (uint64_t)got); /* the file was truncated */
@@ -248,7 +264,7 @@ INTERNAL bool disk_crc(const stoc_cache *c, uint64_t offset, uint64_t length, ui
     *crc = 0;
     for (uint64_t at = 0, n; at < length; at += n) {
         n = MIN(length - at, sizeof part);
-        int64_t got = pread_all(c->disk->fd, part, n, c->payload_offset + offset + at);
+        int64_t got = disk_read(c, part, n, c->payload_offset + offset + at);
         if (got < 0)
             return false;
         memset(part + got, 0, n - (uint64_t)got); /* a hole at the end of the file */
@@ -269,7 +285,7 @@ static int copy_from_disk(stoc_cache *c, uint64_t i, void *dst, uint64_t capacit
         }
         bool placed = locate(c, w, meta, &offset, length), fits = *length <= capacity;
         uint32_t crc = crc_of(c, i, meta);
-        int64_t got = placed && fits ? pread_all(c->disk->fd, dst, *length, c->payload_offset + offset) : 0;
+        int64_t got = placed && fits ? disk_read(c, dst, *length, c->payload_offset + offset) : 0;
         if (got < 0) {
             disk_failed(c);
             return STOC_MISS;
@@ -372,11 +388,15 @@ INTERNAL int disk_join(stoc_cache *c, struct stoc_error *error)
     int code = open_file_locks(c, error);
     if (code < 0)
         return code;
-    if (lock_byte(atomic_load(&d->lock_fd), F_RDLCK, FILE_LOCK) == 1 &&
-        pread_all(d->fd, session, sizeof session, STOC_DISK_SESSION) == (int64_t)sizeof session &&
-        memcmp(session, d->session, sizeof session) == 0)
+    int64_t n = disk_read(c, session, sizeof session, STOC_DISK_SESSION);
+    if (n < 0)
+        code = fail_system(error, "read the session of", c->path);
+    else if (lock_byte(atomic_load(&d->lock_fd), F_RDLCK, FILE_LOCK) == 1 && n == (int64_t)sizeof session &&
+             memcmp(session, d->session, sizeof session) == 0)
         return 0;
     close_file_locks(c);
+    if (code < 0)
+        return code;
     return fail(error, STOC_ENOENT, 0, "%s: the parent of this process has closed it; open it again", c->path);
 }
 
@@ -786,6 +806,13 @@ int stoc_disk_open(const char *path, const struct stoc_options *options, stoc_ca
     }
     c->payload_offset = want.g.payload_offset;
     c->segment_bytes = want.g.segment_bytes;
+    pthread_mutex_lock(&handles_lock); /* a fork looks at it */
+    c->disk->file = new_timed_file(c->disk->fd, HANGS_NS);
+    pthread_mutex_unlock(&handles_lock);
+    if (!c->disk->file) {
+        close_handle(c, false);
+        return fail(error, STOC_EMEMORY, ENOMEM, "no memory for a handle");
+    }
     *out = c;
     return 0;
 }

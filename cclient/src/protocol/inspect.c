@@ -8,7 +8,8 @@ int stoc_info(const stoc_cache *c, struct stoc_info *info)
     if (!c)
         return STOC_ECLOSED;
     if (!info || (info->struct_bytes != sizeof *info && info->struct_bytes != offsetof(struct stoc_info, decode) &&
-                  info->struct_bytes != offsetof(struct stoc_info, programs)))
+                  info->struct_bytes != offsetof(struct stoc_info, programs) &&
+                  info->struct_bytes != offsetof(struct stoc_info, below)))
         return invalid(info ? 0 : EFAULT);
     struct stoc_info all = {.struct_bytes = info->struct_bytes, .samples = c->samples, .slots = c->slots,
                             .sample_bytes = c->sample_bytes, .slot_stride = c->slot_stride,
@@ -19,7 +20,7 @@ int stoc_info(const stoc_cache *c, struct stoc_info *info)
                             .unlink_last = (c->flags & STOC_FLAG_UNLINK_LAST) != 0,
                             .reserved_pages = (c->flags & STOC_FLAG_RESERVED) != 0, .read_only = c->read_only,
                             .layout_major = STOC_LAYOUT_MAJOR, .layout_minor = c->layout_minor, .fd = c->disk ? -1 : c->fd,
-                            .payload = c->payload, .programs = (c->flags & STOC_FLAG_PROGRAMS) != 0};
+                            .payload = c->payload, .programs = (c->flags & STOC_FLAG_PROGRAMS) != 0, .below = load(below_word(c))};
     memcpy(all.uuid, c->uuid, sizeof all.uuid);
     memcpy(all.name, c->name, sizeof c->name);
     memcpy(all.fingerprint, c->fingerprint, sizeof c->fingerprint);

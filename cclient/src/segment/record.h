@@ -43,6 +43,7 @@ static inline stoc_word *phase_word(const stoc_cache *c) { return word_at(c, STO
 static inline stoc_word *free_from_word(const stoc_cache *c) { return word_at(c, STOC_FREE_FROM_OFFSET); }
 static inline stoc_word *arena_next_word(const stoc_cache *c) { return word_at(c, STOC_ARENA_NEXT_OFFSET); }
 static inline stoc_word *spread_word(const stoc_cache *c) { return word_at(c, STOC_SPREAD_OFFSET); }
+static inline const stoc_word *below_word(const stoc_cache *c) { return word_at(c, STOC_BELOW_OFFSET); }
 static inline stoc_word *lap_word(const stoc_cache *c, unsigned k) { return word_at(c, STOC_LAP_OFFSET + 8 * k); }
 static inline stoc_word *hand_word(const stoc_cache *c) { return word_at(c, STOC_HAND_OFFSET); }
 static inline stoc_word *clients_high_word(const stoc_cache *c) { return word_at(c, STOC_CLIENTS_HIGH_OFFSET); }

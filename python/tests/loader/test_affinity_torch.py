@@ -215,6 +215,36 @@ def test_a_server_stores_what_its_node_keeps(server):
         assert kept_of(kept, index)[there].all(), "the server has stored samples that the node does not keep"
 
 
+def test_a_disk_of_the_server_counts(server, tmp_path, monkeypatch):
+    """The node owns as much as the tier `disk` of its server holds, and memory and disk keep that."""
+    import numpy as np
+    from test_affinity import Store
+
+    from stocached._loader import affinity
+    from stocached.cache import Cache, State
+    from stocached.order import Owners
+    from stocached.torch import DataLoader, SourceDataset
+
+    store = Store()
+    monkeypatch.setattr(affinity, "_store", lambda _: store)
+    server.records(4000, size="5MB", tiers=[{"kind": "disk", "dir": str(tmp_path), "size": (2 << 20) + (1500 << 10)}])
+    cache = Cache.attach(server.path)
+    below = int(cache._handle.info().below)
+    assert cache.slots + 500 < below < 2000
+    told = affinity._capacity(SourceDataset(server.name).cache)
+    assert told == below
+    nodes = [affinity.Node("a", 1, below), affinity.Node("b", 1, 4000)]
+    loads = DataLoader(
+        SourceDataset(server.name), 20, shuffle=True, seed=1, rank=0, world_size=2, affinity=nodes, ends="drop"
+    )
+    assert sum(len(batch) for batch in loads) == 2000
+    kept = np.frombuffer(Owners(nodes, 4000).keep(0, below), np.uint8)
+    there = np.flatnonzero(cache.states() == State.READY)
+    assert len(there) > cache.slots // 2
+    assert kept_of(kept, np.arange(4000, dtype=np.uint64))[there].all()
+    loads.close()
+
+
 def test_the_first_epoch_brings_what_a_node_owns_and_others_read(server):
     """In the first epoch other nodes read some of what a node owns. Its server reads these samples too, so the second
     epoch finds them."""

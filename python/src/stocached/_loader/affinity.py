@@ -77,8 +77,8 @@ class Affinity:
     def _keep(self, node: int, cache: Attachment) -> None:
         """Has the cache and the disk cache of a node prefer the samples that the node owns."""
         assert self._owners is not None
-        if not cache.read_only and (slots := min(cache.slots, cache.samples)):
-            cache._keep(self._owners.keep(node, slots))
+        if not cache.read_only and (held := _held(cache)):
+            cache._keep(self._owners.keep(node, held))
         if cache._disk is not None and (capacity := _capacity(cache)):
             cache._disk.keep(self._owners.keep(node, capacity))
 
@@ -221,8 +221,13 @@ def grouped(told: Sequence[Mapping[str, Any]]) -> list[tuple[str, int, int]]:
 
 def _capacity(cache: Attachment) -> int:
     """Samples that a cache holds, with the disk behind it; 0: unknown, as they differ in size."""
-    held = min(cache.slots, cache.samples)
-    return held if cache._disk is None else cache._disk.together(cache)
+    return _held(cache) if cache._disk is None else cache._disk.together(cache)
+
+
+def _held(cache: Attachment) -> int:
+    """As `_capacity`, without the disk of this process. A disk of the server has copies of what is in memory."""
+    below = int(cache._handle.info().below) if cache.slots else 0
+    return min(max(cache.slots, below), cache.samples)
 
 
 def _store(world_size: int) -> Any:

@@ -227,6 +227,7 @@ class Info(ctypes.Structure):
         ("decode", c_char * 136),
         ("programs", c_uint32),
         ("reserved", c_uint32),
+        ("below", c_uint64),
     ]
 
 
