@@ -69,12 +69,15 @@ build: build/libstocached.so build/libstocached_image.so bin/stocached ## build 
 build/libstocached.so: | setup-compiler
 	@$(MAKE) --no-print-directory -C cclient
 
-# The library for pictures and bin/stocached-decode need libjpeg-turbo. All else works without them.
+# bin/stocached-decode needs libjpeg-turbo. Without its headers, the library for pictures decodes no JPEG files. Of a build
+# with the other answer, nothing is kept: its files may be newer than all sources.
 .PHONY: build/libstocached_image.so
 build/libstocached_image.so: | setup-compiler
-	@if tools/setup.sh has-jpeg; then \
-		$(MAKE) --no-print-directory -C cimage && mkdir -p bin && ln -sf ../build/stocached-decode bin; else \
-		echo 'stocached: without libstocached_image.so and stocached-decode, as jpeglib.h is missing. On Debian and Ubuntu: sudo apt-get install -y libjpeg-dev'; fi
+	@if tools/setup.sh has-jpeg; then jpeg=1; else jpeg=0; \
+		echo 'stocached: without stocached-decode, and Pillow decodes JPEG files in Python, as jpeglib.h is missing. On Debian and Ubuntu: sudo apt-get install -y libjpeg-dev'; fi; \
+	mkdir -p build bin; [ "$$(cat build/.jpeg 2>/dev/null || echo 1)" = $$jpeg ] || rm -f build/libstocached_image.so* build/stocached-decode bin/stocached-decode; \
+	echo $$jpeg > build/.jpeg; $(MAKE) --no-print-directory -C cimage JPEG=$$jpeg; \
+	[ $$jpeg = 0 ] || ln -sf ../build/stocached-decode bin
 
 .PHONY: bin/stocached
 bin/stocached:
@@ -124,7 +127,7 @@ UNITS  := $(SHARE)/systemd/user
 install: $(if $(SUDO_USER)$(filter-out file,$(origin BUILD)),,build) ## install what `make build` built, manual pages and units; PREFIX=/usr/local, DESTDIR=
 	@[ -e '$(PROGRAM)' ] && [ -e '$(BUILD)/libstocached.so' ] || { echo 'stocached: nothing to install yet; run make build first' >&2; exit 1; }
 	@$(MAKE) --no-print-directory -C cclient install PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)'
-	@[ ! -e '$(BUILD)/libstocached_image.so.1' ] || $(MAKE) --no-print-directory -C cimage install PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)'
+	@[ ! -e '$(BUILD)/libstocached_image.so.1' ] || $(MAKE) --no-print-directory -C cimage install JPEG=$$(cat build/.jpeg 2>/dev/null || echo 1) PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)'
 	@echo "stocached: installing the command, manual pages, completions and units under $(DEST)"
 	@set -e; umask 022; \
 	install -d '$(DEST)/bin' '$(UNITS)' '$(SHARE)/bash-completion/completions' '$(SHARE)/zsh/site-functions' '$(SHARE)/fish/vendor_completions.d'; \

@@ -29,7 +29,7 @@ enum {
     LANES = 4,
     SOCKET = 3,          /* of the first lane; the next descriptor is its memory, then the other lanes follow */
     MAGIC = 0x44435453,  /* "STCD" */
-    FRAMES = 3,          /* changes when frames, the pixels of a picture, or the files that it takes change */
+    FRAMES = 4,          /* changes when frames, the pixels of a picture, or the files that it takes change */
     MOST_SECONDS = 90,   /* for one picture: longer than the server waits, if it still lives */
     DECODE = 1,
     RESIZE = 2
@@ -178,8 +178,12 @@ int main(int argc, char **argv)
     signal(SIGALRM, SIG_DFL); /* a server may have ignored it */
     setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
     stoc_image_worker *w = stoc_image_worker_new();
-    struct answer a = {MAGIC, FRAMES, LANES, DECODER};
-    if (!w || !say(&lanes[0], &a))
+    struct answer a = {MAGIC, FRAMES, LANES, ""};
+    uint64_t pixels = stoc_image_jpeg_pixels(w);
+    if (!pixels)
+        return 1;
+    snprintf(a.message, sizeof a.message, DECODER ", pixels %016llx", (unsigned long long)pixels);
+    if (!say(&lanes[0], &a))
         return 1;
     struct request r;
     int lane = LANES - 1;

@@ -109,6 +109,11 @@ struct stoc_image_decode {
 STOC_IMAGE_API int stoc_image_decode(stoc_image_worker *worker, const void *file, size_t bytes,
                                      const struct stoc_image_decode *how, uint8_t *dst, size_t dst_bytes);
 
+/* Which pixels the decoder makes of JPEG files, as a number: versions of libjpeg-turbo that round, sample up or smooth
+ * differently give another one. 0: the library was built without libjpeg-turbo (make JPEG=0), or memory is short. It
+ * decodes small files of each kind, in less than 1 ms. */
+STOC_IMAGE_API uint64_t stoc_image_jpeg_pixels(stoc_image_worker *worker);
+
 struct stoc_image_target {
     uint32_t resized_width, resized_height;     /* of the whole picture */
     uint32_t window_x, window_y, width, height; /* the part of that which the result has */

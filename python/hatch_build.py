@@ -1,6 +1,7 @@
 """Build hook: compiles libstocached.so and libstocached_image.so with the system's C compiler ($CC,
 $CFLAGS) into the wheel, and puts the C sources into the sdist. Without the headers of libjpeg-turbo,
-the wheel is without libstocached_image.so, and stocached.image says so.
+libstocached_image.so decodes no JPEG files, and stocached.image says so. The wheel is then without
+the program stocached-decode.
 
 A wheel that is built from a full checkout where Go is installed (`go`, or $GO) also has the program
 `stocached`. STOCACHED_GO=0 leaves it out. A wheel without the program has a script of that name, which
@@ -35,7 +36,7 @@ echo REASON >&2
 exit 127
 """
 SOURCES = ("stocached.c", "stocached.h", "stocached_layout.h", "stocached.map", "src")
-IMAGE_SOURCES = ("stocached_image.h", "stocached_image.map", "decode_main.c", "src")
+IMAGE_SOURCES = ("stocached_image.h", "stocached_image.map", "decode_main.c", "no_jpeg.c", "src")
 IMAGE_OPTIONS = ["-O3", "-ffp-contract=off", "-fno-trapping-math", "-fno-math-errno"]
 
 
@@ -60,8 +61,9 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
         self.compile(sources, library)
         build_data["force_include"][str(library)] = f"stocached/{LIBRARY}"
         image_library = Path(self.folder.name, IMAGE_LIBRARY)
-        if self.compile_image(image_sources, image_library):
-            build_data["force_include"][str(image_library)] = f"stocached/{IMAGE_LIBRARY}"
+        jpeg = self.compile_image(image_sources, image_library)
+        build_data["force_include"][str(image_library)] = f"stocached/{IMAGE_LIBRARY}"
+        if jpeg:
             decoder = Path(self.folder.name, DECODER)
             self.compile_decoder(image_sources, decoder)
             build_data["force_include"][str(decoder)] = f"{self.scripts()}/{DECODER}"
@@ -101,19 +103,20 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
         self.run_compiler(["-O2", "-pthread"], library, sources / "stocached.map", [sources / "stocached.c"])
 
     def compile_image(self, sources: Path, library: Path) -> bool:
-        """False: the headers of libjpeg-turbo are missing."""
-        library.unlink(missing_ok=True)
+        """False: the headers of libjpeg-turbo are missing, so it decodes no JPEG files."""
         probe = [*shlex.split(os.environ.get("CC", "cc")), "-fsyntax-only", "-xc", "-"]
         text = "#include <stdio.h>\n#include <jpeglib.h>\n"
-        if subprocess.run(probe, input=text, text=True, stderr=subprocess.DEVNULL).returncode:
+        jpeg = subprocess.run(probe, input=text, text=True, stderr=subprocess.DEVNULL).returncode == 0
+        files, libraries = sorted((sources / "src").glob("*.c")), ["-ljpeg", "-lm"]
+        if not jpeg:
             self.app.display_warning(
-                "stocached: without stocached.image, as the headers of libjpeg-turbo are missing. On Debian and Ubuntu: "
-                "sudo apt-get install -y libjpeg-dev; then install this package again"
+                "stocached: stocached.image decodes JPEG files by Pillow, as the headers of libjpeg-turbo are missing. On Debian "
+                "and Ubuntu: sudo apt-get install -y libjpeg-dev; then install this package again"
             )
-            return False
-        files = sorted((sources / "src").glob("*.c"))
-        self.run_compiler(IMAGE_OPTIONS, library, sources / "stocached_image.map", [*files, "-ljpeg", "-lm"])
-        return True
+            files = [*(file for file in files if file.name != "jpeg.c"), sources / "no_jpeg.c"]
+            libraries = ["-lm"]
+        self.run_compiler(IMAGE_OPTIONS, library, sources / "stocached_image.map", [*files, *libraries])
+        return jpeg
 
     def compile_decoder(self, sources: Path, program: Path) -> None:
         """The program that decodes for a server, with the library inside."""

@@ -184,7 +184,7 @@ install_stocached() {
     # pip installs it, because uv would use the library that it compiled before, even if its sources differ.
     UV=0
     # The headers of libjpeg-turbo may have come after the last installation.
-    [ -e $venv/lib/python3*/site-packages/stocached/libstocached_image.so ] || ! has_jpeg || rm -f "$venv/.installed-stocached"
+    [ -e $venv/bin/stocached-decode ] || ! has_jpeg || rm -f "$venv/.installed-stocached"
     pip_install stocached 'stocached (compiles its C library)' python/src python/pyproject.toml python/hatch_build.py \
         cclient/src cclient/stocached.c cclient/stocached.h cimage/src cimage/stocached_image.h -- ./python
 }

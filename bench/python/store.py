@@ -1,9 +1,13 @@
 """Measures what store="auto" chooses, beside both fixed stores: epochs of a folder of JPEGs.
 
-    PYTHONPATH=python/src:. STOCACHED_LIB_PATH=build python bench/python/store.py [--rounds 7] [--quick]
+    PYTHONPATH=python/src:. STOCACHED_LIB_PATH=build python bench/python/store.py [--kind native] [--rounds 7] [--quick]
+
+Kinds: "process" has workers in Python, "native" has them in C, and "server" has native ones whose samples a server
+reads, decodes and chooses the store of.
 
 Sizes of the cache are parts of the decoded set. The source is rate-limited: all workers share one bucket of tokens,
-and a read waits until its bytes are there. Runs of the stores alternate, each place in a round as often as the others.
+and a read waits until its bytes are there. For native workers, bench/c/slow_reads.c does that to the reads of this
+program; a server has its key `limits`. Runs of the stores alternate, each place in a round as often as the others.
 Before a run, all files are read once, and as many bytes as the cache has are written to a file on its tmpfs, which is
 removed. So each run finds the same page cache, and memory that the machine has touched.
 
@@ -17,9 +21,13 @@ too, leaves out the waits for processors that other work has."""
 from __future__ import annotations
 
 import argparse
+import ctypes
+import json
+import mmap
 import multiprocessing
 import os
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -39,6 +47,7 @@ SIZES = (0.1, 0.25, 0.5, 1.0, 2.0)
 RATES = {"20 MB/s": 20e6, "150 MB/s": 150e6, "memory": 0.0}
 SIDE = 224
 LEAST = 1.0  # seconds that are measured: two single epochs of 0.04 s differ by more than the stores
+ROOT = Path(__file__).resolve().parents[2]
 CONTROL = 4_400_000  # bytes of a segment besides its samples, about
 NORMALISED = [image.ToDtype("float32", scale=True), image.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))]
 
@@ -68,6 +77,51 @@ class Slow(image.Folder):
         data, *others = super().read(index)
         self.bucket.take(len(data))
         return (data, *others)
+
+
+class NativeBucket:
+    """The same for reads of C, by slow_reads.c, which this program has loaded."""
+
+    def __init__(self) -> None:
+        with open(os.environ["SLOW_READS"], "r+b") as file:
+            self._memory = mmap.mmap(file.fileno(), 4096)
+
+    def set(self, rate: float) -> None:
+        self._memory[:16] = bytes(ctypes.c_uint64(int(rate))) + bytes(8)
+
+    @staticmethod
+    def start_again(folder: Path) -> None:
+        """Runs this program with slow reads of the files in a folder."""
+        made = Path(tempfile.mkdtemp(prefix="slow-reads-"))
+        command = ["cc", "-O2", "-shared", "-fPIC", "-o", made / "slow_reads.so", ROOT / "bench/c/slow_reads.c", "-ldl"]
+        subprocess.run(command, check=True)
+        (made / "bucket").write_bytes((bytes(16) + os.fsencode(folder)).ljust(4096, b"\0"))
+        os.environ |= {"LD_PRELOAD": str(made / "slow_reads.so"), "SLOW_READS": str(made / "bucket")}
+        os.execv(sys.executable, [sys.executable, *sys.argv])
+
+
+class Server:
+    """A server with a new cache of the folder."""
+
+    def __init__(self, folder: Path, rate: float, store: str, size: int) -> None:
+        self._folder, self.name = tempfile.TemporaryDirectory(prefix="bench-store-"), f"bench-store-{os.getpid()}"
+        sockets, source = f"{self._folder.name}/sockets", {"kind": "dir", "path": str(folder), "labels": "folders"}
+        if rate:
+            source["limits"] = {"bytes_per_second": int(rate)}  # type: ignore[assignment]
+        decode = {"resize": [SIDE, SIDE], "fit": "crop", "store": store}
+        cache = {"name": self.name, "source": source, "decode": decode, "size": size}
+        Path(self._folder.name, "config.yaml").write_text(json.dumps({"caches": [cache], "sockets": {"dir": sockets}}))
+        os.environ["STOCACHED_SOCKETS_DIR"] = sockets
+        command = [ROOT / "bin/stocached", "serve", "-c", f"{self._folder.name}/config.yaml"]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        assert self._process.stdout is not None
+        self.said = self._process.stdout.readline()
+
+    def close(self) -> None:
+        self._process.terminate()
+        self._process.wait()
+        subprocess.run([ROOT / "bin/stocached", "rm", self.name], check=True, capture_output=True)
+        self._folder.cleanup()
 
 
 def make(folder: Path, count: int) -> None:
@@ -100,7 +154,8 @@ def same_state(files: list[Path], directory: Path, size: int) -> None:
 
 def epoch_of(loader: Any) -> float:
     start = time.perf_counter()
-    for pictures, _ in loader:
+    for batch in loader:
+        pictures = batch["image"] if isinstance(batch, dict) else batch[0]
         pictures[0, 0, 0, 0]
     return time.perf_counter() - start
 
@@ -112,32 +167,49 @@ class Run(NamedTuple):
     made: float  # seconds that the constructor took
 
 
-def run(dataset: Slow, store: Any, size: int, options: argparse.Namespace, seed: int) -> Run:
-    augment = None
+def run(folder: Path, source: str, store: Any, size: int, options: argparse.Namespace, seed: int) -> Run:
+    augment, dataset, server, keys = None, None, None, {}
     if options.augment:
         augment = image.Compose([image.RandomResizedCrop(SIDE), image.RandomHorizontalFlip(), *NORMALISED])
     start = time.perf_counter()
-    loader = stocached.Loader(
+    if options.kind == "server":
+        from stocached.torch import DataLoader, SourceDataset
+
+        server, kind = Server(folder, RATES[source], store, size), DataLoader
+        dataset = SourceDataset(server.name)
+    else:
+        kind, keys = stocached.Loader, {"size": size, "store": store}
+        dataset = (Slow if options.kind == "process" else image.Folder)(folder, size=SIDE, layout="chw")
+        if options.kind == "process":
+            dataset.bucket = Bucket(RATES[source])
+        else:
+            NativeBucket().set(RATES[source])
+    loader = kind(
         dataset,
         32,
         shuffle=True,
         seed=seed,
         num_workers=options.workers,
         persistent_workers=options.workers > 0,
-        size=size,
-        store=store,
         augment=augment,
+        **keys,
     )
     made = time.perf_counter() - start
     epoch_of(loader)
     epoch_of(loader)
     cpu, seconds = tree.used(os.getpid())[0], [epoch_of(loader)]
-    while sum(seconds) < LEAST:
+    while sum(seconds) < options.least:
         seconds.append(epoch_of(loader))
     cpu = (tree.used(os.getpid())[0] - cpu) / len(seconds)
     chosen = loader.stats().store
     loader.close()
-    loader.cache.close()
+    if server is not None:
+        chosen = "decoded" if dataset.decode is None else "encoded"
+        dataset.cache.close()
+        server.close()
+    else:
+        assert options.workers == 0 or loader.worker == options.kind, loader.worker
+        loader.cache.close()
     return Run(statistics.median(seconds), cpu, chosen, made)
 
 
@@ -146,6 +218,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--files", type=int, default=2000)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--kind", choices=("process", "native", "server"), default="process")
+    parser.add_argument("--least", type=float, default=LEAST, help="seconds that are measured in each run")
     parser.add_argument("--augment", action="store_true", help="with crop, flip and normalisation of each sample")
     parser.add_argument("--sizes", type=float, nargs="*", default=SIZES)
     parser.add_argument("--sources", nargs="*", default=list(RATES), choices=list(RATES))
@@ -155,11 +229,13 @@ def main() -> None:
     if options.quick:
         options.files, options.rounds = 300, 3
     make(options.folder / str(options.files), options.files)
+    if options.kind == "native" and "SLOW_READS" not in os.environ:
+        NativeBucket.start_again(options.folder / str(options.files))
     decoded = options.files * SIDE * SIDE * 3
     total = sum(file.stat().st_size for file in (options.folder / str(options.files)).rglob("*.jpg"))
     print(
         f"{options.files} JPEGs of {total / options.files / 1e3:.0f} KB, decoded {decoded / options.files / 1e3:.0f} KB, "
-        f"{options.workers} workers, {len(os.sched_getaffinity(0))} processors, {options.rounds} rounds, "
+        f"{options.workers} workers ({options.kind}), {len(os.sched_getaffinity(0))} processors, {options.rounds} rounds, "
         f"{'with' if options.augment else 'without'} augment=.\n"
     )
     print(
@@ -181,11 +257,11 @@ def row(source: str, part: float, decoded: int, options: argparse.Namespace) -> 
     for number in range(options.rounds):
         for k in range(len(names)):
             name = names[(number + k) % len(names)]
-            dataset = Slow(folder, size=SIDE, layout="chw")
-            dataset.bucket = Bucket(RATES[source])
+            if options.kind == "native":
+                NativeBucket().set(0)
             same_state(files, Path("/dev/shm"), min(size, CONTROL + decoded))
             store = runs["auto"][-1].store if name == "again" else name
-            runs[name].append(run(dataset, store, size, options, number))
+            runs[name].append(run(folder, source, store, size, options, number))
         print(f"{source}, {part}: round {number + 1} of {options.rounds}", file=sys.stderr, flush=True)
     better = min(("decoded", "encoded"), key=lambda store: statistics.median(one.seconds for one in runs[store]))
 

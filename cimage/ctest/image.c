@@ -583,6 +583,20 @@ static void vectors_and_plain_code_decode_alike(void)
     }
 }
 
+/* The number of the decoder's pixels depends on the decoder alone. */
+static void the_number_of_pixels(void)
+{
+    EQUAL(stoc_image_jpeg_pixels(NULL), 0);
+    uint64_t number = stoc_image_jpeg_pixels(worker);
+    CHECK(number != 0);
+    int best = stoc_image_vectors(worker);
+    for (int vectors = best; vectors >= 0; vectors--) {
+        stoc_image_use_vectors(worker, vectors);
+        CHECK(stoc_image_jpeg_pixels(worker) == number);
+    }
+    stoc_image_use_vectors(worker, best);
+}
+
 /* Large results do not go through the processor's cache, if they are aligned. */
 static void large_results_agree(void)
 {
@@ -840,6 +854,7 @@ int main(int argc, char **argv)
         RUN(the_best_vectors_are_used);
         RUN(vectors_and_plain_code_agree);
         RUN(vectors_and_plain_code_decode_alike);
+        RUN(the_number_of_pixels);
         RUN(large_results_agree);
         RUN(weights_are_kept_for_equal_arguments_alone);
         RUN(layouts_agree);

@@ -125,7 +125,7 @@ func (p *pictures) decodedForm() (source.Source, error) {
 	if p.helpers == nil {
 		pixels += " turned" // by EXIF data, which older versions did not apply
 	} else {
-		pixels, decoder = fmt.Sprint(pixels, " helper ", frames), fmt.Sprintf("%s (%s)", path, p.helpers.decoder)
+		pixels, decoder = fmt.Sprint(pixels, " helper ", frames, " ", p.helpers.pixels), fmt.Sprintf("%s (%s)", path, p.helpers.decoder)
 	}
 	p.info = p.infoOf(schema, pixels, source.Note{Name: "decoded", Text: how},
 		source.Note{Name: DecoderNote, Text: decoder}, source.Note{Name: StoreNote, Text: "decoded"})

@@ -23,7 +23,7 @@ import (
 const (
 	helperVariable = "STOCACHED_DECODE" // the path of the helper; set and empty: Go's decoders
 	helperName     = "stocached-decode"
-	frames         = 3          // as in cimage/decode_main.c; part of the fingerprint, too
+	frames         = 4          // as in cimage/decode_main.c; part of the fingerprint, too
 	magic          = 0x44435453 // of the first frame
 	startLimit     = 10 * time.Second
 	leastShared    = 1 << 20
@@ -91,7 +91,8 @@ func helperPath() (string, error) {
 type process struct {
 	cmd     *exec.Cmd
 	lanes   [lanes]*lane
-	decoder string // which library the process has
+	decoder string // which library the process has, and which pixels it makes
+	pixels  string // the second part of it: a number that differs where pixels do
 	said    tail
 	ended   chan struct{} // closed when the process has ended
 	killed  atomic.Int32  // why this server has killed it; 0: it has not
@@ -170,6 +171,7 @@ func startProcess(path string) (p *process, err error) {
 			first.Frames, first.Nanoseconds, frames, lanes)
 	}
 	p.decoder, p.idle = first.text(), slices.Clone(p.lanes[:])
+	_, p.pixels, _ = strings.Cut(p.decoder, ", pixels ")
 	slices.Reverse(p.idle) // the last one is taken first
 	return p, nil
 }

@@ -3,6 +3,7 @@ package decode
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"sync"
 	"time"
@@ -16,7 +17,8 @@ import (
 // them.
 type helpers struct {
 	path    string
-	decoder string        // which library they have
+	decoder string        // which library they have, and which pixels it makes
+	pixels  string        // as in process: the same in all of them
 	free    chan struct{} // as many items as lanes are free
 
 	mu    sync.Mutex // protects the fields below, and those of seats and processes that say so
@@ -61,7 +63,7 @@ func openHelpers(path string) (*helpers, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &helpers{path: path, decoder: first.decoder, seats: make([]seat, runtime.GOMAXPROCS(0)), users: 1}
+	p := &helpers{path: path, decoder: first.decoder, pixels: first.pixels, seats: make([]seat, runtime.GOMAXPROCS(0)), users: 1}
 	p.free = make(chan struct{}, lanes*len(p.seats))
 	for range cap(p.free) {
 		p.free <- struct{}{}
@@ -136,6 +138,11 @@ func (p *helpers) sit(s *seat) (*lane, error) {
 	if s.process == nil && p.users > 0 {
 		p.mu.Unlock()
 		started, err := startProcess(p.path)
+		if err == nil && started.pixels != p.pixels {
+			started.stop()
+			err = &lostError{fmt.Errorf("%s has another libjpeg-turbo since this server opened its sources, which makes other "+
+				"pixels (%s, before %s); restart the server", p.path, started.pixels, p.pixels), false, false}
+		}
 		p.mu.Lock()
 		if err != nil {
 			return nil, err

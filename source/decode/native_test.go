@@ -176,17 +176,53 @@ func script(t *testing.T, text string) {
 	t.Setenv("STOCACHED_DECODE", path)
 }
 
+// firstFrame writes what a helper says first into a file.
+func firstFrame(t *testing.T, path string, frames uint32, lanes uint64, message string) {
+	t.Helper()
+	order := binary.NativeEndian
+	frame := order.AppendUint64(order.AppendUint32(order.AppendUint32(nil, 0x44435453), frames), lanes)
+	frame = append(append(frame, message...), make([]byte, 240-len(message))...)
+	if err := os.WriteFile(path, frame, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Ensure that the fingerprint has the number of the helper's pixels, and no version of a library that makes the same.
+func TestHelperPixelsInFingerprint(t *testing.T) {
+	fingerprint := func(message string) string {
+		first := filepath.Join(t.TempDir(), "first")
+		firstFrame(t, first, 4, 4, message)
+		script(t, "cat "+first+" >&3; exec sleep 30")
+		return open(t, files(t, "420.jpg"), small).Info().Fingerprint
+	}
+	one := fingerprint("libjpeg-turbo 2.1.5, pixels 0123456789abcdef")
+	if other := fingerprint("libjpeg-turbo 2.1.5, pixels 0123456789abcdee"); one == other {
+		t.Error("other pixels have the same fingerprint")
+	}
+	if other := fingerprint("libjpeg-turbo 2.1.4, pixels 0123456789abcdef"); one != other {
+		t.Error("another version with the same pixels has another fingerprint")
+	}
+}
+
+// Ensure that a server does not mix pixels of two libraries, if another one is installed while it runs.
+func TestHelperOfAnotherLibrary(t *testing.T) {
+	first := filepath.Join(t.TempDir(), "first")
+	firstFrame(t, first, 4, 4, "libjpeg-turbo 2.0.3, pixels 0123456789abcdef")
+	script(t, "cat "+first+" >&3")
+	s := open(t, files(t, "420.jpg"), small)
+	firstFrame(t, first, 4, 4, "libjpeg-turbo 2.1.5, pixels 0123456789abcdee")
+	_, err := readOne(s, 0)
+	if err == nil || errors.Is(err, source.ErrCorrupt) || !strings.Contains(err.Error(), "which makes other pixels") {
+		t.Error(err)
+	}
+}
+
 // Ensure that a helper that is not there, does not start or has another version is an error with
 // the next step: not other pixels.
 func TestHelperThatDoesNotStart(t *testing.T) {
 	begin := func(frames uint32, lanes uint64) func() {
-		order := binary.NativeEndian
-		frame := order.AppendUint32(order.AppendUint32(nil, 0x44435453), frames)
-		frame = append(order.AppendUint64(frame, lanes), make([]byte, 240)...)
 		first := filepath.Join(t.TempDir(), "first")
-		if err := os.WriteFile(first, frame, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		firstFrame(t, first, frames, lanes, "")
 		return func() { script(t, "cat "+first+" >&3") }
 	}
 	for want, set := range map[string]func(){
@@ -194,8 +230,8 @@ func TestHelperThatDoesNotStart(t *testing.T) {
 		"exit status 3": func() { script(t, "echo a library is missing >&2; exit 3") },
 		"a library":     func() { script(t, "echo a library is missing >&2; exit 3") },
 		"a frame of 5":  func() { script(t, `sleep 30 & printf hello >&3; exec sleep 30`) },
-		"its frames are 4 and its lanes 4, those of this server 3 and 4": begin(4, 4),
-		"its frames are 3 and its lanes 2, those of this server 3 and 4": begin(3, 2),
+		"its frames are 5 and its lanes 4, those of this server 4 and 4": begin(5, 4),
+		"its frames are 4 and its lanes 2, those of this server 4 and 4": begin(4, 2),
 	} {
 		set()
 		began := time.Now()

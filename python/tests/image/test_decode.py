@@ -7,6 +7,8 @@ import io
 import os
 import pickle
 import struct
+import subprocess
+import sys
 import threading
 import weakref
 import zlib
@@ -15,12 +17,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers import python
-from pictures import Image, difference, encoded, picture
-from PIL import ImageOps
+from pictures import Image, difference, encoded, folder_of, picture
+from PIL import ImageOps, features
 
 from stocached import Loader, _native, image
-from stocached._image import workers
+from stocached._checks.derived_fingerprint import derive
+from stocached._image import jpeg, workers
 
+ROOT = Path(__file__).resolve().parents[3]
 SIZES = [(1, 1), (1, 300), (300, 1), (17, 31), (33, 16), (500, 375), (3000, 5), (5, 2000), (640, 97)]
 KINDS = {
     "4:4:4": dict(subsampling=0),
@@ -276,7 +280,111 @@ def test_without_pillow():
     assert done.stdout == "bytes: no JPEG file; other formats need Pillow: pip install pillow\n"
 
 
-def test_without_the_library(tmp_path):
+@pytest.fixture(scope="module")
+def without_jpeg(tmp_path_factory):
+    """A folder with libraries that were built without the headers of libjpeg-turbo."""
+    folder = tmp_path_factory.mktemp("without") / "build"
+    subprocess.run(["make", "-s", "-C", ROOT / "cimage", "JPEG=0", f"BUILD={folder}", "CFLAGS=-O1"], check=True)
+    library = Path(_native._library.path)
+    (folder / library.name).symlink_to(library.resolve())
+    assert not list(folder.glob("stocached-decode"))
+    return folder
+
+
+IN_BOTH = """
+    import logging, os, pickle, sys
+    from pathlib import Path
+    os.environ["STOCACHED_LIB_PATH"] = sys.argv[1]
+    from stocached import Loader, image
+    from stocached._image import jpeg
+    from stocached._image.decoding import ServersDecode
+    logging.basicConfig(level="WARNING", format="%(message)s", stream=sys.stdout)
+    print("from stocached", bool(jpeg.pixels()))
+    made = []
+    for data in pickle.loads(Path(sys.argv[2], "kinds").read_bytes()):
+        for how in ({}, dict(size=40), dict(size=(30, 70), fit="pad"), dict(short_side=50, layout="chw"), dict(size=20, fit="stretch")):
+            try:
+                made.append(image.decode(data, **how))
+            except image.DecodeError as error:
+                made.append(str(error))
+        try:
+            made.append(ServersDecode(24).decode(data, "bytes"))
+        except image.DecodeError as error:
+            made.append(str(error))
+    augment = image.Compose([image.RandomResizedCrop(24), image.RandomHorizontalFlip(), image.ColorJitter(0.4)])
+    for store in ("decoded", "encoded"):
+        loader = Loader(image.Folder(Path(sys.argv[2], "train"), size=32), 4, seed=1, num_workers=2, size="8MiB", augment=augment, store=store)
+        made += [pictures for _ in range(2) for pictures, _ in loader]
+        print("worker", loader.worker)
+        loader.close()
+    Path(sys.argv[2], "made").write_bytes(pickle.dumps(made))
+"""
+
+
+def test_without_libjpeg_pillow_decodes(without_jpeg, tmp_path):
+    """The same pictures by Pillow, in all functions, within what two versions of libjpeg differ by. One line says what
+    to run."""
+    kinds = [encoded(picture(61, 47), **how) for how in KINDS.values()]
+    kinds += [encoded(picture(61, 47), orientation=turn) for turn in range(1, 9)]
+    kinds += [kinds[2][:-300], b"\xff\xd8\xff\xe0 no picture"]
+    (tmp_path / "kinds").write_bytes(pickle.dumps(kinds))
+    folder_of(tmp_path / "train", {"cat": 4, "dog": 4})
+    said, made = {}, {}
+    for name, folder in (("with", _native._library.path.parent), ("without", without_jpeg)):
+        said[name] = python(IN_BOTH, folder, tmp_path).stdout.splitlines()
+        made[name] = pickle.loads((tmp_path / "made").read_bytes())
+    assert said["with"] == ["from stocached True", "worker native", "worker native"]
+    once = "this installation was built without libjpeg-turbo"
+    assert said["without"] == [
+        "from stocached False",
+        f"Pillow decodes JPEG files, which takes longer: {once}; on Debian and Ubuntu run: sudo apt-get install -y "
+        "libjpeg-dev && make build",
+        f'workers are processes, which take more time than native ones: {once}. worker="process" hides this',
+        "worker process",
+        "worker process",
+    ]
+    assert len(made["with"]) == len(made["without"]) == 6 * len(kinds) + 8
+    for ours, theirs in zip(made["with"], made["without"], strict=True):
+        if isinstance(ours, str):
+            assert str(theirs).startswith("bytes: "), theirs
+        else:
+            most, mean = difference(ours, theirs)
+            assert most <= 2
+            assert mean <= 0.5
+
+
+def test_steps_need_no_libjpeg(without_jpeg):
+    """Cached pictures are augmented in C by native workers, with the same bits."""
+    code = """
+        import os, sys
+        os.environ["STOCACHED_LIB_PATH"] = sys.argv[1]
+        import hashlib, numpy as np
+        from stocached import image
+        pixels = np.random.default_rng(1).integers(0, 256, (60, 80, 3), np.uint8)
+        steps = image.Compose([image.RandomResizedCrop(48), image.ToDtype("float32", scale=True), image.Normalize([0.5] * 3, [0.2] * 3)])
+        print(hashlib.sha256(steps(pixels, np.random.default_rng(2)).tobytes()).hexdigest())
+    """
+    ours = python(code, _native._library.path.parent)
+    assert ours.stdout == python(code, without_jpeg).stdout
+
+
+def test_without_libjpeg_and_pillow(without_jpeg):
+    code = """
+        import os, sys
+        os.environ["STOCACHED_LIB_PATH"], sys.modules["PIL"] = sys.argv[1], None
+        from stocached import image
+        try:
+            image.decode(bytes.fromhex(sys.argv[2]))
+        except image.DecodeError as error:
+            print(error)
+    """
+    assert python(code, without_jpeg, encoded(picture(4, 3)).hex()).stdout == (
+        "bytes: this installation was built without libjpeg-turbo; on Debian and Ubuntu run: sudo apt-get install -y "
+        "libjpeg-dev && make build. Or: pip install pillow\n"
+    )
+
+
+def test_a_library_that_is_missing(tmp_path):
     """The rest of the package works, and the error says what to do."""
     library = Path(_native._library.path)
     (tmp_path / library.name).symlink_to(library.resolve())
@@ -290,9 +398,46 @@ def test_without_the_library(tmp_path):
             print(error)
     """
     assert python(code, tmp_path).stdout == (
-        f"stocached.image: no library at {tmp_path}/libstocached_image.so. It is built where the headers of "
-        "libjpeg-turbo are. On Debian and Ubuntu run: sudo apt-get install -y libjpeg-dev && make build\n"
+        f"stocached.image: no library at {tmp_path}/libstocached_image.so. Run: make build\n"
     )
+
+
+# The number of libjpeg-turbo 2.1 to 3.0 and of 3.1, 3.2: they smooth progressive files without details differently.
+PIXELS = {
+    (2, 1): "135aeb0c24555692",
+    (3, 0): "135aeb0c24555692",
+    (3, 1): "fc603266c59dad30",
+    (3, 2): "fc603266c59dad30",
+}
+
+
+def test_the_number_of_pixels_tells_libraries_apart():
+    """It is that of the library that is loaded, which may not be the one whose headers were there."""
+    code = "from stocached._image import jpeg; print(f'{jpeg.pixels():016x}')"
+    ours = python(code).stdout.strip()
+    assert ours in PIXELS.values()
+    bundled = [*Path(features.__file__).parents[1].glob("pillow.libs/libjpeg-*")]
+    version = tuple(map(int, (features.version("libjpeg_turbo") or "0.0").split(".")[:2]))
+    if not bundled or version not in PIXELS:
+        pytest.skip("Pillow brings no libjpeg-turbo of a version that is known here")
+    command = ["env", f"LD_PRELOAD={bundled[0]}", sys.executable, "-c", code]
+    assert subprocess.check_output(command, text=True).strip() == PIXELS[version]
+
+
+def test_the_decoder_is_a_hint_of_derived_fingerprints(tmp_path, monkeypatch):
+    (tmp_path / "all").mkdir()
+    (tmp_path / "all/0.jpg").write_bytes(encoded(picture(8, 8)))
+    before = derive(image.Folder(tmp_path, size=4))
+    assert derive(image.Folder(tmp_path, size=4)).certain(before)
+    monkeypatch.setattr(jpeg, "pixels", lambda: 5)
+    other = derive(image.Folder(tmp_path, size=4))
+    assert other.changed(before) is None
+    assert not other.certain(before)
+    monkeypatch.setattr(jpeg, "pixels", lambda: 0)
+    assert not derive(image.Folder(tmp_path, size=4)).certain(other)
+    encoded_ = derive(image.Folder(tmp_path, size=4).encoded)
+    monkeypatch.undo()
+    assert derive(image.Folder(tmp_path, size=4).encoded).certain(encoded_)  # bytes depend on no decoder
 
 
 @pytest.mark.parametrize(

@@ -310,12 +310,15 @@ class Identity:
         return known
 
     def _note_version(self, module: str) -> None:
-        top, file = module.partition(".")[0], getattr(sys.modules.get(module), "__file__", None)
+        top, loaded = module.partition(".")[0], sys.modules.get(module)
+        file = getattr(loaded, "__file__", None)
         if module not in self.versions and top not in sys.stdlib_module_names and file is not None:
             with contextlib.suppress(OSError):
                 self.versions[module] = (
                     f"{getattr(sys.modules.get(top), '__version__', '')} {os.stat(file).st_mtime_ns}"
                 )
+                if module == "stocached._image.decoding":
+                    self.versions[module] += f" {loaded.decoder()}"  # type: ignore[union-attr]
 
 
 def _attributes(value: Any) -> Iterator[tuple[str, Any]]:

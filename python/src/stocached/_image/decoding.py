@@ -17,13 +17,27 @@ import numpy.typing as npt
 from .._common.errors import InvalidError
 from .._common.numbers import whole
 from .._native import _image_header as native
+from .._native._image_library import with_jpeg
+from . import jpeg
 from .errors import DecodeError, NoDecoderError
 from .parameters import LONGEST, fill_of, filter_number, pair, short_and_long
 from .plan import Pixels, Plan
 from .workers import call
 
 _FITS = {"stretch": native.STRETCH, "crop": native.CROP, "pad": native.PAD}
+_JPEG = b"\xff\xd8"  # how such a file begins
 _MOST_PIXELS = 178_956_970  # Pillow's limit
+
+
+def decoder() -> str:
+    """What decodes JPEG files: a text that differs where pixels may. It is a hint of derived fingerprints."""
+    if jpeg.pixels():
+        return f"pixels {jpeg.pixels():016x}"
+    try:
+        from PIL import __version__
+    except ImportError:
+        return "none"
+    return f"Pillow {__version__}"
 
 
 def bytes_of(path: str | os.PathLike[str]) -> bytes:
@@ -51,7 +65,8 @@ class Decode:
     fast: a JPEG file may be scaled by 1/2, 1/4 or 1/8 while it is decoded.
     max_pixels: larger files are refused before they take memory. None: 178,956,970, as Pillow.
 
-    libjpeg-turbo decodes JPEG files, Pillow all others. The EXIF orientation is applied, unlike in torchvision.
+    libjpeg-turbo decodes JPEG files, Pillow all others. If the package was built without libjpeg-turbo, Pillow decodes
+    JPEG files as well, and `fast` changes nothing. The EXIF orientation is applied, unlike in torchvision.
     Raises DecodeError, which names the file, or OSError for a file that cannot be read."""
 
     size: int | Sequence[int] | None = None
@@ -62,7 +77,7 @@ class Decode:
     fill: int | Sequence[int] = 0
     fast: bool = False
     max_pixels: int | None = None
-    _formats: ClassVar[tuple[str, ...] | None] = None  # that Pillow decodes; None: all, turned by their EXIF data
+    _formats: ClassVar[tuple[str, ...] | None] = None  # that Pillow decodes beside JPEG; None: all
 
     def __post_init__(self) -> None:
         self._sides = None if self.size is None else pair(self.size)
@@ -79,6 +94,7 @@ class Decode:
         if self.fast not in (False, True):
             raise InvalidError(f"fast={self.fast!r} is neither True nor False")
         self._most = _MOST_PIXELS if self.max_pixels is None else whole("max_pixels", self.max_pixels, 1)
+        jpeg.warn_if_missing()
 
     @property
     def keeps_size(self) -> bool:
@@ -103,7 +119,10 @@ class Decode:
 
     def decode(self, data: bytes, name: Any) -> npt.NDArray[np.uint8]:
         """name: of the file, for errors; its text is asked for then."""
-        return self._jpeg(data, name) if data[:2] == b"\xff\xd8" else self._other(data, name)
+        is_jpeg = data[:2] == _JPEG
+        if is_jpeg and jpeg.pixels():
+            return self._jpeg(data, name)
+        return self._other(data, name, is_jpeg)
 
     def picture(self, data: bytes, name: Any) -> npt.NDArray[np.uint8]:
         """What this step makes of a file, as `Compose.picture`."""
@@ -147,8 +166,8 @@ class Decode:
         call(native.decode, name, data, len(data), byref(how), made.ctypes.data, made.nbytes)
         return made
 
-    def _other(self, data: bytes, name: Any) -> npt.NDArray[np.uint8]:
-        plan = Plan(self._by_pillow(data, name))
+    def _other(self, data: bytes, name: Any, is_jpeg: bool) -> npt.NDArray[np.uint8]:
+        plan = Plan(self._by_pillow(data, name, is_jpeg))
         if self._sides is None:
             plan.resize(*self._whole(plan.width, plan.height, name), self._filter)
         else:
@@ -161,15 +180,18 @@ class Decode:
         made: Pixels = plan.result()
         return made
 
-    def _by_pillow(self, data: bytes, name: Any) -> Pixels:
+    def _by_pillow(self, data: bytes, name: Any, is_jpeg: bool) -> Pixels:
         try:
             from PIL import Image, ImageOps
         except ImportError:
-            raise NoDecoderError("no JPEG file; other formats need Pillow: pip install pillow", name) from None
+            why = f"{jpeg.MISSING}; {with_jpeg()}. Or:" if is_jpeg else "no JPEG file; other formats need Pillow:"
+            raise NoDecoderError(f"{why} pip install pillow", name) from None
+        formats = ("JPEG",) if is_jpeg else self._formats
         try:
-            with Image.open(io.BytesIO(data), formats=self._formats) as picture:
+            with Image.open(io.BytesIO(data), formats=formats) as picture:
                 self._check(*picture.size, name)
-                return self._rgb(picture if self._formats else ImageOps.exif_transpose(picture))
+                turned = is_jpeg or self._formats is None
+                return self._rgb(ImageOps.exif_transpose(picture) if turned else picture)
         except (MemoryError, DecodeError):
             raise
         except Image.DecompressionBombError as error:
@@ -198,10 +220,10 @@ class ServersDecode(Decode):
 
     _formats = ("PNG", "WEBP", "GIF")
 
-    def _by_pillow(self, data: bytes, name: Any) -> Pixels:
+    def _by_pillow(self, data: bytes, name: Any, is_jpeg: bool) -> Pixels:
         if data[8:16] == b"WEBPVP8X" and data[20:21] and data[20] & 2:
             raise DecodeError("an animated WebP file, which servers do not decode", name)
-        return super()._by_pillow(data, name)
+        return super()._by_pillow(data, name, is_jpeg)
 
     @staticmethod
     def _rgb(picture: Any) -> Pixels:

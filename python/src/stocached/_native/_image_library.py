@@ -1,7 +1,4 @@
-"""Finds and loads the C library for pictures, and binds its functions.
-
-Raises ImportError where the library is missing: an installation without the headers of libjpeg-turbo
-does not have it."""
+"""Finds and loads the C library for pictures, and binds its functions."""
 
 from __future__ import annotations
 
@@ -18,16 +15,19 @@ def image_library_path() -> Path:
     """The library to load: beside the one of $STOCACHED_LIB_PATH, else the one in the package."""
     path = _library.path.parent / "libstocached_image.so"
     if not path.is_file():
-        again = "make build" if os.environ.get("STOCACHED_LIB_PATH") else _install_again()
-        raise ImportError(
-            f"stocached.image: no library at {path}. It is built where the headers of libjpeg-turbo are. On Debian and "
-            f"Ubuntu run: sudo apt-get install -y libjpeg-dev && {again}"
-        )
+        raise ImportError(f"stocached.image: no library at {path}. Run: {install_again()}")
     return path
 
 
-def _install_again() -> str:
+def with_jpeg() -> str:
+    """What to run, so that the library decodes JPEG files."""
+    return f"on Debian and Ubuntu run: sudo apt-get install -y libjpeg-dev && {install_again()}"
+
+
+def install_again() -> str:
     """The command that compiles this package again, from where it came."""
+    if os.environ.get("STOCACHED_LIB_PATH"):
+        return "make build"
     import json
     from importlib import metadata
 
