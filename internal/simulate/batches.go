@@ -5,7 +5,7 @@ package simulate
 // job loaded the sample.
 type batches struct {
 	cache
-	plans  *future // of the cache; passed when a sample is looked up
+	plans  *future // of the jobs; nil: the policy needs none
 	epochs []Epoch
 	ahead  int
 	missed [][][]miss // of each job, of the batches whose misses are not stored yet
@@ -41,12 +41,10 @@ func (t *Trace) inBatches(size int) *Trace {
 }
 
 // runBatches reads a trace of inBatches.
-func (t *Trace) runBatches(c cache, o *Options, progress func(reads int) error) ([]Epoch, error) {
-	jobs := max(t.Jobs, 1)
-	b := &batches{cache: c, epochs: make([]Epoch, len(t.Ends)), ahead: o.Ahead, missed: make([][][]miss, jobs)}
-	if own, ok := c.(*policyCache); ok && own.plans != nil {
-		b.plans, own.passed = own.plans, true
-	}
+func (t *Trace) runBatches(name string, room uint64, o *Options, progress func(reads int) error) ([]Epoch, error) {
+	jobs, plans := max(t.Jobs, 1), t.plans(name)
+	c := t.cache(name, room, o, plans)
+	b := &batches{cache: c, plans: plans, epochs: make([]Epoch, len(t.Ends)), ahead: o.Ahead, missed: make([][][]miss, jobs)}
 	at, told, before := 0, -progressEvery, uint64(0)
 	for number, end := range t.Ends {
 		e, each := &b.epochs[number], (end-at)/jobs
