@@ -45,11 +45,15 @@ func (t *Trace) runBatches(name string, room uint64, o *Options, progress func(r
 	jobs, plans := max(t.Jobs, 1), t.plans(name)
 	c := t.cache(name, room, o, plans)
 	b := &batches{cache: c, plans: plans, epochs: make([]Epoch, len(t.Ends)), ahead: o.Ahead, missed: make([][][]miss, jobs)}
+	first := o.First // when an epoch begins, its first batches are looked up at once
+	if first == 0 {
+		first = o.Ahead
+	}
 	at, told, before := 0, -progressEvery, uint64(0)
 	for number, end := range t.Ends {
 		e, each := &b.epochs[number], (end-at)/jobs
 		e.Reads = uint64(end - at)
-		for first, k := 0, 0; first < each; first, k = first+o.Batch, k+1 {
+		for begin, k := 0, 0; begin < each; begin, k = begin+o.Batch, k+1 {
 			for job := range jobs {
 				if progress != nil && at-told >= progressEvery {
 					told = at
@@ -57,11 +61,10 @@ func (t *Trace) runBatches(name string, room uint64, o *Options, progress func(r
 						return nil, err
 					}
 				}
-				// When an epoch begins, its first batches are looked up at once.
-				if k == 0 || k >= o.Ahead {
+				if k == 0 || k >= first {
 					b.store(t, job, o.Ahead)
 				}
-				n := min(o.Batch, each-first)
+				n := min(o.Batch, each-begin)
 				b.lookUp(t, job, number, t.Accesses[at:at+n])
 				at += n
 			}

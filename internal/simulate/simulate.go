@@ -25,6 +25,8 @@ type Options struct {
 	// Batch: a job looks up so many samples together, and stores their misses when it has looked up Ahead more batches.
 	// 0: it looks up and stores one sample after the other. With Served this has no meaning.
 	Batch, Ahead int
+	// First: so many batches of an epoch are looked up at once when it begins; 0: Ahead of them.
+	First int
 }
 
 // Epoch is what a policy did in one epoch.
