@@ -49,6 +49,8 @@ type Cache struct {
 	// protects the steps from an extent's intent to its name in the word: one extent of this owner
 	// at a time
 	allocating sync.Mutex
+	pooling    sync.Mutex                               // protects pool
+	pool       policy.Pool                              // of the policy planned, with plans
 	allowance  *shm.Allowance                           // that fills draw on; nil when read-only
 	group      atomic.Uint64                            // of slots, with chains: where this handle took or freed a slot last
 	searches   atomic.Uint64                            // for a victim, of this handle

@@ -220,8 +220,11 @@ func (c *Cache) evictChain(f *fill) (Result, error) {
 	if c.next != nil {
 		newcomer.Next = c.next(f.sample, 0)
 	}
+	var own policy.Pool
+	pool := c.takePool(&own)
+	defer c.givePool(pool)
 	for range searches {
-		search := policy.NewSearch(c.rule, newcomer, c.spread(), c.slots)
+		search := policy.NewSearch(c.rule, newcomer, c.spread(), c.slots, pool)
 		for left := numbersPerSearch; !search.Done() && left > 0; left-- {
 			number := c.seg.Hand().Add(1) - 1
 			s := search.Slot(number)

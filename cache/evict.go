@@ -47,8 +47,11 @@ func (c *Cache) evict(f *fill) (Result, error) {
 	if c.next != nil {
 		newcomer.Next = c.next(f.sample, 0)
 	}
+	var own policy.Pool
+	pool := c.takePool(&own)
+	defer c.givePool(pool)
 	for range searches {
-		search := policy.NewSearch(c.rule, newcomer, c.spread(), c.slots)
+		search := policy.NewSearch(c.rule, newcomer, c.spread(), c.slots, pool)
 		for !search.Done() {
 			number := c.seg.Hand().Add(1) - 1
 			s := search.Slot(number)
@@ -83,6 +86,27 @@ func (c *Cache) evict(f *fill) (Result, error) {
 		}
 	}
 	return Full, nil
+}
+
+// takePool takes the pool of this handle for a search, if its policy needs one, and givePool gives it back. Another
+// goroutine that searches at the same time begins with an empty pool.
+func (c *Cache) takePool(pool *policy.Pool) *policy.Pool {
+	if c.next == nil {
+		return nil
+	}
+	c.pooling.Lock()
+	*pool, c.pool = c.pool, policy.Pool{}
+	c.pooling.Unlock()
+	return pool
+}
+
+func (c *Cache) givePool(pool *policy.Pool) {
+	if pool == nil {
+		return
+	}
+	c.pooling.Lock()
+	c.pool.Merge(pool)
+	c.pooling.Unlock()
 }
 
 // look completes a candidate, which has slot s, and has the search look at it.

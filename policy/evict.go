@@ -44,15 +44,18 @@ type Search struct {
 	newcomer Candidate
 	spread   Spread
 	slots    uint64
+	pool     *Pool
+	begun    bool
 	left     int
 	victim   Candidate
 	slot     uint64
 	worth    uint32
 }
 
-// NewSearch begins a search for a slot of a sample. Only the policy cost needs the spread.
-func NewSearch(rule Rule, newcomer Candidate, spread Spread, slots uint64) Search {
-	s := Search{rule: rule, newcomer: newcomer, spread: spread, slots: slots, left: rule.Looks(), worth: Kept}
+// NewSearch begins a search for a slot of a sample. Only the policy cost needs the spread, and only planned a pool,
+// of this client: the search changes it.
+func NewSearch(rule Rule, newcomer Candidate, spread Spread, slots uint64, pool *Pool) Search {
+	s := Search{rule: rule, newcomer: newcomer, spread: spread, slots: slots, pool: pool, left: rule.Looks(), worth: Kept}
 	if slots == 0 {
 		s.left = 0
 	}
@@ -62,8 +65,16 @@ func NewSearch(rule Rule, newcomer Candidate, spread Spread, slots uint64) Searc
 // Done says that the search needs no further look.
 func (s *Search) Done() bool { return s.left == 0 }
 
-// Slot is the slot to look at for a number of the hand.
-func (s *Search) Slot(number uint64) uint64 { return s.rule.Slot(number, s.slots) }
+// Slot is the slot to look at for a number of the hand. It is called once for each look.
+func (s *Search) Slot(number uint64) uint64 {
+	if s.pool != nil && !s.begun {
+		s.begun = true
+		if slot, ok := s.pool.take(); ok && slot < s.slots {
+			return slot
+		}
+	}
+	return s.rule.Slot(number, s.slots)
+}
 
 // Skip counts a look at a slot whose sample cannot be taken now, for example because it is being
 // filled.
@@ -78,7 +89,10 @@ func (s *Search) Look(number, slot uint64, c Candidate) uint8 {
 	}
 	worth := s.rule.Worth(c, number, s.spread)
 	if worth < s.worth {
+		s.lose()
 		s.victim, s.slot, s.worth = c, slot, worth
+	} else if s.pool != nil && worth < Kept {
+		s.pool.add(slot, c.Next)
 	}
 	if worth == 0 {
 		s.left = 0
@@ -87,18 +101,27 @@ func (s *Search) Look(number, slot uint64, c Candidate) uint8 {
 	return s.rule.Looked(c.Reference, number)
 }
 
-// Soon returns the Next below which a further sample will not go, for the policy planned: 0 if any may. So
-// a program need not find out exactly when such a sample is read.
-func (s *Search) Soon() uint64 {
-	if s.worth == Kept {
-		return 0
+// lose moves the victim into the pool.
+func (s *Search) lose() {
+	if s.pool != nil && s.worth < Kept {
+		s.pool.add(s.slot, s.victim.Next)
 	}
-	return s.victim.Next
 }
 
-// Victim returns the sample that goes and its slot; false: the newcomer gets no slot.
+// Soon returns the Next below which a further sample neither goes nor gets into the pool, for the policy planned: 0 if
+// any may. So a program need not find out exactly when such a sample is read.
+func (s *Search) Soon() uint64 {
+	if s.worth == Kept || s.pool == nil || s.pool.n < poolSlots {
+		return 0
+	}
+	return min(s.victim.Next, s.pool.next[s.pool.soonest()])
+}
+
+// Victim ends the search. It returns the sample that goes and its slot; false: the newcomer gets no slot.
 func (s *Search) Victim() (victim Candidate, slot uint64, ok bool) {
-	ok = s.worth < Kept && s.rule.Yields(s.newcomer, s.victim, s.spread)
+	if ok = s.worth < Kept && s.rule.Yields(s.newcomer, s.victim, s.spread); !ok {
+		s.lose()
+	}
 	return s.victim, s.slot, ok
 }
 

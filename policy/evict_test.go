@@ -81,7 +81,7 @@ func TestStaysInside(t *testing.T) {
 				if at := rule.Slot(number, slots); at >= slots {
 					t.Fatalf("slot %d of %d", at, slots)
 				}
-				s := policy.NewSearch(rule, policy.Candidate{Sample: 9, Size: 1, Cost: 255, Next: 1}, 0, slots)
+				s := policy.NewSearch(rule, policy.Candidate{Sample: 9, Size: 1, Cost: 255, Next: 1}, 0, slots, nil)
 				looks := 0
 				for ; !s.Done(); looks++ {
 					at := s.Slot(number)
@@ -96,11 +96,11 @@ func TestStaysInside(t *testing.T) {
 				}
 			}
 		}
-		s := policy.NewSearch(kind.New(0, 0).Rule(), policy.Candidate{}, 0, 0)
+		s := policy.NewSearch(kind.New(0, 0).Rule(), policy.Candidate{}, 0, 0, nil)
 		if _, _, ok := s.Victim(); ok || !s.Done() {
 			t.Error("a search in a cache without slots")
 		}
-		s = policy.NewSearch(kind.New(4, 0).Rule(), policy.Candidate{Cost: 255}, 0, 4)
+		s = policy.NewSearch(kind.New(4, 0).Rule(), policy.Candidate{Cost: 255}, 0, 4, nil)
 		for !s.Done() {
 			s.Skip() // all slots are in use
 		}

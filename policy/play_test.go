@@ -19,6 +19,7 @@ type cacheOf struct {
 	next   func(sample uint64) uint64 // nil: unknown
 	// looked is called for each look.
 	looked func(slot uint64)
+	pool   *policy.Pool // of planned
 }
 
 type held struct {
@@ -27,8 +28,12 @@ type held struct {
 }
 
 func newCacheOf(kind policy.Kind, slots, seed uint64) *cacheOf {
-	return &cacheOf{policy: kind.New(slots, seed), after: kind.Hits(slots), kind: kind, slots: make([]held, slots), seed: seed,
+	c := &cacheOf{policy: kind.New(slots, seed), after: kind.Hits(slots), kind: kind, slots: make([]held, slots), seed: seed,
 		costs: map[uint64]policy.Cost{}}
+	if kind.NeedsPlans() {
+		c.pool = &policy.Pool{}
+	}
+	return c
 }
 
 func (c *cacheOf) find(sample uint64) int {
@@ -81,7 +86,7 @@ func (c *cacheOf) set(sample uint64) (slot, victim int) {
 		c.free++
 		return c.free - 1, -1
 	}
-	s := policy.NewSearch(rule, c.candidate(sample, 0), c.spread, uint64(len(c.slots)))
+	s := policy.NewSearch(rule, c.candidate(sample, 0), c.spread, uint64(len(c.slots)), c.pool)
 	for !s.Done() {
 		number := c.hand
 		c.hand++

@@ -159,7 +159,7 @@ func TestCost(t *testing.T) {
 		{"unknown", policy.Candidate{Sample: 9, Size: 1}, []policy.Candidate{candidate(1, 2e6, 1)}, -1},
 		{"beside unknown", candidate(9, 9e6, 1), []policy.Candidate{{Sample: 1, Size: 1}}, -1},
 	} {
-		s := policy.NewSearch(rule, c.newcomer, 0, 10)
+		s := policy.NewSearch(rule, c.newcomer, 0, 10, nil)
 		for k, held := range c.held {
 			s.Look(uint64(k), uint64(k), held)
 		}

@@ -1,5 +1,6 @@
 """Which samples a loader loads in each epoch, with a cache of some slots: what `bench/cmd/predict` compares with the
-simulator. It reads its settings as JSON, and writes a list of samples for each epoch."""
+simulator. It reads its settings as JSON, and writes a list of samples for each epoch, and the seed of
+the cache's policy."""
 
 from __future__ import annotations
 
@@ -45,6 +46,7 @@ def main() -> None:
     with Cache.create(
         samples=len(samples), shape=BYTES, dtype="uint8", policy=asked["policy"], slots=asked["slots"]
     ) as cache:
+        policy_seed = int.from_bytes(cache.uuid[:8], "little")
         # The constructor loads some samples; no epoch counts these, but they are in the cache.
         loader = Loader(samples, asked["batch"], shuffle=True, seed=asked["seed"], cache=cache, **more)
         samples.memory[1 : 1 + len(samples)] = bytes(len(samples))
@@ -54,7 +56,8 @@ def main() -> None:
                 del batch
         loader.close()
     read = np.frombuffer(bytes(samples.memory), np.uint8)[1:].reshape(epochs, len(samples))
-    json.dump([np.flatnonzero(loads).tolist() for loads in read], sys.stdout)
+    told = {"loads": [np.flatnonzero(loads).tolist() for loads in read], "seed": policy_seed}
+    json.dump(told, sys.stdout)
 
 
 if __name__ == "__main__":

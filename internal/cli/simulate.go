@@ -72,6 +72,7 @@ type simulateFlags struct {
 	jobs        int
 	served      int
 	ahead       int
+	first       int
 	batches     bool // --batch or --ahead was given
 	seed        uint64
 	order       string
@@ -105,8 +106,9 @@ hits are the samples that it did not load, and they are mixed among these at ran
 are left out. Further epochs read the same samples in shuffled orders.`,
 			`Loaders look up the samples of a batch together, and some batches (--ahead) before they store what those
 before missed. A cache that evicts has more hits for it, above all if it is small beside these batches.
---ahead is 2 for loaders of Python without workers, 2 N - 1 with N workers that the training waits for,
-and 1 for loaders of Go. belady and ideal are bounds, and read sample by sample.`,
+--ahead is 2 for loaders of Python without workers, and 1 for loaders of Go. With N workers that the training
+waits for, --ahead is 2 N - 1 and --first 2 N: they look up so many when an epoch begins. belady and ideal are
+bounds, and read sample by sample.`,
 			`With --served, a read of the source takes as long as a job needs for a batch. It serves all jobs that read
 the sample in that time, and counts once. With planned, the server also has a side buffer.`,
 			`With --nodes, one job reads the dataset on several nodes. Each node has a cache of --size, and what it
@@ -152,6 +154,7 @@ rate as a mark.`,
 	flags.IntVar(&f.served, "served", 0,
 		"the jobs read through a server, in batches of so many samples (default: no server)")
 	flags.IntVar(&f.ahead, "ahead", 2, "batches that a job looks up before it stores the misses of a batch")
+	flags.IntVar(&f.first, "first", 0, "batches that a job looks up at once when an epoch begins (default: --ahead)")
 	flags.Uint64Var(&f.seed, "seed", 0, "of the orders, of the costs and of the policies")
 	flags.StringVar(&f.order, "order", "shuffled",
 		"shuffled, sequential, windows:SAMPLES or blocks:SAMPLES:BLOCKS (blocks shuffled together)")
@@ -165,6 +168,7 @@ rate as a mark.`,
 	f.add(c)
 	exclusive(c, "served", "batch")
 	exclusive(c, "served", "ahead")
+	exclusive(c, "served", "first")
 	for _, flag := range []string{"samples", "order", "weights", "jobs", "served"} {
 		exclusive(c, "trace", flag)
 	}
@@ -192,6 +196,8 @@ func (f *simulateFlags) reads(c *cobra.Command) (*simulate.Trace, error) {
 		return nil, usage("--served is %d; a batch has at least 1 sample", f.served)
 	case f.batch > mostBatch || f.ahead < 0 || f.ahead > mostBatch:
 		return nil, usage("--batch is %d and --ahead is %d; neither is below 0 or above %d", f.batch, f.ahead, mostBatch)
+	case f.first < 0 || f.first > mostBatch || f.first == 0 && given("first"):
+		return nil, usage("--first is %d; give 1 to %d batches", f.first, mostBatch)
 	case !(f.noise >= 0 && f.noise <= 3):
 		return nil, usage("--noise is %g, which is not in 0..3", f.noise)
 	case f.weights != "" && given("order"):
@@ -211,7 +217,7 @@ func (f *simulateFlags) reads(c *cobra.Command) (*simulate.Trace, error) {
 		}
 		t.SampleBytes = uint64(f.sampleBytes)
 	}
-	f.batches = given("batch") || given("ahead")
+	f.batches = given("batch") || given("ahead") || given("first")
 	if f.trace == "" || given("batch") {
 		t.Batch = int(f.batch)
 	}
@@ -418,7 +424,7 @@ func (f *simulateFlags) simulate(t *simulate.Trace, policies []string, sizes []*
 	reads := len(t.Accesses)
 	bar := newProgress(stderr, "simulate", uint64(reads*len(policies)*len(sizes)), false)
 	defer bar.end()
-	o := simulate.Options{Seed: f.seed, Noise: f.noise, Stalls: f.stalls, Served: f.served, Batch: t.Batch, Ahead: f.ahead}
+	o := simulate.Options{Seed: f.seed, Noise: f.noise, Stalls: f.stalls, Served: f.served, Batch: t.Batch, Ahead: f.ahead, First: f.first}
 	done := 0
 	for _, name := range policies {
 		for _, s := range sizes {

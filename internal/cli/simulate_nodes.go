@@ -75,7 +75,7 @@ type nodesFlags struct {
 // nodesOnly are the flags that need --nodes, and notWithNodes those that it excludes.
 var (
 	nodesOnly    = []string{"names", "tier", "lose", "step", "node-sizes", "servers"}
-	notWithNodes = []string{"trace", "jobs", "served", "ahead", "weights", "costs", "noise", "stalls"}
+	notWithNodes = []string{"trace", "jobs", "served", "ahead", "first", "weights", "costs", "noise", "stalls"}
 )
 
 func (f *nodesFlags) add(c *cobra.Command) {

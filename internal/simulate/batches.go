@@ -5,7 +5,7 @@ package simulate
 // job loaded the sample.
 type batches struct {
 	cache
-	plans  *future // of the cache; passed when a sample is looked up
+	plans  *future // of the jobs; nil: the policy needs none
 	epochs []Epoch
 	ahead  int
 	missed [][][]miss // of each job, of the batches whose misses are not stored yet
@@ -41,17 +41,19 @@ func (t *Trace) inBatches(size int) *Trace {
 }
 
 // runBatches reads a trace of inBatches.
-func (t *Trace) runBatches(c cache, o *Options, progress func(reads int) error) ([]Epoch, error) {
-	jobs := max(t.Jobs, 1)
-	b := &batches{cache: c, epochs: make([]Epoch, len(t.Ends)), ahead: o.Ahead, missed: make([][][]miss, jobs)}
-	if own, ok := c.(*policyCache); ok && own.plans != nil {
-		b.plans, own.passed = own.plans, true
+func (t *Trace) runBatches(name string, room uint64, o *Options, progress func(reads int) error) ([]Epoch, error) {
+	jobs, plans := max(t.Jobs, 1), t.plans(name)
+	c := t.cache(name, room, o, plans)
+	b := &batches{cache: c, plans: plans, epochs: make([]Epoch, len(t.Ends)), ahead: o.Ahead, missed: make([][][]miss, jobs)}
+	first := o.First // when an epoch begins, its first batches are looked up at once
+	if first == 0 {
+		first = o.Ahead
 	}
 	at, told, before := 0, -progressEvery, uint64(0)
 	for number, end := range t.Ends {
 		e, each := &b.epochs[number], (end-at)/jobs
 		e.Reads = uint64(end - at)
-		for first, k := 0, 0; first < each; first, k = first+o.Batch, k+1 {
+		for begin, k := 0, 0; begin < each; begin, k = begin+o.Batch, k+1 {
 			for job := range jobs {
 				if progress != nil && at-told >= progressEvery {
 					told = at
@@ -59,11 +61,10 @@ func (t *Trace) runBatches(c cache, o *Options, progress func(reads int) error) 
 						return nil, err
 					}
 				}
-				// When an epoch begins, its first batches are looked up at once.
-				if k == 0 || k >= o.Ahead {
+				if k == 0 || k >= first {
 					b.store(t, job, o.Ahead)
 				}
-				n := min(o.Batch, each-first)
+				n := min(o.Batch, each-begin)
 				b.lookUp(t, job, number, t.Accesses[at:at+n])
 				at += n
 			}

@@ -13,19 +13,21 @@ func TestBatches(t *testing.T) {
 		reads        []uint32
 		batch, ahead int
 		hits         [2]uint64 // of the two halves of the reads
+		first        int
 	}{
-		"sample by sample":                  {1, []uint32{0, 1, 2, 3, 0, 2, 1, 3}, 0, 0, [2]uint64{0, 0}},
-		"batches":                           {1, []uint32{0, 1, 2, 3, 0, 2, 1, 3}, 2, 0, [2]uint64{0, 2}},
-		"one ahead":                         {1, []uint32{0, 1, 2, 3, 0, 1, 2, 3}, 2, 1, [2]uint64{0, 4}},
-		"the first batches of an epoch":     {1, []uint32{0, 1, 2, 3, 1, 0, 3, 2}, 1, 2, [2]uint64{0, 4}},
-		"batches of one are as no batches":  {1, []uint32{0, 1, 2, 3, 0, 2, 1, 3}, 1, 0, [2]uint64{0, 0}},
-		"a sample twice in a batch":         {1, []uint32{4, 4, 4, 4}, 2, 0, [2]uint64{1, 2}},
-		"missed again before the first one": {1, []uint32{4, 4, 4, 4}, 1, 1, [2]uint64{1, 2}},
-		"two jobs":                          {2, []uint32{0, 1, 2, 3, 1, 0, 3, 2}, 2, 0, [2]uint64{0, 2}},
+		"sample by sample":                   {1, []uint32{0, 1, 2, 3, 0, 2, 1, 3}, 0, 0, [2]uint64{0, 0}, 0},
+		"batches":                            {1, []uint32{0, 1, 2, 3, 0, 2, 1, 3}, 2, 0, [2]uint64{0, 2}, 0},
+		"one ahead":                          {1, []uint32{0, 1, 2, 3, 0, 1, 2, 3}, 2, 1, [2]uint64{0, 4}, 0},
+		"the first batches of an epoch":      {1, []uint32{0, 1, 2, 3, 1, 0, 3, 2}, 1, 2, [2]uint64{0, 4}, 0},
+		"batches of one are as no batches":   {1, []uint32{0, 1, 2, 3, 0, 2, 1, 3}, 1, 0, [2]uint64{0, 0}, 0},
+		"a sample twice in a batch":          {1, []uint32{4, 4, 4, 4}, 2, 0, [2]uint64{1, 2}, 0},
+		"missed again before the first one":  {1, []uint32{4, 4, 4, 4}, 1, 1, [2]uint64{1, 2}, 0},
+		"two jobs":                           {2, []uint32{0, 1, 2, 3, 1, 0, 3, 2}, 2, 0, [2]uint64{0, 2}, 0},
+		"three at once when an epoch begins": {1, []uint32{0, 1, 2, 3, 3, 4, 1, 0}, 1, 1, [2]uint64{0, 2}, 3},
 	} {
 		n := len(c.reads)
 		trace := &Trace{Samples: 5, Jobs: c.jobs, Accesses: c.reads, Ends: []int{n / 2, n}}
-		epochs := run(t, trace, "fifo", 2, Options{Batch: c.batch, Ahead: c.ahead})
+		epochs := run(t, trace, "fifo", 2, Options{Batch: c.batch, Ahead: c.ahead, First: c.first})
 		if got := [2]uint64{epochs[0].Hits, epochs[1].Hits}; got != c.hits {
 			t.Errorf("%s: %v hits, want %v", what, got, c.hits)
 		}

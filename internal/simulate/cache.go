@@ -59,14 +59,8 @@ type policyCache struct {
 	victim  int     // of the last read; -1: none
 	// next says in how many reads a sample is read, as policy.Candidate does; nil: it is not known.
 	next func(sample uint32) uint64
-	// plans and nextReads replace next for the policy planned over a trace; see searchPlanned.
-	plans     *future
-	passed    bool     // who reads has passed the plans
-	nextReads []uint32 // position of the next read of the sample in each slot; 0: the slot holds nothing
-	// of a server: a sample that was read in the last behind reads of all jobs counts as read soon
-	behind    uint32
-	lastReads []uint32            // number of the last read of each sample, from 1; nil: no server
-	lost      func(sample uint32) // called when a sample has lost its slot; nil: not called
+	pool *policy.Pool        // of the policy planned
+	lost func(sample uint32) // called when a sample has lost its slot; nil: not called
 }
 
 type entry struct {
@@ -86,8 +80,8 @@ func newPolicyCache(t *Trace, o *Options, kind policy.Kind, room uint64) *policy
 	for k := range c.slotOf {
 		c.slotOf[k] = -1
 	}
-	if kind.NeedsPlans() && len(t.Accesses) > 0 {
-		c.plans = newFuture(t)
+	if kind.NeedsPlans() {
+		c.pool = &policy.Pool{}
 	}
 	return c
 }
@@ -97,13 +91,7 @@ func (c *policyCache) replaced() uint64 { return c.moved }
 func (c *policyCache) has(sample uint32) bool { return c.slotOf[sample] >= 0 }
 
 func (c *policyCache) access(sample uint32, epoch int) bool {
-	if c.plans != nil && !c.passed {
-		c.plans.pass(sample)
-	}
 	if slot := c.slotOf[sample]; slot >= 0 {
-		if c.plans != nil {
-			c.nextReads[slot] = c.plans.of[sample]
-		}
 		if c.kind.NeedsHits() {
 			e := &c.entries[slot]
 			if left := c.hits.After(e.reference, uint64(sample), c.hand); left != e.reference {
@@ -163,10 +151,6 @@ func (c *policyCache) freeSlot() int32 {
 func (c *policyCache) place(sample uint32, slot int32) {
 	for int(slot) >= len(c.entries) {
 		c.entries = append(c.entries, entry{})
-		c.nextReads = append(c.nextReads, 0)
-	}
-	if c.plans != nil {
-		c.nextReads[slot] = c.plans.of[sample]
 	}
 	e := entry{sample: sample, taken: true}
 	if c.rule != nil {
@@ -179,12 +163,7 @@ func (c *policyCache) place(sample uint32, slot int32) {
 
 // evict makes a sample go for another one, and says whether one went.
 func (c *policyCache) evict(sample uint32) bool {
-	slot, ok := uint64(0), false
-	if c.plans != nil {
-		slot, ok = c.searchPlanned(sample)
-	} else {
-		slot, ok = c.search(sample)
-	}
+	slot, ok := c.search(sample)
 	if !ok {
 		return false
 	}
@@ -193,9 +172,6 @@ func (c *policyCache) evict(sample uint32) bool {
 	c.victim = int(victim)
 	c.slotOf[victim] = -1
 	c.entries[slot].taken = false
-	if c.plans != nil {
-		c.nextReads[slot] = 0
-	}
 	c.used -= c.trace.size(victim)
 	c.free = append(c.free, int32(slot))
 	if c.lost != nil {
@@ -210,7 +186,7 @@ func (c *policyCache) search(sample uint32) (slot uint64, ok bool) {
 	if c.next != nil {
 		newcomer.Next = c.next(sample)
 	}
-	s := policy.NewSearch(c.rule, newcomer, c.spread, uint64(len(c.entries)))
+	s := policy.NewSearch(c.rule, newcomer, c.spread, uint64(len(c.entries)), c.pool)
 	for !s.Done() {
 		number := c.hand
 		c.hand++
@@ -229,26 +205,4 @@ func (c *policyCache) search(sample uint32) (slot uint64, ok bool) {
 	}
 	_, slot, ok = s.Victim()
 	return slot, ok
-}
-
-// searchPlanned is search for the policy planned: the same looks and the same choice in a tenth of the time.
-// It compares positions of next reads, which a table has for each slot, and calls no functions.
-func (c *policyCache) searchPlanned(sample uint32) (slot uint64, ok bool) {
-	last, slots := uint32(0), uint64(len(c.entries))
-	if slots == 0 {
-		return 0, false
-	}
-	for looks := c.rule.Looks(); looks > 0 && last < unread; looks-- { // a sample that is not read again ends it
-		k := policy.RandomSlot(c.options.Seed, c.hand, slots)
-		c.hand++
-		if read := c.nextReads[k]; read > last && !(c.behind > 0 && read > 0 && c.underWay(c.entries[k].sample)) {
-			last, slot = read, k
-		}
-	}
-	return slot, c.plans.of[sample] < last || last > 0 && c.underWay(sample)
-}
-
-// underWay says whether a sample was read in the last reads of a batch.
-func (c *policyCache) underWay(sample uint32) bool {
-	return c.behind > 0 && c.lastReads[sample] > 0 && uint32(c.plans.at)-c.lastReads[sample] < c.behind
 }

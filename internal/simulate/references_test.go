@@ -4,7 +4,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/stocached/stocached/order"
 	"github.com/stocached/stocached/policy"
 )
 
@@ -20,7 +19,7 @@ func letters(text string) *Trace {
 
 // hits returns which reads are hits, as a text.
 func hits(t *Trace, name string, room uint64) string {
-	c := t.cache(name, room, &Options{})
+	c := t.cache(name, room, &Options{}, nil)
 	var out []byte
 	for _, sample := range t.Accesses {
 		out = append(out, map[bool]byte{false: '.', true: 'H'}[c.access(sample, 0)])
@@ -87,45 +86,6 @@ func TestBeladyIsBest(t *testing.T) {
 			got := run(t, trace, name, 2, Options{})[0].Hits
 			if got > uint64(want) || name == "belady" && got != uint64(want) {
 				t.Errorf("%v: %s has %d hits, the most are %d", trace.Accesses, name, got, want)
-			}
-		}
-	}
-}
-
-// planned searches its table as package policy searches slots: the same hits, slots, victims and hand.
-func TestPlannedIsThePolicys(t *testing.T) {
-	for _, jobs := range []int{1, 2, 3} {
-		trace, err := Jobs{Order: order.Order{Samples: 500, Kind: order.Shuffled, Seed: 1}, Epochs: 5, Jobs: jobs}.Trace()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, sized := range []bool{false, true} {
-			if sized {
-				for k := range 500 {
-					trace.Sizes = append(trace.Sizes, 1+policy.Random(1, uint64(k))%50)
-				}
-			}
-			for _, part := range []uint64{2, 3, 10, 300} {
-				room := trace.Room() / part
-				table := newPolicyCache(trace, &busy, policy.KindPlanned, room)
-				slots := newPolicyCache(trace, &busy, policy.KindPlanned, room)
-				slots.plans = nil
-				future := newFuture(trace)
-				slots.next = future.next
-				for k, sample := range trace.Accesses {
-					future.pass(sample)
-					table.victim, slots.victim = -1, -1
-					hit, want := table.access(sample, 0), slots.access(sample, 0)
-					if hit != want || table.victim != slots.victim || table.slotOf[sample] != slots.slotOf[sample] ||
-						table.hand != slots.hand || table.moved != slots.moved {
-						t.Fatalf("%d jobs, sizes %v, room %d, read %d: %v, victim %d, slot %d, hand %d; want %v, %d, %d, %d", jobs, sized,
-							room, k, hit, table.victim, table.slotOf[sample], table.hand, want, slots.victim, slots.slotOf[sample],
-							slots.hand)
-					}
-				}
-				if table.moved == 0 && room > 1 {
-					t.Errorf("%d jobs, sizes %v, room %d: no sample went", jobs, sized, room)
-				}
 			}
 		}
 	}

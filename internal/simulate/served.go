@@ -15,44 +15,48 @@ const (
 // ahead is left out: mostly it comes a little before the batch that asks for it.
 type served struct {
 	*policyCache
-	jobs   int
-	at     int      // number of the present read, of all jobs
+	at     int      // reads of all jobs so far, the present one too
 	batch  int      // reads of all jobs in which a job reads a batch
 	begun  []uint32 // when the source was last read for each sample, from 1; 0: never
 	side   side
 	shared uint64 // reads of samples without a slot that needed no read of the source
+	// of the policy planned: a sample that was read in the last behind reads of all jobs counts as not read
+	behind    int
+	lastReads []uint32 // when each sample was last read, from 1; 0: never
 }
 
-func newServed(t *Trace, o *Options, kind policy.Kind, room uint64) *served {
-	s := &served{policyCache: newPolicyCache(t, o, kind, room), jobs: t.Jobs, batch: t.Jobs * o.Served,
-		begun: make([]uint32, t.Samples)}
-	if s.plans == nil {
+// newServed makes a cache behind a server. plans are those of its jobs; nil: the policy needs none.
+func newServed(t *Trace, o *Options, kind policy.Kind, room uint64, plans *future) *served {
+	s := &served{policyCache: newPolicyCache(t, o, kind, room), batch: t.Jobs * o.Served, begun: make([]uint32, t.Samples)}
+	if plans == nil {
 		return s
 	}
-	s.behind, s.lastReads = uint32(t.Jobs)*uint32(min(max(uint64(o.Served), 1), max(room/8, 1))), make([]uint32, t.Samples)
+	s.behind, s.lastReads = t.Jobs*int(min(max(uint64(o.Served), 1), max(room/8, 1))), make([]uint32, t.Samples)
+	s.next = func(sample uint32) uint64 {
+		if last := int(s.lastReads[sample]); last > 0 && s.at-last < s.behind {
+			return 1
+		}
+		return plans.next(sample)
+	}
 	most := room / sidePart
 	if t.SampleBytes > 0 {
 		most = min(most, sideMost/t.SampleBytes)
 	}
-	s.side = side{most: int(most), seed: o.Seed, places: map[uint32]int{}, next: func(sample uint32) uint32 {
-		if s.underWay(sample) {
-			return 1
-		}
-		return s.plans.of[sample] - uint32(min(s.at, int(s.plans.of[sample])))
-	}}
-	s.lost = func(sample uint32) { s.side.keep(sample, sideReads*uint32(t.Jobs)) }
+	s.side = side{most: int(most), rule: policy.KindPlanned.New(0, o.Seed).Rule(), places: map[uint32]int{}, next: s.next,
+		within: sideReads * uint64(t.Jobs)}
+	s.lost = s.side.keep
 	return s
 }
 
 func (s *served) access(sample uint32, epoch int) bool {
+	s.at++
 	hit := s.slotOf[sample] >= 0 || s.shares(sample)
 	if !hit {
-		s.begun[sample] = uint32(s.at) + 1
+		s.begun[sample] = uint32(s.at)
 	}
 	if s.lastReads != nil {
-		s.lastReads[sample] = uint32(s.at) + 1
+		s.lastReads[sample] = uint32(s.at)
 	}
-	s.at++
 	s.policyCache.access(sample, epoch)
 	s.settle(sample)
 	return hit
@@ -60,7 +64,7 @@ func (s *served) access(sample uint32, epoch int) bool {
 
 // shares says whether a sample without a slot needs no read of the source.
 func (s *served) shares(sample uint32) bool {
-	underWay := s.begun[sample] > 0 && s.at+1-int(s.begun[sample]) < s.batch
+	underWay := s.begun[sample] > 0 && s.at-int(s.begun[sample]) < s.batch
 	if !underWay && !s.side.has(sample) {
 		return false
 	}
@@ -83,11 +87,13 @@ func (s *served) settle(sample uint32) {
 // side is the side buffer of a server.
 type side struct {
 	most    int
-	seed    uint64
+	rule    policy.Rule
 	hand    uint64
+	pool    policy.Pool
 	samples []uint32
 	places  map[uint32]int
-	next    func(sample uint32) uint32 // in how many reads of all jobs it is read
+	next    func(sample uint32) uint64 // as policy.Candidate has it, in reads of all jobs
+	within  uint64                     // how soon a sample is read that it keeps
 }
 
 func (b *side) has(sample uint32) bool {
@@ -95,25 +101,25 @@ func (b *side) has(sample uint32) bool {
 	return kept
 }
 
-// keep keeps a sample that is read within so many reads of all jobs.
-func (b *side) keep(sample, within uint32) {
+// keep keeps a sample, if it is read soon.
+func (b *side) keep(sample uint32) {
 	next := b.next(sample)
-	if next > within || b.has(sample) || b.most == 0 {
+	if next > b.within || b.has(sample) || b.most == 0 {
 		return
 	}
 	if len(b.samples) == b.most {
-		last, victim := uint32(0), sample
-		for range 64 {
-			other := b.samples[policy.RandomSlot(b.seed, b.hand, uint64(len(b.samples)))]
-			b.hand++
-			if n := b.next(other); n > last {
-				last, victim = n, other
-			}
+		newcomer := policy.Candidate{Sample: uint64(sample), Next: next}
+		s := policy.NewSearch(b.rule, newcomer, 0, uint64(len(b.samples)), &b.pool)
+		for ; !s.Done(); b.hand++ {
+			place := s.Slot(b.hand)
+			other := b.samples[place]
+			s.Look(b.hand, place, policy.Candidate{Sample: uint64(other), Next: b.next(other)})
 		}
-		if next >= last {
+		victim, _, ok := s.Victim()
+		if !ok {
 			return
 		}
-		b.drop(victim)
+		b.drop(uint32(victim.Sample))
 	}
 	b.places[sample] = len(b.samples)
 	b.samples = append(b.samples, sample)

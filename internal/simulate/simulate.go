@@ -25,6 +25,8 @@ type Options struct {
 	// Batch: a job looks up so many samples together, and stores their misses when it has looked up Ahead more batches.
 	// 0: it looks up and stores one sample after the other. With Served this has no meaning.
 	Batch, Ahead int
+	// First: so many batches of an epoch are looked up at once when it begins; 0: Ahead of them.
+	First int
 }
 
 // Epoch is what a policy did in one epoch.
@@ -90,10 +92,10 @@ func (t *Trace) Run(name string, room uint64, o Options, progress func(reads int
 		return nil, err
 	}
 	if o.Batch > 0 && o.Served == 0 && !bound(name) {
-		t = t.inBatches(o.Batch)
-		return t.runBatches(t.cache(name, room, &o), &o, progress)
+		return t.inBatches(o.Batch).runBatches(name, room, &o, progress)
 	}
-	c := t.cache(name, room, &o)
+	plans := t.plans(name)
+	c := t.cache(name, room, &o, plans)
 	epochs := make([]Epoch, len(t.Ends))
 	at := 0
 	for number, end := range t.Ends {
@@ -113,6 +115,9 @@ func (t *Trace) Run(name string, room uint64, o Options, progress func(reads int
 			sample := t.Accesses[at]
 			seconds := t.seconds(sample)
 			e.Seconds += seconds
+			if plans != nil {
+				plans.pass(sample)
+			}
 			if c.access(sample, number) {
 				e.Hits++
 				e.Saved += seconds
@@ -126,15 +131,28 @@ func (t *Trace) Run(name string, room uint64, o Options, progress func(reads int
 	return epochs, nil
 }
 
-func (t *Trace) cache(name string, room uint64, o *Options) cache {
+// plans are those of the jobs whose reads a trace has, if a policy needs them; else nil. A reader passes each read before
+// it reads the cache.
+func (t *Trace) plans(name string) *future {
+	if kind, err := policy.Parse(name); err != nil || !kind.NeedsPlans() {
+		return nil
+	}
+	return newFuture(t)
+}
+
+func (t *Trace) cache(name string, room uint64, o *Options, plans *future) cache {
 	if kind, err := policy.Parse(name); err == nil {
 		if o.Served > 0 && t.Jobs > 0 && t.Sizes == nil {
-			return newServed(t, o, kind, room)
+			return newServed(t, o, kind, room, plans)
 		}
 		if t.Sizes != nil && kind.Evicts() && !kind.NeedsPlans() && room < t.Room() {
 			return newArenaCache(t, o, kind, room)
 		}
-		return newPolicyCache(t, o, kind, room)
+		c := newPolicyCache(t, o, kind, room)
+		if plans != nil {
+			c.next = plans.next
+		}
+		return c
 	}
 	for _, r := range references {
 		if r.name == name {

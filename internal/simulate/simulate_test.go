@@ -161,10 +161,12 @@ func TestServedSide(t *testing.T) {
 	if few, many := part(40), part(16*550); few < 1.8 || many > 1.1 {
 		t.Errorf("with 2 samples in the side buffer %.2f reads, with 550 %.2f", few, many)
 	}
-	c := newServed(trace, &o, policy.KindPlanned, 40)
+	plans := newFuture(trace)
+	c := newServed(trace, &o, policy.KindPlanned, 40, plans)
 	c.side.most = 600
 	reads := 0
 	for _, sample := range trace.Accesses {
+		plans.pass(sample)
 		if !c.access(sample, 0) {
 			reads++
 		}
@@ -282,8 +284,10 @@ func TestRoom(t *testing.T) {
 			t.Fatal(err)
 		}
 		o := busy
-		c := newPolicyCache(trace, &o, kind, room)
+		c, plans := newPolicyCache(trace, &o, kind, room), newFuture(trace)
+		c.next = plans.next
 		for _, sample := range trace.Accesses {
+			plans.pass(sample)
 			c.access(sample, 0)
 			held := uint64(0)
 			for slot, e := range c.entries {

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 GOLDEN = 0x9E3779B97F4A7C15
 WORD = 2**64
 KEPT = 2**32 - 1
-LOOKS = {"cost": 5, "random": 5, "clock": 64, "fifo": 5, "lru": 5, "lfu": 8, "planned": 64}
+LOOKS = {"cost": 5, "random": 5, "clock": 64, "fifo": 5, "lru": 5, "lfu": 8, "planned": 17}
+POOL = 4
 UNREAD = WORD - 1
 
 
@@ -138,6 +139,7 @@ class Cache:
     loads: int = 0
     samples: dict[int, Sample] = field(default_factory=dict)
     held: list[Sample] = field(default_factory=list)
+    pool: list[list[int]] = field(default_factory=list)  # slot and next, of planned
 
     def tick(self, n: int) -> int:
         shift = max((self.slots * 5 // 8).bit_length() - 1, 0)
@@ -195,22 +197,52 @@ class Cache:
     def placed(self) -> int:
         return {"lru": self.tick(self.hand), "lfu": 1}.get(self.name, 0)
 
+    def take(self) -> int:
+        """The slot of the pool to look at; -1: none."""
+        if not self.pool:
+            return -1
+        latest = max(range(len(self.pool)), key=lambda k: self.pool[k][1])
+        last = self.pool.pop()
+        if latest == len(self.pool):
+            return last[0]
+        slot, self.pool[latest] = self.pool[latest][0], last
+        return slot
+
+    def add(self, slot: int) -> None:
+        if self.name != "planned" or slot < 0 or self.held[slot].next() == 0:
+            return
+        added = [slot, self.held[slot].next()]
+        if len(self.pool) < POOL:
+            self.pool.append(added)
+            return
+        soonest = min(range(POOL), key=lambda k: self.pool[k][1])
+        if added[1] > self.pool[soonest][1]:
+            self.pool[soonest] = added
+
     def search(self, newcomer: Sample) -> int:
         best, least = -1, KEPT
-        for _ in range(LOOKS[self.name]):
+        for k in range(LOOKS[self.name]):
             n = self.hand
             self.hand += 1
-            slot = self.look(n)
+            slot = self.take() if k == 0 else -1
+            if slot < 0:
+                slot = self.look(n)
             s = self.held[slot]
             if s is newcomer:
                 continue
             w = self.worth(s, n)
             if w < least:
+                self.add(best)
                 best, least = slot, w
+            else:
+                self.add(slot)
             if w == 0:
                 break
             s.reference = self.looked(s.reference, n)
-        return best if best >= 0 and self.yields(newcomer, self.held[best]) else -1
+        if best >= 0 and self.yields(newcomer, self.held[best]):
+            return best
+        self.add(best)
+        return -1
 
     def read(self, index: int, ns: int) -> tuple[int, int, bool]:
         """The slot of the sample and the sample that went, -1: none; and whether it was a hit."""

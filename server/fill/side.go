@@ -20,6 +20,7 @@ type sideBuffer struct {
 	most    uint64     // bytes that it may keep
 	bytes   uint64     // that it keeps
 	hand    uint64
+	pool    policy.Pool
 	samples []sideSample
 	places  map[int]int // of each sample in samples
 }
@@ -52,7 +53,7 @@ func (b *sideBuffer) wants(index, n int, next uint64) bool {
 	}
 	newcomer := policy.Candidate{Sample: uint64(index), Next: next}
 	for b.bytes+uint64(n) > b.most {
-		s := policy.NewSearch(plannedRule, newcomer, 0, uint64(len(b.samples)))
+		s := policy.NewSearch(plannedRule, newcomer, 0, uint64(len(b.samples)), &b.pool)
 		for !s.Done() {
 			number := b.hand
 			b.hand++

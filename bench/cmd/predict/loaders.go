@@ -26,6 +26,7 @@ type ours struct {
 	own      bool   // with an own collate_fn, so that workers make whole batches
 	batch    int    // samples
 	ahead    int    // as simulate.Options
+	first    int    // likewise
 	waits    bool   // loads take time, so that the training waits for the workers
 }
 
@@ -43,11 +44,11 @@ func (l ours) duration(name string) time.Duration {
 	return 0
 }
 
-// observeLoader reads a new cache with a loader, and returns what its epochs did.
-func (r *reads) observeLoader(t *simulate.Trace, name string) ([]result, error) {
-	loads, err := r.loadsOf(t, name)
+// observeLoader reads a new cache with a loader, and returns what its epochs did, and the seed of the policy.
+func (r *reads) observeLoader(t *simulate.Trace, name string) ([]result, uint64, error) {
+	loads, of, err := r.loadsOf(t, name)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	whole := 0.0
 	for _, seconds := range t.Seconds {
@@ -61,11 +62,11 @@ func (r *reads) observeLoader(t *simulate.Trace, name string) ([]result, error) 
 		}
 		all = append(all, result{1 - float64(len(samples))/float64(r.samples), 1 - loaded/whole})
 	}
-	return all, nil
+	return all, of, nil
 }
 
-// loadsOf returns which samples each epoch loads.
-func (r *reads) loadsOf(t *simulate.Trace, name string) ([][]int, error) {
+// loadsOf returns which samples each epoch loads, and the seed of the policy.
+func (r *reads) loadsOf(t *simulate.Trace, name string) ([][]int, uint64, error) {
 	if r.by.language == "go" {
 		return r.loadsOfGo(t, name)
 	}
@@ -73,26 +74,31 @@ func (r *reads) loadsOf(t *simulate.Trace, name string) ([][]int, error) {
 		"batch": r.by.batch, "workers": r.by.workers, "kind": r.by.kind, "own": r.by.own, "load": r.by.duration(name).Seconds(),
 		"times": t.Seconds})
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	python := exec.Command(r.python, "python/predicted.py")
 	python.Stdin, python.Stderr = bytes.NewReader(ask), os.Stderr
 	out, err := python.Output()
 	if err != nil {
-		return nil, fmt.Errorf("bench/python/predicted.py: %w", err)
+		return nil, 0, fmt.Errorf("bench/python/predicted.py: %w", err)
 	}
-	var loads [][]int
-	return loads, json.Unmarshal(out, &loads)
+	var told struct {
+		Loads [][]int `json:"loads"`
+		Seed  uint64  `json:"seed"`
+	}
+	err = json.Unmarshal(out, &told)
+	return told.Loads, told.Seed, err
 }
 
-func (r *reads) loadsOfGo(t *simulate.Trace, name string) (loads [][]int, err error) {
+// loadsOfGo does so with a loader of Go, whose client does not say the seed.
+func (r *reads) loadsOfGo(t *simulate.Trace, name string) (loads [][]int, of uint64, err error) {
 	p, err := shm.ParsePolicy(name)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	c, err := client.Create("", client.Options{Samples: r.samples, SampleBytes: sampleBytes, Policy: p, Slots: int(r.room(t))})
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	var mu sync.Mutex
 	load := func(_ context.Context, i int, dst []byte) ([]byte, error) {
@@ -105,16 +111,16 @@ func (r *reads) loadsOfGo(t *simulate.Trace, name string) (loads [][]int, err er
 	l, err := loader.New(loader.FromCache(c, load), loader.Options{BatchSize: r.by.batch, Workers: r.by.workers,
 		Order: order.Order{Samples: uint64(r.samples), Kind: order.Shuffled, Seed: seed}})
 	if err != nil {
-		return nil, errors.Join(err, c.Close())
+		return nil, 0, errors.Join(err, c.Close())
 	}
 	for range r.epochs {
 		loads = append(loads, nil)
 		for b, err := range l.Batches(context.Background()) {
 			if err != nil {
-				return nil, errors.Join(err, c.Close())
+				return nil, 0, errors.Join(err, c.Close())
 			}
 			b.Release()
 		}
 	}
-	return loads, c.Close()
+	return loads, of, c.Close()
 }

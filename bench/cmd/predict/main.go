@@ -110,8 +110,8 @@ func cases(samples, spun int) []reads {
 func loaders(samples int) (all []reads) {
 	for title, by := range map[string]ours{
 		"Loader of Python, no workers":                              {language: "python", ahead: 2},
-		"Loader of Python, 2 processes that the training waits for": {language: "python", workers: 2, kind: "process", ahead: 3, waits: true},
-		"Loader of Python, 2 threads that the training waits for":   {language: "python", workers: 2, kind: "thread", ahead: 3, waits: true},
+		"Loader of Python, 2 processes that the training waits for": {language: "python", workers: 2, kind: "process", ahead: 3, first: 4, waits: true},
+		"Loader of Python, 2 threads that the training waits for":   {language: "python", workers: 2, kind: "thread", ahead: 3, first: 4, waits: true},
 		"Loader of Python with a collate_fn, no workers":            {language: "python", own: true},
 		"Loader of Go, 4 goroutines that the training waits for":    {language: "go", workers: 4, ahead: 1, waits: true},
 	} {
@@ -148,7 +148,7 @@ func (r *reads) room(t *simulate.Trace) uint64 { return uint64(math.Round(r.part
 
 // predict returns the epochs of a policy in the simulator, with this seed and the room of the last cache. Loads that compute have no noise of 30 %.
 func (r *reads) predict(t *simulate.Trace, name string, of uint64) (all []result, err error) {
-	o := simulate.Options{Seed: of, Noise: noise, Stalls: true, Batch: r.by.batch, Ahead: r.by.ahead}
+	o := simulate.Options{Seed: of, Noise: noise, Stalls: true, Batch: r.by.batch, Ahead: r.by.ahead, First: r.by.first}
 	if r.spun > 0 || r.by.batch > 0 {
 		o.Noise, o.Stalls = 0, false
 	}
@@ -239,8 +239,7 @@ func (c *segment) close() error {
 // first epoch, in which all samples are loaded.
 func (r *reads) observe(t *simulate.Trace, name string, round uint64) (all []result, of uint64, err error) {
 	if r.by.language != "" {
-		all, err = r.observeLoader(t, name)
-		return all, seed + round, err
+		return r.observeLoader(t, name)
 	}
 	c, err := r.open(t, name)
 	if err != nil {
@@ -351,6 +350,9 @@ func (r *reads) table(rounds int, same bool) (missed int, err error) {
 	read := ""
 	if r.by.batch > 0 {
 		read = fmt.Sprintf(" Batches of %d samples, `--ahead %d`.", r.by.batch, r.by.ahead)
+		if r.by.first > 0 {
+			read = fmt.Sprintf(" Batches of %d samples, `--ahead %d --first %d`.", r.by.batch, r.by.ahead, r.by.first)
+		}
 	}
 	fmt.Printf("## %s\n\n%d samples, epoch %d, medians of %d rounds.%s\n\n", r.title, r.samples, r.epochs, rounds, read)
 	fmt.Println("| policy | hit rate predicted | observed | off by | spread of one | time saved predicted | observed | off by | "+

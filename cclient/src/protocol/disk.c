@@ -305,7 +305,7 @@ static int copy_from_disk(stoc_cache *c, uint64_t i, void *dst, uint64_t capacit
             return STOC_MISS;
         }
         if (c->references)
-            mark_hit(c, i, w);
+            leave(c, w, left_by_hit(c, i, w));
         return STOC_HIT;
     }
     return STOC_MISS;

@@ -22,13 +22,21 @@ INTERNAL void mark_placed(stoc_cache *c, uint64_t slot)
         set_reference(c, slot, reference_of(c, slot), policy_placed(&c->rule, load(hand_word(c))));
 }
 
-/* What a hit leaves for the policy. */
-INTERNAL void mark_hit(const stoc_cache *c, uint64_t sample, uint64_t w)
+/* The reference byte that a hit of a sample leaves behind, or SAME. It is found before the sample is copied: then the
+ * processor waits for the byte and for the sample at the same time. */
+INTERNAL int left_by_hit(const stoc_cache *c, uint64_t sample, uint64_t w)
 {
     /* a hit loads no shared word that its policy does not need */
-    uint64_t slot = place_of(c, w) - 1, now = c->policy == STOC_POLICY_CLOCK ? 0 : load(hand_word(c));
-    uint8_t old = reference_of(c, slot);
-    set_reference(c, slot, old, policy_hit(&c->rule, sample, now, old));
+    uint64_t now = c->policy == STOC_POLICY_CLOCK ? 0 : load(hand_word(c));
+    uint8_t old = reference_of(c, place_of(c, w) - 1), left = policy_hit(&c->rule, sample, now, old);
+    return left == old ? SAME : left;
+}
+
+/* Stores what a hit leaves behind, if it is not SAME. */
+INTERNAL void leave(const stoc_cache *c, uint64_t w, int reference)
+{
+    if (UNLIKELY(reference != SAME))
+        atomic_store_explicit(&c->references[place_of(c, w) - 1], (uint8_t)reference, memory_order_relaxed);
 }
 
 /* Stores in the meta of a claimed sample that a load took so long. In an arena that evicts also its length: so the

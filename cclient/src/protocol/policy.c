@@ -50,7 +50,7 @@ static int density(const struct candidate *c, uint64_t spread)
 
 static unsigned policy_looks(const struct policy *p)
 {
-    return p->code == STOC_POLICY_PLANNED ? 64 : p->code == STOC_POLICY_CLOCK ? 64 : p->code == STOC_POLICY_LFU ? 8 : 5;
+    return p->code == STOC_POLICY_PLANNED ? 17 : p->code == STOC_POLICY_CLOCK ? 64 : p->code == STOC_POLICY_LFU ? 8 : 5;
 }
 
 static uint64_t policy_slot(const struct policy *p, uint64_t number)

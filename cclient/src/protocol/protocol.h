@@ -94,7 +94,9 @@ INTERNAL void set_reference(const stoc_cache *c, uint64_t slot, uint8_t old, uin
 INTERNAL uint64_t cost_nanoseconds(uint8_t cost);
 INTERNAL uint8_t believed(uint8_t cost, uint64_t spread);
 INTERNAL void mark_placed(stoc_cache *c, uint64_t slot);
-INTERNAL void mark_hit(const stoc_cache *c, uint64_t sample, uint64_t w);
+enum { SAME = -1 }; /* a reference byte that stays as it is */
+INTERNAL int left_by_hit(const stoc_cache *c, uint64_t sample, uint64_t w);
+INTERNAL void leave(const stoc_cache *c, uint64_t w, int reference);
 INTERNAL void store_cost(stoc_cache *c, uint64_t sample, uint64_t length, uint64_t nanoseconds);
 INTERNAL int evict(struct stoc_claim *k, uint32_t record);
 INTERNAL void end_lap(stoc_cache *c);

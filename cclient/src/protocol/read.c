@@ -24,7 +24,7 @@ INTERNAL inline int copy_sample(const stoc_cache *c, uint64_t i, uint64_t skip, 
         uint64_t meta = load(record + 1);
         bool placed = locate(c, w, meta, &offset, &bytes);
         bool copied = false;
-        int result = STOC_HIT;
+        int result = STOC_HIT, reference = UNLIKELY(c->references && placed) ? left_by_hit(c, i, w) : SAME;
         if (UNLIKELY(!placed)) {
             result = STOC_ECORRUPT;
         } else if (skip != WHOLE) {
@@ -44,8 +44,8 @@ INTERNAL inline int copy_sample(const stoc_cache *c, uint64_t i, uint64_t skip, 
         if (unchanged(record, w, meta)) {
             if (length && placed)
                 *length = bytes;
-            if (UNLIKELY(c->references && result == STOC_HIT))
-                mark_hit(c, i, w);
+            if (result == STOC_HIT)
+                leave(c, w, reference);
             return result;
         }
         *retried += copied;

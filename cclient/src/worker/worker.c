@@ -98,7 +98,7 @@ static int finish_in_place(struct stoc_work *w, const struct stoc_task *task, vo
                                                                                                         : STOC_HIT;
         if (unchanged(record, word, meta)) {
             if (c->references && code == STOC_HIT)
-                mark_hit(c, (uint64_t)task->index, word);
+                leave(c, word, left_by_hit(c, (uint64_t)task->index, word));
             return code;
         }
         ++*retried;

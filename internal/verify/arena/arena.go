@@ -234,7 +234,7 @@ func (a *Arena) release(chain []piece) {
 func (a *Arena) evict(i int, length uint64) bool {
 	swept := a.kind == policy.KindFIFO || a.kind == policy.KindClock
 	newcomer := policy.Candidate{Sample: uint64(i), Size: length, Cost: a.samples[i].cost}
-	search := policy.NewSearch(a.rule, newcomer, a.spread, uint64(a.slots))
+	search := policy.NewSearch(a.rule, newcomer, a.spread, uint64(a.slots), nil)
 	for left := mostLooks; !search.Done() && left > 0; left-- {
 		if swept {
 			passed := a.passed(int(search.Slot(a.hand)), left)
