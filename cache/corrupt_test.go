@@ -191,7 +191,7 @@ func TestCorruptPhaseOfOurs(t *testing.T) {
 		}()
 		select {
 		case <-done:
-		case <-time.After(20 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatalf("state %d: Set does not come back", state)
 		}
 		if err := c.Close(); err != nil {

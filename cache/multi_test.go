@@ -197,7 +197,7 @@ func clearUnderWriters(t *testing.T, seg *shm.Segment, c *cache.Cache) (cleared,
 	}
 	var workers []*exec.Cmd
 	for k := range 3 {
-		w := exec.Command(exe, "work", seg.Path(), "32", "2", fmt.Sprint(k))
+		w := exec.Command(exe, "work", seg.Path(), "32", "1", fmt.Sprint(k))
 		w.Stderr = os.Stderr
 		if err := w.Start(); err != nil {
 			t.Fatal(err)
@@ -206,7 +206,7 @@ func clearUnderWriters(t *testing.T, seg *shm.Segment, c *cache.Cache) (cleared,
 		workers = append(workers, w)
 	}
 	buffer := make([]byte, 20000)
-	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); {
+	for end := time.Now().Add(time.Second); time.Now().Before(end); {
 		stored := stats(t, c).Stored
 		for cleared%2 == 1 && stats(t, c).Stored == stored && time.Now().Before(end) {
 			time.Sleep(100 * time.Microsecond)

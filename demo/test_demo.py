@@ -46,7 +46,7 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run_demo(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "demo", *arguments],
-        capture_output=True, text=True, timeout=120, check=False, env=os.environ | environment,
+        capture_output=True, text=True, timeout=600, check=False, env=os.environ | environment,
     )  # fmt: skip
 
 
@@ -310,7 +310,7 @@ def readers() -> None:
 
 def run_server_demo(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "demo.server", *arguments], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-m", "demo.server", *arguments], capture_output=True, text=True, timeout=600, check=False
     )
 
 

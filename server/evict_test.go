@@ -269,7 +269,7 @@ func TestSendAmongEvictors(t *testing.T) {
 		t.Run(fmt.Sprint(p, map[bool]string{true: ", variable"}[variable]), func(t *testing.T) {
 			m := newMemoryOf(samples, size, variable)
 			s := evicting(t, m, p, 4, 4)
-			end := time.Now().Add(400 * time.Millisecond)
+			end := time.Now().Add(100 * time.Millisecond)
 			var all sync.WaitGroup
 			for k := range 4 {
 				one := dial(t, s.Dir())
@@ -480,7 +480,7 @@ func TestFetchBesidePrefetches(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := newMemoryOf(samples, 1024, variable)
 			s := evicting(t, m, shm.PolicyFIFO, 4, 4)
-			end := time.Now().Add(500 * time.Millisecond)
+			end := time.Now().Add(200 * time.Millisecond)
 			var all sync.WaitGroup
 			for k := range 4 {
 				p := dial(t, s.Dir())

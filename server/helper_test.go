@@ -151,7 +151,7 @@ func start(t *testing.T, o server.Options) (s *server.Server, stop func()) {
 			if err != nil {
 				t.Errorf("serve: %v", err)
 			}
-		case <-time.After(20 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatal("the server does not end")
 		}
 		goleak.VerifyNone(t, leaks)
@@ -182,7 +182,7 @@ func wantReady(t *testing.T, c *cache.Cache, i, n int) {
 // eventually waits until a condition holds.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !holds(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); !holds(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("never: %s", what)
 		}

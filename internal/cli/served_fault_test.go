@@ -169,7 +169,7 @@ func wantKilled(t *testing.T, process *exec.Cmd) {
 	go func() { ended <- process.Wait() }()
 	select {
 	case <-ended:
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("it does not die: the point is not passed")
 	}
 	if status, ok := process.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGKILL {
@@ -566,7 +566,7 @@ func dieEnding(d *doomed, point string) {
 		} else if !errors.Is(err, stocclient.ErrNoServer) {
 			d.t.Errorf("a fetch while the server ends: %v", err)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		d.t.Fatal("the fetch does not end")
 	}
 	d.goesOn(left, doomedSamples)

@@ -108,7 +108,7 @@ func managed(t *testing.T, cmd *exec.Cmd) (p *exec.Cmd, log *lockedBuffer, end f
 			if err != nil {
 				t.Errorf("%v\n%s", err, log)
 			}
-		case <-time.After(20 * time.Second):
+		case <-time.After(time.Minute):
 			t.Errorf("it does not end\n%s", log)
 		}
 	})
