@@ -110,7 +110,7 @@ func MeasureIf(needed bool, ctx context.Context, load func(ctx context.Context))
 func (u usage) waits(queued time.Duration, processors int) time.Duration {
 	// What others used, and the delay, are those of the whole time. The rest has its part of them.
 	outside := max(u.wall-queued, 0)
-	part := float64(outside) / float64(max(u.wall, 1))
+	part := min(float64(outside)/float64(max(u.wall, 1)), 1) // a queue below 0 makes the wait longer than the wall time
 	// Threads of other processes slow the other threads down as much as this one. A short
 	// measurement tells that badly, so it counts as if the thread had run for 1 ms more.
 	ran := float64(max(u.thread, 0) + time.Millisecond)

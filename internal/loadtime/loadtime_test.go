@@ -183,3 +183,11 @@ func BenchmarkMeasure(b *testing.B) {
 		Measure(context.Background(), func(context.Context) {})
 	}
 }
+
+// Ensure that a read that was faster than its device, because it made up for a late timer, costs what the device takes.
+func TestQueueBelowZero(t *testing.T) {
+	cost := Measure(t.Context(), func(ctx context.Context) { Queued(ctx, -time.Second) })
+	if cost.All < 900*time.Millisecond || cost.Source < 900*time.Millisecond || cost.All > 5*time.Second {
+		t.Errorf("a read that is one second ahead costs %v", cost)
+	}
+}

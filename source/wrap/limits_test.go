@@ -329,3 +329,17 @@ func TestCostsOfLimits(t *testing.T) {
 		})
 	}
 }
+
+// Ensure that a read costs what the device takes for it, also if it is shorter because the last timer was late.
+func TestRateLateCost(t *testing.T) {
+	inner, _ := records(t, 6, 24)
+	s := wrap.LateRate(inner, wrap.RateOptions{Latency: 6 * time.Millisecond}, 10*time.Millisecond)
+	cost := loadtime.Measure(t.Context(), func(ctx context.Context) {
+		if _, err := s.Read(ctx, 0, make([]byte, 24)); err != nil {
+			t.Error(err)
+		}
+	})
+	if cost.Source < 5*time.Millisecond {
+		t.Errorf("a read of 6 ms costs %v", cost)
+	}
+}

@@ -86,7 +86,9 @@ func (d *device) pass(ctx context.Context, closing <-chan struct{}, r read) (int
 		}
 		h.late = min(max(0, time.Since(h.free)), mostLate)
 	}
-	loadtime.Queued(ctx, max(time.Since(arrived)-own, 0)) // for other reads
+	// The time for other reads, and in which the timer was late. Below 0 for a read that made up for a late timer: each
+	// costs what the device takes for it.
+	loadtime.Queued(ctx, time.Since(arrived)-own)
 	return n, err
 }
 
