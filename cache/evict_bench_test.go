@@ -4,10 +4,13 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/shm"
@@ -174,33 +177,49 @@ func BenchmarkEvictChains(b *testing.B) {
 }
 
 // beside calls two functions in turn, each some hundred times a turn, so that both run on the same
-// machine at the same time. It reports the medians of their times, and of the ratios of turns.
+// machine at the same time. It reports the medians of their times, and of the ratios of turns, also of the processor
+// time of the thread: other programs do not count there.
 func beside(b *testing.B, theirs, ours func(n int)) {
 	const calls = 200
-	var before, after, ratios []float64
-	turn := func(call func(n int), first int) float64 {
-		start := time.Now()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var before, after, ratios, processor []float64
+	turn := func(call func(n int), first int) (wall, cpu float64) {
+		start, used := time.Now(), threadTime(b)
 		for n := first; n < first+calls; n++ {
 			call(n)
 		}
-		return float64(time.Since(start).Nanoseconds()) / calls
+		return float64(time.Since(start).Nanoseconds()) / calls, float64(threadTime(b)-used) / calls
 	}
 	for k := 0; b.Loop(); k++ {
-		var first, second float64
+		var first, second, firstUsed, secondUsed float64
 		if k%2 == 0 { // neither is always the first
-			first, second = turn(theirs, k*calls), turn(ours, k*calls)
+			first, firstUsed = turn(theirs, k*calls)
+			second, secondUsed = turn(ours, k*calls)
 		} else {
-			second, first = turn(ours, k*calls), turn(theirs, k*calls)
+			second, secondUsed = turn(ours, k*calls)
+			first, firstUsed = turn(theirs, k*calls)
 		}
 		before, after, ratios = append(before, first), append(after, second), append(ratios, second/first)
+		processor = append(processor, secondUsed/firstUsed)
 	}
 	middle := func(x []float64) float64 { slices.Sort(x); return x[len(x)/2] }
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(middle(before), "ns/theirs")
 	b.ReportMetric(middle(after), "ns/ours")
 	b.ReportMetric(middle(ratios), "ratio")
+	b.ReportMetric(middle(processor), "cpu-ratio")
 	b.ReportMetric(ratios[len(ratios)/4], "ratio-p25")
 	b.ReportMetric(ratios[len(ratios)*3/4], "ratio-p75")
+}
+
+// threadTime is the processor time of this thread.
+func threadTime(b *testing.B) time.Duration {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &now); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(now.Nano())
 }
 
 // full returns a cache whose slots hold the first samples.

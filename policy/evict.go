@@ -111,10 +111,10 @@ func (s *Search) lose() {
 // Soon returns the Next below which a further sample neither goes nor gets into the pool, for the policy planned: 0 if
 // any may. So a program need not find out exactly when such a sample is read.
 func (s *Search) Soon() uint64 {
-	if s.worth == Kept || s.pool == nil || s.pool.n < poolSlots {
+	if s.worth == Kept || s.pool == nil {
 		return 0
 	}
-	return min(s.victim.Next, s.pool.next[s.pool.soonest()])
+	return min(s.victim.Next, s.pool.least())
 }
 
 // Victim ends the search. It returns the sample that goes and its slot; false: the newcomer gets no slot.

@@ -39,33 +39,32 @@ func (*planned) Yields(newcomer, victim Candidate, _ Spread) bool {
 // Pool has the slots of samples that earlier searches of a client found to be read late, but not latest. The next
 // search looks at one of them first. Redis keeps such a pool for lru. The zero value is empty.
 type Pool struct {
-	slots, next [poolSlots]uint64 // next is of the sample when it was looked at
+	slots, next [poolSlots]uint64 // the greatest next first; next is of the sample when it was looked at
 	n           int
 }
 
 // poolSlots: two jobs hit 0.705 of their reads with 1 slot, 0.710 with 4, and 0.711 with 8 and more.
 const poolSlots = 4
 
-// add adds a slot, or replaces the one whose sample is read soonest, if that of this slot is read later.
-func (p *Pool) add(slot, next uint64) {
-	at := p.n
-	if at == poolSlots {
-		if at = p.soonest(); next <= p.next[at] {
-			return
-		}
-	} else {
-		p.n++
+// least is the next that a further slot has to exceed; 0: any slot gets into the pool.
+func (p *Pool) least() uint64 {
+	if p.n < poolSlots {
+		return 0
 	}
-	p.slots[at], p.next[at] = slot, next
+	return p.next[poolSlots-1]
 }
 
-func (p *Pool) soonest() (at int) {
-	for k := 1; k < p.n; k++ {
-		if p.next[k] < p.next[at] {
-			at = k
-		}
+// add adds a slot. If there are too many, the one leaves whose sample is read soonest.
+func (p *Pool) add(slot, next uint64) {
+	if next <= p.least() {
+		return
 	}
-	return at
+	p.n = min(p.n+1, poolSlots)
+	at := p.n - 1
+	for ; at > 0 && p.next[at-1] < next; at-- {
+		p.slots[at], p.next[at] = p.slots[at-1], p.next[at-1]
+	}
+	p.slots[at], p.next[at] = slot, next
 }
 
 // take removes the slot whose sample is read last.
@@ -73,15 +72,10 @@ func (p *Pool) take() (slot uint64, ok bool) {
 	if p.n == 0 {
 		return 0, false
 	}
-	at := 0
-	for k := 1; k < p.n; k++ {
-		if p.next[k] > p.next[at] {
-			at = k
-		}
-	}
-	slot = p.slots[at]
+	slot = p.slots[0]
 	p.n--
-	p.slots[at], p.next[at] = p.slots[p.n], p.next[p.n]
+	copy(p.slots[:p.n], p.slots[1:])
+	copy(p.next[:p.n], p.next[1:])
 	return slot, true
 }
 

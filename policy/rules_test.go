@@ -2,6 +2,7 @@ package policy_test
 
 import (
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/stocached/stocached/policy"
@@ -166,6 +167,59 @@ func TestCost(t *testing.T) {
 		_, slot, ok := s.Victim()
 		if ok != (c.want >= 0) || ok && slot != uint64(c.want) {
 			t.Errorf("%s: slot %d, %v; want %d", c.what, slot, ok, c.want)
+		}
+	}
+}
+
+// planned: a search looks first at the slot that earlier ones left as the best. What it passes over comes into the pool,
+// if it is read later than what is there.
+func TestPool(t *testing.T) {
+	rule := policy.KindPlanned.New(100, 1).Rule()
+	var pool policy.Pool
+	// search looks at these slots in turn, and returns the slot that it looked at first, and that of the victim.
+	search := func(newcomer uint64, slots, next []uint64) (first, victim uint64, ok bool) {
+		s := policy.NewSearch(rule, policy.Candidate{Sample: 999, Next: newcomer}, 0, 100, &pool)
+		first = s.Slot(7)
+		for k, slot := range slots {
+			s.Look(uint64(k), slot, policy.Candidate{Sample: slot, Next: next[k]})
+		}
+		_, victim, ok = s.Victim()
+		return first, victim, ok
+	}
+	random := rule.Slot(7, 100)
+	if first, victim, ok := search(5, []uint64{1, 2, 3, 4, 5, 6, 7}, []uint64{10, 70, 60, 0, 20, 30, 60}); first != random ||
+		victim != 2 || !ok {
+		t.Fatal(first, victim, ok)
+	}
+	// The pool has 3, 7, 6, 5. Nothing goes for a newcomer that is read last: then the best comes back.
+	if first, _, ok := search(65, []uint64{3, 8}, []uint64{60, 19}); first != 3 || ok {
+		t.Fatal(first, ok)
+	}
+	s := policy.NewSearch(rule, policy.Candidate{Sample: 999, Next: 5}, 0, 100, &pool)
+	var soon []uint64
+	for k, want := range []uint64{7, random} {
+		if first := s.Slot(7); first != want {
+			t.Fatalf("look %d is at slot %d, not %d", k, first, want)
+		}
+		soon = append(soon, s.Soon())
+		s.Look(7, 90, policy.Candidate{Sample: 90, Next: 200})
+	}
+	s.Look(8, 91, policy.Candidate{Sample: 91, Next: 40})
+	if soon = append(soon, s.Soon()); !slices.Equal(soon, []uint64{0, 0, 30}) { // the pool has 90, 3, 91, 6
+		t.Fatal(soon)
+	}
+	// A cache with fewer slots looks elsewhere. The slots of two searches at the same time are merged.
+	other, left := policy.Pool{}, pool
+	other.Merge(&left)
+	pool.Merge(&other)
+	few := policy.NewSearch(rule, policy.Candidate{Sample: 999, Next: 5}, 0, 50, &other)
+	if slot := few.Slot(7); slot != rule.Slot(7, 50) {
+		t.Fatal(slot)
+	}
+	for _, want := range []uint64{90, 90, 3, 3} {
+		s := policy.NewSearch(rule, policy.Candidate{Sample: 999, Next: 5}, 0, 100, &pool)
+		if slot := s.Slot(7); slot != want {
+			t.Fatalf("slot %d, not %d", slot, want)
 		}
 	}
 }

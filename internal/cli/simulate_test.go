@@ -159,6 +159,10 @@ func TestSimulateBatches(t *testing.T) {
 	if _, stderr := rate("--samples", "4000", "--policy", "first-come", "--policy", "cost", "--batch", "64"); stderr != "" {
 		t.Error(stderr)
 	}
+	workers, _ := rate("--samples", "4000", "--batch", "256", "--ahead", "1")
+	if begun, _ := rate("--samples", "4000", "--batch", "256", "--ahead", "1", "--first", "4"); begun <= workers {
+		t.Errorf("with --first 4 %v, without %v", begun, workers)
+	}
 	for ahead, want := range map[string]float64{"2": 0.038, "0": 0.033} { // as python/tests/loader/test_loader_policies.py has it
 		if got, _ := rate("--samples", "1000", "--seed", "1", "--batch", "16", "--ahead", ahead); got != want {
 			t.Errorf("--ahead %s: %v", ahead, got)
@@ -188,6 +192,9 @@ func TestSimulateErrors(t *testing.T) {
 		{"--samples 10 --epochs 0", "--epochs is 0"},
 		{"--samples 10 --jobs 0", "--jobs is 0"},
 		{"--samples 10 --ahead -1", "--batch is 256 and --ahead is -1; neither is below 0 or above 1048576"},
+		{"--samples 10 --first 0", "--first is 0; give 1 to 1048576 batches"},
+		{"--samples 10 --first -1", "--first is -1"},
+		{"--samples 10 --served 2 --first 2", "give one of them"},
 		{"--samples 10 --batch 9999999", "--batch is 9999999"},
 		{"--samples 10 --served 2 --batch 2", "give one of them"},
 		{"--samples 10 --nodes 2 --ahead 2", "give one of them"},

@@ -196,12 +196,12 @@ func (c *policyCache) search(sample uint32) (slot uint64, ok bool) {
 			s.Skip()
 			continue
 		}
-		held := policy.Candidate{Sample: uint64(e.sample), Size: c.trace.size(e.sample), Cost: c.costs[e.sample],
-			Reference: e.reference}
-		if c.next != nil {
-			held.Next = c.next(e.sample)
+		if c.next != nil { // with plans, nothing else counts
+			s.Look(number, slot, policy.Candidate{Sample: uint64(e.sample), Next: c.next(e.sample)})
+			continue
 		}
-		e.reference = s.Look(number, slot, held)
+		e.reference = s.Look(number, slot, policy.Candidate{Sample: uint64(e.sample), Size: c.trace.size(e.sample),
+			Cost: c.costs[e.sample], Reference: e.reference})
 	}
 	_, slot, ok = s.Victim()
 	return slot, ok

@@ -27,6 +27,9 @@ func (r *Replay) Read(sample int, nanoseconds uint64) Decision {
 
 // Plan says in how many reads a sample is read next, for the policy planned, as policy.Candidate has it.
 func (r *Replay) Plan(next func(sample int) uint64) {
+	if !r.c.kind.NeedsPlans() {
+		return
+	}
 	r.c.next = func(sample uint32) uint64 { return next(int(sample)) }
 }
 

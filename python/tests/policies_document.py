@@ -197,36 +197,19 @@ class Cache:
     def placed(self) -> int:
         return {"lru": self.tick(self.hand), "lfu": 1}.get(self.name, 0)
 
-    def take(self) -> int:
-        """The slot of the pool to look at; -1: none."""
-        if not self.pool:
-            return -1
-        latest = max(range(len(self.pool)), key=lambda k: self.pool[k][1])
-        last = self.pool.pop()
-        if latest == len(self.pool):
-            return last[0]
-        slot, self.pool[latest] = self.pool[latest][0], last
-        return slot
-
     def add(self, slot: int) -> None:
         if self.name != "planned" or slot < 0 or self.held[slot].next() == 0:
             return
-        added = [slot, self.held[slot].next()]
-        if len(self.pool) < POOL:
-            self.pool.append(added)
-            return
-        soonest = min(range(POOL), key=lambda k: self.pool[k][1])
-        if added[1] > self.pool[soonest][1]:
-            self.pool[soonest] = added
+        self.pool.append([slot, self.held[slot].next()])
+        self.pool.sort(key=lambda kept: -kept[1])  # of equal ones, the older comes first
+        del self.pool[POOL:]
 
     def search(self, newcomer: Sample) -> int:
         best, least = -1, KEPT
         for k in range(LOOKS[self.name]):
             n = self.hand
             self.hand += 1
-            slot = self.take() if k == 0 else -1
-            if slot < 0:
-                slot = self.look(n)
+            slot = self.pool.pop(0)[0] if k == 0 and self.pool else self.look(n)
             s = self.held[slot]
             if s is newcomer:
                 continue
