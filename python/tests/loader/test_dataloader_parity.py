@@ -139,7 +139,7 @@ def _reference(kind: str) -> int:
 # torch's workers wait for ever with a batch that cannot be pickled.
 @case(
     over=list(data.SAMPLES),
-    workers=lambda kind: (0,) if kind in ("mapping proxy", "array negative stride") else (0, 2),
+    workers=lambda kind: (0,) if kind in ("mapping proxy", "array negative stride") else (0, 2 if kind in FEW else 1),
     thread=FEW,
     reference=_reference,
 )

@@ -61,8 +61,13 @@ def pieces(source: Source, slow_loader: Any, want: Any) -> None:
 def timeout(source: Source, slow_loader: Any, want: Any) -> None:
     """A file that takes longer than timeout= is an error. The next epoch is right when files are fast again."""
     loader = slow_loader(timeout=0.5)
-    batches = iter(loader)
-    got = [taken(next(batches))]
+    batches, got = iter(loader), []
+    while not got:  # on a busy machine, a first batch of fast files may be late too
+        try:
+            got.append(taken(next(batches)))
+        except RuntimeError as error:
+            if "timed out" not in str(error):
+                raise
     source.slow = 1.0
     start = time.monotonic()
     with raises(RuntimeError, match="timed out after 0.5 seconds"):
