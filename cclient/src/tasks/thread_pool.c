@@ -9,15 +9,17 @@
  */
 #include "tasks.h"
 
-/* pthread_create and pthread_join have new versions since GLIBC 2.34, where libpthread moved into
- * libc. The old versions still exist and do the same. */
+/* These functions have new versions since GLIBC 2.34, where libpthread moved into libc. The old
+ * versions still exist and do the same. */
 #if defined(__GLIBC__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 #if defined(__x86_64__)
 __asm__(".symver pthread_create,pthread_create@GLIBC_2.2.5");
 __asm__(".symver pthread_join,pthread_join@GLIBC_2.2.5");
+__asm__(".symver pthread_detach,pthread_detach@GLIBC_2.2.5");
 #elif defined(__aarch64__)
 __asm__(".symver pthread_create,pthread_create@GLIBC_2.17");
 __asm__(".symver pthread_join,pthread_join@GLIBC_2.17");
+__asm__(".symver pthread_detach,pthread_detach@GLIBC_2.17");
 #endif
 #endif
 
