@@ -370,8 +370,8 @@ DEFECTS = [
     Defect(
         "Nodes: a server stores what the node of a client does not keep",
         "server/fill/filler.go",
-        "if why.unstored {",
-        "if why.unstored && why.freeOnly {",
+        "if why.unstored {\n\t\treturn",
+        "if why.unstored && why.freeOnly {\n\t\treturn",
         go("./server", "TestUnstored"),
     ),
     Defect(
@@ -573,7 +573,7 @@ DEFECTS = [
     Defect(
         "Affinity: every rank of a node deals all batches",
         "python/src/stocached/_loader/dealt_batches.py",
-        "self._next += self._deal.local_world_size",
+        "self._next += deal.local_world_size",
         "self._next += 1",
         python("loader/test_affinity.py", "deal_ahead_and_share"),
     ),
