@@ -24,20 +24,27 @@ func (t *Trace) inBatches(size int) *Trace {
 		return t
 	}
 	of := *t
-	of.Accesses = make([]uint32, 0, len(t.Accesses))
+	of.Accesses, of.Planned = make([]uint32, 0, len(t.Accesses)), make([]uint32, 0, len(t.Planned))
 	begin := 0
 	for _, end := range t.Ends {
-		each := (end - begin) / jobs
-		for first := 0; first < each; first += size {
-			for job := range jobs {
-				for k := first; k < min(first+size, each); k++ {
-					of.Accesses = append(of.Accesses, t.Accesses[begin+k*jobs+job])
-				}
-			}
-		}
+		of.Accesses = appendInBatches(of.Accesses, t.Accesses[begin:end], jobs, size)
 		begin = end
 	}
+	of.Planned = appendInBatches(of.Planned, t.Planned, jobs, size)
 	return &of
+}
+
+// appendInBatches appends an epoch, in which the jobs read in turn: first a batch of each job, then the next ones.
+func appendInBatches(to, epoch []uint32, jobs, size int) []uint32 {
+	each := len(epoch) / jobs
+	for first := 0; first < each; first += size {
+		for job := range jobs {
+			for k := first; k < min(first+size, each); k++ {
+				to = append(to, epoch[k*jobs+job])
+			}
+		}
+	}
+	return to
 }
 
 // runBatches reads a trace of inBatches.

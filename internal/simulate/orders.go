@@ -33,7 +33,7 @@ func (j Jobs) Check() error {
 	return nil
 }
 
-// Trace returns what the jobs read.
+// Trace returns what the jobs read, and as Planned one epoch more: jobs announce orders, which have no end.
 func (j Jobs) Trace() (*Trace, error) {
 	if err := j.Check(); err != nil {
 		return nil, err
@@ -43,11 +43,13 @@ func (j Jobs) Trace() (*Trace, error) {
 	if err != nil {
 		return nil, err
 	}
+	reads := int(samples) * j.Jobs // of an epoch
+	all := make([]uint32, reads*(j.Epochs+1))
 	t := &Trace{Samples: int(samples), Once: j.Weights == nil && j.Jobs == 1, Jobs: j.Jobs,
-		Accesses: make([]uint32, int(samples)*j.Epochs*j.Jobs)}
+		Accesses: all[: reads*j.Epochs : reads*j.Epochs], Planned: all[reads*j.Epochs:]}
 	part := make([]int, samples)
-	for number := range j.Epochs {
-		base := number * int(samples) * j.Jobs
+	for number := range j.Epochs + 1 {
+		base := number * reads
 		for job := range j.Jobs {
 			e, err := epoch(job, number)
 			if err != nil {
@@ -55,10 +57,12 @@ func (j Jobs) Trace() (*Trace, error) {
 			}
 			e.Fill(part, 0, 1)
 			for k, sample := range part {
-				t.Accesses[base+k*j.Jobs+job] = uint32(sample)
+				all[base+k*j.Jobs+job] = uint32(sample)
 			}
 		}
-		t.Ends = append(t.Ends, base+int(samples)*j.Jobs)
+		if number < j.Epochs {
+			t.Ends = append(t.Ends, base+reads)
+		}
 	}
 	return t, nil
 }

@@ -234,10 +234,15 @@ type future struct {
 
 const unread = 1<<32 - 1
 
-func newFuture(t *Trace) *future {
+// newFuture knows a trace and what is planned after it. Belady's rule, the bound for what a policy can hit, knows the
+// trace alone.
+func newFuture(t *Trace, planned []uint32) *future {
 	f := &future{after: make([]uint32, len(t.Accesses)), of: make([]uint32, t.Samples)}
 	for k := range f.of {
 		f.of[k] = unread
+	}
+	for k := len(planned) - 1; k >= 0; k-- {
+		f.of[planned[k]] = uint32(len(t.Accesses) + k)
 	}
 	for k := len(t.Accesses) - 1; k >= 0; k-- {
 		f.after[k], f.of[t.Accesses[k]] = f.of[t.Accesses[k]], uint32(k)
@@ -261,7 +266,7 @@ func (f *future) next(sample uint32) uint64 {
 }
 
 func newBelady(t *Trace, room uint64) cache {
-	return &belady{counted: counted{trace: t, room: room}, ranked: newRanked(t.Samples), future: newFuture(t)}
+	return &belady{counted: counted{trace: t, room: room}, ranked: newRanked(t.Samples), future: newFuture(t, nil)}
 }
 
 func (c *belady) access(sample uint32, _ int) bool {

@@ -17,7 +17,7 @@ func TestReplay(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := NewReplay(kind, 200, 50, o.Seed)
-		future := newFuture(trace)
+		future := newFuture(trace, trace.Planned)
 		r.Plan(func(sample int) uint64 { return future.next(uint32(sample)) })
 		held := map[int]int{} // sample of each slot
 		hits, replaced, begin := uint64(0), uint64(0), 0

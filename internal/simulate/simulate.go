@@ -137,7 +137,7 @@ func (t *Trace) plans(name string) *future {
 	if kind, err := policy.Parse(name); err != nil || !kind.NeedsPlans() {
 		return nil
 	}
-	return newFuture(t)
+	return newFuture(t, t.Planned)
 }
 
 func (t *Trace) cache(name string, room uint64, o *Options, plans *future) cache {

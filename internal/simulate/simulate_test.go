@@ -161,7 +161,7 @@ func TestServedSide(t *testing.T) {
 	if few, many := part(40), part(16*550); few < 1.8 || many > 1.1 {
 		t.Errorf("with 2 samples in the side buffer %.2f reads, with 550 %.2f", few, many)
 	}
-	plans := newFuture(trace)
+	plans := newFuture(trace, trace.Planned)
 	c := newServed(trace, &o, policy.KindPlanned, 40, plans)
 	c.side.most = 600
 	reads := 0
@@ -284,7 +284,7 @@ func TestRoom(t *testing.T) {
 			t.Fatal(err)
 		}
 		o := busy
-		c, plans := newPolicyCache(trace, &o, kind, room), newFuture(trace)
+		c, plans := newPolicyCache(trace, &o, kind, room), newFuture(trace, trace.Planned)
 		if kind.NeedsPlans() {
 			c.next = plans.next
 		}

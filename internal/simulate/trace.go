@@ -26,6 +26,7 @@ type Trace struct {
 	Once     bool     // one job reads each sample once an epoch
 	Jobs     int      // that read in turn; 0: unknown
 	Batch    int      // samples of the largest batch of a recorded loader; 0: unknown
+	Planned  []uint32 // what the jobs will read after Accesses, which their plans say already; nil: unknown
 
 	Seconds     []float64 // to load each sample; nil: alike
 	Sizes       []uint64  // bytes of each sample; nil: alike

@@ -80,8 +80,7 @@ def commands() -> str:
         told = subprocess.run(("bin/stocached", *names, "--help"), capture_output=True, text=True, check=True).stdout
         text.append(f"## {' '.join(('stocached', *names))}\n\n{fenced(told)}")
         listed = re.search(r"^(?:Available )?Commands:\n((?:  .*\n)+)", told, re.MULTILINE)
-        for line in (listed[1] if listed else "").splitlines():
-            name = line.split()[0]
+        for name in re.findall(r"^  (\w\S*)", listed[1] if listed else "", re.MULTILINE):  # further lines have more spaces
             if name not in ("help", "completion"):
                 tell(*names, name)
 
