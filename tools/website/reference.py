@@ -80,7 +80,8 @@ def commands() -> str:
         told = subprocess.run(("bin/stocached", *names, "--help"), capture_output=True, text=True, check=True).stdout
         text.append(f"## {' '.join(('stocached', *names))}\n\n{fenced(told)}")
         listed = re.search(r"^(?:Available )?Commands:\n((?:  .*\n)+)", told, re.MULTILINE)
-        for name in re.findall(r"^  (\w\S*)", listed[1] if listed else "", re.MULTILINE):  # further lines have more spaces
+        # Further lines of a text have more spaces.
+        for name in re.findall(r"^  (\w\S*)", listed[1] if listed else "", re.MULTILINE):
             if name not in ("help", "completion"):
                 tell(*names, name)
 
