@@ -9,6 +9,7 @@ innermost first.
 from __future__ import annotations
 
 import re
+from collections import deque
 from dataclasses import dataclass, field
 
 WIDTH = 400  # the most characters of a line
@@ -59,7 +60,7 @@ class _Reader:
     test: str = ""  # the test of the current lines
     crashed: list[str] = field(default_factory=list)  # the output of a package that crashed
     complaints: list[str] = field(default_factory=list)  # of the current C test
-    printed: list[str] = field(default_factory=list)  # by the current C test program
+    printed: deque[str] = field(default_factory=lambda: deque(maxlen=EACH))  # last, by the current C test program
 
     def take(self, lines: list[str], k: int, line: str) -> None:
         if section := SECTION.match(line):
@@ -75,10 +76,10 @@ class _Reader:
         elif SANITIZER.search(line):
             self.told.append(" | ".join(one.strip() for one in lines[k : k + 6] if one.strip()))
         elif PROGRAM.match(line):
-            self.printed = []
+            self.printed.clear()
             return
         elif STATUS.match(line):
-            self.told += [line, *(f"  {one}" for one in self.printed[-EACH:])]
+            self.told += [line, *(f"  {one}" for one in self.printed)]
         elif COMPLAINT.match(line):
             self.complaints.append(line)
         elif OTHER.match(line):

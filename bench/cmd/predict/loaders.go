@@ -68,7 +68,8 @@ func (r *reads) observeLoader(t *simulate.Trace, name string) ([]result, uint64,
 // loadsOf returns which samples each epoch loads, and the seed of the policy.
 func (r *reads) loadsOf(t *simulate.Trace, name string) ([][]int, uint64, error) {
 	if r.by.language == "go" {
-		return r.loadsOfGo(t, name)
+		loads, err := r.loadsOfGo(t, name) // its client does not say the seed
+		return loads, 0, err
 	}
 	ask, err := json.Marshal(map[string]any{"policy": name, "slots": r.room(t), "epochs": r.epochs, "seed": seed,
 		"batch": r.by.batch, "workers": r.by.workers, "kind": r.by.kind, "own": r.by.own, "load": r.by.duration(name).Seconds(),
@@ -90,15 +91,14 @@ func (r *reads) loadsOf(t *simulate.Trace, name string) ([][]int, uint64, error)
 	return told.Loads, told.Seed, err
 }
 
-// loadsOfGo does so with a loader of Go, whose client does not say the seed.
-func (r *reads) loadsOfGo(t *simulate.Trace, name string) (loads [][]int, of uint64, err error) {
+func (r *reads) loadsOfGo(t *simulate.Trace, name string) (loads [][]int, err error) {
 	p, err := shm.ParsePolicy(name)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	c, err := client.Create("", client.Options{Samples: r.samples, SampleBytes: sampleBytes, Policy: p, Slots: int(r.room(t))})
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	var mu sync.Mutex
 	load := func(_ context.Context, i int, dst []byte) ([]byte, error) {
@@ -111,16 +111,16 @@ func (r *reads) loadsOfGo(t *simulate.Trace, name string) (loads [][]int, of uin
 	l, err := loader.New(loader.FromCache(c, load), loader.Options{BatchSize: r.by.batch, Workers: r.by.workers,
 		Order: order.Order{Samples: uint64(r.samples), Kind: order.Shuffled, Seed: seed}})
 	if err != nil {
-		return nil, 0, errors.Join(err, c.Close())
+		return nil, errors.Join(err, c.Close())
 	}
 	for range r.epochs {
 		loads = append(loads, nil)
 		for b, err := range l.Batches(context.Background()) {
 			if err != nil {
-				return nil, 0, errors.Join(err, c.Close())
+				return nil, errors.Join(err, c.Close())
 			}
 			b.Release()
 		}
 	}
-	return loads, of, c.Close()
+	return loads, c.Close()
 }

@@ -349,10 +349,11 @@ func (r *reads) table(rounds int, same bool) (missed int, err error) {
 	}
 	read := ""
 	if r.by.batch > 0 {
-		read = fmt.Sprintf(" Batches of %d samples, `--ahead %d`.", r.by.batch, r.by.ahead)
+		flags := fmt.Sprintf("--ahead %d", r.by.ahead)
 		if r.by.first > 0 {
-			read = fmt.Sprintf(" Batches of %d samples, `--ahead %d --first %d`.", r.by.batch, r.by.ahead, r.by.first)
+			flags += fmt.Sprintf(" --first %d", r.by.first)
 		}
+		read = fmt.Sprintf(" Batches of %d samples, `%s`.", r.by.batch, flags)
 	}
 	fmt.Printf("## %s\n\n%d samples, epoch %d, medians of %d rounds.%s\n\n", r.title, r.samples, r.epochs, rounds, read)
 	fmt.Println("| policy | hit rate predicted | observed | off by | spread of one | time saved predicted | observed | off by | "+

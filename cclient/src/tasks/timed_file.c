@@ -43,14 +43,20 @@ static void post_call(struct file_thread *t)
     futex_wake(&t->posted, 1);
 }
 
+/* A number of bytes, or -1 with errno. */
+static int64_t call_file(int fd, bool writes, void *data, size_t length, uint64_t offset)
+{
+    ssize_t n;
+    do
+        n = writes ? pwrite(fd, data, length, (off_t)offset) : pread(fd, data, length, (off_t)offset);
+    while (n < 0 && errno == EINTR);
+    return n;
+}
+
 static void make_call(struct file_thread *t)
 {
     STOC_FAULT(t->writes ? "disk.write" : "disk.read");
-    int fd = t->file->fd;
-    off_t at = (off_t)t->offset;
-    do
-        t->result = t->writes ? pwrite(fd, t->data, t->length, at) : pread(fd, t->data, t->length, at);
-    while (t->result < 0 && errno == EINTR);
+    t->result = call_file(t->file->fd, t->writes, t->data, t->length, t->offset);
     t->error = errno;
 }
 
@@ -201,9 +207,7 @@ static int64_t call_in_time(struct timed_file *f, bool writes, unsigned char *da
         bool hangs = f->late > 0;
         pthread_mutex_unlock(&f->lock);
         errno = ETIMEDOUT;
-        if (hangs)
-            return -1;
-        return writes ? pwrite(f->fd, data, length, (off_t)offset) : pread(f->fd, data, length, (off_t)offset);
+        return hangs ? -1 : call_file(f->fd, writes, data, length, offset);
     }
     uint32_t own = atomic_load(&t->state) / FILE_STATES * FILE_STATES;
     pthread_mutex_unlock(&f->lock);

@@ -262,7 +262,7 @@ def test_ranks_of_a_node_deal_ahead_and_share(monkeypatch, short):
 
 
 def test_a_rank_deals_what_others_do_not(monkeypatch):
-    """Three of four ranks of the node never come. Nobody waits for them longer than once each."""
+    """Three of four ranks of the node never come. The rank waits once for each of them."""
     from stocached._loader import dealt_batches
 
     monkeypatch.setattr(dealt_batches, "_SHORT", 0)
