@@ -393,13 +393,16 @@ test-docs: build setup-python setup-versitygw ## run the examples in README.md a
 lint: setup-lint ## run all linters, cross-builds, and checks of generated files and of sentences
 	@$(PYTHON) tools/stages.py $(LINTS)
 
-# golangci-lint also runs vet, with fault points. lint-cross runs vet without them.
+# golangci-lint also runs vet, with fault points, in a third of the time of `go vet`. Without cgo, it uses what Go has
+# compiled for the tests. Only cclient/conform has cgo. staticcheck would read all of Kubernetes for deploy/check.
+LINT_GO = $(CURDIR)/$(TOOLS)/golangci-lint run
 .PHONY: lint-go
 lint-go:
 	@test -z "$$(gofmt -l . | tee /dev/stderr)"
-	$(GO) -C bench vet ./...
-	$(GO) -C deploy/check vet ./...
-	$(TOOLS)/golangci-lint run ./...
+	CGO_ENABLED=0 $(LINT_GO) ./...
+	CGO_ENABLED=1 $(LINT_GO) ./cclient/conform
+	cd bench && CGO_ENABLED=0 $(LINT_GO) ./...
+	cd deploy/check && CGO_ENABLED=0 $(LINT_GO) --enable-only govet,errcheck,ineffassign,misspell ./...
 	$(TOOLS)/actionlint
 
 # All runs have the same options, so later runs find numpy and torch in mypy's cache. As with Go's, all clones share it:
@@ -419,13 +422,13 @@ lint-python:
 	$(MYPY) demo tools
 	$(MYPY) examples
 
-# All Go code except the cgo folders builds without a C compiler, and for arm64. `go list -export` compiles and, unlike
-# `go build`, links no program. vet checks types in all packages.
+# All Go code except the cgo folder builds without a C compiler. `go list -export` compiles and, unlike `go build`, links
+# no program. vet checks the packages that depend on the architecture for arm64. `make dist` builds the whole command for
+# it, which takes three processor minutes where nothing is compiled yet.
 .PHONY: lint-cross
 lint-cross:
 	CGO_ENABLED=0 $(GO) list -export -f '' ./...
-	CGO_ENABLED=0 GOARCH=arm64 $(GO) vet ./...
-	CGO_ENABLED=0 GOARCH=arm64 $(GO) build -o /dev/null ./cmd/stocached
+	CGO_ENABLED=0 GOARCH=arm64 $(GO) vet ./shm ./cache ./client ./control ./order ./policy ./loader
 
 .PHONY: lint-generate
 lint-generate: ## check that generated files are up to date

@@ -23,7 +23,7 @@ func Filling(z Size, dir string) (report.Measurement, error) {
 	if err != nil {
 		return m, err
 	}
-	defer remove()
+	defer remove() //nolint:errcheck // a file that stays fails nothing
 	empty, err := allocated(c.Path())
 	if err != nil {
 		return m, err

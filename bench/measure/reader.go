@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"time"
 
@@ -204,7 +205,7 @@ func lookAt(c *client.Served, indices []int, rows []byte, bytes int) error {
 		}
 		copy(rows[k*bytes:], view[:8])
 	}
-	sink = sum
+	runtime.KeepAlive(sum)
 	return nil
 }
 

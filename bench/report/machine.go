@@ -38,7 +38,7 @@ func DescribeMachine(python, cc string) Machine {
 		}
 	}
 	for line := range lines("/proc/meminfo") {
-		fmt.Sscanf(line, "MemTotal: %d kB", &m.MemoryKB)
+		fmt.Sscanf(line, "MemTotal: %d kB", &m.MemoryKB) //nolint:errcheck // of most lines it finds nothing
 	}
 	m.Kernel = first("/proc/sys/kernel/osrelease")
 	for line := range lines("/proc/self/mounts") {

@@ -188,7 +188,7 @@ func (r *runner) memory(emit func(report.Measurement)) error {
 	if err != nil {
 		return err
 	}
-	defer remove()
+	defer remove() //nolint:errcheck // a file that stays fails nothing
 	if m, err = measure.Workers("go", z, path, r.worker(), 1, 2, 4, 8); err != nil {
 		return err
 	}
@@ -206,7 +206,7 @@ func (r *runner) hits(emit func(report.Measurement)) error {
 	if err != nil {
 		return err
 	}
-	defer remove()
+	defer remove() //nolint:errcheck // a file that stays fails nothing
 	window := 200 * time.Millisecond
 	if r.quick {
 		window = 20 * time.Millisecond
