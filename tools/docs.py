@@ -20,8 +20,8 @@ A block that shows only a part of a program has the rest in a comment above it, 
 The block replaces the line "...", with its indentation. ```python run as FILE has the rest in that file. Of a block
 ```yaml, which is written to config.yaml, the comment has commands of a shell, or `stocached serve -c config.yaml
 --check` runs. Exit status 77 skips the block, for the reason that it printed. A block ```sh by FILE is run by that
-file, which must name the document by its path in quotes. Every block of these languages needs one of these words, so
-that none is untried. A command that is indented, or in a block without a language, needs a block that says so too.
+file, which must name the document by its path in quotes. A block ```sh checked by FILE is not run: that file looks
+whether the commands exist. Every block of these languages needs one of these words, so that none is untried. A command that is indented, or in a block without a language, needs a block that says so too.
 
 Python blocks run in children of a process that has imported NumPy, torch or Lightning: tools/warm.py. A block
 ```python of NAME must be a part of examples/NAME, word for word. A relative link to a missing file is a failure too.
@@ -54,7 +54,7 @@ FENCE = re.compile(r"^( *)```(\w+) (run|torch|lightning|transformers|output)(?: 
 UNTRIED = re.compile(rf"^ *```({'|'.join(LANGUAGES)})\s*$")
 # A command or a statement of a program, without a fence or in one that names no language.
 UNFENCED = re.compile(r"^ {4}(?:\$ |sudo )?(?:stocached|make|pip|uv|go|cc|python3?|docker|curl|import|from) .*$")
-ELSEWHERE = re.compile(r"^ *```\w+ by (\S+)\s*$")
+ELSEWHERE = re.compile(r"^ *```\w+ (?:checked )?by (\S+)\s*$")
 FRAME = re.compile(r"^<!-- run as\n((?:(?!-->).*\n)*)-->\n\Z", re.M)
 EXCERPT = re.compile(r"^```\w+ of (\S+)\n(.*?)^```$", re.M | re.S)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s#]+)(?:#[^)]*)?\)")
@@ -101,9 +101,9 @@ def examples(document: Path) -> list[Example]:
 
 
 def blocks_by(file: str, document: str) -> list[str]:
-    """The code of the blocks of a document that another file of the repository runs."""
+    """The code of the blocks of a document that another file of the repository runs or checks."""
     text = (ROOT / document).read_text()
-    return re.findall(rf"^```\w+ by {re.escape(file)}\n(.*?)^```$", text, re.M | re.S)
+    return re.findall(rf"^```\w+ (?:checked )?by {re.escape(file)}\n(.*?)^```$", text, re.M | re.S)
 
 
 def program(example: Example) -> str:
@@ -255,9 +255,10 @@ def covered(document: Path) -> Iterator[str]:
             rest = f", with {file}" if file else ""
             if what != "output":
                 yield f"{place}: {language}, run by tools/docs.py{'' if what == 'run' else f' where {what} is installed'}{rest}"
-        elif block := re.match(r"^ *```(\w+) (by|of) (\S+)\s*$", line):
+        elif block := re.match(r"^ *```(\w+) (by|checked by|of) (\S+)\s*$", line):
             language, what, file = block.groups()
-            yield f"{place}: {language}, {'run by' if what == 'by' else 'a part of examples/'}{' ' * (what == 'by')}{file}"
+            says = {"by": "run by ", "checked by": "not run; its commands exist: ", "of": "a part of examples/"}
+            yield f"{place}: {language}, {says[what]}{file}"
 
 
 def main(names: list[str]) -> int:
