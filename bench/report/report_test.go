@@ -1,6 +1,7 @@
 package report
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -170,5 +171,14 @@ func TestAbove(t *testing.T) {
 	}
 	if got, want := verdicts[0].Line(), "20.0 us (-20.0 us to 40.0 us; at most 30.0 us more): reached"; got != want {
 		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// A page of an old run lacks the rows that came later.
+func TestRowsThatCameLater(t *testing.T) {
+	r := Result{Verdicts: []Verdict{{Row: "fill", Result: "reached"}, {Row: "fill", Result: notRun},
+		{Row: "later", Result: notRun}, {Row: "failed", Result: "not measured: no disk"}}}
+	if rows := r.rows(); !slices.Equal(rows, []string{"fill", "failed"}) {
+		t.Errorf("rows %v", rows)
 	}
 }

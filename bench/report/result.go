@@ -133,10 +133,11 @@ func (r *Result) File() string {
 	return r.Date[:10] + "-" + strings.Join(words, "-") + ".json.gz"
 }
 
+// rows returns the rows that the run has measured. A later version of the program may have more.
 func (r *Result) rows() []string {
 	var rows []string
 	for _, v := range r.Verdicts {
-		if !slices.Contains(rows, v.Row) {
+		if v.Result != notRun && !slices.Contains(rows, v.Row) {
 			rows = append(rows, v.Row)
 		}
 	}

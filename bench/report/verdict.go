@@ -36,6 +36,12 @@ type Verdict struct {
 	or     string
 }
 
+// Of a requirement whose case was not run.
+const (
+	missing = "not run"
+	notRun  = "not measured: " + missing
+)
+
 // Judge applies requirements to the measurements. A requirement whose case is missing is "not
 // measured". So is one whose subject is missing, if peers were left out; else that is an error.
 func Judge(requirements []Requirement, all []Measurement, peers bool) ([]Verdict, error) {
@@ -55,7 +61,7 @@ func Judge(requirements []Requirement, all []Measurement, peers bool) ([]Verdict
 			verdicts = append(verdicts, v)
 		}
 		if !found {
-			verdicts = append(verdicts, r.verdict(&Measurement{Missing: "not run"}))
+			verdicts = append(verdicts, r.verdict(&Measurement{Missing: missing}))
 		}
 	}
 	for i := range verdicts {
