@@ -514,6 +514,45 @@ def test_a_small_debian_comes_from_the_archive_of_this_machine_if_it_has_one(
     assert debian.mirror() == archive
 
 
+def test_packages_say_the_commit_that_they_are_made_of(tmp_path: Path) -> None:
+    clone = tmp_path / "clone"
+    clone.mkdir()
+    assert native.revision(clone) == "", "an archive of the source has no commit"
+
+    def git(*arguments: str) -> str:
+        settings = ("-c", "user.name=N", "-c", "user.email=n@localhost", "-c", "commit.gpgsign=false")
+        # Git's variables would be those of the clone that these tests are in, if a hook of it runs them.
+        variables = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+        command = ["git", "-C", str(clone), *settings, *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True, env=variables).stdout.strip()
+
+    git("init", "--quiet")
+    (clone / "a.go").write_text("package a")
+    git("add", ".")
+    git("commit", "--quiet", "-m", "first")
+    commit = git("rev-parse", "HEAD")
+    git("tag", "v9.9.9")
+    assert native.revision(clone) == commit
+    (clone / "inside").mkdir()
+    assert native.revision(clone / "inside") == "", "an archive that somebody unpacked in another clone"
+    (clone / "b.go").write_text("package a")
+    assert native.revision(clone) == f"{commit}+"
+
+
+def test_settings_of_go_on_a_machine_do_not_change_packages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    commands: list[tuple[tuple[str | Path, ...], dict[str, str]]] = []
+    monkeypatch.setattr(native, "run", lambda *command, **variables: commands.append((command, variables)))
+    monkeypatch.setattr(native, "build_jpeg", lambda *_: tmp_path)
+    monkeypatch.setattr(native, "compilers", lambda *_: (tmp_path, tmp_path))
+    monkeypatch.setattr(native, "revision", lambda _: "abc")
+    native.build(native.ARCHITECTURES["x86_64"], tmp_path)
+    command, variables = commands[-1]
+    assert command[1] == "build"
+    assert "-ldflags=-s -w -X github.com/stocached/stocached/internal/cli.commit=abc" in command
+    assert variables["GOFLAGS"] == "-trimpath -buildvcs=false"
+    assert variables["GOAMD64"] == "v1"
+
+
 def test_a_test_of_packages_may_not_be_skipped_before_a_release(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SKIPS", raising=False)
     with pytest.raises(pytest.skip.Exception, match="no root"):

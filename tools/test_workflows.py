@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import subprocess
+import tarfile
 import textwrap
 from pathlib import Path
 
@@ -19,6 +21,9 @@ def test_every_action_is_pinned_by_its_hash() -> None:
     used = [line.strip() for file in WORKFLOWS for line in file.read_text().splitlines() if "uses:" in line]
     assert len(used) > 10
     for line in used:
+        if local := re.fullmatch(r"uses: \./(\.github/workflows/\w+\.yml)", line):
+            assert "\n  workflow_call:" in (ROOT / local[1]).read_text(), "no other workflow can run it"
+            continue
         assert re.fullmatch(r"(- )?uses: [\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", line), line
 
 
@@ -77,6 +82,64 @@ def jobs() -> dict[str, str]:
         _, *parts = re.split(r"^  ([\w-]+):\n(?=    )", file.read_text().partition("\njobs:\n")[2], flags=re.MULTILINE)
         found |= {f"{file.stem}/{name}": text for name, text in zip(parts[::2], parts[1::2], strict=True)}
     return found
+
+
+def needed(name: str) -> set[str]:
+    """The jobs that must end well before this one of `release` begins."""
+    found = re.search(r"^    needs: \[?([\w, -]+)\]?$", jobs()[f"release/{name}"], re.MULTILINE)
+    direct = set(found[1].split(", ")) if found else set()
+    return direct.union(*map(needed, direct))
+
+
+def test_nothing_is_published_before_the_tests_of_its_commit_have_passed() -> None:
+    """And all else only after PyPI: it may refuse a package, and what it has cannot be taken back."""
+    assert "uses: ./.github/workflows/ci.yml\n" in jobs()["release/ci"]
+    publishing = {
+        name.removeprefix("release/")
+        for name, text in jobs().items()
+        if name.startswith("release/") and ": write" in text
+    }
+    assert publishing == {"pypi", "github", "pages", "images", "image"}
+    for name in publishing:
+        assert needed(name) >= {"ci", "packages", "site"}, name
+        assert name == "pypi" or "pypi" in needed(name), name
+
+
+def test_the_action_of_pypi_knows_the_metadata_of_our_packages() -> None:
+    """Its twine checks them before it sends them. checks_wheel.py asks the same twine."""
+    (version_,) = re.findall(r"gh-action-pypi-publish@\w+ # v([\d.]+)$", jobs()["release/pypi"], re.MULTILINE)
+    assert tuple(map(int, version_.split("."))) >= (1, 14, 2), "older ones have twine 6"
+    assert "\ntwine==7.0.0 " in (ROOT / "tools/requirements-dist.txt").read_text()
+
+
+def test_the_site_is_published_and_a_file_of_the_release(tmp_path: Path) -> None:
+    """The archive of the site, with its checksum, is among what the release has."""
+    page = tmp_path / "build/site/html/index.html"
+    page.parent.mkdir(parents=True)
+    page.write_text("<p>start")
+    name = f"stocached-{version()}-site"
+    variables = {**os.environ, "GITHUB_REF_NAME": f"v{version()}"}
+    subprocess.run(["bash", "-e", "-c", step("build/site -czf")], cwd=tmp_path, env=variables, check=True)
+    with tarfile.open(tmp_path / f"{name}.tar.gz") as tar:
+        assert f"{name}/index.html" in tar.getnames()
+    # What each job gives has a name that the job `github` takes: the site for Pages has another.
+    text = "".join(text for job, text in jobs().items() if job.startswith("release/"))
+    given = re.findall(r"upload-artifact@.*\n *with: \{ name: ([\w-]+),", text)
+    assert given == ["release-packages", "release-sums", "release-site"]
+    assert "pattern: release-*," in jobs()["release/github"]
+    assert "upload-pages-artifact@" in jobs()["release/site"]
+    assert "deploy-pages@" in jobs()["release/pages"]
+
+    (tmp_path / "packages").mkdir()
+    (tmp_path / f"{name}.tar.gz").rename(tmp_path / f"packages/{name}.tar.gz")
+    (tmp_path / "packages/one.deb").write_text("one")
+    sums = tmp_path / "packages/SHA256SUMS"
+    sums.write_text(hashlib.sha256(b"one").hexdigest() + "  one.deb\n")
+    subprocess.run(["bash", "-e", "-c", step("--check --strict")], cwd=tmp_path, env=variables, check=True)
+    assert [line.split("  ")[1] for line in sums.read_text().splitlines()] == ["one.deb", f"{name}.tar.gz"]
+    (tmp_path / "packages/one.deb").write_text("other")
+    done = subprocess.run(["bash", "-e", "-c", step("--check --strict")], cwd=tmp_path, env=variables)
+    assert done.returncode != 0, "a file that is not the one that was made"
 
 
 def test_a_job_installs_what_make_may_not() -> None:

@@ -14,6 +14,10 @@ import (
 // version is the version of the product. tools/version.py copies it from python/pyproject.toml.
 const version = "0.1.0"
 
+// commit is the commit of the source in a package, with a + if the source had changes: tools/release/native.py sets it
+// by the linker's -X. Go's own record would depend on settings of the machine, and on the tags of the clone.
+var commit string
+
 var versionColumns = table.Columns[*debug.BuildInfo]{
 	table.Listed("version", "version", "of stocached", func(*debug.BuildInfo) any { return version }),
 	table.Listed("layout", "layout",
@@ -31,20 +35,20 @@ var versionColumns = table.Columns[*debug.BuildInfo]{
 }
 
 // revision returns the commit of the source; "" if the build does not know it.
-func revision(b *debug.BuildInfo) (commit string) {
-	if b == nil {
-		return ""
+func revision(b *debug.BuildInfo) string {
+	if commit != "" || b == nil {
+		return commit
 	}
-	changed := ""
+	recorded, changed := "", ""
 	for _, s := range b.Settings {
 		switch {
 		case s.Key == "vcs.revision":
-			commit = s.Value
+			recorded = s.Value
 		case s.Key == "vcs.modified" && s.Value == "true":
 			changed = "+"
 		}
 	}
-	return commit + changed
+	return recorded + changed
 }
 
 func newVersion() *cobra.Command {

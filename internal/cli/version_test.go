@@ -27,4 +27,9 @@ func TestVersion(t *testing.T) {
 	if r := revision(nil); r != "" {
 		t.Error(r)
 	}
+	commit = "of a package"
+	defer func() { commit = "" }()
+	if r := revision(b); r != "of a package" {
+		t.Error(r)
+	}
 }

@@ -49,6 +49,8 @@ def test_archive_has_what_make_install_installs(architecture: native.Architectur
     said = run(*emulator(architecture.name), top / "bin/stocached", "version")
     assert f"version    {VERSION}\n" in said
     assert f"linux/{architecture.go}" in said
+    commit = run("git", "rev-parse", "HEAD", cwd=ROOT).strip()
+    assert re.search(rf"^revision   {commit}\+?$", said, re.MULTILINE), said
     if architecture.name == MACHINE:
         library = ctypes.CDLL(str(top / "lib/libstocached.so"))
         library.stoc_version.restype = ctypes.c_char_p
@@ -68,6 +70,21 @@ def test_deb_and_rpm_have_the_same_files(architecture: native.Architecture) -> N
     assert of_deb >= UNITS
     assert "/usr/lib/sysusers.d/stocached.conf" in of_deb
     assert "/usr/bin/stocached-decode" in of_deb
+
+
+@pytest.mark.parametrize("architecture", HERE, ids=lambda a: a.name)
+def test_deb_and_rpm_need_the_commands_of_their_scripts_and_say_where_to_write(
+    architecture: native.Architecture,
+) -> None:
+    """A small system may have neither systemd nor the commands that make users."""
+    assert "useradd" in (ROOT / "deploy/packages/postinstall.sh").read_text()
+    of_deb, of_rpm = deb(architecture), rpm(architecture)
+    assert "passwd" in run("dpkg-deb", "-f", of_deb, "Depends").strip().split(", ")
+    assert "shadow-utils" in run("rpm", "-qp", "--requires", of_rpm).splitlines()
+    (home,) = re.findall(r"^module (\S+)$", (ROOT / "go.mod").read_text(), re.MULTILINE)
+    assert run("dpkg-deb", "-f", of_deb, "Homepage").strip() == f"https://{home}"
+    for said in (run("dpkg-deb", "-f", of_deb, "Maintainer"), run("rpm", "-qp", "--qf", "%{PACKAGER}", of_rpm)):
+        assert said.strip().endswith(f" <https://{home}/issues>"), said
 
 
 @pytest.mark.parametrize("architecture", HERE, ids=lambda a: a.name)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
 import sys
 import tarfile
 from collections.abc import Iterator
@@ -34,9 +35,29 @@ def test_source_package_has_the_version() -> None:
         assert f"\nVersion: {VERSION}\n" in information.read().decode()
 
 
+def test_source_package_is_installed_by_a_c_compiler(tmp_path: Path) -> None:
+    """It has README's loop without torch, and says why it is without the command."""
+    package = DIST / f"stocached-{VERSION}.tar.gz"
+    run(sys.executable, "-m", "twine", "check", "--strict", package)
+    environment = tmp_path / "environment"
+    run(sys.executable, "-m", "venv", environment)
+    # In the folder of the test, pip finds no clone: the package has all that it needs.
+    run(environment / "bin/pip", "install", "--quiet", package, cwd=tmp_path)
+    (example,) = (e for e in docs.examples(ROOT / "README.md") if e.language == "python" and e.needs is None)
+    (tmp_path / "loop.py").write_text(docs.program(example))
+    variables = {"PATH": str(environment / "bin"), "HOME": str(tmp_path), "LC_ALL": "C.UTF-8"}
+    said = run(environment / "bin/python", "loop.py", cwd=tmp_path, env=variables)
+    assert example.output is not None
+    assert docs.matches(example.output, said), said
+    done = subprocess.run([environment / "bin/stocached", "version"], capture_output=True, text=True)
+    assert (done.returncode, "it was built from a source package" in done.stderr) == (127, True), done.stderr
+
+
 def test_two_builds_have_the_same_bytes(tmp_path: Path) -> None:
-    """The second build compiles everything again, in another folder."""
-    run(sys.executable, "-m", "release", tmp_path / "again", cwd=ROOT, env={**os.environ, "PYTHONPATH": "tools"})
+    """The second build compiles everything again, in another folder, on a machine with other settings of Go."""
+    settings = {"GOFLAGS": "-buildvcs=true -ldflags=-w", "GOAMD64": "v3", "GOARM64": "v9.0"}
+    variables = {**os.environ, "PYTHONPATH": "tools", **settings}
+    run(sys.executable, "-m", "release", tmp_path / "again", cwd=ROOT, env=variables)
     assert (tmp_path / "again/SHA256SUMS").read_text() == (DIST / "SHA256SUMS").read_text()
 
 

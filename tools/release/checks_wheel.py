@@ -7,9 +7,11 @@ import io
 import os
 import re
 import runpy
+import subprocess
 import sys
 import zipfile
 from email import message_from_bytes
+from email.message import Message
 from pathlib import Path
 
 import pytest
@@ -32,6 +34,19 @@ print(*pixels.shape, int(pixels.mean()), "libjpeg" in open("/proc/self/maps").re
 """
 
 
+def check_metadata(metadata: Message) -> None:
+    """PyPI and tools of some age know the version of the metadata, and a stranger finds us from there."""
+    assert metadata["Metadata-Version"] == "2.4"
+    assert metadata["Author"] == "The maintainers of stocached"
+    (home,) = re.findall(r"^module (\S+)$", (ROOT / "go.mod").read_text(), re.MULTILINE)
+    urls = dict(url.split(", ") for url in metadata.get_all("Project-URL", []))
+    assert urls["Homepage"] == f"https://{home}"
+    assert set(urls) == {"Homepage", "Documentation", "Changelog", "Issues"}
+    assert all(url.startswith(f"https://{home}") for url in urls.values())
+    classifiers = metadata.get_all("Classifier", [])
+    assert [c.rpartition(" ")[2] for c in classifiers if re.fullmatch(r".*Python :: 3\.\d+", c)] == list(PYTHONS)
+
+
 def test_there_is_a_wheel_for_this_machine() -> None:
     assert wheel(MACHINE) in WHEELS
 
@@ -40,7 +55,9 @@ def test_there_is_a_wheel_for_this_machine() -> None:
 def test_wheel_says_its_version_and_has_notices(package: Path) -> None:
     packed = zipfile.ZipFile(package)
     information = f"stocached-{VERSION}.dist-info"
-    assert message_from_bytes(packed.read(f"{information}/METADATA"))["Version"] == VERSION
+    metadata = message_from_bytes(packed.read(f"{information}/METADATA"))
+    assert metadata["Version"] == VERSION
+    check_metadata(metadata)
     names = packed.namelist()
     for name in (
         "licenses/LICENSE",
@@ -53,6 +70,11 @@ def test_wheel_says_its_version_and_has_notices(package: Path) -> None:
     licences = packed.read(f"{information}/licenses/licenses/go-modules.txt").decode()
     assert "github.com/spf13/cobra" in licences
     assert "Redistribution and use in source and binary forms" in licences
+
+
+@pytest.mark.parametrize("package", WHEELS, ids=lambda path: path.name)
+def test_pypi_takes_the_wheel(package: Path) -> None:
+    run(sys.executable, "-m", "twine", "check", "--strict", package)
 
 
 @pytest.mark.parametrize("package", WHEELS, ids=lambda path: path.name)
@@ -113,6 +135,28 @@ def test_first_use_in_an_environment_without_a_compiler(version: str, tmp_path: 
         run(commands / "stocached", "rm", name, env=variables)
     assert f"version    {VERSION}\n" in run(commands / "stocached", "version", env=variables)
     assert "libjpeg-turbo 2.1.5" in run(commands / "stocached-decode", "--version", env=variables)
+
+
+def test_readmes_loop_with_torch_runs_with_the_wheel(tmp_path: Path) -> None:
+    """With the torch of the virtual environment, which `make dist` installs: its folders come after the wheel's."""
+    if subprocess.run([sys.executable, "-c", "import torch"], capture_output=True).returncode:
+        lacking("no torch in the virtual environment: make setup-torch installs it")
+    environment = tmp_path / "environment"
+    run(sys.executable, "-m", "venv", "--without-pip", environment)
+    python = environment / "bin/python"
+    run(
+        sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-compile", "--only-binary", ":all:",
+        wheel(MACHINE),
+    )  # fmt: skip
+    ours = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())
+    others = [folder for folder in sys.path if folder.endswith(("site-packages", "dist-packages"))]
+    (ours / "torch.pth").write_text("\n".join(others))
+    (example,) = (e for e in docs.examples(ROOT / "README.md") if e.language == "python" and e.needs == "torch")
+    where = "import stocached\nassert stocached.__file__.startswith(OURS), stocached.__file__\n"
+    (tmp_path / "loop.py").write_text(where.replace("OURS", repr(str(ours))) + docs.program(example))
+    said = run(python, "loop.py", env={"PATH": "", "HOME": str(tmp_path), "LC_ALL": "C.UTF-8"}, cwd=tmp_path)
+    assert example.output is not None
+    assert docs.matches(example.output, said), said
 
 
 def test_the_page_of_pypi_has_the_lines_of_readme() -> None:

@@ -9,6 +9,7 @@ import hashlib
 import os
 import re
 import shutil
+import subprocess
 import sys
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -26,6 +27,11 @@ JPEG_FILES = {
 }
 # Where the files above lie after the first build. A machine without Debian's packages needs them there.
 JPEG_SOURCE = ROOT / "build" / "libjpeg-turbo"
+
+
+# In place of the machine's: `go env -w` may have set others. revision() says the commit, because what -buildvcs records
+# has the tags of the clone too.
+GO_SETTINGS = {"GOFLAGS": "-trimpath -buildvcs=false", "GOAMD64": "v1", "GOARM64": "v8.0"}
 
 
 @dataclass(frozen=True)
@@ -72,11 +78,30 @@ def build(architecture: Architecture, work: Path) -> Path:
     run("make", "-C", "cclient", *settings, *(folder / name for name in names))
     names = ("libstocached_image.so", "stocached-decode")
     run("make", "-C", "cimage", *settings, *(folder / name for name in names))
+    flags = f"-s -w -X github.com/stocached/stocached/internal/cli.commit={revision(ROOT)}"
     run(
-        os.environ.get("GO", "go"), "build", "-trimpath", "-ldflags=-s -w", "-o", folder / "stocached", "./cmd/stocached",
-        CGO_ENABLED="0", GOOS="linux", GOARCH=architecture.go,
+        os.environ.get("GO", "go"), "build", f"-ldflags={flags}", "-o", folder / "stocached", "./cmd/stocached",
+        CGO_ENABLED="0", GOOS="linux", GOARCH=architecture.go, **GO_SETTINGS,
     )  # fmt: skip
     return folder
+
+
+def revision(folder: Path) -> str:
+    """The commit of a clone, with a + if a file differs from it or is not in it; "" if the folder is no clone."""
+    top = git(folder, "rev-parse", "--show-toplevel")
+    if top is None or Path(top.strip()) != folder.resolve():
+        return ""
+    commit = git(folder, "rev-parse", "HEAD") or ""
+    return commit.strip() + ("+" if git(folder, "status", "--porcelain") else "")
+
+
+def git(folder: Path, *arguments: str) -> str | None:
+    """What git says; None if it fails, or is not there."""
+    try:
+        done = subprocess.run(["git", "-C", folder, *arguments], capture_output=True, text=True)
+    except OSError:
+        return None
+    return done.stdout if done.returncode == 0 else None
 
 
 def make_settings(architecture: Architecture, folder: Path, jpeg: Path) -> list[str]:

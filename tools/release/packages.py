@@ -19,6 +19,9 @@ from .commands import ROOT, TOOLS, run
 from .native import Architecture
 
 DESCRIPTION = "One cache of training samples in shared memory for all processes of a machine"
+HOME = "https://github.com/stocached/stocached"
+# postinstall.sh makes the user by useradd where systemd is not installed.
+NEEDS = {"deb": ["libc6 (>= 2.17)", "passwd"], "rpm": ["glibc >= 2.17", "shadow-utils"]}
 UNITS = ("stocached.service", "stocached.socket", "stocached-admin.socket")
 # Where the system looks for libraries.
 LIBRARIES = {"deb": "lib/{name}-linux-gnu", "rpm": "lib64"}
@@ -96,11 +99,12 @@ def system(architecture: Architecture, built: Path, work: Path, folder: Path) ->
             "version": version(),
             "release": "1",
             "section": "utils",
-            "maintainer": "The maintainers of stocached <maintainers@stocached.invalid>",
+            # Where others have an address for letters, the place to write to.
+            "maintainer": f"The maintainers of stocached <{HOME}/issues>",
             "description": DESCRIPTION,
-            "homepage": "https://github.com/stocached/stocached",
+            "homepage": HOME,
             "license": "Apache-2.0",
-            "depends": {"deb": ["libc6 (>= 2.17)", "passwd"], "rpm": ["glibc >= 2.17"]}[kind],
+            "depends": NEEDS[kind],
             "mtime": native.timestamp(),
             "contents": [
                 {"src": f"{stage}/usr", "dst": "/usr", "type": "tree"},
