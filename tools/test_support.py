@@ -72,8 +72,10 @@ def test_every_python_of_the_table_is_in_the_workflows_and_in_the_tests_of_the_w
     (matrix,) = re.findall(r"python: \[(.*?)\]", job("ci", "other-pythons"))
     others = re.findall(r"\d+\.\d+", matrix)
     assert tested.startswith(
-        f"{of_ci} in all tests; {', '.join(others[:-1])} and {others[-1]} in the tests without torch;"
+        f"{of_ci} in all tests, by `.ci/run`; {', '.join(others[:-1])} and {others[-1]} in the tests without torch, "
+        "by the workflow `ci`; "
     )
+    assert tested.endswith(", by `make dist`")
     assert set(made.PYTHONS) == {of_ci, *others}
     first, last = (int(version.removeprefix("3.")) for version in (made.PYTHONS[0], made.PYTHONS[-1]))
     assert tuple(f"3.{minor}" for minor in range(first, last + 1)) == made.PYTHONS
@@ -87,9 +89,41 @@ def test_every_architecture_of_the_table_has_packages_and_machines() -> None:
     names = supported.split("; ")
     # GOARCH calls x86-64 amd64.
     assert [name.replace("x86-64", "amd64") for name in names] == [one.go for one in native.ARCHITECTURES.values()]
-    assert tested.startswith(f"{names[0]}; of {names[1]}, C tests and the commands in an emulator")
-    assert "on both" in tested
+    assert tested == (
+        f"{names[0]}, by `.ci/run`; of {names[1]}, C tests and the commands in an emulator, by `make dist`; "
+        "all tests on both, by the workflow `ci`"
+    )
     for file, jobs in (("ci", "ci"), ("release", "images")):
         (matrix,) = re.findall(r"machine: \[(.*?)\]", job(file, jobs))
         machines = ["arm64" if machine.endswith("-arm") else "x86-64" for machine in matrix.split(", ")]
         assert machines == names, file
+
+
+def test_what_a_workflow_tests_is_said_to_be_of_the_workflow() -> None:
+    """No workflow has run before the first release, and the page says so until then."""
+    oldest = "by the workflow `nightly`"
+    assert row("NumPy")[1].endswith(f", {oldest}")
+    assert row("torch (optional)")[1].endswith(f"(`make test-torch-oldest`), {oldest}")
+    assert "make test-torch-oldest\n" in job("nightly", "oldest-torch")
+    table = (ROOT / "docs/guides/packages.md").read_text().partition("## What is supported")[2].partition("\n## ")[0]
+    unreleased = ", not released\n" in (ROOT / "CHANGELOG.md").read_text()
+    assert ("no workflow has run" in table) == unreleased
+
+
+def test_the_pythons_that_pypi_shows_are_those_of_the_wheels_tests() -> None:
+    text = (ROOT / "python/pyproject.toml").read_text()
+    assert tuple(re.findall(r'"Programming Language :: Python :: (3\.\d+)"', text)) == made.PYTHONS
+
+
+def test_the_page_of_pypi_links_to_us() -> None:
+    """PyPI has no folder beside the page, so links must be whole."""
+    page = (ROOT / "python/README.md").read_text()
+    home = "https://" + value("go.mod", r"^module (\S+)$")
+    links = re.findall(r"\]\((.*?)\)", page)
+    assert len(links) > 5
+    for link in links:
+        assert link.startswith(home), link
+        path = re.fullmatch(rf"{home}/(?:blob|tree)/main/(.*)", link)
+        assert (path and (ROOT / path[1]).exists()) or link in (home, f"{home}/issues"), link
+    assert f"git clone {home}`" in page
+    assert f"git clone {home} " in (ROOT / "README.md").read_text()

@@ -25,6 +25,9 @@ from release.made import DIST, MACHINE, PYTHONS, VERSION, interpreter, lacking, 
 
 WHEELS = sorted(DIST.glob("*.whl"))
 LIBRARIES = ("stocached/libstocached.so", "stocached/libstocached_image.so")
+README, PAGE_OF_PYPI, GUIDE = (
+    (ROOT / name).read_text() for name in ("README.md", "python/README.md", "docs/guides/packages.md")
+)
 SYSTEM = {"libc.so.6", "libm.so.6", "libpthread.so.0", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
 DECODE = """
 import base64, sys
@@ -176,9 +179,8 @@ def test_the_lines_of_a_document_install_the_wheel(document: str, tmp_path: Path
     if document != "README.md" and MACHINE != "x86_64":
         pytest.skip("the line has the name of the wheel for x86-64")
     block, *_ = docs.blocks_by("tools/release/checks_wheel.py", document)
-    text = (ROOT / document).read_text()
-    if "not released" in text or document != "README.md":
-        assert f"pip install {wheel('x86_64').name}" in text
+    if document != "README.md":
+        assert block.startswith(f"pip install {wheel('x86_64').name}\n")
     lines = [line for line in block.splitlines() if not line.startswith("pip install torch")]
     if document != "README.md":
         run(sys.executable, "-m", "venv", tmp_path / ".venv")
@@ -189,3 +191,18 @@ def test_the_lines_of_a_document_install_the_wheel(document: str, tmp_path: Path
     said = run("bash", "-euc", script, cwd=tmp_path, env=variables)
     assert f"version    {VERSION}\n" in said
     assert said.splitlines()[-1] == VERSION
+
+
+def test_a_clone_is_installed_as_the_documents_say(tmp_path: Path) -> None:
+    """Until the first release, this is how a stranger begins. Where Go is, the command comes with it."""
+    (line,) = set(re.findall(r"`(pip install \./\w+)`", README + PAGE_OF_PYPI + GUIDE))
+    run(sys.executable, "-m", "venv", tmp_path / ".venv")
+    commands = tmp_path / ".venv/bin"
+    run("bash", "-euc", f". {commands}/activate; {line}", cwd=ROOT, env={**os.environ, "PIP_QUIET": "1"})
+    (example,) = (e for e in docs.examples(ROOT / "README.md") if e.language == "python" and e.needs is None)
+    (tmp_path / "loop.py").write_text(docs.program(example))
+    variables = {"PATH": str(commands), "HOME": str(tmp_path), "LC_ALL": "C.UTF-8"}
+    said = run(commands / "python", "loop.py", cwd=tmp_path, env=variables)
+    assert example.output is not None
+    assert docs.matches(example.output, said), said
+    assert f"version    {VERSION}\n" in run(commands / "stocached", "version", env=variables)

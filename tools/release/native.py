@@ -29,11 +29,6 @@ JPEG_FILES = {
 JPEG_SOURCE = ROOT / "build" / "libjpeg-turbo"
 
 
-# In place of the machine's: `go env -w` may have set others. revision() says the commit, because what -buildvcs records
-# has the tags of the clone too.
-GO_SETTINGS = {"GOFLAGS": "-trimpath -buildvcs=false", "GOAMD64": "v1", "GOARM64": "v8.0"}
-
-
 @dataclass(frozen=True)
 class Architecture:
     name: str  # in the names of wheels and archives
@@ -78,10 +73,13 @@ def build(architecture: Architecture, work: Path) -> Path:
     run("make", "-C", "cclient", *settings, *(folder / name for name in names))
     names = ("libstocached_image.so", "stocached-decode")
     run("make", "-C", "cimage", *settings, *(folder / name for name in names))
+    # `go env -w` of the machine may have set others. revision() says the commit, because what -buildvcs records has the
+    # tags of the clone too.
+    of_go = "-trimpath -buildvcs=false"
     flags = f"-s -w -X github.com/stocached/stocached/internal/cli.commit={revision(ROOT)}"
     run(
         os.environ.get("GO", "go"), "build", f"-ldflags={flags}", "-o", folder / "stocached", "./cmd/stocached",
-        CGO_ENABLED="0", GOOS="linux", GOARCH=architecture.go, **GO_SETTINGS,
+        CGO_ENABLED="0", GOOS="linux", GOARCH=architecture.go, GOAMD64="v1", GOARM64="v8.0", GOFLAGS=of_go,
     )  # fmt: skip
     return folder
 
