@@ -476,7 +476,7 @@ setup-wheel: setup-c-tests setup-python
 	@tools/setup.sh wheel
 setup-packages: setup-wheel
 	@tools/setup.sh packages
-setup-dist: setup-packages
+setup-dist: setup-packages $(if $(filter 0,$(TORCH)),,setup-torch)
 	@tools/setup.sh dist
 
 .PHONY: setup-site

@@ -166,6 +166,7 @@ def test_packages_are_made_without_skipping_a_test() -> None:
     assert all(command.endswith(" make dist SKIPS=0") for command in made)
     done = subprocess.run(["make", "-n", "dist", "SKIPS=0"], cwd=ROOT, capture_output=True, text=True, check=True)
     assert re.search(r"^DIST=build/dist SKIPS=0 .*checks_packages\.py$", done.stdout, re.MULTILINE)
+    assert "tools/setup.sh torch\n" in done.stdout, "a test of the wheel runs README's loop with torch"
 
 
 def test_root_finds_go_and_python() -> None:
