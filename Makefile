@@ -48,8 +48,10 @@ SIDE_BY_SIDE_TORCH = -n $(shell n=$$(nproc); echo $$((n < 7 ? n + 1 : 8))) --dis
 # The linters run vet for all packages, with and without fault points.
 GO_TEST = $(GO) test -v -vet=off -timeout 15m -parallel 6
 
-# Without the names of folders, what Go has compiled for one clone or for a release fits every clone.
-export GOFLAGS := $(filter-out -trimpath,$(shell $(GO) env GOFLAGS 2>/dev/null)) -trimpath
+# Without the names of folders, what Go has compiled for one clone or for a release fits every clone. Without DWARF, which
+# only debuggers read, an eighth less processor time is needed to compile. `go test` and releases leave it out anyway.
+GO_FLAGS := -trimpath -gcflags=all=-dwarf=false
+export GOFLAGS := $(filter-out $(GO_FLAGS),$(shell $(GO) env GOFLAGS 2>/dev/null)) $(GO_FLAGS)
 
 export PYTHON GO TORCH
 # Hundreds of interpreters import the tests and the package. Without .pyc files, each would compile them.

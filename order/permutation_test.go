@@ -177,7 +177,8 @@ func stepping(n, trial uint64) func(k uint64) uint64 {
 func TestPermutationIsLikeAShuffle(t *testing.T) {
 	const limit = 5
 	for _, n := range []uint64{9, 64, 256, 257, 261, 289, 513, 1025} {
-		ours, theirs := deviations(n, 1_500_000/n, keyed), deviations(n, 1_500_000/n, trueShuffle)
+		// The true shuffle only shows that the statistics are right.
+		ours, theirs := deviations(n, 1_500_000/n, keyed), deviations(n, 150_000/n, trueShuffle)
 		for s := range statistics {
 			if math.Abs(ours[s]) > limit || math.Abs(theirs[s]) > limit {
 				t.Errorf("%d samples, %s: off by %.1f standard deviations; a true shuffle by %.1f", n, statistics[s].name,

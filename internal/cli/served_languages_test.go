@@ -217,7 +217,7 @@ func TestEverySampleIsReadOnce(t *testing.T) {
 // samples, of one size and of many, for each policy that evicts, while the server is killed and started
 // again. For cost, the samples come from a web server that takes very different times.
 func TestBatchesLargerThanTheCache(t *testing.T) {
-	const n, slots, local = 3000, 64, "path: records, limits: {latency: 200us, heads: 4}"
+	const n, slots, local = 1500, 64, "path: records, limits: {latency: 200us, heads: 4}"
 	fixed := func(t *testing.T, p shm.Policy) *served {
 		source := local
 		if p == shm.PolicyCost {
@@ -272,15 +272,16 @@ func uneven(t *testing.T, content func(path string) []byte) (address string) {
 }
 
 func batchesAreRight(t *testing.T, s *served, p shm.Policy, n, slots int) {
+	reads := func() int { return int(s.metric("stocached_source_reads_total", fmt.Sprintf("cache=%q", servedName))) }
 	wait := s.readAll(n, 8, 256)
 	for range 2 {
-		time.Sleep(300 * time.Millisecond) // in the middle: the whole takes seconds
+		eventually(t, "the kill comes in the middle", func() bool { return reads() >= n }) // of at least 4*n
 		s.kill()
 		s.start()
 	}
-	reads := s.metric("stocached_source_reads_total", fmt.Sprintf("cache=%q", servedName))
+	before := reads()
 	wait()
-	if now := s.metric("stocached_source_reads_total", fmt.Sprintf("cache=%q", servedName)); now <= reads {
+	if now := reads(); now <= before {
 		t.Error("all processes had ended before the server was back")
 	}
 	c := s.dial()

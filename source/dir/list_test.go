@@ -41,12 +41,12 @@ func live() uint64 {
 func TestMemoryOfALongList(t *testing.T) {
 	s3test.Environment(t)
 	keep(t, 1<<20)
-	const objects = 300_000 // their names and sizes take 48 MB in memory
+	const objects = 100_000 // their names and sizes take 16 MB in memory
 	l := &s3test.Lister{Objects: objects}
 	before, most, busy := live(), atomic.Uint64{}, atomic.Bool{}
 	look := func() { most.Store(max(most.Load(), live())) }
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if l.Listed.Load()%100 == 0 {
+		if l.Listed.Load()%33 == 0 {
 			look()
 		}
 		if l.Listed.Load() == 3 && busy.CompareAndSwap(false, true) {
