@@ -228,7 +228,7 @@ soak: build/libstocached.so setup-torch setup-c-tests ## kill processes at rando
 	STOCACHED_TEST_KILLS=$(or $(CLUSTER_KILLS),200) CGO_ENABLED=0 $(GO) test -count=1 -v -timeout 1h -run '^TestClusterJobKilled$$' ./internal/cli
 	STOCACHED_TEST_KILLS=$(or $(PREPARE_KILLS),2000) $(PYTEST) python/tests/prepare/test_prepare_kills.py
 	STOCACHED_TEST_KILLS=$(or $(LOADER_KILLS),2000) STOCACHED_TEST_BREAKS=$(or $(LOADER_BREAKS),2000) $(PYTEST) python/tests/loader/test_loader_kills.py \
-		python/tests/loader/test_loader_lifecycle.py -k 'two_hundred or left_in_the_middle'
+		python/tests/loader/test_loader_lifecycle.py -k 'kills_at_random_moments or left_in_the_middle'
 	STOCACHED_TEST_MEMORY=1 $(PYTEST) python/tests/memory/test_memory.py -k cgroup
 	STOCACHED_TEST_FRAMEWORKS=all $(PYTEST) python/tests/loader/test_lightning_loaders.py
 	$(MAKE) --no-print-directory -s -C cimage ../build/image/test-image-address
