@@ -68,6 +68,11 @@ def written(program: Path, text: str) -> Path:
     return program
 
 
+@pytest.fixture(scope="module")
+def compiler(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return written(tmp_path_factory.mktemp("compiler") / "cc", COMPILER)
+
+
 def built(folder: Path, **environment: str) -> zipfile.ZipFile:
     """Builds the wheel of the checkout, with libraries that are empty."""
     folder.mkdir(exist_ok=True)
@@ -153,25 +158,22 @@ def source_package(folder: Path) -> Path:
     return made
 
 
-def test_without_the_headers_of_libjpeg_the_package_decodes_no_jpeg_files(fresh, tmp_path):
-    """Of the checkout and of the source package, which have the same sources: one compiler compiles them once."""
-    compiler = written(tmp_path / "compiler", COMPILER)
+@pytest.mark.parametrize("kind", ["checkout", "source package"])
+def test_without_the_headers_of_libjpeg_the_package_decodes_no_jpeg_files(kind, fresh, compiler, tmp_path):
     # Finds no header for a program that it reads from its standard input.
     without = written(tmp_path / "cc", f'#!/bin/sh\n[ "$1" != -fsyntax-only ] && exec {compiler} "$@"\n')
-    for source in (ROOT / "python", source_package(tmp_path)):
-        install(fresh, "--force-reinstall", source, CC=str(without))
-        done = says(fresh, LOAD)
-        assert done.stderr == ""
-        assert done.stdout.startswith(f"380 {fresh.parents[1]}/")
-        done = says(fresh, DECODE)
-        line = done.stderr.splitlines()[-1]
-        assert "DecoderError: picture.jpg: this installation was built without libjpeg-turbo; on Debian" in line
-        found = re.search(
-            r"run: sudo apt-get install -y libjpeg-dev && pip install (\S.*)\. Or: pip install pillow$", line
-        )
-        assert found is not None, line
-        install(fresh, *found[1].split(), CC=str(compiler))
-        assert says(fresh, DECODE).stdout.startswith("8 16 3 62 /")
+    source = ROOT / "python" if kind == "checkout" else source_package(tmp_path)
+    install(fresh, source, CC=str(without))
+    done = says(fresh, LOAD)
+    assert done.stderr == ""
+    assert done.stdout.startswith(f"380 {fresh.parents[1]}/")
+    done = says(fresh, DECODE)
+    line = done.stderr.splitlines()[-1]
+    assert "DecoderError: picture.jpg: this installation was built without libjpeg-turbo; on Debian" in line
+    found = re.search(r"run: sudo apt-get install -y libjpeg-dev && pip install (\S.*)\. Or: pip install pillow$", line)
+    assert found is not None, line
+    install(fresh, *found[1].split(), CC=str(compiler))
+    assert says(fresh, DECODE).stdout.startswith("8 16 3 62 /")
 
 
 def test_without_go_the_command_says_what_to_do(without_go, tmp_path):
