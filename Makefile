@@ -405,8 +405,8 @@ lint-go:
 	cd deploy/check && CGO_ENABLED=0 $(LINT_GO) --enable-only govet,errcheck,ineffassign,misspell ./...
 	$(TOOLS)/actionlint
 
-# All runs have the same options, so later runs find numpy and torch in mypy's cache. As with Go's, all clones share it:
-# mypy compares the contents of files.
+# Both runs have the same options, so the second finds numpy and torch in mypy's cache. As with Go's, all clones share it:
+# mypy compares the contents of files. The examples have a run of their own: examples/served has the name of a test's file.
 MYPY = $(PY) -m mypy --config-file python/pyproject.toml --cache-dir "$${XDG_CACHE_HOME:-$$HOME/.cache}/stocached-mypy"
 
 # Sentences of at most 30 words, and lines of at most 100 columns.
@@ -418,8 +418,7 @@ lint-prose:
 lint-python:
 	$(PY) -m ruff check python bench demo tools examples
 	$(PY) -m ruff format --check python bench demo tools examples
-	$(MYPY)
-	$(MYPY) demo tools
+	$(MYPY) python/src/stocached demo tools
 	$(MYPY) examples
 
 # All Go code except the cgo folder builds without a C compiler. `go list -export` compiles and, unlike `go build`, links
