@@ -230,7 +230,7 @@ soak: build/libstocached.so setup-torch setup-c-tests ## kill processes at rando
 	STOCACHED_TEST_KILLS=$(or $(CLUSTER_KILLS),200) CGO_ENABLED=0 $(GO) test -count=1 -v -timeout 1h -run '^TestClusterJobKilled$$' ./internal/cli
 	STOCACHED_TEST_KILLS=$(or $(PREPARE_KILLS),2000) $(PYTEST) python/tests/prepare/test_prepare_kills.py
 	STOCACHED_TEST_KILLS=$(or $(LOADER_KILLS),2000) STOCACHED_TEST_BREAKS=$(or $(LOADER_BREAKS),2000) $(PYTEST) python/tests/loader/test_loader_kills.py \
-		python/tests/loader/test_loader_lifecycle.py -k 'two_hundred or left_in_the_middle'
+		python/tests/loader/test_loader_lifecycle.py -k 'kills_at_random_moments or left_in_the_middle'
 	STOCACHED_TEST_MEMORY=1 $(PYTEST) python/tests/memory/test_memory.py -k cgroup
 	STOCACHED_TEST_FRAMEWORKS=all $(PYTEST) python/tests/loader/test_lightning_loaders.py
 	$(MAKE) --no-print-directory -s -C cimage ../build/image/test-image-address
@@ -407,8 +407,8 @@ lint-go:
 	cd deploy/check && CGO_ENABLED=0 $(LINT_GO) --enable-only govet,errcheck,ineffassign,misspell ./...
 	$(TOOLS)/actionlint
 
-# All runs have the same options, so later runs find numpy and torch in mypy's cache. As with Go's, all clones share it:
-# mypy compares the contents of files.
+# Both runs have the same options, so the second finds numpy and torch in mypy's cache. As with Go's, all clones share it:
+# mypy compares the contents of files. The examples have a run of their own: examples/served has the name of a test's file.
 MYPY = $(PY) -m mypy --config-file python/pyproject.toml --cache-dir "$${XDG_CACHE_HOME:-$$HOME/.cache}/stocached-mypy"
 
 # Sentences of at most 30 words, and lines of at most 100 columns.
@@ -420,8 +420,7 @@ lint-prose:
 lint-python:
 	$(PY) -m ruff check python bench demo tools examples
 	$(PY) -m ruff format --check python bench demo tools examples
-	$(MYPY)
-	$(MYPY) demo tools
+	$(MYPY) python/src/stocached demo tools
 	$(MYPY) examples
 
 # All Go code except the cgo folder builds without a C compiler. `go list -export` compiles and, unlike `go build`, links

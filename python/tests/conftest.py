@@ -82,9 +82,17 @@ def pytest_collection() -> Iterator[None]:
         yield
 
 
-# A process of pytest-xdist takes tests that follow each other. So one process starts what these tests share.
+# A process of pytest-xdist takes tests that follow each other. So one process starts what these tests share: fixtures
+# whose start takes seconds of an import, of Lightning first.
+_SHARED = ("warm_lightning", "in_lightning", "warm")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: "warm" not in getattr(item, "fixturenames", ()))
+    def place(item: pytest.Item) -> int:
+        names = getattr(item, "fixturenames", ())
+        return next((k for k, name in enumerate(_SHARED) if name in names), len(_SHARED))
+
+    items.sort(key=place)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -163,6 +171,18 @@ def warm() -> Iterator[Any]:
 
     with Warm(sys.executable, ["torch"], os.environ | {"OMP_NUM_THREADS": "1"}) as found:
         yield found
+
+
+@pytest.fixture(scope="session")
+def warm_lightning(warm: Any) -> Any:
+    """As `warm`, but it has imported Lightning too: that takes seconds in each rank."""
+    return warm.more(["lightning.pytorch"])
+
+
+@pytest.fixture(scope="session")
+def in_lightning() -> None:
+    """For tests that import Lightning into this process."""
+    pytest.importorskip("lightning.pytorch", reason="Lightning is not installed: tools/setup.sh torch does it")
 
 
 @pytest.fixture

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import subprocess
-import sys
+import os
 from pathlib import Path
 
 import pytest
@@ -19,9 +18,10 @@ INSTALLED = pytest.mark.skipif(
 pytestmark = [pytest.mark.torch, INSTALLED]
 
 
-def test_every_check_passes_on_two_ranks(tmp_path):
-    command = [sys.executable, "-W", "ignore", Path(__file__).parents[1] / "framework_ranks.py", tmp_path]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=580, check=False)
+def test_every_check_passes_on_two_ranks(tmp_path, warm_lightning):
+    program = Path(__file__).parents[1] / "framework_ranks.py"
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = warm_lightning.run(program, program.parent, environment, timeout=580, arguments=[tmp_path])
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     passed = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
     wanted = [*checks_of("lightning_checks.py"), *checks_of("framework_ranks.py"), *checks_of("accelerate_checks.py")]

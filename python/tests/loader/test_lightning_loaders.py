@@ -17,8 +17,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
 
 
 @pytest.fixture
-def checks(monkeypatch):
-    pytest.importorskip("lightning.pytorch", reason="Lightning is not installed: tools/setup.sh torch does it")
+def checks(monkeypatch, in_lightning):
     import lightning_checks
 
     for name in ("PL_GLOBAL_SEED", "PL_SEED_WORKERS"):  # Lightning leaves them set

@@ -26,11 +26,10 @@ if torch is not None:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def imported():
+def imported(in_lightning):
     """Imports the packages. Not at collection, because that takes seconds in each process that runs
     tests."""
     global Again, DataModule, Model, Numbered, pl, trainer
-    pytest.importorskip("lightning.pytorch", reason="Lightning is not installed: tools/setup.sh torch does it")
     import lightning.pytorch as pl
     from lightning_run import Model, Numbered, trainer
 
@@ -54,12 +53,6 @@ def checkpoints(folder: Path) -> list[Path]:
 
 
 ENVIRONMENT = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"}
-
-
-@pytest.fixture(scope="module")
-def warm_lightning(warm):
-    """As `warm`, but it has imported Lightning too: that takes seconds in each rank."""
-    return warm.more(["lightning.pytorch"])
 
 
 def run(warm: Warm, tmp_path: Path, out: str, *flags: str, ranks: int = 0, **settings: Any) -> Any:
