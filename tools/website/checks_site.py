@@ -137,10 +137,38 @@ def test_the_reference_has_all_of_the_headers_of_c() -> None:
     assert {"VIEWS", "FORK"} <= {text.partition(":")[0] for text in shown.texts}
 
 
-def test_the_reference_has_the_commands() -> None:
-    commands = (SITE / "reference/commands.html").read_text()
-    for name in ("serve", "stats", "simulate", "advise", "trace", "source-cat", "config-print"):
-        assert f'id="stocached-{name}"' in commands
+def test_the_reference_has_each_command(tmp_path: Path) -> None:
+    subprocess.run(("bin/stocached", "man", tmp_path), check=True)
+    commands = {manual.stem for manual in tmp_path.iterdir() if not manual.stem.startswith("stocached-completion")}
+    shown = page(SITE / "reference/commands.html")
+    assert len(commands) > 20
+    assert commands - shown.names == set()
+    assert set(re.findall(r"/dev/shm/stocached-\w+", "".join(shown.texts))) == {"/dev/shm/stocached-UID"}
+
+
+def test_the_reference_has_each_package_of_go() -> None:
+    shown = page(SITE / "reference/go.html")
+    asked = (
+        "go",
+        "list",
+        "-f",
+        '{{if ne .Name "main"}}{{.Dir}}{{end}}',
+        *(f"./{path.name}" for path in Path().iterdir() if any(path.glob("*.go"))),
+    )
+    packages = list(map(Path, subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split()))
+    assert len(packages) > 5
+    assert {package.name for package in packages} - shown.names == set()
+    files = [file for package in packages for file in package.glob("*.go") if not file.name.endswith("_test.go")]
+    names = {
+        name for file in files for name in re.findall(r"^(?:func|type) ([A-Z]\w*)", file.read_text(), re.MULTILINE)
+    }
+    assert not [name for name in sorted(names) if not shown.says(name)]
+
+
+def test_the_reference_has_the_whole_configuration() -> None:
+    shown = page(SITE / "reference/configuration.html")
+    assert shown.says(Path("config.example.yaml").read_text())
+    assert not shown.says("with their defaults")
 
 
 def test_the_reference_has_the_metrics_of_a_server(tmp_path: Path) -> None:
@@ -232,6 +260,57 @@ def test_the_search_finds_words(browser: Browser) -> None:
     browser.open((SITE / "index.html").as_uri() + "?q=joblib")
     browser.until(f"document.querySelector('.md-search-result a[href*=\"{wanted}\"]')")
     assert not browser.complaints()
+
+
+@pytest.mark.parametrize(
+    ("word", "first"),
+    [
+        ("lru", "docs/guides/policies"),
+        ("evict", "docs/guides/policies"),
+        ("DataLoader", "docs/guides/"),
+        ("set_epoch", "reference/python"),
+        ("segment", "docs/spec/segment"),
+    ],
+)
+def test_the_search_shows_guides_before_results_of_measurements(browser: Browser, word: str, first: str) -> None:
+    browser.open((SITE / "index.html").as_uri() + f"?q={word}")
+    browser.until("document.querySelector('.md-search-result__link')")
+    assert f"{SITE}/{first}" in browser.ask("document.querySelector('.md-search-result__link').href")
+
+
+def test_the_search_finds_an_error_code_of_c(browser: Browser) -> None:
+    browser.open((SITE / "index.html").as_uri() + "?q=STOC_EREPLACED")
+    browser.until('document.querySelector(\'.md-search-result a[href*="reference/c.html"][href$="#stoc_code"]\')')
+
+
+CORNER = """(async image => {
+    await image.decode();
+    image.scrollIntoView();
+    const {x, y} = image.getBoundingClientRect();
+    return [image.src, {x: x + scrollX + 2, y: y + scrollY + 2, width: 2, height: 2, scale: 1}];
+})(document.querySelectorAll('.md-typeset img')[%d])"""
+RED = """(async () => {
+    const picture = await createImageBitmap(await (await fetch('data:image/png;base64,%s')).blob());
+    const canvas = new OffscreenCanvas(1, 1).getContext('2d');
+    canvas.drawImage(picture, 0, 0);
+    return canvas.getImageData(0, 0, 1, 1).data[0];
+})()"""
+
+
+def test_charts_have_the_ground_of_the_dark_site(browser: Browser) -> None:
+    browser.size(*DESK)
+    browser.prefers("dark")
+    seen = set()
+    for path in PAGES:
+        if not any("images/" in source and source.endswith((".svg", ".png")) for source in page(path).loaded):
+            continue
+        browser.open(path.as_uri())
+        for k in range(browser.ask("document.querySelectorAll('.md-typeset img').length")):
+            source, corner = browser.ask(CORNER % k)
+            shot = browser.do("Page.captureScreenshot", clip=corner)["data"]
+            assert browser.ask(RED % shot) < 64, source
+            seen.add(Path(source).name)
+    assert {"demo.svg", "benchmark-memory.svg", "workers.png", "top.svg"} <= seen
 
 
 def test_the_site_has_a_light_and_a_dark_form(browser: Browser) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -16,7 +17,7 @@ MODULES = (
     "stocached.lightning",
 )
 HEADERS = ("cclient/stocached.h", "cimage/stocached_image.h")
-PACKAGES = ("client", "loader", "order", "cache", "shm", "policy", "source", "control")
+PACKAGES = ("client", "loader", "order", "cache", "shm", "policy", "source", "tier", "control", "server")
 
 
 def write(folder: Path) -> None:
@@ -89,6 +90,7 @@ def commands() -> str:
 
     def tell(*names: str) -> None:
         told = subprocess.run(("bin/stocached", *names, "--help"), capture_output=True, text=True, check=True).stdout
+        told = told.replace(f"/dev/shm/stocached-{os.getuid()}", "/dev/shm/stocached-UID")  # as in the manual pages
         text.append(f"## {' '.join(('stocached', *names))}\n\n{fenced(told)}")
         listed = re.search(r"^(?:Available )?Commands:\n((?:  .*\n)+)", told, re.MULTILINE)
         # Further lines of a text have more spaces.
@@ -103,8 +105,8 @@ def commands() -> str:
 def configuration() -> str:
     example = Path("config.example.yaml").read_text()
     return (
-        "# Configuration\n\nAll keys of a server, with their defaults, as in `config.example.yaml`. The "
-        f"[guide](../docs/guides/server.md) explains them.\n\n{fenced(example, 'yaml')}"
+        "# Configuration\n\nAll keys of a server, as in `config.example.yaml`. The comments say the defaults. Values are\n"
+        f"defaults or examples. The [guide](../docs/guides/server.md) explains them.\n\n{fenced(example, 'yaml')}"
     )
 
 
