@@ -285,9 +285,9 @@ def test_the_search_finds_an_error_code_of_c(browser: Browser) -> None:
 
 CORNER = """(async image => {
     await image.decode();
-    image.scrollIntoView();
-    const {x, y} = image.getBoundingClientRect();
-    return [image.src, {x: x + scrollX + 2, y: y + scrollY + 2, width: 2, height: 2, scale: 1}];
+    image.scrollIntoView({block: 'end'}); // the top may lie behind the menu
+    const {x, bottom} = image.getBoundingClientRect();
+    return [image.src, {x: x + scrollX + 2, y: bottom + scrollY - 4, width: 2, height: 2, scale: 1}];
 })(document.querySelectorAll('.md-typeset img')[%d])"""
 RED = """(async () => {
     const picture = await createImageBitmap(await (await fetch('data:image/png;base64,%s')).blob());
