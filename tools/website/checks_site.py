@@ -3,7 +3,6 @@ browser shows pages without an error, finds words, and has a dark form. `make si
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 import shutil
@@ -19,6 +18,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 from urllib.request import urlopen
 
+import griffe
 import pytest
 
 from website.browser import NAMES, Browser, program
@@ -36,6 +36,7 @@ class Page(HTMLParser):
         self.names: set[str] = set()
         self.links: list[str] = []
         self.loaded: list[str] = []  # what a browser loads without a click
+        self.texts: list[str] = []
         self.feed(path.read_text())
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
@@ -45,6 +46,18 @@ class Page(HTMLParser):
             self.links.append(href)
         elif source := has.get("src") or (has.get("href") if tag == "link" and has.get("rel") != "canonical" else None):
             self.loaded.append(source)
+
+    def handle_data(self, text: str) -> None:
+        self.texts.append(text)
+
+    def says(self, text: str) -> bool:
+        """Whether the page has all words of a text, one after the other."""
+        return words(text) in words("".join(self.texts))
+
+
+@cache
+def words(text: str) -> str:
+    return " ".join(["", *re.findall(r"\w+", text), ""])
 
 
 @cache
@@ -72,30 +85,90 @@ def test_links_lead_somewhere_and_nothing_comes_from_elsewhere(path: Path) -> No
             assert unquote(parts.fragment) in page(target).names, f"{link} leads to no place of the page"
 
 
-def names_of(module: str) -> list[str]:
-    """`__all__` of a module, which need not be imported: torch takes seconds, and may be missing."""
-    path = Path("python/src", *module.split("."))
-    source = path.with_suffix(".py") if path.with_suffix(".py").exists() else path / "__init__.py"
-    for node in ast.parse(source.read_text()).body:
-        if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == ["__all__"]:
-            names: list[str] = ast.literal_eval(node.value)
-            return names
-    raise AssertionError(f"{source} has no __all__")
+INTERNAL = {"apply", "blank", "gathered_tree", "in_c"}  # what other parts of the package call
 
 
-def test_the_reference_has_everything_that_the_code_has() -> None:
-    python = (SITE / "reference/python.html").read_text()
+def members(what: griffe.Class) -> Iterator[Any]:
+    """The methods and properties of a class, and the fields of a dataclass or an enum. Steps of pictures have
+    torchvision's fields."""
+    fields = ("dataclass" in what.labels and "Step" not in str(what.bases)) or "Enum" in str(what.bases)
+    for member in map(target, what.all_members.values()):
+        if member.is_function or "property" in member.labels or (fields and member.is_attribute):
+            yield member
+
+
+def target(found: Any) -> Any:
+    return found.final_target if found.is_alias else found
+
+
+def test_the_reference_has_all_that_is_public_in_python_and_all_that_docstrings_say() -> None:
+    shown = page(SITE / "reference/python.html")
+    modules = griffe.load("stocached", search_paths=["python/src"], resolve_aliases=True).modules_collection
+    missing = []
+
+    def look(path: str, what: Any, *others: str) -> None:
+        if not {path, *others} & shown.names:
+            missing.append(path)
+        elif what.docstring and not shown.says(what.docstring.value):
+            missing.append(f"the text of {path}")
+
     for module in MODULES:
-        for name in names_of(module):
-            assert f"{module}.{name}" in page(SITE / "reference/python.html").names or f">{name}<" in python, name
-    c = (SITE / "reference/c.html").read_text()
+        for name in modules[module].exports:
+            what, path = target(modules[module][name]), f"{module}.{name}"
+            look(path, what)
+            for member in members(what) if what.is_class else ():
+                if member.name == "__init__":
+                    look(path, member)
+                elif not member.name.startswith("_") and member.name not in INTERNAL:
+                    of_class = re.findall(r"\w+", what.docstring.value)  # tells of its fields
+                    bases = [f"{module}.{base.name}.{member.name}" for base in what.mro()]
+                    look(f"{path}.{member.name}", member, *bases, *([path] if member.name in of_class else []))
+    assert not missing, "\n".join(missing)
+    assert "disk, disk_dir, disk_policy" in shown.texts  # arguments are a list
+
+
+def test_the_reference_has_all_of_the_headers_of_c() -> None:
+    shown = page(SITE / "reference/c.html")
     for header in HEADERS:
-        declared = set(re.findall(r"\b(stoc_\w+)\(", Path(header).read_text()))
-        assert len(declared) > 5
-        assert not [name for name in declared if name not in c]
-    commands = (SITE / "reference/commands.html").read_text()
-    for name in ("serve", "stats", "simulate", "advise", "trace", "source-cat", "config-print"):
-        assert f'id="stocached-{name}"' in commands
+        text = re.sub(
+            r'^(#(ifn?def|endif|define \w+_H$)|extern "C").*', "", Path(header).read_text(), flags=re.MULTILINE
+        )
+        assert not [block for block in re.split(r"\n\s*\n", text) if not shown.says(block)]
+    assert {"VIEWS", "FORK"} <= {text.partition(":")[0] for text in shown.texts}
+
+
+def test_the_reference_has_each_command(tmp_path: Path) -> None:
+    subprocess.run(("bin/stocached", "man", tmp_path), check=True)
+    commands = {manual.stem for manual in tmp_path.iterdir() if not manual.stem.startswith("stocached-completion")}
+    shown = page(SITE / "reference/commands.html")
+    assert len(commands) > 20
+    assert commands - shown.names == set()
+    assert set(re.findall(r"/dev/shm/stocached-\w+", "".join(shown.texts))) == {"/dev/shm/stocached-UID"}
+
+
+def test_the_reference_has_each_package_of_go() -> None:
+    shown = page(SITE / "reference/go.html")
+    asked = (
+        "go",
+        "list",
+        "-f",
+        '{{if ne .Name "main"}}{{.Dir}}{{end}}',
+        *(f"./{path.name}" for path in Path().iterdir() if any(path.glob("*.go"))),
+    )
+    packages = list(map(Path, subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split()))
+    assert len(packages) > 5
+    assert {package.name for package in packages} - shown.names == set()
+    files = [file for package in packages for file in package.glob("*.go") if not file.name.endswith("_test.go")]
+    names = {
+        name for file in files for name in re.findall(r"^(?:func|type) ([A-Z]\w*)", file.read_text(), re.MULTILINE)
+    }
+    assert not [name for name in sorted(names) if not shown.says(name)]
+
+
+def test_the_reference_has_the_whole_configuration() -> None:
+    shown = page(SITE / "reference/configuration.html")
+    assert shown.says(Path("config.example.yaml").read_text())
+    assert not shown.says("with their defaults")
 
 
 def test_the_reference_has_the_metrics_of_a_server(tmp_path: Path) -> None:
@@ -187,6 +260,57 @@ def test_the_search_finds_words(browser: Browser) -> None:
     browser.open((SITE / "index.html").as_uri() + "?q=joblib")
     browser.until(f"document.querySelector('.md-search-result a[href*=\"{wanted}\"]')")
     assert not browser.complaints()
+
+
+@pytest.mark.parametrize(
+    ("word", "first"),
+    [
+        ("lru", "docs/guides/policies"),
+        ("evict", "docs/guides/policies"),
+        ("DataLoader", "docs/guides/"),
+        ("set_epoch", "reference/python"),
+        ("segment", "docs/spec/segment"),
+    ],
+)
+def test_the_search_shows_guides_before_results_of_measurements(browser: Browser, word: str, first: str) -> None:
+    browser.open((SITE / "index.html").as_uri() + f"?q={word}")
+    browser.until("document.querySelector('.md-search-result__link')")
+    assert f"{SITE}/{first}" in browser.ask("document.querySelector('.md-search-result__link').href")
+
+
+def test_the_search_finds_an_error_code_of_c(browser: Browser) -> None:
+    browser.open((SITE / "index.html").as_uri() + "?q=STOC_EREPLACED")
+    browser.until('document.querySelector(\'.md-search-result a[href*="reference/c.html"][href$="#stoc_code"]\')')
+
+
+CORNER = """(async image => {
+    await image.decode();
+    image.scrollIntoView({block: 'end'}); // the top may lie behind the menu
+    const {x, bottom} = image.getBoundingClientRect();
+    return [image.src, {x: x + scrollX + 2, y: bottom + scrollY - 4, width: 2, height: 2, scale: 1}];
+})(document.querySelectorAll('.md-typeset img')[%d])"""
+RED = """(async () => {
+    const picture = await createImageBitmap(await (await fetch('data:image/png;base64,%s')).blob());
+    const canvas = new OffscreenCanvas(1, 1).getContext('2d');
+    canvas.drawImage(picture, 0, 0);
+    return canvas.getImageData(0, 0, 1, 1).data[0];
+})()"""
+
+
+def test_charts_have_the_ground_of_the_dark_site(browser: Browser) -> None:
+    browser.size(*DESK)
+    browser.prefers("dark")
+    seen = set()
+    for path in PAGES:
+        if not any("images/" in source and source.endswith((".svg", ".png")) for source in page(path).loaded):
+            continue
+        browser.open(path.as_uri())
+        for k in range(browser.ask("document.querySelectorAll('.md-typeset img').length")):
+            source, corner = browser.ask(CORNER % k)
+            shot = browser.do("Page.captureScreenshot", clip=corner)["data"]
+            assert browser.ask(RED % shot) < 64, source
+            seen.add(Path(source).name)
+    assert {"demo.svg", "benchmark-memory.svg", "workers.png", "top.svg"} <= seen
 
 
 def test_the_site_has_a_light_and_a_dark_form(browser: Browser) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -16,7 +17,7 @@ MODULES = (
     "stocached.lightning",
 )
 HEADERS = ("cclient/stocached.h", "cimage/stocached_image.h")
-PACKAGES = ("client", "loader", "order", "cache", "shm", "policy", "source", "control")
+PACKAGES = ("client", "loader", "order", "cache", "shm", "policy", "source", "tier", "control", "server")
 
 
 def write(folder: Path) -> None:
@@ -41,25 +42,36 @@ def python() -> str:
     return "\n".join(pages + [f"::: {module}\n    options: {{heading_level: 2}}\n" for module in MODULES])
 
 
-DECLARED = re.compile(r"^(?:enum|struct) (\w+)|\b(stoc_\w+)\(|^#define (\w+)", re.MULTILINE)
+# Text up to a blank line that stands in no comment and in no braces.
+BLOCK = re.compile(r"(?:/\*.*?\*/|\{[^{}]*\}|.)+?(?=\n\s*\n|\Z)", re.DOTALL)
+COMMENT = re.compile(r"\s*/\*(.*?)\*/\s*", re.DOTALL)
+GUARD = re.compile(r"#ifdef __cplusplus\n.*?#endif\n|^#(?:ifndef|define) \w+_H$|#endif\n\Z", re.DOTALL | re.MULTILINE)
+DECLARED = re.compile(r"^(?:enum|struct|typedef struct) (\w+)|\b(stoc_\w+)\(|^#define (\w+)", re.MULTILINE)
 
 
 def c(*headers: Path) -> str:
-    """A heading for each comment of a header with what it describes."""
+    """What each header says first, a heading for each of its parts, and below that one for each block of code."""
     text = ["# C\n\nThe [guide](../docs/guides/c.md) shows how to use it.\n"]
     for header in headers:
         text.append(f"## {header.name}\n")
-        for block in re.split(r"\n\s*\n", header.read_text()):
-            names = [next(filter(None, found)) for found in DECLARED.findall(block) if any(found)]
-            if not names or block.startswith(("#if", "#include")):
-                continue
-            comment = re.match(r"\s*/\*(.*?)\*/\s*", block, re.DOTALL)
-            text.append(f"### {names[0]}\n")
-            if comment:
-                text.append(re.sub(r"\n\s*\* ?", "\n", comment[1]).strip() + "\n")
-                block = block[comment.end() :]
-            text.append(fenced(block, "c"))
+        for block in BLOCK.findall(GUARD.sub("", header.read_text())):
+            comment = COMMENT.match(block)
+            code = block[comment.end() :] if comment else block
+            said = re.sub(r"\n *\* ?", "\n", comment[1]).strip() if comment else ""
+            if part := re.match(r"-+ (.*)", said):
+                text.append(f"### {part[1]}\n")
+                said = said[part.end() :]
+            if names := [next(filter(None, found)) for found in DECLARED.findall(COMMENT.sub("", code))]:
+                text.append(f"#### {names[0]}\n")
+            # A list needs an empty line before it.
+            text.append(re.sub(r"^(?!- )(\S.*)\n(?=- )", r"\1\n\n", prose(said), flags=re.MULTILINE) + "\n")
+            text.append(fenced(code, "c") if code.strip() else "")
     return "\n".join(text)
+
+
+def prose(text: str) -> str:
+    """Text that is no Markdown, but for `code`."""
+    return re.sub(r"(`[^`]*`)|([*_<])", lambda mark: mark[1] or {"<": "&lt;"}.get(mark[2], "\\" + mark[2]), text)
 
 
 def go() -> str:
@@ -78,6 +90,7 @@ def commands() -> str:
 
     def tell(*names: str) -> None:
         told = subprocess.run(("bin/stocached", *names, "--help"), capture_output=True, text=True, check=True).stdout
+        told = told.replace(f"/dev/shm/stocached-{os.getuid()}", "/dev/shm/stocached-UID")  # as in the manual pages
         text.append(f"## {' '.join(('stocached', *names))}\n\n{fenced(told)}")
         listed = re.search(r"^(?:Available )?Commands:\n((?:  .*\n)+)", told, re.MULTILINE)
         # Further lines of a text have more spaces.
@@ -92,8 +105,8 @@ def commands() -> str:
 def configuration() -> str:
     example = Path("config.example.yaml").read_text()
     return (
-        "# Configuration\n\nAll keys of a server, with their defaults, as in `config.example.yaml`. The "
-        f"[guide](../docs/guides/server.md) explains them.\n\n{fenced(example, 'yaml')}"
+        "# Configuration\n\nAll keys of a server, as in `config.example.yaml`. The comments say the defaults. Values are\n"
+        f"defaults or examples. The [guide](../docs/guides/server.md) explains them.\n\n{fenced(example, 'yaml')}"
     )
 
 

@@ -1,11 +1,13 @@
 """one cache of training samples in shared memory for all processes of a machine.
 
-from stocached import Cache                 # the native API: NumPy
-from stocached import Loader                # batches of a dataset, cached: NumPy
-from stocached import SharedCache           # the calls of the stocaching library: torch
-from stocached.torch import DataLoader      # torch's DataLoader, with the cache as its transport
-from stocached.torch import CachedDataset   # wraps a map-style dataset: torch
-from stocached.torch import SourceDataset   # reads what a server fills: torch
+    from stocached import Cache                 # the native API: NumPy
+    from stocached import Loader                # batches of a dataset, cached: NumPy
+    from stocached import SharedCache           # the calls of the stocaching library: torch
+    from stocached.torch import DataLoader      # torch's DataLoader, with the cache as its transport
+    from stocached.torch import CachedDataset   # wraps a map-style dataset: torch
+    from stocached.torch import SourceDataset   # reads what a server fills: torch
+
+docs/guides/python.md shows how to use them.
 """
 
 from __future__ import annotations

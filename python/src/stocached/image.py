@@ -1,10 +1,10 @@
 """Pictures: from a file to a row of a batch. docs/guides/images.md
 
-from stocached import image, Loader
+    from stocached import image, Loader
 
-picture = image.decode("cat.jpg", size=224)
-augment = image.Compose([image.RandomResizedCrop(224), image.RandomHorizontalFlip()])
-loader = Loader(image.Folder("train", short_side=256), 64, shuffle=True, seed=1, size="8GiB", augment=augment)
+    picture = image.decode("cat.jpg", size=224)
+    augment = image.Compose([image.RandomResizedCrop(224), image.RandomHorizontalFlip()])
+    loader = Loader(image.Folder("train", short_side=256), 64, shuffle=True, seed=1, size="8GiB", augment=augment)
 
 Needs NumPy alone for JPEG files, and Pillow for others."""
 

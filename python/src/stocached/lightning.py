@@ -158,6 +158,7 @@ class DataModule(_Base):  # type: ignore[misc]
     # ------------------------------------------------------------ hooks of Lightning
 
     def prepare_data(self) -> None:
+        """Prepares the storage, unless the preparer is None."""
         if self.preparer is not None:
             prepare(
                 self.preparer,
@@ -168,6 +169,7 @@ class DataModule(_Base):  # type: ignore[misc]
             )
 
     def setup(self, stage: str | None = None) -> None:
+        """Makes the split, if none was given. Raises NotPreparedError."""
         if not self.storage.is_prepared():
             raise NotPreparedError(
                 f"{self.storage!r} is not prepared in this process: call prepare_data() first; ranks need a storage that all of them see, such as BlockStorage"
@@ -181,6 +183,7 @@ class DataModule(_Base):  # type: ignore[misc]
             )
 
     def train_dataloader(self) -> Any:
+        """The batches of this rank of the training part."""
         dataset = PreparedDataset(self.storage, self._split().train, self.train_transform)
         shuffle = self.shuffle and not getattr(self.trainer, "overfit_batches", 0)
         sampler = self._sampler(len(dataset), shuffle)
@@ -192,9 +195,11 @@ class DataModule(_Base):  # type: ignore[misc]
         return self._train
 
     def val_dataloader(self) -> Any:
+        """The batches of this rank of the validation part; [] if that is empty."""
         return self._evaluation(self._split().validation)
 
     def test_dataloader(self) -> Any:
+        """The batches of this rank of the test part; [] if that is empty."""
         return self._evaluation(self._split().test)
 
     def state_dict(self) -> dict[str, Any]:
@@ -203,6 +208,7 @@ class DataModule(_Base):  # type: ignore[misc]
         return self._train.state_dict() if self._train is not None else self._resumed or {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continues from the place that `state_dict` gave."""
         self._resumed = dict(state)
         if self._train is not None:
             self._train.load_state_dict(self._resumed)

@@ -40,6 +40,7 @@ class Cache(Attachment):
     `bytes` gives bytes, and a view of it gives a memoryview.
 
     Attributes, which never change:
+
     samples: of the dataset; indices are 0..samples-1.
     slots: how many samples of fixed size fit; 0 in a variable-size cache.
     variable: whether samples differ in size.
@@ -151,6 +152,7 @@ class Cache(Attachment):
 
     @property
     def closed(self) -> bool:
+        """Whether `close` was called."""
         return self._detached
 
     def unlink(self) -> None:
@@ -337,6 +339,7 @@ class Cache(Attachment):
     # ------------------------------------------------------------ inspect
 
     def stats(self) -> Stats:
+        """The counters of all clients, and the state now."""
         return stats_of(self)
 
     def verify(self) -> list[int]:

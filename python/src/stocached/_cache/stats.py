@@ -22,7 +22,7 @@ class Stats(Mapping[str, Any]):
 
     samples: int  # of the dataset
     slots: int  # 0 in a variable-size cache
-    variable: bool
+    variable: bool  # whether samples differ in size
     segment_bytes: int = 0  # the most that the segment can take
     limit_bytes: int = 0  # of the segment, as given at creation; 0: no limit
     hits: int = 0  # samples that get and gather found
@@ -32,7 +32,7 @@ class Stats(Mapping[str, Any]):
     busy: int = 0  # sets refused because another client was filling the sample, or a clear ran
     full: int = 0  # sets refused because no slot, extent or memory was free
     out: int = 0  # sets of a sample that can have no slot
-    stored_bytes: int = 0
+    stored_bytes: int = 0  # of the samples stored
     recovered: int = 0  # claims of dead clients that were reclaimed
     aborted: int = 0  # claims that their own client gave up
     lost: int = 0  # publishes refused: always 0, or the cache is damaged
@@ -40,23 +40,24 @@ class Stats(Mapping[str, Any]):
     corrupt: int = 0  # words, lengths or checksums that are impossible
     passed: int = 0  # samples outside the schema, which were not cached
     ready: int = 0  # samples in the cache now
-    ready_bytes: int = 0
-    # variable size: allocated so far, and of these bytes that no sample has any more; clear() frees them. In a
-    # cache that evicts: bytes of slots that are taken now, and of these unused ends and slots that are being filled
+    ready_bytes: int = 0  # of these samples
+    # variable size: allocated so far. In a cache that evicts: bytes of slots that are taken now
     arena_next_bytes: int = 0
+    # of these, bytes that no sample has any more; clear() frees them. In a cache that evicts: unused ends, and slots
+    # that are being filled
     arena_lost_bytes: int = 0
-    clients_live: int = 0
-    clients_dead: int = 0
+    clients_live: int = 0  # that are attached now
+    clients_dead: int = 0  # records of clients that died
     allocated_bytes: int = 0  # memory that the segment takes now
-    clears: int = 0
+    clears: int = 0  # how often the cache was emptied
     evicted: int = 0  # samples that went for others
     arena_free_bytes: int = 0  # in free slots of a variable-size cache that evicts
     # of the evicted, those of the last epoch: about as many reads as there are samples
     replaced: int = 0
     # of the disk cache behind this one, by all processes that have shared its file since it was out of use
-    disk_hits: int = 0
-    disk_misses: int = 0
-    disk_writes: int = 0
+    disk_hits: int = 0  # samples that the disk cache had
+    disk_misses: int = 0  # samples that the disk cache did not have
+    disk_writes: int = 0  # samples written to the disk cache
     disk_dropped: int = 0  # not written: the disk was slow, or another process wrote the sample
     disk_poisoned: int = 0  # samples whose checksum was wrong; they were removed
 
@@ -68,6 +69,7 @@ class Stats(Mapping[str, Any]):
 
     @property
     def cached_fraction(self) -> float:
+        """The part of the samples that is in the cache now."""
         return self.ready / self.samples
 
     def __getitem__(self, key: str) -> Any:

@@ -146,7 +146,7 @@ class FetchFailure:
     """One sample that the server could not give."""
 
     position: int  # in the indices of the call
-    index: int
+    index: int  # of the sample
     kind: str  # INDEX, READ, CHANGED, DAMAGED, NO_SLOT, CANCELLED, CLOSING, INTERNAL or BAD (docs/spec/control.md)
     message: str  # of the server: the error, and the file
 

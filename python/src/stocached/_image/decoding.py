@@ -107,6 +107,7 @@ class Decode:
 
     @staticmethod
     def accepts(value: Any) -> bool:
+        """Whether a value is the bytes or the path of a file."""
         bytes_ = isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype == np.uint8
         return bytes_ or isinstance(value, (str, os.PathLike, bytes, bytearray, memoryview))
 

@@ -201,13 +201,16 @@ class Folder(Decoded):
         return len(self.samples)
 
     def read(self, index: int) -> tuple[Any, ...]:
+        """The bytes of the file of a sample, and the other values of the sample."""
         path, target = self.samples[index]
         return bytes_of(path), self._target(target)
 
     def name(self, index: int) -> str:
+        """The file of a sample, for errors."""
         return self.samples[index][0]
 
     def files(self) -> Files:
+        """The files of all samples, for C."""
         if type(self).read is not Folder.read:
             raise UnsupportedError(f"{type(self).__name__} has a read of its own, which C cannot call: leave it out")
         return files_of(self, self.samples, Files.of)

@@ -102,6 +102,7 @@ class Shards(Decoded):
         return len(self._places)
 
     def read(self, index: int) -> tuple[Any, ...]:
+        """The bytes of the file of a sample, and the other values of the sample."""
         k = operator.index(index)
         if not -len(self) <= k < len(self):
             raise SampleIndexError(f"index {k} is out of range; the shards have {len(self)} samples")
@@ -123,6 +124,7 @@ class Shards(Decoded):
         return data, self._target(label)
 
     def name(self, index: int) -> str:
+        """The file of a sample, for errors."""
         number, at = self._places[index][["file", "at"]].item()
         try:
             return self._member(index, self._open.get(number) or self._opened(number), at)
@@ -130,6 +132,7 @@ class Shards(Decoded):
             return f"{self.shards[number]} (sample {index % len(self)})"
 
     def files(self) -> Files:
+        """The files of all samples, for C."""
         if type(self).read is not Shards.read:
             raise UnsupportedError(f"{type(self).__name__} has a read of its own, which C cannot call: leave it out")
         return files_of(self, self.shards, self._make_files)

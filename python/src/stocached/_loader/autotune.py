@@ -21,13 +21,13 @@ class Autotuned:
 
     Use: DataLoader(**(loader.settings | tuned.settings))."""
 
-    chosen: Trial
+    chosen: Trial  # the best
     current: Trial  # with the settings of the loader
     trials: tuple[Trial, ...]  # all, in the order of time
-    why: str
+    why: str  # it was chosen
     notes: tuple[str, ...]  # how the trials differ from the loader
     seconds: float  # that all trials took together
-    cpus: int
+    cpus: int  # that this process may use
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -19,9 +19,9 @@ _SHOWN = 3  # the most in a message
 class BadSample:
     """A sample that a loader left out of its batch."""
 
-    index: Any
+    index: Any  # in the dataset
     file: str | None  # None: it is unknown, or the reason names it
-    reason: str
+    reason: str  # what its load raised
 
     def __str__(self) -> str:
         return f"sample {self.index}: {self.reason if self.file is None else f'{self.file}: {self.reason}'}"

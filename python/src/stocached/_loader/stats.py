@@ -30,9 +30,9 @@ class LoaderStats:
     bad_samples: int = 0  # left out of batches, each once an epoch
     bad: tuple[BadSample, ...] = ()  # which and why, each once; the first 256
     # of the disk cache (disk=), by all processes that share its file
-    disk_hits: int = 0
-    disk_misses: int = 0
-    disk_writes: int = 0
+    disk_hits: int = 0  # samples that the disk cache had
+    disk_misses: int = 0  # samples that the disk cache did not have
+    disk_writes: int = 0  # samples written to the disk cache
     disk_dropped: int = 0  # not written: the disk was slow, or another process wrote the sample
     disk_poisoned: int = 0  # samples whose checksum was wrong; they were loaded again
 

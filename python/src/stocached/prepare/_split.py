@@ -19,9 +19,9 @@ _EPOCH = 2**64 - 1  # splits use the order of this epoch, which no training reac
 class Split:
     """Three sets, each in ascending order. Together they are the dataset, and no two have a sample in common."""
 
-    train: IndexSet
-    validation: IndexSet
-    test: IndexSet
+    train: IndexSet  # the samples for training
+    validation: IndexSet  # those for validation
+    test: IndexSet  # those for the test
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""

@@ -1,0 +1,44 @@
+"""Docstrings as pages show them: lists of arguments, and what comments say of the fields of dataclasses and enums."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from griffe import Docstring, Extension
+
+from website.reference import prose
+
+NAMES = re.compile(r"^([\w\\]+(?:, [\w\\]+)*): ", re.MULTILINE)  # of arguments; as `prose` has them
+COMMENT = re.compile(r"(?:^|  )# (.*)$")
+
+
+class Docstrings(Extension):
+    def on_object(self, *, obj: Any, **_: Any) -> None:
+        if obj.is_attribute and has_fields(obj.parent) and not obj.docstring and (said := comment(obj)):
+            obj.docstring = Docstring(said, parent=obj)
+        if obj.docstring:
+            parts = re.split(r"\n\s*\n", obj.docstring.value)
+            obj.docstring.value = "\n\n".join(part if part.startswith("    ") else shown(part) for part in parts)
+
+
+def has_fields(parent: Any) -> bool:
+    return "dataclass" in parent.labels or (parent.is_class and "Enum" in str(parent.bases))
+
+
+def shown(part: str) -> str:
+    part = prose(part)
+    return NAMES.sub(r"- **\1**: ", part) if NAMES.match(part) else part
+
+
+def comment(field: Any) -> str:
+    """What stands behind a field, or in the lines above it."""
+    lines = field.lines_collection[field.filepath]
+    if found := COMMENT.search(lines[field.endlineno - 1]):
+        return found[1]
+    said: list[str] = []
+    for line in reversed(lines[: field.lineno - 1]):
+        if not line.lstrip().startswith("# "):
+            break
+        said.insert(0, line.lstrip()[2:])
+    return " ".join(said)
