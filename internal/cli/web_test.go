@@ -431,18 +431,19 @@ func TestWeb(t *testing.T) {
 	}
 	contains(t, body, "<h1>stocached</h1>")
 	address := strings.TrimSuffix(strings.TrimPrefix(url, "http://"), "/")
-	fails(t, exitFailed, []string{"--listen " + address, "address already in use"}, "web", "--listen", address)
+	fails(t, exitExists, []string{"--listen " + address, "address already in use: another program listens there; take another port"},
+		"web", "--listen", address)
 	end()
 	if stderr.Len() > 0 {
 		t.Error(stderr.String())
 	}
 
 	url, stderr, end = startWeb(t, "--dir", dir, "--listen", "0.0.0.0:0")
-	_, port, err := net.SplitHostPort(strings.TrimSuffix(strings.TrimPrefix(url, "http://"), "/"))
-	if err != nil {
+	port := regexp.MustCompile(`^http://127\.0\.0\.1:(\d+)/$`).FindStringSubmatch(url)
+	if port == nil {
 		t.Fatal(url)
 	}
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://127.0.0.1:"+port+"/v1/live", nil)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"v1/live", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -454,11 +455,21 @@ func TestWeb(t *testing.T) {
 		answer.Body.Close()
 	}
 	end()
-	contains(t, stderr.String(), "warning: everyone who reaches", "without a password", "ssh -L")
+	contains(t, stderr.String(), "warning: everyone who reaches 0.0.0.0:"+port[1]+" ", "without a password", "ssh -L")
+	if l, err := listenPage(t.Context(), "--listen", "[::]:0", nil); err != nil {
+		t.Logf("there is no IPv6 here: %v", err)
+	} else {
+		if got := l.url(); !regexp.MustCompile(`^http://\[::1\]:\d+/$`).MatchString(got) {
+			t.Error(got)
+		}
+		l.Close()
+	}
 
 	fails(t, exitUsage, []string{"interval -1s is not above 0"}, "web", "--interval", "-1s")
 	fails(t, exitUsage, []string{"1 argument"}, "web", "test")
-	fails(t, exitFailed, []string{"--listen nonsense"}, "web", "--listen", "nonsense")
+	fails(t, exitUsage, []string{`--listen: "nonsense" is not host:port, such as 127.0.0.1:9201`}, "web", "--listen", "nonsense")
+	fails(t, exitUsage, []string{`--listen: port "65536" is not in`}, "web", "--listen", ":65536")
+	fails(t, exitNotFound, []string{"--dir: ", "nothing-here"}, "web", "--dir", dir+"/nothing-here")
 }
 
 // Ensure that a server shows the page on web.listen and on its admin socket, with its own counters, for caches of
@@ -474,7 +485,7 @@ func TestWebOfServer(t *testing.T) {
 		s.launch("STOCACHED_WEB_LISTEN=" + listen)
 		var url string
 		eventually(t, "the log has the address of the page", func() bool {
-			if m := regexp.MustCompile(`msg="the page" address=http://\S+?:(\d+)/`).FindStringSubmatch(s.said()); m != nil {
+			if m := regexp.MustCompile(`msg="the page" address=http://127\.0\.0\.1:(\d+)/`).FindStringSubmatch(s.said()); m != nil {
 				url = "http://127.0.0.1:" + m[1] + "/v1/live"
 			}
 			return url != ""

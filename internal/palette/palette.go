@@ -67,7 +67,7 @@ var (
 	HitRate = Blue
 	Cached  = Green
 	Sets    = color.RGBA{0xB5, 0x5D, 0x91, 0xFF} // a darker purple: lines need the contrast
-	Misses  = Vermilion // in no drawing together with what was evicted
+	Misses  = Vermilion                          // in no drawing together with what was evicted
 	Evicted = Vermilion
 	Memory  = color.RGBA{0x7F, 0x88, 0x93, 0xFF} // a grey between those of the themes
 )

@@ -409,6 +409,18 @@ func TestCurves(t *testing.T) {
 	}
 }
 
+// Ensure that an opened cache says in whole why there is no prediction, in any width.
+func TestNoPrediction(t *testing.T) {
+	c := made("one", 0.5, 1)
+	c.Fields.Add("no_prediction", "cache one has measured no load yet. Run an epoch whose loads are timed")
+	m := model(c)
+	m.Resize(40, 24)
+	press(t, m, "enter")
+	if text := strings.Join(strings.Fields(screen(m)), " "); !strings.Contains(text, "nothing to predict yet: "+c.Text("no_prediction")) {
+		t.Error(screen(m))
+	}
+}
+
 // Ensure that a problem is told, one on a screen and all in a printed frame.
 func TestProblems(t *testing.T) {
 	f := at(1, made("one", 0.5, 1))

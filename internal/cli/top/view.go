@@ -371,7 +371,7 @@ func (m *Model) epochs(c *live.Cache) (lines []string) {
 		return nil
 	}
 	if why := c.Text("no_prediction"); why != "-" {
-		return []string{"nothing to predict yet: " + why, ""}
+		return append(strings.Split(ansi.Wordwrap("nothing to predict yet: "+why, m.width, ""), "\n"), "")
 	}
 	lines = append(lines, m.style(fmt.Sprintf("%-10s%11s%14s", "", "LAST EPOCH", "PREDICTED"), bold))
 	for _, row := range []struct{ title, field string }{{"hit rate", "hit_rate"}, {"loads", "load_seconds"},
