@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -100,6 +101,17 @@ func (d *dirFlag) all() ([]shm.Listed, error) {
 	}
 	unnamed, err := shm.ListUnnamed()
 	return append(found, unnamed...), err
+}
+
+// check returns an error if the caches cannot be listed, or --dir is no directory. That of this user may come later.
+func (d *dirFlag) check() error {
+	if d.dir != "" {
+		if _, err := os.Stat(d.dir); err != nil {
+			return fmt.Errorf("--dir: %w; leave it out for the caches in %s", err, shm.DefaultDir())
+		}
+	}
+	_, err := d.all()
+	return err
 }
 
 // complete offers the names of caches to the shell. All arguments are names; max is the most of

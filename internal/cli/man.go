@@ -48,8 +48,15 @@ var anyUser = strings.NewReplacer(shm.DefaultDir(), "/dev/shm/stocached-UID")
 // markdownAll turns the texts of all commands into Markdown, the input of the pages.
 func markdownAll(c *cobra.Command) {
 	c.DisableAutoGenTag = true
-	c.Long = markdown(fitted(anyUser.Replace(c.Long), 72)) // man indents them by 7
-	c.LocalFlags().VisitAll(func(f *pflag.Flag) { f.Usage = prose(anyUser.Replace(f.Usage)) })
+	c.InitDefaultHelpFlag()
+	c.InitDefaultVersionFlag()
+	if c.HasSubCommands() {
+		c.Use += " COMMAND"
+	}
+	c.Use += " [flags]"
+	long := c.Long + "\n\nOPTIONS\n" + c.LocalFlags().FlagUsages()
+	c.Long = markdown(fitted(anyUser.Replace(long), 72))             // man indents them by 7
+	c.LocalFlags().VisitAll(func(f *pflag.Flag) { f.Hidden = true }) // cobra would write --json[=false]
 	for _, c := range c.Commands() {
 		markdownAll(c)
 	}
@@ -70,7 +77,7 @@ func markdown(help string) string {
 		switch {
 		case indented:
 			b.WriteString(line)
-		case line == "EXIT STATUS":
+		case line == "EXIT STATUS", line == "OPTIONS":
 			b.WriteString("# " + line)
 		default:
 			b.WriteString(prose(line))

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 )
 
 // Ensure that each command has a manual page with the text of --help, word for word, and that man
@@ -52,7 +51,17 @@ func TestManualPages(t *testing.T) {
 		}
 		text := words(unstruck(shown.String()))
 		contains(t, text, words(c.Short), words(anyUser.Replace(c.Long)), words(c.Example))
-		c.LocalFlags().VisitAll(func(f *pflag.Flag) { contains(t, text, "--"+f.Name, words(anyUser.Replace(f.Usage))) })
+		synopsis := c.CommandPath()
+		if c.HasSubCommands() {
+			synopsis += " COMMAND"
+		}
+		c.InitDefaultHelpFlag()
+		c.InitDefaultVersionFlag()
+		contains(t, text, "SYNOPSIS "+synopsis, " [flags] DESCRIPTION",
+			"OPTIONS "+words(anyUser.Replace(c.LocalFlags().FlagUsages())))
+		if strings.Count(text, "OPTIONS ") != 1 || strings.Contains(text, "[=") || strings.Contains(text, `=""`) {
+			t.Errorf("%s has options of another form than --help:\n%s", page, text)
+		}
 	}
 	root := newRoot()
 	addCompletion(root)

@@ -112,7 +112,7 @@ func (r *reloader) serve(ctx context.Context, stop func(), hangups <-chan os.Sig
 	beside.Go(func() { r.run(ctx, hangups) })
 	beside.Go(func() { r.manager.watch(ctx, r.server.Dir()) })
 	if pages != nil {
-		r.log.Info("the page", "address", fmt.Sprintf("http://%s/", pages.Addr()))
+		r.log.Info("the page", "address", pages.url())
 		beside.Go(func() {
 			if err := pages.serve(ctx); err != nil {
 				r.log.Error("the page ended", "error", err)

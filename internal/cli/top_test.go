@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
@@ -196,7 +198,50 @@ func TestTopOnce(t *testing.T) {
 	fails(t, exitUsage, []string{"interval 0s is not above 0"}, "top", "--interval", "0s")
 	fails(t, exitUsage, []string{"1 argument"}, "top", "test")
 	contains(t, ok(t, "top", "--once", "--dir", tmpfs(t), "--interval", "1ms"), "no caches in ")
-	contains(t, ok(t, "top", "--once", "--dir", dir+"/nothing-here", "--interval", "1ms"), "no caches in ")
+	fails(t, exitNotFound, []string{"--dir: stat " + dir + "/nothing-here: no such file or directory; leave it out"},
+		"top", "--once", "--dir", dir+"/nothing-here")
+	for columns, want := range map[string]int{"": 120, "40": 40, "200": 200, "wide": 120, "-1": 120} {
+		t.Setenv("COLUMNS", columns)
+		widest := 0
+		for line := range strings.Lines(ok(t, "top", "--once", "--dir", dir, "--interval", "1ms")) {
+			widest = max(widest, utf8.RuneCountInString(strings.TrimRight(line, "\n")))
+		}
+		if widest > want || widest < want-15 {
+			t.Errorf("COLUMNS=%s: %d columns", columns, widest)
+		}
+	}
+}
+
+// Ensure that root sees no cache of another user, and that top as this user does, as the help says.
+func TestTopOfAnotherUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		privileged(t, "run as another user", errors.New("not root"))
+	}
+	name := fmt.Sprintf("theirs-%d", os.Getpid())
+	stranger := func(args ...string) string {
+		t.Helper()
+		cmd := program(args...)
+		cmd.Path, cmd.Dir = "/proc/self/exe", "/"
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: strangerID, Gid: strangerID}}
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %v\n%s", args, err, out)
+		}
+		return string(out)
+	}
+	stranger("create", name, "--samples", "10", "--sample-bytes", "100")
+	defer func() {
+		stranger("rm", name)
+		os.Remove(fmt.Sprintf("/dev/shm/stocached-%d", strangerID)) // unless it has other caches
+	}()
+	once := []string{"top", "--once", "--interval", "1ms"}
+	contains(t, stranger(once...), name)
+	if out := ok(t, once...); strings.Contains(out, name) {
+		t.Errorf("root sees it:\n%s", out)
+	}
+	for _, command := range []string{"top", "web"} {
+		contains(t, strings.Join(strings.Fields(ok(t, command, "--help")), " "), "A cache is for one user", "sudo -u USER stocached "+command)
+	}
 }
 
 // Ensure that the screen of many real caches has the numbers of stats in each line, in several sizes.

@@ -12,9 +12,11 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/stocached/stocached/internal/cli/web"
 	"github.com/stocached/stocached/server"
+	"github.com/stocached/stocached/server/config"
 )
 
 // webFields explains what the page shows of a cache.
@@ -59,11 +61,29 @@ func listenPage(ctx context.Context, key, address string, page *web.Page) (*page
 	if strings.HasPrefix(address, ":") {
 		address = "127.0.0.1" + address
 	}
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+	network := "tcp"
+	if asked, err := netip.ParseAddrPort(address); err == nil && asked.Addr().Is4() {
+		network = "tcp4" // 0.0.0.0 is not all of IPv6 too
+	}
+	l, err := new(net.ListenConfig).Listen(ctx, network, address)
+	if errors.Is(err, unix.EADDRINUSE) {
+		err = fmt.Errorf("%w: another program listens there; take another port, or 0 for any free one", err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: %w", key, address, err)
 	}
 	return &pageListener{l, page}, nil
+}
+
+// url is the address of the page for browsers on this machine.
+func (l *pageListener) url() string {
+	a := *l.Addr().(*net.TCPAddr)
+	if a.IP.IsUnspecified() && a.IP.To4() != nil {
+		a.IP = net.IPv4(127, 0, 0, 1)
+	} else if a.IP.IsUnspecified() {
+		a.IP = net.IPv6loopback
+	}
+	return fmt.Sprintf("http://%v/", &a)
 }
 
 // warning says what is wrong with an address that other machines reach; "": they do not.
@@ -97,16 +117,17 @@ func newWeb() *cobra.Command {
 	interval, listen := time.Second, "127.0.0.1:9201"
 	c := &cobra.Command{
 		Use:   "web",
-		Short: "Watch all caches in a browser",
+		Short: "Watch all caches of this user in a browser",
 		Long: paragraphs(`Serves a page that shows all caches of this user: what stocached top shows, with curves to zoom, and every
 number of stocached stats. It changes nothing. A timeline that a loader recorded (trace=) is drawn when it is
 dropped onto the page, as stocached trace does. The page needs no network and no server.`,
+			ofOtherUsers("web"),
 			`It listens on this machine only. From another machine: ssh -L 9201:127.0.0.1:9201 MACHINE. With --listen
 HOST:PORT it listens elsewhere, and warns: the page has no password.`,
 			`Programs may read what the page reads: GET /v1/live has for each cache the fields of stats --watch --json,
 clients, and the last ten minutes; ?after=SECONDS leaves out what came before. It reads the caches when it is
 asked, at most twice an interval.`,
-			exitStatus(exitPermission, exitExists)),
+			exitStatus(exitNotFound, exitPermission, exitExists)),
 		Example: `  stocached web
   stocached web --listen 127.0.0.1:0`,
 		Args: func(c *cobra.Command, args []string) error {
@@ -117,7 +138,10 @@ asked, at most twice an interval.`,
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if _, err := dir.all(); err != nil {
+			if wrong := config.CheckListen("--listen", listen, "127.0.0.1:9201"); len(wrong) > 0 {
+				return usage("%s", strings.Join(wrong, "; "))
+			}
+			if err := dir.check(); err != nil {
 				return err
 			}
 			ctx, stop := interruptible(c.Context())
@@ -129,7 +153,7 @@ asked, at most twice an interval.`,
 			if text := l.warning(); text != "" {
 				complain(c.ErrOrStderr(), text)
 			}
-			if _, err := fmt.Fprintf(c.OutOrStdout(), "http://%s/\n", l.Addr()); err != nil {
+			if _, err := fmt.Fprintln(c.OutOrStdout(), l.url()); err != nil {
 				return errors.Join(err, l.Close())
 			}
 			return l.serve(ctx)

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -14,6 +15,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,6 +26,7 @@ import (
 	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/internal/cli/web"
 	"github.com/stocached/stocached/internal/palette"
+	bytesize "github.com/stocached/stocached/internal/size"
 	"github.com/stocached/stocached/internal/verify/browser"
 	"github.com/stocached/stocached/shm"
 )
@@ -42,7 +45,29 @@ const all = {
     await until(() => byId("caches").rows.length === 1);
     byId("caches").rows[0].click();
     await fresh();
-    return { rows: byId("caches").innerText, name: byId("name").textContent, charts: document.querySelectorAll("#charts canvas").length, hash: location.hash };
+    await until(() => [1, 2].every(line => charts[1].data[line].some(v => v > 0))); // it has hits and misses
+    const labels = [...document.querySelectorAll("#charts .u-label")].map(e => e.textContent).filter(text => text !== "time");
+    return { rows: byId("caches").innerText, name: byId("name").textContent, charts: document.querySelectorAll("#charts canvas").length, hash: location.hash, labels: labels.join(), limits: [...new Set(charts[3].data[2])] };
+  },
+  hash: async () => { // one that people wrote by hand
+    const before = location.hash;
+    location.hash = "#50%";
+    await fresh();
+    const said = byId("summary").textContent + ", " + byId("caches").rows.length;
+    location.hash = before;
+    return said;
+  },
+  ticks: async () => {
+    const all = { rate: [], bytes: [] };
+    for (const [kind, k, tops] of [["rate", 1, [0.02, 0.9, 7, 1234567]], ["bytes", 3, [700, 41e6, 1.3e9, 3e12]]]) for (const top of tops) {
+      const texts = [];
+      charts[k].ctx.fillText = text => texts.push(text);
+      charts[k].setData([[1, 2], [0, top], [0, top]]);
+      await null; // uPlot draws before
+      delete charts[k].ctx.fillText;
+      all[kind].push(texts.filter(text => !text.includes(":"))); // those of times
+    }
+    return all;
   },
   read: async () => { await fresh(); return facts(); },
   clients: async () => byId("clients").tBodies[0].innerText,
@@ -188,14 +213,17 @@ func TestPageInBrowser(t *testing.T) {
 	stop := runJob(t, c)
 
 	var opened struct {
-		Rows, Name, Hash string
-		Charts           int
+		Rows, Name, Hash, Labels string
+		Charts                   int
+		Limits                   []float64
 	}
 	p.do(t, "open", &opened)
-	if opened.Name != "job" || opened.Charts != 3 || !strings.Contains(opened.Rows, "job") || opened.Hash != "#job" {
+	stats := func() jsonObject { return decode[jsonObject](t, ok(t, "stats", path, "--json")) }
+	if opened.Name != "job" || opened.Charts != 4 || !strings.Contains(opened.Rows, "job") || opened.Hash != "#job" ||
+		opened.Labels != "hit rate,cached,hits,misses,sets,evicted,memory,limit" ||
+		len(opened.Limits) != 1 || opened.Limits[0] != stats()["segment_bytes"] {
 		t.Errorf("%+v", opened)
 	}
-	stats := func() jsonObject { return decode[jsonObject](t, ok(t, "stats", path, "--json")) }
 	for range 3 { // while it runs
 		var shown map[string]fact
 		before := stats()
@@ -237,6 +265,11 @@ func TestPageInBrowser(t *testing.T) {
 			t.Errorf("grounds %v", grounds)
 		}
 	}
+	checkTicks(t, p)
+	var said string
+	if p.do(t, "hash", &said); !strings.HasPrefix(said, "1 cache, 1 client") || !strings.HasSuffix(said, ", 1") {
+		t.Errorf("with an address that is not encoded, the page says %q", said)
+	}
 	var drawn any
 	if p.do(t, "drop", &drawn); drawn != nil {
 		t.Errorf("the page can read the timeline: %v", drawn)
@@ -267,6 +300,43 @@ func TestPageInBrowser(t *testing.T) {
 	}
 	if all := outside(); len(all) > 0 {
 		t.Errorf("requests to other machines: %q", all)
+	}
+}
+
+// checkTicks checks that the numbers at an axis are as far apart as the lines that they are at, and those of bytes by a
+// power of two.
+func checkTicks(t *testing.T, p *shownPage) {
+	t.Helper()
+	var ticks struct{ Rate, Bytes [][]string }
+	p.do(t, "ticks", &ticks)
+	for _, all := range slices.Concat(ticks.Rate, ticks.Bytes) {
+		var values []float64
+		for _, text := range all {
+			value, err := strconv.ParseFloat(text, 64)
+			if strings.Contains(text, "B") {
+				var n uint64
+				n, err = bytesize.Parse(text)
+				value = float64(n)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+			values = append(values, value)
+		}
+		if len(values) < 3 {
+			t.Errorf("%q are too few", all)
+			continue
+		}
+		step := values[1] - values[0]
+		if power, _ := math.Frexp(step); strings.Contains(all[0], "B") && power != 0.5 && power != -0.5 {
+			t.Errorf("%q: steps are no power of two", all)
+		}
+		for k, v := range values {
+			if math.Abs(v-values[0]-float64(k)*step) > math.Abs(step)/1e6 {
+				t.Errorf("%q are not equally far apart", all)
+				break
+			}
+		}
 	}
 }
 
@@ -361,18 +431,19 @@ func TestWeb(t *testing.T) {
 	}
 	contains(t, body, "<h1>stocached</h1>")
 	address := strings.TrimSuffix(strings.TrimPrefix(url, "http://"), "/")
-	fails(t, exitFailed, []string{"--listen " + address, "address already in use"}, "web", "--listen", address)
+	fails(t, exitExists, []string{"--listen " + address, "address already in use: another program listens there; take another port"},
+		"web", "--listen", address)
 	end()
 	if stderr.Len() > 0 {
 		t.Error(stderr.String())
 	}
 
 	url, stderr, end = startWeb(t, "--dir", dir, "--listen", "0.0.0.0:0")
-	_, port, err := net.SplitHostPort(strings.TrimSuffix(strings.TrimPrefix(url, "http://"), "/"))
-	if err != nil {
+	port := regexp.MustCompile(`^http://127\.0\.0\.1:(\d+)/$`).FindStringSubmatch(url)
+	if port == nil {
 		t.Fatal(url)
 	}
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://127.0.0.1:"+port+"/v1/live", nil)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"v1/live", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -384,11 +455,21 @@ func TestWeb(t *testing.T) {
 		answer.Body.Close()
 	}
 	end()
-	contains(t, stderr.String(), "warning: everyone who reaches", "without a password", "ssh -L")
+	contains(t, stderr.String(), "warning: everyone who reaches 0.0.0.0:"+port[1]+" ", "without a password", "ssh -L")
+	if l, err := listenPage(t.Context(), "--listen", "[::]:0", nil); err != nil {
+		t.Logf("there is no IPv6 here: %v", err)
+	} else {
+		if got := l.url(); !regexp.MustCompile(`^http://\[::1\]:\d+/$`).MatchString(got) {
+			t.Error(got)
+		}
+		l.Close()
+	}
 
 	fails(t, exitUsage, []string{"interval -1s is not above 0"}, "web", "--interval", "-1s")
 	fails(t, exitUsage, []string{"1 argument"}, "web", "test")
-	fails(t, exitFailed, []string{"--listen nonsense"}, "web", "--listen", "nonsense")
+	fails(t, exitUsage, []string{`--listen: "nonsense" is not host:port, such as 127.0.0.1:9201`}, "web", "--listen", "nonsense")
+	fails(t, exitUsage, []string{`--listen: port "65536" is not in`}, "web", "--listen", ":65536")
+	fails(t, exitNotFound, []string{"--dir: ", "nothing-here"}, "web", "--dir", dir+"/nothing-here")
 }
 
 // Ensure that a server shows the page on web.listen and on its admin socket, with its own counters, for caches of
@@ -404,7 +485,7 @@ func TestWebOfServer(t *testing.T) {
 		s.launch("STOCACHED_WEB_LISTEN=" + listen)
 		var url string
 		eventually(t, "the log has the address of the page", func() bool {
-			if m := regexp.MustCompile(`msg="the page" address=http://\S+?:(\d+)/`).FindStringSubmatch(s.said()); m != nil {
+			if m := regexp.MustCompile(`msg="the page" address=http://127\.0\.0\.1:(\d+)/`).FindStringSubmatch(s.said()); m != nil {
 				url = "http://127.0.0.1:" + m[1] + "/v1/live"
 			}
 			return url != ""

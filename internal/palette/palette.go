@@ -67,6 +67,7 @@ var (
 	HitRate = Blue
 	Cached  = Green
 	Sets    = color.RGBA{0xB5, 0x5D, 0x91, 0xFF} // a darker purple: lines need the contrast
+	Misses  = Vermilion                          // in no drawing together with what was evicted
 	Evicted = Vermilion
 	Memory  = color.RGBA{0x7F, 0x88, 0x93, 0xFF} // a grey between those of the themes
 )
@@ -91,7 +92,7 @@ func CSS() string {
 	for _, v := range []struct {
 		name string
 		c    color.RGBA
-	}{{"hit-rate", HitRate}, {"cached", Cached}, {"sets", Sets}, {"evicted", Evicted}, {"memory", Memory},
+	}{{"hit-rate", HitRate}, {"cached", Cached}, {"misses", Misses}, {"sets", Sets}, {"evicted", Evicted}, {"memory", Memory},
 		{"focus", SkyBlue}, {"found", Found}} {
 		fmt.Fprintf(&b, "--%s: %s; ", v.name, Hex(v.c))
 	}

@@ -284,10 +284,10 @@ func (c *Config) check() (complaints []string) {
 		complain("limits.clients: %d bytes are less than 16MiB", c.Limits.Clients)
 	}
 	if c.Metrics.Listen != "" {
-		complaints = append(complaints, checkListen("metrics.listen", c.Metrics.Listen, "127.0.0.1:9200")...)
+		complaints = append(complaints, CheckListen("metrics.listen", c.Metrics.Listen, "127.0.0.1:9200")...)
 	}
 	if c.Web.Listen != "" {
-		complaints = append(complaints, checkListen("web.listen", c.Web.Listen, "127.0.0.1:9201")...)
+		complaints = append(complaints, CheckListen("web.listen", c.Web.Listen, "127.0.0.1:9201")...)
 	}
 	if path := filepath.Join(c.SocketsDir(), control.AdminSocket); len(path) > control.MaxSocketPath {
 		complain("sockets.dir: the path of a socket has at most %d bytes, %s has %d; use a shorter folder",
@@ -305,8 +305,8 @@ func (c *Config) check() (complaints []string) {
 // hostName matches the name of a machine.
 var hostName = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?$`)
 
-// checkListen returns complaints about the address of a key, to listen on.
-func checkListen(key, address, example string) (complaints []string) {
+// CheckListen returns complaints about the address of a key or flag, to listen on.
+func CheckListen(key, address, example string) (complaints []string) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil || port == "" {
 		return []string{fmt.Sprintf("%s: %q is not host:port, such as %s", key, address, example)}

@@ -1,4 +1,4 @@
-// Package live has what stocached top and the page of stocached web show: all caches of a machine now, and
+// Package live has what stocached top and the page of stocached web show: all caches of a user now, and
 // their recent past. It reads nothing itself. Commands give it what stats --json prints.
 package live
 
@@ -108,6 +108,8 @@ type Series struct {
 var All = []Series{
 	{"interval_hit_rate", "hit rate", palette.HitRate, Fraction},
 	{"cached_fraction", "cached", palette.Cached, Fraction},
+	{"hits_per_second", "hits/s", palette.HitRate, Rate},
+	{"misses_per_second", "misses/s", palette.Misses, Rate},
 	{"stored_per_second", "sets/s", palette.Sets, Rate},
 	{"evicted_per_second", "evicted/s", palette.Evicted, Rate},
 	{"allocated_bytes", "memory", palette.Memory, Amount},

@@ -38,7 +38,7 @@ func TestHistory(t *testing.T) {
 			t.Errorf("%s: %d values", All[n].Field, len(p.Values[n]))
 		}
 	}
-	if got := p.Values[4][Kept-1]; got != 2*Kept+9 {
+	if got := p.Values[len(All)-1][Kept-1]; got != 2*Kept+9 {
 		t.Error("memory", got)
 	}
 	if !math.IsNaN(p.Values[0][0]) || !math.IsNaN(p.Values[2][0]) {

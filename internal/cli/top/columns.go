@@ -11,22 +11,28 @@ type column struct {
 	field string
 	title string
 	width int
-	turn  int // those with low numbers get room first
-	past  int // width of its recent past beside it
-	later int // the turn of the past
+	turn  int  // those with low numbers get room first
+	past  int  // width of its recent past beside it
+	later int  // the turn of the past
+	text  bool // it has words: on the left, and sorted by the alphabet
 }
 
 // The curves and all that comes before them in turn fill 80 columns.
 var columns = []column{
-	{"name", "NAME", 9, 0, 0, 0},
-	{"clients_live", "LIVE", 4, 6, 0, 0},
-	{"interval_hit_rate", "HIT RATE", 8, 1, 4, 3},
-	{"cached_fraction", "CACHED", 6, 2, 4, 10},
-	{"hits_per_second", "HITS/S", 9, 11, 0, 0},
-	{"stored_per_second", "SETS/S", 7, 5, 4, 8},
-	{"evicted_per_second", "EVICTED/S", 9, 7, 4, 9},
-	{"allocated_bytes", "MEMORY", 9, 4, 0, 0},
-	{"policy", "POLICY", 14, 12, 0, 0},
+	{"name", "NAME", 9, 0, 0, 0, true},
+	{"clients_live", "LIVE", 4, 6, 0, 0, false},
+	{"interval_hit_rate", "HIT RATE", 8, 1, 4, 3, false},
+	{"cached_fraction", "CACHED", 6, 2, 4, 10, false},
+	{"hits_per_second", "HITS/S", 9, 11, 0, 0, false},
+	{"stored_per_second", "SETS/S", 7, 5, 4, 8, false},
+	{"evicted_per_second", "EVICTED/S", 9, 7, 4, 9, false},
+	{"allocated_bytes", "MEMORY", 9, 4, 0, 0, false},
+	{"policy", "POLICY", 14, 12, 0, 0, true},
+}
+
+// shown says whether a column is on the screen.
+func (m *Model) shown(c *column) bool {
+	return slices.ContainsFunc(fit(m.width-2), func(one cell) bool { return one.column == c })
 }
 
 // widest is the most room for a name.

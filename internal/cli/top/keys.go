@@ -37,7 +37,7 @@ func init() {
 		{[]string{"end", "G"}, "end, G", "to the last line", simple(func(m *Model) { m.move(far) })},
 		{[]string{"enter"}, "enter", "open the chosen cache: all series, epochs and clients", simple((*Model).open)},
 		{[]string{"esc", "backspace", "left"}, "escape, left", "go back; in the list: show all caches again", simple((*Model).back)},
-		{[]string{"s"}, "s", "sort by the next column", simple(func(m *Model) { m.sort(1) })},
+		{[]string{"s"}, "s", "sort by the next column on the screen", simple(func(m *Model) { m.sort(1) })},
 		{[]string{"S"}, "S", "sort by the column before", simple(func(m *Model) { m.sort(-1) })},
 		{[]string{"r"}, "r", "reverse the order", simple(func(m *Model) { m.reversed = !m.reversed })},
 		{[]string{"/"}, "/", "show only caches whose name has a text; enter keeps it, escape ends it",
@@ -112,9 +112,14 @@ func (m *Model) back() {
 	m.keepChosen()
 }
 
+// sort takes the next column, or the one before, of those on the screen.
 func (m *Model) sort(by int) {
-	m.sorted = (m.sorted + by + len(columns)) % len(columns)
 	m.reversed = false
+	for range columns {
+		if m.sorted = (m.sorted + by + len(columns)) % len(columns); m.shown(&columns[m.sorted]) {
+			return
+		}
+	}
 }
 
 func (m *Model) pause() tea.Cmd {

@@ -4,7 +4,6 @@ package top
 
 import (
 	"cmp"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +11,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/stocached/stocached/internal/cli/live"
+	"github.com/stocached/stocached/internal/cli/table"
 )
 
 // Options of a Model.
@@ -133,33 +133,27 @@ func (m *Model) rows() (rows []*live.Cache) {
 			rows = append(rows, c)
 		}
 	}
-	field := columns[m.sorted].field
-	slices.SortStableFunc(rows, func(a, b *live.Cache) int {
-		var order int
-		if field == "name" {
-			order = strings.Compare(a.Name, b.Name)
-		} else {
-			x, y := a.Number(field), b.Number(field)
-			switch {
-			case math.IsNaN(x) || math.IsNaN(y): // what is unknown comes last, in either direction
-				return cmp.Compare(known(y), known(x))
-			default:
-				order = cmp.Compare(y, x) // the largest first
-			}
+	by, unknown := &columns[m.sorted], table.Text(nil)
+	slices.SortStableFunc(rows, func(a, b *live.Cache) (order int) {
+		x, y := a.Text(by.field), b.Text(by.field)
+		switch {
+		case x == unknown && y == unknown:
+			return 0
+		case x == unknown: // it comes last, in either direction
+			return 1
+		case y == unknown:
+			return -1
+		case by.text:
+			order = strings.Compare(x, y)
+		default:
+			order = cmp.Compare(b.Number(by.field), a.Number(by.field)) // the largest first
 		}
 		if m.reversed {
-			order = -order
+			return -order
 		}
 		return order
 	})
 	return rows
-}
-
-func known(v float64) int {
-	if math.IsNaN(v) {
-		return 0
-	}
-	return 1
 }
 
 // move moves the cursor of the list, or scrolls what fills the screen.

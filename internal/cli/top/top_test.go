@@ -177,6 +177,77 @@ func TestCursor(t *testing.T) {
 	wants(t, m, "60 caches", "cache10")
 }
 
+// Ensure that the list is sorted by the alphabet where a column has words, that keys sort by columns on the screen only,
+// and that the screen says by which, also if it has become too narrow for that column.
+func TestSorted(t *testing.T) {
+	var caches []live.Cache
+	for name, policy := range map[string]any{"one": "lru", "two": "cost", "three": nil, "four": "fifo", "five": "first-come"} {
+		c := made(name, 0.5, 1)
+		for k := range c.Fields {
+			if c.Fields[k].Name == "policy" {
+				c.Fields[k].Value = policy
+			}
+		}
+		caches = append(caches, c)
+	}
+	m := model(caches...)
+	m.Resize(200, 24)
+	for _, c := range []struct {
+		key, said string
+		want      []string
+	}{{"S", "by policy  5 caches", []string{"two", "four", "five", "one", "three"}}, // from the name back to the last column
+		{"r", "by policy, reversed  5 caches", []string{"one", "five", "four", "two", "three"}}} {
+		press(t, m, c.key)
+		wants(t, m, c.said)
+		if names, _ := order(m); !slices.Equal(names, c.want) {
+			t.Errorf("%s: %v, want %v", c.said, names, c.want)
+		}
+	}
+	m.Resize(40, 24)
+	wants(t, m, "stocached top  by policy, reversed")
+	for _, width := range []int{1, 12, 40, 80, 200} {
+		m.Resize(width, 24)
+		for _, key := range []string{"s", "S"} {
+			seen := map[int]bool{}
+			for range 2 * len(columns) {
+				press(t, m, key)
+				seen[m.sorted] = true
+				if title := columns[m.sorted].title; width >= 12 && !strings.Contains(screen(m), title) {
+					t.Errorf("%d columns: sorted by %s in\n%s", width, title, screen(m))
+				}
+			}
+			cells := slices.DeleteFunc(fit(width-2), func(c cell) bool { return c.past })
+			if len(seen) != len(cells) {
+				t.Errorf("%d columns: %s sorts by %d of %d columns", width, key, len(seen), len(cells))
+			}
+		}
+	}
+}
+
+// Ensure that the foot says how many caches are above and below the screen, and that each is found there.
+func TestMore(t *testing.T) {
+	var caches []live.Cache
+	for k := range 42 {
+		caches = append(caches, made(fmt.Sprintf("cache%d", k+10), 0.5, 1))
+	}
+	m := model(caches...)
+	m.Resize(80, 24)
+	for _, c := range []struct{ key, first, foot string }{{"home", "cache10", "down: 23 more  ? help"}, {"end", "cache33", "up: 23 more  ? help"},
+		{"pgup", "cache24", "up: 14, down: 9 more  ? help"}} {
+		press(t, m, c.key)
+		wants(t, m, "\n"+c.foot)
+		if names, _ := order(m); len(names) != 19 || names[0] != c.first {
+			t.Errorf("%s: %v", c.key, names)
+		}
+	}
+	press(t, m, "/", "2")
+	if s := screen(m); strings.Contains(s, "more") {
+		t.Errorf("all have room:\n%s", s)
+	}
+	m.Resize(80, 10)
+	wants(t, m, "\ndown: 8 more  show names with: 2_")
+}
+
 // Ensure that each key does what the help says.
 func TestKeys(t *testing.T) {
 	caches := []live.Cache{made("one", 0.1, 30), made("two", math.NaN(), 20), made("three", 0.3, 10)}
@@ -325,7 +396,7 @@ func TestCurves(t *testing.T) {
 		if got := m.curve("uuid of one", 0, 10); got != "  "+c.want {
 			t.Errorf("with room: %q", got)
 		}
-		if got := m.curve("uuid of one", 3, 2); got != string([]rune(c.want)[:1])+string([]rune(c.want)[:1]) {
+		if got := m.curve("uuid of one", series("evicted_per_second"), 2); got != string([]rune(c.want)[:1])+string([]rune(c.want)[:1]) {
 			t.Errorf("nothing happened: %q", got)
 		}
 		ascii := strings.Trim(m.Text(), "\n -~") // what is left has other characters
@@ -335,6 +406,18 @@ func TestCurves(t *testing.T) {
 		if strings.Contains(m.Text(), "\x1b") {
 			t.Errorf("a plain screen has an escape sequence: %q", m.Text())
 		}
+	}
+}
+
+// Ensure that an opened cache says in whole why there is no prediction, in any width.
+func TestNoPrediction(t *testing.T) {
+	c := made("one", 0.5, 1)
+	c.Fields.Add("no_prediction", "cache one has measured no load yet. Run an epoch whose loads are timed")
+	m := model(c)
+	m.Resize(40, 24)
+	press(t, m, "enter")
+	if text := strings.Join(strings.Fields(screen(m)), " "); !strings.Contains(text, "nothing to predict yet: "+c.Text("no_prediction")) {
+		t.Error(screen(m))
 	}
 }
 

@@ -34,16 +34,14 @@ func (m *Model) Text() string {
 	body, marked := m.body()
 	foot := m.foot()
 	if room := max(m.height-len(lines)-len(foot), 1); !m.Plain && len(body) > room {
+		titles := body[:0:0]
 		if marked >= 0 { // the chosen cache stays on the screen, under the titles
-			from := max(min(marked-room/2, len(body)-room+1), 1)
-			body = append(body[:1:1], body[from:from+room-1]...)
-		} else {
-			m.scrolled = min(m.scrolled, len(body)-room)
-			if below := len(body) - room - m.scrolled; below > 0 {
-				foot[len(foot)-1] = fmt.Sprintf("down: %s more  ", table.Plural(below, "line")) + foot[len(foot)-1]
-			}
-			body = body[m.scrolled : m.scrolled+room]
+			titles, body, room = body[:1:1], body[1:], room-1
+			m.scrolled = marked - 1 - room/2
 		}
+		m.scrolled = max(min(m.scrolled, len(body)-room), 0)
+		foot[len(foot)-1] = more(m.scrolled, len(body)-room-m.scrolled) + foot[len(foot)-1]
+		body = append(titles, body[m.scrolled:m.scrolled+room]...)
 	} else if !m.Plain {
 		m.scrolled = 0
 		body = append(body, make([]string, room-len(body))...)
@@ -56,6 +54,21 @@ func (m *Model) Text() string {
 		lines[k] = strings.TrimRight(ansi.Truncate(line, m.width, ""), " ")
 	}
 	return strings.Join(lines, "\n")
+}
+
+// more tells of lines that have no room, with the keys that show them.
+func more(above, below int) string {
+	var parts []string
+	if above > 0 {
+		parts = append(parts, fmt.Sprintf("up: %d", above))
+	}
+	if below > 0 {
+		parts = append(parts, fmt.Sprintf("down: %d", below))
+	}
+	if parts == nil {
+		return ""
+	}
+	return strings.Join(parts, ", ") + " more  "
 }
 
 // page is how far a page moves.
@@ -87,14 +100,22 @@ func (m *Model) head() []string {
 	for k := range m.frame.Caches {
 		clients += m.frame.Caches[k].Number("clients_live")
 	}
-	parts := []string{m.style("stocached top", bold), table.Plural(len(m.frame.Caches), "cache"),
-		table.Plural(int(clients), "client"), m.frame.At.Format("15:04:05")}
+	parts := []string{m.style("stocached top", bold)}
 	if m.paused {
 		parts = append(parts, m.style("paused", bold))
 	}
 	if m.filter != "" && !m.filtering {
 		parts = append(parts, fmt.Sprintf("only %q", m.filter))
 	}
+	if m.sorted != 0 || m.reversed {
+		order := "by " + strings.ToLower(columns[m.sorted].title)
+		if m.reversed {
+			order += ", reversed"
+		}
+		parts = append(parts, order)
+	}
+	parts = append(parts, table.Plural(len(m.frame.Caches), "cache"), table.Plural(int(clients), "client"),
+		m.frame.At.Format("15:04:05"))
 	memory := []string{"memory of caches " + m.frame.Memory.Caches.String()}
 	if left := m.frame.Memory.Tmpfs; left != nil {
 		memory = append(memory, table.Text(left)+" left of the tmpfs")
@@ -120,7 +141,7 @@ func (m *Model) foot() []string {
 	case m.opened != "":
 		hint = "escape back  ? help  q end"
 	case len(m.frame.Caches) > 0:
-		hint = "enter open  s sort  / filter  ? help  q end"
+		hint = "? help  q end  enter open  s sort  / filter"
 	}
 	lines := m.problems()
 	if m.note != "" {
@@ -207,7 +228,7 @@ func (m *Model) list(rows []*live.Cache) (lines []string, marked int) {
 		switch {
 		case c.past:
 			titles = append(titles, strings.Repeat(" ", c.width))
-		case c.column == &columns[0] || c.field == "policy":
+		case c.text:
 			titles = append(titles, pad(c.title, c.width))
 		default:
 			titles = append(titles, before(c.title, c.width))
@@ -226,7 +247,7 @@ func (m *Model) list(rows []*live.Cache) (lines []string, marked int) {
 			switch {
 			case c.past:
 				texts = append(texts, m.curve(cache.UUID, series(c.field), c.width))
-			case c.column == &columns[0] || c.field == "policy":
+			case c.text:
 				texts = append(texts, pad(m.cut(cache.Text(c.field), c.width), c.width))
 			default:
 				texts = append(texts, before(cache.Text(c.field), c.width))
@@ -350,7 +371,7 @@ func (m *Model) epochs(c *live.Cache) (lines []string) {
 		return nil
 	}
 	if why := c.Text("no_prediction"); why != "-" {
-		return []string{"nothing to predict yet: " + why, ""}
+		return append(strings.Split(ansi.Wordwrap("nothing to predict yet: "+why, m.width, ""), "\n"), "")
 	}
 	lines = append(lines, m.style(fmt.Sprintf("%-10s%11s%14s", "", "LAST EPOCH", "PREDICTED"), bold))
 	for _, row := range []struct{ title, field string }{{"hit rate", "hit_rate"}, {"loads", "load_seconds"},

@@ -1,4 +1,4 @@
-// Package web is the page of stocached web and of a server: all caches of a machine in a browser. It changes
+// Package web is the page of stocached web and of a server: all caches of a user in a browser. It changes
 // nothing. What it shows comes from one endpoint, v1/live, which has the fields of stats --json.
 package web
 

@@ -18,8 +18,9 @@ const COLUMNS = [
 ];
 const CHARTS = [
   { title: "Hit rate, and part that is cached", most: 1, lines: [["interval_hit_rate", "hit rate", "hit-rate"], ["cached_fraction", "cached", "cached", [8, 5]]] },
-  { title: "Samples a second", lines: [["stored_per_second", "sets", "sets"], ["evicted_per_second", "evicted", "evicted", [8, 5]]] },
-  { title: "Memory", bytes: true, lines: [["allocated_bytes", "memory", "memory"]] },
+  { title: "Reads a second", lines: [["hits_per_second", "hits", "hit-rate"], ["misses_per_second", "misses", "misses", [8, 5]]] },
+  { title: "Sets a second", lines: [["stored_per_second", "sets", "sets"], ["evicted_per_second", "evicted", "evicted", [8, 5]]] },
+  { title: "Memory, and its limit", bytes: true, lines: [["allocated_bytes", "memory", "memory"], ["segment_bytes", "limit", "ink", [8, 5]]] },
 ];
 const EPOCHS = ["hit_rate", "load_seconds", "saved_seconds"];
 
@@ -49,6 +50,9 @@ async function ask() {
   setTimeout(ask, pause);
 }
 
+// decoded is the text of a part of an address. People may write one that is not encoded.
+const decoded = text => { try { return decodeURIComponent(text); } catch { return text; } };
+
 function take(answer) {
   if (answer.fields.length) fields = answer.fields;
   latest = answer;
@@ -65,7 +69,7 @@ function take(answer) {
     past.set(c.uuid, p);
   }
   if (chosen && !answer.caches.some(c => c.uuid === chosen)) open(null);
-  const wanted = decodeURIComponent(location.hash.slice(1)), named = answer.caches.find(c => c.name === wanted);
+  const wanted = decoded(location.hash.slice(1)), named = answer.caches.find(c => c.name === wanted);
   if (!chosen && named) open(named.uuid); // a link to a cache
   else show();
 }
@@ -192,22 +196,25 @@ function details(c) {
     for (const field of ["pid", "kind", "label", "hits_per_second", "misses_per_second", "stored_per_second"]) element("td", one.texts[field], line).dataset.field = field;
   }
   if (!c.clients.length) element("td", "no live clients", element("tr", undefined, clients));
-  draw(past.get(c.uuid));
+  draw(c, past.get(c.uuid));
 }
 
-const bytes = n => { let unit = 0; for (; n >= 1024 && unit < 4; unit++) n /= 1024; return +n.toFixed(1) + " " + ["B", "KiB", "MiB", "GiB", "TiB"][unit]; };
+// Values of a chart, at its axis and below it. Steps of bytes are powers of two.
+const bytes = n => { let unit = 0; for (; n >= 1024 && unit < 4; unit++) n /= 1024; return +n.toFixed(2) + " " + ["B", "KiB", "MiB", "GiB", "TiB"][unit]; };
+const number = n => (n < 1000 ? +n.toPrecision(4) : Math.round(n)) + "";
+const BINARY = Array.from({ length: 50 }, (_, k) => 2 ** k);
 
-function draw(p) {
-  const room = byId("charts").clientWidth, width = Math.max(Math.floor(room / Math.max(1, Math.floor(room / 334)) - 14), 200);
+function draw(c, p) {
+  const width = Math.max(parseInt(getComputedStyle(byId("charts")).gridTemplateColumns), 200); // of the first column
   CHARTS.forEach((chart, k) => {
-    const data = [p.seconds, ...chart.lines.map(([field]) => p[field])];
+    const data = [p.seconds, ...chart.lines.map(([field]) => p[field] || p.seconds.map(() => c[field]))]; // limits have no past
     if (charts[k]) { charts[k].setData(data); return; }
-    const value = chart.bytes ? v => bytes(v) : v => +v.toFixed(chart.most ? 4 : 1) + "";
+    const value = chart.bytes ? bytes : number;
     const axis = { stroke: css("grey"), grid: { stroke: css("pale"), width: 1 }, ticks: { stroke: css("pale"), width: 1 } };
     charts[k] = new uPlot({
       title: chart.title, width, height: 200, cursor: { sync: { key: "caches" } },
       scales: { y: { range: chart.most ? [0, chart.most] : (u, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
-      axes: [{ ...axis, space: 80, values: (u, all) => all.map(s => new Date(s * 1000).toLocaleTimeString("en-GB")) }, { ...axis, size: chart.bytes ? 80 : 55, values: (u, all) => all.map(value) }],
+      axes: [{ ...axis, space: 80, values: (u, all) => all.map(s => new Date(s * 1000).toLocaleTimeString("en-GB")) }, { ...axis, incrs: chart.bytes && BINARY, size: (u, texts) => 22 + 7 * Math.max(...(texts || []).map(t => t.length), 4), values: (u, all) => all.map(value) }],
       series: [{ label: "time", value: (u, s) => s ? new Date(s * 1000).toLocaleTimeString("en-GB") : "-" }, ...chart.lines.map(([, label, colour, dash]) => ({ label, stroke: css(colour), width: 2, dash, points: { show: false }, value: (u, v) => v === null || v === undefined ? "-" : value(v) }))],
     }, data, byId("charts"));
   });
