@@ -549,7 +549,8 @@ def test_settings_of_go_on_a_machine_do_not_change_packages(monkeypatch: pytest.
     command, variables = commands[-1]
     assert command[1] == "build"
     assert "-ldflags=-s -w -X github.com/stocached/stocached/internal/cli.commit=abc" in command
-    assert variables["GOFLAGS"] == "-trimpath -buildvcs=false"
+    makefile = (docs.ROOT / "Makefile").read_text()
+    assert f"\nGO_FLAGS := {variables['GOFLAGS'].removesuffix(' -buildvcs=false')}\n" in makefile
     assert variables["GOAMD64"] == "v1"
 
 

@@ -74,8 +74,8 @@ def build(architecture: Architecture, work: Path) -> Path:
     names = ("libstocached_image.so", "stocached-decode")
     run("make", "-C", "cimage", *settings, *(folder / name for name in names))
     # `go env -w` of the machine may have set others. revision() says the commit, because what -buildvcs records has the
-    # tags of the clone too.
-    of_go = "-trimpath -buildvcs=false"
+    # tags of the clone too. The others are those of the Makefile, so what Go has compiled for tests fits.
+    of_go = "-trimpath -gcflags=all=-dwarf=false -buildvcs=false"
     flags = f"-s -w -X github.com/stocached/stocached/internal/cli.commit={revision(ROOT)}"
     run(
         os.environ.get("GO", "go"), "build", f"-ldflags={flags}", "-o", folder / "stocached", "./cmd/stocached",
