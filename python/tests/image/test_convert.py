@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -322,6 +323,29 @@ def test_datasets_of_this_package(root, tmp_path):
     for wrong in (image.Folder(root, layout="chw", transform=boxes), image.Folder(root, len)):
         with pytest.raises(InvalidError, match="^convert: "):
             image.convert(wrong)
+
+
+@dataclass
+class Served:
+    """A dataset whose samples come from a server."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    transform: object
+    served = True
+
+    def blank(self):
+        return {"label": 0, "image": np.zeros(self.shape, self.dtype)}
+
+
+def test_steps_after_a_served_cache_begin_with_its_dtype():
+    grey = v1.Compose([v1.ConvertImageDtype(torch.float32), v1.Normalize((0.5,), (0.2,))])
+    assert len(image.convert(Served("uint8", (40, 30, 1), grey)).augment.transforms) == 2
+    normal = v1.Normalize(MEAN, STD)
+    for shape in ((3, 40, 30), (40, 30, 3)):
+        assert image.convert(Served("float32", shape, normal)).augment.transforms == [image.Normalize(MEAN, STD)]
+        with pytest.raises(InvalidError, match="^convert: Normalize.* has no equal.*: Normalize needs a picture of"):
+            image.convert(Served("uint8", shape, normal))
 
 
 TO_CONVERT = {
