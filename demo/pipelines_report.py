@@ -32,12 +32,20 @@ def legend(result: Result) -> str:
         )
     else:
         files = "The JPEG files are read where they are.\n"
+    if result.ours.worker == "native":
+        ours, workers = f"stocached.image does it in C, in {result.workers} threads.", "threads"
+    else:
+        ours, workers = (
+            f"stocached.image does it in {result.workers} worker processes: Pillow decodes the files, because the "
+            "library was built without libjpeg-turbo, and C makes the crops.",
+            "processes",
+        )
     return (
         f"Here each sample is a random part of one of the {result.samples} pictures, as training on images reads it. "
         f"It is resized to 224 x 224, flipped half of the time, and normalised in float32.\n{files}"
         f"Pillow and NumPy do it as torchvision's ImageFolder and transforms do, in {result.workers} worker processes without a cache. "
         f"The table has the fastest of {EPOCHS} epochs.\n"
-        f"stocached.image does it in C, in {result.workers} threads. Epoch 1 starts the threads, takes memory, reads the files and fills a cache: the whole pictures with a short side of "
+        f"{ours} Epoch 1 starts the {workers}, takes memory, reads the files and fills a cache: the whole pictures with a short side of "
         f"{SHORT_SIDE} pixels, {mb:,.0f} MB. Epoch {EPOCHS} finds {result.ours.hits[-1] / result.samples:.0%} of the pictures there.\n"
         "CPU is the processor time of all processes."
     )

@@ -1,8 +1,9 @@
 """Train a classifier on a folder of pictures, and validate it on another, with caches of decoded pictures.
 
 Random crops of one picture differ in each epoch, so a cache must not keep them. `convert` splits the transforms of
-torchvision where randomness begins. The cache keeps the decoded picture with a short side of 256 pixels. The crop, the
-flip and the normalisation run after the cache, in C. Of a picture for the validation, the cache keeps the centre.
+torchvision where randomness begins. The cache keeps the decoded picture with a short side of 8/7 of the crop's, 256
+pixels for 224. The crop, the flip and the normalisation run after the cache, in C. Of a picture for the validation, the
+cache keeps the centre.
 
     pip install torch torchvision
     python imagenet.py FOLDER/train FOLDER/val [--epochs 3] [--side 224] [--size 8GiB]

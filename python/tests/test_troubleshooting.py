@@ -45,6 +45,7 @@ def literals() -> Iterator[str]:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 yield node.value
+    yield (ROOT / "source/decode/helper.go").read_text()
     for path in (ROOT / "cclient/src").rglob("*.c"):
         yield re.sub(r'"\s*"', "", path.read_text())
 
@@ -63,6 +64,21 @@ def test_each_entry_quotes_a_message_of_the_code():
             words = [run.strip(" ();:'") for run in runs if len(run.strip(" ();:'")) > 8]
             assert [run for run in words if run not in code] == [], quote
             assert words, quote
+
+
+def test_parts_of_an_installation_that_are_missing_have_an_entry():
+    """Messages without a class: the words of each before the first value or the next step stand in the code."""
+    code = "\n".join(literals())
+    section = PAGE.partition("\n## A part of the installation is missing\n")[2].partition("\n## ")[0]
+    quotes = re.findall(r"^> (.*)$", section, re.M)
+    for words in (
+        "stocached.image: no library at ",
+        "this installation was built without libjpeg-turbo; ",
+        " does not start: ",
+        "; install stocached again ",
+    ):
+        assert words in code, words
+        assert any(words in quote for quote in quotes), words
 
 
 def test_each_code_of_c_and_error_of_go_is_named():

@@ -131,7 +131,7 @@ func startProcess(path string) (p *process, err error) {
 	defer func() {
 		if err != nil {
 			p.stop()
-			p, err = nil, &lostError{fmt.Errorf("%s does not start: %w; install it again (make install) and restart the "+
+			p, err = nil, &lostError{fmt.Errorf("%s does not start: %w; install stocached again and restart the "+
 				"server, or set %s= to decode with Go's slower decoders", path, err, helperVariable), true, false}
 		}
 	}()

@@ -240,7 +240,8 @@ func TestHelperThatDoesNotStart(t *testing.T) {
 			s.Close()
 		}
 		if err == nil || !strings.Contains(err.Error(), want) ||
-			!strings.Contains(err.Error(), "set STOCACHED_DECODE= to decode with Go's slower decoders") {
+			!strings.Contains(err.Error(), "; install stocached again and restart the server, or set STOCACHED_DECODE= "+
+				"to decode with Go's slower decoders") {
 			t.Errorf("%v; want %q", err, want)
 		}
 		if took := time.Since(began); took > 15*time.Second { // a process that is left has the standard error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -125,9 +126,25 @@ def test_imagenet_training(root, version):
     assert "short_side=None" in converted.explanation
     whole = image.convert(theirs, short_side=None)
     assert whole.dataset[5][0].shape == (3, *np.asarray(datasets.folder.default_loader(theirs.samples[5][0])).shape[:2])
-    assert "short_side=256 keeps less" in whole.explanation
-    larger = datasets.ImageFolder(root, v1.Compose([v1.RandomResizedCrop((288, 384)), v1.ToTensor()]))
-    assert image.convert(larger).dataset.decode.short_side == 439, "8/7 of the result, as 256 of 224"
+    assert "as large as the file. The default is a short side of 256 pixels." in whole.explanation
+
+
+@pytest.mark.parametrize(
+    ("size", "short"), [(224, 256), (32, 37), (7, 8), (64, 74), ((288, 384), 330), ((384, 288), 330)]
+)
+def test_the_default_is_a_little_larger_than_the_result(tmp_path, size, short):
+    """8/7 of the short side, as torchvision's Resize(256) and CenterCrop(224). Small pictures stay small."""
+    root = folder_of(tmp_path / "train", {"cat": 2}, (96, 80))
+    theirs = datasets.ImageFolder(root, v1.Compose([v1.RandomResizedCrop(size), v1.ToTensor()]))
+    converted = image.convert(theirs)
+    assert converted.dataset.decode.short_side == short
+    assert min(converted.dataset[0][0].shape[1:]) == short
+    assert f"with a short side of {short} pixels, also if the file is smaller. " in converted.explanation
+    assert image.convert(theirs, 500).dataset.decode.short_side == 500
+    assert image.convert(theirs, 1).dataset.decode.short_side == short
+    files = image.convert(theirs, None)
+    assert files.dataset[0][0].shape[1:] in ((96, 80), (80, 96))
+    assert f"as large as the file. The default is a short side of {short} pixels." in files.explanation
 
 
 @pytest.mark.parametrize("version", ["v1", "v2"])
@@ -147,6 +164,20 @@ def test_imagenet_validation_gives_torchvisions_values(root, version):
         (made, label), (expected, target) = augment(dataset[k]), theirs[k]
         assert label == target
         assert np.abs(made - expected.numpy()).max() <= NORMAL
+
+
+@pytest.mark.parametrize("name", ["ResNet18_Weights", "ViT_B_16_Weights", "EfficientNet_B0_Weights"])
+def test_the_steps_of_a_models_weights(root, name):
+    """ImageClassification, which torchvision's models have for validation, also bicubic ones."""
+    preset = getattr(pytest.importorskip("torchvision.models"), name).DEFAULT.transforms()
+    theirs = datasets.ImageFolder(root, preset)
+    dataset, augment = image.convert(theirs)
+    assert dataset.decode.size == (*preset.crop_size, *preset.crop_size)
+    assert dataset.decode.short_side == preset.resize_size[0]
+    assert dataset.decode.filter == preset.interpolation.value
+    for k in range(3):
+        made, expected = augment(dataset[k])[0], theirs[k][0].numpy()
+        assert np.abs(made - expected).max() <= NORMAL
 
 
 @pytest.mark.parametrize("module", [v1, v2], ids=["v1", "v2"])
@@ -232,15 +263,37 @@ def test_steps_that_are_cached_and_more(root):
         ([v1.RandomCrop(9, fill=0.5)], r"RandomCrop.* has no equal.*: fill=0\.5 is not a whole number of 0 to 255"),
         ([v2.Resize(None, max_size=100)], "Resize.* has no equal.*: size=None: give the short side"),
         ([v1.Normalize((0.5,), (0,))], "Normalize.* has no equal.*std not 0"),
+        (
+            [v2.ToImage(), v2.ToDtype(torch.float64)],
+            "ToDtype.* has no equal.*: dtype=torch.float64: pictures are uint8, ",
+        ),
+        ([v2.ToDtype(torch.float32, scale=True), v2.ToImage()], "ToDtype.*: it does nothing with pictures of Pillow"),
+        ([v1.ToTensor(), v2.ToDtype(torch.uint8, scale=True)], "ToDtype.* has no equal.*: ToDtype makes float32"),
+        (
+            [v1.ToTensor(), v1.Normalize(MEAN, STD), v1.ConvertImageDtype(torch.uint8)],
+            r"ConvertImageDtype.* has no equal",
+        ),
+        ([v1.ToTensor(), v1.ToPILImage(), v1.PILToTensor()], r"ToPILImage.* has no equal.*whole numbers of .*"),
+        ([v1.PILToTensor(), v1.RandomErasing(p=0.01, value="random")], "RandomErasing.* has no equal.*normal numbers"),
+        (
+            [v1.PILToTensor(), v1.RandomErasing(p=0.01, value=300)],
+            "RandomErasing.* has no equal.*value 300 is no uint8",
+        ),
+        ([v1.Normalize(MEAN, STD), v1.ToTensor()], "Normalize.* has no equal.*: Normalize needs a picture of float32"),
+        (
+            [v1.PILToTensor(), v2.ToDtype(torch.bfloat16), v1.Normalize(MEAN, STD)],
+            "Normalize.* has no equal.*float16: put",
+        ),
+        ([v1.PILToTensor(), v2.ToDtype(torch.bfloat16), v2.ToDtype(torch.float32)], "ToDtype.* has no equal"),
     ],
     ids=str,
 )
 def test_errors_name_the_step(root, steps, message):
     with pytest.raises(InvalidError, match=f"^convert: .*{message}") as raised:
         image.convert(datasets.ImageFolder(root, v1.Compose(steps)))
-    assert ('layout="chw"), and give all steps after it to the loader' in str(raised.value)) == (
-        "floats" not in message
-    )
+    assert (
+        'layout="chw"), for results of 224 pixels, and give all steps after it to the loader' in str(raised.value)
+    ) == ("of floats" not in message)
 
 
 @pytest.mark.parametrize("short_side", ["256", 0, 256.0, 65501])
@@ -260,15 +313,39 @@ def test_datasets_of_this_package(root, tmp_path):
             assert dataset[k][1] == ours[k][1]
         assert ours.transform is steps, "the user's dataset stays"
     boxes = v1.Compose([v1.ToPILImage(), v1.RandomResizedCrop(24), v1.ToTensor()])
+    assert "as large as the file" not in image.convert(image.Folder(root, size=50, transform=boxes)).explanation
     small = image.convert(image.Folder(root, short_side=50, transform=boxes))
     assert small.dataset.decode == image.Decode(short_side=50, layout="chw")
-    assert image.convert(image.Folder(root, transform=boxes)).dataset.decode.short_side == 256
+    assert image.convert(image.Folder(root, transform=boxes)).dataset.decode.short_side == 28
     steps = image.Compose([image.Decode(20)])
     plain = image.Folder(root, steps)
     assert image.convert(plain) == (plain, None)
     for wrong in (image.Folder(root, layout="chw", transform=boxes), image.Folder(root, len)):
         with pytest.raises(InvalidError, match="^convert: "):
             image.convert(wrong)
+
+
+@dataclass
+class Served:
+    """A dataset whose samples come from a server."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    transform: object
+    served = True
+
+    def blank(self):
+        return {"label": 0, "image": np.zeros(self.shape, self.dtype)}
+
+
+def test_steps_after_a_served_cache_begin_with_its_dtype():
+    grey = v1.Compose([v1.ConvertImageDtype(torch.float32), v1.Normalize((0.5,), (0.2,))])
+    assert len(image.convert(Served("uint8", (40, 30, 1), grey)).augment.transforms) == 2
+    normal = v1.Normalize(MEAN, STD)
+    for shape in ((3, 40, 30), (40, 30, 3)):
+        assert image.convert(Served("float32", shape, normal)).augment.transforms == [image.Normalize(MEAN, STD)]
+        with pytest.raises(InvalidError, match="^convert: Normalize.* has no equal.*: Normalize needs a picture of"):
+            image.convert(Served("uint8", shape, normal))
 
 
 TO_CONVERT = {

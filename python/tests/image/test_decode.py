@@ -339,7 +339,8 @@ def test_without_libjpeg_pillow_decodes(without_jpeg, tmp_path):
         "from stocached False",
         f"Pillow decodes JPEG files, which takes longer: {once}; on Debian and Ubuntu run: sudo apt-get install -y "
         "libjpeg-dev && make build",
-        f'workers are processes, which take more time than native ones: {once}. worker="process" hides this',
+        f"workers are processes, which take more time than native ones: {once}; on Debian and Ubuntu run: sudo apt-get "
+        'install -y libjpeg-dev && make build. worker="process" hides this',
         "worker process",
         "worker process",
     ]
@@ -351,6 +352,24 @@ def test_without_libjpeg_pillow_decodes(without_jpeg, tmp_path):
             most, mean = difference(ours, theirs)
             assert most <= 2
             assert mean <= 0.5
+
+
+def test_without_libjpeg_native_workers_say_what_to_run(without_jpeg, tmp_path):
+    folder_of(tmp_path, {"cat": 2})
+    code = """
+        import logging, os, sys
+        logging.disable()
+        os.environ["STOCACHED_LIB_PATH"] = sys.argv[1]
+        from stocached import InvalidError, Loader, image
+        try:
+            Loader(image.Folder(sys.argv[2], size=8), 2, num_workers=1, worker="native")
+        except InvalidError as error:
+            print(error)
+    """
+    assert python(code, without_jpeg, tmp_path).stdout == (
+        'worker="native": this installation was built without libjpeg-turbo; on Debian and Ubuntu run: sudo apt-get '
+        'install -y libjpeg-dev && make build; worker="thread" and "process" take it\n'
+    )
 
 
 def test_steps_need_no_libjpeg(without_jpeg):
@@ -465,7 +484,7 @@ def test_the_decoder_is_a_hint_of_derived_fingerprints(tmp_path, monkeypatch):
 def test_mistakes(arguments):
     from stocached import InvalidError
 
-    with pytest.raises(InvalidError):
+    with pytest.raises(InvalidError, match=f"(^|[ ,]){'=|'.join(arguments)}="):
         image.decode(JPEG, **arguments)
 
 

@@ -165,13 +165,24 @@ def test_odd_shards(tmp_path):
     assert len(image.Shards(tar_of(tmp_path / "folders.tar", {"x": b"", "y/.z": b""}))) == 0
 
 
+def test_unknown_arguments(root, shards):
+    for name in ("sizee", "loader"):
+        for make, where in ((image.Folder, root), (image.Shards, shards / "train-000.tar")):
+            with pytest.raises(
+                TypeError,
+                match=rf"^{make.__name__}\(\) got an unexpected keyword argument '{name}'; .* Decode are size, short_side,",
+            ):
+                make(where, **{name: 3})
+
+
 def test_shards_that_are_damaged(shards, tmp_path):
     whole = (shards / "train-000.tar").read_bytes()
     end = len(whole.rstrip(b"\0"))
     for name, data, message in (
         ("cut.tar", whole[: end - 3000], "end mark|cut off"),
         ("mark.tar", whole[: -(-end // 512) * 512], "end mark"),
-        ("text.tar", b"this is text" * 100, "no tar archive"),
+        ("text.tar", b"this is text" * 100, r"text\.tar: [a-z ]+: no tar archive"),
+        ("nothing.tar", b"", r"nothing\.tar: empty file: no tar archive"),
         ("zip.tar", b"\x1f\x8b" + whole, "compressed with gzip"),
     ):
         (tmp_path / name).write_bytes(data)

@@ -57,6 +57,12 @@ def test_resize(size, sides, channels):
     assert np.array_equal(image.Resize(size)(pixels), made.permute(1, 2, 0)), "arrays and tensors"
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int32, torch.bool])
+def test_dtypes_that_pictures_do_not_have(dtype):
+    with pytest.raises(InvalidError, match=f"^dtype={dtype}: pictures are uint8, float32, float16, bfloat16$"):
+        image.ToDtype(dtype)
+
+
 def test_tensors_of_both_layouts():
     """The first dimension tells, where both are possible. The result has the layout of the picture."""
     steps = image.Compose(

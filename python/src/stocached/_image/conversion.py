@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
-import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
 
 from .._common.errors import InvalidError
 from .._common.numbers import whole
@@ -16,6 +17,7 @@ from .._native import _image_header as native
 from .decoding import Decode
 from .folder import Decoded, Folder
 from .parameters import LONGEST
+from .plan import Plan, is_picture
 from .steps import (
     CenterCrop,
     ColorJitter,
@@ -46,29 +48,29 @@ class Converted(NamedTuple):
         box = next((step for step in steps if isinstance(step, RandomResizedCrop)), None)
         kept = "what the server keeps" if getattr(folder, "served", False) else folder.transform or folder.decode
         why = ""
-        if box is not None and isinstance(kept, Decode):
+        if box is not None and isinstance(kept, Decode) and kept.size is None:
             why = f" {type(box).__name__} takes its boxes from the whole picture, so the cache needs all of it: "
             why += (
-                "as large as the file (short_side=256 keeps less)."
+                f"as large as the file. The default is a short side of {_short_side_for(box)} pixels."
                 if kept.short_side is None
-                else f"with a short side of {kept.short_side} pixels. That is a little less sharp where a box is "
-                "smaller than the result; short_side=None keeps the files' sizes."
+                else f"with a short side of {kept.short_side} pixels, also if the file is smaller. A box that is "
+                "smaller than the result is less sharp than in a larger file; short_side=None keeps the files' sizes."
             )
         return f"Cached: {kept}.{why} With each use: {', '.join(map(repr, steps)) or 'nothing'}."
 
 
-def convert(dataset: Any, short_side: int | None = 256) -> Converted:
+def convert(dataset: Any, short_side: int | Literal["auto"] | None = "auto") -> Converted:
     """(dataset, augment) for our loaders, of torchvision's ImageFolder with torchvision's transforms, v1 or v2:
     `DataLoader(dataset, ..., size="8GiB", augment=augment)`. Steps up to the first random one go into the dataset, and
     are cached. Pictures stay uint8 there, (channels, height, width). A Folder, Shards or SourceDataset with such a
     `transform=` may take the place of the ImageFolder; of a SourceDataset all steps go into augment. So may a Subset.
 
-    short_side: of cached pictures from which RandomResizedCrop takes its boxes. It is at least 8/7 of the result's
-        sides, as 256 is of 224. None: as large as the file.
+    short_side: of cached pictures from which RandomResizedCrop takes its boxes. "auto": 8/7 of the result's short side,
+        as 256 is of 224. A smaller number means the same. None: as large as the file.
 
     `convert(dataset).explanation` says what is cached. Unlike ImageFolder, Folder applies the EXIF orientation.
     Raises InvalidError, which names the step, if a step has no equal in stocached.image."""
-    if short_side is not None:
+    if short_side is not None and short_side != "auto":
         whole("short_side", short_side, 1, LONGEST)
     if type(dataset).__name__ == "Subset":
         converted = convert(dataset.dataset, short_side)
@@ -79,7 +81,7 @@ def convert(dataset: Any, short_side: int | None = 256) -> Converted:
     if served and dataset.blank() is None:
         raise InvalidError("convert: samples of the cache differ in size; let the server decode them (decode:)")
     made = copy.copy(dataset) if served else _ours(dataset)
-    steps = _checked(dataset.transform, tensor=served)
+    steps = list(_steps(dataset.transform, _State(served, _blank(dataset.blank() if served else None))))
     if served:
         made.transform = None
         return Converted(made, Compose(steps) if steps else None)
@@ -88,7 +90,8 @@ def convert(dataset: Any, short_side: int | None = 256) -> Converted:
     made.decode = made.decode.but(layout="chw")
     box = next((step for step in rest if not isinstance(step, _PLACELESS)), None)
     if not kept and made.decode.keeps_size and isinstance(box, RandomResizedCrop) and short_side is not None:
-        made.decode = Decode(layout="chw", short_side=max(short_side, math.ceil(max(box._sides) * 8 / 7)))
+        least = _short_side_for(box)
+        made.decode = Decode(layout="chw", short_side=least if short_side == "auto" else max(short_side, least))
     shrunk = Compose([made.decode, *kept])
     made.transform = shrunk if shrunk._steps else None
     made.decode = shrunk.decode or made.decode
@@ -133,23 +136,16 @@ def _ours(dataset: Any) -> Decoded:
     return folder
 
 
-def _checked(transform: Any, tensor: bool) -> list[Step]:
-    """The steps of transforms. tensor: pictures come as tensors. Raises InvalidError for steps in an order without an
-    equal."""
-    steps = [step for step in _steps(transform, _State(tensor)) if not _is_nothing(step)]
-    floats = False
-    for step in steps:
-        if floats and isinstance(step, (Resize, RandomResizedCrop, ColorJitter)):
-            raise InvalidError(
-                f"convert: {step} of floats has no equal in stocached.image: put it before ToTensor, ToDtype"
-            )
-        floats = floats or isinstance(step, ToDtype)
-    return steps
+def _short_side_for(box: RandomResizedCrop) -> int:
+    """Of a picture that is a little larger than what is made of it, as 256 is of 224, which torchvision's programs
+    use to validate."""
+    return -(-min(box._sides) * 8 // 7)
 
 
-def _is_nothing(step: Step) -> bool:
-    """Pictures are uint8 anyway."""
-    return isinstance(step, ToDtype) and step._number == native.UINT8
+def _blank(sample: Any) -> Plan:
+    """The picture of an empty sample. None: one of a file, which is of any size."""
+    values = sample.values() if isinstance(sample, Mapping) else sample if isinstance(sample, tuple) else (sample,)
+    return Plan(next((value for value in values if is_picture(value)), np.zeros((1, 1, 3), np.uint8)))
 
 
 @dataclass
@@ -157,43 +153,85 @@ class _State:
     """What a picture is at a step."""
 
     tensor: bool  # else of Pillow, which always antialiases
+    blank: Plan  # a picture after the steps so far; it shows which dtypes they take
+
+    @property
+    def floats(self) -> bool:
+        return self.blank.dtype != native.UINT8
+
+    def follow(self, step: Step) -> None:
+        """Raises InvalidError if the step does not take such a picture. Whether sizes fit depends on the files."""
+        if isinstance(step, RandomErasing):
+            self.blank.erase(0, 0, 1, 1, step._values, 0)
+        elif isinstance(step, (ToDtype, Normalize)):
+            step.apply(self.blank, lambda: 0.0)
+        self.blank.run()
 
 
 def _steps(transform: Any, state: _State) -> Iterator[Step]:
+    """Steps that do the same. Raises InvalidError for a step, or an order of steps, without an equal."""
     kind = type(transform)
-    ours = _KINDS.get(kind.__name__)
     if transform is None:
         return
-    if kind.__module__.startswith(_MODULES):
-        if kind.__name__ in ("Compose", "Sequential"):
-            for one in transform.transforms if kind.__name__ == "Compose" else transform:
-                yield from _steps(one, state)
-            return
-        if kind.__name__ in _CONVERSIONS:
-            state.tensor = kind.__name__ != "ToPILImage" and (state.tensor or kind.__name__ != "Identity")
-            if kind.__name__ == "ToTensor":
-                yield ToDtype("float32", scale=True)
-            return
-        if ours is not None:
-            try:
-                yield ours(transform, state)
-            except (TypeError, ValueError, KeyError) as error:
-                raise InvalidError(
-                    f"convert: {one_line(transform, 150)} has no equal in stocached.image: {error}{_ELSE}"
-                ) from None
-            return
-    raise InvalidError(
-        f"convert: {one_line(transform, 150)} has no equal in stocached.image; these have: "
-        f"{', '.join((*_KINDS, *_CONVERSIONS))}{_ELSE}"
-    )
+    if not kind.__module__.startswith(_MODULES) or kind.__name__ not in (*_KINDS, *_SEVERAL, *_CONVERSIONS):
+        raise InvalidError(
+            f"convert: {one_line(transform, 150)} has no equal in stocached.image; these have: "
+            f"{', '.join((*_KINDS, *_SEVERAL, *_CONVERSIONS))}{_ELSE}"
+        )
+    if kind.__name__ in _SEVERAL:
+        for one in _SEVERAL[kind.__name__](transform):
+            yield from _steps(one, state)
+        return
+    convert_one = _conversion if kind.__name__ in _CONVERSIONS else _KINDS[kind.__name__]
+    try:
+        step = convert_one(transform, state)
+        resizes = isinstance(step, (Resize, RandomResizedCrop, ColorJitter))
+        if step is not None and not (resizes and state.floats):
+            state.follow(step)
+    except (TypeError, ValueError, KeyError) as error:
+        raise InvalidError(
+            f"convert: {one_line(transform, 150)} has no equal in stocached.image: {error}{_ELSE}"
+        ) from None
+    if resizes and state.floats:
+        raise InvalidError(
+            f"convert: {step} of floats has no equal in stocached.image: put it before ToTensor, ToDtype"
+        )
+    if step is not None and not (isinstance(step, ToDtype) and step._number == native.UINT8):  # they are uint8 anyway
+        yield step
 
 
 _MODULES = ("torchvision.transforms", "torch.nn.modules.container")
 _ELSE = (
-    '. To keep it, cache stocached.image.Folder(root, short_side=256, layout="chw"), and give all steps after it to the '
-    "loader as a function: augment="
+    '. To keep it, cache stocached.image.Folder(root, short_side=256, layout="chw"), for results of 224 pixels, and give '
+    "all steps after it to the loader as a function: augment="
 )
-_CONVERSIONS = ("Compose", "Sequential", "ToTensor", "PILToTensor", "ToPILImage", "ToImage", "ToPureTensor", "Identity")
+_CONVERSIONS = ("ToTensor", "PILToTensor", "ToPILImage", "ToImage", "ToPureTensor", "Identity")
+
+
+def _parts_of_preset(preset: Any) -> list[Any]:
+    """Of the steps that torchvision's models have for validation."""
+    module: Any = sys.modules["torchvision.transforms"]
+    return [
+        module.Resize(preset.resize_size, preset.interpolation, antialias=preset.antialias),
+        module.CenterCrop(preset.crop_size),
+        module.ToTensor(),
+        module.Normalize(preset.mean, preset.std),
+    ]
+
+
+_SEVERAL: dict[str, Callable[[Any], Any]] = {
+    "Compose": lambda t: t.transforms,
+    "Sequential": iter,
+    "ImageClassification": _parts_of_preset,
+}
+
+
+def _conversion(transform: Any, state: _State) -> Step | None:
+    name = type(transform).__name__
+    if name == "ToPILImage" and state.floats:
+        raise ValueError("it makes whole numbers of floats")
+    state.tensor = name != "ToPILImage" and (state.tensor or name != "Identity")
+    return ToDtype("float32", scale=True) if name == "ToTensor" else None
 
 
 def _resizing(transform: Any, state: _State) -> dict[str, Any]:
@@ -220,6 +258,8 @@ def _crop(transform: Any, state: _State) -> RandomCrop:
 
 
 def _to_dtype(transform: Any, state: _State) -> ToDtype:
+    if not state.tensor:
+        raise ValueError("it does nothing with pictures of Pillow: put ToImage before it")
     scale = True if type(transform).__name__ == "ConvertImageDtype" else transform.scale
     return ToDtype(transform.dtype, scale)
 

@@ -17,7 +17,6 @@ import numpy.typing as npt
 from .._common.errors import InvalidError
 from .._common.numbers import whole
 from .._native import _image_header as native
-from .._native._image_library import with_jpeg
 from . import jpeg
 from .errors import DecodeError, NoDecoderError
 from .parameters import LONGEST, fill_of, filter_number, pair, short_and_long
@@ -89,7 +88,7 @@ class Decode:
             whole("short_side", self.short_side, 1, LONGEST)
             if self._sides is not None and (self.fit != "crop" or max(self._sides) > self.short_side):
                 raise InvalidError(f"short_side={self.short_side} goes with fit='crop' and a size inside it, or none")
-        self._filter, self._chw = filter_number(self.filter), self.layout == "chw"
+        self._filter, self._chw = filter_number(self.filter, name="filter"), self.layout == "chw"
         self._fill = fill_of(self.fill)
         if self.fast not in (False, True):
             raise InvalidError(f"fast={self.fast!r} is neither True nor False")
@@ -185,7 +184,7 @@ class Decode:
         try:
             from PIL import Image, ImageOps
         except ImportError:
-            why = f"{jpeg.MISSING}; {with_jpeg()}. Or:" if is_jpeg else "no JPEG file; other formats need Pillow:"
+            why = f"{jpeg.missing()}. Or:" if is_jpeg else "no JPEG file; other formats need Pillow:"
             raise NoDecoderError(f"{why} pip install pillow", name) from None
         formats = ("JPEG",) if is_jpeg else self._formats
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,6 +19,7 @@ from .steps import Compose, Step
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # torchvision's
 
+_SETTINGS = [field.name for field in dataclasses.fields(Decode)]
 _INSTEAD = "use steps of stocached.image, and batch_augment= for other things"
 
 
@@ -31,6 +33,12 @@ class Decoded:
         decode: dict[str, Any],
     ) -> None:
         self.transform, self.target_transform = transform, target_transform
+        unknown = [name for name in decode if name not in _SETTINGS]
+        if unknown:
+            raise TypeError(
+                f"{type(self).__name__}() got an unexpected keyword argument {unknown[0]!r}; the settings of Decode are "
+                f"{', '.join(_SETTINGS)}"
+            )
         self.decode = Decode(**decode)
 
     def read(self, index: int) -> tuple[Any, ...]:

@@ -13,7 +13,6 @@ from .._native._image_library import with_jpeg
 from .workers import Memory
 
 _log = logging.getLogger("stocached")
-MISSING = "this installation was built without libjpeg-turbo"
 
 
 @functools.cache
@@ -22,6 +21,11 @@ def pixels() -> int:
     none."""
     memory = Memory()
     return int(native.jpeg_pixels(memory.handle))
+
+
+def missing() -> str:
+    """Why the library decodes no JPEG files, and what to run."""
+    return f"this installation was built without libjpeg-turbo; {with_jpeg()}"
 
 
 @functools.cache
@@ -33,4 +37,4 @@ def warn_if_missing() -> None:
     with contextlib.suppress(ImportError):
         import PIL  # noqa: F401
 
-        _log.warning("Pillow decodes JPEG files, which takes longer: %s; %s", MISSING, with_jpeg())
+        _log.warning("Pillow decodes JPEG files, which takes longer: %s", missing())

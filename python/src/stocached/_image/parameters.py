@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import operator
 from collections.abc import Sequence
@@ -85,11 +86,11 @@ def _check_range(name: str, value: Any, *, zero: bool) -> None:
         raise InvalidError(f"{name}={value!r} must be two numbers above 0, the smaller one first")
 
 
-def filter_number(interpolation: Any, antialias: bool | None = True) -> int:
-    """interpolation: "bilinear" or "bicubic", or torchvision's or Pillow's constant for it."""
+def filter_number(interpolation: Any, antialias: bool | None = True, name: str = "interpolation") -> int:
+    """interpolation: "bilinear" or "bicubic", or torchvision's or Pillow's constant for it. name: of the argument."""
     value = getattr(interpolation, "value", interpolation)
     if value not in _FILTERS:
-        raise InvalidError(f"interpolation={interpolation!r}: only bilinear and bicubic exist here")
+        raise InvalidError(f"{name}={interpolation!r}: only bilinear and bicubic exist here")
     if antialias is False:
         raise InvalidError("antialias=False: resizing is always antialiased here")
     return _FILTERS[value]
@@ -97,7 +98,9 @@ def filter_number(interpolation: Any, antialias: bool | None = True) -> int:
 
 def dtype_number(dtype: Any) -> int:
     name = str(dtype).removeprefix("torch.")
-    name = name if name in DTYPES else np.dtype(dtype).name
+    if name not in DTYPES:
+        with contextlib.suppress(TypeError, ValueError):  # of no type of NumPy
+            name = np.dtype(dtype).name
     if name not in DTYPES:
         raise InvalidError(f"dtype={dtype!r}: pictures are {', '.join(DTYPES)}")
     return DTYPES[name]

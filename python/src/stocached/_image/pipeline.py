@@ -180,7 +180,7 @@ class Pipeline:
         if not fields and decode._sides is None:
             encoded = True  # C decodes only the box of a picture that the steps use
         if (encoded or self.loads) and not jpeg.pixels():
-            raise UnsupportedError(jpeg.MISSING)
+            raise UnsupportedError(jpeg.missing())
         steps = kept + augment
         self._steps = (native.Step * len(steps))(*steps)
         height, width = decode._sides or (0, 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -239,11 +239,14 @@ class ColorJitter(Step):
         for number, name in enumerate(("brightness", "contrast", "saturation", "hue"), native.BRIGHTNESS):
             value, hue = getattr(self, name), name == "hue"
             centre, least, most = (0.0, -0.5, 0.5) if hue else (1.0, 0.0, float("inf"))
-            low, high = (
-                (centre - value if hue else max(centre - value, least), centre + value)
-                if isinstance(value, (int, float))
-                else map(float, value)
-            )
+            try:
+                low, high = (
+                    (centre - value if hue else max(centre - value, least), centre + value)
+                    if isinstance(value, (int, float))
+                    else map(float, value)
+                )
+            except (TypeError, ValueError):
+                raise InvalidError(f"{name}={value!r} is neither a number nor a range of two numbers") from None
             if not least <= low <= high <= most:
                 raise InvalidError(
                     f"{name}={value!r} gives factors from {low} to {high}; {least} to {most} are allowed"
@@ -342,6 +345,8 @@ class Compose(Step):
     def __post_init__(self) -> None:
         self.decode: Decode | None = None
         steps: list[Step] = []
+        if not isinstance(self.transforms, Iterable):
+            raise InvalidError(f"Compose: {self.transforms!r} is no list of steps")
         for k, step in enumerate(self.transforms):
             if isinstance(step, Compose) and (step.decode is None or k == 0):
                 self.decode = self.decode or step.decode

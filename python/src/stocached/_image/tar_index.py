@@ -128,9 +128,11 @@ def _walked(path: str, stamp: tuple[int, int]) -> Members:
                     places.append(member.offset_data)
                     sizes.append(member.size)
         except tarfile.TarError as error:
-            raise InvalidError(f"{path}: {error} after {key!r}: no tar archive, or cut off") from error
+            after = "" if key is None else f" after {key!r}"
+            raise InvalidError(f"{path}: {error}{after}: no tar archive, or cut off") from error
         if os.pread(file.fileno(), _BLOCK, end) != bytes(_BLOCK):
-            raise InvalidError(f"{path} has no end mark after {key!r}: it was cut off, or its writer did not finish")
+            after = "" if key is None else f" after {key!r}"
+            raise InvalidError(f"{path} has no end mark{after}: it was cut off, or its writer did not finish")
     starts.append(len(found))
     arrays = (np.array(values, np.int64) for values in (starts, found, places, sizes))
     return Members(stamp, list(numbers), *arrays)
