@@ -218,6 +218,38 @@ static void boxes_are_those_of_the_whole(void)
     free(rows[1]);
 }
 
+/* A ratio far from that of the picture gives boxes without pixels, of columns or of rows. They come back, also from files
+ * that are decoded for the box alone. */
+static void boxes_without_pixels(void)
+{
+    static const double ratios[] = {1e-9, 0.001, 1000, 1e9};
+    struct file f = make_file(WIDTH, HEIGHT, BASELINE, 2, 2);
+    no_files();
+    int64_t index = (int64_t)add_file("a.jpg", f.bytes, f.size, 1);
+    for (int turn = 0; turn < 32; turn++) {
+        struct stoc_image_step steps[] = {
+            {.kind = STOC_IMAGE_RANDOM_RESIZED_CROP, .height = turn / 16 ? 1 : SIDE, .width = turn / 16 ? 1 : SIDE,
+             .numbers = {0.08, 1, ratios[turn % 4], ratios[turn % 4]}},
+            {.kind = STOC_IMAGE_RANDOM_FLIP, .numbers = {1}}};
+        struct stoc_image_pipeline p = extents(turn / 4 % 2);
+        p.decode = (struct stoc_image_decode){.layout = STOC_IMAGE_HWC, .fit = STOC_IMAGE_CROP,
+                                              .short_side = turn / 8 % 2 ? 20 : 0};
+        p.steps = steps;
+        p.step_count = 2;
+        const void *sample;
+        size_t bytes;
+        uint8_t row[PICTURE + 8] = {0};
+        memcpy(p.row_shape, (uint32_t[]){steps[0].height, steps[0].width, 3}, sizeof p.row_shape);
+        p.row_label_at = PICTURE;
+        EQUAL(stoc_image_follow(worker, &p), 0);
+        EQUAL(stoc_image_load(worker, index, &sample, &bytes), 0);
+        for (uint64_t seed = 0; seed < 5; seed++)
+            EQUAL(stoc_image_finish(worker, seed, sample, bytes, row, 0), STOC_IMAGE_EUNSUPPORTED);
+        CHECK(strstr(stoc_image_message(worker), "does not fit the picture"));
+    }
+    free(f.bytes);
+}
+
 /* Steps before the cache make the row that they make after it, and a sample with the picture that they make. */
 static void steps_before_the_cache(void)
 {
@@ -680,6 +712,7 @@ int main(int argc, char **argv)
         RUN(pictures_of_any_size);
         RUN(results_that_are_too_large);
         RUN(boxes_are_those_of_the_whole);
+        RUN(boxes_without_pixels);
         RUN(steps_before_the_cache);
         RUN(parts_of_a_file);
         RUN(parts_of_files_that_change);

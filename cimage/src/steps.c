@@ -79,6 +79,9 @@ static bool reaches_outside(int64_t x, int64_t y, uint32_t width, uint32_t heigh
 static bool crop(struct plan *p, struct box b, const int32_t *fill)
 {
     struct stoc_image_augment *a = p->how;
+    /* With an extreme ratio, a side of a random box rounds to 0. A decoder does not look at boxes that it gets. */
+    if (b.width < 1 || b.height < 1 || b.width > MAX_SIDE || b.height > MAX_SIDE)
+        return false;
     bool outside = reaches_outside(b.x, b.y, b.width, b.height, a->width, a->height);
     if (!outside && b.width == a->width && b.height == a->height)
         return true;
