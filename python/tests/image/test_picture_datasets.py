@@ -8,6 +8,7 @@ import json
 import operator
 import os
 import pickle
+import re
 import subprocess
 import tarfile
 from pathlib import Path
@@ -95,6 +96,25 @@ def test_errors_of_a_folder_name_the_file(root):
     with pytest.raises(FileNotFoundError, match=r"bee/003\.jpg"):
         list(loader)
     loader.close()
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        image.Compose([image.Decode(), image.RandomHorizontalFlip(), image.RandomCrop(200)]),
+        image.Compose([image.RandomCrop(200)]),
+        image.RandomCrop(200),
+        image.Compose([image.Decode(), image.Normalize(0.5, 0.5)]),
+    ],
+    ids=["after Decode", "Compose", "a step", "floats"],
+)
+def test_errors_of_steps_name_the_file(root, shards, transform):
+    """As errors of files do."""
+    with pytest.raises(InvalidError, match=r"bee/003\.jpg: (RandomCrop|Normalize)"):
+        image.Folder(root, transform)[10]
+    of_shards = image.Shards(shards / "train-*.tar", transform)
+    with pytest.raises(InvalidError, match=rf"{re.escape(of_shards.name(1))}: (RandomCrop|Normalize)"):
+        of_shards[1]
 
 
 def test_pickled_datasets(root, shards):

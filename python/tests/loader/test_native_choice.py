@@ -350,7 +350,7 @@ def test_labels_that_are_no_integers(root, label, store):
 
 def test_steps_that_fail_raise_in_the_place_of_other_workers(root):
     """A crop that is larger than the picture."""
-    errors = {}
+    errors: dict[str, list[str]] = {}
     for worker in ("native", "thread"):
         loader = Loader(
             image.Folder(root, size=48), BATCH, num_workers=2, worker=worker, augment=image.RandomCrop(60), size="8MiB"
@@ -365,6 +365,35 @@ def test_steps_that_fail_raise_in_the_place_of_other_workers(root):
         loader.close()
     assert errors["native"] == errors["thread"]
     assert "larger than the picture" in errors["native"][0]
+
+
+WORKERS: dict[str, dict[str, Any]] = {
+    "native": {"num_workers": 2, "worker": "native"},
+    "threads": {"num_workers": 2, "worker": "thread"},
+    "processes": {"num_workers": 2, "worker": "process"},
+    "none": {},
+    "own collate_fn": {"num_workers": 2, "worker": "process", "collate_fn": stack},
+}
+
+
+@pytest.mark.parametrize("store", [{}, {"size": "8MiB"}, {"size": "8MiB", "store": "encoded"}], ids=str)
+@pytest.mark.parametrize("workers", WORKERS)
+def test_errors_of_steps_name_the_sample_and_its_file(root, workers, store):
+    """Of one picture that is too small, and of a random box that rounds to no pixels: native workers give both back."""
+    small = Path(image.Folder(root).samples[7][0])
+    small.write_bytes(encoded(picture(30, 20)))
+    for step, index, why in (
+        (image.RandomCrop(40), 7, "RandomCrop of 40 x 40 is larger than the picture: 20 x 30"),
+        (image.RandomResizedCrop(24, ratio=(1e-6, 1e-6)), 0, "augment: a side of a box has 0 pixels"),
+    ):
+        for dataset in (image.Folder(root), dataset_of(shards(root))):
+            if index and isinstance(dataset, image.Shards):
+                continue
+            loader = Loader(dataset, BATCH, augment=step, **WORKERS[workers], **store)
+            with pytest.raises(InvalidError) as caught:
+                read(loader)
+            loader.close()
+            assert f"sample {index}: {dataset.name(index)}: {why}" in str(caught.value)
 
 
 def test_a_copied_loader_and_a_copied_dataset(root):

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +15,8 @@ import pytest
 from native_samples import MEAN, STD, folder_of_small, read, usual
 from pictures import encoded
 
-from stocached import image
+from stocached import InvalidError, image
+from stocached._loader import worker_choice
 
 pytestmark = pytest.mark.torch
 
@@ -58,6 +63,65 @@ def test_processes_of_torch_make_the_same(tmp_path):
     assert [loader.worker for loader in loaders] == ["native", "process", "native"]
     want = read(loaders[0], 2)
     assert [read(loader, 2) for loader in loaders[1:]] == [want, want]
+
+
+def test_a_program_ends_in_the_middle_of_an_epoch(tmp_path):
+    """And says nothing, although the interpreter ends while the loader has workers and batches."""
+    program = Path(__file__).parents[1] / "loader_programs" / "native_ends.py"
+    command = [sys.executable, str(program), str(folder_of_small(tmp_path, 24)), "torch"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ready\n", "")
+
+
+def same(worker: int) -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("settings", "why", "advised"),
+    [
+        ({"worker_init_fn": same}, worker_choice.APART, {"worker_init_fn": None}),
+        ({"worker_init_fn": same, "in_order": False}, worker_choice.APART, {"worker_init_fn": None, "seed": 1}),
+        ({"worker_init_fn": same, "seed": 1}, worker_choice.APART, {"worker_init_fn": None}),
+        ({"in_order": False}, worker_choice.OUT_OF_ORDER, {"seed": 1}),
+        ({"in_order": False}, worker_choice.OUT_OF_ORDER, {"augment": image.RandomCrop(30)}),
+        ({"collate_fn": list}, worker_choice.WHOLE, {"collate_fn": None}),
+        ({"collate_fn": list, "worker_init_fn": same}, worker_choice.WHOLE, {"collate_fn": None, "worker_init_fn": None}),
+    ],
+)
+def test_the_reason_why_workers_are_processes(tmp_path, monkeypatch, caplog, settings, why, advised):
+    """Without seed= or augment=, torch lets a worker make whole batches. The advice is enough for native workers."""
+    from stocached.torch import DataLoader
+
+    monkeypatch.setattr(worker_choice, "_said", set())
+    dataset = image.Folder(folder_of_small(tmp_path, 24), size=48)
+    loader = DataLoader(dataset, 6, num_workers=2, **settings)
+    assert loader.worker == "process"
+    assert [why in line for line in caplog.messages] == [True]
+    if settings.get("seed") is None:
+        with pytest.raises(InvalidError, match=f'^worker="native": {re.escape(why)}'):
+            DataLoader(dataset, 6, num_workers=2, worker="native", **settings)
+    assert DataLoader(dataset, 6, num_workers=2, **{**settings, **advised}).worker == "native"
+
+
+def test_errors_of_steps_name_the_file_of_a_subset_and_of_a_cached_dataset(tmp_path):
+    from torch.utils.data import DataLoader as TorchsLoader
+    from torch.utils.data import Subset
+
+    from stocached.torch import CachedDataset, DataLoader
+
+    dataset, larger = image.Folder(folder_of_small(tmp_path, 24)), image.RandomCrop(70)
+    path = dataset.samples[20][0]
+    want = rf"sample 1: {re.escape(path)}: RandomCrop of 70 x 70 is larger than the picture"
+    part = Subset(Subset(dataset, range(2, 24)), [-1, 18])
+    for worker, store in itertools.product(("native", "process"), ({}, {"size": "8MiB"})):
+        batches = DataLoader(part, 1, sampler=[1], num_workers=2, seed=None, augment=larger, worker=worker, **store)
+        with pytest.raises(InvalidError, match=want):
+            list(batches)
+    cached = CachedDataset(part, size="8MiB", augment=larger)
+    for read_it in (lambda: cached[1], lambda: cached.__getitems__([1]), lambda: list(TorchsLoader(cached, 1, sampler=[1]))):
+        with pytest.raises(InvalidError, match=want):
+            read_it()
 
 
 # ------------------------------------------------------------ a training

@@ -36,7 +36,7 @@ from .._samples.batch_layout import LARGE
 from .._samples.tree import Tree
 from .._samples.values import VariableValues
 from .._trace.augment_time import augmented
-from . import comparison, probe, stores
+from . import augment_error, comparison, probe, stores
 from .cache_backed import CacheBacked
 from .comparison import Comparison
 from .making import CacheOptions, add_disk, check_fields, make
@@ -356,7 +356,12 @@ class CachedSamples(CacheBacked):
         """sample: as it is cached."""
         if self._form is not None:
             sample = self._form.decoded(i, sample)
-        return sample if self.augment is None else augmented(self.augment, sample)
+        if self.augment is None:
+            return sample
+        try:
+            return augmented(self.augment, sample)
+        except InvalidError as error:
+            raise augment_error.of_sample(error, self.dataset, i) from error
 
     def peek_several(self, indices: list[int], most: int) -> list[Any] | None:
         """`peek` of up to `most` small samples, in a fraction of the time. None: they are large;

@@ -95,6 +95,8 @@ class SourceDataset(CacheBacked, torch.utils.data.Dataset[Any]):
         except DecodeError as error:
             why = str(error).removeprefix("bytes: ")
             raise DecodeError(f"sample {index} of cache {self.cache.name!r}: {why}") from error
+        except InvalidError as error:  # of a step
+            raise InvalidError(f"sample {index} of cache {self.cache.name!r}: {error}") from error
 
     def _index(self, index: int) -> int:
         i, n = operator.index(index), self.cache.samples

@@ -14,6 +14,7 @@ from .._common.errors import InvalidError, UnsupportedError
 from .._common.one_line import one_line
 from .._samples.schema import Field
 from .decoding import Decode, bytes_of
+from .errors import steps_of
 from .pipeline import RANDOM, Files, Pipeline, blank_pictures, files_of
 from .steps import Compose, Step
 
@@ -59,7 +60,9 @@ class Decoded:
             picture = transform.picture(data, name)
         else:
             picture = self.decode.decode(data, name)
-            picture = picture if transform is None else transform(picture)
+            if transform is not None:
+                with steps_of(name):
+                    picture = transform(picture)
         return (picture, *others) if others else picture
 
     def _target(self, target: Any) -> Any:

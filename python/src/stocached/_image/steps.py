@@ -14,6 +14,7 @@ from .._native import _image_header as native
 from . import draws
 from .decoding import Decode
 from .draws import Draw
+from .errors import steps_of
 from .parameters import (
     LONGEST,
     check_probability,
@@ -382,8 +383,9 @@ class Compose(Step):
         """What the steps make of a file, if the first is Decode. name: of the file, for errors."""
         assert self.decode is not None
         plan = Plan(self.decode.decode(data, name))
-        self.apply(plan, draws.draw_of(None))
-        return plan.result()
+        with steps_of(name):
+            self.apply(plan, draws.draw_of(None))
+            return plan.result()
 
     def apply(self, plan: Plan, draw: Draw) -> None:
         for step in self._steps:

@@ -38,7 +38,7 @@ from .single_process import SingleProcessIterator
 from .stats import LoaderStats, Meter
 from .tracing import Tracing
 from .worker_batches import WorkerBatchIterator
-from .worker_choice import APART, pipeline_of, rows_in_c, warn_of_processes
+from .worker_choice import APART, OUT_OF_ORDER, WHOLE, pipeline_of, rows_in_c, warn_of_processes
 from .worker_runtime import WorkerRuntime
 
 _AHEAD = 2  # batches, without workers
@@ -336,7 +336,16 @@ class BaseLoader(CheckpointedLoader):
 
     def _pipeline(self) -> Any:
         """What worker threads do in C. Raises UnsupportedError, which says why they cannot."""
-        return pipeline_of(self.dataset, self._cached, self.augment, self._by_rows() or not self.num_workers)
+        return pipeline_of(self.dataset, self._cached, self.augment, self._why_whole())
+
+    def _why_whole(self) -> str | None:
+        """Why workers make whole batches; None: they do not."""
+        if self._by_rows() or not self.num_workers:
+            return None
+        one_by_one = loads_one_by_one(self.dataset) and not (self._asks_dataset() or self._is_pipe())
+        if self._batched() and self._default_collate and one_by_one:  # so it is as in torch
+            return APART if self.worker_init_fn is not None else OUT_OF_ORDER
+        return WHOLE
 
     # ------------------------------------------------------------ an epoch
 

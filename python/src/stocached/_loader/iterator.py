@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import threading
 import time
 import warnings
@@ -306,8 +307,9 @@ class BatchIterator:
     def _stop(self, harshly: bool) -> None:
         """Called by `_close`; maybe more than once, and maybe after the constructor has raised."""
 
-    def __del__(self) -> None:
-        self.close()
+    def __del__(self, ends: Any = sys.is_finalizing) -> None:
+        if not ends():  # `_close_all` has closed it, and modules may be empty
+            self.close()
 
 
 _all: weakref.WeakSet[BatchIterator] = weakref.WeakSet()

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from .._common.errors import InvalidError
+from .._datasets import augment_error
 from .._datasets.cache_backed import CacheBacked
 from .._datasets.cached_samples import CachedSamples
 from .._random import generator_states
@@ -119,15 +121,20 @@ class Job:
 
     def load(self, index: Any, seed: int) -> Any:
         """A sample of a map-style dataset. seed: of `sample_seed`."""
-        return self.augmented(self.dataset[index], seed)
+        return self.augmented(index, self.dataset[index], seed)
 
     def finish(self, index: int, seed: int, sample: Any) -> Any:
         """As `load`, with the result of `cached.peek`: a sample, or None."""
         assert self.cached is not None
-        return self.augmented(self.cached.finish(index, sample), seed)
+        return self.augmented(index, self.cached.finish(index, sample), seed)
 
-    def augmented(self, sample: Any, seed: int) -> Any:
-        return sample if self.augment is None else self.augment(sample, seed)
+    def augmented(self, index: Any, sample: Any, seed: int) -> Any:
+        if self.augment is None:
+            return sample
+        try:
+            return self.augment(sample, seed)
+        except InvalidError as error:
+            raise augment_error.of_sample(error, self.dataset, index) from error
 
     def fetcher(self, snapshot: Mapping[str, Any] | None = None) -> Fetcher:
         """A fetcher of whole batches for one epoch. snapshot: to continue from."""

@@ -282,7 +282,7 @@ class Worker:
                 idle = idle_ns()
             load = functools.partial(job.finish, index, seed, sample)
         elif found is not _UNPROBED:
-            load = functools.partial(job.augmented, found, seed)
+            load = functools.partial(job.augmented, index, found, seed)
         elif self._waits:
             idle = idle_ns()
         loaded.append((task, self._seeding.load(seed, load, again) if job.seed_samples else load()))

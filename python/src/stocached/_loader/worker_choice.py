@@ -19,6 +19,11 @@ _said: set[str] = set()
 _DEEP = 4  # datasets within each other
 
 APART = "worker_init_fn= and multiprocessing_context= are for processes: leave them out"
+WHOLE = (
+    "workers make whole batches, because of collate_fn=, batch_size=None or the dataset: "
+    "batch_augment= changes batches that native workers make"
+)
+OUT_OF_ORDER = "with in_order=False, each worker makes whole batches, as in torch: give seed= or augment="
 CONVERT = (
     "transform= is of torchvision; dataset, augment = stocached.image.convert(dataset) makes native steps of it, for "
     "DataLoader(dataset, ..., augment=augment)"
@@ -41,8 +46,9 @@ def warn_of_processes(dataset: Any, augment: Any, why: str) -> None:
     _log.warning('workers are processes, which take more time than native ones: %s. worker="process" hides this', why)
 
 
-def pipeline_of(dataset: Any, cached: Any, augment: Any, by_rows: bool) -> Any:
-    """What worker threads do in C for a loader's samples. cached: the dataset in its cache, if there is one.
+def pipeline_of(dataset: Any, cached: Any, augment: Any, whole: str | None) -> Any:
+    """What worker threads do in C for a loader's samples. cached: the dataset in its cache, if there is one. whole: why
+    workers make whole batches; None: they do not.
 
     Raises UnsupportedError, which says why C cannot make them."""
     folder = sys.modules.get("stocached._image.folder")
@@ -50,7 +56,7 @@ def pipeline_of(dataset: Any, cached: Any, augment: Any, by_rows: bool) -> Any:
     if augment is None and _converts(pictures):
         raise UnsupportedError(CONVERT)
     if cached is not None and not isinstance(cached, CachedSamples):
-        return _served_pipeline(cached, augment, by_rows)
+        return _served_pipeline(cached, augment, whole is None)
     if getattr(pictures, "served", False):
         if cached is None:
             as_array(indices, len(pictures))
@@ -59,11 +65,8 @@ def pipeline_of(dataset: Any, cached: Any, augment: Any, by_rows: bool) -> Any:
         )
     if folder is None or not isinstance(pictures, folder.Decoded):
         raise UnsupportedError(f"the dataset is a {type(pictures).__name__}, not a Folder or Shards of stocached.image")
-    if not by_rows:
-        raise UnsupportedError(
-            "workers make whole batches, because of collate_fn=, batch_size=None or the dataset: "
-            "batch_augment= changes batches that native workers make"
-        )
+    if whole is not None:
+        raise UnsupportedError(whole)
     if cached is None:
         return pictures.pipeline(augment, indices=indices)
     if cached.augment is not None or cached.gathered_tree() is None:
