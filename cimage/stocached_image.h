@@ -36,7 +36,9 @@ enum stoc_image_code {
     STOC_IMAGE_OK = 0,
     STOC_IMAGE_EINVAL = -1,       /* an argument is not valid */
     STOC_IMAGE_EFORMAT = -2,      /* the file is no JPEG, or it is broken or cut off */
-    STOC_IMAGE_EUNSUPPORTED = -3, /* a JPEG of a kind that libjpeg-turbo does not decode to colours */
+    STOC_IMAGE_EUNSUPPORTED = -3, /* a JPEG of a kind that libjpeg-turbo does not decode to colours; any JPEG, if the
+                                     library was built without libjpeg-turbo (make JPEG=0); what stoc_image_load and
+                                     stoc_image_finish leave to the caller */
     STOC_IMAGE_ETOOLARGE = -4,    /* more pixels than max_pixels, or more scans than 100 */
     STOC_IMAGE_EMEMORY = -5,      /* too little memory */
     STOC_IMAGE_ESYSTEM = -6       /* a file cannot be read */
@@ -81,7 +83,7 @@ struct stoc_image_info {
     uint32_t progressive;    /* 1 or 0 */
 };
 
-/* Reads the headers of a JPEG file. Errors: EFORMAT, EMEMORY. */
+/* Reads the headers of a JPEG file. Errors: EINVAL: an argument is NULL; EFORMAT, EUNSUPPORTED, EMEMORY. */
 STOC_IMAGE_API int stoc_image_read_info(stoc_image_worker *worker, const void *file, size_t bytes,
                                         struct stoc_image_info *info);
 
@@ -105,7 +107,7 @@ struct stoc_image_decode {
 
 /* Decodes a JPEG file into 3 x height x width bytes of red, green and blue at dst. dst_bytes is the
  * size of dst. Grey and CMYK files become red, green and blue; the EXIF orientation is applied.
- * After an error, dst has any bytes. Errors: all of enum stoc_image_code. */
+ * After an error, dst has any bytes. Errors: all of enum stoc_image_code but ESYSTEM. */
 STOC_IMAGE_API int stoc_image_decode(stoc_image_worker *worker, const void *file, size_t bytes,
                                      const struct stoc_image_decode *how, uint8_t *dst, size_t dst_bytes);
 
@@ -160,15 +162,16 @@ struct stoc_image_augment {
     uint8_t dtype;       /* enum stoc_image_dtype, of the result */
     uint8_t layout;      /* enum stoc_image_layout, of the result */
     /* 4. Adjustments of colours (enum stoc_image_adjustment) in this order, with a factor each, as
-     * torchvision's adjust_brightness, and so on. Factors are 0 or more; that of hue is -0.5 to 0.5.
-     * Grey pictures have neither saturation nor hue. */
+     * torchvision's adjust_brightness, and so on. Factors are 0 or more, and below 1e6; that of hue is
+     * -0.5 to 0.5. Grey pictures have neither saturation nor hue. */
     uint8_t adjust[4];
     double factor[4];
-    /* 5. ((value / divisor) - mean) / std, for all dtypes but UINT8. divisor is 255 or 1. */
+    /* 5. ((value / divisor) - mean) / std, for all dtypes but UINT8. divisor is 255 or 1; mean and std are
+     * finite, and std is not 0. */
     float divisor;
     float mean[3], std[3];
     /* 6. A box of the result has these values, or standard normal ones that depend on seed. RANDOM is
-     * not for UINT8. */
+     * not for UINT8, whose values are 0 or more and below 256; a fraction is cut off. */
     uint32_t erase_x, erase_y, erase_width, erase_height;
     float erase_value[3];
     uint32_t reserved; /* 0 */
@@ -176,7 +179,8 @@ struct stoc_image_augment {
 };
 
 /* Makes a row of a batch: channels x height x width items of dtype at dst, which has dst_bytes
- * bytes. Errors: EINVAL, EMEMORY. */
+ * bytes. Errors: EINVAL: an argument is NULL, dst is too small, or a member has a value that its comment
+ * excludes; EMEMORY. */
 STOC_IMAGE_API int stoc_image_augment(stoc_image_worker *worker, const struct stoc_image_picture *picture,
                                       const struct stoc_image_augment *how, void *dst, size_t dst_bytes);
 
@@ -187,8 +191,8 @@ STOC_IMAGE_API int stoc_image_augment(stoc_image_worker *worker, const struct st
  *     read the file - decode - steps - (the cache) - random steps - row
  *
  * stoc_image_load does what comes before the cache, and stoc_image_finish what comes after it. They are the
- * functions that stoc_work of stocached.h calls. Each gives back what it cannot do: a file that is no JPEG, a
- * broken file, steps that need a second pass over floats. docs/spec/image.md, Pipelines.
+ * functions that stoc_work of stocached.h calls. Each leaves to the caller what it cannot do: a file that is no
+ * JPEG, a broken file, steps that need a second pass over floats. docs/spec/image.md, Pipelines.
  */
 
 /* Steps with torchvision's meaning. Random numbers come from the argument of the task, as docs/spec/image.md
@@ -269,17 +273,29 @@ struct stoc_image_pipeline {
 };
 
 /* Makes this worker follow a pipeline, which the caller keeps and does not change until the worker is freed or follows
- * another one. Any number of workers may follow one pipeline. EINVAL. */
+ * another one. Any number of workers may follow one pipeline. Errors: EINVAL. */
 STOC_IMAGE_API int stoc_image_follow(stoc_image_worker *worker, const struct stoc_image_pipeline *pipeline);
 
-/* Makes sample `index`: *sample and *bytes are valid until the next call of this worker. 0; an error of enum
- * stoc_image_code, as of files that are no JPEG; ESYSTEM: the file cannot be read, or has changed; EUNSUPPORTED: the
- * picture has another size than samples must have, or the label is no whole number. */
+/* Makes sample `index`: *sample and *bytes are valid until the next call of this worker. Errors:
+ * EINVAL       the worker follows no pipeline, an argument is NULL, no such sample or place exists, or the pipeline's
+ *              decode has a value that struct stoc_image_decode excludes
+ * EFORMAT      the file is no JPEG, or it is broken or cut off; a larger file ends in the middle of the sample
+ * EUNSUPPORTED that of enum stoc_image_code; the picture has another size than samples must have; the label is no
+ *              whole number, or none of an int64_t
+ * ETOOLARGE    the picture or its short_side makes more than max_pixels, or a side above 65,500; with encoded, the
+ *              file has 4 GiB or more
+ * EMEMORY
+ * ESYSTEM      the file cannot be read, or has changed */
 STOC_IMAGE_API int stoc_image_load(void *worker, int64_t index, const void **sample, size_t *bytes);
 
 /* Makes row `row` of a buffer from a sample. seed: of the random numbers. The pixels may change during the call, as
- * those of a cache do; encoded samples must not. 0; EUNSUPPORTED: the steps need a pass over floats, or the row has
- * another shape; errors of decoding. */
+ * those of a cache do; encoded samples must not. Errors:
+ * EINVAL       the worker follows no pipeline, an argument is NULL, or a step has a value that struct
+ *              stoc_image_augment excludes
+ * EUNSUPPORTED the steps need a pass over floats; a step does not fit the picture: a crop that is larger, a box that
+ *              rounds to no pixels; the sample has another form than the pipeline says, or the row another shape
+ * EMEMORY
+ * With encoded, those of stoc_image_decode too. */
 STOC_IMAGE_API int stoc_image_finish(void *worker, uint64_t seed, const void *sample, size_t bytes, void *buffer,
                                      uint32_t row);
 

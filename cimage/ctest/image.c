@@ -754,6 +754,21 @@ static void where_a_picture_goes(void)
     }
 }
 
+/* A JPEG of a kind that libjpeg-turbo only knows by name: differential, of the standard's hierarchical mode. */
+static void kinds_that_are_not_decoded(void)
+{
+    struct file f = make_file(40, 20, BASELINE, 2, 2);
+    struct stoc_image_info info;
+    uint8_t dst[3 * 8 * 8];
+    size_t at = 0;
+    while (at + 1 < f.size && (f.bytes[at] != 0xff || f.bytes[at + 1] != 0xc0))
+        at++;
+    f.bytes[at + 1] = 0xc5;
+    EQUAL(stoc_image_read_info(worker, f.bytes, f.size, &info), STOC_IMAGE_EUNSUPPORTED);
+    EQUAL(decode(&f, f.size, to(8, 8), dst), STOC_IMAGE_EUNSUPPORTED);
+    free(f.bytes);
+}
+
 static void arguments_that_are_wrong(void)
 {
     struct stoc_image_picture p = picture(20, 10, 3, STOC_IMAGE_HWC), bad;
@@ -790,13 +805,16 @@ static void arguments_that_are_wrong(void)
     REFUSED(how.reserved = 1, "unknown value");
     REFUSED((how.adjust[0] = 1, how.factor[0] = -1), "adjustment 1");
     REFUSED((how.adjust[0] = 1, how.factor[0] = NAN), "adjustment 1");
+    REFUSED((how.adjust[0] = 1, how.factor[0] = 2e6), "below 1e6");
     REFUSED((how.adjust[3] = 4, how.factor[3] = 0.6f), "adjustment 4");
     REFUSED(how.adjust[1] = 5, "adjustment 5");
-    REFUSED(how.std[1] = 0, "std must not be 0");
-    REFUSED(how.mean[2] = INFINITY, "std must not be 0");
+    REFUSED(how.std[1] = 0, "std is not 0");
+    REFUSED(how.std[2] = NAN, "both are finite");
+    REFUSED(how.mean[2] = INFINITY, "both are finite");
     REFUSED(how.divisor = 2, "divisor");
     REFUSED((how.dtype = 0, how.erase = 2), "normal numbers");
-    REFUSED((how.dtype = 0, how.erase = 1, how.erase_value[0] = 256), "no uint8");
+    REFUSED((how.dtype = 0, how.erase = 1, how.erase_value[0] = 256), "below 256");
+    REFUSED((how.dtype = 0, how.erase = 1, how.erase_value[0] = -1), "0 or more");
     release_picture(&p);
 
     struct file f = make_file(40, 20, BASELINE, 2, 2);
@@ -824,7 +842,10 @@ static void arguments_that_are_wrong(void)
     ask = to(8, 8);
     ask.fit = 1, ask.short_side = 7;
     EQUAL(stoc_image_target(worker, 9, 9, &ask, &target), STOC_IMAGE_EINVAL);
-    EQUAL(stoc_image_read_info(NULL, f.bytes, f.size, NULL), STOC_IMAGE_EINVAL);
+    struct stoc_image_info info;
+    EQUAL(stoc_image_read_info(NULL, f.bytes, f.size, &info), STOC_IMAGE_EINVAL);
+    EQUAL(stoc_image_read_info(worker, NULL, f.size, &info), STOC_IMAGE_EINVAL);
+    EQUAL(stoc_image_read_info(worker, f.bytes, f.size, NULL), STOC_IMAGE_EINVAL);
     free(f.bytes);
     stoc_image_worker_free(NULL);
     CHECK(*stoc_image_message(NULL));
@@ -860,6 +881,7 @@ int main(int argc, char **argv)
         RUN(layouts_agree);
         RUN(what_a_resize_keeps);
         RUN(where_a_picture_goes);
+        RUN(kinds_that_are_not_decoded);
         RUN(arguments_that_are_wrong);
     }
     stoc_image_worker_free(worker);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import io
 import os
@@ -23,6 +24,7 @@ from PIL import ImageOps, features
 from stocached import Loader, _native, image
 from stocached._checks.derived_fingerprint import derive
 from stocached._image import jpeg, workers
+from stocached._native import _image_header as native
 
 ROOT = Path(__file__).resolve().parents[3]
 SIZES = [(1, 1), (1, 300), (300, 1), (17, 31), (33, 16), (500, 375), (3000, 5), (5, 2000), (640, 97)]
@@ -289,6 +291,22 @@ def without_jpeg(tmp_path_factory):
     (folder / library.name).symlink_to(library.resolve())
     assert not list(folder.glob("stocached-decode"))
     return folder
+
+
+def test_without_libjpeg_the_c_library_decodes_no_file(without_jpeg):
+    """As its header says: the codes of enum stoc_image_code."""
+    library, file = ctypes.CDLL(str(without_jpeg / "libstocached_image.so")), encoded(picture(20, 10))
+    library.stoc_image_worker_new.restype = ctypes.c_void_p
+    library.stoc_image_message.restype = ctypes.c_char_p
+    worker = ctypes.c_void_p(library.stoc_image_worker_new())
+    info, how, made = native.Info(), native.Decode(8, 8), ctypes.create_string_buffer(192)
+    for call in (
+        lambda: library.stoc_image_read_info(worker, file, len(file), ctypes.byref(info)),
+        lambda: library.stoc_image_decode(worker, file, len(file), ctypes.byref(how), made, len(made)),
+    ):
+        assert call() == native.EUNSUPPORTED
+        assert library.stoc_image_message(worker) == b"this library was built without libjpeg-turbo"
+    library.stoc_image_worker_free(worker)
 
 
 IN_BOTH = """
