@@ -1095,6 +1095,20 @@ DEFECTS = [
         python("image/test_steps_torch.py", "distribution"),
     ),
     Defect(
+        "pictures: random boxes have half of their sides, so a network learns less",
+        "cimage/src/steps.c",
+        "double part = area * draw_between(r, scale[0], scale[1]);",
+        "double part = area * draw_between(r, scale[0], scale[1]) / 4;",
+        python("loader/test_native_torch.py", "learns"),
+    ),
+    Defect(
+        "pictures: a random box without pixels is decoded",
+        "cimage/src/steps.c",
+        "if (b.width < 1 || b.height < 1 || b.width > MAX_SIDE || b.height > MAX_SIDE)\n        return false;",
+        "",
+        pictures("pipeline"),
+    ),
+    Defect(
         "pictures: a padded picture has the fingerprint of a stretched one",
         "source/decode/decode.go",
         'pixels, how = pixels+" pad", how+", padded"',

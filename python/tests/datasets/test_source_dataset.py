@@ -130,7 +130,9 @@ def test_files_that_the_server_keeps_are_decoded_here(server):
     with pytest.raises(image.DecodeError, match=rf"^sample 8 of cache '{server.name}': (?!bytes)"):
         source[8]
     larger = dataset(server.name, transform=image.Compose([image.Decode(24), image.RandomCrop(25)]))
-    with pytest.raises(stocached.InvalidError, match=rf"^sample 3 of cache '{server.name}': RandomCrop of 25 x 25 is larger"):
+    with pytest.raises(
+        stocached.InvalidError, match=rf"^sample 3 of cache '{server.name}': RandomCrop of 25 x 25 is larger"
+    ):
         larger[3]
     steps = image.Compose([image.Decode(24, layout="chw"), image.RandomHorizontalFlip(), image.ToDtype("float32")])
     half = torch.utils.data.Subset(dataset(server.name), range(8))

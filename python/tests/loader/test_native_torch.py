@@ -86,7 +86,11 @@ def same(worker: int) -> None:
         ({"in_order": False}, worker_choice.OUT_OF_ORDER, {"seed": 1}),
         ({"in_order": False}, worker_choice.OUT_OF_ORDER, {"augment": image.RandomCrop(30)}),
         ({"collate_fn": list}, worker_choice.WHOLE, {"collate_fn": None}),
-        ({"collate_fn": list, "worker_init_fn": same}, worker_choice.WHOLE, {"collate_fn": None, "worker_init_fn": None}),
+        (
+            {"collate_fn": list, "worker_init_fn": same},
+            worker_choice.WHOLE,
+            {"collate_fn": None, "worker_init_fn": None},
+        ),
     ],
 )
 def test_the_reason_why_workers_are_processes(tmp_path, monkeypatch, caplog, settings, why, advised):
@@ -119,7 +123,11 @@ def test_errors_of_steps_name_the_file_of_a_subset_and_of_a_cached_dataset(tmp_p
         with pytest.raises(InvalidError, match=want):
             list(batches)
     cached = CachedDataset(part, size="8MiB", augment=larger)
-    for read_it in (lambda: cached[1], lambda: cached.__getitems__([1]), lambda: list(TorchsLoader(cached, 1, sampler=[1]))):
+    for read_it in (
+        lambda: cached[1],
+        lambda: cached.__getitems__([1]),
+        lambda: list(TorchsLoader(cached, 1, sampler=[1])),
+    ):
         with pytest.raises(InvalidError, match=want):
             read_it()
 
