@@ -276,26 +276,20 @@ struct stoc_image_pipeline {
  * another one. Any number of workers may follow one pipeline. Errors: EINVAL. */
 STOC_IMAGE_API int stoc_image_follow(stoc_image_worker *worker, const struct stoc_image_pipeline *pipeline);
 
-/* Makes sample `index`: *sample and *bytes are valid until the next call of this worker. Errors:
- * EINVAL       the worker follows no pipeline, an argument is NULL, no such sample or place exists, or the pipeline's
- *              decode has a value that struct stoc_image_decode excludes
- * EFORMAT      the file is no JPEG, or it is broken or cut off; a larger file ends in the middle of the sample
- * EUNSUPPORTED that of enum stoc_image_code; the picture has another size than samples must have; the label is no
- *              whole number, or none of an int64_t
- * ETOOLARGE    the picture or its short_side makes more than max_pixels, or a side above 65,500; with encoded, the
- *              file has 4 GiB or more
- * EMEMORY
- * ESYSTEM      the file cannot be read, or has changed */
+/* Makes sample `index`: *sample and *bytes are valid until the next call of this worker. Errors: EINVAL: the worker
+ * follows no pipeline, an argument is NULL, no such sample or place exists, or the pipeline's decode has a value that
+ * struct stoc_image_decode excludes. EFORMAT: the file is no JPEG, or it is broken or cut off, or a file of several
+ * samples ends in the middle of this one. EUNSUPPORTED: that of enum stoc_image_code, or the picture has another size
+ * than samples must have, or the label is no whole number of an int64_t. ETOOLARGE: the picture has more than
+ * max_pixels, with its short_side too, or a side above 65,500; or, with encoded, the file has 4 GiB or more. EMEMORY.
+ * ESYSTEM: the file cannot be read, or has changed. */
 STOC_IMAGE_API int stoc_image_load(void *worker, int64_t index, const void **sample, size_t *bytes);
 
 /* Makes row `row` of a buffer from a sample. seed: of the random numbers. The pixels may change during the call, as
- * those of a cache do; encoded samples must not. Errors:
- * EINVAL       the worker follows no pipeline, an argument is NULL, or a step has a value that struct
- *              stoc_image_augment excludes
- * EUNSUPPORTED the steps need a pass over floats; a step does not fit the picture: a crop that is larger, a box that
- *              rounds to no pixels; the sample has another form than the pipeline says, or the row another shape
- * EMEMORY
- * With encoded, those of stoc_image_decode too. */
+ * those of a cache do; encoded samples must not. Errors: EINVAL: the worker follows no pipeline, an argument is NULL,
+ * or a step has a value that struct stoc_image_augment excludes. EUNSUPPORTED: the steps need a pass over floats, or
+ * one does not fit the picture (a crop that is larger, a random box that rounds to no pixels), or the sample has another
+ * form than the pipeline says, or the row another shape. EMEMORY. With encoded, those of stoc_image_decode too. */
 STOC_IMAGE_API int stoc_image_finish(void *worker, uint64_t seed, const void *sample, size_t bytes, void *buffer,
                                      uint32_t row);
 
