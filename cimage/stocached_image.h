@@ -288,8 +288,9 @@ STOC_IMAGE_API int stoc_image_load(void *worker, int64_t index, const void **sam
 /* Makes row `row` of a buffer from a sample. seed: of the random numbers. The pixels may change during the call, as
  * those of a cache do; encoded samples must not. Errors: EINVAL: the worker follows no pipeline, an argument is NULL,
  * or a step has a value that struct stoc_image_augment excludes. EUNSUPPORTED: the steps need a pass over floats, or
- * one does not fit the picture (a crop that is larger, a random box that rounds to no pixels), or the sample has another
- * form than the pipeline says, or the row another shape. EMEMORY. With encoded, those of stoc_image_decode too. */
+ * one does not fit the picture (a crop that is larger, a random box that rounds to no pixels), or the sample has
+ * another form than the pipeline says, or the row another shape. EMEMORY. With encoded, those of stoc_image_decode
+ * too. */
 STOC_IMAGE_API int stoc_image_finish(void *worker, uint64_t seed, const void *sample, size_t bytes, void *buffer,
                                      uint32_t row);
 

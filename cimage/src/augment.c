@@ -62,7 +62,7 @@ static int check_values(stoc_image_worker *w, uint32_t channels, const struct st
             return fail(w, STOC_IMAGE_EINVAL, "mean %g and std %g of channel %u: both are finite, and std is not 0", (double)a->mean[c],
                         (double)a->std[c], c);
         if (a->dtype == STOC_IMAGE_UINT8 && a->erase && !(a->erase_value[c] >= 0 && a->erase_value[c] < 256))
-            return fail(w, STOC_IMAGE_EINVAL, "erase value %g: of uint8 pictures it is 0 or more, and below 256", (double)a->erase_value[c]);
+            return fail(w, STOC_IMAGE_EINVAL, "erase value %g is no uint8: 0 or more, and below 256", (double)a->erase_value[c]);
     }
     if (a->dtype != STOC_IMAGE_UINT8 && a->divisor != 1 && a->divisor != 255)
         return fail(w, STOC_IMAGE_EINVAL, "divisor %g: it must be 1 or 255", (double)a->divisor);
