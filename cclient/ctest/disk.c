@@ -4,6 +4,7 @@
 #define _GNU_SOURCE 1
 #endif
 #include <stdint.h>
+#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 #include <unistd.h>
@@ -795,7 +796,7 @@ static void copy_file(const char *from, const char *to)
     struct stat file;
     REQUIRE(in >= 0 && out >= 0 && fstat(in, &file) == 0 && file.st_size > 0);
     for (ssize_t n; file.st_size > 0; file.st_size -= n)
-        REQUIRE((n = copy_file_range(in, NULL, out, NULL, (size_t)file.st_size, 0)) > 0);
+        REQUIRE((n = sendfile(out, in, NULL, (size_t)file.st_size)) > 0);
     close(in), close(out);
 }
 
@@ -1238,9 +1239,9 @@ static void reads_of_the_page_cache(void)
     unsigned char byte;
     struct iovec part = {&byte, 1};
     disk->peeks = 1;
-    if (watched_peek(c->disk->fd, &part, STOC_DISK_SESSION) < 0 && errno == EOPNOTSUPP) {
+    if (watched_peek(c->disk->fd, &part, STOC_DISK_SESSION) < 0 && (errno == EOPNOTSUPP || errno == ENOSYS)) {
         stoc_close(c);
-        SKIP("this file system knows no reads that do not wait");
+        SKIP("this file system, or this emulator, knows no reads that do not wait");
     }
     disk->hold_reads = 1;
     EQUAL(count_hits(c, false), SAMPLES);

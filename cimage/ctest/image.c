@@ -52,6 +52,9 @@ static void parts_are_those_of_the_whole(void)
 /* Of a window in the middle, the decoder reads no row above or below it, and one block more on each side. */
 static void rows_and_columns_outside_are_not_decoded(void)
 {
+#ifdef JPEG_INSIDE
+    SKIP("the library has a libjpeg-turbo inside, whose calls nobody can count");
+#endif
     uint8_t *dst = malloc(3 * 640 * 480);
     for (int kind = 0; kind < MANY_SCANS; kind++) {
         struct file f = make_file(640, 480, kind, 2, 2);

@@ -331,7 +331,7 @@ def test_library_for_arm64_decodes_pictures(arm: Path) -> None:
     cc, _ = native.compilers(architecture, arm / "tools")
     jpeg = native.build_jpeg(architecture, DIST / "work")
     run(
-        cc, "-std=gnu11", "-O1", "-pthread", "-I.", f"-I{jpeg}/include", "-o", arm / "image", "ctest/image.c",
+        cc, "-std=gnu11", "-O1", "-pthread", "-DJPEG_INSIDE", "-I.", f"-I{jpeg}/include", "-o", arm / "image", "ctest/image.c",
         f"-L{arm}", f"-Wl,-rpath,{arm}", "-lstocached_image", jpeg / "lib/libjpeg.a", "-lm", cwd=ROOT / "cimage",
     )  # fmt: skip
     variables = {**os.environ, "STOCACHED_TEST_FILES": "200"}
