@@ -50,7 +50,7 @@ def seconds(time: str) -> float:
 
 
 def loaders() -> Panels:
-    table = list(rows("2026-11-22-2-cores-shared-machine-others.md", "loaders of other projects, all hit, 2 workers"))
+    table = list(rows("2026-11-27-2-cores-shared-machine-others.md", "loaders of other projects, all hit"))
     others = {row["ours"]: 1 / seconds(row["time"]) for row in table[1:]}
     return ranked({"stocached": 1 / seconds(table[0]["time"])}, others, {"two memcpy threads alone": 1 / copy()})
 
@@ -169,7 +169,7 @@ def nodes() -> list[Line]:
 CHARTS = {
     "benchmark-loaders.svg": (
         "Everything cached: samples a second",
-        "1,500 samples of 196,608 bytes, batches of 64, 2 workers, 2 cores; green: the bare copy",
+        "1,500 samples of 196,608 bytes, batches of 64, 0 or 2 workers, 2 cores; green: the bare copy",
         loaders,
     ),
     "benchmark-pictures-cold.svg": (

@@ -15,7 +15,7 @@ const (
 	rowTransport  = "streams: items that cost nothing, rows that stay contiguous"
 	rowWithin     = "streams: items of 1 ms, workers that share each batch"
 
-	rowOthers       = "loaders of other projects, all hit, 2 workers"
+	rowOthers       = "loaders of other projects, all hit"
 	rowOthersMemory = "memory of their process trees"
 )
 
