@@ -136,7 +136,7 @@ def test_without_the_library_for_pictures_the_demo_says_what_to_run(pictures: Pa
 
 
 def test_without_libjpeg_the_demo_says_who_decodes(pictures: Path, tmp_path: Path) -> None:
-    """A library that was built without its headers, as on a machine where nobody may install them."""
+    """The library for pictures, built without the headers of libjpeg-turbo."""
     build, source = tmp_path / "build", Path(__file__).resolve().parents[1] / "cimage"
     subprocess.run(["make", "-s", "-C", source, "JPEG=0", f"BUILD={build}", "CFLAGS=-O1"], check=True)
     (build / "libstocached.so").symlink_to(library())

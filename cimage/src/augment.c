@@ -52,17 +52,19 @@ static int check_values(stoc_image_worker *w, uint32_t channels, const struct st
         double f = a->factor[k];
         bool hue = a->adjust[k] == STOC_IMAGE_HUE;
         if (a->adjust[k] > STOC_IMAGE_HUE || (a->adjust[k] && !(hue ? f >= -0.5 && f <= 0.5 : f >= 0 && f < 1e6)))
-            return fail(w, STOC_IMAGE_EINVAL, "adjustment %u with factor %g: factors are 0 or more and below 1e6, of hue -0.5 to 0.5",
+            return fail(w, STOC_IMAGE_EINVAL,
+                        "adjustment %u with factor %g: factors are 0 or more and below 1e6, of hue -0.5 to 0.5",
                         a->adjust[k], f);
     }
     if (a->dtype == STOC_IMAGE_UINT8 && a->erase == STOC_IMAGE_ERASE_RANDOM)
         return fail(w, STOC_IMAGE_EINVAL, "uint8 pictures cannot be erased with normal numbers");
     for (uint32_t c = 0; c < channels; c++) {
         if (a->dtype != STOC_IMAGE_UINT8 && (!isfinite(a->mean[c]) || !isfinite(a->std[c]) || a->std[c] == 0))
-            return fail(w, STOC_IMAGE_EINVAL, "mean %g and std %g of channel %u: both are finite, and std is not 0", (double)a->mean[c],
-                        (double)a->std[c], c);
+            return fail(w, STOC_IMAGE_EINVAL, "mean %g and std %g of channel %u: both are finite, and std is not 0",
+                        (double)a->mean[c], (double)a->std[c], c);
         if (a->dtype == STOC_IMAGE_UINT8 && a->erase && !(a->erase_value[c] >= 0 && a->erase_value[c] < 256))
-            return fail(w, STOC_IMAGE_EINVAL, "erase value %g is no uint8: 0 or more, and below 256", (double)a->erase_value[c]);
+            return fail(w, STOC_IMAGE_EINVAL, "erase value %g is no uint8: 0 or more, and below 256",
+                        (double)a->erase_value[c]);
     }
     if (a->dtype != STOC_IMAGE_UINT8 && a->divisor != 1 && a->divisor != 255)
         return fail(w, STOC_IMAGE_EINVAL, "divisor %g: it must be 1 or 255", (double)a->divisor);

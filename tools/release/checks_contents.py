@@ -17,7 +17,7 @@ from test_install import FILES
 
 from release import native
 from release.commands import ROOT
-from release.made import DIST, MACHINE, UNITS, VERSION, archive, deb, emulator, rpm, run, wheel
+from release.made import DIST, HOME, MACHINE, UNITS, VERSION, archive, deb, emulator, rpm, run, wheel
 
 HERE = [architecture for architecture in native.ARCHITECTURES.values() if deb(architecture).is_file()]
 
@@ -82,10 +82,9 @@ def test_deb_and_rpm_need_the_commands_of_their_scripts_and_say_where_to_write(
     of_deb, of_rpm = deb(architecture), rpm(architecture)
     assert "passwd" in run("dpkg-deb", "-f", of_deb, "Depends").strip().split(", ")
     assert "shadow-utils" in run("rpm", "-qp", "--requires", of_rpm).splitlines()
-    (home,) = re.findall(r"^module (\S+)$", (ROOT / "go.mod").read_text(), re.MULTILINE)
-    assert run("dpkg-deb", "-f", of_deb, "Homepage").strip() == f"https://{home}"
+    assert run("dpkg-deb", "-f", of_deb, "Homepage").strip() == HOME
     for said in (run("dpkg-deb", "-f", of_deb, "Maintainer"), run("rpm", "-qp", "--qf", "%{PACKAGER}", of_rpm)):
-        assert said.strip().endswith(f" <https://{home}/issues>"), said
+        assert said.strip().endswith(f" <{HOME}/issues>"), said
 
 
 @pytest.mark.parametrize("architecture", HERE, ids=lambda a: a.name)

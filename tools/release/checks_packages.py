@@ -20,7 +20,21 @@ import docs
 from release import debian as debian_packages
 from release import native
 from release.commands import ROOT
-from release.made import DIST, MACHINE, UNITS, VERSION, archive, deb, emulator, lacking, rpm, run, unpacked, wheel
+from release.made import (
+    DIST,
+    MACHINE,
+    UNITS,
+    VERSION,
+    archive,
+    deb,
+    emulator,
+    lacking,
+    rpm,
+    run,
+    run_readmes_loop,
+    unpacked,
+    wheel,
+)
 
 
 def test_there_are_packages_for_all_architectures() -> None:
@@ -43,12 +57,7 @@ def test_source_package_is_installed_by_a_c_compiler(tmp_path: Path) -> None:
     run(sys.executable, "-m", "venv", environment)
     # In the folder of the test, pip finds no clone: the package has all that it needs.
     run(environment / "bin/pip", "install", "--quiet", package, cwd=tmp_path)
-    (example,) = (e for e in docs.examples(ROOT / "README.md") if e.language == "python" and e.needs is None)
-    (tmp_path / "loop.py").write_text(docs.program(example))
-    variables = {"PATH": str(environment / "bin"), "HOME": str(tmp_path), "LC_ALL": "C.UTF-8"}
-    said = run(environment / "bin/python", "loop.py", cwd=tmp_path, env=variables)
-    assert example.output is not None
-    assert docs.matches(example.output, said), said
+    run_readmes_loop(tmp_path, environment / "bin/python", str(environment / "bin"))
     done = subprocess.run([environment / "bin/stocached", "version"], capture_output=True, text=True)
     assert (done.returncode, "it was built from a source package" in done.stderr) == (127, True), done.stderr
 

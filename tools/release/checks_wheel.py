@@ -9,7 +9,6 @@ import re
 import runpy
 import subprocess
 import sys
-import textwrap
 import zipfile
 from email import message_from_bytes
 from email.message import Message
@@ -22,7 +21,7 @@ from elftools.elf.sections import SymbolTableSection
 
 import docs
 from release.commands import ROOT
-from release.made import DIST, MACHINE, PYTHONS, VERSION, interpreter, lacking, run, wheel
+from release.made import DIST, HOME, MACHINE, PYTHONS, VERSION, interpreter, lacking, run, run_readmes_loop, wheel
 
 WHEELS = sorted(DIST.glob("*.whl"))
 LIBRARIES = ("stocached/libstocached.so", "stocached/libstocached_image.so")
@@ -42,11 +41,10 @@ def check_metadata(metadata: Message) -> None:
     """PyPI and tools of some age know the version of the metadata, and a stranger finds us from there."""
     assert metadata["Metadata-Version"] == "2.4"
     assert metadata["Author"] == "The maintainers of stocached"
-    (home,) = re.findall(r"^module (\S+)$", (ROOT / "go.mod").read_text(), re.MULTILINE)
     urls = dict(url.split(", ") for url in metadata.get_all("Project-URL", []))
-    assert urls["Homepage"] == f"https://{home}"
+    assert urls["Homepage"] == HOME
     assert set(urls) == {"Homepage", "Documentation", "Changelog", "Issues"}
-    assert all(url.startswith(f"https://{home}") for url in urls.values())
+    assert all(url.startswith(HOME) for url in urls.values())
     classifiers = metadata.get_all("Classifier", [])
     assert [c.rpartition(" ")[2] for c in classifiers if re.fullmatch(r".*Python :: 3\.\d+", c)] == list(PYTHONS)
 
@@ -123,11 +121,7 @@ def test_first_use_in_an_environment_without_a_compiler(version: str, tmp_path: 
         sys.executable, "-m", "pip", "--python", commands / "python", "install", "--quiet", "--no-compile", "--only-binary", ":all:",
         wheel(MACHINE),
     )  # fmt: skip
-    (example,) = (e for e in docs.examples(ROOT / "README.md") if e.language == "python" and e.needs is None)
-    (tmp_path / "loop.py").write_text(docs.program(example))
-    said = run(commands / "python", "loop.py", env=variables, cwd=tmp_path)
-    assert example.output is not None
-    assert docs.matches(example.output, said), said
+    run_readmes_loop(tmp_path, commands / "python", str(commands))
     picture = base64.b64encode(runpy.run_path(str(ROOT / "python/tests/test_wheel.py"))["PICTURE"]).decode()
     said = run(commands / "python", "-c", DECODE, picture, env=variables, cwd=tmp_path)
     assert said == "8 16 3 62 False\n", "libjpeg-turbo is inside the library, so no file of that name is loaded"
@@ -155,15 +149,8 @@ def test_readmes_loop_with_torch_runs_with_the_wheel(tmp_path: Path) -> None:
     ours = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())
     others = [folder for folder in sys.path if folder.endswith(("site-packages", "dist-packages"))]
     (ours / "torch.pth").write_text("\n".join(others))
-    (example,) = (e for e in docs.examples(ROOT / "README.md") if e.language == "python" and e.needs == "torch")
     where = f"import stocached\nassert stocached.__file__.startswith({str(ours)!r}), stocached.__file__\n"
-    loop = docs.program(example)
-    if sys.version_info >= (3, 14):  # README says so beside the loop
-        loop = 'if __name__ == "__main__":\n' + textwrap.indent(loop, "    ")
-    (tmp_path / "loop.py").write_text(where + loop)
-    said = run(python, "loop.py", env={"PATH": "", "HOME": str(tmp_path), "LC_ALL": "C.UTF-8"}, cwd=tmp_path)
-    assert example.output is not None
-    assert docs.matches(example.output, said), said
+    run_readmes_loop(tmp_path, python, "", needs="torch", before=where)
 
 
 def test_the_page_of_pypi_has_the_lines_of_readme() -> None:
@@ -203,10 +190,6 @@ def test_a_clone_is_installed_as_the_documents_say(tmp_path: Path) -> None:
     run(sys.executable, "-m", "venv", tmp_path / ".venv")
     commands = tmp_path / ".venv/bin"
     run("bash", "-euc", f". {commands}/activate; {line}", cwd=ROOT, env={**os.environ, "PIP_QUIET": "1"})
-    (example,) = (e for e in docs.examples(ROOT / "README.md") if e.language == "python" and e.needs is None)
-    (tmp_path / "loop.py").write_text(docs.program(example))
+    run_readmes_loop(tmp_path, commands / "python", str(commands))
     variables = {"PATH": str(commands), "HOME": str(tmp_path), "LC_ALL": "C.UTF-8"}
-    said = run(commands / "python", "loop.py", cwd=tmp_path, env=variables)
-    assert example.output is not None
-    assert docs.matches(example.output, said), said
     assert f"version    {VERSION}\n" in run(commands / "stocached", "version", env=variables)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import subprocess
 import sys
+import textwrap
 import zipfile
 from pathlib import Path
 from typing import NoReturn
@@ -13,12 +15,15 @@ from typing import NoReturn
 import pytest
 from version import version
 
+import docs
 from release import debian, native
 from release.commands import ROOT
 
 DIST = (ROOT / os.environ.get("DIST", "build/dist")).resolve()
 VERSION = version()
 MACHINE = platform.machine()
+(MODULE,) = re.findall(r"^module (\S+)$", (ROOT / "go.mod").read_text(), re.MULTILINE)
+HOME = f"https://{MODULE}"
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 UNITS = {
     f"/usr/lib/systemd/system/{name}" for name in ("stocached.service", "stocached.socket", "stocached-admin.socket")
@@ -64,6 +69,19 @@ def run(*command: str | Path, **options: object) -> str:
     )  # type: ignore[call-overload]
     assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout}"
     return str(done.stdout)
+
+
+def run_readmes_loop(folder: Path, python: Path, path: str, needs: str | None = None, before: str = "") -> None:
+    """Runs the loop of README in a folder, and compares what it prints. path: the environment has only this PATH. needs:
+    "torch" for the loop with torch. before: lines that run first."""
+    (example,) = (e for e in docs.examples(ROOT / "README.md") if e.language == "python" and e.needs == needs)
+    loop = docs.program(example)
+    if needs and sys.version_info >= (3, 14):  # README says so beside the loop
+        loop = 'if __name__ == "__main__":\n' + textwrap.indent(loop, "    ")
+    (folder / "loop.py").write_text(before + loop)
+    said = run(python, "loop.py", cwd=folder, env={"PATH": path, "HOME": str(folder), "LC_ALL": "C.UTF-8"})
+    assert example.output is not None
+    assert docs.matches(example.output, said), said
 
 
 def lacking(reason: str) -> NoReturn:

@@ -22,6 +22,7 @@ import griffe
 import pytest
 
 from website.browser import NAMES, Browser, program
+from website.docstrings import has_fields
 from website.reference import HEADERS, MODULES
 
 SITE = Path("build/site/html").resolve()
@@ -91,7 +92,7 @@ INTERNAL = {"apply", "blank", "gathered_tree", "in_c"}  # what other parts of th
 def members(what: griffe.Class) -> Iterator[Any]:
     """The methods and properties of a class, and the fields of a dataclass or an enum. Steps of pictures have
     torchvision's fields."""
-    fields = ("dataclass" in what.labels and "Step" not in str(what.bases)) or "Enum" in str(what.bases)
+    fields = has_fields(what) and "Step" not in str(what.bases)
     for member in map(target, what.all_members.values()):
         if member.is_function or "property" in member.labels or (fields and member.is_attribute):
             yield member

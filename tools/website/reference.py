@@ -70,7 +70,7 @@ def c(*headers: Path) -> str:
 
 
 def prose(text: str) -> str:
-    """Text that is no Markdown, but for `code`."""
+    """Markdown that shows a text as it is, with its `code` as code."""
     return re.sub(r"(`[^`]*`)|([*_<])", lambda mark: mark[1] or {"<": "&lt;"}.get(mark[2], "\\" + mark[2]), text)
 
 

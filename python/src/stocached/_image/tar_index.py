@@ -99,6 +99,11 @@ def split_name(name: str) -> tuple[str, str] | None:
     return (folder + slash + stem, field.lower()) if stem and field else None
 
 
+def _after(key: Any) -> str:
+    """The place in an archive, for errors. key: of the last sample before it, if there is one."""
+    return "" if key is None else f" after {key!r}"
+
+
 def _walked(path: str, stamp: tuple[int, int]) -> Members:
     numbers: dict[str, int] = {}
     starts, found, places, sizes, key, end = [], list[int](), [], [], None, 0
@@ -128,11 +133,9 @@ def _walked(path: str, stamp: tuple[int, int]) -> Members:
                     places.append(member.offset_data)
                     sizes.append(member.size)
         except tarfile.TarError as error:
-            after = "" if key is None else f" after {key!r}"
-            raise InvalidError(f"{path}: {error}{after}: no tar archive, or cut off") from error
+            raise InvalidError(f"{path}: {error}{_after(key)}: no tar archive, or cut off") from error
         if os.pread(file.fileno(), _BLOCK, end) != bytes(_BLOCK):
-            after = "" if key is None else f" after {key!r}"
-            raise InvalidError(f"{path} has no end mark{after}: it was cut off, or its writer did not finish")
+            raise InvalidError(f"{path} has no end mark{_after(key)}: it was cut off, or its writer did not finish")
     starts.append(len(found))
     arrays = (np.array(values, np.int64) for values in (starts, found, places, sizes))
     return Members(stamp, list(numbers), *arrays)
