@@ -491,6 +491,7 @@ func TestHangsAtItsStart(t *testing.T) {
 		t.Error(err)
 	}
 	close(hang)
+	disk.running.Wait()
 	opened(t, from, about) // nobody else has the file
 }
 
