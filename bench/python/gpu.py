@@ -3,16 +3,17 @@ GPU's own speed each loader reaches:
 
     the GPU alone       one batch that is on the GPU already: no loader can be faster
     torch, Pillow       ImageFolder and transforms v2 in worker processes, as in most programs
-    torch, decode_jpeg  decodes to tensors by torchvision.io, crops uint8 tensors, and normalises on the GPU
+    torch, decode_jpeg  decodes to uint8 tensors by torchvision.io; the GPU normalises
     ours, no cache      what `image.convert` makes of the first: native workers, pinned batches
     ours, fills         the same, with a new cache in each run: the first epoch
     ours, cached        the same, with a cache of pictures whose short side is 256: all later epochs
+    ours, ..., uint8    the same as uint8 tensors; the GPU normalises
 
     make bench-gpu
     PYTHONPATH=python/src STOCACHED_LIB_PATH=build .venv/bin/python bench/python/gpu.py FOLDER [--net resnet50] ...
         [--rounds 7] [--batch 256] [--workers PROCESSORS]
 
-In each round all run in turn, every other round backwards. A run is one epoch. Its first batches, two for each worker,
+In each round all run in turn, every other round backwards. A run is one epoch. Its first batches, one for each worker,
 are without a clock, because torch's workers begin with one batch each. The table has medians. `busy` is the part of the
 time in which the GPU ran a kernel, as NVML samples it. Programs without a GPU can try it: --device cpu --batch 8."""
 
@@ -34,6 +35,8 @@ from torchvision.transforms import v2
 
 FIRST = [v2.RandomResizedCrop(SIDE, antialias=True), v2.RandomHorizontalFlip()]
 LAST = [v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)]
+FLOATS = v2.Compose([*FIRST, v2.ToImage(), *LAST])
+BYTES = v2.Compose([*FIRST, v2.ToImage()])
 
 
 class Busy(threading.Thread):
@@ -121,8 +124,8 @@ class Torch:
 class Ours:
     """cached: "no", "yes", or "new" in each epoch."""
 
-    def __init__(self, options: Any, cached: str) -> None:
-        self._options, self._cached, self._loader = options, cached, None
+    def __init__(self, options: Any, cached: str, transform: Any = FLOATS) -> None:
+        self._options, self._cached, self._transform, self._loader = options, cached, transform, None
         if cached != "new":
             self._make()
         if cached == "yes":
@@ -133,8 +136,7 @@ class Ours:
         from stocached import image
         from stocached.torch import DataLoader
 
-        pictures = torchvision.datasets.ImageFolder(self._options.folder, v2.Compose([*FIRST, v2.ToImage(), *LAST]))
-        dataset, augment = image.convert(pictures)
+        dataset, augment = image.convert(torchvision.datasets.ImageFolder(self._options.folder, self._transform))
         if self._loader:
             self._loader.close()
         size = {} if self._cached == "no" else {"size": self._options.size}
@@ -155,7 +157,7 @@ class Ours:
 
 def measure(training: Training, subject: Any, options: Any) -> dict[str, float]:
     """One epoch, after its first batches."""
-    first = 2 * options.workers
+    first = options.workers
     samples, hits = 0, None
     for number, (images, labels) in enumerate(subject.epoch()):
         if number == first:
@@ -186,17 +188,19 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     options = parser.parse_args()
 
-    pillow = torchvision.datasets.ImageFolder(options.folder, v2.Compose([*FIRST, v2.ToImage(), *LAST]))
+    pillow = torchvision.datasets.ImageFolder(options.folder, FLOATS)
     decoded = torchvision.datasets.ImageFolder(
         options.folder, v2.Compose(FIRST), loader=lambda path: torchvision.io.decode_image(path, mode="RGB")
     )
     subjects = {
         "the GPU alone": Alone(options, len(pillow)),
         "torch, Pillow": Torch(options, pillow),
-        "torch, decode_jpeg": Torch(options, decoded),
+        "torch, decode_jpeg, uint8": Torch(options, decoded),
         "ours, no cache": Ours(options, "no"),
+        "ours, no cache, uint8": Ours(options, "no", BYTES),
         "ours, fills": Ours(options, "new"),
         "ours, cached": Ours(options, "yes"),
+        "ours, cached, uint8": Ours(options, "yes", BYTES),
     }
     name = torch.cuda.get_device_name() if options.device == "cuda" else "cpu"
     print(f"{name}, torch {torch.__version__}, {options.workers} workers, {len(pillow)} files, batches of {options.batch}")
@@ -218,7 +222,7 @@ def main() -> None:
                 f"| {median['busy']:.0%} | {median['cpu']:,.0f} |",
                 flush=True,
             )
-    print(f"\nours, cached: {subjects['ours, cached'].hits():,.0f} hits; ours, fills: {subjects['ours, fills'].hits()} hits")
+    print("\nhits: " + "; ".join(f"{name} {subject.hits():,}" for name, subject in subjects.items() if "ours" in name))
 
 
 if __name__ == "__main__":
