@@ -115,14 +115,17 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
             )
             files = [*(file for file in files if file.name != "jpeg.c"), sources / "no_jpeg.c"]
             libraries = ["-lm"]
-        self.run_compiler(IMAGE_OPTIONS, library, sources / "stocached_image.map", [*files, *libraries])
+        self.run_compiler(self.image_options(), library, sources / "stocached_image.map", [*files, *libraries])
         return jpeg
 
     def compile_decoder(self, sources: Path, program: Path) -> None:
         """The program that decodes for a server, with the library inside."""
         files = sorted((sources / "src").glob("*.c"))
         inputs = [f"-I{sources}", sources / "decode_main.c", *files, "-ljpeg", "-lm"]
-        self.run_compiler(IMAGE_OPTIONS, program, None, inputs)
+        self.run_compiler(self.image_options(), program, None, inputs)
+
+    def image_options(self) -> list[str]:
+        return [*IMAGE_OPTIONS, f"-I{self.sources() / 'src' / 'base'}"]
 
     def run_compiler(self, options: list[str], output: Path, symbols: Path | None, inputs: list[Any]) -> None:
         """symbols: the map of a library; None makes a program."""

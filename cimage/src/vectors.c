@@ -1,6 +1,7 @@
 /* The loops over bytes, in C and with the vector instructions of x86-64 (AVX2 and FMA; AVX-512 with VNNI).
  * All give the same bits: the sums are integers, and normalise is used only where it gives those of a table. */
 #include "image.h"
+#include "processor.h"
 
 #include <string.h>
 
@@ -290,11 +291,7 @@ void end_stream(void) { _mm_sfence(); }
 
 int most_vectors(void)
 {
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma"))
-        return 0;
-    bool has_wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                    __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
-    return has_wide ? 2 : 1;
+    return processor_has(HAS_AVX512) ? 2 : processor_has(HAS_AVX2) ? 1 : 0;
 }
 
 const struct loops *loops_of(const stoc_image_worker *w)

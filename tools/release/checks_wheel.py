@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import ctypes
 import io
 import os
 import re
@@ -93,6 +94,16 @@ def test_libraries_show_their_own_functions_only_and_need_only_the_c_library(pac
         assert all(symbol.startswith(first) for symbol in functions), sorted(functions)
         (dynamic,) = (section for section in elf.iter_sections() if isinstance(section, DynamicSection))
         assert {str(vars(tag)["needed"]) for tag in dynamic.iter_tags("DT_NEEDED")} <= SYSTEM, name
+
+
+@pytest.mark.skipif(MACHINE != "x86_64", reason="only for x86-64 are there loops with vector instructions")
+def test_the_wheel_uses_the_vector_instructions_of_the_processor(tmp_path: Path) -> None:
+    """The compiler of releases once made a library that never did."""
+    image = ctypes.CDLL(zipfile.ZipFile(wheel(MACHINE)).extract(LIBRARIES[1], tmp_path))
+    image.stoc_image_worker_new.restype = ctypes.c_void_p
+    has = set(Path("/proc/cpuinfo").read_text().partition("flags")[2].partition("\n")[0].split())
+    best = 0 if not {"avx2", "fma"} <= has else 2 if {"avx512f", "avx512bw", "avx512vl", "avx512_vnni"} <= has else 1
+    assert image.stoc_image_vectors(ctypes.c_void_p(image.stoc_image_worker_new())) == best
 
 
 @pytest.mark.parametrize("package", WHEELS, ids=lambda path: path.name)

@@ -8,6 +8,7 @@
 #define STOCACHED_BASE_H
 
 #include "../internal.h"
+#include "processor.h"
 
 /* fault.c */
 #ifdef STOC_FAULT_POINTS

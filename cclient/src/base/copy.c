@@ -38,17 +38,15 @@ __attribute__((target("avx2"))) static void copy_ahead(void *dst, const void *sr
     }
     memcpy(d, s, n);
 }
-static bool can_ahead(void) { return __builtin_cpu_supports("avx2"); }
 #else
 #define copy_ahead memcpy
-static bool can_ahead(void) { return false; }
 #endif
 
 #define AHEAD_FROM 4096 /* bytes: a smaller copy ends before prefetching helps */
 
 INTERNAL void copy_plain(void *dst, const void *src, size_t n)
 {
-    if (n >= AHEAD_FROM && can_ahead())
+    if (n >= AHEAD_FROM && processor_has(HAS_AVX2))
         copy_ahead(dst, src, n);
     else
         memcpy(dst, src, n);

@@ -233,8 +233,7 @@ __attribute__((target("+crc"))) static uint32_t crc_arm(uint32_t start, const vo
 INTERNAL crc_function *crc_choose(void)
 {
 #if defined(__x86_64__)
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul"))
+    if (processor_has(HAS_CRC))
         return crc_sse;
 #elif defined(__aarch64__)
     if (getauxval(AT_HWCAP) & HWCAP_CRC32)
