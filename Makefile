@@ -295,6 +295,13 @@ test-cloud: setup-cloud ## with the build tag cloud: read from and write to fake
 		STOCACHED_AZURITE='$(CURDIR)/$(TOOLS)/azurite/node_modules/azurite/dist/src/blob/main.js' \
 		$(GO_TEST) -tags cloud -run 'Bucket' ./source/kinds
 
+# Not a part of `make test`: compiling Helm and Kubernetes takes minutes of processor time. The workflow of each change
+# runs it.
+.PHONY: test-chart
+test-chart: setup-lint-go ## render the Helm chart with Helm, and check it with the types of Kubernetes
+	cd deploy/check && CGO_ENABLED=0 $(GO_TEST) -tags chart -run '^(TestChart|TestGuide)' .
+	cd deploy/check && CGO_ENABLED=0 $(LINT_GO) --build-tags chart --enable-only govet,errcheck,ineffassign,misspell .
+
 .PHONY: test-bench
 test-bench: ## run the benchmarks in small sizes, for seconds
 	cd bench && CGO_ENABLED=0 $(GO_TEST) ./...
@@ -396,7 +403,7 @@ lint: setup-lint ## run all linters, cross-builds, and checks of generated files
 	@$(PYTHON) tools/stages.py $(LINTS)
 
 # golangci-lint also runs vet, with fault points, in a third of the time of `go vet`. Without cgo, it uses what Go has
-# compiled for the tests. Only cclient/conform has cgo. staticcheck would read all of Kubernetes for deploy/check.
+# compiled for the tests. Only cclient/conform has cgo. In deploy/check, staticcheck would read all that it imports.
 LINT_GO = $(CURDIR)/$(TOOLS)/golangci-lint run
 .PHONY: lint-go
 lint-go:
@@ -424,12 +431,12 @@ lint-python:
 	$(MYPY) examples
 
 # All Go code except the cgo folder builds without a C compiler. `go list -export` compiles and, unlike `go build`, links
-# no program. vet checks the packages that depend on the architecture for arm64. `make dist` builds the whole command for
-# it, which takes three processor minutes where nothing is compiled yet.
+# no program. vet checks the packages that depend on the order of memory accesses for arm64. `make dist` builds the whole
+# command for it, which takes three processor minutes where nothing is compiled yet.
 .PHONY: lint-cross
 lint-cross:
 	CGO_ENABLED=0 $(GO) list -export -f '' ./...
-	CGO_ENABLED=0 GOARCH=arm64 $(GO) vet ./shm ./cache ./client ./control ./order ./policy ./loader
+	CGO_ENABLED=0 GOARCH=arm64 $(GO) vet ./shm ./cache ./policy ./order
 
 .PHONY: lint-generate
 lint-generate: ## check that generated files are up to date
