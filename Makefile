@@ -195,6 +195,10 @@ bench-others: build setup-torch setup-others ## compare the loader in Python wit
 bench-pictures: build setup-pictures ## compare epochs of pictures with torch, SPDL, DALI and FFCV (15 minutes); ARGS="cold --rounds 3"
 	PYTHONPATH=python/src STOCACHED_LIB_PATH=build .venv-peers/bin/python bench/python/picture_epochs.py $(ARGS)
 
+.PHONY: bench-gpu
+bench-gpu: build setup-torch ## train ResNets on a GPU from a folder of JPEG files (6 minutes); FOLDER=dir, ARGS="--net resnet50"
+	PYTHONPATH=python/src STOCACHED_LIB_PATH=build $(PY) bench/python/gpu.py '$(or $(FOLDER),$(error say FOLDER=dir))' $(ARGS)
+
 .PHONY: bench-against
 bench-against: setup-torch ## compare with an older commit (15 minutes); BASE=COMMIT, ARGS="--runs 7"
 	$(PY) bench/python/against.py $(or $(BASE),$(error say BASE=COMMIT)) $(ARGS)

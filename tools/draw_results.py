@@ -98,6 +98,27 @@ def ranked(ours: dict[str, float], others: dict[str, float], limits: dict[str, f
     return {"": sorted(bars, key=lambda bar: -bar.value)}
 
 
+def gpu() -> Panels:
+    """What two networks reach of the GPU's own speed, in percent."""
+    shown = {
+        "the GPU alone": ("the GPU alone", LIMIT),
+        "ours, cached": ("stocached, cached", OURS),
+        "ours, no cache": ("stocached, no cache", OURS),
+        "torch, decode_jpeg, uint8": ("torch, decode_jpeg", OTHERS),
+        "ours, first epoch, which fills a cache": ("stocached, first epoch", OURS),
+        "torch, Pillow": ("torch, Pillow", OTHERS),
+    }
+    panels = {}
+    for net in ("ResNet-50", "ResNet-18"):
+        part = {
+            re.sub(r" \(.*|;.*|:.*", "", row[""]): row["of the GPU's speed"] for row in rows("2026-11-27-gpu.md", net)
+        }
+        panels[f"{net}, % of the GPU's speed"] = [
+            Bar(label, float(part[name].partition(" ")[0]), colour) for name, (label, colour) in shown.items()
+        ]
+    return panels
+
+
 def hosts() -> Panels:
     table = [row for row in rows("2026-11-25-demo-cluster.md", "Epochs") if row["epoch"] == "3"]
     figures = [
@@ -181,6 +202,11 @@ CHARTS = {
         "Pictures, everything cached: samples a second",
         "the same random crops out of a cache; green: the bare pass over pixels",
         warm_pictures,
+    ),
+    "benchmark-gpu.svg": (
+        "How busy loaders keep an H200",
+        "9,600 JPEG files, random crop, flip and normalisation, 16 workers on 16 processors; float32, torch's decode_jpeg uint8",
+        gpu,
     ),
     "benchmark-hosts.svg": (
         "Three hosts, each caches a third: an epoch",

@@ -30,7 +30,7 @@ from typing import Any
 import torch
 import torchvision
 from loaders import tree
-from picture_setting import CACHED, MEAN, SIDE, STD
+from picture_setting import MEAN, SIDE, STD
 from torchvision.transforms import v2
 
 FIRST = [v2.RandomResizedCrop(SIDE, antialias=True), v2.RandomHorizontalFlip()]
@@ -96,7 +96,10 @@ class Alone:
 
     def __init__(self, options: Any, samples: int) -> None:
         shape = (options.batch, 3, SIDE, SIDE)
-        self._batch = torch.randn(shape, device=options.device), torch.zeros(shape[0], dtype=torch.long, device=options.device)
+        self._batch = (
+            torch.randn(shape, device=options.device),
+            torch.zeros(shape[0], dtype=torch.long, device=options.device),
+        )
         self._batches = samples // options.batch
 
     def epoch(self) -> Iterator[Any]:
@@ -158,7 +161,7 @@ class Ours:
 def measure(training: Training, subject: Any, options: Any) -> dict[str, float]:
     """One epoch, after its first batches."""
     first = options.workers
-    samples, hits = 0, None
+    samples = 0
     for number, (images, labels) in enumerate(subject.epoch()):
         if number == first:
             training.wait()
@@ -203,7 +206,9 @@ def main() -> None:
         "ours, cached, uint8": Ours(options, "yes", BYTES),
     }
     name = torch.cuda.get_device_name() if options.device == "cuda" else "cpu"
-    print(f"{name}, torch {torch.__version__}, {options.workers} workers, {len(pillow)} files, batches of {options.batch}")
+    print(
+        f"{name}, torch {torch.__version__}, {options.workers} workers, {len(pillow)} files, batches of {options.batch}"
+    )
     for net in options.net or ["resnet50", "resnet18"]:
         training = Training(net, len(pillow.classes), options.device)
         runs: dict[str, list[dict[str, float]]] = {name: [] for name in subjects}
@@ -213,7 +218,9 @@ def main() -> None:
                 if round_:  # the first warms up the GPU
                     runs[name].append(found)
         limit = [run["speed"] for run in runs["the GPU alone"]]
-        print(f"\n## {net}\n\n| | samples/s | of the GPU's speed | GPU busy | processor us a sample |\n|---|--:|--:|--:|--:|")
+        print(
+            f"\n## {net}\n\n| | samples/s | of the GPU's speed | GPU busy | processor us a sample |\n|---|--:|--:|--:|--:|"
+        )
         for name, found in runs.items():
             part = [run["speed"] / most for run, most in zip(found, limit)]
             median = {key: statistics.median(run[key] for run in found) for key in ("speed", "busy", "cpu")}
