@@ -347,7 +347,7 @@ test-languages: build setup-python ## run processes in Go, C and Python on one s
 	STOCACHED_TEST_PYTHON=$(PY) CGO_ENABLED=0 $(GO_TEST) -run '$(LANGUAGES_TESTS)' ./internal/cli
 
 .PHONY: test-python
-test-python: setup-python bin/stocached ## test Python without torch
+test-python: setup-demo bin/stocached ## test Python without torch
 	$(PYTEST) $(SIDE_BY_SIDE) python/tests -m 'not torch'
 
 .PHONY: test-torch
