@@ -422,8 +422,8 @@ func TestSideBuffer(t *testing.T) {
 	for _, c := range []struct {
 		bytes     uint64
 		variable  bool
-		least, up float64 // of the dataset, in an epoch of both jobs
-	}{{1 << 20, false, 1, 1.1}, {1 << 20, true, 1, 1.1}, {100 << 10, false, 1.5, 1.95}, {0, false, 1.8, 2.01}} {
+		least, up float64 // of the dataset, in an epoch of both jobs; on a busy machine, the server hears of a read later
+	}{{1 << 20, false, 1, 1.25}, {1 << 20, true, 1, 1.25}, {100 << 10, false, 1.5, 1.95}, {0, false, 1.8, 2.01}} {
 		if testing.Short() && !c.variable && c.bytes != 100<<10 {
 			continue // a buffer that has room, and one that is too small
 		}
