@@ -4,13 +4,14 @@ They install the deb in a small Debian of its own, and run what is for arm64 und
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -282,17 +283,22 @@ def test_rpm_is_installed_again_and_removed(rpm_root: Path) -> None:
     assert "libstocached" not in inside(rpm_root, "ldconfig -p")
 
 
-# ------------------------------------------------------------------------------------------------ arm64
+# ------------------------------------------------------------------------------------------------ C libraries
 
 
 @pytest.fixture(scope="module")
-def arm(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel for aarch64, unpacked, with its libraries where our makefiles expect them."""
-    folder = unpacked(wheel("aarch64"), tmp_path_factory.mktemp("arm"))
-    for name in ("libstocached.so", "libstocached_image.so"):
-        shutil.copy(folder / "stocached" / name, folder / f"{name}.1")
-        (folder / name).symlink_to(f"{name}.1")
-    return folder
+def released(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The wheel for an architecture, unpacked, with its libraries where our makefiles expect them."""
+
+    @functools.cache
+    def folder_of(architecture: str) -> Path:
+        folder = unpacked(wheel(architecture), tmp_path_factory.mktemp(architecture))
+        for name in ("libstocached.so", "libstocached_image.so"):
+            shutil.copy(folder / "stocached" / name, folder / f"{name}.1")
+            (folder / name).symlink_to(f"{name}.1")
+        return folder
+
+    return folder_of
 
 
 # With the library of the wheel; with the sources of the library inside; with a library that has fault points.
@@ -308,48 +314,67 @@ NOT_IN_AN_EMULATOR = {
     "resources": "limits the address space, and takes times",
     "thread_pool": "limits the address space, and counts threads",
 }
+# On this machine, `make test-c` runs all with a library of the system's compiler. Zig compiles those of a release.
+HERE = (*OF_THE_WHEEL, "forks", "resources", "thread_pool")
+EMULATED = [architecture for architecture in native.ARCHITECTURES if architecture != MACHINE]
 
 
-def test_every_test_program_in_c_runs_on_arm64_or_says_why_not() -> None:
+def test_every_test_program_in_c_runs_in_the_emulator_or_says_why_not() -> None:
     programs = [path.stem for path in (ROOT / "cclient/ctest").glob("*.c")]
     assert sorted(programs) == sorted([*OF_THE_WHEEL, *OF_THE_SOURCES, *OF_FAULTS, *NOT_IN_AN_EMULATOR])
 
 
-@pytest.mark.parametrize("name", [*OF_THE_WHEEL, *OF_THE_SOURCES, *OF_FAULTS])
-def test_library_for_arm64_runs_the_tests_of_the_protocol(name: str, arm: Path) -> None:
-    architecture = native.ARCHITECTURES["aarch64"]
-    cc, ar = native.compilers(architecture, arm / "tools")
-    linked = [f"-L{arm}", f"-Wl,-rpath,{arm}", "-lstocached"]
+def compiler_of_tests(architecture: str, folder: Path) -> Path | str:
+    """Here it is the system's: what it finds out of the processor, the library must find too."""
+    if architecture == MACHINE:
+        return "cc"
+    return native.compilers(native.ARCHITECTURES[architecture], folder / "tools")[0]
+
+
+@pytest.mark.parametrize(
+    ("architecture", "name"),
+    [(MACHINE, name) for name in HERE]
+    + [(other, name) for other in EMULATED for name in (*OF_THE_WHEEL, *OF_THE_SOURCES, *OF_FAULTS)],
+)
+def test_a_released_library_runs_the_tests_of_the_protocol(
+    architecture: str, name: str, released: Callable[[str], Path]
+) -> None:
+    folder = released(architecture)
+    cc = compiler_of_tests(architecture, folder)
+    linked = [f"-L{folder}", f"-Wl,-rpath,{folder}", "-lstocached"]
     if name in OF_THE_SOURCES:
         linked = []
     elif name in OF_FAULTS:
-        library = arm / "libstocached-fault.so"
+        library = folder / "libstocached-fault.so"
         flags = "CFLAGS=-O1 -g0 -Wno-unknown-warning-option"
-        run("make", "-C", "cclient", f"CC={cc}", f"AR={ar}", f"BUILD={arm}", flags, library, cwd=ROOT)
+        _, ar = native.compilers(native.ARCHITECTURES[architecture], folder / "tools")
+        run("make", "-C", "cclient", f"CC={cc}", f"AR={ar}", f"BUILD={folder}", flags, library, cwd=ROOT)
         linked = ["-DSTOC_FAULT_POINTS", *linked[:2], "-lstocached-fault"]
     run(
-        cc, "-std=gnu11", "-O1", "-pthread", "-I.", "-o", arm / name, f"ctest/{name}.c", *linked, cwd=ROOT / "cclient"
+        cc, "-std=gnu11", "-O1", "-pthread", "-I.", "-o", folder / name, f"ctest/{name}.c", *linked, cwd=ROOT / "cclient"
     )  # fmt: skip
-    said = run(*emulator("aarch64"), arm / name, cwd=ROOT / "cclient")
+    said = run(*emulator(architecture), folder / name, cwd=ROOT / "cclient")
     assert re.search(r"^\w+: \d+ passed, 0 failed", said, re.MULTILINE), said
 
 
-def test_library_for_arm64_decodes_pictures(arm: Path) -> None:
+@pytest.mark.parametrize("architecture", native.ARCHITECTURES)
+def test_a_released_library_decodes_pictures(architecture: str, released: Callable[[str], Path]) -> None:
     """The test writes its JPEG files itself, by the libjpeg-turbo that was built for the wheel."""
-    architecture = native.ARCHITECTURES["aarch64"]
-    cc, _ = native.compilers(architecture, arm / "tools")
-    jpeg = native.build_jpeg(architecture, DIST / "work")
+    folder = released(architecture)
+    cc = compiler_of_tests(architecture, folder)
+    jpeg = native.build_jpeg(native.ARCHITECTURES[architecture], DIST / "work")
     run(
-        cc, "-std=gnu11", "-O1", "-pthread", "-DJPEG_INSIDE", "-I.", f"-I{jpeg}/include", "-o", arm / "image", "ctest/image.c",
-        f"-L{arm}", f"-Wl,-rpath,{arm}", "-lstocached_image", jpeg / "lib/libjpeg.a", "-lm", cwd=ROOT / "cimage",
+        cc, "-std=gnu11", "-O1", "-pthread", "-DJPEG_INSIDE", "-I.", f"-I{jpeg}/include", "-o", folder / "image",
+        "ctest/image.c", f"-L{folder}", f"-Wl,-rpath,{folder}", "-lstocached_image", jpeg / "lib/libjpeg.a", "-lm",
+        cwd=ROOT / "cimage",
     )  # fmt: skip
     variables = {**os.environ, "STOCACHED_TEST_FILES": "200"}
-    said = run(*emulator("aarch64"), arm / "image", cwd=ROOT / "cimage", env=variables)
+    said = run(*emulator(architecture), folder / "image", cwd=ROOT / "cimage", env=variables)
     assert re.search(r"^image: \d+ passed, 0 failed", said, re.MULTILINE), said
 
 
-def test_programs_for_arm64_say_their_version(arm: Path) -> None:
-    scripts = arm / f"stocached-{VERSION}.data/scripts"
+def test_programs_for_arm64_say_their_version(released: Callable[[str], Path]) -> None:
+    scripts = released("aarch64") / f"stocached-{VERSION}.data/scripts"
     for name in ("stocached", "stocached-decode"):
         (scripts / name).chmod(0o755)
     assert f"version    {VERSION}\n" in run(*emulator("aarch64"), scripts / "stocached", "version")
