@@ -25,8 +25,8 @@ OTHER_TESTS := test-c,test-stress,test-languages,test-conform,test-demo
 TESTS := $(PYTHON_TESTS)+$(GO_TESTS)+$(OTHER_TESTS)
 LINTS := lint-go+lint-python,lint-prose lint-cross+test-docs lint-generate
 # What `make ci` runs: tests and linters together.
-CI := setup-lint-python,setup-packages,$(PYTHON_TESTS),lint-python,lint-prose,packages+$(GO_TESTS),site+$(OTHER_TESTS),test-docs
-CI := $(CI)+~setup-lint-go,lint-go,lint-cross lint-generate
+CI := setup-lint-python,$(PYTHON_TESTS),lint-python,lint-prose+$(GO_TESTS),site+$(OTHER_TESTS),test-docs
+CI := $(CI)+~setup-lint-go,lint-go,lint-cross,setup-packages,packages lint-generate
 
 # Six processes in Go, C and Python fill, overwrite and read one cache. The driver kills them at random and then checks
 # every sample.

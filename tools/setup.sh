@@ -127,7 +127,15 @@ go_tool() {
 }
 
 # pip_install STAMP WHAT FILE... -- ARGUMENT...: installs once, and again when one of the files is newer than the stamp.
+# Stages of `make ci` that run in parallel install one after the other.
 pip_install() {
+    exec 9>"$venv/.installing" # uv has its own lock, .lock
+    flock 9
+    install_once "$@"
+    exec 9>&-
+}
+
+install_once() {
     stamp=$venv/.installed-$1 what=$2
     shift 2
     fresh=$stamp

@@ -29,7 +29,11 @@ def begun(root: Path, kind: str, ways: str, worker: str) -> subprocess.Popen[str
 
 
 def check_end(program: subprocess.Popen[str]) -> None:
-    output, error = program.communicate(timeout=240)
+    assert program.stdout is not None
+    assert program.stderr is not None
+    program.wait(240)
+    # Not by communicate(), which leaves out what readline() has read ahead.
+    output, error = program.stdout.read(), program.stderr.read()
     if output.startswith("not permitted"):
         pytest.skip(output.strip())
     assert (program.returncode, output, error) == (0, "done\n", "")
