@@ -8,6 +8,7 @@ import gc
 import multiprocessing
 import os
 import re
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -22,6 +23,16 @@ def limit(seconds: float) -> float:
     are running now or were in the last minute."""
     running = int(Path("/proc/loadavg").read_text().split()[3].partition("/")[0])
     return seconds * max(1.0, 2 * max(os.getloadavg()[0], running) / len(os.sched_getaffinity(0)))
+
+
+def rest_of(program: subprocess.Popen[str], timeout: float) -> tuple[str, str]:
+    """Waits for the end, and returns what is left of output and errors, at most a pipe of each. communicate() would
+    leave out what readline() has read ahead."""
+    assert program.stdout is not None
+    assert program.stderr is not None
+    with program:
+        program.wait(timeout)
+        return program.stdout.read(), program.stderr.read()
 
 
 def compute(seconds: float) -> None:

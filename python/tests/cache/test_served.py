@@ -18,7 +18,7 @@ import time
 import numpy as np
 import pytest
 from helpers import pattern, python
-from processes import limit
+from processes import limit, rest_of
 from served import expected, until, write_pictures, write_records
 
 import stocached
@@ -415,7 +415,7 @@ def test_ctrl_c_ends_a_waiting_fetch_at_once(server):
     process.send_signal(signal.SIGINT)
     assert process.stdout.readline() == "interrupted\n"
     assert time.monotonic() - start < limit(5)
-    out, err = process.communicate(timeout=120)
+    out, err = rest_of(process, 120)
     assert (out, err, process.returncode) == ("later\n", "", 0)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from native_samples import folder_of_small
-from processes import limit
+from processes import limit, rest_of
 
 PROGRAM = Path(__file__).parents[1] / "loader_programs" / "slow_source.py"
 
@@ -29,11 +29,7 @@ def begun(root: Path, kind: str, ways: str, worker: str) -> subprocess.Popen[str
 
 
 def check_end(program: subprocess.Popen[str]) -> None:
-    assert program.stdout is not None
-    assert program.stderr is not None
-    program.wait(240)
-    # Not by communicate(), which leaves out what readline() has read ahead.
-    output, error = program.stdout.read(), program.stderr.read()
+    output, error = rest_of(program, 240)
     if output.startswith("not permitted"):
         pytest.skip(output.strip())
     assert (program.returncode, output, error) == (0, "done\n", "")
