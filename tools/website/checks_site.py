@@ -128,6 +128,7 @@ def test_the_reference_has_what_is_public_in_python_and_all_that_docstrings_say(
             assert f"{owner.rpartition('.')[2]}.{name}" in modules[f"stocached.{owner}.{name}"].path  # it exists
     helpers = {"torch.CachedDataset.peek", "torch.SourceDataset.in_cache", "image.Decode.in_c", "image.Folder.files"}
     assert not {f"stocached.{helper}" for helper in helpers} & shown.names
+    assert not {"_remedy", "_workers"} & set(shown.texts)  # arguments
 
 
 def test_the_reference_has_all_of_the_headers_of_c() -> None:

@@ -1,5 +1,5 @@
 """Docstrings as pages show them: lists of arguments, and what comments say of the fields of dataclasses and enums.
-What only the package itself calls is not shown."""
+What only the package itself calls or gives is not shown."""
 
 from __future__ import annotations
 
@@ -40,6 +40,9 @@ class Docstrings(Extension):
         if obj.is_class:
             for member in [member for member in obj.members.values() if is_internal(member.path)]:
                 del obj.members[member.name]
+        if obj.is_function:
+            for argument in [one.name for one in obj.parameters if one.name.startswith("_")]:
+                del obj.parameters[argument]
         if obj.is_attribute and has_fields(obj.parent) and not obj.docstring and (said := comment(obj)):
             obj.docstring = Docstring(said, parent=obj)
         if obj.docstring:
