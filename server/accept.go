@@ -11,7 +11,7 @@ import (
 const acceptPause = 100 * time.Millisecond
 
 // retryingListener keeps accepting after the process has run out of descriptors. Connected clients
-// go on, new ones wait. It logs the begin and the end of such a time once each.
+// go on, new ones wait. It logs the start and the end of such a time once each.
 type retryingListener struct {
 	*net.UnixListener
 	log *slog.Logger

@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/internal/sockets"
 	"github.com/stocached/stocached/server/admin"
@@ -53,6 +55,9 @@ func newAdminSockets(s *Server, o *Options) (a *adminSockets, err error) {
 		return a, fmt.Errorf("metrics.listen: %w", err)
 	}
 	l, err := net.Listen("tcp", net.JoinHostPort(cmp.Or(host, "127.0.0.1"), port))
+	if errors.Is(err, unix.EADDRINUSE) {
+		err = fmt.Errorf("%w: another program listens there; take another port", err)
+	}
 	if err != nil {
 		return a, fmt.Errorf("metrics.listen: %w", err)
 	}

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/server"
@@ -279,6 +281,11 @@ func TestRefusesToStart(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(inTheWay, "pets"), []byte("no segment"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	busy, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer busy.Close()
 	for name, c := range map[string]struct {
 		change func(o *server.Options)
 		want   error
@@ -299,6 +306,9 @@ func TestRefusesToStart(t *testing.T) {
 			o.SocketsDir = foreign
 		}, shm.ErrPermission, "no other user may write"},
 		"no segment there": {func(o *server.Options) { o.Caches[0].Dir = inTheWay }, shm.ErrFormat, "pets"},
+		"metrics where a program listens": {func(o *server.Options) { o.MetricsListen = busy.Addr().String() }, unix.EADDRINUSE,
+			"metrics.listen: listen tcp " + busy.Addr().String() + ": bind: address already in use: another program listens " +
+				"there; take another port"},
 	} {
 		o := options(t, m, server.CacheOptions{})
 		c.change(&o)

@@ -1034,8 +1034,8 @@ DEFECTS = [
     Defect(
         "pictures: no vectors are used",
         "cimage/src/vectors.c",
-        "return has_wide ? 2 : 1;",
-        "return has_wide ? 0 : 0;",
+        "return processor_has(HAS_AVX512) ? 2 : processor_has(HAS_AVX2) ? 1 : 0;",
+        "return processor_has(HAS_AVX512) ? 0 : 0;",
         pictures("image"),
     ),
     Defect(

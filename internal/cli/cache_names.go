@@ -103,12 +103,21 @@ func (d *dirFlag) all() ([]shm.Listed, error) {
 	return append(found, unnamed...), err
 }
 
-// check returns an error if the caches cannot be listed, or --dir is no directory. That of this user may come later.
+// exists returns an error if there is no directory --dir. That of this user may come later.
+func (d *dirFlag) exists() error {
+	if d.dir == "" {
+		return nil
+	}
+	if _, err := os.Stat(d.dir); err != nil {
+		return fmt.Errorf("--dir: %w; leave it out for the caches in %s", err, shm.DefaultDir())
+	}
+	return nil
+}
+
+// check returns an error if there is no directory --dir, or if its caches cannot be listed.
 func (d *dirFlag) check() error {
-	if d.dir != "" {
-		if _, err := os.Stat(d.dir); err != nil {
-			return fmt.Errorf("--dir: %w; leave it out for the caches in %s", err, shm.DefaultDir())
-		}
+	if err := d.exists(); err != nil {
+		return err
 	}
 	_, err := d.all()
 	return err

@@ -145,7 +145,8 @@ complex64, complex128.`,
 	exclusive(c, "field", "shape")
 	exclusive(c, "field", "dtype")
 	must(c.MarkFlagRequired("samples"))
-	choices(c, "policy", shm.PolicyNames()...)
+	planned := func(name string) bool { return name == shm.PolicyPlanned.String() } // needs a server
+	choices(c, "policy", slices.DeleteFunc(shm.PolicyNames(), planned)...)
 	choices(c, "unlink", "never", "last")
 	return c
 }

@@ -70,12 +70,15 @@ without a name end with their last process.
 Killed programs that shared a disk cache leave its control part in memory, a few MiB. gc removes those that no
 process uses, too. The file on the disk keeps its samples, and its next user makes a control part from it.`,
 			gcColumns.Explain("OUTPUT, a line for each cache; with --json an array"),
-			exitStatus(exitPermission)),
+			exitStatus(exitNotFound, exitPermission)),
 		Args:              arguments(0, 0, "none; stocached rm NAME removes one cache"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if f.olderThan < 0 {
 				return usage("--older-than %v is below 0", f.olderThan)
+			}
+			if err := f.exists(); err != nil {
+				return err
 			}
 			f.now = time.Now()
 			return f.run(c.OutOrStdout(), c.ErrOrStderr())

@@ -80,10 +80,13 @@ of the processes that this user may inspect. With --dir only the named ones in t
 more columns.`,
 			lsColumns.Explain("OUTPUT, a line for each cache, capitals: columns without --long; with "+
 				"--json an array"),
-			exitStatus(exitPermission)),
+			exitStatus(exitNotFound, exitPermission)),
 		Args:              arguments(0, 0, "none; stocached stats NAME shows one cache"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(c *cobra.Command, _ []string) error {
+			if err := dir.exists(); err != nil {
+				return err
+			}
 			listed, err := dir.all()
 			if err != nil {
 				return err

@@ -48,20 +48,27 @@ func TestLs(t *testing.T) {
 	wantFields(t, rows[1], jsonObject{"clients_live": 1, "in_use": true})
 }
 
-// Ensure that a directory without caches, or a missing one, is not an error.
+// Ensure that a directory without caches is not an error.
 func TestLsEmpty(t *testing.T) {
 	dir := tmpfs(t)
-	for _, d := range []string{dir, dir + "/none"} {
-		code, out, stderr := cli(t, "ls", "--dir", d)
-		if code != exitOK || out != "" {
-			t.Errorf("exit %d, %q", code, out)
-		}
-		contains(t, stderr, "no caches in "+d)
-		if out := ok(t, "ls", "--dir", d, "--json"); out != "[]\n" {
-			t.Errorf("%q", out)
-		}
+	code, out, stderr := cli(t, "ls", "--dir", dir)
+	if code != exitOK || out != "" {
+		t.Errorf("exit %d, %q", code, out)
+	}
+	contains(t, stderr, "no caches in "+dir)
+	if out := ok(t, "ls", "--dir", dir, "--json"); out != "[]\n" {
+		t.Errorf("%q", out)
 	}
 	fails(t, exitUsage, []string{"1 argument, expected none"}, "ls", "x")
+}
+
+// Ensure that no command that lists caches takes a mistyped --dir for a directory without caches.
+func TestMissingDir(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "none")
+	for _, command := range []string{"ls", "ls --json", "stats", "stats --json", "stats --watch", "gc", "gc --yes", "top --once", "web"} {
+		fails(t, exitNotFound, []string{"--dir: stat " + dir + ": no such file or directory; leave it out for the caches in " +
+			shm.DefaultDir()}, append(strings.Fields(command), "--dir", dir)...)
+	}
 }
 
 // Ensure that ls finds a cache without a name in another process, that commands know it by the

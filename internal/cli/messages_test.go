@@ -141,6 +141,7 @@ func TestMessagesOfCommandLines(t *testing.T) {
 		{"ping --timeout", "flag needs an argument: --timeout"},
 		{"ping --nonsense", "unknown flag: --nonsense"},
 		{"nonsense", `unknown command "nonsense"`},
+		{"help nonsense", `unknown command "nonsense"`},
 		{"pack a b --resume --restart", "--resume and --restart: give one of them"},
 		{"source info /dev/null", "its name does not say what kind of source it is"},
 		{"source info . --kind nonsense", `there is no kind "nonsense"; known are: block`},

@@ -27,6 +27,7 @@ func Run(args []string, stdout, stderr io.Writer) int {
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	addCompletion(root)
+	checkHelp(root)
 	started := false
 	guardAll(root, &started)
 	c, err := root.ExecuteC()
@@ -132,6 +133,19 @@ func addCompletion(root *cobra.Command) {
 	known := strings.Join(shells, ", ")
 	c.Args, c.ValidArgsFunction = arguments(0, 0, "one of "+known), cobra.NoFileCompletions
 	c.RunE = func(*cobra.Command, []string) error { return usage("completion needs a shell: %s", known) }
+}
+
+// checkHelp has cobra's command help refuse a command that does not exist.
+func checkHelp(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	c, _, err := root.Find([]string{"help"})
+	if err != nil {
+		panic(err) // it was just added
+	}
+	c.Args = func(_ *cobra.Command, args []string) error {
+		_, _, err := root.Find(args)
+		return err
+	}
 }
 
 // paragraphs joins the parts of a help text.

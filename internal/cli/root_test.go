@@ -112,6 +112,8 @@ func TestCompletion(t *testing.T) {
 		{[]string{"stats", "/dev/"}, []string{files}},
 		{[]string{"gc", ""}, []string{noFiles}},
 		{[]string{"create", "--unlink", ""}, []string{"never", "last", noFiles}},
+		{[]string{"create", "--policy", ""}, []string{"first-come", "first-indices", "cost", "random", "clock", "fifo", "lru",
+			"lfu", noFiles}}, // planned needs a server
 	} {
 		if got := complete(c.args...); !slices.Equal(got, c.want) {
 			t.Errorf("%v: %q, want %q", c.args, got, c.want)

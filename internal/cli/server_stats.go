@@ -92,7 +92,7 @@ var serverColumns = table.Columns[*stats]{
 		fromServer(func(f *serverStats) any { return f.Remote.orNone() })),
 	table.Listed("tiers", "tiers", "samples that each tier had and had not, and what else it counts",
 		fromServer(func(f *serverStats) any { return f.Tiers.orNone() })),
-	table.Listed("fill_mean_seconds", "fill mean", "from the begin of a sample's read until it was stored",
+	table.Listed("fill_mean_seconds", "fill mean", "from the start of a sample's read until it was stored",
 		fromServer(func(f *serverStats) any { return f.Mean })),
 	table.Shown("fill_p99_seconds", "fill p99", "99 of 100 took no longer; estimated from a histogram",
 		fromServer(func(f *serverStats) any { return f.P99 })),

@@ -203,6 +203,8 @@ line for each cache and interval, or with --json an object with the fields above
 			name := ""
 			if len(args) == 1 {
 				name = args[0]
+			} else if err := dir.exists(); err != nil {
+				return err
 			}
 			stdout, stderr := c.OutOrStdout(), c.ErrOrStderr()
 			if watching {

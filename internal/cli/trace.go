@@ -336,7 +336,7 @@ func (r *report) complain(stderr io.Writer) {
 	for _, l := range r.trace.Loaders {
 		if l.Dropped > 0 && l.DroppedFrom != nil {
 			complain(stderr, fmt.Sprintf("%s: %s spans were beyond the recorder's limit and are missing: the "+
-				"figures end %.3f s after its begin", l.Name(), table.Count(l.Dropped), *l.DroppedFrom/1e6))
+				"figures end %.3f s after its start", l.Name(), table.Count(l.Dropped), *l.DroppedFrom/1e6))
 		}
 	}
 }

@@ -125,7 +125,7 @@ func TestTraceOfRanks(t *testing.T) {
 	}
 	contains(t, out, "1     1      317ms", "WHERE THE TIME WENT of epoch 1, rank 1, which waits most\n",
 		"\n1     worker 0 ")
-	contains(t, stderr, "rank 1: 5 spans were beyond the recorder's limit", "the figures end 1.400 s after its begin")
+	contains(t, stderr, "rank 1: 5 spans were beyond the recorder's limit", "the figures end 1.400 s after its start")
 	fails(t, exitUsage, []string{"recording of rank 0 comes twice"}, "trace", recording, recording)
 }
 

@@ -19,7 +19,7 @@ type Canvas interface {
 	Fill(r image.Rectangle, c color.RGBA)
 	// Line joins points by straight lines. dash: the length of dashes and of gaps; 0: none.
 	Line(points []Point, width, dash float64, c color.RGBA)
-	// Text writes with its base line at y. x is its begin, middle or end.
+	// Text writes with its base line at y. x is its start, middle or end.
 	Text(f Face, x, y int, a Align, c color.RGBA, text string)
 	// Width is that of a text.
 	Width(f Face, text string) int

@@ -115,7 +115,7 @@ func TestPlanned(t *testing.T) {
 }
 
 // Jobs behind a server share reads under way, and hit more often for it. One job shares nothing, except in the
-// end of an epoch and the begin of the next.
+// end of an epoch and the start of the next.
 func TestServed(t *testing.T) {
 	const samples, batch = 600, 16
 	for jobs, least := range map[int]float64{1: 0, 2: 0.010, 4: 0.030} {

@@ -96,7 +96,7 @@ func TestReadRecording(t *testing.T) {
 	if len(epochs) != 3 {
 		t.Fatalf("%d epochs", len(epochs))
 	}
-	for n, want := range []int{0, 90, 180} { // cached samples at the begin of the epoch
+	for n, want := range []int{0, 90, 180} { // cached samples at the start of the epoch
 		e := epochs[n]
 		if e.Number != n || e.Batches != 15 || e.Samples != 240 || e.Hits != want || e.Misses != 240-want ||
 			e.Workers != 3 || e.loads != 240-want {

@@ -118,7 +118,7 @@ func collect(h *served.Cache, out chan<- prometheus.Metric) {
 	}
 	tiers(h.Tiers(), gauge, counter)
 	upTo, count, sum := h.FillTimes()
-	out <- prometheus.MustNewConstHistogram(prometheus.NewDesc("stocached_fill_seconds", "Time from the begin of a "+
+	out <- prometheus.MustNewConstHistogram(prometheus.NewDesc("stocached_fill_seconds", "Time from the start of a "+
 		"sample's read until it is stored, by this server.", nil, prometheus.Labels{"cache": h.Name}), count, sum, upTo)
 }
 

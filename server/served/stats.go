@@ -39,7 +39,7 @@ type Stats struct {
 	// reads that were given up (errors of kind timeout) and have not returned yet
 	Stuck     int    `json:"stuck_reads"`
 	FillCount uint64 `json:"fill_count"` // samples read and stored
-	// mean time from the begin of a sample's read until it is stored; null before the first one
+	// mean time from the start of a sample's read until it is stored; null before the first one
 	FillMean *float64 `json:"fill_mean_seconds"`
 	// 99 of 100 took no longer; an estimate between the bounds of the histogram
 	FillP99 *float64 `json:"fill_p99_seconds"`

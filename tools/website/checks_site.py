@@ -22,7 +22,7 @@ import griffe
 import pytest
 
 from website.browser import NAMES, Browser, program
-from website.docstrings import has_fields
+from website.docstrings import INTERNAL, has_fields, is_internal
 from website.reference import HEADERS, MODULES
 
 SITE = Path("build/site/html").resolve()
@@ -86,9 +86,6 @@ def test_links_lead_somewhere_and_nothing_comes_from_elsewhere(path: Path) -> No
             assert unquote(parts.fragment) in page(target).names, f"{link} leads to no place of the page"
 
 
-INTERNAL = {"apply", "blank", "gathered_tree", "in_c"}  # what other parts of the package call
-
-
 def members(what: griffe.Class) -> Iterator[Any]:
     """The methods and properties of a class, and the fields of a dataclass or an enum. Steps of pictures have
     torchvision's fields."""
@@ -102,7 +99,7 @@ def target(found: Any) -> Any:
     return found.final_target if found.is_alias else found
 
 
-def test_the_reference_has_all_that_is_public_in_python_and_all_that_docstrings_say() -> None:
+def test_the_reference_has_what_is_public_in_python_and_all_that_docstrings_say() -> None:
     shown = page(SITE / "reference/python.html")
     modules = griffe.load("stocached", search_paths=["python/src"], resolve_aliases=True).modules_collection
     missing = []
@@ -120,12 +117,18 @@ def test_the_reference_has_all_that_is_public_in_python_and_all_that_docstrings_
             for member in members(what) if what.is_class else ():
                 if member.name == "__init__":
                     look(path, member)
-                elif not member.name.startswith("_") and member.name not in INTERNAL:
+                elif not member.name.startswith("_") and not is_internal(member.path):
                     of_class = re.findall(r"\w+", what.docstring.value)  # tells of its fields
                     bases = [f"{module}.{base.name}.{member.name}" for base in what.mro()]
                     look(f"{path}.{member.name}", member, *bases, *([path] if member.name in of_class else []))
     assert not missing, "\n".join(missing)
     assert "disk, disk_dir, disk_policy" in shown.texts  # arguments are a list
+    for owner, names in INTERNAL.items():
+        for name in names:
+            assert f"{owner.rpartition('.')[2]}.{name}" in modules[f"stocached.{owner}.{name}"].path  # it exists
+    helpers = {"torch.CachedDataset.peek", "torch.SourceDataset.in_cache", "image.Decode.in_c", "image.Folder.files"}
+    assert not {f"stocached.{helper}" for helper in helpers} & shown.names
+    assert not {"_remedy", "_workers"} & set(shown.texts)  # arguments
 
 
 def test_the_reference_has_all_of_the_headers_of_c() -> None:

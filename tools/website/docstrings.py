@@ -1,4 +1,5 @@
-"""Docstrings as pages show them: lists of arguments, and what comments say of the fields of dataclasses and enums."""
+"""Docstrings as pages show them: lists of arguments, and what comments say of the fields of dataclasses and enums.
+What only the package itself calls or gives is not shown."""
 
 from __future__ import annotations
 
@@ -12,9 +13,36 @@ from website.reference import prose
 NAMES = re.compile(r"^([\w\\]+(?:, [\w\\]+)*): ", re.MULTILINE)  # of arguments; as `prose` has them
 COMMENT = re.compile(r"(?:^|  )# (.*)$")
 
+# By class, what other parts of the package call, and no program.
+INTERNAL = {
+    "_datasets.cache_backed.CacheBacked": ("in_cache", "gathered_tree", "blank"),
+    "_datasets.cached_samples.CachedSamples": (
+        *("check_repeatable", "encode", "advice", "over", "is_fresh", "gathered_tree"),
+        *("finish", "peek", "peek_several", "load_record"),
+    ),
+    "_datasets.source_dataset.SourceDataset": ("gathered_tree", "blank"),
+    "_image.decoding.Decode": ("keeps_size", "but", "accepts", "decode", "picture", "in_c"),
+    "_image.folder.Decoded": ("decoding", "sizes_vary", "files", "pipeline", "encoded", "name"),
+    "_image.folder.Folder": ("files", "name"),
+    "_image.shards.Shards": ("files", "name"),
+    "_image.steps.Compose": ("picture",),
+}
+
+
+def is_internal(path: str) -> bool:
+    """Whether this method or property is in the table, or a step of pictures has it for C."""
+    owner, _, name = path.removeprefix("stocached.").rpartition(".")
+    return name in INTERNAL.get(owner, ()) or (owner.startswith("_image.steps.") and name in ("apply", "in_c"))
+
 
 class Docstrings(Extension):
     def on_object(self, *, obj: Any, **_: Any) -> None:
+        if obj.is_class:
+            for member in [member for member in obj.members.values() if is_internal(member.path)]:
+                del obj.members[member.name]
+        if obj.is_function:
+            for argument in [one.name for one in obj.parameters if one.name.startswith("_")]:
+                del obj.parameters[argument]
         if obj.is_attribute and has_fields(obj.parent) and not obj.docstring and (said := comment(obj)):
             obj.docstring = Docstring(said, parent=obj)
         if obj.docstring:

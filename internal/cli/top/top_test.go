@@ -90,6 +90,16 @@ func order(m *Model) (names []string, chosen string) {
 	return names, chosen
 }
 
+// Ensure that caches without a name can be told apart in 80 columns, and in a terminal without UTF-8.
+func TestLongNames(t *testing.T) {
+	m := model(made("stocached:0f3ac81b", 0.9, 1), made("stocached:77d2e905", 0.9, 1))
+	wants(t, m, "stoc…c81b ", "stoc…e905 ")
+	m.ASCII = true
+	wants(t, m, "stoc~c81b ", "stoc~e905 ")
+	m.Resize(200, 24)
+	wants(t, m, "stocached:0f3ac81b ", "stocached:77d2e905 ")
+}
+
 // Ensure that no screen has more lines or columns than the terminal, in any size, in the list, opened, with
 // help and with a filter, and that the most important columns stay.
 func TestSizes(t *testing.T) {

@@ -248,7 +248,7 @@ func (m *Model) list(rows []*live.Cache) (lines []string, marked int) {
 			case c.past:
 				texts = append(texts, m.curve(cache.UUID, series(c.field), c.width))
 			case c.text:
-				texts = append(texts, pad(m.cut(cache.Text(c.field), c.width), c.width))
+				texts = append(texts, pad(m.shorten(cache.Text(c.field), c.width), c.width))
 			default:
 				texts = append(texts, before(cache.Text(c.field), c.width))
 			}
@@ -263,13 +263,24 @@ func (m *Model) list(rows []*live.Cache) (lines []string, marked int) {
 	return lines, marked
 }
 
-// cut shortens a text, and marks that it did.
-func (m *Model) cut(text string, width int) string {
-	tail := "…"
-	if m.ASCII {
-		tail = "~"
+// cut shortens a text at its end, and marks that it did.
+func (m *Model) cut(text string, width int) string { return ansi.Truncate(text, width, m.cutMark()) }
+
+// shorten shortens a name in its middle: caches without a name differ at its end.
+func (m *Model) shorten(name string, width int) string {
+	whole := ansi.StringWidth(name)
+	if whole <= width {
+		return name
 	}
-	return ansi.Truncate(text, width, tail)
+	end := (width - 1) / 2
+	return ansi.Truncate(m.cut(name, width-end)+ansi.TruncateLeft(name, whole-end, ""), width, "")
+}
+
+func (m *Model) cutMark() string {
+	if m.ASCII {
+		return "~"
+	}
+	return "…"
 }
 
 // pad fills a text with spaces on the right, before on the left.

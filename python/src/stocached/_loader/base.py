@@ -60,7 +60,7 @@ class BaseLoader(CheckpointedLoader):
         before: frozenset[str],
     ) -> None:
         """The constructor calls it at its end. dataset: as the user gave it. before: the attributes
-        at the begin of the constructor."""
+        at the start of the constructor."""
         if self._iterable and options.worker not in (None, "process") and self.num_workers > 1:
             raise InvalidError(
                 f'num_workers={self.num_workers} with worker="{options.worker}" and an iterable dataset: '

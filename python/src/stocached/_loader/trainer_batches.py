@@ -35,7 +35,7 @@ class BareLoader:
 
 
 class TrainerBatches(BareLoader):
-    """Gives the batches of an epoch, from its begin or from where a checkpoint stopped.
+    """Gives the batches of an epoch, from its start or from where a checkpoint stopped.
 
     The Trainer knows the epoch and the number of batches trained on. If it fails in a batch, that
     batch comes again. A pass begins with its first batch, not with its iterator: Lightning makes
