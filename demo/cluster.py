@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from demo.hosts import TOOLS, Host, Hosts, Loopback
+from demo.hosts import TOOLS, Host, Hosts, Loopback, LoopbackHost, Program
 from demo.report import aligned
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -173,8 +173,9 @@ class Demo:
 
     # ------------------------------------------------------------ a job
 
-    def start_ranks(self, setting: Setting, epochs: int) -> list[subprocess.Popen[str]]:
-        ranks, port = [], free_port(self.hosts.hosts[0].address) if isinstance(self.hosts, Loopback) else 29500
+    def start_ranks(self, setting: Setting, epochs: int) -> list[Program]:
+        ranks: list[Program] = []
+        port = free_port(self.hosts.hosts[0].address) if isinstance(self.hosts, Loopback) else 29500
         for rank, host in enumerate(self.hosts.hosts):
             environment = {
                 "STOCACHED_NODE": host.name, "STOCACHED_SOCKETS_DIR": str(self.folder / host.name / "run"), "GLOO_SOCKET_IFNAME": self.hosts.interface,
@@ -188,24 +189,21 @@ class Demo:
                 "nnodes": HOSTS, "nproc-per-node": 1, "node-rank": rank, "master-addr": self.hosts.hosts[0].address,
                 "master-port": port,
             }  # fmt: skip
-            program = ["-m", "demo.cluster_rank", json.dumps(settings)]
-            if isinstance(self.hosts, Loopback):  # without torchrun, which imports torch a second time for each rank
+            log = self.folder / f"rank{rank}.log"
+            if isinstance(host, LoopbackHost):  # without torchrun, which imports torch a second time for each rank
                 environment |= {
                     "RANK": str(rank), "WORLD_SIZE": str(HOSTS), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1",
                     "MASTER_ADDR": self.hosts.hosts[0].address, "MASTER_PORT": str(port),
                 }  # fmt: skip
+                ranks.append(host.start(ROOT / "demo/cluster_rank.py", [json.dumps(settings)], environment, log))
             else:
-                program = [
-                    "-m",
-                    "torch.distributed.run",
-                    *(f"--{key}={value}" for key, value in torchrun.items()),
-                    *program,
-                ]
-            command = [sys.executable, *program]
-            ranks.append(host.run(command, environment, output=subprocess.PIPE, log=self.folder / f"rank{rank}.log"))
+                options = [f"--{key}={value}" for key, value in torchrun.items()]
+                program = ["-m", "torch.distributed.run", *options, "-m", "demo.cluster_rank", json.dumps(settings)]
+                command = [sys.executable, *program]
+                ranks.append(host.run(command, environment, output=subprocess.PIPE, log=log))
         return ranks
 
-    def read_epochs(self, ranks: list[subprocess.Popen[str]], result: Result, epochs: int) -> None:
+    def read_epochs(self, ranks: list[Program], result: Result, epochs: int) -> None:
         sent = self.sent()
         tier = sum(map(self.tier_bytes, self.hosts.hosts)) if result.setting.tier else 0
         for _ in range(epochs):

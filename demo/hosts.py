@@ -8,12 +8,17 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 from demo import processes
 
+sys.path.append(str(Path(__file__).parents[1] / "tools"))
+from warm import Started, Warm
+
+Program = subprocess.Popen[str] | Started
 NETWORK = "10.77.0"  # exists inside the namespaces alone
 TOOLS = ("ip", "unshare", "nsenter")
 
@@ -25,7 +30,7 @@ class Host:
     def __init__(self, hosts: Hosts, name: str, address: str, shm: str) -> None:
         self.name, self.address, self._hosts, self._shm = name, address, hosts, shm
         self.memory = Path(f"/dev/shm/stocached-{os.getuid()}")
-        self.programs: list[subprocess.Popen[Any]] = []
+        self.programs: list[Program] = []
         self._holder: subprocess.Popen[bytes] | None = None
         self.boot()
 
@@ -157,13 +162,19 @@ class Hosts:
 class LoopbackHost(Host):
     """An address of the loopback device, and a folder in /dev/shm."""
 
-    def __init__(self, name: str, address: str) -> None:
-        self.name, self.address, self.programs = name, address, []
+    def __init__(self, name: str, address: str, warm: Warm) -> None:
+        self.name, self.address, self.programs, self._warm = name, address, [], warm
         self.memory = Path(f"/dev/shm/stoc{os.getpid()}-{name}")
         self.boot()
 
     def boot(self) -> None:
         self.memory.mkdir(mode=0o700)
+
+    def start(self, program: Path, arguments: Sequence[object], environment: Mapping[str, str], log: Path) -> Started:
+        """Starts a program in Python that imports torch. Its output is a pipe."""
+        started = self._warm.start(program, Path.cwd(), os.environ | dict(environment), arguments, log)
+        self.programs.append(started)
+        return started
 
     def _enter(self) -> list[str]:
         return []
@@ -190,12 +201,17 @@ class Loopback:
         # Each run has a network of its own on the loopback device.
         self._network = f"127.{1 + os.getpid() % 254}.{os.getpid() // 254 % 256}"
         self._count = count
+        self._warm = Warm(sys.executable, ["stocached.torch"], os.environ | {"OMP_NUM_THREADS": "1"})
 
     def __enter__(self) -> Loopback:
-        self.storage = LoopbackHost("storage", f"{self._network}.100")
-        self.hosts: list[Host] = [LoopbackHost(f"host{k}", f"{self._network}.{11 + k}") for k in range(self._count)]
+        self.storage = self._host("storage", 100)
+        self.hosts: list[Host] = [self._host(f"host{k}", 11 + k) for k in range(self._count)]
         return self
+
+    def _host(self, name: str, number: int) -> LoopbackHost:
+        return LoopbackHost(name, f"{self._network}.{number}", self._warm)
 
     def __exit__(self, *_: object) -> None:
         for host in [*self.hosts, self.storage]:
             host.kill()
+        self._warm.close()

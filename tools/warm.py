@@ -11,10 +11,12 @@ ends as an interpreter ends. Needs only the standard library.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import json
 import os
+import select
 import selectors
 import signal
 import socket
@@ -25,6 +27,7 @@ import types
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 Done = subprocess.CompletedProcess[str]
 MESSAGE = 1 << 17  # bytes of a request, most of them for the environment
@@ -63,12 +66,8 @@ class Warm:
     ) -> Done:
         """Works like subprocess.run. It captures the output as text. It waits until the program and its children have
         closed their output."""
-        told, theirs = socket.socketpair()
         (output, out), (error, err) = os.pipe(), os.pipe()
-        with theirs:
-            command = [str(program), *map(str, arguments)]
-            request = {"command": command, "folder": str(folder), "environment": {**environment}}
-            self._send(request, theirs.fileno(), out, err)
+        told = self._begin(program, folder, environment, arguments, out, err)
         os.close(out)
         os.close(err)
         texts = {told.fileno(): b"", output: b"", error: b""}
@@ -95,6 +94,16 @@ class Warm:
             os.close(output)
             os.close(error)
 
+    def start(
+        self, program: Path, folder: Path, environment: Mapping[str, str], arguments: Sequence[object], log: Path
+    ) -> Started:
+        """Works like subprocess.Popen with a pipe for the output. log: gets what the program writes to standard error."""
+        output, out = os.pipe()
+        with open(log, "ab") as errors:
+            told = self._begin(program, folder, environment, arguments, out, errors.fileno())
+        os.close(out)
+        return Started(told, open(output))
+
     def close(self) -> None:
         """Ends the process and those forked from it, after their programs have ended."""
         if self._control.fileno() < 0:
@@ -112,8 +121,64 @@ class Warm:
     def __exit__(self, *error: object) -> None:
         self.close()
 
+    def _begin(
+        self,
+        program: Path,
+        folder: Path,
+        environment: Mapping[str, str],
+        arguments: Sequence[object],
+        out: int,
+        err: int,
+    ) -> socket.socket:
+        """Starts a program. The socket gets its pid and then, when it ends, its status."""
+        told, theirs = socket.socketpair()
+        with theirs:
+            command = [str(program), *map(str, arguments)]
+            request = {"command": command, "folder": str(folder), "environment": {**environment}}
+            self._send(request, theirs.fileno(), out, err)
+        return told
+
     def _send(self, request: Mapping[str, object], *fds: int) -> None:
         socket.send_fds(self._control, [json.dumps(request).encode()], fds)
+
+
+class Started:
+    """A program that runs, with the members of subprocess.Popen that its users need."""
+
+    def __init__(self, told: socket.socket, stdout: IO[str]) -> None:
+        self.stdout = stdout
+        self.returncode: int | None = None
+        self._told, self._text = told, b""
+        while b" " not in self._text:
+            if not (data := told.recv(64)):
+                raise RuntimeError("the process that starts programs has ended: is a package missing?")
+            self._text += data
+        self.pid = int(self._text.split()[0])
+
+    def poll(self) -> int | None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.wait(0)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        end = None if timeout is None else time.monotonic() + timeout
+        while self.returncode is None:
+            left = None if end is None else max(0.0, end - time.monotonic())
+            if not select.select([self._told], [], [], left)[0]:
+                raise subprocess.TimeoutExpired(str(self.pid), timeout or 0)
+            if data := self._told.recv(64):
+                self._text += data
+            else:
+                self._told.close()
+                self.returncode = int(self._text.split()[1])
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
 
 
 def serve(control: socket.socket, packages: Sequence[str]) -> tuple[list[str], str, dict[str, str]]:

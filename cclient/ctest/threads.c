@@ -140,7 +140,7 @@ static void everything_at_once(void)
             done[k] = 0;
         for (int k = 0; k < THREADS; k++)
             REQUIRE(pthread_create(&threads[k], NULL, worker, (void *)(uintptr_t)k) == 0);
-        usleep(1500000);
+        usleep(500000);
         /* on a busy machine some operations come late */
         for (int more = 0, k = 0; k < 8 && more < 60000; k += done[k] > 10, more++)
             usleep(done[k] > 10 ? 0 : 1000);

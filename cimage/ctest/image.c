@@ -113,7 +113,7 @@ static void files_that_are_cut_off(void)
 static void files_that_are_damaged(void)
 {
     const char *set = getenv("STOCACHED_TEST_FILES");
-    int rounds = set ? atoi(set) : 1500, pictures = 0;
+    int rounds = set ? atoi(set) : 500, pictures = 0;
     for (int k = 0; k < rounds; k++) {
         uint32_t width = 1 + below(120), height = 1 + below(120);
         struct file f = make_file((int)width, (int)height, (int)below(KINDS), 1 + (int)below(2), 1 + (int)below(2));
@@ -278,7 +278,7 @@ static struct stoc_image_decode any_decode(void)
 static void files_of_others_that_are_damaged(void)
 {
     const char *set = getenv("STOCACHED_TEST_FILES");
-    int rounds = set ? atoi(set) : 1500, pictures = 0;
+    int rounds = set ? atoi(set) : 500, pictures = 0;
     uint8_t *p = malloc(MOST_BYTES), want[3 * 31 * 31], got[sizeof want];
     EQUAL(decode(&found[0], found[0].size, to(31, 31), want), 0);
     for (int k = 0; k < rounds; k++) {
@@ -335,7 +335,7 @@ static void *change(void *context)
 static void files_that_change(void)
 {
     const char *set = getenv("STOCACHED_TEST_FILES");
-    int rounds = set ? atoi(set) : 1500, pictures = 0;
+    int rounds = set ? atoi(set) : 500, pictures = 0;
     for (int k = 0; k < rounds;) {
         const struct file *f = &found[below((uint32_t)files)];
         struct changing c = {guarded(f->size), f, false};
@@ -377,7 +377,7 @@ static void exif_data_that_lie(void)
         if (below(2))
             memcpy(head + 6, "MM\0*\0\0\0\x08\0\x03", 10);
         if (below(2))
-            head[10 + below(6)] = (uint8_t)draw(); /* where the directory is, and its length */
+            head[6 + below(10)] = (uint8_t)draw(); /* the order of bytes, where the directory is, and its length */
         memcpy(p, head, MIN(n, sizeof head - 1));
         for (size_t at = 16; at + 12 <= n; at += 12)
             if (below(3) == 0)
