@@ -31,6 +31,7 @@ def interrupted(step: int, call: Callable[[], Any]) -> bool:
                 signal.raise_signal(signal.SIGINT)
         return trace
 
+    sys._getframe().f_trace_opcodes = True  # Python 3.12 asks for it before it traces
     sys.settrace(trace)
     try:
         call()
