@@ -185,9 +185,9 @@ bench-loader: build setup-system ## compare the loader in Go with bare goroutine
 bench-dataloader: build setup-torch setup-demo ## compare the loader in Python with torch's; writes to bench/results
 	$(GO) -C bench run ./cmd/bench -dataloader $(ARGS)
 
-# The others are litdata, mosaicml-streaming, webdataset, SPDL, Grain, torchdata, MONAI and Hugging Face's datasets.
+# The others are stocaching, litdata, mosaicml-streaming, webdataset, SPDL, Grain, torchdata, MONAI and Hugging Face's datasets.
 .PHONY: bench-others
-bench-others: build setup-torch setup-others ## compare the loader in Python with eight other projects; writes to bench/results
+bench-others: build setup-torch setup-others ## compare the loader in Python with nine other projects; writes to bench/results
 	BENCH_PYTHON=$(CURDIR)/.venv-peers/bin/python $(GO) -C bench run ./cmd/bench -others $(ARGS)
 
 # DALI, FFCV and FFmpeg for SPDL are left out where they are not installed: docstring of picture_epochs.py.

@@ -73,18 +73,18 @@ def cold_pictures() -> Panels:
         row[""]: float(row["2 threads"])
         for row in rows("2026-11-25-pictures-runs.md", "Scaling from one thread to two")
     }
-    panels = pictures("Cold epoch, 2 workers")
+    panels = pictures("2026-11-27-pictures-quiet.md", "Cold epochs beside other loaders")
     ours = max(bar.value for bar in panels[""] if bar.colour == OURS)
     bare = Bar("the same work alone, 2 threads", ours * times["cold"] / times["cold, bare"], LIMIT)
     return {"": sorted([bare, *panels[""]], key=lambda bar: -bar.value)}
 
 
 def warm_pictures() -> Panels:
-    return pictures("Warm epoch, 2 workers")
+    return pictures("2026-11-23-picture-epochs.md", "Warm epoch, 2 workers")
 
 
-def pictures(section: str) -> Panels:
-    rates = {row[""]: float(row["samples/s"].replace(",", "")) for row in rows("2026-11-23-picture-epochs.md", section)}
+def pictures(page: str, section: str) -> Panels:
+    rates = {row[""]: float(row["samples/s"].replace(",", "")) for row in rows(page, section)}
     ours = {re.sub("^ours", "stocached", name): rate for name, rate in rates.items() if name.startswith("ours")}
     limits = {name: rate for name, rate in rates.items() if "alone" in name}
     return ranked(
@@ -195,7 +195,7 @@ CHARTS = {
     ),
     "benchmark-pictures-cold.svg": (
         "Pictures, nothing cached: samples a second",
-        "2,000 JPEG files, random crop, flip and normalisation, 2 workers, 2 cores; green: bare threads",
+        "1,000 JPEG files, random crop, flip and normalisation, 2 workers, 2 cores; green: bare threads",
         cold_pictures,
     ),
     "benchmark-pictures-warm.svg": (
