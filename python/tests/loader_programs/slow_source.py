@@ -5,6 +5,7 @@ WAYS: of read, timeout, interrupt (by Ctrl-C, after it has printed "ready") and 
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import sys
@@ -20,6 +21,7 @@ from slow_source import NotPermittedError, Source
 
 from stocached import Loader, image
 
+multiprocessing.set_start_method("fork")  # the default before Python 3.14
 warnings.filterwarnings("ignore", category=DeprecationWarning)  # Python 3.12 and later warns of forks while threads run
 
 

@@ -259,9 +259,11 @@ def test_a_loader_in_a_cgroup(cgroup, mebibytes, batch, size, samples):
     and the cache is as large as possible."""
     limit(cgroup, mebibytes * MIB)
     program = """
-        import sys
+        import multiprocessing, sys
         import numpy as np
         from stocached import Loader
+
+        multiprocessing.set_start_method("fork")  # the default before Python 3.14
 
         class Data:
             def __len__(self):

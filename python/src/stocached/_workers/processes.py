@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .._common.errors import WorkerLostError
+
 _GRACE = 0.3  # seconds that a worker has to end by itself: it may be in the middle of a sample
 _AFTER_SIGTERM = 0.2
 _AFTER_SIGKILL = 2.0  # the kernel needs milliseconds, unless the machine is very busy
@@ -67,6 +69,9 @@ class WorkerProcess:
             self.process.start()
         except BaseException as error:
             self.close_pipe()
+            # Since Python 3.14, the fork server imports the program itself, and may end of it.
+            if isinstance(error, (EOFError, ConnectionError)):
+                raise WorkerLostError(f"worker {number} was not started ({error!r}); {self._guard_hint}") from error
             if self._method == "fork" or not isinstance(error, (pickle.PicklingError, AttributeError, TypeError)):
                 raise
             raise type(error)(
@@ -122,12 +127,16 @@ class WorkerProcess:
             how = f"was killed by {signal.Signals(-code).name if -code in set(signal.Signals) else f'signal {-code}'}"
         hint = _HINTS.get(code, "")
         if code and code > 0 and not begun and self._method != "fork":
-            hint = (
-                f"workers that are started by {self._method} import the program again, so what it does belongs "
-                'under if __name__ == "__main__":, and what they need of a notebook belongs in a module; '
-                f'or give {self._start.parameter}="fork"'
-            )
+            hint = self._guard_hint
         return f"worker {self.number} (process {self.process.pid}) {how} {doing}{hint and f'; {hint}'}"
+
+    @property
+    def _guard_hint(self) -> str:
+        return (
+            f"workers that are started by {self._method} import the program again, so what it does belongs "
+            'under if __name__ == "__main__":, and what they need of a notebook belongs in a module; '
+            f'or give {self._start.parameter}="fork"'
+        )
 
     def close_pipe(self) -> None:
         if self.pipe is not None:
