@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import pytest
 import stocached
 from PIL import Image
 from stocached._loader.worker import Worker
+from warm import Warm
 
 from demo import __main__ as program
 from demo import (
@@ -48,19 +50,30 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run_demo(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "demo", *arguments],
-        capture_output=True, text=True, timeout=600, check=False, env=os.environ | environment,
-    )  # fmt: skip
+@pytest.fixture(scope="session")
+def warm() -> Iterator[Warm]:
+    """A process that has imported what takes a second of each demo. It has not imported stocached."""
+    root = str(Path(__file__).resolve().parents[1])
+    paths = os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])
+    packages = ["numpy", "matplotlib.pyplot", "matplotlib.backends.backend_svg", "PIL.Image", "tqdm"]
+    with Warm(sys.executable, packages, os.environ | {"PYTHONPATH": paths}) as found:
+        yield found
+
+
+def run_demo(warm: Warm, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """As `python -m demo`."""
+    root = Path(__file__).resolve().parents[1]
+    return warm.run(root / "demo" / "__main__.py", root, os.environ | environment, timeout=600, arguments=arguments)
 
 
 @pytest.mark.parametrize("extra", [[], pytest.param(["--torch"], marks=pytest.mark.torch)])
-def test_json_has_every_fraction_with_its_hit_rate(pictures: Path, tmp_path: Path, extra: list[str]) -> None:
+def test_json_has_every_fraction_with_its_hit_rate(
+    warm: Warm, pictures: Path, tmp_path: Path, extra: list[str]
+) -> None:
     if extra:
         pytest.importorskip("torch")
     done = run_demo(
-        "--images", str(pictures), "--samples", "24", "--batch", "4", "--out", str(tmp_path), "--json", *extra
+        warm, "--images", str(pictures), "--samples", "24", "--batch", "4", "--out", str(tmp_path), "--json", *extra
     )
     assert done.returncode == 0, done.stderr
     numbers = json.loads(done.stdout)
@@ -88,9 +101,9 @@ def test_json_has_every_fraction_with_its_hit_rate(pictures: Path, tmp_path: Pat
         assert chart.size[0] > 1000
 
 
-def test_table_has_a_row_for_each_run(pictures: Path, tmp_path: Path) -> None:
+def test_table_has_a_row_for_each_run(warm: Warm, pictures: Path, tmp_path: Path) -> None:
     done = run_demo(
-        "--images", str(pictures), "--samples", "8", "--batch", "2", "--workers", "3", "--out", str(tmp_path)
+        warm, "--images", str(pictures), "--samples", "8", "--batch", "2", "--workers", "3", "--out", str(tmp_path)
     )
     assert done.returncode == 0, done.stderr
     for word in (
@@ -122,10 +135,10 @@ def library() -> Path:
     return Path(override, "libstocached.so") if Path(override).is_dir() else Path(override)
 
 
-def test_without_the_library_for_pictures_the_demo_says_what_to_run(pictures: Path, tmp_path: Path) -> None:
+def test_without_the_library_for_pictures_the_demo_says_what_to_run(warm: Warm, pictures: Path, tmp_path: Path) -> None:
     (tmp_path / "libstocached.so").symlink_to(library())
     arguments = ("--images", str(pictures), "--samples", "4", "--workers", "1", "--out", str(tmp_path), "--json")
-    done = run_demo(*arguments, STOCACHED_LIB_PATH=str(tmp_path))
+    done = run_demo(warm, *arguments, STOCACHED_LIB_PATH=str(tmp_path))
     assert done.returncode == 0, done.stderr
     (line,) = (line for line in done.stderr.splitlines() if "stocached.image" in line)
     assert line.endswith(
@@ -135,13 +148,13 @@ def test_without_the_library_for_pictures_the_demo_says_what_to_run(pictures: Pa
     assert numbers["pipelines"] is None and len(numbers["runs"]) == 9
 
 
-def test_without_libjpeg_the_demo_says_who_decodes(pictures: Path, tmp_path: Path) -> None:
+def test_without_libjpeg_the_demo_says_who_decodes(warm: Warm, pictures: Path, tmp_path: Path) -> None:
     """The library for pictures, built without the headers of libjpeg-turbo."""
     build, source = tmp_path / "build", Path(__file__).resolve().parents[1] / "cimage"
     subprocess.run(["make", "-s", "-C", source, "JPEG=0", f"BUILD={build}", "CFLAGS=-O1"], check=True)
     (build / "libstocached.so").symlink_to(library())
     arguments = ("--images", str(pictures), "--samples", "8", "--workers", "2", "--out", str(tmp_path / "out"))
-    done = run_demo(*arguments, STOCACHED_LIB_PATH=str(build))
+    done = run_demo(warm, *arguments, STOCACHED_LIB_PATH=str(build))
     assert done.returncode == 0, done.stderr
     assert "built without libjpeg-turbo; on Debian and Ubuntu run: sudo apt-get install -y libjpeg-dev" in done.stderr
     assert "stocached.image does it in 2 worker processes: Pillow decodes the files, because" in done.stdout
@@ -229,13 +242,13 @@ def test_random_boxes_lie_in_the_picture() -> None:
             assert 0 <= left < right <= width and 0 <= top < bottom <= height
 
 
-def test_wrong_use_names_the_next_step(tmp_path: Path) -> None:
+def test_wrong_use_names_the_next_step(warm: Warm, tmp_path: Path) -> None:
     for arguments, words in (
         (["--images", str(tmp_path)], "at least 2 are needed"),
         (["--images", str(tmp_path / "missing")], "is no folder"),
         (["--workers", "0"], "--workers 0 is too few"),
     ):
-        done = run_demo(*arguments, "--out", str(tmp_path / "out"))
+        done = run_demo(warm, *arguments, "--out", str(tmp_path / "out"))
         assert done.returncode != 0
         assert words in done.stderr and "Traceback" not in done.stderr
 
@@ -245,7 +258,8 @@ def test_a_broken_image_is_named(pictures: Path, tmp_path: Path) -> None:
     for k in range(4):
         (tmp_path / f"{k}.jpg").write_bytes(whole)
     (tmp_path / "2.jpg").write_bytes(whole[:2000])  # a header that opens, pixels that do not
-    done = run_demo("--images", str(tmp_path), "--out", str(tmp_path / "out"))
+    command = [sys.executable, "-m", "demo", "--images", tmp_path, "--out", tmp_path / "out"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode != 0 and f"{tmp_path}/2.jpg cannot be decoded" in done.stderr
 
 

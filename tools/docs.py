@@ -23,7 +23,7 @@ The block replaces the line "...", with its indentation. ```python run as FILE h
 file, which must name the document by its path in quotes. A block ```sh checked by FILE is not run: that file looks
 whether the commands exist. Every block of these languages needs one of these words, so that none is untried. A command that is indented, or in a block without a language, needs a block that says so too.
 
-Python blocks run in children of a process that has imported NumPy, torch or Lightning: tools/warm.py. A block
+Python blocks run in children of a process that has imported NumPy, torch, torchvision or Lightning: tools/warm.py. A block
 ```python of NAME must be a part of examples/NAME, word for word. A relative link to a missing file is a failure too.
 Needs only the standard library.
 """
@@ -122,8 +122,9 @@ def run(example: Example, folder: Path, python: Interpreters) -> str | None:
     environment = os.environ | {"PATH": f"{ROOT}/bin:{ROOT}/.venv/bin:{os.environ['PATH']}", "REPOSITORY": str(ROOT)}
     try:
         if example.language == "python":
-            (folder / "example.py").write_text(program(example))
-            done = python.of(example.needs).run(folder / "example.py", folder, environment, SECONDS)
+            code = program(example)
+            (folder / "example.py").write_text(code)
+            done = python.of(example.needs, code).run(folder / "example.py", folder, environment, SECONDS)
         else:
             command = {"sh": run_shell, "yaml": run_yaml, "go": run_go, "c": run_c}[example.language](example, folder)
             done = subprocess.run(
@@ -159,10 +160,17 @@ class Interpreters:
         return self.numpy.more(["torch"])
 
     @cached_property
-    def lightning(self) -> Warm:
-        return self.torch.more(["lightning.pytorch"])
+    def torchvision(self) -> Warm:
+        return self.torch.more(["torchvision"])
 
-    def of(self, needs: str | None) -> Warm:
+    @cached_property
+    def lightning(self) -> Warm:
+        """Lightning imports most of what torchvision does."""
+        return self.torchvision.more(["lightning.pytorch"])
+
+    def of(self, needs: str | None, code: str = "") -> Warm:
+        if needs == "torch" and "torchvision" in code and importlib.util.find_spec("torchvision"):
+            return self.torchvision
         return self.numpy if needs is None else self.lightning if needs == "lightning" else self.torch
 
 

@@ -84,7 +84,7 @@ def pytest_collection() -> Iterator[None]:
 
 # A process of pytest-xdist takes tests that follow each other. So one process starts what these tests share: fixtures
 # whose start takes seconds of an import, of Lightning first.
-_SHARED = ("warm_lightning", "in_lightning", "warm")
+_SHARED = ("warm_lightning", "in_lightning", "warm_ranks", "warm")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -174,9 +174,15 @@ def warm() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def warm_lightning(warm: Any) -> Any:
-    """As `warm`, but it has imported Lightning too: that takes seconds in each rank."""
-    return warm.more(["lightning.pytorch"])
+def warm_ranks(warm: Any) -> Any:
+    """As `warm`, but it has imported torch._dynamo too, which DistributedDataParallel imports."""
+    return warm.more(["torch._dynamo"])
+
+
+@pytest.fixture(scope="session")
+def warm_lightning(warm_ranks: Any) -> Any:
+    """As `warm_ranks`, but it has imported Lightning too: that takes seconds in each rank."""
+    return warm_ranks.more(["lightning.pytorch"])
 
 
 @pytest.fixture(scope="session")

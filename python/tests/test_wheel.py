@@ -40,7 +40,7 @@ print(*pixels.shape, int(pixels.mean()), *{line.split()[-1] for line in open("/p
 
 # Its output is empty.
 NO_COMPILER = '#!/bin/sh\nwhile [ $# -gt 0 ]; do [ "$1" = -o ] && : > "$2"; shift; done\n'
-# Compiles the same sources once, in whatever folder they are. The name of a file counts, and what its folder holds.
+# Compiles the same sources once, in whatever folder they are. The name of a file counts, what it holds, and the headers and sources beside it.
 COMPILER = f"""#!{sys.executable} -IS
 import hashlib, pathlib, shutil, subprocess, sys
 output, key = None, hashlib.sha256()
@@ -49,8 +49,9 @@ for before, word in zip(["", *sys.argv[1:]], sys.argv[1:]):
         output = pathlib.Path(word)
         continue
     key.update(pathlib.Path(word).name.encode())
-    if word.endswith(".c"):
-        for path in sorted(pathlib.Path(word).parent.rglob("*.[ch]")):
+    if word.endswith(".c"):  # a checkout has other files beside them, such as tests
+        folder = pathlib.Path(word).parent
+        for path in [pathlib.Path(word), *sorted(folder.glob("*.h")), *sorted((folder / "src").rglob("*.[ch]"))]:
             key.update(path.read_bytes())
 made = pathlib.Path(__file__).with_name(key.hexdigest())
 if output is None:

@@ -233,7 +233,7 @@ def test_killed_by_hand_in_the_middle_of_a_sample():
 @pytest.mark.parametrize("way", ["rows", "cached", "evicting", "batches"])
 def test_kills_at_random_moments(way):
     """STOCACHED_TEST_KILLS sets a larger number, for `make soak`."""
-    kills = int(os.environ.get("STOCACHED_TEST_KILLS", "75" if way == "cached" else "25"))
+    kills = int(os.environ.get("STOCACHED_TEST_KILLS", "40" if way == "cached" else "15"))
     result = subprocess.run(
         [sys.executable, PROGRAM, way, str(kills)], capture_output=True, text=True, timeout=60 + kills, check=False
     )

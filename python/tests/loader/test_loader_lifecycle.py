@@ -43,12 +43,12 @@ def program(name: str, *arguments: object, timeout: float = 240) -> str:
 
 
 TIMES = {
-    "cached": 60,
-    "drawn": 60,
-    "persistent": 60,
-    "batches": 60,
-    "thread": 60,
-    "threads": 60,
+    "cached": 30,
+    "drawn": 30,
+    "persistent": 30,
+    "batches": 30,
+    "thread": 30,
+    "threads": 30,
     "fresh": 8,
     "made": 8,
     "forkserver": 2,

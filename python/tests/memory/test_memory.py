@@ -250,7 +250,7 @@ def limit(group: Path, count: int) -> None:
 
 
 # The limit in MiB, batch and cache of the loader; the large one is for `make soak`.
-SIZES = [(512, 32, "340MiB", 4500)] + [(2048, 256, "1800MiB", 20000)] * ("STOCACHED_TEST_MEMORY" in os.environ)
+SIZES = [(512, 32, "340MiB", 3800)] + [(2048, 256, "1800MiB", 20000)] * ("STOCACHED_TEST_MEMORY" in os.environ)
 
 
 @pytest.mark.parametrize(("mebibytes", "batch", "size", "samples"), SIZES)
