@@ -364,8 +364,8 @@ test-torch-oldest: setup-torch-oldest bin/stocached ## the same with the oldest 
 	.venv-oldest/bin/python -m pytest -rsfE $(SIDE_BY_SIDE_TORCH) python/tests -m torch
 
 .PHONY: test-stress
-test-stress: build/libstocached.so setup-python ## kill 500 processes at random; run 16 processes in small memory cgroups
-	$(STRESS) -kills 500 -seconds 240
+test-stress: build/libstocached.so setup-python ## kill 1,000 processes at random; run 16 processes in small memory cgroups
+	$(STRESS) -kills 1000 -seconds 240
 	$(STRESS_MEMORY) -limits 256 -rounds 2
 
 .PHONY: test-cuda
