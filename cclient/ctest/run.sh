@@ -49,11 +49,11 @@ needs_no_new_glibc() {
 has_soname() { objdump -p "$1" | grep -q 'SONAME *libstocached.so.1$'; }
 needs_only_libc() { ! objdump -p "$1" | grep NEEDED | grep -v -e 'libc\.so' -e 'libpthread\.so' -e 'ld-linux'; }
 
-# The library's writable data: the lists of handles and of new connections, a mutex, and the checksum function for
-# this processor. Nothing may differ between parent and child.
+# The library's writable data: the lists of handles and of new connections, a mutex, and what this processor
+# has. Nothing may differ between parent and child.
 little_writable_data() { # our symbols in .data and .bss
     ! objdump -t "$1" | grep -e ' O \.data[[:space:]]' -e ' O \.bss[[:space:]]' |
-        grep -v -e ' __' -e ' completed' -e ' handles$' -e ' handles_lock$' -e ' dialling$' -e ' chosen\.[0-9]*$'
+        grep -v -e ' __' -e ' completed' -e ' handles$' -e ' handles_lock$' -e ' dialling$' -e ' processor\.[0-9]*$'
 }
 
 header_alone() { # header_alone <compiler> <standard>

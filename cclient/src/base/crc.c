@@ -244,11 +244,5 @@ INTERNAL crc_function *crc_choose(void)
 
 uint32_t stoc_crc32c(uint32_t crc, const void *data, size_t length)
 {
-    static crc_function *_Atomic chosen; /* the first thread chooses; every thread would choose the same */
-    crc_function *function = atomic_load_explicit(&chosen, memory_order_relaxed);
-    if (!function) {
-        function = crc_choose();
-        atomic_store_explicit(&chosen, function, memory_order_relaxed);
-    }
-    return function(crc, data, length);
+    return crc_choose()(crc, data, length);
 }

@@ -42,11 +42,11 @@ static inline unsigned ask_processor(void)
 /* Asks once: in a virtual machine, each question leaves it. Every thread would get the same answer. */
 static inline unsigned processor_has(unsigned wanted)
 {
-    static _Atomic unsigned answer; /* 0: not asked yet; otherwise with the top bit */
-    unsigned known = atomic_load_explicit(&answer, memory_order_relaxed);
+    static _Atomic unsigned processor; /* 0: not asked yet; otherwise with the top bit */
+    unsigned known = atomic_load_explicit(&processor, memory_order_relaxed);
     if (!known) {
         known = ask_processor() | 1u << 31;
-        atomic_store_explicit(&answer, known, memory_order_relaxed);
+        atomic_store_explicit(&processor, known, memory_order_relaxed);
     }
     return known & wanted;
 }
