@@ -258,7 +258,7 @@ def test_a_broken_image_is_named(pictures: Path, tmp_path: Path) -> None:
     for k in range(4):
         (tmp_path / f"{k}.jpg").write_bytes(whole)
     (tmp_path / "2.jpg").write_bytes(whole[:2000])  # a header that opens, pixels that do not
-    command = [sys.executable, "-m", "demo", "--images", tmp_path, "--out", tmp_path / "out"]
+    command = [sys.executable, "-m", "demo", "--images", str(tmp_path), "--out", str(tmp_path / "out")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode != 0 and f"{tmp_path}/2.jpg cannot be decoded" in done.stderr
 
