@@ -201,9 +201,9 @@ class Loopback:
         # Each run has a network of its own on the loopback device.
         self._network = f"127.{1 + os.getpid() % 254}.{os.getpid() // 254 % 256}"
         self._count = count
-        self._warm = Warm(sys.executable, ["stocached.torch"], os.environ | {"OMP_NUM_THREADS": "1"})
 
     def __enter__(self) -> Loopback:
+        self._warm = Warm(sys.executable, ["stocached.torch"], os.environ | {"OMP_NUM_THREADS": "1"})
         self.storage = self._host("storage", 100)
         self.hosts: list[Host] = [self._host(f"host{k}", 11 + k) for k in range(self._count)]
         return self

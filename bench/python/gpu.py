@@ -9,7 +9,7 @@ GPU's own speed each loader reaches:
     ours, cached        the same, with a cache of pictures whose short side is 256: all later epochs
     ours, ..., uint8    the same as uint8 tensors; the GPU normalises
 
-    make bench-gpu
+    make bench-gpu FOLDER=dir
     PYTHONPATH=python/src STOCACHED_LIB_PATH=build .venv/bin/python bench/python/gpu.py FOLDER [--net resnet50] ...
         [--rounds 7] [--batch 256] [--workers PROCESSORS]
 
@@ -32,6 +32,9 @@ import torchvision
 from loaders import tree
 from picture_setting import MEAN, SIDE, STD
 from torchvision.transforms import v2
+
+from stocached import image
+from stocached.torch import DataLoader
 
 FIRST = [v2.RandomResizedCrop(SIDE, antialias=True), v2.RandomHorizontalFlip()]
 LAST = [v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)]
@@ -106,9 +109,6 @@ class Alone:
         for _ in range(self._batches):
             yield self._batch
 
-    def hits(self) -> int:
-        return 0
-
 
 class Torch:
     def __init__(self, options: Any, dataset: Any) -> None:
@@ -119,9 +119,6 @@ class Torch:
 
     def epoch(self) -> Iterable[Any]:
         return self._loader
-
-    def hits(self) -> int:
-        return 0
 
 
 class Ours:
@@ -136,9 +133,6 @@ class Ours:
                 pass
 
     def _make(self) -> None:
-        from stocached import image
-        from stocached.torch import DataLoader
-
         dataset, augment = image.convert(torchvision.datasets.ImageFolder(self._options.folder, self._transform))
         if self._loader:
             self._loader.close()
@@ -160,8 +154,7 @@ class Ours:
 
 def measure(training: Training, subject: Any, options: Any) -> dict[str, float]:
     """One epoch, after its first batches."""
-    first = options.workers
-    samples = 0
+    samples, first = 0, options.workers
     for number, (images, labels) in enumerate(subject.epoch()):
         if number == first:
             training.wait()
@@ -176,7 +169,6 @@ def measure(training: Training, subject: Any, options: Any) -> dict[str, float]:
         "speed": samples / seconds,
         "busy": busy.end(),
         "cpu": (tree.used(os.getpid())[0] - cpu) / samples * 1e6,
-        "hits": subject.hits(),
     }
 
 
@@ -229,7 +221,7 @@ def main() -> None:
                 f"| {median['busy']:.0%} | {median['cpu']:,.0f} |",
                 flush=True,
             )
-    print("\nhits: " + "; ".join(f"{name} {subject.hits():,}" for name, subject in subjects.items() if "ours" in name))
+    print("\nhits: " + "; ".join(f"{name} {one.hits():,}" for name, one in subjects.items() if isinstance(one, Ours)))
 
 
 if __name__ == "__main__":

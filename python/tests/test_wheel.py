@@ -40,7 +40,8 @@ print(*pixels.shape, int(pixels.mean()), *{line.split()[-1] for line in open("/p
 
 # Its output is empty.
 NO_COMPILER = '#!/bin/sh\nwhile [ $# -gt 0 ]; do [ "$1" = -o ] && : > "$2"; shift; done\n'
-# Compiles the same sources once, in whatever folder they are. The name of a file counts, what it holds, and the headers and sources beside it.
+# Compiles the same sources once, in whatever folder they are. The name of a file counts, what it holds, and the headers
+# and sources beside it.
 COMPILER = f"""#!{sys.executable} -IS
 import hashlib, pathlib, shutil, subprocess, sys
 output, key = None, hashlib.sha256()

@@ -324,11 +324,11 @@ def test_every_test_program_in_c_runs_in_the_emulator_or_says_why_not() -> None:
     assert sorted(programs) == sorted([*OF_THE_WHEEL, *OF_THE_SOURCES, *OF_FAULTS, *NOT_IN_AN_EMULATOR])
 
 
-def compiler_of_tests(architecture: str, folder: Path) -> Path | str:
-    """Here it is the system's: what it finds out of the processor, the library must find too."""
+def compilers_of_tests(architecture: str, folder: Path) -> tuple[Path | str, Path | str]:
+    """As native.compilers. Here they are the system's: what these find out of the processor, the library must find too."""
     if architecture == MACHINE:
-        return "cc"
-    return native.compilers(native.ARCHITECTURES[architecture], folder / "tools")[0]
+        return "cc", "ar"
+    return native.compilers(native.ARCHITECTURES[architecture], folder / "tools")
 
 
 @pytest.mark.parametrize(
@@ -340,14 +340,13 @@ def test_a_released_library_runs_the_tests_of_the_protocol(
     architecture: str, name: str, released: Callable[[str], Path]
 ) -> None:
     folder = released(architecture)
-    cc = compiler_of_tests(architecture, folder)
+    cc, ar = compilers_of_tests(architecture, folder)
     linked = [f"-L{folder}", f"-Wl,-rpath,{folder}", "-lstocached"]
     if name in OF_THE_SOURCES:
         linked = []
     elif name in OF_FAULTS:
         library = folder / "libstocached-fault.so"
         flags = "CFLAGS=-O1 -g0 -Wno-unknown-warning-option"
-        _, ar = native.compilers(native.ARCHITECTURES[architecture], folder / "tools")
         run("make", "-C", "cclient", f"CC={cc}", f"AR={ar}", f"BUILD={folder}", flags, library, cwd=ROOT)
         linked = ["-DSTOC_FAULT_POINTS", *linked[:2], "-lstocached-fault"]
     run(
@@ -361,7 +360,7 @@ def test_a_released_library_runs_the_tests_of_the_protocol(
 def test_a_released_library_decodes_pictures(architecture: str, released: Callable[[str], Path]) -> None:
     """The test writes its JPEG files itself, by the libjpeg-turbo that was built for the wheel."""
     folder = released(architecture)
-    cc = compiler_of_tests(architecture, folder)
+    cc, _ = compilers_of_tests(architecture, folder)
     jpeg = native.build_jpeg(native.ARCHITECTURES[architecture], DIST / "work")
     run(
         cc, "-std=gnu11", "-O1", "-pthread", "-DJPEG_INSIDE", "-I.", f"-I{jpeg}/include", "-o", folder / "image",

@@ -25,7 +25,7 @@ static uint32_t group_of_process(const char *root)
     snprintf(path, sizeof path, "%s/proc/self/ns/cgroup", root);
     if (syscall(SYS_newfstatat, AT_FDCWD, path, &st, 0) == 0)
         length += (size_t)snprintf(text + length, 24, "%llu", (unsigned long long)st.st_ino);
-    return crc_choose()(0, text, length);
+    return stoc_crc32c(0, text, length);
 }
 
 /* Ends a draw: its bytes are pages now, or never will be. */
