@@ -1,16 +1,12 @@
 package server
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/internal/sockets"
@@ -25,7 +21,7 @@ type adminSockets struct {
 	cancel  context.CancelFunc
 }
 
-// newAdminSockets listens on all of them.
+// newAdminSockets listens on the admin socket. The server already listens for metrics.
 func newAdminSockets(s *Server, o *Options) (a *adminSockets, err error) {
 	a = &adminSockets{}
 	a.ctx, a.cancel = context.WithCancel(context.Background())
@@ -47,24 +43,11 @@ func newAdminSockets(s *Server, o *Options) (a *adminSockets, err error) {
 		return a, err
 	}
 	a.add(operators{socket, s.log, group}, handlers.Handler(), s.log)
-	if o.MetricsListen == "" {
-		return a, nil
+	if s.metrics != nil {
+		mux := http.NewServeMux()
+		mux.Handle("GET /metrics", handlers.MetricsHandler())
+		a.add(s.metrics, mux, s.log)
 	}
-	host, port, err := net.SplitHostPort(o.MetricsListen)
-	if err != nil {
-		return a, fmt.Errorf("metrics.listen: %w", err)
-	}
-	l, err := net.Listen("tcp", net.JoinHostPort(cmp.Or(host, "127.0.0.1"), port))
-	if errors.Is(err, unix.EADDRINUSE) {
-		err = fmt.Errorf("%w: another program listens there; take another port", err)
-	}
-	if err != nil {
-		return a, fmt.Errorf("metrics.listen: %w", err)
-	}
-	s.metricsAddress = l.Addr()
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", handlers.MetricsHandler())
-	a.add(l, mux, s.log)
 	return a, nil
 }
 

@@ -50,7 +50,7 @@ func (s *Server) Connections() int {
 }
 
 // MetricsAddress returns the TCP address of the metrics.
-func (s *Server) MetricsAddress() net.Addr { return s.metricsAddress }
+func (s *Server) MetricsAddress() net.Addr { return s.metrics.Addr() }
 
 // SetDrainTimeout changes how long the end of a server waits for its clients, until the test ends.
 func SetDrainTimeout(t *testing.T, d time.Duration) {

@@ -307,8 +307,8 @@ func TestRefusesToStart(t *testing.T) {
 		}, shm.ErrPermission, "no other user may write"},
 		"no segment there": {func(o *server.Options) { o.Caches[0].Dir = inTheWay }, shm.ErrFormat, "pets"},
 		"metrics where a program listens": {func(o *server.Options) { o.MetricsListen = busy.Addr().String() }, unix.EADDRINUSE,
-			"metrics.listen: listen tcp " + busy.Addr().String() + ": bind: address already in use: another program listens " +
-				"there; take another port"},
+			"metrics.listen: listen tcp4 " + busy.Addr().String() + ": bind: address already in use: another program listens " +
+				"there; take another port, or 0 for any free one"},
 	} {
 		o := options(t, m, server.CacheOptions{})
 		c.change(&o)
@@ -318,6 +318,9 @@ func TestRefusesToStart(t *testing.T) {
 			if err == nil {
 				s.Serve(done())
 			}
+		}
+		if made, err := os.ReadDir(o.Caches[0].Dir); err != nil || o.Caches[0].Dir != inTheWay && len(made) > 0 {
+			t.Errorf("%s: left %v, %v", name, made, err)
 		}
 	}
 	o := server.WithSource(options(t, m, server.CacheOptions{}),

@@ -33,10 +33,10 @@ type Server struct {
 	open   served.OpenFunc
 	parse  func(body []byte) (CacheOptions, error)
 
-	metricsAddress net.Addr // of metrics on TCP; nil: none
-	sessions       *session.Host
-	background     sync.WaitGroup // the handlers of operators, and the janitor
-	stop           chan struct{}  // closed to end the janitor
+	metrics    net.Listener // on TCP; nil: none
+	sessions   *session.Host
+	background sync.WaitGroup // the handlers of operators, and the janitor
+	stop       chan struct{}  // closed to end the janitor
 
 	changes  sync.Mutex      // held to add, remove and replace caches; protects the fields up to mu
 	total    uint64          // bound on the bytes of all segments; 0: none
@@ -75,6 +75,11 @@ func New(ctx context.Context, o Options) (s *Server, err error) {
 	}
 	if s.socket, err = o.listen(o.DataSocket, control.DataSocket, nil); err != nil {
 		return s, err
+	}
+	if o.MetricsListen != "" { // before it makes segments, which would stay if this fails
+		if s.metrics, err = sockets.ListenTCP(ctx, "metrics.listen", o.MetricsListen); err != nil {
+			return s, err
+		}
 	}
 	fault.At("serve.listening")
 	coming, err := s.prepare(ctx, &o)
@@ -261,6 +266,8 @@ func (s *Server) close() error {
 	s.sessions.Replies.Close()
 	if s.admin != nil {
 		errs = append(errs, s.admin.close())
+	} else if s.metrics != nil {
+		errs = append(errs, s.metrics.Close())
 	}
 	fault.At("drain.sockets")
 	var fillers sync.WaitGroup

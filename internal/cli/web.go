@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/stocached/stocached/internal/cli/web"
+	"github.com/stocached/stocached/internal/sockets"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/server/config"
 )
@@ -56,21 +56,11 @@ type pageListener struct {
 	page *web.Page
 }
 
-// listenPage listens on host:port; without a host on the loopback. key names the address in errors.
+// listenPage serves the page on the address of an option; see sockets.ListenTCP.
 func listenPage(ctx context.Context, key, address string, page *web.Page) (*pageListener, error) {
-	if strings.HasPrefix(address, ":") {
-		address = "127.0.0.1" + address
-	}
-	network := "tcp"
-	if asked, err := netip.ParseAddrPort(address); err == nil && asked.Addr().Is4() {
-		network = "tcp4" // 0.0.0.0 is not all of IPv6 too
-	}
-	l, err := new(net.ListenConfig).Listen(ctx, network, address)
-	if errors.Is(err, unix.EADDRINUSE) {
-		err = fmt.Errorf("%w: another program listens there; take another port, or 0 for any free one", err)
-	}
+	l, err := sockets.ListenTCP(ctx, key, address)
 	if err != nil {
-		return nil, fmt.Errorf("%s %s: %w", key, address, err)
+		return nil, err
 	}
 	return &pageListener{l, page}, nil
 }

@@ -431,7 +431,7 @@ func TestWeb(t *testing.T) {
 	}
 	contains(t, body, "<h1>stocached</h1>")
 	address := strings.TrimSuffix(strings.TrimPrefix(url, "http://"), "/")
-	fails(t, exitExists, []string{"--listen " + address, "address already in use: another program listens there; take another port"},
+	fails(t, exitExists, []string{"--listen: listen tcp4 " + address, "address already in use: another program listens there; take another port"},
 		"web", "--listen", address)
 	end()
 	if stderr.Len() > 0 {
