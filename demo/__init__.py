@@ -10,3 +10,8 @@ crops of them with Pillow and with stocached.image, and pipelines_report.py prin
 `make demo-cluster` runs cluster.py: one job on three hosts, which are namespaces (hosts.py). The ranks
 run cluster_rank.py.
 """
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[1] / "tools"))  # has warm.py and draw_results.py

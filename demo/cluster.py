@@ -23,6 +23,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from draw_results import epochs, svg
+
 from demo.hosts import TOOLS, Host, Hosts, Loopback, LoopbackHost, Program
 from demo.report import aligned
 
@@ -311,9 +313,6 @@ def free_port(address: str) -> int:
 
 def draw(results: list[Result], about: str, path: Path) -> None:
     """The last whole epoch of each setting, in a picture as those of the documents."""
-    sys.path.append(str(ROOT / "tools"))
-    from draw_results import epochs, svg
-
     last = [[epoch for epoch in result.epochs if not epoch.note][-1] for result in results]
     figures = [(epoch.seconds, epoch.storage, epoch.tier, epoch.hits) for epoch in last]
     panels = epochs([result.setting.title for result in results], figures)

@@ -13,10 +13,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from demo import processes
-
-sys.path.append(str(Path(__file__).parents[1] / "tools"))
 from warm import Started, Warm
+
+from demo import processes
 
 Program = subprocess.Popen[str] | Started
 NETWORK = "10.77.0"  # exists inside the namespaces alone
