@@ -185,17 +185,14 @@ def _steps(transform: Any, state: _State) -> Iterator[Step]:
     convert_one = _conversion if kind.__name__ in _CONVERSIONS else _KINDS[kind.__name__]
     try:
         step = convert_one(transform, state)
-        resizes = isinstance(step, (Resize, RandomResizedCrop, ColorJitter))
-        if step is not None and not (resizes and state.floats):
+        if state.floats and isinstance(step, (Resize, RandomResizedCrop, ColorJitter)):
+            raise ValueError("it gets floats, and our step takes uint8; put it before ToTensor, ToDtype")
+        if step is not None:
             state.follow(step)
     except (TypeError, ValueError, KeyError) as error:
         raise InvalidError(
             f"convert: {one_line(transform, 150)} has no equal in stocached.image: {error}{_ELSE}"
         ) from None
-    if resizes and state.floats:
-        raise InvalidError(
-            f"convert: {step} of floats has no equal in stocached.image: put it before ToTensor, ToDtype"
-        )
     if step is not None and not (isinstance(step, ToDtype) and step._number == native.UINT8):  # they are uint8 anyway
         yield step
 
