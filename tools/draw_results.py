@@ -104,8 +104,8 @@ def gpu() -> Panels:
         "the GPU alone": ("the GPU alone", LIMIT),
         "ours, cached": ("stocached, cached", OURS),
         "ours, no cache": ("stocached, no cache", OURS),
-        "torch, decode_jpeg, uint8": ("torch, decode_jpeg", OTHERS),
         "ours, first epoch, which fills a cache": ("stocached, first epoch", OURS),
+        "torch, decode_jpeg, uint8": ("torch, decode_jpeg", OTHERS),
         "torch, Pillow": ("torch, Pillow", OTHERS),
     }
     panels = {}
