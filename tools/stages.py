@@ -10,7 +10,8 @@ The output of a stage goes to build/logs/<stage>.log and, if it fails, to the sc
 lines that go test -v, pytest and our own programs print. A stage that names no tests, such as a linter, counts as one.
 Below the table, the script lists every skip with its reason, and every failure with its message again, for readers who
 see only the end of the output. The column "processor" has the seconds of processor time of a stage, which a busy
-machine changes little. All stages run, even if earlier ones fail. The exit status is 1 if a stage failed. Needs only
+machine changes little. Machines differ by a factor of three, and so does one virtual machine from day to day. So the
+script also says how fast this one is. All stages run, even if earlier ones fail. The exit status is 1 if a stage failed. Needs only
 the standard library.
 
 A busy machine makes tests fail that wait for other processes. So a stage of tests in which at most MOST_AGAIN tests
@@ -23,10 +24,11 @@ from __future__ import annotations
 
 import os
 import re
+import statistics
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -183,11 +185,28 @@ def table(stages: list[Stage]) -> str:
     return "\n".join(text)
 
 
+def additions(_: int) -> float:
+    """Seconds of processor time for a million."""
+    start, total = time.process_time(), 0
+    for number in range(1_000_000):
+        total += number
+    return time.process_time() - start
+
+
+def speed() -> float:
+    """Milliseconds of processor time that Python takes for a million additions while all processors are busy: two of them
+    may share one core."""
+    n = os.cpu_count() or 1
+    with ProcessPoolExecutor(n) as pool:
+        return 1000 * statistics.median(pool.map(additions, range(5 * n)))
+
+
 def main(names: list[str]) -> int:
     if not names:
         print(__doc__)
         return 2
     stages: list[Stage] = []
+    start = time.monotonic()
     for group in names:
         lanes = group.split("+")
         with ThreadPoolExecutor(len(lanes)) as pool:
@@ -197,6 +216,10 @@ def main(names: list[str]) -> int:
         if stage.may_run_again:
             stage.again(run(stage.name, again=True))
     print("\n" + table(stages) + "\n")
+    print(
+        f"{time.monotonic() - start:.0f} s, {sum(s.processor for s in stages):.0f} processor seconds. A million additions in "
+        f"Python take {speed():.0f} ms here while all {os.cpu_count()} processors are busy.\n"
+    )
     for stage in stages:
         for skip in stage.skips:
             print(f"skipped in {stage.name}: {skip}")

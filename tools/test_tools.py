@@ -193,6 +193,11 @@ def test_all_stages_run_and_one_failure_is_told(tmp_path: Path) -> None:
         )
         assert done.returncode == status
         assert done.stdout.splitlines()[-1] == last
+        assert re.search(
+            r"^\d+ s, \d+ processor seconds\. .* take [1-9]\d* ms here while all \d+ processors are busy\.$",
+            done.stdout,
+            re.M,
+        )
         assert ("why it broke" in done.stdout) == (status == 1)
         if status == 1:
             table, below = done.stdout.split("passed  failed  skipped", 1)
