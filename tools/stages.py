@@ -11,8 +11,8 @@ lines that go test -v, pytest and our own programs print. A stage that names no 
 Below the table, the script lists every skip with its reason, and every failure with its message again, for readers who
 see only the end of the output. The column "processor" has the seconds of processor time of a stage, which a busy
 machine changes little. Machines differ by a factor of three, and so does one virtual machine from day to day. So the
-script also says how fast this one is. All stages run, even if earlier ones fail. The exit status is 1 if a stage failed. Needs only
-the standard library.
+script also says how fast this one is. All stages run, even if earlier ones fail. The exit status is 1 if a stage failed.
+Needs only the standard library.
 
 A busy machine makes tests fail that wait for other processes. So a stage of tests in which at most MOST_AGAIN tests
 failed runs once more at the end, alone. pytest then runs only what failed, and Go what its cache does not have. If it
