@@ -38,7 +38,9 @@ TRAIN = """
             from torch.distributed.fsdp import fully_shard
             fully_shard(model, mesh=init_device_mesh("cpu", (ranks,)))
         weight = next(model.parameters())
-        loader = DataLoader(Images(), 16, shuffle=True, seed=5, num_workers=1, persistent_workers=True, **settings)
+        # fork: from Python 3.14 on, the default would import this program, which has no guard, in its fork server
+        loader = DataLoader(Images(), 16, shuffle=True, seed=5, num_workers=1, persistent_workers=True,
+                            multiprocessing_context="fork", **settings)
         steps, hits = [], []
         for epoch in range(epochs):
             before = loader.stats()
