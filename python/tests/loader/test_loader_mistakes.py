@@ -176,6 +176,32 @@ def test_what_cannot_be_sent_to_spawned_workers_is_said_with_what_to_do():
         iter(loader)
 
 
+SLOW_START = """
+import multiprocessing
+import numpy as np
+from stocached import Loader
+from stocached._workers import processes
+
+if __name__ == "__main__":
+    processes._SLOW_START = 0.5
+    multiprocessing.set_forkserver_preload(["slow"])
+    print(len(list(Loader(np.arange(40), 8, num_workers=1, multiprocessing_context="forkserver"))), "batches")
+"""
+
+
+def test_a_fork_server_that_imports_for_long_is_told(tmp_path):
+    """The fork server of Python 3.14 imports the program itself, which may wait there for ever."""
+    (tmp_path / "slow.py").write_text("import time\ntime.sleep(2)\n")
+    (tmp_path / "program.py").write_text(SLOW_START)
+    done = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, timeout=240)
+    assert (done.returncode, done.stdout) == (0, "5 batches\n"), done.stderr
+    assert (
+        "worker 0 has not started after 0.5 s, as its fork server still imports modules; workers that are started by "
+        "forkserver import the program again" in done.stderr
+    )
+    assert done.stderr.count("has not started") == 1
+
+
 UNGUARDED = """
 from stocached import Loader
 from stocached.streams import Streams

@@ -13,13 +13,15 @@ import select
 import signal
 import threading
 import time
+import warnings
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from .._common.errors import WorkerLostError
 
+_SLOW_START = 30.0  # seconds: a fork server that imports torch takes a few
 _GRACE = 0.3  # seconds that a worker has to end by itself: it may be in the middle of a sample
 _AFTER_SIGTERM = 0.2
 _AFTER_SIGKILL = 2.0  # the kernel needs milliseconds, unless the machine is very busy
@@ -66,7 +68,8 @@ class WorkerProcess:
         # Before the fork, so that the worker closes the parent's end of its pipe.
         _started.add(self)
         try:
-            self.process.start()
+            with self._warns_of_a_slow_start():
+                self.process.start()
         except BaseException as error:
             self.close_pipe()
             # Since Python 3.14, the fork server imports the program itself, and may end of it.
@@ -81,6 +84,23 @@ class WorkerProcess:
         finally:
             if theirs is not None:
                 theirs.close()
+
+    @contextlib.contextmanager
+    def _warns_of_a_slow_start(self) -> Iterator[None]:
+        """Since Python 3.14, the fork server imports the program before it starts a worker. A program without a guard may wait
+        there for ever, such as for the other ranks of torch.distributed."""
+        if self._method != "forkserver":
+            yield
+            return
+        text = f"worker {self.number} has not started after {_SLOW_START:g} s, as its fork server still imports modules"
+        timer = threading.Timer(_SLOW_START, warnings.warn, (f"stocached: {text}; {self._guard_hint}", RuntimeWarning))
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            timer.join()
 
     @property
     def alive(self) -> bool:
