@@ -100,9 +100,10 @@ wheel: setup-wheel ## make the wheel for this architecture in build/wheel, with 
 
 # Beside the wheel, the archive, deb and rpm take few processor seconds. The tests install only the wheel.
 .PHONY: packages
-packages: setup-packages ## make all packages for this architecture in build/packages, and test them
+packages: setup-packages ## make all packages and the container image for this architecture in build/packages, and test them
 	@PYTHONPATH=tools $(PY) -m release --here build/packages
 	DIST=build/packages $(PYTEST) tools/release/checks_wheel.py tools/release/checks_contents.py
+	cd deploy/check && CGO_ENABLED=0 $(GO_TEST) -run '^TestBuildah$$' .
 
 .PHONY: site
 site: setup-site bin/stocached ## make the site of the documents in build/site/html, and test it
@@ -280,10 +281,11 @@ ci: setup-first ## what .ci/run runs: tests, linters and the examples of the doc
 
 # test-languages runs these. They have no build tag, because then both stages would compile all tests of commands.
 LANGUAGES_TESTS := ^(TestEverySampleIsReadOnce|TestBatchesLargerThanTheCache|TestPlannedJobsOfLanguagesKilled)$$
+# `make packages` installs buildah, and runs its test.
 .PHONY: test-go
 test-go: ## test Go without cgo and without the model (`make test-model`)
 	CGO_ENABLED=0 $(GO_TEST) -skip '$(LANGUAGES_TESTS)' $$(CGO_ENABLED=0 $(GO) list ./... | grep -v /internal/verify/model)
-	cd deploy/check && CGO_ENABLED=0 $(GO_TEST) ./...
+	cd deploy/check && CGO_ENABLED=0 $(GO_TEST) -skip '^TestBuildah$$' ./...
 
 # test-go runs the same tests with gofakes3, which is in their process.
 .PHONY: test-remote

@@ -100,6 +100,12 @@ take_browser() {
     fi
 }
 
+# buildah makes the container image, as root only. Without it, one test is skipped and says so.
+take_buildah() {
+    command -v buildah >/dev/null || [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null && return
+    (install_packages buildah 2>/dev/null) || echo "stocached: cannot install the package buildah; its test is skipped"
+}
+
 # The benchmarks compare the server with these programs. Debian starts both as services at installation. The benchmarks
 # do not use these services.
 bench() {
@@ -306,6 +312,7 @@ wheel)
     ;;
 packages)
     command -v rpm >/dev/null || install_packages rpm # the tests look into the rpm
+    take_buildah
     go_tool nfpm "github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.0"
     ;;
 dist)

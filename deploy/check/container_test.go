@@ -319,7 +319,9 @@ func TestBuildah(t *testing.T) {
 		p.Env = append(os.Environ(), "BUILDAH_ISOLATION=chroot")
 		var out, problems strings.Builder
 		p.Stdout, p.Stderr = &out, &problems
-		if err := p.Run(); err != nil {
+		if err := p.Run(); err != nil && strings.Contains(problems.String(), "operation not permitted") {
+			t.Skipf("this machine does not let buildah make containers: %s", problems.String())
+		} else if err != nil {
 			t.Fatalf("buildah %s: %v\n%s%s", strings.Join(arguments, " "), err, out.String(), problems.String())
 		}
 		return strings.TrimSpace(out.String())
