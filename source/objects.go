@@ -185,6 +185,13 @@ func (r Remote) Place(at *string) (*Place, error) {
 		return nil, fmt.Errorf("%w: %s: there is no reader for %s://; known are: %s; download the files, and give a local path",
 			ErrInvalid, path, m[1], strings.Join(known, ", "))
 	}
+	if rest := path[len(m[0]):]; rest == "" || rest[0] == '/' {
+		what, as := "bucket", "bucket/name"
+		if isWeb(m[1]) {
+			what, as = "host", "host/path"
+		}
+		return nil, fmt.Errorf("%w: %s names no %s; write %s%s", ErrInvalid, path, what, m[0], as)
+	}
 	objects, err := open(r.Remote, private)
 	if err != nil {
 		return nil, err
