@@ -117,7 +117,7 @@ func variable(key string) string {
 // one a line.
 var ErrInvalid = errors.New("invalid configuration")
 
-// Load reads a file and the environment. Relative paths of sources start at the folder of the file.
+// Load reads a file and the environment. Relative paths start at the folder of the file.
 // Errors: ErrInvalid, errors of reading the file.
 func Load(path string) (*Config, error) {
 	text, err := os.ReadFile(path)
@@ -374,8 +374,11 @@ func (c *Config) Options(log *slog.Logger) server.Options {
 func (c *Config) cacheOptions(one *Cache) server.CacheOptions {
 	settings := source.Settings{}
 	for key, value := range one.Source {
-		settings[key] = c.resolve(key, value)
+		if settings[key] = c.resolve(key, value); key == "remote" {
+			settings[key] = c.resolveFiles(value, "ca")
+		}
 	}
+	dir, _ := c.resolve("path", one.Dir).(string)
 	var tiers []source.Settings
 	for _, t := range one.Tiers {
 		tiers = append(tiers, c.tier(t))
@@ -386,7 +389,7 @@ func (c *Config) cacheOptions(one *Cache) server.CacheOptions {
 		side = new(uint64(*one.Side))
 	}
 	return server.CacheOptions{Name: one.Name, Source: settings, Decode: one.Decode, Tiers: tiers, Size: uint64(one.Size),
-		Policy: policy, SideBuffer: side, Parallel: one.parallel(), Dir: one.Dir, Unnamed: one.Unnamed,
+		Policy: policy, SideBuffer: side, Parallel: one.parallel(), Dir: dir, Unnamed: one.Unnamed,
 		ReadTimeout: one.ReadTimeout, RemoveUnused: one.RemoveUnused}
 }
 
@@ -395,20 +398,13 @@ func (c *Config) tier(from map[string]any) source.Settings {
 	settings := source.Settings{}
 	for key, value := range from {
 		text, isText := value.(string)
-		inner, isMap := value.(map[string]any)
 		switch {
 		case key == "password" && isText:
 			value = tier.Secret(text)
 		case key == "password_file" || key == "dir":
 			value = c.resolve("path", value)
-		case key == "tls" && isMap:
-			files := maps.Clone(inner)
-			for _, name := range []string{"ca", "cert", "key"} {
-				if file, ok := files[name]; ok {
-					files[name] = c.resolve("path", file)
-				}
-			}
-			value = files
+		case key == "tls":
+			value = c.resolveFiles(value, "ca", "cert", "key")
 		}
 		settings[key] = value
 	}
@@ -426,8 +422,30 @@ func (c *Config) resolve(key string, value any) any {
 	return value
 }
 
-// SocketsDir returns the folder of the sockets.
-func (c *Config) SocketsDir() string { return cmp.Or(c.Sockets.Dir, control.SocketsDir()) }
+// resolveFiles makes the files that a mapping names by these keys relative to the folder of the file.
+func (c *Config) resolveFiles(value any, keys ...string) any {
+	mapping, ok := value.(map[string]any)
+	if !ok {
+		return value
+	}
+	files := maps.Clone(mapping)
+	for _, key := range keys {
+		if file, ok := files[key]; ok {
+			files[key] = c.resolve("path", file)
+		}
+	}
+	return files
+}
+
+// SocketsDir returns the folder of the sockets. One of the file is relative to the folder of the file, and one of the
+// environment to the working directory, as for clients.
+func (c *Config) SocketsDir() string {
+	dir := c.Sockets.Dir
+	if c.from["sockets.dir"] == "file" {
+		dir, _ = c.resolve("path", dir).(string)
+	}
+	return cmp.Or(dir, control.SocketsDir())
+}
 
 // Setting is a key in force.
 type Setting struct{ Key, Value, From string }

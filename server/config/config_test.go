@@ -93,6 +93,22 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
+// Ensure that the folder of the sockets is relative to the folder of the file, and one of the environment is not.
+func TestSocketsDir(t *testing.T) {
+	t.Setenv("STOCACHED_SOCKETS_DIR", "")
+	path := write(t, "caches: [{name: pets, source: {kind: none}}]\nsockets: {dir: run}\n")
+	for variable, want := range map[string]string{"": filepath.Join(filepath.Dir(path), "run"), "there": "there"} {
+		t.Setenv("STOCACHED_SOCKETS_DIR", variable)
+		c, err := config.Load(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := c.SocketsDir(); got != want {
+			t.Errorf("%q: %s, want %s", variable, got, want)
+		}
+	}
+}
+
 // Ensure that the keys of caches, sources and tiers are listed with their defaults and where they come from, and
 // that nothing secret is.
 func TestCacheSettings(t *testing.T) {
@@ -104,6 +120,7 @@ func TestCacheSettings(t *testing.T) {
       - {kind: cluster, addresses: ["127.0.0.1:6379", "redis://me:hush@a:1", "hush@b:1"], password: hush, timeout: 1s, tls: {ca: ca.pem, password: hush}}
   - {name: all, source: {kind: dir, path: x}, decode: {resize: [2, 3]}, size: 1KiB, policy: planned, side_buffer: none, parallel: 9,
     read_timeout: 30s, unnamed: true}
+  - {name: far, dir: memory, source: {kind: raw, path: "s3://b/x", remote: {ca: ca.pem}}}
 `)
 	c, err := config.Load(path)
 	if err != nil {
@@ -125,7 +142,11 @@ func TestCacheSettings(t *testing.T) {
 		"caches[0].dir " + shm.DefaultDir() + " default",
 		"caches[1].name all file", "caches[1].source.kind dir file", "caches[1].source.path " + dir + "/x file", "caches[1].decode.resize [2, 3] file",
 		"caches[1].size 1024 file", "caches[1].policy planned file", "caches[1].side_buffer none file", "caches[1].parallel 9 file",
-		"caches[1].read_timeout 30s file", "caches[1].remove_unused never default", "caches[1].unnamed true file"}
+		"caches[1].read_timeout 30s file", "caches[1].remove_unused never default", "caches[1].unnamed true file",
+		"caches[2].name far file", "caches[2].source.kind raw file", "caches[2].source.path s3://b/x file",
+		"caches[2].source.remote.ca " + dir + "/ca.pem file", "caches[2].size all default", "caches[2].policy first-come default",
+		"caches[2].parallel 4 default", "caches[2].read_timeout 1m0s default", "caches[2].remove_unused never default",
+		"caches[2].unnamed false default", "caches[2].dir " + dir + "/memory file"}
 	if !slices.Equal(got, want) {
 		t.Errorf("%s, want\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
