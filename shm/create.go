@@ -37,7 +37,7 @@ func createNamed(h Header, g Geometry, dir string, progress func(done, total uin
 	path := filepath.Join(dir, h.Name)
 	dirFD, err := openDir(dir, true)
 	if errors.Is(err, ErrNotFound) {
-		return nil, fail(ErrInvalid, "dir: %s: %w; make it, or mount a tmpfs there", dir, unix.ENOENT)
+		return nil, noDir(dir)
 	}
 	if err != nil {
 		return nil, err

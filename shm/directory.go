@@ -89,6 +89,11 @@ func dirError(verb, dir string, err error) error {
 	return fail(ErrSystem, "%s directory %s: %w", verb, dir, err)
 }
 
+// noDir is the error for a directory other than DefaultDir that does not exist.
+func noDir(dir string) error {
+	return fail(ErrInvalid, "dir: %s: %w; make it, or mount a tmpfs there", dir, unix.ENOENT)
+}
+
 // checkTmpfs refuses a directory outside a tmpfs: a disk file system writes pages back, and its
 // locks and maps may behave differently.
 func checkTmpfs(fd int, dir string) (unix.Statfs_t, error) {

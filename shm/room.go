@@ -22,13 +22,16 @@ type Space struct {
 	Text string // the calculation, with the numbers, for messages
 }
 
-// RoomIn inspects a directory, or the nearest existing one above it; "" means DefaultDir. It
-// returns ErrInvalid for a directory outside a tmpfs, and ErrSystem.
+// RoomIn inspects a directory; "" means DefaultDir, and the nearest existing one above it if the first cache has yet to
+// make it. It returns ErrInvalid for a directory that does not exist or is outside a tmpfs, and ErrSystem.
 func RoomIn(dir string) (Room, error) {
 	dir = filepath.Clean(cmp.Or(dir, DefaultDir()))
 	there := dir
 	fd, err := unix.Open(there, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	for errors.Is(err, unix.ENOENT) && filepath.Dir(there) != there {
+		if dir != DefaultDir() {
+			return Room{}, noDir(dir)
+		}
 		there = filepath.Dir(there)
 		fd, err = unix.Open(there, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	}

@@ -9,15 +9,13 @@ import (
 	"time"
 )
 
-// Ensure that the room of a directory is that of its tmpfs, shrinks by the promise of a new cache,
-// and is known before the directory exists.
+// Ensure that the room of a directory is that of its tmpfs, and shrinks by the promise of a new cache.
 func TestRoomIn(t *testing.T) {
 	dir, err := os.MkdirTemp("/dev/shm", "stocached-room-")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
-	missing := filepath.Join(dir, "not", "yet")
 	o := Options{Name: "c", Dir: dir, Samples: 1000, SampleBytes: 40 << 10}
 	want, err := o.SegmentBytes()
 	if err != nil || want < 40<<20 {
@@ -25,7 +23,7 @@ func TestRoomIn(t *testing.T) {
 	}
 	var after Room
 	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(time.Millisecond) { // until no other process changes much of the tmpfs between two looks
-		before, err := RoomIn(missing)
+		before, err := RoomIn(dir)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -60,6 +58,12 @@ func TestRoomIn(t *testing.T) {
 	}
 	if _, err := RoomIn("/proc"); !errors.Is(err, ErrInvalid) {
 		t.Errorf("no tmpfs: %v", err)
+	}
+	if _, err := RoomIn(filepath.Join(dir, "missing")); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "make it") {
+		t.Errorf("no directory: %v", err)
+	}
+	if _, err := RoomIn(""); err != nil {
+		t.Errorf("the default directory, which may not exist yet: %v", err)
 	}
 	if _, err := (&Options{Samples: 10, SampleBytes: 1 << 20, Limit: 1 << 20}).SegmentBytes(); !errors.Is(err, ErrMemory) {
 		t.Errorf("too small a limit: %v", err)
