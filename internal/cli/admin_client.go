@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -51,8 +50,6 @@ func (a admin) get(ctx context.Context, path string) (status int, body []byte, e
 		return 0, nil, context.Cause(ctx)
 	case errors.Is(err, shm.ErrPermission):
 		return 0, nil, err
-	case errors.Is(err, os.ErrPermission):
-		return 0, nil, fmt.Errorf("%w; it belongs to another user", err)
 	}
 	return 0, nil, fmt.Errorf("%w answers on %s (%w); start it: stocached serve -c config.yaml",
 		stocclient.ErrNoServer, socket, err)

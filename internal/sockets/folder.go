@@ -4,7 +4,9 @@ package sockets
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -41,7 +43,7 @@ func (f Folder) Dial(ctx context.Context, socket string) (*net.UnixConn, error) 
 	path := filepath.Join(f.Path, socket)
 	c, err := new(net.Dialer).DialContext(ctx, "unix", path)
 	if err != nil {
-		return nil, err
+		return nil, closed("connect to", path, err)
 	}
 	server := c.(*net.UnixConn)
 	peer, err := PeerOf(server)
@@ -56,6 +58,14 @@ func (f Folder) Dial(ctx context.Context, socket string) (*net.UnixConn, error) 
 	return server, nil
 }
 
+// closed makes ErrPermission of an error that says that a path is closed to this user. Others stay.
+func closed(verb, path string, err error) error {
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("%w: %s %s: permission denied; the server is another user's", shm.ErrPermission, verb, path)
+	}
+	return err
+}
+
 // trusted returns the users whose servers may listen in the folder.
 func (f Folder) trusted() ([]int, error) {
 	users := []int{os.Geteuid(), 0}
@@ -65,7 +75,7 @@ func (f Folder) trusted() ([]int, error) {
 	}
 	info, err := stat(f.Path)
 	if err != nil {
-		return nil, err
+		return nil, closed("look at", f.Path, err)
 	}
 	if !info.IsDir() {
 		return nil, fmt.Errorf("%w: %s is not a folder; set %s to the folder of your server", shm.ErrPermission, f.Path,
