@@ -163,7 +163,7 @@ func (o *Options) validate() error {
 	}
 	if o.Variable {
 		if o.Limit == 0 {
-			complain("limit: a variable-size cache needs one, such as 8 GiB")
+			complain("size: a variable-size cache needs one, such as 8GiB")
 		}
 		if o.Slots != 0 {
 			complain("slots: %d: a variable-size cache takes no number of slots; give a limit", o.Slots)

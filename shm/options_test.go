@@ -50,7 +50,7 @@ func TestOptionsRefused(t *testing.T) {
 		{func(o *Options) { o.Name = ".x" }, []string{"name"}},
 		{func(o *Options) { o.Name = strings.Repeat("n", 101) }, []string{"name"}},
 		{func(o *Options) { o.Name = "ä" }, []string{"name"}},
-		{func(o *Options) { o.Variable = true }, []string{"limit"}},
+		{func(o *Options) { o.Variable = true }, []string{"size"}},
 		{func(o *Options) { o.Variable, o.Limit, o.Slots = true, 1<<30, 3 }, []string{"slots: 3"}},
 		{func(o *Options) { o.Variable, o.Limit, o.Policy = true, 1<<30, PolicyFirstIndices },
 			[]string{"policy: first-indices"}},

@@ -119,7 +119,7 @@ func TestCreateRefuses(t *testing.T) {
 			[]string{"a", "--samples", "10", "--shape", "?,3"}},
 		{exitUsage, []string{"--field and --shape: give one of them"},
 			[]string{"a", "--samples", "10", "--shape", "3", "--field", "image:uint8"}},
-		{exitUsage, []string{"a variable-size cache needs one"}, []string{"a", "--samples", "10", "--variable"}},
+		{exitUsage, []string{"size: a variable-size cache needs one"}, []string{"a", "--samples", "10", "--variable"}},
 		{exitUsage, []string{"policy: first-indices needs samples of one size", "take another policy"},
 			[]string{"a", "--samples", "10", "--variable", "--size", "8MB", "--policy", "first-indices"}},
 		{exitUsage, []string{"policy planned needs a server"},
