@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -362,6 +363,8 @@ func TestReplace(t *testing.T) {
 	one, two := shelf.put(1, 100, 1000), shelf.put(2, 100, 1000)
 	o := onShelf(t, shelf, map[string]int{"pets": 1})
 	dir := o.Caches[0].Dir
+	var log bytes.Buffer
+	o.Log = slog.New(slog.NewTextHandler(&log, nil))
 	s, stop := start(t, o)
 	p := dial(t, s.Dir())
 	number, seg := p.attach("pets")
@@ -451,6 +454,9 @@ func TestReplace(t *testing.T) {
 		t.Error(err)
 	}
 	stop()
+	if text := "its size is all, the configuration says 4250000 bytes"; !strings.Contains(log.String(), text) {
+		t.Errorf("the log does not say %q:\n%s", text, log.String())
+	}
 	if shelf.opened < 4 {
 		t.Errorf("opened %d times", shelf.opened)
 	}

@@ -237,6 +237,14 @@ func (h *Cache) replace(why string) error {
 	return errors.Join(err, h.segment.Close())
 }
 
+// inWords is a size as the configuration has it.
+func inWords(size uint64) string {
+	if size == 0 {
+		return "all"
+	}
+	return fmt.Sprintf("%d bytes", size)
+}
+
 // differs says how a segment differs from the wanted one; "": not at all.
 func differs(header *shm.Header, have *shm.Geometry, want *shm.Options) string {
 	switch {
@@ -247,7 +255,7 @@ func differs(header *shm.Header, have *shm.Geometry, want *shm.Options) string {
 	case have.Samples != want.Samples:
 		return fmt.Sprintf("it has %d samples, the source has %d", have.Samples, want.Samples)
 	case header.Limit != want.Limit:
-		return fmt.Sprintf("its size is %d bytes, the configuration says %d", header.Limit, want.Limit)
+		return fmt.Sprintf("its size is %s, the configuration says %s", inWords(header.Limit), inWords(want.Limit))
 	case header.Flags&shm.FlagPrograms != 0 != want.Programs:
 		return "programs fill one of the two"
 	case have.Variable() != want.Variable:
