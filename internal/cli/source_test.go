@@ -124,7 +124,7 @@ func TestSourceVerify(t *testing.T) {
 		t.Error(code)
 	}
 	contains(t, out, "read     58\n", "failed   2\n")
-	contains(t, stderr, "2 of 60 samples cannot be read", "  sample 0, "+path, "  sample 1, "+second, "CRC-32C")
+	contains(t, stderr, "stocached: 2 of 60 samples cannot be read", "  sample 0, "+path, "  sample 1, "+second, "CRC-32C")
 	code, out, stderr = cli(t, "source", "verify", folder, "--json")
 	got := decode[jsonObject](t, out)
 	wantFields(t, got, jsonObject{"samples": 60, "read": 58, "failed": 2})
