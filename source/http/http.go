@@ -71,7 +71,11 @@ func (d *driver) send(ctx context.Context, method, name string, header map[strin
 	if a.StatusCode != http.StatusOK && a.StatusCode != http.StatusPartialContent {
 		text, _ := io.ReadAll(io.LimitReader(a.Body, 64<<10)) // a part of the text is better than none
 		a.Body.Close()
-		return nil, remote.StatusError(name, a.StatusCode, fmt.Sprintf("%q", remote.Hide(string(text), 200, remote.SecretsOf(a.Request)...)))
+		said := http.StatusText(a.StatusCode) // the answer to a HEAD has no text
+		if len(text) > 0 {
+			said = fmt.Sprintf("%q", remote.Hide(string(text), 200, remote.SecretsOf(a.Request)...))
+		}
+		return nil, remote.StatusError(name, a.StatusCode, said)
 	}
 	return a, nil
 }
