@@ -69,12 +69,20 @@ func keysOf(node *yaml.Node, t reflect.Type, where string) (complaints []string)
 	return complaints
 }
 
-// belongs says where a key of a source belongs that a cache has beside it.
+// belongs says where an unknown key belongs: a key of a source that a cache has beside it. Of others, it says what a t
+// has.
 func belongs(t reflect.Type, key string) string {
 	if _, there := fieldOf(t, "source"); there && slices.Contains(kinds.Around, key) {
 		return "; it belongs under source"
 	}
-	return ""
+	var known []string
+	for k := range t.NumField() {
+		if key := t.Field(k).Tag.Get("key"); key != "" {
+			known = append(known, key)
+		}
+	}
+	slices.Sort(known)
+	return "; known are: " + strings.Join(known, ", ")
 }
 
 // fieldOf returns the type of a key's value in a t. A type that is not a struct of ours accepts any
