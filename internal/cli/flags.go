@@ -22,6 +22,12 @@ var wanted = map[string]string{
 
 // flagError describes an invalid flag.
 func flagError(_ *cobra.Command, err error) error {
+	var none *pflag.NotExistError
+	if errors.As(err, &none) {
+		if number := none.GetSpecifiedShortnames(); number != "" && strings.Trim(number, "0123456789") == "" {
+			return usage("-%s is below 0: indices and numbers begin with 0", number)
+		}
+	}
 	var bad *pflag.InvalidValueError
 	if !errors.As(err, &bad) {
 		return usageError{err}

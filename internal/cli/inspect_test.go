@@ -89,6 +89,7 @@ func TestInspectSample(t *testing.T) {
 
 	fails(t, exitUsage, []string{"index 10", "0 to 9"}, "inspect", path, "10")
 	fails(t, exitUsage, []string{"index -1", "0 to 9"}, "inspect", path, "--", "-1")
+	fails(t, exitUsage, []string{"-1 is below 0: indices and numbers begin with 0"}, "inspect", path, "-1")
 	fails(t, exitUsage, []string{`"x"`, "0 to 9"}, "inspect", path, "x")
 	fails(t, exitUsage, []string{"0 arguments"}, "inspect")
 	fails(t, exitUsage, []string{"3 arguments"}, "inspect", path, "1", "2")
