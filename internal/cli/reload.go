@@ -31,8 +31,10 @@ func (r *reloader) run(ctx context.Context, signals <-chan os.Signal) {
 		case <-signals:
 		}
 		r.manager.reloading()
-		if err := r.reload(ctx); err != nil {
-			r.log.Error("the new configuration was not applied, or only a part of it", "file", r.path, "error", err)
+		if err := r.reload(ctx); errors.Is(err, server.ErrPartly) {
+			r.log.Error("a part of the new configuration was not applied", "file", r.path, "error", err)
+		} else if err != nil {
+			r.log.Error("the new configuration was not applied", "file", r.path, "error", err)
 		}
 		if ctx.Err() == nil { // else the manager already knows that the server ends
 			r.manager.ready(r.status())

@@ -97,6 +97,7 @@ func TestReload(t *testing.T) {
 
 	configure("caches: [{name: pets, sise: 3, SOURCE}]\nlog: {level: loud}" + sockets)
 	hangup("caches[0].sise: there is no such key")
+	log.wantLog(t, `msg="the new configuration was not applied" `)
 	configure("caches: [{name: pets, dir: " + s.segments +
 		", source: {kind: raw, path: nothing.bin, sample_bytes: 10}}]" + sockets)
 	hangup("nothing.bin")
