@@ -65,6 +65,9 @@ const (
 // Errors: ErrInvalid (all complaints about the options at once), ErrExists, ErrMemory with the
 // numbers, ErrPermission, ErrSystem. After a failure no cache is left.
 func Create(name string, o Options) (*Cache, error) {
+	if err := o.checkNumbers(); err != nil {
+		return nil, err
+	}
 	seg, err := shm.Create(o.segment(name))
 	if err != nil {
 		return nil, err

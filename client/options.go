@@ -115,7 +115,20 @@ const (
 // names that exist.
 func ParsePolicy(name string) (Policy, error) { return shm.ParsePolicy(name) }
 
-// segment converts the options. Negative numbers become huge, and shm refuses them.
+// checkNumbers refuses negative numbers, which shm would show as huge ones.
+func (o *Options) checkNumbers() error {
+	for _, n := range []struct {
+		name  string
+		value int
+	}{{"Samples", o.Samples}, {"SampleBytes", o.SampleBytes}, {"Slots", o.Slots}, {"SlotBytes", o.SlotBytes}, {"Clients", o.Clients}} {
+		if n.value < 0 {
+			return fmt.Errorf("%w: %s: %d is below 0", ErrInvalid, n.name, n.value)
+		}
+	}
+	return nil
+}
+
+// segment converts the options.
 func (o *Options) segment(name string) shm.Options {
 	return shm.Options{Name: name, Dir: o.Dir, Samples: uint64(o.Samples), Limit: o.Size,
 		Slots: uint64(o.Slots), SampleBytes: uint64(o.SampleBytes), Fields: o.Fields,
