@@ -38,8 +38,9 @@ func newRm() *cobra.Command {
 		Use:   "rm NAME...",
 		Short: "Remove named caches",
 		Long: paragraphs(`Removes caches by name or path. Programs that use a cache keep it, and the memory is freed when the last of
-them ends. New programs do not find it. rm removes only segments of this user: regular files that begin as
-a segment, even if the rest does not verify. A cache without a name cannot be removed: it ends with its last
+them ends. New programs do not find it, but a server that fills it still gives it to them: first take it out
+of the server's configuration (SIGHUP). rm removes only segments of this user: regular files that begin as a
+segment, even if the rest does not verify. A cache without a name cannot be removed: it ends with its last
 process.`,
 			rmColumns.Explain("OUTPUT, a line for each cache; with --json an array"),
 			`rm tries each NAME; the exit status is that of the first failure.`,
