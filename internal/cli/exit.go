@@ -20,6 +20,7 @@ import (
 	"github.com/stocached/stocached/server/config"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/block"
 )
 
 // Exit codes. They are part of the interface: scripts depend on them.
@@ -55,7 +56,7 @@ var exits = []struct {
 	{exitMemory, "it does not fit: limit, tmpfs, cgroup, machine or disk",
 		[]error{shm.ErrMemory, shm.ErrFull, unix.ENOSPC, unix.EDQUOT}},
 	{exitExists, "a cache of that name exists, or another server, program or file prevents it",
-		[]error{shm.ErrExists, fs.ErrExist, server.ErrServed, unix.EADDRINUSE}},
+		[]error{shm.ErrExists, fs.ErrExist, block.ErrBusy, server.ErrServed, unix.EADDRINUSE}},
 	{exitPermission, "not allowed: owner, mode or kind of file",
 		[]error{shm.ErrPermission, shm.ErrReadOnly, fs.ErrPermission}},
 	{exitVersion, "a segment of another version of stocached", []error{shm.ErrVersion}},

@@ -150,7 +150,7 @@ func TestPackInterrupted(t *testing.T) {
 		}
 		t.Cleanup(p.kill)
 		stopped(t, p.Process.Pid)
-		fails(t, exitFailed, []string{"another writer is at work there", out + ".part"}, pack...)
+		fails(t, exitExists, []string{"another writer is at work there: " + out + ".part; wait until it has ended"}, pack...)
 		if err := errors.Join(p.Process.Signal(sig), p.Process.Signal(syscall.SIGCONT)); err != nil {
 			t.Fatal(err)
 		}

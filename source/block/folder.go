@@ -105,7 +105,7 @@ func (o *folder) lockPart(ctx context.Context) error {
 			return &os.PathError{Op: "lock", Path: o.part, Err: err}
 		}
 	}
-	return fmt.Errorf("%w: %s", ErrBusy, o.part)
+	return fmt.Errorf("%w: %s; wait until it has ended, or write elsewhere", ErrBusy, o.part)
 }
 
 // locked checks the target again under the lock: the previous writer may have finished.
