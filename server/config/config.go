@@ -288,6 +288,9 @@ func (c *Config) check() (complaints []string) {
 	}
 	if c.Web.Listen != "" {
 		complaints = append(complaints, CheckListen("web.listen", c.Web.Listen, "127.0.0.1:9201")...)
+		if c.Web.Listen == c.Metrics.Listen && !strings.HasSuffix(c.Web.Listen, ":0") {
+			complain("web.listen: metrics.listen has %s already; take another port", c.Web.Listen)
+		}
 	}
 	if path := filepath.Join(c.SocketsDir(), control.AdminSocket); len(path) > control.MaxSocketPath {
 		complain("sockets.dir: the path of a socket has at most %d bytes, %s has %d; use a shorter folder",
