@@ -102,9 +102,11 @@ func checkTmpfs(fd int, dir string) (unix.Statfs_t, error) {
 		return fs, fail(ErrSystem, "statfs %s: %w", dir, err)
 	}
 	if fs.Type != unix.TMPFS_MAGIC {
-		return fs, fail(ErrInvalid,
-			"dir: %s is on a file system of type %#x, not on a tmpfs; leave it out (%s), or mount one there", dir,
-			fs.Type, DefaultDir())
+		next := "leave it out (" + DefaultDir() + "), or mount one there"
+		if dir == DefaultDir() {
+			next = "mount one at /dev/shm, or give a folder on another tmpfs"
+		}
+		return fs, fail(ErrInvalid, "dir: %s is on a file system of type %#x, not on a tmpfs; %s", dir, fs.Type, next)
 	}
 	return fs, nil
 }

@@ -59,6 +59,17 @@ func TestRoomIn(t *testing.T) {
 	if _, err := RoomIn("/proc"); !errors.Is(err, ErrInvalid) {
 		t.Errorf("no tmpfs: %v", err)
 	}
+	proc, err := os.Open("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer proc.Close()
+	for _, dir := range []string{"/proc", DefaultDir()} {
+		_, err := checkTmpfs(int(proc.Fd()), dir)
+		if !errors.Is(err, ErrInvalid) || strings.Contains(err.Error(), "leave it out") != (dir == "/proc") {
+			t.Errorf("%s: %v", dir, err)
+		}
+	}
 	if _, err := RoomIn(filepath.Join(dir, "missing")); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "make it") {
 		t.Errorf("no directory: %v", err)
 	}
