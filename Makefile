@@ -357,12 +357,12 @@ ifeq ($(TORCH),0)
 test-torch: setup-python
 	@$(PY) tools/count_skipped.py TORCH=0 python/tests -m torch
 else
-test-torch: setup-torch bin/stocached ## test Python with torch; installs torch (several GB) if it is missing
+test-torch: setup-torch bin/stocached build/libstocached_image.so ## test Python with torch; installs torch (several GB) if it is missing
 	$(PYTEST) $(SIDE_BY_SIDE_TORCH) python/tests -m torch
 endif
 
 .PHONY: test-torch-oldest
-test-torch-oldest: setup-torch-oldest bin/stocached ## the same with the oldest supported torch and NumPy, in .venv-oldest
+test-torch-oldest: setup-torch-oldest bin/stocached build/libstocached_image.so ## the same with the oldest supported torch and NumPy, in .venv-oldest
 	.venv-oldest/bin/python -m pytest -rsfE $(SIDE_BY_SIDE_TORCH) python/tests -m torch
 
 .PHONY: test-stress
