@@ -22,6 +22,7 @@ from .._common.subsets import is_subset
 from .._datasets.cached_samples import CachedSamples
 from .._samples.batch_layout import Layout
 from .._trace import Recorder
+from .._workers.task_queue import MOST_TASKS
 from .advice import Advice, advise
 from .affinity import Affinity
 from .bad_samples import BadSamples
@@ -254,7 +255,7 @@ class BaseLoader(CheckpointedLoader):
         owned = self.num_workers > 0 and not self.persistent_workers
         runtime = self._kept
         if runtime is None:
-            tasks = max(64, 4 * (context.ahead + 1) * max(context.batch_size or 1, 256))
+            tasks = min(4 * (context.ahead + 1) * max(context.batch_size or 1, 256), MOST_TASKS)
             method = getattr(self, "multiprocessing_context", None)
             runtime = WorkerRuntime(context, method, tasks, restart=self.restart_workers)
             if not owned:
@@ -301,6 +302,18 @@ class BaseLoader(CheckpointedLoader):
 
     def _augments(self) -> bool:
         return self.augment is not None or (self._cached is not None and self._cached.augment is not None)
+
+    def _largest_batch(self) -> int | None:
+        """Samples of the largest batch. batch_size= may be much more, to have all samples in one batch."""
+        if self.batch_size is None or self._iterable:
+            return self.batch_size
+        try:
+            if self.batch_size <= len(self.dataset):
+                return self.batch_size
+            # A sampler may give samples several times.
+            return min(self.batch_size, max(len(self.dataset), len(self.sampler), 1))
+        except (TypeError, NotImplementedError):  # a dataset or a sampler without a length
+            return self.batch_size
 
     def _layout_of_cache(self, rows: int) -> Layout | None:
         """The layout of a cache whose samples can be gathered into columns; else None."""
@@ -358,6 +371,7 @@ class BaseLoader(CheckpointedLoader):
             wanted, rows = numbered(wanted)
         follows = rows and ordered and (self.persistent_workers or not self.num_workers)
         augment = None if self.augment is None else Augment(self.augment)
+        largest = self._largest_batch()
         job = Job(
             dataset=self._cached if self._cached is not None else self.dataset,
             wrapped=self._cached is not None and self._cached is not self.dataset,
@@ -373,20 +387,21 @@ class BaseLoader(CheckpointedLoader):
             key=begun.key,
             seed_samples=self._seeds_samples(rows or self._order is not None, augment),
             process=self.worker == "process",
-            batch_size=self.batch_size,
+            batch_size=largest,
             snapshots=not rows and self._order is None,
             pipes=begun.pipes,
             skips_bad=self.bad_samples == "skip",
             pipeline=pipeline if rows else None,
         )
         every = (self.snapshot_every_n_steps or 0) if self.in_order else 1
-        largest = self.batch_size or 1
-        layout = self._layout_of_cache(largest) if rows and self._cached is not None and not self._augments() else None
+        layout = (
+            self._layout_of_cache(largest or 1) if rows and self._cached is not None and not self._augments() else None
+        )
         return EpochContext(
             job=job,
             begun=begun,
             wanted=wanted,
-            batch_size=self.batch_size,
+            batch_size=largest,
             ahead=(self.prefetch_factor or _AHEAD) * max(self.num_workers, 1) if self.prefetch_factor != 0 else 1,
             ahead_bytes=max(sizes.parse_size(self.prefetch_bytes), 1),
             ring_bytes=max(sizes.parse_size(self.ring_bytes), 1),
