@@ -97,7 +97,8 @@ def test_a_named_cache_that_is_smaller_than_asked_for_is_said(variable, cache_na
         return Loader(Numbers(20_000), 500, name=cache_name, size=size, variable=variable, fingerprint="numbers")
 
     first = made("8MiB")
-    assert sum(len(labels) for _, labels in first) == 20_000 and first.cache.stats().cached_fraction < 1
+    assert sum(len(labels) for _, labels in first) == 20_000
+    assert first.cache.stats().cached_fraction < 1
     for size in ("6MiB", None):  # what is there is enough
         made(size).close()
     with pytest.warns(
