@@ -74,7 +74,8 @@ class BaseLoader(CheckpointedLoader):
         vars(self).update(vars(options))
         self._backend = backend
         self._meter, self._bad = Meter(), BadSamples()
-        self._default_collate = default_collate
+        self._collate_default = self.collate_fn if default_collate else None
+        self._functions = (self.collate_fn, self.augment, self.batch_augment)  # of kept workers and of the next epoch
         self._reset_epochs()
         self._kept: WorkerRuntime | None = None  # of persistent workers
         self._next: BatchIterator | None = None  # of the next epoch, if it was begun ahead
@@ -181,6 +182,11 @@ class BaseLoader(CheckpointedLoader):
             current.end(
                 "another iteration over this loader has begun, and with persistent_workers=True there is one at a time"
             )
+        functions = (self.collate_fn, self.augment, self.batch_augment)
+        if any(now is not before for now, before in zip(functions, self._functions)):  # the program has set them since
+            self._end_kept()
+            self._end_next()
+        self._functions = functions
         if self._kept is not None and not self._kept.usable:
             self._end_kept()
             self._end_next()
@@ -273,6 +279,11 @@ class BaseLoader(CheckpointedLoader):
         of this one."""
         if self._next is None and self._resume is None:
             self._next = self._make_iteration()
+
+    @property
+    def _default_collate(self) -> bool:
+        """Whether batches are made as by default. The program may set collate_fn later."""
+        return self._collate_default is not None and self.collate_fn is self._collate_default
 
     def _by_rows(self) -> bool:
         """Whether batches are filled row by row. If not, workers or the training loop make whole
