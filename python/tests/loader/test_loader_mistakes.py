@@ -85,6 +85,20 @@ def test_whole_numbers_of_numpy_are_workers():
         assert sum(len(labels) for _, labels in loader) == 40
 
 
+@pytest.mark.parametrize("kind", [np.int64, np.uint64, np.uint8])
+def test_a_seed_of_numpy_is_a_seed(kind):
+    def draw(sample, generator):
+        return sample[1], int(generator.integers(10**9)), random.random()
+
+    def read(seed, workers):
+        loader = Loader(
+            Numbers(), 10, shuffle=True, seed=seed, num_workers=workers, prefetch_factor=workers, augment=draw
+        )
+        return [[column.tolist() for column in batch] for batch in loader], loader.state_dict()
+
+    assert read(kind(3), kind(2)) == read(3, 2)
+
+
 def test_a_cache_too_small_for_one_sample_says_what_it_takes():
     with pytest.raises(CacheMemoryError, match="more than the size of 1048576; give a size of at least that") as raised:
         Loader(Numbers(), 8, size="1MiB")

@@ -413,7 +413,7 @@ class BaseLoader(CheckpointedLoader):
             begun=begun,
             wanted=wanted,
             batch_size=largest,
-            ahead=(self.prefetch_factor or _AHEAD) * max(self.num_workers, 1) if self.prefetch_factor != 0 else 1,
+            ahead=int(self.prefetch_factor or _AHEAD) * max(self.num_workers, 1) if self.prefetch_factor != 0 else 1,
             ahead_bytes=max(sizes.parse_size(self.prefetch_bytes), 1),
             ring_bytes=max(sizes.parse_size(self.ring_bytes), 1),
             timeout=self.timeout,
