@@ -89,6 +89,8 @@ class Loader(BaseLoader):
     ) -> None:
         self.settings = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         before = frozenset(self.__dict__) - {"settings"}
+        if isinstance(batch_size, np.integer):
+            batch_size = int(batch_size)
         _check(num_workers, timeout, prefetch_factor, persistent_workers, batch_size)
         iterable = not hasattr(dataset, "__getitem__")
         if iterable and (shuffle or sampler is not None or batch_sampler is not None):
@@ -205,7 +207,7 @@ def _check(
     whole("num_workers", num_workers)
     if prefetch_factor is not None:
         whole("prefetch_factor", prefetch_factor)
-    if not isinstance(timeout, (int, float)) or not timeout >= 0:
+    if not isinstance(timeout, (int, float, np.integer, np.floating)) or not timeout >= 0:
         raise InvalidError(f"timeout={timeout!r}; it must be seconds, 0 (none) or more")
     if persistent_workers and num_workers == 0:
         raise InvalidError("persistent_workers=True needs num_workers of 1 or more")
