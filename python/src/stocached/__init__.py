@@ -12,6 +12,8 @@ docs/guides/python.md shows how to use them.
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 from typing import TYPE_CHECKING, Any
 
 from . import _native
@@ -113,6 +115,9 @@ __all__ = [
     "get_worker_info",
     "progress",
 ]
+# Without torch, `from stocached import *` and help() would raise its error.
+if sys.modules.get("torch") is None and importlib.util.find_spec("torch") is None:
+    del __all__[__all__.index("SharedCache")]
 
 
 def __getattr__(name: str) -> Any:

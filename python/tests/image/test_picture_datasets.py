@@ -68,6 +68,11 @@ def test_folder(root):
         dataset[24]
 
 
+def test_a_folder_without_folders_of_classes_says_where_pictures_lie(root):
+    with pytest.raises(FileNotFoundError, match=r"any class folder in .*ant\. Pictures lie in folders inside it"):
+        image.Folder(root / "ant")
+
+
 def test_folder_with_transforms(root):
     small = image.Folder(root, transform=np.mean, target_transform=str, size=32, layout="chw")
     assert small[0] == (np.mean(image.decode(small.samples[0][0], 32)), "0")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import collections
+import copy
 import gc
+import json
 import math
 import multiprocessing
 import os
@@ -221,6 +223,26 @@ def test_states_of_other_loaders_are_refused():
             loader.load_state_dict(state)
     with pytest.raises(StateError, match="lacks position"):
         loader.load_state_dict({k: v for k, v in loader.state_dict().items() if k != "position"})
+
+
+def test_a_shuffle_without_a_seed_resumes_in_another_program():
+    first = Loader(Numbers(), 7, shuffle=True)
+    batches = iter(first)
+    for _ in range(3):
+        next(batches)
+    state = json.loads(json.dumps(first.state_dict()))
+    rest = [[batch["label"].tolist() for batch in epoch] for epoch in (batches, first)]
+    second = Loader(Numbers(), 7, shuffle=True, num_workers=2, augment=lambda sample, generator: sample)
+    with pytest.raises(StateError, match="the state lacks position"):
+        second.load_state_dict({name: state[name] for name in state if name != "position"})
+    drawn = second.sampler.order
+    for other in (Loader(Numbers(5), 7, shuffle=True), Loader(Numbers(), 7), Loader(Numbers(), 7, sampler=range(N))):
+        with pytest.raises(StateError, match="make it with the same number of samples"):
+            second.load_state_dict(other.state_dict())
+    assert second.sampler.order == drawn
+    second.load_state_dict(state)
+    assert [[batch["label"].tolist() for batch in second] for _ in range(2)] == rest
+    assert second.seed == copy.copy(second).seed == first.seed == first.sampler.order.seed
 
 
 def test_state_between_epochs_is_the_next_epochs_start():

@@ -141,6 +141,44 @@ def test_attributes_that_are_set_count(kind):
 # ------------------------------------------------------------ one cache
 
 
+def lengths(samples):
+    return [[len(samples)]]
+
+
+def higher(sample):
+    return sample + 2000
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"num_workers": 1},
+        {"num_workers": 1, "persistent_workers": True},
+        {"size": "16MiB"},
+        {"size": "16MiB", "num_workers": 1, "persistent_workers": True},
+        {"size": "16MiB", "num_workers": 1, "persistent_workers": True, "worker": "thread", "seed": 1},
+    ],
+    ids=lambda settings: "-".join(settings),
+)
+def test_functions_that_are_set_between_epochs_count_from_the_next_one_on(kind, settings):
+    loader = kind()(Numbers(), 10, **settings)
+    collate = loader.collate_fn
+    assert sorted(read(loader)) == list(range(N))
+    loader.augment = lift
+    assert sorted(read(loader)) == list(range(1000, 1000 + N))
+    loader.augment = higher
+    assert sorted(read(loader)) == list(range(2000, 2000 + N))
+    loader.augment, loader.batch_augment = None, thirds
+    assert len(read(loader)) == 4 * 4
+    loader.batch_augment, loader.collate_fn = None, lengths
+    assert read(loader) == read(copy.copy(loader)) == [10] * 4
+    loader.collate_fn = collate
+    assert sorted(read(loader)) == list(range(N))
+    loader.close()
+
+
 @BOTH
 def test_a_dataset_has_one_cache(kind):
     dataset = Numbers()

@@ -44,6 +44,7 @@ class Random(Numbers):
     [
         ({"order": "blcok"}, "order='blcok' is none of sequential, shuffled, windows, blocks"),
         ({"cache": "faces"}, "cache='faces' is no Cache; give name="),
+        ({"size": "8MiB", "variable": "yes"}, "variable='yes'; it must be True, False or None"),
         ({"ring_bytes": "much"}, "ring_bytes='much' is not a size"),
         ({"ring_bytes": 1.5}, "ring_bytes=1.5; it must be whole bytes"),
         ({"prefetch_bytes": -1}, "prefetch_bytes=-1 bytes; it must be between 0"),
@@ -67,15 +68,63 @@ def test_a_wrong_setting_is_named_when_the_loader_is_made(settings, message):
         Loader(Numbers(), 8, **settings)
 
 
+@pytest.mark.parametrize("settings", [{}, {"num_workers": 2}, {"size": "16MiB"}, {"size": "16MiB", "num_workers": 2}])
+def test_samples_of_different_shapes_are_said_with_what_to_do(settings):
+    class Growing(Numbers):
+        def __getitem__(self, index):
+            return np.zeros((3, 1 + index)), index
+
+    with pytest.raises(
+        ValueError, match=r"have the shapes \(3, 1\) and \(3, 2\); give samples of one shape.*collate_fn="
+    ):
+        next(iter(Loader(Growing(), 4, **settings)))
+
+
 def test_whole_numbers_of_numpy_are_workers():
     with contextlib.closing(Loader(Numbers(), 8, num_workers=np.int64(1))) as loader:
         assert sum(len(labels) for _, labels in loader) == 40
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.uint64, np.uint8])
+def test_a_seed_of_numpy_is_a_seed(kind):
+    def draw(sample, generator):
+        return sample[1], int(generator.integers(10**9)), random.random()
+
+    def read(seed, workers):
+        loader = Loader(
+            Numbers(), 10, shuffle=True, seed=seed, num_workers=workers, prefetch_factor=workers, augment=draw
+        )
+        return [[column.tolist() for column in batch] for batch in loader], loader.state_dict()
+
+    assert read(kind(3), kind(2)) == read(3, 2)
 
 
 def test_a_cache_too_small_for_one_sample_says_what_it_takes():
     with pytest.raises(CacheMemoryError, match="more than the size of 1048576; give a size of at least that") as raised:
         Loader(Numbers(), 8, size="1MiB")
     assert "limit" not in str(raised.value)  # Python has no such argument
+
+
+@pytest.mark.parametrize("variable", [False, True])
+def test_a_named_cache_that_is_smaller_than_asked_for_is_said(variable, cache_name):
+    def made(size):
+        return Loader(Numbers(20_000), 500, name=cache_name, size=size, variable=variable, fingerprint="numbers")
+
+    first = made("8MiB")
+    assert sum(len(labels) for _, labels in first) == 20_000
+    assert first.cache.stats().cached_fraction < 1
+    for size in ("6MiB", None):  # what is there is enough
+        made(size).close()
+    with pytest.warns(
+        UserWarning, match=rf"{cache_name}' exists with a size of 8\.00 MiB, .*'64MiB'.*\(stocached rm {cache_name}\)"
+    ):
+        made("64MiB").close()
+    first.close()
+
+
+def test_a_named_cache_that_holds_all_samples_may_be_asked_for_larger(cache_name):
+    for size in ("8MiB", "64MiB"):
+        Loader(Numbers(), 10, name=cache_name, size=size, fingerprint="numbers").close()
 
 
 def test_randomness_is_told_with_what_can_be_done():

@@ -130,6 +130,22 @@ def test_batches_that_the_board_has_no_room_for_at_once(count, batch, size, in_o
     assert not in_order or got == sorted(got)
 
 
+@pytest.mark.parametrize("batch_size", [100_000, 10**12, 2**62])
+@pytest.mark.parametrize("settings", [{"size": "16MiB"}, {"num_workers": 2}, {"size": "16MiB", "num_workers": 2}])
+def test_a_batch_size_far_beyond_the_dataset_gives_all_samples_in_one_batch(settings, batch_size):
+    class Large(Numbers):
+        def __getitem__(self, index):
+            return np.full(10_000, index)
+
+    loader = Loader(Large(16), batch_size, **settings)
+    for _ in range(2):
+        assert [batch[:, 0].tolist() for batch in loader] == [list(range(16))]
+    loader.close()
+    repeated = Loader(Large(16), batch_size, sampler=[*range(16)] * 20, **settings)
+    assert [batch[:, -1].tolist() for batch in repeated] == [[*range(16)] * 20]
+    repeated.close()
+
+
 @pytest.mark.parametrize("collate", [None, stack], ids=["rows", "batches"])
 def test_error_in_a_large_batch_is_of_this_batch_alone(collate):
     class Holes(Numbers):

@@ -416,3 +416,16 @@ def test_random_settings_follow_the_document():
         draws = WeightedOrder(30, weights, seed, 2**40).epoch(5)
         for position in random.integers(2**40, size=20).tolist():
             assert at(position) == draws.at(position), (weights, seed, position)
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.uint64, np.uint8])
+def test_numbers_of_numpy_are_as_those_of_python(kind):
+    three = kind(3)
+    for numpys, pythons in (
+        (Order(kind(40), "windows", seed=three, window=three), Order(40, "windows", seed=3, window=3)),
+        (MixedOrder([Order(4)], [three], three, "length", three), MixedOrder([Order(4)], [3], 3, "length", 3)),
+        (MixedOrder([Order(4)], [np.float64(0.5)]), MixedOrder([Order(4)], [0.5])),
+    ):
+        assert numpys == pythons
+        assert repr(numpys) == repr(pythons)  # in states of loaders
+        assert numpys.epoch(three).indices().tolist() == pythons.epoch(3).indices().tolist()

@@ -186,6 +186,14 @@ def test_block_storage_s_own_settings(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("storage", ["digits", Path("digits"), None])
+def test_a_path_is_no_storage(storage):
+    with pytest.raises(stocached.InvalidError, match=r"is no DataStorage; of a folder, BlockStorage\(folder\) is one"):
+        prepare(Made(10), storage)
+    with pytest.raises(stocached.InvalidError, match=r"BlockStorage\(folder\)"):
+        PreparedDataset(storage)
+
+
 def test_fingerprints():
     values = [
         0,

@@ -213,6 +213,22 @@ def test_samples_that_are_all_different_are_refused():
 
 
 @pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda k: {"image": k, "labels": [1] * k},
+            r"sample 0 is a dict with 'image', 'labels'; in sample 5, value 'labels' is a list of 5 values, not of 0 values; "
+            r"in sample 11, .* arrays and strings may differ in length, lists may not",
+        ),
+        (lambda k: [1] * k, r"sample 0 is a list of 0 values; sample 5 is a list of 5 values; sample 11 is"),
+    ],
+)
+def test_lists_of_differing_lengths_are_said(make, message):
+    with pytest.raises(stocached.SchemaError, match=message):
+        CachedDataset(Kind(make), size="64MiB")
+
+
+@pytest.mark.parametrize(
     ("one", "other", "message"),
     [
         (

@@ -78,6 +78,8 @@ def _check_arguments(dataset: Any, cache: Any, options: CacheOptions, store: Any
     n = len(dataset)
     if n < 1:
         raise InvalidError("the dataset is empty")
+    if options.variable not in (None, False, True):
+        raise InvalidError(f"variable={options.variable!r}; it must be True, False or None")
     policies.check(options.policy)
     disk.check(options.disk, options.disk_dir, options.disk_policy)
     stores.check(store)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from .._cache.named import create_or_attach
 from .._cache.policies import Policy
 from .._checks.derived_fingerprint import Derived
 from .._common.errors import CacheNotFoundError, InvalidError, SchemaError
+from .._common.sizes import parse_size, show_size
 from .._samples import dtypes
 from .._samples.schema import Field
 from . import probe
@@ -109,7 +111,23 @@ def make(
             f"cache {name!r} exists with policy={cache.policy!r}, and policy={policy!r} was asked for; leave policy= out, use another name, or "
             f"remove it (stocached rm {name})"
         )
+    if not made:
+        _say_if_smaller(cache, options.size)
     return cache, made
+
+
+def _say_if_smaller(cache: Cache, size: int | str | None) -> None:
+    """Warns if a cache that exists has no room for all samples, and a larger one was asked for."""
+    there = cache._limit_bytes
+    if size is None or there == 0 or parse_size(size) <= there:
+        return
+    stats = cache.stats()
+    if (stats.full or stats.evicted) if cache.variable else cache.slots < cache.samples:
+        warnings.warn(
+            f"stocached: cache {cache.name!r} exists with a size of {show_size(there)}, which does not hold all samples. It keeps "
+            f"this size, though size={size!r} was asked for. To make it larger, end its programs and remove it{probe.removal(cache)}",
+            stacklevel=2,
+        )
 
 
 def add_disk(options: CacheOptions, cache: Cache, derived: Derived | None, store: str) -> None:

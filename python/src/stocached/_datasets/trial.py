@@ -56,6 +56,7 @@ class Trial:
         Raises SchemaError if they cannot be cached, have different dtypes, or too many
         structures."""
         self._groups: list[_Alike] = []
+        self._unlike: dict[int, str] = {}  # how the first sample of each later group differs from the first group
         self._refused: dict[int, SchemaError] = {}
         for index, sample in samples.items():
             self._add(index, sample)
@@ -72,12 +73,17 @@ class Trial:
 
     def _add(self, index: int, sample: Any) -> None:
         try:
+            unlike: list[str] = []
             for group in self._groups:
-                with suppress(UnfitError):
+                try:
                     return group.add(index, sample)
+                except UnfitError as error:
+                    unlike.append(str(error))
             group = _Alike(Tree(sample))
             group.add(index, sample)
             self._groups.append(group)
+            if unlike:
+                self._unlike[index] = unlike[0]
         except SchemaError as error:
             self._refused[index] = error
 
@@ -86,15 +92,25 @@ class Trial:
             index, error = next(iter(self._refused.items()))
             raise SchemaError(f"sample {index} of the dataset: {error}")
         most = max(self._groups, key=lambda group: len(group.rows))
+        if 2 * len(most.rows) < len(self._refused) + sum(len(group.rows) for group in self._groups):
+            raise SchemaError(self._too_many())
         if not most.tree.leaves:
             raise SchemaError("samples of the dataset hold no values, so there is nothing to cache")
-        if 2 * len(most.rows) < len(self._refused) + sum(len(group.rows) for group in self._groups):
-            first = {next(iter(group.rows)): group.tree.described for group in self._groups}
-            kinds = "; ".join(f"sample {index} is {described}" for index, described in first.items())
-            raise SchemaError(
-                f"samples of the dataset have too many structures: {kinds}. Make them alike in the dataset"
-            )
         return most
+
+    def _too_many(self) -> str:
+        first, *others = self._groups
+        kinds = [f"sample {next(iter(first.rows))} is {first.tree.described}"]
+        for index, group in ((next(iter(group.rows)), group) for group in others):
+            # Of the same kind, they differ in what they hold.
+            alike = group.tree.described == first.tree.described
+            kinds.append(
+                f"in sample {index}, {self._unlike[index]}" if alike else f"sample {index} is {group.tree.described}"
+            )
+        return (
+            f"samples of the dataset have too many structures: {'; '.join(kinds)}. Make them alike in the dataset: "
+            "arrays and strings may differ in length, lists may not"
+        )
 
     def _check_dtypes(self) -> None:
         """A field of a cache has one dtype."""

@@ -192,7 +192,10 @@ class Folder(Decoded):
         self.root = os.path.expanduser(root) if isinstance(root, str) else root
         self.classes = sorted(entry.name for entry in os.scandir(self.root) if entry.is_dir())
         if not self.classes:
-            raise FileNotFoundError(f"Couldn't find any class folder in {self.root}.")
+            raise FileNotFoundError(
+                f"Couldn't find any class folder in {self.root}. Pictures lie in folders inside it, one for each class, "
+                "such as train/cat/1.jpg. Put pictures without classes into one such folder"
+            )
         self.class_to_idx = {name: number for number, name in enumerate(self.classes)}
         valid = is_valid_file or (lambda path: path.lower().endswith(EXTENSIONS))
         self.samples = self.imgs = [

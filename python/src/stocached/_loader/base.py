@@ -22,6 +22,7 @@ from .._common.subsets import is_subset
 from .._datasets.cached_samples import CachedSamples
 from .._samples.batch_layout import Layout
 from .._trace import Recorder
+from .._workers.task_queue import MOST_TASKS
 from .advice import Advice, advise
 from .affinity import Affinity
 from .bad_samples import BadSamples
@@ -73,7 +74,8 @@ class BaseLoader(CheckpointedLoader):
         vars(self).update(vars(options))
         self._backend = backend
         self._meter, self._bad = Meter(), BadSamples()
-        self._default_collate = default_collate
+        self._collate_default = self.collate_fn if default_collate else None
+        self._functions = (self.collate_fn, self.augment, self.batch_augment)  # of kept workers and of the next epoch
         self._reset_epochs()
         self._kept: WorkerRuntime | None = None  # of persistent workers
         self._next: BatchIterator | None = None  # of the next epoch, if it was begun ahead
@@ -180,6 +182,11 @@ class BaseLoader(CheckpointedLoader):
             current.end(
                 "another iteration over this loader has begun, and with persistent_workers=True there is one at a time"
             )
+        functions = (self.collate_fn, self.augment, self.batch_augment)
+        if any(now is not before for now, before in zip(functions, self._functions)):  # the program has set them since
+            self._end_kept()
+            self._end_next()
+        self._functions = functions
         if self._kept is not None and not self._kept.usable:
             self._end_kept()
             self._end_next()
@@ -254,7 +261,7 @@ class BaseLoader(CheckpointedLoader):
         owned = self.num_workers > 0 and not self.persistent_workers
         runtime = self._kept
         if runtime is None:
-            tasks = max(64, 4 * (context.ahead + 1) * max(context.batch_size or 1, 256))
+            tasks = min(4 * (context.ahead + 1) * max(context.batch_size or 1, 256), MOST_TASKS)
             method = getattr(self, "multiprocessing_context", None)
             runtime = WorkerRuntime(context, method, tasks, restart=self.restart_workers)
             if not owned:
@@ -272,6 +279,11 @@ class BaseLoader(CheckpointedLoader):
         of this one."""
         if self._next is None and self._resume is None:
             self._next = self._make_iteration()
+
+    @property
+    def _default_collate(self) -> bool:
+        """Whether batches are made as by default. The program may set collate_fn later."""
+        return self._collate_default is not None and self.collate_fn is self._collate_default
 
     def _by_rows(self) -> bool:
         """Whether batches are filled row by row. If not, workers or the training loop make whole
@@ -301,6 +313,18 @@ class BaseLoader(CheckpointedLoader):
 
     def _augments(self) -> bool:
         return self.augment is not None or (self._cached is not None and self._cached.augment is not None)
+
+    def _largest_batch(self) -> int | None:
+        """Samples of the largest batch. batch_size= may be much more, to have all samples in one batch."""
+        if self.batch_size is None or self._iterable:
+            return self.batch_size
+        try:
+            if self.batch_size <= len(self.dataset):
+                return self.batch_size
+            # A sampler may give samples several times.
+            return min(self.batch_size, max(len(self.dataset), len(self.sampler), 1))
+        except (TypeError, NotImplementedError):  # a dataset or a sampler without a length
+            return self.batch_size
 
     def _layout_of_cache(self, rows: int) -> Layout | None:
         """The layout of a cache whose samples can be gathered into columns; else None."""
@@ -358,6 +382,7 @@ class BaseLoader(CheckpointedLoader):
             wanted, rows = numbered(wanted)
         follows = rows and ordered and (self.persistent_workers or not self.num_workers)
         augment = None if self.augment is None else Augment(self.augment)
+        largest = self._largest_batch()
         job = Job(
             dataset=self._cached if self._cached is not None else self.dataset,
             wrapped=self._cached is not None and self._cached is not self.dataset,
@@ -373,21 +398,22 @@ class BaseLoader(CheckpointedLoader):
             key=begun.key,
             seed_samples=self._seeds_samples(rows or self._order is not None, augment),
             process=self.worker == "process",
-            batch_size=self.batch_size,
+            batch_size=largest,
             snapshots=not rows and self._order is None,
             pipes=begun.pipes,
             skips_bad=self.bad_samples == "skip",
             pipeline=pipeline if rows else None,
         )
         every = (self.snapshot_every_n_steps or 0) if self.in_order else 1
-        largest = self.batch_size or 1
-        layout = self._layout_of_cache(largest) if rows and self._cached is not None and not self._augments() else None
+        layout = (
+            self._layout_of_cache(largest or 1) if rows and self._cached is not None and not self._augments() else None
+        )
         return EpochContext(
             job=job,
             begun=begun,
             wanted=wanted,
-            batch_size=self.batch_size,
-            ahead=(self.prefetch_factor or _AHEAD) * max(self.num_workers, 1) if self.prefetch_factor != 0 else 1,
+            batch_size=largest,
+            ahead=int(self.prefetch_factor or _AHEAD) * max(self.num_workers, 1) if self.prefetch_factor != 0 else 1,
             ahead_bytes=max(sizes.parse_size(self.prefetch_bytes), 1),
             ring_bytes=max(sizes.parse_size(self.ring_bytes), 1),
             timeout=self.timeout,

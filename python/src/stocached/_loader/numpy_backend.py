@@ -50,7 +50,14 @@ class NumpyBackend:
             return self.collate([container.parts(sample).values[0] for sample in samples])
         tensor = getattr(sys.modules.get("torch"), "Tensor", ())
         if isinstance(first, (np.ndarray, np.generic, bool, int, float, complex, tensor)):
-            return np.stack([schema.as_array(sample) for sample in samples])
+            arrays = [schema.as_array(sample) for sample in samples]
+            other = next((array.shape for array in arrays if array.shape != arrays[0].shape), None)
+            if other is not None:
+                raise ValueError(
+                    f"samples of a batch have the shapes {arrays[0].shape} and {other}; give samples of one shape, such as "
+                    "pictures with size=, or a collate_fn= that handles them"
+                )
+            return np.stack(arrays)
         return list(samples)
 
     def convert(self, sample: Any) -> Any:

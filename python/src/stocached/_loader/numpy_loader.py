@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from .._common.errors import InvalidError
 from .._common.numbers import whole
 from .._datasets.cached_samples import BadSamplesAre, CachedSamples
 from .._datasets.stores import Store
+from .._order.order import Order
 from .affinity import AffinityNodes
 from .base import BaseLoader
 from .numpy_backend import NumpyBackend
@@ -87,6 +89,8 @@ class Loader(BaseLoader):
     ) -> None:
         self.settings = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         before = frozenset(self.__dict__) - {"settings"}
+        if isinstance(batch_size, np.integer):
+            batch_size = int(batch_size)
         _check(num_workers, timeout, prefetch_factor, persistent_workers, batch_size)
         iterable = not hasattr(dataset, "__getitem__")
         if iterable and (shuffle or sampler is not None or batch_sampler is not None):
@@ -116,6 +120,7 @@ class Loader(BaseLoader):
         self.in_order = in_order
         self.drop_last = drop_last
         self._iterable = iterable
+        self._drawn = False  # whether the seed of the order is drawn
         if sampler is None and batch_sampler is None:
             sampler = _Endless() if iterable else self._own_order(dataset, shuffle, options)
         if batch_sampler is not None:
@@ -131,9 +136,28 @@ class Loader(BaseLoader):
         self._prepare(dataset, options, backend, CachedSamples, default, before)
 
     def _own_order(self, dataset: Any, shuffle: bool, options: LoaderOptions) -> OrderSampler:
+        self._drawn = shuffle and options.seed is None and options.order is None
         if options.seed is None and options.order is None:
             options.seed = self._base_seed() if shuffle else 0
         return order_sampler(options, len(dataset), shuffle)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        drawn = self.sampler.order if self._drawn else None
+        if drawn is not None and isinstance(state, Mapping):
+            seed = re.search(r"\bseed=(\d+)", str(state.get("order")))
+            if seed is not None:  # nobody has given this loader a seed: it takes that of the state
+                self.sampler.order = Order(drawn.samples, "shuffled", seed=int(seed[1]) % 2**64)
+        try:
+            super().load_state_dict(state)
+        except BaseException:
+            if drawn is not None:
+                self.sampler.order = drawn
+            raise
+        if drawn is not None:
+            self.seed = self.sampler.order.seed
+            self.settings = self.settings | {"seed": self.seed}  # of copies
+
+    load_state_dict.__doc__ = BaseLoader.load_state_dict.__doc__
 
     def __len__(self) -> int:
         """Batches of an epoch for this rank. TypeError for an iterable dataset without a length."""
@@ -183,7 +207,7 @@ def _check(
     whole("num_workers", num_workers)
     if prefetch_factor is not None:
         whole("prefetch_factor", prefetch_factor)
-    if not isinstance(timeout, (int, float)) or not timeout >= 0:
+    if not isinstance(timeout, (int, float, np.integer, np.floating)) or not timeout >= 0:
         raise InvalidError(f"timeout={timeout!r}; it must be seconds, 0 (none) or more")
     if persistent_workers and num_workers == 0:
         raise InvalidError("persistent_workers=True needs num_workers of 1 or more")

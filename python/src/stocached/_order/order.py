@@ -26,6 +26,11 @@ KINDS = ("sequential", "shuffled", "windows", "blocks")
 STOPS = ("first", "all", "length")
 
 
+def _plain(number: Any) -> Any:
+    """A number of NumPy as one of Python: other numbers are made of it, and states of loaders have its text."""
+    return number.item() if isinstance(number, np.generic) else number
+
+
 @dataclass(frozen=True)
 class Order:
     """The order of a dataset's samples in every epoch. It is the same in Go and in C, for any
@@ -42,6 +47,10 @@ class Order:
     seed: int = 0
     window: int = 0
     block: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("samples", "seed", "window", "block"):
+            object.__setattr__(self, name, _plain(getattr(self, name)))
 
     def epoch(self, number: int) -> Epoch:
         """The order of one epoch. Raises InvalidError for impossible settings."""
@@ -153,7 +162,9 @@ class MixedOrder:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "orders", tuple(self.orders))
-        object.__setattr__(self, "ratios", tuple(self.ratios))
+        object.__setattr__(self, "ratios", tuple(map(_plain, self.ratios)))
+        for name in ("seed", "length"):
+            object.__setattr__(self, name, _plain(getattr(self, name)))
 
     @property
     def samples(self) -> int:

@@ -25,6 +25,7 @@ ASKED = np.dtype(list(_ASKED.items()))
 _SPILL, _TIMES = ("spill_offset", "spill_bytes"), ("began_ns", "ended_ns", "augment_ns", "waited_ns", "delayed_ns")
 ANSWER = np.dtype([("result", "i4"), ("worker", "u4"), *((name, "u8") for name in (*_SPILL, *_TIMES))])
 CANCELLED = -1
+MOST_TASKS = 1 << 20  # of a task queue
 TAKEN, DONE = 2, 3  # states of a task
 
 

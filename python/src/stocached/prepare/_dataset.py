@@ -9,7 +9,7 @@ from typing import Any
 from .._common.errors import InvalidError, SampleIndexError
 from ._fingerprint import fingerprint
 from ._indices import IndexSet
-from ._storage import DataStorage
+from ._storage import DataStorage, check_storage
 
 
 class PreparedDataset:
@@ -27,6 +27,7 @@ class PreparedDataset:
 
         Raises NotPreparedError if the storage is not prepared, InvalidError if the indices are of
         another dataset."""
+        check_storage(storage)
         samples = len(storage)
         if indices is not None and indices.samples != samples:
             raise InvalidError(

@@ -13,7 +13,7 @@ from ._info import values_of
 from ._parts import CheckedPreparer, Parts
 from ._pictures import preparer_of
 from ._preparer import DataPreparer
-from ._storage import DataStorage
+from ._storage import DataStorage, check_storage
 
 _REMEDY = Remedy(
     "Move what is random to the training, such as augment= of its loader, or have it follow from the index, as numpy.random.default_rng(index) does.",
@@ -57,6 +57,7 @@ def prepare(
     does not fit the fields; OSError."""
     if not isinstance(processes, int) or processes < 0:
         raise InvalidError(f"processes={processes!r}; 0 for this one, or how many")
+    check_storage(storage)
     preparer = preparer_of(preparer)
     if not callable(getattr(preparer, "dataset_info", None)):
         raise InvalidError(

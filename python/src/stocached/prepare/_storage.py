@@ -95,3 +95,9 @@ class DataStorage(ABC):
     def save_packed(self, index: int, packed: Any) -> None:
         """save_sample of what the packer made."""
         self.save_sample(index, packed)
+
+
+def check_storage(storage: Any) -> None:
+    """Raises InvalidError if the argument storage is no storage, such as the path of a folder."""
+    if not callable(getattr(storage, "load_sample", None)):
+        raise InvalidError(f"storage={storage!r:.100} is no DataStorage; of a folder, BlockStorage(folder) is one")
