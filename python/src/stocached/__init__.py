@@ -115,9 +115,17 @@ __all__ = [
     "get_worker_info",
     "progress",
 ]
-# Without torch, `from stocached import *` and help() would raise its error.
-if sys.modules.get("torch") is None and importlib.util.find_spec("torch") is None:
-    del __all__[__all__.index("SharedCache")]
+
+
+def _has_torch() -> bool:
+    try:
+        return sys.modules.get("torch") is not None or importlib.util.find_spec("torch") is not None
+    except ModuleNotFoundError:  # a finder of the program says that it is missing
+        return False
+
+
+if not _has_torch():  # `from stocached import *` and help() would raise its error
+    __all__.remove("SharedCache")
 
 
 def __getattr__(name: str) -> Any:

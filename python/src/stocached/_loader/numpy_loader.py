@@ -142,6 +142,12 @@ class Loader(BaseLoader):
         return order_sampler(options, len(dataset), shuffle)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """The next iteration continues from the state. With shuffle=True alone, the loader takes the seed of the state.
+        Otherwise without seed= and order=, the global generators of random, numpy.random and torch get their states of then,
+        unless the state is of another rank.
+
+        Raises StateError (ValueError) if the order, dataset, batch_size or version differs, or if
+        the state holds a state of each worker's dataset and num_workers= differs."""
         drawn = self.sampler.order if self._drawn else None
         if drawn is not None and isinstance(state, Mapping):
             seed = re.search(r"\bseed=(\d+)", str(state.get("order")))
@@ -156,8 +162,6 @@ class Loader(BaseLoader):
         if drawn is not None:
             self.seed = self.sampler.order.seed
             self.settings = self.settings | {"seed": self.seed}  # of copies
-
-    load_state_dict.__doc__ = BaseLoader.load_state_dict.__doc__
 
     def __len__(self) -> int:
         """Batches of an epoch for this rank. TypeError for an iterable dataset without a length."""
