@@ -34,6 +34,11 @@ func newAdminSockets(s *Server, o *Options) (a *adminSockets, err error) {
 		Caches: s.served, Enter: s.enter, Require: s.require, Absent: s.absent,
 		StartPlan: s.plan, IsLeftOut: s.isLeftOut, Replies: s.sessions.Replies, Requests: s.sessions.Requests,
 		Page: o.Page}
+	if s.metrics != nil { // first: close then ends it, too, whatever fails below
+		mux := http.NewServeMux()
+		mux.Handle("GET /metrics", handlers.MetricsHandler())
+		a.add(s.metrics, mux, s.log)
+	}
 	group, err := groupID(o.Admin.Group)
 	if err != nil {
 		return a, err
@@ -43,11 +48,6 @@ func newAdminSockets(s *Server, o *Options) (a *adminSockets, err error) {
 		return a, err
 	}
 	a.add(operators{socket, s.log, group}, handlers.Handler(), s.log)
-	if s.metrics != nil {
-		mux := http.NewServeMux()
-		mux.Handle("GET /metrics", handlers.MetricsHandler())
-		a.add(s.metrics, mux, s.log)
-	}
 	return a, nil
 }
 

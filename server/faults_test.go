@@ -323,6 +323,23 @@ func TestRefusesToStart(t *testing.T) {
 			t.Errorf("%s: left %v, %v", name, made, err)
 		}
 	}
+	free := busy.Addr().String()
+	busy.Close()
+	taken := options(t, m, server.CacheOptions{})
+	taken.MetricsListen = free
+	other, err := net.Listen("unix", filepath.Join(taken.SocketsDir, control.AdminSocket))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if _, err := server.New(context.Background(), taken); !errors.Is(err, server.ErrServed) {
+		t.Errorf("another program has the admin socket: %v", err)
+	}
+	if l, err := net.Listen("tcp", free); err != nil {
+		t.Errorf("metrics.listen stayed open: %v", err)
+	} else {
+		l.Close()
+	}
 	o := server.WithSource(options(t, m, server.CacheOptions{}),
 		func(context.Context, source.Settings) (source.Source, error) { return nil, fmt.Errorf("no disk today") })
 	if _, err := server.New(context.Background(), o); err == nil ||
