@@ -356,8 +356,7 @@ def test_steps_after_a_served_cache_are_native(server, labels, cache, by_python,
         if not cache:
             assert server.metric("stocached_fills_total") == N
     if not cache:
-        # It came first: the others find all in the cache. On a busy machine, some requests are for few samples.
-        assert sent["native"] <= N // 2, sent
+        assert sent["native"] <= N // 4, sent  # it came first: the others find all in the cache
         assert sent["process"] == sent["thread"] == 0
     assert as_rows(augmented(server, 0), 3) == native
 

@@ -183,11 +183,11 @@ class BaseLoader(CheckpointedLoader):
                 "another iteration over this loader has begun, and with persistent_workers=True there is one at a time"
             )
         functions = (self.collate_fn, self.augment, self.batch_augment)
-        if any(now is not before for now, before in zip(functions, self._functions)):  # the program has set them since
-            self._end_kept()
-            self._end_next()
+        others = any(
+            now is not before for now, before in zip(functions, self._functions)
+        )  # the program has set them since
         self._functions = functions
-        if self._kept is not None and not self._kept.usable:
+        if others or (self._kept is not None and not self._kept.usable):
             self._end_kept()
             self._end_next()
         ahead, self._next = self._next, None
