@@ -15,6 +15,7 @@ def main() -> int:
     shutil.rmtree(SITE, ignore_errors=True)
     stage.stage(SITE / "pages", diagrams=MERMAID.exists())
     reference.write(SITE / "pages/reference")
+    stage.list_folders(SITE / "pages")
     shutil.copytree(Path(__file__).parent / "assets", SITE / "pages/assets")
     if MERMAID.exists():
         shutil.copyfile(MERMAID, SITE / "pages/assets/mermaid.js")

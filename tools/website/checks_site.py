@@ -28,7 +28,7 @@ from website.reference import HEADERS, MODULES
 SITE = Path("build/site/html").resolve()
 PAGES = sorted(set(SITE.rglob("*.html")) - {SITE / "404.html"})  # which a web server shows at any address
 PICTURES = Path("build/site/pictures")
-DESK, TELEPHONE = (1400, 900), (390, 844)
+DESK, LAPTOP, TELEPHONE = (1400, 900), (1280, 800), (390, 844)
 
 
 class Page(HTMLParser):
@@ -69,6 +69,16 @@ def page(path: Path) -> Page:
 def test_there_is_a_page_for_each_document() -> None:
     for name in ("index", "docs/guides/loader", "docs/spec/protocol", "bench/results/index", "reference/python"):
         assert SITE / f"{name}.html" in PAGES
+
+
+def test_the_address_of_each_folder_shows_a_page() -> None:
+    assert SITE / "reference" in {path.parent for path in PAGES}
+    assert not [
+        folder
+        for path in PAGES
+        for folder in path.parents[:-1]
+        if SITE in folder.parents and not (folder / "index.html").exists()
+    ]
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(SITE)))
@@ -229,6 +239,40 @@ def test_a_browser_shows_each_page_without_an_error_in_the_width_of_a_telephone(
         if told:
             wrong[str(path.relative_to(SITE))] = told
     assert not wrong
+
+
+def test_the_first_programs_fit_the_page_of_a_laptop(browser: Browser) -> None:
+    browser.size(*LAPTOP)
+    cut = "[...document.querySelectorAll('pre code')].filter(code => code.scrollWidth > code.clientWidth + 1)"
+    for name in ("index", "docs/guides/five-minutes"):
+        browser.open((SITE / f"{name}.html").as_uri())
+        assert browser.ask("document.querySelectorAll('pre code').length") > 3
+        assert not browser.ask(f"{cut}.map(code => code.textContent.slice(0, 80))"), name
+
+
+# The words in cells of tables that stand on two lines. A browser may break a line behind a hyphen.
+BROKEN = """(() => {
+    const broken = [];
+    for (const cell of document.querySelectorAll('.md-typeset :is(td, th)')) {
+        const texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+        for (let text; (text = texts.nextNode()); ) {
+            for (const word of text.data.matchAll(/\\w+/g)) {
+                const range = document.createRange();
+                range.setStart(text, word.index);
+                range.setEnd(text, word.index + word[0].length);
+                if (new Set([...range.getClientRects()].map(box => Math.round(box.top))).size > 1) broken.push(word[0]);
+            }
+        }
+    }
+    return broken;
+})()"""
+
+
+def test_no_cell_breaks_a_word(browser: Browser) -> None:
+    browser.size(*LAPTOP)
+    for path in (SITE / "docs").rglob("*.html"):
+        browser.open(path.as_uri())
+        assert not browser.ask(BROKEN), path.relative_to(SITE)
 
 
 def drawn(node: dict[str, Any], inside: bool = False) -> int:

@@ -55,3 +55,19 @@ def target(link: str, folder: Path, shown: set[Path]) -> str:
     if not path.exists():
         sys.exit(f"stocached: a document in {folder} links to {link}, which does not exist")
     return link if path in shown else SOURCE + str(path)
+
+
+def list_folders(pages: Path) -> None:
+    """Gives each folder of pages a page that lists what it holds, so that the address of a folder shows something."""
+    for folder in sorted({parent for page in pages.rglob("*.md") for parent in page.relative_to(pages).parents}):
+        if not any((pages / folder / name).exists() for name in ("index.md", "README.md")):
+            held = sorted(
+                path for path in (pages / folder).iterdir() if path.suffix == ".md" or any(path.rglob("*.md"))
+            )
+            rows = [f"- [{title(path)}]({path.name if path.is_file() else path.name + '/index.md'})" for path in held]
+            (pages / folder / "index.md").write_text(f"# {folder.name.capitalize()}\n\n" + "\n".join(rows) + "\n")
+
+
+def title(path: Path) -> str:
+    """The heading of a page, or the name of a folder."""
+    return path.name.capitalize() if path.is_dir() else path.read_text().partition("\n")[0].lstrip("# ")
