@@ -99,7 +99,7 @@ def draw_labels(axes: Axes, result: Result) -> None:
         axes.annotate(
             speed_up(result.cold_seconds / run.warm_seconds),
             (run.fraction, run.warm_seconds),
-            (-6, -16) if below else (7, 8) if run.fraction < 1 else (16, 27),
+            (-6, -16) if below else (7, 8) if run.fraction < 1 else (16, 40),
             textcoords="offset points",
             ha="left" if not below and run.fraction < 1 else "right",
             color=BLUE if run.policy == "first-come" else GREEN,

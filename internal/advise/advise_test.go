@@ -305,8 +305,8 @@ func TestPicture(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := file.String()
-	for _, want := range []string{"<svg ", "half &amp; &lt;half&gt;", ">today<", ">limit: the training step<",
-		">cost, predicted<", palette.Hex(palette.Green), "hold all 1000<"} {
+	for _, want := range []string{"<svg ", "half &amp; &lt;half&gt;", ">today, measured<", ">limit: the training step<",
+		">first-come, predicted<", ">cost, predicted<", palette.Hex(palette.Green), "hold all 1000<"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}

@@ -43,7 +43,7 @@ var lines = [policies]struct {
 	width  float64
 	dash   float64
 }{
-	FirstCome: {"first-come", palette.Blue, 5, 0},
+	FirstCome: {"first-come, predicted", palette.Blue, 5, 0},
 	Cost:      {"cost, predicted", palette.Green, 6, 0},
 	Ideal:     {"ideal set", palette.Grey, 3, 10},
 }
@@ -88,7 +88,13 @@ func (p picture) draw() {
 	if p.Today.Part > 0.8 {
 		align, beside = draw.End, -18
 	}
-	p.Text(draw.Normal, int(at.X)+beside, int(at.Y)-16, align, palette.Black, "today")
+	const label = "today, measured" // the curves are predictions, so it may lie beside them
+	behind := image.Rect(0, 0, p.Width(draw.Normal, label), 30).Add(image.Pt(int(at.X)+beside, int(at.Y)-40))
+	if align == draw.End {
+		behind = behind.Sub(image.Pt(behind.Dx(), 0))
+	}
+	p.Fill(behind, palette.White)
+	p.Text(draw.Normal, int(at.X)+beside, int(at.Y)-16, align, palette.Black, label)
 }
 
 func (p picture) legend() {
