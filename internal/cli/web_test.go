@@ -47,7 +47,9 @@ const all = {
     await fresh();
     await until(() => [1, 2].every(line => charts[1].data[line].some(v => v > 0))); // it has hits and misses
     const labels = [...document.querySelectorAll("#charts .u-label")].map(e => e.textContent).filter(text => text !== "time");
-    return { rows: byId("caches").innerText, name: byId("name").textContent, charts: document.querySelectorAll("#charts canvas").length, hash: location.hash, labels: labels.join(), limits: [...new Set(charts[3].data[2])] };
+    return { rows: byId("caches").innerText, name: byId("name").textContent, charts: document.querySelectorAll("#charts canvas").length, hash: location.hash, labels: labels.join(), limits: [...new Set(charts[3].data[2])],
+      time: document.querySelector("#charts .u-value").textContent, memory: [...document.querySelectorAll("#charts .u-value")].at(-1).textContent,
+      top: charts[0].scales.y.max, mark: getComputedStyle(byId("caches").rows[0].cells[0], "::before").content };
   },
   hash: async () => { // one that people wrote by hand
     const before = location.hash;
@@ -213,15 +215,21 @@ func TestPageInBrowser(t *testing.T) {
 	stop := runJob(t, c)
 
 	var opened struct {
-		Rows, Name, Hash, Labels string
-		Charts                   int
-		Limits                   []float64
+		Rows, Name, Hash, Labels, Time, Memory, Mark string
+		Charts                                       int
+		Limits                                       []float64
+		Top                                          float64
 	}
 	p.do(t, "open", &opened)
 	stats := func() jsonObject { return decode[jsonObject](t, ok(t, "stats", path, "--json")) }
 	if opened.Name != "job" || opened.Charts != 4 || !strings.Contains(opened.Rows, "job") || opened.Hash != "#job" ||
 		opened.Labels != "hit rate,cached,hits,misses,sets,evicted,memory,limit" ||
 		len(opened.Limits) != 1 || opened.Limits[0] != stats()["segment_bytes"] {
+		t.Errorf("%+v", opened)
+	}
+	// The legend has values without a pointer, a line at 1 stays whole, and a row shows that it opens.
+	if !regexp.MustCompile(`^\d\d:\d\d:\d\d$`).MatchString(opened.Time) || !strings.HasSuffix(opened.Memory, "iB") ||
+		opened.Top <= 1 || !strings.Contains(opened.Mark, "▾") {
 		t.Errorf("%+v", opened)
 	}
 	for range 3 { // while it runs

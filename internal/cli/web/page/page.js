@@ -110,10 +110,13 @@ function row(c) {
   line.dataset.uuid = c.uuid;
   line.tabIndex = 0;
   line.classList.toggle("chosen", c.uuid === chosen);
+  line.setAttribute("aria-expanded", c.uuid === chosen);
+  line.title = c.name + ": click to " + (c.uuid === chosen ? "close" : "open") + " its charts, clients and numbers";
   line.addEventListener("click", () => open(c.uuid === chosen ? null : c.uuid));
   line.addEventListener("keydown", event => { if (event.key === "Enter") open(c.uuid === chosen ? null : c.uuid); });
   for (const column of COLUMNS) {
     const cell = element("td", undefined, line);
+    cell.className = column.field;
     if (column.colour) cell.append(curve(past.get(c.uuid)[column.field].slice(-60), column));
     element("span", c.texts[column.field], cell).dataset.field = column.field;
   }
@@ -145,6 +148,7 @@ function curve(values, { colour, most }) {
 
 COLUMNS.forEach((column, k) => {
   const title = element("th", column.title, byId("titles"));
+  title.className = column.field;
   title.tabIndex = 0;
   title.scope = "col";
   const sort = () => { turned = sorted === k && !turned; sorted = k; if (latest) show(); };
@@ -202,6 +206,12 @@ function details(c) {
 // Values of a chart, at its axis and below it. Steps of bytes are powers of two.
 const bytes = n => { let unit = 0; for (; n >= 1024 && unit < 4; unit++) n /= 1024; return +n.toFixed(2) + " " + ["B", "KiB", "MiB", "GiB", "TiB"][unit]; };
 const number = n => (n < 1000 ? +n.toPrecision(4) : Math.round(n)) + "";
+const time = s => new Date(s * 1000).toLocaleTimeString("en-GB");
+// The legend shows the values below the pointer. Without a pointer it shows the newest ones.
+const pointed = show => (u, value, series, at) => {
+  const v = at === null || at === undefined ? u.data[series].at(-1) : value;
+  return v === null || v === undefined ? "-" : show(v);
+};
 const BINARY = Array.from({ length: 50 }, (_, k) => 2 ** k);
 
 function draw(c, p) {
@@ -213,9 +223,9 @@ function draw(c, p) {
     const axis = { stroke: css("grey"), grid: { stroke: css("pale"), width: 1 }, ticks: { stroke: css("pale"), width: 1 } };
     charts[k] = new uPlot({
       title: chart.title, width, height: 200, cursor: { sync: { key: "caches" } },
-      scales: { y: { range: chart.most ? [0, chart.most] : (u, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
-      axes: [{ ...axis, space: 80, values: (u, all) => all.map(s => new Date(s * 1000).toLocaleTimeString("en-GB")) }, { ...axis, incrs: chart.bytes && BINARY, size: (u, texts) => 22 + 7 * Math.max(...(texts || []).map(t => t.length), 4), values: (u, all) => all.map(value) }],
-      series: [{ label: "time", value: (u, s) => s ? new Date(s * 1000).toLocaleTimeString("en-GB") : "-" }, ...chart.lines.map(([, label, colour, dash]) => ({ label, stroke: css(colour), width: 2, dash, points: { show: false }, value: (u, v) => v === null || v === undefined ? "-" : value(v) }))],
+      scales: { y: { range: (u, low, high) => [0, chart.most ? chart.most * 1.05 : high > 0 ? high * 1.1 : 1] } }, // the highest line stays whole
+      axes: [{ ...axis, space: 80, values: (u, all) => all.map(time) }, { ...axis, incrs: chart.bytes && BINARY, size: (u, texts) => 22 + 7 * Math.max(...(texts || []).map(t => t.length), 4), values: (u, all) => all.map(value) }],
+      series: [{ label: "time", value: pointed(time) }, ...chart.lines.map(([, label, colour, dash]) => ({ label, stroke: css(colour), width: 2, dash, points: { show: false }, value: pointed(value) }))],
     }, data, byId("charts"));
   });
 }
