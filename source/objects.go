@@ -22,8 +22,9 @@ type Objects interface {
 	// compares the state only. It returns ErrChanged if the object has another state, and
 	// ErrUnavailable if another try may succeed.
 	ReadAt(ctx context.Context, name string, stamp Stamp, dst []byte, offset int64) error
-	// List calls each for the objects whose names begin with prefix, in the byte order of the names.
-	// It returns the first error of each, and ErrInvalid if these objects cannot be listed.
+	// List calls each for the objects whose names begin with prefix, in the order in which the server lists
+	// them. It may be any order, and a name may come twice. List returns the first error of each, and ErrInvalid
+	// if these objects cannot be listed.
 	List(ctx context.Context, prefix string, each func(name string, stamp Stamp) error) error
 	// Traffic returns what reads have cost so far. It is updated by them.
 	Traffic() *Traffic

@@ -159,6 +159,7 @@ func (o *settings) listed(ctx context.Context, place *source.Place, root string)
 // not list its folders: there the classes are those of the names.
 func (o *settings) folders(ctx context.Context, place *source.Place, root string) ([]folder, []string, error) {
 	var classes []string
+	known := map[string]bool{}
 	objects := place.Objects()
 	if objects == nil {
 		w := newWalk(root, o.Hidden, func(string) bool { return false })
@@ -174,13 +175,14 @@ func (o *settings) folders(ctx context.Context, place *source.Place, root string
 	}
 	err := objects.List(ctx, root+"/", func(name string, _ source.Stamp) error {
 		class, _, inside := strings.Cut(strings.TrimPrefix(name, root+"/"), "/")
-		if inside && (o.Hidden || class[0] != '.') && (len(classes) == 0 || classes[len(classes)-1] != class) {
-			classes = append(classes, class)
+		if inside && (o.Hidden || class[0] != '.') && !known[class] {
+			class = strings.Clone(class) // without the rest of the name
+			classes, known[class] = append(classes, class), true
 		}
 		return nil
 	})
 	slices.Sort(classes)
-	return nil, slices.Compact(classes), err
+	return nil, classes, err
 }
 
 // isFolder returns nil for a folder, ErrInvalid for another file, or an error of the system.

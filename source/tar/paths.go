@@ -7,6 +7,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/stocached/stocached/source"
@@ -81,6 +82,8 @@ func globObjects(ctx context.Context, objects source.Objects, pattern string) ([
 		}
 		return nil
 	})
+	slices.Sort(shards)
+	shards = slices.Compact(shards)
 	if err == nil && len(shards) == 0 {
 		err = fmt.Errorf("%w: no object matches %s", source.ErrInvalid, pattern)
 	}

@@ -1,0 +1,106 @@
+package s3
+
+import (
+	"bytes"
+	"context"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/remote"
+)
+
+// documents sends requests, and checks answers that are documents: minio-go takes a document of any other kind for an
+// empty one.
+type documents struct{ remote.Transport }
+
+// RoundTrip is part of http.RoundTripper.
+func (t documents) RoundTrip(r *http.Request) (*http.Response, error) {
+	a, err := t.Transport.RoundTrip(r)
+	root := documentOf(r)
+	if err != nil || root == "" || a.StatusCode != http.StatusOK {
+		return a, err
+	}
+	if err := demand(a, root); err != nil {
+		a.Body.Close()
+		return nil, err
+	}
+	return a, nil
+}
+
+// within sends requests that end with ctx.
+type within struct {
+	documents
+	ctx context.Context
+}
+
+// RoundTrip is part of http.RoundTripper.
+func (t within) RoundTrip(r *http.Request) (*http.Response, error) {
+	return t.documents.RoundTrip(r.WithContext(t.ctx))
+}
+
+// documentOf returns the root of the document that answers a request; "": the answer is none.
+func documentOf(r *http.Request) string {
+	if r.URL.RawQuery == "" {
+		return "" // it is about an object
+	}
+	q, get := r.URL.Query(), r.Method == http.MethodGet
+	switch {
+	case get && q.Has("list-type"):
+		return "ListBucketResult"
+	case get && q.Has("uploads"):
+		return "ListMultipartUploadsResult"
+	case get && q.Has("uploadId"):
+		return "ListPartsResult"
+	case r.Method == http.MethodPost && q.Has("uploads"):
+		return "InitiateMultipartUploadResult"
+	case r.Method == http.MethodPost && q.Has("uploadId"):
+		return "CompleteMultipartUploadResult"
+	}
+	return ""
+}
+
+// mostBefore is how many bytes may lie before the root of a document.
+const mostBefore = 64 << 10
+
+// demand returns an error unless the body of an answer is a document with this root. A document about an error, which
+// some servers send with the status 200, gets the status 500. Errors: ErrInvalid; ErrUnavailable if the answer ends too
+// early.
+func demand(a *http.Response, root string) error {
+	var read bytes.Buffer
+	d := xml.NewDecoder(io.TeeReader(io.LimitReader(a.Body, mostBefore), &read))
+	other := func(what string) error {
+		return fmt.Errorf("%w: the server answered 200 with %s where <%s> was asked for (Content-Type: %q); check that "+
+			"remote.endpoint is storage that speaks S3", source.ErrInvalid, what, root, a.Header.Get("Content-Type"))
+	}
+	for {
+		token, err := d.RawToken()
+		if syntax := new(xml.SyntaxError); errors.As(err, &syntax) && syntax.Msg != "unexpected EOF" {
+			return other("a text that is no XML")
+		} else if err != nil {
+			return fmt.Errorf("%w: the answer ended before <%s>, after %d bytes: %w", source.ErrUnavailable, root, read.Len(), err)
+		}
+		switch token := token.(type) {
+		case xml.CharData:
+			if len(bytes.TrimSpace(token)) > 0 {
+				return other("a text that is no XML")
+			}
+		case xml.StartElement:
+			switch token.Name.Local {
+			case "Error":
+				a.StatusCode, a.Status = http.StatusInternalServerError, "500 Internal Server Error"
+			case root:
+			default:
+				return other("<" + token.Name.Local + ">")
+			}
+			a.Body = struct {
+				io.Reader
+				io.Closer
+			}{io.MultiReader(&read, a.Body), a.Body}
+			return nil
+		}
+	}
+}
