@@ -55,7 +55,7 @@ func (o *settings) foundObjects(ctx context.Context, objects source.Objects, roo
 	if err != nil {
 		return nil, err
 	}
-	if l.Notes = w.notes(); labelled {
+	if l.Notes = append(w.notes(), objects.Notes()...); labelled {
 		o.nameClasses(l, classes, used, outside)
 	}
 	return l, nil

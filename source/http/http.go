@@ -72,7 +72,7 @@ func (d *driver) send(ctx context.Context, method, name string, header map[strin
 		a.Body.Close()
 		said := http.StatusText(a.StatusCode) // the answer to a HEAD has no text
 		if len(text) > 0 {
-			said = fmt.Sprintf("%q", remote.Hide(string(text), 200, remote.SecretsOf(a.Request)...))
+			said += fmt.Sprintf(" %q", remote.Hide(string(text), 200, remote.SecretsOf(a.Request)...))
 		}
 		return nil, remote.StatusError(name, a.StatusCode, said)
 	}

@@ -81,7 +81,7 @@ func demand(a *http.Response, root string) error {
 		if syntax := new(xml.SyntaxError); errors.As(err, &syntax) && syntax.Msg != "unexpected EOF" {
 			return other("a text that is no XML")
 		} else if err != nil {
-			return fmt.Errorf("%w: the answer ended before <%s>, after %d bytes: %w", source.ErrUnavailable, root, read.Len(), err)
+			return fmt.Errorf("%w: the answer ended before <%s>, after %d bytes", source.ErrUnavailable, root, read.Len())
 		}
 		switch token := token.(type) {
 		case xml.CharData:

@@ -123,6 +123,9 @@ func (d *driver) explained(name string, err error) error {
 		text += ": " + said.Message
 	}
 	text = d.keys.hide(text)
+	if said.StatusCode == 0 { // minio-go does not understand the answer
+		return fmt.Errorf("%w: %s: %s; remote.endpoint is %s", source.ErrInvalid, name, text, d.core.EndpointURL())
+	}
 	if said.StatusCode >= 300 && said.StatusCode < 400 || said.Code == "AuthorizationHeaderMalformed" ||
 		said.Code == "IllegalLocationConstraintException" {
 		return fmt.Errorf("%w: %s: the server answered %d %s; remote.region is %s%s, remote.endpoint is %s", source.ErrInvalid,
