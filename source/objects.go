@@ -203,6 +203,18 @@ func (r Remote) Place(at *string) (*Place, error) {
 // Objects returns the objects of an address, and nil for local files.
 func (p *Place) Objects() Objects { return p.objects }
 
+// inAddress makes the path of an address of what url.QueryEscape makes.
+var inAddress = strings.NewReplacer("+", "%20", "%2F", "/")
+
+// Join returns the path of a file in a folder. Below an address of a web server, the name is quoted: in its plain form
+// a ? would begin a query, and a % another character. Some storage reads a + as a space.
+func (p *Place) Join(folder, name string) string {
+	if scheme, _, _ := strings.Cut(folder, "://"); p.objects != nil && isWeb(scheme) {
+		name = inAddress.Replace(url.QueryEscape(name))
+	}
+	return folder + "/" + name
+}
+
 // Traffic returns what reads of the objects have cost; nil: local files.
 func (p *Place) Traffic() *Traffic {
 	if p.objects == nil {

@@ -138,7 +138,7 @@ func (o *settings) listed(ctx context.Context, place *source.Place, root string)
 	}
 	stamps := make([]source.Stamp, len(names))
 	if err := each(ctx, len(names), func(i int) (err error) {
-		if stamps[i], err = place.Stamp(ctx, root+"/"+names[i]); err != nil {
+		if stamps[i], err = place.Stamp(ctx, place.Join(root, names[i])); err != nil {
 			err = fmt.Errorf("manifest %s: line %d: %w", o.Manifest, lines[i].number, err)
 		}
 		return err

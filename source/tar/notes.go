@@ -57,7 +57,7 @@ func (d *dataset) notes(o *settings) []source.Note {
 	if objects := d.place.Objects(); objects != nil && made > 0 && put == 0 && o.Index != noIndex {
 		how := "put an index beside each (docs/guides/remote.md)"
 		if _, writable := objects.(source.Writable); writable {
-			how = fmt.Sprintf("stocached source info '%s' --source index=beside", o.Path)
+			how = fmt.Sprintf("stocached source info %s --source index=beside", shellQuote(o.Path))
 		}
 		notes = append(notes, source.Note{Name: "shards read", Advice: true, Text: fmt.Sprintf(
 			"%d, to find their samples, as each other machine reads them, too; write indexes beside them once: %s", made, how)})
