@@ -161,6 +161,10 @@ func (r Remote) Place(at *string) (*Place, error) {
 	if *at == "" {
 		return nil, fmt.Errorf("%w: no path", ErrInvalid)
 	}
+	if scheme, rest, _ := strings.Cut(*at, "://"); isWeb(scheme) && strings.Contains(rest, "#") {
+		return nil, fmt.Errorf("%w: the address %s has a #, and no server gets what follows it; write %%23 for it", ErrInvalid,
+			Public(*at))
+	}
 	private := takePrivate(at)
 	path := *at
 	m := address.FindStringSubmatch(path)
