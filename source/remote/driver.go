@@ -61,6 +61,9 @@ func IsStrong(tag string) bool { return strings.HasPrefix(tag, `"`) }
 // stamp returns the stamp of an object: the same from a bucket and from a web server that gives the bucket's
 // tags, so that both take the same index of a shard.
 func stamp(bytes int64, tag string) source.Stamp {
+	if tag == "" {
+		return source.Stamp{Bytes: bytes}
+	}
 	sum := sha256.Sum256([]byte(strings.Trim(tag, `"`)))
 	return source.Stamp{Bytes: bytes, ModifiedNs: int64(binary.LittleEndian.Uint64(sum[:]) >> 1)}
 }

@@ -205,7 +205,7 @@ func TestMachineWithoutRole(t *testing.T) {
 func TestServicesWithoutKeys(t *testing.T) {
 	s := newStorage(t)
 	s.Put(t, "records", []byte("0123456789"))
-	var answer string
+	var answer atomic.Value
 	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case strings.HasSuffix(r.URL.Path, "/security-credentials/"):
@@ -213,7 +213,7 @@ func TestServicesWithoutKeys(t *testing.T) {
 		case r.Method == http.MethodPut:
 			fmt.Fprint(w, "a-token")
 		default:
-			fmt.Fprint(w, answer)
+			fmt.Fprint(w, answer.Load())
 		}
 	}))
 	defer service.Close()
@@ -224,10 +224,10 @@ func TestServicesWithoutKeys(t *testing.T) {
 		"AWS_CONTAINER_CREDENTIALS_FULL_URI": {service.URL + "/keys", "{}"},
 	} {
 		t.Setenv(variable, c.address)
-		answer = c.answer
+		answer.Store(c.answer)
 		got, err := first(t, "s3://photos/records", map[string]any{"endpoint": s.URL, "credentials": "iam"})
 		if err == nil || !strings.Contains(err.Error(), "no keys from the role of this machine or pod") {
-			t.Errorf("%s, answer %q: %q, %v", variable, answer, got, err)
+			t.Errorf("%s, answer %q: %q, %v", variable, c.answer, got, err)
 		}
 	}
 }
