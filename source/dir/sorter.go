@@ -125,6 +125,9 @@ func (s *sorter) merge(ctx context.Context, do func(e *entry) error) error {
 	}
 	var last []byte
 	for len(heads) > 0 {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		least := heads[0]
 		for _, c := range heads[1:] {
 			if bytes.Compare(c.entry.name, least.entry.name) < 0 {

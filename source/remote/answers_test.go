@@ -66,6 +66,8 @@ func TestAnswersThatAreNoPages(t *testing.T) {
 			"should have continuation token"},
 		{"the same page again", "<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>20</NextContinuationToken>" +
 			"</ListBucketResult>", source.ErrInvalid, "the page after itself"},
+		{"too long", "<ListBucketResult>" + strings.Repeat(" ", 17<<20), source.ErrInvalid,
+			"more than 16777216 bytes"},
 		{"other objects", "<ListBucketResult><IsTruncated>false</IsTruncated><Contents><Key>other/x</Key><Size>1</Size></Contents>" +
 			"</ListBucketResult>", source.ErrInvalid, "lists s3://many/other/x among"},
 	} {

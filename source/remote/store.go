@@ -22,7 +22,7 @@ type Store struct {
 	window *window
 	hedge  hedge
 
-	headless atomic.Bool // the server answers GET, and not HEAD
+	noHead atomic.Bool // the server answers GET, and not HEAD
 
 	traffic source.Traffic
 	untagged
@@ -71,7 +71,7 @@ func (s *Store) Stamp(ctx context.Context, name string) (source.Stamp, error) {
 func (s *Store) state(ctx context.Context, name string) (Answer, error) {
 	var head Answer
 	var refused error
-	if !s.headless.Load() {
+	if !s.noHead.Load() {
 		head, refused = s.driver.Head(ctx, name)
 		if refused == nil && head.Bytes > 0 || errors.Is(refused, source.ErrUnavailable) || ctx.Err() != nil {
 			return head, refused
@@ -84,7 +84,7 @@ func (s *Store) state(ctx context.Context, name string) (Answer, error) {
 	case err != nil:
 		return Answer{}, err
 	case refused != nil:
-		s.headless.Store(true)
+		s.noHead.Store(true)
 	}
 	_, _ = io.CopyN(io.Discard, first.Body, 2) // to its end, so that the connection can be used again
 	return first, first.Body.Close()

@@ -63,8 +63,26 @@ func documentOf(r *http.Request) string {
 	return ""
 }
 
-// mostBefore is how many bytes may lie before the root of a document.
-const mostBefore = 64 << 10
+const (
+	mostBefore   = 64 << 10 // bytes before the root of a document
+	mostDocument = 16 << 20 // bytes of a document: a page of 1,000 long names has 4 MiB
+)
+
+// bounded reads at most so many bytes of a document, so that no server takes all memory.
+type bounded struct {
+	io.Reader
+	left int
+}
+
+// Read is part of io.Reader.
+func (b *bounded) Read(dst []byte) (int, error) {
+	n, err := b.Reader.Read(dst)
+	if b.left -= n; b.left < 0 {
+		return 0, fmt.Errorf("%w: the server answered with a document of more than %d bytes; it must list objects in pages",
+			source.ErrInvalid, mostDocument)
+	}
+	return n, err
+}
 
 // demand returns an error unless the body of an answer is a document with this root. A document about an error, which
 // some servers send with the status 200, gets the status 500. Errors: ErrInvalid; ErrUnavailable if the answer ends too
@@ -99,7 +117,7 @@ func demand(a *http.Response, root string) error {
 			a.Body = struct {
 				io.Reader
 				io.Closer
-			}{io.MultiReader(&read, a.Body), a.Body}
+			}{&bounded{io.MultiReader(&read, a.Body), mostDocument}, a.Body}
 			return nil
 		}
 	}
