@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/kinds"
@@ -88,5 +89,25 @@ func TestListsInAnyOrder(t *testing.T) {
 				t.Errorf("%s: the notes are %+v", name, src.Info().Notes)
 			}
 		}
+	}
+}
+
+// Ensure that an object is read by a presigned address, which permits GET alone.
+func TestPresignedAddress(t *testing.T) {
+	for name, start := range s3test.Servers(t) {
+		t.Run(name, func(t *testing.T) {
+			s := start(t)
+			s.Put(t, "records", []byte("0123456789abcdefghij"))
+			address, err := s.Client.PresignedGetObject(t.Context(), bucket, "records", time.Hour, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			src, err := kinds.Open(t.Context(), source.Settings{"kind": "raw", "path": address.String(), "sample_bytes": 10})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer src.Close()
+			readAll(t, src, [][]byte{[]byte("0123456789"), []byte("abcdefghij")})
+		})
 	}
 }
