@@ -180,7 +180,7 @@ func (d *driver) Get(ctx context.Context, name string, offset int64, n int, tag 
 }
 
 // List is part of remote.Driver.
-func (d *driver) List(ctx context.Context, prefix, from string) (page remote.Page, err error) {
+func (d *driver) List(ctx context.Context, prefix, from string, _ func()) (page remote.Page, err error) {
 	b, key, err := d.find(ctx, prefix)
 	if err != nil {
 		return page, err

@@ -110,7 +110,7 @@ func (d *driver) Get(ctx context.Context, name string, offset int64, n int, tag 
 	return answer, nil
 }
 
-func (d *driver) List(_ context.Context, prefix, _ string) (remote.Page, error) {
+func (d *driver) List(_ context.Context, prefix, _ string, _ func()) (remote.Page, error) {
 	return remote.Page{}, fmt.Errorf("%w: a web server does not list its files; name those below %s: "+
 		"shards by braces, as in train-{000..012}.tar, files by a manifest", source.ErrInvalid, prefix)
 }

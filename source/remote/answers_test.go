@@ -16,6 +16,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/kinds"
@@ -131,6 +132,25 @@ func TestPageThatHangs(t *testing.T) {
 	}}
 	if n, err := listed(t, l, map[string]any{"stall": "300ms"}); n != 50 || err != nil {
 		t.Errorf("%d objects, %v", n, err)
+	}
+}
+
+// Ensure that a page of a list may take longer than stall, if its bytes come.
+func TestPageThatComesSlowly(t *testing.T) {
+	s3test.Environment(t)
+	l := &s3test.Lister{Objects: 50, Page: 50, Spoil: func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		answer := httptest.NewRecorder()
+		next.ServeHTTP(answer, r)
+		body := answer.Body.Bytes()
+		for part := range slices.Chunk(body, len(body)/6) {
+			_, _ = w.Write(part) // the client may be gone
+			_ = http.NewResponseController(w).Flush()
+			time.Sleep(500 * time.Millisecond)
+		}
+	}}
+	n, err := listed(t, l, map[string]any{"stall": "2s"})
+	if n != 50 || err != nil || l.Listed.Load() != 1 {
+		t.Errorf("%d objects in %d pages, %v", n, l.Listed.Load(), err)
 	}
 }
 

@@ -26,8 +26,8 @@ type Driver interface {
 	// how many the object has.
 	Head(ctx context.Context, name string) (Answer, error)
 	// List asks for a page of the objects whose names begin with prefix, in any order. from is Next of the page
-	// before, or "" for the first one.
-	List(ctx context.Context, prefix, from string) (Page, error)
+	// before, or "" for the first one. It calls alive when bytes of the answer come.
+	List(ctx context.Context, prefix, from string, alive func()) (Page, error)
 	// Close closes idle connections.
 	Close()
 }

@@ -123,7 +123,7 @@ func (s *Store) List(ctx context.Context, prefix string, each func(name string, 
 		page, err := again(ctx, func() (Page, error) {
 			ctx, timer := s.watch(ctx, prefix)
 			defer timer.end()
-			page, err := s.driver.List(ctx, prefix, from)
+			page, err := s.driver.List(ctx, prefix, from, timer.alive)
 			if err != nil {
 				err = timer.cause(ctx, err)
 			}

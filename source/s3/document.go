@@ -31,15 +31,33 @@ func (t documents) RoundTrip(r *http.Request) (*http.Response, error) {
 	return a, nil
 }
 
-// within sends requests that end with ctx.
+// within sends requests that end with ctx, and calls alive when bytes of an answer come.
 type within struct {
 	documents
-	ctx context.Context
+	ctx   context.Context
+	alive func()
 }
 
 // RoundTrip is part of http.RoundTripper.
 func (t within) RoundTrip(r *http.Request) (*http.Response, error) {
-	return t.documents.RoundTrip(r.WithContext(t.ctx))
+	a, err := t.documents.RoundTrip(r.WithContext(t.ctx))
+	if err == nil {
+		t.alive()
+		a.Body = lively{a.Body, t.alive}
+	}
+	return a, err
+}
+
+// lively is a body that calls alive after each read.
+type lively struct {
+	io.ReadCloser
+	alive func()
+}
+
+// Read is part of io.Reader.
+func (l lively) Read(dst []byte) (int, error) {
+	defer l.alive()
+	return l.ReadCloser.Read(dst)
 }
 
 // documentOf returns the root of the document that answers a request; "": the answer is none.

@@ -8,12 +8,12 @@ import (
 )
 
 // List is part of remote.Driver.
-func (d *driver) List(ctx context.Context, prefix, from string) (page remote.Page, err error) {
+func (d *driver) List(ctx context.Context, prefix, from string, alive func()) (page remote.Page, err error) {
 	_, bucket, key, err := split(prefix)
 	if err != nil {
 		return page, err
 	}
-	client, err := d.client(within{documents{d.transport}, ctx}) // the call for a page takes no context
+	client, err := d.client(within{documents{d.transport}, ctx, alive}) // the call for a page takes no context
 	if err != nil {
 		return page, d.failed(prefix, err)
 	}
