@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -24,6 +25,9 @@ type line struct {
 	label  string // "": none
 	number int    // of the line, from 1
 }
+
+// page finds the beginning of a page of HTML.
+var page = regexp.MustCompile(`(?i)^\s*<(!doctype\s|html[\s>])`)
 
 // parseManifest reads lines `path` or `path,label`. The separator is a tab if the first line has
 // one, else a comma. Names with a separator, a quote or a line break are quoted like in CSV. Empty
@@ -43,6 +47,10 @@ func parseManifest(r io.Reader) (lines []line, labelled bool, err error) {
 	first, err := b.Peek(b.Size())
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, false, err
+	}
+	if page.Match(first) {
+		return nil, false, fmt.Errorf("%w: it is a page of HTML and lists no files; look at it in a browser, to see what the server "+
+			"had to say", source.ErrInvalid)
 	}
 	if first, _, _ = bytes.Cut(bytes.TrimLeft(first, "\r\n"), []byte("\n")); bytes.IndexByte(first, '\t') >= 0 {
 		c.Comma = '\t'

@@ -143,6 +143,12 @@ func TestOddNames(t *testing.T) {
 				hasSamples(t, open(t, source.Settings{"kind": "dir", "path": "s3://photos/d", "remote": remote}), keys)
 				hasSamples(t, open(t, source.Settings{"kind": "dir", "path": "s3://photos/d", "remote": remote,
 					"manifest": manifestOf(t, keys)}), keys)
+				for _, shard := range []string{"a [1]?.tar", "st*r.tar", "ha#sh 100%.tar"} {
+					s.Put(t, "shards/"+shard, shardOf(t, [][]byte{[]byte(shard)}, 0))
+					s.Put(t, "shards/"+strings.NewReplacer("[1]?", "1x", "*", "xx").Replace(shard), shardOf(t, [][]byte{[]byte(shard)}, 0))
+					hasSamples(t, open(t, source.Settings{"kind": "tar", "path": "s3://photos/shards/" + shard, "remote": remote,
+						"fields": []any{"jpg"}, "index": "none"}), []string{shard})
+				}
 			}
 		})
 	}
