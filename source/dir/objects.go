@@ -44,7 +44,7 @@ func (o *settings) foundObjects(ctx context.Context, objects source.Objects, roo
 		case labelled:
 			used[number] = true
 		}
-		return all.add(heldFile{name, stamp, number})
+		return all.add(heldFile{strings.Clone(name), stamp, number}) // without the rest of the address
 	})
 	if err == nil {
 		l.files, err = all.done(ctx)

@@ -32,13 +32,12 @@ type heldFile struct {
 // heldBytes is what a file takes beside its name.
 const heldBytes = 40
 
-// add adds a file. It returns errors of the system when the files do not fit into a file.
+// add adds a file, and may keep its name. It returns errors of the system when the files do not fit into a file.
 func (s *sorter) add(f heldFile) error {
 	if s.list == nil {
 		s.list = newBuilder(s.folder, s.labelled)
 	} else if f.name <= s.last {
 		if f.name < s.last {
-			f.name = strings.Clone(f.name) // without the rest of its text
 			s.held, s.bytes = append(s.held, f), s.bytes+len(f.name)+heldBytes
 		}
 		if s.bytes < keptBytes {
