@@ -29,7 +29,7 @@ type File struct {
 type Stamp struct {
 	Bytes int64
 	// ModifiedNs is the time of modification, in ns since 1970. For an object it is a number made of
-	// its tag (ETag).
+	// its tag (ETag or Last-Modified); 0: it has none, and only its size tells a change.
 	ModifiedNs int64
 }
 

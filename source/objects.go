@@ -22,8 +22,9 @@ type Objects interface {
 	// compares the state only. It returns ErrChanged if the object has another state, and
 	// ErrUnavailable if another try may succeed.
 	ReadAt(ctx context.Context, name string, stamp Stamp, dst []byte, offset int64) error
-	// List calls each for the objects whose names begin with prefix, in the byte order of the names.
-	// It returns the first error of each, and ErrInvalid if these objects cannot be listed.
+	// List calls each for the objects whose names begin with prefix, in the order in which the server lists
+	// them. It may be any order, and a name may come twice. List returns the first error of each, and ErrInvalid
+	// if these objects cannot be listed.
 	List(ctx context.Context, prefix string, each func(name string, stamp Stamp) error) error
 	// Traffic returns what reads have cost so far. It is updated by them.
 	Traffic() *Traffic
@@ -160,6 +161,10 @@ func (r Remote) Place(at *string) (*Place, error) {
 	if *at == "" {
 		return nil, fmt.Errorf("%w: no path", ErrInvalid)
 	}
+	if scheme, rest, _ := strings.Cut(*at, "://"); isWeb(scheme) && strings.Contains(rest, "#") {
+		return nil, fmt.Errorf("%w: the address %s has a #, and no server gets what follows it; write %%23 for it", ErrInvalid,
+			Public(*at))
+	}
 	private := takePrivate(at)
 	path := *at
 	m := address.FindStringSubmatch(path)
@@ -201,6 +206,18 @@ func (r Remote) Place(at *string) (*Place, error) {
 
 // Objects returns the objects of an address, and nil for local files.
 func (p *Place) Objects() Objects { return p.objects }
+
+// inAddress makes the path of an address of what url.QueryEscape makes.
+var inAddress = strings.NewReplacer("+", "%20", "%2F", "/")
+
+// Join returns the path of a file in a folder. Below an address of a web server, the name is quoted: in its plain form
+// a ? would begin a query, and a % another character. Some storage reads a + as a space.
+func (p *Place) Join(folder, name string) string {
+	if scheme, _, _ := strings.Cut(folder, "://"); p.objects != nil && isWeb(scheme) {
+		name = inAddress.Replace(url.QueryEscape(name))
+	}
+	return folder + "/" + name
+}
 
 // Traffic returns what reads of the objects have cost; nil: local files.
 func (p *Place) Traffic() *Traffic {

@@ -29,7 +29,7 @@ type azure struct{}
 func (azure) scheme() string { return "azblob" }
 
 // bucket opens a container. The account and its credentials come from the environment, as for Azure's tools.
-func (azure) bucket(ctx context.Context, name string, transport *http.Transport, anonymous bool) (*blob.Bucket, error) {
+func (azure) bucket(ctx context.Context, name string, transport http.RoundTripper, anonymous bool) (*blob.Bucket, error) {
 	o := &container.ClientOptions{ClientOptions: azcore.ClientOptions{Transport: &http.Client{Transport: transport},
 		Retry: policy.RetryOptions{MaxRetries: -1}}} // the source has its own policy
 	text := cmp.Or(os.Getenv("AZURE_STORAGE_CONNECTION_STRING"), os.Getenv("AZURE_STORAGEBLOB_CONNECTIONSTRING"))

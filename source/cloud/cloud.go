@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"net/http"
 	"strings"
@@ -39,7 +38,7 @@ type settings struct {
 type provider interface {
 	scheme() string
 	// bucket opens a bucket. With anonymous it uses no credentials.
-	bucket(ctx context.Context, name string, transport *http.Transport, anonymous bool) (*blob.Bucket, error)
+	bucket(ctx context.Context, name string, transport http.RoundTripper, anonymous bool) (*blob.Bucket, error)
 	// match makes a read fail unless the object has this tag. as is that of BeforeRead.
 	match(as func(any) bool, tag string)
 	// matchWrite makes a write fail if the object exists. as is that of BeforeWrite.
@@ -71,7 +70,7 @@ func open(s source.Settings, p provider) (source.Objects, error) {
 // driver is a remote.Driver.
 type driver struct {
 	provider  provider
-	transport *http.Transport
+	transport remote.Transport
 	anonymous bool
 
 	mu      sync.Mutex
@@ -181,25 +180,28 @@ func (d *driver) Get(ctx context.Context, name string, offset int64, n int, tag 
 }
 
 // List is part of remote.Driver.
-func (d *driver) List(ctx context.Context, prefix string, each func(name string, bytes int64, tag string) error) error {
+func (d *driver) List(ctx context.Context, prefix, from string, _ func()) (page remote.Page, err error) {
 	b, key, err := d.find(ctx, prefix)
 	if err != nil {
-		return err
+		return page, err
 	}
-	root := strings.TrimSuffix(prefix, key)
-	for all := b.List(&blob.ListOptions{Prefix: key}); ; {
-		o, err := all.Next(ctx)
-		if err == io.EOF {
-			return nil
-		}
-		if err != nil {
-			return d.failed(prefix, err)
-		}
-		if strings.HasSuffix(o.Key, "/") { // stands for a folder, and has no bytes
-			continue
-		}
-		if err := each(root+o.Key, o.Size, d.provider.tag(o.As)); err != nil {
-			return err
+	token := blob.FirstPageToken
+	if from != "" {
+		token = []byte(from)
+	}
+	all, next, err := b.ListPage(ctx, token, pageObjects, &blob.ListOptions{Prefix: key})
+	if err != nil {
+		return page, d.failed(prefix, err)
+	}
+	for _, o := range all {
+		if !strings.HasSuffix(o.Key, "/") { // stands for a folder, and has no bytes
+			page.Objects = append(page.Objects, remote.Object{Name: strings.TrimSuffix(prefix, key) + o.Key, Bytes: o.Size,
+				Tag: d.provider.tag(o.As)})
 		}
 	}
+	page.Next = string(next)
+	return page, nil
 }
+
+// pageObjects is how many objects a page of a list has, at most.
+const pageObjects = 1000

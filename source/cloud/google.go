@@ -22,7 +22,7 @@ type google struct{}
 
 func (google) scheme() string { return "gcs" }
 
-func (google) bucket(ctx context.Context, name string, transport *http.Transport, anonymous bool) (*blob.Bucket, error) {
+func (google) bucket(ctx context.Context, name string, transport http.RoundTripper, anonymous bool) (*blob.Bucket, error) {
 	// A transport without credentials; STORAGE_EMULATOR_HOST names a server that asks for none.
 	client := gcp.NewAnonymousHTTPClient(transport)
 	if !anonymous && os.Getenv("STORAGE_EMULATOR_HOST") == "" {

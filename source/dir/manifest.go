@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -24,6 +25,9 @@ type line struct {
 	label  string // "": none
 	number int    // of the line, from 1
 }
+
+// page finds the beginning of a page of HTML.
+var page = regexp.MustCompile(`(?i)^\s*<(!doctype\s|html[\s>])`)
 
 // parseManifest reads lines `path` or `path,label`. The separator is a tab if the first line has
 // one, else a comma. Names with a separator, a quote or a line break are quoted like in CSV. Empty
@@ -43,6 +47,10 @@ func parseManifest(r io.Reader) (lines []line, labelled bool, err error) {
 	first, err := b.Peek(b.Size())
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, false, err
+	}
+	if page.Match(first) {
+		return nil, false, fmt.Errorf("%w: it is a page of HTML and lists no files; look at it in a browser, to see what the server "+
+			"had to say", source.ErrInvalid)
 	}
 	if first, _, _ = bytes.Cut(bytes.TrimLeft(first, "\r\n"), []byte("\n")); bytes.IndexByte(first, '\t') >= 0 {
 		c.Comma = '\t'
@@ -138,7 +146,7 @@ func (o *settings) listed(ctx context.Context, place *source.Place, root string)
 	}
 	stamps := make([]source.Stamp, len(names))
 	if err := each(ctx, len(names), func(i int) (err error) {
-		if stamps[i], err = place.Stamp(ctx, root+"/"+names[i]); err != nil {
+		if stamps[i], err = place.Stamp(ctx, place.Join(root, names[i])); err != nil {
 			err = fmt.Errorf("manifest %s: line %d: %w", o.Manifest, lines[i].number, err)
 		}
 		return err
@@ -159,6 +167,7 @@ func (o *settings) listed(ctx context.Context, place *source.Place, root string)
 // not list its folders: there the classes are those of the names.
 func (o *settings) folders(ctx context.Context, place *source.Place, root string) ([]folder, []string, error) {
 	var classes []string
+	known := map[string]bool{}
 	objects := place.Objects()
 	if objects == nil {
 		w := newWalk(root, o.Hidden, func(string) bool { return false })
@@ -174,13 +183,14 @@ func (o *settings) folders(ctx context.Context, place *source.Place, root string
 	}
 	err := objects.List(ctx, root+"/", func(name string, _ source.Stamp) error {
 		class, _, inside := strings.Cut(strings.TrimPrefix(name, root+"/"), "/")
-		if inside && (o.Hidden || class[0] != '.') && (len(classes) == 0 || classes[len(classes)-1] != class) {
-			classes = append(classes, class)
+		if inside && (o.Hidden || class[0] != '.') && !known[class] {
+			class = strings.Clone(class) // without the rest of the name
+			classes, known[class] = append(classes, class), true
 		}
 		return nil
 	})
 	slices.Sort(classes)
-	return nil, slices.Compact(classes), err
+	return nil, classes, err
 }
 
 // isFolder returns nil for a folder, ErrInvalid for another file, or an error of the system.

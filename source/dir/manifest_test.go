@@ -81,6 +81,7 @@ func TestManifestRefuses(t *testing.T) {
 		"the folder":      {".\n", false, `"." is not a path`},
 		"no path":         {"a/1,1\n,2\n", false, `line 2 "" is not a path`},
 		"NUL":             {"a\x00b\n", false, "is not a path"},
+		"HTML":            {"\n<!DOCTYPE html>\n<html><body>Please log in</body></html>\n", false, "a page of HTML"},
 		"columns":         {"a/1,1,2\n", false, "line 1 has 3 columns"},
 		"columns differ":  {"a/1,1\nb/2\n", false, "line 2"},
 		"open quote":      {"\"a/1\n", false, "quote"},

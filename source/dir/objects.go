@@ -15,8 +15,10 @@ func (o *settings) foundObjects(ctx context.Context, objects source.Objects, roo
 	*listing, error) {
 	l, outside, labelled := &listing{}, 0, o.Labels == labelsOfFolders
 	var w skips
-	b := newBuilder(o.listFolder(), labelled)
-	var classes []string // in the order of the listing
+	all := sorter{folder: o.listFolder(), labelled: labelled}
+	defer all.close()
+	numbers := map[string]int64{} // of classes, in the order of the listing
+	var classes []string
 	var used []bool
 	err := objects.List(ctx, root+"/", func(object string, stamp source.Stamp) error {
 		name := strings.TrimPrefix(object, root+"/")
@@ -28,10 +30,11 @@ func (o *settings) foundObjects(ctx context.Context, objects source.Objects, roo
 			return nil
 		}
 		class, _, inside := strings.Cut(name, "/")
-		if inside && labelled && (len(classes) == 0 || class != classes[len(classes)-1]) {
-			classes, used = append(classes, strings.Clone(class)), append(used, false) // without the rest of the name
+		number, known := numbers[class]
+		if inside && labelled && !known {
+			class, number = strings.Clone(class), int64(len(classes)) // without the rest of the name
+			numbers[class], classes, used = number, append(classes, class), append(used, false)
 		}
-		e := entry{name: []byte(name), stamp: stamp}
 		switch {
 		case !keep(name):
 			return nil
@@ -39,34 +42,34 @@ func (o *settings) foundObjects(ctx context.Context, objects source.Objects, roo
 			outside++
 			return nil
 		case labelled:
-			e.label = int64(len(classes) - 1)
-			used[e.label] = true
+			used[number] = true
 		}
-		return b.add(&e)
+		return all.add(heldFile{strings.Clone(name), stamp, number}) // without the rest of the address
 	})
-	if err == nil && b.files.n == 0 {
+	if err == nil {
+		l.files, err = all.done(ctx)
+	}
+	if err == nil && l.files.n == 0 {
 		err = o.nothing(root, outside)
 	}
 	if err != nil {
-		b.close()
 		return nil, err
 	}
-	l.Notes = w.notes()
-	if l.files, err = b.done(); err == nil && labelled {
+	if l.Notes = append(w.notes(), objects.Notes()...); labelled {
 		o.nameClasses(l, classes, used, outside)
 	}
-	return l, err
+	return l, nil
 }
 
 // nameClasses sorts classes, and notes the number of each in that order. used says which of them have files.
 func (o *settings) nameClasses(l *listing, classes []string, used []bool, outside int) {
-	l.Classes = slices.Compact(slices.Sorted(slices.Values(classes)))
+	l.Classes = slices.Sorted(slices.Values(classes))
 	l.Numbers = make([]int64, len(classes))
 	sorted := make([]bool, len(l.Classes))
 	for k, class := range classes {
 		number, _ := slices.BinarySearch(l.Classes, class)
 		l.Numbers[k] = int64(number)
-		sorted[number] = sorted[number] || used[k]
+		sorted[number] = used[k]
 	}
 	l.files.numbers = l.Numbers
 	o.noteClasses(l, sorted, outside)

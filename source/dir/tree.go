@@ -66,7 +66,7 @@ func (t *tree) file(i int) (f file, err error) {
 	if err := t.alive(); err != nil {
 		return f, err
 	}
-	err = t.files.look(i, func(e *entry) { f = file{t.root + "/" + string(e.name), e.stamp, e.label} })
+	err = t.files.look(i, func(e *entry) { f = file{t.place.Join(t.root, string(e.name)), e.stamp, e.label} })
 	return f, err
 }
 

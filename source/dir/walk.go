@@ -27,8 +27,8 @@ func (o *settings) found(ctx context.Context, place *source.Place, root string) 
 		return o.foundObjects(ctx, objects, root, keep)
 	}
 	w := newWalk(root, o.Hidden, keep)
-	w.names.folder = o.listFolder()
-	defer w.names.close()
+	w.files.folder = o.listFolder()
+	defer w.files.close()
 	if err := w.run(ctx); err != nil {
 		return nil, err
 	}
@@ -40,7 +40,8 @@ func (o *settings) found(ctx context.Context, place *source.Place, root string) 
 	}
 	used := make([]bool, len(l.Classes))
 	b := newBuilder(o.listFolder(), labelled)
-	err := w.names.each(ctx, func(some []string) error {
+	some := make([]string, 0, batchNames)
+	inspect := func() error {
 		var labels []int64
 		if labelled {
 			before := len(some)
@@ -52,8 +53,19 @@ func (o *settings) found(ctx context.Context, place *source.Place, root string) 
 		if err != nil {
 			return err
 		}
-		return b.addAll(some, stamps, labels)
+		err = b.addAll(some, stamps, labels)
+		some = some[:0]
+		return err
+	}
+	err := w.files.each(ctx, func(e *entry) error {
+		if some = append(some, string(e.name)); len(some) < batchNames {
+			return nil
+		}
+		return inspect()
 	})
+	if err == nil {
+		err = inspect()
+	}
 	if err == nil && b.files.n == 0 {
 		err = o.nothing(root, outside)
 	}
@@ -65,6 +77,9 @@ func (o *settings) found(ctx context.Context, place *source.Place, root string) 
 	l.files, err = b.done()
 	return l, err
 }
+
+// batchNames is how many files are inspected at a time.
+const batchNames = 4096
 
 // noteClasses adds notes: how many files lie outside folders, and which classes no file has used.
 func (o *settings) noteClasses(l *listing, used []bool, outside int) {
@@ -114,7 +129,7 @@ type walk struct {
 	todo    []*inTree
 	busy    int // number of places that are being listed
 	err     error
-	names   names
+	files   sorter
 	folders []folder
 	skips   skips
 }
@@ -170,8 +185,8 @@ func (w *walk) work() {
 
 // take keeps what a part of a place has. The caller holds mu.
 func (w *walk) take(got seen, err error) {
-	if err == nil {
-		err = w.names.add(got.names)
+	for k := 0; err == nil && k < len(got.names); k++ {
+		err = w.files.add(heldFile{name: got.names[k]})
 	}
 	if err != nil && w.err == nil {
 		w.err = err

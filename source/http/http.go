@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
 
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/remote"
@@ -73,19 +72,11 @@ func (d *driver) send(ctx context.Context, method, name string, header map[strin
 		a.Body.Close()
 		said := http.StatusText(a.StatusCode) // the answer to a HEAD has no text
 		if len(text) > 0 {
-			said = fmt.Sprintf("%q", remote.Hide(string(text), 200, remote.SecretsOf(a.Request)...))
+			said += fmt.Sprintf(" %q", remote.Hide(string(text), 200, remote.SecretsOf(a.Request)...))
 		}
 		return nil, remote.StatusError(name, a.StatusCode, said)
 	}
 	return a, nil
-}
-
-// tagOf returns the tag of an answer.
-func tagOf(h http.Header) string {
-	if tag := h.Get("ETag"); tag != "" {
-		return tag
-	}
-	return h.Get("Last-Modified")
 }
 
 func (d *driver) Head(ctx context.Context, name string) (remote.Answer, error) {
@@ -93,27 +84,24 @@ func (d *driver) Head(ctx context.Context, name string) (remote.Answer, error) {
 	if err != nil {
 		return remote.Answer{}, err
 	}
-	a.Body.Close()
-	if a.ContentLength < 0 {
-		return remote.Answer{}, fmt.Errorf("%w: %s: the server does not say how many bytes it has", source.ErrInvalid, name)
-	}
-	return remote.Answer{Bytes: a.ContentLength, Tag: tagOf(a.Header)}, nil
+	return remote.Answer{Bytes: a.ContentLength, Tag: remote.Tag(a.Header)}, a.Body.Close()
 }
 
 func (d *driver) Get(ctx context.Context, name string, offset int64, n int, tag string) (remote.Answer, error) {
 	header := map[string]string{"Range": fmt.Sprintf("bytes=%d-%d", offset, offset+int64(n)-1)}
-	if strings.HasPrefix(tag, `"`) { // If-Match takes strong tags only
+	if remote.IsStrong(tag) {
 		header["If-Match"] = tag
 	}
 	a, err := d.send(ctx, http.MethodGet, name, header)
 	if err != nil {
 		return remote.Answer{}, err
 	}
-	answer := remote.Answer{Bytes: a.ContentLength, Tag: tagOf(a.Header), Body: a.Body}
+	answer := remote.Answer{Bytes: a.ContentLength, Tag: remote.Tag(a.Header), Body: a.Body}
 	if a.StatusCode == http.StatusPartialContent {
 		answer.Bytes, err = remote.WholeBytes(a.Header.Get("Content-Range"), offset)
-	} else if offset != 0 || a.ContentLength != int64(n) {
-		err = fmt.Errorf("it answers a request for a part with the whole of %d bytes; use a server that knows ranges", a.ContentLength)
+	} else if offset != 0 || a.ContentLength < 0 || a.ContentLength > int64(n) {
+		err = fmt.Errorf("the server answered a request for a part with the whole (bytes: %d; -1: it does not say); use a server "+
+			"that knows ranges", a.ContentLength)
 	}
 	if err != nil {
 		a.Body.Close()
@@ -122,7 +110,7 @@ func (d *driver) Get(ctx context.Context, name string, offset int64, n int, tag 
 	return answer, nil
 }
 
-func (d *driver) List(_ context.Context, prefix string, _ func(string, int64, string) error) error {
-	return fmt.Errorf("%w: a web server does not list its files; name those below %s: "+
+func (d *driver) List(_ context.Context, prefix, _ string, _ func()) (remote.Page, error) {
+	return remote.Page{}, fmt.Errorf("%w: a web server does not list its files; name those below %s: "+
 		"shards by braces, as in train-{000..012}.tar, files by a manifest", source.ErrInvalid, prefix)
 }

@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -21,10 +22,12 @@ type Driver interface {
 	// Get asks for n bytes from offset on, n at least 1. tag, if not empty, is the only tag that the
 	// object may have, else the error is ErrChanged.
 	Get(ctx context.Context, name string, offset int64, n int, tag string) (Answer, error)
-	// Head asks for the state of an object. Its answer has no body.
+	// Head asks for the state of an object. Its answer has no body. It has -1 bytes if the server does not say
+	// how many the object has.
 	Head(ctx context.Context, name string) (Answer, error)
-	// List is List of source.Objects, with tags.
-	List(ctx context.Context, prefix string, each func(name string, bytes int64, tag string) error) error
+	// List asks for a page of the objects whose names begin with prefix, in any order. from is Next of the page
+	// before, or "" for the first one. It calls alive when bytes of the answer come.
+	List(ctx context.Context, prefix, from string, alive func()) (Page, error)
 	// Close closes idle connections.
 	Close()
 }
@@ -32,13 +35,35 @@ type Driver interface {
 // Answer describes an object, with some of its bytes.
 type Answer struct {
 	Bytes int64         // of the whole object
-	Tag   string        // names the state of the object; "": the server gives none
+	Tag   string        // names the state of the object, as Tag does; "": the server gives none
 	Body  io.ReadCloser // nil for Head
 }
+
+// Page is a part of a list of objects.
+type Page struct {
+	Objects []Object
+	Next    string // names the next page; "": this is the last one
+}
+
+// Object is an object in a list.
+type Object struct {
+	Name  string
+	Bytes int64
+	Tag   string
+}
+
+// Tag returns the tag of an answer: its ETag as it was sent, with quotes, else its Last-Modified.
+func Tag(h http.Header) string { return cmp.Or(h.Get("ETag"), h.Get("Last-Modified")) }
+
+// IsStrong says whether a tag is an ETag that If-Match takes.
+func IsStrong(tag string) bool { return strings.HasPrefix(tag, `"`) }
 
 // stamp returns the stamp of an object: the same from a bucket and from a web server that gives the bucket's
 // tags, so that both take the same index of a shard.
 func stamp(bytes int64, tag string) source.Stamp {
+	if tag == "" {
+		return source.Stamp{Bytes: bytes}
+	}
 	sum := sha256.Sum256([]byte(strings.Trim(tag, `"`)))
 	return source.Stamp{Bytes: bytes, ModifiedNs: int64(binary.LittleEndian.Uint64(sum[:]) >> 1)}
 }
@@ -79,7 +104,8 @@ func StatusError(name string, status int, said string) error {
 		kind, next = fs.ErrPermission, "; check the credentials and what they permit"
 	case status == http.StatusPreconditionFailed || status == http.StatusRequestedRangeNotSatisfiable:
 		kind, next = source.ErrChanged, "; restart with a cleared cache"
-	case status == http.StatusRequestTimeout || status == http.StatusTooManyRequests || status >= 500:
+	case status == http.StatusRequestTimeout || status == http.StatusTooManyRequests ||
+		status >= 500 && status != http.StatusNotImplemented:
 		kind = source.ErrUnavailable
 	}
 	return fmt.Errorf("%w: %s: the server answered %d %s%s", kind, name, status, said, next)

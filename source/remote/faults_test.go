@@ -263,6 +263,7 @@ func TestBadRemoteSettings(t *testing.T) {
 		{"s3://photos/x", map[string]any{"endpoint": s.URL, "key": "x"}, source.ErrInvalid, "unknown key"},
 		{"https://" + strings.TrimPrefix(tls.URL, "https://") + "/x", nil, source.ErrInvalid, "remote.ca"},
 		{"http://me:hidden@" + strings.TrimPrefix(s.URL, "http://") + "/none/x?token=hidden", nil, fs.ErrNotExist, "/none/x: the server answered 404 Not Found"},
+		{s.URL + "/photos/records#2", nil, source.ErrInvalid, "records#2 has a #, and no server gets what follows it; write %23"},
 		{"ftp://b/x", nil, source.ErrInvalid, "gs://, http://, https://, s3://"},
 		{"/tmp", map[string]any{"stall": "1s"}, source.ErrInvalid, "local path"},
 	} {

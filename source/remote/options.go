@@ -22,14 +22,15 @@ type Options struct {
 
 // Read decodes settings into all, which embeds o. It returns what sends requests. Errors: ErrInvalid,
 // errors of the file.
-func (o *Options) Read(s source.Settings, all any) (*http.Transport, error) {
+func (o *Options) Read(s source.Settings, all any) (t Transport, err error) {
 	if err := s.Decode(all); err != nil {
-		return nil, fmt.Errorf("remote: %w", err)
+		return t, fmt.Errorf("remote: %w", err)
 	}
 	if err := o.check(); err != nil {
-		return nil, err
+		return t, err
 	}
-	return o.transport()
+	t.Transport, err = o.transport()
+	return t, err
 }
 
 // check fills in defaults. It returns ErrInvalid.

@@ -199,3 +199,35 @@ func TestMachineWithoutRole(t *testing.T) {
 		})
 	}
 }
+
+// Ensure that a service which gives no keys, because its answer has another form, never leaves requests without a
+// signature in silence.
+func TestServicesWithoutKeys(t *testing.T) {
+	s := newStorage(t)
+	s.Put(t, "records", []byte("0123456789"))
+	var answer atomic.Value
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/security-credentials/"):
+			fmt.Fprint(w, "role")
+		case r.Method == http.MethodPut:
+			fmt.Fprint(w, "a-token")
+		default:
+			fmt.Fprint(w, answer.Load())
+		}
+	}))
+	defer service.Close()
+	withoutKeys(t)
+	t.Setenv("AWS_EC2_METADATA_DISABLED", "")
+	for variable, c := range map[string]struct{ address, answer string }{
+		"AWS_EC2_METADATA_SERVICE_ENDPOINT":  {service.URL, `{"Code": "Success", "AccessKeyId": "A"}`},
+		"AWS_CONTAINER_CREDENTIALS_FULL_URI": {service.URL + "/keys", "{}"},
+	} {
+		t.Setenv(variable, c.address)
+		answer.Store(c.answer)
+		got, err := first(t, "s3://photos/records", map[string]any{"endpoint": s.URL, "credentials": "iam"})
+		if err == nil || !strings.Contains(err.Error(), "no keys from the role of this machine or pod") {
+			t.Errorf("%s, answer %q: %q, %v", variable, c.answer, got, err)
+		}
+	}
+}

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/stocached/stocached/source"
@@ -19,6 +21,8 @@ type Store struct {
 	stall  time.Duration // an answer without a byte for so long is given up
 	window *window
 	hedge  hedge
+
+	noHead atomic.Bool // the server answers GET, and not HEAD
 
 	traffic source.Traffic
 	untagged
@@ -51,15 +55,39 @@ func (s *Store) Stamp(ctx context.Context, name string) (source.Stamp, error) {
 	return again(ctx, func() (source.Stamp, error) {
 		ctx, timer := s.watch(ctx, name)
 		defer timer.end()
-		a, err := s.driver.Head(ctx, name)
+		a, err := s.state(ctx, name)
 		if err != nil {
 			return source.Stamp{}, timer.cause(ctx, err)
 		}
-		if a.Tag == "" {
+		if a.Tag == "" && a.Bytes > 0 {
 			s.add(name)
 		}
 		return stamp(a.Bytes, a.Tag), nil
 	})
+}
+
+// state asks for the state of an object. If the answer to HEAD does not give it, the answer to a request for the
+// first byte does: a presigned address permits no HEAD, and some servers have none.
+func (s *Store) state(ctx context.Context, name string) (Answer, error) {
+	var head Answer
+	var refused error
+	if !s.noHead.Load() {
+		head, refused = s.driver.Head(ctx, name)
+		if refused == nil && head.Bytes > 0 || errors.Is(refused, source.ErrUnavailable) || ctx.Err() != nil {
+			return head, refused
+		}
+	}
+	first, err := s.driver.Get(ctx, name, 0, 1, "")
+	switch {
+	case errors.Is(err, source.ErrChanged): // it has no first byte
+		return Answer{Tag: head.Tag}, nil
+	case err != nil:
+		return Answer{}, err
+	case refused != nil:
+		s.noHead.Store(true)
+	}
+	_, _ = io.CopyN(io.Discard, first.Body, 2) // to its end, so that the connection can be used again
+	return first, first.Body.Close()
 }
 
 // untagged counts the objects of which only the size tells a change.
@@ -89,25 +117,42 @@ func (u *untagged) Notes() []source.Note {
 		"of them, or give each changed object another name", u.names, u.first)}}
 }
 
-// List is part of source.Objects. It begins again after an error that may pass, but calls each once
-// for each name.
+// List is part of source.Objects. The unit of its tries is a page: what was listed is not asked for again.
 func (s *Store) List(ctx context.Context, prefix string, each func(name string, stamp source.Stamp) error) error {
-	last, refused := "", error(nil)
-	_, err := again(ctx, func() (struct{}, error) {
-		err := s.driver.List(ctx, prefix, func(name string, bytes int64, tag string) error {
-			if last != "" && name <= last {
-				return nil
+	for from := ""; ; {
+		page, err := again(ctx, func() (Page, error) {
+			ctx, timer := s.watch(ctx, prefix)
+			defer timer.end()
+			page, err := s.driver.List(ctx, prefix, from, timer.alive)
+			if err != nil {
+				err = timer.cause(ctx, err)
 			}
-			last = name
-			refused = each(name, stamp(bytes, tag))
-			return refused
+			return page, err
 		})
-		if refused != nil {
-			err = backoff.Permanent(refused)
+		if err != nil {
+			return err
 		}
-		return struct{}{}, err
-	})
-	return err
+		for _, o := range page.Objects {
+			if !strings.HasPrefix(o.Name, prefix) {
+				return fmt.Errorf("%w: the server lists %s among the objects that begin with %s; check remote.endpoint",
+					source.ErrInvalid, o.Name, prefix)
+			}
+			if o.Tag == "" {
+				s.add(o.Name)
+			}
+			if err := each(o.Name, stamp(o.Bytes, o.Tag)); err != nil {
+				return err
+			}
+		}
+		switch page.Next {
+		case "":
+			return nil
+		case from:
+			return fmt.Errorf("%w: %s: the server names a page of its list as the page after itself; check remote.endpoint",
+				source.ErrInvalid, prefix)
+		}
+		from = page.Next
+	}
 }
 
 // again calls do until it succeeds, fails with an error that another try will meet, or has failed
@@ -128,6 +173,9 @@ func (s *Store) ReadAt(ctx context.Context, name string, state source.Stamp, dst
 		now, err := s.Stamp(ctx, name)
 		if err != nil {
 			return err
+		}
+		if state.Bytes == 0 && now.Bytes == 0 { // an answer without bytes may have no tag
+			return nil
 		}
 		return state.Check(name, now)
 	}

@@ -16,42 +16,48 @@ import (
 	"github.com/minio/minio-go/v7/pkg/s3utils"
 )
 
-// getDirect asks for a part of an object with a request of net/http: a read is one such request, and
-// minio-go takes more processor time to make one than net/http to send it. done is false if the request
-// needs minio-go: it has no signature, or the server redirects it.
-func (d *driver) getDirect(ctx context.Context, name, bucket, key string, offset int64, n int, tag string) (
-	a remote.Answer, done bool, err error) {
+// direct sends a request about an object with net/http: a read is one such request, and minio-go takes more
+// processor time to make one than net/http to send it. It has the headers Range and If-Match, or neither. done is
+// false if the request needs minio-go: it has no signature, or the server redirects it.
+func (d *driver) direct(ctx context.Context, method, name string, header http.Header) (got *http.Response, done bool, err error) {
+	_, bucket, key, err := split(name)
+	if err != nil {
+		return nil, true, err
+	}
 	keys, err := d.keys.GetWithContext(d.core.CredContext())
 	if err != nil || keys.AccessKeyID == "" || keys.SecretAccessKey == "" || !keys.SignerType.IsV4() {
-		return a, false, nil
+		return nil, false, nil
 	}
 	base := d.base(ctx, bucket)
 	if base == nil {
-		return a, false, nil
+		return nil, false, nil
 	}
 	path := s3utils.EncodePath(base.Path + key)
 	to := &url.URL{Scheme: base.Scheme, Host: base.Host, Path: base.Path + key, RawPath: path}
-	r := (&http.Request{Method: http.MethodGet, URL: to, Host: to.Host, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: http.Header{"Range": {"bytes=" + strconv.FormatInt(offset, 10) + "-" + strconv.FormatInt(offset+int64(n)-1, 10)}}}).WithContext(ctx)
-	if tag != "" {
-		r.Header.Set("If-Match", `"`+tag+`"`)
-	}
+	r := (&http.Request{Method: method, URL: to, Host: to.Host, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: header}).WithContext(ctx)
 	d.signatures.sign(r, path, &keys, d.region, time.Now())
-	got, err := d.transport.RoundTrip(r)
-	if err != nil {
-		return a, true, d.failed(name, err)
+	header["Accept-Encoding"] = remote.Identity // no signature has it
+	if got, err = d.transport.RoundTrip(r); err != nil {
+		return nil, true, d.failed(name, err)
 	}
-	tagNow := strings.Trim(got.Header.Get("ETag"), `"`)
 	switch {
 	case got.StatusCode == http.StatusOK || got.StatusCode == http.StatusPartialContent:
-		a, err = answered(name, got.Header, got.ContentLength, tagNow, offset, got.Body)
-		return a, true, err
-	case got.StatusCode < 400:
-		got.Body.Close()
-		return a, false, nil
+		return got, true, nil
+	case got.StatusCode < http.StatusBadRequest:
+		return nil, false, got.Body.Close()
 	}
 	defer got.Body.Close()
-	return a, true, d.failed(name, errorOf(got))
+	return nil, true, d.failed(name, errorOf(got))
+}
+
+// rangeOf returns the header of a request for a part of an object.
+func rangeOf(offset int64, n int, tag string) http.Header {
+	header := http.Header{"Range": {"bytes=" + strconv.FormatInt(offset, 10) + "-" + strconv.FormatInt(offset+int64(n)-1, 10)}}
+	if remote.IsStrong(tag) {
+		header["If-Match"] = []string{tag}
+	}
+	return header
 }
 
 // errorOf returns what a server says about a request that failed.

@@ -2,6 +2,7 @@ package s3
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"sync/atomic"
@@ -33,6 +34,9 @@ type place struct {
 // RetrieveWithCredContext is part of credentials.Provider.
 func (p place) RetrieveWithCredContext(about *credentials.CredContext) (credentials.Value, error) {
 	v, err := p.Provider.RetrieveWithCredContext(about)
+	if p.role {
+		err = cmp.Or(err, demandKeys(v))
+	}
 	switch {
 	case err != nil && p.keys.setting == "file": // another try meets the same file
 		err = fmt.Errorf("%w: remote.credentials is file: no keys in %s: %w", source.ErrInvalid, p.keys.file, err)
@@ -47,6 +51,14 @@ func (p place) RetrieveWithCredContext(about *credentials.CredContext) (credenti
 		p.keys.latest.Store(&v)
 	}
 	return v, err
+}
+
+// demandKeys returns an error if the answer of a service has no keys: then it was of another form.
+func demandKeys(v credentials.Value) error {
+	if v.AccessKeyID == "" || v.SecretAccessKey == "" {
+		return errors.New("the service answered without keys: AccessKeyId or SecretAccessKey is missing")
+	}
+	return nil
 }
 
 // keys returns where the access keys of a storage come from.

@@ -100,6 +100,7 @@ func (m *machine) ask(limit time.Duration) (credentials.Value, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	v, err := m.IAM.RetrieveWithCredContext(&credentials.CredContext{Context: ctx, Client: m.Client})
+	err = cmp.Or(err, demandKeys(v))
 	switch now := time.Now(); {
 	case err == nil:
 		m.keys = v

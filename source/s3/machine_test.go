@@ -32,7 +32,7 @@ func TestRenewalThatFails(t *testing.T) {
 		case broken.Load():
 			w.WriteHeader(http.StatusInternalServerError)
 		case strings.HasSuffix(r.URL.Path, "/role"):
-			fmt.Fprintf(w, `{"Code": "Success", "AccessKeyId": "A", "Expiration": %q}`, time.Now().Add(time.Hour).Format(time.RFC3339))
+			fmt.Fprintf(w, `{"Code": "Success", "AccessKeyId": "A", "SecretAccessKey": "s", "Expiration": %q}`, time.Now().Add(time.Hour).Format(time.RFC3339))
 		default:
 			fmt.Fprint(w, "role")
 		}

@@ -71,19 +71,22 @@ func open(s source.Settings, endpoint string) (source.Objects, error) {
 		}
 	}
 	region := cmp.Or(o.Region, os.Getenv("AWS_REGION"), os.Getenv("AWS_DEFAULT_REGION"), "us-east-1")
-	core, err := minio.NewCore(u.Host, &minio.Options{Creds: keys.Credentials, Secure: u.Scheme == "https", Transport: transport,
-		Region: region, BucketLookup: lookup, MaxRetries: 1})
-	if err != nil {
+	d := &driver{region: region, keys: keys, transport: transport, client: func(t http.RoundTripper) (*minio.Core, error) {
+		return minio.NewCore(u.Host, &minio.Options{Creds: keys.Credentials, Secure: u.Scheme == "https", Transport: t,
+			Region: region, BucketLookup: lookup, MaxRetries: 1})
+	}}
+	if d.core, err = d.client(documents{transport}); err != nil {
 		return nil, fmt.Errorf("%w: remote.endpoint: %w", source.ErrInvalid, err)
 	}
-	return remote.NewWritable(&driver{core: core, region: region, keys: keys, transport: transport}, o.Options), nil
+	return remote.NewWritable(d, o.Options), nil
 }
 
 type driver struct {
 	core      *minio.Core
+	client    func(http.RoundTripper) (*minio.Core, error)
 	region    string
 	keys      *keys
-	transport *http.Transport
+	transport remote.Transport
 
 	signatures signatures
 	buckets    sync.Map // *url.URL of each bucket, by its name
@@ -120,6 +123,9 @@ func (d *driver) explained(name string, err error) error {
 		text += ": " + said.Message
 	}
 	text = d.keys.hide(text)
+	if said.StatusCode == 0 { // minio-go does not understand the answer
+		return fmt.Errorf("%w: %s: %s; remote.endpoint is %s", source.ErrInvalid, name, text, d.core.EndpointURL())
+	}
 	if said.StatusCode >= 300 && said.StatusCode < 400 || said.Code == "AuthorizationHeaderMalformed" ||
 		said.Code == "IllegalLocationConstraintException" {
 		return fmt.Errorf("%w: %s: the server answered %d %s; remote.region is %s%s, remote.endpoint is %s", source.ErrInvalid,
@@ -148,73 +154,66 @@ func regionHint(right, used string) string {
 	return ", and the bucket's is " + right
 }
 
+// Head is part of remote.Driver.
 func (d *driver) Head(ctx context.Context, name string) (remote.Answer, error) {
+	if got, done, err := d.direct(ctx, http.MethodHead, name, http.Header{}); done {
+		if err != nil {
+			return remote.Answer{}, err
+		}
+		return remote.Answer{Bytes: got.ContentLength, Tag: remote.Tag(got.Header)}, got.Body.Close()
+	}
 	_, bucket, key, err := split(name)
 	if err != nil {
 		return remote.Answer{}, err
 	}
 	about, err := d.core.StatObject(ctx, bucket, key, minio.StatObjectOptions{})
 	if err != nil {
-		// The answer to a HEAD has no body, and so does not say what is wrong. That to a GET does.
-		if body, _, _, said := d.core.GetObject(ctx, bucket, key, minio.GetObjectOptions{}); said != nil {
-			err = said
-		} else {
-			body.Close()
-		}
 		return remote.Answer{}, d.failed(name, err)
 	}
-	return remote.Answer{Bytes: about.Size, Tag: about.ETag}, nil
+	return remote.Answer{Bytes: about.Size, Tag: tagOf(&about)}, nil
 }
 
+// tagOf returns the tag of an object that minio-go describes: the one that remote.Tag returns for its header.
+func tagOf(about *minio.ObjectInfo) string {
+	switch {
+	case about.ETag != "":
+		return `"` + about.ETag + `"`
+	case about.LastModified.Unix() > 0:
+		return about.LastModified.UTC().Format(http.TimeFormat)
+	}
+	return ""
+}
+
+// Get is part of remote.Driver.
 func (d *driver) Get(ctx context.Context, name string, offset int64, n int, tag string) (remote.Answer, error) {
+	header := rangeOf(offset, n, tag)
+	if got, done, err := d.direct(ctx, http.MethodGet, name, header); done {
+		if err != nil {
+			return remote.Answer{}, err
+		}
+		return answered(name, got.Header, got.ContentLength, offset, got.Body)
+	}
 	_, bucket, key, err := split(name)
 	if err != nil {
 		return remote.Answer{}, err
 	}
-	if a, answered, err := d.getDirect(ctx, name, bucket, key, offset, n, tag); answered {
-		return a, err
-	}
 	var o minio.GetObjectOptions
-	if err = o.SetRange(offset, offset+int64(n)-1); err == nil && tag != "" {
-		err = o.SetMatchETag(tag)
+	for key, values := range rangeOf(offset, n, tag) {
+		o.Set(key, values[0])
 	}
-	if err != nil {
-		return remote.Answer{}, fmt.Errorf("%w: %s: %w", source.ErrInvalid, name, err)
-	}
-	body, about, header, err := d.core.GetObject(ctx, bucket, key, o)
+	body, about, got, err := d.core.GetObject(ctx, bucket, key, o)
 	if err != nil {
 		return remote.Answer{}, d.failed(name, err)
 	}
-	return answered(name, header, about.Size, about.ETag, offset, body)
+	return answered(name, got, about.Size, offset, body)
 }
 
 // answered makes an Answer of what a server says to a request for bytes from offset on.
-func answered(name string, header http.Header, bytes int64, tag string, offset int64, body io.ReadCloser) (remote.Answer, error) {
+func answered(name string, header http.Header, bytes, offset int64, body io.ReadCloser) (remote.Answer, error) {
 	bytes, err := remote.AnsweredBytes(header.Get("Content-Range"), offset, bytes)
 	if err != nil {
 		body.Close()
 		return remote.Answer{}, fmt.Errorf("%w: %s: %w", source.ErrInvalid, name, err)
 	}
-	return remote.Answer{Bytes: bytes, Tag: tag, Body: body}, nil
-}
-
-func (d *driver) List(ctx context.Context, prefix string, each func(name string, bytes int64, tag string) error) error {
-	scheme, bucket, key, err := split(prefix)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // ends the listing when each fails
-	for o := range d.core.ListObjectsIter(ctx, bucket, minio.ListObjectsOptions{Prefix: key, Recursive: true}) {
-		if o.Err != nil {
-			return d.failed(prefix, o.Err)
-		}
-		if strings.HasSuffix(o.Key, "/") { // stands for a folder, and has no bytes
-			continue
-		}
-		if err := each(scheme+"://"+bucket+"/"+o.Key, o.Size, strings.Trim(o.ETag, `"`)); err != nil {
-			return err
-		}
-	}
-	return nil
+	return remote.Answer{Bytes: bytes, Tag: remote.Tag(header), Body: body}, nil
 }

@@ -54,15 +54,16 @@ func (d *dataset) notes(o *settings) []source.Note {
 	note("indexes written", put, "", "%d, beside the shards")
 	note("indexes made again", doubtful, doubt, "%d, because the kept ones could not be used")
 	note("indexes not kept", unkept, cause, "%d, so they will be made again next time")
-	if objects := d.place.Objects(); objects != nil && made > 0 && put == 0 && o.Index != noIndex {
+	unnoticed := d.place.Notes() // no index is kept of such a shard
+	if objects := d.place.Objects(); objects != nil && made > 0 && put == 0 && o.Index != noIndex && len(unnoticed) == 0 {
 		how := "put an index beside each (docs/guides/remote.md)"
 		if _, writable := objects.(source.Writable); writable {
-			how = fmt.Sprintf("stocached source info '%s' --source index=beside", o.Path)
+			how = fmt.Sprintf("stocached source info %s --source index=beside", shellQuote(o.Path))
 		}
 		notes = append(notes, source.Note{Name: "shards read", Advice: true, Text: fmt.Sprintf(
 			"%d, to find their samples, as each other machine reads them, too; write indexes beside them once: %s", made, how)})
 	}
-	return append(notes, d.place.Notes()...)
+	return append(notes, unnoticed...)
 }
 
 func one(yes bool) int {

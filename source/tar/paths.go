@@ -7,6 +7,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/stocached/stocached/source"
@@ -74,13 +75,20 @@ func globObjects(ctx context.Context, objects source.Objects, pattern string) ([
 		return nil, fmt.Errorf("%w: path %q is no pattern: * and ? match within a name, and [ needs a ]", source.ErrInvalid, pattern)
 	}
 	var shards []string
+	exact := false // as on a disk, an object of exactly this name counts alone
 	prefix := pattern[:strings.IndexAny(pattern, "*?[")]
 	err := objects.List(ctx, prefix, func(name string, _ source.Stamp) error {
+		exact = exact || name == pattern
 		if matches, _ := path.Match(pattern, name); matches && !strings.HasSuffix(name, indexSuffix) { // a valid pattern
 			shards = append(shards, name)
 		}
 		return nil
 	})
+	if exact {
+		shards = []string{pattern}
+	}
+	slices.Sort(shards)
+	shards = slices.Compact(shards)
 	if err == nil && len(shards) == 0 {
 		err = fmt.Errorf("%w: no object matches %s", source.ErrInvalid, pattern)
 	}

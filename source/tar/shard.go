@@ -23,7 +23,7 @@ type shard struct {
 }
 
 // openShard returns a shard with its index: a valid kept one, else for an object the one beside it, else a
-// new one. It keeps the index if possible.
+// new one. It keeps the index if possible; not of an object without a tag.
 func openShard(ctx context.Context, place *source.Place, path, setting string) (*shard, error) {
 	stamp, err := place.Stamp(ctx, path)
 	if err != nil {
@@ -33,8 +33,11 @@ func openShard(ctx context.Context, place *source.Place, path, setting string) (
 	if err != nil {
 		return nil, err
 	}
-	s := &shard{path: path, place: place}
-	found, object := s.find(where, stamp), place.Objects() != nil
+	s, object := &shard{path: path, place: place}, place.Objects() != nil
+	if object && stamp.ModifiedNs == 0 { // nothing tells whether a kept index is of this state of the shard
+		where, setting = nil, noIndex
+	}
+	found := s.find(where, stamp)
 	if object && setting != noIndex && (!found || setting == besideShards) {
 		x, data, err := s.read(ctx, stamp)
 		if err == nil {

@@ -20,17 +20,24 @@ import (
 
 func main() {
 	objects := flag.Int("objects", 10_000_000, "in the bucket")
+	mixed := flag.Bool("mixed", false, "list the objects in no order")
 	flag.Parse()
 	if flag.NArg() != 1 {
 		log.Fatal("give the program stocached")
 	}
-	if err := run(flag.Arg(0), *objects); err != nil {
+	if err := run(flag.Arg(0), *objects, *mixed); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(program string, objects int) error {
+// prime brings the numbers of objects into another order.
+const prime = 999_999_937
+
+func run(program string, objects int, mixed bool) error {
 	l := &s3test.Lister{Objects: objects}
+	if mixed {
+		l.Key = func(i int) string { return l.Name(i * prime % objects) } // each object once: the prime divides no such number
+	}
 	server := httptest.NewServer(l)
 	defer server.Close()
 	dir, err := os.MkdirTemp("", "lister-bench-")
@@ -41,7 +48,7 @@ func run(program string, objects int) error {
 	index := filepath.Join(dir, "index")
 	for _, what := range []string{"listed", "from the index"} {
 		before := l.Listed.Load()
-		c := exec.Command(program, "source", "info", "s3://many/data", "--source",
+		c := exec.Command(program, "source", "info", "s3://many/data", "--kind", "dir", "--source",
 			fmt.Sprintf("labels=folders,index=%s,remote={endpoint: %s}", index, server.URL))
 		c.Env = append(os.Environ(), "AWS_ACCESS_KEY_ID=key", "AWS_SECRET_ACCESS_KEY=secret")
 		c.Stderr = os.Stderr

@@ -12,6 +12,7 @@ import re
 import subprocess
 import tarfile
 from pathlib import Path
+from urllib.parse import unquote_to_bytes
 
 import numpy as np
 import pytest
@@ -22,7 +23,9 @@ from stocached import InvalidError, Loader, NondeterministicDatasetError, Sample
 from stocached._image import tar_index
 from stocached.prepare import DataPreparer, DatasetInfo, MemoryStorage, PreparedDataset, prepare
 
-TESTDATA = Path(__file__).resolve().parents[3] / "source" / "tar" / "testdata"
+SOURCE = Path(__file__).resolve().parents[3] / "source"
+TESTDATA = SOURCE / "tar" / "testdata"
+ODD_NAMES = SOURCE / "sourcetest" / "odd_names.txt"
 
 
 @pytest.fixture
@@ -120,6 +123,33 @@ def test_errors_of_steps_name_the_file(root, shards, transform):
     of_shards = image.Shards(shards / "train-*.tar", transform)
     with pytest.raises(InvalidError, match=rf"{re.escape(of_shards.name(1))}: (RandomCrop|Normalize)"):
         of_shards[1]
+
+
+def odd_names() -> list[str]:
+    """The names of files that Go's tests take too."""
+    lines = ODD_NAMES.read_text().splitlines()
+    return [os.fsdecode(unquote_to_bytes(line.partition(": ")[2])) for line in lines if line[0] != "#"]
+
+
+def test_odd_names(tmp_path):
+    """A file is found by its own name, whatever that is: in a folder, in a shard, and in a shard of such a name."""
+    names = [name.replace("/", "-") + ".png" for name in odd_names()]
+    assert len(names) >= 40
+    pictures = {name: encoded(picture(24, 24, k), "PNG") for k, name in enumerate(names)}
+    (tmp_path / "folder" / "class").mkdir(parents=True)
+    for name, data in pictures.items():
+        (tmp_path / "folder" / "class" / name).write_bytes(data)
+    shard = tar_of(tmp_path / "all.tar", pictures)
+    (tmp_path / "shards").mkdir()
+    single = [tar_of(tmp_path / "shards" / f"{name}.tar", {name: data}) for name, data in pictures.items()]
+    wanted = {picture(24, 24, k).tobytes() for k in range(len(names))}
+    for dataset in (image.Folder(tmp_path / "folder"), image.Shards(shard), image.Shards(single)):
+        for workers in (0, 1):
+            loader = Loader(dataset, len(names), num_workers=workers, size="16MiB")
+            (batch,) = loader
+            pixels = batch[0] if isinstance(dataset, image.Folder) else batch
+            assert {np.asarray(one).tobytes() for one in pixels} == wanted
+            loader.close()
 
 
 def test_pickled_datasets(root, shards):
