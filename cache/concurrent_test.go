@@ -1,6 +1,7 @@
 package cache_test
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
@@ -334,5 +335,58 @@ func TestHotPathsDoNotAllocate(t *testing.T) {
 		if allocated := testing.AllocsPerRun(runs, f); allocated >= 0.5 && !cache.RaceDetector {
 			t.Errorf("%s allocates %v times", name, allocated)
 		}
+	}
+}
+
+// Other clients overwrite samples with longer and shorter ones, while this one reads them into memory that it makes
+// for each. Each sample comes whole.
+func TestReadsOfSamplesThatGrow(t *testing.T) {
+	for name, o := range map[string]shm.Options{
+		"evicting": chained(t, shm.PolicyLRU, 4, 256, 256),
+		"arena":    {Samples: 4, Variable: true, Limit: 64 << 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			seg := mapped(t, o)
+			writer, reader := attach(t, seg), attach(t, seg)
+			var versions [][]byte
+			for k := range 8 {
+				versions = append(versions, bytes.Repeat([]byte{byte(k)}, 1+600*k))
+			}
+			set(t, writer, 1, versions[7], 0, cache.Stored) // in an arena that does not evict, others keep this extent
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				for n := range 20_000 {
+					if r, err := writer.Set(1, versions[n%8], cache.Overwrite); err != nil || r != cache.Stored {
+						t.Errorf("set: %v, %v", r, err)
+						return
+					}
+				}
+			}()
+			check := func(data []byte) {
+				if len(data) == 0 || !bytes.Equal(data, versions[data[0]]) {
+					t.Errorf("a sample of %d bytes, that begins with %v", len(data), data[:min(len(data), 1)])
+				}
+			}
+			for open := true; open && !t.Failed(); {
+				select {
+				case <-done:
+					open = false
+				default:
+				}
+				for _, data := range reader.Ready() {
+					if seg.Policy.Evicts() { // a view shows what comes next
+						check(data)
+					}
+				}
+				data, hit, err := reader.ReadOwn(1, reader.Copy, func(n int) []byte { return make([]byte, n) })
+				if err != nil {
+					t.Error(err)
+				} else if hit {
+					check(data)
+				}
+			}
+			<-done
+		})
 	}
 }

@@ -71,8 +71,8 @@ func (c *Cache) GatherPacked(indices []int, dst []byte, offsets, lengths []uint6
 // Miss is the length that Lengths writes for a sample that is not READY.
 const Miss = 1<<64 - 1
 
-// Lengths writes the current lengths of samples, and Miss for those that are not READY. It returns
-// how many are READY, and counts no hits. Errors: ErrIndex, ErrInvalid (lengths too short),
+// Lengths writes the current lengths of samples, and Miss for those that are not READY or have an impossible index
+// record. It returns how many are READY, and counts no hits. Errors: ErrIndex, ErrInvalid (lengths too short),
 // ErrClosed.
 func (c *Cache) Lengths(indices []int, lengths []uint64) (int, error) {
 	l, err := c.enter()
@@ -89,7 +89,8 @@ func (c *Cache) Lengths(indices []int, lengths []uint64) (int, error) {
 			return ready, err
 		}
 		lengths[k] = Miss
-		if _, m, ok := c.find(uint64(i)); ok {
+		w, m, ok := c.find(uint64(i))
+		if _, placed := c.locate(w, c.length(m)); ok && placed {
 			lengths[k] = c.length(m)
 			ready++
 		}
@@ -276,11 +277,7 @@ func (g *gather) row(k int) (bool, error) {
 		}
 		length := c.length(m)
 		matches := !g.packed || length == g.lengths[k]
-		var offset uint64
-		placed := true
-		if !c.chains {
-			offset, placed = c.locate(w, length)
-		}
+		offset, placed := c.locate(w, length)
 		switch {
 		case !placed || !matches:
 		case c.chains:

@@ -114,24 +114,5 @@ func (c *Cache) lead(ctx context.Context, i int, f *inflight,
 
 // getOwn returns a copy of a sample. get is Get, or Copy, which does not count.
 func (c *Cache) getOwn(i int, get func(i int, dst []byte) (int, bool, error)) ([]byte, bool, error) {
-	if !c.Variable() {
-		dst := make([]byte, c.SampleBytes())
-		n, hit, err := get(i, dst)
-		if !hit {
-			return nil, false, err
-		}
-		return dst[:n], true, nil
-	}
-	var dst []byte
-	for {
-		n, hit, err := get(i, dst)
-		switch {
-		case hit:
-			return dst[:n], true, nil
-		case n > len(dst) && errors.Is(err, ErrSchema): // too short; at the next try it may be longer again
-			dst = make([]byte, n)
-		default:
-			return nil, false, err
-		}
-	}
+	return c.c.ReadOwn(i, get, func(n int) []byte { return make([]byte, n) })
 }
