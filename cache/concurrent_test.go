@@ -332,7 +332,7 @@ func TestHotPathsDoNotAllocate(t *testing.T) {
 		"state":            func() { c.State(7) },
 	} {
 		runs := 200
-		if allocated := testing.AllocsPerRun(runs, f); allocated >= 0.5 && !cache.RaceDetector {
+		if allocated := testing.AllocsPerRun(runs, f); allocated >= 0.5 && !raceDetector {
 			t.Errorf("%s allocates %v times", name, allocated)
 		}
 	}

@@ -128,10 +128,11 @@ INTERNAL bool try_free_slot(struct stoc_claim *k, uint32_t record, uint64_t slot
     if (!cas(slot_word(k->cache, slot), 0, k->sample + 1))
         return false;
     STOC_FAULT("slot.taken");
+    k->offset = slot + 1;
     return true;
 }
 
-/* Takes the first free slot that it finds: STORED, and the intent says which; FULL. */
+/* Takes the first free slot that it finds: STORED, and k->offset is slot + 1; FULL. */
 static int take_free_slot(struct stoc_claim *k, uint32_t record)
 {
     stoc_cache *c = k->cache;
@@ -158,7 +159,7 @@ static int take_slot(struct stoc_claim *k, uint32_t record)
     }
     if (result != STOC_STORED)
         return abort_claim(k, result);
-    if (!name_place(k, load(intent_word(k->cache, record, k->entry))))
+    if (!name_place(k, k->offset)) /* not the intent: other programs may have changed that */
         return lost(k);
     STOC_FAULT("slot.named");
     mark_placed(k->cache, place_of(k->cache, k->word) - 1);
