@@ -28,14 +28,19 @@ static void settle_claim(struct stoc_claim *k)
     k->open &= ~(uint32_t)DRAWN;
 }
 
-/* Lists a sample that we are about to claim. Returns the entry; STOC_CLAIMS_PER_CLIENT: all are in use. */
+/* Lists a sample that we are about to claim. Returns the entry; STOC_CLAIMS_PER_CLIENT: all are in use. The handle notes
+ * which entries it uses: no two claims of it share one, whatever other programs write into the record. */
 INTERNAL uint32_t take_entry(stoc_cache *c, uint32_t record, uint64_t sample)
 {
-    uint32_t entry = 0;
-    while (entry < STOC_CLAIMS_PER_CLIENT &&
-           (load(entry_word(c, record, entry)) != 0 || !cas(entry_word(c, record, entry), 0, sample + 1)))
-        entry++;
-    return entry;
+    for (uint32_t entry = 0; entry < STOC_CLAIMS_PER_CLIENT; entry++) {
+        uint32_t bit = UINT32_C(1) << entry;
+        if (load(entry_word(c, record, entry)) != 0 || atomic_fetch_or(&c->entries, bit) & bit)
+            continue;
+        if (cas(entry_word(c, record, entry), 0, sample + 1))
+            return entry;
+        atomic_fetch_and(&c->entries, ~bit);
+    }
+    return STOC_CLAIMS_PER_CLIENT;
 }
 
 /* Frees a claim entry: the intent first, so that a free entry never has one. */
@@ -43,6 +48,7 @@ INTERNAL void drop_entry(stoc_cache *c, uint32_t record, uint32_t entry)
 {
     store(intent_word(c, record, entry), 0);
     store(entry_word(c, record, entry), 0);
+    atomic_fetch_and(&c->entries, ~(UINT32_C(1) << entry));
 }
 
 /* The last step of every claim: the record lists it no more. */
