@@ -73,7 +73,7 @@ func TestGoroutinesOnTheHeap(t *testing.T) {
 								if seg.Variable() {
 									break
 								}
-								if _, err := c.Gather([]int{i, i, i, i}, cache.Whole, buffer, 700, hit, 2); err != nil {
+								if _, err := c.Gather([]int{i, i, i, i}, buffer, cache.GatherOptions{Stride: 700, Hit: hit, Threads: 2}); err != nil {
 									t.Error(err)
 								}
 								for row := range 4 {
@@ -226,7 +226,7 @@ func TestCopiesAreNeverTorn(t *testing.T) {
 						_, err = c.GatherPacked(all, batch, offsets, lengths, hits, 1)
 					}
 				} else {
-					_, err = c.Gather(all, cache.Whole, batch, tornBytes, hits, 1)
+					_, err = c.Gather(all, batch, cache.GatherOptions{Stride: tornBytes, Hit: hits})
 				}
 				for k := 0; k < 3 && err == nil; k++ {
 					length := tornBytes
@@ -324,8 +324,8 @@ func TestHotPathsDoNotAllocate(t *testing.T) {
 		"view":             func() { c.View(7) },
 		"view of a miss":   func() { c.View(599) },
 		"get":              func() { c.Get(7, data) },
-		"gather":           func() { c.Gather(indices, cache.Whole, batch, 4096, hit, 1) },
-		"gather threads":   func() { c.Gather(indices, cache.Whole, batch, 4096, hit, 2) },
+		"gather":           func() { c.Gather(indices, batch, cache.GatherOptions{Stride: 4096, Hit: hit}) },
+		"gather threads":   func() { c.Gather(indices, batch, cache.GatherOptions{Stride: 4096, Hit: hit, Threads: 2}) },
 		"set":              func() { c.Set(n, data, 0); n++ },
 		"set that exists":  func() { c.Set(7, data, 0) },
 		"set to overwrite": func() { c.Set(7, data, cache.Overwrite) },

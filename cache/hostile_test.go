@@ -153,7 +153,7 @@ func everything(t *testing.T, c *cache.Cache, rng *rand.Rand) {
 			}
 			_, err = c.GatherPacked(indices, make([]byte, total), offsets, lengths, nil, 1)
 		} else {
-			_, err = c.Gather(indices, cache.Whole, make([]byte, 3*hostileBytes), hostileBytes, nil, 1)
+			_, err = c.Gather(indices, make([]byte, 3*hostileBytes), cache.GatherOptions{Stride: hostileBytes})
 			check(err)
 			_, _, err = c.Peek(i, buffer)
 		}

@@ -33,7 +33,7 @@ const (
 // ErrClosed as in Gather.
 func (s *Served) Fetch(ctx context.Context, indices []int, dst []byte, stride int) error {
 	hit := make([]bool, len(indices))
-	if n, err := s.Gather(indices, Whole, dst, stride, hit, 1); err != nil || n == len(indices) {
+	if n, err := s.Gather(indices, dst, GatherOptions{Stride: stride, Hit: hit}); err != nil || n == len(indices) {
 		return err
 	}
 	size := s.SampleBytes()

@@ -36,6 +36,12 @@ func (c *Cache) GetOrLoad(ctx context.Context, i int, load func(ctx context.Cont
 	if data, hit, err := c.getOwn(i, c.Get); hit || err != nil {
 		return data, err
 	}
+	return c.LoadMissed(ctx, i, load)
+}
+
+// LoadMissed is GetOrLoad of a sample that the caller has just missed, such as with Get or Gather: that call has
+// counted the miss, so this one counts nothing.
+func (c *Cache) LoadMissed(ctx context.Context, i int, load func(ctx context.Context) ([]byte, error)) ([]byte, error) {
 	for {
 		if err := ctx.Err(); err != nil {
 			return nil, context.Cause(ctx)
@@ -84,7 +90,7 @@ func (c *Cache) lead(ctx context.Context, i int, f *inflight,
 	// Another load may have ended between our miss and this one. Without this second check the
 	// sample would be loaded twice.
 	if state, err := c.State(i); err == nil && state == StateReady {
-		if data, hit, err := c.getOwn(i, c.Get); hit || err != nil {
+		if data, hit, err := c.getOwn(i, c.c.Copy); hit || err != nil {
 			f.data, f.err = data, err
 			return data, err
 		}
