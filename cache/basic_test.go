@@ -98,7 +98,7 @@ func TestBadCalls(t *testing.T) {
 			_, err3 := c.Set(i, buffer, 0)
 			_, err4 := c.State(i)
 			_, _, err5 := c.Peek(i, buffer)
-			_, err6 := c.Gather([]int{1, i}, cache.Whole, make([]byte, 2000), 1000, nil, 1)
+			_, err6 := c.Gather([]int{1, i}, make([]byte, 2000), cache.GatherOptions{Stride: 1000})
 			_, err7 := c.GatherPacked([]int{1, i}, buffer, []uint64{0, 0}, []uint64{1000, 1000}, nil, 1)
 			_, err8 := c.Lengths([]int{i}, make([]uint64, 1))
 			_, _, err9 := c.Claim(i, 1000, 0)
@@ -157,15 +157,16 @@ func TestGather(t *testing.T) {
 		indices = append(indices, k*37%100)
 	}
 	for _, threads := range []int{0, 1, 2, 5} {
-		for field := cache.Whole; field < 2; field++ {
-			skip, row := 0, size
+		for field := -1; field < 2; field++ {
+			skip, row, name := 0, size, ""
 			if field >= 0 {
-				skip, row = int(seg.Header.Fields[field].Offset), int(seg.Header.Fields[field].Bytes)
+				f := seg.Header.Fields[field]
+				skip, row, name = int(f.Offset), int(f.Bytes), f.Name
 			}
 			stride := row + 3
 			dst := slices.Repeat([]byte{0xee}, 300*stride)
 			hit := make([]bool, 300)
-			n, err := c.Gather(indices, field, dst, stride, hit, threads)
+			n, err := c.Gather(indices, dst, cache.GatherOptions{Field: name, Stride: stride, Hit: hit, Threads: threads})
 			if err != nil || n != 150 {
 				t.Fatalf("gather: %d hits, %v", n, err)
 			}
@@ -182,21 +183,28 @@ func TestGather(t *testing.T) {
 		}
 	}
 	for name, call := range map[string]func() (int, error){
-		"field 2":    func() (int, error) { return c.Gather(indices, 2, make([]byte, 300*size), size, nil, 1) },
-		"field -2":   func() (int, error) { return c.Gather(indices, -2, make([]byte, 300*size), size, nil, 1) },
-		"stride":     func() (int, error) { return c.Gather(indices, cache.Whole, make([]byte, 300*size), size-1, nil, 1) },
-		"dst":        func() (int, error) { return c.Gather(indices, cache.Whole, make([]byte, 300*size-1), size, nil, 1) },
-		"stride < 0": func() (int, error) { return c.Gather(indices, cache.Whole, make([]byte, 300*size), -size, nil, 1) },
-		"no dst":     func() (int, error) { return c.Gather(indices[:1], cache.Whole, nil, size, nil, 1) },
+		"field": func() (int, error) {
+			return c.Gather(indices, make([]byte, 300*size), cache.GatherOptions{Field: "none"})
+		},
+		"stride": func() (int, error) {
+			return c.Gather(indices, make([]byte, 300*size), cache.GatherOptions{Stride: size - 1})
+		},
+		"dst": func() (int, error) {
+			return c.Gather(indices, make([]byte, 300*size-1), cache.GatherOptions{Stride: size})
+		},
+		"stride < 0": func() (int, error) {
+			return c.Gather(indices, make([]byte, 300*size), cache.GatherOptions{Stride: -size})
+		},
+		"no dst": func() (int, error) { return c.Gather(indices[:1], nil, cache.GatherOptions{Stride: size}) },
 	} {
 		if _, err := call(); !errors.Is(err, shm.ErrSchema) {
 			t.Errorf("gather with a wrong %s: %v", name, err)
 		}
 	}
-	if _, err := c.Gather(indices, cache.Whole, make([]byte, 300*size), size, make([]bool, 299), 1); !errors.Is(err, shm.ErrInvalid) {
+	if _, err := c.Gather(indices, make([]byte, 300*size), cache.GatherOptions{Stride: size, Hit: make([]bool, 299)}); !errors.Is(err, shm.ErrInvalid) {
 		t.Errorf("gather with too few hits: %v", err)
 	}
-	if n, err := c.Gather(nil, cache.Whole, nil, size, nil, 1); n != 0 || err != nil {
+	if n, err := c.Gather(nil, nil, cache.GatherOptions{Stride: size}); n != 0 || err != nil {
 		t.Errorf("gather of nothing: %d, %v", n, err)
 	}
 }

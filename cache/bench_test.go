@@ -71,7 +71,7 @@ func BenchmarkGather(b *testing.B) {
 			b.SetBytes(256 * int64(size))
 			b.ReportAllocs()
 			for k := 0; b.Loop(); k++ {
-				c.Gather(order[k%3*256:][:256], cache.Whole, dst, size, hit, threads)
+				c.Gather(order[k%3*256:][:256], dst, cache.GatherOptions{Stride: size, Hit: hit, Threads: threads})
 			}
 		})
 	}

@@ -65,35 +65,27 @@ type Cache struct {
 // stripe holds the words that a goroutine changes on each hit. A handle has as many stripes as a
 // client record, each on its own cache line, so that goroutines on different cores do not contend.
 //
-// To count a hit or a miss in the segment also ends the read, which saves one of three atomic
-// additions of a view. So entered - (left + hits + misses - before) operations are inflight. Only
-// this handle adds to these counters.
+// Close goes by entered and left, which are in this process. The counters in the segment are not: any program that
+// maps it may change them.
 type stripe struct {
 	entered      atomic.Uint64
-	left         atomic.Uint64 // operations that ended without being counted
+	left         atomic.Uint64 // operations that ended
 	hits, misses *atomic.Uint64
-	before       uint64           // hits and misses of earlier clients
 	uncounted    [2]atomic.Uint64 // counters of a read-only client
-	_            [72]byte
+	_            [80]byte
 }
 
 var _ = [1]struct{}{}[unsafe.Sizeof(stripe{})-128]
 
-// countIn sets the counters of the stripe.
-func (l *stripe) countIn(hits, misses *atomic.Uint64) {
-	l.hits, l.misses, l.before = hits, misses, hits.Load()+misses.Load()
-}
-
 // inside returns the number of inflight operations, or more: operations may begin between the
 // loads. It adds up the ended ones first, so the result is never too small.
 func (l *stripe) inside() uint64 {
-	ended := l.left.Load() + l.hits.Load() + l.misses.Load() - l.before
-	return l.entered.Load() - ended
+	left := l.left.Load()
+	return l.entered.Load() - left
 }
 
 // count counts reads that did not enter one by one. The caller has entered.
 func (l *stripe) count(hits, misses int) {
-	l.entered.Add(uint64(hits + misses))
 	l.hits.Add(uint64(hits))
 	l.misses.Add(uint64(misses))
 }
@@ -123,17 +115,13 @@ func (c *Cache) enter() (*stripe, error) {
 
 // hit ends a read and counts a hit. miss does so for a miss.
 func (l *stripe) hit() {
-	if raceDetector {
-		l.left.Add(0)
-	}
 	l.hits.Add(1)
+	l.left.Add(1)
 }
 
 func (l *stripe) miss() {
-	if raceDetector {
-		l.left.Add(0)
-	}
 	l.misses.Add(1)
+	l.left.Add(1)
 }
 
 // leave ends an operation that counts neither as a hit nor as a miss.

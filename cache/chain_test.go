@@ -223,7 +223,7 @@ func TestChainsTogether(t *testing.T) {
 						i := (n*7 + k*13) % 100
 						hit, length := false, 0
 						var err error
-						if !cache.RaceDetector { // a copy races with the fill that its check detects
+						if !raceDetector { // a copy races with the fill that its check detects
 							length, hit, err = c.Get(i, dst)
 						}
 						if err == nil && !hit {

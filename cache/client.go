@@ -51,7 +51,7 @@ func Attach(seg *shm.Segment, o Options) (*Cache, error) {
 		c.setPolicy()
 	}
 	for k := range c.stripes {
-		c.stripes[k].countIn(&c.stripes[k].uncounted[0], &c.stripes[k].uncounted[1])
+		c.stripes[k].hits, c.stripes[k].misses = &c.stripes[k].uncounted[0], &c.stripes[k].uncounted[1]
 	}
 	if !c.readOnly {
 		if err := c.register(o); err != nil {
@@ -77,7 +77,8 @@ func (c *Cache) register(o Options) (err error) {
 	}
 	fault.At("register.locked")
 	for k := range c.stripes {
-		c.stripes[k].countIn(c.seg.Counter(c.record, k, shm.Hits), c.seg.Counter(c.record, k, shm.Misses))
+		c.stripes[k].hits = c.seg.Counter(c.record, k, shm.Hits)
+		c.stripes[k].misses = c.seg.Counter(c.record, k, shm.Misses)
 	}
 	for high := c.seg.ClientsHigh(); ; {
 		if v := high.Load(); v >= uint64(c.owner) || high.CompareAndSwap(v, uint64(c.owner)) {
@@ -182,9 +183,6 @@ func (c *Cache) Close() error {
 	for k := range c.stripes { // from now on a new operation leaves at once
 		for wait := (backoff{}); c.stripes[k].inside() != 0; {
 			wait.sleep()
-		}
-		if raceDetector {
-			c.stripes[k].left.Load() // orders Close after the last hit
 		}
 	}
 	if c.readOnly {

@@ -1,6 +1,7 @@
 package cache_test
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
@@ -72,7 +73,7 @@ func TestGoroutinesOnTheHeap(t *testing.T) {
 								if seg.Variable() {
 									break
 								}
-								if _, err := c.Gather([]int{i, i, i, i}, cache.Whole, buffer, 700, hit, 2); err != nil {
+								if _, err := c.Gather([]int{i, i, i, i}, buffer, cache.GatherOptions{Stride: 700, Hit: hit, Threads: 2}); err != nil {
 									t.Error(err)
 								}
 								for row := range 4 {
@@ -225,7 +226,7 @@ func TestCopiesAreNeverTorn(t *testing.T) {
 						_, err = c.GatherPacked(all, batch, offsets, lengths, hits, 1)
 					}
 				} else {
-					_, err = c.Gather(all, cache.Whole, batch, tornBytes, hits, 1)
+					_, err = c.Gather(all, batch, cache.GatherOptions{Stride: tornBytes, Hit: hits})
 				}
 				for k := 0; k < 3 && err == nil; k++ {
 					length := tornBytes
@@ -323,16 +324,69 @@ func TestHotPathsDoNotAllocate(t *testing.T) {
 		"view":             func() { c.View(7) },
 		"view of a miss":   func() { c.View(599) },
 		"get":              func() { c.Get(7, data) },
-		"gather":           func() { c.Gather(indices, cache.Whole, batch, 4096, hit, 1) },
-		"gather threads":   func() { c.Gather(indices, cache.Whole, batch, 4096, hit, 2) },
+		"gather":           func() { c.Gather(indices, batch, cache.GatherOptions{Stride: 4096, Hit: hit}) },
+		"gather threads":   func() { c.Gather(indices, batch, cache.GatherOptions{Stride: 4096, Hit: hit, Threads: 2}) },
 		"set":              func() { c.Set(n, data, 0); n++ },
 		"set that exists":  func() { c.Set(7, data, 0) },
 		"set to overwrite": func() { c.Set(7, data, cache.Overwrite) },
 		"state":            func() { c.State(7) },
 	} {
 		runs := 200
-		if allocated := testing.AllocsPerRun(runs, f); allocated >= 0.5 && !cache.RaceDetector {
+		if allocated := testing.AllocsPerRun(runs, f); allocated >= 0.5 && !raceDetector {
 			t.Errorf("%s allocates %v times", name, allocated)
 		}
+	}
+}
+
+// Other clients overwrite samples with longer and shorter ones, while this one reads them into memory that it makes
+// for each. Each sample comes whole.
+func TestReadsOfSamplesThatGrow(t *testing.T) {
+	for name, o := range map[string]shm.Options{
+		"evicting": chained(t, shm.PolicyLRU, 4, 256, 256),
+		"arena":    {Samples: 4, Variable: true, Limit: 64 << 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			seg := mapped(t, o)
+			writer, reader := attach(t, seg), attach(t, seg)
+			var versions [][]byte
+			for k := range 8 {
+				versions = append(versions, bytes.Repeat([]byte{byte(k)}, 1+600*k))
+			}
+			set(t, writer, 1, versions[7], 0, cache.Stored) // in an arena that does not evict, others keep this extent
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				for n := range 20_000 {
+					if r, err := writer.Set(1, versions[n%8], cache.Overwrite); err != nil || r != cache.Stored {
+						t.Errorf("set: %v, %v", r, err)
+						return
+					}
+				}
+			}()
+			check := func(data []byte) {
+				if len(data) == 0 || !bytes.Equal(data, versions[data[0]]) {
+					t.Errorf("a sample of %d bytes, that begins with %v", len(data), data[:min(len(data), 1)])
+				}
+			}
+			for open := true; open && !t.Failed(); {
+				select {
+				case <-done:
+					open = false
+				default:
+				}
+				for _, data := range reader.Ready() {
+					if seg.Policy.Evicts() { // a view shows what comes next
+						check(data)
+					}
+				}
+				data, hit, err := reader.ReadOwn(1, reader.Copy, func(n int) []byte { return make([]byte, n) })
+				if err != nil {
+					t.Error(err)
+				} else if hit {
+					check(data)
+				}
+			}
+			<-done
+		})
 	}
 }

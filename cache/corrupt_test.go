@@ -71,7 +71,7 @@ func TestCorruptWords(t *testing.T) {
 			}
 			all := []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}
 			lengths := make([]uint64, 16)
-			c.Gather(all, cache.Whole, buffer, 1000, nil, 2)
+			c.Gather(all, buffer, cache.GatherOptions{Stride: 1000, Threads: 2})
 			c.Lengths(all, lengths)
 			c.GatherPacked(all, buffer, make([]uint64, 16), lengths, nil, 2)
 			if _, err := c.Verify(0, 16); err != nil {

@@ -174,7 +174,7 @@ func (c *Cache) cost(sample uint64) policy.Cost {
 	return policy.Cost(shm.Meta(c.seg.Meta(sample).Load()).Cost())
 }
 
-func (c *Cache) spread() policy.Spread { return policy.Spread(c.seg.Spread().Load()) }
+func (c *Cache) spread() policy.Spread { return policy.SpreadOf(c.seg.Spread().Load()) }
 
 // hasMemory draws memory for a new place, once. It returns false when memory is short, or the check of
 // it failed.
@@ -212,11 +212,10 @@ func (c *Cache) loaded(f *fill) {
 		return
 	}
 	c.count(shm.LoadNS, uint64(f.took))
-	meta, spread := c.seg.Meta(f.sample), c.seg.Spread()
+	meta := c.seg.Meta(f.sample)
 	m := shm.Meta(meta.Load())
-	cost, now := policy.Cost(m.Cost()).Loaded(uint64(f.took), policy.Spread(spread.Load()),
-		policy.Random(c.seed, c.loads.Add(1)))
-	spread.Store(uint64(now)) // an update that is lost does no harm
+	cost, now := policy.Cost(m.Cost()).Loaded(uint64(f.took), c.spread(), policy.Random(c.seed, c.loads.Add(1)))
+	c.seg.Spread().Store(uint64(now)) // an update that is lost does no harm
 	if c.chains {
 		m = m.With(uint32(f.length)) // the cost of a byte is known, even if the sample gets no slots
 	}

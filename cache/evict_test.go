@@ -105,7 +105,7 @@ func evictTogether(t *testing.T, seg *shm.Segment) {
 				i := (n*7 + k*13) % int(seg.Samples)
 				hit := false
 				var err error
-				if !cache.RaceDetector { // a copy races with the fill that its check detects
+				if !raceDetector { // a copy races with the fill that its check detects
 					_, hit, err = c.Get(i, dst)
 				}
 				if err != nil {

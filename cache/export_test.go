@@ -2,9 +2,6 @@ package cache
 
 import "github.com/stocached/stocached/shm"
 
-// RaceDetector: see raceDetector. It also allocates for sync.Pool.
-const RaceDetector = raceDetector
-
 // ShortOfMemory makes all further checks of this handle find no memory.
 func (c *Cache) ShortOfMemory() {
 	c.allowance.Usable = func() (shm.Space, error) { return shm.Space{}, nil }

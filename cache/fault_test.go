@@ -805,7 +805,7 @@ func TestCopyWhileTheGenerationWraps(t *testing.T) {
 					n, err := c.GatherPacked([]int{0}, dst, []uint64{0}, []uint64{size}, nil, 1)
 					return n == 1, err
 				}
-				n, err := c.Gather([]int{0}, cache.Whole, dst, size, nil, 1)
+				n, err := c.Gather([]int{0}, dst, cache.GatherOptions{Stride: size})
 				return n == 1, err
 			},
 		} {

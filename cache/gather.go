@@ -3,6 +3,7 @@ package cache
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -10,8 +11,6 @@ import (
 )
 
 const (
-	// Whole is the field number that makes Gather copy whole samples.
-	Whole = -1
 	// gatherChunk is the most rows that a goroutine takes at a time: so many that their cache
 	// misses overlap. Of a small batch a goroutine takes fewer, so that all goroutines have rows
 	// and end together.
@@ -26,27 +25,33 @@ const (
 	fetched = 256
 )
 
-// Gather copies n samples of a fixed-size cache, row k to dst[k*stride:], and returns how many were
-// READY. It sets hit[k] for those; hit may be nil. With field >= 0 it copies only that field of
-// each sample. At most threads goroutines copy, fewer for small copies; 0 and 1 mean the caller's
-// only. A row is never torn. A row of a miss keeps its bytes, except if the sample changed during
+// GatherOptions say how Gather copies. The zero value copies whole samples, one after the other.
+type GatherOptions struct {
+	Field   string // the name of the only field to copy. "": whole samples
+	Stride  int    // bytes from row to row of dst. 0: the bytes of a row
+	Hit     []bool // Gather says here of each sample whether it was READY. nil: it does not
+	Threads int    // at most so many goroutines copy, fewer for small copies. 0: the caller's only
+}
+
+// Gather copies samples of a fixed-size cache, indices[k] to dst[k*Stride:], and returns how many were
+// READY. A row is never torn. A row of a miss keeps its bytes, except if the sample changed during
 // the copy: then it may hold anything.
 //
 // Errors: ErrIndex (indices are checked first, nothing was copied), ErrSchema (variable-size cache,
-// no such field, a stride below the row's bytes, dst too short), ErrInvalid (hit too short),
+// no such field, a stride below the row's bytes, dst too short), ErrInvalid (Hit too short),
 // ErrClosed, ErrCorrupt.
-func (c *Cache) Gather(indices []int, field int, dst []byte, stride int, hit []bool, threads int) (int, error) {
+func (c *Cache) Gather(indices []int, dst []byte, o GatherOptions) (int, error) {
 	l, err := c.enter()
 	if err != nil {
 		return 0, err
 	}
 	defer l.leave()
 	g := gathers.Get().(*gather)
-	*g = gather{c: c, indices: indices, dst: dst, hit: hit, stride: stride, step: g.step, rowBytes: int(c.sampleBytes)}
-	if err := g.checkRows(field); err != nil {
+	*g = gather{c: c, indices: indices, dst: dst, hit: o.Hit, stride: o.Stride, step: g.step, rowBytes: int(c.sampleBytes)}
+	if err := g.checkRows(o.Field); err != nil {
 		return 0, g.end(err)
 	}
-	return g.do(l, threads, g.rowBytes)
+	return g.do(l, o.Threads, g.rowBytes)
 }
 
 // GatherPacked copies samples of any size. It copies sample indices[k] to dst[offsets[k]:] if it is
@@ -71,8 +76,8 @@ func (c *Cache) GatherPacked(indices []int, dst []byte, offsets, lengths []uint6
 // Miss is the length that Lengths writes for a sample that is not READY.
 const Miss = 1<<64 - 1
 
-// Lengths writes the current lengths of samples, and Miss for those that are not READY. It returns
-// how many are READY, and counts no hits. Errors: ErrIndex, ErrInvalid (lengths too short),
+// Lengths writes the current lengths of samples, and Miss for those that are not READY or have an impossible index
+// record. It returns how many are READY, and counts no hits. Errors: ErrIndex, ErrInvalid (lengths too short),
 // ErrClosed.
 func (c *Cache) Lengths(indices []int, lengths []uint64) (int, error) {
 	l, err := c.enter()
@@ -89,7 +94,8 @@ func (c *Cache) Lengths(indices []int, lengths []uint64) (int, error) {
 			return ready, err
 		}
 		lengths[k] = Miss
-		if _, m, ok := c.find(uint64(i)); ok {
+		w, m, ok := c.find(uint64(i))
+		if _, placed := c.locate(w, c.length(m)); ok && placed {
 			lengths[k] = c.length(m)
 			ready++
 		}
@@ -135,19 +141,26 @@ func (g *gather) end(err error) error {
 	return err
 }
 
-func (g *gather) checkRows(field int) error {
+func (g *gather) checkRows(field string) error {
 	c := g.c
 	if c.variable {
 		return fmt.Errorf("%w: samples of a variable-size cache have no common row; use Lengths and GatherPacked",
 			shm.ErrSchema)
 	}
-	if field != Whole {
+	if field != "" {
 		fields := c.seg.Header.Fields
-		if field < 0 || field >= len(fields) {
-			return fmt.Errorf("%w: field %d, the cache has fields 0 to %d, and %d means whole samples",
-				shm.ErrSchema, field, len(fields)-1, Whole)
+		k := slices.IndexFunc(fields, func(f shm.Field) bool { return f.Name == field })
+		if k < 0 {
+			names := make([]string, len(fields))
+			for k, f := range fields {
+				names[k] = f.Name
+			}
+			return fmt.Errorf("%w: no field %q; the cache has %q", shm.ErrSchema, field, names)
 		}
-		g.skip, g.rowBytes = fields[field].Offset, int(fields[field].Bytes)
+		g.skip, g.rowBytes = fields[k].Offset, int(fields[k].Bytes)
+	}
+	if g.stride == 0 {
+		g.stride = g.rowBytes
 	}
 	if g.stride < g.rowBytes {
 		return fmt.Errorf("%w: rows of %d bytes with a stride of %d", shm.ErrSchema, g.rowBytes, g.stride)
@@ -276,11 +289,7 @@ func (g *gather) row(k int) (bool, error) {
 		}
 		length := c.length(m)
 		matches := !g.packed || length == g.lengths[k]
-		var offset uint64
-		placed := true
-		if !c.chains {
-			offset, placed = c.locate(w, length)
-		}
+		offset, placed := c.locate(w, length)
 		switch {
 		case !placed || !matches:
 		case c.chains:

@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"sync/atomic"
@@ -134,15 +135,20 @@ func (c *Cache) possible(s shm.State) bool {
 	return s <= shm.Ready || s == shm.Retiring && c.evicts() && !c.chains
 }
 
-// locate returns the offset in the payload of a READY sample with this length, which does not lie in a
-// chain. It returns false for a place outside the payload, so that no corrupt word leads there.
-
+// locate returns the offset in the payload of a READY sample with this length, with chains that of the slot
+// at the head. It returns false for a place or a length that the payload cannot have, so that no corrupt word
+// leads out of it, and no buffer is made for such a length.
 func (c *Cache) locate(w shm.Word, length uint64) (offset uint64, ok bool) {
 	place := c.layout.Place(w) - 1 // place 0, which is none, becomes huge
-	if c.variable {
-		return place * shm.UnitBytes, place < c.units && length <= c.sampleBytes && shm.UnitsFor(length) <= c.units-place
+	switch {
+	case !c.variable:
+		return place * c.stride, place < c.slots
+	case length > c.sampleBytes:
+		return 0, false
+	case c.chains:
+		return place * c.stride, place < c.slots && c.slotsFor(length) <= c.slots
 	}
-	return place * c.stride, place < c.slots
+	return place * shm.UnitBytes, place < c.units && shm.UnitsFor(length) <= c.units-place
 }
 
 // Get copies a sample into dst. It returns its length, and whether it was READY. On a miss dst may
@@ -177,6 +183,32 @@ func (c *Cache) Copy(i int, dst []byte) (int, bool, error) {
 	return c.copySample(uint64(i), dst, false)
 }
 
+// ReadOwn returns a copy of a sample of any size, and whether it was READY. read is Get, or Copy, which does not
+// count. place returns memory for n bytes. ReadOwn calls it again for a sample that changes meanwhile: the last
+// call counts. It returns the errors of read.
+func (c *Cache) ReadOwn(i int, read func(i int, dst []byte) (int, bool, error), place func(n int) []byte) ([]byte, bool, error) {
+	var dst []byte
+	if !c.variable {
+		dst = place(int(c.sampleBytes))
+	}
+	for {
+		n, hit, err := read(i, dst)
+		switch {
+		case hit && n == len(dst) && dst != nil:
+			return dst, true, nil
+		case hit: // shorter than the sample for which the memory was
+			return append(place(n)[:0], dst[:n]...), true, nil
+		case n > len(dst) && errors.Is(err, shm.ErrSchema): // at the next try it may be longer again
+			dst = place(n)
+		default:
+			return nil, false, err
+		}
+	}
+}
+
+// own is the place of ReadOwn in new memory.
+func own(n int) []byte { return make([]byte, n) }
+
 // copySample copies a READY sample, and checks after the copy that the sample has not changed.
 func (c *Cache) copySample(sample uint64, dst []byte, refer bool) (int, bool, error) {
 	record := c.indexRecord(sample)
@@ -195,13 +227,14 @@ func (c *Cache) copySample(sample uint64, dst []byte, refer bool) (int, bool, er
 			}
 		}
 		switch {
+		case !placed || !fits:
 		case c.chains:
-			placed = n <= c.sampleBytes && (!fits || c.copyChain(dst[:n], w))
-		case placed && fits && c.seg.OnDisk():
+			placed = c.copyChain(dst[:n], w)
+		case c.seg.OnDisk():
 			if err := c.readDisk(sample, record, w, m, dst[:n], offset); err != nil {
 				return 0, false, err
 			}
-		case placed && fits:
+		default:
 			copyBytes(dst, c.seg.Bytes(offset, n))
 		}
 		switch {

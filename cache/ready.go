@@ -3,7 +3,7 @@ package cache
 import "iter"
 
 // Ready iterates over the READY samples in the order of their indices, with a view of each, or a copy
-// in a cache that evicts. It checks each sample just before it yields it, and counts no hits. It ends
+// in a cache that evicts or lies on a disk. It checks each sample just before it yields it, and counts no hits. It ends
 // early when the handle is closed. The loop's body may call anything, Close too.
 func (c *Cache) Ready() iter.Seq2[int, []byte] {
 	return func(yield func(int, []byte) bool) {
@@ -17,6 +17,10 @@ func (c *Cache) Ready() iter.Seq2[int, []byte] {
 }
 
 func (c *Cache) viewUncounted(sample uint64) ([]byte, bool) {
+	if c.evicts() || c.seg.OnDisk() {
+		data, hit, _ := c.ReadOwn(int(sample), c.Copy, own) // an error is of this sample only
+		return data, hit
+	}
 	l, err := c.enter()
 	if err != nil {
 		return nil, false
@@ -26,17 +30,10 @@ func (c *Cache) viewUncounted(sample uint64) ([]byte, bool) {
 	if !ok {
 		return nil, false
 	}
-	if c.evicts() {
-		if c.chains && c.slotsFor(c.length(m)) > c.slots {
-			return nil, false
-		}
-		dst := make([]byte, c.length(m))
-		n, hit, err := c.copySample(sample, dst, false)
-		return dst[:n], hit && err == nil
-	}
-	offset, ok := c.locate(w, c.length(m))
+	length := c.length(m)
+	offset, ok := c.locate(w, length)
 	if !ok {
 		return nil, false
 	}
-	return c.seg.Bytes(offset, c.length(m)), true
+	return c.seg.Bytes(offset, length), true
 }

@@ -25,7 +25,7 @@ func BenchmarkGatherSmall(b *testing.B) {
 	b.Run("gather", func(b *testing.B) {
 		b.SetBytes(256 * size)
 		for k := 0; b.Loop(); k++ {
-			c.Gather(order[k*256%(n-256):][:256], cache.Whole, dst, size, hit, 1)
+			c.Gather(order[k*256%(n-256):][:256], dst, cache.GatherOptions{Stride: size, Hit: hit})
 		}
 	})
 	b.Run("copy", func(b *testing.B) {

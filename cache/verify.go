@@ -46,16 +46,16 @@ func (c *Cache) Verify(first, n int) (Verification, error) {
 // bytesOf returns the bytes of a READY sample: of the payload, or of a chain a copy. It returns false for
 // an impossible place.
 func (c *Cache) bytesOf(w shm.Word, length uint64) ([]byte, bool) {
-	if c.chains {
-		if length > c.sampleBytes || c.slotsFor(length) > c.slots {
-			return nil, false
-		}
+	offset, ok := c.locate(w, length)
+	switch {
+	case !ok:
+		return nil, false
+	case c.chains:
 		bytes := make([]byte, length)
 		return bytes, c.copyChain(bytes, w)
-	}
-	offset, ok := c.locate(w, length)
-	if !ok {
-		return nil, false
+	case c.seg.OnDisk():
+		bytes := make([]byte, length)
+		return bytes, c.seg.ReadPayload(bytes, offset) == nil
 	}
 	return c.seg.Bytes(offset, length), true
 }

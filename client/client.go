@@ -24,18 +24,6 @@ type Cache struct {
 	inflight map[int]*inflight // loads of GetOrLoad that are inflight
 }
 
-// Results, flags, states and statistics are those of package cache.
-type (
-	Result       = cache.Result
-	Flags        = cache.Flags
-	State        = cache.State
-	Stats        = cache.Stats
-	Cost         = cache.Cost
-	ClientInfo   = cache.ClientInfo
-	Claim        = cache.Claim
-	Verification = cache.Verification
-)
-
 // In a variable-size cache that evicts, Busy and Full may come after other samples have gone, and after the
 // old version of an overwritten one.
 const (
@@ -54,8 +42,7 @@ const (
 	StateOut     = cache.StateOut
 	StateCorrupt = cache.StateCorrupt
 
-	Whole = cache.Whole // the field number that makes Gather copy whole samples
-	Miss  = cache.Miss  // the length that Lengths writes for a sample that is not READY
+	Miss = cache.Miss // the length that Lengths writes for a sample that is not READY
 )
 
 // Create makes a cache and attaches to it. Names have 1 to 100 characters of [A-Za-z0-9._-], the
@@ -168,15 +155,14 @@ func (c *Cache) View(i int) ([]byte, bool, error) { return c.c.View(i) }
 // copy in a cache that evicts. It counts no hits. It ends early when the handle is closed.
 func (c *Cache) Ready() iter.Seq2[int, []byte] { return c.c.Ready() }
 
-// Gather copies n samples of a fixed-size cache, row k to dst[k*stride:], and returns how many were
-// READY. It sets hit[k] for those; hit may be nil. Rows of misses keep their bytes. field is Whole,
-// or the number of the only field to copy. At most threads goroutines copy, fewer for small copies.
+// Gather copies samples of a fixed-size cache, indices[k] to dst[k*Stride:], and returns how many were
+// READY. Rows of misses keep their bytes. It counts hits and misses: load the misses with LoadMissed.
 //
 // Errors: ErrIndex (indices are checked first, nothing was copied), ErrSchema (variable-size cache,
-// no such field, a stride below the row's bytes, dst too short), ErrInvalid (hit too short),
+// no such field, a stride below the row's bytes, dst too short), ErrInvalid (Hit too short),
 // ErrClosed, ErrCorrupt.
-func (c *Cache) Gather(indices []int, field int, dst []byte, stride int, hit []bool, threads int) (int, error) {
-	return c.c.Gather(indices, field, dst, stride, hit, threads)
+func (c *Cache) Gather(indices []int, dst []byte, o GatherOptions) (int, error) {
+	return c.c.Gather(indices, dst, o)
 }
 
 // Lengths writes the current lengths of samples, and Miss for those that are not READY. It returns

@@ -62,9 +62,12 @@ func TestUseAfterClose(t *testing.T) {
 		t.Fatal("second close:", err)
 	}
 	calls := map[string]func() error{
-		"get":    func() error { _, _, err := c.Get(0, make([]byte, 8)); return err },
-		"view":   func() error { _, _, err := c.View(0); return err },
-		"gather": func() error { _, err := c.Gather([]int{0}, client.Whole, make([]byte, 8), 8, nil, 1); return err },
+		"get":  func() error { _, _, err := c.Get(0, make([]byte, 8)); return err },
+		"view": func() error { _, _, err := c.View(0); return err },
+		"gather": func() error {
+			_, err := c.Gather([]int{0}, make([]byte, 8), client.GatherOptions{Stride: 8})
+			return err
+		},
 		"packed": func() error {
 			_, err := c.GatherPacked([]int{0}, make([]byte, 8), []uint64{0}, []uint64{8}, nil, 1)
 			return err
@@ -120,7 +123,7 @@ func TestCloseUnderUse(t *testing.T) {
 					case 1:
 						_, _, err = c.View(k % 64)
 					case 2:
-						_, err = c.Gather([]int{k % 64, (k + 1) % 64}, client.Whole, buffer, 40000, nil, 2)
+						_, err = c.Gather([]int{k % 64, (k + 1) % 64}, buffer, client.GatherOptions{Stride: 40000, Threads: 2})
 					case 3:
 						for range c.Ready() {
 							runtime.Gosched()
@@ -360,7 +363,7 @@ func TestReadOnly(t *testing.T) {
 	if n, hit, err := r.Get(1, buffer); !hit || err != nil || string(buffer[:n]) != "good" {
 		t.Error(hit, err)
 	}
-	if n, err := r.Gather([]int{1, 2}, client.Whole, buffer, 4, nil, 1); n != 1 || err != nil {
+	if n, err := r.Gather([]int{1, 2}, buffer, client.GatherOptions{Stride: 4}); n != 1 || err != nil {
 		t.Error(n, err)
 	}
 	_, err1 := r.Set(2, []byte("evil"), 0)

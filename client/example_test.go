@@ -111,7 +111,7 @@ func ExampleCache_Gather() {
 		c.Set(i, fmt.Appendf(nil, "s%d", i), 0)
 	}
 	batch, hit := []byte("-- -- -- --"), make([]bool, 4)
-	n, err := c.Gather([]int{8, 1, 0, 4}, client.Whole, batch, 3, hit, 1)
+	n, err := c.Gather([]int{8, 1, 0, 4}, batch, client.GatherOptions{Stride: 3, Hit: hit})
 	fmt.Printf("%s %v %d %v\n", batch, hit, n, err)
 	// Output:
 	// s8 -- s0 s4 [true false true true] 3 <nil>

@@ -33,7 +33,7 @@ const (
 // ErrClosed as in Gather.
 func (s *Served) Fetch(ctx context.Context, indices []int, dst []byte, stride int) error {
 	hit := make([]bool, len(indices))
-	if n, err := s.Gather(indices, Whole, dst, stride, hit, 1); err != nil || n == len(indices) {
+	if n, err := s.Gather(indices, dst, GatherOptions{Stride: stride, Hit: hit}); err != nil || n == len(indices) {
 		return err
 	}
 	size := s.SampleBytes()
@@ -71,23 +71,10 @@ func (s *Served) FetchMisses(ctx context.Context, indices []int, place func(k, n
 		}
 		copy(place(k, len(data)), data)
 		return true
-	}, func(k int) (bool, error) { return s.copyTo(indices[k], func(n int) []byte { return place(k, n) }) })
-}
-
-// copyTo copies a sample of any size and says whether it was READY. It counts nothing.
-func (s *Served) copyTo(i int, place func(n int) []byte) (bool, error) {
-	for {
-		var length [1]uint64
-		if ready, err := s.Lengths([]int{i}, length[:]); ready == 0 || err != nil {
-			return false, err
-		}
-		n, hit, err := s.c.Copy(i, place(int(length[0])))
-		switch {
-		case errors.Is(err, ErrSchema): // a longer sample has replaced it
-		case err != nil || !hit || n == int(length[0]):
-			return hit, err
-		}
-	}
+	}, func(k int) (hit bool, err error) {
+		_, hit, err = s.c.ReadOwn(indices[k], s.c.Copy, func(n int) []byte { return place(k, n) })
+		return hit, err
+	})
 }
 
 // FetchSamples returns samples of any size in the order of indices. The caller owns them. It

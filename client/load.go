@@ -36,6 +36,12 @@ func (c *Cache) GetOrLoad(ctx context.Context, i int, load func(ctx context.Cont
 	if data, hit, err := c.getOwn(i, c.Get); hit || err != nil {
 		return data, err
 	}
+	return c.LoadMissed(ctx, i, load)
+}
+
+// LoadMissed is GetOrLoad of a sample that the caller has just missed, such as with Get or Gather: that call has
+// counted the miss, so this one counts nothing.
+func (c *Cache) LoadMissed(ctx context.Context, i int, load func(ctx context.Context) ([]byte, error)) ([]byte, error) {
 	for {
 		if err := ctx.Err(); err != nil {
 			return nil, context.Cause(ctx)
@@ -84,7 +90,7 @@ func (c *Cache) lead(ctx context.Context, i int, f *inflight,
 	// Another load may have ended between our miss and this one. Without this second check the
 	// sample would be loaded twice.
 	if state, err := c.State(i); err == nil && state == StateReady {
-		if data, hit, err := c.getOwn(i, c.Get); hit || err != nil {
+		if data, hit, err := c.getOwn(i, c.c.Copy); hit || err != nil {
 			f.data, f.err = data, err
 			return data, err
 		}
@@ -114,24 +120,5 @@ func (c *Cache) lead(ctx context.Context, i int, f *inflight,
 
 // getOwn returns a copy of a sample. get is Get, or Copy, which does not count.
 func (c *Cache) getOwn(i int, get func(i int, dst []byte) (int, bool, error)) ([]byte, bool, error) {
-	if !c.Variable() {
-		dst := make([]byte, c.SampleBytes())
-		n, hit, err := get(i, dst)
-		if !hit {
-			return nil, false, err
-		}
-		return dst[:n], true, nil
-	}
-	var dst []byte
-	for {
-		n, hit, err := get(i, dst)
-		switch {
-		case hit:
-			return dst[:n], true, nil
-		case n > len(dst) && errors.Is(err, ErrSchema): // too short; at the next try it may be longer again
-			dst = make([]byte, n)
-		default:
-			return nil, false, err
-		}
-	}
+	return c.c.ReadOwn(i, get, func(n int) []byte { return make([]byte, n) })
 }

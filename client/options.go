@@ -64,10 +64,11 @@ func checkPolicy(seg *shm.Segment, name string) error {
 	return err
 }
 
-// Field is a named part of a sample: its name, item type and shape. Offset and Bytes are computed.
+// Field is a named part of a sample: its Name, its item type DType, and its shape Dims ([]uint64). Offset and Bytes are
+// computed.
 type Field = shm.Field
 
-// DType is the item type of a field.
+// DType is the item type of a field. Method ItemSize returns the bytes of an item, String its name.
 type DType = shm.DType
 
 // The item types.
@@ -93,7 +94,8 @@ const (
 // VariableDim marks a dimension that differs between the samples of a variable-size cache.
 const VariableDim = shm.VariableDim
 
-// Policy says which samples a cache keeps. docs/spec/policies.md has the rules.
+// Policy says which samples a cache keeps. docs/spec/policies.md has the rules. Methods: Evicts says whether samples go
+// for others, References whether hits change bytes of the cache, and String returns the name.
 type Policy = shm.Policy
 
 const (

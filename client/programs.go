@@ -28,15 +28,18 @@ func (c *Cache) Programs() bool { return c.seg.Header.Flags&shm.FlagPrograms != 
 // GetOrLoad is Cache.GetOrLoad. In a cache of Programs, it first asks the server whether another program
 // or machine has the sample, and then offers what load has given. Without a server it loads.
 func (s *Served) GetOrLoad(ctx context.Context, i int, load func(ctx context.Context) ([]byte, error)) ([]byte, error) {
-	if !s.Programs() {
-		return s.Cache.GetOrLoad(ctx, i, load)
-	}
-	return s.Cache.GetOrLoad(ctx, i, func(ctx context.Context) ([]byte, error) { return s.LoadMissed(ctx, i, load) })
+	return s.Cache.GetOrLoad(ctx, i, func(ctx context.Context) ([]byte, error) { return s.AskOrLoad(ctx, i, load) })
 }
 
-// LoadMissed is GetOrLoad of a sample that the caller has just missed: it counts nothing, and callers for the same
-// sample each load it, unless they do so on other connections.
-func (s *Served) LoadMissed(ctx context.Context, i int,
+// LoadMissed is Cache.LoadMissed, and asks and offers as GetOrLoad does.
+func (s *Served) LoadMissed(ctx context.Context, i int, load func(ctx context.Context) ([]byte, error)) ([]byte, error) {
+	return s.Cache.LoadMissed(ctx, i, func(ctx context.Context) ([]byte, error) { return s.AskOrLoad(ctx, i, load) })
+}
+
+// AskOrLoad returns a sample of a cache of Programs that another program or machine has, or loads it, and stores and
+// offers the result. It is for callers with workers of their own, such as loaders: it counts nothing, and callers for
+// the same sample each load it, unless they do so on other connections.
+func (s *Served) AskOrLoad(ctx context.Context, i int,
 	load func(ctx context.Context) ([]byte, error)) (data []byte, err error) {
 	if !s.Programs() {
 		return load(ctx)

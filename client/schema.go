@@ -6,7 +6,8 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// Part is one field of one sample: its shape, and its items in C order, little-endian.
+// Part is one field of one sample: its shape, and its items in C order, little-endian. Dims is the
+// shape; nil: the field's. Data has the items.
 type Part = shm.Part
 
 // Fields returns the schema: the fields of a sample.

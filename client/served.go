@@ -85,7 +85,7 @@ func (o DialOptions) link(name string) *link {
 // Close ends the connection and the handle. Inflight requests fail with ErrClosed.
 func (s *Served) Close() error { return errors.Join(s.link.close(), s.Cache.Close()) }
 
-// RemoteError is the refusal of a server, with its code.
+// RemoteError is the refusal of a server, with its Code and its Text. Method Error joins them.
 type RemoteError = control.RemoteError
 
 // FetchError says which samples the server could not give. All others were copied.

@@ -78,7 +78,7 @@ func TestVariableEvicts(t *testing.T) {
 					t.Errorf("sample %d came wrong", i)
 				}
 			}
-			if _, err := c.Gather(indices[:1], client.Whole, dst, 60_000, nil, 1); !errors.Is(err, client.ErrSchema) {
+			if _, err := c.Gather(indices[:1], dst, client.GatherOptions{Stride: 60_000}); !errors.Is(err, client.ErrSchema) {
 				t.Errorf("gather: %v", err)
 			}
 			n := 0

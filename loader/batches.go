@@ -302,7 +302,7 @@ func (r *run) gather(b *buffer) error {
 	}
 	var err error
 	if b.size >= 0 {
-		b.hits, err = c.Gather(b.indices, cache.Whole, b.rows, b.size, b.hit, r.l.options.Threads)
+		b.hits, err = c.Gather(b.indices, b.rows, cache.GatherOptions{Stride: b.size, Hit: b.hit, Threads: r.l.options.Threads})
 	} else {
 		b.hits, err = r.gatherPacked(c, b)
 	}

@@ -38,8 +38,7 @@ func BenchmarkAllHit(b *testing.B) {
 			b.SetBytes(int64(z.batch * z.bytes))
 			for n := 0; b.Loop(); n++ {
 				first := n % (z.samples / z.batch) * z.batch
-				if hits, err := c.Gather(indices[first:first+z.batch], cache.Whole, buffers[n%len(buffers)], z.bytes, nil,
-					threads); hits != z.batch || err != nil {
+				if hits, err := c.Gather(indices[first:first+z.batch], buffers[n%len(buffers)], cache.GatherOptions{Stride: z.bytes, Threads: threads}); hits != z.batch || err != nil {
 					b.Fatal(hits, err)
 				}
 			}

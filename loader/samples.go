@@ -35,7 +35,7 @@ type Cache interface {
 	Samples() int
 	SampleBytes() int
 	Variable() bool
-	Gather(indices []int, field int, dst []byte, stride int, hit []bool, threads int) (int, error)
+	Gather(indices []int, dst []byte, o cache.GatherOptions) (int, error)
 	Lengths(indices []int, lengths []uint64) (int, error)
 	GatherPacked(indices []int, dst []byte, offsets, lengths []uint64, hit []bool, threads int) (int, error)
 	Set(i int, data []byte, flags cache.Flags) (cache.Result, error)
@@ -79,13 +79,13 @@ func FromCache(c Cache, load Load) Samples {
 func shared(c Cache, load Load) Load {
 	s, ok := c.(interface {
 		Programs() bool
-		LoadMissed(ctx context.Context, i int, load func(ctx context.Context) ([]byte, error)) ([]byte, error)
+		AskOrLoad(ctx context.Context, i int, load func(ctx context.Context) ([]byte, error)) ([]byte, error)
 	})
 	if !ok || !s.Programs() {
 		return load
 	}
 	return func(ctx context.Context, i int, dst []byte) ([]byte, error) {
-		return s.LoadMissed(ctx, i, func(ctx context.Context) ([]byte, error) { return load(ctx, i, dst) })
+		return s.AskOrLoad(ctx, i, func(ctx context.Context) ([]byte, error) { return load(ctx, i, dst) })
 	}
 }
 

@@ -97,12 +97,23 @@ func (c Cost) capped(tail int) bool { return !c.Confirmed() && 0 < tail && tail 
 // (15: or more), none of a sample that was loaded before; tail: the 99th percentile of first loads.
 type Spread uint64
 
+// SpreadOf returns the spread in the shared word. A word that no measurements make, such as one that a stray write
+// has changed, counts as 0.
+func SpreadOf(word uint64) Spread {
+	s := Spread(word)
+	if last := s.part(0); last < levelZero+levelUnit || last > maxFine || s.part(2) == 0 || s.part(3) > maxTail {
+		return 0
+	}
+	return s
+}
+
 const (
 	distanceUnit = 32 // of between and within, in a fine unit
 	decay        = 7  // 128 measurements
 	tailUnit     = 2  // of tail, in a fine unit
 	beginning    = 15 // measurements: the first loads of workers also open files and import modules
 	maxDistance  = 8*octave - 1
+	maxTail      = (maxFine + 2*octave) * tailUnit
 )
 
 func (s Spread) part(k int) int { return int(uint16(s >> (16 * k))) }
@@ -134,7 +145,7 @@ func (s Spread) observe(x, old int, first, known, confirmed bool) Spread {
 		switch { // what is loaded again is the cheap part of the samples, so it does not count
 		case !first:
 		case x*tailUnit > tail:
-			tail = min(tail+99, (maxFine+2*octave)*tailUnit)
+			tail = min(tail+99, maxTail)
 		default:
 			tail--
 		}

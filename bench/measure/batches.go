@@ -56,8 +56,7 @@ func Batches(z Size, dir string, runs int, emit func(report.Measurement)) error 
 	gather := func(threads int, step func()) func() error {
 		return func() error {
 			for at := 0; at < len(indices); at += z.Batch {
-				n, err := c.Gather(indices[at:at+z.Batch], client.Whole, buffers[at/z.Batch%len(buffers)], z.Bytes,
-					nil, threads)
+				n, err := c.Gather(indices[at:at+z.Batch], buffers[at/z.Batch%len(buffers)], client.GatherOptions{Stride: z.Bytes, Threads: threads})
 				if n != z.Batch || err != nil {
 					return errors.Join(errMiss, err)
 				}

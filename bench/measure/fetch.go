@@ -208,7 +208,7 @@ func FetchHits(b *Box, r Records, size string, batch, runs int) (m report.Measur
 				r.Bytes)
 		}),
 		batches("Gather", func(indices []int) error {
-			if n, err := h.client.Gather(indices, client.Whole, rows, r.Bytes, hit, 1); n != batch || err != nil {
+			if n, err := h.client.Gather(indices, rows, client.GatherOptions{Stride: r.Bytes, Hit: hit}); n != batch || err != nil {
 				return fmt.Errorf("%d of %d: %w", n, batch, errors.Join(errMiss, err))
 			}
 			return nil

@@ -130,7 +130,7 @@ func gather(z Size, c *client.Cache, all []byte, order []int, runs int) (report.
 	}
 	ours := func(threads int) func([]int) error {
 		return func(indices []int) error {
-			if n, err := c.Gather(indices, client.Whole, out, z.Bytes, hit, threads); n != z.Batch || err != nil {
+			if n, err := c.Gather(indices, out, client.GatherOptions{Stride: z.Bytes, Hit: hit, Threads: threads}); n != z.Batch || err != nil {
 				return errors.Join(errMiss, err)
 			}
 			return nil

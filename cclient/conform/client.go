@@ -79,9 +79,20 @@ func (g *goClient) view(i int) (int, []byte) {
 	return either(found(hit), err), v
 }
 
+// field returns the name of a field of C; -1 is whole samples.
+func (g *goClient) field(number int) string {
+	switch fields := g.seg.Header.Fields; {
+	case number < 0:
+		return ""
+	case number < len(fields):
+		return fields[number].Name
+	}
+	return "none"
+}
+
 func (g *goClient) gather(indices []int, field int, dst []byte, stride, threads int) (int, []bool) {
 	hit := make([]bool, len(indices))
-	n, err := g.c.Gather(indices, field, dst, stride, hit, threads)
+	n, err := g.c.Gather(indices, dst, cache.GatherOptions{Field: g.field(field), Stride: stride, Hit: hit, Threads: threads})
 	return either(n, err), hit
 }
 

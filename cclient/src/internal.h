@@ -237,6 +237,7 @@ struct stoc_cache {
     _Atomic uint32_t clearing;      /* 1: a thread of this handle runs a clear */
     _Atomic int64_t memory_left;    /* bytes that this client may draw before it checks memory itself */
     _Atomic uint32_t memory_group;  /* of this process, at its last check */
+    _Atomic uint32_t entries;       /* a bit for each claim entry that a claim of this handle uses */
     _Atomic uint64_t held;          /* by stoc_hold, in bytes */
     _Atomic bool keeps;             /* only the buckets of `kept` */
     _Atomic uint8_t kept[STOC_KEPT_BYTES];
@@ -274,6 +275,7 @@ _Static_assert(offsetof(struct stoc_field, offset) == STOC_FIELD_OFFSET &&
 _Static_assert(offsetof(struct stoc_field, dims) == STOC_FIELD_DIMS &&
                    sizeof(((struct stoc_field *)0)->name) == STOC_FIELD_NAME_BYTES,
                "field layout");
+_Static_assert(STOC_CLAIMS_PER_CLIENT == 32, "stoc_cache.entries has a bit for each");
 _Static_assert(STOC_HEADER_FIELDS + STOC_MAX_FIELDS * STOC_FIELD_BYTES == STOC_HEADER_BYTES, "fields end the header");
 _Static_assert(STOC_CLIENT_CLAIMS + STOC_CLAIMS_PER_CLIENT * STOC_CLAIM_BYTES <= STOC_CLIENT_COUNTERS,
                "claims lie before the counters");

@@ -25,7 +25,7 @@ func Cache(name string, seg *shm.Segment, c *cache.Cache) (*Data, error) {
 	var known []measured
 	lengths := lengths{}
 	others, highest := float64(stats.Ready), math.Inf(-1)
-	spread := policy.Spread(seg.Spread().Load())
+	spread := policy.SpreadOf(seg.Spread().Load())
 	states := make([]cache.State, min(seg.Samples, 1<<16))
 	for first := uint64(0); first < seg.Samples; first += uint64(len(states)) {
 		states = states[:min(uint64(len(states)), seg.Samples-first)]
@@ -86,7 +86,7 @@ func Cache(name string, seg *shm.Segment, c *cache.Cache) (*Data, error) {
 		d.Notes = append(d.Notes, fmt.Sprintf("%s: all of this is about epochs that read each sample once, in one job; the "+
 			"policy %v is for others, which stocached simulate knows", name, p))
 	}
-	d.believe(known, noise(policy.Spread(seg.Spread().Load())), max(others, 0))
+	d.believe(known, noise(policy.SpreadOf(seg.Spread().Load())), max(others, 0))
 	next := "Run an epoch whose loader stores into it, then ask again"
 	if seg.Policy != shm.PolicyCost { // a full cache may take no sample, and so no cost
 		next += "; or record a run: Loader(..., trace=\"run.json\"), then stocached advise run.json"

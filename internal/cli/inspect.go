@@ -277,7 +277,7 @@ func (s *sample) ifRanked(v any) any {
 
 // rankCost compares the cost of a byte of the sample with all others.
 func (s *sample) rankCost() {
-	spread := policy.Spread(s.seg.Spread().Load())
+	spread := policy.SpreadOf(s.seg.Spread().Load())
 	density := func(m shm.Meta) (d int, known bool) {
 		c := policy.Candidate{Cost: policy.Cost(m.Cost()), Size: s.seg.Length(m)}
 		return c.Density(spread), c.Cost.Believed(spread) != 0 && c.Size > 0

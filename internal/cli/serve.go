@@ -140,7 +140,7 @@ func (r *reloader) serve(ctx context.Context, stop func(), hangups <-chan os.Sig
 var settingColumns = table.Columns[config.Setting]{
 	table.Shown("key", "key", "of the configuration",
 		func(s config.Setting) any { return s.Key }),
-	table.Shown("value", "value", "that is in force", func(s config.Setting) any { return s.Value }),
+	table.Shown("value", "value", "that a server would take", func(s config.Setting) any { return s.Value }),
 	table.Shown("from", "from", "default, file, or an environment variable",
 		func(s config.Setting) any { return s.From }),
 }
@@ -152,9 +152,9 @@ func newConfig() *cobra.Command {
 	f, asJSON := configFlag{}, false
 	show := &cobra.Command{
 		Use:   "print -c config.yaml",
-		Short: "Print the values in force, and where each comes from",
-		Long: paragraphs(`Reads the configuration as serve does, and prints the keys in force: those outside of lists,
-then those of each cache, its source and its tiers. Keys of a source that the file leaves out have the defaults
+		Short: "Print the values that a server would take from a configuration, and where each comes from",
+		Long: paragraphs(`Reads the configuration as serve does, and prints its keys. A server that runs has what it read last: at its
+start, or at a reload that it accepted. First come the keys outside of lists, then those of each cache, its source and its tiers. Keys of a source that the file leaves out have the defaults
 that "stocached source --help" names. Passwords, and users, passwords and queries of addresses are hidden.`,
 			settingColumns.Explain("OUTPUT"), exitStatus(exitNotFound)),
 		Args:              arguments(0, 0, "none"),

@@ -49,6 +49,11 @@ def tail_of(spread: int) -> int:
     return (spread >> 48) // 2
 
 
+def spread_of(word: int) -> int:
+    last, within, tail = word % 65536, (word >> 32) % 65536, word >> 48
+    return 0 if within == 0 or not 2624 <= last <= 10688 or tail > 22400 else word
+
+
 def far(spread: int) -> int:
     return tail_of(spread) + 2 * ((spread >> 16) % 65536) // 32 + 64
 

@@ -478,17 +478,18 @@ func (f *Filler) load(ctx context.Context, from source.Source, index int) (*Buff
 
 // copy copies a sample of the cache. false: it is not there any more.
 func (f *Filler) copy(index int) (result, bool) {
-	var length [1]uint64
-	if ready, err := f.cache.Lengths([]int{index}, length[:]); ready == 0 || err != nil {
-		return result{}, false
-	}
-	buffer := f.take(int(length[0]))
-	n, hit, err := f.cache.Copy(index, *buffer)
-	if !hit || err != nil {
+	var buffer *[]byte
+	data, hit, err := f.cache.ReadOwn(index, f.cache.Copy, func(n int) []byte {
+		buffer = f.take(n)
+		return *buffer
+	})
+	switch {
+	case hit && err == nil:
+		return result{data: f.buffer(buffer, data), stored: true}, true
+	case buffer != nil:
 		f.buffers.Put(buffer)
-		return result{}, false
 	}
-	return result{data: f.buffer(buffer, (*buffer)[:n]), stored: true}, true
+	return result{}, false
 }
 
 // take returns a buffer of n bytes.

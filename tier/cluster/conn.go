@@ -18,6 +18,7 @@ type conn struct {
 	limit    atomic.Int64 // of all reads, in ns since 1970; 0: none
 	deadline atomic.Int64 // that is set
 	ended    atomic.Bool
+	answers  answers // of go-redis's reads, which are one after the other
 }
 
 // handshake is the beginning of the text of an error.
@@ -69,7 +70,19 @@ func (c *conn) Read(b []byte) (int, error) {
 	if err := c.extend(); err != nil {
 		return 0, err
 	}
-	return c.TCPConn.Read(b)
+	n, err := c.TCPConn.Read(b)
+	if c.node.tier.s.tls == nil {
+		return c.follow(b[:n], err)
+	}
+	return n, err
+}
+
+// follow ends a read that has got these bytes. go-redis gets none of bytes that are wrong.
+func (c *conn) follow(b []byte, err error) (int, error) {
+	if wrong := c.answers.follow(b); wrong != nil {
+		return 0, fmt.Errorf("%w; is %s a server of Redis or Valkey?", wrong, c.RemoteAddr())
+	}
+	return len(b), err
 }
 
 // SetReadDeadline is part of net.Conn.
@@ -103,6 +116,12 @@ func (c *conn) Close() error {
 type tlsConn struct {
 	*tls.Conn
 	raw *conn
+}
+
+// Read is part of net.Conn.
+func (c tlsConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	return c.raw.follow(b[:n], err)
 }
 
 // SyscallConn is part of syscall.Conn.

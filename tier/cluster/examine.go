@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stocached/stocached/internal/size"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/tier"
@@ -68,7 +69,7 @@ func (t *Tier) examine(ctx context.Context, address string) (all []tier.Finding,
 		return all, nil
 	}
 	add("answers", "in "+time.Since(began).Round(10*time.Microsecond).String(), "")
-	info, err := n.client.Info(ctx).Result()
+	info, err := n.ask(ctx, "info")
 	if err != nil {
 		add("INFO", "no", "allow the user INFO: "+t.explain(err))
 		return all, nil
@@ -94,6 +95,22 @@ func (t *Tier) examine(ctx context.Context, address string) (all []tier.Finding,
 		add("cluster", "no", "")
 	}
 	return all, nodes
+}
+
+// text is a command whose answer is a text of many lines, in memory of ours.
+func text(ctx context.Context, command ...any) (c *redis.ZeroCopyStringCmd, answer func() string) {
+	buffer := make([]byte, mostText)
+	c = redis.NewZeroCopyStringCmd(ctx, buffer, command...)
+	return c, func() string { return string(buffer[:c.Val()]) }
+}
+
+// ask sends a command that text makes.
+func (n *node) ask(ctx context.Context, command ...any) (string, error) {
+	c, answer := text(ctx, command...)
+	if err := n.client.Process(ctx, c); err != nil {
+		return "", err
+	}
+	return answer(), nil
 }
 
 func number(text string) uint64 {
@@ -151,7 +168,7 @@ func (t *Tier) examineCluster(ctx context.Context, n *node, add func(what, answe
 	default:
 		add("cluster-require-full-coverage", value, "")
 	}
-	state, err := n.client.ClusterInfo(ctx).Result()
+	state, err := n.ask(ctx, "cluster", "info")
 	if err == nil {
 		change := ""
 		if field(state, "cluster_state") != "ok" || field(state, "cluster_slots_assigned") != "16384" {

@@ -202,11 +202,11 @@ func (t *Tier) otherFingerprints(before ...redis.Cmder) string {
 
 // measure compares the memory of a node with a sample.
 func (n *node) measure() {
-	info := redis.NewStringCmd(n.tier.ctx, "info", "memory")
+	info, answer := text(n.tier.ctx, "info", "memory")
 	if !n.do(&request{commands: []redis.Cmder{info}}) || info.Err() != nil {
 		return
 	}
-	small := tooSmall(n.address, number(field(info.Val(), "maxmemory")), n.tier.about.Info.Schema.SampleBytes)
+	small := tooSmall(n.address, number(field(answer(), "maxmemory")), n.tier.about.Info.Schema.SampleBytes)
 	n.mu.Lock()
 	n.small = small
 	n.mu.Unlock()

@@ -10,18 +10,21 @@ enum { NUMBERS_PER_SEARCH = 1 << 16 }; /* of the hand, at most */
 
 static uint64_t chain_intent(uint64_t candidate, uint64_t rest) { return candidate | rest << 32; }
 
-/* Counts the slots of a claimed sample: -1 if the chain has a slot of another sample. */
-static int64_t count_chain(const struct stoc_claim *k)
+/* Lists the slots of a claimed sample, the first bytes first, if there are n of them. Returns how many there are: -1 if
+ * the chain has a slot of another sample. It follows the chain once, so that the slots are those that it has checked. */
+static int64_t read_chain(const struct stoc_claim *k, uint32_t *slots, uint64_t n)
 {
     const stoc_cache *c = k->cache;
-    uint64_t n = 0;
-    for (uint64_t s = k->offset; s != 0; n++) {
-        uint64_t l = s <= c->slots && n < c->slots ? load(slot_word(c, s - 1)) : 0;
+    uint64_t has = 0;
+    for (uint64_t s = k->offset; s != 0; has++) {
+        uint64_t l = s <= c->slots && has < c->slots ? load(slot_word(c, s - 1)) : 0;
         if (link_sample(l) != k->sample + 1)
             return -1;
+        if (has < n)
+            slots[n - 1 - has] = (uint32_t)(s - 1);
         s = link_next(l);
     }
-    return (int64_t)n;
+    return (int64_t)has;
 }
 
 /* Takes one slot, if it is still free. The word does not name it yet: the intent does, with the rest of
@@ -171,7 +174,7 @@ static int evict_chain(struct stoc_claim *k, uint32_t record)
     struct candidate newcomer = {.sample = k->sample, .size = k->length,
                                  .cost = cost_of(load(meta_word(c, k->sample)))};
     for (int tries = 0; tries < SEARCHES; tries++) {
-        struct search search = begin_search(&c->rule, newcomer, load(spread_word(c)));
+        struct search search = begin_search(&c->rule, newcomer, spread_of(load(spread_word(c))));
         for (int left = NUMBERS_PER_SEARCH; search.left > 0 && left > 0; left--) {
             uint64_t number = atomic_fetch_add(hand_word(c), 1), s = search_slot(&search, number);
             uint64_t l = load(slot_word(c, s)), listed = link_sample(l);
@@ -210,18 +213,15 @@ INTERNAL int take_chain(struct stoc_claim *k, uint32_t record)
 {
     stoc_cache *c = k->cache;
     uint64_t n = slots_for(c, k->length), taken = 0, victims = 0, head = 0;
-    int64_t has = count_chain(k);
     uint32_t *slots = malloc(n * sizeof *slots);
     if (!slots)
         return abort_claim(k, STOC_ESYSTEM);
     atomic_store(&c->taken[k->entry], slots); /* end_claim frees it */
+    int64_t has = read_chain(k, slots, n);
     if (has < 0)
         return abort_claim(k, corrupt(c));
-    if ((uint64_t)has == n) {
-        for (uint64_t s = k->offset; has > 0; s = link_next(load(slot_word(c, s - 1))))
-            slots[--has] = (uint32_t)(s - 1);
+    if ((uint64_t)has == n)
         return STOC_STORED;
-    }
     if (has > 0)
         free_own_chain(k);
     while (taken < n) {

@@ -70,6 +70,7 @@ static void fork_child(void)
         atomic_store_explicit(&c->clearing, 0, memory_order_relaxed);
         atomic_store_explicit(&c->memory_left, 0, memory_order_relaxed);
         atomic_store_explicit(&c->held, 0, memory_order_relaxed);
+        atomic_store_explicit(&c->entries, 0, memory_order_relaxed);
         forget_pool(&c->pool);
         if (c->disk)
             fork_queue_child(&c->disk->queue);

@@ -44,7 +44,7 @@ INTERNAL void leave(const stoc_cache *c, uint64_t w, int reference)
 INTERNAL void store_cost(stoc_cache *c, uint64_t sample, uint64_t length, uint64_t nanoseconds)
 {
     count(c, STOC_COUNTER_LOAD_NS, nanoseconds);
-    uint64_t meta = load(meta_word(c, sample)), spread = load(spread_word(c));
+    uint64_t meta = load(meta_word(c, sample)), spread = spread_of(load(spread_word(c)));
     uint64_t draw = policy_random(c->rule.seed, atomic_fetch_add(&c->loads, 1) + 1);
     uint8_t cost = policy_loaded(cost_of(meta), nanoseconds, draw, &spread);
     store(spread_word(c), spread); /* an update that is lost does no harm */
@@ -57,11 +57,14 @@ enum { LAP_READS, LAP_EVICTED, LAP_REPLACED };
 
 enum { LAP_SEARCHES = 64 }; /* after so many searches for a victim a client looks whether the lap is over */
 
+/* A number of samples. Counters that a stray write has changed may give one above 63 bits. */
+static uint64_t whole(double x) { return x < 0x1p63 ? (uint64_t)(x + 0.5) : UINT64_MAX; }
+
 /* Evictions since a lap began, for as many reads as there are samples. */
 static uint64_t replaced_since(const stoc_cache *c, uint64_t begin, uint64_t reads, uint64_t evicted)
 {
     double part = (double)c->samples / (double)MAX(reads - MIN(begin, reads), 1);
-    return (uint64_t)((double)(evicted - MIN(load(lap_word(c, LAP_EVICTED)), evicted)) * part + 0.5);
+    return whole((double)(evicted - MIN(load(lap_word(c, LAP_EVICTED)), evicted)) * part);
 }
 
 /* How many samples went for others in the last lap: those of this lap so far, and for the rest of it as many as in the
@@ -73,7 +76,7 @@ INTERNAL uint64_t replaced_of(const stoc_cache *c, uint64_t reads, uint64_t evic
         return replaced_since(c, begin, reads, evicted);
     double rest = (double)(n - (reads - MIN(begin, reads))) / (double)n;
     return evicted - MIN(load(lap_word(c, LAP_EVICTED)), evicted) +
-           (uint64_t)((double)load(lap_word(c, LAP_REPLACED)) * rest + 0.5);
+           whole((double)load(lap_word(c, LAP_REPLACED)) * rest);
 }
 
 /* Begins a new lap if one is over. */
@@ -131,12 +134,13 @@ static int retire(struct stoc_claim *k, uint32_t record, uint64_t victim, uint64
         return corrupt(c);
     }
     count(c, STOC_COUNTER_EVICTED, 1);
+    k->offset = slot + 1;
     return RETIRED;
 }
 
 /*
  * Takes the slot of another sample for the claim. STORED: the slot table names the claim's sample;
- * the intent says which slot. FULL: the policy lets no sample go. ECORRUPT.
+ * k->offset is slot + 1. FULL: the policy lets no sample go. ECORRUPT.
  */
 INTERNAL int evict(struct stoc_claim *k, uint32_t record)
 {
@@ -145,7 +149,7 @@ INTERNAL int evict(struct stoc_claim *k, uint32_t record)
     struct candidate newcomer = {.sample = k->sample, .size = k->length,
                                  .cost = cost_of(load(meta_word(c, k->sample)))};
     for (int tries = 0; tries < SEARCHES; tries++) {
-        struct search search = begin_search(&c->rule, newcomer, load(spread_word(c)));
+        struct search search = begin_search(&c->rule, newcomer, spread_of(load(spread_word(c))));
         while (search.left > 0) {
             uint64_t number = atomic_fetch_add(hand_word(c), 1), s = search_slot(&search, number);
             uint64_t listed = load(slot_word(c, s));

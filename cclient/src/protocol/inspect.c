@@ -84,7 +84,7 @@ int stoc_costs(const stoc_cache *c, uint64_t first, uint64_t n, uint64_t *nanose
         return invalid(EFAULT);
     if (!in_range(c, first, n))
         return STOC_EINDEX;
-    uint64_t spread = load(spread_word(c));
+    uint64_t spread = spread_of(load(spread_word(c)));
     for (uint64_t k = 0; k < n; k++)
         nanoseconds[k] = cost_nanoseconds(believed(cost_of(load(meta_word(c, first + k))), spread));
     return 0;

@@ -6,6 +6,7 @@
 
 enum { CHEAPEST = 2624, DEAREST = 10688, ZERO = 2560, LEVEL = 64 }; /* fine logarithms, 256 for a factor of 2 */
 enum { BEGINNING = 15 }; /* measurements */
+enum { MOST_TAIL = (DEAREST + 512) * 2 };
 
 /* splitmix64 */
 INTERNAL uint64_t policy_random(uint64_t seed, uint64_t n)
@@ -22,6 +23,14 @@ static int fine(uint64_t n)
 }
 
 static int logarithm(uint8_t cost) { return ZERO + (cost >> 1) * LEVEL; }
+
+/* The spread in the shared word. A word that no measurements make, such as one that a stray write has changed, counts
+ * as 0. */
+INTERNAL uint64_t spread_of(uint64_t word)
+{
+    uint64_t last = word & UINT16_MAX, within = word >> 32 & UINT16_MAX, tail = word >> 48;
+    return last < CHEAPEST || last > DEAREST || within == 0 || tail > MOST_TAIL ? 0 : word;
+}
 
 /* The 99th percentile of first loads. */
 static int tail_of(uint64_t spread) { return (int)(spread >> 48) / 2; }
@@ -192,7 +201,7 @@ static uint64_t observe(uint64_t spread, int x, int old, uint8_t cost, bool know
     } else {
         between = follow(between, distance(x, last));
         if (cost == 0) /* what is loaded again is the cheap part of the samples, so it does not count */
-            tail = x * 2 > tail ? MIN(tail + 99, 22400) : tail - 1;
+            tail = x * 2 > tail ? MIN(tail + 99, MOST_TAIL) : tail - 1;
     }
     if (known) {
         int d = distance(x, old);

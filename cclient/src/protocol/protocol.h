@@ -85,6 +85,7 @@ INTERNAL uint8_t search_look(struct search *s, uint64_t number, uint64_t slot, c
 INTERNAL bool search_ends(const struct search *s);
 INTERNAL uint8_t policy_hit(const struct policy *p, uint64_t sample, uint64_t now, uint8_t reference);
 INTERNAL uint8_t policy_placed(const struct policy *p, uint64_t now);
+INTERNAL uint64_t spread_of(uint64_t word);
 INTERNAL uint8_t policy_loaded(uint8_t cost, uint64_t nanoseconds, uint64_t draw, uint64_t *spread);
 
 /* evict.c */

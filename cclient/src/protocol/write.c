@@ -28,14 +28,19 @@ static void settle_claim(struct stoc_claim *k)
     k->open &= ~(uint32_t)DRAWN;
 }
 
-/* Lists a sample that we are about to claim. Returns the entry; STOC_CLAIMS_PER_CLIENT: all are in use. */
+/* Lists a sample that we are about to claim. Returns the entry; STOC_CLAIMS_PER_CLIENT: all are in use. The handle notes
+ * which entries it uses: no two claims of it share one, whatever other programs write into the record. */
 INTERNAL uint32_t take_entry(stoc_cache *c, uint32_t record, uint64_t sample)
 {
-    uint32_t entry = 0;
-    while (entry < STOC_CLAIMS_PER_CLIENT &&
-           (load(entry_word(c, record, entry)) != 0 || !cas(entry_word(c, record, entry), 0, sample + 1)))
-        entry++;
-    return entry;
+    for (uint32_t entry = 0; entry < STOC_CLAIMS_PER_CLIENT; entry++) {
+        uint32_t bit = UINT32_C(1) << entry;
+        if (load(entry_word(c, record, entry)) != 0 || atomic_fetch_or(&c->entries, bit) & bit)
+            continue;
+        if (cas(entry_word(c, record, entry), 0, sample + 1))
+            return entry;
+        atomic_fetch_and(&c->entries, ~bit);
+    }
+    return STOC_CLAIMS_PER_CLIENT;
 }
 
 /* Frees a claim entry: the intent first, so that a free entry never has one. */
@@ -43,6 +48,7 @@ INTERNAL void drop_entry(stoc_cache *c, uint32_t record, uint32_t entry)
 {
     store(intent_word(c, record, entry), 0);
     store(entry_word(c, record, entry), 0);
+    atomic_fetch_and(&c->entries, ~(UINT32_C(1) << entry));
 }
 
 /* The last step of every claim: the record lists it no more. */
@@ -128,10 +134,11 @@ INTERNAL bool try_free_slot(struct stoc_claim *k, uint32_t record, uint64_t slot
     if (!cas(slot_word(k->cache, slot), 0, k->sample + 1))
         return false;
     STOC_FAULT("slot.taken");
+    k->offset = slot + 1;
     return true;
 }
 
-/* Takes the first free slot that it finds: STORED, and the intent says which; FULL. */
+/* Takes the first free slot that it finds: STORED, and k->offset is slot + 1; FULL. */
 static int take_free_slot(struct stoc_claim *k, uint32_t record)
 {
     stoc_cache *c = k->cache;
@@ -158,7 +165,7 @@ static int take_slot(struct stoc_claim *k, uint32_t record)
     }
     if (result != STOC_STORED)
         return abort_claim(k, result);
-    if (!name_place(k, load(intent_word(k->cache, record, k->entry))))
+    if (!name_place(k, k->offset)) /* not the intent: other programs may have changed that */
         return lost(k);
     STOC_FAULT("slot.named");
     mark_placed(k->cache, place_of(k->cache, k->word) - 1);

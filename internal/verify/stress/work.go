@@ -132,7 +132,7 @@ func (w *worker) gather(first, samples int) error {
 		return nil
 	}
 	var hit [8]bool
-	if _, err := w.c.Gather(indices[:], cache.Whole, w.batch, w.sampleBytes, hit[:], 1); err != nil {
+	if _, err := w.c.Gather(indices[:], w.batch, cache.GatherOptions{Stride: w.sampleBytes, Hit: hit[:]}); err != nil {
 		return err
 	}
 	for k, i := range indices {

@@ -13,6 +13,7 @@ from helpers import pattern, python
 
 import stocached
 from stocached import Cache, SetResult, State
+from stocached._cache import storing
 
 SHAPE = (5, 7)
 
@@ -822,3 +823,11 @@ def test_truth_and_no_iteration():
         assert len(cache) == 5
         with pytest.raises(TypeError):
             iter(cache)
+
+
+def test_a_sample_that_comes_after_a_miss_is_counted_once(cache):
+    assert cache.get(1) is None
+    cache.put(1, sample(1))  # by another process, say, before this one loads
+    found = storing.get_or_load(cache, 1, lambda index: pytest.fail("the cache has it"), False)
+    np.testing.assert_array_equal(found, sample(1))
+    assert (cache.stats().hits, cache.stats().misses) == (0, 1)

@@ -109,7 +109,8 @@ def _read_only(value: Any) -> Any:
 
 def _load(cache: Attachment, i: int, fn: Callable[[int], Any], allow_random: bool) -> Any:
     if reading.contains(cache, i):  # another thread or process has stored it since the caller's miss
-        value = reading.get(cache, i)
+        # The caller's miss is counted. An evicting cache has no way to copy a sample without a count.
+        value = reading.get(cache, i) if cache._evicts else reading.uncounted_view(cache, i)
         if value is not None:
             return value
     guard = None if allow_random else _guard(cache)

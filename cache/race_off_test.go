@@ -1,5 +1,5 @@
 //go:build !race
 
-package cache
+package cache_test
 
 const raceDetector = false

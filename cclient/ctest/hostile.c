@@ -1,0 +1,270 @@
+/* hostile.c - stray writes to a segment: no word of it, whatever becomes of it, ends a process, keeps a call for ever,
+ * or leads out of the segment. Each word after the header is overwritten in turn, so a new field is tried as well. The
+ * library is compiled into this program, which so reaches the words of each kind of cache. */
+#include "../stocached.c"
+#undef MIN
+
+#include "check.h"
+
+enum { N = 16, BYTES = 1000, RECORDS = 4, VALUES = 34, THREADS = 3, ROUNDS = 1000 };
+
+struct kind {
+    const char *name;
+    uint32_t policy, variable, slots;
+    bool disk;
+};
+
+static const struct kind kinds[] = {
+    {"first-come", STOC_POLICY_FIRST_COME, 0, 8, false}, {"first-indices", STOC_POLICY_FIRST_INDICES, 0, 8, false},
+    {"arena", STOC_POLICY_FIRST_COME, 1, 0, false},      {"cost", STOC_POLICY_COST, 0, 8, false},
+    {"random", STOC_POLICY_RANDOM, 0, 8, false},         {"clock", STOC_POLICY_CLOCK, 0, 8, false},
+    {"fifo", STOC_POLICY_FIFO, 0, 8, false},             {"lru", STOC_POLICY_LRU, 0, 8, false},
+    {"lfu", STOC_POLICY_LFU, 0, 8, false},               {"planned", STOC_POLICY_PLANNED, 0, 8, false},
+    {"chains cost", STOC_POLICY_COST, 1, 0, false},      {"chains random", STOC_POLICY_RANDOM, 1, 0, false},
+    {"chains clock", STOC_POLICY_CLOCK, 1, 0, false},    {"chains fifo", STOC_POLICY_FIFO, 1, 0, false},
+    {"chains lru", STOC_POLICY_LRU, 1, 0, false},        {"chains lfu", STOC_POLICY_LFU, 1, 0, false},
+    {"disk", STOC_POLICY_FIRST_COME, 0, 0, true},        {"disk lru", STOC_POLICY_LRU, 0, 0, true},
+    {"disk arena", STOC_POLICY_FIRST_COME, 1, 0, true},
+};
+
+static uint64_t seed;
+
+static uint64_t random_of(uint64_t *state) { return *state = mix(*state + GOLDEN); }
+
+static stoc_cache *create_kind(const struct kind *kind)
+{
+    static int made;
+    struct stoc_options o = OPTIONS(.samples = N, .slots = kind->slots, .sample_bytes = BYTES, .policy = kind->policy,
+                                    .variable = kind->variable);
+    o.client_records = kind->disk ? 0 : RECORDS;
+    bool chains = kind->variable && kind->policy != STOC_POLICY_FIRST_COME;
+    o.limit_bytes = chains ? (2u << 20) + 32 * 256 : kind->slots ? 0 : 3u << 20;
+    o.slot_bytes = chains ? 256 : 0;
+    if (!kind->disk)
+        return make(NULL, o);
+    struct stoc_error error;
+    stoc_cache *c = NULL;
+    char file[128];
+    snprintf(file, sizeof file, "%s/disk%d", scratch, made++);
+    o.fingerprint = "hostile";
+    if (stoc_disk_open(file, &o, &c, &error) < 0) {
+        COMPLAIN("%s: %s", kind->name, error.message);
+        longjmp(give_up, 1);
+    }
+    return c;
+}
+
+/* The offsets of all words between header and payload. Returns how many. */
+static size_t list_words(const stoc_cache *c, uint64_t *all)
+{
+    const struct {
+        const void *from;
+        uint64_t bytes;
+    } parts[] = {
+        {c->control + STOC_CONTROL_OFFSET, STOC_CONTROL_BYTES},
+        {c->control + STOC_CLIENTS_OFFSET, (uint64_t)MIN(3u, c->client_records) * STOC_CLIENT_RECORD_BYTES},
+        {(const void *)(uintptr_t)c->index, N * STOC_INDEX_RECORD_BYTES},
+        {(const void *)(uintptr_t)c->sums, N * STOC_SUM_RECORD_BYTES},
+        {(const void *)(uintptr_t)c->slot_table, c->slots * STOC_SLOT_RECORD_BYTES},
+        {(const void *)(uintptr_t)c->references, c->slots},
+        {(const void *)(uintptr_t)c->groups, c->groups ? group_count(c) * STOC_GROUP_RECORD_BYTES : 0},
+    };
+    size_t n = 0;
+    for (size_t p = 0; p < sizeof parts / sizeof *parts; p++)
+        for (uint64_t at = 0; parts[p].from && at < parts[p].bytes; at += 8)
+            all[n++] = (uint64_t)((const unsigned char *)parts[p].from - c->control) + at;
+    return n;
+}
+
+/* Values for a word that had one: bounds, parts of the word that are 0, 1 or all ones, and any bits. */
+static void list_values(uint64_t was, uint64_t *state, uint64_t *values)
+{
+    static const uint64_t bounds[] = {N, 8, 32, 4096, BYTES};
+    size_t n = 0;
+    uint64_t first[] = {0, 1, UINT64_MAX, UINT64_C(1) << 63, was + 1, was - 1, was ^ UINT64_C(1) << random_of(state) % 64,
+                        random_of(state)};
+    for (size_t k = 0; k < sizeof first / sizeof *first; k++)
+        values[n++] = first[k];
+    for (int shift = 0; shift < 64; shift += 16) {
+        uint64_t part = UINT64_C(0xffff) << shift;
+        values[n++] = was & ~part;
+        values[n++] = was | part;
+        values[n++] = (was & ~part) | UINT64_C(1) << shift;
+        values[n++] = (was & ~part) | (random_of(state) & part);
+    }
+    for (size_t k = 0; k < sizeof bounds / sizeof *bounds; k++) {
+        values[n++] = bounds[k] + random_of(state) % 2;
+        values[n++] = (bounds[k] + random_of(state) % 2) << 32 | (was & UINT32_MAX);
+    }
+    EQUAL(n, VALUES);
+}
+
+/* Calls what a program may call, once. */
+static void everything(stoc_cache *c, uint64_t *state)
+{
+    unsigned char bytes[BYTES] = {0};
+    int64_t i = (int64_t)(random_of(state) % N), three[] = {i, 0, N - 1};
+    size_t size = c->variable ? 1 + random_of(state) % BYTES : BYTES, length = 0;
+    uint64_t lengths[3], offsets[3], numbers[N], checked, total = 0;
+    const void *view;
+    uint8_t states[N];
+    if (stoc_get(c, i, bytes, size, &length) == STOC_ESCHEMA && length > BYTES)
+        COMPLAIN("sample %d wants memory for %zu bytes", (int)i, length);
+    if (stoc_view(c, i, &view, &length) == STOC_HIT)
+        stoc_crc32c(0, view, length);
+    if (stoc_locate(c, i, &view, &length) == STOC_HIT)
+        stoc_crc32c(0, view, length);
+    unsigned char *rows = malloc(3 * BYTES);
+    if (!c->variable)
+        stoc_gather(c, three, 3, -1, rows, BYTES, NULL, 1);
+    else if (stoc_lengths(c, three, 3, lengths) >= 0) {
+        for (int k = 0; k < 3; k++) {
+            offsets[k] = total;
+            if (lengths[k] != UINT64_MAX && lengths[k] > BYTES)
+                COMPLAIN("a length of %llu", (unsigned long long)lengths[k]);
+            total += lengths[k] == UINT64_MAX ? 0 : lengths[k];
+        }
+        free(rows);
+        rows = malloc(total + 1);
+        stoc_gather_packed(c, three, 3, rows, offsets, lengths, NULL, 1);
+    }
+    free(rows);
+    stoc_peek(c, i, bytes, BYTES);
+    struct iovec part = {bytes, size};
+    stoc_set_loaded(c, i, &part, 1, random_of(state) % 2 ? STOC_OVERWRITE : 0, random_of(state) % 1000000);
+    for (int publish = 0; publish < 2; publish++) {
+        struct stoc_claim k;
+        if (stoc_claim(c, (i + 1) % N, size, STOC_OVERWRITE, &k) != STOC_STORED)
+            continue;
+        if (stoc_write(&k, 0, bytes, size) < 0)
+            continue;
+        if (publish)
+            stoc_publish_loaded(&k, 1000);
+        else
+            stoc_abort(&k);
+    }
+    stoc_verify(c, 0, N, &checked, NULL);
+    stoc_states(c, 0, N, states);
+    stoc_costs(c, 0, N, numbers);
+    stats_of(c);
+    stoc_recover(c);
+    stoc_hold(c, random_of(state) % 2 << 20);
+    stoc_spare(c);
+    if (random_of(state) % 8 == 0)
+        stoc_clear(c, 1);
+    char text[512];
+    for (int code = STOC_EINVAL - 20; code <= STOC_OUT; code++)
+        stoc_explain(c, code, i, size, text, sizeof text);
+}
+
+/* What no call may change. */
+static void check_outside(const stoc_cache *c, const unsigned char *header)
+{
+    struct stat st;
+    CHECK(memcmp(c->control, header, STOC_HEADER_BYTES) == 0);
+    if (!c->disk && fstat(c->fd, &st) == 0)
+        EQUAL(st.st_size, c->segment_bytes);
+}
+
+static void try_words(const struct kind *kind)
+{
+    stoc_cache *c = create_kind(kind);
+    uint64_t state = seed, values[VALUES];
+    unsigned char header[STOC_HEADER_BYTES];
+    memcpy(header, c->control, sizeof header);
+    for (int k = 0; k < 4; k++)
+        everything(c, &state);
+    uint64_t *all = malloc(c->payload_offset), *rest = malloc(c->payload_offset);
+    size_t n = list_words(c, all);
+    for (size_t k = 0; k < n; k++)
+        rest[k] = load(word_at(c, all[k]));
+    for (size_t k = 0; k < n && !failures; k++) {
+        list_values(rest[k], &state, values);
+        for (int v = 0; v < 1 + (rest[k] != 0) && !failures; v++) { /* of all values: other ones in each run */
+            uint64_t value = values[random_of(&state) % VALUES];
+            stoc_cache *other = kind->disk ? NULL : join_fd(c);
+            store(word_at(c, all[k]), value);
+            everything(c, &state);
+            if (other)
+                everything(other, &state);
+            stoc_close(other);
+            check_outside(c, header);
+            if (failures)
+                COMPLAIN("%s: word %llu became %#llx", kind->name, (unsigned long long)all[k], (unsigned long long)value);
+            for (size_t j = 0; j < n; j++)
+                store(word_at(c, all[j]), rest[j]);
+        }
+    }
+    free(all);
+    free(rest);
+    stoc_close(c);
+}
+
+static void words_at_rest(void)
+{
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
+        try_words(&kinds[k]);
+}
+
+static _Atomic int stop_working;
+static stoc_cache *worked_on;
+
+static void *work_for_ever(void *argument)
+{
+    uint64_t state = seed + (uintptr_t)argument;
+    while (!atomic_load(&stop_working)) {
+        stoc_cache *own = worked_on->disk ? NULL : join_fd(worked_on);
+        for (int k = 0; k < 10; k++) {
+            everything(worked_on, &state);
+            if (own)
+                everything(own, &state);
+        }
+        stoc_close(own);
+    }
+    return NULL;
+}
+
+/* Words change while threads read and write. */
+static void words_under_way(void)
+{
+    for (size_t kind = 0; kind < sizeof kinds / sizeof *kinds; kind++) {
+        stoc_cache *c = worked_on = create_kind(&kinds[kind]);
+        uint64_t state = seed + 77, values[VALUES];
+        unsigned char header[STOC_HEADER_BYTES];
+        memcpy(header, c->control, sizeof header);
+        uint64_t *all = malloc(c->payload_offset);
+        size_t n = list_words(c, all);
+        pthread_t threads[THREADS];
+        atomic_store(&stop_working, 0);
+        for (uintptr_t k = 0; k < THREADS; k++)
+            REQUIRE(pthread_create(&threads[k], NULL, work_for_ever, (void *)(k + 1)) == 0);
+        for (int round = 0; round < ROUNDS; round++) {
+            stoc_word *word = word_at(c, all[random_of(&state) % n]);
+            list_values(load(word), &state, values);
+            store(word, values[random_of(&state) % VALUES]);
+            if (random_of(&state) % 50 == 0) { /* at times a cache in which clients do more than fail */
+                for (size_t k = 0; k < n; k++)
+                    store(word_at(c, all[k]), 0);
+                sleep_ns(1000000);
+            }
+        }
+        atomic_store(&stop_working, 1);
+        for (int k = 0; k < THREADS; k++)
+            pthread_join(threads[k], NULL);
+        check_outside(c, header);
+        if (failures)
+            COMPLAIN("%s", kinds[kind].name);
+        free(all);
+        stoc_close(c);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    seed = argc > 1 ? strtoull(argv[1], NULL, 0) : now_ns();
+    printf("hostile: seed %llu\n", (unsigned long long)seed);
+    begin_tests();
+    RUN(words_at_rest);
+    RUN(words_under_way);
+    return end_tests(argv[0]);
+}
