@@ -20,14 +20,40 @@ func Unlink(nameOrPath string) error {
 		return err
 	}
 	defer unix.Close(fd)
-	page, err := readHeader(fd)
-	if err != nil {
+	if err := checkMagic(fd, path); err != nil {
 		return err
 	}
-	if len(page) < len(Magic) || string(page[:len(Magic)]) != Magic {
-		return fail(ErrPermission, "%s does not begin with %q: no segment, and nothing else is removed", path, Magic)
-	}
 	return unlinkSame(path, fd)
+}
+
+// checkMagic refuses to remove a file that does not begin like a segment.
+func checkMagic(fd int, path string) error {
+	page, err := readHeader(fd)
+	if err == nil && (len(page) < len(Magic) || string(page[:len(Magic)]) != Magic) {
+		err = fail(ErrPermission, "%s does not begin with %q: no segment, and nothing else is removed", path, Magic)
+	}
+	return err
+}
+
+// RemoveUnused removes a listed segment of any version, or the control part of a disk cache, unless a process uses it:
+// false. It holds the users lock exclusively, so that no client can attach. Errors: ErrNotFound (another
+// segment has its place by now), ErrPermission, ErrSystem.
+func RemoveUnused(l *Listed) (removed bool, err error) {
+	fd, err := l.open(false)
+	if err != nil {
+		return false, err
+	}
+	locks := &fileLocks{fd: fd}
+	defer locks.Close()
+	// A client takes the users lock, then looks whether the file has its name: it finds neither, or we find it.
+	alone, err := locks.LastUser()
+	if err != nil || !alone {
+		return false, err
+	}
+	if err := unlinkSame(l.Path, fd); err != nil {
+		return false, err
+	}
+	return true, nil
 }
 
 // Remove unlinks the segment's path if it still names this file: for a last user. It returns

@@ -129,16 +129,19 @@ func ls(listed []shm.Listed, columns table.Columns[*found], dir *dirFlag, asJSON
 
 // probe asks the kernel which processes use the cache.
 func (f *found) probe() {
-	err := f.Err
-	var p shm.Probe
-	if err == nil {
-		p, err = probe(&f.Listed)
+	if f.Err != nil {
+		f.problem = f.Err.Error()
 	}
+	if f.Err != nil && !f.OtherVersion() {
+		f.gone = vanished(&f.Listed, f.Err)
+		return
+	}
+	p, err := f.Probe()
 	if err != nil {
 		f.problem, f.gone = err.Error(), vanished(&f.Listed, err)
 		return
 	}
-	f.users, f.inUse = table.Count(len(p.Records)), inUse(p)
+	f.users, f.inUse = f.known(table.Count(len(p.Records))), inUse(p)
 }
 
 // vanished says whether a cache has gone since it was listed, after a failed open. Its file was
@@ -150,17 +153,4 @@ func vanished(l *shm.Listed, err error) bool {
 	}
 	link, err := os.Readlink(l.Path)
 	return err != nil || link != "/memfd:"+displayName(&l.Header, l.Path)+" (deleted)"
-}
-
-// probe asks the kernel which processes use a listed cache.
-func probe(l *shm.Listed) (shm.Probe, error) {
-	if l.Control {
-		return shm.ProbeControl(l)
-	}
-	s, err := shm.Open(l.Path, shm.OpenOptions{ReadOnly: true, UUID: &l.UUID})
-	if err != nil {
-		return shm.Probe{}, err
-	}
-	defer s.Close()
-	return s.ProbeLocks()
 }

@@ -81,7 +81,7 @@ var (
 
 // Serve creates the segment of a prepared cache. It adopts the segment of an earlier server if the
 // name, schema, size and fingerprint match. It removes a segment that differs (its clients keep
-// it), and creates a cold one. The served cache owns the source from here on; after an error the
+// it), and creates a cold one. It also replaces one of another version that no process uses. The served cache owns the source from here on; after an error the
 // caller still owns it. Errors: ErrServed when another server has the cache; errors of package shm,
 // with the cache's name.
 func (p *Prepared) Serve(log *slog.Logger) (h *Cache, err error) {
@@ -118,12 +118,15 @@ func (p *Prepared) Serve(log *slog.Logger) (h *Cache, err error) {
 func (h *Cache) open(p *Prepared) error {
 	for {
 		segment, err := p.find(false)
-		if errors.Is(err, shm.ErrNotFound) {
+		if other := err; errors.Is(err, shm.ErrNotFound) || errors.Is(err, shm.ErrVersion) {
 			if h.segment, err = shm.Create(p.want); errors.Is(err, shm.ErrExists) {
 				continue // another process has created it first
 			}
 			if err != nil {
 				return err
+			}
+			if errors.Is(other, shm.ErrVersion) {
+				h.Log.Warn("an empty cache replaces one of another version, which no process used", "because", other)
 			}
 			fault.At("served.created")
 			return h.attach()
