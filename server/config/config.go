@@ -117,7 +117,8 @@ func variable(key string) string {
 // one a line.
 var ErrInvalid = errors.New("invalid configuration")
 
-// Load reads a file and the environment. Relative paths start at the folder of the file.
+// Load reads a file and the environment, which wins but for the folder of the sockets: STOCACHED_SOCKETS_DIR tells
+// clients where to look, and a shell may have it for another server. Relative paths start at the folder of the file.
 // Errors: ErrInvalid, errors of reading the file.
 func Load(path string) (*Config, error) {
 	text, err := os.ReadFile(path)
@@ -139,7 +140,7 @@ func Load(path string) (*Config, error) {
 			c.from[key] = "file"
 		}
 		v.SetDefault(key, value)
-		if name := variable(key); os.Getenv(name) != "" {
+		if name := variable(key); os.Getenv(name) != "" && !(name == control.SocketsVariable && c.from[key] == "file") {
 			c.from[key] = name
 			v.Set(key, os.Getenv(name))
 		}
@@ -440,7 +441,7 @@ func (c *Config) resolveFiles(value any, keys ...string) any {
 	return files
 }
 
-// SocketsDir returns the folder of the sockets. One of the file is relative to the folder of the file, and one of the
+// SocketsDir returns the folder of the sockets: that of the file, else that of the environment, else the default. One of the file is relative to the folder of the file, and one of the
 // environment to the working directory, as for clients.
 func (c *Config) SocketsDir() string {
 	dir := c.Sockets.Dir
