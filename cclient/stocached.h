@@ -850,7 +850,7 @@ struct stoc_stats {
     /* variable size only: allocated so far, and of these bytes those that no sample has any more. In a cache that
      * evicts: in slots that are taken now, and of these unused ends of slots, and slots that are being filled */
     uint64_t arena_next_bytes, arena_lost_bytes;
-    uint64_t clients_live, clients_dead;         /* dead: records of past clients, with or without claims */
+    uint64_t clients_live, clients_ended;        /* ended: records of past clients, with or without claims */
     uint64_t allocated_bytes;                    /* pages of the file */
     uint64_t clears;
     uint64_t evicted;       /* samples that went for others */

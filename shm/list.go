@@ -66,7 +66,7 @@ func listDir(dir string, control bool) ([]Listed, error) {
 }
 
 // ListUnnamed finds the caches without a name, each once, through the descriptors of the processes
-// that this user may read.
+// that this user may read. A memfd that is not sealed yet is being made, and no cache.
 func ListUnnamed() ([]Listed, error) {
 	processes, err := os.ReadDir("/proc")
 	if err != nil {
@@ -97,6 +97,11 @@ func ListUnnamed() ([]Listed, error) {
 				fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 				if err != nil {
 					continue // the process has closed it
+				}
+				seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
+				if err != nil || seals&unix.F_SEAL_SEAL == 0 {
+					unix.Close(fd)
+					continue
 				}
 				k = len(found)
 				at[id] = k
