@@ -8,20 +8,30 @@ import (
 )
 
 // Unlink removes a named cache. Attached processes keep it. It removes only segments of this user:
-// regular files that begin like a segment, whether or not the rest is valid. Errors: ErrNotFound,
-// ErrPermission (no segment, or another user's), ErrSystem.
+// regular files that begin like a segment, whether or not the rest is valid. It removes none that a server fills,
+// because that server would give it out further on. Errors: ErrNotFound, ErrPermission (no segment, another user's, or
+// a server's), ErrSystem.
 func Unlink(nameOrPath string) error {
 	path, err := locate(nameOrPath)
 	if err != nil {
 		return err
 	}
-	fd, _, err := openFile(path, true)
+	fd, readOnly, err := openFile(path, false)
 	if err != nil {
 		return err
 	}
-	defer unix.Close(fd)
+	locks := &fileLocks{fd: fd}
+	defer locks.Close()
 	if err := checkMagic(fd, path); err != nil {
 		return err
+	}
+	if !readOnly { // a server that starts now waits for this lock, and then finds the name gone
+		if free, err := locks.TryServer(); err != nil {
+			return err
+		} else if !free {
+			return fail(ErrPermission, "%s belongs to a server, which would go on to give it out: take the cache out of the "+
+				"server's configuration, and run stocached reload, which removes it", path)
+		}
 	}
 	return unlinkSame(path, fd)
 }

@@ -452,7 +452,11 @@ func (c *Config) SocketsDir() string {
 }
 
 // Setting is a key in force.
-type Setting struct{ Key, Value, From string }
+type Setting struct {
+	Key   string `json:"key"`
+	Value string `json:"value"`
+	From  string `json:"from"`
+}
 
 // Settings lists the scalar keys outside of lists, sorted. From says where the value comes from: default, file, or
 // an environment variable.
@@ -491,15 +495,28 @@ func (c *Config) Logger(to io.Writer, level slog.Leveler) *slog.Logger {
 	return slog.New(slog.NewTextHandler(to, o))
 }
 
+// reloaded are the scalar keys that a reload applies. The others need a new server.
+var reloaded = []string{"limits.total", "limits.clients", "log.level"}
+
 // NeedsRestart lists the scalar keys that differ in another configuration and that need a new
 // server.
 func (c *Config) NeedsRestart(other *Config) (keys []string) {
 	theirs := other.Settings()
 	for k, s := range c.Settings() {
-		if !slices.Contains([]string{"limits.total", "limits.clients", "log.level"}, s.Key) &&
-			s.Value != theirs[k].Value {
+		if !slices.Contains(reloaded, s.Key) && s.Value != theirs[k].Value {
 			keys = append(keys, s.Key)
 		}
 	}
 	return keys
+}
+
+// After returns the scalar keys in force in a server that began with c, after a reload of another configuration.
+func (c *Config) After(other *Config) []Setting {
+	all, theirs := c.Settings(), other.Settings()
+	for k := range all {
+		if slices.Contains(reloaded, all[k].Key) {
+			all[k] = theirs[k]
+		}
+	}
+	return all
 }

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -68,6 +69,9 @@ type Cache struct {
 // DrainTimeout is how long the end of a server waits for reads, answers and sources. Tests change
 // it.
 var DrainTimeout = 10 * time.Second
+
+// removalWait bounds the wait for the end of a removal, which takes microseconds.
+const removalWait = 100 * time.Millisecond
 
 // Errors of caches.
 var (
@@ -198,6 +202,12 @@ func (h *Cache) attach() error {
 		return errors.Join(err, h.segment.Close())
 	}
 	ok, err := locks.TryServer()
+	for end := time.Now().Add(removalWait); err == nil && !ok && time.Now().Before(end); ok, err = locks.TryServer() {
+		time.Sleep(time.Millisecond) // perhaps stocached rm holds it
+	}
+	if err == nil && !h.segment.HasName() {
+		err = fmt.Errorf("%w: %s was removed", shm.ErrNotFound, h.segment.Path())
+	}
 	if err == nil && !ok {
 		err = fmt.Errorf("%w: %s; end that server first, or give one of the two another name", ErrServed,
 			h.segment.Path())
@@ -327,13 +337,15 @@ func (h *Cache) Again() *Prepared {
 // Succeed makes a prepared cache go on with the counters of h.
 func (p *Prepared) Succeed(h *Cache) { p.counts = h.counts }
 
-// Adjust sets options that change no sample and no segment.
-func (h *Cache) Adjust(o Options) {
+// Adjust sets options that change no sample and no segment, and says whether one differs.
+func (h *Cache) Adjust(o Options) (changed bool) {
 	h.use.Lock()
+	changed = !reflect.DeepEqual(h.options, o)
 	h.options = o
 	h.use.Unlock()
 	h.filler.Resize(o.Parallel)
 	h.filler.SetSide(h.sideBytes(o))
+	return changed
 }
 
 // sideBytes is the size of the side buffer of a cache.

@@ -316,7 +316,7 @@ int stoc_unlink(const char *name_or_path, struct stoc_error *error)
 {
     char path[OWN_PATH_BYTES];
     unsigned char magic[8];
-    bool read_only = true;
+    bool read_only = false;
     int fd;
     no_error(error);
     int code = path_of(name_or_path, path, error);
@@ -327,6 +327,12 @@ int stoc_unlink(const char *name_or_path, struct stoc_error *error)
     if (n != sizeof magic || memcmp(magic, STOC_MAGIC, sizeof magic) != 0)
         code = fail(error, STOC_EPERM, 0, "%s does not begin with %s: no segment, and nothing else is removed", path,
                     STOC_MAGIC);
+    /* A server that starts now waits for this lock, and then finds the name gone. */
+    else if (!read_only && lock_byte(fd, F_WRLCK, STOC_SERVER_LOCK_BYTE) == 0)
+        code = fail(error, STOC_EPERM, 0,
+                    "%s belongs to a server, which would go on to give it out: take the cache out of the server's "
+                    "configuration, and run stocached reload, which removes it",
+                    path);
     else
         code = unlink_same(path, fd, error);
     close(fd);
