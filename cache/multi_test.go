@@ -127,7 +127,7 @@ func TestSetReclaimsTheClaimOfTheDead(t *testing.T) {
 	p.kill()
 	set(t, c, 3, payload(3, 2, 5000), 0, cache.Stored)
 	wantSample(t, c, 3, payload(3, 2, 5000))
-	if s := stats(t, c); s.Recovered != 1 || s.ClientsDead != 1 {
+	if s := stats(t, c); s.Recovered != 1 || s.ClientsEnded != 1 {
 		t.Errorf("%+v", s)
 	}
 	checkSound(t, seg)
@@ -390,7 +390,7 @@ func TestManyShortLives(t *testing.T) {
 	if _, err := c.Recover(); err != nil {
 		t.Error(err)
 	}
-	if s := stats(t, c); s.Ready != 32 || s.Recovered != 32 || s.ClientsLive != 1 || s.ClientsDead > 7 {
+	if s := stats(t, c); s.Ready != 32 || s.Recovered != 32 || s.ClientsLive != 1 || s.ClientsEnded > 7 {
 		t.Errorf("%+v", s)
 	}
 	checkSound(t, seg)

@@ -38,7 +38,7 @@ type Stats struct {
 	ArenaLostBytes uint64 `json:"arena_lost_bytes"`
 	ArenaFreeBytes uint64 `json:"arena_free_bytes"` // in free slots; 0 if the arena does not evict
 	ClientsLive    uint64 `json:"clients_live"`
-	ClientsDead    uint64 `json:"clients_dead"` // records of past clients, with or without claims
+	ClientsEnded   uint64 `json:"clients_ended"` // records of past clients, with or without claims
 	AllocatedBytes uint64 `json:"allocated_bytes"`
 	Clears         uint64 `json:"clears"`
 
@@ -103,7 +103,7 @@ func (c *Cache) Stats() (Stats, error) {
 		return s, err
 	}
 	s.ClientsLive = uint64(len(probe.Records))
-	s.ClientsDead = uint64(records) - min(s.ClientsLive, uint64(records))
+	s.ClientsEnded = uint64(records) - min(s.ClientsLive, uint64(records))
 	s.AllocatedBytes, err = c.seg.AllocatedBytes()
 	return s, err
 }

@@ -185,9 +185,10 @@ STOC_API size_t stoc_explain(const stoc_cache *cache, int code, int64_t index, u
 /* ------------------------------------------------------------ create, open, close */
 
 /* Creates a cache and attaches to it. name NULL: a sealed memfd, which ends with its last process.
- * A name has 1 to 100 characters of [A-Za-z0-9._-]; the first is alphanumeric. EINVAL (options),
- * EEXIST, EMEMORY (with the numbers), EPERM, ESYSTEM. On failure *out is NULL, and no file
- * stays. */
+ * A name has 1 to 100 characters of [A-Za-z0-9._-]; the first is alphanumeric. A segment of another
+ * version that no process uses is replaced. EINVAL (options), EEXIST, EVERSION (processes use a segment
+ * of another version), EMEMORY (with the numbers), EPERM, ESYSTEM. On failure *out is NULL, and no file
+ * of it stays. */
 STOC_API int stoc_create(const char *name, const struct stoc_options *options, stoc_cache **out,
                          struct stoc_error *error);
 
@@ -849,7 +850,7 @@ struct stoc_stats {
     /* variable size only: allocated so far, and of these bytes those that no sample has any more. In a cache that
      * evicts: in slots that are taken now, and of these unused ends of slots, and slots that are being filled */
     uint64_t arena_next_bytes, arena_lost_bytes;
-    uint64_t clients_live, clients_dead;         /* dead: records of past clients, with or without claims */
+    uint64_t clients_live, clients_ended;        /* ended: records of past clients, with or without claims */
     uint64_t allocated_bytes;                    /* pages of the file */
     uint64_t clears;
     uint64_t evicted;       /* samples that went for others */

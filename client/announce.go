@@ -26,7 +26,7 @@ type Plan struct {
 // used says whether the cache has this policy. It is false too for a server of an older version. After an
 // error of the connection, and whenever another server takes over, the next connection announces the plan
 // by itself. Errors: *RemoteError with CodeInvalid for an order that is not one of this cache;
-// ErrReadOnly; ErrNoServer, ErrReplaced, ErrClosed and the cause of ctx.
+// ErrReadOnly; ErrNoServer after a second, ErrReplaced, ErrClosed and the cause of ctx.
 func (s *Served) Announce(ctx context.Context, p Plan) (used bool, err error) {
 	if s.c.ReadOnly() {
 		return false, fmt.Errorf("%w: its reads are not counted, so the server cannot follow them; attach with write "+
@@ -56,7 +56,7 @@ func (s *Served) announce(ctx context.Context, m *control.AnnounceBody) (used bo
 		return false, context.Cause(ctx)
 	}
 	for breaks := 1; ; breaks++ {
-		c, err := s.link.connection(ctx)
+		c, err := s.link.connection(ctx, min(s.link.timeout, announceWait))
 		if err != nil || c.version < control.SinceAnnounce {
 			return false, err
 		}

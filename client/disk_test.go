@@ -480,7 +480,7 @@ func openAndDie(path string, o DiskOptions) error {
 	return unix.Kill(os.Getpid(), unix.SIGKILL)
 }
 
-// Ensure that no opener of a file fails while RemoveControl removes each control part that killed processes leave.
+// Ensure that no opener of a file fails while RemoveUnused removes each control part that killed processes leave.
 func TestDiskControlRemoved(t *testing.T) {
 	o := DiskOptions{Samples: 10, SampleBytes: 100, Size: 4 << 20, Fingerprint: "x"}
 	if path := os.Getenv("STOCACHED_TEST_DIES"); path != "" {
@@ -509,7 +509,7 @@ func TestDiskControlRemoved(t *testing.T) {
 				if !strings.HasPrefix(filepath.Base(l.Path), fmt.Sprintf("%d-%d-", st.Dev, st.Ino)) {
 					continue
 				}
-				if yes, err := shm.RemoveControl(&l); yes {
+				if yes, err := shm.RemoveUnused(&l); yes {
 					removed++
 				} else if err != nil && !errors.Is(err, ErrNotFound) {
 					t.Error(err)

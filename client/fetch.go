@@ -126,7 +126,7 @@ func (s *Served) Prefetch(ctx context.Context, indices []int) (queued int, err e
 	}
 	all = slices.DeleteFunc(all, func(i int64) bool { return !s.keeps(int(i)) })
 	for breaks := 1; len(all) > 0; {
-		c, err := s.link.connection(ctx)
+		c, err := s.link.connection(ctx, s.link.timeout)
 		if err != nil {
 			return queued, err
 		}
@@ -201,7 +201,7 @@ func (s *Served) fill(ctx context.Context, flags uint32, indices, missing []int,
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		c, err := s.link.connection(ctx)
+		c, err := s.link.connection(ctx, s.link.timeout)
 		if err == nil {
 			part := misses[:min(len(misses), c.maxIndices)]
 			if other := slices.IndexFunc(part, func(m *miss) bool { return m.group() != part[0].group() }); other > 0 {

@@ -21,6 +21,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// How long calls wait for a server that is away, unless the options say otherwise. Python's datasets wait as long.
+const (
+	dialWait     = 2 * time.Second // for the first connection: a server that was never there is a mistake
+	fetchWait    = time.Minute     // later: for the restart of a server
+	announceWait = time.Second     // for what only makes reads faster
+)
+
 // sendTimeout bounds how long a server may take to receive a frame that it has begun to receive.
 const sendTimeout = 30 * time.Second
 
@@ -28,7 +35,7 @@ const sendTimeout = 30 * time.Second
 type link struct {
 	folder      sockets.Folder
 	label, name string
-	timeout     time.Duration
+	timeout     time.Duration // of each wait for a server that is away
 	// attached is called on each new connection with the descriptor and the uuid of the cache.
 	attached func(descriptor int, uuid [16]byte) error
 	running  sync.WaitGroup  // goroutines of connections
@@ -96,9 +103,9 @@ type pending struct {
 }
 
 // connection returns the live connection, or makes one. It waits for a server that is away or
-// ending. Errors: ErrNoServer, ErrClosed, the cause of the caller's context, a *RemoteError, and
+// ending, as long as patience says. Errors: ErrNoServer, ErrClosed, the cause of the caller's context, a *RemoteError, and
 // errors of attached.
-func (l *link) connection(caller context.Context) (*conn, error) {
+func (l *link) connection(caller context.Context, patience time.Duration) (*conn, error) {
 	asked := time.Now()
 	select {
 	case l.mu <- struct{}{}:
@@ -115,12 +122,12 @@ func (l *link) connection(caller context.Context) (*conn, error) {
 	if l.missed.at.After(asked) { // another goroutine has just waited for the server
 		return nil, l.missed.err
 	}
-	ctx, cancel := context.WithTimeout(caller, l.timeout)
+	ctx, cancel := context.WithTimeout(caller, patience)
 	defer cancel()
 	defer context.AfterFunc(l.ctx, cancel)()
-	c, err := l.connect(ctx)
+	c, err := l.connect(ctx, patience)
 	for !l.once && errors.Is(err, errEnded) && rest(ctx) { // the next server may start soon
-		c, err = l.connect(ctx)
+		c, err = l.connect(ctx, patience)
 	}
 	switch {
 	case err == nil:
@@ -143,7 +150,7 @@ func (l *link) connection(caller context.Context) (*conn, error) {
 
 // connect makes a connection. It returns errors of find and greet, and errEnded when the server
 // ends the connection.
-func (l *link) connect(ctx context.Context) (*conn, error) {
+func (l *link) connect(ctx context.Context, patience time.Duration) (*conn, error) {
 	socket, err := l.find(ctx)
 	if err != nil {
 		return nil, err
@@ -168,7 +175,7 @@ func (l *link) connect(ctx context.Context) (*conn, error) {
 		err = endedBy(err) // the server is ending
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		err = fmt.Errorf("%w: %s did not answer within %v (%w); it may be stopped or overloaded. Hits need no server",
-			ErrNoServer, l.path(), l.timeout, ErrTimeout)
+			ErrNoServer, l.path(), patience, ErrTimeout)
 	}
 	c.socket.Close()
 	return nil, err

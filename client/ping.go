@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -19,6 +20,6 @@ func Ping(ctx context.Context, name string, o DialOptions) error {
 	l := o.link(name)
 	l.once = true
 	l.attached = func(int, [16]byte) error { return nil }
-	_, err := l.connection(ctx)
+	_, err := l.connection(ctx, cmp.Or(o.Timeout, dialWait))
 	return errors.Join(err, l.close())
 }

@@ -92,14 +92,14 @@ func (s *Served) fits(data []byte) bool {
 
 // tryOffer tells the server how a load has ended, if it answers soon. Without that others load the sample too.
 func (s *Served) tryOffer(ctx context.Context, m control.OfferBody) {
-	ctx, stop := context.WithTimeout(ctx, s.link.timeout)
+	ctx, stop := context.WithTimeout(ctx, askTimeout)
 	defer stop()
 	_, _ = s.sendOffer(ctx, m)
 }
 
 // sendOffer sends an OFFER, and says whether a tier takes the sample.
 func (s *Served) sendOffer(ctx context.Context, m control.OfferBody) (taken bool, err error) {
-	c, err := s.link.connection(ctx)
+	c, err := s.link.connection(ctx, s.link.timeout)
 	if err != nil {
 		return false, err
 	}

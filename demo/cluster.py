@@ -14,7 +14,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -75,6 +74,7 @@ class Demo:
     def __init__(self, arguments: argparse.Namespace, folder: Path, hosts: Hosts | Loopback) -> None:
         self.arguments, self.folder, self.hosts = arguments, folder, hosts
         self.batch = arguments.batch
+        self.jobs = 0  # that were started
         self.samples = round(arguments.gigabytes * 1e9 / SAMPLE / (HOSTS * self.batch)) * HOSTS * self.batch
         self.bytes = self.samples * SAMPLE
         self.at = f"{hosts.storage.address}:7070"  # of the storage, for the servers
@@ -177,7 +177,9 @@ class Demo:
 
     def start_ranks(self, setting: Setting, epochs: int) -> list[Program]:
         ranks: list[Program] = []
-        port = free_port(self.hosts.hosts[0].address) if isinstance(self.hosts, Loopback) else 29500
+        self.jobs += 1
+        meeting = f"file://{self.folder / f'ranks-{self.jobs}'}" if isinstance(self.hosts, Loopback) else "env://"
+        port = 0 if isinstance(self.hosts, Loopback) else self.free_port()
         for rank, host in enumerate(self.hosts.hosts):
             environment = {
                 "STOCACHED_NODE": host.name, "STOCACHED_SOCKETS_DIR": str(self.folder / host.name / "run"), "GLOO_SOCKET_IFNAME": self.hosts.interface,
@@ -185,7 +187,7 @@ class Demo:
             }  # fmt: skip
             settings = {
                 "cache": "photos", "batch": self.batch, "epochs": epochs, "step": self.arguments.step,
-                "affinity": setting.affinity, "state": str(self.folder / "state.json"),
+                "affinity": setting.affinity, "state": str(self.folder / "state.json"), "meeting": meeting,
             }  # fmt: skip
             torchrun = {
                 "nnodes": HOSTS, "nproc-per-node": 1, "node-rank": rank, "master-addr": self.hosts.hosts[0].address,
@@ -195,7 +197,6 @@ class Demo:
             if isinstance(host, LoopbackHost):  # without torchrun, which imports torch a second time for each rank
                 environment |= {
                     "RANK": str(rank), "WORLD_SIZE": str(HOSTS), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1",
-                    "MASTER_ADDR": self.hosts.hosts[0].address, "MASTER_PORT": str(port),
                 }  # fmt: skip
                 ranks.append(host.start(ROOT / "demo/cluster_rank.py", [json.dumps(settings)], environment, log))
             else:
@@ -204,6 +205,13 @@ class Demo:
                 command = [sys.executable, *program]
                 ranks.append(host.run(command, environment, output=subprocess.PIPE, log=log))
         return ranks
+
+    def free_port(self) -> int:
+        """A port of the first host for the ranks to meet. Each job has its own: the socket of the one before may linger."""
+        host = self.hosts.hosts[0]
+        code = f"import socket; s = socket.socket(); s.bind(({host.address!r}, 0)); print(s.getsockname()[1])"
+        shown = host.run([sys.executable, "-c", code], {}, output=subprocess.PIPE, log=self.folder / "port.log")
+        return int(shown.communicate(timeout=SECONDS)[0])
 
     def read_epochs(self, ranks: list[Program], result: Result, epochs: int) -> None:
         sent = self.sent()
@@ -302,13 +310,6 @@ def bytes_a_second(rate: str) -> float:
     if parts is None or parts[2] not in UNITS:
         raise SystemExit(f"--rate {rate}: write a number and one of {', '.join(UNITS)}, such as 100mbps")
     return float(parts[1]) * UNITS[parts[2]]
-
-
-def free_port(address: str) -> int:
-    with socket.socket() as listener:
-        listener.bind((address, 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def draw(results: list[Result], about: str, path: Path) -> None:

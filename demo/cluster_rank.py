@@ -1,6 +1,7 @@
 """A rank of demo.cluster: reads epochs of a served cache, and prints a line of JSON after each.
 
-python -m demo.cluster_rank SETTINGS    JSON: cache, batch, epochs, step (seconds), affinity, state (a file)
+python -m demo.cluster_rank SETTINGS    JSON: cache, batch, epochs, step (seconds), affinity, state (a file),
+    meeting (where the ranks meet, as in init_process_group)
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ SAVED_EVERY = 5  # steps between two checkpoints
 
 
 def main(settings: dict[str, Any]) -> None:
-    dist.init_process_group("gloo")
+    number, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    dist.init_process_group("gloo", init_method=settings["meeting"], rank=number, world_size=ranks)
     rank = dist.get_rank()
     loader: DataLoader[Any] = DataLoader(
         SourceDataset(settings["cache"], timeout=60),

@@ -1,6 +1,10 @@
 package server_test
 
 import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -8,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/server"
@@ -50,6 +56,48 @@ func TestAdoptsWhileTheLastUserLeaves(t *testing.T) {
 	}
 	if a := p.fetch(number, 0, 3); len(a.failures) != 0 {
 		t.Errorf("%+v", a)
+	}
+}
+
+// Ensure that a server replaces a segment of another version that no process uses, and says so in one line. It leaves
+// the cache out, and names the processes, while one is in use. The memory of the old one counts as free.
+func TestReplacesAnotherVersion(t *testing.T) {
+	o := options(t, newMemory(10, 100), server.CacheOptions{})
+	var log bytes.Buffer
+	o.Log = slog.New(slog.NewTextHandler(&log, nil))
+	seg, err := shm.Create(shm.Options{Name: "pets", Dir: o.Caches[0].Dir, Samples: 10, SampleBytes: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer seg.Close()
+	locks, err := seg.NewLocks()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := unix.Pwrite(seg.FD(), []byte{shm.LayoutMajor + 1}, shm.HeaderMajor); err != nil {
+		t.Fatal(err)
+	}
+	users := fmt.Sprintf("processes %d (", os.Getpid())
+	if err := server.Check(t.Context(), o); !errors.Is(err, shm.ErrVersion) || !strings.Contains(err.Error(), users) {
+		t.Error(err)
+	}
+	if _, err := server.New(t.Context(), o); !errors.Is(err, shm.ErrVersion) || !strings.Contains(err.Error(), users) {
+		t.Error(err)
+	}
+	if err := locks.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Check(t.Context(), o); err != nil {
+		t.Error(err)
+	}
+	s, _ := start(t, o)
+	p := dial(t, s.Dir())
+	number, _ := p.attach("pets")
+	if a := p.fetch(number, 0, 3); len(a.failures) != 0 {
+		t.Errorf("%+v", a)
+	}
+	if n := strings.Count(log.String(), "replaces one of another version"); n != 1 {
+		t.Errorf("%d lines in\n%s", n, log.String())
 	}
 }
 

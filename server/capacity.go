@@ -48,10 +48,26 @@ func checkCapacity(total uint64, staying []*served.Cache, coming []*served.Prepa
 // needs are what the caches of a server need.
 type needs struct {
 	all      segments
-	unfilled uint64            // bytes of all that have no memory yet
-	freed    uint64            // memory of segments that are removed
-	memory   shm.Space         // of the machine and the cgroup; known once a cache comes
-	tmpfs    map[uint64]*tmpfs // by device
+	unfilled uint64              // bytes of all that have no memory yet
+	freed    uint64              // memory of segments that are removed
+	memory   shm.Space           // of the machine and the cgroup; known once a cache comes
+	tmpfs    map[uint64]*tmpfs   // by device
+	rooms    map[string]shm.Room // by folder
+}
+
+// room looks at a folder once: a look reads all caches in it.
+func (n *needs) room(dir string) (shm.Room, error) {
+	if room, known := n.rooms[dir]; known {
+		return room, nil
+	}
+	room, err := shm.RoomIn(dir)
+	if err == nil {
+		if n.rooms == nil {
+			n.rooms = map[string]shm.Room{}
+		}
+		n.rooms[dir] = room
+	}
+	return room, err
 }
 
 // tmpfs is what the new segments in one tmpfs need.
@@ -90,7 +106,7 @@ func (n *needs) stays(h *served.Cache) error {
 // comes adds a cache that is to be made or adopted.
 func (n *needs) comes(p *served.Prepared) error {
 	n.all.add(p.Options.Name, p.Bytes)
-	room, err := shm.RoomIn(p.Options.Dir)
+	room, err := n.room(p.Options.Dir)
 	if err != nil {
 		return fmt.Errorf("cache %s: %w", p.Options.Name, err)
 	}

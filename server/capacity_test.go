@@ -129,7 +129,7 @@ func TestCachesMustFitIntoMemory(t *testing.T) {
 	s, _ := start(t, o)
 	other := map[string]int{"a": 2, "b": 1}[o.Caches[0].Name]
 	wantRequest(t, s, "POST", "/v1/caches", body("other", other, dir, ""), 507, "may still take", "other ")
-	if err := s.Reload(context.Background(),
+	if _, err := s.Reload(context.Background(),
 		server.Options{Caches: append(o.Caches,
 			server.CacheOptions{Name: "other", Dir: dir, Source: source.Settings{"id": other}})}); !errors.Is(err,
 		shm.ErrMemory) {

@@ -631,7 +631,7 @@ func TestSourceThatHangsWhileItIsOpened(t *testing.T) {
 	wantRequest(t, s, "POST", "/v1/caches", body("cats", 1, dir, ""), 201)
 	wantRequest(t, s, "PUT", "/v1/caches/cats", body("cats", 1, dir, `, "parallel": 3`), 200)
 	wantRequest(t, s, "DELETE", "/v1/caches/cats", "", 200)
-	if err := s.Reload(context.Background(), o); err != nil {
+	if _, err := s.Reload(context.Background(), o); err != nil {
 		t.Error(err)
 	}
 	stop()

@@ -561,7 +561,7 @@ func TestAnotherPolicy(t *testing.T) {
 		return next
 	}
 	before := filled()
-	if err := s.Reload(context.Background(), with(shm.Policy(99))); !errors.Is(err, shm.ErrInvalid) {
+	if _, err := s.Reload(context.Background(), with(shm.Policy(99))); !errors.Is(err, shm.ErrInvalid) {
 		t.Error(err)
 	}
 	answer := wantRequest(t, s, "PUT", "/v1/caches/pets", body("pets", 1, dir, `, "policy": "dearest"`), 400,
@@ -570,12 +570,12 @@ func TestAnotherPolicy(t *testing.T) {
 		t.Errorf("%v", answer)
 	}
 	want("wrong policies", shm.PolicyFirstCome, before)
-	if err := s.Reload(context.Background(), with(shm.PolicyCost)); err != nil {
+	if _, err := s.Reload(context.Background(), with(shm.PolicyCost)); err != nil {
 		t.Fatal(err)
 	}
 	want("a reload", shm.PolicyCost, [16]byte{})
 	before = filled()
-	if err := s.Reload(context.Background(), with(shm.PolicyCost)); err != nil {
+	if _, err := s.Reload(context.Background(), with(shm.PolicyCost)); err != nil {
 		t.Fatal(err)
 	}
 	want("the same again", shm.PolicyCost, before)

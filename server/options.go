@@ -31,6 +31,9 @@ type Options struct {
 	// Page answers for a page for people on the admin socket, under /, /page/, /v1/live and /v1/timeline. nil:
 	// nothing is there.
 	Page http.Handler
+	// Configuration answers on the admin socket for the program that reads the configuration: POST /v1/reload and GET
+	// /v1/config. nil: nothing is there.
+	Configuration http.Handler
 	// ParseCache makes options of the JSON that operators send for a cache. Operators get its error
 	// as their answer. nil: operators cannot add or replace caches.
 	ParseCache func(body []byte) (CacheOptions, error)

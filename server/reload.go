@@ -13,31 +13,40 @@ import (
 // ErrPartly is the error of a reload that failed for some caches and succeeded for the rest.
 var ErrPartly = errors.New("applied except for some caches")
 
+// Changes are the names of the caches that a reload has changed, and of those that it could not.
+type Changes struct {
+	Added   []string `json:"added"`
+	Changed []string `json:"changed"` // other settings, or replaced by an empty cache
+	Removed []string `json:"removed"` // with their segments
+	Failed  []string `json:"failed"`
+}
+
 // reload is what a new configuration changes.
 type reload struct {
 	named    map[string]bool // the caches of the configuration
 	leftOut  []error         // why caches that were left out still are
+	failed   []string        // their names
 	adjusted []CacheOptions  // caches whose data and size stay, with settings that can change
 	coming   []*served.Prepared
 }
 
 // Reload takes Caches and Total of a new configuration; other settings need a new server. It
-// removes, as Remove does, the caches that the configuration no longer names. It adds new ones, and
+// removes, as Remove does, the caches that the configuration no longer names, with their segments. It adds new ones, and
 // replaces those that differ, as Replace does. Caches that Add made stay. Reload changes nothing if
 // the caches do not fit together, or if a source does not open whose cache was not left out before.
 // Errors: those of Add and Replace; ErrPartly with the errors of the caches that failed, when all
 // other changes were made.
-func (s *Server) Reload(ctx context.Context, o Options) error {
+func (s *Server) Reload(ctx context.Context, o Options) (did Changes, err error) {
 	p, err := s.intend(ctx, &o)
 	if err != nil {
-		return err
+		return did, err
 	}
 	s.changes.Lock()
 	defer s.changes.Unlock()
 	removed, err := s.review(p, o.Total)
 	if err != nil {
 		served.CloseAll(s.log, p.coming...)
-		return err
+		return did, err
 	}
 	s.total = o.Total
 	s.sessions.Replies.Resize(o.clientShare())
@@ -45,32 +54,47 @@ func (s *Server) Reload(ctx context.Context, o Options) error {
 	s.drained()
 	s.keepLeftOut(p.named)
 	errs := p.leftOut
+	did.Failed = p.failed
 	for _, name := range removed {
-		errs = append(errs, s.remove(name, false))
+		errs = append(errs, s.remove(name, true))
 	}
+	did.Removed = removed
 	for _, c := range p.adjusted {
 		s.fromFile[c.Name] = true
-		s.cache(c.Name).Adjust(c)
+		if h := s.cache(c.Name); h.Adjust(c) {
+			did.Changed = append(did.Changed, c.Name)
+		}
 	}
 	for _, p := range p.coming {
-		var err error
-		if h := s.cache(p.Options.Name); h != nil {
-			err = s.exchange(h, p)
-		} else if err = s.begin(p); err != nil {
-			s.leaveOut(p.Options.Name, err)
-		}
-		if s.cache(p.Options.Name) != nil {
-			s.fromFile[p.Options.Name] = true
-		}
-		if err != nil {
+		if err := s.arrive(p, &did); err != nil {
 			errs = append(errs, err)
 			served.CloseAll(s.log, p)
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("%w: %w", ErrPartly, err)
+		return did, fmt.Errorf("%w: %w", ErrPartly, err)
 	}
-	return nil
+	return did, nil
+}
+
+// arrive serves a prepared cache of a new configuration, in the place of an old one if there is one. The caller holds
+// changes.
+func (s *Server) arrive(p *served.Prepared, did *Changes) (err error) {
+	name, list := p.Options.Name, &did.Added
+	if h := s.cache(name); h != nil {
+		list = &did.Changed
+		err = s.exchange(h, p)
+	} else if err = s.begin(p); err != nil {
+		s.leaveOut(name, err)
+	}
+	if s.cache(name) != nil {
+		s.fromFile[name] = true
+	}
+	if err != nil {
+		list = &did.Failed
+	}
+	*list = append(*list, name)
+	return err
 }
 
 // intend compares a configuration with the present caches, and opens the sources of new ones.
@@ -96,7 +120,7 @@ func (s *Server) intend(ctx context.Context, o *Options) (p *reload, err error) 
 		one, err := served.Prepare(ctx, c, s.open)
 		if err != nil && mayLeaveOut(ctx, err) && s.whyLeftOut(c.Name) != nil {
 			s.leaveOut(c.Name, err)
-			p.leftOut = append(p.leftOut, err)
+			p.leftOut, p.failed = append(p.leftOut, err), append(p.failed, c.Name)
 			continue
 		}
 		if err != nil {

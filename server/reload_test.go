@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -129,7 +130,7 @@ func TestReload(t *testing.T) {
 		wrong := next
 		wrong.Caches = append([]server.CacheOptions(nil), next.Caches...)
 		c.change(&wrong)
-		if err := s.Reload(context.Background(), wrong); !errors.Is(err, c.want) {
+		if _, err := s.Reload(context.Background(), wrong); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
 		if after := now(); fmt.Sprint(after) != fmt.Sprint(before) {
@@ -138,8 +139,10 @@ func TestReload(t *testing.T) {
 	}
 
 	opened := shelf.opened
-	if err := s.Reload(context.Background(), next); err != nil {
-		t.Fatal(err)
+	did, err := s.Reload(context.Background(), next)
+	if want := (server.Changes{Added: []string{"comes"}, Changed: []string{"faster", "other"},
+		Removed: []string{"leaves"}}); err != nil || !reflect.DeepEqual(did, want) {
+		t.Fatalf("%+v, want %+v: %v", did, want, err)
 	}
 	if shelf.opened != opened+2 {
 		t.Errorf("%d sources were opened for two that are new", shelf.opened-opened)
@@ -154,8 +157,8 @@ func TestReload(t *testing.T) {
 		after["comes"].uuid == [16]byte{} {
 		t.Errorf("%v, before %v", after, before)
 	}
-	if _, err := os.Stat(filepath.Join(dir, "leaves")); err != nil {
-		t.Errorf("a cache that the configuration has no more left nothing: %v", err)
+	if _, err := os.Stat(filepath.Join(dir, "leaves")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a cache that the configuration has no more left its segment: %v", err)
 	}
 	if a := p.fetch(before["leaves"].number, 0, 1); a.failures[0].Code != control.CodeClosing {
 		t.Errorf("%+v", a)
@@ -163,12 +166,12 @@ func TestReload(t *testing.T) {
 	if a := p.fetch(before["same"].number, 0, shuffled(100)...); len(a.failures) != 0 {
 		t.Errorf("%+v", a)
 	}
-	// Back to the first configuration: the removed cache is warm.
-	if err := s.Reload(context.Background(), o); err != nil {
+	// Back to the first configuration: the removed cache is a new one.
+	if _, err := s.Reload(context.Background(), o); err != nil {
 		t.Fatal(err)
 	}
 	back := now()
-	if back["leaves"].uuid != before["leaves"].uuid || back["other"].uuid == before["other"].uuid ||
+	if back["leaves"].uuid == before["leaves"].uuid || back["other"].uuid == before["other"].uuid ||
 		back["made"] != before["made"] {
 		t.Errorf("%v, before %v", back, before)
 	}

@@ -241,6 +241,9 @@ func (s *Server) Caches() int {
 	return len(s.caches)
 }
 
+// Has says whether the server has a cache of that name.
+func (s *Server) Has(name string) bool { return s.cache(name) != nil }
+
 // Dir returns the folder of the sockets.
 func (s *Server) Dir() string { return s.dir }
 

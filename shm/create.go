@@ -11,10 +11,11 @@ import (
 )
 
 // Create makes a cache and attaches to it. It links the name last: no process sees an incomplete
-// segment, and a failure or a kill at any point leaves no file.
+// segment, and a failure or a kill at any point leaves no file. It replaces a segment of another version that no
+// process uses.
 //
 // Errors: ErrInvalid lists everything that is wrong with the options. ErrExists: the name is taken;
-// attach instead. ErrMemory: the cache does not fit, with the numbers (Limit, free space of the
+// attach instead. ErrVersion: processes use a segment of another version of that name. ErrMemory: the cache does not fit, with the numbers (Limit, free space of the
 // tmpfs, cgroup, machine, RLIMIT_FSIZE). ErrPermission: the directory belongs to another user.
 // ErrUnsupported: no O_TMPFILE, or no memfd.
 func Create(o Options) (*Segment, error) {
@@ -47,10 +48,8 @@ func createNamed(h Header, g Geometry, dir string, progress func(done, total uin
 	if err != nil {
 		return nil, err
 	}
-	// linkat decides. This check only saves work.
-	var st unix.Stat_t
-	if unix.Fstatat(dirFD, h.Name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil {
-		return nil, existsError(path, g.Policy)
+	if err := makeWay(path, g.Policy); err != nil {
+		return nil, err
 	}
 	if err := checkBudget(g.SegmentBytes, &fs, dir); err != nil {
 		return nil, err

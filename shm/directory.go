@@ -16,6 +16,19 @@ func DefaultDir() string { return fmt.Sprintf("%s%d", dirPrefix, os.Geteuid()) }
 
 const dirPrefix = "/dev/shm/stocached-"
 
+// OtherUsers returns the default directories of other users in which something lies. They are closed to this user, but a
+// tmpfs counts the entries in the size of a directory.
+func OtherUsers() (dirs []string) {
+	const empty = 40 // bytes: . and ..
+	all, _ := filepath.Glob(dirPrefix + "[0-9]*")
+	for _, dir := range all {
+		if info, err := os.Lstat(dir); err == nil && info.IsDir() && dir != DefaultDir() && info.Size() > empty {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs
+}
+
 // locate turns a name into a path in DefaultDir. A text with a slash is a path already.
 func locate(nameOrPath string) (string, error) {
 	if strings.Contains(nameOrPath, "/") {

@@ -122,7 +122,7 @@ func openSharedDisk(path string, want Header, file Geometry) (s *Segment, replac
 	if err == nil && s.present == nil {
 		s.present, err = lockFile(s.FD(), s.controlPath, true)
 		if errors.Is(err, ErrNotFound) {
-			err = errAgain // RemoveControl was faster
+			err = errAgain // RemoveUnused was faster
 		}
 	}
 	return s, replaced, err
@@ -427,38 +427,4 @@ func (s *Segment) leaveDisk() error {
 // paths, Control and the header of the disk cache. dir is that of List.
 func ListControls(dir string) ([]Listed, error) {
 	return listDir(filepath.Join(cmp.Or(dir, DefaultDir()), controlsName), true)
-}
-
-// ProbeControl says which locks of a control part are held. Errors: ErrNotFound, ErrPermission, ErrSystem.
-func ProbeControl(l *Listed) (Probe, error) {
-	fd, _, err := openFile(l.Path, true)
-	if err != nil {
-		return Probe{}, err
-	}
-	defer unix.Close(fd)
-	return probeFile(fd, l.ClientRecords)
-}
-
-// RemoveControl removes the control part of a disk cache that no process uses: killed programs have left it. The file
-// keeps its samples, and its next user makes a control part from the index. false: a process uses it. Errors:
-// ErrNotFound, ErrPermission, ErrSystem.
-func RemoveControl(l *Listed) (removed bool, err error) {
-	fd, readOnly, err := openFile(l.Path, false)
-	if err != nil {
-		return false, err
-	}
-	locks := &fileLocks{fd: fd}
-	defer locks.Close()
-	if readOnly {
-		return false, fail(ErrPermission, "%s is read-only", l.Path)
-	}
-	// A process takes the users lock, then looks whether the control part has its name: it finds neither, or we find it.
-	alone, err := locks.LastUser()
-	if err != nil || !alone {
-		return false, err
-	}
-	if err := unlinkSame(l.Path, fd); err != nil {
-		return false, err
-	}
-	return true, nil
 }

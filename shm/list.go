@@ -66,7 +66,7 @@ func listDir(dir string, control bool) ([]Listed, error) {
 }
 
 // ListUnnamed finds the caches without a name, each once, through the descriptors of the processes
-// that this user may read.
+// that this user may read. A memfd that is not sealed yet is being made, and no cache.
 func ListUnnamed() ([]Listed, error) {
 	processes, err := os.ReadDir("/proc")
 	if err != nil {
@@ -98,6 +98,11 @@ func ListUnnamed() ([]Listed, error) {
 				if err != nil {
 					continue // the process has closed it
 				}
+				seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
+				if err != nil || seals&unix.F_SEAL_SEAL == 0 {
+					unix.Close(fd)
+					continue
+				}
 				k = len(found)
 				at[id] = k
 				found = append(found, Listed{Path: path})
@@ -110,6 +115,40 @@ func ListUnnamed() ([]Listed, error) {
 		}
 	}
 	return found, nil
+}
+
+// Probe says which locks are held. Of a segment of another version it knows those that every version has, and not
+// those of client records. Errors: ErrNotFound (another segment has its place by now), ErrPermission, ErrSystem.
+func (l *Listed) Probe() (Probe, error) {
+	fd, err := l.open(true)
+	if err != nil {
+		return Probe{}, err
+	}
+	defer unix.Close(fd)
+	return probeFile(fd, l.ClientRecords)
+}
+
+// open opens the file of a listed segment, which must still be that segment.
+func (l *Listed) open(readOnly bool) (fd int, err error) {
+	fd, isReadOnly, err := openFile(l.Path, readOnly)
+	if err != nil {
+		return -1, err
+	}
+	now := Listed{Path: l.Path, Control: l.Control}
+	now.inspect(fd)
+	switch {
+	case isReadOnly && !readOnly:
+		err = fail(ErrPermission, "%s is read-only", l.Path)
+	case now.UUID != l.UUID:
+		err = fail(ErrNotFound, "%s is another segment by now", l.Path)
+	case l.Err != nil:
+		err = checkMagic(fd, l.Path)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
 }
 
 // inspect reads a segment's header through a descriptor. It maps nothing.

@@ -15,7 +15,8 @@ type Locks interface {
 	// Unlock releases the lock of a client record.
 	Unlock(record uint32) error
 	// TryServer tries the server lock: its holder fills the cache for others, one at a time. It
-	// returns false if another Locks holds it. Close releases it.
+	// returns false if another Locks holds it. Close releases it. Who removes a named segment holds
+	// this lock, too, so look at HasName after it.
 	TryServer() (bool, error)
 	// LastUser tries to turn the shared users lock into an exclusive one. true: no other client
 	// uses the segment, and none can attach until Close, which MUST follow. false: there are other

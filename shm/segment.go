@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+
+	"golang.org/x/sys/unix"
 )
 
 // Segment is an attached segment: its words (Region), its header and its file.
@@ -79,6 +81,13 @@ func (s *Segment) Reopen() (*os.File, error) {
 		return nil, fail(ErrSystem, "%w", err)
 	}
 	return os.NewFile(uintptr(fd), s.describe()), nil
+}
+
+// HasName says whether the file of a named segment still has a name. It is true for others.
+func (s *Segment) HasName() bool {
+	defer runtime.KeepAlive(s)
+	var st unix.Stat_t
+	return s.Header.Flags&FlagNamed == 0 || s.heap != nil || unix.Fstat(s.FD(), &st) != nil || st.Nlink > 0
 }
 
 // FD returns the data descriptor. The segment keeps it: callers may map it or pass it on, and MUST

@@ -8,26 +8,62 @@ import (
 )
 
 // Unlink removes a named cache. Attached processes keep it. It removes only segments of this user:
-// regular files that begin like a segment, whether or not the rest is valid. Errors: ErrNotFound,
-// ErrPermission (no segment, or another user's), ErrSystem.
+// regular files that begin like a segment, whether or not the rest is valid. It removes none that a server fills,
+// because that server would give it out further on. Errors: ErrNotFound, ErrPermission (no segment, another user's, or
+// a server's), ErrSystem.
 func Unlink(nameOrPath string) error {
 	path, err := locate(nameOrPath)
 	if err != nil {
 		return err
 	}
-	fd, _, err := openFile(path, true)
+	fd, readOnly, err := openFile(path, false)
 	if err != nil {
 		return err
 	}
-	defer unix.Close(fd)
-	page, err := readHeader(fd)
-	if err != nil {
+	locks := &fileLocks{fd: fd}
+	defer locks.Close()
+	if err := checkMagic(fd, path); err != nil {
 		return err
 	}
-	if len(page) < len(Magic) || string(page[:len(Magic)]) != Magic {
-		return fail(ErrPermission, "%s does not begin with %q: no segment, and nothing else is removed", path, Magic)
+	if !readOnly { // a server that starts now waits for this lock, and then finds the name gone
+		if free, err := locks.TryServer(); err != nil {
+			return err
+		} else if !free {
+			return fail(ErrPermission, "%s belongs to a server, which would go on to give it out: take the cache out of the "+
+				"server's configuration, and run stocached reload, which removes it", path)
+		}
 	}
 	return unlinkSame(path, fd)
+}
+
+// checkMagic refuses to remove a file that does not begin like a segment.
+func checkMagic(fd int, path string) error {
+	page, err := readHeader(fd)
+	if err == nil && (len(page) < len(Magic) || string(page[:len(Magic)]) != Magic) {
+		err = fail(ErrPermission, "%s does not begin with %q: no segment, and nothing else is removed", path, Magic)
+	}
+	return err
+}
+
+// RemoveUnused removes a listed segment of any version, or the control part of a disk cache, unless a process uses it:
+// false. It holds the users lock exclusively, so that no client can attach. Errors: ErrNotFound (another
+// segment has its place by now), ErrPermission, ErrSystem.
+func RemoveUnused(l *Listed) (removed bool, err error) {
+	fd, err := l.open(false)
+	if err != nil {
+		return false, err
+	}
+	locks := &fileLocks{fd: fd}
+	defer locks.Close()
+	// A client takes the users lock, then looks whether the file has its name: it finds neither, or we find it.
+	alone, err := locks.LastUser()
+	if err != nil || !alone {
+		return false, err
+	}
+	if err := unlinkSame(l.Path, fd); err != nil {
+		return false, err
+	}
+	return true, nil
 }
 
 // Remove unlinks the segment's path if it still names this file: for a last user. It returns

@@ -259,7 +259,7 @@ func (c *cClient) stats() (int, cache.Stats) {
 		Lost: uint64(s.lost), Retried: uint64(s.retried),
 		Corrupt: uint64(s.corrupt), Passed: uint64(s.passed), Ready: uint64(s.ready), ReadyBytes: uint64(s.ready_bytes),
 		ArenaNextBytes: uint64(s.arena_next_bytes), ArenaLostBytes: uint64(s.arena_lost_bytes),
-		ClientsLive: uint64(s.clients_live), ClientsDead: uint64(s.clients_dead), AllocatedBytes: uint64(s.allocated_bytes),
+		ClientsLive: uint64(s.clients_live), ClientsEnded: uint64(s.clients_ended), AllocatedBytes: uint64(s.allocated_bytes),
 		Clears: uint64(s.clears), Evicted: uint64(s.evicted), ArenaFreeBytes: uint64(s.arena_free_bytes),
 		Replaced: uint64(s.replaced),
 	}

@@ -615,7 +615,7 @@ static void the_client_table_is_full(void)
             stoc_close(others[k]);
     struct stoc_stats s = stats_of(c);
     EQUAL(s.clients_live, 1);
-    EQUAL(s.clients_dead, 15);
+    EQUAL(s.clients_ended, 15);
     stoc_close(c);
 }
 

@@ -365,6 +365,27 @@ static void versions(void)
     unlink(f.path);
 }
 
+/* A creator replaces a segment of another version that no process uses, and names the users of one in use. */
+static void other_version_replaced(void)
+{
+    struct stoc_options o = OPTIONS(.samples = 5, .sample_bytes = 8, .directory = scratch);
+    struct stoc_error e = {0};
+    char user[32];
+    stoc_cache *old = make("old", o), *c = NULL;
+    unsigned char major = STOC_LAYOUT_MAJOR + 1;
+    int fd = open(path_in_scratch("old"), O_WRONLY);
+    REQUIRE(pwrite(fd, &major, 1, STOC_HEADER_MAJOR) == 1);
+    close(fd);
+    snprintf(user, sizeof user, "processes %d (", (int)getpid());
+    EQUAL(stoc_create("old", &o, &c, &e), STOC_EVERSION);
+    CHECK(strstr(e.message, "layout 3.0") && strstr(e.message, user) && strstr(e.message, "end them"));
+    stoc_close(old);
+    EQUAL(stoc_create("old", &o, &c, &e), 0);
+    EQUAL(stoc_create("old", &o, &old, &e), STOC_EEXIST);
+    stoc_close(c);
+    EQUAL(stoc_unlink(path_in_scratch("old"), &e), 0);
+}
+
 static void other_files(void)
 {
     struct stoc_error e;
@@ -543,6 +564,7 @@ int main(int argc, char **argv)
     RUN(random_headers);
     RUN(random_words);
     RUN(versions);
+    RUN(other_version_replaced);
     RUN(other_files);
     RUN(foreign_owners);
     RUN(link_in_place_of_the_default_directory);

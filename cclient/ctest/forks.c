@@ -235,7 +235,7 @@ static void many_children(void)
     EQUAL(s.stored, 20 * N);
     EQUAL(s.lost, 0);
     EQUAL(s.exists + s.busy, 20 * 11 * N);
-    CHECK(s.clients_live + s.clients_dead <= 13);
+    CHECK(s.clients_live + s.clients_ended <= 13);
     check_quiet(c);
     stoc_close(c);
 }
@@ -271,7 +271,7 @@ static void children_register_once(void)
     }
     struct stoc_stats s = stats_of(c);
     EQUAL(s.clients_live, 1);
-    EQUAL(s.clients_dead, 3);
+    EQUAL(s.clients_ended, 3);
     EQUAL(s.misses, 10 * (8 + 2));
     stoc_close(c);
 }

@@ -3,15 +3,19 @@
 package check
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 	"log"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
@@ -22,11 +26,13 @@ import (
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
 	"helm.sh/helm/v4/pkg/engine"
 	apps "k8s.io/api/apps/v1"
+	batch "k8s.io/api/batch/v1"
 	core "k8s.io/api/core/v1"
 	policy "k8s.io/api/policy/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/stocached/stocached/server/config"
+	"github.com/stocached/stocached/shm"
 )
 
 const chartDir = "../chart/stocached"
@@ -34,6 +40,8 @@ const chartDir = "../chart/stocached"
 // rendered is what a chart gives, decoded strictly.
 type rendered struct {
 	sets     []apps.DaemonSet
+	cleanups []apps.DaemonSet // hooks, each with a Job
+	jobs     []batch.Job
 	configs  []core.ConfigMap
 	services []core.Service
 	accounts []core.ServiceAccount
@@ -50,7 +58,12 @@ func (r *rendered) decode(text string) error {
 	}
 	switch kind.Kind {
 	case "DaemonSet":
+		if strings.Contains(text, "helm.sh/hook:") {
+			return strict(text, &r.cleanups)
+		}
 		return strict(text, &r.sets)
+	case "Job":
+		return strict(text, &r.jobs)
 	case "ConfigMap":
 		return strict(text, &r.configs)
 	case "Service":
@@ -108,8 +121,13 @@ func render(c *chart.Chart, values string) (r rendered, err error) {
 		case strings.HasSuffix(name, "NOTES.txt"):
 			r.notes = text
 		case strings.HasSuffix(name, ".yaml") && strings.TrimSpace(text) != "":
-			if err := r.decode(text); err != nil {
-				return r, fmt.Errorf("%s: %w", name, err)
+			for _, one := range strings.Split(text, "\n---\n") {
+				if strings.TrimSpace(one) == "" {
+					continue
+				}
+				if err := r.decode(one); err != nil {
+					return r, fmt.Errorf("%s: %w", name, err)
+				}
 			}
 		}
 	}
@@ -166,6 +184,112 @@ func TestChartTemplates(t *testing.T) {
 			wantSafe(t, r.sets[0].Spec.Template.Spec)
 			r.wantServed(t)
 		})
+	}
+}
+
+// Ensure that each release leaves nothing on a node when it is uninstalled: a hook on all nodes, for which Helm waits, runs
+// as the server does.
+func TestChartCleansUp(t *testing.T) {
+	c := loadChart(t)
+	for name, text := range valueFiles(t) {
+		r, err := render(c, text)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		server := r.sets[0].Spec.Template.Spec
+		if shares := server.Volumes != nil && !strings.Contains(text, "emptyDir"); !shares {
+			if len(r.cleanups) > 0 || len(r.jobs) > 0 {
+				t.Errorf("%s: an emptyDir ends with its pod", name)
+			}
+			continue
+		}
+		if len(r.cleanups) != 1 || len(r.jobs) != 1 {
+			t.Fatalf("%s: %d hooks on all nodes, %d Jobs", name, len(r.cleanups), len(r.jobs))
+		}
+		for _, pod := range []core.PodSpec{r.cleanups[0].Spec.Template.Spec, r.jobs[0].Spec.Template.Spec} {
+			if pod.Containers[0].Image != server.Containers[0].Image || pod.HostIPC != server.HostIPC ||
+				!reflect.DeepEqual(pod.SecurityContext, server.SecurityContext) ||
+				!reflect.DeepEqual(pod.Tolerations, server.Tolerations) || !reflect.DeepEqual(pod.NodeSelector, server.NodeSelector) {
+				t.Errorf("%s: the hook does not run as the server does", name)
+			}
+		}
+		for key, value := range r.sets[0].Spec.Selector.MatchLabels {
+			if key == "app.kubernetes.io/name" && r.cleanups[0].Spec.Template.Labels[key] == value {
+				t.Errorf("%s: the DaemonSet of the server selects pods of the hook", name)
+			}
+		}
+	}
+}
+
+// Ensure that an upgrade removes the caches that left the values, and keeps the others warm, and that the hook of the
+// uninstallation removes the rest and the sockets. Both run for real.
+func TestChartUpgrade(t *testing.T) {
+	c, dir, id := loadChart(t), t.TempDir(), fmt.Sprintf("chart-%d", os.Getpid())
+	sockets, program := "/dev/shm/stocached."+id, filepath.Join(dir, "stocached")
+	if out, err := exec.Command("go", "build", "-C", "../..", "-o", program, "./cmd/stocached").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "data"), make([]byte, 1000), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(sockets) })
+	install := func(names ...string) (r rendered, end func()) {
+		t.Helper()
+		values := fmt.Sprintf("socketsDir: %s\nmetrics: {enabled: false}\nconfig:\n  caches:\n", sockets)
+		for _, name := range names {
+			values += fmt.Sprintf("    - {name: %s, source: {kind: raw, path: %s/data, sample_bytes: 10}, size: 8MiB}\n", name, dir)
+		}
+		r, err := render(c, values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		config := filepath.Join(dir, "config.yaml")
+		if err := os.WriteFile(config, []byte(r.configs[0].Data["config.yaml"]), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		server := exec.Command(program, "serve", "-c", config)
+		server.Env, server.Stderr = append(os.Environ(), "STOCACHED_SOCKETS_DIR="+sockets), os.Stderr
+		out, err := server.StdoutPipe()
+		if err == nil {
+			err = server.Start()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if line, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+			t.Fatal(line, err)
+		}
+		return r, func() { server.Process.Signal(syscall.SIGTERM); server.Wait() }
+	}
+	there := func(name string) string {
+		info, err := os.Stat(filepath.Join(shm.DefaultDir(), name))
+		if err != nil {
+			return ""
+		}
+		return fmt.Sprint(info.Sys().(*syscall.Stat_t).Ino)
+	}
+	_, end := install(id+"-stays", id+"-leaves")
+	end()
+	first := there(id + "-stays")
+	if first == "" || there(id+"-leaves") == "" {
+		t.Fatal("a server that ends keeps its caches for the next one")
+	}
+	r, end := install(id + "-stays")
+	if there(id+"-leaves") != "" || there(id+"-stays") != first {
+		t.Error("the upgrade left a cache that its values do not name, or removed another one")
+	}
+	args := r.jobs[0].Spec.Template.Spec.Containers[0].Args
+	args[slices.Index(args, "--for=45s")] = "--for=2s"
+	hook := exec.Command(program, args...)
+	if err := hook.Start(); err != nil {
+		t.Fatal(err)
+	}
+	end() // Helm begins the hook while the pod of the server ends
+	if err := hook.Wait(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(sockets); there(id+"-stays") != "" || !os.IsNotExist(err) {
+		t.Error("the hook left something", err)
 	}
 }
 

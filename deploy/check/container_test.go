@@ -402,7 +402,7 @@ func TestImageRuns(t *testing.T) {
 	if out, err := c.exec(i.command[0], "warm", "web"); err != nil || !strings.Contains(out, "holds every sample") {
 		t.Errorf("warm: %v\n%s", err, out)
 	}
-	out, err := i.pod(t, root, shm, i.user, i.command[0], "stats", "web").CombinedOutput()
+	out, err := i.pod(t, root, shm, i.user, i.command[0], "stats", "web", "--all").CombinedOutput()
 	if !regexp.MustCompile(`(?m)^filled +10$`).Match(out) || !regexp.MustCompile(`(?m)^server +answers$`).Match(out) {
 		t.Errorf("another pod with the same memory and user: %v\n%s", err, out)
 	}

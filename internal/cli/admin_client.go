@@ -21,9 +21,14 @@ import (
 // admin sends requests to the admin socket in a folder; "": the folder of this user's server.
 type admin struct{ dir string }
 
-// get requests a path, and returns the status and the body. Errors: ErrNoServer if no server
-// answers before ctx ends.
+// get is request of the method GET.
 func (a admin) get(ctx context.Context, path string) (status int, body []byte, err error) {
+	return a.request(ctx, http.MethodGet, path)
+}
+
+// request requests a path, and returns the status and the body. Errors: ErrNoServer if no server
+// answers before ctx ends.
+func (a admin) request(ctx context.Context, method, path string) (status int, body []byte, err error) {
 	folder := sockets.Find(a.dir)
 	socket := filepath.Join(folder.Path, control.AdminSocket)
 	transport := &http.Transport{DisableKeepAlives: true,
@@ -31,7 +36,7 @@ func (a admin) get(ctx context.Context, path string) (status int, body []byte, e
 			return folder.Dial(ctx, control.AdminSocket)
 		}}
 	defer transport.CloseIdleConnections()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://stocached"+path, nil)
+	request, err := http.NewRequestWithContext(ctx, method, "http://stocached"+path, nil)
 	if err != nil {
 		return 0, nil, err
 	}

@@ -167,5 +167,5 @@ func TestStatsOfEpochs(t *testing.T) {
 		}
 	}
 	wantFields(t, row, jsonObject{"no_prediction": nil, "predicted_hit_rate": row["cached_fraction"]})
-	contains(t, ok(t, "stats", path, "--sockets", s.sockets), "\npredicted hits ", "\nobserved loads ", "\nobserved saved ")
+	contains(t, ok(t, "stats", path, "--all", "--sockets", s.sockets), "\npredicted hits ", "\nobserved loads ", "\nobserved saved ")
 }

@@ -63,9 +63,10 @@ process can begin to use the cache during the removal. Read-only programs hold n
 attached, and do not find the cache again.
 
 A cache that was created for later and never used counts as unused, too. --older-than D leaves out
-caches created less than D ago. It only narrows what gc removes: no age makes a cache unused. gc never
-removes a file that does not verify as a segment of this user (stocached rm NAME does that). Caches
-without a name end with their last process.
+caches created less than D ago, and those of another version, whose age is unknown. It only narrows what
+gc removes: no age makes a cache unused. gc removes unused caches of other versions of stocached, but never
+a file that does not verify as a segment of this user (stocached rm NAME does that). Caches without a name
+end with their last process.
 
 Killed programs that shared a disk cache leave its control part in memory, a few MiB. gc removes those that no
 process uses, too. The file on the disk keeps its samples, and its next user makes a control part from it.`,
@@ -136,7 +137,7 @@ func (f *gcFlags) run(stdout, stderr io.Writer) error {
 
 // judge says whether a cache is unused.
 func (f *gcFlags) judge(c *candidate) {
-	if c.probe(); c.problem != "" {
+	if c.probe(); c.inUse == nil {
 		c.verdict = "left alone: " + c.problem
 		return
 	}
@@ -144,6 +145,8 @@ func (f *gcFlags) judge(c *candidate) {
 	switch {
 	case c.inUse == true:
 		c.verdict = "in use"
+	case c.OtherVersion() && f.olderThan > 0:
+		c.verdict = "of another version, so its age is unknown"
 	case age < f.olderThan:
 		c.verdict = fmt.Sprintf("created %v ago, less than %v", age.Round(time.Second), f.olderThan)
 	default:
@@ -155,32 +158,9 @@ func (f *gcFlags) judge(c *candidate) {
 // program may hold a record lock or the server lock alone; the cache then counts as used.
 func inUse(p shm.Probe) bool { return p.Users || p.Server || len(p.Records) > 0 }
 
-// remove removes an unused cache as its last user would. It holds the users lock exclusively, so
-// that no client can attach.
+// remove removes an unused cache as its last user would, and notes what has come of it.
 func (c *candidate) remove() error {
-	if c.Control {
-		removed, err := shm.RemoveControl(&c.Listed)
-		return c.settle(removed, err)
-	}
-	s, err := shm.Open(c.Path, shm.OpenOptions{UUID: &c.UUID})
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	locks, err := s.NewLocks()
-	if err != nil {
-		return err
-	}
-	defer locks.Close()
-	last, err := locks.LastUser()
-	if err == nil && last {
-		err = s.Remove()
-	}
-	return c.settle(last, err)
-}
-
-// settle notes what a removal has come to.
-func (c *candidate) settle(removed bool, err error) error {
+	removed, err := shm.RemoveUnused(&c.Listed)
 	switch {
 	case err != nil:
 	case removed:

@@ -228,7 +228,7 @@ func TestGCControlPart(t *testing.T) {
 		if l.Path != path {
 			continue
 		}
-		if removed, err := shm.RemoveControl(&l); !removed || err != nil {
+		if removed, err := shm.RemoveUnused(&l); !removed || err != nil {
 			t.Error(removed, err)
 		}
 	}

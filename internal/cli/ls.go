@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -15,6 +17,7 @@ import (
 // found is a cache in a directory or in /proc, with what could be read of it.
 type found struct {
 	shm.Listed
+	filled  any // count of samples; nil: unknown
 	users   any // count of live clients; nil: unknown
 	inUse   any // bool: a process holds the users lock; nil: unknown
 	problem string
@@ -30,6 +33,7 @@ var lsColumns = table.Columns[*found]{
 		func(f *found) any { return f.known(slots(&f.Geometry)) }),
 	table.Shown("slots_fraction", "fraction", "slots / samples: the hit rate once it is full",
 		func(f *found) any { return f.known(slotsFraction(&f.Geometry)) }),
+	table.Shown("ready", "filled", "samples in the cache now", func(f *found) any { return f.filled }),
 	table.Shown("segment_bytes", "size", "the most bytes of the file",
 		func(f *found) any { return table.Bytes(f.FileBytes) }),
 	table.Shown("allocated_bytes", "memory", "bytes that it uses now",
@@ -38,8 +42,10 @@ var lsColumns = table.Columns[*found]{
 		func(f *found) any { return f.users }),
 	table.Shown("in_use", "used", "a process has it attached; no: stocached gc would remove it",
 		func(f *found) any { return f.inUse }),
-	table.Shown("processes", "processes",
-		"number of processes that have a cache without a name, as far as this user may inspect them",
+	table.Shown("program", "program", "of a cache without a name: process id and program of one that has it, and "+
+		"how many more there are",
+		func(f *found) any { return f.program() }),
+	table.InJSON("processes", "number of processes that have a cache without a name, as far as this user may inspect them",
 		func(f *found) any { return f.processes() }),
 	table.Listed("unlink", "unlink", "never: it stays until it is removed; last: its last user removes it",
 		func(f *found) any { return f.known(unlinkOf(&f.Header)) }),
@@ -61,6 +67,29 @@ func (f *found) processes() any {
 	return table.Count(len(f.PIDs))
 }
 
+// program names a process that has a cache without a name; nil: the cache has a name.
+func (f *found) program() any {
+	if len(f.PIDs) == 0 {
+		return nil
+	}
+	text := fmt.Sprintf("%d %s", f.PIDs[0], programOf(f.PIDs[0]))
+	if more := len(f.PIDs) - 1; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// programOf names the program of a process: of an interpreter also its script.
+func programOf(pid int) string {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // it may have ended
+	words := strings.Split(strings.TrimRight(string(text), "\x00"), "\x00")
+	name := filepath.Base(words[0])
+	if len(words) > 1 && strings.HasPrefix(name, "python") && !strings.HasPrefix(words[1], "-") {
+		name += " " + filepath.Base(words[1])
+	}
+	return name
+}
+
 // known returns v, or nil if the header could not be read.
 func (f *found) known(v any) any {
 	if f.Err != nil {
@@ -77,7 +106,7 @@ func newLs() *cobra.Command {
 		Short: "List the caches of this user",
 		Long: paragraphs(`Lists the named caches of this user, and those without a name. It finds the latter through the open files
 of the processes that this user may inspect. With --dir only the named ones in that directory. --long shows
-more columns.`,
+more columns. A line on stderr names the folders of other users, such as root, in which something lies.`,
 			lsColumns.Explain("OUTPUT, a line for each cache, capitals: columns without --long; with "+
 				"--json an array"),
 			exitStatus(exitNotFound, exitPermission)),
@@ -95,7 +124,14 @@ more columns.`,
 			if long {
 				columns = columns.Whole()
 			}
-			return ls(listed, columns, &dir, asJSON, c.OutOrStdout(), c.ErrOrStderr())
+			if err := ls(listed, columns, &dir, asJSON, c.OutOrStdout(), c.ErrOrStderr()); err != nil || asJSON || dir.dir != "" {
+				return err
+			}
+			if others := shm.OtherUsers(); len(others) > 0 {
+				fmt.Fprintf(c.ErrOrStderr(), "other users have caches too, in %s; each user lists their own\n",
+					strings.Join(others, ", "))
+			}
+			return nil
 		},
 	}
 	dir.add(c)
@@ -109,7 +145,10 @@ func ls(listed []shm.Listed, columns table.Columns[*found], dir *dirFlag, asJSON
 	var rows []*found
 	for _, l := range listed {
 		f := &found{Listed: l}
-		if f.probe(); f.gone {
+		if f.probe(); f.problem == "" && !f.gone {
+			f.count()
+		}
+		if f.gone {
 			continue
 		}
 		rows = append(rows, f)
@@ -129,16 +168,42 @@ func ls(listed []shm.Listed, columns table.Columns[*found], dir *dirFlag, asJSON
 
 // probe asks the kernel which processes use the cache.
 func (f *found) probe() {
-	err := f.Err
-	var p shm.Probe
-	if err == nil {
-		p, err = probe(&f.Listed)
+	if f.Err != nil {
+		f.problem = f.Err.Error()
 	}
+	if f.Err != nil && !f.OtherVersion() {
+		f.gone = vanished(&f.Listed, f.Err)
+		return
+	}
+	p, err := f.Probe()
 	if err != nil {
 		f.problem, f.gone = err.Error(), vanished(&f.Listed, err)
 		return
 	}
-	f.users, f.inUse = table.Count(len(p.Records)), inUse(p)
+	f.users, f.inUse = f.known(table.Count(len(p.Records))), inUse(p)
+}
+
+// count counts the samples, unless the cache has gone since.
+func (f *found) count() {
+	seg, err := shm.Open(f.Path, shm.OpenOptions{ReadOnly: true, UUID: &f.UUID})
+	if err != nil {
+		f.gone = vanished(&f.Listed, err)
+		return
+	}
+	defer seg.Close()
+	err = guard(func() error {
+		reader, err := attach(seg)
+		if err != nil {
+			return err
+		}
+		defer reader.Close()
+		sums, err := reader.Stats()
+		f.filled = table.Count(sums.Ready)
+		return err
+	})
+	if err != nil {
+		f.problem = fmt.Sprintf("%s: %v", f.Path, err)
+	}
 }
 
 // vanished says whether a cache has gone since it was listed, after a failed open. Its file was
@@ -150,17 +215,4 @@ func vanished(l *shm.Listed, err error) bool {
 	}
 	link, err := os.Readlink(l.Path)
 	return err != nil || link != "/memfd:"+displayName(&l.Header, l.Path)+" (deleted)"
-}
-
-// probe asks the kernel which processes use a listed cache.
-func probe(l *shm.Listed) (shm.Probe, error) {
-	if l.Control {
-		return shm.ProbeControl(l)
-	}
-	s, err := shm.Open(l.Path, shm.OpenOptions{ReadOnly: true, UUID: &l.UUID})
-	if err != nil {
-		return shm.Probe{}, err
-	}
-	defer s.Close()
-	return s.ProbeLocks()
 }

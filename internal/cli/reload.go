@@ -1,73 +1,70 @@
 package cli
 
 import (
-	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
-	"os"
+	"net/http"
+
+	"github.com/spf13/cobra"
 
 	"github.com/stocached/stocached/internal/cli/table"
-	"github.com/stocached/stocached/server"
-	"github.com/stocached/stocached/server/config"
 )
 
-// reloader applies a changed configuration to a running server.
-type reloader struct {
-	path    string
-	began   *config.Config // the configuration at the start of the server
-	level   *slog.LevelVar
-	log     *slog.Logger
-	server  *server.Server
-	manager manager
+var reloadColumns = table.Columns[reloaded]{
+	table.Shown("result", "result", "applied; partly: some caches failed; refused: nothing has changed",
+		func(r reloaded) any { return r.Result }),
+	table.Shown("file", "file", "the configuration of the server", func(r reloaded) any { return r.File }),
+	table.Shown("added", "added", "caches that the server has now", func(r reloaded) any { return table.List[string](r.Added) }),
+	table.Shown("changed", "changed", "caches with other settings, or replaced by empty ones",
+		func(r reloaded) any { return table.List[string](r.Changed) }),
+	table.Shown("removed", "removed", "caches that the file no longer names; their segments are gone, too",
+		func(r reloaded) any { return table.List[string](r.Removed) }),
+	table.Shown("failed", "failed", "caches that could not be added or changed",
+		func(r reloaded) any { return table.List[string](r.Failed) }),
+	table.Shown("needs_restart", "needs restart", "keys that have changed and need a new server",
+		func(r reloaded) any { return table.List[string](r.NeedsRestart) }),
+	table.InJSON("error", "why something was not applied; on stderr for people", func(r reloaded) any { return r.Error }),
 }
 
-// run reloads at each signal, until ctx ends.
-func (r *reloader) run(ctx context.Context, signals <-chan os.Signal) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-signals:
-		}
-		r.manager.reloading()
-		if err := r.reload(ctx); errors.Is(err, server.ErrPartly) {
-			r.log.Error("a part of the new configuration was not applied", "file", r.path, "error", err)
-		} else if err != nil {
-			r.log.Error("the new configuration was not applied", "file", r.path, "error", err)
-		}
-		if ctx.Err() == nil { // else the manager already knows that the server ends
-			r.manager.ready(r.status())
-		}
+func newReload() *cobra.Command {
+	var f socketsFlag
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "reload",
+		Short: "Have a server read its configuration again, and say what came of it",
+		Long: paragraphs(`Asks the server to read its configuration again, waits until it has applied or refused it, and says which. A
+reload takes as long as the sources of new caches take to open. Ctrl-C ends the wait, and not the reload.`,
+			`The server adds, changes and removes caches, and takes limits and log.level. A cache that the file no longer
+names is removed with its memory. SIGHUP does the same, and only the log of the server says the result.`,
+			reloadColumns.Explain("OUTPUT"),
+			exitStatus(exitPermission, exitNoServer)+"\n1 also stands for a reload that was refused or applied in part."),
+		Args:              arguments(0, 0, "none; the server knows its file"),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(c *cobra.Command, _ []string) error {
+			ctx, stop := interruptible(c.Context())
+			defer stop()
+			status, body, err := admin{f.dir}.request(ctx, http.MethodPost, "/v1/reload")
+			if err != nil {
+				return err
+			}
+			if status != http.StatusOK {
+				return errors.New(complaint(status, body))
+			}
+			var did reloaded
+			if err := json.Unmarshal(body, &did); err != nil {
+				return fmt.Errorf("the answer of the server: %w", err)
+			}
+			if err := reloadColumns.One(c.OutOrStdout(), did, asJSON); err != nil {
+				return err
+			}
+			if did.Result != resultApplied {
+				return errors.New(did.Error)
+			}
+			return nil
+		},
 	}
-}
-
-func (r *reloader) status() string {
-	status := fmt.Sprintf("serving %s on %s", table.Plural(r.server.Caches(), "cache"), r.server.Dir())
-	if n := len(r.server.LeftOut()); n > 0 {
-		status += fmt.Sprintf("; %d left out, the log says why", n)
-	}
-	return status
-}
-
-// reload applies the settings that can change while the server runs, and logs those that cannot. An
-// invalid file changes nothing.
-func (r *reloader) reload(ctx context.Context) error {
-	next, err := config.Load(r.path)
-	if err != nil {
-		return err
-	}
-	partly := r.server.Reload(ctx, next.Options(r.log))
-	if partly != nil && !errors.Is(partly, server.ErrPartly) {
-		return partly
-	}
-	r.level.Set(next.LogLevel())
-	for _, key := range r.began.NeedsRestart(next) {
-		r.log.Warn("a setting has changed that needs a restart", "key", key)
-	}
-	if partly != nil {
-		return partly
-	}
-	r.log.Info("the new configuration is in force", "file", r.path, "caches", r.server.Caches())
-	return nil
+	f.folder(c)
+	jsonFlag(c, &asJSON)
+	return c
 }

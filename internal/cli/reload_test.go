@@ -9,6 +9,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -159,6 +161,64 @@ func TestReload(t *testing.T) {
 	end()
 }
 
+// Ensure that stocached reload says what a server applied and what it refused, that config print --server shows what is
+// in force, that a cache which leaves the file is removed, and that rm removes no cache of a server.
+func TestReloadCommand(t *testing.T) {
+	s := newServed(t, 100, "all")
+	text, err := os.ReadFile(s.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	configure := func(old, with string) {
+		t.Helper()
+		next := strings.Replace(string(text), old, with, 1)
+		if next == string(text) {
+			t.Fatalf("no %q in %s", old, text)
+		}
+		if err := os.WriteFile(s.path, []byte(next), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reload := func(code int) jsonObject {
+		t.Helper()
+		got, out, stderr := cli(t, "reload", "--json", "--sockets", s.sockets)
+		if got != code {
+			t.Fatalf("status %d, want %d: %s", got, code, stderr)
+		}
+		return decode[jsonObject](t, out)
+	}
+	inForce := func(want ...string) {
+		t.Helper()
+		for _, line := range want {
+			if out := ok(t, "config", "print", "--server", "--sockets", s.sockets); !regexp.MustCompile(`(?m)^` + line + ` *$`).MatchString(out) {
+				t.Errorf("no %q in\n%s", line, out)
+			}
+		}
+	}
+	fails(t, exitPermission, []string{"belongs to a server", "stocached reload"}, "rm", filepath.Join(s.segments, servedName))
+	wantFetch(t, s.dial(), []int{1})
+	inForce(`limits.total +none +default`, `caches\[0\].parallel +4 +default`)
+
+	configure("sockets:", "limits: {total: 1GiB}\nlog: {format: json}\nsockets:")
+	wantFields(t, reload(exitOK), jsonObject{"result": "applied", "error": "", "changed": []any{}, "needs_restart": []any{"log.format"}})
+	inForce(`limits.total +1073741824 +file`, `log.format +text +default`)
+	configure("name: "+servedName, "parallel: 9, name: "+servedName)
+	wantFields(t, reload(exitOK), jsonObject{"result": "applied", "changed": []any{servedName}})
+	inForce(`limits.total +none +default`, `caches\[0\].parallel +9 +file`)
+	configure("name: "+servedName, "sise: 9, name: "+servedName)
+	wantFields(t, reload(exitFailed), jsonObject{"result": "refused", "changed": []any{}})
+	inForce(`caches\[0\].parallel +9 +file`)
+
+	configure("name: "+servedName, "name: other")
+	wantFields(t, reload(exitOK), jsonObject{"added": []any{"other"}, "removed": []any{servedName}})
+	if !gone(t, filepath.Join(s.segments, servedName)) {
+		t.Error("the cache that left the file is still there")
+	}
+	s.kill()
+	fails(t, exitNoServer, nil, "reload", "--sockets", s.sockets)
+	ok(t, "rm", filepath.Join(s.segments, "other")) // the server is gone
+}
+
 // Ensure that the rest of a file is applied when one of its caches cannot be made.
 func TestReloadInPart(t *testing.T) {
 	path, segments, _ := configure(t)
@@ -189,10 +249,19 @@ func TestReloadInPart(t *testing.T) {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := &reloader{path: path, began: began, level: level, log: log, server: s}
-	if err := r.reload(ctx); !errors.Is(err, server.ErrPartly) || !errors.Is(err, shm.ErrFormat) ||
-		!strings.Contains(err.Error(), "applied except for some caches: cache way: ") {
-		t.Errorf("%v", err)
+	r := &reloader{path: path, began: began, level: level, log: log, manager: manager{log}}
+	r.begin(ctx, s)
+	if did := r.reload(ctx); did.Result != resultPartly || !errors.Is(did.err, shm.ErrFormat) ||
+		!strings.Contains(did.Error, "applied except for some caches: cache way: ") ||
+		!slices.Equal(did.Failed, []string{"way"}) || !slices.Equal(did.Added, []string{"cats"}) {
+		t.Errorf("%+v", did)
+	}
+	for _, want := range []config.Setting{{Key: "log.level", Value: "debug", From: "file"},
+		{Key: "caches[0].name", Value: "way", From: "file; the server has left it out"},
+		{Key: "caches[1].source.sample_bytes", Value: "10", From: "file"}} {
+		if !slices.Contains(r.settings(), want) {
+			t.Errorf("no %v in %v", want, r.settings())
+		}
 	}
 	if level.Level() != slog.LevelDebug || s.Caches() != 1 {
 		t.Errorf("level %v, %d caches", level, s.Caches())

@@ -1,12 +1,22 @@
 package cli
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/internal/cli/table"
+	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -33,23 +43,30 @@ var rmColumns = table.Columns[removal]{
 
 func newRm() *cobra.Command {
 	var dir dirFlag
+	var sockets socketsFlag
 	var asJSON bool
+	var patience time.Duration
 	c := &cobra.Command{
 		Use:   "rm NAME...",
 		Short: "Remove named caches",
 		Long: paragraphs(`Removes caches by name or path. Programs that use a cache keep it, and the memory is freed when the last of
-them ends. New programs do not find it, but a server that fills it still gives it to them: first take it out
-of the server's configuration (SIGHUP). rm removes only segments of this user: regular files that begin as a
+them ends. New programs do not find it. rm removes no cache that a server fills: take it out of the server's
+configuration and run stocached reload, which removes it. rm removes only segments of this user: regular files that begin as a
 segment, even if the rest does not verify. A cache without a name cannot be removed: it ends with its last
 process.`,
 			rmColumns.Explain("OUTPUT, a line for each cache; with --json an array"),
 			`rm tries each NAME; the exit status is that of the first failure.`,
+			`With --for it cleans up behind a server that ends: for so long it removes each NAME as soon as no server has
+it, and then the sockets and their folder, unless a server answers there. What does not exist is no failure.`,
 			exitStatus(exitNotFound, exitPermission)),
 		Args: arguments(1, -1,
 			"one or more names of caches; stocached ls shows them, stocached gc removes unused ones"),
 		ValidArgsFunction: dir.complete(0, false),
 		RunE: func(c *cobra.Command, args []string) error {
 			failed := failures{stderr: c.ErrOrStderr()}
+			if c.Flags().Changed("for") {
+				return dir.cleanUp(c, patience, sockets.path(), args)
+			}
 			results := make([]removal, len(args))
 			for k, name := range args {
 				var err error
@@ -64,8 +81,55 @@ process.`,
 		},
 	}
 	dir.add(c)
+	sockets.folder(c)
+	c.Flags().DurationVar(&patience, "for", 0, "go on for so long, as a server ends, such as 45s")
 	jsonFlag(c, &asJSON)
 	return c
+}
+
+// cleanUp removes caches and sockets behind a server that ends, for so long.
+func (d *dirFlag) cleanUp(c *cobra.Command, patience time.Duration, sockets string, names []string) error {
+	ctx, stop := interruptible(c.Context())
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	left := map[string]error{}
+	for {
+		for _, name := range names {
+			r, err := d.remove(name)
+			if r.removed {
+				fmt.Fprintf(c.OutOrStdout(), "removed %s\n", r.path)
+			}
+			if left[name] = err; errors.Is(err, shm.ErrNotFound) {
+				left[name] = nil
+			}
+		}
+		left[sockets] = removeSockets(ctx, sockets)
+		select {
+		case <-ctx.Done():
+			return errors.Join(slices.Collect(maps.Values(left))...)
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// removeSockets removes the sockets of a server that has ended, what it noted, and their folder.
+func removeSockets(ctx context.Context, dir string) error {
+	for _, name := range []string{control.DataSocket, control.AdminSocket} {
+		if c, err := (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(dir, name)); err == nil {
+			c.Close()
+			return fmt.Errorf("%w answers on %s; end it first", server.ErrServed, filepath.Join(dir, name))
+		} else if ctx.Err() != nil {
+			return nil // nothing is known
+		}
+	}
+	var errs []error
+	for _, name := range []string{control.DataSocket, control.AdminSocket, leftFile, ""} {
+		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // remove removes one cache.

@@ -22,8 +22,12 @@ import (
 type configFlag struct{ path string }
 
 func (f *configFlag) add(c *cobra.Command) {
-	c.Flags().StringVarP(&f.path, "config", "c", "", "the configuration, YAML (required)")
+	f.flag(c, " (required)")
 	must(c.MarkFlagRequired("config"))
+}
+
+func (f *configFlag) flag(c *cobra.Command, note string) {
+	c.Flags().StringVarP(&f.path, "config", "c", "", "the configuration, YAML"+note)
 	must(c.MarkFlagFilename("config", "yaml", "yml"))
 }
 
@@ -38,8 +42,8 @@ clients and need no server; they go on when the server ends.`,
 			`It runs until SIGTERM or SIGINT. Then it finishes the reads under way, answers the waiting clients, and
 leaves the caches to the next server. A cache has one server, and so has a folder of sockets. It is safe to
 kill the server at any moment.`,
-			`At SIGHUP it reads the configuration again. It adds, removes and changes caches, limits and log.level. It
-logs settings that need a restart. An invalid file changes nothing. It tells systemd when it is ready,
+			`At SIGHUP, and for stocached reload, it reads the configuration again. It adds, removes and changes caches,
+limits and log.level. It logs settings that need a restart. An invalid file changes nothing. It tells systemd when it is ready,
 reloads and ends, answers its watchdog while it serves, and takes sockets from it; deploy/ has unit files.`,
 			`With decode:, stocached-decode beside this program decodes JPEG files, in one process a core. Where it is
 missing, Go decodes, which is slower. STOCACHED_DECODE=PATH names another one; if it is empty, Go decodes.`,
@@ -86,6 +90,8 @@ all caches fit together, and starts nothing.`,
 					log.Warn(text)
 				}
 			}
+			r := &reloader{path: f.path, began: configuration, level: level, log: log, manager: manager{log}}
+			options.Configuration = r
 			s, err := server.New(ctx, options)
 			if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
 				log.Info("ended before it served clients", "because", err)
@@ -94,7 +100,7 @@ all caches fit together, and starts nothing.`,
 			if err != nil {
 				return err
 			}
-			r := &reloader{path: f.path, began: configuration, level: level, log: log, server: s, manager: manager{log}}
+			r.begin(ctx, s)
 			fmt.Fprintln(c.OutOrStdout(), r.status())
 			return r.serve(ctx, stop, hangups, pages)
 		},
@@ -149,25 +155,38 @@ func newConfig() *cobra.Command {
 	root := &cobra.Command{Use: "config", Short: "Show the configuration of a server",
 		Args: arguments(0, 0, "print first"), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(*cobra.Command, []string) error { return usage("config needs print") }}
-	f, asJSON := configFlag{}, false
+	f, s, running, asJSON := configFlag{}, socketsFlag{}, false, false
 	show := &cobra.Command{
-		Use:   "print -c config.yaml",
-		Short: "Print the values that a server would take from a configuration, and where each comes from",
-		Long: paragraphs(`Reads the configuration as serve does, and prints its keys. A server that runs has what it read last: at its
-start, or at a reload that it accepted. First come the keys outside of lists, then those of each cache, its source and its tiers. Keys of a source that the file leaves out have the defaults
+		Use:   "print {-c config.yaml | --server}",
+		Short: "Print the values in force, and where each comes from",
+		Long: paragraphs(`Reads the configuration as serve does, or with --server asks the running server, which may have another one
+since its last reload. It prints the keys in force: those outside of lists, then those of each cache, its source and its tiers. Keys of a source that the file leaves out have the defaults
 that "stocached source --help" names. Passwords, and users, passwords and queries of addresses are hidden.`,
-			settingColumns.Explain("OUTPUT"), exitStatus(exitNotFound)),
+			settingColumns.Explain("OUTPUT"), exitStatus(exitNotFound, exitPermission, exitNoServer)),
 		Args:              arguments(0, 0, "none"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(c *cobra.Command, _ []string) error {
-			configuration, err := config.Load(f.path)
-			if err != nil {
-				return err
+			var settings []config.Setting
+			if running == (f.path != "") {
+				return usage("config print needs -c FILE, or --server for the running server")
 			}
-			return settingColumns.Rows(c.OutOrStdout(), append(configuration.Settings(), configuration.CacheSettings()...), asJSON)
+			if running {
+				if err := (admin{s.dir}).json(c.Context(), "/v1/config", &settings); err != nil {
+					return err
+				}
+			} else {
+				configuration, err := config.Load(f.path)
+				if err != nil {
+					return err
+				}
+				settings = append(configuration.Settings(), configuration.CacheSettings()...)
+			}
+			return settingColumns.Rows(c.OutOrStdout(), settings, asJSON)
 		},
 	}
-	f.add(show)
+	f.flag(show, "")
+	show.Flags().BoolVar(&running, "server", false, "of the running server")
+	s.folder(show)
 	jsonFlag(show, &asJSON)
 	root.AddCommand(show)
 	return root

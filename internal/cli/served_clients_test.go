@@ -340,7 +340,7 @@ func TestStatsWithoutTheServer(t *testing.T) {
 	}
 	with, _, listed := look()
 	wantFields(t, with, jsonObject{"samples": n, "slots": n, "ready": 70, "stored": 70, "hits": 30, "misses": 70,
-		"clients_live": 2, "clients_dead": 0,
+		"clients_live": 2, "clients_ended": 0,
 		"ready_bytes": 70 * servedBytes, "stored_bytes": 70 * servedBytes})
 	said := decode[jsonObject](t, s.answers("/v1/caches/pets"))
 	for field, value := range said["stats"].(jsonObject) {
@@ -376,7 +376,7 @@ func TestStatsWithoutTheServer(t *testing.T) {
 	s.kill()
 	same("dead", "clients")
 	dead, _, _ := look()
-	wantFields(t, dead, jsonObject{"clients_live": 1, "clients_dead": 1})
+	wantFields(t, dead, jsonObject{"clients_live": 1, "clients_ended": 1})
 	if got := ready(t, c.Cache); got != 70 {
 		t.Errorf("%d samples are there", got)
 	}

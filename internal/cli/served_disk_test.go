@@ -42,7 +42,7 @@ func TestDiskTierSurvivesRestarts(t *testing.T) {
 	if disk("hits_total") == 0 || disk("poisoned_total") != 0 || reads() != 0 {
 		t.Errorf("%v hits of the disk, %v poisoned, %v reads of the source", disk("hits_total"), disk("poisoned_total"), reads())
 	}
-	out, err := program("stats", s.segments+"/pets", "--sockets", s.sockets).CombinedOutput()
+	out, err := program("stats", s.segments+"/pets", "--all", "--sockets", s.sockets).CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "disk: hits ") {
 		t.Errorf("%v\n%s", err, out)
 	}

@@ -189,9 +189,11 @@ func (s *served) kill() {
 	s.process.Wait()
 }
 
+// dial makes a client that soon gives up if the server is away.
 func (s *served) dial() *stocclient.Served {
 	s.t.Helper()
-	c, err := stocclient.Dial(context.Background(), servedName, stocclient.DialOptions{SocketsDir: s.sockets})
+	c, err := stocclient.Dial(context.Background(), servedName,
+		stocclient.DialOptions{SocketsDir: s.sockets, Timeout: 2 * time.Second})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -317,6 +319,36 @@ func TestFetchWithoutServer(t *testing.T) {
 	wantFetch(t, c, rand.Perm(100)) // its connection has ended, perhaps without its knowledge
 	if stats, err := c.Stats(); err != nil || stats.Stored != 100 {
 		t.Errorf("%d stored, %v: the second server should have found the first one's", stats.Stored, err)
+	}
+}
+
+// Ensure that a client without options waits for a server that needs longer to start than a first connection waits.
+func TestFetchOverARestart(t *testing.T) {
+	t.Parallel()
+	s := newServed(t, 100, "all")
+	c, err := stocclient.Dial(context.Background(), servedName, stocclient.DialOptions{SocketsDir: s.sockets})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	s.kill()
+	if _, err := stocclient.Dial(context.Background(), servedName,
+		stocclient.DialOptions{SocketsDir: s.sockets}); !errors.Is(err, stocclient.ErrNoServer) {
+		t.Error(err)
+	}
+	fetched := make(chan error, 1)
+	go func() {
+		_, err := c.FetchSamples(context.Background(), []int{7})
+		fetched <- err
+	}()
+	select {
+	case err := <-fetched:
+		t.Fatal("a fetch gave up:", err)
+	case <-time.After(2500 * time.Millisecond):
+	}
+	s.start()
+	if err := <-fetched; err != nil {
+		t.Error(err)
 	}
 }
 

@@ -180,11 +180,11 @@ func TestTierDoctorAndStats(t *testing.T) {
 	s.start()
 	s.reaches()
 	wantFetch(t, s.dial(), first(100))
-	out, err = program("stats", s.segments+"/pets", "--sockets", s.sockets).CombinedOutput()
+	out, err = program("stats", s.segments+"/pets", "--all", "--sockets", s.sockets).CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "cluster: hits 0, misses ") {
 		t.Errorf("%v\n%s", err, out)
 	}
-	out, err = program("stats", s.segments+"/pets", "--sockets", s.sockets, "--json").CombinedOutput()
+	out, err = program("stats", s.segments+"/pets", "--all", "--sockets", s.sockets, "--json").CombinedOutput()
 	if err != nil || !strings.Contains(string(out), `"left_out": false`) || !strings.Contains(string(out), `"poisoned": 0`) {
 		t.Errorf("%v\n%s", err, out)
 	}

@@ -70,7 +70,7 @@ func TestStatsOfAServer(t *testing.T) {
 	}
 	wantFields(t, decode[[]jsonObject](t, ok(t, d.args("stats", "--dir", d.segments, "--json")...))[0],
 		jsonObject{"server": "answers", "source_reads": n - 2})
-	text := ok(t, d.args("stats", path)...)
+	text := ok(t, d.args("stats", path, "--all")...)
 	contains(t, text, "server          answers\n", "source reads    38\n", "source errors   changed 1, missing 1\n",
 		"bytes read      3.7 KiB\n", "adopted         no\n")
 	watched := ok(t, d.args("stats", path, "--watch", "--count", "1", "--interval", "1ms", "--json")...)
@@ -90,7 +90,7 @@ func TestStatsOfAServer(t *testing.T) {
 		}
 		for field, value := range got {
 			// the state of the server's own record
-			if field == "clients_live" || field == "clients_dead" || field == "recovered" || field == "no_prediction" {
+			if field == "clients_live" || field == "clients_ended" || field == "recovered" || field == "no_prediction" {
 				continue
 			}
 			if field == "predicted_hit_rate" { // nobody has watched
@@ -134,5 +134,5 @@ func TestStatsOfAServer(t *testing.T) {
 	wantFields(t, stats(), jsonObject{"server": "answers", "adopted": false, "samples": n - 1})
 	d.end(syscall.SIGTERM)
 	d.start()
-	contains(t, ok(t, d.args("stats", path)...), "adopted         yes\n", "source errors   0\n", "fill p99        -\n")
+	contains(t, ok(t, d.args("stats", path, "--all")...), "adopted         yes\n", "source errors   0\n", "fill p99        -\n")
 }

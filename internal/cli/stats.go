@@ -115,8 +115,8 @@ var statsColumns = table.Columns[*stats]{
 	table.Listed("slot_bytes", "slot", "bytes of a slot; a sample takes several",
 		func(s *stats) any { return slotBytes(&s.Geometry) }),
 	table.Shown("clients_live", "live", "live clients", func(s *stats) any { return table.Count(s.ClientsLive) }),
-	table.Shown("clients_dead", "dead", "client records of past clients",
-		func(s *stats) any { return table.Count(s.ClientsDead) }),
+	table.Shown("clients_ended", "ended", "client records of clients that have ended, each as it should or by a kill",
+		func(s *stats) any { return table.Count(s.ClientsEnded) }),
 	table.Listed("recovered", "recovered", "reclaimed claims of dead clients",
 		func(s *stats) any { return table.Count(s.Recovered) }),
 	table.Listed("aborted", "aborted", "claims given up by their own client",
@@ -155,16 +155,35 @@ func (s *stats) arena(v any) any {
 	return v
 }
 
+// matters are the fields of the lines without --all.
+var matters = []string{"name", "ready", "cached_fraction", "hit_rate", "allocated_bytes", "clients_live"}
+
+// troubles are fields of further lines without --all, if they are not 0.
+var troubles = []string{"full", "lost", "corrupt"}
+
+// brief are the columns without --all.
+func (s *stats) brief() table.Columns[*stats] {
+	columns := slices.DeleteFunc(slices.Clone(statsColumns), func(c table.Column[*stats]) bool {
+		return !slices.Contains(matters, c.Field) && (!slices.Contains(troubles, c.Field) || c.Value(s) == table.Count(0))
+	})
+	if s.silent != nil {
+		columns = append(columns, serverColumns[:1]...)
+	}
+	return columns
+}
+
 func newStats() *cobra.Command {
 	var dir dirFlag
-	var asJSON, watching bool
+	var asJSON, watching, all bool
 	w := watch{}
 	server := &asker{}
 	c := &cobra.Command{
 		Use:   "stats [NAME] [--watch]",
 		Short: "Show what a cache holds and its counters",
 		Long: paragraphs(`Shows the counters of a cache. Its clients keep them in the segment itself, so stats asks no process and
-disturbs none. Without NAME: a line for each cache of this user. stats adds up the counters of all
+disturbs none. With NAME it shows the five numbers that matter: filled, cached, hit rate, memory and live. It
+adds full, lost and corrupt if they are not 0, and a server that does not answer. --all shows all lines.
+Without NAME: a line for each cache of this user. stats adds up the counters of all
 clients, past ones included, one by one while they still count. Read-only clients are not counted.`,
 			statsColumns.Explain("OUTPUT, capitals: columns without NAME; with --json an object, "+
 				"without NAME an array"),
@@ -193,6 +212,9 @@ line for each cache and interval, or with --json an object with the fields above
 			if w.interval <= 0 {
 				return usage("interval %v is not above 0", w.interval)
 			}
+			if all && (watching || len(args) == 0) {
+				return usage("--all needs NAME, and goes without --watch")
+			}
 			if len(args) == 1 && args[0] == "" {
 				return usage("the name is empty; leave it out for all caches")
 			}
@@ -218,7 +240,7 @@ line for each cache and interval, or with --json an object with the fields above
 				return w.run(c.Context(), stdout, stderr)
 			}
 			if name != "" {
-				return dir.showStats(name, server, asJSON, stdout)
+				return dir.showStats(name, server, all, asJSON, stdout)
 			}
 			return dir.listStats(server, asJSON, stdout, stderr)
 		},
@@ -226,6 +248,7 @@ line for each cache and interval, or with --json an object with the fields above
 	dir.add(c)
 	server.sockets.folder(c)
 	jsonFlag(c, &asJSON)
+	c.Flags().BoolVar(&all, "all", false, "show all lines, with NAME")
 	c.Flags().BoolVar(&watching, "watch", false, "go on, with rates over each interval")
 	c.Flags().DurationVar(&w.interval, "interval", time.Second, "time between two reads, with --watch")
 	c.Flags().Uint64Var(&w.count, "count", 0, "end after this number of intervals, with --watch (default: go on)")
@@ -233,13 +256,16 @@ line for each cache and interval, or with --json an object with the fields above
 }
 
 // showStats shows the counters of one cache.
-func (d *dirFlag) showStats(name string, server *asker, asJSON bool, stdout io.Writer) error {
+func (d *dirFlag) showStats(name string, server *asker, all, asJSON bool, stdout io.Writer) error {
 	s, err := d.stats(name, extras{server: server})
 	if err != nil {
 		return err
 	}
 	if asJSON {
 		return table.WriteJSON(stdout, s.object())
+	}
+	if !all {
+		return s.brief().List(stdout, s)
 	}
 	return s.columns().List(stdout, s)
 }

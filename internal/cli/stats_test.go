@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"testing"
 	"time"
@@ -33,12 +34,15 @@ func TestStats(t *testing.T) {
 	want := jsonObject{"name": "test", "path": path, "samples": 10, "slots": 6, "ready": 3, "cached_fraction": 0.3,
 		"slots_fraction": 0.6, "hits": 4, "misses": 1, "hit_rate": 0.8,
 		"stored": 3, "exists": 1, "busy": 0, "full": 0, "out": 0, "passed": 3, "ready_bytes": 300,
-		"stored_bytes": 300, "clients_live": 1, "clients_dead": 0,
+		"stored_bytes": 300, "clients_live": 1, "clients_ended": 0,
 		"arena_next_bytes": nil, "lost": 0, "corrupt": 0, "clears": 0}
 	wantFields(t, decode[jsonObject](t, ok(t, "stats", path, "--json")), want)
 	wantFields(t, decode[jsonObject](t, ok(t, "stats", "test", "--dir", dir, "--json")), want)
 	wantFields(t, decode[[]jsonObject](t, ok(t, "stats", "--dir", dir, "--json"))[0], want)
-	contains(t, ok(t, "stats", path), "cached        0.3000\n", "hit rate      0.8000\n", "live          1\n")
+	contains(t, ok(t, "stats", path, "--all"), "cached        0.3000\n", "hit rate      0.8000\n", "live          1\n")
+	if out := ok(t, "stats", path); !regexp.MustCompile(`^name .*\nfilled .*\ncached .*\nhit rate .*\nmemory .*\nlive .*\n$`).MatchString(out) {
+		t.Errorf("the numbers that matter:\n%s", out)
+	}
 	out := lines(ok(t, "stats", "--dir", dir))
 	if len(out) != 2 {
 		t.Fatal(out)
@@ -54,7 +58,8 @@ func TestStats(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantFields(t, decode[jsonObject](t, ok(t, "stats", path, "--json")),
-		jsonObject{"ready": 6, "full": 1, "clients_live": 0, "clients_dead": 1})
+		jsonObject{"ready": 6, "full": 1, "clients_live": 0, "clients_ended": 1})
+	contains(t, ok(t, "stats", path), "full      1\n") // a trouble
 }
 
 // Ensure that stats shows a variable-size cache, which has no slots, with the columns that apply.
@@ -106,7 +111,7 @@ func statsOfChains(t *testing.T) bool {
 	if saved, mean := row["saved_seconds"].(float64), row["first_come_saved_seconds"].(float64); math.Abs(saved-mean) > 1e-9 { // all are cached
 		t.Error(saved, mean)
 	}
-	contains(t, ok(t, "stats", path), "slot ends     126 B\n", "free slots    960 B\n", "policy        cost\n")
+	contains(t, ok(t, "stats", path, "--all"), "slot ends     126 B\n", "free slots    960 B\n", "policy        cost\n")
 	for i, rank := range []int{2, 3, 1} {
 		wantFields(t, decode[jsonObject](t, ok(t, "inspect", path, strconv.Itoa(i), "--json")), jsonObject{"cost_rank": rank,
 			"known_costs": 3})
@@ -164,7 +169,7 @@ func TestStatsOfPolicies(t *testing.T) {
 		}
 	}
 	wantFields(t, decode[jsonObject](t, ok(t, "stats", path, "--json")), jsonObject{"evicted": 2, "replaced": 2})
-	contains(t, ok(t, "stats", path), "policy        cost\n", "evicted       2\n", "replaced      2\n",
+	contains(t, ok(t, "stats", path, "--all"), "policy        cost\n", "evicted       2\n", "replaced      2\n",
 		"known costs   5\n", "saves         ", "random saves  ")
 	wantFields(t, decode[jsonObject](t, ok(t, "verify", path, "--json")), jsonObject{"checked": 1, "corrupt": 0})
 
@@ -269,6 +274,7 @@ func TestStatsErrors(t *testing.T) {
 	fails(t, exitUsage, []string{`".." is not 1 to 100 of`}, "stats", "..", "--dir", dir)
 	fails(t, exitUsage, []string{"2 arguments"}, "stats", path, path)
 	fails(t, exitUsage, []string{"the name is empty"}, "stats", "")
+	fails(t, exitUsage, []string{"--all needs NAME"}, "stats", "--all")
 	fails(t, exitUsage, []string{"need --watch"}, "stats", path, "--interval", "2s")
 	fails(t, exitUsage, []string{"not above 0"}, "stats", path, "--watch", "--interval", "0s")
 	fails(t, exitPermission, []string{"symbolic link"}, "stats", symlink(t, path))

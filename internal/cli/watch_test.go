@@ -56,7 +56,7 @@ func TestWatchPipe(t *testing.T) {
 	child.end(t)
 	// It goes on without the process, with zero rates.
 	row := watched(t, ok(t, "stats", path, "--watch", "--count", "1", "--interval", "10ms", "--json"))[0]
-	wantFields(t, row, jsonObject{"interval_hit_rate": nil, "hits_per_second": 0, "clients_live": 0, "clients_dead": 1})
+	wantFields(t, row, jsonObject{"interval_hit_rate": nil, "hits_per_second": 0, "clients_live": 0, "clients_ended": 1})
 }
 
 func watched(t *testing.T, text string) (rows []jsonObject) {

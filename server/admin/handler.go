@@ -39,6 +39,8 @@ type Host struct {
 	Log      *slog.Logger
 	Profiles bool         // answer /debug/pprof/
 	Page     http.Handler // the page for people; nil: there is none
+	// POST /v1/reload and GET /v1/config; nil: there are none
+	Configuration http.Handler
 	// reads the JSON that operators send for a cache; nil: the server takes none
 	Parse  func(body []byte) (served.Options, error)
 	Ready  func() bool            // clients are answered
@@ -105,6 +107,11 @@ func (s *Host) Handler() http.Handler {
 			mux.Handle(path, s.Page)
 		}
 		there += ", /v1/live, and / for browsers"
+	}
+	if s.Configuration != nil {
+		mux.Handle("POST /v1/reload", s.Configuration)
+		mux.Handle("GET /v1/config", s.Configuration)
+		there += ", POST /v1/reload, GET /v1/config"
 	}
 	if s.Profiles {
 		handleProfiles(mux)

@@ -117,7 +117,8 @@ func variable(key string) string {
 // one a line.
 var ErrInvalid = errors.New("invalid configuration")
 
-// Load reads a file and the environment. Relative paths start at the folder of the file.
+// Load reads a file and the environment, which wins but for the folder of the sockets: STOCACHED_SOCKETS_DIR tells
+// clients where to look, and a shell may have it for another server. Relative paths start at the folder of the file.
 // Errors: ErrInvalid, errors of reading the file.
 func Load(path string) (*Config, error) {
 	text, err := os.ReadFile(path)
@@ -139,7 +140,7 @@ func Load(path string) (*Config, error) {
 			c.from[key] = "file"
 		}
 		v.SetDefault(key, value)
-		if name := variable(key); os.Getenv(name) != "" {
+		if name := variable(key); os.Getenv(name) != "" && !(name == control.SocketsVariable && c.from[key] == "file") {
 			c.from[key] = name
 			v.Set(key, os.Getenv(name))
 		}
@@ -440,7 +441,7 @@ func (c *Config) resolveFiles(value any, keys ...string) any {
 	return files
 }
 
-// SocketsDir returns the folder of the sockets. One of the file is relative to the folder of the file, and one of the
+// SocketsDir returns the folder of the sockets: that of the file, else that of the environment, else the default. One of the file is relative to the folder of the file, and one of the
 // environment to the working directory, as for clients.
 func (c *Config) SocketsDir() string {
 	dir := c.Sockets.Dir
@@ -451,7 +452,11 @@ func (c *Config) SocketsDir() string {
 }
 
 // Setting is a key in force.
-type Setting struct{ Key, Value, From string }
+type Setting struct {
+	Key   string `json:"key"`
+	Value string `json:"value"`
+	From  string `json:"from"`
+}
 
 // Settings lists the scalar keys outside of lists, sorted. From says where the value comes from: default, file, or
 // an environment variable.
@@ -490,15 +495,28 @@ func (c *Config) Logger(to io.Writer, level slog.Leveler) *slog.Logger {
 	return slog.New(slog.NewTextHandler(to, o))
 }
 
+// reloaded are the scalar keys that a reload applies. The others need a new server.
+var reloaded = []string{"limits.total", "limits.clients", "log.level"}
+
 // NeedsRestart lists the scalar keys that differ in another configuration and that need a new
 // server.
 func (c *Config) NeedsRestart(other *Config) (keys []string) {
 	theirs := other.Settings()
 	for k, s := range c.Settings() {
-		if !slices.Contains([]string{"limits.total", "limits.clients", "log.level"}, s.Key) &&
-			s.Value != theirs[k].Value {
+		if !slices.Contains(reloaded, s.Key) && s.Value != theirs[k].Value {
 			keys = append(keys, s.Key)
 		}
 	}
 	return keys
+}
+
+// After returns the scalar keys in force in a server that began with c, after a reload of another configuration.
+func (c *Config) After(other *Config) []Setting {
+	all, theirs := c.Settings(), other.Settings()
+	for k := range all {
+		if slices.Contains(reloaded, all[k].Key) {
+			all[k] = theirs[k]
+		}
+	}
+	return all
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/server/config"
 	"github.com/stocached/stocached/shm"
 )
@@ -69,7 +70,7 @@ func TestLoad(t *testing.T) {
 }
 
 func TestEnvironment(t *testing.T) {
-	t.Setenv("STOCACHED_SOCKETS_DIR", "/run/there")
+	t.Setenv("STOCACHED_WEB_LISTEN", "127.0.0.1:1234")
 	t.Setenv("STOCACHED_LOG_LEVEL", "debug")
 	c, err := config.Load(write(t, good))
 	if err != nil {
@@ -79,13 +80,12 @@ func TestEnvironment(t *testing.T) {
 	for _, s := range c.Settings() {
 		got[s.Key] = s.Value + " from " + s.From
 	}
-	for key, want := range map[string]string{"sockets.dir": "/run/there from STOCACHED_SOCKETS_DIR",
+	for key, want := range map[string]string{"web.listen": "127.0.0.1:1234 from STOCACHED_WEB_LISTEN",
 		"log.level": "debug from STOCACHED_LOG_LEVEL", "log.format": "text from default"} {
 		if got[key] != want {
 			t.Errorf("%s: %s, want %s", key, got[key], want)
 		}
 	}
-	t.Setenv("STOCACHED_SOCKETS_DIR", "")
 	t.Setenv("STOCACHED_LOG_LEVEL", "loud")
 	if _, err := config.Load(write(t, good)); !errors.Is(err, config.ErrInvalid) ||
 		!strings.Contains(err.Error(), `log.level: "loud"`) {
@@ -93,18 +93,27 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// Ensure that the folder of the sockets is relative to the folder of the file, and one of the environment is not.
+// Ensure that the folder of the sockets is that of the file, relative to the folder of the file. The variable tells
+// clients where to look, and counts only if the file names no folder.
 func TestSocketsDir(t *testing.T) {
-	t.Setenv("STOCACHED_SOCKETS_DIR", "")
-	path := write(t, "caches: [{name: pets, source: {kind: none}}]\nsockets: {dir: run}\n")
-	for variable, want := range map[string]string{"": filepath.Join(filepath.Dir(path), "run"), "there": "there"} {
-		t.Setenv("STOCACHED_SOCKETS_DIR", variable)
-		c, err := config.Load(path)
+	caches := "caches: [{name: pets, source: {kind: none}}]\n"
+	named, open := write(t, caches+"sockets: {dir: run}\n"), write(t, caches)
+	for _, c := range []struct{ path, variable, want, from string }{
+		{named, "", filepath.Join(filepath.Dir(named), "run"), "file"},
+		{named, "there", filepath.Join(filepath.Dir(named), "run"), "file"},
+		{open, "there", "there", "STOCACHED_SOCKETS_DIR"},
+		{open, "", control.SocketsDir(), "default"},
+	} {
+		t.Setenv("STOCACHED_SOCKETS_DIR", c.variable)
+		loaded, err := config.Load(c.path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := c.SocketsDir(); got != want {
-			t.Errorf("%q: %s, want %s", variable, got, want)
+		if got := loaded.SocketsDir(); c.want != got {
+			t.Errorf("%+v: %s", c, got)
+		}
+		if !slices.Contains(loaded.Settings(), config.Setting{Key: "sockets.dir", Value: c.want, From: c.from}) {
+			t.Errorf("%+v: %v", c, loaded.Settings())
 		}
 	}
 }

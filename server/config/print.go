@@ -20,41 +20,59 @@ var secret = regexp.MustCompile(`(?i)passw|secret|token`)
 
 // CacheSettings lists the keys of all caches: those of the file, and the defaults of the cache and its tiers.
 // Secrets are hidden.
-func (c *Config) CacheSettings() (all []Setting) {
-	for k := range c.Caches {
-		o := c.cacheOptions(&c.Caches[k])
-		given, _ := c.given[k].(map[string]any)
+func (c *Config) CacheSettings() []Setting {
+	return c.CacheSettingsOf(func(string) *Config { return c })
+}
+
+// CacheSettingsOf is CacheSettings, but each cache has the keys of the configuration that of returns for its name. nil:
+// the server has left the cache out, and of its keys only the name is listed.
+func (c *Config) CacheSettingsOf(of func(name string) *Config) (all []Setting) {
+	for k, one := range c.Caches {
 		where := fmt.Sprintf("caches[%d]", k)
-		add := func(key string, value string) {
-			from := "default"
-			if given[key] != nil {
-				from = "file"
-			}
-			all = append(all, Setting{where + "." + key, value, from})
+		theirs := of(one.Name)
+		if theirs == nil {
+			all = append(all, Setting{where + ".name", one.Name, "file; the server has left it out"})
+			continue
 		}
-		add("name", o.Name)
-		all = append(all, flat(where+".source", "file", o.Source)...)
-		all = append(all, flat(where+".decode", "file", o.Decode)...)
-		for n, t := range o.Tiers {
-			at := fmt.Sprintf("%s.tiers[%d]", where, n)
-			all = append(all, flat(at, "file", t)...)
-			missing := tiers.Defaults(t)
-			maps.DeleteFunc(missing, func(key string, _ any) bool { return t[key] != nil })
-			all = append(all, flat(at, "default", missing)...)
+		n := slices.IndexFunc(theirs.Caches, func(other Cache) bool { return other.Name == one.Name })
+		all = append(all, theirs.cacheSettings(n, where)...)
+	}
+	return all
+}
+
+// cacheSettings lists the keys of cache k. where is the prefix of the keys.
+func (c *Config) cacheSettings(k int, where string) (all []Setting) {
+	o := c.cacheOptions(&c.Caches[k])
+	given, _ := c.given[k].(map[string]any)
+	add := func(key string, value string) {
+		from := "default"
+		if given[key] != nil {
+			from = "file"
 		}
-		add("size", word(o.Size, "all"))
-		add("policy", o.Policy.String())
-		if o.SideBuffer != nil {
-			add("side_buffer", word(*o.SideBuffer, "none"))
-		}
-		if err := o.Check(); err == nil { // fills in defaults
-			add("parallel", fmt.Sprint(o.Parallel))
-			add("read_timeout", o.ReadTimeout.String())
-		}
-		add("remove_unused", removes(o.RemoveUnused))
-		if add("unnamed", fmt.Sprint(o.Unnamed)); !o.Unnamed {
-			add("dir", cmp.Or(o.Dir, shm.DefaultDir()))
-		}
+		all = append(all, Setting{where + "." + key, value, from})
+	}
+	add("name", o.Name)
+	all = append(all, flat(where+".source", "file", o.Source)...)
+	all = append(all, flat(where+".decode", "file", o.Decode)...)
+	for n, t := range o.Tiers {
+		at := fmt.Sprintf("%s.tiers[%d]", where, n)
+		all = append(all, flat(at, "file", t)...)
+		missing := tiers.Defaults(t)
+		maps.DeleteFunc(missing, func(key string, _ any) bool { return t[key] != nil })
+		all = append(all, flat(at, "default", missing)...)
+	}
+	add("size", word(o.Size, "all"))
+	add("policy", o.Policy.String())
+	if o.SideBuffer != nil {
+		add("side_buffer", word(*o.SideBuffer, "none"))
+	}
+	if err := o.Check(); err == nil { // fills in defaults
+		add("parallel", fmt.Sprint(o.Parallel))
+		add("read_timeout", o.ReadTimeout.String())
+	}
+	add("remove_unused", removes(o.RemoveUnused))
+	if add("unnamed", fmt.Sprint(o.Unnamed)); !o.Unnamed {
+		add("dir", cmp.Or(o.Dir, shm.DefaultDir()))
 	}
 	return all
 }

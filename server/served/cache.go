@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -69,6 +70,9 @@ type Cache struct {
 // it.
 var DrainTimeout = 10 * time.Second
 
+// removalWait bounds the wait for the end of a removal, which takes microseconds.
+const removalWait = 100 * time.Millisecond
+
 // Errors of caches.
 var (
 	// ErrServed: another server has the cache.
@@ -81,7 +85,7 @@ var (
 
 // Serve creates the segment of a prepared cache. It adopts the segment of an earlier server if the
 // name, schema, size and fingerprint match. It removes a segment that differs (its clients keep
-// it), and creates a cold one. The served cache owns the source from here on; after an error the
+// it), and creates a cold one. It also replaces one of another version that no process uses. The served cache owns the source from here on; after an error the
 // caller still owns it. Errors: ErrServed when another server has the cache; errors of package shm,
 // with the cache's name.
 func (p *Prepared) Serve(log *slog.Logger) (h *Cache, err error) {
@@ -118,12 +122,15 @@ func (p *Prepared) Serve(log *slog.Logger) (h *Cache, err error) {
 func (h *Cache) open(p *Prepared) error {
 	for {
 		segment, err := p.find(false)
-		if errors.Is(err, shm.ErrNotFound) {
+		if other := err; errors.Is(err, shm.ErrNotFound) || errors.Is(err, shm.ErrVersion) {
 			if h.segment, err = shm.Create(p.want); errors.Is(err, shm.ErrExists) {
 				continue // another process has created it first
 			}
 			if err != nil {
 				return err
+			}
+			if errors.Is(other, shm.ErrVersion) {
+				h.Log.Warn("an empty cache replaces one of another version, which no process used", "because", other)
 			}
 			fault.At("served.created")
 			return h.attach()
@@ -195,6 +202,12 @@ func (h *Cache) attach() error {
 		return errors.Join(err, h.segment.Close())
 	}
 	ok, err := locks.TryServer()
+	for end := time.Now().Add(removalWait); err == nil && !ok && time.Now().Before(end); ok, err = locks.TryServer() {
+		time.Sleep(time.Millisecond) // perhaps stocached rm holds it
+	}
+	if err == nil && !h.segment.HasName() {
+		err = fmt.Errorf("%w: %s was removed", shm.ErrNotFound, h.segment.Path())
+	}
 	if err == nil && !ok {
 		err = fmt.Errorf("%w: %s; end that server first, or give one of the two another name", ErrServed,
 			h.segment.Path())
@@ -324,13 +337,15 @@ func (h *Cache) Again() *Prepared {
 // Succeed makes a prepared cache go on with the counters of h.
 func (p *Prepared) Succeed(h *Cache) { p.counts = h.counts }
 
-// Adjust sets options that change no sample and no segment.
-func (h *Cache) Adjust(o Options) {
+// Adjust sets options that change no sample and no segment, and says whether one differs.
+func (h *Cache) Adjust(o Options) (changed bool) {
 	h.use.Lock()
+	changed = !reflect.DeepEqual(h.options, o)
 	h.options = o
 	h.use.Unlock()
 	h.filler.Resize(o.Parallel)
 	h.filler.SetSide(h.sideBytes(o))
+	return changed
 }
 
 // sideBytes is the size of the side buffer of a cache.

@@ -153,14 +153,29 @@ func (p *Prepared) openExisting() (*shm.Segment, error) {
 	return s, nil
 }
 
-// CheckExisting returns the error of opening the present segment of the cache's name, if there is
-// one.
+// CheckExisting returns why the present segment of the cache's name is neither taken nor replaced. nil: it is, or there is
+// none.
 func (p *Prepared) CheckExisting() error {
 	s, err := p.openExisting()
 	if s != nil {
-		err = s.Close()
+		return s.Close()
+	}
+	if errors.Is(err, shm.ErrVersion) {
+		_, err = p.replaceable()
 	}
 	return err
+}
+
+// replaceable returns the present segment of another version. Errors: ErrVersion, if processes use it.
+func (p *Prepared) replaceable() (shm.Listed, error) {
+	l, err := shm.LookAt(p.Options.Path())
+	if err == nil && l.OtherVersion() {
+		err = l.CheckReplaceable()
+	}
+	if err != nil {
+		err = fmt.Errorf("cache %s: %w", p.Options.Name, err)
+	}
+	return l, err
 }
 
 // Existing describes the present segment of a cache's name.
@@ -175,6 +190,11 @@ type Existing struct {
 // does not open.
 func (p *Prepared) Existing() (t Existing, err error) {
 	s, err := p.openExisting()
+	if errors.Is(err, shm.ErrVersion) {
+		if l, err := p.replaceable(); err == nil {
+			return Existing{Alone: true, Allocated: l.Allocated}, nil
+		}
+	}
 	if s == nil || err != nil {
 		return t, nil // that segment stays as it is, and the server leaves the cache out
 	}

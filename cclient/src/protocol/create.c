@@ -255,19 +255,14 @@ static int fill_new_file(int fd, const struct header *h, const struct stoc_optio
     return pwrite_all(fd, page, sizeof page, 0) != 0 ? create_error("write the header", g, error) : 0;
 }
 
-/* Whether this process may read the cache at a path. Then its header is in h. */
-static bool header_at(const char *path, struct header *h)
+/* Reads the header of the file at a path. EFORMAT, EVERSION. */
+static int header_at(const char *path, int fd, struct header *h, struct stoc_error *error)
 {
     unsigned char page[STOC_HEADER_BYTES];
     struct stat st;
-    bool read_only = true;
-    int fd;
-    if (open_file(path, &fd, &read_only, NULL) < 0)
-        return false;
-    bool ok = stat_fd(fd, &st) == 0 && pread_all(fd, page, sizeof page, 0) == (int64_t)sizeof page &&
-              header_decode(page, (uint64_t)st.st_size, path, h, NULL) == 0;
-    close(fd);
-    return ok;
+    if (stat_fd(fd, &st) != 0 || pread_all(fd, page, sizeof page, 0) != (int64_t)sizeof page)
+        return STOC_EFORMAT;
+    return header_decode(page, (uint64_t)st.st_size, path, h, error);
 }
 
 /* Names both policies if they differ: a program that attaches then gets a cache that it did not ask for. */
@@ -275,11 +270,46 @@ static int exists_error(const stoc_cache *c, uint32_t policy, struct stoc_error 
 {
     struct header there;
     char differ[100] = "";
-    if (header_at(c->path, &there) && there.g.policy != policy)
+    bool read_only = true;
+    int fd = -1;
+    if (open_file(c->path, &fd, &read_only, NULL) == 0 && header_at(c->path, fd, &there, NULL) == 0 &&
+        there.g.policy != policy)
         snprintf(differ, sizeof differ, " with the policy %s, and %s was asked for", policies[there.g.policy],
                  policies[policy]);
+    if (fd >= 0)
+        close(fd);
     return fail(error, STOC_EEXIST, EEXIST,
                 "%s exists%s; attach to it, take another name, or remove it first (stocached rm)", c->path, differ);
+}
+
+/* Removes a segment of another version that no process uses from the path of a new one: docs/spec/segment.md, What
+ * every version keeps. EEXIST for any other file there; EVERSION with the users. */
+static int make_way(const stoc_cache *c, uint32_t policy, struct stoc_error *error)
+{
+    struct header there;
+    struct stat st;
+    struct stoc_error other;
+    char users[512];
+    bool read_only = false;
+    int fd, code, alone;
+    if (stat_path(c->path, &st) != 0) /* linkat decides; this check only saves work */
+        return 0;
+    if (open_file(c->path, &fd, &read_only, NULL) < 0)
+        return exists_error(c, policy, error);
+    if (header_at(c->path, fd, &there, &other) != STOC_EVERSION)
+        code = exists_error(c, policy, error);
+    else if ((alone = lock_byte(fd, F_WRLCK, STOC_USERS_LOCK_BYTE)) < 0)
+        code = fail_system(error, "lock", c->path);
+    else if (alone)
+        code = unlink_same(c->path, fd, error);
+    else
+        code = fail(error, STOC_EVERSION, 0, "%s; %s use it: end them, and it is replaced", other.message,
+                    users_of(fd, users, sizeof users));
+    close(fd);
+    if (code != STOC_ENOENT)
+        return code;
+    no_error(error); /* another process has removed it */
+    return 0;
 }
 
 static int create_named(stoc_cache *c, const struct header *h, const struct stoc_options *o, const char *directory,
@@ -287,7 +317,6 @@ static int create_named(stoc_cache *c, const struct header *h, const struct stoc
 {
     char own[64];
     struct statfs fs;
-    struct stat st;
     int code;
     if (fstatfs(directory_fd, &fs) != 0)
         return fail_system(error, "statfs", directory);
@@ -297,9 +326,8 @@ static int create_named(stoc_cache *c, const struct header *h, const struct stoc
                     "directory: %s is on a file system of type %#x, not on a tmpfs; leave it out (/dev/shm), or mount "
                     "one there",
                     directory, (unsigned)fs.f_type);
-    if (stat_path(c->path, &st) == 0) /* linkat decides; this check only saves work */
-        return exists_error(c, h->g.policy, error);
-    if ((code = check_budget(h->g.segment_bytes, &fs, directory, error)) < 0)
+    if ((code = make_way(c, h->g.policy, error)) < 0 ||
+        (code = check_budget(h->g.segment_bytes, &fs, directory, error)) < 0)
         return code;
     c->fd = openat(directory_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     if (c->fd < 0)

@@ -213,7 +213,7 @@ static int fill_stats(stoc_cache *c, struct stoc_stats *stats)
         if (record_alive(c, record))
             stats->clients_live++;
         else
-            stats->clients_dead++;
+            stats->clients_ended++;
     }
     uint64_t named = 0;
     for (uint64_t i = 0; i < c->samples; i++) {

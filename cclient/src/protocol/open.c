@@ -262,16 +262,23 @@ int stoc_open_fd(int fd, unsigned flags, const unsigned char *uuid, stoc_cache *
 
 /* ------------------------------------------------------------ close, unlink */
 
+/* Removes a path if it names the file of fd. ENOENT: it names another one, or none. */
+INTERNAL int unlink_same(const char *path, int fd, struct stoc_error *error)
+{
+    struct stat here, there;
+    if (stat_fd(fd, &here) != 0 || stat_path(path, &there) != 0)
+        return open_error(path, error);
+    if (here.st_ino != there.st_ino || here.st_dev != there.st_dev)
+        return fail(error, STOC_ENOENT, 0, "%s is another file by now", path);
+    return unlink(path) == 0 ? 0 : open_error(path, error);
+}
+
 /* Removes the name of an unlink_last cache if no other client uses it. The lock description is
  * open. */
 static void unlink_if_last(stoc_cache *c)
 {
-    struct stat ours, theirs;
-    if (!c->path[0] || lock_byte(atomic_load(&c->lock_fd), F_WRLCK, STOC_USERS_LOCK_BYTE) != 1)
-        return;
-    if (stat_fd(c->fd, &ours) == 0 && stat_path(c->path, &theirs) == 0 && ours.st_ino == theirs.st_ino &&
-        ours.st_dev == theirs.st_dev)
-        unlink(c->path);
+    if (c->path[0] && lock_byte(atomic_load(&c->lock_fd), F_WRLCK, STOC_USERS_LOCK_BYTE) == 1)
+        unlink_same(c->path, c->fd, NULL);
 }
 
 INTERNAL void close_handle(stoc_cache *c, bool keep_maps)
@@ -308,9 +315,8 @@ void stoc_close_keep_maps(stoc_cache *c) { close_handle(c, true); }
 int stoc_unlink(const char *name_or_path, struct stoc_error *error)
 {
     char path[OWN_PATH_BYTES];
-    struct stat here, there;
     unsigned char magic[8];
-    bool read_only = true;
+    bool read_only = false;
     int fd;
     no_error(error);
     int code = path_of(name_or_path, path, error);
@@ -321,12 +327,14 @@ int stoc_unlink(const char *name_or_path, struct stoc_error *error)
     if (n != sizeof magic || memcmp(magic, STOC_MAGIC, sizeof magic) != 0)
         code = fail(error, STOC_EPERM, 0, "%s does not begin with %s: no segment, and nothing else is removed", path,
                     STOC_MAGIC);
-    else if (stat_fd(fd, &here) != 0 || stat_path(path, &there) != 0)
-        code = open_error(path, error);
-    else if (here.st_ino != there.st_ino || here.st_dev != there.st_dev)
-        code = fail(error, STOC_ENOENT, 0, "%s is another file by now", path);
-    else if (unlink(path) != 0)
-        code = open_error(path, error);
+    /* A server that starts now waits for this lock, and then finds the name gone. */
+    else if (!read_only && lock_byte(fd, F_WRLCK, STOC_SERVER_LOCK_BYTE) == 0)
+        code = fail(error, STOC_EPERM, 0,
+                    "%s belongs to a server, which would go on to give it out: take the cache out of the server's "
+                    "configuration, and run stocached reload, which removes it",
+                    path);
+    else
+        code = unlink_same(path, fd, error);
     close(fd);
     return code;
 }

@@ -149,6 +149,7 @@ INTERNAL void free_handle(stoc_cache *c, bool keep_maps);
 INTERNAL int attach(stoc_cache *c, const struct header *h, struct stoc_error *error);
 INTERNAL int check_open(unsigned flags, stoc_cache **out, struct stoc_error *error);
 INTERNAL void close_handle(stoc_cache *c, bool keep_maps);
+INTERNAL int unlink_same(const char *path, int fd, struct stoc_error *error);
 
 /* disk.c */
 #define LEAVING_NS UINT64_C(5000000000)  /* of a close: for the writes of its queue, and for the wait to leave the file */

@@ -182,6 +182,31 @@ static struct listed_lock *list_locks(size_t *n)
     return locks;
 }
 
+/* Lists the processes that have a file with a users lock, as far as the kernel's list of locks names them: for errors. */
+INTERNAL const char *users_of(int fd, char *text, size_t size)
+{
+    enum { MOST = 8 };
+    struct stat st;
+    size_t n, at = 0, users = 0;
+    if (stat_fd(fd, &st) != 0)
+        return "processes";
+    struct listed_lock *locks = list_locks(&n);
+    text[0] = 0;
+    for (size_t k = 0; k < n; k++) {
+        char path[64], name[64] = "";
+        if (locks[k].pid == 0 || locks[k].dev != st.st_dev || locks[k].ino != st.st_ino || ++users > MOST)
+            continue;
+        snprintf(path, sizeof path, "/proc/%d/comm", locks[k].pid);
+        read_text(path, name, sizeof name); /* it may have ended */
+        name[strcspn(name, "\n")] = 0;
+        at += (size_t)snprintf(text + at, size - at, "%s%d (%s)", at ? ", " : "processes ", locks[k].pid, name);
+    }
+    free(locks);
+    if (users > MOST)
+        snprintf(text + at, size - at, ", %zu more", users - MOST);
+    return users ? text : "processes in other containers";
+}
+
 /* Adds unknown caches through the descriptors of a process that is their client. locks: the locks
  * of one process. */
 static void add_open(struct promises *p, const struct listed_lock *locks, size_t n)

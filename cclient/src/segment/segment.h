@@ -122,6 +122,7 @@ INTERNAL size_t find_hierarchies(const char *root, struct hierarchy found[MOST_H
 INTERNAL bool tightest_room(const char *root, const struct promises *others, struct room *least);
 
 /* promise.c */
+INTERNAL const char *users_of(int fd, char *text, size_t size);
 INTERNAL int check_budget(uint64_t need, const struct statfs *fs, const char *directory, struct stoc_error *error);
 
 #endif

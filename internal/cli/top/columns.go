@@ -3,6 +3,8 @@ package top
 import (
 	"slices"
 
+	"github.com/charmbracelet/x/ansi"
+
 	"github.com/stocached/stocached/internal/cli/live"
 )
 
@@ -32,7 +34,7 @@ var columns = []column{
 
 // shown says whether a column is on the screen.
 func (m *Model) shown(c *column) bool {
-	return slices.ContainsFunc(fit(m.width-2), func(one cell) bool { return one.column == c })
+	return slices.ContainsFunc(m.fit(), func(one cell) bool { return one.column == c })
 }
 
 // widest is the most room for a name.
@@ -51,15 +53,26 @@ type cell struct {
 }
 
 // fit returns the columns that fit, in the order of the screen.
-func fit(room int) (cells []cell) {
+func (m *Model) fit() []cell {
+	longest := 0
+	for _, c := range m.frame.Caches {
+		longest = max(longest, ansi.StringWidth(c.Name))
+	}
+	return fit(m.width-2, longest)
+}
+
+// fit gives names their length first, up to a quarter of the room.
+func fit(room, longest int) (cells []cell) {
 	type wish struct{ turn, at, width int }
 	var wishes []wish
+	name := max(min(longest, widest, room/4), columns[0].width)
 	for k, c := range columns {
 		wishes = append(wishes, wish{c.turn, 2 * k, c.width})
 		if c.past > 0 {
 			wishes = append(wishes, wish{c.later, 2*k + 1, c.past})
 		}
 	}
+	wishes[0].width = name
 	slices.SortFunc(wishes, func(a, b wish) int { return a.turn - b.turn })
 	widths := make([]int, 2*len(columns))
 	for k, w := range wishes {
@@ -77,7 +90,7 @@ func fit(room int) (cells []cell) {
 	}
 	for room > 0 { // half of the rest goes to the names, and half to the pasts
 		more := 0
-		if widths[0] >= columns[0].width {
+		if widths[0] >= name {
 			more = min(room, 4, widest-widths[0])
 		}
 		widths[0], room = widths[0]+more, room-more

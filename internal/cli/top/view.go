@@ -222,7 +222,7 @@ func (m *Model) help() (lines []string) {
 
 // list has the titles and a line for each cache.
 func (m *Model) list(rows []*live.Cache) (lines []string, marked int) {
-	cells := fit(m.width - 2)
+	cells := m.fit()
 	var titles []string
 	for _, c := range cells {
 		switch {
@@ -248,7 +248,7 @@ func (m *Model) list(rows []*live.Cache) (lines []string, marked int) {
 			case c.past:
 				texts = append(texts, m.curve(cache.UUID, series(c.field), c.width))
 			case c.text:
-				texts = append(texts, pad(m.shorten(cache.Text(c.field), c.width), c.width))
+				texts = append(texts, pad(m.cut(cache.Text(c.field), c.width), c.width))
 			default:
 				texts = append(texts, before(cache.Text(c.field), c.width))
 			}
@@ -265,16 +265,6 @@ func (m *Model) list(rows []*live.Cache) (lines []string, marked int) {
 
 // cut shortens a text at its end, and marks that it did.
 func (m *Model) cut(text string, width int) string { return ansi.Truncate(text, width, m.cutMark()) }
-
-// shorten shortens a name in its middle: caches without a name differ at its end.
-func (m *Model) shorten(name string, width int) string {
-	whole := ansi.StringWidth(name)
-	if whole <= width {
-		return name
-	}
-	end := (width - 1) / 2
-	return ansi.Truncate(m.cut(name, width-end)+ansi.TruncateLeft(name, whole-end, ""), width, "")
-}
 
 func (m *Model) cutMark() string {
 	if m.ASCII {

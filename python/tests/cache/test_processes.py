@@ -448,3 +448,15 @@ def test_fork_while_a_thread_loads(cache):
     go.set()
     thread.join()
     assert (cache.get(4) == pattern(4)).all()
+
+
+def test_a_cache_of_another_version_is_replaced_once_it_has_no_users(folder):
+    old = Cache.create("old", samples=10, sample_bytes=8, dir=folder)
+    with open(old.path, "r+b") as file:
+        file.seek(8)  # layout_major
+        file.write(bytes([9, 0]))
+    with pytest.raises(stocached.VersionError, match=rf"layout 9\.0.*processes {os.getpid()} \("):
+        Cache.create("old", samples=20, sample_bytes=8, dir=folder)
+    old.close()
+    with Cache.create("old", samples=20, sample_bytes=8, dir=folder) as new:
+        assert new.samples == 20

@@ -180,7 +180,7 @@ def test_log_stats_and_a_reload(server):
         assert sum(name_of(k) in line for line in lines) == 1
     told = subprocess.run([program(), "stats", server.path, "--json"], capture_output=True, check=True).stdout
     assert json.loads(told)["bad_samples"] == len(DAMAGED)
-    text = subprocess.run([program(), "stats", server.path], capture_output=True, check=True, text=True).stdout
+    text = subprocess.run([program(), "stats", server.path, "--all"], capture_output=True, check=True, text=True).stdout
     assert re.search(rf"^bad samples +{len(DAMAGED)}$", text, re.MULTILINE)
     settings["caches"][0]["source"]["retry"] = {"tries": 2}  # another source, which may read what this one could not
     config.write_text(json.dumps(settings))

@@ -112,8 +112,10 @@ class Cache(Attachment):
             two from 64 to 2 MiB, best a sixteenth of a typical sample. None: as suits a cache that has
             room for most samples.
 
-        Raises InvalidError (ValueError), CacheExistsError (FileExistsError), CacheMemoryError
-        (MemoryError) with the numbers, CachePermissionError, SystemCallError (OSError)."""
+        A cache of that name of another version of stocached is replaced, if no process uses it.
+
+        Raises InvalidError (ValueError), CacheExistsError (FileExistsError), VersionError (ValueError)
+        if processes use one of another version, CacheMemoryError (MemoryError) with the numbers, CachePermissionError, SystemCallError (OSError)."""
         options = opening.options(
             samples,
             shape,

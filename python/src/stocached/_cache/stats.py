@@ -47,7 +47,7 @@ class Stats(Mapping[str, Any]):
     # that are being filled
     arena_lost_bytes: int = 0
     clients_live: int = 0  # that are attached now
-    clients_dead: int = 0  # records of clients that died
+    clients_ended: int = 0  # records of clients that have ended
     allocated_bytes: int = 0  # memory that the segment takes now
     clears: int = 0  # how often the cache was emptied
     evicted: int = 0  # samples that went for others

@@ -457,7 +457,7 @@ class Stats(ctypes.Structure):
         ("arena_next_bytes", c_uint64),
         ("arena_lost_bytes", c_uint64),
         ("clients_live", c_uint64),
-        ("clients_dead", c_uint64),
+        ("clients_ended", c_uint64),
         ("allocated_bytes", c_uint64),
         ("clears", c_uint64),
         ("evicted", c_uint64),

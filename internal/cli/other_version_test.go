@@ -1,0 +1,54 @@
+package cli
+
+import (
+	"encoding/binary"
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/stocached/stocached/shm"
+)
+
+// otherVersion makes a segment one of another layout version.
+func otherVersion(t testing.TB, path string) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteAt(binary.LittleEndian.AppendUint16(nil, shm.LayoutMajor+1), shm.HeaderMajor); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Ensure that a segment of another version is replaced, and removed by gc, once no process uses it. Until then create
+// says which process does.
+func TestOtherVersion(t *testing.T) {
+	dir, path := newCache(t, small())
+	create := []string{"create", "test", "--dir", dir, "--samples", "10", "--sample-bytes", "100"}
+	child := start(t, "claim", path)
+	otherVersion(t, path)
+	look := func(args ...string) jsonObject {
+		t.Helper()
+		_, out, _ := cli(t, append(args, "--dir", dir, "--json")...)
+		return decode[[]jsonObject](t, out)[0]
+	}
+	fails(t, exitVersion, []string{"layout 3.0", fmt.Sprintf("processes %d (", child.Process.Pid), "end them"}, create...)
+	wantFields(t, look("ls"), jsonObject{"in_use": true, "clients_live": nil, "samples": nil})
+	wantFields(t, look("gc", "--yes"), jsonObject{"removed": false, "verdict": "in use"})
+	child.kill()
+	wantFields(t, look("ls"), jsonObject{"in_use": false})
+	wantFields(t, look("gc", "--older-than", "1s"), jsonObject{"unused": false})
+	wantFields(t, look("gc"), jsonObject{"unused": true, "verdict": "would be removed"})
+	ok(t, create...)
+	wantFields(t, look("ls"), jsonObject{"in_use": false, "samples": 10.0, "problem": ""})
+	otherVersion(t, path)
+	wantFields(t, look("gc", "--yes"), jsonObject{"removed": true, "verdict": "removed"})
+	ok(t, create...)
+	otherVersion(t, path)
+	wantFields(t, look("rm", "test"), jsonObject{"removed": true})
+	if !gone(t, path) {
+		t.Error("rm left it")
+	}
+}
