@@ -31,7 +31,9 @@ func (r *reloader) run(ctx context.Context, signals <-chan os.Signal) {
 		case <-signals:
 		}
 		r.manager.reloading()
-		if err := r.reload(ctx); errors.Is(err, server.ErrPartly) {
+		err := r.reload(ctx)
+		r.server.Reloaded(err)
+		if errors.Is(err, server.ErrPartly) {
 			r.log.Error("a part of the new configuration was not applied", "file", r.path, "error", err)
 		} else if err != nil {
 			r.log.Error("the new configuration was not applied", "file", r.path, "error", err)

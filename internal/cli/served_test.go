@@ -374,7 +374,7 @@ func TestFetchAfterTheDataChanged(t *testing.T) {
 			}
 		}
 	}
-	health("serves, but the data of 1 cache has changed", "cache pets: misses of changed data fail", s.records)
+	health("serves, but not everything is well", "cache pets: changed for ", s.records)
 	s.kill()
 	s.start()
 	health("is well and serves")
