@@ -219,7 +219,7 @@ func (p *warmQueue) back(ctx context.Context, batch []int, failures []stocclient
 			continue
 		}
 		o.bad = append(o.bad, unfilled{i, control.CodeNoSlot,
-			fmt.Sprintf("sample %d: other clients fill it or take its slot, for longer than %v", i, slotTries*slotPause)})
+			fmt.Sprintf("sample %d: another client is filling it, for longer than %v", i, slotTries*slotPause)})
 	}
 	p.fail(o.bad)
 	p.tell(p.filled, p.bytes, p.goal())
