@@ -36,14 +36,14 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 		used, limit := s.Usage()
 		send(out, prometheus.GaugeValue, "client_bytes", "Memory of connections now: of samples and answers that "+
 			"wait, and of requests under way.", float64(used), "kind", kind)
-		send(out, prometheus.GaugeValue, "client_bytes_limit", "The limit of this memory (limits.clients).",
+		send(out, prometheus.GaugeValue, "client_bytes_limit", "The limit of stocached_client_bytes (limits.clients).",
 			float64(limit), "kind", kind)
 	}
 	c.server(out)
 	if left, limit, err := shm.MemoryLeft(); err == nil {
 		send(out, prometheus.GaugeValue, "limit_bytes", "The tightest limit on the memory of this server: of the machine, or "+
 			"of a cgroup.", float64(limit))
-		send(out, prometheus.GaugeValue, "memory_left_bytes", "Memory that caches may still fill under this limit.", float64(left))
+		send(out, prometheus.GaugeValue, "memory_left_bytes", "Memory that caches may still fill under stocached_limit_bytes.", float64(left))
 	}
 	for name, leftOut := range c.host.IsLeftOut() {
 		send(out, prometheus.GaugeValue, "left_out",
@@ -66,7 +66,7 @@ func (c collector) server(out chan<- prometheus.Metric) {
 	at, err := c.host.LastReload()
 	send(out, prometheus.GaugeValue, "reload_success", "1: the last reload of the configuration succeeded, or there was none.",
 		oneIf(err == nil))
-	send(out, prometheus.GaugeValue, "reload_time_seconds", "When it was, or when the server started, in seconds since 1970.",
+	send(out, prometheus.GaugeValue, "reload_time_seconds", "When the last reload was, or the server started, in seconds since 1970.",
 		float64(at.UnixMilli())/1000)
 }
 
@@ -113,7 +113,7 @@ func collect(h *served.Cache, out chan<- prometheus.Metric) {
 	gauge("allocated_bytes", "Memory that the segment has now.", float64(stats.AllocatedBytes))
 	counter("full_total", "Sets that found no slot, no arena space or no memory, since the cache was created.", stats.Full)
 	counter("fills_total", "Samples stored, by this server and by others, since the cache was created.", stats.Stored)
-	counter("fill_bytes_total", "Bytes of these.", stats.StoredBytes)
+	counter("fill_bytes_total", "Bytes of the samples stored.", stats.StoredBytes)
 	counter("recovered_slots_total", "Reclaimed claims of dead clients, since the cache was created.", stats.Recovered)
 	counter("evicted_total", "Samples that went for others, since the cache was created.", stats.Evicted)
 	epochs(h, stats.Costs, gauge)
@@ -126,7 +126,7 @@ func collect(h *served.Cache, out chan<- prometheus.Metric) {
 	}
 	read, stuck := h.Reads()
 	counter("source_reads_total", "Samples read from the source by this server.", read.Samples)
-	counter("source_read_bytes_total", "Bytes of these.", read.Bytes)
+	counter("source_read_bytes_total", "Bytes of the samples read from the source.", read.Bytes)
 	counter("shared_reads_total", "Fetches that needed no read of the source though the sample had no slot.",
 		h.SharedReads())
 	if segment.Policy == shm.PolicyPlanned {
@@ -141,9 +141,9 @@ func collect(h *served.Cache, out chan<- prometheus.Metric) {
 	if remote := h.Remote(); remote != nil {
 		counter("remote_requests_total", "Requests for parts of objects, sent to the server of a remote source.",
 			remote.Requests)
-		counter("remote_bytes_total", "Bytes of objects received from it.", remote.Bytes)
+		counter("remote_bytes_total", "Bytes of objects received from the server of a remote source.", remote.Bytes)
 		counter("remote_hedged_total", "Second requests for reads that took longer than 99 of 100.", remote.Hedged)
-		counter("remote_hedges_won_total", "Of these, those that were faster than the first request.", remote.HedgesWon)
+		counter("remote_hedges_won_total", "Second requests that were faster than the first.", remote.HedgesWon)
 	}
 	tiers(h.Tiers(), gauge, counter)
 	upTo, count, sum := h.FillTimes()
@@ -189,17 +189,17 @@ func tiers(all []tier.Status, gauge func(name, help string, v float64, labels ..
 			v          uint64
 		}{
 			{"hits", "Samples that a tier had, counted as no read of the source.", t.Hits},
-			{"hit_bytes", "Bytes of these.", t.HitBytes},
+			{"hit_bytes", "Bytes of the samples that a tier had.", t.HitBytes},
 			{"misses", "Samples that a tier was asked for and did not have.", t.Misses},
 			{"skipped", "Samples that a tier was not asked for, or not answered, because a node was left out.", t.LeftOut},
 			{"writes", "Samples written to a tier.", t.Writes},
-			{"write_bytes", "Bytes of these.", t.WriteBytes},
+			{"write_bytes", "Bytes of the samples written to a tier.", t.WriteBytes},
 			{"dropped", "Samples not written to a tier: its queue was full, or the node left out or full.", t.Dropped},
 			{"refused", "Writes that a full node of a tier has refused.", t.Refused},
 			{"poisoned", "Values of a tier whose checks failed.", t.Poisoned},
 			{"openings", "How often a node of a tier was left out.", t.Openings},
 			{"waits", "Reads that waited for the load of another machine.", t.Waited},
-			{"waits_given_up", "Of these, reads that waited for too long.", t.GaveUp},
+			{"waits_given_up", "Waits for the load of another machine that were given up.", t.GaveUp},
 		} {
 			counter("tier_"+one.name+"_total", one.help, one.v, which...)
 		}

@@ -43,7 +43,7 @@ func (p *Page) timeline(w http.ResponseWriter, r *http.Request) {
 
 // received is a file that was posted. Its bytes count for the page until forget.
 type received struct {
-	page *Page
+	page    *Page
 	name    string
 	content bytes.Buffer
 	counted int64
