@@ -230,10 +230,24 @@ func (c *Cache) HasMemory(length uint64) error {
 	}
 	defer l.leave()
 	err = c.allowance.Room(c.placeBytes(length))
-	if c.chains && c.hasFreeSlots(c.slotsFor(length), true) {
+	if err != nil && c.chains && c.hasFreeSlots(c.slotsFor(length), true) {
 		return nil // of slots that were freed
 	}
 	return err
+}
+
+// FitsNow is Fits, or while memory is short about how many samples have memory.
+func (c *Cache) FitsNow() uint64 {
+	fits := c.Fits()
+	if c.Short() == nil {
+		return fits
+	}
+	allocated, err := c.seg.AllocatedBytes()
+	if err != nil {
+		return fits
+	}
+	payload := float64(allocated - min(allocated, c.seg.PayloadOffset))
+	return min(fits, uint64(float64(fits)*payload/float64(c.seg.PayloadBytes)))
 }
 
 // Short says whether memory is short: nil, or shm.ErrFull with the numbers if the cache has free places and no memory for

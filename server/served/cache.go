@@ -102,6 +102,7 @@ func (p *Prepared) Serve(log *slog.Logger) (h *Cache, err error) {
 		return nil, err
 	}
 	h.readFrom(p, h.tiers)
+	h.full = h.fulls()
 	var next func(sample, soon uint64) uint64
 	if h.jobs != nil {
 		next = h.jobs.Soonest

@@ -32,12 +32,17 @@ func (h *Cache) Problems() (lines []string) {
 	return lines
 }
 
+// fulls returns how many sets have found no place. The segment is open.
+func (h *Cache) fulls() (n uint64) {
+	for r := range h.segment.RecordsUsed() {
+		n += h.segment.Count(r, shm.Full)
+	}
+	return n
+}
+
 // lookForMemory takes notice of memory that is short. The caller has entered.
 func (h *Cache) lookForMemory() {
-	full := uint64(0)
-	for r := range h.segment.RecordsUsed() {
-		full += h.segment.Count(r, shm.Full)
-	}
+	full := h.fulls()
 	if why := h.cache.Short(); errors.Is(why, shm.ErrFull) {
 		h.failures.Short(full-min(h.full, full), why)
 	}
