@@ -140,7 +140,7 @@ install: $(if $(SUDO_USER)$(filter-out file,$(origin BUILD)),,build) ## install 
 	'$(RUNS)' completion zsh > '$(SHARE)/zsh/site-functions/_stocached'; \
 	'$(RUNS)' completion fish > '$(SHARE)/fish/vendor_completions.d/stocached.fish'; \
 	for unit in stocached.service stocached.socket stocached-admin.socket; do \
-		sed 's|/usr/local/bin|$(PREFIX)/bin|' deploy/$$unit > '$(UNITS)'/$$unit; \
+		sed '/^# For system services:/,/^# End of the part/d; s|/usr/local/bin|$(PREFIX)/bin|' deploy/$$unit > '$(UNITS)'/$$unit; \
 	done
 
 # ------------------------------------------------------------------------------------------------ main job

@@ -209,6 +209,61 @@ func (c *Cache) HasSpace(i int, length uint64) bool {
 	return c.hasSpace(length)
 }
 
+// HasMemory says whether there is memory for length bytes more: nil, or shm.ErrFull with the numbers. Errors: also
+// shm.ErrSystem, ErrClosed.
+func (c *Cache) HasMemory(length uint64) error {
+	l, err := c.enter()
+	if err != nil {
+		return err
+	}
+	defer l.leave()
+	err = c.allowance.Room(c.placeBytes(length))
+	if err != nil && c.chains && c.hasFreeSlots(c.slotsFor(length), true) {
+		return nil // of slots that were freed
+	}
+	return err
+}
+
+// FitsNow is Fits, or while memory is short about how many samples have memory.
+func (c *Cache) FitsNow() uint64 {
+	fits := c.Fits()
+	if c.Short() == nil {
+		return fits
+	}
+	allocated, err := c.seg.AllocatedBytes()
+	if err != nil {
+		return fits
+	}
+	payload := float64(allocated - min(allocated, c.seg.PayloadOffset))
+	return min(fits, uint64(float64(fits)*payload/float64(c.seg.PayloadBytes)))
+}
+
+// Short says whether memory is short: nil, or shm.ErrFull with the numbers if the cache has free places and no memory for
+// a sample of the mean size that this client has stored. Errors: also shm.ErrSystem, ErrClosed.
+func (c *Cache) Short() error {
+	l, err := c.enter()
+	if err != nil {
+		return err
+	}
+	n, free := c.sampleBytes, false
+	if c.variable && !c.readOnly {
+		if stored := c.seg.Count(c.record, shm.Stored); stored != 0 {
+			n = c.seg.Count(c.record, shm.StoredBytes) / stored
+		}
+	}
+	if c.seg.HasSlotTable() || c.variable {
+		free = c.hasSpace(n)
+	} else { // no table says which slots are free
+		allocated, err := c.seg.AllocatedBytes()
+		free = err == nil && allocated < c.seg.PayloadBytes
+	}
+	l.leave()
+	if !free {
+		return nil
+	}
+	return c.HasMemory(n)
+}
+
 // Fits returns about how many samples fit. In an arena that evicts it counts them as long as those that
 // clients of this record have stored. 0: an arena that does not evict.
 func (c *Cache) Fits() uint64 {

@@ -118,13 +118,13 @@ func (c *Cache) takeLink(f *fill) bool {
 	return false
 }
 
-// hasFreeSlots says whether so many slots are free.
-func (c *Cache) hasFreeSlots(n uint64) bool {
+// hasFreeSlots says whether so many slots are free, and with pages whether these have their memory.
+func (c *Cache) hasFreeSlots(n uint64, pages bool) bool {
 	for g := range c.seg.Groups() {
 		base := g * shm.GroupSlots
 		end := min(base+shm.GroupSlots, c.slots)
 		for s := base + uint64(shm.FreeFrom(c.seg.Group(g).Load()).From()); s < end; s++ {
-			if shm.Link(c.seg.SlotSample(s).Load()).Sample() != 0 {
+			if l := shm.Link(c.seg.SlotSample(s).Load()); l.Sample() != 0 || pages && !l.Pages() {
 				continue
 			}
 			if n--; n == 0 {

@@ -170,7 +170,7 @@ func (c *Cache) placeKept(sample uint64, w shm.Word, m shm.Meta, length uint64) 
 // claim.
 func (c *Cache) hasSpace(length uint64) bool {
 	if c.chains {
-		return c.hasFreeSlots(c.slotsFor(length))
+		return c.hasFreeSlots(c.slotsFor(length), false)
 	}
 	if c.variable {
 		return shm.ArenaNext(c.seg.ArenaNext().Load()).Unit()+shm.UnitsFor(length) <= c.units

@@ -181,14 +181,18 @@ func (c *Cache) spread() policy.Spread { return policy.SpreadOf(c.seg.Spread().L
 func (c *Cache) hasMemory(f *fill) bool {
 	if !f.memory && !f.short {
 		var err error
-		n := f.length
-		if c.chains {
-			n = c.slotsFor(n) * max(c.stride, uint64(os.Getpagesize()))
-		}
-		f.drawn, err = c.allowance.Draw(n)
+		f.drawn, err = c.allowance.Draw(c.placeBytes(f.length))
 		f.memory, f.short = err == nil, err != nil
 	}
 	return f.memory
+}
+
+// placeBytes returns the bytes of a place for length bytes.
+func (c *Cache) placeBytes(length uint64) uint64 {
+	if c.chains {
+		return c.slotsFor(length) * max(c.stride, uint64(os.Getpagesize()))
+	}
+	return length
 }
 
 // placed stores the reference byte of a sample that has just got its slot.

@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/stocached/stocached/shm"
@@ -53,6 +54,9 @@ func TestShortMemory(t *testing.T) {
 	if looks < 130/64 || looks > 7 { // blocks of huge pages are drawn too
 		t.Errorf("looked %d times in 130 MiB of fills", looks)
 	}
+	if err := c.HasMemory(size); err != nil || c.Short() != nil || c.FitsNow() != 200 {
+		t.Errorf("%v, %v, %d fit", err, c.Short(), c.FitsNow())
+	}
 	short = true
 	for i := 131; i < 199; i++ {
 		if r, err := c.Set(i, data, 0); err != nil || r != Stored {
@@ -65,9 +69,17 @@ func TestShortMemory(t *testing.T) {
 			t.Errorf("claim: %v, %v", r, err)
 		}
 	}
+	stats, err := c.Stats()
+	if fits := c.FitsNow(); err != nil || !errors.Is(c.HasMemory(size), shm.ErrFull) || !errors.Is(c.Short(), shm.ErrFull) ||
+		fits < stats.Ready || fits >= 200 {
+		t.Errorf("%v, %v, %d fit, %d are there, %v", c.HasMemory(size), c.Short(), fits, stats.Ready, err)
+	}
 	set(5, 0, Exists)
 	set(5, Overwrite, Stored)
 	short = false
+	if err := c.Short(); err != nil {
+		t.Error(err)
+	}
 	set(199, 0, Stored)
 }
 

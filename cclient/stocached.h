@@ -424,7 +424,8 @@ enum stoc_remote {
     STOC_REMOTE_INVALID = 14,   /* an announced order that is none of this cache; only stoc_announce meets it */
     STOC_REMOTE_BAD = 15,       /* its file does not decode; the message gives the file and the reason */
     STOC_REMOTE_LOAD = 16,      /* no program has loaded it: the caller does, see STOC_FETCH_LOADS */
-    STOC_REMOTE_LOADING = 17    /* another program or machine loads it: ask again */
+    STOC_REMOTE_LOADING = 17,   /* another program or machine loads it: ask again */
+    STOC_REMOTE_NO_MEMORY = 18  /* there is a slot, and no memory for it; the client did not ask for its bytes */
 };
 
 /* One sample that a fetch could not get. 1024 bytes. */

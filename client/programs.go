@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/clock"
 	"github.com/stocached/stocached/internal/loadtime"
 	"github.com/stocached/stocached/internal/looks"
 	"github.com/stocached/stocached/shm"
@@ -112,7 +113,7 @@ func (s *Served) sendOffer(ctx context.Context, m control.OfferBody) (taken bool
 // ask returns a sample that another program or machine has. nil: the caller loads it; if asked, others wait for
 // that.
 func (s *Served) ask(ctx context.Context, i int) (data []byte, asked bool, err error) {
-	if time.Since(time.Unix(0, s.away.Load())) < askAgain {
+	if int64(clock.Now()) < s.away.Load() {
 		return nil, false, nil
 	}
 	began := time.Now()
@@ -131,7 +132,7 @@ func (s *Served) ask(ctx context.Context, i int) (data []byte, asked bool, err e
 	case errors.Is(failed, ErrIndex), errors.Is(failed, ErrClosed), errors.Is(failed, ErrReplaced):
 		return nil, false, failed
 	case failed != nil:
-		s.away.Store(time.Now().UnixNano())
+		s.away.Store(int64(clock.Now() + askAgain))
 		return nil, false, nil
 	}
 	return data, code == control.CodeLoad, nil

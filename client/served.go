@@ -21,7 +21,7 @@ import (
 type Served struct {
 	*Cache
 	link *link
-	away atomic.Int64 // when the server of programs was away last, in nanoseconds since 1970
+	away atomic.Int64 // until when the server of programs is not asked, because it was away, by package clock
 }
 
 // DialOptions say how to find a server. The zero value finds the user's default server.

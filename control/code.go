@@ -24,10 +24,12 @@ const (
 	CodeBad
 	CodeLoad    // no program has it: the client loads it itself
 	CodeLoading // another program loads it
+	CodeNoMemory
 )
 
 var codeNames = [...]string{"", "PROTOCOL", "VERSION", "DENIED", "NOT_FOUND", "LIMIT", "INDEX", "READ",
-	"CHANGED", "DAMAGED", "NO_SLOT", "CANCELLED", "CLOSING", "INTERNAL", "INVALID", "BAD", "LOAD", "LOADING"}
+	"CHANGED", "DAMAGED", "NO_SLOT", "CANCELLED", "CLOSING", "INTERNAL", "INVALID", "BAD", "LOAD", "LOADING",
+	"NO_MEMORY"}
 
 func (c Code) String() string {
 	if c > 0 && int(c) < len(codeNames) {

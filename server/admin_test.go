@@ -106,7 +106,7 @@ func TestAdmin(t *testing.T) {
 		`stocached_hits_total{cache="pets"} 1`, `stocached_misses_total{cache="pets"} 1`,
 		`stocached_fills_total{cache="pets"} 3`, `stocached_fill_bytes_total{cache="pets"} 3000`,
 		`stocached_source_reads_total{cache="pets"} 3`, `stocached_source_read_bytes_total{cache="pets"} 3000`,
-		`stocached_source_errors_total{cache="pets",kind="io"} 1`,
+		`stocached_source_errors_total{cache="pets",kind="unavailable"} 1`,
 		`stocached_fill_seconds_count{cache="pets"} 3`, `stocached_fill_seconds_bucket{cache="pets",le="+Inf"} 3`,
 		`stocached_policy{cache="pets",policy="first-come"} 1`, `stocached_evicted_total{cache="pets"} 0`,
 		`stocached_recovered_slots_total{cache="pets"} 0`, `stocached_queue_depth{cache="pets"} 0`,

@@ -173,7 +173,7 @@ func TestCountersGoOn(t *testing.T) {
 	eventually(t, "it is back, and all was counted", func() bool {
 		_, text := ask(t, s, "/metrics")
 		return strings.Contains(text, `stocached_source_reads_total{cache="pets"} 79`+"\n") &&
-			strings.Contains(text, `stocached_source_errors_total{cache="pets",kind="corrupt"} 1`+"\n") &&
+			strings.Contains(text, `stocached_source_errors_total{cache="pets",kind="damaged"} 1`+"\n") &&
 			strings.Contains(text, `stocached_slots_filled{cache="pets"} 0`+"\n")
 	})
 }

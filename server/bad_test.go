@@ -55,7 +55,8 @@ func TestBadSamples(t *testing.T) {
 		t.Error(a["bad_samples"])
 	}
 	wantMetric(t, s, `stocached_bad_samples{cache="pets"} 3`)
-	wantMetric(t, s, `stocached_source_errors_total{cache="pets",kind="corrupt"} 5`)
+	wantMetric(t, s, `stocached_source_errors_total{cache="pets",kind="decode"} 3`)
+	wantMetric(t, s, `stocached_source_errors_total{cache="pets",kind="damaged"} 2`)
 	// A client may store the sample.
 	if stored, err := c.Set(4, sourcetest.Content(4, 1000), 0); stored != cache.Stored || err != nil {
 		t.Fatal(stored, err)

@@ -17,7 +17,7 @@ func (s *Server) Add(ctx context.Context, o CacheOptions) error {
 	if err := s.hasNot(o.Name); err != nil {
 		return err // before it opens a source in vain
 	}
-	p, err := served.Prepare(ctx, o, s.open)
+	p, err := served.Prepare(ctx, o, s.open, s.log)
 	if err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func (s *Server) Replace(ctx context.Context, o CacheOptions) error {
 	if _, err := s.has(o.Name); err != nil {
 		return err
 	}
-	p, err := served.Prepare(ctx, o, s.open)
+	p, err := served.Prepare(ctx, o, s.open, s.log)
 	if err != nil {
 		return err
 	}

@@ -52,7 +52,7 @@ func TestExchangeWhileTheServerEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := s.cache("pets")
-	p, err := served.Prepare(context.Background(), o.Caches[0], o.open)
+	p, err := served.Prepare(context.Background(), o.Caches[0], o.open, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -82,7 +82,7 @@ func TestDeviceFails(t *testing.T) {
 			t.Errorf("sample %d: %v, %v", i, state, err)
 		}
 	}
-	wantMetric(t, s, `stocached_source_errors_total{cache="pets",kind="io"} 2`)
+	wantMetric(t, s, `stocached_source_errors_total{cache="pets",kind="unavailable"} 2`)
 	f.Set()
 	if a := p.fetch(number, 0, upTo(20)...); len(a.failures) != 0 {
 		t.Errorf("when it is well again: %+v", a.failures)
@@ -118,11 +118,11 @@ func TestSourceFailures(t *testing.T) {
 		kind string
 	}{
 		0: {source.ErrChanged, control.CodeChanged, "changed"},
-		1: {source.ErrCorrupt, control.CodeDamaged, "corrupt"},
+		1: {source.ErrCorrupt, control.CodeDamaged, "damaged"},
 		2: {unix.ENOENT, control.CodeRead, "missing"},
 		3: {unix.EACCES, control.CodeRead, "denied"},
 		4: {unix.EMFILE, control.CodeRead, "descriptors"},
-		5: {unix.ETIMEDOUT, control.CodeRead, "timeout"},
+		5: {unix.ETIMEDOUT, control.CodeRead, "unavailable"},
 		6: {errors.New("something else"), control.CodeRead, "other"},
 	}
 	var rules []faults.Rule

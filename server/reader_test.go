@@ -87,7 +87,7 @@ func TestReadThatHangs(t *testing.T) {
 	}
 	metrics := func() string { _, text := ask(t, s, "/metrics"); return text }
 	for _, line := range []string{`stocached_stuck_reads{cache="pets"} 1`,
-		`stocached_source_errors_total{cache="pets",kind="timeout"} 1`, `stocached_stuck_reads{cache="other"} 0`} {
+		`stocached_source_errors_total{cache="pets",kind="unavailable"} 1`, `stocached_stuck_reads{cache="other"} 0`} {
 		if text := metrics(); !strings.Contains(text, line+"\n") {
 			t.Errorf("no line %q in\n%s", line, text)
 		}

@@ -46,6 +46,7 @@ type Server struct {
 	caches      map[string]*served.Cache
 	leftOut     map[string]error // caches of the configuration that are not in caches, and why
 	connections map[*session.Connection]bool
+	reloaded    lastReload
 	serving     bool
 	closed      bool
 }
@@ -58,7 +59,8 @@ type Server struct {
 func New(ctx context.Context, o Options) (s *Server, err error) {
 	s = &Server{log: cmp.Or(o.Log, slog.Default()), dir: o.socketsDir(), open: o.opener(), parse: o.ParseCache,
 		total: o.Total, stop: make(chan struct{}), fromFile: map[string]bool{}, caches: map[string]*served.Cache{},
-		leftOut: map[string]error{}, connections: map[*session.Connection]bool{}}
+		leftOut: map[string]error{}, connections: map[*session.Connection]bool{},
+		reloaded: lastReload{at: time.Now()}}
 	s.sessions = &session.Host{Log: s.log, Replies: session.NewBudget(o.clientShare(), s.drained),
 		Requests: session.NewBudget(o.clientShare(), nil), Enter: s.enter, Absent: s.absent,
 		Ending: s.ending, Drained: s.drained}
@@ -124,7 +126,7 @@ func (s *Server) prepare(ctx context.Context, o *Options) (coming []*served.Prep
 			return coming, fmt.Errorf("%w: two caches are named %s", shm.ErrInvalid, c.Name)
 		}
 		names[c.Name] = true
-		p, err := served.Prepare(ctx, c, o.opener())
+		p, err := served.Prepare(ctx, c, o.opener(), s.log)
 		if err != nil && mayLeaveOut(ctx, err) {
 			s.leaveOut(c.Name, err)
 			continue
@@ -298,11 +300,12 @@ func (s *Server) close() error {
 func Check(ctx context.Context, o Options) error {
 	var all []*served.Prepared
 	var errs []error
+	log := cmp.Or(o.Log, slog.Default())
 	if _, err := groupID(o.Admin.Group); err != nil {
 		errs = append(errs, err)
 	}
 	for _, c := range o.Caches {
-		p, err := served.Prepare(ctx, c, o.opener())
+		p, err := served.Prepare(ctx, c, o.opener(), log)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -312,12 +315,12 @@ func Check(ctx context.Context, o Options) error {
 			errs = append(errs, err)
 		}
 	}
-	defer served.CloseAll(cmp.Or(o.Log, slog.Default()), all...)
+	defer served.CloseAll(log, all...)
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
 	for _, p := range all {
-		p.Advise(cmp.Or(o.Log, slog.Default()).With("cache", p.Options.Name))
+		p.Advise(log.With("cache", p.Options.Name))
 	}
 	return checkCapacity(o.Total, nil, all)
 }

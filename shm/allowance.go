@@ -4,6 +4,7 @@ import (
 	"hash/crc32"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"sync/atomic"
 
@@ -70,13 +71,23 @@ func grantOf(usable uint64) uint64 { return min(usable/GrantDivisor, GrantMax) }
 // reserved at creation or lies on the heap. Errors: ErrFull, with the numbers, when memory is
 // short; ErrSystem.
 func (a *Allowance) Draw(n uint64) (uint64, error) {
+	return a.draw(withPages(n))
+}
+
+// withPages returns the most bytes of pages that a place of n bytes takes: it may begin inside a page.
+func withPages(n uint64) uint64 {
 	page := uint64(os.Getpagesize())
-	return a.draw(roundUp(n, page) + page) // a place may begin inside a page
+	return roundUp(n, page) + page
+}
+
+// limited says whether fills of this client allocate memory that others may take.
+func (a *Allowance) limited() bool {
+	return a != nil && a.seg.file != nil && a.seg.disk == nil && a.seg.Header.Flags&FlagReserved == 0
 }
 
 // draw asks for n bytes, a multiple of GrantUnit.
 func (a *Allowance) draw(n uint64) (uint64, error) {
-	if a == nil || a.seg.file == nil || a.seg.disk != nil || a.seg.Header.Flags&FlagReserved != 0 {
+	if !a.limited() {
 		return 0, nil
 	}
 	a.seg.Drawn(a.record).Add(n) // before the grant shrinks: a check counts these bytes in one of the two
@@ -110,17 +121,9 @@ func (a *Allowance) checkMemory(n uint64) (bool, error) {
 	a.group.Store(group)
 	word := a.seg.Grant(group)
 	before := Grant(word.Load())
-	others := a.othersDrawn(n)
-	space, err := a.Usable()
+	left, err := a.leftFor(n, a.othersDrawn(n))
 	if err != nil {
 		return false, err
-	}
-	left := space.Left - min(space.Left, others)
-	if n > left/FillDivisor {
-		return false, fail(ErrFull,
-			"%s, less %s that other fills are about to take; %s is needed, and one fill may take at most a quarter of "+
-				"what is left; samples are not cached until more is free",
-			space.Text, size(others), size(n))
 	}
 	grant := max(grantOf(left), n) - n
 	if !word.CompareAndSwap(uint64(before), uint64(NewGrant(uint16(grant/GrantUnit), before.Checks()+1, group))) {
@@ -128,6 +131,55 @@ func (a *Allowance) checkMemory(n uint64) (bool, error) {
 	}
 	a.own.Store(GrantMax)
 	return true, nil
+}
+
+// leftFor asks the kernel how much memory is usable, less what other fills have drawn. Errors: ErrFull, with the numbers,
+// if that is too little for n bytes; ErrSystem.
+func (a *Allowance) leftFor(n, others uint64) (left uint64, err error) {
+	space, err := a.Usable()
+	if err != nil {
+		return 0, err
+	}
+	left = space.Left - min(space.Left, others)
+	if n > left/FillDivisor {
+		return 0, fail(ErrFull,
+			"%s, less %s that other fills are about to take; %s is needed, and one fill may take at most a quarter of "+
+				"what is left; samples are not cached until more is free",
+			space.Text, size(others), size(n))
+	}
+	return left, nil
+}
+
+// Room says whether memory and tmpfs have the pages of a place of n bytes now: nil, or ErrFull with the numbers. It draws
+// nothing. Errors: also ErrSystem.
+func (a *Allowance) Room(n uint64) error {
+	if !a.limited() {
+		return nil
+	}
+	n = withPages(n)
+	if err := a.seg.roomInTmpfs(n); err != nil {
+		return err
+	}
+	group := a.group.Load()
+	if g := Grant(a.seg.Grant(group).Load()); g.Group() == group && g.Left() >= n/GrantUnit {
+		return nil // Draw would not ask the kernel either
+	}
+	_, err := a.leftFor(n, a.othersDrawn(0))
+	return err
+}
+
+// roomInTmpfs returns ErrFull, with the numbers, if the tmpfs of the segment has fewer than n bytes free.
+func (s *Segment) roomInTmpfs(n uint64) error {
+	defer runtime.KeepAlive(s)
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(s.FD(), &fs); err != nil {
+		return fail(ErrSystem, "statfs %s: %w", s.describe(), err)
+	}
+	if free := fs.Bavail * uint64(fs.Bsize); fs.Blocks != 0 && free < n { // 0: no limit
+		return fail(ErrFull, "the tmpfs of %s has %s free of %s; %s is needed; samples are not cached until more is free",
+			s.describe(), size(free), size(fs.Blocks*uint64(fs.Bsize)), size(n))
+	}
+	return nil
 }
 
 // othersDrawn adds up the bytes that live clients have drawn and not settled, less n bytes of this

@@ -53,6 +53,13 @@ func RoomIn(dir string) (Room, error) {
 	return Room{st.Dev, b.inTmpfs(), memory}, err
 }
 
+// MemoryLeft returns the tightest limit on the memory of this process, of the machine or of a cgroup, and how much of it
+// caches may still fill. Errors: ErrSystem.
+func MemoryLeft() (left, limit uint64, err error) {
+	r, err := (kernel{"/"}).tightest()
+	return r.usable(), r.total, err
+}
+
 // SegmentBytes returns the size of the segment that Create would make. Errors: ErrInvalid;
 // ErrMemory when Limit is too small.
 func (o *Options) SegmentBytes() (uint64, error) {

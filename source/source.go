@@ -92,17 +92,19 @@ var (
 	ErrCorrupt = errors.New("the data is damaged")
 	ErrClosed  = errors.New("the source is closed")
 	ErrInvalid = errors.New("invalid source")
+	// ErrDecode: the bytes are those of the file, and no picture. It wraps ErrCorrupt.
+	ErrDecode = fmt.Errorf("%w", ErrCorrupt)
 	// ErrLoad: the sample comes from programs, and none has loaded it yet.
 	ErrLoad = errors.New("no program has loaded it yet; load it yourself, such as with CachedDataset")
 )
 
-// BadError is the error of a sample that is damaged and that clients may leave out. It wraps ErrCorrupt.
+// BadError is the error of a sample that is damaged and that clients may leave out. It wraps ErrDecode.
 type BadError struct{ Where, Reason string }
 
 func (e *BadError) Error() string { return e.Where + ": " + e.Reason }
 
-// Unwrap returns ErrCorrupt.
-func (e *BadError) Unwrap() error { return ErrCorrupt }
+// Unwrap returns ErrDecode.
+func (e *BadError) Unwrap() error { return ErrDecode }
 
 // CheckRead makes the first checks of each Read. Errors: ErrIndex, ErrShort, the cause of ctx.
 func CheckRead(ctx context.Context, i, samples, size int, dst []byte) error {

@@ -132,6 +132,8 @@ def test_what_is_installed_is_found(prefix: Path) -> None:
     assert (prefix / "share/zsh/site-functions/_stocached").read_text().startswith("#compdef stocached")
     service = (prefix / "share/systemd/user/stocached.service").read_text()
     assert f"\nExecStart={prefix}/bin/stocached serve" in service and "/usr/local" not in service
+    # systemctl --user refuses to start a unit that drops capabilities, where users may make no namespaces.
+    assert "\nNoNewPrivileges=" in service and "CapabilityBoundingSet" not in service and "Protect" not in service
     assert {path.stat().st_mode & 0o777 for path in prefix.rglob("*")} == {0o644, 0o755}
 
 

@@ -145,7 +145,7 @@ func FetchSlow(b *Box, r Records, size string, batch, runs int) (m report.Measur
 	if err != nil {
 		return m, err
 	}
-	slow, err := wrap.Apply(bare, map[string]any{"limits": map[string]any(device)})
+	slow, err := wrap.Apply(bare, map[string]any{"limits": map[string]any(device)}, nil)
 	if err != nil {
 		return m, errors.Join(err, bare.Close())
 	}

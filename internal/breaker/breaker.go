@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/stocached/stocached/internal/clock"
 )
 
 // Pauses of a breaker: the first, the longest, and how long it must stay closed until pauses begin
@@ -18,14 +20,14 @@ const (
 // fullPause is how long a disk without space gets no writes.
 const fullPause = time.Second
 
-// Full is until when a disk without space gets no writes, in Unix nanoseconds. The zero value has space.
+// Full is until when a disk without space gets no writes, by package clock. The zero value has space.
 type Full struct{ atomic.Int64 }
 
 // Begin notes that the disk has no space.
-func (f *Full) Begin() { f.Store(time.Now().Add(fullPause).UnixNano()) }
+func (f *Full) Begin() { f.Store(int64(clock.Now() + fullPause)) }
 
 // Lasts says whether the disk gets no writes now.
-func (f *Full) Lasts() bool { return time.Now().UnixNano() < f.Load() }
+func (f *Full) Lasts() bool { return int64(clock.Now()) < f.Load() }
 
 // Breaker is a circuit breaker: while it is open, its node is left out. The zero value is closed.
 // After each pause its owner tries whether the node is back. A server does so in the background, so

@@ -21,8 +21,9 @@ type health struct {
 	alive   string // "": it is alive; else why not
 	ready   string
 	leftOut table.List[string]
+	failing table.List[string]
 	tiers   table.List[string]
-	changed table.List[string]
+	reload  table.List[string]
 	seconds table.Ratio
 }
 
@@ -34,10 +35,13 @@ var healthColumns = table.Columns[health]{
 	table.Listed("problem", "problem", "what is wrong, in its words", func(h health) any { return h.problem() }),
 	table.Listed("left_out", "left out", "caches of its configuration that it left out, each with the reason",
 		func(h health) any { return h.leftOut }),
+	table.Listed("failing", "failing", "reads of sources that fail, by cache and kind (unavailable, denied, changed, missing,\n"+
+		"damaged, decode, descriptors, other), and memory that is short",
+		func(h health) any { return h.failing }),
 	table.Listed("tiers", "tiers", "nodes of tiers that it leaves out, and what else is wrong with tiers",
 		func(h health) any { return h.tiers }),
-	table.Listed("changed", "changed", "caches whose data has changed since the source was opened, and what has",
-		func(h health) any { return h.changed }),
+	table.Listed("reload", "reload", "why the last reload of the configuration was not applied",
+		func(h health) any { return h.reload }),
 	table.Listed("seconds", "seconds", "until both answers", func(h health) any { return h.seconds }),
 }
 
@@ -51,8 +55,9 @@ func newHealth() *cobra.Command {
 		Short: "Say whether a server is healthy and serves clients",
 		Long: paragraphs(`Asks the admin socket for /healthz (it is alive) and /readyz (it serves clients, and is neither starting
 nor ending), as a supervisor would. It fails unless both succeed. It lists the caches that the server left
-out because their source or segment is damaged, nodes of tiers that do not answer, and caches whose data has
-changed. These are no failure: the server still serves.
+out because their source or segment is damaged, reads of sources that fail, with the kind and the last error,
+memory that is short, nodes of tiers that do not answer, and a reload that was not applied. These are no
+failure: the server still serves.
 stocached ping tests the other socket, which clients use.`,
 			healthColumns.Explain("OUTPUT of --json; else a line for people"),
 			exitStatus(exitPermission, exitNoServer)),
@@ -72,11 +77,12 @@ stocached ping tests the other socket, which clients use.`,
 				err = table.WriteJSON(c.OutOrStdout(), healthColumns.Object(h))
 			} else if h.problem() == "" {
 				state := "is well and serves"
-				if n := len(h.changed); n > 0 {
-					state = "serves, but the data of " + table.Plural(n, "cache") + " has changed"
+				all := slices.Concat(h.leftOut, h.failing, h.tiers, h.reload)
+				if len(all) > 0 {
+					state = "serves, but not everything is well"
 				}
 				_, err = fmt.Fprintf(c.OutOrStdout(), "the server on %s %s\n", h.sockets, state)
-				for _, one := range slices.Concat(h.leftOut, h.tiers, h.changed) {
+				for _, one := range all {
 					complain(c.ErrOrStderr(), one)
 				}
 			}
@@ -110,8 +116,10 @@ func (f *socketsFlag) health(ctx context.Context) (health, error) {
 				h.leftOut = append(h.leftOut, one)
 			case "tier":
 				h.tiers = append(h.tiers, one)
-			case "changed":
-				h.changed = append(h.changed, one)
+			case "failing":
+				h.failing = append(h.failing, one)
+			case "reload":
+				h.reload = append(h.reload, one)
 			}
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/internal/cli/table"
+	"github.com/stocached/stocached/internal/clock"
 	"github.com/vbauerster/mpb/v8"
 	"github.com/vbauerster/mpb/v8/decor"
 )
@@ -48,10 +49,10 @@ func newPace(w io.Writer, what string, samples uint64) *pace {
 // begin restarts the clock, with samples that are already done.
 func (p *pace) begin(from uint64) {
 	p.from.Store(from)
-	p.began.Store(time.Now().UnixNano())
+	p.began.Store(int64(clock.Now()))
 }
 
-func (p *pace) elapsed() time.Duration { return time.Duration(time.Now().UnixNano() - p.began.Load()) }
+func (p *pace) elapsed() time.Duration { return clock.Now() - time.Duration(p.began.Load()) }
 
 func (p *pace) speed() table.BytesPerSecond {
 	return table.BytesPerSecond(float64(p.bytes.Load()) / p.elapsed().Seconds())

@@ -85,6 +85,7 @@ func (r *reloader) reload(ctx context.Context) reloaded {
 	defer r.mu.Unlock()
 	r.manager.reloading()
 	did := r.apply(ctx)
+	r.server.Reloaded(did.err)
 	switch did.Result {
 	case resultPartly:
 		r.log.Error("a part of the new configuration was not applied", "file", r.path, "error", did.err)

@@ -79,7 +79,7 @@ all caches fit together, and starts nothing.`,
 				return err
 			}
 			page := serverPage(&options)
-			options.Page = page
+			options.Page, options.Version = page, version
 			var pages *pageListener
 			if address := configuration.Web.Listen; address != "" {
 				if pages, err = listenPage(ctx, "web.listen", address, page); err != nil {

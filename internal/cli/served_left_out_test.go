@@ -90,7 +90,7 @@ func TestDamagedCachesAreLeftOut(t *testing.T) {
 	log.wantLog(t, "serving 1 cache on "+s.sockets+"; 5 left out, the log says why")
 	wantFetch(t, s.dial(), first(20))
 	code, stdout, stderr := cli(t, "health", "--sockets", s.sockets)
-	if code != exitOK || !strings.Contains(stdout, "is well and serves") {
+	if code != exitOK || !strings.Contains(stdout, "serves, but not everything is well") {
 		t.Errorf("exit %d: %s", code, stdout)
 	}
 	leftOut := decode[struct {

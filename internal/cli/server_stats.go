@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"github.com/stocached/stocached/internal/advise"
 	"github.com/stocached/stocached/internal/cli/table"
 	cacheserver "github.com/stocached/stocached/server/served"
+	"github.com/stocached/stocached/source/wrap"
 	"github.com/stocached/stocached/tier"
 )
 
@@ -28,6 +30,9 @@ type serverStats struct {
 	Shared    uint64         `json:"shared_reads"`
 	ReadBytes uint64         `json:"source_read_bytes"`
 	Errors    errorCounts    `json:"source_errors"`
+	Retries   errorCounts    `json:"source_retries"`
+	Retrying  uint64         `json:"retrying_reads"`
+	Failures  failingNow     `json:"failures"`
 	Bad       uint64         `json:"bad_samples"`
 	Store     string         `json:"store"`
 	Why       string         `json:"store_reason"`
@@ -81,6 +86,12 @@ var serverColumns = table.Columns[*stats]{
 		fromServer(func(f *serverStats) any { return table.Count(f.Shared) })),
 	table.Shown("source_errors", "source errors", "reads that failed, after all tries, by kind",
 		fromServer(func(f *serverStats) any { return f.Errors })),
+	table.Listed("source_retries", "retries", "tries that failed and were followed by another, by kind",
+		fromServer(func(f *serverStats) any { return f.Retries })),
+	table.Listed("retrying_reads", "retrying", "reads that have failed and will be tried again",
+		fromServer(func(f *serverStats) any { return table.Count(f.Retrying) })),
+	table.Shown("failures", "failures", "what fails now, with the last error of each kind",
+		fromServer(func(f *serverStats) any { return f.Failures })),
 	table.Listed("bad_samples", "bad samples", "that do not decode, of those read so far (decode: {bad_samples: skip})",
 		fromServer(func(f *serverStats) any { return table.Count(f.Bad) })),
 	table.Listed("store", "store", "with decode: what the cache keeps, decoded pictures or encoded files",
@@ -243,6 +254,17 @@ func (all tierCounts) String() string {
 		texts = append(texts, strings.Join(append(parts, t.Notes...), ", "))
 	}
 	return strings.Join(texts, "; ")
+}
+
+// failingNow is what fails now.
+type failingNow []wrap.Failing
+
+func (all failingNow) String() string {
+	var texts []string
+	for _, one := range all {
+		texts = append(texts, one.String())
+	}
+	return cmp.Or(strings.Join(texts, "; "), "none")
 }
 
 // errorCounts are numbers of errors by kind.

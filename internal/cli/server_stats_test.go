@@ -16,7 +16,7 @@ import (
 
 // serverFields are null in JSON without a server.
 var serverFields = []string{"server", "connected", "queue_depth", "source_reads", "source_read_bytes", "shared_reads",
-	"source_errors", "bad_samples", "store", "store_reason", "stuck_reads", "fill_mean_seconds", "fill_p99_seconds", "adopted"}
+	"source_errors", "source_retries", "retrying_reads", "failures", "bad_samples", "store", "store_reason", "stuck_reads", "fill_mean_seconds", "fill_p99_seconds", "adopted"}
 
 // Ensure that stats shows the counters of the server, and those of the segment in every state of
 // the server: alive, stopped, killed, or at other sockets.

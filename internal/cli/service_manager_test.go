@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -335,6 +337,13 @@ func TestUnits(t *testing.T) {
 	if err != nil {
 		t.Log("systemd-analyze is not here: the units were parsed, and their values compared, only")
 		return
+	}
+	exposure, err := exec.Command(tool, "security", "--offline=true", paths[0]).CombinedOutput()
+	level := regexp.MustCompile(`exposure level for \S+: ([0-9.]+)`).FindSubmatch(exposure)
+	if level == nil {
+		t.Logf("systemd-analyze does not rate units here: %v: %s", err, exposure)
+	} else if rated, err := strconv.ParseFloat(string(level[1]), 64); err != nil || rated >= 4 {
+		t.Errorf("%v: systemd-analyze security rates the service %s, want less than 4:\n%s", err, level[1], exposure)
 	}
 	for _, kind := range []string{"--system", "--user"} {
 		cmd := exec.Command(tool, append([]string{kind, "verify"}, paths...)...)

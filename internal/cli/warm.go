@@ -83,6 +83,8 @@ serves its clients round robin. On a terminal a bar shows the progress, the spee
 			`No sample passes through this program. --parallel is how many requests it has under way, each for some MB
 of samples. The key parallel of the cache in the server's configuration says how many samples the server
 reads at a time.`,
+			`warm stops when the cache is full, and when memory is short: the server reads no sample that it cannot
+store. The exit status is then that of too little memory.`,
 			`warm counts and lists samples that cannot be read, and goes on; the exit status is then 1. If the server
 ends, warm waits --timeout for the next one and goes on. A server that still runs but no longer answers
 ends it. The filled samples stay in every case: after Ctrl-C, or without a server, the same command goes on
@@ -270,9 +272,10 @@ func (w *warmed) headline() string {
 // report lists the failed samples for people, and returns the error.
 func (w *warmed) report(asJSON bool, stderr io.Writer) error {
 	if w.queue.short {
-		return fmt.Errorf("%w: %v samples are in %s and more would fit, but the machine, its /dev/shm or a "+
-			"cgroup has no memory for it: free some (stocached ls, stocached gc), "+
-			"or make the cache smaller", shm.ErrMemory, table.Count(w.ready), w.name)
+		return fmt.Errorf("%w: %v of %v samples are in %s and %v would fit, but the machine, its /dev/shm or a "+
+			"cgroup has no memory for more (stocached health has the numbers): free some (stocached ls, stocached gc), "+
+			"or make the cache smaller", shm.ErrMemory, table.Count(w.ready), table.Count(w.shape.Samples), w.name,
+			table.Count(w.queue.goal()))
 	}
 	if w.queue.failed == 0 {
 		return nil

@@ -138,6 +138,7 @@ type outcome struct {
 	again []int      // without a slot: they are requested again
 	bad   []unfilled // not to be filled
 	room  bool       // for another sample, as far as is known
+	short bool       // the server has no memory for another sample
 }
 
 // outcome finds out what became of a batch. failures are its samples that the server did not fill.
@@ -146,6 +147,10 @@ func (p *warmQueue) outcome(batch []int, failures []stocclient.FetchFailure) (o 
 	o.room = true
 	for _, f := range failures {
 		missing[f.Index] = true
+		if f.Code == control.CodeNoMemory {
+			o.short = true
+			continue
+		}
 		if f.Code != control.CodeNoSlot {
 			o.bad = append(o.bad, unfilled{f.Index, f.Code, f.Text})
 			continue
@@ -205,21 +210,16 @@ func (p *warmQueue) back(ctx context.Context, batch []int, failures []stocclient
 	if !o.room {
 		p.full, p.over = true, true
 	}
+	if o.short {
+		p.short, p.over = true, true
+	}
 	for _, i := range o.again {
 		if p.tries[i]++; p.tries[i] < slotTries {
 			p.ahead = append(p.ahead, i)
 			continue
 		}
-		state, err := p.cache.State(i)
-		if err != nil {
-			return err
-		}
-		if state == stocclient.StateEmpty {
-			p.short, p.over = true, true
-		} else {
-			o.bad = append(o.bad, unfilled{i, control.CodeNoSlot,
-				fmt.Sprintf("sample %d: another client is filling it, for longer than %v", i, slotTries*slotPause)})
-		}
+		o.bad = append(o.bad, unfilled{i, control.CodeNoSlot,
+			fmt.Sprintf("sample %d: another client is filling it, for longer than %v", i, slotTries*slotPause)})
 	}
 	p.fail(o.bad)
 	p.tell(p.filled, p.bytes, p.goal())

@@ -666,12 +666,28 @@ func TestWarmWithoutMemory(t *testing.T) {
 	if err := os.WriteFile(ballast, make([]byte, 18<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	fails(t, exitMemory, []string{"samples are in pets and more would fit", "has no memory for it",
+	fails(t, exitMemory, []string{fmt.Sprintf(" of %d samples are in pets and %d would fit", n, n), "has no memory for more",
 		"stocached gc"}, d.args("warm", "pets")...)
 	c := d.attach("pets")
 	stats, err := c.Stats()
 	if err != nil || stats.Ready == 0 || stats.Ready > 35 {
 		t.Errorf("%d are filled, %v", stats.Ready, err)
+	}
+	if reads := d.metric("stocached_source_reads_total"); reads > float64(stats.Ready)+64 {
+		t.Errorf("%v reads of the source for %d samples", reads, stats.Ready)
+	}
+	eventually(t, "health says that memory is short", func() bool {
+		_, out, stderr := cli(t, d.args("health")...)
+		return strings.Contains(out, "not everything is well") && strings.Contains(stderr, "cache pets: memory for ") &&
+			strings.Contains(stderr, "the tmpfs of "+small)
+	})
+	if short := d.metric("stocached_memory_short"); short != 1 {
+		t.Errorf("memory_short is %v", short)
+	}
+	before := d.metric("stocached_source_reads_total")
+	fails(t, exitMemory, nil, d.args("warm", "pets")...)
+	if reads := d.metric("stocached_source_reads_total"); reads != before {
+		t.Errorf("%v reads although memory is short", reads-before)
 	}
 	if err := os.Remove(ballast); err != nil {
 		t.Fatal(err)

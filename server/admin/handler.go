@@ -21,6 +21,7 @@ import (
 	"github.com/stocached/stocached/server/session"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
@@ -30,13 +31,16 @@ type Server interface {
 	Replace(ctx context.Context, o served.Options) error
 	Remove(name string, unlink bool) error
 	EndPlan(name, plan string) (ended []string, err error)
-	LeftOut() (lines []string)
+	// Problems are lines of /readyz: what is left out, and a reload that failed.
+	Problems() (lines []string)
+	LastReload() (at time.Time, err error)
 }
 
 // Host is what the handlers need from their server.
 type Host struct {
 	Server
 	Log      *slog.Logger
+	Version  string       // of the program
 	Profiles bool         // answer /debug/pprof/
 	Page     http.Handler // the page for people; nil: there is none
 	// POST /v1/reload and GET /v1/config; nil: there are none
@@ -60,7 +64,7 @@ type Host struct {
 // MetricsHandler answers requests for metrics.
 func (s *Host) MetricsHandler() http.Handler {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(collector{s})
+	registry.MustRegister(collector{s}, collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorHandling: promhttp.HTTPErrorOnError})
 }
 
@@ -88,14 +92,9 @@ func (s *Host) Handler() http.Handler {
 			fail(w, http.StatusServiceUnavailable, "the server is beginning or ending")
 			return
 		}
-		lines := append([]string{"ok"}, s.LeftOut()...)
+		lines := append([]string{"ok"}, s.Problems()...)
 		for _, h := range s.Caches() {
-			if changed := h.Changed(); changed != "" {
-				lines = append(lines, "changed: "+strings.ReplaceAll(changed, "\n", "; "))
-			}
-			for _, problem := range h.Problems() {
-				lines = append(lines, "tier: "+strings.ReplaceAll(problem, "\n", "; "))
-			}
+			lines = append(lines, h.Problems()...)
 		}
 		fmt.Fprintln(w, strings.Join(lines, "\n"))
 	})

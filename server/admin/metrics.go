@@ -2,12 +2,15 @@ package admin
 
 import (
 	"fmt"
+	"runtime"
+	"runtime/debug"
 	"slices"
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/server/served"
 	"github.com/stocached/stocached/server/session"
 	"github.com/stocached/stocached/shm"
+	"github.com/stocached/stocached/source/wrap"
 	"github.com/stocached/stocached/tier"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -33,13 +36,38 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 		used, limit := s.Usage()
 		send(out, prometheus.GaugeValue, "client_bytes", "Memory of connections now: of samples and answers that "+
 			"wait, and of requests under way.", float64(used), "kind", kind)
-		send(out, prometheus.GaugeValue, "client_bytes_limit", "The limit of this memory (limits.clients).",
+		send(out, prometheus.GaugeValue, "client_bytes_limit", "The limit of stocached_client_bytes (limits.clients).",
 			float64(limit), "kind", kind)
+	}
+	c.server(out)
+	if left, limit, err := shm.MemoryLeft(); err == nil {
+		send(out, prometheus.GaugeValue, "limit_bytes", "The tightest limit on the memory of this server: of the machine, or "+
+			"of a cgroup.", float64(limit))
+		send(out, prometheus.GaugeValue, "memory_left_bytes", "Memory that caches may still fill under stocached_limit_bytes.", float64(left))
 	}
 	for name, leftOut := range c.host.IsLeftOut() {
 		send(out, prometheus.GaugeValue, "left_out",
 			"1 for a cache of the configuration that this server could not make or adopt.", oneIf(leftOut), "cache", name)
 	}
+}
+
+// server reads what is not about caches.
+func (c collector) server(out chan<- prometheus.Metric) {
+	revision := "unknown"
+	if build, ok := debug.ReadBuildInfo(); ok {
+		for _, one := range build.Settings {
+			if one.Key == "vcs.revision" {
+				revision = one.Value
+			}
+		}
+	}
+	send(out, prometheus.GaugeValue, "build_info", "1: the server has this version.", 1, "version", c.host.Version, "revision",
+		revision, "goversion", runtime.Version())
+	at, err := c.host.LastReload()
+	send(out, prometheus.GaugeValue, "reload_success", "1: the last reload of the configuration succeeded, or there was none.",
+		oneIf(err == nil))
+	send(out, prometheus.GaugeValue, "reload_time_seconds", "When the last reload was, or the server started, in seconds since 1970.",
+		float64(at.UnixMilli())/1000)
 }
 
 func oneIf(yes bool) float64 {
@@ -81,8 +109,11 @@ func collect(h *served.Cache, out chan<- prometheus.Metric) {
 	gauge("jobs", "Jobs that have announced what they read; 0 with every policy except planned.", float64(h.Jobs()))
 	counter("hits_total", "Samples found by clients, since the cache was created.", stats.Hits)
 	counter("misses_total", "Samples requested by clients and missing, since the cache was created.", stats.Misses)
+	gauge("segment_bytes", "Size of the segment: the most memory that it takes.", float64(segment.SegmentBytes))
+	gauge("allocated_bytes", "Memory that the segment has now.", float64(stats.AllocatedBytes))
+	counter("full_total", "Sets that found no slot, no arena space or no memory, since the cache was created.", stats.Full)
 	counter("fills_total", "Samples stored, by this server and by others, since the cache was created.", stats.Stored)
-	counter("fill_bytes_total", "Bytes of these.", stats.StoredBytes)
+	counter("fill_bytes_total", "Bytes of the samples stored.", stats.StoredBytes)
 	counter("recovered_slots_total", "Reclaimed claims of dead clients, since the cache was created.", stats.Recovered)
 	counter("evicted_total", "Samples that went for others, since the cache was created.", stats.Evicted)
 	epochs(h, stats.Costs, gauge)
@@ -95,7 +126,7 @@ func collect(h *served.Cache, out chan<- prometheus.Metric) {
 	}
 	read, stuck := h.Reads()
 	counter("source_reads_total", "Samples read from the source by this server.", read.Samples)
-	counter("source_read_bytes_total", "Bytes of these.", read.Bytes)
+	counter("source_read_bytes_total", "Bytes of the samples read from the source.", read.Bytes)
 	counter("shared_reads_total", "Fetches that needed no read of the source though the sample had no slot.",
 		h.SharedReads())
 	if segment.Policy == shm.PolicyPlanned {
@@ -103,23 +134,49 @@ func collect(h *served.Cache, out chan<- prometheus.Metric) {
 			float64(h.SideBytes()))
 	}
 	gauge("stuck_reads", "Reads of the source that took too long, were given up (and counted as errors of kind "+
-		"timeout), and have not returned yet.", float64(stuck))
-	for kind, n := range read.Errors {
-		counter("source_errors_total", "Reads of the source that failed, after all tries.", n, "kind", string(kind))
-	}
+		"unavailable), and have not returned yet.", float64(stuck))
+	failures(h, &read, gauge, counter)
 	gauge("bad_samples", "Samples that do not decode, of those read so far. With bad_samples: skip only.",
 		float64(h.Bad()))
 	if remote := h.Remote(); remote != nil {
 		counter("remote_requests_total", "Requests for parts of objects, sent to the server of a remote source.",
 			remote.Requests)
-		counter("remote_bytes_total", "Bytes of objects received from it.", remote.Bytes)
+		counter("remote_bytes_total", "Bytes of objects received from the server of a remote source.", remote.Bytes)
 		counter("remote_hedged_total", "Second requests for reads that took longer than 99 of 100.", remote.Hedged)
-		counter("remote_hedges_won_total", "Of these, those that were faster than the first request.", remote.HedgesWon)
+		counter("remote_hedges_won_total", "Second requests that were faster than the first.", remote.HedgesWon)
 	}
 	tiers(h.Tiers(), gauge, counter)
 	upTo, count, sum := h.FillTimes()
-	out <- prometheus.MustNewConstHistogram(prometheus.NewDesc("stocached_fill_seconds", "Time from the start of a "+
-		"sample's read until it is stored, by this server.", nil, prometheus.Labels{"cache": h.Name}), count, sum, upTo)
+	histogram := func(name, help string, upTo map[float64]uint64, count uint64, sum float64) {
+		out <- prometheus.MustNewConstHistogram(prometheus.NewDesc("stocached_"+name, help, nil,
+			prometheus.Labels{"cache": h.Name}), count, sum, upTo)
+	}
+	histogram("fill_seconds", "Time from the start of a sample's read until it is stored, by this server.", upTo, count, sum)
+	bounds := map[float64]uint64{}
+	for k, bound := range wrap.SecondsBounds {
+		bounds[bound] = read.Seconds[k]
+	}
+	histogram("source_seconds", "Time that a read of the source took, with all its tries. Reads that failed count too.", bounds,
+		read.Reads+read.BlockReads, read.SecondsSum)
+}
+
+// failures reads what fails.
+func failures(h *served.Cache, read *wrap.Snapshot, gauge func(name, help string, v float64, labels ...string),
+	counter func(name, help string, v uint64, labels ...string)) {
+	for kind, n := range read.Errors {
+		counter("source_errors_total", "Reads of the source that failed, after all tries.", n, "kind", string(kind))
+	}
+	for kind, n := range read.Tries {
+		counter("source_retries_total", "Tries to read the source that failed, and were followed by another.", n, "kind",
+			string(kind))
+	}
+	seconds, retrying := h.Failing()
+	gauge("retrying_reads", "Reads of the source that have failed and will be tried again.", float64(retrying))
+	for kind, s := range seconds {
+		gauge("failing_seconds", "Time since the first failure of this kind; 0: none, or it is over. Those of the data last "+
+			"until the source is opened again, others until none has come for a minute.", s, "kind", string(kind))
+	}
+	gauge("memory_short", "1: the cache has free places, and memory for them is short.", oneIf(seconds[wrap.KindMemory] > 0))
 }
 
 // tiers reads those of the tiers of a cache.
@@ -132,17 +189,17 @@ func tiers(all []tier.Status, gauge func(name, help string, v float64, labels ..
 			v          uint64
 		}{
 			{"hits", "Samples that a tier had, counted as no read of the source.", t.Hits},
-			{"hit_bytes", "Bytes of these.", t.HitBytes},
+			{"hit_bytes", "Bytes of the samples that a tier had.", t.HitBytes},
 			{"misses", "Samples that a tier was asked for and did not have.", t.Misses},
 			{"skipped", "Samples that a tier was not asked for, or not answered, because a node was left out.", t.LeftOut},
 			{"writes", "Samples written to a tier.", t.Writes},
-			{"write_bytes", "Bytes of these.", t.WriteBytes},
+			{"write_bytes", "Bytes of the samples written to a tier.", t.WriteBytes},
 			{"dropped", "Samples not written to a tier: its queue was full, or the node left out or full.", t.Dropped},
 			{"refused", "Writes that a full node of a tier has refused.", t.Refused},
 			{"poisoned", "Values of a tier whose checks failed.", t.Poisoned},
 			{"openings", "How often a node of a tier was left out.", t.Openings},
 			{"waits", "Reads that waited for the load of another machine.", t.Waited},
-			{"waits_given_up", "Of these, reads that waited for too long.", t.GaveUp},
+			{"waits_given_up", "Waits for the load of another machine that were given up.", t.GaveUp},
 		} {
 			counter("tier_"+one.name+"_total", one.help, one.v, which...)
 		}

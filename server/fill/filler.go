@@ -317,7 +317,7 @@ func (f *Filler) complete(index int, waiters []*waiter, result result) {
 	for _, w := range waiters {
 		needs := w.needs(result)
 		// It came during a read that kept no bytes, or that was left out because no slot was free.
-		again := result.stored && w.request.Send && !needs || result.code == control.CodeNoSlot && !w.request.FreeOnly
+		again := result.stored && w.request.Send && !needs || result.noRoom() && !w.request.FreeOnly
 		switch {
 		case !again && !(needs && !w.request.by.CanTake(len(result.data.Bytes))):
 			answered = append(answered, w)
@@ -403,8 +403,8 @@ func (f *Filler) read(ctx context.Context, from source.Source, index int, why pu
 		return r
 	}
 	if why.freeOnly { // else the sample would be read, and dropped
-		if size, err := from.Size(index); err == nil && !f.cache.HasSpace(index, uint64(size)) {
-			return noSlot
+		if r := f.room(from, index); r.noRoom() {
+			return r
 		}
 	}
 	if why.unstored {
@@ -428,7 +428,7 @@ func (f *Filler) read(ctx context.Context, from source.Source, index int, why pu
 	if why.unstored {
 		return result{data: data, fetched: fetched}
 	}
-	there := f.store(index, data.Bytes, why.freeOnly, cost.All)
+	there, short := f.store(index, data.Bytes, why.freeOnly, cost.All)
 	if there && kept {
 		f.side.forget(index)
 	} else if there {
@@ -438,12 +438,25 @@ func (f *Filler) read(ctx context.Context, from source.Source, index int, why pu
 		data.Release()
 		return result{stored: true}
 	}
-	return result{data: data, stored: there, fetched: fetched}
+	return result{data: data, stored: there, short: short, fetched: fetched}
 }
 
-// store stores a sample, whose load took so long, and says whether the cache has it now. freeOnly: no other sample may
-// lose its slot.
-func (f *Filler) store(index int, data []byte, freeOnly bool, took time.Duration) (there bool) {
+// room returns noSlot or noMemory for a sample that cannot be stored without an eviction.
+func (f *Filler) room(from source.Source, index int) result {
+	size, err := from.Size(index)
+	switch {
+	case err != nil: // the read tells
+	case !f.cache.HasSpace(index, uint64(size)):
+		return noSlot
+	case errors.Is(f.cache.HasMemory(uint64(size)), shm.ErrFull):
+		return noMemory
+	}
+	return result{}
+}
+
+// store stores a sample, whose load took so long, and says whether the cache has it now, or memory is short. freeOnly: no
+// other sample may lose its slot.
+func (f *Filler) store(index int, data []byte, freeOnly bool, took time.Duration) (there, short bool) {
 	var stored cache.Result
 	var err error
 	if freeOnly {
@@ -458,7 +471,11 @@ func (f *Filler) store(index int, data []byte, freeOnly bool, took time.Duration
 	} else if err != nil {
 		f.log.Error("a sample was read and could not be stored", "sample", index, "error", err)
 	}
-	return err == nil && (stored == cache.Stored || stored == cache.Exists)
+	if err == nil && stored == cache.Full {
+		n := uint64(len(data))
+		short = f.cache.HasSpace(index, n) && errors.Is(f.cache.HasMemory(n), shm.ErrFull)
+	}
+	return err == nil && (stored == cache.Stored || stored == cache.Exists), short
 }
 
 // load reads a sample from its source. The caller releases it if err is nil.

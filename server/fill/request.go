@@ -13,7 +13,8 @@ type Requester interface {
 	// the filler calls Take or Done.
 	CanTake(n int) bool
 	// Take gets the bytes of a sample that has no slot, and MUST release them later. false: the
-	// requester refuses them, and the sample fails with NO_SLOT.
+	// requester refuses them, and the sample fails with NO_SLOT or
+	// NO_MEMORY.
 	Take(position uint32, data *Buffer) bool
 	// Done gets the failures of a request after its last sample.
 	Done(r *Request, failures []control.Failure)
@@ -83,7 +84,11 @@ func (r *Request) answer(w *waiter, result result) {
 	failure := control.Failure{Position: w.position, Code: result.code, Text: result.text}
 	if w.needs(result) && !r.by.Take(w.position, result.data) {
 		result.data.Release()
-		failure.Code, failure.Text = noSlot.code, noSlot.text
+		why := noSlot
+		if result.short {
+			why = noMemory
+		}
+		failure.Code, failure.Text = why.code, why.text
 	}
 	r.mu.Lock()
 	if failure.Code != 0 {
@@ -106,6 +111,7 @@ type result struct {
 	text   string
 	data   *Buffer // its bytes: if it got no slot, or a waiter may need them
 	stored bool    // it is in the cache; one that evicts may have lost it since
+	short  bool    // it is not, because memory is short
 	// the side buffer had it, and a client has fetched it before
 	fetched bool
 	alone   bool // it was read, and no client was waiting for it
@@ -114,8 +120,14 @@ type result struct {
 // closing is the result of a sample that a closing filler does not read.
 var closing = result{code: control.CodeClosing, text: "the server is ending, or has removed this cache"}
 
-// noSlot is the result of a sample that the cache has no slot for.
-var noSlot = result{code: control.CodeNoSlot, text: "the cache has no slot for it"}
+// noSlot is the result of a sample that the cache has no slot for, and noMemory of one whose slot has no memory.
+var (
+	noSlot   = result{code: control.CodeNoSlot, text: "the cache has no slot for it"}
+	noMemory = result{code: control.CodeNoMemory, text: "the machine, its tmpfs or a cgroup has no memory for it"}
+)
+
+// noRoom says whether a sample was not read because it could not be stored.
+func (r result) noRoom() bool { return r.code == control.CodeNoSlot || r.code == control.CodeNoMemory }
 
 // failed is the result of a failed read.
 func failed(code control.Code, err error) result { return result{code: code, text: err.Error()} }

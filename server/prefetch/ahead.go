@@ -40,7 +40,8 @@ type Ahead struct {
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 
-	next map[*jobs.Job]uint64 // first read of each job that is not planned; only run uses it
+	next map[*jobs.Job]uint64 // first read of each job that is not planned; only run uses it, and fits
+	fits uint64               // how many samples fit now, as measured last
 
 	mu       sync.Mutex // protects the fields below
 	requests map[*fill.Request]*jobs.Job
@@ -84,9 +85,13 @@ func (a *Ahead) run(ctx context.Context) {
 		if !a.cache.Enter() {
 			return
 		}
-		if passed := time.Since(measured); passed >= measureTime {
+		passed := time.Since(measured)
+		if passed >= measureTime {
 			a.jobs.Measure(passed)
 			measured = time.Now()
+		}
+		if passed >= measureTime || changed {
+			a.fits = a.cache.Client().FitsNow()
 		}
 		a.jobs.Balance(a.cache.Client().Fits())
 		if a.cancelAll((*jobs.Job).Over); changed {
@@ -126,7 +131,7 @@ func (a *Ahead) step() (moved bool) {
 	if len(list) == 0 {
 		return false
 	}
-	limit := float64(min(max(a.cache.Client().Fits()/aheadPart/uint64(len(list)), 1), maxAhead))
+	limit := float64(min(max(a.fits/aheadPart/uint64(len(list)), 1), maxAhead))
 	reads := make([]uint64, len(list))
 	for k, job := range list {
 		reads[k] = job.Reads()

@@ -315,7 +315,7 @@ func (p *Schedule) Done(r *fill.Request, failures []control.Failure) {
 	p.underWay -= r.Len()
 	for _, f := range failures {
 		switch f.Code {
-		case control.CodeNoSlot: // perhaps without a read
+		case control.CodeNoSlot, control.CodeNoMemory: // perhaps without a read
 			p.noRoom++
 			p.setFull(p.asked)
 		case control.CodeCancelled:

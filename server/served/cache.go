@@ -37,17 +37,17 @@ type Cache struct {
 	Log       *slog.Logger
 	Schedules prefetch.Schedules
 
-	want    shm.Options // options of the segment
-	bytes   uint64      // of the segment
-	segment *shm.Segment
-	locks   shm.Locks // of the field cache, which closes them
-	cache   *cache.Cache
-	filler  *fill.Filler
-	jobs    *jobs.Jobs      // that announced what they read; nil: the policy is not planned
-	planned *prefetch.Ahead // reads ahead for them; nil if jobs is
-	counts  *counts
-	changes *wrap.Changes // of its present source
-	adopted bool          // it was warm before this server started
+	want     shm.Options // options of the segment
+	bytes    uint64      // of the segment
+	segment  *shm.Segment
+	locks    shm.Locks // of the field cache, which closes them
+	cache    *cache.Cache
+	filler   *fill.Filler
+	jobs     *jobs.Jobs      // that announced what they read; nil: the policy is not planned
+	planned  *prefetch.Ahead // reads ahead for them; nil if jobs is
+	counts   *counts
+	failures *wrap.Failures // of its present source
+	adopted  bool           // it was warm before this server started
 
 	track advise.Track // of its epochs, with the policy cost
 
@@ -63,7 +63,8 @@ type Cache struct {
 	programs *tier.Programs
 	ahead    wrap.Ahead // part of the source; nil: it does not read ahead
 
-	idle idleness // only the janitor uses it
+	idle idleness // only the janitor uses it, and full
+	full uint64   // sets that found no place
 }
 
 // DrainTimeout is how long the end of a server waits for reads, answers and sources. Tests change
@@ -105,6 +106,7 @@ func (p *Prepared) Serve(log *slog.Logger) (h *Cache, err error) {
 		return nil, err
 	}
 	h.readFrom(p, h.tiers)
+	h.full = h.fulls()
 	var next func(sample, soon uint64) uint64
 	if h.jobs != nil {
 		next = h.jobs.Soonest
@@ -331,7 +333,8 @@ func (h *Cache) Fits(p *Prepared) bool {
 
 // Again returns the cache as it was before Serve, with its source and its counters.
 func (h *Cache) Again() *Prepared {
-	return &Prepared{Options: h.options, source: h.bare, ahead: h.ahead, want: h.want, Bytes: h.bytes, counts: h.counts}
+	return &Prepared{Options: h.options, source: h.bare, ahead: h.ahead, want: h.want, Bytes: h.bytes, counts: h.counts,
+		failures: h.failures}
 }
 
 // Succeed makes a prepared cache go on with the counters of h.

@@ -20,29 +20,31 @@ import (
 
 // Prepared is a cache whose source is open and that has no segment yet.
 type Prepared struct {
-	Options Options
-	source  source.Source
-	ahead   wrap.Ahead // part of the source; nil: it does not read ahead
-	want    shm.Options
-	Bytes   uint64  // of its segment
-	counts  *counts // of the cache that it replaces; nil: none
+	Options  Options
+	source   source.Source
+	ahead    wrap.Ahead // part of the source; nil: it does not read ahead
+	want     shm.Options
+	Bytes    uint64         // of its segment
+	counts   *counts        // of the cache that it replaces; nil: none
+	failures *wrap.Failures // of the source
 }
 
 // OpenFunc opens a source.
 type OpenFunc = func(ctx context.Context, s source.Settings) (source.Source, error)
 
-// Prepare opens the source of a cache, and makes nothing. Errors have the cache's name.
-func Prepare(ctx context.Context, o Options, open OpenFunc) (p *Prepared, err error) {
+// Prepare opens the source of a cache, and makes nothing. The log hears of requests that fail and are tried again.
+// Errors have the cache's name.
+func Prepare(ctx context.Context, o Options, open OpenFunc, log *slog.Logger) (p *Prepared, err error) {
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
-	p = &Prepared{Options: o}
+	p = &Prepared{Options: o, failures: wrap.NewFailures(log.With("cache", o.Name))}
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("cache %s: %w", o.Name, err)
 		}
 	}()
-	if p.source, p.ahead, err = kinds.Whole(ctx, open, o.Source, o.Decode); err != nil {
+	if p.source, p.ahead, err = kinds.Whole(p.failures.Context(ctx), open, o.Source, o.Decode); err != nil {
 		return nil, err
 	}
 	if both, ok := p.source.(*decode.Both); ok {
@@ -215,10 +217,11 @@ func (p *Prepared) Existing() (t Existing, err error) {
 
 // Examine asks the servers of the tiers of a cache what an operator should change.
 func Examine(ctx context.Context, o Options, open OpenFunc) ([][]tier.Finding, error) {
-	p, err := Prepare(ctx, o, open)
+	quiet := slog.New(slog.DiscardHandler)
+	p, err := Prepare(ctx, o, open, quiet)
 	if err != nil {
 		return nil, err
 	}
-	found, err := tierkinds.Examine(ctx, o.Tiers, p.about(slog.New(slog.DiscardHandler)))
+	found, err := tierkinds.Examine(ctx, o.Tiers, p.about(quiet))
 	return found, errors.Join(err, p.source.Close())
 }

@@ -35,8 +35,12 @@ type Stats struct {
 	ReadBytes uint64 `json:"source_read_bytes"`
 	// failed reads, after all tries, by kind; only kinds that occurred
 	Errors map[string]uint64 `json:"source_errors"`
-	Bad    int               `json:"bad_samples"` // samples that do not decode, of those read so far
-	// reads that were given up (errors of kind timeout) and have not returned yet
+	// tries that failed, and were followed by another, by kind; only kinds that occurred
+	Retries  map[string]uint64 `json:"source_retries"`
+	Retrying int64             `json:"retrying_reads"` // reads that have failed and will be tried again
+	Failures []wrap.Failing    `json:"failures"`       // those that are not over
+	Bad      int               `json:"bad_samples"`    // samples that do not decode, of those read so far
+	// reads that were given up (errors of kind unavailable) and have not returned yet
 	Stuck     int    `json:"stuck_reads"`
 	FillCount uint64 `json:"fill_count"` // samples read and stored
 	// mean time from the start of a sample's read until it is stored; null before the first one
@@ -51,7 +55,7 @@ type Stats struct {
 // Reads returns the counts of reads, those given up included, and the number of reads that hang.
 func (h *Cache) Reads() (read wrap.Snapshot, stuck int) {
 	read = h.counts.source.Snapshot()
-	read.Errors[wrap.KindTimeout] += h.counts.fill.GivenUp.Load()
+	read.Errors[wrap.KindUnavailable] += h.counts.fill.GivenUp.Load()
 	return read, h.filler.Stuck()
 }
 
@@ -76,12 +80,8 @@ func (h *Cache) stats() Stats {
 	read, stuck := h.Reads()
 	f := Stats{Queued: h.filler.Queued(), Connected: int(h.connected.Load()), Stuck: stuck, Reads: read.Samples,
 		Shared: h.SharedReads(), Side: h.SideBytes(), Bad: h.Bad(),
-		ReadBytes: read.Bytes, Errors: map[string]uint64{}}
-	for kind, n := range read.Errors {
-		if n > 0 {
-			f.Errors[string(kind)] = n
-		}
-	}
+		ReadBytes: read.Bytes, Errors: nonzero(read.Errors), Retries: nonzero(read.Tries),
+		Retrying: h.failures.Retrying(), Failures: h.failures.Now()}
 	upTo, n, seconds := h.counts.fill.Fills.Snapshot()
 	if f.FillCount = n; n > 0 {
 		mean, p99 := seconds/float64(n), fill.Quantile(0.99, upTo, n)
@@ -89,6 +89,30 @@ func (h *Cache) stats() Stats {
 	}
 	f.Load, f.Source = h.counts.fill.Loads.Seconds()
 	return f
+}
+
+// nonzero returns the counts that are not 0.
+func nonzero(counts map[wrap.ErrorKind]uint64) map[string]uint64 {
+	some := map[string]uint64{}
+	for kind, n := range counts {
+		if n > 0 {
+			some[string(kind)] = n
+		}
+	}
+	return some
+}
+
+// Failing returns for how many seconds each kind of failure lasts, 0 for those that are over, and how many reads are
+// tried again now. The caller has entered.
+func (h *Cache) Failing() (seconds map[wrap.ErrorKind]float64, retrying int64) {
+	seconds = map[wrap.ErrorKind]float64{}
+	for _, kind := range wrap.FailureKinds() {
+		seconds[kind] = 0
+	}
+	for _, one := range h.failures.Now() {
+		seconds[one.Kind] = max(one.For, 1e-3)
+	}
+	return seconds, h.failures.Retrying()
 }
 
 // Epochs are what an epoch should do with as many samples as are cached now, and what the last one did. null:

@@ -1,8 +1,6 @@
 package served
 
 import (
-	"fmt"
-
 	"github.com/stocached/stocached/source/wrap"
 	"github.com/stocached/stocached/tier"
 	tierkinds "github.com/stocached/stocached/tier/kinds"
@@ -15,9 +13,8 @@ func (h *Cache) openTiers(p *Prepared) (*tier.Set, error) {
 
 // readFrom makes the cache read from the source of a prepared cache, with counters, and the tiers around them.
 func (h *Cache) readFrom(p *Prepared, tiers *tier.Set) {
-	h.bare, h.ahead, h.programs = p.source, p.ahead, nil
-	h.changes = &wrap.Changes{Counts: &h.counts.source}
-	counted := wrap.Watch(p.source, h.changes)
+	h.bare, h.ahead, h.programs, h.failures = p.source, p.ahead, nil, p.failures
+	counted := wrap.Watch(p.source, &h.counts.source, h.failures)
 	switch {
 	case p.source.Info().Programs:
 		h.programs = tier.NewPrograms(p.source, tiers, p.Options.ReadTimeout)
@@ -52,30 +49,4 @@ func (h *Cache) Tiers() []tier.Status {
 		return nil
 	}
 	return h.tiers.Status()
-}
-
-// Changed says how the source of the cache has changed since it was opened; "": no read has found a change.
-func (h *Cache) Changed() string {
-	if !h.Enter() {
-		return ""
-	}
-	defer h.Leave()
-	if changed := h.changes.Changed(); changed != "" {
-		return fmt.Sprintf("cache %s: misses of changed data fail: %s", h.Name, changed)
-	}
-	return ""
-}
-
-// Problems returns a line for each node of a tier that is left out, and for what an operator should change.
-func (h *Cache) Problems() (lines []string) {
-	if !h.Enter() {
-		return nil
-	}
-	defer h.Leave()
-	if h.tiers != nil {
-		for _, line := range h.tiers.Problems() {
-			lines = append(lines, fmt.Sprintf("cache %s: %s", h.Name, line))
-		}
-	}
-	return lines
 }

@@ -2,14 +2,15 @@ package served
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/stocached/stocached/internal/fault"
 	"github.com/stocached/stocached/shm"
 )
 
-// Clean reclaims the claims of dead clients, gives up reads that take too long, looks how far epochs are, and
-// says whether the cache was unused for RemoveUnused.
+// Clean reclaims the claims of dead clients, gives up reads that take too long, tells the log what fails, looks how far
+// epochs are, and says whether the cache was unused for RemoveUnused.
 func (h *Cache) Clean() (unused bool) {
 	if !h.Enter() {
 		return false
@@ -24,9 +25,11 @@ func (h *Cache) Clean() (unused bool) {
 		h.Log.Info("reclaimed the claims of dead clients", "samples", n)
 	}
 	if n := h.filler.GiveUp(h.options.ReadTimeout); n > 0 {
-		h.Log.Error("reads took too long and were given up", "reads", n, "read_timeout", h.options.ReadTimeout,
-			"not_returned_yet", h.filler.Stuck())
+		h.failures.GivenUp(n, fmt.Sprintf("reads took more than %v (read_timeout) and were given up; %d have not returned yet",
+			h.options.ReadTimeout, h.filler.Stuck()))
 	}
+	h.lookForMemory()
+	h.failures.Tell()
 	if h.programs != nil {
 		if n := h.programs.Expire(); n > 0 {
 			h.Log.Warn("programs took too long for their loads; others may load these samples", "loads", n,

@@ -271,7 +271,7 @@ func (p *pictures) corrupt(i int, err error) error {
 	if small := new(memoryError); p.o.BadSamples == "skip" && !errors.As(err, &small) {
 		return &source.BadError{Where: p.Where(i), Reason: err.Error()}
 	}
-	return fmt.Errorf("%w: %s does not decode: %w", source.ErrCorrupt, p.Where(i), err)
+	return fmt.Errorf("%w: %s does not decode: %w", source.ErrDecode, p.Where(i), err)
 }
 
 func (p *pictures) Close() error {

@@ -49,7 +49,7 @@ func TestDocumentedKeys(t *testing.T) {
 	}
 	defer s.Close()
 	for _, key := range []string{"limits", "retry", "read_ahead"} {
-		_, err := wrap.Apply(s, map[string]any{key: map[string]any(unknown)})
+		_, err := wrap.Apply(s, map[string]any{key: map[string]any(unknown)}, nil)
 		accepted[key] = known(t, err)
 	}
 	_, err = source.Remote{Remote: unknown}.Place(new("s3://bucket/name"))

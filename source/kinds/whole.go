@@ -15,7 +15,8 @@ var Around = []string{"limits", "retry", "read_ahead"}
 
 // Whole opens a source with all settings of a cache. kind opens the source itself (Open does).
 // Whole adds limits, retries and read-ahead, and, with settings of package decode, decoding. ahead
-// receives prefetches; it is nil if the source does not read ahead.
+// receives prefetches; it is nil if the source does not read ahead. The source reports what it tries again to the
+// source.Retries of ctx.
 func Whole(ctx context.Context, kind func(context.Context, source.Settings) (source.Source, error),
 	settings source.Settings, decoded map[string]any) (s source.Source, ahead wrap.Ahead, err error) {
 	own, wrapped := maps.Clone(settings), map[string]any{}
@@ -37,7 +38,7 @@ func Whole(ctx context.Context, kind func(context.Context, source.Settings) (sou
 			err = errors.Join(err, outer.Close())
 		}
 	}()
-	if s, err = wrap.Apply(s, wrapped); err != nil {
+	if s, err = wrap.Apply(s, wrapped, source.RetriesOf(ctx)); err != nil {
 		return nil, nil, err
 	}
 	outer = s

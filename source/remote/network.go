@@ -34,5 +34,9 @@ func NetworkError(name string, err error) error {
 		return fmt.Errorf("%w: %s: no connection to the proxy that HTTP_PROXY or HTTPS_PROXY names: %w",
 			source.ErrUnavailable, name, dial.Err)
 	}
+	var late net.Error
+	if errors.As(err, &late) && late.Timeout() { // it is a context.DeadlineExceeded too, which would be the reader's own
+		return fmt.Errorf("%w: %s: %v", source.ErrUnavailable, name, err)
+	}
 	return fmt.Errorf("%w: %s: %w", source.ErrUnavailable, name, err)
 }

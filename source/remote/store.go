@@ -164,7 +164,9 @@ func again[T any](ctx context.Context, do func() (T, error)) (T, error) {
 			err = backoff.Permanent(err)
 		}
 		return result, err
-	}, backoff.WithMaxTries(openTries))
+	}, backoff.WithMaxTries(openTries), backoff.WithNotify(func(err error, _ time.Duration) {
+		source.RetriesOf(ctx).Failed(err)
+	}))
 }
 
 // ReadAt is part of source.Objects.

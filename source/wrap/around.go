@@ -66,6 +66,15 @@ func through(s source.Source, g gate) source.Source {
 	return a
 }
 
+// Size is part of source.Source. It may read an index.
+func (a *around) Size(i int) (int, error) {
+	n, err := a.Source.Size(i)
+	if w, ok := a.gate.(watch); ok && err != nil {
+		w.told(context.Background(), err)
+	}
+	return n, err
+}
+
 func (a *around) Read(ctx context.Context, i int, dst []byte) (int, error) {
 	return a.gate.pass(ctx, a.closing, read{from: a.Source, i: i, dst: dst})
 }

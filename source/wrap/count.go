@@ -14,7 +14,8 @@ type Counts struct {
 	blocks  atomic.Uint64
 	samples atomic.Uint64
 	bytes   atomic.Uint64
-	errors  [12]atomic.Uint64 // in the order of errorKinds
+	errors  [kinds]atomic.Uint64 // in the order of errorKinds
+	tries   [kinds]atomic.Uint64
 	nanos   atomic.Uint64
 	seconds [len(SecondsBounds) + 1]atomic.Uint64
 }
@@ -32,6 +33,7 @@ type Snapshot struct {
 	Samples    uint64 // read by either
 	Bytes      uint64 // of these samples
 	Errors     map[ErrorKind]uint64
+	Tries      map[ErrorKind]uint64 // that failed, and were followed by another
 	// Seconds says for each of SecondsBounds how many reads (of both kinds, failed ones too) took
 	// at most that time. All reads are Reads + BlockReads. SecondsSum is the sum of their times.
 	Seconds    []uint64
@@ -41,10 +43,16 @@ type Snapshot struct {
 // Snapshot returns a copy of the counts.
 func (c *Counts) Snapshot() Snapshot {
 	s := Snapshot{Reads: c.reads.Load(), BlockReads: c.blocks.Load(), Samples: c.samples.Load(),
-		Bytes: c.bytes.Load(), Errors: map[ErrorKind]uint64{},
+		Bytes: c.bytes.Load(), Errors: map[ErrorKind]uint64{}, Tries: map[ErrorKind]uint64{},
 		SecondsSum: time.Duration(c.nanos.Load()).Seconds()}
 	for k, e := range errorKinds {
+		if e.kind == KindMemory {
+			continue
+		}
 		s.Errors[e.kind] = c.errors[k].Load()
+		if !e.ours {
+			s.Tries[e.kind] = c.tries[k].Load()
+		}
 	}
 	total := uint64(0)
 	for k := range SecondsBounds {

@@ -18,7 +18,7 @@ import (
 
 func TestWatchSuite(t *testing.T) {
 	suite(t, func(s source.Source) (source.Source, error) {
-		return wrap.Watch(s, &wrap.Changes{Counts: new(wrap.Counts)}), nil
+		return wrap.Watch(s, new(wrap.Counts), nil), nil
 	})
 }
 
@@ -29,7 +29,7 @@ func TestCount(t *testing.T) {
 			faults.Rule{Samples: []int{2}, Delay: 20 * time.Millisecond},
 			faults.Rule{Samples: []int{5}, Delay: 2 * time.Minute})
 		var c wrap.Counts
-		s := wrap.Watch(f.Blocks(), &wrap.Changes{Counts: &c})
+		s := wrap.Watch(f.Blocks(), &c, nil)
 		for i := range 6 {
 			if _, err := readOne(s, i); (err == nil) != (i != 1) {
 				t.Error(i, err)
@@ -40,7 +40,7 @@ func TestCount(t *testing.T) {
 		}
 		got := c.Snapshot()
 		if got.Reads != 6 || got.BlockReads != 1 || got.Samples != 8 || got.Bytes != 8*24 ||
-			got.Errors[wrap.KindIO] != 1 || got.SecondsSum < 120.02 || got.SecondsSum > 120.1 {
+			got.Errors[wrap.KindUnavailable] != 1 || got.SecondsSum < 120.02 || got.SecondsSum > 120.1 {
 			t.Errorf("%+v", got)
 		}
 		for k, bound := range wrap.SecondsBounds {
@@ -53,7 +53,7 @@ func TestCount(t *testing.T) {
 			}
 		}
 		for kind, n := range got.Errors {
-			if (n != 0) != (kind == wrap.KindIO) {
+			if (n != 0) != (kind == wrap.KindUnavailable) {
 				t.Errorf("%d errors of kind %s", n, kind)
 			}
 		}
@@ -68,9 +68,9 @@ func TestKindOf(t *testing.T) {
 	seen := map[wrap.ErrorKind]bool{}
 	for err, want := range map[error]wrap.ErrorKind{
 		context.Canceled: wrap.KindCancelled, context.DeadlineExceeded: wrap.KindCancelled, source.ErrClosed: wrap.KindClosed, source.ErrIndex: wrap.KindIndex,
-		source.ErrShort: wrap.KindShort, source.ErrChanged: wrap.KindChanged, source.ErrCorrupt: wrap.KindCorrupt, unix.ENOENT: wrap.KindMissing, unix.EACCES: wrap.KindDenied,
-		unix.EMFILE: wrap.KindDescriptors, unix.ENFILE: wrap.KindDescriptors, unix.ETIMEDOUT: wrap.KindTimeout, os.ErrDeadlineExceeded: wrap.KindTimeout,
-		unix.EIO: wrap.KindIO, unix.ESTALE: wrap.KindIO, errors.New("odd"): wrap.KindOther, cause: wrap.KindOther,
+		source.ErrShort: wrap.KindShort, source.ErrChanged: wrap.KindChanged, source.ErrCorrupt: wrap.KindDamaged, source.ErrDecode: wrap.KindDecode, source.ErrUnavailable: wrap.KindUnavailable, unix.ENOENT: wrap.KindMissing, unix.EACCES: wrap.KindDenied,
+		unix.EMFILE: wrap.KindDescriptors, unix.ENFILE: wrap.KindDescriptors, unix.ETIMEDOUT: wrap.KindUnavailable, os.ErrDeadlineExceeded: wrap.KindUnavailable,
+		unix.EIO: wrap.KindUnavailable, unix.ESTALE: wrap.KindUnavailable, errors.New("odd"): wrap.KindOther, cause: wrap.KindOther,
 	} {
 		if got := wrap.KindOf(context.Background(), fmt.Errorf("x: %w", err)); got != want {
 			t.Errorf("%v is %s, want %s", err, got, want)
@@ -80,7 +80,7 @@ func TestKindOf(t *testing.T) {
 	if got := wrap.KindOf(cancelled, fmt.Errorf("x: %w", cause)); got != wrap.KindCancelled {
 		t.Errorf("the cause of the context is %s", got)
 	}
-	if got := wrap.KindOf(cancelled, unix.EIO); got != wrap.KindIO {
+	if got := wrap.KindOf(cancelled, unix.EIO); got != wrap.KindUnavailable {
 		t.Errorf("another error with an ended context is %s", got)
 	}
 	counted := new(wrap.Counts).Snapshot().Errors

@@ -5,7 +5,7 @@
 //	Concurrency  lets at most n reads run at a time
 //	Rate         makes reads as slow as those of a disk or a network
 //	ReadAhead    reads announced samples early
-//	Watch        counts reads, bytes, errors and seconds
+//	Watch        counts reads, bytes, errors and seconds, and knows which failures are not over
 //
 // Apply adds the wrappers of the settings. Package faults makes reads fail, for tests.
 //

@@ -4,49 +4,62 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"os"
 
 	"github.com/stocached/stocached/source"
 
 	"golang.org/x/sys/unix"
 )
 
-// ErrorKind is a kind of read errors, for counters. There are few kinds, one for each remedy.
+// ErrorKind is a kind of read errors, for counters and alerts. There are few kinds, one for each remedy.
 type ErrorKind string
 
-// Kinds of errors.
+// Kinds of errors. The first four are no failures of a source.
 const (
 	KindCancelled   ErrorKind = "cancelled"   // the reader's context ended
 	KindClosed      ErrorKind = "closed"      // ErrClosed
 	KindIndex       ErrorKind = "index"       // ErrIndex
 	KindShort       ErrorKind = "short"       // ErrShort
 	KindChanged     ErrorKind = "changed"     // ErrChanged
-	KindCorrupt     ErrorKind = "corrupt"     // ErrCorrupt
+	KindDecode      ErrorKind = "decode"      // ErrDecode
+	KindDamaged     ErrorKind = "damaged"     // ErrCorrupt
 	KindMissing     ErrorKind = "missing"     // no such file
 	KindDenied      ErrorKind = "denied"      // no permission to read the file
 	KindDescriptors ErrorKind = "descriptors" // too many open files, in the process or in the system
-	KindTimeout     ErrorKind = "timeout"     // of the device or the network
-	KindIO          ErrorKind = "io"          // EIO and the like
+	KindUnavailable ErrorKind = "unavailable" // the device, the network or the server of the source does not answer, or fails
 	KindOther       ErrorKind = "other"
+	KindMemory      ErrorKind = "memory" // no error of a read: the cache has free places, and memory for them is short
 )
 
-// errorKinds are in the order of the checks: an error may wrap several.
-var errorKinds = []struct {
+// kindOf describes a kind.
+type kindOf struct {
 	kind ErrorKind
 	is   []error
-}{
-	{KindCancelled, []error{context.Canceled, context.DeadlineExceeded}},
-	{KindClosed, []error{source.ErrClosed}},
-	{KindIndex, []error{source.ErrIndex}},
-	{KindShort, []error{source.ErrShort}},
-	{KindChanged, []error{source.ErrChanged}},
-	{KindCorrupt, []error{source.ErrCorrupt}},
-	{KindMissing, []error{fs.ErrNotExist}},
-	{KindDenied, []error{fs.ErrPermission}},
-	{KindDescriptors, []error{unix.EMFILE, unix.ENFILE}},
-	{KindTimeout, []error{os.ErrDeadlineExceeded, unix.ETIMEDOUT}},
-	{KindIO, []error{unix.EIO, unix.EREMOTEIO, unix.ESTALE}},
-	{KindOther, nil},
+	ours bool // no failure of the source
+	// lasts: each read of the sample fails until the data is repaired, so the failure is over when the source is
+	// opened again. Other failures are over when reads succeed.
+	lasts bool
+	// lines of the log; "": those of a read
+	begins, goesOn, ends string
+}
+
+const kinds = 13
+
+// errorKinds are in the order of the checks: an error may wrap several.
+var errorKinds = [kinds]kindOf{
+	{kind: KindCancelled, is: []error{context.Canceled, context.DeadlineExceeded}, ours: true},
+	{kind: KindClosed, is: []error{source.ErrClosed}, ours: true},
+	{kind: KindIndex, is: []error{source.ErrIndex}, ours: true},
+	{kind: KindShort, is: []error{source.ErrShort}, ours: true},
+	{kind: KindChanged, is: []error{source.ErrChanged}, lasts: true},
+	{kind: KindDecode, is: []error{source.ErrDecode}, lasts: true},
+	{kind: KindDamaged, is: []error{source.ErrCorrupt}, lasts: true},
+	{kind: KindMissing, is: []error{fs.ErrNotExist}, lasts: true},
+	{kind: KindDenied, is: []error{fs.ErrPermission}},
+	{kind: KindDescriptors, is: []error{unix.EMFILE, unix.ENFILE}},
+	{kind: KindUnavailable, is: unreachable},
+	{kind: KindMemory, begins: "memory is short, so samples are not cached", goesOn: "memory is still short",
+		ends: "memory is no longer short"},
+	{kind: KindOther},
 }
 
 // kindIndex returns which of errorKinds an error of a read with ctx is. The cause of ctx is KindCancelled.

@@ -280,7 +280,7 @@ func TestCostsOfLimits(t *testing.T) {
 		}, 3 * time.Second},
 		"retry": {func(s source.Source) (source.Source, error) {
 			failing := faults.Wrap(s, faults.Rule{Err: unix.EIO, Times: 4})
-			return wrap.Retry(&watched{Source: failing}, wrap.RetryOptions{})
+			return wrap.Retry(&watched{Source: failing}, wrap.RetryOptions{}, nil)
 		}, 0},
 		"read ahead": {func(s source.Source) (source.Source, error) {
 			a, err := wrap.ReadAhead(&watched{Source: s}, wrap.ReadAheadOptions{})

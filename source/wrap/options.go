@@ -31,9 +31,9 @@ type limits struct {
 //	retry:      {tries: 5, seconds: 30}                                              RetryOptions; {} means the defaults
 //	read_ahead: {size: 64MiB, readers: 4, blocks: false, keep: 1m}                   ReadAheadOptions; the result is an Ahead
 //
-// A missing key adds no wrapper (package kinds adds retry: {} for addresses); without keys the result is s. It returns
+// told is that of Retry. A missing key adds no wrapper (package kinds adds retry: {} for addresses); without keys the result is s. It returns
 // ErrInvalid, with the key, for unknown keys and invalid values. Then s stays open, and the caller owns it.
-func Apply(s source.Source, settings map[string]any) (source.Source, error) {
+func Apply(s source.Source, settings map[string]any, told *source.Retries) (source.Source, error) {
 	var o options
 	if err := source.Settings(settings).Decode(&o); err != nil {
 		return nil, err
@@ -44,7 +44,8 @@ func Apply(s source.Source, settings map[string]any) (source.Source, error) {
 			s = joined
 		}
 	}
-	for _, apply := range []func(source.Source, *options) (source.Source, error){applyLimits, applyRetry, applyReadAhead} {
+	retry := func(s source.Source, o *options) (source.Source, error) { return applyRetry(s, o, told) }
+	for _, apply := range []func(source.Source, *options) (source.Source, error){applyLimits, retry, applyReadAhead} {
 		var err error
 		if s, err = apply(s, &o); err != nil {
 			return nil, err // only the last wrapper starts goroutines, so none must be stopped
@@ -69,14 +70,14 @@ func applyLimits(s source.Source, o *options) (source.Source, error) {
 	return s, in("limits", err)
 }
 
-func applyRetry(s source.Source, o *options) (source.Source, error) {
+func applyRetry(s source.Source, o *options, told *source.Retries) (source.Source, error) {
 	if o.Retry == nil {
 		return s, nil
 	}
 	var r RetryOptions
 	err := errors.Join(source.Settings(o.Retry).Decode(&r), source.Settings(o.Retry).NotZero("tries", "seconds"))
 	if err == nil {
-		s, err = Retry(s, r)
+		s, err = Retry(s, r, told)
 	}
 	return s, in("retry", err)
 }

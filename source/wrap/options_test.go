@@ -20,7 +20,7 @@ func TestApplySuite(t *testing.T) {
 		return wrap.Apply(s, map[string]any{
 			"limits": map[string]any{"concurrency": 3, "bytes_per_second": "1GB",
 				"latency": "1us"}, "retry": map[string]any{"tries": 2}, "read_ahead": map[string]any{"blocks": blocks},
-		})
+		}, nil)
 	})
 }
 
@@ -30,7 +30,7 @@ func TestApply(t *testing.T) {
 		inner, want := records(t, 10, 15_000)
 		f := faults.Wrap(inner, faults.Rule{Times: 1, Err: unix.EIO})
 		s, err := wrap.Apply(f, map[string]any{"limits": map[string]any{"concurrency": 1, "bytes_per_second": "150MB", "latency": "8ms"}, "retry": map[string]any{"tries": 2},
-			"read_ahead": map[string]any{"size": "64KiB", "readers": 1}})
+			"read_ahead": map[string]any{"size": "64KiB", "readers": 1}}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,13 +57,13 @@ func TestApply(t *testing.T) {
 	inner, _ := records(t, 10, 24)
 	for _, settings := range []map[string]any{nil, {}, {"limits": nil}, {"limits": map[string]any{}},
 		{"retry": nil, "read_ahead": nil}} {
-		if s, err := wrap.Apply(inner, settings); s != inner || err != nil {
+		if s, err := wrap.Apply(inner, settings, nil); s != inner || err != nil {
 			t.Errorf("%v: %v, %v", settings, s, err)
 		}
 	}
 	synctest.Test(t, func(t *testing.T) {
 		f := faults.Wrap(inner, faults.Rule{Err: unix.EIO})
-		s, err := wrap.Apply(f, map[string]any{"retry": map[string]any{}})
+		s, err := wrap.Apply(f, map[string]any{"retry": map[string]any{}}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -91,7 +91,7 @@ func TestApplyRefuses(t *testing.T) {
 		`blocks: this source has none`: {"read_ahead": map[string]any{"blocks": true}},
 		`limits: a mapping is wanted, and there is a whole number`: {"limits": 3},
 	} {
-		if s, err := wrap.Apply(inner, settings); s != nil || !errors.Is(err, source.ErrInvalid) || !strings.Contains(err.Error(), want) {
+		if s, err := wrap.Apply(inner, settings, nil); s != nil || !errors.Is(err, source.ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v; want %q", settings, err, want)
 		}
 	}

@@ -34,13 +34,14 @@ const (
 // Retry tries a read again after an error that may pass (Retryable), with growing waits between
 // tries. It returns the last error, with the number of tries and their time. A wait ends at once
 // when the read's context ends. A block is read again from its beginning, but no sample is passed
-// on twice. It returns ErrInvalid for negative options.
-func Retry(s source.Source, o RetryOptions) (source.Source, error) {
+// on twice. told takes notice of tries that fail; nil: none does. It returns ErrInvalid for negative
+// options.
+func Retry(s source.Source, o RetryOptions, told *source.Retries) (source.Source, error) {
 	if o.Tries < 0 || !(o.Seconds >= 0) || o.Seconds > 1e9 {
 		return nil, fmt.Errorf("%w: retry of %d tries in %v seconds", source.ErrInvalid, o.Tries, o.Seconds)
 	}
 	o.Tries, o.Seconds = cmp.Or(o.Tries, 5), cmp.Or(o.Seconds, 30)
-	return through(s, retry(o)), nil
+	return through(s, retry{o, told}), nil
 }
 
 // passing are errors that another try may not meet. final are errors that it will meet, also if they
@@ -60,8 +61,9 @@ func Retry(s source.Source, o RetryOptions) (source.Source, error) {
 //
 // All other errors are final.
 var (
-	passing = []error{unix.EIO, unix.EREMOTEIO, unix.EAGAIN, unix.EINTR, unix.EBUSY, unix.ENOMEM, unix.ENOBUFS,
-		unix.EMFILE, unix.ENFILE, unix.ESTALE, unix.ETIMEDOUT,
+	passing = append([]error{unix.EAGAIN, unix.EINTR, unix.EBUSY, unix.ENOMEM, unix.ENOBUFS, unix.EMFILE, unix.ENFILE},
+		unreachable...)
+	unreachable = []error{unix.EIO, unix.EREMOTEIO, unix.ESTALE, unix.ETIMEDOUT,
 		unix.ECONNRESET, unix.ECONNABORTED, unix.ECONNREFUSED, unix.EHOSTDOWN, unix.EHOSTUNREACH,
 		unix.ENETDOWN, unix.ENETUNREACH, unix.ENETRESET, unix.EPIPE,
 		os.ErrDeadlineExceeded, source.ErrUnavailable}
@@ -77,7 +79,10 @@ func isAny(err error, of []error) bool {
 	return slices.ContainsFunc(of, func(one error) bool { return errors.Is(err, one) })
 }
 
-type retry RetryOptions
+type retry struct {
+	RetryOptions
+	told *source.Retries
+}
 
 func (t retry) pass(ctx context.Context, closing <-chan struct{}, r read) (int, error) {
 	if r.each == nil {
@@ -107,11 +112,14 @@ func (t retry) try(ctx context.Context, closing <-chan struct{}, r read, refused
 	waits.InitialInterval, waits.MaxInterval = firstWait, longestWait
 	limit := time.Duration(t.Seconds * float64(time.Second))
 	tries := 1
+	t.told.Begin()
+	defer t.told.End()
 	for ; err != nil && *refused == nil && Retryable(err) && ctx.Err() == nil && tries < t.Tries; tries++ {
 		wait := waits.NextBackOff()
 		if time.Since(begun)+wait > limit {
 			break
 		}
+		t.told.Failed(err)
 		paused := time.Now()
 		ended := sleep(ctx, closing, wait)
 		loadtime.Queued(ctx, time.Since(paused)) // the next load of the sample needs no pause

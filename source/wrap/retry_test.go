@@ -19,7 +19,7 @@ import (
 )
 
 func TestRetrySuite(t *testing.T) {
-	suite(t, func(s source.Source) (source.Source, error) { return wrap.Retry(s, wrap.RetryOptions{}) })
+	suite(t, func(s source.Source) (source.Source, error) { return wrap.Retry(s, wrap.RetryOptions{}, nil) })
 }
 
 // Ensure that temporary errors are tried again and final ones are not, also when one wraps the
@@ -46,7 +46,7 @@ func retried(t *testing.T, o wrap.RetryOptions, rules ...faults.Rule) (source.So
 	t.Helper()
 	s, want := records(t, 6, 24)
 	f := faults.Wrap(blocky{s, 3}, rules...)
-	r, err := wrap.Retry(f.Blocks(), o)
+	r, err := wrap.Retry(f.Blocks(), o, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +146,7 @@ func TestRetryBlock(t *testing.T) {
 		s, want := records(t, 6, 24)
 		// below the blocks: the second sample of one fails
 		f := faults.Wrap(s, faults.Rule{Samples: []int{4}, Times: 2, Err: unix.EIO})
-		r, err := wrap.Retry(blocky{f, 3}, wrap.RetryOptions{})
+		r, err := wrap.Retry(blocky{f, 3}, wrap.RetryOptions{}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -163,7 +163,7 @@ func TestRetryBlock(t *testing.T) {
 
 func BenchmarkRetry(b *testing.B) {
 	s, _ := records(b, 6, 24)
-	r, err := wrap.Retry(s, wrap.RetryOptions{})
+	r, err := wrap.Retry(s, wrap.RetryOptions{}, nil)
 	if err != nil {
 		b.Fatal(err)
 	}

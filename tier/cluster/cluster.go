@@ -19,6 +19,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stocached/stocached/internal/breaker"
+	"github.com/stocached/stocached/internal/clock"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/tier"
 )
@@ -28,8 +29,8 @@ var Kind = tier.Kind{Name: kindName, Defaults: defaults, Shared: true, Check: ch
 
 const kindName = "cluster"
 
-// poisonSeconds is the time between two lines of the log about poisoned values.
-const poisonSeconds = 6
+// poisonPause is the time between two lines of the log about poisoned values.
+const poisonPause = 6 * time.Second
 
 // mostBytes is the largest value that the engine takes, without its settings changed.
 const mostBytes = 512<<20 - trailer
@@ -47,7 +48,7 @@ type Tier struct {
 	running sync.WaitGroup
 	engine  atomic.Pointer[engine] // nil: not known yet
 	lost    breaker.Breaker        // open until the engine is known
-	told    atomic.Int64           // when the log had the last line about a poisoned value, in seconds since 1970
+	tell    atomic.Int64           // from when on the log may have another line about a poisoned value, by package clock
 
 	mu     sync.Mutex // protects the fields below
 	leases map[int]bool
@@ -179,8 +180,8 @@ func (t *Tier) check(n *node, get *redis.ZeroCopyStringCmd, key string, i, size 
 		return 0, tier.Out
 	}
 	t.counts.Poisoned.Add(1)
-	now := time.Now().Unix()
-	if last := t.told.Load(); now-last >= poisonSeconds && t.told.CompareAndSwap(last, now) {
+	now := int64(clock.Now())
+	if next := t.tell.Load(); now >= next && t.tell.CompareAndSwap(next, now+int64(poisonPause)) {
 		t.about.Log.Warn("a tier has a value that is not the sample; it is removed", "tier", kindName, "node", n.address,
 			"sample", i, "so_far", t.counts.Poisoned.Load())
 	}

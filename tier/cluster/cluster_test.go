@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/clock"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/tier"
@@ -546,7 +547,7 @@ func TestOpeningEndsRequests(t *testing.T) {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		for c := range n.conns {
-			if c.deadline.Load() > time.Now().UnixNano() {
+			if c.deadline.Load() > int64(clock.Now()) {
 				count++
 			}
 		}

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/stocached/stocached/internal/clock"
 )
 
 // conn is a connection to a node. Its reads end when no byte comes for the timeout, and when its
@@ -15,7 +17,7 @@ import (
 type conn struct {
 	*net.TCPConn
 	node     *node
-	limit    atomic.Int64 // of all reads, in ns since 1970; 0: none
+	limit    atomic.Int64 // of all reads, by package clock; 0: none
 	deadline atomic.Int64 // that is set
 	ended    atomic.Bool
 	answers  answers // of go-redis's reads, which are one after the other
@@ -54,15 +56,16 @@ func (n *node) dial(ctx context.Context, network, address string) (net.Conn, err
 // extend sets the deadline of a read that begins now. It leaves one that is nearly right, which saves time.
 func (c *conn) extend() error {
 	timeout := c.node.tier.s.Timeout
-	next := time.Now().Add(timeout).UnixNano()
+	now := int64(clock.Now())
+	next := now + int64(timeout)
 	if limit := c.limit.Load(); limit != 0 {
 		next = min(next, limit)
 	}
-	if near := next - c.deadline.Load(); near >= 0 && near < int64(timeout/16) {
+	if set := c.deadline.Load(); set != 0 && next >= set && next-set < int64(timeout/16) {
 		return nil
 	}
 	c.deadline.Store(next)
-	return c.TCPConn.SetReadDeadline(time.Unix(0, next))
+	return c.TCPConn.SetReadDeadline(time.Now().Add(time.Duration(next - now)))
 }
 
 // Read is part of net.Conn.
@@ -89,7 +92,7 @@ func (c *conn) follow(b []byte, err error) (int, error) {
 func (c *conn) SetReadDeadline(t time.Time) error {
 	limit := int64(0)
 	if !t.IsZero() {
-		limit = t.UnixNano()
+		limit = max(int64(clock.Now()+time.Until(t)), 1)
 	}
 	c.limit.Store(limit)
 	return c.extend()

@@ -3,14 +3,11 @@
 package web
 
 import (
-	"bufio"
 	"cmp"
 	"crypto/sha256"
 	"embed"
 	"encoding/base64"
-	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/netip"
@@ -18,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/stocached/stocached/internal/cli/live"
@@ -44,7 +42,7 @@ type Options struct {
 	Interval time.Duration // between two reads, at least
 	Fields   []Field       // of caches, in the order in which the page shows them
 	// MaxTimeline is the largest file that the page draws, unpacked, in bytes. One file at a time takes about
-	// five times as much memory.
+	// five times as much memory, and all those that are being received as much as two.
 	MaxTimeline int64
 }
 
@@ -57,7 +55,8 @@ type Page struct {
 	frame   live.Frame
 	history live.History
 
-	drawing sync.Mutex // of one timeline at a time
+	received atomic.Int64 // bytes of timelines that are being received
+	drawing  sync.Mutex   // of one timeline at a time
 }
 
 // New makes a page.
@@ -167,57 +166,4 @@ func (p *Page) object(opened map[string]bool, after float64) table.Object {
 	}
 	o.Add("fields", append([]Field{}, fields...))
 	return o
-}
-
-// timeline draws a file that was posted, as stocached trace does.
-func (p *Page) timeline(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Content-Security-Policy", drawnPolicy)
-	p.drawing.Lock()
-	defer p.drawing.Unlock()
-	trace, err := p.posted(w, r)
-	var large *http.MaxBytesError
-	if errors.As(err, &large) {
-		err = fmt.Errorf("the file has more than %v: stocached trace FILE -o FILE.html draws it", table.Bytes(p.MaxTimeline))
-	}
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
-	}
-	from, to := trace.Bounds()
-	drawn := &strings.Builder{}
-	if err := timeline.HTML(drawn, trace, from, to); err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
-	}
-	w.Header().Set("Content-Type", types[".html"])
-	_, _ = io.WriteString(w, drawn.String()) // the browser may be gone
-}
-
-// posted reads the timeline in the form of a request.
-func (p *Page) posted(w http.ResponseWriter, r *http.Request) (*timeline.Trace, error) {
-	r.Body = http.MaxBytesReader(w, r.Body, p.MaxTimeline+1<<20) // a form around the file
-	parts, err := r.MultipartReader()
-	if err != nil {
-		return nil, fmt.Errorf("a form with a file is wanted: %w", err)
-	}
-	for {
-		part, err := parts.NextPart()
-		if err == io.EOF {
-			return nil, errors.New("the form has no file")
-		}
-		if err != nil {
-			return nil, err
-		}
-		if part.FormName() != "file" {
-			continue
-		}
-		unpacked, err := timeline.Gunzip(bufio.NewReader(part), timeline.ErrFormat)
-		if err == nil { // what was small may be large now
-			var trace *timeline.Trace
-			if trace, err = timeline.Read(http.MaxBytesReader(w, io.NopCloser(unpacked), p.MaxTimeline)); err == nil {
-				return trace, nil
-			}
-		}
-		return nil, fmt.Errorf("%s: %w", table.Text(part.FileName()), err)
-	}
 }

@@ -134,6 +134,10 @@ func TestReads(t *testing.T) {
 
 // post posts a file as the page does.
 func post(t *testing.T, name string, content []byte) *http.Response {
+	return askToDraw(t, page(new(int)), name, content)
+}
+
+func askToDraw(t *testing.T, p *Page, name string, content []byte) *http.Response {
 	t.Helper()
 	var body bytes.Buffer
 	form := multipart.NewWriter(&body)
@@ -145,7 +149,7 @@ func post(t *testing.T, name string, content []byte) *http.Response {
 		part.Write(content)
 	}
 	form.Close()
-	return ask(page(new(int)), "POST", "/v1/timeline", func(r *http.Request) {
+	return ask(p, "POST", "/v1/timeline", func(r *http.Request) {
 		r.Header.Set("Content-Type", form.FormDataContentType())
 		r.Body = io.NopCloser(&body)
 		r.ContentLength = int64(body.Len())

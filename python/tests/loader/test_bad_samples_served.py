@@ -104,7 +104,7 @@ def test_a_loader_leaves_bad_samples_out(server, workers, path):
     # The server has read each of them once.
     assert server.metric("stocached_bad_samples") == len(DAMAGED)
     assert server.metric("stocached_fills_total") == len(GOOD)
-    assert server.about()["source_errors"] == {"corrupt": len(DAMAGED)}
+    assert server.about()["source_errors"] == {"decode": len(DAMAGED)}
 
 
 def test_a_batch_of_bad_samples(server):
@@ -140,7 +140,7 @@ def test_the_default_of_a_server_is_an_error(server):
         with pytest.raises(FetchError, match="sample 3: DAMAGED: .*003.jpg.* does not decode"):
             next(iter(loads))
     assert server.metric("stocached_bad_samples") == 0
-    assert server.about()["source_errors"]["corrupt"] >= 4
+    assert server.about()["source_errors"]["decode"] >= 4
     assert loads.stats().bad_samples == 0
 
 

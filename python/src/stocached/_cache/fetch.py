@@ -26,6 +26,7 @@ _KINDS = {
     15: "BAD",
     16: "LOAD",
     17: "LOADING",
+    18: "NO_MEMORY",
 }  # enum stoc_remote
 
 

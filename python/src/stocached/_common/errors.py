@@ -147,7 +147,7 @@ class FetchFailure:
 
     position: int  # in the indices of the call
     index: int  # of the sample
-    kind: str  # INDEX, READ, CHANGED, DAMAGED, NO_SLOT, CANCELLED, CLOSING, INTERNAL or BAD (docs/spec/control.md)
+    kind: str  # INDEX, READ, CHANGED, DAMAGED, NO_SLOT, NO_MEMORY, CANCELLED, CLOSING, INTERNAL or BAD (docs/spec/control.md)
     message: str  # of the server: the error, and the file
 
 

@@ -1,0 +1,42 @@
+package server
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// lastReload is the result of the last reload. Until the first one it is that of the start.
+type lastReload struct {
+	at  time.Time
+	err error
+}
+
+// Reloaded records the result of a reload: of Reload, or of what its caller did before it, such as to read the file.
+func (s *Server) Reloaded(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reloaded = lastReload{time.Now(), err}
+}
+
+// LastReload returns the time and the error of the last reload, or the time of the start.
+func (s *Server) LastReload() (at time.Time, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.reloaded.at, s.reloaded.err
+}
+
+// reloadProblem returns a line if the last reload failed.
+func (s *Server) reloadProblem() (lines []string) {
+	at, err := s.LastReload()
+	if err == nil {
+		return nil
+	}
+	return []string{fmt.Sprintf("reload: the configuration of %v ago was not applied: %s",
+		cmp.Or(time.Since(at).Round(time.Second), time.Second), strings.ReplaceAll(err.Error(), "\n", "; "))}
+}
+
+// Problems returns a line for each thing of the server that an operator should know or change: caches that are left out,
+// and a reload that failed.
+func (s *Server) Problems() []string { return append(s.LeftOut(), s.reloadProblem()...) }

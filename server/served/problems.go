@@ -1,0 +1,50 @@
+package served
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/stocached/stocached/shm"
+)
+
+// Problems returns a line for each thing that an operator should know or change: "failing: " with what fails, or "tier: "
+// with a node of a tier that is left out.
+func (h *Cache) Problems() (lines []string) {
+	if !h.Enter() {
+		return nil
+	}
+	defer h.Leave()
+	add := func(what, text string) {
+		lines = append(lines, fmt.Sprintf("%s: cache %s: %s", what, h.Name, strings.ReplaceAll(text, "\n", "; ")))
+	}
+	if n := h.failures.Retrying(); n > 0 {
+		add("failing", fmt.Sprintf("reads that have failed and will be tried again: %d", n))
+	}
+	for _, one := range h.failures.Now() {
+		add("failing", one.String())
+	}
+	if h.tiers != nil {
+		for _, line := range h.tiers.Problems() {
+			add("tier", line)
+		}
+	}
+	return lines
+}
+
+// fulls returns how many sets have found no place. The segment is open.
+func (h *Cache) fulls() (n uint64) {
+	for r := range h.segment.RecordsUsed() {
+		n += h.segment.Count(r, shm.Full)
+	}
+	return n
+}
+
+// lookForMemory takes notice of memory that is short. The caller has entered.
+func (h *Cache) lookForMemory() {
+	full := h.fulls()
+	if why := h.cache.Short(); errors.Is(why, shm.ErrFull) {
+		h.failures.Short(full-min(h.full, full), why)
+	}
+	h.full = full
+}
