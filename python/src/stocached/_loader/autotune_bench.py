@@ -14,7 +14,7 @@ import numpy as np
 from .._cache.cache import Cache
 from .._common.errors import InvalidError
 from .._common.processors import processors
-from .._datasets import probe
+from .._datasets.attributes import left_as_it_was
 from .._random import generators
 from .options import gather_threads
 from .sampling import OrderSampler
@@ -130,7 +130,7 @@ class Bench:
         # The dataset runs in this process. What it opens must not stay open in workers that are
         # forked later.
         here = setting.num_workers == 0 < self._loader.num_workers
-        with generators.kept(), probe.left_as_it_was(self._loader.dataset if here else None), warnings.catch_warnings():
+        with generators.kept(), left_as_it_was(self._loader.dataset if here else None), warnings.catch_warnings():
             # torch warns of more workers than CPUs, which trials need.
             warnings.filterwarnings("ignore", "This DataLoader will create")
             loader = type(self._loader)(**(self._made | setting.settings))
