@@ -181,6 +181,7 @@ class CachedSamples(CacheBacked):
         derived = derive(self.stored) if wanted else None
         if cache is not None:
             self.cache = cache  # so that the look has it
+        self._structure: Structure
         with self._look(self.stored) as look:
             self._structure, sample_bytes, quiet = look.ask(CachedSamples._probe, varies, allow_random)
             try:
@@ -241,6 +242,7 @@ class CachedSamples(CacheBacked):
         with self._look(self.dataset, (form, self._n, workers, augment)) as look:
             # Without policy=, a named cache keeps the first samples.
             policy = options.policy or (None if options.name is None else "first-come")
+            tried: list[Tried]
             self.store, self.why, tried = look.ask(Files.tried_for, options.size, options.variable, policy)
         _log.info("store=%r: %s", self.store, self.why)
         return tried
