@@ -199,12 +199,12 @@ class LookInChild(Owner):
 
     def _say_silent(self) -> None:
         self._said = True
-        here = "This process loads it now itself" if self._here is not None else "It still waits"
+        here = "This process loads it itself now" if self._here is not None else "This process waits for it"
         warnings.warn(
             f"stocached: process {self._child.process.pid}, which loads samples on trial, has been silent for {_SILENT:g} s while it "
             f"loaded {self._progress.sample}. {here}. If the load waits for a thread that the program has started, such as of "
-            'an executor, an event loop or polars, a forked process does not have it: give multiprocessing_context="forkserver", '
-            "or start the thread in the process that loads",
+            "an executor, an event loop or polars: a forked process does not have it. Start the thread in the first load, or call "
+            'multiprocessing.set_start_method("forkserver")',
             stacklevel=2,
         )
 
