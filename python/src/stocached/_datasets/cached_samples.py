@@ -184,6 +184,8 @@ class CachedSamples(CacheBacked):
         self._structure: Structure
         with self._look(self.stored) as look:
             self._structure, sample_bytes, quiet = look.ask(CachedSamples._probe, varies, allow_random)
+            if cache is None and name is None:
+                look.finish()  # a new cache is empty
             try:
                 named = derived if name is not None else None
                 self._take_cache(cache, replace(options, variable=varies), sample_bytes, named, _best)

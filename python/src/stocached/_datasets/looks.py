@@ -47,6 +47,9 @@ class Look(Protocol):
         """function(root, *arguments). The function is one of a module or class, arguments and result
         can be pickled."""
 
+    def finish(self) -> None:
+        """There are no more questions. A child ends while this process does something else."""
+
 
 def begin(root: Any, dataset: Any, enter: Enter, *, forks: bool | None, workers: int | None) -> LookHere | LookInChild:
     """A look at samples of this dataset. The caller has loaded none.
@@ -113,6 +116,9 @@ class LookHere:
     def ask(self, function: Callable[..., Any], *arguments: Any) -> Any:
         return function(self._root, *arguments)
 
+    def finish(self) -> None:
+        pass
+
 
 class LookInChild(Owner):
     """Looks in one forked child, which keeps between two questions what it has opened and built."""
@@ -159,6 +165,9 @@ class LookInChild(Owner):
             self._here.__enter__()
         assert self._here is not None
         return self._here.ask(function, *arguments)
+
+    def finish(self) -> None:
+        self._child.close_pipe()
 
     def put(self, function: Callable[..., Any], *arguments: Any) -> None:
         """As `ask`; `answer` gives the result."""
