@@ -16,7 +16,7 @@ from stocached import FingerprintError, Loader, NondeterministicDatasetError
 from stocached._checks import loading
 from stocached._datasets import comparison as _comparison
 from stocached._datasets.cached_samples import CachedSamples
-from stocached._datasets.comparison import ChildComparison, Comparison, private_copy
+from stocached._datasets.comparison import Comparison, private_copy
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*samples are compared in the background"),

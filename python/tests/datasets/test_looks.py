@@ -74,7 +74,7 @@ class InAttribute(Rows):
 
 
 class InClass(Rows):
-    files: dict[str, object] = {}  # noqa: RUF012
+    files: dict[str, object] = {}
 
     def opened(self):
         return self.files.setdefault(self.path, self.files.get(self.path) or self.open())

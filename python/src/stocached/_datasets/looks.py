@@ -56,11 +56,17 @@ def begin(root: Any, dataset: Any, enter: Enter, *, forks: bool | None, workers:
 
     root: the first argument of the functions that it is asked. enter: sets up a worker. forks: whether workers will be
     forked; None: if that is what the platform does. workers: how many there will be; None: not known."""
-    # A daemon, such as a worker, cannot have workers that multiprocessing starts.
-    forks = are_forked(None) if forks is None else forks
-    if not forks or _is_ours(dataset) or _uses_cuda() or multiprocessing.current_process().daemon:
+    if not in_child(dataset, forks):
         return LookHere(root, dataset)
     return LookInChild(root, dataset, enter, workers)
+
+
+def in_child(dataset: Any, forks: bool | None) -> bool:
+    """Whether a look at samples of this dataset happens in a child. forks: as for `begin`."""
+    forks = are_forked(None) if forks is None else forks
+    # A daemon, such as a worker, cannot have workers that multiprocessing starts.
+    daemon = multiprocessing.current_process().daemon
+    return forks and not daemon and not _is_ours(dataset) and not _uses_cuda()
 
 
 def are_forked(method: Any) -> bool:
