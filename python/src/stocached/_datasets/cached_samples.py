@@ -38,6 +38,7 @@ from .._samples.values import VariableValues
 from .._trace.augment_time import augmented
 from .._workers import set_up
 from . import augment_error, comparison, looks, probe, stores
+from .attributes import left_as_it_was
 from .cache_backed import CacheBacked
 from .comparison import Background
 from .looks import LookHere, LookInChild
@@ -361,6 +362,19 @@ class CachedSamples(CacheBacked):
             look.ask(probe.check_fresh, self.cache.name)
             return True
         return False
+
+    def derived_after_loads(self) -> Derived:
+        """The derived fingerprint of the dataset after some loads."""
+        with self._look(self.dataset) as look:
+            derived: Derived = look.ask(CachedSamples._derived_after_loads)
+        return derived
+
+    def _derived_after_loads(self) -> Derived:
+        with left_as_it_was(self.dataset):
+            for index in probe.spread(self._n):
+                with contextlib.suppress(Exception):
+                    probe.load(self.dataset, index)
+        return derive(self.dataset)
 
     # ------------------------------------------------------------ samples
 
