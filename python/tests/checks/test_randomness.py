@@ -752,11 +752,11 @@ def test_a_load_that_waits_for_threads_of_the_program(monkeypatch):
                 inner.clear()
                 return pool.submit(inner.get_or_load, index, lambda k: np.array([k])).result().copy()
 
-        dataset = CachedSamples(Outer(lambda k: None))
+        dataset = CachedSamples(Outer(lambda k: None), _forks=False)
         for k in range(N):
             dataset[k]
         assert dataset.stats().ready == N
-        undecided = CachedSamples(Outer(at(LATE, random.random)))
+        undecided = CachedSamples(Outer(at(LATE, random.random)), _forks=False)
         undecided[LATE]
         assert LATE not in undecided.cache
 

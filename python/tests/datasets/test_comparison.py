@@ -197,7 +197,7 @@ def test_the_program_and_the_thread_load_one_after_the_other(filled):
                 entered.set()
             return super().__getitem__(index)
 
-    cached = CachedSamples(Alone(), name=filled)
+    cached = CachedSamples(Alone(), name=filled, _forks=False)
     inside.wait()
     cached.cache.clear()
     cached[3]
@@ -216,8 +216,8 @@ def test_datasets_that_seed_the_programs_generators_are_compared_at_once(cache_n
         first[index]
     random.seed(5)
     with pytest.raises(FingerprintError, match="holds other data"):
-        CachedSamples(Seeds(*OTHER.changed), name=cache_name)
-    assert CachedSamples(Seeds(), name=cache_name)._comparison is None
+        CachedSamples(Seeds(*OTHER.changed), name=cache_name, _forks=False)
+    assert CachedSamples(Seeds(), name=cache_name, _forks=False)._comparison is None
     assert random.random() == random.Random(5).random()
 
 
@@ -234,7 +234,7 @@ def test_a_dataset_that_only_its_own_thread_may_ask(filled, tmp_path, monkeypatc
     said = []
     monkeypatch.setattr(_comparison, "_say_failed", lambda name, error: said.append((name, type(error))))
     dataset = Rows()
-    cached = CachedSamples(dataset, name=filled)  # the comparison ends with it
+    cached = CachedSamples(dataset, name=filled, _forks=False)  # the comparison ends with it
     cached._comparison.wait()
     assert said == [(filled, sqlite3.ProgrammingError)]
     dataset.rows.close()

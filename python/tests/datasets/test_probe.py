@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from stocached import Loader
-from stocached._datasets.probe import left_as_it_was
+from stocached._datasets.attributes import left_as_it_was
 
 N, ITEMS = 300, 512
 

@@ -223,6 +223,15 @@ def test_the_dataset_is_not_used_here():
     assert os.getpid() in dataset.pids
 
 
+def test_the_dataset_is_not_used_here_for_0_workers():
+    dataset = Sleeping(0.0005)
+    tuned = autotune(Loader(dataset, batch_size=4, num_workers=1), seconds=0.5, workers=[0, 1])
+    assert {0, 1} == {trial.num_workers for trial in tuned.trials}
+    assert os.getpid() not in dataset.pids
+    with pytest.raises(InvalidError, match="workers= has 0: the dataset would run in a forked child"):
+        autotune(Loader(dataset, batch_size=4, num_workers=1), step=len, workers=[0, 1])
+
+
 def test_samplers_are_not_asked():
     class Sampler:
         asked = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .._common.torch_version import torch
+from .._workers import set_up
 from .cached_samples import CachedSamples
 
 
@@ -21,10 +22,12 @@ class CachedDataset(CachedSamples, torch.utils.data.Dataset[Any]):
     `stats().passed` counts them.
 
     The constructor makes the cache, so that forked and spawned workers share it, and loads a few
-    samples for that. Then it restores the attributes of the dataset. So each worker opens a file
-    itself that the dataset opens for its first sample. Forked workers share a file that it opens in
-    its constructor, as without a cache.
+    samples for that. Where the platform forks workers, it does that in a forked child. So this
+    process opens no file that the dataset opens for its first sample, and each worker opens its
+    own. Forked workers share a file that the dataset opens in its constructor, as without a cache.
     Concurrency: DataLoader with any number of workers. Ranks share a cache by `name`."""
+
+    _enter_worker = staticmethod(set_up.torch_worker)
 
 
 CachedDataset.__module__ = "stocached.torch"  # where users find it

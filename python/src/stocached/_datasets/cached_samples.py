@@ -17,7 +17,7 @@ from .. import _native
 from .._cache import disk, policies, reading
 from .._cache.cache import Cache
 from .._cache.policies import Policy
-from .._checks import loading, randomness
+from .._checks import randomness
 from .._checks.derived_fingerprint import Derived, derive
 from .._checks.fills import Fills
 from .._checks.randomness import Guard, Remedy, remedy_of
@@ -36,9 +36,12 @@ from .._samples.batch_layout import LARGE
 from .._samples.tree import Tree
 from .._samples.values import VariableValues
 from .._trace.augment_time import augmented
-from . import augment_error, comparison, probe, stores
+from .._workers import set_up
+from . import augment_error, comparison, looks, probe, stores
+from .attributes import left_as_it_was
 from .cache_backed import CacheBacked
-from .comparison import Comparison
+from .comparison import Background
+from .looks import LookHere, LookInChild
 from .making import CacheOptions, add_disk, check_fields, make
 from .misses import Misses, take_back
 from .notices import Notices
@@ -48,7 +51,7 @@ from .thread_hits import ThreadHits
 from .trial import Trial
 
 if TYPE_CHECKING:
-    from .store_trial import Files
+    from .store_trial import Tried
 
 _REMEDY = remedy_of("CachedDataset")
 _log = logging.getLogger("stocached")
@@ -97,6 +100,8 @@ def _check_arguments(dataset: Any, cache: Any, options: CacheOptions, store: Any
 class CachedSamples(CacheBacked):
     """As stocached.torch.CachedDataset, without torch's base class."""
 
+    _enter_worker = staticmethod(set_up.numpy_worker)
+
     def __init__(
         self,
         dataset: Any,
@@ -116,6 +121,7 @@ class CachedSamples(CacheBacked):
         bad_samples: BadSamplesAre = "error",
         _remedy: Remedy = _REMEDY,
         _workers: int | None = None,
+        _forks: bool | None = None,
         _augment: Callable[..., Any] | None = None,
         _best: Policy = "cost",
     ) -> None:
@@ -164,18 +170,23 @@ class CachedSamples(CacheBacked):
         self._n = len(dataset)
         self.thread_hits = ThreadHits()
         self.notices: Notices = Notices()
-        self._comparison: Comparison | None = None
+        self._comparison: Background | None = None
         self._guard: Guard | None = None  # checks loads
         self.made = False  # whether this program has made the cache
         self.passed_over = (BadSampleError,) if bad_samples == "skip" else ()  # errors of a sample that is looked at
-        self._remedy = _remedy
-        files = self._choose(store, cache, options, _workers, augment or _augment)
-        dataset, varies = self.stored, True if self.store == "encoded" else variable
+        self._remedy, self._workers, self._forks = _remedy, _workers, _forks
+        tried = self._choose(store, cache, options, augment or _augment)
+        varies = True if self.store == "encoded" else variable
         # Before a load changes the dataset.
         wanted = (name is not None or disk is not None) and fingerprint is None
-        derived = derive(dataset) if wanted else None
-        with generators.kept(), probe.left_as_it_was(dataset):
-            sample_bytes, quiet = self._probe(dataset, varies, allow_random)
+        derived = derive(self.stored) if wanted else None
+        if cache is not None:
+            self.cache = cache  # so that the look has it
+        self._structure: Structure
+        with self._look(self.stored) as look:
+            self._structure, sample_bytes, quiet = look.ask(CachedSamples._probe, varies, allow_random)
+            if cache is None and name is None:
+                look.finish()  # a new cache is empty
             try:
                 named = derived if name is not None else None
                 self._take_cache(cache, replace(options, variable=varies), sample_bytes, named, _best)
@@ -188,28 +199,31 @@ class CachedSamples(CacheBacked):
             if not (allow_random or self.cache.read_only):
                 fills, removed = Fills(0 if self.made else self._n), functools.partial(take_back, self.cache, self.made)
                 self._guard = Guard(fills, self._remedy, self._structure.encode, removed)
-            self._batches = BatchBuffers(self.cache.fields)
-            self._raw = SampleBuffers(0 if self.cache.variable else self.cache.sample_bytes)
+            self._make_buffers()
             self._misses = Misses(self.stored, self.cache, self._structure, self._guard, self.notices)
-            if not allow_random:
-                probe.check_fresh(self)
+            if not allow_random and probe.cached_now(self.cache).size:
+                look.ask(probe.check_fresh, self.cache.name)
                 if not self.made and fingerprint is None:
-                    self._comparison = comparison.begin(self, named, in_background=quiet)
-            if files is not None and self.made:
-                self._keep(files)
+                    self._comparison = comparison.begin(self, look, named, in_background=quiet)
+            if self.made:
+                self._keep(tried)
+
+    def _look(self, dataset: Any, root: Any = None) -> LookHere | LookInChild:
+        """root: of `looks.begin`; None: this object."""
+        root = self if root is None else root
+        return looks.begin(root, dataset, self._enter_worker, forks=self._forks, workers=self._workers)
 
     def _choose(
         self,
         store: Store,
         cache: Cache | None,
         options: CacheOptions,
-        workers: int | None,
         augment: Callable[..., Any] | None,
-    ) -> Files | None:
+    ) -> list[Tried]:
         """Sets what the cache keeps. Returns the files that were measured, if some were."""
         form = None if store == "decoded" else stores.form_of(self.dataset, store)
         self.store: str = store  # "decoded" or "encoded"
-        self.why, files = "", None
+        self.why, tried = "", list["Tried"]()
         if form is not None and store == "auto":
             there = options.existing()
             if cache is not None:
@@ -218,41 +232,40 @@ class CachedSamples(CacheBacked):
                 with there:
                     self.store, self.why = stores.store_of(there), "the cache exists"
             else:
-                files = self._measure(form, options, workers, augment)
+                tried = self._measure(form, options, augment)
         self._form = form if self.store == "encoded" else None
         self.stored = self.dataset if self._form is None else self._form.dataset  # its samples are cached
-        return files
+        return tried
 
-    def _measure(
-        self, form: Form, options: CacheOptions, workers: int | None, augment: Callable[..., Any] | None
-    ) -> Files:
+    def _measure(self, form: Form, options: CacheOptions, augment: Callable[..., Any] | None) -> list[Tried]:
         """Sets the store that makes an epoch shorter, and why."""
         from .store_trial import Files  # needs the library for pictures
 
-        with generators.kept(), probe.left_as_it_was(self.dataset):
-            files = Files(form, self._n, processors() if workers is None else workers, augment)
-        # Without policy=, a named cache keeps the first samples.
-        policy = options.policy or (None if options.name is None else "first-come")
-        self.store, self.why = files.choice(options.size, options.variable, policy)
+        workers = processors() if self._workers is None else self._workers
+        with self._look(self.dataset, (form, self._n, workers, augment)) as look:
+            # Without policy=, a named cache keeps the first samples.
+            policy = options.policy or (None if options.name is None else "first-come")
+            tried: list[Tried]
+            self.store, self.why, tried = look.ask(Files.tried_for, options.size, options.variable, policy)
         _log.info("store=%r: %s", self.store, self.why)
-        return files
+        return tried
 
-    def _keep(self, files: Files) -> None:
+    def _keep(self, tried: list[Tried]) -> None:
         """Caches the files that were measured."""
-        for one in files.tried:
+        for one in tried:
             sample, cost = one.sample, one.read
             if self._form is None:
                 sample, cost = one.decoded, one.read + (one.decode or 0)
             if sample is not None:
                 self._misses.keep(one.index, sample, cost)
 
-    def _probe(self, dataset: Any, variable: bool | None, allow_random: bool) -> tuple[list[int], bool]:
-        """Learns from a few samples what samples are, and checks that they are not random. Returns their bytes in
-        rising order, and whether loads draw no random numbers."""
-        before = generators.observe()
+    def _probe(self, variable: bool | None, allow_random: bool) -> tuple[Structure, list[int], bool]:
+        """Learns from a few samples what samples are, and checks that they are not random. Returns also their bytes
+        in rising order, and whether loads draw no random numbers."""
+        dataset, before = self.stored, generators.observe()
         first = probe.first_samples(dataset, self._n, self.passed_over)
         samples = {index: sample for index, (sample, _) in first.items()}
-        trial = Trial(samples, functools.partial(loading.item, dataset), self._n)
+        trial = Trial(samples, functools.partial(probe.load, dataset), self._n)
         quiet = generators.observe() == before
         # A folder of pictures knows that their sizes differ, even if those of the probed samples do not.
         vary = True if variable is None and getattr(dataset, "sizes_vary", None) is True else variable
@@ -261,7 +274,7 @@ class CachedSamples(CacheBacked):
             for index, (sample, moved) in first.items():
                 self.check_repeatable(dataset, index, sample, moved)
                 self._check_decoding(index, sample)
-        return trial.bytes(), quiet
+        return self._structure, trial.bytes(), quiet
 
     def _check_decoding(self, index: int, sample: Any) -> None:
         """Raises NondeterministicDatasetError if a step that makes the picture out of the bytes is random."""
@@ -280,6 +293,7 @@ class CachedSamples(CacheBacked):
 
         moved: a global generator has moved during the first load."""
         with contextlib.suppress(randomness.UndecidedError):
+            looks.note(index)
             finding = randomness.examine([index], [sample], moved, lambda: [dataset[index]], self.encode)
             if finding is not None and self._guard is not None:
                 raise self._guard.refuse(finding)
@@ -303,6 +317,17 @@ class CachedSamples(CacheBacked):
             self.cache, self.made = make(options, self._n, fields, sample_bytes, derived, best, self._check_store)
         check_fields(self.cache, fields)
         self.notices.advice = self.advice(given=cache is not None)
+
+    def _make_buffers(self) -> None:
+        self._batches = BatchBuffers(self.cache.fields)
+        self._raw = SampleBuffers(0 if self.cache.variable else self.cache.sample_bytes)
+
+    def attach_for_look(self, name: str | None) -> None:
+        """A child that was forked before this object had a cache attaches to it."""
+        if not hasattr(self, "cache"):
+            self.cache = Cache.attach(name or "")
+        if not hasattr(self, "_raw"):
+            self._make_buffers()
 
     def _check_store(self, cache: Cache) -> None:
         """Raises OtherStoreError if the cache, which another program has made, has the other store."""
@@ -329,13 +354,27 @@ class CachedSamples(CacheBacked):
 
     def is_fresh(self) -> bool:
         """Whether the cache still holds the samples of the dataset; compares three."""
-        with generators.kept(), probe.left_as_it_was(self.dataset), contextlib.suppress(FingerprintError):
-            if len(self.dataset) == self._n:
-                if self._form is not None:
-                    self._form = stores.form_of(self.dataset, self.store)  # its steps may be others now
-                probe.check_fresh(self)
-                return True
+        if len(self.dataset) != self._n:
+            return False
+        if self._form is not None:
+            self._form = stores.form_of(self.dataset, self.store)  # its steps may be others now
+        with contextlib.suppress(FingerprintError), self._look(self.stored) as look:
+            look.ask(probe.check_fresh, self.cache.name)
+            return True
         return False
+
+    def derived_after_loads(self) -> Derived:
+        """The derived fingerprint of the dataset after some loads."""
+        with self._look(self.dataset) as look:
+            derived: Derived = look.ask(CachedSamples._derived_after_loads)
+        return derived
+
+    def _derived_after_loads(self) -> Derived:
+        with left_as_it_was(self.dataset):
+            for index in probe.spread(self._n):
+                with contextlib.suppress(Exception):
+                    probe.load(self.dataset, index)
+        return derive(self.dataset)
 
     # ------------------------------------------------------------ samples
 

@@ -1,9 +1,10 @@
 """Checks that a cache filled earlier holds the samples of a dataset: by its fingerprint, or if that
 is not certain, by comparing some samples.
 
-A thread compares them, with a copy of the dataset's objects. So other threads do not see what a
-load changes in them, such as a file that it opens. The thread loads alone in this process, and
-stops while the process forks."""
+A forked child compares them in the background, and a thread waits for its result. Where this process
+looks at samples itself, a thread compares them, with a copy of the dataset's objects. So other
+threads do not see what a load changes in them, such as a file that it opens. The thread loads alone
+in this process. Both threads stop while the process forks."""
 
 from __future__ import annotations
 
@@ -23,7 +24,10 @@ from .._checks import loading
 from .._checks.derived_fingerprint import Derived
 from .._common import threads
 from .._common.errors import ClosedError, FingerprintError, NondeterministicDatasetError
-from .probe import cached_now, check_sample, is_own, removal
+from . import looks
+from .attributes import is_own
+from .looks import LookHere, LookInChild
+from .probe import cached_now, check_sample, removal
 
 _SAMPLES = 32
 _TIMEOUT = 10.0  # seconds that a fork, or the end of the program, waits for the current load
@@ -31,13 +35,10 @@ _LARGE = 1000  # a list with more entries holds data, not objects that load it
 _POLL = 0.05  # seconds that it waits for loads of the program before it checks whether it must end
 
 
-class Comparison:
-    """Calls `compare` for one index after the other, until it returns False. An index for which it
-    raises counts as compared. If it raises for all, it calls `failed` with the last error."""
+class Background:
+    """A thread that ends before the process forks, and goes on afterwards, until `done` is true."""
 
-    def __init__(self, indices: list[int], compare: Callable[[int], bool], failed: Callable[[Exception], None]) -> None:
-        self._left, self._compare, self._failed = indices, compare, failed
-        self._compared = 0
+    def __init__(self) -> None:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self.done = False
@@ -45,10 +46,40 @@ class Comparison:
         _all.add(self)
         self.after_fork()
 
+    def _work(self) -> None:
+        """Sets `done`, unless `_stop` is set before."""
+        raise NotImplementedError
+
     def wait(self) -> None:
-        """Waits until all indices are compared."""
+        """Waits until all is done."""
         if self._thread is not None:
             threads.join(self._thread)
+
+    def before_fork(self) -> None:
+        if self._thread is not None:
+            self._stop.set()
+            threads.join(self._thread, _TIMEOUT)
+            self._thread = None
+
+    def after_fork(self) -> None:
+        if not self.done:
+            self._stop.clear()
+            self._thread = threading.Thread(target=self._work, daemon=True, name="stocached compare")
+            self._thread.start()
+
+    def end(self) -> None:
+        self.before_fork()
+        self.done = True
+
+
+class Comparison(Background):
+    """Calls `compare` for one index after the other, until it returns False. An index for which it
+    raises counts as compared. If it raises for all, it calls `failed` with the last error."""
+
+    def __init__(self, indices: list[int], compare: Callable[[int], bool], failed: Callable[[Exception], None]) -> None:
+        self._left, self._compare, self._failed = indices, compare, failed
+        self._compared = 0
+        super().__init__()
 
     def _work(self) -> None:
         while self._left and not self._stop.is_set():
@@ -66,31 +97,49 @@ class Comparison:
             if not self._left and not self._compared:
                 self._failed(error)
 
-    def before_fork(self) -> None:
-        if self._thread is not None:
-            self._stop.set()
-            threads.join(self._thread, _TIMEOUT)
-            self._thread = None
-
-    def after_fork(self) -> None:
-        if not self.done:
-            self._stop.clear()
-            self._thread = threading.Thread(target=self._work, daemon=True, name="stocached compare")
-            self._thread.start()
-
     def end(self) -> None:
         self._left.clear()
-        self.before_fork()
+        super().end()
+
+
+class ChildComparison(Background):
+    """Waits for the result of a child that compares samples, and publishes it."""
+
+    def __init__(self, look: LookInChild, cached: Any) -> None:
+        self._look, self._name, self._notices = look, cached.cache.name, cached.notices
+        self._reference = weakref.ref(cached)
+        super().__init__()
+
+    def _work(self) -> None:
+        try:
+            answer = self._look.answer(lambda: self._stop.is_set() or self._needless())
+            if answer is looks.PENDING and not self._needless():
+                return
+        except (FingerprintError, NondeterministicDatasetError) as error:
+            self._notices.error.publish(error)
+        except Exception as error:
+            _say_failed(self._name, error)
         self.done = True
+        self._look.end_now()
+
+    def _needless(self) -> bool:
+        cached = self._reference()
+        return cached is None or cached.cache.closed
+
+    def end(self) -> None:
+        super().end()
+        self._look.end_now()
 
 
-def begin(cached: Any, derived: Derived | None, *, in_background: bool) -> Comparison | None:
+def begin(
+    cached: Any, look: LookHere | LookInChild, derived: Derived | None, *, in_background: bool
+) -> Background | None:
     """Compares a CachedSamples whose cache was filled earlier with its dataset. None: no comparison
     runs in the background.
 
     derived: the fingerprint of the dataset; None: the caller gave the cache. in_background: another
-    thread may load samples, as loads draw no random numbers. Raises FingerprintError,
-    NondeterministicDatasetError."""
+    thread of this process may load samples, as loads draw no random numbers. Raises
+    FingerprintError, NondeterministicDatasetError."""
     cache, old = cached.cache, Derived.parse(cached.cache.fingerprint)
     if derived is not None and old is not None:
         changed = derived.changed(old)
@@ -107,6 +156,9 @@ def begin(cached: Any, derived: Derived | None, *, in_background: bool) -> Compa
     if derived is not None and derived.reasons:
         _say_once(cache.name, derived.reasons[0])
     chosen: list[int] = np.random.default_rng().choice(ready, min(_SAMPLES, ready.size), replace=False).tolist()
+    if isinstance(look, LookInChild) and not look.instead:
+        look.put(_compare, cache.name, chosen)
+        return ChildComparison(look, cached)
     if in_background:
         return Comparison(
             chosen,
@@ -116,6 +168,24 @@ def begin(cached: Any, derived: Derived | None, *, in_background: bool) -> Compa
     for index in chosen:
         _check(cached, cached.stored, index)
     return None
+
+
+def _compare(cached: Any, name: str, chosen: list[int]) -> None:
+    """For a look: raises FingerprintError or NondeterministicDatasetError for a sample that differs, and the last other
+    error if no sample could be loaded."""
+    cached.attach_for_look(name)
+    failed: Exception | None = None
+    compared = 0
+    for index in chosen:
+        try:
+            _check(cached, cached.stored, index)
+            compared += 1
+        except (FingerprintError, NondeterministicDatasetError):
+            raise
+        except Exception as error:
+            failed = error
+    if failed is not None and not compared:
+        raise failed
 
 
 def _check(cached: Any, dataset: Any, index: int) -> None:
@@ -191,7 +261,7 @@ def _say_once(cache: str | None, reason: str) -> None:
 
 
 _said = False
-_all: weakref.WeakSet[Comparison] = weakref.WeakSet()
+_all: weakref.WeakSet[Background] = weakref.WeakSet()
 
 
 @atexit.register

@@ -5,12 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import operator
-import threading
-import warnings
-from collections import deque
-from collections.abc import Callable, Iterator
-from types import FunctionType, ModuleType
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,70 +14,12 @@ import numpy.typing as npt
 from .. import _native
 from .._cache.cache import Cache
 from .._checks import loading
-from .._checks.code_names import is_library
 from .._checks.randomness import difference, encoded, watched
 from .._common.errors import FingerprintError
+from . import looks
 
 PROBES = 3  # samples
 _TRIES = 100  # samples that are tried instead of a bad one
-# The most entries of lists and dicts that are restored: paths and labels of a large dataset are
-# left out.
-_ENTRIES = 100_000
-
-
-@contextlib.contextmanager
-def left_as_it_was(dataset: Any) -> Iterator[None]:
-    """Restores what loads change in the dataset: its attributes, those of datasets inside it and of
-    other objects of the program's own code, and their lists and dicts.
-
-    So a file that the dataset opens for its first sample is closed again, and each worker opens its
-    own. Forked workers would share the position of one file, and read each other's samples."""
-    noted = _noted(dataset)
-    try:
-        yield
-    finally:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ResourceWarning)  # a file of the probes, which no other code can close
-            for there, before in noted:
-                if isinstance(there, list):
-                    if len(there) != len(before) or any(map(operator.is_not, there, before)):
-                        there[:] = before
-                elif there.keys() != before.keys() or any(there[key] is not before[key] for key in before):
-                    there.clear()
-                    there.update(before)
-
-
-def _noted(value: Any) -> list[tuple[Any, Any]]:
-    """The lists and dicts inside a value, each with a copy. If they are too many, the deepest are
-    left out."""
-    noted: dict[int, tuple[Any, Any]] = {}
-    todo, left = deque([value]), _ENTRIES
-    while todo:
-        value = todo.popleft()
-        kind = type(value)
-        container = value if kind in (list, dict, tuple) else vars(value) if is_own(value) else None
-        if container is None or len(container) > left or id(container) in noted:
-            continue
-        left -= len(container)
-        if kind is not tuple:
-            noted[id(container)] = container, container.copy()
-        todo += container.values() if isinstance(container, dict) else container
-    return list(noted.values())
-
-
-def is_own(value: Any) -> bool:
-    """Whether a value is a dataset, or an object of the program's own code. Arrays, models and
-    other objects of libraries are not."""
-    kind = type(value)
-    if (
-        not isinstance(getattr(value, "__dict__", None), dict)
-        or isinstance(value, (type, ModuleType, FunctionType))
-        or hasattr(kind, "shape")
-    ):
-        return False
-    if isinstance(value, threading.local) or (hasattr(kind, "__getitem__") and hasattr(kind, "__len__")):
-        return True
-    return not is_library(kind.__module__)
 
 
 def spread(n: int, count: int = PROBES) -> list[int]:
@@ -92,6 +29,7 @@ def spread(n: int, count: int = PROBES) -> list[int]:
 
 def tried(dataset: Any, index: int) -> Any:
     """Loads a sample on trial. A note in its error says so."""
+    looks.note(index)
     try:
         return dataset[index]
     except Exception as error:
@@ -107,6 +45,12 @@ def tried(dataset: Any, index: int) -> Any:
         except Exception:  # its constructor takes other arguments
             raise error from None
         raise noted from error
+
+
+def load(dataset: Any, index: int) -> Any:
+    """Loads a sample for a look."""
+    looks.note(index)
+    return loading.item(dataset, index)
 
 
 def first_samples(dataset: Any, n: int, passed_over: tuple[type[Exception], ...]) -> dict[int, tuple[Any, bool]]:
@@ -126,9 +70,10 @@ def first_samples(dataset: Any, n: int, passed_over: tuple[type[Exception], ...]
     return found
 
 
-def check_fresh(cached: Any) -> None:
+def check_fresh(cached: Any, name: str | None) -> None:
     """Compares some samples of a filled cache with the dataset's samples now. Raises as
-    check_sample."""
+    check_sample. name: of the cache."""
+    cached.attach_for_look(name)
     ready = cached_now(cached.cache)
     for k in spread(ready.size) if ready.size else []:
         with contextlib.suppress(*cached.passed_over):
@@ -146,7 +91,7 @@ def check_sample(cached: Any, dataset: Any, read: Callable[[int], Any], index: i
 
     Raises FingerprintError if they differ, NondeterministicDatasetError if the dataset gives
     another sample each time."""
-    old, new = read(index), loading.item(dataset, index)
+    old, new = read(index), load(dataset, index)
     where = None if old is None else difference(encoded(old, cached.encode), encoded(new, cached.encode))
     if where is not None:
         cached.check_repeatable(dataset, index, new)

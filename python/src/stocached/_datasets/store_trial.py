@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from .._checks import loading
 from .._common.load_time import LoadTime
 from .._common.processors import processors
 from .._common.sizes import parse_size
 from .._image.steps import Step
 from .._samples.tree import Tree
+from . import probe
 from .stores import Form, Measured, choose
 
 _MOST, _LEAST = 64, 8  # files
@@ -70,7 +70,7 @@ class Files:
     def _read(self, index: int) -> bool:
         with LoadTime() as load:
             busy = time.thread_time()
-            sample = loading.item(self._form.dataset, index)
+            sample = probe.load(self._form.dataset, index)
             busy = time.thread_time() - busy
         assert load.seconds is not None
         self.tried.append(Tried(index, sample, load.seconds, busy))
@@ -87,6 +87,17 @@ class Files:
             one.augment = time.thread_time() - start
         self._bytes += _bytes(one.decoded)
         return self._bytes < 2 * _BYTES
+
+    @staticmethod
+    def tried_for(
+        root: tuple[Form, int, int, Callable[..., Any] | None],
+        size: int | str | None,
+        variable: bool | None,
+        policy: str | None,
+    ) -> tuple[str, str, list[Tried]]:
+        """For a look: the choice, and the files. root: the arguments of the constructor."""
+        files = Files(*root)
+        return *files.choice(size, variable, policy), files.tried
 
     def choice(self, size: int | str | None, variable: bool | None, policy: str | None) -> tuple[str, str]:
         """The store for a cache with these settings, and why. size: None: as large as needed."""

@@ -9,7 +9,8 @@ from typing import Any
 
 from .._common.errors import InvalidError
 from .._common.processors import processors
-from .autotune_bench import Bench, Trial, is_iterable
+from .._datasets import looks
+from .autotune_bench import Bench, Trial, forks, is_iterable
 from .autotune_search import Search
 
 _TRIALS = 12  # that the time is divided by
@@ -90,8 +91,9 @@ def autotune(
     call this after the first epoch to see the rates of later epochs.
 
     The loader, its samplers, generators, epoch and cache stay as they are, and no process is left.
-    The dataset runs in new workers, and for 0 workers in this process; then its attributes are
-    restored. Raises what the dataset raises, and InvalidError for a loader that cannot be tried."""
+    The dataset runs in new workers, and for 0 workers in a forked child as for other looks at samples
+    (docs/guides/loader.md). A step= cannot run there, so 0 workers are not tried with one. Raises what
+    the dataset raises, and InvalidError for a loader that cannot be tried."""
     if step is not None and step_seconds is not None:
         raise InvalidError("step= is called, step_seconds= is how long one takes; give one of them")
     if step_seconds is not None and not 0 <= step_seconds < 3600:
@@ -105,6 +107,9 @@ def autotune(
     begin = time.monotonic()
     bench = Bench(loader, _step(step, step_seconds), step is not None or bool(step_seconds), seconds / _TRIALS)
     try:
+        if step is not None and loader.num_workers and looks.in_child(loader.dataset, forks(loader)):
+            workers = _with_workers(loader, workers)
+            bench.notes.append("0 workers are not tried: the step would run in a forked child; step_seconds= can")
         search = Search(bench, _candidates(loader, workers))
         chosen, current, why = search.run()
     finally:
@@ -136,6 +141,17 @@ def _candidates(loader: Any, workers: Iterable[int] | None) -> list[int]:
     most = max(4 * processors(), loader.num_workers)
     least = [] if is_iterable(loader) else [0]
     return sorted({*least, loader.num_workers, processors(), *(2**k for k in range(20) if 2**k <= most)})
+
+
+def _with_workers(loader: Any, workers: Iterable[int] | None) -> list[int]:
+    """`_candidates` without 0."""
+    wanted = _candidates(loader, workers)
+    if workers is not None and 0 in wanted:
+        raise InvalidError(
+            "workers= has 0: the dataset would run in a forked child, where the step cannot; leave 0 out, or give step_seconds= "
+            "instead of step="
+        )
+    return [number for number in wanted if number]
 
 
 def _shown(value: int | None) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 from .._cache.cache import Cache
 from .._common.errors import InvalidError
 from .._common.processors import processors
-from .._datasets import probe
+from .._datasets import looks
 from .._random import generators
 from .options import gather_threads
 from .sampling import OrderSampler
@@ -110,7 +110,8 @@ class Bench:
             or settings.get("sampler") is not None
             or settings.get("batch_sampler") is not None
         )
-        return own | {"batch_size": size, "sampler": _Feed(self._indices(shuffled))}
+        self._feed = _Feed(self._indices(shuffled))
+        return own | {"batch_size": size, "sampler": self._feed}
 
     def _indices(self, shuffled: bool) -> Iterator[int]:
         """Endless."""
@@ -127,10 +128,23 @@ class Bench:
     def measure(self, setting: Trial) -> Trial:
         """Reads batches for about the time of a trial. The first few are not measured: the pipeline
         is empty."""
-        # The dataset runs in this process. What it opens must not stay open in workers that are
-        # forked later.
-        here = setting.num_workers == 0 < self._loader.num_workers
-        with generators.kept(), probe.left_as_it_was(self._loader.dataset if here else None), warnings.catch_warnings():
+        if self._loader.num_workers == 0 or setting.num_workers:
+            return self._measured(setting)
+        # Workers that are forked later must not share what the dataset opens.
+        loader = self._loader
+        begun = looks.begin(self, loader.dataset, loader._backend.enter_worker, forks=forks(loader), workers=0)
+        with begun as look:
+            trial: Trial
+            trial, taken = look.ask(Bench._measured_apart, setting)
+        self._feed.go_on_from(taken)
+        return trial
+
+    def _measured_apart(self, setting: Trial) -> tuple[Trial, int]:
+        """For a look: a trial, and how many indices it and the ones before have taken."""
+        return self._measured(setting), self._feed.taken
+
+    def _measured(self, setting: Trial) -> Trial:
+        with generators.kept(), warnings.catch_warnings():
             # torch warns of more workers than CPUs, which trials need.
             warnings.filterwarnings("ignore", "This DataLoader will create")
             loader = type(self._loader)(**(self._made | setting.settings))
@@ -188,9 +202,19 @@ class _Feed:
 
     def __init__(self, indices: Iterator[int]) -> None:
         self._indices = indices
+        self.taken = 0
 
     def __iter__(self) -> Iterator[int]:
-        return self._indices
+        for index in self._indices:
+            self.taken += 1
+            looks.note(index)
+            yield index
+
+    def go_on_from(self, taken: int) -> None:
+        """Leaves out the indices that a copy in another process has taken."""
+        for _ in range(self.taken, taken):
+            next(self._indices)
+        self.taken = taken
 
     def __len__(self) -> int:
         return 2**62
@@ -198,3 +222,8 @@ class _Feed:
 
 def is_iterable(loader: Any) -> bool:
     return bool(getattr(loader, "_iterable", False))
+
+
+def forks(loader: Any) -> bool:
+    """Whether workers of a loader are forked."""
+    return loader.worker == "process" and looks.are_forked(getattr(loader, "multiprocessing_context", None))

@@ -20,6 +20,7 @@ from .._common.numbers import whole
 from .._common.ranks import rank_of
 from .._common.subsets import is_subset
 from .._datasets.cached_samples import CachedSamples
+from .._datasets.looks import are_forked
 from .._samples.batch_layout import Layout
 from .._trace import Recorder
 from .._workers.task_queue import MOST_TASKS
@@ -96,6 +97,7 @@ class BaseLoader(CheckpointedLoader):
 
     def _take_cache(self, dataset: Any, options: LoaderOptions, cached_kind: type[CachedSamples]) -> None:
         """Sets the dataset whose samples come from a cache, and the cache, if there is one."""
+        forks = are_forked(getattr(self, "multiprocessing_context", None))
         self._cached = samples_of(
             dataset,
             options,
@@ -106,6 +108,7 @@ class BaseLoader(CheckpointedLoader):
                 store=options.store,
                 _remedy=self._remedy,
                 _workers=self.num_workers,
+                _forks=forks and options.worker in (None, "process"),
                 _augment=options.augment,
                 _best="lfu" if prefers_some(self.sampler if self._order is None else self._order) else "cost",
             ),

@@ -105,7 +105,8 @@ def _made_before(kind: Callable[..., CachedSamples], dataset: Any, options: dict
     elif not cached.is_fresh():
         return None
     # The dataset has changed, unless loads change its fingerprint: then it differs from `now` too.
-    if before is not None and now.changed(before) is not None and derive(dataset).changed(now) is None:
+    changed = before is not None and now.changed(before) is not None
+    if changed and cached.derived_after_loads().changed(now) is None:
         return None
     return cached
 

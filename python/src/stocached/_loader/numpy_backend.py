@@ -15,7 +15,7 @@ from .._random.generators import NumpyGenerator, PythonGenerator
 from .._samples import schema
 from .._samples.containers import container_of
 from .._samples.tree import Leaf
-from .._workers import worker_info
+from .._workers import set_up
 from .._workers.errors import RemoteError
 
 
@@ -26,6 +26,7 @@ class NumpyBackend:
     tuples: type = tuple  # the type in a batch of a sample's tuple
     generators: tuple[Generator, ...] = (PythonGenerator(), NumpyGenerator())  # seeded for each sample
     pins: bool = False  # whether batches go into pinned memory
+    enter_worker = staticmethod(set_up.numpy_worker)  # a worker process calls it before any code of the user
 
     def collate(self, samples: Sequence[Any]) -> Any:
         """The batch of some samples, with their dicts and tuples. Arrays and numbers become arrays;
@@ -68,11 +69,6 @@ class NumpyBackend:
         """A column of a batch, over the memory of `rows`."""
         return rows
 
-    def seed_worker(self, seed: int, worker: int) -> None:
-        """Seeds the generators of a worker, before it loads its first sample."""
-        random.seed(seed + worker)
-        np.random.seed(np.random.SeedSequence((seed, worker)).generate_state(4))
-
     def seed_sample(self, seed: int) -> None:
         """Seeds the generators for one sample."""
         for generator in self.generators:
@@ -84,10 +80,6 @@ class NumpyBackend:
     def set_random_state(self, state: Any) -> None:
         random.setstate(state[0])
         np.random.set_state(state[1])
-
-    def enter_worker(self, worker: int, workers: int, seed: int, dataset: Any) -> None:
-        """A worker process calls it before any code of the user."""
-        worker_info.enter(worker, workers, seed, dataset)
 
     def error(self, error: BaseException, where: str) -> Any:
         """An error as an object with reraise(), to send to the parent. It can always be pickled."""

@@ -13,6 +13,7 @@ from torch.utils.data import _utils as _data_utils
 from .._memory.batch_pool import Device
 from .._random.torch_generator import TorchGenerator
 from .._samples.tree import Leaf, as_tensor
+from .._workers import set_up
 from .._workers.errors import pickled
 from .numpy_backend import NumpyBackend
 
@@ -20,7 +21,6 @@ from .numpy_backend import NumpyBackend
 _collate: Any = _data_utils.collate.default_collate
 _convert: Any = _data_utils.collate.default_convert
 _pin_memory: Any = _data_utils.pin_memory.pin_memory
-_torch_worker: Any = _data_utils.worker
 _exception_wrapper: Any = _utils.ExceptionWrapper
 
 
@@ -28,6 +28,7 @@ class TorchBackend(NumpyBackend):
     no_columns = frozenset({"complex"})  # default_collate refuses it
     tuples = list
     generators = (*NumpyBackend.generators, TorchGenerator())
+    enter_worker = staticmethod(set_up.torch_worker)
 
     def __init__(self, accelerator: str = "", *, in_place: bool = False) -> None:
         """accelerator: the device that batches are pinned for; "": none. in_place: pins them in
@@ -44,25 +45,12 @@ class TorchBackend(NumpyBackend):
     def column(self, leaf: Leaf, rows: Any) -> Any:
         return as_tensor(rows, leaf.code)
 
-    def seed_worker(self, seed: int, worker: int) -> None:
-        super().seed_worker(seed, worker)
-        torch.manual_seed(seed + worker)
-        import numpy as np
-
-        np.random.seed(_torch_worker._generate_state(seed, worker))
-
     def random_state(self) -> Any:
         return *super().random_state(), torch.get_rng_state()
 
     def set_random_state(self, state: Any) -> None:
         super().set_random_state(state)
         torch.set_rng_state(state[2])
-
-    def enter_worker(self, worker: int, workers: int, seed: int, dataset: Any) -> None:
-        torch.set_num_threads(1)
-        _torch_worker._worker_info = _torch_worker.WorkerInfo(
-            id=worker, num_workers=workers, seed=seed + worker, dataset=dataset
-        )
 
     def error(self, error: BaseException, where: str) -> Any:
         wrapper = _exception_wrapper((type(error), error, error.__traceback__), where=where)

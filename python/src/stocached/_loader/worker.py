@@ -40,7 +40,6 @@ def run_worker(worker: int, job: Job, task_queue: TaskQueue, batch_pool: BatchPo
     """Runs a worker, a process or a thread, until the task queue is stopped."""
     if job.process:
         batch_pool.enter_worker()
-        job.backend.seed_worker(job.base_seed, worker)
         job.backend.enter_worker(worker, job.workers, job.base_seed, job.user_dataset)
     Worker(worker, job, task_queue, batch_pool).run()
 

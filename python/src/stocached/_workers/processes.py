@@ -51,6 +51,8 @@ class Start:
     sent: str  # what the arguments are, for the message if they cannot be pickled
     parameter: str = "multiprocessing_context"  # by which users choose the start method
     piped: bool = True
+    name: str = ""  # of its one process; "": workers have numbers
+    daemon: bool = True  # multiprocessing lets it start no process
 
 
 class WorkerProcess:
@@ -58,11 +60,15 @@ class WorkerProcess:
 
     def __init__(self, start: Start, number: int, *arguments: Any) -> None:
         self.number, self._start, self._method = number, start, start.context.get_start_method()
+        self._name = start.name or f"worker {number}"
         self.pipe: Any
         self.pipe, theirs = start.context.Pipe() if start.piped else (None, None)
         arguments = (theirs, *arguments) if start.piped else arguments
         self.process = start.context.Process(
-            target=_work, args=(os.getpid(), start.target, arguments), daemon=True, name=f"stocached worker {number}"
+            target=_work,
+            args=(os.getpid(), start.target, arguments),
+            daemon=start.daemon,
+            name=f"stocached {self._name}",
         )
         self._gone = False  # its number may be that of another process now
         # Before the fork, so that the worker closes the parent's end of its pipe.
@@ -74,7 +80,7 @@ class WorkerProcess:
             self.close_pipe()
             # Since Python 3.14, the fork server imports the program itself, and may end of it.
             if isinstance(error, (EOFError, ConnectionError)):
-                raise WorkerLostError(f"worker {number} was not started ({error!r}); {self._guard_hint}") from error
+                raise WorkerLostError(f"{self._name} was not started ({error!r}); {self._guard_hint}") from error
             if self._method == "fork" or not isinstance(error, (pickle.PicklingError, AttributeError, TypeError)):
                 raise
             raise type(error)(
@@ -92,7 +98,7 @@ class WorkerProcess:
         if self._method != "forkserver":
             yield
             return
-        text = f"worker {self.number} has not started after {_SLOW_START:g} s, as its fork server still imports modules"
+        text = f"{self._name} has not started after {_SLOW_START:g} s, as its fork server still imports modules"
         timer = threading.Timer(_SLOW_START, warnings.warn, (f"stocached: {text}; {self._guard_hint}", RuntimeWarning))
         timer.daemon = True
         timer.start()
@@ -148,7 +154,7 @@ class WorkerProcess:
         hint = _HINTS.get(code, "")
         if code and code > 0 and not begun and self._method != "fork":
             hint = self._guard_hint
-        return f"worker {self.number} (process {self.process.pid}) {how} {doing}{hint and f'; {hint}'}"
+        return f"{self._name} (process {self.process.pid}) {how} {doing}{hint and f'; {hint}'}"
 
     @property
     def _guard_hint(self) -> str:
