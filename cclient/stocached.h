@@ -595,7 +595,7 @@ STOC_API int64_t stoc_epoch_fill(const stoc_epoch *epoch, int64_t *indices, size
 /* What happens if the ranks do not divide the number of samples. */
 enum stoc_ends {
     STOC_ENDS_UNEVEN = 0, /* some ranks get one more sample */
-    STOC_ENDS_PAD = 1,    /* ranks with one less repeat samples from the start; the repeated ones are not real */
+    STOC_ENDS_PAD = 1,    /* ranks with one less repeat samples from the epoch's start; these are not real */
     STOC_ENDS_DROP = 2    /* the last samples are left out */
 };
 
