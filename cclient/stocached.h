@@ -861,6 +861,10 @@ struct stoc_stats {
 };
 STOC_API int stoc_stats(stoc_cache *cache, struct stoc_stats *stats);
 
+/* The members `clears` and `stored` of stoc_stats, without its scan of the index. If both are as before, each sample
+ * that was READY then has the same bytes, or has gone. EINVAL, ECLOSED. */
+STOC_API int stoc_changes(const stoc_cache *cache, uint64_t *clears, uint64_t *stored);
+
 /* Adds n to the counter "passed": samples outside the schema that a wrapper did not store. */
 STOC_API void stoc_count_passed(stoc_cache *cache, uint64_t n);
 

@@ -4,7 +4,7 @@ no torch, unlike `SourceDataset`."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from .._cache.cache import Cache
 from .._cache.gathering import Indices
@@ -18,6 +18,7 @@ class CacheBacked:
     fills."""
 
     cache: Cache
+    given: ClassVar[tuple[str, ...]]  # for `only_ours`
     served = False  # a server fills the cache
     timeout: float | None = None  # seconds that a batch from the server may take
     augment: Callable[[Any], Any] | None = None  # the random part of a sample, applied after the cache

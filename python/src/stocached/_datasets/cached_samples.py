@@ -97,6 +97,8 @@ def _check_arguments(dataset: Any, cache: Any, options: CacheOptions, store: Any
 class CachedSamples(CacheBacked):
     """As stocached.torch.CachedDataset, without torch's base class."""
 
+    given = ("dataset", "augment")
+
     def __init__(
         self,
         dataset: Any,

@@ -13,12 +13,14 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from .._cache import disk, served
+from .._cache.stats import changes_of
 from .._checks.randomness import Remedy
 from .._common import sizes
 from .._common.errors import InvalidError, UnsupportedError
 from .._common.numbers import whole
+from .._common.ours import only_ours
 from .._common.ranks import rank_of
-from .._common.subsets import is_subset
+from .._common.subsets import is_subset, unwrapped
 from .._datasets.cached_samples import CachedSamples
 from .._samples.batch_layout import Layout
 from .._trace import Recorder
@@ -192,7 +194,8 @@ class BaseLoader(CheckpointedLoader):
             self._end_next()
         ahead, self._next = self._next, None
         if ahead is not None:
-            if self._resume is None and ahead.context.epoch == self._epoch:
+            if self._asks_for(ahead):
+                ahead.asked_for()
                 return self._give(ahead, start)
             ahead.close()
         resume = self._resume
@@ -230,7 +233,7 @@ class BaseLoader(CheckpointedLoader):
         self._epoch = iteration.context.epoch + 1
         return iteration
 
-    def _make_iteration(self) -> BatchIterator:
+    def _make_iteration(self, *, ahead: bool = False) -> BatchIterator:
         """Begins an epoch: makes its context, starts workers if it has some, and makes the
         iterator, which begins its first batches."""
         pipeline = None
@@ -241,7 +244,7 @@ class BaseLoader(CheckpointedLoader):
             elif self.worker == "native":
                 with contextlib.suppress(UnsupportedError):  # the dataset has changed: the threads do all in Python
                     pipeline = self._pipeline()
-        context = self._new_context(self._by_rows(), pipeline)
+        context = self._new_context(self._by_rows(), pipeline, ahead)
         restored = context.begun.restored
         if restored is not None and not context.by_rows:
             self._end_kept()  # its workers have another place than the state
@@ -276,9 +279,29 @@ class BaseLoader(CheckpointedLoader):
 
     def _begin_next(self) -> None:
         """Begins the first batches of the next epoch, while the training loop has the last batches
-        of this one."""
+        of this one. No function of the program runs for them: it may tell them the epoch in between."""
         if self._next is None and self._resume is None:
-            self._next = self._make_iteration()
+            self._next = self._make_iteration(ahead=True)
+
+    def _asks_for(self, ahead: BatchIterator) -> bool:
+        """Whether the program now asks for what was begun ahead."""
+        context = ahead.context
+        return self._resume is None and context.epoch == self._epoch and context.changes == self._changes()
+
+    def _changes(self) -> tuple[int, ...]:
+        """Numbers that stay as they are while batches from the cache are right. Of datasets that run only our code,
+        samples are stored ahead too, and are the same each time."""
+        if self._cached is None or self._cached.cache.closed:
+            return ()
+        clears, stored = changes_of(self._cached.cache)
+        return (clears,) if self._runs_only_ours() else (clears, stored)
+
+    def _runs_only_ours(self) -> bool:
+        """Whether the samples of an epoch are made without a function of the program."""
+        dataset = self.dataset if self._cached is None else self._cached
+        if self.worker == "native":  # C has its own copy of the indices of a Subset
+            dataset, _ = unwrapped(dataset)
+        return all(map(only_ours, (dataset, self.augment, self._order and self._order.order)))
 
     @property
     def _default_collate(self) -> bool:
@@ -319,10 +342,11 @@ class BaseLoader(CheckpointedLoader):
         if self.batch_size is None or self._iterable:
             return self.batch_size
         try:
-            if self.batch_size <= len(self.dataset):
+            samples = len(self.dataset if self._cached is None else self._cached)
+            if self.batch_size <= samples:
                 return self.batch_size
             # A sampler may give samples several times.
-            return min(self.batch_size, max(len(self.dataset), len(self.sampler), 1))
+            return min(self.batch_size, max(samples, len(self.sampler), 1))
         except (TypeError, NotImplementedError):  # a dataset or a sampler without a length
             return self.batch_size
 
@@ -373,14 +397,14 @@ class BaseLoader(CheckpointedLoader):
 
     # ------------------------------------------------------------ an epoch
 
-    def _new_context(self, rows: bool, pipeline: Any) -> EpochContext:
-        """rows: batches are filled row by row. pipeline: of native workers that start."""
+    def _new_context(self, rows: bool, pipeline: Any, ahead: bool) -> EpochContext:
+        """rows: batches are filled row by row. pipeline: of native workers that start. ahead: the program has not
+        asked for the epoch yet."""
         state = self._resume
         wanted, begun = self._begin_epoch()
         ordered = begun.shard is not None
         if rows and not ordered and self._cached is None:
             wanted, rows = numbered(wanted)
-        follows = rows and ordered and (self.persistent_workers or not self.num_workers)
         augment = None if self.augment is None else Augment(self.augment)
         largest = self._largest_batch()
         job = Job(
@@ -408,6 +432,8 @@ class BaseLoader(CheckpointedLoader):
         layout = (
             self._layout_of_cache(largest or 1) if rows and self._cached is not None and not self._augments() else None
         )
+        ours = self._runs_only_ours()
+        follows = rows and ordered and (self.persistent_workers or not self.num_workers)
         return EpochContext(
             job=job,
             begun=begun,
@@ -432,7 +458,10 @@ class BaseLoader(CheckpointedLoader):
             overtaken=frozenset(number - begun.skipped for number in (state or {}).get("_overtaken", ())),
             layout=layout,
             row_layout=rows_in_c(job, self._backend.no_columns),
-            follow=_weakly(self._begin_next) if follows else None,
+            follow=_weakly(self._begin_next) if follows and (ours or layout is not None) else None,
+            changes=self._changes() if ahead else (),
+            ours=ours,
+            only_hits=ahead and not ours and self.num_workers > 0,
             renew=_weakly(self._renewed),
             notices=None if self._cached is None else self._cached.notices,
         )

@@ -125,6 +125,9 @@ class BatchIterator:
                 self._instead = self._context.renew(self)
             return self._in_turn() if self._instead is None else next(self._instead)
 
+    def asked_for(self) -> None:
+        """The program asks for this epoch, which was begun ahead."""
+
     def _in_turn(self) -> Any:
         context, start = self._context, time.monotonic_ns()
         self._step = step = start - self._returned if self._returned else 0

@@ -8,7 +8,7 @@ import weakref
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -47,6 +47,7 @@ class Order:
     seed: int = 0
     window: int = 0
     block: int = 0
+    given: ClassVar[tuple[str, ...]] = ()  # for `only_ours`
 
     def __post_init__(self) -> None:
         for name in ("samples", "seed", "window", "block"):
@@ -159,6 +160,7 @@ class MixedOrder:
     seed: int = 0
     stop: Literal["first", "all", "length"] = "first"
     length: int = 0
+    given: ClassVar[tuple[str, ...]] = ("orders",)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "orders", tuple(self.orders))
