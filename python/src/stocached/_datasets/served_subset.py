@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from .._cache.cache import Cache
 from .._cache.gathering import Indices
 from .._common.errors import SampleIndexError, UnsupportedError
 from .._common.subsets import as_array, unwrapped
@@ -26,6 +27,9 @@ class ServedSubset(CacheBacked):
         self.cache, self.timeout = whole.cache, whole.timeout
         self.transform, self.decode = whole.transform, whole.decode
         self.thread_hits = whole.thread_hits
+
+    def _take(self, cache: Cache) -> None:
+        self.cache = self._whole.cache = cache
 
     def in_cache(self, wanted: Indices) -> Indices:
         n = len(self.indices)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import logging
 import os
 import time
 import weakref
@@ -33,7 +34,7 @@ from .epoch_context import EpochContext, Progress
 from .gather_iterator import GatherIterator
 from .iterator import BatchIterator
 from .job import Augment, Job
-from .made_caches import attach_again, is_made_here, register, samples_of
+from .made_caches import attach_again, is_made_here, register, samples_of, successor
 from .numpy_backend import NumpyBackend
 from .options import LoaderOptions, Worker, gather_threads
 from .sampling import numbered, order_within, prefers_some
@@ -44,6 +45,7 @@ from .worker_batches import WorkerBatchIterator
 from .worker_choice import APART, OUT_OF_ORDER, WHOLE, pipeline_of, rows_in_c, warn_of_processes
 from .worker_runtime import WorkerRuntime
 
+_log = logging.getLogger("stocached")
 _AHEAD = 2  # batches, without workers
 
 
@@ -184,6 +186,7 @@ class BaseLoader(CheckpointedLoader):
             current.end(
                 "another iteration over this loader has begun, and with persistent_workers=True there is one at a time"
             )
+        self._attach_again()
         functions = (self.collate_fn, self.augment, self.batch_augment)
         others = any(
             now is not before for now, before in zip(functions, self._functions)
@@ -204,6 +207,19 @@ class BaseLoader(CheckpointedLoader):
         except BaseException:
             self._resume = resume  # for the next try
             raise
+
+    def _attach_again(self) -> None:
+        """Reads the cache that was made in place of its own, after that was removed."""
+        if self._cached is None:
+            return
+        if self._cached.attach_again():
+            _log.info("cache %s was removed and made again for the same samples; loaders read the new one", self.cache)
+        if self._cached.cache is not self.cache:
+            successor(self.cache, self._cached.cache)
+            self.settings = {k: self._cached.cache if v is self.cache else v for k, v in self.settings.items()}
+            self.cache = self._cached.cache
+            self._end_next()
+            self._end_kept()  # its workers read the old one
 
     def _leave_parent(self) -> None:
         """In a forked child: a thread of the parent may have held the meter's lock, and the workers and the file of

@@ -129,6 +129,12 @@ def _keep(dataset: Any, cache: Cache) -> None:
     _of_datasets[id(dataset)] = cache
 
 
+def successor(before: Cache, now: Cache) -> None:
+    """A cache has taken the place of one that was removed."""
+    if before in _made:
+        _made[now] = _made[before]
+
+
 def is_made_here(cache: Cache | None) -> bool:
     """Whether a loader of this process made the cache."""
     return cache in _made
