@@ -16,8 +16,8 @@ from typing import Any, ClassVar
 from .._cache import disk, served
 from .._cache.stats import changes_of
 from .._checks.randomness import Remedy
-from .._common import sizes
-from .._common.errors import InvalidError, UnsupportedError
+from .._common import sizes, threads
+from .._common.errors import ClosedError, InvalidError, UnsupportedError
 from .._common.numbers import whole
 from .._common.ours import only_ours
 from .._common.ranks import rank_of
@@ -34,7 +34,7 @@ from .epoch_context import EpochContext, Progress
 from .gather_iterator import GatherIterator
 from .iterator import BatchIterator
 from .job import Augment, Job
-from .made_caches import attach_again, is_made_here, register, samples_of, successor
+from .made_caches import attach_again, free, is_made_here, register, samples_of, successor
 from .numpy_backend import NumpyBackend
 from .options import LoaderOptions, Worker, gather_threads
 from .sampling import numbered, order_within, prefers_some
@@ -82,6 +82,7 @@ class BaseLoader(CheckpointedLoader):
         self._functions = (self.collate_fn, self.augment, self.batch_augment)  # of kept workers and of the next epoch
         self._reset_epochs()
         self._kept: WorkerRuntime | None = None  # of persistent workers
+        self._freed = False  # its cache, by `close`
         self._next: BatchIterator | None = None  # of the next epoch, if it was begun ahead
         self._pid = os.getpid()
         # The first iteration makes it, so that a loader that a framework replaces writes no file.
@@ -172,6 +173,12 @@ class BaseLoader(CheckpointedLoader):
     # ------------------------------------------------------------ iterating
 
     def _new_iteration(self) -> BatchIterator:
+        threads.stop_if_program_ends()
+        if self._freed:
+            raise ClosedError(
+                f"{self!r} was closed, which freed its cache, as that has no name and no other loader used it; make "
+                "another loader, close this one later, or give it name="
+            )
         if self._pid != os.getpid():
             self._leave_parent()
         if self.trace is not None and self._recorder is None:
@@ -542,8 +549,18 @@ class BaseLoader(CheckpointedLoader):
         epoch = len(self.dataset) / stats.samples
         return advise(self.cache, self.num_workers, stats.step_seconds * epoch, self._meter.source_share)
 
+    def __repr__(self) -> str:
+        kind, dataset = type(self), type(self.dataset).__name__
+        samples = self._samples()
+        of = "" if samples is None else f" of {samples:,} samples"
+        batches = f"batch_size={self.batch_size}" if self.batch_size or not self._batched() else "batches of a sampler"
+        workers = f"{self.num_workers} workers ({self.worker})" if self.num_workers else "no workers"
+        cache = "no cache" if self.cache is None else repr(self.cache)
+        return f"<{kind.__module__}.{kind.__name__}: {dataset}{of}, {batches}, {workers}, {cache}>"
+
     def close(self) -> None:
-        """Ends kept workers, and writes the trace. A later iteration starts new workers."""
+        """Ends kept workers, writes the trace, and frees a cache that has no name and that no other loader of the
+        program uses. Without such a cache, a later iteration starts new workers; with it, it raises ClosedError."""
         current = self._running()
         if current is not None:
             current.end("the loader was closed")
@@ -553,6 +570,7 @@ class BaseLoader(CheckpointedLoader):
             self._recorder.close()
         if self._cached is not None and self._cached.served:
             served.withdraw(self._cached.cache)
+        self._freed = self._freed or free(self)
 
 
 def _weakly(method: Callable[..., Any]) -> Callable[..., Any]:

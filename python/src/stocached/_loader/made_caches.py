@@ -129,6 +129,20 @@ def _keep(dataset: Any, cache: Cache) -> None:
     _of_datasets[id(dataset)] = cache
 
 
+def free(loader: Any) -> bool:
+    """Closes the cache of a loader if a loader made it without a name, and no other loader has it. Returns whether it
+    did."""
+    cache = loader.cache
+    if cache not in _made or cache.name is not None or cache.closed:
+        return False
+    if any(other.cache is cache for other in living() if other is not loader):
+        return False
+    for identity in [identity for identity, kept in _of_datasets.items() if kept is cache]:
+        del _of_datasets[identity]
+    cache.close()
+    return True
+
+
 def successor(before: Cache, now: Cache) -> None:
     """A cache has taken the place of one that was removed."""
     if before in _made:
