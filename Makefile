@@ -237,7 +237,7 @@ soak: build/libstocached.so setup-torch setup-c-tests ## kill processes at rando
 	STOCACHED_TEST_KILLS=$(or $(PREPARE_KILLS),2000) $(PYTEST) python/tests/prepare/test_prepare_kills.py
 	STOCACHED_TEST_KILLS=$(or $(LOADER_KILLS),2000) STOCACHED_TEST_BREAKS=$(or $(LOADER_BREAKS),2000) $(PYTEST) python/tests/loader/test_loader_kills.py \
 		python/tests/loader/test_loader_lifecycle.py -k 'kills_at_random_moments or left_in_the_middle'
-	STOCACHED_TEST_SECONDS=$(or $(LOADER_SECONDS),600) STOCACHED_TEST_SEED=$$(date +%s) $(PYTEST) python/tests/loader/test_loader_differential.py
+	STOCACHED_TEST_SECONDS=$(or $(LOADER_SECONDS),600) STOCACHED_TEST_SEED=$$(date +%s) $(PYTEST) -o faulthandler_timeout=0 python/tests/loader/test_loader_differential.py
 	STOCACHED_TEST_MEMORY=1 $(PYTEST) python/tests/memory/test_memory.py -k cgroup
 	STOCACHED_TEST_FRAMEWORKS=all $(PYTEST) python/tests/loader/test_lightning_loaders.py
 	$(MAKE) --no-print-directory -s -C cimage ../build/image/test-image-address

@@ -128,8 +128,7 @@ def attach(name_or_path: str | os.PathLike[str], fingerprint: str | None, read_o
 def attach_remade(cache: Attachment) -> Handle | None:
     """The cache that was made under the name of this one after it was removed, for the same samples: with the same
     fingerprint, number of samples and fields. None: there is no such cache."""
-    removed = os.fstat(cache._handle.info().fd).st_nlink == 0
-    if cache.name is None or cache.fingerprint is None or not removed:
+    if cache.name is None or cache.fingerprint is None or os.fstat(cache._handle.info().fd).st_nlink:
         return None
     with contextlib.suppress(StocachedError):
         handle = attach(cache.path or cache.name, cache.fingerprint, cache.read_only)

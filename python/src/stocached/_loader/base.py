@@ -82,7 +82,7 @@ class BaseLoader(CheckpointedLoader):
         self._functions = (self.collate_fn, self.augment, self.batch_augment)  # of kept workers and of the next epoch
         self._reset_epochs()
         self._kept: WorkerRuntime | None = None  # of persistent workers
-        self._freed = False  # its cache, by `close`
+        self._closed = False  # since the last iteration
         self._next: BatchIterator | None = None  # of the next epoch, if it was begun ahead
         self._pid = os.getpid()
         # The first iteration makes it, so that a loader that a framework replaces writes no file.
@@ -174,11 +174,12 @@ class BaseLoader(CheckpointedLoader):
 
     def _new_iteration(self) -> BatchIterator:
         threads.stop_if_program_ends()
-        if self._freed:
+        if self._closed and self.cache is not None and self.cache.closed:
             raise ClosedError(
-                f"{self!r} was closed, which freed its cache, as that has no name and no other loader used it; make "
-                "another loader, close this one later, or give it name="
+                f"{self!r} was closed, and its cache with it, as that has no name; make another loader, close this one "
+                "later, or give it name="
             )
+        self._closed = False
         if self._pid != os.getpid():
             self._leave_parent()
         if self.trace is not None and self._recorder is None:
@@ -559,8 +560,9 @@ class BaseLoader(CheckpointedLoader):
         return f"<{kind.__module__}.{kind.__name__}: {dataset}{of}, {batches}, {workers}, {cache}>"
 
     def close(self) -> None:
-        """Ends kept workers, writes the trace, and frees a cache that has no name and that no other loader of the
-        program uses. Without such a cache, a later iteration starts new workers; with it, it raises ClosedError."""
+        """Ends kept workers, writes the trace, and frees the cache that a loader made without a name, unless another
+        loader of the program uses it. Then a later iteration raises ClosedError; else it starts new workers."""
+        self._closed = True
         current = self._running()
         if current is not None:
             current.end("the loader was closed")
@@ -570,7 +572,7 @@ class BaseLoader(CheckpointedLoader):
             self._recorder.close()
         if self._cached is not None and self._cached.served:
             served.withdraw(self._cached.cache)
-        self._freed = self._freed or free(self)
+        free(self.cache)
 
 
 def _weakly(method: Callable[..., Any]) -> Callable[..., Any]:

@@ -331,7 +331,8 @@ def _close_all() -> None:
         iteration.close()
     until = time.monotonic() + _LEAVE
     for iteration in iterations:
-        iteration._turn.acquire(timeout=max(until - time.monotonic(), 0))
+        if iteration._pid == os.getpid():
+            iteration._turn.acquire(timeout=max(until - time.monotonic(), 0))
 
 
 def check_found(restored: Restored, found: int) -> None:

@@ -129,18 +129,14 @@ def _keep(dataset: Any, cache: Cache) -> None:
     _of_datasets[id(dataset)] = cache
 
 
-def free(loader: Any) -> bool:
-    """Closes the cache of a loader if a loader made it without a name, and no other loader has it. Returns whether it
-    did."""
-    cache = loader.cache
-    if cache not in _made or cache.name is not None or cache.closed:
-        return False
-    if any(other.cache is cache for other in living() if other is not loader):
-        return False
-    for identity in [identity for identity, kept in _of_datasets.items() if kept is cache]:
-        del _of_datasets[identity]
-    cache.close()
-    return True
+def free(cache: Cache | None) -> None:
+    """Closes a cache that a loader made without a name, when all its loaders are closed."""
+    if cache is None or cache not in _made or cache.name is not None:
+        return
+    if not any(loader.cache is cache and not loader._closed for loader in living()):
+        for dataset in [dataset for dataset, kept in _of_datasets.items() if kept is cache]:
+            del _of_datasets[dataset]
+        cache.close()
 
 
 def successor(before: Cache, now: Cache) -> None:

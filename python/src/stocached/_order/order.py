@@ -82,6 +82,8 @@ class WeightedOrder:
 
     Raises InvalidError for impossible settings, which names the weight."""
 
+    given: ClassVar[tuple[str, ...]] = ()  # for `only_ours`
+
     def __init__(self, samples: int, weights: npt.ArrayLike, seed: int = 0, draws: int | None = None) -> None:
         self.samples, self.seed = whole("samples", samples), whole("seed", seed)
         try:
