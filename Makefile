@@ -221,6 +221,7 @@ charts: setup-torch setup-demo ## draw the charts of bench/results, and measure 
 #   CLUSTER_KILLS=200         kills of servers, ranks, nodes of Redis and the storage of a job on three nodes
 #   PREPARE_KILLS=2000        kills of preparations
 #   LOADER_KILLS=2000         kills of workers of a loader
+#   LOADER_SECONDS=600        random loaders beside a plain model
 #   LOADER_BREAKS=2000        iterations of a loader that stop in the middle
 #   FILES=300000              JPEG files that are damaged, and as many that change while they are decoded
 #   AUGMENTATIONS=200         seeds of each augmentation, through each public interface
@@ -236,6 +237,7 @@ soak: build/libstocached.so setup-torch setup-c-tests ## kill processes at rando
 	STOCACHED_TEST_KILLS=$(or $(PREPARE_KILLS),2000) $(PYTEST) python/tests/prepare/test_prepare_kills.py
 	STOCACHED_TEST_KILLS=$(or $(LOADER_KILLS),2000) STOCACHED_TEST_BREAKS=$(or $(LOADER_BREAKS),2000) $(PYTEST) python/tests/loader/test_loader_kills.py \
 		python/tests/loader/test_loader_lifecycle.py -k 'kills_at_random_moments or left_in_the_middle'
+	STOCACHED_TEST_SECONDS=$(or $(LOADER_SECONDS),600) STOCACHED_TEST_SEED=$$(date +%s) $(PYTEST) -o faulthandler_timeout=0 python/tests/loader/test_loader_differential.py
 	STOCACHED_TEST_MEMORY=1 $(PYTEST) python/tests/memory/test_memory.py -k cgroup
 	STOCACHED_TEST_FRAMEWORKS=all $(PYTEST) python/tests/loader/test_lightning_loaders.py
 	$(MAKE) --no-print-directory -s -C cimage ../build/image/test-image-address

@@ -597,7 +597,7 @@ STOC_API int64_t stoc_epoch_fill(const stoc_epoch *epoch, int64_t *indices, size
 /* What happens if the ranks do not divide the number of samples. */
 enum stoc_ends {
     STOC_ENDS_UNEVEN = 0, /* some ranks get one more sample */
-    STOC_ENDS_PAD = 1,    /* ranks with one less repeat samples from the start; the repeated ones are not real */
+    STOC_ENDS_PAD = 1,    /* ranks with one less repeat samples from the epoch's start; these are not real */
     STOC_ENDS_DROP = 2    /* the last samples are left out */
 };
 
@@ -862,6 +862,10 @@ struct stoc_stats {
     uint64_t replaced;
 };
 STOC_API int stoc_stats(stoc_cache *cache, struct stoc_stats *stats);
+
+/* The members `clears` and `stored` of stoc_stats, without its scan of the index. If both are as before, each sample
+ * that was READY then has the same bytes, or has gone. EINVAL, ECLOSED. */
+STOC_API int stoc_changes(const stoc_cache *cache, uint64_t *clears, uint64_t *stored);
 
 /* Adds n to the counter "passed": samples outside the schema that a wrapper did not store. */
 STOC_API void stoc_count_passed(stoc_cache *cache, uint64_t n);

@@ -126,8 +126,8 @@ func (d *Dealer) deal(batch uint64) (dealt [][]int, before []int) {
 	indices := make([]int, size*d.ranks)
 	first := d.from + batch*d.batch*d.ranks
 	end := d.epoch.Fill(indices, first, 1)
-	for k := end; k < len(indices); k++ { // Pad begins again
-		indices[k] = int(d.epoch.At(d.from + (first+uint64(k)-d.from)%(d.epoch.positions-d.from)))
+	for k := end; k < len(indices); k++ { // Pad begins the epoch again
+		indices[k] = int(d.epoch.At((first + uint64(k)) % d.epoch.positions))
 	}
 	nodes := d.owners.nodes
 	before, lacks := make([]int, len(nodes)), make([]uint64, len(nodes))

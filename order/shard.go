@@ -87,9 +87,9 @@ func (p *Part) Fill(dst []int, first uint64) int {
 	}
 	dst = dst[:min(uint64(len(dst)), p.samples-first)]
 	n := p.epoch.Fill(dst, p.shard.From+p.shard.Rank+first*p.shard.ranks(), p.shard.ranks())
-	for k := n; k < len(dst); k++ { // padding repeats the first samples of the shard
-		position := p.shard.Rank + (first+uint64(k))*p.shard.ranks()
-		dst[k] = int(p.epoch.At(p.shard.From + position%(p.epoch.positions-p.shard.From)))
+	for k := n; k < len(dst); k++ { // Pad begins the epoch again
+		position := p.shard.From + p.shard.Rank + (first+uint64(k))*p.shard.ranks()
+		dst[k] = int(p.epoch.At(position % p.epoch.positions))
 	}
 	return len(dst)
 }

@@ -98,9 +98,12 @@ func TestGoOnWithOtherRanks(t *testing.T) {
 
 func TestPaddingBeginsAgain(t *testing.T) {
 	e := epoch(t, order.Order{Samples: 5}, 0)
-	for rank, want := range [][]int{{2, 4, 3}, {3, 2, 4}} { // 2, 3, 4 are left; with 2 ranks one comes twice
-		if got := whole(part(t, order.Shard{Rank: uint64(rank), Ranks: 2, From: 2, Ends: order.Pad}, e)); !slices.Equal(got, want[:2]) {
-			t.Errorf("rank %d: %v, want %v", rank, got, want[:2])
+	for from, want := range [][][]int{{{0, 2, 4}, {1, 3, 0}}, 2: {{2, 4}, {3, 0}}, 4: {{4}, {0}}} { // also where it continues
+		for rank := range want {
+			s := order.Shard{Rank: uint64(rank), Ranks: 2, From: uint64(from), Ends: order.Pad}
+			if got := whole(part(t, s, e)); !slices.Equal(got, want[rank]) {
+				t.Errorf("rank %d from %d: %v, want %v", rank, from, got, want[rank])
+			}
 		}
 	}
 	if got := whole(part(t, order.Shard{Rank: 7, Ranks: 8, Ends: order.Pad}, e)); !slices.Equal(got, []int{2}) { // 7 mod 5

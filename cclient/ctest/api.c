@@ -60,6 +60,13 @@ static void slots_run_out(void)
     EQUAL(put(c, 3, BYTES, 1, 0), STOC_STORED);
     EQUAL(stats_of(c).clears, 1);
     EQUAL(stats_of(c).ready, 1);
+    uint64_t clears = 0, stored = 0;
+    EQUAL(stoc_changes(c, &clears, &stored), 0);
+    EQUAL(clears, 1);
+    EQUAL(stored, 12); /* an overwrite too */
+    EQUAL(stored, stats_of(c).stored);
+    EQUAL(stoc_changes(c, &clears, NULL), STOC_EINVAL);
+    EQUAL(stoc_changes(NULL, &clears, &stored), STOC_ECLOSED);
     check_quiet(c);
     stoc_close(c);
 }

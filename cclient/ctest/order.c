@@ -467,7 +467,7 @@ static void ranks_share(void)
                     EQUAL(stoc_epoch_shard(epochs[k], &s, &error), 0);
                     EQUAL(stoc_epoch_fill_shard(epochs[k], &s, one, 1000, 0), s.samples);
                     for (uint64_t i = 0; i < s.samples; i++)
-                        EQUAL(one[i], all[from + (rank + i * ranks) % left]);
+                        EQUAL(one[i], all[(from + rank + i * ranks) % n]);
                     CHECK(s.real <= s.samples && s.samples - s.real <= (ends == STOC_ENDS_PAD));
                     CHECK(ends == STOC_ENDS_UNEVEN ||
                           s.samples == (ends == STOC_ENDS_PAD ? (left + ranks - 1) / ranks : left / ranks));

@@ -263,7 +263,7 @@ class Nodes:
         nodes: list[list[int]] = [[] for _ in self.ranks]
         surplus = []
         for p in positions:
-            i = self.owner_of(at(start + (p - start) % left))
+            i = self.owner_of(at(p % length))
             if i < len(nodes) and len(nodes[i]) < m * self.ranks[i]:
                 nodes[i].append(p)
             else:
@@ -274,7 +274,7 @@ class Nodes:
             own = sorted(mine + surplus[:lack])
             surplus = surplus[lack:]
             for r in range(self.ranks[i]):
-                dealt.append([at(start + (p - start) % left) for p in own[r :: self.ranks[i]]])
+                dealt.append([at(p % length) for p in own[r :: self.ranks[i]]])
         return dealt
 
     def digest(self, at: Callable[[int], int], length: int, epoch: int, b: int, start: int, ends: int) -> int:

@@ -232,8 +232,8 @@ int64_t stoc_epoch_fill_shard(const stoc_epoch *e, const struct stoc_shard *s, i
     }
     forget(e, &memory);
     for (uint64_t own = first + k; k < n && own < s->samples && left; k++, own++) {
-        uint64_t position = s->rank + own * s->ranks;
-        indices[k] = (int64_t)epoch_at(e, s->from + (position < left ? position : position % left), &memory);
+        uint64_t position = s->from + s->rank + own * s->ranks;
+        indices[k] = (int64_t)epoch_at(e, position < e->positions ? position : position % e->positions, &memory);
     }
     return (int64_t)k;
 }

@@ -411,16 +411,15 @@ int64_t stoc_epoch_fill_deal(const stoc_epoch *e, const stoc_owners *o, const st
         d->samples > STOC_MAX_SAMPLES || d->batch > STOC_MAX_SAMPLES / o->ranks)
         return STOC_EINVAL;
     uint64_t each = MIN(d->batch, d->samples - batch * d->batch), all = each * o->ranks;
-    uint64_t positions = (uint64_t)stoc_epoch_length(e), first = batch * d->batch * o->ranks;
+    uint64_t positions = (uint64_t)stoc_epoch_length(e), first = d->from + batch * d->batch * o->ranks;
     if (n < all || d->from >= positions)
         return STOC_EINVAL;
     int64_t *inorder = malloc(all * sizeof *inorder);
     int32_t *reader = malloc(all * sizeof *reader);
     uint64_t *lacks = malloc(o->count * sizeof *lacks), *given = calloc(o->count, sizeof *given);
     if (inorder && reader && lacks && given) {
-        uint64_t left = positions - d->from;
-        for (uint64_t k = 0; k < all;) { /* `pad` begins again */
-            int64_t got = stoc_epoch_fill(e, inorder + k, all - k, d->from + (first + k) % left, 1);
+        for (uint64_t k = 0; k < all;) { /* `pad` begins the epoch again */
+            int64_t got = stoc_epoch_fill(e, inorder + k, all - k, (first + k) % positions, 1);
             k += (uint64_t)got;
         }
         for (uint32_t i = 0; i < o->count; i++)

@@ -200,16 +200,39 @@ void stoc_count_passed(stoc_cache *c, uint64_t n)
         count(c, STOC_COUNTER_PASSED, n);
 }
 
+static uint32_t records_used(const stoc_cache *c)
+{
+    return (uint32_t)MIN(load(clients_high_word(c)), c->client_records);
+}
+
+/* A counter of all clients. */
+static uint64_t counted(const stoc_cache *c, unsigned counter)
+{
+    uint64_t sum = 0;
+    for (uint32_t record = 0, high = records_used(c); record < high; record++)
+        for (unsigned stripe = 0; stripe < STOC_COUNTER_STRIPES; stripe++)
+            sum += load(record_counters(c, record) + stripe * STOC_COUNTERS_PER_STRIPE + counter);
+    return sum;
+}
+
+int stoc_changes(const stoc_cache *c, uint64_t *clears, uint64_t *stored)
+{
+    if (!c)
+        return STOC_ECLOSED;
+    if (!clears || !stored)
+        return invalid(EFAULT);
+    *clears = phase_epoch(load(phase_word(c)));
+    *stored = counted(c, STOC_COUNTER_STORED);
+    return 0;
+}
+
 /* Everything but struct_bytes: 0, or ESYSTEM. */
 static int fill_stats(stoc_cache *c, struct stoc_stats *stats)
 {
-    uint64_t sum[STOC_COUNTER_COUNT] = {0};
-    uint32_t high = (uint32_t)MIN(load(clients_high_word(c)), c->client_records);
-    for (uint32_t record = 0; record < high; record++) {
-        const stoc_word *counters = record_counters(c, record);
-        for (unsigned stripe = 0; stripe < STOC_COUNTER_STRIPES; stripe++)
-            for (unsigned k = 0; k < STOC_COUNTER_COUNT; k++)
-                sum[k] += load(counters + stripe * STOC_COUNTERS_PER_STRIPE + k);
+    uint64_t sum[STOC_COUNTER_COUNT];
+    for (unsigned k = 0; k < STOC_COUNTER_COUNT; k++)
+        sum[k] = counted(c, k);
+    for (uint32_t record = 0, high = records_used(c); record < high; record++) {
         if (record_alive(c, record))
             stats->clients_live++;
         else
@@ -274,8 +297,7 @@ int stoc_stats(stoc_cache *c, struct stoc_stats *stats)
 static unsigned claims_listed(const stoc_cache *c)
 {
     unsigned claims = 0;
-    uint32_t high = (uint32_t)MIN(load(clients_high_word(c)), c->client_records);
-    for (uint32_t record = 0; record < high; record++)
+    for (uint32_t record = 0, high = records_used(c); record < high; record++)
         for (uint32_t entry = 0; entry < STOC_CLAIMS_PER_CLIENT; entry++)
             claims += load(entry_word(c, record, entry)) != 0;
     return claims;

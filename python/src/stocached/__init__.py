@@ -128,12 +128,30 @@ if not _has_torch():  # `from stocached import *` and help() would raise its err
     __all__.remove("SharedCache")
 
 
+_ELSEWHERE = {  # names of other modules that a program may look for here
+    "stocached.torch": "CachedDataset DataLoader SourceDataset",
+    "stocached.image": "CenterCrop ColorJitter Compose Decode DecodeError Folder Normalize RandomCrop RandomErasing "
+    "RandomHorizontalFlip RandomResizedCrop Resize Shards ToDtype convert decode",
+    "stocached.streams": "StreamBatch StreamFailure Streams join",
+    "stocached.order": "AnyOrder Deal KINDS Node Owners STOPS",
+    "stocached.prepare": "BlockSampler BlockStorage BusyError DataPreparer DataStorage DatasetInfo InTheWayError "
+    "IndexSet MemoryStorage NotPreparedError PreparedDataset PreparerError Split fingerprint split",
+    "stocached.lightning": "DataModule",
+}
+
+
 def __getattr__(name: str) -> Any:
     if name == "SharedCache":  # imports torch, which the rest of the package does without
         from .shared_cache import SharedCache
 
         return SharedCache
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = next((module for module, names in _ELSEWHERE.items() if name in names.split()), None)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    text = f"{name} is not in {__name__!r}, but in {module!r}: from {module} import {name}"
+    # `from stocached import` would replace the text of an AttributeError by its own.
+    importing = sys._getframe(1).f_globals.get("__name__") == "importlib._bootstrap"
+    raise ImportError(text, name=name) if importing else AttributeError(text)
 
 
 def __dir__() -> list[str]:

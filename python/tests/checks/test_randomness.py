@@ -97,8 +97,8 @@ def by_loader(workers, worker="process"):
             for _ in loader:
                 pass
         finally:
-            loader.close()
             assert options or loader.cache.stats().ready == 0
+            loader.close()
 
     return read
 

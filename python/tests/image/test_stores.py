@@ -163,9 +163,9 @@ def test_errors_name_the_file_also_from_the_cache(root, workers):
     for _ in range(2):
         with pytest.raises(image.DecodeError, match=r"bee/00[35]\.jpg: no picture"):
             list(loader)
-        loader.close()
         assert loader.cache.stats().ready == 48
         shutil.rmtree(root, ignore_errors=True)
+    loader.close()
 
 
 def test_errors_name_the_member_of_a_shard(tmp_path, shards):

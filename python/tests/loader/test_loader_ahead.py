@@ -1,15 +1,19 @@
 """What a loader makes ahead: as many batches as it is told and as fit, and the first ones of the
-next epoch."""
+next epoch, but nothing that runs a function of the program."""
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import mmap
+import pickle
 import time
 
 import numpy as np
 import pytest
 from processes import until
 
-from stocached import Loader, Order
+from stocached import Loader, Order, SetResult
 
 N, BATCH = 100, 2
 
@@ -33,7 +37,7 @@ def stack(samples):
 
 
 def loads(dataset, **settings):
-    return Loader(dataset, BATCH, num_workers=2, worker="thread", prefetch_factor=10, **settings)
+    return Loader(dataset, BATCH, **{"num_workers": 2, "worker": "thread", "prefetch_factor": 10, **settings})
 
 
 def settled(loaded, least):
@@ -78,21 +82,114 @@ def test_no_more_is_gathered_ahead_than_its_bytes_allow(limit, ahead):
     assert len(batches._pending) == ahead
 
 
-def test_the_next_epoch_begins_while_the_training_loop_has_the_last_batches():
-    dataset = Large()
-    loader = loads(dataset, shuffle=True, seed=5, persistent_workers=True)
-    batches = iter(loader)
-    for _ in range(N // BATCH):
-        next(batches)
-    wanted = Order(N, seed=5).epoch(1).indices().tolist()
-    assert settled(dataset.loaded, N + 20 * BATCH) == N + 20 * BATCH
-    assert sorted(dataset.loaded) == sorted([*range(N), *wanted[: 20 * BATCH]])
-    assert loader.state_dict()["epoch"] == 0, "the state is that of the training loop"
-    assert loader.state_dict()["position"] == N
-    assert next(batches, None) is None
-    assert [batch[:, 0].tolist() for batch in loader] == [wanted[at : at + BATCH] for at in range(0, N, BATCH)]
-    assert settled(dataset.loaded, 2 * N + 20 * BATCH) == 2 * N + 20 * BATCH, "a sample was loaded twice"
-    loader.close()
+class Told:
+    """The program tells it the epoch through memory that workers share. For threads and for processes."""
+
+    def __init__(self):
+        self.epoch = np.frombuffer(mmap.mmap(-1, 8), np.int64)
+        self.loaded = []
+
+    def __len__(self):
+        return N
+
+    def __getitem__(self, index):
+        self.loaded.append(index)
+        return {"index": np.int64(index), "epoch": np.int64(self.epoch[0])}
+
+
+def told(sample, epoch):
+    return {**sample, "augmented": np.int64(epoch[0])}
+
+
+PARTLY = {"size": "4.3MiB", "allow_random": True, "policy": "first-come"}
+WHOLE = {"size": "16MiB", "allow_random": True}
+
+
+@pytest.mark.parametrize("worker", ["process", "thread"])
+@pytest.mark.parametrize(
+    "settings", [{}, {"collate_fn": list}, PARTLY, WHOLE], ids=["rows", "batches", "partly", "cached"]
+)
+def test_the_functions_of_the_program_run_in_the_epoch_that_asks_for_them(settings, worker):
+    """Between two epochs the program tells its dataset and its augment= the epoch."""
+    dataset = Told()
+    augment = functools.partial(told, epoch=dataset.epoch)
+    for options in ({"seed": 1}, {"shuffle": True}, {"order": "sequential"}):
+        with contextlib.closing(
+            loads(dataset, worker=worker, augment=augment, persistent_workers=True, **options, **settings)
+        ) as loader:
+            for epoch in range(3):
+                dataset.epoch[0] = epoch
+                for batch in loader:
+                    assert {int(sample["augmented"]) for sample in samples_of(batch)} == {epoch}
+                    if "size" not in settings:
+                        assert {int(sample["epoch"]) for sample in samples_of(batch)} == {epoch}
+
+
+def samples_of(batch):
+    if isinstance(batch, list):
+        return batch
+    return [dict(zip(batch, values)) for values in zip(*batch.values())]
+
+
+@pytest.mark.parametrize("settings", [{}, PARTLY, {"augment": dict}, {**WHOLE, "augment": dict}])
+def test_no_sample_is_loaded_before_the_program_asks_for_its_epoch(settings):
+    dataset = Told()
+    with contextlib.closing(loads(dataset, seed=5, persistent_workers=True, **settings)) as loader:
+        batches = iter(loader)
+        for _ in range(N // BATCH):
+            next(batches)
+        count = len(dataset.loaded)
+        assert settled(dataset.loaded, count) == count
+        begun = loader._next
+        assert begun is None or not any(batch.tasks for batch in begun._pending)
+        assert loader.state_dict()["epoch"] == 0, "the state is that of the training loop"
+        assert loader.state_dict()["position"] == N
+        assert next(batches, None) is None
+        wanted = Order(N, "sequential").epoch(1).indices().tolist()
+        assert [int(i) for batch in loader for i in batch["index"]] == wanted
+
+
+def change(cache, index, how):
+    """Another client changes the cache."""
+    other = pickle.loads(pickle.dumps(cache))
+    if how == "clear":
+        other.clear()
+    else:
+        assert other.put(index, {"index": index, "epoch": 1}, overwrite=True) == SetResult.STORED
+    other.close()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("how", ["clear", "overwrite"])
+def test_hits_that_were_gathered_ahead_are_those_of_the_cache_when_the_epoch_begins(workers, how):
+    dataset = Told()
+    with contextlib.closing(
+        Loader(dataset, BATCH, num_workers=workers, worker="thread" if workers else None, seed=5,
+               persistent_workers=workers > 0, prefetch_factor=2 if workers else None, **WHOLE)
+    ) as loader:  # fmt: skip
+        list(loader)
+        batches = iter(loader)
+        for _ in range(N // BATCH):
+            next(batches)
+        begun = loader._next
+        assert len(begun._pending) == max(2 * workers, 2)
+        assert not any(batch.tasks for batch in begun._pending)
+        until(lambda: all(batch.filled.is_set() for batch in begun._pending), "its first batches are gathered")
+        dataset.epoch[0] = 1
+        change(loader.cache, 0, how)
+        assert next(batches, None) is None
+        epochs = np.concatenate([batch["epoch"] for batch in loader])
+        assert epochs.tolist() == ([1] * N if how == "clear" else [1] + [0] * (N - 1))
+
+
+def test_hits_that_were_gathered_ahead_are_given():
+    with contextlib.closing(loads(Told(), seed=5, persistent_workers=True, **WHOLE)) as loader:
+        for _ in range(2):
+            list(loader)
+        begun = loader._next
+        assert len(begun._pending) == 20
+        assert iter(loader) is begun
+        assert [int(i) for batch in begun for i in batch["index"]] == list(range(N))
 
 
 def test_the_next_epoch_is_gathered_without_workers():

@@ -71,9 +71,9 @@ def killed_at(point: str, kind: str, note: Path) -> None:
     loader.cache.recover()
     assert read(loader) == list(range(SAMPLES))
     print(point, loader._kept.pool.restarts, hits, loader.cache.stats().recovered)
-    loader.close()  # otherwise its workers would fill for the next epoch while we count
     if kind not in ("fixed", "variable"):
         check_slots(loader.cache, dataset, chains=kind == "chains")
+    loader.close()
 
 
 def check_slots(cache: stocached.Cache, dataset: Faulty, chains: bool) -> None:

@@ -182,7 +182,8 @@ def test_ranks_share_an_epoch(order, ends):
             for rank, shard in enumerate(shards):
                 rows = shard.indices().tolist()
                 assert rows[: shard.real] == whole[start + rank :: ranks][: shard.real]
-                assert rows == [whole[start + p % left] for p in range(rank, rank + len(shard) * ranks, ranks)]
+                first = start + rank
+                assert rows == [whole[p % len(epoch)] for p in range(first, first + len(shard) * ranks, ranks)]
                 assert list(shard) == rows
                 assert len(rows) == len(shard)
                 assert shard.indices(1, 2).tolist() == rows[1:3]
@@ -210,6 +211,19 @@ def test_go_on_with_another_number_of_ranks(order):
             read += [index for row in range(each) for part in parts for index in part[row : row + 1]]
             start = shards[0].position(each)
         assert read == epoch.indices().tolist()  # no sample is lost or repeated, and all are in order
+
+
+@pytest.mark.parametrize("order", ANY, ids=str)
+@pytest.mark.parametrize("ends", ENDS)
+def test_an_epoch_that_continues_ends_like_one_without_a_break(order, ends):
+    epoch = order.epoch(1)
+    for ranks in (1, 2, 4, 7, 300):
+        for rank in (0, ranks - 1):
+            whole = epoch.shard(rank, ranks, ends=ends)
+            for read in (1, 5, len(whole) // 2, len(whole) - 1):
+                if 0 <= read * ranks <= len(epoch):
+                    rest = epoch.shard(rank, ranks, ends=ends, start=whole.position(read))
+                    assert rest.indices().tolist() == whole.indices(read).tolist()
 
 
 def test_invalid_shards():

@@ -3,7 +3,6 @@ payload."""
 
 from __future__ import annotations
 
-import atexit
 import operator
 import os
 import time
@@ -13,6 +12,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 from .. import _native
+from .._common import threads
 from .._common.errors import SampleIndexError
 from .._samples import dtypes, schema
 from .._samples.schema import Field
@@ -117,7 +117,7 @@ class Attachment:
 _open: weakref.WeakSet[Attachment] = weakref.WeakSet()
 
 
-@atexit.register
+@threads.at_exit
 def _detach_all() -> None:
     """Detaches cleanly when a program ends with caches open: `unlink="last"` needs it.
 

@@ -179,6 +179,17 @@ class Cache(Attachment):
         """Another handle of the cache, which only reads."""
         return type(self)(opening.attach_pickled(self.path, os.getpid(), int(self._handle.info().fd), self.uuid, True))
 
+    def _remade(self) -> Cache | None:
+        """The cache that has this one's place now, with its disk cache and kept samples (`attach_remade`). None: none
+        has."""
+        handle = None if self.closed else opening.attach_remade(self)
+        if handle is None:
+            return None
+        cache = type(self)(handle)
+        cache._keep(self._kept)
+        cache._disk = self._disk
+        return cache
+
     def __repr__(self) -> str:
         name = repr(self.name) if self.name else "without a name"
         fields = ", ".join(map(str, self.fields))

@@ -3,18 +3,20 @@ for a name."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from .. import _native
 from .._common import errors
-from .._common.errors import CacheNotFoundError, CacheTimeoutError, InvalidError, NoServerError
+from .._common.errors import CacheNotFoundError, CacheTimeoutError, InvalidError, NoServerError, StocachedError
 from .._common.numbers import whole
 from .._common.sizes import parse_size
 from .._samples import schema
 from . import handle as _handle
 from . import policies
+from .attachment import Attachment
 from .handle import Handle
 
 _MOST = 2**63 - 1  # samples, slots and bytes
@@ -121,6 +123,21 @@ def attach(name_or_path: str | os.PathLike[str], fingerprint: str | None, read_o
         except (CacheNotFoundError, NoServerError, CacheTimeoutError) as error:
             hint = str(error)
     raise errors.make(_native.ENOENT, f"{missing}; {hint}", number)
+
+
+def attach_remade(cache: Attachment) -> Handle | None:
+    """The cache that was made under the name of this one after it was removed, for the same samples: with the same
+    fingerprint, number of samples and fields. None: there is no such cache."""
+    if cache.name is None or cache.fingerprint is None or os.fstat(cache._handle.info().fd).st_nlink:
+        return None
+    with contextlib.suppress(StocachedError):
+        handle = attach(cache.path or cache.name, cache.fingerprint, cache.read_only)
+        info = handle.info()
+        same = (int(info.samples), bool(info.variable)) == (cache.samples, cache.variable)
+        fields = tuple(map(schema.from_native, handle.fields(info.field_count)))
+        if same and fields == cache.fields and bytes(info.uuid) != cache.uuid:
+            return handle
+    return None
 
 
 def attach_pickled(path: str | None, pid: int, fd: int, uuid: bytes, read_only: bool) -> Handle:

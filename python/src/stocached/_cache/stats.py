@@ -90,6 +90,13 @@ class Stats(Mapping[str, Any]):
 _KEYS = (*(field.name for field in fields(Stats)), "hit_rate", "cached_fraction")
 
 
+def changes_of(cache: Attachment) -> tuple[int, int]:
+    """`clears` and `stored` of the stats, in a fraction of the time. Raises ClosedError."""
+    clears, stored = ctypes.c_uint64(), ctypes.c_uint64()
+    cache._handle.check(_native.changes(cache._handle, clears, stored))
+    return clears.value, stored.value
+
+
 def stats_of(cache: Attachment) -> Stats:
     native = _native.Stats(struct_bytes=ctypes.sizeof(_native.Stats))
     cache._handle.check(_native.stats(cache._handle, native))

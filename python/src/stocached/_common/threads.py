@@ -3,6 +3,7 @@ hold at that moment, and Python 3.12 and later warn of a fork with threads."""
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gc
 import os
@@ -11,7 +12,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 _LINGER = 0.05  # seconds
@@ -88,6 +89,29 @@ class Latch:
     def wait(self) -> None:
         with self._lock:  # at its end the next waiting thread gets the lock
             pass
+
+
+_ending: list[int] = []  # the thread that ends the program
+
+
+def at_exit(close: Callable[[], None]) -> Callable[[], None]:
+    """As atexit.register, for a function that closes what daemon threads may use. No other threads are left then."""
+
+    def ends() -> None:
+        _ending.append(threading.get_ident())
+        close()
+
+    atexit.register(ends)
+    return close
+
+
+def stop_if_program_ends() -> None:
+    """A daemon thread goes no further when the program ends: what it reads from is being closed, and its errors would be
+    printed. It waits here until the process is gone."""
+    if _ending and threading.get_ident() not in _ending:
+        never = threading.Lock()
+        never.acquire()
+        never.acquire()
 
 
 @contextlib.contextmanager

@@ -4,10 +4,12 @@ no torch, unlike `SourceDataset`."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from .._cache.cache import Cache
-from .._cache.gathering import Indices
+from .._cache.gathering import Flags, Indices
+from .._cache.served import fetch_and_count
+from .._common.errors import ReplacedError
 from .._samples.tree import Tree
 from .notices import Notices
 from .thread_hits import ThreadHits
@@ -18,6 +20,7 @@ class CacheBacked:
     fills."""
 
     cache: Cache
+    given: ClassVar[tuple[str, ...]]  # for `only_ours`
     served = False  # a server fills the cache
     timeout: float | None = None  # seconds that a batch from the server may take
     augment: Callable[[Any], Any] | None = None  # the random part of a sample, applied after the cache
@@ -26,6 +29,26 @@ class CacheBacked:
     decode: Any = None  # the Decode of a served cache that keeps files
     indices: Indices | None = None  # of samples in the cache, by the index of the dataset. None: the same
     thread_hits: ThreadHits
+
+    def attach_again(self) -> bool:
+        """Reads, and fills, the cache that was made in place of its own for the same samples after that was removed.
+        Returns whether there is one."""
+        cache = self.cache._remade()
+        if cache is not None:
+            self._take(cache)
+        return cache is not None
+
+    def _take(self, cache: Cache) -> None:
+        self.cache = cache
+
+    def fetch(self, wanted: Indices | list[int], out: Any = None) -> tuple[Any, Flags]:
+        """As `fetch_and_count`, of indices in a served cache, and of its successor if the server has replaced it."""
+        try:
+            return fetch_and_count(self.cache, wanted, out, self.timeout)
+        except ReplacedError:
+            if not self.attach_again():
+                raise
+            return fetch_and_count(self.cache, wanted, out, self.timeout)
 
     def in_cache(self, wanted: Indices) -> Indices:
         """The indices in the cache of samples of the dataset."""

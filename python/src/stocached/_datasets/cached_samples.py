@@ -101,6 +101,7 @@ class CachedSamples(CacheBacked):
     """As stocached.torch.CachedDataset, without torch's base class."""
 
     _enter_worker = staticmethod(set_up.numpy_worker)
+    given = ("dataset", "augment")
 
     def __init__(
         self,
@@ -349,8 +350,18 @@ class CachedSamples(CacheBacked):
     def over(self, cache: Cache) -> CachedSamples:
         """The same samples over another handle of the cache."""
         other = copy.copy(self)
-        other.cache, other._batches, other._misses = cache, BatchBuffers(cache.fields), self._misses.over(cache)
+        other.cache, other._batches = cache, BatchBuffers(cache.fields)
+        other._misses = Misses(self.stored, cache, self._structure, self._guard, self.notices)
         return other
+
+    def _take(self, cache: Cache) -> None:
+        """Other programs may fill the cache, so the first loads are checked again, and only this program's samples are
+        ever taken back."""
+        self.made = False
+        if self._guard is not None:
+            removed = functools.partial(take_back, cache, False)
+            self._guard = Guard(Fills(self._n), self._remedy, self._structure.encode, removed)
+        vars(self).update(vars(self.over(cache)))
 
     def is_fresh(self) -> bool:
         """Whether the cache still holds the samples of the dataset; compares three."""

@@ -32,10 +32,6 @@ class Misses:
         # the cost of each is known.
         self._in_batches = callable(getattr(unwrapped(dataset)[0], "__getitems__", None))
 
-    def over(self, cache: Cache) -> Misses:
-        """The same over another handle of the cache."""
-        return Misses(self._dataset, cache, self._structure, self._guard, self._notices)
-
     def load(self, i: int) -> Any:
         """A sample that the cache has not, which gets into it."""
         sample = self._from_disk(i)

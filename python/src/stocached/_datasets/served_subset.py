@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from .._cache.cache import Cache
 from .._cache.gathering import Indices
 from .._common.errors import SampleIndexError, UnsupportedError
 from .._common.subsets import as_array, unwrapped
@@ -17,6 +18,7 @@ class ServedSubset(CacheBacked):
     datasets; the cache has the sample by its index in the whole dataset."""
 
     served = True
+    given = ("_whole",)
 
     def __init__(self, dataset: Any, whole: Any, indices: Sequence[Any]) -> None:
         """dataset: the user's. whole, indices: of `unwrapped`. UnsupportedError: as `as_array`."""
@@ -25,6 +27,9 @@ class ServedSubset(CacheBacked):
         self.cache, self.timeout = whole.cache, whole.timeout
         self.transform, self.decode = whole.transform, whole.decode
         self.thread_hits = whole.thread_hits
+
+    def _take(self, cache: Cache) -> None:
+        self.cache = self._whole.cache = cache
 
     def in_cache(self, wanted: Indices) -> Indices:
         n = len(self.indices)

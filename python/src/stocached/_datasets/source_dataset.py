@@ -9,7 +9,6 @@ from typing import Any, cast
 import numpy as np
 
 from .._cache.cache import Cache
-from .._cache.served import fetch_and_count
 from .._common.errors import InvalidError, SampleIndexError
 from .._common.torch_version import torch
 from .._image.errors import DecodeError
@@ -39,6 +38,7 @@ class SourceDataset(CacheBacked, torch.utils.data.Dataset[Any]):
     be pickled."""
 
     served = True
+    given = ("transform",)
 
     def __init__(
         self, name: str, *, transform: Callable[[Any], Any] | None = None, timeout: float | None = 60.0
@@ -111,7 +111,7 @@ class SourceDataset(CacheBacked, torch.utils.data.Dataset[Any]):
         return _samples(fields, arrays)
 
     def _fetch(self, wanted: list[int], out: Any = None) -> Any:
-        fetched, hit = fetch_and_count(self.cache, wanted, out, self.timeout)
+        fetched, hit = self.fetch(wanted, out)
         self.thread_hits.add(hit)
         return fetched
 

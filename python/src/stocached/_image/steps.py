@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -43,6 +43,7 @@ class Step:
         only on (seed, epoch, index)."""
 
     takes_generator = True  # for `augment=`
+    given: ClassVar[tuple[str, ...]] = ()  # for `only_ours`
 
     def __call__(self, sample: Any, generator: Any = None) -> Any:
         return _changed(sample, self, generator)
@@ -342,6 +343,7 @@ class Compose(Step):
     Decode: then the sample has the bytes or the path of a file in place of a picture."""
 
     transforms: Sequence[Step | Decode]
+    given: ClassVar[tuple[str, ...]] = ("decode", "_steps")
 
     def __post_init__(self) -> None:
         self.decode: Decode | None = None

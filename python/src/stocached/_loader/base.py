@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import logging
 import os
 import time
 import weakref
@@ -13,12 +14,14 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from .._cache import disk, served
+from .._cache.stats import changes_of
 from .._checks.randomness import Remedy
-from .._common import sizes
-from .._common.errors import InvalidError, UnsupportedError
+from .._common import sizes, threads
+from .._common.errors import ClosedError, InvalidError, UnsupportedError
 from .._common.numbers import whole
+from .._common.ours import only_ours
 from .._common.ranks import rank_of
-from .._common.subsets import is_subset
+from .._common.subsets import is_subset, unwrapped
 from .._datasets.cached_samples import CachedSamples
 from .._datasets.looks import are_forked
 from .._samples.batch_layout import Layout
@@ -32,7 +35,7 @@ from .epoch_context import EpochContext, Progress
 from .gather_iterator import GatherIterator
 from .iterator import BatchIterator
 from .job import Augment, Job
-from .made_caches import attach_again, is_made_here, register, samples_of
+from .made_caches import attach_again, free, is_made_here, register, samples_of, successor
 from .numpy_backend import NumpyBackend
 from .options import LoaderOptions, Worker, gather_threads
 from .sampling import numbered, order_within, prefers_some
@@ -43,6 +46,7 @@ from .worker_batches import WorkerBatchIterator
 from .worker_choice import APART, OUT_OF_ORDER, WHOLE, pipeline_of, rows_in_c, warn_of_processes
 from .worker_runtime import WorkerRuntime
 
+_log = logging.getLogger("stocached")
 _AHEAD = 2  # batches, without workers
 
 
@@ -79,6 +83,7 @@ class BaseLoader(CheckpointedLoader):
         self._functions = (self.collate_fn, self.augment, self.batch_augment)  # of kept workers and of the next epoch
         self._reset_epochs()
         self._kept: WorkerRuntime | None = None  # of persistent workers
+        self._closed = False  # since the last iteration
         self._next: BatchIterator | None = None  # of the next epoch, if it was begun ahead
         self._pid = os.getpid()
         # The first iteration makes it, so that a loader that a framework replaces writes no file.
@@ -171,6 +176,13 @@ class BaseLoader(CheckpointedLoader):
     # ------------------------------------------------------------ iterating
 
     def _new_iteration(self) -> BatchIterator:
+        threads.stop_if_program_ends()
+        if self._closed and self.cache is not None and self.cache.closed:
+            raise ClosedError(
+                f"{self!r} was closed, and its cache with it, as that has no name; make another loader, close this one "
+                "later, or give it name="
+            )
+        self._closed = False
         if self._pid != os.getpid():
             self._leave_parent()
         if self.trace is not None and self._recorder is None:
@@ -185,6 +197,7 @@ class BaseLoader(CheckpointedLoader):
             current.end(
                 "another iteration over this loader has begun, and with persistent_workers=True there is one at a time"
             )
+        self._attach_again()
         functions = (self.collate_fn, self.augment, self.batch_augment)
         others = any(
             now is not before for now, before in zip(functions, self._functions)
@@ -195,7 +208,8 @@ class BaseLoader(CheckpointedLoader):
             self._end_next()
         ahead, self._next = self._next, None
         if ahead is not None:
-            if self._resume is None and ahead.context.epoch == self._epoch:
+            if self._asks_for(ahead):
+                ahead.asked_for()
                 return self._give(ahead, start)
             ahead.close()
         resume = self._resume
@@ -204,6 +218,19 @@ class BaseLoader(CheckpointedLoader):
         except BaseException:
             self._resume = resume  # for the next try
             raise
+
+    def _attach_again(self) -> None:
+        """Reads the cache that was made in place of its own, after that was removed."""
+        if self._cached is None:
+            return
+        if self._cached.attach_again():
+            _log.info("cache %s was removed and made again for the same samples; loaders read the new one", self.cache)
+        if self._cached.cache is not self.cache:
+            successor(self.cache, self._cached.cache)
+            self.settings = {k: self._cached.cache if v is self.cache else v for k, v in self.settings.items()}
+            self.cache = self._cached.cache
+            self._end_next()
+            self._end_kept()  # its workers read the old one
 
     def _leave_parent(self) -> None:
         """In a forked child: a thread of the parent may have held the meter's lock, and the workers and the file of
@@ -233,7 +260,7 @@ class BaseLoader(CheckpointedLoader):
         self._epoch = iteration.context.epoch + 1
         return iteration
 
-    def _make_iteration(self) -> BatchIterator:
+    def _make_iteration(self, *, ahead: bool = False) -> BatchIterator:
         """Begins an epoch: makes its context, starts workers if it has some, and makes the
         iterator, which begins its first batches."""
         pipeline = None
@@ -244,7 +271,7 @@ class BaseLoader(CheckpointedLoader):
             elif self.worker == "native":
                 with contextlib.suppress(UnsupportedError):  # the dataset has changed: the threads do all in Python
                     pipeline = self._pipeline()
-        context = self._new_context(self._by_rows(), pipeline)
+        context = self._new_context(self._by_rows(), pipeline, ahead)
         restored = context.begun.restored
         if restored is not None and not context.by_rows:
             self._end_kept()  # its workers have another place than the state
@@ -279,9 +306,29 @@ class BaseLoader(CheckpointedLoader):
 
     def _begin_next(self) -> None:
         """Begins the first batches of the next epoch, while the training loop has the last batches
-        of this one."""
+        of this one. No function of the program runs for them: it may tell them the epoch in between."""
         if self._next is None and self._resume is None:
-            self._next = self._make_iteration()
+            self._next = self._make_iteration(ahead=True)
+
+    def _asks_for(self, ahead: BatchIterator) -> bool:
+        """Whether the program now asks for what was begun ahead."""
+        context = ahead.context
+        return self._resume is None and context.epoch == self._epoch and context.changes == self._changes()
+
+    def _changes(self) -> tuple[int, ...]:
+        """Numbers that stay as they are while batches from the cache are right. Of datasets that run only our code,
+        samples are stored ahead too, and are the same each time."""
+        if self._cached is None or self._cached.cache.closed:
+            return ()
+        clears, stored = changes_of(self._cached.cache)
+        return (clears,) if self._runs_only_ours() else (clears, stored)
+
+    def _runs_only_ours(self) -> bool:
+        """Whether the samples of an epoch are made without a function of the program."""
+        dataset = self.dataset if self._cached is None else self._cached
+        if self.worker == "native":  # C has its own copy of the indices of a Subset
+            dataset, _ = unwrapped(dataset)
+        return all(map(only_ours, (dataset, self.augment, self._order and self._order.order)))
 
     @property
     def _default_collate(self) -> bool:
@@ -322,10 +369,11 @@ class BaseLoader(CheckpointedLoader):
         if self.batch_size is None or self._iterable:
             return self.batch_size
         try:
-            if self.batch_size <= len(self.dataset):
+            samples = len(self.dataset if self._cached is None else self._cached)
+            if self.batch_size <= samples:
                 return self.batch_size
             # A sampler may give samples several times.
-            return min(self.batch_size, max(len(self.dataset), len(self.sampler), 1))
+            return min(self.batch_size, max(samples, len(self.sampler), 1))
         except (TypeError, NotImplementedError):  # a dataset or a sampler without a length
             return self.batch_size
 
@@ -376,14 +424,14 @@ class BaseLoader(CheckpointedLoader):
 
     # ------------------------------------------------------------ an epoch
 
-    def _new_context(self, rows: bool, pipeline: Any) -> EpochContext:
-        """rows: batches are filled row by row. pipeline: of native workers that start."""
+    def _new_context(self, rows: bool, pipeline: Any, ahead: bool) -> EpochContext:
+        """rows: batches are filled row by row. pipeline: of native workers that start. ahead: the program has not
+        asked for the epoch yet."""
         state = self._resume
         wanted, begun = self._begin_epoch()
         ordered = begun.shard is not None
         if rows and not ordered and self._cached is None:
             wanted, rows = numbered(wanted)
-        follows = rows and ordered and (self.persistent_workers or not self.num_workers)
         augment = None if self.augment is None else Augment(self.augment)
         largest = self._largest_batch()
         job = Job(
@@ -411,6 +459,8 @@ class BaseLoader(CheckpointedLoader):
         layout = (
             self._layout_of_cache(largest or 1) if rows and self._cached is not None and not self._augments() else None
         )
+        ours = self._runs_only_ours()
+        follows = rows and ordered and (self.persistent_workers or not self.num_workers)
         return EpochContext(
             job=job,
             begun=begun,
@@ -435,7 +485,10 @@ class BaseLoader(CheckpointedLoader):
             overtaken=frozenset(number - begun.skipped for number in (state or {}).get("_overtaken", ())),
             layout=layout,
             row_layout=rows_in_c(job, self._backend.no_columns),
-            follow=_weakly(self._begin_next) if follows else None,
+            follow=_weakly(self._begin_next) if follows and (ours or layout is not None) else None,
+            changes=self._changes() if ahead else (),
+            ours=ours,
+            only_hits=ahead and not ours and self.num_workers > 0,
             renew=_weakly(self._renewed),
             notices=None if self._cached is None else self._cached.notices,
         )
@@ -500,8 +553,19 @@ class BaseLoader(CheckpointedLoader):
         epoch = len(self.dataset) / stats.samples
         return advise(self.cache, self.num_workers, stats.step_seconds * epoch, self._meter.source_share)
 
+    def __repr__(self) -> str:
+        kind, dataset = type(self), type(self.dataset).__name__
+        samples = self._samples()
+        of = "" if samples is None else f" of {samples:,} samples"
+        batches = f"batch_size={self.batch_size}" if self.batch_size or not self._batched() else "batches of a sampler"
+        workers = f"{self.num_workers} workers ({self.worker})" if self.num_workers else "no workers"
+        cache = "no cache" if self.cache is None else repr(self.cache)
+        return f"<{kind.__module__}.{kind.__name__}: {dataset}{of}, {batches}, {workers}, {cache}>"
+
     def close(self) -> None:
-        """Ends kept workers, and writes the trace. A later iteration starts new workers."""
+        """Ends kept workers, writes the trace, and frees the cache that a loader made without a name, unless another
+        loader of the program uses it. Then a later iteration raises ClosedError; else it starts new workers."""
+        self._closed = True
         current = self._running()
         if current is not None:
             current.end("the loader was closed")
@@ -511,6 +575,7 @@ class BaseLoader(CheckpointedLoader):
             self._recorder.close()
         if self._cached is not None and self._cached.served:
             served.withdraw(self._cached.cache)
+        free(self.cache)
 
 
 def _weakly(method: Callable[..., Any]) -> Callable[..., Any]:

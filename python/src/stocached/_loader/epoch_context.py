@@ -90,6 +90,9 @@ class EpochContext:
     layout: Any = None  # of batches that are gathered from the cache
     row_layout: Any = None  # of rows that workers make, if it is known before the first
     follow: Callable[[], None] | None = None  # called when all batches are begun
+    changes: tuple[int, ...] = ()  # of the cache, before the first batch was begun ahead
+    ours: bool = True  # samples are made without a function of the program
+    only_hits: bool = False  # until the program asks for the epoch
     notices: Notices | None = None  # of a dataset that is cached
     # Called before the first batch; gives an iteration to read instead, or None.
     renew: Callable[[Any], Any] | None = None

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from .. import _native
 from .._cache.gathering import gather_error
-from .._cache.served import announce, fetch_and_count
+from .._cache.served import announce
 from .._common import threads
 from .._common.addresses import address_of
 from .._common.errors import FetchError, StocachedError
@@ -65,10 +65,9 @@ class Gatherer:
     """Fills rows from the cache. Any thread may call `fill`; only the first call works."""
 
     def __init__(self, context: EpochContext) -> None:
-        self._cache, self._in_cache = context.cached.cache, context.cached.in_cache
+        self._cached, self._in_cache = context.cached, context.cached.in_cache
         self._threads = context.threads
         self._skips_bad = context.job.skips_bad
-        self._source_timeout = context.cached.timeout
         self.fetches = context.cached.served
         self._meter, self._trace, self._epoch = context.meter, context.trace, context.epoch
         shard = context.begun.shard if self.fetches else None
@@ -79,6 +78,11 @@ class Gatherer:
         first = context.begun.first_dealt
         self._owns = shard if first and isinstance(shard, Deal) else None
         self._asked = 0  # batches
+
+    @property
+    def _cache(self) -> Any:
+        """The dataset may attach to another one in the middle of the epoch."""
+        return self._cached.cache
 
     def probe(self, wanted: Indices) -> tuple[npt.NDArray[np.bool_], int]:
         """Which samples are in the cache now, and how many. Counts nothing."""
@@ -115,7 +119,7 @@ class Gatherer:
         names = [field.name for field in self._cache.fields]
         out = batch.arrays[0] if len(names) == 1 else dict(zip(names, batch.arrays))
         try:
-            _, hit = fetch_and_count(self._cache, self._in_cache(batch.wanted), out, self._source_timeout)
+            _, hit = self._cached.fetch(self._in_cache(batch.wanted), out)
             batch.fetched = len(hit) - int(hit.sum())
         except FetchError as error:
             if not (self._skips_bad and error.bad):

@@ -50,6 +50,7 @@ class GatherIterator(BatchIterator):
         self._runtime, self._owned, self._workers = runtime, owned, runtime.processes
         self._pending: deque[Batch] = deque()
         self._more = True
+        self._only_hits = context.only_hits
         self._most = 0  # the most batches that may be begun; 0: their size is not known yet
         self._layout: Layout | None = context.layout or runtime.announced or context.row_layout
         self._gatherer: Gatherer | None = None
@@ -65,6 +66,10 @@ class GatherIterator(BatchIterator):
         if context.gathers:
             self._gatherer = Gatherer(context)
             self._background = Background()
+        self._fill()
+
+    def asked_for(self) -> None:
+        self._only_hits = False
         self._fill()
 
     # ------------------------------------------------------------ the next batches
@@ -90,11 +95,14 @@ class GatherIterator(BatchIterator):
             if wanted is None:
                 self._more = False
                 return
+            batch = None
             try:
                 batch = self._begin(wanted)
-            except BaseException:
-                self._announced.appendleft(wanted)
-                raise
+            finally:
+                if batch is None:
+                    self._announced.appendleft(wanted)
+            if batch is None:
+                return
             self._pending.append(batch)
             self._number += 1
             self._planned += len(wanted)
@@ -137,7 +145,8 @@ class GatherIterator(BatchIterator):
             indices[indices < 0] += len(self._context.cached)
         return indices
 
-    def _begin(self, wanted: Indices) -> Batch:
+    def _begin(self, wanted: Indices) -> Batch | None:
+        """None: it is not time yet for a batch that needs loads."""
         context, gatherer = self._context, self._gatherer
         known: list[BadSample] = []
         # A server remembers bad samples, and counts what a job asks for to know how far it is.
@@ -149,6 +158,8 @@ class GatherIterator(BatchIterator):
             batch.hit = np.ones(len(wanted), np.bool_)
         elif gatherer is not None:
             hit, there = self._probe(gatherer, wanted)
+            if self._only_hits and there < len(wanted):
+                return None
             if there:
                 batch.hit = hit
             if there == len(wanted) and not self._hides():
@@ -278,6 +289,8 @@ class GatherIterator(BatchIterator):
             return  # this epoch's batches need the task queue, or the batch pool
         if pending and self._all_hit and not self._hides():
             return  # its gathers would only compete with this epoch's
+        if not self._context.ours and not self._all_hit:
+            return  # only hits are begun ahead, and loads of this epoch still change the cache
         self._context.follow = None
         follow()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import sys
 import threading
@@ -15,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from .._common import threads
 from .._common.errors import ClosedError, NondeterministicDatasetError, StateError
 from .._common.load_time import delay_ns, idle_ns
 from .._trace.augment_time import spent_ns
@@ -24,6 +24,7 @@ from .bad_samples import BadSample, all_bad
 from .epoch_context import EpochContext
 from .sampling import listed
 
+_LEAVE = 1.0  # seconds: how long a program that ends waits for daemon threads in `next`
 # The words of torch's warning: programs search logs for them.
 _REPLICAS = (
     "For multiprocessing data-loading, this could be caused by not properly configuring the IterableDataset replica at each worker. Please see "
@@ -120,10 +121,16 @@ class BatchIterator:
             raise ClosedError(
                 "this iteration belongs to the process that began it; iterate over the loader again in this one"
             )
-        with self._turn:
-            if not self._context.progress.begun and self._instead is None and self._context.renew is not None:
-                self._instead = self._context.renew(self)
-            return self._in_turn() if self._instead is None else next(self._instead)
+        try:
+            with self._turn:
+                if not self._context.progress.begun and self._instead is None and self._context.renew is not None:
+                    self._instead = self._context.renew(self)
+                return self._in_turn() if self._instead is None else next(self._instead)
+        finally:
+            threads.stop_if_program_ends()
+
+    def asked_for(self) -> None:
+        """The program asks for this epoch, which was begun ahead."""
 
     def _in_turn(self) -> Any:
         context, start = self._context, time.monotonic_ns()
@@ -315,11 +322,17 @@ class BatchIterator:
 _all: weakref.WeakSet[BatchIterator] = weakref.WeakSet()
 
 
-@atexit.register
+@threads.at_exit
 def _close_all() -> None:
-    """Closes iterations before the interpreter ends, while threads still write into its memory."""
-    for iteration in list(_all):
+    """Closes iterations before the interpreter ends, while threads still write into its memory. Daemon threads that
+    iterate stop when they leave `next`."""
+    iterations = list(_all)
+    for iteration in iterations:
         iteration.close()
+    until = time.monotonic() + _LEAVE
+    for iteration in iterations:
+        if iteration._pid == os.getpid():
+            iteration._turn.acquire(timeout=max(until - time.monotonic(), 0))
 
 
 def check_found(restored: Restored, found: int) -> None:

@@ -130,6 +130,22 @@ def _keep(dataset: Any, cache: Cache) -> None:
     _of_datasets[id(dataset)] = cache
 
 
+def free(cache: Cache | None) -> None:
+    """Closes a cache that a loader made without a name, when all its loaders are closed."""
+    if cache is None or cache not in _made or cache.name is not None:
+        return
+    if not any(loader.cache is cache and not loader._closed for loader in living()):
+        for dataset in [dataset for dataset, kept in _of_datasets.items() if kept is cache]:
+            del _of_datasets[dataset]
+        cache.close()
+
+
+def successor(before: Cache, now: Cache) -> None:
+    """A cache has taken the place of one that was removed."""
+    if before in _made:
+        _made[now] = _made[before]
+
+
 def is_made_here(cache: Cache | None) -> bool:
     """Whether a loader of this process made the cache."""
     return cache in _made

@@ -180,9 +180,6 @@ class Loader(BaseLoader):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._restore(Loader.__init__, state)
 
-    def __repr__(self) -> str:
-        return f"<stocached.Loader of {self.dataset!r}, batches of {self.batch_size}, {self.num_workers} workers>"
-
     def _base_seed(self) -> int:
         draw = np.random.randint if self.generator is None else self.generator.integers
         return int(draw(0, 2**63 - 1, dtype=np.int64))

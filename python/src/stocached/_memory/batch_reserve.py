@@ -20,7 +20,7 @@ class BatchReserve:
     epochs."""
 
     def __init__(self, handle: Any, ahead: int, ahead_bytes: int, epochs: int) -> None:
-        self._handle, self._ahead, self._ahead_bytes, self._epochs = handle, ahead, ahead_bytes, epochs
+        self.handle, self._ahead, self._ahead_bytes, self._epochs = handle, ahead, ahead_bytes, epochs
         self._pid = os.getpid()
         self._bytes = -1  # for all batches; -1: not known yet
         self._taken = 0  # of these, the bytes that batches have now
@@ -33,7 +33,7 @@ class BatchReserve:
         ahead = min(self._ahead, max(self._ahead_bytes // buffer_bytes, 1))
         batches = min(ahead * self._epochs + 3, most)  # 3: the training loop holds some too
         if self._bytes < 0:
-            self._bytes = min(batches * buffer_bytes, max(_native.spare(self._handle), 0) // _SHARE)
+            self._bytes = min(batches * buffer_bytes, max(_native.spare(self.handle), 0) // _SHARE)
         self._taken = 0
         self._set()
         return most if self._bytes >= batches * buffer_bytes else self._bytes // buffer_bytes
@@ -45,12 +45,12 @@ class BatchReserve:
 
     def _set(self) -> None:
         if self._pid == os.getpid():
-            _native.hold(self._handle, max(self._bytes - self._taken, 0))
+            _native.hold(self.handle, max(self._bytes - self._taken, 0))
 
     # Arguments with defaults, because modules may be empty at exit.
     def __del__(self, hold: Any = _native.hold, getpid: Any = os.getpid) -> None:
         if self._pid == getpid() and self._bytes > 0:
-            hold(self._handle, 0)
+            hold(self.handle, 0)
 
 
 _holds: weakref.WeakKeyDictionary[Any, BatchReserve] = weakref.WeakKeyDictionary()
@@ -61,7 +61,7 @@ def reserve_of(context: Any) -> BatchReserve | None:
     cached, cache = context.cached, getattr(context.cached, "cache", None)
     if cache is None or cache.read_only:
         return None
-    if cached not in _holds:
+    if cached not in _holds or _holds[cached].handle is not cache._handle:
         _holds[cached] = BatchReserve(
             cache._handle, context.ahead, context.ahead_bytes, 1 if context.follow is None else 2
         )

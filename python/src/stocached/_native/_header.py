@@ -845,6 +845,9 @@ verify = bind(releasing, "stoc_verify", c_int64, Cache, c_uint64, c_uint64, POIN
 # int stoc_stats(stoc_cache *cache, struct stoc_stats *stats);
 stats = bind(releasing, "stoc_stats", c_int, Cache, POINTER(Stats))
 
+# int stoc_changes(const stoc_cache *cache, uint64_t *clears, uint64_t *stored);
+changes = bind(releasing, "stoc_changes", c_int, Cache, POINTER(c_uint64), POINTER(c_uint64))
+
 # void stoc_count_passed(stoc_cache *cache, uint64_t n);
 count_passed = bind(holding, "stoc_count_passed", None, Cache, c_uint64)
 

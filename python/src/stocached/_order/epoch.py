@@ -107,8 +107,8 @@ class Shard:
     sampler too: it has a length, and its iterator gives the samples one by one.
 
     ends: for samples that do not divide by `world_size`. "uneven": some ranks get one more. "pad":
-        ranks with one less begin again, so that all have the same number. "drop": the last samples
-        are left out.
+        ranks with one less begin the epoch again, so that all have the same number. "drop": the last
+        samples are left out.
     real: the number of its first samples that no other rank reads and that do not repeat: all of
         them, or with "pad" perhaps all but the last.
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import multiprocessing
 import multiprocessing.util  # now: what it does at exit comes after `_close_all`
@@ -19,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .._common import threads
 from .._common.errors import WorkerLostError
 
 _SLOW_START = 30.0  # seconds: a fork server that imports torch takes a few
@@ -238,7 +238,7 @@ _started: weakref.WeakSet[WorkerProcess] = weakref.WeakSet()
 _owners: weakref.WeakSet[Owner] = weakref.WeakSet()
 
 
-@atexit.register
+@threads.at_exit
 def _close_all() -> None:
     for owner in list(_owners):
         owner.close()

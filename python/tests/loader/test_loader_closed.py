@@ -1,0 +1,193 @@
+"""What a loader says of itself, its end, and the end of the program around it."""
+
+from __future__ import annotations
+
+import importlib
+import pickle
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+import stocached
+from stocached import Cache, ClosedError, Loader
+
+N = 12
+
+
+class Numbers:
+    def __len__(self):
+        return N
+
+    def __getitem__(self, index):
+        return np.full(4, index, np.int64)
+
+
+SIZE = {"size": "16MiB", "allow_random": True}
+
+
+# ------------------------------------------------------------------------------------ close
+
+
+@pytest.mark.parametrize(
+    "workers", [{}, {"num_workers": 1, "persistent_workers": True, "seed": 1}], ids=["none", "kept"]
+)
+def test_close_frees_a_cache_without_a_name(workers):
+    loader = Loader(Numbers(), 4, **SIZE, **workers)
+    list(loader)
+    batches = iter(loader)
+    next(batches)
+    loader.close()
+    loader.close()
+    assert loader.cache.closed
+    with pytest.raises(ClosedError, match="the loader was closed"):
+        next(batches)
+    with pytest.raises(ClosedError, match="was closed, and its cache with it.*make another loader"):
+        iter(loader)
+    assert loader.stats().batches == N // 4 + 1
+    assert loader.state_dict()
+
+
+def test_the_last_loader_of_a_cache_frees_it():
+    data = Numbers()
+    one, other = (Loader(data, 4, **SIZE) for _ in range(2))
+    assert one.cache is other.cache
+    one.close()
+    assert len(list(one)) == len(list(other)) == N // 4
+    other.close()
+    assert len(list(one)) == N // 4, "it was read after its close"
+    one.close()
+    for loader in (one, other):
+        with pytest.raises(ClosedError, match="and its cache with it"):
+            iter(loader)
+
+
+def test_a_loader_after_one_that_was_closed_makes_its_own_cache():
+    data = Numbers()
+    first = Loader(data, 4, **SIZE)
+    list(first)
+    first.close()
+    second = Loader(data, 4, **SIZE)
+    assert len(list(second)) == N // 4
+    assert second.stats().misses == N
+    second.close()
+
+
+def test_close_leaves_caches_that_others_may_want(cache_name):
+    with Cache.create(samples=N, shape=4, dtype=np.int64) as given:
+        for loader in (Loader(Numbers(), 4, cache=given), Loader(Numbers(), 4, name=cache_name, fingerprint="numbers")):
+            list(loader)
+            loader.close()
+            assert not loader.cache.closed
+            assert len(list(loader)) == N // 4
+            loader.close()
+    loader = Loader(Numbers(), 4)
+    list(loader)
+    loader.close()
+    assert len(list(loader)) == N // 4, "it has no cache"
+
+
+def test_a_copy_outlives_the_loader_that_was_closed():
+    loader = Loader(Numbers(), 4, **SIZE)
+    list(loader)
+    copy = pickle.loads(pickle.dumps(loader))
+    loader.close()
+    assert len(list(copy)) == N // 4
+    copy.close()
+
+
+# ------------------------------------------------------------------------------------ words
+
+
+def test_the_repr_says_what_a_loader_reads():
+    texts = {
+        repr(Loader(Numbers(), 4)): "<stocached.Loader: Numbers of 12 samples, batch_size=4, no workers, no cache>",
+        repr(Loader(Numbers(), batch_sampler=[[1]], num_workers=2)): "<stocached.Loader: Numbers of 12 samples, "
+        "batches of a sampler, 2 workers (process), no cache>",
+        repr(Loader(iter([]), None)): "<stocached.Loader: list_iterator, batch_size=None, no workers, no cache>",
+    }
+    assert list(texts) == list(texts.values())
+    loader = Loader(Numbers(), 4, num_workers=3, worker="thread", **SIZE)
+    assert repr(loader).startswith(
+        "<stocached.Loader: Numbers of 12 samples, batch_size=4, 3 workers (thread), <stocached.C"
+    )
+    assert repr(loader.cache) in repr(loader)
+    loader.close()
+    assert "closed" in repr(loader)
+
+
+@pytest.mark.torch
+def test_the_repr_of_a_loader_of_tensors():
+    from stocached.torch import DataLoader
+
+    assert repr(DataLoader(Numbers(), 4)) == (
+        "<stocached.torch.DataLoader: Numbers of 12 samples, batch_size=4, no workers, no cache>"
+    )
+
+
+def test_a_name_of_another_module_says_which():
+    with pytest.raises(ImportError, match="from stocached.torch import DataLoader"):
+        exec("from stocached import DataLoader")
+    with pytest.raises(AttributeError, match="from stocached.image import Folder"):
+        _ = stocached.Folder
+    assert not hasattr(stocached, "DataLoader")
+    with pytest.raises(ImportError, match="cannot import name 'Missing'"):
+        exec("from stocached import Missing")
+
+
+@pytest.mark.torch
+def test_every_name_of_another_module_is_known():
+    pytest.importorskip("lightning")
+    for module in ("torch", "image", "streams", "order", "prepare", "lightning"):
+        names = set(importlib.import_module(f"stocached.{module}").__all__) - {*stocached.__all__}
+        assert names - {module} <= {*stocached._ELSEWHERE[f"stocached.{module}"].split()} | {"autotune"}
+
+
+# ------------------------------------------------------------------------------------ the end of the program
+
+ENDING = """
+import atexit, sys, threading
+after = threading.Event()  # the handlers of this package have run
+atexit.register(lambda: (after.set(), thread.join(1)))
+import numpy as np
+{imports}
+inside = threading.Event()
+class Numbers:
+    def __len__(self): return 64
+    def __getitem__(self, index):
+        if index == 63 and {blocks} and threading.current_thread() is not threading.main_thread():
+            inside.set(), after.wait()
+        return np.full(4, index, np.int64)
+loader = {loader}
+def read():
+    while True:
+        for batch in loader:
+            if not {blocks}: inside.set()
+thread = threading.Thread(target=read, daemon=True)
+thread.start()
+inside.wait()
+"""
+
+
+@pytest.mark.parametrize("blocks", [True, False], ids=["in a load", "anywhere"])
+@pytest.mark.parametrize(
+    "loader",
+    [
+        "Loader(Numbers(), 4)",
+        "Loader(Numbers(), 4, size='16MiB', allow_random=True, shuffle=True)",
+        "Loader(Numbers(), 4, num_workers=2, worker='thread')",
+        "Loader(Numbers(), 4, num_workers=2, worker='thread', size='5MiB', allow_random=True, augment=np.copy)",
+        "Loader(Numbers(), 4, num_workers=2, worker='thread', persistent_workers=True, seed=1)",
+        "Loader(Numbers(), 4, num_workers=1, worker='process', persistent_workers=True, seed=1)",
+        pytest.param("DataLoader(Numbers(), 4)", marks=pytest.mark.torch),
+    ],
+)
+def test_a_daemon_thread_that_reads_while_the_program_ends_prints_nothing(loader, blocks):
+    if "process" in loader and blocks:
+        pytest.skip("a worker process has its own event")
+    imports = f"from stocached{'.torch' if 'DataLoader' in loader else ''} import {loader.partition('(')[0]}"
+    program = ENDING.format(imports=imports, loader=loader, blocks=blocks)
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

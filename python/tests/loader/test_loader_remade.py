@@ -1,0 +1,113 @@
+"""A named cache is removed and made again while a loader reads it: the loader goes on with the new one."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+
+import numpy as np
+import pytest
+from served import expected, program
+
+from stocached import Cache, Loader
+
+N = 40
+
+
+class Numbers:
+    def __init__(self, first=0):
+        self.first = first
+
+    def __len__(self):
+        return N
+
+    def __getitem__(self, index):
+        return np.full(8, self.first + index, np.int64)
+
+
+def first_values(loader):
+    return sorted(int(row[0]) for batch in loader for row in batch)
+
+
+def remove(name):
+    subprocess.run([program(), "rm", name], check=True, stdout=subprocess.DEVNULL)
+
+
+WORKERS = [
+    {},
+    {"num_workers": 2, "worker": "process", "persistent_workers": True},
+    {"num_workers": 2, "worker": "thread", "persistent_workers": True},
+    {"num_workers": 2, "worker": "process", "augment": np.copy},
+]
+
+
+@pytest.mark.parametrize("settings", WORKERS, ids=["none", "kept", "threads", "new"])
+@pytest.mark.parametrize("given", ["name=", "cache="])
+def test_the_next_epoch_reads_and_fills_the_new_cache(cache_name, settings, given):
+    data = Numbers()
+    named = {"name": cache_name, "fingerprint": "numbers"}
+    with contextlib.ExitStack() as stack:
+        if given == "cache=":
+            made = stack.enter_context(Loader(data, 4, **named).cache)
+            loader = Loader(data, 4, cache=made, seed=1, shuffle=True, **settings)
+        else:
+            loader = Loader(data, 4, seed=1, shuffle=True, **named, **settings)
+        stack.callback(loader.close)
+        for _ in range(2):
+            assert first_values(loader) == list(range(N))
+        before = loader.cache
+        remove(cache_name)
+        assert first_values(loader) == list(range(N)), "no other cache has its place"
+        assert loader.cache is before
+
+        other = stack.enter_context(Loader(Numbers(), 4, **named).cache)
+        other.put(7, np.full(8, 7, np.int64))
+        misses = loader.stats().misses
+        assert first_values(loader) == list(range(N))
+        assert loader.cache.uuid == other.uuid != before.uuid
+        assert loader.stats().misses == misses + N - 1, "it has filled the new cache"
+        assert other.stats().ready == N
+        assert first_values(loader) == list(range(N))
+        assert loader.stats().misses == misses + N - 1
+
+
+@pytest.mark.parametrize(
+    "other", [{"fingerprint": "others"}, {"fingerprint": None}, {"shape": 4}, {"samples": N + 1}], ids=str
+)
+def test_a_cache_of_other_samples_is_not_read(cache_name, other):
+    loader = Loader(Numbers(), 4, name=cache_name, fingerprint="numbers")
+    assert first_values(loader) == list(range(N))
+    before = loader.cache
+    remove(cache_name)
+    options = {"samples": N, "shape": 8, "dtype": np.int64, "fingerprint": "numbers", **other}
+    with Cache.create(cache_name, **options):
+        assert first_values(loader) == list(range(N))
+        assert loader.cache is before
+    loader.close()
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"num_workers": 2, "persistent_workers": True}, {"num_workers": 2, "augment": np.asarray}],
+    ids=["none", "kept", "by workers"],
+)
+@pytest.mark.parametrize("when", ["between epochs", "in an epoch"])
+def test_the_cache_of_a_server_that_made_it_again(server, settings, when):
+    from stocached.torch import DataLoader, SourceDataset
+
+    server.records(N)
+    loader = DataLoader(SourceDataset(server.name), 4, seed=1, **settings)
+    wanted = expected(range(N))
+    batches = iter(loader)
+    got = [next(batches) for _ in range(3 if when == "in an epoch" else N // 4)]
+    before = loader.cache.uuid
+    server.stop()
+    server.path.unlink()
+    server.start()
+    got += batches
+    assert (np.concatenate(got) == wanted).all()
+    assert (np.concatenate(list(loader)) == wanted).all()
+    assert loader.cache.uuid != before
+    assert loader.cache.stats().ready == N
+    loader.close()
