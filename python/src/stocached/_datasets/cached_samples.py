@@ -173,7 +173,7 @@ class CachedSamples(CacheBacked):
         dataset, varies = self.stored, True if self.store == "encoded" else variable
         # Before a load changes the dataset.
         wanted = (name is not None or disk is not None) and fingerprint is None
-        derived = derive(dataset) if wanted else None
+        self.derived = derived = derive(dataset) if wanted else None
         with generators.kept(), probe.left_as_it_was(dataset):
             sample_bytes, quiet = self._probe(dataset, varies, allow_random)
             try:
@@ -337,6 +337,12 @@ class CachedSamples(CacheBacked):
                 return True
         return False
 
+    def derived_after_loads(self) -> Derived:
+        """The fingerprint that the dataset has after loads of some samples."""
+        with generators.kept(), probe.left_as_it_was(self.dataset):
+            probe.first_samples(self.dataset, self._n, self.passed_over)
+            return derive(self.dataset)
+
     # ------------------------------------------------------------ samples
 
     def gathered_tree(self) -> Tree | None:
@@ -350,9 +356,11 @@ class CachedSamples(CacheBacked):
         i = self._index(index)
         return self.finish(i, self.peek(i))
 
-    def finish(self, i: int, sample: Any) -> Any:
-        """A sample as the caller gets it. sample: the result of `peek`; None: it is loaded."""
-        return self._finished(i, self._misses.load(i) if sample is None else sample)
+    def finish(self, i: int, sample: Any, *, lent: bool = False) -> Any:
+        """A sample as the caller gets it. sample: the result of `peek`; None: it is loaded. lent: the caller only copies
+        it."""
+        lent = lent and self.augment is None
+        return self._finished(i, self._misses.load(i, lent=lent) if sample is None else sample)
 
     def _finished(self, i: int, sample: Any) -> Any:
         """sample: as it is cached."""

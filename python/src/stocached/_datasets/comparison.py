@@ -96,7 +96,7 @@ def begin(cached: Any, derived: Derived | None, *, in_background: bool) -> Compa
         changed = derived.changed(old)
         if changed is not None:
             raise FingerprintError(
-                f"cache {cache.name!r} was made for other samples: the {changed} of the dataset changed since then. Use another name, or remove "
+                f"cache {cache.name!r} was made for other samples: {changed} changed since then. Use another name, or remove "
                 f"it{removal(cache)}. If the samples are equal nevertheless, give a fingerprint= of your own"
             )
         if derived.certain(old):
