@@ -360,7 +360,13 @@ class GatherIterator(BatchIterator):
         clocks, hits = Clocks(), self._hits()
         index = int(batch.wanted[row])
         try:
-            sample = self._context.job.dataset[index]
+            cached = self._context.job.cached
+            # Its row or the default collate function copies it.
+            sample = (
+                self._context.job.dataset[index]
+                if cached is None
+                else cached.finish(index, cached.peek(index), lent=True)
+            )
         except Exception as error:
             bad = None if self._context.bad is None else bad_sample(index, error)
             if bad is None:

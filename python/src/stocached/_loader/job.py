@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 
 from .._common.errors import InvalidError
+from .._common.subsets import is_subset
 from .._datasets import augment_error
 from .._datasets.cache_backed import CacheBacked
 from .._datasets.cached_samples import CachedSamples
 from .._random import generator_states
+from .._samples.own_copy import own_copy
 from .._trace.augment_time import augmented
 from .._workers import dataset_states
 from .._workers.task_queue import TaskQueue
@@ -121,12 +123,21 @@ class Job:
 
     def load(self, index: Any, seed: int) -> Any:
         """A sample of a map-style dataset. seed: of `sample_seed`."""
-        return self.augmented(index, self.dataset[index], seed)
+        sample = self.dataset[index]
+        return self.augmented(index, own_copy(sample) if self._lends else sample, seed)
 
     def finish(self, index: int, seed: int, sample: Any) -> Any:
-        """As `load`, with the result of `cached.peek`: a sample, or None."""
+        """As `load` into a row, with the result of `cached.peek`: a sample, or None."""
         assert self.cached is not None
-        return self.augmented(index, self.cached.finish(index, sample), seed)
+        return self.augmented(index, self.cached.finish(index, sample, lent=self.augment is None), seed)
+
+    @functools.cached_property
+    def _lends(self) -> bool:
+        """Whether `augment` would get samples that the dataset may keep. Those of a cache are its own."""
+        inside = self.dataset
+        while is_subset(inside):
+            inside = inside.dataset
+        return self.augment is not None and not isinstance(inside, CacheBacked)
 
     def augmented(self, index: Any, sample: Any, seed: int) -> Any:
         if self.augment is None:
