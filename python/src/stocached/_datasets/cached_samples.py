@@ -7,7 +7,6 @@ import contextlib
 import copy
 import functools
 import logging
-import operator
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -26,8 +25,8 @@ from .._common.errors import (
     FingerprintError,
     InvalidError,
     NondeterministicDatasetError,
-    SampleIndexError,
 )
+from .._common.numbers import position_of
 from .._common.processors import processors
 from .._image.errors import DecodeError
 from .._memory.buffer_pool import BatchBuffers, SampleBuffers
@@ -37,11 +36,12 @@ from .._samples.tree import Tree
 from .._samples.values import VariableValues
 from .._trace.augment_time import augmented
 from . import augment_error, comparison, probe, stores
+from .augment_function import check_alone
 from .cache_backed import CacheBacked
 from .comparison import Comparison
 from .making import CacheOptions, add_disk, check_fields, make
 from .misses import Misses, take_back
-from .notices import Notices
+from .notices import Notices, say_if_private
 from .stores import Form, Store
 from .structure import Structure
 from .thread_hits import ThreadHits
@@ -69,7 +69,9 @@ def check_bad_samples(bad_samples: Any) -> None:
         raise InvalidError(f'bad_samples={bad_samples!r}; it must be "error" or "skip"')
 
 
-def _check_arguments(dataset: Any, cache: Any, options: CacheOptions, store: Any, bad_samples: Any) -> None:
+def _check_arguments(
+    dataset: Any, cache: Any, options: CacheOptions, store: Any, bad_samples: Any, augment: Any
+) -> None:
     check_cache(cache)
     if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
         raise InvalidError(
@@ -84,6 +86,8 @@ def _check_arguments(dataset: Any, cache: Any, options: CacheOptions, store: Any
     disk.check(options.disk, options.disk_dir, options.disk_policy)
     stores.check(store)
     check_bad_samples(bad_samples)
+    if augment is not None:
+        check_alone(augment, "augment", "the whole sample, such as the tuple (image, label)")
     if cache is not None and options != CacheOptions():
         raise InvalidError(
             "size=, name=, fingerprint=, variable=, policy= and disk= are for a cache that is made here; leave them out or leave out cache="
@@ -158,7 +162,7 @@ class CachedSamples(CacheBacked):
         not fit."""
         arguments = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         options = CacheOptions(size, name, fingerprint, variable, policy, disk, disk_dir, disk_policy)
-        _check_arguments(dataset, cache, options, store, bad_samples)
+        _check_arguments(dataset, cache, options, store, bad_samples, augment)
         self.dataset = dataset
         self.augment = augment
         self._n = len(dataset)
@@ -168,7 +172,7 @@ class CachedSamples(CacheBacked):
         self._guard: Guard | None = None  # checks loads
         self.made = False  # whether this program has made the cache
         self.passed_over = (BadSampleError,) if bad_samples == "skip" else ()  # errors of a sample that is looked at
-        self._remedy = _remedy
+        self._remedy = replace(_remedy, easier=functools.partial(stores.advice_to_convert, dataset))
         files = self._choose(store, cache, options, _workers, augment or _augment)
         dataset, varies = self.stored, True if self.store == "encoded" else variable
         # Before a load changes the dataset.
@@ -300,6 +304,8 @@ class CachedSamples(CacheBacked):
         if cache is not None:
             self.cache = cache
         else:
+            if options.name is None:
+                say_if_private()
             self.cache, self.made = make(options, self._n, fields, sample_bytes, derived, best, self._check_store)
         check_fields(self.cache, fields)
         self.notices.advice = self.advice(given=cache is not None)
@@ -370,8 +376,8 @@ class CachedSamples(CacheBacked):
             return sample
         try:
             return augmented(self.augment, sample)
-        except InvalidError as error:
-            raise augment_error.of_sample(error, self.dataset, i) from error
+        except Exception as error:
+            augment_error.raise_of_sample(error, self.augment, sample, self.dataset, i)
 
     def peek_several(self, indices: list[int], most: int) -> list[Any] | None:
         """`peek` of up to `most` small samples, in a fraction of the time. None: they are large;
@@ -390,10 +396,7 @@ class CachedSamples(CacheBacked):
         return [self._finished(i, sample) for i, sample in zip(wanted, samples)]
 
     def _index(self, index: int) -> int:
-        i = operator.index(index)
-        if -self._n <= i < self._n:
-            return i + self._n if i < 0 else i
-        raise SampleIndexError(f"index {i} is out of range; the dataset has {self._n} samples")
+        return position_of(index, self._n)
 
     def peek(self, i: int) -> Any:
         """A sample from the cache, not augmented yet; None on a miss."""

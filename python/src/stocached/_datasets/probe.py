@@ -22,6 +22,7 @@ from .._checks import loading
 from .._checks.code_names import is_library
 from .._checks.randomness import difference, encoded, watched
 from .._common.errors import FingerprintError
+from .._common.notes import raise_noted
 
 PROBES = 3  # samples
 _TRIES = 100  # samples that are tried instead of a bad one
@@ -99,14 +100,7 @@ def tried(dataset: Any, index: int) -> Any:
             f"stocached: sample {index} was loaded on trial, to learn what samples are before the cache is made. "
             "This is an error of the dataset, for this sample."
         )
-        if hasattr(error, "add_note"):
-            error.add_note(note)
-            raise
-        try:  # Python 3.10
-            noted = type(error)(f"{error}\n{note}")
-        except Exception:  # its constructor takes other arguments
-            raise error from None
-        raise noted from error
+        raise_noted(error, note)
 
 
 def first_samples(dataset: Any, n: int, passed_over: tuple[type[Exception], ...]) -> dict[int, tuple[Any, bool]]:

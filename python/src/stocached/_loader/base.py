@@ -403,6 +403,7 @@ class BaseLoader(CheckpointedLoader):
             iterable=self._iterable,
             batched=self._batched(),
             collate=self.collate_fn,
+            default_collate=self._default_collate,
             drop_last=self.drop_last,
             augment=augment,
             init=self.worker_init_fn,
