@@ -288,16 +288,37 @@ func planSlots(flags uint32, policy Policy, samples, slots, stride uint64, recor
 		}
 	}
 	if limit != 0 && (slots == 0 || size(slots) > limit) {
+		advice := ""
+		if slots == 0 || wanted != slots {
+			advice = sizeAdvice(min(samples, MaxSlots), limit, size)
+		}
 		return Geometry{}, fail(ErrMemory,
 			"%d slots of %d bytes for %d samples make a segment of %d bytes, more than the size of %d; "+
-				"give a size of at least that",
-			wanted, stride, samples, size(wanted), limit)
+				"give a size of at least that%s",
+			wanted, stride, samples, size(wanted), limit, advice)
 	}
 	g, err := NewGeometry(flags, policy, samples, slots, stride, records, 0)
 	if err != nil {
 		return g, fail(ErrInvalid, "%v", err)
 	}
 	return g, nil
+}
+
+// sizeAdvice says which sizes hold all samples, half of them and one. size gives the bytes for a number of slots.
+func sizeAdvice(all, limit uint64, size func(uint64) uint64) string {
+	shown := make([]any, 0, 4)
+	for _, slots := range []uint64{all, (all + 1) / 2, 1} {
+		if size(slots) == VariableDim {
+			return ""
+		}
+		hundredths := (size(slots)*100 + 1<<20 - 1) >> 20
+		shown = append(shown, fmt.Sprintf("%d.%02d MiB", hundredths/100, hundredths%100))
+	}
+	unit := ""
+	if limit < 1<<20 {
+		unit = ". A size without a unit is bytes"
+	}
+	return fmt.Sprintf(". %s hold all samples, %s half of them, %s one%s", append(shown, unit)...)
 }
 
 // chainPart is how many slots each sample has at least, if the creator gives no size of slots.

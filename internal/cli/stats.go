@@ -59,8 +59,8 @@ var statsColumns = table.Columns[*stats]{
 		func(s *stats) any { return table.Count(s.Out) }),
 	table.Listed("passed", "passed", "samples outside the schema that a wrapper let through uncached",
 		func(s *stats) any { return table.Count(s.Passed) }),
-	table.Listed("policy", "policy", "which samples stay; none: a variable-size cache that never evicts",
-		func(s *stats) any { return s.policy() }),
+	table.Listed("policy", "policy", "which samples stay",
+		func(s *stats) any { return s.Policy.String() }),
 	table.Shown("evicted", "evicted", "samples that went for others",
 		func(s *stats) any { return table.Count(s.Evicted) }),
 	table.Listed("replaced", "replaced",
@@ -130,14 +130,6 @@ var statsColumns = table.Columns[*stats]{
 		func(s *stats) any { return table.Count(s.Corrupt) }),
 	table.Listed("clears", "clears", "times that the cache was emptied",
 		func(s *stats) any { return table.Count(s.Clears) }),
-}
-
-// policy is none in a variable-size cache that never evicts.
-func (s *stats) policy() any {
-	if s.Variable() && !s.Chains() {
-		return nil
-	}
-	return s.Policy.String()
 }
 
 // ofCosts is a value that only a cache with the policy cost has: with others not each load is measured.

@@ -195,7 +195,7 @@ func TestStatsOfPolicies(t *testing.T) {
 			"known_costs": nil, "saved_seconds": nil, "first_come_saved_seconds": nil})
 	}
 	_, path = newCache(t, shm.Options{Samples: 10, Variable: true, Limit: 8 << 20})
-	wantFields(t, decode[jsonObject](t, ok(t, "stats", path, "--json")), jsonObject{"policy": nil})
+	wantFields(t, decode[jsonObject](t, ok(t, "stats", path, "--json")), jsonObject{"policy": "first-come"})
 }
 
 // Ensure that commands that inspect a cache change no byte, and take no page and no client record,

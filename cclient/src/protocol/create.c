@@ -24,6 +24,31 @@ static uint64_t most_slots(const struct stoc_options *o, uint32_t flags, uint32_
     return low;
 }
 
+/* Bytes as MiB, rounded up. */
+static int mebibytes(char *text, size_t room, uint64_t bytes)
+{
+    uint64_t hundredths = (bytes * 100 + (1 << 20) - 1) >> 20;
+    return snprintf(text, room, "%llu.%02llu MiB", (unsigned long long)(hundredths / 100),
+                    (unsigned long long)(hundredths % 100));
+}
+
+/* The end of the error of a size that is too small: what holds all samples, half of them and one. */
+static void advise_size(char text[200], const struct stoc_options *o, uint32_t flags, uint32_t records, uint64_t stride)
+{
+    uint64_t all = MIN(o->samples, STOC_MAX_SLOTS), slots[] = {all, (all + 1) / 2, 1};
+    char shown[3][32], why[256];
+    struct geometry g;
+    for (int k = 0; k < 3; k++) {
+        if (!geometry_of(flags, o->policy, o->samples, slots[k], stride, records, 0, &g, why)) {
+            text[0] = 0;
+            return;
+        }
+        mebibytes(shown[k], sizeof shown[k], g.segment_bytes);
+    }
+    snprintf(text, 200, ". %s hold all samples, %s half of them, %s one%s", shown[0], shown[1], shown[2],
+             o->limit_bytes < 1 << 20 ? ". A size without a unit is bytes" : "");
+}
+
 /* An arena that evicts: as many slots as the limit allows. Their size is the largest with 8 slots for each
  * sample, if the caller gives none: docs/spec/arena-eviction.md, The segment. */
 static int plan_chains(const struct stoc_options *o, uint32_t flags, uint32_t records, struct geometry *g,
@@ -172,11 +197,14 @@ INTERNAL int plan(const char *name, const struct stoc_options *o, struct header 
     if (o->limit_bytes != 0 && (!fits || h->g.segment_bytes > o->limit_bytes)) {
         if (!geometry_of(flags, o->policy, o->samples, wanted, stride, records, 0, &h->g, why))
             return fail(error, STOC_EINVAL, 0, "%s", why);
+        char advice[200] = "";
+        if (o->slots == 0)
+            advise_size(advice, o, flags, records, stride);
         return fail(error, STOC_EMEMORY, 0,
                     "%llu slots of %llu bytes for %llu samples make a segment of %llu bytes, more than the size of "
-                    "%llu; give a size of at least that",
+                    "%llu; give a size of at least that%s",
                     (unsigned long long)wanted, (unsigned long long)stride, (unsigned long long)o->samples,
-                    (unsigned long long)h->g.segment_bytes, (unsigned long long)o->limit_bytes);
+                    (unsigned long long)h->g.segment_bytes, (unsigned long long)o->limit_bytes, advice);
     }
     if (!fits)
         return fail(error, STOC_EINVAL, 0, "%s", why);

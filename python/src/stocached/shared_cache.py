@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import operator
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from ._cache.cache import Cache
 from ._cache.named import create_or_attach
 from ._cache.stats import Stats
 from ._common.errors import InvalidError, SchemaError
+from ._common.sizes import parse_size
 from ._common.torch_version import item_bytes, torch
 from ._memory.buffer_pool import BufferPool
 from ._samples import values
@@ -55,7 +57,7 @@ class SharedCache:
 
     def __init__(
         self,
-        size_limit_gib: float,
+        size_limit_gib: float | str,
         dataset_len: int,
         data_dims: Sequence[int],
         dtype: torch.dtype = torch.uint8,
@@ -64,8 +66,8 @@ class SharedCache:
         views: bool = False,
         fingerprint: str | None = None,
     ) -> None:
-        """size_limit_gib: of the samples and one byte for each, in GiB; may be a fraction. The
-            control part, 16 bytes a sample, is not included.
+        """size_limit_gib: of the samples and one byte for each, in GiB; may be a fraction, or a text
+            such as "32GiB". The control part, 16 bytes a sample, is not included.
         dataset_len: samples of the whole dataset.
         data_dims, dtype: the shape of one sample, and its torch dtype.
         name: processes that give the same name share the cache; it stays until it is removed.
@@ -77,18 +79,21 @@ class SharedCache:
         self._dtype = dtype
         self._dataset_len = operator.index(dataset_len)
         self._views = views
+        self._cut = False  # whether a warning has said that samples lose fractions
         sample_bytes = item_bytes(dtype) * int(np.prod(self._dims, dtype=np.int64))
-        limit = size_limit_gib * _GIB
+        limit = (
+            parse_size(size_limit_gib, "size_limit_gib") if isinstance(size_limit_gib, str) else size_limit_gib * _GIB
+        )
         need = self._dataset_len * (sample_bytes + 1)
         slots = self._dataset_len if need <= limit else int((limit - self._dataset_len) / sample_bytes)
         fits = "fits in" if need <= limit else "exceeds"
         capacity = f"all {slots}" if need <= limit else f"{slots} / {self._dataset_len}"
         print(
-            f"Dataset size ({need / _GIB:.1f} GiB) {fits} cache limit ({size_limit_gib} GiB). Room to cache {capacity} samples."
+            f"Dataset size ({need / _GIB:.1f} GiB) {fits} cache limit ({limit / _GIB:g} GiB). Room to cache {capacity} samples."
         )
         if slots < 0:
             raise InvalidError(
-                f"size_limit_gib={size_limit_gib} leaves no room for one byte for each of {self._dataset_len} samples; "
+                f"size_limit_gib={size_limit_gib!r} leaves no room for one byte for each of {self._dataset_len} samples; "
                 f"it takes {self._dataset_len / _GIB:.6f} GiB at least"
             )
         self._cache = self._make(name, slots, fingerprint) if slots else None
@@ -142,7 +147,7 @@ class SharedCache:
         self._pool = BufferPool(lambda: np.empty(self._dims, kind), self._slot_bytes)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: getattr(self, key) for key in ("_dims", "_dtype", "_dataset_len", "_views", "_cache")}
+        return {key: getattr(self, key) for key in ("_dims", "_dtype", "_dataset_len", "_views", "_cut", "_cache")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -216,7 +221,21 @@ class SharedCache:
         tensor = torch.empty(self._dims, dtype=self._dtype)
         with torch.no_grad():
             tensor[...] = value
+        self._say_if_cut(value, tensor)
         return tensor
+
+    def _say_if_cut(self, value: Any, tensor: torch.Tensor) -> None:
+        """Warns once if floats have become whole numbers, which loses what is behind the point."""
+        if self._cut or self._dtype.is_floating_point or self._dtype.is_complex:
+            return
+        given = torch.as_tensor(value)
+        if given.is_floating_point() and not torch.equal(given.expand_as(tensor), tensor.to(given.dtype)):
+            self._cut = True
+            warnings.warn(
+                f"stocached: SharedCache stores {self._dtype}, and set_slot got {given.dtype}: fractions and larger numbers are lost. "
+                f"Convert the samples, or make the SharedCache with dtype={given.dtype}",
+                stacklevel=4,
+            )
 
     def _index(self, idx: Any) -> int:
         if idx < 0 or idx >= self._dataset_len:

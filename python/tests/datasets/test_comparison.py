@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stocached import FingerprintError, Loader, NondeterministicDatasetError
+from stocached import Cache, FingerprintError, Loader, NondeterministicDatasetError
 from stocached._checks import loading
 from stocached._datasets import comparison as _comparison
 from stocached._datasets.cached_samples import CachedSamples
@@ -43,11 +43,17 @@ class Made:
 OTHER = Made(*(set(range(N)) - {0, (N - 1) // 2, N - 1}))
 
 
+def fill(name, dataset):
+    """Makes a cache without a fingerprint."""
+    with Cache.create(name, samples=N, shape=(50,), dtype=dataset[0].dtype, size="16MiB") as cache:
+        cached = CachedSamples(dataset, cache)
+        for index in range(N):
+            cached[index]
+
+
 @pytest.fixture
 def filled(cache_name):
-    cached = CachedSamples(Made(), name=cache_name, size="16MiB")
-    for index in range(N):
-        cached[index]
+    fill(cache_name, Made())
     return cache_name
 
 
@@ -211,9 +217,7 @@ def test_datasets_that_seed_the_programs_generators_are_compared_at_once(cache_n
             random.seed(index)
             return np.full(50, random.random() + (index in self.changed))
 
-    first = CachedSamples(Seeds(), name=cache_name, size="16MiB")
-    for index in range(N):
-        first[index]
+    fill(cache_name, Seeds())
     random.seed(5)
     with pytest.raises(FingerprintError, match="holds other data"):
         CachedSamples(Seeds(*OTHER.changed), name=cache_name, _forks=False)

@@ -167,4 +167,7 @@ def _text(what: str, value: Any) -> bytes:
         raise InvalidError(f"{what} is {value!r}; it must be a string")
     if "\0" in value:
         raise InvalidError(f"{what} is {value!r}; it must not contain NUL")
-    return value.encode()
+    try:
+        return value.encode(errors="surrogateescape")  # the bytes of a name that is not UTF-8
+    except UnicodeEncodeError:
+        raise InvalidError(f"{what} is {value!r}; it has a character that UTF-8 cannot encode") from None

@@ -1,36 +1,42 @@
-"""Fingerprints that are derived from a dataset, for caches with a name. They have a part for its
-data, a part for its transforms, and hints.
+"""Fingerprints that are derived from a dataset, for caches with a name and for loaders that are made
+again.
 
-A cache's header holds `auto1 d=0123456789abcdef h=0123456789ab x311=0123456789abcdef`:
+A cache's header holds `auto1 d=0123456789abcd h=012345 t=6789ab x311=0123456789abcd`:
 - auto1: the format.
-- d: a digest of the data.
-- h: a digest of what may differ without a change of the samples: times of files, versions of
-  libraries, code and plain attributes of the dataset.
-- x and the version of Python that compiled the code: a digest of the transforms' types, arguments
-and code.
-`?` stands for a part that is unknown."""
+- d: a digest of the data: files, arrays, and all attributes that the dataset uses.
+- h: a digest of hints, which may differ without a change of the samples: where files lie, and
+  versions of libraries.
+- t: a digest of the times of files. They count if `h` is the same: a copied folder has other times.
+- x and the version of Python that compiled the code: a digest of the code of the dataset, and of the
+  types, arguments and code of its transforms.
+`?` stands after a part that does not cover everything."""
 
 from __future__ import annotations
 
+import array
+import collections
 import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from inspect import getattr_static
-from itertools import islice
-from typing import Any
+from itertools import chain, islice
+from typing import Any, Literal
 
 import numpy as np
 
 from .._common.once_per_machine import once_a_machine
 from .code_names import is_library
-from .identity import MOST_BYTES, Identity, NoDigestError, digest_of
+from .columns import is_table
+from .identity import MOST_BYTES, Identity, NoDigestError, attributes, digest_of
+from .plain_values import of_plain
 
 MOST_FILES = 10_000  # whose sizes and times are read
 _LONG = 32  # a list with as many items is data, a shorter list is a setting
-_TEXT = re.compile(r"auto1 d=([0-9a-f]{16}|\?) h=([0-9a-f]{12}|\?) x(\d+O?)=([0-9a-f]{16}|\?)")
+_TEXT = re.compile(r"auto1 d=([0-9a-f]{14}\??) h=([0-9a-f]{6}) t=([0-9a-f]{6}) x(\d+O?)=([0-9a-f]{14}\??)")
 _PYTHON = f"{sys.version_info[0]}{sys.version_info[1]}{'O' if sys.flags.optimize else ''}"
+Kind = Literal["data", "hint", "time", "code", "mark"]
 
 
 @dataclass(frozen=True)
@@ -39,35 +45,48 @@ class Derived:
 
     data: str
     hints: str
+    times: str
     code: str
     python: str = _PYTHON
     sampled: bool = False  # only a part of the data was read
-    reasons: tuple[str, ...] = ()  # why parts are unknown
+    reasons: tuple[str, ...] = ()  # why parts are not covered
+    parts: dict[str, bytes] = field(default_factory=dict)  # each by itself, in this process; b"": it has no digest
 
     def __str__(self) -> str:
-        return f"auto1 d={self.data} h={self.hints} x{self.python}={self.code}"
+        return f"auto1 d={self.data} h={self.hints} t={self.times} x{self.python}={self.code}"
 
     @classmethod
     def parse(cls, text: str | None) -> Derived | None:
         found = _TEXT.fullmatch(text or "")
-        return None if found is None else cls(found[1], found[2], found[4], found[3])
+        return None if found is None else cls(found[1], found[2], found[3], found[5], found[4])
 
     def changed(self, old: Derived) -> str | None:
-        """What has certainly changed since `old`: "data" or "transform"."""
-        if "?" not in (self.data, old.data) and self.data != old.data:
-            return "data"
-        comparable = "?" not in (self.code, old.code) and self.python == old.python
-        return "transform" if comparable and self.code != old.code else None
+        """What has certainly changed since `old`, which another program may have derived."""
+        if self.python == old.python and self.code.rstrip("?") != old.code.rstrip("?"):
+            return "the code of the dataset or of its transform"
+        other_times = self.hints == old.hints and self.times != old.times
+        return "the data of the dataset" if other_times or self.data.rstrip("?") != old.data.rstrip("?") else None
 
     def certain(self, old: Derived) -> bool:
         """Whether certainly nothing has changed since `old`."""
         return str(self) == str(old) and "?" not in str(self) and not self.sampled
 
+    def moved(self, old: Derived) -> set[str]:
+        """The parts that differ from those of `old`, which this process has derived. What has no digest does not
+        count."""
+        names = self.parts.keys() | old.parts.keys()
+        return {name for name in names if _differ(self.parts.get(name), old.parts.get(name))}
+
+
+def _differ(part: bytes | None, other: bytes | None) -> bool:
+    return part != other and b"" not in (part, other)
+
 
 def derive(dataset: Any) -> Derived:
     """The fingerprint of a dataset. Loads no sample, and never raises.
 
-    Reads sizes and times of at most 10,000 files, and at most 64 MiB of each list of arrays."""
+    Reads sizes and times of at most 10,000 files, and at most 64 MiB of each list of arrays. Plain values are read
+    whole: ten million numbers or texts in 1.5 s."""
     made = _Derivation()
     try:
         made.note_names(dataset)
@@ -81,9 +100,8 @@ class _Derivation:
     def __init__(self) -> None:
         # Of transforms, of attributes, and of the datasets' classes.
         self._code, self._settings, self._classes = Identity(), Identity(), Identity()
-        self._data_parts: list[bytes] = []
-        self._code_parts: list[bytes] = []
-        self._hint_parts: list[bytes] = []
+        self._parts: dict[tuple[Kind, str], bytes] = {}
+        self._where: list[str] = []  # names of the attributes that lead to the dataset that is looked at
         self._unknown_data: list[str] = []
         self._unknown_code: list[str] = []
         self._folders: list[str] = []  # whose files were read
@@ -92,12 +110,9 @@ class _Derivation:
         self._sampled = False
 
     def result(self) -> Derived:
-        for identity, parts in ((self._code, self._code_parts), (self._classes, self._hint_parts)):
-            try:
-                parts.append(identity.bodies())
-            except NoDigestError as error:
-                self._unknown_code.append(f"it uses {error}")
         met = (self._code, self._settings, self._classes)
+        for identity in met:
+            self._add_functions(identity)
         named = sorted(
             path
             for path in set().union(*(identity.paths for identity in met))
@@ -106,20 +121,39 @@ class _Derivation:
         if named:
             self._unknown_data.append(f"it names {named[0]}, which may be read")
         for module, version in sorted({pair for identity in met for pair in identity.versions.items()}):
-            self._hint_parts.append(digest_of("version", module.encode(), version.encode()))
-        data, code, hints = (
-            digest_of("parts", *parts).hex() for parts in (self._data_parts, self._code_parts, self._hint_parts)
-        )
+            self._parts["hint", module] = digest_of("version", module.encode(), version.encode())
         return Derived(
-            "?" if self._unknown_data else data[:16],
-            hints[:12],
-            "?" if self._unknown_code else code[:16],
+            self._text("data", 14) + "?" * bool(self._unknown_data),
+            self._text("hint", 6),
+            self._text("time", 6),
+            self._text("code", 14) + "?" * bool(self._unknown_code),
             sampled=self._sampled or any(identity.sampled for identity in met),
             reasons=(
                 *(f"data: {reason}" for reason in self._unknown_data),
-                *(f"transform: {reason}" for reason in self._unknown_code),
+                *(f"code: {reason}" for reason in self._unknown_code),
             ),
+            parts={f"{kind} {name}": part for (kind, name), part in self._parts.items()},
         )
+
+    def _text(self, kind: Kind, digits: int) -> str:
+        """The digest of all parts of a kind, whatever their names."""
+        return digest_of("parts", *sorted(part for (one, _), part in self._parts.items() if one == kind)).hex()[:digits]
+
+    def _add(self, kind: Kind, name: str, digest: Callable[[], bytes], holds: str = "") -> None:
+        """Adds a part. holds: words for the part, if it has no digest."""
+        at = ".".join([*self._where, name])
+        try:
+            self._parts[kind, at] = digest_of(kind, at.encode(), digest())
+        except NoDigestError as error:
+            self._parts[kind, at] = b""
+            (self._unknown_code if kind == "code" else self._unknown_data).append(f"{holds} {error}")
+
+    def _add_functions(self, identity: Identity) -> None:
+        try:
+            for name, made in identity.functions().items():
+                self._parts["code", f"function {name}"] = made
+        except NoDigestError as error:
+            self._unknown_code.append(f"it uses {error}")
 
     def give_up(self, why: str) -> None:
         self._unknown_data.append(why)
@@ -138,23 +172,33 @@ class _Derivation:
             elif _is_dataset(value) and id(value) not in seen:
                 seen.add(id(value))
                 self._used |= self._classes.used_names(type(value)) or set()
-                todo += getattr(value, "__dict__", {}).values()
+                todo += dict(attributes(value)).values()
 
-    def add(self, dataset: Any) -> None:
+    def add(self, dataset: Any, name: str = "") -> None:
+        """name: of the attribute that holds it."""
+        self._where.append(name)
+        try:
+            self._add_dataset(dataset)
+        finally:
+            self._where.pop()
+
+    def _add_dataset(self, dataset: Any) -> None:
         if id(dataset) in self._seen:
-            self._data_parts.append(digest_of("again"))
+            self._add("data", "again", lambda: b"")
+            self._add_class(dataset)
             return
         self._seen.add(id(dataset))
         own = _own_fingerprint(dataset)
         if own is not None:
-            self._data_parts.append(digest_of("own", own.encode()))
+            self._add("data", "own", own.encode)
             if _is_of(dataset, "datasets"):  # Hugging Face's fingerprint covers the transforms
                 return
-        elif _is_array(dataset) or isinstance(dataset, (list, tuple, range)):
-            self._add_values(dataset)
-            return
-        self._add_class(dataset)
         sources = 0
+        if own is None and _is_values(dataset):
+            sources += self._add_values(dataset)
+            if is_library(type(dataset).__module__):
+                return
+        self._add_class(dataset)
         for name, value in self._attributes(dataset):
             if own is None or _calls(value):
                 sources += self._add_attribute(dataset, name, value)
@@ -162,46 +206,33 @@ class _Derivation:
             self._unknown_data.append(f"{type(dataset).__name__} does not say where its samples come from")
 
     def _add_class(self, dataset: Any) -> None:
-        try:
-            self._hint_parts.append(self._classes.add_code(type(dataset)))
-        except NoDigestError as error:
-            self._unknown_code.append(f"it uses {error}")
+        self._add("code", "class", lambda: self._classes.add_code(type(dataset)), "it uses")
 
     def _attributes(self, dataset: Any) -> Iterator[tuple[str, Any]]:
         used = self._classes.used_names(type(dataset))
         arrays = _is_of(dataset, "torchvision.datasets") and _is_array(getattr(dataset, "data", None))
-        for name, value in sorted(getattr(dataset, "__dict__", {}).items()):
+        for name, value in sorted(attributes(dataset)):
             if (used is None or name in self._used) and not (arrays and name == "root"):  # the arrays hold its files
                 yield name, value
 
     def _add_attribute(self, dataset: Any, name: str, value: Any) -> int:
         """1 if samples come from the attribute, else 0."""
-        if _is_dataset(value):
-            self.add(value)
-            return 1
-        if isinstance(value, (list, tuple)) and value and _is_dataset(value[0]):
-            for inner in value:
-                self.add(inner)
-            return 1
-        if isinstance(value, dict) and value and _is_dataset(next(iter(value.values()))):
-            for key in sorted(value, key=repr):
-                self.add(value[key])
+        inside = _datasets_in(value)
+        if inside:
+            self._add("data", name, lambda: self._settings.of(list(inside)))
+            for at, inner in inside.items():
+                self.add(inner, f"{name}{at}")
             return 1
         if _calls(value):
-            self._add_digest(self._code_parts, self._unknown_code, name, lambda: self._code.of(value))
-            return 0
+            self._add("code", name, lambda: self._code.of(value), f"its {name} holds")
+        elif isinstance(value, (str, os.PathLike)) and os.path.exists(value):
+            self._add("hint", name, lambda: self._settings.of(value))
         # Such as the indices of a Subset.
-        theirs = isinstance(value, (list, tuple)) and is_library(type(dataset).__module__)
-        if _is_array(value) or _holds_arrays(value) or _is_long(value) or theirs:
+        elif _is_array(value) or is_table(value) or _holds_arrays(value) or _is_long(value):
             return self._add_values(value, name, lists_all=is_library(type(dataset).__module__))
-        self._add_digest(self._hint_parts, self._unknown_data, name, lambda: self._settings.of(value))
+        else:
+            self._add("data", name, lambda: self._settings.of(value), f"its {name} holds")
         return 0
-
-    def _add_digest(self, parts: list[bytes], unknown: list[str], name: str, digest: Callable[[], bytes]) -> None:
-        try:
-            parts.append(digest_of("attribute", name.encode(), digest()))
-        except NoDigestError as error:
-            unknown.append(f"its {name} holds {error}")
 
     # ------------------------------------------------------------ data
 
@@ -212,45 +243,58 @@ class _Derivation:
             return 0
         self._seen.add(id(values))
         if isinstance(values, np.memmap) and values.filename is not None:
-            self._hint_parts.append(digest_of("time", str(os.stat(values.filename).st_mtime_ns).encode()))
+            self._add_place(os.path.dirname(values.filename), name)
+            modified = os.stat(values.filename).st_mtime_ns
+            self._add("time", name, lambda: digest_of("time", str(modified).encode()))
         if not _is_array(values) and _is_file(_first(values)):
-            self._add_files(values)
+            self._add_files(values, name)
             self._sampled |= not lists_all
             return 1
         identity = Identity()
-        try:
-            self._data_parts.append(digest_of("values", name.encode(), _items(values, identity)))
-        except NoDigestError as error:
-            self._unknown_data.append(f"its {name or 'values'} hold {error}")
-        self._sampled |= identity.sampled
-        return int(_is_array(values) or _holds_arrays(values) or not name)
+        self._add("data", name, lambda: _items(values, identity), f"its {name or 'values'} hold")
+        if identity.sampled:
+            self._sampled = True
+            self._add("mark", name, lambda: _marks(values))
+        return int(_is_array(values) or is_table(values) or _holds_arrays(values) or not name)
 
-    def _add_files(self, values: Sequence[Any]) -> None:
-        """Adds a list of paths, or of tuples that begin with a path."""
-        chosen = [values[k] for k in _spread(len(values))]
-        self._sampled |= len(chosen) < len(values)
-        paths = [
-            os.path.abspath(os.fspath(_first(value) if isinstance(value, (tuple, list)) else value)) for value in chosen
-        ]
-        rest = [tuple(value[1:]) if isinstance(value, (tuple, list)) else () for value in chosen]
-        folder = os.path.commonpath([os.path.dirname(path) for path in paths])
-        self._folders.append(folder)
-        names = "\0".join(path[len(folder) :] for path in paths)
-        identity = Identity()
-        labels = (
-            repr(rest).encode()
-            if all(type(label) in (int, str, float, bool) for row in rest for label in row)
-            else identity.of(rest)
-        )
+    def _add_place(self, folder: str, name: str) -> os.stat_result:
         status = os.stat(folder)  # another container may have other files at this path
-        key = digest_of(
-            "files", repr((status.st_dev, status.st_ino)).encode(), *(os.fsencode(path) for path in paths)
-        ).hex()
+        self._add("hint", f"place of {name}", lambda: digest_of("place", repr((status.st_dev, status.st_ino)).encode()))
+        return status
+
+    def _add_files(self, values: Sequence[Any], name: str) -> None:
+        """Adds a list of paths, or of tuples that begin with a path: the names and labels of all, the sizes and times
+        of some."""
+        names, labels = _columns(values)
+        folder = os.path.dirname(os.path.commonprefix([min(names), max(names)]))  # noqa: RUF071 - of all, also if some are relative
+        relative = "\0".join(names)[len(folder) :].replace(f"\0{folder}", "\0")
+        self._folders.append(os.path.abspath(folder))
+        paths = [os.path.abspath(names[k]) for k in _spread(len(names))]
+        self._sampled |= len(paths) < len(names)
+        status = self._add_place(os.path.abspath(folder), name)
+        place = repr((status.st_dev, status.st_ino)).encode()
+        key = digest_of("files", place, *(os.fsencode(path) for path in paths)).hex()
         sizes, times = once_a_machine(key, lambda: _sizes_and_times(paths)).split()
-        self._data_parts.append(
-            digest_of("files", str(len(values)).encode(), names.encode(errors="surrogatepass"), labels, sizes.encode())
+        listed = Identity()
+        self._add(
+            "data",
+            name,
+            lambda: digest_of("files", listed.of(relative), listed.of(labels), sizes.encode()),
+            "labels of its files hold",
         )
-        self._hint_parts.append(digest_of("times", times.encode()))
+        self._add("time", name, lambda: digest_of("times", times.encode()))
+
+
+def _columns(values: Sequence[Any]) -> tuple[list[str], list[Any]]:
+    """The paths of a list of files, and lists of what stands beside them. Quick for a million tuples."""
+    labels: list[Any] = []
+    if set(map(type, values)) == {tuple} and len(set(map(len, values))) == 1:
+        values, *labels = ([value[k] for value in values] for k in range(len(values[0])))
+    elif not isinstance(values[0], (str, os.PathLike)):
+        labels = [value[1:] if isinstance(value, (tuple, list)) else () for value in values]
+    if set(map(type, values)) == {str}:
+        return list(values), labels
+    return [os.fspath(_first(value)) for value in values], labels
 
 
 def _sizes_and_times(paths: list[str]) -> str:
@@ -272,15 +316,30 @@ def _spread(n: int, most: int = MOST_FILES) -> Sequence[int]:
 
 
 def _items(values: Any, identity: Identity) -> bytes:
-    if _is_array(values) or isinstance(values, range):
+    plain = of_plain(list(values)) if isinstance(values, (list, tuple)) else None
+    if plain is not None:
+        return digest_of(type(values).__name__, plain.digest)
+    if not isinstance(values, (list, tuple)):
         return identity.of(values)
-    if all(type(value) in (int, bool, float) for value in islice(values, 1000)):
-        array = np.array(values)  # labels and indices, of which there may be millions
-        if array.dtype.kind in "biuf" and array.ndim == 1:
-            return identity.of(array)
     chosen = _spread(len(values), max(MOST_BYTES // max(_bytes_of(values[0]), 1), _LONG) if len(values) else 1)
     identity.sampled |= len(chosen) < len(values)
     return digest_of("list", str(len(values)).encode(), *(identity.of(values[k]) for k in chosen))
+
+
+def _marks(values: Any) -> bytes:
+    """What tells in this process that another array or text lies in a list, or that torch has written into a tensor."""
+    items = list(values) if isinstance(values, (list, tuple)) else [values]
+    items += chain.from_iterable([item for item in items if isinstance(item, (list, tuple))])
+    return digest_of(
+        "marks", array.array("Q", map(id, items)).tobytes(), array.array("Q", map(_version, items)).tobytes()
+    )
+
+
+def _version(value: Any) -> int:
+    try:
+        return int(getattr(value, "_version", 0))
+    except RuntimeError:  # a tensor of torch.inference_mode
+        return 0
 
 
 def _bytes_of(value: Any) -> int:
@@ -309,13 +368,26 @@ def _is_array(value: Any) -> bool:
     return isinstance(value, (np.ndarray, tensor))
 
 
+def _is_values(value: Any) -> bool:
+    """Whether a value holds its samples itself, and no code of the program loads them."""
+    kinds = (str, bytes, bytearray, list, tuple, dict, range, collections.deque, array.array)
+    return _is_array(value) or is_table(value) or isinstance(value, kinds)
+
+
 def _is_dataset(value: Any) -> bool:
-    plain = (
-        isinstance(value, (str, bytes, bytearray, list, tuple, dict, set, frozenset, range, type))
-        or _is_array(value)
-        or callable(value)
-    )
+    plain = _is_values(value) or isinstance(value, (set, frozenset, type)) or callable(value)
     return not plain and hasattr(type(value), "__getitem__") and hasattr(type(value), "__len__")
+
+
+def _datasets_in(value: Any) -> dict[str, Any]:
+    """The datasets that a value is or holds, by their place in it."""
+    if _is_dataset(value):
+        return {"": value}
+    if isinstance(value, dict) and value and _is_dataset(next(iter(value.values()))):
+        return {f"[{key!r}]": inner for key, inner in value.items()}
+    if isinstance(value, (list, tuple)) and value and _is_dataset(value[0]):
+        return {f"[{k}]": inner for k, inner in enumerate(value)}
+    return {}
 
 
 def _calls(value: Any) -> bool:

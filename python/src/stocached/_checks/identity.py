@@ -2,12 +2,13 @@
 in every process.
 
 A digest depends on what a value does, not on where it lies. It never depends on addresses, hash
-seeds, line numbers, file names, comments, or the order of dicts and sets. Code of the program
+seeds, line numbers, file names, comments, or the order of sets and of keywords. Code of the program
 counts as bytecode, with the functions, classes and global values that it names. Code of a library
 counts by its name."""
 
 from __future__ import annotations
 
+import array
 import collections
 import contextlib
 import enum
@@ -30,8 +31,10 @@ import numpy as np
 from .._common.errors import StocachedError
 from .._samples import schema
 from .code_names import Reach, global_values, is_filled, is_library, without_docstring
+from .columns import columns_of, is_table
+from .plain_values import of_plain
 
-MOST_OBJECTS = 20_000  # that one Identity visits
+MOST_OBJECTS = 20_000  # that one Identity visits; plain values do not count
 MOST_BYTES = 64 * 1024**2  # that it reads of all arrays
 # It reads these many bytes of one array, or of one whose file is mapped. Of a larger array it reads
 # places of _PLACE bytes, spread evenly.
@@ -80,7 +83,7 @@ class Identity:
         self._objects, self._room = 0, MOST_BYTES
         self._open: list[int] = []  # ids of the values whose digest is being made, outermost first
         self._kept: list[Any] = []  # keeps functions alive, so that no id is reused
-        self._bodies: dict[bytes, None] = {}
+        self._bodies: dict[str, set[bytes]] = {}  # digests of the functions of the program, by their name
         self._functions: set[int] = set()
         self._todo: list[types.FunctionType] = []
         self._classes: dict[type, Reach] = {}
@@ -133,20 +136,27 @@ class Identity:
         """Digests of the items of a list, dict or number, subclasses included. None: it is none of
         these."""
         if isinstance(value, (list, tuple, collections.deque)):
-            return [self.of(item) for item in value]
+            return [self._sequence(list(value))]
         if isinstance(value, (dict, types.MappingProxyType)):
-            items = [self.of(key) + self.of(item) for key, item in value.items()]
-            return [
-                self.of(getattr(value, "default_factory", None)),
-                *(items if isinstance(value, collections.OrderedDict) else sorted(items)),
-            ]
+            factory = self.of(getattr(value, "default_factory", None))
+            return [factory, self._sequence(list(value)), self._sequence(list(value.values()))]
         if isinstance(value, (set, frozenset)):
-            return sorted(map(self.of, value))
+            alike = set(map(type, value)) in ({int}, {str}, {bytes})
+            return [self._sequence(sorted(value))] if alike else sorted(map(self.of, value))
         bases: tuple[Any, ...] = (str, bytes, int, float, complex)
         for base in bases:
             if isinstance(value, base):
                 return [self.of(base.__str__(value) if base is str else base(value))]
         return None
+
+    def _sequence(self, items: list[Any]) -> bytes:
+        """The digest of items in their order."""
+        plain = of_plain(items)
+        if plain is None:
+            return digest_of("sequence", *map(self.of, items))
+        for text in plain.texts:
+            self._note_path(text)
+        return digest_of("plain", plain.digest)
 
     def _of_object(self, value: Any, kind: Any) -> bytes:
         if isinstance(
@@ -165,42 +175,50 @@ class Identity:
             return digest_of("module", value.__name__.encode())
         if isinstance(value, (np.dtype, np.ufunc)) or _is_torch(value, "dtype", "device", "layout", "memory_format"):
             return digest_of(kind.__name__, str(value).encode())
+        if isinstance(value, array.array):
+            return digest_of("machine values", value.typecode.encode(), value.tobytes())
         if isinstance(value, re.Pattern):
             return digest_of("pattern", str(value.flags).encode(), self.of(value.pattern))
         if isinstance(value, _WITHOUT_STATE) or _is_torch(value, "Generator"):
             return digest_of("stateless", self._kind(kind))
         if isinstance(value, np.ndarray) or _is_torch(value, "Tensor"):
             return self._of_array(value)
+        if is_table(value):
+            return digest_of("table", self._kind(kind), *map(self.of, columns_of(value)))
         if not _has_python_state(kind):
             self._refuse(value)
         return digest_of("object", self._kind(kind, methods=True), self._state(value))
 
     def _of_array(self, value: Any) -> bytes:
         if isinstance(value, np.ndarray) and value.dtype.hasobject:
-            return digest_of("objects", repr(value.shape).encode(), *map(self.of, value.reshape(-1).tolist()))
+            return digest_of("objects", repr(value.shape).encode(), self._sequence(value.reshape(-1).tolist()))
         if getattr(value, "is_meta", False) or getattr(getattr(value, "device", None), "type", "cpu") not in (
             "cpu",
             None,
         ):
             self._refuse(value)
         try:
-            array = value if isinstance(value, np.ndarray) else schema.as_array(value)
+            items = value if isinstance(value, np.ndarray) else schema.as_array(value)
         except StocachedError:  # a sparse tensor, or another dtype that NumPy lacks
             self._refuse(value)
-        room = min(self._room, _MOST_MAPPED if isinstance(array, np.memmap) else _MOST_OF_ONE)
-        self._room = max(self._room - array.nbytes, 0)
-        made, whole = _array_digest(array, room)
+        room = min(self._room, _MOST_MAPPED if isinstance(items, np.memmap) else _MOST_OF_ONE)
+        self._room = max(self._room - items.nbytes, 0)
+        made, whole = _array_digest(items, room)
         self.sampled |= not whole
         return made
 
     def _state(self, value: Any) -> bytes:
         """The attributes of an object."""
-        state = dict(_attributes(value))
+        state = dict(attributes(value))
         if _is_module(value):
             state = {name: item for name, item in state.items() if name not in _module_internals()}
             state["_modules"] = list(state["_modules"].items())  # their order matters: they run in it
+        return self._named(state)
+
+    def _named(self, values: dict[str, Any]) -> bytes:
+        """The digest of attributes or keywords, in any order."""
         return digest_of(
-            "state", *(digest_of("attribute", name.encode(), self.of(item)) for name, item in sorted(state.items()))
+            "named", *(digest_of("value", name.encode(), self.of(item)) for name, item in sorted(values.items()))
         )
 
     def _refuse(self, value: Any) -> Any:
@@ -212,11 +230,13 @@ class Identity:
 
     # ------------------------------------------------------------ code
 
-    def bodies(self) -> bytes:
-        """The digest of all functions of the program that the values so far lead to."""
+    def functions(self) -> dict[str, bytes]:
+        """The digests of all functions of the program that the values so far lead to, by their name."""
         while self._todo:
-            self._bodies[self._of_function(self._todo.pop())] = None
-        return digest_of("bodies", *sorted(self._bodies))
+            function = self._todo.pop()
+            name = f"{function.__module__}.{function.__qualname__}"
+            self._bodies.setdefault(name, set()).add(self._of_function(function))
+        return {name: digest_of("bodies", *sorted(bodies)) for name, bodies in sorted(self._bodies.items())}
 
     def used_names(self, kind: type) -> set[str] | None:
         """The attributes that the code of a class uses, of its objects and of others. None: a
@@ -232,7 +252,7 @@ class Identity:
         if isinstance(value, type):
             return digest_of("class", self._kind(value, methods=True, all_methods=True))
         if isinstance(value, functools.partial):
-            return digest_of("partial", self.of(value.func), self.of(value.args), self.of(value.keywords))
+            return digest_of("partial", self.of(value.func), self.of(value.args), self._named(value.keywords))
         if isinstance(value, types.MethodType):
             return digest_of("method", self.of(value.__func__), self.of(value.__self__))
         if isinstance(value, types.FunctionType):
@@ -250,7 +270,11 @@ class Identity:
     def _of_function(self, function: types.FunctionType) -> bytes:
         """Of its code (of its name if it is a library's), its defaults and its closure."""
         cells = [cell.cell_contents for cell in function.__closure__ or () if is_filled(cell)]
-        with_it = [self.of(function.__defaults__), self.of(function.__kwdefaults__), *map(self.of, cells)]
+        with_it = [
+            self.of(function.__defaults__),
+            self._named(function.__kwdefaults__ or {}),
+            *map(self.of, cells),
+        ]
         if is_library(function.__module__):
             self._note_version(function.__module__)
             return digest_of("library", function.__module__.encode(), function.__qualname__.encode(), *with_it)
@@ -321,7 +345,8 @@ class Identity:
                     self.versions[module] += f" {loaded.decoder()}"  # type: ignore[union-attr]
 
 
-def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
+def attributes(value: Any) -> Iterator[tuple[str, Any]]:
+    """The attributes of an object, also those in slots."""
     yield from getattr(value, "__dict__", {}).items()
     for base in type(value).__mro__:
         slots = vars(base).get("__slots__", ())

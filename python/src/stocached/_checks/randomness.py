@@ -46,6 +46,7 @@ class Remedy:
     advice: str  # a sentence: where the random part belongs
     option: str  # the call that caches samples without checks
     what: str = "the dataset"
+    easier: Callable[[], str] = str  # gives advice that comes first; "": there is none
 
 
 def remedy_of(call: str) -> Remedy:
@@ -74,9 +75,9 @@ class Finding:
             else f" No global generator was drawn from: {remedy.what} has one of its own, or depends on something else that changes."
         )
         frozen = "a cache would freeze the first result for ever."
-        return (
-            f"{self._who()} of {remedy.what} {said}: {frozen}{own} {remedy.advice} {remedy.option} caches it as it is."
-        )
+        easier = remedy.easier()
+        advice = f"{easier} Or do it yourself. {remedy.advice}" if easier else remedy.advice
+        return f"{self._who()} of {remedy.what} {said}: {frozen}{own} {advice} {remedy.option} caches it as it is."
 
     def _who(self) -> str:
         if len(self.samples) == 1:

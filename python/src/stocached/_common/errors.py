@@ -16,6 +16,10 @@ class StocachedError(Exception):
 
     code = 0
 
+    def __str__(self) -> str:
+        """The message, which can be printed: a name of a file that is not UTF-8 has its bytes as escapes."""
+        return super().__str__().encode("utf-8", "backslashreplace").decode()
+
 
 class InvalidError(StocachedError, ValueError):
     """An argument makes no sense."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from .errors import InvalidError
+from .errors import InvalidError, SampleIndexError
 
 _END = 2**64  # of what the C library takes
 
@@ -22,3 +22,25 @@ def whole(name: str, value: Any, least: int = 0, most: int = _END - 1) -> int:
             f"{name}={value!r} is not a whole number of {least} {'or more' if most >= _END // 2 - 1 else f'to {most}'}"
         )
     return number
+
+
+def number_of(index: Any) -> int:
+    """The number of a sample that a sampler or a program names. Raises InvalidError for what is no whole number, such as
+    a text or a tuple."""
+    try:
+        if not getattr(index, "ndim", 0):
+            return operator.index(index)
+    except TypeError:
+        pass
+    raise InvalidError(
+        f"{index!r:.100} names no sample: indices are whole numbers. Only without a cache, a sampler may give other keys, "
+        "from its first batch on"
+    )
+
+
+def position_of(index: Any, samples: int) -> int:
+    """`number_of`, from 0 on. Negative numbers count from the end. Raises SampleIndexError for one outside."""
+    number = number_of(index)
+    if -samples <= number < samples:
+        return number + samples if number < 0 else number
+    raise SampleIndexError(f"index {number} is out of range; the dataset has {samples} samples")

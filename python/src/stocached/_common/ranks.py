@@ -9,6 +9,15 @@ from .errors import InvalidError
 from .numbers import whole
 
 
+def ranks_here() -> int:
+    """The ranks of this job on this machine, as far as is known."""
+    try:
+        _, world_size = rank_of()
+        return min(world_size, int(os.environ.get("LOCAL_WORLD_SIZE") or world_size))
+    except ValueError:
+        return 1
+
+
 def rank_of(rank: int | None = None, world_size: int | None = None) -> tuple[int, int]:
     """Rank and number of ranks. They come from the first of these:
 

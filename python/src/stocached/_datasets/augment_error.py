@@ -1,20 +1,57 @@
-"""Says which sample an error of `augment=` is about: steps get a picture, and know neither its number nor its file."""
+"""Says what an error of `augment=` is about: the sample that the function got, its number, and its file. Steps get a
+picture, and know neither its number nor its file."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
-from .._common.errors import InvalidError
+from .._common.errors import BadSampleError, InvalidError
+from .._common.notes import raise_noted
+from .._common.one_line import one_line
 from .._common.subsets import is_subset
 from .cache_backed import CacheBacked
 
+_MOST = 6  # values of a sample in a message
 
-def of_sample(error: InvalidError, dataset: Any, index: Any) -> InvalidError:
-    """The error with the sample of the dataset, and with its file if that is known."""
-    file = _file_of(dataset, index)
-    return InvalidError(f"sample {index}: {error}" if file is None else f"sample {index}: {file}: {error}")
+
+def raise_of_sample(error: Exception, function: Any, sample: Any, dataset: Any, index: Any) -> NoReturn:
+    """Raises the error of the function, with the sample that it got. An InvalidError names its file too, if that is
+    known."""
+    if isinstance(error, BadSampleError):
+        raise error  # it says all of the sample
+    if type(error) is InvalidError:
+        file = _file_of(dataset, index)
+        named = InvalidError(f"sample {index}: {error}" if file is None else f"sample {index}: {file}: {error}")
+        named.__cause__, error = error, named
+    raise_noted(error, f"stocached: augment={one_line(function)} was called with sample {index}, {shown(sample)}")
+
+
+def without_result(function: Any, sample: Any, index: Any) -> InvalidError:
+    return InvalidError(
+        f"sample {index}: augment={one_line(function)} returned None for {shown(sample)}: it must return the sample that goes into "
+        "the batch. Is a return missing?"
+    )
+
+
+def shown(value: Any) -> str:
+    """The types in a sample."""
+    if isinstance(value, dict):
+        return f"a dict of {_listed([f'{key!r}: {_shown(item)}' for key, item in value.items()])}"
+    if isinstance(value, (tuple, list)):
+        return f"a {type(value).__name__} of {_listed(list(map(_shown, value)))}"
+    return _shown(value)
+
+
+def _listed(items: list[str]) -> str:
+    return f"({', '.join(items[:_MOST])}{', ...' if len(items) > _MOST else ''})"
+
+
+def _shown(value: Any) -> str:
+    name = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+    return name if shape is None else f"{name} of {dtype} {tuple(shape)}"
 
 
 def _file_of(dataset: Any, index: Any) -> str | None:

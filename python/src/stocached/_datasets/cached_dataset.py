@@ -15,11 +15,10 @@ class CachedDataset(CachedSamples, torch.utils.data.Dataset[Any]):
 
     Samples are tensors, arrays, numbers, strings, bytes, or tuples, lists, dicts and dataclasses of
     them, also those of torchvision and tensordict. A few samples are loaded to learn which. Tensors
-    come back contiguous and without a gradient; on a miss, the sample is the dataset's own. Samples
-    from the cache are private copies; in a batch they are rows of one private tensor. It keeps up
-    to 64 MiB of the memory of dropped batches, for each field and batch size. A sample that does
-    not fit the schema is not cached. One warning for all workers says how many, and
-    `stats().passed` counts them.
+    come back contiguous and without a gradient. Samples are private copies, from the cache and on a
+    miss; in a batch, those of the cache are rows of one private tensor. It keeps up to 64 MiB of the
+    memory of dropped batches, for each field and batch size. A sample that does not fit the schema is
+    not cached. One warning for all workers says how many, and `stats().passed` counts them.
 
     The constructor makes the cache, so that forked and spawned workers share it, and loads a few
     samples for that. Where the platform forks workers, it does that in a forked child. So this

@@ -7,7 +7,6 @@ import contextlib
 import copy
 import functools
 import logging
-import operator
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -26,8 +25,8 @@ from .._common.errors import (
     FingerprintError,
     InvalidError,
     NondeterministicDatasetError,
-    SampleIndexError,
 )
+from .._common.numbers import position_of
 from .._common.processors import processors
 from .._image.errors import DecodeError
 from .._memory.buffer_pool import BatchBuffers, SampleBuffers
@@ -39,12 +38,13 @@ from .._trace.augment_time import augmented
 from .._workers import set_up
 from . import augment_error, comparison, looks, probe, stores
 from .attributes import left_as_it_was
+from .augment_function import check_alone
 from .cache_backed import CacheBacked
 from .comparison import Background
 from .looks import LookHere, LookInChild
 from .making import CacheOptions, add_disk, check_fields, make
 from .misses import Misses, take_back
-from .notices import Notices
+from .notices import Notices, say_if_private
 from .stores import Form, Store
 from .structure import Structure
 from .thread_hits import ThreadHits
@@ -72,7 +72,9 @@ def check_bad_samples(bad_samples: Any) -> None:
         raise InvalidError(f'bad_samples={bad_samples!r}; it must be "error" or "skip"')
 
 
-def _check_arguments(dataset: Any, cache: Any, options: CacheOptions, store: Any, bad_samples: Any) -> None:
+def _check_arguments(
+    dataset: Any, cache: Any, options: CacheOptions, store: Any, bad_samples: Any, augment: Any
+) -> None:
     check_cache(cache)
     if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
         raise InvalidError(
@@ -87,6 +89,8 @@ def _check_arguments(dataset: Any, cache: Any, options: CacheOptions, store: Any
     disk.check(options.disk, options.disk_dir, options.disk_policy)
     stores.check(store)
     check_bad_samples(bad_samples)
+    if augment is not None:
+        check_alone(augment, "augment", "the whole sample, such as the tuple (image, label)")
     if cache is not None and options != CacheOptions():
         raise InvalidError(
             "size=, name=, fingerprint=, variable=, policy= and disk= are for a cache that is made here; leave them out or leave out cache="
@@ -165,7 +169,7 @@ class CachedSamples(CacheBacked):
         not fit."""
         arguments = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         options = CacheOptions(size, name, fingerprint, variable, policy, disk, disk_dir, disk_policy)
-        _check_arguments(dataset, cache, options, store, bad_samples)
+        _check_arguments(dataset, cache, options, store, bad_samples, augment)
         self.dataset = dataset
         self.augment = augment
         self._n = len(dataset)
@@ -175,12 +179,13 @@ class CachedSamples(CacheBacked):
         self._guard: Guard | None = None  # checks loads
         self.made = False  # whether this program has made the cache
         self.passed_over = (BadSampleError,) if bad_samples == "skip" else ()  # errors of a sample that is looked at
-        self._remedy, self._workers, self._forks = _remedy, _workers, _forks
+        self._workers, self._forks = _workers, _forks
+        self._remedy = replace(_remedy, easier=functools.partial(stores.advice_to_convert, dataset))
         tried = self._choose(store, cache, options, augment or _augment)
         varies = True if self.store == "encoded" else variable
         # Before a load changes the dataset.
         wanted = (name is not None or disk is not None) and fingerprint is None
-        derived = derive(self.stored) if wanted else None
+        self.derived = derived = derive(self.stored) if wanted else None
         if cache is not None:
             self.cache = cache  # so that the look has it
         self._structure: Structure
@@ -315,6 +320,8 @@ class CachedSamples(CacheBacked):
         if cache is not None:
             self.cache = cache
         else:
+            if options.name is None:
+                say_if_private()
             self.cache, self.made = make(options, self._n, fields, sample_bytes, derived, best, self._check_store)
         check_fields(self.cache, fields)
         self.notices.advice = self.advice(given=cache is not None)
@@ -400,9 +407,11 @@ class CachedSamples(CacheBacked):
         i = self._index(index)
         return self.finish(i, self.peek(i))
 
-    def finish(self, i: int, sample: Any) -> Any:
-        """A sample as the caller gets it. sample: the result of `peek`; None: it is loaded."""
-        return self._finished(i, self._misses.load(i) if sample is None else sample)
+    def finish(self, i: int, sample: Any, *, lent: bool = False) -> Any:
+        """A sample as the caller gets it. sample: the result of `peek`; None: it is loaded. lent: the caller only copies
+        it."""
+        lent = lent and self.augment is None
+        return self._finished(i, self._misses.load(i, lent=lent) if sample is None else sample)
 
     def _finished(self, i: int, sample: Any) -> Any:
         """sample: as it is cached."""
@@ -412,8 +421,8 @@ class CachedSamples(CacheBacked):
             return sample
         try:
             return augmented(self.augment, sample)
-        except InvalidError as error:
-            raise augment_error.of_sample(error, self.dataset, i) from error
+        except Exception as error:
+            augment_error.raise_of_sample(error, self.augment, sample, self.dataset, i)
 
     def peek_several(self, indices: list[int], most: int) -> list[Any] | None:
         """`peek` of up to `most` small samples, in a fraction of the time. None: they are large;
@@ -432,10 +441,7 @@ class CachedSamples(CacheBacked):
         return [self._finished(i, sample) for i, sample in zip(wanted, samples)]
 
     def _index(self, index: int) -> int:
-        i = operator.index(index)
-        if -self._n <= i < self._n:
-            return i + self._n if i < 0 else i
-        raise SampleIndexError(f"index {i} is out of range; the dataset has {self._n} samples")
+        return position_of(index, self._n)
 
     def peek(self, i: int) -> Any:
         """A sample from the cache, not augmented yet; None on a miss."""

@@ -145,7 +145,7 @@ def begin(
         changed = derived.changed(old)
         if changed is not None:
             raise FingerprintError(
-                f"cache {cache.name!r} was made for other samples: the {changed} of the dataset changed since then. Use another name, or remove "
+                f"cache {cache.name!r} was made for other samples: {changed} changed since then. Use another name, or remove "
                 f"it{removal(cache)}. If the samples are equal nevertheless, give a fingerprint= of your own"
             )
         if derived.certain(old):

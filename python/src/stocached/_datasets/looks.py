@@ -20,8 +20,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from .._checks.code_names import is_library
 from .._common.errors import WorkerLostError
+from .._common.ours import only_ours
 from .._common.subsets import is_subset
 from .._random import generators
 from .._workers import forked_values
@@ -82,21 +82,7 @@ def _is_ours(dataset: Any) -> bool:
     plain sequence."""
     while is_subset(dataset):
         dataset = dataset.dataset
-    if type(dataset) in (list, tuple, range, np.ndarray):
-        return True
-    return (
-        _of_package(dataset)
-        and all(
-            _of_package(value) or (is_library(type(value).__module__) and not callable(value))
-            for name, value in vars(dataset).items()
-            if name != "cache"
-        )
-        and not hasattr(dataset, "dataset")
-    )
-
-
-def _of_package(value: Any) -> bool:
-    return type(value).__module__.partition(".")[0] == "stocached"
+    return type(dataset) in (list, tuple, range, np.ndarray) or only_ours(dataset)
 
 
 def _uses_cuda() -> bool:

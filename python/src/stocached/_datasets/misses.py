@@ -16,6 +16,7 @@ from .._checks.randomness import Guard
 from .._common.errors import InvalidError, SchemaError
 from .._common.load_time import cost_of, timed
 from .._common.subsets import unwrapped
+from .._samples.own_copy import own_copy
 from .notices import Notices
 from .structure import Structure
 
@@ -32,15 +33,16 @@ class Misses:
         # the cost of each is known.
         self._in_batches = callable(getattr(unwrapped(dataset)[0], "__getitems__", None))
 
-    def load(self, i: int) -> Any:
-        """A sample that the cache has not, which gets into it."""
+    def load(self, i: int, *, lent: bool = False) -> Any:
+        """A sample that the cache has not, which gets into it. It is the caller's own, as one of the cache. lent: the
+        caller only copies it, so it may be the dataset's."""
         sample = self._from_disk(i)
         if sample is not None:
             return sample
-        return self._made([i], lambda _: [self._load(i)])[0]
+        return self._made([i], lambda _: [self._load(i, lent)])[0]
 
     def load_several(self, indices: list[int]) -> list[Any]:
-        """`load` of several samples. A dataset that has __getitems__ gives its part of them in one call."""
+        """`load` of several samples, which are the caller's own. A dataset that has __getitems__ gives its part of them in one call."""
         if not self._in_batches or len(indices) < 2:
             return [self.load(i) for i in indices]
         samples = [self._from_disk(i) for i in indices]
@@ -71,14 +73,15 @@ class Misses:
 
     # ------------------------------------------------------------ from the dataset
 
-    def _load(self, i: int) -> Any:
+    def _load(self, i: int, lent: bool) -> Any:
         load = functools.partial(operator.getitem, self._dataset, i)
         first, stays = timed(load, self._cache._measure_next()), True
         if self._guard is None:
             sample = loading.run(first)
         else:
             sample, stays = self._guard.load(i, first)
-        return self._store(i, sample, load, cost_of(first)) if stays else sample
+        fits = stays and self._store(i, sample, load, cost_of(first))
+        return sample if lent and fits else own_copy(sample)
 
     def _load_batch(self, indices: list[int]) -> Sequence[Any]:
         first, stays = timed(functools.partial(self._batch, indices), self._cache._measure_next()), True
@@ -87,14 +90,12 @@ class Misses:
             samples = loading.run(first)
         else:
             samples, stays = self._guard.load_several(indices, first)
-        if not stays:
-            return samples
-        cost = cost_of(first)  # of all of them
-        each = None if cost is None else cost / len(indices)
-        return [
-            self._store(i, sample, functools.partial(self._one_of_batch, i), each)
-            for i, sample in zip(indices, samples)
-        ]
+        if stays:
+            cost = cost_of(first)  # of all of them
+            each = None if cost is None else cost / len(indices)
+            for i, sample in zip(indices, samples):
+                self._store(i, sample, functools.partial(self._one_of_batch, i), each)
+        return [own_copy(sample) for sample in samples]
 
     def _batch(self, indices: list[int]) -> Sequence[Any]:
         loaded: Any = self._dataset.__getitems__(indices)
@@ -110,11 +111,12 @@ class Misses:
 
     # ------------------------------------------------------------ into the cache
 
-    def _store(self, i: int, sample: Any, again: Callable[[], Any] | None, cost: float | None) -> Any:
-        """Caches a loaded sample, and returns it. again: loads it once more, to compare. cost: seconds of its load."""
+    def _store(self, i: int, sample: Any, again: Callable[[], Any] | None, cost: float | None) -> bool:
+        """Caches a loaded sample. Returns whether it fits the cache. again: loads it once more, to compare. cost:
+        seconds of its load."""
         cache = self._cache
         if cache.read_only:
-            return sample
+            return True
         try:
             value = self._structure.value(sample, cache.fields)
             result = cache.put(i, value, cost=cost)
@@ -126,10 +128,10 @@ class Misses:
             _native.count_passed(cache._handle, 1)
             shapes = self._structure.other_shapes(sample, cache.fields)
             self._notices.passed(i, shapes or str(error), shape=bool(shapes))
-            return sample
+            return False
         if stored and self._guard is not None:
             self._guard.stored(i, sample, again)
-        return sample
+        return True
 
 
 def take_back(cache: Cache, made: bool, fills: Fills) -> str:

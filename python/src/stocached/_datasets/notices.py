@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from .._common.ranks import rank_of, ranks_here
 from .._memory.shared_error import SharedError
 from .._memory.shared_file import SharedFile
 
@@ -23,6 +24,23 @@ from .._memory.shared_file import SharedFile
 _RECORD = np.dtype([("count", "u8"), ("first", "i8"), ("text", "S240")])
 _RECORDS = 31  # reasons; the last record counts all further ones
 _PAGE = 4096  # bytes, for the error
+
+
+_said_private = False
+
+
+def say_if_private() -> None:
+    """Warns once if the ranks of a job make a cache each, as they have no name for one. One rank of a machine says it."""
+    global _said_private
+    ranks = ranks_here()
+    if _said_private or ranks < 2 or os.environ.get("LOCAL_RANK", "0") != "0" or rank_of()[0] % ranks:
+        return
+    _said_private = True
+    warnings.warn(
+        f"stocached: {ranks} ranks of this job run on this machine, and each makes a private cache: together they take {ranks} "
+        'times the memory, and load samples again. To share one cache, give size= a name too: name="my-dataset"',
+        stacklevel=2,
+    )
 
 
 class Notices:

@@ -16,6 +16,7 @@ from .._cache.cache import Cache
 from .._checks import loading
 from .._checks.randomness import difference, encoded, watched
 from .._common.errors import FingerprintError
+from .._common.notes import raise_noted
 from . import looks
 
 PROBES = 3  # samples
@@ -37,14 +38,7 @@ def tried(dataset: Any, index: int) -> Any:
             f"stocached: sample {index} was loaded on trial, to learn what samples are before the cache is made. "
             "This is an error of the dataset, for this sample."
         )
-        if hasattr(error, "add_note"):
-            error.add_note(note)
-            raise
-        try:  # Python 3.10
-            noted = type(error)(f"{error}\n{note}")
-        except Exception:  # its constructor takes other arguments
-            raise error from None
-        raise noted from error
+        raise_noted(error, note)
 
 
 def load(dataset: Any, index: int) -> Any:

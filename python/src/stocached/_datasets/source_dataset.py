@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import numpy as np
 
 from .._cache.cache import Cache
-from .._common.errors import InvalidError, SampleIndexError
+from .._common.errors import InvalidError
+from .._common.numbers import position_of
 from .._common.torch_version import torch
 from .._image.errors import DecodeError
 from .._memory.buffer_pool import BatchBuffers
@@ -99,10 +99,7 @@ class SourceDataset(CacheBacked, torch.utils.data.Dataset[Any]):
             raise InvalidError(f"sample {index} of cache {self.cache.name!r}: {error}") from error
 
     def _index(self, index: int) -> int:
-        i, n = operator.index(index), self.cache.samples
-        if -n <= i < n:
-            return i + n if i < 0 else i
-        raise SampleIndexError(f"index {i} is out of range; the dataset has {n} samples")
+        return position_of(index, self.cache.samples)
 
     def _fixed(self, wanted: list[int]) -> list[Any]:
         fields, arrays = self.cache.fields, self._batches.take(len(wanted))

@@ -5,6 +5,7 @@ docs/spec/stores.md has the rules of `choose`."""
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -28,6 +29,29 @@ def check(store: Any) -> None:
     """Raises InvalidError for an unknown name."""
     if store not in STORES:
         raise InvalidError(f"store={store!r}; it must be one of {', '.join(STORES)}")
+
+
+def converts(dataset: Any) -> bool:
+    """Whether `stocached.image.convert` makes steps of a dataset's transforms of torchvision."""
+    if "torchvision" not in sys.modules or getattr(dataset, "transform", None) is None:
+        return False
+    try:
+        from .._image.conversion import convertible  # needs the library for pictures
+    except ImportError:
+        return False
+    return convertible(dataset)
+
+
+def advice_to_convert(dataset: Any) -> str:
+    """How random steps of torchvision get out of a dataset of pictures; "" if they cannot."""
+    while is_subset(dataset):
+        dataset = dataset.dataset
+    if not converts(dataset):
+        return ""
+    return (
+        "Write dataset, augment = stocached.image.convert(dataset), and give augment=augment: that takes the random steps "
+        "of torchvision out of the dataset, and is faster."
+    )
 
 
 @dataclass

@@ -25,6 +25,7 @@ from .._common.subsets import is_subset, unwrapped
 from .._datasets.cached_samples import CachedSamples
 from .._datasets.looks import are_forked
 from .._samples.batch_layout import Layout
+from .._samples.own_copy import own_copy
 from .._trace import Recorder
 from .._workers.task_queue import MOST_TASKS
 from .advice import Advice, advise
@@ -335,6 +336,18 @@ class BaseLoader(CheckpointedLoader):
         """Whether batches are made as by default. The program may set collate_fn later."""
         return self._collate_default is not None and self.collate_fn is self._collate_default
 
+    def _of_own_batches(self, batch_augment: Any) -> Any:
+        """The function for batches that are no dataset's: not one sample as it is, nor what collate_fn= makes of them."""
+        fresh = self._batched() and self._default_collate
+        if (
+            batch_augment is None
+            or fresh
+            or self._cached is not None
+            or (self.num_workers and self.worker == "process")
+        ):
+            return batch_augment
+        return lambda batch: batch_augment(own_copy(batch))
+
     def _by_rows(self) -> bool:
         """Whether batches are filled row by row. If not, workers or the training loop make whole
         batches."""
@@ -441,6 +454,7 @@ class BaseLoader(CheckpointedLoader):
             iterable=self._iterable,
             batched=self._batched(),
             collate=self.collate_fn,
+            default_collate=self._default_collate,
             drop_last=self.drop_last,
             augment=augment,
             init=self.worker_init_fn,
@@ -471,7 +485,7 @@ class BaseLoader(CheckpointedLoader):
             ring_bytes=max(sizes.parse_size(self.ring_bytes), 1),
             timeout=self.timeout,
             in_order=self.in_order or self.num_workers == 0,
-            batch_augment=self.batch_augment,
+            batch_augment=self._of_own_batches(self.batch_augment),
             threads=gather_threads(self.gather_threads),
             cached=self._cached,
             meter=self._meter,

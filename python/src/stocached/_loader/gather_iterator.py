@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from .._common import threads
 from .._common.errors import ClosedError, SchemaError
+from .._common.numbers import number_of
 from .._random.sample_seeds import epoch_seed
 from .._samples.batch_layout import Layout, closed_up
 from .._workers import serialization
@@ -140,7 +141,10 @@ class GatherIterator(BatchIterator):
     def _indices(self, wanted: Any) -> Indices:
         """The indices of another sampler as an array. Negative ones count from the end, as for the
         dataset."""
-        indices = np.array(listed(wanted), np.int64)
+        wanted = listed(wanted)
+        if not set(map(type, wanted)) <= {int}:
+            wanted = [number_of(index) for index in wanted]
+        indices = np.array(wanted, np.int64)
         if self._context.cached is not None and indices.size and indices.min() < 0:
             indices[indices < 0] += len(self._context.cached)
         return indices
@@ -373,7 +377,13 @@ class GatherIterator(BatchIterator):
         clocks, hits = Clocks(), self._hits()
         index = int(batch.wanted[row])
         try:
-            sample = self._context.job.dataset[index]
+            cached = self._context.job.cached
+            # Its row or the default collate function copies it.
+            sample = (
+                self._context.job.dataset[index]
+                if cached is None
+                else cached.finish(index, cached.peek(index), lent=True)
+            )
         except Exception as error:
             bad = None if self._context.bad is None else bad_sample(index, error)
             if bad is None:

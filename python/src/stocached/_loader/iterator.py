@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from .._common import threads
-from .._common.errors import ClosedError, NondeterministicDatasetError, StateError
+from .._common.errors import ClosedError, InvalidError, NondeterministicDatasetError, StateError
 from .._common.load_time import delay_ns, idle_ns
 from .._trace.augment_time import spent_ns
 from .._workers.dataset_states import Report, Restored
@@ -259,7 +259,12 @@ class BatchIterator:
     def _augmented(self, batch: Delivered) -> Any:
         context, start = self._context, time.monotonic_ns()
         try:
-            return context.batch_augment(batch.data)
+            made = context.batch_augment(batch.data)
+            if made is None and batch.data is not None:
+                raise InvalidError(
+                    "batch_augment= returned None: it must return the batch that the training loop gets. Is a return missing?"
+                )
+            return made
         except BaseException as error:
             self._fail(batch)
             if isinstance(error, StopIteration):  # StopIteration would end the epoch, as after the last batch

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,11 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from .._common.errors import InvalidError
+from .._common.subsets import is_subset
 from .._datasets import augment_error
+from .._datasets.augment_function import takes_generator
 from .._datasets.cache_backed import CacheBacked
 from .._datasets.cached_samples import CachedSamples
 from .._random import generator_states
+from .._samples.own_copy import own_copy
 from .._trace.augment_time import augmented
 from .._workers import dataset_states
 from .._workers.task_queue import TaskQueue
@@ -29,25 +30,13 @@ _SHOWN = 16  # the most samples in a message
 @dataclass
 class Augment:
     """The random part of a sample, which depends only on (seed, epoch, index). A function with a
-    second parameter gets a NumPy generator for the sample, as does a step of stocached.image."""
+    second parameter `generator` gets a NumPy generator for the sample, as does a step of stocached.image."""
 
     function: Callable[..., Any]
     takes_generator: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        if getattr(self.function, "takes_generator", False):
-            self.takes_generator = True  # without a signature, which takes a while
-            return
-        try:
-            kinds = [
-                p
-                for p in inspect.signature(self.function).parameters.values()
-                if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
-            ]
-            required = sum(p.default is p.empty for p in kinds)
-            self.takes_generator = required >= 2
-        except (TypeError, ValueError):
-            self.takes_generator = False
+        self.takes_generator = takes_generator(self.function)
 
     def __call__(self, sample: Any, seed: int) -> Any:
         return (
@@ -94,6 +83,7 @@ class Job:
     seed_samples: bool  # seeds the global generators for each sample; a thread must not
     process: bool
     batch_size: int | None = None
+    default_collate: bool = False  # batches are made as by default
     snapshots: bool = False  # whether workers that make whole batches send snapshots
     pipeline: Any = None  # of a dataset of stocached.image, for worker threads that do samples in C
     pipes: Any = None  # settings of torch's DataPipes; None: the dataset is no DataPipe
@@ -121,20 +111,33 @@ class Job:
 
     def load(self, index: Any, seed: int) -> Any:
         """A sample of a map-style dataset. seed: of `sample_seed`."""
-        return self.augmented(index, self.dataset[index], seed)
+        sample = self.dataset[index]
+        return self.augmented(index, own_copy(sample) if self._lends else sample, seed)
 
     def finish(self, index: int, seed: int, sample: Any) -> Any:
-        """As `load`, with the result of `cached.peek`: a sample, or None."""
+        """As `load` into a row, with the result of `cached.peek`: a sample, or None."""
         assert self.cached is not None
-        return self.augmented(index, self.cached.finish(index, sample), seed)
+        return self.augmented(index, self.cached.finish(index, sample, lent=self.augment is None), seed)
+
+    @functools.cached_property
+    def _lends(self) -> bool:
+        """Whether `augment` would get samples that the dataset may keep. Those of a cache are its own."""
+        inside = self.dataset
+        while is_subset(inside):
+            inside = inside.dataset
+        return self.augment is not None and not isinstance(inside, CacheBacked)
 
     def augmented(self, index: Any, sample: Any, seed: int) -> Any:
         if self.augment is None:
             return sample
+        function = self.augment.function
         try:
-            return self.augment(sample, seed)
-        except InvalidError as error:
-            raise augment_error.of_sample(error, self.dataset, index) from error
+            made = self.augment(sample, seed)
+        except Exception as error:
+            augment_error.raise_of_sample(error, function, sample, self.dataset, index)
+        if made is None and sample is not None and self.default_collate:
+            raise augment_error.without_result(function, sample, index)
+        return made
 
     def fetcher(self, snapshot: Mapping[str, Any] | None = None) -> Fetcher:
         """A fetcher of whole batches for one epoch. snapshot: to continue from."""

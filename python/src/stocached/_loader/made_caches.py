@@ -62,14 +62,14 @@ def samples_of(dataset: Any, options: LoaderOptions, kind: Callable[..., CachedS
 
     A framework may make a loader again from its attributes: then it gives cache= together with
     size=. Or it repeats the arguments: then it gives only size=. In both cases the new loader uses
-    the cache of the first one."""
+    the cache of the first one, unless the dataset has changed since."""
     cache, made_with = options.cache, cache_options(options)
     if cache is not None and makes_cache(options):
         if not _usable(cache, made_with):
             raise InvalidError(
                 "size=, name=, fingerprint=, variable=, policy= and disk= are for a cache that is made here; leave them out or leave out cache="
             )
-        return _cached_of(dataset, made_with, cache) or _around(kind, dataset, cache)
+        return _made_before(kind, dataset, made_with, cache) or _made_new(kind, dataset, made_with)
     served = dataset if isinstance(dataset, CacheBacked) and dataset.served else served_subset(dataset)
     if served is not None and cache in (None, served.cache) and not makes_cache(options):
         return served
@@ -80,20 +80,25 @@ def samples_of(dataset: Any, options: LoaderOptions, kind: Callable[..., CachedS
     if options.size is None and options.name is None:
         return None
     before = _made_before(kind, dataset, made_with) if options.name is None else None
-    if before is not None:
-        return before
-    cached = kind(dataset, **made_with)
-    _made[cached.cache] = _Made(made_with, derive(dataset) if options.name is None else None)
-    if options.name is None:
+    return before or _made_new(kind, dataset, made_with)
+
+
+def _made_new(kind: Callable[..., CachedSamples], dataset: Any, options: dict[str, Any]) -> CachedSamples:
+    """The samples in a cache that is made here, or that has the name of the options."""
+    cached = kind(dataset, **options)
+    _made[cached.cache] = _Made(options, cached.derived or derive(dataset))
+    if options["name"] is None:
         _keep(dataset, cached.cache)
     return cached
 
 
-def _made_before(kind: Callable[..., CachedSamples], dataset: Any, options: dict[str, Any]) -> CachedSamples | None:
+def _made_before(
+    kind: Callable[..., CachedSamples], dataset: Any, options: dict[str, Any], cache: Cache | None = None
+) -> CachedSamples | None:
     """The samples in a cache that a loader has made for the same dataset object with these options.
-    None without one, or if the dataset has changed since."""
-    cached = _cached_of(dataset, options)
-    cache = _of_datasets.get(id(dataset)) if cached is None else cached.cache
+    None without one, or if the dataset has changed since. cache: only if it is this cache."""
+    cached = _cached_of(dataset, options, cache)
+    cache = cache or (_of_datasets.get(id(dataset)) if cached is None else cached.cache)
     if cache is None or not _usable(cache, options):
         return None
     before, now = _made[cache].derived, derive(dataset)
@@ -104,9 +109,8 @@ def _made_before(kind: Callable[..., CachedSamples], dataset: Any, options: dict
             return None  # the cache has samples of another dataset, schema or number
     elif not cached.is_fresh():
         return None
-    # The dataset has changed, unless loads change its fingerprint: then it differs from `now` too.
-    changed = before is not None and now.changed(before) is not None
-    if changed and cached.derived_after_loads().changed(now) is None:
+    moved = set() if before is None else now.moved(before)
+    if moved and moved - cached.derived_after_loads().moved(now):  # what loads change says nothing
         return None
     return cached
 

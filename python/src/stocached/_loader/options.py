@@ -17,6 +17,7 @@ from .._common import sizes
 from .._common.errors import InvalidError
 from .._common.numbers import whole
 from .._datasets import stores
+from .._datasets.augment_function import check_alone, takes_generator
 from .._datasets.cache_backed import CacheBacked
 from .._datasets.cached_samples import BadSamplesAre, CachedSamples, check_bad_samples, check_cache
 from .._datasets.making import CacheOptions
@@ -140,6 +141,10 @@ def _check_values(options: LoaderOptions) -> None:
     for name in ("augment", "batch_augment"):
         if getattr(options, name) is not None and not callable(getattr(options, name)):
             raise InvalidError(f"{name}={getattr(options, name)!r} cannot be called")
+    if options.augment is not None:
+        takes_generator(options.augment)
+    if options.batch_augment is not None:
+        check_alone(options.batch_augment, "batch_augment", "the batch, such as the tuple (images, labels)")
     check_cache(options.cache)
     if isinstance(options.order, str) and options.order not in KINDS:
         raise InvalidError(f"order={options.order!r} is none of {', '.join(KINDS)}")

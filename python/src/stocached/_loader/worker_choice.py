@@ -11,6 +11,7 @@ from .._common.one_line import one_line
 from .._common.subsets import as_array, unwrapped
 from .._datasets.cache_backed import CacheBacked
 from .._datasets.cached_samples import CachedSamples
+from .._datasets.stores import converts
 from .._samples.batch_layout import Layout
 from .job import Job
 
@@ -53,7 +54,7 @@ def pipeline_of(dataset: Any, cached: Any, augment: Any, whole: str | None) -> A
     Raises UnsupportedError, which says why C cannot make them."""
     folder = sys.modules.get("stocached._image.folder")
     pictures, indices = unwrapped(dataset if cached is None else getattr(cached, "dataset", cached))
-    if augment is None and _converts(pictures):
+    if augment is None and converts(pictures):
         raise UnsupportedError(CONVERT)
     if cached is not None and not isinstance(cached, CachedSamples):
         return _served_pipeline(cached, augment, whole is None)
@@ -76,17 +77,6 @@ def pipeline_of(dataset: Any, cached: Any, augment: Any, whole: str | None) -> A
     sample_bytes = 0 if cached.cache.variable else cached.cache.sample_bytes
     encoded = cached.store == "encoded"
     return pictures.pipeline(augment, cached.cache.fields, sample_bytes, encoded=encoded, indices=indices)
-
-
-def _converts(dataset: Any) -> bool:
-    """Whether `stocached.image.convert` makes steps of a dataset's transforms of torchvision."""
-    if "torchvision" not in sys.modules or getattr(dataset, "transform", None) is None:
-        return False
-    try:
-        from .._image.conversion import convertible  # needs the library for pictures
-    except ImportError:
-        return False
-    return convertible(dataset)
 
 
 def _served_pipeline(dataset: CacheBacked, augment: Any, by_rows: bool) -> Any:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .._common.errors import InvalidError, SampleIndexError
+from .._common.errors import InvalidError
+from .._common.numbers import position_of
 from ._fingerprint import fingerprint
 from ._indices import IndexSet
 from ._storage import DataStorage, check_storage
@@ -49,10 +49,7 @@ class PreparedDataset:
         return self._n
 
     def _global(self, index: int) -> int:
-        k = operator.index(index)
-        if not -self._n <= k < self._n:
-            raise SampleIndexError(f"index {k} is out of range; the dataset has {self._n} samples")
-        k += self._n if k < 0 else 0
+        k = position_of(index, self._n)
         return k if self.indices is None else int(self.indices.indices[k])
 
     def __getitem__(self, index: int) -> Any:

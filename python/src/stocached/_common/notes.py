@@ -1,0 +1,18 @@
+"""Notes in errors of the user's code."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+
+def raise_noted(error: Exception, note: str) -> NoReturn:
+    """Raises the error, which is being handled, with a note. Before Python 3.11, another one of its type whose message
+    has the note."""
+    if hasattr(error, "add_note"):
+        error.add_note(note)
+        raise error
+    try:  # Python 3.10
+        made = type(error)(f"{error}\n{note}")
+    except Exception:  # its constructor takes other arguments
+        raise error from None
+    raise made from error

@@ -1,0 +1,272 @@
+"""A value of a dataset changes, and the program makes another loader of it: the loader gives the samples as they are now."""
+
+from __future__ import annotations
+
+import array
+import collections
+import dataclasses
+import functools
+
+import numpy as np
+import pytest
+from test_loader_again import BOTH, again
+
+from stocached import FingerprintError, Loader
+
+N, AT = 300, 7  # AT is none of the samples that are compared
+SETTINGS = {"table": {"scale": 1}}
+
+
+@dataclasses.dataclass
+class Card:
+    values: list[float]
+
+
+class Slotted:
+    __slots__ = ("values",)
+
+    def __init__(self, values):
+        self.values = values
+
+
+def numbers():
+    return [float(k) for k in range(N)]
+
+
+def rows():
+    return [[k, [float(k)]] for k in range(N)]
+
+
+def texts(n):
+    return [f"{k:09}" for k in range(n)]
+
+
+def objects():
+    return np.array([str(k) for k in range(N)], object)
+
+
+def put(values, key, value):
+    values[key] = value
+
+
+# By name: what the dataset holds, how a sample is read from it, and how one value changes.
+KINDS = {
+    "list": (numbers, lambda held, k: held[k], lambda held: put(held, AT, 77.0)),
+    "short list in a dict": (
+        lambda: {"a": [1, 2], "b": {"c": [0] * 20}},
+        lambda held, k: held["b"]["c"][k % 20] + k,
+        lambda held: put(held["b"]["c"], AT, 77),
+    ),
+    "nested lists": (rows, lambda held, k: held[k][1][0], lambda held: put(held[AT][1], 0, 77.0)),
+    "dict": (lambda: dict(enumerate(numbers())), lambda held, k: held[k], lambda held: put(held, AT, 77.0)),
+    "order of a dict": (
+        lambda: {str(k): float(k) for k in range(20)},
+        lambda held, k: list(held.values())[k % 20] + k,
+        lambda held: held.update({str(AT): held.pop(str(AT))}),
+    ),
+    "set": (lambda: set(range(N)), lambda held, k: k in held, lambda held: held.remove(AT)),
+    "set of texts": (lambda: set(texts(N)), lambda held, k: f"{k:09}" in held, lambda held: held.remove(f"{AT:09}")),
+    "set of several types": (lambda: {None, *range(N)}, lambda held, k: k in held, lambda held: held.remove(AT)),
+    "dataclass": (lambda: Card(numbers()), lambda held, k: held.values[k], lambda held: put(held.values, AT, 77.0)),
+    "list of dataclasses": (
+        lambda: [Card([float(k)]) for k in range(N)],
+        lambda held, k: held[k].values[0],
+        lambda held: put(held[AT].values, 0, 77.0),
+    ),
+    "slots": (lambda: Slotted(numbers()), lambda held, k: held.values[k], lambda held: put(held.values, AT, 77.0)),
+    "deque": (lambda: collections.deque(numbers()), lambda held, k: held[k], lambda held: put(held, AT, 77.0)),
+    "array of the standard library": (
+        lambda: array.array("d", numbers()),
+        lambda held, k: held[k],
+        lambda held: put(held, AT, 77.0),
+    ),
+    "bytearray": (lambda: bytearray(N), lambda held, k: held[k], lambda held: put(held, AT, 7)),
+    "objects in an array": (objects, lambda held, k: int(held[k]), lambda held: put(held, AT, "77")),
+    "100,000 texts": (lambda: texts(100_000), lambda held, k: int(held[k]), lambda held: put(held, AT, "000000077")),
+    "100,000 rows": (
+        lambda: [(text, 1) for text in texts(100_000)],
+        lambda held, k: int(held[k][0]) + held[k][1],
+        lambda held: put(held, AT, ("000000007", 2)),
+    ),
+    "30,000 arrays": (
+        lambda: [np.full(1000, k) for k in range(30_000)],
+        lambda held, k: held[k][0],
+        lambda held: put(held, AT, np.full(1000, 77)),
+    ),
+    "list of bytes": (
+        lambda: [bytes([k % 256]) for k in range(N)],
+        lambda held, k: held[k][0],
+        lambda held: put(held, AT, b"M"),
+    ),
+}  # fmt: skip
+
+
+class Held:
+    def __init__(self, held, read):
+        self.held, self.read = held, read
+
+    def __len__(self):
+        return N
+
+    def __getitem__(self, index):
+        return np.float64(self.read(self.held, index))
+
+
+class InSlots:
+    __slots__ = ("__weakref__", "held")
+
+    def __init__(self, held):
+        self.held = held
+
+    def __len__(self):
+        return N
+
+    def __getitem__(self, index):
+        return np.float64(self.held[index])
+
+
+class Listed(list):
+    """Holds its samples itself, and an attribute."""
+
+    lift = 0
+
+    def __getitem__(self, index):
+        return np.float64(super().__getitem__(index) + self.lift)
+
+
+def read(loader):
+    return [float(sample) for batch in loader for sample in batch]
+
+
+@pytest.mark.parametrize("keep", [True, False], ids=["rebuilt", "new"])
+@pytest.mark.parametrize("name", KINDS)
+def test_one_value(name, keep):
+    hold, sample, change = KINDS[name]
+    dataset = Held(hold(), sample)
+    loader = Loader(dataset, 10, size="16MiB")
+    before = read(loader)
+    change(dataset.held)
+    loader = again(loader) if keep else Loader(dataset, 10, size="16MiB")
+    now = read(loader)
+    assert now == [sample(dataset.held, k) for k in range(N)] != before
+    same = again(loader) if keep else Loader(dataset, 10, size="16MiB")
+    assert same.cache is loader.cache
+    assert read(same) == now
+
+
+@pytest.mark.filterwarnings("ignore:.*samples are compared in the background")
+@pytest.mark.parametrize("name", ["list", "dict", "set", "objects in an array", "100,000 texts"])
+def test_one_value_and_a_cache_with_a_name(name, cache_name):
+    hold, sample, change = KINDS[name]
+    loader = Loader(Held(hold(), sample), 10, name=cache_name, size="16MiB")
+    read(loader)
+    Loader(Held(hold(), sample), 10, name=cache_name)
+    dataset = Held(hold(), sample)
+    change(dataset.held)
+    with pytest.raises(FingerprintError, match="the data of the dataset changed"):
+        Loader(dataset, 10, name=cache_name)
+    change(loader.dataset.held)
+    with pytest.raises(FingerprintError, match="the data of the dataset changed"):
+        again(loader)
+
+
+@BOTH
+def test_a_dataset_with_slots(kind):
+    dataset = InSlots(numbers())
+    read(kind()(dataset, 10, size="16MiB"))
+    loader = kind()(dataset, 10, size="16MiB")
+    dataset.held[AT] = 77.0
+    assert read(kind()(dataset, 10, size="16MiB"))[AT] == 77.0
+    assert loader.dataset is dataset
+
+
+def test_a_dataset_that_is_a_list():
+    dataset = Listed(numbers())
+    loader = Loader(dataset, 10, size="16MiB")
+    read(loader)
+    list.__setitem__(dataset, AT, 77.0)
+    loader = again(loader)
+    assert read(loader)[AT] == 77.0
+    dataset.lift = 1
+    assert read(again(loader))[AT] == 78.0
+
+
+def table(kind, module):
+    library = pytest.importorskip(module)
+    held = {"x": numbers(), "text": [str(k) for k in range(N)]}
+    return library.table(held) if kind == "table" else getattr(library, kind)(held)
+
+
+@pytest.mark.parametrize("column", [0, 1])
+def test_a_table_of_pandas(column):
+    dataset = Held(table("DataFrame", "pandas"), lambda held, k: float(held.iat[k, column]))
+    loader = Loader(dataset, 10, size="16MiB")
+    before = read(loader)
+    same = again(loader)
+    assert same.cache is loader.cache
+    dataset.held.iat[AT, column] = [77.0, "77"][column]
+    assert before[AT] == AT
+    assert read(again(loader))[AT] == 77.0
+
+
+@pytest.mark.parametrize("column", [0, 1])
+def test_a_table_of_pyarrow(column):
+    dataset = Held(table("table", "pyarrow"), lambda held, k: float(held.column(column)[k].as_py()))
+    loader = Loader(dataset, 10, size="16MiB")
+    read(loader)
+    same = again(loader)
+    assert same.cache is loader.cache
+    values = dataset.held.column(column).to_pylist()
+    values[AT] = [77.0, "77"][column]
+    dataset.held = dataset.held.set_column(column, dataset.held.column_names[column], [values])
+    assert read(again(loader))[AT] == 77.0
+
+
+def scaled(held, index):
+    return held[index] * SETTINGS["table"]["scale"] * (index == AT) + held[index]
+
+
+def test_a_global_value_that_functions_read(monkeypatch):
+    dataset = Held(numbers(), scaled)
+    loader = Loader(dataset, 10, size="16MiB")
+    read(loader)
+    monkeypatch.setitem(SETTINGS["table"], "scale", 2)
+    assert read(again(loader))[AT] == 3 * AT
+
+
+def test_closures_and_partials():
+    held = {AT: 0}
+    for function in (
+        lambda values, k: values[k] + held.get(k, 0),
+        functools.partial(lambda more, values, k: values[k] + more.get(k, 0), held),
+    ):
+        held[AT] = 0
+        dataset = Held(numbers(), function)
+        loader = Loader(dataset, 10, size="16MiB")
+        read(loader)
+        held[AT] = 70
+        assert read(again(loader))[AT] == 77.0
+
+
+class Counting(Held):
+    """Counts its loads, and opens a file for its first sample."""
+
+    def __init__(self):
+        super().__init__(numbers(), None)
+        self.loads, self.file = 0, None
+
+    def __getitem__(self, index):
+        self.file = self.file or open(__file__)  # noqa: SIM115
+        self.loads += 1
+        return np.float64(self.held[index])
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_what_loads_change_is_no_change_of_the_dataset():
+    dataset = Counting()
+    loader = Loader(dataset, 10, size="16MiB")
+    read(loader)
+    same = again(loader)
+    assert same.cache is Loader(dataset, 10, size="16MiB").cache is loader.cache
+    dataset.held[AT] = 77.0
+    assert read(again(loader))[AT] == 77.0
