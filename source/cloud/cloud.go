@@ -195,9 +195,6 @@ func (d *driver) List(ctx context.Context, prefix string, each func(name string,
 		if err != nil {
 			return d.failed(prefix, err)
 		}
-		if strings.HasSuffix(o.Key, "/") { // stands for a folder, and has no bytes
-			continue
-		}
 		if err := each(root+o.Key, o.Size, d.provider.tag(o.As)); err != nil {
 			return err
 		}

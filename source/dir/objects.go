@@ -2,7 +2,6 @@ package dir
 
 import (
 	"context"
-	"slices"
 	"strings"
 
 	"github.com/stocached/stocached/source"
@@ -15,32 +14,28 @@ func (o *settings) foundObjects(ctx context.Context, objects source.Objects, roo
 	*listing, error) {
 	l, outside, labelled := &listing{}, 0, o.Labels == labelsOfFolders
 	var w skips
+	var all classes
 	b := newBuilder(o.listFolder(), labelled)
-	var classes []string // in the order of the listing
-	var used []bool
 	err := objects.List(ctx, root+"/", func(object string, stamp source.Stamp) error {
 		name := strings.TrimPrefix(object, root+"/")
+		e := entry{name: []byte(name), stamp: stamp}
+		class, inside := classOf(name)
+		if labelled && inside {
+			e.label = all.add(class) // also that of an object that is no sample
+		}
 		switch {
+		case source.StandsForFolder(object):
+			return nil
 		case !below(name):
 			w.skip(name, "not a path")
 			return nil
-		case !o.Hidden && (name[0] == '.' || strings.Contains(name, "/.")):
-			return nil
-		}
-		class, _, inside := strings.Cut(name, "/")
-		if inside && labelled && (len(classes) == 0 || class != classes[len(classes)-1]) {
-			classes, used = append(classes, strings.Clone(class)), append(used, false) // without the rest of the name
-		}
-		e := entry{name: []byte(name), stamp: stamp}
-		switch {
-		case !keep(name):
+		case !o.Hidden && (name[0] == '.' || strings.Contains(name, "/.")), !keep(name):
 			return nil
 		case labelled && !inside:
 			outside++
 			return nil
 		case labelled:
-			e.label = int64(len(classes) - 1)
-			used[e.label] = true
+			all.used[e.label] = true
 		}
 		return b.add(&e)
 	})
@@ -53,21 +48,9 @@ func (o *settings) foundObjects(ctx context.Context, objects source.Objects, roo
 	}
 	l.Notes = w.notes()
 	if l.files, err = b.done(); err == nil && labelled {
-		o.nameClasses(l, classes, used, outside)
+		l.Numbers = all.sort()
+		l.files.numbers, l.Classes = l.Numbers, all.names
+		l.noteClasses(&all, outside)
 	}
 	return l, err
-}
-
-// nameClasses sorts classes, and notes the number of each in that order. used says which of them have files.
-func (o *settings) nameClasses(l *listing, classes []string, used []bool, outside int) {
-	l.Classes = slices.Compact(slices.Sorted(slices.Values(classes)))
-	l.Numbers = make([]int64, len(classes))
-	sorted := make([]bool, len(l.Classes))
-	for k, class := range classes {
-		number, _ := slices.BinarySearch(l.Classes, class)
-		l.Numbers[k] = int64(number)
-		sorted[number] = sorted[number] || used[k]
-	}
-	l.files.numbers = l.Numbers
-	o.noteClasses(l, sorted, outside)
 }

@@ -209,9 +209,6 @@ func (d *driver) List(ctx context.Context, prefix string, each func(name string,
 		if o.Err != nil {
 			return d.failed(prefix, o.Err)
 		}
-		if strings.HasSuffix(o.Key, "/") { // stands for a folder, and has no bytes
-			continue
-		}
 		if err := each(scheme+"://"+bucket+"/"+o.Key, o.Size, strings.Trim(o.ETag, `"`)); err != nil {
 			return err
 		}

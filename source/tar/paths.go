@@ -76,7 +76,8 @@ func globObjects(ctx context.Context, objects source.Objects, pattern string) ([
 	var shards []string
 	prefix := pattern[:strings.IndexAny(pattern, "*?[")]
 	err := objects.List(ctx, prefix, func(name string, _ source.Stamp) error {
-		if matches, _ := path.Match(pattern, name); matches && !strings.HasSuffix(name, indexSuffix) { // a valid pattern
+		matches, _ := path.Match(pattern, name) // a valid pattern
+		if matches && !strings.HasSuffix(name, indexSuffix) && !source.StandsForFolder(name) {
 			shards = append(shards, name)
 		}
 		return nil
