@@ -23,7 +23,7 @@ from .._samples.batch_layout import Layout
 from .._samples.schema import Field
 from . import jpeg
 from .decoding import Decode
-from .plan import DTYPES, Plan
+from .plan import DTYPES
 from .steps import Compose
 from .workers import Memory
 
