@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Mapping
 from typing import Any
 
-from .errors import InvalidError
+from .errors import InvalidError, StateError
 
 _END = 2**64  # of what the C library takes
 
@@ -22,3 +23,13 @@ def whole(name: str, value: Any, least: int = 0, most: int = _END - 1) -> int:
             f"{name}={value!r} is not a whole number of {least} {'or more' if most >= _END // 2 - 1 else f'to {most}'}"
         )
     return number
+
+
+def number_of(state: Mapping[str, Any], key: str, most: int = 2**63 - 1) -> int:
+    """A number of a checkpoint, 0 or more. Raises StateError, naming the key."""
+    if key not in state:
+        raise StateError(f"the state lacks {key}")
+    try:
+        return whole(f"the state's {key}", state[key], 0, most)
+    except InvalidError as error:
+        raise StateError(str(error)) from None
