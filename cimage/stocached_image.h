@@ -39,7 +39,7 @@ enum stoc_image_code {
     STOC_IMAGE_EUNSUPPORTED = -3, /* a JPEG of a kind that libjpeg-turbo does not decode to colours; any JPEG, if the
                                      library was built without libjpeg-turbo (make JPEG=0); what stoc_image_load and
                                      stoc_image_finish leave to the caller */
-    STOC_IMAGE_ETOOLARGE = -4,    /* more pixels than max_pixels, or more scans than 100 */
+    STOC_IMAGE_ETOOLARGE = -4,    /* a picture of more pixels than max_pixels, or more scans than 100 */
     STOC_IMAGE_EMEMORY = -5,      /* too little memory */
     STOC_IMAGE_ESYSTEM = -6       /* a file cannot be read */
 };
@@ -102,7 +102,7 @@ struct stoc_image_decode {
     uint8_t fast;           /* 1: the decoder may scale by 1/2, 1/4 or 1/8 first; docs/spec/image.md has the error */
     uint8_t fill[3];        /* with PAD: red, green, blue */
     uint8_t reserved;       /* 0 */
-    uint64_t max_pixels;    /* of the file; 0: 178,956,970, as Pillow */
+    uint64_t max_pixels;    /* of the file, and of each picture that is made of it; 0: 178,956,970, as Pillow */
 };
 
 /* Decodes a JPEG file into 3 x height x width bytes of red, green and blue at dst. dst_bytes is the
@@ -176,11 +176,12 @@ struct stoc_image_augment {
     float erase_value[3];
     uint32_t reserved; /* 0 */
     uint64_t erase_seed;
+    uint64_t max_pixels; /* of the result, and of what a resize keeps between its passes; 0: 178,956,970 */
 };
 
 /* Makes a row of a batch: channels x height x width items of dtype at dst, which has dst_bytes
  * bytes. Errors: EINVAL: an argument is NULL, dst is too small, or a member has a value that its comment
- * excludes; EMEMORY. */
+ * excludes; ETOOLARGE; EMEMORY. */
 STOC_IMAGE_API int stoc_image_augment(stoc_image_worker *worker, const struct stoc_image_picture *picture,
                                       const struct stoc_image_augment *how, void *dst, size_t dst_bytes);
 
@@ -273,24 +274,24 @@ struct stoc_image_pipeline {
 };
 
 /* Makes this worker follow a pipeline, which the caller keeps and does not change until the worker is freed or follows
- * another one. Any number of workers may follow one pipeline. Errors: EINVAL. */
+ * another one. Any number of workers may follow one pipeline. Errors: EINVAL, ETOOLARGE. */
 STOC_IMAGE_API int stoc_image_follow(stoc_image_worker *worker, const struct stoc_image_pipeline *pipeline);
 
 /* Makes sample `index`: *sample and *bytes are valid until the next call of this worker. Errors: EINVAL: the worker
  * follows no pipeline, an argument is NULL, no such sample or place exists, or the pipeline's decode has a value that
  * struct stoc_image_decode excludes. EFORMAT: the file is no JPEG, or it is broken or cut off, or a file of several
  * samples ends in the middle of this one. EUNSUPPORTED: that of enum stoc_image_code, or the picture has another size
- * than samples must have, or the label is no whole number of an int64_t. ETOOLARGE: the picture has more than
- * max_pixels, with its short_side too, or a side above 65,500; or, with encoded, the file has 4 GiB or more. EMEMORY.
- * ESYSTEM: the file cannot be read, or has changed. */
+ * than samples must have, or the label is no whole number of an int64_t. ETOOLARGE: the picture, or one that
+ * a step makes of it, has more than max_pixels, with its short_side too, or a side above 65,500; or, with encoded, the
+ * file has 4 GiB or more. EMEMORY. ESYSTEM: the file cannot be read, or has changed. */
 STOC_IMAGE_API int stoc_image_load(void *worker, int64_t index, const void **sample, size_t *bytes);
 
 /* Makes row `row` of a buffer from a sample. seed: of the random numbers. The pixels may change during the call, as
  * those of a cache do; encoded samples must not. Errors: EINVAL: the worker follows no pipeline, an argument is NULL,
  * or a step has a value that struct stoc_image_augment excludes. EUNSUPPORTED: the steps need a pass over floats, or
  * one does not fit the picture (a crop that is larger, a random box that rounds to no pixels), or the sample has
- * another form than the pipeline says, or the row another shape. EMEMORY. With encoded, those of stoc_image_decode
- * too. */
+ * another form than the pipeline says, or the row another shape. ETOOLARGE: a step makes a larger picture than
+ * max_pixels, which is 178,956,970 without encoded. EMEMORY. With encoded, those of stoc_image_decode too. */
 STOC_IMAGE_API int stoc_image_finish(void *worker, uint64_t seed, const void *sample, size_t bytes, void *buffer,
                                      uint32_t row);
 

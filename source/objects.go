@@ -22,9 +22,9 @@ type Objects interface {
 	// compares the state only. It returns ErrChanged if the object has another state, and
 	// ErrUnavailable if another try may succeed.
 	ReadAt(ctx context.Context, name string, stamp Stamp, dst []byte, offset int64) error
-	// List calls each for the objects whose names begin with prefix, in the order in which the server lists
-	// them. It may be any order, and a name may come twice. List returns the first error of each, and ErrInvalid
-	// if these objects cannot be listed.
+	// List calls each for the objects whose names begin with prefix, also those of StandsForFolder, in the order in
+	// which the server lists them. It may be any order, and a name may come twice. List returns the first error of
+	// each, and ErrInvalid if these objects cannot be listed.
 	List(ctx context.Context, prefix string, each func(name string, stamp Stamp) error) error
 	// Traffic returns what reads have cost so far. It is updated by them.
 	Traffic() *Traffic
@@ -33,6 +33,10 @@ type Objects interface {
 	// Close closes idle connections. No call may be running.
 	Close()
 }
+
+// StandsForFolder says whether an object has no data: the consoles of clouds make such objects, so that empty folders
+// have a name.
+func StandsForFolder(name string) bool { return strings.HasSuffix(name, "/") }
 
 type opening struct{}
 

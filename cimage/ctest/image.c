@@ -412,7 +412,17 @@ static void bombs(void)
         CHECK(after.ru_maxrss - before.ru_maxrss < 1024); /* KiB */
         free(f.bytes);
     }
-    struct file f = make_file(64, 64, MANY_SCANS, 1, 1);
+    struct file f = make_file(2, 20000, BASELINE, 1, 1); /* of few pixels, as is the result */
+    static uint8_t wide[3 * 20000];
+    EQUAL(decode(&f, f.size, to(20000, 1), wide), STOC_IMAGE_ETOOLARGE);
+    CHECK(strstr(stoc_image_message(worker), "between the two passes"));
+    struct stoc_image_picture p = {wide, 1, 20000, 1, STOC_IMAGE_CHW};
+    struct stoc_image_augment how = {.box_width = 1, .box_height = 20000, .resized_width = 20000, .resized_height = 1,
+                                     .width = 20000, .height = 1, .divisor = 1};
+    EQUAL(stoc_image_augment(worker, &p, &how, wide, sizeof wide), STOC_IMAGE_ETOOLARGE);
+    EQUAL(decode(&f, f.size, to(60000, 60000), wide), STOC_IMAGE_ETOOLARGE);
+    free(f.bytes);
+    f = make_file(64, 64, MANY_SCANS, 1, 1);
     uint8_t dst[3 * 8 * 8];
     EQUAL(decode(&f, f.size, to(8, 8), dst), STOC_IMAGE_ETOOLARGE);
     CHECK(strstr(stoc_image_message(worker), "scans"));

@@ -4,6 +4,8 @@
  */
 #include "files.h"
 
+#include <sys/resource.h>
+
 enum { WIDTH = 60, HEIGHT = 40, SIDE = 24, PICTURE = SIDE * SIDE * 3, ALIGN = 64 };
 
 static stoc_image_worker *worker;
@@ -167,6 +169,74 @@ static void results_that_are_too_large(void)
         CHECK(strstr(stoc_image_message(worker), "the result is 256 x"));
         free(f.bytes);
     }
+}
+
+/* No step makes a larger picture than max_pixels, also where passes would be joined, and none takes memory for it. */
+static void steps_that_make_large_pictures(void)
+{
+    const struct stoc_image_step large[] = {
+        {.kind = STOC_IMAGE_RESIZE, .height = 60000, .width = 60000},
+        {.kind = STOC_IMAGE_RESIZE, .height = 60000},
+        {.kind = STOC_IMAGE_CENTER_CROP, .height = 60000, .width = 60000},
+        {.kind = STOC_IMAGE_RANDOM_RESIZED_CROP, .height = 60000, .width = 60000, .numbers = {0.5, 1, 0.75, 1.33}},
+        {.kind = STOC_IMAGE_RANDOM_CROP, .height = 60000, .width = 60000, .integers = {0, 0, 0, 0, 1}}};
+    no_files();
+    struct file f = make_file(WIDTH, HEIGHT, BASELINE, 1, 1);
+    int64_t index = (int64_t)add_file("a.jpg", f.bytes, f.size, 1);
+    for (size_t turn = 0; turn < 6 * sizeof large / sizeof *large; turn++) {
+        const struct stoc_image_step flip = {.kind = STOC_IMAGE_RANDOM_FLIP, .numbers = {1}};
+        struct stoc_image_step steps[] = {large[turn / 6], flip, {.kind = STOC_IMAGE_CENTER_CROP, .height = SIDE, .width = SIDE}};
+        bool encoded = turn % 2, before = turn % 3 == 2 && !encoded && steps[0].kind <= STOC_IMAGE_CENTER_CROP;
+        struct stoc_image_pipeline p = extents(encoded);
+        p.decode.width = p.decode.height = 0;
+        p.row_label_at = PICTURE;
+        p.steps = steps;
+        p.step_count = 3;
+        if (before || turn % 3 == 1) /* one pass, which keeps no whole picture */
+            steps[1] = steps[2];
+        p.before_count = before ? 2 : 0;
+        const void *sample;
+        size_t bytes;
+        uint8_t row[PICTURE + 8];
+        struct rusage used, after;
+        EQUAL(stoc_image_follow(worker, &p), 0);
+        getrusage(RUSAGE_SELF, &used);
+        int code = stoc_image_load(worker, index, &sample, &bytes);
+        EQUAL(code ? code : stoc_image_finish(worker, 1, sample, bytes, row, 0), STOC_IMAGE_ETOOLARGE);
+        getrusage(RUSAGE_SELF, &after);
+        CHECK(strstr(stoc_image_message(worker), "the picture of a step is"));
+        CHECK(after.ru_maxrss - used.ru_maxrss < 64 << 10); /* KiB; a sanitizer keeps what was freed */
+    }
+    free(f.bytes);
+}
+
+/* max_pixels is the most that a step may make, of a file. Pictures of a cache have the default. */
+static void steps_at_the_limit(void)
+{
+    no_files();
+    struct file f = make_file(WIDTH, HEIGHT, BASELINE, 1, 1);
+    int64_t index = (int64_t)add_file("a.jpg", f.bytes, f.size, 1);
+    for (uint64_t turn = 0; turn < 4; turn++) {
+        struct stoc_image_step steps[] = {{.kind = STOC_IMAGE_RESIZE, .height = 2 * HEIGHT, .width = 2 * WIDTH},
+                                          {.kind = STOC_IMAGE_CENTER_CROP, .height = SIDE, .width = SIDE}};
+        bool encoded = turn / 2;
+        struct stoc_image_pipeline p = extents(encoded);
+        p.decode.width = p.decode.height = 0;
+        p.row_label_at = PICTURE;
+        p.decode.max_pixels = 4 * WIDTH * HEIGHT - turn % 2;
+        p.steps = steps;
+        p.step_count = 2;
+        const void *sample;
+        size_t bytes;
+        uint8_t row[PICTURE + 8];
+        EQUAL(stoc_image_follow(worker, &p), 0);
+        EQUAL(stoc_image_load(worker, index, &sample, &bytes), 0);
+        EQUAL(stoc_image_finish(worker, 1, sample, bytes, row, 0), encoded && turn % 2 ? STOC_IMAGE_ETOOLARGE : 0);
+        p.step_count = p.before_count = encoded ? 0 : 2;
+        if (!encoded)
+            EQUAL(stoc_image_load(worker, index, &sample, &bytes), turn % 2 ? STOC_IMAGE_ETOOLARGE : 0);
+    }
+    free(f.bytes);
 }
 
 /* Of an encoded picture, only the box that the steps use is decoded. Rows are those of the whole picture. */
@@ -711,6 +781,8 @@ int main(int argc, char **argv)
         RUN(from_file_to_row);
         RUN(pictures_of_any_size);
         RUN(results_that_are_too_large);
+        RUN(steps_that_make_large_pictures);
+        RUN(steps_at_the_limit);
         RUN(boxes_are_those_of_the_whole);
         RUN(boxes_without_pixels);
         RUN(steps_before_the_cache);

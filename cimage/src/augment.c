@@ -27,6 +27,9 @@ static int check_boxes(stoc_image_worker *w, const struct stoc_image_picture *p,
     for (size_t k = 0; k < sizeof sides / sizeof *sides; k++)
         if (sides[k] < 1 || sides[k] > MAX_SIDE)
             return fail(w, STOC_IMAGE_EINVAL, "a side of a box has %u pixels; 1 to %d are allowed", sides[k], MAX_SIDE);
+    int code = check_pixels(w, "the result", a->width, a->height, a->max_pixels);
+    if (code)
+        return code;
     if (a->window_x > a->resized_width || a->width > a->resized_width - a->window_x ||
         a->window_y > a->resized_height || a->height > a->resized_height - a->window_y)
         return fail(w, STOC_IMAGE_EINVAL, "the window of %u x %u at %u, %u is not inside %u x %u", a->width, a->height,
@@ -108,7 +111,8 @@ static int plan(stoc_image_worker *w, const struct stoc_image_picture *p, const 
     }
     if (!made)
         return fail(w, STOC_IMAGE_EMEMORY, "too little memory for weights");
-    return resize_begin(w, p->channels);
+    int code = check_middle(w, a->max_pixels);
+    return code ? code : resize_begin(w, p->channels);
 }
 
 static void read_picture(stoc_image_worker *w, const struct stoc_image_picture *p)

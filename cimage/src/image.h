@@ -89,6 +89,8 @@ uint32_t orientation_of(const uint8_t *data, size_t bytes);
 
 /* target.c: which sides a picture gets, and which part of it a decode takes. */
 void short_and_long(uint32_t *width, uint32_t *height, uint32_t side, uint32_t longest);
+/* ETOOLARGE if a picture has more pixels than max_pixels, or a side above MAX_SIDE. what: its name in the message. */
+int check_pixels(stoc_image_worker *w, const char *what, uint64_t width, uint64_t height, uint64_t max_pixels);
 int check_decode(stoc_image_worker *w, const struct stoc_image_decode *how);
 /* how and the sides must be valid */
 int target_of(stoc_image_worker *w, uint32_t width, uint32_t height, const struct stoc_image_decode *how,
@@ -126,6 +128,7 @@ const struct loops *loops_of(const stoc_image_worker *w);
 int most_vectors(void); /* of this processor */
 
 /* resize.c */
+int check_middle(stoc_image_worker *w, uint64_t max_pixels); /* as check_pixels; call it when the weights are made */
 int resize_begin(stoc_image_worker *w, uint32_t channels);
 /* n rows of a picture from row y on, which begin at column 0. HWC: channels bytes a pixel. Otherwise
  * one plane. */

@@ -179,7 +179,10 @@ static int plan(struct decoder *d, const struct stoc_image_target *t, struct tur
     else
         made = weights_of(across, wide, d, t->resized_width, t->window_x, t->width, filter, turn.flip_x) &&
                weights_of(down, high, d, t->resized_height, t->window_y, t->height, filter, turn.flip_y);
-    bool copies = made && across->identity && how->layout == STOC_IMAGE_HWC && !turn.transpose;
+    int code = made ? check_middle(w, how->max_pixels) : fail(w, STOC_IMAGE_EMEMORY, "too little memory for weights");
+    if (code)
+        return code;
+    bool copies = across->identity && how->layout == STOC_IMAGE_HWC && !turn.transpose;
     if (copies) {
         wide = 3 * d->jpeg.output_width;
         made = make_weights(across, wide, 1, wide, 3 * t->window_x, 3 * t->width, filter, false);
@@ -323,16 +326,13 @@ static void decode(struct decoder *d, const void *file, size_t bytes, const stru
     stoc_image_worker *w = d->worker;
     struct jpeg_decompress_struct *jpeg = &d->jpeg;
     begin(d, file, bytes);
-    uint64_t pixels = (uint64_t)jpeg->image_width * jpeg->image_height;
-    uint64_t most = how->max_pixels ? how->max_pixels : DEFAULT_PIXELS;
-    if (pixels > most)
-        stop(d, fail(w, STOC_IMAGE_ETOOLARGE, "the picture is %u x %u: %llu pixels; max_pixels is %llu",
-                     jpeg->image_width, jpeg->image_height, (unsigned long long)pixels, (unsigned long long)most));
+    int code = check_pixels(w, "the picture", jpeg->image_width, jpeg->image_height, how->max_pixels);
+    if (code)
+        stop(d, code);
     if (jpeg->num_components != 1 && jpeg->num_components != 3 && jpeg->num_components != 4)
         stop(d, fail(w, STOC_IMAGE_EUNSUPPORTED, "the file has %d components", jpeg->num_components));
     struct turn turn = turn_of(orientation(d));
     struct stoc_image_target target;
-    int code = STOC_IMAGE_OK;
     if (window)
         target = *window;
     else if ((code = target_of(w, turn.transpose ? jpeg->image_height : jpeg->image_width,

@@ -12,18 +12,15 @@ static int sides_of(stoc_image_worker *w, const void *file, size_t bytes, struct
     int code = stoc_image_read_info(w, file, bytes, &info);
     if (code)
         return code;
-    uint64_t most = how->max_pixels ? how->max_pixels : DEFAULT_PIXELS;
-    if ((uint64_t)info.width * info.height > most)
-        return fail(w, STOC_IMAGE_ETOOLARGE, "the picture is %u x %u", info.width, info.height);
+    if ((code = check_pixels(w, "the picture", info.width, info.height, how->max_pixels)))
+        return code;
     how->width = info.width;
     how->height = info.height;
     if (how->short_side)
         short_and_long(&how->width, &how->height, how->short_side, 0);
     how->fit = STOC_IMAGE_STRETCH;
     how->short_side = 0;
-    if (how->width > MAX_SIDE || how->height > MAX_SIDE || (uint64_t)how->width * how->height > most)
-        return fail(w, STOC_IMAGE_ETOOLARGE, "the result is %u x %u", how->width, how->height);
-    return STOC_IMAGE_OK;
+    return check_pixels(w, "the result", how->width, how->height, how->max_pixels);
 }
 
 static bool is_jpeg(const uint8_t *file, size_t bytes) { return bytes >= 2 && file[0] == 0xff && file[1] == 0xd8; }

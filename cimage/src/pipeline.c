@@ -35,6 +35,9 @@ int stoc_image_follow(stoc_image_worker *w, const struct stoc_image_pipeline *p)
         size_t picture = (size_t)3 * p->picture_width * p->picture_height;
         if (!picture || p->encoded)
             return fail(w, STOC_IMAGE_EINVAL, "fixed samples have a width and a height, and are not encoded");
+        int code = check_pixels(w, "the picture of a sample", p->picture_width, p->picture_height, p->decode.max_pixels);
+        if (code)
+            return code;
         if (p->picture_at + picture > p->sample_bytes ||
             (p->labelled && p->label_at + sizeof(int64_t) > p->sample_bytes))
             return fail(w, STOC_IMAGE_EINVAL, "picture and label do not fit into %llu bytes",
@@ -103,8 +106,7 @@ static int load_decoded(stoc_image_worker *w, uint64_t index, size_t *bytes)
         (code = do_steps(w, 0, p->before_count, 0, &pass)))
         return code;
     uint32_t width = pass.how.width, height = pass.how.height;
-    if ((p->picture_width && width != p->picture_width) || (p->picture_height && height != p->picture_height) ||
-        width > MAX_SIDE || height > MAX_SIDE)
+    if ((p->picture_width && width != p->picture_width) || (p->picture_height && height != p->picture_height))
         return fail(w, STOC_IMAGE_EUNSUPPORTED, "the picture is %u x %u, not %u x %u", width, height, p->picture_width,
                     p->picture_height);
     size_t picture = (size_t)3 * width * height;

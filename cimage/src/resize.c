@@ -12,6 +12,13 @@ static uint8_t *middle_row(const struct resize *r, uint32_t channel, uint32_t y)
     return r->middle.bytes + (channel * rows + (y - r->down.low)) * r->stride;
 }
 
+int check_middle(stoc_image_worker *w, uint64_t max_pixels)
+{
+    const struct resize *r = &w->resize;
+    return check_pixels(w, "the picture between the two passes of a resize", r->across.count,
+                        r->down.high - r->down.low, max_pixels);
+}
+
 int resize_begin(stoc_image_worker *w, uint32_t channels)
 {
     struct resize *r = &w->resize;

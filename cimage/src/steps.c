@@ -12,7 +12,8 @@ struct plan {
     struct pass *pass;
     struct stoc_image_augment *how; /* of the pass */
     uint32_t passes;                /* that are done */
-    int code;                       /* of a pass that failed */
+    uint64_t max_pixels;            /* of each picture that a step makes */
+    int code;                       /* of a pass that failed, or of a picture that is too large */
     bool waits;                     /* the steps so far change the picture */
     bool normalised;
 };
@@ -24,7 +25,8 @@ static void begin(struct plan *p)
     uint32_t width = picture->width, height = picture->height;
     *p->how = (struct stoc_image_augment){
         .box_width = width, .box_height = height, .resized_width = width, .resized_height = height, .width = width,
-        .height = height, .layout = (uint8_t)picture->layout, .divisor = 1, .std = {1, 1, 1}};
+        .height = height, .layout = (uint8_t)picture->layout, .divisor = 1, .std = {1, 1, 1},
+        .max_pixels = p->max_pixels};
     p->waits = p->normalised = false;
 }
 
@@ -59,6 +61,13 @@ struct box {
     uint32_t width, height;
 };
 
+/* Whether a step may make a picture of these sides, even if no pass keeps all of it. */
+static bool may_be(struct plan *p, uint32_t width, uint32_t height)
+{
+    p->code = check_pixels(p->worker, "the picture of a step", width, height, p->max_pixels);
+    return !p->code;
+}
+
 static bool resizes(const struct stoc_image_augment *a)
 {
     return a->box_width != a->resized_width || a->box_height != a->resized_height;
@@ -80,7 +89,7 @@ static bool crop(struct plan *p, struct box b, const int32_t *fill)
 {
     struct stoc_image_augment *a = p->how;
     /* With an extreme ratio, a side of a random box rounds to 0. A decoder does not look at boxes that it gets. */
-    if (b.width < 1 || b.height < 1 || b.width > MAX_SIDE || b.height > MAX_SIDE)
+    if (b.width < 1 || b.height < 1 || !may_be(p, b.width, b.height))
         return false;
     bool outside = reaches_outside(b.x, b.y, b.width, b.height, a->width, a->height);
     if (!outside && b.width == a->width && b.height == a->height)
@@ -108,6 +117,8 @@ static bool resize(struct plan *p, uint32_t width, uint32_t height, uint32_t fil
     struct stoc_image_augment *a = p->how;
     if (width == a->width && height == a->height)
         return true;
+    if (!may_be(p, width, height))
+        return false;
     const struct stoc_image_picture *picture = &p->pass->picture;
     if ((!takes_boxes(p) || resizes(a) ||
          reaches_outside(a->box_x, a->box_y, a->box_width, a->box_height, picture->width, picture->height)) &&
@@ -315,7 +326,9 @@ static bool do_step(struct plan *p, const struct stoc_image_step *s, struct rand
 
 int do_steps(stoc_image_worker *w, uint32_t from, uint32_t stop, uint64_t seed, struct pass *pass)
 {
-    struct plan plan = {.worker = w, .pass = pass, .how = &pass->how};
+    /* As in Python: that of the decoder, if these steps come after it, else of the cache's pictures. */
+    struct plan plan = {.worker = w, .pass = pass, .how = &pass->how,
+                        .max_pixels = pass->file ? pass->decode.max_pixels : 0};
     struct random random = random_of(seed);
     begin(&plan);
     for (uint32_t k = from; k < stop; k++)

@@ -64,10 +64,23 @@ static int check_sides(stoc_image_worker *w, uint32_t width, uint32_t height)
     return STOC_IMAGE_OK;
 }
 
+int check_pixels(stoc_image_worker *w, const char *what, uint64_t width, uint64_t height, uint64_t max_pixels)
+{
+    uint64_t most = max_pixels ? max_pixels : DEFAULT_PIXELS;
+    if (width > MAX_SIDE || height > MAX_SIDE)
+        return fail(w, STOC_IMAGE_ETOOLARGE, "%s is %llu x %llu; sides are at most %d", what, (unsigned long long)width,
+                    (unsigned long long)height, MAX_SIDE);
+    if (width * height > most)
+        return fail(w, STOC_IMAGE_ETOOLARGE, "%s is %llu x %llu: %llu pixels; max_pixels is %llu", what,
+                    (unsigned long long)width, (unsigned long long)height, (unsigned long long)(width * height),
+                    (unsigned long long)most);
+    return STOC_IMAGE_OK;
+}
+
 int check_decode(stoc_image_worker *w, const struct stoc_image_decode *how)
 {
     int code = check_sides(w, how->width, how->height);
-    if (code)
+    if (code || (code = check_pixels(w, "the result", how->width, how->height, how->max_pixels)))
         return code;
     if (how->fit > STOC_IMAGE_PAD || how->filter > STOC_IMAGE_BICUBIC || how->layout > STOC_IMAGE_HWC || how->fast > 1 ||
         how->reserved)
@@ -76,7 +89,7 @@ int check_decode(stoc_image_worker *w, const struct stoc_image_decode *how)
         return fail(w, STOC_IMAGE_EINVAL, "short_side is of fit CROP only");
     if (how->short_side > MAX_SIDE)
         return fail(w, STOC_IMAGE_EINVAL, "short_side %u: at most %d", how->short_side, MAX_SIDE);
-    return STOC_IMAGE_OK;
+    return check_pixels(w, "the least picture of short_side", how->short_side, how->short_side, how->max_pixels);
 }
 
 int stoc_image_target(stoc_image_worker *w, uint32_t width, uint32_t height, const struct stoc_image_decode *how,

@@ -20,7 +20,7 @@ type Options struct {
 	Source source.Settings
 	Decode map[string]any    // how to decode images, for package decode; nil: not at all
 	Tiers  []source.Settings // between segment and source, from fast to slow: kind and its keys
-	Size   uint64            // bytes that the segment never exceeds. 0: capacity for every sample
+	Size   uint64            // bytes that the segment never exceeds; it is no larger than every sample needs. 0: no other bound
 	Policy shm.Policy        // which samples it keeps
 	// SideBuffer is the most bytes of samples without a slot that the server keeps for jobs that read them
 	// soon, with the policy planned. 0: none. nil: a sixteenth of the payload, at most 64 MiB.
@@ -101,40 +101,62 @@ func typical(s source.Source, samples int) uint64 {
 	return uint64(lengths[len(lengths)/2])
 }
 
-// segment returns the options of the segment for a source.
+// segment returns the options of the segment for a source. A size that holds every sample gives the segment of the size
+// all: more memory would stay empty.
 func (o *Options) segment(s source.Source) (shm.Options, error) {
 	info := s.Info()
-	want := shm.Options{Name: o.Name, Dir: o.Dir, Samples: uint64(info.Samples), Limit: o.Size,
+	want := shm.Options{Name: o.Name, Dir: o.Dir, Samples: uint64(info.Samples),
 		Fields: info.Schema.Fields, Variable: info.Schema.Variable, Policy: o.Policy,
 		Fingerprint: info.Fingerprint, Decode: info.Decode, Programs: info.Programs}
 	if o.Unnamed {
 		want.Name = ""
 	}
 	if !info.Schema.Variable {
+		if all, err := want.SegmentBytes(); err != nil || all > o.Size {
+			want.Limit = o.Size // 0: every sample
+		}
 		return want, nil
 	}
 	if o.Policy == shm.PolicyFirstIndices {
 		want.Policy = shm.PolicyFirstCome
 	}
-	want.SampleBytes = info.Schema.SampleBytes
-	if info.Programs && o.Size == 0 {
-		return want, fmt.Errorf("%w: size: give one; only programs know how many bytes the samples have", source.ErrInvalid)
-	}
-	if o.Size != 0 {
-		if o.Policy.Evicts() && !info.Programs { // else nothing is known of them
-			want.SlotBytes = shm.SlotBytesFor(typical(s, info.Samples))
+	want.SampleBytes, want.Limit = info.Schema.SampleBytes, o.Size
+	if info.Programs {
+		if o.Size == 0 {
+			return want, fmt.Errorf("%w: size: give one; only programs know how many bytes the samples have", source.ErrInvalid)
 		}
-		return want, nil
+		return want, nil // nothing is known of the samples
 	}
-	lengths := make([]uint64, info.Samples)
-	for i := range lengths {
+	lengths, err := o.lengths(s)
+	if err != nil {
+		return want, err
+	}
+	if lengths != nil {
+		limit, slotBytes, err := shm.ArenaLimit(want.Policy, 0, lengths)
+		if o.Size == 0 || err == nil && limit <= o.Size {
+			want.Limit, want.SlotBytes = limit, slotBytes
+			return want, err
+		}
+	}
+	if want.Policy.Evicts() {
+		want.SlotBytes = shm.SlotBytesFor(typical(s, info.Samples))
+	}
+	return want, nil
+}
+
+// lengths returns the length of each sample; nil if they are larger than the size of the cache together.
+func (o *Options) lengths(s source.Source) ([]uint64, error) {
+	var lengths []uint64
+	total := uint64(0)
+	for i := range s.Info().Samples {
 		n, err := s.Size(i)
 		if err != nil {
-			return want, fmt.Errorf("size of all: %w", err)
+			return nil, fmt.Errorf("the size of the dataset: %w", err)
 		}
-		lengths[i] = uint64(n)
+		lengths = append(lengths, uint64(n))
+		if total += uint64(n); o.Size != 0 && total > o.Size {
+			return nil, nil
+		}
 	}
-	var err error
-	want.Limit, want.SlotBytes, err = shm.ArenaLimit(want.Policy, 0, lengths)
-	return want, err
+	return lengths, nil
 }

@@ -50,6 +50,9 @@ func (o *bucket) begin(ctx context.Context, check checkFunc) error {
 func (o *bucket) left(ctx context.Context) (names []string, err error) {
 	err = o.objects.List(ctx, o.path+"/", func(object string, _ source.Stamp) error {
 		name := strings.TrimPrefix(object, o.path+"/")
+		if source.StandsForFolder(object) {
+			return nil
+		}
 		if !ours(name) {
 			return fmt.Errorf("%w: %s is not of an interrupted writer; write elsewhere", ErrInTheWay, object)
 		}

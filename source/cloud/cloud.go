@@ -194,10 +194,8 @@ func (d *driver) List(ctx context.Context, prefix, from string, _ func()) (page 
 		return page, d.failed(prefix, err)
 	}
 	for _, o := range all {
-		if !strings.HasSuffix(o.Key, "/") { // stands for a folder, and has no bytes
-			page.Objects = append(page.Objects, remote.Object{Name: strings.TrimSuffix(prefix, key) + o.Key, Bytes: o.Size,
-				Tag: d.provider.tag(o.As)})
-		}
+		page.Objects = append(page.Objects, remote.Object{Name: strings.TrimSuffix(prefix, key) + o.Key, Bytes: o.Size,
+			Tag: d.provider.tag(o.As)})
 	}
 	page.Next = string(next)
 	return page, nil

@@ -235,6 +235,7 @@ func TestRefusesSettings(t *testing.T) {
 		"resize is [5 8193]":                                   {"resize": []int{5, 8193}},
 		"256.5 is not a whole number":                          {"resize": []any{256.5, 256}},
 		`layout is "nchw", but must be chw`:                    {"resize": []int{5, 5}, "layout": "nchw"},
+		"resize is [5 5]: 25 pixels, more than max_pixels, 24": {"resize": []int{5, 5}, "max_pixels": 24},
 		"max_pixels is 0":                                      {"resize": []int{5, 5}, "max_pixels": 0},
 		`fit is "contain", but must be stretch`:                {"resize": []int{5, 5}, "fit": "contain"},
 		"memory is 1048576 bytes, but must be in 16MiB":        {"resize": []int{5, 5}, "memory": "1MiB"},

@@ -13,7 +13,7 @@ type options struct {
 	Resize    []int      `key:"resize"`     // height, width
 	Layout    string     `key:"layout"`     // chw or hwc
 	Field     string     `key:"field"`      // name of the field with the encoded image
-	MaxPixels int        `key:"max_pixels"` // width times height of an encoded image
+	MaxPixels int        `key:"max_pixels"` // width times height of an encoded image, and of what is made of it
 	Fit       string     `key:"fit"`        // stretch, crop or pad
 	Memory    size.Bytes `key:"memory"`     // that all readers together may use
 	// error, or skip: a file that does not decode is a source.BadError, and clients may leave it out.
@@ -83,6 +83,9 @@ func parse(settings map[string]any) (options, error) {
 		return o, fmt.Errorf("%w: memory is %d bytes, but must be in 16MiB..1024TiB", source.ErrInvalid, o.Memory)
 	case o.MaxPixels < 1 || o.MaxPixels > mostPixels:
 		return o, fmt.Errorf("%w: max_pixels is %d, but must be in 1..%d", source.ErrInvalid, o.MaxPixels, mostPixels)
+	case o.Resize[0]*o.Resize[1] > o.MaxPixels:
+		return o, fmt.Errorf("%w: resize is %v: %d pixels, more than max_pixels, %d", source.ErrInvalid, o.Resize,
+			o.Resize[0]*o.Resize[1], o.MaxPixels)
 	}
 	return o, nil
 }

@@ -5,7 +5,8 @@
 // the fields `data` and `label`.
 //
 // All regular files whose path matches the glob are samples, and so are symbolic links to them.
-// Names that begin with a dot are left out, also those of folders, unless `hidden` is set. Symbolic
+// Names that begin with a dot are left out, also those of folders, unless `hidden` is set. Hidden
+// folders are classes all the same: docs/spec/sources.md. Symbolic
 // links to folders are followed, like torchvision does, except a link to a folder above it, which
 // would only repeat files. FIFOs, sockets and devices are never opened. The notes count what is
 // skipped. A link to nothing is an error, because data is missing.

@@ -28,7 +28,7 @@ import (
 //
 //	offset  width       what
 //	0       8           the bytes "STOCTREE"
-//	8       4           version, 2
+//	8       4           version, 3
 //	12      4           CRC-32C of everything from 80 on, then of 16 to 80
 //	16      32          SHA-256 of the folder's path and of the settings that determine files and labels
 //	48      8           n, files
@@ -53,7 +53,7 @@ import (
 // ten million objects are listed once.
 const (
 	indexMagic   = "STOCTREE"
-	indexVersion = 2
+	indexVersion = 3
 	indexHeader  = 80
 )
 

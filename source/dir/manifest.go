@@ -134,11 +134,12 @@ func (o *settings) listed(ctx context.Context, place *source.Place, root string)
 	case labelsOfFolders:
 		// Classes are all folders, even without listed files, so that the parts of a split dataset
 		// agree on the numbers.
-		if l.Folders, l.Classes, err = o.folders(ctx, place, root); err != nil {
+		var all *classes
+		if l.Folders, all, err = o.folders(ctx, place, root); err != nil {
 			return nil, err
 		}
-		slices.Sort(l.Classes)
-		labels = labelsByFolder(names, l.Classes, make([]bool, len(l.Classes)))
+		all.sort()
+		labels, l.Classes, l.Notes = all.label(names), all.names, all.notes(false)
 		if i := slices.Index(labels, -1); i >= 0 {
 			return nil, fmt.Errorf("%w: manifest %s: line %d: %s is not in the folder of a class",
 				source.ErrInvalid, o.Manifest, lines[i].number, names[i])
@@ -163,34 +164,27 @@ func (o *settings) listed(ctx context.Context, place *source.Place, root string)
 	return l, err
 }
 
-// folders returns the folders of classes, sorted, and what an index must know of them. A web server does
-// not list its folders: there the classes are those of the names.
-func (o *settings) folders(ctx context.Context, place *source.Place, root string) ([]folder, []string, error) {
-	var classes []string
-	known := map[string]bool{}
+// folders returns the classes, and what an index must know of their folders.
+func (o *settings) folders(ctx context.Context, place *source.Place, root string) ([]folder, *classes, error) {
 	objects := place.Objects()
 	if objects == nil {
 		w := newWalk(root, o.Hidden, func(string) bool { return false })
 		top, err := w.list(&inTree{})
-		if err != nil {
-			return nil, nil, err
-		}
-		for _, p := range top.todo {
-			classes = append(classes, p.name)
-		}
-		slices.Sort(classes)
-		return top.folders, classes, nil
+		w.take(top, nil)
+		return w.folders, &w.classes, err
 	}
+	var all classes
 	err := objects.List(ctx, root+"/", func(name string, _ source.Stamp) error {
-		class, _, inside := strings.Cut(strings.TrimPrefix(name, root+"/"), "/")
-		if inside && (o.Hidden || class[0] != '.') && !known[class] {
-			class = strings.Clone(class) // without the rest of the name
-			classes, known[class] = append(classes, class), true
+		if class, inside := classOf(strings.TrimPrefix(name, root+"/")); inside {
+			all.add(class)
 		}
 		return nil
 	})
-	slices.Sort(classes)
-	return nil, classes, err
+	if err != nil {
+		err = fmt.Errorf("labels: folders needs a list of all folders: %w; or give each line of the manifest a label, "+
+			"with labels: manifest", err)
+	}
+	return nil, &all, err
 }
 
 // isFolder returns nil for a folder, ErrInvalid for another file, or an error of the system.

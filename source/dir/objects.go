@@ -2,7 +2,6 @@ package dir
 
 import (
 	"context"
-	"slices"
 	"strings"
 
 	"github.com/stocached/stocached/source"
@@ -15,39 +14,34 @@ func (o *settings) foundObjects(ctx context.Context, objects source.Objects, roo
 	*listing, error) {
 	l, outside, labelled := &listing{}, 0, o.Labels == labelsOfFolders
 	var w skips
-	all := sorter{folder: o.listFolder(), labelled: labelled}
-	defer all.close()
-	numbers := map[string]int64{} // of classes, in the order of the listing
-	var classes []string
-	var used []bool
+	var all classes
+	files := sorter{folder: o.listFolder(), labelled: labelled}
+	defer files.close()
 	err := objects.List(ctx, root+"/", func(object string, stamp source.Stamp) error {
 		name := strings.TrimPrefix(object, root+"/")
+		var label int64
+		class, inside := classOf(name)
+		if labelled && inside {
+			label = all.add(class) // also that of an object that is no sample
+		}
 		switch {
+		case source.StandsForFolder(object):
+			return nil
 		case !below(name):
 			w.skip(name, "not a path")
 			return nil
-		case !o.Hidden && (name[0] == '.' || strings.Contains(name, "/.")):
-			return nil
-		}
-		class, _, inside := strings.Cut(name, "/")
-		number, known := numbers[class]
-		if inside && labelled && !known {
-			class, number = strings.Clone(class), int64(len(classes)) // without the rest of the name
-			numbers[class], classes, used = number, append(classes, class), append(used, false)
-		}
-		switch {
-		case !keep(name):
+		case !o.Hidden && (name[0] == '.' || strings.Contains(name, "/.")), !keep(name):
 			return nil
 		case labelled && !inside:
 			outside++
 			return nil
 		case labelled:
-			used[number] = true
+			all.used[label] = true
 		}
-		return all.add(heldFile{strings.Clone(name), stamp, number}) // without the rest of the address
+		return files.add(heldFile{strings.Clone(name), stamp, label}) // without the rest of the address
 	})
 	if err == nil {
-		l.files, err = all.done(ctx)
+		l.files, err = files.done(ctx)
 	}
 	if err == nil && l.files.n == 0 {
 		err = o.nothing(root, outside)
@@ -56,21 +50,9 @@ func (o *settings) foundObjects(ctx context.Context, objects source.Objects, roo
 		return nil, err
 	}
 	if l.Notes = append(w.notes(), objects.Notes()...); labelled {
-		o.nameClasses(l, classes, used, outside)
+		l.Numbers = all.sort()
+		l.files.numbers, l.Classes = l.Numbers, all.names
+		l.noteClasses(&all, outside)
 	}
 	return l, nil
-}
-
-// nameClasses sorts classes, and notes the number of each in that order. used says which of them have files.
-func (o *settings) nameClasses(l *listing, classes []string, used []bool, outside int) {
-	l.Classes = slices.Sorted(slices.Values(classes))
-	l.Numbers = make([]int64, len(classes))
-	sorted := make([]bool, len(l.Classes))
-	for k, class := range classes {
-		number, _ := slices.BinarySearch(l.Classes, class)
-		l.Numbers[k] = int64(number)
-		sorted[number] = used[k]
-	}
-	l.files.numbers = l.Numbers
-	o.noteClasses(l, sorted, outside)
 }

@@ -1,7 +1,6 @@
 package dir
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,9 +35,9 @@ func (o *settings) found(ctx context.Context, place *source.Place, root string) 
 	l := &listing{rest: rest{Folders: w.folders, Notes: w.skips.notes()}}
 	labelled, outside := o.Labels == labelsOfFolders, 0
 	if labelled {
-		l.Classes = classesOf(w.folders)
+		w.classes.sort()
+		l.Classes = w.classes.names
 	}
-	used := make([]bool, len(l.Classes))
 	b := newBuilder(o.listFolder(), labelled)
 	some := make([]string, 0, batchNames)
 	inspect := func() error {
@@ -47,7 +46,7 @@ func (o *settings) found(ctx context.Context, place *source.Place, root string) 
 			before := len(some)
 			some = slices.DeleteFunc(some, func(name string) bool { return !strings.Contains(name, "/") })
 			outside += before - len(some)
-			labels = labelsByFolder(some, l.Classes, used)
+			labels = w.classes.label(some)
 		}
 		stamps, err := stamps(ctx, root, some)
 		if err != nil {
@@ -73,7 +72,9 @@ func (o *settings) found(ctx context.Context, place *source.Place, root string) 
 		b.close()
 		return nil, err
 	}
-	o.noteClasses(l, used, outside)
+	if labelled {
+		l.noteClasses(&w.classes, outside)
+	}
 	l.files, err = b.done()
 	return l, err
 }
@@ -81,22 +82,13 @@ func (o *settings) found(ctx context.Context, place *source.Place, root string) 
 // batchNames is how many files are inspected at a time.
 const batchNames = 4096
 
-// noteClasses adds notes: how many files lie outside folders, and which classes no file has used.
-func (o *settings) noteClasses(l *listing, used []bool, outside int) {
+// noteClasses adds notes: how many files lie outside folders, and which classes are odd.
+func (l *listing) noteClasses(all *classes, outside int) {
 	if outside > 0 {
 		l.Notes = append(l.Notes, source.Note{Name: "without a class",
 			Text: fmt.Sprintf("%d files outside folders were left out", outside)})
 	}
-	first, empty := "", 0
-	for k, ok := range used {
-		if !ok {
-			first, empty = cmp.Or(first, l.Classes[k]), empty+1
-		}
-	}
-	if empty > 0 {
-		l.Notes = append(l.Notes, source.Note{Name: "classes without files",
-			Text: fmt.Sprintf("%d, the first is %s", empty, first)})
-	}
+	l.Notes = append(l.Notes, all.notes(true)...)
 }
 
 // nothing returns the error for a tree without samples.
@@ -131,6 +123,7 @@ type walk struct {
 	err     error
 	files   sorter
 	folders []folder
+	classes classes
 	skips   skips
 }
 
@@ -193,6 +186,9 @@ func (w *walk) take(got seen, err error) {
 	}
 	w.todo = append(w.todo, got.todo...)
 	w.folders = append(w.folders, got.folders...)
+	for _, class := range got.classes {
+		w.classes.add(class)
+	}
 	w.skips.add(got.skips)
 }
 
@@ -210,6 +206,7 @@ type seen struct {
 	todo    []*inTree
 	names   []string
 	folders []folder
+	classes []string
 	skips   skips
 }
 
@@ -265,7 +262,8 @@ func (w *walk) list(p *inTree) (got seen, err error) {
 // sort adds entries of a place to got.
 func (w *walk) sort(p *inTree, entries []fs.DirEntry, got *seen) error {
 	for _, e := range entries {
-		if !w.hidden && e.Name()[0] == '.' {
+		hidden := !w.hidden && e.Name()[0] == '.'
+		if hidden && p.above != nil {
 			continue
 		}
 		name := path.Join(p.name, e.Name())
@@ -275,13 +273,17 @@ func (w *walk) sort(p *inTree, entries []fs.DirEntry, got *seen) error {
 			switch {
 			case err == nil:
 				mode = info.Mode().Type()
-			case !w.keep(name):
+			case hidden || !w.keep(name):
 				continue
 			default:
 				return fmt.Errorf("%w: a symbolic link to a missing or unreadable file; remove it, or exclude it by glob", err)
 			}
 		}
+		if mode.IsDir() && p.above == nil {
+			got.classes = append(got.classes, e.Name()) // also a hidden folder
+		}
 		switch {
+		case hidden:
 		case mode.IsDir():
 			got.todo = append(got.todo, &inTree{name: name, above: p})
 		case !w.keep(name):

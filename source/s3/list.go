@@ -23,10 +23,9 @@ func (d *driver) List(ctx context.Context, prefix, from string, alive func()) (p
 	}
 	root := strings.TrimSuffix(prefix, key)
 	for k := range list.Contents {
-		if o := &list.Contents[k]; !strings.HasSuffix(o.Key, "/") { // such a name stands for a folder, and has no bytes
-			o.ETag = strings.Trim(o.ETag, `"`)
-			page.Objects = append(page.Objects, remote.Object{Name: root + o.Key, Bytes: o.Size, Tag: tagOf(o)})
-		}
+		o := &list.Contents[k]
+		o.ETag = strings.Trim(o.ETag, `"`)
+		page.Objects = append(page.Objects, remote.Object{Name: root + o.Key, Bytes: o.Size, Tag: tagOf(o)})
 	}
 	if list.IsTruncated {
 		page.Next = list.NextContinuationToken

@@ -14,7 +14,8 @@
 // base name, members whose base name begins with a dot (webdataset gives such a sample the name of
 // the folder), and webdataset's own __name__ members. Folders are skipped. Links hold no data: they
 // are skipped, as in webdataset, and counted. Errors are a sparse file, a member of 4 GiB or more,
-// and a shard that ends in the middle or without the end mark of an archive. Data after the mark is
+// and a shard that ends in the middle or without the end mark of an archive, which is a zero block before
+// another one or the end of the file. So is a global PAX header that sets names or sizes. Data after the mark is
 // ignored, and Info.Notes says so unless it is zeros.
 //
 // Each field is bytes of one dimension. A sample of a single field is only its bytes. Fields in the

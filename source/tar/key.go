@@ -1,6 +1,9 @@
 package tar
 
-import "strings"
+import (
+	"strings"
+	"unicode/utf8"
+)
 
 // splitName splits the name of a member into the key of its sample and its field. ok is false for a
 // name that is no part of a sample: see the package comment.
@@ -10,7 +13,7 @@ func splitName(name string) (key, field string, ok bool) {
 	}
 	base := strings.LastIndexByte(name, '/') + 1
 	dot := strings.IndexByte(name[base:], '.')
-	if dot <= 0 || base+dot+1 == len(name) {
+	if dot <= 0 || base+dot+1 == len(name) || !utf8.ValidString(name[base+dot+1:]) {
 		return "", "", false
 	}
 	return name[:base+dot], strings.ToLower(name[base+dot+1:]), true

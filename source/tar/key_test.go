@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 func TestSplitName(t *testing.T) {
@@ -31,7 +32,7 @@ var (
 )
 
 // Ensure that names are split as in webdataset, except for the cases in the package comment: hidden
-// members, and fields without a name.
+// members, and fields without a name or whose name is not UTF-8.
 func FuzzSplitName(f *testing.F) {
 	for _, name := range []string{"000123.jpg", "a/b.c/d.e.f", "a/.b", "./x.y", "/.x", "..", "a..b", "__x__/y.z",
 		"_____", "___", "x\n.y", "\xff.\xfe", "a/b/", "É.É"} {
@@ -41,7 +42,7 @@ func FuzzSplitName(f *testing.F) {
 		key, field, ok := splitName(name)
 		base := name[strings.LastIndexByte(name, '/')+1:]
 		m := theirs.FindStringSubmatch(name)
-		want := m != nil && m[2] != "" && !strings.HasPrefix(base, ".") && !theirsMeta.MatchString(name)
+		want := m != nil && m[2] != "" && !strings.HasPrefix(base, ".") && !theirsMeta.MatchString(name) && utf8.ValidString(m[2])
 		if ok != want {
 			t.Fatalf("%q: %v, want %v", name, ok, want)
 		}

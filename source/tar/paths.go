@@ -79,7 +79,8 @@ func globObjects(ctx context.Context, objects source.Objects, pattern string) ([
 	prefix := pattern[:strings.IndexAny(pattern, "*?[")]
 	err := objects.List(ctx, prefix, func(name string, _ source.Stamp) error {
 		exact = exact || name == pattern
-		if matches, _ := path.Match(pattern, name); matches && !strings.HasSuffix(name, indexSuffix) { // a valid pattern
+		matches, _ := path.Match(pattern, name) // a valid pattern
+		if matches && !strings.HasSuffix(name, indexSuffix) && !source.StandsForFolder(name) {
 			shards = append(shards, name)
 		}
 		return nil

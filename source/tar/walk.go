@@ -44,23 +44,31 @@ func walk(ctx context.Context, f *source.File) (*builder, error) {
 	if err := refuseCompressed(f.Path, head); err != nil {
 		return nil, err
 	}
-	archive, last := tar.NewReader(w), ""
+	archive, last, end := tar.NewReader(w), "", int64(0)
 	for {
 		h, err := archive.Next()
+		ended := false
+		if err != nil && w.err == nil {
+			ended, w.err = w.endsAt(end)
+		}
 		switch {
+		case ended:
+			return b, w.tail(b)
 		case err == io.EOF && w.pastEnd:
 			return nil, fmt.Errorf("%w: %s has no end mark after %s: it was truncated, or its writer did not finish; "+
 				"if it is complete, add the mark: truncate -s +1024 %s",
 				source.ErrCorrupt, f.Path, memberOr(last, "nothing"), shellQuote(f.Path))
-		case err == io.EOF:
-			return b, w.tail(b)
 		case err != nil && !errors.Is(err, tar.ErrInsecurePath):
 			return nil, w.damaged(err, last)
 		}
 		if err := w.member(b, h); err != nil {
 			return nil, err
 		}
-		last = h.Name
+		last, end = h.Name, w.at
+		if !strings.ContainsRune(withoutData, rune(h.Typeflag)) {
+			end += h.Size
+		}
+		end = (end + blockBytes - 1) / blockBytes * blockBytes
 	}
 }
 
@@ -73,7 +81,9 @@ func (w *walker) member(b *builder, h *tar.Header) error {
 	case tar.TypeLink, tar.TypeSymlink:
 		b.links++
 		return nil
-	default: // folders, devices, global headers, volume labels: webdataset skips them too
+	case tar.TypeXGlobalHeader:
+		return w.global(h)
+	default: // folders, devices, volume labels: webdataset skips them too
 		return nil
 	}
 	for key := range h.PAXRecords {
@@ -85,6 +95,34 @@ func (w *walker) member(b *builder, h *tar.Header) error {
 		return fmt.Errorf("%s: %w", w.f.Path, err)
 	}
 	return nil
+}
+
+// withoutData are the types of members without data, whatever size they name.
+const withoutData = "123456g"
+
+// ofAll are PAX records that would hold for all members after a global header. Readers of tar differ there.
+var ofAll = []string{"path", "size", "linkpath", "GNU.sparse."}
+
+func (w *walker) global(h *tar.Header) error {
+	for key := range h.PAXRecords {
+		for _, name := range ofAll {
+			if strings.HasPrefix(key, name) {
+				return fmt.Errorf("%w: %s has a global PAX header that sets %s of all members; make the shard without it",
+					source.ErrInvalid, w.f.Path, key)
+			}
+		}
+	}
+	return nil
+}
+
+// endsAt says whether the archive ends here: with a zero block, and then another one or the end of the file.
+func (w *walker) endsAt(at int64) (bool, error) {
+	data := make([]byte, min(2*blockBytes, max(w.f.Stamp.Bytes-at, 0)))
+	if len(data) < blockBytes {
+		return false, nil
+	}
+	err := w.f.ReadAt(w.ctx, data, at)
+	return err == nil && len(bytes.Trim(data, "\x00")) == 0, err
 }
 
 func (w *walker) sparse(h *tar.Header) error {

@@ -526,7 +526,7 @@ def test_thin_pictures(tmp_path):
     ):
         image.decode(thin, short_side=256)
     with pytest.raises(image.DecodeError, match="max_pixels is"):  # and takes no memory for them
-        image.decode(encoded(np.zeros((5, 3000, 3), np.uint8)), short_side=60000)
+        image.decode(encoded(np.zeros((5, 3000, 3), np.uint8)), short_side=13000)
     assert image.decode(thin, 64).shape == (64, 64, 3)
     folder = tmp_path / "a"
     folder.mkdir()

@@ -234,10 +234,10 @@ def test_shards_that_are_damaged(shards, tmp_path):
     whole = (shards / "train-000.tar").read_bytes()
     end = len(whole.rstrip(b"\0"))
     for name, data, message in (
-        ("cut.tar", whole[: end - 3000], "end mark|cut off"),
+        ("cut.tar", whole[: end - 3000], "end mark|is truncated at"),
         ("mark.tar", whole[: -(-end // 512) * 512], "end mark"),
-        ("text.tar", b"this is text" * 100, r"text\.tar: [a-z ]+: no tar archive"),
-        ("nothing.tar", b"", r"nothing\.tar: empty file: no tar archive"),
+        ("text.tar", b"this is text" * 100, r"text\.tar is no tar archive"),
+        ("nothing.tar", b"", r"nothing\.tar has no end mark"),
         ("zip.tar", b"\x1f\x8b" + whole, "compressed with gzip"),
     ):
         (tmp_path / name).write_bytes(data)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import random
+import resource
 from collections import namedtuple
 
 import numpy as np
@@ -351,3 +352,49 @@ def test_window_of_a_resize_is_a_crop_of_it(interpolation):
     for size in ((45, 46), (126, 45), (60, 300), (31, 43)):
         steps = [image.Resize(size, interpolation), image.CenterCrop(30)]
         assert np.array_equal(image.Compose(steps)(pixels), one_by_one(steps, pixels, None))
+
+
+@pytest.mark.parametrize("kind", [bytes, np.ndarray])
+@pytest.mark.parametrize(
+    "step",
+    [
+        image.Resize(60000),
+        image.Resize((60000, 60000)),
+        image.CenterCrop(60000),
+        image.RandomCrop(60000, pad_if_needed=True),
+        image.RandomResizedCrop(60000),
+    ],
+    ids=lambda step: str(step),
+)
+@pytest.mark.parametrize("between", [[], [image.RandomHorizontalFlip(1)]], ids=["one call", "two calls"])
+def test_no_step_makes_a_picture_of_more_than_max_pixels(step, between, kind):
+    pixels = picture(60, 40)
+    if kind is bytes:
+        steps, sample = [image.Decode(), image.RandomHorizontalFlip(0)], encoded(pixels)
+    else:
+        steps, sample = [], pixels
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(InvalidError, match=r"60000: 3600000000 pixels|90000 x 60000: 5400000000 pixels"):
+        image.Compose([*steps, step, *between, image.CenterCrop(24)])(sample)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # KiB
+
+
+def test_max_pixels_of_decode_are_those_of_the_steps_after_it():
+    data = encoded(picture(60, 40))
+    steps = [image.RandomHorizontalFlip(), image.Resize((80, 120)), image.CenterCrop(24)]
+    for most in (80 * 120, 80 * 120 - 1):
+        compose = image.Compose([image.Decode(max_pixels=most), *steps])
+        if most == 80 * 120:
+            assert compose(data).shape == (24, 24, 3)
+        else:
+            with pytest.raises(InvalidError, match=r"120 x 80: 9600 pixels; max_pixels is 9599"):
+                compose(data)
+
+
+@pytest.mark.parametrize("settings", [dict(size=60000), dict(short_side=60000), dict(size=224, short_side=60000)])
+def test_decode_refuses_a_size_beyond_max_pixels(settings):
+    with pytest.raises(InvalidError, match="pictures have at least 3600000000 pixels; max_pixels is 178956970"):
+        image.Decode(**settings)
+    with pytest.raises(InvalidError, match="3600000000"):
+        image.Compose([image.Decode(), image.Resize(60000), image.CenterCrop(224)])
+    assert image.Decode(100, max_pixels=10_000)(encoded(picture(60, 40))).shape == (100, 100, 3)

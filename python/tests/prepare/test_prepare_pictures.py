@@ -172,8 +172,10 @@ def test_labels_that_are_no_numbers(tmp_path):
     tar_of(tmp_path / "a.tar", {"0.jpg": encoded(picture(40, 30)), "0.json": b'{"label": 3}'})
     with pytest.raises(InvalidError, match="labels are .*; they must be numbers"):
         prepare(image.Shards(tmp_path / "a.tar", size=16), MemoryStorage())
+    with pytest.warns(UserWarning, match=r"cat \(class 0, no file\)"):
+        empty = image.Folder(tmp_path_with_a_class(tmp_path), allow_empty=True, size=16)
     with pytest.raises(InvalidError, match="the dataset is empty"):
-        prepare(image.Folder(tmp_path_with_a_class(tmp_path), allow_empty=True, size=16), MemoryStorage())
+        prepare(empty, MemoryStorage())
 
 
 def tmp_path_with_a_class(root: Path) -> Path:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Mapping
 from typing import Any
 
-from .errors import InvalidError, SampleIndexError
+from .errors import InvalidError, SampleIndexError, StateError
 
 _END = 2**64  # of what the C library takes
 
@@ -44,3 +45,13 @@ def position_of(index: Any, samples: int) -> int:
     if -samples <= number < samples:
         return number + samples if number < 0 else number
     raise SampleIndexError(f"index {number} is out of range; the dataset has {samples} samples")
+
+
+def number_in(state: Mapping[str, Any], key: str, most: int = 2**63 - 1) -> int:
+    """A number of a checkpoint, 0 or more. Raises StateError, naming the key."""
+    if key not in state:
+        raise StateError(f"the state lacks {key}")
+    try:
+        return whole(f"the state's {key}", state[key], 0, most)
+    except InvalidError as error:
+        raise StateError(str(error)) from None

@@ -20,12 +20,11 @@ from .._native import _image_header as native
 from . import jpeg
 from .errors import DecodeError, NoDecoderError
 from .parameters import LONGEST, fill_of, filter_number, pair, short_and_long
-from .plan import Pixels, Plan
+from .plan import MOST_PIXELS, Pixels, Plan
 from .workers import call
 
 _FITS = {"stretch": native.STRETCH, "crop": native.CROP, "pad": native.PAD}
 _JPEG = b"\xff\xd8"  # how such a file begins
-_MOST_PIXELS = 178_956_970  # Pillow's limit
 
 
 def decoder() -> str:
@@ -62,7 +61,8 @@ class Decode:
     layout: "hwc" is (height, width, channels), "chw" is (channels, height, width).
     filter: "bilinear" or "bicubic", antialiased as Pillow's.
     fast: a JPEG file may be scaled by 1/2, 1/4 or 1/8 while it is decoded.
-    max_pixels: larger files are refused before they take memory. None: 178,956,970, as Pillow.
+    max_pixels: larger files are refused before they take memory, and so are larger pictures that this step and those
+        after it in a Compose make of them. None: 178,956,970, as Pillow.
 
     libjpeg-turbo decodes JPEG files, Pillow all others. If the package was built without libjpeg-turbo, Pillow decodes
     JPEG files as well, and `fast` changes nothing. The EXIF orientation is applied, unlike in torchvision.
@@ -93,7 +93,14 @@ class Decode:
         self._fill = fill_of(self.fill)
         if self.fast not in (False, True):
             raise InvalidError(f"fast={self.fast!r} is neither True nor False")
-        self._most = _MOST_PIXELS if self.max_pixels is None else whole("max_pixels", self.max_pixels, 1)
+        self._most = MOST_PIXELS if self.max_pixels is None else whole("max_pixels", self.max_pixels, 1)
+        height, width = self._sides or (0, 0)
+        least = max(height * width, (self.short_side or 0) ** 2)
+        if least > self._most:
+            raise InvalidError(
+                f"size={self.size!r}, short_side={self.short_side!r}: pictures have at least {least} pixels; max_pixels is "
+                f"{self._most}"
+            )
         jpeg.warn_if_missing()
 
     @property
@@ -128,6 +135,10 @@ class Decode:
     def picture(self, data: bytes, name: Any) -> npt.NDArray[np.uint8]:
         """What this step makes of a file, as `Compose.picture`."""
         return self.decode(data, name)
+
+    def plan(self, pixels: Any) -> Plan:
+        """For steps of a picture that this step has made."""
+        return Plan(pixels, self._most)
 
     def in_c(self, width: int, height: int) -> native.Decode:
         """The same for the C library, for a result of this size. 0 x 0: of a size that C finds out."""
@@ -168,7 +179,8 @@ class Decode:
         return made
 
     def _other(self, data: bytes, name: Any, is_jpeg: bool) -> npt.NDArray[np.uint8]:
-        plan = Plan(self._by_pillow(data, name, is_jpeg))
+        # The result has been checked. What it is cut out of may be longer: no call keeps it.
+        plan = Plan(self._by_pillow(data, name, is_jpeg), max(self._most, MOST_PIXELS))
         if self._sides is None:
             plan.resize(*self._whole(plan.width, plan.height, name), self._filter)
         else:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 import dataclasses
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from .._common.errors import InvalidError, UnsupportedError
-from .._common.one_line import one_line
+from .._common.one_line import one_line, printable
 from .._samples.schema import Field
 from .decoding import Decode, bytes_of
 from .errors import steps_of
@@ -19,6 +20,8 @@ from .pipeline import RANDOM, Files, Pipeline, blank_pictures, files_of
 from .steps import Compose, Step
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # torchvision's
+
+_MOST_NAMED = 5  # odd classes, in a warning
 
 _SETTINGS = [field.name for field in dataclasses.fields(Decode)]
 _INSTEAD = "use steps of stocached.image, and batch_augment= for other things"
@@ -211,7 +214,27 @@ class Folder(Decoded):
         empty = sorted(set(self.classes) - {self.classes[number] for number in set(self.targets)})
         if empty and not allow_empty:
             hint = "" if is_valid_file else f"Supported extensions are: {', '.join(EXTENSIONS)}"
-            raise FileNotFoundError(f"Found no valid file for the classes {', '.join(empty)}. {hint}")
+            raise FileNotFoundError(
+                f"Found no valid file for the classes {', '.join(map(printable, empty))}. {hint}. Each folder counts as a class: remove "
+                "folders that are no classes, or give allow_empty=True"
+            )
+        self._warn_of_odd_classes(set(empty))
+
+    def _warn_of_odd_classes(self, empty: set[str]) -> None:
+        """In the words of source/dir/labels.go."""
+        odd = [
+            f"{printable(name)} (class {number}, {'hidden' if name.startswith('.') else 'no file'})"
+            for number, name in enumerate(self.classes)
+            if name.startswith(".") or name in empty
+        ]
+        if not odd:
+            return
+        more = f" and {len(odd) - _MOST_NAMED} more" if len(odd) > _MOST_NAMED else ""
+        warnings.warn(
+            f"stocached: {printable(os.fsdecode(self.root))}: each folder counts as a class, as in torchvision's "
+            f"ImageFolder, also {', '.join(odd[:_MOST_NAMED])}{more}; remove folders that are no classes",
+            stacklevel=3,
+        )
 
     def __len__(self) -> int:
         return len(self.samples)

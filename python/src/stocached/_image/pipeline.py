@@ -23,7 +23,7 @@ from .._samples.batch_layout import Layout
 from .._samples.schema import Field
 from . import jpeg
 from .decoding import Decode
-from .plan import DTYPES, Plan
+from .plan import DTYPES
 from .steps import Compose
 from .workers import Memory
 
@@ -142,7 +142,7 @@ def blank_pictures(decoding: Decode | Compose) -> list[Any]:
     pictures = [np.zeros((3, *size) if decode._chw else (*size, 3), np.uint8) for size in sizes]
     if isinstance(decoding, Decode):
         return pictures
-    plans = [Plan(picture) for picture in pictures]
+    plans = [decode.plan(picture) for picture in pictures]
     for plan in plans:
         decoding.apply(plan, random.Random(0).random)
     return [plan.result() for plan in plans]

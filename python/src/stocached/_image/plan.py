@@ -20,6 +20,8 @@ from .workers import call
 
 Pixels = npt.NDArray[Any]
 
+MOST_PIXELS = 178_956_970  # of a picture, if the user gives no limit; as Pillow
+
 DTYPES = {
     "uint8": native.UINT8, "float32": native.FLOAT32, "float16": native.FLOAT16, "bfloat16": native.BFLOAT16,
 }  # fmt: skip
@@ -40,9 +42,10 @@ def is_picture(value: Any) -> bool:
 
 class Plan:
     """pixels: an array or a tensor, height x width x channels or channels x height x width. Where both are possible, an
-    array is the former and a tensor the latter."""
+    array is the former and a tensor the latter. max_pixels: the most that a step may make."""
 
-    def __init__(self, pixels: Any) -> None:
+    def __init__(self, pixels: Any, max_pixels: int = MOST_PIXELS) -> None:
+        self._most = max_pixels
         self.tensor = is_tensor(pixels)
         dtype = DTYPES.get(str(pixels.dtype)[len("torch.") :]) if self.tensor else _CODES.get(pixels.dtype)
         if dtype is None:
@@ -63,7 +66,7 @@ class Plan:
         self.channels, height, width = pixels.shape if chw else (pixels.shape[2], *pixels.shape[:2])
         self._how = native.Augment(
             box_width=width, box_height=height, resized_width=width, resized_height=height, width=width, height=height,
-            dtype=dtype, layout=native.CHW if chw else native.HWC, divisor=1, std=(1, 1, 1),
+            dtype=dtype, layout=native.CHW if chw else native.HWC, divisor=1, std=(1, 1, 1), max_pixels=self._most,
         )  # fmt: skip
         self._waits = self._normalised = False
 
@@ -89,6 +92,14 @@ class Plan:
         """Whether a box reaches outside of the picture as it is now."""
         return x < 0 or y < 0 or x + width > self.width or y + height > self.height
 
+    def _check(self, width: int, height: int) -> None:
+        """Whether a step may make a picture of these sides, even if no call keeps all of it."""
+        if width * height > self._most:
+            raise InvalidError(
+                f"a step makes a picture of {width} x {height}: {width * height} pixels; max_pixels is {self._most}, and "
+                "Decode(max_pixels=) as the first step changes it"
+            )
+
     def _before_boxes(self) -> None:
         """Boxes come before all else in a call."""
         how = self._how
@@ -99,6 +110,7 @@ class Plan:
         """What is outside is fill."""
         if not self._outside(x, y, width, height) and (width, height) == (self.width, self.height):
             return
+        self._check(width, height)
         self._before_boxes()
         outside = self._outside(x, y, width, height)
         if outside and self._waits:
@@ -122,6 +134,7 @@ class Plan:
             return
         if self.dtype != native.UINT8:
             raise InvalidError("only uint8 pictures can be resized: put the step before ToDtype")
+        self._check(width, height)
         self._before_boxes()
         rows, columns = self._pixels.shape[1:] if self._chw else self._pixels.shape[:2]
         how = self._how

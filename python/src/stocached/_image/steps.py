@@ -77,7 +77,7 @@ def _changed(sample: Any, step: Step, generator: Any) -> Any:
         if found[0] or not (is_picture(value) if decode is None else decode.accepts(value)):
             return value
         found[0] = True
-        plan = Plan(value if decode is None else decode(value))
+        plan = Plan(value) if decode is None else decode.plan(decode(value))
         step.apply(plan, draws.draw_of(generator))
         return plan.result()
 
@@ -384,7 +384,7 @@ class Compose(Step):
     def picture(self, data: bytes, name: Any) -> Any:
         """What the steps make of a file, if the first is Decode. name: of the file, for errors."""
         assert self.decode is not None
-        plan = Plan(self.decode.decode(data, name))
+        plan = self.decode.plan(self.decode.decode(data, name))
         with steps_of(name):
             self.apply(plan, draws.draw_of(None))
             return plan.result()

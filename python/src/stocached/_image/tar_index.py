@@ -7,7 +7,6 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
-import tarfile
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,12 +15,17 @@ import numpy.typing as npt
 
 from .. import _native
 from .._common.errors import InvalidError
+from .._common.one_line import printable
+from .tar_headers import BLOCK, TarError, members_of_archive
 
 _SUFFIX = ".stocached-index"
 _HEAD = struct.Struct("<8sIIqq5Q")  # up to the bytes of the keys
-_HEADER_BYTES, _BLOCK = 96, 512
-_MOST_BYTES = 2**32 - 1
-_COMPRESSED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ\x00": "xz", b"BZh": "bzip2"}
+_HEADER_BYTES = 96
+_MOST_BYTES, _MOST_FIELD, _MOST_FIELDS = 2**32 - 1, 255, 1 << 16
+_COMPRESSED = {
+    b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ\x00": "xz", b"BZh": "bzip2",
+    b"\x04\x22\x4d\x18": "lz4", b"\x1f\x9d": "compress",
+}  # fmt: skip
 
 
 @dataclass
@@ -86,56 +90,59 @@ def _decoded(data: bytes, stamp: tuple[int, int]) -> Members | None:
     if len(names) != fields:
         return None
     numbers, blocks = (places & 0xFFFF).astype(np.int64), (places >> 16).astype(np.int64)
-    return Members(stamp, names, starts.astype(np.int64), numbers, blocks * _BLOCK, sizes.astype(np.int64))
+    return Members(stamp, names, starts.astype(np.int64), numbers, blocks * BLOCK, sizes.astype(np.int64))
 
 
 def split_name(name: str) -> tuple[str, str] | None:
-    """The key of a sample and its field; None for a member that is no part of a sample."""
+    """The key of a sample and its field, in lower case; None for a member that is no part of a sample."""
     top = name.partition("/")[0]
     if len(top) >= 4 and top.startswith("__") and top.endswith("__"):
         return None
     folder, slash, base = name.rpartition("/")
     stem, _, field = base.partition(".")
-    return (folder + slash + stem, field.lower()) if stem and field else None
+    if not stem or not field or any("\udc80" <= c <= "\udcff" for c in field):  # no UTF-8
+        return None
+    return folder + slash + stem, "".join(c.lower()[0] for c in field)
 
 
 def _after(key: Any) -> str:
     """The place in an archive, for errors. key: of the last sample before it, if there is one."""
-    return "" if key is None else f" after {key!r}"
+    return "" if key is None else f" (after the sample {printable(key)!r})"
 
 
 def _walked(path: str, stamp: tuple[int, int]) -> Members:
     numbers: dict[str, int] = {}
-    starts, found, places, sizes, key, end = [], list[int](), [], [], None, 0
+    starts, found, places, sizes, key = list[int](), list[int](), list[int](), list[int](), None
     with open(path, "rb") as file:
-        head = file.read(_BLOCK)
-        for magic, name in _COMPRESSED.items():
-            if head.startswith(magic):
-                raise InvalidError(f"{path} is compressed with {name}, so no sample can be read by itself; unpack it")
-        file.seek(0)
+        _refuse_compressed(path, file.read(BLOCK))
         try:
-            with tarfile.open(path, "r:", file) as archive:
-                for member in archive:
-                    archive.members.clear()  # type: ignore[attr-defined]
-                    end = member.offset_data + (-(-member.size // _BLOCK) * _BLOCK if member.isreg() else 0)
-                    if member.issparse() or member.size > _MOST_BYTES:
-                        raise InvalidError(f"{path}: member {member.name!r} is a sparse file, or has 4 GiB or more")
-                    parts = split_name(member.name) if member.isreg() else None
-                    if parts is None:
-                        continue
-                    number = numbers.setdefault(parts[1], len(numbers))
-                    if parts[0] != key:
-                        starts.append(len(found))
-                        key = parts[0]
-                    if number in found[starts[-1] :]:
-                        raise InvalidError(f"{path}: sample {key!r} has the field {parts[1]!r} twice")
-                    found.append(number)
-                    places.append(member.offset_data)
-                    sizes.append(member.size)
-        except tarfile.TarError as error:
-            raise InvalidError(f"{path}: {error}{_after(key)}: no tar archive, or cut off") from error
-        if os.pread(file.fileno(), _BLOCK, end) != bytes(_BLOCK):
-            raise InvalidError(f"{path} has no end mark{_after(key)}: it was cut off, or its writer did not finish")
+            for member in members_of_archive(file, stamp[0]):
+                parts = split_name(member.name) if member.regular else None
+                if parts is None or len(parts[1].encode()) > _MOST_FIELD:
+                    continue
+                if member.size > _MOST_BYTES:
+                    raise InvalidError(f"{path}: member {printable(member.name)!r} has 4 GiB or more")
+                number = numbers.setdefault(parts[1], len(numbers))
+                if number == _MOST_FIELDS:
+                    raise InvalidError(
+                        f"{path} has more than {_MOST_FIELDS} different fields: is it one of webdataset's?"
+                    )
+                if parts[0] != key:
+                    starts.append(len(found))
+                    key = parts[0]
+                if number in found[starts[-1] :]:
+                    raise InvalidError(f"{path}: sample {printable(key)!r} has the field {printable(parts[1])!r} twice")
+                found.append(number)
+                places.append(member.at)
+                sizes.append(member.size)
+        except TarError as error:
+            raise InvalidError(f"{path} {error}{_after(key)}") from error
     starts.append(len(found))
     arrays = (np.array(values, np.int64) for values in (starts, found, places, sizes))
     return Members(stamp, list(numbers), *arrays)
+
+
+def _refuse_compressed(path: str, head: bytes) -> None:
+    for magic, name in _COMPRESSED.items():
+        if head.startswith(magic):
+            raise InvalidError(f"{path} is compressed with {name}, so no sample can be read by itself; unpack it")

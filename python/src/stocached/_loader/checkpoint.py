@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import operator
 import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .._common.errors import InvalidError, StateError
-from .._common.numbers import whole
+from .._common.numbers import number_in, whole
 from .._common.ranks import rank_of
 from .._order.nodes import Deal
 from .._random import base_seeds, generator_states
@@ -28,9 +29,11 @@ from .iterator import BatchIterator
 from .options import LoaderOptions
 from .sampling import OrderSampler, Sampled, batches_of, noting_epoch, skipped
 
+_DAMAGED = (TypeError, ValueError, LookupError, OverflowError, AttributeError, RuntimeError)
 _VERSION = 2  # of the state of a loader with a sampler of torch or of the user, or an iterable dataset
 _ORDER_VERSION = 1  # of the state of a loader with seed= or order=
-_NEEDED = ("epoch", "batches", "generators")
+# Whole numbers of a state with seed= or order=, and of another one, with the most of each.
+_NUMBERS = {True: {"epoch": 2**64 - 1, "position": 2**63 - 1}, False: {"epoch": 2**64 - 1, "batches": 2**63 - 1}}
 
 
 class CheckpointedLoader(LoaderOptions):
@@ -116,12 +119,12 @@ class CheckpointedLoader(LoaderOptions):
             raise StateError(
                 f"the state is of {theirs}, this loader has {ours}; make it with the same number of samples, order= and seed="
             )
+        numbers = {key: number_in(state, key, most) for key, most in _NUMBERS[ordered].items()}
         if not ordered:
+            self._check_parts(state)
             self._check_state(state)
             _put_generators(state)
-        elif "position" not in state or "epoch" not in state:
-            raise StateError(f"the state lacks {'position' if 'epoch' in state else 'epoch'}")
-        self._resume = dict(state)
+        self._resume = dict(state) | numbers
 
     def set_epoch(self, epoch: int) -> None:
         """Sets the epoch of the next iteration; later iterations count up from it. seed=, order=
@@ -346,11 +349,34 @@ class CheckpointedLoader(LoaderOptions):
         if self._iterable and not self.num_workers and found.here is None and not between:
             found.here = dataset_states.empty(0) | {"batches": found.before, "generators": generator_states.take()}
 
+    def _check_parts(self, state: Mapping[str, Any]) -> None:
+        """Raises StateError unless the parts of a state without seed= and order= have their form: the generators take
+        theirs, for a moment."""
+        kept, ours = generator_states.take(), None if self.generator is None else self._generator_state()
+        try:
+            own, start, now = (state["generators"][key] for key in ("own", "start", "now"))
+            seeds = state.get("seeds")
+            if not isinstance(state["_iterator_finished"], bool) or not isinstance(start, Mapping):
+                raise TypeError("_iterator_finished is no bool, or start no mapping")
+            if seeds is not None:
+                base, turn = map(operator.index, seeds)
+                if not -(2**63) <= base < 2**64 or not 0 <= turn < 2**63:
+                    raise ValueError(f"seeds are {seeds}")
+            dataset_states.restored(state)
+            for states in (start, start if now is None else now):
+                generator_states.put(states)
+                generator_states.take()
+            if own is not None:
+                self._put_generator_state(own)
+        except _DAMAGED as error:
+            raise StateError(f"the state is damaged: {type(error).__name__}: {error}") from error
+        finally:
+            generator_states.put(kept)
+            if ours is not None:
+                self._put_generator_state(ours)
+
     def _check_state(self, state: Mapping[str, Any]) -> None:
         """Raises StateError if the loader cannot continue from it."""
-        missing = [key for key in _NEEDED if key not in state]
-        if missing:
-            raise StateError(f"the state lacks {', '.join(missing)}")
         batches, samples = int(state["batches"]), self._samples()
         if state.get("samples") is not None and samples is not None and state["samples"] != samples:
             raise StateError(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from .._common.errors import StateError
 from .._common.numbers import whole
 from .._common.ranks import rank_of
 from .._order.epoch import Shard
@@ -250,9 +251,9 @@ def noting_epoch(wanted: Iterator[Any], note: Callable[[], None]) -> Iterator[An
 def skipped(wanted: Iterator[Any], count: int) -> Iterator[Any]:
     """The batches without the first `count`. Draws one more now, so that the sampler draws its
     first random numbers now."""
-    for _ in range(count):
+    for k in range(count):
         if next(wanted, wanted) is wanted:
-            return iter(())
+            raise StateError(f"the state was taken after {count} batches, and this epoch has {k}")
     first = next(wanted, wanted)
     return iter(()) if first is wanted else _after(first, wanted)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._common.errors import InvalidError
+from .._common.numbers import number_in
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ class TrainerBatches(BareLoader):
         """Raises InvalidError for a state of another dataset, split or order, and if the resumed
         epoch has another number of batches."""
         self._sampler.load_state_dict(state)
-        self._resume = place = _Place(state["epoch"], state["position"], state["batches"])
+        self._resume = place = _Place(*(number_in(state, key) for key in ("epoch", "position", "batches")))
         self._epochs = place.epoch
         trainer = self._module.trainer
         whole, now = self._batches(0), place.batches + self._batches(place.position)

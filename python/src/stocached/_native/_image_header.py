@@ -175,6 +175,7 @@ class Augment(ctypes.Structure):
         ("erase_value", c_float * 3),
         ("reserved", c_uint32),
         ("erase_seed", c_uint64),
+        ("max_pixels", c_uint64),
     ]
 
 

@@ -3,6 +3,7 @@ run can continue (docs/spec/stream-rows.md, State)."""
 
 from __future__ import annotations
 
+import operator
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -15,6 +16,7 @@ from .settings import StreamSettings
 from .snapshots import Snapshot
 
 VERSION = 1
+_MOST = 2**63 - 1  # of a number
 _KEYS = ("epoch", "step", "first_row", "place", "item", "next")
 
 
@@ -123,7 +125,7 @@ def _snapshots(state: State, given: Any) -> Iterator[Snapshot]:
         raise InvalidError(f"the state's snapshots are {repr(given)[:80]}")
     for one in given:
         try:
-            row, item = int(one["row"]), int(one["item"])
+            row, item = operator.index(one["row"]), operator.index(one["item"])
             states = one["iterable"], one["iterator"]
         except (TypeError, ValueError, KeyError):
             raise InvalidError(f"a snapshot of the state is {repr(one)[:80]}") from None
@@ -138,8 +140,10 @@ def _whole(key: str, value: Any) -> Any:
     """A whole number, or a list of them. Numbers of other kinds (numpy's, tensors) may come out of
     a checkpoint."""
     try:
-        if key in ("place", "item", "next"):
-            return [int(number) for number in value]
-        return int(value)
-    except (TypeError, ValueError):
-        raise InvalidError(f"the state's {key} is {value!r}") from None
+        many = key in ("place", "item", "next")
+        numbers = [operator.index(number) for number in (value if many else [value])]
+    except TypeError:
+        numbers = [_MOST + 1]
+    if any(abs(number) > _MOST for number in numbers):
+        raise InvalidError(f"the state's {key} is {repr(value)[:80]}")
+    return numbers if many else numbers[0]

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from .._common.errors import InvalidError
+from .._common.numbers import number_in
 from .._order.order import Order, Shard
 from ._checksum import crc32c
 from ._indices import IndexSet
@@ -100,7 +101,7 @@ class BlockSampler:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The next pass continues where the state was taken, also with another number of ranks.
-        Raises InvalidError if it was of other indices or settings."""
+        Raises InvalidError if it was of other indices or settings, StateError if it is damaged."""
         wrong = {
             key: (state.get(key), value)
             for key, value in {"version": 1, **self._settings()}.items()
@@ -111,7 +112,11 @@ class BlockSampler:
             raise InvalidError(
                 f"the state is of another order: {said}; give the same indices and settings, or begin the epoch again"
             )
-        self.epoch, self._start = operator.index(state["epoch"]), operator.index(state["position"])
+        epoch, position = number_in(state, "epoch", 2**64 - 1), number_in(state, "position")
+        self.order.epoch(epoch).shard(
+            self.rank, self.world_size, ends=self.ends, start=position
+        )  # raises if it is none
+        self.epoch, self._start = epoch, position
         self._last = None
 
     @functools.cached_property

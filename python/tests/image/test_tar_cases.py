@@ -1,0 +1,49 @@
+"""Odd tar shards: source/tar/testdata/cases.json, which the tests of Go read too."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from stocached import InvalidError, image
+from stocached._image import tar_index
+
+CASES = json.loads((Path(__file__).resolve().parents[3] / "source/tar/testdata/cases.json").read_text())
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+def test_odd_shards_are_read_as_servers_read_them(tmp_path, case):
+    path = tmp_path / "no.tar"
+    shard = gzip.decompress(base64.b64decode(case["shard"]))
+    path.write_bytes(shard)
+    if "refused" in case:
+        with pytest.raises(InvalidError, match=case["refused"]) as raised:
+            image.Shards(path)
+        str(raised.value).encode()  # can be printed
+        return
+    members = tar_index.members_of(str(path))
+    found = []
+    for first, end in zip(members.starts[:-1], members.starts[1:]):
+        sample = {}
+        for k in range(first, end):
+            at = members.places[k]
+            sample[members.fields[members.numbers[k]]] = shard[at : at + members.sizes[k]].decode()
+        found.append(sample)
+    assert found == case["samples"]
+
+
+def test_long_records_are_refused_before_they_are_read(tmp_path):
+    """A header may say that its records are as long as the file."""
+    path = tmp_path / "a.tar"
+    header = tarfile.TarInfo("pax")
+    header.type, header.size = tarfile.XHDTYPE, 1 << 40
+    path.write_bytes(header.tobuf(tarfile.GNU_FORMAT))
+    with open(path, "r+b") as file:
+        file.truncate(1 << 41)
+    with pytest.raises(InvalidError, match=r"a\.tar is damaged at 512: a name or its records have 1099511627776 bytes"):
+        image.Shards(path)

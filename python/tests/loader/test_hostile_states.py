@@ -1,0 +1,98 @@
+"""Checkpoints with hostile values: each is a StateError at once, or the right batches."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import json
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stocached import InvalidError, Loader, StateError
+from stocached.prepare import BlockSampler
+
+HOSTILE = [-1, 2**31, 2**63, 10**30, 1.5, float("nan"), float("inf"), "x", "3", None, [], {}, [1], {"a": 1}]
+DATA = np.arange(40)
+
+
+def places(value: Any, place: tuple = ()):
+    if place:
+        yield place
+    items = value.items() if isinstance(value, dict) else enumerate(value[:3]) if isinstance(value, list) else ()
+    for key, inner in items:
+        yield from places(inner, (*place, key))
+
+
+def mutants(state: dict, seed: int, count: int):
+    """States with one hostile value, or one value less."""
+    draw = random.Random(seed)
+    every = list(itertools.product(places(state), [*HOSTILE, "without"]))
+    for place, value in draw.sample(every, min(count, len(every))):
+        mutant = copy.deepcopy(state)
+        inner = mutant
+        for key in place[:-1]:
+            inner = inner[key]
+        if value == "without":
+            del inner[place[-1]]
+        else:
+            inner[place[-1]] = value
+        yield place, value, mutant
+
+
+def check(make, state: dict, count: int) -> None:
+    refused = 0
+    for place, value, mutant in mutants(state, 1, count):
+        loader = make()
+        try:
+            loader.load_state_dict(mutant)
+        except (StateError, InvalidError):
+            refused += 1
+            list(make())  # nothing is left of it
+            continue
+        try:
+            batches = [np.asarray(batch).tolist() for batch in itertools.islice(loader, 50)]
+        except (StateError, InvalidError):  # after the end of an epoch
+            assert place[0] in ("position", "batches"), (place, value)
+            continue
+        assert batches, (place, value)
+        assert set(itertools.chain(*batches)) <= set(range(40)), (place, value)
+    assert refused > count // 4
+
+
+def test_states_of_a_loader_with_a_seed():
+    def make():
+        return Loader(DATA, 4, seed=1)
+
+    loader = make()
+    next(iter(loader))
+    check(make, json.loads(json.dumps(loader.state_dict())), 60)
+
+
+def test_states_of_a_loader_with_a_sampler_of_torch():
+    torch = pytest.importorskip("torch")
+    from stocached.torch import DataLoader
+
+    def make():
+        return DataLoader(torch.arange(40), 4, shuffle=True)
+
+    loader = make()
+    next(iter(loader))
+    check(make, loader.state_dict(), 250)
+
+
+def test_states_of_a_block_sampler():
+    def make():
+        return BlockSampler(40, seed=1)
+
+    sampler = make()
+    next(iter(sampler))
+    for _, value, mutant in mutants(sampler.state_dict(), 1, 100):
+        fresh = make()
+        try:
+            fresh.load_state_dict(mutant)
+        except (StateError, InvalidError):
+            continue
+        assert set(fresh) <= set(range(40)), value

@@ -1,0 +1,64 @@
+package tar_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/stocached/stocached/source"
+)
+
+// Ensure that odd shards are read, or refused, as testdata/cases.json says. Tests of Python read it too.
+func TestCases(t *testing.T) {
+	var cases []struct {
+		Name    string
+		Shard   []byte // gzip
+		Samples []map[string]string
+		Refused string
+	}
+	text, err := os.ReadFile("testdata/cases.json")
+	if err == nil {
+		err = json.Unmarshal(text, &cases)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range cases {
+		t.Run(c.Name, func(t *testing.T) {
+			packed, err := gzip.NewReader(bytes.NewReader(c.Shard))
+			if err != nil {
+				t.Fatal(err)
+			}
+			shard, err := io.ReadAll(packed)
+			if err != nil {
+				t.Fatal(err)
+			}
+			path := writeFile(t, filepath.Join(t.TempDir(), "no.tar"), shard)
+			s, err := openTar(t, source.Settings{"path": path})
+			if c.Refused != "" {
+				if err == nil || !strings.Contains(err.Error(), c.Refused) ||
+					!errors.Is(err, source.ErrInvalid) && !errors.Is(err, source.ErrCorrupt) {
+					t.Errorf("%v; want %q", err, c.Refused)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []map[string]string
+			for i := range s.Info().Samples {
+				got = append(got, sample(t, s, i))
+			}
+			if !reflect.DeepEqual(got, c.Samples) {
+				t.Errorf("%q; want %q", got, c.Samples)
+			}
+		})
+	}
+}
