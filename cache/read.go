@@ -184,8 +184,8 @@ func (c *Cache) Copy(i int, dst []byte) (int, bool, error) {
 }
 
 // ReadOwn returns a copy of a sample of any size, and whether it was READY. read is Get, or Copy, which does not
-// count. place returns memory for n bytes. ReadOwn calls it again for a sample that changes meanwhile: the last
-// call counts. It returns the errors of read.
+// count. place returns memory for n bytes. ReadOwn calls it again for a sample that changes during the call: the last
+// one counts. It returns the errors of read.
 func (c *Cache) ReadOwn(i int, read func(i int, dst []byte) (int, bool, error), place func(n int) []byte) ([]byte, bool, error) {
 	var dst []byte
 	if !c.variable {

@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	"github.com/stocached/stocached/client"
@@ -40,6 +41,19 @@ func TestEachReadIsCountedOnce(t *testing.T) {
 				t.Errorf("Get and LoadMissed: %d hits, %d misses of 100 reads", s.Hits-before.Hits, s.Misses-before.Misses)
 			}
 		})
+	}
+}
+
+func TestLoadMissedChecksItsIndex(t *testing.T) {
+	c := create(t, client.Options{Samples: 4, SampleBytes: 8})
+	for _, i := range []int{-1, 4} {
+		_, err := c.LoadMissed(t.Context(), i, func(context.Context) ([]byte, error) {
+			t.Error("loaded sample", i)
+			return make([]byte, 8), nil
+		})
+		if !errors.Is(err, client.ErrIndex) {
+			t.Errorf("sample %d: %v", i, err)
+		}
 	}
 }
 

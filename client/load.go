@@ -40,8 +40,11 @@ func (c *Cache) GetOrLoad(ctx context.Context, i int, load func(ctx context.Cont
 }
 
 // LoadMissed is GetOrLoad of a sample that the caller has just missed, such as with Get or Gather: that call has
-// counted the miss, so this one counts nothing.
+// counted the miss, so this one counts nothing. It returns the errors of GetOrLoad.
 func (c *Cache) LoadMissed(ctx context.Context, i int, load func(ctx context.Context) ([]byte, error)) ([]byte, error) {
+	if _, err := c.State(i); err != nil { // ErrIndex, ErrClosed
+		return nil, err
+	}
 	for {
 		if err := ctx.Err(); err != nil {
 			return nil, context.Cause(ctx)
