@@ -63,7 +63,8 @@ func TestSizeOfTheDatasetIsEnough(t *testing.T) {
 	} {
 		for _, policy := range []shm.Policy{shm.PolicyFirstCome, shm.PolicyCost} {
 			bytesOf := func(size uint64) uint64 {
-				p, err := served.Prepare(t.Context(), served.Options{Name: "pets", Source: from, Size: size, Policy: policy}, kinds.Open)
+				p, err := served.Prepare(t.Context(), served.Options{Name: "pets", Source: from, Size: size, Policy: policy}, kinds.Open,
+					slog.New(slog.DiscardHandler))
 				if err != nil {
 					t.Fatal(err)
 				}
