@@ -211,7 +211,7 @@ def test_the_reference_has_the_metrics_of_a_server(tmp_path: Path) -> None:
         server.wait()
         shutil.rmtree(segments)
     names = re.findall(r"^# HELP (stocached_\w+)", told, re.MULTILINE)
-    shown = (SITE / "reference/metrics.html").read_text()
+    shown = (SITE / "docs/spec/metrics.html").read_text()
     assert len(names) > 20
     assert not [name for name in names if f"<code>{name}</code>" not in shown]
 

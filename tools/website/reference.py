@@ -1,8 +1,7 @@
-"""Reference pages from the code: Python, C, Go, commands, configuration and metrics."""
+"""Reference pages from the code: Python, C, Go, commands and configuration."""
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import subprocess
@@ -28,7 +27,6 @@ def write(folder: Path) -> None:
         ("go", go()),
         ("commands", commands()),
         ("configuration", configuration()),
-        ("metrics", metrics()),
     ):
         (folder / f"{name}.md").write_text(text)
 
@@ -107,30 +105,4 @@ def configuration() -> str:
     return (
         "# Configuration\n\nAll keys of a server, as in `config.example.yaml`. The comments say the defaults. Values are\n"
         f"defaults or examples. The [guide](../docs/guides/server.md) explains them.\n\n{fenced(example, 'yaml')}"
-    )
-
-
-STRING = r'"(?:[^"\\]|\\.)*"'
-TEXT = rf"{STRING}(?:\s*\+\s*{STRING})*"
-# A metric with its own call; or a row of a table, whose loop calls with a name made of it.
-METRIC = re.compile(rf'\b(gauge|counter|GaugeValue, |CounterValue, |NewDesc)\(?"(\w+)",\s*({TEXT})')
-ROW = re.compile(rf'\{{"(\w+)",\s*({TEXT}),')
-ROWS = re.compile(r'\b(gauge|counter)\((?:"(\w+)"\+)?one\.name(?:\+"(\w+)")?')
-
-
-def metrics() -> str:
-    rows = []
-    for function in Path("server/admin/metrics.go").read_text().split("\nfunc "):
-        for kind, name, help in METRIC.findall(function):
-            kind = "histogram" if kind == "NewDesc" else kind.lower().removesuffix("value, ")
-            rows.append((name.removeprefix("stocached_"), kind, help))
-        for kind, before, after in ROWS.findall(function):
-            rows += [(before + name + after, kind, help) for name, help in ROW.findall(function)]
-    lines = [
-        f"| `stocached_{name}` | {kind} | {''.join(map(ast.literal_eval, re.findall(STRING, help)))} |"
-        for name, kind, help in rows
-    ]
-    return (
-        "# Metrics\n\nWhat `/metrics` of a server has for Prometheus. A metric of a cache has the label `cache`.\n\n"
-        "| name | kind | meaning |\n|---|---|---|\n" + "\n".join(lines) + "\n"
     )

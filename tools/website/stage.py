@@ -64,10 +64,17 @@ def list_folders(pages: Path) -> None:
             held = sorted(
                 path for path in (pages / folder).iterdir() if path.suffix == ".md" or any(path.rglob("*.md"))
             )
-            rows = [f"- [{title(path)}]({path.name if path.is_file() else path.name + '/index.md'})" for path in held]
+            rows = [f"- [{title(path)}]({address(path)})" for path in held]
             (pages / folder / "index.md").write_text(f"# {folder.name.capitalize()}\n\n" + "\n".join(rows) + "\n")
 
 
 def title(path: Path) -> str:
     """The heading of a page, or the name of a folder."""
     return path.name.capitalize() if path.is_dir() else path.read_text().partition("\n")[0].lstrip("# ")
+
+
+def address(path: Path) -> str:
+    """Where a page of the same folder finds a page, or the first page of a folder."""
+    if path.is_file():
+        return path.name
+    return f"{path.name}/{'README' if (path / 'README.md').exists() else 'index'}.md"

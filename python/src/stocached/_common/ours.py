@@ -6,12 +6,12 @@ from typing import Any
 
 
 def only_ours(thing: Any) -> bool:
-    """Whether it is of this package, and so is each part that its class names in `given`, which a program gives it.
+    """Whether it is of this package, and so is each part that its class names in `_parts_given`, which a program gives it.
     None is no code at all. A class that the program derives from one of this package is the program's."""
     if thing is None:
         return True
     if isinstance(thing, (list, tuple)):
         return all(map(only_ours, thing))
     kind = type(thing)
-    ours = kind.__module__.partition(".")[0] == "stocached" and hasattr(kind, "given")
-    return ours and all(only_ours(getattr(thing, part)) for part in kind.given)
+    ours = kind.__module__.partition(".")[0] == "stocached" and hasattr(kind, "_parts_given")
+    return ours and all(only_ours(getattr(thing, part)) for part in kind._parts_given)

@@ -20,7 +20,7 @@ class CacheBacked:
     fills."""
 
     cache: Cache
-    given: ClassVar[tuple[str, ...]]  # for `only_ours`
+    _parts_given: ClassVar[tuple[str, ...]]  # for `only_ours`
     served = False  # a server fills the cache
     timeout: float | None = None  # seconds that a batch from the server may take
     augment: Callable[[Any], Any] | None = None  # the random part of a sample, applied after the cache

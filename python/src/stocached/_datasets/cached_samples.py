@@ -105,7 +105,7 @@ class CachedSamples(CacheBacked):
     """As stocached.torch.CachedDataset, without torch's base class."""
 
     _enter_worker = staticmethod(set_up.numpy_worker)
-    given = ("dataset", "augment")
+    _parts_given = ("dataset", "augment")
 
     def __init__(
         self,

@@ -18,7 +18,7 @@ class ServedSubset(CacheBacked):
     datasets; the cache has the sample by its index in the whole dataset."""
 
     served = True
-    given = ("_whole",)
+    _parts_given = ("_whole",)
 
     def __init__(self, dataset: Any, whole: Any, indices: Sequence[Any]) -> None:
         """dataset: the user's. whole, indices: of `unwrapped`. UnsupportedError: as `as_array`."""

@@ -38,7 +38,7 @@ class SourceDataset(CacheBacked, torch.utils.data.Dataset[Any]):
     be pickled."""
 
     served = True
-    given = ("transform",)
+    _parts_given = ("transform",)
 
     def __init__(
         self, name: str, *, transform: Callable[[Any], Any] | None = None, timeout: float | None = 60.0

@@ -76,7 +76,7 @@ class Decode:
     fill: int | Sequence[int] = 0
     fast: bool = False
     max_pixels: int | None = None
-    given: ClassVar[tuple[str, ...]] = ()  # for `only_ours`
+    _parts_given: ClassVar[tuple[str, ...]] = ()  # for `only_ours`
     _formats: ClassVar[tuple[str, ...] | None] = None  # that Pillow decodes beside JPEG; None: all
 
     def __post_init__(self) -> None:

@@ -30,7 +30,7 @@ _INSTEAD = "use steps of stocached.image, and batch_augment= for other things"
 class Decoded:
     """What datasets of files share: how a file becomes a picture, and what the user makes of it."""
 
-    given = ("transform", "target_transform")  # for `only_ours`
+    _parts_given = ("transform", "target_transform")  # for `only_ours`
 
     def __init__(
         self,

@@ -43,7 +43,7 @@ class Step:
         only on (seed, epoch, index)."""
 
     takes_generator = True  # for `augment=`
-    given: ClassVar[tuple[str, ...]] = ()  # for `only_ours`
+    _parts_given: ClassVar[tuple[str, ...]] = ()  # for `only_ours`
 
     def __call__(self, sample: Any, generator: Any = None) -> Any:
         return _changed(sample, self, generator)
@@ -343,7 +343,7 @@ class Compose(Step):
     Decode: then the sample has the bytes or the path of a file in place of a picture."""
 
     transforms: Sequence[Step | Decode]
-    given: ClassVar[tuple[str, ...]] = ("decode", "_steps")
+    _parts_given: ClassVar[tuple[str, ...]] = ("decode", "_steps")
 
     def __post_init__(self) -> None:
         self.decode: Decode | None = None

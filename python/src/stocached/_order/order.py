@@ -47,7 +47,7 @@ class Order:
     seed: int = 0
     window: int = 0
     block: int = 0
-    given: ClassVar[tuple[str, ...]] = ()  # for `only_ours`
+    _parts_given: ClassVar[tuple[str, ...]] = ()  # for `only_ours`
 
     def __post_init__(self) -> None:
         for name in ("samples", "seed", "window", "block"):
@@ -82,7 +82,7 @@ class WeightedOrder:
 
     Raises InvalidError for impossible settings, which names the weight."""
 
-    given: ClassVar[tuple[str, ...]] = ()  # for `only_ours`
+    _parts_given: ClassVar[tuple[str, ...]] = ()  # for `only_ours`
 
     def __init__(self, samples: int, weights: npt.ArrayLike, seed: int = 0, draws: int | None = None) -> None:
         self.samples, self.seed = whole("samples", samples), whole("seed", seed)
@@ -162,7 +162,7 @@ class MixedOrder:
     seed: int = 0
     stop: Literal["first", "all", "length"] = "first"
     length: int = 0
-    given: ClassVar[tuple[str, ...]] = ("orders",)
+    _parts_given: ClassVar[tuple[str, ...]] = ("orders",)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "orders", tuple(self.orders))

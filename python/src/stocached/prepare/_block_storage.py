@@ -31,7 +31,7 @@ class BlockStorage(DataStorage):
     that unpickles a storage opens the files again; CorruptError if the folder has another dataset by then. One thread
     at a time may prepare."""
 
-    given = ()  # for `only_ours`
+    _parts_given = ()  # for `only_ours`
 
     def __init__(
         self,

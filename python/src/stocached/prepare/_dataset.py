@@ -18,7 +18,7 @@ class PreparedDataset:
 
     Can be pickled as its storage and transform can. Any number of threads and forked children."""
 
-    given = ("storage", "transform")  # for `only_ours`
+    _parts_given = ("storage", "transform")  # for `only_ours`
 
     def __init__(
         self, storage: DataStorage, indices: IndexSet | None = None, transform: Callable[[Any], Any] | None = None

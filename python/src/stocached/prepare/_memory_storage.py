@@ -20,7 +20,7 @@ class MemoryStorage(DataStorage):
     children share it, and other processes get a copy. Any number of threads may load; one thread at a time may
     prepare."""
 
-    given = ()  # for `only_ours`
+    _parts_given = ()  # for `only_ours`
 
     def __init__(self) -> None:
         self._empty()
