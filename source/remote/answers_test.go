@@ -66,7 +66,7 @@ func TestAnswersThatAreNoPages(t *testing.T) {
 		{"truncated without a token", "<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>", source.ErrInvalid,
 			"should have continuation token"},
 		{"the same page again", "<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>20</NextContinuationToken>" +
-			"</ListBucketResult>", source.ErrInvalid, "the page after itself"},
+			"</ListBucketResult>", source.ErrInvalid, "its list has no end"},
 		{"too long", "<ListBucketResult>" + strings.Repeat(" ", 17<<20), source.ErrInvalid,
 			"more than 16777216 bytes"},
 		{"other objects", "<ListBucketResult><IsTruncated>false</IsTruncated><Contents><Key>other/x</Key><Size>1</Size></Contents>" +
@@ -100,6 +100,58 @@ func TestAnswersThatAreNoPages(t *testing.T) {
 		}
 	}
 	tests.Wait()
+}
+
+// Ensure that a list goes on while the server names a next page, with or without IsTruncated, and that a list which goes
+// in a circle is an error: of tokens, or of pages under tokens that are always new.
+func TestListsWithoutAnEnd(t *testing.T) {
+	s3test.Environment(t)
+	var requests atomic.Int64
+	rewrite := func(from func(token string) string, replace func(body string) string) s3test.Spoil {
+		return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+			if requests.Add(1) > 1000 {
+				w.WriteHeader(http.StatusBadRequest)
+				return
+			}
+			q := r.URL.Query()
+			q.Set("continuation-token", from(q.Get("continuation-token")))
+			r.URL.RawQuery = q.Encode()
+			answer := httptest.NewRecorder()
+			next.ServeHTTP(answer, r)
+			w.Header().Set("Content-Type", "application/xml")
+			_, _ = w.Write([]byte(replace(answer.Body.String()))) // the client may be gone
+		}
+	}
+	truncated := regexp.MustCompile("<IsTruncated>[a-z]*</IsTruncated>")
+	token := regexp.MustCompile("<NextContinuationToken>[0-9]*</NextContinuationToken>")
+	asked, same := "", func(token string) string { return token }
+	for _, c := range []struct {
+		name  string
+		spoil s3test.Spoil
+		ends  bool
+	}{
+		{"no IsTruncated", rewrite(same, func(body string) string { return truncated.ReplaceAllString(body, "") }), true},
+		{"the last token again", rewrite(func(token string) string { asked = token; return token }, func(body string) string {
+			if token.MatchString(body) {
+				return body
+			}
+			return strings.Replace(body, "<Contents>", "<NextContinuationToken>"+asked+"</NextContinuationToken><Contents>", 1)
+		}), true},
+		{"a circle of three pages", rewrite(same, func(body string) string {
+			return strings.Replace(body, "Token>40<", "Token>10<", 1)
+		}), false},
+		{"new tokens for one page", rewrite(func(string) string { return "" }, func(body string) string {
+			return strings.Replace(body, "Token>10<", fmt.Sprintf("Token>new-%d<", requests.Load()), 1)
+		}), false},
+	} {
+		requests.Store(0)
+		n, err := listed(t, &s3test.Lister{Objects: 50, Page: 10, Spoil: c.spoil}, nil)
+		if c.ends && (n != 50 || err != nil) {
+			t.Errorf("%s: %d objects, %v", c.name, n, err)
+		} else if !c.ends && (!errors.Is(err, source.ErrInvalid) || !strings.Contains(err.Error(), "its list has no end") || requests.Load() > 20) {
+			t.Errorf("%s: %d objects after %d requests, %v", c.name, n, requests.Load(), err)
+		}
+	}
 }
 
 // Ensure that a page of a list is tried again alone, as often as any request that opens a source.

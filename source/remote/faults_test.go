@@ -195,6 +195,11 @@ func TestAnswersThatLie(t *testing.T) {
 			h.Set("Content-Range", "bytes 0-299999/900000")
 			return body
 		}},
+		"the whole object as the range": {source.ErrInvalid, func(h http.Header, body []byte) []byte {
+			whole := bytes.Repeat([]byte{7}, 3*recordBytes)
+			h.Set("Content-Length", fmt.Sprint(len(whole)))
+			return whole
+		}},
 		"no range": {source.ErrInvalid, func(h http.Header, body []byte) []byte {
 			h.Del("Content-Range")
 			return body

@@ -119,6 +119,7 @@ func (u *untagged) Notes() []source.Note {
 
 // List is part of source.Objects. The unit of its tries is a page: what was listed is not asked for again.
 func (s *Store) List(ctx context.Context, prefix string, each func(name string, stamp source.Stamp) error) error {
+	var pages circle
 	for from := ""; ; {
 		page, err := again(ctx, func() (Page, error) {
 			ctx, timer := s.watch(ctx, prefix)
@@ -144,15 +145,38 @@ func (s *Store) List(ctx context.Context, prefix string, each func(name string, 
 				return err
 			}
 		}
-		switch page.Next {
-		case "":
+		if page.Next == "" {
 			return nil
-		case from:
-			return fmt.Errorf("%w: %s: the server names a page of its list as the page after itself; check remote.endpoint",
+		}
+		if pages.comesAgain(&page) {
+			return fmt.Errorf("%w: %s: the server lists a page again, so its list has no end; check remote.endpoint",
 				source.ErrInvalid, prefix)
 		}
 		from = page.Next
 	}
+}
+
+// circle finds a list without an end in constant memory: it compares each page with the last one whose number was a
+// power of two. So it needs at most three rounds of a list that goes in a circle.
+type circle struct {
+	pages       int
+	next        string // that page's Next
+	first, last string // its first and its last object; "": it has none
+}
+
+// comesAgain says whether a page is the one that was kept: it names the same next page, or has the same objects.
+func (c *circle) comesAgain(p *Page) bool {
+	first, last := "", ""
+	if n := len(p.Objects); n > 0 {
+		first, last = p.Objects[0].Name, p.Objects[n-1].Name
+	}
+	if p.Next == c.next || len(p.Objects) > 1 && first == c.first && last == c.last {
+		return true
+	}
+	if c.pages++; c.pages&(c.pages-1) == 0 {
+		c.next, c.first, c.last = p.Next, first, last
+	}
+	return false
 }
 
 // again calls do until it succeeds, fails with an error that another try will meet, or has failed

@@ -34,5 +34,27 @@ func (t Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 				source.ErrInvalid, coding)
 		}
 	}
+	if a.StatusCode == http.StatusPartialContent {
+		if err := checkPart(a); err != nil {
+			a.Body.Close()
+			return nil, err
+		}
+	}
 	return a, nil
+}
+
+// checkPart returns ErrInvalid if the body of an answer has more bytes than the range that it names: a server that sends
+// the whole object there would pass its first bytes off as those of the range. A body that is too short is no fault of
+// this kind: its read fails, and is tried again.
+func checkPart(a *http.Response) error {
+	said := a.Header.Get("Content-Range")
+	var first, last int64
+	if _, err := fmt.Sscanf(said, "bytes %d-%d/", &first, &last); err != nil || last < first {
+		return fmt.Errorf("%w: the server answered with a part (206) and does not say which (Content-Range: %q)", source.ErrInvalid, said)
+	}
+	if part := last - first + 1; a.ContentLength > part {
+		return fmt.Errorf("%w: the server answered with %d bytes, and says that they are the %d of the range %q", source.ErrInvalid,
+			a.ContentLength, part, said)
+	}
+	return nil
 }

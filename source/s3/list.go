@@ -27,7 +27,8 @@ func (d *driver) List(ctx context.Context, prefix, from string, alive func()) (p
 		o.ETag = strings.Trim(o.ETag, `"`)
 		page.Objects = append(page.Objects, remote.Object{Name: root + o.Key, Bytes: o.Size, Tag: tagOf(o)})
 	}
-	if list.IsTruncated {
+	// Some servers leave IsTruncated out, and some end a list with the token that they were given.
+	if list.IsTruncated || list.NextContinuationToken != from {
 		page.Next = list.NextContinuationToken
 	}
 	return page, nil
