@@ -37,7 +37,6 @@ from .._samples.values import VariableValues
 from .._trace.augment_time import augmented
 from .._workers import set_up
 from . import augment_error, comparison, looks, probe, stores
-from .attributes import left_as_it_was
 from .augment_function import check_alone
 from .cache_backed import CacheBacked
 from .comparison import Background
@@ -127,6 +126,7 @@ class CachedSamples(CacheBacked):
         _remedy: Remedy = _REMEDY,
         _workers: int | None = None,
         _forks: bool | None = None,
+        _init: looks.Init | None = None,
         _augment: Callable[..., Any] | None = None,
         _best: Policy = "cost",
     ) -> None:
@@ -179,7 +179,7 @@ class CachedSamples(CacheBacked):
         self._guard: Guard | None = None  # checks loads
         self.made = False  # whether this program has made the cache
         self.passed_over = (BadSampleError,) if bad_samples == "skip" else ()  # errors of a sample that is looked at
-        self._workers, self._forks = _workers, _forks
+        self._workers, self._forks, self._init = _workers, _forks, _init
         self._remedy = replace(_remedy, easier=functools.partial(stores.advice_to_convert, dataset))
         tried = self._choose(store, cache, options, augment or _augment)
         varies = True if self.store == "encoded" else variable
@@ -217,7 +217,7 @@ class CachedSamples(CacheBacked):
     def _look(self, dataset: Any, root: Any = None) -> LookHere | LookInChild:
         """root: of `looks.begin`; None: this object."""
         root = self if root is None else root
-        return looks.begin(root, dataset, self._enter_worker, forks=self._forks, workers=self._workers)
+        return looks.begin(root, dataset, self._enter_worker, forks=self._forks, workers=self._workers, init=self._init)
 
     def _choose(
         self,
@@ -388,10 +388,9 @@ class CachedSamples(CacheBacked):
         return derived
 
     def _derived_after_loads(self) -> Derived:
-        with left_as_it_was(self.dataset):
-            for index in probe.spread(self._n):
-                with contextlib.suppress(Exception):
-                    probe.load(self.dataset, index)
+        for index in probe.spread(self._n):
+            with contextlib.suppress(Exception):
+                probe.load(self.dataset, index)
         return derive(self.dataset)
 
     # ------------------------------------------------------------ samples

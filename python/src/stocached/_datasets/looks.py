@@ -34,6 +34,7 @@ PENDING = object()  # instead of an answer that has not come yet
 
 # A worker's number, the number of workers, their seed, the dataset.
 Enter = Callable[[int, int, int, Any], None]
+Init = Callable[[int], Any]  # worker_init_fn of a loader
 
 
 class Look(Protocol):
@@ -51,14 +52,17 @@ class Look(Protocol):
         """There are no more questions. A child ends while this process does something else."""
 
 
-def begin(root: Any, dataset: Any, enter: Enter, *, forks: bool | None, workers: int | None) -> LookHere | LookInChild:
+def begin(
+    root: Any, dataset: Any, enter: Enter, *, forks: bool | None, workers: int | None, init: Init | None = None
+) -> LookHere | LookInChild:
     """A look at samples of this dataset. The caller has loaded none.
 
     root: the first argument of the functions that it is asked. enter: sets up a worker. forks: whether workers will be
-    forked; None: if that is what the platform does. workers: how many there will be; None: not known."""
+    forked; None: if that is what the platform does. workers: how many there will be; None: not known. init: what workers
+    call first."""
     if not in_child(dataset, forks):
         return LookHere(root, dataset)
-    return LookInChild(root, dataset, enter, workers)
+    return LookInChild(root, dataset, enter, init, workers)
 
 
 def in_child(dataset: Any, forks: bool | None) -> bool:
@@ -115,7 +119,7 @@ class LookHere:
 class LookInChild(Owner):
     """Looks in one forked child, which keeps between two questions what it has opened and built."""
 
-    def __init__(self, root: Any, dataset: Any, enter: Enter, workers: int | None) -> None:
+    def __init__(self, root: Any, dataset: Any, enter: Enter, init: Init | None, workers: int | None) -> None:
         """workers: of a loader; with 0 this process looks itself if the child is silent, as it loads the samples of
         the training loop too."""
         super().__init__()
@@ -128,7 +132,7 @@ class LookInChild(Owner):
         # Without workers, a dataset may have processes of its own.
         name, daemon = "the process that loads samples on trial", bool(workers)
         start = Start(multiprocessing.get_context("fork"), _serve, "", name=name, daemon=daemon)
-        arguments = self._progress, root, dataset, enter, workers
+        arguments = self._progress, root, dataset, enter, init, workers
         with warnings.catch_warnings():
             # Python 3.12 warns of threads at each fork; workers get that warning too.
             warnings.filterwarnings("ignore", ".*multi-threaded", DeprecationWarning)
@@ -240,19 +244,25 @@ def note(index: int) -> None:
         _progress.note(index)
 
 
-def _serve(pipe: Any, progress: _Progress, root: Any, dataset: Any, enter: Enter, workers: int | None) -> None:
+def _serve(
+    pipe: Any, progress: _Progress, root: Any, dataset: Any, enter: Enter, init: Init | None, workers: int | None
+) -> None:
     """Answers questions in the child until the parent closes its end of the pipe."""
     global _progress
     _progress = progress
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.set_num_threads(1)  # a forked process has none of the threads of its parent
-    if workers != 0:
-        enter(0, workers or 1, int.from_bytes(os.urandom(7), "little"), dataset)
+    entered = workers == 0
     with contextlib.suppress(EOFError, OSError):
         while True:
             function, arguments = pipe.recv()
             try:
+                if not entered:
+                    enter(0, workers or 1, int.from_bytes(os.urandom(7), "little"), dataset)
+                    if init is not None:
+                        init(0)
+                    entered = True
                 answer = forked_values.sent(function(root, *arguments))
             except BaseException as error:
                 answer = forked_values.raised(error, f"in process {os.getpid()}, which loads samples on trial")

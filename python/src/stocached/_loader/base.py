@@ -114,6 +114,7 @@ class BaseLoader(CheckpointedLoader):
                 store=options.store,
                 _remedy=self._remedy,
                 _workers=self.num_workers,
+                _init=getattr(self, "worker_init_fn", None),
                 _forks=forks and options.worker in (None, "process"),
                 _augment=options.augment,
                 _best="lfu" if prefers_some(self.sampler if self._order is None else self._order) else "cost",
