@@ -36,7 +36,7 @@ type State = cache.State
 //   - Ready, ReadyBytes: samples that are READY now
 //   - AllocatedBytes: memory of the cache; ArenaNextBytes, ArenaLostBytes, ArenaFreeBytes: of an arena that is taken,
 //     lost until a clear, and free
-//   - ClientsLive, ClientsDead: records of clients; Clears: how often the cache was cleared
+//   - ClientsLive, ClientsEnded: records of clients; Clears: how often the cache was cleared
 //   - Costs: what loads took: Known, KnownSeconds, Ready, SavedSeconds, FirstCome, LoadSeconds, and method
 //     FirstComeSeconds
 type Stats = cache.Stats

@@ -446,9 +446,9 @@ DEFECTS = [
     ),
     Defect(
         "Lists: a merge of runs loses the order",
-        "source/dir/names.go",
-        "string(heads[k].entry.name) < string(heads[least].entry.name)",
-        "len(heads[k].entry.name) < len(heads[least].entry.name)",
+        "source/dir/sorter.go",
+        "bytes.Compare(c.entry.name, least.entry.name) < 0",
+        "len(c.entry.name) < len(least.entry.name)",
         go("./source/dir", "TestListsAlike"),
     ),
     Defect(

@@ -85,15 +85,26 @@ func epoch(args []string) error {
 	return nil
 }
 
-// pythonEpoch is the same in Python: NAME, SEED, the file or folder of the samples, and BATCH.
+// pythonEpoch is the same in Python: NAME, SEED, the file or folder of the samples, and BATCH. Its attach waits a minute
+// for a server that is killed and started again, as Dial does above.
 const pythonEpoch = `
 import sys
+import time
 import numpy as np
 import stocached
 from stocached._cache.served import announce
 
 name, seed, path, size = sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
-with stocached.Cache.attach(name) as cache:
+def attach():
+    end = time.monotonic() + 60
+    while True:
+        try:
+            return stocached.Cache.attach(name)
+        except stocached.CacheNotFoundError:
+            if time.monotonic() > end:
+                raise
+
+with attach() as cache:
     if cache.variable:
         records = [np.fromfile(f"{path}/{i:06d}.bin", np.uint8) for i in range(cache.samples)]
     else:

@@ -178,7 +178,7 @@ func tagOf(about *minio.ObjectInfo) string {
 	switch {
 	case about.ETag != "":
 		return `"` + about.ETag + `"`
-	case about.LastModified.Unix() > 0:
+	case !about.LastModified.IsZero():
 		return about.LastModified.UTC().Format(http.TimeFormat)
 	}
 	return ""

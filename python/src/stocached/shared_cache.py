@@ -38,6 +38,18 @@ _view_slot = _native.view_slot
 _from_numpy = torch.from_numpy
 
 
+def _limit_bytes(size_limit_gib: float | str) -> float:
+    """Raises TypeError for a text without a unit, as stocaching does: it could mean bytes or GiB."""
+    if not isinstance(size_limit_gib, str):
+        return size_limit_gib * _GIB
+    size = parse_size(size_limit_gib, "size_limit_gib")
+    if not size_limit_gib.strip()[-1].isalpha():
+        raise TypeError(
+            f'size_limit_gib={size_limit_gib!r} has no unit; write GiB as a number, such as 1, or a unit, such as "32GiB"'
+        )
+    return size
+
+
 class SharedCache:
     """A cache of the first samples of a dataset, as many as fit in the limit; slot i is sample i.
 
@@ -67,7 +79,7 @@ class SharedCache:
         fingerprint: str | None = None,
     ) -> None:
         """size_limit_gib: of the samples and one byte for each, in GiB; may be a fraction, or a text
-            such as "32GiB". The control part, 16 bytes a sample, is not included.
+            with a unit, such as "32GiB". The control part, 16 bytes a sample, is not included.
         dataset_len: samples of the whole dataset.
         data_dims, dtype: the shape of one sample, and its torch dtype.
         name: processes that give the same name share the cache; it stays until it is removed.
@@ -81,9 +93,7 @@ class SharedCache:
         self._views = views
         self._cut = False  # whether a warning has said that samples lose fractions
         sample_bytes = item_bytes(dtype) * int(np.prod(self._dims, dtype=np.int64))
-        limit = (
-            parse_size(size_limit_gib, "size_limit_gib") if isinstance(size_limit_gib, str) else size_limit_gib * _GIB
-        )
+        limit = _limit_bytes(size_limit_gib)
         need = self._dataset_len * (sample_bytes + 1)
         slots = self._dataset_len if need <= limit else int((limit - self._dataset_len) / sample_bytes)
         fits = "fits in" if need <= limit else "exceeds"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import collections
+import contextlib
 import dataclasses
 import functools
 
@@ -260,10 +261,19 @@ class Counting(Held):
         self.loads += 1
         return np.float64(self.held[index])
 
+    def close(self):
+        if self.file is not None:
+            self.file.close()
 
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
-def test_what_loads_change_is_no_change_of_the_dataset():
-    dataset = Counting()
+
+@pytest.fixture
+def counting():
+    with contextlib.closing(Counting()) as dataset:
+        yield dataset
+
+
+def test_what_loads_change_is_no_change_of_the_dataset(counting):
+    dataset = counting
     loader = Loader(dataset, 10, size="16MiB")
     read(loader)
     same = again(loader)

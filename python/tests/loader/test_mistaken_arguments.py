@@ -235,6 +235,8 @@ def test_a_shared_cache_takes_a_size_and_says_what_is_cut():
     assert len(cache) == 10
     with pytest.raises(InvalidError, match="size_limit_gib='1 giga' is not a size"):
         SharedCache("1 giga", 10, (4,))
+    with pytest.raises(TypeError, match=r"size_limit_gib='4096' has no unit; write GiB as a number"):
+        SharedCache("4096", 10, (4,))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         cache.set_slot(0, torch.tensor([1.0, 2.0, 3.0, 255.0]))  # no value is lost

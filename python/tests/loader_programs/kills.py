@@ -64,7 +64,6 @@ def main() -> None:
     context = multiprocessing.get_context("fork")
     done, batches = (context.Value("i", 0, lock=False) for _ in range(2))
     killer = context.Process(target=kill, args=(os.getpid(), kills, done, batches), daemon=True)
-    killer.start()
     # the cache holds a part of the samples
     settings = {
         "batches": {"collate_fn": stack},
@@ -76,6 +75,7 @@ def main() -> None:
         Numbers(SAMPLES, seconds=0.002), BATCH, shuffle=True, seed=1, num_workers=WORKERS, persistent_workers=True, restart_workers=True,
         multiprocessing_context=context, **settings,
     )  # fmt: skip
+    killer.start()  # after the looks of the constructor: nothing replaces the process that looks
     epochs, last = 0, False
     while epochs < 2 or not last:
         if done.value >= kills:

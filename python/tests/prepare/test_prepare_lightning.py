@@ -335,8 +335,8 @@ def test_options_of_the_loader(tmp_path):
     assert isinstance(Numbered(3), Made)
 
 
-def moved(made, random):
-    return {**made, "x": made["x"] + random.random(dtype="float32")}
+def moved(made, generator):
+    return {**made, "x": made["x"] + generator.random(dtype="float32")}
 
 
 def test_a_cache_and_augmentation(tmp_path):
