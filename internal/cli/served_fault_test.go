@@ -500,7 +500,7 @@ func dieExchanging(d *doomed, point string) {
 	}
 	d.obeying(point + "=kill")
 	d.change("PUT", "/v1/caches/pets",
-		fmt.Sprintf(`{"name": "pets", "dir": %q, "size": "5MB", "source": {"kind": "raw", "path": %q, "sample_bytes": %d}}`, d.segments, d.records, servedBytes))
+		fmt.Sprintf(`{"name": "pets", "dir": %q, "size": "4400000", "source": {"kind": "raw", "path": %q, "sample_bytes": %d}}`, d.segments, d.records, servedBytes))
 	left := doomedFilled // the configuration has the old size
 	if point != "change.shut" {
 		left, d.client = 0, nil
