@@ -284,8 +284,8 @@ DEFECTS = [
     Defect(
         "C: a padded rank begins again one sample late",
         "cclient/src/order/epoch.c",
-        "position < left ? position : position % left)",
-        "position < left ? position : (position + 1) % left)",
+        "position < e->positions ? position : position % e->positions, &memory)",
+        "position < e->positions ? position : (position + 1) % e->positions, &memory)",
         c("order"),
     ),
     Defect(
@@ -538,8 +538,8 @@ DEFECTS = [
     Defect(
         "Disk caches: an opener fails if gc removes the control part",
         "shm/disk_shared.go",
-        "\t\t\terr = errAgain // RemoveControl",
-        "\t\t\t// RemoveControl",
+        "\t\t\terr = errAgain // RemoveUnused",
+        "\t\t\t// RemoveUnused",
         go("./client", "TestDiskControlRemoved"),
     ),
     Defect(
@@ -558,9 +558,9 @@ DEFECTS = [
     ),
     Defect(
         "Health: a source that has changed is well",
-        "source/wrap/changes.go",
-        "c.first.CompareAndSwap(nil, &text)",
-        "_ = text",
+        "source/wrap/failures.go",
+        "first := one.since.IsZero()",
+        "first := one.since.IsZero() && false",
         go("./internal/cli", "TestFetchAfterTheDataChanged"),
     ),
     Defect(
@@ -615,7 +615,7 @@ DEFECTS = [
     Defect(
         "Evicting: a FETCH that joins a PREFETCH gets no sample",
         "server/fill/filler.go",
-        " || result.code == control.CodeNoSlot && !w.request.FreeOnly",
+        " || result.noRoom() && !w.request.FreeOnly",
         "",
         go("./server", "TestFetchBesidePrefetches"),
     ),
@@ -907,8 +907,8 @@ DEFECTS = [
     Defect(
         "Chains in C: an overwrite keeps slots of another number",
         "cclient/src/protocol/chain.c",
-        "if ((uint64_t)has == n) {",
-        "if ((uint64_t)has >= n && n > 0) {",
+        "if ((uint64_t)has == n)\n",
+        "if ((uint64_t)has >= n && n > 0)\n",
         c("chains"),
     ),
     Defect(
@@ -1068,9 +1068,9 @@ DEFECTS = [
     ),
     Defect(
         "pictures: a thin picture may become longer than a side may be",
-        "cimage/src/pass.c",
-        "if (how->width > MAX_SIDE || how->height > MAX_SIDE || ",
-        "if (",
+        "cimage/src/target.c",
+        "    if (width > MAX_SIDE || height > MAX_SIDE)\n        return fail(w, STOC_IMAGE_ETOOLARGE",
+        "    if (0)\n        return fail(w, STOC_IMAGE_ETOOLARGE",
         pictures("pipeline"),
     ),
     Defect(
@@ -1104,8 +1104,8 @@ DEFECTS = [
     Defect(
         "pictures: a random box without pixels is decoded",
         "cimage/src/steps.c",
-        "if (b.width < 1 || b.height < 1 || b.width > MAX_SIDE || b.height > MAX_SIDE)\n        return false;",
-        "",
+        "if (b.width < 1 || b.height < 1 || !may_be(",
+        "if (!may_be(",
         pictures("pipeline"),
     ),
     Defect(
