@@ -2,6 +2,7 @@ package server
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -33,8 +34,12 @@ func (s *Server) reloadProblem() (lines []string) {
 	if err == nil {
 		return nil
 	}
-	return []string{fmt.Sprintf("reload: the configuration of %v ago was not applied: %s",
-		cmp.Or(time.Since(at).Round(time.Second), time.Second), strings.ReplaceAll(err.Error(), "\n", "; "))}
+	did := "was not applied"
+	if errors.Is(err, ErrPartly) {
+		did = "was applied in part"
+	}
+	return []string{fmt.Sprintf("reload: the configuration of %v ago %s: %s",
+		cmp.Or(time.Since(at).Round(time.Second), time.Second), did, strings.ReplaceAll(err.Error(), "\n", "; "))}
 }
 
 // Problems returns a line for each thing of the server that an operator should know or change: caches that are left out,

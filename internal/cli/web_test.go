@@ -247,7 +247,7 @@ func TestPageInBrowser(t *testing.T) {
 	stop()
 	var shown map[string]fact
 	p.do(t, "read", &shown)
-	row, list := stats(), ok(t, "stats", path)
+	row, list := stats(), ok(t, "stats", path, "--all")
 	for field, f := range shown {
 		if fmt.Sprint(f.Value) != fmt.Sprint(row[field]) {
 			t.Errorf("%s is %v on the page, and %v in stats --json", field, f.Value, row[field])
