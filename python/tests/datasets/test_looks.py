@@ -569,3 +569,14 @@ def test_no_process_is_left():
     CachedSamples(Counted(), size="16MiB")
     assert multiprocessing.active_children() == []
     assert not any(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
+
+
+def test_a_class_derived_from_a_list_runs_code_of_the_program():
+    class Lines(list):
+        def __len__(self):
+            return N
+
+        def __getitem__(self, index):
+            return np.full(4, index)
+
+    assert looks.in_child(Lines(), True)

@@ -10,7 +10,7 @@ def only_ours(thing: Any) -> bool:
     None is no code at all. A class that the program derives from one of this package is the program's."""
     if thing is None:
         return True
-    if isinstance(thing, (list, tuple)):
+    if type(thing) in (list, tuple):  # a class derived from these may have code of the program
         return all(map(only_ours, thing))
     kind = type(thing)
     ours = kind.__module__.partition(".")[0] == "stocached" and hasattr(kind, "_parts_given")

@@ -485,7 +485,8 @@ class CachedSamples(CacheBacked):
         return self._structure.sample(value, self.cache.fields)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_comparison": None}
+        # A process that gets it looks at no samples: the function need not be one that pickles.
+        return {**self.__dict__, "_comparison": None, "_init": None}
 
     def stats(self) -> Any:
         """`Cache.stats()` of its cache."""
