@@ -117,8 +117,9 @@ func variable(key string) string {
 // one a line.
 var ErrInvalid = errors.New("invalid configuration")
 
-// Load reads a file and the environment, which wins but for the folder of the sockets: STOCACHED_SOCKETS_DIR tells
-// clients where to look, and a shell may have it for another server. Relative paths start at the folder of the file.
+// Load reads a file and the environment. The environment wins, except over the folder of the sockets:
+// STOCACHED_SOCKETS_DIR tells clients where to look, and a shell may have it for another server. Relative paths start at
+// the folder of the file.
 // Errors: ErrInvalid, errors of reading the file.
 func Load(path string) (*Config, error) {
 	text, err := os.ReadFile(path)
