@@ -161,7 +161,7 @@ func (a *Allowance) Room(n uint64) error {
 		return err
 	}
 	group := a.group.Load()
-	if g := Grant(a.seg.Grant(group).Load()); g.Group() == group && g.Left() >= n/GrantUnit {
+	if g := Grant(a.seg.Grant(group).Load()); a.own.Load() >= int64(n) && g.Group() == group && g.Left() >= n/GrantUnit {
 		return nil // Draw would not ask the kernel either
 	}
 	_, err := a.leftFor(n, a.othersDrawn(0))

@@ -49,6 +49,14 @@ def test_classes_are_those_of_torchvision(tmp_path, case):
     for part in case.get("odd", []):
         assert part in str(said[0].message)
         assert Path(said[0].filename) == Path(__file__)
-    torchvision = pytest.importorskip("torchvision.datasets")
-    theirs = torchvision.ImageFolder(tmp_path, allow_empty=True)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+def test_torchvision_sees_the_same_classes(tmp_path, case):
+    make_tree(tmp_path, case["tree"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        dataset = image.Folder(tmp_path, allow_empty=bool(case.get("empty")))
+    theirs = pytest.importorskip("torchvision.datasets").ImageFolder(tmp_path, allow_empty=True)
     assert (dataset.classes, dataset.samples) == (theirs.classes, theirs.samples)
