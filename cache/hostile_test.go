@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"runtime/debug"
 	"sync"
@@ -25,6 +26,9 @@ const (
 	// patience is for the longest wait for a call: a clear that claims of live clients stop waits for its context.
 	patience = 2 * time.Minute
 )
+
+// allHostile asks for all values of each word, four minutes. Otherwise each run tries two others of about thirty.
+var allHostile = os.Getenv("STOCACHED_TEST_HOSTILE") == "all"
 
 // hostileSegments are caches of each kind and each policy, small, so that each table ends soon.
 func hostileSegments(t *testing.T) map[string]func(*testing.T) *shm.Segment {
@@ -214,7 +218,7 @@ func TestHostileWords(t *testing.T) {
 			}
 			for k, offset := range all {
 				values := hostile(rest[k], rng)
-				if testing.Short() {
+				if !allHostile {
 					rng.Shuffle(len(values), func(a, b int) { values[a], values[b] = values[b], values[a] })
 					values = values[:2]
 				}
@@ -245,9 +249,9 @@ func TestHostileWords(t *testing.T) {
 func TestHostileWordsUnderWay(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
-	rounds := 20_000
-	if testing.Short() {
-		rounds = 2_000
+	rounds := 2_000
+	if allHostile {
+		rounds = 20_000
 	}
 	for name, create := range hostileSegments(t) {
 		t.Run(name, func(t *testing.T) {
