@@ -12,8 +12,6 @@ TOOLS  := .tools
 GOLANGCI_VERSION := v2.15.0
 MERMAID_VERSION := 11.17.2
 VERSITYGW_VERSION := v1.8.0
-FAKE_GCS_VERSION := v1.56.1
-AZURITE_VERSION := 3.37.0
 
 # What `make test` runs. A space separates groups, which run one after the other. In a group, a plus separates lanes,
 # which run in parallel. A comma separates the stages of a lane, which run one after the other. A lane that begins with
@@ -295,15 +293,6 @@ test-go: ## test Go without cgo and without the model (`make test-model`)
 test-remote: ## read from versitygw, a real server of the protocol S3 with credentials
 	CGO_ENABLED=0 STOCACHED_VERSITYGW='$(CURDIR)/$(TOOLS)/versitygw' $(GO_TEST) -run '(Bucket|Credentials)/versitygw' ./source/kinds ./internal/cli
 
-# Not a part of `make test`: the libraries and the two servers take minutes to build. docs/guides/remote.md has the
-# command that builds the program.
-.PHONY: test-cloud
-test-cloud: setup-cloud ## with the build tag cloud: read from and write to fake-gcs-server and Azurite (needs node)
-	CGO_ENABLED=0 $(GO) build -tags cloud -o /dev/null ./cmd/stocached
-	CGO_ENABLED=0 STOCACHED_FAKE_GCS='$(CURDIR)/$(TOOLS)/fake-gcs-server' \
-		STOCACHED_AZURITE='$(CURDIR)/$(TOOLS)/azurite/node_modules/azurite/dist/src/blob/main.js' \
-		$(GO_TEST) -tags cloud -run 'Bucket' ./source/kinds
-
 # Not a part of `make test`: compiling Helm and Kubernetes takes minutes of processor time. The workflow of each change
 # runs it.
 .PHONY: test-chart
@@ -500,13 +489,6 @@ setup-dist: setup-packages $(if $(filter 0,$(TORCH)),,setup-torch)
 .PHONY: setup-site
 setup-site: setup-python
 	@MERMAID_VERSION=$(MERMAID_VERSION) tools/setup.sh site
-
-.PHONY: setup-cloud
-setup-cloud: ## install the servers of test-cloud into .tools
-	@[ -x $(TOOLS)/fake-gcs-server ] || { echo 'stocached: building fake-gcs-server, for tests (minutes)'; \
-		CGO_ENABLED=0 GOBIN='$(CURDIR)/$(TOOLS)' $(GO) install github.com/fsouza/fake-gcs-server@$(FAKE_GCS_VERSION); }
-	@[ -d $(TOOLS)/azurite/node_modules/azurite ] || \
-		npm install --silent --no-audit --no-fund --prefix $(TOOLS)/azurite azurite@$(AZURITE_VERSION)
 
 .PHONY: setup-promtool setup-browser
 setup-promtool:

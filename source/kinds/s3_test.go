@@ -53,9 +53,6 @@ func (b bucketOf) upload(t *testing.T, folder string) {
 	}
 }
 
-// more are the servers of the build tag cloud.
-var more = func(*testing.T) map[string]func(t *testing.T) bucketOf { return nil }
-
 // servers are the servers that the tests run against.
 func servers(t *testing.T) map[string]func(t *testing.T) bucketOf {
 	t.Helper()
@@ -66,7 +63,6 @@ func servers(t *testing.T) map[string]func(t *testing.T) bucketOf {
 			return bucketOf{"s3://" + bucket, map[string]any{"endpoint": s.URL}, s.Put, s.Remove, s}
 		}
 	}
-	maps.Copy(all, more(t))
 	return all
 }
 
