@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/url"
 	"regexp"
 	"slices"
@@ -50,22 +49,8 @@ func IsOpening(ctx context.Context) bool { return ctx.Value(opening{}) != nil }
 // Writable are Objects that can also be written.
 type Writable interface {
 	Objects
-	// Create begins to write an object of about so many bytes. It appears, whole, with Commit. goOn
-	// keeps the parts that an interrupted Upload of the same bytes has sent: they are not sent again.
-	// Otherwise they are removed. ctx is that of the whole Upload.
-	Create(ctx context.Context, name string, bytes int64, goOn bool) (Upload, error)
-	// Remove removes an object, if it exists.
-	Remove(ctx context.Context, name string) error
-}
-
-// Upload writes an object. Only one goroutine may use it.
-type Upload interface {
-	io.Writer
-	// Commit makes the object appear, and ends the Upload. With only it is fs.ErrExist if there is such
-	// an object, on servers that can tell.
-	Commit(only bool) error
-	// Close ends an Upload without an object. What was sent stays for the next one.
-	Close() error
+	// Put writes an object, whole, also over another one.
+	Put(ctx context.Context, name string, data []byte) error
 }
 
 // Traffic counts requests for parts of objects.

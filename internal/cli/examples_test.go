@@ -10,12 +10,6 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// examplesElsewhere are lines of examples that cannot run here, and the tests that run what they
-// show.
-var examplesElsewhere = map[string]func(*testing.T){
-	"stocached pack ./pictures s3://bucket/pictures --remote endpoint=https://storage.example:9000": TestPackIntoABucket,
-}
-
 // smaller makes caches, datasets and timelines of examples small enough for a test, and gives a busy
 // machine time.
 var smaller = strings.NewReplacer("64GiB", "64MiB", "120GB", "120MB", "8GiB", "32MiB", "1281167", "12811",
@@ -94,10 +88,7 @@ func TestExamples(t *testing.T) {
 			}
 			script := around + beforeExample[name] + "\n"
 			for line := range strings.Lines(c.Example) {
-				line = strings.TrimSpace(line)
-				if examplesElsewhere[line] == nil {
-					script += smaller.Replace(line) + "\n" + betweenLines[name] + "\n"
-				}
+				script += smaller.Replace(strings.TrimSpace(line)) + "\n" + betweenLines[name] + "\n"
 			}
 			cmd := exec.Command(bash, "--norc", "-eu", "-o", "pipefail", "-c", script)
 			cmd.Dir = t.TempDir()

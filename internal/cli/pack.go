@@ -32,7 +32,6 @@ type packFlags struct {
 	resume    bool
 	verify    bool
 	json      bool
-	remote    []string // settings of an OUT in a bucket
 }
 
 // packed is what pack prints.
@@ -91,17 +90,12 @@ full disk or a crash, the same command goes on where it stopped. It verifies and
 files, and the result is the same to the last byte. It goes on only with the same data and options;
 --restart starts again. If OUT exists and was made from the same data, there is nothing to do. pack never
 overwrites OUT.`,
-			`OUT may be an address in a bucket, such as s3://bucket/train; --remote says how to reach it. An object
-appears only when it is complete, and dataset.json is the last one: until then no reader takes OUT for a
-dataset. An interrupted pack goes on after the last complete block file, and sends none of the parts again
-that the bucket has of the next one. Remove uploads that you never go on with by a rule of the bucket.`,
 			explainKinds(),
 			packColumns.Explain("OUTPUT"),
 			exitStatus(exitNotFound, exitCorrupt, exitMemory, exitExists, exitPermission)),
 		Example: `  stocached pack ./pictures pictures.blocks --source 'glob=**/*.jpg,labels=folders'
   stocached pack train.bin train --kind raw --source 'shape=[3,224,224]' -j 16 --verify
-  stocached pack 'shards/train-*.tar' train --compress zstd
-  stocached pack ./pictures s3://bucket/pictures --remote endpoint=https://storage.example:9000`,
+  stocached pack 'shards/train-*.tar' train --compress zstd`,
 		Args: arguments(2, 2, "the path of a source and the folder to make"),
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			if len(args) < 2 {
@@ -128,8 +122,6 @@ that the bucket has of the next one. Remove uploads that you never go on with by
 	flags.BoolVar(&f.resume, "resume", false,
 		"go on with an interrupted pack, which must exist (default: if it exists)")
 	flags.BoolVar(&f.restart, "restart", false, "delete what an interrupted pack left, and start again")
-	flags.StringArrayVar(&f.remote, "remote", nil,
-		"how to reach OUT in a bucket, as key=value,... (docs/spec/sources.md, remote); repeatable")
 	flags.BoolVar(&f.verify, "verify", false, "read all samples again, and compare them with the source")
 	jsonFlag(c, &f.json)
 	exclusive(c, "resume", "restart")
@@ -156,11 +148,7 @@ func (f *packFlags) run(ctx context.Context, path, out string, stdout, stderr io
 		return err
 	}
 	p.seconds = table.Ratio(time.Since(began).Seconds())
-	place, err := f.place(out)
-	if err != nil {
-		return err
-	}
-	if p.set, err = block.OpenAt(ctx, place, out, true); err != nil {
+	if p.set, err = block.Open(ctx, out, true); err != nil {
 		return err
 	}
 	defer p.set.Close()
@@ -199,10 +187,8 @@ func (f *packFlags) check(path, out string) error {
 		return usage("%s: a name that ends in .part is that of an incomplete dataset", out)
 	}
 	if source.IsRemote(out) {
-		return nil // Create checks the rest
-	}
-	if f.remote != nil {
-		return usage("--remote is for an OUT such as s3://bucket/name, and %s is a local path", out)
+		return usage("%s is an address, and pack writes folders; pack into a folder, and copy it with a tool of the "+
+			"storage, such as aws s3 sync FOLDER %s", source.Public(out), source.Public(out))
 	}
 	from, fromErr := filepath.Abs(path)
 	to, toErr := filepath.Abs(out)
@@ -227,25 +213,12 @@ func (f *packFlags) check(path, out string) error {
 	return nil
 }
 
-// place returns where OUT is.
-func (f *packFlags) place(out string) (*source.Place, error) {
-	remote, err := pairs("--remote", f.remote)
-	if err != nil {
-		return nil, err
-	}
-	return source.Remote{Remote: remote}.Place(&out)
-}
-
 // pack writes the missing part of the dataset.
 func (f *packFlags) pack(ctx context.Context, src source.Source, p *packed, stderr io.Writer) error {
 	info := src.Info()
 	bar := newPace(stderr, "pack", uint64(info.Samples))
 	defer bar.end()
-	place, err := f.place(p.out)
-	if err != nil {
-		return err
-	}
-	w, err := block.Create(ctx, p.out, block.Options{Place: place, Schema: info.Schema, Compression: block.Compression(f.compress),
+	w, err := block.Create(ctx, p.out, block.Options{Schema: info.Schema, Compression: block.Compression(f.compress),
 		BlockBytes: int(f.blockSize), FileBytes: int64(f.fileSize),
 		Source: block.Origin{Kind: info.Kind, Fingerprint: info.Fingerprint}, Notes: info.Notes, Restart: f.restart,
 		Kept: func(n int) { bar.set(uint64(n)) }})
@@ -260,10 +233,8 @@ func (f *packFlags) pack(ctx context.Context, src source.Source, p *packed, stde
 	defer w.Close()
 	p.kept = w.Next()
 	bar.begin(uint64(p.kept))
-	if !source.IsRemote(p.out) { // nothing says how much fits into a bucket
-		if err := f.fits(src, w.Next(), filepath.Dir(w.Folder()), p.out); err != nil {
-			return err
-		}
+	if err := f.fits(src, w.Next(), filepath.Dir(w.Folder()), p.out); err != nil {
+		return err
 	}
 	next := w.Next()
 	err = inOrder(ctx, src, next, f.readers, w.Pack, func(packed block.Packed, n int) error {

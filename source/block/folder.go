@@ -10,24 +10,19 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/stocached/stocached/source"
 )
 
-// folder is the output of a local folder. The files of an incomplete dataset lie in a folder with ".part"
-// after its name, which is renamed at the end.
+// folder is where a Writer writes. The files of an incomplete dataset lie in a folder with ".part" after
+// its name, which is renamed at the end.
 type folder struct {
 	path  string // of the complete dataset
 	part  string // of the incomplete dataset
 	lock  *os.File
-	check checkFunc
+	check func(ctx context.Context, folder string) error // Writer.check
 }
 
-func (o *folder) name() string                   { return o.path }
-func (o *folder) place() (*source.Place, string) { return &source.Place{}, o.part }
-
-func (o *folder) begin(ctx context.Context, check checkFunc) error {
-	o.check = check
+// begin checks that the dataset is not there yet, and keeps other writers out.
+func (o *folder) begin(ctx context.Context) error {
 	if err := o.checkTarget(); err != nil {
 		return err
 	}
@@ -47,7 +42,7 @@ func (o *folder) checkTarget() error {
 	case len(entries) == 0:
 		return o.checkEmpty()
 	}
-	if err := o.check(context.Background(), &source.Place{}, o.path); err != nil {
+	if err := o.check(context.Background(), o.path); err != nil {
 		return err
 	}
 	return fmt.Errorf("%w: %s is a folder with something in it; write elsewhere", ErrInTheWay, o.path)
@@ -118,7 +113,8 @@ func (o *folder) locked() error {
 	return err
 }
 
-func (o *folder) left(context.Context) (names []string, err error) {
+// left lists the files of an interrupted writer. Other files are ErrInTheWay.
+func (o *folder) left() (names []string, err error) {
 	entries, err := os.ReadDir(o.part)
 	if err != nil {
 		return nil, err
@@ -133,13 +129,14 @@ func (o *folder) left(context.Context) (names []string, err error) {
 	return names, nil
 }
 
-func (o *folder) remove(_ context.Context, name string) error {
+func (o *folder) remove(name string) error {
 	return os.Remove(filepath.Join(o.part, name))
 }
 
+// sync makes removals durable.
 func (o *folder) sync() error { return o.lock.Sync() }
 
-func (o *folder) create(name string, _ int64) (outputFile, error) {
+func (o *folder) create(name string) (*partFile, error) {
 	path := filepath.Join(o.part, name)
 	f, err := os.OpenFile(path+partSuffix, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
 	if err != nil {
@@ -148,14 +145,12 @@ func (o *folder) create(name string, _ int64) (outputFile, error) {
 	return &partFile{f, path, o}, nil
 }
 
-// partFile is a file whose name ends in ".part" until it is complete.
+// partFile is a file whose name ends in ".part" until commit. The Writer uses it no more after commit or abort.
 type partFile struct {
 	*os.File
 	path string
 	in   *folder
 }
-
-func (f *partFile) sync() error { return f.Sync() }
 
 func (f *partFile) commit() error {
 	if err := f.Close(); err != nil {
@@ -191,6 +186,7 @@ func (o *folder) finish() error {
 	return above.Sync()
 }
 
+// release lets other writers in. It may be called several times.
 func (o *folder) release() error {
 	if o.lock.Fd() == ^uintptr(0) {
 		return nil // released already

@@ -35,8 +35,6 @@ type Options struct {
 	// Restart removes the files of an interrupted writer of another dataset. Otherwise they are an
 	// error.
 	Restart bool
-	// Place has the bucket of an address, and is closed with the Writer; nil: the folder is local.
-	Place *source.Place
 	// Kept may be nil. It is called with the number of complete samples of an interrupted writer,
 	// while they are verified.
 	Kept func(samples int)
@@ -63,7 +61,7 @@ func (inTheWay) Is(target error) bool { return target == fs.ErrExist }
 // which does not exist yet. The next Writer of the same source continues there. Only Pack is safe
 // for concurrent use.
 type Writer struct {
-	out         output
+	out         *folder
 	description Description
 	text        json.RawMessage // of the description
 	id          identity
@@ -72,7 +70,7 @@ type Writer struct {
 	largest     uint64
 
 	// The current block file.
-	file    outputFile // nil: not begun
+	file    *partFile // nil: not begun
 	spans   []span
 	entries []entry
 	end     int64 // of the blocks that are written to it
@@ -88,11 +86,11 @@ type Writer struct {
 // source: Next says where. The parent folder must exist. Errors: ErrWhole, ErrInTheWay, ErrBusy,
 // ErrInvalid for invalid options, the cause of ctx, errors of the system.
 func Create(ctx context.Context, folder string, o Options) (*Writer, error) {
-	w, err := newWriter(ctx, folder, o)
+	w, err := newWriter(folder, o)
 	if err != nil {
 		return nil, err
 	}
-	if err := w.out.begin(ctx, w.check); err != nil {
+	if err := w.out.begin(ctx); err != nil {
 		return nil, errors.Join(err, w.out.release())
 	}
 	if err := w.goOn(ctx, o); err != nil {
@@ -102,8 +100,8 @@ func Create(ctx context.Context, folder string, o Options) (*Writer, error) {
 	return w, nil
 }
 
-func newWriter(ctx context.Context, folder string, o Options) (*Writer, error) {
-	out, err := newOutput(ctx, folder, o)
+func newWriter(path string, o Options) (*Writer, error) {
+	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, err
 	}
@@ -117,15 +115,16 @@ func newWriter(ctx context.Context, folder string, o Options) (*Writer, error) {
 	if err := d.check(); err != nil {
 		return nil, fmt.Errorf("%w: %w", source.ErrInvalid, err)
 	}
-	w := &Writer{out: out, description: d}
+	w := &Writer{description: d}
+	w.out = &folder{path: path, part: path + partSuffix, check: w.check}
 	w.text, w.id, err = d.encode()
 	return w, err
 }
 
-// check returns ErrWhole if a place has the same dataset, complete, ErrInTheWay if it has another one, and
+// check returns ErrWhole if a folder has the same dataset, complete, ErrInTheWay if it has another one, and
 // nil if it has none that can be read.
-func (w *Writer) check(ctx context.Context, place *source.Place, folder string) error {
-	_, _, id, err := readDocument(ctx, place, folder)
+func (w *Writer) check(ctx context.Context, folder string) error {
+	_, _, id, err := readDocument(ctx, &source.Place{}, folder)
 	switch {
 	case err == nil && id == w.id && w.description.Source.Fingerprint != "":
 		return fmt.Errorf("%w: %s", ErrWhole, folder)
@@ -139,7 +138,7 @@ func (w *Writer) check(ctx context.Context, place *source.Place, folder string) 
 
 // goOn keeps the complete files of an interrupted writer and removes its other files.
 func (w *Writer) goOn(ctx context.Context, o Options) error {
-	left, err := w.out.left(ctx)
+	left, err := w.out.left()
 	if err != nil {
 		return err
 	}
@@ -161,7 +160,7 @@ func (w *Writer) goOn(ctx context.Context, o Options) error {
 	}
 	for _, name := range left {
 		if !keep[name] {
-			if err := w.out.remove(ctx, name); err != nil {
+			if err := w.out.remove(name); err != nil {
 				return err
 			}
 		}
@@ -181,12 +180,11 @@ func ours(name string) bool {
 
 // keep keeps the k-th block file if it is valid and continues the previous one.
 func (w *Writer) keep(ctx context.Context, k int, o Options) (bool, error) {
-	place, folder := w.out.place()
 	l := limitsOf(&w.description.Schema, w.description.Compression)
 	if w.description.Schema.Variable {
 		l.most = shm.MaxSampleBytes
 	}
-	f, largest, err := openFile(ctx, place, folder+"/"+fileName(k), l)
+	f, largest, err := openFile(ctx, &source.Place{}, w.out.part+"/"+fileName(k), l)
 	switch {
 	case errors.Is(err, source.ErrCorrupt), errors.Is(err, source.ErrInvalid), errors.Is(err, fs.ErrNotExist):
 		return false, nil
@@ -197,15 +195,12 @@ func (w *Writer) keep(ctx context.Context, k int, o Options) (bool, error) {
 	if f.id != w.id && k == 0 && !o.Restart && w.description.Source.Fingerprint != "" {
 		return false, fmt.Errorf("%w: %s was left by an interrupted writer of other data, or with other options; "+
 			"start again with --restart, or remove it",
-			ErrInTheWay, folder)
+			ErrInTheWay, w.out.part)
 	}
 	if f.id != w.id || f.first != w.next || f.number != k || w.description.Source.Fingerprint == "" {
 		return false, nil
 	}
 	for b := range f.blocks {
-		if place.Objects() != nil {
-			break // a bucket has compared the bytes with checksums when they came
-		}
 		h, err := f.read(ctx, b)
 		if err == nil {
 			err = f.each(h, true, func(int, []byte) error { return nil })
@@ -237,8 +232,7 @@ func (w *Writer) Whole() int {
 
 // Folder returns the folder of the incomplete dataset.
 func (w *Writer) Folder() string {
-	_, folder := w.out.place()
-	return folder
+	return w.out.part
 }
 
 // Packed is a sample in its stored form.
@@ -304,7 +298,7 @@ func (w *Writer) Append(p Packed) error {
 // endBlock writes the current block.
 func (w *Writer) endBlock() error {
 	if w.file == nil {
-		f, err := w.out.create(fileName(len(w.files)), w.description.FileBytes+int64(w.description.BlockBytes))
+		f, err := w.out.create(fileName(len(w.files)))
 		if err != nil {
 			return err
 		}
@@ -333,7 +327,7 @@ func (w *Writer) endFile() error {
 		return err
 	}
 	fault.At("pack.footer")
-	if err := w.file.sync(); err != nil {
+	if err := w.file.Sync(); err != nil {
 		return err
 	}
 	fault.At("pack.synced")
@@ -363,7 +357,7 @@ func (w *Writer) Finish() error {
 	if w.err != nil {
 		return w.err
 	}
-	w.err = fmt.Errorf("%w: %s", source.ErrClosed, w.out.name())
+	w.err = fmt.Errorf("%w: %s", source.ErrClosed, w.out.path)
 	return w.out.release()
 }
 
@@ -402,12 +396,12 @@ func (w *Writer) writeDocument() error {
 	if err != nil {
 		return err
 	}
-	f, err := w.out.create(datasetName, int64(len(text)))
+	f, err := w.out.create(datasetName)
 	if err != nil {
 		return err
 	}
 	if _, err = f.Write(text); err == nil {
-		err = f.sync()
+		err = f.Sync()
 	}
 	if err != nil {
 		return errors.Join(err, f.abort())
@@ -428,7 +422,7 @@ func (w *Writer) Close() error {
 		w.file = nil
 	}
 	if w.err == nil {
-		w.err = fmt.Errorf("%w: %s", source.ErrClosed, w.out.name())
+		w.err = fmt.Errorf("%w: %s", source.ErrClosed, w.out.path)
 	}
 	return errors.Join(err, w.out.release())
 }

@@ -103,14 +103,7 @@ func (s *shard) read(ctx context.Context, stamp source.Stamp) (*index, []byte, e
 
 // write writes the index beside the shard, an object.
 func (s *shard) write(ctx context.Context) error {
-	name, data := s.path+indexSuffix, s.in.bytes
-	u, err := s.place.Objects().(source.Writable).Create(ctx, name, int64(len(data)), true)
-	if err == nil {
-		defer u.Close()
-		if _, err = u.Write(data); err == nil {
-			err = u.Commit(false)
-		}
-	}
+	err := s.place.Objects().(source.Writable).Put(ctx, s.path+indexSuffix, s.in.bytes)
 	if err != nil {
 		if _, _, late := s.read(ctx, s.index.stamp); late == nil { // another process has written the same
 			return nil
