@@ -20,28 +20,38 @@ const copyTries = 16
 // ErrIndex, ErrInvalid in a cache that evicts, ErrClosed, ErrCorrupt.
 func (c *Cache) View(i int) ([]byte, bool, error) {
 	l := c.stripeNow()
-	l.entered.Add(1) // enter inlined: a view costs little more than two atomic additions
+	l.entered.Add(1) // enter inlined: a view costs little more than three atomic additions
 	if c.closed.Load() || uint64(i) >= c.samples {
 		return nil, false, c.refuseRead(l, i)
 	}
-	// in a fixed-size cache the word alone is enough
-	w, m, length := shm.Word(c.seg.Word(uint64(i)).Load()), shm.Meta(0), c.sampleBytes
+	w := shm.Word(c.seg.Word(uint64(i)).Load())
+	if offset, ok := c.slotOf(w); ok && c.oneWordView && w.State() == shm.Ready {
+		view := c.seg.Bytes(offset, c.sampleBytes) // in a fixed-size cache the word alone is enough
+		l.hit()
+		return view, true, nil
+	}
+	return c.view(l, uint64(i), w)
+}
+
+// view is the part of View for samples of their own sizes, misses and errors.
+func (c *Cache) view(l *stripe, sample uint64, w shm.Word) ([]byte, bool, error) {
+	m, length := shm.Meta(0), c.sampleBytes
 	if w.State() != shm.Ready && !c.evicts() {
-		return nil, false, c.miss(l, uint64(i), w)
+		return nil, false, c.miss(l, sample, w)
 	}
 	if !c.oneWordView {
 		if c.evicts() {
 			return nil, false, refuseView(l)
 		}
 		var ok bool
-		if w, m, ok = c.find(uint64(i)); !ok {
-			return nil, false, c.miss(l, uint64(i), w)
+		if w, m, ok = c.find(sample); !ok {
+			return nil, false, c.miss(l, sample, w)
 		}
 		length = c.length(m)
 	}
 	offset, ok := c.locate(w, length)
 	if !ok {
-		return nil, false, c.corruptRead(l, uint64(i), w, m)
+		return nil, false, c.corruptRead(l, sample, w, m)
 	}
 	view := c.seg.Bytes(offset, length)
 	l.hit()
@@ -135,19 +145,25 @@ func (c *Cache) possible(s shm.State) bool {
 	return s <= shm.Ready || s == shm.Retiring && c.evicts() && !c.chains
 }
 
+// slotOf returns the offset in the payload of the slot that a word names, and whether there is such a slot.
+func (c *Cache) slotOf(w shm.Word) (offset uint64, ok bool) {
+	place := c.layout.Place(w) - 1 // place 0, which is none, becomes huge
+	return place * c.stride, place < c.slots
+}
+
 // locate returns the offset in the payload of a READY sample with this length, with chains that of the slot
 // at the head. It returns false for a place or a length that the payload cannot have, so that no corrupt word
 // leads out of it, and no buffer is made for such a length.
 func (c *Cache) locate(w shm.Word, length uint64) (offset uint64, ok bool) {
-	place := c.layout.Place(w) - 1 // place 0, which is none, becomes huge
 	switch {
 	case !c.variable:
-		return place * c.stride, place < c.slots
-	case length > c.sampleBytes:
+		return c.slotOf(w)
+	case length > c.sampleBytes || c.chains && c.slotsFor(length) > c.slots:
 		return 0, false
 	case c.chains:
-		return place * c.stride, place < c.slots && c.slotsFor(length) <= c.slots
+		return c.slotOf(w)
 	}
+	place := c.layout.Place(w) - 1
 	return place * shm.UnitBytes, place < c.units && shm.UnitsFor(length) <= c.units-place
 }
 
