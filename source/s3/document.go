@@ -13,6 +13,9 @@ import (
 	"github.com/stocached/stocached/source/remote"
 )
 
+// noDate stands for a Last-Modified that a server does not send: minio-go refuses an answer without one.
+const noDate = "Thu, 01 Jan 1970 00:00:00 GMT"
+
 // documents sends requests, and checks answers that are documents: minio-go takes a document of any other kind for an
 // empty one.
 type documents struct{ remote.Transport }
@@ -21,6 +24,9 @@ type documents struct{ remote.Transport }
 func (t documents) RoundTrip(r *http.Request) (*http.Response, error) {
 	a, err := t.Transport.RoundTrip(r)
 	root := documentOf(r)
+	if err == nil && a.Header.Get("Last-Modified") == "" {
+		a.Header.Set("Last-Modified", noDate)
+	}
 	if err != nil || root == "" || a.StatusCode != http.StatusOK {
 		return a, err
 	}
@@ -62,21 +68,8 @@ func (l lively) Read(dst []byte) (int, error) {
 
 // documentOf returns the root of the document that answers a request; "": the answer is none.
 func documentOf(r *http.Request) string {
-	if r.URL.RawQuery == "" {
-		return "" // it is about an object
-	}
-	q, get := r.URL.Query(), r.Method == http.MethodGet
-	switch {
-	case get && q.Has("list-type"):
+	if r.Method == http.MethodGet && r.URL.Query().Has("list-type") {
 		return "ListBucketResult"
-	case get && q.Has("uploads"):
-		return "ListMultipartUploadsResult"
-	case get && q.Has("uploadId"):
-		return "ListPartsResult"
-	case r.Method == http.MethodPost && q.Has("uploads"):
-		return "InitiateMultipartUploadResult"
-	case r.Method == http.MethodPost && q.Has("uploadId"):
-		return "CompleteMultipartUploadResult"
 	}
 	return ""
 }

@@ -7,13 +7,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"net/http"
 	"net/url"
 	"os"
 	"strings"
-	"sync"
 
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/remote"
@@ -87,9 +85,6 @@ type driver struct {
 	region    string
 	keys      *keys
 	transport remote.Transport
-
-	signatures signatures
-	buckets    sync.Map // *url.URL of each bucket, by its name
 }
 
 func (d *driver) Close() { d.transport.CloseIdleConnections() }
@@ -156,12 +151,6 @@ func regionHint(right, used string) string {
 
 // Head is part of remote.Driver.
 func (d *driver) Head(ctx context.Context, name string) (remote.Answer, error) {
-	if got, done, err := d.direct(ctx, http.MethodHead, name, http.Header{}); done {
-		if err != nil {
-			return remote.Answer{}, err
-		}
-		return remote.Answer{Bytes: got.ContentLength, Tag: remote.Tag(got.Header)}, got.Body.Close()
-	}
 	_, bucket, key, err := split(name)
 	if err != nil {
 		return remote.Answer{}, err
@@ -178,7 +167,7 @@ func tagOf(about *minio.ObjectInfo) string {
 	switch {
 	case about.ETag != "":
 		return `"` + about.ETag + `"`
-	case !about.LastModified.IsZero():
+	case about.LastModified.Unix() > 0: // neither missing, in a list, nor noDate
 		return about.LastModified.UTC().Format(http.TimeFormat)
 	}
 	return ""
@@ -186,34 +175,26 @@ func tagOf(about *minio.ObjectInfo) string {
 
 // Get is part of remote.Driver.
 func (d *driver) Get(ctx context.Context, name string, offset int64, n int, tag string) (remote.Answer, error) {
-	header := rangeOf(offset, n, tag)
-	if got, done, err := d.direct(ctx, http.MethodGet, name, header); done {
-		if err != nil {
-			return remote.Answer{}, err
-		}
-		return answered(name, got.Header, got.ContentLength, offset, got.Body)
-	}
 	_, bucket, key, err := split(name)
 	if err != nil {
 		return remote.Answer{}, err
 	}
 	var o minio.GetObjectOptions
-	for key, values := range rangeOf(offset, n, tag) {
-		o.Set(key, values[0])
+	o.Set("Range", fmt.Sprintf("bytes=%d-%d", offset, offset+int64(n)-1))
+	if remote.IsStrong(tag) {
+		o.Set("If-Match", tag)
 	}
-	body, about, got, err := d.core.GetObject(ctx, bucket, key, o)
+	body, about, header, err := d.core.GetObject(ctx, bucket, key, o)
 	if err != nil {
 		return remote.Answer{}, d.failed(name, err)
 	}
-	return answered(name, got, about.Size, offset, body)
-}
-
-// answered makes an Answer of what a server says to a request for bytes from offset on.
-func answered(name string, header http.Header, bytes, offset int64, body io.ReadCloser) (remote.Answer, error) {
-	bytes, err := remote.AnsweredBytes(header.Get("Content-Range"), offset, bytes)
+	bytes, err := remote.AnsweredBytes(header.Get("Content-Range"), offset, about.Size)
 	if err != nil {
 		body.Close()
 		return remote.Answer{}, fmt.Errorf("%w: %s: %w", source.ErrInvalid, name, err)
+	}
+	if header.Get("Last-Modified") == noDate {
+		header.Del("Last-Modified")
 	}
 	return remote.Answer{Bytes: bytes, Tag: remote.Tag(header), Body: body}, nil
 }
