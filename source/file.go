@@ -117,7 +117,7 @@ func (f *File) readRemote(ctx context.Context, dst []byte, offset int64) error {
 	if err := f.alive(); err != nil {
 		return err
 	}
-	return f.objects.ReadAt(ctx, f.Path, f.Stamp, dst, offset)
+	return f.objects.ReadAt(OfRecords(ctx), f.Path, f.Stamp, dst, offset)
 }
 
 // Check returns ErrChanged, with the difference, unless now is the same stamp.

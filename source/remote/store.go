@@ -272,6 +272,9 @@ func (s *Store) part(ctx context.Context, race *race, name string, state source.
 			}
 			break
 		}
+		if errors.Is(err, source.ErrInvalid) {
+			return 0, tag, fmt.Errorf("%s: %w", name, err)
+		}
 		if err != nil {
 			err = timer.cause(ctx, fmt.Errorf("%w: %s: the answer broke off after %d of %d bytes at %d: %v",
 				source.ErrUnavailable, name, n, len(dst), offset, err))
