@@ -34,8 +34,8 @@ type Objects interface {
 	Close()
 }
 
-// StandsForFolder says whether an object has no data: the consoles of clouds make such objects, so that empty folders
-// have a name.
+// StandsForFolder says whether an object is no file: the consoles of clouds make such objects, so that empty folders
+// have a name. They have no data.
 func StandsForFolder(name string) bool { return strings.HasSuffix(name, "/") }
 
 type opening struct{}

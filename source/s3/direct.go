@@ -3,12 +3,14 @@ package s3
 import (
 	"context"
 	"encoding/xml"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stocached/stocached/source/remote"
 
@@ -32,7 +34,7 @@ func (d *driver) direct(ctx context.Context, method, name string, header http.He
 	if base == nil {
 		return nil, false, nil
 	}
-	path := s3utils.EncodePath(base.Path + key)
+	path := escaped(base.Path + key)
 	to := &url.URL{Scheme: base.Scheme, Host: base.Host, Path: base.Path + key, RawPath: path}
 	r := (&http.Request{Method: method, URL: to, Host: to.Host, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: header}).WithContext(ctx)
@@ -49,6 +51,23 @@ func (d *driver) direct(ctx context.Context, method, name string, header http.He
 	}
 	defer got.Body.Close()
 	return nil, true, d.failed(name, errorOf(got))
+}
+
+// escaped returns a path as addresses and signatures have it. minio-go's function takes bytes that are not UTF-8 for
+// U+FFFD, which is another name.
+func escaped(path string) string {
+	if utf8.ValidString(path) {
+		return s3utils.EncodePath(path)
+	}
+	var b strings.Builder
+	for k := range len(path) {
+		if path[k] < utf8.RuneSelf {
+			b.WriteString(s3utils.EncodePath(path[k : k+1]))
+		} else {
+			fmt.Fprintf(&b, "%%%02X", path[k])
+		}
+	}
+	return b.String()
 }
 
 // rangeOf returns the header of a request for a part of an object.

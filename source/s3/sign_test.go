@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/source/sourcetest"
+
 	"github.com/minio/minio-go/v7/pkg/credentials"
 	"github.com/minio/minio-go/v7/pkg/s3utils"
 	"github.com/minio/minio-go/v7/pkg/signer"
@@ -45,6 +47,16 @@ func TestSignature(t *testing.T) {
 					}
 				}
 			}
+		}
+	}
+}
+
+// Ensure that a signature is made for the path that is sent, also for bytes that are not UTF-8.
+func TestPathsOfSignatures(t *testing.T) {
+	for _, name := range append(sourcetest.OddNames(), "a\xff/\u6587 ~_-.b") {
+		sent := &url.URL{Path: "/" + name, RawPath: escaped("/" + name)}
+		if got := sent.EscapedPath(); got != escaped("/"+name) {
+			t.Errorf("%q: signed %s, sent %s", name, escaped("/"+name), got)
 		}
 	}
 }
