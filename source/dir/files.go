@@ -206,7 +206,8 @@ func (f *files) relabel(e *entry) error {
 
 // cursor reads files in their order.
 type cursor struct {
-	files *files
+	files *files // nil: those of held
+	held  []heldFile
 	at    int // the file that next reads
 	rest  []byte
 	scratch
@@ -214,6 +215,14 @@ type cursor struct {
 
 // next reads the next file into entry. more is false after the last one.
 func (c *cursor) next(ctx context.Context) (more bool, err error) {
+	if c.files == nil {
+		if len(c.held) == 0 {
+			return false, nil
+		}
+		f := &c.held[0]
+		c.entry, c.held = entry{append(c.entry.name[:0], f.name...), f.stamp, f.label}, c.held[1:]
+		return true, nil
+	}
 	if c.at%groupFiles == 0 || c.at == c.files.n {
 		if len(c.rest) > 0 {
 			return false, errDamaged
