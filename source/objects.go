@@ -33,8 +33,8 @@ type Objects interface {
 	Close()
 }
 
-// StandsForFolder says whether an object has no data: the consoles of clouds make such objects, so that empty folders
-// have a name.
+// StandsForFolder says whether an object is no file: the consoles of clouds make such objects, so that empty folders
+// have a name. They have no data.
 func StandsForFolder(name string) bool { return strings.HasSuffix(name, "/") }
 
 type opening struct{}
@@ -45,6 +45,14 @@ func Opening(ctx context.Context) context.Context { return context.WithValue(ctx
 
 // IsOpening says whether ctx comes from Opening.
 func IsOpening(ctx context.Context) bool { return ctx.Value(opening{}) != nil }
+
+type ofRecords struct{}
+
+// OfRecords returns the context of reads of a file with records: it is no page of HTML, whatever its name is.
+func OfRecords(ctx context.Context) context.Context { return context.WithValue(ctx, ofRecords{}, true) }
+
+// IsOfRecords says whether ctx comes from OfRecords.
+func IsOfRecords(ctx context.Context) bool { return ctx.Value(ofRecords{}) != nil }
 
 // Writable are Objects that can also be written.
 type Writable interface {
@@ -229,7 +237,7 @@ func (p *Place) Open(ctx context.Context, path string) (*File, error) {
 	if p.objects == nil {
 		return OpenFile(path)
 	}
-	stamp, err := p.Stamp(ctx, path)
+	stamp, err := p.Stamp(OfRecords(ctx), path)
 	if err != nil {
 		return nil, err
 	}

@@ -243,10 +243,16 @@ func TestServedRecordsThatFail(t *testing.T) {
 // leaves an existing cache unchanged, and starts when the source opens.
 func TestServedSourceThatDoesNotOpen(t *testing.T) {
 	s := newServed(t, 100, "all")
+	s.kill()
+	hidden := s.records + ".hidden"
+	// A link, whose renames change nothing of the file.
+	if err := errors.Join(os.Rename(s.records, s.records+".file"), os.Symlink(s.records+".file", s.records)); err != nil {
+		t.Fatal(err)
+	}
+	s.start()
 	c := s.dial()
 	wantFetch(t, c, first(30))
 	s.kill()
-	hidden := s.records + ".hidden"
 	for name, b := range map[string]struct {
 		do   func() error
 		exit int

@@ -26,6 +26,9 @@ func (o *settings) foundObjects(ctx context.Context, objects source.Objects, roo
 		}
 		switch {
 		case source.StandsForFolder(object):
+			if bare := strings.TrimSuffix(name, "/"); stamp.Bytes > 0 && keep(bare) {
+				w.skip(name, "a name that ends in / and has data")
+			}
 			return nil
 		case !below(name):
 			w.skip(name, "not a path")

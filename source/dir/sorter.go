@@ -11,7 +11,7 @@ import (
 
 // sorter brings files into the byte order of their names, each name once, in bounded memory. Files that come in
 // this order go into one list. Others wait in memory. When they take keptBytes, they become a run: sorted, in a
-// file without a name. At the end the list and the runs are merged.
+// file without a name. At the end the list, the runs and the files that still wait are merged.
 type sorter struct {
 	folder   string // of the files
 	labelled bool
@@ -43,17 +43,22 @@ func (s *sorter) add(f heldFile) error {
 		if s.bytes < keptBytes {
 			return nil
 		}
-		return s.endRun(0) // all of it goes to the file
+		return s.endRun()
 	}
 	s.last = f.name
 	return s.list.add(&entry{name: []byte(f.name), stamp: f.stamp, label: f.label})
 }
 
-// endRun makes a run of the files that wait. At most limit bytes of it stay in memory.
-func (s *sorter) endRun(limit int) error {
+// sort sorts the files that wait.
+func (s *sorter) sort() {
 	slices.SortStableFunc(s.held, func(a, b heldFile) int { return strings.Compare(a.name, b.name) })
+}
+
+// endRun makes a run of the files that wait.
+func (s *sorter) endRun() error {
+	s.sort()
 	b := newBuilder(s.folder, s.labelled)
-	b.limit = limit
+	b.limit = 0 // all of it goes to the file
 	for _, f := range s.held {
 		if err := b.add(&entry{name: []byte(f.name), stamp: f.stamp, label: f.label}); err != nil {
 			b.close()
@@ -87,12 +92,7 @@ func (s *sorter) done(ctx context.Context) (files, error) {
 // each calls do with all files in their order, until it fails. do keeps nothing of its argument. The sorter takes
 // no more files.
 func (s *sorter) each(ctx context.Context, do func(e *entry) error) error {
-	if len(s.held) > 0 {
-		if err := s.endRun(keptBytes); err != nil {
-			return err
-		}
-	}
-	s.held = nil
+	s.sort()
 	if s.list != nil {
 		list, err := s.list.done()
 		s.list = nil
@@ -104,7 +104,7 @@ func (s *sorter) each(ctx context.Context, do func(e *entry) error) error {
 	return s.merge(ctx, do)
 }
 
-// merge is each for runs.
+// merge is each for runs and sorted files that wait.
 func (s *sorter) merge(ctx context.Context, do func(e *entry) error) error {
 	var heads []*cursor // of the runs that have files left
 	advance := func(c *cursor) error {
@@ -117,6 +117,8 @@ func (s *sorter) merge(ctx context.Context, do func(e *entry) error) error {
 	for k := range s.runs {
 		heads = append(heads, &cursor{files: &s.runs[k]})
 	}
+	heads = append(heads, &cursor{held: s.held})
+	s.held = nil
 	for _, c := range slices.Clone(heads) {
 		if err := advance(c); err != nil {
 			return err

@@ -154,6 +154,96 @@ func TestListsWithoutAnEnd(t *testing.T) {
 	}
 }
 
+// Ensure that a list whose pages have no objects, under tokens that are always new, is an error with their number. Some
+// storage answers a few such pages.
+func TestPagesWithoutObjects(t *testing.T) {
+	s3test.Environment(t)
+	for _, ends := range []bool{true, false} {
+		var requests atomic.Int64
+		n, err := listed(t, &s3test.Lister{Objects: 20, Page: 10, Spoil: func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+			k := requests.Add(1)
+			if !ends && k <= 2000 || k%2 == 0 && k < 1000 {
+				fmt.Fprintf(w, "<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>%s-%d</NextContinuationToken>"+
+					"</ListBucketResult>", strings.SplitN(r.URL.Query().Get("continuation-token"), "-", 2)[0], k)
+				return
+			}
+			q := r.URL.Query()
+			q.Set("continuation-token", strings.SplitN(q.Get("continuation-token"), "-", 2)[0])
+			r.URL.RawQuery = q.Encode()
+			next.ServeHTTP(w, r)
+		}}, nil)
+		if ends && (n != 20 || err != nil) {
+			t.Errorf("%d objects, %v", n, err)
+		} else if !ends && (!errors.Is(err, source.ErrInvalid) || !strings.Contains(err.Error(), "1000 pages") || requests.Load() != 1000) {
+			t.Errorf("%d objects after %d requests, %v", n, requests.Load(), err)
+		}
+	}
+}
+
+// Ensure that a note counts the objects with data whose names end in a slash: they are left out.
+func TestNamesThatEndInASlash(t *testing.T) {
+	s3test.Environment(t)
+	l := &s3test.Lister{Objects: 9, Key: func(i int) string { return fmt.Sprintf("data/%d.jpg%s", i, strings.Repeat("/", i%3/2)) }}
+	server := httptest.NewServer(l)
+	defer server.Close()
+	for glob, want := range map[string]string{"**/*.jpg": "3, the first is 2.jpg/ (a name that ends in / and has data)", "**/[0134]*": ""} {
+		s, err := kinds.Open(t.Context(), source.Settings{"kind": "dir", "path": "s3://many/data", "glob": glob,
+			"remote": map[string]any{"endpoint": server.URL}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		got := ""
+		for _, n := range s.Info().Notes {
+			if n.Name == "skipped" {
+				got = n.Text
+			}
+		}
+		if got != want {
+			t.Errorf("%s: the note is %q, want %q", glob, got, want)
+		}
+	}
+}
+
+// Ensure that a key which is not UTF-8 is refused, and never read as the key that U+FFFD makes of it.
+func TestKeysThatAreNotUTF8(t *testing.T) {
+	s3test.Environment(t)
+	keys := []string{"data/\xff.bin", "data/\ufffd.bin"}
+	l := &s3test.Lister{Objects: 2, Key: func(i int) string { return keys[i] }}
+	l.Spoil = func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		i := slices.Index(keys, strings.TrimPrefix(r.URL.Path, "/many/"))
+		if i < 0 {
+			next.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("ETag", fmt.Sprintf("\"%032x\"", i))
+		w.Header().Set("Content-Type", "binary/octet-stream")
+		http.ServeContent(w, r, "", time.Unix(1, 0), bytes.NewReader(bytes.Repeat([]byte{byte(i)}, 100_000+i)))
+	}
+	server := httptest.NewServer(l)
+	defer server.Close()
+	for _, credentials := range []string{"environment", "none"} {
+		s, err := kinds.Open(t.Context(), source.Settings{"kind": "dir", "path": "s3://many/data",
+			"remote": map[string]any{"endpoint": server.URL, "credentials": credentials}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		for i := range s.Info().Samples {
+			key := strings.TrimPrefix(s.Where(i), "s3://many/")
+			got := make([]byte, 200_000)
+			n, err := s.Read(t.Context(), i, got)
+			if key == keys[0] {
+				if !errors.Is(err, source.ErrInvalid) || !strings.Contains(err.Error(), "non UTF-8") {
+					t.Errorf("%s, %q: %v", credentials, key, err)
+				}
+			} else if want := slices.Index(keys, key); err != nil || n != 100_000+want || got[0] != byte(want) {
+				t.Errorf("%s, %q: %d bytes of %d, %v", credentials, key, n, got[0], err)
+			}
+		}
+	}
+}
+
 // Ensure that a page of a list is tried again alone, as often as any request that opens a source.
 func TestPagesAreTriedAlone(t *testing.T) {
 	s3test.Environment(t)

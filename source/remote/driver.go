@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -82,14 +83,16 @@ func WholeBytes(contentRange string, offset int64) (int64, error) {
 }
 
 // AnsweredBytes returns the bytes of the whole object from an answer to a request for bytes from offset on. bytes is the
-// length of an answer without a Content-Range, which is the whole object. Errors are those of WholeBytes, and that
-// such an answer came to a request for a part.
+// length of an answer without a Content-Range, which is the whole object. Errors are those of WholeBytes, that such an
+// answer came to a request for a part, and that it has no length.
 func AnsweredBytes(contentRange string, offset, bytes int64) (int64, error) {
 	switch {
 	case contentRange != "":
 		return WholeBytes(contentRange, offset)
 	case offset != 0:
 		return 0, fmt.Errorf("the server ignored a request for bytes from %d on", offset)
+	case bytes < 0:
+		return 0, errors.New("the server does not say how many bytes the object has; it must send Content-Range or Content-Length")
 	}
 	return bytes, nil
 }

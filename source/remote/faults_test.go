@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -200,6 +201,19 @@ func TestAnswersThatLie(t *testing.T) {
 			h.Set("Content-Length", fmt.Sprint(len(whole)))
 			return whole
 		}},
+		"the whole object as the range, without a length": {source.ErrInvalid, func(h http.Header, body []byte) []byte {
+			h.Del("Content-Length")
+			return bytes.Repeat([]byte{7}, 3*recordBytes)
+		}},
+		"a byte after the range, without a length": {source.ErrInvalid, func(h http.Header, body []byte) []byte {
+			h.Del("Content-Length")
+			return append(body, 7)
+		}},
+		"a longer range": {source.ErrInvalid, func(h http.Header, body []byte) []byte {
+			h.Set("Content-Range", "bytes 300000-600000/900000")
+			h.Set("Content-Length", fmt.Sprint(len(body)+1))
+			return append(body, 7)
+		}},
 		"no range": {source.ErrInvalid, func(h http.Header, body []byte) []byte {
 			h.Del("Content-Range")
 			return body
@@ -222,6 +236,60 @@ func TestAnswersThatLie(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Ensure that a part whose answer has no length is read if it has the bytes of its range, or fewer at first.
+func TestPartsWithoutALength(t *testing.T) {
+	s := newStorage(t)
+	for _, credentials := range []string{"environment", "none"} {
+		src, want := records(t, s, 3, map[string]any{"credentials": credentials})
+		for _, left := range []int{0, 1, recordBytes - 1} {
+			s.spoilNext(1, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+				answer := httptest.NewRecorder()
+				next.ServeHTTP(answer, r)
+				maps.Copy(w.Header(), answer.Header())
+				w.Header().Del("Content-Length")
+				w.Header().Set("Content-Range", fmt.Sprintf("bytes 300000-%d/900000", 599999-left))
+				w.WriteHeader(answer.Code)
+				_ = http.NewResponseController(w).Flush() // so it is chunked
+				_, _ = w.Write(answer.Body.Bytes()[:recordBytes-left])
+			})
+			got := make([]byte, recordBytes)
+			if n, err := src.Read(t.Context(), 1, got); err != nil || !bytes.Equal(got[:n], want[1]) {
+				t.Errorf("credentials %s, %d bytes fewer: %d bytes, %v", credentials, left, n, err)
+			}
+		}
+	}
+}
+
+// Ensure that a server which never says how many bytes an object has is refused when the source is opened.
+func TestObjectsWithoutALength(t *testing.T) {
+	s := newStorage(t)
+	s.Put(t, "x", []byte("0123456789"))
+	manifest := t.TempDir() + "/manifest"
+	write(t, manifest, []byte("x\n"))
+	s.Spoil(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		r.Header.Del("Range")
+		answer := httptest.NewRecorder()
+		next.ServeHTTP(answer, r)
+		maps.Copy(w.Header(), answer.Header())
+		w.Header().Del("Content-Length")
+		w.WriteHeader(answer.Code)
+		_ = http.NewResponseController(w).Flush() // so it is chunked
+		_, _ = w.Write(answer.Body.Bytes())
+	})
+	for path, remote := range map[string]map[string]any{
+		"s3://photos":     {"endpoint": s.URL},
+		s.URL + "/photos": {},
+	} {
+		src, err := kinds.Open(t.Context(), source.Settings{"kind": "dir", "path": path, "remote": remote, "manifest": manifest})
+		if !errors.Is(err, source.ErrInvalid) || !strings.Contains(err.Error(), "does not say") {
+			t.Errorf("%s: %v", path, err)
+		}
+		if err == nil {
+			src.Close()
+		}
 	}
 }
 

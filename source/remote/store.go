@@ -120,6 +120,7 @@ func (u *untagged) Notes() []source.Note {
 // List is part of source.Objects. The unit of its tries is a page: what was listed is not asked for again.
 func (s *Store) List(ctx context.Context, prefix string, each func(name string, stamp source.Stamp) error) error {
 	var pages circle
+	empty := 0 // pages, one after the other
 	for from := ""; ; {
 		page, err := again(ctx, func() (Page, error) {
 			ctx, timer := s.watch(ctx, prefix)
@@ -148,6 +149,13 @@ func (s *Store) List(ctx context.Context, prefix string, each func(name string, 
 		if page.Next == "" {
 			return nil
 		}
+		if empty++; len(page.Objects) > 0 {
+			empty = 0
+		}
+		if empty == mostEmpty {
+			return fmt.Errorf("%w: %s: the server answered %d pages of the list, one after the other, without an object and each with "+
+				"a next page, so its list may have no end; check remote.endpoint", source.ErrInvalid, prefix, empty)
+		}
 		if pages.comesAgain(&page) {
 			return fmt.Errorf("%w: %s: the server lists a page again, so its list has no end; check remote.endpoint",
 				source.ErrInvalid, prefix)
@@ -155,6 +163,10 @@ func (s *Store) List(ctx context.Context, prefix string, each func(name string, 
 		from = page.Next
 	}
 }
+
+// mostEmpty is how many pages of a list may follow each other without an object: storage that passes over removed
+// objects or to another of its parts answers a few.
+const mostEmpty = 1000
 
 // circle finds a list without an end in constant memory: it compares each page with the last one whose number was a
 // power of two. So it needs at most three rounds of a list that goes in a circle.
@@ -271,6 +283,9 @@ func (s *Store) part(ctx context.Context, race *race, name string, state source.
 				_, _ = io.CopyN(io.Discard, a.Body, 1)
 			}
 			break
+		}
+		if errors.Is(err, source.ErrInvalid) {
+			return 0, tag, fmt.Errorf("%s: %w", name, err)
 		}
 		if err != nil {
 			err = timer.cause(ctx, fmt.Errorf("%w: %s: the answer broke off after %d of %d bytes at %d: %v",

@@ -1,7 +1,9 @@
 package remote
 
 import (
+	"cmp"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 
@@ -24,37 +26,89 @@ func (t Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil || a.StatusCode >= http.StatusMultipleChoices {
 		return a, err
 	}
-	for coding := range strings.SplitSeq(strings.Join(a.Header["Content-Encoding"], ","), ",") {
-		switch coding = strings.ToLower(strings.TrimSpace(coding)); coding {
-		case "", "identity", "aws-chunked": // the last one is of the upload; some servers keep it, and send plain bytes
-		default:
-			a.Body.Close()
-			return nil, fmt.Errorf("%w: the server answered with bytes in the encoding %q (Content-Encoding), and the request "+
-				"permits none; switch compression off for these files, or take Content-Encoding out of the metadata of the object",
-				source.ErrInvalid, coding)
-		}
-	}
-	if a.StatusCode == http.StatusPartialContent {
-		if err := checkPart(a); err != nil {
-			a.Body.Close()
-			return nil, err
-		}
+	if err := check(r, a); err != nil {
+		a.Body.Close()
+		return nil, err
 	}
 	return a, nil
 }
 
-// checkPart returns ErrInvalid if the body of an answer has more bytes than the range that it names: a server that sends
-// the whole object there would pass its first bytes off as those of the range. A body that is too short is no fault of
-// this kind: its read fails, and is tried again.
-func checkPart(a *http.Response) error {
+// check returns ErrInvalid for an answer that has not the bytes that a request asks for.
+func check(r *http.Request, a *http.Response) error {
+	for coding := range strings.SplitSeq(strings.Join(a.Header["Content-Encoding"], ","), ",") {
+		switch coding = strings.ToLower(strings.TrimSpace(coding)); coding {
+		case "", "identity", "aws-chunked": // the last one is of the upload; some servers keep it, and send plain bytes
+		default:
+			return fmt.Errorf("%w: the server answered with bytes in the encoding %q (Content-Encoding), and the request "+
+				"permits none; switch compression off for these files, or take Content-Encoding out of the metadata of the object",
+				source.ErrInvalid, coding)
+		}
+	}
+	asked := asksFor(r.Header)
+	if a.StatusCode == http.StatusPartialContent {
+		if err := checkPart(asked, a); err != nil {
+			return err
+		}
+	}
+	if r.Method == http.MethodHead || r.Method == http.MethodGet && asked != "" { // other requests are about no object
+		return checkKind(r, a)
+	}
+	return nil
+}
+
+// asksFor returns the range that a request asks for; "": the answer is no object. Azure has a header of its own.
+func asksFor(h http.Header) string {
+	if own := h["x-ms-range"]; len(own) > 0 {
+		return own[0]
+	}
+	return cmp.Or(h.Get("Range"), h.Get("X-Ms-Range"))
+}
+
+// checkPart returns ErrInvalid if the range of an answer reaches beyond the one that was asked for, or if the body has
+// more bytes than the range: a server that sends the whole object there would pass its first bytes off as those of the
+// range. A range or a body that is too short is no fault of this kind: the read goes on behind it, or is tried again.
+func checkPart(asked string, a *http.Response) error {
 	said := a.Header.Get("Content-Range")
-	var first, last int64
+	var first, last, from, to int64
 	if _, err := fmt.Sscanf(said, "bytes %d-%d/", &first, &last); err != nil || last < first {
 		return fmt.Errorf("%w: the server answered with a part (206) and does not say which (Content-Range: %q)", source.ErrInvalid, said)
 	}
-	if part := last - first + 1; a.ContentLength > part {
-		return fmt.Errorf("%w: the server answered with %d bytes, and says that they are the %d of the range %q", source.ErrInvalid,
-			a.ContentLength, part, said)
+	if _, err := fmt.Sscanf(asked, "bytes=%d-%d", &from, &to); err == nil && (first != from || last > to) {
+		return fmt.Errorf("%w: the server answered the range %q to a request for %q", source.ErrInvalid, said, asked)
+	}
+	part := last - first + 1
+	switch {
+	case a.ContentLength > part:
+		return tooLong(a.ContentLength, part, said)
+	case a.ContentLength < 0:
+		a.Body = &exact{a.Body, part, part, said}
 	}
 	return nil
+}
+
+func tooLong(bytes, part int64, said string) error {
+	return fmt.Errorf("%w: the server answered with %d bytes or more, and says that they are the %d of the range %q", source.ErrInvalid,
+		bytes, part, said)
+}
+
+// exact is a body of unknown length that must end with its range. It gives the last bytes only when it has ended.
+type exact struct {
+	io.ReadCloser
+	left, part int64
+	said       string
+}
+
+// Read is part of io.Reader.
+func (e *exact) Read(dst []byte) (n int, err error) {
+	n, err = e.ReadCloser.Read(dst)
+	for e.left -= int64(n); e.left == 0 && err == nil; {
+		var more [1]byte
+		var k int
+		k, err = e.ReadCloser.Read(more[:])
+		e.left -= int64(k)
+	}
+	if e.left < 0 {
+		return 0, tooLong(e.part-e.left, e.part, e.said)
+	}
+	return n, err
 }
