@@ -479,7 +479,7 @@ static void parts_of_files_that_change(void)
                 REQUIRE(utimensat(AT_FDCWD, path_of("t.tar"), (struct timespec[]){at, at}, 0) == 0);
         } else
             REQUIRE(unlink(path_of("t.tar")) == 0);
-        int kept = (change == 2 || change == 3) && open_before; /* the descriptor is that of the old file, which is as it was */
+        int kept = (change == 2 || change == 3) && open_before; /* the descriptor is of the old file, as it was */
         EQUAL(stoc_image_load(worker, 3, &sample, &bytes),
               kept ? 0 : change == 0 || change == 2 ? STOC_IMAGE_EFORMAT : STOC_IMAGE_ESYSTEM);
         CHECK(kept || strlen(stoc_image_message(worker)) > 5);
