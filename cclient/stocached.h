@@ -266,6 +266,9 @@ STOC_API int stoc_field(const stoc_cache *cache, uint32_t k, struct stoc_field *
  * small, and *length is the size needed. EINDEX. */
 STOC_API int stoc_get(stoc_cache *cache, int64_t index, void *dst, size_t capacity, size_t *length);
 
+/* Like stoc_get, but counts neither a hit nor a miss: for a second look after a miss that was counted. */
+STOC_API int stoc_copy(stoc_cache *cache, int64_t index, void *dst, size_t capacity, size_t *length);
+
 /* HIT: *data points to *length bytes of the cache, see VIEWS above. MISS: both stay unchanged. */
 STOC_API int stoc_view(stoc_cache *cache, int64_t index, const void **data, size_t *length);
 
