@@ -85,7 +85,9 @@ def test_gather_and_get_or_load(policy):
             np.testing.assert_array_equal(out[i], pattern(i, SIZE))
 
 
-@pytest.mark.parametrize("samples", [{"shape": SIZE, "slots": 10}, {"shape": (None,), "variable": True, "size": "8MiB"}])
+@pytest.mark.parametrize(
+    "samples", [{"shape": SIZE, "slots": 10}, {"shape": (None,), "variable": True, "size": "8MiB"}]
+)
 def test_get_or_load_counts_a_miss_once(samples):
     """Another thread or process may store the sample between the miss and the look before the load, and an eviction may
     take it again."""
