@@ -85,7 +85,7 @@ def _differ(part: bytes | None, other: bytes | None) -> bool:
 def derive(dataset: Any) -> Derived:
     """The fingerprint of a dataset. Loads no sample, and never raises.
 
-    Reads sizes and times of at most 10,000 files, and at most 64 MiB of each list of arrays. Plain values are read
+    Reads sizes and times of at most 10,000 files, and at most 1 GiB of each list of arrays. Plain values are read
     whole: ten million numbers or texts in 1.5 s."""
     made = _Derivation()
     try:
