@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import numpy as np
@@ -261,6 +262,32 @@ def test_at_most_10000_files_are_looked_at(tmp_path, monkeypatch):
     )
     derive(dataset)
     assert seen[str(path)] <= 10_000 + 2  # plus one check whether it is a file
+
+
+def test_modules_whose_attributes_raise(monkeypatch):
+    """As a module with optional parts does for what is not installed."""
+
+    def missing(name):
+        raise ModuleNotFoundError(f"{name} needs more-itertools")
+
+    module = types.ModuleType("optional")
+    module.__file__, module.__getattr__ = __file__, missing
+    monkeypatch.setitem(sys.modules, "optional", module)
+    space = {"optional": module}
+    exec("def late(x):\n    return optional.missing(x)", space)
+    assert "?" not in str(derive(Pixels(transform=space["late"])))
+
+
+def test_what_raises_in_a_value_of_a_function_is_a_reason():
+    class Raises:
+        @property
+        def __class__(self):
+            raise OSError("not now")
+
+    space = {"value": Raises()}
+    exec("def uses(x):\n    return value", space)
+    exec("def leads(x):\n    return uses(x)", space)
+    assert any("not now" in reason for reason in derive(Pixels(transform=space["leads"])).reasons)
 
 
 def test_arrays_up_to_a_gib_are_read_whole():

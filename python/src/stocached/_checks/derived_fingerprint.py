@@ -154,6 +154,8 @@ class _Derivation:
                 self._parts["code", f"function {name}"] = made
         except NoDigestError as error:
             self._unknown_code.append(f"it uses {error}")
+        except Exception as error:  # of a value's own code, such as a property
+            self._unknown_code.append(f"{type(error).__name__}: {error}")
 
     def give_up(self, why: str) -> None:
         self._unknown_data.append(why)

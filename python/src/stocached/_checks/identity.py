@@ -355,9 +355,9 @@ class Identity:
         file = getattr(loaded, "__file__", None)
         if module not in self.versions and top not in sys.stdlib_module_names and file is not None:
             with contextlib.suppress(OSError):
-                self.versions[module] = (
-                    f"{getattr(sys.modules.get(top), '__version__', '')} {os.stat(file).st_mtime_ns}"
-                )
+                # Without a call of the module's __getattr__, which may import what is not installed.
+                version = getattr(sys.modules.get(top), "__dict__", {}).get("__version__", "")
+                self.versions[module] = f"{version} {os.stat(file).st_mtime_ns}"
                 if module == "stocached._image.decoding":
                     self.versions[module] += f" {loaded.decoder()}"  # type: ignore[union-attr]
 
