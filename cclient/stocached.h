@@ -266,6 +266,9 @@ STOC_API int stoc_field(const stoc_cache *cache, uint32_t k, struct stoc_field *
  * small, and *length is the size needed. EINDEX. */
 STOC_API int stoc_get(stoc_cache *cache, int64_t index, void *dst, size_t capacity, size_t *length);
 
+/* Like stoc_get, but counts neither a hit nor a miss: for a second look after a miss that was counted. */
+STOC_API int stoc_copy(stoc_cache *cache, int64_t index, void *dst, size_t capacity, size_t *length);
+
 /* HIT: *data points to *length bytes of the cache, see VIEWS above. MISS: both stay unchanged. */
 STOC_API int stoc_view(stoc_cache *cache, int64_t index, const void **data, size_t *length);
 
@@ -450,7 +453,7 @@ struct stoc_failure {
 
 struct stoc_fetch_options {
     uint64_t struct_bytes; /* sizeof(struct stoc_fetch_options) */
-    /* for the whole call, including the wait for a server that is away. 0: wait 2 seconds for a
+    /* for the whole call, including the wait for a server that is away. 0: wait 60 seconds for a
      * server, and without limit for its answer */
     uint32_t timeout_ms;
     uint32_t threads;      /* threads of the gather, as in stoc_gather */
@@ -505,7 +508,8 @@ STOC_API int stoc_offer(stoc_cache *cache, int64_t index, const struct iovec *pa
 
 /* Attaches to a cache through its server, which passes the segment. Use it for caches that this
  * process cannot open by name (another mount namespace or directory). sockets_dir NULL: as above;
- * the handle remembers it. flags as for stoc_open, timeout_ms as in the options. ENOSERVER, ENOENT
+ * the handle remembers it. flags as for stoc_open, timeout_ms as in the options: 0 waits 60 seconds
+ * for a server that is away. ENOSERVER, ENOENT
  * (the server has no such cache), and the errors of stoc_open. */
 STOC_API int stoc_dial(const char *name, const char *sockets_dir, unsigned flags, unsigned timeout_ms, stoc_cache **out,
                        struct stoc_error *error);

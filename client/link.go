@@ -21,10 +21,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// How long calls wait for a server that is away, unless the options say otherwise. Python's datasets wait as long.
+// How long calls wait for a server that is away, unless the options say otherwise.
 const (
-	dialWait     = 2 * time.Second // for the first connection: a server that was never there is a mistake
-	fetchWait    = time.Minute     // later: for the restart of a server
+	serverWait   = time.Minute     // for the restart of a server; C and Python wait as long
+	pingWait     = 2 * time.Second // for the answer of a server, which is asked once
 	announceWait = time.Second     // for what only makes reads faster
 )
 

@@ -20,6 +20,6 @@ func Ping(ctx context.Context, name string, o DialOptions) error {
 	l := o.link(name)
 	l.once = true
 	l.attached = func(int, [16]byte) error { return nil }
-	_, err := l.connection(ctx, cmp.Or(o.Timeout, dialWait))
+	_, err := l.connection(ctx, cmp.Or(o.Timeout, pingWait))
 	return errors.Join(err, l.close())
 }

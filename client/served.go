@@ -29,8 +29,8 @@ type DialOptions struct {
 	SocketsDir string // folder of the server's sockets. "": $STOCACHED_SOCKETS_DIR, else the server's default
 	Label      string // of this program, shown by stats. "": its name
 	Policy     string // the cache must have the policy of this name, else ErrInvalid. "": not compared
-	// Timeout bounds each wait for a server that is away. 0: 2 seconds in Dial, a minute in later calls, so that
-	// training survives a restart of the server.
+	// Timeout bounds each wait for a server that is away. 0: a minute, so that a program can start and go on while the
+	// server restarts; 2 seconds in Ping.
 	Timeout time.Duration
 }
 
@@ -67,7 +67,7 @@ func Dial(ctx context.Context, name string, o DialOptions) (*Served, error) {
 		}
 		return err
 	}
-	if _, err := l.connection(ctx, cmp.Or(o.Timeout, dialWait)); err != nil {
+	if _, err := l.connection(ctx, l.timeout); err != nil {
 		if own != nil { // it was attached before the deadline passed
 			err = errors.Join(err, own.Close())
 		}
@@ -79,7 +79,7 @@ func Dial(ctx context.Context, name string, o DialOptions) (*Served, error) {
 // link makes a link that has not connected yet.
 func (o DialOptions) link(name string) *link {
 	l := &link{folder: sockets.Find(o.SocketsDir), label: cmp.Or(o.Label, cache.DefaultLabel()),
-		timeout: cmp.Or(o.Timeout, fetchWait), name: name, mu: make(chan struct{}, 1)}
+		timeout: cmp.Or(o.Timeout, serverWait), name: name, mu: make(chan struct{}, 1)}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	return l
 }

@@ -26,8 +26,12 @@ static void a_sample_comes_back(void)
     const void *seen = NULL;
     length = 7;
     EQUAL(stoc_locate(c, 6, &seen, &length), STOC_MISS);
+    EQUAL(stoc_copy(c, 6, bytes, sizeof bytes, &length), STOC_MISS);
     CHECK(!seen && length == 7);
-    EQUAL(stoc_locate(c, 5, &seen, &length), STOC_HIT); /* neither call counts, see below */
+    EQUAL(stoc_copy(c, 5, bytes, 1, &length), STOC_ESCHEMA);
+    EQUAL(stoc_copy(c, 5, bytes, sizeof bytes, &length), STOC_HIT);
+    CHECK(length == BYTES && filled(bytes, BYTES, 5, 1));
+    EQUAL(stoc_locate(c, 5, &seen, &length), STOC_HIT); /* none of these calls counts, see below */
     CHECK(seen == data && length == BYTES);
     EQUAL(stoc_locate_slot(c, 5), 0);
     EQUAL(stoc_locate_slot(c, 6), -1);
@@ -343,6 +347,7 @@ static void bad_arguments(void)
         EQUAL(stoc_view_offset(c, outside[k]), STOC_EINDEX - 1);
         EQUAL(stoc_view_slot(c, outside[k]), STOC_EINDEX - 1);
         EQUAL(stoc_locate(c, outside[k], &data, &length), STOC_EINDEX);
+        EQUAL(stoc_copy(c, outside[k], bytes, BYTES, &length), STOC_EINDEX);
         EQUAL(stoc_locate_slot(c, outside[k]), STOC_EINDEX - 1);
         EQUAL(stoc_set(c, outside[k], bytes, BYTES, 0), STOC_EINDEX);
         EQUAL(stoc_put(c, outside[k], bytes), STOC_EINDEX);

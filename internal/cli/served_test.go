@@ -310,8 +310,8 @@ func TestFetchWithoutServer(t *testing.T) {
 	if !errors.Is(err, stocclient.ErrNoServer) || !strings.Contains(err.Error(), "stocached serve -c") {
 		t.Error(err)
 	}
-	if _, err := stocclient.Dial(context.Background(), "pets",
-		stocclient.DialOptions{SocketsDir: s.sockets}); !errors.Is(err, stocclient.ErrNoServer) ||
+	if _, err := stocclient.Dial(context.Background(), "pets", stocclient.DialOptions{SocketsDir: s.sockets,
+		Timeout: 100 * time.Millisecond}); !errors.Is(err, stocclient.ErrNoServer) ||
 		!strings.Contains(err.Error(), "stocached serve -c") {
 		t.Error(err)
 	}
@@ -325,7 +325,7 @@ func TestFetchWithoutServer(t *testing.T) {
 	}
 }
 
-// Ensure that a client without options waits for a server that needs longer to start than a first connection waits.
+// Ensure that clients without options wait for a server that restarts, also those that start meanwhile.
 func TestFetchOverARestart(t *testing.T) {
 	t.Parallel()
 	s := newServed(t, 100, "all")
@@ -335,22 +335,25 @@ func TestFetchOverARestart(t *testing.T) {
 	}
 	defer c.Close()
 	s.kill()
-	if _, err := stocclient.Dial(context.Background(), servedName,
-		stocclient.DialOptions{SocketsDir: s.sockets}); !errors.Is(err, stocclient.ErrNoServer) {
-		t.Error(err)
-	}
-	fetched := make(chan error, 1)
+	ended := make(chan error, 2)
 	go func() {
 		_, err := c.FetchSamples(context.Background(), []int{7})
-		fetched <- err
+		ended <- err
+	}()
+	go func() {
+		c, err := stocclient.Dial(context.Background(), servedName, stocclient.DialOptions{SocketsDir: s.sockets})
+		if err == nil {
+			err = c.Close()
+		}
+		ended <- err
 	}()
 	select {
-	case err := <-fetched:
-		t.Fatal("a fetch gave up:", err)
+	case err := <-ended:
+		t.Fatal("a call gave up:", err)
 	case <-time.After(2500 * time.Millisecond):
 	}
 	s.start()
-	if err := <-fetched; err != nil {
+	if err := errors.Join(<-ended, <-ended); err != nil {
 		t.Error(err)
 	}
 }

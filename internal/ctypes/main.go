@@ -77,8 +77,8 @@ var scalars = map[string]string{
 var arrays = []string{"indices", "hit", "lengths", "offsets", "states", "positions", "nanoseconds", "rows"}
 
 // addresses are more such parameters, each of one function.
-var addresses = []string{"stoc_get.length", "stoc_fetch_each.data", "stoc_fetch_end.data", "stoc_board_push.tasks",
-	"stoc_weights_open.weights", "stoc_image_decode.dst"}
+var addresses = []string{"stoc_get.length", "stoc_copy.length", "stoc_fetch_each.data", "stoc_fetch_end.data",
+	"stoc_board_push.tasks", "stoc_weights_open.weights", "stoc_image_decode.dst"}
 
 // brief are the functions that take nanoseconds, called with the GIL. All others copy, wait or
 // enter the kernel, and are called without the GIL.

@@ -111,7 +111,7 @@ def wrong(name: str, cache: stocached.Cache) -> None:
     create = stocached.Cache.create
     read = stocached.Cache.attach(NAME, read_only=True)
     {
-        "CacheNotFoundError": lambda: stocached.Cache.attach("nothing"),
+        "CacheNotFoundError": lambda: stocached.Cache.attach("nothing", timeout=0.1),
         "CacheExistsError": lambda: create(NAME, samples=10, shape=(4,), size="8MiB"),
         "CacheMemoryError": lambda: create("large", samples=1 << 40, shape=(4,), size="900TiB"),
         "FingerprintError": lambda: stocached.Cache.attach(NAME, fingerprint="v2"),
@@ -120,7 +120,7 @@ def wrong(name: str, cache: stocached.Cache) -> None:
         "SchemaError": lambda: cache.put(3, np.zeros(5, np.uint8)),
         "ReadOnlyError": lambda: read.put(3, np.zeros(4, np.uint8)),
         "ClosedError": lambda: (read.close(), read.get(3)),
-        "NoServerError": lambda: cache.fetch([1]),
+        "NoServerError": lambda: cache.fetch([1], timeout=0.1),
     }[name]()
 
 

@@ -11,8 +11,9 @@
 #define MAX_TEXT 1000
 #define MAX_INDICES 65536
 
-/* how long to wait for a server that is away, unless the caller sets a timeout */
-#define FIND_SERVER_NS UINT64_C(2000000000)
+/* How long to wait for a server that is away, such as one that restarts, unless the caller sets a timeout. Go and
+ * Python wait as long */
+#define FIND_SERVER_NS (UINT64_C(60) * 1000000000)
 #define ASK_MS 1000                         /* ask the caller at least this often whether to go on */
 #define FIND_PAUSE_MS 20                    /* between two tries */
 

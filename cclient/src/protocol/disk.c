@@ -311,14 +311,14 @@ static int copy_from_disk(stoc_cache *c, uint64_t i, void *dst, uint64_t capacit
     return STOC_MISS;
 }
 
-/* stoc_get of a segment on a disk: HIT, MISS, ESCHEMA. */
-INTERNAL int disk_get(stoc_cache *c, uint64_t i, void *dst, uint64_t capacity, size_t *length)
+/* stoc_get of a segment on a disk, or stoc_copy: HIT, MISS, ESCHEMA. */
+INTERNAL int disk_get(stoc_cache *c, uint64_t i, void *dst, uint64_t capacity, size_t *length, bool counted)
 {
     uint64_t bytes = 0;
     int result = disk_works(c) && uses(c) ? copy_from_disk(c, i, dst, capacity, &bytes) : STOC_MISS;
     if (length && result != STOC_MISS)
         *length = bytes;
-    if (result != STOC_ESCHEMA)
+    if (counted && result != STOC_ESCHEMA)
         count(c, result == STOC_HIT ? STOC_COUNTER_HITS : STOC_COUNTER_MISSES, 1);
     return result;
 }

@@ -161,7 +161,7 @@ INTERNAL bool disk_accepts(stoc_cache *c);
 INTERNAL bool disk_may_accept(stoc_cache *c);
 INTERNAL void disk_failed(stoc_cache *c);
 INTERNAL int disk_write(stoc_cache *c, const void *data, size_t length, uint64_t offset);
-INTERNAL int disk_get(stoc_cache *c, uint64_t i, void *dst, uint64_t capacity, size_t *length);
+INTERNAL int disk_get(stoc_cache *c, uint64_t i, void *dst, uint64_t capacity, size_t *length, bool counted);
 INTERNAL bool disk_crc(const stoc_cache *c, uint64_t offset, uint64_t length, uint32_t *crc);
 INTERNAL void persist(stoc_cache *c, uint64_t sample);
 INTERNAL void persist_all(stoc_cache *c);

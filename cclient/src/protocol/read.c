@@ -53,7 +53,8 @@ INTERNAL inline int copy_sample(const stoc_cache *c, uint64_t i, uint64_t skip, 
     return STOC_MISS;
 }
 
-int stoc_get(stoc_cache *c, int64_t index, void *dst, size_t capacity, size_t *length)
+/* stoc_get and stoc_copy. */
+static inline int get(stoc_cache *c, int64_t index, void *dst, size_t capacity, size_t *length, bool counted)
 {
     if (!c)
         return STOC_ECLOSED;
@@ -62,7 +63,7 @@ int stoc_get(stoc_cache *c, int64_t index, void *dst, size_t capacity, size_t *l
     if (UNLIKELY(!dst && capacity))
         return invalid(EFAULT);
     if (UNLIKELY(!c->payload) && c->disk) /* a hit in memory reads no other line of the handle */
-        return disk_get(c, (uint64_t)index, dst, capacity, length);
+        return disk_get(c, (uint64_t)index, dst, capacity, length, counted);
     uint64_t bytes = 0, retried = 0;
     int result = copy_sample(c, (uint64_t)index, WHOLE, ANY_LENGTH, dst, capacity, &bytes, copy_plain, &retried);
     stoc_word *counters = counters_of(c);
@@ -70,13 +71,21 @@ int stoc_get(stoc_cache *c, int64_t index, void *dst, size_t capacity, size_t *l
         add_to(counters, STOC_COUNTER_RETRIED, retried);
     if (length && (result == STOC_HIT || result == STOC_ESCHEMA))
         *length = bytes;
-    if (result != STOC_ESCHEMA)
-        add_to(counters,
-               result == STOC_HIT    ? STOC_COUNTER_HITS
-               : result == STOC_MISS ? STOC_COUNTER_MISSES
-                                     : STOC_COUNTER_CORRUPT,
-               1);
+    if (result == STOC_ECORRUPT)
+        add_to(counters, STOC_COUNTER_CORRUPT, 1);
+    else if (counted && result != STOC_ESCHEMA)
+        add_to(counters, result == STOC_HIT ? STOC_COUNTER_HITS : STOC_COUNTER_MISSES, 1);
     return result;
+}
+
+int stoc_get(stoc_cache *c, int64_t index, void *dst, size_t capacity, size_t *length)
+{
+    return get(c, index, dst, capacity, length, true);
+}
+
+int stoc_copy(stoc_cache *c, int64_t index, void *dst, size_t capacity, size_t *length)
+{
+    return get(c, index, dst, capacity, length, false);
 }
 
 /* Where a READY sample lies now: HIT, MISS, ECORRUPT. Place and length belong to the same

@@ -738,7 +738,7 @@ def test_bad_create(arguments, words):
         assert word in str(caught.value)
     if arguments.get("name") == "dims":
         with pytest.raises(stocached.CacheNotFoundError):  # no file stays
-            Cache.attach("dims")
+            Cache.attach("dims", timeout=0.1)
 
 
 def test_nothing_is_left_of_a_cache_that_cannot_be_shown(folder, monkeypatch):

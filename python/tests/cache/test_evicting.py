@@ -14,6 +14,7 @@ from helpers import pattern
 from processes import busy_machine, compute
 
 from stocached import InvalidError
+from stocached._cache import storing
 from stocached._common.load_time import TimedLoad, cost_of
 from stocached.cache import Cache, SetResult
 
@@ -82,6 +83,23 @@ def test_gather_and_get_or_load(policy):
         assert hit.sum() == 10
         for i in np.flatnonzero(hit).tolist():
             np.testing.assert_array_equal(out[i], pattern(i, SIZE))
+
+
+@pytest.mark.parametrize(
+    "samples", [{"shape": SIZE, "slots": 10}, {"shape": (None,), "variable": True, "size": "8MiB"}]
+)
+def test_get_or_load_counts_a_miss_once(samples):
+    """Another thread or process may store the sample between the miss and the look before the load, and an eviction may
+    take it again."""
+    with Cache.create(samples=100, policy="lru", **samples) as cache:
+        for i in range(5):
+            assert cache.get(i) is None  # the first step of get_or_load
+            cache.put(i, pattern(i, SIZE))
+            value = storing.get_or_load(cache, i, lambda i: pytest.fail("loaded"), True)
+            np.testing.assert_array_equal(value, pattern(i, SIZE))
+        for i in range(5, 10):
+            cache.get_or_load(i, lambda i: pattern(i, SIZE))
+        assert (cache.stats().hits, cache.stats().misses) == (0, 10)
 
 
 def test_the_dearest_samples_stay():

@@ -14,6 +14,7 @@ import sys
 import tarfile
 import threading
 import time
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 
 import numpy as np
 import pytest
@@ -314,6 +315,22 @@ def test_a_cache_that_no_server_has(server, cache, folder):
 # ------------------------------------------------------------ a server that is away
 
 
+def test_calls_without_a_timeout_wait_for_a_server_that_restarts(server, cache):
+    server.kill()
+    with ThreadPoolExecutor(2) as pool:
+        fetched = pool.submit(cache.fetch, [3])
+        with pytest.warns(
+            UserWarning, match=f"waiting up to 60 s for the server of the cache '{server.name}': no server"
+        ):
+            attached = pool.submit(Cache.attach, server.name)
+            assert not wait([fetched, attached], 3, FIRST_COMPLETED).done  # clients waited 2 seconds once
+        server.start()
+        assert (fetched.result()[0] == expected([3])).all()
+        attached.result().close()
+    with pytest.raises(stocached.InvalidError, match="timeout"):
+        Cache.attach(server.name, timeout=-1)
+
+
 def test_without_a_server_a_miss_says_what_to_start(server, cache):
     cache.fetch([1])
     server.kill()
@@ -321,7 +338,7 @@ def test_without_a_server_a_miss_says_what_to_start(server, cache):
     with pytest.raises(stocached.NoServerError, match="stocached serve -c") as caught:
         cache.fetch([1, 2], timeout=0.3)
     assert isinstance(caught.value, ConnectionError)
-    assert 0.2 < time.monotonic() - start < limit(1.9)  # less than the 2 seconds that it waits without a timeout
+    assert 0.2 < time.monotonic() - start < limit(1.9)  # much less than without a timeout
     with pytest.raises(stocached.NoServerError):
         cache.prefetch([2], timeout=0.1)
     assert (cache.fetch([1])[0] == expected([1])).all()
@@ -681,7 +698,7 @@ def test_attach_to_what_is_not_there(server, cache):
         Cache.attach(server.segments / "no-such-cache")
     server.kill()
     with pytest.raises(stocached.CacheNotFoundError, match=r"no such cache.*stocached serve -c"):
-        Cache.attach(server.name)
+        Cache.attach(server.name, timeout=0.1)
     shutil.rmtree(server.sockets)
     start = time.monotonic()
     with pytest.raises(

@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ import pytest
 from transform_kinds import Scale, digest, others, pairs, twins, without_digest
 
 from stocached import Cache, FingerprintError, Loader
-from stocached._checks import derived_fingerprint
+from stocached._checks import derived_fingerprint, identity
 from stocached._checks.derived_fingerprint import Derived, derive
 from stocached._checks.identity import NoDigestError
 from stocached._common import once_per_machine
@@ -263,7 +264,45 @@ def test_at_most_10000_files_are_looked_at(tmp_path, monkeypatch):
     assert seen[str(path)] <= 10_000 + 2  # plus one check whether it is a file
 
 
-def test_large_arrays_are_read_in_part():
+def test_modules_whose_attributes_raise(monkeypatch):
+    """As a module with optional parts does for what is not installed."""
+
+    def missing(name):
+        raise ModuleNotFoundError(f"{name} needs more-itertools")
+
+    module = types.ModuleType("optional")
+    module.__file__, module.__getattr__ = __file__, missing
+    monkeypatch.setitem(sys.modules, "optional", module)
+    space = {"optional": module}
+    exec("def late(x):\n    return optional.missing(x)", space)
+    assert "?" not in str(derive(Pixels(transform=space["late"])))
+
+
+def test_what_raises_in_a_value_of_a_function_is_a_reason():
+    class Raises:
+        @property
+        def __class__(self):
+            raise OSError("not now")
+
+    space = {"value": Raises()}
+    exec("def uses(x):\n    return value", space)
+    exec("def leads(x):\n    return uses(x)", space)
+    assert any("not now" in reason for reason in derive(Pixels(transform=space["leads"])).reasons)
+
+
+def test_arrays_up_to_a_gib_are_read_whole():
+    large = np.zeros((40, 1024, 1024), np.uint8)
+    lists = [large, [large[:20].copy(), large[20:].copy()], [large.tobytes()]]
+    before = [derive(values) for values in lists]
+    assert all(map(whole, before))
+    large[17, 300, 5] = 1  # between the places that are read of a larger one
+    lists[1][0][17, 300, 5] = 1
+    lists[2][0] = large.tobytes()
+    assert [derive(values).changed(then) for values, then in zip(lists, before)] == [DATA] * 3
+
+
+def test_larger_arrays_are_read_in_part(monkeypatch):
+    monkeypatch.setattr(identity, "MOST_BYTES", 16 << 20)  # instead of a GiB
     large, late = np.zeros((40, 1024, 1024), np.uint8), np.zeros((40, 1024, 1024), np.uint8)
     late[-1, -1, -1] = 1  # the last item is one of those that are read
     a, b = derive(large), derive(late)

@@ -218,7 +218,17 @@ class ByEventLoop(Waits):
         return asyncio.run_coroutine_threadsafe(_sample(index), self.started[0]).result()
 
 
-@pytest.mark.parametrize("kind", [ByExecutor, ByEventLoop])
+EXECUTORS: list[ThreadPoolExecutor] = []
+
+
+class ByExecutorOfModule(ByExecutor):
+    started = EXECUTORS  # of the class: a look in this process cannot put it back
+
+    def __init__(self):
+        EXECUTORS.clear()
+
+
+@pytest.mark.parametrize("kind", [ByExecutor, ByExecutorOfModule, ByEventLoop])
 @pytest.mark.parametrize("way", list(WAYS))
 def test_a_look_starts_no_thread_in_this_process(kind, way):
     before, dataset = set(threading.enumerate()), kind()
@@ -228,8 +238,10 @@ def test_a_look_starts_no_thread_in_this_process(kind, way):
     made.cache.close()
 
 
-def test_workers_start_threads_of_their_own():
-    loader = Loader(ByExecutor(), 10, num_workers=2, size="16MiB")
+@pytest.mark.timeout(60)  # workers that share an executor without its thread wait for ever
+@pytest.mark.parametrize("kind", [ByExecutor, ByExecutorOfModule, ByEventLoop])
+def test_workers_start_threads_of_their_own(kind):
+    loader = Loader(kind(), 10, num_workers=2, size="16MiB")
     assert [int(row[0]) for batch in loader for row in batch] == list(range(40))
     loader.close()
 

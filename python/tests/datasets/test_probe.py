@@ -130,6 +130,43 @@ def test_misses_between_hits_are_loaded_by_workers(settings):
     loader.close()
 
 
+class OneBuffer:
+    """Loads each sample into the same memory, as datasets do that save allocations."""
+
+    def __init__(self):
+        self.row = np.zeros(4)
+
+    def __len__(self):
+        return N
+
+    def __getitem__(self, index):
+        self.row[:] = index
+        return {"row": self.row, "index": index}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_dataset_that_reuses_its_memory_is_not_random(workers):
+    loader = Loader(OneBuffer(), batch_size=1, num_workers=workers, size="8MiB")
+    for _ in range(2):
+        assert [float(batch["row"][0, 3]) for batch in loader] == list(range(N))
+    loader.close()
+
+
+class ByName:
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, name):
+        return {"a": 1, "b": 2}[name]
+
+
+def test_a_dataset_with_other_keys_is_told_that_a_cache_needs_numbers():
+    assert [int(batch[0]) for batch in Loader(ByName(), sampler=["b", "a"])] == [2, 1]
+    with pytest.raises(KeyError) as caught:
+        Loader(ByName(), sampler=["b", "a"], size="8MiB")
+    assert "samples by number, from 0 on" in str(getattr(caught.value, "__notes__", caught.value.args))
+
+
 def test_the_path_of_a_file_is_no_handle():
     class Named:
         path = Path("/dev/null")

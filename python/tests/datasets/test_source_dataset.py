@@ -207,7 +207,7 @@ def test_without_a_server_hits_go_on_and_misses_say_what_to_do(server):
     with pytest.raises(stocached.NoServerError, match="stocached serve -c"):
         list(loader(source, num_workers=2))
     with pytest.raises(FileNotFoundError, match="stocached serve -c"):
-        dataset(server.name)
+        dataset(server.name, timeout=0.2)
 
 
 def test_a_file_that_cannot_be_read_is_named(server):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from processes import held, nothing_new
 
-from stocached import InvalidError, Order
+from stocached import InvalidError, Order, get_worker_info
 from stocached._loader import autotune as _autotune
 from stocached._loader import autotune_search as _search
 from stocached._loader.autotune import Trial, autotune
@@ -230,6 +230,30 @@ def test_the_dataset_is_not_used_here_for_0_workers():
     assert os.getpid() not in dataset.pids
     with pytest.raises(InvalidError, match="workers= has 0: the dataset would run in a forked child"):
         autotune(Loader(dataset, batch_size=4, num_workers=1), step=len, workers=[0, 1])
+
+
+class Connects(Sleeping):
+    """A dataset that worker_init_fn= connects, as one of a database."""
+
+    connected = False
+
+    def __getitem__(self, index: int) -> Any:
+        assert self.connected, "worker_init_fn= has not run"
+        return super().__getitem__(index)
+
+
+def test_a_dataset_that_needs_worker_init_fn_is_tried_with_workers_only():
+    def connect(number: int) -> None:
+        info = get_worker_info()
+        assert info is not None
+        info.dataset.connected = True
+
+    loader = Loader(Connects(0.0005), batch_size=4, num_workers=1, worker_init_fn=connect)
+    tuned = autotune(loader, seconds=0.5)
+    assert 0 not in {trial.num_workers for trial in tuned.trials}
+    assert "0 workers are not tried: nothing would call worker_init_fn=" in str(tuned)
+    with pytest.raises(AssertionError, match="has not run"):  # as without workers
+        autotune(loader, seconds=0.5, workers=[0, 1])
 
 
 def test_samplers_are_not_asked():

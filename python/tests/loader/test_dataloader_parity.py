@@ -1269,6 +1269,35 @@ def test_negative_strides_with_workers() -> None:
     assert torch.equal(torch.cat(batches), torch.tensor([[3, 2, 1, 0]] * N))
 
 
+TEXTS = {
+    "tuple": lambda index: (index, f"a{index}"),
+    "list": lambda index: [f"a{index}", np.arange(2)],
+    "dict": lambda index: {"x": index, "y": f"a{index}", "z": (b"b", {"w": "c"})},
+    "text": lambda index: f"a{index}",
+}
+
+
+class Texts:
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, index: int) -> Any:
+        return TEXTS[self.kind](index)
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+def test_texts_come_in_the_same_containers_in_each_batch(kind: str) -> None:
+    """Later batches are made by columns, as the loader knows the form of samples then."""
+    from stocached.torch import DataLoader
+
+    batches = [list(make(Texts(kind), 4, num_workers=1)) for make in (torch.utils.data.DataLoader, DataLoader)]
+    for theirs, ours in zip(*batches):
+        assert difference(theirs, ours) is None
+
+
 def test_samples_of_a_batch_go_to_any_worker() -> None:
     """In torch one worker makes a batch."""
     samples = data.TwoAtOnce(24)

@@ -137,15 +137,22 @@ class Cache(Attachment):
 
     @classmethod
     def attach(
-        cls, name_or_path: str | os.PathLike[str], *, fingerprint: str | None = None, read_only: bool = False
+        cls,
+        name_or_path: str | os.PathLike[str],
+        *,
+        fingerprint: str | None = None,
+        read_only: bool = False,
+        timeout: float | None = None,
     ) -> Cache:
         """Attaches to a named cache. Without permission to write, the handle is `read_only`.
 
         This process may not see the name, because the cache lies in another folder or mount
-        namespace. Then it asks the server for the cache, if one runs.
+        namespace. Then it asks the server for the cache, if one has run.
+        timeout: seconds to wait for a server that is away. None: 60, so that a program can start
+            while the server restarts.
         Raises CacheNotFoundError (FileNotFoundError), FormatError, VersionError, FingerprintError
         (ValueError), CachePermissionError, SystemCallError."""
-        return cls(opening.attach(name_or_path, fingerprint, read_only))
+        return cls(opening.attach(name_or_path, fingerprint, read_only, timeout))
 
     def close(self) -> None:
         """Detaches. Views stay valid, and calls that run in other threads finish. All later calls
@@ -275,7 +282,7 @@ class Cache(Attachment):
         Returns `(out, ok)` as `gather` does; `ok` is true for every sample that was read. A
         variable-size cache gives a list of values in the order of the indices.
 
-        timeout: seconds for the whole call. None: 2 until a server is there, no limit for its
+        timeout: seconds for the whole call. None: 60 until a server is there, no limit for its
             answer.
         errors: "raise": FetchError if the source could not give a sample; the error holds all other
             samples. "return": no such exception; `ok` is false and a list has None. The row is

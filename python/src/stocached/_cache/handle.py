@@ -132,14 +132,14 @@ def attach(
     return handle
 
 
-def dial(name: str, *, read_only: bool = False, fingerprint: str | None = None) -> Handle:
+def dial(name: str, wait: int, *, read_only: bool = False, fingerprint: str | None = None) -> Handle:
     """Attaches through the server, which passes the memory of a cache that this process cannot see.
 
-    Raises NoServerError or CacheTimeoutError after 2 seconds, and CacheNotFoundError when the
-    server has no cache of this name."""
+    wait: milliseconds, after which it raises NoServerError or CacheTimeoutError. Raises
+    CacheNotFoundError when the server has no cache of this name."""
     handle, error = Handle(), _native.Error()
     flags = _native.OPEN_KIND_PYTHON | (_native.OPEN_READ_ONLY if read_only else 0)
-    if _native.dial(os.fsencode(name), None, flags, 0, handle, error) < 0:
+    if _native.dial(os.fsencode(name), None, flags, wait, handle, error) < 0:
         raise errors.from_struct(error)
     have = handle.adopt().info().fingerprint.decode(errors="replace")
     if fingerprint is not None and have != fingerprint:

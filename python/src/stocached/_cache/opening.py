@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -14,11 +16,15 @@ from .._common.errors import CacheNotFoundError, CacheTimeoutError, InvalidError
 from .._common.numbers import whole
 from .._common.sizes import parse_size
 from .._samples import schema
+from . import fetch as _fetch
 from . import handle as _handle
 from . import policies
 from .attachment import Attachment
 from .handle import Handle
 
+SERVER_WAIT = 60.0  # seconds for a server that is away, such as one that restarts; Go and C wait as long
+BRIEF_WAIT = 2.0  # where the program goes on without the server
+_QUIET = 2.0  # seconds of a wait before a warning, and between two looks for signals
 _MOST = 2**63 - 1  # samples, slots and bytes
 _Made = TypeVar("_Made")
 
@@ -104,8 +110,13 @@ def create(
         raise
 
 
-def attach(name_or_path: str | os.PathLike[str], fingerprint: str | None, read_only: bool) -> Handle:
-    """Attaches by name or path, or through a server if this process does not see the name."""
+def attach(
+    name_or_path: str | os.PathLike[str], fingerprint: str | None, read_only: bool, timeout: float | None = None
+) -> Handle:
+    """Attaches by name or path, or through a server if this process does not see the name.
+
+    timeout: seconds for a server that is away; None: SERVER_WAIT."""
+    _fetch.milliseconds(timeout)  # InvalidError
     if fingerprint is not None:
         _text("fingerprint", fingerprint)
     where = os.fspath(name_or_path)
@@ -119,10 +130,28 @@ def attach(name_or_path: str | os.PathLike[str], fingerprint: str | None, read_o
     hint = f"no server listens on {socket}, either (STOCACHED_SOCKETS_DIR says where; start one: stocached serve -c config.yaml)"
     if os.path.exists(socket):
         try:
-            return _handle.dial(where, fingerprint=fingerprint, read_only=read_only)
+            return _dial(where, fingerprint, read_only, SERVER_WAIT if timeout is None else float(timeout))
         except (CacheNotFoundError, NoServerError, CacheTimeoutError) as error:
             hint = str(error)
     raise errors.make(_native.ENOENT, f"{missing}; {hint}", number)
+
+
+def _dial(name: str, fingerprint: str | None, read_only: bool, timeout: float) -> Handle:
+    """Attaches through a server, and warns if it has to wait for one. Signal handlers run while it waits."""
+    end, said = time.monotonic() + timeout, timeout <= _QUIET
+    while True:
+        wait = _fetch.milliseconds(min(max(end - time.monotonic(), 0.0), _QUIET))
+        try:
+            return _handle.dial(name, wait, fingerprint=fingerprint, read_only=read_only)
+        except (NoServerError, CacheTimeoutError) as error:
+            if time.monotonic() >= end:
+                raise
+            if not said:
+                said = True
+                warnings.warn(
+                    f"stocached: waiting up to {timeout:g} s for the server of the cache {name!r}: {error}",
+                    stacklevel=4,
+                )
 
 
 def attach_remade(cache: Attachment) -> Handle | None:
@@ -131,7 +160,7 @@ def attach_remade(cache: Attachment) -> Handle | None:
     if cache.name is None or cache.fingerprint is None or os.fstat(cache._handle.info().fd).st_nlink:
         return None
     with contextlib.suppress(StocachedError):
-        handle = attach(cache.path or cache.name, cache.fingerprint, cache.read_only)
+        handle = attach(cache.path or cache.name, cache.fingerprint, cache.read_only, BRIEF_WAIT)
         info = handle.info()
         same = (int(info.samples), bool(info.variable)) == (cache.samples, cache.variable)
         fields = tuple(map(schema.from_native, handle.fields(info.field_count)))

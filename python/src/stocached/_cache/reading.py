@@ -39,8 +39,11 @@ def view(cache: Attachment, index: SupportsIndex) -> Any:
     return _row(cache, columns, slot) if slot >= 0 else None
 
 
-def uncounted_view(cache: Attachment, i: int) -> Any:
-    """As `view`, without counting a hit or a miss."""
+def uncounted(cache: Attachment, i: int) -> Any:
+    """As `get`, without counting a hit or a miss."""
+    if cache._evicts:
+        found = bytes_of(cache, cache._handle, i, _native.copy)
+        return None if found is None else cache._values.decode(found, True)
     rows = cache._rows
     slot = _native.locate_slot(cache._handle, i) if rows is not None else -1
     return rows[slot] if rows is not None and slot >= 0 else load_record(cache, _native.locate, i)
@@ -79,8 +82,12 @@ def copy(cache: Attachment, index: SupportsIndex) -> Any:
     return None if found is None else cache._values.decode(found, True)
 
 
-def bytes_of(cache: Attachment, handle: Handle, i: int) -> npt.NDArray[np.uint8] | None:
-    """Copies the bytes of a sample from the cache or disk cache that the handle opened. Returns None on a miss."""
+def bytes_of(
+    cache: Attachment, handle: Handle, i: int, call: Callable[..., int] = _native.get
+) -> npt.NDArray[np.uint8] | None:
+    """Copies the bytes of a sample from the cache or disk cache that the handle opened. Returns None on a miss.
+
+    call: stoc_get, or stoc_copy, which does not count."""
     length, capacity = ctypes.c_size_t(), cache.sample_bytes
     # Referred to here, as the library uses their memory during the call.
     wanted, lengths = np.array([i]), np.zeros(1, np.uint64)
@@ -90,7 +97,7 @@ def bytes_of(cache: Attachment, handle: Handle, i: int) -> npt.NDArray[np.uint8]
             there = handle.check(_native.lengths(handle, address_of(wanted), 1, address_of(lengths)), i)
             capacity = int(lengths[0]) if there else 0
         raw = np.empty(capacity, np.uint8)
-        code = _native.get(handle, i, address_of(raw), capacity, ctypes.addressof(length))
+        code = call(handle, i, address_of(raw), capacity, ctypes.addressof(length))
         if code != _native.ESCHEMA:
             return None if handle.check(code, i) == _native.MISS else raw[: length.value]
     return None

@@ -108,11 +108,10 @@ def _read_only(value: Any) -> Any:
 
 
 def _load(cache: Attachment, i: int, fn: Callable[[int], Any], allow_random: bool) -> Any:
-    if reading.contains(cache, i):  # another thread or process has stored it since the caller's miss
-        # The caller's miss is counted. An evicting cache has no way to copy a sample without a count.
-        value = reading.get(cache, i) if cache._evicts else reading.uncounted_view(cache, i)
-        if value is not None:
-            return value
+    # Another thread or process may have stored it since the caller's miss, which is counted.
+    value = reading.uncounted(cache, i)
+    if value is not None:
+        return value
     guard = None if allow_random else _guard(cache)
     load = timed(functools.partial(fn, i), cache._measure_next())
     loaded, stays = (load(), True) if guard is None else guard.load(i, load)
@@ -120,7 +119,7 @@ def _load(cache: Attachment, i: int, fn: Callable[[int], Any], allow_random: boo
     if guard is not None and result is SetResult.STORED:
         guard.stored(i)
     if result in (SetResult.STORED, SetResult.EXISTS) and not cache._evicts:
-        value = reading.uncounted_view(cache, i)
+        value = reading.uncounted(cache, i)
         if value is not None:
             return value
     parts = cache._values.parts(loaded)

@@ -113,11 +113,8 @@ def global_values(function: types.FunctionType) -> dict[str, Any]:
                 and at is not None
                 and isinstance(at[1], types.ModuleType)
             ):
-                at = (
-                    (f"{at[0]}.{name}", getattr(at[1], name))
-                    if hasattr(at[1], name) and not is_library(at[1].__name__)
-                    else None
-                )
+                inside = {} if is_library(at[1].__name__) else vars(at[1])  # runs no __getattr__ of the module
+                at = (f"{at[0]}.{name}", inside[name]) if name in inside else None
             else:
                 at = None
             if at is not None:

@@ -85,7 +85,7 @@ def _differ(part: bytes | None, other: bytes | None) -> bool:
 def derive(dataset: Any) -> Derived:
     """The fingerprint of a dataset. Loads no sample, and never raises.
 
-    Reads sizes and times of at most 10,000 files, and at most 64 MiB of each list of arrays. Plain values are read
+    Reads sizes and times of at most 10,000 files, and at most 1 GiB of each list of arrays. Plain values are read
     whole: ten million numbers or texts in 1.5 s."""
     made = _Derivation()
     try:
@@ -154,6 +154,8 @@ class _Derivation:
                 self._parts["code", f"function {name}"] = made
         except NoDigestError as error:
             self._unknown_code.append(f"it uses {error}")
+        except Exception as error:  # of a value's own code, such as a property
+            self._unknown_code.append(f"{type(error).__name__}: {error}")
 
     def give_up(self, why: str) -> None:
         self._unknown_data.append(why)

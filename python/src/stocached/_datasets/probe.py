@@ -17,6 +17,7 @@ from .._checks import loading
 from .._checks.randomness import difference, encoded, watched
 from .._common.errors import FingerprintError
 from .._common.notes import raise_noted
+from .._samples.own_copy import own_copy
 from . import looks
 
 PROBES = 3  # samples
@@ -36,7 +37,8 @@ def tried(dataset: Any, index: int) -> Any:
     except Exception as error:
         note = (
             f"stocached: sample {index} was loaded on trial, to learn what samples are before the cache is made. "
-            "This is an error of the dataset, for this sample."
+            "This is an error of the dataset, for this sample. A cache needs samples by number, from 0 on: leave out size= and name= "
+            "for a dataset whose sampler gives other keys."
         )
         raise_noted(error, note)
 
@@ -55,7 +57,9 @@ def first_samples(dataset: Any, n: int, passed_over: tuple[type[Exception], ...]
     for first in spread(n):
         for index in [(first + k) % n for k in range(min(n, _TRIES))]:
             try:
-                found[index] = found.get(index) or watched(functools.partial(tried, dataset, index))
+                if index not in found:
+                    sample, moved = watched(functools.partial(tried, dataset, index))
+                    found[index] = own_copy(sample), moved  # the dataset may load each sample into the same memory
                 break
             except passed_over as error:
                 last = error

@@ -48,15 +48,15 @@ class SourceDataset(CacheBacked, torch.utils.data.Dataset[Any]):
             and does what is random. A step of stocached.image, such as Decode, changes the first
             picture of a sample.
         timeout: seconds that a batch may take, including the wait for a server that is away. Leave
-            time to restart a server in an epoch, and to read a whole batch from the source. None: 2
-            until a server runs, no limit for its answer.
+            time to restart a server in an epoch, and to read a whole batch from the source. None: 60
+            until a server runs, no limit for its answer. The constructor waits as long for a server.
 
         Raises as `Cache.attach`: CacheNotFoundError (FileNotFoundError) with the command that
         starts a server. UnsupportedError: the cache keeps files, and this installation of stocached
         cannot decode them; it says what to install."""
         if not isinstance(name, str):
             raise InvalidError(f"name is {name!r}; it must be the name of a cache that a server fills")
-        self.cache = Cache.attach(name)
+        self.cache = Cache.attach(name, timeout=timeout)
         self.transform = _of_samples(transform)
         self.timeout = timeout
         self._pictures = None if self.cache.decode is None else ServedPictures(self.cache)

@@ -92,8 +92,8 @@ def autotune(
 
     The loader, its samplers, generators, epoch and cache stay as they are, and no process is left.
     The dataset runs in new workers, and for 0 workers in a forked child as for other looks at samples
-    (docs/guides/loader.md). A step= cannot run there, so 0 workers are not tried with one. Raises what
-    the dataset raises, and InvalidError for a loader that cannot be tried."""
+    (docs/guides/loader.md). A step= cannot run there, so 0 workers are not tried with one; nor with a
+    worker_init_fn=, which only workers call, unless workers= has 0. Raises what the dataset raises, and InvalidError for a loader that cannot be tried."""
     if step is not None and step_seconds is not None:
         raise InvalidError("step= is called, step_seconds= is how long one takes; give one of them")
     if step_seconds is not None and not 0 <= step_seconds < 3600:
@@ -110,6 +110,11 @@ def autotune(
         if step is not None and loader.num_workers and looks.in_child(loader.dataset, forks(loader)):
             workers = _with_workers(loader, workers)
             bench.notes.append("0 workers are not tried: the step would run in a forked child; step_seconds= can")
+        elif workers is None and loader.num_workers and loader.settings.get("worker_init_fn") is not None:
+            workers = _with_workers(loader, workers)
+            bench.notes.append(
+                "0 workers are not tried: nothing would call worker_init_fn=, which the dataset may need; workers= can have 0"
+            )
         search = Search(bench, _candidates(loader, workers))
         chosen, current, why = search.run()
     finally:

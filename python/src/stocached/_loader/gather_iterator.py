@@ -409,7 +409,8 @@ class GatherIterator(BatchIterator):
         for column, array in zip(layout.columns, arrays):
             collated[column.leaf] = backend.column(leaves[column.leaf], array)
         for at, k in enumerate(layout.objects):
-            collated[k] = backend.collate([objects[row][at] for row in sorted(objects)])
+            values = [objects[row][at] for row in sorted(objects)]
+            collated[k] = backend.collate(tuple(values) if k in layout.tree.in_sequences else values)
         return layout.tree.give_batch(collated, backend.tuples)
 
     def _from_samples(self, batch: Batch) -> Any:

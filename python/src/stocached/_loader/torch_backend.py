@@ -37,7 +37,7 @@ class TorchBackend(NumpyBackend):
         self.pins = accelerator != ""
 
     def collate(self, samples: Sequence[Any]) -> Any:
-        return _collate(list(samples))
+        return _collate(samples)
 
     def convert(self, sample: Any) -> Any:
         return _convert(sample)

@@ -512,6 +512,9 @@ field = bind(holding, "stoc_field", c_int, Cache, c_uint32, POINTER(Field))
 # int stoc_get(stoc_cache *cache, int64_t index, void *dst, size_t capacity, size_t *length);
 get = bind(releasing, "stoc_get", c_int, Cache, c_int64, c_void_p, c_size_t, c_void_p)
 
+# int stoc_copy(stoc_cache *cache, int64_t index, void *dst, size_t capacity, size_t *length);
+copy = bind(releasing, "stoc_copy", c_int, Cache, c_int64, c_void_p, c_size_t, c_void_p)
+
 # int stoc_view(stoc_cache *cache, int64_t index, const void **data, size_t *length);
 view = bind(holding, "stoc_view", c_int, Cache, c_int64, POINTER(c_void_p), POINTER(c_size_t))
 

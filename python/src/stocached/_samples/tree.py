@@ -255,6 +255,7 @@ class Tree:
 
     def __init__(self, sample: Any, *, objects: bool = False) -> None:
         self.leaves: list[Leaf] = []
+        self.in_sequences: set[int] = set()  # leaves in a tuple or list: torch puts their texts into a tuple
         self._objects = objects
         self._root = self._learn(sample, "")
         # Type and keys, if samples are a plain tuple, list or dict of leaves.
@@ -278,6 +279,8 @@ class Tree:
             return len(self.leaves) - 1
         names, values, form = container.parts(value)
         children = tuple(self._learn(child, _joined(path, name)) for name, child in zip(names, values))
+        if isinstance(value, (tuple, list)):
+            self.in_sequences.update(child for child in children if isinstance(child, int))
         return _Branch(type(value), container, names, form, path, children)
 
     def _leaf(self, value: Any, path: str) -> Leaf:
