@@ -17,6 +17,7 @@ import (
 
 	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/internal/fault"
+	"github.com/stocached/stocached/internal/fewlines"
 	"github.com/stocached/stocached/internal/sockets"
 	"github.com/stocached/stocached/server/served"
 	"github.com/stocached/stocached/server/session"
@@ -35,6 +36,7 @@ type Server struct {
 
 	metrics    net.Listener // on TCP; nil: none
 	sessions   *session.Host
+	refusals   fewlines.Limit // of clients, in the log
 	background sync.WaitGroup // the handlers of operators, and the janitor
 	stop       chan struct{}  // closed to end the janitor
 
@@ -167,7 +169,9 @@ func (s *Server) accept(socket *net.UnixConn) {
 	defer socket.Close()
 	c := session.New(s.sessions, socket)
 	if who, err := sockets.PeerOf(socket); err != nil || !isOwner(who) {
-		s.log.Warn("a client of another user was refused", "uid", who.UID, "error", err)
+		if about := s.refusals.Add("uid", who.UID, "error", err); about != nil {
+			s.log.Warn("a client of another user was refused", about...)
+		}
 		c.Refuse(fmt.Sprintf("this server belongs to user id %d, and you are %d", os.Getuid(), who.UID))
 		return
 	}

@@ -111,7 +111,7 @@ func (p *Prepared) Serve(log *slog.Logger) (h *Cache, err error) {
 	if h.jobs != nil {
 		next = h.jobs.Soonest
 	}
-	h.filler = fill.New(h.cache, h.source, p.Options.Parallel, next, &h.counts.fill, log)
+	h.filler = fill.New(h.cache, h.source, p.Options.Parallel, next, &h.counts.fill, h.failures.Unstored, log)
 	h.filler.SetSide(h.sideBytes(p.Options))
 	if h.jobs != nil {
 		h.planned = prefetch.NewAhead(h, h.jobs)
@@ -375,7 +375,7 @@ func (h *Cache) Refill(p *Prepared) error {
 	h.tiers = tiers
 	h.readFrom(p, tiers)
 	h.options = p.Options
-	before := h.filler.SetSource(h.source)
+	before := h.filler.SetSource(h.source, h.failures.Unstored)
 	h.use.Unlock()
 	h.filler.Resize(p.Options.Parallel)
 	h.filler.SetSide(h.sideBytes(p.Options))
