@@ -90,8 +90,9 @@ func New(ctx context.Context, o Options) (s *Server, err error) {
 	if err != nil {
 		return s, err
 	}
+	others := new(shm.Others)
 	for k, p := range coming {
-		h, err := p.Serve(s.log)
+		h, err := p.Serve(s.log, others)
 		if err != nil && mayLeaveOut(ctx, err) {
 			s.leaveOut(p.Options.Name, err)
 			served.CloseAll(s.log, p)

@@ -103,6 +103,8 @@ type Options struct {
 	Programs bool
 	// Progress is called in this goroutine while Create reserves, with bytes. nil: not called.
 	Progress func(done, total uint64)
+	// Others is for a program that creates many caches. nil: Create looks at all caches of this user.
+	Others *Others
 }
 
 // validate returns all complaints about options. Each names its option. plan checks whether the
