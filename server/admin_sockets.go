@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/fewlines"
 	"github.com/stocached/stocached/internal/sockets"
 	"github.com/stocached/stocached/server/admin"
 )
@@ -47,7 +48,7 @@ func newAdminSockets(s *Server, o *Options) (a *adminSockets, err error) {
 	if err != nil {
 		return a, err
 	}
-	a.add(operators{socket, s.log, group}, handlers.Handler(), s.log)
+	a.add(operators{socket, s.log, group, new(fewlines.Limit)}, handlers.Handler(), s.log)
 	return a, nil
 }
 
@@ -94,6 +95,7 @@ type operators struct {
 	*net.UnixListener
 	log   *slog.Logger
 	group *uint32
+	lines *fewlines.Limit // of refusals
 }
 
 func (l operators) Accept() (net.Conn, error) {
@@ -106,7 +108,9 @@ func (l operators) Accept() (net.Conn, error) {
 		if err == nil && mayAdminister(who, l.group) {
 			return c, nil
 		}
-		l.log.Warn("an operator of another user was refused", "uid", who.UID, "groups", who.Groups, "error", err)
+		if about := l.lines.Add("uid", who.UID, "groups", who.Groups, "error", err); about != nil {
+			l.log.Warn("an operator of another user was refused", about...)
+		}
 		c.Close()
 	}
 }

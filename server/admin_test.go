@@ -1,10 +1,12 @@
 package server_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"math"
 	"math/rand/v2"
 	"net"
@@ -16,6 +18,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/fewlines"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source/sourcetest"
@@ -227,5 +230,20 @@ func TestPredictedAndObserved(t *testing.T) {
 				t.Errorf("no line %q in\n%s", line, text)
 			}
 		}
+	}
+}
+
+// Ensure that an operator who is refused again and again does not fill the log.
+func TestRefusalsTakeFewLines(t *testing.T) {
+	var log bytes.Buffer
+	o := options(t, newMemory(4, 8), server.CacheOptions{})
+	o.Log = slog.New(slog.NewTextHandler(&log, nil))
+	s, stop := start(t, o)
+	for range 3 * fewlines.PerMinute {
+		wantRequest(t, s, "DELETE", "/v1/caches/none", "", 404)
+	}
+	stop()
+	if n := strings.Count(log.String(), "an operator was refused"); n != fewlines.PerMinute {
+		t.Errorf("%d lines:\n%s", n, log.String())
 	}
 }

@@ -27,7 +27,7 @@ func (s *Server) Add(ctx context.Context, o CacheOptions) error {
 		err = checkCapacity(s.total, s.served(), []*served.Prepared{p})
 	}
 	if err == nil {
-		err = s.begin(p)
+		err = s.begin(p, nil)
 	}
 	if err != nil {
 		served.CloseAll(s.log, p)
@@ -45,11 +45,11 @@ func (s *Server) hasNot(name string) error {
 
 // begin serves a prepared cache. After an error the caller still owns its source. The caller holds
 // changes.
-func (s *Server) begin(p *served.Prepared) error {
+func (s *Server) begin(p *served.Prepared, others *shm.Others) error {
 	if s.ending() {
 		return ErrEnding // before it removes a segment in vain
 	}
-	h, err := p.Serve(s.log)
+	h, err := p.Serve(s.log, others)
 	if err != nil {
 		return err
 	}
@@ -126,7 +126,7 @@ func (s *Server) Replace(ctx context.Context, o CacheOptions) error {
 		err = checkCapacity(s.total, without(s.served(), h), []*served.Prepared{p})
 	}
 	if err == nil {
-		err = s.exchange(h, p)
+		err = s.exchange(h, p, nil)
 	}
 	if err != nil {
 		served.CloseAll(s.log, p)
@@ -149,7 +149,7 @@ func without(all []*served.Cache, one *served.Cache) []*served.Cache {
 
 // exchange replaces a served cache by a prepared one. After an error it serves the old one again,
 // and the caller still owns the source of the new one. The caller holds changes.
-func (s *Server) exchange(h *served.Cache, p *served.Prepared) error {
+func (s *Server) exchange(h *served.Cache, p *served.Prepared, others *shm.Others) error {
 	elsewhere := h.Options().Path() != p.Options.Path()
 	if h.Fits(p) {
 		if err := h.Refill(p); err != nil {
@@ -165,7 +165,7 @@ func (s *Server) exchange(h *served.Cache, p *served.Prepared) error {
 		h.Log.Warn("closing the cache that is replaced", "error", err)
 	}
 	fault.At("change.shut")
-	if err := s.begin(p); err != nil {
+	if err := s.begin(p, others); err != nil {
 		return errors.Join(err, s.bringBack(h))
 	}
 	h.CloseSource()
@@ -181,7 +181,7 @@ func (s *Server) exchange(h *served.Cache, p *served.Prepared) error {
 // bringBack serves a cache again that was shut with its source open. After an error the server no
 // longer has it. The caller holds changes.
 func (s *Server) bringBack(h *served.Cache) error {
-	err := s.begin(h.Again())
+	err := s.begin(h.Again(), nil)
 	if err == nil {
 		return nil
 	}

@@ -62,7 +62,7 @@ func TestExchangeWhileTheServerEnds(t *testing.T) {
 		t.Error(err)
 	}
 	s.changes.Lock()
-	err = s.exchange(h, p)
+	err = s.exchange(h, p, nil)
 	s.changes.Unlock()
 	if !errors.Is(err, ErrEnding) {
 		t.Errorf("%v", err)

@@ -65,8 +65,9 @@ func (s *Server) Reload(ctx context.Context, o Options) (did Changes, err error)
 			did.Changed = append(did.Changed, c.Name)
 		}
 	}
+	others := new(shm.Others)
 	for _, p := range p.coming {
-		if err := s.arrive(p, &did); err != nil {
+		if err := s.arrive(p, others, &did); err != nil {
 			errs = append(errs, err)
 			served.CloseAll(s.log, p)
 		}
@@ -79,12 +80,12 @@ func (s *Server) Reload(ctx context.Context, o Options) (did Changes, err error)
 
 // arrive serves a prepared cache of a new configuration, in the place of an old one if there is one. The caller holds
 // changes.
-func (s *Server) arrive(p *served.Prepared, did *Changes) (err error) {
+func (s *Server) arrive(p *served.Prepared, others *shm.Others, did *Changes) (err error) {
 	name, list := p.Options.Name, &did.Added
 	if h := s.cache(name); h != nil {
 		list = &did.Changed
-		err = s.exchange(h, p)
-	} else if err = s.begin(p); err != nil {
+		err = s.exchange(h, p, others)
+	} else if err = s.begin(p, others); err != nil {
 		s.leaveOut(name, err)
 	}
 	if s.cache(name) != nil {

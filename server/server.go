@@ -17,6 +17,7 @@ import (
 
 	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/internal/fault"
+	"github.com/stocached/stocached/internal/fewlines"
 	"github.com/stocached/stocached/internal/sockets"
 	"github.com/stocached/stocached/server/served"
 	"github.com/stocached/stocached/server/session"
@@ -35,6 +36,7 @@ type Server struct {
 
 	metrics    net.Listener // on TCP; nil: none
 	sessions   *session.Host
+	refusals   fewlines.Limit // of clients, in the log
 	background sync.WaitGroup // the handlers of operators, and the janitor
 	stop       chan struct{}  // closed to end the janitor
 
@@ -88,8 +90,9 @@ func New(ctx context.Context, o Options) (s *Server, err error) {
 	if err != nil {
 		return s, err
 	}
+	others := new(shm.Others)
 	for k, p := range coming {
-		h, err := p.Serve(s.log)
+		h, err := p.Serve(s.log, others)
 		if err != nil && mayLeaveOut(ctx, err) {
 			s.leaveOut(p.Options.Name, err)
 			served.CloseAll(s.log, p)
@@ -167,7 +170,9 @@ func (s *Server) accept(socket *net.UnixConn) {
 	defer socket.Close()
 	c := session.New(s.sessions, socket)
 	if who, err := sockets.PeerOf(socket); err != nil || !isOwner(who) {
-		s.log.Warn("a client of another user was refused", "uid", who.UID, "error", err)
+		if about := s.refusals.Add("uid", who.UID, "error", err); about != nil {
+			s.log.Warn("a client of another user was refused", about...)
+		}
 		c.Refuse(fmt.Sprintf("this server belongs to user id %d, and you are %d", os.Getuid(), who.UID))
 		return
 	}

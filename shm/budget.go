@@ -14,8 +14,7 @@ type budget struct {
 	dir      string // directory of the segment
 	size     uint64 // of the tmpfs
 	free     uint64 // in the tmpfs
-	promised uint64 // that other caches in it may still fill; a lazy cache leaves these bytes free
-	others   int    // number of those caches
+	promised sum    // that other caches in it may still fill; a lazy cache leaves these bytes free
 
 	memory Space // what the machine and the cgroups have free
 }
@@ -23,31 +22,32 @@ type budget struct {
 // checkBudget returns ErrMemory, with the numbers and the next step, if the free memory is too
 // small for a segment. fs and dir describe the tmpfs of a named cache; fs is nil for a memfd, which
 // has no such limit. checkBudget reserves nothing: two processes can pass at the same moment, and
-// the fills of one are FULL later.
-func checkBudget(need uint64, fs *unix.Statfs_t, dir string) error {
-	k, others := kernel{"/"}, promises{}
-	b := budget{need: need}
-	if fs != nil {
-		b.setTmpfs(fs, dir, others)
+// the fills of one are FULL later. others: nil, or what the program that creates several caches has seen.
+func checkBudget(need uint64, fs *unix.Statfs_t, dir string, others *Others) error {
+	if others == nil {
+		others = new(Others)
 	}
-	if dir != DefaultDir() {
-		others.addNamed(DefaultDir())
-	}
-	others.addAttached(k)
-	limits, err := k.memoryLimits()
+	limits, err := (kernel{"/"}).memoryLimits()
 	if err != nil {
 		return err
 	}
-	b.memory = others.tightest(limits)
-	return b.check()
+	for fresh := false; ; fresh = true {
+		l, isNew := others.in(dir, fs != nil, fresh)
+		b := budget{need: need, memory: tightest(limits, l.sum)}
+		if fs != nil {
+			b.setTmpfs(fs, dir, l.tmpfs.plus(l.here))
+		}
+		if err := b.check(); err == nil || isNew { // caches that were removed since the look have memory again
+			return err
+		}
+	}
 }
 
-// setTmpfs adds the numbers of a named cache's tmpfs, and adds the caches in it to others.
-func (b *budget) setTmpfs(fs *unix.Statfs_t, dir string, others promises) {
-	others.addNamed(dir)
+// setTmpfs adds the numbers of a named cache's tmpfs, and what other caches in it may still fill.
+func (b *budget) setTmpfs(fs *unix.Statfs_t, dir string, promised sum) {
 	if fs.Blocks != 0 { // size=0: no limit
 		b.tmpfs, b.dir, b.size, b.free = true, dir, fs.Blocks*uint64(fs.Bsize), fs.Bavail*uint64(fs.Bsize)
-		b.promised, b.others = others.sum(level{})
+		b.promised = promised
 	}
 }
 
@@ -79,11 +79,11 @@ func (b *budget) inTmpfs() Space {
 		return Space{unlimited, "no tmpfs sets a limit"}
 	}
 	left := b.free - min(b.free, b.headroom())
-	left -= min(left, b.promised)
+	left -= min(left, b.promised.bytes)
 	return Space{left,
 		fmt.Sprintf("the tmpfs of %s has %s free of %s, less %s of headroom for data loaders, "+
 			"less %s that other caches (%d) have yet to fill, leaves %s",
-			b.dir, size(b.free), size(b.size), size(b.headroom()), size(b.promised), b.others, size(left))}
+			b.dir, size(b.free), size(b.size), size(b.headroom()), size(b.promised.bytes), b.promised.caches, size(left))}
 }
 
 // size writes a number of bytes exactly, and rounded to MiB or GiB.

@@ -28,13 +28,13 @@ func Create(o Options) (*Segment, error) {
 		return nil, err
 	}
 	if o.Name == "" {
-		return createUnnamed(h, g, o.Progress)
+		return createUnnamed(h, g, &o)
 	}
-	return createNamed(h, g, o.Dir, o.Progress)
+	return createNamed(h, g, &o)
 }
 
-func createNamed(h Header, g Geometry, dir string, progress func(done, total uint64)) (*Segment, error) {
-	dir = filepath.Clean(cmp.Or(dir, DefaultDir()))
+func createNamed(h Header, g Geometry, o *Options) (*Segment, error) {
+	dir := filepath.Clean(cmp.Or(o.Dir, DefaultDir()))
 	path := filepath.Join(dir, h.Name)
 	dirFD, err := openDir(dir, true)
 	if errors.Is(err, ErrNotFound) {
@@ -51,14 +51,14 @@ func createNamed(h Header, g Geometry, dir string, progress func(done, total uin
 	if err := makeWay(path, g.Policy); err != nil {
 		return nil, err
 	}
-	if err := checkBudget(g.SegmentBytes, &fs, dir); err != nil {
+	if err := checkBudget(g.SegmentBytes, &fs, dir, o.Others); err != nil {
 		return nil, err
 	}
 	fd, err := unix.Openat(dirFD, ".", unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return nil, createError("make a file in "+dir, &g, err)
 	}
-	s, err := initialise(os.NewFile(uintptr(fd), path), h, g, progress)
+	s, err := initialise(os.NewFile(uintptr(fd), path), h, g, o.Progress)
 	if err != nil {
 		return nil, err
 	}
@@ -67,6 +67,7 @@ func createNamed(h Header, g Geometry, dir string, progress func(done, total uin
 		s.Close()
 		return nil, err
 	}
+	o.Others.created(s)
 	return s, nil
 }
 
@@ -87,8 +88,8 @@ func (s *Segment) name(dirFD int) error {
 	return nil
 }
 
-func createUnnamed(h Header, g Geometry, progress func(done, total uint64)) (*Segment, error) {
-	if err := checkBudget(g.SegmentBytes, nil, ""); err != nil {
+func createUnnamed(h Header, g Geometry, o *Options) (*Segment, error) {
+	if err := checkBudget(g.SegmentBytes, nil, "", o.Others); err != nil {
 		return nil, err
 	}
 	name := fmt.Sprintf("%s%x", memfdPrefix, h.UUID[:4])
@@ -102,7 +103,7 @@ func createUnnamed(h Header, g Geometry, progress func(done, total uint64)) (*Se
 	if err != nil {
 		return nil, createError("make a memfd", &g, err)
 	}
-	s, err := initialise(os.NewFile(uintptr(fd), name), h, g, progress)
+	s, err := initialise(os.NewFile(uintptr(fd), name), h, g, o.Progress)
 	if err != nil {
 		return nil, err
 	}
@@ -112,6 +113,7 @@ func createUnnamed(h Header, g Geometry, progress func(done, total uint64)) (*Se
 		s.Close()
 		return nil, createError("seal the memfd", &g, err)
 	}
+	o.Others.created(s)
 	return s, nil
 }
 

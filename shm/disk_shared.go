@@ -326,7 +326,7 @@ func (s *Segment) makeControl(dir string, file Header) error {
 	if err := unix.Fstatfs(dirFD, &fs); err != nil {
 		return fail(ErrSystem, "statfs %s: %w", dir, err)
 	}
-	if err := checkBudget(g.PayloadOffset, &fs, dir); err != nil {
+	if err := checkBudget(g.PayloadOffset, &fs, dir, nil); err != nil {
 		return err
 	}
 	fd, err := unix.Openat(dirFD, ".", unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)

@@ -55,8 +55,8 @@ func TestSmallTmpfs(t *testing.T) {
 		"6291456 bytes (6.0 MiB) that other caches (1) have yet to fill")
 	others := promises{}
 	others.addNamed(dir)
-	if n, caches := others.sum(level{}); n != 6<<20 || caches != 1 {
-		t.Errorf("%d bytes promised by %d", n, caches)
+	if s := others.sum(level{}); s.bytes != 6<<20 || s.caches != 1 {
+		t.Errorf("%d bytes promised by %d", s.bytes, s.caches)
 	}
 	o.Name, o.Samples, o.Reserve = "reserved", 2, true
 	reserved := create(t, o)

@@ -175,7 +175,7 @@ func TestFloor(t *testing.T) {
 func TestBudget(t *testing.T) {
 	const g = 1 << 30
 	machine := memoryLimit{what: "the machine", total: 64 * g, available: 32 * g}
-	b := budget{tmpfs: true, dir: "/dev/shm", size: 24 * g, free: 20 * g, promised: 16 * g, others: 1,
+	b := budget{tmpfs: true, dir: "/dev/shm", size: 24 * g, free: 20 * g, promised: sum{16 * g, 1},
 		memory: machine.space()}
 	b.need = 3 * g // 20 - 1 of headroom - 16
 	if err := b.check(); err != nil {
@@ -185,7 +185,7 @@ func TestBudget(t *testing.T) {
 	want(t, b.check(), ErrMemory, "needs 3221225473 bytes",
 		"/dev/shm has 21474836480 bytes (20.0 GiB) free of 25769803776", "1073741824 bytes (1.0 GiB) of headroom",
 		"17179869184 bytes (16.0 GiB) that other caches (1)", "leaves 3221225472 bytes (3.0 GiB)", "--size", "stocached gc", "remount")
-	b.promised = 30 * g // more than the size
+	b.promised.bytes = 30 * g // more than the size
 	want(t, b.check(), ErrMemory, "leaves 0 bytes")
 	b.tmpfs, b.need = false, 31*g // a memfd: 32 - 1 of floor
 	if err := b.check(); err != nil {

@@ -103,6 +103,8 @@ type Options struct {
 	Programs bool
 	// Progress is called in this goroutine while Create reserves, with bytes. nil: not called.
 	Progress func(done, total uint64)
+	// Others is for a program that creates many caches. nil: Create looks at all caches of this user.
+	Others *Others
 }
 
 // validate returns all complaints about options. Each names its option. plan checks whether the
@@ -279,47 +281,61 @@ func planSlots(flags uint32, policy Policy, samples, slots, stride uint64, recor
 		}
 		return g.SegmentBytes
 	}
-	wanted := slots
-	if slots == 0 {
+	given := slots != 0
+	if !given {
 		slots = min(samples, MaxSlots)
 		if limit != 0 {
 			slots = uint64(sort.Search(int(slots), func(n int) bool { return size(uint64(n)+1) > limit }))
-			wanted = 1
 		}
 	}
-	if limit != 0 && (slots == 0 || size(slots) > limit) {
-		advice := ""
-		if slots == 0 || wanted != slots {
-			advice = sizeAdvice(min(samples, MaxSlots), limit, size)
-		}
-		return Geometry{}, fail(ErrMemory,
-			"%d slots of %d bytes for %d samples make a segment of %d bytes, more than the size of %d; "+
-				"give a size of at least that%s",
-			wanted, stride, samples, size(wanted), limit, advice)
-	}
-	g, err := NewGeometry(flags, policy, samples, slots, stride, records, 0)
-	if err != nil {
+	g, err := NewGeometry(flags, policy, samples, max(slots, 1), stride, records, 0)
+	switch {
+	case err != nil:
 		return g, fail(ErrInvalid, "%v", err)
+	case limit == 0 || g.SegmentBytes <= limit:
+		return g, nil
+	case given:
+		return g, tooSmall(limit, g.SegmentBytes, "give that much, or fewer slots", "%d slots of %d bytes for %d samples need",
+			slots, stride, samples)
 	}
-	return g, nil
+	all := min(samples, MaxSlots)
+	return g, tooSmall(limit, g.SegmentBytes, sizeAdvice(all, size), "one slot of %d bytes for %d samples needs", stride, samples)
+}
+
+// tooSmall is the error of a size that is less than what is needed. next is the next step.
+func tooSmall(limit, need uint64, next, needs string, a ...any) error {
+	shown, unit := fmt.Sprintf("%d bytes", limit), ". A size without a unit is bytes"
+	if limit >= 1<<20 {
+		shown, unit = mebibytes(limit), ""
+	}
+	return fail(ErrMemory, "%s %s, more than the size of %s; %s%s", fmt.Sprintf(needs, a...), mebibytes(need+mebiHundredth-1), shown,
+		next, unit)
 }
 
 // sizeAdvice says which sizes hold all samples, half of them and one. size gives the bytes for a number of slots.
-func sizeAdvice(all, limit uint64, size func(uint64) uint64) string {
-	shown := make([]any, 0, 4)
-	for _, slots := range []uint64{all, (all + 1) / 2, 1} {
-		if size(slots) == VariableDim {
-			return ""
+func sizeAdvice(all uint64, size func(uint64) uint64) string {
+	var texts []string
+	for _, one := range []struct {
+		slots uint64
+		what  string
+	}{{all, " hold all samples"}, {(all + 1) / 2, " half of them"}, {1, " one"}} {
+		if bytes := size(one.slots); bytes != VariableDim {
+			texts = append(texts, mebibytes(bytes+mebiHundredth-1)+one.what)
 		}
-		hundredths := (size(slots)*100 + 1<<20 - 1) >> 20
-		shown = append(shown, fmt.Sprintf("%d.%02d MiB", hundredths/100, hundredths%100))
 	}
-	unit := ""
-	if limit < 1<<20 {
-		unit = ". A size without a unit is bytes"
-	}
-	return fmt.Sprintf(". %s hold all samples, %s half of them, %s one%s", append(shown, unit)...)
+	return strings.Join(texts, ", ")
 }
+
+const mebiHundredth = (1<<20 + 99) / 100
+
+// mebibytes writes bytes as MiB, rounded down.
+func mebibytes(bytes uint64) string {
+	hundredths := bytes/(1<<20)*100 + bytes%(1<<20)*100>>20
+	return fmt.Sprintf("%d.%02d MiB", hundredths/100, hundredths%100)
+}
+
+// moreForSamples is the next step for a cache whose samples have their own sizes each.
+const moreForSamples = "give that much, and as many bytes more as the samples have that it is to hold"
 
 // chainPart is how many slots each sample has at least, if the creator gives no size of slots.
 const chainPart = 8
@@ -344,8 +360,8 @@ func planChains(flags uint32, policy Policy, samples, stride uint64, records uin
 		return err != nil || g.SegmentBytes > limit
 	})
 	if slots == 0 {
-		return least, fail(ErrMemory, "one slot of %d bytes for %d samples makes a segment of %d bytes, more than "+
-			"the size of %d; give a size of at least that", stride, samples, least.SegmentBytes, limit)
+		return least, tooSmall(limit, least.SegmentBytes, moreForSamples, "one slot of %d bytes for %d samples needs", stride,
+			samples)
 	}
 	return NewGeometry(flags, policy, samples, uint64(slots), stride, records, 0)
 }
@@ -358,10 +374,8 @@ func planArena(flags uint32, samples uint64, records uint32, limit, smallest uin
 		return least, fail(ErrInvalid, "%v", err)
 	}
 	if limit < least.SegmentBytes {
-		return least, fail(ErrMemory,
-			"an arena for the smallest of %d samples (%d bytes) makes a segment of %d bytes, more than the size of %d; "+
-				"give a size of at least that",
-			samples, units*UnitBytes, least.SegmentBytes, limit)
+		return least, tooSmall(limit, least.SegmentBytes, moreForSamples, "the smallest of %d samples (%d bytes) needs", samples,
+			units*UnitBytes)
 	}
 	payload := min((limit-least.PayloadOffset)&^(RegionAlign-1), MaxArenaBytes-UnitBytes)
 	g, err := NewGeometry(flags, PolicyFirstCome, samples, 0, UnitBytes, records, payload)

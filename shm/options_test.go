@@ -1,7 +1,6 @@
 package shm
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"regexp"
 	"strconv"
@@ -120,19 +119,19 @@ func TestLimit(t *testing.T) {
 		h, g, err := o.plan()
 		if err != nil {
 			refused++
-			want(t, err, ErrMemory, fmt.Sprint(o.Limit))
-			m := regexp.MustCompile(`segment of (\d+) bytes`).FindStringSubmatch(err.Error())
+			want(t, err, ErrMemory, "more than the size of ")
+			m := regexp.MustCompile(`needs? (\d+)\.(\d\d) MiB`).FindStringSubmatch(err.Error())
 			if m == nil {
 				t.Fatalf("seed %d: %v", seed, err)
 			}
-			o.Limit, _ = strconv.ParseUint(m[1], 10, 64)
+			hundredths, _ := strconv.ParseUint(m[1]+m[2], 10, 64)
+			o.Limit = hundredths << 20 / 100
 			if _, _, err := o.plan(); err != nil {
 				t.Fatalf("seed %d: %v, but %v", seed, m[0], err)
 			}
-			if o.Limit--; true {
-				_, _, err := o.plan()
-				want(t, err, ErrMemory)
-			}
+			o.Limit -= mebiHundredth
+			_, _, err := o.plan()
+			want(t, err, ErrMemory)
 			continue
 		}
 		if g.SegmentBytes > o.Limit {

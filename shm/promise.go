@@ -27,25 +27,24 @@ type promise struct {
 
 // sum adds the promises that count for a limit. For the machine all caches count; for a cgroup
 // those with a client in it. Full caches do not count.
-func (p promises) sum(of level) (bytes uint64, caches int) {
+func (p promises) sum(of level) (s sum) {
 	for _, one := range p {
 		if one.bytes > 0 && (of.version == 0 || one.shared[of.version] >= of.depth) {
-			bytes += one.bytes
-			caches++
+			s = s.plus(sum{one.bytes, 1})
 		}
 	}
-	return bytes, caches
+	return s
 }
 
-// tightest returns the space of the limit that leaves the least after the promises.
-func (p promises) tightest(limits []memoryLimit) Space {
+// tightest returns the space of the limit that leaves the least after the promises of other caches.
+func tightest(limits []memoryLimit, promised func(level) sum) Space {
 	least := Space{Left: unlimited}
 	for _, r := range limits {
 		s := r.space()
-		if bytes, caches := p.sum(r.level); caches > 0 {
-			s.Left -= min(s.Left, bytes)
-			s.Text += fmt.Sprintf(", less %s that other caches (%d) have yet to fill, leaves %s", size(bytes),
-				caches, size(s.Left))
+		if p := promised(r.level); p.caches > 0 {
+			s.Left -= min(s.Left, p.bytes)
+			s.Text += fmt.Sprintf(", less %s that other caches (%d) have yet to fill, leaves %s", size(p.bytes),
+				p.caches, size(s.Left))
 		}
 		if least.Text == "" || s.Left < least.Left {
 			least = s

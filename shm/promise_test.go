@@ -25,7 +25,7 @@ func memoryLeft(t *testing.T) uint64 {
 	others := promises{}
 	others.addNamed(DefaultDir())
 	others.addAttached(kernel{"/"})
-	return others.tightest(limits).Left
+	return tightest(limits, others.sum).Left
 }
 
 // Ensure that memory is promised once: of caches of a third of it each, the third and later ones
@@ -183,21 +183,21 @@ func TestPromisesOfCgroups(t *testing.T) {
 		}
 		p := promises{inode{}: one}
 		for depth := range 4 {
-			if bytes, n := p.sum(level{2, depth}); (bytes == 7) != (depth <= c.depth) || n != int(bytes/7) {
-				t.Errorf("clients %v: %d bytes of %d caches count at depth %d", c.clients, bytes, n, depth)
+			if s := p.sum(level{2, depth}); (s.bytes == 7) != (depth <= c.depth) || s.caches != int(s.bytes/7) {
+				t.Errorf("clients %v: %d bytes of %d caches count at depth %d", c.clients, s.bytes, s.caches, depth)
 			}
 		}
-		if bytes, _ := p.sum(level{}); bytes != 7 {
+		if bytes := p.sum(level{}).bytes; bytes != 7 {
 			t.Errorf("clients %v: %d bytes count for the machine", c.clients, bytes)
 		}
 	}
 	limits := []memoryLimit{{"the machine", 64 << 30, 40 << 30, level{}}, {"cgroup /a", 16 << 30, 10 << 30, level{2, 1}}}
 	p := promises{inode{1, 1}: {5 << 30, [3]int{-1, -1, 1}}, inode{1, 2}: {2 << 30, [3]int{-1, -1, 0}}}
-	if s := p.tightest(limits); s.Left != 4<<30 {
+	if s := tightest(limits, p.sum); s.Left != 4<<30 {
 		t.Errorf("%+v", s)
 	}
 	p[inode{1, 3}] = &promise{31 << 30, [3]int{-1, -1, -1}}
-	if s := p.tightest(limits); s.Left != 1<<30 {
+	if s := tightest(limits, p.sum); s.Left != 1<<30 {
 		t.Errorf("%+v", s)
 	}
 }

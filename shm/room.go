@@ -48,7 +48,9 @@ func RoomIn(dir string) (Room, error) {
 		return Room{}, fail(ErrSystem, "stat %s: %w", there, err)
 	}
 	var b budget
-	b.setTmpfs(&fs, dir, promises{})
+	others := promises{}
+	others.addNamed(dir)
+	b.setTmpfs(&fs, dir, others.sum(level{}))
 	memory, err := (kernel{"/"}).usable()
 	return Room{st.Dev, b.inTmpfs(), memory}, err
 }

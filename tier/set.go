@@ -58,8 +58,11 @@ func (s *Set) Status() (all []Status) {
 }
 
 // Problems returns a line for each node that is left out, and for each note of a tier.
-func (s *Set) Problems() (lines []string) {
-	for k, one := range s.Status() {
+func (s *Set) Problems() []string { return Problems(s.Status()) }
+
+// Problems is that of the set whose tiers have these states.
+func Problems(all []Status) (lines []string) {
+	for k, one := range all {
 		where := fmt.Sprintf("tiers[%d] (%s)", k, one.Kind)
 		for _, n := range one.Nodes {
 			if n.LeftOut {

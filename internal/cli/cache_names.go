@@ -93,6 +93,20 @@ func attach(s *shm.Segment) (*cache.Cache, error) {
 	return c, err
 }
 
+// counted calls use with a reader of a cache and its counters. They are as far as they could be read, if err is not nil. A
+// segment that another process truncates meanwhile is an error.
+func counted(s *shm.Segment, use func(reader *cache.Cache, sums cache.Stats, err error) error) error {
+	return guard(func() error {
+		reader, err := attach(s)
+		if err != nil {
+			return err
+		}
+		defer reader.Close()
+		sums, err := reader.Stats()
+		return use(reader, sums, err)
+	})
+}
+
 // all finds the named caches of the directory. Without --dir it also finds those without a name.
 func (d *dirFlag) all() ([]shm.Listed, error) {
 	found, err := shm.List(d.dir)

@@ -36,7 +36,7 @@ var healthColumns = table.Columns[health]{
 	table.Listed("left_out", "left out", "caches of its configuration that it left out, each with the reason",
 		func(h health) any { return h.leftOut }),
 	table.Listed("failing", "failing", "reads of sources that fail, by cache and kind (unavailable, denied, changed, missing,\n"+
-		"damaged, decode, descriptors, other), and memory that is short",
+		"damaged, decode, descriptors, other), memory that is short, and samples that the cache refuses (store)",
 		func(h health) any { return h.failing }),
 	table.Listed("tiers", "tiers", "nodes of tiers that it leaves out, and what else is wrong with tiers",
 		func(h health) any { return h.tiers }),

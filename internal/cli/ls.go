@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/internal/cli/table"
 	"github.com/stocached/stocached/shm"
 )
@@ -191,13 +192,7 @@ func (f *found) count() {
 		return
 	}
 	defer seg.Close()
-	err = guard(func() error {
-		reader, err := attach(seg)
-		if err != nil {
-			return err
-		}
-		defer reader.Close()
-		sums, err := reader.Stats()
+	err = counted(seg, func(_ *cache.Cache, sums cache.Stats, err error) error {
 		f.filled = table.Count(sums.Ready)
 		return err
 	})

@@ -82,6 +82,8 @@ func TestDeadStorage(t *testing.T) {
 		!strings.Contains(all[0].(jsonObject)["error"].(string), "503") || stats["retrying_reads"].(float64) == 0 {
 		t.Errorf("%v", stats)
 	}
+	brief := ok(t, "stats", "--sockets", s.sockets, s.segments+"/pets")
+	contains(t, brief, "retrying", "reads that have failed and will be tried again: ", "failing", "unavailable for ", "503")
 	select {
 	case err := <-read:
 		t.Fatal(err)

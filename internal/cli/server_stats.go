@@ -113,6 +113,26 @@ var serverColumns = table.Columns[*stats]{
 		})),
 }
 
+// troubles has a column for each thing that is wrong at the server now.
+func (f *serverStats) troubles() (columns table.Columns[*stats]) {
+	add := func(header, text string) {
+		columns = append(columns, table.Listed("", header, "", func(*stats) any { return strings.ReplaceAll(text, "\n", "; ") }))
+	}
+	if f.Retrying > 0 {
+		add("retrying", fmt.Sprintf("reads that have failed and will be tried again: %d", f.Retrying))
+	}
+	for _, one := range f.Failures {
+		add("failing", one.String())
+	}
+	if f.Stuck > 0 {
+		add("stuck reads", fmt.Sprintf("reads that were given up and have not returned: %d", f.Stuck))
+	}
+	for _, line := range tier.Problems(f.Tiers) {
+		add("tier", line)
+	}
+	return columns
+}
+
 // orNone is a text; nil: there is none.
 func orNone(text string) any {
 	if text == "" {

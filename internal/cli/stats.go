@@ -161,6 +161,9 @@ func (s *stats) brief() table.Columns[*stats] {
 	if s.silent != nil {
 		columns = append(columns, serverColumns[:1]...)
 	}
+	if s.server != nil {
+		columns = append(columns, s.server.troubles()...)
+	}
 	return columns
 }
 
@@ -174,7 +177,8 @@ func newStats() *cobra.Command {
 		Short: "Show what a cache holds and its counters",
 		Long: paragraphs(`Shows the counters of a cache. Its clients keep them in the segment itself, so stats asks no process and
 disturbs none. With NAME it shows the five numbers that matter: filled, cached, hit rate, memory and live. It
-adds full, lost and corrupt if they are not 0, and a server that does not answer. --all shows all lines.
+adds full, lost and corrupt if they are not 0, a server that does not answer, and a line for each trouble of
+one that does: reads that fail, are tried again or are stuck, memory that is short, tiers. --all shows all lines.
 Without NAME: a line for each cache of this user. stats adds up the counters of all
 clients, past ones included, one by one while they still count. Read-only clients are not counted.`,
 			statsColumns.Explain("OUTPUT, capitals: columns without NAME; with --json an object, "+
@@ -335,13 +339,7 @@ func (d *dirFlag) stats(name string, with extras) (s *stats, err error) {
 			answer = with.server.ask(displayName(&seg.Header, seg.Path()), fmt.Sprintf("%x", seg.Header.UUID))
 		}
 	}
-	err = guard(func() error {
-		reader, err := attach(seg)
-		if err != nil {
-			return err
-		}
-		defer reader.Close()
-		sums, err := reader.Stats()
+	err = counted(seg, func(reader *cache.Cache, sums cache.Stats, err error) error {
 		s = &stats{Stats: sums, name: displayName(&seg.Header, seg.Path()), uuid: seg.Header.UUID, path: seg.Path(),
 			at: time.Now(), Geometry: seg.Geometry}
 		if err != nil {

@@ -125,7 +125,9 @@ var refusals = []struct {
 
 // refuse answers a change that failed.
 func (s *Host) refuse(w http.ResponseWriter, what, name string, err error) {
-	s.Log.Warn("an operator was refused", "change", what, "cache", name, "error", err)
+	if about := s.refusals.Add("change", what, "cache", name, "error", err); about != nil {
+		s.Log.Warn("an operator was refused", about...)
+	}
 	for _, r := range refusals {
 		if slices.ContainsFunc(r.errors, func(target error) bool { return errors.Is(err, target) }) {
 			fail(w, r.status, err.Error())

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/stocached/stocached/internal/fewlines"
 	"github.com/stocached/stocached/server/prefetch"
 	"github.com/stocached/stocached/server/served"
 	"github.com/stocached/stocached/server/session"
@@ -59,6 +60,7 @@ type Host struct {
 	// memory of answers that wait to be written
 	Replies  *session.Budget
 	Requests *session.Budget // memory of requests under way
+	refusals fewlines.Limit  // in the log
 }
 
 // MetricsHandler answers requests for metrics.

@@ -3,15 +3,14 @@ package fill
 import (
 	"log/slog"
 	"sync"
-	"time"
 
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/fewlines"
 	"github.com/stocached/stocached/source"
 )
 
 const (
 	keptReasons   = 10000 // of bad samples, in memory; the others stay known without a reason
-	linesAMinute  = 10    // of bad samples, in the log
 	unknownReason = "it did not decode before"
 )
 
@@ -19,9 +18,7 @@ const (
 type bad struct {
 	mu      sync.Mutex
 	reasons map[int]string // "": not kept
-	minute  time.Time      // when the present minute of the log began
-	lines   int            // in it
-	left    int            // samples that no line names
+	lines   fewlines.Limit
 }
 
 // known returns the answer for a sample that is known to be bad.
@@ -36,7 +33,7 @@ func (b *bad) known(from source.Source, index int) (r result, bad bool) {
 }
 
 // add remembers a bad sample, and logs it unless the log has enough lines of this minute.
-func (b *bad) add(log *slog.Logger, index int, e *source.BadError, now time.Time) {
+func (b *bad) add(log *slog.Logger, index int, e *source.BadError) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if _, known := b.reasons[index]; known {
@@ -49,20 +46,9 @@ func (b *bad) add(log *slog.Logger, index int, e *source.BadError, now time.Time
 	if len(b.reasons) <= keptReasons {
 		b.reasons[index] = e.Error()
 	}
-	if now.Sub(b.minute) >= time.Minute {
-		b.minute, b.lines = now, 0
+	if about := b.lines.Add("sample", index, "file", e.Where, "reason", e.Reason); about != nil {
+		log.Warn("a sample is bad; clients may leave it out", about...)
 	}
-	if b.lines == linesAMinute {
-		b.left++
-		return
-	}
-	b.lines++
-	about := []any{"sample", index, "file", e.Where, "reason", e.Reason}
-	if b.left > 0 {
-		about = append(about, "not_logged", b.left)
-	}
-	b.left = 0
-	log.Warn("a sample is bad; clients may leave it out", about...)
 }
 
 // forget forgets all samples.

@@ -42,7 +42,8 @@ type Filler struct {
 
 	mu         sync.Mutex // protects the fields below, and samples, waiters and readers
 	source     source.Source
-	wake       sync.Cond // there may be a sample to read
+	refused    func(error) // takes notice of samples that the cache refuses
+	wake       sync.Cond   // there may be a sample to read
 	inflight   map[int]*sample
 	fetches    roundRobin
 	prefetches roundRobin // served when no fetch can be served
@@ -97,10 +98,11 @@ func (s *sample) remove(w *waiter) bool {
 }
 
 // New makes a filler with the given number of readers. next is that of the cache's options. If it is
-// not nil, the filler keeps samples without a slot aside, after SetSide.
+// not nil, the filler keeps samples without a slot aside, after SetSide. refused takes notice of samples that the cache
+// refuses.
 func New(c *cache.Cache, from source.Source, parallel int, next func(sample, soon uint64) uint64, stats *Stats,
-	log *slog.Logger) *Filler {
-	f := &Filler{cache: c, source: from, log: log, stats: stats, inflight: map[int]*sample{},
+	refused func(error), log *slog.Logger) *Filler {
+	f := &Filler{cache: c, source: from, refused: refused, log: log, stats: stats, inflight: map[int]*sample{},
 		side:    sideBuffer{next: next, life: c.Life, places: map[int]int{}},
 		readers: readers{all: map[*reader]bool{}, left: make(chan struct{})}}
 	f.wake.L = &f.mu
@@ -469,7 +471,10 @@ func (f *Filler) store(index int, data []byte, freeOnly bool, took time.Duration
 	if errors.Is(err, shm.ErrClosed) {
 		f.log.Debug("a read that was given up has returned after its cache was closed", "sample", index)
 	} else if err != nil {
-		f.log.Error("a sample was read and could not be stored", "sample", index, "error", err)
+		f.mu.Lock()
+		tell := f.refused
+		f.mu.Unlock()
+		tell(err)
 	}
 	if err == nil && stored == cache.Full {
 		n := uint64(len(data))
@@ -529,7 +534,7 @@ func (f *Filler) buffer(buffer *[]byte, data []byte) *Buffer {
 // unread is the result of a sample that the source could not read.
 func (f *Filler) unread(from source.Source, index int, err error) result {
 	if e := (*source.BadError)(nil); errors.As(err, &e) {
-		f.bad.add(f.log, index, e, time.Now())
+		f.bad.add(f.log, index, e)
 		return failed(control.CodeBad, e)
 	}
 	code := control.CodeRead

@@ -152,10 +152,10 @@ func (f *Filler) fail(r abandoned, code control.Code, format string, a ...any) {
 
 // SetSource makes later reads use another source. It returns the one before, which earlier reads
 // may still use.
-func (f *Filler) SetSource(s source.Source) (before source.Source) {
+func (f *Filler) SetSource(s source.Source, refused func(error)) (before source.Source) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	before, f.source = f.source, s
+	before, f.source, f.refused = f.source, s, refused
 	f.bad.forget()
 	return before
 }

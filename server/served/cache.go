@@ -86,10 +86,10 @@ var (
 
 // Serve creates the segment of a prepared cache. It adopts the segment of an earlier server if the
 // name, schema, size and fingerprint match. It removes a segment that differs (its clients keep
-// it), and creates a cold one. It also replaces one of another version that no process uses. The served cache owns the source from here on; after an error the
+// it), and creates a cold one. others is for a server that makes many; nil: it makes one. It also replaces one of another version that no process uses. The served cache owns the source from here on; after an error the
 // caller still owns it. Errors: ErrServed when another server has the cache; errors of package shm,
 // with the cache's name.
-func (p *Prepared) Serve(log *slog.Logger) (h *Cache, err error) {
+func (p *Prepared) Serve(log *slog.Logger, others *shm.Others) (h *Cache, err error) {
 	log = log.With("cache", p.Options.Name)
 	defer func() {
 		if err != nil {
@@ -101,7 +101,7 @@ func (p *Prepared) Serve(log *slog.Logger) (h *Cache, err error) {
 	if h.tiers, err = h.openTiers(p); err != nil {
 		return nil, err
 	}
-	if err = h.open(p); err != nil {
+	if err = h.open(p, others); err != nil {
 		h.closeTiers(h.tiers)
 		return nil, err
 	}
@@ -111,7 +111,7 @@ func (p *Prepared) Serve(log *slog.Logger) (h *Cache, err error) {
 	if h.jobs != nil {
 		next = h.jobs.Soonest
 	}
-	h.filler = fill.New(h.cache, h.source, p.Options.Parallel, next, &h.counts.fill, log)
+	h.filler = fill.New(h.cache, h.source, p.Options.Parallel, next, &h.counts.fill, h.failures.Unstored, log)
 	h.filler.SetSide(h.sideBytes(p.Options))
 	if h.jobs != nil {
 		h.planned = prefetch.NewAhead(h, h.jobs)
@@ -121,11 +121,13 @@ func (p *Prepared) Serve(log *slog.Logger) (h *Cache, err error) {
 }
 
 // open adopts the segment of an earlier server, or creates one, and becomes its client.
-func (h *Cache) open(p *Prepared) error {
+func (h *Cache) open(p *Prepared, others *shm.Others) error {
 	for {
 		segment, err := p.find(false)
 		if other := err; errors.Is(err, shm.ErrNotFound) || errors.Is(err, shm.ErrVersion) {
-			if h.segment, err = shm.Create(p.want); errors.Is(err, shm.ErrExists) {
+			want := p.want
+			want.Others = others
+			if h.segment, err = shm.Create(want); errors.Is(err, shm.ErrExists) {
 				continue // another process has created it first
 			}
 			if err != nil {
@@ -375,7 +377,7 @@ func (h *Cache) Refill(p *Prepared) error {
 	h.tiers = tiers
 	h.readFrom(p, tiers)
 	h.options = p.Options
-	before := h.filler.SetSource(h.source)
+	before := h.filler.SetSource(h.source, h.failures.Unstored)
 	h.use.Unlock()
 	h.filler.Resize(p.Options.Parallel)
 	h.filler.SetSide(h.sideBytes(p.Options))

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/fewlines"
 	"github.com/stocached/stocached/order"
 	"github.com/stocached/stocached/server/fill"
 	"github.com/stocached/stocached/server/jobs"
@@ -40,7 +41,8 @@ type Host struct {
 	Enter   func(name string) *served.Cache
 	Absent  func(name string) string // says why there is none
 	Ending  func() bool
-	Drained func() // called when a client can again take samples without a slot
+	Drained func()         // called when a client can again take samples without a slot
+	slow    fewlines.Limit // clients that read no answers, in the log
 }
 
 // Connection is one client on the data socket. One goroutine reads its frames and another one
@@ -196,7 +198,9 @@ func (c *Connection) Serve() {
 	go func() {
 		defer close(writer)
 		if err := c.out.run(); err != nil {
-			c.host.Log.Info("a client reads no answers; its connection is closed", "client", c.label, "error", err)
+			if about := c.host.slow.Add("client", c.label, "error", err); about != nil {
+				c.host.Log.Info("a client reads no answers; its connection is closed", about...)
+			}
 			c.out.abort()
 		}
 		c.socket.Close() // ends the reader, if it still runs

@@ -46,7 +46,7 @@ func (c *Counts) Snapshot() Snapshot {
 		Bytes: c.bytes.Load(), Errors: map[ErrorKind]uint64{}, Tries: map[ErrorKind]uint64{},
 		SecondsSum: time.Duration(c.nanos.Load()).Seconds()}
 	for k, e := range errorKinds {
-		if e.kind == KindMemory {
+		if e.cache {
 			continue
 		}
 		s.Errors[e.kind] = c.errors[k].Load()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"slices"
 
 	"github.com/stocached/stocached/source"
 
@@ -27,7 +28,9 @@ const (
 	KindDescriptors ErrorKind = "descriptors" // too many open files, in the process or in the system
 	KindUnavailable ErrorKind = "unavailable" // the device, the network or the server of the source does not answer, or fails
 	KindOther       ErrorKind = "other"
-	KindMemory      ErrorKind = "memory" // no error of a read: the cache has free places, and memory for them is short
+	// No errors of a read, but of the cache that takes the samples.
+	KindMemory ErrorKind = "memory" // the cache has free places, and memory for them is short
+	KindStore  ErrorKind = "store"  // the cache refuses samples that were read
 )
 
 // kindOf describes a kind.
@@ -38,11 +41,12 @@ type kindOf struct {
 	// lasts: each read of the sample fails until the data is repaired, so the failure is over when the source is
 	// opened again. Other failures are over when reads succeed.
 	lasts bool
+	cache bool // no error of a read
 	// lines of the log; "": those of a read
 	begins, goesOn, ends string
 }
 
-const kinds = 13
+const kinds = 14
 
 // errorKinds are in the order of the checks: an error may wrap several.
 var errorKinds = [kinds]kindOf{
@@ -57,9 +61,16 @@ var errorKinds = [kinds]kindOf{
 	{kind: KindDenied, is: []error{fs.ErrPermission}},
 	{kind: KindDescriptors, is: []error{unix.EMFILE, unix.ENFILE}},
 	{kind: KindUnavailable, is: unreachable},
-	{kind: KindMemory, begins: "memory is short, so samples are not cached", goesOn: "memory is still short",
+	{kind: KindMemory, cache: true, begins: "memory is short, so samples are not cached", goesOn: "memory is still short",
 		ends: "memory is no longer short"},
+	{kind: KindStore, cache: true, begins: "a sample was read and could not be stored",
+		goesOn: "samples were read and could not be stored", ends: "no sample fails to be stored any more"},
 	{kind: KindOther},
+}
+
+// indexOf returns which of errorKinds a kind is.
+func indexOf(kind ErrorKind) int {
+	return slices.IndexFunc(errorKinds[:], func(k kindOf) bool { return k.kind == kind })
 }
 
 // kindIndex returns which of errorKinds an error of a read with ctx is. The cause of ctx is KindCancelled.

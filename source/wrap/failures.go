@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -37,7 +36,7 @@ type failing struct {
 // Failing describes failures of one kind that are not over. Fields are never renamed.
 type Failing struct {
 	Kind  ErrorKind `json:"kind"`
-	Reads uint64    `json:"reads"`        // failed, after all tries; of kind memory: sets that found no place
+	Reads uint64    `json:"reads"`        // failed, after all tries; of kinds memory and store: sets that did
 	Tries uint64    `json:"tries"`        // failed, and were followed by another
 	For   float64   `json:"seconds"`      // since the first one
 	Last  float64   `json:"last_seconds"` // since the last one
@@ -47,8 +46,8 @@ type Failing struct {
 // String describes the failure in one line.
 func (f Failing) String() string {
 	since := func(seconds float64) time.Duration { return time.Duration(seconds) * time.Second }
-	if f.Kind == KindMemory {
-		return fmt.Sprintf("%s for %v, so samples are not cached (sets that found no place: %d): %s", f.Kind, since(f.For),
+	if errorKinds[indexOf(f.Kind)].cache {
+		return fmt.Sprintf("%s for %v, so samples are not cached (sets that failed: %d): %s", f.Kind, since(f.For),
 			f.Reads, f.Error)
 	}
 	return fmt.Sprintf("%s for %v (reads that failed: %d, tries that failed: %d), the last %v ago: %s", f.Kind, since(f.For),
@@ -95,8 +94,12 @@ func (f *Failures) GivenUp(reads int, why string) {
 
 // Short takes notice that memory is short, and of sets that found no place since the last call.
 func (f *Failures) Short(sets uint64, why error) {
-	k := slices.IndexFunc(errorKinds[:], func(k kindOf) bool { return k.kind == KindMemory })
-	f.add(k, Failing{Reads: sets, Error: why.Error()})
+	f.add(indexOf(KindMemory), Failing{Reads: sets, Error: why.Error()})
+}
+
+// Unstored takes notice of a sample that was read, and that the cache refused.
+func (f *Failures) Unstored(err error) {
+	f.add(indexOf(KindStore), Failing{Reads: 1, Error: err.Error()})
 }
 
 // add adds failures of a kind.

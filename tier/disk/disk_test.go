@@ -751,14 +751,14 @@ func checkFile(t *testing.T, dir string) {
 func TestBadSettings(t *testing.T) {
 	dir := t.TempDir()
 	for want, from := range map[string]source.Settings{
-		"dir: give a folder":              {"size": "1GiB"},
-		"size: give the most":             {"dir": dir},
-		"size: 1024 bytes are less":       {"dir": dir, "size": "1KiB"},
-		"give a size of at least that":    {"dir": dir, "size": "16KiB"},
-		`"best" is not one of first-come`: {"dir": dir, "size": "1GiB", "policy": "best"},
-		"neither costs nor plans":         {"dir": dir, "size": "1GiB", "policy": "cost"},
-		"1ms is less than 10ms":           {"dir": dir, "size": "1GiB", "timeout": "1ms"},
-		"colour":                          {"dir": dir, "size": "1GiB", "colour": "red"},
+		"dir: give a folder":                {"size": "1GiB"},
+		"size: give the most":               {"dir": dir},
+		"size: 1024 bytes are less":         {"dir": dir, "size": "1KiB"},
+		"more than the size of 16384 bytes": {"dir": dir, "size": "16KiB"},
+		`"best" is not one of first-come`:   {"dir": dir, "size": "1GiB", "policy": "best"},
+		"neither costs nor plans":           {"dir": dir, "size": "1GiB", "policy": "cost"},
+		"1ms is less than 10ms":             {"dir": dir, "size": "1GiB", "timeout": "1ms"},
+		"colour":                            {"dir": dir, "size": "1GiB", "colour": "red"},
 	} {
 		if err := check(from, about(false)); !errors.Is(err, source.ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("want %q in %v", want, err)

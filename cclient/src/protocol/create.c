@@ -24,29 +24,46 @@ static uint64_t most_slots(const struct stoc_options *o, uint32_t flags, uint32_
     return low;
 }
 
-/* Bytes as MiB, rounded up. */
-static int mebibytes(char *text, size_t room, uint64_t bytes)
+/* Bytes as MiB, rounded down. */
+static void mebibytes(char text[32], uint64_t bytes)
 {
-    uint64_t hundredths = (bytes * 100 + (1 << 20) - 1) >> 20;
-    return snprintf(text, room, "%llu.%02llu MiB", (unsigned long long)(hundredths / 100),
-                    (unsigned long long)(hundredths % 100));
+    uint64_t hundredths = bytes / (1 << 20) * 100 + (bytes % (1 << 20) * 100 >> 20);
+    snprintf(text, 32, "%llu.%02llu MiB", (unsigned long long)(hundredths / 100), (unsigned long long)(hundredths % 100));
 }
 
-/* The end of the error of a size that is too small: what holds all samples, half of them and one. */
+/* The same, rounded up. */
+static void mebibytes_up(char text[32], uint64_t bytes) { mebibytes(text, bytes + ((1 << 20) + 99) / 100 - 1); }
+
+/* The error of a size that is less than what is needed. next is the next step. */
+static int too_small(uint64_t limit, uint64_t need, const char *needs, const char *next, struct stoc_error *error)
+{
+    char needed[32], shown[32];
+    mebibytes_up(needed, need);
+    if (limit < 1 << 20)
+        snprintf(shown, sizeof shown, "%llu bytes", (unsigned long long)limit);
+    else
+        mebibytes(shown, limit);
+    return fail(error, STOC_EMEMORY, 0, "%s %s, more than the size of %s; %s%s", needs, needed, shown, next,
+                limit < 1 << 20 ? ". A size without a unit is bytes" : "");
+}
+
+/* The next step for a cache whose samples have their own sizes each. */
+static const char more_for_samples[] = "give that much, and as many bytes more as the samples have that it is to hold";
+
+/* Which sizes hold all samples, half of them and one. */
 static void advise_size(char text[200], const struct stoc_options *o, uint32_t flags, uint32_t records, uint64_t stride)
 {
     uint64_t all = MIN(o->samples, STOC_MAX_SLOTS), slots[] = {all, (all + 1) / 2, 1};
-    char shown[3][32], why[256];
+    static const char *const what[] = {"hold all samples", "half of them", "one"};
+    char shown[32], why[256];
     struct geometry g;
+    size_t n = 0;
     for (int k = 0; k < 3; k++) {
-        if (!geometry_of(flags, o->policy, o->samples, slots[k], stride, records, 0, &g, why)) {
-            text[0] = 0;
-            return;
-        }
-        mebibytes(shown[k], sizeof shown[k], g.segment_bytes);
+        if (!geometry_of(flags, o->policy, o->samples, slots[k], stride, records, 0, &g, why))
+            continue;
+        mebibytes_up(shown, g.segment_bytes);
+        n += (size_t)snprintf(text + n, 200 - n, "%s%s %s", n ? ", " : "", shown, what[k]);
     }
-    snprintf(text, 200, ". %s hold all samples, %s half of them, %s one%s", shown[0], shown[1], shown[2],
-             o->limit_bytes < 1 << 20 ? ". A size without a unit is bytes" : "");
 }
 
 /* An arena that evicts: as many slots as the limit allows. Their size is the largest with 8 slots for each
@@ -63,12 +80,11 @@ static int plan_chains(const struct stoc_options *o, uint32_t flags, uint32_t re
         if (o->slot_bytes || stride == STOC_UNIT_BYTES || slots >= 8 * o->samples)
             break;
     }
-    if (slots == 0)
-        return fail(error, STOC_EMEMORY, 0,
-                    "one slot of %llu bytes for %llu samples makes a segment of %llu bytes, more than the size of "
-                    "%llu; give a size of at least that",
-                    (unsigned long long)stride, (unsigned long long)o->samples, (unsigned long long)g->segment_bytes,
-                    (unsigned long long)o->limit_bytes);
+    if (slots == 0) {
+        snprintf(why, sizeof why, "one slot of %llu bytes for %llu samples needs", (unsigned long long)stride,
+                 (unsigned long long)o->samples);
+        return too_small(o->limit_bytes, g->segment_bytes, why, more_for_samples, error);
+    }
     geometry_of(flags, o->policy, o->samples, slots, stride, records, 0, g, why);
     return 0;
 }
@@ -177,12 +193,11 @@ INTERNAL int plan(const char *name, const struct stoc_options *o, struct header 
             return plan_chains(o, flags, records, &h->g, error);
         if (!geometry_of(flags, o->policy, o->samples, 0, STOC_UNIT_BYTES, records, smallest, &h->g, why))
             return fail(error, STOC_EINVAL, 0, "%s", why);
-        if (o->limit_bytes < h->g.segment_bytes)
-            return fail(error, STOC_EMEMORY, 0,
-                        "an arena for the smallest of %llu samples (%llu bytes) makes a segment of %llu bytes, more "
-                        "than the size of %llu; give a size of at least that",
-                        (unsigned long long)o->samples, (unsigned long long)smallest,
-                        (unsigned long long)h->g.segment_bytes, (unsigned long long)o->limit_bytes);
+        if (o->limit_bytes < h->g.segment_bytes) {
+            snprintf(why, sizeof why, "the smallest of %llu samples (%llu bytes) needs", (unsigned long long)o->samples,
+                     (unsigned long long)smallest);
+            return too_small(o->limit_bytes, h->g.segment_bytes, why, more_for_samples, error);
+        }
         uint64_t payload = (o->limit_bytes - h->g.payload_offset) / STOC_REGION_ALIGN * STOC_REGION_ALIGN;
         payload = MIN(payload, STOC_MAX_ARENA_BYTES - STOC_UNIT_BYTES);
         if (!geometry_of(flags, o->policy, o->samples, 0, STOC_UNIT_BYTES, records, payload, &h->g, why))
@@ -197,14 +212,16 @@ INTERNAL int plan(const char *name, const struct stoc_options *o, struct header 
     if (o->limit_bytes != 0 && (!fits || h->g.segment_bytes > o->limit_bytes)) {
         if (!geometry_of(flags, o->policy, o->samples, wanted, stride, records, 0, &h->g, why))
             return fail(error, STOC_EINVAL, 0, "%s", why);
-        char advice[200] = "";
-        if (o->slots == 0)
-            advise_size(advice, o, flags, records, stride);
-        return fail(error, STOC_EMEMORY, 0,
-                    "%llu slots of %llu bytes for %llu samples make a segment of %llu bytes, more than the size of "
-                    "%llu; give a size of at least that%s",
-                    (unsigned long long)wanted, (unsigned long long)stride, (unsigned long long)o->samples,
-                    (unsigned long long)h->g.segment_bytes, (unsigned long long)o->limit_bytes, advice);
+        if (o->slots) {
+            snprintf(why, sizeof why, "%llu slots of %llu bytes for %llu samples need", (unsigned long long)wanted,
+                     (unsigned long long)stride, (unsigned long long)o->samples);
+            return too_small(o->limit_bytes, h->g.segment_bytes, why, "give that much, or fewer slots", error);
+        }
+        char advice[200];
+        advise_size(advice, o, flags, records, stride);
+        snprintf(why, sizeof why, "one slot of %llu bytes for %llu samples needs", (unsigned long long)stride,
+                 (unsigned long long)o->samples);
+        return too_small(o->limit_bytes, h->g.segment_bytes, why, advice, error);
     }
     if (!fits)
         return fail(error, STOC_EINVAL, 0, "%s", why);

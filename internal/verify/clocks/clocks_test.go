@@ -23,6 +23,29 @@ var timeOfDay = regexp.MustCompile(`\.Unix(Nano|Milli|Micro)?\(\)|time\.Unix(Mil
 // Ensure that nothing else keeps a time of day, which an operator or a time server may set: package clock has times that
 // are kept as numbers.
 func TestTimers(t *testing.T) {
+	wantOnly(t, ".go", timeOfDay, ofDay, "build", "bench", "bin", "python", "internal/verify", "internal/cgroup")
+}
+
+// The same in C and Python. C also has waits that end at a time of day.
+var (
+	ofDayInC = []string{"cclient/src/protocol/client.c", "cclient/src/protocol/create.c", "cclient/src/protocol/disk.c"}
+	inC      = regexp.MustCompile(`CLOCK_REALTIME|gettimeofday|\btime\((NULL|0|&)|(sem|mutex|cond)_timed(wait|lock)|thrd_sleep|timespec_get`)
+
+	// once_per_machine.py: how old files of others are
+	ofDayInPython = []string{"python/src/stocached/_trace/recorder.py", "python/src/stocached/_common/once_per_machine.py"}
+	inPython      = regexp.MustCompile(`\btime\.time(_ns)?\(|CLOCK_REALTIME|datetime\.(now|utcnow|today)|from time import .*\btime\b`)
+)
+
+// Ensure that no timer of the C and Python clients depends on the time of day either.
+func TestTimersOfClients(t *testing.T) {
+	wantOnly(t, ".c", inC, ofDayInC, "build", "bench", "bin", "python", "cclient/ctest", "cclient/stress_worker.c")
+	wantOnly(t, ".h", inC, nil, "build", "bench", "bin", "python")
+	wantOnly(t, ".py", inPython, ofDayInPython, "build", "bench", "bin", "python/tests", "python/suites", "tools", "demo", "examples")
+}
+
+// wantOnly fails if other files than these match, or if one of these does not.
+func wantOnly(t *testing.T, suffix string, pattern *regexp.Regexp, allowed []string, skip ...string) {
+	t.Helper()
 	found := map[string]bool{}
 	root := "../../.."
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -31,19 +54,18 @@ func TestTimers(t *testing.T) {
 		}
 		name, _ := filepath.Rel(root, path)
 		if d.IsDir() {
-			if strings.HasPrefix(d.Name(), ".") && path != root || slices.Contains([]string{"build", "bench", "bin", "python", "internal/verify",
-				"internal/cgroup"}, name) {
+			if strings.HasPrefix(d.Name(), ".") && path != root || slices.Contains(skip, name) {
 				return filepath.SkipDir
 			}
 			return nil
 		}
-		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+		if !strings.HasSuffix(name, suffix) || strings.HasSuffix(name, "_test.go") || slices.Contains(skip, name) {
 			return nil
 		}
 		text, err := os.ReadFile(path)
 		for k, line := range strings.Split(string(text), "\n") {
-			if timeOfDay.MatchString(line) {
-				if found[name] = true; !slices.Contains(ofDay, name) {
+			if pattern.MatchString(line) {
+				if found[name] = true; !slices.Contains(allowed, name) {
 					t.Errorf("%s:%d keeps a time of day: %s", name, k+1, strings.TrimSpace(line))
 				}
 			}
@@ -53,7 +75,7 @@ func TestTimers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range ofDay {
+	for _, name := range allowed {
 		if !found[name] {
 			t.Errorf("%s keeps no time of day", name)
 		}

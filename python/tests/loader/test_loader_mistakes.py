@@ -100,7 +100,9 @@ def test_a_seed_of_numpy_is_a_seed(kind):
 
 
 def test_a_cache_too_small_for_one_sample_says_what_it_takes():
-    with pytest.raises(CacheMemoryError, match="more than the size of 1048576; give a size of at least that") as raised:
+    with pytest.raises(
+        CacheMemoryError, match=r"more than the size of 1\.00 MiB; \d+\.\d\d MiB hold all samples"
+    ) as raised:
         Loader(Numbers(), 8, size="1MiB")
     assert "limit" not in str(raised.value)  # Python has no such argument
 

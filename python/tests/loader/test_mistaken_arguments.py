@@ -160,7 +160,13 @@ def test_errors_can_be_printed():
 def test_a_size_that_is_too_small_says_what_would_do():
     with pytest.raises(CacheMemoryError) as raised:
         Cache.create(samples=1000, shape=(1 << 20,), size="1MiB")
-    assert str(raised.value).endswith(". 1004.00 MiB hold all samples, 504.00 MiB half of them, 5.00 MiB one")
+    assert str(raised.value).endswith(
+        "more than the size of 1.00 MiB; 1004.00 MiB hold all samples, 504.00 MiB half of them, 5.00 MiB one"
+    )
+    # the tables of the most samples and all their slots are too large: what one takes is said all the same
+    for made in ({"slots": 20}, {"variable": True}, {"variable": True, "policy": "lru"}):
+        with pytest.raises(CacheMemoryError, match=r" needs? \d+\.\d\d MiB, more than the size of 1\.00 MiB; give "):
+            Cache.create(samples=1000, shape=(-1 if "variable" in made else 1,), size="1MiB", **made)
     with pytest.raises(CacheMemoryError, match=r"MiB one\. A size without a unit is bytes"):
         Loader(Pairs(), 4, size=1)
 

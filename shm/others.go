@@ -1,0 +1,88 @@
+package shm
+
+import "golang.org/x/sys/unix"
+
+// Others remembers what the other caches of this user may still fill, for a program that creates many: a look reads all of
+// them. Create looks again after as many creations as the last look has found caches, and before it refuses. So the work
+// grows with the number of caches, and not with its square. The zero value is ready to use. Not safe for concurrent use.
+type Others struct {
+	looks map[string]*look // by directory; "" for caches without a name
+	read  int              // caches that looks have found
+}
+
+// look is what one look at all caches has found.
+type look struct {
+	promises promises
+	sums     map[level]sum // of these
+	tmpfs    sum           // of these, in the tmpfs of the directory
+	device   uint64        // of that tmpfs
+	created  int           // by this program since
+	since    sum           // of these
+	here     sum           // of these, in the tmpfs
+}
+
+// sum is a number of bytes that a number of caches may still fill.
+type sum struct {
+	bytes  uint64
+	caches int
+}
+
+func (s sum) plus(more sum) sum { return sum{s.bytes + more.bytes, s.caches + more.caches} }
+
+// fewCaches is the least number of creations that one look is for.
+const fewCaches = 16
+
+// in returns the last look for a directory, unless a new one is due or has to be fresh. named: the cache has a name.
+func (o *Others) in(dir string, named, fresh bool) (l *look, isNew bool) {
+	if l := o.looks[dir]; l != nil && !fresh && l.created < max(len(l.promises), fewCaches) {
+		return l, false
+	}
+	l = &look{promises: promises{}, sums: map[level]sum{}}
+	if named {
+		l.promises.addNamed(dir)
+		l.tmpfs = l.promises.sum(level{})
+		var st unix.Stat_t
+		if unix.Stat(dir, &st) == nil {
+			l.device = uint64(st.Dev)
+		}
+	}
+	if dir != DefaultDir() {
+		l.promises.addNamed(DefaultDir())
+	}
+	l.promises.addAttached(kernel{"/"})
+	o.read += len(l.promises)
+	if o.looks == nil {
+		o.looks = map[string]*look{}
+	}
+	o.looks[dir] = l
+	return l, true
+}
+
+// sum returns what counts for a limit.
+func (l *look) sum(at level) sum {
+	s, known := l.sums[at]
+	if !known {
+		s = l.promises.sum(at)
+		l.sums[at] = s
+	}
+	return s.plus(l.since)
+}
+
+// created takes notice of a cache that this program has created. All limits are those of the program, so it counts for each.
+func (o *Others) created(s *Segment) {
+	var st unix.Stat_t
+	if o == nil || unix.Fstat(s.FD(), &st) != nil {
+		return
+	}
+	var more sum
+	if bytes := uint64(st.Blocks) * 512; bytes < s.SegmentBytes {
+		more = sum{s.SegmentBytes - bytes, 1}
+	}
+	for _, l := range o.looks {
+		l.created++
+		l.since = l.since.plus(more)
+		if s.path != "" && l.device == uint64(st.Dev) {
+			l.here = l.here.plus(more)
+		}
+	}
+}

@@ -1,0 +1,49 @@
+package shm
+
+import (
+	"fmt"
+	"testing"
+)
+
+// Ensure that many creations read few caches each: the work grows with their number, and not with its square.
+func TestManyCreations(t *testing.T) {
+	dir := mountTmpfs(t, "size=1t")
+	const n = 200
+	others := new(Others)
+	before := 0
+	for k := range n {
+		create(t, Options{Name: fmt.Sprint("c", k), Dir: dir, Samples: 10, SampleBytes: 10, ClientRecords: 1, Others: others})
+		if k == 0 {
+			before = others.read // caches of other programs
+		}
+	}
+	if most := 4*n + 10*before; others.read > most {
+		t.Errorf("%d creations have read %d caches, and may read %d", n, others.read, most)
+	}
+}
+
+// Ensure that a program that creates many caches counts those that it has created, and not those that were removed since.
+func TestCreationsCount(t *testing.T) {
+	dir := mountTmpfs(t, "size=64m")
+	o := Options{Dir: dir, Samples: 16, SampleBytes: 1 << 20, ClientRecords: 1, Others: new(Others)}
+	for round := range 3 {
+		for k := range 3 {
+			o.Name = fmt.Sprintf("c%d-%d", round, k)
+			s, err := Create(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		o.Name = "refused"
+		_, err := Create(o)
+		want(t, err, ErrMemory, "that other caches (3) have yet to fill")
+		for k := range 3 {
+			if err := Unlink(fmt.Sprintf("%s/c%d-%d", dir, round, k)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
