@@ -69,7 +69,7 @@ func TestDeadStorage(t *testing.T) {
 	read := make(chan error, 1)
 	go func() { read <- c.Fetch(context.Background(), first(5), make([]byte, 5*servedBytes), servedBytes) }()
 	s.healthSays("serves, but not everything is well", "cache pets: reads that have failed and will be tried again: ",
-		"cache pets: unavailable for ", "503")
+		"cache pets: reads fail (unavailable): first ", "503")
 	contains(t, s.said(), "reads of the source fail", "kind=unavailable", "tried_again=true", "503")
 	for name, labels := range map[string]string{"stocached_retrying_reads": `cache="pets"`,
 		"stocached_failing_seconds": `cache="pets",kind="unavailable"`, "stocached_source_retries_total": `cache="pets",kind="unavailable"`} {
@@ -109,7 +109,7 @@ func TestKindsOfFailures(t *testing.T) {
 		if err := c.Fetch(context.Background(), []int{1}, make([]byte, servedBytes), servedBytes); !errors.As(err, &failed) {
 			t.Fatal(status, err)
 		}
-		s.healthSays("cache pets: "+kind+" for ", fmt.Sprint(status))
+		s.healthSays("cache pets: reads fail ("+kind+"): first ", fmt.Sprint(status))
 		contains(t, s.said(), "kind="+kind)
 		if s.metric("stocached_failing_seconds", fmt.Sprintf("cache=%q,kind=%q", "pets", kind)) <= 0 {
 			t.Errorf("%s does not fail", kind)
@@ -149,7 +149,7 @@ func TestRefusedReload(t *testing.T) {
 		}
 	}
 	reload([]byte("cashes: []\n"))
-	s.healthSays("serves, but not everything is well", "was not applied: ", "cashes")
+	s.healthSays("serves, but not everything is well", "was not applied: ", "config.yaml: caches: a server needs at least one cache; cashes: there")
 	if at := s.metric("stocached_reload_time_seconds", ""); s.metric("stocached_reload_success", "") != 0 || at < began {
 		t.Error(at, began)
 	}

@@ -678,7 +678,7 @@ func TestWarmWithoutMemory(t *testing.T) {
 	}
 	eventually(t, "health says that memory is short", func() bool {
 		_, out, stderr := cli(t, d.args("health")...)
-		return strings.Contains(out, "not everything is well") && strings.Contains(stderr, "cache pets: memory for ") &&
+		return strings.Contains(out, "not everything is well") && strings.Contains(stderr, "cache pets: memory is short: first ") &&
 			strings.Contains(stderr, "the tmpfs of "+small)
 	})
 	if short := d.metric("stocached_memory_short"); short != 1 {

@@ -3,9 +3,9 @@ package served
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/stocached/stocached/shm"
+	"github.com/stocached/stocached/source"
 )
 
 // Problems returns a line for each thing that an operator should know or change: "failing: " with what fails, or "tier: "
@@ -16,7 +16,7 @@ func (h *Cache) Problems() (lines []string) {
 	}
 	defer h.Leave()
 	add := func(what, text string) {
-		lines = append(lines, fmt.Sprintf("%s: cache %s: %s", what, h.Name, strings.ReplaceAll(text, "\n", "; ")))
+		lines = append(lines, fmt.Sprintf("%s: cache %s: %s", what, h.Name, source.OneLine(text)))
 	}
 	if n := h.failures.Retrying(); n > 0 {
 		add("failing", fmt.Sprintf("reads that have failed and will be tried again: %d", n))

@@ -44,15 +44,15 @@ type Failing struct {
 	Error string    `json:"error"`        // the last one
 }
 
-// String describes the failure in one line.
+// String describes the failure in one line. It stays true when the failure has stopped and is not over yet.
 func (f Failing) String() string {
-	since := func(seconds float64) time.Duration { return time.Duration(seconds) * time.Second }
+	ago := func(seconds float64) time.Duration { return time.Duration(seconds) * time.Second }
+	what := fmt.Sprintf("reads fail (%s)", f.Kind)
+	counts := fmt.Sprintf("reads that failed: %d, tries that failed: %d", f.Reads, f.Tries)
 	if f.Kind == KindMemory {
-		return fmt.Sprintf("%s for %v, so samples are not cached (sets that found no place: %d): %s", f.Kind, since(f.For),
-			f.Reads, f.Error)
+		what, counts = "memory is short", fmt.Sprintf("samples are not cached; sets that found no place: %d", f.Reads)
 	}
-	return fmt.Sprintf("%s for %v (reads that failed: %d, tries that failed: %d), the last %v ago: %s", f.Kind, since(f.For),
-		f.Reads, f.Tries, since(f.Last), f.Error)
+	return fmt.Sprintf("%s: first %v ago, last %v ago (%s): %s", what, ago(f.For), ago(f.Last), counts, f.Error)
 }
 
 const (
