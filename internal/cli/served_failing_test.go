@@ -77,6 +77,7 @@ func TestDeadStorage(t *testing.T) {
 			t.Errorf("%s is 0", name)
 		}
 	}
+	contains(t, ok(t, "stats", "--sockets", s.sockets, s.segments+"/pets"), "\nfailures  reads fail (unavailable): first ", "503")
 	stats := decode[jsonObject](t, ok(t, "stats", "--sockets", s.sockets, "--json", s.segments+"/pets"))
 	if all := stats["failures"].([]any); len(all) != 1 || all[0].(jsonObject)["kind"] != "unavailable" ||
 		!strings.Contains(all[0].(jsonObject)["error"].(string), "503") || stats["retrying_reads"].(float64) == 0 {

@@ -158,8 +158,10 @@ func (s *stats) brief() table.Columns[*stats] {
 	columns := slices.DeleteFunc(slices.Clone(statsColumns), func(c table.Column[*stats]) bool {
 		return !slices.Contains(matters, c.Field) && (!slices.Contains(troubles, c.Field) || c.Value(s) == table.Count(0))
 	})
-	if s.silent != nil {
-		columns = append(columns, serverColumns[:1]...)
+	for _, c := range serverColumns {
+		if c.Field == "server" && s.silent != nil || c.Field == "failures" && s.server != nil && len(s.server.Failures) > 0 {
+			columns = append(columns, c)
+		}
 	}
 	return columns
 }
@@ -174,8 +176,8 @@ func newStats() *cobra.Command {
 		Short: "Show what a cache holds and its counters",
 		Long: paragraphs(`Shows the counters of a cache. Its clients keep them in the segment itself, so stats asks no process and
 disturbs none. With NAME it shows the five numbers that matter: filled, cached, hit rate, memory and live. It
-adds full, lost and corrupt if they are not 0, and a server that does not answer. --all shows all lines.
-Without NAME: a line for each cache of this user. stats adds up the counters of all
+adds full, lost and corrupt if they are not 0, reads of a server that fail, and a server that does not answer.
+--all shows all lines. Without NAME: a line for each cache of this user. stats adds up the counters of all
 clients, past ones included, one by one while they still count. Read-only clients are not counted.`,
 			statsColumns.Explain("OUTPUT, capitals: columns without NAME; with --json an object, "+
 				"without NAME an array"),
