@@ -6,6 +6,7 @@ import (
 
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/wrap"
 )
 
 // Problems returns a line for each thing that an operator should know or change: "failing: " with what fails, or "tier: "
@@ -21,7 +22,7 @@ func (h *Cache) Problems() (lines []string) {
 	if n := h.failures.Retrying(); n > 0 {
 		add("failing", fmt.Sprintf("reads that have failed and will be tried again: %d", n))
 	}
-	for _, one := range h.failures.Now() {
+	for _, one := range h.failing() {
 		add("failing", one.String())
 	}
 	if h.tiers != nil {
@@ -40,8 +41,17 @@ func (h *Cache) fulls() (n uint64) {
 	return n
 }
 
+// failing returns what fails now. It looks at the memory, so that who asks after an error need not wait for the janitor.
+// The caller has entered.
+func (h *Cache) failing() []wrap.Failing {
+	h.lookForMemory()
+	return h.failures.Now()
+}
+
 // lookForMemory takes notice of memory that is short. The caller has entered.
 func (h *Cache) lookForMemory() {
+	h.looks.Lock()
+	defer h.looks.Unlock()
 	full := h.fulls()
 	if why := h.cache.Short(); errors.Is(why, shm.ErrFull) {
 		h.failures.Short(full-min(h.full, full), why)
