@@ -678,7 +678,7 @@ func TestWarmWithoutMemory(t *testing.T) {
 	}
 	_, out, complaint := cli(t, d.args("health")...) // warm has said that it has the numbers
 	contains(t, out, "not everything is well")
-	contains(t, complaint, "cache pets: memory is short: first ", "the tmpfs of "+small)
+	contains(t, complaint, "cache pets: memory is short: first ", "): the tmpfs of "+small)
 	if short := d.metric("stocached_memory_short"); short != 1 {
 		t.Errorf("memory_short is %v", short)
 	}

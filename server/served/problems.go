@@ -3,6 +3,7 @@ package served
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
@@ -54,7 +55,8 @@ func (h *Cache) lookForMemory() {
 	defer h.looks.Unlock()
 	full := h.fulls()
 	if why := h.cache.Short(); errors.Is(why, shm.ErrFull) {
-		h.failures.Short(full-min(h.full, full), why)
+		// The cache is not full: it has places, and no memory for them.
+		h.failures.Short(full-min(h.full, full), strings.TrimPrefix(why.Error(), shm.ErrFull.Error()+": "))
 	}
 	h.full = full
 }

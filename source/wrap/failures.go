@@ -50,7 +50,7 @@ func (f Failing) String() string {
 	what := fmt.Sprintf("reads fail (%s)", f.Kind)
 	counts := fmt.Sprintf("reads that failed: %d, tries that failed: %d", f.Reads, f.Tries)
 	if f.Kind == KindMemory {
-		what, counts = "memory is short", fmt.Sprintf("samples are not cached; sets that found no place: %d", f.Reads)
+		what, counts = "memory is short", fmt.Sprintf("sets that found no place: %d", f.Reads)
 	}
 	return fmt.Sprintf("%s: first %v ago, last %v ago (%s): %s", what, ago(f.For), ago(f.Last), counts, f.Error)
 }
@@ -94,9 +94,9 @@ func (f *Failures) GivenUp(reads int, why string) {
 }
 
 // Short takes notice that memory is short, and of sets that found no place since the last call.
-func (f *Failures) Short(sets uint64, why error) {
+func (f *Failures) Short(sets uint64, why string) {
 	k := slices.IndexFunc(errorKinds[:], func(k kindOf) bool { return k.kind == KindMemory })
-	f.add(k, Failing{Reads: sets, Error: why.Error()})
+	f.add(k, Failing{Reads: sets, Error: why})
 }
 
 // add adds failures of a kind.
