@@ -163,3 +163,20 @@ func TestRefusedReload(t *testing.T) {
 		t.Error("a reload that succeeded counts as failed")
 	}
 }
+
+// Ensure that a server whose cache lost its file to another program says so until it is restarted. Its clients go on.
+func TestRemovedFile(t *testing.T) {
+	s := newServed(t, 5, "8MiB")
+	c := s.dial()
+	if err := os.Remove(s.segments + "/pets"); err != nil {
+		t.Fatal(err)
+	}
+	s.healthSays("not everything is well", "cache pets: another program removed the file "+s.segments+"/pets", "restart the server")
+	eventually(t, "the log tells", func() bool { return strings.Contains(s.said(), "another program removed the file") })
+	wantFetch(t, c, first(5))
+	wantFetch(t, s.dial(), first(5))
+	s.kill()
+	s.start()
+	s.healthSays("is well and serves")
+	wantFetch(t, s.dial(), first(5))
+}

@@ -63,7 +63,8 @@ type Cache struct {
 	programs *tier.Programs
 	ahead    wrap.Ahead // part of the source; nil: it does not read ahead
 
-	idle idleness // only the janitor uses it
+	idle     idleness // only the janitor uses it, and nameless
+	nameless int      // looks that found no file
 
 	looks sync.Mutex // protects the field below
 	full  uint64     // sets that had found no place at the last look

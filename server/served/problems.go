@@ -20,6 +20,10 @@ func (h *Cache) Problems() (lines []string) {
 	add := func(what, text string) {
 		lines = append(lines, fmt.Sprintf("%s: cache %s: %s", what, h.Name, source.OneLine(text)))
 	}
+	if !h.segment.HasName() {
+		add("failing", fmt.Sprintf("another program removed the file %s, so no command sees the cache, and programs get it from this server "+
+			"only; restart the server, which makes an empty one", h.segment.Path()))
+	}
 	if n := h.failures.Retrying(); n > 0 {
 		add("failing", fmt.Sprintf("reads that have failed and will be tried again: %d", n))
 	}
