@@ -207,9 +207,10 @@ bench-policies: setup-demo build ## compare the policies cost and first-come on 
 	PYTHONPATH=$(CURDIR) $(PY) bench/python/policies.py $(ARGS)
 
 .PHONY: charts
-charts: setup-torch setup-demo ## draw the charts of bench/results, and measure and draw the timelines (minutes), in docs/images; ARGS=--quick for seconds
+charts: build setup-torch setup-demo setup-browser ## draw the charts of bench/results, and measure and draw the timelines and the page of caches (minutes), in docs/images; ARGS=--quick for seconds
 	@$(PY) tools/draw_results.py
 	@$(PY) tools/draw_experiments.py $(ARGS)
+	@$(PY) tools/draw_watching.py $(ARGS)
 
 # Variables and their defaults:
 #   KILLS=50000 SECONDS=3600  kills of processes that share a cache, and the most time that they take

@@ -220,7 +220,7 @@ func (l *link) find(ctx context.Context) (*net.UnixConn, error) {
 
 // noServer returns an ErrNoServer that tells the user the reason and the next step.
 func (l *link) noServer(why error) error {
-	return fmt.Errorf("%w answers on %s (%w); start it: stocached serve -c config.yaml. Hits need no server", ErrNoServer,
+	return fmt.Errorf("%w answers on %s (%w); start it: stocached serve -c config.yaml (or set STOCACHED_SOCKETS_DIR to where it listens). Hits need no server", ErrNoServer,
 		l.path(), why)
 }
 

@@ -4,8 +4,9 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
+
+	"github.com/stocached/stocached/source"
 )
 
 // lastReload is the result of the last reload. Until the first one it is that of the start.
@@ -39,7 +40,7 @@ func (s *Server) reloadProblem() (lines []string) {
 		did = "was applied in part"
 	}
 	return []string{fmt.Sprintf("reload: the configuration of %v ago %s: %s",
-		cmp.Or(time.Since(at).Round(time.Second), time.Second), did, strings.ReplaceAll(err.Error(), "\n", "; "))}
+		cmp.Or(time.Since(at).Round(time.Second), time.Second), did, source.OneLine(err.Error()))}
 }
 
 // Problems returns a line for each thing of the server that an operator should know or change: caches that are left out,

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
@@ -50,7 +49,7 @@ func (s *Server) LeftOut() (lines []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(s.leftOut)) {
-		lines = append(lines, fmt.Sprintf("left out: %s", strings.ReplaceAll(s.leftOut[name].Error(), "\n", "; ")))
+		lines = append(lines, fmt.Sprintf("left out: %s; stocached reload tries it again", source.OneLine(s.leftOut[name].Error())))
 	}
 	return lines
 }

@@ -146,13 +146,13 @@ func (s Stamp) Check(path string, now Stamp) error {
 	case s == now:
 		return nil
 	case s.Bytes != now.Bytes:
-		return fmt.Errorf("%w: %s had %d bytes and has %d; restart with a cleared cache", ErrChanged, path,
+		return fmt.Errorf("%w: %s had %d bytes and has %d; a restart begins an empty cache of the new data", ErrChanged, path,
 			s.Bytes, now.Bytes)
 	case s.ModifiedNs == now.ModifiedNs:
 		return fmt.Errorf("%w: %s was replaced, or got another name, link, owner or permission: its time of change (ctime) was %d ns "+
 			"and is %d ns; restart with a cleared cache", ErrChanged, path, s.ChangedNs, now.ChangedNs)
 	}
-	return fmt.Errorf("%w: %s was written to; restart with a cleared cache", ErrChanged, path)
+	return fmt.Errorf("%w: %s was written to; a restart begins an empty cache of the new data", ErrChanged, path)
 }
 
 // ReadFull fills dst from offset of an open file. It continues after signals and short reads. It

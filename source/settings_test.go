@@ -10,6 +10,19 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
+// Ensure that an error with a list fits one line.
+func TestOneLine(t *testing.T) {
+	for text, want := range map[string]string{
+		"plain":                                  "plain",
+		"config.yaml:\n  a: is no key\n  b: too": "config.yaml: a: is no key; b: too",
+		"first\nsecond\n":                        "first; second",
+	} {
+		if got := source.OneLine(text); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
 // Ensure that settings keep their values, and that a number that a decoder would change is refused.
 func TestDecode(t *testing.T) {
 	type settings struct {

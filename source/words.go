@@ -13,6 +13,19 @@ import (
 	"time"
 )
 
+// oneLine joins lines. A line that ends with a colon begins a list.
+var oneLine = regexp.MustCompile(`(:?)\n\s*`)
+
+// OneLine returns a text in one line, for lists of problems that have a line for each.
+func OneLine(text string) string {
+	return oneLine.ReplaceAllStringFunc(strings.TrimSpace(text), func(end string) string {
+		if strings.HasPrefix(end, ":") {
+			return ": "
+		}
+		return "; "
+	})
+}
+
 // Complaints returns the complaints of a decoder of settings (mapstructure), one for each line, in
 // the words of a configuration: the key comes first, and no Go types are named.
 func Complaints(err error) (lines []string) {

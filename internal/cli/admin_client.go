@@ -56,7 +56,7 @@ func (a admin) request(ctx context.Context, method, path string) (status int, bo
 	case errors.Is(err, shm.ErrPermission):
 		return 0, nil, err
 	}
-	return 0, nil, fmt.Errorf("%w answers on %s (%w); start it: stocached serve -c config.yaml",
+	return 0, nil, fmt.Errorf("%w answers on %s (%w); start it: stocached serve -c config.yaml (or set STOCACHED_SOCKETS_DIR to where it listens)",
 		stocclient.ErrNoServer, socket, err)
 }
 

@@ -36,7 +36,8 @@ var healthColumns = table.Columns[health]{
 	table.Listed("left_out", "left out", "caches of its configuration that it left out, each with the reason",
 		func(h health) any { return h.leftOut }),
 	table.Listed("failing", "failing", "reads of sources that fail, by cache and kind (unavailable, denied, changed, missing,\n"+
-		"damaged, decode, descriptors, other), memory that is short, and samples that the cache refuses (store)",
+		"damaged, decode, descriptors, other), memory that is short, samples that the cache refuses (store), and caches\n"+
+		"whose file is gone",
 		func(h health) any { return h.failing }),
 	table.Listed("tiers", "tiers", "nodes of tiers that it leaves out, and what else is wrong with tiers",
 		func(h health) any { return h.tiers }),
@@ -56,7 +57,7 @@ func newHealth() *cobra.Command {
 		Long: paragraphs(`Asks the admin socket for /healthz (it is alive) and /readyz (it serves clients, and is neither starting
 nor ending), as a supervisor would. It fails unless both succeed. It lists the caches that the server left
 out because their source or segment is damaged, reads of sources that fail, with the kind and the last error,
-memory that is short, nodes of tiers that do not answer, and a reload that was not applied. These are no
+memory that is short, caches whose file another program removed, nodes of tiers that do not answer, and a reload that was not applied. These are no
 failure: the server still serves.
 stocached ping tests the other socket, which clients use.`,
 			healthColumns.Explain("OUTPUT of --json; else a line for people"),

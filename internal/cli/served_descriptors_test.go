@@ -137,7 +137,7 @@ func TestServerOutOfDescriptors(t *testing.T) {
 		t.Errorf("with room again: %+v", wrong)
 	}
 	s.failures(c, first(n))
-	if got := s.answers("/readyz"); !strings.HasPrefix(got, "ok\nfailing: cache pets: descriptors for ") {
+	if got := s.answers("/readyz"); !strings.HasPrefix(got, "ok\nfailing: cache pets: reads fail (descriptors): first ") {
 		t.Errorf("readyz: %q", got)
 	}
 	contains(t, s.said(), "connections are accepted again")

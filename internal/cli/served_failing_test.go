@@ -69,7 +69,7 @@ func TestDeadStorage(t *testing.T) {
 	read := make(chan error, 1)
 	go func() { read <- c.Fetch(context.Background(), first(5), make([]byte, 5*servedBytes), servedBytes) }()
 	s.healthSays("serves, but not everything is well", "cache pets: reads that have failed and will be tried again: ",
-		"cache pets: unavailable for ", "503")
+		"cache pets: reads fail (unavailable): first ", "503")
 	contains(t, s.said(), "reads of the source fail", "kind=unavailable", "tried_again=true", "503")
 	for name, labels := range map[string]string{"stocached_retrying_reads": `cache="pets"`,
 		"stocached_failing_seconds": `cache="pets",kind="unavailable"`, "stocached_source_retries_total": `cache="pets",kind="unavailable"`} {
@@ -77,6 +77,7 @@ func TestDeadStorage(t *testing.T) {
 			t.Errorf("%s is 0", name)
 		}
 	}
+	contains(t, ok(t, "stats", "--sockets", s.sockets, s.segments+"/pets"), "\nfailing ", "reads fail (unavailable): first ", "503")
 	stats := decode[jsonObject](t, ok(t, "stats", "--sockets", s.sockets, "--json", s.segments+"/pets"))
 	if all := stats["failures"].([]any); len(all) != 1 || all[0].(jsonObject)["kind"] != "unavailable" ||
 		!strings.Contains(all[0].(jsonObject)["error"].(string), "503") || stats["retrying_reads"].(float64) == 0 {
@@ -111,7 +112,7 @@ func TestKindsOfFailures(t *testing.T) {
 		if err := c.Fetch(context.Background(), []int{1}, make([]byte, servedBytes), servedBytes); !errors.As(err, &failed) {
 			t.Fatal(status, err)
 		}
-		s.healthSays("cache pets: "+kind+" for ", fmt.Sprint(status))
+		s.healthSays("cache pets: reads fail ("+kind+"): first ", fmt.Sprint(status))
 		contains(t, s.said(), "kind="+kind)
 		if s.metric("stocached_failing_seconds", fmt.Sprintf("cache=%q,kind=%q", "pets", kind)) <= 0 {
 			t.Errorf("%s does not fail", kind)
@@ -151,7 +152,7 @@ func TestRefusedReload(t *testing.T) {
 		}
 	}
 	reload([]byte("cashes: []\n"))
-	s.healthSays("serves, but not everything is well", "was not applied: ", "cashes")
+	s.healthSays("serves, but not everything is well", "was not applied: ", "config.yaml: caches: a server needs at least one cache; cashes: there")
 	if at := s.metric("stocached_reload_time_seconds", ""); s.metric("stocached_reload_success", "") != 0 || at < began {
 		t.Error(at, began)
 	}
@@ -163,4 +164,21 @@ func TestRefusedReload(t *testing.T) {
 	if s.metric("stocached_reload_success", "") != 1 {
 		t.Error("a reload that succeeded counts as failed")
 	}
+}
+
+// Ensure that a server whose cache lost its file to another program says so until it is restarted. Its clients go on.
+func TestRemovedFile(t *testing.T) {
+	s := newServed(t, 5, "8MiB")
+	c := s.dial()
+	if err := os.Remove(s.segments + "/pets"); err != nil {
+		t.Fatal(err)
+	}
+	s.healthSays("not everything is well", "cache pets: another program removed the file "+s.segments+"/pets", "restart the server")
+	eventually(t, "the log tells", func() bool { return strings.Contains(s.said(), "another program removed the file") })
+	wantFetch(t, c, first(5))
+	wantFetch(t, s.dial(), first(5))
+	s.kill()
+	s.start()
+	s.healthSays("is well and serves")
+	wantFetch(t, s.dial(), first(5))
 }

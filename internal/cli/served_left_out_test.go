@@ -101,7 +101,7 @@ func TestDamagedCachesAreLeftOut(t *testing.T) {
 	}
 	for k, b := range bad {
 		contains(t, log.String(), b.name)
-		contains(t, leftOut[k], "cache "+b.name+": ", b.why)
+		contains(t, leftOut[k], "cache "+b.name+": ", b.why, "; stocached reload tries it again")
 		contains(t, stderr, "stocached: cache "+b.name+": ", b.why)
 		fails(t, exitNotFound, []string{"this server has left it out: cache " + b.name + ": ", b.why}, "ping", b.name,
 			"--sockets", s.sockets)

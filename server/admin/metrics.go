@@ -176,7 +176,7 @@ func failures(h *served.Cache, read *wrap.Snapshot, gauge func(name, help string
 		gauge("failing_seconds", "Time since the first failure of this kind; 0: none, or it is over. Those of the data last "+
 			"until the source is opened again, others until none has come for a minute.", s, "kind", string(kind))
 	}
-	gauge("memory_short", "1: the cache has free places, and memory for them is short.", oneIf(seconds[wrap.KindMemory] > 0))
+	gauge("memory_short", "1: the cache has free places, and memory for them is short, or was in the last minute.", oneIf(seconds[wrap.KindMemory] > 0))
 }
 
 // tiers reads those of the tiers of a cache.

@@ -63,8 +63,11 @@ type Cache struct {
 	programs *tier.Programs
 	ahead    wrap.Ahead // part of the source; nil: it does not read ahead
 
-	idle idleness // only the janitor uses it, and full
-	full uint64   // sets that found no place
+	idle     idleness // only the janitor uses it, and nameless
+	nameless int      // looks that found no file
+
+	looks sync.Mutex // protects the field below
+	full  uint64     // sets that had found no place at the last look
 }
 
 // DrainTimeout is how long the end of a server waits for reads, answers and sources. Tests change

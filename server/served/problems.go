@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/stocached/stocached/shm"
+	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/wrap"
 )
 
 // Problems returns a line for each thing that an operator should know or change: "failing: " with what fails, or "tier: "
@@ -16,12 +18,16 @@ func (h *Cache) Problems() (lines []string) {
 	}
 	defer h.Leave()
 	add := func(what, text string) {
-		lines = append(lines, fmt.Sprintf("%s: cache %s: %s", what, h.Name, strings.ReplaceAll(text, "\n", "; ")))
+		lines = append(lines, fmt.Sprintf("%s: cache %s: %s", what, h.Name, source.OneLine(text)))
+	}
+	if !h.segment.HasName() {
+		add("failing", fmt.Sprintf("another program removed the file %s, so no command sees the cache, and programs get it from this server "+
+			"only; restart the server, which makes an empty one", h.segment.Path()))
 	}
 	if n := h.failures.Retrying(); n > 0 {
 		add("failing", fmt.Sprintf("reads that have failed and will be tried again: %d", n))
 	}
-	for _, one := range h.failures.Now() {
+	for _, one := range h.failing() {
 		add("failing", one.String())
 	}
 	if h.tiers != nil {
@@ -40,11 +46,21 @@ func (h *Cache) fulls() (n uint64) {
 	return n
 }
 
+// failing returns what fails now. It looks at the memory, so that who asks after an error need not wait for the janitor.
+// The caller has entered.
+func (h *Cache) failing() []wrap.Failing {
+	h.lookForMemory()
+	return h.failures.Now()
+}
+
 // lookForMemory takes notice of memory that is short. The caller has entered.
 func (h *Cache) lookForMemory() {
+	h.looks.Lock()
+	defer h.looks.Unlock()
 	full := h.fulls()
 	if why := h.cache.Short(); errors.Is(why, shm.ErrFull) {
-		h.failures.Short(full-min(h.full, full), why)
+		// The cache is not full: it has places, and no memory for them.
+		h.failures.Short(full-min(h.full, full), strings.TrimPrefix(why.Error(), shm.ErrFull.Error()+": "))
 	}
 	h.full = full
 }

@@ -81,7 +81,7 @@ func (h *Cache) stats() Stats {
 	f := Stats{Queued: h.filler.Queued(), Connected: int(h.connected.Load()), Stuck: stuck, Reads: read.Samples,
 		Shared: h.SharedReads(), Side: h.SideBytes(), Bad: h.Bad(),
 		ReadBytes: read.Bytes, Errors: nonzero(read.Errors), Retries: nonzero(read.Tries),
-		Retrying: h.failures.Retrying(), Failures: h.failures.Now()}
+		Retrying: h.failures.Retrying(), Failures: h.failing()}
 	upTo, n, seconds := h.counts.fill.Fills.Snapshot()
 	if f.FillCount = n; n > 0 {
 		mean, p99 := seconds/float64(n), fill.Quantile(0.99, upTo, n)
@@ -109,7 +109,7 @@ func (h *Cache) Failing() (seconds map[wrap.ErrorKind]float64, retrying int64) {
 	for _, kind := range wrap.FailureKinds() {
 		seconds[kind] = 0
 	}
-	for _, one := range h.failures.Now() {
+	for _, one := range h.failing() {
 		seconds[one.Kind] = max(one.For, 1e-3)
 	}
 	return seconds, h.failures.Retrying()

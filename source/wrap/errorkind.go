@@ -41,7 +41,8 @@ type kindOf struct {
 	// lasts: each read of the sample fails until the data is repaired, so the failure is over when the source is
 	// opened again. Other failures are over when reads succeed.
 	lasts bool
-	cache bool // no error of a read
+	cache bool   // no error of a read
+	state string // what is wrong now, if cache
 	// lines of the log; "": those of a read
 	begins, goesOn, ends string
 }
@@ -61,9 +62,9 @@ var errorKinds = [kinds]kindOf{
 	{kind: KindDenied, is: []error{fs.ErrPermission}},
 	{kind: KindDescriptors, is: []error{unix.EMFILE, unix.ENFILE}},
 	{kind: KindUnavailable, is: unreachable},
-	{kind: KindMemory, cache: true, begins: "memory is short, so samples are not cached", goesOn: "memory is still short",
+	{kind: KindMemory, cache: true, state: "memory is short", begins: "memory is short, so samples are not cached", goesOn: "memory is still short",
 		ends: "memory is no longer short"},
-	{kind: KindStore, cache: true, begins: "a sample was read and could not be stored",
+	{kind: KindStore, cache: true, state: "samples cannot be stored", begins: "a sample was read and could not be stored",
 		goesOn: "samples were read and could not be stored", ends: "no sample fails to be stored any more"},
 	{kind: KindOther},
 }

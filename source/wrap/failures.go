@@ -43,15 +43,15 @@ type Failing struct {
 	Error string    `json:"error"`        // the last one
 }
 
-// String describes the failure in one line.
+// String describes the failure in one line. It stays true when the failure has stopped and is not over yet.
 func (f Failing) String() string {
-	since := func(seconds float64) time.Duration { return time.Duration(seconds) * time.Second }
-	if errorKinds[indexOf(f.Kind)].cache {
-		return fmt.Sprintf("%s for %v, so samples are not cached (sets that failed: %d): %s", f.Kind, since(f.For),
-			f.Reads, f.Error)
+	ago := func(seconds float64) time.Duration { return time.Duration(seconds) * time.Second }
+	what := fmt.Sprintf("reads fail (%s)", f.Kind)
+	counts := fmt.Sprintf("reads that failed: %d, tries that failed: %d", f.Reads, f.Tries)
+	if kind := errorKinds[indexOf(f.Kind)]; kind.cache {
+		what, counts = kind.state, fmt.Sprintf("sets that failed: %d", f.Reads)
 	}
-	return fmt.Sprintf("%s for %v (reads that failed: %d, tries that failed: %d), the last %v ago: %s", f.Kind, since(f.For),
-		f.Reads, f.Tries, since(f.Last), f.Error)
+	return fmt.Sprintf("%s: first %v ago, last %v ago (%s): %s", what, ago(f.For), ago(f.Last), counts, f.Error)
 }
 
 const (
@@ -93,8 +93,8 @@ func (f *Failures) GivenUp(reads int, why string) {
 }
 
 // Short takes notice that memory is short, and of sets that found no place since the last call.
-func (f *Failures) Short(sets uint64, why error) {
-	f.add(indexOf(KindMemory), Failing{Reads: sets, Error: why.Error()})
+func (f *Failures) Short(sets uint64, why string) {
+	f.add(indexOf(KindMemory), Failing{Reads: sets, Error: why})
 }
 
 // Unstored takes notice of a sample that was read, and that the cache refused.

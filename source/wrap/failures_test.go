@@ -107,3 +107,23 @@ func TestFailuresThatLast(t *testing.T) {
 		}
 	})
 }
+
+// Ensure that the line for operators says when the last failure was: a storage that is back is no longer said to fail.
+func TestFailureInWords(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := wrap.NewFailures(slog.New(slog.DiscardHandler))
+		f.GivenUp(2, "it hangs")
+		f.Short(7, "0 bytes free")
+		time.Sleep(10 * time.Second)
+		f.GivenUp(1, "it hangs again")
+		time.Sleep(40 * time.Second)
+		for k, want := range []string{
+			"reads fail (unavailable): first 50s ago, last 40s ago (reads that failed: 3, tries that failed: 0): it hangs again",
+			"memory is short: first 50s ago, last 50s ago (sets that failed: 7): 0 bytes free",
+		} {
+			if now := f.Now(); len(now) != 2 || now[k].String() != want {
+				t.Errorf("%v", now)
+			}
+		}
+	})
+}

@@ -116,7 +116,7 @@ func (t *Tier) keep() {
 			if first {
 				t.about.Log.Warn("a tier does not reach its servers", "tier", kindName, "because", err)
 			}
-			t.lost.Again(strings.ReplaceAll(err.Error(), "\n", "; "))
+			t.lost.Again(source.OneLine(err.Error()))
 		}
 		select {
 		case <-tick.C:

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -219,7 +218,7 @@ func (t *Tier) fail(err error) {
 	}
 }
 
-func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
+func oneLine(err error) string { return source.OneLine(err.Error()) }
 
 // Status is part of tier.Tier.
 func (t *Tier) Status() tier.Status {

@@ -25,8 +25,9 @@ class Browser:
 
     def __init__(self, path: str, profile: Path) -> None:
         options = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]
-        # A page that asks another host gets no answer, and the browser reports that.
-        options += ["--host-resolver-rules=MAP * ~NOTFOUND", "--hide-scrollbars", f"--user-data-dir={profile}"]
+        # A page that asks another machine gets no answer, and the browser reports that.
+        rules = "MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
+        options += [f"--host-resolver-rules={rules}", "--hide-scrollbars", f"--user-data-dir={profile}"]
         # The browser reads commands from descriptor 3, and writes to 4.
         shell = ("sh", "-c", 'exec "$0" "$@" 3<&0 4>&1 >&2', path, "--remote-debugging-pipe", *options)
         self.log = (profile / "log").open("w+")
