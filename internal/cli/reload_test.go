@@ -266,4 +266,18 @@ func TestReloadInPart(t *testing.T) {
 	if level.Level() != slog.LevelDebug || s.Caches() != 1 {
 		t.Errorf("level %v, %d caches", level, s.Caches())
 	}
+
+	// A cache that cannot be replaced goes on, and what is shown is what it goes on with.
+	elsewhere := tmpfs(t)
+	text = fmt.Sprintf("caches: [{name: cats, dir: %s, source: {kind: raw, path: records.bin, sample_bytes: 10}}]\n", elsewhere)
+	if err := errors.Join(os.WriteFile(filepath.Join(elsewhere, "cats"), []byte("no segment"), 0o600),
+		os.WriteFile(path, []byte(text), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if did := r.reload(ctx); did.Result != resultPartly || !slices.Equal(did.Failed, []string{"cats"}) || s.Caches() != 1 {
+		t.Errorf("%+v, %d caches", did, s.Caches())
+	}
+	if want := (config.Setting{Key: "caches[0].dir", Value: segments, From: "file"}); !slices.Contains(r.settings(), want) {
+		t.Errorf("no %v in %v", want, r.settings())
+	}
 }
