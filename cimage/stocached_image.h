@@ -240,7 +240,7 @@ struct stoc_image_place {
 
 /* What a file was when its samples were listed. */
 struct stoc_image_stamp {
-    int64_t bytes, modified_ns, changed_ns; /* its size, st_mtim and st_ctim */
+    int64_t bytes, modified_ns;
 };
 
 struct stoc_image_pipeline {

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// File is a data file with samples. If its stamp changes after it was opened, reads return ErrChanged, never other
-// bytes. Another local file with its name does not matter. It is
+// File is a data file with samples. If its size or modification time changes after it was opened,
+// reads return ErrChanged, never other bytes. Another local file with its name does not matter. It is
 // safe for concurrent use.
 type File struct {
 	Path  string
@@ -31,10 +31,6 @@ type Stamp struct {
 	// ModifiedNs is the time of modification, in ns since 1970. For an object it is a number made of
 	// its tag (ETag or Last-Modified); 0: it has none, and only its size tells a change.
 	ModifiedNs int64
-	// ChangedNs is the time when a local file or what the file system says about it last changed (ctime). A program
-	// can set ModifiedNs, and not this one, so it tells a file that was replaced by one of the same size and
-	// ModifiedNs. 0 for an object.
-	ChangedNs int64
 }
 
 // OpenFile opens a regular file for reading. It returns ErrInvalid for any other file, else errors
@@ -78,24 +74,7 @@ func stampFrom(st *unix.Stat_t, path string) (Stamp, error) {
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return Stamp{}, fmt.Errorf("%w: %s is not a regular file", ErrInvalid, path)
 	}
-	return Stamp{Bytes: st.Size, ModifiedNs: st.Mtim.Nano(), ChangedNs: st.Ctim.Nano()}, nil
-}
-
-// CheckDescriptor returns ErrChanged unless an open file still has this stamp. The removal of its name, or another file
-// with its name, does not count.
-func (s Stamp) CheckDescriptor(fd int, path string) error {
-	var st unix.Stat_t
-	if _, err := retryEINTR(func() (int, error) { return 0, unix.Fstat(fd, &st) }); err != nil {
-		return &os.PathError{Op: "stat", Path: path, Err: err}
-	}
-	now, err := stampFrom(&st, path)
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrChanged, err) // a FIFO or a folder has the name now
-	}
-	if st.Nlink == 0 { // ChangedNs is when the name went
-		now.ChangedNs = s.ChangedNs
-	}
-	return s.Check(path, now)
+	return Stamp{Bytes: st.Size, ModifiedNs: st.Mtim.Nano()}, nil
 }
 
 // ReadAt fills dst from offset with bytes of the file as it was opened: it checks the file again
@@ -124,7 +103,8 @@ func (f *File) reading(ctx context.Context, read func(fd int) error) error {
 	if short != nil && !errors.Is(short, io.ErrUnexpectedEOF) {
 		return short
 	}
-	return cmp.Or(f.Stamp.CheckDescriptor(fd, f.Path), short)
+	stamp, err := StampOfDescriptor(fd, f.Path)
+	return cmp.Or(err, f.Stamp.Check(f.Path, stamp), short)
 }
 
 // readRemote is ReadAt for an object.
@@ -148,9 +128,6 @@ func (s Stamp) Check(path string, now Stamp) error {
 	case s.Bytes != now.Bytes:
 		return fmt.Errorf("%w: %s had %d bytes and has %d; a restart begins an empty cache of the new data", ErrChanged, path,
 			s.Bytes, now.Bytes)
-	case s.ModifiedNs == now.ModifiedNs:
-		return fmt.Errorf("%w: %s was replaced, or got another name, link, owner or permission: its time of change (ctime) was %d ns "+
-			"and is %d ns; restart with a cleared cache", ErrChanged, path, s.ChangedNs, now.ChangedNs)
 	}
 	return fmt.Errorf("%w: %s was written to; a restart begins an empty cache of the new data", ErrChanged, path)
 }
@@ -172,13 +149,6 @@ func ReadFull(fd int, path string, dst []byte, offset int64) error {
 		}
 	}
 	return nil
-}
-
-// Renamed says that this process has given the file another name. No read may be running.
-func (f *File) Renamed(path string) (err error) {
-	f.Path = path
-	f.Stamp, err = StampOfDescriptor(int(f.f.Fd()), path)
-	return err
 }
 
 // Alive returns ErrClosed after Close.

@@ -367,8 +367,8 @@ static struct stoc_image_stamp stamp_of(const char *path)
 {
     struct stat about;
     REQUIRE(stat(path, &about) == 0);
-    return (struct stoc_image_stamp){about.st_size, about.st_mtim.tv_sec * INT64_C(1000000000) + about.st_mtim.tv_nsec,
-                                     about.st_ctim.tv_sec * INT64_C(1000000000) + about.st_ctim.tv_nsec};
+    int64_t ns = about.st_mtim.tv_sec * INT64_C(1000000000) + about.st_mtim.tv_nsec;
+    return (struct stoc_image_stamp){about.st_size, ns};
 }
 
 /* Adds the samples of a tar file: `most` of them, of which each is a label's text and a picture, `apart` bytes between
@@ -453,12 +453,12 @@ static void parts_of_a_file(void)
 static void parts_of_files_that_change(void)
 {
     struct file f = make_file(WIDTH, HEIGHT, BASELINE, 2, 2);
-    for (int turn = 0; turn < 20; turn++) {
+    for (int turn = 0; turn < 16; turn++) {
         const void *sample;
         size_t bytes;
-        int change = turn % 5, open_before = turn / 5 % 2;
+        int change = turn % 4, open_before = turn / 4 % 2;
         no_files();
-        add_tar("t.tar", &f, turn / 10 ? 20000 : 700, 4);
+        add_tar("t.tar", &f, turn / 8 ? 20000 : 700, 4);
         struct stoc_image_pipeline p = of_tar(true);
         p.files = 1;
         EQUAL(stoc_image_follow(worker, &p), 0);
@@ -471,15 +471,11 @@ static void parts_of_files_that_change(void)
             REQUIRE(utimensat(AT_FDCWD, path_of("t.tar"), (struct timespec[]){at, at}, 0) == 0);
         }
         else if (change == 2) {
-            REQUIRE(unlink(path_of("t.tar")) == 0);
+            rename(path_of("t.tar"), strcat(strcpy((char[200]){0}, path_of("t.tar")), ".old"));
             add_file("t.tar", "other", 5, 0);
-        } else if (change == 4) { /* and its time set back: only its ctime tells */
-            struct timespec at = {stamps[0].modified_ns / 1000000000, stamps[0].modified_ns % 1000000000};
-            while (stamp_of(path_of("t.tar")).changed_ns == stamps[0].changed_ns)
-                REQUIRE(utimensat(AT_FDCWD, path_of("t.tar"), (struct timespec[]){at, at}, 0) == 0);
         } else
             REQUIRE(unlink(path_of("t.tar")) == 0);
-        int kept = (change == 2 || change == 3) && open_before; /* the descriptor is of the old file, as it was */
+        int kept = change >= 2 && open_before; /* the descriptor is that of the old file, which is as it was */
         EQUAL(stoc_image_load(worker, 3, &sample, &bytes),
               kept ? 0 : change == 0 || change == 2 ? STOC_IMAGE_EFORMAT : STOC_IMAGE_ESYSTEM);
         CHECK(kept || strlen(stoc_image_message(worker)) > 5);

@@ -111,17 +111,11 @@ static int read_part(stoc_image_worker *w, int fd, const struct stoc_image_place
     return STOC_IMAGE_OK;
 }
 
-static int64_t nanoseconds(struct timespec time)
-{
-    return time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
-}
-
-/* A removal of its name changes the time st_ctim of a file that stays open, and not its bytes. */
 static bool has_changed(int fd, const struct stoc_image_stamp *stamp)
 {
     struct stat about;
-    return fstat(fd, &about) < 0 || about.st_size != stamp->bytes || nanoseconds(about.st_mtim) != stamp->modified_ns ||
-           (about.st_nlink && nanoseconds(about.st_ctim) != stamp->changed_ns);
+    return fstat(fd, &about) < 0 || about.st_size != stamp->bytes ||
+           about.st_mtim.tv_sec * INT64_C(1000000000) + about.st_mtim.tv_nsec != stamp->modified_ns;
 }
 
 int read_sample(stoc_image_worker *w, uint64_t index, struct buffer *b, struct found *found)

@@ -94,7 +94,7 @@ func OpenAt(ctx context.Context, place *source.Place, folder string, verify bool
 	}
 	d.info = source.Info{Kind: kind, Samples: doc.Samples, Schema: description.Schema,
 		Fingerprint: source.Fingerprint(kind, settings, named...), Notes: slices.Concat(description.Notes, place.Notes()),
-		Traffic: place.Traffic(), State: source.State(named...)}
+		Traffic: place.Traffic()}
 	return d, nil
 }
 

@@ -119,7 +119,7 @@ func (o *settings) tree(ctx context.Context, place *source.Place, root string, l
 		return nil, err
 	}
 	t := &tree{root: root, place: place, files: l.files, schema: schema,
-		info: source.Info{Kind: kind, Samples: l.files.n, Schema: schema, Fingerprint: l.Fingerprint, State: l.State, Notes: l.notes(),
+		info: source.Info{Kind: kind, Samples: l.files.n, Schema: schema, Fingerprint: l.Fingerprint, Notes: l.notes(),
 			Traffic: place.Traffic()}}
 	if o.Direct {
 		t.flags = unix.O_DIRECT
@@ -210,18 +210,16 @@ type listing struct {
 // rest is the smaller part of a listing.
 type rest struct {
 	Fingerprint string
-	State       string   // with it
 	Classes     []string // names of labels by their number; nil: none
 	Folders     []folder // of the files, sorted; while their times stay the same, they hold the same names
 	Numbers     []int64  `json:",omitempty"` // of classes, by their order in the list of a bucket; nil: by Classes
 	Notes       []source.Note
 }
 
-// folder is a folder, and the time (ctime) when an entry in it was last created, renamed or removed. No program can set
-// it, as one that unpacks an archive sets the time of modification.
+// folder is a folder, and the time when an entry in it was last created, renamed or removed.
 type folder struct {
-	Name      string // below the root, which is ""
-	ChangedNs int64
+	Name       string // below the root, which is ""
+	ModifiedNs int64
 }
 
 // load returns the list of files: from the index if it is valid, else from the tree.
@@ -261,7 +259,7 @@ func (o *settings) list(ctx context.Context, place *source.Place, root string) (
 	if err != nil {
 		return nil, err
 	}
-	l.Fingerprint, l.State = source.FingerprintOf(kind, o.Labels, func(yield func(source.Named) bool) {
+	l.Fingerprint = source.FingerprintOf(kind, o.Labels, func(yield func(source.Named) bool) {
 		err = l.files.each(ctx, func(_ int, e *entry) error {
 			named := source.Named{Name: string(e.name), Stamp: e.stamp}
 			if l.files.labelled {

@@ -28,7 +28,7 @@ import (
 //
 //	offset  width       what
 //	0       8           the bytes "STOCTREE"
-//	8       4           version, 4
+//	8       4           version, 3
 //	12      4           CRC-32C of everything from 80 on, then of 16 to 80
 //	16      32          SHA-256 of the folder's path and of the settings that determine files and labels
 //	48      8           n, files
@@ -37,7 +37,7 @@ import (
 //	72      8           1 with labels, else 0
 //	80                  the groups: 16 files each, the last one what is left
 //	        8 x groups  where each group ends, from the first one on
-//	                    the rest in JSON: fingerprint, state, classes, the folders with their times, notes
+//	                    the rest in JSON: fingerprint, classes, the folders with their times, notes
 //
 // A file in a group, with numbers of 7 bits a byte, the least first (LEB128):
 //
@@ -45,16 +45,15 @@ import (
 //	how many bytes follow, and these bytes
 //	size
 //	time of modification in ns, or a number made of the tag of an object: 8 bytes
-//	0 for an object; else 1 + 2 x d, or -2 x d if it is negative: d ns later, the file was last changed (ctime)
 //	label, if any: 2 x label, or -2 x label - 1 if it is negative
 //
 // An index is valid when all of that is correct and no folder has changed: a file that was created,
-// removed or renamed changes the time (ctime) of its folder. A file that was rewritten in place is
-// detected when it is read. Objects have no folders: their index is valid until somebody removes it, so that
+// removed or renamed changes the time of its folder. A file that was rewritten in place is detected
+// when it is read. Objects have no folders: their index is valid until somebody removes it, so that
 // ten million objects are listed once.
 const (
 	indexMagic   = "STOCTREE"
-	indexVersion = 4
+	indexVersion = 3
 	indexHeader  = 80
 )
 
@@ -135,7 +134,7 @@ func (x *index) load(ctx context.Context) (*listing, error) {
 		if err := unix.Stat(path, &st); err != nil {
 			return fmt.Errorf("the folder %s: %w", path, err)
 		}
-		if st.Ctim.Nano() != l.Folders[i].ChangedNs {
+		if st.Mtim.Nano() != l.Folders[i].ModifiedNs {
 			return fmt.Errorf("the folder %s had changed", path)
 		}
 		return nil
@@ -305,27 +304,16 @@ func (x *index) save(ctx context.Context, l *listing) error {
 	err = writeIndex(ctx, f, l, x.key)
 	fault.At("index.written")
 	err = errors.Join(err, f.Sync(), f.Close())
-	var own *source.File // opened by a name that no other process replaces
 	if err == nil && l.files.file != nil {
-		own, err = source.OpenFile(f.Name())
+		err = x.use(f.Name(), &l.files)
 	}
 	if err == nil {
 		err = os.Rename(f.Name(), x.path)
 		fault.At("index.renamed")
 	}
-	if err == nil && own != nil {
-		err = own.Renamed(x.path)
-	}
 	if err != nil {
 		os.Remove(f.Name())
-		if own != nil {
-			own.Close()
-		}
 		return err
-	}
-	if own != nil {
-		l.files.close()
-		l.files.file, l.files.begin = own, indexHeader
 	}
 	return syncFolder(filepath.Dir(x.path))
 }
@@ -348,6 +336,18 @@ func (x *index) mayReplace() error {
 	if string(head) != indexMagic[:len(head)] {
 		return fmt.Errorf("%s is no index and is not replaced: remove it, or name another path", x.path)
 	}
+	return nil
+}
+
+// use makes a list lie in the index that was written to a path.
+func (x *index) use(path string, files *files) error {
+	f, err := source.OpenFile(path)
+	if err != nil {
+		return err
+	}
+	f.Path = x.path // its name from now on
+	files.close()
+	files.file, files.begin = f, indexHeader
 	return nil
 }
 

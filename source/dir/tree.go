@@ -1,9 +1,9 @@
 package dir
 
 import (
-	"cmp"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -179,7 +179,22 @@ func (t *tree) readFrom(fd int, path string, listed source.Stamp, data []byte) e
 		read = readDirect
 	}
 	failed := read(fd, path, data, 0)
-	return cmp.Or(listed.CheckDescriptor(fd, path), failed)
+	if err := isStill(fd, path, listed); err != nil {
+		return err
+	}
+	return failed
+}
+
+// isStill returns ErrChanged unless an open file has the given stamp.
+func isStill(fd int, path string, listed source.Stamp) error {
+	stamp, err := source.StampOfDescriptor(fd, path)
+	switch {
+	case errors.Is(err, source.ErrInvalid):
+		return fmt.Errorf("%w: %w", source.ErrChanged, err) // a FIFO or a folder has the name now
+	case err != nil:
+		return err
+	}
+	return listed.Check(path, stamp)
 }
 
 func (t *tree) Where(i int) string {

@@ -235,7 +235,7 @@ func (w *walk) list(p *inTree) (got seen, err error) {
 			return got, nil
 		}
 	}
-	got.folders = append(got.folders, folder{p.name, st.Ctim.Nano()})
+	got.folders = append(got.folders, folder{p.name, st.Mtim.Nano()})
 	for {
 		entries, err := f.ReadDir(readNames)
 		if errors.Is(err, io.EOF) {

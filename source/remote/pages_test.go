@@ -133,7 +133,6 @@ func TestErrorsInPlaceOfFiles(t *testing.T) {
 				w.WriteHeader(stored.Code)
 				_, _ = w.Write(stored.Body.Bytes()) // the client may be gone
 			})
-			want := want
 			if strings.HasPrefix(path, "http") {
 				want = source.ErrUnavailable // a web server has no codes
 			}

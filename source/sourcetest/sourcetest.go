@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -57,7 +56,6 @@ func Run(t *testing.T, fixture func(t *testing.T) Fixture) {
 		{"closed", closed},
 		{"closed while reading", closedWhileReading},
 		{"changed file", changedFile},
-		{"replaced file", replacedFile},
 		{"grown file", grownFile},
 		{"truncated file", truncatedFile},
 		{"removed file", removedFile},
@@ -296,49 +294,6 @@ func changedFile(t *testing.T, f Fixture) {
 	wantChanged(t, s)
 }
 
-// A local file that was replaced by one of the same size and time of modification has changed: for an open source, and
-// for what this machine knows a source by. Other machines have the same files.
-func replacedFile(t *testing.T, f Fixture) {
-	s := open(t, f)
-	before := s.Info()
-	if before.Traffic != nil {
-		return // objects have tags
-	}
-	for _, path := range f.Files {
-		data, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		Replace(t, path, data)
-	}
-	wantChanged(t, s)
-	now := open(t, f)
-	if info := now.Info(); !f.Late && (info.Fingerprint != before.Fingerprint || info.Local() == before.Local() || len(info.Local()) > 64) {
-		t.Errorf("opened again, it is %q, and was %q", info.Local(), before.Local())
-	}
-	if !f.Late {
-		wantAll(t, now, f)
-	}
-}
-
-// Replace writes a file in place and sets its time of modification to what it was.
-func Replace(t *testing.T, path string, data []byte) {
-	t.Helper()
-	before, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	changed := func(info os.FileInfo) syscall.Timespec { return info.Sys().(*syscall.Stat_t).Ctim }
-	for now := before; changed(now) == changed(before); { // some file systems count in milliseconds
-		if err := errors.Join(os.WriteFile(path, data, 0o600), os.Chtimes(path, time.Time{}, before.ModTime())); err != nil {
-			t.Fatal(err)
-		}
-		if now, err = os.Stat(path); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
 func grownFile(t *testing.T, f Fixture) {
 	s := open(t, f)
 	for _, path := range f.Files {
@@ -401,9 +356,9 @@ func damagedFile(t *testing.T, f Fixture) {
 	if f.Damage == nil {
 		return // without checksums this kind cannot detect damage
 	}
-	f.Damage(t) // before the opening: a disk that fails changes no time of a file, and every test of ours does
-	f.sync(t)
 	s := open(t, f)
+	f.Damage(t)
+	f.sync(t)
 	if got, err := read(s, 0); !errors.Is(err, source.ErrCorrupt) {
 		t.Errorf("%d bytes, %v; want ErrCorrupt", len(got), err)
 	}

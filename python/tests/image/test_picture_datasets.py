@@ -255,30 +255,6 @@ def test_shards_that_are_damaged(shards, tmp_path):
         dataset[0]
 
 
-def test_a_shard_that_was_replaced_with_its_old_size_and_time(shards: Path) -> None:
-    path = shards / "train-000.tar"
-    status, whole = path.stat(), path.read_bytes()
-    subprocess.run([program(), "source", "info", str(path), "--source", "fields=[jpg],missing=skip"], check=True)
-    dataset, before = image.Shards(path), tar_index.members_of(str(path))
-    while path.stat().st_ctime_ns == status.st_ctime_ns:  # some file systems count in milliseconds
-        path.write_bytes(whole[512 * (len(whole) // 1024) :] + whole[: 512 * (len(whole) // 1024)])
-        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-    with pytest.raises(InvalidError, match=r"train-000\.tar has changed"):
-        dataset[0]
-    index = path.with_name("train-000.tar.stocached-index").read_bytes()
-    assert tar_index._decoded(index, before.stamp) is not None
-    assert tar_index._decoded(index, tar_index.stamp_of(path.stat())) is None, "the index of the old shard is used"
-
-
-def test_a_shard_whose_name_another_one_took(shards: Path) -> None:
-    path = shards / "train-000.tar"
-    dataset = image.Shards(path)
-    first = np.array(dataset[0][0])
-    path.unlink()
-    path.write_bytes(b"another file")
-    assert np.array_equal(dataset[0][0], first), "the open shard keeps its bytes"
-
-
 def found_in(path: Path, members: tar_index.Members) -> list[dict[str, bytes]]:
     data = path.read_bytes()
     at, size = members.places, members.sizes

@@ -80,12 +80,7 @@ class Files:
 
     @classmethod
     def of_shards(
-        cls,
-        shards: list[str],
-        stamps: list[tuple[int, int, int]],
-        places: npt.NDArray[Any],
-        labelled: bool,
-        most_open: int,
+        cls, shards: list[str], stamps: list[tuple[int, int]], places: npt.NDArray[Any], labelled: bool, most_open: int
     ) -> Files:
         """Of files that hold several samples each. C keeps them open if there are at most most_open."""
         descriptors = Descriptors(len(shards)) if len(shards) <= most_open else None

@@ -19,7 +19,7 @@ from .._common.errors import InvalidError, SampleIndexError, UnsupportedError
 from .._native import _image_header as native
 from .folder import Decoded
 from .pipeline import PLACE, Files, files_of
-from .tar_index import Members, Stamp, members_of, stamp_of
+from .tar_index import Members, members_of, stamp_of
 
 _PICTURES = "jpg;jpeg;png;webp;gif;bmp;tif;tiff;ppm"
 _LABELS = "cls;json"
@@ -30,18 +30,14 @@ _MOST_BETWEEN = 16384  # bytes between a picture and its label that are read, so
 class _Shard:
     """An open shard. Reads have their own offsets, so threads and forked children may use it."""
 
-    def __init__(self, path: str, stamp: Stamp) -> None:
+    def __init__(self, path: str, stamp: tuple[int, int]) -> None:
         self.path = path
         self._stamp = stamp
         self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self._check()
 
     def _check(self) -> None:
-        status = os.fstat(self._descriptor)
-        now = stamp_of(status)
-        if status.st_nlink == 0:  # its ctime is when another file took the name
-            now = (*now[:2], self._stamp[2])
-        if now != self._stamp:
+        if stamp_of(os.fstat(self._descriptor)) != self._stamp:
             raise InvalidError(f"{self.path} has changed since its members were listed; make the dataset again")
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:

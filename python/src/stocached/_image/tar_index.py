@@ -1,6 +1,6 @@
 """Where the members of a tar shard lie: the rules of source/tar, and the index files of `stocached serve`.
 
-An index file counts while the shard has the size and the times that the index has, and its checksum is right."""
+An index file counts while the shard has the size and the time that the index has, and its checksum is right."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ from .tar_headers import BLOCK, TarError, members_of_archive
 
 _SUFFIX = ".stocached-index"
 _HEAD = struct.Struct("<8sIIqq5Q")  # up to the bytes of the keys
-_CHANGED = struct.Struct("<q")
-_CHANGED_AT, _HEADER_BYTES = 96, 104
+_HEADER_BYTES = 96
 _MOST_BYTES, _MOST_FIELD, _MOST_FIELDS = 2**32 - 1, 255, 1 << 16
 _COMPRESSED = {
     b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ\x00": "xz", b"BZh": "bzip2",
@@ -29,14 +28,11 @@ _COMPRESSED = {
 }  # fmt: skip
 
 
-Stamp = tuple[int, int, int]  # bytes, modification time and ctime of a shard
-
-
 @dataclass
 class Members:
     """The members of samples of a shard, in their order."""
 
-    stamp: Stamp
+    stamp: tuple[int, int]  # bytes and modification time of the shard
     fields: list[str]
     starts: npt.NDArray[np.int64]  # the first member of each sample, and the number of members
     numbers: npt.NDArray[np.int64]  # of their fields
@@ -44,8 +40,8 @@ class Members:
     sizes: npt.NDArray[np.int64]
 
 
-def stamp_of(status: os.stat_result) -> Stamp:
-    return status.st_size, status.st_mtime_ns, status.st_ctime_ns
+def stamp_of(status: os.stat_result) -> tuple[int, int]:
+    return status.st_size, status.st_mtime_ns
 
 
 def members_of(path: str) -> Members:
@@ -70,12 +66,11 @@ def _indexes_of(path: str) -> list[str]:
     return [path + _SUFFIX, os.path.join(user, "stocached", "tar", distinct)]
 
 
-def _decoded(data: bytes, stamp: Stamp) -> Members | None:
+def _decoded(data: bytes, stamp: tuple[int, int]) -> Members | None:
     """None: of another shard or version, or damaged."""
     magic, version, checksum, size, modified, samples, members, fields, field_bytes, _ = _HEAD.unpack_from(data)
     rest = np.frombuffer(data, np.uint8)[16:]
-    changed = _CHANGED.unpack_from(data, _CHANGED_AT)[0]
-    if (magic, version, (size, modified, changed)) != (b"stoc-tar", 2, stamp):
+    if (magic, version, (size, modified)) != (b"stoc-tar", 1, stamp):
         return None
     if _native.crc32c(0, rest.ctypes.data, rest.nbytes) != checksum:
         return None
@@ -115,7 +110,7 @@ def _after(key: Any) -> str:
     return "" if key is None else f" (after the sample {printable(key)!r})"
 
 
-def _walked(path: str, stamp: Stamp) -> Members:
+def _walked(path: str, stamp: tuple[int, int]) -> Members:
     numbers: dict[str, int] = {}
     starts, found, places, sizes, key = list[int](), list[int](), list[int](), list[int](), None
     with open(path, "rb") as file:

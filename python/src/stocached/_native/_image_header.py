@@ -211,7 +211,6 @@ class Stamp(ctypes.Structure):
     _fields_ = [
         ("bytes", c_int64),
         ("modified_ns", c_int64),
-        ("changed_ns", c_int64),
     ]
 
 
