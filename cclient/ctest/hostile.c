@@ -350,6 +350,83 @@ static void headers(void)
     }
 }
 
+/* ------------------------------------------------------------ texts of the kernel */
+
+static void write_below(const char *root, const char *path, const char *text, size_t n)
+{
+    char full[200];
+    snprintf(full, sizeof full, "%s%s", root, path);
+    FILE *f = fopen(full, "w");
+    REQUIRE(f != NULL);
+    EQUAL(fwrite(text, 1, n, f), n);
+    fclose(f);
+}
+
+/* Whatever a file about memory says, and wherever it ends, the call comes back with no more than the machine has. */
+static void texts_of_the_kernel(void)
+{
+    enum { LONG = 100000, GIB = 1 << 30 };
+    static const char meminfo[] = "MemTotal: 4194304 kB\nMemAvailable: 3145728 kB\n",
+                      mounts[] = "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
+    static const struct {
+        const char *path, *text;
+    } files[] = {{"/proc/meminfo", meminfo}, {"/proc/self/mountinfo", mounts}, {"/proc/self/cgroup", "0::/j\n"},
+                 {"/sys/fs/cgroup/j/memory.max", "3221225472\n"}, {"/sys/fs/cgroup/j/memory.high", "max\n"},
+                 {"/sys/fs/cgroup/j/memory.current", "1073741824\n"},
+                 {"/sys/fs/cgroup/j/memory.stat", "active_file 4096\ninactive_file 4096\n"}};
+    static const char *const texts[] = {
+        "", "\n", " ", ":", "::", "0::", "0::\n", "0::/", "0::j\n", "0::/../..\n", "0::/j//k///\n", "4:memory", "4:memory:/j\n",
+        "max", "-1\n", "0\n", "x\n", "18446744073709551615\n", "99999999999999999999999\n", "1e9\n", "0x10\n",
+        "MemTotal:\nMemAvailable:\n", "MemTotal: -5 kB\nMemAvailable: 99 kB\n", "active_file", "active_file -1\n",
+        "active_file 18446744073709551615\ninactive_file 18446744073709551615\n", " - ", "a b c d - cgroup2 x\n",
+        "30 23 0:26 \\777\\400\\ \\04 - cgroup2 cgroup2 rw\n", "30 23 0:26 / \\000 rw - cgroup2 c rw\n",
+        "30 23 0:26 /j /sys/fs/cgroup - cgroup2 cgroup2 rw"};
+    static char many[LONG];
+    char root[100], command[300];
+    struct room r;
+    struct hierarchy found[MOST_HIERARCHIES];
+    uint64_t state = seed;
+    const size_t count = sizeof files / sizeof *files, plain = sizeof texts / sizeof *texts;
+    snprintf(root, sizeof root, "%s/root", scratch);
+    snprintf(command, sizeof command, "mkdir -p %s/proc/self %s/sys/fs/cgroup/j", root, root);
+    EQUAL(system(command), 0);
+    for (size_t k = 0; k < count; k++)
+        write_below(root, files[k].path, files[k].text, strlen(files[k].text));
+    REQUIRE(tightest_room(root, NULL, &r));
+    EQUAL(r.available, 2ull * GIB + 8192);
+    for (size_t k = 0; k < count; k++) {
+        size_t whole = strlen(files[k].text), tries = plain + 6 + whole + 200;
+        for (size_t v = 0; v < tries; v++) {
+            const char *text = many;
+            size_t n = whole;
+            if (v < plain) {
+                text = texts[v], n = strlen(text);
+            } else if (v < plain + 6) { /* one byte without an end; a path of 9,999 levels; a path without an end */
+                static const char *const heads[] = {"", "", "0::/", "0::", "30 23 0:26 /", "30 23 0:26 / /"};
+                memset(many, "9a/"[v % 3], n = LONG);
+                memcpy(many, heads[v - plain], strlen(heads[v - plain]));
+            } else {
+                memcpy(many, files[k].text, whole);
+                if (v < plain + 6 + whole)
+                    n = v - plain - 6; /* cut */
+                else
+                    many[random_of(&state) % whole] = (char)random_of(&state);
+            }
+            write_below(root, files[k].path, text, n);
+            group_of_process(root);
+            CHECK(find_hierarchies(root, found) <= MOST_HIERARCHIES);
+            if (tightest_room(root, NULL, &r) && k > 0)
+                CHECK(room_usable(&r) <= 3ull * GIB);
+        }
+        write_below(root, files[k].path, files[k].text, whole);
+    }
+    /* more than 2^64 bytes are no few bytes */
+    static const char huge[] = "MemTotal: 18014398509481985 kB\nMemAvailable: 18014398509481985 kB\n";
+    write_below(root, "/proc/meminfo", huge, strlen(huge));
+    write_below(root, "/proc/self/cgroup", "", 0);
+    CHECK(tightest_room(root, NULL, &r) && room_usable(&r) > UINT64_C(1) << 60);
+}
+
 int main(int argc, char **argv)
 {
     seed = argc > 1 ? strtoull(argv[1], NULL, 0) : now_ns();
@@ -358,5 +435,6 @@ int main(int argc, char **argv)
     RUN(words_at_rest);
     RUN(words_under_way);
     RUN(headers);
+    RUN(texts_of_the_kernel);
     return end_tests(argv[0]);
 }
