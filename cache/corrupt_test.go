@@ -202,3 +202,20 @@ func TestCorruptPhaseOfOurs(t *testing.T) {
 		}
 	}
 }
+
+// A word of first-indices that names another slot is found by Verify, and misleads no write.
+func TestVerifyFindsAnotherSlot(t *testing.T) {
+	seg := mapped(t, shm.Options{Samples: 8, Slots: 8, SampleBytes: 64, Policy: shm.PolicyFirstIndices})
+	c := attach(t, seg)
+	for i := range 8 {
+		set(t, c, i, payload(i, 0, 64), 0, cache.Stored)
+	}
+	seg.Word(3).Store(seg.Word(5).Load())
+	if v, err := c.Verify(0, 8); err != nil || v.Corrupt != 1 || v.Bad != 3 {
+		t.Errorf("%+v, %v", v, err)
+	}
+	set(t, c, 3, payload(3, 1, 64), cache.Overwrite, cache.Stored)
+	if v, err := c.Verify(0, 8); err != nil || v.Corrupt != 0 {
+		t.Errorf("after an overwrite: %+v, %v", v, err)
+	}
+}

@@ -1,13 +1,17 @@
 package cache_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,10 +19,12 @@ import (
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/shm"
+
+	"golang.org/x/sys/unix"
 )
 
 // Ensure that no word of a segment, whatever a stray write makes of it, ends a process, keeps a call for ever, or leads
-// out of the payload. Each word after the header is overwritten in turn: so a new field is tried as well.
+// out of the payload. Each word is overwritten in turn: so a new field is tried as well.
 
 const (
 	hostileSamples = 16
@@ -127,15 +133,16 @@ func everything(t *testing.T, c *cache.Cache, rng *rand.Rand) {
 		t.Error(err)
 	}
 	seg := c.Segment()
-	i, size := rng.IntN(hostileSamples), hostileBytes
+	samples, most := int(min(hostileSamples, seg.Samples)), int(min(seg.Header.SampleBytes, 1<<20))
+	i, size := rng.IntN(samples), most
 	if seg.Variable() {
-		size = 1 + rng.IntN(hostileBytes)
+		size = 1 + rng.IntN(most)
 	}
-	buffer := make([]byte, hostileBytes)
+	buffer := make([]byte, most)
 	_, _, err := c.Get(i, buffer[:size])
 	check(err)
 	data, _, err := c.ReadOwn(i, c.Copy, func(n int) []byte {
-		if n > hostileBytes && !seg.Chains() {
+		if uint64(n) > seg.Header.SampleBytes {
 			t.Errorf("sample %d wants memory for %d bytes", i, n)
 		}
 		return make([]byte, n)
@@ -145,7 +152,7 @@ func everything(t *testing.T, c *cache.Cache, rng *rand.Rand) {
 	if !seg.OnDisk() {
 		_, _, err = c.View(i)
 		check(err)
-		indices, lengths, offsets := []int{i, 0, hostileSamples - 1}, make([]uint64, 3), make([]uint64, 3)
+		indices, lengths, offsets := []int{i, 0, samples - 1}, make([]uint64, 3), make([]uint64, 3)
 		if seg.Variable() {
 			_, err = c.Lengths(indices, lengths)
 			check(err)
@@ -157,7 +164,7 @@ func everything(t *testing.T, c *cache.Cache, rng *rand.Rand) {
 			}
 			_, err = c.GatherPacked(indices, make([]byte, total), offsets, lengths, nil, 1)
 		} else {
-			_, err = c.Gather(indices, make([]byte, 3*hostileBytes), cache.GatherOptions{Stride: hostileBytes})
+			_, err = c.Gather(indices, make([]byte, 3*most), cache.GatherOptions{Stride: most})
 			check(err)
 			_, _, err = c.Peek(i, buffer)
 		}
@@ -166,7 +173,7 @@ func everything(t *testing.T, c *cache.Cache, rng *rand.Rand) {
 	_, err = c.SetLoaded(i, [][]byte{buffer[:size]}, cache.Flags(rng.IntN(2))*cache.Overwrite, time.Duration(rng.IntN(1e6)))
 	check(err)
 	for _, publish := range []bool{true, false} {
-		claim, _, err := c.Claim((i+1)%hostileSamples, size, cache.Overwrite)
+		claim, _, err := c.Claim((i+1)%samples, size, cache.Overwrite)
 		check(err)
 		if claim != nil {
 			_, err = claim.WriteAt(buffer[:size], 0)
@@ -178,8 +185,8 @@ func everything(t *testing.T, c *cache.Cache, rng *rand.Rand) {
 			}
 		}
 	}
-	check(c.Drop((i + 2) % hostileSamples))
-	_, err = c.Verify(0, hostileSamples)
+	check(c.Drop((i + 2) % samples))
+	_, err = c.Verify(0, samples)
 	check(err)
 	for range c.Ready() {
 	}
@@ -187,8 +194,8 @@ func everything(t *testing.T, c *cache.Cache, rng *rand.Rand) {
 	check(err)
 	_, err = c.Clients()
 	check(err)
-	check(c.Costs(0, make([]cache.Cost, hostileSamples)))
-	check(c.States(0, make([]cache.State, hostileSamples)))
+	check(c.Costs(0, make([]cache.Cost, samples)))
+	check(c.States(0, make([]cache.State, samples)))
 	_, err = c.Recover()
 	check(err)
 	if rng.IntN(8) == 0 {
@@ -197,6 +204,127 @@ func everything(t *testing.T, c *cache.Cache, rng *rand.Rand) {
 		_, err = c.Clear(ctx)
 		check(err)
 	}
+}
+
+// sealed makes the checksum of a header again.
+func sealed(page []byte) []byte {
+	binary.LittleEndian.PutUint32(page[shm.HeaderCRC:], 0)
+	binary.LittleEndian.PutUint32(page[shm.HeaderCRC:], crc32.Checksum(page, shm.Castagnoli))
+	return page
+}
+
+// laidOut gives a header the offsets and sizes that follow from its other numbers, as a writer that lies would. It
+// returns the size of the file; 0: there is none, or it is larger than a test wants.
+func laidOut(page []byte) uint64 {
+	le := binary.LittleEndian
+	g, err := shm.NewGeometry(le.Uint32(page[shm.HeaderFlags:]), shm.Policy(le.Uint32(page[shm.HeaderPolicy:])),
+		le.Uint64(page[shm.HeaderSamples:]), le.Uint64(page[shm.HeaderSlots:]), le.Uint64(page[shm.HeaderSlotStride:]),
+		le.Uint32(page[shm.HeaderClientRecords:]), le.Uint64(page[shm.HeaderPayloadBytes:]))
+	if err != nil || g.SegmentBytes > 64<<20 {
+		return 0
+	}
+	for offset, value := range map[int]uint64{shm.HeaderSegmentBytes: g.SegmentBytes, shm.HeaderIndexOffset: g.IndexOffset,
+		shm.HeaderSumsOffset: g.SumsOffset, shm.HeaderSlotTableOffset: g.SlotTableOffset, shm.HeaderGroupsOffset: g.GroupsOffset,
+		shm.HeaderReferenceOffset: g.ReferenceOffset, shm.HeaderPayloadOffset: g.PayloadOffset, shm.HeaderPayloadBytes: g.PayloadBytes} {
+		le.PutUint64(page[offset:], value)
+	}
+	return g.SegmentBytes
+}
+
+// Ensure that no header with a correct checksum, whatever its fields say, ends a process: attach refuses it, or the
+// cache is one that works. Each word is overwritten in turn, alone and with all numbers that follow from it.
+func TestHostileHeaders(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	for name, create := range hostileSegments(t) {
+		if strings.HasPrefix(name, "disk") {
+			continue // their header is checked by the same code
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rng := rand.New(rand.NewPCG(seed, 3))
+			seg := create(t)
+			c := attach(t, seg)
+			for range 4 {
+				everything(t, c, rng)
+			}
+			all, accepted := make([]byte, seg.PayloadOffset), 0
+			if _, err := unix.Pread(seg.FD(), all, 0); err != nil {
+				t.Fatal(err)
+			}
+			for offset := 0; offset < shm.HeaderBytes; offset += 8 {
+				values := hostile(binary.LittleEndian.Uint64(all[offset:]), rng)
+				if !allHostile {
+					rng.Shuffle(len(values), func(a, b int) { values[a], values[b] = values[b], values[a] })
+					values = values[:1]
+					if offset < shm.HeaderFingerprint || offset-shm.HeaderFields < shm.FieldBytes && offset >= shm.HeaderFields {
+						values = values[:6] // numbers; the rest is text, or reserved
+					}
+				}
+				for _, value := range values {
+					for _, how := range []string{"alone", "laid out", "laid out in the same file"} {
+						page, size := bytes.Clone(all[:shm.HeaderBytes]), seg.SegmentBytes
+						binary.LittleEndian.PutUint64(page[offset:], value)
+						if how != "alone" {
+							if size = laidOut(page); size == 0 {
+								continue
+							}
+						}
+						if how == "laid out in the same file" {
+							size = seg.SegmentBytes
+						}
+						within(fmt.Sprintf("word %d of the header becomes %#x", offset, value), func() {
+							if tryHeader(t, sealed(page), all[shm.HeaderBytes:], size, rng) {
+								accepted++
+							}
+						})
+						if t.Failed() {
+							t.Fatalf("word %d of the header became %#x, %s", offset, value, how)
+						}
+					}
+				}
+			}
+			if accepted == 0 {
+				t.Error("no header was accepted: uuid and time may have any value")
+			}
+		})
+	}
+}
+
+// tryHeader calls everything on a file with such a header, if attach accepts it.
+func tryHeader(t *testing.T, page, rest []byte, size uint64, rng *rand.Rand) (accepted bool) {
+	fd, err := unix.MemfdCreate("stoctest", unix.MFD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if _, err := unix.Pwrite(fd, page, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Ftruncate(fd, int64(size)); err != nil {
+		t.Fatal(err)
+	}
+	seg, err := shm.OpenFD(fd, shm.OpenOptions{})
+	if err != nil {
+		if !errors.Is(err, shm.ErrFormat) && !errors.Is(err, shm.ErrVersion) {
+			t.Error(err)
+		}
+		return false
+	}
+	defer seg.Close()
+	if _, err := unix.Pwrite(fd, rest[:min(uint64(len(rest)), size-shm.HeaderBytes)], shm.HeaderBytes); err != nil {
+		t.Fatal(err)
+	}
+	c, err := cache.Attach(seg, cache.Options{})
+	if err != nil { // no free record, say
+		t.Log(err)
+		return true
+	}
+	for range 2 {
+		everything(t, c, rng)
+	}
+	_ = c.Close()
+	return true
 }
 
 func TestHostileWords(t *testing.T) {

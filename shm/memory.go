@@ -91,7 +91,8 @@ func (k kernel) machine() (memoryLimit, error) {
 		return memoryLimit{}, fail(ErrSystem,
 			"/proc/meminfo has no MemTotal or MemAvailable (Linux 3.14 and /proc are needed)")
 	}
-	return memoryLimit{what: "the machine (MemAvailable)", total: total << 10, available: available << 10}, nil
+	return memoryLimit{what: "the machine (MemAvailable)", total: min(total, unlimited>>10) << 10,
+		available: min(available, unlimited>>10) << 10}, nil
 }
 
 // hierarchy says where this process finds the memory limits of one cgroup version.

@@ -3,6 +3,7 @@ package shm
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -136,6 +137,25 @@ func TestRoomsGarbage(t *testing.T) {
 	want(t, err, ErrSystem, "MemAvailable")
 	if _, err := files(t, base).memoryLimits(); err != nil {
 		t.Error(err)
+	}
+	huge := "MemTotal: 18014398509481985 kB\nMemAvailable: 18014398509481985 kB\n" // more than 2^64 bytes are no few bytes
+	if r, err := files(t, map[string]string{"proc/meminfo": huge}).tightest(); err != nil || r.usable() < 1<<60 {
+		t.Error(r, err)
+	}
+	for name, text := range base { // cut at each byte, and with bytes of no meaning: an error or a limit
+		broken := maps.Clone(base)
+		for k := range text {
+			others := []string{text[:k], text[:k] + "\xff" + text[k+1:]}
+			if k%16 == 0 {
+				others = append(others, text[:k]+strings.Repeat("9", 70_000), text[:k]+strings.Repeat("/", 70_000))
+			}
+			for _, other := range others {
+				broken[name] = other
+				if _, err := files(t, broken).memoryLimits(); err != nil && !errors.Is(err, ErrSystem) {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
+		}
 	}
 }
 

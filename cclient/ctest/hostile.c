@@ -1,5 +1,5 @@
 /* hostile.c - stray writes to a segment: no word of it, whatever becomes of it, ends a process, keeps a call for ever,
- * or leads out of the segment. Each word after the header is overwritten in turn, so a new field is tried as well. The
+ * or leads out of the segment. Each word is overwritten in turn, so a new field is tried as well. The
  * library is compiled into this program, which so reaches the words of each kind of cache. */
 #include "../stocached.c"
 #undef MIN
@@ -102,25 +102,27 @@ static void list_values(uint64_t was, uint64_t *state, uint64_t *values)
 /* Calls what a program may call, once. */
 static void everything(stoc_cache *c, uint64_t *state)
 {
-    unsigned char bytes[BYTES] = {0};
-    int64_t i = (int64_t)(random_of(state) % N), three[] = {i, 0, N - 1};
-    size_t size = c->variable ? 1 + random_of(state) % BYTES : BYTES, length = 0;
+    const int64_t samples = (int64_t)MIN((uint64_t)N, c->samples);
+    const size_t most = MIN(c->sample_bytes, (uint64_t)1 << 20);
+    unsigned char *bytes = calloc(1, most + 1);
+    int64_t i = (int64_t)(random_of(state) % (uint64_t)samples), three[] = {i, 0, samples - 1};
+    size_t size = c->variable ? 1 + random_of(state) % most : most, length = 0;
     uint64_t lengths[3], offsets[3], numbers[N], checked, total = 0;
     const void *view;
     uint8_t states[N];
-    if (stoc_get(c, i, bytes, size, &length) == STOC_ESCHEMA && length > BYTES)
+    if (stoc_get(c, i, bytes, size, &length) == STOC_ESCHEMA && length > c->sample_bytes)
         COMPLAIN("sample %d wants memory for %zu bytes", (int)i, length);
     if (stoc_view(c, i, &view, &length) == STOC_HIT)
         stoc_crc32c(0, view, length);
     if (stoc_locate(c, i, &view, &length) == STOC_HIT)
         stoc_crc32c(0, view, length);
-    unsigned char *rows = malloc(3 * BYTES);
+    unsigned char *rows = malloc(3 * most);
     if (!c->variable)
-        stoc_gather(c, three, 3, -1, rows, BYTES, NULL, 1);
+        stoc_gather(c, three, 3, -1, rows, most, NULL, 1);
     else if (stoc_lengths(c, three, 3, lengths) >= 0) {
         for (int k = 0; k < 3; k++) {
             offsets[k] = total;
-            if (lengths[k] != UINT64_MAX && lengths[k] > BYTES)
+            if (lengths[k] != UINT64_MAX && lengths[k] > c->sample_bytes)
                 COMPLAIN("a length of %llu", (unsigned long long)lengths[k]);
             total += lengths[k] == UINT64_MAX ? 0 : lengths[k];
         }
@@ -129,12 +131,12 @@ static void everything(stoc_cache *c, uint64_t *state)
         stoc_gather_packed(c, three, 3, rows, offsets, lengths, NULL, 1);
     }
     free(rows);
-    stoc_peek(c, i, bytes, BYTES);
+    stoc_peek(c, i, bytes, most);
     struct iovec part = {bytes, size};
     stoc_set_loaded(c, i, &part, 1, random_of(state) % 2 ? STOC_OVERWRITE : 0, random_of(state) % 1000000);
     for (int publish = 0; publish < 2; publish++) {
         struct stoc_claim k;
-        if (stoc_claim(c, (i + 1) % N, size, STOC_OVERWRITE, &k) != STOC_STORED)
+        if (stoc_claim(c, (i + 1) % samples, size, STOC_OVERWRITE, &k) != STOC_STORED)
             continue;
         if (stoc_write(&k, 0, bytes, size) < 0)
             continue;
@@ -143,9 +145,9 @@ static void everything(stoc_cache *c, uint64_t *state)
         else
             stoc_abort(&k);
     }
-    stoc_verify(c, 0, N, &checked, NULL);
-    stoc_states(c, 0, N, states);
-    stoc_costs(c, 0, N, numbers);
+    stoc_verify(c, 0, samples, &checked, NULL);
+    stoc_states(c, 0, samples, states);
+    stoc_costs(c, 0, samples, numbers);
     stats_of(c);
     stoc_recover(c);
     stoc_hold(c, random_of(state) % 2 << 20);
@@ -155,6 +157,7 @@ static void everything(stoc_cache *c, uint64_t *state)
     char text[512];
     for (int code = STOC_EINVAL - 20; code <= STOC_OUT; code++)
         stoc_explain(c, code, i, size, text, sizeof text);
+    free(bytes);
 }
 
 /* What no call may change. */
@@ -259,6 +262,171 @@ static void words_under_way(void)
     }
 }
 
+/* ------------------------------------------------------------ the header */
+
+/* Gives a header the offsets and sizes that follow from its other numbers, as a writer that lies would. The size of the
+ * file; 0: there is none, or it is larger than a test wants. */
+static uint64_t lay_out(unsigned char *page)
+{
+    struct geometry g;
+    char why[256];
+    if (!geometry_of(get32(page, STOC_HEADER_FLAGS), get32(page, STOC_HEADER_POLICY), get64(page, STOC_HEADER_SAMPLES),
+                     get64(page, STOC_HEADER_SLOTS), get64(page, STOC_HEADER_SLOT_STRIDE),
+                     get32(page, STOC_HEADER_CLIENT_RECORDS), get64(page, STOC_HEADER_PAYLOAD_BYTES), &g, why) ||
+        g.segment_bytes > 64u << 20)
+        return 0;
+    put64(page, STOC_HEADER_SEGMENT_BYTES, g.segment_bytes);
+    put64(page, STOC_HEADER_INDEX_OFFSET, g.index_offset);
+    put64(page, STOC_HEADER_SUMS_OFFSET, g.sums_offset);
+    put64(page, STOC_HEADER_SLOT_TABLE_OFFSET, g.slot_table_offset);
+    put64(page, STOC_HEADER_REFERENCE_OFFSET, g.reference_offset);
+    put64(page, STOC_HEADER_GROUPS_OFFSET, g.groups_offset);
+    put64(page, STOC_HEADER_PAYLOAD_OFFSET, g.payload_offset);
+    put64(page, STOC_HEADER_PAYLOAD_BYTES, g.payload_bytes);
+    return g.segment_bytes;
+}
+
+/* Calls everything on a file with such a header and the rest of another one, if attach accepts it. */
+static bool try_header(const unsigned char *page, const stoc_cache *from, uint64_t size, uint64_t *state)
+{
+    struct stoc_error error;
+    stoc_cache *c;
+    int fd = memfd_create("stoctest", MFD_CLOEXEC);
+    REQUIRE(fd >= 0);
+    EQUAL(pwrite(fd, page, STOC_HEADER_BYTES, 0), STOC_HEADER_BYTES);
+    EQUAL(ftruncate(fd, (off_t)size), 0);
+    int code = stoc_open_fd(fd, STOC_OPEN_READ_ONLY, NULL, &c, &error);
+    if (code == 0) {
+        uint64_t rest = MIN(from->control_bytes, size) - STOC_HEADER_BYTES;
+        stoc_close(c);
+        EQUAL(pwrite(fd, from->control + STOC_HEADER_BYTES, rest, STOC_HEADER_BYTES), rest);
+        code = stoc_open_fd(fd, 0, NULL, &c, &error);
+    }
+    close(fd);
+    if (code != 0) {
+        if (code != STOC_EFORMAT && code != STOC_EVERSION && code != STOC_ECORRUPT && code != STOC_ECLIENTS)
+            COMPLAIN("%d: %s", code, error.message);
+        return false;
+    }
+    for (int k = 0; k < 2; k++)
+        everything(c, state);
+    check_outside(c, page);
+    stoc_close(c);
+    return true;
+}
+
+/* A header with a valid checksum, whatever its fields say: attach refuses it, or the cache is one that works. Each word is
+ * overwritten in turn, alone and with all numbers that follow from it. */
+static void headers(void)
+{
+    for (size_t kind = 0; kind < sizeof kinds / sizeof *kinds; kind++) {
+        if (kinds[kind].disk)
+            continue; /* their header is checked by the same code */
+        stoc_cache *c = create_kind(&kinds[kind]);
+        uint64_t state = seed + 99, values[VALUES];
+        int accepted = 0;
+        for (int k = 0; k < 4; k++)
+            everything(c, &state);
+        for (size_t at = 0; at < STOC_HEADER_BYTES && !failures; at += 8) {
+            bool numbers = at < STOC_HEADER_FINGERPRINT || (at >= STOC_HEADER_FIELDS && at < STOC_HEADER_FIELDS + STOC_FIELD_BYTES);
+            list_values(get64(c->control, at), &state, values);
+            for (int v = 0; v < (numbers ? 4 : 1) && !failures; v++) /* of all values: other ones in each run */
+                for (int how = 0; how < 3; how++) { /* alone, laid out, laid out in the same file */
+                    unsigned char page[STOC_HEADER_BYTES];
+                    uint64_t size = c->segment_bytes, value = values[random_of(&state) % VALUES];
+                    memcpy(page, c->control, sizeof page);
+                    put64(page, at, value);
+                    if (how > 0 && (size = lay_out(page)) == 0)
+                        continue;
+                    put32(page, STOC_HEADER_CRC, header_crc(page));
+                    accepted += try_header(page, c, how == 2 ? c->segment_bytes : size, &state);
+                    if (failures)
+                        COMPLAIN("%s: word %zu of the header became %#llx, %d", kinds[kind].name, at,
+                                 (unsigned long long)value, how);
+                }
+        }
+        CHECK(accepted > 0); /* uuid and time may have any value */
+        stoc_close(c);
+    }
+}
+
+/* ------------------------------------------------------------ texts of the kernel */
+
+static void write_below(const char *root, const char *path, const char *text, size_t n)
+{
+    char full[200];
+    snprintf(full, sizeof full, "%s%s", root, path);
+    FILE *f = fopen(full, "w");
+    REQUIRE(f != NULL);
+    EQUAL(fwrite(text, 1, n, f), n);
+    fclose(f);
+}
+
+/* Whatever a file about memory says, and wherever it ends, the call comes back with no more than the machine has. */
+static void texts_of_the_kernel(void)
+{
+    enum { LONG = 100000, GIB = 1 << 30 };
+    static const char meminfo[] = "MemTotal: 4194304 kB\nMemAvailable: 3145728 kB\n",
+                      mounts[] = "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
+    static const struct {
+        const char *path, *text;
+    } files[] = {{"/proc/meminfo", meminfo}, {"/proc/self/mountinfo", mounts}, {"/proc/self/cgroup", "0::/j\n"},
+                 {"/sys/fs/cgroup/j/memory.max", "3221225472\n"}, {"/sys/fs/cgroup/j/memory.high", "max\n"},
+                 {"/sys/fs/cgroup/j/memory.current", "1073741824\n"},
+                 {"/sys/fs/cgroup/j/memory.stat", "active_file 4096\ninactive_file 4096\n"}};
+    static const char *const texts[] = {
+        "", "\n", " ", ":", "::", "0::", "0::\n", "0::/", "0::j\n", "0::/../..\n", "0::/j//k///\n", "4:memory", "4:memory:/j\n",
+        "max", "-1\n", "0\n", "x\n", "18446744073709551615\n", "99999999999999999999999\n", "1e9\n", "0x10\n",
+        "MemTotal:\nMemAvailable:\n", "MemTotal: -5 kB\nMemAvailable: 99 kB\n", "active_file", "active_file -1\n",
+        "active_file 18446744073709551615\ninactive_file 18446744073709551615\n", " - ", "a b c d - cgroup2 x\n",
+        "30 23 0:26 \\777\\400\\ \\04 - cgroup2 cgroup2 rw\n", "30 23 0:26 / \\000 rw - cgroup2 c rw\n",
+        "30 23 0:26 /j /sys/fs/cgroup - cgroup2 cgroup2 rw"};
+    static char many[LONG];
+    char root[100], command[300];
+    struct room r;
+    struct hierarchy found[MOST_HIERARCHIES];
+    uint64_t state = seed;
+    const size_t count = sizeof files / sizeof *files, plain = sizeof texts / sizeof *texts;
+    snprintf(root, sizeof root, "%s/root", scratch);
+    snprintf(command, sizeof command, "mkdir -p %s/proc/self %s/sys/fs/cgroup/j", root, root);
+    EQUAL(system(command), 0);
+    for (size_t k = 0; k < count; k++)
+        write_below(root, files[k].path, files[k].text, strlen(files[k].text));
+    REQUIRE(tightest_room(root, NULL, &r));
+    EQUAL(r.available, 2ull * GIB + 8192);
+    for (size_t k = 0; k < count; k++) {
+        size_t whole = strlen(files[k].text), tries = plain + 6 + whole + 200;
+        for (size_t v = 0; v < tries; v++) {
+            const char *text = many;
+            size_t n = whole;
+            if (v < plain) {
+                text = texts[v], n = strlen(text);
+            } else if (v < plain + 6) { /* one byte without an end; a path of 9,999 levels; a path without an end */
+                static const char *const heads[] = {"", "", "0::/", "0::", "30 23 0:26 /", "30 23 0:26 / /"};
+                memset(many, "9a/"[v % 3], n = LONG);
+                memcpy(many, heads[v - plain], strlen(heads[v - plain]));
+            } else {
+                memcpy(many, files[k].text, whole);
+                if (v < plain + 6 + whole)
+                    n = v - plain - 6; /* cut */
+                else
+                    many[random_of(&state) % whole] = (char)random_of(&state);
+            }
+            write_below(root, files[k].path, text, n);
+            group_of_process(root);
+            CHECK(find_hierarchies(root, found) <= MOST_HIERARCHIES);
+            if (tightest_room(root, NULL, &r) && k > 0)
+                CHECK(room_usable(&r) <= 3ull * GIB);
+        }
+        write_below(root, files[k].path, files[k].text, whole);
+    }
+    /* more than 2^64 bytes are no few bytes */
+    static const char huge[] = "MemTotal: 18014398509481985 kB\nMemAvailable: 18014398509481985 kB\n";
+    write_below(root, "/proc/meminfo", huge, strlen(huge));
+    write_below(root, "/proc/self/cgroup", "", 0);
+    CHECK(tightest_room(root, NULL, &r) && room_usable(&r) > UINT64_C(1) << 60);
+}
+
 int main(int argc, char **argv)
 {
     seed = argc > 1 ? strtoull(argv[1], NULL, 0) : now_ns();
@@ -266,5 +434,7 @@ int main(int argc, char **argv)
     begin_tests();
     RUN(words_at_rest);
     RUN(words_under_way);
+    RUN(headers);
+    RUN(texts_of_the_kernel);
     return end_tests(argv[0]);
 }

@@ -13,12 +13,23 @@ const (
 	mostInList   = 16 << 20       // bytes of a list with all that is in it
 	mostDepth    = 8              // of lists in lists, which go-redis reads by recursion
 	mostText     = 64 << 10       // bytes of INFO and of a value in a list
-	mostValue    = 512<<20 + 4096 // the largest value of an engine; only values that go into memory of ours are so large
+	mostValue    = 512<<20 + 4096 // bytes of a value of an engine
+	mostOther    = 1 << 20        // of any value, where samples are smaller
 )
+
+// mostOf bounds the values of a dataset by its largest sample; 0: that is unknown. A value of up to twice as much may be
+// damaged: it is read over and removed. A longer one comes from no client of ours.
+func mostOf(sampleBytes uint64) int {
+	if sampleBytes == 0 || sampleBytes > mostValue/2 {
+		return mostValue
+	}
+	return int(min(max(2*(sampleBytes+trailer), mostOther), mostValue))
+}
 
 // answers follows the answers of a node as their bytes come, and finds those that none of our commands gets. So a node
 // that is no Redis, or a damaged one, costs no memory.
 type answers struct {
+	most   int    // bytes of a value that is in no list
 	line   []byte // the begin of a line, whose end has not come
 	skip   int    // bytes of a value that are still to come, with the end of its line
 	left   []int  // of each list around: elements that are still to come
@@ -90,7 +101,7 @@ func (a *answers) endLine() error {
 }
 
 func (a *answers) value(n int) error {
-	most := mostValue
+	most := a.most
 	if len(a.left) > 0 {
 		most = mostText
 	}

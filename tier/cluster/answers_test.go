@@ -100,6 +100,7 @@ func TestHostileAnswers(t *testing.T) {
 		"a list in a list":            once("*1\r\n*2147483647\r\n"),
 		"lists in lists":              forEver("*1\r\n"),
 		"a value of 2^31 bytes":       once("$2147483647\r\n"),
+		"a value of 2^29 bytes":       once("$536870912\r\n"),
 		"a value of less than none":   once("$-7\r\n"),
 		"a value of 2^28 in a list":   once("*1\r\n*3\r\n:0\r\n:1\r\n*2\r\n$268435456\r\n"),
 		"an error without an end":     func(w io.Writer) { once("-ERR ")(w); forEver("x")(w) },
@@ -109,7 +110,7 @@ func TestHostileAnswers(t *testing.T) {
 		"another protocol":            once("HTTP/1.1 400 Bad Request\r\n\r\n"),
 		"a line with nothing but \\n": once("\n"),
 	} {
-		for _, command := range []string{"cluster slots", "hgetall", "info", "get", "ping"} {
+		for _, command := range []string{"cluster slots", "hgetall", "info", "get", "set", "ping"} {
 			t.Run(name+" to "+command, func(t *testing.T) {
 				address := hostilePeer(t, command, answer)
 				var before, after runtime.MemStats
@@ -128,6 +129,7 @@ func TestHostileAnswers(t *testing.T) {
 						n.measure()
 					}
 					tt.Get(context.Background(), 0, 1000, make([]byte, 1000+tier.Spare))
+					tt.Put(context.Background(), 0, make([]byte, 1000))
 				} else if command != "cluster slots" {
 					t.Error(err)
 				} else if !strings.Contains(err.Error(), "the node answers") && !strings.Contains(err.Error(), "parse") {
@@ -155,7 +157,7 @@ func TestAnswersOfEngines(t *testing.T) {
 		fmt.Sprintf("$%d\r\n%s\r\n", len(value), value) +
 		"*2\r\n*3\r\n:0\r\n:5\r\n*2\r\n$1\r\nh\r\n:6379\r\n*0\r\n" + "+PONG\r\n"
 	for _, piece := range []int{1, 2, 7, 4096, len(text)} {
-		var a answers
+		a := answers{most: len(value)}
 		for k := 0; k < len(text); k += piece {
 			if err := a.follow([]byte(text[k:min(k+piece, len(text))])); err != nil {
 				t.Fatalf("pieces of %d bytes, at %d: %v", piece, k, err)

@@ -87,6 +87,7 @@ func open(from source.Settings, about tier.About) (*Tier, error) {
 	if s.buffer = 32 << 10; about.Info.Schema.SampleBytes >= 16<<10 {
 		s.buffer = 1 << 10
 	}
+	s.most = mostOf(about.Info.Schema.SampleBytes)
 	t := &Tier{s: s, about: about, keys: keysOf(about.Info.Fingerprint), owner: rand.Text(), leases: map[int]bool{}}
 	t.ctx, t.stop = context.WithCancel(context.Background())
 	return t, nil

@@ -32,7 +32,7 @@ func (n *node) dial(ctx context.Context, network, address string) (net.Conn, err
 	if err != nil {
 		return nil, err
 	}
-	c := &conn{TCPConn: raw.(*net.TCPConn), node: n}
+	c := &conn{TCPConn: raw.(*net.TCPConn), node: n, answers: answers{most: n.tier.s.most}}
 	n.mu.Lock()
 	n.conns[c] = true
 	n.mu.Unlock()

@@ -27,6 +27,7 @@ type settings struct {
 
 	tls    *tls.Config // nil: none
 	buffer int         // of a connection, for what it reads
+	most   int         // bytes of a value that a node may answer with
 }
 
 // tlsSettings are the keys under tls.

@@ -250,7 +250,8 @@ INTERNAL bool tightest_room(const char *root, const struct promises *others, str
     uint64_t total = number_of(text, "MemTotal:"), available = number_of(text, "MemAvailable:");
     if (total == UNLIMITED || available == UNLIMITED)
         return false;
-    *least = (struct room){.what = "the machine (MemAvailable)", .total = total << 10, .available = available << 10};
+    *least = (struct room){.what = "the machine (MemAvailable)", .total = MIN(total, UNLIMITED >> 10) << 10,
+                           .available = MIN(available, UNLIMITED >> 10) << 10};
     keep_promises(others, 0, 0, least);
     for (size_t k = 0, n = find_hierarchies(root, hierarchies); k < n; k++) {
         memcpy(group, hierarchies[k].group, sizeof group);
