@@ -1,7 +1,6 @@
 package remote
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"net/http"
@@ -44,7 +43,7 @@ func check(r *http.Request, a *http.Response) error {
 				source.ErrInvalid, coding)
 		}
 	}
-	asked := asksFor(r.Header)
+	asked := r.Header.Get("Range")
 	if a.StatusCode == http.StatusPartialContent {
 		if err := checkPart(asked, a); err != nil {
 			return err
@@ -54,14 +53,6 @@ func check(r *http.Request, a *http.Response) error {
 		return checkKind(r, a)
 	}
 	return nil
-}
-
-// asksFor returns the range that a request asks for; "": the answer is no object. Azure has a header of its own.
-func asksFor(h http.Header) string {
-	if own := h["x-ms-range"]; len(own) > 0 {
-		return own[0]
-	}
-	return cmp.Or(h.Get("Range"), h.Get("X-Ms-Range"))
 }
 
 // checkPart returns ErrInvalid if the range of an answer reaches beyond the one that was asked for, or if the body has
