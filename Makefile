@@ -360,7 +360,7 @@ test-torch-oldest: setup-torch-oldest bin/stocached build/libstocached_image.so 
 
 .PHONY: test-stress
 test-stress: build/libstocached.so setup-python ## kill 1,000 processes at random; run 16 processes in small memory cgroups
-	$(STRESS) -kills 1000 -seconds 240
+	$(STRESS) -kills 1000 -seconds 900
 	$(STRESS_MEMORY) -limits 256 -rounds 2
 
 .PHONY: test-cuda
