@@ -412,7 +412,7 @@ func TestFetchAfterTheDataChanged(t *testing.T) {
 			}
 		}
 	}
-	health("serves, but not everything is well", "cache pets: changed for ", s.records)
+	health("serves, but not everything is well", "cache pets: reads fail (changed): first ", s.records)
 	s.kill()
 	s.start()
 	health("is well and serves")

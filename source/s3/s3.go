@@ -164,11 +164,12 @@ func (d *driver) Head(ctx context.Context, name string) (remote.Answer, error) {
 
 // tagOf returns the tag of an object that minio-go describes: the one that remote.Tag returns for its header.
 func tagOf(about *minio.ObjectInfo) string {
+	date := about.LastModified.UTC().Format(http.TimeFormat)
 	switch {
 	case about.ETag != "":
 		return `"` + about.ETag + `"`
-	case about.LastModified.Unix() > 0: // neither missing, in a list, nor noDate
-		return about.LastModified.UTC().Format(http.TimeFormat)
+	case !about.LastModified.IsZero() && date != noDate: // a list may have none
+		return date
 	}
 	return ""
 }
