@@ -141,7 +141,7 @@ DEFECTS = [
     Defect(
         "Go: memory is promised to two caches",
         "shm/promise.go",
-        "s.Left -= min(s.Left, bytes)",
+        "s.Left -= min(s.Left, p.bytes)",
         "s.Left -= min(s.Left, 0)",
         go("./shm", "TestMemoryIsPromisedOnce"),
     ),
@@ -756,7 +756,7 @@ DEFECTS = [
     Defect(
         "Python: arrays of another dtype have the same fingerprint",
         "python/src/stocached/_checks/identity.py",
-        'digest_of("array", array.dtype.str.encode(), repr',
+        'digest_of("array", items.dtype.str.encode(), repr',
         'digest_of("array", repr',
         python("checks/test_derived_fingerprint.py", "arrays_and_what"),
     ),

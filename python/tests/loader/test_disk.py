@@ -325,7 +325,7 @@ def test_the_fingerprint_names_the_file(tmp_path):
         ({"disk_policy": "lru", "variable": True, "size": "20MB"}, InvalidError, 'differ in size need "first-come"'),
         ({"disk_dir": 7}, InvalidError, "disk_dir=7"),
         ({"disk_dir": ""}, InvalidError, "disk_dir=''"),
-        ({"disk": 3000}, CacheMemoryError, "disk=3000: 1 slots of 4000 bytes"),
+        ({"disk": 3000}, CacheMemoryError, "disk=3000: one slot of 4000 bytes"),
         ({"disk": "900TiB", "variable": True, "size": "20MB"}, CacheMemoryError, "free"),
         ({"disk_dir": "/none/of/ours"}, CacheNotFoundError, "the folder /none/of/ours does not exist"),
         ({"size": None, "fingerprint": None}, InvalidError, "disk= is for a cache that is made here"),

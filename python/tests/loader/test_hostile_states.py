@@ -71,6 +71,7 @@ def test_states_of_a_loader_with_a_seed():
     check(make, json.loads(json.dumps(loader.state_dict())), 60)
 
 
+@pytest.mark.torch
 def test_states_of_a_loader_with_a_sampler_of_torch():
     torch = pytest.importorskip("torch")
     from stocached.torch import DataLoader
