@@ -188,7 +188,7 @@ func (f *packFlags) check(path, out string) error {
 	}
 	if source.IsRemote(out) {
 		return usage("%s is an address, and pack writes folders; pack into a folder, and copy it with a tool of the "+
-			"storage, such as aws s3 sync FOLDER %s", source.Public(out), source.Public(out))
+			"storage, such as aws s3 sync", source.Public(out))
 	}
 	from, fromErr := filepath.Abs(path)
 	to, toErr := filepath.Abs(out)

@@ -15,6 +15,7 @@ import (
 	"github.com/stocached/stocached/internal/advise"
 	"github.com/stocached/stocached/internal/cli/table"
 	cacheserver "github.com/stocached/stocached/server/served"
+	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/wrap"
 	"github.com/stocached/stocached/tier"
 )
@@ -116,7 +117,7 @@ var serverColumns = table.Columns[*stats]{
 // troubles has a column for each thing that is wrong at the server now.
 func (f *serverStats) troubles() (columns table.Columns[*stats]) {
 	add := func(header, text string) {
-		columns = append(columns, table.Listed("", header, "", func(*stats) any { return strings.ReplaceAll(text, "\n", "; ") }))
+		columns = append(columns, table.Listed("", header, "", func(*stats) any { return source.OneLine(text) }))
 	}
 	if f.Retrying > 0 {
 		add("retrying", fmt.Sprintf("reads that have failed and will be tried again: %d", f.Retrying))

@@ -17,7 +17,7 @@ const bucketOut = "s3://" + s3test.Bucket + "/packed"
 func TestPackRefusesAnAddress(t *testing.T) {
 	small, flags := rawSource(t, 92)
 	for _, out := range []string{bucketOut, "https://me:secret@127.0.0.1/packed"} {
-		fails(t, exitUsage, []string{source.Public(out) + " is an address", "pack into a folder", "aws s3 sync FOLDER"},
+		fails(t, exitUsage, []string{source.Public(out) + " is an address", "pack into a folder", "aws s3 sync"},
 			args("pack", small, out, flags)...)
 	}
 }

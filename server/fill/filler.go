@@ -474,7 +474,7 @@ func (f *Filler) store(index int, data []byte, freeOnly bool, took time.Duration
 		f.mu.Lock()
 		tell := f.refused
 		f.mu.Unlock()
-		tell(err)
+		tell(fmt.Errorf("sample %d: %w", index, err))
 	}
 	if err == nil && stored == cache.Full {
 		n := uint64(len(data))

@@ -39,16 +39,18 @@ func checkKind(r *http.Request, a *http.Response) error {
 		kind = strings.ToLower(strings.TrimSpace(strings.SplitN(said, ";", 2)[0]))
 	}
 	var head []byte
-	if r.Method == http.MethodGet && (kind == "" || a.StatusCode == http.StatusOK && slices.Contains(xmlTypes, kind)) {
+	whole := a.StatusCode == http.StatusOK // bytes in the middle of a file do not say what it is
+	if begins := whole || strings.HasPrefix(a.Header.Get("Content-Range"), "bytes 0-"); r.Method == http.MethodGet && begins &&
+		(kind == "" || whole && slices.Contains(xmlTypes, kind)) {
 		if head = peek(a); kind == "" {
 			kind, _, _ = strings.Cut(http.DetectContentType(head), ";")
 		}
 	}
 	end := strings.ToLower(path.Ext(named.URL.Path))
 	switch {
-	case slices.Contains(xmlTypes, kind) && end != ".xml" && errorRoot.Match(head):
+	case whole && slices.Contains(xmlTypes, kind) && end != ".xml" && errorRoot.Match(head):
 		a.StatusCode, a.Status = http.StatusInternalServerError, "500 Internal Server Error"
-	case slices.Contains(htmlTypes, kind) && !slices.Contains(htmlFiles, end) && (end != "" || source.IsOfRecords(r.Context())):
+	case slices.Contains(htmlTypes, kind) && (source.IsOfRecords(r.Context()) || end != "" && !slices.Contains(htmlFiles, end)):
 		from := ""
 		if named != r {
 			from = ", after a redirect to " + r.URL.Host

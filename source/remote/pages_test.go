@@ -1,6 +1,7 @@
 package remote_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -133,6 +134,7 @@ func TestErrorsInPlaceOfFiles(t *testing.T) {
 				w.WriteHeader(stored.Code)
 				_, _ = w.Write(stored.Body.Bytes()) // the client may be gone
 			})
+			want := want
 			if strings.HasPrefix(path, "http") {
 				want = source.ErrUnavailable // a web server has no codes
 			}
@@ -144,6 +146,51 @@ func TestErrorsInPlaceOfFiles(t *testing.T) {
 				t.Errorf("%s: a file of XML: %q, %v", path, got[:n], err)
 			}
 			src.Close()
+		}
+	}
+}
+
+// Ensure that records are read whose bytes look like a page or an error, from a server that gives no type.
+func TestRecordsThatLookLikePages(t *testing.T) {
+	records := []string{"<html>records</html>", "<?xml version='1.0'?>", "<Error> it says 12 ", "<!-- no page here -->"}
+	for k := range records {
+		records[k] = fmt.Sprintf("%-24s", records[k])
+	}
+	data := strings.Repeat(".", 24) + strings.Join(records, "")
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header()["Content-Type"] = nil
+		http.ServeContent(w, r, "", time.Unix(1, 0), strings.NewReader(data))
+	}))
+	defer server.Close()
+	src, err := kinds.Open(t.Context(), source.Settings{"kind": "raw", "path": server.URL + "/records.bin", "sample_bytes": 24})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer src.Close()
+	for k, want := range records {
+		got := make([]byte, 24)
+		if _, err := src.Read(t.Context(), k+1, got); err != nil || string(got) != want {
+			t.Errorf("%q, %v; want %q", got, err, want)
+		}
+	}
+}
+
+// Ensure that headers which an uploader may have written, and dates in another form, make no read fail.
+func TestHeadersOfUploaders(t *testing.T) {
+	s := newStorage(t)
+	for header, value := range map[string]string{"Expires": "0", "Last-Modified": "2026-11-28T10:00:00Z"} {
+		s.Spoil(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+			stored := httptest.NewRecorder()
+			next.ServeHTTP(stored, r)
+			maps.Copy(w.Header(), stored.Header())
+			w.Header().Set(header, value)
+			w.WriteHeader(stored.Code)
+			_, _ = w.Write(stored.Body.Bytes()) // the client may be gone
+		})
+		src, want := records(t, s, 3, nil)
+		got := make([]byte, recordBytes)
+		if n, err := src.Read(t.Context(), 1, got); err != nil || !bytes.Equal(got[:n], want[1]) {
+			t.Errorf("%s: %s: %v", header, value, err)
 		}
 	}
 }

@@ -35,7 +35,7 @@ func (s *WritableStore) Put(ctx context.Context, name string, data []byte) error
 		request, stop := context.WithTimeout(ctx, limit)
 		defer stop()
 		err := s.driver.(PutDriver).Put(request, name, data)
-		if request.Err() != nil && ctx.Err() == nil {
+		if err != nil && request.Err() != nil && ctx.Err() == nil {
 			err = fmt.Errorf("%w: %s: no answer to a request that writes for %v", source.ErrUnavailable, name, limit)
 		}
 		return struct{}{}, err

@@ -13,7 +13,8 @@ import (
 	"github.com/stocached/stocached/source/remote"
 )
 
-// noDate stands for a Last-Modified that a server does not send: minio-go refuses an answer without one.
+// noDate stands for a Last-Modified that a server does not send, or in another form: minio-go refuses an answer without
+// one.
 const noDate = "Thu, 01 Jan 1970 00:00:00 GMT"
 
 // documents sends requests, and checks answers that are documents: minio-go takes a document of any other kind for an
@@ -24,8 +25,11 @@ type documents struct{ remote.Transport }
 func (t documents) RoundTrip(r *http.Request) (*http.Response, error) {
 	a, err := t.Transport.RoundTrip(r)
 	root := documentOf(r)
-	if err == nil && a.Header.Get("Last-Modified") == "" {
-		a.Header.Set("Last-Modified", noDate)
+	if err == nil {
+		a.Header.Del("Expires") // nobody needs it, and minio-go refuses what an uploader may have written there
+		if _, err := http.ParseTime(a.Header.Get("Last-Modified")); err != nil {
+			a.Header.Set("Last-Modified", noDate)
+		}
 	}
 	if err != nil || root == "" || a.StatusCode != http.StatusOK {
 		return a, err

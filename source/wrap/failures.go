@@ -48,8 +48,8 @@ func (f Failing) String() string {
 	ago := func(seconds float64) time.Duration { return time.Duration(seconds) * time.Second }
 	what := fmt.Sprintf("reads fail (%s)", f.Kind)
 	counts := fmt.Sprintf("reads that failed: %d, tries that failed: %d", f.Reads, f.Tries)
-	if kind := errorKinds[indexOf(f.Kind)]; kind.cache {
-		what, counts = kind.state, fmt.Sprintf("sets that failed: %d", f.Reads)
+	if k := indexOf(f.Kind); k >= 0 && errorKinds[k].cache { // a newer server may have another kind
+		what, counts = errorKinds[k].state, fmt.Sprintf("sets that failed: %d", f.Reads)
 	}
 	return fmt.Sprintf("%s: first %v ago, last %v ago (%s): %s", what, ago(f.For), ago(f.Last), counts, f.Error)
 }
@@ -153,7 +153,7 @@ func (f *Failures) Tell() {
 
 // over says whether a failure is over. The caller holds mu.
 func (f *Failures) over(k int, now time.Time) bool {
-	return !errorKinds[k].lasts && now.Sub(f.kinds[k].last) >= overAfter && f.Retrying() == 0
+	return !errorKinds[k].lasts && now.Sub(f.kinds[k].last) >= overAfter && (errorKinds[k].cache || f.Retrying() == 0)
 }
 
 // Now returns the failures that are not over.

@@ -217,7 +217,7 @@ INTERNAL int plan(const char *name, const struct stoc_options *o, struct header 
                      (unsigned long long)stride, (unsigned long long)o->samples);
             return too_small(o->limit_bytes, h->g.segment_bytes, why, "give that much, or fewer slots", error);
         }
-        char advice[200];
+        char advice[200] = "";
         advise_size(advice, o, flags, records, stride);
         snprintf(why, sizeof why, "one slot of %llu bytes for %llu samples needs", (unsigned long long)stride,
                  (unsigned long long)o->samples);

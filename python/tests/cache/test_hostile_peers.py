@@ -127,11 +127,11 @@ SERVER = """
     listener.listen(64)
     threading.Thread(target=accept, daemon=True).start()
 
-    def use():
-        with Cache.attach("served-hostile") as served:
-            return served.fetch([0, 1], timeout=0.3)
+    def use(seconds=0.3):
+        with Cache.attach("served-hostile", timeout=seconds) as served:
+            return served.fetch([0, 1], timeout=seconds)
 
-    assert use() is not None
+    assert use(30) is not None  # the machine may be busy
     frames = [(name, name, at) for name in good if name != "failures" for at in range(len(good[name]))]
     frames += [("answer", "failures", at) for at in range(len(good["failures"]))]
     head = [one for one in frames if one[1] != "answer" or one[2] < 40 or one[2] > len(good["answer"]) - 24]
@@ -141,7 +141,7 @@ SERVER = """
         says = dict(good, **{name: bytes(changed)})
         print(f"{source}: byte {at} becomes {changed[at]:#x}", flush=True)
         attempt(use)
-    for name, source, at in rng.sample(frames, 3):  # a server that is silent: two seconds
+    for name, source, at in rng.sample(frames, 3):  # a server that is silent
         says = dict(good, **{name: good[source][:at]})
         print(f"{source}: cut at {at}", flush=True)
         attempt(use)
@@ -153,7 +153,7 @@ SERVER = """
         print(f"a descriptor of a {name}", flush=True)
         assert attempt(use) is None
     gift = fd
-    assert use() is not None
+    assert use(30) is not None  # the machine may be busy
     print("sound")
 """
 

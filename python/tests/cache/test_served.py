@@ -321,12 +321,13 @@ def test_calls_without_a_timeout_wait_for_a_server_that_restarts(server, cache):
         fetched = pool.submit(cache.fetch, [3])
         with pytest.warns(
             UserWarning, match=f"waiting up to 60 s for the server of the cache '{server.name}': no server"
-        ):
+        ) as said:
             attached = pool.submit(Cache.attach, server.name)
             assert not wait([fetched, attached], 3, FIRST_COMPLETED).done  # clients waited 2 seconds once
-        server.start()
-        assert (fetched.result()[0] == expected([3])).all()
-        attached.result().close()
+            until(lambda: said.list)
+            server.start()
+            assert (fetched.result()[0] == expected([3])).all()
+            attached.result().close()
     with pytest.raises(stocached.InvalidError, match="timeout"):
         Cache.attach(server.name, timeout=-1)
 

@@ -138,6 +138,9 @@ def test_arrays_and_what_is_around_them_are_told():
     assert derive(Around(Pixels())).data != derive(Around(Pixels(changed=[0]))).data
     of_equal_bytes = [np.arange(6), np.arange(6, dtype=np.uint64), np.arange(6).reshape(2, 3)]
     assert len({derive(array).data for array in of_equal_bytes}) == 3
+    masked = [np.ma.array(np.arange(6), mask=np.arange(6) == k) for k in range(2)]
+    masked.append(np.ma.array(np.arange(6) + 1, mask=np.arange(6) == 1))
+    assert len({derive(array).data for array in masked}) == 3
     assert derive(Pixels(Scale(2))).code != derive(Pixels(Scale(3))).code
     assert derive(Around(Pixels(Scale(2)), Scale(3))).code != derive(Around(Pixels(Scale(3)), Scale(2))).code
 

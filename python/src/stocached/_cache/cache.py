@@ -148,8 +148,9 @@ class Cache(Attachment):
 
         This process may not see the name, because the cache lies in another folder or mount
         namespace. Then it asks the server for the cache, if one has run.
-        timeout: seconds to wait for a server that is away. None: 60, so that a program can start
-            while the server restarts.
+        timeout: seconds to wait for a server that has left its socket, as one that crashed or that
+            systemd restarts. None: 60, so that a program can start meanwhile. Without a socket there
+            is no wait.
         Raises CacheNotFoundError (FileNotFoundError), FormatError, VersionError, FingerprintError
         (ValueError), CachePermissionError, SystemCallError."""
         return cls(opening.attach(name_or_path, fingerprint, read_only, timeout))

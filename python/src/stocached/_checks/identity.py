@@ -218,9 +218,11 @@ class Identity:
             items = value if isinstance(value, np.ndarray) else schema.as_array(value)
         except StocachedError:  # a sparse tensor, or another dtype that NumPy lacks
             self._refuse(value)
+        if isinstance(items, np.ma.MaskedArray):
+            return digest_of("masked", self._of_array(items.filled()), self._of_array(np.ma.getmaskarray(items)))
         room = min(self._room, _MOST_MAPPED) if isinstance(items, np.memmap) else self._room
-        self._room = max(self._room - items.nbytes, 0)
         made, whole = _array_digest(items, room)
+        self._room = max(self._room - (items.nbytes if whole else min(room, _MOST_COPIED)), 0)
         self.sampled |= not whole
         return made
 

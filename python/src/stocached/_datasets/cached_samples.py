@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from .. import _native
 from .._cache import disk, policies, reading
 from .._cache.cache import Cache
+from .._cache.opening import BRIEF_WAIT
 from .._cache.policies import Policy
 from .._checks import randomness
 from .._checks.derived_fingerprint import Derived, derive
@@ -333,7 +334,7 @@ class CachedSamples(CacheBacked):
     def attach_for_look(self, name: str | None) -> None:
         """A child that was forked before this object had a cache attaches to it."""
         if not hasattr(self, "cache"):
-            self.cache = Cache.attach(name or "")
+            self.cache = Cache.attach(name or "", timeout=BRIEF_WAIT)
         if not hasattr(self, "_raw"):
             self._make_buffers()
 
