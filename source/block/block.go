@@ -44,7 +44,7 @@ func open(ctx context.Context, s source.Settings) (source.Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	return OpenAt(ctx, place, o.Path, o.Verify == nil || *o.Verify)
+	return openAt(ctx, place, o.Path, o.Verify == nil || *o.Verify)
 }
 
 // Dataset is a source of samples in block files. It is a source.Blocks.
@@ -66,11 +66,11 @@ var _ source.Blocks = (*Dataset)(nil)
 // Open opens the dataset in a folder. With verify each Read compares the sample with its checksum.
 // Errors: ErrCorrupt, ErrInvalid, the cause of ctx, errors of the system.
 func Open(ctx context.Context, folder string, verify bool) (*Dataset, error) {
-	return OpenAt(ctx, &source.Place{}, folder, verify)
+	return openAt(ctx, &source.Place{}, folder, verify)
 }
 
-// OpenAt is Open for a folder of a place, which the dataset closes.
-func OpenAt(ctx context.Context, place *source.Place, folder string, verify bool) (*Dataset, error) {
+// openAt is Open for a folder of a place, which the dataset closes.
+func openAt(ctx context.Context, place *source.Place, folder string, verify bool) (*Dataset, error) {
 	if place.Objects() != nil {
 		folder = strings.TrimRight(folder, "/")
 	}
