@@ -231,6 +231,17 @@ func laidOut(page []byte) uint64 {
 	return g.SegmentBytes
 }
 
+// used returns a segment that a client has used, the client, and random numbers of this stream of a seed.
+func used(t *testing.T, create func(*testing.T) *shm.Segment, seed, stream uint64) (*shm.Segment, *cache.Cache, *rand.Rand) {
+	rng := rand.New(rand.NewPCG(seed, stream))
+	seg := create(t)
+	c := attach(t, seg)
+	for range 4 {
+		everything(t, c, rng)
+	}
+	return seg, c, rng
+}
+
 // Ensure that no header with a correct checksum, whatever its fields say, ends a process: attach refuses it, or the
 // cache is one that works. Each word is overwritten in turn, alone and with all numbers that follow from it.
 func TestHostileHeaders(t *testing.T) {
@@ -242,12 +253,7 @@ func TestHostileHeaders(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			rng := rand.New(rand.NewPCG(seed, 3))
-			seg := create(t)
-			c := attach(t, seg)
-			for range 4 {
-				everything(t, c, rng)
-			}
+			seg, _, rng := used(t, create, seed, 3)
 			all, accepted := make([]byte, seg.PayloadOffset), 0
 			if _, err := unix.Pread(seg.FD(), all, 0); err != nil {
 				t.Fatal(err)
@@ -333,12 +339,7 @@ func TestHostileWords(t *testing.T) {
 	for name, create := range hostileSegments(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			rng := rand.New(rand.NewPCG(seed, 0))
-			seg := create(t)
-			c := attach(t, seg)
-			for range 4 {
-				everything(t, c, rng)
-			}
+			seg, c, rng := used(t, create, seed, 0)
 			all := words(seg)
 			var rest []uint64 // as the words are between trials
 			for _, offset := range all {

@@ -1,5 +1,5 @@
-"""Counts what there is to read: lines of the product, of bench, tools and demo, and of tests; words of
-documents; modules of Go. `tools/count_lines.py COMMIT` counts that commit in place of HEAD.
+"""Counts lines of the product, of tests, and of bench, tools and demo; words of documents; modules of
+Go. `tools/count_lines.py COMMIT` counts that commit in place of HEAD.
 
 A line is one that wc counts, so comments and empty lines are in. Denser lines are no gain: the medians
 show them."""

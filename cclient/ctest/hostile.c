@@ -362,7 +362,7 @@ static void write_below(const char *root, const char *path, const char *text, si
     fclose(f);
 }
 
-/* Whatever a file about memory says, and wherever it ends, the call comes back with no more than the machine has. */
+/* A file about memory may say anything, and end anywhere: the call returns at most what the machine has. */
 static void texts_of_the_kernel(void)
 {
     enum { LONG = 100000, GIB = 1 << 30 };

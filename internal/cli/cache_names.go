@@ -93,8 +93,8 @@ func attach(s *shm.Segment) (*cache.Cache, error) {
 	return c, err
 }
 
-// counted calls use with a reader of a cache and its counters. They are as far as they could be read, if err is not nil. A
-// segment that another process truncates meanwhile is an error.
+// counted calls use with a reader of a cache and its counters. If err is not nil, they are as far as counted could read
+// them. If another process truncates the segment during the call, counted returns an error.
 func counted(s *shm.Segment, use func(reader *cache.Cache, sums cache.Stats, err error) error) error {
 	return guard(func() error {
 		reader, err := attach(s)

@@ -325,7 +325,7 @@ func TestFetchWithoutServer(t *testing.T) {
 	}
 }
 
-// Ensure that clients without options wait for a server that restarts, also those that start meanwhile.
+// Ensure that clients without options wait for a server that restarts, also clients that start during the restart.
 func TestFetchOverARestart(t *testing.T) {
 	t.Parallel()
 	s := newServed(t, 100, "all")

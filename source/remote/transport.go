@@ -57,7 +57,7 @@ func check(r *http.Request, a *http.Response) error {
 
 // checkPart returns ErrInvalid if the range of an answer reaches beyond the one that was asked for, or if the body has
 // more bytes than the range: a server that sends the whole object there would pass its first bytes off as those of the
-// range. A range or a body that is too short is no fault of this kind: the read goes on behind it, or is tried again.
+// range. A range or a body that is too short is no such fault: the read goes on after it, or is tried again.
 func checkPart(asked string, a *http.Response) error {
 	said := a.Header.Get("Content-Range")
 	var first, last, from, to int64
