@@ -92,7 +92,7 @@ def smallest_debian(folder: Path) -> Iterator[Path]:
 
 
 def block(document: str, word: str) -> str:
-    """The commands of README.md or docs/guides/packages.md that this file runs, by a word in them."""
+    """The commands of a document that this file runs, by a word in them."""
     blocks = docs.blocks_by("tools/release/checks_packages.py", document)
     (found,) = (commands for commands in blocks if word in commands)
     return found
@@ -183,11 +183,10 @@ def test_the_lines_of_the_guide_begin_a_service(debian: Path) -> None:
     (debian / "etc/stocached/config.yaml").unlink()
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/guides/packages.md"])
-def test_the_line_of_a_document_unpacks_the_archive(document: str, debian: Path) -> None:
+def test_the_line_of_the_guide_unpacks_the_archive(debian: Path) -> None:
     package = archive(native.ARCHITECTURES[MACHINE])
     shutil.copy(package, debian)
-    line = block(document, "sudo tar").splitlines()[0].replace("x86_64", MACHINE)
+    line = block("docs/guides/packages.md", "sudo tar").replace("x86_64", MACHINE).strip()
     said = inside(
         debian,
         f"{STAND_INS}\ncd /; {line}\n/usr/local/bin/stocached version; ldconfig -p; rm -r /usr/local/bin/stocached*",
@@ -195,8 +194,8 @@ def test_the_line_of_a_document_unpacks_the_archive(document: str, debian: Path)
     assert f"version    {VERSION}\n" in said
 
 
-def test_the_line_of_readme_installs_from_a_clone(tmp_path: Path) -> None:
-    (line,) = (line for line in block("README.md", "sudo tar").splitlines() if line.startswith("go install"))
+def test_the_line_of_the_guide_installs_from_a_clone(tmp_path: Path) -> None:
+    line = block("docs/guides/packages.md", "go install")
     run("sh", "-ec", line, cwd=ROOT, env={**os.environ, "GOBIN": str(tmp_path)})
     assert f"version    {VERSION}\n" in run(tmp_path / "stocached", "version")
 

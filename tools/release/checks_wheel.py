@@ -26,9 +26,7 @@ from release.made import DIST, HOME, MACHINE, PYTHONS, VERSION, interpreter, lac
 
 WHEELS = sorted(DIST.glob("*.whl"))
 LIBRARIES = ("stocached/libstocached.so", "stocached/libstocached_image.so")
-README, PAGE_OF_PYPI, GUIDE = (
-    (ROOT / name).read_text() for name in ("README.md", "python/README.md", "docs/guides/packages.md")
-)
+PAGE_OF_PYPI, GUIDE = ((ROOT / name).read_text() for name in ("python/README.md", "docs/guides/packages.md"))
 SYSTEM = {"libc.so.6", "libm.so.6", "libpthread.so.0", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
 DECODE = """
 import base64, sys
@@ -164,43 +162,40 @@ def test_readmes_loop_with_torch_runs_with_the_wheel(tmp_path: Path) -> None:
     run_readmes_loop(tmp_path, python, "", needs="torch", before=where)
 
 
-def test_the_page_of_pypi_has_the_lines_of_readme() -> None:
-    of_readme, of_the_page = (
-        [
-            re.sub(r" +#.*", "", line)
-            for line in docs.blocks_by("tools/release/checks_wheel.py", document)[0].splitlines()
-        ]
-        for document in ("README.md", "python/README.md")
-    )
-    assert of_readme[1:] == of_the_page
-
-
-@pytest.mark.parametrize("document", ["README.md", "docs/guides/packages.md"])
+@pytest.mark.parametrize("document", ["python/README.md", "docs/guides/packages.md"])
 def test_the_lines_of_a_document_install_the_wheel(document: str, tmp_path: Path) -> None:
     """pip takes the wheel of $DIST for the one of the index. torch (several GB) is left out."""
-    if document != "README.md" and MACHINE != "x86_64":
-        pytest.skip("the line has the name of the wheel for x86-64")
+    name = wheel("x86_64").name
     block, *_ = docs.blocks_by("tools/release/checks_wheel.py", document)
-    if document != "README.md":
-        assert block.startswith(f"pip install {wheel('x86_64').name}\n")
-    lines = [line for line in block.splitlines() if not line.startswith("pip install torch")]
-    if document != "README.md":
-        run(sys.executable, "-m", "venv", tmp_path / ".venv")
-        lines = [". .venv/bin/activate", *lines]
-        (tmp_path / wheel("x86_64").name).symlink_to(wheel(MACHINE))
-    script = "\n".join([*lines, "stocached version", 'python -c "import stocached; print(stocached.__version__)"'])
-    variables = {**os.environ, "PIP_FIND_LINKS": str(DIST), "PIP_PREFER_BINARY": "1", "PIP_QUIET": "1"}
-    said = run("bash", "-euc", script, cwd=tmp_path, env=variables)
+    if name in block and MACHINE != "x86_64":
+        pytest.skip("the line has the name of the wheel for x86-64")
+    assert block.startswith((f"pip install {name}\n", "pip install stocached "))
+    (tmp_path / name).symlink_to(wheel(MACHINE))
+    said = install(tmp_path, block, {"PIP_FIND_LINKS": str(DIST), "PIP_PREFER_BINARY": "1"})
     assert f"version    {VERSION}\n" in said
     assert said.splitlines()[-1] == VERSION
 
 
-def test_a_clone_is_installed_as_the_documents_say(tmp_path: Path) -> None:
+def test_the_lines_of_readme_install_a_clone(tmp_path: Path) -> None:
     """Until the first release, this is how a stranger begins. Where Go is, the command comes with it."""
-    (line,) = set(re.findall(r"`(pip install \./\w+)`", README + PAGE_OF_PYPI + GUIDE))
-    run(sys.executable, "-m", "venv", tmp_path / ".venv")
-    commands = tmp_path / ".venv/bin"
-    run("bash", "-euc", f". {commands}/activate; {line}", cwd=ROOT, env={**os.environ, "PIP_QUIET": "1"})
+    (block,) = docs.blocks_by("tools/release/checks_wheel.py", "README.md")
+    (line,) = set(re.findall(r"`(pip install \./\w+)`", PAGE_OF_PYPI + GUIDE))
+    clone, *lines = block.splitlines()
+    assert clone.startswith("git clone ") and any(one.startswith(f"{line} ") for one in lines)
+    block = "\n".join(lines).replace("~/", f"{tmp_path}/")  # with another HOME, Go would compile everything again
+    assert install(ROOT, block, {}).splitlines()[-1] == VERSION
+    commands = tmp_path / "stocached/bin"
     run_readmes_loop(tmp_path, commands / "python", str(commands))
     variables = {"PATH": str(commands), "HOME": str(tmp_path), "LC_ALL": "C.UTF-8"}
     assert f"version    {VERSION}\n" in run(commands / "stocached", "version", env=variables)
+
+
+def install(folder: Path, block: str, environment: dict[str, str]) -> str:
+    """Runs the lines of a document but those for torch, in an environment of their own or one that they make."""
+    lines = [line for line in block.splitlines() if not line.startswith("pip install torch")]
+    if not any("-m venv" in line for line in lines):
+        run(sys.executable, "-m", "venv", folder / ".venv")
+        lines = [". .venv/bin/activate", *lines]
+    lines += ["stocached version", 'python -c "import stocached; print(stocached.__version__)"']
+    variables = {**os.environ, "PIP_QUIET": "1", **environment}
+    return run("bash", "-euc", "\n".join(lines), cwd=folder, env=variables)
