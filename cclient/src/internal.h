@@ -96,7 +96,6 @@ struct link {
     /* from the server: number of the cache on this connection, largest number of indices in a
      * request */
     uint32_t cache, max_indices;
-    uint16_t version;            /* of the protocol, which both sides speak */
     uint64_t request;            /* number of the last request */
     uint64_t announced;          /* number of the plan that it has announced; 0: none */
     size_t from, to;             /* received and not yet read: buffer[from..to) */
