@@ -239,8 +239,8 @@ struct stoc_info {
     uint64_t struct_bytes; /* sizeof(struct stoc_info), set by the caller */
     uint64_t samples, slots, sample_bytes, slot_stride, segment_bytes, payload_offset, payload_bytes, limit_bytes;
     int64_t created_ns;
-    uint32_t client_records, field_count, variable, policy, unlink_last, reserved_pages, read_only, layout_major,
-        layout_minor;
+    uint32_t client_records, field_count, variable, policy, unlink_last, reserved_pages, read_only,
+        layout_version;
     int32_t fd; /* the data descriptor: you may map it and pass it on; do not write to it or close it */
     unsigned char uuid[16];
     char name[128], fingerprint[65], path[512]; /* path is "" for a memfd */

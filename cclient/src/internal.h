@@ -215,7 +215,7 @@ struct stoc_cache {
     unsigned char *control;
     uint64_t control_bytes, segment_bytes, payload_offset, limit_bytes;
     int64_t created_ns;
-    uint32_t client_records, flags, policy, place_shift, field_count, kind, layout_minor;
+    uint32_t client_records, flags, policy, place_shift, field_count, kind;
     uint64_t generation_mask;
     bool variable, read_only;
     bool chains;         /* samples lie in chains of slots: variable, with a policy that evicts */

@@ -142,8 +142,7 @@ INTERNAL int plan(const char *name, const struct stoc_options *o, struct header 
     if (!o->variable && !o->fields && o->sample_bytes == 0)
         return fail(error, STOC_EINVAL, 0, "sample_bytes: give them, or fields, or make the cache variable-size");
 
-    h->major = STOC_LAYOUT_MAJOR;
-    h->minor = 0; /* only servers make caches with STOC_HEADER_DECODE */
+    h->version = STOC_LAYOUT_VERSION;
     h->creator_uid = (uint32_t)geteuid();
     h->limit_bytes = o->limit_bytes;
     h->sample_bytes = o->sample_bytes;

@@ -17,7 +17,7 @@ int stoc_info(const stoc_cache *c, struct stoc_info *info)
                             .field_count = c->field_count, .variable = c->variable, .policy = c->policy,
                             .unlink_last = (c->flags & STOC_FLAG_UNLINK_LAST) != 0,
                             .reserved_pages = (c->flags & STOC_FLAG_RESERVED) != 0, .read_only = c->read_only,
-                            .layout_major = STOC_LAYOUT_MAJOR, .layout_minor = c->layout_minor, .fd = c->disk ? -1 : c->fd,
+                            .layout_version = STOC_LAYOUT_VERSION, .fd = c->disk ? -1 : c->fd,
                             .payload = c->payload, .programs = (c->flags & STOC_FLAG_PROGRAMS) != 0, .below = load(below_word(c))};
     memcpy(all.uuid, c->uuid, sizeof all.uuid);
     memcpy(all.name, c->name, sizeof c->name);
