@@ -134,7 +134,7 @@ enum stoc_policy {
 };
 
 struct stoc_options {
-    uint64_t struct_bytes; /* sizeof(struct stoc_options): later versions may add members */
+    uint64_t struct_bytes; /* sizeof(struct stoc_options) */
     uint64_t samples;      /* number of samples of the dataset; required */
     uint64_t limit_bytes;  /* the largest size of the segment. 0: space for every sample (fixed size only) */
     uint64_t slots;        /* fixed size: the exact number of slots. 0: as many as the limit allows, at most samples */
@@ -236,24 +236,23 @@ STOC_API void stoc_close_keep_maps(stoc_cache *cache);
 STOC_API int stoc_unlink(const char *name_or_path, struct stoc_error *error);
 
 struct stoc_info {
-    uint64_t struct_bytes; /* the caller sets it */
+    uint64_t struct_bytes; /* sizeof(struct stoc_info), set by the caller */
     uint64_t samples, slots, sample_bytes, slot_stride, segment_bytes, payload_offset, payload_bytes, limit_bytes;
     int64_t created_ns;
-    uint32_t client_records, field_count, variable, policy, unlink_last, reserved_pages, read_only, layout_major,
-        layout_minor;
+    uint32_t client_records, field_count, variable, policy, unlink_last, reserved_pages, read_only,
+        layout_version;
     int32_t fd; /* the data descriptor: you may map it and pass it on; do not write to it or close it */
     unsigned char uuid[16];
     char name[128], fingerprint[65], path[512]; /* path is "" for a memfd */
     const void *payload; /* the read-only map, payload_bytes long; NULL if empty */
     /* "": samples are as they lie. Else the first field has the bytes of picture files, and this says how to decode
-     * them (docs/spec/stores.md). stoc_info leaves it out for programs whose struct ends before this member */
+     * them (docs/spec/stores.md) */
     char decode[136];
-    /* 1: its samples come from programs, and its server knows which other programs have: STOC_FETCH_LOADS. Left
-     * out like decode */
+    /* 1: its samples come from programs, and its server knows which other programs have: STOC_FETCH_LOADS */
     uint32_t programs;
     uint32_t reserved;
     /* how many samples the disk below a served cache holds, with copies of those in memory; 0: none, or samples differ
-     * in size. Left out like decode */
+     * in size */
     uint64_t below;
 };
 STOC_API int stoc_info(const stoc_cache *cache, struct stoc_info *info);
@@ -677,7 +676,7 @@ STOC_API int64_t stoc_epoch_fill_deal(const stoc_epoch *epoch, const stoc_owners
  * keeps what all jobs read soonest, and the server reads it ahead. Each counted hit and miss of the
  * handle counts as a read of the plan. shard->samples and real are not used.
  *
- * 1: the cache has this policy. 0: it has another one, or the server is older. After a timeout or the
+ * 1: the cache has this policy. 0: it has another one. After a timeout or the
  * end of a connection, or when another server takes over, the next call of the handle to the server
  * announces the plan by itself. A forked child has no plan. EINVAL for an order that is none of this
  * cache, EREADONLY, and the connection's errors of stoc_fetch. timeout_ms as in stoc_fetch_options. */
@@ -824,10 +823,10 @@ struct stoc_work {
     void *copy;
     /* of stoc_disk_open; NULL: none. What `cache` misses may come from it, as a sample of `load` does, and what `load`
      * made is stored in it too, as by stoc_set_later. A disk without room for all samples gets those that `cache` does
-     * not keep (docs/spec/tiers.md). Programs whose struct ends before this member have none */
+     * not keep (docs/spec/tiers.md) */
     stoc_cache *disk;
     /* The sample of the cache and of `load` for each index of a task, of index_count; another index comes back.
-     * NULL: the same. Programs whose struct ends before these members have none */
+     * NULL: the same */
     const int64_t *indices;
     uint64_t index_count;
 };
@@ -847,7 +846,7 @@ STOC_API void stoc_work_end(struct stoc_work *work);
 STOC_API int64_t stoc_verify(stoc_cache *cache, uint64_t first, uint64_t n, uint64_t *checked, int64_t *bad);
 
 struct stoc_stats {
-    uint64_t struct_bytes; /* the caller sets it */
+    uint64_t struct_bytes; /* sizeof(struct stoc_stats), set by the caller */
     uint64_t hits, misses, stored, exists, busy, full, out, stored_bytes, recovered, aborted, lost, retried, corrupt,
         passed;
     uint64_t ready;         /* number of READY samples, from a scan of the index */
@@ -859,10 +858,9 @@ struct stoc_stats {
     uint64_t allocated_bytes;                    /* pages of the file */
     uint64_t clears;
     uint64_t evicted;       /* samples that went for others */
-    /* in free slots of a variable-size cache that evicts. Programs whose struct ends before this member may leave it
-     * out */
+    /* in free slots of a variable-size cache that evicts */
     uint64_t arena_free_bytes;
-    /* of the evicted, those of the last epoch: about as many reads as there are samples. May be left out, too */
+    /* of the evicted, those of the last epoch: about as many reads as there are samples */
     uint64_t replaced;
 };
 STOC_API int stoc_stats(stoc_cache *cache, struct stoc_stats *stats);

@@ -23,8 +23,7 @@ type Plan struct {
 // again when the order changes, or when the job reads other samples through this Served, because each hit
 // and miss counts as a read of the plan. Withdraw ends it.
 //
-// used says whether the cache has this policy. It is false too for a server of an older version. After an
-// error of the connection, and whenever another server takes over, the next connection announces the plan
+// used says whether the cache has this policy. After an error of the connection, and whenever another server takes over, the next connection announces the plan
 // by itself. Errors: *RemoteError with CodeInvalid for an order that is not one of this cache;
 // ErrReadOnly; ErrNoServer after a second, ErrReplaced, ErrClosed and the cause of ctx.
 func (s *Served) Announce(ctx context.Context, p Plan) (used bool, err error) {
@@ -57,7 +56,7 @@ func (s *Served) announce(ctx context.Context, m *control.AnnounceBody) (used bo
 	}
 	for breaks := 1; ; breaks++ {
 		c, err := s.link.connection(ctx, min(s.link.timeout, announceWait))
-		if err != nil || c.version < control.SinceAnnounce {
+		if err != nil {
 			return false, err
 		}
 		p, err := c.exchange(ctx, &pending{done: make(chan struct{})},

@@ -14,7 +14,7 @@ import (
 
 const (
 	// fetchTries is how often Fetch fetches a sample that is gone again each time. The second time the
-	// server sends its bytes, unless it is of version 1.
+	// server sends its bytes.
 	fetchTries = 3
 	// lostFrom: a FETCH of more samples than this part of those that fit into a cache that evicts has their
 	// bytes sent at once. Otherwise many of them would be gone before they are copied.
@@ -240,19 +240,16 @@ func (f *filling) fail(m *miss, code control.Code, text string) {
 }
 
 // flagsFor returns the flags of a request for misses of one group.
-func (f *filling) flagsFor(c *conn, part []*miss) (flags uint32) {
-	if c.version >= control.SinceOffer {
-		flags = f.flags // LOADS is the only one
-	}
+func (f *filling) flagsFor(part []*miss) uint32 {
 	switch s := f.s; {
 	case f.take == nil:
 		return control.SlotsOnly
-	case part[0].unstored && c.version >= control.SinceUnstored:
-		flags |= control.Unstored
-	case c.version >= control.SinceSend && (part[0].tries > 0 || s.Evicts() && len(part) > int(s.c.Fits()/lostFrom)):
-		flags |= control.Send
+	case part[0].unstored:
+		return f.flags | control.Unstored
+	case part[0].tries > 0 || s.Evicts() && len(part) > int(s.c.Fits()/lostFrom):
+		return f.flags | control.Send
 	}
-	return flags
+	return f.flags
 }
 
 // request is fill for one request.
@@ -274,7 +271,7 @@ func (f *filling) request(ctx context.Context, c *conn, part []*miss) error {
 			}
 		}
 	}
-	p, err := c.do(ctx, control.Fetch, f.flagsFor(c, part), numbers, sample)
+	p, err := c.do(ctx, control.Fetch, f.flagsFor(part), numbers, sample)
 	if err := errors.Join(err, wrong); err != nil {
 		return err
 	}

@@ -59,7 +59,6 @@ type link struct {
 // conn is one connection. Its reader and writer goroutines end with it.
 type conn struct {
 	socket     *net.UnixConn
-	version    uint16 // of the protocol
 	cache      uint32 // number of the cache
 	maxIndices int
 	most       int // bytes of the largest sample
@@ -247,11 +246,11 @@ func (l *link) greet(c *conn) error {
 	if err != nil {
 		return err
 	}
-	if welcome.Version < control.OldestVersion || welcome.Version > control.Version {
-		return fmt.Errorf("%w: the server speaks version %d, this client %d to %d; use server and client of one release",
-			control.ErrProtocol, welcome.Version, control.OldestVersion, control.Version)
+	if welcome.Version != control.Version {
+		return fmt.Errorf("%w: the server speaks version %d, this client %d; use server and client of one release",
+			control.ErrProtocol, welcome.Version, control.Version)
 	}
-	c.version, c.maxIndices = welcome.Version, int(welcome.MaxIndices)
+	c.maxIndices = int(welcome.MaxIndices)
 	if l.name == "" {
 		return nil
 	}
@@ -269,7 +268,7 @@ func (l *link) greet(c *conn) error {
 		return err
 	}
 	c.cache = m.Cache
-	if err := l.attached(descriptor, m.UUID); err != nil || l.plan == nil || c.version < control.SinceAnnounce {
+	if err := l.attached(descriptor, m.UUID); err != nil || l.plan == nil {
 		return err
 	}
 	if _, err := c.socket.Write(c.announcement(3, l.plan)); err != nil {

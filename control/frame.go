@@ -7,20 +7,8 @@ import (
 	"io"
 )
 
-// Version is the highest version of the protocol, and OldestVersion the lowest that both sides speak.
-const (
-	Version       = 6
-	OldestVersion = 1
-)
-
-// The first version that has it, of what version 1 does not have.
-const (
-	SinceSend     = 2
-	SinceAnnounce = 3
-	SinceTold     = 4
-	SinceUnstored = 5
-	SinceOffer    = 6 // and the flag LOADS
-)
+// Version is the version of the protocol. Both sides refuse any other.
+const Version = 1
 
 // Limits of docs/spec/control.md.
 const (

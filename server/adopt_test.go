@@ -74,7 +74,7 @@ func TestReplacesAnotherVersion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := unix.Pwrite(seg.FD(), []byte{shm.LayoutMajor + 1}, shm.HeaderMajor); err != nil {
+	if _, err := unix.Pwrite(seg.FD(), []byte{shm.LayoutVersion + 1}, shm.HeaderVersion); err != nil {
 		t.Fatal(err)
 	}
 	users := fmt.Sprintf("processes %d (", os.Getpid())

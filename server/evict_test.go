@@ -125,27 +125,16 @@ func TestSend(t *testing.T) {
 	if a := p.answer(first, 1); len(a.failures)+len(a.samples) != 0 || m.begun(22) != 1 {
 		t.Errorf("%+v, after %d reads", a, m.begun(22))
 	}
-	// A client that says version 1 does not have the flag, and no client has both flags.
-	old := connect(t, s.Dir())
-	old.send(control.AppendHello(nil, old.id(), control.HelloBody{Version: 1}))
-	if _, body := old.receive(); body[0] != 1 {
-		t.Errorf("WELCOME to version 1: %x", body)
+	// No client has both flags.
+	p.send(control.AppendFetch(nil, control.Fetch, p.id(),
+		control.FetchBody{Cache: number, Flags: control.Send | control.SlotsOnly, Indices: upTo(1)}))
+	if e := p.last(); e == nil || e.Code != control.CodeProtocol || !strings.Contains(e.Text, "flags 0x3") {
+		t.Error(e)
 	}
-	number, _ = old.attach("pets")
-	wantRefused := func(p *peer, flags uint32, want string) {
-		t.Helper()
-		p.send(control.AppendFetch(nil, control.Fetch, p.id(),
-			control.FetchBody{Cache: number, Flags: flags, Indices: upTo(1)}))
-		if e := p.last(); e == nil || e.Code != control.CodeProtocol || !strings.Contains(e.Text, want) {
-			t.Errorf("flags %d: %v", flags, e)
-		}
-	}
-	wantRefused(old, control.Send, "version 1 does not have")
-	wantRefused(p, control.Send|control.SlotsOnly, "flags 0x3")
 }
 
 // Ensure that the server sends samples which UNSTORED asks for and stores none of them, unless another
-// request waits for one; and that older clients do not have the flag.
+// request waits for one.
 func TestUnstored(t *testing.T) {
 	m := newMemory(30, 1000)
 	s, _ := start(t, options(t, m, server.CacheOptions{}))
@@ -179,15 +168,6 @@ func TestUnstored(t *testing.T) {
 		t.Errorf("%+v, and the sample is %v", a, state) // it came during the read, so its bytes may come unstored
 	}
 	wantReady(t, c, 23, 1000)
-	old := connect(t, s.Dir())
-	old.send(control.AppendHello(nil, old.id(), control.HelloBody{Version: 4}))
-	old.receive()
-	number, _ = old.attach("pets")
-	old.send(control.AppendFetch(nil, control.Fetch, old.id(),
-		control.FetchBody{Cache: number, Flags: control.Unstored, Indices: upTo(1)}))
-	if e := old.last(); e == nil || e.Code != control.CodeProtocol || !strings.Contains(e.Text, "version 4 does not have") {
-		t.Errorf("%v", e)
-	}
 }
 
 // Ensure that a segment says how many samples the disk below it holds, and that UNSTORED keeps samples off that disk.

@@ -153,23 +153,6 @@ func TestBatchesOfAnySize(t *testing.T) {
 	wantReady(t, view(t, seg), 3, size)
 }
 
-// A client that also knows a later version gets an answer in ours.
-func TestLaterVersion(t *testing.T) {
-	s, _ := start(t, options(t, newMemory(10, 100), server.CacheOptions{}))
-	p := connect(t, s.Dir())
-	p.send(control.AppendHello(nil, 1,
-		control.HelloBody{Version: 0xFFFF, Kind: 0xFFFF, Label: strings.Repeat("é", 31)}))
-	h, body := p.receive()
-	m, err := control.ParseWelcome(body)
-	if h.Type != control.Welcome || err != nil || m.Version != control.Version || m.MaxIndices != control.MaxIndices {
-		t.Errorf("%v, %+v, %v", h.Type, m, err)
-	}
-	number, _ := p.attach("pets")
-	if a := p.fetch(number, 0, 1); len(a.failures) != 0 {
-		t.Errorf("%+v", a)
-	}
-}
-
 // Damaged and truncated conversations end in an error or an answer, never in the end of the server.
 // Nothing of them stays, and other clients notice nothing.
 func TestDamagedConversations(t *testing.T) {

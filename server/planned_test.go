@@ -483,8 +483,8 @@ func TestSideBuffer(t *testing.T) {
 	}
 }
 
-// Ensure that announcements which make no sense are refused and change nothing, that other policies say
-// that they do not need them, and that version 2 does not have them.
+// Ensure that announcements which make no sense are refused and change nothing, and that other
+// policies say that they do not need them.
 func TestAnnounce(t *testing.T) {
 	m := newMemory(30, 1000)
 	m.fails[29] = unix.EIO
@@ -530,14 +530,6 @@ func TestAnnounce(t *testing.T) {
 	if used, refused := ask(p, control.AnnounceBody{Cache: number, Owner: 2, Flags: control.Withdraw}); used || refused != nil ||
 		len(jobsOf(t, s)) != 0 {
 		t.Error(used, refused)
-	}
-	old := connect(t, s.Dir())
-	old.send(control.AppendHello(nil, old.id(), control.HelloBody{Version: 2}))
-	old.receive()
-	good.Cache, _ = old.attach("pets")
-	old.send(control.AppendAnnounce(nil, old.id(), good))
-	if e := old.last(); e == nil || e.Code != control.CodeProtocol {
-		t.Error(e)
 	}
 	other := dial(t, evicting(t, newMemory(30, 1000), shm.PolicyLRU, 10, 2).Dir())
 	good.Cache, _ = other.attach("pets")

@@ -61,7 +61,7 @@ func TestCreateNamed(t *testing.T) {
 	}
 	if h := a.Header; h.Name != o.Name || h.Limit != o.Limit || h.UID != uint32(os.Geteuid()) ||
 		time.Since(h.Created) > time.Minute || a.Policy != o.Policy || h.SampleBytes != 150536 ||
-		h.Flags != FlagNamed|FlagUnlinkLast || h.Major != 2 || len(h.Fields) != 2 {
+		h.Flags != FlagNamed|FlagUnlinkLast || h.Version != LayoutVersion || len(h.Fields) != 2 {
 		t.Errorf("%+v", h)
 	}
 	_, err = Open(s.Path(), OpenOptions{Fingerprint: "abd"})

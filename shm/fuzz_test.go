@@ -31,13 +31,13 @@ func FuzzAttach(f *testing.F) {
 		f.Add(page, g.SegmentBytes, true)
 		f.Add(page, g.SegmentBytes, false)
 		f.Add(page[:100], uint64(100), true)
-		binary.LittleEndian.PutUint16(page[HeaderMinor:], 7)
+		binary.LittleEndian.PutUint32(page[HeaderVersion:], 7)
 		f.Add(page, g.SegmentBytes, true)
 	}
 	f.Fuzz(func(t *testing.T, page []byte, length uint64, fix bool) {
 		if fix && len(page) >= HeaderBytes {
 			copy(page, Magic)
-			binary.LittleEndian.PutUint16(page[HeaderMajor:], LayoutMajor)
+			binary.LittleEndian.PutUint32(page[HeaderVersion:], LayoutVersion)
 			binary.LittleEndian.PutUint32(page[HeaderSignature:], Signature())
 			binary.LittleEndian.PutUint32(page[HeaderEndianMark:], EndianMark)
 			refix(page)
@@ -63,7 +63,7 @@ func FuzzAttach(f *testing.F) {
 			return
 		}
 		defer s.Close()
-		if got := s.Header.encode(&s.Geometry); s.Header.Minor <= LayoutMinor && string(got) != string(page[:HeaderBytes]) {
+		if got := s.Header.encode(&s.Geometry); string(got) != string(page[:HeaderBytes]) {
 			t.Fatal("accepted a header that is not what it would be")
 		}
 		for _, w := range []interface{ Add(uint64) uint64 }{s.Phase(), s.FreeFrom(), s.ArenaNext(), s.ClientsHigh(),

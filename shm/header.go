@@ -12,15 +12,15 @@ import (
 // Header holds the fields of a segment's first page that are not geometry. They never change after
 // the segment has its name.
 type Header struct {
-	Major, Minor uint16
-	UUID         [16]byte
-	Created      time.Time
-	UID          uint32 // effective user id of the creator in its own namespace; only for display
-	Flags        uint32
-	SampleBytes  uint64 // fixed: bytes of a sample. Variable: the largest that the cache accepts
-	Limit        uint64 // bytes that the creator allowed; 0: no limit
-	Fingerprint  string
-	Name         string // "" for a memfd
+	Version     uint32 // of the layout
+	UUID        [16]byte
+	Created     time.Time
+	UID         uint32 // effective user id of the creator in its own namespace; only for display
+	Flags       uint32
+	SampleBytes uint64 // fixed: bytes of a sample. Variable: the largest that the cache accepts
+	Limit       uint64 // bytes that the creator allowed; 0: no limit
+	Fingerprint string
+	Name        string // "" for a memfd
 	// Decode says how clients make pictures of the files in the first field (docs/spec/stores.md). "": samples are
 	// as they lie.
 	Decode string
@@ -32,8 +32,7 @@ func (h *Header) encode(g *Geometry) []byte {
 	b := make([]byte, HeaderBytes)
 	le := binary.LittleEndian
 	copy(b[HeaderMagic:], Magic)
-	le.PutUint16(b[HeaderMajor:], h.Major)
-	le.PutUint16(b[HeaderMinor:], h.Minor)
+	le.PutUint32(b[HeaderVersion:], h.Version)
 	le.PutUint32(b[HeaderSignature:], Signature())
 	le.PutUint32(b[HeaderEndianMark:], EndianMark)
 	le.PutUint64(b[HeaderSegmentBytes:], g.SegmentBytes)
@@ -86,14 +85,13 @@ func decodeHeader(b []byte, fileBytes uint64) (Header, Geometry, error) {
 	if !bytes.Equal(b[:len(Magic)], []byte(Magic)) {
 		return Header{}, Geometry{}, fail(ErrFormat, "it begins with %q, a segment with %q", b[:len(Magic)], Magic)
 	}
-	h := Header{Major: le.Uint16(b[HeaderMajor:]), Minor: le.Uint16(b[HeaderMinor:])}
+	h := Header{Version: le.Uint32(b[HeaderVersion:])}
 	if mark := le.Uint32(b[HeaderEndianMark:]); mark != EndianMark {
 		return h, Geometry{}, fail(ErrVersion, "byte order mark %#x, ours %#x; create it again", mark, uint32(EndianMark))
 	}
-	if h.Major != LayoutMajor {
+	if h.Version != LayoutVersion {
 		return h, Geometry{}, fail(ErrVersion,
-			"layout %d.%d, this build reads %d.x; use the same version everywhere, or "+
-				"create it again", h.Major, h.Minor, LayoutMajor)
+			"layout %d, this build reads %d; use the same version everywhere, or create it again", h.Version, LayoutVersion)
 	}
 	if signature := le.Uint32(b[HeaderSignature:]); signature != Signature() {
 		return h, Geometry{}, fail(ErrVersion,
@@ -110,9 +108,7 @@ func decodeHeader(b []byte, fileBytes uint64) (Header, Geometry, error) {
 	h.Limit = le.Uint64(b[HeaderLimitBytes:])
 	h.Fingerprint = text(b[HeaderFingerprint : HeaderFingerprint+FingerprintBytes])
 	h.Name = text(b[HeaderName : HeaderName+NameBytes])
-	if h.Minor > 0 {
-		h.Decode = text(b[HeaderDecode : HeaderDecode+DecodeBytes])
-	}
+	h.Decode = text(b[HeaderDecode : HeaderDecode+DecodeBytes])
 	copy(h.UUID[:], b[HeaderUUID:])
 	g, err := h.decodeRest(b)
 	if err != nil {
@@ -179,29 +175,14 @@ func (h *Header) decodeRest(b []byte) (Geometry, error) {
 }
 
 // compare encodes the decoded header again and compares all bytes, reserved ones and padding
-// included. A header of a higher minor version may use bytes that are reserved here, so compare
-// skips them.
+// included.
 func (h *Header) compare(g *Geometry, b []byte) error {
 	want := h.encode(g)
 	for k := range want {
-		if want[k] == b[k] || k >= HeaderCRC && k < HeaderCRC+4 || h.Minor > LayoutMinor && reserved(k) {
+		if want[k] == b[k] || k >= HeaderCRC && k < HeaderCRC+4 {
 			continue
 		}
 		return fmt.Errorf("byte %d of the header is %#x, by the rest of it %#x", k, b[k], want[k])
 	}
 	return nil
-}
-
-// reserved says whether byte k of the header is reserved in this version. docs/spec/segment.md
-// lists them.
-func reserved(k int) bool {
-	switch {
-	case k >= HeaderFields:
-		at := (k - HeaderFields) % FieldBytes
-		return k >= HeaderFields+MaxFields*FieldBytes || at >= FieldNDim+2 && at < FieldOffset
-	case k >= HeaderDecode+DecodeBytes, k >= HeaderGroupsOffset+8 &&
-		k < HeaderFingerprint, k >= HeaderFieldCount+4 && k < HeaderLimitBytes:
-		return true
-	}
-	return false
 }

@@ -19,7 +19,7 @@ func refix(page []byte) {
 // a file and from memory. A byte of the version gives the version error.
 func TestEveryByteFlipped(t *testing.T) {
 	image := unpackGolden(t)
-	path := filepath.Join(tempDir(t), "golden-v2")
+	path := filepath.Join(tempDir(t), "golden")
 	if err := os.WriteFile(path, image, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func TestEveryByteFlipped(t *testing.T) {
 	defer f.Close()
 	for k := range HeaderBytes {
 		kind := ErrFormat
-		if k >= HeaderMajor && k < HeaderMinor || k >= HeaderSignature && k < HeaderCRC {
+		if k >= HeaderVersion && k < HeaderCRC {
 			kind = ErrVersion
 		}
 		for _, mask := range []byte{0x01, 0x80, 0xff} {
@@ -65,19 +65,18 @@ func TestEveryByteOfALiar(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	free := map[int]string{HeaderMinor: "a higher minor", HeaderMinor + 1: "a higher minor",
+	free := map[int]string{
 		HeaderSamples:             "9 samples, whose index takes the same page",
 		HeaderFields + FieldDType: "int8, as large as uint8", HeaderFields + FieldBytes + FieldDType: "uint64, as large as int64"}
 	for what, span := range map[string][2]int{"uuid": {HeaderUUID, 16}, "time": {HeaderCreated, 8},
 		"uid": {HeaderUID, 4}, "limit": {HeaderLimitBytes, 8},
-		"fingerprint": {HeaderFingerprint, len("golden fingerprint") + 1}, "name": {HeaderName,
+		"decode": {HeaderDecode, 1}, "fingerprint": {HeaderFingerprint, len("golden fingerprint") + 1}, "name": {HeaderName,
 			len("golden")}, "field name": {HeaderFields, len("image") + 1},
 		"other field name": {HeaderFields + FieldBytes, len("label") + 1}} {
 		for k := range span[1] {
 			free[span[0]+k] = what
 		}
 	}
-	free[HeaderName+7], free[HeaderName+8] = "name", "name" // the byte before is '-', whose neighbours are no letters
 	for k := range HeaderBytes {
 		if k >= HeaderCRC && k < HeaderCRC+4 {
 			continue
@@ -103,7 +102,7 @@ func TestEveryByteOfALiar(t *testing.T) {
 // Ensure that a file of any other length than in its header is refused, and that no length crashes.
 func TestEveryTruncation(t *testing.T) {
 	image := unpackGolden(t)
-	path := filepath.Join(tempDir(t), "golden-v2")
+	path := filepath.Join(tempDir(t), "golden")
 	if err := os.WriteFile(path, image, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +132,7 @@ func TestEveryTruncation(t *testing.T) {
 }
 
 // Ensure that other versions are refused in both directions, with both versions in the message, and
-// that a higher minor version may use reserved bytes, ours not.
+// that reserved bytes are 0.
 func TestVersions(t *testing.T) {
 	image := unpackGolden(t)[:HeaderBytes]
 	decode := func(change func(page []byte)) error {
@@ -144,30 +143,19 @@ func TestVersions(t *testing.T) {
 		return err
 	}
 	le := binary.LittleEndian
-	want(t, decode(func(p []byte) { le.PutUint16(p[HeaderMajor:], LayoutMajor+1) }), ErrVersion, "layout 3.0", "reads 2.x")
-	want(t, decode(func(p []byte) { le.PutUint16(p[HeaderMajor:], 0) }), ErrVersion, "layout 0.0", "reads 2.x")
-	want(t, decode(func(p []byte) { le.PutUint16(p[HeaderMajor:], 1) }), ErrVersion, "layout 1.0", "reads 2.x")
+	want(t, decode(func(p []byte) { le.PutUint32(p[HeaderVersion:], 0) }), ErrVersion, "layout 0,", "reads 1;")
+	want(t, decode(func(p []byte) { le.PutUint32(p[HeaderVersion:], 2) }), ErrVersion, "layout 2,", "reads 1;")
+	want(t, decode(func(p []byte) { le.PutUint32(p[HeaderVersion:], 1<<16|1) }), ErrVersion, "layout 65537,", "reads 1;")
 	want(t, decode(func(p []byte) { le.PutUint32(p[HeaderSignature:], 1) }), ErrVersion, "0x1",
 		fmt.Sprintf("%#x", Signature()))
 	want(t, decode(func(p []byte) { le.PutUint32(p[HeaderEndianMark:], 0x04030201) }), ErrVersion, "0x4030201")
 	want(t, decode(func(p []byte) { p[1000] = 1 }), ErrFormat, "byte 1000")
-	if err := decode(func(p []byte) {
-		le.PutUint16(p[HeaderMinor:], LayoutMinor+1)
-		for k := range HeaderBytes {
-			if reserved(k) {
-				p[k] = 0xee
-			}
-		}
-	}); err != nil {
-		t.Errorf("a higher minor version: %v", err)
-	}
 	want(t, decode(func(p []byte) {
-		le.PutUint16(p[HeaderMinor:], LayoutMinor+1)
 		le.PutUint32(p[HeaderFlags:], le.Uint32(p[HeaderFlags:])|1<<5)
 	}), ErrFormat, "unknown flags 0x20")
 }
 
-// Ensure that only a segment with decode has the minor version 1, and that its bytes mean nothing in another one.
+// Ensure that a segment says how to decode its files, in UTF-8 with zeros behind it.
 func TestDecodeOfFiles(t *testing.T) {
 	header := func(decode string, change func(page []byte)) (Header, error) {
 		h, g, err := (&Options{Samples: 3, Variable: true, Limit: 8 << 20, Decode: decode}).plan()
@@ -181,14 +169,12 @@ func TestDecodeOfFiles(t *testing.T) {
 		h, _, err = decodeHeader(page, g.SegmentBytes)
 		return h, err
 	}
-	for decode, minor := range map[string]uint16{"": 0, "height=2 width=3": 1} {
-		if h, err := header(decode, func([]byte) {}); err != nil || h.Minor != minor || h.Decode != decode {
-			t.Errorf("%q: minor %d, %q, %v", decode, h.Minor, h.Decode, err)
+	for _, decode := range []string{"", "height=2 width=3"} {
+		if h, err := header(decode, func([]byte) {}); err != nil || h.Decode != decode {
+			t.Errorf("%q: %q, %v", decode, h.Decode, err)
 		}
 	}
-	_, err := header("x=1", func(p []byte) { binary.LittleEndian.PutUint16(p[HeaderMinor:], 0) })
-	want(t, err, ErrFormat, "byte 384")
-	_, err = header("x=1", func(p []byte) { p[HeaderDecode] = 0xff })
+	_, err := header("x=1", func(p []byte) { p[HeaderDecode] = 0xff })
 	want(t, err, ErrFormat, "not UTF-8")
 	_, err = header("x=1", func(p []byte) { p[HeaderDecode+DecodeBytes-1] = 1 })
 	want(t, err, ErrFormat, "byte 511")

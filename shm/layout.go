@@ -13,10 +13,9 @@ import (
 
 // Identity of the format.
 const (
-	Magic       = "STOCACHE"
-	LayoutMajor = 2
-	LayoutMinor = 1 // of segments with HeaderDecode; others have 0
-	EndianMark  = 0x01020304
+	Magic         = "STOCACHE"
+	LayoutVersion = 1
+	EndianMark    = 0x01020304
 )
 
 // Regions, in bytes.
@@ -65,8 +64,7 @@ const (
 // Offsets in the header.
 const (
 	HeaderMagic           = 0
-	HeaderMajor           = 8
-	HeaderMinor           = 10
+	HeaderVersion         = 8
 	HeaderSignature       = 12
 	HeaderEndianMark      = 16
 	HeaderCRC             = 20

@@ -222,11 +222,8 @@ func (o *Options) plan() (Header, Geometry, error) {
 	if err := o.validate(); err != nil {
 		return Header{}, Geometry{}, err
 	}
-	h := Header{Major: LayoutMajor, Name: o.Name, Fingerprint: o.Fingerprint, Decode: o.Decode,
+	h := Header{Version: LayoutVersion, Name: o.Name, Fingerprint: o.Fingerprint, Decode: o.Decode,
 		UID: uint32(os.Geteuid()), Limit: o.Limit, SampleBytes: o.SampleBytes}
-	if o.Decode != "" {
-		h.Minor = LayoutMinor
-	}
 	h.Fields = slices.Clone(o.Fields)
 	for k := range h.Fields {
 		h.Fields[k].Dims = slices.Clone(h.Fields[k].Dims)

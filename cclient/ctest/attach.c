@@ -328,15 +328,11 @@ static void versions(void)
         const char *word;
         uint64_t also; /* a byte that is not 0; 0: none */
     } table[] = {
-        {STOC_HEADER_MAJOR, 3, STOC_EVERSION, "3.0", 0},
-        {STOC_HEADER_MAJOR, 1, STOC_EVERSION, "1.0", 0},
-        {STOC_HEADER_MAJOR, 0, STOC_EVERSION, "0.0", 0},
-        /* a byte that is reserved in this version and has a meaning in the next */
-        {STOC_HEADER_MINOR, STOC_LAYOUT_MINOR + 1, 0, NULL, STOC_HEADER_DECODE + STOC_DECODE_BYTES},
-        {STOC_HEADER_MINOR, STOC_LAYOUT_MINOR, STOC_EFORMAT, "byte 512", STOC_HEADER_DECODE + STOC_DECODE_BYTES},
-        {STOC_HEADER_MINOR, STOC_LAYOUT_MINOR, STOC_EFORMAT, "byte 511", STOC_HEADER_DECODE + STOC_DECODE_BYTES - 1},
-        {STOC_HEADER_MINOR, STOC_LAYOUT_MINOR, 0, NULL, STOC_HEADER_DECODE},
-        {STOC_HEADER_MINOR, 0, STOC_EFORMAT, "byte 384", STOC_HEADER_DECODE},
+        {STOC_HEADER_VERSION, 2, STOC_EVERSION, "layout 2, this build reads 1;", 0},
+        {STOC_HEADER_VERSION, 0, STOC_EVERSION, "layout 0, this build reads 1;", 0},
+        {STOC_HEADER_VERSION, 1, STOC_EFORMAT, "byte 512", STOC_HEADER_DECODE + STOC_DECODE_BYTES},
+        {STOC_HEADER_VERSION, 1, STOC_EFORMAT, "byte 511", STOC_HEADER_DECODE + STOC_DECODE_BYTES - 1},
+        {STOC_HEADER_VERSION, 1, 0, NULL, STOC_HEADER_DECODE},
         {STOC_HEADER_SIGNATURE, 0x77, STOC_EVERSION, "signature", 0},
         {STOC_HEADER_ENDIAN_MARK, 1, STOC_EVERSION, "byte order", 0},
         {STOC_HEADER_MAGIC, 'X', STOC_EFORMAT, "STOCACHE", 0},
@@ -372,13 +368,13 @@ static void other_version_replaced(void)
     struct stoc_error e = {0};
     char user[32];
     stoc_cache *old = make("old", o), *c = NULL;
-    unsigned char major = STOC_LAYOUT_MAJOR + 1;
+    unsigned char version = STOC_LAYOUT_VERSION + 1;
     int fd = open(path_in_scratch("old"), O_WRONLY);
-    REQUIRE(pwrite(fd, &major, 1, STOC_HEADER_MAJOR) == 1);
+    REQUIRE(pwrite(fd, &version, 1, STOC_HEADER_VERSION) == 1);
     close(fd);
     snprintf(user, sizeof user, "processes %d (", (int)getpid());
     EQUAL(stoc_create("old", &o, &c, &e), STOC_EVERSION);
-    CHECK(strstr(e.message, "layout 3.0") && strstr(e.message, user) && strstr(e.message, "end them"));
+    CHECK(strstr(e.message, "layout 2,") && strstr(e.message, user) && strstr(e.message, "end them"));
     stoc_close(old);
     EQUAL(stoc_create("old", &o, &c, &e), 0);
     EQUAL(stoc_create("old", &o, &old, &e), STOC_EEXIST);
@@ -489,16 +485,16 @@ static void link_in_place_of_the_default_directory(void)
     EQUAL(chown(scratch, 0, 0), 0);
 }
 
-/* The segment that Go wrote. shm/testdata/golden-v2.json says what it contains. */
+/* The segment that Go wrote. shm/testdata/golden.json says what it contains. */
 static void the_golden_segment(void)
 {
-    const char *source = "../shm/testdata/golden-v2.seg.gz";
+    const char *source = "../shm/testdata/golden.seg.gz";
     char command[300];
     if (access(source, R_OK) != 0)
-        SKIP("../shm/testdata/golden-v2.seg.gz is not there (run from cclient/ of the source tree)");
-    snprintf(command, sizeof command, "gzip -dc %s > %s", source, path_in_scratch("golden-v2"));
+        SKIP("../shm/testdata/golden.seg.gz is not there (run from cclient/ of the source tree)");
+    snprintf(command, sizeof command, "gzip -dc %s > %s", source, path_in_scratch("golden"));
     REQUIRE(system(command) == 0);
-    stoc_cache *c = join("golden-v2", 0);
+    stoc_cache *c = join("golden", 0);
     struct stoc_info info = {.struct_bytes = sizeof info};
     struct stoc_field f;
     REQUIRE(stoc_info(c, &info) == 0);
@@ -509,7 +505,7 @@ static void the_golden_segment(void)
     EQUAL(info.limit_bytes, 4194304);
     EQUAL(info.created_ns, INT64_C(1700000000123456789));
     EQUAL(info.segment_bytes, 2101248);
-    CHECK(info.uuid[0] == 0x5a && info.uuid[15] == 0xa5 && strcmp(info.name, "golden-v2") == 0 &&
+    CHECK(info.uuid[0] == 0x5a && info.uuid[15] == 0xa5 && strcmp(info.name, "golden") == 0 &&
           strcmp(info.fingerprint, "golden fingerprint") == 0);
     CHECK(stoc_field(c, 0, &f) == 0 && strcmp(f.name, "image") == 0 && f.dtype == STOC_UINT8 && f.ndim == 2 &&
           f.dims[0] == 2 && f.dims[1] == 3 && f.bytes == 6);

@@ -251,17 +251,13 @@ static void the_size_of_slots(void)
     for (size_t k = 0; k < sizeof table / sizeof *table; k++) {
         struct stoc_options o = OPTIONS(.samples = table[k].samples, .variable = 1, .policy = STOC_POLICY_LFU,
                                         .limit_bytes = (2 << 20) + table[k].payload);
-        for (int old = 0; old < 2; old++) {
-            struct stoc_info info = {.struct_bytes = sizeof info};
-            stoc_cache *c = make(NULL, o);
-            EQUAL(stoc_info(c, &info), 0);
-            EQUAL(info.slot_stride, table[k].want);
-            EQUAL(info.slots, table[k].payload / 4096 * 4096 / table[k].want);
-            EQUAL(info.payload_bytes, info.slots * info.slot_stride);
-            stoc_close(c);
-            o.struct_bytes = offsetof(struct stoc_options, slot_bytes);
-            o.slot_bytes = 4096; /* unread */
-        }
+        struct stoc_info info = {.struct_bytes = sizeof info};
+        stoc_cache *c = make(NULL, o);
+        EQUAL(stoc_info(c, &info), 0);
+        EQUAL(info.slot_stride, table[k].want);
+        EQUAL(info.slots, table[k].payload / 4096 * 4096 / table[k].want);
+        EQUAL(info.payload_bytes, info.slots * info.slot_stride);
+        stoc_close(c);
     }
 }
 
@@ -288,19 +284,6 @@ static void the_length_beside_the_cost(void)
     stoc_close(c);
 }
 
-/* Programs may have a struct without the last member. */
-static void the_stats_of_older_programs(void)
-{
-    stoc_cache *c = make(NULL, options(STOC_POLICY_FIFO));
-    struct stoc_stats s = {.struct_bytes = offsetof(struct stoc_stats, arena_free_bytes), .arena_free_bytes = 7};
-    EQUAL(put(c, 1, 300, 1, 0), STOC_STORED);
-    EQUAL(stoc_stats(c, &s), 0);
-    EQUAL(s.struct_bytes, offsetof(struct stoc_stats, arena_free_bytes));
-    EQUAL(s.ready_bytes, 300);
-    EQUAL(s.arena_free_bytes, 7);
-    stoc_close(c);
-}
-
 int main(int argc, char **argv)
 {
     (void)argc;
@@ -316,6 +299,5 @@ int main(int argc, char **argv)
     RUN(corrupt_chains);
     RUN(the_size_of_slots);
     RUN(the_length_beside_the_cost);
-    RUN(the_stats_of_older_programs);
     return end_tests(argv[0]);
 }

@@ -30,7 +30,6 @@ static struct peer {
     void (*answer)(struct request *r); /* NULL: serve */
     void (*greet)(int fd); /* NULL: like a server */
     uint32_t max_indices;
-    uint16_t version;
     int listener;
     pthread_t thread;
     _Atomic unsigned connections, ended, requests;
@@ -93,6 +92,8 @@ static void reply_with(int fd, uint16_t type, uint64_t request, const void *body
     CHECK(sent == (ssize_t)part.iov_len || errno == EPIPE); /* a client whose time was up has gone */
 }
 
+enum { VERSION = 1 }; /* of the protocol */
+
 static void welcome(int fd, uint16_t version, uint32_t max_indices)
 {
     unsigned char body[24] = {0};
@@ -132,7 +133,7 @@ static bool introduced(int fd)
     memcpy(&length, header, 4);
     memcpy(&request, header + 8, 8);
     CHECK(header[4] == HELLO && length >= 8 && length <= 8 + 63 && request == 1 && receive(fd, body, length));
-    CHECK(memcmp(body, "STOC\6\0\2\0", 8) == 0);
+    CHECK(memcmp(body, "STOC\1\0\2\0", 8) == 0);
     CHECK(receive(fd, header, 16));
     memcpy(&length, header, 4);
     memcpy(&request, header + 8, 8);
@@ -190,7 +191,7 @@ static void answer_plan(struct request *r, uint32_t used)
 static bool hear_plan(struct request *r, uint32_t length)
 {
     unsigned char body[sizeof peer.plan];
-    CHECK(length == sizeof body && peer.version >= 3);
+    CHECK(length == sizeof body);
     if (length != sizeof body || !receive(r->fd, body, length))
         return false;
     pthread_mutex_lock(&plan_lock);
@@ -213,7 +214,7 @@ static void *converse(void *argument)
         if (introduced(r.fd))
             peer.greet(r.fd);
     } else if (introduced(r.fd)) {
-        welcome(r.fd, peer.version, peer.max_indices);
+        welcome(r.fd, VERSION, peer.max_indices);
         attached(r.fd, 1, false);
     }
     while (receive(r.fd, header, 16)) {
@@ -237,9 +238,8 @@ static void *converse(void *argument)
         }
         r.flags = head[1];
         uint32_t how = r.flags & ~8u;
-        CHECK(head[0] == 7 && (how == 0 || (how == 2 && r.type == FETCH && peer.version >= 2) ||
-                               (how == 4 && r.type == FETCH && peer.version >= 5)));
-        CHECK(how == r.flags || (r.type == FETCH && peer.version >= 6));
+        CHECK(head[0] == 7 && (how == 0 || ((how == 2 || how == 4) && r.type == FETCH)));
+        CHECK(how == r.flags || r.type == FETCH);
         atomic_fetch_add(&peer.sending, r.flags == 2);
         atomic_fetch_add(&peer.unstored, r.flags == 4);
         atomic_fetch_add(&peer.requests, 1);
@@ -279,7 +279,6 @@ static void begin_peer(stoc_cache *c, void (*answer)(struct request *), void (*g
     peer.answer = answer;
     peer.greet = greet;
     peer.max_indices = 65536;
-    peer.version = 6;
     snprintf(address.sun_path, sizeof address.sun_path, "%s/data.sock", scratch);
     unlink(address.sun_path);
     peer.listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -561,9 +560,9 @@ static int greeting;
 static void greet_badly(int fd)
 {
     static const char *const texts[] = {"\3\0\0\0this server\t belongs to user id 7",
-                                        "\4\0\0\0this server has no cache", "\2\0\0\0versions 2 to 5"};
+                                        "\4\0\0\0this server has no cache", "\2\0\0\0this server speaks version 2"};
     switch (greeting) {
-    case 0: welcome(fd, 7, 100); break;
+    case 0: welcome(fd, VERSION + 1, 100); break;
     case 1: welcome(fd, 1, 0); break;
     case 2: welcome(fd, 1, UINT32_MAX); break;
     case 3: welcome(fd, 1, 100), attached(fd, 0, false); break; /* no descriptor */
@@ -930,22 +929,17 @@ static void gone_before_the_copy(void)
     int64_t indices[40];
     for (int k = 0; k < 40; k++)
         indices[k] = k;
-    for (unsigned version = 1; version <= 3; version++) {
-        stoc_cache *c = served();
-        struct stoc_fetch_options o = WITHIN(5000);
-        begin_peer(c, lose_some, NULL);
-        peer.version = (uint16_t)version;
-        EQUAL(fetch(c, indices, 40, &o), version >= 2 ? 40 : 14);
-        EQUAL(atomic_load(&peer.requests), version >= 2 ? 2 : 3);
-        EQUAL(atomic_load(&peer.sending), version >= 2);
-        for (size_t k = 0; k < 40; k++)
-            CHECK(!hit[k] || row_is(k, (int64_t)k));
-        stoc_fetch_end(&o, NULL, 0);
-        stoc_close(c);
-        end_peer();
-    }
-    /* Requests of 7: each of those that are gone is asked for again before other samples. */
     stoc_cache *c = served();
+    begin_peer(c, lose_some, NULL);
+    EQUAL(fetch(c, indices, 40, NULL), 40);
+    EQUAL(atomic_load(&peer.requests), 2);
+    EQUAL(atomic_load(&peer.sending), 1);
+    for (size_t k = 0; k < 40; k++)
+        CHECK(row_is(k, (int64_t)k));
+    stoc_close(c);
+    end_peer();
+    /* Requests of 7: each of those that are gone is asked for again before other samples. */
+    c = served();
     begin_peer(c, lose_some, NULL);
     peer.max_indices = 7;
     EQUAL(fetch(c, indices, 40, NULL), 40);
@@ -967,41 +961,36 @@ static void serve_some(struct request *r)
     say_failed(r, NULL, NULL, 0, "");
 }
 
-/* A handle that keeps some samples asks for the others as UNSTORED, if the server knows that, and prefetches none of
- * them. */
+/* A handle that keeps some samples asks for the others as UNSTORED, and prefetches none of them. */
 static void samples_that_are_not_kept(void)
 {
     int64_t indices[40];
     for (int k = 0; k < 40; k++)
         indices[k] = k;
-    for (unsigned version = 4; version <= 5; version++) {
-        stoc_cache *c = served();
-        const uint64_t ranks[] = {1, 1};
-        struct stoc_nodes nodes = {.struct_bytes = sizeof nodes, .count = 2, .ranks = ranks};
-        struct stoc_fetch_options o = WITHIN(5000);
-        stoc_owners *owners = NULL;
-        uint8_t kept[STOC_KEPT_BYTES];
-        struct stoc_info info = {.struct_bytes = sizeof info};
-        EQUAL(stoc_info(c, &info), 0);
-        uint64_t samples = info.samples;
-        EQUAL(stoc_owners_open(&nodes, samples, &owners, NULL), 0);
-        EQUAL(stoc_owners_keep(owners, 0, samples / 2, kept), 0);
-        stoc_owners_close(owners);
-        EQUAL(stoc_keep(c, kept), 0);
-        begin_peer(c, serve_some, NULL);
-        peer.version = (uint16_t)version;
-        EQUAL(fetch(c, indices, 40, &o), 40);
-        EQUAL(atomic_load(&peer.requests), version == 5 ? 2 : 1);
-        EQUAL(atomic_load(&peer.unstored), version == 5);
-        unsigned stored = 0;
-        for (size_t k = 0; k < 40; k++) {
-            CHECK(row_is(k, (int64_t)k));
-            stored += stoc_state(c, (int64_t)k) == STOC_STATE_READY;
-        }
-        CHECK(version == 4 ? stored == 40 : stored > 5 && stored < 35);
-        stoc_close(c);
-        end_peer();
+    stoc_cache *c = served();
+    const uint64_t ranks[] = {1, 1};
+    struct stoc_nodes nodes = {.struct_bytes = sizeof nodes, .count = 2, .ranks = ranks};
+    stoc_owners *owners = NULL;
+    uint8_t kept[STOC_KEPT_BYTES];
+    struct stoc_info info = {.struct_bytes = sizeof info};
+    EQUAL(stoc_info(c, &info), 0);
+    uint64_t samples = info.samples;
+    EQUAL(stoc_owners_open(&nodes, samples, &owners, NULL), 0);
+    EQUAL(stoc_owners_keep(owners, 0, samples / 2, kept), 0);
+    stoc_owners_close(owners);
+    EQUAL(stoc_keep(c, kept), 0);
+    begin_peer(c, serve_some, NULL);
+    EQUAL(fetch(c, indices, 40, NULL), 40);
+    EQUAL(atomic_load(&peer.requests), 2);
+    EQUAL(atomic_load(&peer.unstored), 1);
+    unsigned stored = 0;
+    for (size_t k = 0; k < 40; k++) {
+        CHECK(row_is(k, (int64_t)k));
+        stored += stoc_state(c, (int64_t)k) == STOC_STATE_READY;
     }
+    CHECK(stored > 5 && stored < 35);
+    stoc_close(c);
+    end_peer();
 }
 
 /* Sample 1 is for the caller to load. Another program loads samples 2 and 3, and has them after some requests. */
@@ -1536,29 +1525,6 @@ static void the_next_server_hears_of_the_plan(void)
     end_peer();
 }
 
-/* A server of an older version is told nothing, and the next one is. */
-static void plans_of_older_servers(void)
-{
-    for (unsigned version = 1; version <= 2; version++) {
-        stoc_cache *c = served();
-        int64_t indices[] = {1, 2, 3};
-        struct stoc_fetch_options o = WITHIN(10000);
-        begin_peer(c, hang_up_at_three, NULL);
-        peer.version = (uint16_t)version;
-        EQUAL(announce(c, 1), 0);
-        EQUAL(fetch(c, indices, 2, NULL), 2);
-        EQUAL(fetch(c, indices + 2, 1, &o), STOC_ENOSERVER);
-        EQUAL(plans(), 0);
-        end_peer();
-        begin_peer(c, NULL, NULL);
-        EQUAL(fetch(c, indices + 2, 1, NULL), 1);
-        EQUAL(plans(), 1);
-        EQUAL(plan_word(40, 8), 1);
-        stoc_close(c);
-        end_peer();
-    }
-}
-
 static int tell(stoc_cache *c, uint64_t reads) { return stoc_announce_reads(c, reads, 5000, &error); }
 
 /* A handle whose samples other processes read says itself how far its job is. A connection that breaks, and a
@@ -1600,25 +1566,6 @@ static void reads_that_are_told(void)
     EQUAL(plans(), 1);
     EQUAL(plan_word(40, 8), 6);
     EQUAL(plan_word(80, 8), 11);
-    stoc_close(c);
-    end_peer();
-
-    /* A server that goes by the counters only would not know how far the job is. */
-    c = served();
-    begin_peer(c, hang_up_at_three, NULL);
-    peer.version = 3;
-    EQUAL(announce(c, 7), 1);
-    EQUAL(tell(c, 5), 0);
-    EQUAL(plans(), 2);
-    EQUAL(plan_word(92, 4), 1);
-    EQUAL(fetch(c, indices + 2, 1, &o), STOC_ENOSERVER);
-    EQUAL(plans(), 2); /* not announced again */
-    end_peer();
-    begin_peer(c, NULL, NULL);
-    indices[0] = 12;
-    EQUAL(fetch(c, indices, 1, NULL), 1);
-    EQUAL(plan_word(40, 8), 7);
-    EQUAL(plan_word(92, 4), 2);
     stoc_close(c);
     end_peer();
 }
@@ -1716,7 +1663,6 @@ int main(int argc, char **argv)
     RUN(announced);
     RUN(plans_that_cannot_be);
     RUN(the_next_server_hears_of_the_plan);
-    RUN(plans_of_older_servers);
     RUN(reads_that_are_told);
     RUN(plans_of_children);
     RUN(one_connection_announces);

@@ -442,7 +442,7 @@ static void indices_of_a_part_of_the_cache(void)
     struct stoc_stats s = stats_of(t.cache);
     EQUAL(s.ready, 5);
     EQUAL(s.hits, 7);
-    c.work.struct_bytes = offsetof(struct stoc_work, indices); /* of an older program, which has no such members */
+    c.work.indices = NULL; /* an index is that of its sample */
     post(&t, 40, 1, 0, SAMPLE_KIND);
     EQUAL(work(&c, back), 0);
     check_row(&t, 40, 0, 0);
@@ -725,7 +725,9 @@ static void arguments_that_are_wrong(void)
     c.work.finish = finish;
     c.work.struct_bytes--;
     EQUAL(stoc_work(&c.work, 1, back, 2), STOC_EINVAL);
-    c.work.struct_bytes++;
+    c.work.struct_bytes += 2;
+    EQUAL(stoc_work(&c.work, 1, back, 2), STOC_EINVAL);
+    c.work.struct_bytes--;
     c.work.board = back;
     EQUAL(stoc_work(&c.work, 1, back, 2), STOC_EINVAL);
     c.work.board = t.board;

@@ -96,7 +96,6 @@ struct link {
     /* from the server: number of the cache on this connection, largest number of indices in a
      * request */
     uint32_t cache, max_indices;
-    uint16_t version;            /* of the protocol, which both sides speak */
     uint64_t request;            /* number of the last request */
     uint64_t announced;          /* number of the plan that it has announced; 0: none */
     size_t from, to;             /* received and not yet read: buffer[from..to) */
@@ -216,7 +215,7 @@ struct stoc_cache {
     unsigned char *control;
     uint64_t control_bytes, segment_bytes, payload_offset, limit_bytes;
     int64_t created_ns;
-    uint32_t client_records, flags, policy, place_shift, field_count, kind, layout_minor;
+    uint32_t client_records, flags, policy, place_shift, field_count, kind;
     uint64_t generation_mask;
     bool variable, read_only;
     bool chains;         /* samples lie in chains of slots: variable, with a policy that evicts */

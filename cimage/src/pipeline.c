@@ -27,8 +27,8 @@ int stoc_image_follow(stoc_image_worker *w, const struct stoc_image_pipeline *p)
 {
     if (!w)
         return STOC_IMAGE_EINVAL;
-    if (!p || p->struct_bytes < sizeof *p)
-        return fail(w, STOC_IMAGE_EINVAL, "pipeline is NULL or too short");
+    if (!p || p->struct_bytes != sizeof *p)
+        return fail(w, STOC_IMAGE_EINVAL, "pipeline is NULL, or of another version");
     if (p->samples && (!p->paths || !p->path_at || !p->places))
         return fail(w, STOC_IMAGE_EINVAL, "paths, path_at or places is NULL");
     if (!p->extents) {

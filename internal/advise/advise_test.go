@@ -1,19 +1,13 @@
 package advise
 
 import (
-	"bytes"
-	"encoding/xml"
 	"errors"
-	"image/color"
-	"image/png"
-	"io"
 	"math"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stocached/stocached/cache"
-	"github.com/stocached/stocached/internal/palette"
 	"github.com/stocached/stocached/internal/timeline"
 	"github.com/stocached/stocached/shm"
 )
@@ -267,69 +261,5 @@ func TestCacheOfAnyPolicy(t *testing.T) {
 		}
 		c.Close()
 		seg.Close()
-	}
-}
-
-// The picture has all curves, the limit and today's point. The SVG is XML with the same texts.
-func TestPicture(t *testing.T) {
-	d := half()
-	d.Name = "half & <half>"
-	d.Pace.Limits = []timeline.Limit{{Name: "the training step", Seconds: 1}}
-	d.Today = Today{Part: 0.25, Load: 3}
-	c := curve(t, d)
-	var file bytes.Buffer
-	if err := PNG(&file, c); err != nil {
-		t.Fatal(err)
-	}
-	picture, err := png.Decode(&file)
-	if err != nil || picture.Bounds().Dx() != width {
-		t.Fatal(err, picture.Bounds())
-	}
-	found := map[color.RGBA]int{}
-	for y := top; y < height-bottom; y++ {
-		for x := left; x < width-right; x++ {
-			found[color.RGBAModel.Convert(picture.At(x, y)).(color.RGBA)]++
-		}
-	}
-	for name, colour := range map[string]color.RGBA{"first-come": palette.Blue, "cost": palette.Green, "ideal": palette.Grey,
-		"limit": palette.Vermilion, "today": palette.Black} {
-		if found[colour] < 100 {
-			t.Errorf("%s: %d pixels", name, found[colour])
-		}
-	}
-	at := picture.At(left+(width-left-right)/4, height-bottom-(height-top-bottom)/2) // 25 %, 3 of 6 seconds
-	if color.RGBAModel.Convert(at) != palette.Black {
-		t.Errorf("today: %v", at)
-	}
-	if err := SVG(&file, c); err != nil {
-		t.Fatal(err)
-	}
-	text := file.String()
-	for _, want := range []string{"<svg ", "half &amp; &lt;half&gt;", ">today, measured<", ">limit: the training step<",
-		">first-come, predicted<", ">cost, predicted<", palette.Hex(palette.Green), "hold all 1000<"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("no %q in\n%s", want, text)
-		}
-	}
-	for x := xml.NewDecoder(&file); ; {
-		if _, err := x.Token(); err == io.EOF {
-			break
-		} else if err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// Any size and time has an axis.
-func TestPictureOfAnySize(t *testing.T) {
-	for _, bytes := range []uint64{1, 3 << 10, 1 << 40} {
-		for _, seconds := range []float64{1e-6, 3600} {
-			d := &Data{Name: "any", Samples: 3, SampleBytes: bytes, Seconds: []float64{seconds, seconds, seconds},
-				Pace: Pace{Share: 1, Workers: 1}, Today: Today{Part: 1, Room: 1}}
-			var file strings.Builder
-			if err := SVG(&file, curve(t, d)); err != nil || strings.Contains(file.String(), "NaN") || file.Len() > 30000 {
-				t.Errorf("%d bytes, %g s: %v\n%s", bytes, seconds, err, file.String())
-			}
-		}
 	}
 }

@@ -116,7 +116,6 @@ type adviseFlags struct {
 	source      float64
 	sampleBytes size
 	seed        uint64
-	svg, png    string
 	json        bool
 }
 
@@ -140,7 +139,7 @@ wait for the first batch.`,
 			adviseColumns.Explain("WITH --json, an object, for a config.yaml an array"),
 			exitStatus(exitNotFound, exitCorrupt, exitPermission, exitVersion)),
 		Example: `  stocached advise pets --workers 8 --step 40s
-  stocached advise run.json --svg memory.svg
+  stocached advise run.json
   stocached advise run.json --workers 16`,
 		Args: arguments(1, 1, "a cache, a recorded run or a configuration"),
 		ValidArgsFunction: func(c *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
@@ -163,11 +162,6 @@ wait for the first batch.`,
 			"of a served cache, as its server measured; else unknown)\n")
 	flags.Var(&f.sampleBytes, "sample-bytes", "bytes of a sample of a run (default: as recorded)")
 	flags.Uint64Var(&f.seed, "seed", 0, "of the simulated orders")
-	flags.StringVar(&f.svg, "svg", "", "file to draw the curve into, as SVG")
-	flags.StringVar(&f.png, "png", "", "file to draw the curve into, as PNG")
-	for _, flag := range []string{"svg", "png"} {
-		must(c.MarkFlagFilename(flag, flag))
-	}
 	jsonFlag(c, &f.json)
 	return c
 }
@@ -188,10 +182,6 @@ func (f *adviseFlags) run(c *cobra.Command, about string) error {
 	all, err := f.data(about, isConfig, stderr)
 	if err != nil && !errors.Is(err, errReported) {
 		return err
-	}
-	if (f.svg != "" || f.png != "") && len(all) != 1 {
-		return errors.Join(err, usage("--svg and --png draw one cache, and %s names %d: give the name of one", about,
-			len(all)))
 	}
 	curves := make([]*advise.Curve, len(all))
 	for k, d := range all {
@@ -225,15 +215,6 @@ func (f *adviseFlags) run(c *cobra.Command, about string) error {
 		if err := advice(curve, stdout, stderr); err != nil {
 			return err
 		}
-	}
-	for path, draw := range map[string]func(io.Writer, *advise.Curve) error{f.svg: advise.SVG, f.png: advise.PNG} {
-		if path == "" {
-			continue
-		}
-		if err := writeFile(path, func(w io.Writer) error { return draw(w, curves[0]) }); err != nil {
-			return err
-		}
-		fmt.Fprintf(stderr, "%s written\n", path)
 	}
 	return err
 }

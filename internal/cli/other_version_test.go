@@ -17,7 +17,7 @@ func otherVersion(t testing.TB, path string) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if _, err := f.WriteAt(binary.LittleEndian.AppendUint16(nil, shm.LayoutMajor+1), shm.HeaderMajor); err != nil {
+	if _, err := f.WriteAt(binary.LittleEndian.AppendUint32(nil, shm.LayoutVersion+1), shm.HeaderVersion); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -34,7 +34,7 @@ func TestOtherVersion(t *testing.T) {
 		_, out, _ := cli(t, append(args, "--dir", dir, "--json")...)
 		return decode[[]jsonObject](t, out)[0]
 	}
-	fails(t, exitVersion, []string{"layout 3.0", fmt.Sprintf("processes %d (", child.Process.Pid), "end them"}, create...)
+	fails(t, exitVersion, []string{"layout 2,", fmt.Sprintf("processes %d (", child.Process.Pid), "end them"}, create...)
 	wantFields(t, look("ls"), jsonObject{"in_use": true, "clients_live": nil, "samples": nil})
 	wantFields(t, look("gc", "--yes"), jsonObject{"removed": false, "verdict": "in use"})
 	child.kill()

@@ -96,7 +96,7 @@ that caches run, and needs no cache. The reads come from an order of stocached, 
 of a loader (trace="run.json"), or from a file with one index a line or in the format oracleGeneral of
 libCacheSim. Files may be compressed by gzip or zstd.`,
 			`POLICIES of caches: `+strings.Join(ours, ", ")+`.
-To compare with: `+strings.Join(others, ", ")+`.
+Bounds to compare with: `+strings.Join(others, ", ")+`.
 belady knows what will be read, and hits most often. ideal holds the one set of samples that saves most
 time.`,
 			`If the samples of a trace differ in size, policies that evict place them in slots, as caches do. With
@@ -121,7 +121,7 @@ rate as a mark.`,
 			exitStatus(exitNotFound, exitCorrupt, exitPermission)),
 		Example: `  stocached simulate --samples 100000 --size 25%,50% --policy first-come,cost,ideal --costs lognormal:0.6
   stocached simulate --samples 1281167 --sample-bytes 150528 --size 64GiB --jobs 2
-  stocached simulate --samples 100000 --weights zipf:1.0 --size 10% --policy clock,lfu,lru,sieve
+  stocached simulate --samples 100000 --weights zipf:1.0 --size 10% --policy clock,lfu,lru,belady
   stocached simulate --trace run.json --size 8GiB --epochs 4
   stocached simulate --samples 1281167 --nodes 8 --size 12.5% --batch 256`,
 		Args:              arguments(0, 0, "none: --samples or --trace says what is read"),
@@ -347,7 +347,7 @@ func (f *simulateFlags) run(t *simulate.Trace, stdout, stderr io.Writer) error {
 		return err
 	}
 	for _, name := range policies {
-		if err := t.Check(name); err != nil {
+		if err := simulate.Check(name); err != nil {
 			return usage("--policy: %w", err)
 		}
 	}

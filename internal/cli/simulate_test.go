@@ -107,7 +107,7 @@ func TestSimulateTrace(t *testing.T) {
 	contains(t, stderr, once+"\n")
 	rows = decode[[]jsonObject](t, ok(t, "simulate", "--trace", file, "--size", "16", "--json"))
 	wantFields(t, rows[0], jsonObject{"slots": nil, "size_bytes": 16})
-	fails(t, exitUsage, []string{"--policy", "arc counts samples"}, "simulate", "--trace", file, "--policy", "arc")
+	fails(t, exitUsage, []string{"--policy", "arc"}, "simulate", "--trace", file, "--policy", "arc")
 	fails(t, exitUsage, []string{"--sample-bytes", "sizes of their own"}, "simulate", "--trace", file, "--sample-bytes",
 		"7")
 }

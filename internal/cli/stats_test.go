@@ -284,7 +284,7 @@ func TestStatsErrors(t *testing.T) {
 	// checksum.
 	for _, c := range []struct {
 		at, code int
-	}{{300, exitCorrupt}, {shm.HeaderMajor, exitVersion}} {
+	}{{300, exitCorrupt}, {shm.HeaderVersion, exitVersion}} {
 		f, err := os.OpenFile(path, os.O_RDWR, 0)
 		if err != nil {
 			t.Fatal(err)

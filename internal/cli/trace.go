@@ -136,8 +136,8 @@ help, for the last epoch of the rank that waits most. It puts several files, suc
 a job, on one time line.
 
 With -o FILE it also draws. FILE.html is one page to zoom and to inspect single spans, of all epochs or of
-one chosen on the page, without a network. FILE.png is a picture. FILE.json has all that was read, as one
-file for ui.perfetto.dev or this command.`,
+one chosen on the page, without a network. FILE.json has all that was read, as one file for ui.perfetto.dev
+or this command.`,
 			epochColumns.Explain("EPOCHS, a line for each (epochs)"),
 			stageColumns.Explain("WHERE THE TIME WENT, of that epoch (stages)"),
 			useColumns.Explain("TRACKS, during that epoch (tracks)"),
@@ -147,7 +147,7 @@ file for ui.perfetto.dev or this command.`,
 			exitStatus(exitNotFound, exitCorrupt, exitPermission)),
 		Example: `  stocached trace run.json
   stocached trace run.json --epoch 1 -o run.html
-  stocached trace run.json --from 2.5 --to 3 -o run.png
+  stocached trace run.json --from 2.5 --to 3 -o run.html
   stocached trace rank0.json rank1.json -o job.json`,
 		Args: arguments(1, -1, "the file of a trace, or several"),
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
@@ -185,7 +185,7 @@ file for ui.perfetto.dev or this command.`,
 			return nil
 		},
 	}
-	c.Flags().StringVarP(&out, "output", "o", "", "file to draw into: .html, .png or .json")
+	c.Flags().StringVarP(&out, "output", "o", "", "file to draw into: .html or .json")
 	c.Flags().IntVar(&p.epoch, "epoch", 0,
 		"analyse this epoch, and draw only this one (default: analyse the last one, draw all)")
 	c.Flags().Float64Var(&p.from, "from", 0, "draw from this second of the trace, or of the epoch, on")
@@ -193,7 +193,7 @@ file for ui.perfetto.dev or this command.`,
 	for _, flag := range []string{"epoch", "from", "to"} {
 		must(c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions))
 	}
-	must(c.MarkFlagFilename("output", "html", "png", "json"))
+	must(c.MarkFlagFilename("output", "html", "json"))
 	jsonFlag(c, &asJSON)
 	return c
 }
@@ -276,15 +276,13 @@ func drawing(path string) (drawer, error) {
 	switch strings.ToLower(filepath.Ext(path)) {
 	case ".html":
 		return timeline.HTML, nil
-	case ".png":
-		return timeline.PNG, nil
 	case ".json":
 		return func(w io.Writer, t *timeline.Trace, _, _ int64) error { return timeline.Write(w, t) }, nil
 	}
 	if path == "" {
 		return nil, nil
 	}
-	return nil, usage("-o %s: the name must end in .html, .png or .json", path)
+	return nil, usage("-o %s: the name must end in .html or .json", path)
 }
 
 // writeFile writes a file completely or not at all.

@@ -21,8 +21,8 @@ var commit string
 var versionColumns = table.Columns[*debug.BuildInfo]{
 	table.Listed("version", "version", "of stocached", func(*debug.BuildInfo) any { return version }),
 	table.Listed("layout", "layout",
-		"of the segments that it makes: major.minor; it attaches to those of the same major",
-		func(*debug.BuildInfo) any { return fmt.Sprintf("%d.%d", shm.LayoutMajor, shm.LayoutMinor) }),
+		"of the segments that it makes; it attaches to no others",
+		func(*debug.BuildInfo) any { return shm.LayoutVersion }),
 	table.Listed("signature", "signature",
 		"of the sizes in the layout: builds that differ refuse each other's segments", func(*debug.BuildInfo) any {
 			return fmt.Sprintf("%#x", shm.Signature())

@@ -17,7 +17,7 @@ func TestVersion(t *testing.T) {
 	if match == nil || string(match[1]) != version {
 		t.Errorf("the C library has version %q, this program %s", match, version)
 	}
-	wantFields(t, decode[jsonObject](t, ok(t, "version", "--json")), jsonObject{"version": version, "layout": "2.1"})
+	wantFields(t, decode[jsonObject](t, ok(t, "version", "--json")), jsonObject{"version": version, "layout": 1.0})
 	contains(t, ok(t, "version"), "version    "+version+"\n", "signature  0x")
 	b := &debug.BuildInfo{Settings: []debug.BuildSetting{{Key: "vcs.revision", Value: "abc"},
 		{Key: "vcs.modified", Value: "true"}}}

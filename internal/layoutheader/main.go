@@ -31,7 +31,7 @@ func header() []byte {
 		name  string
 		value uint64
 	}{
-		{"LAYOUT_MAJOR", shm.LayoutMajor}, {"LAYOUT_MINOR", shm.LayoutMinor}, {"SIGNATURE", uint64(shm.Signature())},
+		{"LAYOUT_VERSION", shm.LayoutVersion}, {"SIGNATURE", uint64(shm.Signature())},
 		{"ENDIAN_MARK", shm.EndianMark},
 		{"HEADER_BYTES", shm.HeaderBytes}, {"CONTROL_OFFSET", shm.ControlOffset}, {"CONTROL_BYTES", shm.ControlBytes},
 		{"CLIENTS_OFFSET", shm.ClientsOffset}, {"REGION_ALIGN", shm.RegionAlign}, {"PAYLOAD_ALIGN", shm.PayloadAlign},
@@ -46,7 +46,7 @@ func header() []byte {
 		{"NAME_BYTES", shm.NameBytes}, {"DECODE_BYTES", shm.DecodeBytes},
 		{"DISK_SESSION", shm.DiskSession}, {"DISK_PID", shm.DiskPID}, {"DISK_KIND", shm.DiskKind},
 		{"DISK_LABEL", shm.DiskLabel}, {"DISK_SESSION_BYTES", shm.DiskSessionBytes},
-		{"HEADER_MAGIC", shm.HeaderMagic}, {"HEADER_MAJOR", shm.HeaderMajor}, {"HEADER_MINOR", shm.HeaderMinor},
+		{"HEADER_MAGIC", shm.HeaderMagic}, {"HEADER_VERSION", shm.HeaderVersion},
 		{"HEADER_SIGNATURE", shm.HeaderSignature},
 		{"HEADER_ENDIAN_MARK", shm.HeaderEndianMark}, {"HEADER_CRC", shm.HeaderCRC},
 		{"HEADER_SEGMENT_BYTES", shm.HeaderSegmentBytes}, {"HEADER_UUID", shm.HeaderUUID},

@@ -1,4 +1,4 @@
-// Package palette has the colours of all that stocached shows: pictures, pages and stocached top. It is
+// Package palette has the colours of all that stocached shows: pages and stocached top. It is
 // the only table of colours. Its tests say that people with colour blindness can tell them apart.
 package palette
 
@@ -34,8 +34,6 @@ var (
 	White = Light.Paper
 	Black = Light.Ink
 	Grey  = Light.Grey
-	Pale  = Light.Pale
-	Faint = Light.Faint
 )
 
 // Theme has the colours of texts, lines and grounds.

@@ -2,8 +2,8 @@
 // time it saves: what `stocached simulate` shows.
 //
 // A Trace is made from orders (orders.go), a recorded timeline (recorded.go) or a file (files.go).
-// The policies of package policy run unchanged (cache.go). Others are exact references to compare
-// with, which no cache of ours has: references.go, queues.go. Replay gives single decisions, to
+// The policies of package policy run unchanged (cache.go). Bounds to compare
+// with know the future: bounds.go. Replay gives single decisions, to
 // compare a real cache with.
 package simulate
 
@@ -54,28 +54,18 @@ type cache interface {
 	replaced() uint64
 }
 
-// Names returns the names of the policies that caches have, and those of the references.
+// Names returns the names of the policies that caches have, and those of the bounds.
 func Names() (ours, others []string) {
-	for _, r := range references {
-		others = append(others, r.name)
+	for _, b := range bounds {
+		others = append(others, b.name)
 	}
 	return policy.Names(), others
 }
 
-// Check returns an error for a name that is not one of Names, and for a policy that cannot run over a
-// trace.
-func (t *Trace) Check(name string) error {
-	if _, err := policy.Parse(name); err == nil {
+// Check returns policy.ErrUnknown for a name that is not one of Names.
+func Check(name string) error {
+	if _, err := policy.Parse(name); err == nil || boundOf(name) != nil {
 		return nil
-	}
-	for _, r := range references {
-		if r.name == name {
-			if r.counts && t.Sizes != nil {
-				return fmt.Errorf("%w: %s counts samples and not bytes, and the samples of this trace differ in size; leave "+
-					"it out", ErrInvalid, name)
-			}
-			return nil
-		}
 	}
 	ours, others := Names()
 	return fmt.Errorf("%w %q; caches have %s; to compare with, there are %s", policy.ErrUnknown, name,
@@ -88,10 +78,10 @@ const progressEvery = 1 << 16
 // Run reads a trace through a cache with this room: in samples, or in bytes if the trace has Sizes.
 // It calls progress now and then with the reads that are done, and ends with its error.
 func (t *Trace) Run(name string, room uint64, o Options, progress func(reads int) error) ([]Epoch, error) {
-	if err := t.Check(name); err != nil {
+	if err := Check(name); err != nil {
 		return nil, err
 	}
-	if o.Batch > 0 && o.Served == 0 && !bound(name) {
+	if o.Batch > 0 && o.Served == 0 && boundOf(name) == nil {
 		return t.inBatches(o.Batch).runBatches(name, room, &o, progress)
 	}
 	plans := t.plans(name)
@@ -154,10 +144,5 @@ func (t *Trace) cache(name string, room uint64, o *Options, plans *future) cache
 		}
 		return c
 	}
-	for _, r := range references {
-		if r.name == name {
-			return r.make(t, room)
-		}
-	}
-	panic(name) // Check has seen it
+	return boundOf(name)(t, room) // Check has seen it
 }

@@ -28,18 +28,4 @@ var inks = [kinds]color.RGBA{
 	Fetch: black, BatchAugment: black, Source: black, Delay: white, Other: black,
 }
 
-var white, black, grey, pale, faint = palette.White, palette.Black, palette.Grey, palette.Pale, palette.Faint
-
-// mix returns a with the part `share` of b.
-func mix(a, b color.RGBA, share float64) color.RGBA {
-	at := func(a, b uint8) uint8 { return uint8(float64(a) + (float64(b)-float64(a))*share + 0.5) }
-	return color.RGBA{at(a.R, b.R), at(a.G, b.G), at(a.B, b.B), 0xFF}
-}
-
-// batchShade tells spans of neighbouring batches apart: odd batches are a little lighter.
-func batchShade(c color.RGBA, batch int32) color.RGBA {
-	if batch >= 0 && batch%2 == 1 {
-		return mix(c, white, 0.22)
-	}
-	return c
-}
+var white, black = palette.White, palette.Black

@@ -325,3 +325,58 @@ func (t *Track) columns() pageTrack {
 	}
 	return p
 }
+
+// title says how long the training loops waited between two moments.
+func (t *Trace) title(from, to int64) string {
+	var step, wait int64
+	for _, l := range t.Loaders {
+		if loop := l.Loop(); loop != nil {
+			for k := range loop.Spans {
+				switch s := &loop.Spans[k]; s.Kind {
+				case Step:
+					step += max(min(s.End, to)-max(s.Start, from), 0)
+				case Wait:
+					wait += max(min(s.End, to)-max(s.Start, from), 0)
+				}
+			}
+		}
+	}
+	if step+wait == 0 {
+		return "Timeline"
+	}
+	whose := "The training loop waited %s of its time"
+	if len(t.Loaders) > 1 {
+		whose = "The training loops waited %s of their time"
+	}
+	return fmt.Sprintf(whose, percent(float64(wait)/float64(step+wait)))
+}
+
+func (t *Trace) subtitle(from, to int64) string {
+	return fmt.Sprintf("%s spans in %s", thousands(float64(t.Spans())), duration(seconds(to-from)))
+}
+
+// heading names the loader and its settings.
+func (l *Loader) heading() string {
+	text := l.Name()
+	if n, ok := l.setting("num_workers"); ok {
+		text += fmt.Sprintf("   num_workers=%d", n)
+	}
+	if n, ok := l.setting("batch_size"); ok {
+		text += fmt.Sprintf("   batch_size=%d", n)
+	}
+	if n, ok := l.setting("prefetch_factor"); ok {
+		text += fmt.Sprintf("   prefetch_factor=%d", n)
+	}
+	return text
+}
+
+func (t *Trace) kinds() (there [kinds]bool) {
+	for _, l := range t.Loaders {
+		for _, track := range l.Tracks {
+			for k := range track.Spans {
+				there[track.Spans[k].Kind] = true
+			}
+		}
+	}
+	return there
+}

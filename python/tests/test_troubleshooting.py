@@ -125,12 +125,12 @@ def wrong(name: str, cache: stocached.Cache) -> None:
 
 
 def test_the_versions_of_a_message_are_real(tmp_path):
-    """Layout 1 was before this one, and the page has its message with these numbers."""
+    """The page has the message with these numbers."""
     cache = stocached.Cache.create(NAME, samples=10, shape=(4,), size="8MiB")
     try:
         with open(cache.path, "r+b") as file:
-            file.seek(8)  # layout_major and layout_minor
-            file.write(bytes([1, 0, 0, 0]))
+            file.seek(8)  # layout_version
+            file.write(bytes([2, 0, 0, 0]))
         with pytest.raises(stocached.VersionError) as caught:
             stocached.Cache.attach(NAME)
         entry = PAGE.partition("### VersionError ")[2]

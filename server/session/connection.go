@@ -53,8 +53,6 @@ type Connection struct {
 	out    *output
 	label  string // the name that the client gives itself
 
-	version uint16 // of the protocol, that both sides speak
-
 	reserved int                             // bytes reserved for the current frame
 	caches   []*served.Cache                 // by the number that the client uses
 	queues   map[*served.Cache]*clientQueues // of this client, in the fillers
@@ -308,14 +306,14 @@ func (c *Connection) take(h control.Header, body []byte, first bool) error {
 		if err != nil {
 			return err
 		}
-		if m.Version < control.OldestVersion {
+		if m.Version != control.Version {
 			return &control.RemoteError{Code: control.CodeVersion,
-				Text: fmt.Sprintf("this server speaks versions %d to %d, the client %d; update the client",
-					control.OldestVersion, control.Version, m.Version)}
+				Text: fmt.Sprintf("this server speaks version %d of the protocol, the client %d; use server and client of one release",
+					control.Version, m.Version)}
 		}
-		c.label, c.version = m.Label, min(m.Version, control.Version)
+		c.label = m.Label
 		c.out.send(control.AppendWelcome(nil, h.Request,
-			control.WelcomeBody{Version: c.version, MaxIndices: control.MaxIndices, Boot: c.host.Boot}))
+			control.WelcomeBody{Version: control.Version, MaxIndices: control.MaxIndices, Boot: c.host.Boot}))
 	case control.Attach:
 		name, err := control.ParseAttach(body)
 		if err != nil {
@@ -333,17 +331,10 @@ func (c *Connection) take(h control.Header, body []byte, first bool) error {
 		if err != nil {
 			return err
 		}
-		if err := c.speaks(sent{true, "an ANNOUNCE", control.SinceAnnounce},
-			sent{m.Flags == control.Told, "an ANNOUNCE with TOLD", control.SinceTold}); err != nil {
-			return err
-		}
 		c.announce(h.Request, m)
 	case control.Offer:
 		m, err := control.ParseOffer(body)
 		if err != nil {
-			return err
-		}
-		if err := c.speaks(sent{true, "an OFFER", control.SinceOffer}); err != nil {
 			return err
 		}
 		c.offer(h.Request, m)
@@ -489,32 +480,10 @@ func (c *Connection) offer(request uint64, m control.OfferBody) {
 	c.out.send(control.AppendOffered(nil, request, taken))
 }
 
-// sent is something that a client has sent, or has not, and the first version of the protocol that has it.
-type sent struct {
-	is    bool
-	what  string
-	since uint16
-}
-
-// speaks returns ErrProtocol if a client has sent what its version does not have.
-func (c *Connection) speaks(all ...sent) error {
-	for _, s := range all {
-		if s.is && c.version < s.since {
-			return fmt.Errorf("%w: %s, which version %d does not have", control.ErrProtocol, s.what, c.version)
-		}
-	}
-	return nil
-}
-
 // fetch handles a FETCH or PREFETCH. An error ends the connection.
 func (c *Connection) fetch(h control.Header, m control.FetchBody) error {
 	if !c.attached(h.Request, m.Cache) {
 		return nil
-	}
-	if err := c.speaks(sent{m.Flags&control.Loads != 0, "flag LOADS", control.SinceOffer},
-		sent{m.Flags&control.Send != 0, "flag SEND", control.SinceSend},
-		sent{m.Flags&control.Unstored != 0, "flag UNSTORED", control.SinceUnstored}); err != nil {
-		return err
 	}
 	r := c.newRequest(h, m)
 	if ok, err := c.allows(r); !ok || err != nil {

@@ -9,12 +9,6 @@
 enum { WITHDRAW = 1, TOLD = 2, ANNOUNCE_BREAKS = 4 };
 enum { READS_AT = 80, FLAGS_AT = 92 }; /* in a plan */
 
-/* Whether the server of this connection understands a plan. */
-static bool understood(const struct link *l, const unsigned char plan[PLAN_BYTES])
-{
-    return l->version >= (get32(plan, FLAGS_AT) == TOLD ? 4 : 3);
-}
-
 /* Sends an ANNOUNCE, and reads the answer: whether the server uses the plan, or an error. */
 static int announce_on(struct link *l, const unsigned char plan[PLAN_BYTES], struct deadline *p)
 {
@@ -45,7 +39,7 @@ INTERNAL void announce_again(stoc_cache *c, struct link *l, struct deadline *p)
     struct deadline quiet = *p;
     quiet.error = &ignored;
     pthread_mutex_lock(&handles_lock);
-    uint64_t number = understood(l, c->plan) ? c->plan_number : 0;
+    uint64_t number = c->plan_number;
     for (const struct link *other = c->links; other; other = other->next)
         if (other->fd >= 0 && other->announced == number)
             number = 0;
@@ -78,18 +72,6 @@ static void keep_plan(stoc_cache *c, const unsigned char plan[PLAN_BYTES], uint6
     pthread_mutex_unlock(&handles_lock);
 }
 
-/* As announce_on. A server that does not know TOLD would go by our counters, so its plan is withdrawn. */
-static int announce_or_withdraw(struct link *l, const unsigned char plan[PLAN_BYTES], struct deadline *p)
-{
-    unsigned char none[PLAN_BYTES];
-    if (understood(l, plan))
-        return announce_on(l, plan, p);
-    memcpy(none, plan, PLAN_BYTES);
-    put32(none, FLAGS_AT, WITHDRAW);
-    int code = understood(l, none) ? announce_on(l, none, p) : 0;
-    return MIN(code, 0);
-}
-
 /* Sends a plan, and keeps it for the connections to come. number: 0 if there is nothing to announce again. */
 static int send_plan(stoc_cache *c, const unsigned char plan[PLAN_BYTES], uint64_t number, struct deadline *p)
 {
@@ -101,7 +83,7 @@ static int send_plan(stoc_cache *c, const unsigned char plan[PLAN_BYTES], uint64
             keep_plan(c, plan, number, NULL); /* the next connection announces it */
             return code;
         }
-        code = announce_or_withdraw(l, plan, p);
+        code = announce_on(l, plan, p);
         if (code >= 0)
             keep_plan(c, plan, number, l);
         else if (code != STOC_EINVAL && code != STOC_EREMOTE)

@@ -27,8 +27,8 @@ enum frame_type {
     FRAME_OFFERED
 };
 
-/* Flags of FETCH: send all samples, also those that are READY, since version 2; as that, and store none, since version
- * 5; the caller loads what no program has, since version 6. */
+/* Flags of FETCH: send all samples, also those that are READY; as that, and store none; the caller loads what no program
+ * has. */
 enum { FETCH_SEND = 2, FETCH_UNSTORED = 4, FETCH_LOADS = 8 };
 
 #define FRAME_BYTES 16                 /* of its header */

@@ -231,10 +231,10 @@ static int take_failures(struct wanted *w, const unsigned char *body, size_t len
     return closing ? BROKEN : 0;
 }
 
-/* Whether the server of this connection need not store a missing sample, because stoc_keep leaves it out. */
-static bool is_unstored(const struct wanted *w, const struct link *l, size_t m)
+/* Whether the server need not store a missing sample, because stoc_keep leaves it out. */
+static bool is_unstored(const struct wanted *w, size_t m)
 {
-    return l->version >= 5 && is_left_out(w->cache, (uint64_t)w->indices[w->missing[m].position]);
+    return is_left_out(w->cache, (uint64_t)w->indices[w->missing[m].position]);
 }
 
 /* Asks for the first m missing samples, and waits for the answer. Samples that came stay valid,
@@ -242,9 +242,9 @@ static bool is_unstored(const struct wanted *w, const struct link *l, size_t m)
 static int fetch_part(struct wanted *w, struct link *l, size_t m)
 {
     uint64_t fit = w->cache->chains ? w->cache->slots / 32 : w->cache->slots;
-    bool send = l->version >= 2 && (w->missing[0].tries > 0 || (w->cache->evicts && m > fit / LOST_FROM));
-    uint32_t flags = is_unstored(w, l, 0) ? FETCH_UNSTORED : send ? FETCH_SEND : 0;
-    if (w->loads && l->version >= 6)
+    bool send = w->missing[0].tries > 0 || (w->cache->evicts && m > fit / LOST_FROM);
+    uint32_t flags = is_unstored(w, 0) ? FETCH_UNSTORED : send ? FETCH_SEND : 0;
+    if (w->loads)
         flags |= FETCH_LOADS;
     int code = send_request(l, FRAME_FETCH, flags, w->indices, w->missing, m, &w->deadline);
     for (struct frame f; code == 0;) {
@@ -300,7 +300,7 @@ static size_t next_part(const struct wanted *w, const struct link *l)
 {
     size_t most = MIN(w->missing_count, l->max_indices), m = 1;
     while (m < most && (w->missing[m].tries > 0) == (w->missing[0].tries > 0) &&
-           is_unstored(w, l, m) == is_unstored(w, l, 0))
+           is_unstored(w, m) == is_unstored(w, 0))
         m++;
     return m;
 }
@@ -668,7 +668,7 @@ int stoc_offer(stoc_cache *c, int64_t index, const struct iovec *parts, int coun
         int code = take_link(c, &l, &p);
         if (code < 0)
             return code;
-        code = l->version >= 6 ? offer_on(l, index, parts, count, length, &p) : 0;
+        code = offer_on(l, index, parts, count, length, &p);
         if (code < 0)
             hang_up(l);
         give_link(l);

@@ -5,7 +5,7 @@
  */
 #include "connection.h"
 
-#define CONTROL_VERSION 6 /* the highest that this library speaks; the lowest is 1 */
+#define CONTROL_VERSION 1 /* both sides refuse any other */
 #define MAX_SERVER_BODY (UINT32_C(4) << 20) /* of all frames except SAMPLE */
 #define MAX_LABEL 63
 #define MAX_TEXT 1000
@@ -377,11 +377,11 @@ static int introduce(struct link *l, const char *name, unsigned kind, unsigned c
                            (int)f.type, f.length, (unsigned long long)f.request);
         if ((code = receive_all(l, body, sizeof body, true, p)) < 0)
             return code;
-        if (k == 0 && ((l->version = get16(body, 0)) < 1 || l->version > CONTROL_VERSION))
+        if (k == 0 && get16(body, 0) != CONTROL_VERSION)
             return fail(p->error, STOC_EVERSION, 0,
-                        "the server speaks version %u of the data socket's protocol, this library 1 to %d; use server "
-                        "and library of one release",
-                        l->version, CONTROL_VERSION);
+                        "the server speaks version %u of the data socket's protocol, this library %d; use server and "
+                        "library of one release",
+                        get16(body, 0), CONTROL_VERSION);
         if (k == 0 && ((l->max_indices = get32(body, 4)) == 0 || l->max_indices > MAX_INDICES))
             return garbled(p->error, "%u indices a request", l->max_indices);
     }

@@ -142,8 +142,7 @@ INTERNAL int plan(const char *name, const struct stoc_options *o, struct header 
     if (!o->variable && !o->fields && o->sample_bytes == 0)
         return fail(error, STOC_EINVAL, 0, "sample_bytes: give them, or fields, or make the cache variable-size");
 
-    h->major = STOC_LAYOUT_MAJOR;
-    h->minor = 0; /* only servers make caches with STOC_HEADER_DECODE */
+    h->version = STOC_LAYOUT_VERSION;
     h->creator_uid = (uint32_t)geteuid();
     h->limit_bytes = o->limit_bytes;
     h->sample_bytes = o->sample_bytes;
@@ -446,19 +445,18 @@ static int create_in_directory(stoc_cache *c, const struct header *h, const stru
     return code;
 }
 
-/* Copies options of this program or of an older one. */
+/* Copies the options, if they are of this version. */
 INTERNAL int take_options(const struct stoc_options *options, struct stoc_options *known, struct stoc_error *error)
 {
-    const size_t before_slot_bytes = offsetof(struct stoc_options, slot_bytes); /* options of older programs */
     memset(known, 0, sizeof *known);
     if (!options)
         return fail(error, STOC_EINVAL, 0, "no options given");
-    if (options->struct_bytes != sizeof *options && options->struct_bytes != before_slot_bytes)
+    if (options->struct_bytes != sizeof *options)
         return fail(error, STOC_EINVAL, 0,
                     "struct_bytes: %llu, this library's options have %zu; set it to sizeof(struct stoc_options) and "
                     "use the header of this version",
                     (unsigned long long)options->struct_bytes, sizeof *options);
-    memcpy(known, options, options->struct_bytes);
+    *known = *options;
     if (known->open_flags & ~STOC_OPEN_KIND_PYTHON || known->reserved)
         return fail(error, STOC_EINVAL, 0, "open_flags: %#x and reserved: %#x; set them to 0", known->open_flags,
                     known->reserved);

@@ -7,11 +7,9 @@ int stoc_info(const stoc_cache *c, struct stoc_info *info)
 {
     if (!c)
         return STOC_ECLOSED;
-    if (!info || (info->struct_bytes != sizeof *info && info->struct_bytes != offsetof(struct stoc_info, decode) &&
-                  info->struct_bytes != offsetof(struct stoc_info, programs) &&
-                  info->struct_bytes != offsetof(struct stoc_info, below)))
+    if (!info || info->struct_bytes != sizeof *info)
         return invalid(info ? 0 : EFAULT);
-    struct stoc_info all = {.struct_bytes = info->struct_bytes, .samples = c->samples, .slots = c->slots,
+    struct stoc_info all = {.struct_bytes = sizeof all, .samples = c->samples, .slots = c->slots,
                             .sample_bytes = c->sample_bytes, .slot_stride = c->slot_stride,
                             .segment_bytes = c->segment_bytes, .payload_offset = c->payload_offset,
                             .payload_bytes = c->payload_bytes, .limit_bytes = c->limit_bytes,
@@ -19,14 +17,14 @@ int stoc_info(const stoc_cache *c, struct stoc_info *info)
                             .field_count = c->field_count, .variable = c->variable, .policy = c->policy,
                             .unlink_last = (c->flags & STOC_FLAG_UNLINK_LAST) != 0,
                             .reserved_pages = (c->flags & STOC_FLAG_RESERVED) != 0, .read_only = c->read_only,
-                            .layout_major = STOC_LAYOUT_MAJOR, .layout_minor = c->layout_minor, .fd = c->disk ? -1 : c->fd,
+                            .layout_version = STOC_LAYOUT_VERSION, .fd = c->disk ? -1 : c->fd,
                             .payload = c->payload, .programs = (c->flags & STOC_FLAG_PROGRAMS) != 0, .below = load(below_word(c))};
     memcpy(all.uuid, c->uuid, sizeof all.uuid);
     memcpy(all.name, c->name, sizeof c->name);
     memcpy(all.fingerprint, c->fingerprint, sizeof c->fingerprint);
     memcpy(all.path, c->path, sizeof c->path);
     memcpy(all.decode, c->decode, sizeof c->decode);
-    memcpy(info, &all, all.struct_bytes);
+    *info = all;
     return 0;
 }
 
@@ -284,13 +282,11 @@ int stoc_stats(stoc_cache *c, struct stoc_stats *stats)
 {
     if (!c)
         return STOC_ECLOSED;
-    if (!stats ||
-        (stats->struct_bytes != sizeof *stats && stats->struct_bytes != offsetof(struct stoc_stats, arena_free_bytes) &&
-         stats->struct_bytes != offsetof(struct stoc_stats, replaced)))
+    if (!stats || stats->struct_bytes != sizeof *stats)
         return invalid(stats ? 0 : EFAULT);
-    struct stoc_stats now = {.struct_bytes = stats->struct_bytes};
+    struct stoc_stats now = {.struct_bytes = sizeof now};
     int code = fill_stats(c, &now);
-    memcpy(stats, &now, now.struct_bytes);
+    *stats = now;
     return code;
 }
 

@@ -75,7 +75,6 @@ INTERNAL int attach(stoc_cache *c, const struct header *h, struct stoc_error *er
     c->rule = make_policy(g->policy, g->slots, c->chains, h->uuid);
     c->place_shift = c->variable && !c->chains ? STOC_ARENA_PLACE_SHIFT : STOC_FIXED_PLACE_SHIFT;
     c->generation_mask = (UINT64_C(1) << (c->place_shift - GENERATION_SHIFT)) - 1;
-    c->layout_minor = h->minor;
     c->field_count = h->field_count;
     memcpy(c->fields, h->fields, sizeof c->fields);
     memcpy(c->uuid, h->uuid, sizeof c->uuid);

@@ -19,8 +19,7 @@ INTERNAL void header_encode(const struct header *h, unsigned char page[STOC_HEAD
     const struct geometry *g = &h->g;
     memset(page, 0, STOC_HEADER_BYTES);
     memcpy(page + STOC_HEADER_MAGIC, STOC_MAGIC, 8);
-    put16(page, STOC_HEADER_MAJOR, h->major);
-    put16(page, STOC_HEADER_MINOR, h->minor);
+    put32(page, STOC_HEADER_VERSION, h->version);
     put32(page, STOC_HEADER_SIGNATURE, (uint32_t)STOC_SIGNATURE);
     put32(page, STOC_HEADER_ENDIAN_MARK, (uint32_t)STOC_ENDIAN_MARK);
     put64(page, STOC_HEADER_SEGMENT_BYTES, g->segment_bytes);
@@ -75,19 +74,6 @@ INTERNAL bool name_valid(const char *name)
     return true;
 }
 
-/* Whether byte k of the header is reserved in this version: a higher minor version may use it.
- * docs/spec/segment.md lists these bytes. */
-static bool header_reserved(size_t k)
-{
-    if (k >= STOC_HEADER_FIELDS) {
-        size_t at = (k - STOC_HEADER_FIELDS) % STOC_FIELD_BYTES;
-        return at >= STOC_FIELD_NDIM + 2 && at < STOC_FIELD_OFFSET;
-    }
-    return k >= STOC_HEADER_DECODE + STOC_DECODE_BYTES ||
-           (k >= STOC_HEADER_GROUPS_OFFSET + 8 && k < STOC_HEADER_FINGERPRINT) ||
-           (k >= STOC_HEADER_FIELD_COUNT + 4 && k < STOC_HEADER_LIMIT_BYTES);
-}
-
 /* Decodes and checks everything after magic, version and checksum. why has at least 256 bytes. */
 static bool header_decode_rest(const unsigned char *page, struct header *h, char *why)
 {
@@ -98,8 +84,7 @@ static bool header_decode_rest(const unsigned char *page, struct header *h, char
     /* the comparison below finds a last byte that is not 0 */
     memcpy(h->name, page + STOC_HEADER_NAME, STOC_NAME_BYTES - 1);
     memcpy(h->fingerprint, page + STOC_HEADER_FINGERPRINT, STOC_FINGERPRINT_BYTES);
-    if (h->minor > 0)
-        memcpy(h->decode, page + STOC_HEADER_DECODE, STOC_DECODE_BYTES);
+    memcpy(h->decode, page + STOC_HEADER_DECODE, STOC_DECODE_BYTES);
     if (named ? !name_valid(h->name) : (h->name[0] || (flags & STOC_FLAG_UNLINK_LAST)))
         return snprintf(why, 256, "flags %#x with the name \"%.100s\"", flags, h->name), false;
     if (!is_utf8(h->fingerprint, strnlen(h->fingerprint, STOC_FINGERPRINT_BYTES)))
@@ -146,8 +131,7 @@ static bool header_decode_rest(const unsigned char *page, struct header *h, char
     unsigned char again[STOC_HEADER_BYTES];
     header_encode(h, again);
     for (size_t k = 0; k < STOC_HEADER_BYTES; k++) {
-        if (again[k] == page[k] || (k >= STOC_HEADER_CRC && k < STOC_HEADER_CRC + 4) ||
-            (h->minor > STOC_LAYOUT_MINOR && header_reserved(k)))
+        if (again[k] == page[k] || (k >= STOC_HEADER_CRC && k < STOC_HEADER_CRC + 4))
             continue;
         return snprintf(why, 256, "byte %zu of the header is %#x, by the rest of it %#x", k, page[k], again[k]), false;
     }
@@ -166,15 +150,14 @@ INTERNAL int header_decode(const unsigned char page[STOC_HEADER_BYTES], uint64_t
     memset(h, 0, sizeof *h);
     if (memcmp(page + STOC_HEADER_MAGIC, STOC_MAGIC, 8) != 0)
         return fail(error, STOC_EFORMAT, 0, "%s is no segment: it does not begin with %s", path, STOC_MAGIC);
-    h->major = get16(page, STOC_HEADER_MAJOR);
-    h->minor = get16(page, STOC_HEADER_MINOR);
+    h->version = get32(page, STOC_HEADER_VERSION);
     if (get32(page, STOC_HEADER_ENDIAN_MARK) != STOC_ENDIAN_MARK)
         return fail(error, STOC_EVERSION, 0, "%s: byte order mark %#x, ours %#x; create it again", path,
                     get32(page, STOC_HEADER_ENDIAN_MARK), (unsigned)STOC_ENDIAN_MARK);
-    if (h->major != STOC_LAYOUT_MAJOR)
+    if (h->version != STOC_LAYOUT_VERSION)
         return fail(error, STOC_EVERSION, 0,
-                    "%s: layout %u.%u, this build reads %d.x; use the same version everywhere, or create it again", path,
-                    h->major, h->minor, (int)STOC_LAYOUT_MAJOR);
+                    "%s: layout %u, this build reads %d; use the same version everywhere, or create it again", path,
+                    h->version, (int)STOC_LAYOUT_VERSION);
     if (get32(page, STOC_HEADER_SIGNATURE) != STOC_SIGNATURE)
         return fail(error, STOC_EVERSION, 0,
                     "%s: signature of sizes %#x, ours %#x; use builds of the same version, or create it again", path,

@@ -106,22 +106,10 @@ static int finish_in_place(struct stoc_work *w, const struct stoc_task *task, vo
     return STOC_MISS;
 }
 
-/* The lengths that the struct has had: each ended before the member that came next. */
-static bool known_struct(const struct stoc_work *w)
-{
-    return w->struct_bytes >= sizeof *w || w->struct_bytes == offsetof(struct stoc_work, indices) ||
-           w->struct_bytes == offsetof(struct stoc_work, disk);
-}
-
-static stoc_cache *disk_of(const struct stoc_work *w)
-{
-    return w->struct_bytes >= offsetof(struct stoc_work, indices) ? w->disk : NULL;
-}
-
 /* Puts the sample's index into a task. False: there is no such index. */
 static bool find_index(const struct stoc_work *w, struct stoc_task *task)
 {
-    if (w->struct_bytes >= sizeof *w && w->indices) {
+    if (w->indices) {
         if ((uint64_t)task->index >= w->index_count)
             return false;
         task->index = w->indices[task->index];
@@ -140,7 +128,7 @@ static bool are_apart(const stoc_cache *memory, const stoc_cache *disk)
 /* Reads a sample from the disk cache into the copy. */
 static bool take_from_disk(struct stoc_work *w, int64_t index, const void **sample, size_t *bytes)
 {
-    stoc_cache *disk = disk_of(w);
+    stoc_cache *disk = w->disk;
     for (int tries = 0; disk && tries < MAX_COPIES; tries++) {
         int result = stoc_get(disk, index, w->copy, w->copy_bytes, bytes);
         *sample = w->copy;
@@ -172,13 +160,13 @@ static bool load_and_finish(struct stoc_work *w, const struct stoc_task *task, v
     *waited_ns = MAX(cost - MIN(loaded.cpu - began.cpu, cost), 1);
     part.iov_base = (void *)(uintptr_t)sample;
     cost = from_disk ? 0 : MAX(cost, 1); /* a copy from the disk is no load */
-    bool apart = are_apart(c, disk_of(w));
+    bool apart = are_apart(c, w->disk);
     int kept = STOC_FULL;
     if (c && !c->read_only && !(from_disk && apart) &&
         (kept = stoc_set_loaded(c, task->index, &part, 1, 0, cost)) < 0)
         return false;
-    if (disk_of(w) && !from_disk && !(apart && (kept == STOC_STORED || kept == STOC_EXISTS)))
-        stoc_set_later(disk_of(w), task->index, &part, 1); /* a disk that takes nothing is no error */
+    if (w->disk && !from_disk && !(apart && (kept == STOC_STORED || kept == STOC_EXISTS)))
+        stoc_set_later(w->disk, task->index, &part, 1); /* a disk that takes nothing is no error */
     if (c)
         count(c, STOC_COUNTER_MISSES, 1);
     *delay = delay_ns(w);
@@ -235,7 +223,7 @@ static uint32_t do_tasks(struct stoc_work *w, struct stoc_task *tasks, uint32_t 
 
 int stoc_work(struct stoc_work *w, uint32_t timeout_ms, struct stoc_task *tasks, uint32_t n)
 {
-    if (!w || !known_struct(w) || (w->cache && w->cache->disk) || !w->finish || (w->buffer_count && !w->buffers) ||
+    if (!w || w->struct_bytes != sizeof *w || (w->cache && w->cache->disk) || !w->finish || (w->buffer_count && !w->buffers) ||
         !tasks || !n)
         return invalid(0);
     uint64_t end = now_ns() + UINT64_C(1000000) * timeout_ms;

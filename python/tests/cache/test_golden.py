@@ -16,8 +16,8 @@ DATA = Path(__file__).resolve().parents[3] / "shm" / "testdata"
 
 @pytest.fixture
 def golden(folder):
-    (folder / "golden").write_bytes(gzip.decompress((DATA / "golden-v2.seg.gz").read_bytes()))
-    return folder / "golden", json.loads((DATA / "golden-v2.json").read_text())
+    (folder / "golden").write_bytes(gzip.decompress((DATA / "golden.seg.gz").read_bytes()))
+    return folder / "golden", json.loads((DATA / "golden.json").read_text())
 
 
 def test_golden_segment(golden):

@@ -453,9 +453,9 @@ def test_fork_while_a_thread_loads(cache):
 def test_a_cache_of_another_version_is_replaced_once_it_has_no_users(folder):
     old = Cache.create("old", samples=10, sample_bytes=8, dir=folder)
     with open(old.path, "r+b") as file:
-        file.seek(8)  # layout_major
-        file.write(bytes([9, 0]))
-    with pytest.raises(stocached.VersionError, match=rf"layout 9\.0.*processes {os.getpid()} \("):
+        file.seek(8)  # layout_version
+        file.write(bytes([9, 0, 0, 0]))
+    with pytest.raises(stocached.VersionError, match=rf"layout 9, .*processes {os.getpid()} \("):
         Cache.create("old", samples=20, sample_bytes=8, dir=folder)
     old.close()
     with Cache.create("old", samples=20, sample_bytes=8, dir=folder) as new:

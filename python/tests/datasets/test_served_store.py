@@ -186,7 +186,7 @@ def test_what_the_server_says(server):
         return json.loads(done.stdout)
 
     assert told("inspect", server.path)["header"]["decode"] == cache.decode
-    assert told("inspect", server.path)["header"]["layout"] == "2.1"
+    assert told("inspect", server.path)["header"]["layout"] == 1
     assert told("stats", server.path)["store"] == "encoded"
     info = told("source", "info", server.data, "--decode", "resize=[16,24],store=encoded")
     assert {"name": "store", "text": "encoded"} in info["notes"]

@@ -30,8 +30,7 @@ from .options import LoaderOptions
 from .sampling import OrderSampler, Sampled, batches_of, noting_epoch, skipped
 
 _DAMAGED = (TypeError, ValueError, LookupError, OverflowError, AttributeError, RuntimeError)
-_VERSION = 2  # of the state of a loader with a sampler of torch or of the user, or an iterable dataset
-_ORDER_VERSION = 1  # of the state of a loader with seed= or order=
+_VERSION = 1  # of the state of a loader
 # Whole numbers of a state with seed= or order=, and of another one, with the most of each.
 _NUMBERS = {True: {"epoch": 2**64 - 1, "position": 2**63 - 1}, False: {"epoch": 2**64 - 1, "batches": 2**63 - 1}}
 
@@ -91,7 +90,7 @@ class CheckpointedLoader(LoaderOptions):
         if not self._reads_in_order():
             return self._sampler_state()
         state: dict[str, Any] = {
-            "version": _ORDER_VERSION,
+            "version": _VERSION,
             "order": repr(self.sampler.order),
             "epoch": self._epoch,
             "position": 0,
@@ -109,9 +108,7 @@ class CheckpointedLoader(LoaderOptions):
         Raises StateError (ValueError) if the order, dataset, batch_size or version differs, or if
         the state holds a state of each worker's dataset and num_workers= differs."""
         ordered = self._reads_in_order()
-        if not isinstance(state, Mapping) or state.get("version") != (
-            _VERSION if state.get("order") is None else _ORDER_VERSION
-        ):
+        if not isinstance(state, Mapping) or state.get("version") != _VERSION:
             raise StateError(f"this is no state of a loader of this version: {state!r:.200}")
         order = repr(self.sampler.order) if ordered else None
         if state.get("order") != order:

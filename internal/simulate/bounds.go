@@ -5,35 +5,23 @@ import (
 	"container/heap"
 	"slices"
 
-	"github.com/hashicorp/golang-lru/arc/v2"
-	"github.com/hashicorp/golang-lru/v2"
-	"github.com/hashicorp/golang-lru/v2/simplelru"
-
 	"github.com/stocached/stocached/policy"
 )
 
-// reference is an exact policy to compare with. No cache of ours has it.
-type reference struct {
-	name   string
-	counts bool // samples, and not bytes
-	bound  bool // of what any policy can do: it reads sample by sample
-	make   func(t *Trace, room uint64) cache
-}
+// bounds are what any policy can do, to compare with. They read sample by sample.
+var bounds = []struct {
+	name string
+	make func(t *Trace, room uint64) cache
+}{{"belady", newBelady}, {"ideal", newIdeal}}
 
-var references = []reference{
-	{"exact-lru", false, false, newExactLRU},
-	{"2q", true, false, newTwoQueues},
-	{"arc", true, false, newARC},
-	{"exact-lfu", false, false, newExactLFU},
-	{"sieve", false, false, newSieve},
-	{"s3-fifo", false, false, newS3FIFO},
-	{"belady", false, true, newBelady},
-	{"ideal", false, true, newIdeal},
-}
-
-// bound says whether a name is that of a bound.
-func bound(name string) bool {
-	return slices.ContainsFunc(references, func(r reference) bool { return r.name == name && r.bound })
+// boundOf returns what makes the bound of a name; nil: there is none.
+func boundOf(name string) func(t *Trace, room uint64) cache {
+	for _, b := range bounds {
+		if b.name == name {
+			return b.make
+		}
+	}
+	return nil
 }
 
 // counted counts replaced samples, and the room that is taken.
@@ -56,88 +44,6 @@ func (c *counted) enters(sample uint32) { c.used += c.trace.size(sample) }
 func (c *counted) leaves(sample uint32) {
 	c.used -= c.trace.size(sample)
 	c.gone++
-}
-
-type exactLRU struct {
-	counted
-	list *simplelru.LRU[uint32, struct{}]
-}
-
-func newExactLRU(t *Trace, room uint64) cache {
-	list, err := simplelru.NewLRU[uint32, struct{}](t.Samples+1, nil)
-	if err != nil {
-		panic(err) // the size is above 0
-	}
-	return &exactLRU{counted{trace: t, room: room}, list}
-}
-
-func (c *exactLRU) has(sample uint32) bool { return c.list.Contains(sample) }
-
-func (c *exactLRU) access(sample uint32, _ int) bool {
-	if _, hit := c.list.Get(sample); hit {
-		return true
-	}
-	if !c.fits(sample) {
-		return false
-	}
-	for c.full(sample) {
-		victim, _, _ := c.list.RemoveOldest()
-		c.leaves(victim)
-	}
-	c.enters(sample)
-	c.list.Add(sample, struct{}{})
-	return false
-}
-
-// library is a cache of golang-lru, which counts samples.
-type library struct {
-	list  golangLRU // nil: the cache is too small for its queues
-	added uint64
-}
-
-type golangLRU interface {
-	Get(sample uint32) (struct{}, bool)
-	Add(sample uint32, _ struct{})
-	Contains(sample uint32) bool
-	Len() int
-}
-
-// newTwoQueues is 2Q (Johnson and Shasha, VLDB 1994).
-func newTwoQueues(_ *Trace, room uint64) cache {
-	return newLibrary(lru.New2Q[uint32, struct{}](int(room)))
-}
-
-// newARC is ARC (Megiddo and Modha, FAST 2003).
-func newARC(_ *Trace, room uint64) cache {
-	return newLibrary(arc.NewARC[uint32, struct{}](int(room)))
-}
-
-func newLibrary(list golangLRU, err error) cache {
-	if err != nil { // it says that the size is too small
-		return &library{}
-	}
-	return &library{list: list}
-}
-
-func (c *library) has(sample uint32) bool { return c.list != nil && c.list.Contains(sample) }
-
-func (c *library) access(sample uint32, _ int) bool {
-	if c.list == nil {
-		return false
-	}
-	_, hit := c.list.Get(sample)
-	if !hit {
-		c.list.Add(sample, struct{}{})
-		c.added++
-	}
-	return hit
-}
-
-func (c *library) replaced() uint64 {
-	if c.list == nil {
-		return 0
-	}
-	return c.added - uint64(c.list.Len())
 }
 
 // ranked is a heap of the samples of a cache, with the one that goes first on top.
@@ -184,38 +90,6 @@ func (r *ranked) set(sample uint32, key uint64) {
 	} else {
 		heap.Push(r, sample)
 	}
-}
-
-// exactLFU evicts the sample with the fewest hits since it came; of those, the oldest.
-type exactLFU struct {
-	counted
-	ranked
-	hits []uint32
-	time uint64
-}
-
-func newExactLFU(t *Trace, room uint64) cache {
-	return &exactLFU{counted: counted{trace: t, room: room}, ranked: newRanked(t.Samples),
-		hits: make([]uint32, t.Samples)}
-}
-
-func (c *exactLFU) access(sample uint32, _ int) bool {
-	c.time++
-	if c.has(sample) {
-		c.hits[sample]++
-		c.set(sample, uint64(min(c.hits[sample], 1<<24-1))<<40|c.time)
-		return true
-	}
-	if !c.fits(sample) {
-		return false
-	}
-	for c.full(sample) {
-		c.leaves(heap.Pop(&c.ranked).(uint32))
-	}
-	c.enters(sample)
-	c.hits[sample] = 0
-	c.set(sample, c.time)
-	return false
 }
 
 // belady evicts the sample whose next read is farthest away, the new one too.
