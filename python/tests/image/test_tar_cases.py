@@ -56,6 +56,14 @@ def test_shards_of_a_pattern(tmp_path, pattern):
     assert image.Shards(tmp_path / pattern).shards == [str(tmp_path / f"t-{name}.tar") for name in "abc"]
 
 
+@pytest.mark.parametrize("pattern", ["{a,a}.tar", "{,./}a.tar", "{a,?}.tar"])
+def test_a_pattern_that_names_a_shard_twice(tmp_path, monkeypatch, pattern):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.tar").write_bytes(bytes(1024))
+    with pytest.raises(InvalidError, match="names a shard twice"):
+        image.Shards(pattern)
+
+
 def test_long_records_are_refused_before_they_are_read(tmp_path):
     """A header may say that its records are as long as the file."""
     path = tmp_path / "a.tar"

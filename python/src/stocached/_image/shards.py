@@ -204,6 +204,6 @@ def paths_of(pattern: Any) -> list[str]:
         wild = re.search(r"[*?[]", path) and not os.path.exists(path)
         matches = sorted(glob.glob(path)) if wild else [path]
         found += [match for match in matches if ".stocached-index" not in match]
-    if not found or len(set(found)) < len(found):
+    if not found or len(set(map(os.path.normpath, found))) < len(found):
         raise InvalidError(f"{text!r} matches no file" if not found else f"{text!r} names a shard twice")
     return found
