@@ -5,12 +5,11 @@ import (
 	"math"
 )
 
-// The model of docs/spec/stores.md, as in python/src/stocached/_datasets/stores.py. The tests of both read the cases in
+// The rule of docs/spec/stores.md, as in python/src/stocached/_datasets/stores.py. The tests of both read the cases in
 // source/testdata/stores.json.
 
 const (
 	control = 4_300_000 // bytes of a segment besides its samples, about
-	overlap = 8         // source and processors that are equally busy take 9 % longer, as they wait for each other
 	alike   = 0.02      // of the time of an epoch: smaller differences are none
 )
 
@@ -19,25 +18,22 @@ type Measured struct {
 	Samples      int       `json:"samples"` // of the dataset
 	EncodedBytes float64   `json:"encoded_bytes"`
 	DecodedBytes float64   `json:"decoded_bytes"`
-	Read         float64   `json:"read"`         // seconds of a read, alone
-	ReadBusy     float64   `json:"read_busy"`    // of these, seconds of a processor
-	Reads        float64   `json:"reads"`        // a second, while all readers read; infinite if they do not wait for the source
-	Decode       float64   `json:"decode"`       // seconds of a processor
-	Augment      float64   `json:"augment"`      // the same, of the steps after the cache; a server knows none
-	Sizes        []float64 `json:"sizes"`        // of some files, by their mean, in rising order
-	ReadGrows    float64   `json:"read_grows"`   // the part of a read's time that grows with the size of the file
-	DecodeGrows  float64   `json:"decode_grows"` // the same of a decode
+	Read         float64   `json:"read"`    // seconds of a read, alone
+	Reads        float64   `json:"reads"`   // a second, while all readers read; infinite if they do not wait for the source
+	Decode       float64   `json:"decode"`  // seconds of a processor
+	Augment      float64   `json:"augment"` // the same, of the steps after the cache; a server knows none
+	Costs        []float64 `json:"costs"`   // of a read and decode of some files, by their mean, in rising order
 }
 
-// rest is the mean size of the files that are not cached, if the largest are.
+// rest is the mean cost of the samples that are not cached, if the costliest are.
 func (m *Measured) rest(part float64) float64 {
-	n := max(int(math.RoundToEven(float64(len(m.Sizes))*(1-part))), 1)
-	if len(m.Sizes) == 0 {
+	n := max(int(math.RoundToEven(float64(len(m.Costs))*(1-part))), 1)
+	if len(m.Costs) == 0 {
 		return 1
 	}
 	sum := 0.0
-	for _, size := range m.Sizes[:n] {
-		sum += size
+	for _, cost := range m.Costs[:n] {
+		sum += cost
 	}
 	return sum / float64(n)
 }
@@ -62,34 +58,18 @@ type Terms struct {
 // Epochs says what an epoch takes with either store, in a cache that is full.
 func (m *Measured) Epochs(t Terms) Epochs {
 	n, room := float64(m.Samples), max(float64(t.Size)-control, 0)
-	seconds := func(workers int, part, decodes, rest float64) float64 {
-		workers = max(workers, 1)
-		reads := n * (1 - part) * (1 + m.ReadGrows*(rest-1))
-		source := 0.0 // a worker alone waits for it in its own time
-		if workers > 1 {
-			source = reads / m.Reads
-		}
-		work := decodes*m.Decode*(1+m.DecodeGrows*(rest-1)) + n*m.Augment
-		busy := (reads*m.ReadBusy + work) / float64(min(workers, t.Processors))
-		both := math.Pow(math.Pow(source, overlap)+math.Pow(busy, overlap), 1.0/overlap)
-		if reads == 0 {
-			return both
-		}
-		each, length, used := 0.0, 0.0, 0.0 // seconds of a worker for a read; reads at the source, and their busy part
-		for k := 1; k <= workers; k++ {
-			queued := (length - used/2) / m.Reads
-			each = m.Read + work/reads + queued
-			length, used = float64(k)*(1/m.Reads+queued)/each, float64(k)/m.Reads/each
-		}
-		return max(reads*each/float64(workers), both)
-	}
 	e := Epochs{DecodedPart: min(room/(n*m.DecodedBytes), 1), EncodedPart: min(room/(n*m.EncodedBytes), 1)}
-	rest := 1.0
-	if t.Costliest {
-		rest = m.rest(e.DecodedPart)
+	seconds := func(workers int, reads, decodes float64) float64 { // the busiest sets the pace
+		workers = max(workers, 1)
+		work := decodes*m.Decode + n*m.Augment
+		return max(reads/m.Reads, work/float64(min(workers, t.Processors)), (reads*m.Read+work)/float64(workers))
 	}
-	e.Decoded = seconds(t.Readers, e.DecodedPart, n*(1-e.DecodedPart), rest)
-	e.Encoded = seconds(t.Decoders, e.EncodedPart, n, 1)
+	missed := n * (1 - e.DecodedPart)
+	if t.Costliest {
+		missed *= m.rest(e.DecodedPart)
+	}
+	e.Decoded = seconds(t.Readers, missed, missed)
+	e.Encoded = seconds(t.Decoders, n*(1-e.EncodedPart), n)
 	return e
 }
 

@@ -143,20 +143,20 @@ func (b *Both) measure(ctx context.Context, readers int) (m Measured, ok bool) {
 	reads := func(t *tried) float64 { return t.read }
 	decodes := func(t *tried) float64 { return t.decode }
 	mean, unit := meanOf(all, bytes), 64.0 // a sample lies in units of an arena
-	m = Measured{Samples: n, Read: meanOf(first, reads), ReadBusy: meanOf(first, func(t *tried) float64 { return t.busy }),
-		Decode: meanOf(decoded, decodes), DecodedBytes: math.Ceil(float64(p.bytes())/8) * 8,
-		EncodedBytes: meanOf(all, func(t *tried) float64 { return math.Ceil(bytes(t)/unit) * unit }),
-		Reads:        math.Inf(1), ReadGrows: grows(first, bytes, reads), DecodeGrows: grows(decoded, bytes, decodes)}
-	if m.Read-m.ReadBusy >= memoryWait {
+	m = Measured{Samples: n, Read: meanOf(first, reads), Reads: math.Inf(1), Decode: meanOf(decoded, decodes),
+		DecodedBytes: math.Ceil(float64(p.bytes())/8) * 8,
+		EncodedBytes: meanOf(all, func(t *tried) float64 { return math.Ceil(bytes(t)/unit) * unit })}
+	if m.Read-meanOf(first, func(t *tried) float64 { return t.busy }) >= memoryWait {
 		if rate == 0 {
 			rate = float64(readers) / m.Read // reads take long: they count as independent
 		}
 		m.Reads = max(rate, 1/m.Read) // together, readers get no less than one of them gets alone
 	}
+	growing := m.Read*grows(first, bytes, reads) + m.Decode*grows(decoded, bytes, decodes)
 	for _, t := range all {
-		m.Sizes = append(m.Sizes, bytes(t)/max(mean, 1))
+		m.Costs = append(m.Costs, 1+growing/(m.Read+m.Decode)*(bytes(t)/max(mean, 1)-1))
 	}
-	slices.Sort(m.Sizes)
+	slices.Sort(m.Costs)
 	return m, true
 }
 

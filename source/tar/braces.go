@@ -16,6 +16,8 @@ const mostPaths = 1 << 20
 var (
 	numbers = regexp.MustCompile(`^(-?\d+)\.\.(-?\d+)(?:\.\.-?(\d+))?$`)
 	letters = regexp.MustCompile(`^([A-Za-z])\.\.([A-Za-z])(?:\.\.-?(\d+))?$`)
+	marks   = regexp.MustCompile(`(?s)\\.|[{},]`)
+	escapes = regexp.MustCompile(`(?s)\\(.)`)
 )
 
 const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz" // the order of letters in a range
@@ -30,24 +32,26 @@ func expandBraces(pattern string) ([]string, error) {
 		return nil, fmt.Errorf("%w: path %q: %w", source.ErrInvalid, pattern, err)
 	}
 	for k, text := range all {
-		all[k] = unescape(text)
+		all[k] = escapes.ReplaceAllString(text, "$1")
 	}
 	return all, nil
 }
 
 // expand is expandBraces, but keeps the backslashes.
 func expand(pattern string) ([]string, error) {
-	all := []string{""}
-	literal, depth, begin := 0, 0, 0
-	for at := 0; at < len(pattern); at++ {
+	all, end, depth := []string{""}, 0, 0
+	var cuts []int // the outer brace, and the commas that split its inside
+	for _, mark := range marks.FindAllStringIndex(pattern, -1) {
+		at := mark[0]
 		switch pattern[at] {
-		case '\\':
-			at++
 		case '{':
-			if depth == 0 {
-				begin = at
+			if depth++; depth == 1 {
+				cuts = []int{at}
 			}
-			depth++
+		case ',':
+			if depth == 1 {
+				cuts = append(cuts, at)
+			}
 		case '}':
 			if depth--; depth < 0 {
 				return nil, fmt.Errorf("a } without its {; write \\} for the character itself")
@@ -55,20 +59,25 @@ func expand(pattern string) ([]string, error) {
 			if depth > 0 {
 				continue
 			}
-			choices, err := alternatives(pattern[begin+1 : at])
+			var parts []string
+			cuts = append(cuts, at)
+			for k := range cuts[1:] {
+				parts = append(parts, pattern[cuts[k]+1:cuts[k+1]])
+			}
+			choices, err := alternatives(parts)
+			if err == nil {
+				all, err = product(all, pattern[end:cuts[0]], choices)
+			}
 			if err != nil {
 				return nil, err
 			}
-			if all, err = product(all, pattern[literal:begin], choices); err != nil {
-				return nil, err
-			}
-			literal = at + 1
+			end = at + 1
 		}
 	}
 	if depth != 0 {
 		return nil, fmt.Errorf("a { without its }; write \\{ for the character itself")
 	}
-	return product(all, pattern[literal:], []string{""})
+	return product(all, pattern[end:], []string{""})
 }
 
 // product returns head + middle + tail for all heads and tails. The tail changes fastest.
@@ -85,37 +94,33 @@ func product(heads []string, middle string, tails []string) ([]string, error) {
 	return all, nil
 }
 
-// alternatives returns the texts for the inside of a pair of braces.
-func alternatives(inside string) ([]string, error) {
-	if m := numbers.FindStringSubmatch(inside); m != nil {
-		return numberRange(m[1], m[2], m[3])
-	}
-	if m := letters.FindStringSubmatch(inside); m != nil {
-		from, to := strings.Index(alphabet, m[1]), strings.Index(alphabet, m[2])
-		return steps(from, to, m[3], func(k int) string { return alphabet[k : k+1] })
+// alternatives returns the texts for the inside of a pair of braces, which commas split.
+func alternatives(parts []string) ([]string, error) {
+	if len(parts) == 1 {
+		if m := numbers.FindStringSubmatch(parts[0]); m != nil {
+			return numberRange(m[1], m[2], m[3])
+		}
+		if m := letters.FindStringSubmatch(parts[0]); m != nil {
+			from, to := strings.Index(alphabet, m[1]), strings.Index(alphabet, m[2])
+			return steps(from, to, m[3], func(k int) string { return alphabet[k : k+1] })
+		}
+		some, err := expand(parts[0])
+		for k := range some { // {x} is no choice: it stays
+			some[k] = "{" + some[k] + "}"
+		}
+		return some, err
 	}
 	var all []string
-	parts := splitCommas(inside)
 	for _, part := range parts {
 		some, err := expand(part)
 		if err != nil {
 			return nil, err
-		}
-		if len(parts) == 1 { // {x} is no choice: it stays
-			return product([]string{"{"}, "", appendAll(some, "}"))
 		}
 		if all = append(all, some...); len(all) > mostPaths {
 			return nil, fmt.Errorf("the pattern has more than %d paths", mostPaths)
 		}
 	}
 	return all, nil
-}
-
-func appendAll(texts []string, end string) []string {
-	for k := range texts {
-		texts[k] += end
-	}
-	return texts
 }
 
 // numberRange counts from one number to another, with leading zeros if one of them has some.
@@ -159,41 +164,4 @@ func steps(first, last int, step string, text func(int) string) ([]string, error
 		all[k] = text(first + sign*k*by)
 	}
 	return all, nil
-}
-
-// splitCommas splits at the commas outside inner braces.
-func splitCommas(text string) []string {
-	var parts []string
-	depth, begin := 0, 0
-	for at := 0; at < len(text); at++ {
-		switch text[at] {
-		case '\\':
-			at++
-		case '{':
-			depth++
-		case '}':
-			depth--
-		case ',':
-			if depth == 0 {
-				parts = append(parts, text[begin:at])
-				begin = at + 1
-			}
-		}
-	}
-	return append(parts, text[begin:])
-}
-
-// unescape removes the backslashes, except one at the end.
-func unescape(text string) string {
-	if !strings.Contains(text, `\`) {
-		return text
-	}
-	var plain strings.Builder
-	for at := 0; at < len(text); at++ {
-		if text[at] == '\\' && at+1 < len(text) {
-			at++
-		}
-		plain.WriteByte(text[at])
-	}
-	return plain.String()
 }

@@ -1,4 +1,4 @@
-"""Odd tar shards: source/tar/testdata/cases.json, which the tests of Go read too."""
+"""Odd tar shards, and patterns of shards: files in source/tar/testdata, which the tests of Go read too."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ import pytest
 
 from stocached import InvalidError, image
 from stocached._image import tar_index
+from stocached._image.braces import expanded
 
-CASES = json.loads((Path(__file__).resolve().parents[3] / "source/tar/testdata/cases.json").read_text())
+TESTDATA = Path(__file__).resolve().parents[3] / "source/tar/testdata"
+CASES = json.loads((TESTDATA / "cases.json").read_text())
+PATTERNS = json.loads((TESTDATA / "braces.json").read_text())
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
@@ -35,6 +38,30 @@ def test_odd_shards_are_read_as_servers_read_them(tmp_path, case):
             sample[members.fields[members.numbers[k]]] = shard[at : at + members.sizes[k]].decode()
         found.append(sample)
     assert found == case["samples"]
+
+
+def test_patterns_have_the_paths_that_servers_find():
+    for case in PATTERNS["expanded"]:
+        assert expanded(case["pattern"]) == case["paths"], case
+    for case in PATTERNS["refused"]:
+        with pytest.raises(InvalidError) as raised:
+            expanded(case["pattern"])
+        assert case["error"] in str(raised.value), case
+
+
+@pytest.mark.parametrize("pattern", ["t-{a..c}.tar", "t-{a,{b,c}}.tar", "t-{[ab],c}.tar"])
+def test_shards_of_a_pattern(tmp_path, pattern):
+    for name in "abc":
+        (tmp_path / f"t-{name}.tar").write_bytes(bytes(1024))
+    assert image.Shards(tmp_path / pattern).shards == [str(tmp_path / f"t-{name}.tar") for name in "abc"]
+
+
+@pytest.mark.parametrize("pattern", ["{a,a}.tar", "{,./}a.tar", "{a,?}.tar"])
+def test_a_pattern_that_names_a_shard_twice(tmp_path, monkeypatch, pattern):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.tar").write_bytes(bytes(1024))
+    with pytest.raises(InvalidError, match="names a shard twice"):
+        image.Shards(pattern)
 
 
 def test_long_records_are_refused_before_they_are_read(tmp_path):

@@ -15,7 +15,7 @@ from .._checks.fills import Fills
 from .._checks.randomness import Guard, Remedy
 from .._common.addresses import address_of, addressof, first_byte
 from .._common.errors import CacheTimeoutError, InvalidError
-from .._common.load_time import cost_of, timed
+from .._common.load_time import TimedLoad
 from .._samples.values import Part
 from . import programs, reading
 from .attachment import Attachment
@@ -113,9 +113,9 @@ def _load(cache: Attachment, i: int, fn: Callable[[int], Any], allow_random: boo
     if value is not None:
         return value
     guard = None if allow_random else _guard(cache)
-    load = timed(functools.partial(fn, i), cache._measure_next())
+    load = TimedLoad(functools.partial(fn, i), cache._measure_next())
     loaded, stays = (load(), True) if guard is None else guard.load(i, load)
-    result = put(cache, i, loaded, False, False, cost_of(load)) if stays else SetResult.BUSY
+    result = put(cache, i, loaded, False, False, load.seconds) if stays else SetResult.BUSY
     if guard is not None and result is SetResult.STORED:
         guard.stored(i)
     if result in (SetResult.STORED, SetResult.EXISTS) and not cache._evicts:

@@ -106,28 +106,19 @@ LoadTime.__module__ = "stocached"  # where users find it
 
 
 class TimedLoad:
-    """A load whose first call is measured."""
+    """A load whose first call is measured if its cost is wanted.
 
-    def __init__(self, load: Callable[[], Any]) -> None:
-        self._load, self._time = load, LoadTime()
+    seconds: what that call cost; None: it is not wanted, or there was none."""
 
-    @property
-    def seconds(self) -> float | None:
-        """What the first call cost; None: there was none."""
-        return self._time.seconds
+    seconds: float | None = None
+
+    def __init__(self, load: Callable[[], Any], wanted: bool) -> None:
+        self._load, self._wanted = load, wanted
 
     def __call__(self) -> Any:
-        if self.seconds is not None:
+        if not self._wanted or self.seconds is not None:
             return self._load()
-        with self._time:
-            return self._load()
-
-
-def timed(load: Callable[[], Any], wanted: bool) -> Callable[[], Any]:
-    """The load; a TimedLoad if its cost is wanted."""
-    return TimedLoad(load) if wanted else load
-
-
-def cost_of(load: Callable[[], Any]) -> float | None:
-    """What a TimedLoad cost; None for other loads."""
-    return load.seconds if isinstance(load, TimedLoad) else None
+        with LoadTime() as time:
+            loaded = self._load()
+        self.seconds = time.seconds
+        return loaded

@@ -14,7 +14,7 @@ from .._checks import loading
 from .._checks.fills import Fills
 from .._checks.randomness import Guard
 from .._common.errors import InvalidError, SchemaError
-from .._common.load_time import cost_of, timed
+from .._common.load_time import TimedLoad
 from .._common.subsets import unwrapped
 from .._samples.own_copy import own_copy
 from .notices import Notices
@@ -75,24 +75,23 @@ class Misses:
 
     def _load(self, i: int, lent: bool) -> Any:
         load = functools.partial(operator.getitem, self._dataset, i)
-        first, stays = timed(load, self._cache._measure_next()), True
+        first, stays = TimedLoad(load, self._cache._measure_next()), True
         if self._guard is None:
             sample = loading.run(first)
         else:
             sample, stays = self._guard.load(i, first)
-        fits = stays and self._store(i, sample, load, cost_of(first))
+        fits = stays and self._store(i, sample, load, first.seconds)
         return sample if lent and fits else own_copy(sample)
 
     def _load_batch(self, indices: list[int]) -> Sequence[Any]:
-        first, stays = timed(functools.partial(self._batch, indices), self._cache._measure_next()), True
+        first, stays = TimedLoad(functools.partial(self._batch, indices), self._cache._measure_next()), True
         samples: Sequence[Any]
         if self._guard is None:
             samples = loading.run(first)
         else:
             samples, stays = self._guard.load_several(indices, first)
         if stays:
-            cost = cost_of(first)  # of all of them
-            each = None if cost is None else cost / len(indices)
+            each = None if first.seconds is None else first.seconds / len(indices)
             for i, sample in zip(indices, samples):
                 self._store(i, sample, functools.partial(self._one_of_batch, i), each)
         return [own_copy(sample) for sample in samples]

@@ -115,23 +115,23 @@ class Files:
         if not decoded or not self.alone:
             return None
         read, busy = (_mean(getattr(one, name) for one in self.alone) for name in ("read", "read_busy"))
+        decode = _mean(one.decode or 0.0 for one in decoded)
         waits = read - busy >= _MEMORY
         # Together, workers get no less than one of them gets alone. If reads take long, they count as independent.
         reads = max(self._together or workers / read, 1 / read)
         self._vary = len({value.shape for one in decoded for value in _values(one.decoded)[:1]}) > 1
         mean = _mean(_bytes(one.sample) for one in self.tried)
+        grows = read * _grows([(_bytes(one.sample), one.read) for one in self.alone])
+        grows += decode * _grows([(_bytes(one.sample), one.decode or 0.0) for one in decoded])
         return Measured(
             n,
             _mean(_cached_bytes(one.sample, True) for one in self.tried),
             _mean(_cached_bytes(one.decoded, self._vary) for one in decoded),
             read,
-            busy,
             reads if waits else float("inf"),
-            _mean(one.decode or 0.0 for one in decoded),
+            decode,
             _mean(one.augment for one in decoded),
-            tuple(sorted(_bytes(one.sample) / mean for one in self.tried)),
-            _grows([(_bytes(one.sample), one.read) for one in self.alone]),
-            _grows([(_bytes(one.sample), one.decode or 0.0) for one in decoded]),
+            tuple(sorted(1 + grows / (read + decode) * (_bytes(one.sample) / mean - 1) for one in self.tried)),
         )
 
 

@@ -17,7 +17,6 @@ from .._common.subsets import is_subset
 Store = Literal["decoded", "encoded", "auto"]
 STORES = ("decoded", "encoded", "auto")
 _CONTROL = 4_300_000  # bytes of a segment besides its samples, about
-_BOTH = 8  # source and processors that are equally busy take 9 % longer, as they wait for each other
 _CLOSE = 0.02  # of the time of an epoch: smaller differences are none
 
 
@@ -134,17 +133,14 @@ class Measured:
     encoded_bytes: float
     decoded_bytes: float
     read: float  # seconds of a read, alone
-    read_busy: float  # of these, seconds of a processor
     reads: float  # a second, while all workers read; infinite if they do not wait for the source
     decode: float  # seconds of a processor
     augment: float = 0.0  # the same, of the steps after the cache
-    sizes: tuple[float, ...] = ()  # of some files, by their mean, in rising order
-    read_grows: float = 0.0  # the part of a read's time that grows with the size of the file
-    decode_grows: float = 0.0  # the same of a decode
+    costs: tuple[float, ...] = ()  # of a read and decode of some files, by their mean, in rising order
 
     def rest(self, part: float) -> float:
-        """The mean size of the files that are not cached, if the largest are."""
-        rest = self.sizes[: max(round(len(self.sizes) * (1 - part)), 1)]
+        """The mean cost of the samples that are not cached, if the costliest are."""
+        rest = self.costs[: max(round(len(self.costs) * (1 - part)), 1)]
         return sum(rest) / len(rest) if rest else 1.0
 
 
@@ -162,24 +158,15 @@ def epochs(measured: Measured, size: int, workers: int, processors: int, costlie
 
     costliest: that of decoded samples keeps those that take longest to load."""
     m, room, workers = measured, max(size - _CONTROL, 0), max(workers, 1)
-    processors = min(workers, processors)
-
-    def seconds(part: float, decodes: float, rest: float = 1.0) -> float:
-        """rest: the mean size of the files that are read."""
-        reads = m.samples * (1 - part) * (1 + m.read_grows * (rest - 1))
-        source = reads / m.reads if workers > 1 else 0.0  # a worker alone waits for it in its own time
-        work = decodes * m.decode * (1 + m.decode_grows * (rest - 1)) + m.samples * m.augment
-        busy = (reads * m.read_busy + work) / processors
-        each, length, used = 0.0, 0.0, 0.0  # seconds of a worker for a read; reads at the source, and their busy part
-        for k in range(1, workers + 1 if reads else 1):
-            queued = (length - used / 2) / m.reads
-            each = m.read + work / reads + queued
-            length, used = k * (1 / m.reads + queued) / each, k / m.reads / each
-        return float(max(reads * each / workers, (source**_BOTH + busy**_BOTH) ** (1 / _BOTH)))
-
     decoded, encoded = (min(room / (m.samples * each), 1.0) for each in (m.decoded_bytes, m.encoded_bytes))
-    rest = m.rest(decoded) if costliest else 1.0
-    return Epochs(seconds(decoded, m.samples * (1 - decoded), rest), seconds(encoded, m.samples), decoded, encoded)
+
+    def seconds(reads: float, decodes: float) -> float:
+        """The busiest sets the pace: the source, the processors, or the workers."""
+        work = decodes * m.decode + m.samples * m.augment
+        return max(reads / m.reads, work / min(workers, processors), (reads * m.read + work) / workers)
+
+    missed = m.samples * (1 - decoded) * (m.rest(decoded) if costliest else 1.0)
+    return Epochs(seconds(missed, missed), seconds(m.samples * (1 - encoded), m.samples), decoded, encoded)
 
 
 def choose(measured: Measured, size: int, workers: int, processors: int, costliest: bool = False) -> tuple[str, str]:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from .._common.errors import InvalidError, SampleIndexError, UnsupportedError
 from .._native import _image_header as native
+from .braces import expanded
 from .folder import Decoded
 from .pipeline import PLACE, Files, files_of
 from .tar_index import Members, members_of, stamp_of
@@ -199,27 +200,10 @@ def paths_of(pattern: Any) -> list[str]:
         return [path for one in pattern for path in paths_of(one)]
     text = os.fspath(pattern)
     found = []
-    for path in [text] if os.path.exists(text) else _expanded(text):
+    for path in [text] if os.path.exists(text) else expanded(text):
         wild = re.search(r"[*?[]", path) and not os.path.exists(path)
         matches = sorted(glob.glob(path)) if wild else [path]
         found += [match for match in matches if ".stocached-index" not in match]
-    if not found or len(set(found)) < len(found):
+    if not found or len(set(map(os.path.normpath, found))) < len(found):
         raise InvalidError(f"{text!r} matches no file" if not found else f"{text!r} names a shard twice")
     return found
-
-
-def _expanded(text: str) -> list[str]:
-    """As a shell: {a,b}, {000..012} and {0..10..2}, not nested."""
-    brace = re.search(r"\{([^{}]*)\}", text)
-    if brace is None:
-        return [text]
-    numbers = re.fullmatch(r"(\d+)\.\.(\d+)(?:\.\.(\d+))?", brace[1])
-    if numbers:
-        first, last, step = int(numbers[1]), int(numbers[2]), int(numbers[3] or 1) or 1
-        width = max(len(numbers[1]), len(numbers[2])) if "0" in (numbers[1][0], numbers[2][0]) else 0
-        way = 1 if first <= last else -1
-        choices = [f"{k:0{width}}" for k in range(first, last + way, way * step)]
-    else:
-        choices = brace[1].split(",")
-    heads = text[: brace.start()]
-    return [heads + choice + tail for choice in choices for tail in _expanded(text[brace.end() :])]
