@@ -266,7 +266,8 @@ STOC_API int stoc_field(const stoc_cache *cache, uint32_t k, struct stoc_field *
  * small, and *length is the size needed. EINDEX. */
 STOC_API int stoc_get(stoc_cache *cache, int64_t index, void *dst, size_t capacity, size_t *length);
 
-/* Like stoc_get, but counts neither a hit nor a miss: for a second look after a miss that was counted. */
+/* Like stoc_get, but counts neither a hit nor a miss: for a second look after a miss that was counted. For the policy,
+ * and for the count of corrupt samples, it is a read like any other. */
 STOC_API int stoc_copy(stoc_cache *cache, int64_t index, void *dst, size_t capacity, size_t *length);
 
 /* HIT: *data points to *length bytes of the cache, see VIEWS above. MISS: both stay unchanged. */

@@ -315,6 +315,18 @@ def test_larger_arrays_are_read_in_part(monkeypatch):
     assert whole(derive(large[:10]))
 
 
+def test_of_a_list_of_large_arrays_some_are_read(monkeypatch):
+    monkeypatch.setattr(identity, "MOST_BYTES", 16 << 20)  # instead of a GiB: 64 of these arrays
+    rows = list(np.zeros((200, 1 << 18), np.uint8))
+    read = []
+    of = identity.Identity.of
+    monkeypatch.setattr(identity.Identity, "of", lambda self, value: read.append(value) or of(self, value))
+    derived = derive(rows)
+    assert derived.sampled
+    assert sum(value is row for value in read for row in rows) == 64
+    assert any(value is rows[-1] for value in read)
+
+
 def test_a_file_that_is_mapped(tmp_path):
     array = np.lib.format.open_memmap(tmp_path / "a.npy", mode="w+", shape=(1000, 10), dtype=np.int64)
     array.flush()

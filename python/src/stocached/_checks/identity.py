@@ -97,7 +97,8 @@ class Identity:
         self.sampled = False  # whether an array was read only in part
         self.paths: set[str] = set()  # texts among the values that name a file or folder
         self.versions: dict[str, str] = {}  # of modules of libraries: their version and when they were installed
-        self._objects, self._room = 0, MOST_BYTES
+        self.most_bytes = MOST_BYTES  # of arrays that it reads
+        self._objects, self._room = 0, self.most_bytes
         self._open: list[int] = []  # ids of the values whose digest is being made, outermost first
         self._kept: list[Any] = []  # keeps functions alive, so that no id is reused
         self._bodies: dict[str, set[bytes]] = {}  # digests of the functions of the program, by their name
