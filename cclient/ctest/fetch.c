@@ -480,12 +480,13 @@ static void bad_arguments(void)
     EQUAL(stoc_fetch(unnamed, indices, 1, rows, BYTES, NULL, &o, &error), STOC_EINVAL);
     CHECK(strstr(error.message, "without a name"));
     stoc_cache *none;
-    EQUAL(stoc_dial("no/name", NULL, 0, 50, &none, &error), STOC_EINVAL);
-    EQUAL(stoc_dial("served", NULL, 0, 50, NULL, &error), STOC_EINVAL);
-    EQUAL(stoc_dial("served", NULL, 0, 50, &none, &error), STOC_ENOSERVER);
+    EQUAL(stoc_dial("no/name", NULL, 0, &WITHIN(50), &none, &error), STOC_EINVAL);
+    EQUAL(stoc_dial("served", NULL, 0, &WITHIN(50), NULL, &error), STOC_EINVAL);
+    EQUAL(stoc_dial("served", NULL, 0, &small, &none, &error), STOC_EINVAL);
+    EQUAL(stoc_dial("served", NULL, 0, &WITHIN(50), &none, &error), STOC_ENOSERVER);
     char deep[200];
     snprintf(deep, sizeof deep, "/tmp/%0150d", 1);
-    EQUAL(stoc_dial("served", deep, 0, 50, &none, &error), STOC_EINVAL);
+    EQUAL(stoc_dial("served", deep, 0, &WITHIN(50), &none, &error), STOC_EINVAL);
     CHECK(strstr(error.message, "shorter"));
     stoc_close(c);
     stoc_close(unnamed);
@@ -591,7 +592,7 @@ static void bad_greetings(void)
         EQUAL(error.code, want[greeting]);
         CHECK(greeting != 7 || strstr(error.message, "this server? belongs"));
         /* a new handle has no old uuid to compare, so the uuid in the answer is wrong */
-        EQUAL(stoc_dial("served", scratch, 0, 5000, &other, &error), greeting == 4 ? STOC_EFORMAT : want[greeting]);
+        EQUAL(stoc_dial("served", scratch, 0, &WITHIN(5000), &other, &error), greeting == 4 ? STOC_EFORMAT : want[greeting]);
         CHECK(other == NULL);
         stoc_close(c);
         end_peer();
@@ -1172,16 +1173,20 @@ static void *dial_in_vain(void *unused)
 {
     stoc_cache *other;
     (void)unused;
-    EQUAL(stoc_dial("served", scratch, 0, 1500, &other, NULL), STOC_ETIMEOUT);
+    EQUAL(stoc_dial("served", scratch, 0, &WITHIN(1500), &other, NULL), STOC_ETIMEOUT);
     return NULL;
 }
 
 static void child_of_a_dialling_parent(void)
 {
-    stoc_cache *c = served();
+    stoc_cache *c = served(), *none;
     pthread_t thread;
     begin_peer(c, NULL, keep_silent);
     int before = open_sockets();
+    asked = 0, interrupt_after = 2;
+    EQUAL(stoc_dial("served", scratch, 0, &WITHIN(0, .interrupted = interrupted, .context = &asked), &none, &error),
+          STOC_EINTERRUPTED); /* interrupted is called each second */
+    CHECK(none == NULL && asked == 2);
     REQUIRE(pthread_create(&thread, NULL, dial_in_vain, NULL) == 0);
     while (atomic_load(&peer.connections) == 0)
         usleep(1000);
@@ -1210,7 +1215,7 @@ static void no_descriptor_left(void)
             /* one more, for the connection */
             struct rlimit few = {.rlim_cur = (rlim_t)next + 1, .rlim_max = before.rlim_max};
             REQUIRE(setrlimit(RLIMIT_NOFILE, &few) == 0);
-            EQUAL(dial ? stoc_dial("served", NULL, 0, 2000, &other, &error) : fetch(c, &index, 1, &o), STOC_ESYSTEM);
+            EQUAL(dial ? stoc_dial("served", NULL, 0, &WITHIN(2000), &other, &error) : fetch(c, &index, 1, &o), STOC_ESYSTEM);
             CHECK(error.code == STOC_ESYSTEM && error.os_error == EMFILE);
             REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
             EQUAL(fetch(c, &index, 1, NULL), 1);
@@ -1245,7 +1250,7 @@ static void dialled(void)
     /* the environment names no server any more, but the handle remembers it */
     snprintf(folder, sizeof folder, "%s/elsewhere", scratch);
     setenv("STOCACHED_SOCKETS_DIR", folder, 1);
-    EQUAL(stoc_dial("served", scratch, 0, 5000, &other, &error), 0);
+    EQUAL(stoc_dial("served", scratch, 0, &WITHIN(5000), &other, &error), 0);
     setenv("STOCACHED_SOCKETS_DIR", scratch, 1);
     REQUIRE(other != NULL);
     setenv("STOCACHED_SOCKETS_DIR", folder, 1);
@@ -1260,7 +1265,7 @@ static void dialled(void)
     EQUAL(atomic_load(&peer.connections), 2);
     setenv("STOCACHED_SOCKETS_DIR", scratch, 1);
     stoc_close(other);
-    EQUAL(stoc_dial("served", NULL, STOC_OPEN_READ_ONLY, 5000, &other, &error), 0);
+    EQUAL(stoc_dial("served", NULL, STOC_OPEN_READ_ONLY, &WITHIN(5000), &other, &error), 0);
     struct stoc_info info = {.struct_bytes = sizeof info};
     EQUAL(stoc_info(other, &info), 0);
     CHECK(info.read_only == 1);
@@ -1341,10 +1346,10 @@ static void servers_of_others(void)
         setenv("XDG_RUNTIME_DIR", base, 1);
         setenv("STOCACHED_SOCKETS_DIR", cases[k].named ? folder : "", 1);
         int64_t index = 5;
-        EQUAL(stoc_dial("served", NULL, 0, 5000, &other, &error), STOC_EPERM);
+        EQUAL(stoc_dial("served", NULL, 0, &WITHIN(5000), &other, &error), STOC_EPERM);
         CHECK(strstr(error.message, cases[k].says) && strstr(error.message, folder));
         if (cases[k].named)
-            EQUAL(stoc_dial("served", folder, 0, 5000, &other, &error), STOC_EPERM);
+            EQUAL(stoc_dial("served", folder, 0, &WITHIN(5000), &other, &error), STOC_EPERM);
         EQUAL(fetch(c, &index, 1, NULL), STOC_EPERM);
         CHECK(strstr(error.message, cases[k].says));
         EQUAL(stoc_prefetch(c, &index, 1, NULL, &error), STOC_EPERM);
@@ -1377,7 +1382,7 @@ static void without_a_name(void)
     int64_t index = 5;
     begin_peer(c, NULL, NULL);
     stoc_close(c);
-    EQUAL(stoc_dial("served", NULL, 0, 5000, &other, &error), 0);
+    EQUAL(stoc_dial("served", NULL, 0, &WITHIN(5000), &other, &error), 0);
     REQUIRE(other != NULL);
     EQUAL(fetch(other, &index, 1, NULL), 1);
     IN_CHILD({ /* the child connects again, by the name of the server's cache */
