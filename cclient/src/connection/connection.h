@@ -32,6 +32,7 @@ enum frame_type {
 enum { FETCH_SEND = 2, FETCH_UNSTORED = 4, FETCH_LOADS = 8 };
 
 #define FRAME_BYTES 16                 /* of its header */
+#define MAX_TEXT 1000                  /* of an ERROR */
 #define PLAN_BYTES 96                  /* of the body of ANNOUNCE */
 /* the connection ended, as when a server goes away: the request may succeed on a new one. Never
  * leaves the library */

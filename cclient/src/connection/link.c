@@ -8,7 +8,6 @@
 #define CONTROL_VERSION 6 /* the highest that this library speaks; the lowest is 1 */
 #define MAX_SERVER_BODY (UINT32_C(4) << 20) /* of all frames except SAMPLE */
 #define MAX_LABEL 63
-#define MAX_TEXT 1000
 #define MAX_INDICES 65536
 
 /* How long to wait for a server that is away, such as one that restarts, unless the caller sets a timeout. Go and
