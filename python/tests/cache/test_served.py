@@ -773,7 +773,7 @@ def test_attach_to_what_is_not_there(server, cache):
     shutil.rmtree(server.sockets)
     start = time.monotonic()
     with pytest.raises(
-        stocached.CacheNotFoundError, match=rf"no server listens on {server.sockets}/data.sock.*stocached serve -c"
+        stocached.CacheNotFoundError, match=rf"no server on {server.sockets}/data.sock.*stocached serve -c"
     ) as caught:
         Cache.attach(server.name)
     assert time.monotonic() - start < limit(1)

@@ -136,7 +136,7 @@ def attach(
         if "/" in where:
             raise
         missing, number, socket = str(error), error.errno or 0, _handle.data_socket()
-    hint = f"no server listens on {socket}, either (STOCACHED_SOCKETS_DIR says where; start one: stocached serve -c config.yaml)"
+    hint = f"no server on {socket}; start it with: stocached serve -c config.yaml (or set STOCACHED_SOCKETS_DIR to where it listens)"
     if waits(socket):
         try:
             meanwhile = _say_once(where, milliseconds / 1000, socket)
