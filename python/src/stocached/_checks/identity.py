@@ -105,6 +105,7 @@ class Identity:
         self._functions: set[int] = set()
         self._todo: list[types.FunctionType] = []
         self._classes: dict[type, Reach] = {}
+        self._sources: dict[SourceFile, bytes] = {}
 
     # ------------------------------------------------------------ values
 
@@ -316,7 +317,9 @@ class Identity:
                 self._note_version(module)
                 yield digest_of("global", name.encode(), module.encode())
             elif isinstance(value, SourceFile):
-                yield self._source(value)
+                if value not in self._sources:
+                    self._sources[value] = self._source(value)
+                yield self._sources[value]
             elif isinstance(value, types.FunctionType) and not is_library(value.__module__):
                 self._add_body(value)
                 yield digest_of("global", name.encode())
