@@ -230,6 +230,8 @@ soak: build/libstocached.so setup-torch setup-c-tests ## kill processes at rando
 	$(STRESS_MEMORY) -limits 256,512,1024,2048,4096 -rounds $(or $(MEMORY_ROUNDS),50)
 	STOCACHED_TEST_SECONDS=60 $(GO) test -count=1 -timeout 20m -run '^TestManySamplesAndFewSlots$$' ./cache
 	STOCACHED_TEST_HOSTILE=all $(GO) test -count=1 -timeout 20m -run '^TestHostileWords' ./cache
+	$(MAKE) --no-print-directory -s -C cclient ../build/c/test-fetch-address
+	STOCACHED_TEST_HOSTILE=all build/c/test-fetch-address
 	STOCACHED_TEST_EPOCHS=all $(GO) test -count=1 -run '^TestLoss$$' ./internal/verify/arena
 	STOCACHED_TEST_KILLS=$(or $(SERVER_KILLS),500) CGO_ENABLED=0 $(GO) test -count=1 -v -timeout 1h -run '^TestServerKilledUnderLoad$$' ./internal/cli
 	STOCACHED_TEST_KILLS=$(or $(JOB_KILLS),1000) CGO_ENABLED=0 $(GO) test -count=1 -v -timeout 1h -run '^TestPlannedJobsKilled$$' ./internal/cli

@@ -265,7 +265,8 @@ STOC_API int stoc_field(const stoc_cache *cache, uint32_t k, struct stoc_field *
  * small, and *length is the size needed. EINDEX. */
 STOC_API int stoc_get(stoc_cache *cache, int64_t index, void *dst, size_t capacity, size_t *length);
 
-/* Like stoc_get, but counts neither a hit nor a miss: for a second look after a miss that was counted. */
+/* Like stoc_get, but counts neither a hit nor a miss: for a second look after a miss that was counted. For the policy,
+ * and for the count of corrupt samples, it is a read like any other. */
 STOC_API int stoc_copy(stoc_cache *cache, int64_t index, void *dst, size_t capacity, size_t *length);
 
 /* HIT: *data points to *length bytes of the cache, see VIEWS above. MISS: both stay unchanged. */
@@ -507,10 +508,11 @@ STOC_API int stoc_offer(stoc_cache *cache, int64_t index, const struct iovec *pa
 
 /* Attaches to a cache through its server, which passes the segment. Use it for caches that this
  * process cannot open by name (another mount namespace or directory). sockets_dir NULL: as above;
- * the handle remembers it. flags as for stoc_open, timeout_ms as in the options: 0 waits 60 seconds
- * for a server that is away. ENOSERVER, ENOENT
- * (the server has no such cache), and the errors of stoc_open. */
-STOC_API int stoc_dial(const char *name, const char *sockets_dir, unsigned flags, unsigned timeout_ms, stoc_cache **out,
+ * the handle remembers it. flags as for stoc_open. Of the options (NULL: 0 each), timeout_ms and
+ * interrupted count: a timeout of 0 waits 60 seconds for the server and its answer. ENOSERVER, ETIMEOUT, EINTERRUPTED,
+ * ENOENT (the server has no such cache), and the errors of stoc_open. */
+STOC_API int stoc_dial(const char *name, const char *sockets_dir, unsigned flags,
+                       const struct stoc_fetch_options *options, stoc_cache **out,
                        struct stoc_error *error);
 
 /* ------------------------------------------------------------ the order of an epoch

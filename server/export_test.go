@@ -49,6 +49,9 @@ func (s *Server) Connections() int {
 	return len(s.connections)
 }
 
+// Cache returns the cache of a name.
+func (s *Server) Cache(name string) *served.Cache { return s.cache(name) }
+
 // MetricsAddress returns the TCP address of the metrics.
 func (s *Server) MetricsAddress() net.Addr { return s.metrics.Addr() }
 

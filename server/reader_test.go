@@ -236,6 +236,18 @@ func TestRemoveBesideAReadThatHangs(t *testing.T) {
 	release()
 }
 
+// Ensure that a server that removes a file itself blames no other program, also while the cache is still open.
+func TestOwnRemovalIsNoProblem(t *testing.T) {
+	s, _ := start(t, options(t, newMemory(20, 1000), server.CacheOptions{}))
+	h := s.Cache("pets")
+	if err := h.Unlink(); err != nil {
+		t.Fatal(err)
+	}
+	if h.Segment().HasName() || len(h.Problems()) > 0 {
+		t.Error(h.Segment().HasName(), h.Problems())
+	}
+}
+
 // wantClosing checks that the first sample failed because the cache closes, and all others came.
 func wantClosing(t *testing.T, a answer) {
 	t.Helper()

@@ -7,7 +7,6 @@ import "golang.org/x/sys/unix"
 // grows with the number of caches, and not with its square. The zero value is ready to use. Not safe for concurrent use.
 type Others struct {
 	looks map[string]*look // by directory; "" for caches without a name
-	read  int              // caches that looks have found
 }
 
 // look is what one look at all caches has found.
@@ -50,7 +49,6 @@ func (o *Others) in(dir string, named, fresh bool) (l *look, isNew bool) {
 		l.promises.addNamed(DefaultDir())
 	}
 	l.promises.addAttached(kernel{"/"})
-	o.read += len(l.promises)
 	if o.looks == nil {
 		o.looks = map[string]*look{}
 	}

@@ -57,10 +57,7 @@ func (s *Set) Status() (all []Status) {
 	return all
 }
 
-// Problems returns a line for each node that is left out, and for each note of a tier.
-func (s *Set) Problems() []string { return Problems(s.Status()) }
-
-// Problems is that of the set whose tiers have these states.
+// Problems returns a line for each node that is left out, and for each note of a tier, of tiers with these states.
 func Problems(all []Status) (lines []string) {
 	for k, one := range all {
 		where := fmt.Sprintf("tiers[%d] (%s)", k, one.Kind)

@@ -403,6 +403,13 @@ DEFECTS = [
         go("./internal/cli", "TestProgramsThatFail"),
     ),
     Defect(
+        "C: a part of an answer to ANNOUNCE is left for the next call",
+        "cclient/src/connection/announce.c",
+        "if (code < 0 && !refused)",
+        "if (code < -999 && !refused)",
+        c("fetch"),
+    ),
+    Defect(
         "C: a caller that has samples to load waits for others",
         "cclient/src/connection/fetch.c",
         "if (w->to_load)",

@@ -10,7 +10,7 @@
 #include <sys/un.h>
 
 enum { HELLO = 1, WELCOME, ATTACH, ATTACHED, FETCH, SAMPLE, FETCHED, PREFETCH, PREFETCHED, CANCEL, ERROR, ANNOUNCE,
-       ANNOUNCED };
+       ANNOUNCED, OFFER, OFFERED };
 enum { SAMPLES = 64, BYTES = 1000 };
 
 /* ------------------------------------------------------------ the peer */
@@ -55,6 +55,50 @@ static void transmit(int fd, const void *data, size_t n)
     }
 }
 
+/* What becomes of one connection: of all that the peer sends there. `sweep` sets it while there is no connection. */
+static struct {
+    enum { AS_IT_IS, ONE_BYTE, NEW_LENGTH, CUT } how;
+    size_t at;       /* of the byte that changes, or of the first one that does not come; a frame for NEW_LENGTH */
+    uint32_t value;  /* of the byte, or the length of the body */
+    _Atomic bool on; /* for the next connection */
+    size_t sent, frames;
+    struct {
+        size_t from, bytes;
+        int type;
+        unsigned char head[80]; /* its first bytes */
+    } frame[8]; /* those of the last connection AS_IT_IS */
+} spoil;
+static _Thread_local bool spoils; /* the connection of this thread */
+enum { SPARE = 16 };              /* bytes behind a frame, for one that gets longer */
+
+/* Spoils a frame. Returns how many bytes to send. */
+static size_t spoilt(unsigned char *frame, size_t n)
+{
+    if (!spoils)
+        return n;
+    size_t from = spoil.sent, number = spoil.frames++, end = spoil.sent += n;
+    switch (spoil.how) {
+    case AS_IT_IS:
+        CHECK(number < sizeof spoil.frame / sizeof *spoil.frame);
+        spoil.frame[number].from = from, spoil.frame[number].bytes = n, spoil.frame[number].type = frame[4];
+        memcpy(spoil.frame[number].head, frame, MIN(n, sizeof spoil.frame[number].head));
+        break;
+    case ONE_BYTE:
+        if (spoil.at >= from && spoil.at < end)
+            frame[spoil.at - from] = (unsigned char)spoil.value;
+        break;
+    case NEW_LENGTH:
+        if (number != spoil.at)
+            break;
+        memset(frame + n, 0x5a, SPARE);
+        memcpy(frame, &spoil.value, 4);
+        return 16 + spoil.value;
+    case CUT:
+        return spoil.at <= from ? 0 : MIN(n, spoil.at - from);
+    }
+    return n;
+}
+
 static size_t frame_of(unsigned char *out, uint32_t length, uint16_t type, uint16_t reserved, uint64_t request,
                        const void *body)
 {
@@ -69,17 +113,17 @@ static size_t frame_of(unsigned char *out, uint32_t length, uint16_t type, uint1
 
 static void reply(int fd, uint16_t type, uint64_t request, const void *body, uint32_t length)
 {
-    unsigned char frame[16 + length];
-    transmit(fd, frame, frame_of(frame, length, type, 0, request, body));
+    unsigned char frame[16 + length + SPARE];
+    transmit(fd, frame, spoilt(frame, frame_of(frame, length, type, 0, request, body)));
 }
 
 /* Sends a frame with descriptors. */
 static void reply_with(int fd, uint16_t type, uint64_t request, const void *body, uint32_t length,
                        const int *descriptors, size_t n)
 {
-    unsigned char frame[16 + length];
+    unsigned char frame[16 + length + SPARE];
     char control[CMSG_SPACE(8 * sizeof(int))];
-    struct iovec part = {.iov_base = frame, .iov_len = frame_of(frame, length, type, 0, request, body)};
+    struct iovec part = {.iov_base = frame, .iov_len = spoilt(frame, frame_of(frame, length, type, 0, request, body))};
     struct msghdr message = {
         .msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = CMSG_SPACE(n * sizeof(int))};
     memset(control, 0, sizeof control);
@@ -88,7 +132,7 @@ static void reply_with(int fd, uint16_t type, uint64_t request, const void *body
     h->cmsg_type = SCM_RIGHTS;
     h->cmsg_len = CMSG_LEN(n * sizeof(int));
     memcpy(CMSG_DATA(h), descriptors, n * sizeof(int));
-    ssize_t sent = sendmsg(fd, &message, MSG_NOSIGNAL);
+    ssize_t sent = part.iov_len ? sendmsg(fd, &message, MSG_NOSIGNAL) : 0;
     CHECK(sent == (ssize_t)part.iov_len || errno == EPIPE); /* a client whose time was up has gone */
 }
 
@@ -206,10 +250,22 @@ static bool hear_plan(struct request *r, uint32_t length)
     return true;
 }
 
+static bool hear_offer(struct request *r, uint32_t length)
+{
+    unsigned char body[16 + BYTES];
+    uint32_t taken[2] = {1, 0};
+    CHECK(length == sizeof body);
+    if (length != sizeof body || !receive(r->fd, body, length))
+        return false;
+    reply(r->fd, OFFERED, r->number, taken, sizeof taken);
+    return true;
+}
+
 static void *converse(void *argument)
 {
     struct request r = {.fd = (int)(intptr_t)argument, .connection = atomic_fetch_add(&peer.connections, 1) + 1};
     unsigned char header[16];
+    spoils = atomic_exchange(&spoil.on, false);
     if (peer.greet) {
         if (introduced(r.fd))
             peer.greet(r.fd);
@@ -222,9 +278,9 @@ static void *converse(void *argument)
         memcpy(&length, header, 4);
         memcpy(&r.number, header + 8, 8);
         r.type = header[4];
-        if (r.type == ANNOUNCE) {
+        if (r.type == ANNOUNCE || r.type == OFFER) {
             int fd = r.fd;
-            if (hear_plan(&r, length) && r.fd >= 0)
+            if ((r.type == OFFER ? hear_offer : hear_plan)(&r, length) && r.fd >= 0 && !spoils)
                 continue;
             shutdown(fd, SHUT_RDWR);
             r.fd = fd;
@@ -238,7 +294,7 @@ static void *converse(void *argument)
         }
         r.flags = head[1];
         uint32_t how = r.flags & ~8u;
-        CHECK(head[0] == 7 && (how == 0 || ((how == 2 || how == 4) && r.type == FETCH)));
+        CHECK((head[0] == 7 || spoils) && (how == 0 || ((how == 2 || how == 4) && r.type == FETCH)));
         CHECK(how == r.flags || r.type == FETCH);
         atomic_fetch_add(&peer.sending, r.flags == 2);
         atomic_fetch_add(&peer.unstored, r.flags == 4);
@@ -247,6 +303,8 @@ static void *converse(void *argument)
             atomic_store(&peer.largest, r.n);
         int fd = r.fd;
         (peer.answer ? peer.answer : serve)(&r);
+        if (spoils)
+            r.fd = -1; /* the client may wait for more than comes */
         if (r.fd < 0) { /* the peer closes the connection */
             shutdown(fd, SHUT_RDWR);
             r.fd = fd;
@@ -479,12 +537,13 @@ static void bad_arguments(void)
     EQUAL(stoc_fetch(unnamed, indices, 1, rows, BYTES, NULL, &o, &error), STOC_EINVAL);
     CHECK(strstr(error.message, "without a name"));
     stoc_cache *none;
-    EQUAL(stoc_dial("no/name", NULL, 0, 50, &none, &error), STOC_EINVAL);
-    EQUAL(stoc_dial("served", NULL, 0, 50, NULL, &error), STOC_EINVAL);
-    EQUAL(stoc_dial("served", NULL, 0, 50, &none, &error), STOC_ENOSERVER);
+    EQUAL(stoc_dial("no/name", NULL, 0, &WITHIN(50), &none, &error), STOC_EINVAL);
+    EQUAL(stoc_dial("served", NULL, 0, &WITHIN(50), NULL, &error), STOC_EINVAL);
+    EQUAL(stoc_dial("served", NULL, 0, &small, &none, &error), STOC_EINVAL);
+    EQUAL(stoc_dial("served", NULL, 0, &WITHIN(50), &none, &error), STOC_ENOSERVER);
     char deep[200];
     snprintf(deep, sizeof deep, "/tmp/%0150d", 1);
-    EQUAL(stoc_dial("served", deep, 0, 50, &none, &error), STOC_EINVAL);
+    EQUAL(stoc_dial("served", deep, 0, &WITHIN(50), &none, &error), STOC_EINVAL);
     CHECK(strstr(error.message, "shorter"));
     stoc_close(c);
     stoc_close(unnamed);
@@ -590,7 +649,7 @@ static void bad_greetings(void)
         EQUAL(error.code, want[greeting]);
         CHECK(greeting != 7 || strstr(error.message, "this server? belongs"));
         /* a new handle has no old uuid to compare, so the uuid in the answer is wrong */
-        EQUAL(stoc_dial("served", scratch, 0, 5000, &other, &error), greeting == 4 ? STOC_EFORMAT : want[greeting]);
+        EQUAL(stoc_dial("served", scratch, 0, &WITHIN(5000), &other, &error), greeting == 4 ? STOC_EFORMAT : want[greeting]);
         CHECK(other == NULL);
         stoc_close(c);
         end_peer();
@@ -1161,7 +1220,7 @@ static void *dial_in_vain(void *unused)
 {
     stoc_cache *other;
     (void)unused;
-    EQUAL(stoc_dial("served", scratch, 0, 1500, &other, NULL), STOC_ETIMEOUT);
+    EQUAL(stoc_dial("served", scratch, 0, &WITHIN(1500), &other, NULL), STOC_ETIMEOUT);
     return NULL;
 }
 
@@ -1177,6 +1236,18 @@ static void child_of_a_dialling_parent(void)
     int status = IN_CHILD({ EQUAL(open_sockets(), before + 1); }); /* the peer's end, not that of the parent's thread */
     EQUAL(status, 0);
     pthread_join(thread, NULL);
+    stoc_close(c);
+    end_peer();
+}
+
+static void interrupted_dial(void)
+{
+    stoc_cache *c = served(), *none;
+    begin_peer(c, NULL, keep_silent);
+    asked = 0, interrupt_after = 2;
+    EQUAL(stoc_dial("served", scratch, 0, &WITHIN(0, .interrupted = interrupted, .context = &asked), &none, &error),
+          STOC_EINTERRUPTED); /* interrupted is called each second */
+    CHECK(none == NULL && asked == 2);
     stoc_close(c);
     end_peer();
 }
@@ -1199,7 +1270,7 @@ static void no_descriptor_left(void)
             /* one more, for the connection */
             struct rlimit few = {.rlim_cur = (rlim_t)next + 1, .rlim_max = before.rlim_max};
             REQUIRE(setrlimit(RLIMIT_NOFILE, &few) == 0);
-            EQUAL(dial ? stoc_dial("served", NULL, 0, 2000, &other, &error) : fetch(c, &index, 1, &o), STOC_ESYSTEM);
+            EQUAL(dial ? stoc_dial("served", NULL, 0, &WITHIN(2000), &other, &error) : fetch(c, &index, 1, &o), STOC_ESYSTEM);
             CHECK(error.code == STOC_ESYSTEM && error.os_error == EMFILE);
             REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
             EQUAL(fetch(c, &index, 1, NULL), 1);
@@ -1234,7 +1305,7 @@ static void dialled(void)
     /* the environment names no server any more, but the handle remembers it */
     snprintf(folder, sizeof folder, "%s/elsewhere", scratch);
     setenv("STOCACHED_SOCKETS_DIR", folder, 1);
-    EQUAL(stoc_dial("served", scratch, 0, 5000, &other, &error), 0);
+    EQUAL(stoc_dial("served", scratch, 0, &WITHIN(5000), &other, &error), 0);
     setenv("STOCACHED_SOCKETS_DIR", scratch, 1);
     REQUIRE(other != NULL);
     setenv("STOCACHED_SOCKETS_DIR", folder, 1);
@@ -1249,7 +1320,7 @@ static void dialled(void)
     EQUAL(atomic_load(&peer.connections), 2);
     setenv("STOCACHED_SOCKETS_DIR", scratch, 1);
     stoc_close(other);
-    EQUAL(stoc_dial("served", NULL, STOC_OPEN_READ_ONLY, 5000, &other, &error), 0);
+    EQUAL(stoc_dial("served", NULL, STOC_OPEN_READ_ONLY, &WITHIN(5000), &other, &error), 0);
     struct stoc_info info = {.struct_bytes = sizeof info};
     EQUAL(stoc_info(other, &info), 0);
     CHECK(info.read_only == 1);
@@ -1330,10 +1401,10 @@ static void servers_of_others(void)
         setenv("XDG_RUNTIME_DIR", base, 1);
         setenv("STOCACHED_SOCKETS_DIR", cases[k].named ? folder : "", 1);
         int64_t index = 5;
-        EQUAL(stoc_dial("served", NULL, 0, 5000, &other, &error), STOC_EPERM);
+        EQUAL(stoc_dial("served", NULL, 0, &WITHIN(5000), &other, &error), STOC_EPERM);
         CHECK(strstr(error.message, cases[k].says) && strstr(error.message, folder));
         if (cases[k].named)
-            EQUAL(stoc_dial("served", folder, 0, 5000, &other, &error), STOC_EPERM);
+            EQUAL(stoc_dial("served", folder, 0, &WITHIN(5000), &other, &error), STOC_EPERM);
         EQUAL(fetch(c, &index, 1, NULL), STOC_EPERM);
         CHECK(strstr(error.message, cases[k].says));
         EQUAL(stoc_prefetch(c, &index, 1, NULL, &error), STOC_EPERM);
@@ -1366,7 +1437,7 @@ static void without_a_name(void)
     int64_t index = 5;
     begin_peer(c, NULL, NULL);
     stoc_close(c);
-    EQUAL(stoc_dial("served", NULL, 0, 5000, &other, &error), 0);
+    EQUAL(stoc_dial("served", NULL, 0, &WITHIN(5000), &other, &error), 0);
     REQUIRE(other != NULL);
     EQUAL(fetch(other, &index, 1, NULL), 1);
     IN_CHILD({ /* the child connects again, by the name of the server's cache */
@@ -1627,6 +1698,206 @@ static void one_connection_announces(void)
     end_peer();
 }
 
+/* ------------------------------------------------------------ answers that are spoilt */
+
+/* Ensure that no byte and no length that a server sends, whatever becomes of it, ends the process, keeps a call for ever,
+ * or is taken for a sample; and that the next call works, with a server that is well. */
+
+static const int64_t two[] = {1, 2};
+
+static void greet_well(int fd)
+{
+    welcome(fd, VERSION, peer.max_indices);
+    attached(fd, 1, false);
+    if (spoils)
+        shutdown(fd, SHUT_WR); /* a client that waits for more sees the end */
+}
+
+static void send_both(struct request *r)
+{
+    for (uint32_t k = 0; k < r->n; k++)
+        send_sample(r, k, BYTES);
+    say_failed(r, NULL, NULL, 0, "");
+}
+
+static void fail_both(struct request *r)
+{
+    const uint32_t positions[] = {0, 1};
+    const uint16_t codes[] = {STOC_REMOTE_READ, STOC_REMOTE_BAD};
+    say_failed(r, positions, codes, MIN(2u, (uint32_t)r->n), "no such file");
+}
+
+static void leave_both(struct request *r)
+{
+    const uint32_t positions[] = {0, 1};
+    const uint16_t codes[] = {STOC_REMOTE_LOAD, STOC_REMOTE_LOADING};
+    say_failed(r, positions, codes, MIN(2u, (uint32_t)r->n), "");
+}
+
+static void refuse(struct request *r) { reply(r->fd, ERROR, r->number, "\16\0\0\0not that", 12); }
+
+static void (*spoilt_answer)(struct request *r);
+
+static void answer_spoilt(struct request *r) { (spoils && spoilt_answer ? spoilt_answer : serve)(r); }
+
+/* The calls return 0 or more if all went well. `unsure`: the place of a sample in the batch may be wrong. */
+
+static int64_t fetch_with(stoc_cache *c, unsigned flags, bool unsure)
+{
+    struct stoc_fetch_options o = WITHIN(60000, .flags = flags);
+    int64_t code = fetch(c, two, 2, &o);
+    for (size_t k = 0; k < 2 && !unsure; k++)
+        CHECK(hit[k] == 0 || (code < 0 && hit[k] == 0xee) || row_is(k, two[k]));
+    for (uint64_t k = 0; k < o.failed; k++)
+        CHECK(o.failures[k].position < 2 && strnlen(o.failures[k].message, 1004) < 1004);
+    stoc_fetch_end(&o, NULL, 0);
+    return code < 0 || code == 2 ? code : STOC_EREMOTE;
+}
+
+static int64_t fetch_spoilt(stoc_cache *c, bool unsure) { return fetch_with(c, 0, unsure); }
+static int64_t loads_spoilt(stoc_cache *c, bool unsure) { return fetch_with(c, STOC_FETCH_LOADS, unsure); }
+
+static int64_t each_spoilt(stoc_cache *c, bool unsure)
+{
+    struct stoc_fetch_options o = WITHIN(60000);
+    void *data[2] = {NULL, NULL};
+    uint64_t lengths[2] = {0, 0};
+    (void)unsure;
+    int64_t code = stoc_fetch_each(c, two, 2, data, lengths, &o, &error);
+    for (size_t k = 0; k < 2 && code >= 0; k++)
+        if (data[k])
+            stoc_crc32c(0, data[k], lengths[k]); /* reads all of it */
+    stoc_fetch_end(&o, data, 2);
+    return code < 0 || code == 2 ? code : STOC_EREMOTE;
+}
+
+static int64_t prefetch_spoilt(stoc_cache *c, bool unsure)
+{
+    (void)unsure;
+    return stoc_prefetch(c, two, 2, &WITHIN(60000), &error);
+}
+
+static int64_t announce_spoilt(stoc_cache *c, bool unsure)
+{
+    static uint64_t epoch;
+    (void)unsure;
+    return stoc_announce(c, &in_order, ++epoch, &alone, 16, 60000, &error);
+}
+
+static int64_t offer_spoilt(stoc_cache *c, bool unsure)
+{
+    unsigned char bytes[BYTES] = {0};
+    struct iovec part = {.iov_base = bytes, .iov_len = sizeof bytes};
+    (void)unsure;
+    return stoc_offer(c, 1, &part, 1, 60000, &error);
+}
+
+static int64_t dial_spoilt(stoc_cache *c, bool unsure)
+{
+    stoc_cache *other = NULL;
+    (void)c, (void)unsure;
+    int code = stoc_dial("served", scratch, 0, &WITHIN(60000), &other, &error);
+    CHECK((code == 0) == (other != NULL));
+    stoc_close(other);
+    return code;
+}
+
+static const struct {
+    const char *name;
+    int64_t (*call)(stoc_cache *c, bool unsure);
+    void (*answer)(struct request *r); /* NULL: serve */
+    bool greets, variable;             /* spoils what a new connection gets */
+} sweeps[] = {
+    {"dial", dial_spoilt, NULL, true, false},
+    {"the connection of a fetch", fetch_spoilt, NULL, true, false},
+    {"samples that were stored", fetch_spoilt, NULL, false, false},
+    {"samples that were sent", fetch_spoilt, send_both, false, false},
+    {"samples of any size that were sent", each_spoilt, send_both, false, true},
+    {"samples that failed", fetch_spoilt, fail_both, false, false},
+    {"samples that programs load", loads_spoilt, leave_both, false, false},
+    {"error", fetch_spoilt, refuse, false, false},
+    {"prefetch", prefetch_spoilt, NULL, false, false},
+    {"error of a prefetch", prefetch_spoilt, refuse, false, false},
+    {"announce", announce_spoilt, NULL, false, false},
+    {"offer", offer_spoilt, NULL, false, false},
+};
+
+/* The caches of these tests come from programs, so that stoc_offer asks the server. */
+static void come_from_programs(void)
+{
+    unsigned char page[STOC_HEADER_BYTES];
+    int fd = open(path_in_scratch("served"), O_RDWR | O_CLOEXEC);
+    REQUIRE(pread(fd, page, sizeof page, 0) == sizeof page);
+    page[STOC_HEADER_FLAGS] |= STOC_FLAG_PROGRAMS;
+    memset(page + STOC_HEADER_CRC, 0, 4);
+    uint32_t crc = crc32c(page, sizeof page);
+    memcpy(page + STOC_HEADER_CRC, &crc, 4);
+    REQUIRE(pwrite(fd, page, sizeof page, 0) == sizeof page);
+    close(fd);
+}
+
+/* Calls with the next connection spoilt so, and then with a good one. */
+static void try_spoilt(size_t s, int how, size_t at, uint32_t value, bool unsure)
+{
+    stoc_cache *c = join("served", 0);
+    int before = failures;
+    spoil.how = how, spoil.at = at, spoil.value = value, spoil.sent = spoil.frames = 0;
+    atomic_store(&spoil.on, true);
+    int64_t code = sweeps[s].call(c, unsure);
+    CHECK(code >= 0 || (code != STOC_ETIMEOUT && (!error.code || error.message[0])));
+    CHECK(!atomic_exchange(&spoil.on, false));
+    if (how != AS_IT_IS)
+        CHECK(sweeps[s].call(c, false) >= 0);
+    stoc_close(c);
+    while (atomic_load(&peer.ended) != atomic_load(&peer.connections))
+        usleep(100); /* the peer may still store a sample */
+    EQUAL(stoc_clear(peer.cache, 60000), STOC_STORED);
+    if (failures > before)
+        COMPLAIN("%s: way %d, place %zu, value %u: %lld, \"%s\"", sweeps[s].name, how, at, value, (long long)code,
+                 error.message);
+}
+
+/* All values of a byte, or two of about ten. */
+static void spoil_byte(size_t s, size_t at, unsigned char was, bool all, bool unsure)
+{
+    unsigned values[10] = {0, 0xff};
+    for (unsigned k = 0; k < 8; k++)
+        values[2 + k] = was ^ 1u << k;
+    for (unsigned k = 0; k < (all ? 256u : 2u); k++)
+        try_spoilt(s, ONE_BYTE, at, all ? k : values[(unsigned)rand() % 10], unsure);
+}
+
+static void spoilt_answers(void)
+{
+    const char *set = getenv("STOCACHED_TEST_HOSTILE");
+    bool all = set && strcmp(set, "all") == 0;
+    int descriptors = files_in("/proc/self/fd");
+    srand((unsigned)time(NULL));
+    for (size_t s = 0; s < sizeof sweeps / sizeof *sweeps && !failures; s++) {
+        stoc_cache *c = sweeps[s].variable ? served_variable() : served();
+        come_from_programs();
+        spoilt_answer = sweeps[s].answer;
+        begin_peer(c, answer_spoilt, sweeps[s].greets ? greet_well : NULL);
+        alarm(4 * HANGS);
+        try_spoilt(s, AS_IT_IS, 0, 0, false);
+        size_t frames = spoil.frames;
+        for (size_t k = sweeps[s].greets ? 0 : 2; k < frames && !failures; k++) {
+            size_t from = spoil.frame[k].from, body = spoil.frame[k].bytes - 16;
+            bool sample = spoil.frame[k].type == SAMPLE; /* any bytes are a sample */
+            for (size_t at = 0; at < 16 + (sample ? 8 : body) && !failures; at++) {
+                spoil_byte(s, from + at, spoil.frame[k].head[at], all, sample && at >= 16);
+                try_spoilt(s, CUT, from + at, 0, false);
+            }
+            for (uint32_t length = 0; length <= body + SPARE && !failures; length += length == 48 && sample ? BYTES - 48 : 1)
+                if (length != body)
+                    try_spoilt(s, NEW_LENGTH, k, length, false);
+        }
+        stoc_close(c);
+        end_peer();
+    }
+    EQUAL(files_in("/proc/self/fd"), descriptors);
+}
+
 int main(int argc, char **argv)
 {
     (void)argc;
@@ -1655,6 +1926,7 @@ int main(int argc, char **argv)
     RUN(children_have_their_own);
     RUN(child_of_a_busy_parent);
     RUN(child_of_a_dialling_parent);
+    RUN(interrupted_dial);
     RUN(no_descriptor_left);
     RUN(many_threads);
     RUN(dialled);
@@ -1666,5 +1938,7 @@ int main(int argc, char **argv)
     RUN(reads_that_are_told);
     RUN(plans_of_children);
     RUN(one_connection_announces);
+    if (!FOR_RACES)
+        RUN(spoilt_answers);
     return end_tests(argv[0]);
 }

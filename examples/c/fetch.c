@@ -59,7 +59,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "a batch of %s samples\n", argv[3]);
         return 2;
     }
-    if (stoc_dial(argv[1], NULL, 0, 0, &cache, &error) != 0 || stoc_info(cache, &info) != 0) {
+    if (stoc_dial(argv[1], NULL, 0, NULL, &cache, &error) != 0 || stoc_info(cache, &info) != 0) {
         fprintf(stderr, "%s\n", error.message);
         return 1;
     }

@@ -84,7 +84,7 @@ func TestDeadStorage(t *testing.T) {
 		t.Errorf("%v", stats)
 	}
 	brief := ok(t, "stats", "--sockets", s.sockets, s.segments+"/pets")
-	contains(t, brief, "retrying", "reads that have failed and will be tried again: ", "failing", "reads fail (unavailable): first ", "503")
+	contains(t, brief, "reads that have failed and will be tried again: ", "failing", "reads fail (unavailable): first ", "503")
 	select {
 	case err := <-read:
 		t.Fatal(err)

@@ -116,21 +116,10 @@ var serverColumns = table.Columns[*stats]{
 
 // troubles has a column for each thing that is wrong at the server now.
 func (f *serverStats) troubles() (columns table.Columns[*stats]) {
-	add := func(header, text string) {
-		columns = append(columns, table.Listed("", header, "", func(*stats) any { return source.OneLine(text) }))
-	}
-	if f.Retrying > 0 {
-		add("retrying", fmt.Sprintf("reads that have failed and will be tried again: %d", f.Retrying))
-	}
-	for _, one := range f.Failures {
-		add("failing", one.String())
-	}
-	if f.Stuck > 0 {
-		add("stuck reads", fmt.Sprintf("reads that were given up and have not returned: %d", f.Stuck))
-	}
-	for _, line := range tier.Problems(f.Tiers) {
-		add("tier", line)
-	}
+	now := cacheserver.Stats{Retrying: int64(f.Retrying), Failures: f.Failures, Stuck: int(f.Stuck)}
+	now.Troubles(f.Tiers, func(what, line string) {
+		columns = append(columns, table.Listed("", what, "", func(*stats) any { return source.OneLine(line) }))
+	})
 	return columns
 }
 

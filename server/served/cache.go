@@ -63,8 +63,10 @@ type Cache struct {
 	programs *tier.Programs
 	ahead    wrap.Ahead // part of the source; nil: it does not read ahead
 
-	idle     idleness // only the janitor uses it, and nameless
-	nameless int      // looks that found no file
+	idle idleness // only the janitor uses it, and lost
+	lost bool     // the log has that another program removed the file
+
+	removes atomic.Bool // Unlink was called
 
 	looks sync.Mutex // protects the field below
 	full  uint64     // sets that had found no place at the last look
@@ -498,6 +500,7 @@ func (h *Cache) closeLater(s source.Source) (closed <-chan struct{}) {
 
 // Unlink removes the name of the segment, if the name still refers to this segment.
 func (h *Cache) Unlink() error {
+	h.removes.Store(true)
 	if err := h.segment.Remove(); err != nil && !errors.Is(err, shm.ErrNotFound) {
 		return err
 	}

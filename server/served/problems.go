@@ -8,6 +8,7 @@ import (
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/wrap"
+	"github.com/stocached/stocached/tier"
 )
 
 // Problems returns a line for each thing that an operator should know or change: "failing: " with what fails, or "tier: "
@@ -20,22 +21,34 @@ func (h *Cache) Problems() (lines []string) {
 	add := func(what, text string) {
 		lines = append(lines, fmt.Sprintf("%s: cache %s: %s", what, h.Name, source.OneLine(text)))
 	}
-	if !h.segment.HasName() {
+	if h.lostFile() {
 		add("failing", fmt.Sprintf("another program removed the file %s, so no command sees the cache, and programs get it from this server "+
 			"only; restart the server, which makes an empty one", h.segment.Path()))
 	}
-	if n := h.failures.Retrying(); n > 0 {
-		add("failing", fmt.Sprintf("reads that have failed and will be tried again: %d", n))
+	h.stats().Troubles(h.Tiers(), add)
+	return lines
+}
+
+// Troubles calls add for each thing of a cache that is wrong now: "failing" or "tier", and a line.
+func (f Stats) Troubles(tiers []tier.Status, add func(what, line string)) {
+	if f.Retrying > 0 {
+		add("failing", fmt.Sprintf("reads that have failed and will be tried again: %d", f.Retrying))
 	}
-	for _, one := range h.failing() {
+	for _, one := range f.Failures {
 		add("failing", one.String())
 	}
-	if h.tiers != nil {
-		for _, line := range h.tiers.Problems() {
-			add("tier", line)
-		}
+	if f.Stuck > 0 {
+		add("failing", fmt.Sprintf("reads that were given up and have not returned: %d", f.Stuck))
 	}
-	return lines
+	for _, line := range tier.Problems(tiers) {
+		add("tier", line)
+	}
+}
+
+// lostFile says whether another program removed the file of the cache. The caller has entered.
+func (h *Cache) lostFile() bool {
+	// In this order: the server says so before it removes the file.
+	return !h.segment.HasName() && !h.removes.Load()
 }
 
 // fulls returns how many sets have found no place. The segment is open.

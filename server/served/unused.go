@@ -28,9 +28,8 @@ func (h *Cache) Clean() (unused bool) {
 		h.failures.GivenUp(n, fmt.Sprintf("reads took more than %v (read_timeout) and were given up; %d have not returned yet",
 			h.options.ReadTimeout, h.filler.Stuck()))
 	}
-	if h.segment.HasName() {
-		h.nameless = 0
-	} else if h.nameless++; h.nameless == 2 { // at the first look, this server may be about to shut the cache
+	if !h.lost && h.lostFile() {
+		h.lost = true
 		h.Log.Error("another program removed the file of the cache; restart the server, which makes an empty one", "segment", h.segment.Path())
 	}
 	h.lookForMemory()

@@ -96,18 +96,12 @@ func (d *driver) Get(ctx context.Context, name string, offset int64, n int, tag 
 	if err != nil {
 		return remote.Answer{}, err
 	}
-	answer := remote.Answer{Bytes: a.ContentLength, Tag: remote.Tag(a.Header), Body: a.Body}
-	if a.StatusCode == http.StatusPartialContent {
-		answer.Bytes, err = remote.WholeBytes(a.Header.Get("Content-Range"), offset)
-	} else if offset != 0 || a.ContentLength < 0 || a.ContentLength > int64(n) {
-		err = fmt.Errorf("the server answered a request for a part with the whole (bytes: %d; -1: it does not say); use a server "+
-			"that knows ranges", a.ContentLength)
-	}
+	bytes, err := remote.AnsweredBytes(a.Header.Get("Content-Range"), offset, n, a.ContentLength)
 	if err != nil {
 		a.Body.Close()
 		return remote.Answer{}, fmt.Errorf("%w: %s: %w", source.ErrInvalid, name, err)
 	}
-	return answer, nil
+	return remote.Answer{Bytes: bytes, Tag: remote.Tag(a.Header), Body: a.Body}, nil
 }
 
 func (d *driver) List(_ context.Context, prefix, _ string, _ func()) (remote.Page, error) {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -69,30 +68,24 @@ func stamp(bytes int64, tag string) source.Stamp {
 	return source.Stamp{Bytes: bytes, ModifiedNs: int64(binary.LittleEndian.Uint64(sum[:]) >> 1)}
 }
 
-// WholeBytes returns the bytes of the whole object from a Content-Range such as "bytes 0-9/100". It is an error if the
-// range does not begin at offset, where the request did: its bytes would be those of another sample.
-func WholeBytes(contentRange string, offset int64) (int64, error) {
+// AnsweredBytes returns the bytes of the whole object from an answer to a request for n bytes from offset on. contentRange
+// is such as "bytes 0-9/100"; "": the answer is the whole object. It is an error if the answer begins elsewhere, as its bytes
+// would be those of another sample, and if the whole object came and is not what was asked for. bytes is its length; -1: the
+// server does not say.
+func AnsweredBytes(contentRange string, offset int64, n int, bytes int64) (int64, error) {
+	if contentRange == "" {
+		if offset != 0 || bytes < 0 || bytes > int64(n) {
+			return 0, fmt.Errorf("the server answered a request for a part with the whole (bytes: %d; -1: it does not say); use a "+
+				"server that knows ranges", bytes)
+		}
+		return bytes, nil
+	}
 	span, whole, _ := strings.Cut(strings.TrimPrefix(contentRange, "bytes "), "/")
 	first, _, _ := strings.Cut(span, "-")
 	at, errAt := strconv.ParseInt(first, 10, 64)
 	bytes, err := strconv.ParseInt(whole, 10, 64)
 	if err != nil || errAt != nil || at != offset {
 		return 0, fmt.Errorf("the server answered the range %q to a request for bytes from %d on", contentRange, offset)
-	}
-	return bytes, nil
-}
-
-// AnsweredBytes returns the bytes of the whole object from an answer to a request for bytes from offset on. bytes is the
-// length of an answer without a Content-Range, which is the whole object. Errors are those of WholeBytes, that such an
-// answer came to a request for a part, and that it has no length.
-func AnsweredBytes(contentRange string, offset, bytes int64) (int64, error) {
-	switch {
-	case contentRange != "":
-		return WholeBytes(contentRange, offset)
-	case offset != 0:
-		return 0, fmt.Errorf("the server ignored a request for bytes from %d on", offset)
-	case bytes < 0:
-		return 0, errors.New("the server does not say how many bytes the object has; it must send Content-Range or Content-Length")
 	}
 	return bytes, nil
 }

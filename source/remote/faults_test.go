@@ -2,6 +2,7 @@ package remote_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -167,7 +168,8 @@ func TestFaultsOfAnswers(t *testing.T) {
 
 // Ensure that an answer that lies is an error that names the object, and never a sample.
 func TestAnswersThatLie(t *testing.T) {
-	change := func(edit func(h http.Header, body []byte) []byte) func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	type edits func(h http.Header, body []byte) []byte
+	change := func(status int, edit edits) func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 			answer := httptest.NewRecorder()
 			next.ServeHTTP(answer, r)
@@ -175,46 +177,52 @@ func TestAnswersThatLie(t *testing.T) {
 			for key, values := range answer.Header() {
 				w.Header()[key] = values
 			}
-			w.WriteHeader(answer.Code)
+			w.WriteHeader(cmp.Or(status, answer.Code))
 			_, _ = w.Write(body)
 		}
 	}
 	for name, c := range map[string]struct {
-		want error
-		edit func(h http.Header, body []byte) []byte
+		want   error
+		status int // 0: that of the true answer
+		edit   edits
 	}{
-		"another tag": {source.ErrChanged, func(h http.Header, body []byte) []byte { h.Set("ETag", `"other"`); return body }},
-		"another length of the object": {source.ErrChanged, func(h http.Header, body []byte) []byte {
+		"another tag": {source.ErrChanged, 0, func(h http.Header, body []byte) []byte { h.Set("ETag", `"other"`); return body }},
+		"another length of the object": {source.ErrChanged, 0, func(h http.Header, body []byte) []byte {
 			h.Set("Content-Range", "bytes 300000-599999/900001")
 			return body
 		}},
-		"always truncated": {source.ErrUnavailable, func(h http.Header, body []byte) []byte {
+		"always truncated": {source.ErrUnavailable, 0, func(h http.Header, body []byte) []byte {
 			h.Set("Content-Length", "0")
 			return nil
 		}},
-		"another range": {source.ErrInvalid, func(h http.Header, body []byte) []byte {
+		"another range": {source.ErrInvalid, 0, func(h http.Header, body []byte) []byte {
 			h.Set("Content-Range", "bytes 0-299999/900000")
 			return body
 		}},
-		"the whole object as the range": {source.ErrInvalid, func(h http.Header, body []byte) []byte {
+		"the whole object as the range": {source.ErrInvalid, 0, func(h http.Header, body []byte) []byte {
 			whole := bytes.Repeat([]byte{7}, 3*recordBytes)
 			h.Set("Content-Length", fmt.Sprint(len(whole)))
 			return whole
 		}},
-		"the whole object as the range, without a length": {source.ErrInvalid, func(h http.Header, body []byte) []byte {
+		"the whole object as the range, without a length": {source.ErrInvalid, 0, func(h http.Header, body []byte) []byte {
 			h.Del("Content-Length")
 			return bytes.Repeat([]byte{7}, 3*recordBytes)
 		}},
-		"a byte after the range, without a length": {source.ErrInvalid, func(h http.Header, body []byte) []byte {
+		"the whole object with the status 200 and a range": {source.ErrInvalid, http.StatusOK, func(h http.Header, body []byte) []byte {
+			whole := bytes.Repeat([]byte{7}, 3*recordBytes)
+			h.Set("Content-Length", fmt.Sprint(len(whole)))
+			return whole
+		}},
+		"a byte after the range, without a length": {source.ErrInvalid, 0, func(h http.Header, body []byte) []byte {
 			h.Del("Content-Length")
 			return append(body, 7)
 		}},
-		"a longer range": {source.ErrInvalid, func(h http.Header, body []byte) []byte {
+		"a longer range": {source.ErrInvalid, 0, func(h http.Header, body []byte) []byte {
 			h.Set("Content-Range", "bytes 300000-600000/900000")
 			h.Set("Content-Length", fmt.Sprint(len(body)+1))
 			return append(body, 7)
 		}},
-		"no range": {source.ErrInvalid, func(h http.Header, body []byte) []byte {
+		"no range": {source.ErrInvalid, 0, func(h http.Header, body []byte) []byte {
 			h.Del("Content-Range")
 			return body
 		}},
@@ -228,7 +236,7 @@ func TestAnswersThatLie(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer web.Close()
-			s.spoilNext(100, change(c.edit))
+			s.spoilNext(100, change(c.status, c.edit))
 			for how, src := range map[string]source.Source{"signed": signed, "unsigned": unsigned, "from a web server": web} {
 				_, err := src.Read(t.Context(), 1, make([]byte, recordBytes))
 				if !errors.Is(err, c.want) || !strings.Contains(err.Error(), "photos/records") {

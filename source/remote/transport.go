@@ -48,6 +48,8 @@ func check(r *http.Request, a *http.Response) error {
 		if err := checkPart(asked, a); err != nil {
 			return err
 		}
+	} else {
+		a.Header.Del("Content-Range") // it says something of parts only
 	}
 	if r.Method == http.MethodHead || r.Method == http.MethodGet && asked != "" { // other requests are about no object
 		return checkKind(r, a)

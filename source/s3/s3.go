@@ -189,7 +189,7 @@ func (d *driver) Get(ctx context.Context, name string, offset int64, n int, tag 
 	if err != nil {
 		return remote.Answer{}, d.failed(name, err)
 	}
-	bytes, err := remote.AnsweredBytes(header.Get("Content-Range"), offset, about.Size)
+	bytes, err := remote.AnsweredBytes(header.Get("Content-Range"), offset, n, about.Size)
 	if err != nil {
 		body.Close()
 		return remote.Answer{}, fmt.Errorf("%w: %s: %w", source.ErrInvalid, name, err)

@@ -249,7 +249,7 @@ func TestRights(t *testing.T) {
 	if total, _ := from.total(); total != n {
 		t.Errorf("%d reads", total)
 	}
-	if p := append(a.set.Problems(), b.set.Problems()...); len(p) > 0 {
+	if p := append(tier.Problems(a.set.Status()), tier.Problems(b.set.Status())...); len(p) > 0 {
 		t.Error(p)
 	}
 }
@@ -375,12 +375,12 @@ func TestNodeKilled(t *testing.T) {
 	if lost := total - n; lost < 2*n/6 || lost > 2*n/2 {
 		t.Errorf("%d of %d reads went to the source, a third of them is the share of a node", lost, 2*n)
 	}
-	if p := strings.Join(a.set.Problems(), "\n"); !strings.Contains(p, servers[1].Addr+" is left out") ||
+	if p := strings.Join(tier.Problems(a.set.Status()), "\n"); !strings.Contains(p, servers[1].Addr+" is left out") ||
 		!strings.Contains(p, "addresses: ") || strings.Count(p, "left out") != 1 {
 		t.Error(p)
 	}
 	servers[1].Begin() // empty, and in the cluster still
-	until(t, "the node is back", func() bool { return len(a.set.Problems())+len(b.set.Problems()) == 0 })
+	until(t, "the node is back", func() bool { return len(tier.Problems(a.set.Status()))+len(tier.Problems(b.set.Status())) == 0 })
 	time.Sleep(1500 * time.Millisecond) // the cluster takes it in again
 	until(t, "each sample is a hit again", func() bool {
 		before, _ := from.total()
@@ -507,7 +507,7 @@ func TestStoppedNode(t *testing.T) {
 	if took := time.Since(began); took > timeout/2 {
 		t.Errorf("reads took %v while the node is left out", took)
 	}
-	if p := strings.Join(h.set.Problems(), "\n"); !strings.Contains(p, "timeout: no answer in 400ms") {
+	if p := strings.Join(tier.Problems(h.set.Status()), "\n"); !strings.Contains(p, "timeout: no answer in 400ms") {
 		t.Error(p)
 	}
 	time.Sleep(3 * timeout) // it is tried in the background, and stays out
@@ -515,7 +515,7 @@ func TestStoppedNode(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	servers[2].Continue()
-	until(t, "the node is back", func() bool { return len(h.set.Problems()) == 0 })
+	until(t, "the node is back", func() bool { return len(tier.Problems(h.set.Status())) == 0 })
 	before, _ := from.total()
 	h.read(t, size, upTo(n)...)
 	if after, _ := from.total(); after != before {
@@ -694,8 +694,8 @@ func TestOtherFingerprint(t *testing.T) {
 		t.Errorf("%d reads", n)
 	}
 	until(t, "both say so", func() bool {
-		return strings.Contains(strings.Join(ha.set.Problems(), ""), "fingerprint counted-2, this one has counted-1") &&
-			strings.Contains(strings.Join(hb.set.Problems(), ""), "fingerprint counted-1, this one has counted-2")
+		return strings.Contains(strings.Join(tier.Problems(ha.set.Status()), ""), "fingerprint counted-2, this one has counted-1") &&
+			strings.Contains(strings.Join(tier.Problems(hb.set.Status()), ""), "fingerprint counted-1, this one has counted-2")
 	})
 }
 

@@ -9,8 +9,9 @@
 enum { WITHDRAW = 1, TOLD = 2, ANNOUNCE_BREAKS = 4 };
 enum { READS_AT = 80, FLAGS_AT = 92 }; /* in a plan */
 
-/* Sends an ANNOUNCE, and reads the answer: whether the server uses the plan, or an error. */
-static int announce_on(struct link *l, const unsigned char plan[PLAN_BYTES], struct deadline *p)
+/* Sends an ANNOUNCE, and reads the answer: whether the server uses the plan, or an error. *refused: it is that of an
+ * ERROR, after which the connection goes on. */
+static int ask_to_announce(struct link *l, const unsigned char plan[PLAN_BYTES], struct deadline *p, bool *refused)
 {
     unsigned char frame[FRAME_BYTES + PLAN_BYTES], body[8];
     struct frame f;
@@ -22,12 +23,25 @@ static int announce_on(struct link *l, const unsigned char plan[PLAN_BYTES], str
         code = receive_frame(l, &f, false, p);
     if (code < 0)
         return code;
-    if (f.type == FRAME_ERROR)
-        return receive_error(l, &f, p);
+    if (f.type == FRAME_ERROR) {
+        code = receive_error(l, &f, p);
+        *refused = f.length >= 4 && f.length <= 4 + MAX_TEXT && (code == STOC_EREMOTE || code == STOC_EINVAL);
+        return code;
+    }
     if (f.type != FRAME_ANNOUNCED || f.length != sizeof body || f.request != l->request)
         return garbled(p->error, "a frame of type %d, %u bytes, in answer to ANNOUNCE", (int)f.type, f.length);
     code = receive_all(l, body, sizeof body, false, p);
     return code < 0 ? code : get32(body, 0) == 1;
+}
+
+/* As ask_to_announce. A connection on which an answer may still be, or a part of one, ends: its next use makes another. */
+static int announce_on(struct link *l, const unsigned char plan[PLAN_BYTES], struct deadline *p)
+{
+    bool refused = false;
+    int code = ask_to_announce(l, plan, p, &refused);
+    if (code < 0 && !refused)
+        shutdown(l->fd, SHUT_RDWR);
+    return code;
 }
 
 /* Announces the plan of the handle on a connection, unless one has announced it. An error of the
@@ -47,8 +61,8 @@ INTERNAL void announce_again(stoc_cache *c, struct link *l, struct deadline *p)
     if (number)
         l->announced = number;
     pthread_mutex_unlock(&handles_lock);
-    if (number && announce_on(l, plan, &quiet) < 0 && ignored.code != STOC_EREMOTE && ignored.code != STOC_EINVAL)
-        shutdown(l->fd, SHUT_RDWR); /* an answer may still be on its way */
+    if (number)
+        announce_on(l, plan, &quiet);
 }
 
 /* Hits and misses in the client record of the handle. */

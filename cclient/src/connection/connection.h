@@ -32,6 +32,7 @@ enum frame_type {
 enum { FETCH_SEND = 2, FETCH_UNSTORED = 4, FETCH_LOADS = 8 };
 
 #define FRAME_BYTES 16                 /* of its header */
+#define MAX_TEXT 1000                  /* of an ERROR */
 #define PLAN_BYTES 96                  /* of the body of ANNOUNCE */
 /* the connection ended, as when a server goes away: the request may succeed on a new one. Never
  * leaves the library */
@@ -54,6 +55,8 @@ struct frame {
 };
 
 INTERNAL struct deadline deadline_of(uint32_t timeout_ms, struct stoc_error *error);
+INTERNAL int check_fetch_options(const struct stoc_fetch_options *o, struct stoc_error *error);
+INTERNAL struct deadline deadline_of_options(const struct stoc_fetch_options *o, struct stoc_error *error);
 INTERNAL void put_header(unsigned char *frame, size_t length, enum frame_type type, uint64_t request);
 INTERNAL int wait_for(int fd, short events, uint64_t until, struct deadline *p);
 INTERNAL int send_all(struct link *l, const unsigned char *data, size_t n, struct deadline *p);

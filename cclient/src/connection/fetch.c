@@ -427,14 +427,6 @@ static int64_t finish_fetch(struct wanted *w, struct stoc_fetch_options *options
     return code < 0 ? code : had;
 }
 
-static struct deadline deadline_of_options(const struct stoc_fetch_options *o, struct stoc_error *error)
-{
-    struct deadline p = deadline_of(o->timeout_ms, error);
-    p.interrupted = o->interrupted;
-    p.context = o->context;
-    return p;
-}
-
 static const struct stoc_fetch_options default_fetch = {.struct_bytes = sizeof default_fetch};
 
 /* Checks the arguments that both calls share, and clears the results in options. */
@@ -444,11 +436,9 @@ static int begin_fetch(stoc_cache *c, const int64_t *indices, size_t n, struct s
     no_error(error);
     if (!c)
         return fail(error, STOC_ECLOSED, 0, "the cache is closed");
-    if (options && options->struct_bytes != sizeof *options)
-        return fail(error, STOC_EINVAL, 0,
-                    "struct_bytes: %llu, this library's options have %zu; set it to sizeof(struct stoc_fetch_options) "
-                    "and use the header of this version",
-                    (unsigned long long)options->struct_bytes, sizeof *options);
+    int code = check_fetch_options(options, error);
+    if (code < 0)
+        return code;
     if (options) {
         options->failed = 0;
         options->failures = NULL;
@@ -456,7 +446,7 @@ static int begin_fetch(stoc_cache *c, const int64_t *indices, size_t n, struct s
             return fail(error, STOC_EINVAL, 0, "flags: %#x and reserved: %u; unknown ones must be 0", options->flags,
                         options->reserved);
     }
-    int code = check_indices(c, indices, n);
+    code = check_indices(c, indices, n);
     if (code == STOC_EINDEX)
         for (size_t k = 0; k < n; k++)
             if ((uint64_t)indices[k] >= c->samples)
@@ -604,7 +594,7 @@ int64_t stoc_prefetch(stoc_cache *c, const int64_t *indices, size_t n, struct st
     int code = begin_fetch(c, indices, n, options, error);
     if (code < 0)
         return code;
-    struct deadline p = deadline_of_options(options ? options : &default_fetch, error);
+    struct deadline p = deadline_of_options(options, error);
     if (!atomic_load(&c->keeps))
         return prefetch_all(c, indices, n, p, error);
     int64_t *kept = malloc(MAX(n, 1) * sizeof *kept);

@@ -8,7 +8,6 @@
 #define CONTROL_VERSION 1 /* both sides refuse any other */
 #define MAX_SERVER_BODY (UINT32_C(4) << 20) /* of all frames except SAMPLE */
 #define MAX_LABEL 63
-#define MAX_TEXT 1000
 #define MAX_INDICES 65536
 
 /* How long to wait for a server that is away, such as one that restarts, unless the caller sets a timeout. Go and
@@ -22,6 +21,25 @@ INTERNAL struct deadline deadline_of(uint32_t timeout_ms, struct stoc_error *err
     uint64_t ns = timeout_ms * UINT64_C(1000000), now = now_ns();
     return (struct deadline){.at = timeout_ms ? now + ns : UINT64_MAX, .window = timeout_ms ? ns : FIND_SERVER_NS,
                              .asked = now, .error = error};
+}
+
+/* Checks the struct. NULL is right too. */
+INTERNAL int check_fetch_options(const struct stoc_fetch_options *o, struct stoc_error *error)
+{
+    if (o && o->struct_bytes != sizeof *o)
+        return fail(error, STOC_EINVAL, 0,
+                    "struct_bytes: %llu, this library's options have %zu; set it to sizeof(struct stoc_fetch_options) "
+                    "and use the header of this version",
+                    (unsigned long long)o->struct_bytes, sizeof *o);
+    return 0;
+}
+
+INTERNAL struct deadline deadline_of_options(const struct stoc_fetch_options *o, struct stoc_error *error)
+{
+    struct deadline p = deadline_of(o ? o->timeout_ms : 0, error);
+    p.interrupted = o ? o->interrupted : NULL;
+    p.context = o ? o->context : NULL;
+    return p;
 }
 
 /* Whether a call goes on: 0, ETIMEOUT, EINTERRUPTED. Callers ask before each system call, because a
@@ -502,11 +520,13 @@ INTERNAL int take_link(stoc_cache *c, struct link **out, struct deadline *p)
     return 0;
 }
 
-int stoc_dial(const char *name, const char *sockets_dir, unsigned flags, unsigned timeout_ms, stoc_cache **out,
-              struct stoc_error *error)
+int stoc_dial(const char *name, const char *sockets_dir, unsigned flags, const struct stoc_fetch_options *options,
+              stoc_cache **out, struct stoc_error *error)
 {
     int code = check_open(flags, out, error);
     unsigned char uuid[16];
+    if (code == 0)
+        code = check_fetch_options(options, error);
     if (code < 0)
         return code;
     if (!name || !name_valid(name))
@@ -522,7 +542,7 @@ int stoc_dial(const char *name, const char *sockets_dir, unsigned flags, unsigne
     l->next = dialling;
     dialling = l;
     pthread_mutex_unlock(&handles_lock);
-    struct deadline p = deadline_of(timeout_ms, error);
+    struct deadline p = deadline_of_options(options, error);
     code = connect_link(l, sockets_dir, name, flags & STOC_OPEN_KIND_PYTHON ? STOC_KIND_PYTHON : STOC_KIND_C, uuid, &p);
     if (code == 0) {
         code = stoc_open_fd(l->descriptor, flags, uuid, out, error);

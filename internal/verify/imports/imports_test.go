@@ -125,7 +125,7 @@ var engines = []string{"github.com/redis/", "github.com/valkey-io/", "github.com
 var screens = []string{"charm.land", "github.com/charmbracelet"}
 
 // cloud SDKs, by the beginnings of their module paths.
-var cloud = []string{"github.com/aws/", "github.com/minio/", "cloud.google.com/", "github.com/Azure/"}
+var cloud = []string{"github.com/aws/", "github.com/minio/"}
 
 // Ensure that no import of this module points up, that only the conformance tests use cgo, and that
 // cloud SDKs stay under source/.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import itertools
 import multiprocessing
@@ -9,11 +10,13 @@ import os
 import pickle
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tarfile
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 
 import numpy as np
@@ -315,12 +318,13 @@ def test_a_cache_that_no_server_has(server, cache, folder):
 # ------------------------------------------------------------ a server that is away
 
 
-def test_calls_without_a_timeout_wait_for_a_server_that_restarts(server, cache):
-    server.kill()
+@pytest.mark.parametrize("end", ["kill", "stop"])
+def test_calls_without_a_timeout_wait_for_a_server_that_restarts(server, cache, end):
+    getattr(server, end)()  # one that stops in order removes its socket
     with ThreadPoolExecutor(2) as pool:
         fetched = pool.submit(cache.fetch, [3])
         with pytest.warns(
-            UserWarning, match=f"waiting up to 60 s for the server of the cache '{server.name}': no server"
+            UserWarning, match=f"waiting up to 60 s for the server of the cache '{server.name}': none answers on"
         ) as said:
             attached = pool.submit(Cache.attach, server.name)
             assert not wait([fetched, attached], 3, FIRST_COMPLETED).done  # clients waited 2 seconds once
@@ -330,6 +334,69 @@ def test_calls_without_a_timeout_wait_for_a_server_that_restarts(server, cache):
             attached.result().close()
     with pytest.raises(stocached.InvalidError, match="timeout"):
         Cache.attach(server.name, timeout=-1)
+
+
+@contextlib.contextmanager
+def late(server, seconds: float) -> Iterator[None]:
+    """Stands between clients and a server, and gives each connection to the server after some seconds."""
+    path, behind = server.sockets / "data.sock", server.sockets / "behind.sock"
+    path.rename(behind)
+
+    def join(client: socket.socket) -> None:
+        time.sleep(seconds)
+        with client, socket.socket(socket.AF_UNIX) as true:
+            true.connect(str(behind))
+            back = threading.Thread(target=pass_on, args=(true, client))
+            back.start()
+            pass_on(client, true)
+            back.join()
+
+    def listen(listener: socket.socket) -> None:
+        with contextlib.suppress(OSError):  # at the end
+            while True:
+                threading.Thread(target=join, args=(listener.accept()[0],)).start()
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        thread = threading.Thread(target=listen, args=(listener,))
+        thread.start()
+        yield
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+def pass_on(source: socket.socket, target: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while True:
+            data, descriptors, _, _ = socket.recv_fds(source, 65536, 1)
+            if not data:
+                break
+            socket.send_fds(target, [data], descriptors)
+            for descriptor in descriptors:
+                os.close(descriptor)
+        target.shutdown(socket.SHUT_WR)
+
+
+def test_a_server_that_needs_long_for_an_attach(server):
+    server.records()
+    with (
+        late(server, 2.5),
+        pytest.warns(UserWarning, match="waiting up to 60 s") as said,
+        Cache.attach(server.name) as cache,
+    ):
+        assert (cache.fetch([3])[0] == expected([3])).all()
+    assert [warning.filename for warning in said] == [__file__]
+
+
+def test_a_server_that_is_stopped_during_an_attach(server):
+    server.records()
+    server.pause()
+    with ThreadPoolExecutor(1) as pool, pytest.warns(UserWarning, match="none answers on"):
+        attached = pool.submit(Cache.attach, server.name)
+        assert not wait([attached], 2.5).done
+        server.resume()
+        attached.result().close()
 
 
 def test_without_a_server_a_miss_says_what_to_start(server, cache):
@@ -437,13 +504,16 @@ def test_ctrl_c_ends_a_waiting_fetch_at_once(server):
     assert (out, err, process.returncode) == ("later\n", "", 0)
 
 
-def test_ctrl_c_while_a_server_is_away(server, cache):
+@pytest.mark.parametrize(
+    "call", [lambda cache: cache.fetch([1], timeout=30), lambda cache: Cache.attach("another", timeout=30)]
+)
+def test_ctrl_c_while_a_server_is_away(server, cache, call):
     server.kill()
     start = time.monotonic()
     timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
     with pytest.raises(KeyboardInterrupt):
         timer.start()
-        cache.fetch([1], timeout=30)
+        call(cache)
     assert time.monotonic() - start < limit(5)
     timer.join()
 
@@ -703,7 +773,7 @@ def test_attach_to_what_is_not_there(server, cache):
     shutil.rmtree(server.sockets)
     start = time.monotonic()
     with pytest.raises(
-        stocached.CacheNotFoundError, match=rf"no server listens on {server.sockets}/data.sock.*stocached serve -c"
+        stocached.CacheNotFoundError, match=rf"no server on {server.sockets}/data.sock.*stocached serve -c"
     ) as caught:
         Cache.attach(server.name)
     assert time.monotonic() - start < limit(1)

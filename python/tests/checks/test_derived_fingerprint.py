@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -18,6 +19,7 @@ from transform_kinds import Scale, digest, others, pairs, twins, without_digest
 
 from stocached import Cache, FingerprintError, Loader
 from stocached._checks import derived_fingerprint, identity
+from stocached._checks.code_names import values_of
 from stocached._checks.derived_fingerprint import Derived, derive
 from stocached._checks.identity import NoDigestError
 from stocached._common import once_per_machine
@@ -281,6 +283,83 @@ def test_modules_whose_attributes_raise(monkeypatch):
     assert "?" not in str(derive(Pixels(transform=space["late"])))
 
 
+USES = {
+    "a module of a package that loads it late": ("import late", "late.sub.scale(x)"),
+    "a function of a package that loads it late": ("import late", "late.scale(x)"),
+    "a value of such a package": ("import late", "late.FACTOR * x"),
+    "a module that LazyLoader loads": ("late = lazily('late.sub')", "late.scale(x)"),
+    "an import": ("", "__import__('late').sub.scale(x)"),
+    "a module that a function imports": ("", "scale(x)", "from late.sub import scale"),
+    "a module that a function imports from a package": ("", "sub.scale(x)", "from late import sub"),
+    "a module that a function imports by dots": ("", "sub.scale(x)", "from . import sub"),
+}
+
+
+def lazily(name):
+    spec = importlib.util.find_spec(name)
+    spec.loader = importlib.util.LazyLoader(spec.loader)
+    sys.modules[name] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("use", USES)
+def test_what_is_imported_late_changes_no_digest(tmp_path, monkeypatch, use):
+    """A digest runs no code of the program, and is the same before and after that code was imported."""
+    before, expression, *imports = USES[use]
+    package = tmp_path / "late"
+    package.mkdir()
+    package.joinpath("__init__.py").write_text(
+        "import importlib\nFACTOR = 1\ndef __getattr__(name):\n"
+        "    if name not in ('sub', 'scale'):\n        raise AttributeError(name)\n"
+        "    sub = importlib.import_module('late.sub')\n    globals()['scale'] = sub.scale\n"
+        "    return sub if name == 'sub' else sub.scale\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def digests(body):
+        package.joinpath("sub.py").write_text(f"# {body}\ndef scale(x):\n    return {body}\n")
+        importlib.invalidate_caches()
+        space = {"lazily": lazily, "__package__": "late"}
+        exec(f"{before}\ndef uses(x):\n    {'; '.join(imports) or 'pass'}\n    return {expression}", space)
+        try:
+            made = [digest(space["uses"])]
+            there = [values_of(sys.modules[name]) for name in ("late", "late.sub") if name in sys.modules]
+            assert not any("scale" in values for values in there)
+            space["uses"](2)
+            return [*made, digest(space["uses"])]
+        finally:
+            for name in ("late", "late.sub"):
+                sys.modules.pop(name, None)
+
+    first, second, other = digests("x + 1"), digests("x + 1"), digests("x + 100")
+    assert len({*first, *second}) == 1
+    followed = use not in ("a function of a package that loads it late", "a value of such a package", "an import")
+    assert (set(other) != set(first)) == followed
+
+
+def test_a_value_of_a_package_that_loads_others_late_is_followed(monkeypatch):
+    module = types.ModuleType("late_too")
+    module.__file__, module.FACTOR, module.__getattr__ = __file__, 1, lambda name: 1 / 0
+    space = {"late_too": module}
+    exec("def uses(x):\n    return late_too.FACTOR * x", space)
+    before = digest(space["uses"])
+    module.FACTOR = 2
+    assert digest(space["uses"]) != before
+
+
+def test_comments_in_a_module_that_a_function_imports_change_no_digest(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    space = {}
+    exec("def uses(x):\n    from late_as_well import scale\n    return scale(x)", space)
+    made = []
+    for text in ("def scale(x): return x", "# scales\n\ndef scale(x): return x", "def scale(x): return 2 * x"):
+        tmp_path.joinpath("late_as_well.py").write_text(text)
+        importlib.invalidate_caches()
+        made.append(digest(space["uses"]))
+    assert made[0] == made[1] != made[2]
+
+
 def test_what_raises_in_a_value_of_a_function_is_a_reason():
     class Raises:
         @property
@@ -313,6 +392,18 @@ def test_larger_arrays_are_read_in_part(monkeypatch):
     assert a.data != b.data
     assert derive(large[:, ::2]).sampled
     assert whole(derive(large[:10]))
+
+
+def test_of_a_list_of_large_arrays_some_are_read(monkeypatch):
+    monkeypatch.setattr(identity, "MOST_BYTES", 16 << 20)  # instead of a GiB: 64 of these arrays
+    rows = list(np.zeros((200, 1 << 18), np.uint8))
+    read = []
+    of = identity.Identity.of
+    monkeypatch.setattr(identity.Identity, "of", lambda self, value: read.append(value) or of(self, value))
+    derived = derive(rows)
+    assert derived.sampled
+    assert sum(value is row for value in read for row in rows) == 64
+    assert any(value is rows[-1] for value in read)
 
 
 def test_a_file_that_is_mapped(tmp_path):

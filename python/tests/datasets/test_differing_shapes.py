@@ -221,13 +221,23 @@ def test_invalid_variable(cache_name):
     fixed.cache.unlink()
 
 
-def test_a_sample_that_fails_on_trial_says_that_it_was_one():
+@pytest.mark.parametrize(
+    ("error", "of_dataset", "of_keys"),
+    [
+        (FileNotFoundError(2, "No such file", "0.png"), True, False),
+        (KeyError(0), True, True),
+        (TypeError("an index is a pair"), True, True),
+        (InvalidError("image.Crop is larger than 0.png"), False, False),
+    ],
+)
+def test_a_sample_that_fails_on_trial_says_that_it_was_one(error, of_dataset, of_keys):
     class Missing(Pictures):
         def __getitem__(self, index):
-            raise FileNotFoundError(2, "No such file", f"{index}.png")
+            raise error
 
-    with pytest.raises(FileNotFoundError, match="No such file") as caught:
+    with pytest.raises(type(error)) as caught:
         Loader(Missing(), 8, size="16MiB")
     told = "\n".join(getattr(caught.value, "__notes__", [str(caught.value)]))
     assert "sample 0 was loaded on trial" in told
-    assert "an error of the dataset" in told
+    assert ("an error of the dataset" in told) == of_dataset
+    assert ("needs samples by number" in told) == of_keys

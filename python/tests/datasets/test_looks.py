@@ -145,13 +145,42 @@ class InClosure(Rows):
         self.opened = opened
 
 
+class InPartial(Rows):
+    """In the arguments of a functools.partial."""
+
+    def __init__(self, path):
+        super().__init__(path)
+        self.opened = functools.partial(self._opened, [])
+
+    def _opened(self, files):
+        if not files:
+            files.append(self.open())
+        return files[0]
+
+
+class InGenerator(Rows):
+    """In a generator, which opens it with the first sample and then goes on."""
+
+    def __init__(self, path):
+        super().__init__(path)
+        self.opened = self._files().__next__
+
+    def _files(self):
+        file = self.open()
+        while True:
+            yield file
+
+
 class InZip(Rows):
     def __getitem__(self, index):
         FILES[self.path] = FILES.get(self.path) or zipfile.ZipFile(self.path)
         return np.frombuffer(FILES[self.path].read(str(index)), np.int64).copy()
 
 
-PLACES = [InAttribute, InClass, InModule, InFunctionCache, InThreadLocal, InSlots, InLibraryObject, InClosure, InZip]
+PLACES = [
+    InAttribute, InClass, InModule, InFunctionCache, InThreadLocal, InSlots, InLibraryObject, InClosure, InPartial,
+    InGenerator, InZip,
+]  # fmt: skip
 WAYS = {
     "CachedSamples": lambda dataset: CachedSamples(dataset, size="16MiB"),
     "loader, 0 workers": lambda dataset: Loader(dataset, 10, size="16MiB"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import random
+import shutil
 import threading
 import time
 from typing import Any
@@ -208,6 +209,23 @@ def test_without_a_server_hits_go_on_and_misses_say_what_to_do(server):
         list(loader(source, num_workers=2))
     with pytest.raises(FileNotFoundError, match="stocached serve -c"):
         dataset(server.name, timeout=0.2)
+
+
+@pytest.mark.parametrize("has_run", [True, False])
+def test_the_constructor_waits_for_a_server_and_names_the_caller_s_line(server, has_run):
+    """Also if none has ever run: a cache of this class is always a server's."""
+    server.records()
+    server.stop()
+    if not has_run:
+        shutil.rmtree(server.sockets)
+    start = time.monotonic()
+    with (
+        pytest.warns(UserWarning, match=f"waiting up to 2.2 s for the server of the cache '{server.name}'") as said,
+        pytest.raises(stocached.CacheNotFoundError, match="stocached serve -c"),
+    ):
+        dataset(server.name, timeout=2.2)
+    assert time.monotonic() - start >= 2.2
+    assert [warning.filename for warning in said] == [__file__]
 
 
 def test_a_file_that_cannot_be_read_is_named(server):

@@ -148,12 +148,11 @@ class Cache(Attachment):
 
         This process may not see the name, because the cache lies in another folder or mount
         namespace. Then it asks the server for the cache, if one has run.
-        timeout: seconds to wait for a server that has left its socket, as one that crashed or that
-            systemd restarts. None: 60, so that a program can start meanwhile. Without a socket there
-            is no wait.
+        timeout: seconds to wait for the server and its answer, as in Go and C. None: 60, so that the server can
+            restart meanwhile. Without the folder of its socket (STOCACHED_SOCKETS_DIR) there is no wait.
         Raises CacheNotFoundError (FileNotFoundError), FormatError, VersionError, FingerprintError
         (ValueError), CachePermissionError, SystemCallError."""
-        return cls(opening.attach(name_or_path, fingerprint, read_only, timeout))
+        return cls(opening.attach(name_or_path, fingerprint, read_only, timeout, opening.has_run))
 
     def close(self) -> None:
         """Detaches. Views stay valid, and calls that run in other threads finish. All later calls

@@ -37,6 +37,7 @@ class _Call:
     def __init__(self) -> None:
         self.error = _native.Error()
         self.raised: BaseException | None = None  # by a signal handler
+        self.meanwhile: Callable[[], None] | None = None
         watch = self._watch()
         next(watch)
         self.interrupted = _native.Interrupted(watch.send)
@@ -57,6 +58,8 @@ class _Call:
                 while True:  # inside the try: the jump back is a step too
                     yield answer
                     answer = 0
+                    if self.meanwhile is not None:
+                        self.meanwhile()
             except GeneratorExit:
                 return
             except BaseException as error:  # mostly KeyboardInterrupt; it cannot cross C, so `ask` raises it
@@ -67,10 +70,13 @@ _idle: list[_Call] = []
 
 
 def ask(
-    call: Callable[[_native.FetchOptions, _native.Error], int], wait: int, flags: int = 0
+    call: Callable[[_native.FetchOptions, _native.Error], int],
+    wait: int,
+    flags: int = 0,
+    meanwhile: Callable[[], None] | None = None,
 ) -> tuple[int, Sequence[FetchFailure]]:
     """The result of a call that may wait for a server, and the samples that failed. Raises its
-    errors. flags: more of FetchOptions.
+    errors. flags: more of FetchOptions. meanwhile: is called at least once a second of a wait.
 
     It counts no hits or misses: a gather has counted them before. wait: see `milliseconds`.
     Signal handlers run while it waits. An exception of theirs (KeyboardInterrupt) ends it at
@@ -80,7 +86,7 @@ def ask(
     except IndexError:  # no check before pop: another thread might pop in between
         mine = _Call()
     options, error = mine.options, mine.error
-    options.timeout_ms, mine.raised = wait, None
+    options.timeout_ms, mine.raised, mine.meanwhile = wait, None, meanwhile
     options.flags = _native.FETCH_UNCOUNTED | flags
     try:
         result = call(options, error)

@@ -12,6 +12,7 @@ import ctypes
 import os
 import stat
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ import numpy.typing as npt
 from .. import _native
 from .._common import errors
 from .._common.errors import CacheNotFoundError, CachePermissionError, FingerprintError, FormatError
+from . import fetch
 
 _PAGE = os.sysconf("SC_PAGESIZE")
 
@@ -132,15 +134,20 @@ def attach(
     return handle
 
 
-def dial(name: str, wait: int, *, read_only: bool = False, fingerprint: str | None = None) -> Handle:
+def dial(
+    name: str, wait: int, meanwhile: Callable[[], None], *, read_only: bool = False, fingerprint: str | None = None
+) -> Handle:
     """Attaches through the server, which passes the memory of a cache that this process cannot see.
 
-    wait: milliseconds, after which it raises NoServerError or CacheTimeoutError. Raises
+    wait: milliseconds, after which it raises NoServerError or CacheTimeoutError. meanwhile: of `fetch.ask`. Raises
     CacheNotFoundError when the server has no cache of this name."""
-    handle, error = Handle(), _native.Error()
+    handle = Handle()
     flags = _native.OPEN_KIND_PYTHON | (_native.OPEN_READ_ONLY if read_only else 0)
-    if _native.dial(os.fsencode(name), None, flags, wait, handle, error) < 0:
-        raise errors.from_struct(error)
+    fetch.ask(
+        lambda options, error: _native.dial(os.fsencode(name), None, flags, options, handle, error),
+        wait,
+        meanwhile=meanwhile,
+    )
     have = handle.adopt().info().fingerprint.decode(errors="replace")
     if fingerprint is not None and have != fingerprint:
         raise FingerprintError(

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from .._checks.derived_fingerprint import Derived
 from .._common.errors import CacheExistsError, CacheNotFoundError, FingerprintError
+from . import opening
 from .cache import Cache
-from .opening import BRIEF_WAIT
 
 _TRIES = 100  # each of create and attach, as other processes may create and remove the cache in between
 
@@ -29,7 +29,7 @@ def create_or_attach(
             if attempt == _TRIES - 1:
                 raise
         try:
-            cache = Cache.attach(name, fingerprint=fingerprint, timeout=BRIEF_WAIT)
+            cache = Cache(opening.attach(name, fingerprint, False))
         except CacheNotFoundError:
             continue  # another process has removed it since
         if fingerprint is None and cache.fingerprint is not None and not (derived and Derived.parse(cache.fingerprint)):

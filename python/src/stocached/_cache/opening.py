@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -15,6 +14,7 @@ from .._common import errors
 from .._common.errors import CacheNotFoundError, CacheTimeoutError, InvalidError, NoServerError, StocachedError
 from .._common.numbers import whole
 from .._common.sizes import parse_size
+from .._common.warning import warn_user
 from .._samples import schema
 from . import fetch as _fetch
 from . import handle as _handle
@@ -24,7 +24,7 @@ from .handle import Handle
 
 SERVER_WAIT = 60.0  # seconds for a server that is away, such as one that restarts; Go and C wait as long
 BRIEF_WAIT = 2.0  # where the program goes on without the server
-_QUIET = 2.0  # seconds of a wait before a warning, and between two looks for signals
+_QUIET = 2.0  # seconds of a wait before a warning
 _MOST = 2**63 - 1  # samples, slots and bytes
 _Made = TypeVar("_Made")
 
@@ -110,13 +110,22 @@ def create(
         raise
 
 
+def has_run(socket: str) -> bool:
+    """Whether a server has run, perhaps without leaving its socket: one that was stopped in order."""
+    return os.path.isdir(os.path.dirname(socket))
+
+
 def attach(
-    name_or_path: str | os.PathLike[str], fingerprint: str | None, read_only: bool, timeout: float | None = None
+    name_or_path: str | os.PathLike[str],
+    fingerprint: str | None,
+    read_only: bool,
+    timeout: float | None = BRIEF_WAIT,
+    waits: Callable[[str], bool] = os.path.exists,
 ) -> Handle:
     """Attaches by name or path, or through a server if this process does not see the name.
 
-    timeout: seconds for a server that is away; None: SERVER_WAIT."""
-    _fetch.milliseconds(timeout)  # InvalidError
+    timeout: seconds for the server; None: SERVER_WAIT. waits: says whether to wait for a server with this socket."""
+    milliseconds = _fetch.milliseconds(SERVER_WAIT if timeout is None else timeout)  # InvalidError
     if fingerprint is not None:
         _text("fingerprint", fingerprint)
     where = os.fspath(name_or_path)
@@ -127,31 +136,30 @@ def attach(
         if "/" in where:
             raise
         missing, number, socket = str(error), error.errno or 0, _handle.data_socket()
-    hint = f"no server listens on {socket}, either (STOCACHED_SOCKETS_DIR says where; start one: stocached serve -c config.yaml)"
-    if os.path.exists(socket):
+    hint = f"no server on {socket}; start it with: stocached serve -c config.yaml (or set STOCACHED_SOCKETS_DIR to where it listens)"
+    if waits(socket):
         try:
-            return _dial(where, fingerprint, read_only, SERVER_WAIT if timeout is None else float(timeout))
+            meanwhile = _say_once(where, milliseconds / 1000, socket)
+            return _handle.dial(where, milliseconds, meanwhile, fingerprint=fingerprint, read_only=read_only)
         except (CacheNotFoundError, NoServerError, CacheTimeoutError) as error:
             hint = str(error)
     raise errors.make(_native.ENOENT, f"{missing}; {hint}", number)
 
 
-def _dial(name: str, fingerprint: str | None, read_only: bool, timeout: float) -> Handle:
-    """Attaches through a server, and warns if it has to wait for one. Signal handlers run while it waits."""
-    end, said = time.monotonic() + timeout, timeout <= _QUIET
-    while True:
-        wait = _fetch.milliseconds(min(max(end - time.monotonic(), 0.0), _QUIET))
-        try:
-            return _handle.dial(name, wait, fingerprint=fingerprint, read_only=read_only)
-        except (NoServerError, CacheTimeoutError) as error:
-            if time.monotonic() >= end:
-                raise
-            if not said:
-                said = True
-                warnings.warn(
-                    f"stocached: waiting up to {timeout:g} s for the server of the cache {name!r}: {error}",
-                    stacklevel=4,
-                )
+def _say_once(name: str, seconds: float, socket: str) -> Callable[[], None]:
+    """What is called again and again during a wait warns once, if the wait is not short."""
+    since: float | None = time.monotonic() if seconds > _QUIET else None
+
+    def say() -> None:
+        nonlocal since
+        if since is not None and time.monotonic() - since >= _QUIET:
+            since = None
+            warn_user(
+                f"waiting up to {seconds:g} s for the server of the cache {name!r}: none answers on {socket}; start it: "
+                "stocached serve -c config.yaml"
+            )
+
+    return say
 
 
 def attach_remade(cache: Attachment) -> Handle | None:
@@ -160,7 +168,7 @@ def attach_remade(cache: Attachment) -> Handle | None:
     if cache.name is None or cache.fingerprint is None or os.fstat(cache._handle.info().fd).st_nlink:
         return None
     with contextlib.suppress(StocachedError):
-        handle = attach(cache.path or cache.name, cache.fingerprint, cache.read_only, BRIEF_WAIT)
+        handle = attach(cache.path or cache.name, cache.fingerprint, cache.read_only)
         info = handle.info()
         same = (int(info.samples), bool(info.variable)) == (cache.samples, cache.variable)
         fields = tuple(map(schema.from_native, handle.fields(info.field_count)))

@@ -3,12 +3,17 @@ use."""
 
 from __future__ import annotations
 
+import contextlib
 import dis
+import functools
 import inspect
 import sys
 import types
 from collections.abc import Iterator
-from typing import Any
+from importlib.machinery import PathFinder, SourceFileLoader
+from importlib.util import resolve_name
+from pathlib import Path
+from typing import Any, NamedTuple
 
 # What a loader calls of a transform or dataset.
 _CALLED = ("__call__", "forward", "__getitem__", "__getitems__")
@@ -43,8 +48,63 @@ def is_library(module: str | None) -> bool:
     top = (module or "").partition(".")[0]
     if top in sys.stdlib_module_names or top in ("builtins", "stocached"):
         return top != "__main__"
-    file = getattr(sys.modules.get(module or ""), "__file__", None) or getattr(sys.modules.get(top), "__file__", None)
+    file = values_of(sys.modules.get(module or "")).get("__file__") or values_of(sys.modules.get(top)).get("__file__")
     return file is not None and "-packages" in file
+
+
+def values_of(module: Any) -> dict[str, Any]:
+    """The attributes of a module that are there. This calls no __getattr__ of the module, and loads no lazy one."""
+    return object.__getattribute__(module, "__dict__") if isinstance(module, types.ModuleType) else {}
+
+
+@functools.lru_cache(maxsize=256)
+def _names_in(module: types.ModuleType) -> frozenset[str] | None:
+    """The names that the code of a lazy module binds whenever it runs. None: any value of the module is there from the
+    start, or its code is not known."""
+    values = values_of(module)
+    if "__getattr__" not in values and type(module) is types.ModuleType:
+        return None
+    loader = getattr(values.get("__spec__"), "loader", None)
+    if not isinstance(loader, SourceFileLoader):
+        return None
+    with contextlib.suppress(ImportError, OSError, SyntaxError):
+        code = loader.get_code(values["__name__"])
+        steps = [] if code is None else dis.get_instructions(code)
+        bound = {one.argval for one in steps if one.opname in ("STORE_NAME", "IMPORT_NAME")}
+        return frozenset(part for name in bound for part in name.split("."))
+    return None
+
+
+class SourceFile(NamedTuple):
+    """The file of a module that a function imports when it runs."""
+
+    module: str
+    path: str
+
+    @property
+    def is_library(self) -> bool:
+        return "-packages" in self.path
+
+    def code(self) -> types.CodeType | None:
+        """Its code, which is not run. None: it is no code of Python."""
+        with contextlib.suppress(OSError, SyntaxError, ValueError):
+            if self.path.endswith(".py"):
+                return compile(Path(self.path).read_bytes(), self.module, "exec", dont_inherit=True)
+        return None
+
+
+def _source_of(module: str) -> SourceFile | None:
+    """The file of a module, found without an import of it or of the packages that it lies in. None: it has none, as
+    one of Python itself or of a notebook."""
+    if module.partition(".")[0] in (*sys.stdlib_module_names, "stocached"):
+        return None
+    path: Any = None
+    for part in module.split("."):
+        spec = PathFinder.find_spec(part, path)
+        if spec is None:
+            return None
+        path = list(spec.submodule_search_locations or [])
+    return SourceFile(module, spec.origin) if spec is not None and spec.has_location and spec.origin else None
 
 
 class Reach:
@@ -93,30 +153,61 @@ def _attribute_names(code: types.CodeType) -> set[str]:
     return set(code.co_names).union(*map(_attribute_names, inner))
 
 
+def _member(path: str, module: types.ModuleType, name: str) -> tuple[str, Any] | None:
+    """A value of a module of the program, or the file that has it where it comes only when it is needed."""
+    values = values_of(module)
+    own, spec = values.get("__name__", ""), values.get("__spec__")
+    if is_library(own):
+        return None
+    if spec is not None and isinstance(spec.loader_state, dict) and spec.origin:  # of importlib.util.LazyLoader
+        return f"import {own}", SourceFile(own, spec.origin)
+    names = _names_in(module)
+    if names is None or name in names:
+        return (f"{path}.{name}", values[name]) if name in values else None
+    source = _source_of(f"{own}.{name}")
+    return None if source is None else (f"import {source.module}", source)
+
+
 def global_values(function: types.FunctionType) -> dict[str, Any]:
     """The global values that a function uses, by name. Instead of a module of the program: the
-    values that the function takes from it."""
+    values that the function takes from it. Of a module that it imports itself, when it runs: the file. So
+    the answer is the same before and after the function has run."""
+    package = function.__globals__.get("__package__") or ""
     found: dict[str, Any] = {}
     todo = [function.__code__]
     while todo:
         code = todo.pop()
         todo += [const for const in code.co_consts if isinstance(const, types.CodeType)]
         at: tuple[str, Any] | None = None  # a value that the next instruction may take an attribute of
+        imported = ""  # the module of the last import
+        before: list[Any] = [0, None]  # what the last two instructions load: of an import, the dots before its name
         for instruction in dis.get_instructions(code):
             operation, name = instruction.opname, instruction.argval
+            if operation == "EXTENDED_ARG":
+                continue
             if operation in ("LOAD_GLOBAL", "LOAD_NAME"):
                 at = (name, function.__globals__[name]) if name in function.__globals__ else None
             elif operation == "IMPORT_NAME":
-                at = (name, sys.modules[name]) if name in sys.modules else None
+                source, imported = None, ""
+                with contextlib.suppress(ImportError):  # beyond the outermost package
+                    source = _source_of(resolve_name("." * before[0] + name, package))
+                if source is not None:
+                    imported = source.module
+                    at = (f"import {imported}", source)
+                else:
+                    at = (name, sys.modules[name]) if name in sys.modules else None
+            elif operation == "IMPORT_FROM" and imported:
+                source = _source_of(f"{imported}.{name}")  # a module of a package
+                at = None if source is None else (f"import {source.module}", source)
             elif (
                 operation in ("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM")
                 and at is not None
                 and isinstance(at[1], types.ModuleType)
             ):
-                inside = {} if is_library(at[1].__name__) else vars(at[1])  # runs no __getattr__ of the module
-                at = (f"{at[0]}.{name}", inside[name]) if name in inside else None
+                at = _member(*at, name)
             else:
                 at = None
+            before = [before[1], instruction.argval]
             if at is not None:
                 found[at[0]] = at[1]
     return found

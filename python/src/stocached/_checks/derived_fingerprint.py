@@ -29,7 +29,7 @@ import numpy as np
 from .._common.once_per_machine import once_a_machine
 from .code_names import is_library
 from .columns import is_table
-from .identity import MOST_BYTES, Identity, NoDigestError, attributes, digest_of
+from .identity import Identity, NoDigestError, attributes, digest_of
 from .plain_values import of_plain
 
 MOST_FILES = 10_000  # whose sizes and times are read
@@ -323,7 +323,7 @@ def _items(values: Any, identity: Identity) -> bytes:
         return digest_of(type(values).__name__, plain.digest)
     if not isinstance(values, (list, tuple)):
         return identity.of(values)
-    chosen = _spread(len(values), max(MOST_BYTES // max(_bytes_of(values[0]), 1), _LONG) if len(values) else 1)
+    chosen = _spread(len(values), max(identity.most_bytes // max(_bytes_of(values[0]), 1), _LONG) if len(values) else 1)
     identity.sampled |= len(chosen) < len(values)
     return digest_of("list", str(len(values)).encode(), *(identity.of(values[k]) for k in chosen))
 

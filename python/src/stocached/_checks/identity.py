@@ -32,7 +32,7 @@ from .. import _native
 from .._common.addresses import address_of
 from .._common.errors import StocachedError
 from .._samples import schema
-from .code_names import Reach, global_values, is_filled, is_library, without_docstring
+from .code_names import Reach, SourceFile, global_values, is_filled, is_library, values_of, without_docstring
 from .columns import columns_of, is_table
 from .plain_values import of_plain
 
@@ -97,13 +97,15 @@ class Identity:
         self.sampled = False  # whether an array was read only in part
         self.paths: set[str] = set()  # texts among the values that name a file or folder
         self.versions: dict[str, str] = {}  # of modules of libraries: their version and when they were installed
-        self._objects, self._room = 0, MOST_BYTES
+        self.most_bytes = MOST_BYTES  # of arrays that it reads
+        self._objects, self._room = 0, self.most_bytes
         self._open: list[int] = []  # ids of the values whose digest is being made, outermost first
         self._kept: list[Any] = []  # keeps functions alive, so that no id is reused
         self._bodies: dict[str, set[bytes]] = {}  # digests of the functions of the program, by their name
         self._functions: set[int] = set()
         self._todo: list[types.FunctionType] = []
         self._classes: dict[type, Reach] = {}
+        self._sources: dict[SourceFile, bytes] = {}
 
     # ------------------------------------------------------------ values
 
@@ -189,7 +191,7 @@ class Identity:
         ):
             return self._of_callable(value)
         if isinstance(value, types.ModuleType):
-            return digest_of("module", value.__name__.encode())
+            return digest_of("module", values_of(value)["__name__"].encode())
         if isinstance(value, (np.dtype, np.ufunc)) or _is_torch(value, "dtype", "device", "layout", "memory_format"):
             return digest_of(kind.__name__, str(value).encode())
         if isinstance(value, array.array):
@@ -310,9 +312,14 @@ class Identity:
     def _globals(self, function: types.FunctionType) -> Iterator[bytes]:
         """Digests of the global values that its code names."""
         for name, value in sorted(global_values(function).items()):
-            if isinstance(value, types.ModuleType):
-                self._note_version(value.__name__)
-                yield digest_of("global", name.encode(), value.__name__.encode())
+            if isinstance(value, types.ModuleType):  # first: other checks ask a lazy module for its class, and load it
+                module = values_of(value)["__name__"]
+                self._note_version(module)
+                yield digest_of("global", name.encode(), module.encode())
+            elif isinstance(value, SourceFile):
+                if value not in self._sources:
+                    self._sources[value] = self._source(value)
+                yield self._sources[value]
             elif isinstance(value, types.FunctionType) and not is_library(value.__module__):
                 self._add_body(value)
                 yield digest_of("global", name.encode())
@@ -320,6 +327,14 @@ class Identity:
                 yield digest_of("global", name.encode(), self._kind(value, methods=True, all_methods=True))
             else:
                 yield digest_of("global", name.encode(), self.of(value))
+
+    def _source(self, source: SourceFile) -> bytes:
+        """The digest of a module that a function imports when it runs: of its code, or of when a library was installed."""
+        code = None if source.is_library else source.code()
+        if code is None:
+            with contextlib.suppress(OSError):
+                self.versions[f"import {source.module}"] = str(os.stat(source.path).st_mtime_ns)
+        return digest_of("import", source.module.encode(), *([] if code is None else [self._code(code)]))
 
     def _kind(self, kind: Any, *, methods: bool = False, all_methods: bool = False) -> bytes:
         """The digest of a class: its name, and with `methods` the code of the methods that a loader
@@ -354,11 +369,10 @@ class Identity:
 
     def _note_version(self, module: str) -> None:
         top, loaded = module.partition(".")[0], sys.modules.get(module)
-        file = getattr(loaded, "__file__", None)
+        file = values_of(loaded).get("__file__")
         if module not in self.versions and top not in sys.stdlib_module_names and file is not None:
             with contextlib.suppress(OSError):
-                # Without a call of the module's __getattr__, which may import what is not installed.
-                version = getattr(sys.modules.get(top), "__dict__", {}).get("__version__", "")
+                version = values_of(sys.modules.get(top)).get("__version__", "")
                 self.versions[module] = f"{version} {os.stat(file).st_mtime_ns}"
                 if module == "stocached._image.decoding":
                     self.versions[module] += f" {loaded.decoder()}"  # type: ignore[union-attr]

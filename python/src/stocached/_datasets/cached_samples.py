@@ -13,9 +13,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from .. import _native
-from .._cache import disk, policies, reading
+from .._cache import disk, opening, policies, reading
 from .._cache.cache import Cache
-from .._cache.opening import BRIEF_WAIT
 from .._cache.policies import Policy
 from .._checks import randomness
 from .._checks.derived_fingerprint import Derived, derive
@@ -334,7 +333,7 @@ class CachedSamples(CacheBacked):
     def attach_for_look(self, name: str | None) -> None:
         """A child that was forked before this object had a cache attaches to it."""
         if not hasattr(self, "cache"):
-            self.cache = Cache.attach(name or "", timeout=BRIEF_WAIT)
+            self.cache = Cache(opening.attach(name or "", None, False))
         if not hasattr(self, "_raw"):
             self._make_buffers()
 

@@ -8,10 +8,9 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .._cache import disk, policies
+from .._cache import disk, opening, policies
 from .._cache.cache import Cache
 from .._cache.named import create_or_attach
-from .._cache.opening import BRIEF_WAIT
 from .._cache.policies import Policy
 from .._checks.derived_fingerprint import Derived
 from .._common.errors import CacheNotFoundError, InvalidError, SchemaError
@@ -42,7 +41,7 @@ class CacheOptions:
         """The cache of this name, to read, if there is one. The caller closes it."""
         if self.name is not None:
             with contextlib.suppress(CacheNotFoundError):
-                return Cache.attach(self.name, read_only=True, timeout=BRIEF_WAIT)
+                return Cache(opening.attach(self.name, None, True))
         return None
 
     def exists(self) -> bool:

@@ -15,7 +15,7 @@ from .. import _native
 from .._cache.cache import Cache
 from .._checks import loading
 from .._checks.randomness import difference, encoded, watched
-from .._common.errors import FingerprintError
+from .._common.errors import FingerprintError, StocachedError
 from .._common.notes import raise_noted
 from .._samples.own_copy import own_copy
 from . import looks
@@ -35,11 +35,14 @@ def tried(dataset: Any, index: int) -> Any:
     try:
         return dataset[index]
     except Exception as error:
-        note = (
-            f"stocached: sample {index} was loaded on trial, to learn what samples are before the cache is made. "
-            "This is an error of the dataset, for this sample. A cache needs samples by number, from 0 on: leave out size= and name= "
-            "for a dataset whose sampler gives other keys."
-        )
+        note = f"stocached: sample {index} was loaded on trial, to learn what samples are before the cache is made."
+        if not isinstance(error, StocachedError):  # which says itself what is wrong
+            note += " This is an error of the dataset, for this sample."
+        if isinstance(error, (LookupError, TypeError)):
+            note += (
+                " A cache needs samples by number, from 0 on: leave out size= and name= for a dataset whose sampler "
+                "gives other keys."
+            )
         raise_noted(error, note)
 
 

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from .._cache import opening
 from .._cache.cache import Cache
 from .._common.errors import InvalidError
 from .._common.numbers import position_of
@@ -47,16 +48,16 @@ class SourceDataset(CacheBacked, torch.utils.data.Dataset[Any]):
         transform: is called with each sample, and returns what the caller gets. It decodes bytes
             and does what is random. A step of stocached.image, such as Decode, changes the first
             picture of a sample.
-        timeout: seconds that a batch may take, including the wait for a server that is away. Leave
-            time to restart a server in an epoch, and to read a whole batch from the source. None: 60
-            until a server runs, no limit for its answer. The constructor waits as long for a server.
+        timeout: the most seconds that the constructor takes, and each batch, including the wait for a
+            server that is away. Leave time to restart a server, and to read a whole batch from the
+            source. None: 60 seconds for a server, and no limit for its samples.
 
         Raises as `Cache.attach`: CacheNotFoundError (FileNotFoundError) with the command that
         starts a server. UnsupportedError: the cache keeps files, and this installation of stocached
         cannot decode them; it says what to install."""
         if not isinstance(name, str):
             raise InvalidError(f"name is {name!r}; it must be the name of a cache that a server fills")
-        self.cache = Cache.attach(name, timeout=timeout)
+        self.cache = Cache(opening.attach(name, None, False, timeout, lambda socket: True))
         self.transform = _of_samples(transform)
         self.timeout = timeout
         self._pictures = None if self.cache.decode is None else ServedPictures(self.cache)

@@ -93,7 +93,8 @@ def autotune(
     The loader, its samplers, generators, epoch and cache stay as they are, and no process is left.
     The dataset runs in new workers, and for 0 workers in a forked child as for other looks at samples
     (docs/guides/loader.md). A step= cannot run there, so 0 workers are not tried with one; nor with a
-    worker_init_fn=, which only workers call, unless workers= has 0. Raises what the dataset raises, and InvalidError for a loader that cannot be tried."""
+    worker_init_fn=, which only workers call, unless workers= has 0. Raises what the dataset raises,
+    and InvalidError for a loader that cannot be tried."""
     if step is not None and step_seconds is not None:
         raise InvalidError("step= is called, step_seconds= is how long one takes; give one of them")
     if step_seconds is not None and not 0 <= step_seconds < 3600:

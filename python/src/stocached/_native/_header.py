@@ -654,8 +654,19 @@ prefetch = bind(releasing, "stoc_prefetch", c_int64, Cache, c_void_p, c_size_t, 
 # int stoc_offer(stoc_cache *cache, int64_t index, const struct iovec *parts, int count, unsigned timeout_ms, struct stoc_error *error);
 offer = bind(releasing, "stoc_offer", c_int, Cache, c_int64, POINTER(IoVec), c_int, c_uint, POINTER(Error))
 
-# int stoc_dial(const char *name, const char *sockets_dir, unsigned flags, unsigned timeout_ms, stoc_cache **out, struct stoc_error *error);
-dial = bind(releasing, "stoc_dial", c_int, c_char_p, c_char_p, c_uint, c_uint, POINTER(Cache), POINTER(Error))
+# int stoc_dial(const char *name, const char *sockets_dir, unsigned flags, const struct stoc_fetch_options *options, stoc_cache **out,
+#               struct stoc_error *error);
+dial = bind(
+    releasing,
+    "stoc_dial",
+    c_int,
+    c_char_p,
+    c_char_p,
+    c_uint,
+    POINTER(FetchOptions),
+    POINTER(Cache),
+    POINTER(Error),
+)
 
 # int stoc_epoch_open(const struct stoc_order *order, uint64_t epoch, stoc_epoch **out, struct stoc_error *error);
 epoch_open = bind(holding, "stoc_epoch_open", c_int, POINTER(Order), c_uint64, POINTER(Epoch), POINTER(Error))
