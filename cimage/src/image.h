@@ -75,9 +75,11 @@ static inline int no_memory(stoc_image_worker *w, size_t bytes)
     return fail(w, STOC_IMAGE_EMEMORY, "too little memory for %zu bytes", bytes);
 }
 
-/* random.c: numpy.random.PCG64 */
+/* random.c: numpy.random.PCG64, or numbers of the caller's */
 struct random {
     __extension__ unsigned __int128 state, increment;
+    double (*draw)(void *context); /* NULL: PCG64 */
+    void *context;
 };
 struct random random_of(uint64_t seed);
 double draw(struct random *r); /* from 0 up to 1 */
@@ -178,8 +180,8 @@ int decode_for(stoc_image_worker *w, struct pass *pass);
 /* Does the pass that waits, after so many steps, of a picture that may not be decoded yet. */
 int last_pass(stoc_image_worker *w, uint32_t steps, struct pass *pass, uint8_t *dst, size_t bytes);
 
-/* steps.c: does steps from up to stop - 1 of a pipeline but those of the last pass, which waits then. An error: a pass
- * would need a picture of floats, or it failed. */
+/* steps.c: does steps from up to stop - 1 of a pipeline but those of the last pass, which waits then. An error: a step
+ * does not fit the picture, a pass would need a picture of floats, or it failed. */
 int do_steps(stoc_image_worker *w, uint32_t from, uint32_t stop, uint64_t seed, struct pass *pass);
 int check_steps(stoc_image_worker *w, const struct stoc_image_pipeline *p);
 

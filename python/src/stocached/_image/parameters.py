@@ -13,7 +13,7 @@ import numpy as np
 from .._common.errors import InvalidError
 from .._common.numbers import whole
 from .._native import _image_header as native
-from .plan import DTYPES
+from .passes import DTYPES
 
 _FILTERS = {"bilinear": native.BILINEAR, "bicubic": native.BICUBIC, 2: native.BILINEAR, 3: native.BICUBIC}
 
