@@ -123,8 +123,9 @@ struct stoc_image_target {
     uint32_t x, y;                              /* where this part begins in the result; not 0 with PAD only */
 };
 
-/* Says where a picture of width x height goes, for a program that decodes other formats. Errors:
- * EINVAL. */
+/* Says where a picture of width x height goes, for a program that decodes other formats, or that needs memory for a
+ * result. With 0 x 0 in how, the result is all of the picture; then short_side is that of the result, or 0, and fit
+ * means nothing. Errors: EINVAL; ETOOLARGE. */
 STOC_IMAGE_API int stoc_image_target(stoc_image_worker *worker, uint32_t width, uint32_t height,
                                      const struct stoc_image_decode *how, struct stoc_image_target *target);
 

@@ -94,6 +94,8 @@ void short_and_long(uint32_t *width, uint32_t *height, uint32_t side, uint32_t l
 /* ETOOLARGE if a picture has more pixels than max_pixels, or a side above MAX_SIDE. what: its name in the message. */
 int check_pixels(stoc_image_worker *w, const char *what, uint64_t width, uint64_t height, uint64_t max_pixels);
 int check_decode(stoc_image_worker *w, const struct stoc_image_decode *how);
+/* Gives how the sides of the whole picture, or of one with its short side. */
+int whole_of(stoc_image_worker *w, uint32_t width, uint32_t height, struct stoc_image_decode *how);
 /* how and the sides must be valid */
 int target_of(stoc_image_worker *w, uint32_t width, uint32_t height, const struct stoc_image_decode *how,
               struct stoc_image_target *target);

@@ -19,7 +19,7 @@ from .._common.numbers import whole
 from .._native import _image_header as native
 from . import jpeg
 from .errors import DecodeError, NoDecoderError
-from .parameters import LONGEST, fill_of, filter_number, pair, short_and_long
+from .parameters import LONGEST, fill_of, filter_number, pair
 from .passes import MOST_PIXELS, Picture, Pixels
 from .workers import call
 
@@ -156,23 +156,19 @@ class Decode:
                 f"the picture is {width} x {height}: {width * height} pixels; max_pixels is {self._most}", name
             )
 
-    def _whole(self, width: int, height: int, name: Any) -> tuple[int, int]:
-        """The height and width of the result if size is None."""
-        sides = (height, width) if self.short_side is None else short_and_long(height, width, self.short_side)
-        if max(sides) > LONGEST or sides[0] * sides[1] > self._most:
-            raise DecodeError(
-                f"the picture is {width} x {height}, and {sides[1]} x {sides[0]} with short_side={self.short_side}: sides "
-                f"are at most {LONGEST}, and max_pixels is {self._most}",
-                name,
-            )
-        return sides
+    def _target(self, width: int, height: int, name: Any) -> native.Target:
+        """Where a picture of this size goes."""
+        target = native.Target()
+        rows, columns = self._sides or (0, 0)
+        call(native.target, name, width, height, byref(self.in_c(columns, rows)), byref(target))
+        return target
 
     def _jpeg(self, data: bytes, name: Any) -> npt.NDArray[np.uint8]:
         if self._sides is None:
             info = native.Info()
             call(native.read_info, name, data, len(data), byref(info))
-            self._check(info.width, info.height, name)
-        height, width = self._sides or self._whole(info.width, info.height, name)
+            target = self._target(info.width, info.height, name)
+        height, width = self._sides or (target.height, target.width)
         how = self.in_c(width, height)
         made = np.empty((3, height, width) if self._chw else (height, width, 3), np.uint8)
         call(native.decode, name, data, len(data), byref(how), made.ctypes.data, made.nbytes)
@@ -182,9 +178,8 @@ class Decode:
         # The result has been checked. What it is cut out of may be longer: no call keeps it.
         picture = Picture(self._by_pillow(data, name, is_jpeg), max(self._most, MOST_PIXELS))
         rows, columns = picture.sides
-        height, width = self._sides or self._whole(columns, rows, name)
-        target = native.Target()
-        call(native.target, name, columns, rows, byref(self.in_c(width, height)), byref(target))
+        target = self._target(columns, rows, name)
+        height, width = self._sides or (target.height, target.width)
         left, top = target.x - target.window_x, target.y - target.window_y  # of the padding
         padding = left, top, width - target.resized_width - left, height - target.resized_height - top
         resize = native.Step(native.RESIZE, self._filter, target.resized_height, target.resized_width)

@@ -104,12 +104,3 @@ def dtype_number(dtype: Any) -> int:
     if name not in DTYPES:
         raise InvalidError(f"dtype={dtype!r}: pictures are {', '.join(DTYPES)}")
     return DTYPES[name]
-
-
-def short_and_long(height: int, width: int, short: int, longest: int | None = None) -> tuple[int, int]:
-    """The height and width if the short side becomes so long, rounded down as torchvision's Resize. longest: of the
-    long side; then the short side is shorter."""
-    long = max(int(short * max(height, width) / min(height, width)), 1)
-    if longest is not None and long > longest:
-        short, long = max(int(longest * short / long), 1), longest
-    return (long, short) if width <= height else (short, long)
