@@ -11,9 +11,8 @@
 
 enum {
     BAND = 32,            /* rows of a picture that are resized together */
-    MAX_SIDE = 65500,     /* of libjpeg */
+    MAX_SIDE = STOC_IMAGE_MAX_SIDE,
     MAX_SCANS = 100,      /* of a progressive file */
-    DEFAULT_PIXELS = 178956970,
     MIN_STREAM = 1 << 18 /* bytes of a result that the processor's cache would not keep until they are read */
 };
 

@@ -67,7 +67,7 @@ static int check_sides(stoc_image_worker *w, uint32_t width, uint32_t height)
 
 int check_pixels(stoc_image_worker *w, const char *what, uint64_t width, uint64_t height, uint64_t max_pixels)
 {
-    uint64_t most = max_pixels ? max_pixels : DEFAULT_PIXELS;
+    uint64_t most = max_pixels ? max_pixels : STOC_IMAGE_MAX_PIXELS;
     if (width > MAX_SIDE || height > MAX_SIDE)
         return fail(w, STOC_IMAGE_ETOOLARGE, "%s is %llu x %llu; sides are at most %d", what, (unsigned long long)width,
                     (unsigned long long)height, MAX_SIDE);

@@ -17,8 +17,7 @@ from .passes import DTYPES
 
 _FILTERS = {"bilinear": native.BILINEAR, "bicubic": native.BICUBIC, 2: native.BILINEAR, 3: native.BICUBIC}
 
-
-LONGEST = 65500  # pixels: of a side, as in the library
+LONGEST = native.MAX_SIDE
 
 
 def sides_of(size: int | Sequence[int], one: str = "a number of pixels") -> tuple[int, ...]:

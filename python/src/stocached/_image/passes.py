@@ -18,7 +18,7 @@ from .workers import attempt, call
 
 Pixels = npt.NDArray[Any]
 
-MOST_PIXELS = 178_956_970  # of a picture, if the user gives no limit; as Pillow
+MOST_PIXELS = native.MAX_PIXELS  # of a picture, if the user gives no limit
 
 DTYPES = {
     "uint8": native.UINT8, "float32": native.FLOAT32, "float16": native.FLOAT16, "bfloat16": native.BFLOAT16,

@@ -25,6 +25,8 @@ from ctypes import (
 from ._image_library import bind, check_abi, holding, releasing
 
 ABI_VERSION = 1
+MAX_SIDE = 65500
+MAX_PIXELS = 178956970
 
 check_abi(holding, "stoc_image_abi_version", ABI_VERSION)
 
