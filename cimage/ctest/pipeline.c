@@ -787,6 +787,15 @@ static void numbers_of_the_caller(void)
     EQUAL(p->erase_width, 10);
     EQUAL(p->erase_height, 10);
     EQUAL(p->erase_seed, UINT64_C(1) << 52);
+    /* sides beyond an int64_t fit nowhere: all ten tries draw, and no box is erased */
+    static const double zeros[24] = {0};
+    const struct stoc_image_step huge = {.kind = STOC_IMAGE_RANDOM_ERASING, .numbers = {1, 1e300, 1e300, 1, 1}};
+    request.steps = &huge;
+    request.step_count = 1;
+    numbers_left = zeros;
+    EQUAL(stoc_image_plan(worker, &request, p, &count), 0);
+    EQUAL(numbers_left - zeros, 21);
+    EQUAL(count, 0);
 }
 
 static double odd_number(void *context)
