@@ -3,7 +3,8 @@
  *
  * Two functions do the work. stoc_image_decode makes a uint8 picture of a given size from a JPEG
  * file. stoc_image_augment makes a row of a batch from a uint8 picture, in one call: crop, resize,
- * flip, colour, erase, normalise. docs/spec/image.md has the definitions and the arithmetic.
+ * flip, colour, erase, normalise. stoc_image_plan says which calls of it make random steps, one
+ * after the other. docs/spec/image.md has the definitions and the arithmetic.
  *
  * - THREADS: a worker is the memory and the decoder of one thread. Only one thread at a time may
  *   use it. Different threads use different workers. There is no other state.
@@ -31,6 +32,9 @@ extern "C" {
 /* Changes when a function or a struct of this file changes incompatibly. It is also the number in
  * the soname. */
 #define STOC_IMAGE_ABI_VERSION 1u
+
+#define STOC_IMAGE_MAX_SIDE 65500       /* of a picture, as libjpeg's */
+#define STOC_IMAGE_MAX_PIXELS 178956970 /* of a picture, if max_pixels is 0; as Pillow */
 
 enum stoc_image_code {
     STOC_IMAGE_OK = 0,
@@ -122,8 +126,9 @@ struct stoc_image_target {
     uint32_t x, y;                              /* where this part begins in the result; not 0 with PAD only */
 };
 
-/* Says where a picture of width x height goes, for a program that decodes other formats. Errors:
- * EINVAL. */
+/* Says where a picture of width x height goes, for a program that decodes other formats, or that needs memory for a
+ * result. With 0 x 0 in how, the result is all of the picture; then short_side is that of the result, or 0, and fit
+ * means nothing. Errors: EINVAL; ETOOLARGE. */
 STOC_IMAGE_API int stoc_image_target(stoc_image_worker *worker, uint32_t width, uint32_t height,
                                      const struct stoc_image_decode *how, struct stoc_image_target *target);
 
@@ -185,19 +190,9 @@ struct stoc_image_augment {
 STOC_IMAGE_API int stoc_image_augment(stoc_image_worker *worker, const struct stoc_image_picture *picture,
                                       const struct stoc_image_augment *how, void *dst, size_t dst_bytes);
 
-/* ---------------------------------------------------------------------------------- pipelines
- *
- * What a worker of a loader does with a sample, from the file to the row of a batch:
- *
- *     read the file - decode - steps - (the cache) - random steps - row
- *
- * stoc_image_load does what comes before the cache, and stoc_image_finish what comes after it. They are the
- * functions that stoc_work of stocached.h calls. Each leaves to the caller what it cannot do: a file that is no
- * JPEG, a broken file, steps that need a second pass over floats. docs/spec/image.md, Pipelines.
- */
+/* ----------------------------------------------------------------------------------- plans */
 
-/* Steps with torchvision's meaning. Random numbers come from the argument of the task, as docs/spec/image.md
- * says. */
+/* Steps with torchvision's meaning. */
 enum stoc_image_step_kind {
     STOC_IMAGE_RESIZE = 1,             /* height, width; or width 0: height is the short side, integers[0] the most of
                                           the long side or 0 */
@@ -211,7 +206,8 @@ enum stoc_image_step_kind {
     STOC_IMAGE_RANDOM_ERASING = 7,     /* numbers: probability; scale from, to; ratio from, to; three values;
                                           integers[0]: 1 for normal numbers in place of values */
     STOC_IMAGE_TO_DTYPE = 8,           /* integers: enum stoc_image_dtype; 1: divided by 255 */
-    STOC_IMAGE_NORMALIZE = 9           /* numbers: three means, three standard deviations */
+    STOC_IMAGE_NORMALIZE = 9           /* numbers: three means, three standard deviations; integers: how many of each
+                                          the user gave, which a picture of fewer channels does not take */
 };
 
 struct stoc_image_step {
@@ -221,6 +217,43 @@ struct stoc_image_step {
     int32_t integers[8];
     double numbers[8];
 };
+
+/* A picture, and the steps for it. */
+struct stoc_image_request {
+    uint32_t width, height; /* of the picture, 1 to 2^30 */
+    uint32_t channels;      /* 1 or 3 */
+    uint8_t layout;         /* enum stoc_image_layout */
+    uint8_t dtype;          /* enum stoc_image_dtype */
+    uint16_t reserved;      /* 0 */
+    uint64_t max_pixels;    /* of each picture that a step makes; 0: 178,956,970 */
+    uint32_t step_count;    /* at most 1,000,000 */
+    const struct stoc_image_step *steps;
+    /* Gives the next random number, from 0 up to 1; any other number counts as 0. NULL: the numbers are those of seed
+     * (docs/spec/image.md, Random numbers). It must not call this worker. */
+    double (*draw)(void *context);
+    void *context;
+    uint64_t seed;
+};
+
+/* Plans steps as few passes over a picture: struct stoc_image_augment number 0 to *count - 1, each of the result of the
+ * one before it. passes has room for 2 * step_count + 1. stoc_image_augment does those over uint8; those over floats are
+ * for the caller, who changes no sides then. Errors: EINVAL: an argument is NULL, or a member has a value that its
+ * comment excludes. EUNSUPPORTED: a step does not fit the picture; the message says why. ETOOLARGE: a step makes a
+ * larger picture than max_pixels, or a side above 65,500. After an error, passes has any bytes, and numbers may have
+ * been drawn. */
+STOC_IMAGE_API int stoc_image_plan(stoc_image_worker *worker, const struct stoc_image_request *request,
+                                   struct stoc_image_augment *passes, uint32_t *count);
+
+/* ---------------------------------------------------------------------------------- pipelines
+ *
+ * What a worker of a loader does with a sample, from the file to the row of a batch:
+ *
+ *     read the file - decode - steps - (the cache) - random steps - row
+ *
+ * stoc_image_load does what comes before the cache, and stoc_image_finish what comes after it. They are the
+ * functions that stoc_work of stocached.h calls. Each leaves to the caller what it cannot do: a file that is no
+ * JPEG, a broken file, steps that need a second pass over floats. docs/spec/image.md, Pipelines.
+ */
 
 enum stoc_image_label_kind {
     STOC_IMAGE_LABEL_KNOWN = 0,

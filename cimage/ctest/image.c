@@ -765,6 +765,21 @@ static void where_a_picture_goes(void)
                      target.resized_height, target.window_x, target.window_y, target.width, target.height, target.x,
                      target.y);
     }
+    struct stoc_image_target target, wanted = {52, 30, 0, 0, 52, 30, 0, 0};
+    struct stoc_image_decode whole = {.fit = STOC_IMAGE_CROP, .short_side = 30, .max_pixels = 52 * 30};
+    EQUAL(stoc_image_target(worker, 70, 40, &whole, &target), STOC_IMAGE_ETOOLARGE); /* the file is */
+    EQUAL(stoc_image_target(worker, 49, 28, &whole, &target), 0);
+    EQUAL(memcmp(&target, &wanted, sizeof target), 0);
+    whole.max_pixels--;
+    EQUAL(stoc_image_target(worker, 49, 28, &whole, &target), STOC_IMAGE_ETOOLARGE);
+    CHECK(strstr(stoc_image_message(worker), "49 x 28 with short_side=30 is 52 x 30: 1560 pixels; max_pixels is 1559"));
+    EQUAL(stoc_image_target(worker, 0, 28, &whole, &target), STOC_IMAGE_EINVAL);
+    EQUAL(stoc_image_target(worker, 3000, 1, &whole, &target), STOC_IMAGE_ETOOLARGE);
+    whole.short_side = 0;
+    EQUAL(stoc_image_target(worker, 50, 5, &whole, &target), 0);
+    CHECK(target.width == 50 && target.height == 5);
+    whole.height = 1;
+    EQUAL(stoc_image_target(worker, 50, 5, &whole, &target), STOC_IMAGE_EINVAL);
 }
 
 /* A JPEG of a kind that libjpeg-turbo only knows by name: differential, of the standard's hierarchical mode. */

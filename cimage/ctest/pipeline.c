@@ -1,6 +1,6 @@
 /*
  * pipeline.c - what a worker of a loader does with a sample, from the file to the row of a batch.
- * python/tests compares the random steps with those in Python.
+ * It also plans steps: python/tests/image/test_steps_saved.py has results that Python got.
  */
 #include "files.h"
 
@@ -166,7 +166,7 @@ static void results_that_are_too_large(void)
         int code = stoc_image_load(worker, index, &sample, &bytes);
         EQUAL(turn / 2 ? code ? code : stoc_image_finish(worker, 1, sample, bytes, row, 0) : code,
               STOC_IMAGE_ETOOLARGE);
-        CHECK(strstr(stoc_image_message(worker), "the result is 256 x"));
+        CHECK(strstr(stoc_image_message(worker), "with short_side=256 is 256 x"));
         free(f.bytes);
     }
 }
@@ -315,7 +315,7 @@ static void boxes_without_pixels(void)
         EQUAL(stoc_image_load(worker, index, &sample, &bytes), 0);
         for (uint64_t seed = 0; seed < 5; seed++)
             EQUAL(stoc_image_finish(worker, seed, sample, bytes, row, 0), STOC_IMAGE_EUNSUPPORTED);
-        CHECK(strstr(stoc_image_message(worker), "does not fit the picture"));
+        CHECK(strstr(stoc_image_message(worker), "a side of a box has 0 pixels"));
     }
     free(f.bytes);
 }
@@ -671,6 +671,206 @@ static void nothing_outside_is_touched(void)
     free(f.bytes);
 }
 
+/* Does planned passes over a uint8 picture of SIDE x SIDE. 1: one needs a pass over floats. dst: the result, of bytes
+ * *size. */
+static int do_passes(const uint8_t *pixels, const struct stoc_image_augment *passes, uint32_t count, uint8_t **dst,
+                     size_t *size)
+{
+    static const size_t items[] = {1, 4, 2, 2};
+    struct stoc_image_picture picture = {pixels, SIDE, SIDE, 3, STOC_IMAGE_HWC};
+    uint8_t *own = guarded(PICTURE);
+    memcpy(own, pixels, PICTURE);
+    *size = PICTURE;
+    for (uint32_t k = 0; k < count; k++) {
+        if (k && passes[k - 1].dtype)
+            return release(own, *size), 1;
+        size_t bytes = (size_t)3 * passes[k].width * passes[k].height * items[passes[k].dtype % 4];
+        uint8_t *made = guarded(bytes);
+        picture.pixels = own;
+        int code = stoc_image_augment(worker, &picture, &passes[k], made, bytes);
+        release(own, *size);
+        own = made;
+        *size = bytes;
+        if (code)
+            return release(own, bytes), code;
+        picture.width = passes[k].width;
+        picture.height = passes[k].height;
+    }
+    *dst = own;
+    return 0;
+}
+
+/* The passes of a plan make the row of a pipeline with the same seed, and a pipeline gives back what needs floats. */
+static void plans_are_those_of_pipelines(void)
+{
+    no_files();
+    uint8_t sample[PICTURE + 16];
+    int alike = 0, floats = 0, misfits = 0;
+    for (int turn = 0; turn < 4000; turn++) {
+        for (size_t k = 0; k < sizeof sample; k++)
+            sample[k] = (uint8_t)below(256);
+        struct stoc_image_pipeline p = fixed();
+        struct stoc_image_step steps[9];
+        p.steps = steps;
+        p.step_count = random_steps(steps, &p);
+        struct stoc_image_augment passes[19];
+        struct stoc_image_request request = {.width = SIDE, .height = SIDE, .channels = 3, .layout = STOC_IMAGE_HWC,
+                                             .step_count = p.step_count, .steps = steps, .seed = (uint64_t)turn};
+        uint32_t count = 0;
+        int code = stoc_image_plan(worker, &request, passes, &count);
+        CHECK(code == 0 || code == STOC_IMAGE_EUNSUPPORTED);
+        if (code == 0 && count) {
+            p.row_dtype = passes[count - 1].dtype;
+            memcpy(p.row_shape, (uint32_t[]){passes[count - 1].height, passes[count - 1].width, 3}, sizeof p.row_shape);
+        } else if (code == 0) {
+            p.row_dtype = 0;
+            memcpy(p.row_shape, (uint32_t[]){SIDE, SIDE, 3}, sizeof p.row_shape);
+        }
+        p.row_label_at = 64 * PICTURE;
+        static uint8_t row[64 * PICTURE + 8];
+        EQUAL(stoc_image_follow(worker, &p), 0);
+        int finished = stoc_image_finish(worker, (uint64_t)turn, sample, sizeof sample, row, 0);
+        uint8_t *made;
+        size_t size;
+        int done = code ? code : do_passes(sample + 8, passes, count, &made, &size);
+        if (code) /* a pass before the step that does not fit may fail first */
+            CHECK(finished < 0);
+        else
+            EQUAL(finished, done == 1 ? STOC_IMAGE_EUNSUPPORTED : done);
+        alike += done == 0;
+        floats += done == 1;
+        misfits += code != 0;
+        if (done == 0) {
+            EQUAL(memcmp(row, made, size), 0);
+            release(made, size);
+        }
+    }
+    printf("%d rows, %d need floats, %d do not fit\n", alike, floats, misfits);
+    CHECK(alike > 1000 && floats > 50 && misfits > 100);
+}
+
+static const double *numbers_left;
+static double next_number(void *context)
+{
+    EQUAL(*(int *)context, 77);
+    return *numbers_left++;
+}
+
+/* Numbers of the caller are drawn in the order that the specification gives, and no more of them than it says. */
+static void numbers_of_the_caller(void)
+{
+    /* area 0.5 of the picture's, a square of 71 x 71; y, x; flip; three to shuffle, two factors; erase, a box of 10 x
+     * 10 in 80 x 80, y, x, seed */
+    static const double numbers[] = {0.5, 0.5, 0.25, 0.75, 0.1, 0.99, 0.99, 0.99, 0.5, 0.25, 0.3, 0.25, 0.5, 0.5, 0.125, 0.5};
+    const struct stoc_image_step steps[] = {
+        {.kind = STOC_IMAGE_RANDOM_RESIZED_CROP, .height = 80, .width = 80, .numbers = {0, 1, 0.5, 2}},
+        {.kind = STOC_IMAGE_RANDOM_FLIP, .numbers = {0.2}},
+        {.kind = STOC_IMAGE_COLOR_JITTER, .integers = {1, 0, 1}, .numbers = {0, 2, 0, 0, 1, 2}},
+        {.kind = STOC_IMAGE_RANDOM_ERASING, .numbers = {0.4, 0, 0.0625, 0.5, 2, 7, 8, 9}}};
+    int context = 77;
+    struct stoc_image_request request = {.width = 100, .height = 100, .channels = 3, .step_count = 4, .steps = steps,
+                                         .draw = next_number, .context = &context};
+    struct stoc_image_augment p[9];
+    uint32_t count;
+    numbers_left = numbers;
+    EQUAL(stoc_image_plan(worker, &request, p, &count), 0);
+    EQUAL(numbers_left - numbers, sizeof numbers / sizeof *numbers);
+    EQUAL(count, 1);
+    EQUAL(p->box_width, 71);
+    EQUAL(p->box_height, 71);
+    EQUAL(p->box_y, 7);  /* 0.25 of 30 places */
+    EQUAL(p->box_x, 22);
+    EQUAL(p->flip, 1);
+    EQUAL(p->adjust[0], STOC_IMAGE_BRIGHTNESS);
+    EQUAL(p->adjust[1], STOC_IMAGE_SATURATION);
+    CHECK(p->factor[0] == 1 && p->factor[1] == 1.25);
+    EQUAL(p->erase_width, 10);
+    EQUAL(p->erase_height, 10);
+    EQUAL(p->erase_seed, UINT64_C(1) << 52);
+    /* sides beyond an int64_t fit nowhere: all ten tries draw, and no box is erased */
+    static const double zeros[24] = {0};
+    const struct stoc_image_step huge = {.kind = STOC_IMAGE_RANDOM_ERASING, .numbers = {1, 1e300, 1e300, 1, 1}};
+    request.steps = &huge;
+    request.step_count = 1;
+    numbers_left = zeros;
+    EQUAL(stoc_image_plan(worker, &request, p, &count), 0);
+    EQUAL(numbers_left - zeros, 21);
+    EQUAL(count, 0);
+}
+
+static double odd_number(void *context)
+{
+    static const double numbers[] = {0, -1, 1, 2, 1e300, -1e300, NAN, INFINITY, 0.5, 0.999999999999};
+    (void)context;
+    return numbers[below(sizeof numbers / sizeof *numbers)];
+}
+
+/* Whatever the steps and the random numbers are, nothing is written after 2 * step_count + 1 passes, and passes over bytes
+ * touch nothing outside of the picture. */
+static void plans_of_anything(void)
+{
+    static const double numbers[] = {0, 1, -1, 0.5, 1e-300, 1e300, -1e300, NAN, INFINITY, -INFINITY};
+    static const uint32_t sides[] = {0, 1, 2, SIDE, SIDE, 100, 65500, 65501, INT32_MAX, UINT32_MAX};
+    static const int32_t integers[] = {0, 1, 2, 3, -1, -2, 70000, INT32_MAX, INT32_MIN, 256};
+    uint8_t pixels[PICTURE] = {0};
+    int done = 0;
+    for (int turn = 0; turn < 20000; turn++) {
+        struct stoc_image_step steps[8];
+        uint32_t n = below(9), count = 0;
+        for (uint32_t k = 0; k < n; k++) {
+            random_step(&steps[k], below(100) ? 1 + below(9) : below(20));
+            for (int field = (int)below(4); field > 0; field--)
+                switch (below(3)) {
+                case 0: *(below(2) ? &steps[k].height : &steps[k].width) = sides[below(10)]; break;
+                case 1: steps[k].numbers[below(8)] = numbers[below(10)]; break;
+                default: steps[k].integers[below(8)] = integers[below(10)]; break;
+                }
+        }
+        bool small = turn % 2;
+        struct stoc_image_request request = {
+            .width = small ? SIDE : sides[below(10)], .height = small ? SIDE : sides[below(10)],
+            .channels = small ? 3 : below(5), .layout = small ? STOC_IMAGE_HWC : below(3), .dtype = small ? 0 : below(5),
+            .max_pixels = 40000, .step_count = n, .steps = steps, .draw = below(2) ? odd_number : NULL,
+            .seed = (uint64_t)turn};
+        size_t bytes = (2 * n + 1) * sizeof(struct stoc_image_augment);
+        uint8_t *passes = guarded(bytes);
+        int code = stoc_image_plan(worker, &request, (void *)passes, &count);
+        CHECK(code == 0 || strlen(stoc_image_message(worker)) > 5);
+        uint8_t *made;
+        size_t size;
+        if (code == 0 && small && do_passes(pixels, (void *)passes, count, &made, &size) == 0) {
+            done++;
+            release(made, size);
+        }
+        release(passes, bytes);
+    }
+    printf("%d of 10000 small pictures are done\n", done);
+    CHECK(done > 500);
+    struct stoc_image_request request = {.width = 1, .height = 1, .channels = 1};
+    struct stoc_image_augment pass;
+    uint32_t count = 9;
+    EQUAL(stoc_image_plan(worker, &request, &pass, &count), 0);
+    EQUAL(count, 0);
+    EQUAL(stoc_image_plan(NULL, &request, &pass, &count), STOC_IMAGE_EINVAL);
+    EQUAL(stoc_image_plan(worker, NULL, &pass, &count), STOC_IMAGE_EINVAL);
+    EQUAL(stoc_image_plan(worker, &request, NULL, &count), STOC_IMAGE_EINVAL);
+    EQUAL(stoc_image_plan(worker, &request, &pass, NULL), STOC_IMAGE_EINVAL);
+#define REFUSED(change)                                                              \
+    do {                                                                             \
+        request = (struct stoc_image_request){.width = 1, .height = 1, .channels = 1}; \
+        change;                                                                      \
+        EQUAL(stoc_image_plan(worker, &request, &pass, &count), STOC_IMAGE_EINVAL);  \
+    } while (0)
+    REFUSED(request.width = 0);
+    REFUSED(request.height = (1 << 30) + 1);
+    REFUSED(request.channels = 2);
+    REFUSED(request.layout = 2);
+    REFUSED(request.dtype = 4);
+    REFUSED(request.reserved = 1);
+    REFUSED(request.step_count = 1);
+    REFUSED(request.step_count = UINT32_MAX);
+}
+
 static void *work(void *context)
 {
     struct stoc_image_pipeline *p = context;
@@ -790,6 +990,9 @@ int main(int argc, char **argv)
         RUN(parts_of_files_that_change);
         RUN(labels_are_parsed_strictly);
         RUN(nothing_outside_is_touched);
+        RUN(plans_are_those_of_pipelines);
+        RUN(numbers_of_the_caller);
+        RUN(plans_of_anything);
         RUN(arguments_that_are_wrong);
     }
     stoc_image_worker_free(worker);

@@ -11,9 +11,8 @@
 
 enum {
     BAND = 32,            /* rows of a picture that are resized together */
-    MAX_SIDE = 65500,     /* of libjpeg */
+    MAX_SIDE = STOC_IMAGE_MAX_SIDE,
     MAX_SCANS = 100,      /* of a progressive file */
-    DEFAULT_PIXELS = 178956970,
     MIN_STREAM = 1 << 18 /* bytes of a result that the processor's cache would not keep until they are read */
 };
 
@@ -75,9 +74,11 @@ static inline int no_memory(stoc_image_worker *w, size_t bytes)
     return fail(w, STOC_IMAGE_EMEMORY, "too little memory for %zu bytes", bytes);
 }
 
-/* random.c: numpy.random.PCG64 */
+/* random.c: numpy.random.PCG64, or numbers of the caller's */
 struct random {
     __extension__ unsigned __int128 state, increment;
+    double (*draw)(void *context); /* NULL: PCG64 */
+    void *context;
 };
 struct random random_of(uint64_t seed);
 double draw(struct random *r); /* from 0 up to 1 */
@@ -92,6 +93,8 @@ void short_and_long(uint32_t *width, uint32_t *height, uint32_t side, uint32_t l
 /* ETOOLARGE if a picture has more pixels than max_pixels, or a side above MAX_SIDE. what: its name in the message. */
 int check_pixels(stoc_image_worker *w, const char *what, uint64_t width, uint64_t height, uint64_t max_pixels);
 int check_decode(stoc_image_worker *w, const struct stoc_image_decode *how);
+/* Gives how the sides of the whole picture, or of one with its short side. */
+int whole_of(stoc_image_worker *w, uint32_t width, uint32_t height, struct stoc_image_decode *how);
 /* how and the sides must be valid */
 int target_of(stoc_image_worker *w, uint32_t width, uint32_t height, const struct stoc_image_decode *how,
               struct stoc_image_target *target);
@@ -178,8 +181,8 @@ int decode_for(stoc_image_worker *w, struct pass *pass);
 /* Does the pass that waits, after so many steps, of a picture that may not be decoded yet. */
 int last_pass(stoc_image_worker *w, uint32_t steps, struct pass *pass, uint8_t *dst, size_t bytes);
 
-/* steps.c: does steps from up to stop - 1 of a pipeline but those of the last pass, which waits then. An error: a pass
- * would need a picture of floats, or it failed. */
+/* steps.c: does steps from up to stop - 1 of a pipeline but those of the last pass, which waits then. An error: a step
+ * does not fit the picture, a pass would need a picture of floats, or it failed. */
 int do_steps(stoc_image_worker *w, uint32_t from, uint32_t stop, uint64_t seed, struct pass *pass);
 int check_steps(stoc_image_worker *w, const struct stoc_image_pipeline *p);
 

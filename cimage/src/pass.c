@@ -10,17 +10,7 @@ static int sides_of(stoc_image_worker *w, const void *file, size_t bytes, struct
         return STOC_IMAGE_OK;
     struct stoc_image_info info;
     int code = stoc_image_read_info(w, file, bytes, &info);
-    if (code)
-        return code;
-    if ((code = check_pixels(w, "the picture", info.width, info.height, how->max_pixels)))
-        return code;
-    how->width = info.width;
-    how->height = info.height;
-    if (how->short_side)
-        short_and_long(&how->width, &how->height, how->short_side, 0);
-    how->fit = STOC_IMAGE_STRETCH;
-    how->short_side = 0;
-    return check_pixels(w, "the result", how->width, how->height, how->max_pixels);
+    return code ? code : whole_of(w, info.width, info.height, how);
 }
 
 static bool is_jpeg(const uint8_t *file, size_t bytes) { return bytes >= 2 && file[0] == 0xff && file[1] == 0xd8; }

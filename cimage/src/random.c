@@ -1,5 +1,5 @@
-/* Random numbers of steps: those of numpy.random.PCG64, which Python's steps draw (docs/spec/image.md,
- * Random numbers). O'Neill's PCG XSL RR 128/64. */
+/* Random numbers of steps: the caller's, or those of numpy.random.PCG64 (docs/spec/image.md, Random numbers).
+ * O'Neill's PCG XSL RR 128/64. */
 #include "image.h"
 
 __extension__ typedef unsigned __int128 wide;
@@ -15,12 +15,16 @@ static uint64_t next(struct random *r)
 
 struct random random_of(uint64_t seed)
 {
-    struct random r = {(wide)seed * UINT64_C(0xDA942042E4DD58B5) + 1, (wide)seed << 1 | 1};
+    struct random r = {.state = (wide)seed * UINT64_C(0xDA942042E4DD58B5) + 1, .increment = (wide)seed << 1 | 1};
     next(&r); /* the first state is mostly zeros */
     return r;
 }
 
-double draw(struct random *r) { return (double)(next(r) >> 11) * 0x1p-53; }
+double draw(struct random *r)
+{
+    double x = r->draw ? r->draw(r->context) : (double)(next(r) >> 11) * 0x1p-53;
+    return x >= 0 && x < 1 ? x : 0; /* the caller's may be anything */
+}
 
 double draw_between(struct random *r, double low, double high) { return low + (high - low) * draw(r); }
 

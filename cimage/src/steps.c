@@ -1,5 +1,4 @@
-/* The steps of a pipeline, and how they become as few passes over a picture as possible. Python's plan.py, draws.py and
- * steps.py do the same, with the same random numbers in the same order (docs/spec/image.md, Pipelines). */
+/* Steps, and how they become as few passes over a picture as possible (docs/spec/image.md, Plans). */
 #include "image.h"
 
 #include <math.h>
@@ -11,9 +10,12 @@ struct plan {
     stoc_image_worker *worker;
     struct pass *pass;
     struct stoc_image_augment *how; /* of the pass */
-    uint32_t passes;                /* that are done */
+    struct stoc_image_augment *planned; /* where passes go that are not done here; NULL: they are done */
+    uint32_t passes;                /* that are done or planned */
+    uint32_t channels;
+    uint8_t dtype;                  /* of the picture */
     uint64_t max_pixels;            /* of each picture that a step makes */
-    int code;                       /* of a pass that failed, or of a picture that is too large */
+    int code;                       /* of a pass that failed, or of a step that does not fit */
     bool waits;                     /* the steps so far change the picture */
     bool normalised;
 };
@@ -25,24 +27,24 @@ static void begin(struct plan *p)
     uint32_t width = picture->width, height = picture->height;
     *p->how = (struct stoc_image_augment){
         .box_width = width, .box_height = height, .resized_width = width, .resized_height = height, .width = width,
-        .height = height, .layout = (uint8_t)picture->layout, .divisor = 1, .std = {1, 1, 1},
+        .height = height, .dtype = p->dtype, .layout = (uint8_t)picture->layout, .divisor = 1, .std = {1, 1, 1},
         .max_pixels = p->max_pixels};
     p->waits = p->normalised = false;
 }
 
-/* Does the pass, whose result is the picture of the next one. False: that would be a picture of floats, for which the
- * library has no steps, or the pass fails. */
-static bool run(struct plan *p)
+/* A step does not fit the picture: returns false. */
+#define MISFIT(p, ...) ((p)->code = fail((p)->worker, STOC_IMAGE_EUNSUPPORTED, __VA_ARGS__), false)
+
+/* Does a pass over a uint8 picture into memory of the worker. */
+static bool do_pass(struct plan *p)
 {
     struct pass *pass = p->pass;
-    if (!p->waits)
-        return true;
     if (p->how->dtype != STOC_IMAGE_UINT8)
-        return false;
+        return MISFIT(p, "the steps need a pass over floats");
     if (!pass->picture.pixels && (p->code = decode_for(p->worker, pass)))
         return false;
-    struct buffer *to = &p->worker->passes[p->passes++ % 2];
-    size_t bytes = (size_t)CHANNELS * p->how->width * p->how->height;
+    struct buffer *to = &p->worker->passes[p->passes % 2];
+    size_t bytes = (size_t)p->channels * p->how->width * p->how->height;
     if (!reserve(to, bytes)) {
         p->code = no_memory(p->worker, bytes);
         return false;
@@ -50,6 +52,21 @@ static bool run(struct plan *p)
     if ((p->code = stoc_image_augment(p->worker, &pass->picture, p->how, to->bytes, bytes)))
         return false;
     pass->picture.pixels = to->bytes;
+    return true;
+}
+
+/* Ends the pass, whose result is the picture of the next one. */
+static bool run(struct plan *p)
+{
+    struct pass *pass = p->pass;
+    if (!p->waits)
+        return true;
+    if (p->planned)
+        p->planned[p->passes] = *p->how;
+    else if (!do_pass(p))
+        return false;
+    p->passes++;
+    p->dtype = p->how->dtype;
     pass->picture.width = p->how->width;
     pass->picture.height = p->how->height;
     begin(p);
@@ -77,7 +94,7 @@ static bool resizes(const struct stoc_image_augment *a)
 static bool takes_boxes(const struct plan *p)
 {
     const struct stoc_image_augment *a = p->how;
-    return !a->flip && !a->adjust[0] && !a->erase && a->dtype == STOC_IMAGE_UINT8 && !p->normalised;
+    return !a->flip && !a->adjust[0] && !a->erase && a->dtype == p->dtype && !p->normalised;
 }
 
 static bool reaches_outside(int64_t x, int64_t y, uint32_t width, uint32_t height, uint32_t columns, uint32_t rows)
@@ -89,12 +106,12 @@ static bool crop(struct plan *p, struct box b, const int32_t *fill)
 {
     struct stoc_image_augment *a = p->how;
     /* With an extreme ratio, a side of a random box rounds to 0. A decoder does not look at boxes that it gets. */
-    if (b.width < 1 || b.height < 1 || !may_be(p, b.width, b.height))
-        return false;
+    if (b.width < 1 || b.height < 1)
+        return MISFIT(p, "a side of a box has 0 pixels; 1 to %d are allowed", MAX_SIDE);
     bool outside = reaches_outside(b.x, b.y, b.width, b.height, a->width, a->height);
     if (!outside && b.width == a->width && b.height == a->height)
         return true;
-    if ((!takes_boxes(p) || (outside && p->waits)) && !run(p))
+    if (!may_be(p, b.width, b.height) || ((!takes_boxes(p) || (outside && p->waits)) && !run(p)))
         return false;
     for (int c = 0; outside && c < CHANNELS; c++)
         a->fill[c] = fill ? (uint8_t)fill[c] : 0;
@@ -117,6 +134,8 @@ static bool resize(struct plan *p, uint32_t width, uint32_t height, uint32_t fil
     struct stoc_image_augment *a = p->how;
     if (width == a->width && height == a->height)
         return true;
+    if (a->dtype != STOC_IMAGE_UINT8)
+        return MISFIT(p, "only uint8 pictures can be resized: put the step before ToDtype");
     if (!may_be(p, width, height))
         return false;
     const struct stoc_image_picture *picture = &p->pass->picture;
@@ -130,8 +149,8 @@ static bool resize(struct plan *p, uint32_t width, uint32_t height, uint32_t fil
     return p->waits = true;
 }
 
-/* As Python's round. */
-static int64_t rounded(double x) { return llrint(x); }
+/* As Python's round, of a side or less. Numbers that are too large for a side stay so. */
+static int64_t rounded(double x) { return llrint(fmin(x, 1e12)); }
 
 static bool resize_step(struct plan *p, const struct stoc_image_step *s)
 {
@@ -204,7 +223,8 @@ static bool random_crop(struct plan *p, const struct stoc_image_step *s, struct 
         height += 2 * higher;
     }
     if (s->width > width || s->height > height)
-        return false;
+        return MISFIT(p, "RandomCrop of %u x %u is larger than the picture: %lld x %lld", s->height, s->width,
+                      (long long)height, (long long)width);
     int32_t y = (int32_t)(draw_below(r, (uint32_t)(height - s->height + 1)) - top);
     int32_t x = (int32_t)(draw_below(r, (uint32_t)(width - s->width + 1)) - left);
     return crop(p, (struct box){x, y, s->width, s->height}, s->integers + 5);
@@ -233,7 +253,9 @@ static bool color_jitter(struct plan *p, const struct stoc_image_step *s, struct
     for (uint32_t k = 0; k < 4; k++)
         if (s->integers[k])
             factors[k] = draw_between(r, s->numbers[2 * k], s->numbers[2 * k + 1]);
-    if (a->dtype != STOC_IMAGE_UINT8 || ((a->adjust[0] || a->erase) && !run(p)))
+    if (a->dtype != STOC_IMAGE_UINT8)
+        return MISFIT(p, "only the colours of uint8 pictures can be adjusted: put the step before ToDtype");
+    if ((a->adjust[0] || a->erase) && !run(p))
         return false;
     for (uint32_t k = 0; k < 4; k++)
         if (s->integers[order[k]]) {
@@ -286,8 +308,9 @@ static bool to_dtype(struct plan *p, const struct stoc_image_step *s)
     struct stoc_image_augment *a = p->how;
     if (a->dtype == s->integers[0])
         return true;
-    if ((a->dtype != STOC_IMAGE_UINT8 && a->dtype != STOC_IMAGE_FLOAT32) || s->integers[0] == STOC_IMAGE_UINT8 ||
-        (a->erase && !run(p)))
+    if ((a->dtype != STOC_IMAGE_UINT8 && a->dtype != STOC_IMAGE_FLOAT32) || s->integers[0] == STOC_IMAGE_UINT8)
+        return MISFIT(p, "ToDtype makes float32, float16 or bfloat16 of uint8, and float16 or bfloat16 of float32");
+    if (a->erase && !run(p))
         return false;
     if (a->dtype == STOC_IMAGE_UINT8)
         a->divisor = s->integers[1] ? 255 : 1;
@@ -298,8 +321,14 @@ static bool to_dtype(struct plan *p, const struct stoc_image_step *s)
 static bool normalize(struct plan *p, const struct stoc_image_step *s)
 {
     struct stoc_image_augment *a = p->how;
+    static const char *const names[] = {"mean", "std"};
     bool halves = a->dtype == STOC_IMAGE_FLOAT16;
-    if ((a->dtype != STOC_IMAGE_FLOAT32 && !halves) || a->erase || p->normalised || (p->waits && halves))
+    if (a->dtype != STOC_IMAGE_FLOAT32 && !halves)
+        return MISFIT(p, "Normalize needs a picture of float32 or float16: put ToDtype('float32', scale=True) first");
+    for (int k = 0; k < 2; k++)
+        if (s->integers[k] > (int32_t)p->channels)
+            return MISFIT(p, "%s has %d values; the picture has %u channels", names[k], s->integers[k], p->channels);
+    if ((a->erase || p->normalised || (p->waits && halves)) && !run(p))
         return false;
     for (int c = 0; c < CHANNELS; c++) {
         a->mean[c] = (float)s->numbers[c];
@@ -320,22 +349,8 @@ static bool do_step(struct plan *p, const struct stoc_image_step *s, struct rand
     case STOC_IMAGE_RANDOM_ERASING: return random_erasing(p, s, r);
     case STOC_IMAGE_TO_DTYPE: return to_dtype(p, s);
     case STOC_IMAGE_NORMALIZE: return normalize(p, s);
-    default: return false;
+    default: return MISFIT(p, "kind %u", s->kind);
     }
-}
-
-int do_steps(stoc_image_worker *w, uint32_t from, uint32_t stop, uint64_t seed, struct pass *pass)
-{
-    /* As in Python: that of the decoder, if these steps come after it, else of the cache's pictures. */
-    struct plan plan = {.worker = w, .pass = pass, .how = &pass->how,
-                        .max_pixels = pass->file ? pass->decode.max_pixels : 0};
-    struct random random = random_of(seed);
-    begin(&plan);
-    for (uint32_t k = from; k < stop; k++)
-        if (!do_step(&plan, &w->pipeline->steps[k], &random))
-            return plan.code ? plan.code
-                             : fail(w, STOC_IMAGE_EUNSUPPORTED, "step %u needs floats, or does not fit the picture", k);
-    return STOC_IMAGE_OK;
 }
 
 int check_steps(stoc_image_worker *w, const struct stoc_image_pipeline *p)
@@ -353,5 +368,52 @@ int check_steps(stoc_image_worker *w, const struct stoc_image_pipeline *p)
         if (s->kind <= STOC_IMAGE_RANDOM_CROP && (s->height < 1 || (s->width < 1 && s->kind != STOC_IMAGE_RESIZE)))
             return fail(w, STOC_IMAGE_EINVAL, "step %u: %u x %u pixels", k, s->height, s->width);
     }
+    return STOC_IMAGE_OK;
+}
+
+static bool plan_steps(struct plan *p, const struct stoc_image_step *steps, uint32_t from, uint32_t stop,
+                       struct random r)
+{
+    begin(p);
+    for (uint32_t k = from; k < stop; k++)
+        if (!do_step(p, &steps[k], &r))
+            return false;
+    return true;
+}
+
+int do_steps(stoc_image_worker *w, uint32_t from, uint32_t stop, uint64_t seed, struct pass *pass)
+{
+    /* As in Python: that of the decoder, if these steps come after it, else of the cache's pictures. */
+    struct plan plan = {.worker = w, .pass = pass, .how = &pass->how, .channels = CHANNELS,
+                        .max_pixels = pass->file ? pass->decode.max_pixels : 0};
+    return plan_steps(&plan, w->pipeline->steps, from, stop, random_of(seed)) ? STOC_IMAGE_OK : plan.code;
+}
+
+int stoc_image_plan(stoc_image_worker *w, const struct stoc_image_request *q, struct stoc_image_augment *passes,
+                    uint32_t *count)
+{
+    enum { MOST_SIDE = 1 << 30, MOST_STEPS = 1000000 };
+    if (!w)
+        return STOC_IMAGE_EINVAL;
+    if (!q || !passes || !count)
+        return fail(w, STOC_IMAGE_EINVAL, "an argument is NULL");
+    if (q->width < 1 || q->width > MOST_SIDE || q->height < 1 || q->height > MOST_SIDE ||
+        (q->channels != 1 && q->channels != CHANNELS) || q->layout > STOC_IMAGE_HWC || q->dtype > STOC_IMAGE_BFLOAT16 ||
+        q->reserved || q->step_count > MOST_STEPS)
+        return fail(w, STOC_IMAGE_EINVAL, "a picture of %u x %u, %u channels, layout %u, dtype %u, or %u steps", q->width,
+                    q->height, q->channels, q->layout, q->dtype, q->step_count);
+    int code = check_steps(w, &(struct stoc_image_pipeline){.steps = q->steps, .step_count = q->step_count});
+    if (code)
+        return code;
+    struct pass pass = {.picture = {NULL, q->width, q->height, q->channels, q->layout}};
+    struct plan plan = {.worker = w, .pass = &pass, .how = &pass.how, .planned = passes, .channels = q->channels,
+                        .dtype = q->dtype, .max_pixels = q->max_pixels};
+    struct random random = random_of(q->seed);
+    random.draw = q->draw;
+    random.context = q->context;
+    if (!plan_steps(&plan, q->steps, 0, q->step_count, random))
+        return plan.code;
+    run(&plan); /* only adds the last pass */
+    *count = plan.passes;
     return STOC_IMAGE_OK;
 }

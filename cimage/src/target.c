@@ -2,6 +2,7 @@
 #include "image.h"
 
 #include <math.h>
+#include <stdio.h>
 
 /* As Python's round((a - b) / 2). */
 static uint32_t middle(uint32_t a, uint32_t b) { return (uint32_t)lrint((a - b) / 2.0); }
@@ -66,7 +67,7 @@ static int check_sides(stoc_image_worker *w, uint32_t width, uint32_t height)
 
 int check_pixels(stoc_image_worker *w, const char *what, uint64_t width, uint64_t height, uint64_t max_pixels)
 {
-    uint64_t most = max_pixels ? max_pixels : DEFAULT_PIXELS;
+    uint64_t most = max_pixels ? max_pixels : STOC_IMAGE_MAX_PIXELS;
     if (width > MAX_SIDE || height > MAX_SIDE)
         return fail(w, STOC_IMAGE_ETOOLARGE, "%s is %llu x %llu; sides are at most %d", what, (unsigned long long)width,
                     (unsigned long long)height, MAX_SIDE);
@@ -75,6 +76,23 @@ int check_pixels(stoc_image_worker *w, const char *what, uint64_t width, uint64_
                     (unsigned long long)width, (unsigned long long)height, (unsigned long long)(width * height),
                     (unsigned long long)most);
     return STOC_IMAGE_OK;
+}
+
+int whole_of(stoc_image_worker *w, uint32_t width, uint32_t height, struct stoc_image_decode *how)
+{
+    int code = check_pixels(w, "the picture", width, height, how->max_pixels);
+    if (code)
+        return code;
+    how->width = width;
+    how->height = height;
+    how->fit = STOC_IMAGE_STRETCH;
+    if (!how->short_side || !width || !height)
+        return STOC_IMAGE_OK;
+    char what[96];
+    snprintf(what, sizeof what, "the picture of %u x %u with short_side=%u", width, height, how->short_side);
+    short_and_long(&how->width, &how->height, how->short_side, 0);
+    how->short_side = 0;
+    return check_pixels(w, what, how->width, how->height, how->max_pixels);
 }
 
 int check_decode(stoc_image_worker *w, const struct stoc_image_decode *how)
@@ -99,8 +117,9 @@ int stoc_image_target(stoc_image_worker *w, uint32_t width, uint32_t height, con
         return STOC_IMAGE_EINVAL;
     if (!how || !target)
         return fail(w, STOC_IMAGE_EINVAL, "an argument is NULL");
-    int code = check_sides(w, width, height);
-    if (code || (code = check_decode(w, how)))
+    struct stoc_image_decode own = *how;
+    int code = own.width || own.height ? STOC_IMAGE_OK : whole_of(w, width, height, &own);
+    if (code || (code = check_sides(w, width, height)) || (code = check_decode(w, &own)))
         return code;
-    return target_of(w, width, height, how, target);
+    return target_of(w, width, height, &own, target);
 }

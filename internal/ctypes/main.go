@@ -88,7 +88,7 @@ var brief = strings.Fields(`
 	epoch_open_weighted epoch_open_mixed epoch_close epoch_length epoch_at epoch_position epoch_shard
 	weights_close board_bytes board_init board_push board_take board_done board_release board_cancel
 	board_held board_repost board_stop board_spill
-	worker_new worker_free message target vectors use_vectors`)
+	worker_new worker_free message target plan vectors use_vectors`)
 
 // short returns a name without the prefix of the header.
 func short(name string) string {

@@ -521,12 +521,10 @@ def test_what_is_no_file(source):
 def test_thin_pictures(tmp_path):
     """Their long side would be longer than any picture: the sample is bad, and can be skipped."""
     thin = encoded(np.zeros((1, 300, 3), np.uint8))
-    with pytest.raises(
-        image.DecodeError, match="300 x 1, and 76800 x 256 with short_side=256: sides are at most 65500"
-    ):
+    with pytest.raises(image.DecodeError, match="300 x 1 with short_side=256 is 76800 x 256; sides are at most 65500"):
         image.decode(thin, short_side=256)
-    with pytest.raises(image.DecodeError, match="max_pixels is"):  # and takes no memory for them
-        image.decode(encoded(np.zeros((5, 3000, 3), np.uint8)), short_side=13000)
+    with pytest.raises(image.DecodeError, match="60000 x 6000: 360000000 pixels; max_pixels is"):  # and takes no memory
+        image.decode(encoded(np.zeros((5, 50, 3), np.uint8)), short_side=6000)
     assert image.decode(thin, 64).shape == (64, 64, 3)
     folder = tmp_path / "a"
     folder.mkdir()

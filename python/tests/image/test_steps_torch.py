@@ -24,7 +24,7 @@ from torchvision.transforms.v2 import functional as F  # noqa: E402
 
 import stocached.torch  # noqa: E402
 from stocached import InvalidError, image  # noqa: E402
-from stocached._image import draws  # noqa: E402
+from stocached._image.passes import Picture  # noqa: E402
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 SIZES = [(1, 1), (17, 31), (64, 64), (500, 375), (7, 300)]
@@ -32,6 +32,15 @@ SIZES = [(1, 1), (17, 31), (64, 64), (500, 375), (7, 300)]
 
 def tensor(pixels: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(pixels.transpose(2, 0, 1).copy())
+
+
+def boxes(step, width: int, height: int, generator, count: int) -> list:
+    """x, y, width and height of the boxes that a step draws; None: no box fits."""
+    blank = Picture(np.empty((height, width, 3), np.uint8))
+    plans = (blank.plan(step.in_c(), generator.random) for _ in range(count))
+    what = "erase" if isinstance(step, image.RandomErasing) else "box"
+    names = [f"{what}_{name}" for name in ("x", "y", "width", "height")]
+    return [tuple(getattr(plan[0], name) for name in names) if len(plan) else None for plan in plans]
 
 
 class Given:
@@ -146,7 +155,7 @@ def test_resized_crop(size):
     pixels, generator = tensor(picture(200, 150)), np.random.default_rng(1)
     for _ in range(30):
         state = generator.bit_generator.state
-        x, y, width, height = draws.resized_crop(generator.random, 200, 150, (0.08, 1), (3 / 4, 4 / 3))
+        ((x, y, width, height),) = boxes(image.RandomResizedCrop(size), 200, 150, generator, 1)
         pair = [size, size] if isinstance(size, int) else list(size)
         expected = F.resized_crop(pixels, y, x, height, width, pair, antialias=True)
         generator.bit_generator.state = state
@@ -260,11 +269,7 @@ def test_erasing(value):
         state = generator.bit_generator.state
         made = image.RandomErasing(p=1, value=value)(pixels, generator)
         generator.bit_generator.state = state
-        generator.random()
-        box = draws.erased_box(generator.random, 60, 50, (0.02, 0.33), (0.3, 3.3))
-        generator.random()
-        assert box is not None
-        x, y, width, height = box
+        ((x, y, width, height),) = boxes(image.RandomErasing(p=1), 60, 50, generator, 1)
         patch = made[:, y : y + height, x : x + width]
         if value != "random":
             expected = F.erase(pixels, y, x, height, width, torch.tensor(value).float().reshape(-1, 1, 1))
@@ -291,8 +296,8 @@ def test_boxes_of_resized_crops_have_torchvisions_distribution(sides):
     generator, blank = np.random.default_rng(1), torch.empty(1, height, width)
     scale, ratio = (0.08, 1.0), (3 / 4, 4 / 3)
     theirs = [v1.RandomResizedCrop.get_params(blank, scale, ratio) for _ in range(count)]
-    ours = [draws.resized_crop(generator.random, width, height, scale, ratio) for _ in range(count)]
-    ours = [(y, x, h, w) for x, y, w, h in ours]
+    found = boxes(image.RandomResizedCrop(1, scale, ratio), width, height, generator, count)
+    ours = [(y, x, h, w) for x, y, w, h in found]
     for what in (
         lambda b: b[0],
         lambda b: b[1],
@@ -310,7 +315,7 @@ def test_boxes_of_erasing_have_torchvisions_distribution(sides, scale):
     torch.manual_seed(2)
     generator, blank = np.random.default_rng(2), torch.empty(1, height, width)
     theirs = [v1.RandomErasing.get_params(blank, scale, ratio, [0.0])[:4] for _ in range(count)]
-    ours = [draws.erased_box(generator.random, width, height, scale, ratio) for _ in range(count)]
+    ours = boxes(image.RandomErasing(1, scale, ratio), width, height, generator, count)
     found = [(0, 0, width, height) if box is None else box for box in ours]  # as torchvision, if none fits
     turned = [(y, x, h, w) for x, y, w, h in found]
     for k in range(4):

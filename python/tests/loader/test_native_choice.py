@@ -384,7 +384,7 @@ def test_errors_of_steps_name_the_sample_and_its_file(root, workers, store):
     small.write_bytes(encoded(picture(30, 20)))
     for step, index, why in (
         (image.RandomCrop(40), 7, "RandomCrop of 40 x 40 is larger than the picture: 20 x 30"),
-        (image.RandomResizedCrop(24, ratio=(1e-6, 1e-6)), 0, "augment: a side of a box has 0 pixels"),
+        (image.RandomResizedCrop(24, ratio=(1e-6, 1e-6)), 0, "a side of a box has 0 pixels"),
     ):
         for dataset in (image.Folder(root), dataset_of(shards(root))):
             if index and isinstance(dataset, image.Shards):

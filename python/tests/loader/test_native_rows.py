@@ -12,7 +12,7 @@ import pytest
 from pictures import picture
 
 from stocached import InvalidError, image
-from stocached._image import plan
+from stocached._image.passes import Picture
 from stocached._image.pipeline import Files, Pipeline
 from stocached._loader.job import Augment
 from stocached._native import _image_header as native
@@ -29,13 +29,15 @@ SEEDS = [0, 1, 2**63, 2**64 - 1, *(random.Random(k).randrange(2**64) for k in ra
 def passes(monkeypatch) -> list[bool]:
     """An entry for each pass over a picture that Python's steps made: whether the picture had floats."""
     made: list[bool] = []
-    run = plan.Plan.run
+    plan = Picture.plan
 
-    def counted(self: plan.Plan) -> None:
-        made.extend([self._dtype != native.UINT8] * self._waits)
-        run(self)
+    def counted(self: Picture, *arguments) -> list[native.Augment]:
+        planned = plan(self, *arguments)
+        dtypes_before = [self.dtype, *(how.dtype for how in planned)]
+        made.extend(dtype != native.UINT8 for dtype in dtypes_before[: len(planned)])
+        return planned
 
-    monkeypatch.setattr(plan.Plan, "run", counted)
+    monkeypatch.setattr(Picture, "plan", counted)
     return made
 
 

@@ -17,7 +17,7 @@ from .._native import _image_header as native
 from .decoding import Decode
 from .folder import Decoded, Folder
 from .parameters import LONGEST
-from .plan import Plan, is_picture
+from .passes import Picture, is_picture
 from .steps import (
     CenterCrop,
     ColorJitter,
@@ -142,10 +142,10 @@ def _short_side_for(box: RandomResizedCrop) -> int:
     return -(-min(box._sides) * 8 // 7)
 
 
-def _blank(sample: Any) -> Plan:
+def _blank(sample: Any) -> Picture:
     """The picture of an empty sample. None: one of a file, which is of any size."""
     values = sample.values() if isinstance(sample, Mapping) else sample if isinstance(sample, tuple) else (sample,)
-    return Plan(next((value for value in values if is_picture(value)), np.zeros((1, 1, 3), np.uint8)))
+    return Picture(next((value for value in values if is_picture(value)), np.zeros((1, 1, 3), np.uint8)))
 
 
 @dataclass
@@ -153,7 +153,7 @@ class _State:
     """What a picture is at a step."""
 
     tensor: bool  # else of Pillow, which always antialiases
-    blank: Plan  # a picture after the steps so far; it shows which dtypes they take
+    blank: Picture  # a picture after the steps so far; it shows which dtypes they take
 
     @property
     def floats(self) -> bool:
@@ -162,10 +162,9 @@ class _State:
     def follow(self, step: Step) -> None:
         """Raises InvalidError if the step does not take such a picture. Whether sizes fit depends on the files."""
         if isinstance(step, RandomErasing):
-            self.blank.erase(0, 0, 1, 1, step._values, 0)
-        elif isinstance(step, (ToDtype, Normalize)):
-            step.apply(self.blank, lambda: 0.0)
-        self.blank.run()
+            step = RandomErasing(1, (1e-9, 1e-9), (1, 1), step.value)  # of a box without pixels
+        if isinstance(step, (RandomErasing, ToDtype, Normalize)):
+            self.blank.apply(step.in_c(), lambda: 0.0)
 
 
 def _steps(transform: Any, state: _State) -> Iterator[Step]:

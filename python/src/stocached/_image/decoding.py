@@ -19,8 +19,8 @@ from .._common.numbers import whole
 from .._native import _image_header as native
 from . import jpeg
 from .errors import DecodeError, NoDecoderError
-from .parameters import LONGEST, fill_of, filter_number, pair, short_and_long
-from .plan import MOST_PIXELS, Pixels, Plan
+from .parameters import LONGEST, fill_of, filter_number, pair
+from .passes import MOST_PIXELS, Picture, Pixels
 from .workers import call
 
 _FITS = {"stretch": native.STRETCH, "crop": native.CROP, "pad": native.PAD}
@@ -136,9 +136,9 @@ class Decode:
         """What this step makes of a file, as `Compose.picture`."""
         return self.decode(data, name)
 
-    def plan(self, pixels: Any) -> Plan:
-        """For steps of a picture that this step has made."""
-        return Plan(pixels, self._most)
+    def made(self, pixels: Any) -> Picture:
+        """A picture that this step has made, for the steps after it."""
+        return Picture(pixels, self._most)
 
     def in_c(self, width: int, height: int) -> native.Decode:
         """The same for the C library, for a result of this size. 0 x 0: of a size that C finds out."""
@@ -156,23 +156,19 @@ class Decode:
                 f"the picture is {width} x {height}: {width * height} pixels; max_pixels is {self._most}", name
             )
 
-    def _whole(self, width: int, height: int, name: Any) -> tuple[int, int]:
-        """The height and width of the result if size is None."""
-        sides = (height, width) if self.short_side is None else short_and_long(height, width, self.short_side)
-        if max(sides) > LONGEST or sides[0] * sides[1] > self._most:
-            raise DecodeError(
-                f"the picture is {width} x {height}, and {sides[1]} x {sides[0]} with short_side={self.short_side}: sides "
-                f"are at most {LONGEST}, and max_pixels is {self._most}",
-                name,
-            )
-        return sides
+    def _target(self, width: int, height: int, name: Any) -> native.Target:
+        """Where a picture of this size goes."""
+        target = native.Target()
+        rows, columns = self._sides or (0, 0)
+        call(native.target, name, width, height, byref(self.in_c(columns, rows)), byref(target))
+        return target
 
     def _jpeg(self, data: bytes, name: Any) -> npt.NDArray[np.uint8]:
         if self._sides is None:
             info = native.Info()
             call(native.read_info, name, data, len(data), byref(info))
-            self._check(info.width, info.height, name)
-        height, width = self._sides or self._whole(info.width, info.height, name)
+            target = self._target(info.width, info.height, name)
+        height, width = self._sides or (target.height, target.width)
         how = self.in_c(width, height)
         made = np.empty((3, height, width) if self._chw else (height, width, 3), np.uint8)
         call(native.decode, name, data, len(data), byref(how), made.ctypes.data, made.nbytes)
@@ -180,18 +176,16 @@ class Decode:
 
     def _other(self, data: bytes, name: Any, is_jpeg: bool) -> npt.NDArray[np.uint8]:
         # The result has been checked. What it is cut out of may be longer: no call keeps it.
-        plan = Plan(self._by_pillow(data, name, is_jpeg), max(self._most, MOST_PIXELS))
-        if self._sides is None:
-            plan.resize(*self._whole(plan.width, plan.height, name), self._filter)
-        else:
-            height, width = self._sides
-            target = native.Target()
-            call(native.target, name, plan.width, plan.height, byref(self.in_c(width, height)), byref(target))
-            plan.resize(target.resized_height, target.resized_width, self._filter)
-            plan.crop(target.window_x - target.x, target.window_y - target.y, width, height, self._fill)
-        plan.layout(self._chw)
-        made: Pixels = plan.result()
-        return made
+        picture = Picture(self._by_pillow(data, name, is_jpeg), max(self._most, MOST_PIXELS))
+        rows, columns = picture.sides
+        target = self._target(columns, rows, name)
+        height, width = self._sides or (target.height, target.width)
+        left, top = target.x - target.window_x, target.y - target.window_y  # of the padding
+        padding = left, top, width - target.resized_width - left, height - target.resized_height - top
+        resize = native.Step(native.RESIZE, self._filter, target.resized_height, target.resized_width)
+        crop = native.Step(native.RANDOM_CROP, 0, height, width, (*padding, 0, *self._fill))
+        made: Pixels = picture.apply([resize, crop], lambda: 0.0)  # the crop has one place
+        return np.ascontiguousarray(made.transpose(2, 0, 1)) if self._chw else made
 
     def _by_pillow(self, data: bytes, name: Any, is_jpeg: bool) -> Pixels:
         try:

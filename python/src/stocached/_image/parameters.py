@@ -13,12 +13,11 @@ import numpy as np
 from .._common.errors import InvalidError
 from .._common.numbers import whole
 from .._native import _image_header as native
-from .plan import DTYPES
+from .passes import DTYPES
 
 _FILTERS = {"bilinear": native.BILINEAR, "bicubic": native.BICUBIC, 2: native.BILINEAR, 3: native.BICUBIC}
 
-
-LONGEST = 65500  # pixels: of a side, as in the library
+LONGEST = native.MAX_SIDE
 
 
 def sides_of(size: int | Sequence[int], one: str = "a number of pixels") -> tuple[int, ...]:
@@ -104,12 +103,3 @@ def dtype_number(dtype: Any) -> int:
     if name not in DTYPES:
         raise InvalidError(f"dtype={dtype!r}: pictures are {', '.join(DTYPES)}")
     return DTYPES[name]
-
-
-def short_and_long(height: int, width: int, short: int, longest: int | None = None) -> tuple[int, int]:
-    """The height and width if the short side becomes so long, rounded down as torchvision's Resize. longest: of the
-    long side; then the short side is shorter."""
-    long = max(int(short * max(height, width) / min(height, width)), 1)
-    if longest is not None and long > longest:
-        short, long = max(int(longest * short / long), 1), longest
-    return (long, short) if width <= height else (short, long)

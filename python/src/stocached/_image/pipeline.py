@@ -23,7 +23,7 @@ from .._samples.batch_layout import Layout
 from .._samples.schema import Field
 from . import jpeg
 from .decoding import Decode
-from .plan import DTYPES
+from .passes import DTYPES
 from .steps import Compose
 from .workers import Memory
 
@@ -142,10 +142,7 @@ def blank_pictures(decoding: Decode | Compose) -> list[Any]:
     pictures = [np.zeros((3, *size) if decode._chw else (*size, 3), np.uint8) for size in sizes]
     if isinstance(decoding, Decode):
         return pictures
-    plans = [decode.plan(picture) for picture in pictures]
-    for plan in plans:
-        decoding.apply(plan, random.Random(0).random)
-    return [plan.result() for plan in plans]
+    return [decode.made(picture).apply(decoding.in_c(), random.Random(0).random) for picture in pictures]
 
 
 class Pipeline:

@@ -11,9 +11,8 @@ import numpy as np
 from .._common.errors import InvalidError
 from .._common.numbers import whole
 from .._native import _image_header as native
-from . import draws
 from .decoding import Decode
-from .draws import Draw
+from .draws import draw_of
 from .errors import steps_of
 from .parameters import (
     LONGEST,
@@ -25,10 +24,9 @@ from .parameters import (
     items,
     numbers_of,
     pair,
-    short_and_long,
     sides_of,
 )
-from .plan import Plan, is_picture
+from .passes import Picture, is_picture
 
 
 class Step:
@@ -48,11 +46,8 @@ class Step:
     def __call__(self, sample: Any, generator: Any = None) -> Any:
         return _changed(sample, self, generator)
 
-    def apply(self, plan: Plan, draw: Draw) -> None:
-        raise NotImplementedError
-
     def in_c(self) -> list[native.Step]:
-        """The same for the C library (docs/spec/image.md, Pipelines)."""
+        """What the library plans (docs/spec/image.md, Plans)."""
         raise NotImplementedError
 
 
@@ -77,9 +72,8 @@ def _changed(sample: Any, step: Step, generator: Any) -> Any:
         if found[0] or not (is_picture(value) if decode is None else decode.accepts(value)):
             return value
         found[0] = True
-        plan = Plan(value) if decode is None else decode.plan(decode(value))
-        step.apply(plan, draws.draw_of(generator))
-        return plan.result()
+        picture = Picture(value) if decode is None else decode.made(decode(value))
+        return picture.apply(step.in_c(), draw_of(generator))
 
     made: Any
     if isinstance(sample, Mapping):
@@ -115,12 +109,6 @@ class Resize(Step):
             if len(self._sides) == 2 or longest <= self._sides[0]:
                 raise InvalidError(f"max_size={self.max_size} must be larger than the short side {self.size!r}")
 
-    def apply(self, plan: Plan, draw: Draw) -> None:
-        sides = self._sides
-        if len(sides) == 1:
-            sides = short_and_long(plan.height, plan.width, sides[0], self.max_size)
-        plan.resize(sides[0], sides[1], self._filter)
-
     def in_c(self) -> list[native.Step]:
         return _step(native.RESIZE, (*self._sides, 0)[:2], self._filter, [self.max_size or 0])
 
@@ -134,17 +122,8 @@ class CenterCrop(Step):
     def __post_init__(self) -> None:
         self._sides = pair(self.size)
 
-    def apply(self, plan: Plan, draw: Draw) -> None:
-        height, width = self._sides
-        plan.crop(_middle(plan.width, width), _middle(plan.height, height), width, height)
-
     def in_c(self) -> list[native.Step]:
         return _step(native.CENTER_CROP, self._sides)
-
-
-def _middle(side: int, cropped: int) -> int:
-    # If the picture is smaller, torchvision pads it first, with the smaller half before it.
-    return round((side - cropped) / 2) if side >= cropped else -((cropped - side) // 2)
 
 
 @dataclass
@@ -162,10 +141,6 @@ class RandomResizedCrop(Step):
         self._sides = pair(self.size)
         self._filter = filter_number(self.interpolation, self.antialias)
         check_scale_and_ratio(self.scale, self.ratio)
-
-    def apply(self, plan: Plan, draw: Draw) -> None:
-        plan.crop(*draws.resized_crop(draw, plan.width, plan.height, self.scale, self.ratio))
-        plan.resize(*self._sides, self._filter)
 
     def in_c(self) -> list[native.Step]:
         return _step(native.RANDOM_RESIZED_CROP, self._sides, self._filter, numbers=(*self.scale, *self.ratio))
@@ -191,21 +166,6 @@ class RandomCrop(Step):
         self._padding = tuple(whole("padding", value, -LONGEST, LONGEST) for value in (padding * 4)[:4])
         self._fill = list(fill_of(self.fill))
 
-    def apply(self, plan: Plan, draw: Draw) -> None:
-        height, width = self._sides
-        left, top, right, bottom = self._padding
-        padded_height, padded_width = plan.height + top + bottom, plan.width + left + right
-        if self.pad_if_needed:
-            more, wider = max(height - padded_height, 0), max(width - padded_width, 0)
-            top, padded_height = top + more, padded_height + 2 * more
-            left, padded_width = left + wider, padded_width + 2 * wider
-        if height > padded_height or width > padded_width:
-            raise InvalidError(
-                f"RandomCrop of {height} x {width} is larger than the picture: {padded_height} x {padded_width}"
-            )
-        y = draws.below(draw, padded_height - height + 1) - top
-        plan.crop(draws.below(draw, padded_width - width + 1) - left, y, width, height, self._fill)
-
     def in_c(self) -> list[native.Step]:
         return _step(native.RANDOM_CROP, self._sides, integers=(*self._padding, int(self.pad_if_needed), *self._fill))
 
@@ -218,10 +178,6 @@ class RandomHorizontalFlip(Step):
 
     def __post_init__(self) -> None:
         check_probability(self.p)
-
-    def apply(self, plan: Plan, draw: Draw) -> None:
-        if draw() < self.p:
-            plan.flip()
 
     def in_c(self) -> list[native.Step]:
         return _step(native.RANDOM_FLIP, numbers=[self.p])
@@ -255,11 +211,6 @@ class ColorJitter(Step):
                 )
             self._ranges.append(None if low == high == centre else (number, low, high))
 
-    def apply(self, plan: Plan, draw: Draw) -> None:
-        order = draws.shuffled(draw, 4)
-        factors = [None if r is None else (r[0], draws.uniform(draw, r[1], r[2])) for r in self._ranges]
-        plan.adjust([factor for factor in (factors[k] for k in order) if factor is not None])
-
     def in_c(self) -> list[native.Step]:
         drawn = [int(r is not None) for r in self._ranges]
         ranges = [value for r in self._ranges for value in (r[1:] if r else (0, 0))]
@@ -287,11 +238,6 @@ class RandomErasing(Step):
             values = numbers_of("value", self.value)
             self._values = values * (3 // len(values))
 
-    def apply(self, plan: Plan, draw: Draw) -> None:
-        box = draws.erased_box(draw, plan.width, plan.height, self.scale, self.ratio) if draw() < self.p else None
-        if box is not None:
-            plan.erase(*box, self._values, draws.seed(draw))
-
     def in_c(self) -> list[native.Step]:
         numbers = (self.p, *self.scale, *self.ratio, *(self._values or (0, 0, 0)))
         return _step(native.RANDOM_ERASING, integers=[int(self._values is None)], numbers=numbers)
@@ -306,9 +252,6 @@ class ToDtype(Step):
 
     def __post_init__(self) -> None:
         self._number = dtype_number(self.dtype)
-
-    def apply(self, plan: Plan, draw: Draw) -> None:
-        plan.to_dtype(self._number, self.scale)
 
     def in_c(self) -> list[native.Step]:
         return _step(native.TO_DTYPE, integers=(self._number, int(self.scale)))
@@ -330,11 +273,10 @@ class Normalize(Step):
         if not np.isfinite(numbers).all() or not numbers[len(self._mean) :].all():
             raise InvalidError(f"mean={self.mean!r}, std={self.std!r} must be finite in float32, and std not 0")
 
-    def apply(self, plan: Plan, draw: Draw) -> None:
-        plan.normalise(self._mean, self._std)
-
     def in_c(self) -> list[native.Step]:
-        return _step(native.NORMALIZE, numbers=[v for three in (self._mean, self._std) for v in (three * 3)[:3]])
+        given = self._mean, self._std
+        numbers = [value for values in given for value in (values * 3)[:3]]
+        return _step(native.NORMALIZE, integers=[len(values) for values in given], numbers=numbers)
 
 
 @dataclass
@@ -384,14 +326,9 @@ class Compose(Step):
     def picture(self, data: bytes, name: Any) -> Any:
         """What the steps make of a file, if the first is Decode. name: of the file, for errors."""
         assert self.decode is not None
-        plan = self.decode.plan(self.decode.decode(data, name))
+        pixels = self.decode.decode(data, name)
         with steps_of(name):
-            self.apply(plan, draws.draw_of(None))
-            return plan.result()
-
-    def apply(self, plan: Plan, draw: Draw) -> None:
-        for step in self._steps:
-            step.apply(plan, draw)
+            return self.decode.made(pixels).apply(self.in_c(), draw_of(None))
 
     def in_c(self) -> list[native.Step]:
         return [made for step in self._steps for made in step.in_c()]

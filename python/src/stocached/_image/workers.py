@@ -32,13 +32,18 @@ class Memory:
 _here = threading.local()
 
 
-def call(function: Callable[..., int], name: Any, *arguments: Any) -> None:
-    """Calls a function of the library with the worker of this thread. name: of the file, for the error."""
+def attempt(function: Callable[..., int], *arguments: Any) -> tuple[int, str]:
+    """Calls a function of the library with the worker of this thread: its code, and what the library says of an error."""
     worker: Memory | None = getattr(_here, "worker", None)
     if worker is None:
         worker = _here.worker = Memory()
     code = function(worker.handle, *arguments)
+    return code, (native.message(worker.handle) or b"").decode(errors="replace") if code else ""
+
+
+def call(function: Callable[..., int], name: Any, *arguments: Any) -> None:
+    """As `attempt`, but an error is raised. name: of the file, for the error."""
+    code, message = attempt(function, *arguments)
     if code:
-        message = (native.message(worker.handle) or b"").decode(errors="replace")
         kind = _KINDS.get(code)
         raise DecodeError(message, name) if kind is None else kind(f"{name}: {message}")

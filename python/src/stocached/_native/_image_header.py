@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import (
+    CFUNCTYPE,
     POINTER,
     c_char_p,
     c_double,
@@ -15,6 +16,7 @@ from ctypes import (
     c_int64,
     c_size_t,
     c_uint8,
+    c_uint16,
     c_uint32,
     c_uint64,
     c_void_p,
@@ -23,6 +25,8 @@ from ctypes import (
 from ._image_library import bind, check_abi, holding, releasing
 
 ABI_VERSION = 1
+MAX_SIDE = 65500
+MAX_PIXELS = 178956970
 
 check_abi(holding, "stoc_image_abi_version", ABI_VERSION)
 
@@ -192,6 +196,28 @@ class Step(ctypes.Structure):
     ]
 
 
+Draw = CFUNCTYPE(c_double, c_void_p)
+
+
+class Request(ctypes.Structure):
+    """struct stoc_image_request"""
+
+    _fields_ = [
+        ("width", c_uint32),
+        ("height", c_uint32),
+        ("channels", c_uint32),
+        ("layout", c_uint8),
+        ("dtype", c_uint8),
+        ("reserved", c_uint16),
+        ("max_pixels", c_uint64),
+        ("step_count", c_uint32),
+        ("steps", POINTER(Step)),
+        ("draw", Draw),
+        ("context", c_void_p),
+        ("seed", c_uint64),
+    ]
+
+
 class Place(ctypes.Structure):
     """struct stoc_image_place"""
 
@@ -274,6 +300,9 @@ target = bind(holding, "stoc_image_target", c_int, Worker, c_uint32, c_uint32, P
 # int stoc_image_augment(stoc_image_worker *worker, const struct stoc_image_picture *picture, const struct stoc_image_augment *how, void *dst,
 #                        size_t dst_bytes);
 augment = bind(releasing, "stoc_image_augment", c_int, Worker, POINTER(Picture), POINTER(Augment), c_void_p, c_size_t)
+
+# int stoc_image_plan(stoc_image_worker *worker, const struct stoc_image_request *request, struct stoc_image_augment *passes, uint32_t *count);
+plan = bind(holding, "stoc_image_plan", c_int, Worker, POINTER(Request), POINTER(Augment), POINTER(c_uint32))
 
 # int stoc_image_follow(stoc_image_worker *worker, const struct stoc_image_pipeline *pipeline);
 follow = bind(releasing, "stoc_image_follow", c_int, Worker, POINTER(Pipeline))
