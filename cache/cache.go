@@ -27,7 +27,6 @@ type Cache struct {
 	variable    bool
 	chains      bool                             // samples lie in chains of slots: variable, with a policy that evicts
 	swept       bool                             // with chains: the policy looks at one slot after the other
-	oneWordView bool                             // the index word alone says where a view lies: fixed-size, and nothing is evicted
 	rule        policy.Rule                      // which sample goes; nil if none ever goes
 	costs       bool                             // the policy decides by the costs of loads
 	references  bool                             // hits store reference bytes

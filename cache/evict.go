@@ -24,7 +24,6 @@ func (c *Cache) setPolicy() {
 	}
 	c.policy = kind.New(ticks, c.seed)
 	c.rule = c.policy.Rule()
-	c.oneWordView = !c.evicts()
 	if !kind.NeedsPlans() {
 		c.next = nil
 	}

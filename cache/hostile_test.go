@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"runtime/debug"
 	"strings"
@@ -18,6 +17,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/cache"
+	sweeps "github.com/stocached/stocached/internal/verify/hostile"
 	"github.com/stocached/stocached/shm"
 
 	"golang.org/x/sys/unix"
@@ -32,9 +32,6 @@ const (
 	// patience is for the longest wait for a call: a clear that claims of live clients stop waits for its context.
 	patience = 2 * time.Minute
 )
-
-// allHostile asks for all values of each word, four minutes. Otherwise each run tries two others of about thirty.
-var allHostile = os.Getenv("STOCACHED_TEST_HOSTILE") == "all"
 
 // hostileSegments are caches of each kind and each policy, small, so that each table ends soon.
 func hostileSegments(t *testing.T) map[string]func(*testing.T) *shm.Segment {
@@ -260,7 +257,7 @@ func TestHostileHeaders(t *testing.T) {
 			}
 			for offset := 0; offset < shm.HeaderBytes; offset += 8 {
 				values := hostile(binary.LittleEndian.Uint64(all[offset:]), rng)
-				if !allHostile {
+				if !sweeps.All {
 					rng.Shuffle(len(values), func(a, b int) { values[a], values[b] = values[b], values[a] })
 					values = values[:1]
 					if offset < shm.HeaderFingerprint || offset-shm.HeaderFields < shm.FieldBytes && offset >= shm.HeaderFields {
@@ -347,7 +344,7 @@ func TestHostileWords(t *testing.T) {
 			}
 			for k, offset := range all {
 				values := hostile(rest[k], rng)
-				if !allHostile {
+				if !sweeps.All {
 					rng.Shuffle(len(values), func(a, b int) { values[a], values[b] = values[b], values[a] })
 					values = values[:2]
 				}
@@ -379,7 +376,7 @@ func TestHostileWordsUnderWay(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	rounds := 2_000
-	if allHostile {
+	if sweeps.All {
 		rounds = 20_000
 	}
 	for name, create := range hostileSegments(t) {

@@ -3,6 +3,7 @@ package cache
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/stocached/stocached/shm"
 )
@@ -30,7 +31,7 @@ func TestShortMemory(t *testing.T) {
 	const size = 1 << 20
 	c := created(t, shm.Options{Samples: 200, SampleBytes: size})
 	looks, short := 0, false
-	c.allowance.Usable = func() (shm.Space, error) {
+	c.allowance.Usable = func(time.Duration) (shm.Space, error) {
 		if looks++; short {
 			return shm.Space{}, nil
 		}
@@ -89,7 +90,7 @@ func TestEvictInShortMemory(t *testing.T) {
 	c := created(t, shm.Options{Samples: 20, Slots: 4, SampleBytes: 100 << 10, Policy: shm.PolicyFIFO})
 	seg := c.seg
 	short := false
-	c.allowance.Usable = func() (shm.Space, error) {
+	c.allowance.Usable = func(time.Duration) (shm.Space, error) {
 		if short {
 			return shm.Space{}, nil
 		}

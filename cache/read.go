@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"runtime"
 	"sync/atomic"
 
 	"github.com/stocached/stocached/internal/fault"
@@ -19,60 +20,52 @@ const copyTries = 16
 // Views, says what the bytes may show and how long. The caller MUST NOT write to the slice. Errors:
 // ErrIndex, ErrInvalid in a cache that evicts, ErrClosed, ErrCorrupt.
 func (c *Cache) View(i int) ([]byte, bool, error) {
-	l := c.stripeNow()
-	l.entered.Add(1) // enter inlined: a view costs little more than three atomic additions
-	if c.closed.Load() || uint64(i) >= c.samples {
-		return nil, false, c.refuseRead(l, i)
+	c.seg.KeepWords() // instead of enter, so Close need not wait: a view touches only words, and c keeps the segment
+	if c.closed.Load() {
+		return nil, false, errClosed
+	}
+	if uint64(i) >= c.samples {
+		return nil, false, c.checkIndex(i)
 	}
 	w := shm.Word(c.seg.Word(uint64(i)).Load())
-	if offset, ok := c.slotOf(w); ok && c.oneWordView && w.State() == shm.Ready {
+	if offset, ok := c.slotOf(w); ok && c.rule == nil && w.State() == shm.Ready {
 		view := c.seg.Bytes(offset, c.sampleBytes) // in a fixed-size cache the word alone is enough
-		l.hit()
+		c.stripeNow().hits.Add(1)
+		runtime.KeepAlive(c)
 		return view, true, nil
 	}
-	return c.view(l, uint64(i), w)
+	return c.view(uint64(i), w)
 }
 
 // view is the part of View for samples of their own sizes, misses and errors.
-func (c *Cache) view(l *stripe, sample uint64, w shm.Word) ([]byte, bool, error) {
-	m, length := shm.Meta(0), c.sampleBytes
-	if w.State() != shm.Ready && !c.evicts() {
-		return nil, false, c.miss(l, sample, w)
-	}
-	if !c.oneWordView {
-		if c.evicts() {
-			return nil, false, refuseView(l)
-		}
-		var ok bool
-		if w, m, ok = c.find(sample); !ok {
-			return nil, false, c.miss(l, sample, w)
-		}
+func (c *Cache) view(sample uint64, w shm.Word) ([]byte, bool, error) {
+	defer runtime.KeepAlive(c)
+	m, length, ready := shm.Meta(0), c.sampleBytes, w.State() == shm.Ready
+	switch {
+	case c.evicts():
+		return nil, false, errNoViews
+	case c.variable:
+		w, m, ready = c.find(sample)
 		length = c.length(m)
+	}
+	if !ready {
+		err := c.checkStates(sample, w)
+		if err == nil {
+			c.stripeNow().misses.Add(1)
+		}
+		return nil, false, err
 	}
 	offset, ok := c.locate(w, length)
 	if !ok {
-		return nil, false, c.corruptRead(l, sample, w, m)
+		return nil, false, c.corruptWord(sample, w, m)
 	}
 	view := c.seg.Bytes(offset, length)
-	l.hit()
+	c.stripeNow().hits.Add(1)
 	return view, true, nil
 }
 
-// corruptRead ends a read of a sample with an impossible index record.
-func (c *Cache) corruptRead(l *stripe, sample uint64, w shm.Word, m shm.Meta) error {
-	defer l.leave()
-	return c.corruptWord(sample, w, m)
-}
-
-// miss ends a read of a sample that is not READY.
-func (c *Cache) miss(l *stripe, sample uint64, w shm.Word) error {
-	if err := c.checkStates(sample, w); err != nil {
-		l.leave()
-		return err
-	}
-	l.miss()
-	return nil
-}
+// errNoViews: the bytes of a view would become those of another sample.
+var errNoViews = fmt.Errorf("%w: a cache that evicts gives out no views; use Get or Gather", shm.ErrInvalid)
 
 // refuseRead ends a read of a closed cache or of an invalid index.
 func (c *Cache) refuseRead(l *stripe, i int) error {
@@ -81,12 +74,6 @@ func (c *Cache) refuseRead(l *stripe, i int) error {
 		return errClosed
 	}
 	return c.checkIndex(i)
-}
-
-// refuseView refuses a view in a cache that evicts: its bytes would become those of another sample.
-func refuseView(l *stripe) error {
-	l.leave()
-	return fmt.Errorf("%w: a cache that evicts gives out no views; use Get or Gather", shm.ErrInvalid)
 }
 
 // find loads a consistent pair of a sample's words, and says whether it is READY.

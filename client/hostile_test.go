@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
-	"math/rand/v2"
 	"net"
 	"os"
 	"sync/atomic"
@@ -14,20 +12,24 @@ import (
 
 	"github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/verify/hostile"
+	"github.com/stocached/stocached/order"
 	"github.com/stocached/stocached/shm"
 
 	"golang.org/x/sys/unix"
 )
 
-// allHostile asks for all values of each byte. Otherwise each run tries one of about five.
-var allHostile = os.Getenv("STOCACHED_TEST_HOSTILE") == "all"
-
 // script is what a hostile server says.
 type script struct {
 	welcome, attached, answer []byte
-	descriptor                int  // that comes with ATTACHED
-	hangUp                    bool // after the answer, else it is silent
+	announced                 []byte                                            // answers the ANNOUNCE of a greeting; then the server hangs up at any other request
+	descriptor                int                                               // that comes with ATTACHED
+	hangUp                    bool                                              // after the answer, else it is silent
+	call                      func(ctx context.Context, c *client.Served) error // of the client; nil: it only dials
 }
+
+// greetingRequest is the number of the ANNOUNCE of a greeting. firstRequest is that of the first call on a connection.
+const greetingRequest, firstRequest = 3, 4
 
 // Ensure that no byte of a frame from a server, whatever its value, and no frame that is cut, ends a process, keeps a
 // call longer than its limit, costs memory, or leaves a descriptor.
@@ -42,45 +44,79 @@ func TestHostileServer(t *testing.T) {
 			_, _, _ = socket.WriteMsgUnix(frame, rights, nil) // the client may have hung up
 		}
 	}
-	p := &peer{greet: func(_ *peer, socket *net.UnixConn, _ int) bool {
+	dir, err := os.MkdirTemp("/dev/shm", "stocached-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	seg, err := shm.Create(shm.Options{Name: "test", Dir: dir, Samples: 100, SampleBytes: peerBytes, Programs: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &peer{seg: seg, greet: func(_ *peer, socket *net.UnixConn, _ int) bool {
 		s := now.Load()
 		say(socket, s.welcome)
 		say(socket, s.attached, s.descriptor)
-		return !s.hangUp || s.answer != nil
-	}, fetch: func(_ *peer, socket *net.UnixConn, _ uint64, _ int) bool {
+		return !s.hangUp || s.answer != nil || s.announced != nil
+	}, fetch: func(_ *peer, socket *net.UnixConn, request uint64, _ int) bool {
 		s := now.Load()
-		say(socket, s.answer)
+		if s.announced != nil && request != greetingRequest {
+			return false
+		}
+		say(socket, append(bytes.Clone(s.answer), s.announced...)) // it has one of the two
 		return !s.hangUp
 	}}
 	startPeer(t, p)
 	good := script{descriptor: p.seg.FD(),
 		welcome:  control.AppendWelcome(nil, 1, control.WelcomeBody{Version: control.Version, MaxIndices: 40}),
 		attached: control.AppendAttached(nil, 2, control.AttachedBody{Cache: 7, UUID: p.seg.Header.UUID})}
-	first := uint64(4) // number of the first request of a connection
-	sample := append(control.AppendSampleHeader(nil, first, 0, peerBytes), make([]byte, peerBytes)...)
-	answers := map[string][]byte{
-		"SAMPLE and FETCHED": control.AppendFetched(sample, first, nil),
-		"FETCHED": control.AppendFetched(nil, first, []control.Failure{{Position: 0, Code: control.CodeInternal, Text: "no"},
-			{Position: 1, Code: control.CodeClosing, Text: "an end"}}),
-		"ERROR": control.AppendError(nil, first, control.CodeInternal, "no"),
+	fetch := func(indices ...int) func(ctx context.Context, c *client.Served) error {
+		return func(ctx context.Context, c *client.Served) error {
+			return c.Fetch(ctx, indices, make([]byte, len(indices)*peerBytes), peerBytes)
+		}
 	}
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 0))
+	announce := func(ctx context.Context, c *client.Served) error {
+		_, err := c.Announce(ctx, client.Plan{Order: order.Order{Samples: 100}})
+		return err
+	}
+	sample := append(control.AppendSampleHeader(nil, firstRequest, 0, peerBytes), make([]byte, peerBytes)...)
+	answers := []struct {
+		answer []byte
+		call   func(ctx context.Context, c *client.Served) error
+	}{
+		{control.AppendFetched(sample, firstRequest, nil), fetch(1)},
+		{control.AppendFetched(nil, firstRequest, []control.Failure{{Position: 0, Code: control.CodeInternal, Text: "no"},
+			{Position: 1, Code: control.CodeDamaged, Text: "bytes"}}), fetch(1, 2)},
+		{control.AppendError(nil, firstRequest, control.CodeInternal, "no"), fetch(1)},
+		{control.AppendPrefetched(nil, firstRequest, 1), func(ctx context.Context, c *client.Served) error {
+			queued, err := c.Prefetch(ctx, []int{1, 2})
+			if queued < 0 {
+				t.Errorf("%d samples are queued", queued)
+			}
+			return err
+		}},
+		{control.AppendAnnounced(nil, firstRequest, true), announce},
+		{control.AppendOffered(nil, firstRequest, true), func(ctx context.Context, c *client.Served) error {
+			_, err := c.Offer(ctx, 1, make([]byte, peerBytes))
+			return err
+		}},
+	}
+	sweep := hostile.New(t)
 	before, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
 		t.Fatal(err)
 	}
-	try := func(what string, s script) {
+	limit := 10 * time.Second // of a greeting; a call has twice as long
+	try := func(what string, s script) error {
 		late := time.AfterFunc(time.Minute, func() { panic(what + ": a call does not come back") })
 		defer late.Stop()
 		now.Store(&s)
-		ctx, cancel := context.WithTimeout(t.Context(), 40*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*limit)
 		defer cancel()
-		c, err := client.Dial(ctx, "test", client.DialOptions{SocketsDir: p.dir, Timeout: 20 * time.Millisecond})
+		c, err := client.Dial(ctx, "test", client.DialOptions{SocketsDir: p.dir, Timeout: limit})
 		if err == nil {
-			if s.answer != nil {
-				err = c.Fetch(ctx, []int{1, 2}, make([]byte, 2*peerBytes), peerBytes)
+			if s.call != nil {
+				err = s.call(ctx, c)
 			}
 			_ = c.Close()
 		}
@@ -89,37 +125,42 @@ func TestHostileServer(t *testing.T) {
 		for _, known := range []error{nil, control.ErrProtocol, client.ErrNoServer, client.ErrTimeout, client.ErrClosed,
 			context.DeadlineExceeded, shm.ErrFormat, shm.ErrSchema, shm.ErrInvalid, shm.ErrPermission} {
 			if errors.Is(err, known) {
-				return
+				return err
 			}
 		}
 		if !errors.As(err, &remote) && !errors.As(err, &failed) {
 			t.Errorf("%s: %v", what, err)
 		}
+		return err
 	}
-	each := func(name string, frame []byte, with func(frame []byte) script) {
-		for k := range frame {
-			values := []byte{0, 0xff, 0x80, frame[k] + 1, frame[k] ^ 1<<rng.IntN(8), byte(rng.Uint32())}
-			if !allHostile {
-				values = values[rng.IntN(len(values)):][:1]
-			}
-			for _, v := range values {
-				other := bytes.Clone(frame)
-				other[k] = v
-				try(fmt.Sprintf("%s: byte %d is %#x", name, k, v), with(other))
-			}
-			if allHostile || rng.IntN(4) == 0 {
-				cut := with(frame[:k])
-				try(fmt.Sprintf("%s: cut at %d, and silent", name, k), cut)
-				cut.hangUp = true
-				try(fmt.Sprintf("%s: cut at %d", name, k), cut)
-			}
+	for k, one := range answers { // unchanged
+		s := good
+		s.answer, s.call = one.answer, one.call
+		if err := try("answer", s); errors.Is(err, control.ErrProtocol) || errors.Is(err, client.ErrTimeout) {
+			t.Errorf("answer %d: %v", k, err)
 		}
 	}
-	each("WELCOME", good.welcome, func(b []byte) script { s := good; s.welcome = b; return s })
-	each("ATTACHED", good.attached, func(b []byte) script { s := good; s.attached = b; return s })
-	for name, answer := range answers {
-		each(name, answer, func(b []byte) script { s := good; s.answer = b; return s })
+	limit = 20 * time.Millisecond
+	each := func(frames []byte, with func(changed []byte) script) {
+		sweep.Frames(frames, func(what string, changed []byte, cut bool) {
+			s := with(changed)
+			_ = try(what, s)
+			if s.hangUp = true; cut {
+				_ = try(what+", and hung up", s)
+			}
+		})
 	}
+	each(good.welcome, func(b []byte) script { s := good; s.welcome = b; return s })
+	each(good.attached, func(b []byte) script { s := good; s.attached = b; return s })
+	for _, one := range answers {
+		each(one.answer, func(b []byte) script { s := good; s.answer, s.call = b, one.call; return s })
+	}
+	each(control.AppendAnnounced(nil, greetingRequest, true), func(b []byte) script {
+		s := good
+		s.announced, s.call = b, announce
+		return s
+	})
+	sweep.WantAll(t, false)
 	wantDescriptors(t, len(before))
 	for name, open := range map[string]func() (int, error){
 		"a directory":     func() (int, error) { return unix.Open("/", unix.O_RDONLY|unix.O_CLOEXEC, 0) },
@@ -142,7 +183,7 @@ func TestHostileServer(t *testing.T) {
 		}
 		s := good
 		s.descriptor = fd
-		try(name, s)
+		_ = try(name, s)
 		now.Store(&s)
 		if c, err := p.dial(time.Second); err == nil {
 			c.Close()

@@ -52,12 +52,14 @@ func startPeer(t *testing.T, p *peer) {
 	if p.options.Samples == 0 {
 		p.options = client.Options{Samples: 100, SampleBytes: peerBytes}
 	}
-	_, path := named(t, p.options)
-	seg, err := shm.Open(path, shm.OpenOptions{})
-	if err != nil {
-		t.Fatal(err)
+	if p.seg == nil { // a test may have its own
+		_, path := named(t, p.options)
+		var err error
+		if p.seg, err = shm.Open(path, shm.OpenOptions{}); err != nil {
+			t.Fatal(err)
+		}
 	}
-	p.t, p.dir, p.seg = t, t.TempDir(), seg
+	p.t, p.dir = t, t.TempDir()
 	var talks sync.WaitGroup
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(p.dir, control.DataSocket), Net: "unix"})
 	if err != nil {
@@ -75,7 +77,7 @@ func startPeer(t *testing.T, p *peer) {
 	t.Cleanup(func() {
 		listener.Close()
 		talks.Wait() // a client that stays connected makes the test hang
-		seg.Close()
+		p.seg.Close()
 	})
 }
 
@@ -100,7 +102,7 @@ func (p *peer) talk(socket *net.UnixConn, connection int) {
 			return
 		case h.Type == control.Attach:
 			goOn = p.greet(p, socket, connection)
-		case h.Type == control.Fetch || h.Type == control.Prefetch:
+		case slices.Contains([]control.Type{control.Fetch, control.Prefetch, control.Announce, control.Offer}, h.Type):
 			goOn = p.fetch(p, socket, h.Request, connection)
 		}
 	}

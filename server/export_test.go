@@ -64,7 +64,7 @@ func SetDrainTimeout(t *testing.T, d time.Duration) {
 
 // SetJanitorPause changes the pause of the janitor, and so the precision of read_timeout and
 // remove_unused, until the test ends.
-func SetJanitorPause(t *testing.T, d time.Duration) {
+func SetJanitorPause(t testing.TB, d time.Duration) {
 	old := janitorPause
 	janitorPause = d
 	t.Cleanup(func() { janitorPause = old })
@@ -85,6 +85,13 @@ func (s *Server) Ending() bool { return s.ending() }
 
 // Queued returns how many samples of a cache have waiters and no read yet.
 func (s *Server) Queued(name string) int { return s.cache(name).Filler().Queued() }
+
+// Clean does what the janitor does in one round.
+func (s *Server) Clean() {
+	for _, h := range s.served() {
+		h.Clean()
+	}
+}
 
 // SetPlanIdle changes prefetch.Idle until the test ends.
 func SetPlanIdle(t *testing.T, d time.Duration) {

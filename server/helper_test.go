@@ -109,7 +109,7 @@ func (m *memory) total() (n int) {
 }
 
 // tmpfs makes a folder for segments of this test.
-func tmpfs(t *testing.T) string {
+func tmpfs(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "stocached-test-")
 	if err != nil {
@@ -120,7 +120,7 @@ func tmpfs(t *testing.T) string {
 }
 
 // options of a server with one cache over a source.
-func options(t *testing.T, m *memory, c server.CacheOptions) server.Options {
+func options(t testing.TB, m *memory, c server.CacheOptions) server.Options {
 	t.Helper()
 	if c.Name == "" {
 		c.Name = "pets"
@@ -134,7 +134,7 @@ func options(t *testing.T, m *memory, c server.CacheOptions) server.Options {
 }
 
 // start runs a server until the test ends, or stop is called.
-func start(t *testing.T, o server.Options) (s *server.Server, stop func()) {
+func start(t testing.TB, o server.Options) (s *server.Server, stop func()) {
 	t.Helper()
 	leaks := goleak.IgnoreCurrent()
 	s, err := server.New(context.Background(), o)

@@ -6,7 +6,9 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -22,17 +24,40 @@ type Allowance struct {
 	group atomic.Uint32 // group of this process at its last check
 
 	// Group names the group of processes that this one belongs to. Usable asks the kernel how much
-	// memory may be filled. Tests replace them.
+	// memory may be filled; its answer may be as old as age. Tests replace them.
 	Group  func() uint32
-	Usable func() (Space, error)
+	Usable func(age time.Duration) (Space, error)
+}
+
+// looked is the last answer of the kernel: it takes a dozen files, and a server asks for each of its caches.
+var looked struct {
+	sync.Mutex
+	at    time.Time
+	space Space
+}
+
+// lookAge is how old the answer may be that says that memory is free. That it is short, a new one says.
+const lookAge = 100 * time.Millisecond
+
+// usableNow asks the kernel, unless it has answered within age.
+func usableNow(age time.Duration) (Space, error) {
+	looked.Lock()
+	defer looked.Unlock()
+	if age > 0 && time.Since(looked.at) < age {
+		return looked.space, nil
+	}
+	space, err := kernel{"/"}.usable()
+	if err == nil {
+		looked.at, looked.space = time.Now(), space
+	}
+	return space, err
 }
 
 // NewAllowance returns the allowance of the client that owns a record. It resets the bytes that the
 // record's last owner had drawn.
 func (s *Segment) NewAllowance(record uint32) *Allowance {
 	s.Drawn(record).Store(0)
-	k := kernel{"/"}
-	return &Allowance{seg: s, record: record, Group: k.group, Usable: k.usable}
+	return &Allowance{seg: s, record: record, Group: kernel{"/"}.group, Usable: usableNow}
 }
 
 // group returns a number for the processes whose memory the kernel charges to the same cgroups,
@@ -121,7 +146,7 @@ func (a *Allowance) checkMemory(n uint64) (bool, error) {
 	a.group.Store(group)
 	word := a.seg.Grant(group)
 	before := Grant(word.Load())
-	left, err := a.leftFor(n, a.othersDrawn(n))
+	left, err := a.leftFor(n, a.othersDrawn(n), 0)
 	if err != nil {
 		return false, err
 	}
@@ -135,8 +160,8 @@ func (a *Allowance) checkMemory(n uint64) (bool, error) {
 
 // leftFor asks the kernel how much memory is usable, less what other fills have drawn. Errors: ErrFull, with the numbers,
 // if that is too little for n bytes; ErrSystem.
-func (a *Allowance) leftFor(n, others uint64) (left uint64, err error) {
-	space, err := a.Usable()
+func (a *Allowance) leftFor(n, others uint64, age time.Duration) (left uint64, err error) {
+	space, err := a.Usable(age)
 	if err != nil {
 		return 0, err
 	}
@@ -164,7 +189,11 @@ func (a *Allowance) Room(n uint64) error {
 	if g := Grant(a.seg.Grant(group).Load()); a.own.Load() >= int64(n) && g.Group() == group && g.Left() >= n/GrantUnit {
 		return nil // Draw would not ask the kernel either
 	}
-	_, err := a.leftFor(n, a.othersDrawn(0))
+	others := a.othersDrawn(0)
+	if _, err := a.leftFor(n, others, lookAge); err == nil {
+		return nil
+	}
+	_, err := a.leftFor(n, others, 0)
 	return err
 }
 

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // machine is memory as the kernel would count it.
@@ -41,7 +42,7 @@ func (m *machine) client(t *testing.T, s *Segment, group uint32) *Allowance {
 	}
 	a := s.NewAllowance(record)
 	a.Group = func() uint32 { return group }
-	a.Usable = func() (Space, error) {
+	a.Usable = func(time.Duration) (Space, error) {
 		m.looks.Add(1)
 		limit, used := m.limit.Load(), m.used.Load()
 		return Space{limit - min(limit, used), fmt.Sprintf("the test has %d of %d", used, limit)}, nil
@@ -190,7 +191,7 @@ func TestAllowanceOfGroups(t *testing.T) {
 	if !large.fill(t, moved, 1) {
 		t.Fatal("refused")
 	}
-	moved.Group, moved.Usable = func() uint32 { return 9 }, func() (Space, error) { return Space{0, "nothing"}, nil }
+	moved.Group, moved.Usable = func() uint32 { return 9 }, func(time.Duration) (Space, error) { return Space{0, "nothing"}, nil }
 	filled := 0
 	for ; filled < 200 && large.fill(t, moved, 1<<20); filled++ {
 		if !large.fill(t, other, 30<<20) {
@@ -199,6 +200,34 @@ func TestAllowanceOfGroups(t *testing.T) {
 	}
 	if filled < 32 || filled > 64 {
 		t.Errorf("%d MiB were filled after the process had moved to a group without memory", filled)
+	}
+}
+
+// Ensure that an old answer of the kernel may say that memory is free, and only a new one that it is short. A draw asks
+// anew.
+func TestOldLooks(t *testing.T) {
+	s := create(t, Options{Samples: 1, SampleBytes: 1})
+	a := newMachine(0).client(t, s, 7)
+	old, now := uint64(0), uint64(0)
+	a.Usable = func(age time.Duration) (Space, error) {
+		if age > 0 {
+			return Space{old, "old"}, nil
+		}
+		return Space{now, "new"}, nil
+	}
+	for _, one := range []struct {
+		old, now   uint64
+		room, draw error
+	}{{0, 0, ErrFull, ErrFull}, {1 << 30, 0, nil, ErrFull}, {0, 1 << 30, nil, nil}} {
+		old, now = one.old, one.now
+		if err := a.Room(4096); !errors.Is(err, one.room) {
+			t.Errorf("%+v: room: %v", one, err)
+		}
+		drawn, err := a.Draw(4096)
+		if !errors.Is(err, one.draw) {
+			t.Errorf("%+v: draw: %v", one, err)
+		}
+		a.Settle(drawn)
 	}
 }
 
@@ -212,8 +241,8 @@ func TestAllowanceOvertaken(t *testing.T) {
 		t.Fatal("refused")
 	}
 	see, overtaken := slow.Usable, false
-	slow.Usable = func() (Space, error) {
-		space, err := see()
+	slow.Usable = func(time.Duration) (Space, error) {
+		space, err := see(0)
 		if !overtaken {
 			overtaken = true
 			if !m.fill(t, quick, 14<<20) { // leaves nothing again

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -609,11 +610,15 @@ func TestTruncatedWhileInUse(t *testing.T) {
 	}
 }
 
-// Ensure that Close may be called twice and unmaps.
+// Ensure that Close may be called twice and unmaps the file. After KeepWords the addresses of the words
+// are free once nobody can reach the segment.
 func TestClose(t *testing.T) {
 	o := small()
 	o.Dir = tempDir(t)
-	s := create(t, o)
+	s, err := Create(o) // create keeps it for the end of the test
+	if err != nil {
+		t.Fatal(err)
+	}
 	maps := func() int {
 		b, err := os.ReadFile("/proc/self/maps")
 		if err != nil {
@@ -621,6 +626,7 @@ func TestClose(t *testing.T) {
 		}
 		return strings.Count(string(b), o.Dir)
 	}
+	s.KeepWords()
 	if n := maps(); n != 2 {
 		t.Errorf("%d maps", n)
 	}
@@ -631,5 +637,21 @@ func TestClose(t *testing.T) {
 	}
 	if n := maps() + descriptors(t); n != 0 {
 		t.Errorf("%d maps and descriptors left", n)
+	}
+	if v := s.Word(0).Load(); v != 0 {
+		t.Errorf("a late load returns %#x", v)
+	}
+	s.Counter(0, 0, Hits).Add(1)
+	first := uintptr(unsafe.Pointer(&s.control[0]))
+	s = nil
+	mapped := func() bool {
+		var resident [1]byte
+		_, _, e := unix.Syscall(unix.SYS_MINCORE, first, uintptr(os.Getpagesize()), uintptr(unsafe.Pointer(&resident)))
+		return e != unix.ENOMEM
+	}
+	for end := time.Now().Add(time.Minute); mapped(); time.Sleep(time.Millisecond) {
+		if runtime.GC(); time.Now().After(end) {
+			t.Fatal("the addresses are still mapped")
+		}
 	}
 }

@@ -3,6 +3,7 @@ package shm
 import (
 	"errors"
 	"os"
+	"runtime"
 	"unsafe"
 
 	"github.com/edsrzf/mmap-go"
@@ -54,6 +55,17 @@ func (m *mapping) unmap() error {
 	}
 	*m = mapping{}
 	return err
+}
+
+// keepWords makes the control part empty pages that stay at its address until no goroutine can reach the segment. The
+// memory of the file is free at once.
+func (m *mapping) keepWords(s *Segment) {
+	control := m.control
+	// after a failure the pages of the file stay as long
+	_, _ = unix.MmapPtr(-1, 0, unsafe.Pointer(&control[0]), uintptr(len(control)), unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE|unix.MAP_FIXED)
+	runtime.AddCleanup(s, func(region []byte) { _ = unmapFile(region) }, control)
+	m.control = nil
 }
 
 // mapControl maps the control part of a file. That part is never smaller than a huge page.

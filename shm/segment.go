@@ -35,6 +35,8 @@ type Segment struct {
 	present      *fileLocks // has the shared users lock of the control part until this process has left the file
 	diskError    atomic.Pointer[error]
 
+	keepsWords atomic.Bool
+
 	mu sync.Mutex // protects the fields below
 	// first is the creator's lock description, locked before the file got its name. The first
 	// NewLocks returns it.
@@ -99,9 +101,18 @@ func (s *Segment) FD() int {
 	return int(s.file.Fd())
 }
 
+// KeepWords makes Close keep the addresses of the words for goroutines that are between this call and
+// a use of a word, as long as they can reach the segment. Loads after Close return 0. It is for calls
+// that do not say when they end: the collector sees it.
+func (s *Segment) KeepWords() {
+	if !s.keepsWords.Load() { // mostly a load
+		s.keepsWords.Store(true)
+	}
+}
+
 // Close unmaps and closes. It does not wait: the caller MUST have ended all uses of the segment's
-// memory, which is invalid afterwards. A second Close does nothing. Holders of Locks close them
-// before.
+// memory, which is invalid afterwards; see KeepWords. A second Close does nothing. Holders of Locks
+// close them before.
 func (s *Segment) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,12 +128,16 @@ func (s *Segment) Close() error {
 	if s.controlPath != "" {
 		err = errors.Join(s.leaveDisk(), s.present.Close())
 	}
-	s.control, s.payload = nil, nil
 	if s.disk != nil {
 		err = errors.Join(err, s.closeDisk())
 	}
 	if s.file == nil {
 		return err
+	}
+	if s.keepsWords.Load() {
+		s.maps.keepWords(s)
+	} else {
+		s.control, s.payload = nil, nil
 	}
 	if e := s.maps.unmap(); err == nil {
 		err = e

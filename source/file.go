@@ -8,12 +8,13 @@ import (
 	"io"
 	"os"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// File is a data file with samples. If its size or modification time changes after it was opened,
-// reads return ErrChanged, never other bytes. Another local file with its name does not matter. It is
+// File is a data file with samples. If its stamp changes after it was opened, reads return
+// ErrChanged, never other bytes. Another local file with its name does not matter. It is
 // safe for concurrent use.
 type File struct {
 	Path  string
@@ -31,6 +32,10 @@ type Stamp struct {
 	// ModifiedNs is the time of modification, in ns since 1970. For an object it is a number made of
 	// its tag (ETag or Last-Modified); 0: it has none, and only its size tells a change.
 	ModifiedNs int64
+	// BornNs is the time when a local file was created, in ns since 1970. No program can set it, so it
+	// tells a file that another one of the same size and ModifiedNs has replaced. A chmod, a chown, a
+	// link or a new name leave it. 0: an object, or a file system that does not say.
+	BornNs int64
 }
 
 // OpenFile opens a regular file for reading. It returns ErrInvalid for any other file, else errors
@@ -54,28 +59,31 @@ func OpenFile(path string) (*File, error) {
 // StampOf returns the stamp of a path. It follows symbolic links. It returns the errors of
 // OpenFile.
 func StampOf(path string) (Stamp, error) {
-	var st unix.Stat_t
-	if _, err := retryEINTR(func() (int, error) { return 0, unix.Stat(path, &st) }); err != nil {
-		return Stamp{}, &os.PathError{Op: "stat", Path: path, Err: err}
-	}
-	return stampFrom(&st, path)
+	return stampAt(unix.AT_FDCWD, path, 0, path)
 }
 
 // StampOfDescriptor is StampOf for an open file. path is for messages.
 func StampOfDescriptor(fd int, path string) (Stamp, error) {
-	var st unix.Stat_t
-	if _, err := retryEINTR(func() (int, error) { return 0, unix.Fstat(fd, &st) }); err != nil {
-		return Stamp{}, &os.PathError{Op: "stat", Path: path, Err: err}
-	}
-	return stampFrom(&st, path)
+	return stampAt(fd, "", unix.AT_EMPTY_PATH, path)
 }
 
-func stampFrom(st *unix.Stat_t, path string) (Stamp, error) {
+func stampAt(folder int, name string, flags int, path string) (Stamp, error) {
+	var st unix.Statx_t
+	const want = unix.STATX_TYPE | unix.STATX_SIZE | unix.STATX_MTIME | unix.STATX_BTIME
+	if _, err := retryEINTR(func() (int, error) { return 0, unix.Statx(folder, name, flags, want, &st) }); err != nil {
+		return Stamp{}, &os.PathError{Op: "stat", Path: path, Err: err}
+	}
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return Stamp{}, fmt.Errorf("%w: %s is not a regular file", ErrInvalid, path)
 	}
-	return Stamp{Bytes: st.Size, ModifiedNs: st.Mtim.Nano()}, nil
+	stamp := Stamp{Bytes: int64(st.Size), ModifiedNs: nanoseconds(st.Mtime)}
+	if st.Mask&unix.STATX_BTIME != 0 {
+		stamp.BornNs = nanoseconds(st.Btime)
+	}
+	return stamp, nil
 }
+
+func nanoseconds(t unix.StatxTimestamp) int64 { return t.Sec*1e9 + int64(t.Nsec) }
 
 // ReadAt fills dst from offset with bytes of the file as it was opened: it checks the file again
 // after the read. Errors: ErrChanged, ErrClosed, the cause of ctx, errors of the system with the
@@ -125,6 +133,9 @@ func (s Stamp) Check(path string, now Stamp) error {
 	switch {
 	case s == now:
 		return nil
+	case s.Bytes == now.Bytes && s.ModifiedNs == now.ModifiedNs:
+		return fmt.Errorf("%w: another file has replaced %s: that one was created at %v, this one at %v; a restart begins an empty cache "+
+			"of the new data", ErrChanged, path, time.Unix(0, s.BornNs).UTC(), time.Unix(0, now.BornNs).UTC())
 	case s.Bytes != now.Bytes:
 		return fmt.Errorf("%w: %s had %d bytes and has %d; a restart begins an empty cache of the new data", ErrChanged, path,
 			s.Bytes, now.Bytes)

@@ -2,6 +2,7 @@ package source
 
 import (
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"iter"
@@ -17,15 +18,29 @@ type Named struct {
 // Fingerprint names data by the kind of source, the settings that change the samples, and the files
 // in their order.
 func Fingerprint(kind, settings string, files ...Named) string {
-	return FingerprintOf(kind, settings, slices.Values(files))
+	fingerprint, _ := FingerprintOf(kind, settings, slices.Values(files))
+	return fingerprint
 }
 
-// FingerprintOf is Fingerprint for files that are in no slice.
-func FingerprintOf(kind, settings string, files iter.Seq[Named]) string {
-	h := sha256.New()
+// State names what the file system of this machine says about the files beside their fingerprint, so that a file that
+// was replaced by one of the same size and time of modification counts as changed. Copies of the files have another
+// State and the same fingerprint. It is "" for objects, whose tags are in the fingerprint.
+func State(files ...Named) string {
+	_, state := FingerprintOf("", "", slices.Values(files))
+	return state
+}
+
+// FingerprintOf returns the Fingerprint and the State of files that are in no slice.
+func FingerprintOf(kind, settings string, files iter.Seq[Named]) (fingerprint, state string) {
+	h, times, local := sha256.New(), sha256.New(), false
 	fmt.Fprintf(h, "%q %q\n", kind, settings)
 	for f := range files {
 		fmt.Fprintf(h, "%q %d %d\n", f.Name, f.Stamp.Bytes, f.Stamp.ModifiedNs)
+		_, _ = times.Write(binary.LittleEndian.AppendUint64(nil, uint64(f.Stamp.BornNs))) // a hash takes all
+		local = local || f.Stamp.BornNs != 0
 	}
-	return kind + "-" + hex.EncodeToString(h.Sum(nil)[:16])
+	if local {
+		state = hex.EncodeToString(times.Sum(nil)[:8])
+	}
+	return kind + "-" + hex.EncodeToString(h.Sum(nil)[:16]), state
 }

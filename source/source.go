@@ -69,6 +69,8 @@ type Info struct {
 	// Fingerprint names the data in at most 64 bytes. It changes when a file is added, removed or
 	// changed, and is otherwise the same each time.
 	Fingerprint string
+	// State goes with Fingerprint on this machine, as the function State says; "": nothing does.
+	State string
 	// Decode says how clients make pictures of the files in the first field, as shm.Header.Decode does.
 	Decode string
 	// Programs: no files have the samples, programs load them. Read gives ErrLoad.
@@ -76,6 +78,15 @@ type Info struct {
 	Notes    []Note // further notes for an operator, such as the names of classes
 	// Traffic counts the requests to a server; nil: the samples come from local files.
 	Traffic *Traffic
+}
+
+// Local names the data on this machine: by it a cache or a file that stayed here is known again. Machines that share
+// samples compare the Fingerprint.
+func (i *Info) Local() string {
+	if i.State == "" {
+		return i.Fingerprint
+	}
+	return i.Fingerprint + "." + i.State
 }
 
 // Note is a line about a dataset.

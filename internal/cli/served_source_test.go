@@ -17,6 +17,7 @@ import (
 
 	stocclient "github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/source/sourcetest"
 
 	"golang.org/x/sys/unix"
 )
@@ -99,7 +100,6 @@ func TestServedFilesThatFail(t *testing.T) {
 		return info.ModTime()
 	}
 	replace := func(i int, by func(path string) error) error { return errors.Join(os.Remove(s.file(i)), by(s.file(i))) }
-	modified := stat(2)
 	other := bytes.Repeat([]byte("another file's bytes"), servedBytes/20)
 	later := time.Now().Add(time.Second)
 	breaks := map[int]struct {
@@ -108,7 +108,7 @@ func TestServedFilesThatFail(t *testing.T) {
 		text string
 		kind string
 	}{
-		2: {os.Remove, control.CodeRead, "no such file", "missing"},
+		2: {func(p string) error { return os.Rename(p, s.records+".away") }, control.CodeRead, "no such file", "missing"},
 		3: {func(p string) error {
 			return os.Truncate(p, 100)
 		}, control.CodeChanged, "had 3000 bytes and has 100", "changed"},
@@ -172,9 +172,8 @@ func TestServedFilesThatFail(t *testing.T) {
 		t.Errorf("%d samples are there, %v", stats.Ready, err)
 	}
 
-	// The files are as before: the server cannot tell the difference.
-	if err := errors.Join(os.WriteFile(s.file(2), servedRecord(2), 0o600), os.Chtimes(s.file(2), modified, modified),
-		os.Chmod(s.file(7), 0o600)); err != nil {
+	// The files are as before.
+	if err := errors.Join(os.Rename(s.records+".away", s.file(2)), os.Chmod(s.file(7), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	if wrong := s.failures(c, []int{2, 7}); len(wrong) != 0 {
@@ -236,6 +235,37 @@ func TestServedRecordsThatFail(t *testing.T) {
 			}
 		}
 		s.kill()
+	}
+}
+
+// Ensure that the next server keeps the cache of a file with another mode and link, and not that of a file which another
+// one of the same size and time has replaced.
+func TestServedFileThatIsReplaced(t *testing.T) {
+	s := newServed(t, 100, "all")
+	wantFetch(t, s.dial(), first(20))
+	for _, c := range []struct {
+		do    func()
+		ready uint64
+	}{
+		{func() {
+			if err := errors.Join(os.Chmod(s.records, 0o640), os.Link(s.records, s.records+".link")); err != nil {
+				t.Fatal(err)
+			}
+		}, 20},
+		{func() {
+			data, err := os.ReadFile(s.records)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sourcetest.Replace(t, s.records, data)
+		}, 0},
+	} {
+		s.kill()
+		c.do()
+		s.start()
+		if stats, err := s.dial().Stats(); err != nil || stats.Ready != c.ready {
+			t.Errorf("%d samples are there, %v; want %d", stats.Ready, err, c.ready)
+		}
 	}
 }
 

@@ -107,7 +107,7 @@ func (o *Options) segment(s source.Source) (shm.Options, error) {
 	info := s.Info()
 	want := shm.Options{Name: o.Name, Dir: o.Dir, Samples: uint64(info.Samples),
 		Fields: info.Schema.Fields, Variable: info.Schema.Variable, Policy: o.Policy,
-		Fingerprint: info.Fingerprint, Decode: info.Decode, Programs: info.Programs}
+		Fingerprint: info.Local(), Decode: info.Decode, Programs: info.Programs}
 	if o.Unnamed {
 		want.Name = ""
 	}

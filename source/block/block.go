@@ -94,7 +94,7 @@ func openAt(ctx context.Context, place *source.Place, folder string, verify bool
 	}
 	d.info = source.Info{Kind: kind, Samples: doc.Samples, Schema: description.Schema,
 		Fingerprint: source.Fingerprint(kind, settings, named...), Notes: slices.Concat(description.Notes, place.Notes()),
-		Traffic: place.Traffic()}
+		Traffic: place.Traffic(), State: source.State(named...)}
 	return d, nil
 }
 

@@ -143,7 +143,7 @@ func (p *pictures) infoOf(schema shm.Schema, what string, notes ...source.Note) 
 			source.Note{Name: "left out", Text: strings.Join(p.dropped, ", ") + ": their sizes differ between samples"})
 	}
 	return source.Info{Kind: inner.Kind, Samples: inner.Samples, Schema: schema,
-		Traffic: inner.Traffic, Notes: append(slices.Clone(inner.Notes), notes...), Fingerprint: source.Fingerprint("decode", what)}
+		Traffic: inner.Traffic, State: inner.State, Notes: append(slices.Clone(inner.Notes), notes...), Fingerprint: source.Fingerprint("decode", what)}
 }
 
 // usual holds the usual names of fields with image files.

@@ -109,6 +109,12 @@ func TestKeptFilesAreChecked(t *testing.T) {
 		if got, err := readAll(s, 0); string(got) != "one" {
 			t.Errorf("%d kept, as it was: %q, %v", kept, got, err)
 		}
+		sourcetest.Replace(t, path, []byte("ONE"))
+		got, err = readAll(s, 0)
+		if kept == 0 && (!errors.Is(err, source.ErrChanged) || !strings.Contains(err.Error(), "another file has replaced "+path)) ||
+			kept > 0 && (err != nil || string(got) != "one") {
+			t.Errorf("%d kept, replaced, with the same time: %q, %v", kept, got, err)
+		}
 	}
 }
 

@@ -11,8 +11,8 @@
 // would only repeat files. FIFOs, sockets and devices are never opened. The notes count what is
 // skipped. A link to nothing is an error, because data is missing.
 //
-// Each read checks its file: if size or time of modification have changed since the source was
-// opened, it is ErrChanged. A second change within the tick of the file system's clock
+// Each read checks its file: if its size or a time (of modification, of creation) has changed since
+// the source was opened, it is ErrChanged. A second change within the tick of the file system's clock
 // (some ms before Linux 6.13) cannot be detected.
 package dir
 
@@ -119,7 +119,7 @@ func (o *settings) tree(ctx context.Context, place *source.Place, root string, l
 		return nil, err
 	}
 	t := &tree{root: root, place: place, files: l.files, schema: schema,
-		info: source.Info{Kind: kind, Samples: l.files.n, Schema: schema, Fingerprint: l.Fingerprint, Notes: l.notes(),
+		info: source.Info{Kind: kind, Samples: l.files.n, Schema: schema, Fingerprint: l.Fingerprint, State: l.State, Notes: l.notes(),
 			Traffic: place.Traffic()}}
 	if o.Direct {
 		t.flags = unix.O_DIRECT
@@ -210,6 +210,7 @@ type listing struct {
 // rest is the smaller part of a listing.
 type rest struct {
 	Fingerprint string
+	State       string   // with it
 	Classes     []string // names of labels by their number; nil: none
 	Folders     []folder // of the files, sorted; while their times stay the same, they hold the same names
 	Numbers     []int64  `json:",omitempty"` // of classes, by their order in the list of a bucket; nil: by Classes
@@ -259,7 +260,7 @@ func (o *settings) list(ctx context.Context, place *source.Place, root string) (
 	if err != nil {
 		return nil, err
 	}
-	l.Fingerprint = source.FingerprintOf(kind, o.Labels, func(yield func(source.Named) bool) {
+	l.Fingerprint, l.State = source.FingerprintOf(kind, o.Labels, func(yield func(source.Named) bool) {
 		err = l.files.each(ctx, func(_ int, e *entry) error {
 			named := source.Named{Name: string(e.name), Stamp: e.stamp}
 			if l.files.labelled {

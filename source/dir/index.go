@@ -28,7 +28,7 @@ import (
 //
 //	offset  width       what
 //	0       8           the bytes "STOCTREE"
-//	8       4           version, 3
+//	8       4           version, 4
 //	12      4           CRC-32C of everything from 80 on, then of 16 to 80
 //	16      32          SHA-256 of the folder's path and of the settings that determine files and labels
 //	48      8           n, files
@@ -37,7 +37,7 @@ import (
 //	72      8           1 with labels, else 0
 //	80                  the groups: 16 files each, the last one what is left
 //	        8 x groups  where each group ends, from the first one on
-//	                    the rest in JSON: fingerprint, classes, the folders with their times, notes
+//	                    the rest in JSON: fingerprint, state, classes, the folders with their times, notes
 //
 // A file in a group, with numbers of 7 bits a byte, the least first (LEB128):
 //
@@ -45,6 +45,7 @@ import (
 //	how many bytes follow, and these bytes
 //	size
 //	time of modification in ns, or a number made of the tag of an object: 8 bytes
+//	0 if the time of creation is unknown; else 1 + 2 x d, or -2 x d if it is negative: it was d ns later
 //	label, if any: 2 x label, or -2 x label - 1 if it is negative
 //
 // An index is valid when all of that is correct and no folder has changed: a file that was created,
@@ -53,7 +54,7 @@ import (
 // ten million objects are listed once.
 const (
 	indexMagic   = "STOCTREE"
-	indexVersion = 3
+	indexVersion = 4
 	indexHeader  = 80
 )
 

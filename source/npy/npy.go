@@ -78,10 +78,10 @@ func read(ctx context.Context, f *source.File) (*rows, error) {
 	if n > math.MaxInt {
 		return nil, invalid(fmt.Errorf("has %d rows", n))
 	}
+	named := source.Named{Name: filepath.Base(f.Path), Stamp: f.Stamp}
 	return &rows{source.Rows{File: f, Offset: int64(h.bytes),
 		About: source.Info{Kind: kind, Samples: int(n), Schema: schema,
-			Fingerprint: source.Fingerprint(kind, fmt.Sprint(h.dtype, h.shape, h.bytes),
-				source.Named{Name: filepath.Base(f.Path), Stamp: f.Stamp})}}}, nil
+			Fingerprint: source.Fingerprint(kind, fmt.Sprint(h.dtype, h.shape, h.bytes), named), State: source.State(named)}}}, nil
 }
 
 func (r *rows) Where(i int) string {

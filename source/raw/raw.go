@@ -57,10 +57,11 @@ func open(ctx context.Context, s source.Settings) (source.Source, error) {
 			source.ErrInvalid,
 			o.Path, f.Stamp.Bytes, bytes, o.Offset)
 	}
+	named := source.Named{Name: filepath.Base(o.Path), Stamp: f.Stamp}
 	return &records{source.Rows{File: f, From: place, Offset: o.Offset,
 		About: source.Info{Kind: kind, Samples: int(body / bytes), Schema: schema, Traffic: place.Traffic(), Notes: place.Notes(),
-			Fingerprint: source.Fingerprint(kind, fmt.Sprint(bytes, o.Offset, o.Shape, o.DType),
-				source.Named{Name: filepath.Base(o.Path), Stamp: f.Stamp})}}}, nil
+			Fingerprint: source.Fingerprint(kind, fmt.Sprint(bytes, o.Offset, o.Shape, o.DType), named),
+			State:       source.State(named)}}}, nil
 }
 
 func (o *settings) schema() (shm.Schema, error) {

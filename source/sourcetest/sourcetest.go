@@ -9,6 +9,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -56,6 +57,7 @@ func Run(t *testing.T, fixture func(t *testing.T) Fixture) {
 		{"closed", closed},
 		{"closed while reading", closedWhileReading},
 		{"changed file", changedFile},
+		{"replaced file", replacedFile},
 		{"grown file", grownFile},
 		{"truncated file", truncatedFile},
 		{"removed file", removedFile},
@@ -292,6 +294,85 @@ func changedFile(t *testing.T, f Fixture) {
 	}
 	f.sync(t)
 	wantChanged(t, s)
+}
+
+// A local file that was replaced by one of the same size and time of modification has changed for what this machine knows
+// a source by. Other machines have the same files. Another mode or a hard link is no change.
+func replacedFile(t *testing.T, f Fixture) {
+	s := open(t, f)
+	before := s.Info()
+	if before.Traffic != nil {
+		return // objects have tags
+	}
+	for k, path := range f.Files {
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		link := filepath.Join(t.TempDir(), fmt.Sprint(k))
+		if err := errors.Join(os.Chmod(path, 0o640), os.Link(path, link), os.Chmod(path, info.Mode())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantAll(t, s, f)
+	local := func() string {
+		again := open(t, f)
+		wantAll(t, again, f)
+		info := again.Info()
+		if info.Fingerprint != before.Fingerprint || len(info.Local()) > 64 {
+			t.Errorf("it is %q, and was %q", info.Local(), before.Local())
+		}
+		return info.Local()
+	}
+	if now := local(); now != before.Local() {
+		t.Errorf("after chmod and ln, it is %q, and was %q", now, before.Local())
+	}
+	for _, path := range f.Files {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		Replace(t, path, data)
+	}
+	if now := local(); now == before.Local() {
+		t.Errorf("replaced, it is still %q", now)
+	}
+}
+
+// Replace replaces a file by another one of the same time of modification.
+func Replace(t *testing.T, path string, data []byte) {
+	t.Helper()
+	before, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old, err := source.StampOf(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if old.BornNs == 0 {
+		t.Skip("NOT TESTED HERE: this file system does not say when a file was created")
+	}
+	for other := path + ".other"; ; { // the clock of a file system may take milliseconds for a step
+		if err := errors.Join(os.WriteFile(other, data, 0o600), os.Chtimes(other, time.Time{}, before.ModTime())); err != nil {
+			t.Fatal(err)
+		}
+		now, err := source.StampOf(other)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if now.BornNs == old.BornNs {
+			err = os.Remove(other)
+		} else {
+			err = os.Rename(other, path)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if now.BornNs != old.BornNs {
+			return
+		}
+	}
 }
 
 func grownFile(t *testing.T, f Fixture) {

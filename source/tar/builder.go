@@ -98,6 +98,7 @@ func (b *builder) encode() []byte {
 	copy(data, indexMagic)
 	binary.LittleEndian.PutUint32(data[8:], indexVersion)
 	for at, n := range map[int]uint64{atBytes: uint64(b.stamp.Bytes), atModified: uint64(b.stamp.ModifiedNs),
+		atBorn:    uint64(b.stamp.BornNs),
 		atSamples: samples, atMembers: members, atFields: uint64(len(b.fields)),
 		atFieldBytes: b.names, atKeyBytes: uint64(len(b.keys)), atLinks: b.links,
 		atIgnored: b.ignored, atTrailing: b.trailing} {

@@ -14,10 +14,10 @@ import (
 // at a multiple of 8; zeros fill the gaps.
 //
 //	 0  magic, 8 bytes "stoc-tar"
-//	 8  version, uint32: 1
+//	 8  version, uint32: 2
 //	12  CRC-32C of all that follows, uint32
 //	16  bytes of the shard, int64
-//	24  modification time of the shard, nanoseconds since 1970, int64
+//	24  modification time of the shard, nanoseconds since 1970, int64; for an object a number made of its tag
 //	32  samples, uint64
 //	40  members of samples, uint64
 //	48  fields, uint64: number of different fields of the members
@@ -26,7 +26,8 @@ import (
 //	72  links that were skipped, uint64
 //	80  members that are no part of a sample, uint64
 //	88  bytes after the end of the archive, uint64; 0 when they are zeros
-//	96  starts, uint32 x (samples + 1): the members of sample i are starts[i]..starts[i+1]-1
+//	96  time when the shard was created, nanoseconds since 1970, int64; 0 for an object, or where it is unknown
+//	104 starts, uint32 x (samples + 1): the members of sample i are starts[i]..starts[i+1]-1
 //	    places, uint64 x members: block of 512 bytes at which the data begins << 16 | number of the field
 //	    sizes, uint32 x members: bytes of data
 //	    names of the fields: each its length, 1 byte, and its text
@@ -38,8 +39,8 @@ import (
 // of the format needs a new version.
 const (
 	indexMagic   = "stoc-tar"
-	indexVersion = 1
-	headerBytes  = 96
+	indexVersion = 2
+	headerBytes  = 104
 
 	blockBytes  = 512 // of a tar archive: members begin at multiples of this
 	fieldBits   = 16
@@ -48,8 +49,10 @@ const (
 	keyBlock    = 64
 	mostKey     = 1 << 20 // bytes of a key; archive/tar refuses longer names
 
-	atChecksum, atBytes, atModified, atSamples, atMembers, atFields         = 12, 16, 24, 32, 40, 48
-	atFieldBytes, atKeyBytes, atLinks, atIgnored, atTrailing, afterChecksum = 56, 64, 72, 80, 88, 16
+	atChecksum, atBytes, atModified, atSamples, atMembers, atFields  = 12, 16, 24, 32, 40, 48
+	atFieldBytes, atKeyBytes, atLinks, atIgnored, atTrailing, atBorn = 56, 64, 72, 80, 88, 96
+
+	afterChecksum = 16
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -133,12 +136,13 @@ func decodeIndex(data []byte, stamp source.Stamp) (*index, error) {
 	if v := binary.LittleEndian.Uint32(data[8:]); v != indexVersion {
 		return nil, fmt.Errorf("%w: version %d, this program writes %d", errStale, v, indexVersion)
 	}
-	x := &index{stamp: source.Stamp{Bytes: int64(number(atBytes)), ModifiedNs: int64(number(atModified))},
+	x := &index{stamp: source.Stamp{Bytes: int64(number(atBytes)), ModifiedNs: int64(number(atModified)),
+		BornNs: int64(number(atBorn))},
 		links: number(atLinks), ignored: number(atIgnored),
 		trailing: number(atTrailing)}
 	if x.stamp != stamp {
-		return nil, fmt.Errorf("%w: the shard had %d bytes and time %d ns, and now has %d bytes and time %d ns",
-			errStale, x.stamp.Bytes, x.stamp.ModifiedNs, stamp.Bytes, stamp.ModifiedNs)
+		return nil, fmt.Errorf("%w: the shard had %d bytes and the times %d and %d ns, and now has %d bytes and the times %d and %d ns",
+			errStale, x.stamp.Bytes, x.stamp.ModifiedNs, x.stamp.BornNs, stamp.Bytes, stamp.ModifiedNs, stamp.BornNs)
 	}
 	if expected, got := binary.LittleEndian.Uint32(data[atChecksum:]), crc32.Checksum(data[afterChecksum:],
 		castagnoli); expected != got {

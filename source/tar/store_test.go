@@ -11,9 +11,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/sourcetest"
 	"github.com/stocached/stocached/source/tar"
 )
 
@@ -125,7 +125,7 @@ func TestIndexesThatAreNotBelieved(t *testing.T) {
 	version[8]++
 	flipped := bytes.Clone(whole)
 	flipped[len(flipped)-20] ^= 1
-	for want, data := range map[string][]byte{"checksum": flipped, "version 2": version, "not an index": whole[:50],
+	for want, data := range map[string][]byte{"checksum": flipped, "version 3": version, "not an index": whole[:50],
 		"is not an index": {}} {
 		if err := os.Remove(index); err != nil { // first still reads the old one
 			t.Fatal(err)
@@ -143,13 +143,9 @@ func TestIndexesThatAreNotBelieved(t *testing.T) {
 	if got := sample(t, first, 1)["jpg"]; got != string(bytesOf(1, 10)) {
 		t.Errorf("a source that has the old index reads %q", got)
 	}
-	// Another shard of the same size that differs only in its time.
+	// Another shard of the same size and time of modification.
 	members, _ := samplesOf(t, 3, 3, func(i int) int { return 10 * (i - 3) })
-	writeFile(t, path, archive(t, stdtar.FormatUnknown, members...))
-	later := time.Now().Add(time.Second)
-	if err := os.Chtimes(path, later, later); err != nil {
-		t.Fatal(err)
-	}
+	sourcetest.Replace(t, path, archive(t, stdtar.FormatUnknown, members...))
 	s := mustOpen(t, source.Settings{"path": path})
 	wantNote(t, s, "indexes made again", "another version or shard")
 	if got := sample(t, s, 2)["jpg"]; got != string(bytesOf(5, 20)) {

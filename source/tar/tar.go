@@ -209,7 +209,7 @@ func (d *dataset) describe(o *settings) error {
 		read += fmt.Sprintf(" %q %t", f.names, f.number)
 	}
 	d.info = source.Info{Kind: kind, Samples: samples, Schema: schema, Notes: d.notes(o), Traffic: d.place.Traffic(),
-		Fingerprint: source.Fingerprint(kind, read, files...)}
+		Fingerprint: source.Fingerprint(kind, read, files...), State: source.State(files...)}
 	return nil
 }
 

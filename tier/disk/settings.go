@@ -94,7 +94,7 @@ func (s *settings) path(about tier.About) string { return filepath.Join(s.Dir, a
 
 // options returns what the segment in the file must be.
 func (s *settings) options(about tier.About) shm.Options {
-	sum := sha256.Sum256([]byte(about.Info.Fingerprint)) // which may be longer than the header's
+	sum := sha256.Sum256([]byte(about.Info.Local())) // which may be longer than the header's
 	return shm.Options{Samples: uint64(about.Info.Samples), SampleBytes: about.Info.Schema.SampleBytes,
 		Variable: about.Info.Schema.Variable, Limit: uint64(s.Size), Policy: s.policy,
 		Fingerprint: hex.EncodeToString(sum[:])[:shm.FingerprintBytes]}

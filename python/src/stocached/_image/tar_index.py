@@ -20,7 +20,7 @@ from .tar_headers import BLOCK, TarError, members_of_archive
 
 _SUFFIX = ".stocached-index"
 _HEAD = struct.Struct("<8sIIqq5Q")  # up to the bytes of the keys
-_HEADER_BYTES = 96
+_HEADER_BYTES = 104
 _MOST_BYTES, _MOST_FIELD, _MOST_FIELDS = 2**32 - 1, 255, 1 << 16
 _COMPRESSED = {
     b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ\x00": "xz", b"BZh": "bzip2",
@@ -70,7 +70,7 @@ def _decoded(data: bytes, stamp: tuple[int, int]) -> Members | None:
     """None: of another shard or version, or damaged."""
     magic, version, checksum, size, modified, samples, members, fields, field_bytes, _ = _HEAD.unpack_from(data)
     rest = np.frombuffer(data, np.uint8)[16:]
-    if (magic, version, (size, modified)) != (b"stoc-tar", 1, stamp):
+    if (magic, version, (size, modified)) != (b"stoc-tar", 2, stamp):
         return None
     if _native.crc32c(0, rest.ctypes.data, rest.nbytes) != checksum:
         return None
