@@ -30,14 +30,13 @@ import (
 	"github.com/stocached/stocached/source"
 
 	"github.com/bmatcuk/doublestar/v4"
-	"golang.org/x/sys/unix"
 )
 
 const kind = "dir"
 
 // Kind is this kind for the list in package kinds.
 var Kind = source.Kind{Name: kind,
-	Doc: "a tree of files, one a sample: path, and glob or manifest, labels, hidden, direct, " +
+	Doc: "a tree of files, one a sample: path, and glob or manifest, labels, hidden, " +
 		"descriptors, index", Open: open}
 
 // Values of the key labels.
@@ -56,7 +55,6 @@ type settings struct {
 	Manifest string `key:"manifest"` // a text file that lists the files, instead of glob
 	Labels   string `key:"labels"`   // none, folders or manifest; default none
 	Hidden   bool   `key:"hidden"`   // include names that begin with a dot
-	Direct   bool   `key:"direct"`   // read without the page cache (O_DIRECT): for cold disks and data that is read once
 	// a file that keeps the list of files; default none: opening the source inspects all files
 	Index string `key:"index"`
 	// Descriptors is how many files stay open after a read, besides those of inflight reads.
@@ -105,7 +103,7 @@ func (o *settings) open(ctx context.Context, place *source.Place) (*tree, error)
 	if err != nil {
 		return nil, err
 	}
-	t, err := o.tree(ctx, place, root, l)
+	t, err := o.tree(place, root, l)
 	if err != nil {
 		l.files.close()
 	}
@@ -113,7 +111,7 @@ func (o *settings) open(ctx context.Context, place *source.Place) (*tree, error)
 }
 
 // tree makes the source of a listing.
-func (o *settings) tree(ctx context.Context, place *source.Place, root string, l *listing) (*tree, error) {
+func (o *settings) tree(place *source.Place, root string, l *listing) (*tree, error) {
 	schema, err := o.schema(root, l)
 	if err != nil {
 		return nil, err
@@ -121,12 +119,6 @@ func (o *settings) tree(ctx context.Context, place *source.Place, root string, l
 	t := &tree{root: root, place: place, files: l.files, schema: schema,
 		info: source.Info{Kind: kind, Samples: l.files.n, Schema: schema, Fingerprint: l.Fingerprint, Notes: l.notes(),
 			Traffic: place.Traffic()}}
-	if o.Direct {
-		t.flags = unix.O_DIRECT
-		if err := t.tryDirect(ctx); err != nil {
-			return nil, err
-		}
-	}
 	if place.Objects() != nil {
 		return t, nil
 	}
@@ -164,8 +156,8 @@ func (o *settings) check() error {
 		return invalid("labels is %q; known are: %s, %s, %s", o.Labels, noLabels, labelsOfFolders, labelsListed)
 	case o.Labels == labelsListed && o.Manifest == "":
 		return invalid("labels: manifest needs a manifest with labels")
-	case source.IsRemote(o.Path) && (o.Direct || o.Descriptors != nil):
-		return invalid("direct and descriptors are for local files, and %s is an address", o.Path)
+	case source.IsRemote(o.Path) && o.Descriptors != nil:
+		return invalid("descriptors is for local files, and %s is an address", o.Path)
 	case o.Descriptors != nil && *o.Descriptors < 0:
 		return invalid("descriptors is %d; 0 keeps none", *o.Descriptors)
 	case o.Descriptors != nil && uint64(*o.Descriptors) >= mayOpen():
