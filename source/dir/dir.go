@@ -117,7 +117,7 @@ func (o *settings) tree(place *source.Place, root string, l *listing) (*tree, er
 		return nil, err
 	}
 	t := &tree{root: root, place: place, files: l.files, schema: schema,
-		info: source.Info{Kind: kind, Samples: l.files.n, Schema: schema, Fingerprint: l.Fingerprint, Notes: l.notes(),
+		info: source.Info{Kind: kind, Samples: len(l.files.records), Schema: schema, Fingerprint: l.Fingerprint, Notes: l.notes(),
 			Traffic: place.Traffic()}}
 	if place.Objects() != nil {
 		return t, nil
@@ -204,7 +204,6 @@ type rest struct {
 	Fingerprint string
 	Classes     []string // names of labels by their number; nil: none
 	Folders     []folder // of the files, sorted; while their times stay the same, they hold the same names
-	Numbers     []int64  `json:",omitempty"` // of classes, by their order in the list of a bucket; nil: by Classes
 	Notes       []source.Note
 }
 
@@ -252,13 +251,13 @@ func (o *settings) list(ctx context.Context, place *source.Place, root string) (
 		return nil, err
 	}
 	l.Fingerprint = source.FingerprintOf(kind, o.Labels, func(yield func(source.Named) bool) {
-		err = l.files.each(ctx, func(_ int, e *entry) error {
-			named := source.Named{Name: string(e.name), Stamp: e.stamp}
+		err = l.files.each(ctx, func(_ int, name []byte, r *record) error {
+			named := source.Named{Name: string(name), Stamp: source.Stamp{Bytes: r.size, ModifiedNs: r.modifiedNs}}
 			if l.files.labelled {
-				named.Name += fmt.Sprintf(" = %d", e.label) // a label is part of the data
+				named.Name += fmt.Sprintf(" = %d", r.label) // a label is part of the data
 			}
 			yield(named)
-			return context.Cause(ctx)
+			return nil
 		})
 	})
 	if err != nil {
@@ -280,9 +279,9 @@ func (o *settings) listFolder() string {
 func (l *listing) notes() []source.Note {
 	s := &l.files.survey
 	notes := []source.Note{{Name: "bytes", Text: fmt.Sprintf("%d in all, %d in the largest file", s.total, s.most)}}
-	if l.files.file != nil {
-		notes = append(notes, source.Note{Name: "list", Text: fmt.Sprintf(
-			"in a file: %d bytes, of which memory has %d", l.files.bytes(), wordBytes*len(l.files.ends))})
+	if l.files.unmap != nil {
+		notes = append(notes, source.Note{Name: "list", Text: fmt.Sprintf("in a file: %d bytes",
+			len(l.files.names)+recordBytes*len(l.files.records))})
 	}
 	if s.empty > 0 {
 		notes = append(notes, source.Note{Name: "empty files", Text: fmt.Sprintf("%d, the first is %s", s.empty, s.firstEmpty)})

@@ -155,12 +155,20 @@ func (o *settings) listed(ctx context.Context, place *source.Place, root string)
 		return nil, err
 	}
 	l.Notes = append(l.Notes, place.Notes()...)
-	b := newBuilder(o.listFolder(), labels != nil)
-	if err := b.addAll(names, stamps, labels); err != nil {
-		b.close()
-		return nil, err
+	b := newBuilder(o.listFolder())
+	defer b.close()
+	for i, name := range names {
+		var label int64
+		if labels != nil {
+			label = labels[i]
+		}
+		if err := b.add(name, stamps[i], label); err != nil {
+			return nil, err
+		}
 	}
-	l.files, err = b.done()
+	if l.files, err = b.done(labels != nil); err == nil {
+		err = l.files.measure(ctx)
+	}
 	return l, err
 }
 
@@ -168,7 +176,7 @@ func (o *settings) listed(ctx context.Context, place *source.Place, root string)
 func (o *settings) folders(ctx context.Context, place *source.Place, root string) ([]folder, *classes, error) {
 	objects := place.Objects()
 	if objects == nil {
-		w := newWalk(root, o.Hidden, func(string) bool { return false })
+		w := newWalk(root, o.Hidden, false, func(string) bool { return false })
 		top, err := w.list(&inTree{})
 		w.take(top, nil)
 		return w.folders, &w.classes, err

@@ -59,14 +59,14 @@ type file struct {
 // file returns the file of sample i. It returns ErrInvalid if there is none, and errors of the list's file. The
 // caller holds mu.
 func (t *tree) file(i int) (f file, err error) {
-	if i < 0 || i >= t.files.n {
-		return f, source.BadIndex(i, t.files.n)
+	if i < 0 || i >= t.info.Samples {
+		return f, source.BadIndex(i, t.info.Samples)
 	}
 	if err := t.alive(); err != nil {
 		return f, err
 	}
-	err = t.files.look(i, func(e *entry) { f = file{t.place.Join(t.root, string(e.name)), e.stamp, e.label} })
-	return f, err
+	name, r, err := t.files.look(i)
+	return file{t.place.Join(t.root, name), source.Stamp{Bytes: r.size, ModifiedNs: r.modifiedNs}, r.label}, err
 }
 
 // alive returns ErrClosed after Close. The caller holds mu.
@@ -85,7 +85,7 @@ func (t *tree) Read(ctx context.Context, i int, dst []byte) (int, error) {
 	if err == nil {
 		n, err = t.size(&f)
 	}
-	if checked := source.CheckRead(ctx, i, t.files.n, n, dst); checked != nil {
+	if checked := source.CheckRead(ctx, i, t.info.Samples, n, dst); checked != nil {
 		return 0, checked
 	}
 	if err != nil {

@@ -25,62 +25,52 @@ func (o *settings) found(ctx context.Context, place *source.Place, root string) 
 	if objects := place.Objects(); objects != nil {
 		return o.foundObjects(ctx, objects, root, keep)
 	}
-	w := newWalk(root, o.Hidden, keep)
-	w.files.folder = o.listFolder()
+	w := newWalk(root, o.Hidden, o.Labels == labelsOfFolders, keep)
+	w.files = newBuilder(o.listFolder())
 	defer w.files.close()
 	if err := w.run(ctx); err != nil {
 		return nil, err
 	}
 	slices.SortFunc(w.folders, func(a, b folder) int { return strings.Compare(a.Name, b.Name) })
 	l := &listing{rest: rest{Folders: w.folders, Notes: w.skips.notes()}}
-	labelled, outside := o.Labels == labelsOfFolders, 0
-	if labelled {
-		w.classes.sort()
-		l.Classes = w.classes.names
-	}
-	b := newBuilder(o.listFolder(), labelled)
-	some := make([]string, 0, batchNames)
-	inspect := func() error {
-		var labels []int64
-		if labelled {
-			before := len(some)
-			some = slices.DeleteFunc(some, func(name string) bool { return !strings.Contains(name, "/") })
-			outside += before - len(some)
-			labels = w.classes.label(some)
-		}
-		stamps, err := stamps(ctx, root, some)
-		if err != nil {
-			return err
-		}
-		err = b.addAll(some, stamps, labels)
-		some = some[:0]
-		return err
-	}
-	err := w.files.each(ctx, func(e *entry) error {
-		if some = append(some, string(e.name)); len(some) < batchNames {
-			return nil
-		}
-		return inspect()
-	})
-	if err == nil {
-		err = inspect()
-	}
-	if err == nil && b.files.n == 0 {
-		err = o.nothing(root, outside)
-	}
-	if err != nil {
-		b.close()
-		return nil, err
-	}
-	if labelled {
-		l.noteClasses(&w.classes, outside)
-	}
-	l.files, err = b.done()
-	return l, err
+	return l, o.finish(ctx, l, w.files, &w.classes, root, w.outside, true)
 }
 
-// batchNames is how many files are inspected at a time.
-const batchNames = 4096
+// finish sorts the files that were found, inspects local ones, and gives them the final numbers of their classes.
+func (o *settings) finish(ctx context.Context, l *listing, b *builder, all *classes, root string, outside int, local bool) (err error) {
+	labelled := o.Labels == labelsOfFolders
+	if l.files, err = b.done(labelled); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			l.files.close()
+		}
+	}()
+	if len(l.files.records) == 0 {
+		return o.nothing(root, outside)
+	}
+	if err := l.files.sort(); err != nil {
+		return err
+	}
+	if local {
+		if err := l.files.stat(ctx, root); err != nil {
+			return err
+		}
+	}
+	if labelled {
+		numbers := all.sort()
+		if err := l.files.each(ctx, func(_ int, _ []byte, r *record) error {
+			r.label = numbers[r.label]
+			return nil
+		}); err != nil {
+			return err
+		}
+		l.Classes = all.names
+		l.noteClasses(all, outside)
+	}
+	return l.files.measure(ctx)
+}
 
 // noteClasses adds notes: how many files lie outside folders, and which classes are odd.
 func (l *listing) noteClasses(all *classes, outside int) {
@@ -112,16 +102,18 @@ func (o *settings) nothing(root string, outside int) error {
 
 // walk lists a tree with several goroutines.
 type walk struct {
-	root   string
-	hidden bool
-	keep   func(name string) bool
+	root     string
+	hidden   bool
+	labelled bool
+	keep     func(name string) bool
 
 	mu      sync.Mutex // protects the fields below
 	wake    sync.Cond
 	todo    []*inTree
 	busy    int // number of places that are being listed
 	err     error
-	files   sorter
+	files   *builder
+	outside int // files that lie in no class
 	folders []folder
 	classes classes
 	skips   skips
@@ -134,8 +126,8 @@ type inTree struct {
 	dev, ino uint64
 }
 
-func newWalk(root string, hidden bool, keep func(name string) bool) *walk {
-	w := &walk{root: root, hidden: hidden, keep: keep, todo: []*inTree{{}}}
+func newWalk(root string, hidden, labelled bool, keep func(name string) bool) *walk {
+	w := &walk{root: root, hidden: hidden, labelled: labelled, keep: keep, todo: []*inTree{{}}}
 	w.wake.L = &w.mu
 	return w
 }
@@ -178,18 +170,33 @@ func (w *walk) work() {
 
 // take keeps what a part of a place has. The caller holds mu.
 func (w *walk) take(got seen, err error) {
+	for _, class := range got.classes {
+		w.classes.add(class)
+	}
 	for k := 0; err == nil && k < len(got.names); k++ {
-		err = w.files.add(heldFile{name: got.names[k]})
+		err = w.add(got.names[k])
 	}
 	if err != nil && w.err == nil {
 		w.err = err
 	}
 	w.todo = append(w.todo, got.todo...)
 	w.folders = append(w.folders, got.folders...)
-	for _, class := range got.classes {
-		w.classes.add(class)
-	}
 	w.skips.add(got.skips)
+}
+
+// add adds a file. The caller holds mu.
+func (w *walk) add(name string) error {
+	var label int64
+	if w.labelled {
+		class, inside := classOf(name)
+		if !inside {
+			w.outside++
+			return nil
+		}
+		label = w.classes.add(class)
+		w.classes.used[label] = true
+	}
+	return w.files.add(name, source.Stamp{}, label)
 }
 
 func (w *walk) fail(err error) {
