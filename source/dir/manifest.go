@@ -176,9 +176,8 @@ func (o *settings) listed(ctx context.Context, place *source.Place, root string)
 func (o *settings) folders(ctx context.Context, place *source.Place, root string) ([]folder, *classes, error) {
 	objects := place.Objects()
 	if objects == nil {
-		w := newWalk(root, o.Hidden, false, func(string) bool { return false })
-		top, err := w.list(&inTree{})
-		w.take(top, nil)
+		w := walk{root: root, flat: true, keep: func(string) bool { return false }}
+		err := w.run(ctx)
 		return w.folders, &w.classes, err
 	}
 	var all classes
