@@ -492,7 +492,7 @@ static int make_file(stoc_cache *c, struct header *h, const char *directory, uin
 static int open_disk_file(stoc_cache *c, struct header *want, struct stoc_error *error)
 {
     char directory[OWN_PATH_BYTES];
-    uint64_t free_bytes;
+    uint64_t free_bytes = 0;
     struct stat st;
     int code = look_at_folder(c, directory, &free_bytes, error);
     if (code < 0)
