@@ -28,7 +28,6 @@
 
 #include "src/tasks/thread_pool.c"       /* threads that help with a batch */
 #include "src/tasks/write_queue.c"       /* samples that are written in the background */
-#include "src/tasks/timed_file.c"        /* reads and writes of a disk that may hang */
 #include "src/tasks/task_queue.c"        /* tasks for the worker processes of a loader */
 
 #include "src/protocol/client.c"         /* lock description, registration, fork */

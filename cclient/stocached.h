@@ -208,15 +208,15 @@ STOC_API int stoc_open_fd(int fd, unsigned flags, const unsigned char *uuid, sto
  * The handle is one for stoc_get, stoc_set and their like, stoc_claim, stoc_lengths, stoc_state(s), stoc_clear,
  * stoc_recover, stoc_stats, stoc_verify and stoc_info, whose fd is -1. It gives out no views and no gathers: EINVAL.
  * Each stoc_get compares the checksum of the sample. If it is wrong, the sample is a miss, counted as corrupt, and
- * removed. A disk that fails is no error of a sample: for a while reads are misses, and sets FULL. A disk that
- * hangs fails after 2 seconds, and a second for each 16 MiB of a sample: a thread of the handle makes the calls that may
- * wait, and stays until they return. stoc_disk_open itself waits for the disk. A forked child may use the handle as long as its parent has it open.
+ * removed. A disk that fails is no error of a sample: for a while reads are misses, and sets FULL. Calls wait for a disk
+ * that hangs. A forked child may use the handle as long as its parent has it open.
  *
  * options: limit_bytes is the most that the file may take; fingerprint is required. directory, reserve, unlink_last,
  * client_records and slot_bytes are 0. The policy is FIRST_COME, RANDOM, CLOCK, FIFO, LRU or LFU; with variable size
  * FIRST_COME. A file with another fingerprint or other options is made again if no process uses it.
  *
- * It waits for at most 60 seconds while other processes open the file. EINVAL; ENOENT: no such folder; EMEMORY: the file
+ * It waits for at most 60 seconds while other processes open the file. EINVAL: a folder on a network file system is one;
+ * ENOENT: no such folder; EMEMORY: the file
  * system or /dev/shm has too little space, with the numbers; EPERM: folder or file may not be written; EEXIST: a server
  * has the file, or processes with another /dev/shm; EFINGERPRINT, EFORMAT, EVERSION: processes use the file with
  * another fingerprint or other options, or the file is no disk cache; ETIMEOUT, ECLIENTS, ESYSTEM. */

@@ -130,6 +130,7 @@
 #define STOC_WORD_OWNER_BITS UINT64_C(12)
 #define STOC_FIXED_PLACE_SHIFT UINT64_C(32)
 #define STOC_ARENA_PLACE_SHIFT UINT64_C(28)
+#define STOC_NETWORK_FILE_SYSTEMS {20859, "smb"}, {26985, "nfs"}, {12805120, "ceph"}, {16914839, "9p"}, {198183888, "lustre"}, {428016422, "beegfs"}, {1196443219, "gpfs"}, {1397113167, "afs"}, {1799439955, "afs"}, {1937076805, "coda"}, {2020557398, "vboxsf"}, {2866260714, "panfs"}, {3133910204, "vmhgfs"}, {4266872130, "smb2"}, {4283649346, "cifs"}
 
 enum stoc_counter {
     STOC_COUNTER_HITS = 0,

@@ -11,7 +11,6 @@ import (
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/internal/breaker"
-	"github.com/stocached/stocached/internal/intime"
 	"github.com/stocached/stocached/internal/later"
 	"github.com/stocached/stocached/shm"
 )
@@ -31,9 +30,8 @@ type DiskOptions struct {
 // Disk is a disk cache: a file on a local disk whose samples survive the programs. Processes share it without a
 // server: docs/spec/tiers.md, A disk cache without a server. Options.Disk puts it behind a cache in memory.
 //
-// A disk that fails is no error of a sample. For a while Get misses, and Set returns Full. A disk that hangs fails after
-// 2 seconds, and a second for each 16 MiB of a sample; OpenDisk waits for it. All methods are safe
-// for concurrent use; Close MUST be the last call.
+// A disk that fails is no error of a sample. For a while Get misses, and Set returns Full. Calls wait for a disk that
+// hangs. All methods are safe for concurrent use; Close MUST be the last call.
 type Disk struct {
 	c        *cache.Cache
 	seg      *shm.Segment
@@ -56,16 +54,10 @@ const (
 	flushTime  = 5 * time.Second // of Close
 )
 
-// How long a disk may take for an answer, and what lies below it in tests: a file that hangs.
-var (
-	diskTimeout = 2 * time.Second
-	belowDisk   = func(f shm.DiskFile) shm.DiskFile { return f }
-)
-
 // OpenDisk opens the disk cache in a file, or makes it. A file with another fingerprint or other options is made
 // again if no process uses it; Replaced says so.
 //
-// Errors: ErrInvalid; ErrNotFound: no such folder; ErrPermission; ErrMemory: the file system or /dev/shm has too
+// Errors: ErrInvalid: a folder on a network file system is one; ErrNotFound: no such folder; ErrPermission; ErrMemory: the file system or /dev/shm has too
 // little space, with the numbers; ErrExists: a server has the file, or processes with another /dev/shm;
 // ErrFingerprint, ErrFormat, ErrVersion: processes use the file with another fingerprint or other options, or it
 // is no disk cache; ErrTimeout: another process has been opening it for a minute; ErrClients, ErrSystem.
@@ -85,7 +77,6 @@ func OpenDisk(path string, o DiskOptions) (*Disk, error) {
 	if err != nil {
 		return nil, err
 	}
-	seg.BoundDisk(func(f shm.DiskFile) shm.DiskFile { return intime.Bound(belowDisk(f), diskTimeout) })
 	c, err := cache.Attach(seg, cache.Options{Label: o.Label})
 	if err == nil {
 		_, err = c.Recover()

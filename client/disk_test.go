@@ -16,7 +16,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/stocached/stocached/internal/intime"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -261,47 +260,6 @@ func TestDiskFails(t *testing.T) {
 	get(1, true)
 	f.Close()
 	d.Close()
-}
-
-// hanging is a file whose reads and writes hang until a channel is closed.
-type hanging struct {
-	shm.DiskFile
-	until chan struct{}
-}
-
-func (h hanging) ReadAt([]byte, int64) (int, error)  { <-h.until; return 0, unix.EIO }
-func (h hanging) WriteAt([]byte, int64) (int, error) { <-h.until; return 0, unix.EIO }
-
-// Ensure that a disk which hangs is left out after one timeout: reads miss, and sets are full.
-func TestDiskHangs(t *testing.T) {
-	until, timeout, below := make(chan struct{}), diskTimeout, belowDisk
-	path, o := filepath.Join(t.TempDir(), "a.tier"), DiskOptions{Samples: 10, SampleBytes: 100, Size: 4 << 20, Fingerprint: "x"}
-	d := openedDisk(t, path, o)
-	if _, err := d.Set(1, diskBytes(1, 100)); err != nil {
-		t.Fatal(err)
-	}
-	diskTimeout, belowDisk = 20*time.Millisecond, func(f shm.DiskFile) shm.DiskFile { return hanging{f, until} }
-	second := openedDisk(t, path, o)
-	diskTimeout, belowDisk = timeout, below
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if _, hit, err := second.Get(1, make([]byte, 100)); hit || err != nil || !second.breaker.IsOpen() {
-			t.Errorf("%v, %v, left out: %v", hit, err, second.breaker.IsOpen())
-		}
-		if r, err := second.Set(2, diskBytes(2, 100)); r != Full || err != nil {
-			t.Error(r, err)
-		}
-		if err := second.Close(); !errors.Is(err, intime.ErrHangs) {
-			t.Error(err)
-		}
-	}()
-	select {
-	case <-done:
-	case <-time.After(time.Minute):
-		t.Error("a call hangs with its disk")
-	}
-	close(until)
 }
 
 // Ensure that a limit on the size of files is no signal and no error. It runs in a process of its own.

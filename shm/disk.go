@@ -41,6 +41,9 @@ func OpenDisk(path string, o Options) (s *Segment, replaced string, err error) {
 	if err != nil {
 		return nil, "", err
 	}
+	if err := CheckLocal(filepath.Dir(path)); err != nil {
+		return nil, "", err
+	}
 	h.stamp()
 	for range 100 {
 		f, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW, 0)
@@ -363,10 +366,6 @@ func (s *Segment) persist(at uint64, words ...uint64) {
 // OnDisk says whether the segment is that of OpenDisk or OpenSharedDisk: its payload has no memory, and Bytes must not be
 // called.
 func (s *Segment) OnDisk() bool { return s.disk != nil }
-
-// BoundDisk has a function wrap the file of a segment on a disk, such as one that bounds how long its calls take. Nobody uses
-// the segment yet.
-func (s *Segment) BoundDisk(wrap func(DiskFile) DiskFile) { s.disk = wrap(s.disk) }
 
 // DiskError returns the first error of a Persist since the last call, or nil.
 func (s *Segment) DiskError() error {

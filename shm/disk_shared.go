@@ -50,7 +50,7 @@ func OpenSharedDisk(path string, o Options) (s *Segment, replaced string, err er
 	if err != nil {
 		return nil, "", err
 	}
-	if err := checkFileSize(file.SegmentBytes); err != nil {
+	if err := cmp.Or(checkFileSize(file.SegmentBytes), CheckLocal(filepath.Dir(path))); err != nil {
 		return nil, "", err
 	}
 	for began := time.Now(); ; {

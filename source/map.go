@@ -53,11 +53,14 @@ func (m *Map) Close() error {
 	return err
 }
 
-// Look runs work, which accesses mapped bytes of the file. If a page is gone because the file was
-// truncated, Look returns ErrChanged instead of ending the process. A page that cannot be read is
+// Look is Access of mapped bytes of the file.
+func (f *File) Look(work func()) error { return Access(f.Path, work) }
+
+// Access runs work, which accesses mapped bytes of a file. If a page is gone because the file was
+// truncated, it returns ErrChanged instead of ending the process. A page that cannot be read is
 // ErrChanged too, because the kernel does not tell the difference. No other faults may occur in
 // work.
-func (f *File) Look(work func()) (err error) {
+func Access(path string, work func()) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		switch p := recover().(type) {
@@ -66,7 +69,7 @@ func (f *File) Look(work func()) (err error) {
 			error
 			Addr() uintptr
 		}:
-			err = fmt.Errorf("%w: pages of %s cannot be read any more: it was truncated, or its disk fails", ErrChanged, f.Path)
+			err = fmt.Errorf("%w: pages of %s cannot be read any more: it was truncated, or its disk fails", ErrChanged, path)
 		default:
 			panic(p)
 		}

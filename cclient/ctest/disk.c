@@ -7,16 +7,18 @@
 #include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/types.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
+static int watched_statfs(const char *folder, struct statfs *fs);
 static ssize_t watched_pread(int fd, void *data, size_t n, off_t at);
 static ssize_t watched_pwrite(int fd, const void *data, size_t n, off_t at);
-static ssize_t watched_peek(int fd, const void *parts, uint64_t at);
 #define STOC_FAULT_POINTS 1
-#define PEEK(fd, parts, at) watched_peek(fd, parts, at)
+#define statfs(folder, fs) watched_statfs(folder, fs)
 #define pread watched_pread
 #define pwrite watched_pwrite
 #include "../stocached.c"
+#undef statfs
 #undef pread
 #undef pwrite
 #undef MIN
@@ -32,8 +34,7 @@ struct stand_in {
     _Atomic int read_error, write_error; /* errno, or 0 */
     _Atomic uint64_t stored[SAMPLES];    /* the children have stored this sample */
     _Atomic uint64_t loads, steps, stop;
-    _Atomic int hold, hold_reads, held;  /* writes or reads wait while it is 1; how many calls did */
-    _Atomic int peeks;                   /* the page cache has the file; else each read is one of the disk */
+    _Atomic int hold, held;             /* writes wait while it is 1; how many did */
     _Atomic int log_writes;
     _Atomic uint64_t logged;
     struct written {
@@ -52,22 +53,18 @@ static bool is_watched(int fd)
     return fstat(fd, &ours) == 0 && stat(path, &there) == 0 && ours.st_ino == there.st_ino;
 }
 
-static ssize_t watched_peek(int fd, const void *parts, uint64_t at)
+static uint32_t file_system; /* that folders are on; 0: as they are */
+
+static int watched_statfs(const char *folder, struct statfs *fs)
 {
-    if (disk && !disk->peeks && is_watched(fd)) {
-        errno = EAGAIN;
-        return -1;
-    }
-    return syscall(SYS_preadv2, fd, parts, 1, at, 0, RWF_NOWAIT);
+    int code = statfs(folder, fs);
+    if (file_system)
+        fs->f_type = (__typeof__(fs->f_type))file_system;
+    return code;
 }
 
 static ssize_t watched_pread(int fd, void *data, size_t n, off_t at)
 {
-    if (disk && disk->hold_reads && is_watched(fd)) {
-        atomic_fetch_add(&disk->held, 1);
-        while (disk->hold_reads)
-            sched_yield();
-    }
     if (disk && disk->read_error && is_watched(fd)) {
         errno = disk->read_error;
         return -1;
@@ -177,7 +174,7 @@ static void new_file(void)
 {
     static int number;
     snprintf(path, sizeof path, "%s/samples-%d.tier", scratch, number++);
-    disk->read_error = disk->write_error = disk->hold = disk->hold_reads = disk->held = disk->peeks = disk->log_writes = 0;
+    disk->read_error = disk->write_error = disk->hold = disk->held = disk->log_writes = 0;
     disk->loads = disk->steps = disk->stop = disk->logged = 0;
     for (int64_t i = 0; i < SAMPLES; i++)
         disk->stored[i] = 0;
@@ -332,6 +329,28 @@ static void bad_input(void)
 }
 
 /* Another dataset, or other settings: made again if no process uses the file. */
+/* A network file system is refused, for a file that is there too, and nothing is made in it. */
+static void on_a_network(void)
+{
+    static const struct {
+        uint32_t number;
+        const char *name;
+    } all[] = {STOC_NETWORK_FILE_SYSTEMS};
+    char where[64];
+    new_file();
+    for (int there = 0; there < 2; there++) {
+        for (size_t k = 0; k < sizeof all / sizeof *all; k++) {
+            file_system = all[k].number;
+            snprintf(where, sizeof where, "is on a network file system (%s)", all[k].name);
+            refuses(where, path, FIXED, STOC_EINVAL);
+            EQUAL(access(path, F_OK), there - 1);
+        }
+        file_system = 0;
+        stoc_close(open_disk(FIXED));
+    }
+    end_file();
+}
+
 static void other_settings(void)
 {
     new_file();
@@ -1061,203 +1080,6 @@ static void full_file_system(void)
     EQUAL(umount(where), 0);
 }
 
-/* ------------------------------------------------------------ disks that hang */
-
-#define NEVER_NS (UINT64_C(3600) * 1000000000)
-#define SOON_NS UINT64_C(300000000) /* long enough for a thread to begin its call on a busy machine */
-
-/* Calls that were given up and have not ended: their threads count them down. */
-static unsigned late_calls(stoc_cache *c)
-{
-    pthread_mutex_lock(&c->disk->file->lock);
-    unsigned late = c->disk->file->late;
-    pthread_mutex_unlock(&c->disk->file->lock);
-    return late;
-}
-
-/* Waits until no call that was given up is under way. */
-static void all_returned(stoc_cache *c)
-{
-    while (late_calls(c))
-        sched_yield();
-}
-
-static void works_again(stoc_cache *c, int hits)
-{
-    disk->hold = disk->hold_reads = 0;
-    all_returned(c);
-    c->disk->out_until = 1;
-    EQUAL(count_hits(c, false), hits);
-    EQUAL(c->disk->out_until, 0);
-}
-
-static void *reads_one(void *argument)
-{
-    EQUAL(has(argument, 1, false), 0);
-    return NULL;
-}
-
-/* A read that hangs ends in time, and the others with it. Later ones do not begin. */
-static void reads_that_hang(void)
-{
-    pthread_t threads[3];
-    new_file();
-    stoc_cache *c = open_disk(FIXED);
-    for (int64_t i = 0; i < SAMPLES / 2; i++)
-        EQUAL(put_one(c, i, false), STOC_STORED);
-    disk->hold_reads = 1;
-    c->disk->file->timeout_ns = NEVER_NS;
-    for (int k = 0; k < 3; k++)
-        REQUIRE(pthread_create(&threads[k], NULL, reads_one, c) == 0);
-    while (disk->held < 3)
-        sched_yield();
-    uint64_t began = now_ns();
-    c->disk->file->timeout_ns = SOON_NS;
-    EQUAL(has(c, 2, false), 0);
-    for (int k = 0; k < 3; k++)
-        pthread_join(threads[k], NULL);
-    CHECK(now_ns() - began >= SOON_NS);
-    EQUAL(disk->held, 4);
-    EQUAL(late_calls(c), 4);
-    CHECK(c->disk->out_until != 0);
-    EQUAL(c->disk->pause, FIRST_PAUSE_NS); /* one opening */
-    c->disk->file->timeout_ns = NEVER_NS;
-    EQUAL(count_hits(c, false), 0);
-    EQUAL(put_one(c, 40, false), STOC_FULL);
-    c->disk->out_until = 1;
-    EQUAL(has(c, 1, false), 0); /* a try does not begin either */
-    CHECK(c->disk->out_until > 1);
-    EQUAL(disk->held, 4);
-    works_again(c, SAMPLES / 2);
-    EQUAL(put_one(c, 40, false), STOC_STORED);
-    stoc_close(c);
-    end_file();
-}
-
-/* So do writes, those in the background, a clear, and a flush. */
-static void writes_that_hang(void)
-{
-    new_file();
-    stoc_cache *c = open_disk(FIXED);
-    EQUAL(put_one(c, 1, false), STOC_STORED);
-    disk->hold = 1;
-    c->disk->file->timeout_ns = SOON_NS;
-    EQUAL(put_one(c, 2, false), STOC_FULL);
-    EQUAL(disk->held, 1);
-    EQUAL(late_calls(c), 1);
-    works_again(c, 1);
-    EQUAL(put_one(c, 2, false), STOC_STORED);
-    disk->hold = 1;
-    EQUAL(put_later(c, 3, false), STOC_STORED);
-    EQUAL(put_later(c, 4, false), STOC_STORED);
-    EQUAL(stoc_flush(c, 60000), 0);
-    EQUAL(disk->held, 2);
-    works_again(c, 2);
-    disk->hold = 1;
-    EQUAL(stoc_clear(c, 60000), STOC_STORED);
-    EQUAL(disk->held, 3);
-    disk->hold = 0;
-    all_returned(c);
-    c->disk->out_until = 1;
-    EQUAL(put_one(c, 3, false), STOC_STORED);
-    works_again(c, 1);
-    stoc_close(c);
-    c = open_disk(FIXED);
-    EQUAL(count_hits(c, false), 1);
-    stoc_close(c);
-    end_file();
-}
-
-/* A close does not wait for a disk that hangs. The last call that returns closes the file. */
-static void closed_while_it_hangs(void)
-{
-    new_file();
-    int before = files_in("/proc/self/fd"), threads = files_in(THREADS);
-    for (int late = 0; late < 2; late++) { /* what waits for its write when the close begins */
-        disk->hold = disk->hold_reads = 0;
-        stoc_cache *c = open_disk(FIXED);
-        if (!late)
-            EQUAL(put_one(c, 1, false), STOC_STORED);
-        c->disk->file->timeout_ns = SOON_NS;
-        disk->hold = disk->hold_reads = 1;
-        for (int64_t i = 5; i < 9 && late; i++)
-            EQUAL(put_later(c, i, false), STOC_STORED);
-        EQUAL(has(c, 1, false), 0);
-        stoc_close(c);
-        CHECK(files_in("/proc/self/fd") > before);
-        disk->hold = disk->hold_reads = 0;
-        for (int k = 0; k < 100000 && (files_in("/proc/self/fd") > before || files_in(THREADS) > threads); k++)
-            sleep_ns(100000);
-        EQUAL(files_in("/proc/self/fd"), before);
-        CHECK(files_in(THREADS) <= threads + FOR_RACES);
-    }
-    stoc_cache *c = open_disk(FIXED);
-    EQUAL(has(c, 1, false), 1);
-    stoc_close(c);
-    end_file();
-}
-
-static void has_its_own_threads(void *argument)
-{
-    stoc_cache *c = argument;
-    EQUAL(late_calls(c), 0);
-    c->disk->out_until = 0;
-    EQUAL(has(c, 1, false), 0); /* it becomes a client first: that reads too */
-    EQUAL(late_calls(c), 1);
-    CHECK(c->disk->out_until != 0 && !c->disk->left);
-    works_again(c, 2);
-    stoc_close(c);
-}
-
-/* A child of a process whose disk hangs has its own calls, and a fork ends threads without one. */
-static void forks_while_it_hangs(void)
-{
-    new_file();
-    stoc_cache *c = open_disk(FIXED);
-    EQUAL(put_one(c, 1, false), STOC_STORED);
-    EQUAL(put_one(c, 2, false), STOC_STORED);
-    EQUAL(ended(child(does_nothing, c)), 0);
-    int before = files_in(THREADS);
-    EQUAL(count_hits(c, false), 2);
-    EQUAL(files_in(THREADS), before + 1);
-    EQUAL(ended(child(does_nothing, c)), 0);
-    EQUAL(files_in(THREADS), before);
-    c->disk->file->timeout_ns = SOON_NS;
-    disk->hold_reads = 1;
-    EQUAL(has(c, 1, false), 0);
-    EQUAL(late_calls(c), 1);
-    EQUAL(ended(child(has_its_own_threads, c)), 0);
-    works_again(c, 2);
-    stoc_close(c);
-    end_file();
-}
-
-/* What the page cache has is read without a thread, also while the disk hangs. */
-static void reads_of_the_page_cache(void)
-{
-    new_file();
-    snprintf(path, sizeof path, "/var/tmp/stocached-test-%d.tier", getpid()); /* no tmpfs: they know no such reads */
-    stoc_cache *c = open_disk(FIXED);
-    for (int64_t i = 0; i < SAMPLES; i++)
-        EQUAL(put_one(c, i, false), STOC_STORED);
-    EQUAL(ended(child(does_nothing, c)), 0);
-    int before = files_in(THREADS);
-    unsigned char byte;
-    struct iovec part = {&byte, 1};
-    disk->peeks = 1;
-    if (watched_peek(c->disk->fd, &part, STOC_DISK_SESSION) < 0 && (errno == EOPNOTSUPP || errno == ENOSYS)) {
-        stoc_close(c);
-        SKIP("this file system, or this emulator, knows no reads that do not wait");
-    }
-    disk->hold_reads = 1;
-    EQUAL(count_hits(c, false), SAMPLES);
-    EQUAL(files_in(THREADS), before);
-    EQUAL(disk->held, 0);
-    disk->hold_reads = 0;
-    stoc_close(c);
-    end_file();
-}
-
 /* Samples of several calls, the last one short; and a sample of no bytes. */
 static void large_samples(void)
 {
@@ -1270,13 +1092,10 @@ static void large_samples(void)
         fill(bytes, LARGE, (uint64_t)i, 1);
         EQUAL(stoc_set(c, i, bytes, i ? LARGE : 0, 0), STOC_STORED);
     }
-    for (int peeks = 0; peeks < 2; peeks++) {
-        disk->peeks = peeks;
-        for (int64_t i = 0; i < 3; i++) {
-            fill(bytes, LARGE, (uint64_t)i, 1);
-            EQUAL(stoc_get(c, i, back, LARGE, &n), STOC_HIT);
-            CHECK(n == (i ? LARGE : 0) && memcmp(bytes, back, n) == 0);
-        }
+    for (int64_t i = 0; i < 3; i++) {
+        fill(bytes, LARGE, (uint64_t)i, 1);
+        EQUAL(stoc_get(c, i, back, LARGE, &n), STOC_HIT);
+        CHECK(n == (i ? LARGE : 0) && memcmp(bytes, back, n) == 0);
     }
     stoc_close(c);
     free(bytes), free(back);
@@ -1379,6 +1198,7 @@ int main(int argc, char **argv)
     RUN(lasts);
     RUN(copies_only);
     RUN(bad_input);
+    RUN(on_a_network);
     RUN(other_settings);
     RUN(others_have_it);
     RUN(shared_by_processes);
@@ -1389,9 +1209,6 @@ int main(int argc, char **argv)
     if (!FOR_RACES)
         RUN(forks_with_a_queue);
     RUN(puts_in_threads);
-    RUN(reads_that_hang);
-    RUN(writes_that_hang);
-    RUN(closed_while_it_hangs);
     if (FOR_RACES)
         return end_tests(argv[0]); /* the others are of one thread */
     RUN(killed_at_each_step);
@@ -1400,8 +1217,6 @@ int main(int argc, char **argv)
     RUN(changed_bytes);
     RUN(half_a_record);
     RUN(fails);
-    RUN(forks_while_it_hangs);
-    RUN(reads_of_the_page_cache);
     RUN(large_samples);
     RUN(file_size_limit);
     RUN(full_file_system);

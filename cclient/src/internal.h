@@ -153,37 +153,9 @@ struct write_queue {
     _Atomic uint32_t posted;
 };
 
-/* A thread that makes calls of a file, one after the other: tasks/timed_file.c. */
-struct file_thread {
-    struct file_thread *next;
-    struct timed_file *file;
-    pthread_t thread;
-    _Atomic uint32_t state;  /* changes under the lock of the file */
-    _Atomic uint32_t posted; /* calls */
-    bool writes;
-    uint64_t offset;
-    size_t length, capacity; /* of data */
-    int64_t result;          /* bytes, or -1 */
-    int error;
-    unsigned char *data;
-};
-
-/* A file whose calls take a bounded time. */
-struct timed_file {
-    int fd;
-    uint64_t timeout_ns;
-    _Atomic bool no_peeks; /* the file system knows no reads that do not wait */
-    pthread_mutex_t lock;  /* of the members below */
-    struct file_thread *threads;
-    unsigned late;         /* calls that were given up and have not returned */
-    bool leave;            /* threads without a call end */
-    bool closed;           /* the last late call frees it */
-};
-
 /* The file of a segment on a disk, whose control part lies in memory: protocol/disk.c. */
 struct disk {
     int fd;
-    struct timed_file *file; /* of fd, from the end of the open on; before that calls wait for the disk */
     _Atomic int lock_fd; /* the description with the locks on the file; -1: none, as in a forked child */
     uint64_t index_offset, sums_offset; /* in the file */
     unsigned char session[16];

@@ -7,7 +7,9 @@ import (
 	"flag"
 	"fmt"
 	"log"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/stocached/stocached/shm"
@@ -98,7 +100,13 @@ func header() []byte {
 	} {
 		fmt.Fprintf(&b, "#define STOC_%s UINT64_C(%d)\n", c.name, c.value)
 	}
-	fmt.Fprint(&b, "\nenum stoc_counter {\n")
+	fmt.Fprint(&b, "#define STOC_NETWORK_FILE_SYSTEMS")
+	separator := " "
+	for _, number := range slices.Sorted(maps.Keys(shm.NetworkFileSystems)) {
+		fmt.Fprintf(&b, "%s{%d, \"%s\"}", separator, number, shm.NetworkFileSystems[number])
+		separator = ", "
+	}
+	fmt.Fprint(&b, "\n\nenum stoc_counter {\n")
 	for c := range shm.CounterCount {
 		fmt.Fprintf(&b, "    STOC_COUNTER_%s = %d,\n", strings.ToUpper(c.String()), int(c))
 	}

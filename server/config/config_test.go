@@ -143,7 +143,7 @@ func TestCacheSettings(t *testing.T) {
 	want := []string{"caches[0].name pets file", "caches[0].source.kind raw file", "caches[0].source.also [http://b/, {token: (hidden)}] file",
 		"caches[0].source.limits.concurrency 3 file", "caches[0].source.path https://example.com/x file", "caches[0].tiers[0].kind disk file",
 		"caches[0].tiers[0].dir " + dir + "/fast file", "caches[0].tiers[0].size 1GiB file", "caches[0].tiers[0].memory 64MiB default",
-		"caches[0].tiers[0].policy first-come default", "caches[0].tiers[0].timeout 2s default", "caches[0].tiers[1].kind cluster file", "caches[0].tiers[1].addresses [127.0.0.1:6379, a:1, b:1] file",
+		"caches[0].tiers[0].policy first-come default", "caches[0].tiers[1].kind cluster file", "caches[0].tiers[1].addresses [127.0.0.1:6379, a:1, b:1] file",
 		"caches[0].tiers[1].password (hidden) file", "caches[0].tiers[1].timeout 1s file", "caches[0].tiers[1].tls.ca " + dir + "/ca.pem file",
 		"caches[0].tiers[1].tls.password (hidden) file", "caches[0].tiers[1].expire 168h default", "caches[0].tiers[1].lease 10s default",
 		"caches[0].tiers[1].memory 64MiB default", "caches[0].size all default", "caches[0].policy first-come default", "caches[0].parallel 4 default",

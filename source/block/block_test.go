@@ -520,45 +520,6 @@ func TestDescriptors(t *testing.T) {
 	}
 }
 
-// Ensure that whole blocks can be read without the page cache, as the format promises.
-func TestDirect(t *testing.T) {
-	s := shapes(t)["variable"]
-	folder := s.write(t)
-	d := open(t, folder)
-	f, err := unix.Open(file(folder, 0), unix.O_RDONLY|unix.O_DIRECT|unix.O_CLOEXEC, 0)
-	if err != nil {
-		t.Skipf("NOT TESTED HERE: O_DIRECT on this file system: %v", err)
-	}
-	defer unix.Close(f)
-	memory, err := unix.Mmap(-1, 0, 32<<10, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON) // aligned
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Munmap(memory)
-	blocks := 0
-	for b := 0; b < d.Blocks(); b++ {
-		first, n := d.Block(b)
-		var path string
-		var bytesIn, at int64
-		if where := d.Where(first); !strings.HasPrefix(where, file(folder, 0)) {
-			break
-		} else if path, _, _ = strings.Cut(where, ","); path != file(folder, 0) {
-			t.Fatal(where)
-		} else if _, err := fmt.Sscanf(where[len(path):], ", %d bytes at %d", &bytesIn, &at); err != nil {
-			t.Fatal(where, err)
-		}
-		want := bytes.Join(s.samples[first:first+n], nil)
-		rounded := (len(want) + 4095) &^ 4095
-		if got, err := unix.Pread(f, memory[:rounded], at); err != nil || got != rounded || !bytes.Equal(memory[:len(want)], want) {
-			t.Errorf("block %d, %d bytes at %d: %d, %v", b, rounded, at, got, err)
-		}
-		blocks++
-	}
-	if blocks < 2 {
-		t.Errorf("only %d blocks were read", blocks)
-	}
-}
-
 // Ensure that 10 million samples open in less than a second, take little memory, and are found.
 func TestTenMillionSamples(t *testing.T) {
 	n := 10_000_000

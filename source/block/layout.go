@@ -15,7 +15,7 @@ import (
 const (
 	version = 1
 
-	align       = 4096 // of blocks and footers: what O_DIRECT requires
+	align       = 4096 // of blocks and footers: a page
 	tableRecord = 24   // bytes a block in the block table
 	indexRecord = 24   // bytes a sample in the index
 

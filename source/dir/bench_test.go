@@ -64,32 +64,6 @@ func BenchmarkRead(b *testing.B) {
 	}
 }
 
-// BenchmarkDirect reads random files from the disk, without the page cache, with 2 goroutines. bare
-// is open, one direct read into an aligned buffer, close.
-func BenchmarkDirect(b *testing.B) {
-	const files, size = 2_000, 110 << 10
-	root, paths := many(b, files, size)
-	unix.Sync()
-	s, err := open(root, source.Settings{"direct": true, "descriptors": 0})
-	if err != nil {
-		b.Skip(err)
-	}
-	defer s.Close()
-	b.Run("bare", func(b *testing.B) {
-		reading(b, 2, files, size, func(i int, dst []byte) (int, error) {
-			fd, err := unix.Open(paths[i], unix.O_RDONLY|unix.O_CLOEXEC|unix.O_DIRECT, 0)
-			if err != nil {
-				return 0, err
-			}
-			defer unix.Close(fd)
-			return unix.Pread(fd, dst[:cap(dst)], 0)
-		})
-	})
-	b.Run("dir", func(b *testing.B) {
-		reading(b, 2, files, size, func(i int, dst []byte) (int, error) { return s.Read(context.Background(), i, dst) })
-	})
-}
-
 // reading shares b.N reads of random samples among goroutines.
 func reading(b *testing.B, goroutines, samples, size int, read func(i int, dst []byte) (int, error)) {
 	b.SetBytes(int64(size))
@@ -97,14 +71,7 @@ func reading(b *testing.B, goroutines, samples, size int, read func(i int, dst [
 	var readers sync.WaitGroup
 	for range goroutines {
 		readers.Go(func() {
-			pages, err := unix.Mmap(-1, 0, (size+4095)/4096*4096, unix.PROT_READ|unix.PROT_WRITE,
-				unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
-			if err != nil {
-				b.Error(err)
-				return
-			}
-			defer unix.Munmap(pages)
-			dst := pages[:size] // aligned, for direct reads
+			dst := make([]byte, size)
 			for next.Add(1) <= int64(b.N) {
 				if n, err := read(rand.IntN(samples), dst); n != size || err != nil {
 					b.Errorf("%d bytes, %v", n, err)

@@ -30,14 +30,13 @@ import (
 	"github.com/stocached/stocached/source"
 
 	"github.com/bmatcuk/doublestar/v4"
-	"golang.org/x/sys/unix"
 )
 
 const kind = "dir"
 
 // Kind is this kind for the list in package kinds.
 var Kind = source.Kind{Name: kind,
-	Doc: "a tree of files, one a sample: path, and glob or manifest, labels, hidden, direct, " +
+	Doc: "a tree of files, one a sample: path, and glob or manifest, labels, hidden, " +
 		"descriptors, index", Open: open}
 
 // Values of the key labels.
@@ -56,7 +55,6 @@ type settings struct {
 	Manifest string `key:"manifest"` // a text file that lists the files, instead of glob
 	Labels   string `key:"labels"`   // none, folders or manifest; default none
 	Hidden   bool   `key:"hidden"`   // include names that begin with a dot
-	Direct   bool   `key:"direct"`   // read without the page cache (O_DIRECT): for cold disks and data that is read once
 	// a file that keeps the list of files; default none: opening the source inspects all files
 	Index string `key:"index"`
 	// Descriptors is how many files stay open after a read, besides those of inflight reads.
@@ -105,7 +103,7 @@ func (o *settings) open(ctx context.Context, place *source.Place) (*tree, error)
 	if err != nil {
 		return nil, err
 	}
-	t, err := o.tree(ctx, place, root, l)
+	t, err := o.tree(place, root, l)
 	if err != nil {
 		l.files.close()
 	}
@@ -113,20 +111,14 @@ func (o *settings) open(ctx context.Context, place *source.Place) (*tree, error)
 }
 
 // tree makes the source of a listing.
-func (o *settings) tree(ctx context.Context, place *source.Place, root string, l *listing) (*tree, error) {
+func (o *settings) tree(place *source.Place, root string, l *listing) (*tree, error) {
 	schema, err := o.schema(root, l)
 	if err != nil {
 		return nil, err
 	}
 	t := &tree{root: root, place: place, files: l.files, schema: schema,
-		info: source.Info{Kind: kind, Samples: l.files.n, Schema: schema, Fingerprint: l.Fingerprint, State: l.State, Notes: l.notes(),
+		info: source.Info{Kind: kind, Samples: len(l.files.records), Schema: schema, Fingerprint: l.Fingerprint, State: l.State, Notes: l.notes(),
 			Traffic: place.Traffic()}}
-	if o.Direct {
-		t.flags = unix.O_DIRECT
-		if err := t.tryDirect(ctx); err != nil {
-			return nil, err
-		}
-	}
 	if place.Objects() != nil {
 		return t, nil
 	}
@@ -164,8 +156,8 @@ func (o *settings) check() error {
 		return invalid("labels is %q; known are: %s, %s, %s", o.Labels, noLabels, labelsOfFolders, labelsListed)
 	case o.Labels == labelsListed && o.Manifest == "":
 		return invalid("labels: manifest needs a manifest with labels")
-	case source.IsRemote(o.Path) && (o.Direct || o.Descriptors != nil):
-		return invalid("direct and descriptors are for local files, and %s is an address", o.Path)
+	case source.IsRemote(o.Path) && o.Descriptors != nil:
+		return invalid("descriptors is for local files, and %s is an address", o.Path)
 	case o.Descriptors != nil && *o.Descriptors < 0:
 		return invalid("descriptors is %d; 0 keeps none", *o.Descriptors)
 	case o.Descriptors != nil && uint64(*o.Descriptors) >= mayOpen():
@@ -213,7 +205,6 @@ type rest struct {
 	State       string   // with it
 	Classes     []string // names of labels by their number; nil: none
 	Folders     []folder // of the files, sorted; while their times stay the same, they hold the same names
-	Numbers     []int64  `json:",omitempty"` // of classes, by their order in the list of a bucket; nil: by Classes
 	Notes       []source.Note
 }
 
@@ -261,13 +252,13 @@ func (o *settings) list(ctx context.Context, place *source.Place, root string) (
 		return nil, err
 	}
 	l.Fingerprint, l.State = source.FingerprintOf(kind, o.Labels, func(yield func(source.Named) bool) {
-		err = l.files.each(ctx, func(_ int, e *entry) error {
-			named := source.Named{Name: string(e.name), Stamp: e.stamp}
+		err = l.files.each(ctx, func(_ int, name []byte, r *record) error {
+			named := source.Named{Name: string(name), Stamp: r.stamp()}
 			if l.files.labelled {
-				named.Name += fmt.Sprintf(" = %d", e.label) // a label is part of the data
+				named.Name += fmt.Sprintf(" = %d", r.label) // a label is part of the data
 			}
 			yield(named)
-			return context.Cause(ctx)
+			return nil
 		})
 	})
 	if err != nil {
@@ -289,9 +280,9 @@ func (o *settings) listFolder() string {
 func (l *listing) notes() []source.Note {
 	s := &l.files.survey
 	notes := []source.Note{{Name: "bytes", Text: fmt.Sprintf("%d in all, %d in the largest file", s.total, s.most)}}
-	if l.files.file != nil {
-		notes = append(notes, source.Note{Name: "list", Text: fmt.Sprintf(
-			"in a file: %d bytes, of which memory has %d", l.files.bytes(), wordBytes*len(l.files.ends))})
+	if l.files.unmap != nil {
+		notes = append(notes, source.Note{Name: "list", Text: fmt.Sprintf("in a file: %d bytes",
+			len(l.files.names)+recordBytes*len(l.files.records))})
 	}
 	if s.empty > 0 {
 		notes = append(notes, source.Note{Name: "empty files", Text: fmt.Sprintf("%d, the first is %s", s.empty, s.firstEmpty)})

@@ -26,13 +26,11 @@ func TestSuite(t *testing.T) {
 		label    func(name string) int64 // nil: no labels
 		late     bool
 	}{
-		"plain":          {order: order},
-		"glob":           {settings: source.Settings{"glob": "**/*.bin"}, order: order},
-		"none kept":      {settings: source.Settings{"descriptors": 0}, order: order},
-		"one kept":       {settings: source.Settings{"descriptors": 1}, order: order},
-		"some kept":      {settings: source.Settings{"descriptors": 3}, order: order},
-		"direct":         {settings: source.Settings{"direct": true}, order: order},
-		"direct, kept 0": {settings: source.Settings{"direct": true, "descriptors": 0}, order: order},
+		"plain":     {order: order},
+		"glob":      {settings: source.Settings{"glob": "**/*.bin"}, order: order},
+		"none kept": {settings: source.Settings{"descriptors": 0}, order: order},
+		"one kept":  {settings: source.Settings{"descriptors": 1}, order: order},
+		"some kept": {settings: source.Settings{"descriptors": 3}, order: order},
 		"folders": {settings: source.Settings{"labels": "folders"}, order: order[:4],
 			label: func(name string) int64 { return label[name[:3]] }},
 		"manifest": {manifest: "cat/1.bin\ntop.bin\ncat/2.bin\n", order: []string{"cat/1.bin", "top.bin", "cat/2.bin"}},
@@ -40,20 +38,16 @@ func TestSuite(t *testing.T) {
 			manifest: "path\tlabel\ncat/1.bin\t7\ntop.bin\t-8\ncat/2.bin\t7\n",
 			order: []string{"cat/1.bin", "top.bin",
 				"cat/2.bin"}, label: func(name string) int64 { return map[bool]int64{true: -8, false: 7}[name == "top.bin"] }},
-		"index":         {settings: source.Settings{"index": ""}, order: order, late: true},
-		"index, direct": {settings: source.Settings{"index": "", "direct": true}, order: order, late: true},
+		"index": {settings: source.Settings{"index": ""}, order: order, late: true},
 		"index, folders": {settings: source.Settings{"labels": "folders", "index": ""}, order: order[:4], late: true,
 			label: func(name string) int64 { return label[name[:3]] }},
 		"index, manifest": {settings: source.Settings{"index": ""}, manifest: "cat/1.bin\ntop.bin\ncat/2.bin\n",
 			order: []string{"cat/1.bin", "top.bin", "cat/2.bin"}, late: true},
 	} {
-		if testing.Short() && !slices.Contains([]string{"none kept", "one kept", "some kept", "direct", "index"}, name) {
+		if testing.Short() && !slices.Contains([]string{"none kept", "one kept", "some kept", "index"}, name) {
 			continue // the others differ in what one goroutine does when it opens the source
 		}
 		t.Run(name, func(t *testing.T) {
-			if v.settings["direct"] != nil {
-				needDirect(t)
-			}
 			sourcetest.Run(t, func(t *testing.T) sourcetest.Fixture {
 				root := write(t, contents)
 				own := source.Settings{}
@@ -86,21 +80,6 @@ func TestSuite(t *testing.T) {
 			})
 		})
 	}
-}
-
-// needDirect skips a test if the file system of temporary folders has no direct reads.
-func needDirect(t *testing.T) {
-	t.Helper()
-	s, err := open(write(t, map[string]string{"a": "a"}), source.Settings{"direct": true})
-	if err == nil {
-		s.Close()
-		return
-	}
-	if !errors.Is(err, source.ErrInvalid) ||
-		!strings.Contains(err.Error(), "refuses direct reads (O_DIRECT); leave out direct") {
-		t.Fatal(err)
-	}
-	t.Skip(err)
 }
 
 func TestDescribes(t *testing.T) {
@@ -167,7 +146,7 @@ func TestRefuses(t *testing.T) {
 		"nothing matches":      {source.Settings{"glob": "*.png"}, `has no file that matches "*.png"`},
 		"nothing in a class": {source.Settings{"glob": "*.jpg", "labels": "folders"},
 			"in a folder of a class; 1 lie beside the folders"},
-		"unknown key":          {source.Settings{"paht": "x"}, `unknown key "paht"; known are: descriptors, direct, glob, hidden, index, labels, manifest, path`},
+		"unknown key":          {source.Settings{"paht": "x"}, `unknown key "paht"; known are: descriptors, glob, hidden, index, labels, manifest, path`},
 		"index inside":         {source.Settings{"index": filepath.Join(root, "a/index")}, "put it outside"},
 		"manifest is a folder": {source.Settings{"manifest": root}, "is not a regular file"},
 		"labels not in a folder": {source.Settings{"manifest": manifest, "labels": "folders"},
@@ -223,7 +202,7 @@ func TestFingerprint(t *testing.T) {
 	}
 	add(t, root+".csv", "a/1\nb/2\n")
 	for name, settings := range map[string]source.Settings{"moved": nil, "glob": {"glob": "*/*"},
-		"manifest": {"manifest": root + ".csv"}, "direct": {"descriptors": 0}} {
+		"manifest": {"manifest": root + ".csv"}, "none kept": {"descriptors": 0}} {
 		if got := mustOpen(t, moved, settings).Info().Fingerprint; got != first {
 			t.Errorf("%s: %s, was %s", name, got, first)
 		}

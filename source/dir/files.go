@@ -2,50 +2,60 @@ package dir
 
 import (
 	"bytes"
+	"cmp"
 	"context"
-	"encoding/binary"
-	"errors"
 	"fmt"
-	"math"
 	"os"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
+	"unsafe"
 
 	"github.com/stocached/stocached/source"
+
+	"golang.org/x/sys/unix"
 )
 
-// files are the files of a tree, in the order of the samples. They lie in groups, in the format of an
-// index. A name has only the bytes by which it differs from the one before it in its group. So a file
-// takes about 20 bytes, and the garbage collector has no pointers to scan. At most keptBytes of groups are in
-// memory. Larger lists lie in a file, and memory has only where each group ends: half a byte for each file.
+// files are the files of a tree, in the order of the samples: a record for each, and their names in any order. At most
+// keptBytes of them are in memory. Longer lists are mapped: from files without a name, or from an index. The kernel can
+// drop the pages, and the garbage collector has no pointers to scan.
 type files struct {
-	id       uint64 // of the groups
-	n        int
+	records  []record
+	names    []byte
 	labelled bool
-	ends     []uint64 // where each group ends
-	data     []byte   // the groups; nil: they are in file
-	file     reader
-	begin    int64   // of the groups in file
-	numbers  []int64 // the label of each number in the groups; nil: the numbers are the labels
 	survey   survey
+	index    *source.File // whose bytes these are; nil: no other program has the file
+	unmap    []func() error
 }
 
-const (
-	groupFiles = 16
-	wordBytes  = 8
-	// A file takes at least so many bytes: a prefix, a length, a character, a size and two times.
-	leastBytes = 13
-)
+// record is a file. An index has the same bytes, so all programs that read it are of little-endian machines.
+type record struct {
+	at, bytes  uint64 // of its name: slash-separated, below the root
+	size       int64
+	modifiedNs int64
+	bornNs     int64
+	label      int64
+}
 
-// keptBytes is how much of a list is in memory: about 1.2 million local files. Tests lower it.
-var keptBytes = 32 << 20
+func (r *record) stamp() source.Stamp {
+	return source.Stamp{Bytes: r.size, ModifiedNs: r.modifiedNs, BornNs: r.bornNs}
+}
 
-// reader reads a file that does not change. It is safe for concurrent use.
-type reader interface {
-	ReadAt(ctx context.Context, dst []byte, offset int64) error
-	Close() error
+func (r *record) setStamp(s source.Stamp) {
+	r.size, r.modifiedNs, r.bornNs = s.Bytes, s.ModifiedNs, s.BornNs
+}
+
+const recordBytes = int(unsafe.Sizeof(record{}))
+
+// keptBytes is how much of a list is in memory: about 200,000 files. Tests lower it.
+var keptBytes = 16 << 20
+
+// recordsOf returns the records in bytes, which begin at a multiple of 8.
+func recordsOf(b []byte) []record {
+	return unsafe.Slice((*record)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/recordBytes)
+}
+
+func bytesOf(r []record) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(r))), len(r)*recordBytes)
 }
 
 // survey is what the notes say about all files.
@@ -67,340 +77,188 @@ func (s *survey) count(name []byte, size int64) {
 	}
 }
 
-// entry is a file in a group. The next call of decode changes it.
-type entry struct {
-	name  []byte // slash-separated, below the root
-	stamp source.Stamp
-	label int64
-}
-
-// append adds a file to a group. before is the name before it in the group.
-func (e *entry) append(b []byte, before []byte, labelled bool) []byte {
-	shared := 0
-	for shared < min(len(before), len(e.name)) && before[shared] == e.name[shared] {
-		shared++
-	}
-	b = binary.AppendUvarint(b, uint64(shared))
-	b = binary.AppendUvarint(b, uint64(len(e.name)-shared))
-	b = append(b, e.name[shared:]...)
-	b = binary.AppendUvarint(b, uint64(e.stamp.Bytes))
-	b = binary.LittleEndian.AppendUint64(b, uint64(e.stamp.ModifiedNs))
-	later := uint64(0)
-	if d := e.stamp.BornNs - e.stamp.ModifiedNs; e.stamp.BornNs != 0 {
-		later = 1 + uint64(d<<1^d>>63)
-	}
-	b = binary.AppendUvarint(b, later)
-	if labelled {
-		b = binary.AppendVarint(b, e.label)
-	}
-	return b
-}
-
-var errDamaged = errors.New("it was damaged: a group of files ends too early or too late")
-
-// decode reads the next file of a group, and returns what follows it. e is the file before, or has no name.
-func (e *entry) decode(b []byte, labelled bool) (rest []byte, err error) {
-	number := func() (v uint64) {
-		v, n := binary.Uvarint(b)
-		if n <= 0 {
-			err = errDamaged
-			return 0
-		}
-		b = b[n:]
-		return v
-	}
-	shared, more := number(), number()
-	if err != nil || shared > uint64(len(e.name)) || more > uint64(len(b)) {
-		return nil, errDamaged
-	}
-	e.name = append(e.name[:shared], b[:more]...)
-	b = b[more:]
-	size := number()
-	if err != nil || size > math.MaxInt64 || len(b) < wordBytes {
-		return nil, errDamaged
-	}
-	e.stamp = source.Stamp{Bytes: int64(size), ModifiedNs: int64(binary.LittleEndian.Uint64(b))}
-	b = b[wordBytes:]
-	if later := number(); later > 0 {
-		later--
-		e.stamp.BornNs = e.stamp.ModifiedNs + int64(later>>1^-(later&1))
-	}
-	if err != nil {
-		return nil, err
-	}
-	if labelled {
-		label, n := binary.Varint(b)
-		if n <= 0 {
-			return nil, errDamaged
-		}
-		e.label, b = label, b[n:]
-	}
-	return b, nil
-}
-
-// scratch is the memory of one look at a list. Looks at samples side by side read one group from a file.
-type scratch struct {
-	group []byte
-	entry entry
-	of    uint64 // the list of the group that was read last
-	g     int
-}
-
-var (
-	scratches = sync.Pool{New: func() any { return new(scratch) }}
-	lists     atomic.Uint64 // the last id
-)
-
-// read reads a group. It is valid until the next call.
-func (s *scratch) read(ctx context.Context, f *files, g int) ([]byte, error) {
-	start, end := uint64(0), f.ends[g]
-	if g > 0 {
-		start = f.ends[g-1]
-	}
-	if f.file == nil {
-		return f.data[start:end], nil
-	}
-	n := int(end - start)
-	if s.of == f.id && s.g == g {
-		return s.group[:n], nil
-	}
-	s.of, s.group = 0, slices.Grow(s.group[:0], n)[:n]
-	if err := f.file.ReadAt(ctx, s.group, f.begin+int64(start)); err != nil {
-		return nil, err
-	}
-	s.of, s.g = f.id, g
-	return s.group, nil
-}
-
-// look calls do with file i. do keeps nothing of it. It returns ErrChanged or errors of the system if the
-// list lies in a file that does not have it any more.
-func (f *files) look(i int, do func(e *entry)) error {
-	s := scratches.Get().(*scratch)
-	defer scratches.Put(s)
-	b, err := s.read(context.Background(), f, i/groupFiles)
-	s.entry.name = s.entry.name[:0]
-	for k := 0; k <= i%groupFiles && err == nil; k++ {
-		b, err = s.entry.decode(b, f.labelled)
-	}
-	if err == nil {
-		err = f.relabel(&s.entry)
-	}
-	if err != nil {
-		return fmt.Errorf("the list of files: %w", err)
-	}
-	do(&s.entry)
-	return nil
-}
-
-// relabel replaces the number in the groups by the label.
-func (f *files) relabel(e *entry) error {
-	if f.numbers == nil {
+// name returns the name of a record; nil: it was damaged. Another program may write to an index that is mapped.
+func (f *files) name(r *record) []byte {
+	if r.at > uint64(len(f.names)) || r.bytes > uint64(len(f.names))-r.at {
 		return nil
 	}
-	if e.label < 0 || e.label >= int64(len(f.numbers)) {
-		return fmt.Errorf("it was damaged: a file has the class %d of %d", e.label, len(f.numbers))
-	}
-	e.label = f.numbers[e.label]
-	return nil
+	return f.names[r.at : r.at+r.bytes]
 }
 
-// cursor reads files in their order.
-type cursor struct {
-	files *files // nil: those of held
-	held  []heldFile
-	at    int // the file that next reads
-	rest  []byte
-	scratch
+// access runs work, which reads or changes mapped bytes. It returns ErrChanged if they are gone.
+func (f *files) access(work func()) error {
+	if f.unmap == nil {
+		work()
+		return nil
+	}
+	if f.index == nil {
+		return source.Access("the list of files", work)
+	}
+	return cmp.Or(f.index.Look(work), f.index.ReadAt(context.Background(), nil, 0)) // which compares its stamp
 }
 
-// next reads the next file into entry. more is false after the last one.
-func (c *cursor) next(ctx context.Context) (more bool, err error) {
-	if c.files == nil {
-		if len(c.held) == 0 {
-			return false, nil
-		}
-		f := &c.held[0]
-		c.entry, c.held = entry{append(c.entry.name[:0], f.name...), f.stamp, f.label}, c.held[1:]
-		return true, nil
+// look returns the name and the record of file i. Errors: ErrChanged, if the list lies in a file that does not have it any
+// more.
+func (f *files) look(i int) (name string, r record, err error) {
+	err = f.access(func() {
+		r = f.records[i]
+		name = string(f.name(&r))
+	})
+	if err == nil && !below(name) {
+		err = fmt.Errorf("%w: file %d has the name %q", source.ErrChanged, i, name)
 	}
-	if c.at%groupFiles == 0 || c.at == c.files.n {
-		if len(c.rest) > 0 {
-			return false, errDamaged
-		}
-		if c.at == c.files.n {
-			return false, nil
-		}
-		c.entry.name = c.entry.name[:0]
-		if c.rest, err = c.read(ctx, c.files, c.at/groupFiles); err != nil {
-			return false, err
-		}
+	if err != nil {
+		err = fmt.Errorf("the list of files: %w", err)
 	}
-	c.at++
-	if c.rest, err = c.entry.decode(c.rest, c.files.labelled); err == nil {
-		err = c.files.relabel(&c.entry)
-	}
-	return err == nil, err
+	return name, r, err
 }
 
-// each calls do with all files, until it fails. do keeps nothing of its argument.
-func (f *files) each(ctx context.Context, do func(i int, e *entry) error) error {
-	for c := (cursor{files: f}); ; {
-		more, err := c.next(ctx)
-		if err == nil && more {
-			err = do(c.at-1, &c.entry)
+// each calls do with all files, until it fails or ctx ends. do may change the record.
+func (f *files) each(ctx context.Context, do func(i int, name []byte, r *record) error) (err error) {
+	gone := f.access(func() {
+		for i := range f.records {
+			if err = cmp.Or(context.Cause(ctx), do(i, f.name(&f.records[i]), &f.records[i])); err != nil {
+				return
+			}
 		}
-		if err != nil || !more {
+	})
+	return cmp.Or(gone, err)
+}
+
+// sort sorts the files by their names. Of files with one name the first one stays.
+func (f *files) sort() error {
+	return f.access(func() {
+		slices.SortFunc(f.records, func(a, b record) int {
+			return cmp.Or(bytes.Compare(f.name(&a), f.name(&b)), cmp.Compare(a.at, b.at))
+		})
+		f.records = slices.CompactFunc(f.records, func(a, b record) bool { return bytes.Equal(f.name(&a), f.name(&b)) })
+	})
+}
+
+// stat sets sizes and times of the files below a folder.
+func (f *files) stat(ctx context.Context, root string) error {
+	return each(ctx, len(f.records), func(i int) error {
+		name, _, err := f.look(i)
+		if err != nil {
 			return err
 		}
-	}
+		stamp, err := source.StampOf(root + "/" + name)
+		return cmp.Or(err, f.access(func() { f.records[i].setStamp(stamp) }))
+	})
 }
 
-// pieces calls do with the groups, a piece at a time, until it fails. do keeps nothing of its argument.
-func (f *files) pieces(ctx context.Context, do func(part []byte) error) error {
-	if f.file == nil {
-		return do(f.data)
-	}
-	buffer := make([]byte, min(writeBytes, f.bytes()))
-	for at := uint64(0); at < f.bytes(); at += uint64(len(buffer)) {
-		part := buffer[:min(uint64(len(buffer)), f.bytes()-at)]
-		if err := f.file.ReadAt(ctx, part, f.begin+int64(at)); err != nil {
-			return err
-		}
-		if err := do(part); err != nil {
-			return err
-		}
-	}
-	return nil
+// measure makes the survey.
+func (f *files) measure(ctx context.Context) error {
+	return f.each(ctx, func(_ int, name []byte, r *record) error {
+		f.survey.count(name, r.size)
+		return nil
+	})
 }
 
-// bytes returns how many bytes the groups have.
-func (f *files) bytes() uint64 {
-	if len(f.ends) == 0 {
-		return 0
-	}
-	return f.ends[len(f.ends)-1]
-}
-
-// close closes the file of a list.
 func (f *files) close() {
-	if f.file != nil {
-		f.file.Close()
+	for _, unmap := range f.unmap {
+		_ = unmap()
+	}
+	f.records, f.names, f.unmap = nil, nil, nil
+	if f.index != nil {
+		f.index.Close()
 	}
 }
 
-// builder makes files. A list of more than keptBytes goes to a file without a name in a folder, or in TMPDIR.
+// builder makes files. A list of more than keptBytes goes to two files without a name in a folder, or in TMPDIR.
 type builder struct {
-	files  files
-	folder string
-	limit  int // of data
-	data   []byte
-	before []byte
-	file   *os.File
-	bytes  uint64 // written to file
+	folder  string
+	limit   int // of names and records
+	names   []byte
+	records []record
+	bytes   uint64      // of all names
+	n       int         // all files
+	spilled [2]*os.File // names and records; nil: there are none
 }
 
 const writeBytes = 1 << 20
 
-func newBuilder(folder string, labelled bool) *builder {
-	return &builder{folder: folder, limit: keptBytes, files: files{id: lists.Add(1), labelled: labelled}}
-}
+func newBuilder(folder string) *builder { return &builder{folder: folder, limit: keptBytes} }
 
-// add adds a file. It keeps nothing of its argument. It returns errors of the system when the list does not
-// fit into its file.
-func (b *builder) add(e *entry) error {
-	if b.files.n%groupFiles == 0 {
-		if err := b.endGroup(); err != nil {
-			return err
-		}
-	}
-	b.files.survey.count(e.name, e.stamp.Bytes)
-	b.data = e.append(b.data, b.before, b.files.labelled)
-	b.before = append(b.before[:0], e.name...)
-	b.files.n++
-	return nil
-}
-
-// addAll adds files. labels may be nil.
-func (b *builder) addAll(names []string, stamps []source.Stamp, labels []int64) error {
-	for i, name := range names {
-		e := entry{name: []byte(name), stamp: stamps[i]}
-		if labels != nil {
-			e.label = labels[i]
-		}
-		if err := b.add(&e); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (b *builder) endGroup() error {
-	b.before = b.before[:0]
-	if b.files.n > 0 {
-		b.files.ends = append(b.files.ends, b.bytes+uint64(len(b.data)))
-	}
-	if len(b.data) < b.limit {
+// add adds a file, and keeps no name. It returns errors of the system when the list does not fit into its files.
+func (b *builder) add(name string, stamp source.Stamp, label int64) error {
+	r := record{at: b.bytes, bytes: uint64(len(name)), label: label}
+	r.setStamp(stamp)
+	b.records = append(b.records, r)
+	b.names = append(b.names, name...)
+	b.bytes += uint64(len(name))
+	b.n++
+	if len(b.names)+recordBytes*len(b.records) < b.limit {
 		return nil
 	}
-	return b.write()
+	return b.spill()
 }
 
-// write moves the groups from memory to the file.
-func (b *builder) write() (err error) {
-	if b.file == nil {
-		for _, folder := range []string{b.folder, os.TempDir()} {
-			if b.file, err = os.CreateTemp(folder, "stocached-list-*"); err == nil {
-				err = os.Remove(b.file.Name())
-				break
-			}
+// spill moves names and records from memory to the files.
+func (b *builder) spill() error {
+	for k, part := range [][]byte{b.names, bytesOf(b.records)} {
+		var err error
+		if b.spilled[k] == nil {
+			b.spilled[k], err = unnamed(b.folder)
 		}
-		b.limit = writeBytes
+		if err == nil {
+			_, err = b.spilled[k].Write(part)
+		}
+		if err != nil {
+			return fmt.Errorf("a list of more than %d files is kept in a file: %w; set TMPDIR to a folder with free space, or "+
+				"index to a file in one", b.n-1, err)
+		}
 	}
-	if err == nil {
-		_, err = b.file.Write(b.data)
-	}
-	if err != nil {
-		return fmt.Errorf("a list of more than %d files is kept in a file: %w; set TMPDIR to a folder with free space, or "+
-			"index to a file in one", b.files.n, err)
-	}
-	b.bytes += uint64(len(b.data))
-	b.data = b.data[:0]
-	if cap(b.data) > 2*writeBytes {
-		b.data = nil
+	if b.names, b.records = b.names[:0], b.records[:0]; b.limit > writeBytes {
+		b.limit, b.names, b.records = writeBytes, nil, nil
 	}
 	return nil
 }
 
-// done returns the files. The builder is of no use then.
-func (b *builder) done() (files, error) {
-	err := b.endGroup()
-	if b.file == nil {
-		b.files.data = bytes.Clone(b.data) // without the room to grow
-		return b.files, err
+// unnamed makes a file that this process alone has.
+func unnamed(folder string) (f *os.File, err error) {
+	for _, folder := range []string{folder, os.TempDir()} {
+		if f, err = os.CreateTemp(folder, "stocached-list-*"); err == nil {
+			return f, os.Remove(f.Name())
+		}
 	}
-	if err == nil && len(b.data) > 0 {
-		err = b.write()
-	}
-	if err != nil {
-		b.file.Close()
-		return files{}, err
-	}
-	b.files.file = unnamed{b.file}
-	return b.files, nil
+	return nil, err
 }
 
-// close ends a list that has failed.
+// done returns the files. Only close is called after it.
+func (b *builder) done(labelled bool) (files, error) {
+	f := files{labelled: labelled}
+	if b.spilled[1] == nil {
+		f.names, f.records = bytes.Clone(b.names), slices.Clone(b.records) // without the room to grow
+		return f, nil
+	}
+	if err := b.spill(); err != nil {
+		return f, err
+	}
+	var parts [2][]byte
+	for k, length := range []int{int(b.bytes), b.n * recordBytes} {
+		if length == 0 {
+			continue
+		}
+		part, err := unix.Mmap(int(b.spilled[k].Fd()), 0, length, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+		if err != nil {
+			f.close()
+			return files{}, &os.PathError{Op: fmt.Sprintf("map %d bytes of", length), Path: b.spilled[k].Name(), Err: err}
+		}
+		f.unmap = append(f.unmap, func() error { return unix.Munmap(part) })
+		parts[k] = part
+	}
+	f.names, f.records = parts[0], recordsOf(parts[1])
+	return f, nil
+}
+
+// close frees the files: what is mapped stays.
 func (b *builder) close() {
-	if b.file != nil {
-		b.file.Close()
+	for _, f := range b.spilled {
+		if f != nil {
+			f.Close()
+		}
 	}
-}
-
-// unnamed is a file that this process alone has.
-type unnamed struct{ *os.File }
-
-func (u unnamed) ReadAt(_ context.Context, dst []byte, offset int64) error {
-	return source.ReadFull(int(u.Fd()), u.Name(), dst, offset)
 }
 
 // below says whether a name is a path below the root in its shortest form. Such a path leads

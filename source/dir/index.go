@@ -1,7 +1,9 @@
 package dir
 
 import (
+	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -9,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -29,24 +32,17 @@ import (
 //	offset  width       what
 //	0       8           the bytes "STOCTREE"
 //	8       4           version, 4
-//	12      4           CRC-32C of everything from 80 on, then of 16 to 80
+//	12      4           CRC-32C of everything from 16 on
 //	16      32          SHA-256 of the folder's path and of the settings that determine files and labels
 //	48      8           n, files
-//	56      8           bytes of the groups
+//	56      8           bytes of the names
 //	64      8           bytes of the rest
 //	72      8           1 with labels, else 0
-//	80                  the groups: 16 files each, the last one what is left
-//	        8 x groups  where each group ends, from the first one on
+//	80      48 x n      a record for each file: offset and length of its name among the names, size, time of
+//	                    modification in ns or a number made of the tag of an object, time of creation in ns
+//	                    or 0, label
+//	                    the names
 //	                    the rest in JSON: fingerprint, state, classes, the folders with their times, notes
-//
-// A file in a group, with numbers of 7 bits a byte, the least first (LEB128):
-//
-//	how many bytes of its name are those of the file before in the group; 0 for the first
-//	how many bytes follow, and these bytes
-//	size
-//	time of modification in ns, or a number made of the tag of an object: 8 bytes
-//	0 if the time of creation is unknown; else 1 + 2 x d, or -2 x d if it is negative: it was d ns later
-//	label, if any: 2 x label, or -2 x label - 1 if it is negative
 //
 // An index is valid when all of that is correct and no folder has changed: a file that was created,
 // removed or renamed changes the time of its folder. A file that was rewritten in place is detected
@@ -114,20 +110,12 @@ func (o *settings) newIndex(from *source.Place, root string) (*index, error) {
 
 // load returns the listing of the index, or the reason why it is invalid.
 func (x *index) load(ctx context.Context) (*listing, error) {
-	f, err := source.OpenFile(x.path)
+	l, err := readIndex(ctx, x.path, x.key)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, errors.New("there was none")
 	}
 	if err != nil {
 		return nil, err
-	}
-	l, err := readIndex(ctx, f, f.Stamp.Bytes, x.key)
-	if err != nil {
-		f.Close()
-		return nil, err
-	}
-	if l.files.file == nil { // memory has the list
-		f.Close()
 	}
 	err = each(ctx, len(l.Folders), func(i int) error {
 		path := filepath.Join(x.root, l.Folders[i].Name)
@@ -146,36 +134,67 @@ func (x *index) load(ctx context.Context) (*listing, error) {
 	return l, err
 }
 
-// checkHeader returns an error unless a file of size bytes may have this header.
-func checkHeader(head []byte, size int64) error {
+// readIndex reads an index and checks all of it. A list that is too long for memory stays mapped.
+func readIndex(ctx context.Context, path string, key [32]byte) (*listing, error) {
+	f, err := source.OpenFile(path)
+	if err != nil {
+		return nil, err
+	}
+	if f.Stamp.Bytes <= int64(keptBytes) {
+		defer f.Close()
+		b := make([]byte, f.Stamp.Bytes)
+		if err := f.ReadAt(ctx, b, 0); err != nil {
+			return nil, err
+		}
+		return parseIndex(ctx, b, key)
+	}
+	m, err := f.Map(ctx, 0, int(f.Stamp.Bytes))
+	var l *listing
+	if err == nil {
+		if gone := f.Look(func() { l, err = parseIndex(ctx, m.Bytes, key) }); gone != nil {
+			err = gone
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, m.Close(), f.Close())
+	}
+	l.files.index, l.files.unmap = f, []func() error{m.Close}
+	return l, nil
+}
+
+// parseIndex returns the listing in the bytes of an index. It keeps them.
+func parseIndex(ctx context.Context, b []byte, key [32]byte) (*listing, error) {
 	switch {
-	case size == 0:
-		return errors.New("it was empty")
-	case len(head) < len(indexMagic) || string(head[:len(indexMagic)]) != indexMagic:
-		return errors.New("it was none")
-	case len(head) < indexHeader:
-		return errors.New("it was cut off")
-	case binary.LittleEndian.Uint32(head[8:]) != indexVersion:
-		return fmt.Errorf("it had version %d, this program writes %d", binary.LittleEndian.Uint32(head[8:]), indexVersion)
+	case len(b) == 0:
+		return nil, errors.New("it was empty")
+	case !bytes.HasPrefix(b, []byte(indexMagic)):
+		return nil, errors.New("it was none")
+	case len(b) < indexHeader:
+		return nil, errors.New("it was cut off")
+	case binary.LittleEndian.Uint32(b[8:]) != indexVersion:
+		return nil, fmt.Errorf("it had version %d, this program writes %d", binary.LittleEndian.Uint32(b[8:]), indexVersion)
 	}
-	n, groups, rest, labels := counts(head)
-	left := uint64(size) - indexHeader
-	if labels > 1 || groups > left || n > groups/leastBytes || wordBytes*countGroups(n) > left-groups ||
-		rest != left-groups-wordBytes*countGroups(n) {
-		return fmt.Errorf("it was damaged: %d files with %d bytes and %d others do not make %d bytes", n, groups, rest, size)
+	if sum := crc32.Checksum(b[16:], castagnoli); sum != binary.LittleEndian.Uint32(b[12:]) {
+		return nil, fmt.Errorf("it was damaged: its checksum is %08x, it says %08x", sum, binary.LittleEndian.Uint32(b[12:]))
 	}
-	return nil
+	if !bytes.Equal(b[16:48], key[:]) {
+		return nil, errors.New("it was of another folder or of other settings")
+	}
+	u := func(at int) uint64 { return binary.LittleEndian.Uint64(b[at:]) }
+	n, names, labelled, parts := u(48), u(56), u(72), b[indexHeader:]
+	left := uint64(len(parts))
+	if n > left/uint64(recordBytes) || names > left-n*uint64(recordBytes) || u(64) != left-n*uint64(recordBytes)-names || labelled > 1 {
+		return nil, fmt.Errorf("it was damaged: %d files with %d bytes of names and %d others do not make %d bytes", n, names, u(64), len(b))
+	}
+	end := n * uint64(recordBytes)
+	l := &listing{files: files{records: recordsOf(parts[:end]), names: parts[end : end+names], labelled: labelled == 1}}
+	if err := json.Unmarshal(parts[end+names:], &l.rest); err != nil {
+		return nil, fmt.Errorf("it was damaged: %w", err)
+	}
+	return l, l.check(ctx)
 }
 
-func counts(head []byte) (n, groups, rest, labels uint64) {
-	u := func(at int) uint64 { return binary.LittleEndian.Uint64(head[at:]) }
-	return u(48), u(56), u(64), u(72)
-}
-
-// countGroups returns how many groups n files make.
-func countGroups(n uint64) uint64 { return (n + groupFiles - 1) / groupFiles }
-
-// writeIndex writes an index.
+// writeIndex writes an index, with the names in the order of the files.
 func writeIndex(ctx context.Context, f *os.File, l *listing, key [32]byte) error {
 	rest, err := json.Marshal(l.rest)
 	if err != nil {
@@ -185,107 +204,58 @@ func writeIndex(ctx context.Context, f *os.File, l *listing, key [32]byte) error
 	copy(head, indexMagic)
 	binary.LittleEndian.PutUint32(head[8:], indexVersion)
 	copy(head[16:], key[:])
-	for k, v := range []uint64{uint64(l.files.n), l.files.bytes(), uint64(len(rest))} {
+	names := uint64(0)
+	if err := l.files.each(ctx, func(_ int, name []byte, _ *record) error { names += uint64(len(name)); return nil }); err != nil {
+		return err
+	}
+	for k, v := range []uint64{uint64(len(l.files.records)), names, uint64(len(rest))} {
 		binary.LittleEndian.PutUint64(head[48+8*k:], v)
 	}
 	if l.files.labelled {
 		head[72] = 1
 	}
+	sum := crc32.New(castagnoli)
+	sum.Write(head[16:]) // never fails
 	if _, err := f.Write(head); err != nil {
 		return err
 	}
-	sum := uint32(0)
-	write := func(part []byte) error {
-		sum = crc32.Update(sum, castagnoli, part)
-		_, err := f.Write(part)
+	w, at := bufio.NewWriterSize(io.MultiWriter(f, sum), writeBytes), uint64(0)
+	if err := l.files.each(ctx, func(_ int, _ []byte, r *record) error {
+		moved := []record{*r}
+		moved[0].at, at = at, at+r.bytes
+		_, err := w.Write(bytesOf(moved))
 		return err
-	}
-	if err := l.files.pieces(ctx, write); err != nil {
-		return err
-	}
-	ends := make([]byte, 0, wordBytes*len(l.files.ends))
-	for _, end := range l.files.ends {
-		ends = binary.LittleEndian.AppendUint64(ends, end)
-	}
-	if err := errors.Join(write(ends), write(rest)); err != nil {
-		return err
-	}
-	binary.LittleEndian.PutUint32(head[12:], crc32.Update(sum, castagnoli, head[16:]))
-	_, err = f.WriteAt(head, 0)
-	return err
-}
-
-// readIndex reads an index of some bytes, and checks all of it. The list keeps in if it is too long for memory.
-func readIndex(ctx context.Context, in reader, size int64, key [32]byte) (*listing, error) {
-	head := make([]byte, min(indexHeader, size))
-	if err := in.ReadAt(ctx, head, 0); err != nil {
-		return nil, err
-	}
-	if err := checkHeader(head, size); err != nil {
-		return nil, err
-	}
-	n, groups, restBytes, labelled := counts(head)
-	l := &listing{files: files{id: lists.Add(1), n: int(n), labelled: labelled == 1}}
-	l.files.file, l.files.begin = in, indexHeader
-	if groups <= uint64(keptBytes) {
-		l.files.file, l.files.data = nil, make([]byte, groups)
-		if err := in.ReadAt(ctx, l.files.data, indexHeader); err != nil {
-			return nil, err
-		}
-	}
-	tail := make([]byte, wordBytes*countGroups(n)+restBytes)
-	if err := in.ReadAt(ctx, tail, indexHeader+int64(groups)); err != nil {
-		return nil, err
-	}
-	l.files.ends = make([]uint64, countGroups(n))
-	for g := range l.files.ends {
-		l.files.ends[g] = binary.LittleEndian.Uint64(tail[g*wordBytes:])
-		if g > 0 && l.files.ends[g] < l.files.ends[g-1] || l.files.ends[g] > groups {
-			return nil, fmt.Errorf("it was damaged: group %d ends at %d of %d", g, l.files.ends[g], groups)
-		}
-	}
-	if l.files.bytes() != groups {
-		return nil, fmt.Errorf("it was damaged: the groups end at %d of %d", l.files.bytes(), groups)
-	}
-	sum := uint32(0)
-	if err := l.files.pieces(ctx, func(part []byte) error {
-		sum = crc32.Update(sum, castagnoli, part)
-		return nil
 	}); err != nil {
-		return nil, err
+		return err
 	}
-	sum = crc32.Update(crc32.Update(sum, castagnoli, tail), castagnoli, head[16:])
-	if sum != binary.LittleEndian.Uint32(head[12:]) {
-		return nil, fmt.Errorf("it was damaged: its checksum is %08x, it says %08x", sum, binary.LittleEndian.Uint32(head[12:]))
+	err = l.files.each(ctx, func(_ int, name []byte, _ *record) error { _, err := w.Write(name); return err })
+	if err == nil {
+		_, err = w.Write(rest)
 	}
-	if !bytes.Equal(head[16:48], key[:]) {
-		return nil, errors.New("it was of another folder or of other settings")
+	if err = cmp.Or(err, w.Flush()); err != nil {
+		return err
 	}
-	if err := json.Unmarshal(tail[wordBytes*len(l.files.ends):], &l.rest); err != nil {
-		return nil, fmt.Errorf("it was damaged: %w", err)
-	}
-	l.files.numbers = l.Numbers
-	return l, l.check(ctx)
+	_, err = f.WriteAt(binary.LittleEndian.AppendUint32(nil, sum.Sum32()), 12)
+	return err
 }
 
 // check returns an error unless the parts of a listing that was read fit together. It makes the survey.
 func (l *listing) check(ctx context.Context) error {
-	if l.files.n == 0 || !strings.HasPrefix(l.Fingerprint, kind+"-") || len(l.Fingerprint) > 64 ||
+	if len(l.files.records) == 0 || !strings.HasPrefix(l.Fingerprint, kind+"-") || len(l.Fingerprint) > 64 ||
 		slices.ContainsFunc(l.Folders, func(f folder) bool { return f.Name != "" && !below(f.Name) }) {
 		return errors.New("it was damaged: its parts do not fit together")
 	}
-	return l.files.each(ctx, func(i int, e *entry) error {
+	return cmp.Or(l.files.each(ctx, func(i int, name []byte, r *record) error {
 		switch {
-		case !below(e.name):
-			return fmt.Errorf("it was damaged: file %d has the name %q", i, e.name)
-		case e.stamp.Bytes > shm.MaxSampleBytes:
-			return fmt.Errorf("it was damaged: file %d has %d bytes", i, e.stamp.Bytes)
-		case l.Classes != nil && l.files.labelled && (e.label < 0 || e.label >= int64(len(l.Classes))):
-			return fmt.Errorf("it was damaged: file %d has the label %d of %d", i, e.label, len(l.Classes))
+		case !below(name):
+			return fmt.Errorf("it was damaged: file %d has the name %q", i, name)
+		case r.size < 0 || r.size > shm.MaxSampleBytes:
+			return fmt.Errorf("it was damaged: file %d has %d bytes", i, r.size)
+		case l.Classes != nil && l.files.labelled && (r.label < 0 || r.label >= int64(len(l.Classes))):
+			return fmt.Errorf("it was damaged: file %d has the label %d of %d", i, r.label, len(l.Classes))
 		}
-		l.files.survey.count(e.name, e.stamp.Bytes)
-		return context.Cause(ctx)
-	})
+		return nil
+	}), l.files.measure(ctx))
 }
 
 // save writes the index. At any moment, also after a kill, its path has a complete index: the old
@@ -305,8 +275,8 @@ func (x *index) save(ctx context.Context, l *listing) error {
 	err = writeIndex(ctx, f, l, x.key)
 	fault.At("index.written")
 	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil && l.files.file != nil {
-		err = x.use(f.Name(), &l.files)
+	if err == nil && l.files.unmap != nil {
+		err = x.use(ctx, f.Name(), &l.files)
 	}
 	if err == nil {
 		err = os.Rename(f.Name(), x.path)
@@ -341,14 +311,16 @@ func (x *index) mayReplace() error {
 }
 
 // use makes a list lie in the index that was written to a path.
-func (x *index) use(path string, files *files) error {
-	f, err := source.OpenFile(path)
+func (x *index) use(ctx context.Context, path string, list *files) error {
+	l, err := readIndex(ctx, path, x.key)
 	if err != nil {
 		return err
 	}
-	f.Path = x.path // its name from now on
-	files.close()
-	files.file, files.begin = f, indexHeader
+	if l.files.index != nil {
+		l.files.index.Path = x.path // its name from now on
+	}
+	list.close()
+	*list = l.files
 	return nil
 }
 

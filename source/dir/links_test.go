@@ -43,6 +43,12 @@ func TestCycles(t *testing.T) {
 	s := mustOpen(t, root, nil)
 	wantNames(t, s, root, "a/1")
 	wantNote(t, s, "skipped", "3, the first is a/self (a link back to a folder above it)")
+	// A link to a folder outside, in which the tree lies.
+	root = write(t, map[string]string{"a/1": "one"})
+	add(t, filepath.Join(root, "a/out"), "-> "+filepath.Dir(root))
+	s = mustOpen(t, root, nil)
+	wantNames(t, s, root, "a/1")
+	wantNote(t, s, "skipped", "1, the first is a/out/tree (a link back to a folder above it)")
 	// Two folders that link to each other: each is read once from each side.
 	root = write(t, map[string]string{"a/1": "one", "b/2": "two", "a/b": "-> ../b", "b/a": "-> ../a"})
 	wantNames(t, mustOpen(t, root, nil), root, "a/1", "a/b/2", "b/2", "b/a/1")

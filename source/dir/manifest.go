@@ -145,6 +145,9 @@ func (o *settings) listed(ctx context.Context, place *source.Place, root string)
 				source.ErrInvalid, o.Manifest, lines[i].number, names[i])
 		}
 	}
+	if place.Objects() == nil {
+		l.addFolders(root, names) // before their files are looked at
+	}
 	stamps := make([]source.Stamp, len(names))
 	if err := each(ctx, len(names), func(i int) (err error) {
 		if stamps[i], err = place.Stamp(ctx, place.Join(root, names[i])); err != nil {
@@ -155,22 +158,47 @@ func (o *settings) listed(ctx context.Context, place *source.Place, root string)
 		return nil, err
 	}
 	l.Notes = append(l.Notes, place.Notes()...)
-	b := newBuilder(o.listFolder(), labels != nil)
-	if err := b.addAll(names, stamps, labels); err != nil {
-		b.close()
-		return nil, err
+	b := newBuilder(o.listFolder())
+	defer b.close()
+	for i, name := range names {
+		var label int64
+		if labels != nil {
+			label = labels[i]
+		}
+		if err := b.add(name, stamps[i], label); err != nil {
+			return nil, err
+		}
 	}
-	l.files, err = b.done()
+	if l.files, err = b.done(labels != nil); err == nil {
+		err = l.files.measure(ctx)
+	}
 	return l, err
+}
+
+// addFolders adds the folders of files, so that an index knows when one of these is replaced.
+func (l *listing) addFolders(root string, names []string) {
+	known := map[string]bool{}
+	for _, f := range l.Folders {
+		known[f.Name] = true
+	}
+	for _, name := range names {
+		above := name[:max(strings.LastIndexByte(name, '/'), 0)]
+		if known[above] {
+			continue
+		}
+		known[above] = true
+		if info, err := os.Stat(path.Join(root, above)); err == nil { // else its file is an error, with the line
+			l.Folders = append(l.Folders, folder{above, info.ModTime().UnixNano()})
+		}
+	}
 }
 
 // folders returns the classes, and what an index must know of their folders.
 func (o *settings) folders(ctx context.Context, place *source.Place, root string) ([]folder, *classes, error) {
 	objects := place.Objects()
 	if objects == nil {
-		w := newWalk(root, o.Hidden, func(string) bool { return false })
-		top, err := w.list(&inTree{})
-		w.take(top, nil)
+		w := walk{root: root, flat: true, keep: func(string) bool { return false }}
+		err := w.run(ctx)
 		return w.folders, &w.classes, err
 	}
 	var all classes

@@ -12,11 +12,11 @@ import (
 // files need.
 func (o *settings) foundObjects(ctx context.Context, objects source.Objects, root string, keep func(string) bool) (
 	*listing, error) {
-	l, outside, labelled := &listing{}, 0, o.Labels == labelsOfFolders
+	outside, labelled := 0, o.Labels == labelsOfFolders
 	var w skips
 	var all classes
-	files := sorter{folder: o.listFolder(), labelled: labelled}
-	defer files.close()
+	b := newBuilder(o.listFolder())
+	defer b.close()
 	err := objects.List(ctx, root+"/", func(object string, stamp source.Stamp) error {
 		name := strings.TrimPrefix(object, root+"/")
 		var label int64
@@ -41,21 +41,11 @@ func (o *settings) foundObjects(ctx context.Context, objects source.Objects, roo
 		case labelled:
 			all.used[label] = true
 		}
-		return files.add(heldFile{strings.Clone(name), stamp, label}) // without the rest of the address
+		return b.add(name, stamp, label)
 	})
-	if err == nil {
-		l.files, err = files.done(ctx)
-	}
-	if err == nil && l.files.n == 0 {
-		err = o.nothing(root, outside)
-	}
 	if err != nil {
 		return nil, err
 	}
-	if l.Notes = append(w.notes(), objects.Notes()...); labelled {
-		l.Numbers = all.sort()
-		l.files.numbers, l.Classes = l.Numbers, all.names
-		l.noteClasses(&all, outside)
-	}
-	return l, nil
+	l := &listing{rest: rest{Notes: append(w.notes(), objects.Notes()...)}}
+	return l, o.finish(ctx, l, b, &all, root, outside, false)
 }

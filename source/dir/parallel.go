@@ -4,8 +4,6 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
-
-	"github.com/stocached/stocached/source"
 )
 
 // lookups is how many goroutines inspect files and folders concurrently. It exceeds the number of
@@ -37,13 +35,4 @@ func each(ctx context.Context, n int, do func(i int) error) error {
 	}
 	all.Wait()
 	return context.Cause(ctx)
-}
-
-// stamps returns the stamps of files.
-func stamps(ctx context.Context, root string, names []string) ([]source.Stamp, error) {
-	stamps := make([]source.Stamp, len(names))
-	return stamps, each(ctx, len(names), func(i int) (err error) {
-		stamps[i], err = source.StampOf(root + "/" + names[i])
-		return err
-	})
 }

@@ -22,7 +22,6 @@ type tree struct {
 	files  files
 	schema shm.Schema
 	info   source.Info
-	flags  int                                // for opening a file, beside those for reading
 	kept   *source.OpenFiles[int, descriptor] // by sample; nil: none
 
 	mu     sync.RWMutex // locked for reading by reads: Close waits for them
@@ -60,14 +59,14 @@ type file struct {
 // file returns the file of sample i. It returns ErrInvalid if there is none, and errors of the list's file. The
 // caller holds mu.
 func (t *tree) file(i int) (f file, err error) {
-	if i < 0 || i >= t.files.n {
-		return f, source.BadIndex(i, t.files.n)
+	if i < 0 || i >= t.info.Samples {
+		return f, source.BadIndex(i, t.info.Samples)
 	}
 	if err := t.alive(); err != nil {
 		return f, err
 	}
-	err = t.files.look(i, func(e *entry) { f = file{t.place.Join(t.root, string(e.name)), e.stamp, e.label} })
-	return f, err
+	name, r, err := t.files.look(i)
+	return file{t.place.Join(t.root, name), r.stamp(), r.label}, err
 }
 
 // alive returns ErrClosed after Close. The caller holds mu.
@@ -86,7 +85,7 @@ func (t *tree) Read(ctx context.Context, i int, dst []byte) (int, error) {
 	if err == nil {
 		n, err = t.size(&f)
 	}
-	if checked := source.CheckRead(ctx, i, t.files.n, n, dst); checked != nil {
+	if checked := source.CheckRead(ctx, i, t.info.Samples, n, dst); checked != nil {
 		return 0, checked
 	}
 	if err != nil {
@@ -142,7 +141,7 @@ func (d descriptor) Close() error { return unix.Close(int(d)) }
 func (t *tree) open(path string) (int, error) {
 	for {
 		// O_NONBLOCK: a FIFO that has replaced the file must not block.
-		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|t.flags, 0)
+		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 		full := err == unix.EMFILE || err == unix.ENFILE
 		switch {
 		case err == nil:
@@ -153,8 +152,6 @@ func (t *tree) open(path string) (int, error) {
 			return 0, fmt.Errorf("%w: this process may have %d files open; raise the limit (ulimit -n, "+
 				"LimitNOFILE= in a unit file), or lower descriptors",
 				&os.PathError{Op: "open", Path: path, Err: err}, mayOpen())
-		case err == unix.EINVAL && t.flags&unix.O_DIRECT != 0:
-			return 0, noDirect(path)
 		}
 		return 0, &os.PathError{Op: "open", Path: path, Err: err}
 	}
@@ -174,11 +171,7 @@ func mayOpen() uint64 {
 // during the read. (A check before the read would add a tenth to the time of small files and find nothing
 // more.)
 func (t *tree) readFrom(fd int, path string, listed source.Stamp, data []byte) error {
-	read := source.ReadFull
-	if t.flags&unix.O_DIRECT != 0 {
-		read = readDirect
-	}
-	failed := read(fd, path, data, 0)
+	failed := source.ReadFull(fd, path, data, 0)
 	if err := isStill(fd, path, listed); err != nil {
 		return err
 	}

@@ -1,13 +1,11 @@
 package dir
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,7 +14,7 @@ import (
 	"github.com/stocached/stocached/source"
 
 	"github.com/bmatcuk/doublestar/v4"
-	"golang.org/x/sys/unix"
+	"github.com/charlievieth/fastwalk"
 )
 
 // found lists the files of the tree.
@@ -25,62 +23,51 @@ func (o *settings) found(ctx context.Context, place *source.Place, root string) 
 	if objects := place.Objects(); objects != nil {
 		return o.foundObjects(ctx, objects, root, keep)
 	}
-	w := newWalk(root, o.Hidden, keep)
-	w.files.folder = o.listFolder()
+	w := &walk{root: root, hidden: o.Hidden, labelled: o.Labels == labelsOfFolders, keep: keep, files: newBuilder(o.listFolder())}
 	defer w.files.close()
 	if err := w.run(ctx); err != nil {
 		return nil, err
 	}
 	slices.SortFunc(w.folders, func(a, b folder) int { return strings.Compare(a.Name, b.Name) })
 	l := &listing{rest: rest{Folders: w.folders, Notes: w.skips.notes()}}
-	labelled, outside := o.Labels == labelsOfFolders, 0
-	if labelled {
-		w.classes.sort()
-		l.Classes = w.classes.names
-	}
-	b := newBuilder(o.listFolder(), labelled)
-	some := make([]string, 0, batchNames)
-	inspect := func() error {
-		var labels []int64
-		if labelled {
-			before := len(some)
-			some = slices.DeleteFunc(some, func(name string) bool { return !strings.Contains(name, "/") })
-			outside += before - len(some)
-			labels = w.classes.label(some)
-		}
-		stamps, err := stamps(ctx, root, some)
-		if err != nil {
-			return err
-		}
-		err = b.addAll(some, stamps, labels)
-		some = some[:0]
-		return err
-	}
-	err := w.files.each(ctx, func(e *entry) error {
-		if some = append(some, string(e.name)); len(some) < batchNames {
-			return nil
-		}
-		return inspect()
-	})
-	if err == nil {
-		err = inspect()
-	}
-	if err == nil && b.files.n == 0 {
-		err = o.nothing(root, outside)
-	}
-	if err != nil {
-		b.close()
-		return nil, err
-	}
-	if labelled {
-		l.noteClasses(&w.classes, outside)
-	}
-	l.files, err = b.done()
-	return l, err
+	return l, o.finish(ctx, l, w.files, &w.classes, root, w.outside, true)
 }
 
-// batchNames is how many files are inspected at a time.
-const batchNames = 4096
+// finish sorts the files that were found, inspects local ones, and gives them the final numbers of their classes.
+func (o *settings) finish(ctx context.Context, l *listing, b *builder, all *classes, root string, outside int, local bool) (err error) {
+	labelled := o.Labels == labelsOfFolders
+	if l.files, err = b.done(labelled); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			l.files.close()
+		}
+	}()
+	if len(l.files.records) == 0 {
+		return o.nothing(root, outside)
+	}
+	if err := l.files.sort(); err != nil {
+		return err
+	}
+	if local {
+		if err := l.files.stat(ctx, root); err != nil {
+			return err
+		}
+	}
+	if labelled {
+		numbers := all.sort()
+		if err := l.files.each(ctx, func(_ int, _ []byte, r *record) error {
+			r.label = numbers[r.label]
+			return nil
+		}); err != nil {
+			return err
+		}
+		l.Classes = all.names
+		l.noteClasses(all, outside)
+	}
+	return l.files.measure(ctx)
+}
 
 // noteClasses adds notes: how many files lie outside folders, and which classes are odd.
 func (l *listing) noteClasses(all *classes, outside int) {
@@ -112,188 +99,128 @@ func (o *settings) nothing(root string, outside int) error {
 
 // walk lists a tree with several goroutines.
 type walk struct {
-	root   string
-	hidden bool
-	keep   func(name string) bool
+	root     string
+	hidden   bool
+	labelled bool
+	flat     bool // only the root and what lies in it
+	keep     func(name string) bool
 
 	mu      sync.Mutex // protects the fields below
-	wake    sync.Cond
-	todo    []*inTree
-	busy    int // number of places that are being listed
-	err     error
-	files   sorter
+	files   *builder
+	outside int // files that lie in no class
 	folders []folder
+	links   map[string]bool // to folders
 	classes classes
 	skips   skips
 }
 
-// inTree is a folder below the root.
-type inTree struct {
-	name     string
-	above    *inTree
-	dev, ino uint64
-}
-
-func newWalk(root string, hidden bool, keep func(name string) bool) *walk {
-	w := &walk{root: root, hidden: hidden, keep: keep, todo: []*inTree{{}}}
-	w.wake.L = &w.mu
-	return w
-}
-
 func (w *walk) run(ctx context.Context) error {
-	stop := context.AfterFunc(ctx, func() { w.fail(context.Cause(ctx)) })
-	defer stop()
-	var all sync.WaitGroup
-	for range lookups {
-		all.Go(w.work)
+	if err := isFolder(w.root); err != nil {
+		return err
 	}
-	all.Wait()
-	w.mu.Lock() // ctx may end now
-	defer w.mu.Unlock()
-	return w.err
+	w.links = map[string]bool{}
+	return fastwalk.Walk(&fastwalk.Config{NumWorkers: lookups}, w.root, func(full string, e fs.DirEntry, err error) error {
+		if err := cmp.Or(err, context.Cause(ctx)); err != nil {
+			return err
+		}
+		return w.see(full, strings.TrimPrefix(strings.TrimPrefix(full, w.root), "/"), e)
+	})
 }
 
-// work lists places until none is left, the newest first: so few known places wait at any time.
-func (w *walk) work() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for {
-		for len(w.todo) == 0 && w.busy > 0 && w.err == nil {
-			w.wake.Wait()
+// see adds what has a name below the root.
+func (w *walk) see(full, name string, e fs.DirEntry) error {
+	mode, top := e.Type(), !strings.Contains(name, "/")
+	hidden := name != "" && !w.hidden && e.Name()[0] == '.'
+	if hidden && !top {
+		if mode.IsDir() {
+			return fs.SkipDir
 		}
-		if len(w.todo) == 0 || w.err != nil {
-			return
-		}
-		p := w.todo[len(w.todo)-1]
-		w.todo = w.todo[:len(w.todo)-1]
-		w.busy++
-		w.mu.Unlock()
-		got, err := w.list(p)
-		w.mu.Lock()
-		w.busy--
-		w.take(got, err)
-		w.wake.Broadcast()
+		return nil
 	}
-}
-
-// take keeps what a part of a place has. The caller holds mu.
-func (w *walk) take(got seen, err error) {
-	for k := 0; err == nil && k < len(got.names); k++ {
-		err = w.files.add(heldFile{name: got.names[k]})
-	}
-	if err != nil && w.err == nil {
-		w.err = err
-	}
-	w.todo = append(w.todo, got.todo...)
-	w.folders = append(w.folders, got.folders...)
-	for _, class := range got.classes {
-		w.classes.add(class)
-	}
-	w.skips.add(got.skips)
-}
-
-func (w *walk) fail(err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.err == nil {
-		w.err = err
-	}
-	w.wake.Broadcast()
-}
-
-// seen is the content of one place, or a part of it.
-type seen struct {
-	todo    []*inTree
-	names   []string
-	folders []folder
-	classes []string
-	skips   skips
-}
-
-// readNames is how many entries of a folder are read at a time: one folder may have millions.
-const readNames = 4096
-
-// list reads one folder. It gives parts of a large one to take, and returns the last part.
-func (w *walk) list(p *inTree) (got seen, err error) {
-	full := filepath.Join(w.root, p.name)
-	f, err := os.OpenFile(full, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
-	if err != nil {
-		if errors.Is(err, unix.ENOTDIR) {
-			err = fmt.Errorf("%w: %s is not a folder", source.ErrInvalid, full)
-		}
-		return got, err
-	}
-	defer f.Close()
-	var st unix.Stat_t // before the listing, so that a later change gives another time
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		return got, &fs.PathError{Op: "stat", Path: full, Err: err}
-	}
-	p.dev, p.ino = st.Dev, st.Ino
-	for a := p.above; a != nil; a = a.above {
-		if a.dev == p.dev && a.ino == p.ino {
-			got.skips.skip(p.name, "a link back to a folder above it")
-			return got, nil
-		}
-	}
-	got.folders = append(got.folders, folder{p.name, st.Mtim.Nano()})
-	for {
-		entries, err := f.ReadDir(readNames)
-		if errors.Is(err, io.EOF) {
-			return got, nil
-		}
-		if err != nil {
-			return got, err
-		}
-		if err := w.sort(p, entries, &got); err != nil {
-			return got, err
-		}
-		if len(got.names) >= readNames {
-			w.mu.Lock()
-			w.take(got, nil)
-			err := w.err
-			w.mu.Unlock()
-			if got = (seen{}); err != nil {
-				return got, err
-			}
-		}
-	}
-}
-
-// sort adds entries of a place to got.
-func (w *walk) sort(p *inTree, entries []fs.DirEntry, got *seen) error {
-	for _, e := range entries {
-		hidden := !w.hidden && e.Name()[0] == '.'
-		if hidden && p.above != nil {
-			continue
-		}
-		name := path.Join(p.name, e.Name())
-		mode := e.Type()
-		if mode&fs.ModeSymlink != 0 {
-			info, err := os.Stat(filepath.Join(w.root, name))
-			switch {
-			case err == nil:
-				mode = info.Mode().Type()
-			case hidden || !w.keep(name):
-				continue
-			default:
-				return fmt.Errorf("%w: a symbolic link to a missing or unreadable file; remove it, or exclude it by glob", err)
-			}
-		}
-		if mode.IsDir() && p.above == nil {
-			got.classes = append(got.classes, e.Name()) // also a hidden folder
-		}
+	kept, linked := !hidden && w.keep(name), mode&fs.ModeSymlink != 0
+	if linked || mode.IsDir() {
+		info, err := os.Stat(full) // before the listing of a folder, so that a later change gives another time
 		switch {
-		case hidden:
-		case mode.IsDir():
-			got.todo = append(got.todo, &inTree{name: name, above: p})
-		case !w.keep(name):
-		case mode.IsRegular():
-			got.names = append(got.names, name)
+		case err == nil && info.IsDir():
+			return w.enter(name, info, linked, hidden)
+		case err == nil:
+			mode = info.Mode().Type()
+		case linked && !kept:
+			return nil
+		case linked:
+			return fmt.Errorf("%w: a symbolic link to a missing or unreadable file; remove it, or exclude it by glob", err)
 		default:
-			got.skips.skip(name, special(mode))
+			return err
 		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case !kept:
+	case mode.IsRegular():
+		return w.add(name)
+	default:
+		w.skips.skip(name, special(mode))
 	}
 	return nil
+}
+
+// enter adds a folder, and says with an error of fastwalk whether to list it.
+func (w *walk) enter(name string, info fs.FileInfo, linked, hidden bool) error {
+	repeats, err := w.repeats(name, info, linked)
+	if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if name != "" && !strings.Contains(name, "/") {
+		w.classes.add(name) // also a hidden folder
+	}
+	if hidden || w.flat && name != "" {
+		return fs.SkipDir
+	}
+	if repeats {
+		w.skips.skip(name, "a link back to a folder above it")
+		return fs.SkipDir
+	}
+	if w.folders = append(w.folders, folder{name, info.ModTime().UnixNano()}); linked {
+		w.links[name] = true
+		return fastwalk.ErrTraverseLink
+	}
+	return nil
+}
+
+// repeats says whether a folder is one of those above it. This needs a link: the folder, or one above it.
+func (w *walk) repeats(name string, info fs.FileInfo, linked bool) (bool, error) {
+	above := func(name string) string { return name[:max(strings.LastIndexByte(name, '/'), 0)] }
+	w.mu.Lock()
+	for at := name; at != "" && len(w.links) > 0 && !linked; at = above(at) {
+		linked = w.links[at]
+	}
+	w.mu.Unlock()
+	for at := name; at != "" && linked; {
+		at = above(at)
+		other, err := os.Stat(filepath.Join(w.root, at))
+		if err != nil || os.SameFile(info, other) {
+			return err == nil, err
+		}
+	}
+	return false, nil
+}
+
+// add adds a file. The caller holds mu.
+func (w *walk) add(name string) error {
+	var label int64
+	if w.labelled {
+		class, inside := classOf(name)
+		if !inside {
+			w.outside++
+			return nil
+		}
+		label = w.classes.add(class)
+		w.classes.used[label] = true
+	}
+	return w.files.add(name, source.Stamp{}, label)
 }
 
 func special(mode fs.FileMode) string {

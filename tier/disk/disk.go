@@ -6,7 +6,6 @@ package disk
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -14,7 +13,6 @@ import (
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/internal/breaker"
-	"github.com/stocached/stocached/internal/intime"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/tier"
@@ -102,7 +100,6 @@ func (t *Tier) try() error {
 	if err != nil {
 		return err
 	}
-	seg.BoundDisk(func(f shm.DiskFile) shm.DiskFile { return intime.Bound(f, t.s.Timeout) })
 	c, err := cache.Attach(seg, cache.Options{Label: "tier"})
 	if err != nil {
 		return errors.Join(err, seg.Close())
@@ -235,25 +232,13 @@ func (t *Tier) Status() tier.Status {
 	return s
 }
 
-// endTime is how long Close waits for a disk that hangs while the file is opened. Tests shorten it.
-var endTime = 5 * time.Second
-
-// Close is part of tier.Tier. It writes what the system holds of the file to the disk, for a bounded time.
+// Close is part of tier.Tier. It writes what the system holds of the file to the disk.
 func (t *Tier) Close() error {
 	t.stop()
 	t.mu.Lock()
 	t.closed = true
 	t.mu.Unlock()
-	ended := make(chan struct{})
-	go func() {
-		t.running.Wait()
-		close(ended)
-	}()
-	select {
-	case <-ended:
-	case <-time.After(endTime):
-		return fmt.Errorf("%s: %w, so it stays open until it does", t.s.path(t.about), intime.ErrHangs)
-	}
+	t.running.Wait()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.seg == nil {

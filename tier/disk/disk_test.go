@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,7 +21,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/stocached/stocached/internal/intime"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/tier"
@@ -294,18 +292,9 @@ func TestOneUser(t *testing.T) {
 type flaky struct {
 	shm.DiskFile
 	reads, writes atomic.Pointer[error]
-	hangs         atomic.Pointer[chan struct{}] // until it is closed
-}
-
-// wait waits while the file hangs.
-func (f *flaky) wait() {
-	if c := f.hangs.Load(); c != nil {
-		<-*c
-	}
 }
 
 func (f *flaky) ReadAt(p []byte, at int64) (int, error) {
-	f.wait()
 	if err := f.reads.Load(); err != nil {
 		return 0, *err
 	}
@@ -313,7 +302,6 @@ func (f *flaky) ReadAt(p []byte, at int64) (int, error) {
 }
 
 func (f *flaky) WriteAt(p []byte, at int64) (int, error) {
-	f.wait()
 	if err := f.writes.Load(); err != nil {
 		return len(p) / 2, *err
 	}
@@ -392,107 +380,6 @@ func TestFailingDisk(t *testing.T) {
 	if r := get(t, disk, 12, bytesOf); r != tier.Hit {
 		t.Errorf("after space was freed: %v", r)
 	}
-}
-
-// Ensure that a disk which hangs is left out after one timeout for all reads and writes at that time, that only these
-// hang, and that what a late write does is never served.
-func TestHangingDisk(t *testing.T) {
-	var file *flaky
-	disk := standIn(t, settingsOf(t.TempDir(), source.Settings{"timeout": "500ms"}), about(false), func(f *os.File) shm.DiskFile {
-		file = &flaky{DiskFile: f}
-		return file
-	})
-	for i := range 10 {
-		disk.Put(t.Context(), i, content(i, bytesOf))
-	}
-	inTime := func(what string, do func()) {
-		t.Helper()
-		done := make(chan struct{})
-		go func() { do(); close(done) }()
-		select {
-		case <-done:
-		case <-time.After(time.Minute):
-			t.Fatalf("%s: it hangs with its disk", what)
-		}
-	}
-	for range 2 {
-		hang, openings, goroutines := make(chan struct{}), disk.breaker.Openings(), runtime.NumGoroutine()
-		file.hangs.Store(&hang)
-		inTime("reads and writes", func() {
-			var all sync.WaitGroup
-			for i := range 10 {
-				all.Go(func() {
-					if r := get(t, disk, i, bytesOf); r != tier.Out {
-						t.Errorf("sample %d: %v", i, r)
-					}
-				})
-				all.Go(func() { disk.Put(t.Context(), 20+i, content(20+i, bytesOf)) })
-			}
-			all.Wait()
-		})
-		if because, _ := disk.breaker.State(); !strings.Contains(because, "does not answer") || disk.breaker.Openings() != openings+1 {
-			t.Fatalf("%q, %d openings", because, disk.breaker.Openings()-openings)
-		}
-		inTime("a probe", func() {
-			if err := disk.try(); !errors.Is(err, intime.ErrHangs) {
-				t.Error(err)
-			}
-		})
-		if n := runtime.NumGoroutine() - goroutines; n > 20 {
-			t.Errorf("%d goroutines hang for 20 calls", n)
-		}
-		file.hangs.Store(nil)
-		close(hang)
-		works(t, disk)
-		for i := range 10 {
-			if r := get(t, disk, i, bytesOf); r != tier.Hit {
-				t.Errorf("sample %d after the disk came back: %v", i, r)
-			}
-		}
-		for i := range samples { // get compares their bytes
-			disk.Put(t.Context(), i, content(i, bytesOf))
-			get(t, disk, i, bytesOf)
-		}
-		disk.Put(t.Context(), 20, content(20, bytesOf))
-		for i := 10; i < samples; i++ {
-			if err := disk.cache.Drop(i); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	hang := make(chan struct{})
-	file.hangs.Store(&hang)
-	inTime("a read", func() { get(t, disk, 1, bytesOf) })
-	inTime("the end", func() {
-		if err := disk.Close(); !errors.Is(err, intime.ErrHangs) {
-			t.Error(err)
-		}
-	})
-	close(hang)
-}
-
-// Ensure that a tier whose file hangs while it is opened ends too, and that no file stays open.
-func TestHangsAtItsStart(t *testing.T) {
-	defer func(was time.Duration) { endTime = was }(endTime)
-	endTime = time.Millisecond
-	from, about, hang := settingsOf(t.TempDir(), nil), about(false), make(chan struct{})
-	s, err := read(from, about)
-	if err != nil {
-		t.Fatal(err)
-	}
-	disk := begin(s, about, func() (*shm.Segment, string, error) {
-		<-hang
-		return shm.OpenDisk(s.path(about), s.options(about))
-	})
-	if r := get(t, disk, 1, bytesOf); r != tier.Out {
-		t.Error(r)
-	}
-	if err := disk.Close(); !errors.Is(err, intime.ErrHangs) {
-		t.Error(err)
-	}
-	close(hang)
-	disk.running.Wait()
-	opened(t, from, about) // nobody else has the file
 }
 
 // Ensure that a real file system that is full costs hits, and never an error.
@@ -757,13 +644,22 @@ func TestBadSettings(t *testing.T) {
 		"more than the size of 16384 bytes": {"dir": dir, "size": "16KiB"},
 		`"best" is not one of first-come`:   {"dir": dir, "size": "1GiB", "policy": "best"},
 		"neither costs nor plans":           {"dir": dir, "size": "1GiB", "policy": "cost"},
-		"1ms is less than 10ms":             {"dir": dir, "size": "1GiB", "timeout": "1ms"},
 		"colour":                            {"dir": dir, "size": "1GiB", "colour": "red"},
 	} {
 		if err := check(from, about(false)); !errors.Is(err, source.ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("want %q in %v", want, err)
 		}
 	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(dir, &fs); err != nil {
+		t.Fatal(err)
+	}
+	shm.NetworkFileSystems[uint32(fs.Type)] = "of a test"
+	if err := check(settingsOf(dir, nil), about(false)); !errors.Is(err, source.ErrInvalid) ||
+		!strings.Contains(err.Error(), "on a network file system (of a test)") {
+		t.Error(err)
+	}
+	delete(shm.NetworkFileSystems, uint32(fs.Type))
 	if err := check(settingsOf(dir, source.Settings{"policy": "lru"}), about(true)); err == nil ||
 		!strings.Contains(err.Error(), "samples that differ in size need first-come") {
 		t.Error(err)

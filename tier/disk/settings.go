@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -19,17 +18,14 @@ import (
 
 // settings are the keys of the tier; docs/spec/tiers.md describes them.
 type settings struct {
-	Dir     string        `key:"dir"`
-	Size    size.Bytes    `key:"size"`
-	Policy  string        `key:"policy"`
-	Timeout time.Duration `key:"timeout"`
+	Dir    string     `key:"dir"`
+	Size   size.Bytes `key:"size"`
+	Policy string     `key:"policy"`
 
 	policy shm.Policy
 }
 
-var defaults = source.Settings{"policy": shm.PolicyFirstCome.String(), "timeout": "2s"}
-
-const leastTimeout = 10 * time.Millisecond
+var defaults = source.Settings{"policy": shm.PolicyFirstCome.String()}
 
 // read reads and checks settings. Errors: source.ErrInvalid.
 func read(from source.Settings, about tier.About) (*settings, error) {
@@ -41,6 +37,8 @@ func read(from source.Settings, about tier.About) (*settings, error) {
 	complain := func(format string, a ...any) { wrong = append(wrong, fmt.Sprintf(format, a...)) }
 	if s.Dir == "" {
 		complain("dir: give a folder on a local disk")
+	} else if err := shm.CheckLocal(s.Dir); err != nil {
+		complain("dir: %v", err)
 	}
 	if s.Size == 0 {
 		complain("size: give the most that the file may take, such as 200GiB")
@@ -54,11 +52,6 @@ func read(from source.Settings, about tier.About) (*settings, error) {
 			strings.Join(policies(), ", "))
 	case s.policy.Evicts() && about.Info.Schema.Variable:
 		complain("policy: on a disk, samples that differ in size need %s", shm.PolicyFirstCome)
-	}
-	if s.Timeout < leastTimeout {
-		complain("timeout: %v is less than %v", s.Timeout, leastTimeout)
-	} else if about.Within != 0 && s.Timeout > about.Within/4 {
-		complain("timeout: %v is more than a quarter of the cache's read_timeout, which is %v", s.Timeout, about.Within)
 	}
 	if most := about.Info.Schema.SampleBytes; most > 0 && s.Size > 0 && uint64(s.Size) < most {
 		complain("size: %d bytes are less than a sample, which takes %d", s.Size, most)
@@ -100,11 +93,10 @@ func (s *settings) options(about tier.About) shm.Options {
 		Fingerprint: hex.EncodeToString(sum[:])[:shm.FingerprintBytes]}
 }
 
-// fileSystems are those that a folder for a tier may be on, by their numbers in statfs.
+// fileSystems are those that a folder for a tier may be on, by their numbers in statfs: shm.CheckLocal refuses others.
 var fileSystems = map[int64]string{unix.EXT4_SUPER_MAGIC: "ext4", unix.XFS_SUPER_MAGIC: "xfs", unix.BTRFS_SUPER_MAGIC: "btrfs",
 	unix.F2FS_SUPER_MAGIC: "f2fs", 0x2fc12fc1: "zfs", unix.OVERLAYFS_SUPER_MAGIC: "overlayfs", unix.TMPFS_MAGIC: "tmpfs",
-	unix.RAMFS_MAGIC: "ramfs", unix.NFS_SUPER_MAGIC: "nfs", unix.SMB_SUPER_MAGIC: "smb", unix.CIFS_SUPER_MAGIC: "smb",
-	unix.SMB2_SUPER_MAGIC: "smb", unix.FUSE_SUPER_MAGIC: "fuse"}
+	unix.RAMFS_MAGIC: "ramfs", unix.FUSE_SUPER_MAGIC: "fuse"}
 
 // fileSystem names a file system by its number.
 func fileSystem(number int64) string {
@@ -144,8 +136,8 @@ func examine(_ context.Context, from source.Settings, about tier.About) (all []t
 	switch fs.Type {
 	case unix.TMPFS_MAGIC, unix.RAMFS_MAGIC:
 		kind.Change = "it is memory, which the segment uses better; give a folder on a disk"
-	case unix.NFS_SUPER_MAGIC, unix.SMB_SUPER_MAGIC, unix.CIFS_SUPER_MAGIC, unix.SMB2_SUPER_MAGIC, unix.FUSE_SUPER_MAGIC:
-		kind.Change = "it may be remote; when it hangs, reads wait for " + s.Timeout.String() + " (timeout). Give a folder on a local disk"
+	case unix.FUSE_SUPER_MAGIC:
+		kind.Change = "it may be remote, and reads wait for it when it hangs; give a folder on a local disk"
 	}
 	return []tier.Finding{found, kind}, nil
 }

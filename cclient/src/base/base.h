@@ -50,12 +50,6 @@ INTERNAL const char *size_text(uint64_t bytes, char *text);
 #ifndef O_TMPFILE
 #define O_TMPFILE (020000000 | O_DIRECTORY)
 #endif
-#ifndef SYS_preadv2
-#define SYS_preadv2 (__x86_64__ ? 327 : 286)
-#endif
-#ifndef RWF_NOWAIT
-#define RWF_NOWAIT 8
-#endif
 #ifndef AT_EMPTY_PATH
 #define AT_EMPTY_PATH 0x1000
 #endif
@@ -72,11 +66,6 @@ INTERNAL void sleep_ns(uint64_t ns);
 INTERNAL long futex_wait(_Atomic uint32_t *word, uint32_t value, uint32_t timeout_ms);
 INTERNAL void futex_wake(_Atomic uint32_t *word, int most);
 INTERNAL int random_bytes(void *data, size_t length);
-/* Tests replace it. The offset is in one register: 64-bit systems. */
-#ifndef PEEK
-#define PEEK(fd, parts, offset) syscall(SYS_preadv2, fd, parts, 1, offset, 0, RWF_NOWAIT)
-#endif
-INTERNAL int64_t peek(int fd, void *data, size_t length, uint64_t offset);
 INTERNAL int64_t pread_all(int fd, void *data, size_t length, uint64_t offset);
 INTERNAL int pwrite_all(int fd, const void *data, size_t length, uint64_t offset);
 

@@ -1,8 +1,8 @@
 /*
  * fault.c - fault points. STOC_FAULT("claim.entry") marks a step of docs/spec/protocol.md. Only a
  * build with -DSTOC_FAULT_POINTS uses them. It calls a hook, and obeys
- * STOCACHED_FAULT="<point>[@<n>]=<kill|stop|hang>": at the n-th pass (default 1) the process sends
- * itself SIGKILL or SIGSTOP, or the thread sleeps for ever.
+ * STOCACHED_FAULT="<point>[@<n>]=<kill|stop>": at the n-th pass (default 1) the process sends
+ * itself SIGKILL or SIGSTOP.
  */
 #include "base.h"
 
@@ -29,17 +29,12 @@ INTERNAL void fault_at(const char *point)
     if (*p == '@')
         for (pass = 0, p++; *p >= '0' && *p <= '9'; p++)
             pass = pass * 10 + (unsigned)(*p - '0');
-    bool hangs = strcmp(p, "=hang") == 0;
     int signal_number = strcmp(p, "=kill") == 0 ? SIGKILL : strcmp(p, "=stop") == 0 ? SIGSTOP : 0;
-    if (!signal_number && !hangs) {
-        fprintf(stderr, "STOCACHED_FAULT=%s: want <point>[@<n>]=<kill|stop|hang>\n", spec);
+    if (!signal_number) {
+        fprintf(stderr, "STOCACHED_FAULT=%s: want <point>[@<n>]=<kill|stop>\n", spec);
         abort();
     }
-    if (atomic_fetch_add(&fault_passes, 1) + 1 != pass)
-        return;
-    if (signal_number)
+    if (atomic_fetch_add(&fault_passes, 1) + 1 == pass)
         kill(getpid(), signal_number);
-    while (hangs)
-        pause();
 }
 #endif

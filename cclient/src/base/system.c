@@ -60,13 +60,6 @@ INTERNAL int random_bytes(void *data, size_t length)
     return n == (ssize_t)length ? 0 : -1;
 }
 
-/* Reads what the page cache has, without a wait for the disk: a number of bytes, or -1 with errno. EAGAIN: nothing. */
-INTERNAL int64_t peek(int fd, void *data, size_t length, uint64_t offset)
-{
-    struct iovec whole = {.iov_base = data, .iov_len = length};
-    return PEEK(fd, &whole, offset);
-}
-
 /* Reads exactly length bytes, or fewer if the file ends. Returns how many, or -1. */
 INTERNAL int64_t pread_all(int fd, void *data, size_t length, uint64_t offset)
 {

@@ -6,8 +6,7 @@
  * description or a connection, records it in its handle, or closes it. fork takes it (the prepare
  * handler takes it, both sides release it). So a child finds every inherited description and
  * connection in the lists, and closes it. No thread holds it across another system call, except to
- * join helpers, idle writers and idle threads of a disk (tasks/timed_file.c) before a fork. So none of
- * them takes it. A handle is a client before its queue has samples.
+ * join helpers and idle writers before a fork. So none of them takes it. A handle is a client before its queue has samples.
  */
 #include "protocol.h"
 
@@ -34,19 +33,14 @@ static void fork_prepare(void)
         stop_threads(&c->pool); /* it skips a pool that works for another thread; the child forgets that pool */
         if (c->disk)
             fork_queue(&c->disk->queue);
-        if (c->disk && c->disk->file)
-            fork_timed_file(c->disk->file);
     }
 }
 
 static void fork_parent(void)
 {
-    for (stoc_cache *c = handles; c; c = c->next) {
-        if (c->disk && c->disk->file)
-            fork_timed_file_parent(c->disk->file);
+    for (stoc_cache *c = handles; c; c = c->next)
         if (c->disk)
             fork_queue_parent(&c->disk->queue);
-    }
     pthread_mutex_unlock(&handles_lock);
 }
 
@@ -74,8 +68,6 @@ static void fork_child(void)
         forget_pool(&c->pool);
         if (c->disk)
             fork_queue_child(&c->disk->queue);
-        if (c->disk && c->disk->file)
-            fork_timed_file_child(c->disk->file);
         c->plan_number = 0; /* the parent reads on */
         for (struct link *l = c->links; l; l = l->next) {
             reset_link(l);

@@ -12,7 +12,6 @@ enum { FILE_LOCK = 0, OPENING_LOCK = 1 }; /* bytes of the file */
 #define LAST_PAUSE_NS UINT64_C(15000000000)
 #define FORGIVEN_NS UINT64_C(10000000000) /* after so long without a failure the pauses begin again */
 #define FULL_PAUSE_NS UINT64_C(1000000000)
-#define HANGS_NS UINT64_C(2000000000) /* how long a read or write may take, and a second for each 16 MiB */
 #define INDEX_STEP MIB
 enum {
     AGAIN = 1, /* the path or the control part is another one by now: open it again */
@@ -66,11 +65,10 @@ static void disk_not_tried(struct disk *d)
         atomic_store(&d->out_until, 1);
 }
 
-/* Reads of the file: a number of bytes, fewer at its end, or -1 with errno. ETIMEDOUT: the disk hangs. */
+/* Reads of the file: a number of bytes, fewer at its end, or -1 with errno. */
 static int64_t disk_read(const stoc_cache *c, void *data, size_t length, uint64_t offset)
 {
-    const struct disk *d = c->disk;
-    return d->file ? read_in_time(d->file, data, length, offset) : pread_all(d->fd, data, length, offset);
+    return pread_all(c->disk->fd, data, length, offset);
 }
 
 /* Whether the handle is a client of the file. A forked child becomes one here. */
@@ -112,9 +110,8 @@ INTERNAL int disk_write(stoc_cache *c, const void *data, size_t length, uint64_t
                 offset + length > limit.rlim_cur; /* a write beyond it raises SIGXFSZ */
     if (over)
         errno = EFBIG;
-    struct disk *d = c->disk;
-    if (!over && (d->file ? write_in_time(d->file, data, length, offset) : pwrite_all(d->fd, data, length, offset)) == 0) {
-        disk_answered(d);
+    if (!over && pwrite_all(c->disk->fd, data, length, offset) == 0) {
+        disk_answered(c->disk);
         return 0;
     }
     int number = errno;
@@ -417,27 +414,46 @@ INTERNAL void disk_leave(stoc_cache *c)
 
 /* ------------------------------------------------------------ open */
 
-/* Makes the file with its header, and links its name last. AGAIN: another process was faster. */
-static int make_file(stoc_cache *c, struct header *h, struct stoc_error *error)
+/* Names the folder of the file, and looks at its file system. EINVAL: it is one of a network, which may hang. */
+static int look_at_folder(const stoc_cache *c, char directory[OWN_PATH_BYTES], uint64_t *free_bytes,
+                          struct stoc_error *error)
 {
-    char directory[OWN_PATH_BYTES], name[OWN_PATH_BYTES + 40], free_text[32], need[32];
-    unsigned char page[STOC_HEADER_BYTES], random[8];
+    static const struct {
+        uint32_t number;
+        const char *name;
+    } networks[] = {STOC_NETWORK_FILE_SYSTEMS};
     struct statfs fs;
-    struct rlimit limit;
     const char *slash = strrchr(c->path, '/');
-    int n = slash ? (int)(slash - c->path) : 0, code = 0;
-    snprintf(directory, sizeof directory, "%.*s", slash ? MAX(n, 1) : 1, slash ? c->path : ".");
+    int n = slash ? (int)(slash - c->path) : 0;
+    snprintf(directory, OWN_PATH_BYTES, "%.*s", slash ? MAX(n, 1) : 1, slash ? c->path : ".");
     if (statfs(directory, &fs) != 0) {
         if (errno == ENOENT || errno == ENOTDIR)
             return fail(error, STOC_ENOENT, errno, "the folder %s does not exist; make it, on a local disk", directory);
         return fail_system(error, "look at the folder", directory);
     }
-    if ((uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize < h->g.segment_bytes)
+    for (size_t k = 0; k < sizeof networks / sizeof *networks; k++)
+        if ((uint32_t)fs.f_type == networks[k].number)
+            return fail(error, STOC_EINVAL, 0,
+                        "the folder %s is on a network file system (%s), which may hang; give a folder on a local disk",
+                        directory, networks[k].name);
+    *free_bytes = (uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize;
+    return 0;
+}
+
+/* Makes the file with its header, and links its name last. AGAIN: another process was faster. */
+static int make_file(stoc_cache *c, struct header *h, const char *directory, uint64_t free_bytes,
+                     struct stoc_error *error)
+{
+    char name[OWN_PATH_BYTES + 40], free_text[32], need[32];
+    unsigned char page[STOC_HEADER_BYTES], random[8];
+    struct rlimit limit;
+    int code = 0;
+    if (free_bytes < h->g.segment_bytes)
         return fail(error, STOC_EMEMORY, 0,
                     "%s: the file needs %s (%llu bytes), and its file system has %s free; give a smaller limit, or "
                     "free some",
                     c->path, size_text(h->g.segment_bytes, need), (unsigned long long)h->g.segment_bytes,
-                    size_text((uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize, free_text));
+                    size_text(free_bytes, free_text));
     if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < h->g.segment_bytes)
         return fail(error, STOC_EMEMORY, EFBIG,
                     "%s takes %llu bytes, this process may write files of %llu at most (RLIMIT_FSIZE); raise it "
@@ -475,10 +491,15 @@ static int make_file(stoc_cache *c, struct header *h, struct stoc_error *error)
 /* Opens the file, or makes it. AGAIN: try again. */
 static int open_disk_file(stoc_cache *c, struct header *want, struct stoc_error *error)
 {
+    char directory[OWN_PATH_BYTES];
+    uint64_t free_bytes = 0;
     struct stat st;
+    int code = look_at_folder(c, directory, &free_bytes, error);
+    if (code < 0)
+        return code;
     c->disk->fd = open(c->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
     if (c->disk->fd < 0 && errno == ENOENT)
-        return make_file(c, want, error);
+        return make_file(c, want, directory, free_bytes, error);
     if (c->disk->fd < 0 && (errno == EACCES || errno == EROFS || errno == EPERM))
         return fail(error, STOC_EPERM, errno, "%s: permission denied, or read-only; give another folder", c->path);
     if (c->disk->fd < 0 && (errno == ELOOP || errno == EISDIR))
@@ -806,13 +827,6 @@ int stoc_disk_open(const char *path, const struct stoc_options *options, stoc_ca
     }
     c->payload_offset = want.g.payload_offset;
     c->segment_bytes = want.g.segment_bytes;
-    pthread_mutex_lock(&handles_lock); /* a fork looks at it */
-    c->disk->file = new_timed_file(c->disk->fd, HANGS_NS);
-    pthread_mutex_unlock(&handles_lock);
-    if (!c->disk->file) {
-        close_handle(c, false);
-        return fail(error, STOC_EMEMORY, ENOMEM, "no memory for a handle");
-    }
     *out = c;
     return 0;
 }

@@ -35,9 +35,7 @@ INTERNAL void free_handle(stoc_cache *c, bool keep_maps)
     if (c->fd >= 0)
         close(c->fd);
     if (c->disk) {
-        if (c->disk->file)
-            close_timed_file(c->disk->file);
-        else if (c->disk->fd >= 0)
+        if (c->disk->fd >= 0)
             close(c->disk->fd);
         free(c->disk);
     }

@@ -1,6 +1,6 @@
 /*
- * tasks.h - work for several threads and processes: a thread pool for batches, writes in the background, calls of
- * a file that may hang, and the task queue of the loader (docs/spec/workers.md).
+ * tasks.h - work for several threads and processes: a thread pool for batches, writes in the background, and the
+ * task queue of the loader (docs/spec/workers.md).
  *
  * Includes base. Knows nothing of segments.
  */
@@ -24,14 +24,6 @@ INTERNAL void end_queue(struct write_queue *q, uint64_t deadline);
 INTERNAL void fork_queue(struct write_queue *q);
 INTERNAL void fork_queue_parent(struct write_queue *q);
 INTERNAL void fork_queue_child(struct write_queue *q);
-/* timed_file.c */
-INTERNAL struct timed_file *new_timed_file(int fd, uint64_t timeout_ns);
-INTERNAL int64_t read_in_time(struct timed_file *f, void *data, size_t length, uint64_t offset);
-INTERNAL int write_in_time(struct timed_file *f, const void *data, size_t length, uint64_t offset);
-INTERNAL void close_timed_file(struct timed_file *f);
-INTERNAL void fork_timed_file(struct timed_file *f);
-INTERNAL void fork_timed_file_parent(struct timed_file *f);
-INTERNAL void fork_timed_file_child(struct timed_file *f);
 /* task_queue.c: a worker tells when it began a task that it holds, how long its random part took, and how long it
  * waited for its source and for a processor. */
 INTERNAL void tell_task_times(void *board, uint64_t position, uint64_t began_ns, uint64_t augment_ns,

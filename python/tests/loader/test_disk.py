@@ -9,7 +9,6 @@ import pickle
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +26,6 @@ from stocached import (
     image,
 )
 
-ROOT = Path(__file__).parents[3]
 PROGRAM = Path(__file__).parents[1] / "loader_programs" / "disk.py"
 SAMPLES = 240
 
@@ -135,44 +133,6 @@ def test_killed_at_the_end(tmp_path):
     (epoch,) = finish(start(tmp_path, log))
     assert epoch["disk_hits"] == SAMPLES
     assert loads(log) == list(range(SAMPLES))
-
-
-@pytest.mark.parametrize(
-    "workers", [{}, {"num_workers": 2}, {"num_workers": 2, "worker": "thread"}], ids=["none", "processes", "threads"]
-)
-def test_a_disk_that_hangs(workers, tmp_path):
-    """A read or a write of it never returns. No sample is lost, and each process waits once for the disk."""
-    subprocess.run(
-        ["make", "--no-print-directory", "-s", "-C", ROOT / "cclient", "../build/libstocached-fault.so"], check=True
-    )
-    log = tmp_path / "log"
-
-    def epoch_with(fault):
-        environment = {
-            "STOCACHED_LIB_PATH": str(ROOT / "build" / "libstocached-fault.so"),
-            "STOCACHED_FAULT": fault,
-            "HANGS": "1",
-        }
-        began = time.monotonic()
-        (epoch,) = finish(start(tmp_path, log, environment, **workers))
-        assert epoch["seen"] == SAMPLES
-        assert time.monotonic() - began < 60  # a hang has no end
-        return epoch
-
-    epoch = epoch_with("disk.write@20=hang")
-    assert 0 < epoch["disk_writes"] < SAMPLES
-    (epoch,) = finish(start(tmp_path, log))
-    assert 0 < epoch["disk_hits"] < SAMPLES
-    (file,) = tmp_path.glob("*.tier")
-    with open(file, "rb") as opened:
-        os.fsync(opened.fileno())
-        os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)  # else its samples come from the page cache
-    before = len(loads(log))
-    epoch = epoch_with("disk.read@1=hang")
-    assert 0 < epoch["disk_misses"] == len(loads(log)) - before
-    (epoch,) = finish(start(tmp_path, log))
-    assert epoch["disk_hits"] == SAMPLES
-    assert epoch["disk_poisoned"] == 0
 
 
 class Pairs:

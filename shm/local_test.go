@@ -1,0 +1,41 @@
+package shm
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// Ensure that no file is made or opened on a network file system, and that the error names it.
+func TestNetworkFileSystem(t *testing.T) {
+	path, o := filepath.Join(t.TempDir(), "a.tier"), Options{Samples: 10, SampleBytes: 100, Limit: 4 << 20, Fingerprint: "x"}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(filepath.Dir(path), &fs); err != nil {
+		t.Fatal(err)
+	}
+	number := uint32(fs.Type)
+	defer delete(NetworkFileSystems, number)
+	for _, there := range []bool{false, true} {
+		NetworkFileSystems[number] = "of a test"
+		for name, open := range map[string]func(string, Options) (*Segment, string, error){"OpenDisk": OpenDisk,
+			"OpenSharedDisk": OpenSharedDisk} {
+			_, _, err := open(path, o)
+			if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "(of a test), which may hang; give a folder on a local disk") {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if _, err := os.Stat(path); (err == nil) != there {
+			t.Errorf("the file: %v", err)
+		}
+		delete(NetworkFileSystems, number)
+		s, _, err := OpenDisk(path, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Close()
+	}
+}
