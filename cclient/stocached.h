@@ -697,7 +697,7 @@ STOC_API int stoc_announce_reads(stoc_cache *cache, uint64_t reads, unsigned tim
 
 /* ------------------------------------------------------------ tasks for workers
  *
- * A task queue (here called board) in memory that a parent shares with its workers (processes or
+ * A task queue in memory that a parent shares with its workers (processes or
  * threads). The parent posts tasks; workers take and answer them. There are no locks: any process
  * but the parent may be killed at any time. docs/spec/workers.md. Two threads MUST NOT call
  * functions of the parent at once.
@@ -720,36 +720,36 @@ struct stoc_task {
     uint64_t argument;
     int32_t result; /* the answer, set by the worker */
     uint32_t worker;
-    uint64_t spill_offset, spill_bytes;
+    uint64_t overflow_offset, overflow_bytes;
 };
 
-/* Bytes of a board for this many tasks at a time (1 to 2^20, rounded up to a power of two). 0: the
+/* Bytes of a queue for this many tasks at a time (1 to 2^20, rounded up to a power of two). 0: the
  * number is not allowed. */
-STOC_API size_t stoc_board_bytes(uint32_t tasks);
-STOC_API int stoc_board_init(void *memory, uint32_t tasks);
+STOC_API size_t stoc_queue_bytes(uint32_t tasks);
+STOC_API int stoc_queue_init(void *memory, uint32_t tasks);
 
-/* Parent. Posts the n tasks of a batch, n at most half of the board. Returns the position of the
- * first. EMEMORY: the board is full until a release. */
-STOC_API int64_t stoc_board_push(void *memory, const struct stoc_task *tasks, size_t n);
+/* Parent. Posts the n tasks of a batch, n at most half of the queue. Returns the position of the
+ * first. EMEMORY: the queue is full until a release. */
+STOC_API int64_t stoc_queue_push(void *memory, const struct stoc_task *tasks, size_t n);
 /* Parent. The same for n samples of a batch: task k is like *as, its row is rows[k] (NULL: k), and its index is
  * indices[row]. seed: of an epoch; argument is the seed of the sample then (docs/spec/workers.md, Samples of a
  * batch). NULL: argument is that of *as. */
-STOC_API int64_t stoc_board_push_samples(void *memory, const struct stoc_task *as, const int64_t *indices,
+STOC_API int64_t stoc_queue_push_samples(void *memory, const struct stoc_task *as, const int64_t *indices,
                                          const int64_t *rows, size_t n, const uint64_t *seed);
 
 /* Worker (0 to 65535; one process or thread per number). Takes the next task and up to n - 1 of the
  * same batch that follow it directly; n is 1 to 2^20. It takes a reposted task alone. Returns how
- * many. 0: none came in timeout_ms, or a signal came. ECLOSED: the board was stopped.
+ * many. 0: none came in timeout_ms, or a signal came. ECLOSED: the queue was stopped.
  *
  * For each task but the first the worker MAY store when it begins (began_ns of the answer in its
  * place, CLOCK_MONOTONIC). That time also ends the task before. If the worker is killed, it was at
  * the last task that has this time. For each task it MAY store how long a part of the work took
  * (augment_ns), how long the rest of it waited, at least 1 (waited_ns), and how long it was runnable
  * without a processor, which is in neither of these (delayed_ns). */
-STOC_API int stoc_board_take(void *memory, uint32_t worker, uint32_t timeout_ms, struct stoc_task *tasks, uint32_t n);
-/* Worker. Answers tasks that it took: result, worker and spill of each. ELOST: this worker does not
+STOC_API int stoc_queue_take(void *memory, uint32_t worker, uint32_t timeout_ms, struct stoc_task *tasks, uint32_t n);
+/* Worker. Answers tasks that it took: result, worker and overflow of each. ELOST: this worker does not
  * hold one of them any more. The others are answered. */
-STOC_API int stoc_board_done(void *memory, uint32_t worker, const struct stoc_task *tasks, uint32_t n);
+STOC_API int stoc_queue_done(void *memory, uint32_t worker, const struct stoc_task *tasks, uint32_t n);
 
 struct stoc_batch {
     uint64_t first; /* the result of push */
@@ -757,9 +757,9 @@ struct stoc_batch {
 };
 /* Parent. Waits at most timeout_ms until all tasks of one of these batches have answers. Returns
  * the number of the first such batch, or `count` if there is none. It returns early for a signal. */
-STOC_API int64_t stoc_board_wait(void *memory, const struct stoc_batch *batches, size_t count, uint32_t timeout_ms);
+STOC_API int64_t stoc_queue_wait(void *memory, const struct stoc_batch *batches, size_t count, uint32_t timeout_ms);
 /* Parent. Frees tasks whose answers the parent has read. BUSY: one of them has no answer yet. */
-STOC_API int stoc_board_release(void *memory, uint64_t first, uint32_t n);
+STOC_API int stoc_queue_release(void *memory, uint64_t first, uint32_t n);
 struct stoc_collected {
     uint64_t load_ns; /* the sum of ended_ns - began_ns */
     uint64_t hits;    /* tasks with the result `hit` */
@@ -768,26 +768,26 @@ struct stoc_collected {
 };
 /* Parent. Sums up the answers to the n tasks of a batch. Returns how many have a result other than 0 and `hit`. If none
  * has, it also releases the tasks. BUSY: one of them has no answer yet. */
-STOC_API int64_t stoc_board_collect(void *memory, uint64_t first, uint32_t n, int32_t hit,
+STOC_API int64_t stoc_queue_collect(void *memory, uint64_t first, uint32_t n, int32_t hit,
                                     struct stoc_collected *sums);
 /* Parent. Answers with STOC_TASK_CANCELLED the tasks that no worker has taken. Returns how many
  * tasks workers still hold. */
-STOC_API int64_t stoc_board_cancel(void *memory, uint64_t first, uint32_t n);
+STOC_API int64_t stoc_queue_cancel(void *memory, uint64_t first, uint32_t n);
 /* Parent, about a dead worker. Returns how many tasks it held, and writes the positions of the
  * first n. The parent MUST repost each of them (ELOST: that worker does not hold it). */
-STOC_API int64_t stoc_board_held(void *memory, uint32_t worker, uint64_t *positions, size_t n);
-STOC_API int stoc_board_repost(void *memory, uint32_t worker, uint64_t position);
+STOC_API int64_t stoc_queue_held(void *memory, uint32_t worker, uint64_t *positions, size_t n);
+STOC_API int stoc_queue_repost(void *memory, uint32_t worker, uint64_t position);
 
 /* Any process. Every take returns ECLOSED from now on. */
-STOC_API void stoc_board_stop(void *memory);
+STOC_API void stoc_queue_stop(void *memory);
 
 /* Any process. Reserves bytes in a file of the caller. Returns their offset, a multiple of 4096. No
  * other call gets the same bytes. */
-STOC_API int64_t stoc_board_spill(void *memory, uint64_t bytes);
+STOC_API int64_t stoc_queue_overflow(void *memory, uint64_t bytes);
 
 /* Any process. Copies a sample to its row of a batch. It prefetches what it writes to, because rows
  * are in no processor cache. The two must not overlap. */
-STOC_API void stoc_board_copy(void *row, const void *sample, size_t bytes);
+STOC_API void stoc_queue_copy(void *row, const void *sample, size_t bytes);
 
 /* ------------------------------------------------------------ tasks without an interpreter
  *
@@ -801,7 +801,7 @@ STOC_API void stoc_board_copy(void *row, const void *sample, size_t bytes);
 
 struct stoc_work {
     uint64_t struct_bytes; /* sizeof(struct stoc_work) */
-    void *board;
+    void *queue;
     stoc_cache *cache; /* NULL: none. It MUST stay open during the call */
     void *context;     /* of load and finish */
     /* Makes a sample: sets *sample and *bytes, whose memory stays as it is until the next load of this
@@ -812,7 +812,7 @@ struct stoc_work {
     int (*finish)(void *context, uint64_t argument, const void *sample, size_t bytes, void *buffer, uint32_t row);
     void **buffers; /* by the number in a task; NULL: not known yet, and its tasks come back */
     uint32_t buffer_count;
-    uint32_t worker;    /* as for stoc_board_take */
+    uint32_t worker;    /* as for stoc_queue_take */
     uint32_t kind;      /* of tasks to do; others come back */
     int32_t loaded, hit; /* results of tasks: `load` made the sample; it was in the cache */
     /* 1: `finish` gets a copy of a hit, whose bytes do not change. 0: it may get the bytes in the cache. If these
@@ -833,9 +833,9 @@ struct stoc_work {
     uint64_t index_count;
 };
 
-/* Does tasks for about timeout_ms. Returns how many tasks came back, as in stoc_board_take: at most n,
- * in `tasks`. The caller answers them with stoc_board_done. 0: the time is over, or a signal came.
- * ECLOSED: the board was stopped. EINVAL. */
+/* Does tasks for about timeout_ms. Returns how many tasks came back, as in stoc_queue_take: at most n,
+ * in `tasks`. The caller answers them with stoc_queue_done. 0: the time is over, or a signal came.
+ * ECLOSED: the queue was stopped. EINVAL. */
 STOC_API int stoc_work(struct stoc_work *work, uint32_t timeout_ms, struct stoc_task *tasks, uint32_t n);
 /* Frees what calls of stoc_work have allocated. */
 STOC_API void stoc_work_end(struct stoc_work *work);

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/internal/breaker"
-	"github.com/stocached/stocached/internal/later"
+	"github.com/stocached/stocached/internal/writequeue"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -40,7 +40,7 @@ type Disk struct {
 	breaker breaker.Breaker // open while the disk is left out
 	full    breaker.Full
 
-	later *later.Queue[waiting]
+	queue *writequeue.Queue[waiting]
 }
 
 // waiting is a sample that SetLater has taken.
@@ -85,12 +85,12 @@ func OpenDisk(path string, o DiskOptions) (*Disk, error) {
 		return nil, errors.Join(err, seg.Close())
 	}
 	d := &Disk{c: c, seg: seg, replaced: replaced}
-	d.later = d.newQueue(queueBytes, d.write)
+	d.queue = d.newQueue(queueBytes, d.write)
 	return d, nil
 }
 
-func (d *Disk) newQueue(limit int64, write func(context.Context, waiting, []byte)) *later.Queue[waiting] {
-	return later.New(later.Options[waiting]{Limit: limit, Writers: 1, Write: write})
+func (d *Disk) newQueue(limit int64, write func(context.Context, waiting, []byte)) *writequeue.Queue[waiting] {
+	return writequeue.New(writequeue.Options[waiting]{Limit: limit, Writers: 1, Write: write})
 }
 
 // write writes a sample of the queue.
@@ -101,7 +101,7 @@ func (d *Disk) write(_ context.Context, w waiting, data []byte) {
 // Close writes the samples of SetLater, for at most 5 seconds, and ends the handle. The last process that closes the
 // file writes its index, so that nothing is lost.
 func (d *Disk) Close() error {
-	d.later.Close(flushTime)
+	d.queue.Close(flushTime)
 	return errors.Join(d.c.Close(), d.seg.Close())
 }
 
@@ -149,11 +149,11 @@ func (d *Disk) SetLater(i int, data []byte) (Result, error) {
 	if d.full.Lasts() || d.breaker.Waits() {
 		return Full, nil
 	}
-	return d.c.SetLater(i, data, func(epoch uint64) bool { return d.later.Put(waiting{i, epoch}, data) })
+	return d.c.SetLater(i, data, func(epoch uint64) bool { return d.queue.Put(waiting{i, epoch}, data) })
 }
 
 // Flush waits until no sample of SetLater waits for its write. It returns the cause of ctx.
-func (d *Disk) Flush(ctx context.Context) error { return d.later.Flush(ctx) }
+func (d *Disk) Flush(ctx context.Context) error { return d.queue.Flush(ctx) }
 
 // set calls a function that stores a sample, and leaves the disk out if it fails.
 func (d *Disk) set(store func() (Result, error)) (Result, error) {

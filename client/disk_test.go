@@ -341,13 +341,13 @@ func TestDiskSetLater(t *testing.T) {
 	}
 
 	// A write that has not begun when the file is cleared.
-	own, begin, begun := d.later, make(chan struct{}), make(chan struct{}, 20)
+	own, begin, begun := d.queue, make(chan struct{}), make(chan struct{}, 20)
 	slow := d.newQueue(250, func(ctx context.Context, w waiting, data []byte) {
 		begun <- struct{}{}
 		<-begin
 		d.write(ctx, w, data)
 	})
-	d.later = slow
+	d.queue = slow
 	later(10, Stored)
 	<-begun
 	later(11, Stored)
@@ -365,7 +365,7 @@ func TestDiskSetLater(t *testing.T) {
 	}
 	holds(0)
 	slow.Close(0)
-	d.later = own
+	d.queue = own
 
 	for i := range 7 {
 		later(i, Stored)

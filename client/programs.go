@@ -9,7 +9,7 @@ import (
 	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/internal/clock"
 	"github.com/stocached/stocached/internal/loadtime"
-	"github.com/stocached/stocached/internal/looks"
+	"github.com/stocached/stocached/internal/poll"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -120,7 +120,7 @@ func (s *Served) ask(ctx context.Context, i int) (data []byte, asked bool, err e
 	defer func() { loadtime.Queued(ctx, time.Since(began)) }()
 	var code control.Code
 	var failed error
-	err = looks.Until(ctx, nil, patience, func() bool {
+	err = poll.Until(ctx, nil, patience, func() bool {
 		data, code, failed = s.askOnce(ctx, i)
 		return failed != nil || code != control.CodeLoading || ctx.Err() != nil
 	})

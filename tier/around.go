@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/internal/loadtime"
-	"github.com/stocached/stocached/internal/looks"
+	"github.com/stocached/stocached/internal/poll"
 	"github.com/stocached/stocached/source"
 )
 
@@ -97,7 +97,7 @@ func (a *around) claim(ctx context.Context, shared Shared, i, size int, room []b
 	length int, result Result, err error) {
 	began, waits := time.Now(), false
 	defer func() { loadtime.Queued(ctx, time.Since(began)) }()
-	err = looks.Until(ctx, a.closing, shared.LongestWait(), func() bool {
+	err = poll.Until(ctx, a.closing, shared.LongestWait(), func() bool {
 		if length, result = shared.Claim(ctx, i, size, room); result == Busy && !waits {
 			waits = true
 			shared.Waited()
@@ -105,10 +105,10 @@ func (a *around) claim(ctx context.Context, shared Shared, i, size int, room []b
 		return result != Busy
 	})
 	switch {
-	case errors.Is(err, looks.ErrEnough):
+	case errors.Is(err, poll.ErrEnough):
 		shared.GaveUp()
 		return 0, Out, nil
-	case errors.Is(err, looks.ErrEnded):
+	case errors.Is(err, poll.ErrEnded):
 		err = fmt.Errorf("%w while a read waited for the load of another machine", source.ErrClosed)
 	}
 	if err != nil {

@@ -8,14 +8,14 @@ import (
 	"sync"
 	"time"
 
-	"github.com/stocached/stocached/internal/later"
+	"github.com/stocached/stocached/internal/writequeue"
 	"github.com/stocached/stocached/source"
 )
 
 // queue has a tier and the samples that wait to be written to it.
 type queue struct {
 	tier Tier
-	*later.Queue[int]
+	*writequeue.Queue[int]
 }
 
 // Set has the tiers of one cache, from fast to slow.
@@ -37,7 +37,7 @@ const writers = 4
 func New(tiers []Tier, memory []int64) *Set {
 	s := &Set{}
 	for k, t := range tiers {
-		q := later.New(later.Options[int]{Limit: memory[k], Writers: writers, Spare: Spare, Write: t.Put})
+		q := writequeue.New(writequeue.Options[int]{Limit: memory[k], Writers: writers, Spare: Spare, Write: t.Put})
 		s.queues = append(s.queues, queue{t, q})
 		if shared, ok := t.(Shared); ok {
 			s.shared, s.before = shared, k

@@ -572,7 +572,7 @@ DEFECTS = [
     ),
     Defect(
         "Tiers: the end of a server drops what waits to be written",
-        "internal/later/later.go",
+        "internal/writequeue/queue.go",
         "\t\tif q.ctx.Err() != nil {\n\t\t\tq.dropped.Add(1)",
         "\t\tif q.closed {\n\t\t\tq.dropped.Add(1)",
         go("./tier", "TestFlushBesideAHangingSource"),

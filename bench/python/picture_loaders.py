@@ -167,7 +167,7 @@ class Count:
         self._workers: set[int] = set()
         _native.work = self._timed
         self._released = 0.0
-        for name in ("board_wait", "board_push_samples", "board_collect"):
+        for name in ("queue_wait", "queue_push_samples", "queue_collect"):
             setattr(_native, name, self._releasing(getattr(_native, name)))
 
     def _releasing(self, call: Callable[..., Any]) -> Callable[..., Any]:

@@ -15,7 +15,7 @@ struct row {
 
 struct test {
     stoc_cache *cache;
-    void *board;
+    void *queue;
     struct row rows[2][ROWS]; /* two buffers */
     void *buffers[2];
     atomic_int loads, finishes;
@@ -73,16 +73,16 @@ static void begin(struct test *t, stoc_cache *cache)
     memset(t, 0, sizeof *t);
     t->cache = cache;
     t->refuse_load = t->refuse_finish = -1;
-    size_t bytes = stoc_board_bytes(QUEUE);
-    t->board = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    REQUIRE(t->board != MAP_FAILED && stoc_board_init(t->board, QUEUE) == 0);
+    size_t bytes = stoc_queue_bytes(QUEUE);
+    t->queue = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(t->queue != MAP_FAILED && stoc_queue_init(t->queue, QUEUE) == 0);
     for (int k = 0; k < 2; k++)
         t->buffers[k] = t->rows[k];
 }
 
 static void end(struct test *t)
 {
-    munmap(t->board, stoc_board_bytes(QUEUE));
+    munmap(t->queue, stoc_queue_bytes(QUEUE));
     stoc_close(t->cache);
 }
 
@@ -90,7 +90,7 @@ static void begin_worker(struct context *c, struct test *t, uint32_t number)
 {
     memset(c, 0, sizeof *c);
     c->test = t;
-    c->work = (struct stoc_work){.struct_bytes = sizeof c->work, .board = t->board, .cache = t->cache, .context = c,
+    c->work = (struct stoc_work){.struct_bytes = sizeof c->work, .queue = t->queue, .cache = t->cache, .context = c,
                                  .load = load, .finish = finish, .buffers = t->buffers, .buffer_count = 2,
                                  .worker = number, .kind = SAMPLE_KIND, .loaded = LOADED, .hit = HIT};
 }
@@ -120,14 +120,14 @@ static uint64_t post(struct test *t, int64_t first, size_t n, uint32_t buffer, u
     for (size_t k = 0; k < n; k++)
         tasks[k] = (struct stoc_task){.index = first + (int64_t)k, .row = (uint32_t)(first + (int64_t)k),
                                       .buffer = buffer, .kind = kind, .argument = 1000 + (uint64_t)first + k};
-    int64_t at = stoc_board_push(t->board, tasks, n);
+    int64_t at = stoc_queue_push(t->queue, tasks, n);
     REQUIRE(at >= 0);
     return (uint64_t)at;
 }
 
 static int result_of(struct test *t, uint64_t position)
 {
-    const char *entry = (const char *)t->board + 4096 + position % QUEUE * STOC_BOARD_TASK_BYTES;
+    const char *entry = (const char *)t->queue + 4096 + position % QUEUE * STOC_BOARD_TASK_BYTES;
     return *(const int32_t *)(const void *)(entry + STOC_BOARD_ANSWER_OFFSET);
 }
 
@@ -135,14 +135,14 @@ static int result_of(struct test *t, uint64_t position)
 enum { BEGAN, ENDED, AUGMENT, WAITED, DELAYED };
 static const uint64_t *times_of(struct test *t, uint64_t position)
 {
-    const char *entry = (const char *)t->board + 4096 + position % QUEUE * STOC_BOARD_TASK_BYTES;
+    const char *entry = (const char *)t->queue + 4096 + position % QUEUE * STOC_BOARD_TASK_BYTES;
     return (const uint64_t *)(const void *)(entry + 88);
 }
 
 static bool finished(struct test *t, uint64_t first, uint64_t n)
 {
     struct stoc_batch batch = {first, n};
-    return stoc_board_wait(t->board, &batch, 1, 0) == 0;
+    return stoc_queue_wait(t->queue, &batch, 1, 0) == 0;
 }
 
 static void check_row(struct test *t, int64_t index, uint32_t buffer, int version)
@@ -158,7 +158,7 @@ static bool some_are_posted(struct test *t)
 {
     enum { POSTED = 1 };
     for (size_t k = 0; k < QUEUE; k++)
-        if (((const unsigned char *)t->board)[4096 + k * STOC_BOARD_TASK_BYTES] == POSTED)
+        if (((const unsigned char *)t->queue)[4096 + k * STOC_BOARD_TASK_BYTES] == POSTED)
             return true;
     return false;
 }
@@ -203,7 +203,7 @@ static void misses_then_hits_of(uint32_t policy, bool variable, uint32_t copies)
             CHECK((times_of(&t, first + (uint64_t)k)[WAITED] > 0) == !turn); /* a hit does not load */
         }
         CHECK(augmented > 0);
-        EQUAL(stoc_board_release(t.board, first, SAMPLES), 0);
+        EQUAL(stoc_queue_release(t.queue, first, SAMPLES), 0);
     }
     EQUAL(atomic_load(&t.loads), SAMPLES);
     struct stoc_stats s = stats_of(t.cache);
@@ -275,7 +275,7 @@ static void without_a_cache(void)
         uint64_t first = post(&t, 0, SAMPLES, 0, SAMPLE_KIND);
         EQUAL(work(&c, back), 0);
         EQUAL(result_of(&t, first + 9), LOADED);
-        EQUAL(stoc_board_release(t.board, first, SAMPLES), 0);
+        EQUAL(stoc_queue_release(t.queue, first, SAMPLES), 0);
     }
     EQUAL(atomic_load(&t.loads), 2 * SAMPLES);
     stoc_work_end(&c.work);
@@ -301,7 +301,7 @@ static void read_epoch_over_disk(struct test *t, struct context *c)
     CHECK(finished(t, first, SAMPLES));
     for (int k = 0; k < SAMPLES; k++)
         check_row(t, k, 0, 0);
-    EQUAL(stoc_board_release(t->board, first, SAMPLES), 0);
+    EQUAL(stoc_queue_release(t->queue, first, SAMPLES), 0);
     EQUAL(stoc_flush(c->work.disk, 60000), 0);
 }
 
@@ -400,7 +400,7 @@ static void what_comes_back(void)
     EQUAL(s.stored, 30); /* not that of 20: the caller, who makes its row, would find a hit */
     for (int k = 0; k < count; k++)
         back[k].result = BY_CALLER;
-    EQUAL(stoc_board_done(t.board, 1, back, (uint32_t)count), 0);
+    EQUAL(stoc_queue_done(t.queue, 1, back, (uint32_t)count), 0);
     CHECK(finished(&t, samples, 32) && finished(&t, kind, 4) && finished(&t, unknown, 4) && finished(&t, beyond, 4) &&
           finished(&t, outside, 1));
     EQUAL(result_of(&t, samples + 11), BY_CALLER);
@@ -531,7 +531,7 @@ static void *run_worker(void *context)
         for (int k = 0; k < got; k++)
             back[k].result = BY_CALLER;
         if (got)
-            EQUAL(stoc_board_done(c->test->board, c->work.worker, back, (uint32_t)got), 0);
+            EQUAL(stoc_queue_done(c->test->queue, c->work.worker, back, (uint32_t)got), 0);
     }
     EQUAL(got, STOC_ECLOSED);
     return NULL;
@@ -557,7 +557,7 @@ static void threads_share_a_queue(void)
             clear(&t);
         struct stoc_batch wanted = {first, SAMPLES};
         time_t until = time(NULL) + 60;
-        while (stoc_board_wait(t.board, &wanted, 1, 100))
+        while (stoc_queue_wait(t.queue, &wanted, 1, 100))
             REQUIRE(time(NULL) < until);
         for (int k = 0; k < SAMPLES; k++) {
             int result = result_of(&t, first + (uint64_t)k);
@@ -567,9 +567,9 @@ static void threads_share_a_queue(void)
                 check_row(&t, k, (uint32_t)batch % 2, 0);
         }
         memset(t.rows[batch % 2], 0xff, sizeof t.rows[0]);
-        EQUAL(stoc_board_release(t.board, first, SAMPLES), 0);
+        EQUAL(stoc_queue_release(t.queue, first, SAMPLES), 0);
     }
-    stoc_board_stop(t.board);
+    stoc_queue_stop(t.queue);
     for (uint32_t k = 0; k < WORKERS; k++) {
         pthread_join(threads[k], NULL);
         stoc_work_end(&contexts[k].work);
@@ -728,10 +728,10 @@ static void arguments_that_are_wrong(void)
     c.work.struct_bytes += 2;
     EQUAL(stoc_work(&c.work, 1, back, 2), STOC_EINVAL);
     c.work.struct_bytes--;
-    c.work.board = back;
+    c.work.queue = back;
     EQUAL(stoc_work(&c.work, 1, back, 2), STOC_EINVAL);
-    c.work.board = t.board;
-    stoc_board_stop(t.board);
+    c.work.queue = t.queue;
+    stoc_queue_stop(t.queue);
     EQUAL(stoc_work(&c.work, 1, back, 2), STOC_ECLOSED);
     stoc_work_end(&c.work);
     stoc_work_end(&c.work);

@@ -78,7 +78,7 @@ var arrays = []string{"indices", "hit", "lengths", "offsets", "states", "positio
 
 // addresses are more such parameters, each of one function.
 var addresses = []string{"stoc_get.length", "stoc_copy.length", "stoc_fetch_each.data", "stoc_fetch_end.data",
-	"stoc_board_push.tasks", "stoc_weights_open.weights", "stoc_image_decode.dst"}
+	"stoc_queue_push.tasks", "stoc_weights_open.weights", "stoc_image_decode.dst"}
 
 // brief are the functions that take nanoseconds, called with the GIL. All others copy, wait or
 // enter the kernel, and are called without the GIL.
@@ -86,8 +86,8 @@ var brief = strings.Fields(`
 	abi_version version strerror explain close close_keep_maps close_keep_payload info field view
 	view_offset view_slot locate locate_slot state hold fetch_end count_passed epoch_open
 	epoch_open_weighted epoch_open_mixed epoch_close epoch_length epoch_at epoch_position epoch_shard
-	weights_close board_bytes board_init board_push board_take board_done board_release board_cancel
-	board_held board_repost board_stop board_spill
+	weights_close queue_bytes queue_init queue_push queue_take queue_done queue_release queue_cancel
+	queue_held queue_repost queue_stop queue_overflow
 	worker_new worker_free message target plan vectors use_vectors`)
 
 // short returns a name without the prefix of the header.

@@ -52,7 +52,7 @@ def test_batches_arrive_on_a_slow_device(workers, extra):
         seed=1,
         num_workers=workers,
         pin_memory=True,
-        ring_bytes="64MiB",
+        pool_bytes="64MiB",
         persistent_workers=workers > 0,
         **extra,
     )

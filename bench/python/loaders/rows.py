@@ -233,7 +233,7 @@ def parts_of_memory(run: Run) -> None:
     at = run.images(n)
     payload = n * 196_608
     for w in (0, 2, 4):
-        ours = memory(Process("stocached", "stocached", **at, workers=w, ring_bytes=ring, prefetch_bytes=ring // 2))
+        ours = memory(Process("stocached", "stocached", **at, workers=w, pool_bytes=ring, prefetch_bytes=ring // 2))
         bare = memory(Process("bare", "bare", workers=w))
         subjects = [
             Derived("stocached", n, [ours / 1e6], "MB"),

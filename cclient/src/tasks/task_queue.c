@@ -1,7 +1,6 @@
 /*
  * task_queue.c - a task queue in shared memory. One parent posts tasks. Workers take and answer
- * them, and may be killed at any instruction. docs/spec/workers.md. (The public functions are
- * called stoc_board_...: the queue is a board there.)
+ * them, and may be killed at any instruction. docs/spec/workers.md.
  */
 #include "tasks.h"
 
@@ -31,7 +30,7 @@ struct entry {
     uint64_t argument;
     _Alignas(64) int32_t result;
     uint32_t worker;
-    uint64_t spill_offset, spill_bytes, began_ns, ended_ns, augment_ns, waited_ns, delayed_ns;
+    uint64_t overflow_offset, overflow_bytes, began_ns, ended_ns, augment_ns, waited_ns, delayed_ns;
 };
 
 _Static_assert(sizeof(struct entry) == STOC_BOARD_TASK_BYTES, "docs/spec/workers.md gives the offsets of a task");
@@ -65,15 +64,15 @@ static uint64_t capacity_for(uint32_t tasks)
     return capacity;
 }
 
-size_t stoc_board_bytes(uint32_t tasks)
+size_t stoc_queue_bytes(uint32_t tasks)
 {
     return tasks && tasks <= QUEUE_MOST ? QUEUE_HEADER + (size_t)capacity_for(tasks) * sizeof(struct entry) : 0;
 }
 
-int stoc_board_init(void *memory, uint32_t tasks)
+int stoc_queue_init(void *memory, uint32_t tasks)
 {
     struct task_queue *q = memory;
-    if (!q || !stoc_board_bytes(tasks) || (uintptr_t)memory % 64)
+    if (!q || !stoc_queue_bytes(tasks) || (uintptr_t)memory % 64)
         return STOC_EINVAL;
     q->capacity = capacity_for(tasks);
     q->magic = QUEUE_MAGIC;
@@ -131,7 +130,7 @@ static int64_t end_push(struct task_queue *q, uint64_t first, size_t n, uint32_t
     return (int64_t)first;
 }
 
-int64_t stoc_board_push(void *memory, const struct stoc_task *tasks, size_t n)
+int64_t stoc_queue_push(void *memory, const struct stoc_task *tasks, size_t n)
 {
     struct task_queue *q = queue_of(memory);
     uint64_t first;
@@ -143,7 +142,7 @@ int64_t stoc_board_push(void *memory, const struct stoc_task *tasks, size_t n)
     return end_push(q, first, n, tasks[0].only);
 }
 
-int64_t stoc_board_push_samples(void *memory, const struct stoc_task *as, const int64_t *indices, const int64_t *rows,
+int64_t stoc_queue_push_samples(void *memory, const struct stoc_task *as, const int64_t *indices, const int64_t *rows,
                                 size_t n, const uint64_t *seed)
 {
     struct task_queue *q = queue_of(memory);
@@ -208,7 +207,7 @@ static uint32_t claim_tasks(struct task_queue *q, uint32_t worker, struct stoc_t
     return got;
 }
 
-int stoc_board_take(void *memory, uint32_t worker, uint32_t timeout_ms, struct stoc_task *tasks, uint32_t n)
+int stoc_queue_take(void *memory, uint32_t worker, uint32_t timeout_ms, struct stoc_task *tasks, uint32_t n)
 {
     struct task_queue *q = queue_of(memory);
     if (!q || worker > UINT16_MAX || !tasks || !n || n > QUEUE_MOST)
@@ -231,10 +230,10 @@ int stoc_board_take(void *memory, uint32_t worker, uint32_t timeout_ms, struct s
     return (int)(got ? got : claim_tasks(q, worker, tasks, n));
 }
 
-INTERNAL void tell_task_times(void *board, uint64_t position, uint64_t began_ns, uint64_t augment_ns,
+INTERNAL void tell_task_times(void *queue, uint64_t position, uint64_t began_ns, uint64_t augment_ns,
                               uint64_t waited_ns, uint64_t delayed_ns)
 {
-    struct entry *e = entry_at(board, position);
+    struct entry *e = entry_at(queue, position);
     e->began_ns = began_ns;
     e->augment_ns = augment_ns;
     e->waited_ns = waited_ns;
@@ -249,8 +248,8 @@ static int answer_task(struct task_queue *q, uint32_t worker, const struct stoc_
         return STOC_ELOST;
     e->result = task->result;
     e->worker = worker;
-    e->spill_offset = task->spill_offset;
-    e->spill_bytes = task->spill_bytes;
+    e->overflow_offset = task->overflow_offset;
+    e->overflow_bytes = task->overflow_bytes;
     e->began_ns = e->began_ns ? e->began_ns : ended_ns;
     e->ended_ns = ended_ns;
     STOC_FAULT("task_queue.answer");
@@ -265,7 +264,7 @@ static int answer_task(struct task_queue *q, uint32_t worker, const struct stoc_
     return 0;
 }
 
-int stoc_board_done(void *memory, uint32_t worker, const struct stoc_task *tasks, uint32_t n)
+int stoc_queue_done(void *memory, uint32_t worker, const struct stoc_task *tasks, uint32_t n)
 {
     struct task_queue *q = queue_of(memory);
     if (!q || !tasks || !n)
@@ -313,7 +312,7 @@ static size_t find_finished(struct task_queue *q, const struct stoc_batch *batch
     return count;
 }
 
-int64_t stoc_board_wait(void *memory, const struct stoc_batch *batches, size_t count, uint32_t timeout_ms)
+int64_t stoc_queue_wait(void *memory, const struct stoc_batch *batches, size_t count, uint32_t timeout_ms)
 {
     struct task_queue *q = queue_of(memory);
     if (!q || !batches || !count || count > q->capacity)
@@ -337,7 +336,7 @@ int64_t stoc_board_wait(void *memory, const struct stoc_batch *batches, size_t c
     }
 }
 
-int stoc_board_release(void *memory, uint64_t first, uint32_t n)
+int stoc_queue_release(void *memory, uint64_t first, uint32_t n)
 {
     struct task_queue *q = queue_of(memory);
     if (!q || n > q->capacity)
@@ -350,7 +349,7 @@ int stoc_board_release(void *memory, uint64_t first, uint32_t n)
     return 0;
 }
 
-int64_t stoc_board_collect(void *memory, uint64_t first, uint32_t n, int32_t hit, struct stoc_collected *sums)
+int64_t stoc_queue_collect(void *memory, uint64_t first, uint32_t n, int32_t hit, struct stoc_collected *sums)
 {
     struct task_queue *q = queue_of(memory);
     if (!q || n > q->capacity || !sums)
@@ -370,11 +369,11 @@ int64_t stoc_board_collect(void *memory, uint64_t first, uint32_t n, int32_t hit
         sums->hits += e->result == hit;
         others += e->result && e->result != hit;
     }
-    int code = others ? 0 : stoc_board_release(memory, first, n);
+    int code = others ? 0 : stoc_queue_release(memory, first, n);
     return code ? code : others;
 }
 
-int64_t stoc_board_cancel(void *memory, uint64_t first, uint32_t n)
+int64_t stoc_queue_cancel(void *memory, uint64_t first, uint32_t n)
 {
     struct task_queue *q = queue_of(memory);
     int64_t taken = 0;
@@ -385,7 +384,7 @@ int64_t stoc_board_cancel(void *memory, uint64_t first, uint32_t n)
         uint64_t posted = task_word(q, p, 0, TASK_POSTED);
         if (atomic_compare_exchange_strong(&e->word, &posted, task_word(q, p, 0, TASK_DONE))) {
             e->result = STOC_TASK_CANCELLED; /* only the parent reads the answer, and this is the parent */
-            e->spill_bytes = 0;
+            e->overflow_bytes = 0;
             atomic_fetch_sub(&entry_at(q, e->first)->left, 1);
         } else if (task_state(posted) == TASK_TAKEN)
             taken++;
@@ -393,7 +392,7 @@ int64_t stoc_board_cancel(void *memory, uint64_t first, uint32_t n)
     return taken;
 }
 
-int64_t stoc_board_held(void *memory, uint32_t worker, uint64_t *positions, size_t n)
+int64_t stoc_queue_held(void *memory, uint32_t worker, uint64_t *positions, size_t n)
 {
     struct task_queue *q = queue_of(memory);
     size_t found = 0;
@@ -409,7 +408,7 @@ int64_t stoc_board_held(void *memory, uint32_t worker, uint64_t *positions, size
     return (int64_t)found;
 }
 
-int stoc_board_repost(void *memory, uint32_t worker, uint64_t position)
+int stoc_queue_repost(void *memory, uint32_t worker, uint64_t position)
 {
     struct task_queue *q = queue_of(memory);
     if (!q)
@@ -426,7 +425,7 @@ int stoc_board_repost(void *memory, uint32_t worker, uint64_t position)
     return 0;
 }
 
-void stoc_board_stop(void *memory)
+void stoc_queue_stop(void *memory)
 {
     struct task_queue *q = queue_of(memory);
     if (!q)
@@ -436,7 +435,7 @@ void stoc_board_stop(void *memory)
     futex_wake(&q->wakeup, INT_MAX);
 }
 
-int64_t stoc_board_spill(void *memory, uint64_t bytes)
+int64_t stoc_queue_overflow(void *memory, uint64_t bytes)
 {
     struct task_queue *q = queue_of(memory);
     if (!q || bytes > INT64_MAX / 4)
@@ -444,4 +443,4 @@ int64_t stoc_board_spill(void *memory, uint64_t bytes)
     return (int64_t)atomic_fetch_add(&q->overflow, (bytes + QUEUE_PAGE - 1) / QUEUE_PAGE * QUEUE_PAGE);
 }
 
-void stoc_board_copy(void *row, const void *sample, size_t bytes) { copy_plain(row, sample, bytes); }
+void stoc_queue_copy(void *row, const void *sample, size_t bytes) { copy_plain(row, sample, bytes); }

@@ -26,7 +26,7 @@ INTERNAL void fork_queue_parent(struct write_queue *q);
 INTERNAL void fork_queue_child(struct write_queue *q);
 /* task_queue.c: a worker tells when it began a task that it holds, how long its random part took, and how long it
  * waited for its source and for a processor. */
-INTERNAL void tell_task_times(void *board, uint64_t position, uint64_t began_ns, uint64_t augment_ns,
+INTERNAL void tell_task_times(void *queue, uint64_t position, uint64_t began_ns, uint64_t augment_ns,
                               uint64_t waited_ns, uint64_t delayed_ns);
 
 #endif

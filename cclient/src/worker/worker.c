@@ -194,8 +194,8 @@ static bool do_task(struct stoc_work *w, struct stoc_task *task, uint64_t began,
     } else if (found != STOC_MISS || !w->load || !load_and_finish(w, &asked, buffer, &finish_ns, &waited_ns, delay))
         return false;
     task->result = found == STOC_HIT ? w->hit : w->loaded;
-    task->spill_offset = task->spill_bytes = 0;
-    tell_task_times(w->board, task->position, began, finish_ns, waited_ns, *delay - before);
+    task->overflow_offset = task->overflow_bytes = 0;
+    tell_task_times(w->queue, task->position, began, finish_ns, waited_ns, *delay - before);
     return true;
 }
 
@@ -215,7 +215,7 @@ static uint32_t do_tasks(struct stoc_work *w, struct stoc_task *tasks, uint32_t 
         began = now_ns();
     }
     if (done)
-        stoc_board_done(w->board, w->worker, answers, done); /* a task that is not this worker's any more is ignored */
+        stoc_queue_done(w->queue, w->worker, answers, done); /* a task that is not this worker's any more is ignored */
     uint64_t pace = (began - start) / n + 1;
     w->pace_ns = w->pace_ns ? (w->pace_ns + pace) / 2 : pace;
     return back;
@@ -231,7 +231,7 @@ int stoc_work(struct stoc_work *w, uint32_t timeout_ms, struct stoc_task *tasks,
         uint64_t left_ms = now ? (end - now) / 1000000 : timeout_ms;
         uint64_t pace = w->pace_ns ? w->pace_ns : TOGETHER_NS;
         uint32_t most = (uint32_t)MIN(MIN(n, MOST_TASKS), MAX(TOGETHER_NS / pace, 1));
-        int got = stoc_board_take(w->board, w->worker, (uint32_t)left_ms, tasks, most);
+        int got = stoc_queue_take(w->queue, w->worker, (uint32_t)left_ms, tasks, most);
         if (got <= 0)
             return got;
         uint32_t back = do_tasks(w, tasks, (uint32_t)got);

@@ -454,12 +454,12 @@ def test_two_rings_have_one_limit():
     first.array()[:] = 1
     del first
     leases.append(own.take())
-    assert leases[-1] is not None, "the shared ring has one buffer less in use"
+    assert leases[-1] is not None, "the shared pool has one buffer less in use"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert shared.take() is None, "the ring warns only once"
+        assert shared.take() is None, "the pool warns only once"
     del leases[0]
-    assert not shared.take().array().any(), "the idle buffer was freed when the other ring needed memory"
+    assert not shared.take().array().any(), "the idle buffer was freed when the other pool needed memory"
 
 
 def test_lease_outlives_slices_and_views():
@@ -520,7 +520,7 @@ def test_memory_of_samples_that_workers_send_is_given_back():
 
 
 def test_ring_is_limited_and_says_so_once():
-    loader = Loader(Numbers(), 4, size="16MiB", ring_bytes=6 * 4096)
+    loader = Loader(Numbers(), 4, size="16MiB", pool_bytes=6 * 4096)
     for _ in loader:
         pass  # keeps none
     with warnings.catch_warnings(record=True) as caught:

@@ -77,7 +77,7 @@ def test_every_option_is_a_parameter_and_an_attribute(kind, tmp_path):
     cache = Cache.create(samples=N, fields={"0": ((4,), "int64")}, size="8MiB")
     given = {
         "cache": cache, "augment": lift, "batch_augment": thirds, "worker": "thread", "restart_workers": True, "seed": 3, "rank": 1, "world_size": 2,
-        "ends": "drop", "prefetch_bytes": "1MiB", "ring_bytes": "3MiB", "gather_threads": 1, "snapshot_every_n_steps": 3, "trace": tmp_path / "run.json",
+        "ends": "drop", "prefetch_bytes": "1MiB", "pool_bytes": "3MiB", "gather_threads": 1, "snapshot_every_n_steps": 3, "trace": tmp_path / "run.json",
         "allow_random": True, "bad_samples": "skip",
     }  # fmt: skip
     others = {

@@ -160,7 +160,7 @@ def test_memory_comes_back_when_the_last_view_is_gone(way):
 
 @pytest.mark.parametrize("way", ["cached", "rows", "cached rows", "batches", "threads"])
 def test_ring_has_a_limit_and_what_lies_beyond_is_right_as_well(way):
-    loader = Loader(Numbers(N), BATCH, ring_bytes=20 * 32768, **SETTINGS[way])
+    loader = Loader(Numbers(N), BATCH, pool_bytes=20 * 32768, **SETTINGS[way])
     read(loader)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

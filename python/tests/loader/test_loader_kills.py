@@ -218,9 +218,9 @@ def test_lost_worker_is_noticed_if_other_code_waits_for_all_children(tmp_path):
 def test_killed_by_hand_in_the_middle_of_a_sample():
     batches = iter(Loader(Numbers(40, seconds=30), 4, num_workers=3))
     pids = batches._runtime.pool.pids
-    board = batches._runtime.task_queue
-    until(lambda: all(board.held(k) for k in range(3)), "every worker has a sample")
-    index = board.asked(board.held(1)[0])["index"]
+    queue = batches._runtime.task_queue
+    until(lambda: all(queue.held(k) for k in range(3)), "every worker has a sample")
+    index = queue.asked(queue.held(1)[0])["index"]
     os.kill(pids[1], signal.SIGKILL)
     start = time.monotonic()
     with pytest.raises(WorkerLostError, match=rf"worker 1 .* SIGKILL while it loaded sample {index}"):

@@ -45,8 +45,8 @@ class Random(Numbers):
         ({"order": "blcok"}, "order='blcok' is none of sequential, shuffled, windows, blocks"),
         ({"cache": "faces"}, "cache='faces' is no Cache; give name="),
         ({"size": "8MiB", "variable": "yes"}, "variable='yes'; it must be True, False or None"),
-        ({"ring_bytes": "much"}, "ring_bytes='much' is not a size"),
-        ({"ring_bytes": 1.5}, "ring_bytes=1.5; it must be whole bytes"),
+        ({"pool_bytes": "much"}, "pool_bytes='much' is not a size"),
+        ({"pool_bytes": 1.5}, "pool_bytes=1.5; it must be whole bytes"),
         ({"prefetch_bytes": -1}, "prefetch_bytes=-1 bytes; it must be between 0"),
         ({"size": "32 GBytes"}, "size='32 GBytes' is not a size; write bytes, or a number and a unit"),
         ({"num_workers": 2.0}, "num_workers=2.0 is not a whole number"),
@@ -192,8 +192,8 @@ def test_threads_that_share_an_iteration_get_each_sample_once(settings):
 
 
 def test_sizes_of_streams_and_of_prepared_datasets_are_named_too(tmp_path):
-    with pytest.raises(InvalidError, match="ring_bytes='x' is not a size"):
-        Streams([[1, 2]], 1, ring_bytes="x")
+    with pytest.raises(InvalidError, match="pool_bytes='x' is not a size"):
+        Streams([[1, 2]], 1, pool_bytes="x")
     with pytest.raises(InvalidError, match="file_bytes=-1 bytes; it must be between 0"):
         BlockStorage(tmp_path / "prepared", file_bytes=-1)
 

@@ -303,14 +303,14 @@ def test_state_is_not_lost_where_iterating_fails():
 )
 @pytest.mark.parametrize("buffers", [3, 4, 6])
 def test_small_rings_have_less_made_ahead_and_warn_of_nothing(buffers, settings):
-    loader = Loader(Numbers(80), 4, seed=1, num_workers=2, ring_bytes=buffers * 24576, **settings)
+    loader = Loader(Numbers(80), 4, seed=1, num_workers=2, pool_bytes=buffers * 24576, **settings)
     for _ in range(3):
         assert sorted(read(loader)) == list(range(80))  # in all tests a warning is an error
     loader.close()
 
 
 def test_ring_that_is_too_small_for_any_loop_says_how_large_it_must_be():
-    loader = Loader(Numbers(80), 4, num_workers=2, ring_bytes=16384)
+    loader = Loader(Numbers(80), 4, num_workers=2, pool_bytes=16384)
     with warnings.catch_warnings(record=True) as caught:
         # not the warnings of Python 3.12 and later about forks while pytest has threads
         warnings.simplefilter("always", UserWarning)
@@ -319,7 +319,7 @@ def test_ring_that_is_too_small_for_any_loop_says_how_large_it_must_be():
     assert len(told) == 1
     assert "3 are needed" in told[0]
     assert "Raise it to 49152" in told[0]
-    assert read(Loader(Numbers(80), 4, num_workers=2, ring_bytes=49152)) == list(range(80))
+    assert read(Loader(Numbers(80), 4, num_workers=2, pool_bytes=49152)) == list(range(80))
 
 
 def test_ctrl_c_while_kept_workers_are_told_of_an_epoch():
@@ -378,7 +378,7 @@ def test_batches_of_a_sampler_of_the_users_use_memory_again(workers):
     batch_pool = batches._runtime.own
     assert batch_pool.buffer_bytes >= 3 * 8 * 500
     assert addresses & {address for _, address, _ in batch_pool._buffers.values()}, (
-        "no batch of the last epoch lies in the ring"
+        "no batch of the last epoch lies in the pool"
     )
     loader.close()
 

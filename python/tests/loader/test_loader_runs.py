@@ -22,9 +22,9 @@ def runs(monkeypatch):
     counts: list[int] = []
     done = TaskQueue.done
 
-    def counted(board, worker, tasks, count):
+    def counted(queue, worker, tasks, count):
         counts.append(count)
-        done(board, worker, tasks, count)
+        done(queue, worker, tasks, count)
 
     monkeypatch.setattr(TaskQueue, "done", counted)
     return counts

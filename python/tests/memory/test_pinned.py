@@ -90,7 +90,7 @@ def test_batches_that_are_given_up_at_once_arrive(loader, workers, extra):
         shuffle=True,
         seed=1,
         num_workers=workers,
-        ring_bytes=ROOM * 8 * 5000,
+        pool_bytes=ROOM * 8 * 5000,
         persistent_workers=workers > 0,
         **extra,
     )
@@ -148,7 +148,7 @@ def test_nothing_stays_registered(loader):
 
 def test_worker_that_is_replaced_writes_into_the_same_memory(loader):
     device, copies, labels = Device.device, [], []
-    made = loader(Images(), 8, num_workers=2, ring_bytes=ROOM * 8 * 5000, restart_workers=True)
+    made = loader(Images(), 8, num_workers=2, pool_bytes=ROOM * 8 * 5000, restart_workers=True)
     batches = iter(made)
     for k, (pixels, numbers) in enumerate(batches):
         if k == 4:

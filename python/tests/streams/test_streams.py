@@ -211,12 +211,12 @@ def test_rank_from_the_environment(monkeypatch):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("ring_bytes", ["64KiB", "1GiB"])
-def test_kept_batches_never_change(workers, ring_bytes):
+@pytest.mark.parametrize("pool_bytes", ["64KiB", "1GiB"])
+def test_kept_batches_never_change(workers, pool_bytes):
     """Whole batches, and slices of dropped batches; below the limit of the batch pool and far above
     it."""
     lengths = [40] * 20
-    loader = streams(lengths, 4, num_workers=workers, ring_bytes=ring_bytes)
+    loader = streams(lengths, 4, num_workers=workers, pool_bytes=pool_bytes)
     kept, sums, parts = [], [], []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -241,8 +241,8 @@ def test_memory_of_batches_is_used_again(workers):
 
 
 def test_being_told_once_that_batches_are_kept():
-    loader = streams([40] * 20, 4, num_workers=1, ring_bytes="64KiB")
-    with pytest.warns(UserWarning, match="ring_bytes=65536") as caught:
+    loader = streams([40] * 20, 4, num_workers=1, pool_bytes="64KiB")
+    with pytest.warns(UserWarning, match="pool_bytes=65536") as caught:
         kept = list(loader)
     assert len(kept) == 200
     assert sum(warning.category is UserWarning for warning in caught) == 1
@@ -441,7 +441,7 @@ def test_a_generator_can_be_read_only_once():
         ({"num_workers": -1}, "num_workers=-1"),
         ({"num_workers": 300}, "num_workers=300 is above 256"),
         ({"prefetch_batches": 0}, "prefetch_batches=0"),
-        ({"ring_bytes": "many"}, "many"),
+        ({"pool_bytes": "many"}, "many"),
         ({"seed": -1}, "seed=-1"),
         ({"seed": 2**64}, "seed=18446744073709551616"),
         ({"ends": "stop"}, "ends='stop' is none of pad, drop, cycle"),

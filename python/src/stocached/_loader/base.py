@@ -483,7 +483,7 @@ class BaseLoader(CheckpointedLoader):
             batch_size=largest,
             ahead=int(self.prefetch_factor or _AHEAD) * max(self.num_workers, 1) if self.prefetch_factor != 0 else 1,
             ahead_bytes=max(sizes.parse_size(self.prefetch_bytes), 1),
-            ring_bytes=max(sizes.parse_size(self.ring_bytes), 1),
+            pool_bytes=max(sizes.parse_size(self.pool_bytes), 1),
             timeout=self.timeout,
             in_order=self.in_order or self.num_workers == 0,
             batch_augment=self._of_own_batches(self.batch_augment),

@@ -72,7 +72,7 @@ class EpochContext:
     batch_size: int | None
     ahead: int  # batches
     ahead_bytes: int
-    ring_bytes: int
+    pool_bytes: int
     timeout: float
     in_order: bool
     batch_augment: Any

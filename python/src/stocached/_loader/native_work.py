@@ -55,7 +55,7 @@ class NativeWork:
         loads = job.pipeline.loads and not shared
         load = _native.Load(image.load) if loads else _native.Load()  # else misses come back
         self._work = _native.Work(
-            struct_bytes=ctypes.sizeof(_native.Work), board=self._task_queue.address, cache=handle,
+            struct_bytes=ctypes.sizeof(_native.Work), queue=self._task_queue.address, cache=handle,
             context=image.handle, load=load, finish=_native.Finish(image.finish),
             buffers=self._batch_pool.addresses, buffer_count=len(self._batch_pool.addresses), worker=self._number,
             kind=SAMPLE, loaded=ROW, hit=ROW + FROM_CACHE, copies=job.pipeline.copies,

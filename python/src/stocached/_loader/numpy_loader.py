@@ -82,7 +82,7 @@ class Loader(BaseLoader):
         affinity: AffinityNodes | None = None,
         local_world_size: int | None = None,
         prefetch_bytes: int | str = "512MiB",
-        ring_bytes: int | str = "2GiB",
+        pool_bytes: int | str = "2GiB",
         gather_threads: int | None = None,
         snapshot_every_n_steps: int | None = 1,
         trace: str | os.PathLike[str] | None = None,

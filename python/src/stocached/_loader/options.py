@@ -64,7 +64,7 @@ class LoaderOptions:
     affinity: AffinityNodes | None = None
     local_world_size: int | None = None
     prefetch_bytes: int | str = "512MiB"
-    ring_bytes: int | str = "2GiB"
+    pool_bytes: int | str = "2GiB"
     gather_threads: int | None = None
     snapshot_every_n_steps: int | None = 1
     trace: str | os.PathLike[str] | None = None
@@ -148,7 +148,7 @@ def _check_values(options: LoaderOptions) -> None:
     check_cache(options.cache)
     if isinstance(options.order, str) and options.order not in KINDS:
         raise InvalidError(f"order={options.order!r} is none of {', '.join(KINDS)}")
-    for name in ("prefetch_bytes", "ring_bytes"):
+    for name in ("prefetch_bytes", "pool_bytes"):
         sizes.parse_size(getattr(options, name), name)
 
 

@@ -87,7 +87,7 @@ class DataLoader(BaseLoader, torch.utils.data.DataLoader[_Sample]):
         there are. It needs a cache, which the ranks of a node share. local_world_size: ranks on each
         node; default: LOCAL_WORLD_SIZE, or the ranks of one host name.
     prefetch_bytes: the most memory of batches made ahead.
-    ring_bytes: the most memory of batches, those in use included. Further batches come in ordinary
+    pool_bytes: the most memory of batches, those in use included. Further batches come in ordinary
         memory.
     pin_memory: with CUDA, the memory of batches is registered with the driver and not copied. It is
         reused when the current streams have done all work that they had at the first `next()` after
@@ -149,7 +149,7 @@ class DataLoader(BaseLoader, torch.utils.data.DataLoader[_Sample]):
         affinity: AffinityNodes | None = None,
         local_world_size: int | None = None,
         prefetch_bytes: int | str = "512MiB",
-        ring_bytes: int | str = "2GiB",
+        pool_bytes: int | str = "2GiB",
         gather_threads: int | None = None,
         snapshot_every_n_steps: int | None = 1,
         trace: str | os.PathLike[str] | None = None,

@@ -46,7 +46,7 @@ def run_worker(worker: int, job: Job, task_queue: TaskQueue, batch_pool: BatchPo
 
 def _answer(task: _native.Task, place: tuple[int, int], result: int = ROW) -> None:
     """place: of the answer in the overflow, its offset and bytes."""
-    (task.spill_offset, task.spill_bytes), task.result = place, result
+    (task.overflow_offset, task.overflow_bytes), task.result = place, result
 
 
 class Worker:

@@ -170,7 +170,7 @@ class WorkerBatchIterator(BatchIterator):
         runtime, task_queue, snapshots = self._runtime, self._runtime.task_queue, self._snapshots
         self._hear(made.worker)
         answer = runtime.answer(made.task)
-        offset, length = int(answer["spill_offset"]), int(answer["spill_bytes"])
+        offset, length = int(answer["overflow_offset"]), int(answer["overflow_bytes"])
         busy = int(answer["ended_ns"]) - int(answer["began_ns"])
         other = int(answer["augment_ns"]) + int(answer["delayed_ns"])
         measured = max(busy - other, 0) if answer["waited_ns"] else 0

@@ -50,10 +50,10 @@ class WorkerRuntime:
         device, shared = context.job.backend.device(), context.job.workers > 0 and context.job.process
         # A device must not read private memory: after a fork, a store moves its pages, and the
         # device reads the old ones.
-        self.batch_pool = self.own = BatchPool(context.ring_bytes, shared=shared or device is not None, device=device)
+        self.batch_pool = self.own = BatchPool(context.pool_bytes, shared=shared or device is not None, device=device)
         if shared and device is None:
             # For batches without a part of a worker.
-            self.own = BatchPool(context.ring_bytes, shared=False)
+            self.own = BatchPool(context.pool_bytes, shared=False)
             self.batch_pool.share_limit(self.own)
         self.batch_pool.reserve = self.own.reserve = reserve_of(context)
         self.task_queue = TaskQueue(tasks)
@@ -142,7 +142,7 @@ class WorkerRuntime:
         """Waits for a worker's answer. Raises the exception that it answers with."""
         self.wait([(asked.position, 1)], 0)
         answer = self.answer(asked)
-        value = self.task_queue.take_object(int(answer["spill_offset"]), int(answer["spill_bytes"]))
+        value = self.task_queue.take_object(int(answer["overflow_offset"]), int(answer["overflow_bytes"]))
         if answer["result"] == ERROR:
             value.reraise()
         return value
@@ -213,7 +213,7 @@ class WorkerRuntime:
             asked, answer = task_queue.asked(position), task_queue.answers(position, 1)[0]
             if asked["kind"] != SAMPLE:
                 task_queue.drop(int(asked["argument"]), int(asked["index"]))
-            if answer["result"] != CANCELLED and answer["spill_bytes"]:
-                task_queue.drop(int(answer["spill_offset"]), int(answer["spill_bytes"]))
+            if answer["result"] != CANCELLED and answer["overflow_bytes"]:
+                task_queue.drop(int(answer["overflow_offset"]), int(answer["overflow_bytes"]))
             task_queue.release(position, 1)
         return not (states == TAKEN).any()

@@ -87,7 +87,7 @@ class BatchPool:
     def __init__(self, max_bytes: int, *, shared: bool = True, device: Device | None = None) -> None:
         """max_bytes: of all buffers together; further batches come in ordinary memory. shared:
         with other processes."""
-        self.file = SharedFile("ring") if shared else None
+        self.file = SharedFile("pool") if shared else None
         self.buffer_bytes = 0
         self._max_bytes = max_bytes
         self.max_buffers = max_bytes  # given out at a time; known after `resize`
@@ -244,12 +244,12 @@ class BatchPool:
             )
         elif self.max_buffers < _MIN_BATCHES:
             text = (
-                f"ring_bytes={self._max_bytes} holds {made} batches of {size}, and {_MIN_BATCHES} are needed: one that the training loop has, "
+                f"pool_bytes={self._max_bytes} holds {made} batches of {size}, and {_MIN_BATCHES} are needed: one that the training loop has, "
                 f"one that it gets, and one that a worker fills. {slower} Raise it to {_MIN_BATCHES * self.buffer_bytes} or more"
             )
         else:
             text = (
-                f"the {made} batches of {size} in the ring are all in use, so the program keeps batches. {slower} Copy batches that you keep, "
-                f"or raise ring_bytes={self._max_bytes}"
+                f"the {made} batches of {size} in the pool are all in use, so the program keeps batches. {slower} Copy batches that you keep, "
+                f"or raise pool_bytes={self._max_bytes}"
             )
         warnings.warn(f"stocached: {text}", stacklevel=2)

@@ -19,8 +19,8 @@ NO_LENGTH = 2**64 - 1  # what stoc_lengths writes for a miss
 # The same functions with the other handle: for small samples with the GIL held, to wait without it.
 get_small = rebind(holding, _header.get)
 lengths_held = rebind(holding, _header.lengths)
-board_look = rebind(holding, _header.board_wait)
-board_take_wait = rebind(releasing, _header.board_take)
+queue_look = rebind(holding, _header.queue_wait)
+queue_take_wait = rebind(releasing, _header.queue_take)
 
 # int munmap(void *address, size_t length);   of the C library, for payload maps that outlived their
 # handle

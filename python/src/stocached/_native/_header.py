@@ -376,8 +376,8 @@ class Task(ctypes.Structure):
         ("argument", c_uint64),
         ("result", c_int32),
         ("worker", c_uint32),
-        ("spill_offset", c_uint64),
-        ("spill_bytes", c_uint64),
+        ("overflow_offset", c_uint64),
+        ("overflow_bytes", c_uint64),
     ]
 
 
@@ -410,7 +410,7 @@ class Work(ctypes.Structure):
 
     _fields_ = [
         ("struct_bytes", c_uint64),
-        ("board", c_void_p),
+        ("queue", c_void_p),
         ("cache", Cache),
         ("context", c_void_p),
         ("load", Load),
@@ -781,20 +781,20 @@ announce = bind(
 # int stoc_announce_reads(stoc_cache *cache, uint64_t reads, unsigned timeout_ms, struct stoc_error *error);
 announce_reads = bind(releasing, "stoc_announce_reads", c_int, Cache, c_uint64, c_uint, POINTER(Error))
 
-# size_t stoc_board_bytes(uint32_t tasks);
-board_bytes = bind(holding, "stoc_board_bytes", c_size_t, c_uint32)
+# size_t stoc_queue_bytes(uint32_t tasks);
+queue_bytes = bind(holding, "stoc_queue_bytes", c_size_t, c_uint32)
 
-# int stoc_board_init(void *memory, uint32_t tasks);
-board_init = bind(holding, "stoc_board_init", c_int, c_void_p, c_uint32)
+# int stoc_queue_init(void *memory, uint32_t tasks);
+queue_init = bind(holding, "stoc_queue_init", c_int, c_void_p, c_uint32)
 
-# int64_t stoc_board_push(void *memory, const struct stoc_task *tasks, size_t n);
-board_push = bind(holding, "stoc_board_push", c_int64, c_void_p, c_void_p, c_size_t)
+# int64_t stoc_queue_push(void *memory, const struct stoc_task *tasks, size_t n);
+queue_push = bind(holding, "stoc_queue_push", c_int64, c_void_p, c_void_p, c_size_t)
 
-# int64_t stoc_board_push_samples(void *memory, const struct stoc_task *as, const int64_t *indices, const int64_t *rows, size_t n,
+# int64_t stoc_queue_push_samples(void *memory, const struct stoc_task *as, const int64_t *indices, const int64_t *rows, size_t n,
 #                                 const uint64_t *seed);
-board_push_samples = bind(
+queue_push_samples = bind(
     releasing,
-    "stoc_board_push_samples",
+    "stoc_queue_push_samples",
     c_int64,
     c_void_p,
     POINTER(Task),
@@ -804,22 +804,22 @@ board_push_samples = bind(
     POINTER(c_uint64),
 )
 
-# int stoc_board_take(void *memory, uint32_t worker, uint32_t timeout_ms, struct stoc_task *tasks, uint32_t n);
-board_take = bind(holding, "stoc_board_take", c_int, c_void_p, c_uint32, c_uint32, POINTER(Task), c_uint32)
+# int stoc_queue_take(void *memory, uint32_t worker, uint32_t timeout_ms, struct stoc_task *tasks, uint32_t n);
+queue_take = bind(holding, "stoc_queue_take", c_int, c_void_p, c_uint32, c_uint32, POINTER(Task), c_uint32)
 
-# int stoc_board_done(void *memory, uint32_t worker, const struct stoc_task *tasks, uint32_t n);
-board_done = bind(holding, "stoc_board_done", c_int, c_void_p, c_uint32, POINTER(Task), c_uint32)
+# int stoc_queue_done(void *memory, uint32_t worker, const struct stoc_task *tasks, uint32_t n);
+queue_done = bind(holding, "stoc_queue_done", c_int, c_void_p, c_uint32, POINTER(Task), c_uint32)
 
-# int64_t stoc_board_wait(void *memory, const struct stoc_batch *batches, size_t count, uint32_t timeout_ms);
-board_wait = bind(releasing, "stoc_board_wait", c_int64, c_void_p, POINTER(Batch), c_size_t, c_uint32)
+# int64_t stoc_queue_wait(void *memory, const struct stoc_batch *batches, size_t count, uint32_t timeout_ms);
+queue_wait = bind(releasing, "stoc_queue_wait", c_int64, c_void_p, POINTER(Batch), c_size_t, c_uint32)
 
-# int stoc_board_release(void *memory, uint64_t first, uint32_t n);
-board_release = bind(holding, "stoc_board_release", c_int, c_void_p, c_uint64, c_uint32)
+# int stoc_queue_release(void *memory, uint64_t first, uint32_t n);
+queue_release = bind(holding, "stoc_queue_release", c_int, c_void_p, c_uint64, c_uint32)
 
-# int64_t stoc_board_collect(void *memory, uint64_t first, uint32_t n, int32_t hit, struct stoc_collected *sums);
-board_collect = bind(
+# int64_t stoc_queue_collect(void *memory, uint64_t first, uint32_t n, int32_t hit, struct stoc_collected *sums);
+queue_collect = bind(
     releasing,
-    "stoc_board_collect",
+    "stoc_queue_collect",
     c_int64,
     c_void_p,
     c_uint64,
@@ -828,23 +828,23 @@ board_collect = bind(
     POINTER(Collected),
 )
 
-# int64_t stoc_board_cancel(void *memory, uint64_t first, uint32_t n);
-board_cancel = bind(holding, "stoc_board_cancel", c_int64, c_void_p, c_uint64, c_uint32)
+# int64_t stoc_queue_cancel(void *memory, uint64_t first, uint32_t n);
+queue_cancel = bind(holding, "stoc_queue_cancel", c_int64, c_void_p, c_uint64, c_uint32)
 
-# int64_t stoc_board_held(void *memory, uint32_t worker, uint64_t *positions, size_t n);
-board_held = bind(holding, "stoc_board_held", c_int64, c_void_p, c_uint32, c_void_p, c_size_t)
+# int64_t stoc_queue_held(void *memory, uint32_t worker, uint64_t *positions, size_t n);
+queue_held = bind(holding, "stoc_queue_held", c_int64, c_void_p, c_uint32, c_void_p, c_size_t)
 
-# int stoc_board_repost(void *memory, uint32_t worker, uint64_t position);
-board_repost = bind(holding, "stoc_board_repost", c_int, c_void_p, c_uint32, c_uint64)
+# int stoc_queue_repost(void *memory, uint32_t worker, uint64_t position);
+queue_repost = bind(holding, "stoc_queue_repost", c_int, c_void_p, c_uint32, c_uint64)
 
-# void stoc_board_stop(void *memory);
-board_stop = bind(holding, "stoc_board_stop", None, c_void_p)
+# void stoc_queue_stop(void *memory);
+queue_stop = bind(holding, "stoc_queue_stop", None, c_void_p)
 
-# int64_t stoc_board_spill(void *memory, uint64_t bytes);
-board_spill = bind(holding, "stoc_board_spill", c_int64, c_void_p, c_uint64)
+# int64_t stoc_queue_overflow(void *memory, uint64_t bytes);
+queue_overflow = bind(holding, "stoc_queue_overflow", c_int64, c_void_p, c_uint64)
 
-# void stoc_board_copy(void *row, const void *sample, size_t bytes);
-board_copy = bind(releasing, "stoc_board_copy", None, c_void_p, c_void_p, c_size_t)
+# void stoc_queue_copy(void *row, const void *sample, size_t bytes);
+queue_copy = bind(releasing, "stoc_queue_copy", None, c_void_p, c_void_p, c_size_t)
 
 # int stoc_work(struct stoc_work *work, uint32_t timeout_ms, struct stoc_task *tasks, uint32_t n);
 work = bind(releasing, "stoc_work", c_int, POINTER(Work), c_uint32, POINTER(Task), c_uint32)

@@ -106,7 +106,7 @@ class Layout:
                     f"{self.tree.leaves[column.leaf].path or 'the sample'} has shape {value.shape}, not {column.shape}"
                 )
             if column.bytes >= LARGE and value.dtype == column.dtype and value.flags.c_contiguous:
-                _native.board_copy(address_of(array) + row * column.bytes, address_of(value), column.bytes)
+                _native.queue_copy(address_of(array) + row * column.bytes, address_of(value), column.bytes)
             else:
                 array[row, ...] = value
         return [leaves[k] for k in self.objects]

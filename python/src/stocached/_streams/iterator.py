@@ -110,7 +110,7 @@ class StreamIterator(Iterator[StreamBatch]):
         self._pid = os.getpid()
         batch_pool, pid = streams.batch_pool or (None, 0)
         if batch_pool is None or pid != self._pid:  # a forked child must not write into its parent's batches
-            batch_pool = BatchPool(parse_size(streams.ring_bytes), shared=streams.num_workers > 0)
+            batch_pool = BatchPool(parse_size(streams.pool_bytes), shared=streams.num_workers > 0)
         streams.batch_pool = None  # one iteration at a time has it
         self._batch_pool = batch_pool
         kind = StreamWorkers if streams.num_workers else InProcessReader

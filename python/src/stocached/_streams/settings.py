@@ -26,7 +26,7 @@ class StreamSettings:
     errors: Literal["raise", "skip"]
     num_workers: int
     prefetch_batches: int
-    ring_bytes: int | str
+    pool_bytes: int | str
     timeout: float
     snapshot_every_n_steps: int
     worker_init_fn: Callable[[int], None] | None

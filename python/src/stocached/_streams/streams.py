@@ -62,7 +62,7 @@ class Streams(StreamSettings):
         first batch that would not be full. "cycle": the files of the next epoch follow, without end.
     errors: "raise", or "skip": leaves out the rest of a file that fails.
     num_workers: processes that read; 0: the training loop reads. prefetch_batches: that workers read ahead.
-    ring_bytes: the most shared memory for batches, also for those that you keep. Further batches are copied.
+    pool_bytes: the most shared memory for batches, also for those that you keep. Further batches are copied.
     timeout: seconds to wait for a batch; 0: no limit.
     snapshot_every_n_steps: batches between two states of such an iterable. 0 or None: only when a file is opened.
     worker_init_fn: called with the number of each worker before it reads.
@@ -87,7 +87,7 @@ class Streams(StreamSettings):
         errors: Literal["raise", "skip"] = "raise",
         num_workers: int = 0,
         prefetch_batches: int = 4,
-        ring_bytes: int | str = "1GiB",
+        pool_bytes: int | str = "1GiB",
         timeout: float = 0,
         snapshot_every_n_steps: int | None = 1,
         worker_init_fn: Callable[[int], None] | None = None,
@@ -105,7 +105,7 @@ class Streams(StreamSettings):
         self.timeout = timeout
         every = 0 if snapshot_every_n_steps is None else snapshot_every_n_steps
         self.snapshot_every_n_steps = whole("snapshot_every_n_steps", every)
-        self.ring_bytes = ring_bytes
+        self.pool_bytes = pool_bytes
         self.worker_init_fn, self.multiprocessing_context, self.uneven = worker_init_fn, multiprocessing_context, uneven
         self.rank, self.world_size = rank_of(rank, world_size)
         self.lengths = None if lengths is None else _lengths(lengths, files)
@@ -184,7 +184,7 @@ class Streams(StreamSettings):
             seed=self.seed,
             ends=self.ends,
             errors=self.errors,
-            ring_bytes=self.ring_bytes,
+            pool_bytes=self.pool_bytes,
             snapshot_every_n_steps=self.snapshot_every_n_steps,
             rank=self.rank * parts + number,
             world_size=self.world_size * parts,
@@ -255,7 +255,7 @@ def _check(s: Streams) -> None:
     if s.errors not in ERRORS:
         raise InvalidError(f"errors={s.errors!r} is none of {', '.join(ERRORS)}")
     check_workers(s.num_workers)
-    parse_size(s.ring_bytes, "ring_bytes")
+    parse_size(s.pool_bytes, "pool_bytes")
     if s.timeout < 0:
         raise InvalidError(f"timeout={s.timeout} is below 0")
     if s.rows % s.groups:

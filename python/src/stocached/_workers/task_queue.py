@@ -22,8 +22,8 @@ _HEADER, _TASK_BYTES, _PAGE, _NOTICE = 4096, 128, 4096, 320
 TASK = np.dtype([(field[0], np.dtype(field[1])) for field in _native.Task._fields_])
 _ASKED = {"first": "u8", "index": "i8", "row": "u4", "buffer": "u4", "kind": "u4", "alone": "u4", "argument": "u8"}
 ASKED = np.dtype(list(_ASKED.items()))
-_SPILL, _TIMES = ("spill_offset", "spill_bytes"), ("began_ns", "ended_ns", "augment_ns", "waited_ns", "delayed_ns")
-ANSWER = np.dtype([("result", "i4"), ("worker", "u4"), *((name, "u8") for name in (*_SPILL, *_TIMES))])
+_OVERFLOW, _TIMES = ("overflow_offset", "overflow_bytes"), ("began_ns", "ended_ns", "augment_ns", "waited_ns", "delayed_ns")
+ANSWER = np.dtype([("result", "i4"), ("worker", "u4"), *((name, "u8") for name in (*_OVERFLOW, *_TIMES))])
 CANCELLED = -1
 MOST_TASKS = 1 << 20  # of a task queue
 TAKEN, DONE = 2, 3  # states of a task
@@ -38,14 +38,14 @@ class TaskQueue:
     def __init__(self, tasks: int) -> None:
         """tasks: that are posted and not yet released, at most; a batch takes at most half of
         it."""
-        self.file = SharedFile("tasks", size=_native.board_bytes(tasks))
+        self.file = SharedFile("tasks", size=_native.queue_bytes(tasks))
         self.overflow = SharedFile("overflow")
         self._map()
-        self._check(_native.board_init(self.address, tasks))
+        self._check(_native.queue_init(self.address, tasks))
 
     def _map(self) -> None:
         self._memory = self.file.map(0, os.fstat(self.file.fd).st_size)
-        self.address = self._memory.ctypes.data  # of the board, for functions of the library
+        self.address = self._memory.ctypes.data  # of the queue, for functions of the library
         self._capacity = (self._memory.size - _HEADER) // _TASK_BYTES
         self._notice = self._memory[_NOTICE : _NOTICE + 16].view(np.uint64)
         rows = self._memory[_HEADER:].reshape(self._capacity, _TASK_BYTES)
@@ -74,7 +74,7 @@ class TaskQueue:
     def push(self, tasks: npt.NDArray[Any]) -> int | None:
         """Posts the tasks (of dtype TASK) of a batch; the position of the first, or None: no room
         before others are released."""
-        first = int(_native.board_push(self.address, tasks.ctypes.data, len(tasks)))
+        first = int(_native.queue_push(self.address, tasks.ctypes.data, len(tasks)))
         return None if first == _native.EMEMORY else self._check(first)
 
     def push_samples(
@@ -89,7 +89,7 @@ class TaskQueue:
         the epoch, from which each task gets the seed of its sample."""
         self._as.kind, self._as.buffer = kind, buffer
         first = int(
-            _native.board_push_samples(
+            _native.queue_push_samples(
                 self.address, self._as, address_of(indices), address_of(rows), len(rows),
                 None if seed is None else ctypes.c_uint64(seed),
             )
@@ -107,14 +107,14 @@ class TaskQueue:
     def wait(self, batches: tuple[Any, int], timeout: float) -> int | None:
         """Which of some batches is the first that has all its answers, after waiting at most so many seconds for one.
         None: none has; comes back early for signals."""
-        call = _native.board_wait if timeout > 0 else _native.board_look
+        call = _native.queue_wait if timeout > 0 else _native.queue_look
         found = self._check(call(self.address, *batches, int(timeout * 1000)))
         return found if found < batches[1] else None
 
     def collect(self, first: int, tasks: int, hit: int) -> tuple[int, _native.Collected]:
         """Of the answers of a batch: how many have a result other than 0 and `hit`, and sums, until the next call. If
         the number is 0, the tasks are released."""
-        return self._check(_native.board_collect(self.address, first, tasks, hit, self._sums)), self._sums
+        return self._check(_native.queue_collect(self.address, first, tasks, hit, self._sums)), self._sums
 
     def answers(self, first: int, tasks: int) -> npt.NDArray[Any]:
         """Of dtype ANSWER: live memory, to be read before `release`."""
@@ -122,17 +122,17 @@ class TaskQueue:
         return self._answers[at : at + tasks]
 
     def release(self, first: int, tasks: int) -> None:
-        self._check(_native.board_release(self.address, first, tasks))
+        self._check(_native.queue_release(self.address, first, tasks))
 
     def cancel(self, first: int, tasks: int) -> int:
         """Takes back the tasks that no worker has begun. Returns how many are being worked on."""
-        return self._check(_native.board_cancel(self.address, first, tasks))
+        return self._check(_native.queue_cancel(self.address, first, tasks))
 
     def held(self, worker: int) -> list[int]:
         """Positions of tasks that a worker which is dead had taken, the one that it was at
         first."""
         positions = np.zeros(self._capacity, np.uint64)
-        found = self._check(_native.board_held(self.address, worker, positions.ctypes.data, positions.size))
+        found = self._check(_native.queue_held(self.address, worker, positions.ctypes.data, positions.size))
         held: list[int] = positions[:found].tolist()
         return sorted(held, key=lambda position: -int(self._began[position % self._capacity]))
 
@@ -147,11 +147,11 @@ class TaskQueue:
         return np.where(words >> np.uint64(24) == first // self._capacity, words & np.uint64(0xFF), 0)
 
     def repost(self, worker: int, position: int) -> None:
-        self._check(_native.board_repost(self.address, worker, position))
+        self._check(_native.queue_repost(self.address, worker, position))
 
     def stop(self) -> None:
         """Every worker's `take` says so from now on."""
-        _native.board_stop(self.address)
+        _native.queue_stop(self.address)
 
     def announce(self, text: bytes) -> None:
         """Leaves something that workers find by `notice`; before the tasks that need it."""
@@ -168,8 +168,8 @@ class TaskQueue:
     def take(self, worker: int, tasks: ctypes.Array[_native.Task], most: int, timeout: float) -> int | None:
         """Fills in the next task and those right after it, of one batch: how many, 0: none in so
         many seconds; None: the task queue was stopped."""
-        got = _native.board_take(self.address, worker, 0, tasks, most)
-        return self.taken(got or _native.board_take_wait(self.address, worker, int(timeout * 1000), tasks, most))
+        got = _native.queue_take(self.address, worker, 0, tasks, most)
+        return self.taken(got or _native.queue_take_wait(self.address, worker, int(timeout * 1000), tasks, most))
 
     def taken(self, got: int) -> int | None:
         """What `take` returns for a result of the library."""
@@ -194,14 +194,14 @@ class TaskQueue:
 
     def done(self, worker: int, tasks: ctypes.Array[_native.Task], count: int) -> None:
         """Answers. Ignores a task that is not this worker's any more."""
-        _native.board_done(self.address, worker, tasks, count)
+        _native.queue_done(self.address, worker, tasks, count)
 
     # --------------------------------------------------------------------------------- the overflow
 
     def put(self, *parts: Any) -> tuple[int, int]:
         """Writes bytes that another process reads by `get`. Returns their offset and number."""
         length = sum(memoryview(part).nbytes for part in parts)
-        offset = self._check(_native.board_spill(self.address, max(length, 1)))
+        offset = self._check(_native.queue_overflow(self.address, max(length, 1)))
         at = offset
         for part in parts:
             view = memoryview(part).cast("B") if memoryview(part).nbytes else memoryview(b"")

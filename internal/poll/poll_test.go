@@ -1,4 +1,4 @@
-package looks
+package poll
 
 import (
 	"context"

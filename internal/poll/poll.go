@@ -1,5 +1,5 @@
-// Package looks waits for a load by another program or machine: it looks again and again.
-package looks
+// Package poll waits for a load by another program or machine.
+package poll
 
 import (
 	"context"
@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// The pauses between two looks, each 1.5 times the one before: docs/spec/control.md, docs/spec/tiers.md.
+// The pauses between two checks, each 1.5 times the one before: docs/spec/control.md, docs/spec/tiers.md.
 const (
 	first   = 2 * time.Millisecond
 	longest = 100 * time.Millisecond
@@ -19,11 +19,11 @@ var (
 	ErrEnded  = errors.New("the wait was ended")
 )
 
-// Until looks until look returns true. It returns the cause of ctx, ErrEnough after most, or ErrEnded when end
+// Until calls check until it returns true. It returns the cause of ctx, ErrEnough after most, or ErrEnded when end
 // is closed. end may be nil.
-func Until(ctx context.Context, end <-chan struct{}, most time.Duration, look func() bool) error {
+func Until(ctx context.Context, end <-chan struct{}, most time.Duration, check func() bool) error {
 	began := time.Now()
-	if look() {
+	if check() {
 		return nil
 	}
 	timer := time.NewTimer(first)
@@ -36,7 +36,7 @@ func Until(ctx context.Context, end <-chan struct{}, most time.Duration, look fu
 		case <-end:
 			return ErrEnded
 		}
-		if look() {
+		if check() {
 			return nil
 		}
 		if time.Since(began) > most {

@@ -1,5 +1,5 @@
-// Package later writes samples in the background: to a tier of a server, or to a disk cache of a program.
-package later
+// Package writequeue writes samples in the background: to a tier of a server, or to a disk cache of a program.
+package writequeue
 
 import (
 	"context"

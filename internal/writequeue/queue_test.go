@@ -1,4 +1,4 @@
-package later
+package writequeue
 
 import (
 	"bytes"
