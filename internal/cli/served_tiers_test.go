@@ -429,10 +429,19 @@ func TestTierSecrets(t *testing.T) {
 	for _, s := range []*served{inline, byFile} {
 		s.reaches()
 		wantFetch(t, s.dial(), first(100))
-		status, body := s.ask("PUT", "/v1/caches/pets", `{"name": "pets", "source": {"kind": "raw", `+
-			`"sample_bytes": 3000, "path": "`+s.records+`"}, "tiers": [{"kind": "cluster", "addresses": 5, "password": "`+
-			secret+`"}, {"kind": "`+secret[:3]+`"}]}`)
-		seen["PUT "+fmt.Sprint(status)] = body
+		good, err := os.ReadFile(s.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bad := fmt.Sprintf("caches: [{name: pets, source: {kind: raw, sample_bytes: 3000, path: records}, tiers: "+
+			"[{kind: cluster, addresses: 5, password: %s}, {kind: %s}]}]\n", secret, secret[:3])
+		if err := os.WriteFile(s.path, []byte(bad), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		run(s, "reload", "--sockets", s.sockets)
+		if err := os.WriteFile(s.path, good, 0o600); err != nil {
+			t.Fatal(err)
+		}
 		for _, path := range []string{"/metrics", "/v1/caches", "/readyz", "/stats"} {
 			seen[path+s.path] = s.answers(path)
 		}
