@@ -31,7 +31,7 @@ func newAdminSockets(s *Server, o *Options) (a *adminSockets, err error) {
 			err = errors.Join(err, a.close())
 		}
 	}()
-	handlers := &admin.Host{Server: s, Log: s.log, Profiles: o.Admin.Pprof, Parse: s.parse, Ready: s.ready,
+	handlers := &admin.Host{Server: s, Log: s.log, Profiles: o.Admin.Pprof, Ready: s.ready,
 		Caches: s.served, Enter: s.enter, Require: s.require, Absent: s.absent,
 		StartPlan: s.plan, IsLeftOut: s.isLeftOut, Replies: s.sessions.Replies, Requests: s.sessions.Requests,
 		Page: o.Page, Configuration: o.Configuration, Version: o.Version}

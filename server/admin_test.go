@@ -240,7 +240,7 @@ func TestRefusalsTakeFewLines(t *testing.T) {
 	o.Log = slog.New(slog.NewTextHandler(&log, nil))
 	s, stop := start(t, o)
 	for range 3 * fewlines.PerMinute {
-		wantRequest(t, s, "DELETE", "/v1/caches/none", "", 404)
+		wantRequest(t, s, "DELETE", "/v1/caches/none/plan", "", 404)
 	}
 	stop()
 	if n := strings.Count(log.String(), "an operator was refused"); n != fewlines.PerMinute {

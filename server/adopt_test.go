@@ -150,7 +150,7 @@ func TestCountersGoOn(t *testing.T) {
 	p := dial(t, s.Dir())
 	number, _ := p.attach("pets")
 	p.fetch(number, 0, shuffled(60)...)
-	wantRequest(t, s, "PUT", "/v1/caches/pets", body("pets", 2, dir, `, "remove_unused": "1s"`), 200)
+	reload(t, s, with(o, server.CacheOptions{Name: "pets", Dir: dir, Source: source.Settings{"id": 2}, RemoveUnused: time.Second}))
 	_, text := ask(t, s, "/metrics")
 	for _, line := range []string{`stocached_source_reads_total{cache="pets"} 60`,
 		`stocached_fill_seconds_count{cache="pets"} 60`, `stocached_slots_filled{cache="pets"} 0`} {

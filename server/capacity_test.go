@@ -9,7 +9,6 @@ import (
 
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/shm"
-	"github.com/stocached/stocached/source"
 
 	"golang.org/x/sys/unix"
 )
@@ -73,19 +72,21 @@ func TestSmallTmpfs(t *testing.T) {
 		"new segments of 41.3 MiB are needed", "a 13.8 MiB", "c 13.8 MiB", "41943040 bytes (40.0 MiB) free",
 		"4194304 bytes (4.0 MiB) of headroom", "leaves 37748736 bytes (36.0 MiB)")
 
-	s, stop := start(t, in(dir, onShelf(t, shelf, map[string]int{"a": 1, "b": 2})))
-	wantRequest(t, s, "POST", "/v1/caches", body("c", 3, dir, ""), 507, "new segments of 13.8 MiB",
+	o := in(dir, onShelf(t, shelf, map[string]int{"a": 1, "b": 2}))
+	s, stop := start(t, o)
+	wantRefused(t, s, with(o, on("c", 3, dir)), shm.ErrMemory, "new segments of 13.8 MiB",
 		"that other caches (2) have yet to fill")
 	p := dial(t, s.Dir())
 	number, seg := p.attach("a")
 	p.fetch(number, 0, shuffled(1000)...)
 	c := view(t, seg)
 	// a client has the existing cache
-	wantRequest(t, s, "PUT", "/v1/caches/a", body("a", 4, dir, ""), 507, "new segments of 23.5 MiB", "a 23.5 MiB")
+	wantRefused(t, s, with(o, on("a", 4, dir)), shm.ErrMemory, "new segments of 23.5 MiB", "a 23.5 MiB")
 	wantMarked(t, c, shelf.sources[1], 7)
 	wantRequest(t, s, "GET", "/v1/caches/a", "", 200)
-	wantRequest(t, s, "DELETE", "/v1/caches/b?unlink=true", "", 200)
-	wantRequest(t, s, "PUT", "/v1/caches/a", body("a", 4, dir, ""), 507, "a 23.5 MiB")
+	o = without(o, "b")
+	reload(t, s, o)
+	wantRefused(t, s, with(o, on("a", 4, dir)), shm.ErrMemory, "a 23.5 MiB")
 	if a := p.fetch(number, 0, shuffled(1000)...); len(a.failures) != 0 {
 		t.Errorf("the cache that could not be replaced: %+v", a)
 	}
@@ -95,7 +96,7 @@ func TestSmallTmpfs(t *testing.T) {
 	seg.Close()
 	p.socket.Close()
 	eventually(t, "the connection is gone", func() bool { return s.Connections() == 0 })
-	wantRequest(t, s, "PUT", "/v1/caches/a", body("a", 4, dir, ""), 200)
+	reload(t, s, with(o, on("a", 4, dir)))
 	p = dial(t, s.Dir())
 	number, seg = p.attach("a")
 	if a := p.fetch(number, 0, shuffled(2000)...); len(a.failures) != 0 || len(a.samples) != 0 {
@@ -128,11 +129,5 @@ func TestCachesMustFitIntoMemory(t *testing.T) {
 	o.Caches = o.Caches[:1]
 	s, _ := start(t, o)
 	other := map[string]int{"a": 2, "b": 1}[o.Caches[0].Name]
-	wantRequest(t, s, "POST", "/v1/caches", body("other", other, dir, ""), 507, "may still take", "other ")
-	if _, err := s.Reload(context.Background(),
-		server.Options{Caches: append(o.Caches,
-			server.CacheOptions{Name: "other", Dir: dir, Source: source.Settings{"id": other}})}); !errors.Is(err,
-		shm.ErrMemory) {
-		t.Error(err)
-	}
+	wantRefused(t, s, with(o, on("other", other, dir)), shm.ErrMemory, "may still take", "other ")
 }

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,7 +23,6 @@ import (
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/server"
-	"github.com/stocached/stocached/server/config"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/sourcetest"
@@ -109,7 +109,6 @@ func onShelf(t *testing.T, s *shelf, ids map[string]int) server.Options {
 	for name, id := range ids {
 		o.Caches = append(o.Caches, server.CacheOptions{Name: name, Dir: dir, Source: source.Settings{"id": id}})
 	}
-	o.ParseCache = (&config.Config{}).ParseCache
 	return server.WithSource(o, s.open)
 }
 
@@ -162,11 +161,50 @@ func wantMarked(t *testing.T, c *cache.Cache, m *marked, i int) {
 	}
 }
 
-func body(name string, id int, dir string, more string) string {
-	return fmt.Sprintf(`{"name": %q, "dir": %q, "source": {"kind": "shelf", "id": %d}%s}`, name, dir, id, more)
+// on returns a cache over a source of a shelf.
+func on(name string, id int, dir string) server.CacheOptions {
+	return server.CacheOptions{Name: name, Dir: dir, Source: source.Settings{"id": id}}
 }
 
-// Ensure that operators add and remove caches while clients fetch from others, that waiting clients
+// with returns a configuration that also has these caches, each in the place of the one of its name.
+func with(o server.Options, caches ...server.CacheOptions) server.Options {
+	for _, c := range caches {
+		o = without(o, c.Name)
+		o.Caches = append(o.Caches, c)
+	}
+	return o
+}
+
+// without returns a configuration that does not have a cache.
+func without(o server.Options, name string) server.Options {
+	o.Caches = slices.DeleteFunc(slices.Clone(o.Caches), func(c server.CacheOptions) bool { return c.Name == name })
+	return o
+}
+
+// reload changes a server to a configuration.
+func reload(t *testing.T, s *server.Server, o server.Options) {
+	t.Helper()
+	if _, err := s.Reload(t.Context(), o); err != nil {
+		t.Error(err)
+	}
+}
+
+// wantRefused checks that a server refuses a configuration with an error and these texts.
+func wantRefused(t *testing.T, s *server.Server, o server.Options, want error, texts ...string) {
+	t.Helper()
+	_, err := s.Reload(t.Context(), o)
+	if !errors.Is(err, want) {
+		t.Errorf("%v, want %v", err, want)
+		return
+	}
+	for _, text := range texts {
+		if !strings.Contains(err.Error(), text) {
+			t.Errorf("%v, want %q", err, text)
+		}
+	}
+}
+
+// Ensure that reloads add and remove caches while clients fetch from others, that waiting clients
 // of a removed cache get an answer, and that its number is never used again.
 func TestCachesComeAndGo(t *testing.T) {
 	shelf := newShelf()
@@ -177,18 +215,17 @@ func TestCachesComeAndGo(t *testing.T) {
 	p := dial(t, s.Dir())
 	petsNumber, _ := p.attach("pets")
 
-	made := wantRequest(t, s, "POST", "/v1/caches", body("cats", 2, dir, `, "parallel": 2, "size": "all"`), 201)
+	both := with(o, server.CacheOptions{Name: "cats", Dir: dir, Source: source.Settings{"id": 2}, Parallel: 2})
+	reload(t, s, both)
+	made := wantRequest(t, s, "GET", "/v1/caches/cats", "", 200)
 	if made["name"] != "cats" || made["samples"] != 50.0 || made["adopted"] != false {
 		t.Errorf("%v", made)
 	}
-	wantRequest(t, s, "POST", "/v1/caches", body("cats", 2, dir, ""), 409,
-		"this server has a cache of that name: cats", "PUT")
 	number, seg := p.attach("cats")
 	if a := p.fetch(number, 0, shuffled(40)...); len(a.failures) != 0 || a.refused != nil {
 		t.Fatalf("%+v", a)
 	}
 	c := view(t, seg)
-	path := seg.Path()
 
 	// Two reads are under way, and more are queued: all get an answer.
 	cats.hold(t, 45)
@@ -197,7 +234,7 @@ func TestCachesComeAndGo(t *testing.T) {
 	p.send(control.AppendFetch(nil, control.Fetch, id,
 		control.FetchBody{Cache: number, Indices: []int64{45, 46, 47, 48, 1}}))
 	eventually(t, "they are being read", func() bool { return cats.begun(45) == 1 && cats.begun(46) == 1 })
-	wantRequest(t, s, "DELETE", "/v1/caches/cats", "", 200)
+	reload(t, s, o)
 	a := p.answer(id, 5)
 	if len(a.failures) != 4 {
 		t.Errorf("%+v", a)
@@ -208,7 +245,6 @@ func TestCachesComeAndGo(t *testing.T) {
 		}
 	}
 	wantRequest(t, s, "GET", "/v1/caches/cats", "", 404, "it has: pets")
-	wantRequest(t, s, "DELETE", "/v1/caches/cats", "", 404, "cats")
 	p.send(control.AppendAttach(nil, p.id(), "cats"))
 	if h, b := p.receive(); h.Type != control.Error || !strings.Contains(string(b), "it has: pets") {
 		t.Errorf("%v %q", h.Type, b)
@@ -220,13 +256,13 @@ func TestCachesComeAndGo(t *testing.T) {
 		}
 		wantMarked(t, c, cats, i)
 	}
-	if _, err := os.Stat(filepath.Join(dir, "cats")); err != nil {
-		t.Errorf("its segment is gone: %v", err)
+	if _, err := os.Stat(filepath.Join(dir, "cats")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("its segment is not removed: %v", err)
 	}
 
 	// Its number stays invalid, whatever follows.
 	dogs := shelf.put(3, 50, 2000)
-	wantRequest(t, s, "POST", "/v1/caches", body("dogs", 3, dir, ""), 201)
+	reload(t, s, with(o, on("dogs", 3, dir)))
 	if a := p.fetch(number, 0, 1, 47); len(a.failures) != 2 || a.failures[0].Code != control.CodeClosing ||
 		a.failures[1].Code != control.CodeClosing {
 		t.Errorf("a fetch from a removed cache: %+v", a)
@@ -244,21 +280,11 @@ func TestCachesComeAndGo(t *testing.T) {
 	p.fetch(dogsNumber, 0, 7)
 	wantMarked(t, view(t, dogsSegment), dogs, 7)
 
-	// The segment is warm when it is served again.
-	back := wantRequest(t, s, "POST", "/v1/caches", body("cats", 2, dir, ""), 201)
-	if back["adopted"] != true || back["stats"].(map[string]any)["ready"] != 40.0 {
-		t.Errorf("%v", back)
-	}
+	// The cache is a new one when it is served again.
+	reload(t, s, both)
 	again, seg2 := p.attach("cats")
-	if again == number || seg2.Header.UUID != seg.Header.UUID {
+	if again == number || seg2.Header.UUID == seg.Header.UUID {
 		t.Errorf("number %d, segment %x, was %d and %x", again, seg2.Header.UUID, number, seg.Header.UUID)
-	}
-	wantRequest(t, s, "DELETE", "/v1/caches/cats?unlink=true", "", 200)
-	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) && path != "" {
-		t.Errorf("it was to be unlinked: %v", err)
-	}
-	if _, err := os.Stat(filepath.Join(dir, "cats")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("it was to be unlinked: %v", err)
 	}
 	if a := p.fetch(petsNumber, 0, shuffled(100)...); len(a.failures) != 0 || pets.begun(3) != 1 {
 		t.Errorf("another cache: %+v", a)
@@ -280,8 +306,8 @@ func (p *peer) prefetch(cache uint32, indices ...int64) int {
 	return n
 }
 
-// Ensure that operators get the reason when a request is wrong, and that nothing changes.
-func TestOperatorsAreRefused(t *testing.T) {
+// Ensure that a reload says what is wrong with a cache, and that nothing else changes.
+func TestReloadsAreRefused(t *testing.T) {
 	shelf := newShelf()
 	shelf.put(1, 100, 1000)
 	shelf.put(9, 1<<20, 4<<20) // 4 TiB
@@ -296,47 +322,31 @@ func TestOperatorsAreRefused(t *testing.T) {
 	eventually(t, "it serves", func() bool { code, _ := ask(t, s, "/readyz"); return code == 200 })
 	other := onShelf(t, shelf, map[string]int{"taken": 1})
 	start(t, other)
+	slow := on("x", 1, dir)
+	slow.ReadTimeout = 5 * time.Millisecond
+	wide := on("../x", 1, dir)
+	wide.Parallel = 99
 	for _, c := range []struct {
-		method, path, body string
-		code               int
-		texts              []string
+		cache server.CacheOptions
+		want  error
+		texts []string
 	}{
-		{"POST", "/v1/caches", ``, 400, []string{"not a JSON object"}},
-		{"POST", "/v1/caches", `[]`, 400, []string{"not a JSON object"}},
-		{"POST", "/v1/caches", `{"name": "x"} {}`, 400, []string{"something follows"}},
-		{"POST", "/v1/caches", `{"name": "x", "name": "y"}`, 400, []string{`the key "name" comes twice`}},
-		{"POST", "/v1/caches", `{"name": "x"`, 400, []string{"unexpected"}},
-		{"POST", "/v1/caches", `{"name": "x"}`, 400, []string{"source: a cache of a server needs one"}},
-		{"POST", "/v1/caches", `{"name": "../x", "source": {"id": 1}, "parallel": 99}`, 400,
-			[]string{`"../x"`, "parallel: 99 reads at a time are not in 1..32"}},
-		{"POST", "/v1/caches", body("x", 1, dir, `, "sise": 1`), 400,
-			[]string{"invalid configuration: sise: there is no such key"}},
-		{"POST", "/v1/caches", body("x", 1, dir, `, "size": "big"`), 400, []string{`"big" is not a size`}},
-		{"POST", "/v1/caches", body("x", 1, dir, `, "size": 1.5`), 400, []string{"1.5 is not a size"}},
-		{"POST", "/v1/caches", body("x", 1, dir, `, "read_timeout": 5`), 400, []string{"5 has no unit"}},
-		{"POST", "/v1/caches", body("x", 1, dir, `, "read_timeout": "5ms"`), 400,
-			[]string{"read_timeout: 5ms is less than 1s"}},
-		{"POST", "/v1/caches", body("x", 77, dir, ""), 400, []string{"cache x: invalid source: there is no source 77"}},
-		{"POST", "/v1/caches", body("x", 1, "/proc", ""), 400, []string{"not on a tmpfs"}},
-		{"POST", "/v1/caches", body("x", 1, "/dev/shm/"+strings.Repeat("x", 300), ""), 400,
-			[]string{"file name too long"}},
-		{"POST", "/v1/caches", body("x", 1, strings.Repeat("/x", 3000), ""), 400, []string{"file name too long"}},
-		{"POST", "/v1/caches", body("way", 1, dir, ""), 400, []string{"not a valid segment"}},
-		{"POST", "/v1/caches", body("taken", 1, other.Caches[0].Dir, ""), 409,
-			[]string{"another server fills this cache"}},
-		{"POST", "/v1/caches", body("x", 9, dir, ""), 507, []string{"it does not fit", "x 40", "tmpfs of " + dir}},
-		{"POST", "/v1/caches", body("x", 1, dir, "") + strings.Repeat(" ", 65<<10), 413,
-			[]string{"at most 65536 bytes"}},
-		{"PUT", "/v1/caches/pets", body("cats", 1, dir, ""), 400, []string{`names cache "pets", and the body "cats"`}},
-		{"PUT", "/v1/caches/cats", body("cats", 1, dir, ""), 404,
-			[]string{"this server has no such cache: cats; it has: pets"}},
-		{"PUT", "/v1/caches/pets", body("pets", 9, dir, ""), 507, []string{"it does not fit"}},
-		{"PUT", "/v1/caches/pets", body("pets", 77, dir, ""), 400, []string{"there is no source 77"}},
-		{"DELETE", "/v1/caches/pets?unlink=perhaps", "", 400, []string{"true or false"}},
-		{"DELETE", "/v1/caches/pets?force=true", "", 400, []string{"the only parameter is unlink"}},
-		{"PATCH", "/v1/caches/pets", "", 404, []string{"GET, PUT and DELETE /v1/caches/NAME"}},
+		{wide, shm.ErrInvalid, []string{`"../x"`}},
+		{slow, shm.ErrInvalid, []string{"5ms"}},
+		{on("x", 77, dir), source.ErrInvalid, []string{"cache x: invalid source: there is no source 77"}},
+		{on("x", 1, "/proc"), shm.ErrInvalid, []string{"not on a tmpfs"}},
+		{on("x", 1, "/dev/shm/"+strings.Repeat("x", 300)), unix.ENAMETOOLONG, nil},
+		{on("x", 1, strings.Repeat("/x", 3000)), unix.ENAMETOOLONG, nil},
+		{on("way", 1, dir), server.ErrPartly, []string{"not a valid segment"}},
+		{on("taken", 1, other.Caches[0].Dir), server.ErrServed, []string{"another server fills this cache"}},
+		{on("x", 9, dir), shm.ErrMemory, []string{"it does not fit", "x 40", "tmpfs of " + dir}},
+		{on("pets", 9, dir), shm.ErrMemory, []string{"it does not fit"}},
+		{on("pets", 77, dir), source.ErrInvalid, []string{"there is no source 77"}},
 	} {
-		wantRequest(t, s, c.method, c.path, c.body, c.code, c.texts...)
+		wantRefused(t, s, with(o, c.cache), c.want, c.texts...)
+	}
+	for _, method := range []string{"POST", "PUT", "DELETE"} {
+		wantRequest(t, s, method, "/v1/caches/pets", "{}", 404, "there are: GET /v1/caches")
 	}
 	if s.Caches() != 1 {
 		t.Errorf("%d caches", s.Caches())
@@ -357,7 +367,7 @@ func TestOperatorsAreRefused(t *testing.T) {
 }
 
 // Ensure that a cold cache with other data or size replaces a cache, that old clients get an
-// answer, and that the segment stays if the data is the same.
+// answer, and that the segment stays if another way leads to the same data.
 func TestReplace(t *testing.T) {
 	shelf := newShelf()
 	one, two := shelf.put(1, 100, 1000), shelf.put(2, 100, 1000)
@@ -377,18 +387,18 @@ func TestReplace(t *testing.T) {
 	p.send(control.AppendFetch(nil, control.Fetch, id,
 		control.FetchBody{Cache: number, Indices: []int64{70, 71, 72, 73, 74, 75, 76}}))
 	eventually(t, "it is being read", func() bool { return one.begun(70) == 1 })
-	answer := wantRequest(t, s, "PUT", "/v1/caches/pets", body("pets", 1, dir, `, "parallel": 9`), 200)
+	reload(t, s, with(o, server.CacheOptions{Name: "pets", Dir: dir, Source: source.Settings{"id": 1, "way": 2}, Parallel: 9}))
 	release()
 	if a := p.answer(id, 7); len(a.failures) != 0 {
 		t.Errorf("%+v", a)
 	}
+	answer := wantRequest(t, s, "GET", "/v1/caches/pets", "", 200)
 	if answer["uuid"] != fmt.Sprintf("%x", seg.Header.UUID) || shelf.opened != 2 {
 		t.Errorf("%v; opened %d times", answer, shelf.opened)
 	}
 	// More reads at a time, and then fewer.
 	for _, parallel := range []int{9, 2} {
-		wantRequest(t, s, "PUT", "/v1/caches/pets", body("pets", 1, dir, fmt.Sprintf(`, "parallel": %d`, parallel)),
-			200)
+		reload(t, s, with(o, server.CacheOptions{Name: "pets", Dir: dir, Source: source.Settings{"id": 1}, Parallel: parallel}))
 		first := 80
 		if parallel == 2 {
 			first = 90
@@ -419,7 +429,7 @@ func TestReplace(t *testing.T) {
 	}
 
 	// Other data: a cold cache.
-	wantRequest(t, s, "PUT", "/v1/caches/pets", body("pets", 2, dir, ""), 200)
+	reload(t, s, with(o, on("pets", 2, dir)))
 	if a := p.fetch(number, 0, 5); len(a.failures) != 1 || a.failures[0].Code != control.CodeClosing {
 		t.Errorf("of the old one: %+v", a)
 	}
@@ -441,12 +451,14 @@ func TestReplace(t *testing.T) {
 
 	// Another size, then another folder: a cold cache each time, and the old file is removed.
 	slots := segNow.Slots
-	if a := wantRequest(t, s, "PUT", "/v1/caches/pets", body("pets", 2, dir, `, "size": "4250kB"`),
-		200); a["slots"] == float64(slots) || a["slots"] == 0.0 {
+	small := on("pets", 2, dir)
+	small.Size = 4250000
+	reload(t, s, with(o, small))
+	if a := wantRequest(t, s, "GET", "/v1/caches/pets", "", 200); a["slots"] == float64(slots) || a["slots"] == 0.0 {
 		t.Errorf("%v", a)
 	}
 	elsewhere := tmpfs(t)
-	wantRequest(t, s, "PUT", "/v1/caches/pets", body("pets", 2, elsewhere, ""), 200)
+	reload(t, s, with(o, on("pets", 2, elsewhere)))
 	if left, _ := os.ReadDir(dir); len(left) != 0 {
 		t.Errorf("%v", left)
 	}
@@ -462,7 +474,7 @@ func TestReplace(t *testing.T) {
 	}
 }
 
-// Ensure that clients get right bytes, or the answer that a cache closes, while operators
+// Ensure that clients get right bytes, or the answer that a cache closes, while reloads
 // change the server, and that all ends without an error.
 func TestChangesUnderLoad(t *testing.T) {
 	shelf := newShelf()
@@ -539,17 +551,15 @@ func TestChangesUnderLoad(t *testing.T) {
 		operators.Go(func() {
 			r := rand.New(rand.NewPCG(seed, 7))
 			for range 60 {
-				name, id := []string{"a", "b"}[r.IntN(2)], 1+r.IntN(ids-1)
-				switch r.IntN(4) {
-				case 0:
-					request(t, s, "DELETE", fmt.Sprintf("/v1/caches/%s?unlink=%v", name, r.IntN(2) == 0), "")
-				case 1:
-					request(t, s, "POST", "/v1/caches", body(name, id, dir, ""))
-				default:
-					if code, _, text := request(t, s, "PUT", "/v1/caches/"+name,
-						body(name, id, dir, "")); code != 200 && code != 404 {
-						t.Errorf("%d %s", code, text)
+				next := o
+				for _, name := range []string{"a", "b"} {
+					next = without(next, name)
+					if r.IntN(4) > 0 {
+						next = with(next, on(name, 1+r.IntN(ids-1), dir))
 					}
+				}
+				if _, err := s.Reload(t.Context(), next); err != nil && !strings.Contains(err.Error(), "another reload changed") {
+					t.Error(err)
 				}
 				ask(t, s, "/metrics")
 			}
@@ -605,8 +615,7 @@ func (p *peer) tryAttach(name string) (number uint32, seg *shm.Segment, ok bool)
 	return m.Cache, seg, true
 }
 
-// Ensure that a source that hangs in open blocks no other change and not the end of the server, and
-// that its operator gets an answer.
+// Ensure that a source that hangs in open blocks no other change, and that the end of its reload ends it.
 func TestSourceThatHangsWhileItIsOpened(t *testing.T) {
 	shelf := newShelf()
 	shelf.put(1, 100, 1000)
@@ -622,20 +631,49 @@ func TestSourceThatHangsWhileItIsOpened(t *testing.T) {
 		return shelf.open(ctx, settings)
 	})
 	s, stop := start(t, o)
-	told := make(chan int, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	told := make(chan error, 1)
 	go func() {
-		code, _, _ := request(t, s, "POST", "/v1/caches", body("slow", 99, dir, ""))
-		told <- code
+		_, err := s.Reload(ctx, with(o, on("slow", 99, dir)))
+		told <- err
 	}()
 	<-opening
-	wantRequest(t, s, "POST", "/v1/caches", body("cats", 1, dir, ""), 201)
-	wantRequest(t, s, "PUT", "/v1/caches/cats", body("cats", 1, dir, `, "parallel": 3`), 200)
-	wantRequest(t, s, "DELETE", "/v1/caches/cats", "", 200)
-	if _, err := s.Reload(context.Background(), o); err != nil {
+	reload(t, s, with(o, on("cats", 1, dir)))
+	reload(t, s, with(o, server.CacheOptions{Name: "cats", Dir: dir, Source: source.Settings{"id": 1}, Parallel: 3}))
+	reload(t, s, o)
+	cancel()
+	if err := <-told; !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 	stop()
-	if code := <-told; code != 503 {
-		t.Errorf("%d", code)
+}
+
+// Ensure that a reload opens a source again that a read has found changed, though its settings are the same, and that an
+// empty cache takes the place of the old one.
+func TestReloadOfAChangedSource(t *testing.T) {
+	shelf := newShelf()
+	old := shelf.put(1, 100, 1000)
+	o := onShelf(t, shelf, map[string]int{"pets": 1})
+	s, _ := start(t, o)
+	p := dial(t, s.Dir())
+	number, seg := p.attach("pets")
+	p.fetch(number, 0, 1, 2)
+	opened := shelf.opened
+	reload(t, s, o)
+	if shelf.opened != opened {
+		t.Errorf("%d sources were opened again that have not changed", shelf.opened-opened)
 	}
+	old.fails[3] = source.ErrChanged
+	if a := p.fetch(number, 0, 3); len(a.failures) != 1 || a.failures[0].Code != control.CodeChanged {
+		t.Fatalf("%+v", a)
+	}
+	now := shelf.put(1, 50, 1000)
+	now.fingerprint = "changed"
+	reload(t, s, o)
+	number, fresh := p.attach("pets")
+	if fresh.Header.UUID == seg.Header.UUID || fresh.Header.Fingerprint != "changed" {
+		t.Errorf("the old one again: %s", fresh.Header.Fingerprint)
+	}
+	p.fetch(number, 0, 3)
+	wantMarked(t, view(t, fresh), now, 3)
 }

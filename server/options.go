@@ -35,9 +35,6 @@ type Options struct {
 	// Configuration answers on the admin socket for the program that reads the configuration: POST /v1/reload and GET
 	// /v1/config. nil: nothing is there.
 	Configuration http.Handler
-	// ParseCache makes options of the JSON that operators send for a cache. Operators get its error
-	// as their answer. nil: operators cannot add or replace caches.
-	ParseCache func(body []byte) (CacheOptions, error)
 	// DataSocket and AdminSocket are listeners that the service manager opened. The server owns
 	// them from New on. nil: the server opens its own, in the folder of the other one, or else in
 	// SocketsDir.
@@ -94,8 +91,6 @@ var (
 	ErrServed = served.ErrServed
 	// ErrNoCache: this server has no cache of that name.
 	ErrNoCache = served.ErrNoCache
-	// ErrHasCache: this server has a cache of that name already.
-	ErrHasCache = served.ErrHasCache
 	// ErrEnding: the server is ending and accepts no changes.
 	ErrEnding = fill.ErrEnding
 	// ErrNoPlan: the cache has no plan of that name.

@@ -437,9 +437,9 @@ func TestPlanAndChanges(t *testing.T) {
 	_, _, c := attachTo(t, s)
 	planFor(t, s, `{"kind": "sequential", "ahead": 100}`)
 	eventually(t, "it waits", func() bool { return plansOf(t, s)[0].Read == 100 })
-	if err := s.Replace(t.Context(), o.Caches[0]); err != nil { // the same data
-		t.Fatal(err)
-	}
+	next := o.Caches[0]
+	next.Source = source.Settings{"way": 2}
+	reload(t, s, with(o, next)) // the same data
 	for i := range 100 {
 		c.View(i)
 	}
@@ -447,9 +447,7 @@ func TestPlanAndChanges(t *testing.T) {
 		func() bool { return other.total() == 100 && plansOf(t, s)[0].Read == 200 })
 
 	other.fingerprint = "memory-2"
-	if err := s.Replace(t.Context(), o.Caches[0]); err != nil { // replaced by a cold cache
-		t.Fatal(err)
-	}
+	reload(t, s, o) // replaced by a cold cache
 	if all := plansOf(t, s); len(all) != 0 {
 		t.Errorf("%+v", all)
 	}

@@ -30,12 +30,11 @@ type reload struct {
 	coming   []*served.Prepared
 }
 
-// Reload takes Caches and Total of a new configuration; other settings need a new server. It
-// removes, as Remove does, the caches that the configuration no longer names, with their segments. It adds new ones, and
-// replaces those that differ, as Replace does. Caches that Add made stay. Reload changes nothing if
-// the caches do not fit together, or if a source does not open whose cache was not left out before.
-// Errors: those of Add and Replace; ErrPartly with the errors of the caches that failed, when all
-// other changes were made.
+// Reload takes Caches and Total of a new configuration; other settings need a new server. It removes the caches that the
+// configuration no longer names, with their segments. It adds new ones, and replaces those that differ or whose source
+// has changed. Reload changes nothing if the caches do not fit together, or if a source does not open whose cache was not
+// left out before. Errors: those of New; ErrPartly with the errors of the caches that failed, when all other changes were
+// made.
 func (s *Server) Reload(ctx context.Context, o Options) (did Changes, err error) {
 	p, err := s.intend(ctx, &o)
 	if err != nil {
@@ -56,11 +55,10 @@ func (s *Server) Reload(ctx context.Context, o Options) (did Changes, err error)
 	errs := p.leftOut
 	did.Failed = p.failed
 	for _, name := range removed {
-		errs = append(errs, s.remove(name, true))
+		errs = append(errs, s.remove(name))
 	}
 	did.Removed = removed
 	for _, c := range p.adjusted {
-		s.fromFile[c.Name] = true
 		if h := s.cache(c.Name); h.Adjust(c) {
 			did.Changed = append(did.Changed, c.Name)
 		}
@@ -87,9 +85,6 @@ func (s *Server) arrive(p *served.Prepared, others *shm.Others, did *Changes) (e
 		err = s.exchange(h, p, others)
 	} else if err = s.begin(p, others); err != nil {
 		s.leaveOut(name, err)
-	}
-	if s.cache(name) != nil {
-		s.fromFile[name] = true
 	}
 	if err != nil {
 		list = &did.Failed
@@ -132,7 +127,7 @@ func (s *Server) intend(ctx context.Context, o *Options) (p *reload, err error) 
 	return p, nil
 }
 
-// inForce says whether the server has this cache with the same samples and size.
+// inForce says whether the server has this cache with the same samples and size, and its source has not changed.
 func (s *Server) inForce(c *CacheOptions) bool {
 	h := s.enter(c.Name)
 	if h == nil {
@@ -147,11 +142,11 @@ func (s *Server) inForce(c *CacheOptions) bool {
 func (s *Server) review(p *reload, total uint64) (removed []string, err error) {
 	for _, c := range p.adjusted {
 		if !s.inForce(&c) {
-			return nil, fmt.Errorf("cache %s was changed by an operator at the same time; reload again", c.Name)
+			return nil, fmt.Errorf("another reload changed cache %s, or its source changed, at the same time; reload again", c.Name)
 		}
 	}
 	staying := slices.DeleteFunc(s.served(), func(h *served.Cache) bool {
-		goes := s.fromFile[h.Name] && !p.named[h.Name]
+		goes := !p.named[h.Name]
 		if goes {
 			removed = append(removed, h.Name)
 		}

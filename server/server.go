@@ -32,7 +32,6 @@ type Server struct {
 	socket *net.UnixListener
 	admin  *adminSockets
 	open   served.OpenFunc
-	parse  func(body []byte) (CacheOptions, error)
 
 	metrics    net.Listener // on TCP; nil: none
 	sessions   *session.Host
@@ -40,9 +39,8 @@ type Server struct {
 	background sync.WaitGroup // the handlers of operators, and the janitor
 	stop       chan struct{}  // closed to end the janitor
 
-	changes  sync.Mutex      // held to add, remove and replace caches; protects the fields up to mu
-	total    uint64          // bound on the bytes of all segments; 0: none
-	fromFile map[string]bool // caches that the configuration names: a reload without one removes it
+	changes sync.Mutex // held to add, remove and replace caches; protects the field below
+	total   uint64     // bound on the bytes of all segments; 0: none
 
 	mu          sync.Mutex // protects the fields below
 	caches      map[string]*served.Cache
@@ -59,8 +57,8 @@ type Server struct {
 // them, New returns their errors, of sources and of package shm, with the caches' names. After an
 // error nothing stays open; segments stay.
 func New(ctx context.Context, o Options) (s *Server, err error) {
-	s = &Server{log: cmp.Or(o.Log, slog.Default()), dir: o.socketsDir(), open: o.opener(), parse: o.ParseCache,
-		total: o.Total, stop: make(chan struct{}), fromFile: map[string]bool{}, caches: map[string]*served.Cache{},
+	s = &Server{log: cmp.Or(o.Log, slog.Default()), dir: o.socketsDir(), open: o.opener(),
+		total: o.Total, stop: make(chan struct{}), caches: map[string]*served.Cache{},
 		leftOut: map[string]error{}, connections: map[*session.Connection]bool{},
 		reloaded: lastReload{at: time.Now()}}
 	s.sessions = &session.Host{Log: s.log, Replies: session.NewBudget(o.clientShare(), s.drained),
@@ -102,7 +100,6 @@ func New(ctx context.Context, o Options) (s *Server, err error) {
 			served.CloseAll(s.log, coming[k:]...)
 			return s, err
 		}
-		s.fromFile[h.Name] = true
 		s.caches[h.Name] = h
 	}
 	if len(s.caches) == 0 && len(s.leftOut) > 0 {

@@ -24,7 +24,7 @@ def serve(configuration: str) -> None:
         subprocess.run(["stocached", "rm", *names], capture_output=True)
 
     atexit.register(end)
-    while subprocess.run(["stocached", "ping", names[0]], capture_output=True).returncode != 0:
+    while subprocess.run(["stocached", "health", names[0]], capture_output=True).returncode != 0:
         if server.poll() is not None:
             raise RuntimeError(Path("log.txt").read_text())
         time.sleep(0.1)

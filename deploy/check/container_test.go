@@ -407,7 +407,7 @@ func TestImageRuns(t *testing.T) {
 		t.Errorf("another pod with the same memory and user: %v\n%s", err, out)
 	}
 	if asRoot() { // there is one user only in the namespace of another user
-		out, err = i.pod(t, root, shm, "65533:65532", i.command[0], "ping", "web").CombinedOutput()
+		out, err = i.pod(t, root, shm, "65533:65532", i.command[0], "health", "web").CombinedOutput()
 		if err == nil || !strings.Contains(string(out), "user") {
 			t.Errorf("another pod with another user: %v\n%s", err, out)
 		}

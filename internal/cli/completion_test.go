@@ -69,8 +69,8 @@ printf '%s\n' "${COMPREPLY[@]}"
 		{[]string{"warm", "--sockets", d.sockets, ""}, []string{"pets", "plants"}},
 		{[]string{"warm", "--sockets", d.sockets, "pl"}, []string{"plants"}},
 		{[]string{"warm", "--sockets", d.sockets, "pets", ""}, nil},
-		{[]string{"ping", "--sockets", d.sockets, "p"}, []string{"pets", "plants"}},
-		{[]string{"ping", "--sockets", "/nowhere", ""}, nil},
+		{[]string{"health", "--sockets", d.sockets, "p"}, []string{"pets", "plants"}},
+		{[]string{"health", "--sockets", "/nowhere", ""}, nil},
 	} {
 		got := complete(c.words...)
 		for tries := 2; !slices.Equal(got, c.want) && tries > 0; tries-- { // a busy machine may answer too late

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/stocached/stocached/internal/cli/table"
 	"github.com/stocached/stocached/server"
@@ -11,22 +12,30 @@ import (
 )
 
 var doctorColumns = table.Columns[server.Examined]{
-	table.Shown("cache", "cache", "of the configuration", func(e server.Examined) any { return e.Cache }),
-	table.Shown("tier", "tier", "its number in the list of tiers, from 0",
-		func(e server.Examined) any { return table.Count(e.Tier) }),
-	table.Shown("where", "server", "that was asked", func(e server.Examined) any { return e.Where }),
-	table.Shown("what", "what", "a setting of the server, or what it does", func(e server.Examined) any { return e.What }),
-	table.Shown("answer", "answer", "of the server", func(e server.Examined) any { return e.Answer }),
+	table.Shown("cache", "cache", "of the configuration", func(e server.Examined) any { return orNone(e.Cache) }),
+	table.Shown("tier", "tier", "its number in the list of tiers, from 0", tierOf),
+	table.Shown("where", "where", "this machine, or the server that was asked", func(e server.Examined) any { return e.Where }),
+	table.Shown("what", "what", "a part of the machine, a setting of the server, or what it does", func(e server.Examined) any { return e.What }),
+	table.Shown("answer", "answer", "what it is", func(e server.Examined) any { return e.Answer }),
 	table.Shown("change", "change", "what to change; nothing: it is good",
 		func(e server.Examined) any { return orNone(e.Change) }),
+}
+
+func tierOf(e server.Examined) any {
+	if e.Cache == "" {
+		return nil
+	}
+	return table.Count(e.Tier)
 }
 
 func newDoctor() *cobra.Command {
 	f, asJSON := configFlag{}, false
 	c := &cobra.Command{
-		Use:   "doctor -c config.yaml",
-		Short: "Ask the servers of tiers what should be changed",
-		Long: paragraphs(`Asks the servers of all tiers of a configuration: whether they answer, user, password and TLS, 
+		Use:   "doctor [-c config.yaml]",
+		Short: "Say what should be changed on this machine and on the servers of tiers",
+		Long: paragraphs(`Looks at this machine: the versions of stocached and of the kernel, huge pages, the memory and the part of
+/dev/shm that are left for caches, how many files a process may open, and stocached-decode.`,
+			`With a configuration it also asks the servers of all its tiers: whether they answer, user, password and TLS,
 version, memory, policy, saving, the state of the cluster, and whether other nodes have the same data. It opens the
 sources of these caches, and changes nothing. It fails if something should be changed.`,
 			doctorColumns.Explain("OUTPUT"), exitStatus(exitNotFound, exitPermission)),
@@ -34,14 +43,23 @@ sources of these caches, and changes nothing. It fails if something should be ch
 		Args:              arguments(0, 0, "none"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(c *cobra.Command, _ []string) error {
-			configuration, err := config.Load(f.path)
+			m, err := thisMachine("/")
 			if err != nil {
 				return err
 			}
-			found, err := server.Examine(c.Context(), configuration.Options(nil))
-			if err != nil {
-				return err
+			var tiers []server.Examined
+			if f.path != "" {
+				configuration, err := config.Load(f.path)
+				if err != nil {
+					return err
+				}
+				o := configuration.Options(nil)
+				m.needsHelper = slices.ContainsFunc(o.Caches, func(c server.CacheOptions) bool { return c.Decode != nil })
+				if tiers, err = server.Examine(c.Context(), o); err != nil {
+					return err
+				}
 			}
+			found := append(m.examine(), tiers...)
 			if err := doctorColumns.Rows(c.OutOrStdout(), found, asJSON); err != nil {
 				return err
 			}
@@ -51,16 +69,13 @@ sources of these caches, and changes nothing. It fails if something should be ch
 					changes++
 				}
 			}
-			switch {
-			case len(found) == 0 && !asJSON:
-				_, err = fmt.Fprintf(c.OutOrStdout(), "%s: no cache has tiers\n", f.path)
-			case changes > 0:
+			if changes > 0 {
 				err = fmt.Errorf("%s should be changed", table.Plural(changes, "setting"))
 			}
 			return err
 		},
 	}
-	f.add(c)
+	f.flag(c, "")
 	jsonFlag(c, &asJSON)
 	return c
 }

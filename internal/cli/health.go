@@ -3,21 +3,22 @@ package cli
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
 
+	stocclient "github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/internal/cli/table"
 
 	"github.com/spf13/cobra"
 )
 
-// health is the state that a server reports.
+// health is the state that a server reports, and whether it answers clients.
 type health struct {
 	sockets string
+	name    string // of one cache; "": all
 	alive   string // "": it is alive; else why not
 	ready   string
 	leftOut table.List[string]
@@ -29,6 +30,7 @@ type health struct {
 
 var healthColumns = table.Columns[health]{
 	table.Listed("sockets", "sockets", "folder of the server's sockets", func(h health) any { return h.sockets }),
+	table.Listed("name", "name", "of the requested cache, if any", func(h health) any { return orNone(h.name) }),
 	table.Listed("healthy", "healthy", "it answers /healthz", func(h health) any { return h.alive == "" }),
 	table.Listed("ready", "ready", "it answers /readyz: it serves clients",
 		func(h health) any { return h.ready == "" }),
@@ -43,7 +45,7 @@ var healthColumns = table.Columns[health]{
 		func(h health) any { return h.tiers }),
 	table.Listed("reload", "reload", "why the last reload of the configuration was not applied",
 		func(h health) any { return h.reload }),
-	table.Listed("seconds", "seconds", "until both answers", func(h health) any { return h.seconds }),
+	table.Listed("seconds", "seconds", "until all answers", func(h health) any { return h.seconds }),
 }
 
 func (h health) problem() string { return cmp.Or(h.alive, h.ready) }
@@ -52,25 +54,32 @@ func newHealth() *cobra.Command {
 	var f socketsFlag
 	var asJSON bool
 	c := &cobra.Command{
-		Use:   "health",
-		Short: "Say whether a server is healthy and serves clients",
+		Use:   "health [NAME]",
+		Short: "Say whether a server, or one of its caches, is healthy and serves clients",
 		Long: paragraphs(`Asks the admin socket for /healthz (it is alive) and /readyz (it serves clients, and is neither starting
-nor ending), as a supervisor would. It fails unless both succeed. It lists the caches that the server left
+nor ending), as a supervisor would. Then it greets the server on the data socket, as a client does, and with
+NAME asks for that cache. It attaches, reads and changes nothing. It fails unless all succeed. It lists the caches that the server left
 out because their source or segment is damaged, reads of sources that fail, with the kind and the last error,
-memory that is short, caches whose file another program removed, nodes of tiers that do not answer, and a reload that was not applied. These are no
-failure: the server still serves.
-stocached ping tests the other socket, which clients use.`,
+memory that is short, caches whose file another program removed, nodes of tiers that do not answer, and a reload
+that was not applied. These are no failure: the server still serves. With NAME it lists those of that cache.`,
 			healthColumns.Explain("OUTPUT of --json; else a line for people"),
-			exitStatus(exitPermission, exitNoServer)),
-		Example: `  stocached health --timeout 1s || systemctl --user restart stocached`,
+			exitStatus(exitNotFound, exitPermission, exitNoServer)),
+		Example: `  stocached health --timeout 1s || systemctl --user restart stocached
+  until stocached health pets --timeout 1s; do sleep 1; done`,
 		Args: func(c *cobra.Command, args []string) error {
-			return errors.Join(arguments(0, 0, "none; stocached ping NAME asks for a cache")(c, args), f.check())
+			if err := arguments(0, 1, "the name of a cache, or none")(c, args); err != nil {
+				return err
+			}
+			if len(args) == 1 {
+				if err := checkServed(args[0]); err != nil {
+					return err
+				}
+			}
+			return f.check()
 		},
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(c *cobra.Command, _ []string) error {
-			ctx, cancel := context.WithTimeout(c.Context(), f.timeout)
-			defer cancel()
-			h, err := f.health(ctx)
+		ValidArgsFunction: f.complete,
+		RunE: func(c *cobra.Command, args []string) error {
+			h, err := f.health(c.Context(), strings.Join(args, ""))
 			if err != nil {
 				return err
 			}
@@ -82,13 +91,13 @@ stocached ping tests the other socket, which clients use.`,
 				if len(all) > 0 {
 					state = "serves, but not everything is well"
 				}
-				_, err = fmt.Fprintf(c.OutOrStdout(), "the server on %s %s\n", h.sockets, state)
+				_, err = fmt.Fprintf(c.OutOrStdout(), "%s %s (%.1f ms)\n", h.subject(), state, 1000*float64(h.seconds))
 				for _, one := range all {
 					complain(c.ErrOrStderr(), one)
 				}
 			}
 			if err == nil && h.problem() != "" {
-				err = fmt.Errorf("the server on %s: %s", h.sockets, h.problem())
+				err = fmt.Errorf("%s: %s", h.subject(), h.problem())
 			}
 			return err
 		},
@@ -98,20 +107,50 @@ stocached ping tests the other socket, which clients use.`,
 	return c
 }
 
-// health asks a server for its state.
-func (f *socketsFlag) health(ctx context.Context) (health, error) {
-	h := health{sockets: f.path()}
+// subject is what the health is of.
+func (h health) subject() string {
+	if h.name != "" {
+		return "cache " + h.name + " of the server on " + h.sockets
+	}
+	return "the server on " + h.sockets
+}
+
+// health asks a server for its state, and as a client does for a cache; "": for none.
+func (f *socketsFlag) health(ctx context.Context, name string) (health, error) {
+	// The client has the same timeout, and a better message.
+	ctx, cancel := context.WithTimeout(ctx, 2*f.timeout)
+	defer cancel()
+	h := health{sockets: f.path(), name: name}
 	began := time.Now()
+	if err := f.askState(ctx, &h); err != nil {
+		return h, err
+	}
+	if h.problem() == "" {
+		if err := stocclient.Ping(ctx, name, f.options()); err != nil {
+			return h, asMissing(err)
+		}
+	}
+	h.seconds = table.Ratio(time.Since(began).Seconds())
+	return h, nil
+}
+
+// askState asks the admin socket.
+func (f *socketsFlag) askState(ctx context.Context, h *health) error {
+	ctx, cancel := context.WithTimeout(ctx, f.timeout)
+	defer cancel()
 	for path, problem := range map[string]*string{"/healthz": &h.alive, "/readyz": &h.ready} {
 		status, body, err := admin{f.dir}.get(ctx, path)
 		if err != nil {
-			return h, err
+			return err
 		}
 		if status != http.StatusOK {
 			*problem = complaint(status, body)
 		}
 		for line := range strings.Lines(string(body)) {
 			about, one, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
+			if h.name != "" && !strings.HasPrefix(one, "cache "+h.name+": ") {
+				continue
+			}
 			switch about {
 			case "left out":
 				h.leftOut = append(h.leftOut, one)
@@ -124,6 +163,5 @@ func (f *socketsFlag) health(ctx context.Context) (health, error) {
 			}
 		}
 	}
-	h.seconds = table.Ratio(time.Since(began).Seconds())
-	return h, nil
+	return nil
 }

@@ -32,7 +32,7 @@ func TestInspect(t *testing.T) {
 	}
 	got := decode[report](t, ok(t, "inspect", path, "--json"))
 	wantFields(t, got.Header, jsonObject{"name": "test", "path": path, "uuid": fmt.Sprintf("%x", seg.Header.UUID),
-		"layout": "2.0", "creator_uid": os.Geteuid(), "samples": 10, "slots": 4,
+		"layout": 1, "creator_uid": os.Geteuid(), "samples": 10, "slots": 4,
 		"sample_bytes": 32, "slot_stride": 32, "client_records": 5, "limit_bytes": 8 << 20, "variable": false,
 		"policy": "first-come", "unlink": "never", "reserved": false, "fingerprint": "f\x1b1"})
 	wantFields(t, got.Fields[0], jsonObject{"name": "image", "dtype": "float32", "shape": []any{2, 3}, "offset": 0,

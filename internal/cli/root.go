@@ -113,7 +113,7 @@ object or one array, numbers as bytes and seconds, unknown values as null. No fi
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	fitHelp(root)
 	root.AddCommand(newCreate(), newLs(), newStats(), newInspect(), newVerify(), newRm(), newGC(), newPack(),
-		newSource(), newServe(), newReload(), newConfig(), newDoctor(), newWarm(), newPing(), newHealth(), newTrace(), newSimulate(),
+		newSource(), newServe(), newReload(), newConfig(), newDoctor(), newWarm(), newHealth(), newTrace(), newSimulate(),
 		newAdvise(), newTop(), newWeb(), newMan(), newVersion())
 	return root
 }

@@ -22,7 +22,7 @@ func TestHelp(t *testing.T) {
 		"inspect": slices.Concat(fieldsOf(headerColumns), fieldsOf(fieldColumns), fieldsOf(regionColumns),
 			fieldsOf(controlColumns), fieldsOf(clientColumns), fieldsOf(sampleColumns)),
 		"rm": fieldsOf(rmColumns), "gc": fieldsOf(gcColumns), "version": fieldsOf(versionColumns),
-		"warm": fieldsOf(warmColumns), "ping": fieldsOf(pongColumns), "health": fieldsOf(healthColumns),
+		"warm": fieldsOf(warmColumns), "health": fieldsOf(healthColumns),
 	} {
 		text := help(command)
 		contains(t, text, "EXIT STATUS\n  0  done\n", "--json")

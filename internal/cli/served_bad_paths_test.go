@@ -22,15 +22,23 @@ func TestPathsThatCanBeNoSource(t *testing.T) {
 	if err := syscall.Mkfifo(in("fifo"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	post := func(source map[string]any) {
+	before, err := os.ReadFile(s.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	refuses := func(source map[string]any) {
 		t.Helper()
-		body, err := json.Marshal(map[string]any{"name": "other", "dir": s.segments, "source": source})
+		cache, err := json.Marshal(map[string]any{"name": "other", "dir": s.segments, "source": source}) // which YAML reads
 		if err != nil {
 			t.Fatal(err)
 		}
-		status, answer := s.ask(http.MethodPost, "/v1/caches", string(body))
-		if status != http.StatusBadRequest || !strings.Contains(answer, `"error"`) {
-			t.Errorf("%.120s: %d %.300s", body, status, answer)
+		text := strings.Replace(string(before), "caches: [", "caches: ["+string(cache)+", ", 1)
+		if err := os.WriteFile(s.path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		status, answer := s.ask(http.MethodPost, "/v1/reload", "")
+		if status != http.StatusOK || !strings.Contains(answer, `"result":"refused"`) || !strings.Contains(answer, "cache other: ") {
+			t.Errorf("%.120s: %d %.300s", cache, status, answer)
 		}
 	}
 	for _, path := range []string{strings.Repeat("/x", 3000), in(strings.Repeat("x", 300)), in("a\x00b"), in("loop"),
@@ -40,10 +48,10 @@ func TestPathsThatCanBeNoSource(t *testing.T) {
 			if kind == "raw" {
 				source["sample_bytes"] = 10
 			}
-			post(source)
+			refuses(source)
 		}
 		if path != in("fifo") && path != "/dev/null" { // these may be read as a list
-			post(map[string]any{"kind": "dir", "path": filepath.Dir(s.records), "manifest": path})
+			refuses(map[string]any{"kind": "dir", "path": filepath.Dir(s.records), "manifest": path})
 		}
 	}
 }

@@ -101,11 +101,11 @@ func TestServerTurnsAwayOtherUsers(t *testing.T) {
 	if err != nil || strings.Count(out, "permission denied") != 2 {
 		t.Errorf("%v\n%s", err, out)
 	}
-	for _, command := range []string{"ping", "health"} {
-		out, err := stranger("main", command, "--sockets", s.sockets)
+	for _, command := range [][]string{{"health"}, {"health", "pets"}} {
+		out, err := stranger("main", append(command, "--sockets", s.sockets)...)
 		if failed := (*exec.ExitError)(nil); !errors.As(err, &failed) || failed.ExitCode() != exitPermission ||
 			!strings.Contains(out, "permission denied; the server is another user's") {
-			t.Errorf("%s: %v\n%s", command, err, out)
+			t.Errorf("%q: %v\n%s", command, err, out)
 		}
 	}
 	// from here on modes exclude no user

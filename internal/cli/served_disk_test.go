@@ -46,9 +46,8 @@ func TestDiskTierSurvivesRestarts(t *testing.T) {
 	if err != nil || !strings.Contains(string(out), "disk: hits ") {
 		t.Errorf("%v\n%s", err, out)
 	}
-	out, err = program("doctor", "-c", s.path).CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "iB free for this file") {
-		t.Errorf("%v\n%s", err, out)
+	if said, changes := s.doctor(); changes != 0 || !strings.Contains(said, "iB free for this file") {
+		t.Errorf("%d changes\n%s", changes, said)
 	}
 
 	// Bytes that change on the disk are never served, and a disk that is gone costs no sample.

@@ -271,8 +271,8 @@ var serverDeaths = []serverDeath{
 	{"it sends", narrow, []string{"fill.taken", "fill.read", "fill.answered", "send.piece"}, dieSending},
 	{"a client attaches", slotted, []string{"send.descriptor"}, dieAttaching},
 	{"it ends", dragging, drainPath, dieEnding},
-	{"an operator removes the cache", slotted, []string{"change.unlinked"}, dieRemoving},
-	{"an operator makes it another size", slotted,
+	{"a reload removes the cache", slotted, []string{"change.unlinked"}, dieRemoving},
+	{"a reload makes it another size", slotted,
 		[]string{"change.shut", "served.removed", "served.created", "served.attached"}, dieExchanging},
 	{"it empties an unused cache", fleeting, []string{"change.left", "served.created@2", "served.locked@2"},
 		dieEmptying},
@@ -464,22 +464,36 @@ func dieSending(d *doomed, point string) {
 	d.noClaims(c.Cache)
 }
 
-// change sends a change to the admin socket of a server that dies before it answers.
-func (d *doomed) change(method, path, body string) {
+// change reloads a configuration in which new replaces old. The server dies before it answers, and the next one starts
+// with the old configuration.
+func (d *doomed) change(old, new string) {
 	d.t.Helper()
+	before, err := os.ReadFile(d.path)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	after := strings.Replace(string(before), old, new, 1)
+	if after == string(before) {
+		d.t.Fatalf("no %q in %s", old, before)
+	}
+	if err := os.WriteFile(d.path, []byte(after), 0o600); err != nil {
+		d.t.Fatal(err)
+	}
 	socket, err := net.Dial("unix", filepath.Join(d.sockets, control.AdminSocket))
 	if err != nil {
 		d.t.Fatal(err)
 	}
 	defer socket.Close()
-	if _, err := fmt.Fprintf(socket, "%s %s HTTP/1.1\r\nHost: stocached\r\nContent-Length: %d\r\n\r\n%s", method,
-		path, len(body), body); err != nil {
+	if _, err := fmt.Fprint(socket, "POST /v1/reload HTTP/1.1\r\nHost: stocached\r\nContent-Length: 0\r\n\r\n"); err != nil {
 		d.t.Fatal(err)
 	}
 	if answer, err := io.ReadAll(socket); len(answer) > 0 {
 		d.t.Fatalf("%s, %v", answer, err)
 	}
 	d.died()
+	if err := os.WriteFile(d.path, before, 0o600); err != nil {
+		d.t.Fatal(err)
+	}
 	if have := ready(d.t, d.client.Cache); have != doomedFilled {
 		d.t.Errorf("who has the old one finds %d samples in it, want %d", have, doomedFilled)
 	}
@@ -488,7 +502,7 @@ func (d *doomed) change(method, path, body string) {
 func dieRemoving(d *doomed, point string) {
 	d.fill()
 	d.obeying(point + "=kill")
-	d.change("DELETE", "/v1/caches/pets?unlink=true", "")
+	d.change("name: pets,", "name: other,")
 	d.client = nil
 	d.goesOn(0, doomedSamples) // the configuration still has it
 }
@@ -499,8 +513,7 @@ func dieExchanging(d *doomed, point string) {
 		point += "@2"
 	}
 	d.obeying(point + "=kill")
-	d.change("PUT", "/v1/caches/pets",
-		fmt.Sprintf(`{"name": "pets", "dir": %q, "size": "4400000", "source": {"kind": "raw", "path": %q, "sample_bytes": %d}}`, d.segments, d.records, servedBytes))
+	d.change("parallel: 1", "size: 4400000")
 	left := doomedFilled // the configuration has the old size
 	if point != "change.shut" {
 		left, d.client = 0, nil

@@ -103,7 +103,7 @@ func TestDamagedCachesAreLeftOut(t *testing.T) {
 		contains(t, log.String(), b.name)
 		contains(t, leftOut[k], "cache "+b.name+": ", b.why, "; stocached reload tries it again")
 		contains(t, stderr, "stocached: cache "+b.name+": ", b.why)
-		fails(t, exitNotFound, []string{"this server has left it out: cache " + b.name + ": ", b.why}, "ping", b.name,
+		fails(t, exitNotFound, []string{"this server has left it out: cache " + b.name + ": ", b.why}, "health", b.name,
 			"--sockets", s.sockets)
 		if status, answer := s.ask("GET", "/v1/caches/"+b.name, ""); status != 404 ||
 			!strings.Contains(answer, "left it out") {
@@ -131,7 +131,12 @@ func TestDamagedCachesAreLeftOut(t *testing.T) {
 	}
 	log.wantLog(t, "a part of the new configuration was not applied")
 	for _, name := range []string{"pets", "garbage", "missing"} {
-		ok(t, "ping", name, "--sockets", s.sockets)
+		ok(t, "health", name, "--sockets", s.sockets)
+	}
+	// Of one cache it says only what is wrong with that one.
+	if code, out, stderr := cli(t, "health", "pets", "--sockets", s.sockets); code != exitOK || stderr != "" ||
+		!strings.Contains(out, "is well and serves") {
+		t.Errorf("%d %s %s", code, out, stderr)
 	}
 	_, _, stderr = cli(t, "health", "--sockets", s.sockets)
 	contains(t, stderr, "cache header: ", "cache truncated: ", "was applied in part: ")

@@ -96,7 +96,7 @@ func startImpostor(t *testing.T, dir string) (end func() int) {
 }
 
 // asked are the commands that connect to a server.
-var asked = [][]string{{"ping"}, {"ping", "secret-name"}, {"health"}, {"warm", "secret-name"}}
+var asked = [][]string{{"health"}, {"health", "secret-name"}, {"warm", "secret-name"}}
 
 // Ensure that nothing is sent to a server of another user, and that the error names the user. This
 // holds for every owner of the folder, every listener, and every way to find the folder.
@@ -151,7 +151,7 @@ func TestNothingIsSentToAnotherUser(t *testing.T) {
 			for _, command := range asked {
 				fails(t, exitPermission, []string{"not ours: ", c.want, dir}, command...)
 			}
-			if out := ok(t, "__complete", "ping", ""); strings.Contains(out, "leaked") {
+			if out := ok(t, "__complete", "health", ""); strings.Contains(out, "leaked") {
 				t.Errorf("completed: %q", out)
 			}
 			if _, err := stocclient.Dial(context.Background(), "secret-name",
@@ -178,9 +178,8 @@ func TestOperatorsOfAnotherUsersServer(t *testing.T) {
 	}
 	end := startImpostor(t, dir)
 	contains(t, ok(t, "health", "--sockets", dir), "is well and serves")
-	contains(t, ok(t, "ping", "--sockets", dir), "the server answers on "+dir)
 	t.Setenv(control.SocketsVariable, dir)
-	contains(t, ok(t, "__complete", "ping", ""), "leaked")
+	contains(t, ok(t, "__complete", "health", ""), "leaked")
 	t.Setenv(control.SocketsVariable, "")
 	t.Setenv("XDG_RUNTIME_DIR", filepath.Dir(dir))
 	if err := os.Rename(dir, filepath.Join(filepath.Dir(dir), "stocached")); err != nil {
@@ -255,7 +254,7 @@ func TestServersWordsControlNoTerminal(t *testing.T) {
 		return out.String()
 	}
 	t.Setenv(control.SocketsVariable, dir)
-	contains(t, quiet("__complete", "ping", ""), "good\n")
+	contains(t, quiet("__complete", "health", ""), "good\n")
 	for _, code := range []int{http.StatusOK, http.StatusNotFound, http.StatusTeapot} {
 		status = code
 		for _, command := range asked {

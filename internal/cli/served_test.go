@@ -413,6 +413,9 @@ func TestFetchAfterTheDataChanged(t *testing.T) {
 		}
 	}
 	health("serves, but not everything is well", "cache pets: reads fail (changed): first ", s.records)
+	_, out, stderr := cli(t, "health", "pets", "--sockets", s.sockets)
+	contains(t, out+stderr, "cache pets of the server on "+s.sockets+" serves, but not everything is well",
+		"stocached: cache pets: reads fail (changed): first ")
 	s.kill()
 	s.start()
 	health("is well and serves")

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,11 +10,9 @@ import (
 	"math"
 	"os/signal"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
-	"unicode/utf8"
 
 	"github.com/stocached/stocached/internal/advise"
 	"github.com/stocached/stocached/internal/cli/table"
@@ -31,8 +28,8 @@ type watch struct {
 	json     bool
 	with     extras
 
-	columns table.Columns[change] // of lines
-	before  map[[16]byte]*stats   // the last read of each segment
+	lines  int                 // written since the program began
+	before map[[16]byte]*stats // the last read of each segment
 }
 
 // change is a cache now and an interval ago.
@@ -45,29 +42,24 @@ var watchColumns = table.Columns[change]{
 	table.Shown("time", "time", "of the read, local (JSON: UTC)", func(c change) any { return table.Clock(c.now.at) }),
 	table.InJSON("interval_seconds", "since the last read", func(c change) any { return c.seconds() }),
 	table.Shown("name", "name", "of the cache", func(c change) any { return c.now.name }),
-	table.Shown("ready", "filled", "samples in the cache now", func(c change) any { return table.Count(c.now.Ready) }),
-	table.Shown("cached_fraction", "cached", "filled / samples",
-		func(c change) any { return table.Fraction(c.now.Ready, c.now.Samples) }),
-	table.Shown("interval_hit_rate", "hit rate",
-		"hits / (hits + misses) in the interval; none: no client asked for samples",
-		func(c change) any { return c.hitRate() }),
 	table.Shown("hits_per_second", "hits/s", "in the interval",
 		func(c change) any { return table.PerSecond(c.rate(hits)) }),
 	table.Shown("misses_per_second", "misses/s", "in the interval",
 		func(c change) any { return table.PerSecond(c.rate(misses)) }),
-	table.Shown("stored_per_second", "sets/s", "samples stored in the interval",
+	table.Shown("interval_hit_rate", "hit rate",
+		"hits / (hits + misses) in the interval; none: no client asked for samples",
+		func(c change) any { return c.hitRate() }),
+	table.Shown("stored_per_second", "fills/s", "samples stored in the interval",
 		func(c change) any { return table.PerSecond(c.rate(stored)) }),
-	table.Shown("stored_bytes_per_second", "stored", "their bytes",
-		func(c change) any { return table.BytesPerSecond(c.rate(storedBytes)) }),
-	table.Shown("interval_busy", "races", "races lost in the interval",
-		func(c change) any { return c.difference(busy) }),
-	table.Shown("interval_full", "full", "sets refused in the interval for lack of space",
-		func(c change) any { return c.difference(full) }),
-	table.Shown("evicted_per_second", "evicted/s", "samples that went for others in the interval",
+	table.Shown("evicted_per_second", "evict/s", "samples that went for others in the interval",
 		func(c change) any { return table.PerSecond(c.rate(evicted)) }),
-	table.Shown("allocated_bytes", "memory", "pages that the file has now",
+	table.Shown("allocated_bytes", "used", "pages that the file has now",
 		func(c change) any { return table.Bytes(c.now.AllocatedBytes) }),
-	table.Shown("clients_live", "live", "live clients", func(c change) any { return table.Count(c.now.ClientsLive) }),
+	table.InJSON("stored_bytes_per_second", "bytes of the samples stored in the interval",
+		func(c change) any { return table.BytesPerSecond(c.rate(storedBytes)) }),
+	table.InJSON("interval_busy", "races lost in the interval", func(c change) any { return c.difference(busy) }),
+	table.InJSON("interval_full", "sets refused in the interval for lack of space",
+		func(c change) any { return c.difference(full) }),
 }
 
 func hits(s *stats) uint64        { return s.Hits }
@@ -117,12 +109,9 @@ func (w *watch) run(ctx context.Context, stdout, stderr io.Writer) error {
 	defer stop()
 	ticker := time.NewTicker(w.interval)
 	defer ticker.Stop()
-	show := w.lines
-	switch {
-	case w.json:
+	show := w.show
+	if w.json {
 		show = w.objects
-	case canRedraw(stdout):
-		show = w.screen
 	}
 	w.before = map[[16]byte]*stats{}
 	waiting := false
@@ -141,7 +130,7 @@ func (w *watch) run(ctx context.Context, stdout, stderr io.Writer) error {
 		case err != nil && !errors.Is(err, errReported):
 			return err
 		default:
-			if err := show(stdout, changes, n); err != nil {
+			if err := show(stdout, changes); err != nil {
 				return err
 			}
 			if w.count != 0 && n == w.count {
@@ -188,47 +177,35 @@ func (w *watch) read(stderr io.Writer) ([]change, error) {
 	return changes, err
 }
 
-// lines writes, for a pipe, a line for each cache and interval under one heading. The first read
-// has no interval.
-func (w *watch) lines(stdout io.Writer, changes []change, n uint64) error {
-	var b bytes.Buffer
-	if n == 0 {
-		w.columns = watchColumns
-		if w.name != "" && changes[0].now.epochs != nil {
-			more := comparedInLines
-			if changes[0].now.Policy != shm.PolicyCost {
-				more = ofHits(more)
-			}
-			w.columns = slices.Concat(watchColumns, more)
-		}
-		b.WriteString(pad(w.columns.Titles()))
-	}
+// linesUnderHeading fit on a terminal of 24 lines with their heading.
+const linesUnderHeading = 20
+
+// show writes a line for each cache and interval, and the heading again every linesUnderHeading. The
+// first read has no interval.
+func (w *watch) show(stdout io.Writer, changes []change) error {
+	var b strings.Builder
 	for _, c := range changes {
-		if c.before != nil {
-			b.WriteString(pad(w.columns.Cells(c)))
+		if c.before == nil {
+			continue
 		}
+		if w.lines%linesUnderHeading == 0 {
+			b.WriteString(pad(watchColumns.Titles()))
+		}
+		b.WriteString(pad(watchColumns.Cells(c)))
+		w.lines++
 	}
-	_, err := stdout.Write(b.Bytes())
+	_, err := io.WriteString(stdout, b.String())
 	return err
 }
 
 // pad makes columns of a fixed width, because lines come one by one: names on the left, numbers on
-// the right.
+// the right. A line fits on a terminal of 80 columns.
 func pad(cells []string) string {
-	var b strings.Builder
-	for k, cell := range cells {
-		width := 10
-		if k == 1 {
-			width = 20
-		}
-		space := strings.Repeat(" ", max(0, width-utf8.RuneCountInString(cell)))
-		if k < 2 {
-			b.WriteString(cell + space + "  ")
-		} else {
-			b.WriteString(space + cell + "  ")
-		}
+	line := fmt.Sprintf("%-8s %-16s", cells[0], cells[1])
+	for _, cell := range cells[2:] {
+		line += fmt.Sprintf(" %8s", cell)
 	}
-	return strings.TrimRight(b.String(), " ") + "\n"
+	return line + "\n"
 }
 
 // object is the JSON of a cache and an interval: the stats and the change.
@@ -243,7 +220,7 @@ func (c change) object() table.Object {
 }
 
 // objects writes a JSON object in a line for each cache and interval.
-func (w *watch) objects(stdout io.Writer, changes []change, _ uint64) error {
+func (w *watch) objects(stdout io.Writer, changes []change) error {
 	for _, c := range changes {
 		if c.before == nil {
 			continue

@@ -1,13 +1,12 @@
 // Package admin answers operators: HTTP with JSON about caches and plans, health, profiles, and
 // metrics for Prometheus.
 //
-// Host (handler.go) has the handler of the admin socket. caches.go and plans.go have the requests
-// that change something, metrics.go the metrics. docs/spec/control.md specifies the paths and
+// Host (handler.go) has the handler of the admin socket. plans.go has the requests about
+// plans, metrics.go the metrics. docs/spec/control.md specifies the paths and
 // fields. The package imports served, prefetch and session, and knows its server only as a Host.
 package admin
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -26,11 +25,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Server is what operators change.
+// Server is what operators change and ask.
 type Server interface {
-	Add(ctx context.Context, o served.Options) error
-	Replace(ctx context.Context, o served.Options) error
-	Remove(name string, unlink bool) error
 	EndPlan(name, plan string) (ended []string, err error)
 	// Problems are lines of /readyz: what is left out, and a reload that failed.
 	Problems() (lines []string)
@@ -46,10 +42,8 @@ type Host struct {
 	Page     http.Handler // the page for people; nil: there is none
 	// POST /v1/reload and GET /v1/config; nil: there are none
 	Configuration http.Handler
-	// reads the JSON that operators send for a cache; nil: the server takes none
-	Parse  func(body []byte) (served.Options, error)
-	Ready  func() bool            // clients are answered
-	Caches func() []*served.Cache // in the order of their names
+	Ready         func() bool            // clients are answered
+	Caches        func() []*served.Cache // in the order of their names
 	// enters a cache; the caller must leave it; nil: there is none of that name
 	Enter     func(name string) *served.Cache
 	Require   func(name string) (*served.Cache, error)                       // is Enter with an error
@@ -76,10 +70,7 @@ func (s *Host) Handler() http.Handler {
 	mux.HandleFunc("GET /v1/caches", s.answerAll)
 	mux.HandleFunc("GET /stats", s.answerAll)
 	mux.HandleFunc("GET /v1/caches/{name}",
-		func(w http.ResponseWriter, r *http.Request) { s.answerOne(w, r.PathValue("name"), http.StatusOK) })
-	mux.HandleFunc("POST /v1/caches", s.postCache)
-	mux.HandleFunc("PUT /v1/caches/{name}", s.putCache)
-	mux.HandleFunc("DELETE /v1/caches/{name}", s.deleteCache)
+		func(w http.ResponseWriter, r *http.Request) { s.answerOne(w, r.PathValue("name")) })
 	mux.HandleFunc("POST /v1/caches/{name}/plan", s.postPlan)
 	mux.HandleFunc("GET /v1/caches/{name}/plan", s.getPlans)
 	mux.HandleFunc("DELETE /v1/caches/{name}/plan", s.deletePlans)
@@ -101,8 +92,8 @@ func (s *Host) Handler() http.Handler {
 		fmt.Fprintln(w, strings.Join(lines, "\n"))
 	})
 	mux.Handle("GET /metrics", s.MetricsHandler())
-	there := "there are: GET and POST /v1/caches; GET, PUT and DELETE /v1/caches/NAME; GET, POST and DELETE " +
-		"/v1/caches/NAME/plan; GET /stats, /healthz, /readyz, /metrics"
+	there := "there are: GET /v1/caches and /v1/caches/NAME; GET, POST and DELETE /v1/caches/NAME/plan; " +
+		"GET /stats, /healthz, /readyz, /metrics"
 	if s.Page != nil {
 		for _, path := range []string{"GET /{$}", "GET /page/", "GET /v1/live", "POST /v1/timeline"} {
 			mux.Handle(path, s.Page)
@@ -162,7 +153,7 @@ func (s *Host) answerAll(w http.ResponseWriter, _ *http.Request) {
 	reply(w, http.StatusOK, answers)
 }
 
-func (s *Host) answerOne(w http.ResponseWriter, name string, code int) {
+func (s *Host) answerOne(w http.ResponseWriter, name string) {
 	h := s.Enter(name)
 	if h == nil {
 		fail(w, http.StatusNotFound, s.Absent(name))
@@ -174,7 +165,7 @@ func (s *Host) answerOne(w http.ResponseWriter, name string, code int) {
 		fail(w, http.StatusInternalServerError, err.Error())
 		return
 	}
-	reply(w, code, a)
+	reply(w, http.StatusOK, a)
 }
 
 func reply(w http.ResponseWriter, code int, v any) {

@@ -368,7 +368,7 @@ func (c *Cache) parallel() int {
 // Options returns the options for package server.
 func (c *Config) Options(log *slog.Logger) server.Options {
 	o := server.Options{SocketsDir: c.SocketsDir(), MetricsListen: c.Metrics.Listen, Log: log,
-		Total: uint64(c.Limits.Total), ClientBytes: uint64(c.Limits.Clients), ParseCache: c.ParseCache,
+		Total: uint64(c.Limits.Total), ClientBytes: uint64(c.Limits.Clients),
 		Admin: server.AdminOptions{Group: c.Admin.Group, Pprof: c.Admin.Pprof}}
 	for k := range c.Caches {
 		o.Caches = append(o.Caches, c.cacheOptions(&c.Caches[k]))

@@ -85,8 +85,6 @@ var (
 	ErrServed = errors.New("another server fills this cache")
 	// ErrNoCache: this server has no cache of that name.
 	ErrNoCache = errors.New("this server has no such cache")
-	// ErrHasCache: this server has a cache of that name already.
-	ErrHasCache = errors.New("this server has a cache of that name")
 )
 
 // Serve creates the segment of a prepared cache. It adopts the segment of an earlier server if the
@@ -329,9 +327,13 @@ func (h *Cache) Options() Options {
 	return h.options
 }
 
-// SameData says whether other options give the same samples in the same segment. The caller has
-// entered.
-func (h *Cache) SameData(o Options) bool { return h.options.sameData(o) }
+// SameData says whether other options give the same samples in the same segment, and no read has found that the source
+// has changed. The caller has entered.
+func (h *Cache) SameData(o Options) bool {
+	return h.options.sameData(o) && !slices.ContainsFunc(h.failures.Now(), func(f wrap.Failing) bool {
+		return f.Kind == wrap.KindChanged
+	})
+}
 
 // Fits says whether the segment matches a prepared cache, and has the same path.
 func (h *Cache) Fits(p *Prepared) bool {

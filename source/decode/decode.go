@@ -115,7 +115,7 @@ func (p *pictures) decodedForm() (source.Source, error) {
 		pixels, how = pixels+" pad", how+", padded"
 	}
 	decoder := "Go"
-	path, err := helperPath()
+	path, err := Helper()
 	if err == nil && path != "" {
 		p.helpers, err = openHelpers(path)
 	}

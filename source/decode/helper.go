@@ -67,8 +67,8 @@ func (a *answer) text() string {
 	return strings.ToValidUTF8(string(text), "?")
 }
 
-// helperPath returns the path of the helper; "": there is none.
-func helperPath() (string, error) {
+// Helper returns the path of the helper; "": there is none.
+func Helper() (string, error) {
 	if path, ok := os.LookupEnv(helperVariable); ok {
 		if path == "" {
 			return "", nil

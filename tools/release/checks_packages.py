@@ -215,8 +215,8 @@ def test_service_of_the_deb_serves_as_its_user(debian: Path) -> None:
         "install -d -o stocached /run/stocached; export STOCACHED_SOCKETS_DIR=/run/stocached; "
         'as() { setpriv --reuid stocached --regid stocached --clear-groups "$@"; }; '
         "as stocached serve -c /etc/stocached/config.yaml 2>/tmp/log & "
-        "for k in $(seq 600); do as stocached ping words >/tmp/ping 2>&1 && break; sleep 0.1; done; "
-        "cat /tmp/ping /tmp/log; as stocached warm words; as stocached ls; kill %1 2>/dev/null || true",
+        "for k in $(seq 600); do as stocached health words >/tmp/health 2>&1 && break; sleep 0.1; done; "
+        "cat /tmp/health /tmp/log; as stocached warm words; as stocached ls; kill %1 2>/dev/null || true",
     )
     assert re.search(r"^filled +4$", said, re.MULTILINE), said
 

@@ -55,7 +55,7 @@ static int go_on(struct deadline *p, uint64_t until, bool ask)
     }
     if (now >= until)
         return fail(p->error, STOC_ETIMEOUT, 0,
-                    "the server has not answered in time; it is busy or stopped (stocached ping)");
+                    "the server has not answered in time; it is busy or stopped (stocached health)");
     return 0;
 }
 

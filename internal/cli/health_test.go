@@ -12,9 +12,9 @@ import (
 	"github.com/stocached/stocached/control"
 )
 
-// Ensure that ping and health report the state of a server in one line and by the exit status:
+// Ensure that health reports the state of a server and of a cache in one line and by the exit status:
 // serving, without the cache, stopped, dead.
-func TestPingAndHealth(t *testing.T) {
+func TestHealth(t *testing.T) {
 	d := newDaemon(t, warmRecords(t, 20), warmCache("pets", "", ""))
 	wantLine := func(begin string, args ...string) {
 		t.Helper()
@@ -22,42 +22,42 @@ func TestPingAndHealth(t *testing.T) {
 			t.Errorf("%v: %q, want %q", args, out, begin)
 		}
 	}
-	wantLine("the server answers on "+d.sockets+" after ", "ping")
-	wantLine("pets answers on "+d.sockets+" after ", "ping", "pets")
-	wantLine("the server on "+d.sockets+" is well and serves\n", "health")
-	got := decode[jsonObject](t, ok(t, d.args("ping", "pets", "--json")...))
+	wantLine("the server on "+d.sockets+" is well and serves (", "health")
+	wantLine("cache pets of the server on "+d.sockets+" is well and serves (", "health", "pets")
+	got := decode[jsonObject](t, ok(t, d.args("health", "pets", "--json")...))
 	if wantFields(t, got, jsonObject{"sockets": d.sockets, "name": "pets"}); got["seconds"].(float64) <= 0 {
 		t.Error(got)
 	}
-	wantFields(t, decode[jsonObject](t, ok(t, d.args("ping", "--json")...)), jsonObject{"name": nil})
 	wantFields(t, decode[jsonObject](t, ok(t, d.args("health", "--json")...)),
-		jsonObject{"sockets": d.sockets, "healthy": true, "ready": true, "problem": ""})
+		jsonObject{"sockets": d.sockets, "name": nil, "healthy": true, "ready": true, "problem": ""})
 	t.Setenv(control.SocketsVariable, d.sockets)
-	ok(t, "ping", "pets")
+	ok(t, "health", "pets")
 	ok(t, "health")
 
-	fails(t, exitNotFound, []string{`no such cache: this server has no cache "cats"; it has: pets`}, "ping", "cats")
-	fails(t, exitUsage, []string{"is not a name of a server's cache"}, "ping", "../pets")
-	fails(t, exitUsage, []string{"is not a name of a server's cache"}, "ping", "")
-	fails(t, exitUsage, []string{"2 arguments"}, "ping", "pets", "cats")
-	fails(t, exitUsage, []string{"stocached ping NAME asks for a cache"}, "health", "pets")
-	for _, command := range []string{"ping", "health"} {
-		fails(t, exitUsage, []string{"--timeout -1s is not above 0"}, command, "--timeout", "-1s")
-		fails(t, exitNoServer, []string{"no server answers on /nowhere/", "stocached serve -c config.yaml"}, command,
-			"--sockets", "/nowhere")
+	fails(t, exitNotFound, []string{`no such cache: this server has no cache "cats"; it has: pets`}, "health", "cats")
+	fails(t, exitUsage, []string{"is not a name of a server's cache"}, "health", "../pets")
+	fails(t, exitUsage, []string{"is not a name of a server's cache"}, "health", "")
+	fails(t, exitUsage, []string{"2 arguments"}, "health", "pets", "cats")
+	for _, name := range [][]string{nil, {"pets"}} {
+		command := append([]string{"health"}, name...)
+		fails(t, exitUsage, []string{"--timeout -1s is not above 0"}, append(command, "--timeout", "-1s")...)
+		fails(t, exitNoServer, []string{"no server answers on /nowhere/", "stocached serve -c config.yaml"}, append(command,
+			"--sockets", "/nowhere")...)
 	}
 	pause(t, d.process)
-	for _, command := range []string{"ping", "health"} {
+	for _, name := range [][]string{nil, {"pets"}} {
+		command := append([]string{"health"}, name...)
 		began := time.Now()
-		fails(t, exitNoServer, []string{"did not answer", "it may be stopped or overloaded"}, command,
-			"--timeout", "100ms")
+		fails(t, exitNoServer, []string{"did not answer", "it may be stopped or overloaded"}, append(command,
+			"--timeout", "100ms")...)
 		if took := time.Since(began); took > 5*time.Second {
-			t.Errorf("%s took %v", command, took)
+			t.Errorf("%q took %v", command, took)
 		}
 	}
 	d.end(syscall.SIGKILL) // its sockets stay
-	for _, command := range []string{"ping", "health"} {
-		fails(t, exitNoServer, []string{"no server answers on " + d.sockets, "connection refused"}, command)
+	for _, name := range [][]string{nil, {"pets"}} {
+		command := append([]string{"health"}, name...)
+		fails(t, exitNoServer, []string{"no server answers on " + d.sockets, "connection refused"}, command...)
 	}
 }
 
@@ -89,8 +89,14 @@ func TestHealthOfABadServer(t *testing.T) {
 	wantFields(t, decode[jsonObject](t, out),
 		jsonObject{"healthy": false, "ready": false, "problem": "the server is beginning or ending"})
 	contains(t, stderr, "stocached: the server on "+dir+": the server is beginning or ending\n")
+	if err := os.Remove(filepath.Join(dir, control.AdminSocket)); err != nil {
+		t.Fatal(err)
+	}
+	// The data socket counts too, also if the server says that it is well.
+	answer(control.AdminSocket, "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok\n")
+	fails(t, exitNoServer, []string{"no server answers"}, "health", "--sockets", dir)
 	answer(control.DataSocket, "HTTP/1.1 400 Bad Request\r\n\r\n")
-	fails(t, exitFailed, []string{"stocached: "}, "ping", "--sockets", dir)
+	fails(t, exitFailed, []string{"stocached: "}, "health", "--sockets", dir)
 	if err := os.Remove(filepath.Join(dir, control.AdminSocket)); err != nil {
 		t.Fatal(err)
 	}
