@@ -2,6 +2,7 @@ package cli
 
 import (
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/stocached/stocached/internal/advise"
@@ -15,77 +16,44 @@ type epochs struct {
 	why                 string // nothing is predicted; "": it is
 }
 
-// comparedColumns are of a cache that is watched: its server, or --watch, knows what an epoch did.
+// comparedColumns are of a cache that is watched: its server, top, web or --watch --json knows what an epoch did.
 var comparedColumns = table.Columns[*stats]{
 	table.Listed("predicted_hit_rate", "predicted hits",
 		"hit rate of an epoch with as many samples as are cached now, in one job that reads each once",
-		ofEpochs(predictedHits)),
+		ofEpochs(func(e *epochs) any { return table.Ratio(e.predicted.HitRate) })),
 	table.Listed("observed_hit_rate", "observed hits",
 		"hit rate of the last epoch: as many reads as there are samples, and at least 100",
-		ofEpochs(observedHits)),
+		ofEpochs(func(e *epochs) any { return table.Ratio(e.observed.HitRate) })),
 	table.Listed("predicted_load_seconds", "predicted loads",
 		"time that loads of an epoch take, as stocached advise predicts; as the other times with the policy cost only",
 		ofEpochs(func(e *epochs) any { return table.Duration(e.predicted.Load) })),
 	table.Listed("observed_load_seconds", "observed loads", "time that those of the last epoch took",
 		ofEpochs(func(e *epochs) any { return table.Duration(e.observed.Load) })),
 	table.Listed("predicted_saved_seconds", "predicted saved", "time that its hits save, as stocached advise predicts",
-		ofEpochs(predictedSaved)),
+		ofEpochs(func(e *epochs) any { return table.Duration(e.predicted.Saved) })),
 	table.Listed("observed_saved_seconds", "observed saved",
 		"loads of an epoch without a cache, as advise adds them up, less observed loads",
-		ofEpochs(observedSaved)),
+		ofEpochs(func(e *epochs) any { return table.Duration(e.observed.Saved) })),
 	table.InJSON("observed_evicted", "samples that went for others in the last epoch, as replaced above",
-		ofEpochs(replacedSamples)),
+		ofEpochs(func(e *epochs) any { return wholeOrNone(e.observed.Evicted) })),
 	table.Listed("no_prediction", "no prediction", "why nothing is predicted yet; none: it is", noPrediction),
 }
 
-// ofHits are the columns of a cache whose policy is not cost: nothing is known of the time of its loads.
-func ofHits[T any](columns table.Columns[T]) (some table.Columns[T]) {
-	for _, c := range columns {
-		if !strings.HasSuffix(c.Field, "_seconds") {
-			some = append(some, c)
-		}
-	}
-	return some
-}
-
-// compared are the columns of epochs of a cache.
+// compared are the columns of epochs of a cache. Without the policy cost, nothing is known of the time of its loads.
 func (s *stats) compared() table.Columns[*stats] {
 	if s.Policy == shm.PolicyCost {
 		return comparedColumns
 	}
-	return ofHits(comparedColumns)
+	return slices.DeleteFunc(slices.Clone(comparedColumns), func(c table.Column[*stats]) bool {
+		return strings.HasSuffix(c.Field, "_seconds")
+	})
 }
 
 func noPrediction(s *stats) any {
 	if s.epochs == nil {
-		return "no server watches this cache, or it does not answer; stocached stats NAME --watch compares epochs"
+		return "no server watches this cache, or it does not answer; stocached top compares the epochs of an opened cache"
 	}
 	return orNone(s.epochs.why)
-}
-
-// comparedInLines follow watchColumns in a pipe: the numbers of epochs that a screen shows.
-var comparedInLines = table.Columns[change]{
-	table.Shown("observed_hit_rate", "last hits", "hit rate of the last epoch",
-		ofChange(observedHits)),
-	table.Shown("predicted_hit_rate", "pred hits", "the same, as predicted",
-		ofChange(predictedHits)),
-	table.Shown("observed_saved_seconds", "last saves", "time that the hits of the last epoch saved",
-		ofChange(observedSaved)),
-	table.Shown("predicted_saved_seconds", "pred saves", "the same, as predicted",
-		ofChange(predictedSaved)),
-	table.Shown("observed_evicted", "replaced", "samples that went for others in the last epoch",
-		ofChange(replacedSamples)),
-}
-
-// The values of both tables, and beside totals.
-func predictedHits(e *epochs) any   { return table.Ratio(e.predicted.HitRate) }
-func observedHits(e *epochs) any    { return table.Ratio(e.observed.HitRate) }
-func predictedSaved(e *epochs) any  { return table.Duration(e.predicted.Saved) }
-func observedSaved(e *epochs) any   { return table.Duration(e.observed.Saved) }
-func replacedSamples(e *epochs) any { return wholeOrNone(e.observed.Evicted) }
-
-func ofChange(value func(*epochs) any) func(change) any {
-	return func(c change) any { return ofEpochs(value)(c.now) }
 }
 
 // wholeOrNone rounds a number. NaN: it is unknown.
@@ -112,11 +80,4 @@ func compared(predicted, observed advise.Epoch, why error) *epochs {
 		e.why = strings.TrimPrefix(why.Error(), advise.ErrUnknown.Error()+": ")
 	}
 	return e
-}
-
-// besideTotals says which numbers of epochs stand beside which total on a screen: field of statsColumns.
-var besideTotals = map[string]struct{ observed, predicted func(*epochs) any }{
-	"hit_rate":      {observedHits, predictedHits},
-	"evicted":       {replacedSamples, func(*epochs) any { return nil }},
-	"saved_seconds": {observedSaved, predictedSaved},
 }

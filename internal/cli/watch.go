@@ -11,11 +11,9 @@ import (
 	"math"
 	"os/signal"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
-	"unicode/utf8"
 
 	"github.com/stocached/stocached/internal/advise"
 	"github.com/stocached/stocached/internal/cli/table"
@@ -31,8 +29,8 @@ type watch struct {
 	json     bool
 	with     extras
 
-	columns table.Columns[change] // of lines
-	before  map[[16]byte]*stats   // the last read of each segment
+	before map[[16]byte]*stats // the last read of each segment
+	rows   int                 // lines so far, without headings
 }
 
 // change is a cache now and an interval ago.
@@ -43,11 +41,6 @@ type change struct {
 
 var watchColumns = table.Columns[change]{
 	table.Shown("time", "time", "of the read, local (JSON: UTC)", func(c change) any { return table.Clock(c.now.at) }),
-	table.InJSON("interval_seconds", "since the last read", func(c change) any { return c.seconds() }),
-	table.Shown("name", "name", "of the cache", func(c change) any { return c.now.name }),
-	table.Shown("ready", "filled", "samples in the cache now", func(c change) any { return table.Count(c.now.Ready) }),
-	table.Shown("cached_fraction", "cached", "filled / samples",
-		func(c change) any { return table.Fraction(c.now.Ready, c.now.Samples) }),
 	table.Shown("interval_hit_rate", "hit rate",
 		"hits / (hits + misses) in the interval; none: no client asked for samples",
 		func(c change) any { return c.hitRate() }),
@@ -57,18 +50,29 @@ var watchColumns = table.Columns[change]{
 		func(c change) any { return table.PerSecond(c.rate(misses)) }),
 	table.Shown("stored_per_second", "sets/s", "samples stored in the interval",
 		func(c change) any { return table.PerSecond(c.rate(stored)) }),
-	table.Shown("stored_bytes_per_second", "stored", "their bytes",
-		func(c change) any { return table.BytesPerSecond(c.rate(storedBytes)) }),
-	table.Shown("interval_busy", "races", "races lost in the interval",
-		func(c change) any { return c.difference(busy) }),
-	table.Shown("interval_full", "full", "sets refused in the interval for lack of space",
-		func(c change) any { return c.difference(full) }),
 	table.Shown("evicted_per_second", "evicted/s", "samples that went for others in the interval",
 		func(c change) any { return table.PerSecond(c.rate(evicted)) }),
+	table.Shown("cached_fraction", "cached", "filled / samples",
+		func(c change) any { return table.Fraction(c.now.Ready, c.now.Samples) }),
 	table.Shown("allocated_bytes", "memory", "pages that the file has now",
 		func(c change) any { return table.Bytes(c.now.AllocatedBytes) }),
 	table.Shown("clients_live", "live", "live clients", func(c change) any { return table.Count(c.now.ClientsLive) }),
+	table.Shown("name", "name", "of the cache", func(c change) any { return c.now.name }),
+	table.InJSON("interval_seconds", "since the last read", func(c change) any { return c.seconds() }),
+	table.InJSON("stored_bytes_per_second", "bytes of the samples stored in the interval",
+		func(c change) any { return table.BytesPerSecond(c.rate(storedBytes)) }),
+	table.InJSON("interval_busy", "races lost in the interval",
+		func(c change) any { return c.difference(busy) }),
+	table.InJSON("interval_full", "sets refused in the interval for lack of space",
+		func(c change) any { return c.difference(full) }),
 }
+
+// widths are those of all shown columns but the last, so that lines that come one by one stand below each
+// other. With a short name they fill 80 columns.
+var widths = []int{8, 8, 8, 8, 7, 9, 6, 9, 4}
+
+// headingEvery is the number of lines on a terminal after which their heading comes again.
+const headingEvery = 20
 
 func hits(s *stats) uint64        { return s.Hits }
 func misses(s *stats) uint64      { return s.Misses }
@@ -118,11 +122,8 @@ func (w *watch) run(ctx context.Context, stdout, stderr io.Writer) error {
 	ticker := time.NewTicker(w.interval)
 	defer ticker.Stop()
 	show := w.lines
-	switch {
-	case w.json:
+	if w.json {
 		show = w.objects
-	case canRedraw(stdout):
-		show = w.screen
 	}
 	w.before = map[[16]byte]*stats{}
 	waiting := false
@@ -141,6 +142,9 @@ func (w *watch) run(ctx context.Context, stdout, stderr io.Writer) error {
 		case err != nil && !errors.Is(err, errReported):
 			return err
 		default:
+			if n == 0 && len(changes) == 0 && err == nil {
+				fmt.Fprintf(stderr, "no caches in %s yet; stocached create makes one\n", w.dir.shown())
+			}
 			if err := show(stdout, changes, n); err != nil {
 				return err
 			}
@@ -188,47 +192,32 @@ func (w *watch) read(stderr io.Writer) ([]change, error) {
 	return changes, err
 }
 
-// lines writes, for a pipe, a line for each cache and interval under one heading. The first read
-// has no interval.
+// lines writes a line for each cache and interval. The first read has no interval.
 func (w *watch) lines(stdout io.Writer, changes []change, n uint64) error {
 	var b bytes.Buffer
 	if n == 0 {
-		w.columns = watchColumns
-		if w.name != "" && changes[0].now.epochs != nil {
-			more := comparedInLines
-			if changes[0].now.Policy != shm.PolicyCost {
-				more = ofHits(more)
-			}
-			w.columns = slices.Concat(watchColumns, more)
-		}
-		b.WriteString(pad(w.columns.Titles()))
+		writeLine(&b, watchColumns.Titles())
 	}
 	for _, c := range changes {
-		if c.before != nil {
-			b.WriteString(pad(w.columns.Cells(c)))
+		if c.before == nil {
+			continue
 		}
+		if w.rows > 0 && w.rows%headingEvery == 0 && isTerminal(stdout) {
+			writeLine(&b, watchColumns.Titles())
+		}
+		writeLine(&b, watchColumns.Cells(c))
+		w.rows++
 	}
 	_, err := stdout.Write(b.Bytes())
 	return err
 }
 
-// pad makes columns of a fixed width, because lines come one by one: names on the left, numbers on
-// the right.
-func pad(cells []string) string {
-	var b strings.Builder
-	for k, cell := range cells {
-		width := 10
-		if k == 1 {
-			width = 20
-		}
-		space := strings.Repeat(" ", max(0, width-utf8.RuneCountInString(cell)))
-		if k < 2 {
-			b.WriteString(cell + space + "  ")
-		} else {
-			b.WriteString(space + cell + "  ")
-		}
+// writeLine writes all cells but the last on the right of their columns.
+func writeLine(b *bytes.Buffer, cells []string) {
+	for k, width := range widths {
+		fmt.Fprintf(b, "%*s ", width, cells[k])
 	}
-	return strings.TrimRight(b.String(), " ") + "\n"
+	fmt.Fprintf(b, " %s\n", cells[len(widths)])
 }
 
 // object is the JSON of a cache and an interval: the stats and the change.

@@ -368,15 +368,12 @@ func (m *Model) gauge(part float64, width int) string {
 
 // epochs compares what an epoch should do with what the last one did.
 func (m *Model) epochs(c *live.Cache) (lines []string) {
-	if c.Text("policy") != "cost" {
-		return nil
-	}
 	if why := c.Text("no_prediction"); why != "-" {
 		return append(strings.Split(ansi.Wordwrap("nothing to predict yet: "+why, m.width, ""), "\n"), "")
 	}
 	lines = append(lines, m.style(fmt.Sprintf("%-10s%11s%14s", "", "LAST EPOCH", "PREDICTED"), bold))
 	for _, row := range []struct{ title, field string }{{"hit rate", "hit_rate"}, {"loads", "load_seconds"},
-		{"saved", "saved_seconds"}} {
+		{"saved", "saved_seconds"}, {"evicted", "evicted"}} {
 		lines = append(lines, fmt.Sprintf("%-10s%11s%14s", row.title, c.Text("observed_"+row.field),
 			c.Text("predicted_"+row.field)))
 	}

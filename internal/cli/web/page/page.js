@@ -22,7 +22,7 @@ const CHARTS = [
   { title: "Sets a second", lines: [["stored_per_second", "sets", "sets"], ["evicted_per_second", "evicted", "evicted", [8, 5]]] },
   { title: "Memory, and its limit", bytes: true, lines: [["allocated_bytes", "memory", "memory"], ["segment_bytes", "limit", "ink", [8, 5]]] },
 ];
-const EPOCHS = ["hit_rate", "load_seconds", "saved_seconds"];
+const EPOCHS = ["hit_rate", "load_seconds", "saved_seconds", "evicted"];
 
 let fields = [];           // of stats: {field, title, help}
 let latest = null;         // the last answer
@@ -183,14 +183,13 @@ function details(c) {
     cell.dataset.field = f.field;
     cell.dataset.value = JSON.stringify(c[f.field]);
   }
-  byId("epochs").hidden = c.policy !== "cost";
   const compared = byId("compared");
   compared.replaceChildren();
   if (c.no_prediction) element("td", "nothing to predict yet: " + c.no_prediction, element("tr", undefined, compared));
   else for (const what of EPOCHS) {
     const line = element("tr", undefined, compared);
     element("td", what.replace("_seconds", "").replace("_", " "), line);
-    element("td", "predicted " + c.texts["predicted_" + what], line);
+    element("td", "predicted " + (c.texts["predicted_" + what] ?? "-"), line);
     element("td", "observed " + c.texts["observed_" + what], line);
   }
   const clients = byId("clients").tBodies[0];
