@@ -9,10 +9,8 @@ import (
 	"io"
 	"maps"
 	"math"
-	"os/signal"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/stocached/stocached/internal/advise"
@@ -33,10 +31,30 @@ type watch struct {
 	rows   int                 // lines so far, without headings
 }
 
-// change is a cache now and an interval ago.
-type change struct {
-	now    *stats
-	before *stats // nil: this is the first read
+// interval is a cache or a client now and at the last read.
+type interval[T any] struct {
+	now     *T
+	before  *T // nil: this is the first read
+	seconds float64
+}
+
+// rate of a counter in the interval.
+func (i interval[T]) rate(counter func(*T) uint64) float64 {
+	if i.before == nil {
+		return math.NaN()
+	}
+	return float64(counter(i.now)-counter(i.before)) / i.seconds
+}
+
+// change is a cache in an interval.
+type change struct{ interval[stats] }
+
+func newChange(now, before *stats) change {
+	c := change{interval[stats]{now, before, math.NaN()}}
+	if before != nil {
+		c.seconds = now.at.Sub(before.at).Seconds()
+	}
+	return c
 }
 
 var watchColumns = table.Columns[change]{
@@ -58,7 +76,7 @@ var watchColumns = table.Columns[change]{
 		func(c change) any { return table.Bytes(c.now.AllocatedBytes) }),
 	table.Shown("clients_live", "live", "live clients", func(c change) any { return table.Count(c.now.ClientsLive) }),
 	table.Shown("name", "name", "of the cache", func(c change) any { return c.now.name }),
-	table.InJSON("interval_seconds", "since the last read", func(c change) any { return c.seconds() }),
+	table.InJSON("interval_seconds", "since the last read", func(c change) any { return table.Ratio(c.seconds) }),
 	table.InJSON("stored_bytes_per_second", "bytes of the samples stored in the interval",
 		func(c change) any { return table.BytesPerSecond(c.rate(storedBytes)) }),
 	table.InJSON("interval_busy", "races lost in the interval",
@@ -82,22 +100,6 @@ func busy(s *stats) uint64        { return s.Busy }
 func full(s *stats) uint64        { return s.Full }
 func evicted(s *stats) uint64     { return s.Evicted }
 
-// seconds of the interval; unknown at the first read.
-func (c change) seconds() table.Ratio {
-	if c.before == nil {
-		return table.Ratio(math.NaN())
-	}
-	return table.Ratio(c.now.at.Sub(c.before.at).Seconds())
-}
-
-// rate of a counter in the interval.
-func (c change) rate(counter func(*stats) uint64) float64 {
-	if c.before == nil {
-		return math.NaN()
-	}
-	return float64(counter(c.now)-counter(c.before)) / float64(c.seconds())
-}
-
 // difference of a counter; nil at the first read.
 func (c change) difference(counter func(*stats) uint64) any {
 	if c.before == nil {
@@ -117,7 +119,7 @@ func (c change) hitRate() table.Ratio {
 // run reads the caches at each interval. It waits for a cache that does not exist yet. An interrupt
 // or the end of the cache ends it without an error.
 func (w *watch) run(ctx context.Context, stdout, stderr io.Writer) error {
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	ctx, stop := interruptible(ctx)
 	defer stop()
 	ticker := time.NewTicker(w.interval)
 	defer ticker.Stop()
@@ -184,7 +186,7 @@ func (w *watch) read(stderr io.Writer) ([]change, error) {
 	now := map[[16]byte]*stats{}
 	changes := make([]change, len(rows))
 	for k, s := range rows {
-		changes[k] = change{s, w.before[s.uuid]}
+		changes[k] = newChange(s, w.before[s.uuid])
 		now[s.uuid] = s
 	}
 	maps.DeleteFunc(w.with.tracks, func(uuid [16]byte, _ *advise.Track) bool { return now[uuid] == nil })
