@@ -2,7 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"math"
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/internal/cli/table"
@@ -55,28 +54,17 @@ func kindName(kind uint32) any {
 	return fmt.Sprintf("kind %d", kind)
 }
 
-// clientChange is a client now and an interval ago.
-type clientChange struct {
-	now     client
-	before  *client // nil: this is the first read of it
-	seconds float64
-}
-
 // clientChangeColumns follow clientColumns where a command reads again and again.
-var clientChangeColumns = table.Columns[clientChange]{
-	table.InJSON("hits_per_second", "in the interval",
-		func(c clientChange) any { return c.rate(func(c *client) uint64 { return c.hits }) }),
-	table.InJSON("misses_per_second", "likewise",
-		func(c clientChange) any { return c.rate(func(c *client) uint64 { return c.misses }) }),
-	table.InJSON("stored_per_second", "likewise: samples stored",
-		func(c clientChange) any { return c.rate(func(c *client) uint64 { return c.stored }) }),
-}
-
-func (c clientChange) rate(counter func(*client) uint64) table.PerSecond {
-	if c.before == nil {
-		return table.PerSecond(math.NaN())
-	}
-	return table.PerSecond(float64(counter(&c.now)-counter(c.before)) / c.seconds)
+var clientChangeColumns = table.Columns[interval[client]]{
+	table.InJSON("hits_per_second", "in the interval", func(c interval[client]) any {
+		return table.PerSecond(c.rate(func(c *client) uint64 { return c.hits }))
+	}),
+	table.InJSON("misses_per_second", "likewise", func(c interval[client]) any {
+		return table.PerSecond(c.rate(func(c *client) uint64 { return c.misses }))
+	}),
+	table.InJSON("stored_per_second", "likewise: samples stored", func(c interval[client]) any {
+		return table.PerSecond(c.rate(func(c *client) uint64 { return c.stored }))
+	}),
 }
 
 // liveClients are the live clients of a cache, with what they did in the interval.
@@ -86,7 +74,7 @@ func (c change) liveClients() []table.Object {
 		if !now.Live {
 			continue
 		}
-		one := clientChange{now: now, seconds: float64(c.seconds())}
+		one := interval[client]{now: &now, seconds: c.seconds}
 		if c.before != nil && int(now.Record) < len(c.before.clients) {
 			one.before = &c.before.clients[now.Record]
 		}

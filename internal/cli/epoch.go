@@ -2,6 +2,7 @@ package cli
 
 import (
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/stocached/stocached/internal/advise"
@@ -15,7 +16,7 @@ type epochs struct {
 	why                 string // nothing is predicted; "": it is
 }
 
-// comparedColumns are of a cache that is watched: its server, or --watch --json, knows what an epoch did.
+// comparedColumns are of a cache that is watched: its server, top, web or --watch --json knows what an epoch did.
 var comparedColumns = table.Columns[*stats]{
 	table.Listed("predicted_hit_rate", "predicted hits",
 		"hit rate of an epoch with as many samples as are cached now, in one job that reads each once",
@@ -38,27 +39,19 @@ var comparedColumns = table.Columns[*stats]{
 	table.Listed("no_prediction", "no prediction", "why nothing is predicted yet; none: it is", noPrediction),
 }
 
-// ofHits are the columns of a cache whose policy is not cost: nothing is known of the time of its loads.
-func ofHits[T any](columns table.Columns[T]) (some table.Columns[T]) {
-	for _, c := range columns {
-		if !strings.HasSuffix(c.Field, "_seconds") {
-			some = append(some, c)
-		}
-	}
-	return some
-}
-
-// compared are the columns of epochs of a cache.
+// compared are the columns of epochs of a cache. Without the policy cost, nothing is known of the time of its loads.
 func (s *stats) compared() table.Columns[*stats] {
 	if s.Policy == shm.PolicyCost {
 		return comparedColumns
 	}
-	return ofHits(comparedColumns)
+	return slices.DeleteFunc(slices.Clone(comparedColumns), func(c table.Column[*stats]) bool {
+		return strings.HasSuffix(c.Field, "_seconds")
+	})
 }
 
 func noPrediction(s *stats) any {
 	if s.epochs == nil {
-		return "no server watches this cache, or it does not answer; stocached stats NAME --watch --json compares epochs"
+		return "no server watches this cache, or it does not answer; stocached top compares the epochs of an opened cache"
 	}
 	return orNone(s.epochs.why)
 }

@@ -96,7 +96,7 @@ func TestWatchPredictedAndObserved(t *testing.T) {
 		rate, why := any(0), any(nil) // nothing is cached
 		if len(more) == 0 {
 			rate, why = nil, row["no_prediction"]
-			contains(t, why.(string), "stocached stats NAME --watch --json")
+			contains(t, why.(string), "stocached top")
 		}
 		wantFields(t, row, jsonObject{"predicted_hit_rate": rate, "predicted_load_seconds": nil, "no_prediction": why})
 	}

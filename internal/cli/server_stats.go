@@ -70,28 +70,28 @@ func (f *serverStats) epochs() *epochs {
 
 // serverColumns follow statsColumns when a server has the cache.
 var serverColumns = table.Columns[*stats]{
-	table.Shown("server", "server", "answers, or why it does not; none: no server has the cache",
+	table.Listed("server", "server", "answers, or why it does not; none: no server has the cache",
 		func(s *stats) any { return s.answered() }),
 	table.Listed("connected", "connected", "clients that could ask it for samples now",
 		fromServer(func(f *serverStats) any { return table.Count(f.Connected) })),
-	table.Shown("queue_depth", "queue", "samples that clients wait for and that are not being read yet",
+	table.Listed("queue_depth", "queue", "samples that clients wait for and that are not being read yet",
 		fromServer(func(f *serverStats) any { return table.Count(f.Queued) })),
 	table.Listed("stuck_reads", "stuck reads", "reads of the source that were given up and have not returned",
 		fromServer(func(f *serverStats) any { return table.Count(f.Stuck) })),
-	table.Shown("source_reads", "source reads", "samples that it read from the source since it started",
+	table.Listed("source_reads", "source reads", "samples that it read from the source since it started",
 		fromServer(func(f *serverStats) any { return table.Count(f.Reads) })),
 	table.Listed("source_read_bytes", "bytes read", "of these", fromServer(func(f *serverStats) any {
 		return table.Bytes(f.ReadBytes)
 	})),
-	table.Shown("shared_reads", "shared reads", "fetches that needed no read of the source though the sample had\nno slot",
+	table.Listed("shared_reads", "shared reads", "fetches that needed no read of the source though the sample had\nno slot",
 		fromServer(func(f *serverStats) any { return table.Count(f.Shared) })),
-	table.Shown("source_errors", "source errors", "reads that failed, after all tries, by kind",
+	table.Listed("source_errors", "source errors", "reads that failed, after all tries, by kind",
 		fromServer(func(f *serverStats) any { return f.Errors })),
 	table.Listed("source_retries", "retries", "tries that failed and were followed by another, by kind",
 		fromServer(func(f *serverStats) any { return f.Retries })),
 	table.Listed("retrying_reads", "retrying", "reads that have failed and will be tried again",
 		fromServer(func(f *serverStats) any { return table.Count(f.Retrying) })),
-	table.Shown("failures", "failures", "what fails now, with the last error of each kind",
+	table.Listed("failures", "failures", "what fails now, with the last error of each kind",
 		fromServer(func(f *serverStats) any { return f.Failures })),
 	table.Listed("bad_samples", "bad samples", "that do not decode, of those read so far (decode: {bad_samples: skip})",
 		fromServer(func(f *serverStats) any { return table.Count(f.Bad) })),
@@ -106,7 +106,7 @@ var serverColumns = table.Columns[*stats]{
 		fromServer(func(f *serverStats) any { return f.Tiers.orNone() })),
 	table.Listed("fill_mean_seconds", "fill mean", "from the start of a sample's read until it was stored",
 		fromServer(func(f *serverStats) any { return f.Mean })),
-	table.Shown("fill_p99_seconds", "fill p99", "99 of 100 took no longer; estimated from a histogram",
+	table.Listed("fill_p99_seconds", "fill p99", "99 of 100 took no longer; estimated from a histogram",
 		fromServer(func(f *serverStats) any { return f.P99 })),
 	table.Listed("adopted", "adopted", "the cache was warm when the server started",
 		fromServer(func(f *serverStats) any {

@@ -25,7 +25,7 @@ type stats struct {
 	shm.Geometry
 
 	clients []client     // if they were asked for: the client table
-	epochs  *epochs      // by --watch or from a server that answers; nil: unknown
+	epochs  *epochs      // of a track or from a server that answers; nil: unknown
 	server  *serverStats // of the server that has the cache; nil: no answer
 	silent  error        // why a server that has the cache did not answer
 }
@@ -183,20 +183,20 @@ Without NAME: a line for each cache of this user. stats adds up the counters of 
 clients, past ones included, one by one while they still count. Read-only clients are not counted.`,
 			statsColumns.Explain("OUTPUT, capitals: columns without NAME; with --json an object, "+
 				"without NAME an array"),
-			`stats --watch --json NAME compares what an epoch should do with what the last one did: its hits, and with the
-policy cost the times of its loads. So a wrong prediction is seen: an epoch that reads other samples than
+			`A server that has the cache compares what an epoch should do with what the last one did: its hits, and with
+the policy cost the times of its loads. So a wrong prediction is seen: an epoch that reads other samples than
 each one once, or loads whose times have changed. Policies whose samples go all the time (lru, fifo, clock,
-lfu, random) are simulated. Without --watch a server that has the cache must answer, which has watched it. Otherwise the
-lines are missing, and null in JSON.`,
+lfu, random) are simulated. stats NAME --watch --json, stocached top and stocached web compare epochs without a
+server too. Otherwise the lines are missing, and null in JSON.`,
 			comparedColumns.Explain("OUTPUT, predicted and observed"),
 			`If a server has the cache, stats asks it for its counters too, with NAME or with --json. It waits for the
 answer at most 0.2 seconds longer; nothing above depends on it. Without a server the lines below are
 missing, and null in JSON.`,
 			serverColumns.Explain("OUTPUT of a server"),
 			`With --watch it goes on, every --interval, until it is interrupted, reaches --count, or the cache is gone.
-It waits for a cache that does not exist yet. It prints a line for each cache and interval, with the heading
-again every 20 lines, or with --json an object with the fields above and below in a line.`,
-			watchColumns.Explain("OUTPUT of --watch, capitals: columns of its lines"),
+It waits for a cache that does not exist yet. It prints a line for each cache and interval, and on a terminal
+their heading again after 20 lines. With --json a line is an object with the fields above and below.`,
+			watchColumns.Explain("OUTPUT of --watch"),
 			exitStatus(exitNotFound, exitCorrupt, exitPermission, exitVersion)),
 		Example: `  stocached stats imagenet --watch
   stocached stats imagenet --watch --interval 10s --json >> hits.jsonl`,
@@ -226,11 +226,11 @@ again every 20 lines, or with --json an object with the fields above and below i
 			stdout, stderr := c.OutOrStdout(), c.ErrOrStderr()
 			if watching {
 				w.dir, w.name, w.json = &dir, name, asJSON
-				if asJSON { // lines have no columns for these
-					w.with.server = server
-					if name != "" {
-						w.with.tracks = map[[16]byte]*advise.Track{}
-					}
+				if asJSON {
+					w.with.server = server // lines have no columns for it, nor for epochs
+				}
+				if asJSON && name != "" {
+					w.with.tracks = map[[16]byte]*advise.Track{}
 				}
 				return w.run(c.Context(), stdout, stderr)
 			}

@@ -184,7 +184,7 @@ func TestStatsOfPolicies(t *testing.T) {
 	}
 	store(t, c, 6, 7)
 	changes, err := w.read(io.Discard)
-	if n := changes[0].rate(evicted) * float64(changes[0].seconds()); err != nil || math.Abs(n-2) > 1e-6 {
+	if n := changes[0].rate(evicted) * changes[0].seconds; err != nil || math.Abs(n-2) > 1e-6 {
 		t.Errorf("%g samples went in the interval, %v", n, err)
 	}
 

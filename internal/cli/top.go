@@ -19,8 +19,8 @@ func newTop() *cobra.Command {
 		Use:   "top",
 		Short: "Watch all caches of this user on a terminal",
 		Long: paragraphs(`Shows all caches of this user on a terminal, and what changes: hit rate, cached samples, sets and evictions
-over time, memory and what is left of it, and clients. An opened cache shows all curves, its clients, and with
-the policy cost what an epoch should do beside what the last one did. Numbers are those of stocached stats.`,
+over time, memory and what is left of it, and clients. An opened cache shows all curves, its clients, and what an
+epoch should do beside what the last one did. Numbers are those of stocached stats.`,
 			`It needs no server, asks no process and disturbs none. Caches come and go while it runs. It works in any
 width from 40 columns on, and over ssh. NO_COLOR=1 turns colours off. If the locale has no UTF-8, curves are
 drawn in ASCII. On a terminal without cursor movement (TERM=dumb) it prints one frame after the other.`,

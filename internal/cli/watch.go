@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,10 +9,8 @@ import (
 	"io"
 	"maps"
 	"math"
-	"os/signal"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/stocached/stocached/internal/advise"
@@ -28,39 +27,70 @@ type watch struct {
 	json     bool
 	with     extras
 
-	lines  int                 // written since the program began
 	before map[[16]byte]*stats // the last read of each segment
+	rows   int                 // lines so far, without headings
 }
 
-// change is a cache now and an interval ago.
-type change struct {
-	now    *stats
-	before *stats // nil: this is the first read
+// interval is a cache or a client now and at the last read.
+type interval[T any] struct {
+	now     *T
+	before  *T // nil: this is the first read
+	seconds float64
+}
+
+// rate of a counter in the interval.
+func (i interval[T]) rate(counter func(*T) uint64) float64 {
+	if i.before == nil {
+		return math.NaN()
+	}
+	return float64(counter(i.now)-counter(i.before)) / i.seconds
+}
+
+// change is a cache in an interval.
+type change struct{ interval[stats] }
+
+func newChange(now, before *stats) change {
+	c := change{interval[stats]{now, before, math.NaN()}}
+	if before != nil {
+		c.seconds = now.at.Sub(before.at).Seconds()
+	}
+	return c
 }
 
 var watchColumns = table.Columns[change]{
 	table.Shown("time", "time", "of the read, local (JSON: UTC)", func(c change) any { return table.Clock(c.now.at) }),
-	table.InJSON("interval_seconds", "since the last read", func(c change) any { return c.seconds() }),
-	table.Shown("name", "name", "of the cache", func(c change) any { return c.now.name }),
+	table.Shown("interval_hit_rate", "hit rate",
+		"hits / (hits + misses) in the interval; none: no client asked for samples",
+		func(c change) any { return c.hitRate() }),
 	table.Shown("hits_per_second", "hits/s", "in the interval",
 		func(c change) any { return table.PerSecond(c.rate(hits)) }),
 	table.Shown("misses_per_second", "misses/s", "in the interval",
 		func(c change) any { return table.PerSecond(c.rate(misses)) }),
-	table.Shown("interval_hit_rate", "hit rate",
-		"hits / (hits + misses) in the interval; none: no client asked for samples",
-		func(c change) any { return c.hitRate() }),
-	table.Shown("stored_per_second", "fills/s", "samples stored in the interval",
+	table.Shown("stored_per_second", "sets/s", "samples stored in the interval",
 		func(c change) any { return table.PerSecond(c.rate(stored)) }),
-	table.Shown("evicted_per_second", "evict/s", "samples that went for others in the interval",
+	table.Shown("evicted_per_second", "evicted/s", "samples that went for others in the interval",
 		func(c change) any { return table.PerSecond(c.rate(evicted)) }),
-	table.Shown("allocated_bytes", "used", "pages that the file has now",
+	table.Shown("cached_fraction", "cached", "filled / samples",
+		func(c change) any { return table.Fraction(c.now.Ready, c.now.Samples) }),
+	table.Shown("allocated_bytes", "memory", "pages that the file has now",
 		func(c change) any { return table.Bytes(c.now.AllocatedBytes) }),
+	table.Shown("clients_live", "live", "live clients", func(c change) any { return table.Count(c.now.ClientsLive) }),
+	table.Shown("name", "name", "of the cache", func(c change) any { return c.now.name }),
+	table.InJSON("interval_seconds", "since the last read", func(c change) any { return table.Ratio(c.seconds) }),
 	table.InJSON("stored_bytes_per_second", "bytes of the samples stored in the interval",
 		func(c change) any { return table.BytesPerSecond(c.rate(storedBytes)) }),
-	table.InJSON("interval_busy", "races lost in the interval", func(c change) any { return c.difference(busy) }),
+	table.InJSON("interval_busy", "races lost in the interval",
+		func(c change) any { return c.difference(busy) }),
 	table.InJSON("interval_full", "sets refused in the interval for lack of space",
 		func(c change) any { return c.difference(full) }),
 }
+
+// widths are those of all shown columns but the last, so that lines that come one by one stand below each
+// other. With a short name they fill 80 columns.
+var widths = []int{8, 8, 8, 8, 7, 9, 6, 9, 4}
+
+// headingEvery is the number of lines on a terminal after which their heading comes again.
+const headingEvery = 20
 
 func hits(s *stats) uint64        { return s.Hits }
 func misses(s *stats) uint64      { return s.Misses }
@@ -69,22 +99,6 @@ func storedBytes(s *stats) uint64 { return s.StoredBytes }
 func busy(s *stats) uint64        { return s.Busy }
 func full(s *stats) uint64        { return s.Full }
 func evicted(s *stats) uint64     { return s.Evicted }
-
-// seconds of the interval; unknown at the first read.
-func (c change) seconds() table.Ratio {
-	if c.before == nil {
-		return table.Ratio(math.NaN())
-	}
-	return table.Ratio(c.now.at.Sub(c.before.at).Seconds())
-}
-
-// rate of a counter in the interval.
-func (c change) rate(counter func(*stats) uint64) float64 {
-	if c.before == nil {
-		return math.NaN()
-	}
-	return float64(counter(c.now)-counter(c.before)) / float64(c.seconds())
-}
 
 // difference of a counter; nil at the first read.
 func (c change) difference(counter func(*stats) uint64) any {
@@ -105,11 +119,11 @@ func (c change) hitRate() table.Ratio {
 // run reads the caches at each interval. It waits for a cache that does not exist yet. An interrupt
 // or the end of the cache ends it without an error.
 func (w *watch) run(ctx context.Context, stdout, stderr io.Writer) error {
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	ctx, stop := interruptible(ctx)
 	defer stop()
 	ticker := time.NewTicker(w.interval)
 	defer ticker.Stop()
-	show := w.show
+	show := w.lines
 	if w.json {
 		show = w.objects
 	}
@@ -130,7 +144,10 @@ func (w *watch) run(ctx context.Context, stdout, stderr io.Writer) error {
 		case err != nil && !errors.Is(err, errReported):
 			return err
 		default:
-			if err := show(stdout, changes); err != nil {
+			if n == 0 && len(changes) == 0 && err == nil {
+				fmt.Fprintf(stderr, "no caches in %s yet; stocached create makes one\n", w.dir.shown())
+			}
+			if err := show(stdout, changes, n); err != nil {
 				return err
 			}
 			if w.count != 0 && n == w.count {
@@ -169,7 +186,7 @@ func (w *watch) read(stderr io.Writer) ([]change, error) {
 	now := map[[16]byte]*stats{}
 	changes := make([]change, len(rows))
 	for k, s := range rows {
-		changes[k] = change{s, w.before[s.uuid]}
+		changes[k] = newChange(s, w.before[s.uuid])
 		now[s.uuid] = s
 	}
 	maps.DeleteFunc(w.with.tracks, func(uuid [16]byte, _ *advise.Track) bool { return now[uuid] == nil })
@@ -177,35 +194,32 @@ func (w *watch) read(stderr io.Writer) ([]change, error) {
 	return changes, err
 }
 
-// linesUnderHeading fit on a terminal of 24 lines with their heading.
-const linesUnderHeading = 20
-
-// show writes a line for each cache and interval, and the heading again every linesUnderHeading. The
-// first read has no interval.
-func (w *watch) show(stdout io.Writer, changes []change) error {
-	var b strings.Builder
+// lines writes a line for each cache and interval. The first read has no interval.
+func (w *watch) lines(stdout io.Writer, changes []change, n uint64) error {
+	var b bytes.Buffer
+	if n == 0 {
+		writeLine(&b, watchColumns.Titles())
+	}
 	for _, c := range changes {
 		if c.before == nil {
 			continue
 		}
-		if w.lines%linesUnderHeading == 0 {
-			b.WriteString(pad(watchColumns.Titles()))
+		if w.rows > 0 && w.rows%headingEvery == 0 && isTerminal(stdout) {
+			writeLine(&b, watchColumns.Titles())
 		}
-		b.WriteString(pad(watchColumns.Cells(c)))
-		w.lines++
+		writeLine(&b, watchColumns.Cells(c))
+		w.rows++
 	}
-	_, err := io.WriteString(stdout, b.String())
+	_, err := stdout.Write(b.Bytes())
 	return err
 }
 
-// pad makes columns of a fixed width, because lines come one by one: names on the left, numbers on
-// the right. A line fits on a terminal of 80 columns.
-func pad(cells []string) string {
-	line := fmt.Sprintf("%-8s %-16s", cells[0], cells[1])
-	for _, cell := range cells[2:] {
-		line += fmt.Sprintf(" %8s", cell)
+// writeLine writes all cells but the last on the right of their columns.
+func writeLine(b *bytes.Buffer, cells []string) {
+	for k, width := range widths {
+		fmt.Fprintf(b, "%*s ", width, cells[k])
 	}
-	return line + "\n"
+	fmt.Fprintf(b, " %s\n", cells[len(widths)])
 }
 
 // object is the JSON of a cache and an interval: the stats and the change.
@@ -220,7 +234,7 @@ func (c change) object() table.Object {
 }
 
 // objects writes a JSON object in a line for each cache and interval.
-func (w *watch) objects(stdout io.Writer, changes []change) error {
+func (w *watch) objects(stdout io.Writer, changes []change, _ uint64) error {
 	for _, c := range changes {
 		if c.before == nil {
 			continue

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -28,14 +27,13 @@ func TestWatchPipe(t *testing.T) {
 		t.Fatal(out)
 	}
 	if f := strings.Join(strings.Fields(out[0]),
-		" "); f != "TIME NAME HITS/S MISSES/S HIT RATE FILLS/S EVICT/S USED" {
+		" "); f != "TIME HIT RATE HITS/S MISSES/S SETS/S EVICTED/S CACHED MEMORY LIVE NAME" {
 		t.Error(f)
 	}
 	for _, line := range out[1:] {
 		f := strings.Fields(line)
-		rate, err := strconv.ParseFloat(f[min(4, len(f)-1)], 64)
-		if len(f) != 9 || f[1] != "test" || err != nil || rate < 0.45 || rate > 0.55 || f[5] != "0.0" || f[6] != "0.0" ||
-			len(line) > 81 {
+		if len(f) != 11 || f[4] != "0.0" || f[5] != "0.0" || f[6] != "0.5000" || f[9] != "1" || f[10] != "test" ||
+			len(line) != len(out[0]) {
 			t.Errorf("%d: %q", len(f), line)
 		}
 	}
@@ -133,23 +131,25 @@ func TestWatchInterval(t *testing.T) {
 	wantFields(t, look(), jsonObject{"interval_hit_rate": nil, "hits_per_second": nil, "ready": 0})
 }
 
-// Ensure that a terminal gets the same lines as a pipe, and that the heading comes again every 20 lines.
+// Ensure that a terminal gets the lines of a pipe, with their heading again after each 20 of them.
 func TestWatchTerminal(t *testing.T) {
 	dir, path := newCache(t, small())
 	store(t, newClient(t, path), 0, 1)
-	for _, args := range [][]string{{path}, {"--dir", dir}} {
+	for _, caches := range [][]string{{path}, {"--dir", dir}} {
+		args := append([]string{"stats", "--watch", "--count", "41", "--interval", "1ms"}, caches...)
 		stdout, written := terminal(t)
-		if code := Run(append([]string{"stats", "--watch", "--count", "41", "--interval", "1ms"}, args...), stdout,
-			io.Discard); code != exitOK {
+		if code := Run(args, stdout, io.Discard); code != exitOK {
 			t.Fatal(code)
 		}
-		text := written()
-		out := lines(text)
-		if len(out) != 3+41 || strings.Contains(text, "\x1b") {
-			t.Fatalf("%d lines: %q", len(out), text)
+		shown, piped := lines(written()), lines(ok(t, args...))
+		if len(shown) != 44 || len(piped) != 42 {
+			t.Fatalf("%d lines on a terminal and %d in a pipe", len(shown), len(piped))
 		}
-		for k, line := range out {
-			if heading := strings.HasPrefix(line, "TIME "); heading != (k%21 == 0) || !heading && !strings.Contains(line, " test ") {
+		for k, line := range shown {
+			if heading := strings.TrimRight(line, "\r\n")+"\n" == piped[0]; heading != (k%21 == 0) {
+				t.Errorf("line %d: %q", k, line)
+			}
+			if !strings.HasSuffix(line, " NAME\r\n") && !strings.HasSuffix(line, " test\r\n") || len(line) > 84 {
 				t.Errorf("line %d: %q", k, line)
 			}
 		}
@@ -186,6 +186,10 @@ func TestWatchWaits(t *testing.T) {
 		if err := errors.Join(seg.Close(), shm.Unlink(path)); err != nil {
 			t.Fatal(err)
 		}
+	}
+	code, stdout, stderr := cli(t, "stats", "--dir", dir, "--watch", "--count", "1", "--interval", "1ms")
+	if code != exitOK || len(lines(stdout)) != 1 || !strings.Contains(stderr, "no caches in "+dir+" yet") {
+		t.Errorf("exit %d: %q, %q", code, stdout, stderr)
 	}
 	// No program can make a cache of such a name.
 	fails(t, exitNotFound, []string{"stocached:12345678"}, "stats", "stocached:12345678", "--watch")

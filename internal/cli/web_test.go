@@ -72,6 +72,7 @@ const all = {
     return all;
   },
   read: async () => { await fresh(); return facts(); },
+  epochs: async () => byId("compared").innerText,
   clients: async () => byId("clients").tBodies[0].innerText,
   themes: async () => {
     const grounds = [];
@@ -259,7 +260,11 @@ func TestPageInBrowser(t *testing.T) {
 	if len(shown) < 25 {
 		t.Errorf("only %d fields", len(shown))
 	}
-	var clients string
+	var epochs, clients string
+	p.do(t, "epochs", &epochs)
+	if !regexp.MustCompile(`^\s*LAST EPOCH\s+PREDICTED\s+hit rate\s+(-|[01]\.\d+)\s+[01]\.\d+\s+loads\s`).MatchString(epochs) {
+		t.Errorf("the page compares epochs with %q", epochs)
+	}
 	p.do(t, "clients", &clients)
 	contains(t, clients, fmt.Sprint(os.Getpid()), "go", "test client")
 

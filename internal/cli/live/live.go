@@ -3,8 +3,10 @@
 package live
 
 import (
+	"fmt"
 	"image/color"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/stocached/stocached/internal/cli/table"
@@ -22,6 +24,27 @@ type Frame struct {
 	Memory    Memory
 	Caches    []Cache
 	Problems  []string // what could not be read
+}
+
+// Summary counts caches and clients, and says what memory they have and what is left.
+func (f *Frame) Summary() (counts, memory []string) {
+	clients := 0.0
+	for k := range f.Caches {
+		clients += f.Caches[k].Number("clients_live")
+	}
+	memory = []string{"memory of caches " + f.Memory.Caches.String()}
+	if left := f.Memory.Tmpfs; left != nil {
+		memory = append(memory, table.Text(left)+" left of the tmpfs")
+	}
+	if left := f.Memory.Machine; left != nil {
+		memory = append(memory, table.Text(left)+" of the machine")
+	}
+	return []string{table.Plural(len(f.Caches), "cache"), table.Plural(int(clients), "client")}, memory
+}
+
+// None says what to do if there are no caches.
+func (f *Frame) None() string {
+	return fmt.Sprintf("no caches in %s yet; stocached create makes one", f.Directory)
 }
 
 // Memory is what all caches have, and what more they may take.
@@ -45,6 +68,16 @@ func (c *Cache) Text(field string) string { return table.Text(c.Fields.Value(fie
 // Number returns a field; NaN: it is unknown.
 func (c *Cache) Number(field string) float64 { return table.Number(c.Fields.Value(field)) }
 
+// Epochs are what the last epoch did and what one should do: lines of title, observed and predicted.
+func (c *Cache) Epochs() (lines [][3]string) {
+	lines = [][3]string{{"", "LAST EPOCH", "PREDICTED"}}
+	for _, one := range [][2]string{{"hit rate", "hit_rate"}, {"loads", "load_seconds"}, {"saved", "saved_seconds"},
+		{"evicted", "evicted"}} {
+		lines = append(lines, [3]string{one[0], c.Text("observed_" + one[1]), c.Text("predicted_" + one[1])})
+	}
+	return lines
+}
+
 // Object is the JSON of a frame, with the past of each cache after a moment. Texts are the same values for people.
 func (f *Frame) Object(h *History, after time.Time) table.Object {
 	caches := make([]table.Object, len(f.Caches))
@@ -57,6 +90,7 @@ func (f *Frame) Object(h *History, after time.Time) table.Object {
 		o := table.Object{}
 		o.Add("uuid", c.UUID)
 		o = append(o, withTexts(c.Fields)...)
+		o.Add("epochs", c.Epochs())
 		o.Add("clients", clients)
 		o.Add("past", h.Of(c.UUID).object(after))
 		caches[k] = o
@@ -66,6 +100,9 @@ func (f *Frame) Object(h *History, after time.Time) table.Object {
 	o.Add("tmpfs_left_bytes", f.Memory.Tmpfs)
 	o.Add("machine_left_bytes", f.Memory.Machine)
 	o = withTexts(o)
+	counts, memory := f.Summary()
+	o.Add("summary", append([]string{strings.Join(counts, ", ")}, memory...))
+	o.Add("none", f.None())
 	o.Add("time", table.Moment(f.At))
 	o.Add("seconds", table.Ratio(seconds(f.At)))
 	o.Add("directory", f.Directory)

@@ -23,8 +23,8 @@ func made(name string, hitRate float64, memory uint64) live.Cache {
 		"ready": table.Count(500), "cached_fraction": table.Ratio(0.5), "interval_hit_rate": table.Ratio(hitRate),
 		"hit_rate": table.Ratio(0.25), "stored_per_second": table.PerSecond(memory), "stored": table.Count(7),
 		"evicted_per_second": table.PerSecond(0), "hits_per_second": table.PerSecond(12), "clients_live": table.Count(1),
-		"allocated_bytes": table.Bytes(memory), "segment_bytes": table.Bytes(2 * memory), "policy": "cost",
-		"predicted_hit_rate": table.Ratio(0.5), "observed_hit_rate": table.Ratio(0.49)} {
+		"allocated_bytes": table.Bytes(memory), "segment_bytes": table.Bytes(2 * memory), "policy": "lru",
+		"predicted_hit_rate": table.Ratio(0.5), "observed_hit_rate": table.Ratio(0.49), "observed_evicted": uint64(7)} {
 		c.Fields.Add(field, v)
 	}
 	one := table.Object{}
@@ -138,7 +138,7 @@ func TestSizes(t *testing.T) {
 	m.Resize(40, 24)
 	wants(t, m, "NAME", "HIT RATE", "CACHED", "0.9000", "0.5000")
 	m.Resize(200, 24)
-	wants(t, m, "HITS/S", "POLICY", "cost")
+	wants(t, m, "HITS/S", "POLICY", "lru")
 	for width := range 300 {
 		sum := 0
 		for _, c := range fit(width, 9) {
@@ -296,7 +296,7 @@ func TestKeys(t *testing.T) {
 	sorted("r", "two", "three", "one") // reversed
 	sorted("r", "one", "three", "two")
 	did("enter", "/dev/shm/stocached-0/one", "hit rate       0.1000        0.2500", "LAST EPOCH     PREDICTED",
-		"0.4900        0.5000", "123 python train of one")
+		"0.4900        0.5000", "evicted             7             -", "123 python train of one")
 	for _, key := range []string{"esc", "backspace", "left"} {
 		did(key, "3 caches", "HIT RATE")
 		press(t, m, "enter")

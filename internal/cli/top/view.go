@@ -96,10 +96,7 @@ func (m *Model) head() []string {
 	if m.frames == 0 {
 		return []string{m.style("stocached top", bold), "", ""}
 	}
-	clients := 0.0
-	for k := range m.frame.Caches {
-		clients += m.frame.Caches[k].Number("clients_live")
-	}
+	counts, memory := m.frame.Summary()
 	parts := []string{m.style("stocached top", bold)}
 	if m.paused {
 		parts = append(parts, m.style("paused", bold))
@@ -114,15 +111,7 @@ func (m *Model) head() []string {
 		}
 		parts = append(parts, order)
 	}
-	parts = append(parts, table.Plural(len(m.frame.Caches), "cache"), table.Plural(int(clients), "client"),
-		m.frame.At.Format("15:04:05"))
-	memory := []string{"memory of caches " + m.frame.Memory.Caches.String()}
-	if left := m.frame.Memory.Tmpfs; left != nil {
-		memory = append(memory, table.Text(left)+" left of the tmpfs")
-	}
-	if left := m.frame.Memory.Machine; left != nil {
-		memory = append(memory, table.Text(left)+" of the machine")
-	}
+	parts = append(append(parts, counts...), m.frame.At.Format("15:04:05"))
 	return []string{strings.Join(parts, "  "), strings.Join(memory, ", "), ""}
 }
 
@@ -179,7 +168,7 @@ func (m *Model) body() (lines []string, marked int) {
 	}
 	rows := m.rows()
 	if len(m.frame.Caches) == 0 {
-		return []string{fmt.Sprintf("no caches in %s yet; stocached create makes one", m.frame.Directory)}, -1
+		return []string{m.frame.None()}, -1
 	}
 	if len(rows) == 0 {
 		return []string{fmt.Sprintf("no name has the text %q; escape shows all caches", m.filter)}, -1
@@ -368,18 +357,13 @@ func (m *Model) gauge(part float64, width int) string {
 
 // epochs compares what an epoch should do with what the last one did.
 func (m *Model) epochs(c *live.Cache) (lines []string) {
-	if c.Text("policy") != "cost" {
-		return nil
-	}
 	if why := c.Text("no_prediction"); why != "-" {
 		return append(strings.Split(ansi.Wordwrap("nothing to predict yet: "+why, m.width, ""), "\n"), "")
 	}
-	lines = append(lines, m.style(fmt.Sprintf("%-10s%11s%14s", "", "LAST EPOCH", "PREDICTED"), bold))
-	for _, row := range []struct{ title, field string }{{"hit rate", "hit_rate"}, {"loads", "load_seconds"},
-		{"saved", "saved_seconds"}} {
-		lines = append(lines, fmt.Sprintf("%-10s%11s%14s", row.title, c.Text("observed_"+row.field),
-			c.Text("predicted_"+row.field)))
+	for _, row := range c.Epochs() {
+		lines = append(lines, fmt.Sprintf("%-10s%11s%14s", row[0], row[1], row[2]))
 	}
+	lines[0] = m.style(lines[0], bold)
 	return append(lines, "")
 }
 

@@ -22,7 +22,6 @@ const CHARTS = [
   { title: "Sets a second", lines: [["stored_per_second", "sets", "sets"], ["evicted_per_second", "evicted", "evicted", [8, 5]]] },
   { title: "Memory, and its limit", bytes: true, lines: [["allocated_bytes", "memory", "memory"], ["segment_bytes", "limit", "ink", [8, 5]]] },
 ];
-const EPOCHS = ["hit_rate", "load_seconds", "saved_seconds"];
 
 let fields = [];           // of stats: {field, title, help}
 let latest = null;         // the last answer
@@ -77,11 +76,7 @@ function take(answer) {
 // ---------------------------------------------------------------- the list
 
 function show() {
-  const clients = latest.caches.reduce((sum, c) => sum + c.clients_live, 0), memory = [];
-  if (latest.texts.tmpfs_left_bytes !== "-") memory.push(latest.texts.tmpfs_left_bytes + " left of the tmpfs");
-  if (latest.texts.machine_left_bytes !== "-") memory.push(latest.texts.machine_left_bytes + " of the machine");
-  byId("summary").textContent = [plural(latest.caches.length, "cache") + ", " + plural(clients, "client"),
-    "memory of caches " + latest.texts.caches_bytes, ...memory].join(" · ");
+  byId("summary").textContent = latest.summary.join(" · ");
   byId("problems").hidden = !latest.problems.length;
   byId("problems").textContent = latest.problems.join("\n");
   const filter = byId("filter").value.trim().toLowerCase(), rows = latest.caches.filter(c => c.name.toLowerCase().includes(filter));
@@ -91,12 +86,10 @@ function show() {
   if (focused) for (const line of body.children) if (line.dataset.uuid === focused) line.focus();
   byId("list").hidden = !rows.length;
   byId("none").hidden = rows.length > 0;
-  byId("none").textContent = latest.caches.length ? "no name has this text" : "no caches in " + latest.directory + " yet; stocached create makes one";
+  byId("none").textContent = latest.caches.length ? "no name has this text" : latest.none;
   for (const [k, title] of [...byId("titles").children].entries()) title.setAttribute("aria-sort", k !== sorted ? "none" : turned === (k === 0) ? "descending" : "ascending");
   if (chosen) details(latest.caches.find(c => c.uuid === chosen));
 }
-
-const plural = (n, noun) => n === 1 ? "1 " + noun : n + " " + noun + "s";
 
 function compare(a, b) {
   const field = COLUMNS[sorted].field, x = a[field], y = b[field];
@@ -183,15 +176,12 @@ function details(c) {
     cell.dataset.field = f.field;
     cell.dataset.value = JSON.stringify(c[f.field]);
   }
-  byId("epochs").hidden = c.policy !== "cost";
   const compared = byId("compared");
   compared.replaceChildren();
   if (c.no_prediction) element("td", "nothing to predict yet: " + c.no_prediction, element("tr", undefined, compared));
-  else for (const what of EPOCHS) {
+  else for (const texts of c.epochs) {
     const line = element("tr", undefined, compared);
-    element("td", what.replace("_seconds", "").replace("_", " "), line);
-    element("td", "predicted " + c.texts["predicted_" + what], line);
-    element("td", "observed " + c.texts["observed_" + what], line);
+    for (const text of texts) element("td", text, line);
   }
   const clients = byId("clients").tBodies[0];
   clients.replaceChildren();
