@@ -685,15 +685,15 @@ DEFECTS = [
     Defect(
         "Evicting: Go asks again without SEND",
         "client/fetch.go",
-        "(part[0].tries > 0 || s.Evicts()",
-        "(part[0].tries > 9 || s.Evicts()",
+        "case part[0].tries > 0 || s.Evicts()",
+        "case part[0].tries > 9 || s.Evicts()",
         go("./client", "TestGoneBeforeTheCopy"),
     ),
     Defect(
         "Evicting: C asks again without SEND",
         "cclient/src/connection/fetch.c",
-        "(w->missing[0].tries > 0 || (w->cache->evicts",
-        "(w->missing[0].tries > 9 || (w->cache->evicts",
+        "bool send = w->missing[0].tries > 0 || (w->cache->evicts",
+        "bool send = w->missing[0].tries > 9 || (w->cache->evicts",
         c("fetch"),
     ),
     Defect(

@@ -360,7 +360,11 @@ class GatherIterator(BatchIterator):
         batch.again += int(cached.sum())
         told = np.flatnonzero(answers["result"])  # rows with another result than ROW
         for row, answer in zip(rows[told].tolist(), answers[told]):
-            result, offset, length = int(answer["result"]), int(answer["overflow_offset"]), int(answer["overflow_bytes"])
+            result, offset, length = (
+                int(answer["result"]),
+                int(answer["overflow_offset"]),
+                int(answer["overflow_bytes"]),
+            )
             if result == ERROR:
                 wrapped = task_queue.take_object(offset, length)
                 batch.failed = batch.failed or wrapped  # the error of the first row, as if rows were loaded in sequence
