@@ -136,7 +136,7 @@ func TestWaits(t *testing.T) {
 		time.Sleep(waits)
 	})
 	slices.Sort(withins)
-	if within := withins[len(withins)/2]; within < 2*waits*8/10 || within > 3*waits {
+	if within := withins[len(withins)/2]; within < waits*12/10 || within > 3*waits { // one of its two parts costs waits
 		t.Errorf("a load within a load costs %v", within)
 	}
 	spinProcesses(t, 2*runtime.NumCPU())

@@ -94,7 +94,7 @@ SERVER = """
         return struct.pack("<IHHQ", len(body), kind, 0, request) + body
 
     good = {
-        "WELCOME": frame(2, 1, struct.pack("<HHI", 6, 0, 40) + bytes(16)),
+        "WELCOME": frame(2, 1, struct.pack("<HHI", 1, 0, 40) + bytes(16)),
         "ATTACHED": frame(4, 2, struct.pack("<II", 7, 0) + uuid),
         "answer": b"".join(frame(6, 3, struct.pack("<II", k, 0) + bytes(1000)) for k in range(2)) + frame(7, 3, bytes(8)),
         "failures": frame(7, 3, struct.pack("<IIIHH", 2, 0, 0, 7, 2) + b"no" + struct.pack("<IHH", 1, 12, 1) + b"x"),
