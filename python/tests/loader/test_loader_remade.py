@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from processes import until
 from served import expected, program
 
-from stocached import Cache, Loader
+from stocached import Cache, Loader, ReplacedError
+from stocached._datasets import cache_backed
 
 N = 40
 
@@ -111,3 +115,31 @@ def test_the_cache_of_a_server_that_made_it_again(server, settings, when):
     assert loader.cache.uuid != before
     assert loader.cache.stats().ready == N
     loader.close()
+
+
+@pytest.mark.torch
+def test_two_threads_find_the_cache_of_a_server_replaced(server, monkeypatch):
+    """The second one attaches to nothing, because the first one has: it reads the new cache too."""
+    from stocached.torch import SourceDataset
+
+    server.records(N)
+    dataset = SourceDataset(server.name)
+    old, fetched = dataset.cache, cache_backed.fetch_and_count
+    server.stop()
+    server.path.unlink()
+    server.start()
+    both = threading.Barrier(2)
+
+    def late(cache, *arguments):
+        try:
+            return fetched(cache, *arguments)
+        except ReplacedError:
+            if both.wait(30) == 0:
+                until(lambda: dataset.cache is not old, "the other thread has attached")
+            raise
+
+    monkeypatch.setattr(cache_backed, "fetch_and_count", late)
+    with ThreadPoolExecutor(2) as pool:
+        for (samples, ok), _ in pool.map(lambda _: dataset.fetch(list(range(N))), range(2)):
+            assert ok.all()
+            assert (samples == expected(range(N))).all()

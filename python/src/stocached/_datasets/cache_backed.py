@@ -43,10 +43,11 @@ class CacheBacked:
 
     def fetch(self, wanted: Indices | list[int], out: Any = None) -> tuple[Any, Flags]:
         """As `fetch_and_count`, of indices in a served cache, and of its successor if the server has replaced it."""
+        cache = self.cache
         try:
-            return fetch_and_count(self.cache, wanted, out, self.timeout)
+            return fetch_and_count(cache, wanted, out, self.timeout)
         except ReplacedError:
-            if not self.attach_again():
+            if not self.attach_again() and self.cache is cache:  # else another thread has attached meanwhile
                 raise
             return fetch_and_count(self.cache, wanted, out, self.timeout)
 
