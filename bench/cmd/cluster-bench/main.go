@@ -65,7 +65,7 @@ func main() {
 	set := tier.New([]tier.Tier{opened}, []int64{1 << 30})
 	s := tier.Around(made{}, set)
 	defer s.Close()
-	for len(set.Problems()) > 0 {
+	for len(tier.Problems(set.Status())) > 0 {
 		time.Sleep(10 * time.Millisecond)
 	}
 	buffers := make([][]byte, *batch)
