@@ -23,6 +23,10 @@ INTERNAL size_t character(const unsigned char *text, size_t n, uint32_t *point);
 INTERNAL void make_printable(char *text, size_t n);
 __attribute__((format(printf, 4, 5))) INTERNAL int fail(struct stoc_error *error, int code, int os_error,
                                                         const char *format, ...);
+/* EINVAL if a struct of the caller is not as long as this library knows it. type: its name without stoc_. what: several of
+ * it. before: the message begins with it. */
+INTERNAL int check_struct(uint64_t struct_bytes, size_t known, const char *type, const char *what, const char *before,
+                          struct stoc_error *error);
 INTERNAL void no_error(struct stoc_error *error);
 INTERNAL int invalid(int why);
 INTERNAL int fail_system(struct stoc_error *error, const char *what, const char *path);

@@ -87,6 +87,17 @@ __attribute__((format(printf, 4, 5))) INTERNAL int fail(struct stoc_error *error
     return code;
 }
 
+INTERNAL int check_struct(uint64_t struct_bytes, size_t known, const char *type, const char *what, const char *before,
+                          struct stoc_error *error)
+{
+    if (struct_bytes == known)
+        return 0;
+    return fail(error, STOC_EINVAL, 0,
+                "%sstruct_bytes: %llu, this library's %s have %zu; set it to sizeof(struct stoc_%s) and use the header of "
+                "this version",
+                before, (unsigned long long)struct_bytes, what, known, type);
+}
+
 /* EINVAL. errno tells stoc_explain why: EFAULT NULL for a pointer, EOPNOTSUPP a call that this cache does not answer,
  * ENOSYS an unknown flag, ERANGE a time, EBADF a claim that is not open, 0 another argument. */
 INTERNAL int invalid(int why)

@@ -26,12 +26,7 @@ INTERNAL struct deadline deadline_of(uint32_t timeout_ms, struct stoc_error *err
 /* Checks the struct. NULL is right too. */
 INTERNAL int check_fetch_options(const struct stoc_fetch_options *o, struct stoc_error *error)
 {
-    if (o && o->struct_bytes != sizeof *o)
-        return fail(error, STOC_EINVAL, 0,
-                    "struct_bytes: %llu, this library's options have %zu; set it to sizeof(struct stoc_fetch_options) "
-                    "and use the header of this version",
-                    (unsigned long long)o->struct_bytes, sizeof *o);
-    return 0;
+    return o ? check_struct(o->struct_bytes, sizeof *o, "fetch_options", "options", "", error) : 0;
 }
 
 INTERNAL struct deadline deadline_of_options(const struct stoc_fetch_options *o, struct stoc_error *error)

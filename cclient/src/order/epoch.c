@@ -191,11 +191,8 @@ int stoc_epoch_shard(const stoc_epoch *e, struct stoc_shard *s, struct stoc_erro
         return fail(error, STOC_ECLOSED, 0, "no epoch given");
     if (!s)
         return fail(error, STOC_EINVAL, 0, "no shard given");
-    if (s->struct_bytes != sizeof *s)
-        return fail(error, STOC_EINVAL, 0,
-                    "struct_bytes: %llu, this library's shards have %zu; set it to sizeof(struct stoc_shard) and use "
-                    "the header of this version",
-                    (unsigned long long)s->struct_bytes, sizeof *s);
+    if (check_struct(s->struct_bytes, sizeof *s, "shard", "shards", "", error) < 0)
+        return STOC_EINVAL;
     if (s->ranks < 1 || s->ranks > STOC_MAX_SAMPLES || s->rank >= s->ranks)
         return fail(error, STOC_EINVAL, 0, "rank: %llu of %llu; there are 1 to %llu ranks, and they count from 0",
                     (unsigned long long)s->rank, (unsigned long long)s->ranks, (unsigned long long)STOC_MAX_SAMPLES);

@@ -158,11 +158,8 @@ static uint64_t turn_position(const struct mixture *m, uint32_t k, uint64_t item
 
 INTERNAL int check_mix(const struct stoc_mix *mix, struct stoc_error *error)
 {
-    if (mix->struct_bytes != sizeof *mix)
-        return fail(error, STOC_EINVAL, 0,
-                    "struct_bytes: %llu, this library's mixes have %zu; set it to sizeof(struct stoc_mix) and use the "
-                    "header of this version",
-                    (unsigned long long)mix->struct_bytes, sizeof *mix);
+    if (check_struct(mix->struct_bytes, sizeof *mix, "mix", "mixes", "", error) < 0)
+        return STOC_EINVAL;
     if (mix->datasets < 1 || mix->datasets > MAX_DATASETS || !mix->orders || !mix->ratios)
         return fail(error, STOC_EINVAL, 0,
                     "datasets: %llu; there are 1 to %d of them, with an order and a ratio for each",

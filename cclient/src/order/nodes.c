@@ -190,11 +190,8 @@ static bool deal_buckets(struct stoc_owners *o)
 
 static int check_nodes(const struct stoc_nodes *nodes, uint64_t samples, struct stoc_error *error)
 {
-    if (nodes->struct_bytes != sizeof *nodes)
-        return fail(error, STOC_EINVAL, 0,
-                    "struct_bytes: %llu, this library's nodes have %zu; set it to sizeof(struct stoc_nodes) and use the "
-                    "header of this version",
-                    (unsigned long long)nodes->struct_bytes, sizeof *nodes);
+    if (check_struct(nodes->struct_bytes, sizeof *nodes, "nodes", "nodes", "", error) < 0)
+        return STOC_EINVAL;
     if (nodes->count < 1 || nodes->count > BUCKETS || !nodes->ranks || samples < 1 || samples > STOC_MAX_SAMPLES)
         return fail(error, STOC_EINVAL, 0,
                     "%llu nodes and %llu samples; give 1 to %d nodes with their ranks, and 1 to %llu samples",
@@ -354,11 +351,8 @@ int stoc_epoch_deal(const stoc_epoch *e, const stoc_owners *o, struct stoc_deal 
         return fail(error, STOC_ECLOSED, 0, "no epoch, or no owners given");
     if (!d)
         return fail(error, STOC_EINVAL, 0, "no deal given");
-    if (d->struct_bytes != sizeof *d)
-        return fail(error, STOC_EINVAL, 0,
-                    "struct_bytes: %llu, this library's deals have %zu; set it to sizeof(struct stoc_deal) and use the "
-                    "header of this version",
-                    (unsigned long long)d->struct_bytes, sizeof *d);
+    if (check_struct(d->struct_bytes, sizeof *d, "deal", "deals", "", error) < 0)
+        return STOC_EINVAL;
     uint64_t positions = (uint64_t)stoc_epoch_length(e);
     if (d->batch < 1 || d->batch > STOC_MAX_SAMPLES / o->ranks)
         return fail(error, STOC_EINVAL, 0,

@@ -177,11 +177,8 @@ static uint64_t index_within(const struct plain *e, struct window *w, uint64_t p
 /* EINVAL. what comes before the name of the member in the message: "dataset 3: ", or "". */
 INTERNAL int check_order(const struct stoc_order *order, const char *what, struct stoc_error *error)
 {
-    if (order->struct_bytes != sizeof *order)
-        return fail(error, STOC_EINVAL, 0,
-                    "%sstruct_bytes: %llu, this library's orders have %zu; set it to sizeof(struct stoc_order) and use "
-                    "the header of this version",
-                    what, (unsigned long long)order->struct_bytes, sizeof *order);
+    if (check_struct(order->struct_bytes, sizeof *order, "order", "orders", what, error) < 0)
+        return STOC_EINVAL;
     if (order->samples < 1 || order->samples > STOC_MAX_SAMPLES)
         return fail(error, STOC_EINVAL, 0, "%ssamples: %llu is not in 1..%llu", what,
                     (unsigned long long)order->samples, (unsigned long long)STOC_MAX_SAMPLES);

@@ -451,11 +451,8 @@ INTERNAL int take_options(const struct stoc_options *options, struct stoc_option
     memset(known, 0, sizeof *known);
     if (!options)
         return fail(error, STOC_EINVAL, 0, "no options given");
-    if (options->struct_bytes != sizeof *options)
-        return fail(error, STOC_EINVAL, 0,
-                    "struct_bytes: %llu, this library's options have %zu; set it to sizeof(struct stoc_options) and "
-                    "use the header of this version",
-                    (unsigned long long)options->struct_bytes, sizeof *options);
+    if (check_struct(options->struct_bytes, sizeof *options, "options", "options", "", error) < 0)
+        return STOC_EINVAL;
     *known = *options;
     if (known->open_flags & ~STOC_OPEN_KIND_PYTHON || known->reserved)
         return fail(error, STOC_EINVAL, 0, "open_flags: %#x and reserved: %#x; set them to 0", known->open_flags,
