@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .._common.addresses import address_of
 from .._common.errors import InvalidError
 from .._native import _image_header as native
 from .._samples.dtypes import BFLOAT16, NUMPY
@@ -148,8 +149,8 @@ def _pass(pixels: Pixels, how: native.Augment) -> Pixels:
     channels, rows, columns = pixels.shape if chw else (pixels.shape[2], *pixels.shape[:2])
     shape = (channels, how.height, how.width) if chw else (how.height, how.width, channels)
     done = np.empty(shape, _ITEMS[how.dtype])
-    picture = native.Picture(_address(pixels), columns, rows, channels, how.layout)
-    call(native.augment, "augment", byref(picture), byref(how), _address(done), done.nbytes)
+    picture = native.Picture(address_of(pixels), columns, rows, channels, how.layout)
+    call(native.augment, "augment", byref(picture), byref(how), address_of(done), done.nbytes)
     return done
 
 
@@ -159,8 +160,3 @@ def _of_dtype(values: Pixels, dtype: int) -> Pixels:
         return values.astype(_ITEMS[dtype])
     bits = np.ascontiguousarray(values).view(np.uint32)
     return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
-
-
-def _address(array: Pixels) -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address

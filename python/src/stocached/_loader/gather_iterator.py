@@ -17,6 +17,7 @@ from .._common.numbers import number_of
 from .._random.sample_seeds import epoch_seed
 from .._samples.batch_layout import Layout, closed_up
 from .._workers import serialization
+from .._workers.task_queue import place_of
 from .background import Background
 from .bad_samples import BadSample, bad_sample
 from .epoch_context import EpochContext
@@ -360,19 +361,15 @@ class GatherIterator(BatchIterator):
         batch.again += int(cached.sum())
         told = np.flatnonzero(answers["result"])  # rows with another result than ROW
         for row, answer in zip(rows[told].tolist(), answers[told]):
-            result, offset, length = (
-                int(answer["result"]),
-                int(answer["overflow_offset"]),
-                int(answer["overflow_bytes"]),
-            )
+            result, place = int(answer["result"]), place_of(answer)
             if result == ERROR:
-                wrapped = task_queue.take_object(offset, length)
+                wrapped = task_queue.take_object(*place)
                 batch.failed = batch.failed or wrapped  # the error of the first row, as if rows were loaded in sequence
                 batch.left = None
             elif result == BAD:
-                batch.bad[row] = task_queue.take_object(offset, length)
+                batch.bad[row] = task_queue.take_object(*place)
             else:
-                value, _ = serialization.receive(task_queue, offset, length)
+                value, _ = serialization.receive(task_queue, *place)
                 (batch.whole if result == WHOLE else batch.objects)[row] = value
 
     def _load(self, batch: Batch, row: int) -> int:

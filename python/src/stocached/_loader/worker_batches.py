@@ -13,6 +13,7 @@ from .._common.errors import WorkerLostError
 from .._memory.batch_pool import Lease
 from .._workers import serialization
 from .._workers.dataset_states import Report, Snapshots
+from .._workers.task_queue import place_of
 from .bad_samples import BadSample
 from .epoch_context import EpochContext
 from .iterator import BatchIterator, Delivered, as_request, check_found
@@ -170,7 +171,7 @@ class WorkerBatchIterator(BatchIterator):
         runtime, task_queue, snapshots = self._runtime, self._runtime.task_queue, self._snapshots
         self._hear(made.worker)
         answer = runtime.answer(made.task)
-        offset, length = int(answer["overflow_offset"]), int(answer["overflow_bytes"])
+        offset, length = place_of(answer)
         busy = int(answer["ended_ns"]) - int(answer["began_ns"])
         other = int(answer["augment_ns"]) + int(answer["delayed_ns"])
         measured = max(busy - other, 0) if answer["waited_ns"] else 0

@@ -15,7 +15,7 @@ from .._memory.batch_pool import BatchPool, Lease
 from .._memory.batch_reserve import reserve_of
 from .._samples.batch_layout import Layout
 from .._workers.pool import Pool
-from .._workers.task_queue import CANCELLED, DONE, TAKEN, TASK, TaskQueue
+from .._workers.task_queue import CANCELLED, DONE, TAKEN, TASK, TaskQueue, place_of
 from .epoch_context import EpochContext
 from .tasks import BEGIN, ERROR, NO_BUFFER, SAMPLE, TELL
 from .worker import run_worker
@@ -142,7 +142,7 @@ class WorkerRuntime:
         """Waits for a worker's answer. Raises the exception that it answers with."""
         self.wait([(asked.position, 1)], 0)
         answer = self.answer(asked)
-        value = self.task_queue.take_object(int(answer["overflow_offset"]), int(answer["overflow_bytes"]))
+        value = self.task_queue.take_object(*place_of(answer))
         if answer["result"] == ERROR:
             value.reraise()
         return value
@@ -214,6 +214,6 @@ class WorkerRuntime:
             if asked["kind"] != SAMPLE:
                 task_queue.drop(int(asked["argument"]), int(asked["index"]))
             if answer["result"] != CANCELLED and answer["overflow_bytes"]:
-                task_queue.drop(int(answer["overflow_offset"]), int(answer["overflow_bytes"]))
+                task_queue.drop(*place_of(answer))
             task_queue.release(position, 1)
         return not (states == TAKEN).any()

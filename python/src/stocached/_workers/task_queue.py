@@ -22,14 +22,17 @@ _HEADER, _TASK_BYTES, _PAGE, _NOTICE = 4096, 128, 4096, 320
 TASK = np.dtype([(field[0], np.dtype(field[1])) for field in _native.Task._fields_])
 _ASKED = {"first": "u8", "index": "i8", "row": "u4", "buffer": "u4", "kind": "u4", "alone": "u4", "argument": "u8"}
 ASKED = np.dtype(list(_ASKED.items()))
-_OVERFLOW, _TIMES = (
-    ("overflow_offset", "overflow_bytes"),
-    ("began_ns", "ended_ns", "augment_ns", "waited_ns", "delayed_ns"),
-)
+_OVERFLOW = ("overflow_offset", "overflow_bytes")
+_TIMES = ("began_ns", "ended_ns", "augment_ns", "waited_ns", "delayed_ns")
 ANSWER = np.dtype([("result", "i4"), ("worker", "u4"), *((name, "u8") for name in (*_OVERFLOW, *_TIMES))])
 CANCELLED = -1
 MOST_TASKS = 1 << 20  # of a task queue
 TAKEN, DONE = 2, 3  # states of a task
+
+
+def place_of(answer: Any) -> tuple[int, int]:
+    """Where in the overflow what a worker answered lies: its offset and bytes."""
+    return int(answer["overflow_offset"]), int(answer["overflow_bytes"])
 
 
 class TaskQueue:
