@@ -22,15 +22,9 @@ func Fingerprint(kind, settings string, files ...Named) string {
 	return fingerprint
 }
 
-// State names what the file system of this machine says about the files beside their fingerprint, so that a file that
-// was replaced by one of the same size and time of modification counts as changed. Copies of the files have another
-// State and the same fingerprint. It is "" for objects, whose tags are in the fingerprint.
-func State(files ...Named) string {
-	_, state := FingerprintOf("", "", slices.Values(files))
-	return state
-}
-
-// FingerprintOf returns the Fingerprint and the State of files that are in no slice.
+// FingerprintOf returns the Fingerprint of files, and what the file system of this machine says about them beside it, so
+// that a file that was replaced by one of the same size and time of modification counts as changed. Copies of the files
+// have another state and the same fingerprint. state is "" for objects, whose tags are in the fingerprint.
 func FingerprintOf(kind, settings string, files iter.Seq[Named]) (fingerprint, state string) {
 	h, times, local := sha256.New(), sha256.New(), false
 	fmt.Fprintf(h, "%q %q\n", kind, settings)

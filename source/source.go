@@ -69,7 +69,7 @@ type Info struct {
 	// Fingerprint names the data in at most 64 bytes. It changes when a file is added, removed or
 	// changed, and is otherwise the same each time.
 	Fingerprint string
-	// State goes with Fingerprint on this machine, as the function State says; "": nothing does.
+	// State goes with Fingerprint on this machine, as FingerprintOf says; "": nothing does.
 	State string
 	// Decode says how clients make pictures of the files in the first field, as shm.Header.Decode does.
 	Decode string

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/internal/advise"
+	"github.com/stocached/stocached/internal/cli/live"
 	"github.com/stocached/stocached/internal/cli/table"
 	"github.com/stocached/stocached/shm"
 )
@@ -145,7 +146,7 @@ func (w *watch) run(ctx context.Context, stdout, stderr io.Writer) error {
 			return err
 		default:
 			if n == 0 && len(changes) == 0 && err == nil {
-				fmt.Fprintf(stderr, "no caches in %s yet; stocached create makes one\n", w.dir.shown())
+				fmt.Fprintln(stderr, live.None(w.dir.shown()))
 			}
 			if err := show(stdout, changes, n); err != nil {
 				return err

@@ -92,9 +92,9 @@ func openAt(ctx context.Context, place *source.Place, folder string, verify bool
 		named[k] = source.Named{Name: filepath.Base(f.Path), Stamp: f.Stamp}
 		settings += fmt.Sprintf(" %08x", f.crc)
 	}
-	d.info = source.Info{Kind: kind, Samples: doc.Samples, Schema: description.Schema,
-		Fingerprint: source.Fingerprint(kind, settings, named...), Notes: slices.Concat(description.Notes, place.Notes()),
-		Traffic: place.Traffic(), State: source.State(named...)}
+	d.info = source.Info{Kind: kind, Samples: doc.Samples, Schema: description.Schema, Traffic: place.Traffic(),
+		Notes: slices.Concat(description.Notes, place.Notes())}
+	d.info.Fingerprint, d.info.State = source.FingerprintOf(kind, settings, slices.Values(named))
 	return d, nil
 }
 

@@ -143,7 +143,10 @@ func (f *files) stat(ctx context.Context, root string) error {
 			return err
 		}
 		stamp, err := source.StampOf(root + "/" + name)
-		return cmp.Or(err, f.access(func() { f.records[i].setStamp(stamp) }))
+		if err != nil {
+			return err
+		}
+		return f.access(func() { f.records[i].setStamp(stamp) })
 	})
 }
 

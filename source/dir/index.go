@@ -245,7 +245,7 @@ func (l *listing) check(ctx context.Context) error {
 		slices.ContainsFunc(l.Folders, func(f folder) bool { return f.Name != "" && !below(f.Name) }) {
 		return errors.New("it was damaged: its parts do not fit together")
 	}
-	return cmp.Or(l.files.each(ctx, func(i int, name []byte, r *record) error {
+	return l.files.each(ctx, func(i int, name []byte, r *record) error {
 		switch {
 		case !below(name):
 			return fmt.Errorf("it was damaged: file %d has the name %q", i, name)
@@ -254,8 +254,9 @@ func (l *listing) check(ctx context.Context) error {
 		case l.Classes != nil && l.files.labelled && (r.label < 0 || r.label >= int64(len(l.Classes))):
 			return fmt.Errorf("it was damaged: file %d has the label %d of %d", i, r.label, len(l.Classes))
 		}
+		l.files.survey.count(name, r.size)
 		return nil
-	}), l.files.measure(ctx))
+	})
 }
 
 // save writes the index. At any moment, also after a kill, its path has a complete index: the old

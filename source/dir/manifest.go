@@ -145,7 +145,7 @@ func (o *settings) listed(ctx context.Context, place *source.Place, root string)
 				source.ErrInvalid, o.Manifest, lines[i].number, names[i])
 		}
 	}
-	if place.Objects() == nil {
+	if place.Objects() == nil && o.Index != "" {
 		l.addFolders(root, names) // before their files are looked at
 	}
 	stamps := make([]source.Stamp, len(names))
@@ -182,13 +182,13 @@ func (l *listing) addFolders(root string, names []string) {
 		known[f.Name] = true
 	}
 	for _, name := range names {
-		above := name[:max(strings.LastIndexByte(name, '/'), 0)]
-		if known[above] {
+		of := above(name)
+		if known[of] {
 			continue
 		}
-		known[above] = true
-		if info, err := os.Stat(path.Join(root, above)); err == nil { // else its file is an error, with the line
-			l.Folders = append(l.Folders, folder{above, info.ModTime().UnixNano()})
+		known[of] = true
+		if info, err := os.Stat(path.Join(root, of)); err == nil { // else its file is an error, with the line
+			l.Folders = append(l.Folders, folder{of, info.ModTime().UnixNano()})
 		}
 	}
 }

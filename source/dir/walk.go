@@ -190,9 +190,11 @@ func (w *walk) enter(name string, info fs.FileInfo, linked, hidden bool) error {
 	return nil
 }
 
+// above returns the folder of a name below the root; "" is the root.
+func above(name string) string { return name[:max(strings.LastIndexByte(name, '/'), 0)] }
+
 // repeats says whether a folder is one of those above it. This needs a link: the folder, or one above it.
 func (w *walk) repeats(name string, info fs.FileInfo, linked bool) (bool, error) {
-	above := func(name string) string { return name[:max(strings.LastIndexByte(name, '/'), 0)] }
 	w.mu.Lock()
 	for at := name; at != "" && len(w.links) > 0 && !linked; at = above(at) {
 		linked = w.links[at]

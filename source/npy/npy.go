@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"slices"
 
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
@@ -78,10 +79,10 @@ func read(ctx context.Context, f *source.File) (*rows, error) {
 	if n > math.MaxInt {
 		return nil, invalid(fmt.Errorf("has %d rows", n))
 	}
-	named := source.Named{Name: filepath.Base(f.Path), Stamp: f.Stamp}
-	return &rows{source.Rows{File: f, Offset: int64(h.bytes),
-		About: source.Info{Kind: kind, Samples: int(n), Schema: schema,
-			Fingerprint: source.Fingerprint(kind, fmt.Sprint(h.dtype, h.shape, h.bytes), named), State: source.State(named)}}}, nil
+	about := source.Info{Kind: kind, Samples: int(n), Schema: schema}
+	about.Fingerprint, about.State = source.FingerprintOf(kind, fmt.Sprint(h.dtype, h.shape, h.bytes),
+		slices.Values([]source.Named{{Name: filepath.Base(f.Path), Stamp: f.Stamp}}))
+	return &rows{source.Rows{File: f, Offset: int64(h.bytes), About: about}}, nil
 }
 
 func (r *rows) Where(i int) string {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/stocached/stocached/shm"
@@ -57,11 +58,10 @@ func open(ctx context.Context, s source.Settings) (source.Source, error) {
 			source.ErrInvalid,
 			o.Path, f.Stamp.Bytes, bytes, o.Offset)
 	}
-	named := source.Named{Name: filepath.Base(o.Path), Stamp: f.Stamp}
-	return &records{source.Rows{File: f, From: place, Offset: o.Offset,
-		About: source.Info{Kind: kind, Samples: int(body / bytes), Schema: schema, Traffic: place.Traffic(), Notes: place.Notes(),
-			Fingerprint: source.Fingerprint(kind, fmt.Sprint(bytes, o.Offset, o.Shape, o.DType), named),
-			State:       source.State(named)}}}, nil
+	about := source.Info{Kind: kind, Samples: int(body / bytes), Schema: schema, Traffic: place.Traffic(), Notes: place.Notes()}
+	about.Fingerprint, about.State = source.FingerprintOf(kind, fmt.Sprint(bytes, o.Offset, o.Shape, o.DType),
+		slices.Values([]source.Named{{Name: filepath.Base(o.Path), Stamp: f.Stamp}}))
+	return &records{source.Rows{File: f, From: place, Offset: o.Offset, About: about}}, nil
 }
 
 func (o *settings) schema() (shm.Schema, error) {

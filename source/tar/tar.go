@@ -208,8 +208,8 @@ func (d *dataset) describe(o *settings) error {
 	for _, f := range d.fields {
 		read += fmt.Sprintf(" %q %t", f.names, f.number)
 	}
-	d.info = source.Info{Kind: kind, Samples: samples, Schema: schema, Notes: d.notes(o), Traffic: d.place.Traffic(),
-		Fingerprint: source.Fingerprint(kind, read, files...), State: source.State(files...)}
+	d.info = source.Info{Kind: kind, Samples: samples, Schema: schema, Notes: d.notes(o), Traffic: d.place.Traffic()}
+	d.info.Fingerprint, d.info.State = source.FingerprintOf(kind, read, slices.Values(files))
 	return nil
 }
 

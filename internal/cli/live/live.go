@@ -42,9 +42,9 @@ func (f *Frame) Summary() (counts, memory []string) {
 	return []string{table.Plural(len(f.Caches), "cache"), table.Plural(int(clients), "client")}, memory
 }
 
-// None says what to do if there are no caches.
-func (f *Frame) None() string {
-	return fmt.Sprintf("no caches in %s yet; stocached create makes one", f.Directory)
+// None says what to do if there are no caches in a directory.
+func None(directory string) string {
+	return fmt.Sprintf("no caches in %s yet; stocached create makes one", directory)
 }
 
 // Memory is what all caches have, and what more they may take.
@@ -102,7 +102,7 @@ func (f *Frame) Object(h *History, after time.Time) table.Object {
 	o = withTexts(o)
 	counts, memory := f.Summary()
 	o.Add("summary", append([]string{strings.Join(counts, ", ")}, memory...))
-	o.Add("none", f.None())
+	o.Add("none", None(f.Directory))
 	o.Add("time", table.Moment(f.At))
 	o.Add("seconds", table.Ratio(seconds(f.At)))
 	o.Add("directory", f.Directory)

@@ -168,7 +168,7 @@ func (m *Model) body() (lines []string, marked int) {
 	}
 	rows := m.rows()
 	if len(m.frame.Caches) == 0 {
-		return []string{m.frame.None()}, -1
+		return []string{live.None(m.frame.Directory)}, -1
 	}
 	if len(rows) == 0 {
 		return []string{fmt.Sprintf("no name has the text %q; escape shows all caches", m.filter)}, -1
