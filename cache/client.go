@@ -167,8 +167,8 @@ func startTicks() uint64 {
 	return ticks
 }
 
-// Close ends the client: it waits for operations under way (not for View, which needs no wait), aborts open claims and frees the owner
-// number. With unlink-last it removes the file if no other client uses it. Later calls return
+// Close ends the client: it waits for operations under way (not for View, which needs no wait), aborts
+// open claims and frees the owner number. With unlink-last it removes the file if no other client uses it. Later calls return
 // ErrClosed; a second Close waits for the first and returns the same error.
 //
 // Operations that wait (Set with Wait, Clear) end with ErrClosed. The segment stays attached.

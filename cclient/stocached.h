@@ -678,9 +678,8 @@ STOC_API int64_t stoc_epoch_fill_deal(const stoc_epoch *epoch, const stoc_owners
  * keeps what all jobs read soonest, and the server reads it ahead. Each counted hit and miss of the
  * handle counts as a read of the plan. shard->samples and real are not used.
  *
- * 1: the cache has this policy. 0: it has another one. After a timeout or the
- * end of a connection, or when another server takes over, the next call of the handle to the server
- * announces the plan by itself. A forked child has no plan. EINVAL for an order that is none of this
+ * 1: the cache has this policy. 0: it has another one. After a timeout or the end of a connection, or
+ * when another server takes over, the next call of the handle to the server announces the plan by itself. A forked child has no plan. EINVAL for an order that is none of this
  * cache, EREADONLY, and the connection's errors of stoc_fetch. timeout_ms as in stoc_fetch_options. */
 STOC_API int stoc_announce(stoc_cache *cache, const struct stoc_order *order, uint64_t epoch,
                            const struct stoc_shard *shard, size_t batch, unsigned timeout_ms, struct stoc_error *error);
@@ -697,19 +696,18 @@ STOC_API int stoc_announce_reads(stoc_cache *cache, uint64_t reads, unsigned tim
 
 /* ------------------------------------------------------------ tasks for workers
  *
- * A task queue in memory that a parent shares with its workers (processes or
- * threads). The parent posts tasks; workers take and answer them. There are no locks: any process
- * but the parent may be killed at any time. docs/spec/workers.md. Two threads MUST NOT call
- * functions of the parent at once.
+ * A task queue in memory that a parent shares with its workers (processes or threads). The parent
+ * posts tasks; workers take and answer them. There are no locks: any process but the parent may be
+ * killed at any time. docs/spec/workers.md. Two threads MUST NOT call functions of the parent at once.
  *
  * The caller owns the memory. It MUST begin at a multiple of 64 and be zero before init. The caller
  * reads answers in place: the task of position p lies at 4096 + (p mod capacity) *
- * STOC_BOARD_TASK_BYTES. Its answer lies STOC_BOARD_ANSWER_OFFSET further on, with the members of
+ * STOC_QUEUE_TASK_BYTES. Its answer lies STOC_QUEUE_ANSWER_OFFSET further on, with the members of
  * struct stoc_task from result on.
  */
 
-#define STOC_BOARD_TASK_BYTES 128
-#define STOC_BOARD_ANSWER_OFFSET 64
+#define STOC_QUEUE_TASK_BYTES 128
+#define STOC_QUEUE_ANSWER_OFFSET 64
 #define STOC_TASK_CANCELLED (-1) /* the only result that the library sets; the caller defines all others */
 
 struct stoc_task {

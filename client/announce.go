@@ -23,9 +23,10 @@ type Plan struct {
 // again when the order changes, or when the job reads other samples through this Served, because each hit
 // and miss counts as a read of the plan. Withdraw ends it.
 //
-// used says whether the cache has this policy. After an error of the connection, and whenever another server takes over, the next connection announces the plan
-// by itself. Errors: *RemoteError with CodeInvalid for an order that is not one of this cache;
-// ErrReadOnly; ErrNoServer after a second, ErrReplaced, ErrClosed and the cause of ctx.
+// used says whether the cache has this policy. After an error of the connection, and whenever another
+// server takes over, the next connection announces the plan by itself. Errors: *RemoteError with CodeInvalid
+// for an order that is not one of this cache; ErrReadOnly; ErrNoServer after a second, ErrReplaced, ErrClosed
+// and the cause of ctx.
 func (s *Served) Announce(ctx context.Context, p Plan) (used bool, err error) {
 	if s.c.ReadOnly() {
 		return false, fmt.Errorf("%w: its reads are not counted, so the server cannot follow them; attach with write "+

@@ -57,10 +57,10 @@ const (
 // OpenDisk opens the disk cache in a file, or makes it. A file with another fingerprint or other options is made
 // again if no process uses it; Replaced says so.
 //
-// Errors: ErrInvalid: a folder on a network file system is one; ErrNotFound: no such folder; ErrPermission; ErrMemory: the file system or /dev/shm has too
-// little space, with the numbers; ErrExists: a server has the file, or processes with another /dev/shm;
-// ErrFingerprint, ErrFormat, ErrVersion: processes use the file with another fingerprint or other options, or it
-// is no disk cache; ErrTimeout: another process has been opening it for a minute; ErrClients, ErrSystem.
+// Errors: ErrInvalid, also for a folder on a network file system; ErrNotFound: no such folder; ErrPermission;
+// ErrMemory: the file system or /dev/shm has too little space, with the numbers; ErrExists: a server has the
+// file, or processes with another /dev/shm; ErrFingerprint, ErrFormat, ErrVersion: processes use the file with
+// another fingerprint or other options, or it is no disk cache; ErrTimeout: another process has been opening it for a minute; ErrClients, ErrSystem.
 func OpenDisk(path string, o DiskOptions) (*Disk, error) {
 	switch {
 	case o.Fingerprint == "":

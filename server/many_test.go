@@ -25,7 +25,7 @@ func readsOfFiles(t *testing.T) (n int) {
 	return n
 }
 
-// A round of the janitor over 200 caches that nobody uses.
+// A round of the janitor over 200 caches without clients.
 func BenchmarkJanitor(b *testing.B) {
 	server.SetJanitorPause(b, time.Hour)
 	s, _ := start(b, manyCaches(b, 200))

@@ -204,7 +204,7 @@ func TestAllowanceOfGroups(t *testing.T) {
 }
 
 // Ensure that an old answer of the kernel may say that memory is free, and only a new one that it is short. A draw asks
-// anew.
+// the kernel again.
 func TestOldLooks(t *testing.T) {
 	s := create(t, Options{Samples: 1, SampleBytes: 1})
 	a := newMachine(0).client(t, s, 7)

@@ -611,7 +611,7 @@ func TestTruncatedWhileInUse(t *testing.T) {
 }
 
 // Ensure that Close may be called twice and unmaps the file. After KeepWords the addresses of the words
-// are free once nobody can reach the segment.
+// are free once no goroutine can reach the segment.
 func TestClose(t *testing.T) {
 	o := small()
 	o.Dir = tempDir(t)

@@ -155,7 +155,7 @@ func TestVersions(t *testing.T) {
 	}), ErrFormat, "unknown flags 0x20")
 }
 
-// Ensure that a segment says how to decode its files, in UTF-8 with zeros behind it.
+// Ensure that a segment says how to decode its files, in UTF-8, and that zeros follow the text.
 func TestDecodeOfFiles(t *testing.T) {
 	header := func(decode string, change func(page []byte)) (Header, error) {
 		h, g, err := (&Options{Samples: 3, Variable: true, Limit: 8 << 20, Decode: decode}).plan()

@@ -5,8 +5,8 @@
 #include "check.h"
 
 #define ANSWER(b, p)                                                                                                   \
-    ((struct answer *)(void *)((char *)(b) + 4096 + ((p) % capacity) * STOC_BOARD_TASK_BYTES +                         \
-                               STOC_BOARD_ANSWER_OFFSET))
+    ((struct answer *)(void *)((char *)(b) + 4096 + ((p) % capacity) * STOC_QUEUE_TASK_BYTES +                         \
+                               STOC_QUEUE_ANSWER_OFFSET))
 
 struct answer {
     int32_t result;
@@ -20,14 +20,14 @@ static void *new_queue(uint32_t tasks, size_t more)
 {
     size_t bytes = stoc_queue_bytes(tasks);
     REQUIRE(bytes > 4096);
-    capacity = (bytes - 4096) / STOC_BOARD_TASK_BYTES;
+    capacity = (bytes - 4096) / STOC_QUEUE_TASK_BYTES;
     void *b = mmap(NULL, bytes + more, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     REQUIRE(b != MAP_FAILED);
     REQUIRE(stoc_queue_init(b, tasks) == 0);
     return b;
 }
 
-static void drop_queue(void *b, size_t more) { munmap(b, 4096 + capacity * STOC_BOARD_TASK_BYTES + more); }
+static void drop_queue(void *b, size_t more) { munmap(b, 4096 + capacity * STOC_QUEUE_TASK_BYTES + more); }
 
 static int64_t post(void *b, int64_t index, size_t n)
 {
@@ -465,7 +465,7 @@ static int run_killed(int batches, const char *fault)
     pid_t pids[WORKERS];
     int dead = 0;
     unsigned random = 1;
-    crowd.times = (_Atomic uint32_t *)(void *)((char *)crowd.queue + 4096 + capacity * STOC_BOARD_TASK_BYTES);
+    crowd.times = (_Atomic uint32_t *)(void *)((char *)crowd.queue + 4096 + capacity * STOC_QUEUE_TASK_BYTES);
     for (uint32_t w = 0; w < WORKERS; w++)
         pids[w] = start_worker(&crowd, w, fault);
     for (int at = 0, next = 0; at < batches; at++) {

@@ -127,15 +127,15 @@ static uint64_t post(struct test *t, int64_t first, size_t n, uint32_t buffer, u
 
 static int result_of(struct test *t, uint64_t position)
 {
-    const char *entry = (const char *)t->queue + 4096 + position % QUEUE * STOC_BOARD_TASK_BYTES;
-    return *(const int32_t *)(const void *)(entry + STOC_BOARD_ANSWER_OFFSET);
+    const char *entry = (const char *)t->queue + 4096 + position % QUEUE * STOC_QUEUE_TASK_BYTES;
+    return *(const int32_t *)(const void *)(entry + STOC_QUEUE_ANSWER_OFFSET);
 }
 
 /* The times at the end of an answer. */
 enum { BEGAN, ENDED, AUGMENT, WAITED, DELAYED };
 static const uint64_t *times_of(struct test *t, uint64_t position)
 {
-    const char *entry = (const char *)t->queue + 4096 + position % QUEUE * STOC_BOARD_TASK_BYTES;
+    const char *entry = (const char *)t->queue + 4096 + position % QUEUE * STOC_QUEUE_TASK_BYTES;
     return (const uint64_t *)(const void *)(entry + 88);
 }
 
@@ -158,7 +158,7 @@ static bool some_are_posted(struct test *t)
 {
     enum { POSTED = 1 };
     for (size_t k = 0; k < QUEUE; k++)
-        if (((const unsigned char *)t->queue)[4096 + k * STOC_BOARD_TASK_BYTES] == POSTED)
+        if (((const unsigned char *)t->queue)[4096 + k * STOC_QUEUE_TASK_BYTES] == POSTED)
             return true;
     return false;
 }

@@ -2,9 +2,8 @@
 // time it saves: what `stocached simulate` shows.
 //
 // A Trace is made from orders (orders.go), a recorded timeline (recorded.go) or a file (files.go).
-// The policies of package policy run unchanged (cache.go). Bounds to compare
-// with know the future: bounds.go. Replay gives single decisions, to
-// compare a real cache with.
+// The policies of package policy run unchanged (cache.go). Bounds to compare with
+// know the future (bounds.go). Replay gives single decisions, to compare a real cache with.
 package simulate
 
 import (

@@ -33,8 +33,8 @@ struct entry {
     uint64_t overflow_offset, overflow_bytes, began_ns, ended_ns, augment_ns, waited_ns, delayed_ns;
 };
 
-_Static_assert(sizeof(struct entry) == STOC_BOARD_TASK_BYTES, "docs/spec/workers.md gives the offsets of a task");
-_Static_assert(offsetof(struct entry, result) == STOC_BOARD_ANSWER_OFFSET,
+_Static_assert(sizeof(struct entry) == STOC_QUEUE_TASK_BYTES, "docs/spec/workers.md gives the offsets of a task");
+_Static_assert(offsetof(struct entry, result) == STOC_QUEUE_ANSWER_OFFSET,
                "docs/spec/workers.md gives the offset of the answer");
 _Static_assert(sizeof(struct task_queue) <= QUEUE_HEADER, "the tasks begin after the header");
 
