@@ -199,6 +199,29 @@ def test_the_rank_that_was_ahead_stops_too(monkeypatch):
             iter(loader)
 
 
+def test_an_epoch_that_one_rank_begins_twice(monkeypatch):
+    """Its cache was cleared after the rank had begun the epoch ahead. The ranks still compare the same epochs."""
+    store = Store()
+    monkeypatch.setattr(affinity, "_store", lambda _: store)
+    first, second = job([Node("a"), Node("b")])
+    first._affinity._number = second._affinity._number = 0  # as in two processes
+    epochs = 0
+    while first._next is None:  # it begins only hits ahead, and each epoch brings some more
+        read([first, second])
+        epochs += 1
+        assert epochs < 20
+    begun = first._next
+    first.cache.clear()
+    for _ in range(2):
+        read([first, second])
+    assert begun.ended, "the epoch was not dropped"
+    for loader in (first, second):
+        loader.set_epoch(epochs + 2 + (loader is second))
+    iter(first)
+    with pytest.raises(InvalidError, match=f"ranks 0 and 1 differ in epoch: {epochs + 2} and {epochs + 3}"):
+        iter(second)
+
+
 @pytest.mark.parametrize("before", range(4))
 def test_another_number_of_nodes_continues(before):
     """Of 7 x 13 + 5 samples, from 3 nodes to 2 in the middle of an epoch."""

@@ -49,11 +49,12 @@ class Affinity:
         self._owners: Owners | None = None
         self._number, self._meetings, self._epochs = next(_numbers), 0, 0
         self._found = -1  # the epoch, of _epochs, in which this rank found that it differs from another one
+        self._unasked: tuple[Deal, Shard, Any] | None = None  # what was dealt ahead, with the store
         self.dealt = 0  # epochs of this loader
 
-    def deal(self, shard: Shard, cache: Attachment) -> Deal | Shard:
+    def deal(self, shard: Shard, cache: Attachment, ahead: bool) -> Deal | Shard:
         """The deal of an epoch for the rank of a shard. One rank alone reads its shard. The cache keeps what
-        its node owns first.
+        its node owns first. ahead: the program has not asked for the epoch, and `asked_for` compares it.
 
         Raises InvalidError, which names the setting in which ranks differ."""
         if shard.world_size == 1:
@@ -69,10 +70,18 @@ class Affinity:
             self._keep(self._owners.node_of(shard.rank)[0], cache)
         assert shard.ends != "uneven"  # the loader has checked
         deal = Deal(shard.epoch, self._owners, shard.rank, self._batch_size, ends=shard.ends, start=shard.start)
-        if store is not None:
+        self._unasked = (deal, shard, store) if ahead and store is not None else None
+        if store is not None and not ahead:
             self._agree(deal, shard, store)
         self.dealt += 1
         return deal
+
+    def asked_for(self) -> None:
+        """The program asks for the epoch that was dealt ahead. An epoch that is dropped instead is not compared: other
+        ranks may not have dropped it, and ranks count their epochs. Raises InvalidError as `deal`."""
+        if self._unasked is not None:
+            unasked, self._unasked = self._unasked, None
+            self._agree(*unasked)
 
     def _keep(self, node: int, cache: Attachment) -> None:
         """Has the cache and the disk cache of a node prefer the samples that the node owns."""

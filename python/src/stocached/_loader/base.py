@@ -211,6 +211,12 @@ class BaseLoader(CheckpointedLoader):
         ahead, self._next = self._next, None
         if ahead is not None:
             if self._asks_for(ahead):
+                try:
+                    if self._affinity is not None:
+                        self._affinity.asked_for()
+                except BaseException:
+                    ahead.close()
+                    raise
                 ahead.asked_for()
                 return self._give(ahead, start)
             ahead.close()
@@ -442,7 +448,7 @@ class BaseLoader(CheckpointedLoader):
         """rows: batches are filled row by row. pipeline: of native workers that start. ahead: the program has not
         asked for the epoch yet."""
         state = self._resume
-        wanted, begun = self._begin_epoch()
+        wanted, begun = self._begin_epoch(ahead)
         ordered = begun.shard is not None
         if rows and not ordered and self._cached is None:
             wanted, rows = numbered(wanted)

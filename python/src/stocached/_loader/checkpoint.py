@@ -159,22 +159,24 @@ class CheckpointedLoader(LoaderOptions):
 
     # ------------------------------------------------------------ the start of an epoch
 
-    def _begin_epoch(self) -> tuple[Iterator[Any], Begun]:
+    def _begin_epoch(self, ahead: bool) -> tuple[Iterator[Any], Begun]:
         """Begins the epoch of a loaded state, or else the next one. Also returns the indices of one batch after the
-        other."""
+        other. ahead: the program has not asked for it yet."""
         state, self._resume = self._resume, None
         epoch = self._epoch if state is None else int(state["epoch"])
         if self._order is None:
             return self._begin_sampled(epoch, state)
-        return (self._begin_ordered if self._reads_in_order() else self._begin_batched)(self._order, epoch, state)
+        if self._reads_in_order():
+            return self._begin_ordered(self._order, epoch, state, ahead)
+        return self._begin_batched(self._order, epoch, state)
 
     def _begin_ordered(
-        self, order: OrderSampler, epoch: int, state: Mapping[str, Any] | None
+        self, order: OrderSampler, epoch: int, state: Mapping[str, Any] | None, ahead: bool
     ) -> tuple[Iterator[Any], Begun]:
         """An epoch of an order of stocached."""
         order.begin(epoch, 0 if state is None else int(state["position"]))
         undealt = order.shard()
-        shard = undealt if self._affinity is None else self._affinity.deal(undealt, self._cached.cache)
+        shard = undealt if self._affinity is None else self._affinity.deal(undealt, self._cached.cache, ahead)
         if isinstance(shard, Deal):
             wanted: Iterator[Any] = dealt_batches(shard, self.drop_last)
         elif self.batch_size is not None:
