@@ -27,7 +27,7 @@
 
 enum {
     LANES = 4,
-    SOCKET = 3,          /* of the first lane; the next descriptor is its memory, then the other lanes follow */
+    SOCKET = 3,          /* descriptor of the first lane; the next is its memory, then the other lanes follow */
     MAGIC = 0x44435453,  /* "STCD" */
     FRAMES = 4,          /* changes when frames, the pixels of a picture, or the files that it takes change */
     MOST_SECONDS = 90,   /* for one picture: longer than the server waits, if it still lives */
@@ -41,7 +41,7 @@ struct request {
     uint64_t memory;       /* bytes of the shared memory */
     uint64_t input, result; /* bytes of the input, which lies at 0; where the result goes */
     uint64_t max_pixels;
-    uint32_t width, height; /* of the result */
+    uint32_t width, height; /* size of the result */
     uint32_t picture_width, picture_height; /* RESIZE, as the next four: of the input, three planes */
     uint32_t resized_width, resized_height, window_x, window_y;
     uint32_t fit, layout;
@@ -50,7 +50,7 @@ struct request {
 struct answer {
     int32_t code; /* enum stoc_image_code; in the first frame MAGIC */
     uint32_t frames;
-    uint64_t nanoseconds; /* of processor time for this picture; in the first frame LANES */
+    uint64_t nanoseconds; /* processor time for this picture; in the first frame LANES */
     char message[240];
 };
 

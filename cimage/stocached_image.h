@@ -83,7 +83,7 @@ STOC_IMAGE_API const char *stoc_image_message(const stoc_image_worker *worker);
 struct stoc_image_info {
     uint32_t width, height;  /* as the picture is shown: after the EXIF orientation */
     uint32_t orientation;    /* 1 to 8, of EXIF; 1 if the file has none */
-    uint32_t components;     /* of the file: 1 grey, 3 colours, 4 CMYK */
+    uint32_t components;     /* in the file: 1 grey, 3 colours, 4 CMYK */
     uint32_t progressive;    /* 1 or 0 */
 };
 
@@ -98,7 +98,7 @@ enum stoc_image_fit {
 };
 
 struct stoc_image_decode {
-    uint32_t width, height; /* of the result, 1 to 65,500 */
+    uint32_t width, height; /* size of the result, 1 to 65,500 */
     uint32_t short_side;    /* with CROP: at least so many pixels that width x height is inside; 0: the fewest */
     uint8_t fit;            /* enum stoc_image_fit */
     uint8_t filter;         /* enum stoc_image_filter */
@@ -106,7 +106,7 @@ struct stoc_image_decode {
     uint8_t fast;           /* 1: the decoder may scale by 1/2, 1/4 or 1/8 first; docs/spec/image.md has the error */
     uint8_t fill[3];        /* with PAD: red, green, blue */
     uint8_t reserved;       /* 0 */
-    uint64_t max_pixels;    /* of the file, and of each picture that is made of it; 0: 178,956,970, as Pillow */
+    uint64_t max_pixels;    /* limit of the file, and of each picture made of it; 0: 178,956,970, as Pillow */
 };
 
 /* Decodes a JPEG file into 3 x height x width bytes of red, green and blue at dst. dst_bytes is the
@@ -121,7 +121,7 @@ STOC_IMAGE_API int stoc_image_decode(stoc_image_worker *worker, const void *file
 STOC_IMAGE_API uint64_t stoc_image_jpeg_pixels(stoc_image_worker *worker);
 
 struct stoc_image_target {
-    uint32_t resized_width, resized_height;     /* of the whole picture */
+    uint32_t resized_width, resized_height;     /* size of the whole picture */
     uint32_t window_x, window_y, width, height; /* the part of that which the result has */
     uint32_t x, y;                              /* where this part begins in the result; not 0 with PAD only */
 };
@@ -181,7 +181,7 @@ struct stoc_image_augment {
     float erase_value[3];
     uint32_t reserved; /* 0 */
     uint64_t erase_seed;
-    uint64_t max_pixels; /* of the result, and of what a resize keeps between its passes; 0: 178,956,970 */
+    uint64_t max_pixels; /* limit of the result, and of what a resize keeps between its passes; 0: 178,956,970 */
 };
 
 /* Makes a row of a batch: channels x height x width items of dtype at dst, which has dst_bytes
@@ -220,12 +220,12 @@ struct stoc_image_step {
 
 /* A picture, and the steps for it. */
 struct stoc_image_request {
-    uint32_t width, height; /* of the picture, 1 to 2^30 */
+    uint32_t width, height; /* size of the picture, 1 to 2^30 */
     uint32_t channels;      /* 1 or 3 */
     uint8_t layout;         /* enum stoc_image_layout */
     uint8_t dtype;          /* enum stoc_image_dtype */
     uint16_t reserved;      /* 0 */
-    uint64_t max_pixels;    /* of each picture that a step makes; 0: 178,956,970 */
+    uint64_t max_pixels;    /* limit of each picture that a step makes; 0: 178,956,970 */
     uint32_t step_count;    /* at most 1,000,000 */
     const struct stoc_image_step *steps;
     /* Gives the next random number, from 0 up to 1; any other number counts as 0. NULL: the numbers are those of seed
@@ -265,8 +265,8 @@ enum stoc_image_label_kind {
 struct stoc_image_place {
     int64_t at;           /* the first byte of the picture in the file; -1: the picture is the whole file */
     int64_t label;        /* LABEL_KNOWN: the label; else the first byte of its text in the file */
-    uint32_t bytes;       /* of the picture */
-    uint32_t label_bytes; /* of the label's text */
+    uint32_t bytes;       /* length of the picture */
+    uint32_t label_bytes; /* length of the label's text */
     uint32_t file;        /* number of the file */
     uint32_t label_kind;  /* enum stoc_image_label_kind */
 };
@@ -286,13 +286,13 @@ struct stoc_image_pipeline {
      * these numbers by atomic operations; the caller closes them when no worker follows the pipeline. NULL: no file
      * stays open */
     int32_t *descriptors;
-    const struct stoc_image_place *places; /* of samples */
+    const struct stoc_image_place *places; /* places of samples */
     uint64_t files, samples;
     struct stoc_image_decode decode; /* width 0: all of the picture; then short_side may be 0 */
     uint32_t encoded; /* 1: the cache has the bytes of files, and stoc_image_finish decodes them */
     uint32_t labelled; /* 1: a sample is a picture and a label; 0: a picture */
     uint32_t extents; /* 1: a sample has the form of a variable-size cache (docs/spec/segment.md, Fields); 0: fixed */
-    uint32_t picture_width, picture_height; /* that samples must have; 0: any, with extents */
+    uint32_t picture_width, picture_height; /* size that samples must have; 0: any, with extents */
     uint64_t sample_bytes, picture_at, label_at; /* fixed: of a sample, and where picture and label lie in it */
     /* shape of the row's picture, in its order of dimensions. Row r begins in the buffer at row_at + r * its bytes,
      * and its label at row_label_at + 8 * r */

@@ -12,7 +12,7 @@ import (
 // Plan is what a job reads through one Served: the rest of an epoch from Shard.From on, and then the next
 // epochs of the same order.
 type Plan struct {
-	Order order.Order // of the samples of the cache
+	Order order.Order // order of the samples of the cache
 	Epoch uint64
 	Shard order.Shard // what this process reads; From is where it is now
 	Batch int         // samples that it reads at a time; 0: 1

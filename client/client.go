@@ -18,7 +18,7 @@ type Cache struct {
 	c    *cache.Cache
 	seg  *shm.Segment
 	kept atomic.Pointer[order.Kept] // see Keep; nil: all samples
-	disk *Disk                      // of the options; nil: none
+	disk *Disk                      // disk cache of the options; nil: none
 
 	mu       sync.Mutex        // protects inflight
 	inflight map[int]*inflight // loads of GetOrLoad that are inflight

@@ -17,14 +17,14 @@ import (
 
 // DiskOptions describe a disk cache. Samples, Size, Fingerprint and, without Variable, SampleBytes are required.
 type DiskOptions struct {
-	Samples     int    // of the dataset
-	SampleBytes int    // of each sample; with Variable: of the largest one. 0 with Variable: 4 GiB - 1
+	Samples     int    // samples of the dataset
+	SampleBytes int    // length of each sample; with Variable: of the largest one. 0 with Variable: 4 GiB - 1
 	Variable    bool   // samples differ in size
 	Size        uint64 // the most that the file may take, in bytes
 	// Policy is PolicyFirstCome, Random, Clock, FIFO, LRU or LFU; with Variable PolicyFirstCome.
 	Policy      Policy
 	Fingerprint string // names dataset and transform, in 1 to 64 bytes
-	Label       string // of this program, shown to others that find the file in use. "": its name
+	Label       string // name of this program for others that find the file in use. "": its own name
 }
 
 // Disk is a disk cache: a file on a local disk whose samples survive the programs. Processes share it without a
@@ -50,8 +50,8 @@ type waiting struct {
 }
 
 const (
-	queueBytes = 64 << 20        // of the samples that a Disk writes in the background
-	flushTime  = 5 * time.Second // of Close
+	queueBytes = 64 << 20        // samples that a Disk writes in the background
+	flushTime  = 5 * time.Second // time that Close has
 )
 
 // OpenDisk opens the disk cache in a file, or makes it. A file with another fingerprint or other options is made

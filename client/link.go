@@ -35,7 +35,7 @@ const sendTimeout = 30 * time.Second
 type link struct {
 	folder      sockets.Folder
 	label, name string
-	timeout     time.Duration // of each wait for a server that is away
+	timeout     time.Duration // each wait for a server that is away
 	// attached is called on each new connection with the descriptor and the uuid of the cache.
 	attached func(descriptor int, uuid [16]byte) error
 	running  sync.WaitGroup  // goroutines of connections
@@ -48,7 +48,7 @@ type link struct {
 	mu     chan struct{}
 	conn   *conn                 // nil: none yet. It may be dead
 	most   int                   // bytes of the largest sample of the cache, once it is attached
-	plan   *control.AnnounceBody // that each new connection announces; nil: none
+	plan   *control.AnnounceBody // plan that each new connection announces; nil: none
 	closed bool
 	missed struct { // the last failure to find a server
 		at  time.Time
@@ -65,7 +65,7 @@ type conn struct {
 
 	mu       sync.Mutex // protects the fields below
 	next     uint64
-	requests map[uint64]*pending // that the server has not answered, cancelled ones too
+	requests map[uint64]*pending // requests without an answer, cancelled ones too
 	underWay int                 // indices of these requests
 	room     chan struct{}       // closed when a request ends; nil: no goroutine waits for that
 	err      error               // why the connection is dead

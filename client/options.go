@@ -10,7 +10,7 @@ import (
 // Options describe a new cache. A fixed-size cache needs Samples and one of SampleBytes and Fields;
 // a variable-size cache needs Samples, Variable and Size.
 type Options struct {
-	Samples int // of the dataset
+	Samples int // samples of the dataset
 	// Size is the largest size of the cache in bytes, its index included. 0: large enough for all
 	// samples (fixed size only).
 	Size uint64
@@ -34,7 +34,7 @@ type Options struct {
 	// "": none.
 	Fingerprint string
 	Clients     int    // clients at a time, at most 4,095. 0: 1,024
-	Label       string // of this program, shown by stats. "": its name
+	Label       string // name of this program in stats. "": its own name
 	// Disk is a disk cache behind this one: GetOrLoad and loaders ask it before they load a sample, and store in
 	// both what they have loaded. The caller closes it after the cache. nil: none.
 	Disk *Disk
@@ -47,7 +47,7 @@ type AttachOptions struct {
 	ReadOnly    bool   // attach for reading, even if writing is allowed; reads are not counted
 	Fingerprint string // the cache must have it, else ErrFingerprint. "": not compared
 	Policy      string // the cache must have the policy of this name, else ErrInvalid. "": not compared
-	Label       string // of this program, shown by stats. "": its name
+	Label       string // name of this program in stats. "": its own name
 	Disk        *Disk  // as in Options
 }
 
@@ -107,8 +107,8 @@ const (
 	PolicyRandom = shm.PolicyRandom // any sample goes
 	PolicyClock  = shm.PolicyClock  // a sample without a recent hit goes
 	PolicyFIFO   = shm.PolicyFIFO   // the oldest sample goes
-	PolicyLRU    = shm.PolicyLRU    // of some samples, the one whose last hit is longest ago goes
-	PolicyLFU    = shm.PolicyLFU    // of some samples, the one with the fewest hits goes
+	PolicyLRU    = shm.PolicyLRU    // among some samples, the one whose last hit is longest ago goes
+	PolicyLFU    = shm.PolicyLFU    // among some samples, the one with the fewest hits goes
 	// Of some samples, the one goes that jobs read last. Only a server evicts from such a cache.
 	PolicyPlanned = shm.PolicyPlanned
 )

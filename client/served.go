@@ -27,7 +27,7 @@ type Served struct {
 // DialOptions say how to find a server. The zero value finds the user's default server.
 type DialOptions struct {
 	SocketsDir string // folder of the server's sockets. "": $STOCACHED_SOCKETS_DIR, else the server's default
-	Label      string // of this program, shown by stats. "": its name
+	Label      string // name of this program in stats. "": its own name
 	Policy     string // the cache must have the policy of this name, else ErrInvalid. "": not compared
 	// Timeout bounds each wait for a server that is away. 0: a minute, so that a program can start and go on while the
 	// server restarts; 2 seconds in Ping.

@@ -13,9 +13,9 @@ const Version = 1
 // Limits of docs/spec/control.md.
 const (
 	HeaderBytes    = 16
-	MaxClientBody  = 1 << 20 // of a frame from a client, except OFFER
-	MaxServerBody  = 4 << 20 // of a frame from the server, except SAMPLE
-	MaxIndices     = 65536   // of a request
+	MaxClientBody  = 1 << 20 // a frame from a client, except OFFER
+	MaxServerBody  = 4 << 20 // a frame from the server, except SAMPLE
+	MaxIndices     = 65536   // in one request
 	MaxRequests    = 64      // inflight on a connection
 	MaxUnderWay    = 262144  // indices of all requests of a connection
 	MaxWaitingSend = 64 << 20
@@ -65,7 +65,7 @@ func (t Type) FromClient() bool {
 
 // Header begins a frame.
 type Header struct {
-	Length  uint32 // of the body in bytes
+	Length  uint32 // bytes of the body
 	Type    Type
 	Request uint64
 }

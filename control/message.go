@@ -10,8 +10,8 @@ var magic = [4]byte{'S', 'T', 'O', 'C'}
 // HelloBody is the body of HELLO, the first frame of a connection.
 type HelloBody struct {
 	Version uint16 // the highest that the client supports
-	Kind    uint16 // of client, as in client records
-	Label   string // of the program, at most MaxLabel bytes
+	Kind    uint16 // kind of client, as in client records
+	Label   string // name of the program, at most MaxLabel bytes
 }
 
 // AppendHello appends a frame. It cuts a label that is too long.
@@ -36,7 +36,7 @@ func ParseHello(body []byte) (HelloBody, error) {
 // WelcomeBody is the answer to HELLO.
 type WelcomeBody struct {
 	Version    uint16
-	MaxIndices uint32 // of a request
+	MaxIndices uint32 // in one request
 	Boot       [16]byte
 }
 
@@ -255,9 +255,9 @@ type AnnounceBody struct {
 	Window      uint64
 	Block       uint64
 	Epoch       uint64
-	Position    uint64 // of the job in the epoch
+	Position    uint64 // position of the job in the epoch
 	Rank, Ranks uint64
-	Samples     uint64 // of the order
+	Samples     uint64 // samples of the order
 	Reads       uint64 // hits and misses of the owner's record at that position; with Told, reads since then
 	Batch       uint32 // samples that the job reads at a time
 	Flags       uint32

@@ -69,13 +69,13 @@ type buffer struct {
 	real    int
 	hits    int
 	rows    []byte   // samples of one size
-	samples [][]byte // of any size: in packed or memory
+	samples [][]byte // samples of any size: in packed or memory
 
 	// State of the batch while it is made.
 	hit              []bool
-	size             int          // of a sample; -1: they differ
+	size             int          // bytes of a sample; -1: they differ
 	packed           []byte       // hits of any size
-	offsets, lengths []uint64     // of packed
+	offsets, lengths []uint64     // places in packed
 	memory           sampleMemory // for misses of any size
 	misses           []int        // positions that are not in the cache
 	taken            int          // number of misses that workers have taken; protected by the mutex of its queue
@@ -198,7 +198,7 @@ func (r *sampleMemory) clear() { r.at, r.used = 0, 0 }
 
 // pool keeps the memory of released batches.
 type pool struct {
-	size int // of a sample; -1: they differ
+	size int // bytes of a sample; -1: they differ
 	most int // the most buffers that it keeps
 
 	mu   sync.Mutex // protects free

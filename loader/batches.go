@@ -52,11 +52,11 @@ func (l *Loader) Batches(ctx context.Context) iter.Seq2[Batch, error] {
 // run is one loop over batches.
 type run struct {
 	l        *Loader
-	ctx      context.Context // of loads; ends with the loop
+	ctx      context.Context // context of loads; ends with the loop
 	cancel   context.CancelFunc
 	epoch    *order.Epoch
 	part     *order.Part
-	dealer   *order.Dealer // of batches to nodes; nil: part says what this rank reads
+	dealer   *order.Dealer // dealer of batches to nodes; nil: part says what this rank reads
 	owned    chan []int    // for Loader.prefetch, in the first epoch; nil: not
 	asked    chan struct{} // closed after the last of those; nil with owned
 	batches  int

@@ -24,7 +24,7 @@ import (
 type Loader struct {
 	from     Samples
 	options  Options
-	order    order.Order // of the state
+	order    order.Order // order of the state
 	pool     pool
 	counters counters
 	mean     atomic.Int64 // mean bytes of a sample in the last batch, if sizes differ; -1: unknown yet
@@ -38,7 +38,7 @@ type Loader struct {
 // State is the position of a loader. It is the same on all ranks that have read the same number of
 // batches. A checkpoint needs nothing else; any encoding will do.
 type State struct {
-	Order    order.Order // of a WeightedOrder and a MixedOrder: samples and seed
+	Order    order.Order // a WeightedOrder's and MixedOrder's samples and seed
 	Epoch    uint64
 	Position uint64 // in the epoch: all samples before it were delivered, by all ranks together
 }

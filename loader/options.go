@@ -13,7 +13,7 @@ import (
 type Options struct {
 	BatchSize int        // samples of a batch; the last batch may have fewer
 	DropLast  bool       // leave the last batch out if it has fewer
-	Order     Epochs     // of samples; Samples of an Order may be 0: all samples. nil: from the first to the last
+	Order     Epochs     // order of samples; Samples of an Order may be 0: all samples. nil: from the first to the last
 	Rank      uint64     // the rank reads each Ranks-th sample, starting with the Rank-th
 	Ranks     uint64     // 0: 1
 	Ends      order.Ends // what happens to samples that do not divide by Ranks
@@ -37,7 +37,7 @@ type Options struct {
 	// samples that differ in size, the last batch gives the estimate. 0: 512 MiB.
 	AheadBytes int64
 
-	owners *order.Owners // of samples, with Nodes
+	owners *order.Owners // owners of samples, with Nodes
 }
 
 // Epochs is an order of samples: an Order, a WeightedOrder or a MixedOrder.

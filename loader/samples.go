@@ -18,7 +18,7 @@ import (
 // caller keeps the cache or source, which MUST outlive the loops over batches.
 type Samples struct {
 	samples  int
-	bytes    int // of each sample; unused if variable
+	bytes    int // bytes of each sample; unused if variable
 	variable bool
 
 	cache Cache                   // nil: none
@@ -187,7 +187,7 @@ type SampleError struct {
 	Index    int
 	Position uint64 // in the batch
 	Where    string // where the sample comes from; "" if unknown
-	Err      error  // of Load or the source
+	Err      error  // error of Load or the source
 }
 
 func (e *SampleError) Error() string {

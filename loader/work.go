@@ -118,7 +118,7 @@ func (w *worker) put(b *buffer, k int) error {
 	switch {
 	case b.size < 0:
 		copy(b.place(k, len(data)), data)
-		if n := len(data); n > cap(w.scratch) && n <= memoryBytes { // of our own: data may be Load's
+		if n := len(data); n > cap(w.scratch) && n <= memoryBytes { // our own memory: data may be Load's
 			w.scratch = make([]byte, 0, n)
 		}
 	case len(data) != b.size:

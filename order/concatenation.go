@@ -8,7 +8,7 @@ import (
 // Concatenation is several datasets as one: the samples of the first, then those of the second, and
 // so on. It is safe for concurrent use.
 type Concatenation struct {
-	ends []uint64 // of each dataset, the index after its last sample
+	ends []uint64 // for each dataset, the index after its last sample
 }
 
 // Concatenate returns the concatenation of datasets with these numbers of samples, together 1 to

@@ -3,7 +3,7 @@ package order
 import "fmt"
 
 const (
-	version = 1  // of dealing
+	version = 1  // version of dealing
 	probes  = 64 // indices that stand for an order in a digest
 )
 
@@ -102,7 +102,7 @@ func (d *Dealer) Elsewhere(batch, rank uint64) (indices []int) {
 	for _, n := range d.owners.nodes[:own] {
 		first += n.Ranks
 	}
-	k := uint64(0) // of those that the ranks of the node share
+	k := uint64(0) // batches that the ranks of the node share
 	for node, read := range d.Deal(batch) {
 		for _, index := range read {
 			if node == own || d.owners.Owner(uint64(index)) != own {
@@ -122,7 +122,7 @@ func (d *Dealer) deal(batch uint64) (dealt [][]int, before []int) {
 	if batch >= d.Batches() {
 		panic(fmt.Sprintf("order: batch %d is not in 0..%d", batch, int64(d.Batches())-1))
 	}
-	size := min(d.batch, d.each-batch*d.batch) // of a rank
+	size := min(d.batch, d.each-batch*d.batch) // samples of a rank
 	indices := make([]int, size*d.ranks)
 	first := d.from + batch*d.batch*d.ranks
 	end := d.epoch.Fill(indices, first, 1)

@@ -14,7 +14,7 @@ const Buckets = 1 << 16
 // Node is one machine of a job.
 type Node struct {
 	Name     string // 1 to 255 bytes, unlike all others. "" for all nodes: their numbers
-	Ranks    uint64 // of the job on this node, at least 1
+	Ranks    uint64 // ranks of the job on this node, at least 1
 	Capacity uint64 // samples that its cache holds, with a disk below it. 0: not known; then no capacity counts
 }
 
@@ -22,8 +22,8 @@ type Node struct {
 // concurrent use. Its memory does not grow with the dataset.
 type Owners struct {
 	nodes   []Node
-	keys    []uint64       // of each node
-	owner   [Buckets]int32 // of each bucket; -1: none
+	keys    []uint64       // key of each node
+	owner   [Buckets]int32 // owner of each bucket; -1: none
 	quota   []int          // buckets of each node
 	samples uint64
 }

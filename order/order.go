@@ -48,7 +48,7 @@ func (k Kind) String() string {
 // Order is the order of samples in every epoch. With the number of an epoch and a position it is
 // the whole state of a pass over a dataset.
 type Order struct {
-	Samples uint64 // of the dataset, 1 to MaxSamples
+	Samples uint64 // samples of the dataset, 1 to MaxSamples
 	Kind    Kind
 	Seed    uint64
 	Window  uint64 // Windows: samples. Blocks: blocks that are shuffled together. Else 0

@@ -28,7 +28,7 @@ const (
 	ofBlocks
 	ofWindow // samples of one window; the part is its number
 	ofDraws
-	ofNode // of the tree of a mix
+	ofNode // a node of a mix's tree
 	ofDataset
 )
 

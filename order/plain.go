@@ -6,7 +6,7 @@ type plain struct {
 	Order
 	number uint64
 
-	whole   permutation // of the samples (Shuffled) or of the blocks (Blocks)
+	whole   permutation // permutes the samples (Shuffled) or the blocks (Blocks)
 	block   uint64      // samples of a block; Windows has blocks of 1 sample, which are not shuffled
 	blocks  uint64      // number of blocks
 	window  uint64      // blocks of a window

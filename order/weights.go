@@ -15,7 +15,7 @@ type Weights struct {
 
 // bucket is an entry of an alias table. It gives its own sample or the alias.
 type bucket struct {
-	threshold uint64 // of the coin: below it the bucket gives its own sample
+	threshold uint64 // threshold of the coin: below it the bucket gives its own sample
 	alias     uint64
 }
 
@@ -39,7 +39,7 @@ func NewWeights(weights []float64) (*Weights, error) {
 	}
 	_, exponent := math.Frexp(greatest)
 	mass := func(k uint64) wide { return wideOf(wholeWeight(weights[k], exponent), n) }
-	var capacity wide // of a bucket
+	var capacity wide // capacity of a bucket
 	for _, w := range weights {
 		capacity = capacity.plus(wide{low: wholeWeight(w, exponent)})
 	}

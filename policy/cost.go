@@ -108,9 +108,9 @@ func SpreadOf(word uint64) Spread {
 }
 
 const (
-	distanceUnit = 32 // of between and within, in a fine unit
+	distanceUnit = 32 // between and within, in a fine unit
 	decay        = 7  // 128 measurements
-	tailUnit     = 2  // of tail, in a fine unit
+	tailUnit     = 2  // tail, in a fine unit
 	beginning    = 15 // measurements: the first loads of workers also open files and import modules
 	maxDistance  = 8*octave - 1
 	maxTail      = (maxFine + 2*octave) * tailUnit
@@ -220,7 +220,7 @@ func (c Candidate) Density(spread Spread) int {
 
 const (
 	margin = 82  // 25 % in fine units
-	mostly = 128 // of trust: most of the differences are real
+	mostly = 128 // trust when most of the differences are real
 )
 
 // Yields lets a sample of doubtful cost go for any other of known cost, except where all costs are alike.

@@ -28,7 +28,7 @@ type Candidate struct {
 	Sample    uint64
 	Size      uint64 // bytes; any number if all samples have the same size
 	Cost      Cost
-	Reference uint8 // of the slot
+	Reference uint8 // reference of the slot
 	// Next is how many reads, of all jobs, come until the sample is read: 1 if it is the next one. Unread:
 	// no job reads it again. 0: the program does not know; so it may leave it out.
 	Next uint64

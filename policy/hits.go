@@ -4,7 +4,7 @@ package policy
 // Rule: calls take a noticeable part of the time of a hit, so compilers put Settled in line.
 type Hits struct {
 	kind  Kind
-	shift int // of lru
+	shift int // shift of lru
 }
 
 // Hits returns what hits leave in a cache with this policy.

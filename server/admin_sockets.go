@@ -18,7 +18,7 @@ import (
 type adminSockets struct {
 	http    []*http.Server
 	sockets []net.Listener
-	ctx     context.Context // of requests; close ends it
+	ctx     context.Context // context of requests; close ends it
 	cancel  context.CancelFunc
 }
 
@@ -95,7 +95,7 @@ type operators struct {
 	*net.UnixListener
 	log   *slog.Logger
 	group *uint32
-	lines *fewlines.Limit // of refusals
+	lines *fewlines.Limit // limits lines about refusals
 }
 
 func (l operators) Accept() (net.Conn, error) {

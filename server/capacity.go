@@ -50,7 +50,7 @@ type needs struct {
 	all      segments
 	unfilled uint64              // bytes of all that have no memory yet
 	freed    uint64              // memory of segments that are removed
-	memory   shm.Space           // of the machine and the cgroup; known once a cache comes
+	memory   shm.Space           // the machine and the cgroup; known once a cache comes
 	tmpfs    map[uint64]*tmpfs   // by device
 	rooms    map[string]shm.Room // by folder
 }

@@ -19,7 +19,7 @@ type Options struct {
 	Caches     []CacheOptions
 	SocketsDir string       // "": control.SocketsDir()
 	Log        *slog.Logger // nil: slog.Default()
-	Version    string       // of the program, for metrics
+	Version    string       // version of the program, for metrics
 	// Total bounds the bytes of all segments together. 0: tmpfs and memory are the only bounds.
 	Total uint64
 	// ClientBytes bounds the memory of all connections together. Half is for samples and answers

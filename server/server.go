@@ -35,7 +35,7 @@ type Server struct {
 
 	metrics    net.Listener // on TCP; nil: none
 	sessions   *session.Host
-	refusals   fewlines.Limit // of clients, in the log
+	refusals   fewlines.Limit // limits lines about clients in the log
 	background sync.WaitGroup // the handlers of operators, and the janitor
 	stop       chan struct{}  // closed to end the janitor
 

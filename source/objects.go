@@ -66,7 +66,7 @@ type Traffic struct {
 	Requests  atomic.Uint64 // sent, also those that failed
 	Bytes     atomic.Uint64 // received
 	Hedged    atomic.Uint64 // second requests for reads that took long, among Requests
-	HedgesWon atomic.Uint64 // of these, those that were faster than the first
+	HedgesWon atomic.Uint64 // hedges that were faster than the first
 }
 
 // ErrUnavailable is the error of a remote source that does not answer now. Another try may succeed.

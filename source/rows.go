@@ -11,9 +11,9 @@ import (
 // Rows owns the file.
 type Rows struct {
 	File   *File
-	From   *Place // of the file
+	From   *Place // place of the file
 	About  Info
-	Offset int64 // of the first sample
+	Offset int64 // offset of the first sample
 }
 
 // Info is part of Source.

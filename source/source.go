@@ -63,9 +63,9 @@ type Blocks interface {
 
 // Info describes the dataset of a source.
 type Info struct {
-	Kind    string     // of the source
-	Samples int        // of the dataset, at least 1
-	Schema  shm.Schema // of a sample
+	Kind    string     // kind of the source
+	Samples int        // samples of the dataset, at least 1
+	Schema  shm.Schema // schema of a sample
 	// Fingerprint names the data in at most 64 bytes. It changes when a file is added, removed or
 	// changed, and is otherwise the same each time.
 	Fingerprint string

@@ -21,7 +21,7 @@ func Around(s source.Source, set *Set) source.Source {
 type around struct {
 	source.Source
 	set     *Set
-	scratch sync.Pool // of *[]byte
+	scratch sync.Pool // holds *[]byte
 	once    sync.Once
 	closing chan struct{}
 }

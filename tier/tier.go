@@ -79,7 +79,7 @@ const (
 // Kind is a kind of tier.
 type Kind struct {
 	Name     string          // the value of the key kind
-	Defaults source.Settings // of the kind's own keys that have one
+	Defaults source.Settings // values of the kind's own keys that have one
 	Shared   bool            // its tiers are Shared; else they are Knowing
 	// Check checks settings as Open does, and opens nothing.
 	Check func(s source.Settings, about About) error
@@ -128,9 +128,9 @@ type Status struct {
 	Dropped  uint64 `json:"dropped"`
 	Refused  uint64 `json:"refused"`  // writes that a full node has refused
 	Poisoned uint64 `json:"poisoned"` // values whose checks failed; they were removed
-	Openings uint64 `json:"openings"` // of circuit breakers
+	Openings uint64 `json:"openings"` // openings of circuit breakers
 	Waited   uint64 `json:"waited"`   // reads that waited for the load of another machine
-	GaveUp   uint64 `json:"gave_up"`  // of these, those that waited for too long
+	GaveUp   uint64 `json:"gave_up"`  // waiters that gave up, because they waited for too long
 	Queued   int64  `json:"queued_bytes"`
 	// a node for each server that the tier has used
 	Nodes []NodeStatus `json:"nodes"`

@@ -12,7 +12,7 @@
 enum {
     BAND = 32,            /* rows of a picture that are resized together */
     MAX_SIDE = STOC_IMAGE_MAX_SIDE,
-    MAX_SCANS = 100,      /* of a progressive file */
+    MAX_SCANS = 100,      /* limit of scans of a progressive file */
     MIN_STREAM = 1 << 18 /* bytes of a result that the processor's cache would not keep until they are read */
 };
 
@@ -58,7 +58,7 @@ struct stoc_image_worker {
     struct buffer rows, picture, row;
     struct table table;
     const struct stoc_image_pipeline *pipeline;
-    struct buffer file, sample, decoded; /* of a pipeline */
+    struct buffer file, sample, decoded; /* buffers of a pipeline */
     struct buffer passes[2];             /* results of all passes over a picture but the last one, in turn */
     char message[256];
 };
@@ -128,7 +128,7 @@ struct loops {
 };
 void end_stream(void);
 const struct loops *loops_of(const stoc_image_worker *w);
-int most_vectors(void); /* of this processor */
+int most_vectors(void); /* the widest that this processor has */
 
 /* resize.c */
 int check_middle(stoc_image_worker *w, uint64_t max_pixels); /* as check_pixels; call it when the weights are made */
@@ -171,7 +171,7 @@ struct pass {
     struct stoc_image_augment how;
     const uint8_t *file;      /* bytes of an encoded picture */
     uint64_t file_bytes;
-    struct stoc_image_decode decode; /* of it: with its width and height */
+    struct stoc_image_decode decode; /* how to decode it: its width and height */
 };
 
 /* A pass over the picture of a file, which is not decoded yet. */

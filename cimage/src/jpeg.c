@@ -194,7 +194,7 @@ static int plan(struct decoder *d, const struct stoc_image_target *t, struct tur
 static void from_cmyk(uint8_t *row, size_t pixels, bool inverted)
 {
     for (size_t x = 0; x < pixels; x++) {
-        uint32_t light = inverted ? row[4 * x + 3] : 255u - row[4 * x + 3]; /* that black leaves */
+        uint32_t light = inverted ? row[4 * x + 3] : 255u - row[4 * x + 3]; /* light that black leaves */
         for (size_t c = 0; c < 3; c++) {
             uint32_t ink = inverted ? 255u - row[4 * x + c] : row[4 * x + c], n = ink * light + 128;
             row[3 * x + c] = (uint8_t)(light - ((n + (n >> 8)) >> 8));
@@ -291,7 +291,7 @@ static int write_rows(stoc_image_worker *w, const struct stoc_image_target *t, b
             for (size_t k = 0; k < plane; k++)
                 dst[chw ? c * plane + k : 3 * k + c] = how->fill[c];
     size_t pixel = chw ? 1 : 3, row_step = width * pixel;
-    size_t along = transpose ? row_step : r->channels == 1 ? 1 : pixel, beside = transpose ? pixel : row_step; /* of the resize's rows */
+    size_t along = transpose ? row_step : r->channels == 1 ? 1 : pixel, beside = transpose ? pixel : row_step; /* steps between the resize's rows */
     if (!chw && !transpose && r->channels == 3) {
         uint8_t *to = dst + t->y * row_step + t->x * pixel;
         for (uint32_t k = 0; k < r->down.count; k++, to += row_step) {

@@ -10,7 +10,7 @@
 enum {
     SIDE = 45, /* no multiple of a block: edges are filled */
     MOST = 65536,
-    STEP = 8, /* of quantisation */
+    STEP = 8, /* step of quantisation */
     DC_SYMBOLS = 12,
     AC_SYMBOLS = 162
 };
@@ -19,7 +19,7 @@ enum {
 struct writer {
     uint8_t bytes[MOST];
     size_t size;
-    uint32_t bits, count; /* that are no byte yet */
+    uint32_t bits, count; /* bits that are no byte yet */
     uint64_t random;
 };
 

@@ -5,7 +5,7 @@
 
 enum {
     FIELD_HEADER = 40, /* bytes of an extent header for each field: u64 bytes, eight u32 dimensions */
-    ALIGN = 64         /* of fields */
+    ALIGN = 64         /* alignment of fields */
 };
 
 static size_t padded(size_t n) { return (n + ALIGN - 1) / ALIGN * ALIGN; }

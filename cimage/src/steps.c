@@ -3,19 +3,19 @@
 
 #include <math.h>
 
-enum { TRIES = 10 /* of torchvision, until a random box fits */, CHANNELS = 3 };
+enum { TRIES = 10 /* torchvision's tries, until a random box fits */, CHANNELS = 3 };
 
 /* What the steps do to a picture. */
 struct plan {
     stoc_image_worker *worker;
     struct pass *pass;
-    struct stoc_image_augment *how; /* of the pass */
+    struct stoc_image_augment *how; /* the caller's options of the pass */
     struct stoc_image_augment *planned; /* where passes go that are not done here; NULL: they are done */
-    uint32_t passes;                /* that are done or planned */
+    uint32_t passes;                /* passes done or planned */
     uint32_t channels;
-    uint8_t dtype;                  /* of the picture */
-    uint64_t max_pixels;            /* of each picture that a step makes */
-    int code;                       /* of a pass that failed, or of a step that does not fit */
+    uint8_t dtype;                  /* type of the picture */
+    uint64_t max_pixels;            /* limit of each picture that a step makes */
+    int code;                       /* error of a pass that failed, or of a step that does not fit */
     bool waits;                     /* the steps so far change the picture */
     bool normalised;
 };

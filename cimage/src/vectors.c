@@ -199,7 +199,7 @@ WIDE __attribute__((always_inline)) static inline void weigh_wide_of(int count, 
 {
     const __m512i zero = _mm512_setzero_si512(), half = _mm512_set1_epi32(1 << (shift - 1));
     const __m128i by = _mm_cvtsi32_si128((int)shift);
-    __m512i low[3] = {half, half, half}, high[3] = {half, half, half}; /* of bytes 0 to 7 and 16 to 23; of the others */
+    __m512i low[3] = {half, half, half}, high[3] = {half, half, half}; /* sums of bytes 0 to 7 and 16 to 23; sums of the others */
     for (const int16_t *end = weights + taps; weights < end; weights += 2, src += 2 * step) {
         int32_t pair;
         memcpy(&pair, weights, sizeof pair);

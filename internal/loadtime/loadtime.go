@@ -16,7 +16,7 @@ import (
 // meter is the measurement of one load.
 type meter struct {
 	mu        sync.Mutex // protects the fields below
-	apart     usage      // of loads within this one
+	apart     usage      // loads within this one
 	queued    time.Duration
 	elsewhere Cost
 }

@@ -21,7 +21,7 @@ type Options[K any] struct {
 type Queue[K any] struct {
 	o       Options[K]
 	dropped atomic.Uint64
-	buffers sync.Pool // of *[]byte
+	buffers sync.Pool // holds *[]byte
 	ctx     context.Context
 	stop    context.CancelFunc
 	running sync.WaitGroup
@@ -30,7 +30,7 @@ type Queue[K any] struct {
 	wake    sync.Cond
 	waiting []write[K]
 	pending int           // samples that wait or are being written
-	bytes   int64         // of these
+	bytes   int64         // sum over the queue
 	written chan struct{} // closed when none is pending; nil: no Flush waits
 	closed  bool
 }

@@ -37,7 +37,7 @@ type Server interface {
 type Host struct {
 	Server
 	Log      *slog.Logger
-	Version  string       // of the program
+	Version  string       // version of the program
 	Profiles bool         // answer /debug/pprof/
 	Page     http.Handler // the page for people; nil: there is none
 	// POST /v1/reload and GET /v1/config; nil: there are none

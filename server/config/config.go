@@ -44,7 +44,7 @@ type Config struct {
 
 	path  string
 	given []any             // the caches as the file has them
-	from  map[string]string // of each scalar key: default, file, or the name of the variable
+	from  map[string]string // origin of each scalar key: default, file, or the name of the variable
 }
 
 // Cache is one cache of the server.

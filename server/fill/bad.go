@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	keptReasons   = 10000 // of bad samples, in memory; the others stay known without a reason
+	keptReasons   = 10000 // reasons of bad samples, in memory; the others stay known without a reason
 	unknownReason = "it did not decode before"
 )
 

@@ -50,7 +50,7 @@ type Filler struct {
 	closing    bool
 
 	readers
-	buffers sync.Pool // of *[]byte
+	buffers sync.Pool // holds *[]byte
 }
 
 // sample is one sample that has waiters. During its read it stays inflight, even without waiters,
@@ -58,7 +58,7 @@ type Filler struct {
 type sample struct {
 	waiters []*waiter
 	reading bool
-	cancel  context.CancelFunc // of the read
+	cancel  context.CancelFunc // ends the read
 }
 
 // purpose says what a read is for. Waiters that come later do not change it.

@@ -19,7 +19,7 @@ type readers struct {
 // reader is one goroutine that reads samples.
 type reader struct {
 	sample  *sample // the sample that it reads; nil: none
-	index   int     // of the sample
+	index   int     // index of the sample
 	began   time.Time
 	givenUp bool // its waiters have answers, and another reader has replaced it
 }

@@ -14,15 +14,15 @@ const sideReads = 1024
 // docs/spec/policies.md.
 type sideBuffer struct {
 	next func(sample, soon uint64) uint64 // as in cache.Options; nil: it keeps nothing
-	life func() uint64                    // of the cache, between two clears
+	life func() uint64                    // life of the cache, between two clears
 
 	mu      sync.Mutex // protects the fields below
 	most    uint64     // bytes that it may keep
-	bytes   uint64     // that it keeps
+	bytes   uint64     // bytes kept
 	hand    uint64
 	pool    policy.Pool
 	samples []sideSample
-	places  map[int]int // of each sample in samples
+	places  map[int]int // position of each sample in samples
 }
 
 type sideSample struct {

@@ -198,7 +198,7 @@ func (s *speed) rate() float64 {
 
 // Status describes a job to operators. Fields are never renamed.
 type Status struct {
-	Owner  uint32  `json:"owner"` // of its client
+	Owner  uint32  `json:"owner"` // owner number of its client
 	Kind   string  `json:"kind"`
 	Seed   uint64  `json:"seed"`
 	Rank   uint64  `json:"rank"`

@@ -15,13 +15,13 @@ import (
 type Options struct {
 	// of the plan in its cache; a new plan replaces one of the same name. "": "plan"
 	Name      string   `json:"name"`
-	Samples   uint64   `json:"samples"` // of the job's dataset; 0: unknown
+	Samples   uint64   `json:"samples"` // samples of the job's dataset; 0: unknown
 	Kind      string   `json:"kind"`    // as order.Kind writes it
 	Seed      uint64   `json:"seed"`
 	Window    uint64   `json:"window"`
 	Block     uint64   `json:"block"`
 	Epoch     uint64   `json:"epoch"`
-	Position  uint64   `json:"position"`   // of the job in the epoch
+	Position  uint64   `json:"position"`   // position of the job in the epoch
 	WorldSize uint64   `json:"world_size"` // ranks of the job; 0: 1
 	Ranks     []uint64 `json:"ranks"`      // the ranks that read this cache; nil: all
 	Ends      string   `json:"ends"`       // uneven, pad or drop. "": uneven

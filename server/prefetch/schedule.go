@@ -106,7 +106,7 @@ type Status struct {
 	Options
 	State    string `json:"state"`     // reading; waiting: as far ahead as it may be; full: the cache has no free slot
 	Total    uint64 `json:"total"`     // samples of the plan
-	Consumed uint64 `json:"consumed"`  // of these: read by clients, as far as the counters tell
+	Consumed uint64 `json:"consumed"`  // samples of these that clients read, as far as the counters tell
 	Planned  uint64 `json:"planned"`   // in the cache, requested, or given up
 	UnderWay int    `json:"under_way"` // requested
 	Read     uint64 `json:"read"`      // samples that the server has read for the plan

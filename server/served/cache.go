@@ -38,18 +38,18 @@ type Cache struct {
 	Schedules prefetch.Schedules
 
 	want     shm.Options // options of the segment
-	bytes    uint64      // of the segment
+	bytes    uint64      // bytes of the segment
 	segment  *shm.Segment
-	locks    shm.Locks // of the field cache, which closes them
+	locks    shm.Locks // locks of the field cache, which closes them
 	cache    *cache.Cache
 	filler   *fill.Filler
-	jobs     *jobs.Jobs      // that announced what they read; nil: the policy is not planned
+	jobs     *jobs.Jobs      // jobs that announced what they read; nil: the policy is not planned
 	planned  *prefetch.Ahead // reads ahead for them; nil if jobs is
 	counts   *counts
-	failures *wrap.Failures // of its present source
+	failures *wrap.Failures // failures of its present source
 	adopted  bool           // it was warm before this server started
 
-	track advise.Track // of its epochs, with the policy cost
+	track advise.Track // track of its epochs, with the policy cost
 
 	connected atomic.Int64 // number of connections that have attached
 

@@ -24,9 +24,9 @@ type Prepared struct {
 	source   source.Source
 	ahead    wrap.Ahead // part of the source; nil: it does not read ahead
 	want     shm.Options
-	Bytes    uint64         // of its segment
-	counts   *counts        // of the cache that it replaces; nil: none
-	failures *wrap.Failures // of the source
+	Bytes    uint64         // bytes of its segment
+	counts   *counts        // counts of the cache that it replaces; nil: none
+	failures *wrap.Failures // failures of the source
 }
 
 // OpenFunc opens a source.
@@ -198,7 +198,7 @@ func (p *Prepared) Existing() (t Existing, err error) {
 		}
 	}
 	if s == nil || err != nil {
-		return t, nil // that segment stays as it is, and the server leaves the cache out
+		return t, nil // the segment stays as it is, and the server leaves the cache out
 	}
 	defer s.Close()
 	if t.Allocated, err = s.Allocated(); err != nil {

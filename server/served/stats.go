@@ -31,7 +31,7 @@ type Stats struct {
 	// fetches that needed no read of the source though the sample had no slot: a read for another client was
 	// under way, or the server had kept the sample
 	Shared    uint64 `json:"shared_reads"`
-	Side      uint64 `json:"side_buffer_bytes"` // of samples without a slot, kept for jobs that read them soon
+	Side      uint64 `json:"side_buffer_bytes"` // samples without a slot, kept for jobs that read them soon
 	ReadBytes uint64 `json:"source_read_bytes"`
 	// failed reads, after all tries, by kind; only kinds that occurred
 	Errors map[string]uint64 `json:"source_errors"`
@@ -120,9 +120,9 @@ func (h *Cache) Failing() (seconds map[wrap.ErrorKind]float64, retrying int64) {
 type Epochs struct {
 	PredictedHitRate *float64 `json:"predicted_hit_rate"`
 	ObservedHitRate  *float64 `json:"observed_hit_rate"`
-	PredictedLoad    *float64 `json:"predicted_load_seconds"` // of all loads of the epoch
+	PredictedLoad    *float64 `json:"predicted_load_seconds"` // all loads of the epoch
 	ObservedLoad     *float64 `json:"observed_load_seconds"`
-	PredictedSaved   *float64 `json:"predicted_saved_seconds"` // of loads that its hits save
+	PredictedSaved   *float64 `json:"predicted_saved_seconds"` // loads that its hits save
 	ObservedSaved    *float64 `json:"observed_saved_seconds"`
 	ObservedEvicted  *float64 `json:"observed_evicted"` // samples that went for others
 	NoPrediction     string   `json:"no_prediction"`    // why nothing is predicted; "": it is
@@ -156,7 +156,7 @@ func (h *Cache) epochs() *Epochs {
 type Status struct {
 	Name        string `json:"name"`
 	Path        string `json:"path"`
-	UUID        string `json:"uuid"` // of the segment
+	UUID        string `json:"uuid"` // identity of the segment
 	Samples     uint64 `json:"samples"`
 	Slots       uint64 `json:"slots"` // 0 in a variable-size cache
 	Variable    bool   `json:"variable"`
@@ -171,7 +171,7 @@ type Status struct {
 	Adopted bool   `json:"adopted"` // it was warm when this server started
 	// jobs that announced what they read, with the policy planned
 	Jobs     []jobs.Status `json:"jobs,omitempty"`
-	Core     uint64        `json:"core_samples,omitempty"` // that stay for all of them, while one hits less than its share
+	Core     uint64        `json:"core_samples,omitempty"` // samples that stay for all of them, while one hits less than its share
 	Counters cache.Stats   `json:"stats"`
 	// with a remote source: requests since it was opened
 	Remote *Remote `json:"remote,omitempty"`

@@ -55,8 +55,8 @@ type Connection struct {
 
 	reserved int                             // bytes reserved for the current frame
 	caches   []*served.Cache                 // by the number that the client uses
-	queues   map[*served.Cache]*clientQueues // of this client, in the fillers
-	jobs     map[*served.Cache]*jobs.Job     // that this client announced
+	queues   map[*served.Cache]*clientQueues // queues of this client in the fillers
+	jobs     map[*served.Cache]*jobs.Job     // jobs that this client announced
 
 	mu         sync.Mutex          // protects the fields below
 	requests   map[uint64]*request // fetches under way, by the client's numbers

@@ -57,7 +57,7 @@ type document struct {
 	SampleBytes uint64          `json:"sample_bytes"`
 	Notes       []noteRecord    `json:"notes"`
 	Files       []fileRecord    `json:"files"`
-	CRC         string          `json:"crc32c"` // of the text before it; the last key
+	CRC         string          `json:"crc32c"` // checksum of the text before it; the last key
 }
 
 // fileRecord is a block file in dataset.json.

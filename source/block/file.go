@@ -145,7 +145,7 @@ func (f *file) unpack(i int, e entry, stored, dst []byte, verify bool) ([]byte, 
 // held is a block in memory.
 type held struct {
 	span
-	entries []entry // of its samples
+	entries []entry // entries of its samples
 	stored  *scratch
 }
 

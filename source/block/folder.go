@@ -15,8 +15,8 @@ import (
 // folder is where a Writer writes. The files of an incomplete dataset lie in a folder with ".part" after
 // its name, which is renamed at the end.
 type folder struct {
-	path  string // of the complete dataset
-	part  string // of the incomplete dataset
+	path  string // path of the complete dataset
+	part  string // path of the incomplete dataset
 	lock  *os.File
 	check func(ctx context.Context, folder string) error // Writer.check
 }

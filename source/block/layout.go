@@ -15,7 +15,7 @@ import (
 const (
 	version = 1
 
-	align       = 4096 // of blocks and footers: a page
+	align       = 4096 // alignment of blocks and footers: a page
 	tableRecord = 24   // bytes a block in the block table
 	indexRecord = 24   // bytes a sample in the index
 
@@ -145,7 +145,7 @@ func decodeTrailer(b []byte, fileBytes int64) (t trailer, err error) {
 type footer struct {
 	trailer
 	bytes []byte
-	begin int64 // of the footer in the file: the end of the blocks
+	begin int64 // begin of the footer in the file: the end of the blocks
 }
 
 func (f *footer) span(k int) span {

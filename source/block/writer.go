@@ -26,11 +26,11 @@ const (
 
 // Options describe the dataset of a Writer.
 type Options struct {
-	Schema      shm.Schema    // of the samples; its SampleBytes is ignored if sizes differ
+	Schema      shm.Schema    // schema of the samples; its SampleBytes is ignored if sizes differ
 	Compression Compression   // "": none
 	BlockBytes  int           // a multiple of 4096, at most 1 GiB; 0: DefaultBlockBytes
 	FileBytes   int64         // 0: DefaultFileBytes
-	Source      Origin        // of the samples. Without a fingerprint a Writer does not continue an interrupted one
+	Source      Origin        // origin of the samples. Without a fingerprint a Writer does not continue an interrupted one
 	Notes       []source.Note // further notes. A Writer that continues does not compare them
 	// Restart removes the files of an interrupted writer of another dataset. Otherwise they are an
 	// error.
@@ -63,7 +63,7 @@ func (inTheWay) Is(target error) bool { return target == fs.ErrExist }
 type Writer struct {
 	out         *folder
 	description Description
-	text        json.RawMessage // of the description
+	text        json.RawMessage // text of the description
 	id          identity
 	files       []fileRecord
 	next        int
@@ -73,13 +73,13 @@ type Writer struct {
 	file    *partFile // nil: not begun
 	spans   []span
 	entries []entry
-	end     int64 // of the blocks that are written to it
+	end     int64 // end of the blocks that are written to it
 
 	// The current block: the bytes of its samples, and its first sample in entries.
 	block []byte
 	first int
 
-	err error // of the first failed write; the Writer writes nothing after it
+	err error // error of the first failed write; the Writer writes nothing after it
 }
 
 // Create begins to write the dataset in a folder, or continues an interrupted Writer of the same

@@ -31,14 +31,14 @@ var Notes = []string{DecoderNote, StoreNote, ReasonNote}
 type pictures struct {
 	inner   source.Source
 	o       options
-	encoded shm.Schema // of the inner source
+	encoded shm.Schema // schema of the inner source
 	image   int        // the field that has the file
 	kept    []int      // numbers of the other fields that are kept
 	dropped []string   // names of those that are not
 	fields  []shm.Field
 	info    source.Info
 	closed  atomic.Bool
-	pool    sync.Pool // of *scratch
+	pool    sync.Pool // holds *scratch
 	files   memory    // for encoded files
 	memory  memory    // for pictures
 	helpers *helpers  // nil: Go decodes and resizes

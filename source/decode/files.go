@@ -15,7 +15,7 @@ type files struct {
 	*pictures // its info and its helpers are those of the decoded form, which may not exist
 	info      source.Info
 	same      bool      // samples of the inner source have this form
-	buffers   sync.Pool // of *[]byte, for samples of the inner source
+	buffers   sync.Pool // holds *[]byte, for samples of the inner source
 }
 
 // encodedForm returns the encoded form.
@@ -27,7 +27,7 @@ func (p *pictures) encodedForm() (*files, error) {
 		return nil, fmt.Errorf("%w: %w", source.ErrInvalid, err)
 	}
 	inner := p.inner.Info()
-	schema.SampleBytes = inner.Schema.SampleBytes // of the largest sample; those of this form are not larger
+	schema.SampleBytes = inner.Schema.SampleBytes // bytes of the largest sample; those of this form are not larger
 	field := inner.Schema.Fields[p.image].Name
 	how := p.o.forClients()
 	f := &files{pictures: p, same: p.image == 0 && len(p.dropped) == 0}

@@ -24,10 +24,10 @@ const (
 	helperVariable = "STOCACHED_DECODE" // the path of the helper; set and empty: Go's decoders
 	helperName     = "stocached-decode"
 	frames         = 4          // as in cimage/decode_main.c; part of the fingerprint, too
-	magic          = 0x44435453 // of the first frame
+	magic          = 0x44435453 // first word of the first frame
 	startLimit     = 10 * time.Second
 	leastShared    = 1 << 20
-	lanes          = 4 // of a process, as in cimage/decode_main.c: the next picture is there when it ends one
+	lanes          = 4 // in a process, as in cimage/decode_main.c: the next picture is there when it ends one
 )
 
 // decodeLimit is the longest that the helper may take for a picture. Tests change it.
@@ -56,7 +56,7 @@ func (r *request) frame() []byte { return unsafe.Slice((*byte)(unsafe.Pointer(r)
 type answer struct {
 	Code        int32 // 0, or a code of stocached_image.h
 	Frames      uint32
-	Nanoseconds uint64 // of processor time; in the first frame the number of lanes
+	Nanoseconds uint64 // processor time; in the first frame the number of lanes
 	Message     [240]byte
 }
 

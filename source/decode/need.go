@@ -64,7 +64,7 @@ func jpegNeed(file []byte, size image.Point) int64 {
 // jpegSamples counts the samples of all colours in whole blocks.
 func jpegSamples(frame []byte, size image.Point) (samples int64) {
 	colours := len(frame) / 3
-	h, v := 1, 1 // of the first colour, which has the most samples
+	h, v := 1, 1 // factors of the first colour, which has the most samples
 	if colours > 1 {
 		h, v = max(int(frame[1]>>4), 1), max(int(frame[1]&15), 1)
 	}

@@ -15,7 +15,7 @@ type options struct {
 	Field     string     `key:"field"`      // name of the field with the encoded image
 	MaxPixels int        `key:"max_pixels"` // width times height of an encoded image, and of what is made of it
 	Fit       string     `key:"fit"`        // stretch, crop or pad
-	Memory    size.Bytes `key:"memory"`     // that all readers together may use
+	Memory    size.Bytes `key:"memory"`     // limit of all readers together
 	// error, or skip: a file that does not decode is a source.BadError, and clients may leave it out.
 	BadSamples string `key:"bad_samples"`
 	Store      string `key:"store"` // what a cache keeps: decoded, encoded, or auto: the one whose epochs are shorter
@@ -49,8 +49,8 @@ const (
 	leastMemory      = 16 << 20
 	mostMemory       = 1 << 50
 	mostPixels       = 1 << 30
-	mostResize       = 8192      // of height and width: as many pixels are kept for each row of a file
-	mostSide         = 65535     // of a file; JPEG and GIF allow no more
+	mostResize       = 8192      // height and width: as many pixels are kept for each row of a file
+	mostSide         = 65535     // side of a file; JPEG and GIF allow no more
 	mostEncoded      = 512 << 20 // bytes of a file
 )
 

@@ -15,7 +15,7 @@ type filter struct {
 }
 
 const (
-	precision = 22 // of 32 bits, 8 are for a pixel and 2 for the sum of weights, which is 1 except for rounding
+	precision = 22 // bits after the point, of 32: 8 are for a pixel and 2 for the sum of weights, which is 1 except for rounding
 	half      = 1 << (precision - 1)
 )
 

@@ -5,8 +5,8 @@ type scratch struct {
 	encoded []byte // the file
 	decoded []byte // a sample, when whole blocks are read
 	pixels  []byte // RGB of a file whose pixels are neither RGB nor planes
-	lines   []byte // of one row: Cb, Cr, R, G, B
-	rows    []byte // of all colours, already resized across
+	lines   []byte // one row: Cb, Cr, R, G, B
+	rows    []byte // rows of all colours, already resized across
 	planes  []byte // the picture before its layout
 	turned  []byte // the picture as it lies in the file
 	sums    []int32

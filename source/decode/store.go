@@ -10,19 +10,19 @@ import (
 
 const (
 	control = 4_300_000 // bytes of a segment besides its samples, about
-	alike   = 0.02      // of the time of an epoch: smaller differences are none
+	alike   = 0.02      // share of the time of an epoch: smaller differences are none
 )
 
 // Measured is what the store auto measures. Seconds and bytes are means of a sample.
 type Measured struct {
-	Samples      int       `json:"samples"` // of the dataset
+	Samples      int       `json:"samples"` // samples of the dataset
 	EncodedBytes float64   `json:"encoded_bytes"`
 	DecodedBytes float64   `json:"decoded_bytes"`
 	Read         float64   `json:"read"`    // seconds of a read, alone
 	Reads        float64   `json:"reads"`   // a second, while all readers read; infinite if they do not wait for the source
 	Decode       float64   `json:"decode"`  // seconds of a processor
 	Augment      float64   `json:"augment"` // the same, of the steps after the cache; a server knows none
-	Costs        []float64 `json:"costs"`   // of a read and decode of some files, by their mean, in rising order
+	Costs        []float64 `json:"costs"`   // read and decode of some files, by their mean, in rising order
 }
 
 // rest is the mean cost of the samples that are not cached, if the costliest are.
@@ -48,9 +48,9 @@ type Epochs struct {
 
 // Terms say where samples are cached, read and decoded.
 type Terms struct {
-	Size       uint64 // of the cache
-	Readers    int    // that read, and decode for decoded
-	Decoders   int    // that decode for encoded, each with one read at a time
+	Size       uint64 // bytes of the cache
+	Readers    int    // threads that read, and decode for decoded
+	Decoders   int    // threads that decode for encoded, each with one read at a time
 	Processors int
 	Costliest  bool // the cache of decoded samples keeps those that take longest to load
 }

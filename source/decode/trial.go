@@ -24,7 +24,7 @@ const (
 	aloneTime             = 250 * time.Millisecond
 	togetherTime          = 350 * time.Millisecond
 	decodeTime            = 300 * time.Millisecond
-	triedBytes            = 64 << 20 // of files, and twice as many of pictures
+	triedBytes            = 64 << 20 // bytes of files, and twice as many of pictures
 	memoryWait            = 100e-6   // seconds: a read that waits less does not wait for the source
 	mostTrial             = 10 * time.Second
 )
@@ -54,7 +54,7 @@ func (b *Both) Take(encoded bool, why string) source.Source {
 // tried is a file that was read.
 type tried struct {
 	index  int
-	sample []byte // of the inner source
+	sample []byte // sample of the inner source
 	read   float64
 	busy   float64
 	decode float64 // 0: not yet

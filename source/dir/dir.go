@@ -204,7 +204,7 @@ type rest struct {
 	Fingerprint string
 	State       string   // with it
 	Classes     []string // names of labels by their number; nil: none
-	Folders     []folder // of the files, sorted; while their times stay the same, they hold the same names
+	Folders     []folder // folders of the files, sorted; while their times stay the same, they hold the same names
 	Notes       []source.Note
 }
 

@@ -29,7 +29,7 @@ type files struct {
 
 // record is a file. An index has the same bytes, so all programs that read it are of little-endian machines.
 type record struct {
-	at, bytes  uint64 // of its name: slash-separated, below the root
+	at, bytes  uint64 // place of its name: slash-separated, below the root
 	size       int64
 	modifiedNs int64
 	bornNs     int64
@@ -171,10 +171,10 @@ func (f *files) close() {
 // builder makes files. A list of more than keptBytes goes to two files without a name in a folder, or in TMPDIR.
 type builder struct {
 	folder  string
-	limit   int // of names and records
+	limit   int // limit of names and records
 	names   []byte
 	records []record
-	bytes   uint64      // of all names
+	bytes   uint64      // bytes of all names
 	n       int         // all files
 	spilled [2]*os.File // names and records; nil: there are none
 }

@@ -23,7 +23,7 @@ import (
 type line struct {
 	name   string
 	label  string // "": none
-	number int    // of the line, from 1
+	number int    // number of the line, from 1
 }
 
 // page finds the beginning of a page of HTML.

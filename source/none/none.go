@@ -21,11 +21,11 @@ var Kind = source.Kind{Name: kind, Doc: "no files: programs load the samples; sa
 
 // settings are the keys of this kind.
 type settings struct {
-	Samples int     `key:"samples"` // of the dataset
-	Fields  []field `key:"fields"`  // of a sample
+	Samples int     `key:"samples"` // samples of the dataset
+	Fields  []field `key:"fields"`  // fields of a sample
 	// SampleBytes are the bytes of the fields of the largest sample, if a shape has a dimension "any".
 	SampleBytes size.Bytes `key:"sample_bytes"`
-	Fingerprint string     `key:"fingerprint"` // of dataset and transform
+	Fingerprint string     `key:"fingerprint"` // identity of dataset and transform
 }
 
 // field is one array of a sample.

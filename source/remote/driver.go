@@ -34,7 +34,7 @@ type Driver interface {
 
 // Answer describes an object, with some of its bytes.
 type Answer struct {
-	Bytes int64         // of the whole object
+	Bytes int64         // length of the whole object
 	Tag   string        // names the state of the object, as Tag does; "": the server gives none
 	Body  io.ReadCloser // nil for Head
 }

@@ -25,14 +25,14 @@ type hedge struct {
 // recent are the times of the latest reads of one class of sizes.
 type recent struct {
 	times [recentReads]time.Duration
-	n     int           // of all reads so far
+	n     int           // count of all reads so far
 	after time.Duration // a second request begins then; 0: not known yet
 }
 
 const (
 	recentReads  = 200
 	measureEvery = 50   // reads
-	hedgeShare   = 0.01 // of reads may have a second request
+	hedgeShare   = 0.01 // share of reads that may have a second request
 	mostHedges   = 4    // second requests that may begin without reads between them
 	leastLonger  = 1.5  // a second request never begins before so many medians
 )

@@ -172,7 +172,7 @@ const mostEmpty = 1000
 // power of two. So it needs at most three rounds of a list that goes in a circle.
 type circle struct {
 	pages       int
-	next        string // that page's Next
+	next        string // Next of that page
 	first, last string // its first and its last object; "": it has none
 }
 

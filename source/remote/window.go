@@ -32,9 +32,9 @@ type window struct {
 	ceiling float64   // the server was busy with more
 	busy    time.Time // when the window last shrank because of that
 
-	answers int           // of the current round
+	answers int           // answers in the current round
 	took    time.Duration // they took, all together
-	ratios  float64       // of the fastest time to that of an answer, their sum
+	ratios  float64       // sum of the ratios of the fastest time to that of an answer
 	full    bool          // in this round a request had to wait
 }
 
@@ -42,10 +42,10 @@ const (
 	firstWindow  = 4
 	nearby       = 4 * time.Millisecond
 	defaultMost  = 64
-	leastAnswers = 8   // of a round
+	leastAnswers = 8   // answers in a round
 	fewQueued    = 4   // requests in a queue, below which the window grows
 	manyQueued   = 8   // above which it shrinks
-	shrunk       = 0.8 // of the window, after a server was busy
+	shrunk       = 0.8 // factor of the window, after a server was busy
 	ceilingLasts = 5 * time.Second
 	// Fastest answers are measured again so often, in a round with half the window, because a link may
 	// become slower for good.

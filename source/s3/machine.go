@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	probeTime   = time.Second      // of a process's first question to a metadata service, with auto
-	machineTime = 5 * time.Second  // of each other question
+	probeTime   = time.Second      // limit of a process's first question to a metadata service, with auto
+	machineTime = 5 * time.Second  // limit of each other question
 	renewAgain  = 30 * time.Second // after a renewal that failed, while the keys are still valid
 )
 

@@ -17,12 +17,12 @@ type builder struct {
 	starts, sizes []uint32
 	places        []uint64
 	fields        []string
-	numbers       map[string]int // of fields
+	numbers       map[string]int // numbers of fields
 	names         uint64         // bytes of their names
 
 	keyBlocks []uint64
 	keys      []byte
-	key       string // of the current sample
+	key       string // key of the current sample
 }
 
 func newBuilder(stamp source.Stamp) *builder {

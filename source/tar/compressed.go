@@ -12,7 +12,7 @@ import (
 // compressions are recognised by their first bytes, not by the name of a file.
 var compressions = []struct {
 	name, magic, command string
-	suffixes             []string // of names; .tar replaces them in the name of the unpacked file
+	suffixes             []string // ends of names; .tar replaces them in the name of the unpacked file
 }{
 	{"gzip", "\x1f\x8b", "gzip -dc", []string{".tar.gz", ".tgz", ".gz"}},
 	{"zstd", "\x28\xb5\x2f\xfd", "zstd -dc", []string{".tar.zst", ".tzst", ".zst"}},

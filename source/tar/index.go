@@ -42,7 +42,7 @@ const (
 	indexVersion = 2
 	headerBytes  = 104
 
-	blockBytes  = 512 // of a tar archive: members begin at multiples of this
+	blockBytes  = 512 // block of a tar archive: members begin at multiples of this
 	fieldBits   = 16
 	mostFields  = 1 << fieldBits
 	mostMembers = math.MaxUint32

@@ -22,7 +22,7 @@ type work struct {
 	members []member // one for each field
 	ranks   []int
 	sizes   []uint64
-	dims    [][]uint64 // of each field, slices of sizes; nil for a number
+	dims    [][]uint64 // sizes of each field, slices of sizes; nil for a number
 	extents []source.Extent
 	numbers []byte // mostDigits for each field
 }

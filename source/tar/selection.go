@@ -16,7 +16,7 @@ type selection struct {
 	skipped int       // number of samples that lack a field
 	unused  int       // members of samples that are read, in no wanted field
 	largest int       // number in the shard of the largest sample; -1: none
-	choices []choices // of each field of the index
+	choices []choices // choices of each field of the index
 }
 
 // choices say which wanted field a field of the index belongs to.

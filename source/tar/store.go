@@ -18,7 +18,7 @@ import (
 
 const (
 	indexSuffix = ".stocached-index"
-	newSuffix   = ".new" // of an unfinished index
+	newSuffix   = ".new" // ending of an unfinished index
 	noIndex     = "none" // a value of the setting index
 	// besideShards is another one.
 	besideShards = "beside"

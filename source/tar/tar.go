@@ -76,10 +76,10 @@ type dataset struct {
 	place  *source.Place
 	fields []field
 	shards []*shard
-	chosen []selection                             // of each shard
-	ends   []int                                   // of each shard: the number of its last sample, plus 1
+	chosen []selection                             // selection of each shard
+	ends   []int                                   // for each shard: the number of its last sample, plus 1
 	files  *source.OpenFiles[*shard, *source.File] // the last used ones
-	work   sync.Pool                               // of *work
+	work   sync.Pool                               // holds *work
 
 	mu     sync.RWMutex // locked for reading by each access to an index or a shard: Close waits for them
 	closed bool

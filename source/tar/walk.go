@@ -179,10 +179,10 @@ type walker struct {
 	at      int64 // position of the next Read
 	headers int64 // bytes that archive/tar has read
 	pastEnd bool  // archive/tar has read at the end of the file; with an end mark it stops before
-	err     error // of the file, not of the format
+	err     error // error of the file, not of the format
 
 	next, most int64  // bytes of the next read, and the most
-	buffer     []byte // of the latest read
+	buffer     []byte // bytes of the latest read
 	from       int64  // offset of the buffer in the file
 }
 

@@ -31,9 +31,9 @@ type Snapshot struct {
 	Reads      uint64 // calls of Read that ended, failed ones too
 	BlockReads uint64 // calls of ReadBlock
 	Samples    uint64 // read by either
-	Bytes      uint64 // of these samples
+	Bytes      uint64 // bytes of these samples
 	Errors     map[ErrorKind]uint64
-	Tries      map[ErrorKind]uint64 // that failed, and were followed by another
+	Tries      map[ErrorKind]uint64 // tries that failed, and were followed by another
 	// Seconds says for each of SecondsBounds how many reads (of both kinds, failed ones too) took
 	// at most that time. All reads are Reads + BlockReads. SecondsSum is the sum of their times.
 	Seconds    []uint64

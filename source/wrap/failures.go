@@ -18,7 +18,7 @@ import (
 type Failures struct {
 	log     *slog.Logger
 	retries *source.Retries
-	counts  atomic.Pointer[Counts] // of tries; nil: the source opens
+	counts  atomic.Pointer[Counts] // counts of tries; nil: the source opens
 
 	mu    sync.Mutex // protects the field below
 	kinds [kinds]failing

@@ -16,8 +16,8 @@ import (
 // RateOptions describe a device. A hard disk: 150 MB/s, 8 ms, 1 head. An object store: 500 MB/s, 20
 // ms, 64 heads.
 type RateOptions struct {
-	BytesPerSecond size.Bytes    // of all reads together. 0: no limit
-	Latency        time.Duration // of each read, before its first byte: a seek, or a round trip
+	BytesPerSecond size.Bytes    // limit of all reads together. 0: no limit
+	Latency        time.Duration // wait of each read, before its first byte: a seek, or a round trip
 	Heads          int           // reads whose latencies may overlap. 0: 1
 }
 

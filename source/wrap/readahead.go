@@ -79,9 +79,9 @@ type ahead struct {
 	mu      sync.Mutex    // protects the fields below, and the fields of units that say so
 	changed sync.Cond     // a sample was announced, bytes became free, or the source was closed
 	units   map[int]*unit // announced, being read, and held; by number
-	queue   list.List     // of announced units, in their order
-	held    list.List     // of units that are read, the one untouched for longest first
-	bytes   int64         // of units that are being read or held
+	queue   list.List     // announced units, in their order
+	held    list.List     // units that are read, the one untouched for longest first
+	bytes   int64         // bytes of units that are being read or held
 	closed  bool
 }
 
@@ -89,12 +89,12 @@ type ahead struct {
 type unit struct {
 	number   int
 	first, n int           // its samples
-	bytes    int64         // of these samples
+	bytes    int64         // bytes of these samples
 	done     chan struct{} // closed after the read
 
 	data []byte        // written by its reader until done, then constant
 	ends []int         // ends in data of the samples that could be read
-	cost loadtime.Cost // of the read, as package loadtime measures it
+	cost loadtime.Cost // cost of the read, as package loadtime measures it
 
 	// Protected by the mutex:
 	place   *list.Element // in queue or held; nil: it is being read

@@ -19,7 +19,7 @@ import (
 
 // RetryOptions limit the tries of a read.
 type RetryOptions struct {
-	Tries   int     `key:"tries"`   // of a read, the first one included. 0: 5
+	Tries   int     `key:"tries"`   // tries of a read, the first one included. 0: 5
 	Seconds float64 `key:"seconds"` // no try begins later than this after the first. 0: 30
 }
 

@@ -9,12 +9,12 @@ import (
 // Bounds of what a node may answer. go-redis makes memory for a number as soon as it has read the number.
 const (
 	mostLine     = 16 << 10       // bytes of a line: an error, a status, a number
-	mostElements = 1 << 16        // of a list: CLUSTER SLOTS has 16,384 at most
+	mostElements = 1 << 16        // elements of a list: CLUSTER SLOTS has 16,384 at most
 	mostInList   = 16 << 20       // bytes of a list with all that is in it
-	mostDepth    = 8              // of lists in lists, which go-redis reads by recursion
+	mostDepth    = 8              // depth of lists in lists, which go-redis reads by recursion
 	mostText     = 64 << 10       // bytes of INFO and of a value in a list
 	mostValue    = 512<<20 + 4096 // bytes of a value of an engine
-	mostOther    = 1 << 20        // of any value, where samples are smaller
+	mostOther    = 1 << 20        // bytes of any value, where samples are smaller
 )
 
 // mostOf bounds the values of a dataset by its largest sample; 0: that is unknown. A value of up to twice as much may be
@@ -32,7 +32,7 @@ type answers struct {
 	most   int    // bytes of a value that is in no list
 	line   []byte // the begin of a line, whose end has not come
 	skip   int    // bytes of a value that are still to come, with the end of its line
-	left   []int  // of each list around: elements that are still to come
+	left   []int  // for each list around: elements that are still to come
 	inList int    // bytes of the list
 }
 

@@ -40,7 +40,7 @@ type Tier struct {
 	s      *settings
 	about  tier.About
 	keys   keys
-	owner  string // of leases
+	owner  string // name of this owner of leases
 	counts tier.Counts
 
 	ctx     context.Context // ended by Close

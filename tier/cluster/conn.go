@@ -17,10 +17,10 @@ import (
 type conn struct {
 	*net.TCPConn
 	node     *node
-	limit    atomic.Int64 // of all reads, by package clock; 0: none
-	deadline atomic.Int64 // that is set
+	limit    atomic.Int64 // time when all reads end, by package clock; 0: none
+	deadline atomic.Int64 // deadline that is set
 	ended    atomic.Bool
-	answers  answers // of go-redis's reads, which are one after the other
+	answers  answers // checks go-redis's reads, which are one after the other
 }
 
 // handshake is the beginning of the text of an error.

@@ -46,17 +46,17 @@ type node struct {
 	waiting []*request
 	running int // pipelines under way
 	conns   map[*conn]bool
-	ctx     context.Context // of pipelines; ends when the breaker opens
+	ctx     context.Context // context of pipelines; ends when the breaker opens
 	end     context.CancelFunc
 	full    time.Time     // until then it gets no writes
-	pause   time.Duration // of writes, the next one
+	pause   time.Duration // pause before the next write
 	small   string        // why its memory is too small; "": it is not
 }
 
 // request is some commands of one caller, which go to a node together.
 type request struct {
 	commands []redis.Cmder
-	bytes    int           // of samples, asked for or sent
+	bytes    int           // bytes of samples, asked for or sent
 	once     bool          // the commands must not be sent twice
 	done     chan struct{} // closed when the commands have their results
 	answered bool          // by the node; results may still be errors of the node
@@ -130,7 +130,7 @@ func (n *node) pipeline(open context.Context, requests []*request, bytes int) {
 	pipe := n.client.Pipeline()
 	for _, r := range requests {
 		for _, c := range r.commands {
-			c.SetErr(nil) // of an earlier pipeline
+			c.SetErr(nil) // an earlier pipeline's error
 			_ = pipe.Process(ctx, c)
 		}
 	}
@@ -286,7 +286,7 @@ func (t *Tier) explain(err error) string {
 	case has(handshake):
 		return fmt.Sprintf("tls: %s in %v (does the server speak TLS?)", text, t.s.Timeout)
 	case errors.Is(err, os.ErrNotExist), errors.Is(err, os.ErrPermission):
-		return text // of password_file
+		return text // the text of password_file
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded),
 		errors.As(err, &network) && network.Timeout():
 		return fmt.Sprintf("timeout: no answer in %v (%s)", t.s.Timeout, text)

@@ -26,7 +26,7 @@ type settings struct {
 	Lease        time.Duration  `key:"lease"`
 
 	tls    *tls.Config // nil: none
-	buffer int         // of a connection, for what it reads
+	buffer int         // bytes of a connection, for what it reads
 	most   int         // bytes of a value that a node may answer with
 }
 

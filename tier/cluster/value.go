@@ -19,7 +19,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // keys makes the keys of one dataset. docs/spec/tiers.md describes them.
 type keys struct {
 	prefix string
-	seed   uint32 // of checksums: that of the digits of the dataset
+	seed   uint32 // seed of checksums: the checksum of the digits of the dataset
 }
 
 func keysOf(fingerprint string) keys {

@@ -92,7 +92,7 @@ func (t *Tier) try() error {
 	if seg != nil {
 		err := seg.ProbeDisk() // only Close closes it, after this goroutine
 		if err == nil {
-			_ = seg.DiskError() // of before: it would leave the tier out again
+			_ = seg.DiskError() // an earlier error: it would leave the tier out again
 		}
 		return err
 	}

@@ -79,7 +79,7 @@ func (e invalid) Unwrap() error { return e.err }
 // Check checks the settings of the tiers of a cache, and opens nothing. Errors: source.ErrInvalid, errors
 // of files that settings name, with the tier and the key.
 func Check(all []source.Settings, about tier.About) error {
-	folders := map[any]int{} // of tiers on a disk, in each of which the cache has one file
+	folders := map[any]int{} // for tiers on a disk: in each folder the cache has one file
 	for k, settings := range all {
 		kind, own, common, err := split(settings)
 		if most := int64(about.Info.Schema.SampleBytes); err == nil && int64(common.Memory) < most {

@@ -35,7 +35,7 @@ type Arena struct {
 	free    []uint64  // a bit for each slot: it is free
 	some    []uint64  // a bit for each word of free: it has a free slot
 	ends    []uint64  // a bit for each slot: it is the end of a chain
-	owners  []uint32  // of each slot that is not free: its sample
+	owners  []uint32  // the sample of each slot that is not free
 	spare   [][]piece // memory of chains that were released
 	hint    int       // the word of free where the next search begins, the first of its group
 	samples []sample
@@ -59,7 +59,7 @@ type sample struct {
 	length    uint64
 	chain     []piece // in the order in which they were taken: the last slot of the last is the head; nil: not READY
 	cost      policy.Cost
-	reference uint8 // of the slot at the head
+	reference uint8 // reference of the slot at the head
 }
 
 // StrideFor returns the size of slots. typical is the length of a typical sample; 0: unknown.

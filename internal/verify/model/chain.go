@@ -3,7 +3,7 @@ package model
 // The steps of docs/spec/arena-eviction.md: samples that take several slots, in a chain of the slot
 // table. What they share with caches of one slot a sample lies in set.go, evict.go and reclaim.go.
 
-const maxVictims = 3 // of one set; 2n + 16 in the real code
+const maxVictims = 3 // for one set; 2n + 16 in the real code
 
 func packSlot(sample, next uint8) value { return value(sample) | value(next)<<3 }
 func holderOf(e value) uint8            { return uint8(e & 7) }

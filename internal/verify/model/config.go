@@ -24,7 +24,7 @@ type Config struct {
 	Records  uint8              // at most 3
 	Entries  uint8              // claim entries of a record, at most 3
 	Clients  []Client           // at most 4, with at most 4 threads together
-	OneGroup bool               // of slots, with Chains; else a group has 2 slots
+	OneGroup bool               // one group of slots, with Chains; else a group has 2 slots
 	Last     bool               // a set takes the last free claim entry, and not the first; its victim takes the first
 	Setup    []Op               // run by thread 0, alone, before anything else
 	Crashes  uint8              // deaths at most
@@ -62,8 +62,8 @@ type Op struct {
 	Value     uint8 // what a set writes, 1..31: unique in the configuration, except where generations wrap
 	Units     uint8 // its size; 0 counts as 1
 	Overwrite bool
-	GiveUp    bool          // of a set: abort when it has its place; of a clear: do not wait
-	Took      time.Duration // of a set, with the policy cost: of the load; 0: not told
+	GiveUp    bool          // a set aborts when it has its place; a clear does not wait
+	Took      time.Duration // load time of a set, with the policy cost; 0: not told
 }
 
 func (o Op) units() uint8 { return max(1, o.Units) }
@@ -77,10 +77,10 @@ type threadRef struct {
 // system is a configuration ready to run: its threads in a row, the janitor last.
 type system struct {
 	*Config
-	rule    policy.Rule // of Policy; nil: fifo, without reference bytes
+	rule    policy.Rule // rule of Policy; nil: fifo, without reference bytes
 	hits    policy.Hits
 	refers  bool   // hits, looks and sets store reference bytes
-	seed    uint64 // of the policy
+	seed    uint64 // seed of the policy
 	threads []threadRef
 	asked   [mutationCount]bool // for Report.Asked
 }

@@ -106,7 +106,7 @@ func (c *Config) Explore(limit int) *Report {
 		return report
 	}
 
-	var n State     // of one move at a time: a new one for each move would cost an eighth of the time
+	var n State     // result of one move at a time: a new one for each move would cost an eighth of the time
 	var x execution // likewise
 	start := y.start()
 	if add(&start, 0, 0) {

@@ -11,7 +11,7 @@ const (
 	maxEntries = 3
 	maxClients = 5 // the last one is the janitor of the recovery check
 	maxThreads = 5 // likewise
-	maxUnits   = 2 // of one sample
+	maxUnits   = 2 // units of one sample
 )
 
 // addr names a shared word. The payload is two words a slot or unit, its halves, so that torn
@@ -20,13 +20,13 @@ type addr uint8
 
 const (
 	phaseAddr    addr = iota
-	freeFromAddr      // of the first group, if slots have groups
-	_                 // of the second group
+	freeFromAddr      // the first group, if slots have groups
+	_                 // the second group
 	arenaNextAddr
 	clientsHighAddr
 	handAddr
-	referenceAddr // of the first slot
-	_             // of the second slot
+	referenceAddr // the first slot
+	_             // the second slot
 	indexAddr
 	sumAddr    = indexAddr + 2*maxSamples
 	tableAddr  = sumAddr + maxSamples

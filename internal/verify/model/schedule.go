@@ -13,7 +13,7 @@ import (
 // Schedule is an interleaving that tests can impose on real code. Between two of its moves every
 // thread is at a fault point, between two operations, or before its first.
 type Schedule struct {
-	World string   `json:"world"` // of Worlds
+	World string   `json:"world"` // name in Worlds
 	Moves []string `json:"moves"` // see Move
 }
 
@@ -29,7 +29,7 @@ type Move struct {
 	Dies   bool
 	Point  string // "": no point before the operation's end
 	Result Result // none: the operation goes on
-	Value  uint8  // of a hit
+	Value  uint8  // value of a hit
 }
 
 // String formats the move.
@@ -168,14 +168,14 @@ type Snapshot struct {
 	NextUnit, NextOwner uint64
 	ClientsHigh         uint64
 	Hand                uint64  // 0 without eviction; modulo the number of slots if there are no reference bytes
-	References          []uint8 // of slots, with clock, lru and lfu
-	Costs               []uint8 // of samples, with the policy cost
+	References          []uint8 // references of slots, with clock, lru and lfu
+	Costs               []uint8 // costs of samples, with the policy cost
 	Spread              uint64  // likewise
 	Words               []Word
 	Lengths             []uint8   // units of a sample; only of an arena
 	Sums, Fills         []uint8   // the value whose checksum a sample has, 0: none; number of publishes
 	Table               []uint64  // first-come; with chains sample + 1, and eight times next + 1
-	Entries             [][]Claim // of each record
+	Entries             [][]Claim // claim entries of each record
 	Payload             []uint8   // two values a slot or unit: its halves
 }
 

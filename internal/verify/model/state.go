@@ -35,11 +35,11 @@ type thread struct {
 	victim   value // the word of sample v-1 while this thread evicts it: RETIRING
 	v        value // the entry's sample + 1, or that of a victim
 	meta     value
-	number   value    // of the present look, with Config.Policy; the hand at a hit
-	worth    uint32   // of the best victim that this search has looked at
+	number   value    // number of the present look, with Config.Policy; the hand at a hit
+	worth    uint32   // worth of the best victim so far in this search
 	spread   uint64   // as loaded for the cost of this set, or for a search
 	buffer   [2]store // stores that other threads do not see yet; only with TSO
-	op       uint8    // of its program
+	op       uint8    // position in its program
 	entry    uint8
 	s        uint8 // slot, or first unit
 	keep     bool  // the sample's extent is large enough
@@ -57,12 +57,12 @@ type thread struct {
 	copy     [2 * maxUnits]uint8
 	sum      uint8 // the checksum that a reader of an arena has loaded
 	expect   uint8 // the content of the sample when its word was read last
-	tries    uint8 // of a copy; looks of a search for a victim
-	best     uint8 // that victim + 1, and 8 times its slot
-	cost     uint8 // of that victim, or the new one of this set's sample
+	tries    uint8 // tries of a copy; looks of a search for a victim
+	best     uint8 // best victim + 1, and 8 times its slot
+	cost     uint8 // cost of that victim, or the new one of this set's sample
 	refer    uint8 // the reference byte to store
 	searches uint8 // for a victim
-	victims  uint8 // that this set has evicted
+	victims  uint8 // victims of this set so far
 	head, n  uint8 // slot + 1 at the head of the chain of this claim, and how many it has
 	of, at   uint8 // a chain that this thread frees: its sample + 1; the slot + 1 to free
 	rest     uint8 // what follows that slot

@@ -159,7 +159,7 @@ type execution struct {
 	me        int
 	waits     bool   // the step changed nothing and will be tried again
 	point     string // the fault point passed
-	result    Result // of the operation, if it ended in this step
+	result    Result // result of the operation, if it ended in this step
 	ended     bool
 	violation string
 	text      []string // description of the step, if verbose

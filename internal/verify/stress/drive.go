@@ -24,7 +24,7 @@ type Drive struct {
 	Kills   int
 	Lasts   time.Duration // limit; it is an error if Run needs longer
 	Seed    uint64
-	Kind    Kind     // of the cache
+	Kind    Kind     // kind of cache
 	Workers []Worker // all run at the same time; Run replaces one that died
 	Log     io.Writer
 }
@@ -97,7 +97,7 @@ const (
 	driveSlots       = 32
 	driveSampleBytes = 96 << 10
 	driveArenaBytes  = 64 << 20
-	driveStride      = 4096 // of a slot, with Chains
+	driveStride      = 4096 // stride of a slot, with Chains
 	driveChain       = driveSampleBytes / driveStride
 	driveChains      = driveSlots / 2 // samples of full length, with Chains; they have half of it on average
 	clearEvery       = 40             // kills

@@ -16,7 +16,7 @@ import (
 // Memory runs many workers that fill caches larger than the memory of their cgroup. They must fill
 // the memory up to its floor, and the kernel must kill none of them.
 type Memory struct {
-	Limit   uint64 // of the cgroup, in bytes
+	Limit   uint64 // limit of the cgroup, in bytes
 	Rounds  int
 	Seed    uint64
 	Workers []Worker // all run at the same time
@@ -32,7 +32,7 @@ type MemoryReport struct {
 }
 
 const (
-	memoryTimeout = 5 * time.Minute // of one round
+	memoryTimeout = 5 * time.Minute // limit of one round
 	refusedEnough = 100             // sets for each worker, after which a round is over
 )
 

@@ -51,7 +51,7 @@ type forker struct {
 	command *exec.Cmd
 	in      io.WriteCloser
 	out     *bufio.Reader
-	stderr  *os.File // of all workers
+	stderr  *os.File // errors of all workers
 }
 
 func startForker(w Worker) (*forker, error) {

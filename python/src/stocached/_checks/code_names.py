@@ -159,7 +159,9 @@ def _member(path: str, module: types.ModuleType, name: str) -> tuple[str, Any] |
     own, spec = values.get("__name__", ""), values.get("__spec__")
     if is_library(own):
         return None
-    if spec is not None and isinstance(spec.loader_state, dict) and spec.origin:  # of importlib.util.LazyLoader
+    if (
+        spec is not None and isinstance(spec.loader_state, dict) and spec.origin
+    ):  # a module of importlib.util.LazyLoader
         return f"import {own}", SourceFile(own, spec.origin)
     names = _names_in(module)
     if names is None or name in names:

@@ -91,7 +91,7 @@ def derive(dataset: Any) -> Derived:
     try:
         made.note_names(dataset)
         made.add(dataset)
-    except Exception as error:  # of the dataset's own code, such as a property
+    except Exception as error:  # the dataset's own code failed, such as a property
         made.give_up(f"{type(error).__name__}: {error}")
     return made.result()
 
@@ -154,7 +154,7 @@ class _Derivation:
                 self._parts["code", f"function {name}"] = made
         except NoDigestError as error:
             self._unknown_code.append(f"it uses {error}")
-        except Exception as error:  # of a value's own code, such as a property
+        except Exception as error:  # a value's own code failed, such as a property
             self._unknown_code.append(f"{type(error).__name__}: {error}")
 
     def give_up(self, why: str) -> None:

@@ -36,14 +36,14 @@ from .code_names import Reach, SourceFile, global_values, is_filled, is_library,
 from .columns import columns_of, is_table
 from .plain_values import of_plain
 
-MOST_OBJECTS = 20_000  # that one Identity visits; plain values do not count
+MOST_OBJECTS = 20_000  # limit of one Identity; plain values do not count
 # It reads these many bytes of all arrays (by CRC, 0.1 s), of one that is not contiguous, and of one whose file is mapped.
 # Of a larger array it reads places of _PLACE bytes, spread evenly.
 MOST_BYTES = 1024**3
 _MOST_COPIED = 16 * 1024**2
 _MOST_MAPPED = 1024**2
 _PLACE = 16 * 1024
-_BLOCK = 1024**2  # of a CRC
+_BLOCK = 1024**2  # bytes for one call of a CRC
 
 
 class NoDigestError(Exception):
@@ -96,8 +96,8 @@ class Identity:
     def __init__(self) -> None:
         self.sampled = False  # whether an array was read only in part
         self.paths: set[str] = set()  # texts among the values that name a file or folder
-        self.versions: dict[str, str] = {}  # of modules of libraries: their version and when they were installed
-        self.most_bytes = MOST_BYTES  # of arrays that it reads
+        self.versions: dict[str, str] = {}  # for modules of libraries: their version and when they were installed
+        self.most_bytes = MOST_BYTES  # limit of the arrays that it reads
         self._objects, self._room = 0, self.most_bytes
         self._open: list[int] = []  # ids of the values whose digest is being made, outermost first
         self._kept: list[Any] = []  # keeps functions alive, so that no id is reused

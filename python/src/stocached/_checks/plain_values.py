@@ -14,7 +14,7 @@ _LONG = {str, bytes}
 _INNER = {list, tuple, dict}
 _DEPTH, _DEEP = 50, 5  # a list that holds itself is deeper than 50
 _PIECE = 50_000  # items whose bytes are in memory at a time
-_MOST_BYTES = 256 * 1024**2  # of all texts and bytes
+_MOST_BYTES = 256 * 1024**2  # limit of all texts and bytes
 _TEXTS = 10_000  # texts of one depth that may be paths
 # The last format of marshal that depends on values alone. Later ones say which values are one object.
 _FORMAT = 2
@@ -24,7 +24,7 @@ class Plain(NamedTuple):
     """What `of_plain` tells."""
 
     digest: bytes
-    texts: list[str]  # that may be paths; of many, some that are spread evenly
+    texts: list[str]  # texts that may be paths; if there are many, some that are spread evenly
 
 
 def of_plain(items: list[Any]) -> Plain | None:

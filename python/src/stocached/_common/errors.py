@@ -150,9 +150,9 @@ class FetchFailure:
     """One sample that the server could not give."""
 
     position: int  # in the indices of the call
-    index: int  # of the sample
+    index: int  # index of the sample
     kind: str  # INDEX, READ, CHANGED, DAMAGED, NO_SLOT, NO_MEMORY, CANCELLED, CLOSING, INTERNAL or BAD (docs/spec/control.md)
-    message: str  # of the server: the error, and the file
+    message: str  # the server's text: the error, and the file
 
 
 class FetchError(StocachedError, OSError):

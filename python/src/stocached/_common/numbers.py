@@ -8,7 +8,7 @@ from typing import Any
 
 from .errors import InvalidError, SampleIndexError, StateError
 
-_END = 2**64  # of what the C library takes
+_END = 2**64  # end of what the C library takes
 
 
 def whole(name: str, value: Any, least: int = 0, most: int = _END - 1) -> int:

@@ -40,7 +40,7 @@ def _required(function: Callable[..., Any]) -> list[str]:
     """The names of the parameters that a call must give by position."""
     try:
         parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # of a library in C
+    except (TypeError, ValueError):  # a function of a library in C
         return []
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return [each.name for each in parameters if each.kind in positional and each.default is each.empty]

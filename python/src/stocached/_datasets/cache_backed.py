@@ -25,9 +25,9 @@ class CacheBacked:
     timeout: float | None = None  # seconds that a batch from the server may take
     augment: Callable[[Any], Any] | None = None  # the random part of a sample, applied after the cache
     notices: Notices | None = None
-    transform: Any = None  # of samples of a served cache
+    transform: Any = None  # applied to samples of a served cache
     decode: Any = None  # the Decode of a served cache that keeps files
-    indices: Indices | None = None  # of samples in the cache, by the index of the dataset. None: the same
+    indices: Indices | None = None  # sample in the cache, by the index of the dataset. None: the same
     thread_hits: ThreadHits
 
     def attach_again(self) -> bool:

@@ -235,7 +235,7 @@ class _Progress:
         return f"sample {index}" if index >= 0 else "its first sample"
 
 
-_progress: _Progress | None = None  # of this process, if it is such a child
+_progress: _Progress | None = None  # progress of this process, if it is such a child
 
 
 def note(index: int) -> None:
@@ -267,7 +267,7 @@ def _serve(
             except BaseException as error:
                 answer = forked_values.raised(error, f"in process {os.getpid()}, which loads samples on trial")
             pipe.send_bytes(answer)
-    for child in multiprocessing.active_children():  # of the dataset
+    for child in multiprocessing.active_children():  # the dataset's own children
         child.terminate()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):

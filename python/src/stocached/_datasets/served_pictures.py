@@ -39,7 +39,7 @@ class ServedPictures:
             size, fit=said["fit"], layout=said["layout"], max_pixels=int(said["max_pixels"])
         )  # fmt: skip
         shape = (3, *size) if said["layout"] == "chw" else (*size, 3)
-        self.field = Field(cache.fields[0].name, shape, dtypes.CODES["uint8"])  # of a picture
+        self.field = Field(cache.fields[0].name, shape, dtypes.CODES["uint8"])  # field of a picture
         self._kind = "BAD" if said["bad_samples"] == "skip" else "DAMAGED"
         self._name = cache.name
 

@@ -96,7 +96,7 @@ class SourceDataset(CacheBacked, torch.utils.data.Dataset[Any]):
         except DecodeError as error:
             why = str(error).removeprefix("bytes: ")
             raise DecodeError(f"sample {index} of cache {self.cache.name!r}: {why}") from error
-        except InvalidError as error:  # of a step
+        except InvalidError as error:  # a step is invalid
             raise InvalidError(f"sample {index} of cache {self.cache.name!r}: {error}") from error
 
     def _index(self, index: int) -> int:

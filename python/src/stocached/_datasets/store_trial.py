@@ -57,7 +57,7 @@ class Files:
         _in_threads(1, first, self._read, start + _ALONE)
         alone = len(self.tried)
         self._vary = False  # whether pictures have several shapes
-        self._bytes = 0  # of files, and then of pictures
+        self._bytes = 0  # bytes of files, and then of pictures
         self._together: float | None = None  # reads a second
         if alone and time.monotonic() - start < 2 * _ALONE and workers > 1:
             start = time.monotonic()

@@ -17,7 +17,7 @@ from .._common.subsets import is_subset
 Store = Literal["decoded", "encoded", "auto"]
 STORES = ("decoded", "encoded", "auto")
 _CONTROL = 4_300_000  # bytes of a segment besides its samples, about
-_CLOSE = 0.02  # of the time of an epoch: smaller differences are none
+_CLOSE = 0.02  # share of the time of an epoch: smaller differences are none
 
 
 class OtherStoreError(InvalidError):
@@ -129,14 +129,14 @@ def store_of(cache: Cache) -> str:
 class Measured:
     """What store="auto" measures. Seconds and bytes are means of a sample."""
 
-    samples: int  # of the dataset
+    samples: int  # samples of the dataset
     encoded_bytes: float
     decoded_bytes: float
     read: float  # seconds of a read, alone
     reads: float  # a second, while all workers read; infinite if they do not wait for the source
     decode: float  # seconds of a processor
     augment: float = 0.0  # the same, of the steps after the cache
-    costs: tuple[float, ...] = ()  # of a read and decode of some files, by their mean, in rising order
+    costs: tuple[float, ...] = ()  # read and decode of some files, by their mean, in rising order
 
     def rest(self, part: float) -> float:
         """The mean cost of the samples that are not cached, if the costliest are."""

@@ -43,7 +43,7 @@ class Converted(NamedTuple):
     @property
     def explanation(self) -> str:
         """What is cached, and what is done with each use."""
-        folder = getattr(self.dataset, "dataset", self.dataset)  # of a Subset
+        folder = getattr(self.dataset, "dataset", self.dataset)  # what a Subset wraps
         steps = [] if self.augment is None else list(self.augment.transforms)
         box = next((step for step in steps if isinstance(step, RandomResizedCrop)), None)
         kept = "what the server keeps" if getattr(folder, "served", False) else folder.transform or folder.decode
@@ -162,7 +162,7 @@ class _State:
     def follow(self, step: Step) -> None:
         """Raises InvalidError if the step does not take such a picture. Whether sizes fit depends on the files."""
         if isinstance(step, RandomErasing):
-            step = RandomErasing(1, (1e-9, 1e-9), (1, 1), step.value)  # of a box without pixels
+            step = RandomErasing(1, (1e-9, 1e-9), (1, 1), step.value)  # erases a box without pixels
         if isinstance(step, (RandomErasing, ToDtype, Normalize)):
             self.blank.apply(step.in_c(), lambda: 0.0)
 

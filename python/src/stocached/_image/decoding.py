@@ -77,7 +77,7 @@ class Decode:
     fast: bool = False
     max_pixels: int | None = None
     _parts_given: ClassVar[tuple[str, ...]] = ()  # for `only_ours`
-    _formats: ClassVar[tuple[str, ...] | None] = None  # that Pillow decodes beside JPEG; None: all
+    _formats: ClassVar[tuple[str, ...] | None] = None  # formats that Pillow decodes beside JPEG; None: all
 
     def __post_init__(self) -> None:
         self._sides = None if self.size is None else pair(self.size)
@@ -180,7 +180,7 @@ class Decode:
         rows, columns = picture.sides
         target = self._target(columns, rows, name)
         height, width = self._sides or (target.height, target.width)
-        left, top = target.x - target.window_x, target.y - target.window_y  # of the padding
+        left, top = target.x - target.window_x, target.y - target.window_y  # corner of the padding
         padding = left, top, width - target.resized_width - left, height - target.resized_height - top
         resize = native.Step(native.RESIZE, self._filter, target.resized_height, target.resized_width)
         crop = native.Step(native.RANDOM_CROP, 0, height, width, (*padding, 0, *self._fill))

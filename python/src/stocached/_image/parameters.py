@@ -98,7 +98,7 @@ def filter_number(interpolation: Any, antialias: bool | None = True, name: str =
 def dtype_number(dtype: Any) -> int:
     name = str(dtype).removeprefix("torch.")
     if name not in DTYPES:
-        with contextlib.suppress(TypeError, ValueError):  # of no type of NumPy
+        with contextlib.suppress(TypeError, ValueError):  # the value has no type of NumPy
             name = np.dtype(dtype).name
     if name not in DTYPES:
         raise InvalidError(f"dtype={dtype!r}: pictures are {', '.join(DTYPES)}")

@@ -19,7 +19,7 @@ from .workers import attempt, call
 
 Pixels = npt.NDArray[Any]
 
-MOST_PIXELS = native.MAX_PIXELS  # of a picture, if the user gives no limit
+MOST_PIXELS = native.MAX_PIXELS  # limit of a picture, if the user gives none
 
 DTYPES = {
     "uint8": native.UINT8, "float32": native.FLOAT32, "float16": native.FLOAT16, "bfloat16": native.BFLOAT16,

@@ -27,7 +27,7 @@ class TarError(InvalidError):
 class TarMember:
     name: str  # a byte that is not UTF-8 is a surrogate, as in names of files
     regular: bool
-    at: int  # of its data
+    at: int  # offset of its data
     size: int
 
 

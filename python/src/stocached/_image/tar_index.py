@@ -35,7 +35,7 @@ class Members:
     stamp: tuple[int, int]  # bytes and modification time of the shard
     fields: list[str]
     starts: npt.NDArray[np.int64]  # the first member of each sample, and the number of members
-    numbers: npt.NDArray[np.int64]  # of their fields
+    numbers: npt.NDArray[np.int64]  # numbers of their fields
     places: npt.NDArray[np.int64]
     sizes: npt.NDArray[np.int64]
 

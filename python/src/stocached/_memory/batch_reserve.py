@@ -23,7 +23,7 @@ class BatchReserve:
         self.handle, self._ahead, self._ahead_bytes, self._epochs = handle, ahead, ahead_bytes, epochs
         self._pid = os.getpid()
         self._bytes = -1  # for all batches; -1: not known yet
-        self._taken = 0  # of these, the bytes that batches have now
+        self._taken = 0  # bytes of these that batches have now
 
     def begin(self, buffer_bytes: int, most: int) -> int:
         """How many buffers of this size a new batch pool may have: at most `most`, fewer if memory is

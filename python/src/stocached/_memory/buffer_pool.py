@@ -35,7 +35,7 @@ class BufferPool:
         self._make = make
         self._most = _PER_POOL // max(nbytes, 1) if _counts_are_exact() else 0
         self._kept: list[tuple[npt.NDArray[Any], int]] = []  # a ring, given out in turn
-        self._at = 0  # of the array given out last
+        self._at = 0  # position of the array given out last
 
     def take(self) -> tuple[npt.NDArray[Any], int]:
         """An array and its address. Its bytes are undefined."""

@@ -21,7 +21,7 @@ import numpy as np
 class Parts(NamedTuple):
     """A container that was taken apart."""
 
-    names: Sequence[Any]  # of the values: keys, numbers, attributes; "": the value has no name of its own
+    names: Sequence[Any]  # names of the values: keys, numbers, attributes; "": the value has no name of its own
     values: Sequence[Any]
     form: Any = None  # its other settings, which must be the same in all samples
 

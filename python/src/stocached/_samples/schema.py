@@ -20,7 +20,7 @@ from . import dtypes
 
 MAX_FIELDS, MAX_DIMS, MAX_NAME = 24, 8, 39
 _MOST = 2**32 - 1  # bytes of a sample, so also the most of a dimension
-DEFAULT_NAME = "data"  # of the field of caches that were created without names
+DEFAULT_NAME = "data"  # the field of caches that were created without names
 Array = npt.NDArray[Any]
 
 
@@ -31,7 +31,7 @@ class Field:
 
     name: str
     shape: tuple[int | None, ...]
-    code: int  # of enum stoc_dtype
+    code: int  # number in enum stoc_dtype
     offset: int = 0  # in a sample of fixed size
 
     @property

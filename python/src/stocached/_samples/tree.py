@@ -48,7 +48,7 @@ class Leaf:
     sample."""
 
     kind: str  # tensor, array, scalar (of NumPy), bool, int, float, complex, bytes, str; object
-    code: int  # of enum stoc_dtype; -1 for an object
+    code: int  # number in enum stoc_dtype; -1 for an object
     path: str
 
     @property
@@ -214,7 +214,7 @@ def _describe(value: Any) -> str:
 class _Branch:
     kind: type
     container: Container
-    names: Any  # of the children
+    names: Any  # names of the children
     form: Any
     path: str
     children: tuple[Any, ...]  # each a _Branch, the number of a leaf, or None for the value None

@@ -16,7 +16,7 @@ from .settings import StreamSettings
 from .snapshots import Snapshot
 
 VERSION = 1
-_MOST = 2**63 - 1  # of a number
+_MOST = 2**63 - 1  # largest number
 _KEYS = ("epoch", "step", "first_row", "place", "item", "next")
 
 

@@ -113,7 +113,7 @@ class Batch(Protocol):
     """Where items are put."""
 
     items: Items | None
-    arrays: Sequence[Array]  # of each field, with a place for every row; if `items` are known
+    arrays: Sequence[Array]  # arrays of each field, with a place for every row; if `items` are known
 
     def learn(self, row: int, value: Any) -> None:
         """Sets both. The value is the first item of that row, and the first of all that is

@@ -41,7 +41,7 @@ class Reader:
         self.read, self._seed = read, seed
         try:
             names = inspect.signature(read).parameters
-        except (TypeError, ValueError):  # of C, without a signature
+        except (TypeError, ValueError):  # a function of C, without a signature
             names = {}  # type: ignore[assignment]
         self._seeks, self._random = "start" in names, "rng" in names
 

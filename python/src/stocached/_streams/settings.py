@@ -37,7 +37,7 @@ class StreamSettings:
     uneven: bool
     reader: Reader
     items: Items | None = None  # what items are made of, once that is known
-    batch_pool: tuple[BatchPool, int] | None = None  # of the last iteration, and its process
+    batch_pool: tuple[BatchPool, int] | None = None  # pool of the last iteration, and its process
 
     @property
     def rows(self) -> int:

@@ -38,7 +38,7 @@ class StreamFailure:
     message, trace: what was raised, and where."""
 
     file: Any
-    number: int  # of the file, in the list of files
+    number: int  # position of the file in the list of files
     item: int
     message: str
     trace: str

@@ -37,7 +37,7 @@ class StreamsDataset(torch.utils.data.IterableDataset[Any]):
     def __init__(self, streams: Streams) -> None:
         super().__init__()
         self.streams = streams
-        self._part: Streams | None = None  # of a worker
+        self._part: Streams | None = None  # streams of a worker
 
     def __iter__(self) -> Iterator[StreamBatch]:
         return map(_tensors, self._reads())

@@ -31,7 +31,7 @@ class Job:
     file. They are for the message if the worker is killed."""
 
     number: int
-    rows: int  # of a batch
+    rows: int  # rows of a batch
     step: int  # the first
     ahead: int  # how many steps may be granted at a time
     reader: Reader
@@ -107,12 +107,12 @@ class _Worker:
         # Steps below it may be read. The first one may be read at once: its first item says how
         # large a buffer is.
         self._horizon = job.step + 1
-        self._buffers: dict[int, int] = {}  # of steps that may be read
+        self._buffers: dict[int, int] = {}  # buffers of steps that may be read
         self._arrays: dict[int, list[Array]] = {}  # by buffer
         self._assigned = 0
         self._idle: list[tuple[int, int]] = []
         self._told = (job.step, 0)
-        self._step = -1  # that `arrays` belong to
+        self._step = -1  # step of `arrays`
         self.items: Items | None = None  # this is a Batch
         self.arrays: Sequence[Array] = ()
 

@@ -59,8 +59,8 @@ class StreamWorkers(Owner):
         self._changed = threading.Condition(self._lock)
         # With errors="skip": those that `failures` has not given.
         self._failures: list[Failure] = []
-        self._failed: Failure | None = None  # that ends the iteration: the first by step and row
-        self._layouts: dict[int, Layout] = {}  # of workers that wait for what all items are made of
+        self._failed: Failure | None = None  # failure that ends the iteration: the first by step and row
+        self._layouts: dict[int, Layout] = {}  # layouts of workers that wait for what all items are made of
         self._horizon = scheduler.step  # steps below it are granted
         self._leases: dict[int, Lease] = {}
         self._settled: deque[Step] = deque()
@@ -70,7 +70,7 @@ class StreamWorkers(Owner):
         self._words = self._doing.map(0, PAGE).view(np.int64)
         self._woken, self._wake = os.pipe()
         self._forking = False  # the thread is to end, and another begins after the fork
-        self._thread: threading.Thread | None = None  # that leads
+        self._thread: threading.Thread | None = None  # thread that leads
         super().__init__(self._finish)
         try:
             self._start_workers()

@@ -24,7 +24,7 @@ from .tracks import LOOP
 
 LIMIT = 1_000_000  # spans: 64 MB of memory, some 120 MB of file
 
-_FORMAT = struct.Struct("=qqqqqiiiiii")  # of a ROW
+_FORMAT = struct.Struct("=qqqqqiiiiii")  # layout of a ROW
 _pack = _FORMAT.pack_into
 assert _FORMAT.size == ROW.itemsize == 64
 _UNKNOWN = np.array((0, 0, -1, -1, -1, -1, -1, -1, -1, 0, 0), ROW)
@@ -70,7 +70,7 @@ class Recorder:
         self._tracks: dict[str, int] = {LOOP: _LOOP}  # numbers from 1: track 0 marks a row without a span
         self._names: dict[str, int] = {"": LAP, "step": STEP, "wait": WAIT}
         self._next = itertools.count().__next__  # the next row, in one step of the interpreter: put() needs no lock
-        self._chunks: list[NDArray[Any]] = []  # of _CHUNK rows each; the last one ends at the limit
+        self._chunks: list[NDArray[Any]] = []  # _CHUNK rows each; the last one ends at the limit
         self._rooms: list[memoryview] = []  # the bytes of the chunks
         self._bulk: list[NDArray[Any]] = []  # rows of spans()
         self._reserved = 0  # rows of _chunks and _bulk

@@ -264,7 +264,7 @@ class BlockWriter:
     def _begin_file(self) -> None:
         self._spans: list[tuple[int, int, int]] = []
         self._entries: list[tuple[int, int, int, int, int]] = []  # as ENTRY has them
-        self._end = 0  # of the blocks written to the file
+        self._end = 0  # end of the blocks written to the file
         self._begin_block()
 
     def _begin_block(self) -> None:

@@ -96,7 +96,7 @@ class Document:
     description: Description
     id: bytes
     samples: int
-    sample_bytes: int  # of the largest
+    sample_bytes: int  # length of the largest
     notes: Mapping[str, str]
     files: tuple[File, ...]
 

@@ -14,7 +14,7 @@ from .._common.errors import CorruptError, VersionError
 from ._checksum import crc32c
 
 VERSION = 1
-ALIGN = 4096  # of blocks and footers
+ALIGN = 4096  # alignment of blocks and footers
 MAX_BLOCK_SAMPLES = 1 << 16
 MAX_FILE_SAMPLES = 1 << 20  # a file with as many takes no further block
 MAX_BLOCK_BYTES = 1 << 30

@@ -27,7 +27,7 @@ _END = object()  # after the last sample
 class _Worker(WorkerProcess):
     def __init__(self, start: Start, number: int, *arguments: Any) -> None:
         super().__init__(start, number, number, *arguments)
-        self.parts: deque[tuple[int, int]] = deque()  # that it was asked for and has not given
+        self.parts: deque[tuple[int, int]] = deque()  # parts asked for and not given yet
 
 
 class Parts(Owner):

@@ -17,7 +17,7 @@ from ._fingerprint import fingerprint
 from ._info import DatasetInfo
 from ._preparer import DataPreparer
 
-_VERSION = 1  # of what this module prepares
+_VERSION = 1  # version of what this module prepares
 
 
 def preparer_of(given: Any) -> Any:

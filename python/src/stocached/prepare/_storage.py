@@ -84,7 +84,7 @@ class DataStorage(ABC):
 
     def __len__(self) -> int:
         samples = self.load_dataset_info().samples
-        assert samples is not None  # of what is prepared it is known
+        assert samples is not None  # a prepared dataset knows its size
         return samples
 
     def packer(self) -> Any:
