@@ -152,6 +152,47 @@ var All = []Series{
 	{"allocated_bytes", "memory", palette.Memory, Amount},
 }
 
+// Column is a column of the list of caches.
+type Column struct {
+	Field string
+	Title string
+	Words bool // sorted by the alphabet
+	Curve bool // the past of its Series stands beside it
+}
+
+// Columns are the columns of the list, in the order in which they are shown and sorted.
+var Columns = []Column{
+	{"name", "name", true, false},
+	{"clients_live", "live", false, false},
+	{"interval_hit_rate", "hit rate", false, true},
+	{"cached_fraction", "cached", false, true},
+	{"hits_per_second", "hits/s", false, false},
+	{"stored_per_second", "sets/s", false, true},
+	{"evicted_per_second", "evicted/s", false, true},
+	{"allocated_bytes", "memory", false, true},
+	{"policy", "policy", true, false},
+}
+
+// Number returns the number of a field's series in All; -1: it has none.
+func Number(field string) int {
+	return slices.IndexFunc(All, func(s Series) bool { return s.Field == field })
+}
+
+// Object is the JSON of a column. A curve has a colour, and the value that reaches its top; null: its largest one.
+func (c *Column) Object() (o table.Object) {
+	o.Add("field", c.Field)
+	o.Add("title", c.Title)
+	if c.Curve {
+		s, most := All[Number(c.Field)], any(nil)
+		if s.Scale == Fraction {
+			most = 1
+		}
+		o.Add("colour", palette.Hex(s.Colour))
+		o.Add("most", most)
+	}
+	return o
+}
+
 // Kept is the most moments that a History keeps of each cache: ten minutes of seconds.
 const Kept = 600
 

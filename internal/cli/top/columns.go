@@ -8,29 +8,39 @@ import (
 	"github.com/stocached/stocached/internal/cli/live"
 )
 
-// column is one of the list. Their order is that on the screen, and that of sorting.
-type column struct {
-	field string
-	title string
+// room is what a column of live.Columns takes on the screen.
+type room struct {
 	width int
-	turn  int  // those with low numbers get room first
-	past  int  // width of its recent past beside it
-	later int  // the turn of the past
-	text  bool // it has words: on the left, and sorted by the alphabet
+	turn  int // those with low numbers get room first
+	past  int // width of its recent past beside it
+	later int // the turn of the past
 }
 
 // The curves and all that comes before them in turn fill 80 columns.
-var columns = []column{
-	{"name", "NAME", 9, 0, 0, 0, true},
-	{"clients_live", "LIVE", 4, 6, 0, 0, false},
-	{"interval_hit_rate", "HIT RATE", 8, 1, 4, 3, false},
-	{"cached_fraction", "CACHED", 6, 2, 4, 10, false},
-	{"hits_per_second", "HITS/S", 9, 11, 0, 0, false},
-	{"stored_per_second", "SETS/S", 7, 5, 4, 8, false},
-	{"evicted_per_second", "EVICTED/S", 9, 7, 4, 9, false},
-	{"allocated_bytes", "MEMORY", 9, 4, 0, 0, false},
-	{"policy", "POLICY", 14, 12, 0, 0, true},
+var rooms = map[string]room{
+	"name":               {9, 0, 0, 0},
+	"clients_live":       {4, 6, 0, 0},
+	"interval_hit_rate":  {8, 1, 4, 3},
+	"cached_fraction":    {6, 2, 4, 10},
+	"hits_per_second":    {9, 11, 0, 0},
+	"stored_per_second":  {7, 5, 4, 8},
+	"evicted_per_second": {9, 7, 4, 9},
+	"allocated_bytes":    {9, 4, 0, 0},
+	"policy":             {14, 12, 0, 0},
 }
+
+// column is a column of the list.
+type column struct {
+	live.Column
+	room
+}
+
+var columns = func() (all []column) {
+	for _, c := range live.Columns {
+		all = append(all, column{c, rooms[c.Field]})
+	}
+	return all
+}()
 
 // shown says whether a column is on the screen.
 func (m *Model) shown(c *column) bool {
@@ -39,11 +49,6 @@ func (m *Model) shown(c *column) bool {
 
 // widest is the most room for a name.
 const widest = 32
-
-// series returns the number of a field in live.All.
-func series(field string) int {
-	return slices.IndexFunc(live.All, func(s live.Series) bool { return s.Field == field })
-}
 
 // cell is a column, or the past beside it, with its width on a screen.
 type cell struct {

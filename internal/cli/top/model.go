@@ -135,7 +135,7 @@ func (m *Model) rows() (rows []*live.Cache) {
 	}
 	by, unknown := &columns[m.sorted], table.Text(nil)
 	slices.SortStableFunc(rows, func(a, b *live.Cache) (order int) {
-		x, y := a.Text(by.field), b.Text(by.field)
+		x, y := a.Text(by.Field), b.Text(by.Field)
 		switch {
 		case x == unknown && y == unknown:
 			return 0
@@ -143,10 +143,10 @@ func (m *Model) rows() (rows []*live.Cache) {
 			return 1
 		case y == unknown:
 			return -1
-		case by.text:
+		case by.Words:
 			order = strings.Compare(x, y)
 		default:
-			order = cmp.Compare(b.Number(by.field), a.Number(by.field)) // the largest first
+			order = cmp.Compare(b.Number(by.Field), a.Number(by.Field)) // the largest first
 		}
 		if m.reversed {
 			return -order

@@ -90,6 +90,18 @@ func order(m *Model) (names []string, chosen string) {
 	return names, chosen
 }
 
+// Ensure that each column of the list has room on the screen, and each curve a series.
+func TestColumns(t *testing.T) {
+	if len(rooms) != len(live.Columns) {
+		t.Errorf("%d rooms of %d columns", len(rooms), len(live.Columns))
+	}
+	for _, c := range columns {
+		if c.width == 0 || c.past > 0 && !c.Curve || c.Curve && live.Number(c.Field) < 0 {
+			t.Errorf("%+v", c)
+		}
+	}
+}
+
 // Ensure that caches without a name can be told apart in 80 columns, and in a terminal without UTF-8.
 func TestLongNames(t *testing.T) {
 	m := model(made("stocached:0f3ac81b", 0.9, 1), made("stocached:77d2e905", 0.9, 1))
@@ -222,7 +234,7 @@ func TestSorted(t *testing.T) {
 			for range 2 * len(columns) {
 				press(t, m, key)
 				seen[m.sorted] = true
-				if title := columns[m.sorted].title; width >= 12 && !strings.Contains(screen(m), title) {
+				if title := strings.ToUpper(columns[m.sorted].Title); width >= 12 && !strings.Contains(screen(m), title) {
 					t.Errorf("%d columns: sorted by %s in\n%s", width, title, screen(m))
 				}
 			}
@@ -406,7 +418,7 @@ func TestCurves(t *testing.T) {
 		if got := m.curve("uuid of one", 0, 10); got != "  "+c.want {
 			t.Errorf("with room: %q", got)
 		}
-		if got := m.curve("uuid of one", series("evicted_per_second"), 2); got != string([]rune(c.want)[:1])+string([]rune(c.want)[:1]) {
+		if got := m.curve("uuid of one", live.Number("evicted_per_second"), 2); got != string([]rune(c.want)[:1])+string([]rune(c.want)[:1]) {
 			t.Errorf("nothing happened: %q", got)
 		}
 		ascii := strings.Trim(m.Text(), "\n -~") // what is left has other characters

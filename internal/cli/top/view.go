@@ -105,7 +105,7 @@ func (m *Model) head() []string {
 		parts = append(parts, fmt.Sprintf("only %q", m.filter))
 	}
 	if m.sorted != 0 || m.reversed {
-		order := "by " + strings.ToLower(columns[m.sorted].title)
+		order := "by " + columns[m.sorted].Title
 		if m.reversed {
 			order += ", reversed"
 		}
@@ -217,10 +217,10 @@ func (m *Model) list(rows []*live.Cache) (lines []string, marked int) {
 		switch {
 		case c.past:
 			titles = append(titles, strings.Repeat(" ", c.width))
-		case c.text:
-			titles = append(titles, pad(c.title, c.width))
+		case c.Words:
+			titles = append(titles, pad(strings.ToUpper(c.Title), c.width))
 		default:
-			titles = append(titles, before(c.title, c.width))
+			titles = append(titles, before(strings.ToUpper(c.Title), c.width))
 		}
 		if !c.past && c.column == &columns[m.sorted] {
 			titles[len(titles)-1] = m.style(titles[len(titles)-1], bold.Underline(true))
@@ -235,11 +235,11 @@ func (m *Model) list(rows []*live.Cache) (lines []string, marked int) {
 		for _, c := range cells {
 			switch {
 			case c.past:
-				texts = append(texts, m.curve(cache.UUID, series(c.field), c.width))
-			case c.text:
-				texts = append(texts, pad(m.cut(cache.Text(c.field), c.width), c.width))
+				texts = append(texts, m.curve(cache.UUID, live.Number(c.Field), c.width))
+			case c.Words:
+				texts = append(texts, pad(m.cut(cache.Text(c.Field), c.width), c.width))
 			default:
-				texts = append(texts, before(cache.Text(c.field), c.width))
+				texts = append(texts, before(cache.Text(c.Field), c.width))
 			}
 		}
 		mark := "  "
@@ -328,7 +328,7 @@ func (m *Model) cache(c *live.Cache) (lines []string) {
 		{"full", "interval_full", "full"},
 	} {
 		past := ""
-		if n := series(row.now); n >= 0 {
+		if n := live.Number(row.now); n >= 0 {
 			past = m.curve(c.UUID, n, width)
 		}
 		add("%-10s%11s%14s  %s", row.title, c.Text(row.now), c.Text(row.total), past)
@@ -351,7 +351,7 @@ func (m *Model) gauge(part float64, width int) string {
 	if !math.IsNaN(part) {
 		full = min(max(int(part*float64(width)+0.5), 0), width)
 	}
-	memory := live.All[series("allocated_bytes")].Colour
+	memory := live.All[live.Number("allocated_bytes")].Colour
 	return m.colour(strings.Repeat(string(steps[0]), full)+strings.Repeat(string(steps[1]), width-full), memory)
 }
 

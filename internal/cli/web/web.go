@@ -160,10 +160,14 @@ func (p *Page) object(opened map[string]bool, after float64) table.Object {
 	}
 	o := p.frame.Object(&p.history, time.UnixMicro(int64(after*1e6)))
 	o.Add("interval_seconds", p.Interval.Seconds())
-	fields := p.Fields
-	if after != 0 {
-		fields = nil
+	fields, columns := p.Fields, []table.Object{}
+	for k := range live.Columns {
+		columns = append(columns, live.Columns[k].Object())
 	}
+	if after != 0 { // the page has them
+		fields, columns = nil, columns[:0]
+	}
+	o.Add("columns", columns)
 	o.Add("fields", append([]Field{}, fields...))
 	return o
 }

@@ -104,8 +104,8 @@ func TestPolicy(t *testing.T) {
 	}
 }
 
-// Ensure that the caches are read at most twice an interval, however many browsers ask, and that fields are
-// explained at the first answer only.
+// Ensure that the caches are read at most twice an interval, however many browsers ask, and that fields and
+// columns are explained at the first answer only.
 func TestReads(t *testing.T) {
 	looks := 0
 	p := page(&looks)
@@ -114,6 +114,7 @@ func TestReads(t *testing.T) {
 			Seconds  float64
 			Interval float64 `json:"interval_seconds"`
 			Fields   []Field
+			Columns  []any
 			Caches   []any
 		}
 		target := "/v1/live"
@@ -123,7 +124,8 @@ func TestReads(t *testing.T) {
 		if err := json.NewDecoder(ask(p, "GET", target, nil).Body).Decode(&got); err != nil {
 			t.Fatal(err)
 		}
-		if got.Interval != 60 || got.Seconds == 0 || got.Caches == nil || (len(got.Fields) > 0) != (n == 0) {
+		if got.Interval != 60 || got.Seconds == 0 || got.Caches == nil || (len(got.Fields) > 0) != (n == 0) ||
+			(len(got.Columns) == len(live.Columns)) != (n == 0) {
 			t.Errorf("%+v", got)
 		}
 	}

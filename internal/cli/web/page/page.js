@@ -7,15 +7,6 @@ const css = name => getComputedStyle(root).getPropertyValue("--" + name).trim();
 const element = (tag, text, parent) => { const e = document.createElement(tag); if (text !== undefined) e.textContent = text; if (parent) parent.append(e); return e; };
 
 const KEPT = 3600; // moments of each cache
-const COLUMNS = [
-  { field: "name", title: "name" }, { field: "clients_live", title: "live" },
-  { field: "interval_hit_rate", title: "hit rate", colour: "hit-rate", most: 1 },
-  { field: "cached_fraction", title: "cached", colour: "cached", most: 1 },
-  { field: "hits_per_second", title: "hits/s" },
-  { field: "stored_per_second", title: "sets/s", colour: "sets" },
-  { field: "evicted_per_second", title: "evicted/s", colour: "evicted" },
-  { field: "allocated_bytes", title: "memory", colour: "memory" }, { field: "policy", title: "policy" },
-];
 const CHARTS = [
   { title: "Hit rate, and part that is cached", most: 1, lines: [["interval_hit_rate", "hit rate", "hit-rate"], ["cached_fraction", "cached", "cached", [8, 5]]] },
   { title: "Reads a second", lines: [["hits_per_second", "hits", "hit-rate"], ["misses_per_second", "misses", "misses", [8, 5]]] },
@@ -24,6 +15,7 @@ const CHARTS = [
 ];
 
 let fields = [];           // of stats: {field, title, help}
+let columns = [];          // of the list: {field, title}, and {colour, most} of a curve
 let latest = null;         // the last answer
 const past = new Map();    // by uuid: {seconds: [], field: []}
 let chosen = null;         // uuid of the opened cache
@@ -54,6 +46,7 @@ const decoded = text => { try { return decodeURIComponent(text); } catch { retur
 
 function take(answer) {
   if (answer.fields.length) fields = answer.fields;
+  if (!columns.length) titles(columns = answer.columns);
   latest = answer;
   last = answer.seconds;
   for (const uuid of [...past.keys()]) if (!answer.caches.some(c => c.uuid === uuid)) past.delete(uuid);
@@ -92,7 +85,7 @@ function show() {
 }
 
 function compare(a, b) {
-  const field = COLUMNS[sorted].field, x = a[field], y = b[field];
+  const field = columns[sorted].field, x = a[field], y = b[field];
   if (x === null || y === null) return (x === null) - (y === null); // what is unknown comes last, in either direction
   const order = typeof x === "string" ? x.localeCompare(y) : y - x;
   return turned ? -order : order;
@@ -107,7 +100,7 @@ function row(c) {
   line.title = c.name + ": click to " + (c.uuid === chosen ? "close" : "open") + " its charts, clients and numbers";
   line.addEventListener("click", () => open(c.uuid === chosen ? null : c.uuid));
   line.addEventListener("keydown", event => { if (event.key === "Enter") open(c.uuid === chosen ? null : c.uuid); });
-  for (const column of COLUMNS) {
+  for (const column of columns) {
     const cell = element("td", undefined, line);
     cell.className = column.field;
     if (column.colour) cell.append(curve(past.get(c.uuid)[column.field].slice(-60), column));
@@ -129,7 +122,7 @@ function curve(values, { colour, most }) {
     if (points.length) {
       const e = document.createElementNS(SVG, "polyline");
       e.setAttribute("points", points.join(" "));
-      e.setAttribute("stroke", "var(--" + colour + ")");
+      e.setAttribute("stroke", colour);
       svg.append(e);
     }
     points = [];
@@ -139,12 +132,12 @@ function curve(values, { colour, most }) {
   return svg;
 }
 
-COLUMNS.forEach((column, k) => {
+const titles = columns => columns.forEach((column, k) => {
   const title = element("th", column.title, byId("titles"));
   title.className = column.field;
   title.tabIndex = 0;
   title.scope = "col";
-  const sort = () => { turned = sorted === k && !turned; sorted = k; if (latest) show(); };
+  const sort = () => { turned = sorted === k && !turned; sorted = k; show(); };
   title.addEventListener("click", sort);
   title.addEventListener("keydown", event => { if (event.key === "Enter") sort(); });
 });
