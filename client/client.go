@@ -17,7 +17,7 @@ import (
 type Cache struct {
 	c    *cache.Cache
 	seg  *shm.Segment
-	kept atomic.Pointer[order.Kept] // see Keep; nil: all samples
+	kept atomic.Pointer[order.Kept] // of Loads.Keep; nil: all samples
 	disk *Disk                      // disk cache of the options; nil: none
 
 	mu       sync.Mutex        // protects inflight
@@ -67,7 +67,7 @@ func Create(name string, o Options) (*Cache, error) {
 }
 
 // Attach attaches to a cache by its name or, with a slash, by path. Without permission to write,
-// the handle is read-only; see ReadOnly.
+// the handle is read-only; see Info.
 //
 // Errors: ErrNotFound, ErrPermission, ErrFormat, ErrVersion, ErrFingerprint, ErrInvalid (another policy
 // than asked for), ErrMemory (limits of this process), ErrClients, ErrSystem.
@@ -79,7 +79,7 @@ func Attach(nameOrPath string, o AttachOptions) (*Cache, error) {
 	return attach(seg, o.Label, o.Policy, o.Disk)
 }
 
-// AttachFD attaches through a descriptor of the cache, as FD returns it. The caller keeps the
+// AttachFD attaches through a descriptor of the cache, which Info has. The caller keeps the
 // descriptor. It is for a child process that got it through exec.Cmd's ExtraFiles. It returns the
 // errors of Attach, and ErrInvalid for an unsuitable descriptor.
 func AttachFD(fd int, o AttachOptions) (*Cache, error) {
@@ -111,36 +111,6 @@ func Remove(nameOrPath string) error { return shm.Unlink(nameOrPath) }
 // handle are invalid afterwards. With UnlinkLast it removes the cache if no other client uses it.
 // Later calls return ErrClosed; a second Close does nothing and returns the same error.
 func (c *Cache) Close() error { return errors.Join(c.c.Close(), c.seg.Close()) }
-
-// Samples returns the number of samples of the dataset.
-func (c *Cache) Samples() int { return c.c.Samples() }
-
-// Slots returns how many samples fit; 0 in a variable-size cache, where the number depends on their
-// sizes.
-func (c *Cache) Slots() int { return int(c.seg.SampleSlots()) }
-
-// Below returns how many samples the disk below a served cache holds, with copies of those in memory. 0: there is none, or
-// samples differ in size.
-func (c *Cache) Below() int { return int(c.seg.Region.Below().Load()) }
-
-// SampleBytes returns the bytes of each sample; in a variable-size cache, of the largest that it
-// accepts.
-func (c *Cache) SampleBytes() int { return int(c.seg.Header.SampleBytes) }
-
-// Variable says whether samples differ in size.
-func (c *Cache) Variable() bool { return c.seg.Variable() }
-
-// ReadOnly says whether this handle may only read. Its reads are not counted.
-func (c *Cache) ReadOnly() bool { return c.c.ReadOnly() }
-
-// Path returns the path at which the cache was created or found, for Attach in another process; ""
-// for a cache without a name.
-func (c *Cache) Path() string { return c.seg.Path() }
-
-// FD returns the descriptor of the cache. The handle keeps it: pass it to another process, and do
-// not write, lock or close it. AttachFD in that process attaches with it, also to a cache without a
-// name.
-func (c *Cache) FD() int { return c.seg.FD() }
 
 // Get copies a sample into dst. It returns its length, and whether it was READY. On a miss dst may
 // hold anything. The copy is never torn. Errors: ErrSchema when dst is too short (the first result
@@ -184,24 +154,12 @@ func (c *Cache) GatherPacked(indices []int, dst []byte, offsets, lengths []uint6
 // (flags), ErrLost, ErrCorrupt, ErrSystem.
 func (c *Cache) Set(i int, data []byte, flags Flags) (Result, error) { return c.c.Set(i, data, flags) }
 
-// SetParts is Set of a sample that consists of the parts, one after the other, such as its fields.
-func (c *Cache) SetParts(i int, parts [][]byte, flags Flags) (Result, error) {
-	return c.c.SetParts(i, parts, flags)
-}
-
-// SetLoaded is SetParts of a sample whose load took so long; 0: unknown. A cache with PolicyCost keeps
-// the samples that cost most; others keep the time for `stocached advise`. A negative time is ErrInvalid.
-func (c *Cache) SetLoaded(i int, parts [][]byte, flags Flags, took time.Duration) (Result, error) {
+// SetParts is Set of a sample that consists of the parts, one after the other, such as its fields. took is what its
+// load took; 0: unknown. A cache with PolicyCost keeps the samples that cost most; others keep the time for
+// `stocached advise`. A negative time is ErrInvalid.
+func (c *Cache) SetParts(i int, parts [][]byte, flags Flags, took time.Duration) (Result, error) {
 	return c.c.SetLoaded(i, parts, flags, took)
 }
-
-// Evicts says whether a Set into a full cache may give the space of another sample to its own. Then a
-// sample may be gone at any time, and the cache gives out no views.
-func (c *Cache) Evicts() bool { return c.c.Evicts() }
-
-// MeasureNext says whether the caller should measure its next load and tell SetLoaded: each with PolicyCost, else the
-// first ones and then one in 16, which is enough for `stocached advise`.
-func (c *Cache) MeasureNext() bool { return c.c.MeasureNext() }
 
 // Claim claims a sample of length bytes, which the caller fills in pieces. The Claim is nil unless
 // the result is Stored. The caller MUST end it by Publish or Abort. It returns the errors of Set.
@@ -209,59 +167,11 @@ func (c *Cache) Claim(i int, length int, flags Flags) (*Claim, Result, error) {
 	return c.c.Claim(i, length, flags)
 }
 
-// State returns the current state of a sample, and counts nothing. Errors: ErrIndex, ErrClosed.
-func (c *Cache) State(i int) (State, error) { return c.c.State(i) }
-
-// States writes the states of the samples from first on into dst, and counts nothing. Errors:
-// ErrIndex unless all of them are samples; ErrClosed.
-func (c *Cache) States(first int, dst []State) error { return c.c.States(first, dst) }
-
-// Costs writes what the loads of the samples from first on took into dst, and counts nothing. A cache with PolicyCost
-// knows the costs of all samples that were ever loaded, others those of some. Errors: ErrIndex unless all
-// of them are samples; ErrClosed.
-func (c *Cache) Costs(first int, dst []Cost) error { return c.c.Costs(first, dst) }
-
-// Verify compares the READY samples of first..first+n-1 with their checksums. Errors: ErrIndex,
-// ErrClosed.
-func (c *Cache) Verify(first, n int) (Verification, error) { return c.c.Verify(first, n) }
-
 // Clear empties the cache. It returns Stored, or Busy when another clear is running. It waits for
 // open claims of live clients, this one's too. When ctx ends first, it returns ErrTimeout with
 // their number, and the cache is as before. Other errors: ErrReadOnly, ErrClosed, ErrSystem.
 func (c *Cache) Clear(ctx context.Context) (Result, error) { return c.c.Clear(ctx) }
 
-// Recover reclaims the claims of dead clients and returns their number. A Set that meets such a
-// claim reclaims it by itself. Errors: ErrReadOnly, ErrClosed, ErrSystem.
-func (c *Cache) Recover() (int, error) { return c.c.Recover() }
-
 // Stats adds up the counters of all clients, past ones included, and scans the index. Errors:
 // ErrClosed, ErrSystem.
 func (c *Cache) Stats() (Stats, error) { return c.c.Stats() }
-
-// Clients lists the clients. It includes a past client until another one takes its record. Errors:
-// ErrClosed, ErrSystem.
-func (c *Cache) Clients() ([]ClientInfo, error) { return c.c.Clients() }
-
-// Keep makes this handle store only samples of a set, such as order.Owners.Keep returns for a node: Out
-// for others, unless the cache has them. A server stores no others for fetches of this handle. nil: all
-// samples again. Other handles are not concerned.
-func (c *Cache) Keep(kept *order.Kept) {
-	if kept == nil {
-		c.kept.Store(nil)
-		c.c.Keep(nil)
-		return
-	}
-	set := *kept
-	c.kept.Store(&set)
-	c.c.Keep(set.Has)
-}
-
-// keeps says whether this handle stores a sample.
-func (c *Cache) keeps(i int) bool {
-	kept := c.kept.Load()
-	return kept == nil || kept.Has(uint64(i))
-}
-
-// CountPassed adds to the counter "passed": samples outside the schema that a wrapper did not
-// cache. It returns ErrClosed.
-func (c *Cache) CountPassed(n uint64) error { return c.c.CountPassed(n) }

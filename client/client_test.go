@@ -42,7 +42,7 @@ func named(t testing.TB, o client.Options) (*client.Cache, string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	return c, c.Path()
+	return c, c.Info().Path
 }
 
 func sample(i, n int) []byte { return slices.Repeat([]byte{byte(i + 1)}, n) }
@@ -78,14 +78,14 @@ func TestUseAfterClose(t *testing.T) {
 		"claim":    func() error { _, _, err := c.Claim(2, 8, 0); return err },
 		"write":    func() error { _, err := claim.WriteAt(sample(1, 8), 0); return err },
 		"publish":  func() error { return claim.Publish() },
-		"state":    func() error { _, err := c.State(0); return err },
-		"states":   func() error { return c.States(0, make([]client.State, 4)) },
-		"verify":   func() error { _, err := c.Verify(0, 4); return err },
+		"state":    func() error { _, err := c.Inspect().State(0); return err },
+		"states":   func() error { return c.Inspect().States(0, make([]client.State, 4)) },
+		"verify":   func() error { _, err := c.Inspect().Verify(0, 4); return err },
 		"clear":    func() error { _, err := c.Clear(context.Background()); return err },
-		"recover":  func() error { _, err := c.Recover(); return err },
+		"recover":  func() error { _, err := c.Inspect().Recover(); return err },
 		"stats":    func() error { _, err := c.Stats(); return err },
-		"clients":  func() error { _, err := c.Clients(); return err },
-		"passed":   func() error { return c.CountPassed(1) },
+		"clients":  func() error { _, err := c.Inspect().Clients(); return err },
+		"passed":   func() error { return c.Loads().CountPassed(1) },
 		"get/load": func() error { _, err := c.GetOrLoad(context.Background(), 3, nil); return err },
 	}
 	for name, call := range calls {
@@ -150,10 +150,10 @@ func TestCloseUnderUse(t *testing.T) {
 			t.Error(err)
 		}
 		wait.Wait()
-		if n, err := other.Recover(); n != 0 || err != nil {
+		if n, err := other.Inspect().Recover(); n != 0 || err != nil {
 			t.Errorf("a closed client left %d claims, %v", n, err)
 		}
-		if v, err := other.Verify(0, 64); v.Corrupt != 0 || err != nil {
+		if v, err := other.Inspect().Verify(0, 64); v.Corrupt != 0 || err != nil {
 			t.Error(v, err)
 		}
 		other.Close()
@@ -353,8 +353,8 @@ func TestReadOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	if !r.ReadOnly() || c.ReadOnly() {
-		t.Error("read-only:", r.ReadOnly(), c.ReadOnly())
+	if !r.Info().ReadOnly || c.Info().ReadOnly {
+		t.Error("read-only:", r.Info().ReadOnly, c.Info().ReadOnly)
 	}
 	buffer := make([]byte, 8)
 	if view, hit, err := r.View(1); !hit || err != nil || string(view) != "good" {
@@ -369,7 +369,7 @@ func TestReadOnly(t *testing.T) {
 	_, err1 := r.Set(2, []byte("evil"), 0)
 	_, _, err2 := r.Claim(2, 4, 0)
 	_, err3 := r.Clear(t.Context())
-	_, err4 := r.Recover()
+	_, err4 := r.Inspect().Recover()
 	for k, err := range []error{err1, err2, err3, err4} {
 		if !errors.Is(err, client.ErrReadOnly) {
 			t.Errorf("write %d: %v", k, err)
@@ -378,7 +378,7 @@ func TestReadOnly(t *testing.T) {
 	if s, err := r.Stats(); err != nil || s != before {
 		t.Errorf("stats after a read-only client's reads: %+v, %v, before %+v", s, err, before)
 	}
-	if v, err := r.Verify(0, 8); err != nil || v.Checked != 1 || v.Corrupt != 0 {
+	if v, err := r.Inspect().Verify(0, 8); err != nil || v.Checked != 1 || v.Corrupt != 0 {
 		t.Error(v, err)
 	}
 }
@@ -434,7 +434,7 @@ func TestCreateAttachErrors(t *testing.T) {
 func TestAttachFD(t *testing.T) {
 	first := create(t, client.Options{Samples: 8, SampleBytes: 4, Fingerprint: "flowers"})
 	first.Set(1, []byte("good"), 0)
-	second, err := client.AttachFD(first.FD(), client.AttachOptions{Fingerprint: "flowers"})
+	second, err := client.AttachFD(first.Info().FD, client.AttachOptions{Fingerprint: "flowers"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -448,7 +448,7 @@ func TestAttachFD(t *testing.T) {
 	if r, err := second.Set(2, []byte("more"), 0); r != client.Stored || err != nil {
 		t.Error(r, err)
 	}
-	if _, err := client.AttachFD(second.FD(), client.AttachOptions{Fingerprint: "birds"}); !errors.Is(err, client.ErrFingerprint) {
+	if _, err := client.AttachFD(second.Info().FD, client.AttachOptions{Fingerprint: "birds"}); !errors.Is(err, client.ErrFingerprint) {
 		t.Error(err)
 	}
 	null, err := os.Open(os.DevNull)
@@ -485,7 +485,7 @@ func TestClientTableFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer third.Close()
-	clients, err := c.Clients()
+	clients, err := c.Inspect().Clients()
 	if err != nil || len(clients) != 2 || !clients[1].Live || clients[1].Label != "the third" ||
 		clients[1].Registrations != 2 || clients[1].PID != uint32(os.Getpid()) {
 		t.Errorf("%+v, %v", clients, err)
@@ -579,7 +579,7 @@ func TestPolicyThatIsAskedFor(t *testing.T) {
 		"first-come": "the policy of " + path + " is lru, and this program asks for first-come", "cost": "asks for cost"} {
 		other, err := client.Attach(path, client.AttachOptions{Policy: policy})
 		if want == "" {
-			if err != nil || !other.Evicts() {
+			if err != nil || !other.Info().Evicts {
 				t.Fatalf("%q: %v", policy, err)
 			}
 			other.Close()
@@ -588,7 +588,7 @@ func TestPolicyThatIsAskedFor(t *testing.T) {
 		if !errors.Is(err, client.ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Fatalf("%q: %v", policy, err)
 		}
-		if _, err := client.AttachFD(c.FD(), client.AttachOptions{Policy: policy}); !errors.Is(err, client.ErrInvalid) {
+		if _, err := client.AttachFD(c.Info().FD, client.AttachOptions{Policy: policy}); !errors.Is(err, client.ErrInvalid) {
 			t.Errorf("%q by descriptor: %v", policy, err)
 		}
 	}

@@ -82,7 +82,7 @@ func TestStoppedInALoad(t *testing.T) {
 		}
 	}
 	parts := [][]byte{sample(150, 100)}
-	if _, err := c.SetLoaded(150, parts, client.Overwrite, time.Millisecond); err != nil {
+	if _, err := c.SetParts(150, parts, client.Overwrite, time.Millisecond); err != nil {
 		t.Fatal(err)
 	}
 	if cost := costs(t, c)[150]; cost < 800*time.Microsecond || cost > 3*time.Millisecond {
@@ -93,8 +93,8 @@ func TestStoppedInALoad(t *testing.T) {
 // costs returns what the loads of all samples cost.
 func costs(t *testing.T, c *client.Cache) []time.Duration {
 	t.Helper()
-	known := make([]client.Cost, c.Samples())
-	if err := c.Costs(0, known); err != nil {
+	known := make([]client.Cost, c.Info().Samples)
+	if err := c.Inspect().Costs(0, known); err != nil {
 		t.Fatal(err)
 	}
 	var all []time.Duration

@@ -60,7 +60,7 @@ func TestLoadMissedChecksItsIndex(t *testing.T) {
 // A load that ends between the miss of a caller and its own load gives its sample, and no second count.
 func TestLateMissIsCountedOnce(t *testing.T) {
 	c := create(t, client.Options{Samples: 4, SampleBytes: 8})
-	other, err := client.AttachFD(c.FD(), client.AttachOptions{})
+	other, err := client.AttachFD(c.Info().FD, client.AttachOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -74,7 +74,7 @@ func TestBehindADisk(t *testing.T) {
 				t.Errorf("program %d: %d loads, %+v, %v", program, loads, stats, err)
 			}
 			costs := make([]Cost, samples)
-			if err := c.Costs(0, costs); err != nil {
+			if err := c.Inspect().Costs(0, costs); err != nil {
 				t.Fatal(err)
 			}
 			known := 0

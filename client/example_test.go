@@ -78,7 +78,7 @@ func ExampleCache_GetOrLoad() {
 	defer c.Close()
 	loads := 0
 	for range 2 {
-		for i := range c.Samples() {
+		for i := range c.Info().Samples {
 			data, err := c.GetOrLoad(context.Background(), i, func(context.Context) ([]byte, error) {
 				loads++
 				return fmt.Appendf(nil, "sample %d", i), nil
@@ -183,7 +183,7 @@ func ExampleCache_Split() {
 		fmt.Println(err)
 		return
 	}
-	for k, f := range c.Fields() {
+	for k, f := range c.Info().Fields {
 		fmt.Println(f.Name, f.DType, parts[k].Dims, parts[k].Data)
 	}
 	// Output:

@@ -36,7 +36,7 @@ func (s *Served) Fetch(ctx context.Context, indices []int, dst []byte, stride in
 	if n, err := s.Gather(indices, dst, GatherOptions{Stride: stride, Hit: hit}); err != nil || n == len(indices) {
 		return err
 	}
-	size := s.SampleBytes()
+	size := s.sampleBytes()
 	missing := make([]int, 0, len(indices)) // positions
 	for k := range indices {
 		if !hit[k] {
@@ -66,7 +66,7 @@ func (s *Served) FetchMisses(ctx context.Context, indices []int, place func(k, n
 		missing[k] = k
 	}
 	return s.fill(ctx, 0, indices, missing, func(k int, data []byte) bool {
-		if !s.Variable() && len(data) != s.SampleBytes() {
+		if !s.seg.Variable() && len(data) != s.sampleBytes() {
 			return false
 		}
 		copy(place(k, len(data)), data)
@@ -149,8 +149,8 @@ func (s *Served) Prefetch(ctx context.Context, indices []int) (queued int, err e
 func (s *Served) numbers(indices []int) ([]int64, error) {
 	all := make([]int64, len(indices))
 	for k, i := range indices {
-		if i < 0 || i >= s.Samples() {
-			return nil, fmt.Errorf("%w: index %d is not in 0..%d", ErrIndex, i, s.Samples()-1)
+		if i < 0 || i >= s.c.Samples() {
+			return nil, fmt.Errorf("%w: index %d is not in 0..%d", ErrIndex, i, s.c.Samples()-1)
 		}
 		all[k] = int64(i)
 	}
@@ -246,7 +246,7 @@ func (f *filling) flagsFor(part []*miss) uint32 {
 		return control.SlotsOnly
 	case part[0].unstored:
 		return f.flags | control.Unstored
-	case part[0].tries > 0 || s.Evicts() && len(part) > int(s.c.Fits()/lostFrom):
+	case part[0].tries > 0 || s.c.Evicts() && len(part) > int(s.c.Fits()/lostFrom):
 		return f.flags | control.Send
 	}
 	return f.flags

@@ -10,10 +10,10 @@ import "context"
 // others were READY at some moment during the call, and may have lost their slots since. No sample
 // loses its slot for a Fill: it fills free slots. CodeNoSlot says that a
 // sample got no slot: the cache is full, the sample can have no slot, or another client is filling
-// it. State tells which. Other errors are those of Fetch.
+// it. Inspect().State tells which. Other errors are those of Fetch.
 func (s *Served) Fill(ctx context.Context, indices []int) error {
 	there := func(k int) (bool, error) {
-		state, err := s.State(indices[k])
+		state, err := s.c.State(indices[k])
 		return state == StateReady, err
 	}
 	var missing []int
@@ -26,7 +26,7 @@ func (s *Served) Fill(ctx context.Context, indices []int) error {
 			missing = append(missing, k)
 		}
 	}
-	if s.Evicts() {
+	if s.c.Evicts() {
 		there = func(int) (bool, error) { return true, nil } // it was, when the server stored it
 	}
 	return s.fill(ctx, 0, indices, missing, nil, there)

@@ -42,7 +42,7 @@ func (c *Cache) GetOrLoad(ctx context.Context, i int, load func(ctx context.Cont
 // LoadMissed is GetOrLoad of a sample that the caller has just missed, such as with Get or Gather: that call has
 // counted the miss, so this one counts nothing. It returns the errors of GetOrLoad.
 func (c *Cache) LoadMissed(ctx context.Context, i int, load func(ctx context.Context) ([]byte, error)) ([]byte, error) {
-	if _, err := c.State(i); err != nil { // ErrIndex, ErrClosed
+	if _, err := c.c.State(i); err != nil { // ErrIndex, ErrClosed
 		return nil, err
 	}
 	for {
@@ -92,17 +92,17 @@ func (c *Cache) lead(ctx context.Context, i int, f *inflight,
 	}()
 	// Another load may have ended between our miss and this one. Without this second check the
 	// sample would be loaded twice.
-	if state, err := c.State(i); err == nil && state == StateReady {
+	if state, err := c.c.State(i); err == nil && state == StateReady {
 		if data, hit, err := c.getOwn(i, c.c.Copy); hit || err != nil {
 			f.data, f.err = data, err
 			return data, err
 		}
 	}
-	if data, hit := c.FromDisk(i, nil); hit {
+	if data, hit := c.Loads().FromDisk(i, nil); hit {
 		f.data, f.err = data, nil
 		return data, nil
 	}
-	took := loadtime.MeasureIf(c.MeasureNext(), ctx, func(ctx context.Context) { data, err = load(ctx) })
+	took := loadtime.MeasureIf(c.Loads().MeasureNext(), ctx, func(ctx context.Context) { data, err = load(ctx) })
 	switch {
 	case err != nil && ctx.Err() != nil:
 		f.over = true // the callers that wait have their own contexts
@@ -111,11 +111,11 @@ func (c *Cache) lead(ctx context.Context, i int, f *inflight,
 		f.err = err
 		return nil, err
 	}
-	if _, err = c.SetLoaded(i, [][]byte{data}, 0, took.All); errors.Is(err, ErrReadOnly) {
+	if _, err = c.SetParts(i, [][]byte{data}, 0, took.All); errors.Is(err, ErrReadOnly) {
 		err = nil
 	}
 	if err == nil {
-		c.ToDisk(i, data)
+		c.Loads().ToDisk(i, data)
 	}
 	f.data, f.err = data, err
 	return data, err

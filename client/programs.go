@@ -10,7 +10,6 @@ import (
 	"github.com/stocached/stocached/internal/clock"
 	"github.com/stocached/stocached/internal/loadtime"
 	"github.com/stocached/stocached/internal/poll"
-	"github.com/stocached/stocached/shm"
 )
 
 const (
@@ -21,10 +20,6 @@ const (
 	// askTimeout is how long a server may take for an answer. It never waits for the load of a program.
 	askTimeout = 5 * time.Second
 )
-
-// Programs says whether programs load the samples of the cache (a source of the kind none). Then a Served
-// knows which samples other programs and machines have.
-func (c *Cache) Programs() bool { return c.seg.Header.Flags&shm.FlagPrograms != 0 }
 
 // GetOrLoad is Cache.GetOrLoad. In a cache of Programs, it first asks the server whether another program
 // or machine has the sample, and then offers what load has given. Without a server it loads.
@@ -42,7 +37,7 @@ func (s *Served) LoadMissed(ctx context.Context, i int, load func(ctx context.Co
 // the same sample each load it, unless they do so on other connections.
 func (s *Served) AskOrLoad(ctx context.Context, i int,
 	load func(ctx context.Context) ([]byte, error)) (data []byte, err error) {
-	if !s.Programs() {
+	if !s.programs() {
 		return load(ctx)
 	}
 	data, asked, err := s.ask(ctx, i)
@@ -55,11 +50,11 @@ func (s *Served) AskOrLoad(ctx context.Context, i int,
 			s.tryOffer(context.WithoutCancel(ctx), control.OfferBody{Flags: control.Failed, Index: int64(i)})
 		}
 	}()
-	took := loadtime.MeasureIf(s.MeasureNext(), ctx, func(ctx context.Context) { data, err = load(ctx) })
+	took := loadtime.MeasureIf(s.Loads().MeasureNext(), ctx, func(ctx context.Context) { data, err = load(ctx) })
 	if err != nil {
 		return nil, err
 	}
-	if _, err = s.SetLoaded(i, [][]byte{data}, 0, took.All); err != nil && !errors.Is(err, ErrReadOnly) {
+	if _, err = s.SetParts(i, [][]byte{data}, 0, took.All); err != nil && !errors.Is(err, ErrReadOnly) {
 		return data, err
 	}
 	ok = true
@@ -74,11 +69,11 @@ func (s *Served) AskOrLoad(ctx context.Context, i int,
 // another size; those of Fetch.
 func (s *Served) Offer(ctx context.Context, i int, data []byte) (taken bool, err error) {
 	switch {
-	case !s.Programs():
+	case !s.programs():
 		return false, fmt.Errorf("%w: the server reads the samples of this cache from a source; Offer is for source: "+
 			"{kind: none}", ErrInvalid)
 	case !s.fits(data):
-		return false, fmt.Errorf("%w: %d bytes, a sample has %d", ErrSchema, len(data), s.SampleBytes())
+		return false, fmt.Errorf("%w: %d bytes, a sample has %d", ErrSchema, len(data), s.sampleBytes())
 	}
 	if _, err := s.numbers([]int{i}); err != nil {
 		return false, err
@@ -88,7 +83,7 @@ func (s *Served) Offer(ctx context.Context, i int, data []byte) (taken bool, err
 
 // fits says whether a sample of the cache may have so many bytes.
 func (s *Served) fits(data []byte) bool {
-	return len(data) == s.SampleBytes() || s.Variable() && len(data) < s.SampleBytes()
+	return len(data) == s.sampleBytes() || s.seg.Variable() && len(data) < s.sampleBytes()
 }
 
 // tryOffer tells the server how a load has ended, if it answers soon. Without that others load the sample too.

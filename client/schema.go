@@ -1,21 +1,10 @@
 package client
 
-import (
-	"slices"
-
-	"github.com/stocached/stocached/shm"
-)
+import "github.com/stocached/stocached/shm"
 
 // Part is one field of one sample: its shape, and its items in C order, little-endian. Dims is the
 // shape; nil: the field's. Data has the items.
 type Part = shm.Part
-
-// Fields returns the schema: the fields of a sample.
-func (c *Cache) Fields() []Field { return slices.Clone(c.seg.Header.Fields) }
-
-// Decode says how to make pictures of the files that a server keeps in the first field
-// (docs/spec/stores.md, In a server). "": samples are as they lie.
-func (c *Cache) Decode() string { return c.seg.Header.Decode }
 
 // Split returns the fields of a sample. The parts point into sample. It returns ErrSchema for a
 // sample that does not fit this cache.

@@ -63,7 +63,7 @@ func Dial(ctx context.Context, name string, o DialOptions) (*Served, error) {
 			own, err = attach(seg, l.label, o.Policy, nil)
 		}
 		if err == nil {
-			l.most = own.SampleBytes()
+			l.most = own.sampleBytes()
 		}
 		return err
 	}

@@ -20,8 +20,8 @@ func TestVariableEvicts(t *testing.T) {
 	for policy := client.PolicyCost; policy <= client.PolicyLFU; policy++ {
 		t.Run(policy.String(), func(t *testing.T) {
 			c := create(t, client.Options{Samples: samples, Variable: true, Size: 6 << 20, Policy: policy, Clients: 8})
-			if !c.Evicts() || !c.Variable() || c.Slots() != 0 {
-				t.Errorf("evicts %v, variable %v, %d slots", c.Evicts(), c.Variable(), c.Slots())
+			if !c.Info().Evicts || !c.Info().Variable || c.Info().Slots != 0 {
+				t.Errorf("evicts %v, variable %v, %d slots", c.Info().Evicts, c.Info().Variable, c.Info().Slots)
 			}
 			if _, hit, err := c.View(0); hit || !errors.Is(err, client.ErrInvalid) {
 				t.Errorf("a view: %v, %v", hit, err)
@@ -40,7 +40,7 @@ func TestVariableEvicts(t *testing.T) {
 					}
 				case 1:
 					took := time.Duration(1+i) * time.Millisecond
-					if _, err := c.SetLoaded(i, [][]byte{sample(i, sizeOf(i))}, client.Overwrite, took); err != nil {
+					if _, err := c.SetParts(i, [][]byte{sample(i, sizeOf(i))}, client.Overwrite, took); err != nil {
 						t.Fatal(err)
 					}
 				case 2:
@@ -87,7 +87,7 @@ func TestVariableEvicts(t *testing.T) {
 					t.Errorf("sample %d has other bytes", i)
 				}
 			}
-			if v, err := c.Verify(0, samples); err != nil || v.Corrupt != 0 || v.Checked != there || n != there {
+			if v, err := c.Inspect().Verify(0, samples); err != nil || v.Corrupt != 0 || v.Checked != there || n != there {
 				t.Errorf("%+v, %v; %d are there, %d are ready", v, err, there, n)
 			}
 			s, err := c.Stats()
@@ -122,7 +122,7 @@ func TestSlotBytes(t *testing.T) {
 		t.Error(r, err)
 	}
 	for k, want := range []client.State{client.StateReady, client.StateEmpty, client.StateReady} {
-		if got, err := c.State(k); got != want || err != nil {
+		if got, err := c.Inspect().State(k); got != want || err != nil {
 			t.Errorf("sample %d is %v, %v: an overwrite frees the old version first", k, got, err)
 		}
 	}

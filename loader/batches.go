@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/order"
 )
 
@@ -302,7 +302,7 @@ func (r *run) gather(b *buffer) error {
 	}
 	var err error
 	if b.size >= 0 {
-		b.hits, err = c.Gather(b.indices, b.rows, cache.GatherOptions{Stride: b.size, Hit: b.hit, Threads: r.l.options.Threads})
+		b.hits, err = c.Gather(b.indices, b.rows, client.GatherOptions{Stride: b.size, Hit: b.hit, Threads: r.l.options.Threads})
 	} else {
 		b.hits, err = r.gatherPacked(c, b)
 	}
@@ -318,14 +318,14 @@ func (r *run) gather(b *buffer) error {
 }
 
 // gatherPacked gathers samples of any size.
-func (r *run) gatherPacked(c Cache, b *buffer) (int, error) {
+func (r *run) gatherPacked(c *client.Cache, b *buffer) (int, error) {
 	if _, err := c.Lengths(b.indices, b.lengths); err != nil {
 		return 0, err
 	}
 	total := uint64(0)
 	for k, n := range b.lengths {
 		b.offsets[k] = total
-		if n != cache.Miss {
+		if n != client.Miss {
 			total += n
 		}
 	}

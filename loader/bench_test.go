@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/loader"
 	"github.com/stocached/stocached/order"
@@ -38,7 +37,7 @@ func BenchmarkAllHit(b *testing.B) {
 			b.SetBytes(int64(z.batch * z.bytes))
 			for n := 0; b.Loop(); n++ {
 				first := n % (z.samples / z.batch) * z.batch
-				if hits, err := c.Gather(indices[first:first+z.batch], buffers[n%len(buffers)], cache.GatherOptions{Stride: z.bytes, Threads: threads}); hits != z.batch || err != nil {
+				if hits, err := c.Gather(indices[first:first+z.batch], buffers[n%len(buffers)], client.GatherOptions{Stride: z.bytes, Threads: threads}); hits != z.batch || err != nil {
 					b.Fatal(hits, err)
 				}
 			}

@@ -28,7 +28,7 @@ func evict(t *testing.T, d *dataset, c *client.Cache) (stop func()) {
 			default:
 			}
 			i := random.IntN(d.samples)
-			if _, err := c.SetLoaded(i, [][]byte{d.want(i)}, 0, time.Duration(1+random.IntN(1e6))); err != nil {
+			if _, err := c.SetParts(i, [][]byte{d.want(i)}, 0, time.Duration(1+random.IntN(1e6))); err != nil {
 				t.Error(err)
 			}
 		}
@@ -125,7 +125,7 @@ func TestLoaderTellsCosts(t *testing.T) {
 		readEpoch(t, d, l)
 		kept = 0
 		for i := 2; i < samples; i += 3 {
-			if state, err := c.State(i); err == nil && state == client.StateReady {
+			if state, err := c.Inspect().State(i); err == nil && state == client.StateReady {
 				kept++
 			}
 		}

@@ -78,34 +78,28 @@ func (l *Loader) keep() {
 		return
 	}
 	node := o.owners.NodeOf(o.Rank)
-	c, can := l.from.cache.(interface {
-		Keep(kept *order.Kept)
-		Slots() int
-	})
-	if !can {
+	if l.from.cache == nil {
 		return
 	}
-	// Capacity may count a disk below the cache, where copies of others have room.
-	holds := c.Slots()
-	if served, ok := l.from.cache.(interface{ Below() int }); ok && holds > 0 { // its server keeps the same on the disk
-		holds = max(holds, served.Below())
+	// Capacity may count a disk below the cache, where copies of others have room. A server keeps the same on its disk.
+	loads, holds := l.from.cache.Loads(), l.from.cache.Info().Slots
+	if holds > 0 {
+		holds = max(holds, loads.Below())
 	}
 	if capacity := cmp.Or(uint64(min(holds, l.from.samples)), o.Nodes[node].Capacity); capacity > 0 {
-		c.Keep(o.owners.Keep(node, capacity))
+		loads.Keep(o.owners.Keep(node, capacity))
 	}
 }
 
 // prefetcher returns what has the server of a node prefetch samples that the node owns and others read. So the epochs
 // after the first one find them. nil: no nodes, or no server.
 func (l *Loader) prefetcher() func(ctx context.Context, indices []int) {
-	c, can := l.from.fetch.(interface {
-		Prefetch(ctx context.Context, indices []int) (queued int, err error)
-	})
-	if l.options.owners == nil || !can {
+	served := l.from.fetch
+	if l.options.owners == nil || served == nil {
 		return nil
 	}
 	return func(ctx context.Context, indices []int) {
-		_, _ = c.Prefetch(ctx, indices) // an error of the server shows in the fetch
+		_, _ = served.Prefetch(ctx, indices) // an error of the server shows in the fetch
 	}
 }
 

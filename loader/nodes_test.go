@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/loader"
 	"github.com/stocached/stocached/order"
@@ -118,7 +117,7 @@ func TestNodesKeepWhatTheyOwn(t *testing.T) {
 		for range 3 {
 			readSteps(t, d, all, -1)
 		}
-		before := make([]cache.Stats, 3)
+		before := make([]client.Stats, 3)
 		for k, c := range caches {
 			before[k], _ = c.Stats()
 		}
@@ -186,7 +185,7 @@ func TestNodesWithServers(t *testing.T) {
 		o, _, _ := serve(t, d, samples/2)
 		c := dial(t, o)
 		caches = append(caches, c)
-		nodes = append(nodes, order.Node{Name: fmt.Sprint("n", k), Ranks: 1, Capacity: uint64(c.Slots())})
+		nodes = append(nodes, order.Node{Name: fmt.Sprint("n", k), Ranks: 1, Capacity: uint64(c.Info().Slots)})
 	}
 	for k, c := range caches {
 		l, err := loader.New(loader.FromServer(c), loader.Options{BatchSize: size, Order: shuffled(samples), Rank: uint64(k), Ends: order.Drop,
@@ -268,35 +267,27 @@ func TestFirstEpochBringsWhatANodeOwns(t *testing.T) {
 	}
 }
 
-// slowToAsk is a server's cache whose prefetches begin when the last batch has been delivered.
-type slowToAsk struct {
-	*client.Served
-	last  chan struct{}
-	asked atomic.Int32
-}
-
-func (s *slowToAsk) Prefetch(ctx context.Context, indices []int) (int, error) {
-	<-s.last
-	time.Sleep(time.Millisecond)
-	if ctx.Err() == nil {
-		s.asked.Add(int32(len(indices)))
-	}
-	return len(indices), context.Cause(ctx)
-}
-
 // Ensure that the first epoch does not end before the server was asked for all that the node owns.
 func TestFirstEpochAsksForAll(t *testing.T) {
 	const samples, size = 240, 20
 	d := newDataset(samples, 20000)
 	o, _, _ := serve(t, d, samples)
-	c := &slowToAsk{Served: dial(t, o), last: make(chan struct{})}
 	nodes := []order.Node{{Name: "a", Ranks: 1, Capacity: 200}, {Name: "b", Ranks: 1, Capacity: 40}}
 	owners, err := order.NewOwners(nodes, samples)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := open(t, loader.FromServer(c), loader.Options{BatchSize: size, Order: shuffled(samples), Ends: order.Drop, Nodes: nodes,
-		Ahead: samples / size})
+	l := open(t, loader.FromServer(dial(t, o)), loader.Options{BatchSize: size, Order: shuffled(samples), Ends: order.Drop,
+		Nodes: nodes, Ahead: samples / size})
+	last := make(chan struct{})
+	var asked atomic.Int32
+	l.AroundPrefetch(func(ctx context.Context, indices []int, prefetch func()) {
+		<-last // the last batch has been delivered
+		time.Sleep(time.Millisecond)
+		if prefetch(); ctx.Err() == nil {
+			asked.Add(int32(len(indices)))
+		}
+	})
 	want := samples
 	for i := range samples {
 		if owners.Owner(uint64(i)) != 0 {
@@ -315,10 +306,10 @@ func TestFirstEpochAsksForAll(t *testing.T) {
 		}
 		b.Release()
 		if left--; left == 0 {
-			close(c.last)
+			close(last)
 		}
 	}
-	if got := int(c.asked.Load()); got != want || want < samples/4 {
+	if got := int(asked.Load()); got != want || want < samples/4 {
 		t.Errorf("the server was asked for %d samples, want the %d that node a owns and b reads", got, want)
 	}
 }

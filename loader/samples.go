@@ -7,10 +7,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/internal/loadtime"
 	"github.com/stocached/stocached/order"
-	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
 )
 
@@ -21,33 +20,11 @@ type Samples struct {
 	bytes    int // bytes of each sample; unused if variable
 	variable bool
 
-	cache Cache                   // nil: none
-	load  Load                    // loads a miss; nil: use fetch
-	fetch Fetcher                 // nil: use load
+	cache *client.Cache           // nil: none
+	load  Load                    // loads a miss; nil: the server does
+	fetch *client.Served          // fills the cache; nil: use load
 	where func(i int) string      // says where a sample comes from, for messages; nil: unknown
 	ahead func(indices []int) int // reads the samples ahead that will be loaded next; may be nil
-}
-
-// Cache is a cache of samples, such as a *client.Cache. Its methods are those of that type. If it also
-// has the methods MeasureNext and SetLoaded of that type, the loader tells it what loads cost. With FromDisk and
-// ToDisk the loader uses its disk cache.
-type Cache interface {
-	Samples() int
-	SampleBytes() int
-	Variable() bool
-	Gather(indices []int, dst []byte, o cache.GatherOptions) (int, error)
-	Lengths(indices []int, lengths []uint64) (int, error)
-	GatherPacked(indices []int, dst []byte, offsets, lengths []uint64, hit []bool, threads int) (int, error)
-	Set(i int, data []byte, flags cache.Flags) (cache.Result, error)
-}
-
-// Fetcher is a cache that a server fills, such as a *client.Served.
-type Fetcher interface {
-	Cache
-	// FetchMisses asks the server for samples that are not in the cache. place returns the memory
-	// for the n bytes of indices[k]. Several goroutines may call it, and more than once for a
-	// sample.
-	FetchMisses(ctx context.Context, indices []int, place func(k, n int) []byte) error
 }
 
 // Load appends sample i to dst and returns the result, like the functions of package strconv. dst
@@ -71,27 +48,14 @@ func FromSource(s source.Source) Samples {
 // FromCache takes samples from a cache, and loads and stores the misses. A full cache is no error.
 // Other processes that miss a sample at the same time load it too; the cache keeps the
 // first result.
-func FromCache(c Cache, load Load) Samples {
-	return Samples{samples: c.Samples(), bytes: c.SampleBytes(), variable: c.Variable(), cache: c, load: shared(c, load)}
-}
-
-// shared returns a Load that asks the server of a cache of programs first, and offers it what load gives.
-func shared(c Cache, load Load) Load {
-	s, ok := c.(interface {
-		Programs() bool
-		AskOrLoad(ctx context.Context, i int, load func(ctx context.Context) ([]byte, error)) ([]byte, error)
-	})
-	if !ok || !s.Programs() {
-		return load
-	}
-	return func(ctx context.Context, i int, dst []byte) ([]byte, error) {
-		return s.AskOrLoad(ctx, i, func(ctx context.Context) ([]byte, error) { return load(ctx, i, dst) })
-	}
+func FromCache(c *client.Cache, load Load) Samples {
+	info := c.Info()
+	return Samples{samples: info.Samples, bytes: info.SampleBytes, variable: info.Variable, cache: c, load: load}
 }
 
 // FromCacheAndSource is FromCache with a source to load from. It returns ErrInvalid if the samples
 // of the two do not match.
-func FromCacheAndSource(c Cache, s source.Source) (Samples, error) {
+func FromCacheAndSource(c *client.Cache, s source.Source) (Samples, error) {
 	from, other := FromCache(c, read(s)), FromSource(s)
 	from.where, from.ahead = other.where, other.ahead
 	switch {
@@ -112,8 +76,18 @@ func FromCacheAndSource(c Cache, s source.Source) (Samples, error) {
 
 // FromServer takes samples from a cache that a server fills, and asks the server for the misses of
 // each batch in one request.
-func FromServer(c Fetcher) Samples {
-	return Samples{samples: c.Samples(), bytes: c.SampleBytes(), variable: c.Variable(), cache: c, fetch: c}
+func FromServer(s *client.Served) Samples {
+	from := FromCache(s.Cache, nil)
+	from.fetch = s
+	return from
+}
+
+// FromPrograms takes samples from a served cache of Programs: it asks the server for what other programs and machines
+// have, loads the other misses, and offers them.
+func FromPrograms(s *client.Served, load Load) Samples {
+	return FromCache(s.Cache, func(ctx context.Context, i int, dst []byte) ([]byte, error) {
+		return s.AskOrLoad(ctx, i, func(ctx context.Context) ([]byte, error) { return load(ctx, i, dst) })
+	})
 }
 
 // read returns a Load that reads from a source.
@@ -130,44 +104,30 @@ func read(s source.Source) Load {
 	}
 }
 
-// measured is a Cache that wants to know what loads took.
-type measured interface {
-	MeasureNext() bool
-	SetLoaded(i int, parts [][]byte, flags cache.Flags, took time.Duration) (cache.Result, error)
-}
-
-// backed is a Cache that may use a disk cache, such as a *client.Cache.
-type backed interface {
-	FromDisk(i int, dst []byte) ([]byte, bool)
-	ToDisk(i int, data []byte)
-}
-
 // loads returns Load, and what it cost if the cache wants to know; else 0. A sample from a disk cache is not loaded.
 func (s *Samples) loads(ctx context.Context, i int, dst []byte) (data []byte, took time.Duration, err error) {
-	if b, ok := s.cache.(backed); ok {
-		if data, hit := b.FromDisk(i, dst); hit {
-			return data, 0, nil
-		}
+	if s.cache == nil {
+		data, err = s.load(ctx, i, dst)
+		return data, 0, err
 	}
-	c, ok := s.cache.(measured)
-	cost := loadtime.MeasureIf(ok && c.MeasureNext(), ctx, func(ctx context.Context) { data, err = s.load(ctx, i, dst) })
+	loads := s.cache.Loads()
+	if data, hit := loads.FromDisk(i, dst); hit {
+		return data, 0, nil
+	}
+	cost := loadtime.MeasureIf(loads.MeasureNext(), ctx, func(ctx context.Context) { data, err = s.load(ctx, i, dst) })
 	return data, cost.All, err
 }
 
 // store stores a loaded sample. A full or read-only cache is no error.
-func (s *Samples) store(i int, data []byte, took time.Duration) (err error) {
+func (s *Samples) store(i int, data []byte, took time.Duration) error {
 	if s.cache == nil {
 		return nil
 	}
-	if took > 0 {
-		_, err = s.cache.(measured).SetLoaded(i, [][]byte{data}, 0, took)
-	} else {
-		_, err = s.cache.Set(i, data, 0)
+	_, err := s.cache.SetParts(i, [][]byte{data}, 0, took)
+	if err == nil {
+		s.cache.Loads().ToDisk(i, data)
 	}
-	if b, ok := s.cache.(backed); ok && err == nil {
-		b.ToDisk(i, data)
-	}
-	if errors.Is(err, shm.ErrReadOnly) {
+	if errors.Is(err, client.ErrReadOnly) {
 		return nil
 	}
 	return err

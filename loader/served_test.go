@@ -230,7 +230,7 @@ func TestServedByPlan(t *testing.T) {
 			b.Release()
 			// this batch, the one ahead, and the one that the loader has just begun
 			eventually(t, "the server has read ahead", func() bool {
-				state, err := c.State(order0[min(n+29, len(order0)-1)])
+				state, err := c.Inspect().State(order0[min(n+29, len(order0)-1)])
 				return !plan || err != nil || state == client.StateReady
 			})
 		}

@@ -419,8 +419,8 @@ DEFECTS = [
     Defect(
         "Go: a node's server does not read what its node owns and others read",
         "loader/loader.go",
-        "if l.options.owners == nil || !can {",
-        "if l.options.owners == nil || can {",
+        "if l.options.owners == nil || served == nil {",
+        "if l.options.owners == nil || served != nil {",
         go("./loader", "TestFirstEpochBringsWhatANodeOwns"),
     ),
     Defect(
@@ -671,22 +671,22 @@ DEFECTS = [
     Defect(
         "Evicting: GetOrLoad measures nothing",
         "client/load.go",
-        "MeasureIf(c.MeasureNext(),",
-        "MeasureIf(c.MeasureNext() && false,",
+        "MeasureIf(c.Loads().MeasureNext(),",
+        "MeasureIf(c.Loads().MeasureNext() && false,",
         go("./client", "TestCostOfALoad"),
     ),
     Defect(
         "Evicting: a Go loader measures nothing",
         "loader/samples.go",
-        "MeasureIf(ok && c.MeasureNext(),",
-        "MeasureIf(ok && c.MeasureNext() && false,",
+        "MeasureIf(loads.MeasureNext(),",
+        "MeasureIf(loads.MeasureNext() && false,",
         go("./loader", "TestLoaderTellsCosts"),
     ),
     Defect(
         "Evicting: Go asks again without SEND",
         "client/fetch.go",
-        "case part[0].tries > 0 || s.Evicts()",
-        "case part[0].tries > 9 || s.Evicts()",
+        "case part[0].tries > 0 || s.c.Evicts()",
+        "case part[0].tries > 9 || s.c.Evicts()",
         go("./client", "TestGoneBeforeTheCopy"),
     ),
     Defect(
@@ -699,7 +699,7 @@ DEFECTS = [
     Defect(
         "Evicting: Go asks for a large batch twice",
         "client/fetch.go",
-        "s.Evicts() && len(part) >",
+        "s.c.Evicts() && len(part) >",
         "false && len(part) >",
         go("./client", "TestMoreThanACacheKeeps"),
     ),

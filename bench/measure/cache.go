@@ -65,7 +65,7 @@ func Filled(z Size, dir string) (path string, remove func() error, err error) {
 	if err != nil {
 		return "", nil, err
 	}
-	path = c.Path()
+	path = c.Info().Path
 	return path, func() error { return client.Remove(path) }, c.Close()
 }
 

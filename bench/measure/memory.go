@@ -24,7 +24,7 @@ func Filling(z Size, dir string) (report.Measurement, error) {
 		return m, err
 	}
 	defer remove() //nolint:errcheck // a file that stays fails nothing
-	empty, err := allocated(c.Path())
+	empty, err := allocated(c.Info().Path)
 	if err != nil {
 		return m, err
 	}
@@ -41,7 +41,7 @@ func Filling(z Size, dir string) (report.Measurement, error) {
 				return m, fmt.Errorf("sample %d: %v %w", stored, r, err)
 			}
 		}
-		now, err := allocated(c.Path())
+		now, err := allocated(c.Info().Path)
 		if err != nil {
 			return m, err
 		}

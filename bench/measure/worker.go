@@ -59,7 +59,7 @@ func hitsWorker(path string, core int, seed uint64) error {
 		return err
 	}
 	defer c.Close()
-	order := rand.New(rand.NewPCG(seed, 0)).Perm(c.Samples())
+	order := rand.New(rand.NewPCG(seed, 0)).Perm(c.Info().Samples)
 	fmt.Println("ready")
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 		var start, window int64
@@ -97,7 +97,7 @@ func memoryWorker(path string) error {
 		return err
 	}
 	defer c.Close()
-	for i := range c.Samples() {
+	for i := range c.Info().Samples {
 		p, hit, err := c.View(i)
 		if !hit || err != nil {
 			return errors.Join(errMiss, err)

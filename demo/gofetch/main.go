@@ -56,26 +56,26 @@ func read(c *client.Served, seed uint64, batch int, out io.Writer) error {
 	var hits, size int
 	var crc uint32
 	var waited time.Duration
-	order := rand.New(rand.NewPCG(seed, 0)).Perm(c.Samples())
-	rows := make([]byte, batch*c.SampleBytes())
+	order := rand.New(rand.NewPCG(seed, 0)).Perm(c.Info().Samples)
+	rows := make([]byte, batch*c.Info().SampleBytes)
 	for rest := order; len(rest) > 0; {
 		indices := rest[:min(batch, len(rest))]
 		rest = rest[len(indices):]
 		for _, i := range indices {
-			if state, err := c.State(i); err == nil && state == client.StateReady {
+			if state, err := c.Inspect().State(i); err == nil && state == client.StateReady {
 				hits++
 			}
 		}
 		began := time.Now()
 		ctx, cancel := context.WithTimeout(context.Background(), timeout)
-		err := c.Fetch(ctx, indices, rows, c.SampleBytes())
+		err := c.Fetch(ctx, indices, rows, c.Info().SampleBytes)
 		cancel()
 		waited += time.Since(began)
 		if err != nil {
 			return err
 		}
 		for k := range indices {
-			sample := rows[k*c.SampleBytes():][:c.SampleBytes()]
+			sample := rows[k*c.Info().SampleBytes:][:c.Info().SampleBytes]
 			size += len(sample)
 			crc ^= crc32.Checksum(sample, castagnoli)
 		}

@@ -90,12 +90,12 @@ sockets: {dir: %[3]s}
 		t.Fatal(err)
 	}
 	defer decoded.Close()
-	if f := decoded.Fields()[0]; decoded.Variable() || decoded.SampleBytes() != 3*8*6 || f.Name != "image" ||
+	if f := decoded.Info().Fields[0]; decoded.Info().Variable || decoded.Info().SampleBytes != 3*8*6 || f.Name != "image" ||
 		fmt.Sprint(f.Dims) != "[3 8 6]" {
-		t.Errorf("%+v of %d bytes", f, decoded.SampleBytes())
+		t.Errorf("%+v of %d bytes", f, decoded.Info().SampleBytes)
 	}
-	dst := make([]byte, 6*decoded.SampleBytes())
-	err = decoded.Fetch(ctx, []int{0, 1, 2, 3, 4, 5}, dst, decoded.SampleBytes())
+	dst := make([]byte, 6*decoded.Info().SampleBytes)
+	err = decoded.Fetch(ctx, []int{0, 1, 2, 3, 4, 5}, dst, decoded.Info().SampleBytes)
 	var failed *stocclient.FetchError
 	if !errors.As(err, &failed) || len(failed.Failures) != 1 || failed.Failures[0].Index != 5 ||
 		failed.Failures[0].Code != control.CodeDamaged || !strings.Contains(err.Error(), "005.jpg") {

@@ -253,7 +253,7 @@ func TestSuccessorTakesOverAtOnce(t *testing.T) {
 	tell(children[1])
 	numbers := func(when string, want int) {
 		t.Helper()
-		all, err := handles[0].Clients()
+		all, err := handles[0].Inspect().Clients()
 		if err != nil {
 			t.Fatal(err)
 		}

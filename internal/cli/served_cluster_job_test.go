@@ -72,7 +72,7 @@ func rank(args []string) error {
 		return err
 	}
 	defer c.Close()
-	l, err := loader.New(loader.FromServer(c), jobOptions(number, uint64(c.Slots())))
+	l, err := loader.New(loader.FromServer(c), jobOptions(number, uint64(c.Info().Slots)))
 	if err != nil {
 		return err
 	}
@@ -284,7 +284,7 @@ func TestClusterJobKilled(t *testing.T) {
 	epochs := 0
 	for _, r := range ranks {
 		c := r.server.dial()
-		o := jobOptions(r.number, uint64(c.Slots()))
+		o := jobOptions(r.number, uint64(c.Info().Slots))
 		for epoch, got := range r.read {
 			if want := wantRank(t, o, epoch); !slices.Equal(got, want) {
 				t.Errorf("rank %d, epoch %d: %d samples, wanted are %d, which differ", r.number, epoch, len(got), len(want))

@@ -211,7 +211,7 @@ func (d *doomed) goesOn(left, n int) {
 	if reads := int(d.metric("stocached_source_reads_total", `cache="pets"`)); reads != n-left {
 		d.t.Errorf("the next server read %d samples, want the %d that were missing", reads, n-left)
 	}
-	if v, err := c.Verify(0, n); err != nil || v.Corrupt != 0 {
+	if v, err := c.Inspect().Verify(0, n); err != nil || v.Corrupt != 0 {
 		d.t.Errorf("%+v, %v", v, err)
 	}
 	d.noClaims(c.Cache)
@@ -227,7 +227,7 @@ func (d *doomed) goesOn(left, n int) {
 // noClaims checks that no sample is claimed.
 func (d *doomed) noClaims(c *stocclient.Cache) {
 	d.t.Helper()
-	all, err := c.Clients()
+	all, err := c.Inspect().Clients()
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -446,7 +446,7 @@ func dieFilling(d *doomed, point string) {
 func dieSending(d *doomed, point string) {
 	d.start()
 	c := d.dial()
-	slots := c.Slots()
+	slots := c.Info().Slots
 	if slots >= doomedSamples || slots == 0 {
 		d.t.Fatalf("%d slots: there is nothing to send", slots)
 	}
@@ -654,11 +654,11 @@ func TestClientKilledWhileItFetches(t *testing.T) {
 				}
 				others.Wait()
 				wantSamples(t, c, rand.Perm(doomedSamples))
-				if have := ready(t, c.Cache); have != c.Slots() {
-					t.Errorf("%d samples are there in %d slots", have, c.Slots())
+				if have := ready(t, c.Cache); have != c.Info().Slots {
+					t.Errorf("%d samples are there in %d slots", have, c.Info().Slots)
 				}
 				if reads := int(d.metric("stocached_source_reads_total",
-					`cache="pets"`)); c.Slots() == doomedSamples && reads != doomedSamples {
+					`cache="pets"`)); c.Info().Slots == doomedSamples && reads != doomedSamples {
 					t.Errorf("%d reads of %d samples", reads, doomedSamples)
 				}
 				for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {

@@ -48,7 +48,7 @@ func epoch(args []string) error {
 		return err
 	}
 	defer c.Close()
-	own := order.Order{Samples: uint64(c.Samples()), Kind: order.Shuffled, Seed: uint64(seed)}
+	own := order.Order{Samples: uint64(c.Info().Samples), Kind: order.Shuffled, Seed: uint64(seed)}
 	e, err := own.Epoch(0)
 	if err != nil {
 		return err
@@ -56,11 +56,11 @@ func epoch(args []string) error {
 	if _, err := c.Announce(context.Background(), stocclient.Plan{Order: own, Batch: size}); err != nil {
 		return err
 	}
-	all := make([]int, c.Samples())
+	all := make([]int, c.Info().Samples)
 	e.Fill(all, 0, 1)
-	row := c.SampleBytes()
+	row := c.Info().SampleBytes
 	for batch := range slices.Chunk(all, size) {
-		if c.Variable() {
+		if c.Info().Variable {
 			samples, err := c.FetchSamples(context.Background(), batch)
 			if err != nil {
 				return err
@@ -209,13 +209,13 @@ func TestEverySampleIsReadOnce(t *testing.T) {
 			s.start()
 			s.readAll(n, processes, 32)()
 			c := s.dial()
-			room := min(c.Slots(), n)
+			room := min(c.Info().Slots, n)
 			reads, stored := s.metric("stocached_source_reads_total", fmt.Sprintf("cache=%q", servedName)),
 				s.metric("stocached_fills_total", fmt.Sprintf("cache=%q", servedName))
 			if (room == n) != (test.size == "all") || int(stored) != room || room == n && int(reads) != n ||
 				int(reads) < n {
 				t.Errorf("%d slots, %v reads of the source, %v samples stored; want %d reads, each sample once, "+
-					"and every slot filled", c.Slots(), reads, stored, n)
+					"and every slot filled", c.Info().Slots, reads, stored, n)
 			}
 			if got := ready(t, c.Cache); got != room {
 				t.Errorf("%d samples are there, want %d", got, room)
@@ -305,12 +305,12 @@ func batchesAreRight(t *testing.T, s *served, p shm.Policy, n, slots int) {
 	if err != nil || stats.Evicted < uint64(least) {
 		t.Errorf("%+v, %v", stats, err)
 	}
-	if c.Variable() { // samples of 100 to 3,000 bytes; each loses a part of a slot
+	if c.Info().Variable { // samples of 100 to 3,000 bytes; each loses a part of a slot
 		if got := readyOf(t, c.Cache, raggedRecord); got < slots/3 || stats.Corrupt+stats.Lost != 0 {
 			t.Errorf("%d samples are there, %+v", got, stats)
 		}
-	} else if got := ready(t, c.Cache); got != c.Slots() || got < slots || got > slots+1 {
-		t.Errorf("%d samples are there, of %d slots", got, c.Slots())
+	} else if got := ready(t, c.Cache); got != c.Info().Slots || got < slots || got > slots+1 {
+		t.Errorf("%d samples are there, of %d slots", got, c.Info().Slots)
 	}
 }
 

@@ -126,7 +126,7 @@ func TestServerOnAFullTmpfs(t *testing.T) {
 	if lines := strings.Count(s.said(), "\n"); lines > 10 {
 		t.Errorf("%d lines of log", lines)
 	}
-	if v, err := c.Verify(0, n); err != nil || v.Corrupt != 0 {
+	if v, err := c.Inspect().Verify(0, n); err != nil || v.Corrupt != 0 {
 		t.Errorf("%+v, %v", v, err)
 	}
 }

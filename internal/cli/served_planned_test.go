@@ -50,7 +50,7 @@ func plannedJob(args []string) error {
 		return err
 	}
 	defer c.Close()
-	n, row, done := c.Samples(), c.SampleBytes(), len(samples)
+	n, row, done := c.Info().Samples, c.Info().SampleBytes, len(samples)
 	known := map[string]int{}
 	for i := range n {
 		known[string(servedRecord(i))] = i
@@ -210,10 +210,10 @@ func killPlanned(t *testing.T, kills int, programs ...plannedProgram) {
 		return len(s.plannedJobs()) == 0 && s.metric("stocached_clients", fmt.Sprintf("cache=%q", servedName)) == 1
 	})
 	c := s.dial()
-	if got := ready(t, c.Cache); got != c.Slots() {
-		t.Errorf("%d samples are there, of %d slots", got, c.Slots())
+	if got := ready(t, c.Cache); got != c.Info().Slots {
+		t.Errorf("%d samples are there, of %d slots", got, c.Info().Slots)
 	}
-	all, err := c.Clients()
+	all, err := c.Inspect().Clients()
 	if err != nil {
 		t.Fatal(err)
 	}

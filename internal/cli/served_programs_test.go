@@ -84,7 +84,7 @@ func TestProgramsLoadOnce(t *testing.T) {
 	for _, s := range all[:3] {
 		for range 3 {
 			c := s.dial()
-			if !c.Programs() {
+			if !c.Info().Programs {
 				t.Fatal("the cache does not say that programs fill it")
 			}
 			programs.Go(func() { l.want(t, c, rand.Perm(n)) })
@@ -160,7 +160,7 @@ func TestProgramsWithLoaders(t *testing.T) {
 		s.start()
 		s.reaches()
 		c := s.dial()
-		from := loader.FromCache(c, func(ctx context.Context, i int, dst []byte) ([]byte, error) {
+		from := loader.FromPrograms(c, func(ctx context.Context, i int, dst []byte) ([]byte, error) {
 			data, err := l.load(i)(ctx)
 			return append(dst, data...), err
 		})

@@ -67,10 +67,10 @@ func TestFetchCountsOnce(t *testing.T) {
 				wantFetch(t, c, first(400)[k*50:][:50])
 			}
 			stats, err := c.Stats()
-			hits := uint64(epoch * min(c.Slots(), 400))
+			hits := uint64(epoch * min(c.Info().Slots, 400))
 			if err != nil || stats.Hits != hits || stats.Misses != uint64(400*(epoch+1))-hits {
 				t.Errorf("size %s, epoch %d: %d hits, %d misses, %v; there are %d slots", size, epoch, stats.Hits,
-					stats.Misses, err, c.Slots())
+					stats.Misses, err, c.Info().Slots)
 			}
 		}
 		var there []int // several readers have decided which ones
@@ -82,7 +82,7 @@ func TestFetchCountsOnce(t *testing.T) {
 		if _, err := c.FetchSamples(context.Background(), there); err != nil {
 			t.Error(err)
 		}
-		if stats, err := c.Stats(); err != nil || stats.Hits != uint64(min(c.Slots(), 400)+3) {
+		if stats, err := c.Stats(); err != nil || stats.Hits != uint64(min(c.Info().Slots, 400)+3) {
 			t.Errorf("samples by themselves: %d hits, %v", stats.Hits, err)
 		}
 	}

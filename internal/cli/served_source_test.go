@@ -189,8 +189,8 @@ func TestServedFilesThatFail(t *testing.T) {
 	if _, err := c.FetchSamples(context.Background(), []int{13, 6}); !errors.Is(err, stocclient.ErrReplaced) {
 		t.Errorf("through the old handle: %v", err)
 	}
-	if c := s.dial(); c.Samples() != n-4 {
-		t.Errorf("%d samples", c.Samples())
+	if c := s.dial(); c.Info().Samples != n-4 {
+		t.Errorf("%d samples", c.Info().Samples)
 	} else if stats, err := c.Stats(); err != nil || stats.Ready != 0 {
 		t.Errorf("%d samples of the old data, %v", stats.Ready, err)
 	}

@@ -214,7 +214,7 @@ func fetchAll(args []string) error {
 	if err != nil {
 		return err
 	}
-	_, err = c.FetchSamples(context.Background(), rand.Perm(c.Samples()))
+	_, err = c.FetchSamples(context.Background(), rand.Perm(c.Info().Samples))
 	return errors.Join(err, c.Close())
 }
 
@@ -283,8 +283,8 @@ func TestFetch(t *testing.T) {
 		c := s.dial()
 		wantFetch(t, c, rand.Perm(n))
 		stats, err := c.Stats()
-		if err != nil || int(stats.Stored) != c.Slots() || (c.Slots() == n) != (size == "all") || c.Slots() < 20 {
-			t.Errorf("%d slots, %d stored, %v", c.Slots(), stats.Stored, err)
+		if err != nil || int(stats.Stored) != c.Info().Slots || (c.Info().Slots == n) != (size == "all") || c.Info().Slots < 20 {
+			t.Errorf("%d slots, %d stored, %v", c.Info().Slots, stats.Stored, err)
 		}
 		samples, err := c.FetchSamples(context.Background(), []int{5, 399, 5})
 		if err != nil || !bytes.Equal(samples[0], servedRecord(5)) || !bytes.Equal(samples[1], servedRecord(399)) ||
@@ -425,8 +425,8 @@ func TestFetchAfterTheDataChanged(t *testing.T) {
 	}
 	wantFetch(t, c, rand.Perm(50))
 	c = s.dial()
-	if c.Samples() != 101 {
-		t.Errorf("%d samples", c.Samples())
+	if c.Info().Samples != 101 {
+		t.Errorf("%d samples", c.Info().Samples)
 	}
 	wantFetch(t, c, rand.Perm(101))
 }
@@ -567,11 +567,11 @@ func TestServerKilledUnderLoad(t *testing.T) {
 	clients.Wait()
 	c := s.dial()
 	wantFetch(t, c, rand.Perm(n))
-	v, err := c.Verify(0, n)
+	v, err := c.Inspect().Verify(0, n)
 	if err != nil || v.Corrupt != 0 {
 		t.Errorf("%+v, %v", v, err)
 	}
-	all, err := c.Clients()
+	all, err := c.Inspect().Clients()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,8 +27,8 @@ func TestServedWithoutAName(t *testing.T) {
 	c, other := s.dial(), s.dial()
 	wantFetch(t, c, first(200))
 	wantFetch(t, other, first(200))
-	if c.Path() != "" || s.metric("stocached_source_reads_total", `cache="pets"`) != 200 {
-		t.Errorf("its path is %q, the server has read %v samples", c.Path(),
+	if c.Info().Path != "" || s.metric("stocached_source_reads_total", `cache="pets"`) != 200 {
+		t.Errorf("its path is %q, the server has read %v samples", c.Info().Path,
 			s.metric("stocached_source_reads_total", `cache="pets"`))
 	}
 	s.kill()

@@ -223,7 +223,7 @@ func TestSocketActivation(t *testing.T) {
 			c, err := stocclient.Dial(context.Background(), "pets",
 				stocclient.DialOptions{SocketsDir: dir, Timeout: 20 * time.Second})
 			if err == nil {
-				err = c.Fetch(context.Background(), []int{3}, make([]byte, c.SampleBytes()), c.SampleBytes())
+				err = c.Fetch(context.Background(), []int{3}, make([]byte, c.Info().SampleBytes), c.Info().SampleBytes)
 				c.Close()
 			}
 			dialed <- err

@@ -135,7 +135,7 @@ from there.`,
 func warm(interrupt context.Context, name string, c *stocclient.Served, server stocclient.DialOptions, parallel int,
 	stderr io.Writer) (*warmed, error) {
 	began := time.Now()
-	seg, err := shm.OpenFD(c.FD(), shm.OpenOptions{ReadOnly: true})
+	seg, err := shm.OpenFD(c.Info().FD, shm.OpenOptions{ReadOnly: true})
 	if err != nil {
 		return nil, err
 	}

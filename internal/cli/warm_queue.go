@@ -67,7 +67,7 @@ func newWarmQueue(c *stocclient.Served, shape shm.Geometry, stats stocclient.Sta
 		p.room = int(shape.Slots - min(stats.Ready, shape.Slots))
 	}
 	// Some MB at a time: few messages for small samples, and a bar that moves for large ones.
-	p.batch = min(max((4<<20)/max(c.SampleBytes(), 1), 4), 256)
+	p.batch = min(max((4<<20)/max(c.Info().SampleBytes, 1), 4), 256)
 	return p
 }
 
@@ -106,9 +106,9 @@ func (p *warmQueue) take(n int) (batch []int, err error) {
 	batch = append(batch, p.ahead[:k]...)
 	p.ahead = p.ahead[k:]
 	var states [1024]stocclient.State
-	for samples := p.cache.Samples(); len(batch) < n && p.at < samples; {
+	for samples := p.cache.Info().Samples; len(batch) < n && p.at < samples; {
 		seen := states[:min(len(states), samples-p.at)]
-		if err := p.cache.States(p.at, seen); err != nil {
+		if err := p.cache.Inspect().States(p.at, seen); err != nil {
 			return nil, err
 		}
 		for _, state := range seen {
@@ -155,7 +155,7 @@ func (p *warmQueue) outcome(batch []int, failures []stocclient.FetchFailure) (o 
 			o.bad = append(o.bad, unfilled{f.Index, f.Code, f.Text})
 			continue
 		}
-		state, err := p.cache.State(f.Index)
+		state, err := p.cache.Inspect().State(f.Index)
 		if err != nil {
 			return o, err
 		}
@@ -241,7 +241,7 @@ func (p *warmQueue) hasRoom() (bool, error) {
 	stats, err := p.cache.Stats()
 	if p.shape.Variable() {
 		return p.shape.PayloadBytes-min(stats.ArenaNextBytes,
-			p.shape.PayloadBytes) >= shm.UnitsFor(uint64(p.cache.SampleBytes())+shm.UnitBytes)*shm.UnitBytes, err
+			p.shape.PayloadBytes) >= shm.UnitsFor(uint64(p.cache.Info().SampleBytes)+shm.UnitBytes)*shm.UnitBytes, err
 	}
 	return stats.Ready < p.shape.Slots, err
 }

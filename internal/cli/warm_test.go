@@ -604,8 +604,8 @@ func TestFill(t *testing.T) {
 		all[i] = i
 	}
 	var failed *stocclient.FetchError
-	if err := c.Fill(context.Background(), all); !errors.As(err, &failed) || len(failed.Failures) != n-c.Slots() {
-		t.Fatalf("%v, %d slots", err, c.Slots())
+	if err := c.Fill(context.Background(), all); !errors.As(err, &failed) || len(failed.Failures) != n-c.Info().Slots {
+		t.Fatalf("%v, %d slots", err, c.Info().Slots)
 	}
 	for _, f := range failed.Failures {
 		if f.Code != control.CodeNoSlot || f.Index != f.Position {

@@ -31,7 +31,7 @@ var (
 )
 
 // rules is the direction: cmd -> server -> order, source, cache -> policy, shm; loader -> order,
-// source, cache; client -> cache, shm; nothing points up.
+// source, client; client -> cache, shm; nothing points up.
 var rules = map[string]rule{
 	"shm": {nil, []string{"golang.org/x/sys", "github.com/edsrzf/mmap-go"},
 		"the segment is the lowest layer: anything may be built on it, so it builds on nothing"},
@@ -65,8 +65,8 @@ var rules = map[string]rule{
 		"a tier on a disk is a segment in a file, which the cache package reads and fills"},
 	"tier/kinds": {[]string{"tier", "source", "internal/size"}, nil, "the list of all kinds of tier"},
 	"order":      {nil, nil, "an order is a function of numbers, the same in three languages"},
-	"loader": {append([]string{"order", "source", "cache", "internal/loadtime"}, low...), system,
-		"a loader reads caches and sources; it works without a server"},
+	"loader": {[]string{"client", "order", "source", "internal/loadtime"}, nil,
+		"a loader reads sources, and caches as every program does; it works without a server"},
 	"server/fill": {append([]string{"source", "cache", "control", "internal/loadtime", "internal/fewlines"}, low...), nil,
 		"a filler knows who asks for samples only as an interface"},
 	"server/jobs": {append([]string{"order"}, low...), nil,
@@ -112,7 +112,7 @@ var rules = map[string]rule{
 
 // shown are further folders that the tests of a folder may import: the packages of its users, so
 // that examples are what a user writes.
-var shown = map[string][]string{"loader": {"client", "server"}, "server": {"client"}}
+var shown = map[string][]string{"loader": {"server", "shm"}, "server": {"client"}}
 
 // helpers are what tests of any folder may import.
 var helpers = []string{"go.uber.org/goleak", "golang.org/x/tools/txtar"}
@@ -177,7 +177,8 @@ func TestCheckSees(t *testing.T) {
 		{"loader/a.go", module + "/tier", "it works without a server"},
 		{"server/a.go", "github.com/redis/go-redis/v9", "engines of tiers"},
 		{"server/served/a.go", module + "/tier/kinds", ""},
-		{"loader/a.go", module + "/client", "it works without a server"},
+		{"loader/a.go", module + "/server", "it works without a server"},
+		{"loader/a.go", module + "/cache", "as every program does"},
 		{"loader/a_test.go", module + "/client", ""},
 		{"loader/a_test.go", module + "/cmd/stocached", "it works without a server"},
 		{"loader/a_test.go", "go.uber.org/goleak", ""},
