@@ -103,7 +103,7 @@ const (
 	PolicyFirstIndices = shm.PolicyFirstIndices // sample i < slots has slot i, others have none; fixed-size only
 
 	// In a full cache these give the space of one sample to another. Such a cache gives out no views.
-	PolicyCost   = shm.PolicyCost   // keeps the samples whose loads take longest; see SetLoaded
+	PolicyCost   = shm.PolicyCost   // keeps the samples whose loads take longest; see SetParts
 	PolicyRandom = shm.PolicyRandom // any sample goes
 	PolicyClock  = shm.PolicyClock  // a sample without a recent hit goes
 	PolicyFIFO   = shm.PolicyFIFO   // the oldest sample goes
