@@ -7,7 +7,6 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/stocached/stocached/source"
@@ -16,8 +15,8 @@ import (
 var url = regexp.MustCompile(`^(pipe:|file:|[a-z][a-z0-9+.-]*://)`)
 
 // shardPaths returns the paths of the setting path in their order. It takes a file of exactly this
-// name. Otherwise it expands braces, and matches * ? [ ] in each result with the
-// existing files, sorted by name. It returns ErrInvalid when a pattern matches no file, when a path
+// name. Otherwise it expands braces, and matches the wildcards of each result with the
+// existing files, in byte order. It returns ErrInvalid when a pattern matches no file, when a path
 // occurs twice, or when it is no path.
 func shardPaths(ctx context.Context, place *source.Place, pattern string) ([]string, error) {
 	remote := place.Objects() != nil
@@ -41,11 +40,11 @@ func shardPaths(ctx context.Context, place *source.Place, pattern string) ([]str
 	seen := map[string]bool{}
 	for _, one := range expanded {
 		matches := []string{one}
-		if remote && strings.ContainsAny(one, "*?[") {
+		if remote && wild(one) {
 			if matches, err = globObjects(ctx, place.Objects(), one); err != nil {
 				return nil, err
 			}
-		} else if !remote && strings.ContainsAny(one, "*?[") && !exists(one) {
+		} else if !remote && wild(one) && !exists(one) {
 			if matches, err = glob(one); err != nil {
 				return nil, err
 			}
@@ -71,25 +70,24 @@ func shardPaths(ctx context.Context, place *source.Place, pattern string) ([]str
 // globObjects returns the objects that match a pattern, in byte order. It returns ErrInvalid when there
 // are none, or when the objects cannot be listed.
 func globObjects(ctx context.Context, objects source.Objects, pattern string) ([]string, error) {
-	if _, err := path.Match(pattern, ""); err != nil || strings.Contains(pattern, "**") {
-		return nil, fmt.Errorf("%w: path %q is no pattern: * and ? match within a name, and [ needs a ]", source.ErrInvalid, pattern)
+	translated, err := goPattern(pattern)
+	if err != nil {
+		return nil, err
 	}
 	var shards []string
 	exact := false // as on a disk, an object of exactly this name counts alone
 	prefix := pattern[:strings.IndexAny(pattern, "*?[")]
-	err := objects.List(ctx, prefix, func(name string, _ source.Stamp) error {
+	err = objects.List(ctx, prefix, func(name string, _ source.Stamp) error {
 		exact = exact || name == pattern
-		matches, _ := path.Match(pattern, name) // a valid pattern
-		if matches && !strings.HasSuffix(name, indexSuffix) && !source.StandsForFolder(name) {
+		matches, _ := path.Match(translated, name) // a valid pattern
+		if matches && !source.StandsForFolder(name) {
 			shards = append(shards, name)
 		}
 		return nil
 	})
-	if exact {
+	if shards = shardsOf(pattern, shards); exact {
 		shards = []string{pattern}
 	}
-	slices.Sort(shards)
-	shards = slices.Compact(shards)
 	if err == nil && len(shards) == 0 {
 		err = fmt.Errorf("%w: no object matches %s", source.ErrInvalid, pattern)
 	}
@@ -104,20 +102,15 @@ func exists(path string) bool {
 // glob returns the sorted matches of one pattern, without index files. It returns ErrInvalid when
 // there are none.
 func glob(pattern string) ([]string, error) {
-	if strings.Contains(pattern, "**") {
-		return nil, fmt.Errorf("%w: path %q: ** is not supported; name the folders, as in {train,val}/*.tar",
-			source.ErrInvalid, pattern)
+	translated, err := goPattern(pattern)
+	if err != nil {
+		return nil, err
 	}
-	all, err := filepath.Glob(pattern)
+	all, err := filepath.Glob(translated)
 	if err != nil {
 		return nil, fmt.Errorf("%w: path %q: %w", source.ErrInvalid, pattern, err)
 	}
-	var shards []string
-	for _, path := range all {
-		if !strings.HasSuffix(path, indexSuffix) && !strings.HasSuffix(path, indexSuffix+newSuffix) {
-			shards = append(shards, path)
-		}
-	}
+	shards := shardsOf(filepath.Clean(pattern), all)
 	if len(shards) == 0 {
 		return nil, fmt.Errorf("%w: no file matches %s", source.ErrInvalid, pattern)
 	}

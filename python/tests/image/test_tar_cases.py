@@ -16,6 +16,7 @@ from stocached._image.braces import expanded
 
 TESTDATA = Path(__file__).resolve().parents[3] / "source/tar/testdata"
 CASES = json.loads((TESTDATA / "cases.json").read_text())
+WILDCARDS = json.loads((TESTDATA / "wildcards.json").read_text())
 PATTERNS = json.loads((TESTDATA / "braces.json").read_text())
 
 
@@ -46,6 +47,19 @@ def test_patterns_have_the_paths_that_servers_find():
     for case in PATTERNS["refused"]:
         with pytest.raises(InvalidError) as raised:
             expanded(case["pattern"])
+        assert case["error"] in str(raised.value), case
+
+
+def test_wildcards_match_what_servers_match(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in WILDCARDS["files"]:
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_bytes(bytes(1024))
+    for case in WILDCARDS["matched"]:
+        assert image.Shards(case["pattern"]).shards == case["paths"], case
+    for case in WILDCARDS["refused"]:
+        with pytest.raises(InvalidError) as raised:
+            image.Shards(case["pattern"])
         assert case["error"] in str(raised.value), case
 
 

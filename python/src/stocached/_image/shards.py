@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import glob
 import json
 import operator
 import os
@@ -21,6 +20,7 @@ from .braces import expanded
 from .folder import Decoded
 from .pipeline import PLACE, Files, files_of
 from .tar_index import Members, members_of, stamp_of
+from .wildcards import matches
 
 _PICTURES = "jpg;jpeg;png;webp;gif;bmp;tif;tiff;ppm"
 _LABELS = "cls;json"
@@ -199,11 +199,9 @@ def paths_of(pattern: Any) -> list[str]:
     if not isinstance(pattern, (str, os.PathLike)):
         return [path for one in pattern for path in paths_of(one)]
     text = os.fspath(pattern)
-    found = []
+    found: list[str] = []
     for path in [text] if os.path.exists(text) else expanded(text):
-        wild = re.search(r"[*?[]", path) and not os.path.exists(path)
-        matches = sorted(glob.glob(path)) if wild else [path]
-        found += [match for match in matches if ".stocached-index" not in match]
+        found += matches(path) if re.search(r"[*?[]", path) and not os.path.exists(path) else [path]
     if not found or len(set(map(os.path.normpath, found))) < len(found):
         raise InvalidError(f"{text!r} matches no file" if not found else f"{text!r} names a shard twice")
     return found
