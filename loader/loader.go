@@ -43,6 +43,9 @@ type State struct {
 	Position uint64 // in the epoch: all samples before it were delivered, by all ranks together
 }
 
+// ErrInvalid: an option or an order makes no sense. Its text has the numbers and the next step.
+var ErrInvalid = order.ErrInvalid
+
 // ErrRunning: a loop over the loader's batches is running.
 var ErrRunning = errors.New("a loop over this loader's batches is running; end it first, or make another loader")
 

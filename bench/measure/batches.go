@@ -12,6 +12,7 @@ import (
 	"github.com/stocached/stocached/bench/report"
 	"github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/loader"
+	"github.com/stocached/stocached/order"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
 )
@@ -41,8 +42,8 @@ func Batches(z Size, dir string, runs int, emit func(report.Measurement)) error 
 		return err
 	}
 	defer remove() //nolint:errcheck // a file that stays fails nothing
-	order := loader.Order{Samples: uint64(z.Samples), Kind: loader.Shuffled, Seed: 7}
-	epoch, err := order.Epoch(0)
+	of := order.Order{Samples: uint64(z.Samples), Kind: order.Shuffled, Seed: 7}
+	epoch, err := of.Epoch(0)
 	if err != nil {
 		return err
 	}
@@ -67,7 +68,7 @@ func Batches(z Size, dir string, runs int, emit func(report.Measurement)) error 
 	}
 	batches := func(threads int, step func()) (func() error, error) {
 		l, err := loader.New(loader.FromCache(c, miss),
-			loader.Options{BatchSize: z.Batch, Order: order, Ahead: ahead, Threads: threads})
+			loader.Options{BatchSize: z.Batch, Order: of, Ahead: ahead, Threads: threads})
 		return func() error {
 			if err := l.SetEpoch(0); err != nil {
 				return err
