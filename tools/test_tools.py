@@ -63,14 +63,6 @@ def test_a_status_that_no_line_explains_is_a_failure() -> None:
     assert counted("", status=1) == (0, 1, 0, [])
 
 
-def test_what_is_shown_of_a_failure_has_its_cause() -> None:
-    log = [f"line {k}" for k in range(500)]
-    log[200:202] = ["why", "--- FAIL: TestA (0.00s)"]
-    shown = stages.extract(log)
-    assert "why" in shown and "line 499" in shown and "line 300" not in shown
-    assert stages.extract(["a", "b"]) == ["a", "b"]
-
-
 GO = """\
 === RUN   TestA
     a_test.go:7: it is 3,

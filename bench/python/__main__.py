@@ -35,17 +35,15 @@ TOPICS = {
 }
 
 
-def head(topic: str, rounds: int, more: str) -> str:
+def head(topic: str, rounds: int, arguments: str) -> str:
     git = ["git", "-C", harness.ROOT, "describe", "--always", "--dirty=+", "--exclude=*"]
     commit = subprocess.run(git, capture_output=True, text=True).stdout.strip() or "unknown"
-    model = next(
-        (line.split(": ")[1] for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line), ""
-    )
-    today = datetime.date.today()
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    model = next((line.split(": ")[1] for line in lines if "model name" in line), platform.machine())
     return (
-        f"# {TOPICS[topic]}\n\n`make bench ARGS={more}`, {today}, at commit {commit}: {rounds} rounds on\n"
-        f"{os.cpu_count()} processors ({model.strip() or platform.machine()}), Python {platform.python_version()}. Medians, and ratios within\n"
-        "a round with their 95 % intervals."
+        f"# {TOPICS[topic]}\n\n`make bench ARGS={arguments}`, {datetime.date.today()}, at commit {commit}: {rounds} rounds "
+        f"on\n{os.cpu_count()} processors ({model.strip()}), Python {platform.python_version()}, beside other work "
+        f"of a load of {os.getloadavg()[2]:.1f}.\nMedians, and ratios within a round with their 95 % intervals."
     )
 
 

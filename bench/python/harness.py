@@ -145,7 +145,7 @@ class Process(Subject):
         try:
             self.start()
             self.check()
-            return math.nan if self.missing else tree.share(self._pid) / 1e6
+            return math.nan if self.missing else tree.pss_bytes(self._pid) / 1e6
         finally:
             self.end()
 

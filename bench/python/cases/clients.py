@@ -62,20 +62,21 @@ def walk(size: Size) -> Callable[[], Any]:
 def reads(run: Run) -> None:
     for size in sizes(run):
         cache, part = filled(size, run.folder), walk(size)
-
-        def each(get: Callable[[int], Any], size: Size = size, part: Any = part) -> Here:
-            now: list[Any] = []
-
-            def work() -> None:
-                for i in now[0]:
-                    get(i)
-
-            return Here(get.__qualname__, size.reads, work, lambda: now.__setitem__(slice(None), [part().tolist()]))
-
-        run.measure(f"A view of {size.name}", each(cache.get))
+        views(run, size, cache, part)
         gathers(run, size, cache, part)
         cache.unlink()
         cache.close()
+
+
+def views(run: Run, size: Size, cache: stocached.Cache, part: Callable[[], Any]) -> None:
+    now: list[int] = []
+
+    def work() -> None:
+        for i in now:
+            cache.get(i)
+
+    one = Here("Cache.get", size.reads, work, lambda: now.__setitem__(slice(None), part().tolist()))
+    run.measure(f"A view of {size.name}", one)
 
 
 def gathers(run: Run, size: Size, cache: stocached.Cache, part: Callable[[], Any]) -> None:

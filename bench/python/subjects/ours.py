@@ -30,16 +30,6 @@ def filled(folder: str, what: str, n: int, shape: Any) -> stocached.Cache:
     return cache
 
 
-class _Cached(Whole):
-    def __init__(self, folder: str, n: int, shape: Any, what: str) -> None:
-        self.n, self.shape = n, tuple(shape)
-        self.cache = filled(folder, what, n, shape)
-
-    def __del__(self) -> None:
-        if hasattr(self, "cache"):
-            self.cache.unlink()
-
-
 class Ours(Whole):
     """stocached.torch.DataLoader. order: "ours", or "torch" for torch's sampler. dataset: "images",
     "jpeg" or "sleep". share: the fraction of the samples with a slot; None: no cache."""
@@ -101,19 +91,24 @@ class Ours(Whole):
             raise RuntimeError(f"{n} samples instead of {self.samples}")
 
 
-class Gather(_Cached):
+class Gather(Whole):
     """Cache.gather of the same batches in a random order, into a ring of as many batches as the
     loader makes ahead."""
 
     def __init__(
         self, *, folder: str, n: int, shape: Any, batch: int, threads: int = 1, epochs: int = 1, loops: str = ""
     ) -> None:
-        super().__init__(folder, n, shape, "gather")
+        self.n, self.shape = n, tuple(shape)
+        self.cache = filled(folder, "gather", n, shape)
         self.epochs, self.samples = epochs, n * epochs
         self._batch, self._threads = batch, threads
         self._ring = [np.ones((batch, *self.shape), np.uint8) for _ in range(4)]
         self._rng = np.random.default_rng(1)
         self._loops = loops
+
+    def __del__(self) -> None:
+        if hasattr(self, "cache"):
+            self.cache.unlink()
 
     def epoch(self) -> Iterable[Any]:
         k = 0

@@ -18,11 +18,11 @@ torch.set_num_threads(1)
 
 
 class Read:
-    """Gives the items of a file: one of a few arrays, and the item's number. sleep, work: seconds
-    that an item takes, asleep or at work."""
+    """Gives the items of a file: one of a few arrays, and the item's number. sleep: seconds
+    that an item takes."""
 
-    def __init__(self, shape: tuple[int, ...], items: int, sleep: float = 0, work: float = 0) -> None:
-        self.items, self.sleep, self.work = items, sleep, work
+    def __init__(self, shape: tuple[int, ...], items: int, sleep: float = 0) -> None:
+        self.items, self.sleep = items, sleep
         rng = np.random.default_rng(0)
         self.data = [rng.integers(0, 256, shape, np.uint8) for _ in range(16)]
 
@@ -30,10 +30,6 @@ class Read:
         for k in range(self.items):
             if self.sleep:
                 time.sleep(self.sleep)
-            if self.work:
-                end = time.thread_time() + self.work
-                while time.thread_time() < end:
-                    pass
             yield self.data[k % 16], np.int64(file * self.items + k)
 
 
@@ -46,11 +42,10 @@ class _Streams(Whole):
         shape: tuple[int, ...],
         workers: int = 0,
         sleep: float = 0,
-        work: float = 0,
         epochs: int = 1,
     ) -> None:
         self.rows, self.files, self.workers, self.epochs = rows, files, workers, epochs
-        self.read = Read(tuple(shape), items, sleep, work)
+        self.read = Read(tuple(shape), items, sleep)
         self.n = files * items
         self.samples = epochs * self.n
 

@@ -39,36 +39,27 @@ class _Stocaching:
 
 
 class Torch(Whole):
-    """torch.utils.data.DataLoader over stocaching's cache, CachedDataset, JPEG
-    files or loads that sleep. It keeps workers between epochs. limit: samples of a run, new ones
-    each time, if a whole epoch takes too long."""
+    """torch.utils.data.DataLoader over stocaching's cache, JPEG files or loads that sleep. It keeps workers between
+    epochs. limit: samples of a run, new ones each time, if a whole epoch takes too long."""
 
     def __init__(
-        self, *, n: int, shape: Any, batch: int, workers: int, dataset: str = "stocaching", limit: int = 0, epochs: int = 1, augment: float = 0,
-        loops: str = "", jpegs: str = "", folder: str = "", sleep: float = 0,
+        self, *, n: int, shape: Any, batch: int, workers: int, dataset: str = "stocaching", limit: int = 0,
+        epochs: int = 1, augment: float = 0, loops: str = "", jpegs: str = "", folder: str = "",
+        sleep: float = 0,
     ) -> None:  # fmt: skip
         work = sets.Augment(loops, augment) if augment else None
         self.n, self.epochs = n, epochs
         self.samples = (min(limit, n) if limit else n) * epochs
-        self._check_numbers = dataset in ("stocaching", "CachedDataset")
-        source: Any
-        if dataset == "stocaching":
-            source = _Stocaching(n, shape, work)
-        elif dataset == "CachedDataset":
-            from stocached.torch import CachedDataset
-
-            self._cache = ours.filled(folder, "cached", n, shape)
-            source = CachedDataset(sets.Images(n, shape, torch.from_numpy), self._cache, augment=work)
-        else:
-            source = sets.Jpegs(jpegs, n) if dataset == "jpeg" else sets.Sleeps(n, sleep)
+        self._check_numbers = dataset == "stocaching"
+        source: Any = {
+            "stocaching": lambda: _Stocaching(n, shape, work),
+            "jpeg": lambda: sets.Jpegs(jpegs, n),
+            "sleep": lambda: sets.Sleeps(n, sleep),
+        }[dataset]()
         options: dict[str, Any] = {"sampler": sets.Some(n, limit)} if limit else {"shuffle": True}
         if workers:
             options |= {"persistent_workers": True, "num_workers": workers, "multiprocessing_context": "fork"}
         self.loader = DataLoader(source, batch, **options)
-
-    def __del__(self) -> None:
-        if hasattr(self, "_cache"):
-            self._cache.unlink()
 
     def epoch(self) -> Iterable[Any]:
         for _ in range(self.epochs):
