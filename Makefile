@@ -234,7 +234,7 @@ test-suites: setup-torch ## run the DataLoader tests of torch and torchdata with
 	@$(PY) -c 'import expecttest, parameterized, psutil, torchdata' || { echo 'first run: $(PY) -m pip install -r python/suites/requirements.txt'; exit 1; }
 	$(PY) python/suites $(if $(TORCH_TESTS),--torch '$(TORCH_TESTS)') $(if $(TORCHDATA_TESTS),--torchdata '$(TORCHDATA_TESTS)') $(ARGS)
 
-test-demo: setup-demo setup-c-tests setup-versitygw ## test the demo, the scripts in tools/ and `make install`
+test-demo: setup-demo setup-c-tests setup-versitygw build ## test the demo, the scripts in tools/ and `make install`
 	$(PYTEST) demo tools
 
 test-examples: setup-examples setup-c-tests setup-versitygw build ## run the programs in examples/ on photographs, texts and sounds
