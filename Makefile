@@ -103,7 +103,7 @@ PREFIX  ?= /usr/local
 BUILD   ?= build
 PROGRAM ?= bin/stocached
 install: $(if $(SUDO_USER)$(filter-out file,$(origin BUILD)),,build) ## install what `make build` built, manual pages and units; PREFIX=/usr/local, DESTDIR=
-	@MAKE='$(MAKE)' PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' BUILD='$(BUILD)' PROGRAM='$(PROGRAM)' RUNS='$(or $(RUNS),$(PROGRAM))' \
+	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' BUILD='$(BUILD)' PROGRAM='$(PROGRAM)' RUNS='$(or $(RUNS),$(PROGRAM))' \
 		tools/install.sh
 
 demo: setup-demo ## run the main job on image files; IMAGES=dir for your own, ARGS=--torch for DataLoader
