@@ -6,7 +6,6 @@ workers.py and dataloader.py run epochs. experiment.py runs them at every cached
 prints the table, and chart.py draws it. jpegs.py saves the pictures as JPEG. pipelines.py takes random
 crops of them with Pillow and with stocached.image, and pipelines_report.py prints that table.
 
-`make demo-server` runs server.py: a server and its readers in three languages (reader.py, gofetch).
 `make demo-cluster` runs cluster.py: one job on three hosts, which are namespaces (hosts.py). The ranks
 run cluster_rank.py.
 """

@@ -27,7 +27,6 @@ from warm import Warm
 from demo import __main__ as program
 from demo import (
     cluster,
-    crc32c,
     experiment,
     hosts,
     images,
@@ -340,90 +339,6 @@ def test_processes_are_counted_with_their_children() -> None:
     finally:
         child.kill()
         child.communicate()
-
-
-@pytest.fixture(scope="session")
-def readers() -> None:
-    """Builds the programs that `make demo-server` runs."""
-    subprocess.run(["make", "-s", "demo-readers"], cwd=Path(__file__).parents[1], check=True)
-
-
-def run_server_demo(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "demo.server", *arguments], capture_output=True, text=True, timeout=600, check=False
-    )
-
-
-def leftovers() -> set[str]:
-    """Caches and folders of the demo."""
-    return {
-        str(path) for place in ("/tmp", f"/dev/shm/stocached-{os.geteuid()}") for path in Path(place).glob("*demo-*")
-    }
-
-
-@pytest.mark.usefixtures("readers")
-def test_a_server_reads_each_picture_once_for_all(pictures: Path) -> None:
-    before = leftovers()
-    done = run_server_demo("--images", str(pictures), "--samples", "24", "--json")
-    assert done.returncode == 0, done.stderr
-    numbers = json.loads(done.stdout)
-    cold, warm = numbers["first"], numbers["restarted"]
-    assert (cold["source_reads"], warm["source_reads"]) == (24, 0)
-    assert cold["readings"].keys() == {"Python", "Python, another", "Go", "C"}
-    assert {reading["hits"] for reading in warm["readings"].values()} == {24}
-    assert sum(reading["hits"] for reading in cold["readings"].values()) <= 3 * 24
-    readings = [*cold["readings"].values(), *warm["readings"].values()]
-    assert {reading["bytes"] for reading in readings} == {24 * loading.SAMPLE_BYTES}
-    assert len({reading["crc"] for reading in readings}) == 1
-    assert leftovers() == before
-
-
-@pytest.mark.usefixtures("readers")
-def test_the_server_s_table_says_what_each_reader_waited(pictures: Path) -> None:
-    done = run_server_demo("--images", str(pictures), "--samples", "8")
-    assert done.returncode == 0, done.stderr
-    for word in ("each of the 8 pictures", "stocached_source_reads_total 8", "us a sample", "Go", "Python, another"):
-        assert word in done.stdout
-
-
-@pytest.mark.usefixtures("readers")
-def test_a_picture_that_the_server_cannot_decode_is_named(pictures: Path, tmp_path: Path) -> None:
-    whole = (pictures / "00000.jpg").read_bytes()
-    for k in range(4):
-        (tmp_path / f"{k}.jpg").write_bytes(whole if k != 2 else whole[:2000])
-    before = leftovers()
-    done = run_server_demo("--images", str(tmp_path))
-    assert done.returncode != 0 and f"is {tmp_path}/2.jpg" in done.stderr and "Traceback" not in done.stderr
-    assert leftovers() == before
-
-
-@pytest.mark.usefixtures("readers")
-def test_wrong_use_of_the_server_s_demo_names_the_next_step(tmp_path: Path) -> None:
-    for k in range(3):
-        Image.new("RGB", (300, 300)).save(tmp_path / f"{k}.bmp")
-    for arguments, words in (
-        (["--samples", "1"], "--samples 1 is too few"),
-        (["--images", str(tmp_path)], "0 images that the server decodes (.gif, .jpeg"),
-    ):
-        done = run_server_demo(*arguments)
-        assert done.returncode != 0
-        assert words in done.stderr and "Traceback" not in done.stderr
-
-
-def test_checksums_are_those_of_crc32c() -> None:
-    assert crc32c.crc32c(np.frombuffer(b"123456789", np.uint8)[None]).tolist() == [0xE3069283]
-
-    def bit_by_bit(data: bytes) -> int:
-        crc = 0xFFFFFFFF
-        for byte in data:
-            crc ^= byte
-            for _ in range(8):
-                crc = crc >> 1 ^ (crc32c.POLYNOMIAL if crc & 1 else 0)
-        return crc ^ 0xFFFFFFFF
-
-    for size in (4, 255, 256, 257, 1000):
-        rows = np.random.default_rng(size).integers(0, 256, (3, size), np.uint8)
-        assert crc32c.crc32c(rows).tolist() == [bit_by_bit(row.tobytes()) for row in rows]
 
 
 def test_help_is_complete(capsys: pytest.CaptureFixture[str]) -> None:

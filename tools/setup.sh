@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what a make target needs. If nothing is missing, it prints nothing.
-#   tools/setup.sh compiler | has-jpeg | system | c-tests | promtool | browser | bench | python | demo | torch | torch-oldest | others | pictures | examples | wheel | packages | dist | site | lint-python | lint-go
+#   tools/setup.sh compiler | has-jpeg | system | c-tests | promtool | browser | versitygw | python | demo | torch | torch-oldest | peers | examples | wheel | packages | dist | site | lint-python | lint-go
 set -eu
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3} go=${GO:-go}
@@ -224,7 +224,7 @@ system) system ;;
 c-tests) c_tests ;;
 promtool) take_promtool ;;
 browser) take_browser ;;
-bench) bench ;;
+versitygw) go_tool versitygw github.com/versity/versitygw/cmd/versitygw@v1.8.0 ;;
 python)
     environment
     pip_install tools 'pinned tools (pytest, ...)' tools/requirements.txt -- -r tools/requirements.txt
@@ -266,22 +266,15 @@ torch-oldest)
         tools/requirements-torch-oldest.txt tools/requirements.txt -- -r tools/requirements-torch-oldest.txt -r tools/requirements.txt
     install_stocached
     ;;
-others)
-    # Loaders of other projects bring a hundred packages, so they have their own environment.
-    peers=.venv-peers stamp=.venv-peers/.installed
-    [ -n "$(find "$stamp" -newer bench/python/requirements-peers.txt 2>/dev/null)" ] && exit
-    echo "stocached: installing other projects' loaders into $peers (minutes)"
+peers)
+    # Loaders of other projects bring a hundred packages, so they have their own environment. FFCV needs headers.
+    bench
+    peers=.venv-peers stamp=.venv-peers/.installed lists='bench/python/requirements-peers.txt bench/python/requirements-pictures.txt'
+    [ -e "$stamp" ] && [ -z "$(find $lists -newer "$stamp")" ] && exit
+    echo "stocached: installing other projects' loaders, and DALI (1 GB), into $peers (minutes)"
     [ -x "$peers/bin/python" ] || "$python" -m venv "$peers"
     see_ours "$peers"
-    "$peers/bin/python" -m pip install --quiet --disable-pip-version-check -r bench/python/requirements-peers.txt
-    touch "$stamp"
-    ;;
-pictures)
-    # Beside `others`: DALI, and FFCV, which needs headers of OpenCV and TurboJPEG.
-    peers=.venv-peers stamp=.venv-peers/.installed-pictures
-    [ -n "$(find "$stamp" -newer bench/python/requirements-pictures.txt 2>/dev/null)" ] && exit
-    echo "stocached: installing DALI (1 GB) and FFCV into $peers"
-    "$peers/bin/python" -m pip install --quiet --disable-pip-version-check -r bench/python/requirements-pictures.txt
+    for list in $lists; do "$peers/bin/python" -m pip install --quiet --disable-pip-version-check -r "$list"; done
     "$peers/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps ffcv==1.0.2 >/dev/null 2>&1 ||
         echo "stocached: FFCV is left out. It needs, on Debian and Ubuntu: sudo apt-get install -y libopencv-dev libturbojpeg0-dev"
     touch "$stamp"
@@ -335,7 +328,7 @@ lint-python)
     ;;
 lint-go)
     go_tool actionlint github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
-    go_tool golangci-lint "github.com/golangci/golangci-lint/v2/cmd/golangci-lint@${GOLANGCI_VERSION:?}"
+    go_tool golangci-lint "github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0"
     ;;
-*) fail "usage: tools/setup.sh compiler | system | c-tests | promtool | browser | bench | python | demo | torch | torch-oldest | others | pictures | examples | wheel | packages | dist | site | lint-python | lint-go" ;;
+*) fail "usage: tools/setup.sh compiler | system | c-tests | promtool | browser | versitygw | python | demo | torch | torch-oldest | peers | examples | wheel | packages | dist | site | lint-python | lint-go" ;;
 esac

@@ -35,10 +35,8 @@ from pathlib import Path
 from failures import failures
 
 LOGS = Path("build/logs")
-BEFORE, TAIL = 25, 40  # lines of a failed stage's log to show: before each failure, and at the end
 
 GO_RESULT = re.compile(r"^\s*--- (PASS|FAIL|SKIP): (\S+)")
-FAILURE = re.compile(r"^(\s*--- FAIL|FAIL |FAILED|panic: |fatal error: )")
 SUMMARY = re.compile(r"\b(\d+) (passed|failed|skipped|error|errors|xfailed|xpassed)\b")
 CLOSING = re.compile(r"^([\w-]+: )?\d+ (passed|failed|skipped|error|errors)(, \d+ \w+)*( in [\d.]+s.*)?$")
 CRASH = re.compile(r"DATA RACE|Sanitizer|^panic: |^fatal error: |SIGSEGV|SIGBUS")
@@ -146,28 +144,14 @@ def run(name: str, low: bool = False, again: bool = False) -> Stage:
         stage.may_run_again = (
             name in AGAIN and stage.failed <= MOST_AGAIN and not any(CRASH.search(line) for line in lines)
         )
-        shown = [f"   {name} failed with status {status}; the whole output is in {log}; make {name} runs it again"]
-        shown = [f"   | {line}" for line in extract(lines)] + shown
+        shown = [f"   | {line}" for line in stage.failures]
+        shown += [f"   {name} failed with status {status}; the whole output is in {log}; make {name} runs it again"]
         print("\n".join(shown), flush=True)  # at once: other stages may still run
     return stage
 
 
 def run_lane(lane: str) -> list[Stage]:
     return [run(name, low=lane.startswith("~")) for name in lane.removeprefix("~").split(",")]
-
-
-def extract(lines: list[str]) -> list[str]:
-    """The lines of a log that say why it failed: those before each failed test of Go or C, and the last lines."""
-    shown = set(range(max(0, len(lines) - TAIL), len(lines)))
-    for k, line in enumerate(lines):
-        if FAILURE.match(line):
-            shown.update(range(max(0, k - BEFORE), k + 1))
-    text: list[str] = []
-    for k in sorted(shown):
-        if k > 0 and k - 1 not in shown:
-            text.append("...")
-        text.append(lines[k])
-    return text
 
 
 def table(stages: list[Stage]) -> str:

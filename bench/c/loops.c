@@ -37,28 +37,15 @@ void loop_gather_2(void *dst, const void *rows, const int64_t *indices, size_t n
     pthread_join(thread, NULL);
 }
 
-uint64_t loop_look(const uint64_t *table, int64_t i, uint64_t *counter)
-{
-    uint64_t word = __atomic_load_n(table + 2 * i, __ATOMIC_ACQUIRE);
-    __atomic_fetch_add(counter, 1, __ATOMIC_RELAXED);
-    return word;
-}
-
-static int64_t now(clockid_t clock)
-{
-    struct timespec t;
-    clock_gettime(clock, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
-void loop_busy(int64_t nanoseconds)
-{
-    for (int64_t end = now(CLOCK_MONOTONIC) + nanoseconds; now(CLOCK_MONOTONIC) < end;)
-        ;
-}
-
 void loop_work(int64_t nanoseconds)
 {
-    for (int64_t end = now(CLOCK_THREAD_CPUTIME_ID) + nanoseconds; now(CLOCK_THREAD_CPUTIME_ID) < end;)
-        ;
+    struct timespec t;
+    int64_t end = 0;
+    do {
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+        int64_t now = (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+        if (!end)
+            end = now + nanoseconds;
+        nanoseconds = end - now;
+    } while (nanoseconds > 0);
 }

@@ -14,13 +14,6 @@ void loop_gather(void *dst, const void *rows, const int64_t *indices, size_t n, 
 /* The same with two threads, each with half of the batch. The call starts one of them. */
 void loop_gather_2(void *dst, const void *rows, const int64_t *indices, size_t n, size_t bytes);
 
-/* The least work of a counted lookup in a table in memory: it loads the word of sample i, one of
- * every 16 bytes, and adds 1 to counter. */
-uint64_t loop_look(const uint64_t *table, int64_t i, uint64_t *counter);
-
-/* Keeps a core busy for so long by the clock: a training step on the processor. */
-void loop_busy(int64_t nanoseconds);
-
 /* Keeps this thread busy for so long of its processor time, even if other programs run. */
 void loop_work(int64_t nanoseconds);
 

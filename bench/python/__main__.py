@@ -1,92 +1,81 @@
-"""Measures the Python package. It is also the Python worker of bench/cmd/bench.
+"""Measures stocached in Python, beside other libraries and beside the least that must be done.
 
-    python bench/python run --runs 11 --folder TMPFS --huge PATH --loops LIBRARY [--quick] [--peers] [--only WHAT]
-    python bench/python hits PATH CORE SEED
-    python bench/python memory PATH
-    python bench/python loaders --runs 9 --folder TMPFS --loops LIBRARY --only PART [--quick]
-    python bench/python subject KIND SETTINGS
+    make bench ARGS="loaders"                  a topic, or some: clients, loaders, streams, peers, ...
+    make bench ARGS="loaders:cold --runs 5"    one case of it
+    make bench ARGS="pictures --page"          also write bench/results/pictures.md
+    make bench ARGS="--quick"                  all, only to see that it works
 
-Measurements go to standard output, one a line as JSON."""
+Without --page, the tables go to standard output alone. "beside" is how many times as long another way takes as
+ours: above 1 we are faster."""
 
 from __future__ import annotations
 
 import argparse
+import datetime
+import importlib
+import json
+import os
+import platform
+import subprocess
 import sys
-from typing import Any
+import tempfile
+from pathlib import Path
+
+import harness
+
+TOPICS = {
+    "clients": "Clients, without a server",
+    "loaders": "Loaders, everything or a part cached",
+    "streams": "Streams",
+    "peers": "Loaders of other projects",
+    "pictures": "Epochs of pictures",
+    "decode": "Pictures on one thread",
+    "disk": "A disk cache without a server",
+    "policies": "What the policy cost saves",
+}
 
 
-def main(arguments: list[str]) -> None:
-    if arguments[:1] == ["hits"] and len(arguments) == 4:
-        import worker
-
-        return worker.hits(arguments[1], int(arguments[2]), int(arguments[3]))
-    if arguments[:1] == ["memory"] and len(arguments) == 2:
-        import worker
-
-        return worker.memory(arguments[1])
-    if arguments[:1] == ["subject"] and len(arguments) == 3:
-        import json
-
-        from loaders import subject
-
-        return subject.main(arguments[1], json.loads(arguments[2]))
-    if arguments[:1] == ["loaders"]:
-        return loaders(arguments[1:])
-    parser = argparse.ArgumentParser(prog="bench")
-    parser.add_argument("run", choices=["run"])
-    parser.add_argument("--runs", type=int, default=11, help="of each subject")
-    parser.add_argument("--folder", required=True, help="on a tmpfs, of this run alone")
-    parser.add_argument("--huge", required=True, help="path of a cache of very many samples, to attach to")
-    parser.add_argument("--loops", required=True, help="the library with the bare C loops")
-    parser.add_argument("--quick", action="store_true", help="only to see that it works")
-    parser.add_argument("--peers", action="store_true", help="compare with stocaching and torch too")
-    parser.add_argument("--only", default="", help="one of reads, puts, epochs, lifecycle")
-    options = parser.parse_args(arguments)
-    return run(options)
+def head(topic: str, rounds: int, arguments: str) -> str:
+    git = ["git", "-C", harness.ROOT, "describe", "--always", "--dirty=+", "--exclude=*"]
+    commit = subprocess.run(git, capture_output=True, text=True).stdout.strip() or "unknown"
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    model = next((line.split(": ")[1] for line in lines if "model name" in line), platform.machine())
+    return (
+        f"# {TOPICS[topic]}\n\n`make bench ARGS={arguments}`, {datetime.date.today()}, at commit {commit}: {rounds} rounds "
+        f"on\n{os.cpu_count()} processors ({model.strip()}), Python {platform.python_version()}, beside other work "
+        f"of a load of {os.getloadavg()[2]:.1f}.\nMedians, and ratios within a round with their 95 % intervals."
+    )
 
 
-def loaders(arguments: list[str]) -> None:
-    """One part of the loader's table: see loaders/rows.py."""
-    import measure
-    from loaders import peers_rows, rows, streams_rows
-
-    parts = rows.PARTS | peers_rows.PARTS | streams_rows.PARTS
-    parser = argparse.ArgumentParser(prog="bench loaders")
-    parser.add_argument("--runs", type=int, default=9)
-    parser.add_argument("--folder", required=True, help="on a tmpfs, of this run alone")
-    parser.add_argument("--loops", required=True, help="the library with the bare C loops")
-    parser.add_argument("--only", required=True, choices=parts)
-    parser.add_argument("--quick", action="store_true")
-    options = parser.parse_args(arguments)
-    bench = measure.Bench(options.runs)
-
-    def emit(case: str, size: str, subjects: list[Any], note: str = "") -> None:
-        bench.put(case, size, [subject.as_subject() for subject in subjects], note)
-
-    parts[options.only](rows.Run(options.runs, options.folder, options.loops, options.quick, emit))
-
-
-def run(options: argparse.Namespace) -> None:
-    import epochs
-    import lifecycle
-    import measure
-    import puts
-    import reads
-    import sizes
-
-    bench = measure.Bench(options.runs)
-    kinds = sizes.QUICK if options.quick else sizes.FULL
-    wanted = options.only.split(",") if options.only else ["reads", "puts", "epochs", "lifecycle"]
-    for size in kinds:
-        if "reads" in wanted:
-            reads.measure(bench, size, options.folder, options.loops, options.peers)
-        if "puts" in wanted:
-            puts.measure(bench, size, options.folder)
-    if "epochs" in wanted:
-        epochs.measure(bench, kinds[0], options.folder, options.peers, options.quick)
-    if "lifecycle" in wanted:
-        lifecycle.measure(bench, options.folder, options.huge)
+def main() -> int:
+    if sys.argv[1:2] == ["--subject"]:
+        harness.serve(sys.argv[2], json.loads(sys.argv[3]))
+        return 0
+    parser = argparse.ArgumentParser(
+        prog="make bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("cases", nargs="*", metavar="TOPIC[:CASE]", help=", ".join(TOPICS))
+    parser.add_argument("--runs", type=int, default=9, help="rounds (default: 9)")
+    parser.add_argument("--quick", action="store_true", help="one round with few samples")
+    parser.add_argument("--page", action="store_true", help="write bench/results/TOPIC.md")
+    options = parser.parse_args()
+    rounds = 1 if options.quick else options.runs
+    for wanted in options.cases or TOPICS:
+        topic, _, only = wanted.partition(":")
+        if topic not in TOPICS:
+            parser.error(f"no topic {topic}: {', '.join(TOPICS)}")
+        cases = importlib.import_module(f"cases.{topic}").CASES
+        if only and only not in cases:
+            parser.error(f"no case {only} in {topic}: {', '.join(cases)}")
+        with tempfile.TemporaryDirectory(prefix="stocached-bench-", dir="/dev/shm") as folder:
+            run = harness.Run(rounds, folder, options.quick)
+            for name in [only] if only else cases:
+                cases[name](run)
+        if options.page:
+            text = head(topic, options.runs, wanted) + "\n" + "\n".join(run.text) + "\n"
+            (harness.ROOT / f"bench/results/{topic}.md").write_text(text)
+    return 0
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(main())

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import re
 import statistics
@@ -19,15 +18,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
-BUILT = ROOT / "build" / "against"
+from harness import ROOT, interval
+
+BUILT = ROOT / "build/against"
 GO_BENCHMARKS = {  # by package: a pattern of benchmarks. Their names are the same in older versions
     "cache": "^Benchmark(View|Get|Gather|Set|GatherSmall)$",
     "loader": "^BenchmarkAllHit$/.*/batches",
 }
 SIZES = {"3 KiB": ((3, 32, 32), 20_000, 256), "147 KiB": ((3, 224, 224), 1_000, 64)}  # shape, samples, batch size
-# Samples of the first epoch, whose work is that of `make bench`. In a shorter one the check for random
-# samples counts more.
+# Samples of the first epoch. In a shorter one the check for random samples counts more.
 FIRST = 10_000
 EPOCHS = 15  # of one run, the fastest of which counts
 _GO_RESULT = re.compile(r"^Benchmark(\S+?)(?:-\d+)?\s+\d+\s+([\d.]+) ns/op", re.MULTILINE)
@@ -64,11 +63,20 @@ class Images:
         return self._convert(self._rows[index & 15])
 
 
+class Slow(Images):
+    """Each sample takes a millisecond of a core."""
+
+    def __getitem__(self, index: int) -> Any:
+        end = time.perf_counter_ns() + 1_000_000
+        sample = super().__getitem__(index)
+        while time.perf_counter_ns() < end:
+            pass
+        return sample
+
+
 def measure_python() -> dict[str, float]:
     """Seconds a sample by row, of the version of stocached that is on the path."""
-    import epochs
     import numpy as np
-    import sizes
     import torch
 
     import stocached
@@ -127,8 +135,7 @@ def measure_python() -> dict[str, float]:
                 loader.close()
         cache.close()
 
-    small = next(size for size in sizes.FULL if size.name == "small")
-    dataset = CachedDataset(epochs.Images(small, FIRST, torch.from_numpy), size="1GiB")
+    dataset = CachedDataset(Slow(FIRST, (3, 32, 32), torch.from_numpy), size="1GiB")
     found["first epoch, 3 KiB and 1 ms of work"] = (
         fastest(lambda: [dataset[index] for index in range(FIRST)], 1) / FIRST
     )
@@ -164,19 +171,9 @@ def run(name: str) -> dict[str, float]:
     return found | json.loads(printed.splitlines()[-1])
 
 
-def interval(count: int) -> int:
-    """The rank k such that the k-th least and the k-th greatest of so many values enclose the median
-    with 95 % probability: the binomial distribution with p = 1/2."""
-    below, k = 0.0, 0
-    while below + math.comb(count, k) / 2**count <= 0.025:
-        below += math.comb(count, k) / 2**count
-        k += 1
-    return k
-
-
 def table(ours: list[dict[str, float]], theirs: list[dict[str, float]], base: str) -> Iterator[str]:
     runs = len(ours)
-    k = max(1, interval(runs))
+    k = interval(runs)
     yield f"| row | {base} | ours | ratio | 95 % interval | holds |"
     yield "|---|--:|--:|--:|--:|---|"
     for row in ours[0]:

@@ -29,8 +29,8 @@ from typing import Any
 
 import torch
 import torchvision
-from loaders import tree
-from picture_setting import MEAN, SIDE, STD
+import tree
+from subjects.pictures import MEAN, SIDE, STD
 from torchvision.transforms import v2
 
 from stocached import image
@@ -158,7 +158,7 @@ def measure(training: Training, subject: Any, options: Any) -> dict[str, float]:
     for number, (images, labels) in enumerate(subject.epoch()):
         if number == first:
             training.wait()
-            busy, cpu, start = Busy(), tree.used(os.getpid())[0], time.perf_counter()
+            busy, cpu, start = Busy(), tree.used(os.getpid()), time.perf_counter()
         if number >= first:
             samples += len(images)
         training.step(images, labels)
@@ -168,7 +168,7 @@ def measure(training: Training, subject: Any, options: Any) -> dict[str, float]:
     return {
         "speed": samples / seconds,
         "busy": busy.end(),
-        "cpu": (tree.used(os.getpid())[0] - cpu) / samples * 1e6,
+        "cpu": (tree.used(os.getpid()) - cpu) / samples * 1e6,
     }
 
 

@@ -130,7 +130,7 @@ func logged(t *testing.T, log string) (all []int) {
 func TestDiskOfAllLanguages(t *testing.T) {
 	all := []string{"Go", "C", "Python"}
 	if os.Getenv("STOCACHED_TEST_PYTHON") == "" {
-		t.Log("without Python: STOCACHED_TEST_PYTHON is not set; make test-conform sets it")
+		t.Log("without Python: STOCACHED_TEST_PYTHON is not set; make test-languages sets it")
 		all = []string{"Go", "C", "Go"}
 	}
 	dir := t.TempDir()

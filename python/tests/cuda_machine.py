@@ -1,5 +1,5 @@
-"""What a real device does with the loader's batches. `make test-cuda` runs it on a machine with
-such a device. test_pinned.py has the other tests of pinned memory."""
+"""What a real device does with the loader's batches. On a machine with such a device, run
+`.venv/bin/python -m pytest python/tests/cuda_machine.py`. test_pinned.py has the other tests of pinned memory."""
 
 from __future__ import annotations
 

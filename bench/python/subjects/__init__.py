@@ -1,0 +1,1 @@
+"""Ways to do the work of a case, each in a process of its own (harness.Process)."""
