@@ -199,7 +199,7 @@ func (s *Segment) attach(o OpenOptions) error {
 			return err
 		}
 	}
-	if s.readOnly || !(kernel{"/"}).hugePagesAllowed() {
+	if s.readOnly || !hugePagesAllowed() {
 		s.huge.stop()
 	}
 	s.maps, err = mapSegment(s.file, &s.Geometry, s.readOnly)

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/stocached/stocached/shm/memory"
 )
 
 // Create makes a cache and attaches to it. It links the name last: no process sees an incomplete
@@ -31,6 +33,13 @@ func Create(o Options) (*Segment, error) {
 		return createUnnamed(h, g, &o)
 	}
 	return createNamed(h, g, &o)
+}
+
+// SegmentBytes returns the size of the segment that Create would make. Errors: ErrInvalid;
+// ErrMemory when Limit is too small.
+func (o *Options) SegmentBytes() (uint64, error) {
+	_, g, err := o.plan()
+	return g.SegmentBytes, err
 }
 
 func createNamed(h Header, g Geometry, o *Options) (*Segment, error) {
@@ -147,12 +156,12 @@ func (s *Segment) initialise(g *Geometry, progress func(done, total uint64)) err
 	if s.maps, err = mapSegment(s.file, g, false); err != nil {
 		return err
 	}
-	if (kernel{"/"}).hugePagesAllowed() {
+	if hugePagesAllowed() {
 		beginHuge(fd, s.maps.control)
 	} else {
 		s.huge.stop()
 	}
-	if err := allocate(fd, 0, g.PayloadOffset, nil); err != nil {
+	if err := memory.Allocate(fd, 0, g.PayloadOffset, nil); err != nil {
 		return createError("allocate the control part", g, err)
 	}
 	if s.Header.Flags&FlagReserved != 0 {
@@ -165,9 +174,13 @@ func (s *Segment) initialise(g *Geometry, progress func(done, total uint64)) err
 			if done == total {
 				return 0, nil
 			}
-			return (kernel{"/"}).grant()
+			space, err := usable(0)
+			if err != nil {
+				return 0, err
+			}
+			return grantOf(space)
 		}
-		if err := allocate(fd, g.PayloadOffset, g.SegmentBytes-g.PayloadOffset, grant); err != nil {
+		if err := memory.Allocate(fd, g.PayloadOffset, g.SegmentBytes-g.PayloadOffset, grant); err != nil {
 			return createError("reserve the payload", g, err)
 		}
 	}
@@ -176,6 +189,16 @@ func (s *Segment) initialise(g *Geometry, progress func(done, total uint64)) err
 		return createError(fmt.Sprintf("write the header (%d of %d bytes)", n, len(page)), g, err)
 	}
 	return nil
+}
+
+// grantOf returns how many bytes may be allocated before the next check of the memory. It returns
+// ErrFull, with the numbers, when that is 0.
+func grantOf(space memory.Space) (uint64, error) {
+	granted := memory.Granted(space.Left) &^ uint64(os.Getpagesize()-1)
+	if granted == 0 {
+		return 0, fail(ErrFull, "%s", space.Text)
+	}
+	return granted, nil
 }
 
 // existsError names both policies if they differ, because a program that attaches then gets a cache that it did

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/stocached/stocached/shm/memory"
 )
 
 // Locks on bytes of the file of a segment on a disk.
@@ -339,7 +341,7 @@ func (s *Segment) makeControl(dir string, file Header) error {
 		err = unix.Ftruncate(fd, int64(g.PayloadOffset))
 	}
 	if err == nil {
-		err = allocate(fd, 0, g.PayloadOffset, nil)
+		err = memory.Allocate(fd, 0, g.PayloadOffset, nil)
 	}
 	if err == nil {
 		_, err = unix.Pwrite(fd, h.encode(&g), 0)

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/stocached/stocached/shm/memory"
 )
 
 func init() {
@@ -53,10 +55,10 @@ func TestSmallTmpfs(t *testing.T) {
 	_, err := Create(o) // 8 of 14 MiB free; but 6 are promised
 	want(t, err, ErrMemory, "needs 8388608", "14680064 bytes (14.0 MiB) free",
 		"6291456 bytes (6.0 MiB) that other caches (1) have yet to fill")
-	others := promises{}
-	others.addNamed(dir)
-	if s := others.sum(level{}); s.bytes != 6<<20 || s.caches != 1 {
-		t.Errorf("%d bytes promised by %d", s.bytes, s.caches)
+	others := memory.Promises{}
+	addNamed(others, dir)
+	if s := others.Sum(memory.Level{}); s.Bytes != 6<<20 || s.Caches != 1 {
+		t.Errorf("%d bytes promised by %d", s.Bytes, s.Caches)
 	}
 	o.Name, o.Samples, o.Reserve = "reserved", 2, true
 	reserved := create(t, o)

@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/stocached/stocached/shm/memory"
 )
 
 // Listed is a cache that List or ListUnnamed found. They do not attach to it.
@@ -72,8 +74,7 @@ func ListUnnamed() ([]Listed, error) {
 	if err != nil {
 		return nil, fail(ErrSystem, "caches without a name are found through /proc: %w", err)
 	}
-	type file struct{ dev, ino uint64 }
-	at := map[file]int{}
+	at := map[memory.Inode]int{}
 	var found []Listed
 	for _, p := range processes {
 		pid, err := strconv.Atoi(p.Name())
@@ -91,7 +92,7 @@ func ListUnnamed() ([]Listed, error) {
 			if unix.Stat(path, &st) != nil || int(st.Uid) != os.Geteuid() {
 				continue
 			}
-			id := file{uint64(st.Dev), st.Ino}
+			id := inodeOf(&st)
 			k, known := at[id]
 			if !known {
 				fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)

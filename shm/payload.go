@@ -7,6 +7,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/stocached/stocached/shm/memory"
 )
 
 // WritePayload writes p at offset of the payload with pwrite. It continues after short writes and
@@ -79,7 +81,7 @@ func (s *Segment) AllocatePayload(offset, n uint64) error {
 		return nil
 	}
 	defer runtime.KeepAlive(s)
-	if err := allocate(s.FD(), s.PayloadOffset+offset, n, nil); err != nil {
+	if err := memory.Allocate(s.FD(), s.PayloadOffset+offset, n, nil); err != nil {
 		return payloadError("allocate", n, offset, err)
 	}
 	return nil

@@ -47,15 +47,13 @@ func (l *Listed) usedError() error {
 
 // users lists the processes that have the segment, as far as the kernel's list of locks names them.
 func (l *Listed) users() string {
-	clients, err := kernel{"/"}.clients()
 	var st unix.Stat_t
-	if err != nil || unix.Stat(l.Path, &st) != nil {
+	if unix.Stat(l.Path, &st) != nil {
 		return "processes"
 	}
-	id := inode{uint64(st.Dev), st.Ino}
 	var pids []int
-	for pid, ids := range clients {
-		if slices.Contains(ids, id) {
+	for pid, ids := range clients() {
+		if slices.Contains(ids, inodeOf(&st)) {
 			pids = append(pids, pid)
 		}
 	}

@@ -133,15 +133,15 @@ DEFECTS = [
     # Segments.
     Defect(
         "Go: a fill may take all memory that is left",
-        "shm/allowance.go",
+        "shm/memory/allowance.go",
         "if n > left/FillDivisor {",
         "if n > left {",
         go("./shm", "TestAllowanceCountsFillsUnderWay"),
     ),
     Defect(
         "Go: memory is promised to two caches",
-        "shm/promise.go",
-        "s.Left -= min(s.Left, p.bytes)",
+        "shm/memory/promise.go",
+        "s.Left -= min(s.Left, p.Bytes)",
         "s.Left -= min(s.Left, 0)",
         go("./shm", "TestMemoryIsPromisedOnce"),
     ),

@@ -9,6 +9,7 @@ import (
 	"github.com/stocached/stocached/internal/cli/table"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/shm"
+	"github.com/stocached/stocached/shm/memory"
 	imagesource "github.com/stocached/stocached/source/decode"
 	"github.com/stocached/stocached/tier"
 
@@ -36,14 +37,10 @@ type machine struct {
 
 // thisMachine looks at the machine. The kernel's files are below root.
 func thisMachine(root string) (m machine, err error) {
-	read := func(name string) string {
-		text, _ := os.ReadFile(filepath.Join(root, name)) // a kernel without the file does not say
-		return strings.TrimSpace(string(text))
-	}
-	m.kernel = read("proc/sys/kernel/osrelease")
-	_, after, _ := strings.Cut(read("sys/kernel/mm/transparent_hugepage/enabled"), "[")
-	m.huge, _, _ = strings.Cut(after, "]")
-	if m.memory, m.memoryOf, err = shm.MemoryLeft(); err != nil {
+	release, _ := os.ReadFile(filepath.Join(root, "proc/sys/kernel/osrelease")) // a kernel without the file does not say
+	m.kernel = strings.TrimSpace(string(release))
+	m.huge = memory.HugePages(root)
+	if m.memory, m.memoryOf, err = memory.Left(); err != nil {
 		return m, err
 	}
 	var fs unix.Statfs_t

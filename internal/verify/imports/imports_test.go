@@ -35,6 +35,8 @@ var (
 var rules = map[string]rule{
 	"shm": {nil, []string{"golang.org/x/sys", "github.com/edsrzf/mmap-go"},
 		"the segment is the lowest layer: anything may be built on it, so it builds on nothing"},
+	"shm/memory": {nil, system,
+		"memory is counted below the segment: it is told which caches there are"},
 	"policy": {nil, nil,
 		"policies are pure decisions: no locks, clock or I/O, so that a simulator runs the same code"},
 	"internal/size": {nil, nil, "sizes are written the same way everywhere, so reading them needs nothing"},
@@ -156,6 +158,8 @@ func TestCheckSees(t *testing.T) {
 		{"shm/a.go", "golang.org/x/sysevil", "imports golang.org/x/sysevil"},
 		{"shm/a.go", "os", ""},
 		{"shm/a.go", "C", "cgo"},
+		{"shm/a.go", module + "/shm/memory", ""},
+		{"shm/memory/a.go", module + "/shm", "memory is counted below the segment"},
 		{"policy/a.go", "golang.org/x/sys/unix", "policy/a.go imports golang.org"},
 		{"policy/clock/a.go", module + "/shm", "policy/clock/a.go imports shm"},
 		{"policy/clock/a.go", module + "/policy", ""},
