@@ -9,7 +9,7 @@ import "github.com/stocached/stocached/shm/memory"
 func (s *Segment) NewAllowance(record uint32) *memory.Allowance {
 	own := s.Drawn(record)
 	own.Store(0)
-	if s.file == nil || s.disk != nil || s.Header.Flags&FlagReserved != 0 {
+	if s.file == nil || s.backing != nil || s.Header.Flags&FlagReserved != 0 {
 		return new(memory.Allowance)
 	}
 	return memory.NewAllowance(memory.Account{Own: own, Grant: s.Grant,

@@ -21,12 +21,12 @@ import (
 // tmpfs, cgroup, machine, RLIMIT_FSIZE). ErrPermission: the directory belongs to another user.
 // ErrUnsupported: no O_TMPFILE, or no memfd.
 func Create(o Options) (*Segment, error) {
-	h, g, err := o.plan()
+	h, g, err := o.Plan()
 	if err != nil {
 		return nil, err
 	}
-	h.stamp()
-	if err := checkFileSize(g.SegmentBytes); err != nil {
+	h.Stamp()
+	if err := CheckFileSize(g.SegmentBytes); err != nil {
 		return nil, err
 	}
 	if o.Name == "" {
@@ -38,7 +38,7 @@ func Create(o Options) (*Segment, error) {
 // SegmentBytes returns the size of the segment that Create would make. Errors: ErrInvalid;
 // ErrMemory when Limit is too small.
 func (o *Options) SegmentBytes() (uint64, error) {
-	_, g, err := o.plan()
+	_, g, err := o.Plan()
 	return g.SegmentBytes, err
 }
 
@@ -87,7 +87,7 @@ func (s *Segment) name(dirFD int) error {
 	if s.first, err = lockFile(s.FD(), "", false); err != nil {
 		return err
 	}
-	err = unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", s.FD()), dirFD, s.Header.Name, unix.AT_SYMLINK_FOLLOW)
+	err = linkFile(s.FD(), dirFD, s.Header.Name)
 	if errors.Is(err, unix.EEXIST) {
 		return existsError(s.path, s.Policy)
 	}
@@ -95,6 +95,11 @@ func (s *Segment) name(dirFD int) error {
 		return createError("name it "+s.path, &s.Geometry, err)
 	}
 	return nil
+}
+
+// linkFile gives a name to an open file that has none.
+func linkFile(fd, dirFD int, name string) error {
+	return unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), dirFD, name, unix.AT_SYMLINK_FOLLOW)
 }
 
 func createUnnamed(h Header, g Geometry, o *Options) (*Segment, error) {
@@ -184,7 +189,7 @@ func (s *Segment) initialise(g *Geometry, progress func(done, total uint64)) err
 			return createError("reserve the payload", g, err)
 		}
 	}
-	page := s.Header.encode(g)
+	page := s.Header.Encode(g)
 	if n, err := unix.Pwrite(fd, page, 0); err != nil || n != len(page) {
 		return createError(fmt.Sprintf("write the header (%d of %d bytes)", n, len(page)), g, err)
 	}
@@ -231,8 +236,8 @@ func createError(what string, g *Geometry, err error) error {
 	return fail(ErrSystem, "%s: %w", what, err)
 }
 
-// checkFileSize refuses a segment above RLIMIT_FSIZE, because writing it would raise SIGXFSZ.
-func checkFileSize(segmentBytes uint64) error {
+// CheckFileSize refuses a segment above RLIMIT_FSIZE, because writing it would raise SIGXFSZ.
+func CheckFileSize(segmentBytes uint64) error {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &limit); err != nil {
 		return fail(ErrSystem, "getrlimit: %w", err)

@@ -68,7 +68,7 @@ func (p *hugePace) ask(collapse func() error) {
 // so TakeHuge draws them from the allowance. a may be nil.
 func (s *Segment) TakeHuge(offset, n uint64, a *memory.Allowance) {
 	block, end := roundUp(offset, hugeBytes), min(offset+n, s.PayloadBytes)
-	if block >= end || s.file == nil || s.disk != nil {
+	if block >= end || s.file == nil || s.backing != nil {
 		return
 	}
 	defer runtime.KeepAlive(s)

@@ -129,7 +129,7 @@ func TestFullWhileCreating(t *testing.T) {
 	if err := errors.Join(s.Close(), Unlink(s.Path())); err != nil {
 		t.Fatal(err)
 	}
-	h, g, err := o.plan()
+	h, g, err := o.Plan()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -265,13 +265,13 @@ func childAddressSpace(args []string) error {
 // sparse writes a segment that has only its header page, of any size: for code that reads no more.
 func sparse(t testing.TB, dir string, o Options) string {
 	t.Helper()
-	h, g, err := o.plan()
+	h, g, err := o.Plan()
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.stamp()
+	h.Stamp()
 	path := filepath.Join(dir, o.Name)
-	if err := os.WriteFile(path, h.encode(&g), 0o600); err != nil {
+	if err := os.WriteFile(path, h.Encode(&g), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Truncate(path, int64(g.SegmentBytes)); err != nil {

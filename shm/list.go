@@ -166,7 +166,7 @@ func (l *Listed) inspect(fd int) {
 		if l.Control && len(page) == HeaderBytes { // its header is that of a whole segment
 			whole = binary.LittleEndian.Uint64(page[HeaderSegmentBytes:])
 		}
-		l.Header, l.Geometry, err = decodeHeader(page, whole)
+		l.Header, l.Geometry, err = DecodeHeader(page, whole)
 	}
 	if err == nil && l.Control && l.FileBytes != l.PayloadOffset {
 		err = fail(ErrFormat, "the control part has %d bytes, its header says %d", l.FileBytes, l.PayloadOffset)

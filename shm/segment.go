@@ -1,7 +1,6 @@
 package shm
 
 import (
-	"errors"
 	"os"
 	"runtime"
 	"sync"
@@ -27,13 +26,8 @@ type Segment struct {
 	byName   bool // opened by name or path: see lockFile
 	heap     *heapLocks
 
-	disk         DiskFile // of OpenDisk and OpenSharedDisk; nil: the segment is mapped, or on the heap
-	fileHeader   Header   // of the file on the disk; that of a shared control part differs
-	fileGeometry Geometry
-	diskLocks    *fileLocks
-	controlPath  string     // of a shared control part; "": none
-	present      *fileLocks // has the shared users lock of the control part until this process has left the file
-	diskError    atomic.Pointer[error]
+	backing     Backing // of the payload; nil: it is in memory
+	controlPath string  // of a shared control part; "": none
 
 	keepsWords atomic.Bool
 
@@ -64,6 +58,24 @@ func (s *Segment) Checksum(sample uint64, m Meta) uint32 {
 		return uint32(s.Sum(sample).Load())
 	}
 	return m.Content()
+}
+
+// OnDisk says whether the payload has no memory, so that Bytes must not be called.
+func (s *Segment) OnDisk() bool { return s.backing != nil }
+
+// Persist tells the backing that the index record of a sample has changed, PersistAll that any may
+// have. Segments in memory need neither.
+func (s *Segment) Persist(sample uint64) {
+	if s.backing != nil {
+		s.backing.Persist(s, sample)
+	}
+}
+
+// PersistAll: see Persist.
+func (s *Segment) PersistAll() {
+	if s.backing != nil {
+		s.backing.PersistAll(s)
+	}
 }
 
 // Path returns the path at which the file was created or found; "" for a memfd and on the heap. The
@@ -125,11 +137,8 @@ func (s *Segment) Close() error {
 		s.first = nil
 	}
 	var err error
-	if s.controlPath != "" {
-		err = errors.Join(s.leaveDisk(), s.present.Close())
-	}
-	if s.disk != nil {
-		err = errors.Join(err, s.closeDisk())
+	if s.backing != nil {
+		err = s.backing.Close(s)
 	}
 	if s.file == nil {
 		return err

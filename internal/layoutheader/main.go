@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/stocached/stocached/shm"
+	"github.com/stocached/stocached/shm/diskfile"
 	"github.com/stocached/stocached/shm/memory"
 )
 
@@ -103,8 +104,8 @@ func header() []byte {
 	}
 	fmt.Fprint(&b, "#define STOC_NETWORK_FILE_SYSTEMS")
 	separator := " "
-	for _, number := range slices.Sorted(maps.Keys(shm.NetworkFileSystems)) {
-		fmt.Fprintf(&b, "%s{%d, \"%s\"}", separator, number, shm.NetworkFileSystems[number])
+	for _, number := range slices.Sorted(maps.Keys(diskfile.NetworkFileSystems)) {
+		fmt.Fprintf(&b, "%s{%d, \"%s\"}", separator, number, diskfile.NetworkFileSystems[number])
 		separator = ", "
 	}
 	fmt.Fprint(&b, "\n\nenum stoc_counter {\n")
