@@ -17,7 +17,7 @@ import (
 // Account is what an allowance knows of its segment.
 type Account struct {
 	Own    *atomic.Uint64                    // bytes that this client has drawn and not settled
-	Grant  func(group uint32) *atomic.Uint64 // word of a group of processes, a Grant
+	Grant  func(group uint32) *atomic.Uint64 // word of a group of processes
 	Others func() uint64                     // bytes that other live clients have drawn and not settled
 	// Usable asks the kernel how much memory may be filled; its answer may be as old as age.
 	Usable func(age time.Duration) (Space, error)
@@ -79,8 +79,7 @@ func (k kernel) usable() (Space, error) {
 	if err != nil {
 		return Space{}, err
 	}
-	r := limits.tightest()
-	return r.space(), nil
+	return limits.Tightest(func(Level) Sum { return Sum{} }), nil
 }
 
 // group returns a number for the processes whose memory the kernel charges to the same cgroups,
@@ -97,26 +96,26 @@ func (k kernel) group() uint32 {
 // Granted returns which part of the usable memory may be filled before the next check.
 func Granted(usable uint64) uint64 { return min(usable/GrantDivisor, GrantMax) }
 
-// Grant is a word of the allowance: what the clients of a group may draw before one of them checks
-// the memory. Left has 16 bits, in units of GrantUnit; checks 16 bits (modulo 2^16); group 32 bits.
-type Grant uint64
+// grant is a word of the allowance: what the clients of a group may draw before one of them checks
+// the memory. Left has 16 bits, in units of grantUnit; checks 16 bits (modulo 2^16); group 32 bits.
+type grant uint64
 
-// GrantUnit is the unit of a Grant: the bytes of the smallest page of any machine.
-const GrantUnit = 4096
+// grantUnit is the unit of a grant: the bytes of the smallest page of any machine.
+const grantUnit = 4096
 
-// NewGrant packs what is left, in units, the number of checks, and the group.
-func NewGrant(left, checks uint16, group uint32) Grant {
-	return Grant(uint64(left) | uint64(checks)<<16 | uint64(group)<<32)
+// newGrant packs what is left, in units, the number of checks, and the group.
+func newGrant(left, checks uint16, group uint32) grant {
+	return grant(uint64(left) | uint64(checks)<<16 | uint64(group)<<32)
 }
 
-// Left returns how many units clients may draw.
-func (g Grant) Left() uint64 { return uint64(g & 0xffff) }
+// left returns how many units clients may draw.
+func (g grant) left() uint64 { return uint64(g & 0xffff) }
 
-// Checks returns how often clients of the group have checked, modulo 2^16.
-func (g Grant) Checks() uint16 { return uint16(g >> 16) }
+// checks returns how often clients of the group have checked, modulo 2^16.
+func (g grant) checks() uint16 { return uint16(g >> 16) }
 
-// Group returns the group that the word belongs to.
-func (g Grant) Group() uint32 { return uint32(g >> 32) }
+// group returns the group that the word belongs to.
+func (g grant) group() uint32 { return uint32(g >> 32) }
 
 // Draw asks for the pages of a place of n bytes. It returns how many bytes the caller MUST Settle
 // when the pages are allocated, or when they never will be. It returns 0 if nothing is limited.
@@ -143,8 +142,8 @@ func (a *Allowance) DrawPages(n uint64) (uint64, error) {
 	for check := a.own.Add(-int64(n)) < 0; ; {
 		group := a.group.Load()
 		word := a.account.Grant(group)
-		g := Grant(word.Load())
-		if check || g.Group() != group || g.Left() < n/GrantUnit {
+		g := grant(word.Load())
+		if check || g.group() != group || g.left() < n/grantUnit {
 			drawn, err := a.check(n)
 			if err != nil {
 				a.Settle(n)
@@ -156,7 +155,7 @@ func (a *Allowance) DrawPages(n uint64) (uint64, error) {
 			check = false // another client has checked, or drawn
 			continue
 		}
-		if word.CompareAndSwap(uint64(g), uint64(g)-n/GrantUnit) {
+		if word.CompareAndSwap(uint64(g), uint64(g)-n/grantUnit) {
 			return n, nil
 		}
 	}
@@ -168,13 +167,13 @@ func (a *Allowance) check(n uint64) (bool, error) {
 	group := a.Group()
 	a.group.Store(group)
 	word := a.account.Grant(group)
-	before := Grant(word.Load())
+	before := grant(word.Load())
 	left, err := a.leftFor(n, a.account.Own.Load()-n+a.account.Others(), 0)
 	if err != nil {
 		return false, err
 	}
-	grant := NewGrant(uint16((max(Granted(left), n)-n)/GrantUnit), before.Checks()+1, group)
-	if !word.CompareAndSwap(uint64(before), uint64(grant)) {
+	rest := max(Granted(left), n) - n
+	if !word.CompareAndSwap(uint64(before), uint64(newGrant(uint16(rest/grantUnit), before.checks()+1, group))) {
 		return false, nil
 	}
 	a.own.Store(GrantMax)
@@ -209,8 +208,8 @@ func (a *Allowance) Room(n uint64) error {
 		return err
 	}
 	group := a.group.Load()
-	g := Grant(a.account.Grant(group).Load())
-	if a.own.Load() >= int64(n) && g.Group() == group && g.Left() >= n/GrantUnit {
+	g := grant(a.account.Grant(group).Load())
+	if a.own.Load() >= int64(n) && g.group() == group && g.left() >= n/grantUnit {
 		return nil // Draw would not ask the kernel either
 	}
 	others := a.account.Own.Load() + a.account.Others()

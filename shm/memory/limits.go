@@ -44,7 +44,7 @@ func (r *limit) usable() uint64 {
 
 // space returns how much may be filled, with the numbers.
 func (r *limit) space() Space {
-	return Space{r.usable(), fmt.Sprintf("%s has %s available of %s, less a floor of %s, leaves %s",
+	return Space{r.usable(), r.total, fmt.Sprintf("%s has %s available of %s, less a floor of %s, leaves %s",
 		r.what, Size(r.available), Size(r.total), Size(r.floor()), Size(r.usable()))}
 }
 
@@ -68,28 +68,6 @@ func (k kernel) limits() (Limits, error) {
 	}
 	cgroups, err := k.cgroups()
 	return append(Limits{machine}, cgroups...), err
-}
-
-// tightest returns the limit with the least usable memory.
-func (l Limits) tightest() limit {
-	least := l[0]
-	for _, r := range l[1:] {
-		if r.usable() < least.usable() {
-			least = r
-		}
-	}
-	return least
-}
-
-// Left returns the tightest limit on the memory of this process, of the machine or of a cgroup, and
-// how much of it caches may still fill. Errors: those of ReadLimits.
-func Left() (left, total uint64, err error) {
-	limits, err := ReadLimits()
-	if err != nil {
-		return 0, 0, err
-	}
-	r := limits.tightest()
-	return r.usable(), r.total, nil
 }
 
 func (k kernel) machine() (limit, error) {

@@ -199,7 +199,7 @@ func TestSpace(t *testing.T) {
 		k := files(t, map[string]string{
 			"proc/meminfo": fmt.Sprintf("MemTotal: 16777216 kB\nMemAvailable: %d kB\n", (1<<30+above)>>10)})
 		space, err := k.usable()
-		if err != nil || space.Left != above {
+		if err != nil || space.Left != above || space.Total != 16<<30 {
 			t.Errorf("%d above the floor: %+v, %v", above, space, err)
 		}
 		for _, part := range []string{"MemAvailable", fmt.Sprintf("has %d bytes (", 1<<30+above), "available of 17179869184 bytes (16.0 GiB)",
@@ -217,7 +217,7 @@ func TestTmpfs(t *testing.T) {
 	const g = 1 << 30
 	fs := unix.Statfs_t{Bsize: 4096, Blocks: 24 * g / 4096, Bavail: 20 * g / 4096}
 	space := Tmpfs(&fs, "/dev/shm", Sum{16 * g, 1})
-	if space.Left != 3*g { // 20 - 1 of headroom - 16
+	if space.Left != 3*g || space.Total != 24*g { // 20 - 1 of headroom - 16
 		t.Errorf("%+v", space)
 	}
 	for _, part := range []string{"/dev/shm has 21474836480 bytes (20.0 GiB) free of 25769803776",
@@ -247,10 +247,10 @@ func TestGranted(t *testing.T) {
 	}
 }
 
-// Ensure that a Grant keeps its three numbers apart.
+// Ensure that a grant keeps its three numbers apart.
 func TestGrant(t *testing.T) {
-	if g := NewGrant(1<<16-1, 1<<16-1, 1<<32-2); g.Left() != 1<<16-1 || g.Checks() != 1<<16-1 ||
-		g.Group() != 1<<32-2 || g-1 != NewGrant(1<<16-2, 1<<16-1, 1<<32-2) {
+	if g := newGrant(1<<16-1, 1<<16-1, 1<<32-2); g.left() != 1<<16-1 || g.checks() != 1<<16-1 ||
+		g.group() != 1<<32-2 || g-1 != newGrant(1<<16-2, 1<<16-1, 1<<32-2) {
 		t.Errorf("%#x", g)
 	}
 }

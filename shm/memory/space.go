@@ -28,20 +28,21 @@ const Unlimited = 1<<64 - 1
 
 // Space is what one limit leaves.
 type Space struct {
-	Left uint64 // bytes; Unlimited without a limit
-	Text string // the calculation, with the numbers, for messages
+	Left  uint64 // bytes that caches may still fill; Unlimited without a limit
+	Total uint64 // bytes of the limit; 0 without one
+	Text  string // the calculation, with the numbers, for messages
 }
 
 // Tmpfs returns what the tmpfs of a directory has free for a new cache. promised is what other
 // caches in it may still fill: a cache that allocates its pages later leaves these bytes free.
 func Tmpfs(fs *unix.Statfs_t, dir string, promised Sum) Space {
 	if fs.Blocks == 0 { // size=0: no limit
-		return Space{Unlimited, "no tmpfs sets a limit"}
+		return Space{Left: Unlimited, Text: "no tmpfs sets a limit"}
 	}
 	size, free := fs.Blocks*uint64(fs.Bsize), fs.Bavail*uint64(fs.Bsize)
 	left := free - min(free, headroom(size))
 	left -= min(left, promised.Bytes)
-	return Space{left,
+	return Space{left, size,
 		fmt.Sprintf("the tmpfs of %s has %s free of %s, less %s of headroom for data loaders, "+
 			"less %s that other caches (%d) have yet to fill, leaves %s", dir, Size(free), Size(size),
 			Size(headroom(size)), Size(promised.Bytes), promised.Caches, Size(left))}
