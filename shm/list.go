@@ -24,6 +24,7 @@ type Listed struct {
 	FileBytes uint64 // size of the file
 	Control   bool   // it is the control part of a disk cache: ListControls
 	Err       error  // why it cannot be attached to; Header and Geometry are zero then
+	id        memory.Inode
 	Header
 	Geometry
 }
@@ -159,7 +160,7 @@ func (l *Listed) inspect(fd int) {
 		l.Err = fail(ErrSystem, "stat %s: %w", l.Path, err)
 		return
 	}
-	l.FileBytes, l.Allocated = uint64(st.Size), uint64(st.Blocks)*512
+	l.id, l.FileBytes, l.Allocated = inodeOf(&st), uint64(st.Size), uint64(st.Blocks)*512
 	page, err := readHeader(fd)
 	if err == nil {
 		whole := l.FileBytes

@@ -37,19 +37,9 @@ func addNamed(p memory.Promises, dir string) {
 // addCache adds the cache at a path if it is a valid cache of this user. Unless want is zero, it must be
 // that file.
 func addCache(p memory.Promises, path string, want memory.Inode) {
-	fd, _, err := openFile(path, true)
-	if err != nil {
-		return
-	}
-	defer unix.Close(fd)
-	var st unix.Stat_t
-	l := Listed{Path: path}
-	l.inspect(fd)
-	if l.Err != nil || unix.Fstat(fd, &st) != nil {
-		return
-	}
-	if id := inodeOf(&st); want == (memory.Inode{}) || want == id {
-		p[id] = memory.NewPromise(l.SegmentBytes - min(l.SegmentBytes, l.Allocated))
+	l, err := lookAt(path)
+	if err == nil && l.Err == nil && (want == memory.Inode{} || want == l.id) {
+		p[l.id] = memory.NewPromise(l.SegmentBytes - min(l.SegmentBytes, l.Allocated))
 	}
 }
 

@@ -1,14 +1,13 @@
 package memory
 
 import (
-	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -278,22 +277,11 @@ func (k kernel) lines(name string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	lines := []string{}
-	for s := bufio.NewScanner(bytes.NewReader(b)); s.Scan(); {
-		lines = append(lines, s.Text())
-	}
-	return lines, nil
+	return strings.Split(strings.TrimSuffix(string(b), "\n"), "\n"), nil
 }
 
 // contains says whether a comma-separated list has an item.
-func contains(list, item string) bool {
-	for _, s := range strings.Split(list, ",") {
-		if s == item {
-			return true
-		}
-	}
-	return false
-}
+func contains(list, item string) bool { return slices.Contains(strings.Split(list, ","), item) }
 
 // unescape decodes mountinfo's escapes, such as \040 for a space.
 func unescape(s string) string {
