@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"errors"
-	"io"
 	"os"
 	"path/filepath"
 
@@ -13,25 +12,8 @@ import (
 	"github.com/stocached/stocached/shm/memory"
 )
 
-// A segment whose payload lies elsewhere has a control part alone: its first PayloadOffset bytes,
-// in memory. Processes that share it map it from a file of its own (docs/spec/segment.md, On a
-// disk).
-
-// Backing is where the payload of such a segment lies. Package diskfile keeps it in a file on a
-// disk. Its methods return errors of the system.
-type Backing interface {
-	// ReadAt and WriteAt read and write the payload.
-	io.ReaderAt
-	io.WriterAt
-	// Persist is called after the index record of a sample has changed, PersistAll after any may
-	// have.
-	Persist(s *Segment, sample uint64)
-	PersistAll(s *Segment)
-	// AllocatedBytes returns the bytes of the pages of payload and index.
-	AllocatedBytes() (uint64, error)
-	// Close ends the use. The words of the segment are still there.
-	Close(s *Segment) error
-}
+// A segment with a backing has a control part alone: its first PayloadOffset bytes, in memory.
+// Processes that share it map it from a file of its own (docs/spec/segment.md, On a disk).
 
 // NewControl makes a segment with a backing whose control part is in ordinary memory, for one
 // process. path is that of the backing, for messages. Locks are simulated, as NewHeap does.

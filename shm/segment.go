@@ -1,6 +1,7 @@
 package shm
 
 import (
+	"io"
 	"os"
 	"runtime"
 	"sync"
@@ -37,6 +38,22 @@ type Segment struct {
 	first  *fileLocks
 	locked bool // NewLocks has succeeded once
 	closed bool
+}
+
+// Backing is where the payload of a segment lies if it is not in memory. Package diskfile keeps it
+// in a file on a disk. Its methods return errors of the system.
+type Backing interface {
+	// ReadAt and WriteAt read and write the payload.
+	io.ReaderAt
+	io.WriterAt
+	// Persist is called after the index record of a sample has changed, PersistAll after any may
+	// have.
+	Persist(s *Segment, sample uint64)
+	PersistAll(s *Segment)
+	// AllocatedBytes returns the bytes of the pages of payload and index.
+	AllocatedBytes() (uint64, error)
+	// Close ends the use. The words of the segment are still there.
+	Close(s *Segment) error
 }
 
 // ReadOnly says whether the segment is attached for reading only. Its words are mapped read-only,
