@@ -8,6 +8,7 @@ import (
 
 	"github.com/stocached/stocached/policy"
 	"github.com/stocached/stocached/shm"
+	"github.com/stocached/stocached/shm/memory"
 )
 
 // Cache is a handle: one attached client of a segment, with one owner number. Attach makes it and
@@ -50,7 +51,7 @@ type Cache struct {
 	allocating sync.Mutex
 	pooling    sync.Mutex                               // protects pool
 	pool       policy.Pool                              // of the policy planned, with plans
-	allowance  *shm.Allowance                           // that fills draw on; nil when read-only
+	allowance  *memory.Allowance                        // that fills draw on; nil when read-only
 	group      atomic.Uint64                            // of slots, with chains: where this handle took or freed a slot last
 	searches   atomic.Uint64                            // for a victim, of this handle
 	loads      atomic.Uint64                            // loads whose times this handle was told

@@ -4,11 +4,12 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/shm"
+	"github.com/stocached/stocached/shm/memory"
 )
 
 // ShortOfMemory makes all further checks of this handle find no memory.
 func (c *Cache) ShortOfMemory() {
-	c.allowance.Usable = func(time.Duration) (shm.Space, error) { return shm.Space{}, nil }
+	c.allowance.Usable = func(time.Duration) (memory.Space, error) { return memory.Space{}, nil }
 	for k := range uint32(shm.AllowanceWords) {
 		c.seg.Grant(k).Store(0)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/stocached/stocached/cache"
 	sweeps "github.com/stocached/stocached/internal/verify/hostile"
 	"github.com/stocached/stocached/shm"
+	"github.com/stocached/stocached/shm/diskfile"
 
 	"golang.org/x/sys/unix"
 )
@@ -60,12 +61,12 @@ func hostileSegments(t *testing.T) map[string]func(*testing.T) *shm.Segment {
 	} {
 		o.Samples, o.Limit, o.Fingerprint = hostileSamples, 3<<20, "hostile"
 		made[name] = func(t *testing.T) *shm.Segment {
-			seg, _, err := shm.OpenSharedDisk(filepath.Join(t.TempDir(), "disk"), o)
+			seg, _, err := diskfile.OpenShared(filepath.Join(t.TempDir(), "disk"), o)
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { seg.Close() })
-			return seg
+			return seg.Segment
 		}
 	}
 	return made

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/shm"
+	"github.com/stocached/stocached/shm/memory"
 )
 
 // created makes a cache and a client of it.
@@ -31,11 +32,11 @@ func TestShortMemory(t *testing.T) {
 	const size = 1 << 20
 	c := created(t, shm.Options{Samples: 200, SampleBytes: size})
 	looks, short := 0, false
-	c.allowance.Usable = func(time.Duration) (shm.Space, error) {
+	c.allowance.Usable = func(time.Duration) (memory.Space, error) {
 		if looks++; short {
-			return shm.Space{}, nil
+			return memory.Space{}, nil
 		}
-		return shm.Space{Left: 1 << 40}, nil
+		return memory.Space{Left: 1 << 40}, nil
 	}
 	data := make([]byte, size)
 	set := func(i int, flags Flags, want Result) {
@@ -90,11 +91,11 @@ func TestEvictInShortMemory(t *testing.T) {
 	c := created(t, shm.Options{Samples: 20, Slots: 4, SampleBytes: 100 << 10, Policy: shm.PolicyFIFO})
 	seg := c.seg
 	short := false
-	c.allowance.Usable = func(time.Duration) (shm.Space, error) {
+	c.allowance.Usable = func(time.Duration) (memory.Space, error) {
 		if short {
-			return shm.Space{}, nil
+			return memory.Space{}, nil
 		}
-		return shm.Space{Left: 64 << 20}, nil // a grant lasts for 4 MiB, a huge page and some fills
+		return memory.Space{Left: 64 << 20}, nil // a grant lasts for 4 MiB, a huge page and some fills
 	}
 	set := func(i int, want Result) Stats {
 		t.Helper()

@@ -13,6 +13,7 @@ import (
 	"github.com/stocached/stocached/internal/breaker"
 	"github.com/stocached/stocached/internal/writequeue"
 	"github.com/stocached/stocached/shm"
+	"github.com/stocached/stocached/shm/diskfile"
 )
 
 // DiskOptions describe a disk cache. Samples, Size, Fingerprint and, without Variable, SampleBytes are required.
@@ -34,7 +35,7 @@ type DiskOptions struct {
 // hangs. All methods are safe for concurrent use; Close MUST be the last call.
 type Disk struct {
 	c        *cache.Cache
-	seg      *shm.Segment
+	seg      *diskfile.Segment
 	replaced string
 
 	breaker breaker.Breaker // open while the disk is left out
@@ -72,12 +73,12 @@ func OpenDisk(path string, o DiskOptions) (*Disk, error) {
 		return nil, fmt.Errorf("%w: Policy: a disk cache has first-come, random, clock, fifo, lru or lfu, not %v", ErrInvalid,
 			o.Policy)
 	}
-	seg, replaced, err := shm.OpenSharedDisk(path, shm.Options{Samples: uint64(o.Samples), Limit: o.Size,
+	seg, replaced, err := diskfile.OpenShared(path, shm.Options{Samples: uint64(o.Samples), Limit: o.Size,
 		SampleBytes: uint64(o.SampleBytes), Variable: o.Variable, Policy: o.Policy, Fingerprint: o.Fingerprint})
 	if err != nil {
 		return nil, err
 	}
-	c, err := cache.Attach(seg, cache.Options{Label: o.Label})
+	c, err := cache.Attach(seg.Segment, cache.Options{Label: o.Label})
 	if err == nil {
 		_, err = c.Recover()
 	}
@@ -124,7 +125,7 @@ func (d *Disk) Get(i int, dst []byte) (int, bool, error) {
 	switch {
 	case hit, err == nil, errors.Is(err, ErrSchema), errors.Is(err, ErrIndex), errors.Is(err, ErrClosed):
 	case errors.Is(err, ErrCorrupt): // torn by a power loss, or changed on the disk
-		failure = cmp.Or(d.c.Drop(i), d.seg.DiskError())
+		failure = cmp.Or(d.c.Drop(i), d.seg.Failure())
 		if errors.Is(failure, ErrCorrupt) {
 			failure = nil
 		}
@@ -167,7 +168,7 @@ func (d *Disk) set(store func() (Result, error)) (Result, error) {
 	r, err := store()
 	var failure error
 	if !errors.Is(err, ErrSchema) && !errors.Is(err, ErrIndex) && !errors.Is(err, ErrClosed) {
-		if failure = cmp.Or(err, d.seg.DiskError()); failure != nil {
+		if failure = cmp.Or(err, d.seg.Failure()); failure != nil {
 			r, err = Full, nil
 		}
 	}
@@ -219,7 +220,7 @@ func (d *Disk) suits(seg *shm.Segment) error {
 	if d == nil {
 		return nil
 	}
-	a, b := seg, d.seg
+	a, b := seg, d.seg.Segment
 	if a.Samples != b.Samples || a.Variable() != b.Variable() || a.Header.SampleBytes != b.Header.SampleBytes {
 		return fmt.Errorf("%w: Disk: it is for %d samples of %d bytes (variable: %v), the cache for %d of %d (%v)", ErrInvalid,
 			b.Samples, b.Header.SampleBytes, b.Variable(), a.Samples, a.Header.SampleBytes, a.Variable())

@@ -7,6 +7,7 @@ import (
 	"github.com/stocached/stocached/internal/size"
 	"github.com/stocached/stocached/server/served"
 	"github.com/stocached/stocached/shm"
+	"github.com/stocached/stocached/shm/memory"
 )
 
 // checkCapacity checks, before it is created, whether the segment of each coming cache fits beside
@@ -50,7 +51,7 @@ type needs struct {
 	all      segments
 	unfilled uint64              // bytes of all that have no memory yet
 	freed    uint64              // memory of segments that are removed
-	memory   shm.Space           // the machine and the cgroup; known once a cache comes
+	memory   memory.Space        // the machine and the cgroup; known once a cache comes
 	tmpfs    map[uint64]*tmpfs   // by device
 	rooms    map[string]shm.Room // by folder
 }
@@ -73,7 +74,7 @@ func (n *needs) room(dir string) (shm.Room, error) {
 // tmpfs is what the new segments in one tmpfs need.
 type tmpfs struct {
 	segments
-	space shm.Space
+	space memory.Space
 	freed uint64
 }
 
@@ -98,7 +99,7 @@ func (n *needs) stays(h *served.Cache) error {
 	defer h.Leave()
 	bytes := h.Segment().SegmentBytes
 	n.all.add(h.Name, bytes)
-	allocated, err := h.Segment().Allocated()
+	allocated, err := h.Segment().AllocatedBytes()
 	n.unfilled += bytes - min(allocated, bytes)
 	return err
 }

@@ -201,7 +201,7 @@ func TestRemoveUnused(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer seg.Close()
-		n, err := seg.Allocated()
+		n, err := seg.AllocatedBytes()
 		if err != nil {
 			t.Fatal(err)
 		}

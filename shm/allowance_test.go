@@ -4,12 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/stocached/stocached/shm/memory"
 )
 
 // machine is memory as the kernel would count it.
@@ -25,7 +25,7 @@ func newMachine(limit uint64) *machine {
 }
 
 // client makes the allowance of a live client whose memory is the machine.
-func (m *machine) client(t *testing.T, s *Segment, group uint32) *Allowance {
+func (m *machine) client(t *testing.T, s *Segment, group uint32) *memory.Allowance {
 	t.Helper()
 	l, record := locks(t, s), uint32(0)
 	for ok := false; ; record++ {
@@ -42,16 +42,17 @@ func (m *machine) client(t *testing.T, s *Segment, group uint32) *Allowance {
 	}
 	a := s.NewAllowance(record)
 	a.Group = func() uint32 { return group }
-	a.Usable = func(time.Duration) (Space, error) {
+	a.Usable = func(time.Duration) (memory.Space, error) {
 		m.looks.Add(1)
 		limit, used := m.limit.Load(), m.used.Load()
-		return Space{limit - min(limit, used), fmt.Sprintf("the test has %d of %d", used, limit)}, nil
+		return memory.Space{Left: limit - min(limit, used),
+			Text: fmt.Sprintf("the test has %d of %d", used, limit)}, nil
 	}
 	return a
 }
 
 // fill draws n bytes and uses them. It returns false when the draw is refused.
-func (m *machine) fill(t *testing.T, a *Allowance, n uint64) bool {
+func (m *machine) fill(t *testing.T, a *memory.Allowance, n uint64) bool {
 	drawn, err := a.Draw(n)
 	if errors.Is(err, ErrFull) {
 		return false
@@ -69,7 +70,7 @@ func (m *machine) fill(t *testing.T, a *Allowance, n uint64) bool {
 func TestAllowanceIsShared(t *testing.T) {
 	s := create(t, Options{Samples: 1, SampleBytes: 1})
 	m := newMachine(1 << 40)
-	var clients []*Allowance
+	var clients []*memory.Allowance
 	for range 8 {
 		clients = append(clients, m.client(t, s, 7))
 	}
@@ -191,7 +192,8 @@ func TestAllowanceOfGroups(t *testing.T) {
 	if !large.fill(t, moved, 1) {
 		t.Fatal("refused")
 	}
-	moved.Group, moved.Usable = func() uint32 { return 9 }, func(time.Duration) (Space, error) { return Space{0, "nothing"}, nil }
+	moved.Group = func() uint32 { return 9 }
+	moved.Usable = func(time.Duration) (memory.Space, error) { return memory.Space{Text: "nothing"}, nil }
 	filled := 0
 	for ; filled < 200 && large.fill(t, moved, 1<<20); filled++ {
 		if !large.fill(t, other, 30<<20) {
@@ -209,11 +211,11 @@ func TestOldLooks(t *testing.T) {
 	s := create(t, Options{Samples: 1, SampleBytes: 1})
 	a := newMachine(0).client(t, s, 7)
 	old, now := uint64(0), uint64(0)
-	a.Usable = func(age time.Duration) (Space, error) {
+	a.Usable = func(age time.Duration) (memory.Space, error) {
 		if age > 0 {
-			return Space{old, "old"}, nil
+			return memory.Space{Left: old, Text: "old"}, nil
 		}
-		return Space{now, "new"}, nil
+		return memory.Space{Left: now, Text: "new"}, nil
 	}
 	for _, one := range []struct {
 		old, now   uint64
@@ -241,7 +243,7 @@ func TestAllowanceOvertaken(t *testing.T) {
 		t.Fatal("refused")
 	}
 	see, overtaken := slow.Usable, false
-	slow.Usable = func(time.Duration) (Space, error) {
+	slow.Usable = func(time.Duration) (memory.Space, error) {
 		space, err := see(0)
 		if !overtaken {
 			overtaken = true
@@ -271,23 +273,5 @@ func TestAllowanceOfReserved(t *testing.T) {
 	}
 	if none.fill(t, none.client(t, create(t, Options{Samples: 1, SampleBytes: 1}), 7), 1) {
 		t.Error("filled without memory")
-	}
-}
-
-// Ensure that the group changes with the cgroup and with its namespace.
-func TestGroup(t *testing.T) {
-	a := files(t, map[string]string{"proc/self/cgroup": "0::/a\n", "proc/self/ns/cgroup": ""})
-	if b := files(t, map[string]string{"proc/self/cgroup": "0::/a\n", "proc/self/ns/cgroup": ""}); b.group() == a.group() {
-		t.Error("the namespace makes no difference")
-	}
-	before := a.group()
-	if a.group() != before {
-		t.Error("two answers")
-	}
-	if err := os.WriteFile(filepath.Join(a.root, "proc/self/cgroup"), []byte("0::/b\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if a.group() == before {
-		t.Error("the cgroup makes no difference")
 	}
 }

@@ -116,14 +116,19 @@ func openFile(path string, readOnly bool) (fd int, isReadOnly bool, err error) {
 		return -1, false, openError(path, err)
 	}
 	// Another process may have replaced the file between the check and the open.
-	if err := checkFile(path, func(st *unix.Stat_t) error { return unix.Fstat(fd, st) }); err != nil {
+	if err := CheckFile(fd, path); err != nil {
 		unix.Close(fd)
 		return -1, false, err
 	}
 	return fd, mode == unix.O_RDONLY, nil
 }
 
-// checkFile refuses a file that cannot be a segment of this user.
+// CheckFile refuses an open file that cannot be a segment of this user: one of another kind or user.
+// path is for messages. It returns errors of Open.
+func CheckFile(fd int, path string) error {
+	return checkFile(path, func(st *unix.Stat_t) error { return unix.Fstat(fd, st) })
+}
+
 func checkFile(path string, stat func(*unix.Stat_t) error) error {
 	var st unix.Stat_t
 	if err := stat(&st); err != nil {
@@ -170,7 +175,7 @@ func attach(f *os.File, readOnly bool, o OpenOptions) (*Segment, error) {
 
 func (s *Segment) attach(o OpenOptions) error {
 	fd := s.FD()
-	if err := checkFile("it", func(st *unix.Stat_t) error { return unix.Fstat(fd, st) }); err != nil {
+	if err := CheckFile(fd, "it"); err != nil {
 		return err
 	}
 	var st unix.Stat_t
@@ -181,7 +186,7 @@ func (s *Segment) attach(o OpenOptions) error {
 	if err != nil {
 		return err
 	}
-	if s.Header, s.Geometry, err = decodeHeader(page, uint64(st.Size)); err != nil {
+	if s.Header, s.Geometry, err = DecodeHeader(page, uint64(st.Size)); err != nil {
 		return err
 	}
 	if o.UUID != nil && *o.UUID != s.Header.UUID {
@@ -195,11 +200,11 @@ func (s *Segment) attach(o OpenOptions) error {
 			s.Header.Fingerprint, o.Fingerprint)
 	}
 	if !s.readOnly {
-		if err := checkFileSize(s.SegmentBytes); err != nil {
+		if err := CheckFileSize(s.SegmentBytes); err != nil {
 			return err
 		}
 	}
-	if s.readOnly || !(kernel{"/"}).hugePagesAllowed() {
+	if s.readOnly || !hugePagesAllowed() {
 		s.huge.stop()
 	}
 	s.maps, err = mapSegment(s.file, &s.Geometry, s.readOnly)

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/stocached/stocached/shm/memory"
 )
 
 // Create makes a cache and attaches to it. It links the name last: no process sees an incomplete
@@ -19,18 +21,25 @@ import (
 // tmpfs, cgroup, machine, RLIMIT_FSIZE). ErrPermission: the directory belongs to another user.
 // ErrUnsupported: no O_TMPFILE, or no memfd.
 func Create(o Options) (*Segment, error) {
-	h, g, err := o.plan()
+	h, g, err := o.Plan()
 	if err != nil {
 		return nil, err
 	}
-	h.stamp()
-	if err := checkFileSize(g.SegmentBytes); err != nil {
+	h.Stamp()
+	if err := CheckFileSize(g.SegmentBytes); err != nil {
 		return nil, err
 	}
 	if o.Name == "" {
 		return createUnnamed(h, g, &o)
 	}
 	return createNamed(h, g, &o)
+}
+
+// SegmentBytes returns the size of the segment that Create would make. Errors: ErrInvalid;
+// ErrMemory when Limit is too small.
+func (o *Options) SegmentBytes() (uint64, error) {
+	_, g, err := o.Plan()
+	return g.SegmentBytes, err
 }
 
 func createNamed(h Header, g Geometry, o *Options) (*Segment, error) {
@@ -78,7 +87,7 @@ func (s *Segment) name(dirFD int) error {
 	if s.first, err = lockFile(s.FD(), "", false); err != nil {
 		return err
 	}
-	err = unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", s.FD()), dirFD, s.Header.Name, unix.AT_SYMLINK_FOLLOW)
+	err = linkFile(s.FD(), dirFD, s.Header.Name)
 	if errors.Is(err, unix.EEXIST) {
 		return existsError(s.path, s.Policy)
 	}
@@ -86,6 +95,11 @@ func (s *Segment) name(dirFD int) error {
 		return createError("name it "+s.path, &s.Geometry, err)
 	}
 	return nil
+}
+
+// linkFile gives a name to an open file that has none.
+func linkFile(fd, dirFD int, name string) error {
+	return unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), dirFD, name, unix.AT_SYMLINK_FOLLOW)
 }
 
 func createUnnamed(h Header, g Geometry, o *Options) (*Segment, error) {
@@ -147,12 +161,12 @@ func (s *Segment) initialise(g *Geometry, progress func(done, total uint64)) err
 	if s.maps, err = mapSegment(s.file, g, false); err != nil {
 		return err
 	}
-	if (kernel{"/"}).hugePagesAllowed() {
+	if hugePagesAllowed() {
 		beginHuge(fd, s.maps.control)
 	} else {
 		s.huge.stop()
 	}
-	if err := allocate(fd, 0, g.PayloadOffset, nil); err != nil {
+	if err := memory.Allocate(fd, 0, g.PayloadOffset, nil); err != nil {
 		return createError("allocate the control part", g, err)
 	}
 	if s.Header.Flags&FlagReserved != 0 {
@@ -165,17 +179,31 @@ func (s *Segment) initialise(g *Geometry, progress func(done, total uint64)) err
 			if done == total {
 				return 0, nil
 			}
-			return (kernel{"/"}).grant()
+			space, err := usable(0)
+			if err != nil {
+				return 0, err
+			}
+			return grantOf(space)
 		}
-		if err := allocate(fd, g.PayloadOffset, g.SegmentBytes-g.PayloadOffset, grant); err != nil {
+		if err := memory.Allocate(fd, g.PayloadOffset, g.SegmentBytes-g.PayloadOffset, grant); err != nil {
 			return createError("reserve the payload", g, err)
 		}
 	}
-	page := s.Header.encode(g)
+	page := s.Header.Encode(g)
 	if n, err := unix.Pwrite(fd, page, 0); err != nil || n != len(page) {
 		return createError(fmt.Sprintf("write the header (%d of %d bytes)", n, len(page)), g, err)
 	}
 	return nil
+}
+
+// grantOf returns how many bytes may be allocated before the next check of the memory. It returns
+// ErrFull, with the numbers, when that is 0.
+func grantOf(space memory.Space) (uint64, error) {
+	granted := memory.Granted(space.Left) &^ uint64(os.Getpagesize()-1)
+	if granted == 0 {
+		return 0, fail(ErrFull, "%s", space.Text)
+	}
+	return granted, nil
 }
 
 // existsError names both policies if they differ, because a program that attaches then gets a cache that it did
@@ -208,8 +236,8 @@ func createError(what string, g *Geometry, err error) error {
 	return fail(ErrSystem, "%s: %w", what, err)
 }
 
-// checkFileSize refuses a segment above RLIMIT_FSIZE, because writing it would raise SIGXFSZ.
-func checkFileSize(segmentBytes uint64) error {
+// CheckFileSize refuses a segment above RLIMIT_FSIZE, because writing it would raise SIGXFSZ.
+func CheckFileSize(segmentBytes uint64) error {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &limit); err != nil {
 		return fail(ErrSystem, "getrlimit: %w", err)

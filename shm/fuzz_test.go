@@ -22,12 +22,12 @@ func FuzzAttach(f *testing.F) {
 		{Samples: 9, Fields: []Field{{Name: "image", DType: Uint8, Dims: []uint64{2, 3}}, {Name: "label", DType: Int64}},
 			Fingerprint: "g"},
 	} {
-		h, g, err := o.plan()
+		h, g, err := o.Plan()
 		if err != nil {
 			f.Fatal(err)
 		}
-		h.stamp()
-		page := h.encode(&g)
+		h.Stamp()
+		page := h.Encode(&g)
 		f.Add(page, g.SegmentBytes, true)
 		f.Add(page, g.SegmentBytes, false)
 		f.Add(page[:100], uint64(100), true)
@@ -63,7 +63,7 @@ func FuzzAttach(f *testing.F) {
 			return
 		}
 		defer s.Close()
-		if got := s.Header.encode(&s.Geometry); string(got) != string(page[:HeaderBytes]) {
+		if got := s.Header.Encode(&s.Geometry); string(got) != string(page[:HeaderBytes]) {
 			t.Fatal("accepted a header that is not what it would be")
 		}
 		for _, w := range []interface{ Add(uint64) uint64 }{s.Phase(), s.FreeFrom(), s.ArenaNext(), s.ClientsHigh(),

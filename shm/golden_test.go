@@ -114,7 +114,7 @@ func goldenSegment(t *testing.T) *Segment {
 		h.UUID[k] = byte(k)*17 ^ 0x5a
 	}
 	h.Created = time.Unix(1_700_000_000, 123_456_789)
-	copy(s.control, h.encode(&s.Geometry))
+	copy(s.control, h.Encode(&s.Geometry))
 
 	layout := s.WordLayout()
 	s.Phase().Store(uint64(OpenPhase(2)))

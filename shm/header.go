@@ -27,8 +27,8 @@ type Header struct {
 	Fields []Field
 }
 
-// encode returns the header page of a segment.
-func (h *Header) encode(g *Geometry) []byte {
+// Encode returns the header page of a segment.
+func (h *Header) Encode(g *Geometry) []byte {
 	b := make([]byte, HeaderBytes)
 	le := binary.LittleEndian
 	copy(b[HeaderMagic:], Magic)
@@ -72,11 +72,11 @@ func headerCRC(b []byte) uint32 {
 	return crc32.Update(crc, Castagnoli, b[HeaderCRC+4:HeaderBytes])
 }
 
-// decodeHeader checks and decodes the first page of a file of fileBytes. It MUST run before any
+// DecodeHeader checks and decodes the first page of a file of fileBytes. It MUST run before any
 // other access: a header that passes cannot lead outside the file. It checks in this order:
 // ErrFormat (no segment), ErrVersion (major version, byte order, signature of sizes), ErrFormat
 // (checksum, and each field must have exactly the value that we would write).
-func decodeHeader(b []byte, fileBytes uint64) (Header, Geometry, error) {
+func DecodeHeader(b []byte, fileBytes uint64) (Header, Geometry, error) {
 	if uint64(len(b)) < HeaderBytes || fileBytes < HeaderBytes {
 		return Header{}, Geometry{}, fail(ErrFormat, "%d bytes, a header has %d", min(uint64(len(b)), fileBytes), HeaderBytes)
 	}
@@ -177,7 +177,7 @@ func (h *Header) decodeRest(b []byte) (Geometry, error) {
 // compare encodes the decoded header again and compares all bytes, reserved ones and padding
 // included.
 func (h *Header) compare(g *Geometry, b []byte) error {
-	want := h.encode(g)
+	want := h.Encode(g)
 	for k := range want {
 		if want[k] == b[k] || k >= HeaderCRC && k < HeaderCRC+4 {
 			continue

@@ -36,7 +36,7 @@ func TestEveryByteFlipped(t *testing.T) {
 		for _, mask := range []byte{0x01, 0x80, 0xff} {
 			page := bytes.Clone(image[:HeaderBytes])
 			page[k] ^= mask
-			_, _, err := decodeHeader(page, uint64(len(image)))
+			_, _, err := DecodeHeader(page, uint64(len(image)))
 			want(t, err, kind)
 			if mask != 0xff {
 				continue
@@ -61,7 +61,7 @@ func TestEveryByteFlipped(t *testing.T) {
 // may vary freely: the geometry depends on no byte that may change.
 func TestEveryByteOfALiar(t *testing.T) {
 	image := unpackGolden(t)[:HeaderBytes]
-	_, honest, err := decodeHeader(image, 2101248)
+	_, honest, err := DecodeHeader(image, 2101248)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +84,7 @@ func TestEveryByteOfALiar(t *testing.T) {
 		page := bytes.Clone(image)
 		page[k] ^= 0x01
 		refix(page)
-		_, g, err := decodeHeader(page, 2101248)
+		_, g, err := DecodeHeader(page, 2101248)
 		what, ok := free[k]
 		switch {
 		case ok && err != nil:
@@ -126,7 +126,7 @@ func TestEveryTruncation(t *testing.T) {
 		check(n)
 	}
 	for n := range HeaderBytes {
-		_, _, err := decodeHeader(image[:n], uint64(n))
+		_, _, err := DecodeHeader(image[:n], uint64(n))
 		want(t, err, ErrFormat)
 	}
 }
@@ -139,7 +139,7 @@ func TestVersions(t *testing.T) {
 		page := bytes.Clone(image)
 		change(page)
 		refix(page)
-		_, _, err := decodeHeader(page, 2101248)
+		_, _, err := DecodeHeader(page, 2101248)
 		return err
 	}
 	le := binary.LittleEndian
@@ -158,15 +158,15 @@ func TestVersions(t *testing.T) {
 // Ensure that a segment says how to decode its files, in UTF-8, and that zeros follow the text.
 func TestDecodeOfFiles(t *testing.T) {
 	header := func(decode string, change func(page []byte)) (Header, error) {
-		h, g, err := (&Options{Samples: 3, Variable: true, Limit: 8 << 20, Decode: decode}).plan()
+		h, g, err := (&Options{Samples: 3, Variable: true, Limit: 8 << 20, Decode: decode}).Plan()
 		if err != nil {
 			t.Fatal(err)
 		}
-		h.stamp()
-		page := h.encode(&g)
+		h.Stamp()
+		page := h.Encode(&g)
 		change(page)
 		refix(page)
-		h, _, err = decodeHeader(page, g.SegmentBytes)
+		h, _, err = DecodeHeader(page, g.SegmentBytes)
 		return h, err
 	}
 	for _, decode := range []string{"", "height=2 width=3"} {
@@ -215,7 +215,7 @@ func TestLyingNumbers(t *testing.T) {
 			binary.LittleEndian.PutUint64(b[:], v)
 			copy(page[c.offset:c.offset+c.width], b[:])
 			refix(page)
-			if _, g, err := decodeHeader(page, 2101248); err == nil {
+			if _, g, err := DecodeHeader(page, 2101248); err == nil {
 				t.Errorf("%d at byte %d passes: %+v", v, c.offset, g)
 			} else {
 				want(t, err, ErrFormat)
@@ -237,12 +237,12 @@ func TestHeaderRoundTrip(t *testing.T) {
 		{Samples: 5, Variable: true, Limit: 1 << 30,
 			Fields: []Field{{Name: "text", DType: Bytes, Dims: []uint64{VariableDim}}, {Name: "label", DType: Int64}}},
 	} {
-		h, g, err := o.plan()
+		h, g, err := o.Plan()
 		if err != nil {
 			t.Fatal(err)
 		}
-		h.stamp()
-		got, geometry, err := decodeHeader(h.encode(&g), g.SegmentBytes)
+		h.Stamp()
+		got, geometry, err := DecodeHeader(h.Encode(&g), g.SegmentBytes)
 		if err != nil {
 			t.Fatalf("%+v: %v", o, err)
 		}

@@ -11,21 +11,18 @@ import (
 // the machine's memory.
 func NewHeap(o Options) (*Segment, error) {
 	o.Name, o.Dir, o.Reserve, o.UnlinkLast = "", "", false, false
-	h, g, err := o.plan()
+	h, g, err := o.Plan()
 	if err != nil {
 		return nil, err
 	}
-	h.stamp()
-	s := &Segment{Header: h, heap: newHeapLocks()}
-	s.Geometry = g
-	s.control = make([]byte, g.PayloadOffset) // above 32 KiB, so the runtime aligns it to pages
+	h.Stamp()
+	s := NewControl("", h, g, nil)
 	s.payload = make([]byte, g.PayloadBytes)
-	copy(s.control, h.encode(&g))
 	return s, nil
 }
 
-// stamp gives a header its unique number and its time.
-func (h *Header) stamp() {
+// Stamp gives a header its unique number and its time.
+func (h *Header) Stamp() {
 	rand.Read(h.UUID[:]) // never fails
 	h.Created = time.Unix(0, time.Now().UnixNano())
 }

@@ -3,11 +3,12 @@ package shm
 import (
 	"math"
 	"runtime"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/stocached/stocached/shm/memory"
 )
 
 // Huge pages are blocks of 2 MiB that one entry of a page table maps. A random read then seldom
@@ -28,9 +29,9 @@ const (
 
 // hugePagesAllowed says whether the administrator allows huge pages. We respect `never`, although
 // MADV_COLLAPSE would ignore it.
-func (k kernel) hugePagesAllowed() bool {
-	lines, err := k.lines("/sys/kernel/mm/transparent_hugepage/enabled")
-	return err == nil && len(lines) == 1 && !strings.Contains(lines[0], "[never]")
+func hugePagesAllowed() bool {
+	mode := memory.HugePages("/")
+	return mode != "" && mode != "never"
 }
 
 // hugePace says when the clients of a segment in this process may ask for huge pages again.
@@ -65,16 +66,16 @@ func (p *hugePace) ask(collapse func() error) {
 // that time; with first-indices the kernel copies its content. Readers see no difference, and
 // refusals are ignored. A huge block allocates all its pages at once, even if the place needs few,
 // so TakeHuge draws them from the allowance. a may be nil.
-func (s *Segment) TakeHuge(offset, n uint64, a *Allowance) {
+func (s *Segment) TakeHuge(offset, n uint64, a *memory.Allowance) {
 	block, end := roundUp(offset, hugeBytes), min(offset+n, s.PayloadBytes)
-	if block >= end || s.file == nil || s.disk != nil {
+	if block >= end || s.file == nil || s.backing != nil {
 		return
 	}
 	defer runtime.KeepAlive(s)
 	fd := s.FD()
 	for ; block < end && block+hugeBytes <= s.PayloadBytes; block += hugeBytes {
 		s.huge.ask(func() error {
-			drawn, err := a.draw(hugeBytes)
+			drawn, err := a.DrawPages(hugeBytes)
 			if err == nil {
 				err = collapse(fd, s.PayloadOffset+block, s.payload[block:block+hugeBytes])
 				a.Settle(drawn)
@@ -85,7 +86,7 @@ func (s *Segment) TakeHuge(offset, n uint64, a *Allowance) {
 }
 
 // beginHuge makes the first pages of a new file huge. It stops at the first block that fails or is
-// slow; allocate does the rest.
+// slow; memory.Allocate does the rest.
 func beginHuge(fd int, control []byte) {
 	if len(control) < 2*hugeBytes { // a few hundred pages fit the processor's cache of page table entries
 		return
@@ -102,7 +103,7 @@ func beginHuge(fd int, control []byte) {
 // collapse makes a block of a file, mapped at block, one huge page. The kernel collapses only a
 // block with at least one page, so collapse allocates one first. It returns errors of the system.
 func collapse(fd int, offset uint64, block []byte) error {
-	if err := allocate(fd, offset, 4096, nil); err != nil {
+	if err := memory.Allocate(fd, offset, 4096, nil); err != nil {
 		return err
 	}
 	return adviseHuge(block)

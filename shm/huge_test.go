@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"math"
-	"path/filepath"
 	"testing"
 	"time"
 	"unsafe"
@@ -170,21 +169,6 @@ func TestHugeRefused(t *testing.T) {
 	}
 	if s.huge.after.Load() == 0 {
 		t.Error("it has not asked, or does so again at once")
-	}
-}
-
-// Ensure that an administrator can forbid huge pages, and that a kernel without them gets no
-// requests.
-func TestHugePagesAllowed(t *testing.T) {
-	const name = "sys/kernel/mm/transparent_hugepage/enabled"
-	for text, allowed := range map[string]bool{"always [madvise] never\n": true, "[always] madvise never\n": true,
-		"always madvise [never]\n": false, "": false} {
-		if got := files(t, map[string]string{name: text}).hugePagesAllowed(); got != allowed {
-			t.Errorf("%q: %v", text, got)
-		}
-	}
-	if files(t, map[string]string{filepath.Dir(name) + "/defrag": "[never]"}).hugePagesAllowed() {
-		t.Error("without the file")
 	}
 }
 

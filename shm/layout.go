@@ -155,24 +155,6 @@ const (
 	DefaultClientRecords = 1024 // 2 MiB of table: 8 ranks x 64 workers x 2 loaders
 )
 
-// Rules about memory for all implementations (docs/spec/segment.md, Memory); not part of the
-// format.
-const (
-	// Headroom: a tenth of the tmpfs, at most HeadroomMax, stays free for others.
-	HeadroomMax     = 1 << 30
-	HeadroomDivisor = 10
-	// Floor: a sixteenth of the limit, between FloorMin and FloorMax, stays available in each
-	// cgroup and in the machine.
-	FloorMin     = 128 << 20
-	FloorMax     = 1 << 30
-	FloorDivisor = 16
-	// Grant: one check of the memory lets clients fill a sixteenth of what is usable, at most
-	// GrantMax.
-	GrantMax     = 64 << 20
-	GrantDivisor = 16
-	FillDivisor  = 4 // a single fill may take a quarter of what is usable
-)
-
 // Kinds of client.
 const (
 	KindGo     = 1

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/stocached/stocached/shm/memory"
 )
 
 func init() {
@@ -53,10 +55,10 @@ func TestSmallTmpfs(t *testing.T) {
 	_, err := Create(o) // 8 of 14 MiB free; but 6 are promised
 	want(t, err, ErrMemory, "needs 8388608", "14680064 bytes (14.0 MiB) free",
 		"6291456 bytes (6.0 MiB) that other caches (1) have yet to fill")
-	others := promises{}
-	others.addNamed(dir)
-	if s := others.sum(level{}); s.bytes != 6<<20 || s.caches != 1 {
-		t.Errorf("%d bytes promised by %d", s.bytes, s.caches)
+	others := memory.Promises{}
+	addNamed(others, dir)
+	if s := others.Sum(memory.Level{}); s.Bytes != 6<<20 || s.Caches != 1 {
+		t.Errorf("%d bytes promised by %d", s.Bytes, s.Caches)
 	}
 	o.Name, o.Samples, o.Reserve = "reserved", 2, true
 	reserved := create(t, o)
@@ -127,7 +129,7 @@ func TestFullWhileCreating(t *testing.T) {
 	if err := errors.Join(s.Close(), Unlink(s.Path())); err != nil {
 		t.Fatal(err)
 	}
-	h, g, err := o.plan()
+	h, g, err := o.Plan()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -263,13 +265,13 @@ func childAddressSpace(args []string) error {
 // sparse writes a segment that has only its header page, of any size: for code that reads no more.
 func sparse(t testing.TB, dir string, o Options) string {
 	t.Helper()
-	h, g, err := o.plan()
+	h, g, err := o.Plan()
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.stamp()
+	h.Stamp()
 	path := filepath.Join(dir, o.Name)
-	if err := os.WriteFile(path, h.encode(&g), 0o600); err != nil {
+	if err := os.WriteFile(path, h.Encode(&g), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Truncate(path, int64(g.SegmentBytes)); err != nil {

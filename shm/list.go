@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/stocached/stocached/shm/memory"
 )
 
 // Listed is a cache that List or ListUnnamed found. They do not attach to it.
@@ -22,6 +24,7 @@ type Listed struct {
 	FileBytes uint64 // size of the file
 	Control   bool   // it is the control part of a disk cache: ListControls
 	Err       error  // why it cannot be attached to; Header and Geometry are zero then
+	id        memory.Inode
 	Header
 	Geometry
 }
@@ -72,8 +75,7 @@ func ListUnnamed() ([]Listed, error) {
 	if err != nil {
 		return nil, fail(ErrSystem, "caches without a name are found through /proc: %w", err)
 	}
-	type file struct{ dev, ino uint64 }
-	at := map[file]int{}
+	at := map[memory.Inode]int{}
 	var found []Listed
 	for _, p := range processes {
 		pid, err := strconv.Atoi(p.Name())
@@ -91,7 +93,7 @@ func ListUnnamed() ([]Listed, error) {
 			if unix.Stat(path, &st) != nil || int(st.Uid) != os.Geteuid() {
 				continue
 			}
-			id := file{uint64(st.Dev), st.Ino}
+			id := inodeOf(&st)
 			k, known := at[id]
 			if !known {
 				fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
@@ -158,14 +160,14 @@ func (l *Listed) inspect(fd int) {
 		l.Err = fail(ErrSystem, "stat %s: %w", l.Path, err)
 		return
 	}
-	l.FileBytes, l.Allocated = uint64(st.Size), uint64(st.Blocks)*512
+	l.id, l.FileBytes, l.Allocated = inodeOf(&st), uint64(st.Size), uint64(st.Blocks)*512
 	page, err := readHeader(fd)
 	if err == nil {
 		whole := l.FileBytes
 		if l.Control && len(page) == HeaderBytes { // its header is that of a whole segment
 			whole = binary.LittleEndian.Uint64(page[HeaderSegmentBytes:])
 		}
-		l.Header, l.Geometry, err = decodeHeader(page, whole)
+		l.Header, l.Geometry, err = DecodeHeader(page, whole)
 	}
 	if err == nil && l.Control && l.FileBytes != l.PayloadOffset {
 		err = fail(ErrFormat, "the control part has %d bytes, its header says %d", l.FileBytes, l.PayloadOffset)

@@ -114,17 +114,23 @@ func (l *fileLocks) Close() error {
 	return nil
 }
 
-// set changes the lock of one byte. It returns false if another description holds a conflicting
-// lock.
+// set is LockByte of the description.
 func (l *fileLocks) set(kind int16, at int64) (bool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.fd < 0 {
 		return false, fail(ErrClosed, "lock byte %d", at)
 	}
+	return LockByte(l.fd, kind, at)
+}
+
+// LockByte changes the lock that the description of fd has on one byte of its file: F_RDLCK,
+// F_WRLCK or F_UNLCK. It returns false if another description holds a conflicting lock. Error:
+// ErrSystem.
+func LockByte(fd int, kind int16, at int64) (bool, error) {
 	lock := unix.Flock_t{Type: kind, Whence: unix.SEEK_SET, Start: at, Len: 1}
 	for {
-		switch err := unix.FcntlFlock(uintptr(l.fd), unix.F_OFD_SETLK, &lock); err {
+		switch err := unix.FcntlFlock(uintptr(fd), unix.F_OFD_SETLK, &lock); err {
 		case nil:
 			return true, nil
 		case unix.EINTR:

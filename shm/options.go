@@ -107,7 +107,7 @@ type Options struct {
 	Others *Others
 }
 
-// validate returns all complaints about options. Each names its option. plan checks whether the
+// validate returns all complaints about options. Each names its option. Plan checks whether the
 // cache fits.
 func (o *Options) validate() error {
 	var complaints []string
@@ -216,9 +216,9 @@ func nameFault(name string) string {
 	return ""
 }
 
-// plan computes the header, without uuid and time, and the geometry of valid options. Errors:
+// Plan computes the header, without uuid and time, and the geometry of valid options. Errors:
 // ErrInvalid; ErrMemory when one slot, or the given number of slots, does not fit into Limit.
-func (o *Options) plan() (Header, Geometry, error) {
+func (o *Options) Plan() (Header, Geometry, error) {
 	if err := o.validate(); err != nil {
 		return Header{}, Geometry{}, err
 	}

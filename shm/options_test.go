@@ -12,7 +12,7 @@ import (
 // at once.
 func TestOptionsRefused(t *testing.T) {
 	ok := Options{Samples: 10, SampleBytes: 100}
-	if _, _, err := ok.plan(); err != nil {
+	if _, _, err := ok.Plan(); err != nil {
 		t.Fatal(err)
 	}
 	field := func(change func(f *Field)) []Field {
@@ -86,7 +86,7 @@ func TestOptionsRefused(t *testing.T) {
 	} {
 		o := ok
 		c.change(&o)
-		_, _, err := o.plan()
+		_, _, err := o.Plan()
 		want(t, err, ErrInvalid, c.parts...)
 		if _, err := Create(o); err == nil {
 			t.Errorf("%+v: created", o)
@@ -116,7 +116,7 @@ func TestLimit(t *testing.T) {
 		case 2:
 			o.Variable = true
 		}
-		h, g, err := o.plan()
+		h, g, err := o.Plan()
 		if err != nil {
 			refused++
 			want(t, err, ErrMemory, "more than the size of ")
@@ -126,11 +126,11 @@ func TestLimit(t *testing.T) {
 			}
 			hundredths, _ := strconv.ParseUint(m[1]+m[2], 10, 64)
 			o.Limit = hundredths << 20 / 100
-			if _, _, err := o.plan(); err != nil {
+			if _, _, err := o.Plan(); err != nil {
 				t.Fatalf("seed %d: %v, but %v", seed, m[0], err)
 			}
 			o.Limit -= mebiHundredth
-			_, _, err := o.plan()
+			_, _, err := o.Plan()
 			want(t, err, ErrMemory)
 			continue
 		}
@@ -166,7 +166,7 @@ func TestSlotBytes(t *testing.T) {
 		{1 << 30, 64 << 30, 64}, {1, 1 << 40, MaxChainStride},
 	} {
 		o := Options{Samples: c.samples, Variable: true, Policy: PolicyCost, Limit: c.limit}
-		_, g, err := o.plan()
+		_, g, err := o.Plan()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -176,7 +176,7 @@ func TestSlotBytes(t *testing.T) {
 			t.Errorf("%d samples in %d bytes lie in slots of %d, want %d", c.samples, c.limit, g.SlotStride, c.want)
 		}
 		if o.SlotBytes = 1024; true {
-			if _, g, err := o.plan(); err != nil || g.SlotStride != 1024 {
+			if _, g, err := o.Plan(); err != nil || g.SlotStride != 1024 {
 				t.Errorf("slots of %d bytes, %v", g.SlotStride, err)
 			}
 		}
@@ -192,7 +192,7 @@ func TestArenaLimit(t *testing.T) {
 			t.Fatal(err)
 		}
 		o := Options{Samples: uint64(len(lengths)), Variable: true, Policy: policy, Limit: limit, SlotBytes: slotBytes}
-		_, g, err := o.plan()
+		_, g, err := o.Plan()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -228,7 +228,7 @@ func TestSlots(t *testing.T) {
 		{Options{Samples: 100, SampleBytes: 1 << 20, Slots: 40, Limit: 32 << 20}, 0, "40 slots"},
 		{Options{Samples: 100, SampleBytes: 1 << 20, Limit: 1 << 40}, 100, ""},
 	} {
-		_, g, err := c.o.plan()
+		_, g, err := c.o.Plan()
 		if c.err != "" {
 			want(t, err, ErrMemory, c.err)
 		} else if err != nil || g.Slots != c.slots {
@@ -243,7 +243,7 @@ func TestFieldLayout(t *testing.T) {
 	fields := []Field{{Name: "a", DType: Uint8, Dims: []uint64{3}, Offset: 77}, {Name: "b", DType: Float64},
 		{Name: "c", DType: Bool}, {Name: "d", DType: Complex128, Dims: []uint64{2}}, {Name: "e", DType: BFloat16}}
 	o := Options{Samples: 1, Fields: fields}
-	h, g, err := o.plan()
+	h, g, err := o.Plan()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,10 @@
 package shm
 
-import "golang.org/x/sys/unix"
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/stocached/stocached/shm/memory"
+)
 
 // Others remembers what the other caches of this user may still fill, for a program that creates many: a look reads all of
 // them. Create looks again after as many creations as the last look has found caches, and before it refuses. So the work
@@ -11,22 +15,14 @@ type Others struct {
 
 // look is what one look at all caches has found.
 type look struct {
-	promises promises
-	sums     map[level]sum // of these
-	tmpfs    sum           // of these, in the tmpfs of the directory
-	device   uint64        // of that tmpfs
-	created  int           // by this program since
-	since    sum           // of these
-	here     sum           // of these, in the tmpfs
+	promises memory.Promises
+	sums     map[memory.Level]memory.Sum // of these
+	tmpfs    memory.Sum                  // of these, in the tmpfs of the directory
+	device   uint64                      // of that tmpfs
+	created  int                         // by this program since
+	since    memory.Sum                  // of these
+	here     memory.Sum                  // of these, in the tmpfs
 }
-
-// sum is a number of bytes that a number of caches may still fill.
-type sum struct {
-	bytes  uint64
-	caches int
-}
-
-func (s sum) plus(more sum) sum { return sum{s.bytes + more.bytes, s.caches + more.caches} }
 
 // fewCaches is the least number of creations that one look is for.
 const fewCaches = 16
@@ -36,19 +32,19 @@ func (o *Others) in(dir string, named, fresh bool) (l *look, isNew bool) {
 	if l := o.looks[dir]; l != nil && !fresh && l.created < max(len(l.promises), fewCaches) {
 		return l, false
 	}
-	l = &look{promises: promises{}, sums: map[level]sum{}}
+	l = &look{promises: memory.Promises{}, sums: map[memory.Level]memory.Sum{}}
 	if named {
-		l.promises.addNamed(dir)
-		l.tmpfs = l.promises.sum(level{})
+		addNamed(l.promises, dir)
+		l.tmpfs = l.promises.Sum(memory.Level{})
 		var st unix.Stat_t
 		if unix.Stat(dir, &st) == nil {
 			l.device = uint64(st.Dev)
 		}
 	}
 	if dir != DefaultDir() {
-		l.promises.addNamed(DefaultDir())
+		addNamed(l.promises, DefaultDir())
 	}
-	l.promises.addAttached(kernel{"/"})
+	addAttached(l.promises)
 	if o.looks == nil {
 		o.looks = map[string]*look{}
 	}
@@ -57,13 +53,13 @@ func (o *Others) in(dir string, named, fresh bool) (l *look, isNew bool) {
 }
 
 // sum returns what counts for a limit.
-func (l *look) sum(at level) sum {
+func (l *look) sum(at memory.Level) memory.Sum {
 	s, known := l.sums[at]
 	if !known {
-		s = l.promises.sum(at)
+		s = l.promises.Sum(at)
 		l.sums[at] = s
 	}
-	return s.plus(l.since)
+	return s.Plus(l.since)
 }
 
 // created takes notice of a cache that this program has created. All limits are those of the program, so it counts for each.
@@ -72,15 +68,15 @@ func (o *Others) created(s *Segment) {
 	if o == nil || unix.Fstat(s.FD(), &st) != nil {
 		return
 	}
-	var more sum
+	var more memory.Sum
 	if bytes := uint64(st.Blocks) * 512; bytes < s.SegmentBytes {
-		more = sum{s.SegmentBytes - bytes, 1}
+		more = memory.Sum{Bytes: s.SegmentBytes - bytes, Caches: 1}
 	}
 	for _, l := range o.looks {
 		l.created++
-		l.since = l.since.plus(more)
+		l.since = l.since.Plus(more)
 		if s.path != "" && l.device == uint64(st.Dev) {
-			l.here = l.here.plus(more)
+			l.here = l.here.Plus(more)
 		}
 	}
 }

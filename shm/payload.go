@@ -2,11 +2,11 @@ package shm
 
 import (
 	"errors"
-	"os"
 	"runtime"
-	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/stocached/stocached/shm/memory"
 )
 
 // WritePayload writes p at offset of the payload with pwrite. It continues after short writes and
@@ -16,8 +16,12 @@ func (s *Segment) WritePayload(p []byte, offset uint64) (int, error) {
 	if err := s.checkRange("write", uint64(len(p)), offset, true); err != nil {
 		return 0, err
 	}
-	if s.disk != nil {
-		return s.writeDisk(p, offset)
+	if s.backing != nil {
+		n, err := s.backing.WriteAt(p, int64(offset))
+		if err != nil {
+			err = payloadError("write", uint64(len(p)), offset, err)
+		}
+		return n, err
 	}
 	if s.file == nil {
 		return copy(s.payload[offset:], p), nil
@@ -44,8 +48,11 @@ func (s *Segment) ReadPayload(p []byte, offset uint64) error {
 	if err := s.checkRange("read", uint64(len(p)), offset, false); err != nil {
 		return err
 	}
-	if s.disk != nil {
-		return s.readDisk(p, offset)
+	if s.backing != nil {
+		if _, err := s.backing.ReadAt(p, int64(offset)); err != nil {
+			return payloadError("read", uint64(len(p)), offset, err)
+		}
+		return nil
 	}
 	if s.file == nil {
 		copy(p, s.payload[offset:])
@@ -75,25 +82,25 @@ func (s *Segment) AllocatePayload(offset, n uint64) error {
 	if err := s.checkRange("allocate", n, offset, true); err != nil {
 		return err
 	}
-	if s.file == nil || s.disk != nil || n == 0 {
+	if s.file == nil || s.backing != nil || n == 0 {
 		return nil
 	}
 	defer runtime.KeepAlive(s)
-	if err := allocate(s.FD(), s.PayloadOffset+offset, n, nil); err != nil {
+	if err := memory.Allocate(s.FD(), s.PayloadOffset+offset, n, nil); err != nil {
 		return payloadError("allocate", n, offset, err)
 	}
 	return nil
 }
 
-// AllocatedBytes returns the bytes of the file's pages; for a heap segment, its size. On a disk it is the file
-// there.
+// AllocatedBytes returns the bytes of the file's pages; for a heap segment, its size. With a backing
+// it is the file there.
 func (s *Segment) AllocatedBytes() (uint64, error) {
-	if f, ok := s.disk.(interface{ Stat() (os.FileInfo, error) }); ok {
-		info, err := f.Stat()
+	if s.backing != nil {
+		n, err := s.backing.AllocatedBytes()
 		if err != nil {
 			return 0, fail(ErrSystem, "%w", err)
 		}
-		return uint64(info.Sys().(*syscall.Stat_t).Blocks) * 512, nil
+		return n, nil
 	}
 	if s.file == nil {
 		return s.SegmentBytes, nil

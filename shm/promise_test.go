@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/stocached/stocached/shm/memory"
 )
 
 func init() {
@@ -18,14 +20,14 @@ func init() {
 // memoryLeft returns how much memory a new cache without a name may take now.
 func memoryLeft(t *testing.T) uint64 {
 	t.Helper()
-	limits, err := (kernel{"/"}).memoryLimits()
+	limits, err := memory.ReadLimits()
 	if err != nil {
 		t.Fatal(err)
 	}
-	others := promises{}
-	others.addNamed(DefaultDir())
-	others.addAttached(kernel{"/"})
-	return tightest(limits, others.sum).Left
+	others := memory.Promises{}
+	addNamed(others, DefaultDir())
+	addAttached(others)
+	return limits.Tightest(others.Sum).Left
 }
 
 // Ensure that memory is promised once: of caches of a third of it each, the third and later ones
@@ -58,14 +60,14 @@ func TestPromises(t *testing.T) {
 	mine := create(t, Options{Samples: 100, SampleBytes: 1 << 20})
 	promised := func(s *Segment) uint64 {
 		t.Helper()
-		p := promises{}
-		p.addAttached(kernel{"/"})
+		p := memory.Promises{}
+		addAttached(p)
 		var st unix.Stat_t
 		if err := unix.Fstat(s.FD(), &st); err != nil {
 			t.Fatal(err)
 		}
-		if one := p[inode{uint64(st.Dev), st.Ino}]; one != nil {
-			return one.bytes
+		if one := p[inodeOf(&st)]; one != nil {
+			return one.Bytes
 		}
 		return 0
 	}
@@ -135,7 +137,7 @@ func childHoldCache([]string) error {
 // Ensure that the kernel's list of locks is parsed: a client is a process that holds both locks of
 // a cache for reading.
 func TestClientsOfLocks(t *testing.T) {
-	k := files(t, map[string]string{"proc/locks": `1: OFDLCK ADVISORY  READ -1 00:01:82147 4096 4096
+	got := clientsIn(`1: OFDLCK ADVISORY  READ -1 00:01:82147 4096 4096
 2: FLOCK  ADVISORY  READ 1234 00:01:82147 0 EOF
 2: -> FLOCK  ADVISORY  READ 999 00:01:82147 0 EOF
 3: FLOCK  ADVISORY  READ 1235 00:01:82147 0 EOF
@@ -150,55 +152,15 @@ func TestClientsOfLocks(t *testing.T) {
 12: FLOCK  ADVISORY  READ 80 00:19:3 0 EOF
 13: FLOCK  ADVISORY  READ 0 00:19:3 0 EOF
 garbage
-`})
-	got, err := k.clients()
-	first, other := inode{unix.Mkdev(0, 1), 82147}, inode{unix.Mkdev(0, 0x19), 3}
-	want := map[int][]inode{1234: {first}, 1235: {first}, 80: {other}}
-	if err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("%v, %v; want %v", got, err, want)
+`)
+	first := memory.Inode{Dev: unix.Mkdev(0, 1), Ino: 82147}
+	other := memory.Inode{Dev: unix.Mkdev(0, 0x19), Ino: 3}
+	want := map[int][]memory.Inode{1234: {first}, 1235: {first}, 80: {other}}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("%v; want %v", got, want)
 	}
-	if got, err := (kernel{t.TempDir()}).clients(); len(got) != 0 || err != nil {
-		t.Errorf("without the list: %v, %v", got, err)
-	}
-}
-
-// Ensure that for a cgroup's limit only the caches with a client in it count, and for that of the
-// machine all.
-func TestPromisesOfCgroups(t *testing.T) {
-	k := files(t, map[string]string{
-		"proc/self/cgroup": "0::/a/b\n", "proc/self/mountinfo": mountV2,
-		"proc/1/cgroup": "0::/a/b\n", "proc/2/cgroup": "0::/a/b/c\n", "proc/3/cgroup": "0::/a/bb\n", "proc/4/cgroup": "0::/other\n",
-	})
-	hierarchies, err := k.hierarchies()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range []struct {
-		clients []int
-		depth   int
-	}{{[]int{1}, 2}, {[]int{2}, 2}, {[]int{3}, 1}, {[]int{4}, 0}, {[]int{4, 2, 3}, 2}, {nil, -1}, {[]int{5}, -1}} {
-		one := &promise{7, [3]int{-1, -1, -1}}
-		for _, pid := range c.clients {
-			one.raise(k.shared(pid, hierarchies))
-		}
-		p := promises{inode{}: one}
-		for depth := range 4 {
-			if s := p.sum(level{2, depth}); (s.bytes == 7) != (depth <= c.depth) || s.caches != int(s.bytes/7) {
-				t.Errorf("clients %v: %d bytes of %d caches count at depth %d", c.clients, s.bytes, s.caches, depth)
-			}
-		}
-		if bytes := p.sum(level{}).bytes; bytes != 7 {
-			t.Errorf("clients %v: %d bytes count for the machine", c.clients, bytes)
-		}
-	}
-	limits := []memoryLimit{{"the machine", 64 << 30, 40 << 30, level{}}, {"cgroup /a", 16 << 30, 10 << 30, level{2, 1}}}
-	p := promises{inode{1, 1}: {5 << 30, [3]int{-1, -1, 1}}, inode{1, 2}: {2 << 30, [3]int{-1, -1, 0}}}
-	if s := tightest(limits, p.sum); s.Left != 4<<30 {
-		t.Errorf("%+v", s)
-	}
-	p[inode{1, 3}] = &promise{31 << 30, [3]int{-1, -1, -1}}
-	if s := tightest(limits, p.sum); s.Left != 1<<30 {
-		t.Errorf("%+v", s)
+	if got := clientsIn(""); len(got) != 0 {
+		t.Errorf("without the list: %v", got)
 	}
 }
 
@@ -254,9 +216,9 @@ func TestPromisesFollowNoLink(t *testing.T) {
 	}
 	t.Cleanup(func() { os.Remove(link) })
 	has := func(dir string) bool {
-		found, here := promises{}, promises{}
-		found.addNamed(dir)
-		here.add(filepath.Join(elsewhere, "half-empty"), inode{})
+		found, here := memory.Promises{}, memory.Promises{}
+		addNamed(found, dir)
+		addCache(here, filepath.Join(elsewhere, "half-empty"), memory.Inode{})
 		for id := range here {
 			return found[id] != nil
 		}

@@ -4,22 +4,21 @@ import (
 	"cmp"
 	"errors"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/stocached/stocached/shm/memory"
 )
 
 // Room says how much memory new caches in a directory may take, for a program that creates several.
 // It reserves nothing.
 type Room struct {
-	Device uint64 // of the tmpfs: directories of one tmpfs have the same
-	Tmpfs  Space  // free bytes of the tmpfs, less the promises of the caches in it
-	Memory Space  // free memory of the machine and the cgroups of this process. Promises are not subtracted
-}
-
-// Space is what one limit leaves.
-type Space struct {
-	Left uint64 // bytes; 2^64 - 1 without a limit
-	Text string // the calculation, with the numbers, for messages
+	Device uint64       // of the tmpfs: directories of one tmpfs have the same
+	Tmpfs  memory.Space // free bytes of the tmpfs, less the promises of the caches in it
+	// Memory is free memory of the machine and the cgroups of this process. Promises are not
+	// subtracted.
+	Memory memory.Space
 }
 
 // RoomIn inspects a directory; "" means DefaultDir, and the nearest existing one above it if the first cache has yet to
@@ -47,36 +46,60 @@ func RoomIn(dir string) (Room, error) {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return Room{}, fail(ErrSystem, "stat %s: %w", there, err)
 	}
-	var b budget
-	others := promises{}
-	others.addNamed(dir)
-	b.setTmpfs(&fs, dir, others.sum(level{}))
-	memory, err := (kernel{"/"}).usable()
-	return Room{st.Dev, b.inTmpfs(), memory}, err
+	promised := memory.Promises{}
+	addNamed(promised, dir)
+	free, err := usable(0)
+	return Room{st.Dev, memory.Tmpfs(&fs, dir, promised.Sum(memory.Level{})), free}, err
 }
 
-// MemoryLeft returns the tightest limit on the memory of this process, of the machine or of a cgroup, and how much of it
-// caches may still fill. Errors: ErrSystem.
-func MemoryLeft() (left, limit uint64, err error) {
-	r, err := (kernel{"/"}).tightest()
-	return r.usable(), r.total, err
-}
-
-// SegmentBytes returns the size of the segment that Create would make. Errors: ErrInvalid;
-// ErrMemory when Limit is too small.
-func (o *Options) SegmentBytes() (uint64, error) {
-	_, g, err := o.plan()
-	return g.SegmentBytes, err
-}
-
-// Allocated returns the bytes of the file's pages; 0 for a heap segment. It returns ErrSystem.
-func (s *Segment) Allocated() (uint64, error) {
-	if s.file == nil {
-		return 0, nil
+// usable is memory.Usable whose errors are ErrSystem.
+func usable(age time.Duration) (memory.Space, error) {
+	space, err := memory.Usable(age)
+	if err != nil {
+		return space, fail(ErrSystem, "%w", err)
 	}
-	var st unix.Stat_t
-	if err := unix.Fstat(s.FD(), &st); err != nil {
-		return 0, fail(ErrSystem, "stat %s: %w", s.describe(), err)
+	return space, nil
+}
+
+// checkBudget returns ErrMemory, with the numbers and the next step, if the free memory is too
+// small for a segment. fs and dir describe the tmpfs of a named cache; fs is nil for a memfd, which
+// has no such limit. checkBudget reserves nothing: two processes can pass at the same moment, and
+// the fills of one are FULL later. others: nil, or what the program that creates several caches has
+// seen.
+func checkBudget(need uint64, fs *unix.Statfs_t, dir string, others *Others) error {
+	if others == nil {
+		others = new(Others)
 	}
-	return uint64(st.Blocks) * 512, nil
+	limits, err := memory.ReadLimits()
+	if err != nil {
+		return fail(ErrSystem, "%w", err)
+	}
+	for fresh := false; ; fresh = true {
+		l, isNew := others.in(dir, fs != nil, fresh)
+		tmpfs := memory.Space{Left: memory.Unlimited}
+		if fs != nil {
+			tmpfs = memory.Tmpfs(fs, dir, l.tmpfs.Plus(l.here))
+		}
+		err := checkFits(need, tmpfs, limits.Tightest(l.sum))
+		if err == nil || isNew { // caches that were removed since the look have memory again
+			return err
+		}
+	}
+}
+
+// checkFits holds the bytes that a new segment needs against what tmpfs and memory leave.
+func checkFits(need uint64, tmpfs, machine memory.Space) error {
+	if need > tmpfs.Left {
+		return fail(ErrMemory,
+			"the cache needs %s; %s; give a smaller limit (--size), remove caches (stocached gc, stocached rm NAME), "+
+				"enlarge it (mount -o remount,size=...), or "+
+				"leave out the name: an unnamed cache is not bound to it", memory.Size(need), tmpfs.Text)
+	}
+	if need > machine.Left {
+		return fail(ErrMemory,
+			"the cache needs %s; %s; give a smaller limit (--size), remove caches (stocached gc, stocached rm NAME, "+
+				"or end the processes of those without a name), or give it more memory",
+			memory.Size(need), machine.Text)
+	}
+	return nil
 }

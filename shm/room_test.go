@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stocached/stocached/shm/memory"
 )
 
 // Ensure that the room of a directory is that of its tmpfs, and shrinks by the promise of a new cache.
@@ -34,7 +36,7 @@ func TestRoomIn(t *testing.T) {
 		if s.SegmentBytes != want {
 			t.Errorf("it was to have %d bytes, and has %d", want, s.SegmentBytes)
 		}
-		allocated, err := s.Allocated()
+		allocated, err := s.AllocatedBytes()
 		if err != nil || allocated == 0 || allocated > 4<<20 {
 			t.Errorf("%d bytes allocated, %v: only the control part should be", allocated, err)
 		}
@@ -46,7 +48,7 @@ func TestRoomIn(t *testing.T) {
 			t.Fatal(err)
 		}
 		gone := int64(before.Tmpfs.Left) - int64(after.Tmpfs.Left)
-		if before.Tmpfs.Left == unlimited || gone > int64(want)-8<<20 && gone < int64(want)+8<<20 {
+		if before.Tmpfs.Left == memory.Unlimited || gone > int64(want)-8<<20 && gone < int64(want)+8<<20 {
 			break
 		}
 		if time.Now().After(deadline) {
@@ -78,5 +80,39 @@ func TestRoomIn(t *testing.T) {
 	}
 	if _, err := (&Options{Samples: 10, SampleBytes: 1 << 20, Limit: 1 << 20}).SegmentBytes(); !errors.Is(err, ErrMemory) {
 		t.Errorf("too small a limit: %v", err)
+	}
+}
+
+// Ensure that a budget refuses one byte too many and allows the last one, for the tmpfs and for the
+// memory, with the numbers in the message.
+func TestBudget(t *testing.T) {
+	const g = 1 << 30
+	tmpfs, machine := memory.Space{Left: 3 * g, Text: "the tmpfs leaves 3"}, memory.Space{Left: 31 * g, Text: "the machine leaves 31"}
+	if err := checkFits(3*g, tmpfs, machine); err != nil {
+		t.Error(err)
+	}
+	err := checkFits(3*g+1, tmpfs, machine)
+	want(t, err, ErrMemory, "needs 3221225473 bytes", "the tmpfs leaves 3", "--size", "stocached gc", "remount")
+	tmpfs.Left = memory.Unlimited // a memfd
+	if err := checkFits(31*g, tmpfs, machine); err != nil {
+		t.Error(err)
+	}
+	err = checkFits(31*g+1, tmpfs, machine)
+	want(t, err, ErrMemory, "needs 33285996545 bytes", "the machine leaves 31", "--size")
+}
+
+// Ensure that a reservation takes whole pages of what one check grants, and ends with the numbers
+// when that is none.
+func TestGrantOfReservation(t *testing.T) {
+	page := uint64(os.Getpagesize())
+	for left, want := range map[uint64]uint64{64 << 30: 64 << 20, 1 << 30: 64 << 20, 1<<30 - 16*page: 64<<20 - page,
+		16 * page: page, 17 * page: page} {
+		if n, err := grantOf(memory.Space{Left: left}); n != want || err != nil {
+			t.Errorf("%d are left: %d, %v; want %d", left, n, err, want)
+		}
+	}
+	for _, left := range []uint64{0, 15 * page} {
+		_, err := grantOf(memory.Space{Left: left, Text: "the machine leaves little"})
+		want(t, err, ErrFull, "the machine leaves little")
 	}
 }

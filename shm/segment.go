@@ -1,7 +1,7 @@
 package shm
 
 import (
-	"errors"
+	"io"
 	"os"
 	"runtime"
 	"sync"
@@ -27,13 +27,8 @@ type Segment struct {
 	byName   bool // opened by name or path: see lockFile
 	heap     *heapLocks
 
-	disk         DiskFile // of OpenDisk and OpenSharedDisk; nil: the segment is mapped, or on the heap
-	fileHeader   Header   // of the file on the disk; that of a shared control part differs
-	fileGeometry Geometry
-	diskLocks    *fileLocks
-	controlPath  string     // of a shared control part; "": none
-	present      *fileLocks // has the shared users lock of the control part until this process has left the file
-	diskError    atomic.Pointer[error]
+	backing     Backing // of the payload; nil: it is in memory
+	controlPath string  // of a shared control part; "": none
 
 	keepsWords atomic.Bool
 
@@ -43,6 +38,22 @@ type Segment struct {
 	first  *fileLocks
 	locked bool // NewLocks has succeeded once
 	closed bool
+}
+
+// Backing is where the payload of a segment lies if it is not in memory. Package diskfile keeps it
+// in a file on a disk. Its methods return errors of the system.
+type Backing interface {
+	// ReadAt and WriteAt read and write the payload.
+	io.ReaderAt
+	io.WriterAt
+	// Persist is called after the index record of a sample has changed, PersistAll after any may
+	// have.
+	Persist(s *Segment, sample uint64)
+	PersistAll(s *Segment)
+	// AllocatedBytes returns the bytes of the pages of payload and index.
+	AllocatedBytes() (uint64, error)
+	// Close ends the use. The words of the segment are still there.
+	Close(s *Segment) error
 }
 
 // ReadOnly says whether the segment is attached for reading only. Its words are mapped read-only,
@@ -64,6 +75,24 @@ func (s *Segment) Checksum(sample uint64, m Meta) uint32 {
 		return uint32(s.Sum(sample).Load())
 	}
 	return m.Content()
+}
+
+// OnDisk says whether the payload has no memory, so that Bytes must not be called.
+func (s *Segment) OnDisk() bool { return s.backing != nil }
+
+// Persist tells the backing that the index record of a sample has changed, PersistAll that any may
+// have. Segments in memory need neither.
+func (s *Segment) Persist(sample uint64) {
+	if s.backing != nil {
+		s.backing.Persist(s, sample)
+	}
+}
+
+// PersistAll: see Persist.
+func (s *Segment) PersistAll() {
+	if s.backing != nil {
+		s.backing.PersistAll(s)
+	}
 }
 
 // Path returns the path at which the file was created or found; "" for a memfd and on the heap. The
@@ -125,11 +154,8 @@ func (s *Segment) Close() error {
 		s.first = nil
 	}
 	var err error
-	if s.controlPath != "" {
-		err = errors.Join(s.leaveDisk(), s.present.Close())
-	}
-	if s.disk != nil {
-		err = errors.Join(err, s.closeDisk())
+	if s.backing != nil {
+		err = s.backing.Close(s)
 	}
 	if s.file == nil {
 		return err

@@ -60,10 +60,8 @@ func RemoveUnused(l *Listed) (removed bool, err error) {
 	if err != nil || !alone {
 		return false, err
 	}
-	if err := unlinkSame(l.Path, fd); err != nil {
-		return false, err
-	}
-	return true, nil
+	err = unlinkSame(l.Path, fd)
+	return err == nil, err
 }
 
 // Remove unlinks the segment's path if it still names this file: for a last user. It returns

@@ -16,6 +16,11 @@ func LookAt(nameOrPath string) (Listed, error) {
 	if err != nil {
 		return Listed{}, err
 	}
+	return lookAt(path)
+}
+
+// lookAt is LookAt of a path.
+func lookAt(path string) (Listed, error) {
 	fd, _, err := openFile(path, true)
 	if err != nil {
 		return Listed{}, err
@@ -47,15 +52,9 @@ func (l *Listed) usedError() error {
 
 // users lists the processes that have the segment, as far as the kernel's list of locks names them.
 func (l *Listed) users() string {
-	clients, err := kernel{"/"}.clients()
-	var st unix.Stat_t
-	if err != nil || unix.Stat(l.Path, &st) != nil {
-		return "processes"
-	}
-	id := inode{uint64(st.Dev), st.Ino}
 	var pids []int
-	for pid, ids := range clients {
-		if slices.Contains(ids, id) {
+	for pid, ids := range clients() {
+		if slices.Contains(ids, l.id) {
 			pids = append(pids, pid)
 		}
 	}
@@ -78,7 +77,7 @@ func (l *Listed) users() string {
 // makeWay removes a segment of another version that no process uses from the path of a new one. Errors: ErrExists for
 // any other file there; ErrVersion with the users.
 func makeWay(path string, policy Policy) error {
-	l, err := LookAt(path)
+	l, err := lookAt(path)
 	if errors.Is(err, ErrNotFound) {
 		return nil
 	}

@@ -151,27 +151,6 @@ func (a ArenaNext) Owner() uint32 { return uint32(a>>StateBits) & ownerMask }
 // Unit returns the first unit that was never allocated.
 func (a ArenaNext) Unit() uint64 { return uint64(a) >> ArenaPlaceShift }
 
-// Grant is a word of the allowance: what the clients of a group may draw before one of them checks
-// the memory. Left has 16 bits, in units of GrantUnit; checks 16 bits (modulo 2^16); group 32 bits.
-type Grant uint64
-
-// GrantUnit is the unit of a Grant: the bytes of the smallest page of any machine.
-const GrantUnit = 4096
-
-// NewGrant packs what is left, in units, the number of checks, and the group.
-func NewGrant(left, checks uint16, group uint32) Grant {
-	return Grant(uint64(left) | uint64(checks)<<16 | uint64(group)<<32)
-}
-
-// Left returns how many units clients may draw.
-func (g Grant) Left() uint64 { return uint64(g & 0xffff) }
-
-// Checks returns how often clients of the group have checked, modulo 2^16.
-func (g Grant) Checks() uint16 { return uint16(g >> 16) }
-
-// Group returns the group that the word belongs to.
-func (g Grant) Group() uint32 { return uint32(g >> 32) }
-
 // Intent is the second word of a claim entry: the place that the claim is about to take. In an
 // arena: first unit in the low 36 bits, number of units in the high 28. With slots: slot + 1.
 type Intent uint64

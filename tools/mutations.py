@@ -133,15 +133,15 @@ DEFECTS = [
     # Segments.
     Defect(
         "Go: a fill may take all memory that is left",
-        "shm/allowance.go",
+        "shm/memory/allowance.go",
         "if n > left/FillDivisor {",
         "if n > left {",
         go("./shm", "TestAllowanceCountsFillsUnderWay"),
     ),
     Defect(
         "Go: memory is promised to two caches",
-        "shm/promise.go",
-        "s.Left -= min(s.Left, p.bytes)",
+        "shm/memory/promise.go",
+        "s.Left -= min(s.Left, p.Bytes)",
         "s.Left -= min(s.Left, 0)",
         go("./shm", "TestMemoryIsPromisedOnce"),
     ),
@@ -383,7 +383,7 @@ DEFECTS = [
     ),
     Defect(
         "Disk: two samples of one place are kept",
-        "shm/disk.go",
+        "shm/diskfile/index.go",
         "if other := s.SlotSample(place - 1).Load(); other != 0 {",
         "if other := s.SlotSample(place - 1).Load(); other == 1<<60 {",
         go("./tier/disk", "TestOnePlaceForTwo"),
@@ -544,9 +544,9 @@ DEFECTS = [
     ),
     Defect(
         "Disk caches: an opener fails if gc removes the control part",
-        "shm/disk_shared.go",
-        "\t\t\terr = errAgain // RemoveUnused",
-        "\t\t\t// RemoveUnused",
+        "shm/control.go",
+        "\t\t\ts.first, err = lockFile(fd, control, true)\n",
+        "\t\t\tif s.first, err = lockFile(fd, control, true); err != nil {\n\t\t\t\terr = ErrExists\n\t\t\t}\n",
         go("./client", "TestDiskControlRemoved"),
     ),
     Defect(

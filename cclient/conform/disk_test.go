@@ -17,6 +17,7 @@ import (
 
 	stocached "github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/shm"
+	"github.com/stocached/stocached/shm/diskfile"
 )
 
 const (
@@ -189,25 +190,25 @@ func TestDiskInUse(t *testing.T) {
 	if c == nil {
 		t.Fatal(message)
 	}
-	if _, _, err := shm.OpenSharedDisk(path, other); shm.Code(err) != -8 || !strings.Contains(err.Error(), "use it") {
+	if _, _, err := diskfile.OpenShared(path, other); shm.Code(err) != -8 || !strings.Contains(err.Error(), "use it") {
 		t.Error(err)
 	}
-	if _, _, err := shm.OpenDisk(path, o); shm.Code(err) != -5 || !strings.Contains(err.Error(), "C) and perhaps others use it") {
+	if _, _, err := diskfile.Open(path, o); shm.Code(err) != -5 || !strings.Contains(err.Error(), "C) and perhaps others use it") {
 		t.Error(err)
 	}
 	c.close()
-	server, _, err := shm.OpenDisk(path, o)
+	server, _, err := diskfile.Open(path, o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, code, message := openDiskC(path, o); code != -5 || !strings.Contains(message, "a server) has it for itself") {
 		t.Error(code, message)
 	}
-	if _, _, err := shm.OpenSharedDisk(path, o); shm.Code(err) != -5 || !strings.Contains(err.Error(), "a server) has it for itself") {
+	if _, _, err := diskfile.OpenShared(path, o); shm.Code(err) != -5 || !strings.Contains(err.Error(), "a server) has it for itself") {
 		t.Error(err)
 	}
 	server.Close()
-	seg, replaced, err := shm.OpenSharedDisk(path, other)
+	seg, replaced, err := diskfile.OpenShared(path, other)
 	if err != nil || !strings.Contains(replaced, "another dataset") {
 		t.Fatal(replaced, err)
 	}

@@ -66,7 +66,7 @@ func createC(o shm.Options) (code int, message string) {
 	return code, message
 }
 
-// openDiskC opens a segment on a disk with the options of shm.OpenSharedDisk.
+// openDiskC opens a segment on a disk with the options of diskfile.OpenShared.
 func openDiskC(path string, o shm.Options) (*cClient, int, string) {
 	name := C.CString(path)
 	defer C.free(unsafe.Pointer(name))

@@ -13,6 +13,7 @@ import (
 	"github.com/stocached/stocached/internal/cli/live"
 	"github.com/stocached/stocached/internal/cli/table"
 	"github.com/stocached/stocached/shm"
+	"github.com/stocached/stocached/shm/memory"
 )
 
 // looker reads all caches of some directories, for stocached top and the page.
@@ -66,7 +67,7 @@ func (l *looker) look(opened map[string]bool) live.Frame {
 }
 
 // left is what a limit leaves; nil: there is no limit.
-func left(s shm.Space) any {
+func left(s memory.Space) any {
 	if s.Left == math.MaxUint64 {
 		return nil
 	}

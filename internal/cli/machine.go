@@ -9,6 +9,7 @@ import (
 	"github.com/stocached/stocached/internal/cli/table"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/shm"
+	"github.com/stocached/stocached/shm/memory"
 	imagesource "github.com/stocached/stocached/source/decode"
 	"github.com/stocached/stocached/tier"
 
@@ -22,12 +23,10 @@ const (
 
 // machine is what doctor looks at on this machine.
 type machine struct {
-	kernel      string // its release
-	huge        string // which processes may have huge pages; "": the kernel does not say
-	memory      uint64 // bytes that caches may still fill
-	memoryOf    uint64 // the tightest limit: of the machine, or of a cgroup
-	tmpfs       uint64 // bytes of the tmpfs that caches may still fill
-	tmpfsOf     uint64 // its size
+	kernel      string       // its release
+	huge        string       // which processes may have huge pages; "": the kernel does not say
+	memory      memory.Space // of the tightest limit: of the machine, or of a cgroup
+	tmpfs       memory.Space
 	tmpfsError  error
 	files       uint64 // that a process may have open
 	helper      string // path of stocached-decode; "": there is none
@@ -36,22 +35,14 @@ type machine struct {
 
 // thisMachine looks at the machine. The kernel's files are below root.
 func thisMachine(root string) (m machine, err error) {
-	read := func(name string) string {
-		text, _ := os.ReadFile(filepath.Join(root, name)) // a kernel without the file does not say
-		return strings.TrimSpace(string(text))
-	}
-	m.kernel = read("proc/sys/kernel/osrelease")
-	_, after, _ := strings.Cut(read("sys/kernel/mm/transparent_hugepage/enabled"), "[")
-	m.huge, _, _ = strings.Cut(after, "]")
-	if m.memory, m.memoryOf, err = shm.MemoryLeft(); err != nil {
+	release, _ := os.ReadFile(filepath.Join(root, "proc/sys/kernel/osrelease")) // a kernel without the file does not say
+	m.kernel = strings.TrimSpace(string(release))
+	m.huge = memory.HugePages(root)
+	if m.memory, err = memory.Usable(0); err != nil {
 		return m, err
 	}
-	var fs unix.Statfs_t
 	room, err := shm.RoomIn("")
-	if err == nil {
-		err = unix.Statfs(filepath.Dir(shm.DefaultDir()), &fs)
-	}
-	m.tmpfs, m.tmpfsOf, m.tmpfsError = room.Tmpfs.Left, fs.Blocks*uint64(fs.Bsize), err
+	m.tmpfs, m.tmpfsError = room.Tmpfs, err
 	var limit unix.Rlimit
 	if err = unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		return m, err
@@ -69,8 +60,8 @@ func (m machine) examine() (all []server.Examined) {
 		}
 		all = append(all, server.Examined{Finding: tier.Finding{Where: "this machine", What: what, Answer: answer, Change: change}})
 	}
-	leftOf := func(left, of uint64) string {
-		return fmt.Sprintf("%v of %v left for caches", table.Bytes(left), table.Bytes(of))
+	leftOf := func(s memory.Space) string {
+		return fmt.Sprintf("%v of %v left for caches", table.Bytes(s.Left), table.Bytes(s.Total))
 	}
 	add("stocached", fmt.Sprintf("%s, layout %d", version, shm.LayoutVersion), false, "")
 	var major, minor int
@@ -79,13 +70,13 @@ func (m machine) examine() (all []server.Examined) {
 		"caches get huge pages from Linux 6.1 on: run that or a later one")
 	add("huge pages", m.huge, m.huge == "never", "caches have small pages, which are slower to read and to fill: "+
 		"write madvise to /sys/kernel/mm/transparent_hugepage/enabled")
-	add("memory", leftOf(m.memory, m.memoryOf), m.memory < leastCaches, fmt.Sprintf("less than %v is left: end programs, remove "+
+	add("memory", leftOf(m.memory), m.memory.Left < leastCaches, fmt.Sprintf("less than %v is left: end programs, remove "+
 		"caches (stocached ls, gc, rm), or raise the limit of the cgroup", table.Bytes(leastCaches)))
 	switch {
 	case m.tmpfsError != nil:
 		add("/dev/shm", "no caches can be made", true, m.tmpfsError.Error())
 	default:
-		add("/dev/shm", leftOf(m.tmpfs, m.tmpfsOf), m.tmpfs < leastCaches, fmt.Sprintf("less than %v is left: remove caches "+
+		add("/dev/shm", leftOf(m.tmpfs), m.tmpfs.Left < leastCaches, fmt.Sprintf("less than %v is left: remove caches "+
 			"(stocached ls, gc, rm), or enlarge it: mount -o remount,size=, in a container --shm-size=, in a pod an emptyDir of "+
 			"medium Memory", table.Bytes(leastCaches)))
 	}

@@ -6,12 +6,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/stocached/stocached/shm/memory"
 )
 
 // goodMachine has nothing to change.
 func goodMachine() machine {
-	return machine{kernel: "6.1.0-18-amd64", huge: "madvise", memory: 1 << 30, memoryOf: 4 << 30, tmpfs: 1 << 30, tmpfsOf: 2 << 30,
-		files: 65536, helper: "/usr/bin/stocached-decode", needsHelper: true}
+	return machine{kernel: "6.1.0-18-amd64", huge: "madvise", files: 65536,
+		memory: memory.Space{Left: 1 << 30, Total: 4 << 30}, tmpfs: memory.Space{Left: 1 << 30, Total: 2 << 30},
+		helper: "/usr/bin/stocached-decode", needsHelper: true}
 }
 
 // Ensure that doctor says of each part of a machine the number, the limit and what to change, and nothing of a good one.
@@ -27,8 +30,8 @@ func TestMachineFindings(t *testing.T) {
 		"old kernel":          {func(m *machine) { m.kernel = "6.0.19" }, "kernel", []string{"Linux 6.0.19", "from Linux 6.1 on"}},
 		"older kernel":        {func(m *machine) { m.kernel = "5.15.0-91-generic" }, "kernel", []string{"Linux 5.15.0-91-generic"}},
 		"no huge pages":       {func(m *machine) { m.huge = "never" }, "huge pages", []string{"write madvise to /sys/kernel/mm"}},
-		"little memory":       {func(m *machine) { m.memory = 63 << 20 }, "memory", []string{"63.0 MiB of 4.0 GiB", "less than 64.0 MiB", "cgroup"}},
-		"small /dev/shm":      {func(m *machine) { m.tmpfs, m.tmpfsOf = 57<<20, 64<<20 }, "/dev/shm", []string{"57.0 MiB of 64.0 MiB", "--shm-size="}},
+		"little memory":       {func(m *machine) { m.memory.Left = 63 << 20 }, "memory", []string{"63.0 MiB of 4.0 GiB", "less than 64.0 MiB", "cgroup"}},
+		"small /dev/shm":      {func(m *machine) { m.tmpfs = memory.Space{Left: 57 << 20, Total: 64 << 20} }, "/dev/shm", []string{"57.0 MiB of 64.0 MiB", "--shm-size="}},
 		"no /dev/shm":         {func(m *machine) { m.tmpfsError = errors.New("/dev/shm is not on a tmpfs") }, "/dev/shm", []string{"not on a tmpfs"}},
 		"few descriptors":     {func(m *machine) { m.files = 1024 }, "descriptors", []string{"1,024 files", "less than 4,096", "ulimit -n"}},
 		"no helper":           {func(m *machine) { m.helper = "" }, "stocached-decode", []string{"Go's slower decoders", "install it"}},
@@ -70,7 +73,7 @@ func TestThisMachine(t *testing.T) {
 	t.Setenv("STOCACHED_DECODE", "/somewhere/stocached-decode")
 	m, err := thisMachine(root)
 	if err != nil || m.kernel != "5.15.7" || m.huge != "never" || m.helper != "/somewhere/stocached-decode" ||
-		m.memoryOf == 0 || m.files == 0 || m.tmpfsError == nil && m.tmpfs > m.tmpfsOf {
+		m.memory.Total == 0 || m.files == 0 || m.tmpfsError == nil && m.tmpfs.Left > m.tmpfs.Total {
 		t.Errorf("%+v, %v", m, err)
 	}
 	if m, err = thisMachine(t.TempDir()); err != nil || m.kernel != "" || m.huge != "" {

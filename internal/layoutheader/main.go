@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"github.com/stocached/stocached/shm"
+	"github.com/stocached/stocached/shm/diskfile"
+	"github.com/stocached/stocached/shm/memory"
 )
 
 func main() {
@@ -87,10 +89,10 @@ func header() []byte {
 		{"COUNTER_STRIPE_BYTES", shm.CounterStripeBytes}, {"CLIENT_VICTIMS", shm.ClientVictims},
 		{"CLIENT_DRAWN", shm.ClientDrawn},
 		{"DEFAULT_CLIENT_RECORDS", shm.DefaultClientRecords},
-		{"HEADROOM_MAX", shm.HeadroomMax}, {"HEADROOM_DIVISOR", shm.HeadroomDivisor}, {"FLOOR_MIN", shm.FloorMin},
-		{"FLOOR_MAX", shm.FloorMax},
-		{"FLOOR_DIVISOR", shm.FloorDivisor}, {"GRANT_MAX", shm.GrantMax}, {"GRANT_DIVISOR", shm.GrantDivisor},
-		{"FILL_DIVISOR", shm.FillDivisor},
+		{"HEADROOM_MAX", memory.HeadroomMax}, {"HEADROOM_DIVISOR", memory.HeadroomDivisor}, {"FLOOR_MIN", memory.FloorMin},
+		{"FLOOR_MAX", memory.FloorMax},
+		{"FLOOR_DIVISOR", memory.FloorDivisor}, {"GRANT_MAX", memory.GrantMax}, {"GRANT_DIVISOR", memory.GrantDivisor},
+		{"FILL_DIVISOR", memory.FillDivisor},
 		{"KIND_GO", shm.KindGo}, {"KIND_C", shm.KindC}, {"KIND_PYTHON", shm.KindPython},
 		{"KIND_SERVER", shm.KindServer},
 		{"WORD_EMPTY", uint64(shm.Empty)}, {"WORD_WRITING", uint64(shm.Writing)}, {"WORD_READY", uint64(shm.Ready)},
@@ -102,8 +104,8 @@ func header() []byte {
 	}
 	fmt.Fprint(&b, "#define STOC_NETWORK_FILE_SYSTEMS")
 	separator := " "
-	for _, number := range slices.Sorted(maps.Keys(shm.NetworkFileSystems)) {
-		fmt.Fprintf(&b, "%s{%d, \"%s\"}", separator, number, shm.NetworkFileSystems[number])
+	for _, number := range slices.Sorted(maps.Keys(diskfile.NetworkFileSystems)) {
+		fmt.Fprintf(&b, "%s{%d, \"%s\"}", separator, number, diskfile.NetworkFileSystems[number])
 		separator = ", "
 	}
 	fmt.Fprint(&b, "\n\nenum stoc_counter {\n")

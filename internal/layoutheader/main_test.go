@@ -22,13 +22,23 @@ func TestHeaderIsClean(t *testing.T) {
 	}
 }
 
-// Ensure that the C header has all constants of the layout.
+// Ensure that the C header has all constants of the layout, and of the rules about memory.
 func TestHeaderIsComplete(t *testing.T) {
-	file, err := parser.ParseFile(token.NewFileSet(), "../../shm/layout.go", nil, 0)
+	for name, least := range map[string]int{"../../shm/layout.go": 80, "../../shm/memory/space.go": 8} {
+		if constants := completeFor(t, name); constants < least {
+			t.Fatalf("only %d constants found in %s", constants, name)
+		}
+	}
+}
+
+// completeFor looks for the constants of a file in the C header, and counts them.
+func completeFor(t *testing.T, path string) (constants int) {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, constants := string(header()), 0
+	text := strings.ReplaceAll(string(header()), "_", "")
 	for _, decl := range file.Decls {
 		group, ok := decl.(*ast.GenDecl)
 		if !ok || group.Tok != token.CONST {
@@ -36,19 +46,17 @@ func TestHeaderIsComplete(t *testing.T) {
 		}
 		for _, spec := range group.Specs {
 			for _, name := range spec.(*ast.ValueSpec).Names {
-				if name.Name == "_" || name.Name == "VariableDim" { // that one is STOC_VARIABLE_DIM of stocached.h
+				// STOC_VARIABLE_DIM is in stocached.h, and UINT64_MAX in C
+				if name.Name == "_" || name.Name == "VariableDim" || name.Name == "Unlimited" {
 					continue
 				}
-				if constants++; !strings.Contains(strings.ReplaceAll(text, "_", ""),
-					" STOC"+strings.ToUpper(name.Name)+" ") &&
-					!strings.Contains(strings.ReplaceAll(text, "_", ""), " STOCCOUNTER"+strings.ToUpper(name.Name)+
-						" ") {
-					t.Errorf("%s of shm/layout.go is not in the header: add it to main.go", name.Name)
+				constants++
+				upper := strings.ToUpper(name.Name)
+				if !strings.Contains(text, " STOC"+upper+" ") && !strings.Contains(text, " STOCCOUNTER"+upper+" ") {
+					t.Errorf("%s of %s is not in the header: add it to main.go", name.Name, path)
 				}
 			}
 		}
 	}
-	if constants < 80 {
-		t.Fatalf("only %d constants found in shm/layout.go", constants)
-	}
+	return constants
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stocached/stocached/server/served"
 	"github.com/stocached/stocached/server/session"
 	"github.com/stocached/stocached/shm"
+	"github.com/stocached/stocached/shm/memory"
 	"github.com/stocached/stocached/source/wrap"
 	"github.com/stocached/stocached/tier"
 
@@ -40,10 +41,11 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 			float64(limit), "kind", kind)
 	}
 	c.server(out)
-	if left, limit, err := shm.MemoryLeft(); err == nil {
+	if space, err := memory.Usable(0); err == nil {
 		send(out, prometheus.GaugeValue, "limit_bytes", "The tightest limit on the memory of this server: of the machine, or "+
-			"of a cgroup.", float64(limit))
-		send(out, prometheus.GaugeValue, "memory_left_bytes", "Memory that caches may still fill under stocached_limit_bytes.", float64(left))
+			"of a cgroup.", float64(space.Total))
+		send(out, prometheus.GaugeValue, "memory_left_bytes", "Memory that caches may still fill under stocached_limit_bytes.",
+			float64(space.Left))
 	}
 	for name, leftOut := range c.host.IsLeftOut() {
 		send(out, prometheus.GaugeValue, "left_out",

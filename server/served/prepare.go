@@ -201,7 +201,7 @@ func (p *Prepared) Existing() (t Existing, err error) {
 		return t, nil // the segment stays as it is, and the server leaves the cache out
 	}
 	defer s.Close()
-	if t.Allocated, err = s.Allocated(); err != nil {
+	if t.Allocated, err = s.AllocatedBytes(); err != nil {
 		return t, err
 	}
 	t.Promised = s.SegmentBytes - min(t.Allocated, s.SegmentBytes)

@@ -52,7 +52,7 @@ func (h *Cache) Clean() (unused bool) {
 	if unusedFor < h.options.RemoveUnused {
 		return false
 	}
-	allocated, err := h.segment.Allocated()
+	allocated, err := h.segment.AllocatedBytes()
 	return err == nil && allocated > h.segment.PayloadOffset // there is memory to free
 }
 

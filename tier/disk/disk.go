@@ -1,5 +1,5 @@
 // Package disk is the tier `disk`: samples in an ordinary file on a local disk, which survive a restart.
-// docs/spec/tiers.md specifies it. The file is a segment (shm.OpenDisk), and package cache stores in it
+// docs/spec/tiers.md specifies it. The file is a segment (diskfile.Open), and package cache stores in it
 // and evicts from it as from any segment.
 package disk
 
@@ -14,6 +14,7 @@ import (
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/internal/breaker"
 	"github.com/stocached/stocached/shm"
+	"github.com/stocached/stocached/shm/diskfile"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/tier"
 )
@@ -27,15 +28,15 @@ const kindName = "disk"
 type Tier struct {
 	s       *settings
 	about   tier.About
-	open    func() (*shm.Segment, string, error)
+	open    func() (*diskfile.Segment, string, error)
 	breaker breaker.Breaker // open while the file does not work
 	counts  tier.Counts
 	full    breaker.Full
 	stop    context.CancelFunc
 	running sync.WaitGroup
 
-	mu     sync.RWMutex // held for reading by each call; for writing to open and close the file
-	seg    *shm.Segment // nil: not open yet, or closed
+	mu     sync.RWMutex      // held for reading by each call; for writing to open and close the file
+	seg    *diskfile.Segment // nil: not open yet, or closed
 	cache  *cache.Cache
 	note   string // about the file, for operators
 	closed bool
@@ -48,11 +49,11 @@ func Open(from source.Settings, about tier.About) (tier.Tier, error) {
 		return nil, err
 	}
 	path, options := s.path(about), s.options(about)
-	return begin(s, about, func() (*shm.Segment, string, error) { return shm.OpenDisk(path, options) }), nil
+	return begin(s, about, func() (*diskfile.Segment, string, error) { return diskfile.Open(path, options) }), nil
 }
 
 // begin makes a tier of a function that opens its segment.
-func begin(s *settings, about tier.About, open func() (*shm.Segment, string, error)) *Tier {
+func begin(s *settings, about tier.About, open func() (*diskfile.Segment, string, error)) *Tier {
 	t := &Tier{s: s, about: about, open: open}
 	ctx, stop := context.WithCancel(context.Background())
 	t.stop = stop
@@ -90,9 +91,9 @@ func (t *Tier) try() error {
 	seg := t.seg
 	t.mu.RUnlock()
 	if seg != nil {
-		err := seg.ProbeDisk() // only Close closes it, after this goroutine
+		err := seg.Probe() // only Close closes it, after this goroutine
 		if err == nil {
-			_ = seg.DiskError() // an earlier error: it would leave the tier out again
+			_ = seg.Failure() // an earlier error: it would leave the tier out again
 		}
 		return err
 	}
@@ -100,7 +101,7 @@ func (t *Tier) try() error {
 	if err != nil {
 		return err
 	}
-	c, err := cache.Attach(seg, cache.Options{Label: "tier"})
+	c, err := cache.Attach(seg.Segment, cache.Options{Label: "tier"})
 	if err != nil {
 		return errors.Join(err, seg.Close())
 	}
@@ -145,7 +146,7 @@ func (t *Tier) Get(_ context.Context, i, n int, dst []byte) (int, tier.Result) {
 
 // Samples is part of tier.Sized.
 func (t *Tier) Samples() int {
-	n, _ := t.s.options(t.about).DiskSlots() // Open has checked them
+	n, _ := diskfile.Slots(t.s.options(t.about)) // Open has checked them
 	return int(n)
 }
 
@@ -163,7 +164,7 @@ func (t *Tier) Has(i int) bool {
 func (t *Tier) drop(i int) {
 	err := t.cache.Drop(i)
 	if err == nil {
-		err = t.seg.DiskError()
+		err = t.seg.Failure()
 	}
 	if err != nil {
 		t.fail(err)
@@ -189,7 +190,7 @@ func (t *Tier) Put(_ context.Context, i int, sample []byte) {
 	}
 	r, err := t.cache.Set(i, sample, 0)
 	if err == nil {
-		err = t.seg.DiskError()
+		err = t.seg.Failure()
 	}
 	switch {
 	case r == cache.Full || isFull(err):

@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stocached/stocached/shm"
+	"github.com/stocached/stocached/shm/diskfile"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/tier"
 )
@@ -223,9 +224,9 @@ func TestAnotherFile(t *testing.T) {
 	other := about(false)
 	other.Info.Fingerprint = "v2"
 	for want, change := range map[string]func(){
-		"samples of another source": func() {},
-		"other settings":            func() { from["size"] = "17MiB"; from["policy"] = "clock" },
-		"begins with":               func() { os.WriteFile(path, bytes.Repeat([]byte("x"), 8192), 0o600) },
+		"samples of another dataset": func() {},
+		"other settings":             func() { from["size"] = "17MiB"; from["policy"] = "clock" },
+		"begins with":                func() { os.WriteFile(path, bytes.Repeat([]byte("x"), 8192), 0o600) },
 		"truncated": func() {
 			if err := os.Truncate(path, 5000); err != nil {
 				t.Fatal(err)
@@ -238,7 +239,7 @@ func TestAnotherFile(t *testing.T) {
 		from = settingsOf(filepath.Dir(path), nil)
 		change()
 		use := about(false)
-		if want == "samples of another source" {
+		if want == "samples of another dataset" {
 			use = other
 		}
 		disk := opened(t, from, use)
@@ -290,7 +291,7 @@ func TestOneUser(t *testing.T) {
 
 // flaky is a file that fails.
 type flaky struct {
-	shm.DiskFile
+	diskfile.File
 	reads, writes atomic.Pointer[error]
 }
 
@@ -298,18 +299,18 @@ func (f *flaky) ReadAt(p []byte, at int64) (int, error) {
 	if err := f.reads.Load(); err != nil {
 		return 0, *err
 	}
-	return f.DiskFile.ReadAt(p, at)
+	return f.File.ReadAt(p, at)
 }
 
 func (f *flaky) WriteAt(p []byte, at int64) (int, error) {
 	if err := f.writes.Load(); err != nil {
 		return len(p) / 2, *err
 	}
-	return f.DiskFile.WriteAt(p, at)
+	return f.File.WriteAt(p, at)
 }
 
 // standIn returns a tier over a file that a test controls. wrap gets the file that the tier has made.
-func standIn(t *testing.T, from source.Settings, about tier.About, wrap func(*os.File) shm.DiskFile) *Tier {
+func standIn(t *testing.T, from source.Settings, about tier.About, wrap func(*os.File) diskfile.File) *Tier {
 	t.Helper()
 	opened(t, from, about).Close() // makes the file
 	s, err := read(from, about)
@@ -321,8 +322,8 @@ func standIn(t *testing.T, from source.Settings, about tier.About, wrap func(*os
 		t.Fatal(err)
 	}
 	file := wrap(f)
-	disk := begin(s, about, func() (*shm.Segment, string, error) {
-		seg, err := shm.LoadDisk(file, s.path(about), s.options(about))
+	disk := begin(s, about, func() (*diskfile.Segment, string, error) {
+		seg, err := diskfile.Load(file, s.path(about), s.options(about))
 		return seg, "", err
 	})
 	t.Cleanup(func() { disk.Close() })
@@ -333,8 +334,8 @@ func standIn(t *testing.T, from source.Settings, about tier.About, wrap func(*os
 // Ensure that a disk which fails costs time and hits, and never an error: the tier is left out, and comes back.
 func TestFailingDisk(t *testing.T) {
 	var file *flaky
-	disk := standIn(t, settingsOf(t.TempDir(), nil), about(false), func(f *os.File) shm.DiskFile {
-		file = &flaky{DiskFile: f}
+	disk := standIn(t, settingsOf(t.TempDir(), nil), about(false), func(f *os.File) diskfile.File {
+		file = &flaky{File: f}
 		return file
 	})
 	for i := range 10 {
@@ -511,7 +512,7 @@ func TestPowerLoss(t *testing.T) {
 			}
 			random := rand.New(rand.NewPCG(7, 7))
 			options := s.options(about(variable))
-			seg, _, err := shm.OpenDisk(filepath.Join(t.TempDir(), "x"), options)
+			seg, _, err := diskfile.Open(filepath.Join(t.TempDir(), "x"), options)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -526,8 +527,8 @@ func TestPowerLoss(t *testing.T) {
 			copy(file.durable, raw)
 			served, torn, kept := 0, uint64(0), 0
 			for range 60 {
-				disk := begin(s, about(variable), func() (*shm.Segment, string, error) {
-					seg, err := shm.LoadDisk(file, "stand-in", options)
+				disk := begin(s, about(variable), func() (*diskfile.Segment, string, error) {
+					seg, err := diskfile.Load(file, "stand-in", options)
 					return seg, "", err
 				})
 				works(t, disk)
@@ -654,12 +655,12 @@ func TestBadSettings(t *testing.T) {
 	if err := unix.Statfs(dir, &fs); err != nil {
 		t.Fatal(err)
 	}
-	shm.NetworkFileSystems[uint32(fs.Type)] = "of a test"
+	diskfile.NetworkFileSystems[uint32(fs.Type)] = "of a test"
 	if err := check(settingsOf(dir, nil), about(false)); !errors.Is(err, source.ErrInvalid) ||
 		!strings.Contains(err.Error(), "on a network file system (of a test)") {
 		t.Error(err)
 	}
-	delete(shm.NetworkFileSystems, uint32(fs.Type))
+	delete(diskfile.NetworkFileSystems, uint32(fs.Type))
 	if err := check(settingsOf(dir, source.Settings{"policy": "lru"}), about(true)); err == nil ||
 		!strings.Contains(err.Error(), "samples that differ in size need first-come") {
 		t.Error(err)

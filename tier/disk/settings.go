@@ -12,6 +12,7 @@ import (
 
 	"github.com/stocached/stocached/internal/size"
 	"github.com/stocached/stocached/shm"
+	"github.com/stocached/stocached/shm/diskfile"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/tier"
 )
@@ -37,7 +38,7 @@ func read(from source.Settings, about tier.About) (*settings, error) {
 	complain := func(format string, a ...any) { wrong = append(wrong, fmt.Sprintf(format, a...)) }
 	if s.Dir == "" {
 		complain("dir: give a folder on a local disk")
-	} else if err := shm.CheckLocal(s.Dir); err != nil {
+	} else if err := diskfile.CheckLocal(s.Dir); err != nil {
 		complain("dir: %v", err)
 	}
 	if s.Size == 0 {
@@ -57,7 +58,7 @@ func read(from source.Settings, about tier.About) (*settings, error) {
 		complain("size: %d bytes are less than a sample, which takes %d", s.Size, most)
 	}
 	if len(wrong) == 0 && about.Info.Samples > 0 { // the tables of the file need space too
-		if _, err := s.options(about).DiskBytes(); err != nil {
+		if _, err := diskfile.Bytes(s.options(about)); err != nil {
 			complain("size: %v", err)
 		}
 	}
@@ -93,7 +94,7 @@ func (s *settings) options(about tier.About) shm.Options {
 		Fingerprint: hex.EncodeToString(sum[:])[:shm.FingerprintBytes]}
 }
 
-// fileSystems are those that a folder for a tier may be on, by their numbers in statfs: shm.CheckLocal refuses others.
+// fileSystems are those that a folder for a tier may be on, by their numbers in statfs: diskfile.CheckLocal refuses others.
 var fileSystems = map[int64]string{unix.EXT4_SUPER_MAGIC: "ext4", unix.XFS_SUPER_MAGIC: "xfs", unix.BTRFS_SUPER_MAGIC: "btrfs",
 	unix.F2FS_SUPER_MAGIC: "f2fs", 0x2fc12fc1: "zfs", unix.OVERLAYFS_SUPER_MAGIC: "overlayfs", unix.TMPFS_MAGIC: "tmpfs",
 	unix.RAMFS_MAGIC: "ramfs", unix.FUSE_SUPER_MAGIC: "fuse"}

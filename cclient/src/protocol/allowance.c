@@ -1,6 +1,6 @@
 /*
  * allowance.c - the memory that all clients of a cache may fill before one of them checks again.
- * docs/spec/protocol.md, Memory; the same as shm/allowance.go.
+ * docs/spec/protocol.md, Memory; the same as shm/memory/allowance.go.
  */
 #include "protocol.h"
 

@@ -1,6 +1,6 @@
 /*
  * memory.c - the free memory of the machine and of our cgroups. docs/spec/segment.md, Memory; the
- * same numbers as shm/memory.go.
+ * same numbers as shm/memory/limits.go.
  */
 #include "segment.h"
 

@@ -1,6 +1,6 @@
 /*
  * promise.c - what other caches may still fill, and whether a new one fits beside them.
- * docs/spec/segment.md, Memory; the same as shm/promise.go and shm/budget.go.
+ * docs/spec/segment.md, Memory; the same as shm/promise.go, shm/room.go and shm/memory.
  */
 #include "segment.h"
 

@@ -1,4 +1,4 @@
-package shm
+package diskfile
 
 import (
 	"errors"
@@ -8,11 +8,13 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/stocached/stocached/shm"
 )
 
 // Ensure that no file is made or opened on a network file system, and that the error names it.
 func TestNetworkFileSystem(t *testing.T) {
-	path, o := filepath.Join(t.TempDir(), "a.tier"), Options{Samples: 10, SampleBytes: 100, Limit: 4 << 20, Fingerprint: "x"}
+	path, o := filepath.Join(t.TempDir(), "a.tier"), shm.Options{Samples: 10, SampleBytes: 100, Limit: 4 << 20, Fingerprint: "x"}
 	var fs unix.Statfs_t
 	if err := unix.Statfs(filepath.Dir(path), &fs); err != nil {
 		t.Fatal(err)
@@ -21,10 +23,10 @@ func TestNetworkFileSystem(t *testing.T) {
 	defer delete(NetworkFileSystems, number)
 	for _, there := range []bool{false, true} {
 		NetworkFileSystems[number] = "of a test"
-		for name, open := range map[string]func(string, Options) (*Segment, string, error){"OpenDisk": OpenDisk,
-			"OpenSharedDisk": OpenSharedDisk} {
+		for name, open := range map[string]func(string, shm.Options) (*Segment, string, error){"Open": Open,
+			"OpenShared": OpenShared} {
 			_, _, err := open(path, o)
-			if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "(of a test), which may hang; give a folder on a local disk") {
+			if !errors.Is(err, shm.ErrInvalid) || !strings.Contains(err.Error(), "(of a test), which may hang; give a folder on a local disk") {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
@@ -32,7 +34,7 @@ func TestNetworkFileSystem(t *testing.T) {
 			t.Errorf("the file: %v", err)
 		}
 		delete(NetworkFileSystems, number)
-		s, _, err := OpenDisk(path, o)
+		s, _, err := Open(path, o)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package shm
+package memory
 
 import "golang.org/x/sys/unix"
 
@@ -11,14 +11,14 @@ const (
 	allocateLeast = 64 << 10
 )
 
-// allocate allocates the pages of n bytes at offset. grant may be nil. allocate calls it at the
+// Allocate allocates the pages of n bytes at offset. grant may be nil. Allocate calls it at the
 // beginning, when all granted bytes are allocated, and at the end. grant returns how many more
 // bytes it allows; its error ends the allocation. After a failure the allocated pages stay.
-func allocate(fd int, offset, n uint64, grant func(done, total uint64) (uint64, error)) error {
+func Allocate(fd int, offset, n uint64, grant func(done, total uint64) (uint64, error)) error {
 	return allocateBy(unix.Fallocate, fd, offset, n, grant)
 }
 
-// allocateBy is allocate with another system call, for tests.
+// allocateBy is Allocate with another system call, for tests.
 func allocateBy(fallocate func(fd int, mode uint32, offset, n int64) error, fd int, offset, n uint64,
 	grant func(done, total uint64) (uint64, error)) error {
 	step, granted := uint64(allocateMost), n

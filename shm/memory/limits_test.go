@@ -1,7 +1,6 @@
-package shm
+package memory
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -10,11 +9,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/stocached/stocached/internal/cgroup"
 )
-
-func init() { children["in-cgroup"] = childInCgroup }
 
 // files makes a machine of text files.
 func files(t *testing.T, content map[string]string) kernel {
@@ -42,11 +37,11 @@ const (
 // cache counts as available and tmpfs pages do not, and that a missing limit is no limit.
 func TestRooms(t *testing.T) {
 	const g = 1 << 30
-	machine := memoryLimit{"the machine (MemAvailable)", 16 * g, 8 * g, level{}}
+	machine := limit{"the machine (MemAvailable)", 16 * g, 8 * g, Level{}}
 	for _, c := range []struct {
 		name  string
 		files map[string]string
-		want  []memoryLimit
+		want  Limits
 	}{
 		{"no cgroups", map[string]string{}, nil},
 		{"v2, limits at two of three levels", map[string]string{
@@ -61,8 +56,8 @@ func TestRooms(t *testing.T) {
 			"sys/fs/cgroup/memory.max":                    "8589934592\n",
 			"sys/fs/cgroup/memory.current":                "8589934593\n",
 			"sys/fs/cgroup/memory.stat":                   "active_file 0\ninactive_file 0\n",
-		}, []memoryLimit{{"cgroup /user.slice/job (memory.max)", 4 * g, 2 * g, level{2, 2}}, {"cgroup / (memory.max)",
-			8 * g, 0, level{2, 0}}}},
+		}, Limits{{"cgroup /user.slice/job (memory.max)", 4 * g, 2 * g, Level{2, 2}}, {"cgroup / (memory.max)",
+			8 * g, 0, Level{2, 0}}}},
 		{"v2, high below max", map[string]string{
 			"proc/self/cgroup":               "0::/j\n",
 			"proc/self/mountinfo":            mountV2,
@@ -70,13 +65,13 @@ func TestRooms(t *testing.T) {
 			"sys/fs/cgroup/j/memory.high":    "2147483648\n",
 			"sys/fs/cgroup/j/memory.current": "1073741824\n",
 			"sys/fs/cgroup/j/memory.stat":    "active_file 0\n",
-		}, []memoryLimit{{"cgroup /j (memory.high)", 2 * g, g, level{2, 1}}}},
+		}, Limits{{"cgroup /j (memory.high)", 2 * g, g, Level{2, 1}}}},
 		{"v2 in a container: its own group is the root of what it sees", map[string]string{
 			"proc/self/cgroup":             "0::/\n",
 			"proc/self/mountinfo":          mountV2,
 			"sys/fs/cgroup/memory.max":     "1073741824\n",
 			"sys/fs/cgroup/memory.current": "0\n",
-		}, []memoryLimit{{"cgroup / (memory.max)", g, g, level{2, 0}}}},
+		}, Limits{{"cgroup / (memory.max)", g, g, Level{2, 0}}}},
 		{"v2, outside of the namespace's root", map[string]string{
 			"proc/self/cgroup":                   "0::/../../other\n",
 			"sys/fs/cgroup/other/memory.max":     "7\n", // another cgroup with that name
@@ -84,7 +79,7 @@ func TestRooms(t *testing.T) {
 			"proc/self/mountinfo":                mountV2,
 			"sys/fs/cgroup/memory.max":           "1073741824\n",
 			"sys/fs/cgroup/memory.current":       "1\n",
-		}, []memoryLimit{{"cgroup / (memory.max)", g, g - 1, level{2, 0}}}},
+		}, Limits{{"cgroup / (memory.max)", g, g - 1, Level{2, 0}}}},
 		{"v1, hybrid, with v1's number for no limit at the root", map[string]string{
 			"proc/self/cgroup":    "9:name=systemd:/\n5:cpu,cpuacct:/jobs\n4:memory:/jobs/a\n0::/\n",
 			"proc/self/mountinfo": mountV1 + "41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n",
@@ -93,13 +88,13 @@ func TestRooms(t *testing.T) {
 			"sys/fs/cgroup/memory/jobs/a/memory.stat":           "cache 1\nactive_file 1\ntotal_active_file 268435456\ntotal_inactive_file 268435456\n",
 			"sys/fs/cgroup/memory/memory.limit_in_bytes":        "9223372036854771712\n",
 			"sys/fs/cgroup/memory/memory.usage_in_bytes":        "5\n",
-		}, []memoryLimit{{"cgroup /jobs/a (memory.limit_in_bytes)", 2 * g, g, level{1, 2}}}},
+		}, Limits{{"cgroup /jobs/a (memory.limit_in_bytes)", 2 * g, g, Level{1, 2}}}},
 		{"v1 in a container whose /proc shows the host's paths", map[string]string{
 			"proc/self/cgroup":    "4:memory:/docker/abc/sub\n",
 			"proc/self/mountinfo": "36 31 0:33 /docker/abc /sys/fs/cgroup/memory\\040x rw - cgroup cgroup rw,memory\n",
 			"sys/fs/cgroup/memory x/sub/memory.limit_in_bytes": "1073741824\n",
 			"sys/fs/cgroup/memory x/sub/memory.usage_in_bytes": "73741824\n",
-		}, []memoryLimit{{"cgroup /sub (memory.limit_in_bytes)", g, 1000000000, level{1, 1}}}},
+		}, Limits{{"cgroup /sub (memory.limit_in_bytes)", g, 1000000000, Level{1, 1}}}},
 		{"a mount of another container's group", map[string]string{
 			"proc/self/cgroup": "4:memory:/docker/abcd\n",
 			"sys/fs/cgroup/memory/d/memory.limit_in_bytes": "7\n", // a name with the same beginning
@@ -107,13 +102,21 @@ func TestRooms(t *testing.T) {
 			"proc/self/mountinfo":                          "36 31 0:33 /docker/abc /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n",
 			"sys/fs/cgroup/memory/memory.limit_in_bytes":   "1073741824\n",
 			"sys/fs/cgroup/memory/memory.usage_in_bytes":   "0\n",
-		}, []memoryLimit{{"cgroup / (memory.limit_in_bytes)", g, g, level{1, 0}}}},
+		}, Limits{{"cgroup / (memory.limit_in_bytes)", g, g, Level{1, 0}}}},
 	} {
 		c.files["proc/meminfo"] = meminfo
-		got, err := files(t, c.files).memoryLimits()
-		if err != nil || fmt.Sprint(got) != fmt.Sprint(append([]memoryLimit{machine}, c.want...)) {
-			t.Errorf("%s:\n%v (%v), want\n%v", c.name, got, err, append([]memoryLimit{machine}, c.want...))
+		got, err := files(t, c.files).limits()
+		if err != nil || fmt.Sprint(got) != fmt.Sprint(append(Limits{machine}, c.want...)) {
+			t.Errorf("%s:\n%v (%v), want\n%v", c.name, got, err, append(Limits{machine}, c.want...))
 		}
+	}
+}
+
+// says fails unless err names what is wrong.
+func says(t *testing.T, err error, part string) {
+	t.Helper()
+	if err == nil || !strings.Contains(err.Error(), part) {
+		t.Errorf("%v does not say %q", err, part)
 	}
 }
 
@@ -130,17 +133,17 @@ func TestRoomsGarbage(t *testing.T) {
 			broken[k] = v
 		}
 		broken[name] = text
-		_, err := files(t, broken).memoryLimits()
-		want(t, err, ErrSystem, name)
+		_, err := files(t, broken).limits()
+		says(t, err, name)
 	}
-	_, err := files(t, map[string]string{"proc/meminfo": "MemTotal: 5 kB\n"}).memoryLimits()
-	want(t, err, ErrSystem, "MemAvailable")
-	if _, err := files(t, base).memoryLimits(); err != nil {
+	_, err := files(t, map[string]string{"proc/meminfo": "MemTotal: 5 kB\n"}).limits()
+	says(t, err, "MemAvailable")
+	if _, err := files(t, base).limits(); err != nil {
 		t.Error(err)
 	}
 	huge := "MemTotal: 18014398509481985 kB\nMemAvailable: 18014398509481985 kB\n" // more than 2^64 bytes are no few bytes
-	if r, err := files(t, map[string]string{"proc/meminfo": huge}).tightest(); err != nil || r.usable() < 1<<60 {
-		t.Error(r, err)
+	if space, err := files(t, map[string]string{"proc/meminfo": huge}).usable(); err != nil || space.Left < 1<<60 {
+		t.Error(space, err)
 	}
 	for name, text := range base { // cut at each byte, and with bytes of no meaning: an error or a limit
 		broken := maps.Clone(base)
@@ -151,8 +154,8 @@ func TestRoomsGarbage(t *testing.T) {
 			}
 			for _, other := range others {
 				broken[name] = other
-				if _, err := files(t, broken).memoryLimits(); err != nil && !errors.Is(err, ErrSystem) {
-					t.Errorf("%s: %v", name, err)
+				if _, err := files(t, broken).limits(); err != nil {
+					says(t, err, name)
 				}
 			}
 		}
@@ -161,7 +164,7 @@ func TestRoomsGarbage(t *testing.T) {
 
 // Ensure that the numbers of this machine can be read and are plausible.
 func TestRoomsHere(t *testing.T) {
-	limits, err := (kernel{"/"}).memoryLimits()
+	limits, err := (kernel{"/"}).limits()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +180,7 @@ func TestRoomsHere(t *testing.T) {
 func TestFloor(t *testing.T) {
 	for total, floor := range map[uint64]uint64{1 << 20: FloorMin, 1 << 30: FloorMin, 4 << 30: 256 << 20,
 		16 << 30: 1 << 30, 1 << 40: FloorMax} {
-		r := memoryLimit{total: total, available: total}
+		r := limit{total: total, available: total}
 		if r.floor() != floor {
 			t.Errorf("%d: floor %d, want %d", total, r.floor(), floor)
 		}
@@ -190,131 +193,64 @@ func TestFloor(t *testing.T) {
 	}
 }
 
-// Ensure that a budget refuses one byte too many and allows the last one, for the tmpfs and for the
-// tightest limit, with the numbers in the message.
-func TestBudget(t *testing.T) {
+// Ensure that the space of a limit is what lies above its floor, with the numbers.
+func TestSpace(t *testing.T) {
+	for _, above := range []uint64{0, 4096, 5 << 30} {
+		k := files(t, map[string]string{
+			"proc/meminfo": fmt.Sprintf("MemTotal: 16777216 kB\nMemAvailable: %d kB\n", (1<<30+above)>>10)})
+		space, err := k.usable()
+		if err != nil || space.Left != above || space.Total != 16<<30 {
+			t.Errorf("%d above the floor: %+v, %v", above, space, err)
+		}
+		for _, part := range []string{"MemAvailable", fmt.Sprintf("has %d bytes (", 1<<30+above), "available of 17179869184 bytes (16.0 GiB)",
+			"floor of 1073741824", fmt.Sprintf("leaves %d bytes", above)} {
+			if !strings.Contains(space.Text, part) {
+				t.Errorf("%q does not say %q", space.Text, part)
+			}
+		}
+	}
+}
+
+// Ensure that a tmpfs keeps its headroom and what other caches in it may still fill, with the
+// numbers.
+func TestTmpfs(t *testing.T) {
 	const g = 1 << 30
-	machine := memoryLimit{what: "the machine", total: 64 * g, available: 32 * g}
-	b := budget{tmpfs: true, dir: "/dev/shm", size: 24 * g, free: 20 * g, promised: sum{16 * g, 1},
-		memory: machine.space()}
-	b.need = 3 * g // 20 - 1 of headroom - 16
-	if err := b.check(); err != nil {
-		t.Error(err)
+	fs := unix.Statfs_t{Bsize: 4096, Blocks: 24 * g / 4096, Bavail: 20 * g / 4096}
+	space := Tmpfs(&fs, "/dev/shm", Sum{16 * g, 1})
+	if space.Left != 3*g || space.Total != 24*g { // 20 - 1 of headroom - 16
+		t.Errorf("%+v", space)
 	}
-	b.need++
-	want(t, b.check(), ErrMemory, "needs 3221225473 bytes",
-		"/dev/shm has 21474836480 bytes (20.0 GiB) free of 25769803776", "1073741824 bytes (1.0 GiB) of headroom",
-		"17179869184 bytes (16.0 GiB) that other caches (1)", "leaves 3221225472 bytes (3.0 GiB)", "--size", "stocached gc", "remount")
-	b.promised.bytes = 30 * g // more than the size
-	want(t, b.check(), ErrMemory, "leaves 0 bytes")
-	b.tmpfs, b.need = false, 31*g // a memfd: 32 - 1 of floor
-	if err := b.check(); err != nil {
-		t.Error(err)
+	for _, part := range []string{"/dev/shm has 21474836480 bytes (20.0 GiB) free of 25769803776",
+		"1073741824 bytes (1.0 GiB) of headroom", "17179869184 bytes (16.0 GiB) that other caches (1)",
+		"leaves 3221225472 bytes (3.0 GiB)"} {
+		if !strings.Contains(space.Text, part) {
+			t.Errorf("%q does not say %q", space.Text, part)
+		}
 	}
-	b.need++
-	want(t, b.check(), ErrMemory, "the machine has 34359738368 bytes (32.0 GiB) available of 68719476736",
-		"floor of 1073741824", "leaves 33285996544", "--size")
-	if small := (&budget{size: 64 << 20}).headroom(); small != 64<<20/10 {
+	if space := Tmpfs(&fs, "/dev/shm", Sum{30 * g, 2}); space.Left != 0 { // more than the size
+		t.Errorf("%+v", space)
+	}
+	if space := Tmpfs(&unix.Statfs_t{Bsize: 4096}, "/dev/shm", Sum{1, 1}); space.Left != Unlimited {
+		t.Errorf("a tmpfs without a size: %+v", space)
+	}
+	if small := headroom(64 << 20); small != 64<<20/10 {
 		t.Errorf("headroom of a container's 64 MiB: %d", small)
 	}
 }
 
-// Ensure that one check grants a sixteenth of the memory above the floor, in whole pages and at
-// most 64 MiB, and that at the floor it is an error with the numbers.
+// Ensure that one check grants a sixteenth of what is usable, at most 64 MiB.
+func TestGranted(t *testing.T) {
+	for usable, want := range map[uint64]uint64{64 << 30: 64 << 20, 1 << 30: 64 << 20, 1<<30 - 16: 64<<20 - 1, 15: 0} {
+		if got := Granted(usable); got != want {
+			t.Errorf("%d of %d, want %d", got, usable, want)
+		}
+	}
+}
+
+// Ensure that a grant keeps its three numbers apart.
 func TestGrant(t *testing.T) {
-	page := uint64(os.Getpagesize())
-	at := func(above uint64) kernel {
-		return files(t, map[string]string{"proc/meminfo": fmt.Sprintf("MemTotal: 16777216 kB\nMemAvailable: %d kB\n", (1<<30+above)>>10)})
+	if g := newGrant(1<<16-1, 1<<16-1, 1<<32-2); g.left() != 1<<16-1 || g.checks() != 1<<16-1 ||
+		g.group() != 1<<32-2 || g-1 != newGrant(1<<16-2, 1<<16-1, 1<<32-2) {
+		t.Errorf("%#x", g)
 	}
-	for above, want := range map[uint64]uint64{64 << 30: 64 << 20, 1 << 30: 64 << 20, 1<<30 - 16*page: 64<<20 - page,
-		16 * page: page, 17 * page: page} {
-		if n, err := at(above).grant(); n != want || err != nil {
-			t.Errorf("%d above the floor: %d, %v; want %d", above, n, err, want)
-		}
-	}
-	for _, above := range []uint64{0, 15 * page} {
-		_, err := at(above).grant()
-		want(t, err, ErrFull, "MemAvailable", fmt.Sprintf("%d bytes (1.0 GiB) available of 17179869184", 1<<30+above),
-			"floor of 1073741824", fmt.Sprintf("leaves %d bytes", above))
-	}
-}
-
-// Ensure that in a real cgroup of 512 MiB a cache that does not fit is refused before any
-// allocation, and that a fill that draws from its allowance gets FULL and is not killed.
-func TestRealCgroup(t *testing.T) {
-	g := memoryGroup(t, 512<<20)
-	runInGroup(t, g, "in-cgroup", g.LimitFile)
-}
-
-// memoryGroup makes a cgroup of the memory controller, until the test ends.
-func memoryGroup(t *testing.T, limit uint64) *cgroup.Group {
-	t.Helper()
-	g, err := cgroup.New(limit)
-	if errors.Is(err, cgroup.ErrNone) {
-		privileged(t, "make a cgroup with a memory limit", err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := g.Remove(); err != nil {
-			t.Error(err)
-		}
-	})
-	return g
-}
-
-// runInGroup is runChild in a cgroup.
-func runInGroup(t *testing.T, g *cgroup.Group, name string, args ...string) {
-	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := g.Command(self, args...)
-	cmd.Env = append(os.Environ(), "STOCACHED_TEST_CHILD="+name)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("child %s: %v\n%s", name, err, out)
-	}
-}
-
-func childInCgroup(args []string) error {
-	_, err := Create(Options{Samples: 1000, SampleBytes: 1 << 20})
-	if err := expect(err, ErrMemory, "cgroup", args[0], "536870912 bytes (512.0 MiB)", "floor of 134217728"); err != nil {
-		return err
-	}
-	s, err := Create(Options{Samples: 300, SampleBytes: 1 << 20})
-	if err != nil {
-		return err
-	}
-	// Another allocation after the check. The rest is not enough for all slots.
-	other, err := unix.MemfdCreate("stoctest", unix.MFD_CLOEXEC)
-	if err != nil {
-		return err
-	}
-	if err := unix.Fallocate(other, 0, 0, 150<<20); err != nil {
-		return err
-	}
-	sample, filled, allowance := make([]byte, 1<<20), uint64(0), s.NewAllowance(0)
-	for slot := range s.Slots {
-		var drawn uint64
-		if drawn, err = allowance.Draw(s.SlotStride); err != nil {
-			break
-		}
-		if _, err := s.WritePayload(sample, slot*s.SlotStride); err != nil {
-			return err
-		}
-		allowance.Settle(drawn)
-		filled += uint64(len(sample))
-	}
-	if err := expect(err, ErrFull, "cgroup", "floor of 134217728"); err != nil {
-		return fmt.Errorf("after %d bytes: %w", filled, err)
-	}
-	if filled == 0 {
-		return errors.New("nothing could be filled")
-	}
-	if !strings.Contains(err.Error(), "not cached") {
-		return err
-	}
-	return s.Close()
 }

@@ -1,29 +1,28 @@
-package shm
+package memory
 
 import (
-	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
 
-// memoryLimit is one limit on memory and the bytes that are free below it.
-type memoryLimit struct {
+// limit is one limit on memory and the bytes that are free below it.
+type limit struct {
 	what      string // name in messages: "the machine (MemAvailable)", "cgroup /a/b (memory.max)"
 	total     uint64
 	available uint64
-	level     level // of the cgroup, or the machine
+	level     Level // of the cgroup, or the machine
 }
 
-// level is a cgroup on the path from the top to the cgroup of this process. The zero value is the
+// Level is a cgroup on the path from the top to the cgroup of this process. The zero value is the
 // machine.
-type level struct {
+type Level struct {
 	version int // version of cgroups, 1 or 2
 	depth   int // 0 for the topmost visible cgroup
 }
@@ -32,10 +31,10 @@ type level struct {
 // 1 GiB. It covers other memory of the processes, which grows between two checks, and caches that
 // do not see each other's grants. Above a cgroup's limit the kernel does not refuse a write: it
 // kills the process.
-func (r *memoryLimit) floor() uint64 { return min(max(r.total/FloorDivisor, FloorMin), FloorMax) }
+func (r *limit) floor() uint64 { return min(max(r.total/FloorDivisor, FloorMin), FloorMax) }
 
 // usable returns how much may be filled: available less floor.
-func (r *memoryLimit) usable() uint64 {
+func (r *limit) usable() uint64 {
 	if r.available < r.floor() {
 		return 0
 	}
@@ -43,56 +42,45 @@ func (r *memoryLimit) usable() uint64 {
 }
 
 // space returns how much may be filled, with the numbers.
-func (r *memoryLimit) space() Space {
-	return Space{r.usable(), fmt.Sprintf("%s has %s available of %s, less a floor of %s, leaves %s", r.what,
-		size(r.available), size(r.total), size(r.floor()), size(r.usable()))}
+func (r *limit) space() Space {
+	return Space{r.usable(), r.total, fmt.Sprintf("%s has %s available of %s, less a floor of %s, leaves %s",
+		r.what, Size(r.available), Size(r.total), Size(r.floor()), Size(r.usable()))}
 }
 
 // kernel reads the kernel's files about memory. root is "/"; tests put files of their own
 // elsewhere.
 type kernel struct{ root string }
 
-// memoryLimits returns each limit that this process is under: the machine, and each cgroup (v1 and
-// v2) from its own up to the topmost visible one. File cache that the kernel can drop counts as
-// available; pages of tmpfs do not. A limit whose file is missing or forbidden does not count; a
-// file that cannot be parsed is ErrSystem.
-func (k kernel) memoryLimits() ([]memoryLimit, error) {
+// Limits are the limits that this process is under: the machine, and each cgroup (v1 and v2) from
+// its own up to the topmost visible one.
+type Limits []limit
+
+// ReadLimits asks the kernel. File cache that the kernel can drop counts as available; pages of
+// tmpfs do not. A limit whose file is missing or forbidden does not count; a file that cannot be
+// parsed is an error.
+func ReadLimits() (Limits, error) { return kernel{"/"}.limits() }
+
+func (k kernel) limits() (Limits, error) {
 	machine, err := k.machine()
 	if err != nil {
 		return nil, err
 	}
 	cgroups, err := k.cgroups()
-	return append([]memoryLimit{machine}, cgroups...), err
+	return append(Limits{machine}, cgroups...), err
 }
 
-// tightest returns the limit with the least usable memory.
-func (k kernel) tightest() (memoryLimit, error) {
-	limits, err := k.memoryLimits()
-	if err != nil {
-		return memoryLimit{}, err
-	}
-	least := limits[0]
-	for _, r := range limits[1:] {
-		if r.usable() < least.usable() {
-			least = r
-		}
-	}
-	return least, nil
-}
-
-func (k kernel) machine() (memoryLimit, error) {
+func (k kernel) machine() (limit, error) {
 	values, err := k.table("/proc/meminfo", "MemTotal:", "MemAvailable:")
 	if err != nil {
-		return memoryLimit{}, err
+		return limit{}, err
 	}
 	total, ok := values["MemTotal:"]
 	available, also := values["MemAvailable:"]
 	if !ok || !also {
-		return memoryLimit{}, fail(ErrSystem,
-			"/proc/meminfo has no MemTotal or MemAvailable (Linux 3.14 and /proc are needed)")
+		return limit{}, errors.New("/proc/meminfo has no MemTotal or MemAvailable (Linux 3.14 and /proc are needed)")
 	}
-	return memoryLimit{what: "the machine (MemAvailable)", total: min(total, unlimited>>10) << 10,
-		available: min(available, unlimited>>10) << 10}, nil
+	return limit{what: "the machine (MemAvailable)", total: min(total, Unlimited>>10) << 10,
+		available: min(available, Unlimited>>10) << 10}, nil
 }
 
 // hierarchy says where this process finds the memory limits of one cgroup version.
@@ -104,19 +92,19 @@ type hierarchy struct {
 }
 
 // level returns the level of a cgroup on the path to that of this process.
-func (h *hierarchy) level(group string) level { return level{h.version, len(elements(group))} }
+func (h *hierarchy) level(group string) Level { return Level{h.version, len(elements(group))} }
 
 // elements splits the path of a cgroup.
 func elements(group string) []string {
 	return strings.FieldsFunc(group, func(r rune) bool { return r == '/' })
 }
 
-func (k kernel) cgroups() ([]memoryLimit, error) {
+func (k kernel) cgroups() ([]limit, error) {
 	hierarchies, err := k.hierarchies()
 	if err != nil {
 		return nil, err
 	}
-	var limits []memoryLimit
+	var limits []limit
 	for _, h := range hierarchies {
 		for group := h.group; ; group = path.Dir(group) {
 			r, err := k.cgroup(h, group)
@@ -200,7 +188,7 @@ func below(group, root string) string {
 }
 
 // cgroup reads the limits of one level. It returns nil if that level has no limit.
-func (k kernel) cgroup(h hierarchy, group string) (*memoryLimit, error) {
+func (k kernel) cgroup(h hierarchy, group string) (*limit, error) {
 	limits, current := []string{"memory.limit_in_bytes"}, "memory.usage_in_bytes"
 	reclaimable := []string{"total_active_file", "total_inactive_file"}
 	if h.version == 2 {
@@ -209,14 +197,14 @@ func (k kernel) cgroup(h hierarchy, group string) (*memoryLimit, error) {
 		reclaimable = []string{"active_file", "inactive_file"}
 	}
 	dir := filepath.Join(h.mount, group)
-	r := memoryLimit{total: unlimited, level: h.level(group)}
+	r := limit{total: Unlimited, level: h.level(group)}
 	for _, name := range limits {
-		limit, err := k.number(filepath.Join(dir, name))
+		most, err := k.number(filepath.Join(dir, name))
 		if err != nil {
 			return nil, err
 		}
-		if limit < r.total {
-			r.total, r.what = limit, fmt.Sprintf("cgroup %s (%s)", group, name)
+		if most < r.total {
+			r.total, r.what = most, fmt.Sprintf("cgroup %s (%s)", group, name)
 		}
 	}
 	if r.total >= 1<<62 { // v1 writes "no limit" as the largest multiple of a page
@@ -226,7 +214,7 @@ func (k kernel) cgroup(h hierarchy, group string) (*memoryLimit, error) {
 	if err != nil {
 		return nil, err
 	}
-	if used == unlimited {
+	if used == Unlimited {
 		return nil, nil
 	}
 	stat, err := k.table(filepath.Join(dir, "memory.stat"), reclaimable...)
@@ -240,23 +228,21 @@ func (k kernel) cgroup(h hierarchy, group string) (*memoryLimit, error) {
 	return &r, nil
 }
 
-const unlimited = 1<<64 - 1
-
-// number reads a file of one number. It returns unlimited for "max" and for a missing file.
+// number reads a file of one number. It returns Unlimited for "max" and for a missing file.
 func (k kernel) number(name string) (uint64, error) {
 	lines, err := k.lines(name)
 	if err != nil || lines == nil {
-		return unlimited, err
+		return Unlimited, err
 	}
 	if len(lines) == 1 && lines[0] == "max" {
-		return unlimited, nil
+		return Unlimited, nil
 	}
 	if len(lines) == 1 {
 		if n, err := strconv.ParseUint(lines[0], 10, 64); err == nil {
 			return n, nil
 		}
 	}
-	return 0, fail(ErrSystem, "%s says %q, not a number", name, strings.Join(lines, "\n"))
+	return 0, fmt.Errorf("%s says %q, not a number", name, strings.Join(lines, "\n"))
 }
 
 // table reads the named numbers from a file of lines "name number".
@@ -274,7 +260,7 @@ func (k kernel) table(name string, keys ...string) (map[string]uint64, error) {
 			}
 			n, err := strconv.ParseUint(field[1], 10, 64)
 			if err != nil {
-				return nil, fail(ErrSystem, "%s says %q, not a number", name, line)
+				return nil, fmt.Errorf("%s says %q, not a number", name, line)
 			}
 			values[key] = n
 		}
@@ -289,24 +275,13 @@ func (k kernel) lines(name string) ([]string, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fail(ErrSystem, "%w", err)
+		return nil, err
 	}
-	lines := []string{}
-	for s := bufio.NewScanner(bytes.NewReader(b)); s.Scan(); {
-		lines = append(lines, s.Text())
-	}
-	return lines, nil
+	return strings.Split(strings.TrimSuffix(string(b), "\n"), "\n"), nil
 }
 
 // contains says whether a comma-separated list has an item.
-func contains(list, item string) bool {
-	for _, s := range strings.Split(list, ",") {
-		if s == item {
-			return true
-		}
-	}
-	return false
-}
+func contains(list, item string) bool { return slices.Contains(strings.Split(list, ","), item) }
 
 // unescape decodes mountinfo's escapes, such as \040 for a space.
 func unescape(s string) string {

@@ -1,6 +1,12 @@
-package shm
+package diskfile
 
-import "golang.org/x/sys/unix"
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stocached/stocached/shm"
+)
 
 // NetworkFileSystems are those whose files no segment on a disk may be, by their numbers in statfs. Their server may not
 // answer, and no call of the system ends a read that waits for it. A file system in a program (FUSE) has one number for
@@ -18,8 +24,8 @@ func CheckLocal(dir string) error {
 		return nil
 	}
 	if name := NetworkFileSystems[uint32(fs.Type)]; name != "" {
-		return fail(ErrInvalid, "the folder %s is on a network file system (%s), which may hang; give a folder on a local disk",
-			dir, name)
+		return fmt.Errorf("%w: the folder %s is on a network file system (%s), which may hang; give a folder on a local disk",
+			shm.ErrInvalid, dir, name)
 	}
 	return nil
 }

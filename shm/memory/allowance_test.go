@@ -1,0 +1,25 @@
+package memory
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// Ensure that the group changes with the cgroup and with its namespace.
+func TestGroup(t *testing.T) {
+	a := files(t, map[string]string{"proc/self/cgroup": "0::/a\n", "proc/self/ns/cgroup": ""})
+	if b := files(t, map[string]string{"proc/self/cgroup": "0::/a\n", "proc/self/ns/cgroup": ""}); b.group() == a.group() {
+		t.Error("the namespace makes no difference")
+	}
+	before := a.group()
+	if a.group() != before {
+		t.Error("two answers")
+	}
+	if err := os.WriteFile(filepath.Join(a.root, "proc/self/cgroup"), []byte("0::/b\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if a.group() == before {
+		t.Error("the cgroup makes no difference")
+	}
+}

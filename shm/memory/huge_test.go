@@ -1,0 +1,20 @@
+package memory
+
+import (
+	"path/filepath"
+	"testing"
+)
+
+// Ensure that the mode of huge pages is the one that the kernel marks, and none without the file.
+func TestHugePages(t *testing.T) {
+	const name = "sys/kernel/mm/transparent_hugepage/enabled"
+	for text, mode := range map[string]string{"always [madvise] never\n": "madvise", "[always] madvise never\n": "always",
+		"always madvise [never]\n": "never", "": ""} {
+		if got := HugePages(files(t, map[string]string{name: text}).root); got != mode {
+			t.Errorf("%q: %q", text, got)
+		}
+	}
+	if got := HugePages(files(t, map[string]string{filepath.Dir(name) + "/defrag": "[never]"}).root); got != "" {
+		t.Errorf("without the file: %q", got)
+	}
+}
