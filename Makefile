@@ -269,7 +269,7 @@ check-c: setup-compiler
 	@cd cclient && set -e; for test in $(CHECK_C:%=../build/c/test-%); do $$test; done
 
 # These tests leave out torch, and the files whose tests start hundreds of processes.
-SLOW_PYTHON := native or loader_policies or kills or lifecycle or streams or stateful or processes or views or wheel or memory or loader.py or odd or mistakes or autotune or forks or threads or trace or generators or prepare
+SLOW_PYTHON := native or loader_policies or kills or lifecycle or streams or stateful or processes or views or wheel or memory or loader.py or odd or mistakes or advise or forks or threads or trace or generators or prepare
 .PHONY: check-python
 check-python: setup-python bin/stocached
 	$(PYTEST) -n $$(nproc) --dist worksteal python/tests -m 'not torch' -k 'not ($(SLOW_PYTHON))'
