@@ -2,8 +2,8 @@
 // measured costs of samples. It is what `stocached advise` shows.
 //
 // Data are what was measured: cache.go reads them from a cache, and run.go from a recorded timeline.
-// Curve (curve.go) computes from them, with the simulator for the policy cost. Draw (picture.go) draws
-// it.
+// Curve (curve.go) computes from them, with the simulator for the policy cost, and Tries (try.go) says what
+// to change.
 package advise
 
 import (
@@ -29,6 +29,8 @@ type Data struct {
 	Noise       float64   // standard deviation of the logarithm of a measured time
 	Stalls      bool      // few measurements are much too long, beside the noise
 	Pace        Pace
+	Loop        bool // Pace is that of a training loop, and no guess
+	Run         *timeline.Epoch
 	Today       Today
 	Notes       []string // for people
 }
@@ -51,7 +53,14 @@ type Pace struct {
 	CPUs    int      // for the workers; 0: unknown
 	Source  *float64 // part of the loads in which they wait for their source; nil: unknown
 	Augment float64  // further work of the workers, for hits too
-	Limits  []timeline.Limit
+	Collate float64  // part of Augment: they make batches
+	Limits  []Limit
+}
+
+// Limit is a part of an epoch that takes so long however fast samples are loaded.
+type Limit struct {
+	Name    string
+	Seconds float64
 }
 
 // Names of limits that are not in Limits. loading is either of the two before it.
@@ -60,7 +69,19 @@ const (
 	decoding   = "decoding"
 	loading    = "loading"
 	augmenting = "augment="
+	collating  = "collating"
 )
+
+// Step is the name of the limit that --step sets.
+const Step = "the training step"
+
+// others names what takes longest of the further work of workers.
+func (p *Pace) others() string {
+	if 2*p.Collate > p.Augment {
+		return collating
+	}
+	return augmenting
+}
 
 // loads names what takes longest in loads.
 func (p *Pace) loads() string {
@@ -78,7 +99,7 @@ func (p *Pace) Epoch(load float64) (seconds float64, limit string) {
 	work := load + p.Augment
 	limit = p.loads()
 	if load < p.Augment {
-		limit = augmenting
+		limit = p.others()
 	}
 	if p.Workers == 0 { // one after the other
 		for _, l := range p.Limits {
@@ -96,7 +117,7 @@ func (p *Pace) Epoch(load float64) (seconds float64, limit string) {
 	// More workers than processors compute no faster.
 	if computing := (decode + p.Augment) / float64(p.CPUs); p.CPUs > 0 && computing > seconds {
 		if seconds, limit = computing, decoding; decode < p.Augment {
-			limit = augmenting
+			limit = p.others()
 		}
 	}
 	for _, l := range p.Limits {
@@ -112,10 +133,10 @@ const fewestLoads = 30
 
 // Loaded returns what limits an epoch in which everything is cached, the longest first: as long as the first one takes
 // longer than the others, they do not matter. Nothing: an epoch takes no time then, as far as is known.
-func (p *Pace) Loaded() []timeline.Limit {
-	all := append([]timeline.Limit{{Name: augmenting, Seconds: p.Augment / float64(max(p.Workers, 1))}}, p.Limits...)
-	slices.SortStableFunc(all, func(a, b timeline.Limit) int { return cmp.Compare(b.Seconds, a.Seconds) })
-	return slices.DeleteFunc(all, func(l timeline.Limit) bool { return l.Seconds == 0 })
+func (p *Pace) Loaded() []Limit {
+	all := append([]Limit{{Name: p.others(), Seconds: p.Augment / float64(max(p.Workers, 1))}}, p.Limits...)
+	slices.SortStableFunc(all, func(a, b Limit) int { return cmp.Compare(b.Seconds, a.Seconds) })
+	return slices.DeleteFunc(all, func(l Limit) bool { return l.Seconds == 0 })
 }
 
 // check returns an error for data that say nothing or little, and notes what they do not say.

@@ -54,7 +54,7 @@ func TestCurve(t *testing.T) {
 // An epoch takes as long as the slowest of what runs side by side. Without workers all runs one after
 // the other.
 func TestPace(t *testing.T) {
-	limits := []timeline.Limit{{Name: "the training step", Seconds: 3}, {Name: "gathering", Seconds: 1}}
+	limits := []Limit{{Name: "the training step", Seconds: 3}, {Name: "gathering", Seconds: 1}}
 	most, little := 0.8, 0.0
 	for _, c := range []struct {
 		pace    Pace
@@ -87,7 +87,7 @@ func TestPace(t *testing.T) {
 // More memory stops helping where something else is the limit.
 func TestEnough(t *testing.T) {
 	d := half()
-	d.Pace.Limits = []timeline.Limit{{Name: "the training step", Seconds: 2.5}}
+	d.Pace.Limits = []Limit{{Name: "the training step", Seconds: 2.5}}
 	d.Today.Part = 0.1
 	c := curve(t, d)
 	first, ideal := c.Enough(FirstCome), c.Enough(Ideal)
@@ -137,8 +137,8 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// made is a timeline with one epoch of a batch of 40 samples, of one rank of two.
-func made(kind timeline.Kind, indices ...int64) *timeline.Trace {
+// batchOf is a timeline with one epoch of a batch of 40 samples, of one rank of two.
+func batchOf(kind timeline.Kind, indices ...int64) *timeline.Trace {
 	loop := &timeline.Track{Number: 1, Spans: []timeline.Span{
 		{Kind: timeline.Wait, Start: 0, End: 100, Samples: 40, Hits: 1, Misses: 39, Bytes: 40_000, Index: -1},
 		{Kind: timeline.Step, Start: 100, End: 200, Index: -1}}}
@@ -158,7 +158,7 @@ func first(n int64) (indices []int64) {
 
 // A rank reads its part of the samples. Samples without a known cost are said.
 func TestRunOfARank(t *testing.T) {
-	d, err := Run("rank", made(timeline.Load, first(30)...), 0)
+	d, err := Run("rank", batchOf(timeline.Load, first(30)...), 0)
 	if err != nil || d.Samples != 80 || d.Pace.Share != 0.5 || d.SampleBytes != 1000 || len(d.Seconds) != 30 ||
 		!strings.Contains(strings.Join(d.Notes, "\n"), "the costs of 30 of its 80 samples are known") {
 		t.Fatalf("%+v, %v", d, err)
@@ -166,7 +166,7 @@ func TestRunOfARank(t *testing.T) {
 	if c := curve(t, d); !near(c.Load, 40*10e-9) {
 		t.Error(c.Load)
 	}
-	_, err = Run("rank", made(timeline.Load, first(29)...), 0)
+	_, err = Run("rank", batchOf(timeline.Load, first(29)...), 0)
 	if want := "the loads of only 29 of the 80 samples of rank were measured, and fewer than 30 say little"; !errors.Is(err,
 		ErrUnknown) || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %q", err, want)
@@ -177,7 +177,7 @@ func TestRunOfARank(t *testing.T) {
 func TestRunOnABusyMachine(t *testing.T) {
 	const said = "for workers that had no processor; the predictions leave that out"
 	for end, want := range map[int64]bool{90: true, 45: false} {
-		recorded := made(timeline.Load, first(30)...)
+		recorded := batchOf(timeline.Load, first(30)...)
 		worker := recorded.Loaders[0].Tracks[1]
 		worker.Spans = append(worker.Spans, timeline.Span{Kind: timeline.Delay, Start: 40, End: end, Index: 29})
 		d, err := Run("busy", recorded, 0)
@@ -189,14 +189,13 @@ func TestRunOnABusyMachine(t *testing.T) {
 
 // What says nothing is an error that says the next step.
 func TestUnknown(t *testing.T) {
-	variable := made(timeline.Load, first(30)...)
+	variable := batchOf(timeline.Load, first(30)...)
 	variable.Loaders[0].Tracks[0].Spans[0].Bytes = -1
 	for want, recorded := range map[string]*timeline.Trace{
-		"has no epoch of a training loop":                         {},
-		"begins with an empty cache":                              made(timeline.Gather, 3),
-		"make whole batches":                                      made(timeline.Load, -1),
-		"stocached advise NAME":                                   made(timeline.Fetch, -1),
-		"does not say how large a sample is: give --sample-bytes": variable,
+		"has no epoch of a training loop":           {},
+		"begins with an empty cache":                batchOf(timeline.Gather, 3),
+		"stocached advise NAME":                     batchOf(timeline.Fetch, -1),
+		"does not say how large a stored sample is": variable,
 	} {
 		if _, err := Run("run.json", recorded, 0); !errors.Is(err, ErrUnknown) || !strings.Contains(err.Error(), want) ||
 			!strings.Contains(err.Error(), "run.json") {

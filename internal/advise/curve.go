@@ -39,6 +39,8 @@ const (
 	policies
 )
 
+func (p Policy) String() string { return [...]string{"first-come", "cost", "ideal"}[p] }
+
 // New computes the curve. The seed is that of the simulation.
 func New(d *Data, seed uint64) (*Curve, error) {
 	c, err := newCurve(d, seed, 0, Steps)

@@ -65,7 +65,7 @@ func hitRate(name string, seg *shm.Segment, ready uint64, seed uint64) (float64,
 	switch {
 	case kind.NeedsPlans():
 		return math.NaN(), fmt.Errorf("%w: with the policy planned, hits of cache %s depend on what jobs have announced; stocached simulate "+
-			"--policy planned --jobs N --served BATCH predicts them", ErrUnknown, name)
+			"--policy planned --jobs N predicts them", ErrUnknown, name)
 	case !changes(kind), ready == seg.Samples, !seg.Variable() && float64(ready) < full*float64(slots):
 		return float64(ready) / samples, nil
 	case seg.Variable():

@@ -87,13 +87,41 @@ var adviseColumns = table.Columns[*advise.Curve]{
 	table.InJSON("points", "of the curve: see below", func(c *advise.Curve) any {
 		return pointColumns.Objects(points(c, advise.Steps))
 	}),
+	table.InJSON("waits", "of a run, name and seconds of what its training loop waited for: see below", func(c *advise.Curve) any {
+		return limitColumns.Objects(c.Waits())
+	}),
+	table.InJSON("waiting", "of a run, part of the time in which its training loop waited; null: there is no run",
+		func(c *advise.Curve) any {
+			if c.Run == nil {
+				return nil
+			}
+			return table.Ratio(c.Run.Waiting())
+		}),
 	table.InJSON("notes", "what the measurements do not say",
 		func(c *advise.Curve) any { return table.List[string](c.Notes) }),
 }
 
-var limitColumns = table.Columns[timeline.Limit]{
-	table.InJSON("name", "of what takes so long", func(l timeline.Limit) any { return l.Name }),
-	table.InJSON("seconds", "of an epoch", func(l timeline.Limit) any { return table.Duration(l.Seconds) }),
+var limitColumns = table.Columns[advise.Limit]{
+	table.InJSON("name", "of what takes so long", func(l advise.Limit) any { return l.Name }),
+	table.InJSON("seconds", "of an epoch", func(l advise.Limit) any { return table.Duration(l.Seconds) }),
+}
+
+// tryColumns are what to change. They stand beside adviseColumns, because --size changes them.
+var tryColumns = table.Columns[advise.Try]{
+	table.InJSON("kind", "its subject: see below", func(t advise.Try) any { return t.Kind }),
+	table.InJSON("setting", "what to change", func(t advise.Try) any { return t.Setting }),
+	table.InJSON("seconds", "time of an epoch then; null: unknown", func(t advise.Try) any { return table.Duration(t.Seconds) }),
+	table.InJSON("why", "more about it", func(t advise.Try) any { return t.Why }),
+}
+
+// explainTries has the kinds of tries.
+func explainTries() string {
+	var b strings.Builder
+	b.WriteString("KINDS OF TRIES:")
+	for _, k := range advise.Kinds {
+		fmt.Fprintf(&b, "\n  %-8s  %s", k.Kind, k.Help)
+	}
+	return b.String()
 }
 
 func enough(policy advise.Policy) func(*advise.Curve) any {
@@ -115,6 +143,8 @@ type adviseFlags struct {
 	step        time.Duration
 	source      float64
 	sampleBytes size
+	memory      size
+	pace        string
 	seed        uint64
 	json        bool
 }
@@ -123,24 +153,29 @@ func newAdvise() *cobra.Command {
 	f := &adviseFlags{}
 	c := &cobra.Command{
 		Use:   "advise NAME|run.json|config.yaml",
-		Short: "Say what memory buys: the time of an epoch against the memory of its cache",
-		Long: paragraphs(`Computes a curve from measured loads: how long an epoch takes with more or less memory, with the
-policies first-come and cost. It shows where the cache is on it today, what the next GiB buys, and where
-more memory stops helping because something else is the limit.`,
-			`NAME is a cache, which keeps what loads took. It does not know its training loops: --workers
-and --step say how many workers load, and how long the training of an epoch takes. run.json is what a loader
-recorded with trace="run.json"; it has all of that. For a config.yaml of a server, the caches that it names
-are shown; parallel says how many workers load.`,
+		Short: "Say where the time of a training loop goes, and what to try: workers, memory",
+		Long: paragraphs(`Says what a training loop waits for, and what to try, from measured loads: other numbers of workers, and
+memory. Its curve is the time of an epoch with more or less memory, with the policies first-come and cost.
+It shows where the cache is on it today, what the next GiB buys, and where more memory stops helping.`,
+			`NAME is a cache, which keeps what loads took. It does not know its training loops: --run has a recorded
+run of one of them, or --workers and --step say how many workers load, and how long the training of an epoch
+takes. run.json is what a loader recorded with trace="run.json"; it has all of that. For a config.yaml of a
+server, the caches that it names are shown; parallel says how many workers load.`,
 			`The policy cost is simulated over shuffled epochs with these costs. "ideal" is the best set for each
 memory. The time of an epoch is the longest of: loads and augment= divided by the workers, what of it
 computes divided by the processors, the training step, gathering, transfers, the server. It leaves out the
 wait for the first batch.`,
 			pointColumns.Explain("OUTPUT, a line for each tenth of the samples (points)"),
+			tryColumns.Explain("TRY, what makes epochs shortest first (tries)"),
+			explainTries(),
+			`WAITING names read: loads waited for their source; decode: they computed; load: both, if it is unknown
+which; augment; processor: workers waited for one; server; gather: hits were copied, batches assembled;
+batch_augment; transfer; other: nothing was recorded.`,
 			adviseColumns.Explain("WITH --json, an object, for a config.yaml an array"),
 			exitStatus(exitNotFound, exitCorrupt, exitPermission, exitVersion)),
 		Example: `  stocached advise pets --workers 8 --step 40s
   stocached advise run.json
-  stocached advise run.json --workers 16`,
+  stocached advise run.json --size 8GiB --workers 16`,
 		Args: arguments(1, 1, "a cache, a recorded run or a configuration"),
 		ValidArgsFunction: func(c *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 			names, _ := f.dir.complete(1, true)(c, args, prefix)
@@ -161,6 +196,9 @@ wait for the first batch.`,
 		"part of the time of loads in which they wait for the source, from 0 to 1\n(default: of a run, as recorded; "+
 			"of a served cache, as its server measured; else unknown)\n")
 	flags.Var(&f.sampleBytes, "sample-bytes", "bytes of a sample of a run (default: as recorded)")
+	flags.Var(&f.memory, "size", "memory for samples that TRY may use (default: as much as helps)")
+	flags.StringVar(&f.pace, "run", "", "a recorded run whose loader read the cache NAME")
+	must(c.MarkFlagFilename("run", "json", "gz"))
 	flags.Uint64Var(&f.seed, "seed", 0, "of the simulated orders")
 	jsonFlag(c, &f.json)
 	return c
@@ -185,16 +223,24 @@ func (f *adviseFlags) run(c *cobra.Command, about string) error {
 	}
 	curves := make([]*advise.Curve, len(all))
 	for k, d := range all {
+		if f.pace != "" && d.Run == nil {
+			t, err := timeline.ReadFile(f.pace)
+			if err != nil {
+				return err
+			}
+			if err := d.Lend(filepath.Base(f.pace), t); err != nil {
+				return err
+			}
+		}
 		if given("workers") {
-			d.Pace.Workers = f.workers
+			d.Pace.Workers, d.Loop = f.workers, true
 		}
 		if given("source-share") {
 			d.Pace.Source = &f.source
 		}
 		if given("step") {
-			const step = "the training step"
-			d.Pace.Limits = append([]timeline.Limit{{Name: step, Seconds: f.step.Seconds()}},
-				slices.DeleteFunc(d.Pace.Limits, func(l timeline.Limit) bool { return l.Name == step })...)
+			d.Pace.Limits = append([]advise.Limit{{Name: advise.Step, Seconds: f.step.Seconds()}},
+				slices.DeleteFunc(d.Pace.Limits, func(l advise.Limit) bool { return l.Name == advise.Step })...)
 		}
 		var failed error
 		if curves[k], failed = advise.New(d, f.seed); failed != nil {
@@ -203,6 +249,9 @@ func (f *adviseFlags) run(c *cobra.Command, about string) error {
 	}
 	if f.json {
 		objects := adviseColumns.Objects(curves)
+		for k, curve := range curves {
+			objects[k].Add("tries", tryColumns.Objects(curve.Tries(uint64(f.memory))))
+		}
 		if isConfig {
 			return errors.Join(table.WriteJSON(stdout, objects), err)
 		}
@@ -212,7 +261,7 @@ func (f *adviseFlags) run(c *cobra.Command, about string) error {
 		if k > 0 {
 			fmt.Fprintln(stdout)
 		}
-		if err := advice(curve, stdout, stderr); err != nil {
+		if err := advice(curve, uint64(f.memory), stdout, stderr); err != nil {
 			return err
 		}
 	}
@@ -330,7 +379,7 @@ func sourceText(c *advise.Curve) string {
 }
 
 // advice prints the curve for people.
-func advice(c *advise.Curve, stdout, stderr io.Writer) error {
+func advice(c *advise.Curve, memory uint64, stdout, stderr io.Writer) error {
 	for _, note := range c.Notes {
 		complain(stderr, note)
 	}
@@ -346,7 +395,7 @@ func advice(c *advise.Curve, stdout, stderr io.Writer) error {
 		return err
 	}
 	width, _ := terminalSize(stdout)
-	_, err := io.WriteString(stdout, adviceChart(c, rows, at, width)+adviceText(stdout, c))
+	_, err := io.WriteString(stdout, adviceChart(c, rows, at, width)+adviceText(stdout, c, memory))
 	return err
 }
 
@@ -377,12 +426,15 @@ func adviceChart(c *advise.Curve, rows []point, today, width int) string {
 	return b.String()
 }
 
-// adviceText says where the cache is, what the next GiB buys, and where more memory stops helping.
-func adviceText(stdout io.Writer, c *advise.Curve) string {
+// adviceText says what was waited for, where the cache is, what more memory buys, and what to try.
+func adviceText(stdout io.Writer, c *advise.Curve, memory uint64) string {
 	var b strings.Builder
 	b.WriteByte('\n')
 	line := func(about, format string, args ...any) {
 		b.WriteString(inLines(stdout, fmt.Sprintf("%-10s ", about), fmt.Sprintf(format, args...)))
+	}
+	if c.Run != nil {
+		line("WAITING", "%v of the time: %s", table.Percent(c.Run.Waiting()), c.WaitsText())
 	}
 	today := point{c, c.Today.Part}
 	of := "the samples"
@@ -440,5 +492,17 @@ func adviceText(stdout io.Writer, c *advise.Curve) string {
 		about = "next "
 	}
 	line("LIMIT", "%s", strings.Join(limits, "; "))
+	about = "TRY"
+	for _, t := range c.Tries(memory) {
+		text := t.Setting
+		if t.Seconds < 0.97*c.Measured() {
+			text += fmt.Sprintf(": an epoch takes %v in place of %v", table.Duration(t.Seconds), table.Duration(c.Measured()))
+		}
+		if t.Why != "" {
+			text += "; " + t.Why
+		}
+		line(about, "%s", text)
+		about = ""
+	}
 	return b.String()
 }

@@ -44,7 +44,8 @@ func TestAdvise(t *testing.T) {
 		"\nTHE REST   5.0 MiB makes an epoch ")
 	// One line says what is enough, and the limits follow in the order in which they bind.
 	if end := regexp.MustCompile(`\nENOUGH     \d\.\d MiB with cost, \d\.\d MiB with first-come\n` +
-		`LIMIT      loading up to that; beyond it the training step, 100ms\n$`); !end.MatchString(out) {
+		`LIMIT      loading up to that; beyond it the training step, 100ms\n` +
+		`TRY        size="\S+ MiB", policy="cost": an epoch takes \S+ in place of \S+\n$`); !end.MatchString(out) {
 		t.Error(out)
 	}
 	for _, line := range lines(out) {
@@ -52,7 +53,8 @@ func TestAdvise(t *testing.T) {
 			t.Errorf("%d columns: %s", n, line)
 		}
 	}
-	contains(t, ok(t, "advise", path), "\nENOUGH     all 6.2 MiB\nLIMIT      loading up to that\n")
+	contains(t, ok(t, "advise", path), "\nENOUGH     all 6.2 MiB\nLIMIT      loading up to that\n"+
+		"TRY        size=\"6.3 MiB\": an epoch takes 0s in place of ")
 	contains(t, ok(t, "advise", path, "--step", "1s"), "\nENOUGH     no memory: loads are not the limit\n"+
 		"LIMIT      the training step, 1s\n")
 	before := snapshot(t, path)
@@ -101,12 +103,38 @@ func TestAdviseRun(t *testing.T) {
 		t.Fatal(code, stderr)
 	}
 	contains(t, stderr, "today is epoch 2, in which 75.0 % of the samples were hits")
-	contains(t, out, "run.json: 240 samples of 12.0 KiB", "today 2.1 MiB")
-	if end := regexp.MustCompile(`\nENOUGH     .*\nLIMIT      loading up to that; beyond it the training step, \S+; next \S+, \S+\n$`); !end.MatchString(out) {
+	contains(t, out, "run.json: 240 samples of 12.0 KiB", "today 2.1 MiB", "\nWAITING    2.1 % of the time: load 90 %")
+	if end := regexp.MustCompile(`\nENOUGH     .*\nLIMIT      loading up to that; beyond it the training step, \S+; next \S+, \S+\n` +
+		`TRY        a faster step: an epoch takes \S+ in place of 302ms; the loader keeps up\n` +
+		` +num_workers=1; so many are enough, and leave processors to the step\n$`); !end.MatchString(out) {
 		t.Error(out)
 	}
 	text := ok(t, "advise", recording, "--json", "--workers", "16", "--sample-bytes", "1KiB")
 	wantFields(t, decode[jsonObject](t, text), jsonObject{"workers": 16, "sample_bytes": 1024, "policy": nil, "enough_cost_bytes": 0})
+}
+
+// Ensure that a cache is advised with the pace of a run that read it, within the memory at hand. trace and advise say the
+// same of one file.
+func TestAdviseWithARun(t *testing.T) {
+	_, path := advised(t)
+	got := decode[jsonObject](t, ok(t, "advise", path, "--run", recording, "--size", "2MiB", "--json"))
+	wantFields(t, got, jsonObject{"name": "test", "samples": 100, "workers": 3, "policy": "cost"})
+	traced := decode[struct{ Stages []jsonObject }](t, ok(t, "trace", recording, "--json"))
+	waits := map[string]float64{}
+	for _, w := range got["waits"].([]any) {
+		waits[w.(jsonObject)["name"].(string)] = w.(jsonObject)["seconds"].(float64)
+	}
+	for _, stage := range traced.Stages {
+		if want := stage["wait_seconds"].(float64); math.Abs(waits[stage["stage"].(string)]-want) > 1e-9 {
+			t.Errorf("%v: trace says %g s, advise %g", stage["stage"], want, waits[stage["stage"].(string)])
+		}
+	}
+	for _, size := range []string{"2MiB", "4MiB"} {
+		out := decode[jsonObject](t, ok(t, "advise", path, "--size", size, "--json"))
+		tried := out["tries"].([]any)[0].(jsonObject)
+		wantFields(t, tried, jsonObject{"kind": "cache", "setting": fmt.Sprintf(`size="%c MiB", policy="cost"`, size[0])})
+	}
+	fails(t, exitNotFound, []string{"none.json"}, "advise", path, "--run", "none.json")
 }
 
 // Ensure that a configuration stands for the caches that it names, and that a cache that cannot be read

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -17,6 +15,7 @@ import (
 	"github.com/stocached/stocached/internal/simulate"
 	bytesize "github.com/stocached/stocached/internal/size"
 	"github.com/stocached/stocached/order"
+	"github.com/stocached/stocached/policy"
 )
 
 // simulated is one epoch of a policy in a cache of one size.
@@ -53,8 +52,6 @@ var simulateColumns = table.Columns[simulated]{
 	table.InJSON("reads", "of all jobs", func(s simulated) any { return table.Count(s.result().Reads) }),
 	table.InJSON("hits", "reads of samples that the cache had",
 		func(s simulated) any { return table.Count(s.result().Hits) }),
-	table.InJSON("shared", "of the hits, those of samples without a slot; with --served only",
-		func(s simulated) any { return table.Count(s.result().Shared) }),
 	table.Shown("hit_rate", "hit rate", "hits of all reads",
 		func(s simulated) any { return table.Ratio(s.result().HitRate()) }),
 	table.Shown("time_saved", "time saved", "part of the time to load all reads that hits saved",
@@ -70,7 +67,6 @@ type simulateFlags struct {
 	policies    []string
 	epochs      int
 	jobs        int
-	served      int
 	ahead       int
 	first       int
 	batches     bool // --batch or --ahead was given
@@ -87,18 +83,13 @@ type simulateFlags struct {
 
 func newSimulate() *cobra.Command {
 	f := &simulateFlags{}
-	ours, others := simulate.Names()
 	c := &cobra.Command{
 		Use:   "simulate (--samples N | --trace FILE) [--size 50%|8GiB ...] [--policy first-come,cost ...]",
 		Short: "Say how often policies would hit, and how much time they would save",
 		Long: paragraphs(`Runs policies over the reads of a job, before you buy memory or choose a policy. It runs the code
 that caches run, and needs no cache. The reads come from an order of stocached, from a recorded timeline
-of a loader (trace="run.json"), or from a file with one index a line or in the format oracleGeneral of
-libCacheSim. Files may be compressed by gzip or zstd.`,
-			`POLICIES of caches: `+strings.Join(ours, ", ")+`.
-Bounds to compare with: `+strings.Join(others, ", ")+`.
-belady knows what will be read, and hits most often. ideal holds the one set of samples that saves most
-time.`,
+of a loader (trace="run.json"), or from a file with one index a line. Files may be compressed by gzip.`,
+			`POLICIES: `+strings.Join(policy.Names(), ", ")+`.`,
 			`If the samples of a trace differ in size, policies that evict place them in slots, as caches do. With
 planned, the simulator counts bytes only.`,
 			`A timeline names the samples that a loader loaded, and not its hits. If an epoch read each sample once, its
@@ -107,21 +98,16 @@ are left out. Further epochs read the same samples in shuffled orders.`,
 			`Loaders look up the samples of a batch together, and some batches (--ahead) before they store what those
 before missed. A cache that evicts has more hits for it, above all if it is small beside these batches.
 --ahead is 2 for loaders of Python without workers, and 1 for loaders of Go. With N workers that the training
-waits for, --ahead is 2 N - 1 and --first 2 N: they look up so many when an epoch begins. belady and ideal are
-bounds, and read sample by sample.`,
-			`With --served, a read of the source takes as long as a job needs for a batch. It serves all jobs that read
-the sample in that time, and counts once. With planned, the server also has a side buffer.`,
+waits for, --ahead is 2 N - 1 and --first 2 N: they look up so many when an epoch begins.`,
 			`With --nodes, one job reads the dataset on several nodes. Each node has a cache of --size, and what it
 does not have comes from the cluster tier, else from the source. The table has one line without affinity
 (each rank reads its own part of the order), and one with it.`,
 			simulateColumns.Explain("OUTPUT, a line for each policy and size; with --json an array of all epochs"),
 			simulateNodesColumns.Explain("OUTPUT with --nodes"),
-			`Several sizes make two tables of policies and sizes. The chart shows the time saved as a bar, and the hit
-rate as a mark.`,
 			exitStatus(exitNotFound, exitCorrupt, exitPermission)),
-		Example: `  stocached simulate --samples 100000 --size 25%,50% --policy first-come,cost,ideal --costs lognormal:0.6
+		Example: `  stocached simulate --samples 100000 --size 25%,50% --policy first-come,cost --costs lognormal:0.6
   stocached simulate --samples 1281167 --sample-bytes 150528 --size 64GiB --jobs 2
-  stocached simulate --samples 100000 --weights zipf:1.0 --size 10% --policy clock,lfu,lru,belady
+  stocached simulate --samples 100000 --weights zipf:1.0 --size 10% --policy clock,lfu,lru
   stocached simulate --trace run.json --size 8GiB --epochs 4
   stocached simulate --samples 1281167 --nodes 8 --size 12.5% --batch 256`,
 		Args:              arguments(0, 0, "none: --samples or --trace says what is read"),
@@ -146,13 +132,11 @@ rate as a mark.`,
 		"of the cache: a part of the dataset such as 50%, or bytes such as 8GiB;\nseveral, with commas between them, or "+
 			"repeated\n")
 	flags.Var(&f.sampleBytes, "sample-bytes", "bytes of a sample; needed for a --size in bytes")
-	flags.StringArrayVar(&f.policies, "policy", []string{"first-come,cost,ideal"},
+	flags.StringArrayVar(&f.policies, "policy", []string{"first-come,cost"},
 		"policies, with commas between them, or repeated")
 	flags.IntVar(&f.epochs, "epochs", 0, "number of epochs (default 8; with --trace those of a timeline, or 1);\nother "+
 		"traces are divided into so many equal parts\n")
 	flags.IntVar(&f.jobs, "jobs", 1, "jobs that read the dataset side by side, each in its own order")
-	flags.IntVar(&f.served, "served", 0,
-		"the jobs read through a server, in batches of so many samples (default: no server)")
 	flags.IntVar(&f.ahead, "ahead", 2, "batches that a job looks up before it stores the misses of a batch")
 	flags.IntVar(&f.first, "first", 0, "batches that a job looks up at once when an epoch begins (default: --ahead)")
 	flags.Uint64Var(&f.seed, "seed", 0, "of the orders, of the costs and of the policies")
@@ -163,16 +147,13 @@ rate as a mark.`,
 		"times of loads: equal, or lognormal:SIGMA; without it a timeline has its own")
 	flags.Float64Var(&f.noise, "noise", 0.3, "error of measured times, as the standard deviation of their logarithm")
 	flags.BoolVar(&f.stalls, "stalls", true, "one load in 200 takes 20 times as long")
-	flags.StringVar(&f.trace, "trace", "", "read what this file says: a timeline, indices or oracleGeneral")
+	flags.StringVar(&f.trace, "trace", "", "read what this file says: a timeline, or indices")
 	jsonFlag(c, &f.json)
 	f.add(c)
-	exclusive(c, "served", "batch")
-	exclusive(c, "served", "ahead")
-	exclusive(c, "served", "first")
-	for _, flag := range []string{"samples", "order", "weights", "jobs", "served"} {
+	for _, flag := range []string{"samples", "order", "weights", "jobs"} {
 		exclusive(c, "trace", flag)
 	}
-	for flag, values := range map[string][]string{"policy": slices.Concat(ours, others), "size": {"25%", "50%"},
+	for flag, values := range map[string][]string{"policy": policy.Names(), "size": {"25%", "50%"},
 		"order": {"shuffled", "sequential", "windows:", "blocks:"}, "weights": {"zipf:1.0"},
 		"costs": {"equal", "lognormal:0.6"}} {
 		choices(c, flag, values...)
@@ -192,8 +173,6 @@ func (f *simulateFlags) reads(c *cobra.Command) (*simulate.Trace, error) {
 		return nil, usage("--epochs is %d; there is at least 1", f.epochs)
 	case f.jobs < 1:
 		return nil, usage("--jobs is %d; there is at least 1", f.jobs)
-	case f.served < 1 && given("served"):
-		return nil, usage("--served is %d; a batch has at least 1 sample", f.served)
 	case f.batch > mostBatch || f.ahead < 0 || f.ahead > mostBatch:
 		return nil, usage("--batch is %d and --ahead is %d; neither is below 0 or above %d", f.batch, f.ahead, mostBatch)
 	case f.first < 0 || f.first > mostBatch || f.first == 0 && given("first"):
@@ -347,7 +326,7 @@ func (f *simulateFlags) run(t *simulate.Trace, stdout, stderr io.Writer) error {
 		return err
 	}
 	for _, name := range policies {
-		if err := simulate.Check(name); err != nil {
+		if _, err := policy.Parse(name); err != nil {
 			return usage("--policy: %w", err)
 		}
 	}
@@ -384,26 +363,16 @@ func (f *simulateFlags) run(t *simulate.Trace, stdout, stderr io.Writer) error {
 	if f.json {
 		return simulateColumns.Rows(stdout, all, true)
 	}
-	if len(sizes) > 1 {
-		err = matrices(stdout, policies, sizes, last)
-	} else {
-		err = simulateColumns.Table(stdout, last)
-	}
-	if err != nil {
-		return err
-	}
-	width, _ := terminalSize(stdout)
-	_, err = io.WriteString(stdout, simulatedChart(last, width))
-	return err
+	return simulateColumns.Table(stdout, last)
 }
 
 // noteBatches says that the hits of policies which evict depend on batches, if each epoch reads each sample once, a
 // cache is small beside its batches, and no flag says what they are.
 func (f *simulateFlags) noteBatches(t *simulate.Trace, policies []string, sizes []*simulatedSize, stderr io.Writer) {
 	unlike := slices.DeleteFunc(slices.Clone(policies), func(name string) bool {
-		return slices.Contains([]string{"first-come", "first-indices", "cost", "planned", "belady", "ideal"}, name)
+		return slices.Contains([]string{"first-come", "first-indices", "cost", "planned"}, name)
 	})
-	if f.batches || f.served > 0 || t.Batch == 0 || !t.Once || len(unlike) == 0 {
+	if f.batches || t.Batch == 0 || !t.Once || len(unlike) == 0 {
 		return
 	}
 	together := uint64(t.Batch) * uint64(f.ahead+1)
@@ -424,7 +393,7 @@ func (f *simulateFlags) simulate(t *simulate.Trace, policies []string, sizes []*
 	reads := len(t.Accesses)
 	bar := newProgress(stderr, "simulate", uint64(reads*len(policies)*len(sizes)), false)
 	defer bar.end()
-	o := simulate.Options{Seed: f.seed, Noise: f.noise, Stalls: f.stalls, Served: f.served, Batch: t.Batch, Ahead: f.ahead, First: f.first}
+	o := simulate.Options{Seed: f.seed, Noise: f.noise, Stalls: f.stalls, Batch: t.Batch, Ahead: f.ahead, First: f.first}
 	done := 0
 	for _, name := range policies {
 		for _, s := range sizes {
@@ -444,75 +413,4 @@ func (f *simulateFlags) simulate(t *simulate.Trace, policies []string, sizes []*
 		}
 	}
 	return all, last, nil
-}
-
-// matrices writes a table of policies and sizes for each figure.
-func matrices(w io.Writer, policies []string, sizes []*simulatedSize, last []simulated) error {
-	for k, figure := range []struct {
-		title string
-		value func(simulate.Epoch) float64
-	}{{"HIT RATE", simulate.Epoch.HitRate}, {"TIME SAVED", simulate.Epoch.TimeSaved}} {
-		if k > 0 {
-			fmt.Fprintln(w)
-		}
-		fmt.Fprintf(w, "%s in epoch %d\n", figure.title, last[0].epoch)
-		tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		fmt.Fprint(tw, "POLICY")
-		for _, s := range sizes {
-			fmt.Fprintf(tw, "\t%s", s.text)
-		}
-		fmt.Fprintln(tw)
-		for p, name := range policies {
-			fmt.Fprint(tw, name)
-			for s := range sizes {
-				fmt.Fprintf(tw, "\t%v", table.Ratio(figure.value(last[p*len(sizes)+s].result())))
-			}
-			fmt.Fprintln(tw)
-		}
-		if err := tw.Flush(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// simulatedChart draws a bar of the time saved for each row, with a mark at the hit rate.
-func simulatedChart(rows []simulated, width int) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "\nTIME SAVED (bar) and HIT RATE (mark) in epoch %d\n", rows[0].epoch)
-	policies, sizes := 0, 0
-	for _, r := range rows {
-		policies, sizes = max(policies, len(r.policy)), max(sizes, utf8.RuneCountInString(r.size.text))
-	}
-	wide := max(width-policies-sizes-4, 10)
-	at := func(part float64) int { // column of a part; none for an unknown one
-		if !table.Ratio(part).Known() {
-			return -1
-		}
-		return int(math.Round(min(max(part, 0), 1) * float64(wide)))
-	}
-	for _, r := range rows {
-		saved, mark := at(r.result().TimeSaved()), at(r.result().HitRate())-1
-		text := fmt.Sprintf("%-*s  %*s  %s", policies, r.policy, sizes, r.size.text, barOf(wide, saved, mark))
-		b.WriteString(strings.TrimRight(text, " ") + "\n")
-	}
-	return b.String()
-}
-
-// barOf draws a bar of so many columns, with a mark; -1: none.
-func barOf(wide, filled, mark int) string {
-	line := make([]rune, wide)
-	for k := range line {
-		switch {
-		case k == mark && k < filled:
-			line[k] = '▓'
-		case k == mark:
-			line[k] = '│'
-		case k < filled:
-			line[k] = '█'
-		default:
-			line[k] = ' '
-		}
-	}
-	return string(line)
 }

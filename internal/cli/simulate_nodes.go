@@ -2,11 +2,8 @@ package cli
 
 import (
 	"cmp"
-	"fmt"
 	"io"
-	"math"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -46,9 +43,9 @@ var simulateNodesColumns = table.Columns[simulatedNodes]{
 	table.InJSON("ahead", "further reads of servers from tier and source, likewise: in the first epoch, of what their nodes own and "+
 		"others read", func(s simulatedNodes) any { return s.part(s.of.AheadTier + s.of.AheadSource) }),
 	table.InJSON("ahead_source", "of these, those from the source", func(s simulatedNodes) any { return s.part(s.of.AheadSource) }),
-	table.InJSON("link", "reads over the link of the node that has most, those of its server too, as a part of the dataset",
+	table.Shown("link", "link", "reads over the link of the node that has most, those of its server too, as a part of the dataset",
 		func(s simulatedNodes) any { return s.part(s.of.MostRemote) }),
-	table.InJSON("link_bytes", "the same in bytes; null if the size of a sample is unknown", func(s simulatedNodes) any {
+	table.Shown("link_bytes", "in bytes", "the same in bytes; null if the size of a sample is unknown", func(s simulatedNodes) any {
 		if s.size.unit == 0 {
 			return nil
 		}
@@ -69,13 +66,12 @@ type nodesFlags struct {
 	batch   uint64
 	tier    string
 	lose    int
-	step    time.Duration
 }
 
 // nodesOnly are the flags that need --nodes, and notWithNodes those that it excludes.
 var (
-	nodesOnly    = []string{"names", "tier", "lose", "step", "node-sizes", "servers"}
-	notWithNodes = []string{"trace", "jobs", "served", "ahead", "first", "weights", "costs", "noise", "stalls"}
+	nodesOnly    = []string{"names", "tier", "lose", "node-sizes", "servers"}
+	notWithNodes = []string{"trace", "jobs", "ahead", "first", "weights", "costs", "noise", "stalls"}
 )
 
 func (f *nodesFlags) add(c *cobra.Command) {
@@ -90,7 +86,6 @@ func (f *nodesFlags) add(c *cobra.Command) {
 		"and others read")
 	flags.StringVar(&f.tier, "tier", "0%", "size of the cluster tier, with --nodes: a part of the dataset, or bytes")
 	flags.IntVar(&f.lose, "lose", 0, "lose a node at the start of this epoch, with --nodes")
-	flags.DurationVar(&f.step, "step", 100*time.Millisecond, "duration of a training step, to compare dealing with")
 	for _, flag := range notWithNodes {
 		exclusive(c, "nodes", flag)
 	}
@@ -108,9 +103,6 @@ func (f *nodesFlags) check(c *cobra.Command) error {
 	}
 	if f.nodes < 1 {
 		return usage("--nodes is %d; there is at least 1", f.nodes)
-	}
-	if f.step <= 0 {
-		return usage("--step is %v; it must be above 0", f.step)
 	}
 	return nil
 }
@@ -187,11 +179,7 @@ func (f *simulateFlags) runNodes(c *cobra.Command) error {
 	if f.json {
 		return simulateNodesColumns.Rows(stdout, all, true)
 	}
-	if err := simulateNodesColumns.Table(stdout, last); err != nil {
-		return err
-	}
-	_, err = io.WriteString(stdout, links(last)+f.costOfDealing(last[len(last)-1]))
-	return err
+	return simulateNodesColumns.Table(stdout, last)
 }
 
 // simulateNodes returns all epochs, and the last ones.
@@ -222,41 +210,4 @@ func simulateNodes(runs []simulate.Cluster, sizes []*simulatedSize, stderr io.Wr
 		last = append(last, all[len(all)-1])
 	}
 	return all, last, nil
-}
-
-// links says what comes over the link of the busiest node, for each pair of rows without and with affinity.
-func links(last []simulatedNodes) string {
-	var b strings.Builder
-	b.WriteByte('\n')
-	amount := func(s simulatedNodes) string {
-		text := fmt.Sprint(s.part(s.of.MostRemote))
-		if s.size.unit > 0 {
-			text += fmt.Sprintf(" (%v)", table.Bytes(s.of.MostRemote*s.size.unit))
-		}
-		return text
-	}
-	for k := 0; k+1 < len(last); k += 2 {
-		fmt.Fprintf(&b, "Link of the busiest node, %s, %s: %s of the dataset an epoch, with affinity %s.\n", last[k].size.text, last[k].policy,
-			amount(last[k]), amount(last[k+1]))
-	}
-	return b.String()
-}
-
-// sharedDeals is from how many samples of an epoch on the ranks of a node deal together in Python (_SHORT in
-// dealt_batches.py).
-const sharedDeals = 1 << 18
-
-// costOfDealing says what dealing costs beside a training step, and from which size on it is more than 1 %.
-func (f *nodesFlags) costOfDealing(s simulatedNodes) string {
-	index := float64(s.of.Dealing) / float64(s.of.Reads) // nanoseconds
-	batch := float64(f.batch) * float64(s.of.Nodes)
-	most := math.Floor(float64(f.step) / 100 / index)
-	who := "Each rank deals for itself, ahead of time: in Python the ranks of a node share this from 262,144 samples an epoch on, in Go never."
-	if s.samples >= sharedDeals {
-		who = "In Python the ranks of a node share this work, ahead of time; in Go each rank deals for itself."
-	}
-	return fmt.Sprintf("\nDealing takes %.0f ns an index here, %v for a global batch of %v: %v of a step of %v. It is more than 1%% "+
-		"from %v samples in a global batch on.\n%s\n", index,
-		time.Duration(index*batch).Round(time.Microsecond), table.Count(batch), table.Ratio(index*batch/float64(f.step)), f.step,
-		table.Count(most), who)
 }

@@ -104,15 +104,6 @@ var slowColumns = table.Columns[timeline.Slow]{
 	table.Shown("worker", "worker", "that loaded it", func(s timeline.Slow) any { return s.Track.Name }),
 }
 
-var adviceColumns = table.Columns[timeline.Advice]{
-	table.InJSON("kind", "its subject: see below", func(a timeline.Advice) any { return a.Kind }),
-	table.InJSON("gain", "part of the epoch's time that it would save; 0: it does not save time",
-		func(a timeline.Advice) any { return table.Ratio(a.Gain) }),
-	table.InJSON("at_most", "gain is an upper bound",
-		func(a timeline.Advice) any { return a.Most }),
-	table.InJSON("text", "what to do, and the numbers for it", func(a timeline.Advice) any { return a.Text }),
-}
-
 // numberOf is a number; nil: unknown.
 func numberOf(n int64) any {
 	if n < 0 {
@@ -129,11 +120,11 @@ func newTrace() *cobra.Command {
 	var out string
 	c := &cobra.Command{
 		Use:   "trace FILE...",
-		Short: "Show where the time of a training loop went and what would help, and draw it",
+		Short: "Show where the time of a training loop went, merge the files of ranks, and draw them",
 		Long: paragraphs(`Reads what a loader recorded with trace="FILE" (docs/spec/trace.md): steps and waits of the training loop,
-gathers, transfers, and which worker loaded which sample when. It prints where the time went and what would
-help, for the last epoch of the rank that waits most. It puts several files, such as those of the ranks of
-a job, on one time line.
+gathers, transfers, and which worker loaded which sample when. It prints where the time went, for the last
+epoch of the rank that waits most; stocached advise says what would help. It puts several files, such as
+those of the ranks of a job, on one time line.
 
 With -o FILE it also draws. FILE.html is one page to zoom and to inspect single spans, of all epochs or of
 one chosen on the page, without a network. FILE.json has all that was read, as one file for ui.perfetto.dev
@@ -142,8 +133,6 @@ or this command.`,
 			stageColumns.Explain("WHERE THE TIME WENT, of that epoch (stages)"),
 			useColumns.Explain("TRACKS, during that epoch (tracks)"),
 			slowColumns.Explain("SLOWEST SAMPLES, of all epochs (slowest)"),
-			adviceColumns.Explain("WHAT WOULD HELP, largest gain first (advice)"),
-			explainAdvice(),
 			exitStatus(exitNotFound, exitCorrupt, exitPermission)),
 		Example: `  stocached trace run.json
   stocached trace run.json --epoch 1 -o run.html
@@ -196,15 +185,6 @@ or this command.`,
 	must(c.MarkFlagFilename("output", "html", "json"))
 	jsonFlag(c, &asJSON)
 	return c
-}
-
-func explainAdvice() string {
-	var b strings.Builder
-	b.WriteString("KINDS OF ADVICE:")
-	for _, a := range timeline.Advices {
-		fmt.Fprintf(&b, "\n  %-8s  %s", a.Kind, a.Help)
-	}
-	return b.String()
 }
 
 // part is the part of a trace to analyse and draw.
@@ -313,7 +293,6 @@ type report struct {
 	about  *timeline.Epoch // the epoch that the rest is about; nil: the trace has none
 	stages []stage
 	uses   []timeline.Use
-	advice []timeline.Advice
 	slow   []timeline.Slow // of all epochs
 }
 
@@ -324,7 +303,7 @@ func newReport(t *timeline.Trace, p *part) *report {
 		choice = slices.DeleteFunc(slices.Clone(choice), func(e *timeline.Epoch) bool { return e.Number != p.epoch })
 	}
 	if r.about = timeline.Typical(choice); r.about != nil {
-		r.stages, r.uses, r.advice = stagesOf(r.about), t.Uses(r.about.From, r.about.To), r.about.Advise()
+		r.stages, r.uses = stagesOf(r.about), t.Uses(r.about.From, r.about.To)
 	}
 	return r
 }
@@ -345,7 +324,6 @@ func (r *report) object() (o table.Object) {
 	o.Add("stages", stageColumns.Objects(r.stages))
 	o.Add("tracks", useColumns.Objects(r.uses))
 	o.Add("slowest", slowColumns.Objects(r.slow))
-	o.Add("advice", adviceColumns.Objects(r.advice))
 	return o
 }
 
@@ -384,16 +362,6 @@ func (r *report) print(stdout io.Writer) error {
 		if err := slowColumns.Table(stdout, r.slow); err != nil {
 			return err
 		}
-	}
-	fmt.Fprintf(stdout, "\nWHAT WOULD HELP\n")
-	for _, a := range r.advice {
-		_, _ = io.WriteString(stdout, inLines(stdout, "- ", a.Text+a.Saves()))
-	}
-	switch {
-	case about.Batches < 3:
-		fmt.Fprintf(stdout, "%d batches are too few to tell.\n", about.Batches)
-	case len(r.advice) == 0:
-		fmt.Fprintf(stdout, "Nothing that this trace shows.\n")
 	}
 	return nil
 }

@@ -17,28 +17,25 @@ import (
 // 0, 3/8 and 3/4 of the samples cached.
 const recording = "../../internal/timeline/testdata/run.json"
 
-// Ensure that people see where the time went, and what would help.
+// Ensure that people see where the time went.
 func TestTrace(t *testing.T) {
 	out := ok(t, "trace", recording)
 	contains(t, out, "RANK  EPOCH  TIME",
 		"0     1      317ms  15       240      757        0.3750    5.0 %    3        72.3 %\n",
 		"WHERE THE TIME WENT of epoch 2\n", "busy with steps for 302ms (97.9 %), and waited 6.56ms (2.1 %)",
 		"\nTRACKS\n", "0     worker 2       21     100ms   32.3 %\n", "\nSLOWEST SAMPLES\n",
-		"77      30.1ms  0      13     0     worker 2\n",
-		"\nWHAT WOULD HELP\n- The training loop waits 0.1 %: the loader keeps up")
+		"77      30.1ms  0      13     0     worker 2\n")
 	out = ok(t, "trace", recording, "--epoch", "0")
-	contains(t, out, "WHERE THE TIME WENT of epoch 0\n", "- Workers are busy 91 % and the training loop waits",
-		"num_workers=4", "(saves ", "- Every sample was loaded")
+	contains(t, out, "WHERE THE TIME WENT of epoch 0\n")
 }
 
 // Ensure that programs get the same as one object.
 func TestTraceJSON(t *testing.T) {
 	o := decode[struct {
-		Epochs, Stages, Tracks, Slowest, Advice []jsonObject
-		About                                   jsonObject
+		Epochs, Stages, Tracks, Slowest []jsonObject
+		About                           jsonObject
 	}](t, ok(t, "trace", recording, "--json"))
-	if len(o.Epochs) != 3 || len(o.Stages) != 8 || len(o.Tracks) != 5 || len(o.Slowest) != slowest ||
-		len(o.Advice) != 2 {
+	if len(o.Epochs) != 3 || len(o.Stages) != 8 || len(o.Tracks) != 5 || len(o.Slowest) != slowest {
 		t.Fatalf("%+v", o)
 	}
 	wantFields(t, o.Epochs[1], jsonObject{"rank": 0, "epoch": 1, "batches": 15, "samples": 240, "hit_rate": 0.375,
@@ -49,7 +46,6 @@ func TestTraceJSON(t *testing.T) {
 	wantFields(t, o.Stages[7], jsonObject{"stage": "other", "work_seconds": nil})
 	wantFields(t, o.Tracks[0], jsonObject{"track": "training loop", "spans": 30})
 	wantFields(t, o.Slowest[0], jsonObject{"index": 77, "epoch": 0, "worker": "worker 2"})
-	wantFields(t, o.Advice[0], jsonObject{"kind": "step", "gain": 0, "at_most": false})
 	loader := o.Epochs[0]["step_seconds"].(float64) +
 		o.Epochs[0]["wait_seconds"].(float64) - o.Epochs[0]["seconds"].(float64)
 	if loader > 1e-9 || loader < -1e-9 {
@@ -169,18 +165,13 @@ func TestTraceRefuses(t *testing.T) {
 	}
 }
 
-// Ensure that the help explains every field and kind of advice, and that files are completed.
+// Ensure that the help explains every field, and that files are completed.
 func TestTraceHelp(t *testing.T) {
 	text := ok(t, "trace", "--help")
 	contains(t, text, "EXIT STATUS\n  0  done\n")
 	for _, field := range slices.Concat(fieldsOf(epochColumns), fieldsOf(stageColumns), fieldsOf(useColumns),
-		fieldsOf(slowColumns), fieldsOf(adviceColumns)) {
+		fieldsOf(slowColumns)) {
 		contains(t, text, "  "+field+"  ")
-	}
-	words := strings.Join(strings.Fields(text), " ")
-	for _, a := range timeline.Advices {
-		contains(t, text, "\n  "+a.Kind)
-		contains(t, words, a.Help)
 	}
 	for flag, want := range map[string]string{"": "json\ngz\n:8\n", "--output=": "html\njson\n:8\n",
 		"--epoch=": ":4\n"} {

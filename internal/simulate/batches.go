@@ -1,5 +1,7 @@
 package simulate
 
+import "github.com/stocached/stocached/policy"
+
 // batches reads a cache as loaders do. A job looks up the samples of a batch together, and some batches ahead of the
 // misses that it stores. So a hit is one that the cache had when its batch was looked up, or that came before the
 // job loaded the sample.
@@ -48,9 +50,9 @@ func appendInBatches(to, epoch []uint32, jobs, size int) []uint32 {
 }
 
 // runBatches reads a trace of inBatches.
-func (t *Trace) runBatches(name string, room uint64, o *Options, progress func(reads int) error) ([]Epoch, error) {
-	jobs, plans := max(t.Jobs, 1), t.plans(name)
-	c := t.cache(name, room, o, plans)
+func (t *Trace) runBatches(kind policy.Kind, room uint64, o *Options, progress func(reads int) error) ([]Epoch, error) {
+	jobs, plans := max(t.Jobs, 1), t.plans(kind)
+	c := t.cache(kind, room, o, plans)
 	b := &batches{cache: c, plans: plans, epochs: make([]Epoch, len(t.Ends)), ahead: o.Ahead, missed: make([][][]miss, jobs)}
 	first := o.First // when an epoch begins, its first batches are looked up at once
 	if first == 0 {

@@ -1,7 +1,6 @@
 package simulate
 
 import (
-	"reflect"
 	"testing"
 )
 
@@ -45,13 +44,6 @@ func TestBatchesAsALoader(t *testing.T) {
 		"random": 0.1258, "first-come": 0.251, "cost": 0.25} {
 		if got := run(t, trace, name, 1004, o)[3].HitRate(); got < 0.9*want || got > 1.1*want {
 			t.Errorf("%s hits %.4f; a loader hit %.4f", name, got, want)
-		}
-	}
-	once := o
-	once.Batch = 0
-	for _, name := range []string{"belady", "ideal"} { // bounds
-		if got, want := run(t, trace, name, 1004, o), run(t, trace, name, 1004, once); !reflect.DeepEqual(got, want) {
-			t.Errorf("%s: %v, and without batches %v", name, got, want)
 		}
 	}
 }

@@ -59,8 +59,7 @@ type policyCache struct {
 	victim  int     // of the last read; -1: none
 	// next says in how many reads a sample is read, as policy.Candidate does; nil: it is not known.
 	next func(sample uint32) uint64
-	pool *policy.Pool        // of the policy planned
-	lost func(sample uint32) // called when a sample has lost its slot; nil: not called
+	pool *policy.Pool // of the policy planned
 }
 
 type entry struct {
@@ -174,9 +173,6 @@ func (c *policyCache) evict(sample uint32) bool {
 	c.entries[slot].taken = false
 	c.used -= c.trace.size(victim)
 	c.free = append(c.free, int32(slot))
-	if c.lost != nil {
-		c.lost(victim)
-	}
 	return true
 }
 

@@ -28,6 +28,9 @@ func shuffled(t testing.TB, samples, epochs int, seed uint64) *Trace {
 // run is Run that must succeed.
 func run(t testing.TB, trace *Trace, name string, room uint64, o Options) []Epoch {
 	t.Helper()
+	if bound := bounds[name]; bound != nil {
+		return runBound(trace, bound(trace, room))
+	}
 	epochs, err := trace.Run(name, room, o, nil)
 	if err != nil {
 		t.Fatal(name, err)
@@ -35,10 +38,7 @@ func run(t testing.TB, trace *Trace, name string, room uint64, o Options) []Epoc
 	return epochs
 }
 
-func allNames() []string {
-	ours, others := Names()
-	return append(ours, others...)
-}
+func allNames() []string { return append(policy.Names(), "belady", "ideal") }
 
 var busy = Options{Seed: 1, Noise: 0.3, Stalls: true}
 
@@ -111,71 +111,6 @@ func TestPlanned(t *testing.T) {
 		if got := of["planned"]; got < want || got < of["belady"]-0.025 || got > of["belady"]+0.001 {
 			t.Errorf("%d jobs: %v", jobs, of)
 		}
-	}
-}
-
-// Jobs behind a server share reads under way, and hit more often for it. One job shares nothing, except in the
-// end of an epoch and the start of the next.
-func TestServed(t *testing.T) {
-	const samples, batch = 600, 16
-	for jobs, least := range map[int]float64{1: 0, 2: 0.010, 4: 0.030} {
-		trace, err := Jobs{Order: order.Order{Samples: samples, Kind: order.Shuffled, Seed: 1}, Epochs: 6, Jobs: jobs}.Trace()
-		if err != nil {
-			t.Fatal(err)
-		}
-		trace.SampleBytes = 1 << 10
-		rates := map[int]Epoch{}
-		for _, served := range []int{0, batch} {
-			o := busy
-			o.Served = served
-			sum := Epoch{}
-			for _, e := range run(t, trace, "first-come", samples/2, o)[1:] {
-				sum.Reads, sum.Hits, sum.Shared = sum.Reads+e.Reads, sum.Hits+e.Hits, sum.Shared+e.Shared
-			}
-			rates[served] = sum
-		}
-		without, with := rates[0], rates[batch]
-		shared := float64(with.Shared) / float64(with.Reads)
-		if without.Shared != 0 || without.HitRate() != 0.5 || with.Hits != without.Hits+with.Shared ||
-			shared < least || shared > 2*least+0.002 {
-			t.Errorf("%d jobs: %+v without a server, %+v with one", jobs, without, with)
-		}
-	}
-}
-
-// A server keeps samples that have no slot for jobs that read them soon, up to the size of its side buffer.
-func TestServedSide(t *testing.T) {
-	const samples, batch = 4000, 16
-	one := shuffled(t, samples, 2, 1)
-	trace := &Trace{Samples: samples, Jobs: 2, SampleBytes: 1 << 10} // the second job is 500 reads behind the first
-	for k := 500; k < len(one.Accesses); k++ {
-		trace.Accesses = append(trace.Accesses, one.Accesses[k], one.Accesses[k-500])
-	}
-	trace.Ends = []int{len(trace.Accesses)}
-	o := busy
-	o.Served = batch
-	part := func(room uint64) float64 {
-		e := run(t, trace, "planned", room, o)[0]
-		return float64(e.Reads-e.Hits) / float64(len(trace.Accesses)/2)
-	}
-	if few, many := part(40), part(16*550); few < 1.8 || many > 1.1 {
-		t.Errorf("with 2 samples in the side buffer %.2f reads, with 550 %.2f", few, many)
-	}
-	plans := newFuture(trace, trace.Planned)
-	c := newServed(trace, &o, policy.KindPlanned, 40, plans)
-	c.side.most = 600
-	reads := 0
-	for _, sample := range trace.Accesses {
-		plans.pass(sample)
-		if !c.access(sample, 0) {
-			reads++
-		}
-		if n := len(c.side.samples); n > 600 || n != len(c.side.places) {
-			t.Fatal(n, len(c.side.places))
-		}
-	}
-	if n := float64(reads) / float64(len(trace.Accesses)/2); n > 1.1 {
-		t.Errorf("with 600 samples in the side buffer %.2f reads", n)
 	}
 }
 
@@ -347,8 +282,7 @@ func TestJobs(t *testing.T) {
 func TestUnknownPolicy(t *testing.T) {
 	trace := shuffled(t, 10, 1, 1)
 	_, err := trace.Run("mru", 5, busy, nil)
-	if !errors.Is(err, policy.ErrUnknown) || !strings.Contains(err.Error(), "cost, random") ||
-		!strings.Contains(err.Error(), "belady") {
+	if !errors.Is(err, policy.ErrUnknown) || !strings.Contains(err.Error(), "mru") {
 		t.Error(err)
 	}
 	stop := errors.New("stop")

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/stocached/stocached/internal/palette"
@@ -72,27 +73,20 @@ type pageData struct {
 // pageView is a part of the time that the user can choose, such as an epoch, with all that the page
 // says about it.
 type pageView struct {
-	Name     string       `json:"name"`
-	From     float64      `json:"from"`
-	To       float64      `json:"to"`
-	Title    string       `json:"title"`
-	Subtitle string       `json:"subtitle"`
-	Where    string       `json:"where"` // what the parts describe
-	Parts    []pagePart   `json:"parts"`
-	Of       string       `json:"of"` // the epoch that the advice is for
-	Advice   []pageAdvice `json:"advice"`
-	Shares   []float64    `json:"shares"` // how busy each track is
+	Name     string     `json:"name"`
+	From     float64    `json:"from"`
+	To       float64    `json:"to"`
+	Title    string     `json:"title"`
+	Subtitle string     `json:"subtitle"`
+	Where    string     `json:"where"` // what the parts describe
+	Parts    []pagePart `json:"parts"`
+	Shares   []float64  `json:"shares"` // how busy each track is
 }
 
 type pagePart struct {
 	Name    string  `json:"name"`
 	Seconds float64 `json:"seconds"`
 	Colour  string  `json:"colour"`
-}
-
-type pageAdvice struct {
-	Text  string `json:"text"`
-	Saves string `json:"saves"`
 }
 
 type pageLoader struct {
@@ -122,7 +116,7 @@ func (t *Trace) pageData(from, to int64) (*pageData, error) {
 	part := t.between(from, to)
 	if n := part.Spans(); n > MaxPageSpans {
 		return nil, fmt.Errorf("%s spans are too many for a browser (at most %s): draw a part of them, with --epoch,  "+
-			"--from and --to", thousands(float64(n)), thousands(MaxPageSpans))
+			"--from and --to", thousands(n), thousands(MaxPageSpans))
 	}
 	d := &pageData{From: float64(from) / 1000, To: float64(max(to, from+1)) / 1000, Names: t.names,
 		Views: t.views(from, to), Loaders: []pageLoader{}}
@@ -159,8 +153,8 @@ func (t *Trace) views(from, to int64) (views []pageView) {
 		if e == nil {
 			continue
 		}
-		v := t.view(fmt.Sprintf("epoch %d", number), a, b, e, e)
-		v.Where, v.Of = t.about(e), t.about(e)
+		v := t.view(fmt.Sprintf("epoch %d", number), a, b, e)
+		v.Where = t.about(e)
 		if a == from && b == to {
 			return []pageView{v}
 		}
@@ -172,9 +166,9 @@ func (t *Trace) views(from, to int64) (views []pageView) {
 	}
 	inside := t.clipped(from, to).Epochs()
 	typical := Typical(inside)
-	all := t.view(name, from, to, sum(inside, typical), typical)
+	all := t.view(name, from, to, sum(inside, typical))
 	if typical != nil {
-		all.Where, all.Of = name, t.about(typical)
+		all.Where = name
 		if len(t.Loaders) > 1 {
 			all.Where += ", " + typical.Loader.Name()
 		}
@@ -208,11 +202,11 @@ func sum(epochs []*Epoch, of *Epoch) *Epoch {
 	return all
 }
 
-// view describes a part of the time by the parts of one epoch and the advice of another; nil: none.
-func (t *Trace) view(name string, from, to int64, parts, advice *Epoch) pageView {
+// view describes a part of the time by the parts of an epoch; nil: none.
+func (t *Trace) view(name string, from, to int64, parts *Epoch) pageView {
 	part := t.between(from, to)
 	v := pageView{Name: name, From: float64(from) / 1000, To: float64(max(to, from+1)) / 1000,
-		Title: part.title(from, to), Subtitle: part.subtitle(from, to), Parts: []pagePart{}, Advice: []pageAdvice{},
+		Title: part.title(from, to), Subtitle: part.subtitle(from, to), Parts: []pagePart{},
 		Shares: []float64{}}
 	for _, use := range part.Uses(from, max(to, from+1)) {
 		v.Shares = append(v.Shares, use.Share)
@@ -232,11 +226,6 @@ func (t *Trace) view(name string, from, to int64, parts, advice *Epoch) pageView
 			if p.Seconds > 0 {
 				v.Parts = append(v.Parts, p)
 			}
-		}
-	}
-	if advice != nil {
-		for _, a := range advice.Advise() {
-			v.Advice = append(v.Advice, pageAdvice{a.Text, a.Saves()})
 		}
 	}
 	return v
@@ -352,7 +341,7 @@ func (t *Trace) title(from, to int64) string {
 }
 
 func (t *Trace) subtitle(from, to int64) string {
-	return fmt.Sprintf("%s spans in %s", thousands(float64(t.Spans())), duration(seconds(to-from)))
+	return fmt.Sprintf("%s spans in %.3g s", thousands(t.Spans()), seconds(to-from))
 }
 
 // heading names the loader and its settings.
@@ -379,4 +368,19 @@ func (t *Trace) kinds() (there [kinds]bool) {
 		}
 	}
 	return there
+}
+
+func percent(share float64) string {
+	if share >= 0.0995 {
+		return fmt.Sprintf("%.0f %%", share*100)
+	}
+	return fmt.Sprintf("%.1f %%", share*100)
+}
+
+func thousands(n int) string {
+	s := strconv.Itoa(n)
+	for k := len(s) - 3; k > 0; k -= 3 {
+		s = s[:k] + "," + s[k:]
+	}
+	return s
 }

@@ -1,5 +1,5 @@
 // Package timeline reads the traces of loaders (docs/spec/trace.md), merges several of them, says
-// where the time went and what would help, and draws them.
+// where the time went, and draws them. Package advise says what would help.
 package timeline
 
 import (
@@ -27,7 +27,11 @@ type Loader struct {
 	Dropped     int            `json:"dropped"`
 	DroppedFrom *float64       `json:"dropped_from"` // us
 	Clock       Clock          `json:"clock"`
-	Tracks      []*Track       `json:"-"` // by number
+	// Samples of the dataset, those of a whole epoch of this rank, and bytes of one as a cache stores it; 0: unknown.
+	Samples      int      `json:"samples,omitempty"`
+	EpochSamples int      `json:"epoch_samples,omitempty"`
+	SampleBytes  uint64   `json:"sample_bytes,omitempty"`
+	Tracks       []*Track `json:"-"` // by number
 }
 
 // Clock has the times at which ts was 0.

@@ -32,10 +32,12 @@ type Epoch struct {
 	// LongestLoad is the time of the slowest sample.
 	LongestLoad float64
 
-	gathers, loads int     // tracks that gathered; samples that were loaded
-	begins         int     // waits until the first batch came
-	startup        float64 // until the first span of its work began
-	firstFor       Parts   // part of WaitFor: of the first batch
+	Gatherers int     // tracks that gathered
+	Collated  float64 // part of Work.Gather: workers made batches of the samples that they loaded
+	Startup   float64 // until the first span of its work began
+	FirstFor  Parts   // part of WaitFor: of the first batch
+
+	begins int // waits until the first batch came
 }
 
 // Parts are times of the stages that a batch goes through, in seconds.
@@ -56,17 +58,6 @@ func (p Parts) plus(q Parts, sign float64) Parts {
 		p.Other + sign*q.Other}
 }
 
-// delayed counts delays for the work that they delayed, in proportion.
-func (p Parts) delayed() Parts {
-	if work := p.samples(); work > 0 {
-		p.Load, p.Augment, p.Delay = p.Load*(1+p.Delay/work), p.Augment*(1+p.Delay/work), 0
-	}
-	return p
-}
-
-// samples is the work on single samples, by workers or, without them, by the training loop.
-func (p Parts) samples() float64 { return p.Load + p.Augment }
-
 // Seconds of the training loop.
 func (e *Epoch) Seconds() float64 { return e.Step + e.Wait }
 
@@ -75,6 +66,14 @@ func (e *Epoch) Waiting() float64 { return e.Wait / e.Seconds() }
 
 // HitRate is the part of hits; NaN: unknown.
 func (e *Epoch) HitRate() float64 { return float64(e.Hits) / float64(e.Hits+e.Misses) }
+
+// Setting returns the number of workers as it was set, or the number that was recorded.
+func (e *Epoch) Setting() int {
+	if n, ok := e.Loader.setting("num_workers"); ok {
+		return n
+	}
+	return e.Workers
+}
 
 // Rate is samples a second; NaN: unknown.
 func (e *Epoch) Rate() float64 {
@@ -189,8 +188,8 @@ func (l *Loader) epochs() (epochs []*Epoch) {
 		w.into(e)
 		of := waits[int32(e.Number)]
 		first := e.begins
-		e.firstFor = w.attribute(of[:first])
-		e.WaitFor = e.firstFor.plus(w.attribute(of[first:]), 1)
+		e.FirstFor = w.attribute(of[:first])
+		e.WaitFor = e.FirstFor.plus(w.attribute(of[first:]), 1)
 	}
 	return epochs
 }
@@ -206,11 +205,11 @@ type work struct {
 	spans  map[int32]*[stages]float64 // by epoch, in seconds
 	longest,
 	firstStart map[int32]int64
-	loads   map[int32]int
-	gathers map[int32]map[int]bool
-	own     map[batch][]span   // of each batch
-	any     [stages][]interval // when any batch was in this group, merged
-	workers [][]interval       // when each worker was busy, merged
+	collated map[int32]float64
+	gathers  map[int32]map[int]bool
+	own      map[batch][]span   // of each batch
+	any      [stages][]interval // when any batch was in this group, merged
+	workers  [][]interval       // when each worker was busy, merged
 }
 
 type interval struct{ start, end int64 }
@@ -222,7 +221,7 @@ type span struct {
 
 func (l *Loader) work(end int64) *work {
 	w := &work{loader: l, spans: map[int32]*[stages]float64{}, longest: map[int32]int64{},
-		firstStart: map[int32]int64{}, loads: map[int32]int{}, gathers: map[int32]map[int]bool{},
+		firstStart: map[int32]int64{}, collated: map[int32]float64{}, gathers: map[int32]map[int]bool{},
 		own: map[batch][]span{}}
 	for _, track := range l.Tracks {
 		if track.Number >= firstOther {
@@ -249,7 +248,9 @@ func (l *Loader) work(end int64) *work {
 			w.firstStart[s.Epoch] = min(w.firstStart[s.Epoch], s.Start)
 			if s.Kind == Load {
 				w.longest[s.Epoch] = max(w.longest[s.Epoch], s.Length())
-				w.loads[s.Epoch]++
+			}
+			if s.Kind == Collate && isWorker {
+				w.collated[s.Epoch] += seconds(s.Length())
 			}
 			if stage == gatherStage {
 				w.gathers[s.Epoch][track.Number] = true
@@ -276,9 +277,9 @@ func (w *work) into(e *Epoch) {
 	number := int32(e.Number)
 	if done := w.spans[number]; done != nil {
 		e.Work = parts(*done, 0)
-		e.startup = max(seconds(w.firstStart[number]-e.From), 0)
+		e.Startup = max(seconds(w.firstStart[number]-e.From), 0)
 	}
-	e.LongestLoad, e.loads, e.gathers = seconds(w.longest[number]), w.loads[number], len(w.gathers[number])
+	e.LongestLoad, e.Gatherers, e.Collated = seconds(w.longest[number]), len(w.gathers[number]), w.collated[number]
 	e.Workers = len(w.workers)
 	if whole := seconds(e.To-e.From) * float64(e.Workers); whole > 0 {
 		for _, busy := range w.workers {
@@ -469,10 +470,17 @@ func (t *Trace) SourceShare() float64 {
 	return float64(waited) / float64(measured)
 }
 
-// SampleBytes returns the mean size of samples; 0: unknown.
+// SampleBytes returns the mean size of samples as a cache stores them; 0: unknown. The size of a batch says it if
+// nothing changes samples on their way into the batch.
 func (t *Trace) SampleBytes() uint64 {
 	var bytes, samples int64
 	for _, l := range t.Loaders {
+		if l.SampleBytes > 0 {
+			return l.SampleBytes
+		}
+		if l.Settings["augment"] != nil || l.Settings["batch_augment"] != nil || l.Settings["transform"] != nil {
+			return 0
+		}
 		for _, track := range l.Tracks {
 			for k := range track.Spans {
 				if s := &track.Spans[k]; s.Kind == Wait && s.Samples > 0 && s.Bytes > 0 {

@@ -47,13 +47,13 @@ func TestWhere(t *testing.T) {
 	near(t, "rate", e.Rate(), 20/0.251)
 	near(t, "longest", e.LongestLoad, 0.050)
 	near(t, "busy", e.Busy, (0.050+0.030+0.035)/0.502)
-	near(t, "startup", e.startup, 0.010)
+	near(t, "startup", e.Startup, 0.010)
 	for _, c := range []struct {
 		name      string
 		got, want Parts
 	}{
 		{"work", e.Work, Parts{Load: 0.115, Fetch: 0.040, Gather: 0.035, Transfer: 0.010}},
-		{"first", e.firstFor, Parts{Load: 0.050, Gather: 0.020, Transfer: 0.010, Other: 0.020}},
+		{"first", e.FirstFor, Parts{Load: 0.050, Gather: 0.020, Transfer: 0.010, Other: 0.020}},
 		{"waited for", e.WaitFor, Parts{Load: 0.050 + 0.030, Fetch: 0.010, Gather: 0.020 + 0.005, Transfer: 0.010,
 			Other: 0.020 + 0.005 + 0.001}},
 	} {
@@ -117,8 +117,8 @@ func TestWhereEdges(t *testing.T) {
 	begun.loop(Step, 0, 0, 50*ms, 60*ms, 0, 0)
 	begun.loop(Wait, 0, 1, 60*ms, 62*ms, 4, 4)
 	if e := begun.trace().Epochs()[0]; e.Batches != 2 || math.Abs(e.First-0.050) > 1e-9 ||
-		math.Abs(e.startup-0.035) > 1e-9 || math.Abs(e.firstFor.Other-0.040) > 1e-9 ||
-		math.Abs(e.firstFor.Load-0.010) > 1e-9 || math.Abs(e.WaitFor.Other-0.042) > 1e-9 {
+		math.Abs(e.Startup-0.035) > 1e-9 || math.Abs(e.FirstFor.Other-0.040) > 1e-9 ||
+		math.Abs(e.FirstFor.Load-0.010) > 1e-9 || math.Abs(e.WaitFor.Other-0.042) > 1e-9 {
 		t.Errorf("with a start: %+v", e)
 	}
 	// one worker loads the samples of a batch while others run the random part; then only that is
@@ -151,15 +151,39 @@ func TestWhereEdges(t *testing.T) {
 		t.Errorf("with a delay: %+v, busy %g", e.Work, e.Busy)
 	}
 	near(t, "waited for a processor", e.WaitFor.Delay, 0.025)
-	near(t, "work on this machine", e.steady().Work.Load, 0.010*40/15)
-	near(t, "its random part", e.steady().Work.Augment, 0.005*40/15)
-	near(t, "pace", e.Pace().Augment, 0.005)
 	near(t, "source", delayed.trace().SourceShare(), 0.6)
 	near(t, "load", delayed.trace().Loads()[1][0], 0.010)
+	// workers that make batches do so one after the other with loads
+	batched := newMade(nil)
+	batched.loop(Wait, 0, 0, 0, 30*ms, 4, 0)
+	batched.load(0, 0, 0, 1, 0, 20*ms)
+	batched.stage(Collate, firstWorker, 0, 0, 20*ms, 26*ms)
+	batched.stage(Gather, gatherTrack, 0, 0, 26*ms, 30*ms)
+	e = batched.trace().Epochs()[0]
+	near(t, "collated", e.Collated, 0.006)
+	near(t, "gathered", e.Work.Gather, 0.010)
 	none := newMade(nil)
 	none.load(0, 0, 0, 1, 0, ms)
 	if epochs := none.trace().Epochs(); epochs != nil || Typical(epochs) != nil {
 		t.Errorf("without a training loop: %v", epochs)
+	}
+}
+
+// Ensure that the size of a sample is that of the stored one: the header says it, else the batches, if nothing changes
+// samples on their way into a batch.
+func TestSampleBytes(t *testing.T) {
+	for _, c := range []struct {
+		settings map[string]any
+		stored   uint64
+		want     uint64
+	}{{nil, 0, 1000}, {map[string]any{"augment": "crop"}, 0, 0}, {map[string]any{"augment": "crop"}, 250, 250},
+		{map[string]any{"batch_augment": "mix"}, 0, 0}, {nil, 250, 250}} {
+		m := newMade(c.settings)
+		m.SampleBytes = c.stored
+		m.loop(Wait, 0, 0, 0, 10*ms, 8, 0)
+		if got := m.trace().SampleBytes(); got != c.want {
+			t.Errorf("%+v: %d bytes", c, got)
+		}
 	}
 }
 

@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 HEADER = ROOT / "cclient" / "stocached.h"
 
 NAMES = [
-    "Autotuned",
+    "Advice",
     "BadSample",
     "BadSampleError",
     "Cache",
@@ -68,7 +68,7 @@ NAMES = [
     "WeightedOrder",
     "WorkerInfo",
     "WorkerLostError",
-    "autotune",
+    "advise",
     "get_shm_size",
     "get_worker_info",
     "progress",

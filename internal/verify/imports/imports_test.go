@@ -44,7 +44,7 @@ var rules = map[string]rule{
 	"internal/sockets": {[]string{"control", "shm"}, system,
 		"clients and servers look at each other the same way, so it knows neither"},
 	"internal/simulate": {[]string{"policy", "order", "internal/timeline", "internal/verify/arena"},
-		[]string{"github.com/hashicorp/golang-lru", "github.com/klauspost/compress"},
+		[]string{"github.com/hashicorp/golang-lru"},
 		"a simulator runs policies over reads, and needs no cache"},
 	"internal/advise":  {[]string{"cache", "policy", "shm", "order", "internal/simulate", "internal/timeline"}, nil, "advice follows from what caches and loaders have measured"},
 	"internal/palette": {nil, nil, "colours are the same everywhere, so the table of them needs nothing"},

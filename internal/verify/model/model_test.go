@@ -232,20 +232,3 @@ func compareSets(t *testing.T, a string, in map[string]bool, b string, also map[
 		}
 	}
 }
-
-// docs/spec/model.md lists every mutation with the texts of the table.
-func TestDocumented(t *testing.T) {
-	text, err := os.ReadFile("../../../docs/spec/model.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, m := range Mutants {
-		last := m.In
-		if last == "" {
-			last = m.Redundant
-		}
-		if line := "| " + m.Name + " | " + m.Text + " | " + last + " |\n"; !bytes.Contains(text, []byte(line)) {
-			t.Errorf("docs/spec/model.md has not the line %q", line)
-		}
-	}
-}

@@ -50,7 +50,7 @@ from ._common.errors import (
 )
 from ._common.load_time import LoadTime
 from ._common.sizes import get_shm_size
-from ._loader.autotune import Autotuned, autotune
+from ._loader.advise import Advice, advise
 from ._loader.bad_samples import BadSample
 from ._loader.progress import progress
 from ._loader.stats import LoaderStats
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 __version__ = _native.version().decode()
 
 __all__ = [
-    "Autotuned",
+    "Advice",
     "BadSample",
     "BadSampleError",
     "Cache",
@@ -110,7 +110,7 @@ __all__ = [
     "WeightedOrder",
     "WorkerInfo",
     "WorkerLostError",
-    "autotune",
+    "advise",
     "get_shm_size",
     "get_worker_info",
     "progress",

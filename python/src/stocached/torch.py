@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from ._datasets.cached_dataset import CachedDataset
 from ._datasets.source_dataset import SourceDataset
-from ._loader.autotune import autotune
 from ._loader.torch_loader import DataLoader
 
-__all__ = ["CachedDataset", "DataLoader", "SourceDataset", "autotune"]
+__all__ = ["CachedDataset", "DataLoader", "SourceDataset"]

@@ -17,12 +17,11 @@ import numpy as np
 import pytest
 from pictures import encoded, folder_of, picture
 
-from stocached import FingerprintError, InvalidError, Loader, NondeterministicDatasetError, image
+from stocached import FingerprintError, InvalidError, Loader, NondeterministicDatasetError, advise, image
 from stocached._checks.derived_fingerprint import derive
 from stocached._datasets import store_trial
 from stocached._datasets.cached_samples import CachedSamples
 from stocached._datasets.stores import _CONTROL, Measured, choose, epochs
-from stocached._loader.autotune import autotune
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 AUGMENT = image.Compose([image.RandomResizedCrop(24), image.RandomHorizontalFlip(), image.ToDtype("float32")])
@@ -402,19 +401,11 @@ def test_augmentation_is_measured(root):
     assert not calls
 
 
-@pytest.mark.parametrize("store", ["decoded", "encoded"])
-def test_autotune_measures_either_store(root, store):
-    loader = Loader(image.Folder(root, size=32), 8, size="16MiB", store=store, policy="cost")
-    list(loader)
-    tuned = autotune(loader, seconds=0.3, workers=[0, 1])
-    assert {trial.hit_rate for trial in tuned.trials} == {1.0}
-
-
 def test_advice_needs_decoded_samples(root):
     loader = Loader(image.Folder(root, size=32), 8, size="16MiB", store="encoded", policy="cost")
     list(loader)
     with pytest.raises(InvalidError, match="an epoch also decodes"):
-        loader.advise()
+        advise(loader, 0.1)
 
 
 def test_a_measurement_takes_at_most_about_a_second(root):

@@ -142,7 +142,7 @@ def test_every_name_of_another_module_is_known():
     pytest.importorskip("lightning")
     for module in ("torch", "image", "streams", "order", "prepare", "lightning"):
         names = set(importlib.import_module(f"stocached.{module}").__all__) - {*stocached.__all__}
-        assert names - {module} <= {*stocached._ELSEWHERE[f"stocached.{module}"].split()} | {"autotune"}
+        assert names - {module} <= {*stocached._ELSEWHERE[f"stocached.{module}"].split()}
 
 
 # ------------------------------------------------------------------------------------ the end of the program

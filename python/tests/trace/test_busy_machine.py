@@ -1,4 +1,4 @@
-"""What `stocached advise` and `loader.advise()` say of a machine whose processors other programs share: they compare
+"""What `stocached advise` and `stocached.advise()` say of a machine whose processors other programs share: they compare
 loads with the processor time and the waits of the same run."""
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pictures import encoded, picture
 from processes import busy_machine, compute
 from served import program
 
+import stocached
 from stocached import Loader, image
 
 N, CONTROL = 12, 4_300_000
@@ -93,7 +94,7 @@ def test_the_source_of_a_busy_machine(workers, tmp_path):
             for _ in range(2):
                 for _ in loader:
                     pass
-        told = loader.advise().numbers
+        told = stocached.advise(loader, 0.2).numbers
         loader.close()
         advice, before = advice_of(path), advice_of(with_delays_in_loads(path))
         assert limit_of(before) == "decoding"

@@ -1,4 +1,4 @@
-"""`stocached advise` and `loader.advise()` tell a slow source from slow decoding."""
+"""`stocached advise` and `stocached.advise()` tell a slow source from slow decoding."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ import trace_file
 from pictures import encoded, picture
 from served import program
 
+import stocached
 from stocached import Loader, image
 
 N, CONTROL = 60, 4_300_000
@@ -104,12 +105,12 @@ def test_advice_names_what_is_slow(slow, workers, tmp_path):
     path = tmp_path / "run.json"
 
     def shares(dataset: Any) -> list[float]:
-        # The policy cost, for loader.advise().
+        # The policy cost, for stocached.advise().
         loader = Loader(dataset, 10, num_workers=workers, size=CONTROL + 30 * 4000, policy="cost", trace=path)
         for _ in range(2):
             for _ in loader:
                 pass
-        told = loader.advise()
+        told = stocached.advise(loader, 0.3)
         loader.close()
         advices = [told.numbers, advice_of(path)]
         assert "waits for the source" in str(told)
@@ -129,7 +130,7 @@ def test_advice_names_what_is_slow(slow, workers, tmp_path):
 @pytest.mark.torch
 @pytest.mark.parametrize("slow", ["the source", "decoding"])
 def test_advice_names_what_is_slow_in_a_server(slow, server):
-    """The server measured the loads. loader.advise(), `advise NAME` and `advise config.yaml` ask it."""
+    """The server measured the loads. stocached.advise(), `advise NAME` and `advise config.yaml` ask it."""
     from stocached.torch import DataLoader, SourceDataset
 
     if slow == "the source":
@@ -143,7 +144,7 @@ def test_advice_names_what_is_slow_in_a_server(slow, server):
     for _ in range(2):
         for _ in loader:
             pass
-    told = loader.advise()
+    told = stocached.advise(loader, 0.3)
     loader.close()
     assert "waits for the source" in str(told)
     command = [program(), "advise", "--json", "--sockets", str(server.sockets)]

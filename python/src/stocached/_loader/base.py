@@ -28,7 +28,6 @@ from .._samples.batch_layout import Layout
 from .._samples.own_copy import own_copy
 from .._trace import Recorder
 from .._workers.task_queue import MOST_TASKS
-from .advice import Advice, advise
 from .affinity import Affinity
 from .bad_samples import BadSamples
 from .checkpoint import CheckpointedLoader
@@ -189,7 +188,9 @@ class BaseLoader(CheckpointedLoader):
             self._leave_parent()
         if self.trace is not None and self._recorder is None:
             rank, world_size = rank_of(self.rank, self.world_size)
-            self._recorder = Recorder(self.trace, settings=self.settings, rank=rank, world_size=world_size)
+            self._recorder = Recorder(
+                self.trace, settings=self.settings, rank=rank, world_size=world_size, about=self._stored_bytes()
+            )
         start = time.monotonic_ns()
         epoch, self._epoch_set = self._epoch_set, None
         if epoch is not None and self._has_given_nothing():
@@ -560,19 +561,12 @@ class BaseLoader(CheckpointedLoader):
         behind = None if self.cache is None else self.cache._disk
         return () if behind is None else behind.counts()
 
-    def advise(self) -> Advice:
-        """What more memory would change, by the loads and steps measured so far: the time of an
-        epoch against memory, for the policies first-come and cost. `print(loader.advise())`.
-
-        Raises InvalidError before the first batch and if too few loads were measured, UnsupportedError if the command
-        `stocached` is not installed."""
-        stats = self.stats()
-        if not stats.samples:
-            raise InvalidError("advise() needs measured loads; read an epoch first")
-        if stats.store == "encoded":
-            raise InvalidError('advise() adds up loads, and with store="encoded" an epoch also decodes each sample')
-        epoch = len(self.dataset) / stats.samples
-        return advise(self.cache, self.num_workers, stats.step_seconds * epoch, self._meter.source_share)
+    def _stored_bytes(self) -> dict[str, int]:
+        """For a timeline: the size of a sample as the cache has it, if all have the same."""
+        cache = self.cache
+        if cache is None or cache.variable or getattr(self._cached, "store", "") == "encoded":
+            return {}
+        return {"sample_bytes": cache.sample_bytes}
 
     def __repr__(self) -> str:
         kind, dataset = type(self), type(self.dataset).__name__

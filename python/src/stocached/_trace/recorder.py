@@ -48,10 +48,12 @@ class Recorder:
         settings: Mapping[str, Any] | None = None,
         rank: int | None = None,
         world_size: int | None = None,
+        about: Mapping[str, int] | None = None,
         limit: int = LIMIT,
     ) -> None:
         """path: the file to write. It replaces an older file, and is compressed if it ends in .gz.
         settings: arguments of the loader, for the readers of the file.
+        about: further numbers of its header, such as sample_bytes.
         limit: the most spans that are kept. Further spans are only counted.
         Raises InvalidError now, not after hours, if no file can be written there."""
         self.path = trace_file.writable(path)
@@ -60,6 +62,7 @@ class Recorder:
         self._settings = {str(key): trace_file.plain(value) for key, value in (settings or {}).items()}
         self._rank = rank or 0
         self._world_size = world_size or 1
+        self.about = dict(about or {})
         self._limit = limit
         self._origin = time.monotonic_ns()  # ts 0
         self._unix = time.time_ns()
@@ -282,6 +285,7 @@ class Recorder:
             "rank": self._rank,
             "world_size": self._world_size,
             "settings": self._settings,
+            **self.about,
             "dropped": self._dropped,
             "dropped_from": None
             if self._dropped_from is None
