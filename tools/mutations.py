@@ -84,15 +84,15 @@ DEFECTS = [
     Defect(
         "Go: an overwrite keeps the generation",
         "cache/claim.go",
-        "\t\t\tgeneration++\n",
-        "\t\t\tgeneration += 0\n",
+        "\t\tgeneration++\n",
+        "\t\tgeneration += 0\n",
         go("./cache", "TestGenerationsWrapAround"),
     ),
     Defect(
         "Go: a sample is published before its bytes are written",
         "cache/set.go",
-        "if r, err = c.write(&f, parts); r == Stored && err == nil {\n\t\t\terr = c.publish(&f)\n\t\t}",
-        "if err = c.publish(&f); err == nil {\n\t\t\tr, err = c.write(&f, parts)\n\t\t}",
+        "if r, err := c.write(f, parts); r != Stored || err != nil {\n\t\treturn r, err\n\t}\n\treturn Stored, c.publish(f)",
+        "if err := c.publish(f); err != nil {\n\t\treturn Stored, err\n\t}\n\treturn c.write(f, parts)",
         go("./cache", "TestKilledAtEveryStep", "faultpoints"),
     ),
     Defect(
@@ -111,7 +111,7 @@ DEFECTS = [
     ),
     Defect(
         "Go: a slot that is freed is not found again",
-        "cache/place.go",
+        "cache/space.go",
         "min(f.From(), uint32(slot))",
         "f.From()",
         go("./cache", "TestAbort"),
@@ -125,7 +125,7 @@ DEFECTS = [
     ),
     Defect(
         "Go: a victim is READY again although its slot has gone to another sample",
-        "cache/evict.go",
+        "cache/space_slots.go",
         "if c.seg.SlotSample(place-1).Load() == listed {",
         "if place != 0 {",
         go("./cache", "TestKilledInAnEviction", "faultpoints"),
@@ -170,8 +170,8 @@ DEFECTS = [
     Defect(
         "Go: a cache stores what its node does not keep",
         "cache/claim.go",
-        "w.State() != shm.Ready && !(*kept)(sample)",
-        "w.State() == shm.Retiring && !(*kept)(sample)",
+        "w.State() != shm.Ready && !(*kept)(q.sample)",
+        "w.State() == shm.Retiring && !(*kept)(q.sample)",
         go("./loader", "TestNodesKeepWhatTheyOwn"),
     ),
     Defect(
@@ -849,14 +849,14 @@ DEFECTS = [
     # Caches that evict.
     Defect(
         "Evict in Go: the victim's word is not compared with its slot",
-        "cache/evict.go",
-        "\tif w.State() != shm.Ready || c.layout.Place(w) != s+1 {\n\t\treturn false, nil\n\t}\n\tintent.Store",
-        "\tif w.State() != shm.Ready {\n\t\treturn false, nil\n\t}\n\tintent.Store",
+        "cache/space_slots.go",
+        "\tif w.State() != shm.Ready || s.layout.Place(w) != slot+1 {\n\t\treturn Full, nil\n\t}\n\tintent.Store",
+        "\tif w.State() != shm.Ready {\n\t\treturn Full, nil\n\t}\n\tintent.Store",
         go("./cache", "TestManySamplesAndFewSlots"),
     ),
     Defect(
         "Evict in Go: a dead client's victim stays RETIRING",
-        "cache/evict.go",
+        "cache/space_slots.go",
         '\tif word.CompareAndSwap(uint64(w), uint64(to)) {\n\t\tfault.At("reclaim.victim")\n',
         "\tif _ = to; false {\n",
         go("./cache", "TestKilledInAnEviction", "faultpoints"),
@@ -920,30 +920,30 @@ DEFECTS = [
     ),
     Defect(
         "Chains in Go: a slot that is taken loses its pages bit",
-        "cache/chain.go",
+        "cache/space_chains.go",
         "shm.NewLink(f.sample+1, f.head, free.Pages())",
         "shm.NewLink(f.sample+1, f.head, false)",
         go("./cache", "TestChainsDrawOnce"),
     ),
     Defect(
         "Chains in Go: a slot that is freed loses its pages bit",
-        "cache/chain.go",
+        "cache/space_chains.go",
         "shm.NewLink(0, 0, l.Pages())",
         "shm.NewLink(0, 0, false)",
         go("./cache", "TestChainsDrawOnce"),
     ),
     Defect(
         "Chains in Go: the intent of a freed slot forgets the rest",
-        "cache/chain.go",
+        "cache/space_chains.go",
         "shm.NewChainIntent(head, l.Next())",
         "shm.NewChainIntent(head, 0)",
         go("./cache", "TestKilledInAChain", "faultpoints"),
     ),
     Defect(
         "Chains in Go: a hand looks at every slot of a sample",
-        "cache/chain.go",
-        "listed == f.sample+1 || c.swept && l.Next() != 0",
-        "listed == f.sample+1",
+        "cache/space_chains.go",
+        "return l.Sample(), !s.swept || l.Next() == 0",
+        "return l.Sample(), true",
         go("./cache", "TestChainsDecideAsSimulated"),
     ),
     Defect(
