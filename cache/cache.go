@@ -27,7 +27,9 @@ type Cache struct {
 	units       uint64 // of an arena without chains; 0 with slots
 	variable    bool
 	chains      bool                             // samples lie in chains of slots: variable, with a policy that evicts
-	swept       bool                             // with chains: the policy looks at one slot after the other
+	space       space                            // how samples lie in the payload
+	longest     uint64                           // bytes that all slots of chains hold; no limit without chains
+	retires     bool                             // a set may make a sample RETIRING, and take its slot
 	rule        policy.Rule                      // which sample goes; nil if none ever goes
 	costs       bool                             // the policy decides by the costs of loads
 	references  bool                             // hits store reference bytes
@@ -45,14 +47,10 @@ type Cache struct {
 	// one goroutine at a time tries the locks of other clients: locks of one description never
 	// conflict
 	reclaiming atomic.Bool
-	clearing   atomic.Bool // one goroutine at a time runs a clear of this handle
-	// protects the steps from an extent's intent to its name in the word: one extent of this owner
-	// at a time
-	allocating sync.Mutex
+	clearing   atomic.Bool                              // one goroutine at a time runs a clear of this handle
 	pooling    sync.Mutex                               // protects pool
 	pool       policy.Pool                              // of the policy planned, with plans
-	allowance  *memory.Allowance                        // that fills draw on; nil when read-only
-	group      atomic.Uint64                            // of slots, with chains: where this handle took or freed a slot last
+	allowance  *memory.Allowance                          // that fills draw on; nil when read-only
 	searches   atomic.Uint64                            // for a victim, of this handle
 	loads      atomic.Uint64                            // loads whose times this handle was told
 	offered    atomic.Uint64                            // calls of MeasureNext
@@ -206,7 +204,11 @@ func (c *Cache) HasSpace(i int, length uint64) bool {
 	case shm.Phase(c.seg.Phase().Load()).Clearing():
 		return true // the set ends the clear of a client that died
 	}
-	return c.hasSpace(length)
+	return c.hasFree(length)
+}
+
+func (c *Cache) hasFree(length uint64) bool {
+	return !c.space.full(length) && c.space.search(length, false)
 }
 
 // HasMemory says whether there is memory for length bytes more: nil, or shm.ErrFull with the numbers. Errors: also
@@ -217,8 +219,8 @@ func (c *Cache) HasMemory(length uint64) error {
 		return err
 	}
 	defer l.leave()
-	err = c.allowance.Room(c.placeBytes(length))
-	if err != nil && c.chains && c.hasFreeSlots(c.slotsFor(length), true) {
+	err = c.allowance.Room(c.space.memory(length))
+	if err != nil && c.space.search(length, true) {
 		return nil // of slots that were freed
 	}
 	return err
@@ -252,7 +254,7 @@ func (c *Cache) Short() error {
 		}
 	}
 	if c.seg.HasSlotTable() || c.variable {
-		free = c.hasSpace(n)
+		free = c.hasFree(n)
 	} else { // no table says which slots are free
 		allocated, err := c.seg.AllocatedBytes()
 		free = err == nil && allocated < c.seg.PayloadBytes

@@ -2,6 +2,8 @@ package cache
 
 import (
 	"fmt"
+	"math"
+	"sync"
 	"time"
 
 	"github.com/stocached/stocached/internal/fault"
@@ -13,170 +15,164 @@ import (
 // clients hold claims.
 const adoptAtClaim = 100 * time.Millisecond
 
+// again is what a step of a claim returns if the claim begins again. No caller of claim sees it.
+const again = Result(math.MaxUint8)
+
+// request is what a set asks for.
+type request struct {
+	sample    uint64
+	length    uint64        // of the sample in bytes
+	took      time.Duration // what the load took; 0: unknown
+	overwrite bool          // a READY sample too
+	freeOnly  bool          // evict no sample
+}
+
 // fill is a fill of this client, from claim to publish or abort.
 type fill struct {
-	sample   uint64
-	length   uint64        // of the sample in bytes
-	offset   uint64        // of its slot or extent in the payload, once it has a place
-	word     shm.Word      // the index word that our claim wrote: WRITING, and the old value of each further CAS
-	entry    int           // of our record, which lists the claim
-	crc      uint32        // of the bytes written
-	drawn    uint64        // drawn from the allowance and not settled
-	memory   bool          // memory for a new place is drawn, or the cache has it already
-	short    bool          // there is no memory for a new place
-	head     uint64        // with chains: the slot + 1 at the head of the claim's chain
-	slots    []uint32      // with chains: its slots, the first bytes first
-	took     time.Duration // what the load took; 0: unknown
-	freeOnly bool          // evict no sample
+	request
+	word   shm.Word // the index word that our claim wrote: WRITING, and the old value of each further CAS
+	entry  int      // of our record, which lists the claim
+	crc    uint32   // of the bytes written
+	drawn  uint64   // drawn from the allowance and not settled
+	memory bool     // memory for a new place is drawn, or the cache has it already
+	short  bool     // there is no memory for a new place
+	offset uint64   // of its slot or extent in the payload, once it has a place; not with chains
+	head   uint64   // the slot + 1 that the claim has taken; with chains: at the head of its chain
+	slots  []uint32 // with chains: its slots, the first bytes first
 }
 
-// claim claims a sample: steps 1 to 5 of docs/spec/protocol.md, Set. It fills in f and returns
-// Stored. After any other result no claim is left.
-func (c *Cache) claim(sample, length uint64, overwrite bool, f *fill) (Result, error) {
-	verdict, home := c.admit(sample)
-	if verdict == policy.Never {
+// fills keeps fills, so that a set allocates nothing: one that is given to a space is on the heap.
+var fills = sync.Pool{New: func() any { return new(fill) }}
+
+// claim claims a sample: steps 1 to 5 of docs/spec/protocol.md, Set. It returns a fill and Stored.
+// After any other result there is no fill and no claim.
+func (c *Cache) claim(q *request) (*fill, Result, error) {
+	if verdict, _ := c.admit(q.sample); verdict == policy.Never {
+		return nil, Out, nil
+	}
+	var dead shm.Word // we have reclaimed the claims of its owner
+	for {
+		w := shm.Word(c.seg.Word(q.sample).Load())
+		r, err := c.claimable(q, w, &dead)
+		if r == again {
+			continue
+		}
+		if r != Stored || err != nil {
+			return nil, r, err
+		}
+		if f, r, err := c.claimFrom(q, w); r != again {
+			return f, r, err
+		}
+	}
+}
+
+// claimable says whether a set may claim a sample that has the word w: Stored. It reclaims the
+// claims of a dead client.
+func (c *Cache) claimable(q *request, w shm.Word, dead *shm.Word) (Result, error) {
+	if kept := c.kept.Load(); kept != nil && w.State() != shm.Ready && !(*kept)(q.sample) {
 		return Out, nil
 	}
-	word, evicts := c.seg.Word(sample), c.evicts() && !f.freeOnly
-	var deadWord shm.Word // we have reclaimed the claims of its owner
-	for {
-		w := shm.Word(word.Load())
-		if kept := c.kept.Load(); kept != nil && w.State() != shm.Ready && !(*kept)(sample) {
-			return Out, nil
-		}
-		switch w.State() {
-		case shm.Empty:
-		case shm.Ready:
-			if !overwrite {
-				return Exists, nil
-			}
-		case shm.Writing, shm.Retiring:
-			if !c.possible(w.State()) {
-				return Busy, c.corruptWord(sample, w, 0)
-			}
-			if w.Owner() == c.owner {
-				return Busy, nil
-			}
-			if w == deadWord {
-				return Busy, c.corrupt("sample %d is claimed by client %d, which does not list it", sample, w.Owner())
-			}
-			if ok, err := c.reclaimOf(w.Owner()); err != nil || !ok {
-				return Busy, err
-			}
-			deadWord = w
-			continue
-		default:
-			return Busy, c.corruptWord(sample, w, 0)
-		}
-
-		if c.chains && c.slotsFor(length) > c.slots {
-			return Full, nil
-		}
-		m := shm.Meta(c.seg.Meta(sample).Load())
-		place, ok := c.placeKept(sample, w, m, length)
-		if !ok {
-			return Busy, c.corruptWord(sample, w, m)
-		}
-		if verdict == policy.Home {
-			place = home + 1
-		}
-		full := place == 0 && !c.chains && !c.hasSpace(length)
-		if full && !evicts && !shm.Phase(c.seg.Phase().Load()).Clearing() {
-			if word.Load() != uint64(w) {
-				continue // another client may have given the last place to this sample
-			}
-			// Only for an open cache: after its clearer died, a cache may look full, and sets must
-			// go on to finish the clear.
-			return Full, nil
-		}
-
-		entry := c.takeEntry(sample)
-		if entry < 0 {
-			return Busy, nil
-		}
-		fault.At("claim.entry")
-		// sequentially consistent, after the entry: a clearer sees the entry, or we see the phase
-		phase := shm.Phase(c.seg.Phase().Load())
-		fault.At("claim.phase")
-		if phase.Clearing() {
-			c.dropEntry(entry)
-			if ok, err := c.adoptClear(phase, adoptAtClaim); err != nil || !ok {
-				return Busy, err
-			}
-			continue
-		}
-		*f = fill{sample: sample, length: length, entry: entry, took: f.took, freeOnly: f.freeOnly}
-		taken := place == 0 || place != c.layout.Place(w)
-		// A kept place has its pages, and so has that of a victim.
-		if taken && !c.chains && !(full && evicts) && !c.hasMemory(f) && !evicts {
-			c.dropEntry(entry)
-			return Full, nil
-		}
-
-		generation := c.layout.Generation(w)
-		if w.State() == shm.Ready {
-			generation++
-		}
-		ours := c.layout.Pack(shm.Writing, c.owner, generation, place)
-		if !word.CompareAndSwap(uint64(w), uint64(ours)) {
-			c.settle(f)
-			c.dropEntry(entry)
-			if shm.Word(word.Load()).State() == shm.Ready {
-				continue
-			}
-			return Busy, nil
-		}
-		fault.At("claim.word")
-		f.word = ours
-		if !taken && c.variable && !c.chains && c.seg.Meta(sample).Load() != uint64(m) {
-			return Busy, c.abort(f) // the word has its old value again, but another extent
-		}
-		c.loaded(f)
-		if c.chains {
-			f.head = place
-			return c.takeChain(f)
-		}
-		r, err := c.takePlace(f)
-		if f.memory && r == Stored && err == nil {
-			c.seg.TakeHuge(f.offset, max(length, c.stride), c.allowance) // a slot with its padding, or an extent
-		}
-		return r, err
+	switch state := w.State(); {
+	case state == shm.Empty || state == shm.Ready && q.overwrite:
+		return Stored, nil
+	case state == shm.Ready:
+		return Exists, nil
+	case !c.possible(state):
+		return Busy, c.corruptWord(q.sample, w, 0)
+	case w.Owner() == c.owner:
+		return Busy, nil
+	case w == *dead:
+		return Busy, c.corrupt("sample %d is claimed by client %d, which does not list it", q.sample, w.Owner())
 	}
+	*dead = w
+	if ok, err := c.reclaimOf(w.Owner()); err != nil || !ok {
+		return Busy, err
+	}
+	return again, nil
 }
 
-// placeKept returns the place of an EMPTY or READY sample that the next fill of length bytes keeps;
-// 0 for none. It returns false for an impossible place. The claim drops an extent that is too
-// small. If the claim kept it, a kill could leave that extent with the new length in meta, and it
-// would look larger than it is.
-func (c *Cache) placeKept(sample uint64, w shm.Word, m shm.Meta, length uint64) (uint64, bool) {
-	place := c.layout.Place(w)
-	switch {
-	case place == 0:
-		return 0, w.State() == shm.Empty
-	case !c.variable || c.chains:
-		return place, place <= c.slots && w.State() == shm.Ready
+// claimFrom claims a sample that has the word w, EMPTY or READY.
+func (c *Cache) claimFrom(q *request, w shm.Word) (*fill, Result, error) {
+	if q.length > c.longest {
+		return nil, Full, nil
 	}
-	has := c.seg.Length(m)
-	if place > c.units || shm.UnitsFor(has) > c.units-(place-1) {
-		return 0, c.seg.Word(sample).Load() != uint64(w) // or w has changed, and our CAS will fail
+	m := shm.Meta(c.seg.Meta(q.sample).Load())
+	place, ok := c.space.keeps(q.sample, w, m, q.length)
+	if !ok {
+		return nil, Busy, c.corruptWord(q.sample, w, m)
 	}
-	if shm.UnitsFor(has) < shm.UnitsFor(length) {
-		return 0, true
+	full := place == 0 && c.space.full(q.length)
+	if full && !c.mayEvict(q) && !shm.Phase(c.seg.Phase().Load()).Clearing() {
+		if c.seg.Word(q.sample).Load() != uint64(w) {
+			return nil, again, nil // another client may have given the last place to this sample
+		}
+		// Only for an open cache: after its clearer died, a cache may look full, and sets must
+		// go on to finish the clear.
+		return nil, Full, nil
 	}
-	return place, true
+	entry, r, err := c.list(q.sample)
+	if r != Stored || err != nil {
+		return nil, r, err
+	}
+	f := fills.Get().(*fill)
+	*f = fill{request: *q, entry: entry, slots: f.slots[:0]}
+	if r, err = c.claimListed(f, w, m, place, full); r != Stored || err != nil {
+		fills.Put(f)
+		return nil, r, err
+	}
+	return f, Stored, nil
 }
 
-// hasSpace says whether the cache may have a free place for length bytes. So a full cache costs no
-// claim.
-func (c *Cache) hasSpace(length uint64) bool {
-	if c.chains {
-		return c.hasFreeSlots(c.slotsFor(length), false)
+// list lists a sample in an entry of our record, unless a clear is running: Stored. It finishes the
+// clear of a dead client.
+func (c *Cache) list(sample uint64) (entry int, r Result, err error) {
+	entry = c.takeEntry(sample)
+	if entry < 0 {
+		return 0, Busy, nil
 	}
-	if c.variable {
-		return shm.ArenaNext(c.seg.ArenaNext().Load()).Unit()+shm.UnitsFor(length) <= c.units
+	fault.At("claim.entry")
+	// sequentially consistent, after the entry: a clearer sees the entry, or we see the phase
+	phase := shm.Phase(c.seg.Phase().Load())
+	fault.At("claim.phase")
+	if !phase.Clearing() {
+		return entry, Stored, nil
 	}
-	_, ok := c.policy.Next(uint64(shm.FreeFrom(c.seg.FreeFrom().Load()).From()))
-	return ok
+	c.dropEntry(entry)
+	if ok, err := c.adoptClear(phase, adoptAtClaim); err != nil || !ok {
+		return 0, Busy, err
+	}
+	return 0, again, nil
+}
+
+// claimListed claims a sample that our record lists, and gives it a place unless it keeps the one
+// given.
+func (c *Cache) claimListed(f *fill, w shm.Word, m shm.Meta, place uint64, full bool) (Result, error) {
+	taken, evicts := place == 0 || place != c.layout.Place(w), c.mayEvict(&f.request)
+	// A kept place has its pages, and so has that of a victim.
+	if taken && !(full && evicts) && !c.space.draw(f) && !evicts {
+		c.dropEntry(f.entry)
+		return Full, nil
+	}
+	generation := c.layout.Generation(w)
+	if w.State() == shm.Ready {
+		generation++
+	}
+	f.word = c.layout.Pack(shm.Writing, c.owner, generation, place)
+	word := c.seg.Word(f.sample)
+	if !word.CompareAndSwap(uint64(w), uint64(f.word)) {
+		c.settle(f)
+		c.dropEntry(f.entry)
+		if shm.Word(word.Load()).State() == shm.Ready {
+			return again, nil
+		}
+		return Busy, nil
+	}
+	fault.At("claim.word")
+	if !taken && !c.space.still(f.sample, m) {
+		return Busy, c.abort(f)
+	}
+	c.loaded(f)
+	return c.space.take(f)
 }
 
 // takeEntry lists a sample that we are about to claim. It returns -1 when all entries are in use.

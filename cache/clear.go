@@ -146,21 +146,7 @@ func (c *Cache) runClear(mine, giveUp shm.Phase, stop func() error) error {
 			fault.At("clear.index")
 		}
 	}
-	if c.seg.HasSlotTable() {
-		for s := range c.slots {
-			if table := c.seg.SlotSample(s); c.chains {
-				table.Store(uint64(shm.NewLink(0, 0, shm.Link(table.Load()).Pages())))
-			} else if table.Load() != 0 {
-				table.Store(0)
-			}
-		}
-	}
-	if c.chains {
-		for g := range c.seg.Groups() {
-			word := c.seg.Group(g)
-			word.Store(uint64(shm.NewFreeFrom(shm.FreeFrom(word.Load()).Seq()+1, 0)))
-		}
-	}
+	c.space.clear()
 	f := shm.FreeFrom(c.seg.FreeFrom().Load())
 	c.seg.FreeFrom().Store(uint64(shm.NewFreeFrom(f.Seq()+1, 0)))
 	c.seg.ArenaNext().Store(0)

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -50,6 +51,10 @@ func Attach(seg *shm.Segment, o Options) (*Cache, error) {
 		c.units = 0
 		c.setPolicy()
 	}
+	if c.longest = math.MaxUint64; c.chains {
+		c.longest = c.slots * c.stride
+	}
+	c.space = newSpace(c)
 	for k := range c.stripes {
 		c.stripes[k].hits, c.stripes[k].misses = &c.stripes[k].uncounted[0], &c.stripes[k].uncounted[1]
 	}

@@ -15,7 +15,7 @@ import (
 // all other clients. Close of the cache aborts it.
 type Claim struct {
 	c       *Cache
-	f       fill
+	f       *fill
 	written uint64 // bytes written in order from the start; f.crc is their checksum
 	inOrder bool   // false after a piece out of order
 	open    bool
@@ -35,25 +35,30 @@ func (c *Cache) Claim(i int, length int, flags Flags) (*Claim, Result, error) {
 	if err := c.checkFill(i, uint64(length), flags); err != nil {
 		return nil, Busy, err
 	}
-	k := &Claim{c: c, inOrder: true}
-	r, err := c.claimOrWait(uint64(i), uint64(length), flags, &k.f)
-	if r == Stored && err == nil {
-		// Allocate, so that parts that are never written are no hole: zeros, or old bytes of the place.
-		for at := uint64(0); at < k.f.length; {
-			offset, n := c.run(&k.f, at, k.f.length-at)
-			if err := c.seg.AllocatePayload(offset, n); err != nil {
-				r, err = c.writeFailed(&k.f, err)
-				c.countResult(r, err)
-				return nil, r, err
-			}
-			at += n
-		}
-		c.settle(&k.f)
-		k.open = true
-		return k, Stored, nil
+	q := request{sample: uint64(i), length: uint64(length), overwrite: flags&Overwrite != 0}
+	f, r, err := c.claimOrWait(&q, flags)
+	if f != nil {
+		r, err = c.allocate(f)
 	}
 	c.countResult(r, err)
-	return nil, r, err
+	if r != Stored || err != nil {
+		return nil, r, err
+	}
+	return &Claim{c: c, f: f, inOrder: true, open: true}, Stored, nil
+}
+
+// allocate allocates the memory of a claimed sample, so that parts that are never written are no
+// hole: zeros, or old bytes of the place.
+func (c *Cache) allocate(f *fill) (Result, error) {
+	for at := uint64(0); at < f.length; {
+		offset, n := c.space.run(f, at, f.length-at)
+		if err := c.seg.AllocatePayload(offset, n); err != nil {
+			return c.writeFailed(f, err)
+		}
+		at += n
+	}
+	c.settle(f)
+	return Stored, nil
 }
 
 // Sample returns the index of the claimed sample.
@@ -78,10 +83,10 @@ func (k *Claim) WriteAt(p []byte, offset int64) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
-	n, err := k.c.writePayload(&k.f, p, uint64(offset))
+	n, err := k.c.writePayload(k.f, p, uint64(offset))
 	if err != nil {
 		k.open = false
-		if lost := k.c.abort(&k.f); lost != nil {
+		if lost := k.c.abort(k.f); lost != nil {
 			return n, errors.Join(err, lost)
 		}
 		return n, err
@@ -100,9 +105,9 @@ func (k *Claim) WriteAt(p []byte, offset int64) (int, error) {
 // ended, ErrClosed, ErrSystem.
 func (k *Claim) Publish() error { return k.PublishLoaded(0) }
 
-// PublishLoaded is Publish of a sample whose load took so long; 0: unknown. A cache with the policy cost lets a
-// costlier sample have the slot of a cheaper one, and keeps one of unknown cost. A negative time is
-// ErrInvalid, and leaves the claim open.
+// PublishLoaded is Publish of a sample whose load took so long; 0: unknown. A cache with the policy
+// cost lets a costlier sample have the slot of a cheaper one, and keeps one of unknown cost. A
+// negative time is ErrInvalid, and leaves the claim open.
 func (k *Claim) PublishLoaded(took time.Duration) error {
 	if took < 0 {
 		return fmt.Errorf("%w: the load of sample %d took %v; give 0 if the time is unknown", shm.ErrInvalid, k.f.sample,
@@ -116,12 +121,12 @@ func (k *Claim) PublishLoaded(took time.Duration) error {
 	k.open = false
 	if !k.inOrder || k.written != k.f.length {
 		if err := k.readBack(); err != nil {
-			return errors.Join(err, k.c.abort(&k.f))
+			return errors.Join(err, k.c.abort(k.f))
 		}
 	}
 	k.f.took = took
-	k.c.loaded(&k.f)
-	return k.c.publish(&k.f)
+	k.c.loaded(k.f)
+	return k.c.publish(k.f)
 }
 
 // readBack computes the checksum from the payload.
@@ -130,7 +135,7 @@ func (k *Claim) readBack() error {
 	buffer := make([]byte, min(k.f.length, 1<<20))
 	for at := uint64(0); at < k.f.length; {
 		part := buffer[:min(uint64(len(buffer)), k.f.length-at)]
-		offset, n := k.c.run(&k.f, at, uint64(len(part)))
+		offset, n := k.c.space.run(k.f, at, uint64(len(part)))
 		if err := k.c.seg.ReadPayload(part[:n], offset); err != nil {
 			return err
 		}
@@ -152,7 +157,7 @@ func (k *Claim) Abort() error {
 	}
 	defer l.leave()
 	k.open = false
-	return k.c.abort(&k.f)
+	return k.c.abort(k.f)
 }
 
 func (k *Claim) enter(verb string) (*stripe, error) {

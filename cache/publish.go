@@ -50,9 +50,7 @@ func (c *Cache) writeFailed(f *fill, err error) (Result, error) {
 // publish makes a written sample READY. It returns ErrLost.
 func (c *Cache) publish(f *fill) error {
 	c.settle(f)
-	if c.chains {
-		c.markPages(f)
-	}
+	c.space.written(f)
 	content, meta := f.crc, c.seg.Meta(f.sample)
 	if c.variable {
 		content = uint32(f.length)
@@ -78,16 +76,8 @@ func (c *Cache) publish(f *fill) error {
 // ErrLost.
 func (c *Cache) abort(f *fill) error {
 	c.settle(f)
-	place := c.layout.Place(f.word)
-	if c.chains {
-		c.freeOwn(f)
-	} else if c.seg.HasSlotTable() && place != 0 {
-		c.freeSlot(place-1, f.sample, "abort.slot", "abort.cursor")
-	}
-	if !c.variable || c.chains {
-		place = 0
-	}
-	empty := c.layout.Pack(shm.Empty, 0, c.layout.Generation(f.word)+1, place)
+	kept := c.space.free(f)
+	empty := c.layout.Pack(shm.Empty, 0, c.layout.Generation(f.word)+1, kept)
 	if !c.seg.Word(f.sample).CompareAndSwap(uint64(f.word), uint64(empty)) {
 		return c.lost(f)
 	}

@@ -129,29 +129,7 @@ func (c *Cache) checkStates(sample uint64, w shm.Word) error {
 
 // possible says whether a sample of this cache may have that state.
 func (c *Cache) possible(s shm.State) bool {
-	return s <= shm.Ready || s == shm.Retiring && c.evicts() && !c.chains
-}
-
-// slotOf returns the offset in the payload of the slot that a word names, and whether there is such a slot.
-func (c *Cache) slotOf(w shm.Word) (offset uint64, ok bool) {
-	place := c.layout.Place(w) - 1 // place 0, which is none, becomes huge
-	return place * c.stride, place < c.slots
-}
-
-// locate returns the offset in the payload of a READY sample with this length, with chains that of the slot
-// at the head. It returns false for a place or a length that the payload cannot have, so that no corrupt word
-// leads out of it, and no buffer is made for such a length.
-func (c *Cache) locate(w shm.Word, length uint64) (offset uint64, ok bool) {
-	switch {
-	case !c.variable:
-		return c.slotOf(w)
-	case length > c.sampleBytes || c.chains && c.slotsFor(length) > c.slots:
-		return 0, false
-	case c.chains:
-		return c.slotOf(w)
-	}
-	place := c.layout.Place(w) - 1
-	return place * shm.UnitBytes, place < c.units && shm.UnitsFor(length) <= c.units-place
+	return s <= shm.Ready || s == shm.Retiring && c.retires
 }
 
 // Get copies a sample into dst. It returns its length, and whether it was READY. On a miss dst may

@@ -38,7 +38,7 @@ func (c *Cache) reclaimRecord(record uint32, count shm.Counter) (claims int) {
 			}
 			continue
 		}
-		if c.evicts() && !c.chains {
+		if c.retires {
 			c.endEviction(record, e)
 		}
 		if sample := listed - 1; sample >= c.samples {
@@ -48,7 +48,7 @@ func (c *Cache) reclaimRecord(record uint32, count shm.Counter) (claims int) {
 			claims++
 		}
 		intent.Store(0)
-		if c.evicts() && !c.chains {
+		if c.retires {
 			c.seg.Victim(record, e).Store(0)
 		}
 		entry.Store(0)
@@ -65,59 +65,14 @@ func (c *Cache) reclaimSample(record uint32, entry int, sample uint64) bool {
 	if w.State() != shm.Writing || w.Owner() != record+1 {
 		return false
 	}
-	var keep uint64
-	switch {
-	case c.chains:
-		c.freeChainsOfDead(record, entry, sample, w)
-	case c.variable:
-		keep = c.extentOfDead(record, sample, w)
-	case c.seg.HasSlotTable():
-		c.freeSlotsOfDead(record, sample, w)
-	}
-	empty := c.layout.Pack(shm.Empty, 0, c.layout.Generation(w)+1, keep)
+	kept := c.space.freeDead(record, entry, sample, w)
+	empty := c.layout.Pack(shm.Empty, 0, c.layout.Generation(w)+1, kept)
 	if !word.CompareAndSwap(uint64(w), uint64(empty)) {
 		return false // a client broke the protocol
 	}
 	fault.At("reclaim.word")
 	c.seg.Persist(sample)
 	return true
-}
-
-// freeSlotsOfDead frees the slots of a dead claim: the one that the word names, and the intents of
-// all entries that list the sample. Two threads of the dead client may have listed the sample. Only
-// the one that claimed it has an intent, and the other's entry may come first.
-func (c *Cache) freeSlotsOfDead(record uint32, sample uint64, w shm.Word) {
-	free := func(place uint64) {
-		if place-1 < c.slots { // 0 is none
-			c.freeSlot(place-1, sample, "reclaim.slot", "reclaim.cursor")
-		}
-	}
-	free(c.layout.Place(w))
-	for e := range shm.ClaimsPerClient {
-		if entry, intent := c.seg.Claim(record, e); entry.Load() == sample+1 && intent.Load() != c.layout.Place(w) {
-			free(intent.Load())
-		}
-	}
-}
-
-// extentOfDead returns the place that the sample of a dead claim keeps. This is the extent that the
-// word names. Without one it is the extent of an intent, if arena_next shows that the owner took it
-// as the last extent.
-func (c *Cache) extentOfDead(record uint32, sample uint64, w shm.Word) uint64 {
-	if place := c.layout.Place(w); place != 0 {
-		return place
-	}
-	a := shm.ArenaNext(c.seg.ArenaNext().Load())
-	for e := range shm.ClaimsPerClient {
-		entry, intent := c.seg.Claim(record, e)
-		unit, units := shm.Intent(intent.Load()).Extent()
-		if entry.Load() == sample+1 && units > 0 && a.Owner() == record+1 && a.Unit() == unit+units {
-			length := min(units*shm.UnitBytes, shm.MaxSampleBytes)
-			c.setLength(sample, length) // before the word: a named extent has its length
-			return unit + 1
-		}
-	}
-	return 0
 }
 
 // Recover reclaims the claims of dead clients and returns their number. A Set that meets such a

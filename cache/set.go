@@ -28,13 +28,13 @@ func (c *Cache) SetParts(i int, parts [][]byte, flags Flags) (Result, error) {
 // SetLoaded is SetParts of a sample whose load took so long; 0: unknown. A cache with the policy cost
 // keeps the samples that cost most; others keep the time for `stocached advise`. A negative time is ErrInvalid.
 func (c *Cache) SetLoaded(i int, parts [][]byte, flags Flags, took time.Duration) (Result, error) {
-	return c.set(i, parts, flags, fill{took: took}, anyEpoch)
+	return c.set(i, parts, flags, request{took: took}, anyEpoch)
 }
 
 // SetFree is SetLoaded of one part that evicts no sample: it returns Full when no slot is free.
 func (c *Cache) SetFree(i int, data []byte, took time.Duration) (Result, error) {
 	parts := [1][]byte{data}
-	return c.set(i, parts[:], 0, fill{took: took, freeOnly: true}, anyEpoch)
+	return c.set(i, parts[:], 0, request{took: took, freeOnly: true}, anyEpoch)
 }
 
 // SetLater is the begin of a Set that SetInEpoch ends, after a wait in a queue. It calls put if a Set would try
@@ -53,7 +53,7 @@ func (c *Cache) SetLater(i int, data []byte, put func(epoch uint64) bool) (Resul
 	switch _, _, ready := c.find(uint64(i)); {
 	case ready:
 		r = Exists
-	case !c.chains && !c.evicts() && !c.hasSpace(uint64(len(data))):
+	case !c.evicts() && c.space.full(uint64(len(data))):
 		r = Full
 	case put(shm.Phase(c.seg.Phase().Load()).Epoch()):
 		return Stored, nil
@@ -65,40 +65,48 @@ func (c *Cache) SetLater(i int, data []byte, put func(epoch uint64) bool) (Resul
 // SetInEpoch is Set of a sample that SetLater has seen. It returns Out if the cache was cleared since.
 func (c *Cache) SetInEpoch(i int, data []byte, epoch uint64) (Result, error) {
 	parts := [1][]byte{data}
-	return c.set(i, parts[:], 0, fill{}, epoch)
+	return c.set(i, parts[:], 0, request{}, epoch)
 }
 
 const anyEpoch = math.MaxUint64
 
-func (c *Cache) set(i int, parts [][]byte, flags Flags, f fill, epoch uint64) (Result, error) {
-	if f.took < 0 {
-		return Busy, fmt.Errorf("%w: the load of sample %d took %v; give 0 if the time is unknown", shm.ErrInvalid, i, f.took)
+func (c *Cache) set(i int, parts [][]byte, flags Flags, q request, epoch uint64) (Result, error) {
+	if q.took < 0 {
+		return Busy, fmt.Errorf("%w: the load of sample %d took %v; give 0 if the time is unknown",
+			shm.ErrInvalid, i, q.took)
 	}
-	var length uint64
 	for _, p := range parts {
-		length += uint64(len(p))
+		q.length += uint64(len(p))
 	}
 	l, err := c.enterToWrite("set a sample")
 	if err != nil {
 		return Busy, err
 	}
-	if err := c.checkFill(i, length, flags); err != nil {
+	if err := c.checkFill(i, q.length, flags); err != nil {
 		l.leave()
 		return Busy, err
 	}
-	r, err := c.claimOrWait(uint64(i), length, flags, &f)
-	// A clear that begins from now on waits for this claim.
-	if r == Stored && err == nil && epoch != anyEpoch && shm.Phase(c.seg.Phase().Load()).Epoch() != epoch {
-		r, err = Out, c.abort(&f)
-	}
-	if r == Stored && err == nil {
-		if r, err = c.write(&f, parts); r == Stored && err == nil {
-			err = c.publish(&f)
-		}
+	q.sample, q.overwrite = uint64(i), flags&Overwrite != 0
+	f, r, err := c.claimOrWait(&q, flags)
+	if f != nil {
+		r, err = c.fill(f, parts, epoch)
+		fills.Put(f)
 	}
 	c.countResult(r, err)
 	l.leave()
 	return r, err
+}
+
+// fill writes and publishes a claimed sample.
+func (c *Cache) fill(f *fill, parts [][]byte, epoch uint64) (Result, error) {
+	// A clear that begins from now on waits for this claim.
+	if epoch != anyEpoch && shm.Phase(c.seg.Phase().Load()).Epoch() != epoch {
+		return Out, c.abort(f)
+	}
+	if r, err := c.write(f, parts); r != Stored || err != nil {
+		return r, err
+	}
+	return Stored, c.publish(f)
 }
 
 // Drop removes a sample that is READY, such as one whose bytes are wrong. It does nothing for others.
@@ -116,11 +124,13 @@ func (c *Cache) Drop(i int) error {
 	if !ready {
 		return c.checkStates(uint64(i), w)
 	}
-	var f fill
-	if r, err := c.claim(uint64(i), c.length(m), true, &f); r != Stored || err != nil {
+	f, _, err := c.claim(&request{sample: uint64(i), length: c.length(m), overwrite: true})
+	if f == nil {
 		return err
 	}
-	return c.abort(&f)
+	err = c.abort(f)
+	fills.Put(f)
+	return err
 }
 
 // checkFill returns ErrIndex, ErrSchema or ErrInvalid.
@@ -141,19 +151,19 @@ func (c *Cache) checkFill(i int, length uint64, flags Flags) error {
 }
 
 // claimOrWait claims. With the flag Wait it repeats the claim while it is Busy.
-func (c *Cache) claimOrWait(sample, length uint64, flags Flags, f *fill) (Result, error) {
-	r, err := c.claim(sample, length, flags&Overwrite != 0, f)
+func (c *Cache) claimOrWait(q *request, flags Flags) (*fill, Result, error) {
+	f, r, err := c.claim(q)
 	if r != Busy || err != nil || flags&Wait == 0 {
-		return r, err
+		return f, r, err
 	}
 	var wait backoff
 	for deadline := time.Now().Add(waitAtMost); r == Busy && err == nil && time.Now().Before(deadline); {
 		if wait.sleep(); c.closed.Load() {
-			return Busy, errClosed
+			return nil, Busy, errClosed
 		}
-		r, err = c.claim(sample, length, flags&Overwrite != 0, f)
+		f, r, err = c.claim(q)
 	}
-	return r, err
+	return f, r, err
 }
 
 // Keep makes this handle store only samples that kept says: Out for others, unless the cache has them.

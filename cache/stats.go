@@ -67,7 +67,7 @@ func (c *Cache) Stats() (Stats, error) {
 			*sum += c.seg.Count(r, shm.Counter(k))
 		}
 	}
-	var named uint64 // units of the arena
+	var named uint64 // bytes of extents
 	var costs costSums
 	spread := c.spread()
 	for i := range c.samples {
@@ -77,23 +77,11 @@ func (c *Cache) Stats() (Stats, error) {
 			s.ReadyBytes += c.seg.Length(m)
 		}
 		costs.add(m, spread, c.seg.Length(m), w.State() == shm.Ready)
-		if c.variable && !c.chains && c.layout.Place(w) != 0 {
-			named += shm.UnitsFor(c.seg.Length(m))
+		if c.units != 0 && c.layout.Place(w) != 0 {
+			named += shm.UnitsFor(c.seg.Length(m)) * shm.UnitBytes
 		}
 	}
-	if c.chains {
-		for k := range c.slots {
-			if shm.Link(c.seg.SlotSample(k).Load()).Sample() != 0 {
-				s.ArenaNextBytes += c.stride
-			}
-		}
-		s.ArenaLostBytes = s.ArenaNextBytes - min(s.ReadyBytes, s.ArenaNextBytes)
-		s.ArenaFreeBytes = c.seg.PayloadBytes - s.ArenaNextBytes
-	} else if c.variable {
-		next := shm.ArenaNext(c.seg.ArenaNext().Load()).Unit()
-		s.ArenaNextBytes = next * shm.UnitBytes
-		s.ArenaLostBytes = (next - min(named, next)) * shm.UnitBytes // named may exceed next, which was loaded later
-	}
+	c.space.usage(&s, named)
 	s.Replaced = c.replaced(lapSums{s.Hits + s.Misses, s.Evicted})
 	s.Costs = costs.stats()
 	s.Costs.LoadSeconds = time.Duration(loads).Seconds()

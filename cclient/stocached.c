@@ -40,7 +40,9 @@
 #include "src/protocol/read.c"           /* get, view, gather */
 #include "src/protocol/policy.c"         /* which sample goes */
 #include "src/protocol/evict.c"          /* a slot goes to another sample */
-#include "src/protocol/chain.c"          /* the slots of a sample, in an arena that evicts */
+#include "src/protocol/space_slots.c"    /* the slot of a sample */
+#include "src/protocol/space_arena.c"    /* the extent of a sample */
+#include "src/protocol/space_chains.c"   /* the slots of a sample, in an arena that evicts */
 #include "src/protocol/write.c"          /* set, claim, write, publish, abort */
 #include "src/protocol/disk.c"           /* a segment on a disk that processes share */
 #include "src/protocol/inspect.c"        /* info, states, stats, verify, explain */

@@ -190,6 +190,7 @@ struct stoc_cache {
     uint32_t client_records, flags, policy, place_shift, field_count, kind;
     uint64_t generation_mask;
     bool variable, read_only;
+    const struct space *space; /* how samples lie in the payload */
     bool chains;         /* samples lie in chains of slots: variable, with a policy that evicts */
     bool evicts;         /* a set into a full cache may give the slot of another sample to its own */
     struct policy rule;  /* of a cache that evicts */

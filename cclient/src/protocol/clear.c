@@ -62,15 +62,7 @@ INTERNAL int finish_clear(stoc_cache *c, uint64_t phase, uint32_t owner, uint64_
             }
         }
     }
-    if (c->slot_table) {
-        for (uint64_t s = 0; s < c->slots; s++) {
-            uint64_t l = load(slot_word(c, s)), freed = c->chains ? link_pack(0, 0, l) : 0;
-            if (l != freed)
-                store(slot_word(c, s), freed);
-        }
-    }
-    for (uint64_t g = 0; c->chains && g < group_count(c); g++)
-        store(group_word(c, g), free_from_next(load(group_word(c, g)), 0));
+    c->space->clear(c);
     store(free_from_word(c), free_from_next(load(free_from_word(c)), 0));
     store(arena_next_word(c), 0);
     persist_all(c);

@@ -69,6 +69,7 @@ INTERNAL int attach(stoc_cache *c, const struct header *h, struct stoc_error *er
     c->evicts = policy_evicts(g->policy);
     c->chains = has_chains(g->flags, g->policy);
     c->last_state = c->evicts && !c->chains ? RETIRING : READY;
+    c->space = c->chains ? &chain_space : c->variable ? &arena_space : &slot_space;
     c->view_slots = c->evicts || c->disk ? 0 : g->slots;
     c->rule = make_policy(g->policy, g->slots, c->chains, h->uuid);
     c->place_shift = c->variable && !c->chains ? STOC_ARENA_PLACE_SHIFT : STOC_FIXED_PLACE_SHIFT;

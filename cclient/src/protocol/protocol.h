@@ -56,8 +56,7 @@ static inline int require_owner(stoc_cache *c, uint32_t *owner)
 }
 
 /* reclaim.c */
-INTERNAL void free_slot(stoc_cache *c, uint64_t slot, uint64_t sample, const char *slot_point,
-                        const char *cursor_point);
+INTERNAL uint64_t intent_for(const stoc_cache *c, uint32_t record, uint32_t entry, uint64_t sample);
 INTERNAL uint64_t reclaim_record(stoc_cache *c, uint32_t record, stoc_word *counters, enum stoc_counter which);
 INTERNAL int64_t reclaim_if_dead(stoc_cache *c, uint32_t record);
 
@@ -114,12 +113,41 @@ INTERNAL int lost(struct stoc_claim *k);
 INTERNAL int abort_claim(struct stoc_claim *k, int result);
 INTERNAL bool name_place(struct stoc_claim *k, uint64_t place);
 INTERNAL bool draw_claim(struct stoc_claim *k, uint32_t record);
-INTERNAL bool try_free_slot(struct stoc_claim *k, uint32_t record, uint64_t slot);
+INTERNAL int begin_at(struct stoc_claim *k, uint32_t record, uint64_t each, uint64_t bytes);
 
-/* chain.c */
-INTERNAL int take_chain(struct stoc_claim *k, uint32_t record);
-INTERNAL void free_own_chain(struct stoc_claim *k);
-INTERNAL void free_chains_of_dead(stoc_cache *c, uint32_t record, uint32_t entry, uint64_t sample);
+/* space_slots.c, space_arena.c, space_chains.c */
+/* Of stoc_claim.open. DRAWN: drawn_for(length) bytes are drawn and not settled. MEMORY: those of a new
+ * place are drawn, or exist already. SHORT: there is no memory for them. */
+enum { OPEN = 1, DRAWN = 2, MEMORY = 4, SHORT = 8 };
+
+enum { TAKE = 0, KEEP = 1 };
+
+/* How the samples of a cache lie in its payload. A hit does not ask it: locate and copy_chain are faster. */
+struct space {
+    bool draws; /* memory for a new place before the claim */
+    /* Whether an EMPTY or READY sample keeps its place for the next length bytes: KEEP or TAKE. ECORRUPT: the place is
+     * not possible, and no client may write to it. */
+    int (*keeps)(const stoc_cache *c, uint64_t w, uint64_t meta, uint64_t length);
+    /* Whether a sample that is claimed now still has the place that keeps saw with this meta. */
+    bool (*still)(const stoc_cache *c, uint64_t sample, uint64_t meta);
+    /* Whether no place for length bytes is left, as far as that is known without a search. */
+    bool (*full)(const stoc_cache *c, uint64_t length);
+    /* Gives a claimed sample its place, unless it keeps one: STORED. After another result the claim has ended. */
+    int (*take)(struct stoc_claim *k, uint32_t record);
+    /* Frees the place of a claim that is given up. Returns the place that the EMPTY sample keeps. */
+    uint64_t (*free)(struct stoc_claim *k);
+    /* The same for the claim of a dead client, which a record lists in an entry. */
+    uint64_t (*free_dead)(stoc_cache *c, uint32_t record, uint32_t entry, uint64_t sample, uint64_t w);
+    /* Frees all places of a cache without claims. */
+    void (*clear)(stoc_cache *c);
+};
+
+INTERNAL_DATA const struct space slot_space, arena_space, chain_space;
+INTERNAL int keeps_slot(const stoc_cache *c, uint64_t w, uint64_t meta, uint64_t length);
+INTERNAL bool is_same(const stoc_cache *c, uint64_t sample, uint64_t meta);
+INTERNAL bool try_free_slot(struct stoc_claim *k, uint32_t record, uint64_t slot);
+INTERNAL void free_slot(stoc_cache *c, uint64_t slot, uint64_t sample, const char *slot_point,
+                        const char *cursor_point);
 INTERNAL uint64_t run_of(const struct stoc_claim *k, uint64_t at, uint64_t n, uint64_t *offset);
 INTERNAL void mark_pages(const struct stoc_claim *k);
 INTERNAL bool copy_chain(const stoc_cache *c, uint64_t w, void *dst, uint64_t length);

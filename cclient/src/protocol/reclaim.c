@@ -3,70 +3,21 @@
  */
 #include "protocol.h"
 
-/*
- * Frees a slot that a claim on the sample may hold. The cursor moves even if the slot was free
- * already. The client that freed it may have died before it moved the cursor, and no search finds a
- * slot below the cursor.
- */
-INTERNAL void free_slot(stoc_cache *c, uint64_t slot, uint64_t sample, const char *slot_point, const char *cursor_point)
-{
-    (void)slot_point, (void)cursor_point;
-    if (slot >= c->slots)
-        return;
-    if (cas(slot_word(c, slot), sample + 1, 0))
-        STOC_FAULT(slot_point);
-    for (;;) {
-        uint64_t f = load(free_from_word(c));
-        if (cas(free_from_word(c), f, free_from_next(f, MIN(free_from_of(f), slot))))
-            break;
-    }
-    STOC_FAULT(cursor_point);
-}
-
 /* The intent of entry number k of the record, if that entry names the sample; otherwise 0. */
-static uint64_t intent_for(const stoc_cache *c, uint32_t record, uint32_t entry, uint64_t sample)
+INTERNAL uint64_t intent_for(const stoc_cache *c, uint32_t record, uint32_t entry, uint64_t sample)
 {
     return load(entry_word(c, record, entry)) == sample + 1 ? load(intent_word(c, record, entry)) : 0;
-}
-
-/* The extent that a dead claim had allocated but not yet named, as unit + 1. Stores its length in
- * meta. 0: there is none, or it cannot be known. */
-static uint64_t unnamed_extent(stoc_cache *c, uint32_t record, uint64_t sample)
-{
-    for (uint32_t k = 0; k < STOC_CLAIMS_PER_CLIENT; k++) {
-        uint64_t intent = intent_for(c, record, k, sample), unit = intent & INTENT_UNIT_MASK,
-                 units = intent >> INTENT_UNIT_BITS;
-        uint64_t next = load(arena_next_word(c));
-        if (units && owner_of(next) == record + 1 && arena_unit(next) == unit + units &&
-            unit + units <= arena_units(c)) {
-            set_length(c, sample, MIN(units * STOC_UNIT_BYTES, UINT32_MAX));
-            return unit + 1;
-        }
-    }
-    return 0;
 }
 
 /* Empties the sample if the dead owner of the record was writing it: 1, else 0. Safe to repeat: it
  * frees the slot first and changes the word last. */
 static unsigned reclaim_sample(stoc_cache *c, uint32_t record, uint32_t entry, uint64_t sample)
 {
-    uint64_t w = load(index_word(c, sample)), place = 0;
+    uint64_t w = load(index_word(c, sample));
     if (state_of(w) != WRITING || owner_of(w) != record + 1)
         return 0;
-    if (c->chains) {
-        free_chains_of_dead(c, record, entry, sample);
-    } else if (c->slot_table) {
-        if (place_of(c, w))
-            free_slot(c, place_of(c, w) - 1, sample, "reclaim.slot", "reclaim.cursor");
-        for (uint32_t k = 0; k < STOC_CLAIMS_PER_CLIENT; k++) {
-            uint64_t intent = intent_for(c, record, k, sample);
-            if (intent && intent != place_of(c, w))
-                free_slot(c, intent - 1, sample, "reclaim.slot", "reclaim.cursor");
-        }
-    } else if (c->variable) {
-        place = place_of(c, w) ? place_of(c, w) : unnamed_extent(c, record, sample);
-    }
-    if (!cas(index_word(c, sample), w, pack(c, EMPTY, 0, generation_of(c, w) + 1, place)))
+    uint64_t kept = c->space->free_dead(c, record, entry, sample, w);
+    if (!cas(index_word(c, sample), w, pack(c, EMPTY, 0, generation_of(c, w) + 1, kept)))
         return 0; /* another client or program has changed the word */
     STOC_FAULT("reclaim.word");
     persist(c, sample);
@@ -88,14 +39,14 @@ INTERNAL uint64_t reclaim_record(stoc_cache *c, uint32_t record, stoc_word *coun
                 store(intent_word(c, record, k), 0);
             continue;
         }
-        if (c->evicts && !c->chains)
+        if (c->last_state == RETIRING)
             end_eviction(c, record, k, counters);
         if (listed <= c->samples)
             taken += reclaim_sample(c, record, k, listed - 1);
         else
             add_to(counters, STOC_COUNTER_CORRUPT, 1);
         store(intent_word(c, record, k), 0);
-        if (c->evicts && !c->chains)
+        if (c->last_state == RETIRING)
             store(victim_word(c, record, k), 0);
         store(entry_word(c, record, k), 0);
         STOC_FAULT("reclaim.entry");

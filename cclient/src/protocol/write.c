@@ -10,10 +10,6 @@
  */
 #define PIECE (256 * 1024)
 
-/* Of stoc_claim.open. DRAWN: drawn_for(length) bytes are drawn and not settled. MEMORY: those of a new
- * place are drawn, or exist already. SHORT: there is no memory for them. */
-enum { OPEN = 1, DRAWN = 2, MEMORY = 4, SHORT = 8 };
-
 /* What a fill draws for a new place: with chains, each slot takes whole pages. */
 static uint64_t drawn_for(const stoc_cache *c, uint64_t length)
 {
@@ -74,16 +70,11 @@ INTERNAL int lost(struct stoc_claim *k)
 INTERNAL int abort_claim(struct stoc_claim *k, int result)
 {
     stoc_cache *c = k->cache;
-    uint64_t place = place_of(c, k->word);
     int number = errno;
     if (load(index_word(c, k->sample)) != k->word)
         return lost(k);
-    if (c->chains)
-        free_own_chain(k);
-    else if (c->slot_table && place)
-        free_slot(c, place - 1, k->sample, "abort.slot", "abort.cursor");
-    if (!cas(index_word(c, k->sample), k->word,
-             pack(c, EMPTY, 0, generation_of(c, k->word) + 1, c->variable && !c->chains ? place : 0)))
+    uint64_t kept = c->space->free(k);
+    if (!cas(index_word(c, k->sample), k->word, pack(c, EMPTY, 0, generation_of(c, k->word) + 1, kept)))
         return lost(k);
     STOC_FAULT("abort.word");
     persist(c, k->sample);
@@ -114,6 +105,16 @@ INTERNAL bool name_place(struct stoc_claim *k, uint64_t place)
     return true;
 }
 
+/* Says where the bytes of a claim lie, whose places are `each` bytes apart. A place whose memory was drawn is new,
+ * and its bytes may get huge pages. */
+INTERNAL int begin_at(struct stoc_claim *k, uint32_t record, uint64_t each, uint64_t bytes)
+{
+    k->offset = (place_of(k->cache, k->word) - 1) * each;
+    if ((k->open & MEMORY) && !k->cache->disk)
+        take_huge(k->cache, record, k->offset, bytes);
+    return STOC_STORED;
+}
+
 /* Draws memory for a new place of the claim, once. A reserved cache has it already. */
 INTERNAL bool draw_claim(struct stoc_claim *k, uint32_t record)
 {
@@ -124,113 +125,6 @@ INTERNAL bool draw_claim(struct stoc_claim *k, uint32_t record)
     else
         k->open |= draw(k->cache, record, drawn_for(k->cache, k->length)) ? MEMORY | DRAWN : SHORT;
     return k->open & MEMORY;
-}
-
-/* Takes one slot, if it is still free. The word does not name it yet. */
-INTERNAL bool try_free_slot(struct stoc_claim *k, uint32_t record, uint64_t slot)
-{
-    store(intent_word(k->cache, record, k->entry), slot + 1);
-    STOC_FAULT("slot.intent");
-    if (!cas(slot_word(k->cache, slot), 0, k->sample + 1))
-        return false;
-    STOC_FAULT("slot.taken");
-    k->offset = slot + 1;
-    return true;
-}
-
-/* Takes the first free slot that it finds: STORED, and k->offset is slot + 1; FULL. */
-static int take_free_slot(struct stoc_claim *k, uint32_t record)
-{
-    stoc_cache *c = k->cache;
-    uint64_t f = load(free_from_word(c));
-    for (uint64_t s = free_from_of(f); s < c->slots; s++)
-        if (load(slot_word(c, s)) == 0 && try_free_slot(k, record, s)) {
-            /* from the word that we read: a slot that was freed since has changed seq, and a search
-             * still finds it */
-            cas(free_from_word(c), f, free_from_at(f, s + 1));
-            return STOC_STORED;
-        }
-    cas(free_from_word(c), f, free_from_at(f, c->slots));
-    return STOC_FULL;
-}
-
-/* Takes a free slot for the claim. If none is free, or memory for it is short, a cache that evicts
- * takes the slot of another sample. STORED; FULL and ECORRUPT (the claim is aborted); ELOST. */
-static int take_slot(struct stoc_claim *k, uint32_t record)
-{
-    int result = k->open & MEMORY ? take_free_slot(k, record) : STOC_FULL;
-    if (result == STOC_FULL && k->cache->evicts) {
-        result = evict(k, record);
-        k->open &= ~(uint32_t)MEMORY; /* no huge pages: a victim's slot has its pages */
-    }
-    if (result != STOC_STORED)
-        return abort_claim(k, result);
-    if (!name_place(k, k->offset)) /* not the intent: other programs may have changed that */
-        return lost(k);
-    STOC_FAULT("slot.named");
-    mark_placed(k->cache, place_of(k->cache, k->word) - 1);
-    return STOC_STORED;
-}
-
-/* Takes a new extent for the claim: STORED, FULL (the claim is aborted), ELOST. One thread of a
- * handle at a time, see the protocol. */
-static int take_extent(struct stoc_claim *k, uint32_t record)
-{
-    stoc_cache *c = k->cache;
-    uint64_t units = units_for(k->length);
-    int result = STOC_STORED;
-    flag_take(&c->allocating);
-    for (;;) {
-        uint64_t a = load(arena_next_word(c)), unit = arena_unit(a);
-        if (unit + units > arena_units(c)) {
-            result = STOC_FULL;
-            break;
-        }
-        store(intent_word(c, record, k->entry), unit | units << INTENT_UNIT_BITS);
-        STOC_FAULT("extent.intent");
-        if (!cas(arena_next_word(c), a, arena_pack(record + 1, unit + units)))
-            continue;
-        STOC_FAULT("extent.taken");
-        set_length(c, k->sample, k->length);
-        if (name_place(k, unit + 1))
-            STOC_FAULT("extent.named");
-        else
-            result = STOC_ELOST;
-        break;
-    }
-    if (result != STOC_STORED)
-        store(intent_word(c, record, k->entry), 0);
-    flag_release(&c->allocating);
-    return result == STOC_FULL ? abort_claim(k, STOC_FULL) : result == STOC_ELOST ? lost(k) : STOC_STORED;
-}
-
-enum { TAKE = 0, KEEP = 1 };
-
-/*
- * Whether an EMPTY or READY sample keeps its place for the next length bytes: KEEP or TAKE.
- * ECORRUPT: the place is not possible, and no client may write to it. meta belongs to the word if
- * the CAS from the word succeeds, because it changes only while a sample is WRITING.
- */
-static int place_for(const stoc_cache *c, uint64_t w, uint64_t meta, uint64_t length)
-{
-    uint64_t place = place_of(c, w), units = units_for(length_of(c, meta));
-    if (place == 0)
-        return state_of(w) == EMPTY ? TAKE : STOC_ECORRUPT;
-    if (!c->variable || c->chains)
-        return place <= c->slots && state_of(w) == READY ? KEEP : STOC_ECORRUPT;
-    if (place > arena_units(c) || units > arena_units(c) - (place - 1))
-        return STOC_ECORRUPT;
-    return units_for(length) <= units ? KEEP : TAKE;
-}
-
-/* Whether the cache has no place left for length bytes. With chains only a search can tell. */
-static bool is_full(const stoc_cache *c, uint64_t length)
-{
-    if (c->chains)
-        return false;
-    if (c->slot_table)
-        return free_from_of(load(free_from_word(c))) >= c->slots;
-    return c->variable && arena_unit(load(arena_next_word(c))) + units_for(length) > arena_units(c);
 }
 
 /* Whether stoc_keep leaves a sample out. */
@@ -285,7 +179,7 @@ again:;
     }
     if (c->chains && slots_for(c, length) > c->slots)
         return STOC_FULL;
-    int placed = place_for(c, w, meta, length);
+    int placed = c->space->keeps(c, w, meta, length);
     if (placed < 0) {
         if (load(index_word(c, i)) != w) /* meta belonged to another word */
             goto again;
@@ -294,7 +188,7 @@ again:;
     bool fits = placed == KEEP;
     /* Full, unless a dead client left its clear unfinished: then the claim below finishes that
      * clear. */
-    bool full = !fits && is_full(c, length);
+    bool full = !fits && c->space->full(c, length);
     if (full && !c->evicts && !phase_clearing(load(phase_word(c)))) {
         if (load(index_word(c, i)) != w) /* this sample may have got the last place */
             goto again;
@@ -318,7 +212,7 @@ again:;
     }
     /* a place that the sample keeps has its pages, and so has the slot of a victim */
     struct stoc_claim claim = {.cache = c, .length = length};
-    if (!fits && !c->chains && !(full && c->evicts) && !draw_claim(&claim, record) && !c->evicts) {
+    if (!fits && c->space->draws && !(full && c->evicts) && !draw_claim(&claim, record) && !c->evicts) {
         drop_entry(c, record, entry);
         return STOC_FULL;
     }
@@ -336,24 +230,11 @@ again:;
     *k = (struct stoc_claim){.cache = c, .sample = i, .word = claimed, .length = length, .entry = entry,
                              .generation = atomic_load_explicit(&c->fork_generation, memory_order_relaxed),
                              .open = OPEN | claim.open};
-    /* the word is the same again, but its extent has changed */
-    if (!c->chains && fits && c->variable && load(meta_word(c, i)) != meta)
+    if (fits && !c->space->still(c, i, meta))
         return abort_claim(k, STOC_BUSY);
     if (nanoseconds)
         store_cost(c, i, length, nanoseconds);
-    if (c->chains) {
-        k->offset = place_of(c, claimed);
-        return take_chain(k, record);
-    }
-    if (!first_indices && !fits) {
-        code = c->variable ? take_extent(k, record) : take_slot(k, record);
-        if (code != STOC_STORED)
-            return code;
-    }
-    k->offset = (place_of(c, k->word) - 1) * (c->variable ? STOC_UNIT_BYTES : c->slot_stride);
-    if ((k->open & MEMORY) && !c->disk)
-        take_huge(c, record, k->offset, c->variable ? length : c->slot_stride);
-    return STOC_STORED;
+    return c->space->take(k, record);
 }
 
 /* Step 6: writes bytes of a claim from at on, and continues *crc. STORED. FULL and ESYSTEM end the
@@ -537,7 +418,7 @@ int stoc_set_later(stoc_cache *c, int64_t index, const struct iovec *parts, int 
         result = STOC_EXISTS, which = STOC_COUNTER_EXISTS;
     else if (is_left_out(c, (uint64_t)index))
         result = STOC_OUT, which = STOC_COUNTER_OUT;
-    else if (!disk_may_accept(c) || (!c->evicts && is_full(c, length)))
+    else if (!disk_may_accept(c) || (!c->evicts && c->space->full(c, length)))
         result = STOC_FULL;
     else if (put_in_queue(&c->disk->queue, index, phase_epoch(load(phase_word(c))), parts, count_of_parts, length))
         return STOC_STORED;

@@ -1,5 +1,5 @@
 /*
- * chain.c - samples of an arena that evicts lie in chains of slots. docs/spec/arena-eviction.md.
+ * space_chains.c - samples of an arena that evicts lie in chains of slots. docs/spec/arena-eviction.md.
  *
  * A chain begins with the slot that has the sample's last bytes. stoc_claim.offset is the slot + 1 at the
  * head of the claim's chain; 0: it has no slot.
@@ -106,16 +106,17 @@ static void free_chain(stoc_cache *c, uint64_t sample, uint64_t head, stoc_word 
 }
 
 /* Frees all slots of a claimed sample. */
-INTERNAL void free_own_chain(struct stoc_claim *k)
+static uint64_t free_own_chain(struct stoc_claim *k)
 {
     free_chain(k->cache, k->sample, k->offset, intent_word(k->cache, owner_of(k->word) - 1, k->entry), "abort.slot",
                "abort.cursor");
     k->offset = 0;
+    return 0;
 }
 
 /* Frees the chain of a dead claim: what the intents of all entries that list the sample name, and what
  * the word names. */
-INTERNAL void free_chains_of_dead(stoc_cache *c, uint32_t record, uint32_t entry, uint64_t sample)
+static uint64_t free_chains_of_dead(stoc_cache *c, uint32_t record, uint32_t entry, uint64_t sample, uint64_t w)
 {
     for (uint32_t e = 0; e < STOC_CLAIMS_PER_CLIENT; e++) {
         stoc_word *intent = intent_word(c, record, e);
@@ -129,8 +130,8 @@ INTERNAL void free_chains_of_dead(stoc_cache *c, uint32_t record, uint32_t entry
             free_chain(c, sample, rest, intent, "reclaim.slot", "reclaim.cursor");
         }
     }
-    free_chain(c, sample, place_of(c, load(index_word(c, sample))), intent_word(c, record, entry), "reclaim.slot",
-               "reclaim.cursor");
+    free_chain(c, sample, place_of(c, w), intent_word(c, record, entry), "reclaim.slot", "reclaim.cursor");
+    return 0;
 }
 
 /*
@@ -209,10 +210,11 @@ static int evict_chain(struct stoc_claim *k, uint32_t record)
 
 /* Takes the slots of a claimed sample: STORED, ELOST. After FULL, BUSY, ECORRUPT and ESYSTEM the claim is
  * aborted. An overwrite keeps its slots if it needs as many. */
-INTERNAL int take_chain(struct stoc_claim *k, uint32_t record)
+static int take_chain(struct stoc_claim *k, uint32_t record)
 {
     stoc_cache *c = k->cache;
     uint64_t n = slots_for(c, k->length), taken = 0, victims = 0, head = 0;
+    k->offset = place_of(c, k->word);
     uint32_t *slots = malloc(n * sizeof *slots);
     if (!slots)
         return abort_claim(k, STOC_ESYSTEM);
@@ -304,3 +306,32 @@ INTERNAL uint64_t chain_bytes(const stoc_cache *c)
         taken += link_sample(load(slot_word(c, s))) != 0;
     return taken * c->slot_stride;
 }
+
+/* Only a search can tell. */
+static bool chains_full(const stoc_cache *c, uint64_t length)
+{
+    (void)c, (void)length;
+    return false;
+}
+
+static void clear_chains(stoc_cache *c)
+{
+    for (uint64_t s = 0; s < c->slots; s++) {
+        uint64_t l = load(slot_word(c, s)), freed = link_pack(0, 0, l);
+        if (l != freed)
+            store(slot_word(c, s), freed);
+    }
+    for (uint64_t g = 0; g < group_count(c); g++)
+        store(group_word(c, g), free_from_next(load(group_word(c, g)), 0));
+}
+
+INTERNAL const struct space chain_space = {
+    .draws = false, /* but when it takes the first slot without pages */
+    .keeps = keeps_slot,
+    .still = is_same,
+    .full = chains_full,
+    .take = take_chain,
+    .free = free_own_chain,
+    .free_dead = free_chains_of_dead,
+    .clear = clear_chains,
+};
