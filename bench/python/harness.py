@@ -293,12 +293,22 @@ class Run:
         if note:
             self.say(f"{note}.\n")
         ours = subjects[0]
-        self.say(f"| | µs a sample | µs of processors | samples/s | beside {ours.name} |\n|---|--:|--:|--:|--:|")
+        self.say(f"| | µs a sample | µs of processors | samples/s | beside {ours.name} | in processors |")
+        self.say("|---|--:|--:|--:|--:|--:|")
         for one in subjects:
             if one.missing or not one.runs:
-                self.say(f"| {one.name} | left out: {one.missing} | | | |")
+                self.say(f"| {one.name} | left out: {one.missing} | | | | |")
                 continue
             us = 1e6 * one.median()
             cpu = f"{1e6 * one.median('cpu'):,.2f}" if "cpu" in one.runs[0] else ""
-            ratio = "" if one is ours else spread(a / b for a, b in zip(one.all(), ours.all(), strict=True))
-            self.say(f"| {one.name} | {us:,.2f} | {cpu} | {1e6 / us:,.0f} | {ratio} |")
+            self.say(
+                f"| {one.name} | {us:,.2f} | {cpu} | {1e6 / us:,.0f} | {beside(one, ours, 'seconds')} | "
+                f"{beside(one, ours, 'cpu')} |"
+            )
+
+
+def beside(one: Subject, ours: Subject, what: str) -> str:
+    """How many times as much it takes. Clocks of processes that have ended count in hundredths of a second."""
+    if one is ours or what not in one.runs[0] or not all(ours.all(what)):
+        return ""
+    return spread(a / b for a, b in zip(one.all(what), ours.all(what), strict=True))

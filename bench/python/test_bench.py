@@ -50,8 +50,8 @@ def test_a_ratio_is_that_of_neighbouring_runs() -> None:
     run = harness.Run(7, "", text=[])
     ours, other = harness.Derived("ours", [1, 2, 3, 4, 5, 6, 7]), harness.Derived("other", [2, 4, 6, 8, 10, 12, 70])
     run.table("title", [ours, other])
-    assert run.text[-1].endswith("| 2.00 (2.00 to 10.00) |")
-    assert run.text[-2].endswith("|  |")
+    assert run.text[-1].endswith("| 2.00 (2.00 to 10.00) |  |")
+    assert run.text[-2].endswith("|  |  |")
 
 
 def test_the_interval_has_the_ranks_of_the_binomial_distribution() -> None:
