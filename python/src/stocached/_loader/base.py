@@ -31,7 +31,7 @@ from .executor import Executor
 from .iterator import BatchIterator
 from .made_caches import attach_again, free, is_made_here, register, samples_of, successor
 from .numpy_backend import NumpyBackend
-from .options import Options, Worker, options_of
+from .options import Options, options_of
 from .sampling import numbered, order_within, prefers_some, with_epochs
 from .setup import OF_TORCH, Setup
 from .stats import LoaderStats, Meter
@@ -39,6 +39,7 @@ from .tracing import Tracing
 from .worker_choice import rows_in_c
 
 _log = logging.getLogger("stocached")
+_set = object.__setattr__
 
 
 class BaseLoader:
@@ -81,7 +82,6 @@ class BaseLoader:
         if options.bad_samples == "skip" and self.batch_sampler is None:
             raise InvalidError('bad_samples="skip" leaves samples out of batches; give batch_size= or batch_sampler=')
         self.num_workers = whole("num_workers", self.num_workers)
-        vars(self).update(vars(options))
         self._backend, self._data_pipes = backend, data_pipes
         self._meter, self._bad = Meter(), BadSamples()
         self._collate_default = self.collate_fn if default_collate else None
@@ -102,15 +102,15 @@ class BaseLoader:
         if options.affinity is not None:
             assert self.batch_size is not None
             self._affinity = Affinity(options.affinity, options.local_world_size, self.batch_size, self.drop_last)
-        self._take_worker_kind(options.worker)
+        self._take_worker_kind(options)
         self._own = {name: value for name, value in vars(self).items() if name not in before}
         register(self)
 
-    def _setup(self) -> Setup:
-        """The loader as it is now."""
+    def _setup(self, options: Options | None = None) -> Setup:
+        """The loader as it is now. options: None: as its attributes are now."""
         of_torch: dict[str, Any] = {name: getattr(self, name, None) for name in OF_TORCH}
         return Setup(
-            options=options_of(self),
+            options=options or options_of(self),
             **of_torch,
             iterable=self._iterable,
             backend=self._backend,
@@ -146,9 +146,9 @@ class BaseLoader:
         self.cache = None if self._cached is None else self._cached.cache
         self._disk_before = self._disk_counts()
 
-    def _take_worker_kind(self, asked: Worker | None) -> None:
-        """Sets what workers are. asked: by the user."""
-        setup = self._setup()
+    def _take_worker_kind(self, options: Options) -> None:
+        """Sets what workers are."""
+        setup, asked = self._setup(options), options.worker
         self.worker, _ = setup.worker_kind(asked)
         self._chosen = self.worker if asked is None else None  # by us, for the options as they are
         if self.worker != "process" and self.num_workers > 1 and setup.asks_dataset():
@@ -160,8 +160,8 @@ class BaseLoader:
     def __setattr__(self, name: str, value: Any) -> None:
         # While a hook runs, Lightning records assignments to loaders, and repeats them on the
         # loader that it makes. The place of an iteration must not be copied.
-        if name.startswith("_"):
-            object.__setattr__(self, name, value)
+        if name[0] == "_":
+            _set(self, name, value)
         else:
             super().__setattr__(name, value)
 

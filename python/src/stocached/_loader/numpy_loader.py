@@ -16,7 +16,7 @@ from .._datasets.cached_samples import CachedSamples
 from .._order.order import Order
 from .base import BaseLoader
 from .numpy_backend import NumpyBackend
-from .options import Options, check, is_ordered, options_of, order_sampler, takes, with_options
+from .options import Options, check, is_ordered, order_sampler, takes, with_options
 from .sampling import Batcher, OrderSampler
 
 
@@ -72,7 +72,7 @@ class Loader(BaseLoader):
         if isinstance(batch_size, np.integer):
             batch_size = int(batch_size)
         _check(arguments, batch_size)
-        options, iterable = options_of(arguments), not hasattr(dataset, "__getitem__")
+        iterable = not hasattr(dataset, "__getitem__")
         sampler: Any = arguments.sampler
         batch_sampler: Any = arguments.batch_sampler
         if iterable and (arguments.shuffle or sampler is not None or batch_sampler is not None):
@@ -89,8 +89,8 @@ class Loader(BaseLoader):
             )
         if batch_size is None and arguments.drop_last:
             raise InvalidError("batch_size=None makes no batches, so there is no last one to drop")
-        check(options, dataset, iterable, arguments.shuffle, sampler, batch_sampler, batch_size)
-        if is_ordered(options) and isinstance(sampler, OrderSampler):
+        check(arguments, iterable, sampler)
+        if is_ordered(arguments) and isinstance(sampler, OrderSampler):
             sampler = sampler.again()
         vars(self).update({name: value for name, value in self.settings.items() if name != "shuffle"})
         if num_workers > 0 and self.prefetch_factor is None:
@@ -99,10 +99,12 @@ class Loader(BaseLoader):
         self._drawn = False  # whether the seed of the order is drawn
         backend = NumpyBackend()
         if sampler is None and batch_sampler is None:
-            if not iterable and not is_ordered(options):
+            drawn = 0
+            if not iterable and not is_ordered(arguments):
                 self._drawn = arguments.shuffle
-                options = dataclasses.replace(options, seed=backend.base_seed(self.generator) if self._drawn else 0)
-            sampler = _Endless() if iterable else order_sampler(options, len(dataset), arguments.shuffle)
+                self.seed = drawn = backend.base_seed(self.generator) if self._drawn else 0
+            shuffle = arguments.shuffle
+            sampler = _Endless() if iterable else order_sampler(arguments, len(dataset), shuffle, drawn=drawn)
         self.batch_size = batch_size if batch_sampler is None else None
         if self.batch_size is not None:
             batch_sampler = Batcher(sampler, self.batch_size, self.drop_last)
@@ -110,7 +112,7 @@ class Loader(BaseLoader):
         batched = batch_sampler is not None
         default = arguments.collate_fn is None and batched
         self.collate_fn = arguments.collate_fn or (backend.collate if batched else backend.convert)
-        self._prepare(dataset, options, backend, CachedSamples, default, before)
+        self._prepare(dataset, arguments, backend, CachedSamples, default, before)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The next iteration continues from the state. With shuffle=True alone, the loader takes the seed of the state.

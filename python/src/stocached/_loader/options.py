@@ -103,10 +103,10 @@ class Options(CacheOptions):
 NAMES = tuple(field.name for field in dataclasses.fields(Options))
 
 
-def options_of(values: Any) -> Options:
-    """The options among the arguments of a constructor, or among the attributes of a loader."""
+def options_of(loader: Any) -> Options:
+    """The options among the attributes of a loader."""
     options = object.__new__(Options)
-    vars(options).update({name: getattr(values, name) for name in NAMES})  # each epoch does it: __init__ takes longer
+    vars(options).update({name: getattr(loader, name) for name in NAMES})  # each epoch does it: __init__ takes longer
     return options
 
 
@@ -150,28 +150,21 @@ def makes_cache(options: Options) -> bool:
     return any(getattr(options, name) != getattr(Options, name) for name in _MAKING)
 
 
-def check(
-    options: Options,
-    dataset: Any,
-    iterable: bool,
-    shuffle: bool,
-    sampler: Any,
-    batch_sampler: Any,
-    batch_size: int | None,
-) -> None:
-    """Raises InvalidError, which names the argument."""
-    cached = takes_cache(options)
-    _check_values(options)
+def check(arguments: Any, iterable: bool, sampler: Any) -> None:
+    """Raises InvalidError, which names the argument. arguments: of a constructor, with the options
+    among them."""
+    cached = takes_cache(arguments)
+    _check_values(arguments)
     if iterable:
-        _check_iterable(options, cached)
-    _check_cache(options, dataset, cached)
-    if is_stateful(dataset) and not is_ordered(options) and not cached and options.restart_workers:
+        _check_iterable(arguments, cached)
+    _check_cache(arguments, cached)
+    if arguments.restart_workers and not is_ordered(arguments) and not cached and is_stateful(arguments.dataset):
         raise InvalidError(
             "restart_workers=True, and the dataset has a state (state_dict()), which a worker that dies takes with it; leave out restart_workers=, "
             "or give seed= or order=, with which the dataset is not asked for its state"
         )
-    _check_order(options, shuffle, sampler if batch_sampler is None else batch_sampler)
-    _check_affinity(options, dataset, cached, batch_size, batch_sampler)
+    _check_order(arguments, sampler if arguments.batch_sampler is None else arguments.batch_sampler)
+    _check_affinity(arguments, cached)
 
 
 def _check_values(options: Options) -> None:
@@ -219,7 +212,8 @@ def _check_iterable(options: Options, cached: bool) -> None:
         )
 
 
-def _check_cache(options: Options, dataset: Any, cached: bool) -> None:
+def _check_cache(options: Any, cached: bool) -> None:
+    dataset = options.dataset
     if cached and isinstance(dataset, CachedSamples) and (options.cache is not dataset.cache or makes_cache(options)):
         raise InvalidError("the dataset has a cache already; leave out cache=, size= and name=")
     policies.check(options.policy)
@@ -232,13 +226,13 @@ def _check_cache(options: Options, dataset: Any, cached: bool) -> None:
         raise InvalidError('store= is for a cache; give size=, such as size="32GiB", or name=')
 
 
-def _check_order(options: Options, shuffle: bool, given: Any) -> None:
+def _check_order(options: Any, given: Any) -> None:
     """given: a sampler or batch sampler of the program; None: neither."""
     if is_ordered(options) and given is not None and order_within(given) is None:
         raise InvalidError(
             "seed= and order= use an order of stocached, sampler= and batch_sampler= one of yours; give one of them"
         )
-    if options.order is not None and shuffle:
+    if options.order is not None and options.shuffle:
         raise InvalidError("order= says how samples are shuffled; leave out shuffle=")
     if not is_ordered(options) and (
         options.ends is not None or options.rank is not None or options.world_size is not None
@@ -246,7 +240,7 @@ def _check_order(options: Options, shuffle: bool, given: Any) -> None:
         raise InvalidError("rank=, world_size= and ends= need an order of stocached: give seed= or order=")
 
 
-def _check_affinity(options: Options, dataset: Any, cached: bool, batch_size: int | None, batch_sampler: Any) -> None:
+def _check_affinity(options: Any, cached: bool) -> None:
     check_affinity(options.affinity, options.local_world_size)
     if options.affinity is None:
         return
@@ -256,23 +250,25 @@ def _check_affinity(options: Options, dataset: Any, cached: bool, batch_size: in
         raise InvalidError(
             'ends="uneven" with affinity=: all ranks of a global batch get the same number of samples; give "pad" or "drop"'
         )
-    if batch_size is None or batch_sampler is not None:
+    if options.batch_size is None or options.batch_sampler is not None:
         raise InvalidError("affinity= deals batches to nodes; give batch_size=, and leave out batch_sampler=")
-    if not cached and not isinstance(dataset, CacheBacked):
+    if not cached and not isinstance(options.dataset, CacheBacked):
         raise InvalidError(
             "affinity= deals samples to the nodes whose caches own them, and this loader has no cache; give size= or name="
         )
 
 
 def order_sampler(
-    options: Options, samples: int, shuffle: bool, kind: type[OrderSampler] = OrderSampler
+    options: Options, samples: int, shuffle: bool, kind: type[OrderSampler] = OrderSampler, *, drawn: int = 0
 ) -> OrderSampler:
-    """A sampler in the order of seed= and order=."""
+    """A sampler in the order of seed= and order=. drawn: the seed, if neither is given."""
     if samples < 1:
         raise InvalidError("the dataset is empty, so there is no order of its samples")
     order = options.order
     if order is None or isinstance(order, str):
-        order = Order(samples, cast(Any, order or ("shuffled" if shuffle else "sequential")), seed=options.seed or 0)
+        order = Order(
+            samples, cast(Any, order or ("shuffled" if shuffle else "sequential")), seed=options.seed or drawn
+        )
     elif options.seed is not None:
         raise InvalidError(f"seed={options.seed} with order={order!r}, which has its own seed; leave out seed=")
     if order.samples != samples:

@@ -23,7 +23,7 @@ from .._order.order import AnyOrder, Order
 from . import data_pipes, replacement
 from .base import BaseLoader
 from .made_caches import living
-from .options import Options, check, is_ordered, options_of, order_sampler, takes, takes_cache, with_options
+from .options import NAMES, Options, check, is_ordered, order_sampler, takes, takes_cache, with_options
 from .sampling import OrderSampler
 from .torch_backend import TorchBackend
 
@@ -100,28 +100,29 @@ class DataLoader(BaseLoader, torch.utils.data.DataLoader[_Sample]):
         arguments = Arguments(*given, **named)
         before = frozenset(self.__dict__)
         self.settings = dict(vars(arguments))
-        options, torchs = options_of(arguments), {name: getattr(arguments, name) for name in _TORCHS}
+        torchs: dict[str, Any] = {name: getattr(arguments, name) for name in _TORCHS}
         dataset, sampler, pin_memory = arguments.dataset, arguments.sampler, arguments.pin_memory
         if isinstance(pin_memory, str) and pin_memory != "copy":
             raise InvalidError(f'pin_memory={pin_memory!r}; it must be True, False, or "copy"')
         iterable = isinstance(dataset, torch.utils.data.IterableDataset)
         shuffle, batch_sampler = bool(arguments.shuffle), arguments.batch_sampler
-        if is_ordered(options) and sampler is not None and not iterable:
-            sampler = _in_our_order(sampler, dataset, options)
-        check(options, dataset, iterable, shuffle, sampler, batch_sampler, arguments.batch_size)
-        if is_ordered(options) and sampler is None and batch_sampler is None:
-            sampler, torchs["shuffle"] = order_sampler(options, len(dataset), shuffle, _OrderSampler), None
+        if is_ordered(arguments) and sampler is not None and not iterable:
+            sampler = _in_our_order(sampler, dataset, arguments)
+        check(arguments, iterable, sampler)
+        if is_ordered(arguments) and sampler is None and batch_sampler is None:
+            sampler, torchs["shuffle"] = order_sampler(arguments, len(dataset), shuffle, _OrderSampler), None
         super().__init__(**torchs | {"sampler": sampler, "pin_memory": bool(pin_memory)})
         self.in_order = arguments.in_order
         self._iterable = iterable
+        vars(self).update({name: getattr(arguments, name) for name in NAMES})
         vars(self)["pin_memory"] = pin_memory  # torch's constructor has made a bool of "copy"
         pipes = None
         if data_pipes.is_pipe(dataset):
-            threads = options.worker not in (None, "process")
-            pipes = data_pipes.Pipes(dataset, self.num_workers, threads=threads, cached=takes_cache(options))
+            threads = arguments.worker not in (None, "process")
+            pipes = data_pipes.Pipes(dataset, self.num_workers, threads=threads, cached=takes_cache(arguments))
         backend = TorchBackend(torch_version.accelerator() if pin_memory else "", in_place=pin_memory != "copy")
         default = self.batch_sampler is not None and self.collate_fn is default_collate
-        self._prepare(dataset, options, backend, CachedDataset, default, before, pipes)
+        self._prepare(dataset, arguments, backend, CachedDataset, default, before, pipes)
         if next(kind for kind in type(self).__mro__ if "__init__" in vars(kind)) is DataLoader:
             # Lightning records the arguments of loaders that hooks make, and adds its own to make
             # the loader again. That fails with positional arguments. And the record lacks our
@@ -129,7 +130,7 @@ class DataLoader(BaseLoader, torch.utils.data.DataLoader[_Sample]):
             # takes the attributes.
             for name in [name for name in vars(self) if name.startswith("__pl_saved_")]:
                 del vars(self)[name]
-        if self._cached is not None or options.augment is not None:
+        if self._cached is not None or arguments.augment is not None:
             replacement.watch()
         if _accelerate_is_used():
             from . import accelerate  # needs the package of that name
