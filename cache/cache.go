@@ -50,7 +50,7 @@ type Cache struct {
 	clearing   atomic.Bool                              // one goroutine at a time runs a clear of this handle
 	pooling    sync.Mutex                               // protects pool
 	pool       policy.Pool                              // of the policy planned, with plans
-	allowance  *memory.Allowance                          // that fills draw on; nil when read-only
+	allowance  *memory.Allowance                        // that fills draw on; nil when read-only
 	searches   atomic.Uint64                            // for a victim, of this handle
 	loads      atomic.Uint64                            // loads whose times this handle was told
 	offered    atomic.Uint64                            // calls of MeasureNext

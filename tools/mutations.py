@@ -835,8 +835,8 @@ DEFECTS = [
     Defect(
         "Python: accelerate shards what is sharded",
         "python/src/stocached/_loader/accelerate.py",
-        "if several and loader._reads_in_order():",
-        "if several and not loader._reads_in_order():",
+        "if several and loader._setup().in_our_order:",
+        "if several and not loader._setup().in_our_order:",
         python("loader/test_framework_ranks.py"),
     ),
     Defect(

@@ -13,6 +13,8 @@ from website.reference import prose
 NAMES = re.compile(r"^([\w\\]+(?:, [\w\\]+)*): ", re.MULTILINE)  # of arguments; as `prose` has them
 COMMENT = re.compile(r"(?:^|  )# (.*)$")
 
+LOADERS = ("_loader.numpy_loader.Loader", "_loader.torch_loader.DataLoader")
+
 # By class, what other parts of the package call, and no program.
 INTERNAL = {
     "_datasets.cache_backed.CacheBacked": ("in_cache", "gathered_tree", "blank"),
@@ -48,6 +50,14 @@ class Docstrings(Extension):
         if obj.docstring:
             parts = re.split(r"\n\s*\n", obj.docstring.value)
             obj.docstring.value = "\n\n".join(part if part.startswith("    ") else shown(part) for part in parts)
+
+    def on_package(self, *, pkg: Any, **_: Any) -> None:
+        """Gives constructors the parameters that `takes` gives them at run time."""
+        for path in LOADERS:
+            loader, arguments = pkg[path], pkg[f"{path.rpartition('.')[0]}.Arguments"]
+            loader["__init__"].parameters = arguments["__init__"].parameters
+            options = pkg["_loader.options.Options"].docstring.value
+            loader.docstring.value = f"{loader.docstring.value}\n\n{options}"
 
 
 def has_fields(parent: Any) -> bool:

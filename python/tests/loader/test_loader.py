@@ -106,10 +106,10 @@ def test_augment_leaves_the_programs_random_numbers_alone():
     wanted = np.random.random(5)
     loader = Loader(Numbers(), 8, seed=9, augment=add_global_noise)
     np.random.seed(3)
-    base = loader._generator_state()
+    base = loader._backend.generator_state(loader.generator)
     for _ in loader:
         pass
-    loader._put_generator_state(base)
+    loader._backend.put_generator_state(loader.generator, base)
     np.testing.assert_array_equal(np.random.random(5), wanted)
 
 
@@ -515,7 +515,7 @@ def test_memory_of_samples_that_workers_send_is_given_back():
     loader = Loader(Texts(), 4, num_workers=2, persistent_workers=True)
     for _ in range(3):
         assert [text[0] for batch in loader for text in batch["text"]] == list(range(40))
-    assert os.fstat(loader._kept.task_queue.overflow.fd).st_blocks * 512 < 2_000_000  # of 12 MB that were sent
+    assert os.fstat(loader._executor.kept.task_queue.overflow.fd).st_blocks * 512 < 2_000_000  # of 12 MB that were sent
     loader.close()
 
 

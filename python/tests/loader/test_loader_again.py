@@ -10,6 +10,8 @@ import inspect
 import json
 import os
 import pickle
+import re
+import typing
 import weakref
 
 import numpy as np
@@ -17,7 +19,7 @@ import pytest
 from helpers import python
 
 from stocached import Cache, InvalidError, Loader, Order
-from stocached._loader.options import LoaderOptions
+from stocached._loader.options import Options
 
 N = 40
 
@@ -95,7 +97,7 @@ def test_every_option_is_a_parameter_and_an_attribute(kind, tmp_path):
         "local_world_size": 1,
     }
     parameters = inspect.signature(kind().__init__).parameters
-    for field in dataclasses.fields(LoaderOptions):
+    for field in dataclasses.fields(Options):
         assert parameters[field.name].default == field.default, field.name
         assert field.name in given | others, f"a test of {field.name}"
     made_here = given | others | {"cache": None, "seed": None}
@@ -109,6 +111,21 @@ def test_every_option_is_a_parameter_and_an_attribute(kind, tmp_path):
         assert made.cache.variable == (loader.variable or False)
         assert read(made) == read(loader)
         assert made.sampler is not loader.sampler
+
+
+@BOTH
+def test_options_are_listed_once_and_shown_everywhere(kind):
+    document, signature = kind().__doc__, inspect.signature(kind())
+    assert str(signature).startswith("(dataset: 'Any', batch_size: 'int | None' = 1, shuffle: ")
+    for field in dataclasses.fields(Options):
+        assert signature.parameters[field.name].annotation == field.type
+        assert re.search(rf"\b{field.name}(=|: |, \w)", document), field.name
+    assert typing.get_type_hints(kind().__init__)["seed"] == (int | None)
+    name = kind().__name__
+    with pytest.raises(TypeError, match=rf"^{name}.__init__\(\) got an unexpected keyword argument 'sed'"):
+        kind()(Numbers(), sed=3)
+    with pytest.raises(TypeError, match=rf"^{name}.__init__\(\) missing 1 required positional argument: 'dataset'"):
+        kind()()
 
 
 @pytest.mark.torch

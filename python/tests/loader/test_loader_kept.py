@@ -168,7 +168,7 @@ def test_ring_has_a_limit_and_what_lies_beyond_is_right_as_well(way):
     told = [str(warning.message) for warning in caught if "the program keeps batches" in str(warning.message)]
     assert len(told) == 1
     assert read(kept) == 2 * list(range(N))
-    batch_pool = loader._kept.batch_pool if loader._kept is not None else None
+    batch_pool = loader._executor.kept.batch_pool if loader._executor.kept is not None else None
     del kept
     gc.collect()
     with warnings.catch_warnings(record=True) as caught:  # one warning is enough

@@ -87,7 +87,7 @@ def test_worker_killed_while_it_has_nothing_to_do(settings, cached):
 def test_persistent_workers_are_replaced_after_one_was_lost(settings):
     loader = Loader(Numbers(60), 4, num_workers=2, persistent_workers=True, **settings)
     assert read(loader) == list(range(60))
-    pids = loader._kept.pool.pids
+    pids = loader._executor.kept.pool.pids
     os.kill(pids[0], signal.SIGKILL)
     gone(pids[:1])
     with pytest.raises(WorkerLostError, match=rf"worker 0 \(process {pids[0]}\) was killed by SIGKILL"):
@@ -114,7 +114,7 @@ def test_restarted_worker_loads_the_sample_again(settings, how, tmp_path):
     )
     for _ in range(2):
         assert read(loader) == list(range(40))
-    assert loader._kept.pool.restarts == 1
+    assert loader._executor.kept.pool.restarts == 1
     loader.close()
 
 
@@ -171,7 +171,7 @@ def test_worker_killed_between_epochs_is_restarted(settings):
     loader = Loader(Numbers(40), 4, num_workers=2, restart_workers=True, persistent_workers=True, **settings)
     for epoch in range(3):
         assert read(loader) == list(range(40))
-        os.kill(loader._kept.pool.pids[epoch % 2], signal.SIGKILL)
+        os.kill(loader._executor.kept.pool.pids[epoch % 2], signal.SIGKILL)
     loader.close()
 
 

@@ -326,13 +326,16 @@ def test_ctrl_c_while_kept_workers_are_told_of_an_epoch():
     loader = Loader(Late(16), 2, num_workers=2, persistent_workers=True, collate_fn=stack)
     batches = iter(loader)
     check(next(batches))
-    until(lambda: loader._kept.pool.task_queue.held(1), "the second batch is being made, which takes half a minute")
+    until(
+        lambda: loader._executor.kept.pool.task_queue.held(1),
+        "the second batch is being made, which takes half a minute",
+    )
     signals = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
     with pytest.raises(KeyboardInterrupt):
         signals.start()
         iter(loader)  # waits for that batch
     signals.join()
-    assert not loader._kept.usable, "its workers may hold requests of the interrupted epoch"
+    assert not loader._executor.kept.usable, "its workers may hold requests of the interrupted epoch"
     assert check(next(iter(loader))) == [0, 1]
     loader.close()
 

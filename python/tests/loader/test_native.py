@@ -313,7 +313,7 @@ def test_shards_of_ranks(root, by_python):
 def test_kept_workers(root, store, by_python):
     loader = loader_of(root, 2, persistent_workers=True, **STORES[store])
     assert read(loader, 4) == read(loader_of(root, 0), 4)
-    threads = loader._kept.pool._workers
+    threads = loader._executor.kept.pool._workers
     assert all(thread.is_alive() for thread in threads)
     assert by_python == []
     loader.close()

@@ -111,7 +111,9 @@ def test_hits_are_not_copied_once_more(loader, workers):
     made = loader(Images(), 8, seed=1, num_workers=workers, size="8MiB", persistent_workers=workers > 0)
     list(made)
     for batch in made:
-        memory = [lease for lease in device.registered.items() if lease[1] == made._kept.batch_pool.buffer_bytes]
+        memory = [
+            lease for lease in device.registered.items() if lease[1] == made._executor.kept.batch_pool.buffer_bytes
+        ]
         assert len(memory) == len(device.registered), "no memory is pinned for one batch only"
         assert all(device.reads(tensor.numpy()) for tensor in batch)
     made.close()

@@ -9,7 +9,7 @@ import functools
 import logging
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from .. import _native
@@ -168,7 +168,7 @@ class CachedSamples(CacheBacked):
         samples cannot be cached, CacheMemoryError (MemoryError) with the numbers if the cache does
         not fit."""
         arguments = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
-        options = CacheOptions(size, name, fingerprint, variable, policy, disk, disk_dir, disk_policy)
+        options = CacheOptions(**{field.name: arguments[field.name] for field in fields(CacheOptions)})
         _check_arguments(dataset, cache, options, store, bad_samples, augment)
         self.dataset = dataset
         self.augment = augment

@@ -24,7 +24,7 @@ _GENEROUS = 1.25
 _CONTROL = 64 * 1024**2  # bytes of that cache besides its samples
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CacheOptions:
     """What the user says of the cache to make: the parameters of CachedSamples."""
 

@@ -74,7 +74,7 @@ def check(loader: Any) -> None:
         raise InvalidError(
             f"world_size={loader.world_size}: accelerate shards the samples among {processes} processes itself; leave out rank= and world_size="
         )
-    if not loader._reads_in_order():
+    if not loader._setup().in_our_order:
         raise InvalidError(
             "the samples of this loader are sharded already; call prepare() first and skip_first_batches() with what it gives"
         )
@@ -102,7 +102,7 @@ def _adapting(init: Any) -> Any:
             raise UnsupportedError(
                 "use_stateful_dataloader=True with dispatch_batches=True: accelerate reads batches ahead, and the state would skip them; leave out one of them"
             )
-        if several and loader._reads_in_order():
+        if several and loader._setup().in_our_order:
             batch_sampler = _whole(batch_sampler, loader)
         init(self, dataset, False, batch_sampler, **arguments)
         self.use_stateful_dataloader = use_stateful_dataloader  # so save_state() saves the state of our loader

@@ -1,69 +1,74 @@
-"""The common part of the loaders of NumPy and torch batches: how a loader is made and copied, and
-how it begins an iteration."""
+"""What a loader is: it has options (options.py), a dataset, maybe in a cache (made_caches.py), a
+place in its epochs (checkpoint.py), and a way of making batches (executor.py). This class is the
+same for NumPy and torch batches."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import logging
 import os
 import time
 import weakref
-from collections.abc import Callable
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from .._cache import disk, served
-from .._cache.stats import changes_of
 from .._checks.randomness import Remedy
-from .._common import sizes, threads
-from .._common.errors import ClosedError, InvalidError, UnsupportedError
+from .._common import threads
+from .._common.errors import ClosedError, InvalidError
 from .._common.numbers import whole
-from .._common.ours import only_ours
 from .._common.ranks import rank_of
-from .._common.subsets import is_subset, unwrapped
 from .._datasets.cached_samples import CachedSamples
 from .._datasets.looks import are_forked
-from .._samples.batch_layout import Layout
-from .._samples.own_copy import own_copy
 from .._trace import Recorder
-from .._workers.task_queue import MOST_TASKS
 from .affinity import Affinity
 from .bad_samples import BadSamples
-from .checkpoint import CheckpointedLoader
-from .epoch_context import EpochContext, Progress
-from .gather_iterator import GatherIterator
+from .checkpoint import Checkpoint
+from .epoch_context import EpochContext, Records
+from .executor import Executor
 from .iterator import BatchIterator
-from .job import Augment, Job
 from .made_caches import attach_again, free, is_made_here, register, samples_of, successor
 from .numpy_backend import NumpyBackend
-from .options import LoaderOptions, Worker, gather_threads
-from .sampling import numbered, order_within, prefers_some
-from .single_process import SingleProcessIterator
+from .options import Options, options_of
+from .sampling import numbered, order_within, prefers_some, with_epochs
+from .setup import OF_TORCH, Setup
 from .stats import LoaderStats, Meter
 from .tracing import Tracing
-from .worker_batches import WorkerBatchIterator
-from .worker_choice import APART, OUT_OF_ORDER, WHOLE, pipeline_of, rows_in_c, warn_of_processes
-from .worker_runtime import WorkerRuntime
+from .worker_choice import rows_in_c
 
 _log = logging.getLogger("stocached")
-_AHEAD = 2  # batches, without workers
+_set = object.__setattr__
 
 
-class BaseLoader(CheckpointedLoader):
-    """The common part of both loaders. They have the attributes of torch's loader."""
+class BaseLoader:
+    """Each argument of the constructor is an attribute. Programs may set them: the next epoch uses
+    what they are then."""
+
+    num_workers: int
+    prefetch_factor: int | None
+    cache: Any
+    settings: dict[str, Any]
+    """The arguments of its constructor."""
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Arguments."""
 
     _remedy: ClassVar[Remedy]
+    _iterable: bool
     _backend: NumpyBackend
 
     def _prepare(
         self,
         dataset: Any,
-        options: LoaderOptions,
+        options: Options,
         backend: NumpyBackend,
         cached_kind: type[CachedSamples],
         default_collate: bool,
         before: frozenset[str],
+        data_pipes: Any = None,
     ) -> None:
         """The constructor calls it at its end. dataset: as the user gave it. before: the attributes
         at the start of the constructor."""
@@ -73,34 +78,50 @@ class BaseLoader(CheckpointedLoader):
                 "each thread would give every sample, as get_worker_info() "
                 'only knows workers that are processes; use worker="process", or num_workers=1'
             )
-        if options.bad_samples == "skip" and not self._batched():
+        if options.bad_samples == "skip" and self.batch_sampler is None:
             raise InvalidError('bad_samples="skip" leaves samples out of batches; give batch_size= or batch_sampler=')
         self.num_workers = whole("num_workers", self.num_workers)
-        vars(self).update(vars(options))
-        self._backend = backend
+        self._backend, self._data_pipes = backend, data_pipes
         self._meter, self._bad = Meter(), BadSamples()
         self._collate_default = self.collate_fn if default_collate else None
         self._functions = (self.collate_fn, self.augment, self.batch_augment)  # of kept workers and of the next epoch
-        self._reset_epochs()
-        self._kept: WorkerRuntime | None = None  # of persistent workers
-        self._closed = False  # since the last iteration
+        self._executor = Executor()
+        self._current: weakref.ref[BatchIterator] | None = None
         self._next: BatchIterator | None = None  # of the next epoch, if it was begun ahead
+        self._closed = False  # since the last iteration
         self._pid = os.getpid()
         # The first iteration makes it, so that a loader that a framework replaces writes no file.
         self._recorder: Recorder | None = None
-        self._order = order_within(self.batch_sampler if self._batched() else self.sampler)
+        self._order = order_within(self.sampler if self.batch_sampler is None else self.batch_sampler)
         if self._order is not None:
             self._order.tell(self)
-            self._epoch = self._order.epoch
+        self._checkpoint = Checkpoint(0 if self._order is None else self._order.epoch)
         self._take_cache(dataset, options, cached_kind)
+        self._affinity: Affinity | None = None
         if options.affinity is not None:
             assert self.batch_size is not None
             self._affinity = Affinity(options.affinity, options.local_world_size, self.batch_size, self.drop_last)
-        self._take_worker_kind(options.worker)
+        self._take_worker_kind(options)
         self._own = {name: value for name, value in vars(self).items() if name not in before}
         register(self)
 
-    def _take_cache(self, dataset: Any, options: LoaderOptions, cached_kind: type[CachedSamples]) -> None:
+    def _setup(self, options: Options | None = None) -> Setup:
+        """The loader as it is now. options: None: as its attributes are now."""
+        of_torch: dict[str, Any] = {name: getattr(self, name, None) for name in OF_TORCH}
+        return Setup(
+            options=options or options_of(self),
+            **of_torch,
+            iterable=self._iterable,
+            backend=self._backend,
+            default_collate=self._collate_default is not None and self.collate_fn is self._collate_default,
+            cached=self._cached,
+            order=self._order,
+            data_pipes=self._data_pipes,
+            kept=self._executor.kept is not None,
+            length_read=getattr(self, "_IterableDataset_len_called", None) if self._iterable else None,
+        )
+
+    def _take_cache(self, dataset: Any, options: Options, cached_kind: type[CachedSamples]) -> None:
         """Sets the dataset whose samples come from a cache, and the cache, if there is one."""
         forks = are_forked(getattr(self, "multiprocessing_context", None))
         self._cached = samples_of(
@@ -124,11 +145,12 @@ class BaseLoader(CheckpointedLoader):
         self.cache = None if self._cached is None else self._cached.cache
         self._disk_before = self._disk_counts()
 
-    def _take_worker_kind(self, asked: Worker | None) -> None:
-        """Sets what workers are. asked: by the user."""
-        self.worker, _ = self._worker_kind(asked)
+    def _take_worker_kind(self, options: Options) -> None:
+        """Sets what workers are."""
+        setup, asked = self._setup(options), options.worker
+        self.worker, _ = setup.worker_kind(asked)
         self._chosen = self.worker if asked is None else None  # by us, for the options as they are
-        if self.worker != "process" and self.num_workers > 1 and self._asks_dataset():
+        if self.worker != "process" and self.num_workers > 1 and setup.asks_dataset():
             raise InvalidError(
                 f'num_workers={self.num_workers} with worker="{self.worker}", and the dataset has a state (state_dict()), which the threads would share; use '
                 'worker="process", num_workers=1, or seed= or order=, with which the dataset is not asked for its state'
@@ -137,8 +159,8 @@ class BaseLoader(CheckpointedLoader):
     def __setattr__(self, name: str, value: Any) -> None:
         # While a hook runs, Lightning records assignments to loaders, and repeats them on the
         # loader that it makes. The place of an iteration must not be copied.
-        if name.startswith("_"):
-            object.__setattr__(self, name, value)
+        if name[0] == "_":
+            _set(self, name, value)
         else:
             super().__setattr__(name, value)
 
@@ -192,9 +214,10 @@ class BaseLoader(CheckpointedLoader):
                 self.trace, settings=self.settings, rank=rank, world_size=world_size, about=self._stored_bytes()
             )
         start = time.monotonic_ns()
-        epoch, self._epoch_set = self._epoch_set, None
-        if epoch is not None and self._has_given_nothing():
-            self._epoch = epoch
+        place = self._checkpoint
+        epoch, place.epoch_set = place.epoch_set, None
+        if epoch is not None and place.untouched:
+            place.epoch = epoch
         current = self._running()
         if current is not None and self.persistent_workers:
             current.end(
@@ -206,8 +229,9 @@ class BaseLoader(CheckpointedLoader):
             now is not before for now, before in zip(functions, self._functions)
         )  # the program has set them since
         self._functions = functions
-        if others or (self._kept is not None and not self._kept.usable):
-            self._end_kept()
+        kept = self._executor.kept
+        if others or (kept is not None and not kept.usable):
+            self._executor.end()
             self._end_next()
         ahead, self._next = self._next, None
         if ahead is not None:
@@ -221,11 +245,11 @@ class BaseLoader(CheckpointedLoader):
                 ahead.asked_for()
                 return self._give(ahead, start)
             ahead.close()
-        resume = self._resume
+        resume = place.resume
         try:
             return self._give(self._make_iteration(), start)
         except BaseException:
-            self._resume = resume  # for the next try
+            place.resume = resume  # for the next try
             raise
 
     def _attach_again(self) -> None:
@@ -239,18 +263,14 @@ class BaseLoader(CheckpointedLoader):
             self.settings = {k: self._cached.cache if v is self.cache else v for k, v in self.settings.items()}
             self.cache = self._cached.cache
             self._end_next()
-            self._end_kept()  # its workers read the old one
+            self._executor.end()  # its workers read the old one
 
     def _leave_parent(self) -> None:
         """In a forked child: a thread of the parent may have held the meter's lock, and the workers and the file of
         the trace are the parent's."""
         self._pid, self._meter, self._bad = os.getpid(), Meter(), BadSamples()
-        self._current = self._next = self._kept = self.trace = None
-
-    def _end_kept(self) -> None:
-        if self._kept is not None:
-            self._kept.close()
-            self._kept = None
+        self._current = self._next = self.trace = None
+        self._executor = Executor()
 
     def _end_next(self) -> None:
         if self._next is not None:
@@ -265,285 +285,130 @@ class BaseLoader(CheckpointedLoader):
         if iteration.context.trace is not None:
             iteration.context.trace.began(iteration.context.epoch, start, end)
         self._current = weakref.ref(iteration)
-        self._begun, self._progress = iteration.context.begun, iteration.context.progress
-        self._epoch = iteration.context.epoch + 1
+        self._checkpoint.give(iteration.context)
         return iteration
 
     def _make_iteration(self, *, ahead: bool = False) -> BatchIterator:
-        """Begins an epoch: makes its context, starts workers if it has some, and makes the
-        iterator, which begins its first batches."""
-        pipeline = None
-        if self.num_workers and self._kept is None:  # kept workers have theirs
-            if self.worker == self._chosen:  # options may be set later
-                self.worker, pipeline = self._worker_kind(None)
-                self._chosen = self.worker
-            elif self.worker == "native":
-                with contextlib.suppress(UnsupportedError):  # the dataset has changed: the threads do all in Python
-                    pipeline = self._pipeline()
-        context = self._new_context(self._by_rows(), pipeline, ahead)
-        restored = context.begun.restored
-        if restored is not None and not context.by_rows:
-            self._end_kept()  # its workers have another place than the state
-        needs_runtime = self.num_workers > 0 or (context.by_rows and context.layout is not None)
-        iteration = self._with_runtime(context) if needs_runtime else SingleProcessIterator(context)
-        if restored is not None:
-            context.begun.restored = None  # the iterator has it, and it may be large
-            try:
-                iteration.throw_away(restored.before - restored.given)
-            except BaseException as error:
-                iteration.end(f"it could not continue from its state: {type(error).__name__}", harshly=True)
-                raise
-        return iteration
+        """Begins an epoch. ahead: the program has not asked for it yet."""
+        setup, pipeline = self._setup(), None
+        if setup.num_workers and not setup.kept and self.worker == self._chosen:  # options may have been set since
+            self.worker, pipeline = setup.worker_kind(None)
+            self._chosen = self.worker
+            setup = self._setup()
+        else:
+            pipeline = self._executor.pipeline(setup)
+        return self._executor.begin(self._new_context(setup, pipeline, ahead))
 
-    def _with_runtime(self, context: EpochContext) -> BatchIterator:
-        """An iterator with workers, or with shared memory for batches."""
-        owned = self.num_workers > 0 and not self.persistent_workers
-        runtime = self._kept
-        if runtime is None:
-            tasks = min(4 * (context.ahead + 1) * max(context.batch_size or 1, 256), MOST_TASKS)
-            method = getattr(self, "multiprocessing_context", None)
-            runtime = WorkerRuntime(context, method, tasks, restart=self.restart_workers)
-            if not owned:
-                self._kept = runtime
-        try:
-            return (GatherIterator if context.by_rows else WorkerBatchIterator)(context, runtime, owned)
-        except Exception:
-            raise
-        except BaseException:  # Ctrl-C at any step: workers may have tasks that are not noted
-            runtime.close()
-            raise
+    def _new_context(self, setup: Setup, pipeline: Any, ahead: bool) -> EpochContext:
+        """pipeline: of native workers that start."""
+        rows = setup.by_rows()
+        wanted, begun = self._checkpoint.begin(setup, self._affinity, ahead)
+        ordered = begun.shard is not None
+        if rows and not ordered and setup.cached is None:
+            wanted, rows = numbered(wanted)
+        job = setup.job(begun, rows, pipeline)
+        gathers, ours = rows and setup.cached is not None and not setup.augments, setup.runs_only_ours()
+        layout = setup.layout_of_cache(job.batch_size or 1) if gathers else None
+        follows = rows and ordered and (setup.persistent_workers or not setup.num_workers)
+        return EpochContext(
+            setup=setup,
+            job=job,
+            begun=begun,
+            wanted=wanted,
+            records=Records(
+                self._meter,
+                self._bad if job.skips_bad else None,
+                None if self._recorder is None else Tracing(self._recorder),
+            ),
+            by_rows=rows,
+            layout=layout,
+            row_layout=rows_in_c(job, setup.backend.no_columns),
+            ours=ours,
+            changes=setup.changes() if ahead else None,
+            follow=_weakly(self._begin_next) if follows and (ours or layout is not None) else None,
+            renew=_weakly(self._renewed),
+        )
 
     def _begin_next(self) -> None:
         """Begins the first batches of the next epoch, while the training loop has the last batches
         of this one. No function of the program runs for them: it may tell them the epoch in between."""
-        if self._next is None and self._resume is None:
+        if self._next is None and self._checkpoint.resume is None:
             self._next = self._make_iteration(ahead=True)
 
     def _asks_for(self, ahead: BatchIterator) -> bool:
         """Whether the program now asks for what was begun ahead."""
-        context = ahead.context
-        return self._resume is None and context.epoch == self._epoch and context.changes == self._changes()
-
-    def _changes(self) -> tuple[int, ...]:
-        """Numbers that stay as they are while batches from the cache are right. Of datasets that run only our code,
-        samples are stored ahead too, and are the same each time."""
-        if self._cached is None or self._cached.cache.closed:
-            return ()
-        clears, stored = changes_of(self._cached.cache)
-        return (clears,) if self._runs_only_ours() else (clears, stored)
-
-    def _runs_only_ours(self) -> bool:
-        """Whether the samples of an epoch are made without a function of the program."""
-        dataset = self.dataset if self._cached is None else self._cached
-        if self.worker == "native":  # C has its own copy of the indices of a Subset
-            dataset, _ = unwrapped(dataset)
-        return all(map(only_ours, (dataset, self.augment, self._order and self._order.order)))
-
-    @property
-    def _default_collate(self) -> bool:
-        """Whether batches are made as by default. The program may set collate_fn later."""
-        return self._collate_default is not None and self.collate_fn is self._collate_default
-
-    def _of_own_batches(self, batch_augment: Any) -> Any:
-        """The function for batches that are no dataset's: not one sample as it is, nor what collate_fn= makes of them."""
-        fresh = self._batched() and self._default_collate
-        if (
-            batch_augment is None
-            or fresh
-            or self._cached is not None
-            or (self.num_workers and self.worker == "process")
-        ):
-            return batch_augment
-        return lambda batch: batch_augment(own_copy(batch))
-
-    def _by_rows(self) -> bool:
-        """Whether batches are filled row by row. If not, workers or the training loop make whole
-        batches."""
-        if self._iterable or not self._default_collate or not self._batched():
-            return False
-        if self._cached is not None:
-            if self._augments():
-                return self.num_workers > 0
-            return self.num_workers > 0 or self._layout_of_cache(1) is not None
-        return self.num_workers > 0 and loads_one_by_one(self.dataset) and not self._deals_as_torch()
-
-    def _deals_as_torch(self) -> bool:
-        """Whether workers make whole batches although any worker could load each sample.
-
-        There are three reasons. Each worker's dataset may have its own state or shard. worker_init_fn=
-        may set up each worker differently, such as its seeds. With in_order=False, programs rely on
-        which worker makes a batch. With seed= or order=, none of them counts: a sample and the random
-        numbers of augment= depend only on the index."""
-        if self._order is not None:
-            return False
-        return (
-            self._asks_dataset()
-            or self._is_pipe()
-            or (self.augment is None and (self.worker_init_fn is not None or not self.in_order))
-        )
-
-    def _augments(self) -> bool:
-        return self.augment is not None or (self._cached is not None and self._cached.augment is not None)
-
-    def _largest_batch(self) -> int | None:
-        """Samples of the largest batch. batch_size= may be much more, to have all samples in one batch."""
-        if self.batch_size is None or self._iterable:
-            return self.batch_size
-        try:
-            samples = len(self.dataset if self._cached is None else self._cached)
-            if self.batch_size <= samples:
-                return self.batch_size
-            # A sampler may give samples several times.
-            return min(self.batch_size, max(samples, len(self.sampler), 1))
-        except (TypeError, NotImplementedError):  # a dataset or a sampler without a length
-            return self.batch_size
-
-    def _layout_of_cache(self, rows: int) -> Layout | None:
-        """The layout of a cache whose samples can be gathered into columns; else None."""
-        if self._cached is None or self._cached.cache.variable:
-            return None
-        tree, cache = self._cached.gathered_tree(), self._cached.cache
-        if tree is None or not tree.by_columns:
-            return None
-        if any(leaf.kind in self._backend.no_columns or leaf.kind in ("str", "bytes") for leaf in tree.leaves):
-            return None
-        return Layout(tree, [(field.shape, field.dtype) for field in cache.fields], rows)
-
-    # ------------------------------------------------------------ work in C
-
-    def _worker_kind(self, asked: Worker | None) -> tuple[Worker, Any]:
-        """What workers are, and what native ones do in C. asked: by the user; None: the loader chooses."""
-        if asked in ("process", "thread"):
-            return asked, None
-        try:
-            pipeline = self._pipeline()
-        except UnsupportedError as error:
-            if asked is not None:
-                raise InvalidError(f'worker="native": {error}; worker="thread" and "process" take it') from error
-            why = str(error)  # the error itself would keep this frame, and so the loader, until a garbage collection
-        else:
-            apart = self.worker_init_fn is not None or getattr(self, "multiprocessing_context", None) is not None
-            if asked is not None or not apart:
-                return "native", pipeline
-            why = APART
-        if self.num_workers:
-            warn_of_processes(self.dataset, self.augment, why)
-        return "process", None
-
-    def _pipeline(self) -> Any:
-        """What worker threads do in C. Raises UnsupportedError, which says why they cannot."""
-        return pipeline_of(self.dataset, self._cached, self.augment, self._why_whole())
-
-    def _why_whole(self) -> str | None:
-        """Why workers make whole batches; None: they do not."""
-        if self._by_rows() or not self.num_workers:
-            return None
-        one_by_one = loads_one_by_one(self.dataset) and not (self._asks_dataset() or self._is_pipe())
-        if self._batched() and self._default_collate and one_by_one:  # so it is as in torch
-            return APART if self.worker_init_fn is not None else OUT_OF_ORDER
-        return WHOLE
-
-    # ------------------------------------------------------------ an epoch
-
-    def _new_context(self, rows: bool, pipeline: Any, ahead: bool) -> EpochContext:
-        """rows: batches are filled row by row. pipeline: of native workers that start. ahead: the program has not
-        asked for the epoch yet."""
-        state = self._resume
-        wanted, begun = self._begin_epoch(ahead)
-        ordered = begun.shard is not None
-        if rows and not ordered and self._cached is None:
-            wanted, rows = numbered(wanted)
-        augment = None if self.augment is None else Augment(self.augment)
-        largest = self._largest_batch()
-        job = Job(
-            dataset=self._cached if self._cached is not None else self.dataset,
-            wrapped=self._cached is not None and self._cached is not self.dataset,
-            backend=self._backend,
-            iterable=self._iterable,
-            batched=self._batched(),
-            collate=self.collate_fn,
-            default_collate=self._default_collate,
-            drop_last=self.drop_last,
-            augment=augment,
-            init=self.worker_init_fn,
-            workers=self.num_workers,
-            base_seed=begun.base_seed,
-            key=begun.key,
-            seed_samples=self._seeds_samples(rows or self._order is not None, augment),
-            process=self.worker == "process",
-            batch_size=largest,
-            snapshots=not rows and self._order is None,
-            pipes=begun.pipes,
-            skips_bad=self.bad_samples == "skip",
-            pipeline=pipeline if rows else None,
-        )
-        every = (self.snapshot_every_n_steps or 0) if self.in_order else 1
-        layout = (
-            self._layout_of_cache(largest or 1) if rows and self._cached is not None and not self._augments() else None
-        )
-        ours = self._runs_only_ours()
-        follows = rows and ordered and (self.persistent_workers or not self.num_workers)
-        return EpochContext(
-            job=job,
-            begun=begun,
-            wanted=wanted,
-            batch_size=largest,
-            ahead=int(self.prefetch_factor or _AHEAD) * max(self.num_workers, 1) if self.prefetch_factor != 0 else 1,
-            ahead_bytes=max(sizes.parse_size(self.prefetch_bytes), 1),
-            pool_bytes=max(sizes.parse_size(self.pool_bytes), 1),
-            timeout=self.timeout,
-            in_order=self.in_order or self.num_workers == 0,
-            batch_augment=self._of_own_batches(self.batch_augment),
-            threads=gather_threads(self.gather_threads),
-            cached=self._cached,
-            meter=self._meter,
-            bad=self._bad if job.skips_bad else None,
-            trace=None if self._recorder is None else Tracing(self._recorder),
-            progress=Progress(),
-            by_rows=rows,
-            sampler=self.batch_sampler if self._batched() else self.sampler,
-            reported=getattr(self, "_IterableDataset_len_called", None) if self._iterable else None,
-            snapshot_every=every if job.snapshots else None,
-            overtaken=frozenset(number - begun.skipped for number in (state or {}).get("_overtaken", ())),
-            layout=layout,
-            row_layout=rows_in_c(job, self._backend.no_columns),
-            follow=_weakly(self._begin_next) if follows and (ours or layout is not None) else None,
-            changes=self._changes() if ahead else (),
-            ours=ours,
-            only_hits=ahead and not ours and self.num_workers > 0,
-            renew=_weakly(self._renewed),
-            notices=None if self._cached is None else self._cached.notices,
-        )
-
-    def _seeds_samples(self, by_index: bool, augment: Augment | None) -> bool:
-        """Whether the global generators are seeded for each sample.
-
-        Not with threads, which share them. Not if no draw can come: what a cache gives is not random, except for a
-        transform= of a SourceDataset, and augment may have its own generator. by_index: random numbers of the dataset
-        depend on the index, not on the worker."""
-        if self.num_workers and self.worker != "process":
-            return False
-        draws = self._cached is None or self._cached.transform is not None
-        if augment is None:
-            return by_index and self.num_workers > 0 and draws
-        return draws or not augment.takes_generator
-
-    # ------------------------------------------------------------ epochs and states
+        context, place = ahead.context, self._checkpoint
+        return place.resume is None and context.epoch == place.epoch and context.changes == context.setup.changes()
 
     def _renewed(self, iteration: BatchIterator) -> BatchIterator | None:
         """An iteration to read instead of one that has given no batch yet, if the program has set
         another epoch of a sampler since; else None."""
-        context = iteration.context
-        if iteration.ended or context.progress is not self._progress:
+        context, place = iteration.context, self._checkpoint
+        if iteration.ended or context.progress is not place.progress:
             return None
-        epoch, self._epoch_set = self._epoch_set, None
-        sampler = next(iter(self._samplers_with_epochs()), None)
+        epoch, place.epoch_set = place.epoch_set, None
+        sampler = next(iter(self._foreign_samplers()), None)
         planned_for = context.begun.sampler_epoch
         if epoch in (None, context.epoch) and planned_for in (None, getattr(sampler, "epoch", None)):
             return None
         iteration.close()
-        self._epoch = context.epoch if epoch is None else epoch
+        place.epoch = context.epoch if epoch is None else epoch
         return self._give(self._make_iteration(), time.monotonic_ns())
+
+    def _running(self) -> BatchIterator | None:
+        """The last iteration, if it has not ended."""
+        current = self._current() if self._current is not None else None
+        return current if current is not None and not current.ended else None
+
+    # ------------------------------------------------------------ epochs and states
+
+    def state_dict(self) -> dict[str, Any]:
+        """The place of the training loop: the batches that it has got, not those prefetched, also
+        if it has left the epoch in the middle. Plain values, for any checkpoint.
+
+        With seed= or order=: the epoch, and the position that all ranks have reached. It is the
+        same on all ranks that have got the same number of batches. Any number of ranks and workers
+        can continue from it.
+        Otherwise: the states of the global generators at the start of the epoch and now, and how
+        many batches to skip. Also the states of a dataset, iterator, sampler or batch sampler that
+        has state_dict(); for the dataset, a state of each worker."""
+        place = self._checkpoint
+        if place.resume is not None:
+            return dict(place.resume)
+        if self._order is not None and self._order is self.sampler:
+            return place.ordered_state(self._order)
+        return place.sampled_state(self._setup())
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """The next iteration continues from the state. Without seed= and order=, the global
+        generators of random, numpy.random and torch get their states of then, unless the state is
+        of another rank.
+
+        Raises StateError (ValueError) if the order, dataset, batch_size or version differs, or if
+        the state holds a state of each worker's dataset and num_workers= differs."""
+        self._checkpoint.load(state, self._setup())
+
+    def set_epoch(self, epoch: int) -> None:
+        """Sets the epoch of the next iteration; later iterations count up from it. seed=, order=
+        and `augment` depend on it. The iteration begins at the epoch's start, except for the epoch
+        of a loaded state, which continues from the state. Calls `set_epoch` of the sampler too, if
+        it has one."""
+        epoch = whole("epoch", epoch)
+        self._checkpoint.begin_at(epoch, running=self._running() is not None)
+        for sampler in self._foreign_samplers():
+            sampler.set_epoch(epoch)
+
+    def _foreign_samplers(self) -> list[Any]:
+        """Samplers with set_epoch, without an order of stocached."""
+        return [] if self._order is not None else with_epochs(self.sampler, self.batch_sampler)
+
+    def _sampler_set_epoch(self, epoch: int) -> None:
+        """The program has called `set_epoch` of our sampler. Lightning does so after it has made
+        the first iteration, which must be of that epoch."""
+        if self._checkpoint.untouched:
+            self._checkpoint.epoch_set = epoch
+        elif self._checkpoint.resume is None:  # a loaded state has an epoch, which wins
+            self.set_epoch(epoch)
 
     # ------------------------------------------------------------ stats, the end
 
@@ -570,9 +435,11 @@ class BaseLoader(CheckpointedLoader):
 
     def __repr__(self) -> str:
         kind, dataset = type(self), type(self.dataset).__name__
-        samples = self._samples()
+        samples = self._setup().samples()
         of = "" if samples is None else f" of {samples:,} samples"
-        batches = f"batch_size={self.batch_size}" if self.batch_size or not self._batched() else "batches of a sampler"
+        batches = (
+            f"batch_size={self.batch_size}" if self.batch_size or self.batch_sampler is None else "batches of a sampler"
+        )
         workers = f"{self.num_workers} workers ({self.worker})" if self.num_workers else "no workers"
         cache = "no cache" if self.cache is None else repr(self.cache)
         return f"<{kind.__module__}.{kind.__name__}: {dataset}{of}, {batches}, {workers}, {cache}>"
@@ -585,7 +452,7 @@ class BaseLoader(CheckpointedLoader):
         if current is not None:
             current.end("the loader was closed")
         self._end_next()
-        self._end_kept()
+        self._executor.end()
         if self._recorder is not None:
             self._recorder.close()
         if self._cached is not None and self._cached.served:
@@ -603,10 +470,3 @@ def _weakly(method: Callable[..., Any]) -> Callable[..., Any]:
         return None if bound is None else bound(*arguments)
 
     return call
-
-
-def loads_one_by_one(dataset: Any) -> bool:
-    """Whether a dataset gives only samples by [index], and no batches."""
-    if not hasattr(dataset, "__getitems__"):
-        return True
-    return is_subset(dataset) and loads_one_by_one(dataset.dataset)  # a Subset only passes the call on

@@ -11,10 +11,15 @@ from .._order.epoch import Shard
 from .._order.nodes import Deal
 from .._random import generator_states
 from .._random.generator import plain
+from .._samples.batch_layout import Layout
 from .._workers.dataset_states import Here, Restored, Snapshots
 from .bad_samples import BadSamples
 from .job import Job
+from .options import gather_threads
 from .sampling import Sampled
+from .setup import Setup
+from .stats import Meter
+from .tracing import Tracing
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,7 @@ class Begun:
     sampler_epoch: Any = None  # when the first batch was planned
     pipes: Any = None  # settings of torch's DataPipes; None: the dataset is no DataPipe
     restored: Restored | None = None  # the part of a state that the epoch continues from
+    overtaken: frozenset[int] = frozenset()  # numbers of batches that the training loop got before that state
 
     def note_epoch(self, sampler: Any) -> None:
         self.sampler_epoch = getattr(sampler, "epoch", None)
@@ -62,44 +68,54 @@ class Progress:
     snapshots: Snapshots | Here | None = None  # states of workers, or of the dataset in this process
 
 
+@dataclass(frozen=True)
+class Records:
+    """What a loader notes of its batches."""
+
+    meter: Meter
+    bad: BadSamples | None  # None: a bad sample is an error
+    trace: Tracing | None
+
+
 @dataclass
 class EpochContext:
-    """The settings of a loader that an iteration uses."""
+    """One epoch of a loader, for the iteration that reads it."""
 
+    setup: Setup
     job: Job
     begun: Begun
     wanted: Iterator[Any]  # the indices of one batch after the other
-    batch_size: int | None
-    ahead: int  # batches
-    ahead_bytes: int
-    pool_bytes: int
-    timeout: float
-    in_order: bool
-    batch_augment: Any
-    threads: int
-    cached: Any  # CachedSamples or None
-    meter: Any
-    bad: BadSamples | None  # of the loader; None: a bad sample is an error
-    trace: Any
-    progress: Progress
+    records: Records
     by_rows: bool  # batches are filled row by row, else made whole
-    sampler: Any  # its length, if it has one, is the number of batches
-    reported: int | None  # the length of an iterable dataset, if the program has read it
-    snapshot_every: int | None = None  # batches between two snapshots of workers; None: no snapshots
-    overtaken: frozenset[int] = frozenset()  # numbers of batches that the training loop got before the state
-    layout: Any = None  # of batches that are gathered from the cache
-    row_layout: Any = None  # of rows that workers make, if it is known before the first
-    follow: Callable[[], None] | None = None  # called when all batches are begun
-    changes: tuple[int, ...] = ()  # of the cache, before the first batch was begun ahead
-    ours: bool = True  # samples are made without a function of the program
-    only_hits: bool = False  # until the program asks for the epoch
-    notices: Notices | None = None  # of a dataset that is cached
-    # Called before the first batch; gives an iteration to read instead, or None.
-    renew: Callable[[Any], Any] | None = None
+    layout: Layout | None  # of batches that are gathered from the cache
+    row_layout: Layout | None  # of rows that workers make, if it is known before the first
+    ours: bool  # samples are made without a function of the program
+    changes: tuple[int, ...] | None  # of the cache, before the first batch was begun ahead; None: not ahead
+    follow: Callable[[], None] | None  # called when all batches are begun
+    renew: Callable[[Any], Any]  # called before the first batch; gives an iteration to read instead, or None
+    progress: Progress = field(default_factory=Progress)
+
+    def __post_init__(self) -> None:
+        """What each batch needs."""
+        setup, records = self.setup, self.records
+        self.epoch, self.batch_size = self.begun.epoch, self.job.batch_size
+        self.cached, self.timeout = setup.cached, setup.timeout
+        self.meter, self.bad, self.trace = records.meter, records.bad, records.trace
+        self.in_order = setup.in_order or setup.num_workers == 0
+        self.batch_augment = setup.batch_function()
+        self.notices: Notices | None = None if setup.cached is None else setup.cached.notices
+        self.ahead, self.threads = setup.ahead, gather_threads(setup.options.gather_threads)
+        self.ahead_bytes, self.pool_bytes = setup.bytes_of("prefetch_bytes"), setup.bytes_of("pool_bytes")
 
     @property
-    def epoch(self) -> int:
-        return self.begun.epoch
+    def only_hits(self) -> bool:
+        """Whether batches that need loads wait until the program asks for the epoch."""
+        return self.changes is not None and not self.ours and self.job.workers > 0
+
+    @property
+    def snapshot_every(self) -> int | None:
+        """Batches between two snapshots of workers; None: no snapshots."""
+        return self.setup.snapshot_every if self.job.snapshots else None
 
     @property
     def ordered(self) -> bool:

@@ -91,8 +91,10 @@ class BatchIterator:
         self._planned = 0  # samples of the batches before
         self._given = 0  # batches to the training loop
         self._instead: BatchIterator | None = None
-        self._overtaken = set(context.overtaken)  # numbers of batches that came before an earlier one
+        self._overtaken = set(context.begun.overtaken)  # numbers of batches that came before an earlier one
         self._bad: set[Any] = set()  # indices of samples that were counted as bad
+        # The length of an iterable dataset, if the program has read it.
+        self._reported = context.setup.length_read
         self._why: str | None = None  # why it was closed, if the training loop did not close it
         shard, served = context.begun.shard, context.job.served
         say_unannounced(context.job.dataset, shard)
@@ -111,7 +113,7 @@ class BatchIterator:
 
     def __len__(self) -> int:
         """Batches of the whole epoch; TypeError if the sampler has no length."""
-        return len(self._context.sampler)
+        return len(self._context.setup.index)
 
     def __reduce__(self) -> Any:
         raise NotImplementedError("an iteration cannot be pickled; pickle the loader, and its state_dict()")
@@ -123,7 +125,7 @@ class BatchIterator:
             )
         try:
             with self._turn:
-                if not self._context.progress.begun and self._instead is None and self._context.renew is not None:
+                if not self._context.progress.begun and self._instead is None:
                     self._instead = self._context.renew(self)
                 return self._in_turn() if self._instead is None else next(self._instead)
         finally:
@@ -180,8 +182,8 @@ class BatchIterator:
             context.trace.lap(
                 start - step, start, now, context.epoch, self._given - 1, batch.samples, batch.hits, batch.bytes
             )
-        if context.reported is not None:
-            self._compare_length(context.reported)
+        if self._reported is not None:
+            self._compare_length(self._reported)
         return data
 
     def _compare_length(self, reported: int) -> None:
@@ -238,7 +240,7 @@ class BatchIterator:
     def _drawn(self) -> Any:
         """The sampler's indices of the next batch. Skips batches that had overtaken others when the
         state was taken."""
-        while self._number in self._context.overtaken:
+        while self._number in self._context.begun.overtaken:
             next(self._context.wanted)
             self._number += 1
         return next(self._context.wanted)
@@ -258,6 +260,7 @@ class BatchIterator:
 
     def _augmented(self, batch: Delivered) -> Any:
         context, start = self._context, time.monotonic_ns()
+        assert context.batch_augment is not None
         try:
             made = context.batch_augment(batch.data)
             if made is None and batch.data is not None:

@@ -15,7 +15,7 @@ from .._common.errors import FingerprintError, InvalidError, SchemaError, Stocac
 from .._datasets.cache_backed import CacheBacked
 from .._datasets.cached_samples import CachedSamples
 from .._datasets.served_subset import served_subset
-from .options import LoaderOptions, cache_options, makes_cache
+from .options import Options, cache_options, makes_cache
 
 
 @dataclasses.dataclass
@@ -57,13 +57,13 @@ def _cached_of(dataset: Any, options: dict[str, Any], cache: Cache | None = None
     return None
 
 
-def samples_of(dataset: Any, options: LoaderOptions, kind: Callable[..., CachedSamples]) -> Any:
+def samples_of(dataset: Any, options: Options, kind: Callable[..., CachedSamples]) -> Any:
     """The dataset if it has a cache, or a ServedSubset of it; else a `kind` around it; None without a cache.
 
     A framework may make a loader again from its attributes: then it gives cache= together with
     size=. Or it repeats the arguments: then it gives only size=. In both cases the new loader uses
     the cache of the first one, unless the dataset has changed since."""
-    cache, made_with = options.cache, cache_options(options)
+    cache, made_with = options.cache, cache_options(vars(options))
     if cache is not None and makes_cache(options):
         if not _usable(cache, made_with):
             raise InvalidError(

@@ -25,6 +25,7 @@ class NumpyBackend:
     no_columns: frozenset[str] = frozenset()  # kinds of leaves without a column in a batch
     tuples: type = tuple  # the type in a batch of a sample's tuple
     generators: tuple[Generator, ...] = (PythonGenerator(), NumpyGenerator())  # seeded for each sample
+    draws_from = "numpy"  # the global generator of a loader without a generator of its own
     pins: bool = False  # whether batches go into pinned memory
     enter_worker = staticmethod(set_up.numpy_worker)  # a worker process calls it before any code of the user
 
@@ -80,6 +81,22 @@ class NumpyBackend:
     def set_random_state(self, state: Any) -> None:
         random.setstate(state[0])
         np.random.set_state(state[1])
+
+    def base_seed(self, generator: Any) -> int:
+        """Draws the base seed of an epoch from a loader's generator; None: from the global one."""
+        draw = np.random.randint if generator is None else generator.integers
+        return int(draw(0, 2**63 - 1, dtype=np.int64))
+
+    def generator_state(self, generator: Any) -> Any:
+        """The state of a loader's generator; None: of the global one."""
+        return np.random.get_state(legacy=False) if generator is None else generator.bit_generator.state
+
+    def put_generator_state(self, generator: Any, state: Any) -> None:
+        """Sets a state of `generator_state`, or `generator.plain` of it."""
+        if generator is None:
+            np.random.set_state(state)
+        else:
+            generator.bit_generator.state = state
 
     def error(self, error: BaseException, where: str) -> Any:
         """An error as an object with reraise(), to send to the parent. It can always be pickled."""

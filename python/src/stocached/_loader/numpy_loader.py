@@ -2,25 +2,49 @@
 
 from __future__ import annotations
 
-import os
+import dataclasses
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from .._cache.policies import Policy
 from .._checks.randomness import remedy_of
 from .._common.errors import InvalidError
 from .._common.numbers import whole
-from .._datasets.cached_samples import BadSamplesAre, CachedSamples
-from .._datasets.stores import Store
+from .._datasets.cached_samples import CachedSamples
 from .._order.order import Order
-from .affinity import AffinityNodes
 from .base import BaseLoader
 from .numpy_backend import NumpyBackend
-from .options import LoaderOptions, Worker, check, given_options, is_ordered, order_sampler
-from .sampling import Batcher, Ends, OrderSampler
+from .options import Options, check, is_ordered, order_sampler, takes, with_options
+from .sampling import Batcher, OrderSampler
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class OwnArguments:
+    """The arguments that mean the same as torch's."""
+
+    dataset: Any
+    batch_size: int | None = 1
+    shuffle: bool = False
+    sampler: Iterable[Any] | None = None
+    batch_sampler: Iterable[Any] | None = None
+    num_workers: int = 0
+    collate_fn: Callable[[list[Any]], Any] | None = None
+    drop_last: bool = False
+    timeout: float = 0
+    worker_init_fn: Callable[[int], None] | None = None
+    multiprocessing_context: Any = None
+    generator: np.random.Generator | None = None
+    _: dataclasses.KW_ONLY
+    prefetch_factor: int | None = None
+    persistent_workers: bool = False
+    in_order: bool = True
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Arguments(Options, OwnArguments):
+    """All arguments: first those that torch's loader has too."""
 
 
 class Loader(BaseLoader):
@@ -38,108 +62,57 @@ class Loader(BaseLoader):
     pickled, without workers and without its place in an epoch."""
 
     _remedy = remedy_of("Loader")
-    _global_generator = "numpy"
 
-    def __init__(
-        self,
-        dataset: Any,
-        batch_size: int | None = 1,
-        shuffle: bool = False,
-        sampler: Iterable[Any] | None = None,
-        batch_sampler: Iterable[Any] | None = None,
-        num_workers: int = 0,
-        collate_fn: Callable[[list[Any]], Any] | None = None,
-        drop_last: bool = False,
-        timeout: float = 0,
-        worker_init_fn: Callable[[int], None] | None = None,
-        multiprocessing_context: Any = None,
-        generator: np.random.Generator | None = None,
-        *,
-        prefetch_factor: int | None = None,
-        persistent_workers: bool = False,
-        in_order: bool = True,
-        cache: Any = None,
-        size: int | str | None = None,
-        name: str | None = None,
-        fingerprint: str | None = None,
-        variable: bool | None = None,
-        policy: Policy | None = None,
-        disk: int | str | None = None,
-        disk_dir: str | os.PathLike[str] | None = None,
-        disk_policy: Policy | None = None,
-        allow_random: bool = False,
-        store: Store = "decoded",
-        augment: Callable[..., Any] | None = None,
-        batch_augment: Callable[[Any], Any] | None = None,
-        worker: Worker | None = None,
-        restart_workers: bool = False,
-        bad_samples: BadSamplesAre = "error",
-        seed: int | None = None,
-        order: Any = None,
-        rank: int | None = None,
-        world_size: int | None = None,
-        ends: Ends | None = None,
-        affinity: AffinityNodes | None = None,
-        local_world_size: int | None = None,
-        prefetch_bytes: int | str = "512MiB",
-        pool_bytes: int | str = "2GiB",
-        gather_threads: int | None = None,
-        snapshot_every_n_steps: int | None = 1,
-        trace: str | os.PathLike[str] | None = None,
-    ) -> None:
-        self.settings = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
-        before = frozenset(self.__dict__) - {"settings"}
+    @takes(Arguments)
+    def __init__(self, *given: Any, **named: Any) -> None:
+        arguments = Arguments(*given, **named)
+        before = frozenset(self.__dict__)
+        self.settings = dict(vars(arguments))
+        dataset, batch_size, num_workers = arguments.dataset, arguments.batch_size, arguments.num_workers
         if isinstance(batch_size, np.integer):
             batch_size = int(batch_size)
-        _check(num_workers, timeout, prefetch_factor, persistent_workers, batch_size)
+        _check(arguments, batch_size)
         iterable = not hasattr(dataset, "__getitem__")
-        if iterable and (shuffle or sampler is not None or batch_sampler is not None):
+        sampler: Any = arguments.sampler
+        batch_sampler: Any = arguments.batch_sampler
+        if iterable and (arguments.shuffle or sampler is not None or batch_sampler is not None):
             raise InvalidError(
                 "shuffle=, sampler= and batch_sampler= need a dataset with len() and [index]; this one is iterable"
             )
-        if sampler is not None and shuffle:
+        if sampler is not None and arguments.shuffle:
             raise InvalidError("sampler= says the order; leave out shuffle=")
-        if batch_sampler is not None and (batch_size != 1 or shuffle or sampler is not None or drop_last):
+        if batch_sampler is not None and (
+            batch_size != 1 or arguments.shuffle or sampler is not None or arguments.drop_last
+        ):
             raise InvalidError(
                 "batch_sampler= makes the batches; leave out batch_size=, shuffle=, sampler= and drop_last="
             )
-        if batch_size is None and drop_last:
+        if batch_size is None and arguments.drop_last:
             raise InvalidError("batch_size=None makes no batches, so there is no last one to drop")
-        options = given_options(self.settings)
-        check(options, dataset, iterable, shuffle, sampler, batch_sampler, batch_size)
-        if is_ordered(options) and isinstance(sampler, OrderSampler):
+        check(arguments, iterable, sampler)
+        if is_ordered(arguments) and isinstance(sampler, OrderSampler):
             sampler = sampler.again()
-        self.dataset = dataset
-        self.num_workers = num_workers
-        self.timeout = timeout
-        self.worker_init_fn = worker_init_fn
-        self.multiprocessing_context = multiprocessing_context
-        self.generator = generator
-        self.prefetch_factor = 2 if num_workers > 0 and prefetch_factor is None else prefetch_factor
-        self.persistent_workers = persistent_workers
-        self.in_order = in_order
-        self.drop_last = drop_last
+        vars(self).update({name: value for name, value in self.settings.items() if name != "shuffle"})
+        if num_workers > 0 and self.prefetch_factor is None:
+            self.prefetch_factor = 2
         self._iterable = iterable
         self._drawn = False  # whether the seed of the order is drawn
-        if sampler is None and batch_sampler is None:
-            sampler = _Endless() if iterable else self._own_order(dataset, shuffle, options)
-        if batch_sampler is not None:
-            self.batch_size = None
-        else:
-            self.batch_size = batch_size
-            if batch_size is not None:
-                batch_sampler = Batcher(sampler, batch_size, drop_last)
-        self.sampler, self.batch_sampler = sampler, batch_sampler
         backend = NumpyBackend()
-        default = collate_fn is None and self._batched()
-        self.collate_fn = collate_fn or (backend.collate if self._batched() else backend.convert)
-        self._prepare(dataset, options, backend, CachedSamples, default, before)
-
-    def _own_order(self, dataset: Any, shuffle: bool, options: LoaderOptions) -> OrderSampler:
-        self._drawn = shuffle and options.seed is None and options.order is None
-        if options.seed is None and options.order is None:
-            options.seed = self._base_seed() if shuffle else 0
-        return order_sampler(options, len(dataset), shuffle)
+        if sampler is None and batch_sampler is None:
+            drawn = 0
+            if not iterable and not is_ordered(arguments):
+                self._drawn = arguments.shuffle
+                self.seed = drawn = backend.base_seed(self.generator) if self._drawn else 0
+            shuffle = arguments.shuffle
+            sampler = _Endless() if iterable else order_sampler(arguments, len(dataset), shuffle, drawn=drawn)
+        self.batch_size = batch_size if batch_sampler is None else None
+        if self.batch_size is not None:
+            batch_sampler = Batcher(sampler, self.batch_size, self.drop_last)
+        self.sampler, self.batch_sampler = sampler, batch_sampler
+        batched = batch_sampler is not None
+        default = arguments.collate_fn is None and batched
+        self.collate_fn = arguments.collate_fn or (backend.collate if batched else backend.convert)
+        self._prepare(dataset, arguments, backend, CachedSamples, default, before)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The next iteration continues from the state. With shuffle=True alone, the loader takes the seed of the state.
@@ -172,26 +145,13 @@ class Loader(BaseLoader):
             return n // self.batch_size if self.drop_last else -(-n // self.batch_size)
         if isinstance(self.sampler, OrderSampler) and self.batch_size is not None:
             return self.sampler.shard(0).batches(self.batch_size, self.drop_last)
-        return len(self.batch_sampler if self._batched() else self.sampler)
+        return len(self.sampler if self.batch_sampler is None else self.batch_sampler)
 
     def __iter__(self) -> Iterator[Any]:
         return self._new_iteration()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._restore(Loader.__init__, state)
-
-    def _base_seed(self) -> int:
-        draw = np.random.randint if self.generator is None else self.generator.integers
-        return int(draw(0, 2**63 - 1, dtype=np.int64))
-
-    def _generator_state(self) -> Any:
-        return np.random.get_state(legacy=False) if self.generator is None else self.generator.bit_generator.state
-
-    def _put_generator_state(self, state: Any) -> None:
-        if self.generator is None:
-            np.random.set_state(state)
-        else:
-            self.generator.bit_generator.state = state
 
 
 class _Endless:
@@ -202,19 +162,19 @@ class _Endless:
             yield None
 
 
-def _check(
-    num_workers: int, timeout: float, prefetch_factor: int | None, persistent_workers: bool, batch_size: int | None
-) -> None:
+def _check(arguments: Arguments, batch_size: int | None) -> None:
+    num_workers, timeout = arguments.num_workers, arguments.timeout
     whole("num_workers", num_workers)
-    if prefetch_factor is not None:
-        whole("prefetch_factor", prefetch_factor)
+    if arguments.prefetch_factor is not None:
+        whole("prefetch_factor", arguments.prefetch_factor)
     if not isinstance(timeout, (int, float, np.integer, np.floating)) or not timeout >= 0:
         raise InvalidError(f"timeout={timeout!r}; it must be seconds, 0 (none) or more")
-    if persistent_workers and num_workers == 0:
+    if arguments.persistent_workers and num_workers == 0:
         raise InvalidError("persistent_workers=True needs num_workers of 1 or more")
     if batch_size is not None and (not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size < 1):
         raise InvalidError(f"batch_size={batch_size!r}; it must be a whole number of 1 or more, or None")
 
 
+Loader.__doc__ = with_options(Loader.__doc__)
 Loader.__module__ = "stocached"
 __all__ = ["Loader"]

@@ -1,18 +1,16 @@
-"""The parameters of our loaders beyond torch's: their list, their checks, and the sampler that they
-determine.
-
-Both constructors name them again, because editors, type checkers and `help` read signatures.
-test_loader_again.py fails if a signature differs from this list."""
+"""The options of our loaders beyond torch's arguments: their list, their checks, and the sampler
+that they determine."""
 
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import os
-from collections.abc import Callable
-from typing import Any, Literal, cast, get_args
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, cast, get_args
 
 from .._cache import disk, policies
-from .._cache.policies import Policy
 from .._common import sizes
 from .._common.errors import InvalidError
 from .._common.numbers import whole
@@ -30,25 +28,57 @@ from .sampling import Ends, OrderSampler, order_within
 
 Worker = Literal["process", "thread", "native"]
 
+_P = ParamSpec("_P")
+_L = TypeVar("_L")
+
 _MAKING = tuple(field.name for field in dataclasses.fields(CacheOptions))
 _OF_CACHE = (*_MAKING, "allow_random", "store")
 
 
-@dataclasses.dataclass(init=False, eq=False, repr=False)
-class LoaderOptions:
-    """The parameters of a loader beyond torch's, with their defaults. Each is a parameter of both
-    constructors and an attribute of a loader: frameworks make a loader again from its attributes,
-    with another sampler."""
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Options(CacheOptions):
+    """cache: a Cache whose fields take the leaves of a sample. Or the loader makes one, with size=
+        ("32GiB", or bytes) or name= (ranks and jobs that give the same name share it), and
+        fingerprint= (of data and transform). The dataset's samples are cached, so they must not be
+        random: NondeterministicDatasetError. augment= may be random.
+    allow_random: caches the dataset's samples without that check.
+    variable: True: caches samples of any shape. False: of one shape, which is faster. None: as a
+        few samples need.
+    policy: which samples a full cache keeps, as for CachedDataset.
+    disk, disk_dir, disk_policy: a file behind the cache, on a local disk, as for CachedDataset.
+    store: of pictures: "decoded", "encoded" or "auto", as for CachedDataset. stats().store says which.
+    augment: a function of a sample, or of a sample and a numpy Generator. Its random numbers depend
+        only on (seed, epoch, index). Worker processes seed torch, numpy and random for each sample;
+        threads seed only the Generator.
+    batch_augment: a function of a batch, called when the training loop gets the batch.
+    worker: "process"; "thread" for datasets that release the GIL; "native" for datasets and steps of
+        stocached.image, whose samples threads make in C. None: "native" where that is possible, else
+        "process".
+    restart_workers: replaces a worker that dies and loads its sample again, instead of
+        WorkerLostError.
+    bad_samples: "error" raises BadSampleError for a sample that cannot be used, such as a damaged
+        picture. "skip" leaves it out of its batch, and counts and lists it in `stats()`.
+    seed, order: an order of stocached instead of torch's. `seed` shuffles by that seed if
+        shuffle=True. `order` is "sequential", "shuffled", or a stocached.Order, WeightedOrder or
+        MixedOrder. It is the same for any number of workers and ranks, and resumes with any.
+    rank, world_size: default: from torch.distributed, or RANK and WORLD_SIZE, when the loader is
+        read.
+    ends: if samples do not divide by ranks: "pad" (some are read twice; the default of several
+        ranks), "uneven", "drop".
+    affinity: "node" deals each global batch to the nodes whose caches own its samples, so that together
+        the nodes need not hold more than the dataset. A list of stocached.order.Node says which nodes
+        there are. It needs a cache, which the ranks of a node share. local_world_size: ranks on each
+        node; default: LOCAL_WORLD_SIZE, or the ranks of one host name.
+    prefetch_bytes: the most memory of batches made ahead.
+    pool_bytes: the most memory of batches, those in use included. Further batches come in ordinary
+        memory.
+    gather_threads: the number that copy hits. trace: the file of a timeline (docs/spec/trace.md).
+    snapshot_every_n_steps: batches between two states of workers, for `state_dict()` of a dataset
+        that has a state. 0 or None: only the first state."""
 
+    # Each is an attribute of a loader too: frameworks make a loader again from its attributes, with
+    # another sampler.
     cache: Any = None
-    size: int | str | None = None
-    name: str | None = None
-    fingerprint: str | None = None
-    variable: bool | None = None
-    policy: Policy | None = None
-    disk: int | str | None = None
-    disk_dir: str | os.PathLike[str] | None = None
-    disk_policy: Policy | None = None
     allow_random: bool = False
     store: Store = "decoded"
     augment: Callable[..., Any] | None = None
@@ -70,60 +100,74 @@ class LoaderOptions:
     trace: str | os.PathLike[str] | None = None
 
 
-def given_options(settings: dict[str, Any]) -> LoaderOptions:
-    """The options among the arguments of a constructor."""
-    options = LoaderOptions()
-    for field in dataclasses.fields(LoaderOptions):
-        setattr(options, field.name, settings[field.name])
+NAMES = tuple(field.name for field in dataclasses.fields(Options))
+
+
+def options_of(loader: Any) -> Options:
+    """The options among the attributes of a loader."""
+    options = object.__new__(Options)
+    vars(options).update({name: getattr(loader, name) for name in NAMES})  # each epoch does it: __init__ takes longer
     return options
 
 
-def is_ordered(options: LoaderOptions) -> bool:
+def takes(
+    arguments: Callable[_P, Any],
+) -> Callable[[Callable[Concatenate[_L, ...], None]], Callable[Concatenate[_L, _P], None]]:
+    """Gives a constructor the parameters of a dataclass, for type checkers, `help` and frameworks."""
+
+    def mark(construct: Any) -> Any:
+        init = arguments.__init__
+        construct.__signature__ = inspect.signature(init)
+        construct.__annotations__ = typing.get_type_hints(arguments) | {"return": type(None)}
+        init.__qualname__ = construct.__qualname__  # in the TypeError for a wrong argument
+        return construct
+
+    return mark
+
+
+def with_options(document: str | None) -> str:
+    """The document of a loader, and of its options."""
+    return f"{document}\n\n    {Options.__doc__}"
+
+
+def is_ordered(options: Options) -> bool:
     """Whether the loader has an order of stocached, which it shards itself."""
     return options.seed is not None or options.order is not None
 
 
-def cache_options(settings: LoaderOptions | dict[str, Any]) -> dict[str, Any]:
+def cache_options(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The options of the cache that a loader makes and fills."""
-    values = settings if isinstance(settings, dict) else vars(settings)
-    return {name: values[name] for name in _OF_CACHE}
+    return {name: settings[name] for name in _OF_CACHE}
 
 
-def takes_cache(options: LoaderOptions) -> bool:
+def takes_cache(options: Options) -> bool:
     """Whether the options give the loader a cache, of the user or of its own."""
     return options.cache is not None or options.size is not None or options.name is not None
 
 
-def makes_cache(options: LoaderOptions) -> bool:
+def makes_cache(options: Options) -> bool:
     """Whether an option needs a cache that the loader makes."""
-    return any(getattr(options, name) != getattr(LoaderOptions, name) for name in _MAKING)
+    return any(getattr(options, name) != getattr(Options, name) for name in _MAKING)
 
 
-def check(
-    options: LoaderOptions,
-    dataset: Any,
-    iterable: bool,
-    shuffle: bool,
-    sampler: Any,
-    batch_sampler: Any,
-    batch_size: int | None,
-) -> None:
-    """Raises InvalidError, which names the argument."""
-    cached = takes_cache(options)
-    _check_values(options)
+def check(arguments: Any, iterable: bool, sampler: Any) -> None:
+    """Raises InvalidError, which names the argument. arguments: of a constructor, with the options
+    among them."""
+    cached = takes_cache(arguments)
+    _check_values(arguments)
     if iterable:
-        _check_iterable(options, cached)
-    _check_cache(options, dataset, cached)
-    if is_stateful(dataset) and not is_ordered(options) and not cached and options.restart_workers:
+        _check_iterable(arguments, cached)
+    _check_cache(arguments, cached)
+    if arguments.restart_workers and not is_ordered(arguments) and not cached and is_stateful(arguments.dataset):
         raise InvalidError(
             "restart_workers=True, and the dataset has a state (state_dict()), which a worker that dies takes with it; leave out restart_workers=, "
             "or give seed= or order=, with which the dataset is not asked for its state"
         )
-    _check_order(options, shuffle, sampler if batch_sampler is None else batch_sampler)
-    _check_affinity(options, dataset, cached, batch_size, batch_sampler)
+    _check_order(arguments, sampler if arguments.batch_sampler is None else arguments.batch_sampler)
+    _check_affinity(arguments, cached)
 
 
-def _check_values(options: LoaderOptions) -> None:
+def _check_values(options: Options) -> None:
     """Checks each option by itself."""
     if options.gather_threads is not None:
         whole("gather_threads", options.gather_threads, 1, 1024)
@@ -152,7 +196,7 @@ def _check_values(options: LoaderOptions) -> None:
         sizes.parse_size(getattr(options, name), name)
 
 
-def _check_iterable(options: LoaderOptions, cached: bool) -> None:
+def _check_iterable(options: Options, cached: bool) -> None:
     if cached or options.augment is not None or is_ordered(options):
         raise InvalidError(
             "cache=, size=, name=, augment=, seed= and order= need a dataset with len() and [index]; this one is iterable"
@@ -168,7 +212,8 @@ def _check_iterable(options: LoaderOptions, cached: bool) -> None:
         )
 
 
-def _check_cache(options: LoaderOptions, dataset: Any, cached: bool) -> None:
+def _check_cache(options: Any, cached: bool) -> None:
+    dataset = options.dataset
     if cached and isinstance(dataset, CachedSamples) and (options.cache is not dataset.cache or makes_cache(options)):
         raise InvalidError("the dataset has a cache already; leave out cache=, size= and name=")
     policies.check(options.policy)
@@ -181,13 +226,13 @@ def _check_cache(options: LoaderOptions, dataset: Any, cached: bool) -> None:
         raise InvalidError('store= is for a cache; give size=, such as size="32GiB", or name=')
 
 
-def _check_order(options: LoaderOptions, shuffle: bool, given: Any) -> None:
+def _check_order(options: Any, given: Any) -> None:
     """given: a sampler or batch sampler of the program; None: neither."""
     if is_ordered(options) and given is not None and order_within(given) is None:
         raise InvalidError(
             "seed= and order= use an order of stocached, sampler= and batch_sampler= one of yours; give one of them"
         )
-    if options.order is not None and shuffle:
+    if options.order is not None and options.shuffle:
         raise InvalidError("order= says how samples are shuffled; leave out shuffle=")
     if not is_ordered(options) and (
         options.ends is not None or options.rank is not None or options.world_size is not None
@@ -195,9 +240,7 @@ def _check_order(options: LoaderOptions, shuffle: bool, given: Any) -> None:
         raise InvalidError("rank=, world_size= and ends= need an order of stocached: give seed= or order=")
 
 
-def _check_affinity(
-    options: LoaderOptions, dataset: Any, cached: bool, batch_size: int | None, batch_sampler: Any
-) -> None:
+def _check_affinity(options: Any, cached: bool) -> None:
     check_affinity(options.affinity, options.local_world_size)
     if options.affinity is None:
         return
@@ -207,23 +250,25 @@ def _check_affinity(
         raise InvalidError(
             'ends="uneven" with affinity=: all ranks of a global batch get the same number of samples; give "pad" or "drop"'
         )
-    if batch_size is None or batch_sampler is not None:
+    if options.batch_size is None or options.batch_sampler is not None:
         raise InvalidError("affinity= deals batches to nodes; give batch_size=, and leave out batch_sampler=")
-    if not cached and not isinstance(dataset, CacheBacked):
+    if not cached and not isinstance(options.dataset, CacheBacked):
         raise InvalidError(
             "affinity= deals samples to the nodes whose caches own them, and this loader has no cache; give size= or name="
         )
 
 
 def order_sampler(
-    options: LoaderOptions, samples: int, shuffle: bool, kind: type[OrderSampler] = OrderSampler
+    options: Options, samples: int, shuffle: bool, kind: type[OrderSampler] = OrderSampler, *, drawn: int = 0
 ) -> OrderSampler:
-    """A sampler in the order of seed= and order=."""
+    """A sampler in the order of seed= and order=. drawn: the seed, if neither is given."""
     if samples < 1:
         raise InvalidError("the dataset is empty, so there is no order of its samples")
     order = options.order
     if order is None or isinstance(order, str):
-        order = Order(samples, cast(Any, order or ("shuffled" if shuffle else "sequential")), seed=options.seed or 0)
+        order = Order(
+            samples, cast(Any, order or ("shuffled" if shuffle else "sequential")), seed=options.seed or drawn
+        )
     elif options.seed is not None:
         raise InvalidError(f"seed={options.seed} with order={order!r}, which has its own seed; leave out seed=")
     if order.samples != samples:

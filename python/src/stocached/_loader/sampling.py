@@ -115,6 +115,11 @@ def order_within(sampler: Any) -> OrderSampler | None:
     return None
 
 
+def with_epochs(*samplers: Any) -> list[Any]:
+    """The samplers of programs and of torch that have set_epoch."""
+    return [sampler for sampler in samplers if callable(getattr(sampler, "set_epoch", None))]
+
+
 def batches_of(shard: Shard, batch_size: int, drop_last: bool) -> Iterator[npt.NDArray[np.int64]]:
     """The indices of one batch after the other."""
     chunk = max(1, 4096 // batch_size)

@@ -11,7 +11,7 @@ from torch import _utils
 from torch.utils.data import _utils as _data_utils
 
 from .._memory.batch_pool import Device
-from .._random.torch_generator import TorchGenerator
+from .._random.torch_generator import TorchGenerator, tensor_of
 from .._samples.tree import Leaf, as_tensor
 from .._workers import set_up
 from .._workers.errors import pickled
@@ -27,6 +27,7 @@ _exception_wrapper: Any = _utils.ExceptionWrapper
 class TorchBackend(NumpyBackend):
     no_columns = frozenset({"complex"})  # default_collate refuses it
     tuples = list
+    draws_from = "torch"
     generators = (*NumpyBackend.generators, TorchGenerator())
     enter_worker = staticmethod(set_up.torch_worker)
 
@@ -51,6 +52,22 @@ class TorchBackend(NumpyBackend):
     def set_random_state(self, state: Any) -> None:
         super().set_random_state(state)
         torch.set_rng_state(state[2])
+
+    def base_seed(self, generator: Any) -> int:
+        return int(torch.empty((), dtype=torch.int64).random_(generator=generator).item())
+
+    def generator_state(self, generator: Any) -> Any:
+        if generator is not None and not isinstance(generator, torch.Generator):
+            raise TypeError(f"generator={generator!r}; it must be a torch.Generator")
+        return torch.get_rng_state() if generator is None else generator.get_state()
+
+    def put_generator_state(self, generator: Any, state: Any) -> None:
+        if isinstance(state, str):
+            state = tensor_of(state)
+        if generator is None:
+            torch.set_rng_state(state)
+        else:
+            generator.set_state(state)
 
     def error(self, error: BaseException, where: str) -> Any:
         wrapper = _exception_wrapper((type(error), error, error.__traceback__), where=where)

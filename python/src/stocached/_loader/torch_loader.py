@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
-import os
 import sys
 import warnings
 from collections.abc import Callable
@@ -15,21 +15,16 @@ import torch.utils.data
 from torch.utils.data import DistributedSampler, SequentialSampler
 from torch.utils.data._utils.collate import default_collate
 
-from .._cache.policies import Policy
 from .._checks.randomness import remedy_of
 from .._common import torch_version
 from .._common.errors import InvalidError, UnsupportedError
 from .._datasets.cached_dataset import CachedDataset
-from .._datasets.cached_samples import BadSamplesAre
-from .._datasets.stores import Store
 from .._order.order import AnyOrder, Order
-from .._random.torch_generator import tensor_of
 from . import data_pipes, replacement
-from .affinity import AffinityNodes
 from .base import BaseLoader
 from .made_caches import living
-from .options import LoaderOptions, Worker, check, given_options, is_ordered, order_sampler, takes_cache
-from .sampling import Ends, OrderSampler
+from .options import NAMES, Options, check, is_ordered, order_sampler, takes, takes_cache, with_options
+from .sampling import OrderSampler
 from .torch_backend import TorchBackend
 
 _Sample = TypeVar("_Sample", covariant=True)
@@ -44,6 +39,40 @@ class _OrderSampler(OrderSampler, DistributedSampler[Any]):  # type: ignore[over
     total_size = property(lambda self: len(self) * self.world_size)
 
 
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class TorchArguments:
+    """The arguments of torch's loader, in its order."""
+
+    dataset: Any
+    batch_size: int | None = 1
+    shuffle: bool | None = None
+    sampler: Any = None
+    batch_sampler: Any = None
+    num_workers: int = 0
+    collate_fn: Any = None
+    pin_memory: bool | Literal["copy"] = False
+    drop_last: bool = False
+    timeout: float = 0
+    worker_init_fn: Callable[[int], None] | None = None
+    multiprocessing_context: Any = None
+    generator: torch.Generator | None = None
+    _: dataclasses.KW_ONLY
+    prefetch_factor: int | None = None
+    persistent_workers: bool = False
+    pin_memory_device: str = ""
+    in_order: bool = True
+
+
+_TORCHS = [
+    field.name for field in dataclasses.fields(TorchArguments) if torch_version.in_order or field.name != "in_order"
+]
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Arguments(Options, TorchArguments):
+    """All arguments: first torch's, then ours."""
+
+
 class DataLoader(BaseLoader, torch.utils.data.DataLoader[_Sample]):
     """torch's DataLoader, with the cache as its transport. It takes the same arguments, and gives
     the same batches in the same order. It is a torch DataLoader by isinstance.
@@ -54,48 +83,10 @@ class DataLoader(BaseLoader, torch.utils.data.DataLoader[_Sample]):
     epoch's base seed and the index. Batches are the caller's own; their memory is reused when no
     array or tensor refers to it.
 
-    cache: a Cache whose fields take the leaves of a sample. Or the loader makes one, with size=
-        ("32GiB", or bytes) or name= (ranks and jobs that give the same name share it), and
-        fingerprint= (of data and transform). The dataset's samples are cached, so they must not be
-        random: NondeterministicDatasetError. augment= may be random.
-    allow_random: caches the dataset's samples without that check.
-    variable: True: caches samples of any shape. False: of one shape, which is faster. None: as a
-        few samples need.
-    policy: which samples a full cache keeps, as for CachedDataset.
-    disk, disk_dir, disk_policy: a file behind the cache, on a local disk, as for CachedDataset.
-    store: of pictures: "decoded", "encoded" or "auto", as for CachedDataset. stats().store says which.
-    augment: a function of a sample, or of a sample and a numpy Generator. Its random numbers depend
-        only on (seed, epoch, index). Worker processes seed torch, numpy and random for each sample;
-        threads seed only the Generator.
-    batch_augment: a function of a batch, called when the training loop gets the batch.
-    worker: "process"; "thread" for datasets that release the GIL; "native" for datasets and steps of
-        stocached.image, whose samples threads make in C. None: "native" where that is possible, else
-        "process".
-    restart_workers: replaces a worker that dies and loads its sample again, instead of
-        WorkerLostError.
-    bad_samples: "error" raises BadSampleError for a sample that cannot be used, such as a damaged
-        picture. "skip" leaves it out of its batch, and counts and lists it in `stats()`.
-    seed, order: an order of stocached instead of torch's. `seed` shuffles by that seed if
-        shuffle=True. `order` is "sequential", "shuffled", or a stocached.Order, WeightedOrder or
-        MixedOrder. It is the same for any number of workers and ranks, and resumes with any.
-    rank, world_size: default: from torch.distributed, or RANK and WORLD_SIZE, when the loader is
-        read.
-    ends: if samples do not divide by ranks: "pad" (some are read twice; the default of several
-        ranks), "uneven", "drop".
-    affinity: "node" deals each global batch to the nodes whose caches own its samples, so that together
-        the nodes need not hold more than the dataset. A list of stocached.order.Node says which nodes
-        there are. It needs a cache, which the ranks of a node share. local_world_size: ranks on each
-        node; default: LOCAL_WORLD_SIZE, or the ranks of one host name.
-    prefetch_bytes: the most memory of batches made ahead.
-    pool_bytes: the most memory of batches, those in use included. Further batches come in ordinary
-        memory.
     pin_memory: with CUDA, the memory of batches is registered with the driver and not copied. It is
         reused when the current streams have done all work that they had at the first `next()` after
         the batch's end. So keep the batch until a copy on another stream is done. "copy": each
         batch is copied into memory of torch, which knows all streams.
-    gather_threads: the number that copy hits. trace: the file of a timeline (docs/spec/trace.md).
-    snapshot_every_n_steps: batches between two states of workers, for `state_dict()` of a dataset
-        that has a state. 0 or None: only the first state.
 
     Raises as torch's, InvalidError (ValueError) for arguments of stocached, and as CachedDataset
     when it makes the cache.
@@ -103,98 +94,35 @@ class DataLoader(BaseLoader, torch.utils.data.DataLoader[_Sample]):
     persistent_workers=True they live until `close` or the loader's end."""
 
     _remedy = remedy_of("DataLoader")
-    _global_generator = "torch"
 
-    def __init__(
-        self: DataLoader[Any],  # or programs would have to annotate each loader
-        dataset: Any,
-        batch_size: int | None = 1,
-        shuffle: bool | None = None,
-        sampler: Any = None,
-        batch_sampler: Any = None,
-        num_workers: int = 0,
-        collate_fn: Any = None,
-        pin_memory: bool | Literal["copy"] = False,
-        drop_last: bool = False,
-        timeout: float = 0,
-        worker_init_fn: Callable[[int], None] | None = None,
-        multiprocessing_context: Any = None,
-        generator: torch.Generator | None = None,
-        *,
-        prefetch_factor: int | None = None,
-        persistent_workers: bool = False,
-        pin_memory_device: str = "",
-        in_order: bool = True,
-        cache: Any = None,
-        size: int | str | None = None,
-        name: str | None = None,
-        fingerprint: str | None = None,
-        variable: bool | None = None,
-        policy: Policy | None = None,
-        disk: int | str | None = None,
-        disk_dir: str | os.PathLike[str] | None = None,
-        disk_policy: Policy | None = None,
-        allow_random: bool = False,
-        store: Store = "decoded",
-        augment: Callable[..., Any] | None = None,
-        batch_augment: Callable[[Any], Any] | None = None,
-        worker: Worker | None = None,
-        restart_workers: bool = False,
-        bad_samples: BadSamplesAre = "error",
-        seed: int | None = None,
-        order: Any = None,
-        rank: int | None = None,
-        world_size: int | None = None,
-        ends: Ends | None = None,
-        affinity: AffinityNodes | None = None,
-        local_world_size: int | None = None,
-        prefetch_bytes: int | str = "512MiB",
-        pool_bytes: int | str = "2GiB",
-        gather_threads: int | None = None,
-        snapshot_every_n_steps: int | None = 1,
-        trace: str | os.PathLike[str] | None = None,
-    ) -> None:
-        self.settings = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
-        before = frozenset(self.__dict__) - {"settings"}
-        options = given_options(self.settings)
+    @takes(Arguments)
+    def __init__(self: DataLoader[Any], *given: Any, **named: Any) -> None:  # Any: programs need not annotate loaders
+        arguments = Arguments(*given, **named)
+        before = frozenset(self.__dict__)
+        self.settings = dict(vars(arguments))
+        torchs: dict[str, Any] = {name: getattr(arguments, name) for name in _TORCHS}
+        dataset, sampler, pin_memory = arguments.dataset, arguments.sampler, arguments.pin_memory
         if isinstance(pin_memory, str) and pin_memory != "copy":
             raise InvalidError(f'pin_memory={pin_memory!r}; it must be True, False, or "copy"')
         iterable = isinstance(dataset, torch.utils.data.IterableDataset)
-        if is_ordered(options) and sampler is not None and not iterable:
-            sampler = _in_our_order(sampler, dataset, options)
-        check(options, dataset, iterable, bool(shuffle), sampler, batch_sampler, batch_size)
-        if is_ordered(options) and sampler is None and batch_sampler is None:
-            sampler, shuffle = order_sampler(options, len(dataset), bool(shuffle), _OrderSampler), None
-        super().__init__(
-            dataset,
-            batch_size,
-            shuffle,
-            sampler,
-            batch_sampler,
-            num_workers,
-            collate_fn,
-            bool(pin_memory),
-            drop_last,
-            timeout,
-            worker_init_fn,
-            multiprocessing_context,
-            generator,
-            prefetch_factor=prefetch_factor,
-            persistent_workers=persistent_workers,
-            pin_memory_device=pin_memory_device,
-            **({"in_order": in_order} if torch_version.in_order else {}),
-        )
-        self.in_order = in_order
+        shuffle, batch_sampler = bool(arguments.shuffle), arguments.batch_sampler
+        if is_ordered(arguments) and sampler is not None and not iterable:
+            sampler = _in_our_order(sampler, dataset, arguments)
+        check(arguments, iterable, sampler)
+        if is_ordered(arguments) and sampler is None and batch_sampler is None:
+            sampler, torchs["shuffle"] = order_sampler(arguments, len(dataset), shuffle, _OrderSampler), None
+        super().__init__(**torchs | {"sampler": sampler, "pin_memory": bool(pin_memory)})
+        self.in_order = arguments.in_order
         self._iterable = iterable
+        vars(self).update({name: getattr(arguments, name) for name in NAMES})
         vars(self)["pin_memory"] = pin_memory  # torch's constructor has made a bool of "copy"
-        self._data_pipes: data_pipes.Pipes | None = None
+        pipes = None
         if data_pipes.is_pipe(dataset):
-            threads = worker not in (None, "process")
-            self._data_pipes = data_pipes.Pipes(dataset, num_workers, threads=threads, cached=takes_cache(options))
+            threads = arguments.worker not in (None, "process")
+            pipes = data_pipes.Pipes(dataset, self.num_workers, threads=threads, cached=takes_cache(arguments))
         backend = TorchBackend(torch_version.accelerator() if pin_memory else "", in_place=pin_memory != "copy")
-        self._prepare(
-            dataset, options, backend, CachedDataset, self._batched() and self.collate_fn is default_collate, before
-        )
+        default = self.batch_sampler is not None and self.collate_fn is default_collate
+        self._prepare(dataset, arguments, backend, CachedDataset, default, before, pipes)
         if next(kind for kind in type(self).__mro__ if "__init__" in vars(kind)) is DataLoader:
             # Lightning records the arguments of loaders that hooks make, and adds its own to make
             # the loader again. That fails with positional arguments. And the record lacks our
@@ -202,7 +130,7 @@ class DataLoader(BaseLoader, torch.utils.data.DataLoader[_Sample]):
             # takes the attributes.
             for name in [name for name in vars(self) if name.startswith("__pl_saved_")]:
                 del vars(self)[name]
-        if self._cached is not None or self.augment is not None:
+        if self._cached is not None or arguments.augment is not None:
             replacement.watch()
         if _accelerate_is_used():
             from . import accelerate  # needs the package of that name
@@ -240,34 +168,12 @@ class DataLoader(BaseLoader, torch.utils.data.DataLoader[_Sample]):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._restore(DataLoader.__init__, state)
 
-    def _base_seed(self) -> int:
-        return int(torch.empty((), dtype=torch.int64).random_(generator=self.generator).item())
-
-    def _is_pipe(self) -> bool:
-        return self._data_pipes is not None
-
-    def _pipes(self) -> Any:
-        return None if self._data_pipes is None or self._cached is not None else self._data_pipes.epoch(self.generator)
-
-    def _generator_state(self) -> Any:
-        if self.generator is not None and not isinstance(self.generator, torch.Generator):
-            raise TypeError(f"generator={self.generator!r}; it must be a torch.Generator")
-        return torch.get_rng_state() if self.generator is None else self.generator.get_state()
-
-    def _put_generator_state(self, state: Any) -> None:
-        if isinstance(state, str):
-            state = tensor_of(state)
-        if self.generator is None:
-            torch.set_rng_state(state)
-        else:
-            self.generator.set_state(state)
-
 
 def _accelerate_is_used() -> bool:
     return "accelerate.data_loader" in sys.modules
 
 
-def _in_our_order(sampler: Any, dataset: Any, options: LoaderOptions) -> Any:
+def _in_our_order(sampler: Any, dataset: Any, options: Options) -> Any:
     """The OrderSampler for the sampler that a framework gives to a loader with an order of
     stocached. Any other sampler is returned unchanged."""
     if isinstance(sampler, OrderSampler):
@@ -284,7 +190,7 @@ def _in_our_order(sampler: Any, dataset: Any, options: LoaderOptions) -> Any:
     return _OrderSampler(order, sampler.rank, sampler.num_replicas, options.ends)
 
 
-def _order_of_living(dataset: Any, options: LoaderOptions) -> AnyOrder | None:
+def _order_of_living(dataset: Any, options: Options) -> AnyOrder | None:
     """The order of a loader of the same dataset object with the same seed= and order=: a framework
     makes that loader again. The order includes shuffle=, which is no attribute."""
     for loader in living():
@@ -308,4 +214,5 @@ def _say_replaced(rank: int, world_size: int) -> None:
     )
 
 
+DataLoader.__doc__ = with_options(DataLoader.__doc__)
 DataLoader.__module__ = "stocached.torch"  # where users find it

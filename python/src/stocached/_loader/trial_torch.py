@@ -17,7 +17,7 @@ from .._common.load_time import delay_ns, idle_ns
 from .._common.subsets import is_subset
 from .._random import generators
 from .._trace import LOOP, Recorder, worker
-from .base import loads_one_by_one
+from .setup import loads_one_by_one
 from .trial import Feed, Step, batch_size_of, bytes_of, checked, epoch_samples, indices, step_of, until
 
 _KEPT = ("batch_size", "num_workers", "prefetch_factor", "pin_memory", "persistent_workers")
