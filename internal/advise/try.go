@@ -68,9 +68,13 @@ func (c *Curve) Tries(memory uint64) (tries []Try) {
 	if c.Run != nil {
 		tries = append(tries, c.unexplained(now)...)
 	}
-	slices.SortStableFunc(tries, func(a, b Try) int {
-		return cmp.Compare(cmp.Or(a.Seconds, 0), cmp.Or(b.Seconds, 0))
-	})
+	known := func(t Try) float64 {
+		if math.IsNaN(t.Seconds) {
+			return math.Inf(1)
+		}
+		return t.Seconds
+	}
+	slices.SortStableFunc(tries, func(a, b Try) int { return cmp.Compare(known(a), known(b)) })
 	return tries
 }
 
@@ -180,7 +184,9 @@ func (c *Curve) without(limit string, load float64) *Try {
 func (c *Curve) unexplained(now float64) (tries []Try) {
 	e := c.Run
 	total := e.Seconds()
-	if gap := min(e.Startup, e.First); gap >= large*total && e.Workers > 0 && e.Loader.Settings["persistent_workers"] != true {
+	whole := e.Loader.EpochSamples == 0 // and not a part of an epoch, which starts but once too
+	if gap := min(e.Startup, e.First); whole && gap >= large*total && e.Workers > 0 &&
+		e.Loader.Settings["persistent_workers"] != true {
 		tries = append(tries, Try{"start", "persistent_workers=True", math.NaN(),
 			fmt.Sprintf("nothing was loaded in the first %.0f %% of the epoch", 100*gap/total)})
 	}

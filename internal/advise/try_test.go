@@ -303,6 +303,9 @@ func TestTries(t *testing.T) {
 			}
 		}
 	}
+	if all := slowStart().curve(t).Tries(0); all[len(all)-1].Kind != "start" {
+		t.Errorf("what has no seconds is not the last: %+v", all)
+	}
 	if said := try(keepsUp().curve(t), "step", 0); said == nil {
 		t.Error("a loader that keeps up")
 	}
@@ -361,6 +364,13 @@ func TestPartOfAnEpoch(t *testing.T) {
 	if err != nil || d.Samples != l.Samples || d.Pace.Share != 0.5 || !near(d.Today.Seconds, 5*whole.Today.Seconds) ||
 		!near(d.Pace.Limits[0].Seconds, 5*whole.Pace.Limits[0].Seconds) {
 		t.Errorf("%+v, %v", d, err)
+	}
+	late := slowStart().run()
+	late.Loaders[0].EpochSamples = 1000
+	if d, err := Run("late", late, 1); err != nil {
+		t.Error(err)
+	} else if c, err := New(d, 1); err != nil || try(c, "start", 0) != nil {
+		t.Errorf("a part of an epoch does not say how often workers start: %v", err)
 	}
 	if waits := d.Waits(); waits[0].Name != "load" || !strings.HasPrefix(d.WaitsText(), "load ") {
 		t.Errorf("%+v", waits)

@@ -53,7 +53,7 @@ def tries(advice: stocached.Advice) -> dict[str, Any]:
 def test_loads_that_wait(workers: int):
     loader = Loader(Slow(), 8, shuffle=True, seed=1, num_workers=workers)
     before, had = everything(loader), held()
-    advice = advise(loader, 0.6, step_seconds=0.001)
+    advice = advise(loader, 0.6)
     assert everything(loader) == before
     nothing_new(had)
     numbers = advice.numbers

@@ -98,6 +98,19 @@ def test_the_stored_sample_counts(workers: int):
     assert {"read", "augment"} <= {wait["name"] for wait in numbers["waits"]}
 
 
+class Fixed(Transformed):
+    @property
+    def transform(self) -> Any:
+        return enlarged
+
+
+def test_a_transform_that_cannot_be_set():
+    """It is a part of the load."""
+    numbers = advise(DataLoader(Fixed(), BATCH), 0.5).numbers
+    assert numbers["sample_bytes"] == 4 * 4 * 3 * 8 * 8
+    assert numbers["load_seconds"] == pytest.approx(2 * N * LOAD, rel=0.5)
+
+
 def slow_collate(samples: Any) -> Any:
     time.sleep(0.05)
     return torch.utils.data.default_collate(samples)

@@ -3,6 +3,7 @@ workers. The times come back with the batches."""
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import sys
 import threading
@@ -164,8 +165,10 @@ def _timed(dataset: Any) -> _Timed:
     samples = len(dataset)
     if not loads_one_by_one(dataset):
         return _TimedBatches(dataset, samples)
-    has_transform = callable(getattr(dataset, "transform", None)) and not is_subset(dataset)
-    return _Timed(_Transformed(dataset) if has_transform else dataset, samples)
+    if callable(getattr(dataset, "transform", None)) and not is_subset(dataset):
+        with contextlib.suppress(AttributeError):  # it cannot be set: then it counts as a part of the load
+            return _Timed(_Transformed(dataset), samples)
+    return _Timed(dataset, samples)
 
 
 class _Collate:
