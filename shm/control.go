@@ -71,7 +71,8 @@ func OpenControl(control, path string, h Header, g Geometry, b Backing) (*Segmen
 
 // CreateControl makes the control part of a segment with a backing, in ControlsDir. fill fills its
 // words before other processes can find it. Errors: those of Create and of fill.
-func CreateControl(control, path string, h Header, g Geometry, b Backing, fill func(*Segment) error) (*Segment, error) {
+func CreateControl(control, path string, h Header, g Geometry, b Backing,
+	fill func(*Segment) error) (*Segment, error) {
 	dir := filepath.Dir(control)
 	dirFD, err := openDir(dir, false)
 	if err != nil {
@@ -120,8 +121,10 @@ func CreateControl(control, path string, h Header, g Geometry, b Backing, fill f
 }
 
 // withControl makes a segment of the file of a control part. It closes the file if begin fails.
-func withControl(fd int, control, path string, h Header, g Geometry, b Backing, begin func(*Segment) error) (*Segment, error) {
-	s := &Segment{Header: h, file: os.NewFile(uintptr(fd), control), path: path, controlPath: control, backing: b}
+func withControl(fd int, control, path string, h Header, g Geometry, b Backing,
+	begin func(*Segment) error) (*Segment, error) {
+	s := &Segment{Header: h, path: path, controlPath: control, backing: b}
+	s.file = os.NewFile(uintptr(fd), control)
 	s.Geometry = g
 	s.huge.stop()
 	if err := begin(s); err != nil {

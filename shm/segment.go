@@ -27,8 +27,8 @@ type Segment struct {
 	byName   bool // opened by name or path: see lockFile
 	heap     *heapLocks
 
-	backing     Backing // of the payload; nil: it is in memory
-	controlPath string  // of a shared control part; "": none
+	backing     Backing // place of the payload; nil: it is in memory
+	controlPath string  // path of a shared control part; "": none
 
 	keepsWords atomic.Bool
 

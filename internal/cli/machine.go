@@ -25,8 +25,8 @@ const (
 type machine struct {
 	kernel      string       // its release
 	huge        string       // which processes may have huge pages; "": the kernel does not say
-	memory      memory.Space // of the tightest limit: of the machine, or of a cgroup
-	tmpfs       memory.Space
+	memory      memory.Space // what the tightest limit leaves, of the machine or a cgroup
+	tmpfs       memory.Space // what the tmpfs of caches leaves
 	tmpfsError  error
 	files       uint64 // that a process may have open
 	helper      string // path of stocached-decode; "": there is none

@@ -34,7 +34,7 @@ func (e *unseenError) Unwrap() error { return e.error }
 // shared is a store that processes share. They map its control part.
 type shared struct {
 	*store
-	file    *os.File // of the store, with locks
+	file    *os.File // file of the store, for locks
 	control string   // path of the control part
 	// present has the shared users lock of the control part until this process has left the file.
 	present shm.Locks

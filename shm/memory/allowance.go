@@ -21,9 +21,9 @@ type Account struct {
 	Others func() uint64                     // bytes that other live clients have drawn and not settled
 	// Usable asks the kernel how much memory may be filled; its answer may be as old as age.
 	Usable func(age time.Duration) (Space, error)
-	File   *os.File // of the segment, on a tmpfs
-	Name   string   // of the segment, in messages
-	Full   error    // wrapped by errors that say that memory is short
+	File   *os.File // file of the segment, on a tmpfs
+	Name   string   // name of the segment in messages
+	Full   error    // error that says that memory is short; those of Draw and Room wrap it
 }
 
 // Allowance lets one client draw on the memory that all clients of a segment may fill.
@@ -172,8 +172,9 @@ func (a *Allowance) check(n uint64) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	rest := max(Granted(left), n) - n
-	if !word.CompareAndSwap(uint64(before), uint64(newGrant(uint16(rest/grantUnit), before.checks()+1, group))) {
+	rest := (max(Granted(left), n) - n) / grantUnit
+	after := newGrant(uint16(rest), before.checks()+1, group)
+	if !word.CompareAndSwap(uint64(before), uint64(after)) {
 		return false, nil
 	}
 	a.own.Store(GrantMax)
