@@ -122,7 +122,8 @@ func (o *Options) checkNumbers() error {
 	for _, n := range []struct {
 		name  string
 		value int
-	}{{"Samples", o.Samples}, {"SampleBytes", o.SampleBytes}, {"Slots", o.Slots}, {"SlotBytes", o.SlotBytes}, {"Clients", o.Clients}} {
+	}{{"samples", o.Samples}, {"sample_bytes", o.SampleBytes}, {"slots", o.Slots}, {"slot_bytes", o.SlotBytes},
+		{"clients", o.Clients}} {
 		if n.value < 0 {
 			return fmt.Errorf("%w: %s: %d is below 0", ErrInvalid, n.name, n.value)
 		}

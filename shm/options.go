@@ -6,7 +6,6 @@ import (
 	"slices"
 	"sort"
 	"strings"
-	"unicode/utf8"
 )
 
 // Policy says which samples a cache keeps. Its numbers are those of enum stoc_policy;
@@ -107,8 +106,8 @@ type Options struct {
 	Others *Others
 }
 
-// validate returns all complaints about options. Each names its option. plan checks whether the
-// cache fits.
+// validate returns all complaints about options: those of OptionTable, then those over several options. Each names
+// its option. C has the same texts, and testdata/options.json tests them. plan checks whether the cache fits.
 func (o *Options) validate() error {
 	var complaints []string
 	complain := func(format string, args ...any) { complaints = append(complaints, fmt.Sprintf(format, args...)) }
@@ -118,34 +117,19 @@ func (o *Options) validate() error {
 		}
 	} else {
 		if o.Dir != "" {
-			complain("dir %q: a cache without a name has no directory; give it a name", o.Dir)
+			complain("dir: a cache without a name has none; give it a name")
 		}
 		if o.UnlinkLast {
-			complain("unlink-last: a cache without a name always goes with its last process; " +
-				"leave it out or give a name")
+			complain("unlink: a cache without a name always goes with its last process; leave it out or give a name")
 		}
 	}
-	if o.Samples < 1 || o.Samples > MaxSamples {
-		complain("samples: %d is not in 1..%d", o.Samples, uint64(MaxSamples))
+	for k := range OptionTable {
+		if fault := OptionTable[k].fault(o); fault != "" {
+			complain("%s", fault)
+		}
 	}
-	if o.ClientRecords > MaxClientRecords {
-		complain("client records: %d is more than %d", o.ClientRecords, MaxClientRecords)
-	}
-	if len(o.Fingerprint) > FingerprintBytes || !utf8.ValidString(o.Fingerprint) ||
-		strings.ContainsRune(o.Fingerprint, 0) {
-		complain("fingerprint: %q is not UTF-8 of at most %d bytes; hash it", o.Fingerprint, FingerprintBytes)
-	}
-	if len(o.Decode) > DecodeBytes || !utf8.ValidString(o.Decode) || strings.ContainsRune(o.Decode, 0) {
-		complain("decode: %q is not UTF-8 of at most %d bytes", o.Decode, DecodeBytes)
-	}
-	if o.Policy != PolicyFirstCome && o.Policy != PolicyFirstIndices && !o.Policy.Evicts() {
-		complain("policy: %d is not one of 0 to %d", int(o.Policy), int(PolicyPlanned))
-	}
-	if o.SampleBytes > MaxSampleBytes {
-		complain("sample bytes: %d is more than %d", o.SampleBytes, uint64(MaxSampleBytes))
-	}
-	if o.Slots > MaxSlots || o.Slots > o.Samples {
-		complain("slots: %d is more than min(samples %d, %d)", o.Slots, o.Samples, uint64(MaxSlots))
+	if o.Slots > o.Samples && o.Slots <= MaxSlots {
+		complain("slots: %d is more than the %d samples; leave it out for as many as size holds", o.Slots, o.Samples)
 	}
 	var fieldBytes uint64
 	if o.Fields != nil {
@@ -155,20 +139,16 @@ func (o *Options) validate() error {
 			fieldBytes = 0
 		}
 	}
-	switch n := o.SlotBytes; {
-	case n == 0:
-	case !o.Variable || !o.Policy.Evicts():
-		complain("slot bytes: %d: only a variable-size cache that evicts has slots of a given size; leave it out", n)
-	case n < UnitBytes || n > MaxChainStride || n&(n-1) != 0:
-		complain("slot bytes: %d is not a power of two from %d to %d; leave it out for a size that fits", n, UnitBytes,
-			MaxChainStride)
+	if o.SlotBytes != 0 && !(o.Variable && o.Policy.Evicts()) {
+		complain("slot_bytes: %d: only a variable-size cache that evicts has slots of a given size; leave it out",
+			o.SlotBytes)
 	}
 	if o.Variable {
 		if o.Limit == 0 {
 			complain("size: a variable-size cache needs one, such as 8GiB")
 		}
 		if o.Slots != 0 {
-			complain("slots: %d: a variable-size cache takes no number of slots; give a limit", o.Slots)
+			complain("slots: %d: a variable-size cache has no number of slots; leave it out", o.Slots)
 		}
 		if o.Policy == PolicyFirstIndices {
 			complain("policy: %s needs samples of one size, so that sample i has slot i; take another policy", o.Policy)
@@ -178,15 +158,15 @@ func (o *Options) validate() error {
 				o.Samples, uint64(MaxChainSamples), PolicyFirstCome)
 		}
 		if o.SampleBytes != 0 && o.SampleBytes < fieldBytes {
-			complain("sample bytes: %d, but the smallest sample of these fields has %d; leave it out, or raise it",
+			complain("sample_bytes: %d, but the smallest sample of these fields has %d; leave it out, or raise it",
 				o.SampleBytes, fieldBytes)
 		}
 	} else {
 		switch {
 		case o.Fields == nil && o.SampleBytes == 0:
-			complain("sample bytes: give them, or fields, or make the cache variable-size")
+			complain("sample_bytes: give them, or fields, or make the cache variable-size")
 		case fieldBytes != 0 && o.SampleBytes != 0 && o.SampleBytes != fieldBytes:
-			complain("sample bytes: %d, but the fields make %d; leave sample bytes out", o.SampleBytes, fieldBytes)
+			complain("sample_bytes: %d, but the fields make %d; leave it out", o.SampleBytes, fieldBytes)
 		}
 	}
 	if len(complaints) > 0 {

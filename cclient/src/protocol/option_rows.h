@@ -1,0 +1,15 @@
+/* Generated from shm/option_table.go by go generate ./shm; do not edit.
+ * Option: its member, its name in Python, how it is checked, its range, what an error says that it takes. */
+ROW(samples, "samples", NEEDED, 1, 1099511627776, "in 1..1099511627776; give the number of samples of the dataset")
+ROW(limit_bytes, "size", NUMBER, 1, 9223372036854775807, "in 1..9223372036854775807; leave it out for room for every sample; variable needs a size")
+ROW(slots, "slots", NUMBER, 1, 4294967294, "in 1..4294967294; leave it out for as many as size holds")
+ROW(fields, "fields", OTHERWISE, 0, 0, "")
+ROW(sample_bytes, "sample_bytes", NUMBER, 1, 4294967295, "in 1..4294967295; leave it out for the bytes of the fields; with variable 4 GiB - 1")
+ROW(variable, "variable", NUMBER, 0, 1, "in 0..1; leave it out for samples of one size")
+ROW(policy, "policy", NUMBER, 0, 8, "in 0..8; leave it out for first-come")
+ROW(slot_bytes, "slot_bytes", POWER, 64, 2097152, "a power of two in 64..2097152; leave it out for a size that follows from size and samples")
+ROW(reserve, "reserve", NUMBER, 0, 1, "in 0..1; leave it out for memory as samples come")
+ROW(unlink_last, "unlink", NUMBER, 0, 1, "in 0..1; leave it out for a cache that stays until it is removed")
+ROW(client_records, "clients", NUMBER, 1, 4095, "in 1..4095; leave it out for 1024")
+ROW(directory, "dir", OTHERWISE, 0, 0, "")
+ROW(fingerprint, "fingerprint", TEXT, 0, 64, "UTF-8 of at most 64; hash it")
