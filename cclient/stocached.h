@@ -156,9 +156,7 @@ struct stoc_options {
     void *context;
     uint32_t open_flags;     /* for the creator's own handle: 0 or STOC_OPEN_KIND_PYTHON */
     uint32_t reserved;       /* 0 */
-    /* Variable size with a policy that evicts: samples lie in slots of so many bytes, a power of two from 64 to
-     * 2 MiB. 0: the library chooses the largest with 8 slots for each sample. Programs whose options end before this
-     * member have 0 */
+    /* variable size with a policy that evicts: bytes of a slot. 0: the largest with 8 slots for each sample */
     uint64_t slot_bytes;
 };
 

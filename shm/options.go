@@ -64,40 +64,27 @@ func (p Policy) String() string {
 	return policyNames[p]
 }
 
-// Options describe a new cache. Only Samples is required; a fixed-size cache also needs Fields or
-// SampleBytes.
+// Options describe a new cache. OptionTable says what each option means, and what leaving it out does.
 type Options struct {
 	// Name has 1 to 100 characters of [A-Za-z0-9._-], the first alphanumeric. "": a sealed memfd,
 	// which ends with its last process.
-	Name string
-	// Dir is an existing directory on a tmpfs. "": /dev/shm/stocached-<uid>, which Create makes if
-	// it is missing. Not allowed without Name.
-	Dir     string
-	Samples uint64 // of the dataset; required
-	// Limit is the largest size of the file in bytes. 0: large enough for all samples. Required
-	// with Variable.
-	Limit uint64
-	// Slots is the exact number of slots. 0: as many as Limit allows, at most Samples. Not allowed
-	// with Variable.
-	Slots uint64
-	// SampleBytes without Fields: bytes of a sample (one field "data" of uint8). With Variable: the
-	// largest sample that the cache accepts; 0: 4 GiB - 1.
+	Name        string
+	Dir         string // an existing directory. "": Create makes the default
+	Samples     uint64
+	Limit       uint64 // option size
+	Slots       uint64
 	SampleBytes uint64
-	Fields      []Field // see SampleBytes; Offset and Bytes are computed
-	Policy      Policy  // not PolicyFirstIndices with Variable
-	// SlotBytes is the size of the slots of a variable-size cache that evicts, a power of two from 64 to 2
-	// MiB: samples lie in as many as they need. 0: the rule of docs/spec/arena-eviction.md, which loses at
-	// most an eighth of the arena. If you know the length of a typical sample, give a sixteenth of it.
-	SlotBytes uint64
-	Variable  bool // samples differ in size and lie in an arena
-	Reserve   bool // allocate all pages now, so that memory is never short for a fill
-	// UnlinkLast removes the named cache with its last user. Not allowed without Name: an unnamed
-	// cache always ends so.
-	UnlinkLast bool
+	Fields      []Field // Offset and Bytes are computed. nil: one field "data" of uint8
+	Policy      Policy
+	// SlotBytes 0: the rule of docs/spec/arena-eviction.md, which loses at most an eighth of the arena.
+	SlotBytes  uint64
+	Variable   bool
+	Reserve    bool
+	UnlinkLast bool // option unlink
 
-	ClientRecords uint32 // clients at a time, at most 4,095. 0: 1,024
-	Fingerprint   string // of dataset and transform, at most 64 bytes of UTF-8. "": none
-	Decode        string // what Header.Decode is, at most 128 bytes of UTF-8
+	ClientRecords uint32 // option clients
+	Fingerprint   string
+	Decode        string // what Header.Decode is
 	// Programs says that programs fill the cache, and ask its server first which samples others have.
 	Programs bool
 	// Progress is called in this goroutine while Create reserves, with bytes. nil: not called.
@@ -123,8 +110,8 @@ func (o *Options) validate() error {
 			complain("unlink: a cache without a name always goes with its last process; leave it out or give a name")
 		}
 	}
-	for k := range OptionTable {
-		if fault := OptionTable[k].fault(o); fault != "" {
+	for _, option := range OptionTable {
+		if fault := option.fault(o); fault != "" {
 			complain("%s", fault)
 		}
 	}
@@ -142,6 +129,9 @@ func (o *Options) validate() error {
 	if o.SlotBytes != 0 && !(o.Variable && o.Policy.Evicts()) {
 		complain("slot_bytes: %d: only a variable-size cache that evicts has slots of a given size; leave it out",
 			o.SlotBytes)
+	}
+	if n := o.SlotBytes; n&(n-1) != 0 && n >= UnitBytes && n <= MaxChainStride {
+		complain("slot_bytes: %d is not a power of two; leave it out for a size that follows from size and samples", n)
 	}
 	if o.Variable {
 		if o.Limit == 0 {

@@ -30,7 +30,7 @@ func setOption(t *testing.T, o *Options, name string, value json.RawMessage) {
 	case name == "policy" && value[0] == '"':
 		o.Policy, err = ParsePolicy(strings.Trim(string(value), `"`))
 	default:
-		err = json.Unmarshal(value, OptionTable[k].In(o))
+		err = json.Unmarshal(value, OptionTable[k].In(o).Addr().Interface())
 	}
 	if err != nil {
 		t.Fatal(name, err)
@@ -55,7 +55,7 @@ func TestOptionCases(t *testing.T) {
 	}
 	missing := map[string]bool{}
 	for _, p := range OptionTable {
-		missing[p.Name] = p.Wanted() != "" && p.C != ""
+		missing[p.Name] = p.Most > 0 && p.C != ""
 	}
 	for _, c := range cases {
 		name, _, _ := strings.Cut(c.Error, ":")

@@ -25,41 +25,6 @@ type createFlags struct {
 	json   bool
 }
 
-// add adds a flag for each option of shm.OptionTable. create adds those of fields and of the directory.
-func (f *createFlags) add(c *cobra.Command) {
-	f.dirFlag.add(c)
-	flags := c.Flags()
-	for k := range shm.OptionTable {
-		option := &shm.OptionTable[k]
-		name, help, value := option.Flag(), option.Help(), option.In(&f.given)
-		switch value := value.(type) {
-		case *uint64:
-			if option.Size {
-				flags.Var((*size)(value), name, help)
-			} else {
-				flags.Uint64Var(value, name, 0, help)
-			}
-		case *uint32:
-			flags.Uint32Var(value, name, 0, help)
-		case *bool:
-			if value == &f.given.UnlinkLast {
-				flags.StringVar(&f.unlink, name, "never", option.Doc)
-			} else {
-				flags.BoolVar(value, name, false, help)
-			}
-		case *shm.Policy:
-			flags.StringVar(&f.policy, name, value.String(), option.Doc)
-		case *string:
-			if value != &f.given.Dir && option.C != "" { // not one of servers
-				flags.StringVar(value, name, "", help)
-			}
-		}
-		if option.Default == "" {
-			must(c.MarkFlagRequired(name))
-		}
-	}
-}
-
 // created is what create prints.
 type created struct {
 	seg  *shm.Segment
@@ -146,12 +111,25 @@ complex64, complex128.`,
 	}
 	f.add(c)
 	flags := c.Flags()
+	given, about := &f.given, shm.OptionHelp
+	flags.Uint64Var(&given.Samples, "samples", 0, about("samples"))
+	flags.Var((*size)(&given.Limit), "size", about("size"))
+	flags.Var((*size)(&given.SampleBytes), "sample-bytes", about("sample_bytes"))
+	flags.BoolVar(&given.Variable, "variable", false, about("variable"))
+	flags.StringVar(&f.policy, "policy", given.Policy.String(), about("policy"))
+	flags.Uint64Var(&given.Slots, "slots", 0, about("slots"))
+	flags.Var((*size)(&given.SlotBytes), "slot-bytes", about("slot_bytes"))
+	flags.BoolVar(&given.Reserve, "reserve", false, about("reserve"))
+	flags.StringVar(&f.unlink, "unlink", "never", about("unlink"))
+	flags.StringVar(&given.Fingerprint, "fingerprint", "", about("fingerprint"))
+	flags.Uint32Var(&given.ClientRecords, "clients", 0, about("clients"))
 	flags.StringVar(&f.shape, "shape", "", "shape of a sample, such as 3,224,224")
 	flags.StringVar(&f.dtype, "dtype", "", "type of its items (default uint8; bytes with --variable and no shape)")
 	flags.StringArrayVar(&f.fields, "field", nil, "a named field of a sample as name:dtype:shape; repeatable")
 	jsonFlag(c, &f.json)
 	exclusive(c, "field", "shape")
 	exclusive(c, "field", "dtype")
+	must(c.MarkFlagRequired("samples"))
 	planned := func(name string) bool { return name == shm.PolicyPlanned.String() } // needs a server
 	choices(c, "policy", slices.DeleteFunc(shm.PolicyNames(), planned)...)
 	choices(c, "unlink", "never", "last")

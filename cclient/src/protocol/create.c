@@ -146,7 +146,7 @@ static int create_named(stoc_cache *c, const struct header *h, const struct stoc
     /* a disk file system would write pages back, and its locks and maps may differ */
     if ((uint32_t)fs.f_type != TMPFS_MAGIC)
         return fail(error, STOC_EINVAL, 0,
-                    "directory: %s is on a file system of type %#x, not on a tmpfs; leave it out (/dev/shm), or mount "
+                    "dir: %s is on a file system of type %#x, not on a tmpfs; leave it out (/dev/shm), or mount "
                     "one there",
                     directory, (unsigned)fs.f_type);
     if ((code = make_way(c, h->g.policy, error)) < 0 ||
@@ -203,7 +203,7 @@ static int create_in_directory(stoc_cache *c, const struct header *h, const stru
     if (o->directory) {
         size_t n = strnlen(o->directory, OWN_PATH_BYTES);
         if (n == 0 || n + 102 > OWN_PATH_BYTES)
-            return fail(error, STOC_EINVAL, 0, "directory: its path has %zu bytes, not 1 to %d", n,
+            return fail(error, STOC_EINVAL, 0, "dir: its path has %zu bytes, not 1 to %d", n,
                         OWN_PATH_BYTES - 102);
         while (n > 1 && o->directory[n - 1] == '/')
             n--;
@@ -212,10 +212,10 @@ static int create_in_directory(stoc_cache *c, const struct header *h, const stru
         default_directory(directory, sizeof directory);
     }
     if (snprintf(c->path, sizeof c->path, "%s/%s", directory, h->name) >= (int)sizeof c->path)
-        return fail(error, STOC_EINVAL, 0, "directory: the path is longer than %d bytes", OWN_PATH_BYTES - 1);
+        return fail(error, STOC_EINVAL, 0, "dir: the path is longer than %d bytes", OWN_PATH_BYTES - 1);
     code = open_directory(directory, true, &fd, error);
     if (code == STOC_ENOENT)
-        return fail(error, STOC_EINVAL, ENOENT, "directory: %s does not exist; make it, or mount a tmpfs there",
+        return fail(error, STOC_EINVAL, ENOENT, "dir: %s does not exist; make it, or mount a tmpfs there",
                     directory);
     if (code < 0)
         return code;

@@ -4,94 +4,52 @@
  */
 #include "protocol.h"
 
-/* A row of the table of options. */
-struct option_row {
-    const char *name, *python;
-    size_t at, bytes; /* place of the member */
-    enum { NUMBER, NEEDED, POWER, TEXT, OTHERWISE } check;
-    uint64_t least, most; /* of a text, bytes */
-    const char *wanted;
-};
-
-#define ROW(member, python, ...)                                                                                       \
-    {#member, python, offsetof(struct stoc_options, member), sizeof((struct stoc_options *)0)->member, __VA_ARGS__},
-static const struct option_row option_table[] = {
-#include "option_rows.h"
-};
-#undef ROW
-
-/* The error of an option: its name as the caller has it, and the text. member lies in *o; NULL: the name. */
-__attribute__((format(printf, 4, 5))) static int refuse(const struct stoc_options *o, const void *member,
-                                                        struct stoc_error *error, const char *format, ...)
-{
-    char text[256];
-    const char *name = "name";
-    va_list args;
-    for (size_t k = 0; k < sizeof option_table / sizeof *option_table; k++)
-        if ((const char *)o + option_table[k].at == member)
-            name = o->open_flags & STOC_OPEN_KIND_PYTHON ? option_table[k].python : option_table[k].name;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    return fail(error, STOC_EINVAL, 0, "%s: %s", name, text);
-}
-
-/* Checks an option by its row. */
-static int check_option(const struct stoc_options *o, const struct option_row *row, struct stoc_error *error)
-{
-    const void *member = (const char *)o + row->at;
-    if (row->check == TEXT) {
-        const char *text = *(const char *const *)member;
-        size_t n = text ? strlen(text) : 0;
-        if (n > row->most || !is_utf8(text, n))
-            return refuse(o, member, error, "%zu bytes are not %s", n, row->wanted);
-    } else if (row->check != OTHERWISE) {
-        uint64_t n = row->bytes == 4 ? *(const uint32_t *)member : *(const uint64_t *)member;
-        if ((n != 0 || row->check == NEEDED) &&
-            (n < row->least || n > row->most || (row->check == POWER && (n & (n - 1)))))
-            return refuse(o, member, error, "%llu is not %s", (unsigned long long)n, row->wanted);
-    }
-    return 0;
-}
+/* Rows of the table of options: names in errors, members, whether they are needed, ranges, and the ends of errors. */
+#define NUMBER(name, member, needed, least, most, wanted)                                                              \
+    if ((o->member || needed) && (uint64_t)o->member - least > UINT64_C(most) - least)                                  \
+        return fail(error, STOC_EINVAL, 0, name ": %llu is not " wanted, (unsigned long long)o->member);
+#define TEXT(name, member, most, wanted)                                                                               \
+    if (o->member && (strlen(o->member) > most || !is_utf8(o->member, strlen(o->member))))                              \
+        return fail(error, STOC_EINVAL, 0, name ": %zu bytes are not " wanted, strlen(o->member));
 
 /* Checks the options. Options.validate in shm/options.go has the same rules and texts;
  * shm/testdata/options.json tests both. */
 static int validate(const char *name, const struct stoc_options *o, struct stoc_error *error)
 {
-    int code = 0;
     bool evicts = policy_evicts(o->policy);
     if (name && !name_valid(name))
-        return refuse(o, NULL, error, "\"%.120s\" is not 1 to 100 of [A-Za-z0-9._-] with an alphanumeric first", name);
+        return fail(error, STOC_EINVAL, 0, "name: \"%.120s\" is not 1 to 100 of [A-Za-z0-9._-] with an alphanumeric first", name);
     if (!name && o->directory)
-        return refuse(o, &o->directory, error, "a cache without a name has none; give it a name");
+        return fail(error, STOC_EINVAL, 0, "dir: a cache without a name has none; give it a name");
     if (!name && o->unlink_last)
-        return refuse(o, &o->unlink_last, error,
-                      "a cache without a name always goes with its last process; leave it out or give a name");
-    for (size_t k = 0; k < sizeof option_table / sizeof *option_table && code == 0; k++)
-        code = check_option(o, &option_table[k], error);
-    if (code < 0)
-        return code;
+        return fail(error, STOC_EINVAL, 0,
+                      "unlink: a cache without a name always goes with its last process; leave it out or give a name");
+#include "option_rows.h"
     if (o->slots > o->samples)
-        return refuse(o, &o->slots, error, "%llu is more than the %llu samples; leave it out for as many as size holds",
+        return fail(error, STOC_EINVAL, 0, "slots: %llu is more than the %llu samples; leave it out for as many as size holds",
                       (unsigned long long)o->slots, (unsigned long long)o->samples);
     if (o->slot_bytes && !(o->variable && evicts))
-        return refuse(o, &o->slot_bytes, error,
-                      "%llu: only a variable-size cache that evicts has slots of a given size; leave it out",
+        return fail(error, STOC_EINVAL, 0,
+                      "slot_bytes: %llu: only a variable-size cache that evicts has slots of a given size; leave it out",
                       (unsigned long long)o->slot_bytes);
+    if (o->slot_bytes & (o->slot_bytes - 1))
+        return fail(error, STOC_EINVAL, 0,
+                    "slot_bytes: %llu is not a power of two; leave it out for a size that follows from size and samples",
+                    (unsigned long long)o->slot_bytes);
     if (o->variable && o->limit_bytes == 0)
-        return refuse(o, &o->limit_bytes, error, "a variable-size cache needs one, such as 8GiB");
+        return fail(error, STOC_EINVAL, 0, "size: a variable-size cache needs one, such as 8GiB");
     if (o->variable && o->slots != 0)
-        return refuse(o, &o->slots, error, "%llu: a variable-size cache has no number of slots; leave it out",
+        return fail(error, STOC_EINVAL, 0, "slots: %llu: a variable-size cache has no number of slots; leave it out",
                       (unsigned long long)o->slots);
     if (o->variable && o->policy == STOC_POLICY_FIRST_INDICES)
-        return refuse(o, &o->policy, error,
-                      "first-indices needs samples of one size, so that sample i has slot i; take another policy");
+        return fail(error, STOC_EINVAL, 0,
+                      "policy: first-indices needs samples of one size, so that sample i has slot i; take another policy");
     if (o->variable && evicts && o->samples > STOC_MAX_CHAIN_SAMPLES)
-        return refuse(o, &o->samples, error,
-                      "%llu is more than %llu, the most of a variable-size cache that evicts; take the policy first-come",
+        return fail(error, STOC_EINVAL, 0,
+                      "samples: %llu is more than %llu, the most of a variable-size cache that evicts; take the policy first-come",
                       (unsigned long long)o->samples, (unsigned long long)STOC_MAX_CHAIN_SAMPLES);
     if (!o->variable && !o->fields && o->sample_bytes == 0)
-        return refuse(o, &o->sample_bytes, error, "give them, or fields, or make the cache variable-size");
+        return fail(error, STOC_EINVAL, 0, "sample_bytes: give them, or fields, or make the cache variable-size");
     return 0;
 }
 
@@ -196,7 +154,7 @@ INTERNAL int plan(const char *name, const struct stoc_options *o, struct header 
     h->field_count = 1;
     if (o->fields) {
         if (o->field_count < 1 || o->field_count > STOC_MAX_FIELDS)
-            return refuse(o, &o->fields, error, "%u fields are not in 1..%d", o->field_count, (int)STOC_MAX_FIELDS);
+            return fail(error, STOC_EINVAL, 0, "fields: %u fields are not in 1..%d", o->field_count, (int)STOC_MAX_FIELDS);
         h->field_count = o->field_count;
         memcpy(h->fields, o->fields, o->field_count * sizeof *o->fields);
     } else {
@@ -214,9 +172,9 @@ INTERNAL int plan(const char *name, const struct stoc_options *o, struct header 
     }
     uint64_t sample_bytes, stride;
     if (!schema_lay_out(h->fields, h->field_count, o->variable, &sample_bytes, &stride, why))
-        return refuse(o, &o->fields, error, "%s", why);
+        return fail(error, STOC_EINVAL, 0, "fields: %s", why);
     if (!o->variable && o->sample_bytes != 0 && o->sample_bytes != sample_bytes)
-        return refuse(o, &o->sample_bytes, error, "%llu, but the fields make %llu; leave it out",
+        return fail(error, STOC_EINVAL, 0, "sample_bytes: %llu, but the fields make %llu; leave it out",
                       (unsigned long long)o->sample_bytes, (unsigned long long)sample_bytes);
 
     uint32_t flags = (o->variable ? STOC_FLAG_VARIABLE : 0) | (o->unlink_last ? STOC_FLAG_UNLINK_LAST : 0) |
@@ -227,8 +185,8 @@ INTERNAL int plan(const char *name, const struct stoc_options *o, struct header 
         if (h->sample_bytes == 0)
             h->sample_bytes = STOC_MAX_SAMPLE_BYTES;
         if (h->sample_bytes < sample_bytes)
-            return refuse(o, &o->sample_bytes, error,
-                          "%llu, but the smallest sample of these fields has %llu; leave it out, or raise it",
+            return fail(error, STOC_EINVAL, 0,
+                          "sample_bytes: %llu, but the smallest sample of these fields has %llu; leave it out, or raise it",
                           (unsigned long long)h->sample_bytes, (unsigned long long)sample_bytes);
         if (policy_evicts(o->policy))
             return plan_chains(o, flags, records, &h->g, error);

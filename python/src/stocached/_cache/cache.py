@@ -102,9 +102,9 @@ class Cache(Attachment):
             with variable. In a full cache the others give the space of one sample to another: cost
             keeps the samples that take longest to load (with variable: for their bytes), lru, lfu,
             clock, fifo, random; planned only in a cache of a server. Without it: first-come.
-        slot_bytes: bytes of a slot, with variable and a policy that evicts; a sample takes several,
-            so best a sixteenth of a typical sample. Without it: a size that follows from size and
-            samples.
+        slot_bytes: bytes of a slot, a power of two, with variable and a policy that evicts; a
+            sample takes several, so best a sixteenth of a typical sample. Without it: a size that
+            follows from size and samples.
         reserve: takes all memory now, so that no set fails later for lack of it. Without it: memory
             as samples come.
         unlink: "last": its last user removes a cache with a name. Without it: a cache that stays

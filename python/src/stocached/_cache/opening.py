@@ -7,7 +7,7 @@ import contextlib
 import operator
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from .. import _native
@@ -39,7 +39,7 @@ def create(
     stays.
 
     given: the other arguments of `Cache.create`."""
-    options = _options(**given)
+    options = _options(given)
     failure: list[BaseException] = []
     if progress is not None:
         report = progress
@@ -65,57 +65,35 @@ def create(
         raise
 
 
-def _options(
-    shape: int | Sequence[int | None] | None,
-    dtype: Any,
-    fields: Mapping[str, tuple[Any, Any]] | None,
-    variable: bool,
-    policy: str,
-    reserve: bool,
-    unlink: str | None,
-    dir: str | os.PathLike[str] | None,
-    fingerprint: str | None,
-    **numbers: Any,
-) -> _native.Options:
-    """The arguments of `Cache.create` as the library takes them, which checks them together. Raises
-    InvalidError."""
+def _options(given: dict[str, Any]) -> _native.Options:
+    """The arguments as the library takes them, which checks them together. Raises InvalidError."""
+    unlink, folder, fingerprint, size = given["unlink"], given["dir"], given["fingerprint"], given["size"]
     if unlink not in (None, "last"):
         raise InvalidError(f'unlink={unlink!r}; it must be None or "last"')
-    if not isinstance(numbers["size"], int | None):
-        numbers["size"] = parse_size(numbers["size"])
-    whole = {NUMBERS[name][0]: _number(name, value) for name, value in numbers.items() if value is not None}
-    made = schema.to_native(
-        schema.make_fields(
-            shape=shape,
-            dtype=dtype,
-            fields=fields,
-            sample_bytes=None if variable else whole.get("sample_bytes"),
-            variable=variable,
-        )
-    )
+    given["size"] = size if isinstance(size, int | None) else parse_size(size)
+    numbers = {NUMBERS[name][0]: _number(name, given[name]) for name in NUMBERS if given[name] is not None}
+    described = {name: given[name] for name in ("shape", "dtype", "fields", "variable")}
+    fields = schema.to_native(schema.make_fields(sample_bytes=numbers.get("sample_bytes"), **described))
     return _native.Options(
-        fields=made,
-        field_count=len(made),
-        variable=bool(variable),
-        policy=policies.number_of(policy),
-        reserve=bool(reserve),
+        fields=fields,
+        field_count=len(fields),
+        variable=bool(given["variable"]),
+        policy=policies.number_of(given["policy"]),
+        reserve=bool(given["reserve"]),
         unlink_last=unlink == "last",
-        directory=None if dir is None else os.fsencode(dir),
+        directory=None if folder is None else os.fsencode(folder),
         fingerprint=None if fingerprint is None else _text("fingerprint", fingerprint),
-        **whole,
+        **numbers,
     )
 
 
 def _number(name: str, value: Any) -> int:
     """An option within its range. Raises InvalidError, as the library does."""
     _, least, most, wanted = NUMBERS[name]
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = -1
-    if not least <= number <= most:
-        raise InvalidError(f"{name}: {value} is not {wanted}")
-    return number
+    with contextlib.suppress(TypeError):
+        if least <= (number := operator.index(value)) <= most:
+            return number
+    raise InvalidError(f"{name}: {value} is not {wanted}")
 
 
 def has_run(socket: str) -> bool:
