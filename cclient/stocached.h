@@ -133,6 +133,7 @@ enum stoc_policy {
     STOC_POLICY_PLANNED = 8
 };
 
+/* docs/spec/options.md has the ranges. Errors name options as it does: size, clients, dir, unlink. */
 struct stoc_options {
     uint64_t struct_bytes; /* sizeof(struct stoc_options) */
     uint64_t samples;      /* number of samples of the dataset; required */
