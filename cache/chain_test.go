@@ -358,7 +358,7 @@ func TestSlotBytesRefused(t *testing.T) {
 	for name, change := range map[string]func(*shm.Options){
 		"only a variable-size":    func(o *shm.Options) { o.Policy = shm.PolicyFirstCome },
 		"not a power of two":      func(o *shm.Options) { o.SlotBytes = 192 },
-		"4194304 is not a power":  func(o *shm.Options) { o.SlotBytes = 4 << 20 },
+		"4194304 is not in 64..":  func(o *shm.Options) { o.SlotBytes = 4 << 20 },
 		"first-indices needs":     func(o *shm.Options) { o.Policy = shm.PolicyFirstIndices },
 		"is more than 2147483646": func(o *shm.Options) { o.Samples = 1 << 31 },
 	} {

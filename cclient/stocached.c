@@ -36,6 +36,7 @@
 #include "src/protocol/allowance.c"      /* memory that may be filled before a client checks again */
 #include "src/protocol/huge_pages.c"     /* huge pages */
 #include "src/protocol/open.c"           /* open, close, unlink */
+#include "src/protocol/options.c"        /* the options of a new cache */
 #include "src/protocol/create.c"         /* create */
 #include "src/protocol/read.c"           /* get, view, gather */
 #include "src/protocol/policy.c"         /* which sample goes */

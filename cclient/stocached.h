@@ -133,6 +133,7 @@ enum stoc_policy {
     STOC_POLICY_PLANNED = 8
 };
 
+/* docs/spec/options.md has the ranges. Errors name options as it does: size, clients, dir, unlink. */
 struct stoc_options {
     uint64_t struct_bytes; /* sizeof(struct stoc_options) */
     uint64_t samples;      /* number of samples of the dataset; required */
@@ -156,9 +157,7 @@ struct stoc_options {
     void *context;
     uint32_t open_flags;     /* for the creator's own handle: 0 or STOC_OPEN_KIND_PYTHON */
     uint32_t reserved;       /* 0 */
-    /* Variable size with a policy that evicts: samples lie in slots of so many bytes, a power of two from 64 to
-     * 2 MiB. 0: the library chooses the largest with 8 slots for each sample. Programs whose options end before this
-     * member have 0 */
+    /* variable size with a policy that evicts: bytes of a slot. 0: the largest with 8 slots for each sample */
     uint64_t slot_bytes;
 };
 

@@ -7,32 +7,24 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// Options describe a new cache. A fixed-size cache needs Samples and one of SampleBytes and Fields;
-// a variable-size cache needs Samples, Variable and Size.
+// Options describe a new cache. docs/spec/options.md says what each option means, and which values it
+// takes. A fixed-size cache needs Samples and one of SampleBytes and Fields; a variable-size cache needs
+// Samples, Variable and Size.
 type Options struct {
-	Samples int // samples of the dataset
-	// Size is the largest size of the cache in bytes, its index included. 0: large enough for all
-	// samples (fixed size only).
-	Size uint64
-	// SampleBytes without Fields: bytes of each sample. With Variable: of the largest sample that
-	// the cache accepts; 0: 4 GiB - 1.
-	SampleBytes int
+	Samples     int     // samples of the dataset
+	Size        uint64  // the most bytes of the whole cache. 0: large enough for all samples (fixed size only)
+	SampleBytes int     // bytes of each sample, without Fields. With Variable: of the largest; 0: 4 GiB - 1
 	Fields      []Field // the named parts of a sample, instead of SampleBytes
-	// Slots is the exact number of slots. 0: as many as Size allows, at most Samples. Not allowed
-	// with Variable.
-	Slots    int
-	Policy   Policy // which samples it keeps, and which go. Not PolicyFirstIndices with Variable
-	Variable bool   // samples differ in size
-	// SlotBytes is the size of slots with Variable and a policy that evicts: a power of two from 64 to 2 MiB.
-	// 0: one with which at most an eighth of the memory is lost, for any sizes of samples. If the cache holds
-	// few of many samples, give a sixteenth of a typical sample, so that samples have fewer slots.
-	SlotBytes  int
-	Reserve    bool   // allocate all memory now, so that memory is never short for a fill
-	UnlinkLast bool   // remove a named cache with its last user; otherwise it stays until it is removed
-	Dir        string // an existing directory on a tmpfs. "": /dev/shm/stocached-<uid>
-	// Fingerprint names dataset and transform, in at most 64 bytes. Attach with another one fails.
-	// "": none.
-	Fingerprint string
+	Slots       int     // exact number of slots, without Variable. 0: as many as Size holds, at most Samples
+	Policy      Policy  // which samples it keeps, and which go. Not PolicyFirstIndices with Variable
+	Variable    bool    // samples differ in size
+	// SlotBytes is the size of slots with Variable and a policy that evicts: best a sixteenth of a typical
+	// sample. 0: one with which at most an eighth of the memory is lost, for any sizes of samples.
+	SlotBytes   int
+	Reserve     bool   // allocate all memory now, so that memory is never short for a fill
+	UnlinkLast  bool   // remove a named cache with its last user; otherwise it stays until it is removed
+	Dir         string // an existing directory on a tmpfs. "": /dev/shm/stocached-<uid>
+	Fingerprint string // names dataset and transform, in at most 64 bytes; others are refused. "": none
 	Clients     int    // clients at a time, at most 4,095. 0: 1,024
 	Label       string // name of this program in stats. "": its own name
 	// Disk is a disk cache behind this one: GetOrLoad and loaders ask it before they load a sample, and store in
@@ -122,7 +114,8 @@ func (o *Options) checkNumbers() error {
 	for _, n := range []struct {
 		name  string
 		value int
-	}{{"Samples", o.Samples}, {"SampleBytes", o.SampleBytes}, {"Slots", o.Slots}, {"SlotBytes", o.SlotBytes}, {"Clients", o.Clients}} {
+	}{{"samples", o.Samples}, {"sample_bytes", o.SampleBytes}, {"slots", o.Slots}, {"slot_bytes", o.SlotBytes},
+		{"clients", o.Clients}} {
 		if n.value < 0 {
 			return fmt.Errorf("%w: %s: %d is below 0", ErrInvalid, n.name, n.value)
 		}

@@ -129,7 +129,7 @@ func TestSlotBytes(t *testing.T) {
 	for want, change := range map[string]func(o *client.Options){
 		"sample i has slot i":        func(o *client.Options) { o.SlotBytes, o.Policy = 0, client.PolicyFirstIndices },
 		"leave it out":               func(o *client.Options) { o.SlotBytes = 100 },
-		"SlotBytes: -1 is below 0":   func(o *client.Options) { o.SlotBytes = -1 },
+		"slot_bytes: -1 is below 0":  func(o *client.Options) { o.SlotBytes = -1 },
 		"only a variable-size cache": func(o *client.Options) { o.Variable, o.SampleBytes = false, 10 },
 	} {
 		o := o

@@ -8,7 +8,7 @@ import (
 // The constants of this file are the format of the segment, as docs/spec/segment.md specifies it.
 // cclient/stocached_layout.h is generated from them. A change of any constant makes another format.
 
-//go:generate go run ../internal/layoutheader -o ../cclient/stocached_layout.h
+//go:generate go run ../internal/layoutheader
 //go:generate go test -run TestGolden -update .
 
 // Identity of the format.

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"sort"
 	"strings"
-	"unicode/utf8"
 )
 
 // Policy says which samples a cache keeps. Its numbers are those of enum stoc_policy;
@@ -65,40 +64,27 @@ func (p Policy) String() string {
 	return policyNames[p]
 }
 
-// Options describe a new cache. Only Samples is required; a fixed-size cache also needs Fields or
-// SampleBytes.
+// Options describe a new cache. OptionTable says what each option means, and what leaving it out does.
 type Options struct {
 	// Name has 1 to 100 characters of [A-Za-z0-9._-], the first alphanumeric. "": a sealed memfd,
 	// which ends with its last process.
-	Name string
-	// Dir is an existing directory on a tmpfs. "": /dev/shm/stocached-<uid>, which Create makes if
-	// it is missing. Not allowed without Name.
-	Dir     string
-	Samples uint64 // of the dataset; required
-	// Limit is the largest size of the file in bytes. 0: large enough for all samples. Required
-	// with Variable.
-	Limit uint64
-	// Slots is the exact number of slots. 0: as many as Limit allows, at most Samples. Not allowed
-	// with Variable.
-	Slots uint64
-	// SampleBytes without Fields: bytes of a sample (one field "data" of uint8). With Variable: the
-	// largest sample that the cache accepts; 0: 4 GiB - 1.
+	Name        string
+	Dir         string // an existing directory. "": Create makes the default
+	Samples     uint64
+	Limit       uint64 // option size
+	Slots       uint64
 	SampleBytes uint64
-	Fields      []Field // see SampleBytes; Offset and Bytes are computed
-	Policy      Policy  // not PolicyFirstIndices with Variable
-	// SlotBytes is the size of the slots of a variable-size cache that evicts, a power of two from 64 to 2
-	// MiB: samples lie in as many as they need. 0: the rule of docs/spec/arena-eviction.md, which loses at
-	// most an eighth of the arena. If you know the length of a typical sample, give a sixteenth of it.
-	SlotBytes uint64
-	Variable  bool // samples differ in size and lie in an arena
-	Reserve   bool // allocate all pages now, so that memory is never short for a fill
-	// UnlinkLast removes the named cache with its last user. Not allowed without Name: an unnamed
-	// cache always ends so.
-	UnlinkLast bool
+	Fields      []Field // Offset and Bytes are computed. nil: one field "data" of uint8
+	Policy      Policy
+	// SlotBytes 0: the rule of docs/spec/arena-eviction.md, which loses at most an eighth of the arena.
+	SlotBytes  uint64
+	Variable   bool
+	Reserve    bool
+	UnlinkLast bool // option unlink
 
-	ClientRecords uint32 // clients at a time, at most 4,095. 0: 1,024
-	Fingerprint   string // of dataset and transform, at most 64 bytes of UTF-8. "": none
-	Decode        string // what Header.Decode is, at most 128 bytes of UTF-8
+	ClientRecords uint32 // option clients
+	Fingerprint   string
+	Decode        string // what Header.Decode is
 	// Programs says that programs fill the cache, and ask its server first which samples others have.
 	Programs bool
 	// Progress is called in this goroutine while Create reserves, with bytes. nil: not called.
@@ -107,8 +93,8 @@ type Options struct {
 	Others *Others
 }
 
-// validate returns all complaints about options. Each names its option. Plan checks whether the
-// cache fits.
+// validate returns all complaints about options: those of OptionTable, then those over several options. Each names
+// its option. C has the same texts, and testdata/options.json tests them. Plan checks whether the cache fits.
 func (o *Options) validate() error {
 	var complaints []string
 	complain := func(format string, args ...any) { complaints = append(complaints, fmt.Sprintf(format, args...)) }
@@ -118,34 +104,19 @@ func (o *Options) validate() error {
 		}
 	} else {
 		if o.Dir != "" {
-			complain("dir %q: a cache without a name has no directory; give it a name", o.Dir)
+			complain("dir: a cache without a name has none; give it a name")
 		}
 		if o.UnlinkLast {
-			complain("unlink-last: a cache without a name always goes with its last process; " +
-				"leave it out or give a name")
+			complain("unlink: a cache without a name always goes with its last process; leave it out or give a name")
 		}
 	}
-	if o.Samples < 1 || o.Samples > MaxSamples {
-		complain("samples: %d is not in 1..%d", o.Samples, uint64(MaxSamples))
+	for _, option := range OptionTable {
+		if fault := option.fault(o); fault != "" {
+			complain("%s", fault)
+		}
 	}
-	if o.ClientRecords > MaxClientRecords {
-		complain("client records: %d is more than %d", o.ClientRecords, MaxClientRecords)
-	}
-	if len(o.Fingerprint) > FingerprintBytes || !utf8.ValidString(o.Fingerprint) ||
-		strings.ContainsRune(o.Fingerprint, 0) {
-		complain("fingerprint: %q is not UTF-8 of at most %d bytes; hash it", o.Fingerprint, FingerprintBytes)
-	}
-	if len(o.Decode) > DecodeBytes || !utf8.ValidString(o.Decode) || strings.ContainsRune(o.Decode, 0) {
-		complain("decode: %q is not UTF-8 of at most %d bytes", o.Decode, DecodeBytes)
-	}
-	if o.Policy != PolicyFirstCome && o.Policy != PolicyFirstIndices && !o.Policy.Evicts() {
-		complain("policy: %d is not one of 0 to %d", int(o.Policy), int(PolicyPlanned))
-	}
-	if o.SampleBytes > MaxSampleBytes {
-		complain("sample bytes: %d is more than %d", o.SampleBytes, uint64(MaxSampleBytes))
-	}
-	if o.Slots > MaxSlots || o.Slots > o.Samples {
-		complain("slots: %d is more than min(samples %d, %d)", o.Slots, o.Samples, uint64(MaxSlots))
+	if o.Slots > o.Samples && o.Slots <= MaxSlots {
+		complain("slots: %d is more than the %d samples; leave it out for as many as size holds", o.Slots, o.Samples)
 	}
 	var fieldBytes uint64
 	if o.Fields != nil {
@@ -155,20 +126,19 @@ func (o *Options) validate() error {
 			fieldBytes = 0
 		}
 	}
-	switch n := o.SlotBytes; {
-	case n == 0:
-	case !o.Variable || !o.Policy.Evicts():
-		complain("slot bytes: %d: only a variable-size cache that evicts has slots of a given size; leave it out", n)
-	case n < UnitBytes || n > MaxChainStride || n&(n-1) != 0:
-		complain("slot bytes: %d is not a power of two from %d to %d; leave it out for a size that fits", n, UnitBytes,
-			MaxChainStride)
+	if o.SlotBytes != 0 && !(o.Variable && o.Policy.Evicts()) {
+		complain("slot_bytes: %d: only a variable-size cache that evicts has slots of a given size; leave it out",
+			o.SlotBytes)
+	}
+	if n := o.SlotBytes; n&(n-1) != 0 && n >= UnitBytes && n <= MaxChainStride {
+		complain("slot_bytes: %d is not a power of two; leave it out for a size that follows from size and samples", n)
 	}
 	if o.Variable {
 		if o.Limit == 0 {
 			complain("size: a variable-size cache needs one, such as 8GiB")
 		}
 		if o.Slots != 0 {
-			complain("slots: %d: a variable-size cache takes no number of slots; give a limit", o.Slots)
+			complain("slots: %d: a variable-size cache has no number of slots; leave it out", o.Slots)
 		}
 		if o.Policy == PolicyFirstIndices {
 			complain("policy: %s needs samples of one size, so that sample i has slot i; take another policy", o.Policy)
@@ -178,15 +148,15 @@ func (o *Options) validate() error {
 				o.Samples, uint64(MaxChainSamples), PolicyFirstCome)
 		}
 		if o.SampleBytes != 0 && o.SampleBytes < fieldBytes {
-			complain("sample bytes: %d, but the smallest sample of these fields has %d; leave it out, or raise it",
+			complain("sample_bytes: %d, but the smallest sample of these fields has %d; leave it out, or raise it",
 				o.SampleBytes, fieldBytes)
 		}
 	} else {
 		switch {
 		case o.Fields == nil && o.SampleBytes == 0:
-			complain("sample bytes: give them, or fields, or make the cache variable-size")
+			complain("sample_bytes: give them, or fields, or make the cache variable-size")
 		case fieldBytes != 0 && o.SampleBytes != 0 && o.SampleBytes != fieldBytes:
-			complain("sample bytes: %d, but the fields make %d; leave sample bytes out", o.SampleBytes, fieldBytes)
+			complain("sample_bytes: %d, but the fields make %d; leave it out", o.SampleBytes, fieldBytes)
 		}
 	}
 	if len(complaints) > 0 {

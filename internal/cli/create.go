@@ -16,20 +16,13 @@ import (
 // createFlags is the command line of create.
 type createFlags struct {
 	dirFlag
-	samples     uint64
-	size        size
-	shape       string
-	dtype       string
-	fields      []string
-	sampleBytes size
-	variable    bool
-	policy      string
-	slots       uint64
-	reserve     bool
-	unlink      string
-	fingerprint string
-	clients     uint32
-	json        bool
+	given  shm.Options // without those below
+	shape  string
+	dtype  string
+	fields []string
+	policy string
+	unlink string
+	json   bool
 }
 
 // created is what create prints.
@@ -103,7 +96,7 @@ complex64, complex128.`,
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(c *cobra.Command, args []string) error {
-			for flag, n := range map[string]uint64{"slots": f.slots, "clients": uint64(f.clients)} {
+			for flag, n := range map[string]uint64{"slots": f.given.Slots, "clients": uint64(f.given.ClientRecords)} {
 				if n == 0 && c.Flags().Changed(flag) {
 					return usage("--%s is 0; leave it out for the default", flag)
 				}
@@ -118,29 +111,21 @@ complex64, complex128.`,
 	}
 	f.add(c)
 	flags := c.Flags()
-	flags.Uint64Var(&f.samples, "samples", 0, "number of samples of the dataset (required)")
-	flags.Var(&f.size, "size",
-		"the most bytes of the whole file, such as 8GiB or 500MB; without it: every sample fits")
+	given, about := &f.given, shm.OptionHelp
+	flags.Uint64Var(&given.Samples, "samples", 0, about("samples"))
+	flags.Var((*size)(&given.Limit), "size", about("size"))
+	flags.Var((*size)(&given.SampleBytes), "sample-bytes", about("sample_bytes"))
+	flags.BoolVar(&given.Variable, "variable", false, about("variable"))
+	flags.StringVar(&f.policy, "policy", given.Policy.String(), about("policy"))
+	flags.Uint64Var(&given.Slots, "slots", 0, about("slots"))
+	flags.Var((*size)(&given.SlotBytes), "slot-bytes", about("slot_bytes"))
+	flags.BoolVar(&given.Reserve, "reserve", false, about("reserve"))
+	flags.StringVar(&f.unlink, "unlink", "never", about("unlink"))
+	flags.StringVar(&given.Fingerprint, "fingerprint", "", about("fingerprint"))
+	flags.Uint32Var(&given.ClientRecords, "clients", 0, about("clients"))
 	flags.StringVar(&f.shape, "shape", "", "shape of a sample, such as 3,224,224")
 	flags.StringVar(&f.dtype, "dtype", "", "type of its items (default uint8; bytes with --variable and no shape)")
 	flags.StringArrayVar(&f.fields, "field", nil, "a named field of a sample as name:dtype:shape; repeatable")
-	flags.Var(&f.sampleBytes, "sample-bytes",
-		"bytes of a sample; with --variable the largest accepted (default there 4GiB - 1)")
-	flags.BoolVar(&f.variable, "variable", false, "samples differ in size; needs --size")
-	flags.StringVar(&f.policy, "policy", "first-come",
-		"which samples stay.\nfirst-come: any sample stored while there is space.\nfirst-indices: sample i below "+
-			"the number of slots has slot i, the others none;\nnot with --variable.\nIn a full cache the others give "+
-			"the space of one sample to another:\ncost keeps the samples that take longest to load (with --variable: "+
-			"for their bytes),\nlru, lfu, clock, fifo, random\n")
-	flags.Uint64Var(&f.slots, "slots", 0, "this exact number of slots; without it: as many as --size holds")
-	flags.BoolVar(&f.reserve, "reserve", false,
-		"allocate all memory now, so that no set fails later for lack of it")
-	flags.StringVar(&f.unlink, "unlink", "never",
-		"when the cache is removed: never (only by command) or last (by its last user)")
-	flags.StringVar(&f.fingerprint, "fingerprint", "",
-		"of dataset and transform, at most 64 bytes: programs with another one refuse the cache")
-	flags.Uint32Var(&f.clients, "clients", 0,
-		fmt.Sprintf("processes at a time, at most %d (default %d)", shm.MaxClientRecords, shm.DefaultClientRecords))
 	jsonFlag(c, &f.json)
 	exclusive(c, "field", "shape")
 	exclusive(c, "field", "dtype")
@@ -153,9 +138,8 @@ complex64, complex128.`,
 
 // options turns the flags into options of package shm. shaped: --shape was given.
 func (f *createFlags) options(name string, shaped bool) (shm.Options, error) {
-	o := shm.Options{Name: name, Dir: f.dir, Samples: f.samples, Limit: uint64(f.size), Slots: f.slots,
-		SampleBytes: uint64(f.sampleBytes),
-		Variable:    f.variable, Reserve: f.reserve, ClientRecords: f.clients, Fingerprint: f.fingerprint}
+	o := f.given
+	o.Name, o.Dir = name, f.dir
 	var err error
 	if o.Policy, err = shm.ParsePolicy(f.policy); err != nil {
 		return o, usage("%s", strings.TrimPrefix(err.Error(), shm.ErrInvalid.Error()+": "))
@@ -175,7 +159,7 @@ func (f *createFlags) options(name string, shaped bool) (shm.Options, error) {
 	switch {
 	case shaped:
 		field, err = arrayField("data", cmp.Or(f.dtype, "uint8"), f.shape)
-	case f.variable && f.fields == nil: // as the other clients do: bytes, unless it was said what they are
+	case o.Variable && f.fields == nil: // as the other clients do: bytes, unless it was said what they are
 		field, err = arrayField("data", cmp.Or(f.dtype, "bytes"), "?")
 	case f.dtype != "":
 		return o, usage("dtype %q: give a --shape with it", f.dtype)
@@ -198,7 +182,7 @@ func (f *createFlags) run(name string, shaped bool, stdout, stderr io.Writer) er
 		return err
 	}
 	var bar *progress
-	if f.reserve {
+	if o.Reserve {
 		o.Progress = func(done, total uint64) {
 			if bar == nil {
 				bar = newProgress(stderr, "reserve", total, true)

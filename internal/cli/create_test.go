@@ -134,7 +134,7 @@ func TestCreateRefuses(t *testing.T) {
 			[]string{"a", "--samples", "10", "--sample-bytes", "10", "--policy", "planned"}},
 		{exitUsage, []string{"neither never nor last"},
 			[]string{"a", "--samples", "10", "--sample-bytes", "10", "--unlink", "first"}},
-		{exitUsage, []string{"client records: 9999"},
+		{exitUsage, []string{"clients: 9999 is not in 1..4095"},
 			[]string{"a", "--samples", "10", "--sample-bytes", "10", "--clients", "9999"}},
 		{exitUsage, []string{"fingerprint"},
 			[]string{"a", "--samples", "10", "--sample-bytes", "10", "--fingerprint", string(make([]byte, 65))}},

@@ -1,10 +1,9 @@
-// Command layoutheader writes the C header of the segment's layout from the constants of package
-// shm (go generate ./shm).
+// Command layoutheader writes the C header of the segment's layout from the constants of package shm,
+// and what other languages and documents have of its options (go generate ./shm).
 package main
 
 import (
 	"bytes"
-	"flag"
 	"fmt"
 	"log"
 	"maps"
@@ -18,10 +17,14 @@ import (
 )
 
 func main() {
-	out := flag.String("o", "", "file to write")
-	flag.Parse()
-	if err := os.WriteFile(*out, header(), 0o644); err != nil {
-		log.Fatal(err)
+	for path, write := range generated {
+		old, err := os.ReadFile(path)
+		if err == nil || os.IsNotExist(err) {
+			err = os.WriteFile(path, []byte(write(string(old))), 0o644)
+		}
+		if err != nil {
+			log.Fatal(err)
+		}
 	}
 }
 

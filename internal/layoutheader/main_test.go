@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -10,15 +9,16 @@ import (
 	"testing"
 )
 
-// Ensure that the C header is the one that shm/layout.go makes.
-func TestHeaderIsClean(t *testing.T) {
-	const path = "../../cclient/stocached_layout.h"
-	have, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(have, header()) {
-		t.Fatalf("%s differs from what shm/layout.go says: run go generate ./shm and commit it", path)
+// Ensure that generated files are those that shm/layout.go and shm/option_table.go make.
+func TestGeneratedFilesAreClean(t *testing.T) {
+	for path, write := range generated {
+		have, err := os.ReadFile("../" + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(have) != write(string(have)) {
+			t.Errorf("%s differs from what package shm says: run go generate ./shm and commit it", path)
+		}
 	}
 }
 

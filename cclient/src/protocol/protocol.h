@@ -195,7 +195,7 @@ INTERNAL void persist(stoc_cache *c, uint64_t sample);
 INTERNAL void persist_all(stoc_cache *c);
 static inline int payload_fd(const stoc_cache *c) { return c->disk ? c->disk->fd : c->fd; }
 
-/* create.c */
+/* options.c */
 INTERNAL int plan(const char *name, const struct stoc_options *o, struct header *h, struct stoc_error *error);
 INTERNAL int take_options(const struct stoc_options *options, struct stoc_options *known, struct stoc_error *error);
 

@@ -713,7 +713,7 @@ BAD_CREATE = [
     (dict(samples=4, shape=2, fingerprint=7), ["fingerprint", "7"]),
     (dict(samples=4, sample_bytes=0), ["sample_bytes", "0"]),
     (dict(samples=4, sample_bytes=3, dtype="int16"), ["3", "multiple of the 2"]),
-    (dict(samples=4, variable=True), ["size="]),
+    (dict(samples=4, variable=True), ["size:"]),
     (dict(samples=4, shape=(65536,) * 4, variable=True, size="64MiB", name="dims"), ["larger than 4294967295"]),
     (dict(samples=4, shape=(None, 65536, 65536), variable=True, size="64MiB", name="dims"), ["larger than 4294967295"]),
     (dict(samples=4, shape=(65536,) * 4), ["larger than 4294967295"]),

@@ -304,7 +304,7 @@ def test_named_caches_keep_their_policy(cache_name):
 
 
 def test_bad_policies():
-    with pytest.raises(InvalidError, match="policy='dearest'; it must be one of first-come, .*cost"):
+    with pytest.raises(InvalidError, match='policy: "dearest" is not one of first-come, .*cost'):
         Loader(Numbers(N), 32, size="1MiB", policy="dearest")
     with pytest.raises(InvalidError, match="policy= is for a cache that is made here; give size="):
         Loader(Numbers(N), 32, policy="cost")

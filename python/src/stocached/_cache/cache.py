@@ -84,56 +84,44 @@ class Cache(Attachment):
 
         name: other processes attach by it; 1 to 100 of [A-Za-z0-9._-]. None: the cache goes with
             its last process.
-        samples: of the dataset, cached or not.
-        shape, dtype: of a sample (default uint8).
+        shape, dtype: of a sample (default uint8). A dimension of None differs between samples.
+            With variable and without shape and fields, samples are bytes.
         fields: several arrays in a sample,
             `{"image": ((3, 224, 224), "uint8"), "label": ((), "int64")}`.
-        sample_bytes: instead of a shape, for raw bytes. With variable=True: the largest sample
-            accepted (default: 4 GiB - 1).
-        size: the most memory that the whole segment may take, in bytes or such as "2GiB". None:
-            enough for every sample (fixed size only).
-        variable: samples differ in size. A dimension of None differs between samples. Without
-            shape and fields, samples are bytes.
-        policy: which samples stay. "first-come": any sample while a slot is free.
-            "first-indices": sample i of the first `slots` samples has slot i, and the others have
-            none; it needs samples of one size. In a full cache the others give the space of one
-            sample to another: "cost" keeps the samples that take longest to load, "lru", "lfu",
-            "clock", "fifo" and "random". "planned" is for served caches: without a server no sample
-            goes.
-        reserve: takes all memory now. Without it the cache takes memory as it fills.
+        samples: number of samples of the dataset, cached or not (required).
+        size: the most bytes of the whole cache, such as 8GiB or 500MB. Without it: room for every
+            sample; variable needs a size.
+        slots: exact number of slots; each has room for one sample. Without it: as many as size
+            holds.
+        sample_bytes: bytes of a sample without fields; with variable the most that a sample may
+            have. Without it: the bytes of the fields; with variable 4 GiB - 1.
+        variable: samples differ in size, and dimensions of fields may; needs size. Without it:
+            samples of one size.
+        policy: which samples stay. first-come: any sample stored while there is space.
+            first-indices: sample i below the number of slots has slot i, the others have none; not
+            with variable. In a full cache the others give the space of one sample to another: cost
+            keeps the samples that take longest to load (with variable: for their bytes), lru, lfu,
+            clock, fifo, random; planned only in a cache of a server. Without it: first-come.
+        slot_bytes: bytes of a slot, a power of two, with variable and a policy that evicts; a
+            sample takes several, so best a sixteenth of a typical sample. Without it: a size that
+            follows from size and samples.
+        reserve: takes all memory now, so that no set fails later for lack of it. Without it: memory
+            as samples come.
+        unlink: "last": its last user removes a cache with a name. Without it: a cache that stays
+            until it is removed.
+        clients: the most processes that use the cache at a time. Without it: 1024.
+        dir: folder of a cache with a name, on a tmpfs. Without it: `/dev/shm/stocached-<uid>`.
+        fingerprint: names dataset and transform, in at most 64 bytes; programs with another one
+            refuse the cache. Without it: none.
         progress: while `reserve` takes memory, `progress(done, total)` is called, in bytes.
-        unlink: "last": the named cache goes with its last user. None: it stays until it is removed.
-        dir: the folder of the segment, on a tmpfs; None: /dev/shm/stocached-<uid>.
-        fingerprint: names dataset and transform, at most 64 bytes. Attaching with another one
-            fails.
-        slots: exactly this number, instead of as many as `size` holds.
-        clients: the most that are attached at the same time (default 1024).
-        slot_bytes: of a variable-size cache that evicts, whose samples take several slots: a power of
-            two from 64 to 2 MiB, best a sixteenth of a typical sample. None: as suits a cache that has
-            room for most samples.
 
         A cache of that name of another version of stocached is replaced, if no process uses it.
 
         Raises InvalidError (ValueError), CacheExistsError (FileExistsError), VersionError (ValueError)
         if processes use one of another version, CacheMemoryError (MemoryError) with the numbers, CachePermissionError, SystemCallError (OSError)."""
-        options = opening.options(
-            samples,
-            shape,
-            dtype,
-            fields,
-            size,
-            sample_bytes,
-            variable,
-            policy,
-            reserve,
-            unlink,
-            dir,
-            fingerprint,
-            slots,
-            clients,
-            slot_bytes,
-        )
-        return opening.create(cls, name, options, progress)
+        given = dict(locals())
+        del given["cls"]
+        return opening.create(cls, **given)
 
     @classmethod
     def attach(

@@ -4,15 +4,15 @@ for a name."""
 from __future__ import annotations
 
 import contextlib
+import operator
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from .. import _native
 from .._common import errors
 from .._common.errors import CacheNotFoundError, CacheTimeoutError, InvalidError, NoServerError, StocachedError
-from .._common.numbers import whole
 from .._common.sizes import parse_size
 from .._common.warning import warn_user
 from .._samples import schema
@@ -21,70 +21,25 @@ from . import handle as _handle
 from . import policies
 from .attachment import Attachment
 from .handle import Handle
+from .option_table import NUMBERS
 
 SERVER_WAIT = 60.0  # seconds for a server that is away, such as one that restarts; Go and C wait as long
 BRIEF_WAIT = 2.0  # where the program goes on without the server
 _QUIET = 2.0  # seconds of a wait before a warning
-_MOST = 2**63 - 1  # samples, slots and bytes
 _Made = TypeVar("_Made")
-
-
-def options(
-    samples: int,
-    shape: int | Sequence[int | None] | None,
-    dtype: Any,
-    fields: Mapping[str, tuple[Any, Any]] | None,
-    size: int | str | None,
-    sample_bytes: int | None,
-    variable: bool,
-    policy: str,
-    reserve: bool,
-    unlink: str | None,
-    dir: str | os.PathLike[str] | None,
-    fingerprint: str | None,
-    slots: int | None,
-    clients: int | None,
-    slot_bytes: int | None,
-) -> _native.Options:
-    """The arguments of `Cache.create` as the library takes them. Raises InvalidError."""
-    made = schema.make_fields(
-        shape=shape, dtype=dtype, fields=fields, sample_bytes=None if variable else sample_bytes, variable=variable
-    )
-    if variable and policy == "first-indices":
-        raise InvalidError(f"policy={policy!r} needs samples of one size, so that sample i has slot i")
-    if unlink not in (None, "last"):
-        raise InvalidError(f'unlink={unlink!r}; it must be None or "last"')
-    if variable and size is None:
-        raise InvalidError(
-            'a variable-size cache needs size=, such as size="2GiB": the sizes of its samples are not known yet'
-        )
-    native_fields = schema.to_native(made)
-    return _native.Options(
-        samples=whole("samples", samples, 1, _MOST),
-        limit_bytes=0 if size is None else max(parse_size(size), 1),  # 0 would mean no limit
-        slots=0 if slots is None else whole("slots", slots, 1, _MOST),
-        sample_bytes=whole("sample_bytes", sample_bytes, 1, _MOST) if variable and sample_bytes is not None else 0,
-        fields=native_fields,
-        field_count=len(native_fields),
-        policy=policies.number_of(policy),
-        variable=bool(variable),
-        reserve=bool(reserve),
-        unlink_last=unlink == "last",
-        client_records=0 if clients is None else whole("clients", clients, 1, 2**32 - 1),
-        slot_bytes=0 if slot_bytes is None else whole("slot_bytes", slot_bytes, 1, _MOST),
-        directory=None if dir is None else os.fsencode(dir),
-        fingerprint=None if fingerprint is None else _text("fingerprint", fingerprint),
-    )
 
 
 def create(
     kind: Callable[[Handle], _Made],
     name: str | None,
-    options: _native.Options,
     progress: Callable[[int, int], None] | None,
+    **given: Any,
 ) -> _Made:
     """Creates a segment and makes a `kind` of its handle. If that or `progress` raises, no file
-    stays."""
+    stays.
+
+    given: the other arguments of `Cache.create`."""
+    options = _options(given)
     failure: list[BaseException] = []
     if progress is not None:
         report = progress
@@ -108,6 +63,37 @@ def create(
         if name is not None:
             _remove(os.fsdecode(handle.info().path))
         raise
+
+
+def _options(given: dict[str, Any]) -> _native.Options:
+    """The arguments as the library takes them, which checks them together. Raises InvalidError."""
+    unlink, folder, fingerprint, size = given["unlink"], given["dir"], given["fingerprint"], given["size"]
+    if unlink not in (None, "last"):
+        raise InvalidError(f'unlink={unlink!r}; it must be None or "last"')
+    given["size"] = size if isinstance(size, int | None) else parse_size(size)
+    numbers = {NUMBERS[name][0]: _number(name, given[name]) for name in NUMBERS if given[name] is not None}
+    described = {name: given[name] for name in ("shape", "dtype", "fields", "variable")}
+    fields = schema.to_native(schema.make_fields(sample_bytes=numbers.get("sample_bytes"), **described))
+    return _native.Options(
+        fields=fields,
+        field_count=len(fields),
+        variable=bool(given["variable"]),
+        policy=policies.number_of(given["policy"]),
+        reserve=bool(given["reserve"]),
+        unlink_last=unlink == "last",
+        directory=None if folder is None else os.fsencode(folder),
+        fingerprint=None if fingerprint is None else _text("fingerprint", fingerprint),
+        **numbers,
+    )
+
+
+def _number(name: str, value: Any) -> int:
+    """An option within its range. Raises InvalidError, as the library does."""
+    _, least, most, wanted = NUMBERS[name]
+    with contextlib.suppress(TypeError):
+        if least <= (number := operator.index(value)) <= most:
+            return number
+    raise InvalidError(f"{name}: {value} is not {wanted}")
 
 
 def has_run(socket: str) -> bool:

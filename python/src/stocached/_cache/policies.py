@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from .. import _native
 from .._common.errors import InvalidError
 
 Policy = Literal["first-come", "first-indices", "cost", "random", "clock", "fifo", "lru", "lfu", "planned"]
 
-_NUMBERS: dict[str, int] = {
-    "first-come": _native.POLICY_FIRST_COME,
-    "first-indices": _native.POLICY_FIRST_INDICES,
-    "cost": _native.POLICY_COST,
-    "random": _native.POLICY_RANDOM,
-    "clock": _native.POLICY_CLOCK,
-    "fifo": _native.POLICY_FIFO,
-    "lru": _native.POLICY_LRU,
-    "lfu": _native.POLICY_LFU,
-    "planned": _native.POLICY_PLANNED,
-}
+_NUMBERS: dict[str, int] = {name: number for number, name in enumerate(get_args(Policy))}  # enum stoc_policy
 _NAMES = {number: name for name, number in _NUMBERS.items()}
 
 
@@ -28,7 +17,7 @@ def number_of(policy: Any) -> int:
     try:
         return _NUMBERS[policy]
     except (KeyError, TypeError):
-        raise InvalidError(f"policy={policy!r}; it must be one of {', '.join(_NUMBERS)}") from None
+        raise InvalidError(f'policy: "{policy}" is not one of {", ".join(_NUMBERS)}') from None
 
 
 def check(policy: Any) -> None:

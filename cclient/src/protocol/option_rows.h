@@ -1,0 +1,12 @@
+/* Generated from shm/option_table.go by go generate ./shm; do not edit. */
+NUMBER("samples", samples, true, 1, 1099511627776, "in 1..1099511627776; give the samples of the dataset")
+NUMBER("size", limit_bytes, false, 1, 9223372036854775807, "in 1..9223372036854775807; leave it out for room for every sample; variable needs a size")
+NUMBER("slots", slots, false, 1, 4294967294, "in 1..4294967294; leave it out for as many as size holds")
+NUMBER("sample_bytes", sample_bytes, false, 1, 4294967295, "in 1..4294967295; leave it out for the bytes of the fields; with variable 4 GiB - 1")
+NUMBER("variable", variable, false, 0, 1, "in 0..1; leave it out for samples of one size")
+NUMBER("policy", policy, false, 0, 8, "in 0..8; leave it out for first-come")
+NUMBER("slot_bytes", slot_bytes, false, 64, 2097152, "in 64..2097152; leave it out for a size that follows from size and samples")
+NUMBER("reserve", reserve, false, 0, 1, "in 0..1; leave it out for memory as samples come")
+NUMBER("unlink", unlink_last, false, 0, 1, "in 0..1; leave it out for a cache that stays until it is removed")
+NUMBER("clients", client_records, false, 1, 4095, "in 1..4095; leave it out for 1024")
+TEXT("fingerprint", fingerprint, 64, "UTF-8 of at most 64; hash it")
