@@ -45,7 +45,14 @@ class BaseLoader:
     """Each argument of the constructor is an attribute. Programs may set them: the next epoch uses
     what they are then."""
 
+    # Attributes of torch's loader, which declares some of them with less.
+    dataset: Any
+    batch_size: int | None
+    sampler: Any
+    batch_sampler: Any
     num_workers: int
+    collate_fn: Any
+    generator: Any
     prefetch_factor: int | None
     cache: Any
     settings: dict[str, Any]
