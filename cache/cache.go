@@ -19,12 +19,12 @@ type Cache struct {
 
 	seg         *shm.Segment
 	layout      shm.WordLayout
-	policy      policy.Policy // of slots; unused in an arena without chains
+	policy      policy.Policy // admits to slots; unused in an arena without chains
 	samples     uint64
 	slots       uint64 // 0 in an arena without chains
 	stride      uint64
-	sampleBytes uint64 // of each sample; in an arena of the largest
-	units       uint64 // of an arena without chains; 0 with slots
+	sampleBytes uint64 // bytes of each sample; in an arena of the largest
+	units       uint64 // units of an arena without chains; 0 with slots
 	variable    bool
 	chains      bool                             // samples lie in chains of slots: variable, with a policy that evicts
 	space       space                            // how samples lie in the payload
@@ -37,7 +37,7 @@ type Cache struct {
 	hand        *atomic.Uint64                   // the hand, if hits need it, else nil
 	next        func(sample, soon uint64) uint64 // when a sample is read next; nil: unknown, or no matter
 	leaves      func(sample, next uint64)        // called before a sample goes; nil: not called
-	seed        uint64                           // of the policy
+	seed        uint64                           // seed of the policy
 	readOnly    bool
 
 	record uint32 // record of this client; owner is record + 1, and 0 when read-only
@@ -49,8 +49,8 @@ type Cache struct {
 	reclaiming atomic.Bool
 	clearing   atomic.Bool                              // one goroutine at a time runs a clear of this handle
 	pooling    sync.Mutex                               // protects pool
-	pool       policy.Pool                              // of the policy planned, with plans
-	allowance  *memory.Allowance                        // that fills draw on; nil when read-only
+	pool       policy.Pool                              // pool of the policy planned, with plans
+	allowance  *memory.Allowance                        // allowance that fills draw on; nil when read-only
 	searches   atomic.Uint64                            // for a victim, of this handle
 	loads      atomic.Uint64                            // loads whose times this handle was told
 	offered    atomic.Uint64                            // calls of MeasureNext
@@ -221,7 +221,7 @@ func (c *Cache) HasMemory(length uint64) error {
 	defer l.leave()
 	err = c.allowance.Room(c.space.memory(length))
 	if err != nil && c.space.search(length, true) {
-		return nil // of slots that were freed
+		return nil // slots that were freed have theirs
 	}
 	return err
 }

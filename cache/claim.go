@@ -21,7 +21,7 @@ const again = Result(math.MaxUint8)
 // request is what a set asks for.
 type request struct {
 	sample    uint64
-	length    uint64        // of the sample in bytes
+	length    uint64        // bytes of the sample
 	took      time.Duration // what the load took; 0: unknown
 	overwrite bool          // a READY sample too
 	freeOnly  bool          // evict no sample
@@ -31,12 +31,12 @@ type request struct {
 type fill struct {
 	request
 	word   shm.Word // the index word that our claim wrote: WRITING, and the old value of each further CAS
-	entry  int      // of our record, which lists the claim
-	crc    uint32   // of the bytes written
+	entry  int      // entry in our record, which lists the claim
+	crc    uint32   // checksum of the bytes written
 	drawn  uint64   // drawn from the allowance and not settled
 	memory bool     // memory for a new place is drawn, or the cache has it already
 	short  bool     // there is no memory for a new place
-	offset uint64   // of its slot or extent in the payload, once it has a place; not with chains
+	offset uint64   // offset of its slot or extent in the payload, once it has a place; not with chains
 	head   uint64   // the slot + 1 that the claim has taken; with chains: at the head of its chain
 	slots  []uint32 // with chains: its slots, the first bytes first
 }

@@ -35,11 +35,11 @@ func (c *Cache) Costs(first int, dst []Cost) error {
 type CostStats struct {
 	Known        uint64  `json:"known"`         // samples whose load was measured, cached or not
 	KnownSeconds float64 `json:"known_seconds"` // to load each of these once
-	Ready        uint64  `json:"ready"`         // of these, samples that are READY
+	Ready        uint64  `json:"ready"`         // known samples that are READY
 	SavedSeconds float64 `json:"saved_seconds"` // to load each of those once: an epoch need not spend it
 	// samples that first-come would have in the bytes of Ready: as many, unless samples differ in size
 	FirstCome   uint64  `json:"first_come"`
-	LoadSeconds float64 `json:"load_seconds"` // that all loads took together, since the cache was created
+	LoadSeconds float64 `json:"load_seconds"` // time that all loads took together, since the cache was created
 }
 
 // FirstComeSeconds returns what an epoch saves if as many bytes of samples are cached, which are any and

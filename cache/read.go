@@ -201,7 +201,7 @@ func (c *Cache) copySample(sample uint64, dst []byte, refer bool) (int, bool, er
 		n := c.length(m)
 		offset, placed := c.locate(w, n)
 		fits := n <= uint64(len(dst))
-		reference := -1 // of the slot
+		reference := -1 // reference of the slot
 		if refer {
 			if slot := c.layout.Place(w) - 1; slot < c.slots {
 				reference = int(c.seg.Reference(slot)) // before the copy, which takes longer than the byte takes to come

@@ -14,7 +14,7 @@ import (
 // docs/spec/arena-eviction.md. A chain begins with the slot that has the sample's last bytes.
 type chainSpace struct {
 	*Cache
-	group atomic.Uint64 // of slots: where this handle took or freed a slot last
+	group atomic.Uint64 // group of slots where this handle took or freed a slot last
 	swept bool          // the policy looks at one slot after the other
 }
 

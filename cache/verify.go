@@ -9,7 +9,7 @@ import (
 // Verification is the result of Verify.
 type Verification struct {
 	Checked int // READY samples
-	Corrupt int // of these, samples with another checksum or an impossible index record
+	Corrupt int // checked samples with another checksum or an impossible index record
 	Bad     int // the first corrupt sample; -1: none
 }
 

@@ -127,8 +127,8 @@ enum stoc_policy {
     STOC_POLICY_RANDOM = 3, /* any sample goes */
     STOC_POLICY_CLOCK = 4,  /* a sample without a recent hit goes */
     STOC_POLICY_FIFO = 5,   /* the oldest sample goes */
-    STOC_POLICY_LRU = 6,    /* of some samples, the one whose last hit is longest ago goes */
-    STOC_POLICY_LFU = 7,    /* of some samples, the one with the fewest hits goes */
+    STOC_POLICY_LRU = 6,    /* among some samples, the one whose last hit is longest ago goes */
+    STOC_POLICY_LFU = 7,    /* among some samples, the one with the fewest hits goes */
     /* Of some samples, the one goes that jobs read last. Only a server evicts from such a cache. */
     STOC_POLICY_PLANNED = 8
 };
@@ -531,7 +531,7 @@ enum stoc_order_kind {
 
 struct stoc_order {
     uint64_t struct_bytes; /* sizeof(struct stoc_order) */
-    uint64_t samples;      /* of the dataset, 1 to 2^40 */
+    uint64_t samples;      /* samples of the dataset, 1 to 2^40 */
     uint64_t seed;
     uint64_t window, block; /* see the kinds; 0 for kinds without them */
     uint32_t kind;          /* enum stoc_order_kind */
@@ -631,8 +631,8 @@ STOC_API int64_t stoc_epoch_fill_shard(const stoc_epoch *epoch, const struct sto
 struct stoc_nodes {
     uint64_t struct_bytes; /* sizeof(struct stoc_nodes) */
     uint64_t count;
-    const char *const *names;   /* of 1 to 255 bytes, each unlike all others. NULL: their numbers */
-    const uint64_t *ranks;      /* of the job on each node, at least 1 */
+    const char *const *names;   /* names of 1 to 255 bytes, each unlike all others. NULL: their numbers */
+    const uint64_t *ranks;      /* ranks of the job on each node, at least 1 */
     const uint64_t *capacities; /* samples that the cache of each node holds. NULL, or one is 0: not known */
 };
 
@@ -760,7 +760,7 @@ STOC_API int stoc_queue_release(void *memory, uint64_t first, uint32_t n);
 struct stoc_collected {
     uint64_t load_ns; /* the sum of ended_ns - began_ns */
     uint64_t hits;    /* tasks with the result `hit` */
-    uint64_t waited_ns, measured_ns; /* of tasks whose waits are known: these waits, and the work without augment_ns
+    uint64_t waited_ns, measured_ns; /* waits of tasks whose waits are known, and their work without augment_ns
                                       and delayed_ns */
 };
 /* Parent. Sums up the answers to the n tasks of a batch. Returns how many have a result other than 0 and `hit`. If none
@@ -800,7 +800,7 @@ struct stoc_work {
     uint64_t struct_bytes; /* sizeof(struct stoc_work) */
     void *queue;
     stoc_cache *cache; /* NULL: none. It MUST stay open during the call */
-    void *context;     /* of load and finish */
+    void *context;     /* context of load and finish */
     /* Makes a sample: sets *sample and *bytes, whose memory stays as it is until the next load of this
      * context. NULL: misses come back. Any result but 0: the task comes back */
     int (*load)(void *context, int64_t index, const void **sample, size_t *bytes);
@@ -810,7 +810,7 @@ struct stoc_work {
     void **buffers; /* by the number in a task; NULL: not known yet, and its tasks come back */
     uint32_t buffer_count;
     uint32_t worker;    /* as for stoc_queue_take */
-    uint32_t kind;      /* of tasks to do; others come back */
+    uint32_t kind;      /* kind of tasks to do; others come back */
     int32_t loaded, hit; /* results of tasks: `load` made the sample; it was in the cache */
     /* 1: `finish` gets a copy of a hit, whose bytes do not change. 0: it may get the bytes in the cache. If these
      * change during the call, its row is made again */

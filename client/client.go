@@ -17,7 +17,7 @@ import (
 type Cache struct {
 	c    *cache.Cache
 	seg  *shm.Segment
-	kept atomic.Pointer[order.Kept] // of Loads.Keep; nil: all samples
+	kept atomic.Pointer[order.Kept] // samples of Loads.Keep; nil: all samples
 	disk *Disk                      // disk cache of the options; nil: none
 
 	mu       sync.Mutex        // protects inflight

@@ -40,7 +40,7 @@ ENDLESS = 1000  # epochs: the job that loses a host must not end before
 @dataclass(frozen=True)
 class Setting:
     title: str
-    part: float  # of the dataset that each node's cache holds
+    part: float  # part of the dataset that each node's cache holds
     tier: bool = False
     affinity: bool = False
 
@@ -74,10 +74,10 @@ class Demo:
     def __init__(self, arguments: argparse.Namespace, folder: Path, hosts: Hosts | Loopback) -> None:
         self.arguments, self.folder, self.hosts = arguments, folder, hosts
         self.batch = arguments.batch
-        self.jobs = 0  # that were started
+        self.jobs = 0  # jobs that were started
         self.samples = round(arguments.gigabytes * 1e9 / SAMPLE / (HOSTS * self.batch)) * HOSTS * self.batch
         self.bytes = self.samples * SAMPLE
-        self.at = f"{hosts.storage.address}:7070"  # of the storage, for the servers
+        self.at = f"{hosts.storage.address}:7070"  # address of the storage, for the servers
 
     # ------------------------------------------------------------ the parts
 
@@ -130,7 +130,7 @@ class Demo:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         slots = max(round(self.samples * setting.part), 1)
-        overhead = 4 * 2**20 + 40 * self.samples  # of the control part
+        overhead = 4 * 2**20 + 40 * self.samples  # size of the control part
         cache: dict[str, Any] = {
             "name": "photos",
             "source": {"kind": "raw", "path": "s3://photos/records.bin", "sample_bytes": SAMPLE},

@@ -45,10 +45,10 @@ class Run:
     slots: int | None
     samples: int
     policy: str = "first-come"
-    seconds: list[float] = field(default_factory=list)  # of each epoch
+    seconds: list[float] = field(default_factory=list)  # time of each epoch
     cpu_seconds: list[float] = field(default_factory=list)  # the same in processor time of all processes
     hit_rates: list[float] = field(default_factory=list)
-    pss_bytes: int = 0  # of all processes together, after the last epoch
+    pss_bytes: int = 0  # memory of all processes together, after the last epoch
 
     @property
     def fraction(self) -> float:

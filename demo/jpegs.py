@@ -25,7 +25,7 @@ class Jpegs:
 
     files: Sequence[Path]
     classes: Sequence[str]
-    folder: Path  # of the copies
+    folder: Path  # folder of the copies
     copies: int  # among the files
 
     @contextlib.contextmanager

@@ -24,7 +24,7 @@ from demo.jpegs import Jpegs
 from demo.loading import SIDE
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-SHORT_SIDE = 256  # of the pictures in the cache, as stocached.image.convert chooses it for crops of 224 pixels
+SHORT_SIDE = 256  # side of the pictures in the cache, as stocached.image.convert chooses it for crops of 224 pixels
 ROOM = 16 << 20  # bytes of a cache besides its pictures; more than it needs
 
 # (x - mean) / std of a value that was divided by 255, as one multiplication and one addition
@@ -37,7 +37,7 @@ class Run:
     """The epochs of one pipeline."""
 
     worker: str  # kind of the loader's workers
-    seconds: list[float] = field(default_factory=list)  # of each epoch
+    seconds: list[float] = field(default_factory=list)  # time of each epoch
     cpu_seconds: list[float] = field(default_factory=list)  # the same in processor time of all processes
     hits: list[int] = field(default_factory=list)
     misses: list[int] = field(default_factory=list)
@@ -59,7 +59,7 @@ class Result:
     jpegs: Jpegs
     workers: int
     batch: int
-    cache_bytes: int  # of all pictures in the cache
+    cache_bytes: int  # bytes of all pictures in the cache
     pillow: Run
     ours: Run
 

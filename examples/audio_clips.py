@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from stocached.torch import DataLoader
 
-BANDS, FRAMES = 64, 100  # of a crop
+BANDS, FRAMES = 64, 100  # size of a crop
 
 
 class Clips(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):

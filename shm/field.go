@@ -19,7 +19,7 @@ type Field struct {
 	// of the field in a fixed-size sample, a multiple of the item size. Computed; a caller's value
 	// is ignored
 	Offset uint64
-	Bytes  uint64 // of the field in a fixed-size sample. Computed
+	Bytes  uint64 // bytes of the field in a fixed-size sample. Computed
 }
 
 // layOut sets Offset and Bytes of the fields. In a fixed-size cache the fields follow each other,

@@ -12,7 +12,7 @@ import (
 // Header holds the fields of a segment's first page that are not geometry. They never change after
 // the segment has its name.
 type Header struct {
-	Version     uint32 // of the layout
+	Version     uint32 // version of the layout
 	UUID        [16]byte
 	Created     time.Time
 	UID         uint32 // effective user id of the creator in its own namespace; only for display

@@ -19,7 +19,7 @@ import (
 // /sys/kernel/mm/transparent_hugepage/shmem_enabled is `deny`. Where the kernel refuses, pages are
 // small, and only speed differs.
 const (
-	hugeBytes = 2 << 20 // of amd64, and of arm64 with pages of 4 KiB; on other machines the kernel finds nothing to do
+	hugeBytes = 2 << 20 // huge page of amd64, and of arm64 with pages of 4 KiB; on other machines the kernel finds nothing to do
 	// The kernel searched fragmented memory for a block that took longer than this.
 	hugeSlow = 20 * time.Millisecond
 	// After a slow call or a failure we wait this many times its duration. So at most 2 % of the

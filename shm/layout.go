@@ -29,9 +29,9 @@ const (
 	IndexRecordBytes = 16
 	SumRecordBytes   = 8
 	SlotRecordBytes  = 8
-	UnitBytes        = 64 // of an arena
+	UnitBytes        = 64 // unit of an arena
 	GroupRecordBytes = 8
-	GroupSlots       = 512 // of an arena that evicts, in a group
+	GroupSlots       = 512 // slots of a group, in an arena that evicts
 )
 
 // The session of a segment on a disk, in its file.
@@ -50,8 +50,8 @@ const (
 	MaxSamples       = 1 << 40         // keeps every offset far from overflow
 	MaxSampleBytes   = 1<<32 - 1       // lengths have 32 bits
 	MaxArenaBytes    = UnitBytes << 36 // 4 TiB
-	MaxChainSamples  = 1<<31 - 2       // of an arena that evicts: an entry of its slot table has 31 bits for a sample
-	MaxChainStride   = 2 << 20         // of an arena that evicts
+	MaxChainSamples  = 1<<31 - 2       // samples of an arena that evicts: an entry of its slot table has 31 bits for a sample
+	MaxChainStride   = 2 << 20         // largest slot of an arena that evicts
 	MaxFields        = 24
 	MaxDims          = 8
 	FieldNameBytes   = 40
@@ -127,7 +127,7 @@ const (
 	AllowanceOffset   = 4864
 	AllowanceWords    = 16
 	SpreadOffset      = 6912
-	LapOffset         = 7040 // of the first of three words on one line
+	LapOffset         = 7040 // offset of the first of three words on one line
 	BelowOffset       = 7168
 	ControlLineBytes  = 128 // from word to word
 )

@@ -18,7 +18,7 @@ import (
 
 // Listed is a cache that List or ListUnnamed found. They do not attach to it.
 type Listed struct {
-	Path      string // that Open takes: of the file, or /proc/<pid>/fd/<fd> for a cache without a name
+	Path      string // path for Open: of the file, or /proc/<pid>/fd/<fd> for a cache without a name
 	PIDs      []int  // cache without a name: the readable processes that hold it
 	Allocated uint64 // bytes of its pages
 	FileBytes uint64 // size of the file

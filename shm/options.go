@@ -21,8 +21,8 @@ const (
 	PolicyRandom // any sample goes
 	PolicyClock  // a sample without a recent hit goes
 	PolicyFIFO   // the oldest sample goes
-	PolicyLRU    // of some samples, the one whose last hit is longest ago goes
-	PolicyLFU    // of some samples, the one with the fewest hits goes
+	PolicyLRU    // among some samples, the one whose last hit is longest ago goes
+	PolicyLFU    // among some samples, the one with the fewest hits goes
 	// Of some samples, the one goes that jobs read last. Only a server knows; other clients evict nothing.
 	PolicyPlanned
 )

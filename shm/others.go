@@ -16,12 +16,12 @@ type Others struct {
 // look is what one look at all caches has found.
 type look struct {
 	promises memory.Promises
-	sums     map[memory.Level]memory.Sum // of these
-	tmpfs    memory.Sum                  // of these, in the tmpfs of the directory
-	device   uint64                      // of that tmpfs
+	sums     map[memory.Level]memory.Sum // sums of the promises
+	tmpfs    memory.Sum                  // their sum in the tmpfs of the directory
+	device   uint64                      // device of that tmpfs
 	created  int                         // by this program since
-	since    memory.Sum                  // of these
-	here     memory.Sum                  // of these, in the tmpfs
+	since    memory.Sum                  // sum of what this program has created
+	here     memory.Sum                  // its sum in the tmpfs
 }
 
 // fewCaches is the least number of creations that one look is for.

@@ -14,7 +14,7 @@ import (
 // Room says how much memory new caches in a directory may take, for a program that creates several.
 // It reserves nothing.
 type Room struct {
-	Device uint64       // of the tmpfs: directories of one tmpfs have the same
+	Device uint64       // device of the tmpfs: directories of one tmpfs have the same
 	Tmpfs  memory.Space // free bytes of the tmpfs, less the promises of the caches in it
 	// Memory is free memory of the machine and the cgroups of this process. Promises are not
 	// subtracted.

@@ -18,7 +18,7 @@ const (
 type Schema struct {
 	Fields      []Field
 	Variable    bool   // samples differ in size
-	SampleBytes uint64 // of each fixed-size sample; else of the largest, or 0 if that is unknown
+	SampleBytes uint64 // bytes of each fixed-size sample; else of the largest, or 0 if that is unknown
 }
 
 // NewSchema copies and lays out fields. It returns ErrInvalid for invalid fields.

@@ -102,7 +102,7 @@ struct link {
     unsigned char buffer[8192];
 };
 
-enum { MAX_THREADS = 64 }; /* of a batch, the caller's included */
+enum { MAX_THREADS = 64 }; /* threads of a batch, the caller's included */
 
 struct helper {
     _Atomic uint32_t state;
@@ -122,8 +122,8 @@ struct thread_pool {
 
 /* How a cache that evicts chooses a victim: protocol/policy.c. */
 struct policy {
-    uint32_t code;   /* of the header */
-    unsigned shift;  /* of the ticks of lru */
+    uint32_t code;   /* code of the header */
+    unsigned shift;  /* shift of the ticks of lru */
     uint64_t slots, seed;
 };
 
@@ -131,18 +131,18 @@ struct policy {
 struct waiting {
     struct waiting *next;
     int64_t index;
-    uint64_t epoch; /* of the cache: how often it was cleared before the put */
+    uint64_t epoch; /* epoch of the cache: how often it was cleared before the put */
     uint64_t length, capacity;
     unsigned char data[];
 };
 
 /* Samples that one thread writes in the background: tasks/write_queue.c. */
 struct write_queue {
-    pthread_mutex_t lock; /* of the members below but `posted` */
+    pthread_mutex_t lock; /* protects the members below but `posted` */
     struct waiting *first, **last;
     struct waiting *writing; /* what the thread writes now */
     struct waiting *spare;   /* memory for the next ones: its pages are there */
-    uint64_t bytes, spare_bytes, limit; /* of samples that wait, and of spare memory, with headers; the most of both */
+    uint64_t bytes, spare_bytes, limit; /* bytes of samples that wait, and of spare memory, with headers; the most of both */
     void (*write)(void *context, const struct waiting *w);
     void *context;
     pthread_t thread;
@@ -162,11 +162,11 @@ struct disk {
     char control_path[OWN_PATH_BYTES];
     _Atomic bool left;          /* a forked child whose parent has left the file: it has no control part */
     _Atomic uint64_t out_until; /* as now_ns: until then the disk is left out; 0: it works */
-    _Atomic uint64_t pause;     /* of the last time that it was left out */
+    _Atomic uint64_t pause;     /* pause of the last time that it was left out */
     _Atomic bool tried;         /* one call tries it after a pause */
     _Atomic uint64_t back_at;   /* when it worked again */
     _Atomic uint64_t full_until;
-    struct write_queue queue; /* of stoc_set_later */
+    struct write_queue queue; /* queue of stoc_set_later */
 };
 
 /*
@@ -182,7 +182,7 @@ struct stoc_cache {
     _Atomic(stoc_word *) counters; /* in our client record, or the sink if hits are not counted; NULL: register first */
 
     stoc_word *slot_table; /* NULL with first-indices, and in an arena without chains */
-    stoc_word *groups;     /* of slots; NULL without chains */
+    stoc_word *groups;     /* groups of slots; NULL without chains */
     stoc_word *sums;       /* NULL unless variable-size */
     unsigned char *control;
     uint64_t control_bytes, segment_bytes, payload_offset, limit_bytes;
@@ -193,7 +193,7 @@ struct stoc_cache {
     const struct space *space; /* how samples lie in the payload */
     bool chains;         /* samples lie in chains of slots: variable, with a policy that evicts */
     bool evicts;         /* a set into a full cache may give the slot of another sample to its own */
-    struct policy rule;  /* of a cache that evicts */
+    struct policy rule;  /* rule of a cache that evicts */
     _Atomic unsigned char *references; /* a byte a slot, which hits change; NULL: none, or read-only */
     unsigned last_state; /* states above it are corrupt */
     uint32_t (*crc)(uint32_t crc, const void *data, size_t length);
@@ -208,20 +208,20 @@ struct stoc_cache {
     _Atomic uint32_t allocating;    /* 1: a thread of this handle is between extent.intent and extent.named */
     _Atomic uint32_t clearing;      /* 1: a thread of this handle runs a clear */
     _Atomic int64_t memory_left;    /* bytes that this client may draw before it checks memory itself */
-    _Atomic uint32_t memory_group;  /* of this process, at its last check */
+    _Atomic uint32_t memory_group;  /* group of this process, at its last check */
     _Atomic uint32_t entries;       /* a bit for each claim entry that a claim of this handle uses */
     _Atomic uint64_t held;          /* by stoc_hold, in bytes */
     _Atomic bool keeps;             /* only the buckets of `kept` */
     _Atomic uint8_t kept[STOC_KEPT_BYTES];
     _Atomic uint64_t loads;         /* loads whose time this handle was told */
     _Atomic uint64_t searches;      /* for a victim, of this handle */
-    _Atomic uint64_t group;         /* of slots, with chains: where this handle took or freed a slot last */
+    _Atomic uint64_t group;         /* with chains: the group where this handle took or freed a slot last */
     /* with chains: the slots of each open claim, the first bytes first; atomic, because another thread may fork */
     _Atomic(uint32_t *) taken[STOC_CLAIMS_PER_CLIENT];
     _Atomic uint64_t huge_after;    /* next time to try huge pages, as now_ns; HUGE_NEVER: never */
     struct thread_pool pool;
-    _Atomic uint64_t plans;         /* that this handle has announced */
-    uint64_t plan_number;           /* of the plan, under handles_lock; 0: there is none to announce */
+    _Atomic uint64_t plans;         /* plans that this handle has announced */
+    uint64_t plan_number;           /* number of the plan, under handles_lock; 0: there is none to announce */
     unsigned char plan[96];         /* the body of ANNOUNCE */
     struct link *links;             /* to the server, under handles_lock; no link leaves the list before close */
 
@@ -231,7 +231,7 @@ struct stoc_cache {
     char decode[STOC_DECODE_BYTES + 1];
     /* the server's name for it: the name in the header, or the one it was dialled by */
     char served[STOC_NAME_BYTES];
-    char sockets_dir[OWN_PATH_BYTES]; /* of the server that it was dialled from; "": the default directory */
+    char sockets_dir[OWN_PATH_BYTES]; /* folder of the server that it was dialled from; "": the default directory */
     struct stoc_field fields[STOC_MAX_FIELDS];
     /* counters of handles that are not counted */
     _Alignas(128) stoc_word sink[STOC_COUNTER_STRIPES * STOC_COUNTERS_PER_STRIPE];

@@ -22,8 +22,8 @@ var ErrUnknown = errors.New("there is nothing to advise from")
 // Data are what was measured. Sizes are of samples, without the tables of a cache.
 type Data struct {
 	Name        string
-	Samples     int       // of the dataset
-	SampleBytes uint64    // of each, or their mean
+	Samples     int       // samples of the dataset
+	SampleBytes uint64    // bytes of each, or their mean
 	Seconds     []float64 // to load each sample whose cost is known
 	Sizes       []uint64  // bytes of each of these; nil: alike
 	Noise       float64   // standard deviation of the logarithm of a measured time
@@ -37,10 +37,10 @@ type Data struct {
 
 // Today is what was measured.
 type Today struct {
-	Part    float64 // of the samples that the cache has; of their bytes if they differ in size
-	Room    float64 // of the samples that fit, likewise; 0: unknown
-	Seconds float64 // of an epoch; 0: it follows from Load
-	Load    float64 // of samples that are not cached
+	Part    float64 // part of the samples that the cache has; of their bytes if they differ in size
+	Room    float64 // part of the samples that fit, likewise; 0: unknown
+	Seconds float64 // time of an epoch; 0: it follows from Load
+	Load    float64 // time to load the samples that are not cached
 	Policy  string  // "": unknown
 	// Simulated: Load is that of an epoch with the policy, whose set changes all the time.
 	Simulated bool
@@ -48,7 +48,7 @@ type Today struct {
 
 // Pace says how the time of an epoch follows from that of its loads.
 type Pace struct {
-	Share   float64  // of the samples of the dataset that an epoch of this training loop reads
+	Share   float64  // part of the dataset that an epoch of this training loop reads
 	Workers int      // load side by side; 0: the training loop loads
 	CPUs    int      // for the workers; 0: unknown
 	Source  *float64 // part of the loads in which they wait for their source; nil: unknown

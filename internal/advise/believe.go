@@ -11,7 +11,7 @@ const usualNoise = 0.3
 
 // measured is what is known about a sample.
 type measured struct {
-	log   float64 // of the seconds of a load, or mean of the logarithms of several
+	log   float64 // logarithm of the seconds of a load, or mean of those of several
 	loads float64 // how many single measurements are as exact
 	ready bool    // it is cached
 	bytes uint64  // 0: as all others

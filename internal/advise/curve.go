@@ -25,7 +25,7 @@ type Curve struct {
 	// At equal steps of the cached part: what the ideal set saves of the loads, and what part of that the
 	// policy cost saves, which changes little from step to step.
 	ideal, reached []float64
-	hits           []float64 // that an epoch with the policy cost hits, at each step
+	hits           []float64 // hits of an epoch with the policy cost, at each step
 	sorted         []load    // the known ones, the costliest for their bytes first
 }
 
@@ -190,7 +190,7 @@ func (c *Curve) Enough(p Policy) float64 {
 // Next is what more memory buys.
 type Next struct {
 	Bytes   uint64
-	Seconds [policies]float64 // that an epoch is shorter, for each policy
+	Seconds [policies]float64 // how much shorter an epoch is, for each policy
 }
 
 // GiB returns what the next GiB buys, or all that is missing if that is less.

@@ -44,7 +44,7 @@ type Track struct {
 	predicted Epoch
 	whole     float64
 	why       error
-	work      uint64 // of the look before the prediction
+	work      uint64 // work of the look before the prediction
 	tried     bool
 }
 

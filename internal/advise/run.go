@@ -61,7 +61,7 @@ func pace(name string, t *timeline.Trace) (*Data, error) {
 			"close it", ErrUnknown, name)
 	}
 	l := e.Loader
-	whole := cmp.Or(l.EpochSamples, e.Samples) // of an epoch, of which only a part may be recorded
+	whole := cmp.Or(l.EpochSamples, e.Samples) // samples of an epoch, of which only a part may be recorded
 	scale := float64(whole) / float64(e.Samples)
 	d := &Data{Name: name, Loop: true, Run: e}
 	d.Samples = cmp.Or(l.Samples, max(whole*max(l.WorldSize, 1), len(t.Loads())))

@@ -12,7 +12,7 @@ import (
 type Try struct {
 	Kind    string  // one of Kinds
 	Setting string  // what to change
-	Seconds float64 // that an epoch takes then; NaN: the model does not say
+	Seconds float64 // time that an epoch takes then; NaN: the model does not say
 	Why     string  // "": the seconds say it
 }
 
@@ -32,7 +32,7 @@ var Kinds = []struct{ Kind, Help string }{
 }
 
 const (
-	better   = 0.97 // of the time of an epoch: more is noise
+	better   = 0.97 // share of the time of an epoch: more is noise
 	large    = 0.1  // part of the time from which on a wait counts that the model does not know
 	crowding = 4    // times the processors: the most workers that are tried
 )

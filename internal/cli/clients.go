@@ -11,7 +11,7 @@ import (
 // client is a record of the client table.
 type client struct {
 	cache.ClientInfo
-	hits, misses, stored uint64 // of all clients that have had this record
+	hits, misses, stored uint64 // sums of all clients that have had this record
 }
 
 // clientsOf reads the client table.

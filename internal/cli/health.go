@@ -18,7 +18,7 @@ import (
 // health is the state that a server reports, and whether it answers clients.
 type health struct {
 	sockets string
-	name    string // of one cache; "": all
+	name    string // name of one cache; "": all
 	alive   string // "": it is alive; else why not
 	ready   string
 	leftOut table.List[string]

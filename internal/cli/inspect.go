@@ -181,7 +181,7 @@ type sample struct {
 	owner   any // bool: the owner lives; nil: it has no owner
 	claimed table.List[uint32]
 	seg     *shm.Segment
-	rank    uint64 // of its cost, from 1 on; 0: its cost is unknown
+	rank    uint64 // rank of its cost, from 1 on; 0: its cost is unknown
 	known   uint64 // costs of the cache
 }
 

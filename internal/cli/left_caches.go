@@ -20,7 +20,7 @@ const leftFile = "caches.json"
 // servedNote is the content of leftFile.
 type servedNote struct {
 	Config string   `json:"config"` // the path of the configuration
-	Paths  []string `json:"paths"`  // of the segments
+	Paths  []string `json:"paths"`  // paths of the segments
 }
 
 // removeLeft removes the caches of an earlier server that the configuration no longer names, unless a process uses them,

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	leastCaches = 64 << 20 // of memory for caches; a container's /dev/shm has no more unless it asks for more
+	leastCaches = 64 << 20 // memory for caches; a container's /dev/shm has no more unless it asks for more
 	leastFiles  = 4096     // as many clients, and files that a source of a folder keeps open
 )
 
@@ -28,7 +28,7 @@ type machine struct {
 	memory      memory.Space // what the tightest limit leaves, of the machine or a cgroup
 	tmpfs       memory.Space // what the tmpfs of caches leaves
 	tmpfsError  error
-	files       uint64 // that a process may have open
+	files       uint64 // files that a process may have open
 	helper      string // path of stocached-decode; "": there is none
 	needsHelper bool   // a cache of the configuration decodes pictures
 }

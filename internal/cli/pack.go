@@ -41,7 +41,7 @@ type packed struct {
 	kept     int
 	whole    bool // before pack began
 	verified bool
-	bytes    uint64 // of the samples written now
+	bytes    uint64 // bytes of the samples written now
 	seconds  table.Ratio
 }
 

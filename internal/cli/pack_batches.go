@@ -12,7 +12,7 @@ import (
 // batch is a run of samples that one goroutine reads.
 type batch struct {
 	first, n int
-	bytes    int // of all its samples, if their sizes are known
+	bytes    int // bytes of all its samples, if their sizes are known
 	buffer   []byte
 	packed   []block.Packed
 	sizes    []int

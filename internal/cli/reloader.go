@@ -26,10 +26,10 @@ type reloader struct {
 	manager manager
 
 	mu      sync.Mutex                // held for a reload, and to read the fields below
-	ctx     context.Context           // of the server
+	ctx     context.Context           // context of the server
 	server  *server.Server            // nil: it is beginning
-	last    *config.Config            // of the last reload that was not refused
-	inForce map[string]*config.Config // of each cache that the server has of its file
+	last    *config.Config            // configuration of the last reload that was not refused
+	inForce map[string]*config.Config // configuration of each cache that the server has of its file
 }
 
 // reloaded is the answer to POST /v1/reload.

@@ -39,7 +39,7 @@ func filesFirst(_ *cobra.Command, args []string, _ string) ([]string, cobra.Shel
 type described struct {
 	source.Info
 	path            string
-	bytes           any // of all samples, byteCount; nil: unknown
+	bytes           any // bytes of all samples, byteCount; nil: unknown
 	smallest, large any // likewise, of a sample
 	blocks          any // count; nil: the samples are not in blocks
 	source          source.Source

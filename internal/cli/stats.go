@@ -25,8 +25,8 @@ type stats struct {
 	shm.Geometry
 
 	clients []client     // if they were asked for: the client table
-	epochs  *epochs      // of a track or from a server that answers; nil: unknown
-	server  *serverStats // of the server that has the cache; nil: no answer
+	epochs  *epochs      // epochs of a track or from a server that answers; nil: unknown
+	server  *serverStats // answer of the server that has the cache; nil: no answer
 	silent  error        // why a server that has the cache did not answer
 }
 
@@ -299,7 +299,7 @@ func objects(rows []*stats) []table.Object {
 type extras struct {
 	server  *asker                     // to ask a server that has the cache; nil: none is asked
 	tracks  map[[16]byte]*advise.Track // by uuid, to compare epochs; nil: none are compared
-	compare func(uuid string) bool     // of which of these; nil: of all, and the others are only followed
+	compare func(uuid string) bool     // says which of these it compares; nil: all. The others are only followed
 	clients bool                       // read the client table
 }
 

@@ -293,7 +293,7 @@ type report struct {
 	about  *timeline.Epoch // the epoch that the rest is about; nil: the trace has none
 	stages []stage
 	uses   []timeline.Use
-	slow   []timeline.Slow // of all epochs
+	slow   []timeline.Slow // slow spans of all epochs
 }
 
 func newReport(t *timeline.Trace, p *part) *report {

@@ -31,13 +31,13 @@ type warmQueue struct {
 	room     int        // free slots without a request; unknown in an arena
 	underWay int
 	over     bool
-	tries    map[int]int // of samples that got no slot although one was free
+	tries    map[int]int // tries of samples that got no slot although one was free
 
 	full     bool   // no free slot or arena space is left
 	short    bool   // no free memory is left
 	filled   uint64 // samples that were handed out and are in the cache
-	bytes    uint64 // of these
-	units    uint64 // of these, in an arena
+	bytes    uint64 // bytes of these
+	units    uint64 // units of these, in an arena
 	failed   int
 	failures []unfilled // the first mostFailures
 	changed  bool       // one of them failed because the source has changed

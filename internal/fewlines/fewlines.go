@@ -15,7 +15,7 @@ type Limit struct {
 	mu     sync.Mutex
 	minute time.Time // when the present minute began
 	lines  int       // in it
-	left   int       // that were left out since the last line
+	left   int       // lines left out since the last line
 }
 
 // Add returns the attributes of a line, with the number of lines that were left out before it; nil: leave it out too.

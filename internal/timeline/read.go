@@ -83,7 +83,7 @@ func Read(r io.Reader) (*Trace, error) {
 type reader struct {
 	in      io.Reader
 	json    *json.Decoder
-	text    []byte // of an event
+	text    []byte // text of an event
 	trace   Trace
 	loaders map[int]*Loader // by pid
 	tracks  map[int]*Track  // by tid

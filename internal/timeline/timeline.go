@@ -13,7 +13,7 @@ import (
 // begin.
 type Trace struct {
 	Loaders []*Loader
-	names   []string // of spans of kind Other
+	names   []string // names of spans of kind Other
 }
 
 // Loader is the recorded loader of one rank.
@@ -57,7 +57,7 @@ type Span struct {
 	Samples      int32
 	Hits, Misses int32
 	Kind         Kind
-	name         uint16 // of kind Other: index into Trace.names
+	name         uint16 // with kind Other: index into Trace.names
 }
 
 // Length is in nanoseconds.

@@ -18,7 +18,7 @@ type Epoch struct {
 	Misses   int
 	Bytes    int64
 
-	Step  float64 // of the training loop
+	Step  float64 // steps of the training loop
 	Wait  float64 // likewise
 	First float64 // part of Wait: until the epoch has begun and its first batch has come
 	// WaitFor divides Wait by the stage that the awaited batch still needed.
@@ -207,7 +207,7 @@ type work struct {
 	firstStart map[int32]int64
 	collated map[int32]float64
 	gathers  map[int32]map[int]bool
-	own      map[batch][]span   // of each batch
+	own      map[batch][]span   // own spans of each batch
 	any      [stages][]interval // when any batch was in this group, merged
 	workers  [][]interval       // when each worker was busy, merged
 }
@@ -390,7 +390,7 @@ type Use struct {
 	Track  *Track
 	Spans  int
 	Busy   float64 // seconds
-	Share  float64 // of the time
+	Share  float64 // share of the time
 }
 
 // Typical returns the epoch to give advice about; nil: there is none. It takes the last epoch of
@@ -455,7 +455,7 @@ func (t *Trace) SourceShare() float64 {
 	waited, measured := int64(0), int64(0)
 	for _, l := range t.Loaders {
 		for _, track := range l.Tracks {
-			var load *Span // that was before
+			var load *Span // the load before
 			for k := range track.Spans {
 				switch s := &track.Spans[k]; {
 				case s.Kind == Load:

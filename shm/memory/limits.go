@@ -17,7 +17,7 @@ type limit struct {
 	what      string // name in messages: "the machine (MemAvailable)", "cgroup /a/b (memory.max)"
 	total     uint64
 	available uint64
-	level     Level // of the cgroup, or the machine
+	level     Level // level of the cgroup, or the machine
 }
 
 // Level is a cgroup on the path from the top to the cgroup of this process. The zero value is the

@@ -316,7 +316,7 @@ static int fetch_missing(struct wanted *w)
         if (left < w->missing_count)
             breaks = 0;
         if ((w->missing_count = left) == 0) {
-            no_error(w->deadline.error); /* of a connection that ended after it had sent all samples */
+            no_error(w->deadline.error); /* its connection ended after it had sent all samples */
             return 0;
         }
         struct link *l;

@@ -9,7 +9,7 @@ struct stoc_epoch {
     enum { IS_PLAIN, IS_DRAWS, IS_MIX } is;
     struct plain plain;
     stoc_weights *weights;
-    uint64_t key; /* of the draws */
+    uint64_t key; /* key of the draws */
     struct mixture *mixture;
 };
 

@@ -788,7 +788,7 @@ int stoc_disk_open(const char *path, const struct stoc_options *options, stoc_ca
     int code = check_open(0, out, error);
     if (code < 0 || (code = take_options(options, &known, error)) < 0 || (code = check_options(path, &known, error)) < 0)
         return code;
-    known.client_records = 1; /* of the file */
+    known.client_records = 1; /* the file has one record */
     if ((code = plan(NULL, &known, &want, error)) < 0)
         return code;
     stoc_cache *c = new_handle(error);

@@ -88,7 +88,7 @@ INTERNAL uint64_t spread_of(uint64_t word);
 INTERNAL uint8_t policy_loaded(uint8_t cost, uint64_t nanoseconds, uint64_t draw, uint64_t *spread);
 
 /* evict.c */
-enum { SEARCHES = 4 }; /* of one set, when other clients take its victims */
+enum { SEARCHES = 4 }; /* searches of one set, when other clients take its victims */
 INTERNAL uint8_t reference_of(const stoc_cache *c, uint64_t slot);
 INTERNAL void set_reference(const stoc_cache *c, uint64_t slot, uint8_t old, uint8_t value);
 INTERNAL uint64_t cost_nanoseconds(uint8_t cost);

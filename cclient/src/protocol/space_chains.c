@@ -6,7 +6,7 @@
  */
 #include "protocol.h"
 
-enum { NUMBERS_PER_SEARCH = 1 << 16 }; /* of the hand, at most */
+enum { NUMBERS_PER_SEARCH = 1 << 16 }; /* numbers of the hand, at most */
 
 static uint64_t chain_intent(uint64_t candidate, uint64_t rest) { return candidate | rest << 32; }
 

@@ -58,7 +58,7 @@ static inline uint64_t get64(const unsigned char *page, uint64_t at)
 
 struct header {
     struct geometry g;
-    uint32_t version; /* of the layout */
+    uint32_t version; /* version of the layout */
     unsigned char uuid[16];
     int64_t created_ns;
     uint32_t creator_uid, field_count;

@@ -97,7 +97,7 @@ INTERNAL void run_threads(struct thread_pool *pool, unsigned threads, void (*wor
     pool->work = work;
     pool->context = context;
     sigfillset(&all);
-    sigprocmask(SIG_SETMASK, &all, &before); /* of this thread only, on Linux; pthread_sigmask binds GLIBC 2.32 */
+    sigprocmask(SIG_SETMASK, &all, &before); /* signals of this thread only, on Linux; pthread_sigmask binds GLIBC 2.32 */
     for (unsigned k = 0; k < MIN(threads, MAX_THREADS) - 1 && start_helper(pool, &pool->helpers[k]); k++)
         ;
     sigprocmask(SIG_SETMASK, &before, NULL);

@@ -58,7 +58,7 @@ type Memory struct {
 type Cache struct {
 	UUID    string
 	Name    string
-	Fields  table.Object   // of stats --watch --json
+	Fields  table.Object   // fields of stats --watch --json
 	Clients []table.Object // the live ones, as inspect --json has them, with rates
 }
 
@@ -130,7 +130,7 @@ type Scale uint8
 const (
 	Fraction Scale = iota // from 0 to 1
 	Rate                  // from 0 to its largest value, as Amount
-	Amount                // of bytes
+	Amount                // bytes, from 0 to their largest value
 )
 
 // Series is a field whose past is kept and drawn.

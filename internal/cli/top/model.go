@@ -39,7 +39,7 @@ type Model struct {
 	helping       bool
 	paused        bool
 	scrolled      int    // lines of the opened cache, or of the help, above the screen
-	note          string // of what has just happened
+	note          string // tells what has just happened
 	looking       bool   // a look is under way
 }
 

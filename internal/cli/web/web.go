@@ -40,7 +40,7 @@ type Field struct {
 type Options struct {
 	Look     live.Look
 	Interval time.Duration // between two reads, at least
-	Fields   []Field       // of caches, in the order in which the page shows them
+	Fields   []Field       // fields of caches, in the order in which the page shows them
 	// MaxTimeline is the largest file that the page draws, unpacked, in bytes. One file at a time takes about
 	// five times as much memory, and all those that are being received as much as two.
 	MaxTimeline int64
@@ -56,7 +56,7 @@ type Page struct {
 	history live.History
 
 	received atomic.Int64 // bytes of timelines that are being received
-	drawing  sync.Mutex   // of one timeline at a time
+	drawing  sync.Mutex   // allows one timeline at a time
 }
 
 // New makes a page.

@@ -65,7 +65,7 @@ class Attachment:
         )
         self._get_into = _native.get if self.sample_bytes > _SMALL else _native.get_small
         self._payload = handle.payload.array() if handle.payload else np.empty(0, np.uint8)
-        self._columns: list[Array] = []  # of each field of fixed size: (slots, *shape)
+        self._columns: list[Array] = []  # an array of each field of fixed size: (slots, *shape)
         if isinstance(self._values, FixedValues):
             self._columns = self._values.arrays(self._payload, self.slots, self._slot_stride)
         # The column of the only field, if its items are arrays: `get` is fastest in this case.

@@ -20,7 +20,14 @@ from .attachment import Attachment
 from .handle import Handle
 
 _FLUSH = 5.0  # seconds that the end of a process waits for writes
-_POLICIES = "first-come", "random", "clock", "fifo", "lru", "lfu"  # of a disk, which knows neither costs nor plans
+_POLICIES = (
+    "first-come",
+    "random",
+    "clock",
+    "fifo",
+    "lru",
+    "lfu",
+)  # policies of a disk, which knows neither costs nor plans
 _KEEPS = "first-come", "first-indices", "cost"  # policies that do not take each sample
 
 

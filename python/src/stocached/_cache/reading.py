@@ -17,7 +17,7 @@ from .._samples.values import Array, shown
 from .attachment import Attachment
 from .handle import Handle
 
-_RETRIES = 16  # of a read whose sample is replaced each time; after them the read is a miss
+_RETRIES = 16  # tries of a read whose sample is replaced each time; after them the read is a miss
 
 _view_slot = _native.view_slot
 

@@ -20,11 +20,11 @@ class Stats(Mapping[str, Any]):
     processes count, so they belong to no single instant. Reads of read-only clients are not
     counted."""
 
-    samples: int  # of the dataset
+    samples: int  # samples of the dataset
     slots: int  # 0 in a variable-size cache
     variable: bool  # whether samples differ in size
     segment_bytes: int = 0  # the most that the segment can take
-    limit_bytes: int = 0  # of the segment, as given at creation; 0: no limit
+    limit_bytes: int = 0  # limit of the segment, as given at creation; 0: no limit
     hits: int = 0  # samples that get and gather found
     misses: int = 0  # samples that get and gather did not find, those without a slot included
     stored: int = 0  # samples stored, overwrites included
@@ -32,7 +32,7 @@ class Stats(Mapping[str, Any]):
     busy: int = 0  # sets refused because another client was filling the sample, or a clear ran
     full: int = 0  # sets refused because no slot, extent or memory was free
     out: int = 0  # sets of a sample that can have no slot
-    stored_bytes: int = 0  # of the samples stored
+    stored_bytes: int = 0  # bytes of the samples stored
     recovered: int = 0  # claims of dead clients that were reclaimed
     aborted: int = 0  # claims that their own client gave up
     lost: int = 0  # publishes refused: always 0, or the cache is damaged
@@ -40,13 +40,13 @@ class Stats(Mapping[str, Any]):
     corrupt: int = 0  # words, lengths or checksums that are impossible
     passed: int = 0  # samples outside the schema, which were not cached
     ready: int = 0  # samples in the cache now
-    ready_bytes: int = 0  # of these samples
+    ready_bytes: int = 0  # bytes of these samples
     # variable size: allocated so far. In a cache that evicts: bytes of slots that are taken now
     arena_next_bytes: int = 0
     # of these, bytes that no sample has any more; clear() frees them. In a cache that evicts: unused ends, and slots
     # that are being filled
     arena_lost_bytes: int = 0
-    clients_live: int = 0  # that are attached now
+    clients_live: int = 0  # clients that are attached now
     clients_ended: int = 0  # records of clients that have ended
     allocated_bytes: int = 0  # memory that the segment takes now
     clears: int = 0  # how often the cache was emptied

@@ -22,7 +22,7 @@ AffinityNodes = Literal["node"] | Sequence[Node]
 
 _TIMEOUT = 300.0  # seconds that a rank waits for the others to begin their first epoch
 
-_numbers = itertools.count()  # of the loaders with affinity in this process; alike on all ranks
+_numbers = itertools.count()  # numbers of the loaders with affinity in this process; alike on all ranks
 
 
 def check_affinity(affinity: Any, local_world_size: int | None) -> None:
@@ -61,7 +61,7 @@ class Affinity:
             return shard
         store = _store(shard.world_size)
         if self._owners is None or self._owners.world_size != shard.world_size:
-            nodes = self._nodes(shard, cache, store)  # of all ranks, if they have a store
+            nodes = self._nodes(shard, cache, store)  # nodes of all ranks, if they have a store
             self._owners = Owners(nodes, shard.epoch.order.samples)
             if self._owners.world_size != shard.world_size:
                 raise InvalidError(

@@ -91,10 +91,14 @@ class BaseLoader:
         self._backend, self._data_pipes = backend, data_pipes
         self._meter, self._bad = Meter(), BadSamples()
         self._collate_default = self.collate_fn if default_collate else None
-        self._functions = (self.collate_fn, self.augment, self.batch_augment)  # of kept workers and of the next epoch
+        self._functions = (
+            self.collate_fn,
+            self.augment,
+            self.batch_augment,
+        )  # functions of kept workers and of the next epoch
         self._executor = Executor()
         self._current: weakref.ref[BatchIterator] | None = None
-        self._next: BatchIterator | None = None  # of the next epoch, if it was begun ahead
+        self._next: BatchIterator | None = None  # iterator of the next epoch, if it was begun ahead
         self._closed = False  # since the last iteration
         self._pid = os.getpid()
         # The first iteration makes it, so that a loader that a framework replaces writes no file.

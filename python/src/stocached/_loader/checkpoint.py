@@ -27,7 +27,7 @@ from .sampling import OrderSampler, Sampled, batches_of, noting_epoch, skipped, 
 from .setup import Setup
 
 _DAMAGED = (TypeError, ValueError, LookupError, OverflowError, AttributeError, RuntimeError)
-_VERSION = 1  # of the state of a loader
+_VERSION = 1  # version of the state of a loader
 # Whole numbers of a state with seed= or order=, and of another one, with the most of each.
 _NUMBERS = {True: {"epoch": 2**64 - 1, "position": 2**63 - 1}, False: {"epoch": 2**64 - 1, "batches": 2**63 - 1}}
 
@@ -37,8 +37,8 @@ class Checkpoint:
     place of a loaded state."""
 
     def __init__(self, epoch: int) -> None:
-        self.epoch = epoch  # of the next iteration
-        self.epoch_set: int | None = None  # that the sampler got after the last iteration was made
+        self.epoch = epoch  # epoch of the next iteration
+        self.epoch_set: int | None = None  # epoch that the sampler got after the last iteration was made
         self.resume: Mapping[str, Any] | None = None
         # Of kept workers: their base seed, drawn once as in torch, and how many epochs began with
         # it.

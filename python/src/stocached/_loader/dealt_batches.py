@@ -35,7 +35,7 @@ def dealt_batches(deal: Deal, drop_last: bool) -> Iterator[npt.NDArray[np.int64]
     while number < count:
         some = ahead.batches(number)[: count - number]
         number += len(some)
-        yield from some  # of small batches each statement here would cost more than their share of the deal
+        yield from some  # in small batches each statement here would cost more than their share of the deal
 
 
 class _Ahead:

@@ -26,8 +26,8 @@ from .tracing import Tracing
 class Generators:
     """The states of the generators at one moment."""
 
-    own: Any  # of the loader's own generator; None: it has none
-    start: generator_states.Taken  # of the global generators
+    own: Any  # state of the loader's own generator; None: it has none
+    start: generator_states.Taken  # state of the global generators
 
     def plain(self) -> dict[str, Any]:
         return {"own": None if self.own is None else plain(self.own), "start": self.start.plain()}
@@ -38,8 +38,8 @@ class Begun:
     """An epoch that has begun: what a state of it needs. The loader keeps it longer than the iteration."""
 
     epoch: int
-    base_seed: int  # of the workers
-    key: int  # of all random numbers of this epoch's samples
+    base_seed: int  # seed of the workers
+    key: int  # key of all random numbers of this epoch's samples
     shard: Shard | Deal | None = None  # consecutive samples of an order of stocached; None: another sampler gives them
     first_dealt: bool = False  # no epoch of this loader was dealt to nodes before
     # Of another sampler:
@@ -87,10 +87,10 @@ class EpochContext:
     wanted: Iterator[Any]  # the indices of one batch after the other
     records: Records
     by_rows: bool  # batches are filled row by row, else made whole
-    layout: Layout | None  # of batches that are gathered from the cache
-    row_layout: Layout | None  # of rows that workers make, if it is known before the first
+    layout: Layout | None  # layout of batches that are gathered from the cache
+    row_layout: Layout | None  # layout of rows that workers make, if it is known before the first
     ours: bool  # samples are made without a function of the program
-    changes: tuple[int, ...] | None  # of the cache, before the first batch was begun ahead; None: not ahead
+    changes: tuple[int, ...] | None  # changes of the cache, before the first batch was begun ahead; None: not ahead
     follow: Callable[[], None] | None  # called when all batches are begun
     renew: Callable[[Any], Any]  # called before the first batch; gives an iteration to read instead, or None
     progress: Progress = field(default_factory=Progress)

@@ -40,14 +40,14 @@ class Batch:
         self.posted: npt.NDArray[Any] | None = None  # the rows of these tasks
         self.left: npt.NDArray[Any] | None = None  # rows for workers that the full task queue did not take yet
         self.loaded = 0  # rows that workers have loaded
-        self.again = 0  # of these, from the cache after all
+        self.again = 0  # loaded rows that came from the cache after all
         self.objects: dict[int, list[Any]] = {}  # values without a column, by row
         self.whole: dict[int, Any] = {}  # samples that are not in their rows
         self.failed: Any = None  # a worker's error
         self.bad: dict[int, BadSample] = {}  # by row: nothing is there
-        self.known: list[BadSample] = []  # that have no row, as the loader knows them
+        self.known: list[BadSample] = []  # samples without a row, as the loader knows them
         self.found = 0  # rows that the gather has found
-        self.fetched = 0  # of these, rows that a server has filled
+        self.fetched = 0  # found rows that a server has filled
         self.filled: threads.Latch | None = None  # set when another thread has gathered
         self.error: BaseException | None = None
         self._claim = threading.Lock()

@@ -183,7 +183,7 @@ class GatherIterator(BatchIterator):
         assumes all. Not with workers: misses would load here, and workers that are forked later
         would share the files that the dataset opens for them."""
         if not self._all_hit or self._context.job.workers:
-            with contextlib.suppress(ClosedError):  # of the cache: `next` raises it for each batch
+            with contextlib.suppress(ClosedError):  # the cache is closed: `next` raises it for each batch
                 return gatherer.probe(wanted)
         return np.ones(len(wanted), np.bool_), len(wanted)
 

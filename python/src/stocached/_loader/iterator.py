@@ -41,7 +41,7 @@ class Delivered:
     samples: int
     hits: int = 0
     bytes: int = 0
-    report: Report | None = None  # of the worker that made it
+    report: Report | None = None  # report of the worker that made it
     bad: list[BadSample] = field(default_factory=list)  # left out
 
 
@@ -87,7 +87,7 @@ class BatchIterator:
         self._turn = threading.RLock()  # threads that share an iteration take turns
         self._returned = 0  # ns: when the training loop got its last batch
         self._step = 0  # ns: how long it worked on the last batch
-        self._number = 0  # of the next batch to plan
+        self._number = 0  # number of the next batch to plan
         self._planned = 0  # samples of the batches before
         self._given = 0  # batches to the training loop
         self._instead: BatchIterator | None = None

@@ -79,13 +79,13 @@ class Job:
     init: Callable[[int], None] | None
     workers: int
     base_seed: int
-    key: int  # of all random numbers of this epoch's samples
+    key: int  # key of all random numbers of this epoch's samples
     seed_samples: bool  # seeds the global generators for each sample; a thread must not
     process: bool
     batch_size: int | None = None
     default_collate: bool = False  # batches are made as by default
     snapshots: bool = False  # whether workers that make whole batches send snapshots
-    pipeline: Any = None  # of a dataset of stocached.image, for worker threads that do samples in C
+    pipeline: Any = None  # steps of a dataset of stocached.image, for worker threads that do samples in C
     pipes: Any = None  # settings of torch's DataPipes; None: the dataset is no DataPipe
     skips_bad: bool = False  # leaves bad samples out of their batches
 

@@ -134,7 +134,7 @@ class Loader(BaseLoader):
             raise
         if drawn is not None:
             self.seed = self.sampler.order.seed
-            self.settings = self.settings | {"seed": self.seed}  # of copies
+            self.settings = self.settings | {"seed": self.seed}  # copies get the seed too
 
     def __len__(self) -> int:
         """Batches of an epoch for this rank. TypeError for an iterable dataset without a length."""

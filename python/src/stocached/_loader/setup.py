@@ -51,9 +51,9 @@ class Setup:
     default_collate: bool  # batches are made as by default
     cached: Any  # the dataset whose samples come from a cache, or None
     order: OrderSampler | None
-    data_pipes: Any  # of torch; None: the dataset is no DataPipe
+    data_pipes: Any  # data pipes of torch; None: the dataset is no DataPipe
     kept: bool  # workers of the epoch before are there
-    length_read: int | None  # of an iterable dataset, if the program has read it
+    length_read: int | None  # length of an iterable dataset, if the program has read it
 
     # ------------------------------------------------------------ the order of samples
 

@@ -20,7 +20,7 @@ class LoaderStats:
     samples: int = 0  # in these batches
     hits: int = 0  # samples from the cache
     misses: int = 0  # samples that were loaded, or came from the disk cache
-    bytes: int = 0  # of these samples
+    bytes: int = 0  # bytes of these samples
     wait_seconds: float = 0.0  # the training loop waited for a batch
     step_seconds: float = 0.0  # the training loop worked on a batch
     gather_seconds: float = 0.0  # hits were copied into batches, summed over threads

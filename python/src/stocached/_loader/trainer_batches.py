@@ -48,7 +48,7 @@ class TrainerBatches(BareLoader):
         self._module, self._sampler = module, sampler
         self._pass: _Place | None = None  # where the last pass began
         self._resume: _Place | None = None  # where a checkpoint stopped
-        self._epochs, self._given = 0, 0  # of this loader, for use without a Trainer
+        self._epochs, self._given = 0, 0  # counts of this loader, for use without a Trainer
 
     # ------------------------------------------------------------ batches
 

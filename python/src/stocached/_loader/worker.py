@@ -176,7 +176,7 @@ class Worker:
             return
         try:
             self._load_samples(tasks)
-        except BaseException as error:  # of no single task
+        except BaseException as error:  # an error of no single task
             for task in tasks:
                 self._answer_error(task, self._survived(error))
 

@@ -31,7 +31,7 @@ class _Made:
     task: Asked
     lease: Lease | None
     asked: bool  # for a snapshot
-    bad: list[BadSample]  # that the worker does not load, as the loader knows them
+    bad: list[BadSample]  # samples that the worker does not load, as the loader knows them
 
 
 class WorkerBatchIterator(BatchIterator):

@@ -35,7 +35,7 @@ def warn_of_processes(dataset: Any, augment: Any, why: str) -> None:
     """Logs why workers are processes and not native, once in a program for each reason. Datasets that native workers
     never read get no warning."""
     folder, steps = sys.modules.get("stocached._image.folder"), sys.modules.get("stocached._image.steps")
-    for _ in range(_DEEP):  # of a Subset or CachedDataset
+    for _ in range(_DEEP):  # a Subset or CachedDataset has another one inside
         dataset = dataset if getattr(dataset, "served", False) else getattr(dataset, "dataset", dataset)
     served = getattr(dataset, "served", False)
     step = steps is not None and isinstance(augment, steps.Step)
@@ -122,7 +122,7 @@ def rows_in_c(job: Job, no_columns: frozenset[str]) -> Layout | None:
     rows, augment = job.batch_size or 1, job.augment
     try:
         samples = [blank if augment is None else augment(blank, 0) for blank in job.pipeline.blanks()]
-    except InvalidError:  # of a step, such as a crop that is larger than pictures
+    except InvalidError:  # a step is invalid, such as a crop that is larger than pictures
         return None
     layouts = [Layout.of(sample, rows, no_columns) for sample in samples]
     shapes = [[(column.shape, column.dtype) for column in layout.columns] for layout in layouts]

@@ -65,8 +65,8 @@ class WorkerRuntime:
         self.pool: Pool | None = None
         if context.job.workers:
             self.pool = Pool(context.job, run_worker, method, self.task_queue, self.batch_pool, restart=restart)
-        self.batch_bytes = 0  # of a whole batch; 0: not known yet
-        self.epochs = 0  # of whole batches that workers have begun
+        self.batch_bytes = 0  # bytes of a whole batch; 0: not known yet
+        self.epochs = 0  # epochs of whole batches that workers have begun
         self.closed = False
         self.pid = os.getpid()
         self._abandoned: list[_Abandoned] = []

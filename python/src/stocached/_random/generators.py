@@ -28,7 +28,7 @@ import numpy as np
 
 from .generator import Generator, memory, plain
 
-_WORDS = 624  # of a Mersenne Twister; next to them is the number of words used up
+_WORDS = 624  # words of a Mersenne Twister; next to them is the number of words used up
 _BYTES = 4 * (1 + _WORDS)
 _random_state: Any = np.random.mtrand._rand  # the generator of numpy.random's functions
 _join = b"".join

@@ -11,7 +11,7 @@ import torch
 
 from .generator import memory
 
-_WORDS = 624  # of a Mersenne Twister
+_WORDS = 624  # words of a Mersenne Twister
 _SEED = 0x123456789ABCDEF0
 # Of at::mt19937: seed, words left, whether it was seeded, the next word. Then come the words.
 _HEAD = struct.Struct("Qi?3xI")

@@ -43,7 +43,7 @@ class Restored:
     # Batches before the snapshots; those between them and the state are made again and discarded.
     given: int = 0
     finished: bool = False  # the epoch was over: restore its end, then begin the next one
-    here: Snapshot | None = None  # of this process, if there are no workers
+    here: Snapshot | None = None  # state of this process, if there are no workers
 
     @property
     def parts(self) -> list[Snapshot]:

@@ -69,7 +69,7 @@ class Pool(Owner):
         self._worked = False  # any of them, ever
         # Workers that tasks have cost, by position; -1: that died between two tasks.
         self._cost: Counter[int] = Counter()
-        self.processes: list[Any] = []  # of the workers; they stay here when they have ended
+        self.processes: list[Any] = []  # processes of the workers; they stay here when they have ended
         super().__init__(partial(_finish, task_queue))
         self._start_all(self._start(number) for number in range(job.workers))
         self._list_processes()

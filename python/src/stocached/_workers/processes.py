@@ -45,13 +45,13 @@ def start_context(method: Any) -> Any:
 class Start:
     """How all workers of one owner start."""
 
-    context: Any  # of multiprocessing
+    context: Any  # context of multiprocessing
     # Runs in the worker; it is called with the pipe, if there is one, and the arguments.
     target: Callable[..., None]
     sent: str  # what the arguments are, for the message if they cannot be pickled
     parameter: str = "multiprocessing_context"  # by which users choose the start method
     piped: bool = True
-    name: str = ""  # of its one process; "": workers have numbers
+    name: str = ""  # name of its one process; "": workers have numbers
     daemon: bool = True  # multiprocessing lets it start no process
 
 

@@ -32,7 +32,7 @@ class _Pickler(pickle.Pickler):
         if torch is None or not isinstance(value, torch.Tensor) or value.requires_grad:
             return NotImplemented
         container = container_of(value)
-        if container is not None:  # of torchvision, or float8
+        if container is not None:  # a type of torchvision, or float8
             return _made, (container, type(value), *container.parts(value))
         if type(value) is not torch.Tensor or value.layout is not torch.strided or value.is_quantized:
             return NotImplemented

@@ -26,7 +26,7 @@ _OVERFLOW = ("overflow_offset", "overflow_bytes")
 _TIMES = ("began_ns", "ended_ns", "augment_ns", "waited_ns", "delayed_ns")
 ANSWER = np.dtype([("result", "i4"), ("worker", "u4"), *((name, "u8") for name in (*_OVERFLOW, *_TIMES))])
 CANCELLED = -1
-MOST_TASKS = 1 << 20  # of a task queue
+MOST_TASKS = 1 << 20  # limit of a task queue
 TAKEN, DONE = 2, 3  # states of a task
 
 
@@ -51,7 +51,7 @@ class TaskQueue:
 
     def _map(self) -> None:
         self._memory = self.file.map(0, os.fstat(self.file.fd).st_size)
-        self.address = self._memory.ctypes.data  # of the queue, for functions of the library
+        self.address = self._memory.ctypes.data  # address of the queue, for functions of the library
         self._capacity = (self._memory.size - _HEADER) // _TASK_BYTES
         self._notice = self._memory[_NOTICE : _NOTICE + 16].view(np.uint64)
         rows = self._memory[_HEADER:].reshape(self._capacity, _TASK_BYTES)

@@ -18,7 +18,7 @@ class WorkerInfo:
     dataset: Any
 
 
-_info: WorkerInfo | None = None  # of this process
+_info: WorkerInfo | None = None  # the worker that this process is
 
 
 def get_worker_info() -> WorkerInfo | None:
