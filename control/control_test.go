@@ -190,14 +190,14 @@ func TestDocument(t *testing.T) {
 		t.Fatal(err)
 	}
 	types, codes, _ := strings.Cut(string(text), "## Codes")
-	row := regexp.MustCompile(`(?m)^\| (\d+) \| ([A-Z_]+) \|( client | server )?`)
-	found := row.FindAllStringSubmatch(types, -1)
+	row := regexp.MustCompile(`(?m)^\| (\d+) \| ([A-Z_]+) \|`)
+	found := regexp.MustCompile(`(?m)^\| (\d+) \| ([A-Z_]+) \| (client|server) \|`).FindAllStringSubmatch(types, -1)
 	if len(found) != len(every) {
 		t.Errorf("%d types in the document, %d in the code", len(found), len(every))
 	}
 	for k, m := range found {
 		name := control.Type(k + 1)
-		if m[1] != fmt.Sprint(k+1) || m[2] != name.String() || (strings.TrimSpace(m[3]) == "client") != name.FromClient() {
+		if m[1] != fmt.Sprint(k+1) || m[2] != name.String() || (m[3] == "client") != name.FromClient() {
 			t.Errorf("the document has %q, the code %d %v", m[0], k+1, name)
 		}
 	}

@@ -130,7 +130,7 @@ def test_a_slow_collate():
         (N, dict(batch_sampler=BatchSampler(RandomSampler(range(N)), BATCH, drop_last=False))),
         (N, dict(batch_size=BATCH, num_workers=2, persistent_workers=True, timeout=30, prefetch_factor=3)),
     ],
-    ids=str,
+    ids=["no batches", "a Subset", "a batch sampler", "kept workers"],
 )
 def test_other_loaders(samples: int, arguments: Any):
     dataset: Any = Slow() if samples == N else Subset(Slow(), range(samples))

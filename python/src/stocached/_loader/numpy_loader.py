@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from .options import Options, check, is_ordered, order_sampler, takes, with_opti
 from .sampling import Batcher, OrderSampler
 
 
-@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class OwnArguments:
     """The arguments that mean the same as torch's."""
 
@@ -36,13 +36,12 @@ class OwnArguments:
     worker_init_fn: Callable[[int], None] | None = None
     multiprocessing_context: Any = None
     generator: np.random.Generator | None = None
-    _: dataclasses.KW_ONLY
-    prefetch_factor: int | None = None
-    persistent_workers: bool = False
-    in_order: bool = True
+    prefetch_factor: int | None = field(default=None, kw_only=True)
+    persistent_workers: bool = field(default=False, kw_only=True)
+    in_order: bool = field(default=True, kw_only=True)
 
 
-@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Arguments(Options, OwnArguments):
     """All arguments: first those that torch's loader has too."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import sys
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -39,7 +39,7 @@ class _OrderSampler(OrderSampler, DistributedSampler[Any]):  # type: ignore[over
     total_size = property(lambda self: len(self) * self.world_size)
 
 
-@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class TorchArguments:
     """The arguments of torch's loader, in its order."""
 
@@ -56,19 +56,16 @@ class TorchArguments:
     worker_init_fn: Callable[[int], None] | None = None
     multiprocessing_context: Any = None
     generator: torch.Generator | None = None
-    _: dataclasses.KW_ONLY
-    prefetch_factor: int | None = None
-    persistent_workers: bool = False
-    pin_memory_device: str = ""
-    in_order: bool = True
+    prefetch_factor: int | None = field(default=None, kw_only=True)
+    persistent_workers: bool = field(default=False, kw_only=True)
+    pin_memory_device: str = field(default="", kw_only=True)
+    in_order: bool = field(default=True, kw_only=True)
 
 
-_TORCHS = [
-    field.name for field in dataclasses.fields(TorchArguments) if torch_version.in_order or field.name != "in_order"
-]
+_TORCHS = [one.name for one in fields(TorchArguments) if torch_version.in_order or one.name != "in_order"]
 
 
-@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Arguments(Options, TorchArguments):
     """All arguments: first torch's, then ours."""
 
