@@ -244,7 +244,7 @@ func TestPlannedLateStart(t *testing.T) {
 		}
 		return errors.Join(all[0].epoch(2), all[0].epoch(3))
 	})
-	if reads := float64(m.total()-before) / samples; reads > 1.1 {
+	if reads := float64(m.total()-before) / samples; reads > 1.25 { // 1.05 to 1.10; without plans 1.5
 		t.Errorf("three epochs of two jobs read %.3f of the dataset", reads)
 	}
 	eventually(t, "the server forgets the job", func() bool { return len(jobsOf(t, s)) == 1 })

