@@ -1,9 +1,7 @@
 package cli
 
 import (
-	"cmp"
 	"fmt"
-	"io"
 	"math"
 	"slices"
 	"strconv"
@@ -18,47 +16,57 @@ import (
 	"github.com/stocached/stocached/policy"
 )
 
-// simulated is one epoch of a policy in a cache of one size.
+// simulated is one epoch of a policy in a cache of one size, or in those of nodes.
 type simulated struct {
-	policy string
-	size   *simulatedSize
-	epoch  int // from 1
-	of     []simulate.Epoch
+	policy   string
+	size     *simulatedSize
+	affinity any // of nodes; nil: jobs
+	epoch    int // from 1
+	samples  int
+	simulate.Epoch
 }
 
-func (s simulated) result() simulate.Epoch { return s.of[s.epoch-1] }
+// part returns so many reads as a part of the dataset.
+func (s simulated) part(reads uint64) table.Ratio { return table.Fraction(reads, uint64(s.samples)) }
 
 // simulatedSize is a value of --size.
 type simulatedSize struct {
-	text    string
-	room    uint64 // in units of the trace
-	unit    uint64 // bytes; 0: unknown
-	samples any    // nil: samples differ in size
+	text  string
+	room  uint64 // in samples
+	slots uint64 // room, or all samples
+	bytes any    // nil: unknown
 }
+
+// nodesAffinity is the first column with --nodes.
+var nodesAffinity = table.Shown("affinity", "affinity", "node: global batches are dealt to the nodes that own their samples; none: they "+
+	"are not", func(s simulated) any { return s.affinity })
 
 var simulateColumns = table.Columns[simulated]{
 	table.Shown("policy", "policy", "its name", func(s simulated) any { return s.policy }),
 	table.Shown("size", "size", "of the cache, as given", func(s simulated) any { return s.size.text }),
-	table.Shown("slots", "slots", "samples that it holds; unknown if they differ in size",
-		func(s simulated) any { return s.size.samples }),
-	table.InJSON("size_bytes", "the same in bytes; null if the size of a sample is unknown", func(s simulated) any {
-		if s.size.unit == 0 {
-			return nil
-		}
-		return table.Bytes(s.size.room * s.size.unit)
-	}),
+	table.Shown("slots", "slots", "samples that it holds", func(s simulated) any { return table.Count(s.size.slots) }),
+	table.InJSON("size_bytes", "the same in bytes; null if the size of a sample is unknown", func(s simulated) any { return s.size.bytes }),
 	table.Shown("epoch", "epoch", "from 1 on, which begins with an empty cache; for people the last one",
 		func(s simulated) any { return s.epoch }),
-	table.InJSON("reads", "of all jobs", func(s simulated) any { return table.Count(s.result().Reads) }),
-	table.InJSON("hits", "reads of samples that the cache had",
-		func(s simulated) any { return table.Count(s.result().Hits) }),
-	table.Shown("hit_rate", "hit rate", "hits of all reads",
-		func(s simulated) any { return table.Ratio(s.result().HitRate()) }),
+	table.InJSON("reads", "of all jobs or nodes", func(s simulated) any { return table.Count(s.Reads) }),
+	table.InJSON("hits", "reads of samples that the cache had", func(s simulated) any { return table.Count(s.Hits) }),
+	table.Shown("hit_rate", "hit rate", "hits of all reads", func(s simulated) any { return table.Ratio(s.HitRate()) }),
 	table.Shown("time_saved", "time saved", "part of the time to load all reads that hits saved",
-		func(s simulated) any { return table.Ratio(s.result().TimeSaved()) }),
+		func(s simulated) any { return table.Ratio(s.TimeSaved()) }),
 	table.Shown("replaced", "replaced", "samples that went for others in this epoch",
-		func(s simulated) any { return table.Count(s.result().Replaced) }),
+		func(s simulated) any { return table.Count(s.Replaced) }),
 }
+
+// nodesColumns are the last columns with --nodes.
+var nodesColumns = table.Columns[simulated]{
+	table.Shown("least", "least", "hit rate of the node that has the lowest", func(s simulated) any { return table.Ratio(s.Least) }),
+	table.Shown("tier", "tier", "loads from the cluster tier, as a part of the dataset. In the first epoch, servers also load what\n"+
+		"their nodes own and others read", func(s simulated) any { return s.part(s.Tier) }),
+	table.Shown("source", "source", "loads from the source, likewise", func(s simulated) any { return s.part(s.Source) }),
+	table.Shown("link", "link", "loads over the link of the node that has most, likewise", func(s simulated) any { return s.part(s.Link) }),
+}
+
+var simulateNodesColumns = slices.Concat(table.Columns[simulated]{nodesAffinity}, simulateColumns, nodesColumns)
 
 type simulateFlags struct {
 	samples     uint64
@@ -67,18 +75,16 @@ type simulateFlags struct {
 	policies    []string
 	epochs      int
 	jobs        int
+	nodes       int
+	names       []string
+	tier        string
+	batch       int
 	ahead       int
-	first       int
-	batches     bool // --batch or --ahead was given
 	seed        uint64
-	order       string
 	weights     string
 	costs       string
-	noise       float64
-	stalls      bool
 	trace       string
 	json        bool
-	nodesFlags
 }
 
 func newSimulate() *cobra.Command {
@@ -90,20 +96,17 @@ func newSimulate() *cobra.Command {
 that caches run, and needs no cache. The reads come from an order of stocached, from a recorded timeline
 of a loader (trace="run.json"), or from a file with one index a line. Files may be compressed by gzip.`,
 			`POLICIES: `+strings.Join(policy.Names(), ", ")+`.`,
-			`If the samples of a trace differ in size, policies that evict place them in slots, as caches do. With
-planned, the simulator counts bytes only.`,
-			`A timeline names the samples that a loader loaded, and not its hits. If an epoch read each sample once, its
-hits are the samples that it did not load, and they are mixed among these at random. Other epochs with hits
-are left out. Further epochs read the same samples in shuffled orders.`,
+			`A timeline names the samples that a loader loaded, and not its hits. So it needs an epoch that began with an
+empty cache. Epochs with hits, and further ones, read the same samples in shuffled orders.`,
 			`Loaders look up the samples of a batch together, and some batches (--ahead) before they store what those
 before missed. A cache that evicts has more hits for it, above all if it is small beside these batches.
---ahead is 2 for loaders of Python without workers, and 1 for loaders of Go. With N workers that the training
-waits for, --ahead is 2 N - 1 and --first 2 N: they look up so many when an epoch begins.`,
+--ahead is 2 for loaders of Python without workers, 1 for loaders of Go, and 2 N - 1 for N workers that the
+training waits for.`,
 			`With --nodes, one job reads the dataset on several nodes. Each node has a cache of --size, and what it
 does not have comes from the cluster tier, else from the source. The table has one line without affinity
 (each rank reads its own part of the order), and one with it.`,
 			simulateColumns.Explain("OUTPUT, a line for each policy and size; with --json an array of all epochs"),
-			simulateNodesColumns.Explain("OUTPUT with --nodes"),
+			append(table.Columns[simulated]{nodesAffinity}, nodesColumns...).Explain("FURTHER COLUMNS with --nodes"),
 			exitStatus(exitNotFound, exitCorrupt, exitPermission)),
 		Example: `  stocached simulate --samples 100000 --size 25%,50% --policy first-come,cost --costs lognormal:0.6
   stocached simulate --samples 1281167 --sample-bytes 150528 --size 64GiB --jobs 2
@@ -116,14 +119,7 @@ does not have comes from the cluster tier, else from the source. The table has o
 			if err := f.check(c); err != nil {
 				return err
 			}
-			if f.nodes > 0 {
-				return f.runNodes(c)
-			}
-			t, err := f.reads(c)
-			if err != nil {
-				return err
-			}
-			return f.run(t, c.OutOrStdout(), c.ErrOrStderr())
+			return f.run(c)
 		},
 	}
 	flags := c.Flags()
@@ -137,112 +133,97 @@ does not have comes from the cluster tier, else from the source. The table has o
 	flags.IntVar(&f.epochs, "epochs", 0, "number of epochs (default 8; with --trace those of a timeline, or 1);\nother "+
 		"traces are divided into so many equal parts\n")
 	flags.IntVar(&f.jobs, "jobs", 1, "jobs that read the dataset side by side, each in its own order")
+	flags.IntVar(&f.nodes, "nodes", 0, "one job on so many nodes, each with a cache of --size, without and with affinity")
+	flags.StringSliceVar(&f.names, "names", nil, "of the nodes (host names, or STOCACHED_NODE), with --nodes: they decide who owns which "+
+		"sample\n(default: node-0,node-1,...)")
+	flags.StringVar(&f.tier, "tier", "0%", "size of the cluster tier, with --nodes: a part of the dataset, or bytes")
+	flags.IntVar(&f.batch, "batch", 256, "samples of a batch, which a job looks up together; with --nodes those of each node in a\n"+
+		"global batch; without a loader 0; of a --trace as recorded, else 0\n")
 	flags.IntVar(&f.ahead, "ahead", 2, "batches that a job looks up before it stores the misses of a batch")
-	flags.IntVar(&f.first, "first", 0, "batches that a job looks up at once when an epoch begins (default: --ahead)")
 	flags.Uint64Var(&f.seed, "seed", 0, "of the orders, of the costs and of the policies")
-	flags.StringVar(&f.order, "order", "shuffled",
-		"shuffled, sequential, windows:SAMPLES or blocks:SAMPLES:BLOCKS (blocks shuffled together)")
 	flags.StringVar(&f.weights, "weights", "", "draw samples by weight: zipf:1.0 has weights of 1/k^1.0")
 	flags.StringVar(&f.costs, "costs", "equal",
 		"times of loads: equal, or lognormal:SIGMA; without it a timeline has its own")
-	flags.Float64Var(&f.noise, "noise", 0.3, "error of measured times, as the standard deviation of their logarithm")
-	flags.BoolVar(&f.stalls, "stalls", true, "one load in 200 takes 20 times as long")
 	flags.StringVar(&f.trace, "trace", "", "read what this file says: a timeline, or indices")
 	jsonFlag(c, &f.json)
-	f.add(c)
-	for _, flag := range []string{"samples", "order", "weights", "jobs"} {
+	for _, flag := range []string{"samples", "weights", "jobs", "nodes"} {
 		exclusive(c, "trace", flag)
 	}
-	for flag, values := range map[string][]string{"policy": policy.Names(), "size": {"25%", "50%"},
-		"order": {"shuffled", "sequential", "windows:", "blocks:"}, "weights": {"zipf:1.0"},
+	exclusive(c, "nodes", "jobs")
+	exclusive(c, "nodes", "weights")
+	for flag, values := range map[string][]string{"policy": policy.Names(), "size": {"25%", "50%"}, "weights": {"zipf:1.0"},
 		"costs": {"equal", "lognormal:0.6"}} {
 		choices(c, flag, values...)
 	}
 	return c
 }
 
-// reads returns the trace to simulate.
-func (f *simulateFlags) reads(c *cobra.Command) (*simulate.Trace, error) {
+// mostBatch bounds --batch and --ahead.
+const mostBatch = 1 << 20
+
+func (f *simulateFlags) check(c *cobra.Command) error {
 	given := c.Flags().Changed
 	switch {
 	case f.trace == "" && !given("samples"):
-		return nil, usage("--samples or --trace is needed: what is read")
+		return usage("--samples or --trace is needed: what is read")
 	case f.trace == "" && f.samples == 0:
-		return nil, usage("--samples is 0; a dataset has at least one sample")
+		return usage("--samples is 0; a dataset has at least one sample")
 	case f.epochs < 1 && given("epochs"):
-		return nil, usage("--epochs is %d; there is at least 1", f.epochs)
+		return usage("--epochs is %d; there is at least 1", f.epochs)
 	case f.jobs < 1:
-		return nil, usage("--jobs is %d; there is at least 1", f.jobs)
-	case f.batch > mostBatch || f.ahead < 0 || f.ahead > mostBatch:
-		return nil, usage("--batch is %d and --ahead is %d; neither is below 0 or above %d", f.batch, f.ahead, mostBatch)
-	case f.first < 0 || f.first > mostBatch || f.first == 0 && given("first"):
-		return nil, usage("--first is %d; give 1 to %d batches", f.first, mostBatch)
-	case !(f.noise >= 0 && f.noise <= 3):
-		return nil, usage("--noise is %g, which is not in 0..3", f.noise)
-	case f.weights != "" && given("order"):
-		return nil, usage("--weights and --order: give one of them, not both")
+		return usage("--jobs is %d; there is at least 1", f.jobs)
+	case f.nodes < 1 && given("nodes"):
+		return usage("--nodes is %d; there is at least 1", f.nodes)
+	case f.nodes < 1 && (given("names") || given("tier")):
+		return usage("--names and --tier are for a job on several nodes: give --nodes")
+	case f.batch < 0 || f.batch > mostBatch || f.ahead < 0 || f.ahead > mostBatch:
+		return usage("--batch is %d and --ahead is %d; neither is below 0 or above %d", f.batch, f.ahead, mostBatch)
 	}
-	sigma, err := f.sigma()
-	if err != nil {
-		return nil, err
+	return nil
+}
+
+func (f *simulateFlags) order() order.Order {
+	return order.Order{Samples: f.samples, Kind: order.Shuffled, Seed: f.seed}
+}
+
+// reads returns what jobs read, or what a trace says; of nodes only the samples.
+func (f *simulateFlags) reads(c *cobra.Command) (t *simulate.Trace, err error) {
+	given := c.Flags().Changed
+	j := simulate.Jobs{Order: f.order(), Epochs: f.epochs, Jobs: f.jobs}
+	switch {
+	case f.trace != "":
+		t, err = simulate.ReadFile(f.trace, f.epochs, f.seed)
+	case f.nodes > 0:
+		t = &simulate.Trace{Samples: int(f.samples)}
+	default:
+		if f.weights != "" && j.Check() == nil {
+			s, err := parameter("weights", f.weights, "zipf", "zipf:1.0", 10)
+			if err != nil {
+				return nil, err
+			}
+			j.Weights = simulate.Zipf(int(f.samples), s)
+		}
+		t, err = j.Trace()
 	}
-	t, err := f.source()
 	if err != nil {
 		return nil, err
 	}
 	if given("sample-bytes") {
-		if t.Sizes != nil {
-			return nil, usage("--sample-bytes: the samples of this trace have sizes of their own")
-		}
 		t.SampleBytes = uint64(f.sampleBytes)
 	}
-	f.batches = given("batch") || given("ahead") || given("first")
 	if f.trace == "" || given("batch") {
-		t.Batch = int(f.batch)
+		t.Batch = f.batch
 	}
-	if given("costs") {
-		t.Seconds = nil
-	}
-	if sigma > 0 {
-		t.Seconds = simulate.Lognormal(t.Samples, sigma, f.seed)
-	}
-	return t, nil
-}
-
-// mostBatch bounds --batch and --ahead.
-const mostBatch = 1 << 20
-
-// defaultEpochs is the number of epochs of an order.
-const defaultEpochs = 8
-
-func (f *simulateFlags) source() (*simulate.Trace, error) {
-	if f.trace != "" {
-		return simulate.ReadFile(f.trace, f.epochs, f.seed)
-	}
-	o, err := f.parseOrder()
-	if err != nil {
-		return nil, err
-	}
-	j := simulate.Jobs{Order: o, Epochs: cmp.Or(f.epochs, defaultEpochs), Jobs: f.jobs}
-	if err := j.Check(); err != nil {
-		return nil, usageError{err}
-	}
-	if f.weights != "" {
-		s, err := parameter("weights", f.weights, "zipf", "zipf:1.0", 10)
+	if f.costs != "equal" {
+		sigma, err := parameter("costs", f.costs, "lognormal", "equal or lognormal:0.6", 5)
 		if err != nil {
 			return nil, err
 		}
-		j.Weights = simulate.Zipf(int(f.samples), s)
+		t.Seconds = simulate.Lognormal(t.Samples, sigma, f.seed)
+	} else if given("costs") {
+		t.Seconds = nil
 	}
-	return j.Trace()
-}
-
-// sigma returns the standard deviation of --costs; 0: equal.
-func (f *simulateFlags) sigma() (float64, error) {
-	if f.costs == "equal" {
-		return 0, nil
-	}
-	return parameter("costs", f.costs, "lognormal", "equal or lognormal:0.6", 5)
+	return t, nil
 }
 
 // parameter reads "NAME:NUMBER" of a flag.
@@ -253,27 +234,6 @@ func parameter(flag, text, name, want string, most float64) (float64, error) {
 		return 0, usage("--%s: %q is not %s, with a number of 0 to %g", flag, text, want, most)
 	}
 	return x, nil
-}
-
-func (f *simulateFlags) parseOrder() (order.Order, error) {
-	o := order.Order{Samples: f.samples, Seed: f.seed}
-	kind, rest, _ := strings.Cut(f.order, ":")
-	first, second, two := strings.Cut(rest, ":")
-	a, aErr := strconv.ParseUint(first, 10, 32)
-	b, bErr := strconv.ParseUint(second, 10, 32)
-	switch {
-	case f.order == "shuffled":
-		o.Kind = order.Shuffled
-	case f.order == "sequential":
-		o.Kind = order.Sequential
-	case kind == "windows" && aErr == nil && a > 0 && !two:
-		o.Kind, o.Window = order.Windows, a
-	case kind == "blocks" && aErr == nil && bErr == nil && a > 0 && b > 0:
-		o.Kind, o.Block, o.Window = order.Blocks, a, b
-	default:
-		return o, usage("--order: %q is not shuffled, sequential, windows:1000 or blocks:64:16", f.order)
-	}
-	return o, nil
 }
 
 // values splits the values of a flag that may be repeated and have commas.
@@ -293,41 +253,68 @@ func values(flag string, given []string) (all []string, err error) {
 
 // parseSize reads the size of a flag.
 func parseSize(flag, text string, t *simulate.Trace) (*simulatedSize, error) {
-	s := &simulatedSize{text: text, unit: t.Unit()}
+	s := &simulatedSize{text: text}
 	if part, isPart := strings.CutSuffix(text, "%"); isPart {
 		percent, err := strconv.ParseFloat(strings.TrimSpace(part), 64)
 		if err != nil || !(percent > 0 && percent <= 1e6) {
 			return nil, usage("--%s: %q is not a part of the dataset; write a number above 0 and %%", flag, text)
 		}
-		s.room = uint64(math.Round(percent / 100 * float64(t.Room())))
+		s.room = uint64(math.Round(percent / 100 * float64(t.Samples)))
 	} else {
 		n, err := bytesize.Parse(text)
 		if err != nil {
 			return nil, usage("--%s: %w; or a part of the dataset such as 50%%", flag, err)
 		}
-		if s.unit == 0 {
+		if t.SampleBytes == 0 {
 			return nil, usage("--%s %s: --sample-bytes is needed for a size in bytes; or write a part, such as 50%%",
 				flag, text)
 		}
-		s.room = n / s.unit
+		s.room = n / t.SampleBytes
 	}
 	if s.room == 0 {
 		return nil, usage("--%s %s holds no sample", flag, text)
 	}
-	if t.Sizes == nil {
-		s.samples = table.Count(min(s.room, uint64(t.Samples)))
+	if s.slots = min(s.room, uint64(t.Samples)); t.SampleBytes > 0 {
+		s.bytes = table.Bytes(s.room * t.SampleBytes)
 	}
 	return s, nil
 }
 
-func (f *simulateFlags) run(t *simulate.Trace, stdout, stderr io.Writer) error {
+// run simulates each policy with each size; nodes without and with affinity.
+func (f *simulateFlags) run(c *cobra.Command) error {
+	given, stdout, stderr := c.Flags().Changed, c.OutOrStdout(), c.ErrOrStderr()
+	if f.trace == "" && f.epochs == 0 {
+		f.epochs = 8
+	}
+	columns, affinities, total := simulateColumns, []any{nil}, int(f.samples)*f.epochs
+	if f.nodes > 0 {
+		columns, affinities = simulateNodesColumns, []any{"none", "node"}
+		if !given("policy") {
+			f.policies = []string{policy.KindFirstCome.String()}
+		}
+	}
 	policies, err := values("policy", f.policies)
 	if err != nil {
 		return err
 	}
 	for _, name := range policies {
-		if _, err := policy.Parse(name); err != nil {
+		if kind, err := policy.Parse(name); err != nil {
 			return usage("--policy: %w", err)
+		} else if kind.NeedsPlans() && f.nodes > 0 {
+			return usage("--policy %s asks a server, which does not know nodes; simulate it without --nodes", name)
+		}
+	}
+	t, err := f.reads(c)
+	if err != nil {
+		return err
+	}
+	if f.nodes == 0 {
+		total = t.Reads()
+	}
+	tier := &simulatedSize{}
+	if strings.TrimRight(f.tier, "0% ") != "" {
+		if tier, err = parseSize("tier", f.tier, t); err != nil {
+			return err
 		}
 	}
 	texts, err := values("size", f.sizes)
@@ -340,77 +327,51 @@ func (f *simulateFlags) run(t *simulate.Trace, stdout, stderr io.Writer) error {
 		if err != nil {
 			return err
 		}
-		if s.room >= t.Room() {
+		if s.room >= uint64(t.Samples) {
 			complain(stderr, fmt.Sprintf("--size %s holds all %s samples: no policy is needed", text, table.Count(t.Samples)))
 		}
 		sizes = append(sizes, s)
 	}
-	f.noteBatches(t, policies, sizes, stderr)
 	for _, note := range t.Notes {
 		complain(stderr, note)
 	}
-	if f.trace != "" && len(t.Accesses) == t.Samples {
-		note := "this trace reads no sample twice, so no cache can hit"
-		if t.Once {
-			note += "; with --epochs 4, three more epochs read the same samples"
-		}
-		complain(stderr, note)
+	if f.trace != "" && total == t.Samples {
+		complain(stderr, "this trace reads no sample twice, so no cache can hit; with --epochs 4, a timeline is read again in shuffled orders")
 	}
-	all, last, err := f.simulate(t, policies, sizes, stderr)
-	if err != nil {
-		return err
+	bar := newProgress(stderr, "simulate", uint64(total*len(policies)*len(sizes)*len(affinities)), false)
+	defer bar.end()
+	var all, last []simulated
+	o, done := simulate.Options{Seed: f.seed, Noise: 0.3, Stalls: true, Batch: t.Batch, Ahead: f.ahead, Tier: tier.room}, 0
+	for _, name := range policies {
+		for _, size := range sizes {
+			for _, affinity := range affinities {
+				of := t
+				if f.nodes > 0 {
+					n := simulate.Nodes{Order: f.order(), Epochs: f.epochs, Nodes: f.nodes, Names: f.names, Batch: f.batch,
+						Room: size.room, Affinity: affinity == "node"}
+					if of, err = n.Trace(); err != nil {
+						return err
+					}
+					of.Seconds = t.Seconds
+				}
+				epochs, err := of.Run(name, size.room, o, func(reads int) error {
+					bar.set(uint64(done + reads))
+					return nil
+				})
+				if err != nil {
+					return err
+				}
+				done += total
+				bar.set(uint64(done))
+				for k, e := range epochs {
+					all = append(all, simulated{name, size, affinity, k + 1, t.Samples, e})
+				}
+				last = append(last, all[len(all)-1])
+			}
+		}
 	}
 	if f.json {
-		return simulateColumns.Rows(stdout, all, true)
+		return columns.Rows(stdout, all, true)
 	}
-	return simulateColumns.Table(stdout, last)
-}
-
-// noteBatches says that the hits of policies which evict depend on batches, if each epoch reads each sample once, a
-// cache is small beside its batches, and no flag says what they are.
-func (f *simulateFlags) noteBatches(t *simulate.Trace, policies []string, sizes []*simulatedSize, stderr io.Writer) {
-	unlike := slices.DeleteFunc(slices.Clone(policies), func(name string) bool {
-		return slices.Contains([]string{"first-come", "first-indices", "cost", "planned"}, name)
-	})
-	if f.batches || t.Batch == 0 || !t.Once || len(unlike) == 0 {
-		return
-	}
-	together := uint64(t.Batch) * uint64(f.ahead+1)
-	for _, s := range sizes {
-		slots := float64(s.room) / float64(t.Room()) * float64(t.Samples)
-		if float64(together)*50 > slots && s.room < t.Room() {
-			complain(stderr, fmt.Sprintf("a loader looks up %s samples (batches of %d, %d ahead) before it stores them, and --size %s "+
-				"holds %s: the hits of %s depend on that, so say what your job has by --batch and --ahead", table.Count(together),
-				t.Batch, f.ahead, s.text, table.Count(uint64(slots)), strings.Join(unlike, ", ")))
-			return
-		}
-	}
-}
-
-// simulate returns all epochs, and the last ones.
-func (f *simulateFlags) simulate(t *simulate.Trace, policies []string, sizes []*simulatedSize, stderr io.Writer) (
-	all, last []simulated, err error) {
-	reads := len(t.Accesses)
-	bar := newProgress(stderr, "simulate", uint64(reads*len(policies)*len(sizes)), false)
-	defer bar.end()
-	o := simulate.Options{Seed: f.seed, Noise: f.noise, Stalls: f.stalls, Batch: t.Batch, Ahead: f.ahead, First: f.first}
-	done := 0
-	for _, name := range policies {
-		for _, s := range sizes {
-			epochs, err := t.Run(name, s.room, o, func(reads int) error {
-				bar.set(uint64(done + reads))
-				return nil
-			})
-			if err != nil {
-				return nil, nil, err
-			}
-			done += reads
-			bar.set(uint64(done))
-			for k := range epochs {
-				all = append(all, simulated{name, s, k + 1, epochs})
-			}
-			last = append(last, all[len(all)-1])
-		}
-	}
-	return all, last, nil
+	return columns.Table(stdout, last)
 }

@@ -19,12 +19,13 @@ func TestSizesAsInAnArena(t *testing.T) {
 	room := trace.Room() / 4
 	for kind := policy.KindCost; kind <= policy.KindLFU; kind++ {
 		a, hits, evicted := arena.New(kind, room, samples, trace.Typical(), busy.Seed), uint64(0), uint64(0)
-		for k, sample := range trace.Accesses {
+		for at, batch := range inBatches(trace.Epochs, 1) {
+			sample := batch[0]
 			if a.Get(int(sample)) {
 				hits++
 			} else {
 				o := busy
-				a.Set(int(sample), trace.Sizes[sample], trace.measured(&o, sample, k/samples))
+				a.Set(int(sample), trace.Sizes[sample], trace.measured(&o, sample, at.epoch))
 			}
 		}
 		for _, e := range run(t, trace, kind.String(), room, busy) {

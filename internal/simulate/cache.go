@@ -74,7 +74,10 @@ func newPolicyCache(t *Trace, o *Options, kind policy.Kind, room uint64) *policy
 		slots = uint64(float64(room) / float64(t.Room()) * float64(t.Samples)) // about
 	}
 	c := &policyCache{trace: t, options: o, kind: kind, policy: kind.New(slots, o.Seed), room: room,
-		slotOf: make([]int32, t.Samples), costs: make([]policy.Cost, t.Samples)}
+		slotOf: make([]int32, t.Samples)}
+	if kind.NeedsCosts() {
+		c.costs = make([]policy.Cost, t.Samples)
+	}
 	c.rule, c.hits = c.policy.Rule(), kind.Hits(slots)
 	for k := range c.slotOf {
 		c.slotOf[k] = -1
@@ -93,9 +96,7 @@ func (c *policyCache) access(sample uint32, epoch int) bool {
 	if slot := c.slotOf[sample]; slot >= 0 {
 		if c.kind.NeedsHits() {
 			e := &c.entries[slot]
-			if left := c.hits.After(e.reference, uint64(sample), c.hand); left != e.reference {
-				e.reference = left
-			}
+			e.reference = c.hits.After(e.reference, uint64(sample), c.hand)
 		}
 		return true
 	}
@@ -109,6 +110,13 @@ func (c *policyCache) access(sample uint32, epoch int) bool {
 	}
 	c.store(sample)
 	return false
+}
+
+func (c *policyCache) cost(sample uint32) (cost policy.Cost) {
+	if c.costs != nil {
+		cost = c.costs[sample]
+	}
+	return cost
 }
 
 // store gives a sample a slot, if the policy has one for it.
@@ -178,7 +186,7 @@ func (c *policyCache) evict(sample uint32) bool {
 
 // search returns the slot of the sample that goes for another one.
 func (c *policyCache) search(sample uint32) (slot uint64, ok bool) {
-	newcomer := policy.Candidate{Sample: uint64(sample), Size: c.trace.size(sample), Cost: c.costs[sample]}
+	newcomer := policy.Candidate{Sample: uint64(sample), Size: c.trace.size(sample), Cost: c.cost(sample)}
 	if c.next != nil {
 		newcomer.Next = c.next(sample)
 	}
@@ -197,7 +205,7 @@ func (c *policyCache) search(sample uint32) (slot uint64, ok bool) {
 			continue
 		}
 		e.reference = s.Look(number, slot, policy.Candidate{Sample: uint64(e.sample), Size: c.trace.size(e.sample),
-			Cost: c.costs[e.sample], Reference: e.reference})
+			Cost: c.cost(e.sample), Reference: e.reference})
 	}
 	_, slot, ok = s.Victim()
 	return slot, ok

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -20,8 +21,7 @@ func TestReadLines(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(trace.Accesses, []uint32{0, 1, 0, 2, 1}) || trace.Samples != 3 ||
-		!slices.Equal(trace.Ends, []int{2, 5}) || trace.Sizes != nil || trace.Unit() != 0 {
+	if !reflect.DeepEqual(trace, &Trace{Samples: 3, Epochs: [][][]uint32{{{0, 1}}, {{0, 2, 1}}}}) {
 		t.Errorf("%+v", trace)
 	}
 }
@@ -35,7 +35,7 @@ func TestReadCompressed(t *testing.T) {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if trace, err := Read(bytes.NewReader(zipped.Bytes()), 0, 0); err != nil || len(trace.Accesses) != 3 {
+	if trace, err := Read(bytes.NewReader(zipped.Bytes()), 0, 0); err != nil || trace.Reads() != 3 {
 		t.Errorf("%+v, %v", trace, err)
 	}
 	if _, err := Read(bytes.NewReader(zipped.Bytes()[:zipped.Len()-3]), 0, 0); err == nil {
@@ -86,18 +86,17 @@ func TestReadGarbage(t *testing.T) {
 	}
 }
 
-// A recorded timeline: three epochs of 240 samples. The hits of the second and third have no names, and are the samples
-// that were not loaded.
+// A recorded timeline: three epochs of 240 samples. The hits of the second and third have no names, so these are
+// shuffled.
 func TestTimeline(t *testing.T) {
 	trace, err := ReadFile("../timeline/testdata/run.json", 0, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if trace.Samples != 240 || !slices.Equal(trace.Ends, []int{240, 480, 720}) || !trace.once() || len(trace.Seconds) != 240 ||
-		len(trace.Notes) != 2 || !strings.Contains(trace.Notes[0], "epoch 1: the recording does not say when its 90 hits were read") ||
+	if trace.Samples != 240 || len(trace.Epochs) != 3 || !trace.once() || len(trace.Seconds) != 240 ||
+		len(trace.Notes) != 1 || !strings.Contains(trace.Notes[0], "all samples of 1 epochs: those from 2 on") ||
 		trace.SampleBytes == 0 || trace.Batch == 0 {
-		t.Errorf("%d samples, ends %v, once %v, notes %q, %d bytes", trace.Samples, trace.Ends, trace.Once, trace.Notes,
-			trace.SampleBytes)
+		t.Errorf("%d samples, %d epochs, notes %q, %d bytes", trace.Samples, len(trace.Epochs), trace.Notes, trace.SampleBytes)
 	}
 	for sample, s := range trace.Seconds {
 		if s < 1e-5 || s > 1 {
@@ -105,40 +104,36 @@ func TestTimeline(t *testing.T) {
 		}
 	}
 	trace, err = ReadFile("../timeline/testdata/run.json", 4, 1)
-	if err != nil || len(trace.Ends) != 4 || !trace.once() {
-		t.Fatal(trace.Ends, err)
-	}
-	if e := run(t, trace, "first-come", 60, Options{}); e[3].Hits != 60 {
-		t.Error(e)
+	if err != nil || len(trace.Epochs) != 4 || !trace.once() {
+		t.Fatal(len(trace.Epochs), err)
 	}
 	cost, first := run(t, trace, "cost", 60, Options{}), run(t, trace, "first-come", 60, Options{})
-	if cost[3].TimeSaved() < first[3].TimeSaved() {
+	if first[3].Hits != 60 || cost[3].TimeSaved() < first[3].TimeSaved() {
 		t.Error(cost, first)
 	}
 }
 
-// Epochs that are not wholly named, and timelines without names.
+// Epochs whose hits have no names, and timelines without names.
 func TestTimelineWithoutNames(t *testing.T) {
-	track := &timeline.Track{Spans: []timeline.Span{{Kind: timeline.Wait, Samples: 2, Hits: 1, Index: -1}}}
-	loader := &timeline.Loader{PID: 1, Tracks: []*timeline.Track{track}}
-	if _, err := Timeline(&timeline.Trace{Loaders: []*timeline.Loader{loader}}, 0, 0); !errors.Is(err, ErrTrace) {
+	span := func(epoch int32, kind timeline.Kind, index, start int64) timeline.Span {
+		return timeline.Span{Kind: kind, Epoch: epoch, Index: index, Start: start, End: start + 1000}
+	}
+	wait := span(1, timeline.Wait, -1, 0)
+	wait.Samples, wait.Hits = 2, 1
+	track := &timeline.Track{Spans: []timeline.Span{wait, span(1, timeline.Load, 4, 0)}}
+	recorded := &timeline.Trace{Loaders: []*timeline.Loader{{PID: 1, Tracks: []*timeline.Track{track}}}}
+	if _, err := Timeline(recorded, 0, 0); !errors.Is(err, ErrTrace) || !strings.Contains(err.Error(), "empty cache") {
 		t.Error(err)
 	}
-	track.Spans = append(track.Spans, timeline.Span{Kind: timeline.Load, Index: 4, End: 1000})
-	track.Spans[0].Samples = 3
-	if _, err := Timeline(&timeline.Trace{Loaders: []*timeline.Loader{loader}}, 0, 0); !errors.Is(err, ErrTrace) ||
-		!strings.Contains(err.Error(), "empty cache") {
-		t.Error(err)
-	}
-	track.Spans[0].Samples = 2 // the hit is of a sample that was never loaded
-	trace, err := Timeline(&timeline.Trace{Loaders: []*timeline.Loader{loader}}, 2, 0)
-	if err != nil || trace.Samples != 2 || !slices.Equal(trace.Ends, []int{2, 4}) || !trace.once() || trace.Seconds[1] != 1e-6 ||
-		!strings.Contains(trace.Notes[0], "1 of 2 samples were never loaded") {
+	track.Spans = append(track.Spans, span(0, timeline.Load, 4, 5), span(0, timeline.Gather, 9, 3))
+	trace, err := Timeline(recorded, 0, 0) // what was never loaded costs as others do
+	if err != nil || len(trace.Epochs) != 2 || !slices.Equal(trace.Epochs[0][0], []uint32{0, 1}) || !trace.once() ||
+		trace.Seconds[0] != 1e-6 || trace.Seconds[1] != 1e-6 {
 		t.Errorf("%+v, %v", trace, err)
 	}
-	track.Spans = append(track.Spans, timeline.Span{Kind: timeline.Gather, Index: 9, Start: 5, End: 6})
-	trace, err = Timeline(&timeline.Trace{Loaders: []*timeline.Loader{loader}}, 1, 0)
-	if err != nil || trace.Samples != 2 || !trace.Once || trace.Seconds[0] != 1e-6 || trace.Seconds[1] != 1e-6 {
+	track.Spans = append(track.Spans, span(0, timeline.Gather, 9, 8)) // by weight
+	trace, err = Timeline(recorded, 0, 0)
+	if err != nil || len(trace.Epochs) != 1 || len(trace.Notes) != 1 || !strings.Contains(trace.Notes[0], "1 epochs are left out") {
 		t.Errorf("%+v, %v", trace, err)
 	}
 }

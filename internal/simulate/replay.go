@@ -34,7 +34,7 @@ func (r *Replay) Plan(next func(sample int) uint64) {
 }
 
 // Cost returns the cost of a sample.
-func (r *Replay) Cost(sample int) policy.Cost { return r.c.costs[sample] }
+func (r *Replay) Cost(sample int) policy.Cost { return r.c.cost(uint32(sample)) }
 
 // Reference returns the reference byte of a slot that holds a sample.
 func (r *Replay) Reference(slot int) uint8 { return r.c.entries[slot].reference }

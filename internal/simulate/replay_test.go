@@ -17,12 +17,12 @@ func TestReplay(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := NewReplay(kind, 200, 50, o.Seed)
-		future := newFuture(trace, trace.Planned)
+		future := newFuture(trace, 1)
 		r.Plan(func(sample int) uint64 { return future.next(uint32(sample)) })
 		held := map[int]int{} // sample of each slot
-		hits, replaced, begin := uint64(0), uint64(0), 0
-		for epoch, end := range trace.Ends {
-			for _, s := range trace.Accesses[begin:end] {
+		hits, replaced := uint64(0), uint64(0)
+		for epoch, jobs := range trace.Epochs {
+			for _, s := range jobs[0] {
 				sample := int(s)
 				future.pass(s)
 				d := r.Read(sample, trace.measured(&o, s, epoch))
@@ -43,7 +43,6 @@ func TestReplay(t *testing.T) {
 					r.Reference(d.Slot)
 				}
 			}
-			begin = end
 		}
 		var wantHits, wantReplaced uint64
 		for _, e := range run(t, trace, name, 50, o) {

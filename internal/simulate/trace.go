@@ -2,10 +2,10 @@ package simulate
 
 import (
 	"errors"
-	"fmt"
 	"math"
 	"slices"
 
+	"github.com/stocached/stocached/order"
 	"github.com/stocached/stocached/policy"
 )
 
@@ -18,20 +18,30 @@ var ErrTrace = errors.New("not a trace")
 // MaxAccesses is the most reads of a trace. Each takes 4 bytes.
 const MaxAccesses = 1 << 29
 
-// Trace is what jobs read, in this order.
+// Trace is what jobs read from one cache, or nodes from caches of their own.
 type Trace struct {
-	Samples  int      // their number; accesses are below it
-	Accesses []uint32 // samples, of all epochs
-	Ends     []int    // of each epoch in Accesses
-	Once     bool     // one job reads each sample once an epoch
-	Jobs     int      // that read in turn; 0: unknown
-	Batch    int      // samples of the largest batch of a recorded loader; 0: unknown
-	Planned  []uint32 // what the jobs will read after Accesses, which their plans say already; nil: unknown
+	Samples int          // their number; reads are below it
+	Epochs  [][][]uint32 // the samples that each job or node reads in each epoch
+	Batch   int          // samples of the largest batch of a recorded loader; 0: unknown
+	Planned [][]uint32   // what the jobs will read after Epochs, which their plans say already; nil: unknown
+
+	owners *order.Owners // of nodes with affinity
+	kept   []*order.Kept // of nodes, what the cache of each takes; nil: jobs, which have one cache
 
 	Seconds     []float64 // to load each sample; nil: alike
 	Sizes       []uint64  // bytes of each sample; nil: alike
 	SampleBytes uint64    // bytes of a sample if all are alike; 0: unknown
 	Notes       []string  // for people, about what the trace does not hold
+}
+
+// Reads returns the number of reads of all epochs.
+func (t *Trace) Reads() (reads int) {
+	for _, readers := range t.Epochs {
+		for _, samples := range readers {
+			reads += len(samples)
+		}
+	}
+	return reads
 }
 
 // secondsAlike is the time of a load if all loads take the same.
@@ -69,14 +79,6 @@ func (t *Trace) Typical() uint64 {
 	return sizes[len(sizes)/2]
 }
 
-// Unit returns the bytes of a unit of room; 0: unknown.
-func (t *Trace) Unit() uint64 {
-	if t.Sizes != nil {
-		return 1
-	}
-	return t.SampleBytes
-}
-
 // Stalls: one load in stallEvery takes stall times as long.
 const (
 	stallEvery = 200
@@ -112,28 +114,4 @@ func Lognormal(samples int, sigma float64, seed uint64) []float64 {
 		seconds[k] = secondsAlike * math.Exp(sigma*Normal(policy.Random(seed^costs, uint64(k))))
 	}
 	return seconds
-}
-
-// cut divides a trace into epochs of the same length.
-func (t *Trace) cut(epochs int) error {
-	n := len(t.Accesses)
-	if epochs < 1 || epochs > max(n, 1) {
-		return fmt.Errorf("%w: %d reads cannot be divided into %d epochs", ErrInvalid, n, epochs)
-	}
-	for k := range epochs {
-		t.Ends = append(t.Ends, int(uint64(n)*uint64(k+1)/uint64(epochs)))
-	}
-	return nil
-}
-
-// dense numbers samples in the order in which they come.
-type dense map[uint64]uint32
-
-func (d dense) number(sample uint64) uint32 {
-	n, known := d[sample]
-	if !known {
-		n = uint32(len(d))
-		d[sample] = n
-	}
-	return n
 }
