@@ -492,6 +492,11 @@ func TestCorrupt(t *testing.T) {
 							seg.Meta(i).Store(uint64(shm.NewMeta([]uint32{0, 99, 100, 1 << 20, 1<<32 - 1}[rng.IntN(5)], 0)))
 						}
 					}
+					if rng.IntN(4) == 0 { // an entry of a dead client that names no sample
+						entry, _ := seg.Claim(3, 0)
+						entry.Store(12345)
+						seg.ClientsHigh().Store(4)
+					}
 					if rng.IntN(4) == 0 {
 						seg.Phase().Store([]uint64{1, 1 | 3<<3, 1 | 4095<<3, 1 | 5<<3 | 7<<15}[rng.IntN(4)])
 					}
@@ -586,6 +591,10 @@ func TestCreate(t *testing.T) {
 		{Samples: 5, Fields: []shm.Field{field(strings.Repeat("n", 40), shm.Bool)}},
 		{Samples: 5, Fields: []shm.Field{field("\xc3\xa4", shm.Bool)}},
 		{Samples: 5, Fields: []shm.Field{field("\xc3", shm.Bool)}},
+		{Samples: 5, Fields: slices.Repeat([]shm.Field{field("a", shm.Bool)}, 25)},
+		{Samples: 5, Variable: true, Limit: 3 << 20, Fields: []shm.Field{field("a", shm.Uint8, 1<<16, 1<<16, 1<<16, 1<<16)}},
+		{Samples: 5, Variable: true, Limit: 3 << 20, Fields: []shm.Field{field("a", shm.Uint8, 1<<31), field("b", shm.Uint8, 1<<31)}},
+		{Samples: 5, Variable: true, Limit: 3 << 20, Fields: []shm.Field{field("a", shm.Uint8, 1<<31)}},
 		{Samples: 5, Fields: []shm.Field{field("a", shm.Int64)}, SampleBytes: 8},
 		{Samples: 5, Fields: []shm.Field{field("a", shm.Int64)}, SampleBytes: 9},
 		{Samples: 5, Variable: true, Limit: 3 << 20, Fields: []shm.Field{field("a", shm.Float32, shm.VariableDim, 3),

@@ -1829,9 +1829,7 @@ static void come_from_programs(void)
     int fd = open(path_in_scratch("served"), O_RDWR | O_CLOEXEC);
     REQUIRE(pread(fd, page, sizeof page, 0) == sizeof page);
     page[STOC_HEADER_FLAGS] |= STOC_FLAG_PROGRAMS;
-    memset(page + STOC_HEADER_CRC, 0, 4);
-    uint32_t crc = crc32c(page, sizeof page);
-    memcpy(page + STOC_HEADER_CRC, &crc, 4);
+    sign(page);
     REQUIRE(pwrite(fd, page, sizeof page, 0) == sizeof page);
     close(fd);
 }

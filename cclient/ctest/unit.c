@@ -173,35 +173,6 @@ static void memory_limits(void)
     EQUAL(room_usable(&gone), 0);
 }
 
-/* Text that the kernel never writes must not lead outside the buffers. */
-static void memory_limits_of_noise(void)
-{
-    uint64_t x = 88172645463325252u;
-    char root[200], text[4000];
-    snprintf(root, sizeof root, "%s/noise", scratch);
-    REQUIRE(mkdir(root, 0700) == 0);
-    static const char letters[] = "0:/ -\\.\n12aa,memory cgroup cgroup2 0::/ max";
-    for (int round = 0; round < 300; round++) {
-        static const char *const names[] = {"/proc/self/cgroup", "/proc/self/mountinfo", "/proc/meminfo",
-                                            "/cg/memory.max"};
-        for (int k = 0; k < 4; k++) {
-            size_t n = 0;
-            if (k == 2)
-                n = (size_t)snprintf(text, sizeof text, "MemTotal: 8388608 kB\nMemAvailable: 4194304 kB\n");
-            while (n < sizeof text - 60 && (x ^= x << 13, x ^= x >> 7, x ^= x << 17) % 200) {
-                if (k == 1 && x % 7 == 0)
-                    n += (size_t)snprintf(text + n, 60, "3 2 0:2 / /cg rw - cgroup%s rw,memory\n",
-                                          x & 256 ? "2 c" : " c");
-                text[n++] = letters[(x >> 20) % (sizeof letters - 1)];
-            }
-            text[n] = 0;
-            put_file(root, names[k], text);
-        }
-        struct room r;
-        tightest_room(root, NULL, &r);
-    }
-}
-
 static void names_and_texts(void)
 {
     CHECK(name_valid("a") && name_valid("imagenet-v1.2_x") && !name_valid("") && !name_valid("-a") &&
@@ -298,7 +269,6 @@ int main(int argc, char **argv)
     RUN(copies);
     RUN(helpers_that_leave);
     RUN(memory_limits);
-    RUN(memory_limits_of_noise);
     RUN(names_and_texts);
     RUN(printable_texts);
     RUN(geometries);
