@@ -16,7 +16,7 @@ import (
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/sourcetest"
-	"github.com/stocached/stocached/source/wrap/faults"
+	"github.com/stocached/stocached/source/sourcetest/faults"
 
 	"golang.org/x/sys/unix"
 )
