@@ -188,3 +188,11 @@ func eventually(t *testing.T, what string, holds func() bool) {
 		}
 	}
 }
+
+// upTo returns the indices 0..n-1.
+func upTo(n int) (indices []int64) {
+	for i := range int64(n) {
+		indices = append(indices, i)
+	}
+	return indices
+}
