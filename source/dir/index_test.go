@@ -124,22 +124,6 @@ func TestForeignIndex(t *testing.T) {
 	wantIndex(t, root, source.Settings{"index": path, "manifest": root + ".csv", "descriptors": 0}, "read from", "a/1")
 }
 
-// Labels and classes from an index are the same as before.
-func TestIndexKeepsLabels(t *testing.T) {
-	root := write(t, map[string]string{"b/1": "one", "a/2": "two", "c/x/3": "three", "top": ""})
-	for _, note := range []string{"written", "read from"} {
-		s := wantIndex(t, root, indexed(root, "labels", "folders"), note, "a/2", "b/1", "c/x/3")
-		for i, want := range []string{"two", "one", "three"} {
-			if data, label := fields(t, s, i); data != want || label != int64(i) {
-				t.Errorf("%q, %d", data, label)
-			}
-		}
-		wantNote(t, s, "classes", `["a","b","c"]`)
-		wantNote(t, s, "without a class", "1 files")
-		s.Close()
-	}
-}
-
 // Each wrong bit and each missing byte of an index is detected.
 func TestDamagedIndex(t *testing.T) {
 	root := write(t, map[string]string{"a/1": "one", "b/2": "two"})
