@@ -134,7 +134,7 @@ func TestClientThatNeverReads(t *testing.T) {
 
 // A slow reader gets all its samples, although they never fit the limit together.
 func TestSlowReader(t *testing.T) {
-	const samples, size = 150, 1 << 20
+	const samples, size = 90, 1 << 20
 	m := newMemory(samples, size)
 	s, _ := start(t, options(t, m, server.CacheOptions{Size: 8 << 20, Parallel: 4}))
 	p, number, seg := join(t, s)

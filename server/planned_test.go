@@ -174,22 +174,7 @@ func TestPlannedRestarts(t *testing.T) {
 	m := newMemory(samples, 1024)
 	m.latency = 50 * time.Microsecond
 	o := options(t, m, server.CacheOptions{Size: sizeFor(t, m, samples/2), Policy: shm.PolicyPlanned})
-	run := func() (stop func()) {
-		s, err := server.New(t.Context(), o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(context.Background())
-		done := make(chan error, 1)
-		go func() { done <- s.Serve(ctx) }()
-		return func() {
-			cancel()
-			if err := <-done; err != nil {
-				t.Errorf("serve: %v", err)
-			}
-		}
-	}
-	stop := run()
+	_, stop := run(t, o)
 	ended := make(chan struct{})
 	var restarter sync.WaitGroup
 	var restarts, moved atomic.Int64 // moved has a bit for each job that has moved since the last restart
@@ -206,7 +191,7 @@ func TestPlannedRestarts(t *testing.T) {
 			}
 			moved.Store(0)
 			stop()
-			stop = run()
+			_, stop = run(t, o)
 			restarts.Add(1)
 		}
 	})

@@ -142,36 +142,43 @@ func TestReadsThatHangAreBounded(t *testing.T) {
 	}
 }
 
-// Ensure that a server ends despite a hanging read, and that its clients get an answer.
+// Ensure that a server ends, and a cache is removed, despite a hanging read, and that clients get an answer.
 func TestEndsBesideAReadThatHangs(t *testing.T) {
 	server.SetDrainTimeout(t, 300*time.Millisecond)
-	leaks := goleak.IgnoreCurrent()
-	o, d := hanging(t, 20, 2)
-	release := d.hold(t, 3)
-	s, err := server.New(context.Background(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- s.Serve(ctx) }()
-	p, number, seg := join(t, s)
-	id := p.startFetch(number, 3, 4)
-	c := view(t, seg)
-	eventually(t, "one is there, and one hangs", func() bool { return ready(c, 4) && d.begun(3) == 1 })
-	cancel()
-	wantClosing(t, p.answer(id, 2))
-	select {
-	case err := <-ended:
-		if err != nil {
-			t.Error(err)
+	for _, removed := range []bool{false, true} {
+		leaks := goleak.IgnoreCurrent()
+		o, d := hanging(t, 20, 2)
+		release := d.hold(t, 3)
+		s, stop := run(t, o)
+		p, number, c := attachTo(t, s)
+		id := p.startFetch(number, 3, 4)
+		eventually(t, "one is there, and one hangs", func() bool { return ready(c, 4) && d.begun(3) == 1 })
+		ended := make(chan struct{})
+		if removed {
+			began := time.Now()
+			reload(t, s, without(o, "pets"))
+			if took := time.Since(began); took > 5*time.Second {
+				t.Errorf("after %v", took)
+			}
+			q := dial(t, s.Dir())
+			other, _ := q.attach("other")
+			q.wantFetched(other, 1)
+			close(ended)
+		} else {
+			go func() {
+				stop()
+				close(ended)
+			}()
 		}
-	case <-time.After(time.Minute):
-		t.Fatal("it does not end")
+		wantClosing(t, p.answer(id, 2))
+		<-ended
+		release() // its late result finds no cache
+		if removed {
+			stop()
+		}
+		goleak.VerifyNone(t, leaks)
+		wantReady(t, c, 4, 100)
 	}
-	release() // its late result finds no cache
-	goleak.VerifyNone(t, leaks)
-	wantReady(t, c, 4, 100)
 }
 
 // Ensure that a server ends despite a source that hangs in a read-ahead and so does not close.
@@ -180,45 +187,11 @@ func TestEndsBesideAReadAheadThatHangs(t *testing.T) {
 	o, d := hanging(t, 20, 2)
 	o.Caches[0].Source["read_ahead"] = map[string]any{"readers": 1}
 	release := d.hold(t, 3)
-	s, err := server.New(context.Background(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- s.Serve(ctx) }()
+	s, stop := run(t, o)
 	p, number, _ := join(t, s)
 	p.prefetch(number, 3)
 	eventually(t, "it is read ahead", func() bool { return d.begun(3) == 1 })
-	cancel()
-	select {
-	case err := <-ended:
-		if err != nil {
-			t.Error(err)
-		}
-	case <-time.After(time.Minute):
-		t.Fatal("it does not end")
-	}
-	release()
-}
-
-// Ensure that a cache is removed despite a hanging read, and that its clients get an answer.
-func TestRemoveBesideAReadThatHangs(t *testing.T) {
-	o, d := hanging(t, 20, 2)
-	release := d.hold(t, 3)
-	s, _ := start(t, o)
-	p, number, _ := join(t, s)
-	id := p.startFetch(number, 3)
-	eventually(t, "it is being read", func() bool { return d.begun(3) == 1 })
-	began := time.Now()
-	reload(t, s, without(o, "pets"))
-	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("after %v", took)
-	}
-	wantClosing(t, p.answer(id, 1))
-	q := dial(t, s.Dir())
-	number, _ = q.attach("other")
-	q.wantFetched(number, 1)
+	stop()
 	release()
 }
 
