@@ -16,7 +16,7 @@ import (
 	"github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/server/config"
-	"github.com/stocached/stocached/tier/cluster/redistest"
+	"github.com/stocached/stocached/internal/verify/redistest"
 )
 
 // compose loads a Compose file like Docker, with its schema.

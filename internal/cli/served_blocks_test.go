@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/redistest"
 	"github.com/stocached/stocached/source/s3/s3test"
-	"github.com/stocached/stocached/tier/cluster/redistest"
 )
 
 // packedBucket has 600 records in blocks, and the settings of a source that reads whole blocks.

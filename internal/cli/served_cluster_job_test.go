@@ -21,9 +21,9 @@ import (
 	"time"
 
 	stocclient "github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/internal/verify/redistest"
 	"github.com/stocached/stocached/loader"
 	"github.com/stocached/stocached/order"
-	"github.com/stocached/stocached/tier/cluster/redistest"
 )
 
 // The job of TestClusterJobKilled: three nodes with a rank each. An epoch has jobSteps global batches.

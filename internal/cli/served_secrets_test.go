@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/redistest"
 	"github.com/stocached/stocached/source/s3/s3test"
-	"github.com/stocached/stocached/tier/cluster/redistest"
 )
 
 // Ensure that no credential shows in anything that a whole run prints, answers or keeps: its log, its errors,

@@ -15,8 +15,8 @@ import (
 	"time"
 
 	stocclient "github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/internal/verify/redistest"
 	"github.com/stocached/stocached/source/s3/s3test"
-	"github.com/stocached/stocached/tier/cluster/redistest"
 )
 
 // hosts are servers with folders, sockets and segments of their own, over the same records, with the

@@ -2,7 +2,6 @@ package dir_test
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -221,23 +220,5 @@ func TestFingerprint(t *testing.T) {
 	slices.Sort(all)
 	if len(slices.Compact(all)) != 6 {
 		t.Errorf("some fingerprints of different data are the same: %q", all)
-	}
-}
-
-func TestManyFiles(t *testing.T) {
-	contents := map[string]string{}
-	for i := range 5000 {
-		contents[fmt.Sprintf("%03d/%d.bin", i%97, i)] = fmt.Sprint(i)
-	}
-	root := write(t, contents)
-	s := mustOpen(t, root, nil)
-	all := names(t, s, root)
-	if len(all) != len(contents) || !slices.IsSorted(all) {
-		t.Fatalf("%d files", len(all))
-	}
-	for i, name := range all {
-		if got, err := readAll(s, i); err != nil || string(got) != contents[name] {
-			t.Fatalf("%s: %q, %v", name, got, err)
-		}
 	}
 }

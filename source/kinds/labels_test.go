@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	"github.com/stocached/stocached/source"
-	"github.com/stocached/stocached/source/kinds"
 )
 
 // labelCase is a case of source/testdata/labels.json, which the tests of Python read too.
@@ -138,12 +137,8 @@ func TestLabelsOfFolders(t *testing.T) {
 				root := filepath.Join(t.TempDir(), "data")
 				c.makeTree(t, root)
 				for range 2 { // the second time from the index
-					s, err := kinds.Open(t.Context(), source.Settings{"kind": "dir", "path": root, "labels": "folders",
+					s := opened(t, source.Settings{"kind": "dir", "path": root, "labels": "folders",
 						"glob": "**/*.jpg", "hidden": hidden, "index": root + ".index"})
-					if err != nil {
-						t.Fatal(err)
-					}
-					defer s.Close()
 					c.check(t, s, hidden)
 				}
 			})

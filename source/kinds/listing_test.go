@@ -1,6 +1,7 @@
 package kinds_test
 
 import (
+	"errors"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -63,11 +64,7 @@ func TestListsInAnyOrder(t *testing.T) {
 		} {
 			settings := mergedWith(mergedWith(c.settings, "path", scheme+"://"+bucket+c.settings["path"].(string)), "remote",
 				map[string]any{"endpoint": s.URL})
-			src, err := kinds.Open(t.Context(), settings)
-			if err != nil {
-				t.Fatal(name, err)
-			}
-			defer src.Close()
+			src := opened(t, settings)
 			var got []string
 			for i := range src.Info().Samples {
 				sample := make([]byte, 4096)
@@ -90,6 +87,11 @@ func TestListsInAnyOrder(t *testing.T) {
 			}
 		}
 	}
+	_, err := kinds.Open(t.Context(), source.Settings{"kind": "tar", "path": "s3://" + bucket + "/none-*.tar",
+		"remote": map[string]any{"endpoint": s.URL}})
+	if !errors.Is(err, source.ErrInvalid) || !strings.Contains(err.Error(), "no object matches") {
+		t.Errorf("a pattern that matches nothing: %v", err)
+	}
 }
 
 // Ensure that an object is read by a presigned address, which permits GET alone.
@@ -102,11 +104,7 @@ func TestPresignedAddress(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			src, err := kinds.Open(t.Context(), source.Settings{"kind": "raw", "path": address.String(), "sample_bytes": 10})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer src.Close()
+			src := opened(t, source.Settings{"kind": "raw", "path": address.String(), "sample_bytes": 10})
 			readAll(t, src, [][]byte{[]byte("0123456789"), []byte("abcdefghij")})
 		})
 	}

@@ -38,19 +38,6 @@ func TestSuite(t *testing.T) {
 // Ensure that each golden file has the dtype, the shape and the bytes that numpy gave it.
 func TestGolden(t *testing.T) { checkGolden(t, "testdata") }
 
-// The same with files of other bytes that the installed numpy writes.
-func TestNumpy(t *testing.T) {
-	py := python()
-	if py == "" {
-		t.Skip("no python with numpy: the golden files in testdata were read all the same")
-	}
-	folder := t.TempDir()
-	if out, err := exec.Command(py, "testdata/make.py", folder, "7").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	checkGolden(t, folder)
-}
-
 func checkGolden(t *testing.T, folder string) {
 	t.Helper()
 	for _, g := range readGolden(t, folder) {

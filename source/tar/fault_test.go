@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -158,26 +157,4 @@ func TestTwoKeepOneIndex(t *testing.T) {
 		t.Errorf("the index was written to: %v, then %v, %v", before, after, err)
 	}
 	wantWhole(t, path, "indexes kept", "1")
-}
-
-// At each fault point of this package a test kills or stops a process.
-func TestEveryFaultPointIsTested(t *testing.T) {
-	code, err := os.ReadFile("store.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	tests, err := os.ReadFile("fault_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	points := strings.Split(string(code), `fault.At("`)[1:]
-	for _, p := range points {
-		point, _, _ := strings.Cut(p, `"`)
-		if !strings.Contains(string(tests), point) {
-			t.Errorf("no process dies at %s", point)
-		}
-	}
-	if len(points) != 5 {
-		t.Errorf("%d fault points", len(points))
-	}
 }

@@ -64,6 +64,7 @@ var rules = map[string]rule{
 		"a tier lies around a source, and knows nothing of caches, servers and engines"},
 	"tier/cluster": {[]string{"tier", "source", "shm", "internal/breaker", "internal/clock", "internal/size"}, []string{"github.com/redis/go-redis", "engine"},
 		"a tier knows its engine; other packages know it only as a tier"},
+	"internal/verify/redistest": {nil, []string{"github.com/redis/go-redis", "engine"}, "tests start an engine, and talk to it"},
 	"tier/disk": {[]string{"tier", "source", "cache", "shm", "internal/breaker", "internal/size"}, system,
 		"a tier on a disk is a segment in a file, which the cache package reads and fills"},
 	"tier/kinds": {[]string{"tier", "source", "internal/size"}, nil, "the list of all kinds of tier"},

@@ -10,7 +10,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -204,14 +203,6 @@ func indexOf(all []string, one string) int {
 		}
 	}
 	return -1
-}
-
-// Forget removes what a killed server knows of its cluster.
-func (s *Server) Forget() {
-	s.t.Helper()
-	if err := os.Remove(filepath.Join(s.dir, "nodes.conf")); err != nil {
-		s.t.Fatal(err)
-	}
 }
 
 // Become starts a killed server again, alone or as one that Form takes into a cluster.
