@@ -153,7 +153,7 @@ ci: $(FIRST) ## what .ci/run runs: tests, linters and the examples of the docume
 	@$(PYTHON) tools/stages.py $(CI)
 
 # test-languages runs these. They have no build tag, because then both stages would compile all tests of commands.
-LANGUAGES_TESTS := ^(TestEverySampleIsReadOnce|TestBatchesLargerThanTheCache|TestPlannedJobsOfLanguagesKilled)$$
+LANGUAGES_TESTS := ^(TestEverySampleIsReadOnce|TestBatchesLargerThanTheCache)$$
 # `make packages` installs buildah, and runs its test.
 test-go: ## test Go without cgo and without the model (`make test-model`)
 ifdef QUICK

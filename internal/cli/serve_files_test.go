@@ -45,26 +45,12 @@ func pictures(t *testing.T, dir string, n int) (files [][]byte) {
 func TestServeFiles(t *testing.T) {
 	dir := t.TempDir()
 	files := pictures(t, dir, 5)
-	segments, sockets := tmpfs(t), filepath.Join(t.TempDir(), "run")
-	path := filepath.Join(t.TempDir(), "config.yaml")
-	text := fmt.Sprintf(`caches:
-  - name: encoded
-    dir: %[1]s
-    size: all
-    source: {kind: dir, path: %[2]s, glob: "*.jpg", limits: {concurrency: 2}, retry: {tries: 2, seconds: 1}}
-  - name: decoded
-    dir: %[1]s
-    source: {kind: dir, path: %[2]s}
-    decode: {resize: [8, 6], layout: chw}
-sockets: {dir: %[3]s}
-`, segments, dir, sockets)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s := &served{t: t, path: path, sockets: sockets}
-	s.start()
+	s := newServedCaches(t, func(string) {},
+		fmt.Sprintf(`name: encoded, size: all, source: {kind: dir, path: %s, glob: "*.jpg", limits: {concurrency: 2}, `+
+			`retry: {tries: 2, seconds: 1}}`, dir),
+		fmt.Sprintf("name: decoded, source: {kind: dir, path: %s}, decode: {resize: [8, 6], layout: chw}", dir))
 	ctx := context.Background()
-	encoded, err := stocclient.Dial(ctx, "encoded", stocclient.DialOptions{SocketsDir: sockets})
+	encoded, err := stocclient.Dial(ctx, "encoded", stocclient.DialOptions{SocketsDir: s.sockets})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +71,7 @@ sockets: {dir: %[3]s}
 	if stats, err := encoded.Stats(); err != nil || stats.Stored != 6 || stats.Hits != 6 {
 		t.Errorf("%d stored, %d hits, %v", stats.Stored, stats.Hits, err)
 	}
-	decoded, err := stocclient.Dial(ctx, "decoded", stocclient.DialOptions{SocketsDir: sockets})
+	decoded, err := stocclient.Dial(ctx, "decoded", stocclient.DialOptions{SocketsDir: s.sockets})
 	if err != nil {
 		t.Fatal(err)
 	}

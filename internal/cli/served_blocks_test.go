@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stocached/stocached/internal/verify/redistest"
 	"github.com/stocached/stocached/source/s3/s3test"
@@ -50,14 +49,9 @@ func files(t *testing.T, dir string) (names []string) {
 // written waits until the tier has what it was given.
 func (s *served) written(kind string) {
 	s.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		if s.metric("stocached_tier_queued_bytes", fmt.Sprintf(`cache="pets",kind=%q,tier="0"`, kind)) == 0 {
-			return
-		}
-		if time.Now().After(deadline) {
-			s.t.Fatal("the queue of writes stays")
-		}
-	}
+	eventually(s.t, "the queue of writes is empty", func() bool {
+		return s.metric("stocached_tier_queued_bytes", fmt.Sprintf(`cache="pets",kind=%q,tier="0"`, kind)) == 0
+	})
 }
 
 // Ensure that a cold epoch reads whole blocks from the storage, and writes their samples to a disk, and that nothing is

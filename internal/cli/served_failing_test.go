@@ -9,7 +9,6 @@ import (
 	"os"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -59,8 +58,8 @@ func (s *served) healthSays(words ...string) {
 // Ensure that a storage that does not answer is seen at once, while its reads are tried again: in the log, health, stats
 // and metrics. The reads succeed when it is back.
 func TestDeadStorage(t *testing.T) {
-	const n = 20
-	web := newStorage(t, n)
+	patient(t)
+	web := newStorage(t, 20)
 	s := configureServed(t, fmt.Sprintf("source: {kind: raw, path: %q, sample_bytes: %d}", web.URL+"/records", servedBytes))
 	s.start()
 	s.healthSays("is well and serves")
@@ -142,16 +141,9 @@ func TestRefusedReload(t *testing.T) {
 	if s.metric("stocached_reload_success", "") != 1 || began == 0 {
 		t.Error("the configuration of the start is in force")
 	}
-	good, err := os.ReadFile(s.path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	reload := func(configuration []byte) {
-		if err := errors.Join(os.WriteFile(s.path, configuration, 0o600), s.process.Process.Signal(syscall.SIGHUP)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	reload([]byte("cashes: []\n"))
+	good := s.configuration("", "")
+	s.configure("cashes: []\n")
+	s.hangup("was not applied")
 	s.healthSays("serves, but not everything is well", "was not applied: ", "config.yaml: caches: a server needs at least one cache; cashes: there")
 	if at := s.metric("stocached_reload_time_seconds", ""); s.metric("stocached_reload_success", "") != 0 || at < began {
 		t.Error(at, began)
@@ -159,7 +151,8 @@ func TestRefusedReload(t *testing.T) {
 	if got := decode[jsonObject](t, ok(t, "health", "--sockets", s.sockets, "--json"))["reload"].([]any); len(got) != 1 {
 		t.Error(got)
 	}
-	reload(good)
+	s.configure(good)
+	s.hangup("is in force")
 	s.healthSays("is well and serves")
 	if s.metric("stocached_reload_success", "") != 1 {
 		t.Error("a reload that succeeded counts as failed")
