@@ -103,12 +103,6 @@ def children(pid: int) -> list[int]:
     return [child for child in found if lives(child)]
 
 
-def unreaped() -> set[int]:
-    """Processes that the main thread has started and not waited for, dead ones too. Some may belong
-    to other tests."""
-    return set(_children(os.getpid(), str(os.getpid())))
-
-
 def _threads(pid: int) -> list[str]:
     try:
         return os.listdir(f"/proc/{pid}/task")

@@ -32,10 +32,6 @@ class Large:
         return np.full(1 << 16, index, np.uint8)
 
 
-def stack(samples):
-    return np.stack(samples)
-
-
 def loads(dataset, **settings):
     return Loader(dataset, BATCH, **{"num_workers": 2, "worker": "thread", "prefetch_factor": 10, **settings})
 
@@ -53,7 +49,7 @@ def settled(loaded, least):
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"collate_fn": stack}, {"size": "6MiB", "allow_random": True}],
+    [{}, {"collate_fn": np.stack}, {"size": "6MiB", "allow_random": True}],
     ids=["rows", "batches", "part of them cached"],
 )
 def test_no_more_is_loaded_ahead_than_its_bytes_allow(settings):
@@ -180,16 +176,6 @@ def test_hits_that_were_gathered_ahead_are_those_of_the_cache_when_the_epoch_beg
         assert next(batches, None) is None
         epochs = np.concatenate([batch["epoch"] for batch in loader])
         assert epochs.tolist() == ([1] * N if how == "clear" else [1] + [0] * (N - 1))
-
-
-def test_hits_that_were_gathered_ahead_are_given():
-    with contextlib.closing(loads(Told(), seed=5, persistent_workers=True, **WHOLE)) as loader:
-        for _ in range(2):
-            list(loader)
-        begun = loader._next
-        assert len(begun._pending) == 20
-        assert iter(loader) is begun
-        assert [int(i) for batch in begun for i in batch["index"]] == list(range(N))
 
 
 def test_the_next_epoch_is_gathered_without_workers():

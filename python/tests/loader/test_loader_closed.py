@@ -176,7 +176,7 @@ inside.wait()
     "loader",
     [
         "Loader(Numbers(), 4)",
-        "Loader(Numbers(), 4, size='16MiB', allow_random=True, shuffle=True)",
+        "Loader(data := Numbers(), 4, size='16MiB', allow_random=True, shuffle=True)",
         "Loader(Numbers(), 4, num_workers=2, worker='thread')",
         "Loader(Numbers(), 4, num_workers=2, worker='thread', size='5MiB', allow_random=True, augment=np.copy)",
         "Loader(Numbers(), 4, num_workers=2, worker='thread', persistent_workers=True, seed=1)",

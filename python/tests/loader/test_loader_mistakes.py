@@ -13,9 +13,8 @@ import threading
 import numpy as np
 import pytest
 
-from stocached import CacheMemoryError, InvalidError, Loader, NondeterministicDatasetError, StateError
+from stocached import InvalidError, Loader, NondeterministicDatasetError, StateError
 from stocached.prepare import BlockStorage
-from stocached.streams import Streams
 
 
 class Numbers:
@@ -97,14 +96,6 @@ def test_a_seed_of_numpy_is_a_seed(kind):
         return [[column.tolist() for column in batch] for batch in loader], loader.state_dict()
 
     assert read(kind(3), kind(2)) == read(3, 2)
-
-
-def test_a_cache_too_small_for_one_sample_says_what_it_takes():
-    with pytest.raises(
-        CacheMemoryError, match=r"more than the size of 1\.00 MiB; \d+\.\d\d MiB hold all samples"
-    ) as raised:
-        Loader(Numbers(), 8, size="1MiB")
-    assert "limit" not in str(raised.value)  # Python has no such argument
 
 
 @pytest.mark.parametrize("variable", [False, True])
@@ -191,9 +182,7 @@ def test_threads_that_share_an_iteration_get_each_sample_once(settings):
         assert sorted(label for labels in seen for label in labels) == list(range(400))
 
 
-def test_sizes_of_streams_and_of_prepared_datasets_are_named_too(tmp_path):
-    with pytest.raises(InvalidError, match="pool_bytes='x' is not a size"):
-        Streams([[1, 2]], 1, pool_bytes="x")
+def test_sizes_of_prepared_datasets_are_named_too(tmp_path):
     with pytest.raises(InvalidError, match="file_bytes=-1 bytes; it must be between 0"):
         BlockStorage(tmp_path / "prepared", file_bytes=-1)
 
