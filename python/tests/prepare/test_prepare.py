@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import fcntl
 import multiprocessing
 import os
 import pickle
@@ -424,34 +423,6 @@ def test_the_second_goes_on_when_the_first_gives_up(tmp_path):
     timer.join()
     prepare(Made(300), BlockStorage(tmp_path / "whole", **SMALL))
     assert tree(tmp_path / "d") == tree(tmp_path / "whole")
-
-
-def test_a_forked_child_does_not_keep_the_lock(tmp_path):
-    """Children of a killed preparation may live on. They must not keep the next preparation out."""
-    storage = BlockStorage(tmp_path / "d")
-    storage.start_preparation(Made(10).dataset_info())
-    child = os.fork()
-    if child == 0:
-        time.sleep(30)
-        os._exit(0)
-    try:
-        lock = os.open(tmp_path / "d.part", os.O_RDONLY)
-        with pytest.raises(BlockingIOError):
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.close(storage._writer._lock)  # as the kernel does for a process that was killed
-        storage._writer._lock = -1
-        deadline = time.monotonic() + 20
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
-        os.close(lock)
-    finally:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
 
 
 def test_control_c(tmp_path):
