@@ -1,4 +1,4 @@
-"""Memory of caches and of batches: what the kernel counts, locks and dumps."""
+"""Memory of caches and of batches: what the kernel counts and dumps."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +20,8 @@ from stocached._memory.batch_pool import BatchPool
 
 MIB = 2**20
 
-FLAGS = '''
-def flags(address):
+
+def flags(address: int) -> list[str]:
     """Those of the mapping that begins there, as the kernel shows them."""
     begins = False
     with open("/proc/self/smaps") as smaps:
@@ -31,10 +31,6 @@ def flags(address):
             elif begins and line.startswith("VmFlags:"):
                 return line.split()[1:]
     raise AssertionError(f"no mapping begins at {address:#x}")
-'''
-_namespace: dict[str, Callable[[int], list[str]]] = {}
-exec(FLAGS, _namespace)  # it is also part of a program below
-flags = _namespace["flags"]
 
 
 # ------------------------------------------------------------ core dumps
@@ -58,10 +54,7 @@ def test_payload_and_batches_are_not_dumped(folder):
         os.close(file)
 
 
-# ------------------------------------------------------------ locked memory
-
-
-# ------------------------------------------------------------ memory that is promised, and held
+# ------------------------------------------------------------ memory that is held
 
 
 class Samples:
