@@ -124,7 +124,7 @@ def _parent(pid: int) -> int:
         return 0
 
 
-def until(condition: Callable[[], bool], what: str) -> float:
+def until(condition: Callable[[], Any], what: str = "the condition") -> float:
     """Waits until the condition holds. Returns the seconds that it took."""
     start = time.monotonic()
     while not condition():
