@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/sourcetest"
 )
 
 // A class keeps its number when a glob or a manifest leaves out all files of other classes.
@@ -13,8 +14,8 @@ func TestLabelsOfAPart(t *testing.T) {
 	if data, label := fields(t, s, 0); data != "b" || label != 2 || s.Info().Samples != 1 {
 		t.Errorf("%q is %d", data, label)
 	}
-	wantNote(t, s, "without a class", "1 files")
-	wantNote(t, s, "odd classes", "also .d (class 0, hidden), a (class 1, no file), c (class 3, no file); remove")
+	sourcetest.WantNote(t, s, "without a class", "1 files")
+	sourcetest.WantNote(t, s, "odd classes", "also .d (class 0, hidden), a (class 1, no file), c (class 3, no file); remove")
 	add(t, root+".csv", "c/1.png\nb/1.jpg\n")
 	s = mustOpen(t, root, source.Settings{"labels": "folders", "manifest": root + ".csv"})
 	for i, want := range []int64{3, 2} {
@@ -22,6 +23,6 @@ func TestLabelsOfAPart(t *testing.T) {
 			t.Errorf("sample %d is %d, want %d", i, label, want)
 		}
 	}
-	wantNote(t, s, "classes", `[".d","a","b","c"]`)
-	wantNote(t, s, "odd classes", "also .d (class 0, hidden); remove")
+	sourcetest.WantNote(t, s, "classes", `[".d","a","b","c"]`)
+	sourcetest.WantNote(t, s, "odd classes", "also .d (class 0, hidden); remove")
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/sourcetest"
 
 	"golang.org/x/sys/unix"
 )
@@ -56,9 +57,9 @@ func TestManifest(t *testing.T) {
 		}
 		switch name {
 		case "labels not asked for":
-			wantNote(t, s, "labels", "are not read")
+			sourcetest.WantNote(t, s, "labels", "are not read")
 		case "names":
-			wantNote(t, s, "classes", `["cat","dog","emu"]`)
+			sourcetest.WantNote(t, s, "classes", `["cat","dog","emu"]`)
 		}
 		s.Close()
 	}
