@@ -189,7 +189,7 @@ func TestDiskOfAServedCache(t *testing.T) {
 // Ensure that samples which SEND asks for wait for a slow client within the limits of all others: of
 // a cache that has them, and of one that evicts all but four.
 func TestSendToASlowReader(t *testing.T) {
-	const samples, size = 90, 1 << 20
+	const samples, size = 150, 1 << 20
 	for n, slots := range []int{samples, 4, 4} {
 		if testing.Short() && n < 2 {
 			continue // TestSendAmongEvictors sends hits and samples of one size, too

@@ -2,7 +2,6 @@ package server_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -238,28 +237,13 @@ func TestClientGoesAway(t *testing.T) {
 	}
 }
 
-// listed is a source that records its reads.
-type listed struct {
-	*memory
-	mu   sync.Mutex
-	list []int
-}
-
-func (l *listed) Read(ctx context.Context, i int, dst []byte) (int, error) {
-	l.mu.Lock()
-	l.list = append(l.list, i)
-	l.mu.Unlock()
-	return l.memory.Read(ctx, i, dst)
-}
-
 // A client that asks for little does not wait for one that asked for much before.
 func TestFair(t *testing.T) {
 	const much = 4000
 	m := newMemory(5000, 100)
 	release := m.hold(t, 0)
-	reads := &listed{memory: m}
-	s, _ := start(t, server.WithSource(options(t, m, server.CacheOptions{Parallel: 1}),
-		func(context.Context, source.Settings) (source.Source, error) { return reads, nil }))
+	read := sequence(m)
+	s, _ := start(t, options(t, m, server.CacheOptions{Parallel: 1}))
 	greedy, modest := dial(t, s.Dir()), dial(t, s.Dir())
 	a, _ := greedy.attach("pets")
 	b, _ := modest.attach("pets")
@@ -270,9 +254,7 @@ func TestFair(t *testing.T) {
 	release()
 	modest.answer(mine, 3)
 	greedy.answer(id, much)
-	reads.mu.Lock()
-	defer reads.mu.Unlock()
-	if before := slices.Index(reads.list, 4502); before > 10 { // round robin
+	if before := slices.Index(read(), 4502); before > 10 { // round robin
 		t.Errorf("%d samples of the greedy client were read before 3 of the modest one", before)
 	}
 }

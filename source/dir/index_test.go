@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/sourcetest"
 
 	"golang.org/x/sys/unix"
 )
@@ -27,7 +28,7 @@ func indexed(root string, more ...any) source.Settings {
 func wantIndex(t *testing.T, root string, settings source.Settings, note string, names ...string) source.Source {
 	t.Helper()
 	s := mustOpen(t, root, settings)
-	wantNote(t, s, "index", note)
+	sourcetest.WantNote(t, s, "index", note)
 	if names != nil {
 		wantNames(t, s, root, names...)
 	}
@@ -143,7 +144,7 @@ func TestDamagedIndex(t *testing.T) {
 			t.Fatalf("%s %d: %v", what, at, err)
 		}
 		defer s.Close()
-		text := note(s, "index")
+		text := sourcetest.Note(s, "index")
 		now, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)

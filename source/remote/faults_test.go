@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/kinds"
+	"github.com/stocached/stocached/source/remote"
 	"github.com/stocached/stocached/source/s3/s3test"
 	"github.com/stocached/stocached/source/wrap"
 )
@@ -353,5 +355,16 @@ func TestRetryableStatus(t *testing.T) {
 			requests != map[bool]int64{false: 1, true: 5}[again] {
 			t.Errorf("status %d: %d requests, %v", status, requests, err)
 		}
+	}
+}
+
+// Ensure that a connection that comes too late is tried again: Go calls it the end of a context too.
+func TestLateConnection(t *testing.T) {
+	_, err := (&net.Dialer{Deadline: time.Now().Add(-time.Second)}).DialContext(context.Background(), "tcp", "127.0.0.1:9")
+	if late, ok := err.(net.Error); !ok || !late.Timeout() {
+		t.Fatal(err)
+	}
+	if err := remote.NetworkError("http://127.0.0.1:9/x", err); !wrap.Retryable(err) {
+		t.Errorf("%v is final", err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/sourcetest"
 	"github.com/stocached/stocached/source/tar"
 
 	"golang.org/x/sys/unix"
@@ -74,7 +75,7 @@ func faultShard(t *testing.T) string {
 func wantWhole(t *testing.T, path, name, text string) {
 	t.Helper()
 	s := mustOpen(t, source.Settings{"path": path})
-	wantNote(t, s, name, text)
+	sourcetest.WantNote(t, s, name, text)
 	if s.Info().Samples != faultSamples {
 		t.Fatalf("%d samples", s.Info().Samples)
 	}

@@ -131,7 +131,7 @@ func TestAlternatives(t *testing.T) {
 			t.Errorf("sample %d is %q", i, got)
 		}
 	}
-	if got := note(s, "members left out"); !strings.HasPrefix(got, "2,") {
+	if got := sourcetest.Note(s, "members left out"); !strings.HasPrefix(got, "2,") {
 		t.Errorf("left out: %q", got)
 	}
 }
@@ -152,7 +152,7 @@ func TestMissingFields(t *testing.T) {
 	if !strings.Contains(s.Where(1), `"a/2"`) {
 		t.Errorf("sample 1 is %s", s.Where(1))
 	}
-	if got := note(s, "samples skipped"); !strings.HasPrefix(got, "2,") {
+	if got := sourcetest.Note(s, "samples skipped"); !strings.HasPrefix(got, "2,") {
 		t.Errorf("skipped: %q", got)
 	}
 	all := mustOpen(t, source.Settings{"path": path, "fields": []string{"cls"}, "missing": "skip"})
@@ -184,15 +184,15 @@ func TestOtherMembers(t *testing.T) {
 			t.Errorf("sample %d is %q", i, got)
 		}
 	}
-	if ignored, links := note(s, "members ignored"), note(s, "links ignored"); !strings.HasPrefix(ignored, "5,") || !strings.HasPrefix(links, "1,") {
+	if ignored, links := sourcetest.Note(s, "members ignored"), sourcetest.Note(s, "links ignored"); !strings.HasPrefix(ignored, "5,") || !strings.HasPrefix(links, "1,") {
 		t.Errorf("%q, %q", ignored, links)
 	}
 	twice := shardOf(t, text("0.jpg", "0"), text("0.cls", "0"), text("0.JPG", "1"))
 	refused(t, source.Settings{"path": twice}, source.ErrInvalid, twice, `"0" has the field "jpg" twice`, `"0.JPG"`)
 	again := mustOpen(t, source.Settings{"path": path})
-	if kept := note(again, "indexes kept"); kept != "1, used as they were" ||
-		note(again, "members ignored") != note(s, "members ignored") ||
-		note(again, "links ignored") != note(s, "links ignored") {
+	if kept := sourcetest.Note(again, "indexes kept"); kept != "1, used as they were" ||
+		sourcetest.Note(again, "members ignored") != sourcetest.Note(s, "members ignored") ||
+		sourcetest.Note(again, "links ignored") != sourcetest.Note(s, "links ignored") {
 		t.Errorf("another note from a kept index: %+v, %+v", s.Info().Notes, again.Info().Notes)
 	}
 }
@@ -272,12 +272,12 @@ func TestDamaged(t *testing.T) {
 	joined := writeFile(t, filepath.Join(t.TempDir(), "s.tar"), append(bytes.Clone(whole), whole...))
 	for range 2 {
 		s := mustOpen(t, source.Settings{"path": joined})
-		if got := note(s, "data after the end"); s.Info().Samples != 2 || !strings.Contains(got, fmt.Sprint(len(whole))) || !strings.Contains(got, joined) {
+		if got := sourcetest.Note(s, "data after the end"); s.Info().Samples != 2 || !strings.Contains(got, fmt.Sprint(len(whole))) || !strings.Contains(got, joined) {
 			t.Errorf("%d samples, %q", s.Info().Samples, got)
 		}
 	}
 	padded := writeFile(t, filepath.Join(t.TempDir(), "s.tar"), append(bytes.Clone(whole), make([]byte, 20<<10)...))
-	if got := note(mustOpen(t, source.Settings{"path": padded}), "data after the end"); got != "" {
+	if got := sourcetest.Note(mustOpen(t, source.Settings{"path": padded}), "data after the end"); got != "" {
 		t.Errorf("zeros after the end: %q", got)
 	}
 }

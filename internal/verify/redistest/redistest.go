@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -171,7 +172,7 @@ func Form(t testing.TB, all []*Server, first int) {
 	}
 	for _, s := range all[1:] {
 		host, port, _ := net.SplitHostPort(s.Addr)
-		bus := s.args[indexOf(s.args, "--cluster-port")+1]
+		bus := s.args[slices.Index(s.args, "--cluster-port")+1]
 		must(all[0].Client().Do(ctx, "cluster", "meet", host, port, bus).Err())
 	}
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
@@ -194,15 +195,6 @@ func Form(t testing.TB, all []*Server, first int) {
 			t.Fatal("the cluster does not form")
 		}
 	}
-}
-
-func indexOf(all []string, one string) int {
-	for k, a := range all {
-		if a == one {
-			return k
-		}
-	}
-	return -1
 }
 
 // Become starts a killed server again, alone or as one that Form takes into a cluster.
