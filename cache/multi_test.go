@@ -117,22 +117,6 @@ func TestKilledWhileFilling(t *testing.T) {
 	}
 }
 
-// A set that meets the claim of a dead client asks the kernel and reclaims it at once. It needs no
-// new client and no server.
-func TestSetReclaimsTheClaimOfTheDead(t *testing.T) {
-	seg := named(t, shm.Options{Samples: 8, SampleBytes: 5000})
-	c := attach(t, seg)
-	p := start(t, seg.Path(), "")
-	p.ask("STORED <nil>", "claim 3 1 5000")
-	p.kill()
-	set(t, c, 3, payload(3, 2, 5000), 0, cache.Stored)
-	wantSample(t, c, 3, payload(3, 2, 5000))
-	if s := stats(t, c); s.Recovered != 1 || s.ClientsEnded != 1 {
-		t.Errorf("%+v", s)
-	}
-	checkSound(t, seg)
-}
-
 // Children of a dead client with its data descriptor do not keep its lock.
 func TestChildInheritsDescriptors(t *testing.T) {
 	seg := named(t, shm.Options{Samples: 8, SampleBytes: 5000})
@@ -303,33 +287,6 @@ func TestBusyWhileClearing(t *testing.T) {
 	wait.Wait()
 	wantMiss(t, a, 3)
 	set(t, a, 4, payload(4, 0, 5000), 0, cache.Stored)
-	checkSound(t, seg)
-}
-
-// Two handles in one process are two clients: each asks the kernel whether the other lives.
-func TestTwoHandlesInOneProcess(t *testing.T) {
-	seg := named(t, shm.Options{Samples: 8, SampleBytes: 5000})
-	a := attach(t, seg)
-	locks, err := seg.NewLocks()
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := cache.Attach(seg, cache.Options{Locks: locks})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, r, err := b.Claim(3, 5000, 0); r != cache.Stored {
-		t.Fatal(r, err)
-	}
-	set(t, a, 3, payload(3, 0, 5000), 0, cache.Busy)
-	if n, err := a.Recover(); n != 0 || err != nil {
-		t.Error(n, err)
-	}
-	if err := locks.Close(); err != nil { // like the death of a client
-		t.Fatal(err)
-	}
-	set(t, a, 3, payload(3, 0, 5000), 0, cache.Stored)
-	wantSample(t, a, 3, payload(3, 0, 5000))
 	checkSound(t, seg)
 }
 
