@@ -18,45 +18,6 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// Several processes set the same samples at the same moment. Each sample is stored once, complete
-// from one writer.
-func TestProcessesSetTheSameSample(t *testing.T) {
-	const n, size = 40, 60000
-	seg := named(t, shm.Options{Samples: n, SampleBytes: size})
-	c := attach(t, seg)
-	var children []*child
-	for range 4 {
-		children = append(children, start(t, seg.Path(), ""))
-	}
-	for k, p := range children {
-		for i := range n {
-			p.tell("set %d %d %d", i, k, size)
-		}
-	}
-	winner := map[int]int{}
-	for k, p := range children {
-		for i := range n {
-			switch answer := p.hear(); answer {
-			case "STORED <nil>":
-				if other, twice := winner[i]; twice {
-					t.Errorf("sample %d was stored by children %d and %d", i, other, k)
-				}
-				winner[i] = k
-			case "EXISTS <nil>", "BUSY <nil>":
-			default:
-				t.Errorf("child %d got %q", k, answer)
-			}
-		}
-	}
-	for i := range n {
-		wantSample(t, c, i, payload(i, winner[i], size))
-	}
-	if s := stats(t, c); s.Stored != n || s.Exists+s.Busy != 3*n || s.ClientsLive != 5 {
-		t.Errorf("%+v", s)
-	}
-	checkSound(t, seg)
-}
-
 // Eight processes read 10,000 samples through 64 slots. Every copy is right, no slot is lost, and no
 // process waits for ever. STOCACHED_TEST_SECONDS sets how long, for `make soak`.
 func TestManySamplesAndFewSlots(t *testing.T) {
@@ -321,36 +282,6 @@ func TestUnlinkLast(t *testing.T) {
 	if _, err := os.Stat(seg.Path()); !errors.Is(err, os.ErrNotExist) {
 		t.Error("not gone with its last user:", err)
 	}
-}
-
-// Epochs of workers that die: the table does not fill up, and no claim is left.
-func TestManyShortLives(t *testing.T) {
-	seg := named(t, shm.Options{Samples: 64, SampleBytes: 500, ClientRecords: 8})
-	c := attach(t, seg)
-	for epoch := range 8 {
-		var children []*child
-		for range 4 {
-			p := start(t, seg.Path(), "")
-			if p.owner == 0 || p.owner > 8 {
-				t.Fatalf("owner %d", p.owner)
-			}
-			children = append(children, p)
-		}
-		for k, p := range children {
-			p.ask("STORED <nil>", "claim %d 0 500", 8*epoch+k)
-			p.ask("STORED <nil>", "set %d 0 500", 8*epoch+4+k)
-		}
-		for _, p := range children {
-			p.kill()
-		}
-	}
-	if _, err := c.Recover(); err != nil {
-		t.Error(err)
-	}
-	if s := stats(t, c); s.Ready != 32 || s.Recovered != 32 || s.ClientsLive != 1 || s.ClientsEnded > 7 {
-		t.Errorf("%+v", s)
-	}
-	checkSound(t, seg)
 }
 
 // Clients in another pid namespace, with the same small pids, are probed by the kernel's locks like

@@ -7,39 +7,6 @@ import (
 	"testing"
 )
 
-var sizes = []uint64{1, 2, 3, 4, 5, 7, 10, 63, 64, 255, 256, 257, 258, 289, 290, 1000, 1023, 4099, 65536, 65537, 100003}
-
-// Ensure that each index comes once, and that position is the inverse of at.
-func TestPermutationIsOne(t *testing.T) {
-	for _, n := range sizes {
-		p := newPermutation(n, 1, 2, ofSamples, 0)
-		seen := make([]bool, n)
-		for k := range n {
-			i := p.at(k)
-			if i >= n || seen[i] || p.position(i) != k {
-				t.Fatalf("n = %d: position %d has index %d, seen %v, whose position is %d", n, k, i, i < n && seen[i],
-					p.position(i))
-			}
-			seen[i] = true
-		}
-	}
-	for _, n := range []uint64{1281167, 1 << 30, 1<<30 + 1, 1e9, 1<<40 - 1, 1 << 40} {
-		p := newPermutation(n, 1, 2, ofSamples, 0)
-		random := rand.New(rand.NewPCG(1, 2))
-		for range 100000 {
-			k := random.Uint64N(n)
-			if i := p.at(k); i >= n || p.position(i) != k {
-				t.Fatalf("n = %d: position %d has index %d, whose position is %d", n, k, i, p.position(i))
-			}
-		}
-		for _, k := range []uint64{0, 1, n - 2, n - 1} {
-			if i := p.at(k); i >= n || p.position(i) != k {
-				t.Fatalf("n = %d: position %d has index %d, whose position is %d", n, k, i, p.position(i))
-			}
-		}
-	}
-}
-
 // split must be exact for each x in its range.
 func TestSplit(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
