@@ -603,6 +603,10 @@ func TestCreate(t *testing.T) {
 		{Samples: 5000, Variable: true, Limit: 30<<20 + 777, Policy: shm.PolicyLFU},
 		{Samples: 1 << 20, Variable: true, Limit: 30 << 20, Policy: shm.PolicyFIFO},
 		{Samples: 3, Variable: true, Limit: 1 << 30, Policy: shm.PolicyClock, SampleBytes: 1 << 20},
+		{Samples: 1, Variable: true, Limit: 2<<20 + 64, Policy: shm.PolicyClock},
+		{Samples: 1, Variable: true, Limit: 1 << 29, Policy: shm.PolicyClock},
+		{Samples: 30_000, Variable: true, Limit: 2<<20 + 64, Policy: shm.PolicyClock},
+		{Samples: 30_000, Variable: true, Limit: 5<<20 + 1234, Policy: shm.PolicyClock},
 		{Samples: 5, Variable: true, Limit: 3 << 20, Policy: shm.PolicyCost, SlotBytes: 4096},
 		{Samples: 5000, Variable: true, Limit: 3<<20 + 777, Policy: shm.PolicyLRU, SlotBytes: 64, SampleBytes: 1000},
 		{Samples: 5, Variable: true, Limit: 2<<20 + 100, Policy: shm.PolicyRandom, SlotBytes: 4096},
@@ -631,6 +635,9 @@ func TestCreate(t *testing.T) {
 			path := filepath.Join(dir, "same")
 			if err == nil {
 				pages[0] = header(t, path, o.Name != "")
+				if stride := arena.StrideFor(seg.PayloadBytes, o.Samples, 0); seg.Chains() && o.SlotBytes == 0 && seg.SlotStride != stride {
+					t.Errorf("options %d: slots of %d bytes, and the rule of docs/spec/arena-eviction.md says %d", k, seg.SlotStride, stride)
+				}
 				seg.Close()
 				os.Remove(path)
 			}
@@ -650,44 +657,6 @@ func TestCreate(t *testing.T) {
 			if !bytes.Equal(pages[0], pages[1]) {
 				t.Errorf("options %d: headers differ:\n%x\n%x", k, pages[0], pages[1])
 			}
-		}
-	}
-}
-
-// TestCreateChains: C chooses the size of slots by the rule of docs/spec/arena-eviction.md.
-func TestCreateChains(t *testing.T) {
-	dir := directory(t)
-	for _, samples := range []uint64{1, 10, 1000, 30_000} {
-		for _, limit := range []uint64{2<<20 + 64, 3 << 20, 5<<20 + 1234, 100 << 20, 1 << 29} {
-			o := shm.Options{Name: "chains", Dir: dir, Samples: samples, Limit: limit, Variable: true,
-				Policy: shm.PolicyClock, ClientRecords: 8}
-			path := filepath.Join(dir, o.Name)
-			if code, message := createC(o); code != 0 { // too little even for the smallest slots
-				o.SlotBytes = shm.UnitBytes
-				if _, err := shm.Create(o); code != shm.Code(err) {
-					t.Errorf("%d samples in %d bytes: C %d %s, Go %v", samples, limit, code, message, err)
-				}
-				continue
-			}
-			seg, err := shm.Open(path, shm.OpenOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			got, page := seg.Geometry, header(t, path, true)
-			seg.Close()
-			os.Remove(path)
-			if stride := arena.StrideFor(got.PayloadBytes, samples, 0); got.SlotStride != stride {
-				t.Errorf("%d samples in %d bytes: slots of %d bytes, want %d", samples, limit, got.SlotStride, stride)
-			}
-			o.SlotBytes = got.SlotStride
-			if seg, err = shm.Create(o); err != nil {
-				t.Fatal(err)
-			}
-			if !bytes.Equal(page, header(t, path, true)) {
-				t.Errorf("%d samples in %d bytes: %+v, want %+v", samples, limit, got, seg.Geometry)
-			}
-			seg.Close()
-			os.Remove(path)
 		}
 	}
 }
