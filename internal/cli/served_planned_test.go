@@ -302,5 +302,5 @@ func (s *served) plannedJobs() (seeds []int) {
 // of the server are killed in the middle of what they do, and that the server forgets dead jobs.
 func TestPlannedJobsKilled(t *testing.T) {
 	t.Parallel()
-	killPlanned(t, killsOr(t, 30), plannedGo, plannedGo, plannedGo)
+	killPlanned(t, killsOr(t, 15), plannedGo, plannedGo, plannedGo)
 }
