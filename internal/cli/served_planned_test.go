@@ -212,15 +212,7 @@ func killPlanned(t *testing.T, kills int, programs ...plannedProgram) {
 	if got := ready(t, c.Cache); got != c.Info().Slots {
 		t.Errorf("%d samples are there, of %d slots", got, c.Info().Slots)
 	}
-	all, err := c.Inspect().Clients()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, one := range all {
-		if one.Claims != 0 {
-			t.Errorf("client record %d still lists %d claims", one.Record, one.Claims)
-		}
-	}
+	noClaims(t, c.Cache)
 }
 
 // plannedProcess makes a process of a job: its number is the seed of its order.

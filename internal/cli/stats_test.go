@@ -265,14 +265,7 @@ func TestStatsErrors(t *testing.T) {
 	for _, c := range []struct {
 		at, code int
 	}{{300, exitCorrupt}, {shm.HeaderVersion, exitVersion}} {
-		f, err := os.OpenFile(path, os.O_RDWR, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := f.WriteAt([]byte{9}, int64(c.at)); err != nil {
-			t.Fatal(err)
-		}
-		f.Close()
+		overwrite(t, path, uint64(c.at), 9)
 		fails(t, c.code, []string{"create it again"}, "stats", path)
 		fails(t, c.code, nil, "inspect", path)
 		fails(t, c.code, nil, "verify", path)
