@@ -269,8 +269,8 @@ func TestMessagesOfConfigurations(t *testing.T) {
 	for where, configuration := range configurations {
 		key := where[strings.LastIndex(where, ".")+1:]
 		for _, value := range []string{"x", "-1", "0", "1.5", "99999999999999999999", "[]", "{a: 1}", `"\x1b[31m"`,
-			"2030-01-01", ".nan", "[-1, 0]", "[99999999999, 99999999999]", "[65536, 65536, 65536, 65536]",
-			`":99999"`, "[null]", "-8ms", "8 parsecs", "9999999999h", "999999999TiB"} {
+			"2030-01-01", ".nan", "[99999999999, 99999999999]", "[65536, 65536, 65536, 65536]",
+			`":99999"`, "[null]", "-8ms", "9999999999h", "999999999TiB"} {
 			text := strings.NewReplacer("KEY", key, "VALUE", value).Replace(configuration)
 			if err := os.WriteFile(path, []byte(text+"\n"), 0o600); err != nil {
 				t.Fatal(err)
@@ -289,7 +289,7 @@ func TestMessagesOfConfigurations(t *testing.T) {
 			}
 		}
 	}
-	if tried < 1000 || refused < tried*2/3 {
+	if tried < 800 || refused < tried*2/3 {
 		t.Errorf("%d configurations were tried, %d refused", tried, refused)
 	}
 	for text, want := range map[string]string{

@@ -153,14 +153,7 @@ func TestPackAgain(t *testing.T) {
 		t.Error("the dataset was changed")
 	}
 	// --verify finds damage, and names the sample.
-	f, err := os.OpenFile(filepath.Join(out, "00000.stocblk"), os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if _, err := f.WriteAt([]byte{0xAA}, 2500); err != nil {
-		t.Fatal(err)
-	}
+	overwrite(t, filepath.Join(out, "00000.stocblk"), 2500, 0xAA)
 	fails(t, exitCorrupt, []string{"sample 2", "CRC-32C"}, append(pack, "--verify")...)
 }
 
@@ -182,22 +175,10 @@ func TestPackOfABadSource(t *testing.T) {
 		t.Error(err)
 	}
 	// A changed source is another source: the interrupted pack does not go on with it.
-	mend(t, filepath.Join(good, "00003.stocblk"), 2500, record(98)[500])
+	overwrite(t, filepath.Join(good, "00003.stocblk"), 2500, record(98)[500])
 	fails(t, exitExists, []string{"--restart"}, args("pack", good, again, smallBlocks)...)
 	ok(t, args("pack", good, again, smallBlocks, "--restart", "--verify")...)
 	wantRecords(t, again, 200)
-}
-
-func mend(t *testing.T, path string, at int64, b byte) {
-	t.Helper()
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if _, err := f.WriteAt([]byte{b}, at); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // Ensure that a full disk is reported before the first sample if the sizes are known, else by the

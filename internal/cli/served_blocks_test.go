@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -85,6 +86,10 @@ func TestBlocksBesideADisk(t *testing.T) {
 	wantFetch(t, c, rand.Perm(600))
 	if got := requests() - before; got != 0 {
 		t.Errorf("%d requests for what the disk has", got)
+	}
+	contains(t, ok(t, s.args("stats", s.segments+"/pets", "--all")...), "disk: hits ")
+	if said, changes := s.doctor(); changes != 0 || !strings.Contains(said, "iB free for this file") {
+		t.Errorf("%d changes\n%s", changes, said)
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -51,25 +50,14 @@ func stay(args []string) error {
 	return nil
 }
 
-// knock is "knock SOCKETS": a client that tries both sockets of a server, and reports the result of
-// each and whether it could open the cache itself.
+// knock is "knock SOCKETS": a client that connects to both sockets of a server, and reports the results.
 func knock(args []string) error {
 	for _, name := range []string{control.DataSocket, control.AdminSocket} {
 		socket, err := net.Dial("unix", filepath.Join(args[0], name))
-		if err != nil {
-			fmt.Printf("%s: not connected: %v\n", name, err)
-			continue
+		fmt.Printf("%s: %v\n", name, err)
+		if err == nil {
+			socket.Close()
 		}
-		defer socket.Close()
-		if err := socket.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
-			return err
-		}
-		if _, err := fmt.Fprint(socket, "GET /v1/caches HTTP/1.1\r\nHost: stocached\r\n\r\n"); err != nil &&
-			!errors.Is(err, unix.EPIPE) {
-			return err
-		}
-		answer, err := io.ReadAll(socket)
-		fmt.Printf("%s: %q %v\n", name, answer, err)
 	}
 	return nil
 }
@@ -96,9 +84,8 @@ func stranger(t *testing.T, mode string, args ...string) (string, error) {
 // strangerID is another user: nobody.
 const strangerID = 65534
 
-// Ensure that another user gets nothing. The folder of the sockets excludes it. If modes let it in,
-// the server identifies it by the credentials of the peer, refuses it on the data socket, logs it,
-// and goes on with all others.
+// Ensure that another user gets nothing: the folder of the sockets excludes it. TestAdminGroup (server) has what the
+// server does if modes let it in.
 func TestServerTurnsAwayOtherUsers(t *testing.T) {
 	s := newServed(t, 100, "all")
 	c := s.dial()
@@ -114,41 +101,7 @@ func TestServerTurnsAwayOtherUsers(t *testing.T) {
 			t.Errorf("%q: %v\n%s", command, err, out)
 		}
 	}
-	// from here on modes exclude no user
-	for dir := s.sockets; dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
-		if err := os.Chmod(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, name := range []string{control.DataSocket, control.AdminSocket} {
-		if err := os.Chmod(filepath.Join(s.sockets, name), 0o777); err != nil {
-			t.Fatal(err)
-		}
-	}
-	before := s.descriptors()
-	for range 5 {
-		out, err := stranger(t, "knock", s.sockets)
-		if err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
-		want := control.AppendError(nil, 0, control.CodeDenied,
-			fmt.Sprintf("this server belongs to user id 0, and you are %d", strangerID))
-		data, admin, ok := strings.Cut(out, "\n")
-		if !ok || !strings.HasPrefix(data, fmt.Sprintf("%s: %q ", control.DataSocket, want)) {
-			t.Errorf("the data socket: %s; want %q", data, want)
-		}
-		if admin != fmt.Sprintf("%s: %q <nil>\n", control.AdminSocket, "") &&
-			!strings.Contains(admin, "reset by peer") {
-			t.Errorf("the admin socket: %s", admin)
-		}
-	}
-	contains(t, s.said(), "a client of another user was refused", "an operator of another user was refused",
-		fmt.Sprintf("uid=%d", strangerID))
 	wantFetch(t, c, first(100))
-	if got := s.answers("/healthz"); got != "ok\n" {
-		t.Errorf("healthz: %q", got)
-	}
-	eventually(t, "their descriptors are closed", func() bool { return s.descriptors() <= before })
 }
 
 // descriptors counts the open descriptors of the server.
@@ -261,27 +214,4 @@ func TestSuccessorTakesOverAtOnce(t *testing.T) {
 	if stats, err := handles[1].Stats(); err != nil || stats.Ready != n || stats.Stored != n {
 		t.Errorf("%+v, %v", stats, err)
 	}
-	// Two servers start as soon as the old one is dead: one gets the cache, the other reports it.
-	s.kill()
-	second := &served{t: t, path: filepath.Join(filepath.Dir(s.path), "second.yaml"), log: s.log}
-	text, err := os.ReadFile(s.path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(second.path, bytes.ReplaceAll(text, []byte(s.sockets), []byte(s.sockets+"2")),
-		0o600); err != nil {
-		t.Fatal(err)
-	}
-	serving := make(chan bool, 2)
-	for _, one := range []*served{s, second} {
-		out := one.launch()
-		go func() {
-			line, _ := bufio.NewReader(out).ReadString('\n')
-			serving <- strings.HasPrefix(line, "serving")
-		}()
-	}
-	if a, b := <-serving, <-serving; a == b {
-		t.Errorf("two servers at once: %v, %v\n%s", a, b, s.said())
-	}
-	contains(t, s.said(), "another server fills this cache")
 }

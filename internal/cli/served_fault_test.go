@@ -211,25 +211,11 @@ func (d *doomed) goesOn(left, n int) {
 	if v, err := c.Inspect().Verify(0, n); err != nil || v.Corrupt != 0 {
 		d.t.Errorf("%+v, %v", v, err)
 	}
-	d.noClaims(c.Cache)
+	noClaims(d.t, c.Cache)
 	if got := d.answers("/readyz"); got != "ok\n" {
 		d.t.Errorf("readyz: %q", got)
 	}
 	d.end(syscall.SIGTERM)
-}
-
-// noClaims checks that no sample is claimed.
-func (d *doomed) noClaims(c *stocclient.Cache) {
-	d.t.Helper()
-	all, err := c.Inspect().Clients()
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	for _, one := range all {
-		if one.Claims != 0 {
-			d.t.Errorf("client record %d still lists %d claims", one.Record, one.Claims)
-		}
-	}
 }
 
 // serverDeath is one way to die.
@@ -442,7 +428,7 @@ func dieSending(d *doomed, point string) {
 		d.t.Errorf("%d samples are there, want %d", have, slots)
 	}
 	wantSamples(d.t, c, rand.Perm(doomedSamples))
-	d.noClaims(c.Cache)
+	noClaims(d.t, c.Cache)
 }
 
 // change reloads a configuration in which new replaces old. The server dies before it answers, and the next one starts
@@ -615,7 +601,7 @@ func TestClientKilledWhileItFetches(t *testing.T) {
 					s, err := c.Stats()
 					return err == nil && s.ClientsLive == 2 && d.metric("stocached_queue_depth", `cache="pets"`) == 0
 				})
-				d.noClaims(c.Cache)
+				noClaims(d.t, c.Cache)
 			})
 		}
 	}

@@ -351,6 +351,20 @@ func readyOf(t *testing.T, c *stocclient.Cache, record func(i int) []byte) (n in
 	return n
 }
 
+// noClaims checks that no sample is claimed.
+func noClaims(t *testing.T, c *stocclient.Cache) {
+	t.Helper()
+	all, err := c.Inspect().Clients()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, one := range all {
+		if one.Claims != 0 {
+			t.Errorf("client record %d still lists %d claims", one.Record, one.Claims)
+		}
+	}
+}
+
 // wantFetch fetches samples and compares them.
 func wantFetch(t *testing.T, c *stocclient.Served, indices []int) {
 	t.Helper()

@@ -196,6 +196,7 @@ func (s *served) readAll(n, processes, batch int) (wait func()) {
 // server read each sample of a slow source exactly once. All get the right bytes, of samples of one
 // size and of many. With fewer slots than samples they get them too.
 func TestEverySampleIsReadOnce(t *testing.T) {
+	languages(t)
 	const processes = 8
 	for _, test := range []struct {
 		size    string
@@ -228,6 +229,7 @@ func TestEverySampleIsReadOnce(t *testing.T) {
 // samples, of one size and of many, for each policy that evicts, while the server is killed and started
 // again. For cost, the samples come from a web server that takes very different times.
 func TestBatchesLargerThanTheCache(t *testing.T) {
+	languages(t)
 	const n, slots, local = 1500, 64, "path: records, limits: {latency: 200us, heads: 4}"
 	fixed := func(t *testing.T, p shm.Policy) *served {
 		source := local

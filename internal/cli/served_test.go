@@ -360,15 +360,7 @@ func TestServerKilledUnderLoad(t *testing.T) {
 	if err != nil || v.Corrupt != 0 {
 		t.Errorf("%+v, %v", v, err)
 	}
-	all, err := c.Inspect().Clients()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, one := range all {
-		if one.Claims != 0 {
-			t.Errorf("client record %d still lists %d claims", one.Record, one.Claims)
-		}
-	}
+	noClaims(t, c.Cache)
 	t.Logf("%d kills, %d of them while samples were missing; %d fetches, %d refused", kills, busy, fetched.Load(),
 		refused.Load())
 	if busy < kills/4 || fetched.Load() == 0 {

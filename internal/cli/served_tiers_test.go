@@ -66,7 +66,7 @@ func (s *served) tier(name string) float64 {
 // Ensure that three servers on one cluster read each sample from the storage once, cold and at the same
 // time, also if their segments have no room for all, and that a restarted one reads none. The storage counts.
 func TestTierReadsOnce(t *testing.T) {
-	const n = 600
+	const n = 300
 	for _, kind := range []string{"raw", "dir"} {
 		t.Run(kind, func(t *testing.T) {
 			s3test.Environment(t)

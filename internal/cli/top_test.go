@@ -209,29 +209,3 @@ func TestTopOnce(t *testing.T) {
 		}
 	}
 }
-
-// Ensure that root sees no cache of another user, and that top as this user does, as the help says.
-func TestTopOfAnotherUser(t *testing.T) {
-	name := fmt.Sprintf("theirs-%d", os.Getpid())
-	theirs := func(args ...string) string {
-		t.Helper()
-		out, err := stranger(t, "main", args...)
-		if err != nil {
-			t.Fatalf("%v: %v\n%s", args, err, out)
-		}
-		return out
-	}
-	theirs("create", name, "--samples", "10", "--sample-bytes", "100")
-	defer func() {
-		theirs("rm", name)
-		os.Remove(fmt.Sprintf("/dev/shm/stocached-%d", strangerID)) // unless it has other caches
-	}()
-	once := []string{"top", "--once", "--interval", "1ms"}
-	contains(t, theirs(once...), name)
-	if out := ok(t, once...); strings.Contains(out, name) {
-		t.Errorf("root sees it:\n%s", out)
-	}
-	for _, command := range []string{"top", "web"} {
-		contains(t, strings.Join(strings.Fields(ok(t, command, "--help")), " "), "A cache is for one user", "sudo -u USER stocached "+command)
-	}
-}

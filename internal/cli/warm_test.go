@@ -127,52 +127,47 @@ func TestWarmArena(t *testing.T) {
 	t.Parallel()
 	const n = 600
 	tree := func(folder string) {
+		if err := os.Mkdir(filepath.Join(folder, "files"), 0o700); err != nil {
+			t.Fatal(err)
+		}
 		for i := range n {
-			if err := os.MkdirAll(filepath.Join(folder, "files"), 0o700); err != nil {
-				t.Fatal(err)
-			}
 			if err := os.WriteFile(filepath.Join(folder, "files", fmt.Sprintf("%03d", i)),
 				bytes.Repeat([]byte{byte(i)}, 10000+100*(i%50)), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	for _, policy := range []string{"first-come", "cost", "planned"} {
-		warmArenas(t, newServedCaches(t, tree, "name: all, source: {kind: dir, path: files}, policy: "+policy,
-			"name: part, size: 7MiB, source: {kind: dir, path: files}, policy: "+policy), n)
+	caches := []string{"name: all, source: {kind: dir, path: files}"}
+	parts := []string{"first-come", "cost", "planned"}
+	for _, policy := range parts {
+		caches = append(caches, fmt.Sprintf("name: %s, size: 7MiB, source: {kind: dir, path: files}, policy: %[1]s", policy))
 	}
-}
-
-// warmArenas fills two caches of n files. The first has room for all of them.
-func warmArenas(t *testing.T, d *served, n float64) {
-	t.Helper()
+	d := newServedCaches(t, tree, caches...)
 	wantFields(t, d.warm("all"), jsonObject{"slots": nil, "ready": n, "full": false, "failed_samples": 0,
 		"filled_samples": n})
-	got := d.warm("part", "--parallel", "2")
-	ready := got["ready"].(float64)
-	wantFields(t, got, jsonObject{"full": true, "failed_samples": 0, "filled_samples": ready})
-	c := d.attach("part")
-	stats, err := c.Stats()
-	if err != nil {
-		t.Fatal(err)
-	}
-	seg, err := shm.Open(filepath.Join(d.segments, "part"), shm.OpenOptions{ReadOnly: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer seg.Close()
-	if left := seg.PayloadBytes - stats.ArenaNextBytes; ready < 200 || ready >= n || left > 16000 || stats.Evicted != 0 {
-		t.Errorf("%v samples, %d bytes of the arena left", ready, left)
-	}
-	if read := d.metric("stocached_source_reads_total", `cache="part"`); read > ready+300 { // reads under way when it became full
-		t.Errorf("%v reads for %v samples", read, ready)
-	}
-	for i, data := range c.Ready() {
-		if len(data) != 10000+100*(i%50) || data[0] != byte(i) {
-			t.Errorf("sample %d is wrong", i)
+	for _, part := range parts {
+		got := d.warm(part, "--parallel", "2")
+		ready := got["ready"].(float64)
+		wantFields(t, got, jsonObject{"full": true, "failed_samples": 0, "filled_samples": ready})
+		c := d.attach(part)
+		stats, err := c.Stats()
+		if err != nil {
+			t.Fatal(err)
 		}
+		if left := c.Segment().PayloadBytes - stats.ArenaNextBytes; ready < 200 || ready >= n || left > 16000 || stats.Evicted != 0 {
+			t.Errorf("%v samples, %d bytes of the arena left", ready, left)
+		}
+		// reads under way when it became full
+		if read := d.metric("stocached_source_reads_total", fmt.Sprintf("cache=%q", part)); read > ready+300 {
+			t.Errorf("%v reads for %v samples", read, ready)
+		}
+		for i, data := range c.Ready() {
+			if len(data) != 10000+100*(i%50) || data[0] != byte(i) {
+				t.Errorf("sample %d is wrong", i)
+			}
+		}
+		contains(t, ok(t, d.args("warm", part)...), part+" is full: ")
 	}
-	contains(t, ok(t, d.args("warm", "part")...), "part is full: ")
 }
 
 // Ensure that unreadable samples are counted and named, do not stop the others, and set the exit
