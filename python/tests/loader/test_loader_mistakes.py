@@ -101,10 +101,10 @@ def test_a_seed_of_numpy_is_a_seed(kind):
 @pytest.mark.parametrize("variable", [False, True])
 def test_a_named_cache_that_is_smaller_than_asked_for_is_said(variable, cache_name):
     def made(size):
-        return Loader(Numbers(20_000), 500, name=cache_name, size=size, variable=variable, fingerprint="numbers")
+        return Loader(Numbers(9_000), 500, name=cache_name, size=size, variable=variable, fingerprint="numbers")
 
     first = made("8MiB")
-    assert sum(len(labels) for _, labels in first) == 20_000
+    assert sum(len(labels) for _, labels in first) == 9_000
     assert first.cache.stats().cached_fraction < 1
     for size in ("6MiB", None):  # what is there is enough
         made(size).close()
