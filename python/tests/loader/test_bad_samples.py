@@ -115,7 +115,10 @@ def wanted(loads, epoch: int = 0, size: int = 6) -> list[list[int]]:
 @BOTH
 @pytest.mark.parametrize(
     ("settings", "path"),
-    [*(("alone", path) for path in PATHS), *((settings, path) for settings in SETTINGS for path in list(PATHS)[1:5:3])],
+    [
+        *(("alone", path) for path in PATHS),
+        *((settings, path) for settings in list(SETTINGS)[1:] for path in ("cached", "own collate_fn")),
+    ],
 )
 def test_bad_samples_are_left_out_and_counted(root, settings, path, kind):
     loads = loader(Pictures(root), kind(), **SETTINGS[settings], **PATHS[path])

@@ -17,6 +17,7 @@ import weakref
 import numpy as np
 import pytest
 from helpers import python
+from torch_marks import TORCH_WARNINGS
 
 from stocached import Cache, InvalidError, Loader, Order
 from stocached._loader.options import Options
@@ -52,7 +53,9 @@ def torch_loader():
 
 
 BOTH = pytest.mark.parametrize(
-    "kind", [lambda: Loader, pytest.param(torch_loader, marks=pytest.mark.torch)], ids=["numpy", "torch"]
+    "kind",
+    [lambda: Loader, pytest.param(torch_loader, marks=[pytest.mark.torch, *TORCH_WARNINGS])],
+    ids=["numpy", "torch"],
 )
 
 

@@ -101,9 +101,10 @@ PARTLY = {"size": "4.3MiB", "allow_random": True, "policy": "first-come"}
 WHOLE = {"size": "16MiB", "allow_random": True}
 
 
-@pytest.mark.parametrize("worker", ["process", "thread"])
 @pytest.mark.parametrize(
-    "settings", [{}, {"collate_fn": list}, PARTLY, WHOLE], ids=["rows", "batches", "partly", "cached"]
+    ("settings", "worker"),
+    [({}, "process"), ({"collate_fn": list}, "process"), ({}, "thread"), (PARTLY, "thread"), (WHOLE, "process")],
+    ids=["rows", "batches", "rows of threads", "partly", "cached"],
 )
 def test_the_functions_of_the_program_run_in_the_epoch_that_asks_for_them(settings, worker):
     """Between two epochs the program tells its dataset and its augment= the epoch."""

@@ -126,8 +126,14 @@ def test_batches_that_the_board_has_no_room_for_at_once(count, batch, size, in_o
     assert not in_order or got == sorted(got)
 
 
-@pytest.mark.parametrize("batch_size", [100_000, 10**12, 2**62])
-@pytest.mark.parametrize("settings", [{"size": "16MiB"}, {"num_workers": 2}, {"size": "16MiB", "num_workers": 2}])
+@pytest.mark.parametrize(
+    ("settings", "batch_size"),
+    [
+        *(({"size": "16MiB"}, size) for size in (100_000, 10**12, 2**62)),
+        ({"num_workers": 2}, 2**62),
+        ({"size": "16MiB", "num_workers": 2}, 10**12),
+    ],
+)
 def test_a_batch_size_far_beyond_the_dataset_gives_all_samples_in_one_batch(settings, batch_size):
     class Large(Numbers):
         def __getitem__(self, index):

@@ -238,7 +238,6 @@ PLANNED = {"policy": "planned"}
 READERS = {
     "native": {"worker": "native"},
     "processes": {"worker": "process"},
-    "threads": {"worker": "thread"},
     "no workers": {"workers": 0},
     "whole batches": {"worker": "process", "collate_fn": list, "augment": None},
 }

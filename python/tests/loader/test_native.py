@@ -113,8 +113,10 @@ def test_batches(root, kind, store, augment, by_python):
         loader.close()
 
 
-@pytest.mark.parametrize("worker", ["process", "thread"])
-@pytest.mark.parametrize("store", ["none", "fixed", "variable, clock", "encoded"])
+@pytest.mark.parametrize(
+    ("worker", "store"),
+    [("process", "none"), ("process", "variable, clock"), ("process", "encoded"), ("thread", "fixed")],
+)
 def test_other_workers_make_the_same(root, worker, store):
     others = loader_of(root, 2, worker=worker, **STORES[store])
     assert read(others, 2) == read(loader_of(root, 2, **STORES[store]), 2)
@@ -135,7 +137,7 @@ ORDERS = {
     [
         (root, ("sized", "whole")[(k + (root == "shards")) % 2], steps)
         for k, steps in enumerate(ORDERS)
-        for root in ROOTS
+        for root in list(ROOTS)[k % 2 : k % 2 + 1]
     ],
     indirect=["root"],
 )
@@ -200,7 +202,7 @@ STEPS = [
 def test_steps_before_the_cache(root, before, store, by_python):
     """C does them once, and stores their pictures: the batches and the bytes in the cache are those of processes."""
     all_stay, kept = "," not in store, []
-    for workers, worker in (*([(2, "process")] if all_stay else []), (1, "native"), (3, "native")):
+    for workers, worker in (*([(2, "process")] if all_stay else []), (3, "native")):
         loader = loader_before(root, before, workers, worker, **STORES[store])
         assert read(loader, 2) == made_by_processes(root, before)
         assert by_python == [], "C does all"
@@ -209,7 +211,7 @@ def test_steps_before_the_cache(root, before, store, by_python):
             kept.append([sample_bytes(loader.cache, k) for k in range(N)])
         loader.close()
     if all_stay:
-        assert kept[0] == kept[1] == kept[2]
+        assert kept[0] == kept[1]
         assert None not in kept[0]
 
 

@@ -335,8 +335,15 @@ WORKERS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("store", [{}, {"size": "8MiB"}, {"size": "8MiB", "store": "encoded"}], ids=str)
-@pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize(
+    ("workers", "store"),
+    [
+        *((workers, {}) for workers in WORKERS),
+        *((workers, {"size": "8MiB"}) for workers in ("native", "processes")),
+        ("native", {"size": "8MiB", "store": "encoded"}),
+    ],
+    ids=str,
+)
 def test_errors_of_steps_name_the_sample_and_its_file(root, workers, store):
     """Of one picture that is too small, and of a random box that rounds to no pixels: native workers give both back."""
     small = Path(image.Folder(root).samples[7][0])

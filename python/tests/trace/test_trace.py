@@ -461,6 +461,16 @@ def test_a_file_is_whole_or_as_it_was(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == ["a.json"]
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full here")
+def test_a_full_disk_is_an_error(tmp_path):
+    with open("/dev/full", "wb", buffering=0) as full, pytest.raises(OSError, match="No space left"):
+        recorder = Recorder(tmp_path / "a.json")
+        put_span(recorder, LOOP, "step", 1, 2)
+        rows = recorder._rows()
+        recorder.close()
+        trace_file._write_text(full, rows, [LOOP], ["step"], {"rank": 0, "world_size": 1})
+
+
 def test_values_that_do_not_fit_are_refused(tmp_path):
     recorder = Recorder(tmp_path / "a.json")
     with pytest.raises(InvalidError, match="cannot be recorded"):
