@@ -34,11 +34,7 @@ func TestServeFiles(t *testing.T) {
 			`retry: {tries: 2, seconds: 1}}`, dir),
 		fmt.Sprintf("name: decoded, source: {kind: dir, path: %s}, decode: {resize: [8, 6], layout: chw}", dir))
 	ctx := context.Background()
-	encoded, err := stocclient.Dial(ctx, "encoded", stocclient.DialOptions{SocketsDir: s.sockets})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer encoded.Close()
+	encoded, decoded := s.dialFor("encoded", 0), s.dialFor("decoded", 0)
 	indices := []int{5, 0, 3, 1, 2, 4}
 	for range 2 { // from the source, then from the cache
 		samples, err := encoded.FetchSamples(ctx, indices)
@@ -55,11 +51,6 @@ func TestServeFiles(t *testing.T) {
 	if stats, err := encoded.Stats(); err != nil || stats.Stored != 6 || stats.Hits != 6 {
 		t.Errorf("%d stored, %d hits, %v", stats.Stored, stats.Hits, err)
 	}
-	decoded, err := stocclient.Dial(ctx, "decoded", stocclient.DialOptions{SocketsDir: s.sockets})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer decoded.Close()
 	if f := decoded.Info().Fields[0]; decoded.Info().Variable || decoded.Info().SampleBytes != 3*8*6 || f.Name != "image" ||
 		fmt.Sprint(f.Dims) != "[3 8 6]" {
 		t.Errorf("%+v of %d bytes", f, decoded.Info().SampleBytes)

@@ -299,8 +299,14 @@ func (s *served) attach(name string) *cache.Cache {
 // dial makes a client that soon gives up if the server is away.
 func (s *served) dial() *stocclient.Served {
 	s.t.Helper()
-	c, err := stocclient.Dial(context.Background(), servedName,
-		stocclient.DialOptions{SocketsDir: s.sockets, Timeout: 2 * time.Second})
+	return s.dialFor(servedName, 2*time.Second)
+}
+
+// dialFor makes a client of a cache, which waits so long for a server; 0: as long as programs do.
+func (s *served) dialFor(cache string, timeout time.Duration) *stocclient.Served {
+	s.t.Helper()
+	c, err := stocclient.Dial(context.Background(), cache,
+		stocclient.DialOptions{SocketsDir: s.sockets, Timeout: timeout})
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -221,11 +221,7 @@ func TestFetchAcrossRestarts(t *testing.T) {
 	stop := make(chan struct{})
 	var readers sync.WaitGroup
 	for range 3 {
-		c, err := stocclient.Dial(context.Background(), "pets", stocclient.DialOptions{SocketsDir: s.sockets})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
+		c := s.dialFor("pets", 0)
 		readers.Go(func() {
 			for {
 				select {

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -10,8 +9,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	stocclient "github.com/stocached/stocached/client"
 )
 
 // serverFields are null in JSON without a server.
@@ -44,10 +41,7 @@ func TestStatsOfAServer(t *testing.T) {
 	d := newServedCaches(t, tree, "name: pets, source: {kind: dir, path: files}")
 	path := filepath.Join(d.segments, "pets")
 	stats := func() jsonObject { return decode[jsonObject](t, ok(t, d.args("stats", path, "--json")...)) }
-	c, err := stocclient.Dial(context.Background(), "pets", stocclient.DialOptions{SocketsDir: d.sockets})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := d.dialFor("pets", 0)
 	wantFields(t, stats(), jsonObject{"connected": 1})
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
