@@ -133,7 +133,7 @@ AS_WITHOUT_WORKERS = [
 
 
 def _reference(kind: str) -> int:
-    return 0 if kind in AS_WITHOUT_WORKERS else 1
+    return 0 if kind in AS_WITHOUT_WORKERS or kind not in FEW else 1
 
 
 # torch's workers wait for ever with a batch that cannot be pickled.
