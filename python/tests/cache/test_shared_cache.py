@@ -237,12 +237,7 @@ class Images:
         return x
 
 
-# There are few such cases, because processes that are not forked import torch first, which takes
-# seconds.
-@pytest.mark.parametrize(
-    ("workers", "method", "views"),
-    [(0, None, True), (2, "fork", False), (1, "spawn", False)],
-)
+@pytest.mark.parametrize(("workers", "method", "views"), [(0, None, True), (2, "fork", False)])
 def test_in_a_dataloader(workers, method, views):
     dataset = Images(views)
     loader = torch.utils.data.DataLoader(
@@ -251,7 +246,6 @@ def test_in_a_dataloader(workers, method, views):
         shuffle=True,
         num_workers=workers,
         multiprocessing_context=method,
-        persistent_workers=method == "spawn",
     )
     for _ in range(2):
         assert sorted(int(x) for batch in loader for x in batch[:, 0, 0, 0]) == list(range(60))

@@ -39,7 +39,7 @@ def skip_where_bytes_are_not_collated() -> None:
 
 
 def numbered(sample: Any) -> Any:
-    """A transform at the top of a module, because spawned workers need that."""
+    """A transform at the top of a module, because pickle needs that."""
     return int(sample[0]), sample.float()
 
 
@@ -151,15 +151,13 @@ def test_files_that_the_server_keeps_are_decoded_here(server):
 # ------------------------------------------------------------ loaders
 
 
-# One that is spawned: it imports torch, which takes seconds.
-@pytest.mark.parametrize(("method", "workers"), [("fork", 3), ("spawn", 1)])
-def test_workers(server, method, workers):
+def test_workers(server):
     """The workers read two epochs, each in a new order. Every sample comes once in an epoch, and is
     read once."""
     server.records(96)
     source = dataset(server.name)
     source[0]  # opens a connection
-    batches = loader(source, num_workers=workers, multiprocessing_context=method, persistent_workers=True)
+    batches = loader(source, num_workers=3, multiprocessing_context="fork", persistent_workers=True)
     of = {pattern(k).tobytes(): k for k in range(96)}
     for _ in range(2):
         samples = [of[row.numpy().tobytes()] for batch in batches for row in batch]
