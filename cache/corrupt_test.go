@@ -9,6 +9,41 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
+// A READY word whose place or length is impossible is an error for every reader, and a clear repairs it.
+func TestImpossibleWords(t *testing.T) {
+	kinds(t, func(t *testing.T, create func(testing.TB, shm.Options) *shm.Segment, o shm.Options) {
+		seg := create(t, o)
+		c := attach(t, seg)
+		buffer, places := make([]byte, 2000), seg.Slots
+		if seg.Variable() {
+			places = seg.Units()
+		}
+		for _, bad := range []struct{ place, length uint64 }{{0, 1000}, {places + 1, 1000}, {1 << 31, 1000},
+			{places, 1000}, {1, 1001}, {1, 1<<32 - 1}} {
+			if !seg.Variable() && bad.place > 0 && bad.place <= places {
+				continue // slots have one length
+			}
+			seg.Word(3).Store(uint64(seg.WordLayout().Pack(shm.Ready, 0, 1, bad.place)))
+			seg.Meta(3).Store(uint64(shm.NewMeta(uint32(bad.length), 0)))
+			_, hit, err := c.Get(3, buffer)
+			_, hit2, err2 := c.View(3)
+			if hit || hit2 || !errors.Is(err, shm.ErrCorrupt) || !errors.Is(err2, shm.ErrCorrupt) {
+				t.Errorf("%+v: get: %v, %v; view: %v, %v", bad, hit, err, hit2, err2)
+			}
+			if v, err := c.Verify(0, 16); v.Corrupt != 1 || err != nil {
+				t.Errorf("%+v: %+v, %v", bad, v, err)
+			}
+			if _, err := c.Set(3, buffer[:1000], cache.Overwrite); err != nil && !errors.Is(err, shm.ErrCorrupt) {
+				t.Errorf("%+v: set: %v", bad, err)
+			}
+			if r, err := c.Clear(t.Context()); r != cache.Stored || err != nil {
+				t.Fatal(r, err)
+			}
+			checkSound(t, seg)
+		}
+	})
+}
+
 // The checksum finds a changed byte of a READY sample, and the sample is counted.
 func TestVerifyFindsDamage(t *testing.T) {
 	kinds(t, func(t *testing.T, create func(testing.TB, shm.Options) *shm.Segment, o shm.Options) {
