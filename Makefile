@@ -153,7 +153,7 @@ ci: $(FIRST) ## what .ci/run runs: tests, linters and the examples of the docume
 	@$(PYTHON) tools/stages.py $(CI)
 
 # test-languages runs these. They have no build tag, because then both stages would compile all tests of commands.
-LANGUAGES_TESTS := ^(TestEverySampleIsReadOnce|TestBatchesLargerThanTheCache|TestPlannedJobsOfLanguagesKilled)$$
+LANGUAGES_TESTS := ^(TestEverySampleIsReadOnce|TestBatchesLargerThanTheCache)$$
 # `make packages` installs buildah, and runs its test.
 test-go: ## test Go without cgo and without the model (`make test-model`)
 ifdef QUICK
@@ -178,7 +178,7 @@ test-bench: build $(if $(filter 0,$(TORCH)),setup-demo,setup-torch) ## run the b
 # The race detector sees only one process, and makes tests ten times slower. So other stages run the tests of several
 # processes, of one goroutine, of allocations, of the reads of planned jobs (TestPlannedJobs and TestSideBuffer find
 # their races) and of times. One command runs all packages in parallel, the slowest first.
-RACE_SKIP = TestCostsOfLoads|TestPlannedShares|TestPlannedUnequalSpeeds|TestPlannedLateStart|TestGarbage|TestMemoryOfALongList|TestChainsLoss|TestDisk|TestEveryByteFlipped|TestExpandBraces|TestNeed|TestPictureLargerThanTheMemory|TestNoAllocations|TestChains|TestRandomOperationsAgainstAModel|TestOrientationInEachFit|TestHelperAgainstGo|TestGoingOn|TestTenMillionSamples
+RACE_SKIP = TestCostsOfLoads|TestPlannedShares|TestGarbage|TestMemoryOfALongList|TestChainsLoss|TestDamagedIndex|TestEveryByteFlipped|TestExpandBraces|TestPictureLargerThanTheMemory|TestNoAllocations|TestChains|TestGoingOn|TestAMillionSamples|TestNext|TestListingInAnyOrder|TestManyWantsOfOneSampleAreGivenUp|TestHostileHeaders|TestHostileWords
 test-go-race: ## test Go under the race detector
 	processes=$$(sed -n 's/^func \(Test[A-Za-z]*\)(.*/\1/p' cache/multi_test.go cache/huge_test.go | paste -sd '|') && \
 	$(GO_TEST) -race -short -skip "^($$processes|$(RACE_SKIP))\$$|^TestAuto\$$/^slow\$$" \

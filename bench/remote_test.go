@@ -28,7 +28,7 @@ import (
 	"github.com/stocached/stocached/source/kinds"
 	"github.com/stocached/stocached/tier"
 	"github.com/stocached/stocached/tier/cluster"
-	"github.com/stocached/stocached/tier/cluster/redistest"
+	"github.com/stocached/stocached/internal/verify/redistest"
 	"github.com/stocached/stocached/tier/disk"
 )
 

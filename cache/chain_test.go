@@ -6,8 +6,6 @@ import (
 	"hash/crc32"
 	"math"
 	"math/rand/v2"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -209,41 +207,11 @@ func TestChainsGather(t *testing.T) {
 // chainLength is the length of a sample in the tests of several clients.
 func chainLength(i int) int { return 100 + i*i%1900 }
 
-// Clients set and get together. Each copy has one sample's bytes.
+// Clients set and get samples of different sizes together.
 func TestChainsTogether(t *testing.T) {
 	for kind := policy.KindCost; kind <= policy.KindLFU; kind++ {
 		t.Run(kind.String(), func(t *testing.T) {
-			seg := heap(t, chained(t, shm.Policy(kind-1), 100, 96, 256))
-			var clients sync.WaitGroup
-			for k := range 4 {
-				c := attach(t, seg)
-				clients.Go(func() {
-					dst := make([]byte, 2048)
-					for n := range 1500 {
-						i := (n*7 + k*13) % 100
-						hit, length := false, 0
-						var err error
-						if !raceDetector { // a copy races with the fill that its check detects
-							length, hit, err = c.Get(i, dst)
-						}
-						if err == nil && !hit {
-							_, err = c.SetLoaded(i, [][]byte{payload(i, 1, chainLength(i))},
-								cache.Flags(n%2)*cache.Overwrite, time.Duration(1+i)*time.Millisecond)
-						} else if err == nil && string(dst[:length]) != string(payload(i, 1, chainLength(i))) {
-							err = fmt.Errorf("sample %d has other bytes", i)
-						}
-						if err != nil {
-							t.Error(err)
-							return
-						}
-					}
-				})
-			}
-			clients.Wait()
-			if s := stats(t, attach(t, seg)); s.Ready == 0 || s.Evicted == 0 || s.Corrupt != 0 || s.Lost != 0 {
-				t.Errorf("%+v", s)
-			}
-			checkSound(t, seg)
+			evictTogether(t, heap(t, chained(t, shm.Policy(kind-1), 100, 96, 256)), chainLength)
 		})
 	}
 }
@@ -349,23 +317,5 @@ func TestChainsCorrupt(t *testing.T) {
 				t.Error(err)
 			}
 		})
-	}
-}
-
-// Only samples of different sizes with a policy that evicts lie in slots of a given size.
-func TestSlotBytesRefused(t *testing.T) {
-	good := chained(t, shm.PolicyCost, 10, 64, 256)
-	for name, change := range map[string]func(*shm.Options){
-		"only a variable-size":    func(o *shm.Options) { o.Policy = shm.PolicyFirstCome },
-		"not a power of two":      func(o *shm.Options) { o.SlotBytes = 192 },
-		"4194304 is not in 64..":  func(o *shm.Options) { o.SlotBytes = 4 << 20 },
-		"first-indices needs":     func(o *shm.Options) { o.Policy = shm.PolicyFirstIndices },
-		"is more than 2147483646": func(o *shm.Options) { o.Samples = 1 << 31 },
-	} {
-		o := good
-		change(&o)
-		if _, err := shm.NewHeap(o); err == nil || !strings.Contains(err.Error(), name) {
-			t.Errorf("%s: %v", name, err)
-		}
 	}
 }

@@ -14,3 +14,8 @@ func (c *Cache) ShortOfMemory() {
 		c.seg.Grant(k).Store(0)
 	}
 }
+
+// PlentyOfMemory makes this handle find memory without a look at the kernel's files.
+func (c *Cache) PlentyOfMemory() {
+	c.allowance.Usable = func(time.Duration) (memory.Space, error) { return memory.Space{Left: 1 << 40}, nil }
+}

@@ -3,11 +3,7 @@ package cache_test
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"testing"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/internal/hugepage"
@@ -154,45 +150,4 @@ func TestFillsTakeHugePages(t *testing.T) {
 			checkSound(t, seg)
 		})
 	}
-}
-
-// On a tmpfs that others have filled, sets continue in the pages of an allocated block, and then
-// are FULL.
-func TestFullBehindAHugePage(t *testing.T) {
-	hugepage.Need(t)
-	const size = 256 << 10
-	o := shm.Options{Samples: 40, SampleBytes: size, Name: "test", Dir: t.TempDir()}
-	if err := unix.Mount("tmpfs", o.Dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=32m"); err != nil {
-		t.Skip("NOT TESTED HERE: needs root, to mount a small tmpfs:", err)
-	}
-	defer unix.Unmount(o.Dir, unix.MNT_DETACH)
-	seg := mapped(t, o)
-	c := attach(t, seg)
-	set(t, c, 0, payload(0, 0, size), 0, cache.Stored)
-	if s := stats(t, c); s.AllocatedBytes != seg.PayloadOffset+hugepage.Bytes {
-		hugepage.Need(t)
-		t.Fatalf("%d bytes are allocated, the control part has %d", s.AllocatedBytes, seg.PayloadOffset)
-	}
-	f, err := os.Create(filepath.Join(o.Dir, "filler"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	for page := make([]byte, 4096); err == nil; {
-		_, err = f.Write(page)
-	}
-	for i := 1; i < 20; i++ {
-		want := cache.Full
-		if i < 8 {
-			want = cache.Stored
-		}
-		set(t, c, i, payload(i, 0, size), 0, want)
-	}
-	for i := range 8 {
-		wantSample(t, c, i, payload(i, 0, size))
-	}
-	for i := 8; i < 20; i++ {
-		wantMiss(t, c, i)
-	}
-	checkSound(t, seg)
 }

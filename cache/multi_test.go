@@ -18,45 +18,6 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// Several processes set the same samples at the same moment. Each sample is stored once, complete
-// from one writer.
-func TestProcessesSetTheSameSample(t *testing.T) {
-	const n, size = 40, 60000
-	seg := named(t, shm.Options{Samples: n, SampleBytes: size})
-	c := attach(t, seg)
-	var children []*child
-	for range 4 {
-		children = append(children, start(t, seg.Path(), ""))
-	}
-	for k, p := range children {
-		for i := range n {
-			p.tell("set %d %d %d", i, k, size)
-		}
-	}
-	winner := map[int]int{}
-	for k, p := range children {
-		for i := range n {
-			switch answer := p.hear(); answer {
-			case "STORED <nil>":
-				if other, twice := winner[i]; twice {
-					t.Errorf("sample %d was stored by children %d and %d", i, other, k)
-				}
-				winner[i] = k
-			case "EXISTS <nil>", "BUSY <nil>":
-			default:
-				t.Errorf("child %d got %q", k, answer)
-			}
-		}
-	}
-	for i := range n {
-		wantSample(t, c, i, payload(i, winner[i], size))
-	}
-	if s := stats(t, c); s.Stored != n || s.Exists+s.Busy != 3*n || s.ClientsLive != 5 {
-		t.Errorf("%+v", s)
-	}
-	checkSound(t, seg)
-}
-
 // Eight processes read 10,000 samples through 64 slots. Every copy is right, no slot is lost, and no
 // process waits for ever. STOCACHED_TEST_SECONDS sets how long, for `make soak`.
 func TestManySamplesAndFewSlots(t *testing.T) {
@@ -115,22 +76,6 @@ func TestKilledWhileFilling(t *testing.T) {
 		q.kill()
 		checkSound(t, seg)
 	}
-}
-
-// A set that meets the claim of a dead client asks the kernel and reclaims it at once. It needs no
-// new client and no server.
-func TestSetReclaimsTheClaimOfTheDead(t *testing.T) {
-	seg := named(t, shm.Options{Samples: 8, SampleBytes: 5000})
-	c := attach(t, seg)
-	p := start(t, seg.Path(), "")
-	p.ask("STORED <nil>", "claim 3 1 5000")
-	p.kill()
-	set(t, c, 3, payload(3, 2, 5000), 0, cache.Stored)
-	wantSample(t, c, 3, payload(3, 2, 5000))
-	if s := stats(t, c); s.Recovered != 1 || s.ClientsEnded != 1 {
-		t.Errorf("%+v", s)
-	}
-	checkSound(t, seg)
 }
 
 // Children of a dead client with its data descriptor do not keep its lock.
@@ -306,33 +251,6 @@ func TestBusyWhileClearing(t *testing.T) {
 	checkSound(t, seg)
 }
 
-// Two handles in one process are two clients: each asks the kernel whether the other lives.
-func TestTwoHandlesInOneProcess(t *testing.T) {
-	seg := named(t, shm.Options{Samples: 8, SampleBytes: 5000})
-	a := attach(t, seg)
-	locks, err := seg.NewLocks()
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := cache.Attach(seg, cache.Options{Locks: locks})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, r, err := b.Claim(3, 5000, 0); r != cache.Stored {
-		t.Fatal(r, err)
-	}
-	set(t, a, 3, payload(3, 0, 5000), 0, cache.Busy)
-	if n, err := a.Recover(); n != 0 || err != nil {
-		t.Error(n, err)
-	}
-	if err := locks.Close(); err != nil { // like the death of a client
-		t.Fatal(err)
-	}
-	set(t, a, 3, payload(3, 0, 5000), 0, cache.Stored)
-	wantSample(t, a, 3, payload(3, 0, 5000))
-	checkSound(t, seg)
-}
-
 // With unlink-last the cache stays while it has users, and goes with the last one, even if that one
 // dies.
 func TestUnlinkLast(t *testing.T) {
@@ -364,36 +282,6 @@ func TestUnlinkLast(t *testing.T) {
 	if _, err := os.Stat(seg.Path()); !errors.Is(err, os.ErrNotExist) {
 		t.Error("not gone with its last user:", err)
 	}
-}
-
-// Epochs of workers that die: the table does not fill up, and no claim is left.
-func TestManyShortLives(t *testing.T) {
-	seg := named(t, shm.Options{Samples: 64, SampleBytes: 500, ClientRecords: 8})
-	c := attach(t, seg)
-	for epoch := range 8 {
-		var children []*child
-		for range 4 {
-			p := start(t, seg.Path(), "")
-			if p.owner == 0 || p.owner > 8 {
-				t.Fatalf("owner %d", p.owner)
-			}
-			children = append(children, p)
-		}
-		for k, p := range children {
-			p.ask("STORED <nil>", "claim %d 0 500", 8*epoch+k)
-			p.ask("STORED <nil>", "set %d 0 500", 8*epoch+4+k)
-		}
-		for _, p := range children {
-			p.kill()
-		}
-	}
-	if _, err := c.Recover(); err != nil {
-		t.Error(err)
-	}
-	if s := stats(t, c); s.Ready != 32 || s.Recovered != 32 || s.ClientsLive != 1 || s.ClientsEnded > 7 {
-		t.Errorf("%+v", s)
-	}
-	checkSound(t, seg)
 }
 
 // Clients in another pid namespace, with the same small pids, are probed by the kernel's locks like

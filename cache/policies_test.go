@@ -73,7 +73,7 @@ func TestPoliciesTogether(t *testing.T) {
 		t.Run(kind.String(), func(t *testing.T) {
 			o := evicting
 			o.Samples, o.Slots, o.Policy = 100, 8, shm.Policy(kind-1)
-			evictTogether(t, heap(t, o))
+			evictTogether(t, heap(t, o), func(int) int { return evictBytes })
 		})
 	}
 }

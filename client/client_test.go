@@ -343,46 +343,6 @@ func TestGetOrLoadWithoutRoom(t *testing.T) {
 	}
 }
 
-// A read-only client reads, and gets ErrReadOnly for writes.
-func TestReadOnly(t *testing.T) {
-	c, path := named(t, client.Options{Samples: 8, SampleBytes: 4})
-	c.Set(1, []byte("good"), 0)
-	before, _ := c.Stats()
-	r, err := client.Attach(path, client.AttachOptions{ReadOnly: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	if !r.Info().ReadOnly || c.Info().ReadOnly {
-		t.Error("read-only:", r.Info().ReadOnly, c.Info().ReadOnly)
-	}
-	buffer := make([]byte, 8)
-	if view, hit, err := r.View(1); !hit || err != nil || string(view) != "good" {
-		t.Error(string(view), hit, err)
-	}
-	if n, hit, err := r.Get(1, buffer); !hit || err != nil || string(buffer[:n]) != "good" {
-		t.Error(hit, err)
-	}
-	if n, err := r.Gather([]int{1, 2}, buffer, client.GatherOptions{Stride: 4}); n != 1 || err != nil {
-		t.Error(n, err)
-	}
-	_, err1 := r.Set(2, []byte("evil"), 0)
-	_, _, err2 := r.Claim(2, 4, 0)
-	_, err3 := r.Clear(t.Context())
-	_, err4 := r.Inspect().Recover()
-	for k, err := range []error{err1, err2, err3, err4} {
-		if !errors.Is(err, client.ErrReadOnly) {
-			t.Errorf("write %d: %v", k, err)
-		}
-	}
-	if s, err := r.Stats(); err != nil || s != before {
-		t.Errorf("stats after a read-only client's reads: %+v, %v, before %+v", s, err, before)
-	}
-	if v, err := r.Inspect().Verify(0, 8); err != nil || v.Checked != 1 || v.Corrupt != 0 {
-		t.Error(v, err)
-	}
-}
-
 // A view is memory of the cache: a write to it is a fault and changes nothing.
 func TestViewIsReadOnly(t *testing.T) {
 	if os.Getenv("STOCACHED_TEST_WRITE_VIEW") != "" {

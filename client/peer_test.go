@@ -317,29 +317,6 @@ func TestAnswersThatCannotBe(t *testing.T) {
 	}
 }
 
-// A connection that ends during a prefetch, as in a restart of the server, is made again.
-func TestPrefetchAcrossARestart(t *testing.T) {
-	p := &peer{greet: greetWell, fetch: func(p *peer, socket *net.UnixConn, request uint64, connection int) bool {
-		if connection < 4 {
-			return false
-		}
-		p.say(socket, control.AppendPrefetched(nil, request, 1), 0)
-		return true
-	}}
-	startPeer(t, p)
-	c, err := p.dial(5 * time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	if n, err := c.Prefetch(context.Background(), []int{1}); n != 1 || err != nil {
-		t.Error(n, err)
-	}
-	if n := p.connections.Load(); n != 4 {
-		t.Error(fmt.Sprint(n, " connections"))
-	}
-}
-
 // loseSome answers a FETCH: all samples were stored, and of those two thirds are gone by now. With
 // SEND it sends all.
 func loseSome(p *peer, socket *net.UnixConn, request uint64, _ int) bool {

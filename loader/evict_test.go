@@ -67,7 +67,7 @@ func TestLostHits(t *testing.T) {
 				t.Fatal(err)
 			}
 			l := open(t, from, loader.Options{BatchSize: 50, Order: of, Ahead: 3})
-			sockets, _, _, stopServer := serving(t, d, 50, policy)
+			sockets, _, stopServer := serve(t, d, 50, policy)
 			served := dial(t, sockets)
 			throughServer := open(t, loader.FromServer(served), loader.Options{BatchSize: 50, Order: of, Ahead: 3})
 			stops := []func(){evict(t, d, c), evict(t, d, served.Cache)}

@@ -182,7 +182,7 @@ func TestNodesWithServers(t *testing.T) {
 	var all []*loader.Loader
 	var caches []*client.Served
 	for k := range 2 {
-		o, _, _ := serve(t, d, samples/2)
+		o, _, _ := serve(t, d, samples/2, client.PolicyFirstCome)
 		c := dial(t, o)
 		caches = append(caches, c)
 		nodes = append(nodes, order.Node{Name: fmt.Sprint("n", k), Ranks: 1, Capacity: uint64(c.Info().Slots)})
@@ -227,7 +227,7 @@ func TestFirstEpochBringsWhatANodeOwns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o, _, _ := serve(t, d, samples)
+	o, _, _ := serve(t, d, samples, client.PolicyFirstCome)
 	c := dial(t, o)
 	for rank := range uint64(2) { // those of node b do not run
 		l, err := loader.New(loader.FromServer(c), loader.Options{BatchSize: size, Order: shuffled(samples), Rank: rank,
@@ -271,7 +271,7 @@ func TestFirstEpochBringsWhatANodeOwns(t *testing.T) {
 func TestFirstEpochAsksForAll(t *testing.T) {
 	const samples, size = 240, 20
 	d := newDataset(samples, 20000)
-	o, _, _ := serve(t, d, samples)
+	o, _, _ := serve(t, d, samples, client.PolicyFirstCome)
 	nodes := []order.Node{{Name: "a", Ranks: 1, Capacity: 200}, {Name: "b", Ranks: 1, Capacity: 40}}
 	owners, err := order.NewOwners(nodes, samples)
 	if err != nil {

@@ -12,46 +12,6 @@ import (
 	"github.com/stocached/stocached/order"
 )
 
-// All ranks together read each sample once, for any number of ranks. With Pad and Drop they have
-// the same number of batches.
-func TestRanks(t *testing.T) {
-	const samples, size = 53, 4
-	d := newDataset(samples, 20)
-	for _, ranks := range []uint64{1, 2, 4} {
-		for _, ends := range []order.Ends{order.Uneven, order.Pad, order.Drop} {
-			seen, real, batches := map[int]int{}, 0, map[int]bool{}
-			for rank := range ranks {
-				l := open(t, loader.FromSource(d),
-					loader.Options{BatchSize: size, Order: shuffled(samples), Rank: rank, Ranks: ranks, Ends: ends})
-				n := 0
-				for b, err := range l.Batches(t.Context()) {
-					if err != nil {
-						t.Fatal(err)
-					}
-					wantBatch(t, d, b, slices.Clone(b.Indices()))
-					for _, i := range b.Indices()[:b.Real()] {
-						seen[i]++
-					}
-					real += b.Real()
-					n += b.Len()
-					b.Release()
-				}
-				batches[n] = true
-			}
-			want := samples
-			if ends == order.Drop {
-				want = samples / int(ranks) * int(ranks)
-			}
-			if real != want || len(seen) != want {
-				t.Errorf("%d ranks, ends %d: %d samples, %d of them different", ranks, ends, real, len(seen))
-			}
-			if ends != order.Uneven && len(batches) != 1 {
-				t.Errorf("%d ranks, ends %d: ranks have %v samples", ranks, ends, batches)
-			}
-		}
-	}
-}
-
 // A job that ends after any batch continues with another number of ranks, workers and samples a
 // batch: no sample is lost, and none comes twice.
 func TestResumeAnywhere(t *testing.T) {

@@ -21,17 +21,9 @@ import (
 	"go.uber.org/goleak"
 )
 
-// serve starts a server of a cache with slots for the samples of a dataset. It returns how to find
-// it and how to end it.
-func serve(t *testing.T, d *dataset, slots int) (o client.DialOptions, data string, stop func()) {
-	t.Helper()
-	o, data, _, stop = serving(t, d, slots, client.PolicyFirstCome)
-	return o, data, stop
-}
-
-// serving is serve of a cache with a policy, and returns the server too.
-func serving(t *testing.T, d *dataset, slots int, policy client.Policy) (o client.DialOptions, data string,
-	s *server.Server, stop func()) {
+// serve starts a server of a cache with a policy and slots for the samples of a dataset. It returns how to find it, its
+// files, and how to end it.
+func serve(t *testing.T, d *dataset, slots int, policy client.Policy) (o client.DialOptions, data string, stop func()) {
 	t.Helper()
 	leaks := goleak.IgnoreCurrent()
 	data = filepath.Join(t.TempDir(), "data")
@@ -79,7 +71,7 @@ func serving(t *testing.T, d *dataset, slots int, policy client.Policy) (o clien
 		goleak.VerifyNone(t, leaks)
 	}
 	t.Cleanup(stop)
-	return client.DialOptions{SocketsDir: sockets, Timeout: 200 * time.Millisecond}, data, s, stop
+	return client.DialOptions{SocketsDir: sockets, Timeout: 200 * time.Millisecond}, data, stop
 }
 
 func write(t *testing.T, path string, data []byte) {
@@ -104,7 +96,7 @@ func dial(t *testing.T, o client.DialOptions) *client.Served {
 func TestServed(t *testing.T) {
 	for _, bytes := range []int{500, 0} {
 		d := newDataset(120, bytes)
-		o, _, stop := serve(t, d, 120)
+		o, _, stop := serve(t, d, 120, client.PolicyFirstCome)
 		c := dial(t, o)
 		shuffledOrder := shuffled(120)
 		l, err := loader.New(loader.FromServer(c), loader.Options{BatchSize: 9, Order: shuffledOrder, Ahead: 4})
@@ -130,38 +122,11 @@ func TestServed(t *testing.T) {
 	}
 }
 
-// Samples without a slot come from the server each time.
-func TestServedWithoutRoom(t *testing.T) {
-	for _, bytes := range []int{20000, 0} {
-		d := newDataset(300, bytes)
-		d.scale = 200
-		o, _, stop := serve(t, d, 100)
-		c := dial(t, o)
-		l := open(t, loader.FromServer(c), loader.Options{BatchSize: 16, Order: shuffled(300)})
-		for range 2 {
-			if got := readEpoch(t, d, l); len(got) != 300 {
-				t.Error(len(got))
-			}
-		}
-		stats, err := c.Stats()
-		if err != nil || stats.Ready < 30 || stats.Ready > 250 {
-			t.Fatalf("%d samples in the cache show nothing; %v", stats.Ready, err)
-		}
-		if s := l.Stats(); bytes > 0 && s.Hits != stats.Ready || s.Hits < stats.Ready/2 || s.Hits+s.Misses != 600 {
-			t.Errorf("%+v with room for %d", s, stats.Ready)
-		}
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-		stop()
-	}
-}
-
 // A sample that the server cannot read is an error with its index and the server's reason. Without
 // a server it is ErrNoServer, and the loader continues when a server is there.
 func TestServedFailures(t *testing.T) {
 	d := newDataset(30, 0)
-	o, data, stop := serve(t, d, 30)
+	o, data, stop := serve(t, d, 30, client.PolicyFirstCome)
 	if err := os.Remove(filepath.Join(data, "000013.bin")); err != nil {
 		t.Fatal(err)
 	}
@@ -198,48 +163,5 @@ func TestServedFailures(t *testing.T) {
 	}
 	if err := c.Close(); err != nil {
 		t.Error(err)
-	}
-}
-
-// A loader finds the samples that the server has read ahead if the server knows its order, else
-// none.
-func TestServedByPlan(t *testing.T) {
-	for _, plan := range []bool{false, true} {
-		d := newDataset(600, 500)
-		o, _, s, stop := serving(t, d, 600, client.PolicyFirstCome)
-		c := dial(t, o)
-		shuffledOrder := shuffled(600)
-		l, err := loader.New(loader.FromServer(c),
-			loader.Options{BatchSize: 10, Order: shuffledOrder, Rank: 1, Ranks: 2, Ahead: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if plan {
-			err := s.Plan("pets", server.PlanOptions{Kind: shuffledOrder.Kind.String(), Seed: shuffledOrder.Seed, WorldSize: 2, Ranks: []uint64{1}, Ahead: 50})
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-		order0 := wanted(t, shuffledOrder, 0, order.Shard{Rank: 1, Ranks: 2})
-		n := 0
-		for b, err := range l.Batches(t.Context()) {
-			if err != nil {
-				t.Fatal(err)
-			}
-			n += b.Len()
-			b.Release()
-			// this batch, the one ahead, and the one that the loader has just begun
-			eventually(t, "the server has read ahead", func() bool {
-				state, err := c.Inspect().State(order0[min(n+29, len(order0)-1)])
-				return !plan || err != nil || state == client.StateReady
-			})
-		}
-		if s := l.Stats(); n != 300 || plan && s.Misses > 30 || !plan && s.Misses != 300 {
-			t.Errorf("with a plan %v: %+v", plan, s)
-		}
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-		stop()
 	}
 }

@@ -82,31 +82,6 @@ func TestRatiosHoldAtEveryPrefix(t *testing.T) {
 	}
 }
 
-// Ensure that the positions of datasets are spread as by chance, so that each rank gets the same
-// share of every dataset. If strata differ in size and the number of ranks is the sum of the
-// ratios, so that ranks always meet the same strata, the shares agree within a fifth.
-func TestTurnsAreSpread(t *testing.T) {
-	const items = 100_000
-	for _, ratios := range [][]uint64{{1, 1}, {1, 3}, {2, 5}, {3, 7}, {1, 9}} {
-		sum := ratios[0] + ratios[1]
-		for _, ranks := range []uint64{2, 3, sum} {
-			tree, counts, expected := newTree(ratios, 3), make([]float64, ranks), make([]float64, ranks)
-			for item := range uint64(items) {
-				counts[tree.position(0, item)%ranks]++
-			}
-			for k, n := range counts {
-				expected[k] = items / float64(ranks)
-				if math.Abs(n/expected[k]-1) > 0.2 {
-					t.Errorf("%v, %d ranks: rank %d has %g items of the first dataset, want %g", ratios, ranks, k, n, expected[k])
-				}
-			}
-			if off := chiSquare(counts, expected); sum%ratios[0] == 0 && off > 5 {
-				t.Errorf("%v, %d ranks: %v, off by %.1f standard deviations", ratios, ranks, counts, off)
-			}
-		}
-	}
-}
-
 func mixed(t testing.TB, o MixedOrder, number uint64) *Epoch {
 	t.Helper()
 	e, err := o.Epoch(number)
@@ -216,26 +191,6 @@ func TestMixesStopWhereTheyShould(t *testing.T) {
 		for d, stream := range whole {
 			passes(t, "length", stream, orders[d].Samples, true)
 		}
-	}
-}
-
-// Ensure that two datasets of one size and seed are read in different orders.
-func TestDatasetsOfAMixDiffer(t *testing.T) {
-	o := MixedOrder{Orders: []Order{{Samples: 500, Kind: Shuffled}, {Samples: 500, Kind: Shuffled}},
-		Ratios: []uint64{1, 1}, Stop: StopAll}
-	both := streams(t, o, mixed(t, o, 0))
-	same := 0
-	for k := range 500 {
-		if both[0][k] == both[1][k] {
-			same++
-		}
-	}
-	if same > 10 {
-		t.Errorf("%d of 500 samples come at one place of both", same)
-	}
-	o.Seed = 1
-	if slices.Equal(streams(t, o, mixed(t, o, 0))[0], both[0]) {
-		t.Error("seeds of the mix change nothing")
 	}
 }
 

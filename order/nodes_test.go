@@ -59,55 +59,6 @@ func TestOwners(t *testing.T) {
 	}
 }
 
-// Ensure that quotas are shares of the ranks, at most what a cache holds, and that the rest goes to
-// nodes with room.
-func TestQuotas(t *testing.T) {
-	for _, c := range []struct {
-		nodes []Node
-		want  []int
-	}{
-		{[]Node{{Ranks: 3}, {Ranks: 1}}, []int{49152, 16384}},
-		{[]Node{{Ranks: 1, Capacity: 1000}, {Ranks: 1, Capacity: 500}}, []int{32768, 32768}},
-		{[]Node{{Ranks: 1, Capacity: 1000}, {Ranks: 1, Capacity: 250}}, []int{49152, 16384}},
-		{[]Node{{Ranks: 1, Capacity: 250}, {Ranks: 1, Capacity: 125}}, []int{16384, 8192}},
-		{[]Node{{Ranks: 1, Capacity: 1}, {Ranks: 1}}, []int{32768, 32768}}, // one is not known
-	} {
-		if o := owners(t, 1000, c.nodes...); !slices.Equal(o.quota, c.want) {
-			t.Errorf("%v: %v buckets, want %v", c.nodes, o.quota, c.want)
-		}
-	}
-}
-
-// Ensure that few buckets move when nodes come or go, and none when nodes are only reordered.
-func TestOwnersMove(t *testing.T) {
-	for _, c := range []struct {
-		before, after []Node
-		most          float64 // of the buckets that must move
-	}{
-		{alike(3), alike(2), 1.01}, {alike(8), alike(9), 1.08}, {alike(64), alike(63), 1.4},
-		{alike(3), []Node{alike(3)[2], alike(3)[0], alike(3)[1]}, 0},
-	} {
-		before, after := owners(t, 1000, c.before...), owners(t, 1000, c.after...)
-		grown, moved := 0, 0
-		for i, n := range after.nodes {
-			old := slices.IndexFunc(before.nodes, func(m Node) bool { return m.Name == n.Name })
-			if old < 0 {
-				grown += after.quota[i]
-			} else {
-				grown += max(0, after.quota[i]-before.quota[old])
-			}
-		}
-		for k := range Buckets {
-			if before.nodes[before.owner[k]].Name != after.nodes[after.owner[k]].Name {
-				moved++
-			}
-		}
-		if float64(moved) > c.most*float64(grown) {
-			t.Errorf("%d to %d nodes: %d buckets moved, %d must", len(c.before), len(c.after), moved, grown)
-		}
-	}
-}
-
 // Ensure that each global batch has the samples of the plain order, and each node its exact number,
 // for many jobs; also when other nodes go on in the middle of an epoch.
 func TestDealer(t *testing.T) {
@@ -175,40 +126,6 @@ func deal(t *testing.T, e *Epoch, o *Owners, batch, from uint64, ends Ends) {
 		slices.Sort(got)
 		if !slices.Equal(want, got) {
 			t.Fatalf("batch %d of %d from %d for %v: %v, want %v", g, batch, from, o.nodes, got, want)
-		}
-	}
-}
-
-// Ensure that nodes read what they own: without this, 1/n of it.
-func TestDealerOwned(t *testing.T) {
-	for _, c := range []struct {
-		nodes int
-		batch uint64
-		least float64
-	}{{8, 256, 0.97}, {64, 256, 0.97}, {64, 64, 0.945}} {
-		e, err := Order{Samples: 1_281_167, Kind: Shuffled}.Epoch(0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		o := owners(t, e.Samples, alike(c.nodes)...)
-		d, err := e.Dealer(o, c.batch, 0, Drop)
-		if err != nil {
-			t.Fatal(err)
-		}
-		owned, all := 0, 0
-		for g := range uint64(20) {
-			for i, mine := range d.Deal(g) {
-				for _, index := range mine {
-					if all++; o.Owner(uint64(index)) == i {
-						owned++
-					}
-				}
-			}
-		}
-		if share := float64(owned) / float64(all); share < c.least {
-			t.Errorf("%d nodes, batches of %d: %.4f of the reads are of owned samples", c.nodes, c.batch, share)
-		} else {
-			t.Logf("%d nodes, batches of %d: %.4f", c.nodes, c.batch, share)
 		}
 	}
 }

@@ -2,8 +2,6 @@ package order_test
 
 import (
 	"errors"
-	"math/rand/v2"
-	"slices"
 	"strings"
 	"testing"
 
@@ -66,48 +64,6 @@ func TestRanksShareAnEpoch(t *testing.T) {
 				}
 			}
 		}
-	}
-}
-
-// Ensure that a job that stops anywhere and continues with any other number of ranks, several
-// times, reads each sample once.
-func TestGoOnWithOtherRanks(t *testing.T) {
-	random := rand.New(rand.NewPCG(1, 1))
-	for range 300 {
-		o := orders()[random.IntN(len(orders()))]
-		e := epoch(t, o, 7)
-		var read []int
-		for from := uint64(0); from < o.Samples; {
-			ranks := 1 + random.Uint64N(9)
-			steps := 1 + random.Uint64N(o.Samples/ranks+1)
-			var next uint64
-			for rank := range ranks {
-				p := part(t, order.Shard{Rank: rank, Ranks: ranks, From: from}, e)
-				batch := make([]int, steps)
-				read = append(read, batch[:p.Fill(batch, 0)]...)
-				next = p.Position(steps)
-			}
-			from = next
-		}
-		slices.Sort(read)
-		if uint64(len(read)) != o.Samples || slices.Compact(read)[o.Samples-1] != int(o.Samples-1) {
-			t.Fatalf("%+v: %d samples read", o, len(read))
-		}
-	}
-}
-
-func TestPaddingBeginsAgain(t *testing.T) {
-	e := epoch(t, order.Order{Samples: 5}, 0)
-	for from, want := range [][][]int{{{0, 2, 4}, {1, 3, 0}}, 2: {{2, 4}, {3, 0}}, 4: {{4}, {0}}} { // also where it continues
-		for rank := range want {
-			s := order.Shard{Rank: uint64(rank), Ranks: 2, From: uint64(from), Ends: order.Pad}
-			if got := whole(part(t, s, e)); !slices.Equal(got, want[rank]) {
-				t.Errorf("rank %d from %d: %v, want %v", rank, from, got, want[rank])
-			}
-		}
-	}
-	if got := whole(part(t, order.Shard{Rank: 7, Ranks: 8, Ends: order.Pad}, e)); !slices.Equal(got, []int{2}) { // 7 mod 5
-		t.Errorf("more ranks than samples: %v", got)
 	}
 }
 

@@ -122,39 +122,6 @@ func trace(seed uint64, reads int, samples uint64) (out [][2]uint64) {
 	return out
 }
 
-// Ensure that the same reads and the same seed give the same decisions, and that no sample ever has
-// two slots or a slot two samples.
-func TestDeterministic(t *testing.T) {
-	forAll(t, func(t *testing.T, kind policy.Kind) {
-		decisions := func(seed uint64) (out []int) {
-			c := newCacheOf(kind, 8, seed)
-			c.next = c.turn
-			for _, r := range trace(1, 3000, 40) {
-				slot, victim, _ := c.read(r[0], r[1])
-				out = append(out, slot, victim)
-				seen := map[uint64]bool{}
-				for _, h := range c.slots[:c.free] {
-					if seen[h.sample] {
-						t.Fatal("a sample has two slots")
-					}
-					seen[h.sample] = true
-				}
-				if victim >= 0 && seen[uint64(victim)] || slot >= 0 && !seen[r[0]] {
-					t.Fatal("a victim stays, or the new sample is not there")
-				}
-			}
-			return out
-		}
-		if !slices.Equal(decisions(1), decisions(1)) {
-			t.Error("not deterministic")
-		}
-		swept := kind == policy.KindFIFO || kind == policy.KindClock
-		if slices.Equal(decisions(1), decisions(2)) != swept {
-			t.Error("the seed does not decide which slots are looked at")
-		}
-	})
-}
-
 // Ensure that a cache with one slot works: all but cost and planned give it to each new sample.
 func TestOneSlot(t *testing.T) {
 	forAll(t, func(t *testing.T, kind policy.Kind) {
@@ -173,34 +140,6 @@ func TestOneSlot(t *testing.T) {
 		}
 		if _, victim, _ := c.read(9, 1e6); victim != want[1] {
 			t.Error(victim)
-		}
-	})
-}
-
-// Ensure that only cost keeps its samples when costs are equal, or when none is known. No plan is
-// known here, so planned keeps them too.
-func TestEqualAndUnknownCosts(t *testing.T) {
-	forAll(t, func(t *testing.T, kind policy.Kind) {
-		for _, known := range []bool{true, false} {
-			c := newCacheOf(kind, 16, 1)
-			moved := 0
-			for epoch := range 4 {
-				for k := range uint64(64) {
-					sample := policy.Random(uint64(epoch), k) % 64
-					if c.find(sample) >= 0 {
-						continue
-					}
-					if known {
-						c.load(sample, 5e6)
-					}
-					if _, victim := c.set(sample); victim >= 0 {
-						moved++
-					}
-				}
-			}
-			if moved > 0 == (kind == policy.KindCost || kind == policy.KindPlanned) {
-				t.Errorf("known %v: %d samples went", known, moved)
-			}
 		}
 	})
 }
@@ -231,21 +170,6 @@ func TestReferences(t *testing.T) {
 			t.Errorf("a million hits write %d times", writes)
 		}
 	})
-}
-
-// A hit in a row of sets writes at most once a tick.
-func TestReferenceOfLRU(t *testing.T) {
-	rule, hits := policy.KindLRU.New(1000, 1).Rule(), policy.KindLRU.Hits(1000)
-	reference, writes := rule.Placed(0), 0
-	for now := range uint64(5000) { // once over all slots
-		if next := hits.After(reference, 7, now); next != reference {
-			reference = next
-			writes++
-		}
-	}
-	if writes < 8 || writes > 16 {
-		t.Error(writes)
-	}
 }
 
 var update = flag.Bool("update", false, "write testdata")

@@ -28,19 +28,6 @@ const (
 	Any                  // it may have any free slot
 )
 
-// String returns the verdict's name.
-func (v Verdict) String() string {
-	switch v {
-	case Never:
-		return "never"
-	case Home:
-		return "home"
-	case Any:
-		return "any"
-	}
-	return fmt.Sprintf("verdict %d", uint8(v))
-}
-
 // Policy assigns slots 0..slots-1 to samples. The zero value admits nothing. Values are immutable,
 // and safe for concurrent use.
 type Policy struct {

@@ -58,26 +58,3 @@ func TestPoliciesOnAFixedTrace(t *testing.T) {
 		}
 	}
 }
-
-// The search order of free slots, from any slot.
-func TestNext(t *testing.T) {
-	p := policy.FirstCome(3)
-	for from, want := range []bool{true, true, true, false, false} {
-		slot, ok := p.Next(uint64(from))
-		if ok != want || (ok && slot != uint64(from)) {
-			t.Errorf("Next(%d) = %d, %v; want %d, %v", from, slot, ok, from, want)
-		}
-	}
-	if _, ok := policy.FirstIndices(3).Next(0); ok {
-		t.Error("first-indices searches: a sample's slot is its own")
-	}
-}
-
-func TestVerdictString(t *testing.T) {
-	for v, want := range map[policy.Verdict]string{policy.Never: "never", policy.Home: "home", policy.Any: "any",
-		9: "verdict 9"} {
-		if v.String() != want {
-			t.Errorf("verdict %d prints %q, want %q", v, v, want)
-		}
-	}
-}

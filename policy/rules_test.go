@@ -8,134 +8,6 @@ import (
 	"github.com/stocached/stocached/policy"
 )
 
-// fifo: samples go in the order in which they came.
-func TestFIFO(t *testing.T) {
-	c := newCacheOf(policy.KindFIFO, 5, 0)
-	for sample := range uint64(23) {
-		want := int(sample) - 5
-		if _, victim, _ := c.read(sample, 1); victim != max(want, -1) {
-			t.Fatalf("sample %d makes %d go", sample, victim)
-		}
-		c.hit(int(sample % 5)) // changes nothing
-	}
-}
-
-// random: each slot goes equally often.
-func TestRandom(t *testing.T) {
-	c := newCacheOf(policy.KindRandom, 10, 1)
-	var taken [10]float64
-	for sample := range uint64(10_010) {
-		if slot, victim, _ := c.read(sample, 1); victim >= 0 {
-			taken[slot]++
-		}
-	}
-	chi := 0.0
-	for _, n := range taken {
-		chi += (n - 1000) * (n - 1000) / 1000
-	}
-	if chi > 27.9 { // one in a thousand for 9 degrees of freedom
-		t.Error(taken, chi)
-	}
-}
-
-// clock: a sample that was hit outlives those that were not, and one that is no longer hit goes.
-func TestClock(t *testing.T) {
-	c := newCacheOf(policy.KindClock, 8, 0)
-	for sample := range uint64(8) {
-		c.read(sample, 1)
-	}
-	for sample := uint64(100); sample < 200; sample++ {
-		if _, _, hit := c.read(3, 1); !hit {
-			t.Fatal("a sample that is hit between all sets went")
-		}
-		c.read(sample, 1)
-	}
-	for sample := uint64(200); c.find(3) >= 0; sample++ {
-		if c.read(sample, 1); sample > 1000 {
-			t.Fatal("a sample that is no longer hit stays")
-		}
-	}
-	// All bytes are at their most: the search ends, and takes one.
-	for k := range c.slots {
-		c.slots[k].reference = 3
-	}
-	before := c.hand
-	if _, victim, _ := c.read(5000, 1); victim < 0 || c.hand-before > 64 {
-		t.Error(victim, c.hand-before)
-	}
-}
-
-// lru: of the samples that it looks at, the one goes whose last hit is longest ago.
-func TestLRU(t *testing.T) {
-	const slots = 1000
-	c, random := newCacheOf(policy.KindLRU, slots, 2), newCacheOf(policy.KindRandom, slots, 2)
-	var looked []uint64
-	c.looked = func(slot uint64) { looked = append(looked, slot) }
-	last := make([]uint64, slots) // hand at the last read of each slot
-	hits, randomHits := 0, 0
-	for k := range uint64(20_000) {
-		looked = looked[:0]
-		sample := k/4 + policy.Random(4, k)%800 // what was read lately is read again
-		slot, victim, hit := c.read(sample, 1)
-		for _, other := range looked {
-			if tick := uint64(slots * 5 / 8); victim >= 0 && last[slot] > last[other]+tick {
-				t.Fatalf("the sample read at %d goes, and not the one read at %d", last[slot], last[other])
-			}
-		}
-		last[slot] = c.hand
-		if hit {
-			hits++
-		}
-		if _, _, hit := random.read(sample, 1); hit {
-			randomHits++
-		}
-	}
-	if hits < randomHits+500 {
-		t.Error(hits, randomHits)
-	}
-}
-
-// lfu: of the samples that it looks at, the one with the fewest hits goes; what is no longer read
-// goes in time.
-func TestLFU(t *testing.T) {
-	const slots = 64
-	c := newCacheOf(policy.KindLFU, slots, 2)
-	for sample := range uint64(slots) {
-		c.read(sample, 1)
-	}
-	for range 20 { // hits are counted while the hand moves
-		for sample := range uint64(slots) {
-			for range sample {
-				c.hand++
-				c.hit(int(sample))
-			}
-		}
-	}
-	next := uint64(1000)
-	for range 300 {
-		c.read(next, 1)
-		next++
-	}
-	frequent := 0
-	for sample := uint64(slots / 2); sample < slots; sample++ {
-		if c.find(sample) >= 0 {
-			frequent++
-		}
-	}
-	if frequent < slots/2-4 { // all 8 that are looked at may be frequent
-		t.Errorf("%d of %d frequent samples are left", frequent, slots/2)
-	}
-	for range 60_000 {
-		c.read(next, 1)
-		next++
-	}
-	for sample := range uint64(slots) {
-		if c.find(sample) >= 0 {
-			t.Errorf("sample %d stays though nothing reads it", sample)
-		}
-	}
-}
-
 func candidate(sample uint64, nanoseconds, size uint64) policy.Candidate {
 	cost, _ := policy.Cost(0).Loaded(nanoseconds, 0, 0)
 	return policy.Candidate{Sample: sample, Size: size, Cost: cost}
@@ -266,25 +138,6 @@ func noisy(ns float64, draw uint64) uint64 {
 	return uint64(ns * math.Exp(0.3*(sum-6)))
 }
 
-// A cost is averaged over loads.
-func TestCostIsAveraged(t *testing.T) {
-	off := func(loads uint64) float64 { // mean deviation, in factors of e
-		sum := 0.0
-		for sample := range uint64(2000) {
-			var c policy.Cost
-			for load := range loads {
-				c, _ = c.Loaded(noisy(5e6, 100*sample+load), policy.Spread(0), policy.Random(sample, load))
-			}
-			sum += math.Abs(math.Log(float64(c.Nanoseconds()) / 5e6))
-		}
-		return sum / 2000
-	}
-	one, two, eight := off(1), off(2), off(8)
-	if one > 0.27 || two > 0.85*one || eight > 0.7*one {
-		t.Error(one, two, eight)
-	}
-}
-
 // settle returns the spread after loads of samples with costs of the given sigma, each loaded twice.
 func settle(sigma float64, stalls bool) policy.Spread {
 	var spread policy.Spread
@@ -300,19 +153,6 @@ func settle(sigma float64, stalls bool) policy.Spread {
 		}
 	}
 	return spread
-}
-
-// Differences that are only noise are not believed, real ones are, with stalls too.
-func TestTrust(t *testing.T) {
-	if policy.Spread(0).Trust() != 256 {
-		t.Error("before anything is known, differences are believed")
-	}
-	for _, stalls := range []bool{false, true} {
-		equal, lognormal := settle(0, stalls).Trust(), settle(0.6, stalls).Trust()
-		if equal > 90 || lognormal < 160 {
-			t.Errorf("stalls %v: trust %d for equal costs, %d for lognormal ones", stalls, equal, lognormal)
-		}
-	}
 }
 
 // A load far above all others, as of a process that was stopped for an hour, says nothing until the next load confirms
@@ -377,74 +217,6 @@ func TestStoppedSampleGoes(t *testing.T) {
 					t.Fatalf("stopped in load %d: it does not go before sample %d", stopped, k)
 				}
 			}
-		}
-	}
-}
-
-// The first loads of a cache are far too long: workers import modules, and one is stopped. Later ones are measured
-// rightly all the same, and those of the first loads go first.
-func TestSlowBeginning(t *testing.T) {
-	var spread policy.Spread
-	first := make([]policy.Cost, 8)
-	for k := range first {
-		first[k], spread = policy.Cost(0).Loaded(noisy(2e9, uint64(k)), spread, 0)
-	}
-	for k := range uint64(100) {
-		_, spread = policy.Cost(0).Loaded(noisy(5e6, 100+k), spread, policy.Random(k, 0))
-	}
-	if stalled, _ := policy.Cost(0).Loaded(3600e9, spread, 0); !stalled.Doubtful(spread) {
-		t.Error("after 100 loads of 5 ms, one of an hour is believed")
-	}
-	for k := range uint64(2000) {
-		_, spread = policy.Cost(0).Loaded(noisy(5e6, 200+k), spread, policy.Random(k, 0))
-	}
-	for k, c := range first {
-		if !c.Doubtful(spread) {
-			t.Errorf("first load %d, measured as %d ms, is believed", k, c.Nanoseconds()/1e6)
-		}
-	}
-}
-
-// One of the first loads of a cache is measured as far too short. Those after it count as what they took.
-func TestShortMeasurement(t *testing.T) {
-	for _, short := range []int{0, 1, 5, 14} {
-		var spread policy.Spread
-		costs := make([]policy.Cost, 200)
-		for k := range costs {
-			ns := noisy(6e6, uint64(k))
-			if k == short {
-				ns = 2000
-			}
-			costs[k], spread = costs[k].Loaded(ns, spread, policy.Random(5, uint64(k)))
-		}
-		for k, cost := range costs {
-			if ms := float64(cost.Believed(spread).Nanoseconds()) / 1e6; k != short && (ms < 2 || ms > 18) {
-				t.Errorf("load %d is too short: load %d of about 6 ms counts as %g ms", short, k, ms)
-			}
-		}
-	}
-}
-
-// The machine is slow for a while, so what is loaded then looks costly: nothing moves for that.
-func TestSlowPeriods(t *testing.T) {
-	const slots, samples = 500, 1000
-	c := newCacheOf(policy.KindCost, slots, 1)
-	loads := uint64(0)
-	for epoch := range uint64(8) {
-		moved := 0
-		for k := range uint64(samples) {
-			sample := (k*389 + epoch*157) % samples
-			loads++
-			ns := noisy(5e6, loads)
-			if loads/100%3 == 0 {
-				ns *= 3
-			}
-			if _, victim, _ := c.read(sample, ns); victim >= 0 {
-				moved++
-			}
-		}
-		if epoch >= 2 && moved > slots/100 {
-			t.Errorf("epoch %d moves %d of %d slots", epoch+1, moved, slots)
 		}
 	}
 }

@@ -49,14 +49,11 @@ func TestAdoptsWhileTheLastUserLeaves(t *testing.T) {
 	})
 	s, _ := start(t, o)
 	leaving.Wait()
-	p := dial(t, s.Dir())
-	number, fresh := p.attach("pets")
+	p, number, fresh := join(t, s)
 	if fresh.Header.UUID == seg.Header.UUID {
 		t.Error("it is the old one")
 	}
-	if a := p.fetch(number, 0, 3); len(a.failures) != 0 {
-		t.Errorf("%+v", a)
-	}
+	p.wantFetched(number, 3)
 }
 
 // Ensure that a server replaces a segment of another version that no process uses, and says so in one line. It leaves
@@ -91,11 +88,8 @@ func TestReplacesAnotherVersion(t *testing.T) {
 		t.Error(err)
 	}
 	s, _ := start(t, o)
-	p := dial(t, s.Dir())
-	number, _ := p.attach("pets")
-	if a := p.fetch(number, 0, 3); len(a.failures) != 0 {
-		t.Errorf("%+v", a)
-	}
+	p, number, _ := join(t, s)
+	p.wantFetched(number, 3)
 	if n := strings.Count(log.String(), "replaces one of another version"); n != 1 {
 		t.Errorf("%d lines in\n%s", n, log.String())
 	}
@@ -108,8 +102,7 @@ func TestEmptiedCacheThatCannotComeBack(t *testing.T) {
 	m := newMemory(100, 100<<10)
 	o := options(t, m, server.CacheOptions{RemoveUnused: time.Second})
 	s, _ := start(t, o)
-	p := dial(t, s.Dir())
-	number, seg := p.attach("pets")
+	p, number, seg := join(t, s)
 	p.fetch(number, 0, shuffled(100)...)
 	seg.Close()
 	dir := o.Caches[0].Dir
@@ -147,17 +140,12 @@ func TestCountersGoOn(t *testing.T) {
 	o := onShelf(t, shelf, map[string]int{"pets": 1})
 	dir := o.Caches[0].Dir
 	s, _ := start(t, o)
-	p := dial(t, s.Dir())
-	number, _ := p.attach("pets")
+	p, number, _ := join(t, s)
 	p.fetch(number, 0, shuffled(60)...)
 	reload(t, s, with(o, server.CacheOptions{Name: "pets", Dir: dir, Source: source.Settings{"id": 2}, RemoveUnused: time.Second}))
 	_, text := ask(t, s, "/metrics")
-	for _, line := range []string{`stocached_source_reads_total{cache="pets"} 60`,
-		`stocached_fill_seconds_count{cache="pets"} 60`, `stocached_slots_filled{cache="pets"} 0`} {
-		if !strings.Contains(text, line+"\n") {
-			t.Errorf("no line %q in\n%s", line, text)
-		}
-	}
+	wantLines(t, text, `stocached_source_reads_total{cache="pets"} 60`,
+		`stocached_fill_seconds_count{cache="pets"} 60`, `stocached_slots_filled{cache="pets"} 0`)
 	number, seg := p.attach("pets")
 	p.fetch(number, 0, shuffled(20)...)
 	seg.Close()

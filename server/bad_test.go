@@ -23,9 +23,7 @@ func TestBadSamples(t *testing.T) {
 	m.fails[7] = unix.EIO
 	m.fails[8] = fmt.Errorf("%w: a checksum", source.ErrCorrupt)
 	s, _ := start(t, options(t, m, server.CacheOptions{Parallel: 2}))
-	p := dial(t, s.Dir())
-	number, seg := p.attach("pets")
-	c := view(t, seg)
+	p, number, c := attachTo(t, s)
 	for round := range 2 {
 		a := p.fetch(number, 0, append(upTo(30), 4)...)
 		if len(a.failures) != 6 {
@@ -46,22 +44,19 @@ func TestBadSamples(t *testing.T) {
 			t.Errorf("read %d, %d, %d and %d times", m.begun(4), m.begun(29), m.begun(7), m.begun(3))
 		}
 	}
-	q := dial(t, s.Dir())
-	other, _ := q.attach("pets")
+	q, other, _ := join(t, s)
 	if a := q.fetch(other, control.Send, 4, 6); a.failures[0].Code != control.CodeBad || len(a.samples) != 1 {
 		t.Errorf("%+v", a)
 	}
 	if a := about(t, s); a["bad_samples"] != 3.0 {
 		t.Error(a["bad_samples"])
 	}
-	wantMetric(t, s, `stocached_bad_samples{cache="pets"} 3`)
-	wantMetric(t, s, `stocached_source_errors_total{cache="pets",kind="decode"} 3`)
-	wantMetric(t, s, `stocached_source_errors_total{cache="pets",kind="damaged"} 2`)
+	wantMetrics(t, s, `stocached_bad_samples{cache="pets"} 3`)
+	wantMetrics(t, s, `stocached_source_errors_total{cache="pets",kind="decode"} 3`)
+	wantMetrics(t, s, `stocached_source_errors_total{cache="pets",kind="damaged"} 2`)
 	// A client may store the sample.
 	if stored, err := c.Set(4, sourcetest.Content(4, 1000), 0); stored != cache.Stored || err != nil {
 		t.Fatal(stored, err)
 	}
-	if a := p.fetch(number, 0, 4); len(a.failures) != 0 {
-		t.Errorf("%+v", a.failures)
-	}
+	p.wantFetched(number, 4)
 }

@@ -87,9 +87,7 @@ func TestSmallTmpfs(t *testing.T) {
 	o = without(o, "b")
 	reload(t, s, o)
 	wantRefused(t, s, with(o, on("a", 4, dir)), shm.ErrMemory, "a 23.5 MiB")
-	if a := p.fetch(number, 0, shuffled(1000)...); len(a.failures) != 0 {
-		t.Errorf("the cache that could not be replaced: %+v", a)
-	}
+	p.wantFetched(number, shuffled(1000)...)
 	// When no client has the old cache, the new one gets its memory: 13.8 MiB filled and 23.5 more
 	// would not fit.
 	c.Close()

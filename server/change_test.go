@@ -3,14 +3,10 @@ package server_test
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"math/rand/v2"
-	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -112,47 +108,6 @@ func onShelf(t *testing.T, s *shelf, ids map[string]int) server.Options {
 	return server.WithSource(o, s.open)
 }
 
-// request sends an operator's request and returns the answer.
-func request(t *testing.T, s *server.Server, method, path, body string) (code int, answer map[string]any, text string) {
-	t.Helper()
-	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(s.Dir(), control.AdminSocket))
-	}}
-	defer transport.CloseIdleConnections()
-	r, err := http.NewRequest(method, "http://stocached"+path, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := transport.RoundTrip(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer got.Body.Close()
-	all, err := io.ReadAll(got.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(all, &answer); err != nil {
-		t.Fatalf("%s %s: %d %q: %v", method, path, got.StatusCode, all, err)
-	}
-	return got.StatusCode, answer, string(all)
-}
-
-// wantRequest is request with the expected answer.
-func wantRequest(t *testing.T, s *server.Server, method, path, body string, code int, texts ...string) map[string]any {
-	t.Helper()
-	got, answer, text := request(t, s, method, path, body)
-	if got != code {
-		t.Errorf("%s %s %s: %d, want %d: %s", method, path, body, got, code, text)
-	}
-	for _, want := range texts {
-		if !strings.Contains(fmt.Sprint(answer["error"]), want) {
-			t.Errorf("%s %s %s: %s, want %q", method, path, body, text, want)
-		}
-	}
-	return answer
-}
-
 // wantMarked checks that the cache has the sample of this source.
 func wantMarked(t *testing.T, c *cache.Cache, m *marked, i int) {
 	t.Helper()
@@ -212,8 +167,7 @@ func TestCachesComeAndGo(t *testing.T) {
 	o := onShelf(t, shelf, map[string]int{"pets": 1})
 	dir := o.Caches[0].Dir
 	s, _ := start(t, o)
-	p := dial(t, s.Dir())
-	petsNumber, _ := p.attach("pets")
+	p, petsNumber, _ := join(t, s)
 
 	both := with(o, server.CacheOptions{Name: "cats", Dir: dir, Source: source.Settings{"id": 2}, Parallel: 2})
 	reload(t, s, both)
@@ -222,17 +176,13 @@ func TestCachesComeAndGo(t *testing.T) {
 		t.Errorf("%v", made)
 	}
 	number, seg := p.attach("cats")
-	if a := p.fetch(number, 0, shuffled(40)...); len(a.failures) != 0 || a.refused != nil {
-		t.Fatalf("%+v", a)
-	}
+	p.wantFetched(number, shuffled(40)...)
 	c := view(t, seg)
 
 	// Two reads are under way, and more are queued: all get an answer.
 	cats.hold(t, 45)
 	cats.hold(t, 46)
-	id := p.id()
-	p.send(control.AppendFetch(nil, control.Fetch, id,
-		control.FetchBody{Cache: number, Indices: []int64{45, 46, 47, 48, 1}}))
+	id := p.startFetch(number, 45, 46, 47, 48, 1)
 	eventually(t, "they are being read", func() bool { return cats.begun(45) == 1 && cats.begun(46) == 1 })
 	reload(t, s, o)
 	a := p.answer(id, 5)
@@ -358,11 +308,8 @@ func TestReloadsAreRefused(t *testing.T) {
 	if err != nil || len(left) != 2 {
 		t.Errorf("%v, %v", left, err)
 	}
-	p := dial(t, s.Dir())
-	number, seg := p.attach("pets")
-	if a := p.fetch(number, 0, 3); len(a.failures) != 0 {
-		t.Errorf("%+v", a)
-	}
+	p, number, seg := join(t, s)
+	p.wantFetched(number, 3)
 	wantMarked(t, view(t, seg), shelf.sources[1], 3)
 }
 
@@ -376,16 +323,13 @@ func TestReplace(t *testing.T) {
 	var log bytes.Buffer
 	o.Log = slog.New(slog.NewTextHandler(&log, nil))
 	s, stop := start(t, o)
-	p := dial(t, s.Dir())
-	number, seg := p.attach("pets")
+	p, number, seg := join(t, s)
 	p.fetch(number, 0, shuffled(60)...)
 	c := view(t, seg)
 
 	// The same data with other read settings: the segment stays, and a fetch under way goes on.
 	release := one.hold(t, 70)
-	id := p.id()
-	p.send(control.AppendFetch(nil, control.Fetch, id,
-		control.FetchBody{Cache: number, Indices: []int64{70, 71, 72, 73, 74, 75, 76}}))
+	id := p.startFetch(number, 70, 71, 72, 73, 74, 75, 76)
 	eventually(t, "it is being read", func() bool { return one.begun(70) == 1 })
 	reload(t, s, with(o, server.CacheOptions{Name: "pets", Dir: dir, Source: source.Settings{"id": 1, "way": 2}, Parallel: 9}))
 	release()
@@ -409,8 +353,7 @@ func TestReplace(t *testing.T) {
 			releases = append(releases, one.hold(t, first+i))
 			indices = append(indices, int64(first+i))
 		}
-		id := p.id()
-		p.send(control.AppendFetch(nil, control.Fetch, id, control.FetchBody{Cache: number, Indices: indices}))
+		id := p.startFetch(number, indices...)
 		begun := func() (n int) {
 			for i := range 10 {
 				n += one.begun(first + i)
@@ -554,7 +497,7 @@ func TestChangesUnderLoad(t *testing.T) {
 	for seed := range uint64(2) {
 		operators.Go(func() {
 			r := rand.New(rand.NewPCG(seed, 7))
-			for range 60 {
+			for range 25 {
 				next := o
 				for _, name := range []string{"a", "b"} {
 					next = without(next, name)
@@ -576,47 +519,6 @@ func TestChangesUnderLoad(t *testing.T) {
 		t.Errorf("%d samples fetched, %d told of a removal: that shows little", fetched.Load(), told.Load())
 	}
 	stop()
-}
-
-// tryAttach is attach for a cache that may not exist.
-func (p *peer) tryAttach(name string) (number uint32, seg *shm.Segment, ok bool) {
-	p.t.Helper()
-	p.send(control.AppendAttach(nil, p.id(), name))
-	var head [control.HeaderBytes]byte
-	rights := make([]byte, unix.CmsgSpace(4))
-	p.socket.SetReadDeadline(time.Now().Add(20 * time.Second))
-	n, oobn, _, _, err := p.socket.ReadMsgUnix(head[:], rights)
-	if err != nil || n != len(head) {
-		p.t.Fatalf("%d bytes, %v", n, err)
-	}
-	h, err := control.ParseHeader(head, false)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	body := make([]byte, h.Length)
-	if _, err := io.ReadFull(p.socket, body); err != nil {
-		p.t.Fatal(err)
-	}
-	if h.Type == control.Error {
-		return 0, nil, false
-	}
-	m, err := control.ParseAttached(body)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	messages, err := unix.ParseSocketControlMessage(rights[:oobn])
-	if err != nil || len(messages) != 1 {
-		p.t.Fatal(messages, err)
-	}
-	fds, err := unix.ParseUnixRights(&messages[0])
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	defer unix.Close(fds[0])
-	if seg, err = shm.OpenFD(fds[0], shm.OpenOptions{UUID: &m.UUID}); err != nil {
-		p.t.Fatal(err)
-	}
-	return m.Cache, seg, true
 }
 
 // Ensure that a source that hangs in open blocks no other change, and that the end of its reload ends it.
@@ -659,8 +561,7 @@ func TestReloadOfAChangedSource(t *testing.T) {
 	old := shelf.put(1, 100, 1000)
 	o := onShelf(t, shelf, map[string]int{"pets": 1})
 	s, _ := start(t, o)
-	p := dial(t, s.Dir())
-	number, seg := p.attach("pets")
+	p, number, seg := join(t, s)
 	p.fetch(number, 0, 1, 2)
 	opened := shelf.opened
 	reload(t, s, o)

@@ -8,7 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/shm"
 
 	"golang.org/x/sys/unix"
@@ -77,13 +79,40 @@ func (p *peer) tryReceive() (control.Header, []byte, error) {
 // attach returns the number of a cache, and a segment attached through the received descriptor.
 func (p *peer) attach(name string) (uint32, *shm.Segment) {
 	p.t.Helper()
+	number, seg, ok := p.tryAttach(name)
+	if !ok {
+		p.t.Fatal("there is no cache", name)
+	}
+	p.t.Cleanup(func() { seg.Close() })
+	return number, seg
+}
+
+// tryAttach is attach for a cache that may not exist.
+func (p *peer) tryAttach(name string) (number uint32, seg *shm.Segment, ok bool) {
+	p.t.Helper()
 	p.send(control.AppendAttach(nil, p.id(), name))
 	// The descriptor comes with the first byte of the frame, so read it before buffering.
-	frame, rights := make([]byte, control.HeaderBytes+24), make([]byte, unix.CmsgSpace(4))
+	var head [control.HeaderBytes]byte
+	rights := make([]byte, unix.CmsgSpace(4))
 	p.socket.SetReadDeadline(time.Now().Add(20 * time.Second))
-	n, oobn, _, _, err := p.socket.ReadMsgUnix(frame, rights)
-	if err != nil || n != len(frame) {
+	n, oobn, _, _, err := p.socket.ReadMsgUnix(head[:], rights)
+	if err != nil || n != len(head) {
 		p.t.Fatalf("%d bytes, %v", n, err)
+	}
+	h, err := control.ParseHeader(head, false)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	body := make([]byte, h.Length)
+	if _, err := io.ReadFull(p.socket, body); err != nil {
+		p.t.Fatal(err)
+	}
+	if h.Type == control.Error {
+		return 0, nil, false
+	}
+	m, err := control.ParseAttached(body)
+	if err != nil {
+		p.t.Fatal(err)
 	}
 	messages, err := unix.ParseSocketControlMessage(rights[:oobn])
 	if err != nil || len(messages) != 1 {
@@ -94,16 +123,25 @@ func (p *peer) attach(name string) (uint32, *shm.Segment) {
 		p.t.Fatal(fds, err)
 	}
 	defer unix.Close(fds[0])
-	m, err := control.ParseAttached(frame[control.HeaderBytes:])
-	if err != nil {
+	if seg, err = shm.OpenFD(fds[0], shm.OpenOptions{UUID: &m.UUID}); err != nil {
 		p.t.Fatal(err)
 	}
-	seg, err := shm.OpenFD(fds[0], shm.OpenOptions{UUID: &m.UUID})
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	p.t.Cleanup(func() { seg.Close() })
-	return m.Cache, seg
+	return m.Cache, seg, true
+}
+
+// join connects a client, and attaches it to the cache pets.
+func join(t *testing.T, s *server.Server) (p *peer, number uint32, seg *shm.Segment) {
+	t.Helper()
+	p = dial(t, s.Dir())
+	number, seg = p.attach("pets")
+	return p, number, seg
+}
+
+// attachTo is join with a view of the cache.
+func attachTo(t *testing.T, s *server.Server) (*peer, uint32, *cache.Cache) {
+	t.Helper()
+	p, number, seg := join(t, s)
+	return p, number, view(t, seg)
 }
 
 // answer is the answer of a fetch.
@@ -119,6 +157,22 @@ func (p *peer) fetch(cache uint32, flags uint32, indices ...int64) answer {
 	id := p.id()
 	p.send(control.AppendFetch(nil, control.Fetch, id, control.FetchBody{Cache: cache, Flags: flags, Indices: indices}))
 	return p.answer(id, len(indices))
+}
+
+// startFetch sends a FETCH and does not wait.
+func (p *peer) startFetch(cache uint32, indices ...int64) (id uint64) {
+	p.t.Helper()
+	id = p.id()
+	p.send(control.AppendFetch(nil, control.Fetch, id, control.FetchBody{Cache: cache, Indices: indices}))
+	return id
+}
+
+// wantFetched checks that no sample of a FETCH fails.
+func (p *peer) wantFetched(cache uint32, indices ...int64) {
+	p.t.Helper()
+	if a := p.fetch(cache, 0, indices...); len(a.failures) != 0 || a.refused != nil {
+		p.t.Errorf("%+v, %v", a.failures, a.refused)
+	}
 }
 
 func (p *peer) answer(id uint64, n int) answer {

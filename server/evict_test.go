@@ -3,7 +3,6 @@ package server_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -90,11 +89,8 @@ func TestSend(t *testing.T) {
 	m := newMemory(30, 1000)
 	m.fails[29] = unix.EIO
 	s, _ := start(t, options(t, m, server.CacheOptions{}))
-	p := dial(t, s.Dir())
-	number, seg := p.attach("pets")
-	if a := p.fetch(number, 0, upTo(10)...); len(a.failures) != 0 {
-		t.Fatalf("%+v", a)
-	}
+	p, number, seg := join(t, s)
+	p.wantFetched(number, upTo(10)...)
 	wantSent(t, m, p.fetch(number, control.Send, upTo(20)...), upTo(20))
 	wantSent(t, m, p.fetch(number, control.Send, 3, 25, 3, 25), []int64{3, 25, 3, 25})
 	c := view(t, seg)
@@ -117,9 +113,7 @@ func TestSend(t *testing.T) {
 	id := q.id()
 	q.send(control.AppendFetch(nil, control.Fetch, id,
 		control.FetchBody{Cache: number, Flags: control.Send, Indices: []int64{22}}))
-	if a := q.fetch(number, 0, 1); len(a.failures)+len(a.samples) != 0 { // then the request before is in, too
-		t.Errorf("%+v", a)
-	}
+	q.wantFetched(number, 1) // then the request before is in, too
 	release()
 	wantSent(t, m, q.answer(id, 1), []int64{22})
 	if a := p.answer(first, 1); len(a.failures)+len(a.samples) != 0 || m.begun(22) != 1 {
@@ -138,12 +132,8 @@ func TestSend(t *testing.T) {
 func TestUnstored(t *testing.T) {
 	m := newMemory(30, 1000)
 	s, _ := start(t, options(t, m, server.CacheOptions{}))
-	p := dial(t, s.Dir())
-	number, seg := p.attach("pets")
-	c := view(t, seg)
-	if a := p.fetch(number, 0, upTo(5)...); len(a.failures) != 0 {
-		t.Fatalf("%+v", a)
-	}
+	p, number, c := attachTo(t, s)
+	p.wantFetched(number, upTo(5)...)
 	wantSent(t, m, p.fetch(number, control.Unstored, upTo(20)...), upTo(20))
 	for i := range 20 {
 		if state, err := c.State(i); err != nil || (state == cache.StateReady) != (i < 5) {
@@ -151,16 +141,13 @@ func TestUnstored(t *testing.T) {
 		}
 	}
 	release := m.hold(t, 22)
-	q := dial(t, s.Dir())
-	other, _ := q.attach("pets")
+	q, other, _ := join(t, s)
 	unstored := p.id()
 	p.send(control.AppendFetch(nil, control.Fetch, unstored,
 		control.FetchBody{Cache: number, Flags: control.Unstored, Indices: []int64{21, 22}}))
 	eventually(t, "it is being read", func() bool { return m.begun(22) == 1 })
 	stored := q.startFetch(other, 22, 23)
-	if a := q.fetch(other, 0, 1); len(a.failures)+len(a.samples) != 0 { // then the request before is in, too
-		t.Errorf("%+v", a)
-	}
+	q.wantFetched(other, 1) // then the request before is in, too
 	release()
 	wantSent(t, m, p.answer(unstored, 2), []int64{21, 22})
 	a := q.answer(stored, 2)
@@ -175,8 +162,7 @@ func TestDiskOfAServedCache(t *testing.T) {
 	m, dir := newMemory(300, 1000), t.TempDir()
 	s, stop := start(t, options(t, m, server.CacheOptions{Size: 5 << 20, Tiers: []source.Settings{
 		{"kind": "disk", "dir": dir, "size": (2 << 20) + 200<<10}}}))
-	p := dial(t, s.Dir())
-	number, seg := p.attach("pets")
+	p, number, seg := join(t, s)
 	if below := seg.Below().Load(); below < 190 || below > 205 {
 		t.Errorf("%d samples on the disk", below)
 	}
@@ -252,8 +238,7 @@ func TestSendAmongEvictors(t *testing.T) {
 			end := time.Now().Add(100 * time.Millisecond)
 			var all sync.WaitGroup
 			for k := range 4 {
-				one := dial(t, s.Dir())
-				number, seg := one.attach("pets")
+				one, number, seg := join(t, s)
 				c := view(t, seg)
 				if p == shm.PolicyPlanned { // it reads other samples than it says
 					one.send(control.AppendAnnounce(nil, one.id(), control.AnnounceBody{Cache: number, Owner: c.Owner(),
@@ -288,7 +273,7 @@ func TestSendAmongEvictors(t *testing.T) {
 				})
 			}
 			all.Wait()
-			_, seg := dial(t, s.Dir()).attach("pets")
+			_, _, seg := join(t, s)
 			c := view(t, seg)
 			stats, err := c.Stats()
 			least := uint64(100)
@@ -328,8 +313,7 @@ func TestCostsOfLoads(t *testing.T) {
 		s, _ := start(t, server.WithSource(o, func(context.Context, source.Settings) (source.Source, error) {
 			return &slow{m, takes}, nil
 		}))
-		c := dial(t, s.Dir())
-		number, seg := c.attach("pets")
+		c, number, seg := join(t, s)
 		return c, number, view(t, seg)
 	}
 	costOf := func(c *cache.Cache, i int) time.Duration {
@@ -376,8 +360,7 @@ func TestPrefetchEvictsNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := newMemoryOf(samples, 1000, variable)
 			s := evicting(t, m, shm.PolicyFIFO, 10, 2)
-			p := dial(t, s.Dir())
-			number, seg := p.attach("pets")
+			p, number, seg := join(t, s)
 			c, most := view(t, seg), int(seg.Slots)+2
 			p.prefetch(number, upTo(samples)...)
 			eventually(t, "samples are read", func() bool { return m.total() >= 5 })
@@ -398,9 +381,7 @@ func TestPrefetchEvictsNothing(t *testing.T) {
 			for state, err := c.State(int(last)); state == cache.StateReady && err == nil; state, err = c.State(int(last)) {
 				last--
 			}
-			if a := p.fetch(number, 0, last); len(a.failures)+len(a.samples) != 0 {
-				t.Errorf("%+v", a)
-			}
+			p.wantFetched(number, last)
 			if stats, err := c.Stats(); err != nil || stats.Evicted == 0 || !variable && stats.Evicted != 1 {
 				t.Errorf("a fetch: %+v, %v", stats, err)
 			}
@@ -420,12 +401,8 @@ func TestPrefetchIntoAFullCache(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, %v", name, policy), func(t *testing.T) {
 				m := newMemoryOf(samples, 1000, variable)
 				s := evicting(t, m, policy, 10, 2)
-				p := dial(t, s.Dir())
-				number, seg := p.attach("pets")
-				c := view(t, seg)
-				if a := p.fetch(number, 0, upTo(samples)...); len(a.failures) != 0 {
-					t.Fatalf("%+v", a)
-				}
+				p, number, c := attachTo(t, s)
+				p.wantFetched(number, upTo(samples)...)
 				full, err := c.Stats()
 				if err != nil || full.Ready == 0 || full.Ready >= samples || m.total() != samples {
 					t.Fatalf("%+v, %v, %d reads", full, err, m.total())
@@ -463,15 +440,14 @@ func TestFetchBesidePrefetches(t *testing.T) {
 			end := time.Now().Add(200 * time.Millisecond)
 			var all sync.WaitGroup
 			for k := range 4 {
-				p := dial(t, s.Dir())
-				number, _ := p.attach("pets")
+				p, number, _ := join(t, s)
 				all.Go(func() {
 					for time.Now().Before(end) && !t.Failed() {
 						indices := shuffled(samples)
 						if k%2 == 0 {
 							p.prefetch(number, indices...)
-						} else if a := p.fetch(number, 0, indices...); len(a.failures) != 0 {
-							t.Errorf("%+v", a.failures)
+						} else {
+							p.wantFetched(number, indices...)
 						}
 					}
 				})
@@ -495,8 +471,7 @@ func TestPolicyOfVariableSamples(t *testing.T) {
 		{shm.PolicyFirstCome, shm.PolicyFirstCome, true}} {
 		o.Caches[0].Policy = c.policy
 		s, stop := start(t, o)
-		p := dial(t, s.Dir())
-		number, seg := p.attach("pets")
+		p, number, seg := join(t, s)
 		before := m.total()
 		wantSent(t, m, p.fetch(number, control.Send, upTo(40)...), upTo(40))
 		stats, err := view(t, seg).Stats()
@@ -517,16 +492,13 @@ func TestAnotherPolicy(t *testing.T) {
 	o.Caches[0].Size = 5 << 20
 	s, stop := start(t, o)
 	filled := func() (uuid [16]byte) {
-		p := dial(t, s.Dir())
-		number, seg := p.attach("pets")
-		if a := p.fetch(number, 0, upTo(50)...); len(a.failures) != 0 {
-			t.Errorf("%+v", a)
-		}
+		p, number, seg := join(t, s)
+		p.wantFetched(number, upTo(50)...)
 		return seg.Header.UUID
 	}
 	want := func(what string, policy shm.Policy, before [16]byte) {
 		t.Helper()
-		_, seg := dial(t, s.Dir()).attach("pets")
+		_, _, seg := join(t, s)
 		stats, err := view(t, seg).Stats()
 		if err != nil || seg.Policy != policy || (stats.Ready == 0) != (seg.Header.UUID != before) {
 			t.Errorf("%s: policy %v, %d samples, %v", what, seg.Policy, stats.Ready, err)
@@ -539,18 +511,12 @@ func TestAnotherPolicy(t *testing.T) {
 		return next
 	}
 	before := filled()
-	if _, err := s.Reload(context.Background(), with(shm.Policy(99))); !errors.Is(err, shm.ErrInvalid) {
-		t.Error(err)
-	}
+	wantRefused(t, s, with(shm.Policy(99)), shm.ErrInvalid)
 	want("wrong policies", shm.PolicyFirstCome, before)
-	if _, err := s.Reload(context.Background(), with(shm.PolicyCost)); err != nil {
-		t.Fatal(err)
-	}
+	reload(t, s, with(shm.PolicyCost))
 	want("a reload", shm.PolicyCost, [16]byte{})
 	before = filled()
-	if _, err := s.Reload(context.Background(), with(shm.PolicyCost)); err != nil {
-		t.Fatal(err)
-	}
+	reload(t, s, with(shm.PolicyCost))
 	want("the same again", shm.PolicyCost, before)
 	resized := with(shm.PolicyLFU)
 	resized.Caches[0].Size = 5 << 20

@@ -18,19 +18,31 @@ func WithSource(o Options, open func(ctx context.Context, s source.Settings) (so
 	return o
 }
 
+// set changes a setting of the server until the test ends.
+func set[T any](t testing.TB, at *T, value T) {
+	old := *at
+	*at = value
+	t.Cleanup(func() { *at = old })
+}
+
 // SetTimeouts changes FrameTimeout and StallTimeout until the test ends.
-func SetTimeouts(t *testing.T, frame, stall time.Duration) {
-	oldFrame, oldStall := session.FrameTimeout, session.StallTimeout
-	session.FrameTimeout, session.StallTimeout = frame, stall
-	t.Cleanup(func() { session.FrameTimeout, session.StallTimeout = oldFrame, oldStall })
+func SetTimeouts(t testing.TB, frame, stall time.Duration) {
+	set(t, &session.FrameTimeout, frame)
+	set(t, &session.StallTimeout, stall)
 }
 
 // SetLongestWait changes LongestWait until the test ends.
-func SetLongestWait(t *testing.T, wait time.Duration) {
-	before := session.LongestWait
-	session.LongestWait = wait
-	t.Cleanup(func() { session.LongestWait = before })
-}
+func SetLongestWait(t testing.TB, wait time.Duration) { set(t, &session.LongestWait, wait) }
+
+// SetDrainTimeout changes how long the end of a server waits for its clients, until the test ends.
+func SetDrainTimeout(t testing.TB, d time.Duration) { set(t, &served.DrainTimeout, d) }
+
+// SetJanitorPause changes the pause of the janitor, and so the precision of read_timeout and
+// remove_unused, until the test ends.
+func SetJanitorPause(t testing.TB, d time.Duration) { set(t, &janitorPause, d) }
+
+// SetPlanIdle changes prefetch.Idle until the test ends.
+func SetPlanIdle(t testing.TB, d time.Duration) { set(t, &prefetch.Idle, d) }
 
 // Waiting returns the most bytes of samples that wait for one client.
 func (s *Server) Waiting() (most int) {
@@ -55,21 +67,6 @@ func (s *Server) Cache(name string) *served.Cache { return s.cache(name) }
 // MetricsAddress returns the TCP address of the metrics.
 func (s *Server) MetricsAddress() net.Addr { return s.metrics.Addr() }
 
-// SetDrainTimeout changes how long the end of a server waits for its clients, until the test ends.
-func SetDrainTimeout(t *testing.T, d time.Duration) {
-	old := served.DrainTimeout
-	served.DrainTimeout = d
-	t.Cleanup(func() { served.DrainTimeout = old })
-}
-
-// SetJanitorPause changes the pause of the janitor, and so the precision of read_timeout and
-// remove_unused, until the test ends.
-func SetJanitorPause(t testing.TB, d time.Duration) {
-	old := janitorPause
-	janitorPause = d
-	t.Cleanup(func() { janitorPause = old })
-}
-
 // Waiters returns the number of waiters in the queues of a cache.
 func (s *Server) Waiters(name string) int {
 	return s.cache(name).Filler().Waiters()
@@ -91,11 +88,4 @@ func (s *Server) Clean() {
 	for _, h := range s.served() {
 		h.Clean()
 	}
-}
-
-// SetPlanIdle changes prefetch.Idle until the test ends.
-func SetPlanIdle(t *testing.T, d time.Duration) {
-	old := prefetch.Idle
-	prefetch.Idle = d
-	t.Cleanup(func() { prefetch.Idle = old })
 }

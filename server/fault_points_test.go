@@ -31,9 +31,7 @@ func once(t *testing.T, point string, do func()) (passed *atomic.Int32) {
 func TestPointStoredByAClientMeanwhile(t *testing.T) {
 	m := newMemory(10, 1000)
 	s, _ := start(t, options(t, m, server.CacheOptions{Parallel: 1}))
-	p := dial(t, s.Dir())
-	number, seg := p.attach("pets")
-	c := view(t, seg)
+	p, number, c := attachTo(t, s)
 	once(t, "fill.read", func() {
 		if r, err := c.Set(3, sourcetest.Content(3, 1000), 0); r != cache.Stored || err != nil {
 			t.Error(r, err)
@@ -53,9 +51,7 @@ func TestPointStoredByAClientMeanwhile(t *testing.T) {
 func TestPointClaimedByAClientMeanwhile(t *testing.T) {
 	m := newMemory(10, 1000)
 	s, _ := start(t, options(t, m, server.CacheOptions{Parallel: 1}))
-	p := dial(t, s.Dir())
-	number, seg := p.attach("pets")
-	c := view(t, seg)
+	p, number, c := attachTo(t, s)
 	var claim *cache.Claim
 	once(t, "fill.read", func() {
 		var r cache.Result
@@ -88,17 +84,13 @@ func TestPointClearedMeanwhile(t *testing.T) {
 	for _, point := range []string{"fill.taken", "fill.read", "fill.stored"} {
 		m := newMemory(10, 1000)
 		s, stop := start(t, options(t, m, server.CacheOptions{Parallel: 1}))
-		p := dial(t, s.Dir())
-		number, seg := p.attach("pets")
-		c := view(t, seg)
+		p, number, c := attachTo(t, s)
 		once(t, point, func() {
 			if r, err := c.Clear(context.Background()); r != cache.Stored || err != nil {
 				t.Error(point, r, err)
 			}
 		})
-		if a := p.fetch(number, 0, 3, 4); len(a.failures) != 0 {
-			t.Errorf("%s: %+v", point, a)
-		}
+		p.wantFetched(number, 3, 4)
 		if _, hit, err := c.View(3); hit != (point != "fill.stored") || err != nil {
 			t.Errorf("%s: hit %v, %v", point, hit, err)
 		}
@@ -123,8 +115,7 @@ func TestPointCancelledMeanwhile(t *testing.T) {
 		second.attach("pets")
 		hold := make(chan struct{})
 		passed := once(t, point, func() { <-hold })
-		id := first.id()
-		first.send(control.AppendFetch(nil, control.Fetch, id, control.FetchBody{Cache: number, Indices: []int64{3}}))
+		id := first.startFetch(number, 3)
 		eventually(t, "it is at it", func() bool { return passed.Load() == 1 })
 		first.send(control.AppendCancel(nil, id))
 		if a := first.answer(id, 1); len(a.failures) != 1 || a.failures[0].Code != control.CodeCancelled {
@@ -157,7 +148,7 @@ func TestPointClientVanishes(t *testing.T) {
 			t.Fatalf("%d slots", seg.Slots)
 		}
 		passed := once(t, point, func() { p.socket.Close() })
-		p.send(control.AppendFetch(nil, control.Fetch, p.id(), control.FetchBody{Cache: number, Indices: upTo(100)}))
+		p.startFetch(number, upTo(100)...)
 		eventually(t, point+" is passed", func() bool { return passed.Load() > 0 })
 		eventually(t, "it is forgotten", func() bool { return s.Connections() == 1 })
 		began := time.Now()

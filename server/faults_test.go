@@ -29,8 +29,7 @@ func TestWrongFrames(t *testing.T) {
 	server.SetTimeouts(t, 300*time.Millisecond, 20*time.Second)
 	m := newMemory(10, 100)
 	s, _ := start(t, options(t, m, server.CacheOptions{}))
-	good := dial(t, s.Dir())
-	number, _ := good.attach("pets")
+	good, number, _ := join(t, s)
 	hello := control.AppendHello(nil, 1, control.HelloBody{Version: control.Version})
 	for name, c := range map[string]struct {
 		bytes []byte
@@ -77,12 +76,7 @@ func TestWrongFrames(t *testing.T) {
 			t.Errorf("%s: %v %v %v; want %v with %q", name, last.Type, remote, err, c.code, c.text)
 		}
 	}
-	if a := good.fetch(number, 0, 1, 2); len(a.failures) != 0 {
-		t.Errorf("another client: %+v", a)
-	}
-	if a := good.fetch(number, 0, make([]int64, control.MaxIndices)...); len(a.failures) != 0 || a.refused != nil {
-		t.Errorf("as many as may be: %+v", a.refused)
-	}
+	good.wantFetched(number, 1, 2)
 }
 
 // The server refuses more requests than may be under way, and answers those under way.
@@ -90,8 +84,7 @@ func TestTooMuchUnderWay(t *testing.T) {
 	m := newMemory(200, 100)
 	release := m.hold(t, 0)
 	s, _ := start(t, options(t, m, server.CacheOptions{Parallel: 1}))
-	p := dial(t, s.Dir())
-	number, _ := p.attach("pets")
+	p, number, _ := join(t, s)
 	ids := []uint64{}
 	for k := range control.MaxRequests {
 		ids = append(ids, p.id())
@@ -128,31 +121,24 @@ func TestClientThatNeverReads(t *testing.T) {
 	p, other := dial(t, s.Dir()), dial(t, s.Dir())
 	number, _ := p.attach("pets")
 	otherNumber, _ := other.attach("pets")
-	p.send(control.AppendFetch(nil, control.Fetch, p.id(),
-		control.FetchBody{Cache: number, Indices: shuffled(samples)}))
+	p.startFetch(number, shuffled(samples)...)
 	most := 0
 	eventually(t, "something waits for it", func() bool { most = s.Waiting(); return most > 0 })
-	if a := other.fetch(otherNumber, 0, 7, 8); len(a.failures) != 0 {
-		t.Errorf("another client: %+v", a)
-	}
+	other.wantFetched(otherNumber, 7, 8)
 	eventually(t, "it is shown out", func() bool { most = max(most, s.Waiting()); return s.Connections() == 1 })
 	if most > control.MaxWaitingSend {
 		t.Errorf("%d bytes waited for it", most)
 	}
-	if a := other.fetch(otherNumber, 0, 9); len(a.failures) != 0 {
-		t.Errorf("another client, afterwards: %+v", a)
-	}
+	other.wantFetched(otherNumber, 9)
 }
 
 // A slow reader gets all its samples, although they never fit the limit together.
 func TestSlowReader(t *testing.T) {
-	const samples, size = 150, 1 << 20
+	const samples, size = 90, 1 << 20
 	m := newMemory(samples, size)
 	s, _ := start(t, options(t, m, server.CacheOptions{Size: 8 << 20, Parallel: 4}))
-	p := dial(t, s.Dir())
-	number, seg := p.attach("pets")
-	id := p.id()
-	p.send(control.AppendFetch(nil, control.Fetch, id, control.FetchBody{Cache: number, Indices: shuffled(samples)}))
+	p, number, seg := join(t, s)
+	id := p.startFetch(number, shuffled(samples)...)
 	time.Sleep(300 * time.Millisecond)
 	a := p.answer(id, samples)
 	if len(a.failures) != 0 || len(a.samples) != samples-int(seg.Slots) {
@@ -167,36 +153,16 @@ func TestSlowReader(t *testing.T) {
 	}
 }
 
-// A thousand silent clients are no burden, and an active one is served.
-func TestIdleConnections(t *testing.T) {
-	m := newMemory(10, 100)
-	s, _ := start(t, options(t, m, server.CacheOptions{}))
-	for range 1000 {
-		dial(t, s.Dir())
-	}
-	p := dial(t, s.Dir())
-	number, _ := p.attach("pets")
-	began := time.Now()
-	if a := p.fetch(number, 0, 1); len(a.failures) != 0 || time.Since(began) > 5*time.Second {
-		t.Errorf("%+v after %v", a, time.Since(began))
-	}
-}
-
 // A server that ends answers all clients, and leaves the cache warm. The next server reads nothing
 // again.
 func TestRestartIsWarm(t *testing.T) {
 	m := newMemory(50, 1000)
 	o := options(t, m, server.CacheOptions{Parallel: 2})
 	s, stop := start(t, o)
-	p := dial(t, s.Dir())
-	number, seg := p.attach("pets")
-	if a := p.fetch(number, 0, shuffled(40)...); len(a.failures) != 0 {
-		t.Fatalf("%+v", a)
-	}
+	p, number, seg := join(t, s)
+	p.wantFetched(number, shuffled(40)...)
 	release := m.hold(t, 45)
-	id := p.id()
-	p.send(control.AppendFetch(nil, control.Fetch, id,
-		control.FetchBody{Cache: number, Indices: []int64{45, 46, 47, 48}}))
+	id := p.startFetch(number, 45, 46, 47, 48)
 	eventually(t, "it is being read", func() bool { return m.begun(45) == 1 })
 	go func() {
 		time.Sleep(50 * time.Millisecond)
@@ -213,43 +179,22 @@ func TestRestartIsWarm(t *testing.T) {
 	for i := range 40 {
 		wantReady(t, c, i, 1000)
 	}
-	again, _ := start(t, o)
-	p = dial(t, again.Dir())
-	number, _ = p.attach("pets")
-	if a := p.fetch(number, 0, shuffled(40)...); len(a.failures) != 0 {
-		t.Errorf("%+v", a)
-	}
+	again, stopAgain := start(t, o)
+	p, number, _ = join(t, again)
+	p.wantFetched(number, shuffled(40)...)
 	for i := range 40 {
 		if n := m.begun(i); n != 1 {
 			t.Errorf("sample %d was read %d times", i, n)
 		}
 	}
-}
-
-// Other data under the same name: a cold cache replaces the old one, and clients of the old one
-// keep it.
-func TestOtherDataIsCold(t *testing.T) {
-	m := newMemory(20, 1000)
-	o := options(t, m, server.CacheOptions{})
-	s, stop := start(t, o)
-	p := dial(t, s.Dir())
-	number, seg := p.attach("pets")
-	p.fetch(number, 0, shuffled(20)...)
-	old := view(t, seg)
-	stop()
-	m.fingerprint = "memory-2"
-	s, _ = start(t, o)
-	p = dial(t, s.Dir())
-	number, seg = p.attach("pets")
-	c := view(t, seg)
-	if stats, err := c.Stats(); err != nil || stats.Ready != 0 {
+	stopAgain()
+	m.fingerprint = "memory-2" // other data under the same name: a cold cache, and clients keep the old one
+	again, _ = start(t, o)
+	_, _, cold := attachTo(t, again)
+	if stats, err := cold.Stats(); err != nil || stats.Ready != 0 {
 		t.Errorf("%d samples of the old data, %v", stats.Ready, err)
 	}
-	wantReady(t, old, 3, 1000)
-	p.fetch(number, 0, 3)
-	if m.begun(3) != 2 {
-		t.Errorf("read %d times", m.begun(3))
-	}
+	wantReady(t, c, 3, 1000)
 }
 
 // A cache has one server, and so has a folder of sockets. The second server names the first.
@@ -360,20 +305,6 @@ func done() context.Context {
 	return ctx
 }
 
-// A socket file without a listener belongs to an earlier server, perhaps a killed one.
-func TestSocketOfTheDead(t *testing.T) {
-	m := newMemory(10, 100)
-	o := options(t, m, server.CacheOptions{})
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(o.SocketsDir, control.DataSocket), Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.SetUnlinkOnClose(false)
-	l.Close()
-	s, _ := start(t, o)
-	dial(t, s.Dir())
-}
-
 // Clients fetch, cancel, prefetch and vanish at random. At the end all samples are in the cache,
 // each was read few times, and nothing is left over.
 func TestAnything(t *testing.T) {
@@ -386,8 +317,7 @@ func TestAnything(t *testing.T) {
 		clients.Go(func() {
 			r := rand.New(rand.NewPCG(seed, 1))
 			for range 8 {
-				p := dial(t, s.Dir())
-				number, _ := p.attach("pets")
+				p, number, _ := join(t, s)
 				for range r.IntN(6) {
 					id := p.id()
 					kind := []control.Type{control.Fetch, control.Fetch, control.Prefetch}[r.IntN(3)]
@@ -411,8 +341,7 @@ func TestAnything(t *testing.T) {
 	}
 	clients.Wait()
 	eventually(t, "all clients are forgotten", func() bool { return s.Connections() == 0 })
-	p := dial(t, s.Dir())
-	number, seg := p.attach("pets")
+	p, number, seg := join(t, s)
 	if a := p.fetch(number, 0, shuffled(samples)...); len(a.failures) != 0 || len(a.samples) != 0 {
 		t.Errorf("%d failed, %d without a slot", len(a.failures), len(a.samples))
 	}
@@ -434,8 +363,7 @@ func TestAnything(t *testing.T) {
 func TestJanitor(t *testing.T) {
 	m := newMemory(10, 100)
 	s, _ := start(t, options(t, m, server.CacheOptions{}))
-	p := dial(t, s.Dir())
-	_, seg := p.attach("pets")
+	_, _, seg := join(t, s)
 	live := view(t, seg)
 	if _, r, err := live.Claim(2, 100, 0); r != cache.Stored || err != nil {
 		t.Fatal(r, err)
@@ -467,10 +395,8 @@ func TestEndsBesideAClientThatNeverReads(t *testing.T) {
 	const samples, size = 60, 1 << 20
 	m := newMemory(samples, size)
 	s, stop := start(t, options(t, m, server.CacheOptions{Size: 8 << 20, Parallel: 2}))
-	p := dial(t, s.Dir())
-	number, _ := p.attach("pets")
-	p.send(control.AppendFetch(nil, control.Fetch, p.id(),
-		control.FetchBody{Cache: number, Indices: shuffled(samples)}))
+	p, number, _ := join(t, s)
+	p.startFetch(number, shuffled(samples)...)
 	eventually(t, "something waits for it", func() bool { return s.Waiting() > 1<<20 })
 	began := time.Now()
 	stop()

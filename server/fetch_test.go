@@ -2,7 +2,7 @@ package server_test
 
 import (
 	"bytes"
-	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -37,9 +37,7 @@ func TestEachSampleIsReadOnce(t *testing.T) {
 	s, _ := start(t, options(t, m, server.CacheOptions{Parallel: 8}))
 	var readers sync.WaitGroup
 	for range clients {
-		p := dial(t, s.Dir())
-		number, seg := p.attach("pets")
-		c := view(t, seg)
+		p, number, c := attachTo(t, s)
 		readers.Go(func() {
 			for batch := shuffled(samples); len(batch) > 0; batch = batch[250:] {
 				if a := p.fetch(number, 0, batch[:250]...); a.refused != nil || len(a.failures) != 0 ||
@@ -66,8 +64,7 @@ func TestWithoutASlot(t *testing.T) {
 	const samples, size = 30, 100000
 	m := newMemory(samples, size)
 	s, _ := start(t, options(t, m, server.CacheOptions{Size: 4<<20 + 10*size})) // about ten slots
-	p := dial(t, s.Dir())
-	number, seg := p.attach("pets")
+	p, number, seg := join(t, s)
 	c := view(t, seg)
 	slots := int(seg.Slots)
 	if slots < 5 || slots > 20 {
@@ -108,40 +105,59 @@ func TestWithoutASlot(t *testing.T) {
 	}
 }
 
+// Ensure that each kind of error of a source has its code and its counter, and concerns its sample alone, of which nothing
+// stays.
 func TestSamplesThatFail(t *testing.T) {
-	m := newMemory(10, 100)
-	m.fails[3] = fmt.Errorf("read /data/3.jpg: %w", unix.EIO)
-	m.fails[4] = fmt.Errorf("%w: /data/4.jpg", source.ErrChanged)
-	m.fails[5] = fmt.Errorf("%w: /data/5.jpg", source.ErrCorrupt)
-	s, _ := start(t, options(t, m, server.CacheOptions{}))
-	p := dial(t, s.Dir())
-	number, seg := p.attach("pets")
-	a := p.fetch(number, 0, 2, 3, 4, 5, -1, 10, 1<<62, 6)
-	for position, want := range map[uint32]struct {
+	m := newMemory(20, 100)
+	want := map[int64]struct {
+		err  error
 		code control.Code
+		kind string // "": the source is not asked
 		text string
 	}{
-		1: {control.CodeRead, "sample 3 (memory 3): read /data/3.jpg: input/output error"},
-		2: {control.CodeChanged, "/data/4.jpg"}, 3: {control.CodeDamaged, "/data/5.jpg"},
-		4: {control.CodeIndex, "-1"}, 5: {control.CodeIndex, "10"}, 6: {control.CodeIndex, "4611686018427387904"},
-	} {
-		if f := a.failures[position]; f.Code != want.code || !strings.Contains(f.Text, want.text) {
-			t.Errorf("position %d: %+v, want %v %q", position, f, want.code, want.text)
+		3:       {fmt.Errorf("read /data/3.jpg: %w", unix.EIO), control.CodeRead, "unavailable", "sample 3 (memory 3): read /data/3.jpg: input/output error"},
+		4:       {fmt.Errorf("%w: /data/4.jpg", source.ErrChanged), control.CodeChanged, "changed", "/data/4.jpg"},
+		5:       {fmt.Errorf("%w: /data/5.jpg", source.ErrCorrupt), control.CodeDamaged, "damaged", "/data/5.jpg"},
+		6:       {unix.ENOENT, control.CodeRead, "missing", "memory 6"},
+		7:       {unix.EACCES, control.CodeRead, "denied", "memory 7"},
+		8:       {unix.EMFILE, control.CodeRead, "descriptors", "memory 8"},
+		9:       {errors.New("something else"), control.CodeRead, "other", "something else"},
+		-1:      {nil, control.CodeIndex, "", "-1"},
+		20:      {nil, control.CodeIndex, "", "20"},
+		1 << 62: {nil, control.CodeIndex, "", "4611686018427387904"},
+	}
+	indices := []int64{2, 10}
+	for i, w := range want {
+		if indices = append(indices, i); w.err != nil {
+			m.fails[int(i)] = w.err
 		}
 	}
-	if len(a.failures) != 6 {
+	s, _ := start(t, options(t, m, server.CacheOptions{}))
+	p, number, seg := join(t, s)
+	c := view(t, seg)
+	a := p.fetch(number, 0, indices...)
+	for position, i := range indices[2:] {
+		w := want[i]
+		if f := a.failures[uint32(position+2)]; f.Code != w.code || !strings.Contains(f.Text, w.text) {
+			t.Errorf("sample %d: %+v, want %v %q", i, f, w.code, w.text)
+		}
+		if w.kind != "" {
+			wantMetrics(t, s, fmt.Sprintf(`stocached_source_errors_total{cache="pets",kind=%q} 1`, w.kind))
+			if state, err := c.State(int(i)); state != cache.StateEmpty || err != nil {
+				t.Errorf("sample %d: %v, %v", i, state, err)
+			}
+		}
+	}
+	if len(a.failures) != len(want) {
 		t.Errorf("%d failures", len(a.failures))
 	}
-	c := view(t, seg)
 	wantReady(t, c, 2, 100)
-	wantReady(t, c, 6, 100)
+	wantReady(t, c, 10, 100)
 	// A failure is not remembered: the next read may succeed.
 	m.mu.Lock()
 	delete(m.fails, 3)
 	m.mu.Unlock()
-	if a := p.fetch(number, 0, 3); len(a.failures) != 0 {
-		t.Errorf("%+v", a)
-	}
+	p.wantFetched(number, 3)
 	wantReady(t, c, 3, 100)
 	if a := p.fetch(7, 0, 1); a.refused == nil || a.refused.Code != control.CodeNotFound {
 		t.Errorf("a cache that was not attached to: %+v", a)
@@ -153,9 +169,7 @@ func TestSamplesThatFail(t *testing.T) {
 	ids := map[*peer]uint64{}
 	for _, one := range []*peer{p, q} {
 		ids[one] = one.startFetch(number, 4, 4)
-		if a := one.fetch(number, 0, 2); len(a.failures) != 0 { // then the request before is in, too
-			t.Errorf("%+v", a)
-		}
+		one.wantFetched(number, 2) // then the request before is in, too
 	}
 	release()
 	for one, id := range ids {
@@ -175,20 +189,15 @@ func TestCancel(t *testing.T) {
 	p, other := dial(t, s.Dir()), dial(t, s.Dir())
 	number, seg := p.attach("pets")
 	otherNumber, _ := other.attach("pets")
-	id := p.id()
-	p.send(control.AppendFetch(nil, control.Fetch, id, control.FetchBody{Cache: number, Indices: []int64{0, 1, 2}}))
+	id := p.startFetch(number, 0, 1, 2)
 	c := view(t, seg)
 	eventually(t, "one is there, and both others are being read", func() bool {
 		state, err := c.State(0)
 		return err == nil && state == cache.StateReady && m.begun(1) == 1 && m.begun(2) == 1
 	})
-	otherID := other.id()
-	other.send(control.AppendFetch(nil, control.Fetch, otherID,
-		control.FetchBody{Cache: otherNumber, Indices: []int64{1}}))
+	otherID := other.startFetch(otherNumber, 1)
 	// The answer of a later request shows that the other request has arrived.
-	if a := other.fetch(otherNumber, 0, 5); len(a.failures) != 0 {
-		t.Errorf("%+v", a)
-	}
+	other.wantFetched(otherNumber, 5)
 	p.send(control.AppendCancel(nil, id))
 	a := p.answer(id, 3)
 	if len(a.failures) != 2 || a.failures[1].Code != control.CodeCancelled ||
@@ -205,9 +214,7 @@ func TestCancel(t *testing.T) {
 		t.Errorf("read %d times", n)
 	}
 	p.send(control.AppendCancel(nil, 12345)) // unknown request: ignored
-	if a := p.fetch(number, 0, 6); len(a.failures) != 0 {
-		t.Errorf("%+v", a)
-	}
+	p.wantFetched(number, 6)
 }
 
 // When a client leaves, the server drops what only that client requested.
@@ -218,13 +225,10 @@ func TestClientGoesAway(t *testing.T) {
 	p, other := dial(t, s.Dir()), dial(t, s.Dir())
 	number, _ := p.attach("pets")
 	otherNumber, _ := other.attach("pets")
-	p.send(control.AppendFetch(nil, control.Fetch, p.id(),
-		control.FetchBody{Cache: number, Indices: []int64{1, 2, 3, 4, 5, 6}}))
+	p.startFetch(number, 1, 2, 3, 4, 5, 6)
 	eventually(t, "it is being read", func() bool { return m.begun(1) == 1 })
 	p.socket.Close()
-	if a := other.fetch(otherNumber, 0, 50, 51); len(a.failures) != 0 {
-		t.Errorf("%+v", a)
-	}
+	other.wantFetched(otherNumber, 50, 51)
 	eventually(t, "the client is forgotten", func() bool { return s.Connections() == 1 })
 	for i := 2; i <= 6; i++ {
 		if m.begun(i) != 0 {
@@ -233,28 +237,13 @@ func TestClientGoesAway(t *testing.T) {
 	}
 }
 
-// listed is a source that records its reads.
-type listed struct {
-	*memory
-	mu   sync.Mutex
-	list []int
-}
-
-func (l *listed) Read(ctx context.Context, i int, dst []byte) (int, error) {
-	l.mu.Lock()
-	l.list = append(l.list, i)
-	l.mu.Unlock()
-	return l.memory.Read(ctx, i, dst)
-}
-
 // A client that asks for little does not wait for one that asked for much before.
 func TestFair(t *testing.T) {
 	const much = 4000
 	m := newMemory(5000, 100)
 	release := m.hold(t, 0)
-	reads := &listed{memory: m}
-	s, _ := start(t, server.WithSource(options(t, m, server.CacheOptions{Parallel: 1}),
-		func(context.Context, source.Settings) (source.Source, error) { return reads, nil }))
+	read := sequence(m)
+	s, _ := start(t, options(t, m, server.CacheOptions{Parallel: 1}))
 	greedy, modest := dial(t, s.Dir()), dial(t, s.Dir())
 	a, _ := greedy.attach("pets")
 	b, _ := modest.attach("pets")
@@ -265,9 +254,7 @@ func TestFair(t *testing.T) {
 	release()
 	modest.answer(mine, 3)
 	greedy.answer(id, much)
-	reads.mu.Lock()
-	defer reads.mu.Unlock()
-	if before := slices.Index(reads.list, 4502); before > 10 { // round robin
+	if before := slices.Index(read(), 4502); before > 10 { // round robin
 		t.Errorf("%d samples of the greedy client were read before 3 of the modest one", before)
 	}
 }
@@ -277,10 +264,8 @@ func TestPrefetch(t *testing.T) {
 	m := newMemory(100, 100)
 	release := m.hold(t, 0)
 	s, _ := start(t, options(t, m, server.CacheOptions{Parallel: 1}))
-	p := dial(t, s.Dir())
-	number, seg := p.attach("pets")
-	first := p.id()
-	p.send(control.AppendFetch(nil, control.Fetch, first, control.FetchBody{Cache: number, Indices: []int64{0}}))
+	p, number, seg := join(t, s)
+	first := p.startFetch(number, 0)
 	eventually(t, "the first is being read", func() bool { return m.begun(0) == 1 })
 	id := p.id()
 	p.send(control.AppendFetch(nil, control.Prefetch, id,
@@ -289,8 +274,7 @@ func TestPrefetch(t *testing.T) {
 	if queued, err := control.ParsePrefetched(body); h.Request != id || queued != 3 || err != nil {
 		t.Errorf("%+v: %d queued, %v", h, queued, err)
 	}
-	second := p.id()
-	p.send(control.AppendFetch(nil, control.Fetch, second, control.FetchBody{Cache: number, Indices: []int64{20}}))
+	second := p.startFetch(number, 20)
 	time.Sleep(5 * time.Millisecond)
 	// whichever comes first, the prefetch cannot end before the fetch: otherwise the fetch would
 	// get no answer
@@ -307,8 +291,7 @@ func TestPrefetchGivesItsMemoryBack(t *testing.T) {
 	m := newMemory(samples, 100)
 	release := m.hold(t, samples-1)
 	s, _ := start(t, options(t, m, server.CacheOptions{}))
-	p := dial(t, s.Dir())
-	number, _ := p.attach("pets")
+	p, number, _ := join(t, s)
 	if n := p.prefetch(number, shuffled(samples)...); n != samples {
 		t.Fatalf("%d samples are queued", n)
 	}

@@ -133,10 +133,9 @@ func options(t testing.TB, m *memory, c server.CacheOptions) server.Options {
 	return server.WithSource(o, func(context.Context, source.Settings) (source.Source, error) { return m, nil })
 }
 
-// start runs a server until the test ends, or stop is called.
-func start(t testing.TB, o server.Options) (s *server.Server, stop func()) {
+// run runs a server until stop is called, which checks that it ends.
+func run(t testing.TB, o server.Options) (s *server.Server, stop func()) {
 	t.Helper()
-	leaks := goleak.IgnoreCurrent()
 	s, err := server.New(context.Background(), o)
 	if err != nil {
 		t.Fatal(err)
@@ -144,7 +143,7 @@ func start(t testing.TB, o server.Options) (s *server.Server, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(ctx) }()
-	stop = sync.OnceFunc(func() {
+	return s, func() {
 		cancel()
 		select {
 		case err := <-done:
@@ -154,6 +153,16 @@ func start(t testing.TB, o server.Options) (s *server.Server, stop func()) {
 		case <-time.After(time.Minute):
 			t.Fatal("the server does not end")
 		}
+	}
+}
+
+// start runs a server until the test ends, or stop is called. Then no goroutine of it is left.
+func start(t testing.TB, o server.Options) (s *server.Server, stop func()) {
+	t.Helper()
+	leaks := goleak.IgnoreCurrent()
+	s, end := run(t, o)
+	stop = sync.OnceFunc(func() {
+		end()
 		goleak.VerifyNone(t, leaks)
 	})
 	t.Cleanup(stop)
@@ -187,4 +196,12 @@ func eventually(t *testing.T, what string, holds func() bool) {
 			t.Fatalf("never: %s", what)
 		}
 	}
+}
+
+// upTo returns the indices 0..n-1.
+func upTo(n int) (indices []int64) {
+	for i := range int64(n) {
+		indices = append(indices, i)
+	}
+	return indices
 }

@@ -33,8 +33,7 @@ func TestHostileClient(t *testing.T) {
 		}
 		return m, nil
 	}))
-	other := dial(t, s.Dir())
-	number, _ := other.attach("pets")
+	other, number, _ := join(t, s)
 	hello := control.AppendHello(nil, 1, control.HelloBody{Version: control.Version, Kind: shm.KindGo, Label: "hostile"})
 	attach := control.AppendAttach(nil, 2, "pets")
 	pets, loaded := append(bytes.Clone(hello), attach...), control.AppendAttach(bytes.Clone(hello), 2, "loaded")

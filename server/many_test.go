@@ -25,15 +25,6 @@ func readsOfFiles(t *testing.T) (n int) {
 	return n
 }
 
-// A round of the janitor over 200 caches without clients.
-func BenchmarkJanitor(b *testing.B) {
-	server.SetJanitorPause(b, time.Hour)
-	s, _ := start(b, manyCaches(b, 200))
-	for b.Loop() {
-		s.Clean()
-	}
-}
-
 // manyCaches are the options of a server of n small caches.
 func manyCaches(t testing.TB, n int) server.Options {
 	o := options(t, newMemory(4, 8), server.CacheOptions{})

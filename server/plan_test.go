@@ -4,10 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -15,7 +11,6 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/cache"
-	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/order"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/shm"
@@ -23,29 +18,6 @@ import (
 
 	"golang.org/x/sys/unix"
 )
-
-// tell sends a request with a body to the admin socket.
-func tell(t *testing.T, s *server.Server, method, path, body string) (code int, answer string) {
-	t.Helper()
-	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(s.Dir(), control.AdminSocket))
-	}}
-	defer transport.CloseIdleConnections()
-	q, err := http.NewRequest(method, "http://stocached"+path, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := (&http.Client{Transport: transport}).Do(q)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Body.Close()
-	text, err := io.ReadAll(r.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r.StatusCode, string(text)
-}
 
 // planned is a plan as the server describes it.
 type planned struct {
@@ -111,19 +83,11 @@ func sequence(m *memory) func() []int {
 	}
 }
 
-// attachTo attaches a client to the cache through the data socket.
-func attachTo(t *testing.T, s *server.Server) (*peer, uint32, *cache.Cache) {
-	t.Helper()
-	p := dial(t, s.Dir())
-	number, seg := p.attach("pets")
-	return p, number, view(t, seg)
-}
-
 // With a plan, a reader that follows its order has only hits, although the server stays within
-// `ahead`. Without a plan it has none.
+// `ahead`.
 func TestPlan(t *testing.T) {
 	const samples, ahead = 2000, 100
-	for _, body := range []string{"", `{"kind": "shuffled", "seed": 7, "epoch": 3, "ahead": 100, "samples": 2000}`,
+	for _, body := range []string{`{"kind": "shuffled", "seed": 7, "epoch": 3, "ahead": 100, "samples": 2000}`,
 		`{"kind": "blocks", "seed": 7, "epoch": 3, "ahead": 100, "window": 4, "block": 16}`} {
 		m := newMemory(samples, 100)
 		read := sequence(m)
@@ -134,15 +98,12 @@ func TestPlan(t *testing.T) {
 			of = order.Order{Samples: samples, Kind: order.Blocks, Seed: 7, Window: 4, Block: 16}
 		}
 		indices := orderOf(t, of, 3, 0, 1, 0)
-		if body != "" {
-			if p := planFor(t, s, body); p.Total != samples || p.Ahead != ahead || p.Samples != samples ||
-				p.Epoch != 3 {
-				t.Fatalf("%+v", p)
-			}
+		if p := planFor(t, s, body); p.Total != samples || p.Ahead != ahead || p.Samples != samples || p.Epoch != 3 {
+			t.Fatalf("%+v", p)
 		}
 		misses, most := 0, 0
 		for k, i := range indices {
-			if body != "" && k%50 == 0 { // the reader is slow enough for the server
+			if k%50 == 0 { // the reader is slow enough for the server
 				next := min(k+ahead, samples)
 				eventually(t, "the server is ahead", func() bool {
 					state, err := c.State(indices[next-1])
@@ -155,12 +116,6 @@ func TestPlan(t *testing.T) {
 			} else if !hit {
 				misses++
 			}
-		}
-		if body == "" {
-			if misses != samples {
-				t.Errorf("without a plan %d misses of %d samples: this shows nothing", misses, samples)
-			}
-			continue
 		}
 		if misses != 0 || most > ahead {
 			t.Errorf("%s: %d misses, at most %d ahead", body, misses, most)

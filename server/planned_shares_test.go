@@ -19,7 +19,7 @@ type pace struct {
 // job in one of its epochs, the first one left out. One goroutine reads for all jobs in turn. So their speeds are
 // those of the test, on any machine.
 func sharedLoads(t *testing.T, kind order.Kind, slots int, jobs ...pace) []float64 {
-	const samples, batch, epochs = 2000, 20, 12
+	const samples, batch, epochs = 2000, 20, 8
 	m := newMemory(samples, 1024)
 	s, _ := start(t, options(t, m, server.CacheOptions{Size: sizeFor(t, m, slots), Policy: shm.PolicyPlanned, Parallel: 2}))
 	all, at, begin := make([]*training, len(jobs)), make([]uint64, len(jobs)), make([]float64, len(jobs))

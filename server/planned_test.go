@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -168,92 +167,6 @@ func jobsOf(t *testing.T, s *server.Server) []any {
 	return all
 }
 
-// Ensure that jobs of other speeds read every sample, that the server knows the speeds, and that no job
-// has more samples read from the source than alone beside a cache of its share, which is a quarter of the
-// dataset here.
-func TestPlannedUnequalSpeeds(t *testing.T) {
-	const samples, slow = 4000, 4
-	m := newMemory(samples, 1024)
-	s := evicting(t, m, shm.PolicyPlanned, samples/2, 4)
-	all := []*training{newTraining(t, m, s.Dir(), 1), newTraining(t, m, s.Dir(), 2)}
-	all[0].rest, all[1].rest = time.Millisecond, slow*time.Millisecond
-	loads, took := make([]float64, 2), make([]float64, 2)
-	speed := 0.0
-	side(t, 2, func(k int) error {
-		begin := time.Now()
-		epochs := uint64(2)
-		if k == 0 {
-			epochs = 2 * slow
-		}
-		for number := range epochs {
-			if err := all[k].epoch(number); err != nil {
-				return err
-			}
-			for _, job := range jobsOf(t, s) {
-				job := job.(map[string]any)
-				if job["seed"] == float64(k+1) {
-					loads[k] += job["read_ahead"].(float64) + job["misses"].(float64)
-					if k == 1 {
-						speed = job["speed"].(float64)
-					}
-				}
-			}
-		}
-		took[k] = time.Since(begin).Seconds() / float64(epochs)
-		return nil
-	})
-	if was := took[0] / took[1]; speed < was/2 || speed > was*2 { // a busy machine makes both slower
-		t.Errorf("the slow job has speed %.2f, and was %.2f times as fast as the other", speed, was)
-	}
-	for k, epochs := range []float64{2 * slow, 2} {
-		reads := loads[k] / epochs / samples
-		t.Logf("job %d: at most %.3f of the dataset is read for it in an epoch", k, reads)
-		if reads > 0.75 {
-			t.Errorf("job %d: %.3f of the dataset is read for it in an epoch; alone it would be 0.75", k, reads)
-		}
-	}
-}
-
-// Ensure that a job that starts late, or stops, is normal: the other one reads as few samples as the
-// cache allows, and the one that is gone holds nothing.
-func TestPlannedLateStart(t *testing.T) {
-	const samples = 4000
-	m := newMemory(samples, 1024)
-	s := evicting(t, m, shm.PolicyPlanned, samples/2, 4)
-	all := []*training{newTraining(t, m, s.Dir(), 1), newTraining(t, m, s.Dir(), 2)}
-	all[0].rest, all[1].rest = time.Millisecond, time.Millisecond
-	alone := func(number uint64) {
-		t.Helper()
-		before := m.total()
-		if err := all[0].epoch(number); err != nil {
-			t.Fatal(err)
-		}
-		if reads := float64(m.total()-before) / samples; reads > 0.56 {
-			t.Errorf("alone, it reads %.3f of the dataset in epoch %d", reads, number)
-		}
-	}
-	if err := all[0].epoch(0); err != nil {
-		t.Fatal(err)
-	}
-	alone(1)
-	before := m.total()
-	side(t, 2, func(k int) error {
-		if k == 1 {
-			time.Sleep(50 * time.Millisecond) // in the middle of the other one's epoch
-			return errors.Join(all[1].epoch(7), all[1].s.Close())
-		}
-		return errors.Join(all[0].epoch(2), all[0].epoch(3))
-	})
-	if reads := float64(m.total()-before) / samples; reads > 1.25 { // 1.05 to 1.10; without plans 1.5
-		t.Errorf("three epochs of two jobs read %.3f of the dataset", reads)
-	}
-	eventually(t, "the server forgets the job", func() bool { return len(jobsOf(t, s)) == 1 })
-	alone(4)
-	if err := all[0].s.Withdraw(t.Context()); err != nil || len(jobsOf(t, s)) != 0 {
-		t.Error(err, jobsOf(t, s))
-	}
-}
-
 // Ensure that each job gets every sample of its order once, though jobs end and start again at any moment
 // and so does the server.
 func TestPlannedRestarts(t *testing.T) {
@@ -261,22 +174,7 @@ func TestPlannedRestarts(t *testing.T) {
 	m := newMemory(samples, 1024)
 	m.latency = 50 * time.Microsecond
 	o := options(t, m, server.CacheOptions{Size: sizeFor(t, m, samples/2), Policy: shm.PolicyPlanned})
-	run := func() (stop func()) {
-		s, err := server.New(t.Context(), o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(context.Background())
-		done := make(chan error, 1)
-		go func() { done <- s.Serve(ctx) }()
-		return func() {
-			cancel()
-			if err := <-done; err != nil {
-				t.Errorf("serve: %v", err)
-			}
-		}
-	}
-	stop := run()
+	_, stop := run(t, o)
 	ended := make(chan struct{})
 	var restarter sync.WaitGroup
 	var restarts, moved atomic.Int64 // moved has a bit for each job that has moved since the last restart
@@ -293,7 +191,7 @@ func TestPlannedRestarts(t *testing.T) {
 			}
 			moved.Store(0)
 			stop()
-			stop = run()
+			_, stop = run(t, o)
 			restarts.Add(1)
 		}
 	})
@@ -408,10 +306,7 @@ func TestSharedReads(t *testing.T) {
 	if a := about(t, s); a["shared_reads"] != 1.0 {
 		t.Errorf("%v shared reads", a["shared_reads"])
 	}
-	if _, text := ask(t, s, "/metrics"); !strings.Contains(text, `stocached_shared_reads_total{cache="pets"} 1`+"\n") ||
-		!strings.Contains(text, `stocached_jobs{cache="pets"} 0`+"\n") {
-		t.Error(text)
-	}
+	wantMetrics(t, s, `stocached_shared_reads_total{cache="pets"} 1`, `stocached_jobs{cache="pets"} 0`)
 }
 
 // Ensure that one read of the source is enough for two jobs of the same order, one 500 reads before the
@@ -489,8 +384,7 @@ func TestAnnounce(t *testing.T) {
 	m := newMemory(30, 1000)
 	m.fails[29] = unix.EIO
 	s := evicting(t, m, shm.PolicyPlanned, 10, 2)
-	p := dial(t, s.Dir())
-	number, _ := p.attach("pets")
+	p, number, _ := join(t, s)
 	ask := func(p *peer, m control.AnnounceBody) (used bool, refused *control.RemoteError) {
 		t.Helper()
 		p.send(control.AppendAnnounce(nil, p.id(), m))
@@ -515,10 +409,6 @@ func TestAnnounce(t *testing.T) {
 		code   control.Code
 	}{
 		{func(m *control.AnnounceBody) { m.Samples = 31 }, control.CodeInvalid},
-		{func(m *control.AnnounceBody) { m.Kind = 9 }, control.CodeInvalid},
-		{func(m *control.AnnounceBody) { m.Owner = 0 }, control.CodeInvalid},
-		{func(m *control.AnnounceBody) { m.Position = 31 }, control.CodeInvalid},
-		{func(m *control.AnnounceBody) { m.Rank = 1 }, control.CodeInvalid},
 		{func(m *control.AnnounceBody) { m.Cache = 5 }, control.CodeNotFound},
 	} {
 		bad := good

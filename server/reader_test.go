@@ -58,12 +58,9 @@ func TestReadThatHangs(t *testing.T) {
 	p, q := dial(t, s.Dir()), dial(t, s.Dir())
 	number, seg := p.attach("pets")
 	otherNumber, _ := q.attach("other")
-	id := p.id()
-	p.send(control.AppendFetch(nil, control.Fetch, id, control.FetchBody{Cache: number, Indices: []int64{3, 4, 5, 3}}))
+	id := p.startFetch(number, 3, 4, 5, 3)
 	eventually(t, "it is being read", func() bool { return d.begun(3) == 1 })
-	if a := q.fetch(otherNumber, 0, 1, 2); len(a.failures) != 0 {
-		t.Errorf("another cache: %+v", a)
-	}
+	q.wantFetched(otherNumber, 1, 2)
 	began := time.Now()
 	a := p.answer(id, 4)
 	if took := time.Since(began); took > 10*time.Second {
@@ -82,19 +79,15 @@ func TestReadThatHangs(t *testing.T) {
 	c := view(t, seg)
 	wantReady(t, c, 4, 100)
 	wantReady(t, c, 5, 100)
-	if a := p.fetch(number, 0, 6, 7, 8); len(a.failures) != 0 {
-		t.Errorf("other samples: %+v", a)
-	}
-	metrics := func() string { _, text := ask(t, s, "/metrics"); return text }
-	for _, line := range []string{`stocached_stuck_reads{cache="pets"} 1`,
-		`stocached_source_errors_total{cache="pets",kind="unavailable"} 1`, `stocached_stuck_reads{cache="other"} 0`} {
-		if text := metrics(); !strings.Contains(text, line+"\n") {
-			t.Errorf("no line %q in\n%s", line, text)
-		}
-	}
+	p.wantFetched(number, 6, 7, 8)
+	wantMetrics(t, s, `stocached_stuck_reads{cache="pets"} 1`,
+		`stocached_source_errors_total{cache="pets",kind="unavailable"} 1`, `stocached_stuck_reads{cache="other"} 0`)
 	release()
 	eventually(t, "it has returned",
-		func() bool { return strings.Contains(metrics(), `stocached_stuck_reads{cache="pets"} 0`+"\n") })
+		func() bool {
+			_, text := ask(t, s, "/metrics")
+			return strings.Contains(text, `stocached_stuck_reads{cache="pets"} 0`+"\n")
+		})
 	wantReady(t, c, 3, 100)
 }
 
@@ -109,8 +102,7 @@ func TestReadsThatHangAreBounded(t *testing.T) {
 		releases = append(releases, d.hold(t, i))
 	}
 	before := runtime.NumGoroutine()
-	p := dial(t, s.Dir())
-	number, seg := p.attach("pets")
+	p, number, seg := join(t, s)
 	began := time.Now()
 	a := p.fetch(number, 0, shuffled(samples)...)
 	if took := time.Since(began); len(a.failures) != samples || took > 20*time.Second {
@@ -150,38 +142,43 @@ func TestReadsThatHangAreBounded(t *testing.T) {
 	}
 }
 
-// Ensure that a server ends despite a hanging read, and that its clients get an answer.
+// Ensure that a server ends, and a cache is removed, despite a hanging read, and that clients get an answer.
 func TestEndsBesideAReadThatHangs(t *testing.T) {
 	server.SetDrainTimeout(t, 300*time.Millisecond)
-	leaks := goleak.IgnoreCurrent()
-	o, d := hanging(t, 20, 2)
-	release := d.hold(t, 3)
-	s, err := server.New(context.Background(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- s.Serve(ctx) }()
-	p := dial(t, s.Dir())
-	number, seg := p.attach("pets")
-	id := p.id()
-	p.send(control.AppendFetch(nil, control.Fetch, id, control.FetchBody{Cache: number, Indices: []int64{3, 4}}))
-	c := view(t, seg)
-	eventually(t, "one is there, and one hangs", func() bool { return ready(c, 4) && d.begun(3) == 1 })
-	cancel()
-	wantClosing(t, p.answer(id, 2))
-	select {
-	case err := <-ended:
-		if err != nil {
-			t.Error(err)
+	for _, removed := range []bool{false, true} {
+		leaks := goleak.IgnoreCurrent()
+		o, d := hanging(t, 20, 2)
+		release := d.hold(t, 3)
+		s, stop := run(t, o)
+		p, number, c := attachTo(t, s)
+		id := p.startFetch(number, 3, 4)
+		eventually(t, "one is there, and one hangs", func() bool { return ready(c, 4) && d.begun(3) == 1 })
+		ended := make(chan struct{})
+		if removed {
+			began := time.Now()
+			reload(t, s, without(o, "pets"))
+			if took := time.Since(began); took > 5*time.Second {
+				t.Errorf("after %v", took)
+			}
+			q := dial(t, s.Dir())
+			other, _ := q.attach("other")
+			q.wantFetched(other, 1)
+			close(ended)
+		} else {
+			go func() {
+				stop()
+				close(ended)
+			}()
 		}
-	case <-time.After(time.Minute):
-		t.Fatal("it does not end")
+		wantClosing(t, p.answer(id, 2))
+		<-ended
+		release() // its late result finds no cache
+		if removed {
+			stop()
+		}
+		goleak.VerifyNone(t, leaks)
+		wantReady(t, c, 4, 100)
 	}
-	release() // its late result finds no cache
-	goleak.VerifyNone(t, leaks)
-	wantReady(t, c, 4, 100)
 }
 
 // Ensure that a server ends despite a source that hangs in a read-ahead and so does not close.
@@ -190,50 +187,11 @@ func TestEndsBesideAReadAheadThatHangs(t *testing.T) {
 	o, d := hanging(t, 20, 2)
 	o.Caches[0].Source["read_ahead"] = map[string]any{"readers": 1}
 	release := d.hold(t, 3)
-	s, err := server.New(context.Background(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- s.Serve(ctx) }()
-	p := dial(t, s.Dir())
-	number, _ := p.attach("pets")
+	s, stop := run(t, o)
+	p, number, _ := join(t, s)
 	p.prefetch(number, 3)
 	eventually(t, "it is read ahead", func() bool { return d.begun(3) == 1 })
-	cancel()
-	select {
-	case err := <-ended:
-		if err != nil {
-			t.Error(err)
-		}
-	case <-time.After(time.Minute):
-		t.Fatal("it does not end")
-	}
-	release()
-}
-
-// Ensure that a cache is removed despite a hanging read, and that its clients get an answer.
-func TestRemoveBesideAReadThatHangs(t *testing.T) {
-	o, d := hanging(t, 20, 2)
-	release := d.hold(t, 3)
-	s, _ := start(t, o)
-	p := dial(t, s.Dir())
-	number, _ := p.attach("pets")
-	id := p.id()
-	p.send(control.AppendFetch(nil, control.Fetch, id, control.FetchBody{Cache: number, Indices: []int64{3}}))
-	eventually(t, "it is being read", func() bool { return d.begun(3) == 1 })
-	began := time.Now()
-	reload(t, s, without(o, "pets"))
-	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("after %v", took)
-	}
-	wantClosing(t, p.answer(id, 1))
-	q := dial(t, s.Dir())
-	number, _ = q.attach("other")
-	if a := q.fetch(number, 0, 1); len(a.failures) != 0 {
-		t.Errorf("another cache: %+v", a)
-	}
+	stop()
 	release()
 }
 
@@ -266,11 +224,8 @@ func TestReadAhead(t *testing.T) {
 	s, _ := start(t, options(t, m,
 		server.CacheOptions{Parallel: 1,
 			Source: source.Settings{"read_ahead": map[string]any{"size": "1MiB", "readers": 2}}}))
-	p := dial(t, s.Dir())
-	number, seg := p.attach("pets")
-	c := view(t, seg)
-	id := p.id()
-	p.send(control.AppendFetch(nil, control.Fetch, id, control.FetchBody{Cache: number, Indices: []int64{0}}))
+	p, number, c := attachTo(t, s)
+	id := p.startFetch(number, 0)
 	eventually(t, "the only reader is busy", func() bool { return m.begun(0) == 1 })
 	if n := p.prefetch(number, 10, 11, 12); n != 3 {
 		t.Errorf("%d queued", n)

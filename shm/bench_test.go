@@ -39,19 +39,6 @@ func BenchmarkAttach100M(b *testing.B) {
 	}
 }
 
-// Ensure that Create allocates no page of the payload, so that its time does not depend on the size.
-// BenchmarkCreate1GiB and bench/ measure the time.
-func TestCreateAllocatesOnlyTheControlPart(t *testing.T) {
-	s, err := Create(Options{Samples: 7134, SampleBytes: 150528})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	if n, err := s.AllocatedBytes(); err != nil || n != s.PayloadOffset || s.PayloadBytes < 1<<30 {
-		t.Errorf("%d bytes allocated, the control part has %d: %v", n, s.PayloadOffset, err)
-	}
-}
-
 // Ensure that an attach reads only the header, so that its time does not depend on the size.
 func TestAttachTouchesOnlyTheHeader(t *testing.T) {
 	path := sparse(t, tempDir(t), Options{Name: "large", Samples: 100_000_000, SampleBytes: 3072})

@@ -513,58 +513,6 @@ func TestReserve(t *testing.T) {
 	}
 }
 
-// Ensure that a reservation ends although a signal comes each millisecond, to the same thread. If they
-// interrupt fallocate, a reservation in one step never ends.
-func TestReserveUnderSignals(t *testing.T) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	thread, stop := unix.Gettid(), make(chan struct{})
-	var storm sync.WaitGroup
-	storm.Go(func() {
-		for {
-			select {
-			case <-stop:
-				return
-			case <-time.After(time.Millisecond):
-				unix.Tgkill(os.Getpid(), thread, unix.SIGURG) // the signal that the Go runtime sends itself
-			}
-		}
-	})
-	defer storm.Wait()
-	defer close(stop)
-	began := time.Now()
-	s := create(t, Options{Samples: 1, SampleBytes: 256 << 20, Reserve: true})
-	if n, err := s.AllocatedBytes(); err != nil || n != s.SegmentBytes {
-		t.Errorf("%d of %d bytes, %v", n, s.SegmentBytes, err)
-	}
-	t.Logf("256 MiB in %v", time.Since(began))
-}
-
-// Ensure that attached processes keep a segment without a name, and that it cannot be attached by
-// name any more.
-func TestUnlinkedWhileInUse(t *testing.T) {
-	o := small()
-	o.Dir = tempDir(t)
-	s := create(t, o)
-	a := open(t, s.Path(), OpenOptions{})
-	if err := Unlink(s.Path()); err != nil {
-		t.Fatal(err)
-	}
-	_, err := Open(s.Path(), OpenOptions{})
-	want(t, err, ErrNotFound, s.Path())
-	want(t, Unlink(s.Path()), ErrNotFound)
-	if _, err := a.WritePayload([]byte("still here"), 0); err != nil {
-		t.Fatal(err)
-	}
-	if string(s.Bytes(0, 10)) != "still here" {
-		t.Error("not shared any more")
-	}
-	mustTry(t, locks(t, s), 0, true)
-	if _, err := a.NewLocks(); !errors.Is(err, ErrNotFound) { // a was never a user: the last user may have left
-		t.Error(err)
-	}
-}
-
 // Ensure that truncation by another program is found by an attach and by a read of the payload, and
 // that a sealed memfd cannot be truncated.
 func TestTruncatedWhileInUse(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 )
 
@@ -220,43 +219,6 @@ func TestLyingNumbers(t *testing.T) {
 			} else {
 				want(t, err, ErrFormat)
 			}
-		}
-	}
-}
-
-// Ensure that a decoded header equals the encoded one, for random schemas of both kinds.
-func TestHeaderRoundTrip(t *testing.T) {
-	for _, o := range []Options{
-		{Samples: 1, SampleBytes: 1},
-		{Samples: 1000, SampleBytes: MaxSampleBytes, Slots: 3, Policy: PolicyFirstIndices, Fingerprint: "ü"},
-		{Samples: 77, Variable: true, Limit: 64 << 20, SampleBytes: 5000},
-		{Samples: 77, Variable: true, Limit: 64 << 20, Decode: strings.Repeat("ü", DecodeBytes/2)},
-		{Samples: 5, Name: "n", UnlinkLast: true,
-			Fields: []Field{{Name: "a", DType: Bool}, {Name: "b", DType: Complex128, Dims: []uint64{3, 1, 2}},
-				{Name: "c", DType: Float16, Dims: []uint64{5}}}},
-		{Samples: 5, Variable: true, Limit: 1 << 30,
-			Fields: []Field{{Name: "text", DType: Bytes, Dims: []uint64{VariableDim}}, {Name: "label", DType: Int64}}},
-	} {
-		h, g, err := o.Plan()
-		if err != nil {
-			t.Fatal(err)
-		}
-		h.Stamp()
-		got, geometry, err := DecodeHeader(h.Encode(&g), g.SegmentBytes)
-		if err != nil {
-			t.Fatalf("%+v: %v", o, err)
-		}
-		if geometry != g {
-			t.Errorf("geometry %+v, was %+v", geometry, g)
-		}
-		for k := range h.Fields { // nil and empty shapes are the same
-			h.Fields[k].Dims = append([]uint64{}, h.Fields[k].Dims...)
-		}
-		if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", h) {
-			t.Errorf("header\n%+v, was\n%+v", got, h)
-		}
-		if geometry.Policy != o.Policy {
-			t.Errorf("policy %v, was %v", geometry.Policy, o.Policy)
 		}
 	}
 }

@@ -144,34 +144,6 @@ func TestHugePagesTooSlow(t *testing.T) {
 	}
 }
 
-// Ensure that a process whose huge pages the kernel refuses creates, fills and reads in the same
-// way with small ones, and asks again only after a pause.
-func TestHugeRefused(t *testing.T) {
-	hugepage.Refuse(t)
-	const m = 1 << 20
-	s := create(t, Options{Name: "small", Dir: tempDir(t), Samples: 500_000, Slots: 8, SampleBytes: m})
-	for slot := range uint64(8) {
-		s.TakeHuge(slot*m, m, nil)
-		if _, err := s.WritePayload(bytes.Repeat([]byte{byte(slot + 1)}, m), slot*m); err != nil {
-			t.Fatal(err)
-		}
-	}
-	reader := open(t, s.Path(), OpenOptions{})
-	for slot := range uint64(8) {
-		if !bytes.Equal(reader.Bytes(slot*m, m), bytes.Repeat([]byte{byte(slot + 1)}, m)) {
-			t.Errorf("slot %d has other bytes", slot)
-		}
-	}
-	wantHuge(t, "control part", reader.control, 0)
-	wantHuge(t, "payload", reader.payload, 0)
-	if n, err := s.AllocatedBytes(); err != nil || n != s.SegmentBytes {
-		t.Errorf("%d of %d bytes are allocated, %v", n, s.SegmentBytes, err)
-	}
-	if s.huge.after.Load() == 0 {
-		t.Error("it has not asked, or does so again at once")
-	}
-}
-
 // Ensure that requests continue while they are quick, and pause for 50 times the duration of a slow
 // or refused one.
 func TestHugePace(t *testing.T) {

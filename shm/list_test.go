@@ -1,25 +1,10 @@
 package shm
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
-	"time"
 )
-
-func init() {
-	children["hold-unnamed"] = func(args []string) error {
-		s, err := Open(args[0], OpenOptions{})
-		if err != nil {
-			return err
-		}
-		fmt.Println("held")
-		time.Sleep(time.Minute)
-		return s.Close()
-	}
-}
 
 // Ensure that List returns a directory's caches with their settings and sizes, invalid ones with
 // the reason, and no other things.
@@ -59,46 +44,5 @@ func TestList(t *testing.T) {
 	}
 	if found, err := List(filepath.Join(dir, "none")); len(found) != 0 || err != nil {
 		t.Errorf("%v, %v", found, err)
-	}
-}
-
-// Ensure that ListUnnamed returns caches without a name once, with all processes that hold them,
-// and a path that Open takes.
-func TestListUnnamed(t *testing.T) {
-	s := create(t, Options{Samples: 3, SampleBytes: 10, Fingerprint: "mine"})
-	find := func() *Listed {
-		found, err := ListUnnamed()
-		if err != nil {
-			t.Fatal(err)
-		}
-		k := slices.IndexFunc(found, func(l Listed) bool { return l.UUID == s.Header.UUID })
-		if k < 0 {
-			t.Fatalf("not among %d", len(found))
-		}
-		if slices.ContainsFunc(found[k+1:], func(l Listed) bool { return l.UUID == s.Header.UUID }) {
-			t.Error("listed twice")
-		}
-		return &found[k]
-	}
-	l := find()
-	if l.Err != nil || !slices.Equal(l.PIDs, []int{os.Getpid()}) || l.Fingerprint != "mine" || l.Name != "" {
-		t.Errorf("%+v", l)
-	}
-	open(t, l.Path, OpenOptions{UUID: &s.Header.UUID})
-	cmd, _ := child("hold-unnamed", l.Path)
-	cmd.Stdout = nil
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { cmd.Process.Kill(); cmd.Wait() }()
-	if _, err := fmt.Fscanln(out, new(string)); err != nil {
-		t.Fatal(err)
-	}
-	if pids := find().PIDs; len(pids) != 2 || !slices.Contains(pids, cmd.Process.Pid) {
-		t.Errorf("%v, the child is %d", pids, cmd.Process.Pid)
 	}
 }

@@ -1,9 +1,7 @@
 package shm
 
 import (
-	"bufio"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -118,22 +116,6 @@ func TestProbeMany(t *testing.T) {
 	mustProbe(t, ro, true, held...)
 }
 
-// Ensure that a read-only client gets no locks, and that a closed segment gives none.
-func TestLocksRefused(t *testing.T) {
-	o := small()
-	o.Dir = tempDir(t)
-	s := create(t, o)
-	ro := open(t, s.Path(), OpenOptions{ReadOnly: true})
-	if _, err := ro.NewLocks(); !errors.Is(err, ErrReadOnly) {
-		t.Error(err)
-	}
-	s2 := open(t, s.Path(), OpenOptions{})
-	s2.Close()
-	if _, err := s2.NewLocks(); !errors.Is(err, ErrClosed) {
-		t.Error(err)
-	}
-}
-
 // Ensure that the lock description is close-on-exec and not the data description, so that neither
 // exec nor a child with the data descriptor keeps it.
 func TestLockDescriptionIsOwn(t *testing.T) {
@@ -171,92 +153,6 @@ func dup(t *testing.T, fd int) int {
 		t.Fatal(err)
 	}
 	return own
-}
-
-// Trap 1, shown and avoided: a description that a child inherits keeps the lock of its dead parent,
-// and makes a live parent look dead to the child. Ours is not inherited, and a probe through
-// another description sees both correctly.
-func TestInheritedDescriptionTrap(t *testing.T) {
-	o := small()
-	o.Dir = tempDir(t)
-	s := create(t, o)
-	inherited, err := os.OpenFile(s.Path(), os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	lock := unix.Flock_t{Type: unix.F_WRLCK, Start: RecordLockByte(2), Len: 1}
-	if err := unix.FcntlFlock(inherited.Fd(), unix.F_OFD_SETLK, &lock); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command("sleep", "60")
-	cmd.ExtraFiles = []*os.File{inherited} // like fork for any description
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	// Through the inherited description the live parent looks dead ...
-	lock = unix.Flock_t{Type: unix.F_WRLCK, Start: RecordLockByte(2), Len: 1}
-	if err := unix.FcntlFlock(inherited.Fd(), unix.F_OFD_GETLK, &lock); err != nil || lock.Type != unix.F_UNLCK {
-		t.Errorf("probe through the inherited description: %+v, %v", lock, err)
-	}
-	// ... through another one it does not.
-	mustProbe(t, s, true, 2)
-	mustTry(t, locks(t, s), 2, false)
-	// The parent has ended, and its child keeps the lock: a dead owner that looks alive.
-	inherited.Close()
-	mustProbe(t, s, true, 2)
-	cmd.Process.Kill()
-	cmd.Wait()
-	mustTry(t, locks(t, s), 2, true)
-}
-
-// Ensure that the kernel frees the locks of a killed process, and not earlier.
-func TestKilledClient(t *testing.T) {
-	o := small()
-	o.Dir = tempDir(t)
-	s := create(t, o)
-	mine := locks(t, s)
-	cmd, _ := child("client", s.Path())
-	cmd.Stdout = nil
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	if line, err := bufio.NewReader(out).ReadString('\n'); line != "locked\n" {
-		t.Fatal(line, err)
-	}
-	mustTry(t, mine, 1, false)
-	if err := cmd.Process.Signal(unix.SIGSTOP); err != nil { // a stopped process is alive
-		t.Fatal(err)
-	}
-	mustTry(t, mine, 1, false)
-	cmd.Process.Kill()
-	cmd.Wait()
-	mustTry(t, mine, 1, true)
-	if last, err := mine.LastUser(); !last || err != nil {
-		t.Error(last, err)
-	}
-}
-
-func init() { children["client"] = childClient }
-
-func childClient(args []string) error {
-	s, err := Open(args[0], OpenOptions{})
-	if err != nil {
-		return err
-	}
-	l, err := s.NewLocks()
-	if err != nil {
-		return err
-	}
-	if ok, err := l.TryLock(1); !ok {
-		return fmt.Errorf("record 1 is taken: %v", err)
-	}
-	fmt.Println("locked")
-	time.Sleep(time.Minute)
-	return nil
 }
 
 // Ensure that a process that opens a cache by name while its last user removes it gets ErrNotFound,

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -16,7 +14,6 @@ import (
 )
 
 func init() {
-	children["die-with-core"] = childDieWithCore
 	children["lock-all"] = childLockAll
 }
 
@@ -48,73 +45,6 @@ func TestPayloadIsNotDumped(t *testing.T) {
 			}
 		}
 	}
-}
-
-// Ensure that a process that dies with 11 of 1024 MiB stored leaves a core with the control part
-// and without the payload, and that the dump allocates no page of the cache.
-func TestCore(t *testing.T) {
-	pattern, err := os.ReadFile("/proc/sys/kernel/core_pattern")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if strings.ContainsAny(string(pattern[:1]), "|/") {
-		t.Skip("NOT TESTED HERE: core_pattern sends cores elsewhere: sysctl kernel.core_pattern=core")
-	}
-	// without a name: by default the kernel does not dump maps of files with a name
-	s := create(t, Options{Samples: 1024, SampleBytes: 1 << 20})
-	dir := t.TempDir()
-	cmd, out := child("die-with-core", fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), s.FD()))
-	cmd.Dir = dir
-	if err := cmd.Run(); cmd.ProcessState == nil || cmd.ProcessState.Exited() {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	cores, _ := filepath.Glob(filepath.Join(dir, "core*"))
-	if len(cores) != 1 {
-		t.Fatalf("%d cores after %v\n%s", len(cores), cmd.ProcessState, out)
-	}
-	f, err := os.Open(cores[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
-	core, err := unix.Mmap(int(f.Fd()), 0, int(info.Size()), unix.PROT_READ, unix.MAP_PRIVATE)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Munmap(core)
-	if !bytes.Contains(core, s.Header.UUID[:]) {
-		t.Error("the core has no header of the cache")
-	}
-	if bytes.Contains(core, bytes.Repeat([]byte{0xa7}, 4096)) {
-		t.Error("the core has payload")
-	}
-	if n, err := s.AllocatedBytes(); err != nil || n > 24<<20 {
-		t.Errorf("%d bytes of the cache are allocated after the dump, %v", n, err)
-	}
-}
-
-func childDieWithCore(args []string) error {
-	s, err := Open(args[0], OpenOptions{})
-	if err != nil {
-		return err
-	}
-	sample := bytes.Repeat([]byte{0xa7}, 1<<20)
-	for slot := range uint64(11) {
-		if _, err := s.WritePayload(sample, slot*s.SlotStride); err != nil {
-			return err
-		}
-	}
-	clear(sample)
-	unlimited := unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}
-	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unlimited); err != nil {
-		return err
-	}
-	debug.SetTraceback("crash")
-	return errors.Join(unix.Kill(os.Getpid(), unix.SIGSEGV), unix.Pause())
 }
 
 // Ensure that a program that locks all its memory, future maps too, does not allocate the whole

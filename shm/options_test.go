@@ -265,52 +265,6 @@ func TestArenaLimit(t *testing.T) {
 	}
 }
 
-// Ensure that without a limit all samples fit, and that a number of slots is kept, or refused with
-// the required limit.
-func TestSlots(t *testing.T) {
-	for _, c := range []struct {
-		o     Options
-		slots uint64
-		err   string
-	}{
-		{Options{Samples: 100, SampleBytes: 10}, 100, ""},
-		{Options{Samples: 100, SampleBytes: 10, Slots: 7}, 7, ""},
-		{Options{Samples: 100, SampleBytes: 1 << 20, Slots: 7, Limit: 32 << 20}, 7, ""},
-		{Options{Samples: 100, SampleBytes: 1 << 20, Slots: 40, Limit: 32 << 20}, 0, "40 slots"},
-		{Options{Samples: 100, SampleBytes: 1 << 20, Limit: 1 << 40}, 100, ""},
-	} {
-		_, g, err := c.o.Plan()
-		if c.err != "" {
-			want(t, err, ErrMemory, c.err)
-		} else if err != nil || g.Slots != c.slots {
-			t.Errorf("%+v: %d slots, %v", c.o, g.Slots, err)
-		}
-	}
-}
-
-// Ensure that fields are placed as docs/spec/segment.md says: in order, aligned to their items, the
-// stride aligned to the largest.
-func TestFieldLayout(t *testing.T) {
-	fields := []Field{{Name: "a", DType: Uint8, Dims: []uint64{3}, Offset: 77}, {Name: "b", DType: Float64},
-		{Name: "c", DType: Bool}, {Name: "d", DType: Complex128, Dims: []uint64{2}}, {Name: "e", DType: BFloat16}}
-	o := Options{Samples: 1, Fields: fields}
-	h, g, err := o.Plan()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for k, offset := range []uint64{0, 8, 16, 32, 64} {
-		if f := h.Fields[k]; f.Offset != offset || f.Bytes != []uint64{3, 8, 1, 32, 2}[k] {
-			t.Errorf("field %s: offset %d bytes %d", f.Name, f.Offset, f.Bytes)
-		}
-	}
-	if h.SampleBytes != 66 || g.SlotStride != 80 {
-		t.Errorf("sample %d, stride %d", h.SampleBytes, g.SlotStride)
-	}
-	if fields[0].Offset != 77 || fields[1].Offset != 0 {
-		t.Error("the caller's fields were changed")
-	}
-}
-
 // Ensure that ParseDType reverses String for each dtype, and refuses other names with the list.
 func TestDTypes(t *testing.T) {
 	for d := range dtypeCount {

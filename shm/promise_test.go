@@ -14,7 +14,6 @@ import (
 
 func init() {
 	children["hold-cache"] = childHoldCache
-	children["second-in-cgroup"] = childSecondInCgroup
 }
 
 // memoryLeft returns how much memory a new cache without a name may take now.
@@ -162,39 +161,6 @@ garbage
 	if got := clientsIn(""); len(got) != 0 {
 		t.Errorf("without the list: %v", got)
 	}
-}
-
-// Ensure that in a real cgroup of 1 GiB a second cache of 500 MiB is refused because of the first
-// one's promise. A large one outside does not count.
-func TestPromisesInRealCgroup(t *testing.T) {
-	outside := create(t, Options{Samples: 2000, SampleBytes: 1 << 20})
-	locks(t, outside)
-	runInGroup(t, memoryGroup(t, 1<<30), "second-in-cgroup")
-}
-
-func childSecondInCgroup(args []string) error {
-	o := Options{Samples: 500, SampleBytes: 1 << 20}
-	first, err := Create(o)
-	if err != nil {
-		return err
-	}
-	l, err := first.NewLocks()
-	if err != nil {
-		return err
-	}
-	_, err = Create(o)
-	if err := expect(err, ErrMemory, "cgroup", "floor of 134217728",
-		"524288000 bytes (500.0 MiB) that other caches (1) have yet to fill"); err != nil {
-		return err
-	}
-	if err := errors.Join(l.Close(), first.Close()); err != nil {
-		return err
-	}
-	second, err := Create(o)
-	if err != nil {
-		return fmt.Errorf("the first is gone: %w", err)
-	}
-	return second.Close()
 }
 
 // Ensure that promises follow no symbolic link at the top of a tmpfs that looks like a user's

@@ -129,15 +129,3 @@ func TestRegionsDoNotOverlap(t *testing.T) {
 		}
 	}
 }
-
-// Ensure that the fence returns and keeps loaded values: on arm64 it is assembly.
-func TestLoadFence(t *testing.T) {
-	var words [64]uint64
-	for k := range words {
-		words[k] = uint64(k)
-		before := words[k]
-		if LoadFence(); before != words[k] {
-			t.Fatal(k)
-		}
-	}
-}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
@@ -94,25 +93,5 @@ func TestReadExtentsFails(t *testing.T) {
 	f.Close()
 	if err := f.ReadExtents(context.Background(), three(200)); !errors.Is(err, source.ErrClosed) {
 		t.Error(err)
-	}
-}
-
-// BenchmarkReadExtents reads two pieces: with one call up to a gap of 4096 bytes, with two calls
-// above.
-func BenchmarkReadExtents(b *testing.B) {
-	f, _ := randomFile(b, 4<<20)
-	for _, size := range []int{200, 15 << 10, 150 << 10} {
-		for _, gap := range []int{600, 2000, 4096, 4097} {
-			extents := []source.Extent{{Dst: make([]byte, size)}, {Dst: make([]byte, 1)}}
-			b.Run(fmt.Sprintf("%d/gap%d", size, gap), func(b *testing.B) {
-				for b.Loop() {
-					extents[0].Offset = int64(rand.IntN(3 << 20))
-					extents[1].Offset = extents[0].Offset + int64(size+gap)
-					if err := f.ReadExtents(context.Background(), extents); err != nil {
-						b.Fatal(err)
-					}
-				}
-			})
-		}
 	}
 }

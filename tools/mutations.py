@@ -729,7 +729,7 @@ DEFECTS = [
         "server/config/keys.go",
         "case !there:\n\t\t\t\tcomplaints = append(complaints, fmt",
         "case !there:\n\t\t\t\t_ = append(complaints, fmt",
-        go("./server/config", "TestRefuses"),
+        go("./server/config", "TestBadFiles"),
     ),
     # Python.
     Defect(

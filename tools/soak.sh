@@ -37,7 +37,7 @@ STOCACHED_TEST_KILLS=$loader STOCACHED_TEST_BREAKS=$breaks $pytest python/tests/
     python/tests/loader/test_loader_lifecycle.py -k 'kills_at_random_moments or left_in_the_middle'
 STOCACHED_TEST_SECONDS=$random STOCACHED_TEST_SEED=$(date +%s) $pytest -o faulthandler_timeout=0 python/tests/loader/test_loader_differential.py
 STOCACHED_TEST_MEMORY=1 $pytest python/tests/memory/test_memory.py -k cgroup
-STOCACHED_TEST_FRAMEWORKS=all $pytest python/tests/loader/test_lightning_loaders.py
+STOCACHED_TEST_FRAMEWORKS=all $pytest python/tests/loader/test_lightning_loaders.py python/tests/loader/test_accelerate_loaders.py
 make --no-print-directory -s -C cimage ../build/image/test-image-address
 (cd cimage && STOCACHED_TEST_SEED=$(date +%s) STOCACHED_TEST_FILES=$files ../build/image/test-image-address)
 STOCACHED_TEST_AUGMENTATIONS=$augmentations $pytest -s -k each_way_in python/tests/checks/test_augmentations.py

@@ -492,6 +492,11 @@ func TestCorrupt(t *testing.T) {
 							seg.Meta(i).Store(uint64(shm.NewMeta([]uint32{0, 99, 100, 1 << 20, 1<<32 - 1}[rng.IntN(5)], 0)))
 						}
 					}
+					if rng.IntN(4) == 0 { // an entry of a dead client that names no sample
+						entry, _ := seg.Claim(3, 0)
+						entry.Store(12345)
+						seg.ClientsHigh().Store(4)
+					}
 					if rng.IntN(4) == 0 {
 						seg.Phase().Store([]uint64{1, 1 | 3<<3, 1 | 4095<<3, 1 | 5<<3 | 7<<15}[rng.IntN(4)])
 					}
@@ -586,6 +591,10 @@ func TestCreate(t *testing.T) {
 		{Samples: 5, Fields: []shm.Field{field(strings.Repeat("n", 40), shm.Bool)}},
 		{Samples: 5, Fields: []shm.Field{field("\xc3\xa4", shm.Bool)}},
 		{Samples: 5, Fields: []shm.Field{field("\xc3", shm.Bool)}},
+		{Samples: 5, Fields: slices.Repeat([]shm.Field{field("a", shm.Bool)}, 25)},
+		{Samples: 5, Variable: true, Limit: 3 << 20, Fields: []shm.Field{field("a", shm.Uint8, 1<<16, 1<<16, 1<<16, 1<<16)}},
+		{Samples: 5, Variable: true, Limit: 3 << 20, Fields: []shm.Field{field("a", shm.Uint8, 1<<31), field("b", shm.Uint8, 1<<31)}},
+		{Samples: 5, Variable: true, Limit: 3 << 20, Fields: []shm.Field{field("a", shm.Uint8, 1<<31)}},
 		{Samples: 5, Fields: []shm.Field{field("a", shm.Int64)}, SampleBytes: 8},
 		{Samples: 5, Fields: []shm.Field{field("a", shm.Int64)}, SampleBytes: 9},
 		{Samples: 5, Variable: true, Limit: 3 << 20, Fields: []shm.Field{field("a", shm.Float32, shm.VariableDim, 3),
@@ -594,6 +603,10 @@ func TestCreate(t *testing.T) {
 		{Samples: 5000, Variable: true, Limit: 30<<20 + 777, Policy: shm.PolicyLFU},
 		{Samples: 1 << 20, Variable: true, Limit: 30 << 20, Policy: shm.PolicyFIFO},
 		{Samples: 3, Variable: true, Limit: 1 << 30, Policy: shm.PolicyClock, SampleBytes: 1 << 20},
+		{Samples: 1, Variable: true, Limit: 2<<20 + 64, Policy: shm.PolicyClock},
+		{Samples: 1, Variable: true, Limit: 1 << 29, Policy: shm.PolicyClock},
+		{Samples: 30_000, Variable: true, Limit: 2<<20 + 64, Policy: shm.PolicyClock},
+		{Samples: 30_000, Variable: true, Limit: 5<<20 + 1234, Policy: shm.PolicyClock},
 		{Samples: 5, Variable: true, Limit: 3 << 20, Policy: shm.PolicyCost, SlotBytes: 4096},
 		{Samples: 5000, Variable: true, Limit: 3<<20 + 777, Policy: shm.PolicyLRU, SlotBytes: 64, SampleBytes: 1000},
 		{Samples: 5, Variable: true, Limit: 2<<20 + 100, Policy: shm.PolicyRandom, SlotBytes: 4096},
@@ -622,6 +635,9 @@ func TestCreate(t *testing.T) {
 			path := filepath.Join(dir, "same")
 			if err == nil {
 				pages[0] = header(t, path, o.Name != "")
+				if stride := arena.StrideFor(seg.PayloadBytes, o.Samples, 0); seg.Chains() && o.SlotBytes == 0 && seg.SlotStride != stride {
+					t.Errorf("options %d: slots of %d bytes, and the rule of docs/spec/arena-eviction.md says %d", k, seg.SlotStride, stride)
+				}
 				seg.Close()
 				os.Remove(path)
 			}
@@ -641,44 +657,6 @@ func TestCreate(t *testing.T) {
 			if !bytes.Equal(pages[0], pages[1]) {
 				t.Errorf("options %d: headers differ:\n%x\n%x", k, pages[0], pages[1])
 			}
-		}
-	}
-}
-
-// TestCreateChains: C chooses the size of slots by the rule of docs/spec/arena-eviction.md.
-func TestCreateChains(t *testing.T) {
-	dir := directory(t)
-	for _, samples := range []uint64{1, 10, 1000, 30_000} {
-		for _, limit := range []uint64{2<<20 + 64, 3 << 20, 5<<20 + 1234, 100 << 20, 1 << 29} {
-			o := shm.Options{Name: "chains", Dir: dir, Samples: samples, Limit: limit, Variable: true,
-				Policy: shm.PolicyClock, ClientRecords: 8}
-			path := filepath.Join(dir, o.Name)
-			if code, message := createC(o); code != 0 { // too little even for the smallest slots
-				o.SlotBytes = shm.UnitBytes
-				if _, err := shm.Create(o); code != shm.Code(err) {
-					t.Errorf("%d samples in %d bytes: C %d %s, Go %v", samples, limit, code, message, err)
-				}
-				continue
-			}
-			seg, err := shm.Open(path, shm.OpenOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			got, page := seg.Geometry, header(t, path, true)
-			seg.Close()
-			os.Remove(path)
-			if stride := arena.StrideFor(got.PayloadBytes, samples, 0); got.SlotStride != stride {
-				t.Errorf("%d samples in %d bytes: slots of %d bytes, want %d", samples, limit, got.SlotStride, stride)
-			}
-			o.SlotBytes = got.SlotStride
-			if seg, err = shm.Create(o); err != nil {
-				t.Fatal(err)
-			}
-			if !bytes.Equal(page, header(t, path, true)) {
-				t.Errorf("%d samples in %d bytes: %+v, want %+v", samples, limit, got, seg.Geometry)
-			}
-			seg.Close()
-			os.Remove(path)
 		}
 	}
 }

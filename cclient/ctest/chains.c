@@ -9,27 +9,6 @@ static struct stoc_options options(uint32_t policy)
                    .policy = policy);
 }
 
-/* Samples of any length are stored, overwritten with other lengths, and read. */
-static void any_length_comes_back(void)
-{
-    static const size_t lengths[] = {0, 1, STRIDE - 1, STRIDE, STRIDE + 1, 5 * STRIDE, 5 * STRIDE + 7, ARENA, 3};
-    stoc_cache *c = make(NULL, options(STOC_POLICY_FIFO)), *other = join_fd(c);
-    for (size_t k = 0; k < sizeof lengths / sizeof *lengths; k++) {
-        EQUAL(put(c, 5, lengths[k], k, STOC_OVERWRITE), STOC_STORED);
-        EQUAL(holds(other, 5, lengths[k], k), 1);
-        struct stoc_stats s = stats_of(c);
-        EQUAL(s.ready, 1);
-        EQUAL(s.ready_bytes, lengths[k]);
-        EQUAL(s.arena_next_bytes, lengths[k] ? (lengths[k] + STRIDE - 1) / STRIDE * STRIDE : STRIDE);
-        EQUAL(s.arena_lost_bytes, s.arena_next_bytes - lengths[k]);
-        EQUAL(s.arena_free_bytes, ARENA - s.arena_next_bytes);
-        check_quiet(c);
-    }
-    EQUAL(put(c, 5, 3, 7, 0), STOC_EXISTS);
-    stoc_close(other);
-    stoc_close(c);
-}
-
 static void lengths_of_buffers(void)
 {
     stoc_cache *c = make(NULL, options(STOC_POLICY_LRU));
@@ -80,26 +59,6 @@ static void no_views(void)
     stoc_close(c);
 }
 
-static void packed_rows(void)
-{
-    stoc_cache *c = make(NULL, options(STOC_POLICY_CLOCK));
-    int64_t indices[] = {3, 4, 5, 9};
-    uint64_t lengths[4], offsets[] = {0, 10, 800, 2300};
-    unsigned char dst[3000];
-    uint8_t hit[4];
-    for (int k = 0; k < 3; k++)
-        EQUAL(put(c, indices[k], (size_t)(700 * k), 1, 0), STOC_STORED);
-    EQUAL(stoc_lengths(c, indices, 4, lengths), 3);
-    CHECK(lengths[0] == 0 && lengths[1] == 700 && lengths[2] == 1400 && lengths[3] == UINT64_MAX);
-    EQUAL(stoc_gather_packed(c, indices, 4, dst, offsets, lengths, hit, 2), 3);
-    CHECK(hit[0] && hit[1] && hit[2] && !hit[3]);
-    CHECK(filled(dst + 10, 700, 4, 1) && filled(dst + 800, 1400, 5, 1));
-    lengths[1] = 699; /* another length is a miss */
-    EQUAL(stoc_gather_packed(c, indices, 4, dst, offsets, lengths, hit, 1), 2);
-    CHECK(!hit[1]);
-    stoc_close(c);
-}
-
 /* Each policy that evicts stores any sample while others go, and no copy is wrong. With cost only dear
  * samples make cheap ones go. */
 static void samples_go(void)
@@ -139,44 +98,6 @@ static void samples_go(void)
     }
 }
 
-/* Claims write their pieces in any order. Bytes never written are 0. */
-static void pieces(void)
-{
-    stoc_cache *c = make(NULL, options(STOC_POLICY_FIFO));
-    unsigned char bytes[5000], got[5000];
-    struct stoc_claim k, second;
-    size_t length;
-    fill(bytes, sizeof bytes, 1, 1);
-    for (int order = 0; order < 3; order++) {
-        EQUAL(stoc_claim(c, 1, sizeof bytes, STOC_OVERWRITE, &k), STOC_STORED);
-        EQUAL(stoc_claim(c, 2, 300, STOC_OVERWRITE, &second), STOC_STORED);
-        EQUAL(stoc_write(&k, 4999, bytes, 2), STOC_ESCHEMA);
-        if (order != 1)
-            EQUAL(stoc_write(&k, 0, bytes, 2100), STOC_STORED);
-        if (order != 2)
-            EQUAL(stoc_write(&k, 2100, bytes + 2100, 2900), STOC_STORED);
-        if (order == 1)
-            EQUAL(stoc_write(&k, 0, bytes, 2100), STOC_STORED);
-        EQUAL(stoc_publish(&k), STOC_STORED);
-        EQUAL(stoc_abort(&second), 0);
-        EQUAL(stoc_get(c, 1, got, sizeof got, &length), STOC_HIT);
-        CHECK(memcmp(got, bytes, order == 2 ? 2100 : 5000) == 0);
-        check_quiet(c);
-    }
-    EQUAL(stoc_claim(c, 3, 5000, 0, &k), STOC_STORED); /* of slots never filled */
-    EQUAL(stoc_publish(&k), STOC_STORED);
-    EQUAL(stoc_get(c, 3, got, sizeof got, &length), STOC_HIT);
-    for (size_t at = 0; at < 5000; at++)
-        REQUIRE(got[at] == 0);
-    check_quiet(c);
-    EQUAL(stoc_claim(c, 4, 700, 0, &k), STOC_STORED); /* close aborts it */
-    stoc_cache *other = join_fd(c);
-    stoc_close(c);
-    EQUAL(stoc_state(other, 4), STOC_STATE_EMPTY);
-    check_quiet(other);
-    stoc_close(other);
-}
-
 /* Two claims that each hold half of the arena: neither waits for the other. (With random, all looks of a search may
  * find the claim, and then no sample goes.) */
 static void no_deadlock(void)
@@ -189,24 +110,6 @@ static void no_deadlock(void)
     EQUAL(stoc_state(c, 2), STOC_STATE_EMPTY);
     EQUAL(put(c, 3, ARENA / 2, 1, 0), STOC_STORED);
     EQUAL(stoc_publish(&k), STOC_STORED);
-    check_quiet(c);
-    stoc_close(c);
-}
-
-/* The claims of a killed process are reclaimed, with all slots. */
-static void a_dead_claim(void)
-{
-    stoc_cache *c = make(NULL, options(STOC_POLICY_FIFO));
-    EQUAL(put(c, 1, 2000, 1, 0), STOC_STORED);
-    int status = IN_CHILD({
-        struct stoc_claim k;
-        EQUAL(stoc_claim(c, 1, 9000, STOC_OVERWRITE, &k), STOC_STORED);
-        EQUAL(stoc_claim(c, 2, 3000, 0, &k), STOC_STORED);
-        kill(getpid(), SIGKILL);
-    });
-    CHECK(WIFSIGNALED(status));
-    EQUAL(stoc_recover(c), 2);
-    EQUAL(stats_of(c).arena_next_bytes, 0);
     check_quiet(c);
     stoc_close(c);
 }
@@ -241,26 +144,6 @@ static void corrupt_chains(void)
     }
 }
 
-/* The size of slots is the largest power of two with 8 slots for each sample, from 64 bytes to 2 MiB.
- * Options of programs that know no slot_bytes mean that too. */
-static void the_size_of_slots(void)
-{
-    static const struct {
-        uint64_t samples, payload, want;
-    } table[] = {{1, 2 << 20, 256 << 10}, {1, 64 << 20, 2 << 20}, {1000, 8 << 20, 1024}, {1000, 100000, 64}};
-    for (size_t k = 0; k < sizeof table / sizeof *table; k++) {
-        struct stoc_options o = OPTIONS(.samples = table[k].samples, .variable = 1, .policy = STOC_POLICY_LFU,
-                                        .limit_bytes = (2 << 20) + table[k].payload);
-        struct stoc_info info = {.struct_bytes = sizeof info};
-        stoc_cache *c = make(NULL, o);
-        EQUAL(stoc_info(c, &info), 0);
-        EQUAL(info.slot_stride, table[k].want);
-        EQUAL(info.slots, table[k].payload / 4096 * 4096 / table[k].want);
-        EQUAL(info.payload_bytes, info.slots * info.slot_stride);
-        stoc_close(c);
-    }
-}
-
 /* A sample that gets no slots has its cost and its length in meta, so the cost of a byte is known. */
 static void the_length_beside_the_cost(void)
 {
@@ -288,16 +171,11 @@ int main(int argc, char **argv)
 {
     (void)argc;
     begin_tests();
-    RUN(any_length_comes_back);
     RUN(lengths_of_buffers);
     RUN(no_views);
-    RUN(packed_rows);
     RUN(samples_go);
-    RUN(pieces);
     RUN(no_deadlock);
-    RUN(a_dead_claim);
     RUN(corrupt_chains);
-    RUN(the_size_of_slots);
     RUN(the_length_beside_the_cost);
     return end_tests(argv[0]);
 }

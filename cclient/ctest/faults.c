@@ -303,114 +303,7 @@ static void a_stopped_clearer_is_not_replaced(void)
     stoc_close(c);
 }
 
-/* ------------------------------------------------------------ interleavings by hook */
-
-static stoc_cache *bystander;
-static const char *at_point;
-static int arrivals, seen_set, seen_get, seen_clear;
-static _Thread_local bool inside;
-
-static void look_around(const char *point)
-{
-    if (inside || strcmp(point, at_point) != 0)
-        return;
-    inside = true;
-    arrivals++;
-    seen_get = holds(bystander, 2, BYTES, 7);
-    seen_set = put(bystander, 2, BYTES, 8, 0);
-    seen_clear = stoc_clear(bystander, 0);
-    inside = false;
-}
-
-/* At every step of a fill another client reads, sets and clears. It never reads unpublished bytes,
- * never gets the sample, and never clears during the claim. */
-static void a_fill_seen_from_outside(void)
-{
-    static const char *const points[] = {"claim.word",    "slot.intent",  "slot.taken",   "slot.named",
-                                         "extent.intent", "extent.taken", "extent.named", "write.half",
-                                         "write.done",    "publish.meta", "publish.word"};
-    for (enum kind kind = 0; kind < KINDS; kind++)
-        for (size_t p = 0; p < sizeof points / sizeof *points; p++) {
-            if (!passes(kind, SET, points[p]))
-                continue;
-            stoc_cache *c = cache_of(kind);
-            bystander = join_fd(c);
-            at_point = points[p];
-            arrivals = 0;
-            stoc_fault_set_hook(look_around);
-            EQUAL(put(c, 2, BYTES, 7, 0), STOC_STORED);
-            stoc_fault_set_hook(NULL);
-            bool ready = strcmp(points[p], "publish.word") == 0;
-            EQUAL(arrivals, 1);
-            EQUAL(seen_get, ready);
-            EQUAL(seen_set, ready ? STOC_EXISTS : STOC_BUSY);
-            EQUAL(seen_clear, STOC_ETIMEOUT);
-            EQUAL(holds(bystander, 2, BYTES, 7), 1);
-            EQUAL(holds(bystander, 0, BYTES, 1), 1);
-            check_quiet(c);
-            stoc_close(bystander);
-            stoc_close(c);
-        }
-}
-
-static int64_t set_sample; /* of the bystander */
-
-static void set_in_between(const char *point)
-{
-    if (inside || strcmp(point, at_point) != 0)
-        return;
-    inside = true;
-    arrivals++;
-    seen_set = put(bystander, set_sample, BYTES, 8, 0);
-    inside = false;
-}
-
-/* Two clients see the sample EMPTY, and the other one finishes first. Our set returns EXISTS, and
- * no claim or slot stays. */
-static void a_lost_race(void)
-{
-    static const char *const points[] = {"claim.entry", "claim.phase"};
-    for (enum kind kind = 0; kind < KINDS; kind++)
-        for (size_t p = 0; p < 2; p++) {
-            stoc_cache *c = cache_of(kind);
-            bystander = join_fd(c);
-            at_point = points[p];
-            set_sample = 2;
-            arrivals = 0;
-            stoc_fault_set_hook(set_in_between);
-            EQUAL(put(c, 2, BYTES, 7, 0), STOC_EXISTS);
-            stoc_fault_set_hook(NULL);
-            EQUAL(arrivals, 1);
-            EQUAL(seen_set, STOC_STORED);
-            EQUAL(holds(c, 2, BYTES, 8), 1);
-            check_quiet(c);
-            stoc_close(bystander);
-            stoc_close(c);
-        }
-}
-
-/* Another client takes the free slot that our set has found: our set takes the next one. If there
- * is none, it returns FULL, and no claim stays. */
-static void another_client_takes_the_slot(void)
-{
-    for (int left = 1; left < 3; left++) {
-        stoc_cache *c = cache_of(FIRST_COME);
-        if (left == 1)
-            EQUAL(put(c, 5, BYTES, 1, 0), STOC_STORED);
-        bystander = join_fd(c);
-        at_point = "slot.intent";
-        set_sample = 3;
-        arrivals = 0;
-        stoc_fault_set_hook(set_in_between);
-        EQUAL(put(c, 2, BYTES, 7, 0), left == 1 ? STOC_FULL : STOC_STORED);
-        stoc_fault_set_hook(NULL);
-        CHECK(arrivals >= 1);
-        EQUAL(holds(c, 3, BYTES, 8), 1);
-        check_quiet(c);
-        stoc_close(bystander);
-        stoc_close(c);
-    }
-}
+/* ------------------------------------------------------------ steps by hook: internal/verify/model replays others */
 
 /* Two threads of one client list the same sample, and the thread that fails to claim it listed it
  * first. Then the client dies. The slot that was taken, but not yet named, is found. */
@@ -721,9 +614,6 @@ int main(int argc, char **argv)
     RUN(killed_while_taking_back);
     RUN(a_stopped_writer_keeps_its_claim);
     RUN(a_stopped_clearer_is_not_replaced);
-    RUN(a_fill_seen_from_outside);
-    RUN(a_lost_race);
-    RUN(another_client_takes_the_slot);
     RUN(two_threads_list_one_sample);
     RUN(threads_allocate_when_they_die);
     RUN(intents_are_not_mixed_up);

@@ -344,9 +344,10 @@ static void begin_peer(stoc_cache *c, void (*answer)(struct request *), void (*g
     REQUIRE(pthread_create(&peer.thread, NULL, listen_for, NULL) == 0);
 }
 
-/* Call it after the client has closed its handle. Waits for the end of all connections. */
-static void end_peer(void)
+/* Closes the client's last handle, and waits for the end of all connections. */
+static void end_peer(stoc_cache *client)
 {
+    stoc_close(client);
     shutdown(peer.listener, SHUT_RDWR);
     pthread_join(peer.thread, NULL);
     close(peer.listener);
@@ -397,6 +398,9 @@ static int64_t fetch(stoc_cache *c, const int64_t *indices, size_t n, struct sto
 
 #define WITHIN(ms, ...)                                                                                                \
     (struct stoc_fetch_options) { .struct_bytes = sizeof(struct stoc_fetch_options), .timeout_ms = ms, __VA_ARGS__ }
+
+static const int64_t forty[] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15, 16, 17, 18, 19,
+                                20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39};
 
 static bool row_is(size_t k, int64_t index) { return filled(rows[k], BYTES, (uint64_t)index, 1); }
 
@@ -482,8 +486,7 @@ static void stored_sent_and_failed(void)
     stoc_fetch_end(&o, NULL, 0);
     EQUAL(stoc_fetch(c, indices, 7, rows, BYTES, NULL, NULL, NULL), 5); /* the caller asks for no details */
     EQUAL(stoc_prefetch(c, indices, 7, NULL, &error), STOC_EREMOTE); /* this peer answers every request with FETCHED */
-    stoc_close(c);
-    end_peer();
+    end_peer(c);
 }
 
 static void any_size(void)
@@ -510,8 +513,7 @@ static void any_size(void)
     CHECK(data[0] && lengths[0] == 0);
     stoc_fetch_end(NULL, data, 1);
     EQUAL(stoc_fetch(c, &nine, 1, rows, BYTES, NULL, NULL, &error), STOC_ESCHEMA);
-    stoc_close(c);
-    end_peer();
+    end_peer(c);
 }
 
 static void bad_arguments(void)
@@ -608,8 +610,7 @@ static void garbled(void)
             CHECK(hit[k] == 0 || row_is(k, indices[k]));
         EQUAL(fetch(c, indices, 2, &o), 2); /* on a new connection */
         CHECK(row_is(0, 1) && row_is(1, 2));
-        stoc_close(c);
-        end_peer();
+        end_peer(c);
     }
     EQUAL(files_in("/proc/self/fd"), descriptors);
 }
@@ -651,8 +652,7 @@ static void bad_greetings(void)
         /* a new handle has no old uuid to compare, so the uuid in the answer is wrong */
         EQUAL(stoc_dial("served", scratch, 0, &WITHIN(5000), &other, &error), greeting == 4 ? STOC_EFORMAT : want[greeting]);
         CHECK(other == NULL);
-        stoc_close(c);
-        end_peer();
+        end_peer(c);
     }
     EQUAL(files_in("/proc/self/fd"), descriptors);
 }
@@ -679,8 +679,7 @@ static void frames_in_pieces(void)
     begin_peer(c, dribble, NULL);
     EQUAL(fetch(c, &index, 1, NULL), 1);
     CHECK(row_is(0, 11));
-    stoc_close(c);
-    end_peer();
+    end_peer(c);
 }
 
 /* Sends single bytes for ever: the pauses are short, and the frame never ends. */
@@ -712,8 +711,7 @@ static void dribbling_is_no_answer(void)
     began = seconds();
     EQUAL(fetch(c, &index, 1, &o), STOC_EINTERRUPTED); /* interrupted is called each second */
     CHECK(seconds() - began >= 1.9 && seconds() - began < 60);
-    stoc_close(c);
-    end_peer();
+    end_peer(c);
 }
 
 static unsigned hang_ups;
@@ -750,8 +748,7 @@ static void servers_that_end(void)
             CHECK(hit[0] == 0 && hit[1] == 1 && row_is(1, 22));
             EQUAL(fetch(c, indices, 1, &o), 1); /* the server is back */
         }
-        stoc_close(c);
-        end_peer();
+        end_peer(c);
     }
 }
 
@@ -795,8 +792,7 @@ static void connections_of_a_server_that_ended(void)
             usleep(1000);
         EQUAL(prefetch ? stoc_prefetch(c, indices, 2, NULL, &error) : fetch(c, indices, 2, NULL), 2);
         EQUAL(atomic_load(&peer.connections), ENDING + 1);
-        stoc_close(c);
-        end_peer();
+        end_peer(c);
     }
 }
 
@@ -819,8 +815,7 @@ static void an_index_that_cannot_be(void)
         EQUAL(variable ? stoc_fetch_each(c, &index, 1, &data, &length, &o, &error) : fetch(c, &index, 1, &o),
               STOC_ECORRUPT);
         CHECK(error.code == STOC_ECORRUPT && strstr(error.message, "corrupt"));
-        stoc_close(c);
-        end_peer();
+        end_peer(c);
     }
 }
 
@@ -840,8 +835,7 @@ static void waits_for_a_server(void)
     REQUIRE(pthread_create(&late, NULL, begin_late, c) == 0);
     EQUAL(fetch(c, indices, 2, &o), 2);
     pthread_join(late, NULL);
-    stoc_close(c);
-    end_peer();
+    end_peer(c);
 }
 
 static void never(struct request *r)
@@ -890,8 +884,7 @@ static void timeouts_and_signals(void)
     }
     CHECK(at_once);
     sigaction(SIGALRM, &before, NULL);
-    stoc_close(c);
-    end_peer();
+    end_peer(c);
 }
 
 static _Atomic int deaf_to;
@@ -926,31 +919,27 @@ static void requests_that_no_thread_takes(void)
     CHECK(seconds() - began >= 1.9 && seconds() - began < 60);
     atomic_store(&deaf_to, 0);
     free(indices);
-    stoc_close(c);
-    end_peer();
+    end_peer(c);
 }
 
 static void small_requests(void)
 {
     stoc_cache *c = served();
-    int64_t indices[40];
-    for (int k = 0; k < 40; k++)
-        indices[k] = k;
     begin_peer(c, NULL, NULL);
     peer.max_indices = 7;
     put(c, 3, BYTES, 1, 0);
-    EQUAL(fetch(c, indices, 40, NULL), 40);
+    EQUAL(fetch(c, forty, 40, NULL), 40);
     for (size_t k = 0; k < 40; k++)
         CHECK(row_is(k, (int64_t)k));
     EQUAL(atomic_load(&peer.requests), 6); /* 39 samples, 7 at a time */
     EQUAL(atomic_load(&peer.largest), 7);
     EQUAL(atomic_load(&peer.connections), 1);
+    int64_t others[20];
     for (int k = 0; k < 20; k++)
-        indices[k] = 40 + k;
-    EQUAL(stoc_prefetch(c, indices, 20, NULL, &error), 20);
+        others[k] = 40 + k;
+    EQUAL(stoc_prefetch(c, others, 20, NULL, &error), 20);
     EQUAL(atomic_load(&peer.requests), 9);
-    stoc_close(c);
-    end_peer();
+    end_peer(c);
 }
 
 static void store_nothing(struct request *r) { say_failed(r, NULL, NULL, 0, ""); }
@@ -966,8 +955,7 @@ static void leaves_at_once(void)
     REQUIRE(o.failed == 1);
     CHECK(o.failures[0].code == STOC_REMOTE_INTERNAL && strstr(o.failures[0].message, "clears"));
     stoc_fetch_end(&o, NULL, 0);
-    stoc_close(c);
-    end_peer();
+    end_peer(c);
 }
 
 /* Says that all samples were stored, of which some are gone by now. With SEND it sends all. */
@@ -985,27 +973,22 @@ static void lose_some(struct request *r)
 /* A sample that is gone when the client copies it comes as bytes in the second round. */
 static void gone_before_the_copy(void)
 {
-    int64_t indices[40];
-    for (int k = 0; k < 40; k++)
-        indices[k] = k;
     stoc_cache *c = served();
     begin_peer(c, lose_some, NULL);
-    EQUAL(fetch(c, indices, 40, NULL), 40);
+    EQUAL(fetch(c, forty, 40, NULL), 40);
     EQUAL(atomic_load(&peer.requests), 2);
     EQUAL(atomic_load(&peer.sending), 1);
     for (size_t k = 0; k < 40; k++)
         CHECK(row_is(k, (int64_t)k));
-    stoc_close(c);
-    end_peer();
+    end_peer(c);
     /* Requests of 7: each of those that are gone is asked for again before other samples. */
     c = served();
     begin_peer(c, lose_some, NULL);
     peer.max_indices = 7;
-    EQUAL(fetch(c, indices, 40, NULL), 40);
+    EQUAL(fetch(c, forty, 40, NULL), 40);
     EQUAL(atomic_load(&peer.requests), 12);
     EQUAL(atomic_load(&peer.sending), 6);
-    stoc_close(c);
-    end_peer();
+    end_peer(c);
 }
 
 /* Sends samples that it need not store, and stores the others. */
@@ -1023,9 +1006,6 @@ static void serve_some(struct request *r)
 /* A handle that keeps some samples asks for the others as UNSTORED, and prefetches none of them. */
 static void samples_that_are_not_kept(void)
 {
-    int64_t indices[40];
-    for (int k = 0; k < 40; k++)
-        indices[k] = k;
     stoc_cache *c = served();
     const uint64_t ranks[] = {1, 1};
     struct stoc_nodes nodes = {.struct_bytes = sizeof nodes, .count = 2, .ranks = ranks};
@@ -1039,7 +1019,7 @@ static void samples_that_are_not_kept(void)
     stoc_owners_close(owners);
     EQUAL(stoc_keep(c, kept), 0);
     begin_peer(c, serve_some, NULL);
-    EQUAL(fetch(c, indices, 40, NULL), 40);
+    EQUAL(fetch(c, forty, 40, NULL), 40);
     EQUAL(atomic_load(&peer.requests), 2);
     EQUAL(atomic_load(&peer.unstored), 1);
     unsigned stored = 0;
@@ -1048,8 +1028,7 @@ static void samples_that_are_not_kept(void)
         stored += stoc_state(c, (int64_t)k) == STOC_STATE_READY;
     }
     CHECK(stored > 5 && stored < 35);
-    stoc_close(c);
-    end_peer();
+    end_peer(c);
 }
 
 /* Sample 1 is for the caller to load. Another program loads samples 2 and 3, and has them after some requests. */
@@ -1103,31 +1082,26 @@ static void samples_that_programs_load(void)
     EQUAL(stoc_offer(c, 1, &part, 1, 100, &error), STOC_EINVAL); /* the server has a source */
     CHECK(strstr(error.message, "source: {kind: none}"));
     EQUAL(stoc_offer(NULL, 1, NULL, 0, 100, &error), STOC_ECLOSED);
-    stoc_close(c);
-    end_peer();
+    end_peer(c);
 }
 
 /* In a cache that evicts, a request for more than a quarter of the slots has all samples sent at
  * once. */
 static void more_than_a_cache_keeps(void)
 {
-    int64_t indices[40];
-    for (int k = 0; k < 40; k++)
-        indices[k] = k;
     unlink(path_in_scratch("served"));
     stoc_cache *c = make("served", OPTIONS(.samples = SAMPLES, .slots = 16, .sample_bytes = BYTES,
                                            .policy = STOC_POLICY_RANDOM));
     begin_peer(c, lose_some, NULL);
-    EQUAL(fetch(c, indices, 40, NULL), 40);
+    EQUAL(fetch(c, forty, 40, NULL), 40);
     EQUAL(atomic_load(&peer.requests), 1);
     EQUAL(atomic_load(&peer.sending), 1);
     for (size_t k = 0; k < 40; k++)
         CHECK(row_is(k, (int64_t)k));
-    EQUAL(fetch(c, indices, 4, NULL), 4);
+    EQUAL(fetch(c, forty, 4, NULL), 4);
     EQUAL(atomic_load(&peer.requests), 3); /* few: they may be there still */
     EQUAL(atomic_load(&peer.sending), 2);
-    stoc_close(c);
-    end_peer();
+    end_peer(c);
 }
 
 static void children_have_their_own(void)
@@ -1150,8 +1124,7 @@ static void children_have_their_own(void)
     }
     EQUAL(fetch(c, indices, 3, NULL), 3); /* the parent continues with its own connection */
     EQUAL(atomic_load(&peer.connections), 3); /* the parent's, and those of the two children that asked for samples */
-    stoc_close(c);
-    end_peer();
+    end_peer(c);
 }
 
 static void *wait_for_ever(void *context)
@@ -1188,8 +1161,7 @@ static void child_of_a_busy_parent(void)
     });
     EQUAL(status, 0);
     pthread_join(thread, NULL);
-    stoc_close(c);
-    end_peer();
+    end_peer(c);
 }
 
 static void *fetch_shuffled(void *context)
@@ -1236,8 +1208,7 @@ static void child_of_a_dialling_parent(void)
     int status = IN_CHILD({ EQUAL(open_sockets(), before + 1); }); /* the peer's end, not that of the parent's thread */
     EQUAL(status, 0);
     pthread_join(thread, NULL);
-    stoc_close(c);
-    end_peer();
+    end_peer(c);
 }
 
 static void interrupted_dial(void)
@@ -1248,8 +1219,7 @@ static void interrupted_dial(void)
     EQUAL(stoc_dial("served", scratch, 0, &WITHIN(0, .interrupted = interrupted, .context = &asked), &none, &error),
           STOC_EINTERRUPTED); /* interrupted is called each second */
     CHECK(none == NULL && asked == 2);
-    stoc_close(c);
-    end_peer();
+    end_peer(c);
 }
 
 static void no_descriptor_left(void)
@@ -1278,8 +1248,7 @@ static void no_descriptor_left(void)
         });
         EQUAL(status, 0);
     }
-    stoc_close(c);
-    end_peer();
+    end_peer(c);
 }
 
 static void many_threads(void)
@@ -1292,8 +1261,7 @@ static void many_threads(void)
     for (int k = 0; k < 8; k++)
         pthread_join(threads[k], NULL);
     CHECK(atomic_load(&peer.connections) >= 1 && atomic_load(&peer.connections) <= 8);
-    stoc_close(c);
-    end_peer();
+    end_peer(c);
 }
 
 static void dialled(void)
@@ -1327,8 +1295,7 @@ static void dialled(void)
     index = 7;
     EQUAL(fetch(other, &index, 1, NULL), 1); /* a read-only client may ask too */
     stoc_close(other);
-    stoc_close(c);
-    end_peer();
+    end_peer(c);
 }
 
 /* A process of user 65534 that listens on data.sock in a directory, and accepts one connection
@@ -1447,8 +1414,7 @@ static void without_a_name(void)
         stoc_close(other);
     });
     EQUAL(stats_of(other).clients_live, 2);
-    stoc_close(other);
-    end_peer();
+    end_peer(other);
 }
 
 /* ------------------------------------------------------------ plans */
@@ -1503,8 +1469,7 @@ static void announced(void)
     atomic_store(&peer.heard, used_nowhere);
     EQUAL(announce(c, 6), 0);
     EQUAL(atomic_load(&peer.connections), 1);
-    stoc_close(c);
-    end_peer();
+    end_peer(c);
 }
 
 static void say_invalid(struct request *r)
@@ -1544,8 +1509,7 @@ static void plans_that_cannot_be(void)
     EQUAL(plans(), 1);
     atomic_store(&peer.heard, say_nonsense);
     EQUAL(announce(c, 0), STOC_EREMOTE);
-    stoc_close(c);
-    end_peer();
+    end_peer(c);
     c = make(NULL, OPTIONS(.samples = SAMPLES, .sample_bytes = BYTES));
     EQUAL(announce(c, 0), STOC_EINVAL); /* it has no server */
     stoc_close(c);
@@ -1577,7 +1541,7 @@ static void the_next_server_hears_of_the_plan(void)
     unsigned before = plans();
     EQUAL(fetch(c, indices + 2, 1, &o), STOC_ENOSERVER);
     EQUAL(plans(), before); /* the job is over */
-    end_peer();
+    end_peer(NULL);
 
     /* A plan that found no server, and one that a server did not answer, are announced later too. */
     EQUAL(stoc_announce(c, &in_order, 3, &alone, 16, 50, &error), STOC_ENOSERVER);
@@ -1592,8 +1556,7 @@ static void the_next_server_hears_of_the_plan(void)
     EQUAL(fetch(c, indices, 1, NULL), 1);
     EQUAL(plans(), 3);
     EQUAL(plan_word(40, 8), 4);
-    stoc_close(c);
-    end_peer();
+    end_peer(c);
 }
 
 static int tell(stoc_cache *c, uint64_t reads) { return stoc_announce_reads(c, reads, 5000, &error); }
@@ -1627,7 +1590,7 @@ static void reads_that_are_told(void)
     EQUAL(tell(c, 9), 0);
     EQUAL(fetch(c, indices + 2, 1, &o), STOC_ENOSERVER);
     EQUAL(plans(), before);
-    end_peer();
+    end_peer(NULL);
 
     /* No server runs: the next one hears of it. */
     EQUAL(stoc_announce(c, &in_order, 6, &alone, 16, 50, &error), STOC_ENOSERVER);
@@ -1637,8 +1600,7 @@ static void reads_that_are_told(void)
     EQUAL(plans(), 1);
     EQUAL(plan_word(40, 8), 6);
     EQUAL(plan_word(80, 8), 11);
-    stoc_close(c);
-    end_peer();
+    end_peer(c);
 }
 
 /* A child has no plan until it announces one, with its own owner number and on its own connection. The
@@ -1672,8 +1634,7 @@ static void plans_of_children(void)
     EQUAL(plan_word(4, 4), owner);
     EQUAL(plans(), 3);
     EQUAL(atomic_load(&peer.connections), 3);
-    stoc_close(c);
-    end_peer();
+    end_peer(c);
 }
 
 /* Of several connections of a handle, one announces. When it ends, another one does. */
@@ -1694,8 +1655,7 @@ static void one_connection_announces(void)
     index = 3;
     EQUAL(fetch(c, &index, 1, NULL), 1);
     EQUAL(plans(), 2);
-    stoc_close(c);
-    end_peer();
+    end_peer(c);
 }
 
 /* ------------------------------------------------------------ answers that are spoilt */
@@ -1829,9 +1789,7 @@ static void come_from_programs(void)
     int fd = open(path_in_scratch("served"), O_RDWR | O_CLOEXEC);
     REQUIRE(pread(fd, page, sizeof page, 0) == sizeof page);
     page[STOC_HEADER_FLAGS] |= STOC_FLAG_PROGRAMS;
-    memset(page + STOC_HEADER_CRC, 0, 4);
-    uint32_t crc = crc32c(page, sizeof page);
-    memcpy(page + STOC_HEADER_CRC, &crc, 4);
+    sign(page);
     REQUIRE(pwrite(fd, page, sizeof page, 0) == sizeof page);
     close(fd);
 }
@@ -1892,8 +1850,7 @@ static void spoilt_answers(void)
                 if (length != body)
                     try_spoilt(s, NEW_LENGTH, k, length, false);
         }
-        stoc_close(c);
-        end_peer();
+        end_peer(c);
     }
     EQUAL(files_in("/proc/self/fd"), descriptors);
 }

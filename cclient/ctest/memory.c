@@ -6,8 +6,6 @@
 
 #include "check.h"
 
-#include <sys/prctl.h>
-
 enum { M = 1 << 20 };
 
 /* ------------------------------------------------------------ the allowance */
@@ -343,68 +341,6 @@ static void payload_is_not_dumped(void)
     }
 }
 
-/* A real core of a process that dies with 11 MiB of 1 GiB stored. It has the control part and
- * nothing of the payload, and dumping allocates no page. */
-static void a_core(void)
-{
-    char pattern[256] = "", directory[] = "/tmp/stoccore-XXXXXX", command[300];
-    struct rlimit most = {RLIM_INFINITY, RLIM_INFINITY};
-    FILE *f = fopen("/proc/sys/kernel/core_pattern", "r");
-    if (!f || !fgets(pattern, sizeof pattern, f) || strchr("|/", pattern[0]))
-        SKIP("core_pattern sends cores elsewhere: sysctl kernel.core_pattern=core");
-    fclose(f);
-    stoc_cache *c = make(NULL, OPTIONS(.samples = 1024, .sample_bytes = M));
-    static unsigned char sample[M];
-    memset(sample, 0xa7, sizeof sample);
-    for (int i = 0; i < 11; i++)
-        EQUAL(stoc_set(c, i, sample, M, 0), STOC_STORED);
-    uint64_t before = stats_of(c).allocated_bytes;
-    REQUIRE(mkdtemp(directory) != NULL);
-    pid_t child = fork();
-    if (child == 0) {
-        if (chdir(directory) != 0 || setrlimit(RLIMIT_CORE, &most) != 0)
-            _exit(77);
-        prctl(PR_SET_DUMPABLE, 1);
-        memset(sample, 0, sizeof sample);
-        size_t length;
-        const void *data;
-        if (stoc_view(c, 0, &data, &length) != STOC_HIT || *(const unsigned char *)data != 0xa7)
-            _exit(78);
-        *(volatile int *)(uintptr_t)c->payload = 1; /* read-only: SIGSEGV */
-        _exit(79);
-    }
-    int status;
-    REQUIRE(waitpid(child, &status, 0) == child);
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
-        rmdir(directory);
-        SKIP("RLIMIT_CORE cannot be raised");
-    }
-    CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV && WCOREDUMP(status));
-    EQUAL(stats_of(c).allocated_bytes, before);
-    snprintf(command, sizeof command, "cd %s && mv core* dump", directory); /* core, or core.<pid> */
-    EQUAL(system(command), 0);
-    snprintf(command, sizeof command, "%s/dump", directory);
-    struct stat st;
-    int fd = open(command, O_RDONLY);
-    REQUIRE(fd >= 0 && fstat(fd, &st) == 0);
-    CHECK(st.st_size < 60 * M);
-    const unsigned char *core = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-    REQUIRE(core != MAP_FAILED);
-    CHECK(memmem(core, (size_t)st.st_size, STOC_MAGIC, 8) != NULL &&
-          memmem(core, (size_t)st.st_size, c->uuid, 16) != NULL);
-    int run = 0, longest = 0; /* length of a run of the sample's bytes; registers may hold some */
-    for (off_t k = 0; k < st.st_size; k++) {
-        run = core[k] == 0xa7 ? run + 1 : 0;
-        longest = MAX(longest, run);
-    }
-    CHECK(longest < 4096);
-    munmap((void *)(uintptr_t)core, (size_t)st.st_size);
-    close(fd);
-    snprintf(command, sizeof command, "rm -rf %s", directory);
-    EQUAL(system(command), 0);
-    stoc_close(c);
-}
-
 /* A program locks all its memory, also future maps (mlockall). The cache is not locked, and reads
  * and fills work. */
 static void locked_memory(void)
@@ -511,7 +447,6 @@ int main(int argc, char **argv)
     RUN(locks_of_the_kernel);
     RUN(cgroups_that_are_shared);
     RUN(payload_is_not_dumped);
-    RUN(a_core);
     RUN(locked_memory);
     RUN(too_little_may_be_locked);
     RUN(a_copy_while_the_generation_wraps);

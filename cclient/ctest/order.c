@@ -1,6 +1,6 @@
 /*
- * order.c - the order of an epoch: the vectors that Go is also tested with, and what must hold for
- * every order.
+ * order.c - the order of an epoch: the vectors of Go, which has the tests of what must hold for every order, and what
+ * is refused.
  */
 #include "check.h"
 
@@ -330,52 +330,6 @@ static void vectors(void)
     CHECK(lines[0] == 147 && lines[1] == 41 && lines[2] == 24 && lines[3] == 20 && lines[4] == 180);
 }
 
-/* Every sample comes once. position is the inverse of at. fill returns what at returns, for any
- * step. */
-static void check_order(struct stoc_order o)
-{
-    stoc_epoch *e = open_epoch(o, 3);
-    size_t n = o.samples;
-    int64_t *all = calloc(n + 1, sizeof *all);
-    uint8_t *seen = calloc(n, 1);
-    EQUAL(stoc_epoch_fill(e, all, n + 1, 0, 1), n);
-    for (size_t k = 0; k < n; k++) {
-        int64_t i = stoc_epoch_at(e, k);
-        if (i < 0 || (uint64_t)i >= n || seen[i] || i != all[k] || stoc_epoch_position(e, i) != (int64_t)k) {
-            COMPLAIN("kind %u, %zu samples, window %" PRIu64 ", block %" PRIu64 ": position %zu has %" PRId64, o.kind,
-                     n, o.window, o.block, k, i);
-            break;
-        }
-        seen[i] = 1;
-    }
-    int64_t third[4];
-    int64_t got = stoc_epoch_fill(e, third, 4, 1, 3);
-    EQUAL(got, n < 2 ? 0 : MIN((n - 2) / 3 + 1, 4));
-    for (int64_t k = 0; k < got; k++)
-        EQUAL(third[k], all[1 + 3 * k]);
-    free(all);
-    free(seen);
-    stoc_epoch_close(e);
-}
-
-static void every_sample_once(void)
-{
-    static const uint64_t sizes[] = {1, 2, 7, 64, 256, 257, 1000, 4099}, windows[] = {1, 3, 16, 300, 5000},
-                          blocks[] = {1, 2, 10, 33, 999, 5000};
-    for (size_t a = 0; a < sizeof sizes / 8; a++) {
-        check_order((struct stoc_order){.samples = sizes[a], .seed = 5});
-        check_order((struct stoc_order){.samples = sizes[a], .seed = 5, .kind = STOC_ORDER_SHUFFLED});
-        for (size_t b = 0; b < sizeof windows / 8; b++) {
-            check_order(
-                (struct stoc_order){.samples = sizes[a], .seed = 5, .kind = STOC_ORDER_WINDOWS, .window = windows[b]});
-            for (size_t c = 0; c < sizeof blocks / 8; c++)
-                check_order((struct stoc_order){
-                    .samples = sizes[a], .seed = 5, .kind = STOC_ORDER_BLOCKS, .window = windows[b],
-                    .block = blocks[c]});
-        }
-    }
-}
-
 static void huge(void)
 {
     static const struct stoc_order orders[] = {
@@ -434,53 +388,6 @@ static void what_cannot_be(void)
     stoc_epoch *e;
     EQUAL(stoc_epoch_open(NULL, 0, &e, &error), STOC_EINVAL);
     EQUAL(stoc_epoch_open(&cases[0].order, 0, NULL, &error), STOC_EINVAL);
-}
-
-/* Ranks share an epoch of any order. Any number of ranks continues from where others stopped. */
-static void ranks_share(void)
-{
-    double weights[] = {1, 2, 3, 0, 4};
-    struct stoc_order orders[2] = {{.struct_bytes = sizeof *orders, .samples = 100, .kind = STOC_ORDER_SHUFFLED},
-                                   {.struct_bytes = sizeof *orders, .samples = 37}};
-    uint64_t ratios[2] = {2, 1};
-    struct stoc_mix mix = {
-        .struct_bytes = sizeof mix, .datasets = 2, .orders = orders, .ratios = ratios, .stop = STOC_MIX_ALL};
-    stoc_weights *w = NULL;
-    stoc_epoch *epochs[4] = {
-        open_epoch((struct stoc_order){.samples = 103, .kind = STOC_ORDER_SHUFFLED}, 1),
-        open_epoch((struct stoc_order){.samples = 103, .kind = STOC_ORDER_BLOCKS, .block = 7, .window = 3}, 1)};
-    EQUAL(stoc_weights_open(weights, 5, &w, &error), 0);
-    EQUAL(stoc_epoch_open_weighted(w, 103, 0, 1, &epochs[2], &error), 0);
-    EQUAL(stoc_epoch_open_mixed(&mix, 1, &epochs[3], &error), 0);
-    for (int k = 0; k < 4; k++) {
-        uint64_t n = (uint64_t)stoc_epoch_length(epochs[k]);
-        int64_t all[1000], one[1000];
-        REQUIRE(n < 900);
-        EQUAL(stoc_epoch_fill(epochs[k], all, 1000, 0, 1), n);
-        for (uint64_t ranks = 1; ranks < 9; ranks++) {
-            uint64_t from = n / ranks, left = n - from;
-            for (uint32_t ends = 0; ends <= STOC_ENDS_DROP; ends++) {
-                uint64_t real = 0;
-                for (uint64_t rank = 0; rank < ranks; rank++) {
-                    struct stoc_shard s = {
-                        .struct_bytes = sizeof s, .rank = rank, .ranks = ranks, .from = from, .ends = ends};
-                    EQUAL(stoc_epoch_shard(epochs[k], &s, &error), 0);
-                    EQUAL(stoc_epoch_fill_shard(epochs[k], &s, one, 1000, 0), s.samples);
-                    for (uint64_t i = 0; i < s.samples; i++)
-                        EQUAL(one[i], all[(from + rank + i * ranks) % n]);
-                    CHECK(s.real <= s.samples && s.samples - s.real <= (ends == STOC_ENDS_PAD));
-                    CHECK(ends == STOC_ENDS_UNEVEN ||
-                          s.samples == (ends == STOC_ENDS_PAD ? (left + ranks - 1) / ranks : left / ranks));
-                    real += s.real;
-                }
-                EQUAL(real, ends == STOC_ENDS_DROP ? left / ranks * ranks : left);
-            }
-        }
-    }
-    for (int k = 0; k < 4; k++) /* the last user frees the table, in any order */
-        stoc_epoch_close(epochs[k]);
-    stoc_weights_close(w);
-    stoc_weights_close(NULL);
 }
 
 static void shards_that_cannot_be(void)
@@ -602,10 +509,8 @@ int main(int argc, char **argv)
     begin_tests();
     RUN(vectors);
     RUN(owners);
-    RUN(every_sample_once);
     RUN(huge);
     RUN(what_cannot_be);
-    RUN(ranks_share);
     RUN(shards_that_cannot_be);
     RUN(weights_that_cannot_be);
     RUN(mixes_that_cannot_be);

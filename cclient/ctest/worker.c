@@ -68,7 +68,7 @@ static int finish(void *context, uint64_t argument, const void *sample, size_t b
     return 0;
 }
 
-static void begin(struct test *t, stoc_cache *cache)
+static void begin_queue(struct test *t, stoc_cache *cache)
 {
     memset(t, 0, sizeof *t);
     t->cache = cache;
@@ -80,7 +80,7 @@ static void begin(struct test *t, stoc_cache *cache)
         t->buffers[k] = t->rows[k];
 }
 
-static void end(struct test *t)
+static void end_queue(struct test *t)
 {
     munmap(t->queue, stoc_queue_bytes(QUEUE));
     stoc_close(t->cache);
@@ -93,6 +93,19 @@ static void begin_worker(struct context *c, struct test *t, uint32_t number)
     c->work = (struct stoc_work){.struct_bytes = sizeof c->work, .queue = t->queue, .cache = t->cache, .context = c,
                                  .load = load, .finish = finish, .buffers = t->buffers, .buffer_count = 2,
                                  .worker = number, .kind = SAMPLE_KIND, .loaded = LOADED, .hit = HIT};
+}
+
+/* A test with one worker. */
+static void begin(struct test *t, stoc_cache *cache, struct context *c, uint32_t number)
+{
+    begin_queue(t, cache);
+    begin_worker(c, t, number);
+}
+
+static void end(struct test *t, struct context *c)
+{
+    stoc_work_end(&c->work);
+    end_queue(t);
 }
 
 static stoc_cache *make_cache(uint32_t policy, uint64_t slots, bool variable)
@@ -188,8 +201,7 @@ static void misses_then_hits_of(uint32_t policy, bool variable, uint32_t copies)
     struct test t;
     struct context c;
     struct stoc_task back[SAMPLES];
-    begin(&t, make_cache(policy, SAMPLES, variable));
-    begin_worker(&c, &t, 3);
+    begin(&t, make_cache(policy, SAMPLES, variable), &c, 3);
     c.work.copies = copies;
     for (int turn = 0; turn < 2; turn++) {
         uint64_t first = post(&t, 0, SAMPLES, (uint32_t)turn, SAMPLE_KIND);
@@ -213,8 +225,7 @@ static void misses_then_hits_of(uint32_t policy, bool variable, uint32_t copies)
     uint64_t costs[SAMPLES]; /* the times of loads, with any policy; unknown if one was far longer than the others */
     EQUAL(stoc_costs(t.cache, 0, SAMPLES, costs), 0);
     CHECK(known(costs, SAMPLES) > SAMPLES / 2);
-    stoc_work_end(&c.work);
-    end(&t);
+    end(&t, &c);
 }
 
 static void misses_then_hits(void)
@@ -253,15 +264,13 @@ static void waits_of_loads(void)
     struct test t;
     struct context c;
     struct stoc_task back[SAMPLES];
-    begin(&t, make_cache(STOC_POLICY_FIRST_COME, SAMPLES, false));
-    begin_worker(&c, &t, 0);
+    begin(&t, make_cache(STOC_POLICY_FIRST_COME, SAMPLES, false), &c, 0);
     c.work.load = slow_load;
     uint64_t first = post(&t, 0, 2, 0, SAMPLE_KIND);
     EQUAL(work(&c, back), 0);
     CHECK(times_of(&t, first)[WAITED] >= SLOW_NS * 9 / 10);
     CHECK(times_of(&t, first + 1)[WAITED] < times_of(&t, first)[WAITED]); /* a busy machine adds to both */
-    stoc_work_end(&c.work);
-    end(&t);
+    end(&t, &c);
 }
 
 static void without_a_cache(void)
@@ -269,8 +278,7 @@ static void without_a_cache(void)
     struct test t;
     struct context c;
     struct stoc_task back[SAMPLES];
-    begin(&t, NULL);
-    begin_worker(&c, &t, 0);
+    begin(&t, NULL, &c, 0);
     for (int turn = 0; turn < 2; turn++) {
         uint64_t first = post(&t, 0, SAMPLES, 0, SAMPLE_KIND);
         EQUAL(work(&c, back), 0);
@@ -278,8 +286,7 @@ static void without_a_cache(void)
         EQUAL(stoc_queue_release(t.queue, first, SAMPLES), 0);
     }
     EQUAL(atomic_load(&t.loads), 2 * SAMPLES);
-    stoc_work_end(&c.work);
-    end(&t);
+    end(&t, &c);
 }
 
 /* Opens the disk cache of a worker. */
@@ -315,8 +322,7 @@ static void a_disk_behind(bool variable)
                              .sample_bytes = variable ? 2 * BYTES : BYTES, .limit_bytes = UINT64_C(16) << 20};
     for (int turn = 0; turn < 2; turn++) {
         /* the cache in memory has room for a part */
-        begin(&t, make_cache(variable ? STOC_POLICY_FIRST_COME : STOC_POLICY_COST, SAMPLES / 4, variable));
-        begin_worker(&c, &t, 3);
+        begin(&t, make_cache(variable ? STOC_POLICY_FIRST_COME : STOC_POLICY_COST, SAMPLES / 4, variable), &c, 3);
         open_disk(&c, &o);
         for (int epoch = 0; epoch < 2; epoch++)
             read_epoch_over_disk(&t, &c);
@@ -334,8 +340,7 @@ static void a_disk_behind(bool variable)
         c.work.cache = c.work.disk;
         EQUAL(stoc_work(&c.work, 1, back, 2), STOC_EINVAL);
         stoc_close(c.work.disk);
-        stoc_work_end(&c.work);
-        end(&t);
+        end(&t, &c);
     }
     unlink(path_in_scratch("worker.tier"));
 }
@@ -348,8 +353,7 @@ static void a_small_disk_behind(uint32_t policy)
     struct stoc_options o = {.struct_bytes = sizeof o, .samples = SAMPLES, .fingerprint = "test", .sample_bytes = BYTES,
                              .limit_bytes = (UINT64_C(2) << 20) + SAMPLES / 2 * (uint64_t)BYTES};
     for (int turn = 0; turn < 2; turn++) {
-        begin(&t, make_cache(policy, SAMPLES / 4, false));
-        begin_worker(&c, &t, 3);
+        begin(&t, make_cache(policy, SAMPLES / 4, false), &c, 3);
         open_disk(&c, &o);
         struct stoc_info disk = {.struct_bytes = sizeof disk}, memory = {.struct_bytes = sizeof memory};
         REQUIRE(stoc_info(c.work.disk, &disk) == 0 && stoc_info(t.cache, &memory) == 0);
@@ -362,8 +366,7 @@ static void a_small_disk_behind(uint32_t policy)
         uint64_t loads = (uint64_t)atomic_load(&t.loads) - before, rest = SAMPLES - disk.slots - memory.slots;
         CHECK(rest <= loads && loads <= rest + stats_of(t.cache).evicted);
         stoc_close(c.work.disk);
-        stoc_work_end(&c.work);
-        end(&t);
+        end(&t, &c);
     }
     unlink(path_in_scratch("worker.tier"));
 }
@@ -382,8 +385,7 @@ static void what_comes_back(void)
     struct test t;
     struct context c;
     struct stoc_task back[SAMPLES];
-    begin(&t, make_cache(STOC_POLICY_FIRST_COME, SAMPLES, false));
-    begin_worker(&c, &t, 1);
+    begin(&t, make_cache(STOC_POLICY_FIRST_COME, SAMPLES, false), &c, 1);
     t.refuse_load = 11;
     t.refuse_finish = byte_of(20, 0);
     t.buffers[1] = NULL;
@@ -409,8 +411,7 @@ static void what_comes_back(void)
     post(&t, 11, 2, 0, SAMPLE_KIND);
     EQUAL(work(&c, back), 1);
     EQUAL(back[0].index, 11);
-    stoc_work_end(&c.work);
-    end(&t);
+    end(&t, &c);
 }
 
 static void indices_of_a_part_of_the_cache(void)
@@ -420,8 +421,7 @@ static void indices_of_a_part_of_the_cache(void)
     struct context c;
     struct stoc_task back[SAMPLES];
     int64_t indices[PART] = {40, 7, SAMPLES - 1, 7, 0, SAMPLES, -1, 3};
-    begin(&t, make_cache(STOC_POLICY_FIRST_COME, SAMPLES, false));
-    begin_worker(&c, &t, 1);
+    begin(&t, make_cache(STOC_POLICY_FIRST_COME, SAMPLES, false), &c, 1);
     c.work.indices = indices;
     c.work.index_count = PART;
     for (int turn = 0; turn < 2; turn++) {
@@ -446,8 +446,7 @@ static void indices_of_a_part_of_the_cache(void)
     post(&t, 40, 1, 0, SAMPLE_KIND);
     EQUAL(work(&c, back), 0);
     check_row(&t, 40, 0, 0);
-    stoc_work_end(&c.work);
-    end(&t);
+    end(&t, &c);
 }
 
 /* Other clients in the middle of a row. */
@@ -475,8 +474,7 @@ static void changed_by(uint32_t policy, uint64_t slots, void (*other)(struct tes
     struct test t;
     struct context c;
     struct stoc_task back[SAMPLES];
-    begin(&t, make_cache(policy, slots, false));
-    begin_worker(&c, &t, 1);
+    begin(&t, make_cache(policy, slots, false), &c, 1);
     unsigned char sample[BYTES];
     memset(sample, byte_of(5, 0), sizeof sample);
     EQUAL(stoc_set(t.cache, 5, sample, sizeof sample, 0), STOC_STORED);
@@ -488,8 +486,7 @@ static void changed_by(uint32_t policy, uint64_t slots, void (*other)(struct tes
     EQUAL(result_of(&t, first), result);
     EQUAL(atomic_load(&t.finishes), 2);
     CHECK(stats_of(t.cache).retried > 0);
-    stoc_work_end(&c.work);
-    end(&t);
+    end(&t, &c);
 }
 
 static void rows_whose_sample_changes_are_made_again(void)
@@ -506,8 +503,7 @@ static void a_copy_does_not_change(void)
     struct test t;
     struct context c;
     struct stoc_task back[SAMPLES];
-    begin(&t, make_cache(STOC_POLICY_FIRST_COME, SAMPLES, false));
-    begin_worker(&c, &t, 1);
+    begin(&t, make_cache(STOC_POLICY_FIRST_COME, SAMPLES, false), &c, 1);
     c.work.copies = 1;
     unsigned char sample[BYTES];
     memset(sample, byte_of(5, 0), sizeof sample);
@@ -518,8 +514,7 @@ static void a_copy_does_not_change(void)
     EQUAL(work(&c, back), 0);
     check_row(&t, 5, 0, 0);
     EQUAL(atomic_load(&t.finishes), 1);
-    stoc_work_end(&c.work);
-    end(&t);
+    end(&t, &c);
 }
 
 static void *run_worker(void *context)
@@ -544,7 +539,7 @@ static void threads_share_a_queue(void)
     static struct test t;
     static struct context contexts[WORKERS];
     pthread_t threads[WORKERS];
-    begin(&t, make_cache(STOC_POLICY_RANDOM, SAMPLES / 4, false));
+    begin_queue(&t, make_cache(STOC_POLICY_RANDOM, SAMPLES / 4, false));
     t.refuse_load = 33;
     for (uint32_t k = 0; k < WORKERS; k++) {
         begin_worker(&contexts[k], &t, k);
@@ -578,7 +573,7 @@ static void threads_share_a_queue(void)
     struct stoc_stats s = stats_of(t.cache);
     EQUAL(s.hits, hits);
     EQUAL(s.hits + s.misses, BATCHES * (SAMPLES - 1));
-    end(&t);
+    end_queue(&t);
 }
 
 enum { STOPPED_AT = 40, COMPUTES_MS = 50, FINISHES_MS = 20, BUSY = 5 };
@@ -602,8 +597,7 @@ static void a_stop_in_a_load(void)
     uint64_t costs[SAMPLES];
     unsigned char sample[BYTES];
     int status;
-    begin(&t, make_cache(STOC_POLICY_COST, SAMPLES, false));
-    begin_worker(&c, &t, 1);
+    begin(&t, make_cache(STOC_POLICY_COST, SAMPLES, false), &c, 1);
     c.work.load = stopping_load;
     post(&t, 0, SAMPLES, 0, SAMPLE_KIND);
     pid_t child = fork();
@@ -623,8 +617,7 @@ static void a_stop_in_a_load(void)
     EQUAL(stoc_set_loaded(t.cache, STOPPED_AT, &part, 1, STOC_OVERWRITE, 1000000), STOC_STORED);
     EQUAL(stoc_costs(t.cache, STOPPED_AT, 1, costs), 0);
     CHECK(costs[0] > 0 && costs[0] < 3000000);
-    stoc_work_end(&c.work);
-    end(&t);
+    end(&t, &c);
 }
 
 static double thread_ms(void)
@@ -665,8 +658,7 @@ static void a_busy_machine(void)
     pid_t others[MOST];
     uint64_t first[2];
     int n = (int)MIN(2 * sysconf(_SC_NPROCESSORS_ONLN), MOST), dear = 0;
-    begin(&t, make_cache(STOC_POLICY_COST, SAMPLES, false));
-    begin_worker(&c, &t, 1);
+    begin(&t, make_cache(STOC_POLICY_COST, SAMPLES, false), &c, 1);
     c.work.load = computing_load;
     c.work.finish = computing_finish;
     for (int k = 0; k < n; k++)
@@ -705,8 +697,7 @@ static void a_busy_machine(void)
     if (took < 2 * (computed[0] + computed[1]))
         printf("%.0f ms for work of %.0f ms: this machine was too idle for this test\n", took,
                computed[0] + computed[1]);
-    stoc_work_end(&c.work);
-    end(&t);
+    end(&t, &c);
 }
 
 static void arguments_that_are_wrong(void)
@@ -714,8 +705,7 @@ static void arguments_that_are_wrong(void)
     struct test t;
     struct context c;
     struct stoc_task back[2];
-    begin(&t, make_cache(STOC_POLICY_FIRST_COME, SAMPLES, false));
-    begin_worker(&c, &t, 0);
+    begin(&t, make_cache(STOC_POLICY_FIRST_COME, SAMPLES, false), &c, 0);
     EQUAL(stoc_work(NULL, 0, back, 1), STOC_EINVAL);
     EQUAL(stoc_work(&c.work, 1, NULL, 1), STOC_EINVAL);
     EQUAL(stoc_work(&c.work, 1, back, 0), STOC_EINVAL);
@@ -734,9 +724,8 @@ static void arguments_that_are_wrong(void)
     stoc_queue_stop(t.queue);
     EQUAL(stoc_work(&c.work, 1, back, 2), STOC_ECLOSED);
     stoc_work_end(&c.work);
-    stoc_work_end(&c.work);
     stoc_work_end(NULL);
-    end(&t);
+    end(&t, &c); /* and again */
 }
 
 int main(int argc, char **argv)

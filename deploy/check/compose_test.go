@@ -13,10 +13,9 @@ import (
 	"github.com/compose-spec/compose-go/v2/loader"
 	"github.com/compose-spec/compose-go/v2/types"
 
-	"github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/server/config"
-	"github.com/stocached/stocached/tier/cluster/redistest"
+	"github.com/stocached/stocached/source"
 )
 
 // compose loads a Compose file like Docker, with its schema.
@@ -57,7 +56,7 @@ func TestCompose(t *testing.T) {
 			t.Errorf("the image has %s, and the text says another", said)
 		}
 	}
-	c := composeConfig(t, p, nil)
+	c := composeConfig(t, p)
 	caches := uint64(0)
 	for _, one := range c.Caches {
 		caches += uint64(one.Size)
@@ -101,7 +100,7 @@ func TestComposeExample(t *testing.T) {
 		*s.Environment["AWS_SECRET_ACCESS_KEY"] != *storage.Environment["ROOT_SECRET_KEY"] {
 		t.Error("the server and the storage have other keys")
 	}
-	cache := composeConfig(t, p, nil).Caches[0]
+	cache := composeConfig(t, p).Caches[0]
 	remote := cache.Source["remote"].(map[string]any)["endpoint"].(string)
 	if address := storage.Name + storage.Command[1]; remote != "http://"+address || cache.Source["path"] != "s3://"+cache.Name {
 		t.Errorf("the source %v, and the storage at %s", cache.Source, address)
@@ -114,8 +113,8 @@ func TestComposeExample(t *testing.T) {
 	}
 }
 
-// composeConfig reads the server's configuration, after replacements.
-func composeConfig(t *testing.T, p *types.Project, replace []string) *config.Config {
+// composeConfig reads the server's configuration, which the server must accept with data in place of the sources.
+func composeConfig(t *testing.T, p *types.Project) *config.Config {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "config.yaml")
 	text := p.Configs["server"].Content
@@ -124,7 +123,6 @@ func composeConfig(t *testing.T, p *types.Project, replace []string) *config.Con
 			text = read(t, v.Source)
 		}
 	}
-	text = strings.NewReplacer(replace...).Replace(text)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -132,45 +130,15 @@ func composeConfig(t *testing.T, p *types.Project, replace []string) *config.Con
 	if err != nil {
 		t.Fatal(err)
 	}
+	o := c.Options(slog.New(slog.DiscardHandler))
+	for k := range o.Caches {
+		o.Caches[k].Dir, o.Caches[k].Decode, o.Caches[k].Source = shared(t), nil, source.Settings{"kind": "none", "samples": 10, "fingerprint": "a",
+			"fields": []any{map[string]any{"name": "data", "shape": []any{8}}}}
+	}
+	if err := server.Check(t.Context(), o); err != nil {
+		t.Error(err)
+	}
 	return c
-}
-
-// Ensure that a server with the configuration of the Compose file serves a folder, and keeps its
-// samples in a redis-server with the settings of the Compose file.
-func TestComposeServes(t *testing.T) {
-	p := compose(t, "../compose.yaml")
-	engine := redistest.Start(t, p.Services["redis"].Command[1:]...)
-	data, segments := t.TempDir(), shared(t)
-	if err := os.WriteFile(filepath.Join(data, "one.bin"), []byte("one sample"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	o := composeConfig(t, p, []string{"/data", data, "redis:6379", engine.Addr}).Options(slog.New(slog.DiscardHandler))
-	o.SocketsDir, o.Caches[0].Dir = t.TempDir(), segments
-	s, err := server.New(context.Background(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	served := make(chan error, 1)
-	go func() { served <- s.Serve(ctx) }()
-	job, err := client.Dial(ctx, o.Caches[0].Name, client.DialOptions{SocketsDir: s.Dir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, err := job.FetchSamples(ctx, []int{0}); err != nil || string(got[0]) != "one sample" {
-		t.Errorf("%q, %v", got, err)
-	}
-	if err := job.Close(); err != nil {
-		t.Error(err)
-	}
-	cancel()
-	if err := <-served; err != nil { // writes that wait go out at the end
-		t.Error(err)
-	}
-	keys, err := engine.Client().Keys(context.Background(), "stoc1:{*:0}").Result()
-	if err != nil || len(keys) != 1 {
-		t.Errorf("the engine has %q, %v", keys, err)
-	}
 }
 
 // shared returns a folder in shared memory.

@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -147,61 +146,15 @@ func buildContext(t *testing.T) (dir string) {
 	return dir
 }
 
-// Ensure that the builder gets all files of the program, on each processor.
-func TestBuildContext(t *testing.T) {
-	dir := buildContext(t)
-	for _, processor := range []string{"amd64", "arm64"} {
-		list := exec.Command("go", "-C", top, "list", "-deps", "-f", `{{if .Module}}{{if .Module.Main}}`+
-			`{{range .GoFiles}}{{$.Dir}}/{{.}}{{"\n"}}{{end}}{{range .SFiles}}{{$.Dir}}/{{.}}{{"\n"}}{{end}}`+
-			`{{range .EmbedFiles}}{{$.Dir}}/{{.}}{{"\n"}}{{end}}{{end}}{{end}}`, "./cmd/stocached")
-		list.Env = append(os.Environ(), "CGO_ENABLED=0", "GOARCH="+processor)
-		out, err := list.Output()
-		files := strings.Fields(string(out))
-		if err != nil || len(files) < 100 {
-			t.Fatal(processor, len(files), err)
-		}
-		from, err := filepath.Abs(top)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, file := range files {
-			if _, err := os.Stat(filepath.Join(dir, strings.TrimPrefix(file, from))); err != nil {
-				t.Errorf("%s: %v", processor, err)
-			}
-		}
-	}
-}
-
 // container is a server in the root file system of the image, as its user, with everything read-only
 // but /dev/shm. No container engine is needed.
 type container struct {
 	t       *testing.T
 	image   image
 	process *exec.Cmd
-	server  int // its process
-	log     *syncBuffer
-}
-
-type syncBuffer struct {
-	mu   sync.Mutex
-	text strings.Builder
-	more chan struct{} // gets a value after each write, and is closed when the process has ended
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	select {
-	case b.more <- struct{}{}:
-	default:
-	}
-	return b.text.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
+	server  int    // its process
+	log     string // a file
+	ended   chan error
 }
 
 // enter makes the mounts of a container in a mount namespace of its own, then runs a command as a
@@ -238,11 +191,18 @@ func asRoot() bool { return os.Geteuid() == 0 }
 // run starts the command of the image.
 func (i image) run(t *testing.T, root, shm string) *container {
 	t.Helper()
-	c := &container{t: t, image: i, log: &syncBuffer{more: make(chan struct{}, 1)}, process: i.pod(t, root, shm, i.user, i.command...)}
-	c.process.Stdout, c.process.Stderr = c.log, c.log
+	c := &container{t: t, image: i, log: filepath.Join(t.TempDir(), "log"), ended: make(chan error, 1),
+		process: i.pod(t, root, shm, i.user, i.command...)}
+	log, err := os.Create(c.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	c.process.Stdout, c.process.Stderr = log, log
 	if err := c.process.Start(); err != nil {
 		t.Fatal(err)
 	}
+	go func() { c.ended <- c.process.Wait() }()
 	c.server = c.process.Process.Pid
 	return c
 }
@@ -273,15 +233,9 @@ func (c *container) exec(command ...string) (out string, err error) {
 // await waits for a text in the log.
 func (c *container) await(text string) {
 	c.t.Helper()
-	limit := time.After(time.Minute)
-	for !strings.Contains(c.log.String(), text) {
-		select {
-		case _, running := <-c.log.more:
-			if !running {
-				c.t.Fatalf("it ended without %q:\n%s", text, c.log)
-			}
-		case <-limit:
-			c.t.Fatalf("no %q in a minute:\n%s", text, c.log)
+	for limit := time.Now().Add(time.Minute); !strings.Contains(read(c.t, c.log), text); time.Sleep(10 * time.Millisecond) {
+		if len(c.ended) > 0 || time.Now().After(limit) {
+			c.t.Fatalf("no %q in\n%s", text, read(c.t, c.log))
 		}
 	}
 }
@@ -383,11 +337,9 @@ func TestImageRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := i.run(t, root, shm)
-	ended := make(chan error, 1)
-	go func() { ended <- c.process.Wait(); close(c.log.more) }()
 	defer func() {
 		_ = c.process.Process.Kill()
-		<-ended
+		<-c.ended
 	}()
 	c.await("serving 1 cache")
 	for line := range strings.Lines(read(t, filepath.Join("/proc", strconv.Itoa(c.server), "status"))) {
@@ -423,13 +375,13 @@ func TestImageRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	select {
-	case err := <-ended:
+	case err := <-c.ended:
 		if err != nil {
-			t.Errorf("after SIGTERM: %v\n%s", err, c.log)
+			t.Errorf("after SIGTERM: %v\n%s", err, read(t, c.log))
 		}
-		ended <- nil
+		c.ended <- nil
 	case <-time.After(30 * time.Second):
-		t.Errorf("SIGTERM does not end it:\n%s", c.log)
+		t.Errorf("SIGTERM does not end it:\n%s", read(t, c.log))
 	}
 }
 

@@ -93,7 +93,7 @@ func noisy(deviation float64, sample, epoch uint64) float64 {
 // allowed in small caches, because the policy cuts measurements off at the costliest hundredth, and with
 // noise, because the policy knows it from its last hundred loads. An arena loses up to 3 % of its space.
 func TestPredictionHolds(t *testing.T) {
-	const samples = 10_000
+	const samples = 5_000
 	for _, set := range []struct {
 		sigma, noise, sizes float64 // standard deviation of the logarithms of sizes; 0: alike
 		together            bool    // a load takes as long as the sample is large, except for sigma

@@ -152,82 +152,39 @@ func (j job) run() *timeline.Trace {
 	return &timeline.Trace{Loaders: []*timeline.Loader{m.Loader}}
 }
 
-// keepsUp is a job that only a faster step helps. The other jobs change what their names say.
-func keepsUp() job {
-	return job{workers: 4, batches: 40, size: 16, ahead: 4, misses: 16, load: 1.9, step: 20}
+// jobs are jobs by their names, each the change of a job that only a faster step helps.
+var jobs = map[string]func(j *job){
+	"keeps up":            func(*job) {},
+	"few workers":         func(j *job) { j.workers = 1 },
+	"slow start":          func(j *job) { j.startup = 400 },
+	"idle workers":        func(j *job) { j.misses = 1 },
+	"slow gathers":        func(j *job) { j.misses, j.gather, j.step = 0, 10, 4 },
+	"slow transfers":      func(j *job) { j.misses, j.gather, j.transfer, j.step, j.ahead = 0, 1, 12, 6, 0 },
+	"slow server":         func(j *job) { j.misses, j.fetch, j.step = 0, 30, 10 },
+	"slow batch augments": func(j *job) { j.batchAugment, j.step = 30, 10 },
+	"partly cached": func(j *job) {
+		j.workers, j.misses, j.load = 2, 12, 8
+		j.settings = map[string]any{"size": "1GiB"}
+	},
+	"slow samples": func(j *job) {
+		j.workers, j.load, j.misses, j.ahead, j.slow = 2, 1, 8, 1, map[int]float64{}
+		for k := 40; k < 320; k += 40 {
+			j.slow[k] = 75
+		}
+		j.settings = map[string]any{"prefetch_factor": 1.0}
+	},
+	"small batches": func(j *job) {
+		j.batches, j.size, j.misses, j.gather, j.overhead, j.step, j.ahead = 200, 4, 0, 0.05, 1, 0.5, 0
+	},
+	"slow augments": func(j *job) { // its samples are all hits, and it has as many processors as workers
+		j.workers, j.cpus, j.misses, j.augment, j.step = 2, 2, 0, 4, 5
+		j.settings = map[string]any{"size": "1GiB", "augment": "flip"}
+	},
 }
 
-func fewWorkers() job {
-	j := keepsUp()
-	j.workers = 1
-	return j
-}
-
-func partlyCached() job {
-	j := keepsUp()
-	j.workers, j.misses, j.load = 2, 12, 8
-	j.settings = map[string]any{"size": "1GiB"}
-	return j
-}
-
-func slowSamples() job {
-	j := keepsUp()
-	j.misses, j.ahead, j.slow = 8, 1, map[int]float64{}
-	for k := 40; k < 320; k += 40 {
-		j.slow[k] = 75
-	}
-	j.settings = map[string]any{"prefetch_factor": 1.0}
-	j.workers, j.load = 2, 1
-	return j
-}
-
-func slowGathers() job {
-	j := keepsUp()
-	j.misses, j.gather, j.step = 0, 10, 4
-	return j
-}
-
-func slowTransfers() job {
-	j := keepsUp()
-	j.misses, j.gather, j.transfer, j.step, j.ahead = 0, 1, 12, 6, 0
-	return j
-}
-
-func slowServer() job {
-	j := keepsUp()
-	j.misses, j.fetch, j.step = 0, 30, 10
-	return j
-}
-
-func smallBatches() job {
-	j := keepsUp()
-	j.batches, j.size, j.misses, j.gather, j.overhead, j.step, j.ahead = 200, 4, 0, 0.05, 1, 0.5, 0
-	return j
-}
-
-func slowStart() job {
-	j := keepsUp()
-	j.startup = 400
-	return j
-}
-
-func idleWorkers() job {
-	j := keepsUp()
-	j.misses = 1
-	return j
-}
-
-// slowAugments is a job whose samples are all hits, with as many processors as workers.
-func slowAugments() job {
-	j := keepsUp()
-	j.workers, j.cpus, j.misses, j.augment, j.step = 2, 2, 0, 4, 5
-	j.settings = map[string]any{"size": "1GiB", "augment": "flip"}
-	return j
-}
-
-func slowBatchAugments() job {
-	j := keepsUp()
-	j.batchAugment, j.step = 30, 10
+func jobOf(name string) job {
+	j := job{workers: 4, batches: 40, size: 16, ahead: 4, misses: 16, load: 1.9, step: 20}
+	jobs[name](&j)
 	return j
 }
 
@@ -264,13 +221,6 @@ func try(c *Curve, kind string, memory uint64) *Try {
 
 // Ensure that each kind of try is for the right jobs, and not for jobs that it would not help.
 func TestTries(t *testing.T) {
-	jobs := map[string]job{
-		"keeps up": keepsUp(), "few workers": fewWorkers(), "partly cached": partlyCached(),
-		"slow samples": slowSamples(), "slow gathers": slowGathers(),
-		"slow transfers": slowTransfers(), "slow server": slowServer(), "small batches": smallBatches(),
-		"slow start": slowStart(), "idle workers": idleWorkers(),
-		"slow augments": slowAugments(), "slow batch augments": slowBatchAugments(),
-	}
 	for _, k := range Kinds {
 		if len(k.Kind) > 8 || k.Help == "" {
 			t.Errorf("%+v does not fit the help text", k)
@@ -290,8 +240,8 @@ func TestTries(t *testing.T) {
 		"batch":    {"small batches": "larger batches"},
 		"start":    {"slow start": "persistent_workers=True"},
 	} {
-		for name, j := range jobs {
-			c := j.curve(t)
+		for name := range jobs {
+			c := jobOf(name).curve(t)
 			found, want := try(c, kind, 0), right[name]
 			switch {
 			case want != "" && found == nil:
@@ -303,10 +253,10 @@ func TestTries(t *testing.T) {
 			}
 		}
 	}
-	if all := slowStart().curve(t).Tries(0); all[len(all)-1].Kind != "start" {
+	if all := jobOf("slow start").curve(t).Tries(0); all[len(all)-1].Kind != "start" {
 		t.Errorf("what has no seconds is not the last: %+v", all)
 	}
-	if said := try(keepsUp().curve(t), "step", 0); said == nil {
+	if said := try(jobOf("keeps up").curve(t), "step", 0); said == nil {
 		t.Error("a loader that keeps up")
 	}
 }
@@ -322,7 +272,7 @@ func TestTriesHold(t *testing.T) {
 	tried := 0
 	for _, load := range []float64{1.5, 2.5, 4, 7} {
 		for _, workers := range []int{1, 2, 3} {
-			j := keepsUp()
+			j := jobOf("keeps up")
 			j.workers, j.load = workers, load
 			c := j.curve(t)
 			if found := try(c, "workers", 0); found != nil {
@@ -343,7 +293,7 @@ func TestTriesHold(t *testing.T) {
 	if tried < 12 {
 		t.Errorf("only %d tries", tried)
 	}
-	j := slowSamples()
+	j := jobOf("slow samples")
 	setting := try(j.curve(t), "prefetch", 0).Setting
 	ahead := j
 	factor, _ := strconv.Atoi(strings.TrimPrefix(setting, "prefetch_factor="))
@@ -356,7 +306,7 @@ func TestTriesHold(t *testing.T) {
 
 // Ensure that a recorded part stands for its epoch, and that loads are read and decoded as far as that is known.
 func TestPartOfAnEpoch(t *testing.T) {
-	j := fewWorkers()
+	j := jobOf("few workers")
 	recorded, whole := j.run(), j.curve(t)
 	l := recorded.Loaders[0]
 	l.Samples, l.EpochSamples = 10*j.batches*j.size, 5*j.batches*j.size
@@ -365,7 +315,7 @@ func TestPartOfAnEpoch(t *testing.T) {
 		!near(d.Pace.Limits[0].Seconds, 5*whole.Pace.Limits[0].Seconds) {
 		t.Errorf("%+v, %v", d, err)
 	}
-	late := slowStart().run()
+	late := jobOf("slow start").run()
 	late.Loaders[0].EpochSamples = 1000
 	if d, err := Run("late", late, 1); err != nil {
 		t.Error(err)

@@ -81,19 +81,8 @@ func TestAdviseJSON(t *testing.T) {
 	if len(points) != 21 {
 		t.Fatal(len(points))
 	}
-	got = decode[jsonObject](t, ok(t, "advise", path, "--json"))
-	point := func(k int) jsonObject { return got["points"].([]any)[k].(jsonObject) }
-	wantFields(t, point(10), jsonObject{"bytes": 50 << 16, "cached_fraction": 0.5, "limit": "loading"})
-	load := got["load_seconds"].(float64)
-	for policy, saving := range map[string]float64{"first_come": 0.5, "cost": 0.9, "ideal": 0.9} {
-		// What cost evicts depends on random numbers.
-		if seconds := point(10)[policy+"_seconds"].(float64); math.Abs(seconds-load*(1-saving)) > 0.1*load {
-			t.Errorf("%s: %g of %g s", policy, seconds, load)
-		}
-	}
-	if math.Abs(load/0.5-1) > 0.15 {
-		t.Error(load)
-	}
+	point := decode[struct{ Points []jsonObject }](t, ok(t, "advise", path, "--json")).Points[10]
+	wantFields(t, point, jsonObject{"bytes": 50 << 16, "cached_fraction": 0.5, "limit": "loading"})
 }
 
 // Ensure that a recorded run has its own workers and steps, and that other ones can be asked for.

@@ -57,7 +57,7 @@ func churn(args []string) error {
 func TestRemovalBesidePrograms(t *testing.T) {
 	dir := tmpfs(t)
 	programs := []*process{start(t, "churn", dir), start(t, "churn", dir)}
-	for k := range 60 {
+	for k := range 21 {
 		for _, args := range [][]string{{"gc", "--yes"}, {"rm", "x"}, {"ls"}, {"stats"}} {
 			if k%3 > 0 && args[0] == "rm" {
 				continue

@@ -31,7 +31,7 @@ func TestCompletionInBash(t *testing.T) {
 	if err != nil {
 		t.Skip("there is no bash here")
 	}
-	d := newDaemon(t, warmRecords(t, 20), warmCache("pets", "", ""), warmCache("plants", "", ""))
+	d := newServedCaches(t, warmRecords(t, 20), warmCache("pets", "", ""), warmCache("plants", "", ""))
 	bin := commandFolder(t)
 	words := bashWords
 	if library := "/usr/share/bash-completion/bash_completion"; exists(library) {
@@ -111,7 +111,7 @@ func TestCompletionScripts(t *testing.T) {
 			t.Errorf("%s: %v\n%s", shell, err, out)
 		}
 	}
-	d := newDaemon(t, warmRecords(t, 20), warmCache("pets", "", ""))
+	d := newServedCaches(t, warmRecords(t, 20), warmCache("pets", "", ""))
 	for _, c := range newRoot().Commands() {
 		if !strings.Contains(c.Use, "NAME") || c.Name() == "create" { // create needs a new name
 			continue

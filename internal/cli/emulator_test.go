@@ -10,13 +10,12 @@ import (
 	"unicode/utf8"
 )
 
-// emulator is a terminal as far as programs of bubbletea use one: it keeps what is on the screen.
+// emulator is a terminal as far as stocached top uses one: it keeps what is on the screen.
 type emulator struct {
 	mu      sync.Mutex
 	cells   [][]rune
 	x, y    int
 	rest    []byte          // of an incomplete sequence
-	last    rune            // repeated by REP
 	written strings.Builder // all bytes so far
 	changed chan struct{}   // of capacity 1
 }
@@ -135,7 +134,6 @@ func (e *emulator) step(b []byte) int {
 }
 
 func (e *emulator) put(r rune) {
-	e.last = r
 	if e.x >= len(e.cells[0]) {
 		e.x = 0
 		e.y = min(e.y+1, len(e.cells)-1)
@@ -167,11 +165,6 @@ func (e *emulator) escape(b []byte) int {
 			}
 		}
 		return 0
-	case '(', ')':
-		if len(b) < 3 {
-			return 0
-		}
-		return 3
 	case 'M': // a line up
 		if e.y == 0 {
 			e.cells = slices.Insert(e.cells[:len(e.cells)-1], 0, blank(len(e.cells[0])))
@@ -207,45 +200,29 @@ func (e *emulator) control(parameters string, final byte) {
 	switch final {
 	case 'A':
 		e.y = max(e.y-count, 0)
-	case 'B', 'e':
+	case 'B':
 		e.y = min(e.y+count, height-1)
-	case 'C', 'a':
+	case 'C':
 		e.x = min(e.x+count, width-1)
 	case 'D':
 		e.x = max(e.x-count, 0)
-	case 'E':
-		e.x, e.y = 0, min(e.y+count, height-1)
-	case 'F':
-		e.x, e.y = 0, max(e.y-count, 0)
-	case 'G', '`':
+	case 'G':
 		e.x = min(count, width) - 1
 	case 'd':
 		e.y = min(count, height) - 1
-	case 'H', 'f':
+	case 'H':
 		e.y, e.x = min(count, height)-1, min(max(n[1], 1), width)-1
 	case 'J':
-		from, to := e.y, height
-		switch n[0] {
-		case 1:
-			from, to = 0, e.y
-		case 2, 3:
-			from = 0
-		default:
+		from := 0 // 2: the whole screen
+		if n[0] == 0 {
 			copy(row[at:], blank(width-at))
-			from++
+			from = e.y + 1
 		}
-		for y := from; y < to; y++ {
+		for y := from; y < height; y++ {
 			e.cells[y] = blank(width)
 		}
 	case 'K':
-		switch n[0] {
-		case 1:
-			copy(row, blank(at+1))
-		case 2:
-			copy(row, blank(width))
-		default:
-			copy(row[at:], blank(width-at))
-		}
+		copy(row[at:], blank(width-at))
 	case 'X':
 		copy(row[at:], blank(min(count, width-at)))
 	case 'P':
@@ -253,14 +230,6 @@ func (e *emulator) control(parameters string, final byte) {
 		e.cells[e.y] = append(slices.Delete(row, at, at+k), blank(k)...)
 	case '@':
 		e.cells[e.y] = slices.Insert(row, at, blank(min(count, width-at))...)[:width]
-	case 'L':
-		for range min(count, height-e.y) {
-			e.cells = slices.Insert(e.cells[:height-1], e.y, blank(width))
-		}
-	case 'M':
-		for range min(count, height-e.y) {
-			e.cells = append(slices.Delete(e.cells, e.y, e.y+1), blank(width))
-		}
 	case 'S':
 		for range min(count, height) {
 			e.cells = append(slices.Delete(e.cells, 0, 1), blank(width))
@@ -268,10 +237,6 @@ func (e *emulator) control(parameters string, final byte) {
 	case 'T':
 		for range min(count, height) {
 			e.cells = slices.Insert(e.cells[:height-1], 0, blank(width))
-		}
-	case 'b':
-		for range count {
-			e.put(e.last)
 		}
 	}
 }

@@ -60,7 +60,7 @@ func TestExamples(t *testing.T) {
 	if err != nil {
 		t.Skip("there is no bash here")
 	}
-	d := newDaemon(t, warmRecords(t, 20), warmCache("pets", "", ", policy: cost, size: 8MiB"), warmCache("imagenet", "", ""))
+	d := newServedCaches(t, warmRecords(t, 20), warmCache("pets", "", ", policy: cost, size: 8MiB"), warmCache("imagenet", "", ""))
 	bin := commandFolder(t)
 	file, err := filepath.Abs(recording)
 	if err != nil {

@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -143,9 +142,6 @@ func TestGCRace(t *testing.T) {
 // Ensure that no command follows a symbolic link that another user has put in place of this user's
 // folder, for a name, a path or a list.
 func TestLinkInPlaceOfTheDefaultFolder(t *testing.T) {
-	if os.Geteuid() != 0 {
-		privileged(t, "run as another user", errors.New("not root"))
-	}
 	const uid = 54322
 	folder := fmt.Sprintf("/dev/shm/stocached-%d", uid)
 	elsewhere := tmpfs(t)
@@ -154,9 +150,7 @@ func TestLinkInPlaceOfTheDefaultFolder(t *testing.T) {
 	}
 	as := func(args ...string) (int, string) {
 		t.Helper()
-		cmd := exec.Command("/proc/self/exe", args...) // the program's folder may be closed to others
-		cmd.Env, cmd.Dir = []string{childVariable + "=main"}, "/"
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+		cmd := childOf(t, uid, "main", args...)
 		out, err := cmd.CombinedOutput()
 		if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
 			t.Fatal(err)

@@ -15,7 +15,7 @@ import (
 // Ensure that health reports the state of a server and of a cache in one line and by the exit status:
 // serving, without the cache, stopped, dead.
 func TestHealth(t *testing.T) {
-	d := newDaemon(t, warmRecords(t, 20), warmCache("pets", "", ""))
+	d := newServedCaches(t, warmRecords(t, 20), warmCache("pets", "", ""))
 	wantLine := func(begin string, args ...string) {
 		t.Helper()
 		if out := ok(t, d.args(args...)...); !strings.HasPrefix(out, begin) || strings.Count(out, "\n") != 1 {

@@ -125,14 +125,22 @@ func program(args ...string) *exec.Cmd {
 // process is a running child.
 type process struct {
 	*exec.Cmd
-	stdin io.Closer
+	stdin  io.WriteCloser
+	stdout *bufio.Reader
 }
 
 // start runs a child until it is ready; it is killed when the test ends.
 func start(t *testing.T, mode string, args ...string) *process {
 	t.Helper()
-	p := &process{Cmd: exec.Command(os.Args[0], args...)}
-	p.Env = append(os.Environ(), childVariable+"="+mode)
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.Env = append(os.Environ(), childVariable+"="+mode)
+	return startChild(t, cmd)
+}
+
+// startChild is start for a child that is made already.
+func startChild(t *testing.T, cmd *exec.Cmd) *process {
+	t.Helper()
+	p := &process{Cmd: cmd}
 	p.Stderr = os.Stderr
 	var err error
 	if p.stdin, err = p.StdinPipe(); err != nil {
@@ -146,10 +154,17 @@ func start(t *testing.T, mode string, args ...string) *process {
 		t.Fatal(err)
 	}
 	t.Cleanup(p.kill)
-	if line, err := bufio.NewReader(stdout).ReadString('\n'); line != "ready\n" {
-		t.Fatalf("child %s: %q, %v", mode, line, err)
-	}
+	p.stdout = bufio.NewReader(stdout)
+	p.ready(t)
 	return p
+}
+
+// ready waits until a child says that it is ready.
+func (p *process) ready(t *testing.T) {
+	t.Helper()
+	if line, err := p.stdout.ReadString('\n'); line != "ready\n" {
+		t.Fatalf("child %q: %q, %v", p.Args, line, err)
+	}
 }
 
 // end lets the child end by itself.

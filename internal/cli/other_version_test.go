@@ -3,7 +3,6 @@ package cli
 import (
 	"encoding/binary"
 	"fmt"
-	"os"
 	"testing"
 
 	"github.com/stocached/stocached/shm"
@@ -12,14 +11,7 @@ import (
 // otherVersion makes a segment one of another layout version.
 func otherVersion(t testing.TB, path string) {
 	t.Helper()
-	f, err := os.OpenFile(path, os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if _, err := f.WriteAt(binary.LittleEndian.AppendUint32(nil, shm.LayoutVersion+1), shm.HeaderVersion); err != nil {
-		t.Fatal(err)
-	}
+	overwrite(t, path, shm.HeaderVersion, binary.LittleEndian.AppendUint32(nil, shm.LayoutVersion+1)...)
 }
 
 // Ensure that a segment of another version is replaced, and removed by gc, once no process uses it. Until then create

@@ -8,13 +8,10 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/block"
 	"github.com/stocached/stocached/source/sourcetest"
 )
@@ -108,7 +105,7 @@ func TestPack(t *testing.T) {
 // Ensure that small samples, which travel in batches, and large ones, which exceed a batch or a
 // block, are packed unchanged.
 func TestPackSizes(t *testing.T) {
-	for _, c := range []struct{ samples, bytes int }{{100_000, 3}, {5, 3 << 20}, {1, 1}} {
+	for _, c := range []struct{ samples, bytes int }{{20_000, 3}, {5, 3 << 20}, {1, 1}} {
 		data := make([]byte, c.samples*c.bytes)
 		for k := range data {
 			data[k] = byte(k * 7 >> 3)
@@ -156,14 +153,7 @@ func TestPackAgain(t *testing.T) {
 		t.Error("the dataset was changed")
 	}
 	// --verify finds damage, and names the sample.
-	f, err := os.OpenFile(filepath.Join(out, "00000.stocblk"), os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if _, err := f.WriteAt([]byte{0xAA}, 2500); err != nil {
-		t.Fatal(err)
-	}
+	overwrite(t, filepath.Join(out, "00000.stocblk"), 2500, 0xAA)
 	fails(t, exitCorrupt, []string{"sample 2", "CRC-32C"}, append(pack, "--verify")...)
 }
 
@@ -185,22 +175,10 @@ func TestPackOfABadSource(t *testing.T) {
 		t.Error(err)
 	}
 	// A changed source is another source: the interrupted pack does not go on with it.
-	mend(t, filepath.Join(good, "00003.stocblk"), 2500, record(98)[500])
+	overwrite(t, filepath.Join(good, "00003.stocblk"), 2500, record(98)[500])
 	fails(t, exitExists, []string{"--restart"}, args("pack", good, again, smallBlocks)...)
 	ok(t, args("pack", good, again, smallBlocks, "--restart", "--verify")...)
 	wantRecords(t, again, 200)
-}
-
-func mend(t *testing.T, path string, at int64, b byte) {
-	t.Helper()
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if _, err := f.WriteAt([]byte{b}, at); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // Ensure that a full disk is reported before the first sample if the sizes are known, else by the
@@ -291,26 +269,6 @@ func TestPackUsage(t *testing.T) {
 	}
 }
 
-// Ensure that a terminal gets bars with speed and time, and that help explains every field.
-func TestPackBarAndHelp(t *testing.T) {
-	path, flags := rawSource(t, 100)
-	stderr, written := terminal(t)
-	if code := Run(args("pack", path, filepath.Join(t.TempDir(), "out"), flags, "--verify"), io.Discard,
-		stderr); code != exitOK {
-		t.Fatal(code)
-	}
-	contains(t, written(), "pack", "verify", "100 %", "100 / 100", "iB/s")
-	for command, fields := range map[string][]string{"pack": fieldsOf(packColumns),
-		"source info":   slices.Concat(fieldsOf(infoColumns), fieldsOf(fieldColumns), fieldsOf(noteColumns)),
-		"source verify": fieldsOf(readThroughColumns), "source cat": nil} {
-		text := ok(t, append(strings.Fields(command), "--help")...)
-		contains(t, text, "EXIT STATUS\n  0  done\n", "--json", "--kind")
-		for _, field := range fields {
-			contains(t, text, "  "+field+"  ")
-		}
-	}
-}
-
 // Ensure that the pace counts only what was done since it began, and is unknown before.
 func TestPace(t *testing.T) {
 	p := newPace(io.Discard, "x", 100)
@@ -326,56 +284,5 @@ func TestPace(t *testing.T) {
 	if left, speed := p.left(60, 100), p.speed().String(); left != "40s" || speed != "1.0 MiB/s" &&
 		speed != "1023.9 KiB/s" {
 		t.Error(left, speed)
-	}
-}
-
-// Ensure that samples come in order from readers of random speed, that the first error in that
-// order is returned, and that no goroutine is left.
-func TestInOrder(t *testing.T) {
-	path, flags := rawSource(t, 1000)
-	f := sourceFlags{kind: flags[1], set: flags[3:]}
-	src, err := f.open(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer src.Close()
-	w, err := block.Create(t.Context(), filepath.Join(t.TempDir(), "out"), block.Options{Schema: src.Info().Schema})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.Close()
-	for _, first := range []int{0, 1, 999, 1000} {
-		next := first
-		err := inOrder(t.Context(), src, first, 5, w.Pack, func(_ block.Packed, n int) error {
-			if n != recordBytes {
-				t.Error(n)
-			}
-			next++
-			return nil
-		})
-		if err != nil || next != 1000 {
-			t.Errorf("from %d: up to %d, %v", first, next, err)
-		}
-	}
-	stop, next := errors.New("stop"), 0
-	err = inOrder(t.Context(), src, 0, 5, w.Pack, func(block.Packed, int) error {
-		if next++; next == 300 {
-			return stop
-		}
-		return nil
-	})
-	if !errors.Is(err, stop) || next != 300 {
-		t.Error(next, err)
-	}
-	next = 0
-	failing := func(sample []byte) (block.Packed, error) {
-		if i := int(sample[0]) + int(sample[1])<<8; i >= 400 && i%100 == 17 {
-			return block.Packed{}, source.ErrCorrupt
-		}
-		return w.Pack(sample)
-	}
-	err = inOrder(t.Context(), src, 0, 5, failing, func(block.Packed, int) error { next++; return nil })
-	if !errors.Is(err, source.ErrCorrupt) || !strings.Contains(err.Error(), "sample 417:") || next != 417 {
-		t.Error(next, err)
 	}
 }

@@ -1,7 +1,7 @@
 package cli
 
 import (
-	"bytes"
+	"io"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -9,19 +9,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Ensure that a bar can end half-way, and that other outputs than terminals get none.
+// Ensure that commands that take long have a bar on a terminal, and that other outputs get none.
 func TestProgress(t *testing.T) {
-	stderr, written := terminal(t)
-	p := newProgress(stderr, "half", 10, false)
-	p.set(5)
-	p.end()
-	contains(t, written(), "half", "50 %", "5 / 10")
-	var b bytes.Buffer
-	p = newProgress(&b, "none", 10, true)
-	p.set(5)
-	p.end()
-	if b.Len() != 0 {
-		t.Errorf("%q", b.String())
+	dir, path := newCache(t, small())
+	records, flags := rawSource(t, 100)
+	d := newServedCaches(t, warmRecords(t, 30), warmCache("pets", "", ""))
+	for _, c := range []struct {
+		args  []string
+		texts []string
+	}{
+		{args("verify", path), []string{"verify", "100 %", "10 / 10"}},
+		{args("create", "a", "--dir", dir, "--samples", "10", "--sample-bytes", "1MiB", "--reserve"),
+			[]string{"reserve", "100 %", "10.0 MiB / 10.0 MiB"}},
+		{args("pack", records, t.TempDir()+"/out", flags, "--verify"),
+			[]string{"pack", "verify", "100 %", "100 / 100", "iB/s"}},
+		{args("warm", "pets", "--sockets", d.sockets), []string{"warm", "100 %", "30 / 30", "iB/s"}},
+	} {
+		stderr, written := terminal(t)
+		if code := Run(c.args, io.Discard, stderr); code != exitOK {
+			t.Errorf("%q: %d", c.args, code)
+		}
+		contains(t, written(), c.texts...)
+	}
+	if _, _, stderr := cli(t, "verify", path); stderr != "" {
+		t.Errorf("%q", stderr)
 	}
 }
 

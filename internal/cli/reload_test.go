@@ -6,178 +6,64 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
-	"syscall"
 	"testing"
 
-	stocclient "github.com/stocached/stocached/client"
-	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/server/config"
 	"github.com/stocached/stocached/shm"
 )
 
-// Ensure that on SIGHUP a server applies the changes of its file while clients fetch, reports what
-// needs a restart, and changes nothing for an invalid file.
+// Ensure that on SIGHUP a server applies the changes of its file, reports what needs a restart, and changes nothing for
+// an invalid file. Package server tests what clients notice.
 func TestReload(t *testing.T) {
-	const n = 200
-	s := &served{t: t, segments: tmpfs(t)}
-	dir := t.TempDir()
-	s.path, s.records, s.sockets = filepath.Join(dir, "config.yaml"), filepath.Join(dir, "records.bin"),
-		filepath.Join(dir, "run")
-	s.write(n)
+	s := newFolder(t)
+	s.write(20)
 	configure := func(text string) {
 		t.Helper()
-		text = strings.ReplaceAll(text, "SOURCE",
-			fmt.Sprintf("dir: %s, source: {kind: raw, path: records.bin, sample_bytes: %d}", s.segments, servedBytes))
-		if err := os.WriteFile(s.path, []byte(text+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		s.configure(strings.ReplaceAll(text, "SOURCE",
+			fmt.Sprintf("dir: %s, source: {kind: raw, path: records, sample_bytes: %d}", s.segments, servedBytes)) + "\n")
 	}
-	sockets := "\nsockets: {dir: " + s.sockets + "}"
-	configure("caches: [{name: pets, SOURCE}, {name: leaves, SOURCE}]" + sockets)
-	cmd, log, end := managed(t, program("serve", "-c", s.path))
-	log.wantLog(t, "serving 2 caches on ")
-	hangup := func(want string) {
-		t.Helper()
-		before := len(log.String())
-		cmd.Process.Signal(syscall.SIGHUP)
-		log.wantLog(t, want)
-		if strings.Contains(log.String()[:before], want) {
-			t.Fatalf("%q was said before", want)
-		}
-	}
-	dial := func(name string) (*stocclient.Served, error) {
-		return stocclient.Dial(context.Background(), name, stocclient.DialOptions{SocketsDir: s.sockets})
-	}
-	uuid := func() [16]byte {
-		t.Helper()
-		seg, err := shm.Open(filepath.Join(s.segments, "pets"), shm.OpenOptions{ReadOnly: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer seg.Close()
-		return seg.Header.UUID
-	}
-	first := uuid()
-
-	// Readers of a cache that stays notice nothing.
-	done := make(chan struct{})
-	var readers sync.WaitGroup
-	var fetched atomic.Int64
-	for range 2 {
-		c := s.dial()
-		readers.Go(func() {
-			for {
-				select {
-				case <-done:
-					return
-				default:
-				}
-				wantFetch(t, c, rand.Perm(n)[:20])
-				if fetched.Add(1)%100 == 0 {
-					if _, err := c.Clear(context.Background()); err != nil { // so that there are samples to fetch
-						t.Error(err)
-						return
-					}
-				}
-			}
-		})
-	}
-	leaver, err := dial("leaves")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer leaver.Close()
-
-	configure("caches: [{name: pets, sise: 3, SOURCE}]\nlog: {level: loud}" + sockets)
-	hangup("caches[0].sise: there is no such key")
-	log.wantLog(t, `msg="the new configuration was not applied" `)
-	configure("caches: [{name: pets, dir: " + s.segments +
-		", source: {kind: raw, path: nothing.bin, sample_bytes: 10}}]" + sockets)
-	hangup("nothing.bin")
-	configure("caches: [{name: pets, SOURCE}, {name: leaves, SOURCE}]\nlimits: {total: 5MiB}" + sockets)
-	hangup("limits.total is 5.0 MiB")
-	if c, err := dial("leaves"); err != nil {
-		t.Error(err)
-	} else {
-		c.Close()
-	}
-
+	configure("caches: [{name: pets, SOURCE}]")
+	s.start()
+	c := s.dial()
+	configure("caches: [{name: pets, sise: 3, SOURCE}]\nlog: {level: loud}")
+	s.hangup("caches[0].sise: there is no such key")
+	contains(t, s.said(), `msg="the new configuration was not applied" `)
+	configure("caches: [{name: pets, SOURCE}]\nlimits: {total: 3MiB}")
+	s.hangup("limits.total is 3.0 MiB")
+	wantFetch(t, c, first(20))
 	configure("caches: [{name: pets, parallel: 9, SOURCE}, {name: comes, SOURCE}]" +
 		"\nlog: {level: debug, format: json}\nlimits: {total: 1GiB}\nadmin: {pprof: true}\nmetrics: {listen: " +
 		"\"127.0.0.1:0\"}\nweb: {listen: \"127.0.0.1:0\"}\nsockets: {dir: /elsewhere}")
-	hangup("the new configuration is in force")
+	s.hangup("the new configuration is in force")
 	for _, key := range []string{"log.format", "admin.pprof", "metrics.listen", "web.listen", "sockets.dir"} {
-		log.wantLog(t, "that needs a restart\" key="+key)
+		contains(t, s.said(), "that needs a restart\" key="+key)
 	}
-	if strings.Contains(log.String(), "key=log.level") || strings.Contains(log.String(), "key=limits.total") {
-		t.Errorf("they need no restart:\n%s", log)
+	if strings.Contains(s.said(), "key=log.level") || strings.Contains(s.said(), "key=limits.total") {
+		t.Errorf("they need no restart:\n%s", s.said())
 	}
-	var remote *stocclient.RemoteError
-	if _, err := dial("leaves"); !errors.As(err, &remote) || remote.Code != control.CodeNotFound {
-		t.Errorf("a cache that has left: %v", err)
+	wantFetch(t, c, first(20))
+	configure("caches: [{name: pets, size: 4250kB, SOURCE}]")
+	s.hangup("replaced; attached clients keep the old one")
+	if got := ready(t, c.Cache); got != 20 {
+		t.Errorf("a client of the old one finds %d samples", got)
 	}
-	if err := leaver.Fetch(context.Background(), []int{7}, make([]byte, servedBytes), servedBytes); !errors.As(err,
-		&remote) || remote.Code != control.CodeNotFound {
-		t.Errorf("its client: %v", err)
-	}
-	c, err := dial("comes")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	wantFetch(t, c, rand.Perm(n))
-	close(done)
-	readers.Wait()
-	if uuid() != first || fetched.Load() < 10 {
-		t.Errorf("the cache that stays was replaced, or no client read it: %d fetches", fetched.Load())
-	}
-
-	// Another size: a cold cache, and clients of the old one get an answer.
-	old := s.dial()
-	defer old.Close()
-	configure("caches: [{name: pets, size: 4500kB, SOURCE}]" + sockets)
-	hangup("replaced; attached clients keep the old one")
-	log.wantLog(t, "caches=1")
-	if _, err := old.Clear(context.Background()); err != nil {
-		t.Fatal(err)
-	}
-	if err := old.Fetch(context.Background(), []int{7}, make([]byte, servedBytes), servedBytes); !errors.Is(err,
-		stocclient.ErrReplaced) {
-		t.Errorf("a client of the old one: %v", err)
-	}
-	wantFetch(t, s.dial(), rand.Perm(n))
-	if uuid() == first {
-		t.Error("it is the old one")
-	}
-	end()
 }
 
 // Ensure that stocached reload says what a server applied and what it refused, that config print --server shows what is
 // in force, that a cache which leaves the file is removed, and that rm removes no cache of a server.
 func TestReloadCommand(t *testing.T) {
 	s := newServed(t, 100, "all")
-	text, err := os.ReadFile(s.path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := s.configuration("", "")
 	configure := func(old, with string) {
 		t.Helper()
-		next := strings.Replace(string(text), old, with, 1)
-		if next == string(text) {
-			t.Fatalf("no %q in %s", old, text)
-		}
-		if err := os.WriteFile(s.path, []byte(next), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		s.configure(strings.Replace(first, old, with, 1))
 	}
 	reload := func(code int) jsonObject {
 		t.Helper()
@@ -221,7 +107,9 @@ func TestReloadCommand(t *testing.T) {
 
 // Ensure that the rest of a file is applied when one of its caches cannot be made.
 func TestReloadInPart(t *testing.T) {
-	path, segments, _ := configure(t)
+	served := configureServed(t, "source: {kind: raw, path: records, sample_bytes: 3000}")
+	served.write(20)
+	path, segments := served.path, served.segments
 	began, err := config.Load(path)
 	if err != nil {
 		t.Fatal(err)
@@ -243,12 +131,9 @@ func TestReloadInPart(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(segments, "way"), []byte("no segment"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	text := fmt.Sprintf("caches: [{name: way, dir: %[1]s, source: {kind: raw, path: records.bin, sample_bytes: "+
-		"10}}, {name: cats, dir: %[1]s, source: {kind: raw, path: records.bin, sample_bytes: 10}}]\n"+
-		"log: {level: debug}\n", segments)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	const source = "source: {kind: raw, path: records, sample_bytes: 3000}"
+	served.configure(fmt.Sprintf("caches: [{name: way, dir: %[1]s, %[2]s}, {name: cats, dir: %[1]s, %[2]s}]\n"+
+		"log: {level: debug}\n", segments, source))
 	r := &reloader{path: path, began: began, level: level, log: log, manager: manager{log}}
 	r.begin(ctx, s)
 	if did := r.reload(ctx); did.Result != resultPartly || !errors.Is(did.err, shm.ErrFormat) ||
@@ -258,7 +143,7 @@ func TestReloadInPart(t *testing.T) {
 	}
 	for _, want := range []config.Setting{{Key: "log.level", Value: "debug", From: "file"},
 		{Key: "caches[0].name", Value: "way", From: "file; the server has left it out"},
-		{Key: "caches[1].source.sample_bytes", Value: "10", From: "file"}} {
+		{Key: "caches[1].source.sample_bytes", Value: "3000", From: "file"}} {
 		if !slices.Contains(r.settings(), want) {
 			t.Errorf("no %v in %v", want, r.settings())
 		}
@@ -269,9 +154,8 @@ func TestReloadInPart(t *testing.T) {
 
 	// A cache that cannot be replaced goes on, and what is shown is what it goes on with.
 	elsewhere := tmpfs(t)
-	text = fmt.Sprintf("caches: [{name: cats, dir: %s, source: {kind: raw, path: records.bin, sample_bytes: 10}}]\n", elsewhere)
-	if err := errors.Join(os.WriteFile(filepath.Join(elsewhere, "cats"), []byte("no segment"), 0o600),
-		os.WriteFile(path, []byte(text), 0o600)); err != nil {
+	served.configure(fmt.Sprintf("caches: [{name: cats, dir: %s, %s}]\n", elsewhere, source))
+	if err := os.WriteFile(filepath.Join(elsewhere, "cats"), []byte("no segment"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if did := r.reload(ctx); did.Result != resultPartly || !slices.Equal(did.Failed, []string{"cats"}) || s.Caches() != 1 {

@@ -14,7 +14,6 @@ import (
 
 // Ensure that each command's help explains its exit codes and every field that its JSON has.
 func TestHelp(t *testing.T) {
-	help := func(command string) string { return ok(t, command, "--help") }
 	for command, fields := range map[string][]string{
 		"create": fieldsOf(createColumns), "ls": fieldsOf(lsColumns),
 		"stats":  slices.Concat(fieldsOf(statsColumns), fieldsOf(comparedColumns), fieldsOf(serverColumns), fieldsOf(watchColumns)),
@@ -22,9 +21,12 @@ func TestHelp(t *testing.T) {
 		"inspect": slices.Concat(fieldsOf(headerColumns), fieldsOf(fieldColumns), fieldsOf(regionColumns),
 			fieldsOf(controlColumns), fieldsOf(clientColumns), fieldsOf(sampleColumns)),
 		"rm": fieldsOf(rmColumns), "gc": fieldsOf(gcColumns), "version": fieldsOf(versionColumns),
-		"warm": fieldsOf(warmColumns), "health": fieldsOf(healthColumns),
+		"warm": fieldsOf(warmColumns), "health": fieldsOf(healthColumns), "pack": fieldsOf(packColumns),
+		"source info":   slices.Concat(fieldsOf(infoColumns), fieldsOf(fieldColumns), fieldsOf(noteColumns)),
+		"source verify": fieldsOf(readThroughColumns), "source cat": nil,
+		"trace": slices.Concat(fieldsOf(epochColumns), fieldsOf(stageColumns), fieldsOf(useColumns), fieldsOf(slowColumns)),
 	} {
-		text := help(command)
+		text := ok(t, append(strings.Fields(command), "--help")...)
 		contains(t, text, "EXIT STATUS\n  0  done\n", "--json")
 		for _, field := range fields {
 			contains(t, text, "  "+field+"  ")

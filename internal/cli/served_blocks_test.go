@@ -6,12 +6,12 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
-	"time"
 
+	"github.com/stocached/stocached/internal/verify/redistest"
 	"github.com/stocached/stocached/source/s3/s3test"
-	"github.com/stocached/stocached/tier/cluster/redistest"
 )
 
 // packedBucket has 600 records in blocks, and the settings of a source that reads whole blocks.
@@ -50,14 +50,9 @@ func files(t *testing.T, dir string) (names []string) {
 // written waits until the tier has what it was given.
 func (s *served) written(kind string) {
 	s.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		if s.metric("stocached_tier_queued_bytes", fmt.Sprintf(`cache="pets",kind=%q,tier="0"`, kind)) == 0 {
-			return
-		}
-		if time.Now().After(deadline) {
-			s.t.Fatal("the queue of writes stays")
-		}
-	}
+	eventually(s.t, "the queue of writes is empty", func() bool {
+		return s.metric("stocached_tier_queued_bytes", fmt.Sprintf(`cache="pets",kind=%q,tier="0"`, kind)) == 0
+	})
 }
 
 // Ensure that a cold epoch reads whole blocks from the storage, and writes their samples to a disk, and that nothing is
@@ -91,6 +86,10 @@ func TestBlocksBesideADisk(t *testing.T) {
 	wantFetch(t, c, rand.Perm(600))
 	if got := requests() - before; got != 0 {
 		t.Errorf("%d requests for what the disk has", got)
+	}
+	contains(t, ok(t, s.args("stats", s.segments+"/pets", "--all")...), "disk: hits ")
+	if said, changes := s.doctor(); changes != 0 || !strings.Contains(said, "iB free for this file") {
+		t.Errorf("%d changes\n%s", changes, said)
 	}
 }
 

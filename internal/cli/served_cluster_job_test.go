@@ -9,7 +9,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"slices"
@@ -21,9 +20,9 @@ import (
 	"time"
 
 	stocclient "github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/internal/verify/redistest"
 	"github.com/stocached/stocached/loader"
 	"github.com/stocached/stocached/order"
-	"github.com/stocached/stocached/tier/cluster/redistest"
 )
 
 // The job of TestClusterJobKilled: three nodes with a rank each. An epoch has jobSteps global batches.
@@ -98,7 +97,7 @@ func rank(args []string) error {
 				}
 			}
 			b.Release()
-			time.Sleep(5 * time.Millisecond) // a step of the training
+			time.Sleep(15 * time.Millisecond) // a step of the training
 			if err := out.Encode(step); err != nil {
 				return err
 			}
@@ -208,24 +207,8 @@ func (r *jobRank) finish() {
 // servers, nodes of the engine, ranks and the storage are killed at random, and that no batch takes longer than the
 // timeouts say.
 func TestClusterJobKilled(t *testing.T) {
-	kills := 10
-	if n, err := strconv.Atoi(os.Getenv("STOCACHED_TEST_KILLS")); err == nil {
-		kills = n
-	}
-	var data bytes.Buffer
-	for i := range jobSamples {
-		data.Write(servedRecord(i))
-	}
-	var away atomic.Bool
-	storage := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if away.Load() {
-			panic(http.ErrAbortHandler) // the connection breaks
-		}
-		w.Header().Set("ETag", `"1"`)
-		http.ServeContent(w, r, "records", time.Unix(1, 0), bytes.NewReader(data.Bytes()))
-	}))
-	storage.Config.ErrorLog = nil
-	t.Cleanup(storage.Close)
+	kills := killsOr(t, 10)
+	storage := newStorage(t, jobSamples)
 	engines := redistest.Cluster(t, 3)
 	var ranks []*jobRank
 	var running sync.WaitGroup
@@ -266,9 +249,9 @@ func TestClusterJobKilled(t *testing.T) {
 		case "rank":
 			ranks[rand.IntN(jobNodes)].kill()
 		case "storage":
-			away.Store(true)
+			storage.status.Store(http.StatusServiceUnavailable)
 			time.Sleep(10 * time.Second)
-			away.Store(false)
+			storage.status.Store(0)
 			for _, r := range ranks { // it is not away for longer than reads are tried
 				r.goesOn()
 			}

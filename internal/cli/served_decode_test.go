@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	stocclient "github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/source/sourcetest"
 )
 
@@ -69,10 +68,7 @@ func TestServerDecodes(t *testing.T) {
 	}
 	for _, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGKILL} {
 		launch(helper)
-		c, err := stocclient.Dial(context.Background(), "pets", stocclient.DialOptions{SocketsDir: s.sockets, Timeout: 20 * time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := s.dialFor("pets", 20*time.Second)
 		ctx, cancel := context.WithCancel(context.Background())
 		filled := make(chan struct{})
 		go func() {

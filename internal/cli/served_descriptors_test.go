@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -39,13 +40,36 @@ func (s *served) leave(room int) (before unix.Rlimit) {
 	return before
 }
 
+// failures fetches samples and returns the failures of those that did not come.
+func (s *served) failures(c *stocclient.Served, indices []int) map[int]stocclient.FetchFailure {
+	s.t.Helper()
+	samples, err := c.FetchSamples(context.Background(), indices)
+	var failed *stocclient.FetchError
+	if err != nil && !errors.As(err, &failed) {
+		s.t.Fatal(err)
+	}
+	wrong := map[int]stocclient.FetchFailure{}
+	if failed != nil {
+		for _, f := range failed.Failures {
+			wrong[f.Index] = f
+		}
+	}
+	for k, i := range indices {
+		if _, failed := wrong[i]; failed != (samples[k] == nil) || !failed &&
+			!bytes.Equal(samples[k], servedRecord(i)) {
+			s.t.Errorf("sample %d: %d bytes, %+v", i, len(samples[k]), wrong[i])
+		}
+	}
+	return wrong
+}
+
 // Ensure that a server with a full table of descriptors goes on for connected clients and reports
 // what it could not open. It logs the problem once and not ten times a second, uses no processor
 // time as long as the table is full, and recovers when descriptors are free.
 func TestServerOutOfDescriptors(t *testing.T) {
 	const n = 60
 	s := configureServed(t, "source: {kind: dir, path: records, descriptors: 0}")
-	s.writeTree(n)
+	s.writeTree(n, servedRecord)
 	s.start()
 	c := s.dial()
 	s.failures(c, first(20))
@@ -114,11 +138,7 @@ func TestServerOutOfDescriptors(t *testing.T) {
 		}
 		return sockets == 3 // its two listeners, and a client
 	}
-	for deadline := time.Now().Add(20 * time.Second); !forgotten(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("those who went away are still there")
-		}
-	}
+	eventually(t, "those who went away are forgotten", forgotten)
 	s.leave(1)
 	var remote *stocclient.RemoteError
 	if _, err := stocclient.Dial(context.Background(), "pets",

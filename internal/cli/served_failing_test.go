@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +10,6 @@ import (
 	"os"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -59,8 +59,8 @@ func (s *served) healthSays(words ...string) {
 // Ensure that a storage that does not answer is seen at once, while its reads are tried again: in the log, health, stats
 // and metrics. The reads succeed when it is back.
 func TestDeadStorage(t *testing.T) {
-	const n = 20
-	web := newStorage(t, n)
+	patient(t)
+	web := newStorage(t, 20)
 	s := configureServed(t, fmt.Sprintf("source: {kind: raw, path: %q, sample_bytes: %d}", web.URL+"/records", servedBytes))
 	s.start()
 	s.healthSays("is well and serves")
@@ -142,16 +142,9 @@ func TestRefusedReload(t *testing.T) {
 	if s.metric("stocached_reload_success", "") != 1 || began == 0 {
 		t.Error("the configuration of the start is in force")
 	}
-	good, err := os.ReadFile(s.path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	reload := func(configuration []byte) {
-		if err := errors.Join(os.WriteFile(s.path, configuration, 0o600), s.process.Process.Signal(syscall.SIGHUP)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	reload([]byte("cashes: []\n"))
+	good := s.configuration("", "")
+	s.configure("cashes: []\n")
+	s.hangup("was not applied")
 	s.healthSays("serves, but not everything is well", "was not applied: ", "config.yaml: caches: a server needs at least one cache; cashes: there")
 	if at := s.metric("stocached_reload_time_seconds", ""); s.metric("stocached_reload_success", "") != 0 || at < began {
 		t.Error(at, began)
@@ -159,7 +152,8 @@ func TestRefusedReload(t *testing.T) {
 	if got := decode[jsonObject](t, ok(t, "health", "--sockets", s.sockets, "--json"))["reload"].([]any); len(got) != 1 {
 		t.Error(got)
 	}
-	reload(good)
+	s.configure(good)
+	s.hangup("is in force")
 	s.healthSays("is well and serves")
 	if s.metric("stocached_reload_success", "") != 1 {
 		t.Error("a reload that succeeded counts as failed")
@@ -181,4 +175,25 @@ func TestRemovedFile(t *testing.T) {
 	s.start()
 	s.healthSays("is well and serves")
 	wantFetch(t, s.dial(), first(5))
+}
+
+// Ensure that source info and the log of a server say once that a web server does not tell its changes, and what
+// to do. They say nothing of one that does.
+func TestWebServerThatHidesChanges(t *testing.T) {
+	for modified, times := range map[time.Time]int{{}: 1, time.Unix(1e9, 0): 0} {
+		web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			http.ServeContent(w, r, r.URL.Path, modified, bytes.NewReader(servedRecord(0)))
+		}))
+		defer web.Close()
+		s := configureServed(t, fmt.Sprintf("source: {kind: raw, path: %s/records, sample_bytes: %d}", web.URL, servedBytes))
+		s.start()
+		wantFetch(t, s.dial(), []int{0})
+		info := ok(t, "source", "info", web.URL+"/records", "--kind", "raw", "--source", fmt.Sprintf("sample_bytes=%d", servedBytes))
+		for what, text := range map[string]string{"source info": info, "the log": s.said()} {
+			if n := strings.Count(text, "sends neither ETag nor Last-Modified (objects: 1, such as "+web.URL+"/records)"); n != times ||
+				strings.Count(text, "another name") != n {
+				t.Errorf("%s says it %d times, want %d:\n%s", what, n, times, text)
+			}
+		}
+	}
 }

@@ -122,12 +122,7 @@ func TestGoroutinesWaitTogether(t *testing.T) {
 	for _, stopped := range []bool{false, true} {
 		s := slowServed(t, 100)
 		const timeout = 2 * time.Second
-		c, err := stocclient.Dial(context.Background(), "pets",
-			stocclient.DialOptions{SocketsDir: s.sockets, Timeout: timeout})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
+		c := s.dialFor("pets", timeout)
 		s.kill()
 		if stopped {
 			s.start()
@@ -147,7 +142,7 @@ func TestGoroutinesWaitTogether(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 		impatient := time.Now()
-		_, err = c.GetOrFetch(ctx, 50)
+		_, err := c.GetOrFetch(ctx, 50)
 		if took := time.Since(impatient); !errors.Is(err, context.DeadlineExceeded) || took >= timeout {
 			t.Errorf("stopped %v: %v after %v", stopped, err, took)
 		}

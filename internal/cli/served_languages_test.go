@@ -196,6 +196,7 @@ func (s *served) readAll(n, processes, batch int) (wait func()) {
 // server read each sample of a slow source exactly once. All get the right bytes, of samples of one
 // size and of many. With fewer slots than samples they get them too.
 func TestEverySampleIsReadOnce(t *testing.T) {
+	languages(t)
 	const processes = 8
 	for _, test := range []struct {
 		size    string
@@ -228,6 +229,7 @@ func TestEverySampleIsReadOnce(t *testing.T) {
 // samples, of one size and of many, for each policy that evicts, while the server is killed and started
 // again. For cost, the samples come from a web server that takes very different times.
 func TestBatchesLargerThanTheCache(t *testing.T) {
+	languages(t)
 	const n, slots, local = 1500, 64, "path: records, limits: {latency: 200us, heads: 4}"
 	fixed := func(t *testing.T, p shm.Policy) *served {
 		source := local
@@ -312,66 +314,4 @@ func batchesAreRight(t *testing.T, s *served, p shm.Policy, n, slots int) {
 	} else if got := ready(t, c.Cache); got != c.Info().Slots || got < slots || got > slots+1 {
 		t.Errorf("%d samples are there, of %d slots", got, c.Info().Slots)
 	}
-}
-
-// pythonPlanned is plannedJob in Python: NAME, the file of the samples, LOG, SEED, BATCH, EPOCHS, STOP.
-const pythonPlanned = `
-import sys, time
-import numpy as np
-import stocached
-from stocached._cache.served import announce
-
-name, records, path = sys.argv[1:4]
-seed, size, epochs, stop = map(int, sys.argv[4:])
-
-def until_served(call):
-    end = time.monotonic() + 60
-    while True:
-        try:
-            return call()
-        except stocached.NoServerError:
-            if time.monotonic() > end:
-                raise
-            time.sleep(0.001)
-
-with open(path, "a+b", buffering=0) as log:
-    log.seek(0)
-    text = log.read()
-    text = text[: text.rfind(b"\n") + 1]
-    log.truncate(len(text))
-    done = len(text.split())
-    with until_served(lambda: stocached.Cache.attach(name)) as cache:
-        n, announced, stopped = cache.samples, -1, False
-        known = {bytes(row): i for i, row in enumerate(np.fromfile(records, np.uint8).reshape(n, -1))}
-        order = stocached.Order(n, seed=seed)
-        while done < epochs * n:
-            number, begin = divmod(done, n)
-            stops = 0 <= stop <= done
-            if stops and not stopped:
-                stopped = True
-                print("stop", flush=True)
-            epoch = order.epoch(number)
-            if announced != number or stops:
-                announced = number
-                shard = epoch.shard(0, 1, start=begin)
-                assert until_served(lambda: announce(cache, shard, size))
-            most = min(size, n - begin, stop - done if stop > done else size)
-            batch = epoch.indices(begin, most)
-            rows, ok = until_served(lambda: cache.fetch(batch, timeout=60))
-            assert ok.all()
-            line = " ".join(str(known[bytes(row.reshape(-1))]) for row in rows)
-            if not stops:
-                log.write(line.encode() + b"\n")
-                done += most
-`
-
-// Ensure the same of jobs in Go and Python beside each other.
-func TestPlannedJobsOfLanguagesKilled(t *testing.T) {
-	python := languages(t)[2].make(&served{}, 0, 0).Path
-	inPython := func(s *served, log string, numbers []string) *exec.Cmd {
-		p := exec.Command(python, append([]string{"-c", pythonPlanned, servedName, s.records, log}, numbers...)...)
-		p.Env = append(os.Environ(), "STOCACHED_SOCKETS_DIR="+s.sockets)
-		return p
-	}
-	killPlanned(t, killsOr(t, 3), plannedGo, inPython, inPython)
 }

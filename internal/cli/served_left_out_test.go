@@ -16,9 +16,7 @@ import (
 // the others. The log, health, metrics and clients get the names, their files stay unchanged, and a
 // reload adds repaired ones.
 func TestDamagedCachesAreLeftOut(t *testing.T) {
-	dir := t.TempDir()
-	s := &served{t: t, segments: tmpfs(t), path: filepath.Join(dir, "config.yaml"),
-		records: filepath.Join(dir, "records"), sockets: filepath.Join(dir, "run")}
+	s := newFolder(t)
 	s.write(20)
 	at := func(name string) string { return filepath.Join(s.segments, name) }
 	make := func(name string) {
@@ -47,7 +45,7 @@ func TestDamagedCachesAreLeftOut(t *testing.T) {
 			return nil
 		}, func() error { return os.Remove(at("header")) }},
 		{"missing", "no such file", func() error { return nil },
-			func() error { return os.Link(s.records, filepath.Join(dir, "missing")) }},
+			func() error { return os.Link(s.records, filepath.Join(s.folder, "missing")) }},
 		{"truncated", "not a valid segment", func() error {
 			make("truncated")
 			return os.Truncate(at("truncated"), 5000)
@@ -65,13 +63,7 @@ func TestDamagedCachesAreLeftOut(t *testing.T) {
 		config += fmt.Sprintf("  - {name: %s, dir: %s, source: {kind: raw, path: %s, sample_bytes: %d}}\n", b.name,
 			s.segments, path, servedBytes)
 	}
-	write := func(config string) {
-		t.Helper()
-		if err := os.WriteFile(s.path, []byte(config+"sockets: {dir: "+s.sockets+"}\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write(config)
+	s.configure(config)
 	code, _, stderr := cli(t, "serve", "-c", s.path) // none is left
 	if code != exitNotFound && code != exitCorrupt && code != exitPermission {
 		t.Errorf("exit %d", code)
@@ -79,15 +71,14 @@ func TestDamagedCachesAreLeftOut(t *testing.T) {
 	for _, b := range bad {
 		contains(t, stderr, b.name, b.why)
 	}
-	write(config + fmt.Sprintf("  - {name: pets, dir: %s, source: {kind: raw, path: records, sample_bytes: %d}}\n",
+	s.configure(config + fmt.Sprintf("  - {name: pets, dir: %s, source: {kind: raw, path: records, sample_bytes: %d}}\n",
 		s.segments, servedBytes))
 	_, _, stderr = cli(t, "serve", "-c", s.path, "--check")
 	for _, b := range bad {
 		contains(t, stderr, b.name, b.why)
 	}
 
-	cmd, log, end := managed(t, program("serve", "-c", s.path))
-	log.wantLog(t, "serving 1 cache on "+s.sockets+"; 5 left out, the log says why")
+	contains(t, s.start(), "serving 1 cache on "+s.sockets+"; 5 left out, the log says why")
 	wantFetch(t, s.dial(), first(20))
 	code, stdout, stderr := cli(t, "health", "--sockets", s.sockets)
 	if code != exitOK || !strings.Contains(stdout, "serves, but not everything is well") {
@@ -100,7 +91,7 @@ func TestDamagedCachesAreLeftOut(t *testing.T) {
 		t.Fatalf("%q", leftOut)
 	}
 	for k, b := range bad {
-		contains(t, log.String(), b.name)
+		contains(t, s.said(), b.name)
 		contains(t, leftOut[k], "cache "+b.name+": ", b.why, "; stocached reload tries it again")
 		contains(t, stderr, "stocached: cache "+b.name+": ", b.why)
 		fails(t, exitNotFound, []string{"this server has left it out: cache " + b.name + ": ", b.why}, "health", b.name,
@@ -125,11 +116,8 @@ func TestDamagedCachesAreLeftOut(t *testing.T) {
 	if err := errors.Join(bad[1].mend(), bad[3].mend()); err != nil {
 		t.Fatal(err)
 	}
-	write(strings.Replace(config, "name: folder", "name: pets", 1))
-	if err := cmd.Process.Signal(syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
-	log.wantLog(t, "a part of the new configuration was not applied")
+	s.configure(strings.Replace(config, "name: folder", "name: pets", 1))
+	s.hangup("a part of the new configuration was not applied")
 	for _, name := range []string{"pets", "garbage", "missing"} {
 		ok(t, "health", name, "--sockets", s.sockets)
 	}
@@ -146,12 +134,9 @@ func TestDamagedCachesAreLeftOut(t *testing.T) {
 	if err := errors.Join(bad[2].mend(), bad[4].mend()); err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Process.Signal(syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
-	log.wantLog(t, "the new configuration is in force")
+	s.hangup("the new configuration is in force")
 	if _, _, stderr := cli(t, "health", "--sockets", s.sockets); stderr != "" {
 		t.Error(stderr)
 	}
-	end()
+	s.end(syscall.SIGTERM)
 }

@@ -21,13 +21,7 @@ func TestMetricsOfTheDocument(t *testing.T) {
 		"{name: planned, dir: SEGMENTS, policy: planned, source: {kind: raw, path: records, sample_bytes: %[3]d}}, "+
 		"{name: arena, dir: SEGMENTS, policy: lru, size: 8MiB, source: {kind: dir, path: files}",
 		t.TempDir(), web.URL+"/records", servedBytes))
-	text, err := os.ReadFile(s.path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(s.path, []byte(strings.ReplaceAll(string(text), "SEGMENTS", s.segments)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	s.configure(strings.ReplaceAll(s.configuration("", ""), "SEGMENTS", s.segments))
 	s.write(20)
 	files := filepath.Join(filepath.Dir(s.path), "files")
 	if err := os.Mkdir(files, 0o700); err != nil {

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -10,11 +9,9 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -65,30 +62,11 @@ func impostor(args []string) error {
 // bytes clients sent it.
 func startImpostor(t *testing.T, dir string) (end func() int) {
 	t.Helper()
-	cmd := exec.Command("/proc/self/exe", dir)
-	cmd.Env = []string{childVariable + "=impostor"}
-	cmd.Dir, cmd.Stderr = "/", os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: strangerID, Gid: strangerID}}
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
-	lines := bufio.NewReader(stdout)
-	if line, err := lines.ReadString('\n'); line != "ready\n" {
-		t.Fatalf("%q, %v", line, err)
-	}
+	p := startChild(t, childOf(t, strangerID, "impostor", dir))
 	return func() (n int) {
 		t.Helper()
-		stdin.Close()
-		if _, err := fmt.Fscan(lines, &n); err != nil {
+		p.stdin.Close()
+		if _, err := fmt.Fscan(p.stdout, &n); err != nil {
 			t.Fatal(err)
 		}
 		return n
@@ -101,9 +79,6 @@ var asked = [][]string{{"health"}, {"health", "secret-name"}, {"warm", "secret-n
 // Ensure that nothing is sent to a server of another user, and that the error names the user. This
 // holds for every owner of the folder, every listener, and every way to find the folder.
 func TestNothingIsSentToAnotherUser(t *testing.T) {
-	if os.Geteuid() != 0 {
-		privileged(t, "run as another user", errors.New("not root"))
-	}
 	for _, c := range []struct {
 		name   string
 		owner  int
@@ -169,9 +144,6 @@ func TestNothingIsSentToAnotherUser(t *testing.T) {
 // Ensure that operators reach a server of another user if an administrator has given the folder of
 // the sockets to that user, and they name it.
 func TestOperatorsOfAnotherUsersServer(t *testing.T) {
-	if os.Geteuid() != 0 {
-		privileged(t, "run as another user", errors.New("not root"))
-	}
 	dir := filepath.Join(strangersFolder(t, "/run"), "sockets")
 	if err := errors.Join(os.Mkdir(dir, 0o755), os.Chown(dir, strangerID, -1)); err != nil {
 		t.Fatal(err)

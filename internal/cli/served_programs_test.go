@@ -13,9 +13,9 @@ import (
 	"time"
 
 	stocclient "github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/internal/verify/redistest"
 	"github.com/stocached/stocached/loader"
 	"github.com/stocached/stocached/order"
-	"github.com/stocached/stocached/tier/cluster/redistest"
 )
 
 // programHosts are servers whose samples come from programs, over one tier.

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/redistest"
 	"github.com/stocached/stocached/source/s3/s3test"
-	"github.com/stocached/stocached/tier/cluster/redistest"
 )
 
 // Ensure that no credential shows in anything that a whole run prints, answers or keeps: its log, its errors,
@@ -44,7 +44,10 @@ func TestSecretsOfAWholeRun(t *testing.T) {
 	defer web.Close()
 	engine := redistest.Start(t, "--requirepass", enginePassword)
 	address := strings.Replace(web.URL, "://", "://me:"+webPassword+"@", 1) + "/data/records?sig=" + signature
-	disk := t.TempDir()
+	disk, password := t.TempDir(), filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(password, []byte(enginePassword+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	bucketSegments := tmpfs(t)
 	served := configureServed(t, fmt.Sprintf("size: 8MiB, tiers: [{kind: disk, dir: %q, size: 16MiB}, {kind: cluster, addresses: [%q], "+
 		"password: %s}], source: {kind: raw, path: %q, sample_bytes: %d}}, {name: bucket, dir: %s, size: 8MiB, "+
@@ -74,7 +77,8 @@ func TestSecretsOfAWholeRun(t *testing.T) {
 			}
 		}
 		for _, args := range [][]string{{"stats", "--sockets", served.sockets}, {"health", "--sockets", served.sockets},
-			{"config", "print", "-c", served.path}, {"doctor", "-c", served.path}} {
+			{"config", "print", "-c", served.path}, {"config", "print", "-c", served.path, "--json"},
+			{"serve", "-c", served.path, "--check"}, {"doctor", "-c", served.path, "--json"}} {
 			_, stdout, stderr := cli(t, args...)
 			check(strings.Join(args[:2], " "), stdout+stderr)
 		}
@@ -91,6 +95,16 @@ func TestSecretsOfAWholeRun(t *testing.T) {
 		check("the log", served.said())
 	}
 	look()
+	byFile := served.configuration("password: "+enginePassword, fmt.Sprintf("password_file: %q", password))
+	served.configure(fmt.Sprintf("caches: [{name: pets, source: {kind: raw, sample_bytes: 3000, path: %q}, tiers: "+
+		"[{kind: cluster, addresses: 5, password: %s}, {kind: %s}]}]\n", address, enginePassword, enginePassword[:3]))
+	code, stdout, stderr := cli(t, "reload", "--sockets", served.sockets)
+	if check("reload", stdout+stderr); code == exitOK {
+		t.Errorf("a bad configuration is applied: %s", stdout)
+	}
+	served.configure(byFile)
+	ok(t, "reload", "--sockets", served.sockets)
+	served.reaches()
 	fail := func(words string) {
 		t.Helper()
 		for name, dir := range map[string]string{"pets": served.segments, "bucket": bucketSegments} {

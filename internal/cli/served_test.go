@@ -2,16 +2,10 @@ package cli
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"net"
-	"net/http"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -23,244 +17,6 @@ import (
 	stocclient "github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/control"
 )
-
-const servedBytes = 3000
-
-// servedRecord returns sample i of the source of these tests, which differs from all others.
-func servedRecord(i int) []byte {
-	data := make([]byte, servedBytes)
-	for k := range data {
-		data[k] = byte(i>>(8*(k%2))*7 + k + k>>8)
-	}
-	return data
-}
-
-// servedName is the name of the cache of a served.
-var servedName = "pets"
-
-// served is a server process over records, or files with the same bytes.
-type served struct {
-	t       *testing.T
-	path    string // of its configuration
-	records string // the file or folder of its source
-	sockets string
-	log     string // log of the processes that have ended
-	process *exec.Cmd
-
-	segments string
-	flooded  time.Time // when a client that sends without end stops
-}
-
-// newServed configures and starts a server over n records. size: of the cache.
-func newServed(t *testing.T, n int, size string) *served {
-	t.Helper()
-	s := configureServed(t, fmt.Sprintf("size: %s, source: {kind: raw, path: records, sample_bytes: %d}", size,
-		servedBytes))
-	s.write(n)
-	s.start()
-	return s
-}
-
-// configureServed configures a server of one cache, before its data exists.
-func configureServed(t *testing.T, cache string) *served {
-	t.Helper()
-	dir := t.TempDir()
-	s := &served{t: t, segments: tmpfs(t), path: filepath.Join(dir, "config.yaml"),
-		records: filepath.Join(dir, "records"), sockets: filepath.Join(dir, "run"), log: filepath.Join(dir, "log")}
-	text := fmt.Sprintf("caches: [{name: %s, dir: %s, %s}]\nsockets: {dir: %q}\n", servedName, s.segments, cache, s.sockets)
-	if err := os.WriteFile(s.path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if t.Failed() && s.process != nil {
-			t.Logf("the log of the server:\n%s", s.said())
-		}
-	})
-	return s
-}
-
-// write writes n records into one file.
-func (s *served) write(n int) {
-	s.t.Helper()
-	var all bytes.Buffer
-	for i := range n {
-		all.Write(servedRecord(i))
-	}
-	if err := os.WriteFile(s.records, all.Bytes(), 0o600); err != nil {
-		s.t.Fatal(err)
-	}
-}
-
-// start starts the server and waits until it serves.
-func (s *served) start() {
-	s.t.Helper()
-	out := s.launch()
-	line := make([]byte, 200)
-	if n, err := out.Read(line); err != nil || !strings.HasPrefix(string(line[:n]), "serving") {
-		s.t.Fatalf("%q, %v\n%s", line[:n], err, s.said())
-	}
-}
-
-// launch starts the server, with variables in its environment, and returns its output.
-func (s *served) launch(environment ...string) io.Reader {
-	s.t.Helper()
-	log, err := os.OpenFile(cmp.Or(s.log, os.DevNull), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer log.Close()
-	s.process = program("serve", "-c", s.path)
-	s.process.Env = append(s.process.Env, environment...)
-	s.process.Stderr = log
-	out, err := s.process.StdoutPipe()
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	if err := s.process.Start(); err != nil {
-		s.t.Fatal(err)
-	}
-	process := s.process
-	s.t.Cleanup(func() { process.Process.Kill(); process.Wait() })
-	return out
-}
-
-// said returns the log of all processes of this server.
-func (s *served) said() string {
-	text, err := os.ReadFile(s.log)
-	if err != nil {
-		s.t.Error(err)
-	}
-	return string(text)
-}
-
-// ask sends a request to the admin socket.
-func (s *served) ask(method, path, body string) (status int, answer string) {
-	s.t.Helper()
-	socket := &http.Transport{DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(s.sockets, control.AdminSocket))
-		}}
-	request, err := http.NewRequest(method, "http://stocached"+path, strings.NewReader(body))
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	reply, err := (&http.Client{Transport: socket, Timeout: 20 * time.Second}).Do(request)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer reply.Body.Close()
-	text, err := io.ReadAll(reply.Body)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return reply.StatusCode, string(text)
-}
-
-// answers returns the answer of the admin socket.
-func (s *served) answers(path string) string {
-	s.t.Helper()
-	status, answer := s.ask(http.MethodGet, path, "")
-	if status != http.StatusOK {
-		s.t.Fatalf("%s: %d\n%s", path, status, answer)
-	}
-	return answer
-}
-
-// metric returns one number of the server, of the cache or of all with these labels.
-func (s *served) metric(name, labels string) float64 {
-	s.t.Helper()
-	text, of := s.answers("/metrics"), name+"{"+labels+"} "
-	if labels == "" {
-		of = name + " "
-	}
-	for line := range strings.Lines(text) {
-		var v float64
-		if rest, ok := strings.CutPrefix(line, of); ok {
-			if _, err := fmt.Sscan(rest, &v); err != nil {
-				s.t.Fatal(err)
-			}
-			return v
-		}
-	}
-	s.t.Fatalf("no %s{%s} in\n%s", name, labels, text)
-	return 0
-}
-
-// kill sends SIGKILL to the server, and waits until it has ended.
-func (s *served) kill() {
-	s.process.Process.Kill()
-	s.process.Wait()
-}
-
-// dial makes a client that soon gives up if the server is away.
-func (s *served) dial() *stocclient.Served {
-	s.t.Helper()
-	c, err := stocclient.Dial(context.Background(), servedName,
-		stocclient.DialOptions{SocketsDir: s.sockets, Timeout: 2 * time.Second})
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	s.t.Cleanup(func() { c.Close() })
-	return c
-}
-
-// servedChildren are further programs that a process of these tests can be, beside stocached and
-// child.
-var servedChildren = map[string]func(args []string) error{"fetch": fetchAll, "stay": stay, "knock": knock, "rank": rank}
-
-// fetchAll is "fetch SOCKETS": a client that fetches every sample of the cache and ends.
-func fetchAll(args []string) error {
-	c, err := stocclient.Dial(context.Background(), servedName, stocclient.DialOptions{SocketsDir: args[0]})
-	if err != nil {
-		return err
-	}
-	_, err = c.FetchSamples(context.Background(), rand.Perm(c.Info().Samples))
-	return errors.Join(err, c.Close())
-}
-
-// first returns the indices 0..n-1.
-func first(n int) []int { return between(0, n) }
-
-// between returns the indices from..to-1.
-func between(from, to int) (indices []int) {
-	for i := from; i < to; i++ {
-		indices = append(indices, i)
-	}
-	return indices
-}
-
-// ready counts the cached samples, and compares each.
-func ready(t *testing.T, c *stocclient.Cache) int { return readyOf(t, c, servedRecord) }
-
-// readyOf is ready for other samples.
-func readyOf(t *testing.T, c *stocclient.Cache, record func(i int) []byte) (n int) {
-	t.Helper()
-	for i, data := range c.Ready() {
-		n++
-		if !bytes.Equal(data, record(i)) {
-			t.Errorf("sample %d is wrong", i)
-		}
-	}
-	if s, err := c.Stats(); err != nil || int(s.Ready) != n || s.Corrupt != 0 || s.Lost != 0 {
-		t.Errorf("%d samples are there, stats are %+v, %v", n, s, err)
-	}
-	return n
-}
-
-// wantFetch fetches samples and compares them.
-func wantFetch(t *testing.T, c *stocclient.Served, indices []int) {
-	t.Helper()
-	dst := make([]byte, len(indices)*servedBytes)
-	if err := c.Fetch(context.Background(), indices, dst, servedBytes); err != nil {
-		t.Error(err)
-		return
-	}
-	for k, i := range indices {
-		if !bytes.Equal(dst[k*servedBytes:][:servedBytes], servedRecord(i)) {
-			t.Errorf("sample %d came wrong", i)
-		}
-	}
-}
 
 // Ensure that many goroutines and clients get every sample, with or without a slot, and that
 // samples with a slot were stored once.
@@ -306,6 +62,9 @@ func TestFetchWithoutServer(t *testing.T) {
 	wantFetch(t, c, rand.Perm(50))
 	s.kill()
 	wantFetch(t, c, rand.Perm(50))
+	if err := c.Fill(context.Background(), []int{5, 3}); err != nil {
+		t.Error("what is there needs no server:", err)
+	}
 	err := c.Fetch(context.Background(), []int{1, 70}, make([]byte, 2*servedBytes), servedBytes)
 	if !errors.Is(err, stocclient.ErrNoServer) || !strings.Contains(err.Error(), "stocached serve -c") {
 		t.Error(err)
@@ -322,39 +81,6 @@ func TestFetchWithoutServer(t *testing.T) {
 	wantFetch(t, c, rand.Perm(100)) // its connection has ended, perhaps without its knowledge
 	if stats, err := c.Stats(); err != nil || stats.Stored != 100 {
 		t.Errorf("%d stored, %v: the second server should have found the first one's", stats.Stored, err)
-	}
-}
-
-// Ensure that clients without options wait for a server that restarts, also clients that start during the restart.
-func TestFetchOverARestart(t *testing.T) {
-	t.Parallel()
-	s := newServed(t, 100, "all")
-	c, err := stocclient.Dial(context.Background(), servedName, stocclient.DialOptions{SocketsDir: s.sockets})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	s.kill()
-	ended := make(chan error, 2)
-	go func() {
-		_, err := c.FetchSamples(context.Background(), []int{7})
-		ended <- err
-	}()
-	go func() {
-		c, err := stocclient.Dial(context.Background(), servedName, stocclient.DialOptions{SocketsDir: s.sockets})
-		if err == nil {
-			err = c.Close()
-		}
-		ended <- err
-	}()
-	select {
-	case err := <-ended:
-		t.Fatal("a call gave up:", err)
-	case <-time.After(2500 * time.Millisecond):
-	}
-	s.start()
-	if err := errors.Join(<-ended, <-ended); err != nil {
-		t.Error(err)
 	}
 }
 
@@ -452,6 +178,9 @@ func TestFetchRefuses(t *testing.T) {
 		if _, err := c.Prefetch(context.Background(), []int{i}); !errors.Is(err, stocclient.ErrIndex) {
 			t.Error(err)
 		}
+		if err := c.Fill(context.Background(), []int{i}); !errors.Is(err, stocclient.ErrIndex) {
+			t.Error(err)
+		}
 	}
 	if err := c.Fetch(context.Background(), []int{1, 2}, make([]byte, servedBytes), servedBytes); !errors.Is(err,
 		stocclient.ErrSchema) {
@@ -477,27 +206,83 @@ func TestPrefetch(t *testing.T) {
 	if queued, err := c.Prefetch(context.Background(), []int{0, 1, 2, 3, 4, 5}); queued != 3 || err != nil {
 		t.Errorf("%d queued, %v", queued, err)
 	}
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
-		if stats, err := c.Stats(); err != nil || stats.Ready == 6 {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("they never came")
-		}
-	}
+	eventually(t, "they come", func() bool { return ready(t, c.Cache) == 6 })
 }
 
-// killsVariable is how often a test kills, instead of as often as it says.
-const killsVariable = "STOCACHED_TEST_KILLS"
-
-func killsOr(t *testing.T, kills int) int {
-	t.Helper()
-	if text := os.Getenv(killsVariable); text != "" {
-		if _, err := fmt.Sscan(text, &kills); err != nil || kills < 1 {
-			t.Fatalf("%s=%q", killsVariable, text)
+// Ensure that programs without options survive restarts of their server. A fetch waits for the next server and gets
+// every sample if its server is ending, ends during the fetch, or has not started yet. A dial waits, too.
+func TestFetchAcrossRestarts(t *testing.T) {
+	t.Parallel()
+	const n = 3000
+	s := configureServed(t, fmt.Sprintf("size: 8MB, parallel: 8, source: {kind: raw, path: records, sample_bytes: "+
+		"%d, limits: {latency: 2ms}}", servedBytes))
+	s.write(n)
+	s.start()
+	stop := make(chan struct{})
+	var readers sync.WaitGroup
+	for range 3 {
+		c := s.dialFor("pets", 0)
+		readers.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				wantFetch(t, c, rand.Perm(n)[:50])
+			}
+		})
+	}
+	for k := range 6 {
+		time.Sleep(150 * time.Millisecond)
+		s.end([]syscall.Signal{syscall.SIGTERM, syscall.SIGKILL}[k%2])
+		late := make(chan error, 1)
+		go func() {
+			c, err := stocclient.Dial(context.Background(), "pets", stocclient.DialOptions{SocketsDir: s.sockets})
+			if err == nil {
+				err = c.Close()
+			}
+			late <- err
+		}()
+		time.Sleep(time.Duration(100+2000*(k/5)) * time.Millisecond) // the last time for long
+		s.start()
+		if err := <-late; err != nil {
+			t.Error(err)
 		}
 	}
-	return kills
+	close(stop)
+	readers.Wait()
+}
+
+// Ensure that a fetched sample counts as one miss, and as nothing else.
+func TestFetchCountsOnce(t *testing.T) {
+	for _, size := range []string{"all", "4300kB"} { // only some fit
+		s := newServed(t, 400, size)
+		c := s.dial()
+		for epoch := range 2 {
+			for k := range 8 {
+				wantFetch(t, c, first(400)[k*50:][:50])
+			}
+			stats, err := c.Stats()
+			hits := uint64(epoch * min(c.Info().Slots, 400))
+			if err != nil || stats.Hits != hits || stats.Misses != uint64(400*(epoch+1))-hits {
+				t.Errorf("size %s, epoch %d: %d hits, %d misses, %v; there are %d slots", size, epoch, stats.Hits,
+					stats.Misses, err, c.Info().Slots)
+			}
+		}
+		var there []int // several readers have decided which ones
+		for i := range c.Ready() {
+			if there = append(there, i); len(there) == 3 {
+				break
+			}
+		}
+		if _, err := c.FetchSamples(context.Background(), there); err != nil {
+			t.Error(err)
+		}
+		if stats, err := c.Stats(); err != nil || stats.Hits != uint64(min(c.Info().Slots, 400)+3) {
+			t.Errorf("samples by themselves: %d hits, %v", stats.Hits, err)
+		}
+	}
 }
 
 // Ensure that a server that is killed again and again under load tears and loses nothing. Clients
@@ -571,15 +356,7 @@ func TestServerKilledUnderLoad(t *testing.T) {
 	if err != nil || v.Corrupt != 0 {
 		t.Errorf("%+v, %v", v, err)
 	}
-	all, err := c.Inspect().Clients()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, one := range all {
-		if one.Claims != 0 {
-			t.Errorf("client record %d still lists %d claims", one.Record, one.Claims)
-		}
-	}
+	noClaims(t, c.Cache)
 	t.Logf("%d kills, %d of them while samples were missing; %d fetches, %d refused", kills, busy, fetched.Load(),
 		refused.Load())
 	if busy < kills/4 || fetched.Load() == 0 {

@@ -4,19 +4,16 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io/fs"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	stocclient "github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/internal/verify/redistest"
 	"github.com/stocached/stocached/source/s3/s3test"
-	"github.com/stocached/stocached/tier/cluster/redistest"
 )
 
 // hosts are servers with folders, sockets and segments of their own, over the same records, with the
@@ -52,17 +49,13 @@ func on(servers ...*redistest.Server) string {
 // reaches waits until the tier of a server has no problems.
 func (s *served) reaches() {
 	s.t.Helper()
-	s.says(func(problems string) bool { return !strings.Contains(problems, "tier: ") })
+	s.troubles(func(problems string) bool { return !strings.Contains(problems, "tier: ") })
 }
 
-// says waits until the problems that a server has are the wanted ones.
-func (s *served) says(wanted func(problems string) bool) {
+// troubles waits until the problems that a server has are the wanted ones.
+func (s *served) troubles(wanted func(problems string) bool) {
 	s.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !wanted(s.answers("/readyz")); {
-		if time.Sleep(20 * time.Millisecond); time.Now().After(deadline) {
-			s.t.Fatal(s.answers("/readyz"))
-		}
-	}
+	eventually(s.t, "it has the wanted problems", func() bool { return wanted(s.answers("/readyz")) })
 }
 
 func (s *served) tier(name string) float64 {
@@ -73,7 +66,7 @@ func (s *served) tier(name string) float64 {
 // Ensure that three servers on one cluster read each sample from the storage once, cold and at the same
 // time, also if their segments have no room for all, and that a restarted one reads none. The storage counts.
 func TestTierReadsOnce(t *testing.T) {
-	const n = 600
+	const n = 300
 	for _, kind := range []string{"raw", "dir"} {
 		t.Run(kind, func(t *testing.T) {
 			s3test.Environment(t)
@@ -134,8 +127,8 @@ func readsOnce(t *testing.T, all []*served, storage *s3test.Server, n int) {
 	}
 	clients.Wait()
 	want("three servers at the same time")
-	for deadline := time.Now().Add(10 * time.Second); all[0].tier("queued_bytes")+all[1].tier("queued_bytes")+
-		all[2].tier("queued_bytes") > 0 && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	for _, s := range all {
+		s.written("cluster")
 	}
 	var waits float64
 	for _, s := range all {
@@ -208,72 +201,6 @@ func TestTierDoctorAndStats(t *testing.T) {
 	}
 }
 
-// Ensure that clients get every sample while servers of tiers and servers of caches are killed.
-func TestTierKills(t *testing.T) {
-	const n, kills = 300, 10
-	servers := redistest.Cluster(t, 3)
-	all := hosts(t, 3, n, "4500kB", on(servers...)+", lease: 1s, timeout: 200ms")
-	for _, s := range all {
-		s.start()
-	}
-	done := make(chan struct{})
-	var clients sync.WaitGroup
-	slowest := make([]time.Duration, len(all))
-	for k, s := range all {
-		c := s.dial()
-		clients.Go(func() {
-			for {
-				select {
-				case <-done:
-					return
-				default:
-				}
-				began := time.Now()
-				ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-				dst := make([]byte, 40*servedBytes)
-				indices := rand.Perm(n)[:40]
-				if err := c.Fetch(ctx, indices, dst, servedBytes); err != nil {
-					t.Error(err)
-				}
-				cancel()
-				for j, i := range indices {
-					if string(dst[j*servedBytes:][:servedBytes]) != string(servedRecord(i)) {
-						t.Errorf("sample %d is wrong", i)
-					}
-				}
-				slowest[k] = max(slowest[k], time.Since(began))
-			}
-		})
-	}
-	for range kills {
-		time.Sleep(time.Duration(rand.IntN(300)) * time.Millisecond)
-		switch rand.IntN(4) {
-		case 0:
-			s := all[rand.IntN(len(all))]
-			s.kill()
-			s.start()
-		case 1:
-			r := servers[rand.IntN(len(servers))]
-			r.Stop()
-			time.Sleep(time.Duration(rand.IntN(600)) * time.Millisecond)
-			r.Continue()
-		default:
-			r := servers[rand.IntN(len(servers))]
-			r.Kill()
-			time.Sleep(time.Duration(rand.IntN(600)) * time.Millisecond)
-			r.Begin()
-		}
-	}
-	close(done)
-	clients.Wait()
-	t.Logf("the slowest batches took %v", slowest)
-	for _, took := range slowest { // a lease of the dead, a timeout of each node, and a server's start
-		if took > 10*time.Second {
-			t.Errorf("a batch took %v", took)
-		}
-	}
-}
-
 // Ensure that wrong settings cost no sample, and that doctor and health say which setting it is and what
 // the server answered.
 func TestTierBadInput(t *testing.T) {
@@ -328,7 +255,7 @@ func TestTierBadInput(t *testing.T) {
 				s.reaches()
 				return
 			}
-			s.says(func(problems string) bool { return strings.Contains(problems, c.said) })
+			s.troubles(func(problems string) bool { return strings.Contains(problems, c.said) })
 			health, err := program("health", "--sockets", s.sockets).CombinedOutput()
 			if err != nil || !strings.Contains(string(health), "cache pets: tiers[0] (cluster): ") ||
 				!strings.Contains(string(health), c.said) {
@@ -364,30 +291,13 @@ func TestTierBadInput(t *testing.T) {
 func TestTierReload(t *testing.T) {
 	r := redistest.Start(t)
 	s := hosts(t, 1, 100, "all", on(r))[0]
-	with, err := os.ReadFile(s.path)
-	if err != nil {
-		t.Fatal(err)
-	}
 	tier := fmt.Sprintf("tiers: [{kind: cluster, %s}], ", on(r))
-	without := bytes.Replace(with, []byte(tier), nil, 1)
-	both := bytes.Replace(with, []byte("sample_bytes"), []byte("read_ahead: {}, sample_bytes"), 1)
-	if bytes.Equal(with, without) || bytes.Equal(with, both) {
-		t.Fatalf("%s", with)
-	}
-	change := func(to []byte, wanted string) {
+	with, without := s.configuration("", ""), s.configuration(tier, "")
+	both := s.configuration("sample_bytes", "read_ahead: {}, sample_bytes")
+	change := func(to, wanted string) {
 		t.Helper()
-		if err := os.WriteFile(s.path, to, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		before := strings.Count(s.said(), wanted)
-		if err := s.process.Process.Signal(syscall.SIGHUP); err != nil {
-			t.Fatal(err)
-		}
-		for deadline := time.Now().Add(20 * time.Second); strings.Count(s.said(), wanted) == before; {
-			if time.Sleep(10 * time.Millisecond); time.Now().After(deadline) {
-				t.Fatal(s.said())
-			}
-		}
+		s.configure(to)
+		s.hangup(wanted)
 	}
 	s.start()
 	s.reaches()
@@ -411,122 +321,6 @@ func TestTierReload(t *testing.T) {
 	wantFetch(t, c, first(100))
 }
 
-// Ensure that the password is nowhere but where it was given, in a whole run with failures.
-func TestTierSecrets(t *testing.T) {
-	const secret, user = "S3cr3t-zVq81-of-the-tier", "stocached-test"
-	tls, ca := redistest.TLS(t)
-	r := redistest.Start(t, tls...)
-	file := filepath.Join(t.TempDir(), "password")
-	if err := os.WriteFile(file, []byte(secret+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	keys := fmt.Sprintf("%s, user: %s, tls: {ca: %q}", on(r), user, ca)
-	both := hosts(t, 2, 100, "all", keys+", password: "+secret)
-	inline, byFile := both[0], both[1]
-	text, err := os.ReadFile(byFile.path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text = bytes.Replace(text, []byte("password: "+secret), fmt.Appendf(nil, "password_file: %q", file), 1)
-	if err := os.WriteFile(byFile.path, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	seen := map[string]string{}
-	run := func(s *served, args ...string) {
-		out, _ := program(args...).CombinedOutput()
-		seen[strings.Join(args, " ")] += string(out)
-	}
-	for _, s := range []*served{inline, byFile} {
-		s.start() // the user does not exist yet
-		wantFetch(t, s.dial(), first(50))
-		run(s, "doctor", "-c", s.path)
-		run(s, "health", "--sockets", s.sockets, "--json")
-	}
-	admin := redistestTLS(t, r, ca)
-	admin("ACL", "SETUSER", user, "on", ">"+secret, "~*", "+@all")
-	for _, s := range []*served{inline, byFile} {
-		s.reaches()
-		wantFetch(t, s.dial(), first(100))
-		good, err := os.ReadFile(s.path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		bad := fmt.Sprintf("caches: [{name: pets, source: {kind: raw, sample_bytes: 3000, path: records}, tiers: "+
-			"[{kind: cluster, addresses: 5, password: %s}, {kind: %s}]}]\n", secret, secret[:3])
-		if err := os.WriteFile(s.path, []byte(bad), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		run(s, "reload", "--sockets", s.sockets)
-		if err := os.WriteFile(s.path, good, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		for _, path := range []string{"/metrics", "/v1/caches", "/readyz", "/stats"} {
-			seen[path+s.path] = s.answers(path)
-		}
-		run(s, "config", "print", "-c", s.path)
-		run(s, "config", "print", "-c", s.path, "--json")
-		run(s, "serve", "-c", s.path, "--check")
-		run(s, "doctor", "-c", s.path, "--json")
-		run(s, "stats", s.segments+"/pets", "--sockets", s.sockets, "--json")
-	}
-	processes, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range processes {
-		if text, err := os.ReadFile(p); err == nil { // else it has ended
-			seen[p] = string(text)
-		}
-	}
-	if inline.tier("writes_total")+byFile.tier("hits_total") == 0 {
-		t.Error("the tier was not used")
-	}
-	admin("ACL", "SETUSER", user, "resetpass", ">another")
-	admin("CLIENT", "KILL", "USER", user)
-	fails := func(when string) {
-		for _, s := range []*served{inline, byFile} {
-			wantFetch(t, s.dial(), rand.Perm(100))
-			seen["readyz "+when+s.path] = s.answers("/readyz")
-			run(s, "doctor", "-c", s.path)
-			run(s, "health", "--sockets", s.sockets, "--json")
-		}
-	}
-	fails("after a change of the password ")
-	r.Kill()
-	fails("after the end of the engine ")
-	for _, s := range []*served{inline, byFile} {
-		seen["log "+s.path] = s.said()
-		for _, root := range []string{filepath.Dir(s.path), s.segments} {
-			if err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-				if err != nil || !d.Type().IsRegular() || path == s.path {
-					return err
-				}
-				text, err := os.ReadFile(path)
-				seen["file "+path] = string(text)
-				return err
-			}); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	for where, text := range seen {
-		if strings.Contains(text, secret) {
-			t.Errorf("the password is in %s:\n%.2000s", where, text)
-		}
-	}
-}
-
-// redistestTLS returns a function that sends a command to a server that speaks TLS.
-func redistestTLS(t *testing.T, r *redistest.Server, ca string) func(args ...any) {
-	c := r.SecureClient(ca)
-	return func(args ...any) {
-		t.Helper()
-		if err := c.Do(context.Background(), args...).Err(); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
 // Ensure that serve --check, the log at a start and at a reload, and doctor say which tier stands in the wrong place
 // and why, and that they say nothing of the usual order.
 func TestTiersInTheWrongOrder(t *testing.T) {
@@ -536,17 +330,7 @@ func TestTiersInTheWrongOrder(t *testing.T) {
 	s := configureServed(t, fmt.Sprintf("tiers: [%s, %s], source: {kind: raw, path: records, sample_bytes: %d}",
 		disk, cluster, servedBytes))
 	s.write(10)
-	right, err := os.ReadFile(s.path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	wrong := strings.Replace(string(right), disk+", "+cluster, cluster+", "+disk, 1)
-	configure := func(text string) {
-		t.Helper()
-		if err := os.WriteFile(s.path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	wrong := s.configuration(disk+", "+cluster, cluster+", "+disk)
 	says := func(what string, text string, times int, also ...string) {
 		t.Helper()
 		if n := strings.Count(text, advice); n != times {
@@ -573,14 +357,9 @@ func TestTiersInTheWrongOrder(t *testing.T) {
 	check(0)
 	s.start()
 	says("the log", s.said(), 0)
-	configure(wrong)
+	s.configure(wrong)
 	check(1)
-	if err := s.process.Process.Signal(syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
-	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(s.said(), "is in force") && time.Now().Before(deadline); {
-		time.Sleep(10 * time.Millisecond)
-	}
+	s.hangup("is in force")
 	says("the log of a reload", s.said(), 1, "tiers[1]")
 	s.kill()
 	s.start()

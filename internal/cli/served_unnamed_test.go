@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"testing"
 
 	stocclient "github.com/stocached/stocached/client"
@@ -13,12 +12,9 @@ import (
 // Ensure that clients get a cache without a name only from its server. It outlives the server in
 // its clients, and is cold when the next server starts.
 func TestServedWithoutAName(t *testing.T) {
-	s := configureServed(t, fmt.Sprintf("source: {kind: raw, path: records, sample_bytes: %d}", servedBytes))
-	text := fmt.Sprintf("caches: [{name: pets, unnamed: true, source: {kind: raw, path: records, sample_bytes: "+
-		"%d}}]\nsockets: {dir: %q}\n", servedBytes, s.sockets)
-	if err := os.WriteFile(s.path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	s := newFolder(t)
+	s.configure(fmt.Sprintf("caches: [{name: pets, unnamed: true, source: {kind: raw, path: records, sample_bytes: %d}}]\n",
+		servedBytes))
 	s.write(300)
 	s.start()
 	if _, err := stocclient.Attach("pets", stocclient.AttachOptions{}); !errors.Is(err, stocclient.ErrNotFound) {

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -10,21 +9,25 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	stocclient "github.com/stocached/stocached/client"
 )
 
 // serverFields are null in JSON without a server.
 var serverFields = []string{"server", "connected", "queue_depth", "source_reads", "source_read_bytes", "shared_reads",
 	"source_errors", "source_retries", "retrying_reads", "failures", "bad_samples", "store", "store_reason", "stuck_reads", "fill_mean_seconds", "fill_p99_seconds", "adopted"}
 
+// patient gives servers time to answer, however busy the machine is, until impatient is called or the test ends.
+func patient(t *testing.T) (impatient func()) {
+	short := serverDeadline
+	serverDeadline = time.Minute
+	impatient = func() { serverDeadline = short }
+	t.Cleanup(impatient)
+	return impatient
+}
+
 // Ensure that stats shows the counters of the server, and those of the segment in every state of
 // the server: alive, stopped, killed, or at other sockets.
 func TestStatsOfAServer(t *testing.T) {
-	// A server that runs answers in time, however busy the machine is.
-	short := serverDeadline
-	serverDeadline = time.Minute
-	defer func() { serverDeadline = short }()
+	impatient := patient(t)
 	const n = 40
 	tree := func(folder string) {
 		for i := range n {
@@ -35,22 +38,15 @@ func TestStatsOfAServer(t *testing.T) {
 			}
 		}
 	}
-	d := newDaemon(t, tree, "name: pets, source: {kind: dir, path: FOLDER/files}")
+	d := newServedCaches(t, tree, "name: pets, source: {kind: dir, path: files}")
 	path := filepath.Join(d.segments, "pets")
 	stats := func() jsonObject { return decode[jsonObject](t, ok(t, d.args("stats", path, "--json")...)) }
-	c, err := stocclient.Dial(context.Background(), "pets", stocclient.DialOptions{SocketsDir: d.sockets})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := d.dialFor("pets", 0)
 	wantFields(t, stats(), jsonObject{"connected": 1})
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(10 * time.Second); stats()["connected"] != 0.0; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("it counts who is gone")
-		}
-	}
+	eventually(t, "it forgets who is gone", func() bool { return stats()["connected"] == 0.0 })
 	wantFields(t, stats(), jsonObject{"server": "answers", "stuck_reads": 0, "source_reads": 0, "shared_reads": 0, "queue_depth": 0,
 		"bad_samples":       0,
 		"fill_mean_seconds": nil, "fill_p99_seconds": nil, "source_errors": jsonObject{}, "adopted": false})
@@ -80,7 +76,7 @@ func TestStatsOfAServer(t *testing.T) {
 	}
 
 	// At other sockets there is no server, or one with another cache of that name.
-	other := newDaemon(t, tree, "name: pets, source: {kind: dir, path: FOLDER/files}")
+	other := newServedCaches(t, tree, "name: pets, source: {kind: dir, path: files}")
 	wantSame := func(silent string, args ...string) {
 		t.Helper()
 		began := time.Now()
@@ -118,7 +114,7 @@ func TestStatsOfAServer(t *testing.T) {
 	wantSame("but none answers on /nowhere", "stats", path, "--sockets", "/nowhere")
 	wantSame("has another cache of that name", "stats", path, "--sockets", other.sockets)
 	pause(t, d.process)
-	serverDeadline = short
+	impatient()
 	wantSame("but none answers on "+d.sockets, d.args("stats", path)...)
 	var out bytes.Buffer
 	began := time.Now()
@@ -129,7 +125,7 @@ func TestStatsOfAServer(t *testing.T) {
 	}
 	d.end(syscall.SIGKILL)
 	wantSame("", d.args("stats", path)...)
-	serverDeadline = time.Minute
+	patient(t)
 	d.start()
 	wantFields(t, stats(), jsonObject{"server": "answers", "adopted": false, "samples": n - 1})
 	d.end(syscall.SIGTERM)

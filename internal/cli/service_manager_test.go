@@ -12,7 +12,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -64,83 +63,31 @@ func (n *notes) want(t *testing.T, line string) string {
 	return ""
 }
 
-// lockedBuffer is the log of a process.
-type lockedBuffer struct {
-	mu  sync.Mutex
-	all bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.all.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.all.String()
-}
-
-// wantLog waits for a text in the log.
-func (b *lockedBuffer) wantLog(t *testing.T, text string) {
+// smallServed is a server of 20 records, which does not run yet.
+func smallServed(t *testing.T) *served {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(b.String(),
-		text); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("no %q in\n%s", text, b.String())
-		}
-	}
-}
-
-// managed starts a server as a service manager does.
-func managed(t *testing.T, cmd *exec.Cmd) (p *exec.Cmd, log *lockedBuffer, end func()) {
-	t.Helper()
-	log = &lockedBuffer{}
-	cmd.Stderr, cmd.Stdout = log, log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	end = sync.OnceFunc(func() {
-		cmd.Process.Signal(syscall.SIGTERM)
-		select {
-		case err := <-ended:
-			if err != nil {
-				t.Errorf("%v\n%s", err, log)
-			}
-		case <-time.After(time.Minute):
-			t.Errorf("it does not end\n%s", log)
-		}
-	})
-	t.Cleanup(func() { cmd.Process.Kill() })
-	return cmd, log, end
+	s := configureServed(t, fmt.Sprintf("source: {kind: raw, path: records, sample_bytes: %d}", servedBytes))
+	s.write(20)
+	return s
 }
 
 // Ensure that a service manager gets messages when a server is ready, reloads and ends, and
 // watchdog messages only while it answers.
 func TestNotifies(t *testing.T) {
-	path, _, sockets := configure(t)
-	n := newNotes(t)
-	cmd := program("serve", "-c", path)
-	cmd.Env = append(cmd.Env, "NOTIFY_SOCKET="+n.path, "WATCHDOG_USEC=600000")
-	cmd, log, end := managed(t, cmd)
-	first := n.want(t, "READY=1")
-	if !strings.Contains(first, "STATUS=serving 1 cache on "+sockets) {
-		t.Errorf("%q", first)
-	}
+	s, n := smallServed(t), newNotes(t)
+	s.launch("NOTIFY_SOCKET="+n.path, "WATCHDOG_USEC=600000")
+	contains(t, n.want(t, "READY=1"), "STATUS=serving 1 cache on "+s.sockets)
 	for range 3 {
 		n.want(t, "WATCHDOG=1")
 	}
-	cmd.Process.Signal(syscall.SIGHUP)
+	s.process.Process.Signal(syscall.SIGHUP)
 	if got := n.want(t, "RELOADING=1"); !strings.Contains(got, "\nMONOTONIC_USEC=") {
 		t.Errorf("%q", got)
 	}
 	n.want(t, "READY=1")
 
 	// The process lives, but its socket belongs to another process, which does not answer.
-	data := filepath.Join(sockets, control.DataSocket)
+	data := filepath.Join(s.sockets, control.DataSocket)
 	if err := os.Rename(data, data+".away"); err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +95,7 @@ func TestNotifies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log.wantLog(t, "this server does not answer its own requests")
+	s.says("this server does not answer its own requests")
 	for n.next(t, 10*time.Millisecond) != "" {
 	}
 	if got := n.next(t, time.Second); got != "" {
@@ -159,7 +106,7 @@ func TestNotifies(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.want(t, "WATCHDOG=1")
-	end()
+	s.end(syscall.SIGTERM)
 	n.want(t, "STOPPING=1")
 }
 
@@ -167,17 +114,10 @@ func TestNotifies(t *testing.T) {
 func TestWithoutAManager(t *testing.T) {
 	for _, environment := range [][]string{{"NOTIFY_SOCKET=/nowhere/notify"},
 		{"NOTIFY_SOCKET=/nowhere/notify", "WATCHDOG_USEC=often"}, {"WATCHDOG_USEC=100000"}} {
-		path, _, sockets := configure(t)
-		cmd := program("serve", "-c", path)
-		cmd.Env = append(cmd.Env, environment...)
-		_, log, end := managed(t, cmd)
-		log.wantLog(t, "serving 1 cache on "+sockets)
-		c, err := stocclient.Dial(context.Background(), "pets", stocclient.DialOptions{SocketsDir: sockets})
-		if err != nil {
-			t.Fatal(err)
-		}
-		c.Close()
-		end()
+		s := smallServed(t)
+		s.start(environment...)
+		wantFetch(t, s.dial(), []int{3})
+		s.end(syscall.SIGTERM)
 	}
 }
 
@@ -213,7 +153,7 @@ func activated(path, names string, files ...*os.File) *exec.Cmd {
 // Ensure that a server takes the sockets it gets: it serves clients that connected before it
 // started, the next server can take them too, and they stay when it ends.
 func TestSocketActivation(t *testing.T) {
-	path, _, elsewhere := configure(t)
+	s := smallServed(t)
 	dir := t.TempDir()
 	data, admin := filepath.Join(dir, control.DataSocket), filepath.Join(dir, control.AdminSocket)
 	files := passed(t, data, admin)
@@ -223,43 +163,32 @@ func TestSocketActivation(t *testing.T) {
 			c, err := stocclient.Dial(context.Background(), "pets",
 				stocclient.DialOptions{SocketsDir: dir, Timeout: 20 * time.Second})
 			if err == nil {
-				err = c.Fetch(context.Background(), []int{3}, make([]byte, c.Info().SampleBytes), c.Info().SampleBytes)
+				err = c.Fetch(context.Background(), []int{3}, make([]byte, servedBytes), servedBytes)
 				c.Close()
 			}
 			dialed <- err
 		}()
 		time.Sleep(50 * time.Millisecond)
-		_, log, end := managed(t, activated(path, "data.sock:admin.sock", files...))
+		s.run(activated(s.path, "data.sock:admin.sock", files...))
 		if err := <-dialed; err != nil {
-			t.Fatalf("round %d: %v\n%s", round, err, log)
+			t.Fatalf("round %d: %v", round, err)
 		}
-		log.wantLog(t, "serving 1 cache on "+dir)
-		if got := ok(t, "health", "--sockets", dir); !strings.Contains(got, "serves") {
-			t.Error(got)
-		}
-		end()
+		contains(t, ok(t, "health", "--sockets", dir), "serves")
+		s.end(syscall.SIGTERM)
 		for _, socket := range []string{data, admin} {
 			if _, err := os.Stat(socket); err != nil {
 				t.Errorf("round %d: %v", round, err)
 			}
 		}
 	}
-	if _, err := os.Stat(elsewhere); err == nil {
+	if _, err := os.Stat(s.sockets); err == nil {
 		t.Error("it made sockets of its own")
 	}
-	// One of them alone: the server makes the other one in the same folder.
-	if err := os.Remove(admin); err != nil {
-		t.Fatal(err)
-	}
-	_, log, end := managed(t, activated(path, "data.sock", files[0]))
-	log.wantLog(t, "serving 1 cache on "+dir)
-	ok(t, "health", "--sockets", dir)
-	end()
 }
 
 // Ensure that unknown sockets are refused with the reason.
 func TestSocketActivationRefuses(t *testing.T) {
-	path, _, _ := configure(t)
+	path := smallServed(t).path
 	dir, other := t.TempDir(), t.TempDir()
 	for names, c := range map[string]struct {
 		paths []string

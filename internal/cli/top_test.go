@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -16,7 +15,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/stocached/stocached/internal/cli/top"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -210,94 +208,4 @@ func TestTopOnce(t *testing.T) {
 			t.Errorf("COLUMNS=%s: %d columns", columns, widest)
 		}
 	}
-}
-
-// Ensure that root sees no cache of another user, and that top as this user does, as the help says.
-func TestTopOfAnotherUser(t *testing.T) {
-	if os.Geteuid() != 0 {
-		privileged(t, "run as another user", errors.New("not root"))
-	}
-	name := fmt.Sprintf("theirs-%d", os.Getpid())
-	stranger := func(args ...string) string {
-		t.Helper()
-		cmd := program(args...)
-		cmd.Path, cmd.Dir = "/proc/self/exe", "/"
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: strangerID, Gid: strangerID}}
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			t.Fatalf("%v: %v\n%s", args, err, out)
-		}
-		return string(out)
-	}
-	stranger("create", name, "--samples", "10", "--sample-bytes", "100")
-	defer func() {
-		stranger("rm", name)
-		os.Remove(fmt.Sprintf("/dev/shm/stocached-%d", strangerID)) // unless it has other caches
-	}()
-	once := []string{"top", "--once", "--interval", "1ms"}
-	contains(t, stranger(once...), name)
-	if out := ok(t, once...); strings.Contains(out, name) {
-		t.Errorf("root sees it:\n%s", out)
-	}
-	for _, command := range []string{"top", "web"} {
-		contains(t, strings.Join(strings.Fields(ok(t, command, "--help")), " "), "A cache is for one user", "sudo -u USER stocached "+command)
-	}
-}
-
-// Ensure that the screen of many real caches has the numbers of stats in each line, in several sizes.
-func TestTopOfManyCaches(t *testing.T) {
-	dir := tmpfs(t)
-	for k := range 40 {
-		o := small()
-		o.Name, o.Dir = fmt.Sprintf("cache-%02d", k), dir
-		seg, err := shm.Create(o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		seg.Close()
-		c := newClient(t, filepath.Join(dir, o.Name))
-		for i := range k % 7 {
-			store(t, c, i)
-		}
-		for i := range k {
-			if _, _, err := c.View(i % 10); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := c.Close(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	look := newLooker(nil, dir).look
-	m := top.New(top.Options{Look: look, Plain: true})
-	m.Take(look(nil))
-	rows := decode[[]jsonObject](t, ok(t, "stats", "--dir", dir, "--json"))
-	if len(rows) != 40 {
-		t.Fatal(len(rows))
-	}
-	for _, width := range []int{40, 80, 200} {
-		m.Resize(width, 24)
-		text := m.Text()
-		for _, row := range rows {
-			if line := regexp.MustCompile(fmt.Sprintf(`(?m)^  %s .* %.4f( |$)`, row["name"], row["cached_fraction"])); !line.MatchString(text) {
-				t.Errorf("%d columns: no %v in\n%s", width, line, text)
-			}
-		}
-	}
-	frame := look(map[string]bool{})
-	for k, row := range rows {
-		for field, want := range row {
-			got := decode[jsonObject](t, string(marshalled(frame.Caches[k].Fields.MarshalJSON())))[field]
-			if fmt.Sprint(got) != fmt.Sprint(want) {
-				t.Errorf("%v: %s is %v, and %v in stats", row["name"], field, got, want)
-			}
-		}
-	}
-}
-
-func marshalled(b []byte, err error) []byte {
-	if err != nil {
-		panic(err)
-	}
-	return b
 }

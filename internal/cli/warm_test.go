@@ -5,12 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -20,105 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stocached/stocached/cache"
-	stocclient "github.com/stocached/stocached/client"
-	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/internal/cli/table"
 	"github.com/stocached/stocached/shm"
 )
-
-// daemon is a server process of a test.
-type daemon struct {
-	t        *testing.T
-	folder   string // of its configuration and data
-	config   string
-	sockets  string
-	segments string
-	process  *exec.Cmd
-	log      bytes.Buffer
-}
-
-// newDaemon writes a configuration, with FOLDER as the folder of its data, and starts a server.
-func newDaemon(t *testing.T, prepare func(folder string), caches ...string) *daemon {
-	t.Helper()
-	folder := t.TempDir()
-	d := &daemon{t: t, folder: folder, config: filepath.Join(folder, "config.yaml"),
-		sockets: filepath.Join(folder, "run"), segments: tmpfs(t)}
-	prepare(folder)
-	text := "caches:\n"
-	for _, c := range caches {
-		text += fmt.Sprintf("  - {dir: %s, %s}\n", d.segments, strings.ReplaceAll(c, "FOLDER", folder))
-	}
-	if err := os.WriteFile(d.config, []byte(text+"sockets: {dir: "+d.sockets+"}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	d.start()
-	return d
-}
-
-func (d *daemon) start() {
-	d.t.Helper()
-	d.process = program("serve", "-c", d.config)
-	d.log.Reset()
-	d.process.Stderr = &d.log
-	out, err := d.process.StdoutPipe()
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	if err := d.process.Start(); err != nil {
-		d.t.Fatal(err)
-	}
-	process := d.process
-	d.t.Cleanup(func() { process.Process.Kill(); process.Wait() })
-	line := make([]byte, 200)
-	if n, err := out.Read(line); err != nil || !strings.HasPrefix(string(line[:n]), "serving") {
-		process.Wait()
-		d.t.Fatalf("%q, %v\n%s", line[:n], err, d.log.String())
-	}
-}
-
-// end sends a signal and waits until the server has ended.
-func (d *daemon) end(signal os.Signal) {
-	d.t.Helper()
-	if err := d.process.Process.Signal(signal); err != nil {
-		d.t.Fatal(err)
-	}
-	d.process.Wait()
-}
-
-// args returns a command line with the sockets of the server.
-func (d *daemon) args(args ...string) []string { return append(args, "--sockets", d.sockets) }
-
-// warm fills a cache, which must succeed, and returns the JSON.
-func (d *daemon) warm(name string, flags ...string) jsonObject {
-	d.t.Helper()
-	return decode[jsonObject](d.t, ok(d.t, d.args(append([]string{"warm", name, "--json"}, flags...)...)...))
-}
-
-// attach attaches read-only to a cache of the server.
-func (d *daemon) attach(name string) *cache.Cache {
-	return newClient(d.t, filepath.Join(d.segments, name))
-}
-
-// metric returns the sum of a metric of the server over its labels.
-func (d *daemon) metric(name string) (sum float64) {
-	d.t.Helper()
-	_, body, err := admin{d.sockets}.get(context.Background(), "/metrics")
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	found := regexp.MustCompile(`(?m)^`+name+`\{[^}]*\} (\S+)$`).FindAllSubmatch(body, -1)
-	if found == nil {
-		d.t.Fatalf("no %s in\n%s", name, body)
-	}
-	for _, m := range found {
-		v, err := strconv.ParseFloat(string(m[1]), 64)
-		if err != nil {
-			d.t.Fatal(err)
-		}
-		sum += v
-	}
-	return sum
-}
 
 // warmRecords writes n records of 100 bytes, and warmCache is a cache of them. source, more:
 // further keys of the two.
@@ -135,7 +36,7 @@ func warmRecords(t *testing.T, n int) func(folder string) {
 }
 
 func warmCache(name, source, more string) string {
-	return fmt.Sprintf("name: %s, source: {kind: raw, path: FOLDER/records.bin, sample_bytes: 100%s}%s", name, source,
+	return fmt.Sprintf("name: %s, source: {kind: raw, path: records.bin, sample_bytes: 100%s}%s", name, source,
 		more)
 }
 
@@ -165,7 +66,7 @@ func limited(t *testing.T, n, slots uint64) string {
 // the second time.
 func TestWarm(t *testing.T) {
 	const n = 2000
-	d := newDaemon(t, warmRecords(t, n), warmCache("pets", "", ""))
+	d := newServedCaches(t, warmRecords(t, n), warmCache("pets", "", ""))
 	c := d.attach("pets")
 	store(t, c, 0, 7, 1999)
 	got := d.warm("pets", "--parallel", "3")
@@ -178,12 +79,12 @@ func TestWarm(t *testing.T) {
 	if stats, err := c.Stats(); err != nil || stats.Hits+stats.Misses != 0 {
 		t.Errorf("filling ahead was counted: %d hits, %d misses, %v", stats.Hits, stats.Misses, err)
 	}
-	if reads := d.metric("stocached_source_reads_total"); reads != n-3 {
+	if reads := d.metric("stocached_source_reads_total", `cache="pets"`); reads != n-3 {
 		t.Errorf("%v reads", reads)
 	}
 	again := ok(t, d.args("warm", "pets")...)
 	contains(t, again, "pets holds every sample\n", "kept     2,000\n", "new      0\n")
-	if reads := d.metric("stocached_source_reads_total"); reads != n-3 {
+	if reads := d.metric("stocached_source_reads_total", `cache="pets"`); reads != n-3 {
 		t.Errorf("%v reads after the second time", reads)
 	}
 }
@@ -193,10 +94,9 @@ func TestWarm(t *testing.T) {
 func TestWarmUntilFull(t *testing.T) {
 	const n = 2000
 	half := limited(t, n, 700)
-	d := newDaemon(t, warmRecords(t, n), warmCache("come", "", half),
+	d := newServedCaches(t, warmRecords(t, n), warmCache("come", "", half),
 		warmCache("first", "", half+", policy: first-indices"), warmCache("cost", "", half+", policy: cost"),
 		warmCache("fifo", "", half+", policy: fifo"))
-	reads := 0.0
 	for _, name := range []string{"come", "first", "cost", "fifo"} {
 		got := d.warm(name)
 		c := d.attach(name)
@@ -211,8 +111,8 @@ func TestWarmUntilFull(t *testing.T) {
 		if state, err := c.State(int(slots) - 1); state != cache.StateReady || err != nil {
 			t.Error("it was not filled in order:", state, err)
 		}
-		if reads += slots; d.metric("stocached_source_reads_total") != reads {
-			t.Errorf("%v reads, want %v", d.metric("stocached_source_reads_total"), reads)
+		if reads := d.metric("stocached_source_reads_total", fmt.Sprintf("cache=%q", name)); reads != slots {
+			t.Errorf("%v reads, want %v", reads, slots)
 		}
 		contains(t, ok(t, d.args("warm", name)...),
 			fmt.Sprintf("%s is full: %v of 2,000 samples fit\n", name, table.Count(slots)))
@@ -227,52 +127,47 @@ func TestWarmArena(t *testing.T) {
 	t.Parallel()
 	const n = 600
 	tree := func(folder string) {
+		if err := os.Mkdir(filepath.Join(folder, "files"), 0o700); err != nil {
+			t.Fatal(err)
+		}
 		for i := range n {
-			if err := os.MkdirAll(filepath.Join(folder, "files"), 0o700); err != nil {
-				t.Fatal(err)
-			}
 			if err := os.WriteFile(filepath.Join(folder, "files", fmt.Sprintf("%03d", i)),
 				bytes.Repeat([]byte{byte(i)}, 10000+100*(i%50)), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	for _, policy := range []string{"first-come", "cost", "planned"} {
-		warmArenas(t, newDaemon(t, tree, "name: all, source: {kind: dir, path: FOLDER/files}, policy: "+policy,
-			"name: part, size: 7MiB, source: {kind: dir, path: FOLDER/files}, policy: "+policy), n)
+	caches := []string{"name: all, source: {kind: dir, path: files}"}
+	parts := []string{"first-come", "cost", "planned"}
+	for _, policy := range parts {
+		caches = append(caches, fmt.Sprintf("name: %s, size: 7MiB, source: {kind: dir, path: files}, policy: %[1]s", policy))
 	}
-}
-
-// warmArenas fills two caches of n files. The first has room for all of them.
-func warmArenas(t *testing.T, d *daemon, n float64) {
-	t.Helper()
+	d := newServedCaches(t, tree, caches...)
 	wantFields(t, d.warm("all"), jsonObject{"slots": nil, "ready": n, "full": false, "failed_samples": 0,
 		"filled_samples": n})
-	got := d.warm("part", "--parallel", "2")
-	ready := got["ready"].(float64)
-	wantFields(t, got, jsonObject{"full": true, "failed_samples": 0, "filled_samples": ready})
-	c := d.attach("part")
-	stats, err := c.Stats()
-	if err != nil {
-		t.Fatal(err)
-	}
-	seg, err := shm.Open(filepath.Join(d.segments, "part"), shm.OpenOptions{ReadOnly: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer seg.Close()
-	if left := seg.PayloadBytes - stats.ArenaNextBytes; ready < 200 || ready >= n || left > 16000 || stats.Evicted != 0 {
-		t.Errorf("%v samples, %d bytes of the arena left", ready, left)
-	}
-	if read := d.metric("stocached_source_reads_total"); read > n+ready+300 { // reads under way when it became full
-		t.Errorf("%v reads for %v samples", read, n+ready)
-	}
-	for i, data := range c.Ready() {
-		if len(data) != 10000+100*(i%50) || data[0] != byte(i) {
-			t.Errorf("sample %d is wrong", i)
+	for _, part := range parts {
+		got := d.warm(part, "--parallel", "2")
+		ready := got["ready"].(float64)
+		wantFields(t, got, jsonObject{"full": true, "failed_samples": 0, "filled_samples": ready})
+		c := d.attach(part)
+		stats, err := c.Stats()
+		if err != nil {
+			t.Fatal(err)
 		}
+		if left := c.Segment().PayloadBytes - stats.ArenaNextBytes; ready < 200 || ready >= n || left > 16000 || stats.Evicted != 0 {
+			t.Errorf("%v samples, %d bytes of the arena left", ready, left)
+		}
+		// reads under way when it became full
+		if read := d.metric("stocached_source_reads_total", fmt.Sprintf("cache=%q", part)); read > ready+300 {
+			t.Errorf("%v reads for %v samples", read, ready)
+		}
+		for i, data := range c.Ready() {
+			if len(data) != 10000+100*(i%50) || data[0] != byte(i) {
+				t.Errorf("sample %d is wrong", i)
+			}
+		}
+		contains(t, ok(t, d.args("warm", part)...), part+" is full: ")
 	}
-	contains(t, ok(t, d.args("warm", "part")...), "part is full: ")
 }
 
 // Ensure that unreadable samples are counted and named, do not stop the others, and set the exit
@@ -288,7 +183,7 @@ func TestWarmWithBadSamples(t *testing.T) {
 			}
 		}
 	}
-	d := newDaemon(t, tree, "name: pets, source: {kind: dir, path: FOLDER/files}")
+	d := newServedCaches(t, tree, "name: pets, source: {kind: dir, path: files}")
 	file := func(i int) string { return filepath.Join(d.folder, "files", fmt.Sprintf("%03d", i)) }
 	if err := errors.Join(os.Remove(file(7)), os.Truncate(file(30), 5)); err != nil {
 		t.Fatal(err)
@@ -346,36 +241,53 @@ func midway(t *testing.T, c *cache.Cache, least, samples uint64) {
 	}
 }
 
+// running is a warm of the cache pets, and what it has printed when it has ended.
+type running struct {
+	*exec.Cmd
+	stdout, stderr bytes.Buffer
+}
+
+// startWarm starts a warm as a process.
+func startWarm(t *testing.T, d *served, flags ...string) *running {
+	t.Helper()
+	r := &running{Cmd: program(d.args(append([]string{"warm", "pets"}, flags...)...)...)}
+	r.Stdout, r.Stderr = &r.stdout, &r.stderr
+	if err := r.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Process.Kill() })
+	return r
+}
+
+// wantFailed waits for the end, which must have an exit code and no output.
+func (r *running) wantFailed(t *testing.T, code int) {
+	t.Helper()
+	defer time.AfterFunc(30*time.Second, func() { r.Process.Kill() }).Stop()
+	r.Wait()
+	if got := r.ProcessState.ExitCode(); got != code || r.stdout.Len() != 0 {
+		t.Errorf("exit %d, want %d, %q", got, code, r.stdout.String())
+	}
+}
+
 // Ensure that warm fails with a message if its server ends or is killed in the middle. The cache
 // keeps its samples, and the same command goes on from there.
 func TestWarmServerKilled(t *testing.T) {
 	t.Parallel()
 	const n = 500
-	d := newDaemon(t, warmRecords(t, n), warmCache("pets", slow, ", parallel: 4"))
+	d := newServedCaches(t, warmRecords(t, n), warmCache("pets", slow, ", parallel: 4"))
 	kept := uint64(0)
 	for _, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM} {
 		c := d.attach("pets")
-		var out, stderr bytes.Buffer
-		p := program(d.args("warm", "pets", "--timeout", "2s")...)
-		p.Stdout, p.Stderr = &out, &stderr
-		if err := p.Start(); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { p.Process.Kill() })
+		p := startWarm(t, d, "--timeout", "2s")
 		midway(t, c, kept+50, n)
-		began := time.Now()
 		d.end(signal)
-		p.Wait()
-		if code := p.ProcessState.ExitCode(); code != exitNoServer || out.Len() != 0 ||
-			time.Since(began) > 20*time.Second {
-			t.Errorf("after %v: exit %d after %v, %q", signal, code, time.Since(began), out.String())
-		}
+		p.wantFailed(t, exitNoServer)
 		stats, err := c.Stats()
 		if err != nil || stats.Ready < kept+50 || stats.Ready == n {
 			t.Fatalf("%d samples after %v, %v", stats.Ready, signal, err)
 		}
 		kept = stats.Ready
-		contains(t, stderr.String(), "stocached: no server",
+		contains(t, p.stderr.String(), "stocached: no server",
 			fmt.Sprintf("%v of 500 samples are in the cache and stay there, and the same command goes on from there",
 				table.Count(kept)),
 			"stocached serve -c config.yaml")
@@ -398,23 +310,13 @@ func TestWarmServerKilled(t *testing.T) {
 func TestWarmServerStops(t *testing.T) {
 	t.Parallel()
 	const n = 500
-	d := newDaemon(t, warmRecords(t, n), warmCache("pets", ", limits: {latency: 10ms}", ""))
+	d := newServedCaches(t, warmRecords(t, n), warmCache("pets", ", limits: {latency: 10ms}", ""))
 	c := d.attach("pets")
-	var out, stderr bytes.Buffer
-	p := program(d.args("warm", "pets", "--timeout", "1500ms", "--parallel", "1")...)
-	p.Stdout, p.Stderr = &out, &stderr
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { p.Process.Kill() })
+	p := startWarm(t, d, "--timeout", "1500ms", "--parallel", "1")
 	midway(t, c, 50, n)
 	pause(t, d.process)
-	defer time.AfterFunc(30*time.Second, func() { p.Process.Kill() }).Stop()
-	p.Wait()
-	if code := p.ProcessState.ExitCode(); code != exitNoServer || out.Len() != 0 {
-		t.Errorf("exit %d, %q", code, out.String())
-	}
-	contains(t, stderr.String(), "stocached: no server", "did not answer within 1.5s",
+	p.wantFailed(t, exitNoServer)
+	contains(t, p.stderr.String(), "stocached: no server", "did not answer within 1.5s",
 		"it may be stopped or overloaded", "of 500 samples are in the cache and stay there")
 	if err := d.process.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
@@ -430,26 +332,20 @@ func TestWarmServerStops(t *testing.T) {
 func TestWarmServerBack(t *testing.T) {
 	t.Parallel()
 	const n = 500
-	d := newDaemon(t, warmRecords(t, n), warmCache("pets", slow, ", parallel: 4"))
+	d := newServedCaches(t, warmRecords(t, n), warmCache("pets", slow, ", parallel: 4"))
 	c := d.attach("pets")
 	for _, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM} {
 		if r, err := c.Clear(context.Background()); r != cache.Stored || err != nil {
 			t.Fatal(r, err)
 		}
-		var out, stderr bytes.Buffer
-		p := program(d.args("warm", "pets", "--timeout", "20s", "--json")...)
-		p.Stdout, p.Stderr = &out, &stderr
-		if err := p.Start(); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { p.Process.Kill() })
+		p := startWarm(t, d, "--timeout", "20s", "--json")
 		midway(t, c, 100, n)
 		d.end(signal)
 		d.start()
 		if err := p.Wait(); err != nil {
-			t.Fatalf("after %v: %v\n%s", signal, err, stderr.String())
+			t.Fatalf("after %v: %v\n%s", signal, err, p.stderr.String())
 		}
-		wantFields(t, decode[jsonObject](t, out.String()),
+		wantFields(t, decode[jsonObject](t, p.stdout.String()),
 			jsonObject{"ready": n, "kept_samples": 0, "filled_samples": n, "failed_samples": 0})
 		if there := wantRecordsIn(t, c); there != n {
 			t.Errorf("%d are there", there)
@@ -462,35 +358,21 @@ func TestWarmServerBack(t *testing.T) {
 func TestWarmInterrupted(t *testing.T) {
 	t.Parallel()
 	const n = 500
-	d := newDaemon(t, warmRecords(t, n), warmCache("pets", slow, ""))
+	d := newServedCaches(t, warmRecords(t, n), warmCache("pets", slow, ""))
 	c := d.attach("pets")
-	var out, stderr bytes.Buffer
-	p := program(d.args("warm", "pets", "--json")...)
-	p.Stdout, p.Stderr = &out, &stderr
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { p.Process.Kill() })
+	p := startWarm(t, d, "--json")
 	midway(t, c, 100, n)
 	if err := p.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
-	p.Wait()
+	p.wantFailed(t, exitFailed)
 	var done, of int
-	if _, err := fmt.Sscanf(strings.ReplaceAll(stderr.String(), ",", ""),
+	if _, err := fmt.Sscanf(strings.ReplaceAll(p.stderr.String(), ",", ""),
 		"stocached: interrupted: %d of %d samples are in the cache", &done, &of); err != nil || done < 100 ||
 		done >= n || of != n {
-		t.Errorf("%q: %v", stderr.String(), err)
+		t.Errorf("%q: %v", p.stderr.String(), err)
 	}
-	if code := p.ProcessState.ExitCode(); code != exitFailed || out.Len() != 0 {
-		t.Errorf("exit %d, %q", code, out.String())
-	}
-	deadline := time.Now().Add(20 * time.Second)
-	for ; d.metric("stocached_queue_depth") != 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the server goes on")
-		}
-	}
+	eventually(t, "the server stops reading", func() bool { return d.metric("stocached_queue_depth", `cache="pets"`) == 0 })
 	if there := wantRecordsIn(t, c); there < done || there > done+2*32 {
 		t.Errorf("%d are there, it said %d", there, done)
 	}
@@ -502,7 +384,7 @@ func TestWarmInterrupted(t *testing.T) {
 func TestWarmBesideOthers(t *testing.T) {
 	t.Parallel()
 	const n = 3000
-	d := newDaemon(t, warmRecords(t, n), warmCache("pets", "", ""))
+	d := newServedCaches(t, warmRecords(t, n), warmCache("pets", "", ""))
 	c := d.attach("pets")
 	claim, r, err := c.Claim(2500, 100, 0)
 	if err != nil || r != cache.Stored {
@@ -534,38 +416,8 @@ func TestWarmBesideOthers(t *testing.T) {
 	}
 }
 
-// Ensure that warm reports a source that changes under the server, and that the suggested restart
-// helps.
-func TestWarmChangedSource(t *testing.T) {
-	d := newDaemon(t, warmRecords(t, 200), warmCache("pets", "", ""))
-	warmRecords(t, 201)(d.folder)
-	code, _, stderr := cli(t, d.args("warm", "pets")...)
-	if code != exitFailed {
-		t.Errorf("exit %d", code)
-	}
-	contains(t, stderr, "200 samples could not be filled", "CHANGED: sample 0 (",
-		"restart the server, which then begins a cold cache")
-	d.end(syscall.SIGTERM)
-	d.start()
-	wantFields(t, d.warm("pets"), jsonObject{"samples": 201, "ready": 201})
-}
-
-// Ensure that people see the progress.
-func TestWarmBar(t *testing.T) {
-	t.Parallel()
-	const n = 300
-	d := newDaemon(t, warmRecords(t, n), warmCache("pets", slow, ""))
-	stderr, written := terminal(t)
-	p := program(d.args("warm", "pets")...)
-	p.Stderr = stderr
-	if err := p.Run(); err != nil {
-		t.Error(err)
-	}
-	contains(t, written(), "warm", "100 %", "300 / 300", "KiB/s")
-}
-
 func TestWarmRefuses(t *testing.T) {
-	d := newDaemon(t, warmRecords(t, 20), warmCache("pets", "", ""))
+	d := newServedCaches(t, warmRecords(t, 20), warmCache("pets", "", ""))
 	fails(t, exitNotFound, []string{`no such cache: this server has no cache "cats"; it has: pets`},
 		d.args("warm", "cats")...)
 	fails(t, exitUsage, []string{"is not a name of a server's cache", "--help says more"},
@@ -581,53 +433,6 @@ func TestWarmRefuses(t *testing.T) {
 		"warm", "pets", "--sockets", "/nowhere", "--timeout", "10ms")
 	pause(t, d.process)
 	fails(t, exitNoServer, []string{"did not answer within 100ms"}, d.args("warm", "pets", "--timeout", "100ms")...)
-}
-
-// Ensure that Fill stores samples without sending any, and reports each that got no slot.
-func TestFill(t *testing.T) {
-	const n = 500
-	d := newDaemon(t, warmRecords(t, n), warmCache("pets", "", limited(t, n, 100)))
-	c, err := stocclient.Dial(context.Background(), "pets",
-		stocclient.DialOptions{SocketsDir: d.sockets, Timeout: 500 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	if err := c.Fill(context.Background(), []int{5, 3, 5, 4}); err != nil {
-		t.Error(err)
-	}
-	if there := wantRecordsIn(t, d.attach("pets")); there != 3 {
-		t.Errorf("%d are there", there)
-	}
-	all := make([]int, n)
-	for i := range all {
-		all[i] = i
-	}
-	var failed *stocclient.FetchError
-	if err := c.Fill(context.Background(), all); !errors.As(err, &failed) || len(failed.Failures) != n-c.Info().Slots {
-		t.Fatalf("%v, %d slots", err, c.Info().Slots)
-	}
-	for _, f := range failed.Failures {
-		if f.Code != control.CodeNoSlot || f.Index != f.Position {
-			t.Fatalf("%+v", f)
-		}
-	}
-	for _, i := range []int{-1, n, math.MaxInt} {
-		if err := c.Fill(context.Background(), []int{i}); !errors.Is(err, stocclient.ErrIndex) {
-			t.Error(err)
-		}
-	}
-	d.end(syscall.SIGKILL)
-	if err := c.Fill(context.Background(), []int{5, 3}); err != nil {
-		t.Error("what is there needs no server:", err)
-	}
-	if err := c.Fill(context.Background(), all); !errors.Is(err, stocclient.ErrNoServer) {
-		t.Error(err)
-	}
-	c.Close()
-	if err := c.Fill(context.Background(), all); !errors.Is(err, stocclient.ErrClosed) {
-		t.Error(err)
-	}
 }
 
 // Ensure that warm fails with a message if a cache has free slots but no memory for them, and goes
@@ -651,17 +456,13 @@ func TestWarmWithoutMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { unix.Unmount(small, unix.MNT_DETACH) })
-	folder := t.TempDir()
-	big(folder)
-	d := &daemon{t: t, folder: folder, config: filepath.Join(folder, "config.yaml"),
-		sockets: filepath.Join(folder, "run"), segments: small}
-	text := fmt.Sprintf("caches: [{name: pets, dir: %s, source: {kind: raw, path: records.bin, sample_bytes: "+
-		"%d}}]\nsockets: {dir: %s}\n", small, 200<<10, d.sockets)
-	if err := os.WriteFile(d.config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	d := newFolder(t)
+	d.segments = small
+	big(d.folder)
+	d.configure(fmt.Sprintf("caches: [{name: pets, dir: %s, source: {kind: raw, path: records.bin, sample_bytes: %d}}]\n", small,
+		200<<10))
 	d.start()
-	t.Cleanup(func() { d.end(syscall.SIGTERM) }) // before its mapped memory is removed
+	t.Cleanup(d.kill) // before its mapped memory is removed
 	ballast := filepath.Join(small, "ballast")
 	if err := os.WriteFile(ballast, make([]byte, 18<<20), 0o600); err != nil {
 		t.Fatal(err)
@@ -673,18 +474,18 @@ func TestWarmWithoutMemory(t *testing.T) {
 	if err != nil || stats.Ready == 0 || stats.Ready > 35 {
 		t.Errorf("%d are filled, %v", stats.Ready, err)
 	}
-	if reads := d.metric("stocached_source_reads_total"); reads > float64(stats.Ready)+64 {
+	if reads := d.metric("stocached_source_reads_total", `cache="pets"`); reads > float64(stats.Ready)+64 {
 		t.Errorf("%v reads of the source for %d samples", reads, stats.Ready)
 	}
 	_, out, complaint := cli(t, d.args("health")...) // warm has said that it has the numbers
 	contains(t, out, "not everything is well")
 	contains(t, complaint, "cache pets: memory is short: first ", "): the tmpfs of "+small)
-	if short := d.metric("stocached_memory_short"); short != 1 {
+	if short := d.metric("stocached_memory_short", `cache="pets"`); short != 1 {
 		t.Errorf("memory_short is %v", short)
 	}
-	before := d.metric("stocached_source_reads_total")
+	before := d.metric("stocached_source_reads_total", `cache="pets"`)
 	fails(t, exitMemory, nil, d.args("warm", "pets")...)
-	if reads := d.metric("stocached_source_reads_total"); reads != before {
+	if reads := d.metric("stocached_source_reads_total", `cache="pets"`); reads != before {
 		t.Errorf("%v reads although memory is short", reads-before)
 	}
 	if err := os.Remove(ballast); err != nil {

@@ -103,12 +103,6 @@ def children(pid: int) -> list[int]:
     return [child for child in found if lives(child)]
 
 
-def unreaped() -> set[int]:
-    """Processes that the main thread has started and not waited for, dead ones too. Some may belong
-    to other tests."""
-    return set(_children(os.getpid(), str(os.getpid())))
-
-
 def _threads(pid: int) -> list[str]:
     try:
         return os.listdir(f"/proc/{pid}/task")
@@ -130,7 +124,7 @@ def _parent(pid: int) -> int:
         return 0
 
 
-def until(condition: Callable[[], bool], what: str) -> float:
+def until(condition: Callable[[], Any], what: str = "the condition") -> float:
     """Waits until the condition holds. Returns the seconds that it took."""
     start = time.monotonic()
     while not condition():

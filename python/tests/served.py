@@ -12,13 +12,15 @@ import socket
 import struct
 import subprocess
 import tempfile
-import time
 import zlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from helpers import pattern
+from processes import until
+
+__all__ = ["PROGRAM", "ROOT", "Server", "expected", "program", "until", "write_pictures", "write_records"]
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = ROOT / "bin" / "stocached"
@@ -173,14 +175,6 @@ def _png(colour: int) -> bytes:
     rows = b"".join(b"\0" + bytes([colour, 0, 255 - colour]) * 8 for _ in range(8))
     head = chunk(b"IHDR", struct.pack(">IIBBBBB", 8, 8, 8, 2, 0, 0, 0))
     return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
-
-
-def until(condition: Any, seconds: float = 60) -> None:
-    """Waits until the condition holds."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "the condition did not hold in time"
-        time.sleep(0.01)
 
 
 def expected(indices: Any, size: int = 1000) -> np.ndarray:

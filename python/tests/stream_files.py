@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stocached import Order
+from stocached.streams import Streams
 
 
 class Item(NamedTuple):
@@ -48,6 +49,13 @@ class SeekingFiles(Files):
 
     def __call__(self, file: int, start: int = 0) -> Any:
         return (item(file, k) for k in range(start, self.lengths[file]))
+
+
+def streams(lengths: list[int], batch_size: int, *, known: bool = False, read: Any = None, **settings: Any) -> Streams:
+    """Streams over files of these lengths."""
+    settings = {"multiprocessing_context": "fork", "timeout": 60} | settings
+    told = lengths if known else None
+    return Streams(range(len(lengths)), batch_size, read or Files(lengths), lengths=told, **settings)
 
 
 def lengths_of(seed: int, least: int = 1) -> list[int]:

@@ -114,6 +114,9 @@ func TestBadFiles(t *testing.T) {
 			}
 		}
 	}
+	if _, err := config.Load(filepath.Join(t.TempDir(), "none.yaml")); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
 	for _, format := range complaints(t) {
 		pattern := regexp.MustCompile(`(?s)` + regexp.MustCompile(`%[a-z]`).ReplaceAllString(regexp.QuoteMeta(format),
 			`.*`))

@@ -212,32 +212,6 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// BenchmarkSearch asks about the samples of a search, as a set does.
-func BenchmarkSearch(b *testing.B) {
-	const samples = 1_281_167
-	seg, err := shm.NewHeap(shm.Options{Samples: samples, Slots: 1000, SampleBytes: 8, Policy: shm.PolicyPlanned})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer seg.Close()
-	all := jobs.New(seg)
-	for owner := range uint32(2) {
-		_, err := all.Announce(jobs.Plan{Order: order.Order{Samples: samples, Kind: order.Shuffled, Seed: uint64(owner)},
-			Owner: owner + 1})
-		if err != nil {
-			b.Fatal(err)
-		}
-		seg.Counter(owner, 0, shm.Hits).Add(samples / 2)
-	}
-	for n := uint64(0); b.Loop(); {
-		soon := uint64(0)
-		for range 64 {
-			soon = max(soon, all.Next(policy.Random(1, n)%samples, soon))
-			n++
-		}
-	}
-}
-
 // A client that tells how far its job is moves the job, and its counters mean nothing. Only who has
 // announced it last removes it.
 func TestJobsThatAreTold(t *testing.T) {

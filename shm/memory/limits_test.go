@@ -162,20 +162,6 @@ func TestRoomsGarbage(t *testing.T) {
 	}
 }
 
-// Ensure that the numbers of this machine can be read and are plausible.
-func TestRoomsHere(t *testing.T) {
-	limits, err := (kernel{"/"}).limits()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, r := range limits {
-		if r.available > r.total || r.total < 16<<20 {
-			t.Errorf("%+v", r)
-		}
-	}
-	t.Logf("%+v", limits)
-}
-
 // Ensure that the floor is a sixteenth within its bounds, and that memory below it is not usable.
 func TestFloor(t *testing.T) {
 	for total, floor := range map[uint64]uint64{1 << 20: FloorMin, 1 << 30: FloorMin, 4 << 30: 256 << 20,

@@ -520,12 +520,9 @@ func TestDescriptors(t *testing.T) {
 	}
 }
 
-// Ensure that 10 million samples open in less than a second, take little memory, and are found.
-func TestTenMillionSamples(t *testing.T) {
-	n := 10_000_000
-	if testing.Short() { // under the race detector writing them takes half a minute
-		n /= 10
-	}
+// Ensure that a million samples take little memory when they are open, and are found.
+func TestAMillionSamples(t *testing.T) {
+	const n = 1_000_000
 	s := shape{options: block.Options{Schema: schema(t, false, shm.Field{Name: "x", DType: shm.Uint64})}}
 	folder := filepath.Join(t.TempDir(), "set")
 	w, err := block.Create(t.Context(), folder, s.options)
@@ -545,13 +542,10 @@ func TestTenMillionSamples(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
-	began := time.Now()
 	d := open(t, folder)
-	took := time.Since(began)
 	runtime.GC()
 	runtime.ReadMemStats(&after)
 	grown := int64(after.HeapAlloc) - int64(before.HeapAlloc)
-	t.Logf("opened in %v, %d KiB of heap", took, grown>>10)
 	if grown > 1<<20 {
 		t.Errorf("opening took %d bytes of heap; want less than 1 MiB, whatever the number of samples", grown)
 	}

@@ -165,15 +165,61 @@ func TestInTheWay(t *testing.T) {
 			t.Error("what was there was changed")
 		}
 	}
-	t.Run("other options", func(t *testing.T) {
-		folder := begin(t)
-		refused(t, other, folder, block.ErrInTheWay, "--restart")
-		again := other
-		again.options.Restart = true
-		if w := again.create(t, folder); w.Next() != 0 {
-			t.Error(w.Next())
-		}
+	for name, c := range map[string]struct {
+		prepare func(folder string) error
+		want    error
+		text    string
+	}{
+		"a file":          {func(folder string) error { return os.WriteFile(folder, nil, 0o600) }, block.ErrInTheWay, "not a folder"},
+		"a file as part":  {func(folder string) error { return os.WriteFile(folder+".part", nil, 0o600) }, block.ErrInTheWay, "not a folder"},
+		"a link":          {func(folder string) error { return os.Symlink(t.TempDir(), folder) }, block.ErrInTheWay, "symbolic link"},
+		"a link as part":  {func(folder string) error { return os.Symlink(t.TempDir(), folder+".part") }, block.ErrInTheWay, "not a folder"},
+		"a full folder":   {func(folder string) error { return os.MkdirAll(folder+"/letters", 0o700) }, block.ErrInTheWay, "something in it"},
+		"no folder above": {func(folder string) error { return os.Remove(filepath.Dir(folder)) }, fs.ErrNotExist, "set"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			folder := filepath.Join(t.TempDir(), "above", "set")
+			if err := errors.Join(os.Mkdir(filepath.Dir(folder), 0o700), c.prepare(folder)); err != nil {
+				t.Fatal(err)
+			}
+			refused(t, s, folder, c.want, c.text)
+		})
+	}
+	t.Run("a mount point", func(t *testing.T) {
+		refused(t, s, mount(t, "size=64k"), block.ErrInTheWay, "mount point")
 	})
+	for name, c := range map[string]struct {
+		found string // in the folder of an unfinished dataset
+		by    shape
+		text  string
+	}{
+		"other options":        {"", other, "--restart"},
+		"a foreign file":       {"letter.txt", s, "letter.txt"},
+		"a folder in the part": {"00009.stocblk/x", s, "00009.stocblk"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			folder := begin(t)
+			if c.found != "" {
+				path := filepath.Join(folder+".part", c.found)
+				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, nil, 0o600)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			refused(t, c.by, folder, block.ErrInTheWay, c.text)
+		})
+	}
+	for name, change := range map[string]func(o *block.Options){
+		"restarted":      func(o *block.Options) { o.BlockBytes, o.Restart = 8192, true },
+		"no fingerprint": func(o *block.Options) { o.Source = block.Origin{} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			changed := s
+			change(&changed.options)
+			if w := changed.create(t, begin(t)); w.Next() != 0 {
+				t.Error(w.Next())
+			}
+		})
+	}
 	t.Run("other notes", func(t *testing.T) { // notes may hold anything, such as how the source was opened
 		folder := begin(t)
 		noted := s
@@ -190,24 +236,10 @@ func TestInTheWay(t *testing.T) {
 			t.Error(notes)
 		}
 		refused(t, s, folder, block.ErrWhole, folder)
-	})
-	t.Run("no fingerprint", func(t *testing.T) {
-		folder := begin(t)
-		unnamed := s
-		unnamed.options.Source = block.Origin{}
-		if w := unnamed.create(t, folder); w.Next() != 0 {
-			t.Error(w.Next())
+		refused(t, other, folder, block.ErrInTheWay, "other data or otherwise")
+		if _, err := os.Stat(folder + ".part"); err == nil {
+			t.Error("a folder is left")
 		}
-	})
-	t.Run("a foreign file", func(t *testing.T) {
-		folder := begin(t)
-		os.WriteFile(folder+".part/letter.txt", nil, 0o600)
-		refused(t, s, folder, block.ErrInTheWay, "letter.txt")
-	})
-	t.Run("a folder in the part", func(t *testing.T) {
-		folder := begin(t)
-		os.Mkdir(folder+".part/00009.stocblk", 0o700)
-		refused(t, s, folder, block.ErrInTheWay, "00009.stocblk")
 	})
 	t.Run("another writer", func(t *testing.T) {
 		folder := begin(t)
@@ -216,63 +248,18 @@ func TestInTheWay(t *testing.T) {
 		w.Close()
 		s.create(t, folder)
 	})
-	t.Run("a file", func(t *testing.T) {
-		folder := filepath.Join(t.TempDir(), "set")
-		os.WriteFile(folder, nil, 0o600)
-		refused(t, s, folder, block.ErrInTheWay, "not a folder")
-	})
-	t.Run("a file as part", func(t *testing.T) {
-		folder := filepath.Join(t.TempDir(), "set")
-		os.WriteFile(folder+".part", nil, 0o600)
-		refused(t, s, folder, block.ErrInTheWay, "not a folder")
-	})
-	t.Run("a link as part", func(t *testing.T) {
-		folder := filepath.Join(t.TempDir(), "set")
-		os.Symlink(t.TempDir(), folder+".part")
-		refused(t, s, folder, block.ErrInTheWay, "not a folder")
-	})
-	t.Run("a full folder", func(t *testing.T) {
-		folder := t.TempDir()
-		os.WriteFile(folder+"/letter.txt", nil, 0o600)
-		refused(t, s, folder, block.ErrInTheWay, "something in it")
-	})
-	t.Run("an empty folder", func(t *testing.T) {
-		folder := t.TempDir()
-		w := s.create(t, folder)
-		s.writeTo(t, w, len(s.samples))
-		if err := w.Finish(); err != nil {
-			t.Fatal(err)
+	t.Run("an empty folder, and something that appears during the work", func(t *testing.T) {
+		for _, appears := range []bool{false, true} {
+			folder := t.TempDir()
+			w := s.create(t, folder)
+			s.writeTo(t, w, len(s.samples))
+			if appears {
+				os.Mkdir(folder+"/here", 0o700)
+			}
+			if err := w.Finish(); errors.Is(err, block.ErrInTheWay) != appears || !appears && err != nil {
+				t.Error(err)
+			}
 		}
-		open(t, folder)
-	})
-	t.Run("a link", func(t *testing.T) {
-		folder := filepath.Join(t.TempDir(), "set")
-		os.Symlink(t.TempDir(), folder)
-		refused(t, s, folder, block.ErrInTheWay, "symbolic link")
-	})
-	t.Run("a mount point", func(t *testing.T) {
-		folder := mount(t, "size=64k")
-		refused(t, s, folder, block.ErrInTheWay, "mount point")
-	})
-	t.Run("the dataset itself", func(t *testing.T) {
-		folder := s.write(t)
-		refused(t, s, folder, block.ErrWhole, folder)
-		refused(t, other, folder, block.ErrInTheWay, "other data or otherwise")
-		if _, err := os.Stat(folder + ".part"); err == nil {
-			t.Error("a folder is left")
-		}
-	})
-	t.Run("something that appears during the work", func(t *testing.T) {
-		folder := filepath.Join(t.TempDir(), "set")
-		w := s.create(t, folder)
-		s.writeTo(t, w, len(s.samples))
-		os.MkdirAll(folder+"/here", 0o700)
-		if err := w.Finish(); !errors.Is(err, block.ErrInTheWay) {
-			t.Error(err)
-		}
-	})
-	t.Run("no folder above", func(t *testing.T) {
-		refused(t, s, filepath.Join(t.TempDir(), "none", "set"), fs.ErrNotExist, "none")
 	})
 }
 

@@ -26,7 +26,7 @@ import (
 	"github.com/stocached/stocached/source/decode"
 	"github.com/stocached/stocached/source/dir"
 	"github.com/stocached/stocached/source/sourcetest"
-	"github.com/stocached/stocached/source/wrap/faults"
+	"github.com/stocached/stocached/source/sourcetest/faults"
 )
 
 var small = map[string]any{"resize": []int{6, 8}}

@@ -1,7 +1,6 @@
 package dir_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -197,36 +196,5 @@ func TestFullTable(t *testing.T) {
 		if got, err := readAll(none, i); err != nil || !strings.HasPrefix(string(got), fmt.Sprint(i)) {
 			t.Errorf("sample %d, with room again: %v", i, err)
 		}
-	}
-}
-
-// Close waits for reads, and other reads continue after one has failed.
-func TestCloseWithKeptFiles(t *testing.T) {
-	root := numbered(t, 30)
-	before := len(sourcetest.Descriptors(t, ""))
-	for range 20 {
-		s := mustOpen(t, root, source.Settings{"descriptors": 4})
-		var readers sync.WaitGroup
-		for range 6 {
-			readers.Go(func() {
-				dst := make([]byte, 1<<20)
-				for {
-					if _, err := s.Read(context.Background(), rand.IntN(30), dst); errors.Is(err, source.ErrClosed) {
-						return
-					} else if err != nil {
-						t.Error(err)
-						return
-					}
-				}
-			})
-		}
-		for range 50 {
-			readAll(s, 0)
-		}
-		s.Close()
-		readers.Wait()
-	}
-	if n := len(sourcetest.Descriptors(t, "")) - before; n != 0 {
-		t.Errorf("%d files are open after Close", n)
 	}
 }

@@ -2,7 +2,6 @@ package dir_test
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -70,10 +69,10 @@ func TestSuite(t *testing.T) {
 				if v.late {
 					own["index"] = root + ".index"
 					s := mustOpen(t, root, own) // writes the index, which the suite reads
-					wantNote(t, s, "index", "written")
+					sourcetest.WantNote(t, s, "index", "written")
 					s.Close()
 					s = mustOpen(t, root, own)
-					wantNote(t, s, "index", "read from")
+					sourcetest.WantNote(t, s, "index", "read from")
 					s.Close()
 				}
 				return f
@@ -90,13 +89,13 @@ func TestDescribes(t *testing.T) {
 		dtypes(info.Schema) != "data bytes 1;" || !strings.HasPrefix(info.Fingerprint, "dir-") {
 		t.Errorf("%+v", info)
 	}
-	wantNote(t, s, "bytes", "6 in all, 5 in the largest file")
-	wantNote(t, s, "empty files", "1, the first is a/y")
+	sourcetest.WantNote(t, s, "bytes", "6 in all, 5 in the largest file")
+	sourcetest.WantNote(t, s, "empty files", "1, the first is a/y")
 	s = mustOpen(t, root, source.Settings{"labels": "folders"})
 	if info := s.Info(); dtypes(info.Schema) != "data bytes 1;label int64 0;" || info.Schema.SampleBytes != 256 {
 		t.Errorf("%+v", info)
 	}
-	wantNote(t, s, "classes", `["a","b"]`)
+	sourcetest.WantNote(t, s, "classes", `["a","b"]`)
 }
 
 // The order is that of the bytes of whole paths, in which a dash and a dot come before a slash.
@@ -221,23 +220,5 @@ func TestFingerprint(t *testing.T) {
 	slices.Sort(all)
 	if len(slices.Compact(all)) != 6 {
 		t.Errorf("some fingerprints of different data are the same: %q", all)
-	}
-}
-
-func TestManyFiles(t *testing.T) {
-	contents := map[string]string{}
-	for i := range 5000 {
-		contents[fmt.Sprintf("%03d/%d.bin", i%97, i)] = fmt.Sprint(i)
-	}
-	root := write(t, contents)
-	s := mustOpen(t, root, nil)
-	all := names(t, s, root)
-	if len(all) != len(contents) || !slices.IsSorted(all) {
-		t.Fatalf("%d files", len(all))
-	}
-	for i, name := range all {
-		if got, err := readAll(s, i); err != nil || string(got) != contents[name] {
-			t.Fatalf("%s: %q, %v", name, got, err)
-		}
 	}
 }

@@ -83,23 +83,6 @@ func wantNames(t testing.TB, s source.Source, root string, want ...string) {
 	}
 }
 
-// note returns the text of a note; "" if there is none.
-func note(s source.Source, name string) string {
-	for _, n := range s.Info().Notes {
-		if n.Name == name {
-			return n.Text
-		}
-	}
-	return ""
-}
-
-func wantNote(t testing.TB, s source.Source, name, part string) {
-	t.Helper()
-	if text := note(s, name); !strings.Contains(text, part) || text == "" {
-		t.Errorf("note %s: %q; want %q", name, text, part)
-	}
-}
-
 func readAll(s source.Source, i int) ([]byte, error) {
 	n, err := s.Size(i)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/dir"
+	"github.com/stocached/stocached/source/sourcetest"
 
 	"golang.org/x/sys/unix"
 )
@@ -29,7 +30,7 @@ func TestLinks(t *testing.T) {
 		}
 	}
 	s = mustOpen(t, root, source.Settings{"labels": "folders"})
-	wantNote(t, s, "classes", `["again","cat"]`)
+	sourcetest.WantNote(t, s, "classes", `["again","cat"]`)
 	link := filepath.Join(filepath.Dir(root), "link")
 	if err := os.Symlink(root, link); err != nil {
 		t.Fatal(err)
@@ -42,13 +43,13 @@ func TestCycles(t *testing.T) {
 	root := write(t, map[string]string{"a/1": "one", "a/up": "-> ..", "a/self": "-> .", "b/c/top": "-> ../../b"})
 	s := mustOpen(t, root, nil)
 	wantNames(t, s, root, "a/1")
-	wantNote(t, s, "skipped", "3, the first is a/self (a link back to a folder above it)")
+	sourcetest.WantNote(t, s, "skipped", "3, the first is a/self (a link back to a folder above it)")
 	// A link to a folder outside, in which the tree lies.
 	root = write(t, map[string]string{"a/1": "one"})
 	add(t, filepath.Join(root, "a/out"), "-> "+filepath.Dir(root))
 	s = mustOpen(t, root, nil)
 	wantNames(t, s, root, "a/1")
-	wantNote(t, s, "skipped", "1, the first is a/out/tree (a link back to a folder above it)")
+	sourcetest.WantNote(t, s, "skipped", "1, the first is a/out/tree (a link back to a folder above it)")
 	// Two folders that link to each other: each is read once from each side.
 	root = write(t, map[string]string{"a/1": "one", "b/2": "two", "a/b": "-> ../b", "b/a": "-> ../a"})
 	wantNames(t, mustOpen(t, root, nil), root, "a/1", "a/b/2", "b/2", "b/a/1")
@@ -80,8 +81,8 @@ func TestSpecial(t *testing.T) {
 	defer l.Close()
 	s := mustOpen(t, root, nil)
 	wantNames(t, s, root, "1")
-	wantNote(t, s, "skipped", "3, the first is fifo (a FIFO)")
-	if text := note(mustOpen(t, root, source.Settings{"glob": "1"}), "skipped"); text != "" {
+	sourcetest.WantNote(t, s, "skipped", "3, the first is fifo (a FIFO)")
+	if text := sourcetest.Note(mustOpen(t, root, source.Settings{"glob": "1"}), "skipped"); text != "" {
 		t.Errorf("skipped what the glob left out: %q", text)
 	}
 	for _, glob := range []string{"fifo", "socket", "link"} {

@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/stocached/stocached/source"
-	"github.com/stocached/stocached/source/kinds"
+	"github.com/stocached/stocached/source/sourcetest"
 )
 
 // labelCase is a case of source/testdata/labels.json, which the tests of Python read too.
@@ -74,17 +74,14 @@ func (c *labelCase) makeTree(t *testing.T, root string) {
 // check compares classes, labels and warning of a source.
 func (c *labelCase) check(t *testing.T, s source.Source, hidden bool) {
 	t.Helper()
-	notes := map[string]string{}
-	for _, n := range s.Info().Notes {
-		notes[n.Name] = n.Text
-	}
+	said := sourcetest.Note(s, "odd classes")
 	var want []string
 	for _, class := range c.Classes {
 		want = append(want, strings.ToValidUTF8(bytesOf(t, class), "�"))
 	}
 	var classes []string
-	if err := json.Unmarshal([]byte(notes["classes"]), &classes); err != nil || !slices.Equal(classes, want) {
-		t.Errorf("classes %s, want %q", notes["classes"], want)
+	if err := json.Unmarshal([]byte(sourcetest.Note(s, "classes")), &classes); err != nil || !slices.Equal(classes, want) {
+		t.Errorf("classes %s, want %q", sourcetest.Note(s, "classes"), want)
 	}
 	odd := slices.Clone(c.Odd)
 	if !hidden { // then a class of hidden files has no file
@@ -97,12 +94,12 @@ func (c *labelCase) check(t *testing.T, s source.Source, hidden bool) {
 		}
 	}
 	for _, part := range odd {
-		if !strings.Contains(notes["odd classes"], part) {
-			t.Errorf("odd classes: %q, want %q", notes["odd classes"], part)
+		if !strings.Contains(said, part) {
+			t.Errorf("odd classes: %q, want %q", said, part)
 		}
 	}
-	if n := strings.Count(notes["odd classes"], "(class"); n > len(odd) || len(odd) == 0 && notes["odd classes"] != "" {
-		t.Errorf("odd classes: %q, want %q", notes["odd classes"], odd)
+	if n := strings.Count(said, "(class"); n > len(odd) || len(odd) == 0 && said != "" {
+		t.Errorf("odd classes: %q, want %q", said, odd)
 	}
 	got := map[string]int64{}
 	for i := range s.Info().Samples {
@@ -138,12 +135,8 @@ func TestLabelsOfFolders(t *testing.T) {
 				root := filepath.Join(t.TempDir(), "data")
 				c.makeTree(t, root)
 				for range 2 { // the second time from the index
-					s, err := kinds.Open(t.Context(), source.Settings{"kind": "dir", "path": root, "labels": "folders",
+					s := opened(t, source.Settings{"kind": "dir", "path": root, "labels": "folders",
 						"glob": "**/*.jpg", "hidden": hidden, "index": root + ".index"})
-					if err != nil {
-						t.Fatal(err)
-					}
-					defer s.Close()
 					c.check(t, s, hidden)
 				}
 			})

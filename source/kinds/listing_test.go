@@ -1,6 +1,7 @@
 package kinds_test
 
 import (
+	"errors"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -13,6 +14,7 @@ import (
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/kinds"
 	"github.com/stocached/stocached/source/s3/s3test"
+	"github.com/stocached/stocached/source/sourcetest"
 )
 
 var listedObject = regexp.MustCompile(`(?s)<Contents>.*?</Contents>`)
@@ -63,11 +65,7 @@ func TestListsInAnyOrder(t *testing.T) {
 		} {
 			settings := mergedWith(mergedWith(c.settings, "path", scheme+"://"+bucket+c.settings["path"].(string)), "remote",
 				map[string]any{"endpoint": s.URL})
-			src, err := kinds.Open(t.Context(), settings)
-			if err != nil {
-				t.Fatal(name, err)
-			}
-			defer src.Close()
+			src := opened(t, settings)
 			var got []string
 			for i := range src.Info().Samples {
 				sample := make([]byte, 4096)
@@ -84,11 +82,15 @@ func TestListsInAnyOrder(t *testing.T) {
 			if !slices.Equal(got, c.want) {
 				t.Errorf("%s: %q, want %q", name, got, c.want)
 			}
-			classes := slices.IndexFunc(src.Info().Notes, func(n source.Note) bool { return n.Name == "classes" })
-			if settings["labels"] != nil && (classes < 0 || src.Info().Notes[classes].Text != `["a","a-b","a.x","b"]`) {
+			if settings["labels"] != nil && sourcetest.Note(src, "classes") != `["a","a-b","a.x","b"]` {
 				t.Errorf("%s: the notes are %+v", name, src.Info().Notes)
 			}
 		}
+	}
+	_, err := kinds.Open(t.Context(), source.Settings{"kind": "tar", "path": "s3://" + bucket + "/none-*.tar",
+		"remote": map[string]any{"endpoint": s.URL}})
+	if !errors.Is(err, source.ErrInvalid) || !strings.Contains(err.Error(), "no object matches") {
+		t.Errorf("a pattern that matches nothing: %v", err)
 	}
 }
 
@@ -102,11 +104,7 @@ func TestPresignedAddress(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			src, err := kinds.Open(t.Context(), source.Settings{"kind": "raw", "path": address.String(), "sample_bytes": 10})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer src.Close()
+			src := opened(t, source.Settings{"kind": "raw", "path": address.String(), "sample_bytes": 10})
 			readAll(t, src, [][]byte{[]byte("0123456789"), []byte("abcdefghij")})
 		})
 	}

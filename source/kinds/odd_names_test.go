@@ -12,7 +12,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/stocached/stocached/source"
-	"github.com/stocached/stocached/source/kinds"
 	"github.com/stocached/stocached/source/s3/s3test"
 	"github.com/stocached/stocached/source/sourcetest"
 )
@@ -85,23 +84,14 @@ func TestOddNames(t *testing.T) {
 		write(t, folder+"/"+name, []byte(name))
 	}
 	manifest := manifestOf(t, all)
-	open := func(t *testing.T, settings source.Settings) source.Source {
-		t.Helper()
-		s, err := kinds.Open(t.Context(), settings)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { s.Close() })
-		return s
-	}
 	t.Run("folder", func(t *testing.T) {
-		hasSamples(t, open(t, source.Settings{"kind": "dir", "path": folder}), all)
-		hasSamples(t, open(t, source.Settings{"kind": "dir", "path": folder, "glob": "**/*.bin", "index": t.TempDir() + "/index"}), all)
-		hasSamples(t, open(t, source.Settings{"kind": "dir", "path": folder, "manifest": manifest}), all)
+		hasSamples(t, opened(t, source.Settings{"kind": "dir", "path": folder}), all)
+		hasSamples(t, opened(t, source.Settings{"kind": "dir", "path": folder, "glob": "**/*.bin", "index": t.TempDir() + "/index"}), all)
+		hasSamples(t, opened(t, source.Settings{"kind": "dir", "path": folder, "manifest": manifest}), all)
 	})
 	t.Run("web server", func(t *testing.T) {
 		web := plainServer(t, true, nil) + folder
-		s := open(t, source.Settings{"kind": "dir", "path": web, "manifest": manifest})
+		s := opened(t, source.Settings{"kind": "dir", "path": web, "manifest": manifest})
 		hasSamples(t, s, all)
 		if at := slices.Index(all, "q?u.bin"); s.Where(at) != web+"/q%3Fu.bin" {
 			t.Errorf("%q is %s", all[at], s.Where(at))
@@ -120,13 +110,13 @@ func TestOddNames(t *testing.T) {
 		}
 		w.Close()
 		t.Setenv("XDG_CACHE_HOME", t.TempDir())
-		hasSamples(t, open(t, source.Settings{"kind": "tar", "path": write(t, t.TempDir()+"/x.tar", b.Bytes())}), all)
+		hasSamples(t, opened(t, source.Settings{"kind": "tar", "path": write(t, t.TempDir()+"/x.tar", b.Bytes())}), all)
 	})
 	t.Run("names of shards", func(t *testing.T) {
 		t.Setenv("XDG_CACHE_HOME", t.TempDir())
 		for _, name := range all {
 			path := write(t, t.TempDir()+"/"+strings.TrimSuffix(name, ".bin")+".tar", shardOf(t, [][]byte{[]byte(name)}, 0))
-			hasSamples(t, open(t, source.Settings{"kind": "tar", "path": path, "fields": []any{"jpg"}}), []string{name})
+			hasSamples(t, opened(t, source.Settings{"kind": "tar", "path": path, "fields": []any{"jpg"}}), []string{name})
 		}
 	})
 	for server, start := range s3test.Servers(t) {
@@ -140,13 +130,13 @@ func TestOddNames(t *testing.T) {
 					continue // it gives nothing to requests without a signature
 				}
 				remote := map[string]any{"endpoint": s.URL, "credentials": credentials}
-				hasSamples(t, open(t, source.Settings{"kind": "dir", "path": "s3://photos/d", "remote": remote}), keys)
-				hasSamples(t, open(t, source.Settings{"kind": "dir", "path": "s3://photos/d", "remote": remote,
+				hasSamples(t, opened(t, source.Settings{"kind": "dir", "path": "s3://photos/d", "remote": remote}), keys)
+				hasSamples(t, opened(t, source.Settings{"kind": "dir", "path": "s3://photos/d", "remote": remote,
 					"manifest": manifestOf(t, keys)}), keys)
 				for _, shard := range []string{"a [1]?.tar", "st*r.tar", "ha#sh 100%.tar"} {
 					s.Put(t, "shards/"+shard, shardOf(t, [][]byte{[]byte(shard)}, 0))
 					s.Put(t, "shards/"+strings.NewReplacer("[1]?", "1x", "*", "xx").Replace(shard), shardOf(t, [][]byte{[]byte(shard)}, 0))
-					hasSamples(t, open(t, source.Settings{"kind": "tar", "path": "s3://photos/shards/" + shard, "remote": remote,
+					hasSamples(t, opened(t, source.Settings{"kind": "tar", "path": "s3://photos/shards/" + shard, "remote": remote,
 						"fields": []any{"jpg"}, "index": "none"}), []string{shard})
 				}
 			}
@@ -156,7 +146,7 @@ func TestOddNames(t *testing.T) {
 		l := &s3test.Lister{Objects: len(all), Page: 7, Key: func(i int) string { return "data/" + all[i] }}
 		server := httptest.NewServer(l)
 		defer server.Close()
-		s := open(t, source.Settings{"kind": "dir", "path": "s3://many/data", "remote": map[string]any{"endpoint": server.URL}})
+		s := opened(t, source.Settings{"kind": "dir", "path": "s3://many/data", "remote": map[string]any{"endpoint": server.URL}})
 		var got []string
 		for i := range s.Info().Samples {
 			got = append(got, strings.TrimPrefix(s.Where(i), "s3://many/data/"))

@@ -236,15 +236,7 @@ func TestWebServersWithoutETags(t *testing.T) {
 				if d.kind == "dir" {
 					settings["manifest"], settings["index"] = folder+"/names.txt", t.TempDir()+"/list"
 				}
-				open := func() source.Source {
-					t.Helper()
-					s, err := kinds.Open(t.Context(), settings)
-					if err != nil {
-						t.Fatal(err)
-					}
-					t.Cleanup(func() { s.Close() })
-					return s
-				}
+				open := func() source.Source { return opened(t, settings) }
 				said := func(s source.Source) bool {
 					return slices.ContainsFunc(s.Info().Notes, func(n source.Note) bool {
 						return n.Name == "changes unnoticed" && n.Advice && strings.Contains(n.Text, "neither ETag nor Last-Modified") &&
@@ -278,11 +270,7 @@ func TestWebServersWithoutETags(t *testing.T) {
 func TestChangeBehindABrokenAnswer(t *testing.T) {
 	path := write(t, t.TempDir()+"/records", bytes.Join(samples(1, 3000), nil))
 	address := plainServer(t, true, func() { damage(t, []string{path}, 2500) })
-	s, err := kinds.Open(t.Context(), source.Settings{"kind": "raw", "path": address + path, "sample_bytes": 3000})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	s := opened(t, source.Settings{"kind": "raw", "path": address + path, "sample_bytes": 3000})
 	if n, err := s.Read(t.Context(), 0, make([]byte, 3000)); !errors.Is(err, source.ErrChanged) {
 		t.Errorf("%d bytes, %v", n, err)
 	}

@@ -3,7 +3,6 @@ package kinds_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -73,6 +72,17 @@ func (b bucketOf) open(path string, more source.Settings) (source.Source, error)
 	}
 	maps.Copy(s, more)
 	return kinds.Open(context.Background(), s)
+}
+
+// opened opens a source until the test ends.
+func opened(t *testing.T, s source.Settings) source.Source {
+	t.Helper()
+	opened, err := kinds.Open(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { opened.Close() })
+	return opened
 }
 
 func readAll(t *testing.T, s source.Source, want [][]byte) {
@@ -210,52 +220,6 @@ func TestOpenOfABusyServer(t *testing.T) {
 	}
 }
 
-// Ensure that all kinds read a bucket twice alike, that an object that is replaced is ErrChanged, and that
-// the data then has another fingerprint.
-func TestBucket(t *testing.T) {
-	for name, start := range servers(t) {
-		for _, d := range datasets() {
-			t.Run(name+"/"+d.kind, func(t *testing.T) {
-				folder := t.TempDir()
-				want, files := d.make(t, folder)
-				b := start(t)
-				b.upload(t, folder)
-				open := func() source.Source {
-					t.Helper()
-					s, err := b.open(b.at+"/data"+d.path, mergedWith(d.extra, "kind", d.kind))
-					if err != nil {
-						t.Fatal(err)
-					}
-					t.Cleanup(func() { s.Close() })
-					return s
-				}
-				s := open()
-				readAll(t, s, want)
-				readAll(t, open(), want) // with indexes, where the kind has them
-				if first, again := s.Info().Fingerprint, open().Info().Fingerprint; first != again {
-					t.Errorf("fingerprints %s and %s of the same objects", first, again)
-				}
-				for _, file := range files {
-					data, err := os.ReadFile(file)
-					if err != nil {
-						t.Fatal(err)
-					}
-					b.put(t, "data"+strings.TrimPrefix(file, folder), append(data[:len(data)-1], data[len(data)-1]^1))
-				}
-				if _, err := s.Read(t.Context(), 0, make([]byte, len(want[0]))); !errors.Is(err, source.ErrChanged) {
-					t.Errorf("after the object was replaced: %v, want ErrChanged", err)
-				}
-				if d.kind == "block" || d.kind == "tar" { // they have checksums and end marks, so the data is damaged now
-					return
-				}
-				if changed := open().Info().Fingerprint; changed == s.Info().Fingerprint {
-					t.Error("other objects have the same fingerprint")
-				}
-			})
-		}
-	}
-}
-
 func mergedWith(s source.Settings, key string, value any) source.Settings {
 	merged := maps.Clone(s)
 	if merged == nil {
@@ -271,11 +235,8 @@ func TestBucketIsListedAsAFolder(t *testing.T) {
 	for name, start := range servers(t) {
 		t.Run(name, func(t *testing.T) {
 			folder, b := t.TempDir(), start(t)
-			objects := 2200 // a page has 1,000
-			if testing.Short() {
-				objects = 1100
-			}
-			for i := range objects {
+			for i := range 1100 { // a page has 1,000
+
 				write(t, fmt.Sprintf("%s/class-%d/%c/%04d.%s", folder, i%3, 'a'+i%5, i, []string{"jpg", "txt"}[i%2]),
 					fmt.Appendf(nil, "content of %d", i))
 			}
@@ -286,11 +247,7 @@ func TestBucketIsListedAsAFolder(t *testing.T) {
 			for _, settings := range []source.Settings{{}, {"glob": "**/*.jpg"}, {"labels": "folders"},
 				{"labels": "folders", "glob": "**/*.txt"}, {"hidden": true}} {
 				settings["kind"] = "dir"
-				local, err := kinds.Open(t.Context(), mergedWith(settings, "path", folder))
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer local.Close()
+				local := opened(t, mergedWith(settings, "path", folder))
 				index := filepath.Join(t.TempDir(), "index")
 				for range 2 { // the second time from the index
 					remote, err := b.open(b.at+"/data", mergedWith(settings, "index", index))
@@ -301,14 +258,7 @@ func TestBucketIsListedAsAFolder(t *testing.T) {
 					if remote.Info().Samples != local.Info().Samples {
 						t.Fatalf("%v: %d objects, %d files", settings, remote.Info().Samples, local.Info().Samples)
 					}
-					classes := func(s source.Source) string {
-						k := slices.IndexFunc(s.Info().Notes, func(n source.Note) bool { return n.Name == "classes" })
-						if k < 0 {
-							return ""
-						}
-						return s.Info().Notes[k].Text
-					}
-					if got, want := classes(remote), classes(local); got != want {
+					if got, want := sourcetest.Note(remote, "classes"), sourcetest.Note(local, "classes"); got != want {
 						t.Errorf("%v: classes %s, want %s", settings, got, want)
 					}
 					for i := 0; i < local.Info().Samples; i += 97 {
@@ -323,35 +273,6 @@ func TestBucketIsListedAsAFolder(t *testing.T) {
 				if _, err := os.Stat(index); err != nil {
 					t.Errorf("no index was kept: %v", err)
 				}
-			}
-		})
-	}
-}
-
-// Ensure that a pattern of shards names the objects that match it.
-func TestPatternOfShardsInABucket(t *testing.T) {
-	for name, start := range servers(t) {
-		t.Run(name, func(t *testing.T) {
-			folder, b := t.TempDir(), start(t)
-			var shards dataset
-			for _, d := range datasets() {
-				if d.kind == "tar" {
-					shards = d
-				}
-			}
-			want, _ := shards.make(t, folder)
-			write(t, folder+"/train-x/other.tar", []byte("not matched: * stays within a name"))
-			write(t, folder+"/val-0.tar", []byte("no shard"))
-			b.upload(t, folder)
-			s, err := b.open(b.at+"/data/train-*.tar", source.Settings{"kind": "tar"})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer s.Close()
-			readAll(t, s, want)
-			if _, err := b.open(b.at+"/data/none-*.tar", source.Settings{"kind": "tar"}); !errors.Is(err, source.ErrInvalid) ||
-				!strings.Contains(err.Error(), "no object matches") {
-				t.Errorf("a pattern that matches nothing: %v", err)
 			}
 		})
 	}

@@ -190,12 +190,8 @@ func TestIndexOfLargeMembersSkipsTheirData(t *testing.T) {
 	s := s3test.Fake(t)
 	s.Put(t, "train.tar", shardOf(t, append(append(slices.Clone(large[:12]), small...), large[12:]...), 0))
 	requests, sent := s.Requests.Load(), s.Bytes.Load()
-	src, err := kinds.Open(t.Context(), source.Settings{"kind": "tar", "path": "s3://" + s3test.Bucket + "/train.tar",
+	src := opened(t, source.Settings{"kind": "tar", "path": "s3://" + s3test.Bucket + "/train.tar",
 		"remote": map[string]any{"endpoint": s.URL, "hedge": false}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer src.Close()
 	s.Settle()
 	requests, sent = s.Requests.Load()-requests, s.Bytes.Load()-sent
 	if most := int64(len(large)*64<<10 + 40*112<<10 + 4<<20); sent > most || requests > int64(len(large)+12) {

@@ -24,9 +24,9 @@ type golden struct {
 	Rows  []string // bytes of each, in hex
 }
 
-func readGolden(t *testing.T, folder string) (all []golden) {
+func readGolden(t *testing.T) (all []golden) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(folder, "golden.json"))
+	text, err := os.ReadFile("testdata/golden.json")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/kinds"
 	"github.com/stocached/stocached/source/s3/s3test"
+	"github.com/stocached/stocached/source/sourcetest"
 )
 
 // listed opens the objects of a Lister as files. It returns how many they are.
@@ -187,19 +188,9 @@ func TestNamesThatEndInASlash(t *testing.T) {
 	server := httptest.NewServer(l)
 	defer server.Close()
 	for glob, want := range map[string]string{"**/*.jpg": "3, the first is 2.jpg/ (a name that ends in / and has data)", "**/[0134]*": ""} {
-		s, err := kinds.Open(t.Context(), source.Settings{"kind": "dir", "path": "s3://many/data", "glob": glob,
+		s := opened(t, source.Settings{"kind": "dir", "path": "s3://many/data", "glob": glob,
 			"remote": map[string]any{"endpoint": server.URL}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer s.Close()
-		got := ""
-		for _, n := range s.Info().Notes {
-			if n.Name == "skipped" {
-				got = n.Text
-			}
-		}
-		if got != want {
+		if got := sourcetest.Note(s, "skipped"); got != want {
 			t.Errorf("%s: the note is %q, want %q", glob, got, want)
 		}
 	}
@@ -223,12 +214,8 @@ func TestKeysThatAreNotUTF8(t *testing.T) {
 	server := httptest.NewServer(l)
 	defer server.Close()
 	for _, credentials := range []string{"environment", "none"} {
-		s, err := kinds.Open(t.Context(), source.Settings{"kind": "dir", "path": "s3://many/data",
+		s := opened(t, source.Settings{"kind": "dir", "path": "s3://many/data",
 			"remote": map[string]any{"endpoint": server.URL, "credentials": credentials}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer s.Close()
 		for i := range s.Info().Samples {
 			key := strings.TrimPrefix(s.Where(i), "s3://many/")
 			got := make([]byte, 200_000)
@@ -336,11 +323,7 @@ func TestServersWithoutHead(t *testing.T) {
 					}
 					next.ServeHTTP(w, r)
 				})
-				src, err := kinds.Open(t.Context(), source.Settings{"kind": "dir", "path": path, "remote": remote, "manifest": manifest})
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer src.Close()
+				src := opened(t, source.Settings{"kind": "dir", "path": path, "remote": remote, "manifest": manifest})
 				for i, want := range []string{"0123456789", ""} {
 					got := make([]byte, 20)
 					if n, err := src.Read(t.Context(), i, got); err != nil || string(got[:n]) != want {

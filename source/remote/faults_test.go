@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/kinds"
+	"github.com/stocached/stocached/source/remote"
 	"github.com/stocached/stocached/source/s3/s3test"
 	"github.com/stocached/stocached/source/wrap"
 )
@@ -44,6 +46,17 @@ func newStorage(t *testing.T) storage {
 	return storage{s3test.Fake(t)}
 }
 
+// opened opens a source until the test ends.
+func opened(t *testing.T, s source.Settings) source.Source {
+	t.Helper()
+	opened, err := kinds.Open(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { opened.Close() })
+	return opened
+}
+
 const recordBytes = 300_000
 
 // records puts an object of n records, and opens it with the retry that users have.
@@ -65,22 +78,6 @@ func records(t *testing.T, s storage, n int, remote map[string]any) (source.Sour
 	}
 	t.Cleanup(func() { opened.Close() })
 	return opened, want
-}
-
-// Ensure that an address of Google's storage reads through its S3 endpoint.
-func TestGoogle(t *testing.T) {
-	s := newStorage(t)
-	_, want := records(t, s, 3, nil)
-	src, err := kinds.Open(t.Context(), source.Settings{"kind": "raw", "path": "gs://photos/records", "sample_bytes": recordBytes,
-		"remote": map[string]any{"endpoint": s.URL}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer src.Close()
-	got := make([]byte, recordBytes)
-	if _, err := src.Read(t.Context(), 2, got); err != nil || !bytes.Equal(got, want[2]) || !strings.HasPrefix(src.Where(2), "gs://photos/records,") {
-		t.Errorf("%s: %v", src.Where(2), err)
-	}
 }
 
 // Ensure that a read has the right bytes whatever happens to single answers, and that an answer that
@@ -231,11 +228,7 @@ func TestAnswersThatLie(t *testing.T) {
 			s := newStorage(t)
 			signed, _ := records(t, s, 3, nil)
 			unsigned, _ := records(t, s, 3, map[string]any{"credentials": "none"}) // minio-go reads its answers
-			web, err := kinds.Open(t.Context(), source.Settings{"kind": "raw", "path": s.URL + "/photos/records", "sample_bytes": recordBytes})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer web.Close()
+			web := opened(t, source.Settings{"kind": "raw", "path": s.URL + "/photos/records", "sample_bytes": recordBytes})
 			s.spoilNext(100, change(c.status, c.edit))
 			for how, src := range map[string]source.Source{"signed": signed, "unsigned": unsigned, "from a web server": web} {
 				_, err := src.Read(t.Context(), 1, make([]byte, recordBytes))
@@ -301,16 +294,6 @@ func TestObjectsWithoutALength(t *testing.T) {
 	}
 }
 
-// Ensure that an object that was replaced is ErrChanged, also in the middle of a read.
-func TestReplacedObject(t *testing.T) {
-	s := newStorage(t)
-	src, want := records(t, s, 3, nil)
-	s.Put(t, "records", bytes.Repeat([]byte{1}, len(want)*recordBytes))
-	if _, err := src.Read(t.Context(), 1, make([]byte, recordBytes)); !errors.Is(err, source.ErrChanged) {
-		t.Errorf("%v; want ErrChanged", err)
-	}
-}
-
 // Ensure that settings that cannot work are errors with the setting and the answer, and have no secret.
 func TestBadRemoteSettings(t *testing.T) {
 	s := newStorage(t)
@@ -372,5 +355,16 @@ func TestRetryableStatus(t *testing.T) {
 			requests != map[bool]int64{false: 1, true: 5}[again] {
 			t.Errorf("status %d: %d requests, %v", status, requests, err)
 		}
+	}
+}
+
+// Ensure that a connection that comes too late is tried again: Go calls it the end of a context too.
+func TestLateConnection(t *testing.T) {
+	_, err := (&net.Dialer{Deadline: time.Now().Add(-time.Second)}).DialContext(context.Background(), "tcp", "127.0.0.1:9")
+	if late, ok := err.(net.Error); !ok || !late.Timeout() {
+		t.Fatal(err)
+	}
+	if err := remote.NetworkError("http://127.0.0.1:9/x", err); !wrap.Retryable(err) {
+		t.Errorf("%v is final", err)
 	}
 }

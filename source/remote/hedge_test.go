@@ -116,11 +116,7 @@ func TestNoSecondRequest(t *testing.T) {
 	}
 	path := t.TempDir() + "/records"
 	write(t, path, fmt.Appendf(nil, "0123456789"))
-	local, err := kinds.Open(t.Context(), source.Settings{"kind": "raw", "path": path, "sample_bytes": 5})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer local.Close()
+	local := opened(t, source.Settings{"kind": "raw", "path": path, "sample_bytes": 5})
 	if local.Info().Traffic != nil {
 		t.Error("a local file counts requests")
 	}

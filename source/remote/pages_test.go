@@ -88,11 +88,7 @@ func TestPagesInPlaceOfFiles(t *testing.T) {
 func TestPagesThatAreFiles(t *testing.T) {
 	url, manifest := pageServer(t, "with ranges"), t.TempDir()+"/manifest"
 	write(t, manifest, []byte("1.html\n2.HTM\n3.xhtml\nwiki.d/Cache\n"))
-	src, err := kinds.Open(t.Context(), source.Settings{"kind": "dir", "path": url, "manifest": manifest})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer src.Close()
+	src := opened(t, source.Settings{"kind": "dir", "path": url, "manifest": manifest})
 	for i := range src.Info().Samples {
 		got := make([]byte, 1000)
 		if n, err := src.Read(t.Context(), i, got); err != nil || string(got[:n]) != loginPage {
@@ -162,11 +158,7 @@ func TestRecordsThatLookLikePages(t *testing.T) {
 		http.ServeContent(w, r, "", time.Unix(1, 0), strings.NewReader(data))
 	}))
 	defer server.Close()
-	src, err := kinds.Open(t.Context(), source.Settings{"kind": "raw", "path": server.URL + "/records.bin", "sample_bytes": 24})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer src.Close()
+	src := opened(t, source.Settings{"kind": "raw", "path": server.URL + "/records.bin", "sample_bytes": 24})
 	for k, want := range records {
 		got := make([]byte, 24)
 		if _, err := src.Read(t.Context(), k+1, got); err != nil || string(got) != want {

@@ -108,11 +108,7 @@ func TestPrivateParts(t *testing.T) {
 	}))
 	defer web.Close()
 	address := strings.Replace(web.URL, "://", "://me:p%2Fw@", 1) + "/a/records?sig=hidden"
-	s, err := kinds.Open(t.Context(), source.Settings{"kind": "raw", "path": address, "sample_bytes": 10})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	s := opened(t, source.Settings{"kind": "raw", "path": address, "sample_bytes": 10})
 	got := make([]byte, 10)
 	if _, err := s.Read(t.Context(), 0, got); err != nil || string(got) != "0123456789" {
 		t.Errorf("%q, %v", got, err)
@@ -120,7 +116,7 @@ func TestPrivateParts(t *testing.T) {
 	if where := s.Where(0); !strings.HasPrefix(where, web.URL+"/a/records") || strings.Contains(where, "hidden") {
 		t.Errorf("sample 0 is at %s", where)
 	}
-	_, err = first(t, web.URL+"/a/records", nil)
+	_, err := first(t, web.URL+"/a/records", nil)
 	if !errors.Is(err, os.ErrPermission) || !strings.Contains(err.Error(), "401") || !strings.Contains(err.Error(), "credentials") {
 		t.Errorf("without a password: %v", err)
 	}

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/stocached/stocached/source"
 )
 
 // Documented returns the keys in the tables of docs/spec/sources.md, by heading. root is the path of
@@ -92,4 +94,22 @@ func Helper(t testing.TB, root string) string {
 		t.Fatal(err)
 	}
 	return path
+}
+
+// Note returns the text of a note; "" if there is none.
+func Note(s source.Source, name string) string {
+	for _, n := range s.Info().Notes {
+		if n.Name == name {
+			return n.Text
+		}
+	}
+	return ""
+}
+
+// WantNote checks that a note has this text in it. "": that there is no such note.
+func WantNote(t testing.TB, s source.Source, name, part string) {
+	t.Helper()
+	if text := Note(s, name); !strings.Contains(text, part) || (text == "") != (part == "") {
+		t.Errorf("note %s: %q; want %q", name, text, part)
+	}
 }

@@ -8,12 +8,12 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/sourcetest"
 	"github.com/stocached/stocached/source/tar"
 
 	"golang.org/x/sys/unix"
@@ -75,7 +75,7 @@ func faultShard(t *testing.T) string {
 func wantWhole(t *testing.T, path, name, text string) {
 	t.Helper()
 	s := mustOpen(t, source.Settings{"path": path})
-	wantNote(t, s, name, text)
+	sourcetest.WantNote(t, s, name, text)
 	if s.Info().Samples != faultSamples {
 		t.Fatalf("%d samples", s.Info().Samples)
 	}
@@ -158,26 +158,4 @@ func TestTwoKeepOneIndex(t *testing.T) {
 		t.Errorf("the index was written to: %v, then %v, %v", before, after, err)
 	}
 	wantWhole(t, path, "indexes kept", "1")
-}
-
-// At each fault point of this package a test kills or stops a process.
-func TestEveryFaultPointIsTested(t *testing.T) {
-	code, err := os.ReadFile("store.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	tests, err := os.ReadFile("fault_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	points := strings.Split(string(code), `fault.At("`)[1:]
-	for _, p := range points {
-		point, _, _ := strings.Cut(p, `"`)
-		if !strings.Contains(string(tests), point) {
-			t.Errorf("no process dies at %s", point)
-		}
-	}
-	if len(points) != 5 {
-		t.Errorf("%d fault points", len(points))
-	}
 }

@@ -124,16 +124,6 @@ func refused(t *testing.T, s source.Settings, kind error, wants ...string) {
 	}
 }
 
-// note returns a note's text; "" if there is none.
-func note(s source.Source, name string) string {
-	for _, n := range s.Info().Notes {
-		if n.Name == name {
-			return n.Text
-		}
-	}
-	return ""
-}
-
 // bytesOf returns data that differs by sample and field.
 func bytesOf(i, n int) []byte {
 	data := make([]byte, n)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -118,42 +117,5 @@ func TestSparse(t *testing.T) {
 	folder := copied(t, names...)
 	for _, name := range names {
 		refused(t, source.Settings{"path": filepath.Join(folder, name)}, source.ErrInvalid, name, `"000.bin" is a sparse file`, "without --sparse")
-	}
-}
-
-// Ensure that shards of the installed Python's tarfile read as their contents.
-func TestReadsPythonsShards(t *testing.T) {
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Skip("python3 is not installed; the shards in testdata, made by it, were read all the same")
-	}
-	path := filepath.Join(t.TempDir(), "python.tar")
-	script := `
-import io, sys, tarfile
-with tarfile.open(sys.argv[1], "w") as tar:
-    for k in range(500):
-        for field, size in ("bin", k * 7 % 5000), ("cls", 3), ("deep.name", k % 2):
-            info = tarfile.TarInfo(f"folder/{k:0{k + 1}d}.{field}" if k < 200 else f"{k}.{field}")
-            info.size = size
-            tar.addfile(info, io.BytesIO(bytes((k + j * 3) % 256 for j in range(size))))
-`
-	if out, err := exec.Command(python, "-c", script, path).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	s := mustOpen(t, source.Settings{"path": path, "index": "none"})
-	if s.Info().Samples != 500 {
-		t.Fatalf("%d samples", s.Info().Samples)
-	}
-	for k := range 500 {
-		got := sample(t, s, k)
-		for field, size := range map[string]int{"bin": k * 7 % 5000, "cls": 3, "deep.name": k % 2} {
-			want := make([]byte, size)
-			for j := range want {
-				want[j] = byte(k + j*3)
-			}
-			if got[field] != string(want) {
-				t.Errorf("sample %d, %s: %d bytes, want %d", k, field, len(got[field]), size)
-			}
-		}
 	}
 }

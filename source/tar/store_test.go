@@ -46,41 +46,34 @@ func threeSamples(t *testing.T) (path string) {
 	return shardOf(t, members...)
 }
 
-func wantNote(t *testing.T, s source.Source, name, want string) {
-	t.Helper()
-	if got := note(s, name); !strings.Contains(got, want) || want == "" && got != "" {
-		t.Errorf("note %q is %q, want %q", name, got, want)
-	}
-}
-
 func TestWhereIndexesAreKept(t *testing.T) {
 	user := userCache(t)
 	path := threeSamples(t)
 	folder := filepath.Dir(path)
 	open := func(index string) source.Source { return mustOpen(t, source.Settings{"path": path, "index": index}) }
 
-	wantNote(t, open("none"), "indexes made", "1")
+	sourcetest.WantNote(t, open("none"), "indexes made", "1")
 	if all := append(files(t, folder), files(t, user)...); len(all) != 1 {
 		t.Errorf("none: %q", all)
 	}
 	other := filepath.Join(t.TempDir(), "made", "for it")
-	wantNote(t, open(other), "indexes made", "1")
-	wantNote(t, open(other), "indexes kept", "1")
+	sourcetest.WantNote(t, open(other), "indexes made", "1")
+	sourcetest.WantNote(t, open(other), "indexes kept", "1")
 	if all := files(t, other); len(all) != 1 || !strings.HasPrefix(all[0], "shard.tar-") ||
 		!strings.HasSuffix(all[0], suffix) || len(files(t, folder)) != 1 {
 		t.Errorf("a folder: %q, %q", all, files(t, folder))
 	}
 	// Shards of one name have different indexes.
 	same := threeSamples(t)
-	wantNote(t, mustOpen(t, source.Settings{"path": same, "index": other}), "indexes made", "1")
-	wantNote(t, open(other), "indexes kept", "1")
+	sourcetest.WantNote(t, mustOpen(t, source.Settings{"path": same, "index": other}), "indexes made", "1")
+	sourcetest.WantNote(t, open(other), "indexes kept", "1")
 
 	file := filepath.Join(t.TempDir(), "mine"+suffix)
-	wantNote(t, open(file), "indexes made", "1")
-	wantNote(t, open(file), "indexes kept", "1")
+	sourcetest.WantNote(t, open(file), "indexes made", "1")
+	sourcetest.WantNote(t, open(file), "indexes kept", "1")
 
-	wantNote(t, open(""), "indexes made", "1")
-	wantNote(t, open(""), "indexes kept", "1")
+	sourcetest.WantNote(t, open(""), "indexes made", "1")
+	sourcetest.WantNote(t, open(""), "indexes kept", "1")
 	if all := files(t, folder); len(all) != 2 || all[1] != "shard.tar"+suffix || len(files(t, user)) != 0 {
 		t.Errorf("beside: %q, %q", all, files(t, user))
 	}
@@ -96,16 +89,16 @@ func TestFolderThatCannotBeWrittenTo(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := mustOpen(t, source.Settings{"path": path})
-	wantNote(t, s, "indexes made", "1")
-	wantNote(t, s, "indexes not kept", "")
+	sourcetest.WantNote(t, s, "indexes made", "1")
+	sourcetest.WantNote(t, s, "indexes not kept", "")
 	if all := files(t, user); len(all) != 1 || !strings.HasPrefix(all[0], "stocached/tar/shard.tar-") {
 		t.Fatalf("%q", all)
 	}
-	wantNote(t, mustOpen(t, source.Settings{"path": path}), "indexes kept", "1")
+	sourcetest.WantNote(t, mustOpen(t, source.Settings{"path": path}), "indexes kept", "1")
 
 	t.Setenv("XDG_CACHE_HOME", path) // not a folder
 	s = mustOpen(t, source.Settings{"path": path})
-	wantNote(t, s, "indexes not kept", "made again next time")
+	sourcetest.WantNote(t, s, "indexes not kept", "made again next time")
 	if got := sample(t, s, 2); got["jpg"] != string(bytesOf(2, 20)) {
 		t.Errorf("%q", got)
 	}
@@ -132,13 +125,13 @@ func TestIndexesThatAreNotBelieved(t *testing.T) {
 		}
 		writeFile(t, index, data)
 		s := mustOpen(t, source.Settings{"path": path})
-		wantNote(t, s, "indexes made again", want)
+		sourcetest.WantNote(t, s, "indexes made again", want)
 		if got := sample(t, s, 2)["jpg"]; got != string(bytesOf(2, 20)) {
 			t.Errorf("%s: %q", want, got)
 		}
 		again := mustOpen(t, source.Settings{"path": path})
-		wantNote(t, again, "indexes made again", "")
-		wantNote(t, again, "indexes kept", "1")
+		sourcetest.WantNote(t, again, "indexes made again", "")
+		sourcetest.WantNote(t, again, "indexes kept", "1")
 	}
 	if got := sample(t, first, 1)["jpg"]; got != string(bytesOf(1, 10)) {
 		t.Errorf("a source that has the old index reads %q", got)
@@ -147,7 +140,7 @@ func TestIndexesThatAreNotBelieved(t *testing.T) {
 	members, _ := samplesOf(t, 3, 3, func(i int) int { return 10 * (i - 3) })
 	sourcetest.Replace(t, path, archive(t, stdtar.FormatUnknown, members...))
 	s := mustOpen(t, source.Settings{"path": path})
-	wantNote(t, s, "indexes made again", "another version or shard")
+	sourcetest.WantNote(t, s, "indexes made again", "another version or shard")
 	if got := sample(t, s, 2)["jpg"]; got != string(bytesOf(5, 20)) {
 		t.Errorf("%q", got)
 	}
@@ -203,7 +196,7 @@ func TestManyAtOnce(t *testing.T) {
 	openers.Wait()
 	// indexes are not shards, nor are leftover files
 	s := mustOpen(t, source.Settings{"path": filepath.Join(folder, "*.tar*")})
-	wantNote(t, s, "indexes kept", "4")
+	sourcetest.WantNote(t, s, "indexes kept", "4")
 	if all := files(t, folder); len(all) != 8 {
 		t.Errorf("%q", all)
 	}

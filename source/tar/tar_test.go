@@ -32,53 +32,38 @@ func samplesOf(t testing.TB, first, n int, bytes func(i int) int) (members []one
 }
 
 func TestSuite(t *testing.T) {
-	sizes := map[string]func(i int) int{
-		"small and near each other": func(i int) int { return i * 100 },
-		"large and far apart":       func(i int) int { return 5000 + 7000*(i%3) },
-	}
-	for name, size := range sizes {
-		for _, index := range []string{"", "none"} {
-			settings := func(path string, more source.Settings) func(*testing.T) (source.Source, error) {
-				all := source.Settings{"path": path, "index": index}
-				for k, v := range more {
-					all[k] = v
+	near, far := func(i int) int { return i * 100 }, func(i int) int { return 5000 + 7000*(i%3) }
+	both, jpg := []string{"cls", "jpg"}, []string{"jpg"}
+	for name, c := range map[string]struct {
+		size   func(i int) int
+		index  string
+		fields []string
+		shards int
+	}{
+		"near, one shard": {near, "", both, 1}, "far, one shard": {far, "none", both, 1},
+		"near, one field": {near, "none", jpg, 1}, "far, one field": {far, "", jpg, 1},
+		"near, many shards": {near, "", both, 5}, "far, many shards": {far, "none", both, 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sourcetest.Run(t, func(t *testing.T) sourcetest.Fixture {
+				folder := t.TempDir()
+				var want [][]byte
+				for k := range c.shards {
+					members, some := samplesOf(t, 3*k, 3, c.size)
+					for i := range some {
+						if len(c.fields) == 1 {
+							some[i] = bytesOf(3*k+i, c.size(3*k+i))
+						}
+					}
+					want = append(want, some...)
+					writeFile(t, filepath.Join(folder, fmt.Sprintf("train-%06d.tar", k)), archive(t, stdtar.FormatUnknown, members...))
 				}
-				return func(t *testing.T) (source.Source, error) { return openTar(t, all) }
-			}
-			t.Run(fmt.Sprintf("%s, index %q, one shard", name, index), func(t *testing.T) {
-				sourcetest.Run(t, func(t *testing.T) sourcetest.Fixture {
-					members, want := samplesOf(t, 0, 7, size)
-					path := shardOf(t, members...)
-					return sourcetest.Fixture{Open: settings(path, nil), Want: want, Files: []string{path}}
-				})
+				settings := source.Settings{"path": fmt.Sprintf("%s/train-{000000..%06d}.tar", folder, c.shards-1), "open_files": 2,
+					"index": c.index, "fields": c.fields}
+				return sourcetest.Fixture{Want: want, Files: []string{filepath.Join(folder, "train-000000.tar")},
+					Open: func(t *testing.T) (source.Source, error) { return openTar(t, settings) }}
 			})
-			t.Run(fmt.Sprintf("%s, index %q, one field", name, index), func(t *testing.T) {
-				sourcetest.Run(t, func(t *testing.T) sourcetest.Fixture {
-					members, _ := samplesOf(t, 0, 7, size)
-					path := shardOf(t, members...)
-					var want [][]byte
-					for i := range 7 {
-						want = append(want, bytesOf(i, size(i)))
-					}
-					return sourcetest.Fixture{Open: settings(path, source.Settings{"fields": []string{"jpg"}}), Want: want,
-						Files: []string{path}}
-				})
-			})
-			t.Run(fmt.Sprintf("%s, index %q, many shards", name, index), func(t *testing.T) {
-				sourcetest.Run(t, func(t *testing.T) sourcetest.Fixture {
-					folder := t.TempDir()
-					var want [][]byte
-					for k := range 5 {
-						members, some := samplesOf(t, 3*k, 3, size)
-						want = append(want, some...)
-						writeFile(t, filepath.Join(folder, fmt.Sprintf("train-%06d.tar", k)),
-							archive(t, stdtar.FormatUnknown, members...))
-					}
-					return sourcetest.Fixture{Open: settings(filepath.Join(folder, "train-{000000..000004}.tar"), source.Settings{"open_files": 2}), Want: want,
-						Files: []string{filepath.Join(folder, "train-000000.tar")}}
-				})
-			})
-		}
+		})
 	}
 }
 
@@ -146,7 +131,7 @@ func TestAlternatives(t *testing.T) {
 			t.Errorf("sample %d is %q", i, got)
 		}
 	}
-	if got := note(s, "members left out"); !strings.HasPrefix(got, "2,") {
+	if got := sourcetest.Note(s, "members left out"); !strings.HasPrefix(got, "2,") {
 		t.Errorf("left out: %q", got)
 	}
 }
@@ -167,7 +152,7 @@ func TestMissingFields(t *testing.T) {
 	if !strings.Contains(s.Where(1), `"a/2"`) {
 		t.Errorf("sample 1 is %s", s.Where(1))
 	}
-	if got := note(s, "samples skipped"); !strings.HasPrefix(got, "2,") {
+	if got := sourcetest.Note(s, "samples skipped"); !strings.HasPrefix(got, "2,") {
 		t.Errorf("skipped: %q", got)
 	}
 	all := mustOpen(t, source.Settings{"path": path, "fields": []string{"cls"}, "missing": "skip"})
@@ -199,15 +184,15 @@ func TestOtherMembers(t *testing.T) {
 			t.Errorf("sample %d is %q", i, got)
 		}
 	}
-	if ignored, links := note(s, "members ignored"), note(s, "links ignored"); !strings.HasPrefix(ignored, "5,") || !strings.HasPrefix(links, "1,") {
+	if ignored, links := sourcetest.Note(s, "members ignored"), sourcetest.Note(s, "links ignored"); !strings.HasPrefix(ignored, "5,") || !strings.HasPrefix(links, "1,") {
 		t.Errorf("%q, %q", ignored, links)
 	}
 	twice := shardOf(t, text("0.jpg", "0"), text("0.cls", "0"), text("0.JPG", "1"))
 	refused(t, source.Settings{"path": twice}, source.ErrInvalid, twice, `"0" has the field "jpg" twice`, `"0.JPG"`)
 	again := mustOpen(t, source.Settings{"path": path})
-	if kept := note(again, "indexes kept"); kept != "1, used as they were" ||
-		note(again, "members ignored") != note(s, "members ignored") ||
-		note(again, "links ignored") != note(s, "links ignored") {
+	if kept := sourcetest.Note(again, "indexes kept"); kept != "1, used as they were" ||
+		sourcetest.Note(again, "members ignored") != sourcetest.Note(s, "members ignored") ||
+		sourcetest.Note(again, "links ignored") != sourcetest.Note(s, "links ignored") {
 		t.Errorf("another note from a kept index: %+v, %+v", s.Info().Notes, again.Info().Notes)
 	}
 }
@@ -287,12 +272,12 @@ func TestDamaged(t *testing.T) {
 	joined := writeFile(t, filepath.Join(t.TempDir(), "s.tar"), append(bytes.Clone(whole), whole...))
 	for range 2 {
 		s := mustOpen(t, source.Settings{"path": joined})
-		if got := note(s, "data after the end"); s.Info().Samples != 2 || !strings.Contains(got, fmt.Sprint(len(whole))) || !strings.Contains(got, joined) {
+		if got := sourcetest.Note(s, "data after the end"); s.Info().Samples != 2 || !strings.Contains(got, fmt.Sprint(len(whole))) || !strings.Contains(got, joined) {
 			t.Errorf("%d samples, %q", s.Info().Samples, got)
 		}
 	}
 	padded := writeFile(t, filepath.Join(t.TempDir(), "s.tar"), append(bytes.Clone(whole), make([]byte, 20<<10)...))
-	if got := note(mustOpen(t, source.Settings{"path": padded}), "data after the end"); got != "" {
+	if got := sourcetest.Note(mustOpen(t, source.Settings{"path": padded}), "data after the end"); got != "" {
 		t.Errorf("zeros after the end: %q", got)
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/sourcetest/faults"
 	"github.com/stocached/stocached/source/wrap"
-	"github.com/stocached/stocached/source/wrap/faults"
 
 	"golang.org/x/sys/unix"
 )

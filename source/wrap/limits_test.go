@@ -11,21 +11,11 @@ import (
 
 	"github.com/stocached/stocached/internal/loadtime"
 	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/sourcetest/faults"
 	"github.com/stocached/stocached/source/wrap"
-	"github.com/stocached/stocached/source/wrap/faults"
 
 	"golang.org/x/sys/unix"
 )
-
-func TestConcurrencySuite(t *testing.T) {
-	suite(t, func(s source.Source) (source.Source, error) { return wrap.Concurrency(s, 2) })
-}
-
-func TestRateSuite(t *testing.T) {
-	suite(t, func(s source.Source) (source.Source, error) {
-		return wrap.Rate(s, wrap.RateOptions{BytesPerSecond: 100e6, Latency: 10 * time.Microsecond})
-	})
-}
 
 // watched counts running reads, and keeps the order in which they began.
 type watched struct {
@@ -201,38 +191,6 @@ func TestRate(t *testing.T) {
 		if _, err := wrap.Rate(nil, o); !errors.Is(err, source.ErrInvalid) {
 			t.Errorf("%+v: %v", o, err)
 		}
-	}
-}
-
-// Ensure that by a real clock no read is faster than the options, and that late timers do not add
-// up.
-func TestRateRealClock(t *testing.T) {
-	inner, _ := records(t, 2000, 1500)
-	// 0.1 ms each: about as late as timers are
-	s, err := wrap.Rate(inner, wrap.RateOptions{BytesPerSecond: 150e6, Latency: 90 * time.Microsecond})
-	if err != nil {
-		t.Fatal(err)
-	}
-	const want = 200 * time.Millisecond
-	best := time.Hour
-	for range 5 { // other programs may use the machine too
-		begun := time.Now()
-		for i := range 2000 {
-			if _, err := readOne(s, i); err != nil {
-				t.Fatal(err)
-			}
-		}
-		took := time.Since(begun)
-		t.Logf("%v for %v", took, want)
-		if took < want-11*time.Millisecond { // 10 ms may be made up for from before
-			t.Errorf("%v, faster than the figures", took)
-		}
-		if best = min(best, took); best < want*105/100 {
-			return
-		}
-	}
-	if best > want*3/2 {
-		t.Errorf("%v at best, want %v", best, want)
 	}
 }
 

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/sourcetest/faults"
 	"github.com/stocached/stocached/source/wrap"
-	"github.com/stocached/stocached/source/wrap/faults"
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"

@@ -12,15 +12,11 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/sourcetest/faults"
 	"github.com/stocached/stocached/source/wrap"
-	"github.com/stocached/stocached/source/wrap/faults"
 
 	"golang.org/x/sys/unix"
 )
-
-func TestRetrySuite(t *testing.T) {
-	suite(t, func(s source.Source) (source.Source, error) { return wrap.Retry(s, wrap.RetryOptions{}, nil) })
-}
 
 // Ensure that temporary errors are tried again and final ones are not, also when one wraps the
 // other.
@@ -159,23 +155,4 @@ func TestRetryBlock(t *testing.T) {
 			t.Errorf("%v after %d calls", err, calls)
 		}
 	})
-}
-
-func BenchmarkRetry(b *testing.B) {
-	s, _ := records(b, 6, 24)
-	r, err := wrap.Retry(s, wrap.RetryOptions{}, nil)
-	if err != nil {
-		b.Fatal(err)
-	}
-	for name, s := range map[string]source.Source{"without": s, "with": r} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			dst := make([]byte, 24)
-			for k := range b.N {
-				if _, err := s.Read(context.Background(), k%6, dst); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
 }

@@ -12,9 +12,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/redistest"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/tier"
-	"github.com/stocached/stocached/tier/cluster/redistest"
 )
 
 // A peer that answers one command with bytes that no engine sends, and all others like a single server.

@@ -15,10 +15,10 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/internal/clock"
+	"github.com/stocached/stocached/internal/verify/redistest"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/tier"
-	"github.com/stocached/stocached/tier/cluster/redistest"
 
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
@@ -177,6 +177,18 @@ func (h *host) read(t testing.TB, size int, indices ...int) {
 		})
 	}
 	all.Wait()
+}
+
+// hitsAgain waits until reads of all samples leave the source alone.
+func (h *host) hitsAgain(t *testing.T, from *counted) {
+	t.Helper()
+	until(t, "each sample is a hit again", func() bool {
+		before, _ := from.total()
+		h.read(t, from.size, upTo(from.samples)...)
+		h.written(t)
+		after, _ := from.total()
+		return after == before
+	})
 }
 
 func upTo(n int) []int {
@@ -382,42 +394,10 @@ func TestNodeKilled(t *testing.T) {
 	servers[1].Begin() // empty, and in the cluster still
 	until(t, "the node is back", func() bool { return len(tier.Problems(a.set.Status()))+len(tier.Problems(b.set.Status())) == 0 })
 	time.Sleep(1500 * time.Millisecond) // the cluster takes it in again
-	until(t, "each sample is a hit again", func() bool {
-		before, _ := from.total()
-		a.read(t, size, upTo(n)...)
-		a.written(t)
-		after, _ := from.total()
-		return after == before
-	})
+	a.hitsAgain(t, from)
 	if !strings.Contains(a.log.String(), "is back") {
 		t.Error(a.log.String())
 	}
-}
-
-// Ensure that a cluster that is replaced by another one, on the same addresses, loses hits only.
-func TestAnotherCluster(t *testing.T) {
-	servers := redistest.Cluster(t, 3)
-	const n, size = 200, 3000
-	from := newCounted(n, size)
-	h := connect(t, from, true, servers, nil)
-	h.read(t, size, upTo(n)...)
-	h.written(t)
-	for _, s := range servers {
-		s.Kill()
-		s.Forget()
-	}
-	h.read(t, size, upTo(n)...)
-	for _, s := range servers {
-		s.Begin()
-	}
-	redistest.Form(t, servers, 1) // other nodes have the slots
-	until(t, "each sample is a hit again", func() bool {
-		before, _ := from.total()
-		h.read(t, size, upTo(n)...)
-		h.written(t)
-		after, _ := from.total()
-		return after == before
-	})
 }
 
 // Ensure that a tier goes on when its single server becomes one of a cluster, and back.
@@ -435,13 +415,7 @@ func TestSingleBecomesCluster(t *testing.T) {
 		if inCluster {
 			redistest.Form(t, []*redistest.Server{s}, 0)
 		}
-		until(t, "each sample is a hit again", func() bool {
-			before, _ := from.total()
-			h.read(t, size, upTo(n)...)
-			h.written(t)
-			after, _ := from.total()
-			return after == before
-		})
+		h.hitsAgain(t, from)
 	}
 }
 

@@ -4,11 +4,9 @@
 // It is the third implementation of the protocol, after Go (cache/) and C (cclient/): every shared
 // word, one atomic access a step. A client may die between any two steps. [Config.Explore] visits
 // all reachable states breadth-first, so the schedule of a violated invariant is a shortest one.
-// The same steps, broken on purpose by [Mutations], show that the invariants find errors. [Sample]
-// chooses schedules whose switches are at fault points. The replay tests run those on the real code
+// The same steps, broken on purpose by [Mutations], show that the invariants find errors. [Schedules]
+// are those whose switches are at fault points. The replay tests run those on the real code
 // and compare every word after every step.
 //
 // docs/spec/model.md says what is modelled, what is not, and how to read a counterexample.
 package model
-
-//go:generate go run ./export -o testdata/schedules.json

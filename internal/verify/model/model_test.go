@@ -1,8 +1,6 @@
 package model
 
 import (
-	"bytes"
-	"encoding/json"
 	"maps"
 	"os"
 	"regexp"
@@ -142,16 +140,8 @@ func configNamed(t *testing.T, name string) Config {
 // The replayed schedules pass every fault point, and clients die at each of them.
 func TestSchedulesCover(t *testing.T) {
 	documented := documented(t)
-	text, err := os.ReadFile("testdata/schedules.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var schedules []Schedule
-	if err := json.Unmarshal(text, &schedules); err != nil {
-		t.Fatal(err)
-	}
 	replayed, died := map[string]bool{}, map[string]bool{}
-	for _, s := range schedules {
+	for _, s := range Schedules() {
 		run, err := NewRun(s.World, 0)
 		if err != nil {
 			t.Fatal(err)
@@ -180,21 +170,6 @@ func TestSchedulesCover(t *testing.T) {
 	}
 	compareSets(t, "docs/spec", documented, "the schedules", replayed)
 	compareSets(t, "docs/spec", documented, "the deaths in the schedules", died)
-}
-
-// The schedules in testdata are those of the model: go generate ./internal/verify/model.
-func TestSchedulesFresh(t *testing.T) {
-	have, err := os.ReadFile("testdata/schedules.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	want, err := Encode(Sample())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(have, want) {
-		t.Error("testdata/schedules.json is not what the model gives: go generate ./internal/verify/model")
-	}
 }
 
 // documented has the fault points of the protocol.

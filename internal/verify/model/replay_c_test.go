@@ -25,7 +25,7 @@ import (
 // that does is Go's alone.
 func TestReplayC(t *testing.T) {
 	program := buildReplay(t)
-	for n, s := range readSchedules(t) {
+	for n, s := range model.Schedules() {
 		if w := worldNamed(t, s.World); w.KnowsPlans() {
 			continue
 		}
@@ -116,18 +116,9 @@ func script(t *testing.T, w model.Config, sc scale, s model.Schedule, seed uint6
 	var head strings.Builder
 	limit, kind := uint64(0), "first-come"
 	if w.Variable {
-		g, err := shm.NewGeometry(shm.FlagVariable, shm.PolicyFirstCome, uint64(w.Samples), 0, shm.UnitBytes,
-			uint32(w.Records), uint64(w.Places)*sc.place)
-		if err != nil {
-			t.Fatal(err)
-		}
-		limit, kind = g.SegmentBytes, "arena"
+		limit, kind = sc.limit(t, w), "arena"
 		if w.Chains {
-			if g, err = shm.NewGeometry(shm.FlagVariable, shm.PolicyFIFO, uint64(w.Samples), uint64(w.Places), sc.place,
-				uint32(w.Records), 0); err != nil {
-				t.Fatal(err)
-			}
-			limit, kind = g.SegmentBytes, "chains"
+			kind = "chains"
 		}
 	}
 	if w.Indices {
@@ -194,7 +185,7 @@ func script(t *testing.T, w model.Config, sc scale, s model.Schedule, seed uint6
 			}
 		}
 		if err := run.Do(m); err != nil {
-			t.Fatalf("%v; regenerate testdata/schedules.json: go generate ./internal/verify/model", err)
+			t.Fatal(err)
 		}
 		e.want = run.Snapshot()
 		expected = append(expected, e)

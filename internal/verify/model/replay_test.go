@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"os"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -31,27 +30,11 @@ const moveTimeout = 20 * time.Second
 // Ensure that the Go code does what the model does: every sampled schedule is imposed on goroutines
 // that stop at fault points. After each move all words of the segment must be those of the model.
 func TestReplayGo(t *testing.T) {
-	for n, s := range readSchedules(t) {
+	for n, s := range model.Schedules() {
 		t.Run(fmt.Sprintf("%s-%d", s.World, n), func(t *testing.T) {
 			replayGo(t, s)
 		})
 	}
-}
-
-func readSchedules(t *testing.T) []model.Schedule {
-	t.Helper()
-	text, err := os.ReadFile("testdata/schedules.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var all []model.Schedule
-	if err := json.Unmarshal(text, &all); err != nil {
-		t.Fatal(err)
-	}
-	if len(all) < 100 {
-		t.Fatalf("only %d schedules", len(all))
-	}
-	return all
 }
 
 func worldNamed(t *testing.T, name string) model.Config {
@@ -113,7 +96,7 @@ func replayGo(t *testing.T, s model.Schedule) {
 			err = run.Do(m)
 		}
 		if err != nil {
-			t.Fatalf("%v; regenerate testdata/schedules.json: go generate ./internal/verify/model", err)
+			t.Fatal(err)
 		}
 		st.trace = append(st.trace, text)
 		st.move(m)
@@ -133,18 +116,9 @@ func newStage(t *testing.T, w model.Config) *stage {
 	st := &stage{t: t, world: w, scale: scaleOf(w)}
 	o := shm.Options{Samples: uint64(w.Samples), ClientRecords: uint32(w.Records)}
 	if w.Variable {
-		g, err := shm.NewGeometry(shm.FlagVariable, shm.PolicyFirstCome, o.Samples, 0, shm.UnitBytes, o.ClientRecords,
-			uint64(w.Places)*st.scale.place)
-		if err != nil {
-			t.Fatal(err)
-		}
-		o.Variable, o.Limit = true, g.SegmentBytes
+		o.Variable, o.Limit = true, st.scale.limit(t, w)
 		if w.Chains {
-			if g, err = shm.NewGeometry(shm.FlagVariable, shm.PolicyFIFO, o.Samples, uint64(w.Places), st.scale.place,
-				o.ClientRecords, 0); err != nil {
-				t.Fatal(err)
-			}
-			o.Policy, o.SlotBytes, o.Limit = shm.PolicyFIFO, st.scale.place, g.SegmentBytes
+			o.Policy, o.SlotBytes = shm.PolicyFIFO, st.scale.place
 		}
 	} else {
 		o.Slots, o.SampleBytes = uint64(w.Places), st.scale.place
@@ -403,6 +377,21 @@ func scaleOf(w model.Config) scale {
 		return scale{place, place / shm.UnitBytes}
 	}
 	return scale{128, 0}
+}
+
+// limit is the size of the cache of a world with samples of different sizes.
+func (s scale) limit(t *testing.T, w model.Config) uint64 {
+	t.Helper()
+	g, err := shm.NewGeometry(shm.FlagVariable, shm.PolicyFirstCome, uint64(w.Samples), 0, shm.UnitBytes, uint32(w.Records),
+		uint64(w.Places)*s.place)
+	if w.Chains {
+		g, err = shm.NewGeometry(shm.FlagVariable, shm.PolicyFIFO, uint64(w.Samples), uint64(w.Places), s.place,
+			uint32(w.Records), 0)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g.SegmentBytes
 }
 
 // sample is the bytes of a value.

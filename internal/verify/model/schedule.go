@@ -1,20 +1,19 @@
 package model
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // Schedule is an interleaving that tests can impose on real code. Between two of its moves every
 // thread is at a fault point, between two operations, or before its first.
 type Schedule struct {
-	World string   `json:"world"` // name in Worlds
-	Moves []string `json:"moves"` // see Move
+	World string   // name in Worlds
+	Moves []string // see Move
 }
 
 // Move is one line of a schedule:
@@ -309,9 +308,12 @@ func walk(world string, rng *rand.Rand) (Schedule, []string) {
 	}
 }
 
-// Sample chooses schedules of every world. From many random ones with a fixed seed it takes those
+// Schedules are the schedules that tests replay: the same in every run of the tests.
+var Schedules = sync.OnceValue(sample)
+
+// sample chooses schedules of every world. From many random ones with a fixed seed it takes those
 // that together cover what all of them cover, up to each world's share.
-func Sample() []Schedule {
+func sample() []Schedule {
 	const walks, share = 1000, 14
 	var chosen []Schedule
 	for n, c := range Worlds() {
@@ -356,23 +358,4 @@ func Sample() []Schedule {
 		}
 	}
 	return chosen
-}
-
-// Encode writes schedules as JSON, one a line, so that a diff shows single schedules.
-func Encode(schedules []Schedule) ([]byte, error) {
-	var b bytes.Buffer
-	b.WriteString("[\n")
-	for k, s := range schedules {
-		line, err := json.Marshal(s)
-		if err != nil {
-			return nil, err
-		}
-		b.Write(line)
-		if k < len(schedules)-1 {
-			b.WriteByte(',')
-		}
-		b.WriteByte('\n')
-	}
-	b.WriteString("]\n")
-	return b.Bytes(), nil
 }

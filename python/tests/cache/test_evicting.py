@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import signal
 import threading
 import time
 
@@ -66,14 +64,6 @@ def test_a_name_with_another_policy(folder):
             assert other.stats().evicted == 0
 
 
-def test_planned_without_a_server_evicts_nothing():
-    with made("planned") as cache:
-        stored = [cache.put(i, pattern(i, SIZE), cost=float(i + 1)) for i in range(20)]
-        assert stored == [SetResult.STORED] * 10 + [SetResult.FULL] * 10
-        assert all(cache.get(i).tolist() == pattern(i, SIZE).tolist() for i in range(10))
-        assert cache.stats().evicted == 0
-
-
 @pytest.mark.parametrize("policy", EVICT)
 def test_gather_and_get_or_load(policy):
     with made(policy) as cache:
@@ -102,31 +92,6 @@ def test_get_or_load_counts_a_miss_once(samples):
         assert (cache.stats().hits, cache.stats().misses) == (0, 10)
 
 
-def test_the_dearest_samples_stay():
-    with made("cost", samples=1000, slots=100) as cache:
-        costs = np.random.default_rng(1).lognormal(0, 1, 1000) / 1000
-        for epoch in range(3):
-            for i in np.random.default_rng(epoch).permutation(1000).tolist():
-                if cache.get(i) is None:
-                    cache.put(i, pattern(i, SIZE), cost=costs[i])
-        there = cache.states() == 2
-        assert costs[there].sum() > 0.85 * np.sort(costs)[-100:].sum()
-        known = cache.costs()
-        assert not np.isnan(known).any()
-        # Steps of 19 %; until a second load, the dearest 1 % count as the 99th percentile.
-        assert np.quantile(np.abs(np.log(known / costs)), 0.95) < np.log(1.2)
-
-
-def test_a_sample_without_a_cost_gets_no_slot_of_another():
-    with made("cost") as cache:
-        for i in range(10):
-            assert cache.put(i, pattern(i, SIZE), cost=0.001) is SetResult.STORED
-        assert cache.put(50, pattern(50, SIZE)) is SetResult.FULL
-        assert np.isnan(cache.costs()[50])
-        assert not np.isnan(cache.costs()[:10]).any()
-        assert cache.put(50, pattern(50, SIZE), cost=0.003) is SetResult.STORED
-
-
 @pytest.mark.parametrize("cost", [-1, -1e-9, float("nan"), float("inf"), "much", 1e30, 1e300, [1.0]])
 @pytest.mark.parametrize("policy", ["first-come", "cost"])
 def test_bad_costs(policy, cost):
@@ -137,17 +102,6 @@ def test_bad_costs(policy, cost):
             cache.put(1, pattern(1, SIZE), cost=cost)
         assert 1 not in cache
         assert cache.stats().stored == 0
-
-
-def test_the_cost_of_an_overwrite():
-    """A fill that keeps the place of the sample, in slots and in an arena."""
-    with made("first-come") as slots, Cache.create(samples=10, variable=True, size="8MiB") as arena:
-        for cache in (slots, arena):
-            for k in range(3):
-                data = pattern(k, SIZE)
-                assert cache.put(1, data, overwrite=True, cost=0.5) is SetResult.STORED
-                np.testing.assert_array_equal(cache.get(1), data)
-            assert cache.costs()[1] == pytest.approx(0.5, rel=0.2)
 
 
 def test_bad_policies():
@@ -246,20 +200,6 @@ def test_arrays_of_any_size_go():
         assert cache.get(99)["image"].any()
 
 
-def test_a_process_that_attaches_evicts_too():
-    with made_variable("fifo", name="evicting-any-size", unlink="last") as cache:
-        for i in range(40):
-            cache.put(i, ragged(i))
-        pid = os.fork()
-        if pid == 0:
-            other = Cache.attach("evicting-any-size")
-            other.put(99, ragged(99))
-            os._exit(0 if other.get(99) == ragged(99) else 1)
-        assert os.waitpid(pid, 0)[1] == 0
-        assert cache.get(99) == ragged(99)
-        assert cache.verify() == []
-
-
 # ------------------------------------------------------------ measured costs
 
 
@@ -312,37 +252,6 @@ def test_only_the_first_call_counts():
         timed()
         assert timed.seconds == first
         assert first >= 0.02 if wanted else first is None
-
-
-STOPPED = [0, 150]
-
-
-def stopped_in_loads(cache: Cache) -> None:
-    def load(i: int) -> np.ndarray:
-        if i in STOPPED:
-            os.kill(os.getpid(), signal.SIGSTOP)
-        time.sleep(0.001)
-        return pattern(i, SIZE)
-
-    for i in range(200):
-        cache.get_or_load(i, load, allow_random=True)
-
-
-def test_a_stop_in_a_load_makes_no_sample_a_costly_one():
-    """The first load of the cache took 0.3 s, and a later one. Both say nothing until another load confirms them."""
-    with made("cost", samples=200, slots=200) as cache:
-        worker = multiprocessing.get_context("fork").Process(target=stopped_in_loads, args=(cache,))
-        worker.start()
-        for _ in STOPPED:
-            assert os.WIFSTOPPED(os.waitpid(worker.pid, os.WUNTRACED)[1])
-            time.sleep(0.3)
-            os.kill(worker.pid, signal.SIGCONT)
-        worker.join()
-        costs = cache.costs()
-        assert np.isnan(costs[STOPPED]).all()
-        assert np.isfinite(costs).sum() > 150
-        cache.put(150, pattern(150, SIZE), cost=0.001, overwrite=True)
-        assert 0.0008 < cache.costs()[150] < 0.003
 
 
 def test_stats_say_what_the_last_lap_has_replaced():

@@ -4,7 +4,6 @@ processes."""
 from __future__ import annotations
 
 import pickle
-import threading
 from typing import Any
 
 import pytest
@@ -203,31 +202,13 @@ def test_closed():
                 call()
 
 
-def test_overwrite_and_lost_race():
+def test_overwrite():
     cache = make()
     cache.set_slot(0, 1)
     with pytest.raises(RuntimeError, match="idx=0.*allow_overwrite"):
         cache.set_slot(0, 2)
     cache.set_slot(0, 2, allow_overwrite=True)
     assert cache.get_slot(0).unique().tolist() == [2]
-    # Many threads at once. No exception, except for threads that come after the slot is filled.
-    for slot in range(1, 8):
-        barrier, errors = threading.Barrier(4), []
-
-        def store(me: int, slot: int = slot, barrier: threading.Barrier = barrier, errors: list = errors) -> None:
-            barrier.wait()
-            try:
-                cache.set_slot(slot, me)
-            except RuntimeError as error:
-                errors.append(error)
-
-        threads = [threading.Thread(target=store, args=(me,)) for me in range(1, 5)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert len(errors) < 4
-        assert len(cache.get_slot(slot).unique()) == 1
 
 
 def test_a_slot_is_empty_while_a_sample_is_written():
@@ -235,6 +216,7 @@ def test_a_slot_is_empty_while_a_sample_is_written():
     assert _native.claim(cache.cache._handle, 1, cache.cache.sample_bytes, 0, claim) == _native.STORED
     assert cache.aux_array[1] == 0
     assert cache.get_slot(1) is None
+    cache.set_slot(1, 5)  # another one stores it: no error
     _native.abort(claim)
 
 
@@ -255,12 +237,7 @@ class Images:
         return x
 
 
-# There are few such cases, because processes that are not forked import torch first, which takes
-# seconds.
-@pytest.mark.parametrize(
-    ("workers", "method", "views"),
-    [(0, None, False), (0, None, True), (2, "fork", False), (2, "fork", True), (1, "spawn", False)],
-)
+@pytest.mark.parametrize(("workers", "method", "views"), [(0, None, True), (2, "fork", False)])
 def test_in_a_dataloader(workers, method, views):
     dataset = Images(views)
     loader = torch.utils.data.DataLoader(
@@ -269,7 +246,6 @@ def test_in_a_dataloader(workers, method, views):
         shuffle=True,
         num_workers=workers,
         multiprocessing_context=method,
-        persistent_workers=method == "spawn",
     )
     for _ in range(2):
         assert sorted(int(x) for batch in loader for x in batch[:, 0, 0, 0]) == list(range(60))

@@ -237,35 +237,3 @@ def test_shm_size_is_the_same():
     import stocached
 
     assert stocached.get_shm_size() == stocaching.get_shm_size()
-
-
-def test_the_readme_example_of_stocaching():
-    """The dataset of that README, with the import changed."""
-    import stocaching
-
-    import stocached
-
-    class MyDataset(torch.utils.data.Dataset):
-        def __init__(self, kind: Any) -> None:
-            self.loads = 0
-            self.cache = kind(size_limit_gib=1, dataset_len=30, data_dims=(3, 32, 32), dtype=torch.uint8)
-
-        def __len__(self) -> int:
-            return 30
-
-        def __getitem__(self, idx: int) -> torch.Tensor:
-            x = self.cache.get_slot(idx)
-            if x is None:
-                self.loads += 1
-                x = torch.full((3, 32, 32), idx, dtype=torch.uint8)
-                self.cache.set_slot(idx, x)
-            return x
-
-    batches = []
-    for kind in (stocaching.SharedCache, stocached.SharedCache):
-        with contextlib.redirect_stdout(io.StringIO()):
-            dataset = MyDataset(kind)
-        loader = torch.utils.data.DataLoader(dataset, batch_size=7, num_workers=0)
-        batches.append([batch.sum().item() for _ in range(3) for batch in loader])
-        assert dataset.loads == 30
-    assert batches[0] == batches[1]

@@ -64,15 +64,6 @@ def test_views_of_fields_and_variable_samples_outlive_the_cache():
     assert variable["box"].sum() == 12
 
 
-def test_maps_end_with_the_last_view():
-    for _ in range(50):
-        cache = Cache.create(samples=4, sample_bytes=1000)
-        cache.put(0, pattern(0))
-        assert cache.get(0) is not None
-        del cache
-    assert not maps()
-
-
 class Holder:
     """Is part of a reference cycle, and reads its view when it is finalised."""
 
@@ -134,7 +125,6 @@ EXIT = """
 @pytest.mark.parametrize(
     "how",
     [
-        "last = Last(view, cache)",
         "last = Last(view, cache); last.me = last",
         "sys.modules['zzz_kept'] = Last(view, cache)",
         "del cache",
@@ -142,29 +132,10 @@ EXIT = """
         "cache.close(); kept = Last(view, cache)",
         "import atexit; atexit.register(lambda: (view.sum(), cache.closed or cache.get(0)))",
         "import threading; threading.Thread(target=lambda: [cache.get(0) for _ in range(20000)]).start()",
-        "import threading; threading.Thread(target=lambda: [cache.gather([0] * 100) for _ in range(10**9)], daemon=True).start()",
     ],
 )
 def test_interpreter_exits_with_views_alive(how):
     python(EXIT.format(how=how))
-
-
-def test_daemon_thread_that_still_reads_at_exit_does_no_harm():
-    for _ in range(3):
-        python(
-            """
-            import threading, time, numpy as np
-            from stocached import Cache
-            cache = Cache.create(samples=4, sample_bytes=100_000)
-            cache.put(0, np.ones(100_000, np.uint8))
-            def read():
-                while True:
-                    try: cache.gather([0] * 50), cache.get(0, copy=True), cache.get(0)
-                    except ValueError: time.sleep(1)
-            for _ in range(3): threading.Thread(target=read, daemon=True).start()
-            time.sleep(0.05)
-            """
-        )
 
 
 def test_close_while_other_threads_read():

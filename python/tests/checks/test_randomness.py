@@ -260,20 +260,6 @@ def test_the_numbers_of_the_program_are_as_without_the_check():
     assert seen[0] == seen[1]
 
 
-def test_the_second_gaussian_is_put_back():
-    for before in range(2):
-        np.random.seed(3)
-        random.seed(3)
-        expected = [(np.random.standard_normal(), random.gauss(0, 1)) for _ in range(4)][before:]
-        np.random.seed(3)
-        random.seed(3)
-        for _ in range(before):
-            np.random.standard_normal(), random.gauss(0, 1)
-        with generators.kept():
-            np.random.standard_normal(5), random.gauss(0, 1), np.random.seed(1), random.seed(1)
-        assert [(np.random.standard_normal(), random.gauss(0, 1)) for _ in range(4 - before)] == expected
-
-
 # ------------------------------------------------------------ what is no randomness
 
 
@@ -299,17 +285,6 @@ def test_samples_that_seed_themselves_do_not_hide_those_that_draw():
         read_all(cached)
     assert first <= int(str(caught.value).split()[1]) < first + 3 * 64
     assert cached.stats().ready == 0
-
-
-def test_delays_of_a_random_length_have_their_option():
-    def retry(index):
-        time.sleep(random.uniform(0, 1e-6))
-
-    with pytest.raises(NondeterministicDatasetError, match="allow_random=True"):
-        CachedSamples(Constant(retry))
-    cached = CachedSamples(Constant(retry), allow_random=True)
-    read_all(cached)
-    assert cached.stats().ready == N
 
 
 @contextlib.contextmanager
@@ -571,41 +546,6 @@ def test_nothing_of_a_refused_preparation_stays(tmp_path):
 
 
 # ------------------------------------------------------------ loading alone
-
-
-def test_one_thread_loads_alone():
-    """While it loads, no other thread continues or begins a load."""
-    entered, inside, order = threading.Event(), threading.Event(), []
-
-    def other():
-        loading.enter()
-        entered.set()
-        inside.wait()
-        order.append("other ends")
-        loading.leave()
-        loading.enter()
-        order.append("other begins")
-        loading.leave()
-
-    thread = threading.Thread(target=other)
-    thread.start()
-    entered.wait()
-    loading.enter()  # in this thread: inside its own load it may load alone too
-    with loading.alone(0.01) as alone:
-        assert not alone
-    inside.set()
-    with loading.alone(60) as alone:
-        assert alone
-        with loading.alone(0) as still:
-            assert still
-        loading.enter()
-        loading.leave()
-        order.append("alone")
-    loading.leave()
-    thread.join()
-    assert order.index("other ends") < order.index("alone")
-    assert not loading._loads
-    assert loading._alone is None
 
 
 def test_two_that_load_within_loads_do_not_wait_for_each_other():

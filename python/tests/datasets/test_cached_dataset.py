@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import python
 from torch_helpers import TORCH_WARNINGS, Squares, torch
 
 import stocached
@@ -74,22 +73,6 @@ def test_batches_are_gathered_and_equal_single_items():
     samples[0][0].zero_()  # private: neither the cache nor the next sample in the batch changes
     assert samples[2][0].unique().tolist() == [5]
     assert equal(dataset[5], Squares(40)[5])
-
-
-def test_batches_that_are_held_stay_as_they_are():
-    """The memory of a batch is used again only after all its samples have gone."""
-    dataset = cached(Of(lambda k: (torch.full((1000,), k), np.full(1000, k), k), 20))
-    for k in range(20):
-        dataset[k]
-    held = [dataset.__getitems__([k, k + 1, k + 2]) for k in range(17)]
-    rows = [(batch[0][0][:5], batch[1][1][5:], batch[2][2]) for batch in held]
-    del held
-    for k in range(17):
-        dataset.__getitems__([19, 18, k])
-    for k, (tensor, array, number) in enumerate(rows):
-        assert tensor.unique().tolist() == [k]
-        assert np.unique(array).tolist() == [k + 1]
-        assert number == k + 2
 
 
 Point = collections.namedtuple("Point", "x y")
@@ -178,13 +161,8 @@ def test_plain_values(function):
 @pytest.mark.parametrize(
     ("function", "words"),
     [
-        (lambda k: object(), ["object", "cannot be cached"]),
-        (lambda k: (1, {1, 2}), ["1", "set"]),
-        (lambda k: np.array([object()]), ["ndarray of object"]),
         (lambda k: (), ["nothing to cache"]),
         (lambda k: None, ["nothing to cache"]),
-        (lambda k: torch.nn.Parameter(torch.zeros(2)), ["Parameter"]),
-        (lambda k: torch.zeros(2).to_sparse(), ["Tensor"]),
         (lambda k: torch.zeros((1,) * (1 + (k > 3))), ["dimensions", "[1, 2]"]),
         (lambda k: 2**70, ["64 bits"]),
         (lambda k: np.zeros(2, "U3"), ["<U3"]),
@@ -202,17 +180,9 @@ def test_empty_dataset():
         cached(Of(lambda k: k, 0))
 
 
-class Augmented(Squares):
-    def __getitem__(self, index: int) -> Any:
-        image, label = super().__getitem__(index)
-        return image + random.randrange(100), label
-
-
-@pytest.mark.parametrize("generator", ["random", "numpy", "torch", "time", "label"])
+@pytest.mark.parametrize("generator", ["torch", "time", "label"])
 def test_random_dataset_is_refused(generator):
     functions = {
-        "random": lambda k: (torch.full((3,), random.random()), k),
-        "numpy": lambda k: (torch.full((3,), np.random.random()), k),
         "torch": lambda k: (torch.rand(3), k),
         "time": lambda k: (torch.tensor(time.perf_counter_ns()), k),
         "label": lambda k: (torch.zeros(3), random.random()),
@@ -253,22 +223,6 @@ def test_sample_outside_the_schema_passes_through():
     assert len(caught) == 1
     stats = dataset.stats()
     assert (stats.stored, stats.passed) == (9, 4)
-
-
-def test_sample_with_another_structure_passes_through():
-    functions = [
-        lambda k: (k, k) if k != 5 else (k, k, k),
-        lambda k: {"a": k} if k != 5 else {"b": k},
-        lambda k: k if k != 5 else None,
-        lambda k: [k] if k != 5 else k,
-        lambda k: k if k != 9 else str(k),  # among the probed samples
-    ]
-    for function in functions:
-        dataset = cached(Of(function))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            assert all(equal(dataset[k], function(k)) for k in range(10))
-        assert dataset.stats().passed == 1
 
 
 @pytest.mark.parametrize(
@@ -392,12 +346,9 @@ def test_filled_cache_of_other_data_is_refused(cache_name):
 @pytest.mark.parametrize(
     ("workers", "method", "persistent"),
     [
-        (0, None, False),
-        (1, "fork", False),
         (3, "fork", False),
         (3, "fork", True),
         (1, "spawn", True),
-        (2, "forkserver", True),
     ],
 )
 def test_in_a_dataloader(workers, method, persistent):
@@ -424,16 +375,6 @@ def test_in_a_dataloader(workers, method, persistent):
     del loader
     if not persistent:
         assert dataset.stats().clients_live == 1
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_variable_in_a_dataloader(workers):
-    dataset = cached(Variable(), size="64MiB")
-    loader = torch.utils.data.DataLoader(dataset, batch_size=5, num_workers=workers, collate_fn=list)
-    for _ in range(2):
-        samples = [sample for batch in loader for sample in batch]
-        assert all(map(equal, samples, map(Variable().__getitem__, range(12))))
-    assert dataset.stats().stored == 12
 
 
 def test_pickle_of_an_unnamed_one():
@@ -489,53 +430,6 @@ def test_gather_into_tensors_that_are_not_what_lies_there():
         ):
             with pytest.raises(stocached.SchemaError, match="cannot be cached"):
                 cache.put(1, tensor)
-
-
-def test_killed_worker_leaves_the_cache_whole():
-    # In its own interpreter, because torch's SIGCHLD handler raises for the dead worker again at
-    # every later end of a child process.
-    done = python(
-        """
-        import os, signal, time
-        import torch
-        from stocached.torch import CachedDataset
-
-        class Killed(torch.utils.data.Dataset):
-            def __len__(self):
-                return 60
-
-            def __getitem__(self, index):
-                info = torch.utils.data.get_worker_info()
-                if info is not None and info.id == 0 and index == 37:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                return torch.full((3, 64, 64), index, dtype=torch.uint8), index * index
-
-        dataset = CachedDataset(Killed())
-        died = False
-        for _ in range(40):  # until worker 0 must load sample 37
-            try:
-                try:
-                    for _ in torch.utils.data.DataLoader(dataset, batch_size=4, num_workers=2, multiprocessing_context="fork", shuffle=True):
-                        pass
-                except (OSError, EOFError):  # the worker died before it handed a batch over
-                    time.sleep(5)  # until torch has noticed
-                    raise RuntimeError("torch has not noticed the death of its worker")
-            except RuntimeError as error:
-                died = "worker" in str(error)
-                break
-            dataset.cache.clear()
-        assert died
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        for k in range(60):
-            image, label = dataset[k]
-            assert label == k * k and bool((image == k).all())
-        assert dataset.cache.verify() == []
-        assert dataset.stats().ready == 60
-        """,
-        options=("-W", "ignore"),
-        check=False,  # torch may print errors of threads that were connected to the dead worker
-    )
-    assert done.returncode == 0, done.stderr
 
 
 def test_invalid_datasets_and_caches_are_told():

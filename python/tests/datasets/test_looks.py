@@ -3,7 +3,6 @@ starts no thread of the dataset, wherever the dataset keeps it."""
 
 from __future__ import annotations
 
-import asyncio
 import collections
 import contextlib
 import functools
@@ -13,7 +12,6 @@ import os
 import signal
 import sys
 import threading
-import types
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -81,7 +79,6 @@ class InClass(Rows):
 
 
 FILES: dict[str, object] = {}
-LOCAL = threading.local()
 
 
 class InModule(Rows):
@@ -100,87 +97,13 @@ class InFunctionCache(Rows):
         return file_of(self)
 
 
-class InThreadLocal(Rows):
-    def opened(self):
-        if getattr(LOCAL, "path", None) != self.path:
-            LOCAL.path, LOCAL.file = self.path, self.open()
-        return LOCAL.file
-
-
-class Slots:
-    __slots__ = ("file",)
-
-
-class InSlots(Rows):
-    def __init__(self, path):
-        super().__init__(path)
-        self.slots = Slots()
-
-    def opened(self):
-        if not hasattr(self.slots, "file"):
-            self.slots.file = self.open()
-        return self.slots.file
-
-
-class InLibraryObject(Rows):
-    def __init__(self, path):
-        super().__init__(path)
-        self.shelf = types.SimpleNamespace(file=None)
-
-    def opened(self):
-        self.shelf.file = self.shelf.file or self.open()
-        return self.shelf.file
-
-
-class InClosure(Rows):
-    def __init__(self, path):
-        super().__init__(path)
-        file = None
-
-        def opened():
-            nonlocal file
-            file = file or self.open()
-            return file
-
-        self.opened = opened
-
-
-class InPartial(Rows):
-    """In the arguments of a functools.partial."""
-
-    def __init__(self, path):
-        super().__init__(path)
-        self.opened = functools.partial(self._opened, [])
-
-    def _opened(self, files):
-        if not files:
-            files.append(self.open())
-        return files[0]
-
-
-class InGenerator(Rows):
-    """In a generator, which opens it with the first sample and then goes on."""
-
-    def __init__(self, path):
-        super().__init__(path)
-        self.opened = self._files().__next__
-
-    def _files(self):
-        file = self.open()
-        while True:
-            yield file
-
-
 class InZip(Rows):
     def __getitem__(self, index):
         FILES[self.path] = FILES.get(self.path) or zipfile.ZipFile(self.path)
         return np.frombuffer(FILES[self.path].read(str(index)), np.int64).copy()
 
 
-PLACES = [
-    InAttribute, InClass, InModule, InFunctionCache, InThreadLocal, InSlots, InLibraryObject, InClosure, InPartial,
-    InGenerator, InZip,
-]  # fmt: skip
+PLACES = [InAttribute, InClass, InModule, InFunctionCache, InZip]
 WAYS = {
     "CachedSamples": lambda dataset: CachedSamples(dataset, size="16MiB"),
     "loader, 0 workers": lambda dataset: Loader(dataset, 10, size="16MiB"),
@@ -239,14 +162,6 @@ async def _sample(index):
     return np.full(4, index)
 
 
-class ByEventLoop(Waits):
-    def __getitem__(self, index):
-        if not self.started:
-            self.started.append(asyncio.new_event_loop())
-            threading.Thread(target=self.started[0].run_forever, daemon=True).start()
-        return asyncio.run_coroutine_threadsafe(_sample(index), self.started[0]).result()
-
-
 EXECUTORS: list[ThreadPoolExecutor] = []
 
 
@@ -257,7 +172,7 @@ class ByExecutorOfModule(ByExecutor):
         EXECUTORS.clear()
 
 
-@pytest.mark.parametrize("kind", [ByExecutor, ByExecutorOfModule, ByEventLoop])
+@pytest.mark.parametrize("kind", [ByExecutor, ByExecutorOfModule])
 @pytest.mark.parametrize("way", list(WAYS))
 def test_a_look_starts_no_thread_in_this_process(kind, way):
     before, dataset = set(threading.enumerate()), kind()
@@ -268,7 +183,7 @@ def test_a_look_starts_no_thread_in_this_process(kind, way):
 
 
 @pytest.mark.timeout(60)  # workers that share an executor without its thread wait for ever
-@pytest.mark.parametrize("kind", [ByExecutor, ByExecutorOfModule, ByEventLoop])
+@pytest.mark.parametrize("kind", [ByExecutor, ByExecutorOfModule])
 def test_workers_start_threads_of_their_own(kind):
     loader = Loader(kind(), 10, num_workers=2, size="16MiB")
     assert [int(row[0]) for batch in loader for row in batch] == list(range(40))
@@ -612,14 +527,3 @@ def test_no_process_is_left():
     CachedSamples(Counted(), size="16MiB")
     assert multiprocessing.active_children() == []
     assert not set(children.read_text().split()) - before
-
-
-def test_a_class_derived_from_a_list_runs_code_of_the_program():
-    class Lines(list):
-        def __len__(self):
-            return N
-
-        def __getitem__(self, index):
-            return np.full(4, index)
-
-    assert looks.in_child(Lines(), True)

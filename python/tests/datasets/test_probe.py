@@ -92,17 +92,6 @@ def test_arrays_and_what_is_large_are_left_alone(path):
     assert (len(rows.paths), rows.array[0], rows.reader.file) == (200_001, 1, None)
 
 
-@pytest.mark.parametrize("wrap", [lambda rows: rows, Part], ids=["itself", "within another"])
-def test_workers_share_no_file_that_the_dataset_opens(path, wrap):
-    dataset = wrap(Rows(path))
-    loader = Loader(dataset, 10, num_workers=4, size="64MiB")
-    rows = dataset if isinstance(dataset, Rows) else dataset.parts[0][0]
-    assert rows.reader.file is None
-    for _ in range(2):
-        assert [row.tolist() for batch in loader for row in batch] == [[k] * ITEMS for k in range(N)]
-    loader.close()
-
-
 class Elsewhere:
     """Once the test says so, gives samples only in processes other than the one that made it."""
 
@@ -150,21 +139,6 @@ def test_a_dataset_that_reuses_its_memory_is_not_random(workers):
     for _ in range(2):
         assert [float(batch["row"][0, 3]) for batch in loader] == list(range(N))
     loader.close()
-
-
-class ByName:
-    def __len__(self):
-        return 2
-
-    def __getitem__(self, name):
-        return {"a": 1, "b": 2}[name]
-
-
-def test_a_dataset_with_other_keys_is_told_that_a_cache_needs_numbers():
-    assert [int(batch[0]) for batch in Loader(ByName(), sampler=["b", "a"])] == [2, 1]
-    with pytest.raises(KeyError) as caught:
-        Loader(ByName(), sampler=["b", "a"], size="8MiB")
-    assert "samples by number, from 0 on" in str(getattr(caught.value, "__notes__", caught.value.args))
 
 
 def test_the_path_of_a_file_is_no_handle():

@@ -242,18 +242,6 @@ def test_auto(server, limits, store):
     assert server.about()["store"] == ("decoded" if limits else "encoded")
 
 
-def test_auto_with_room_for_all(server):
-    server.files(jpegs(4), {"limits": SLOW}, decode={"resize": [16, 16], "store": "auto"})
-    assert server.about()["store"] == "decoded"
-    assert server.about()["store_reason"] == "a cache of the size all has room for every picture"
-
-
-def test_auto_without_a_picture(server):
-    server.files({"0.jpg": b"", "1.jpg": b"no"}, decode={"resize": [16, 16], "store": "auto"}, size="16MiB")
-    assert server.about()["store"] == "decoded"
-    assert "no file could be read and decoded" in server.about()["store_reason"]
-
-
 def test_auto_after_a_reload(server):
     """Another number of readers is no other cache."""
     server.files(pictures(80), {"limits": SLOW}, decode={"resize": [224, 224], "store": "auto"}, size=HALF)
@@ -267,21 +255,6 @@ def test_auto_after_a_reload(server):
     until(lambda: "opened again; the segment stays" in server.log())
     assert server.about()["uuid"] == source.cache.uuid.hex()
     assert server.about()["store"] == "encoded"
-
-
-def test_source_info_says_what_auto_would_choose(server):
-    server.data.mkdir()
-    for name, data in pictures(40).items():
-        server.data.joinpath(name).write_bytes(data)
-    how = ["--decode", "resize=[224,224],store=auto"]
-    for limits, wanted in (("{latency: 10ms}", "auto: encoded up to a size of "), ("{}", "auto: decoded at any size")):
-        done = subprocess.run(
-            [program(), "source", "info", server.data, "--json", *how, "--source", f"limits={limits}"],
-            capture_output=True,
-            check=True,
-        )
-        notes = {note["name"]: note["text"] for note in json.loads(done.stdout)["notes"]}
-        assert notes["store"].startswith(wanted), notes
 
 
 def test_a_cache_that_evicts(server):

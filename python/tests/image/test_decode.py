@@ -596,7 +596,7 @@ def test_forks_while_threads_decode():
     threads = [threading.Thread(target=run) for _ in range(2)]
     [thread.start() for thread in threads]
     try:
-        for _ in range(20):
+        for _ in range(8):
             child = os.fork()
             if child == 0:
                 good = np.array_equal(image.decode(JPEG, 64), expected)

@@ -19,9 +19,8 @@ import pytest
 from pictures import encoded, folder_of, picture
 from served import program
 
-from stocached import InvalidError, Loader, NondeterministicDatasetError, SampleIndexError, image
+from stocached import InvalidError, Loader, SampleIndexError, image
 from stocached._image import tar_index
-from stocached.prepare import DataPreparer, DatasetInfo, MemoryStorage, PreparedDataset, prepare
 
 SOURCE = Path(__file__).resolve().parents[3] / "source"
 TESTDATA = SOURCE / "tar" / "testdata"
@@ -302,8 +301,7 @@ USUAL = image.Compose(
 )
 
 
-@pytest.mark.parametrize("worker", ["process", "thread"])
-@pytest.mark.parametrize("kind", ["folder", "shards", "short side"])
+@pytest.mark.parametrize(("kind", "worker"), [("folder", "process"), ("shards", "thread"), ("short side", "process")])
 def test_two_epochs_with_a_cache(root, shards, kind, worker):
     """A real use: decoded pictures in a cache, random steps after it. Workers change nothing."""
     if kind == "shards":
@@ -330,70 +328,6 @@ def test_two_epochs_with_a_cache(root, shards, kind, worker):
     assert all(np.array_equal(a, c) and np.array_equal(b, d) for (a, b), (c, d) in zip(first, second))
     seen = sorted(int(label) for _, labels in first for label in labels)
     assert seen == sorted(2 * [dataset[k][1] for k in range(len(dataset))])
-
-
-def test_random_steps_before_the_cache_are_found(root):
-    dataset = image.Folder(root, image.RandomCrop(32))
-    for settings in (dict(num_workers=0), dict(num_workers=2)):
-        with pytest.raises(NondeterministicDatasetError, match="augment="):
-            list(Loader(dataset, 8, size="16MiB", **settings))
-
-
-def test_encoded_files_in_a_cache(root):
-    """A cache of files as they are, and a Compose that decodes them."""
-    paths = image.Folder(root).samples
-
-    class Files:
-        def __len__(self) -> int:
-            return len(paths)
-
-        def __getitem__(self, index: int):
-            return np.frombuffer(Path(paths[index][0]).read_bytes(), np.uint8), paths[index][1]
-
-    augment = image.Compose([image.Decode(layout="chw"), *USUAL.transforms])
-    batches = [
-        [pixels.copy() for _ in range(2) for pixels, _ in loader]
-        for loader in (Loader(Files(), 8, seed=3, num_workers=n, size="16MiB", augment=augment) for n in (0, 2))
-    ]
-    assert batches[0][0].shape == (8, 3, 24, 24)
-    assert all(np.array_equal(a, b) for a, b in zip(*batches))
-
-
-class Prepared(DataPreparer):
-    def __init__(self, dataset) -> None:
-        self.dataset = dataset
-
-    def dataset_info(self) -> DatasetInfo:
-        fields = {"image": ((32, 32, 3), "uint8"), "label": ((), "int64")}
-        return DatasetInfo(fields, samples=len(self.dataset), fingerprint="pictures 1")
-
-    def samples(self, first: int, stop: int | None):
-        for index in range(first, len(self.dataset) if stop is None else stop):
-            pixels, label = self.dataset[index]
-            yield {"image": pixels, "label": label}
-
-
-def test_prepared(root, shards):
-    for dataset in (image.Folder(root, size=32), image.Shards(shards / "train-*.tar", size=32)):
-        storage = MemoryStorage()
-        assert prepare(Prepared(dataset), storage)
-        sample = PreparedDataset(storage)[5]
-        assert np.array_equal(sample["image"], dataset[5][0])
-        assert sample["label"] == dataset[5][1]
-
-
-def test_named_cache_notices_other_settings(root, cache_name):
-    from stocached import FingerprintError
-
-    def read(**settings) -> None:
-        loader = Loader(image.Folder(root, **settings), 8, size="16MiB", name=cache_name)
-        list(loader)
-        loader.close()
-
-    read(size=32)
-    read(size=32)
-    with pytest.raises(FingerprintError):
-        read(size=32, fit="stretch")
 
 
 def test_forked_children_read_at_their_own_places(shards):

@@ -289,7 +289,7 @@ def apart(a: list[float], b: list[float]) -> float:
     return float(largest * math.sqrt(len(a) * len(b) / (len(a) + len(b))))
 
 
-@pytest.mark.parametrize("sides", [(500, 375), (256, 256), (30, 200), (5, 400), (6, 5)], ids=str)
+@pytest.mark.parametrize("sides", [(500, 375), (30, 200), (6, 5)], ids=str)
 def test_boxes_of_resized_crops_have_torchvisions_distribution(sides):
     (width, height), count = sides, 8000
     torch.manual_seed(1)

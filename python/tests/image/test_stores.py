@@ -106,7 +106,7 @@ def test_shards(shards):
 
 def test_threads_and_spawned_workers(root):
     want = epochs_of(image.Folder(root, size=32), augment=AUGMENT)
-    for settings in ({"worker": "thread"}, {"multiprocessing_context": "spawn"}):
+    for settings in ({"worker": "thread"}, {"multiprocessing_context": "spawn", "persistent_workers": True}):
         dataset = image.Folder(root, size=32)
         assert same(want, epochs_of(dataset, augment=AUGMENT, store="encoded", num_workers=2, **settings))
 

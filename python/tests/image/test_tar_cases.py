@@ -63,13 +63,6 @@ def test_wildcards_match_what_servers_match(tmp_path, monkeypatch):
         assert case["error"] in str(raised.value), case
 
 
-@pytest.mark.parametrize("pattern", ["t-{a..c}.tar", "t-{a,{b,c}}.tar", "t-{[ab],c}.tar"])
-def test_shards_of_a_pattern(tmp_path, pattern):
-    for name in "abc":
-        (tmp_path / f"t-{name}.tar").write_bytes(bytes(1024))
-    assert image.Shards(tmp_path / pattern).shards == [str(tmp_path / f"t-{name}.tar") for name in "abc"]
-
-
 @pytest.mark.parametrize("pattern", ["{a,a}.tar", "{,./}a.tar", "{a,?}.tar"])
 def test_a_pattern_that_names_a_shard_twice(tmp_path, monkeypatch, pattern):
     monkeypatch.chdir(tmp_path)

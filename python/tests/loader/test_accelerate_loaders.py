@@ -3,6 +3,7 @@ training loop gets the same as from torch's loader."""
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
@@ -20,7 +21,11 @@ def checks():
     return accelerate_checks
 
 
-@pytest.mark.parametrize("name", checks_of("accelerate_checks.py"))
+# All checks run on two ranks (test_framework_ranks.py); `make soak` sets the variable.
+ALL = "STOCACHED_TEST_FRAMEWORKS" in os.environ
+
+
+@pytest.mark.parametrize("name", checks_of("accelerate_checks.py") if ALL else ["check_what_a_training_loop_sees"])
 def test_in_one_process(name, checks, tmp_path):
     getattr(checks, name)(tmp_path)
 

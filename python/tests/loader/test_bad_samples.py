@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import textwrap
 import warnings
 from pathlib import Path
 from typing import Any
@@ -12,12 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 from pictures import encoded, picture
-from torch_marks import TORCH_WARNINGS
+from test_loader_again import BOTH
 
 import stocached
 from stocached import BadSampleError, FetchError, FetchFailure, InvalidError, Loader, UnsupportedError, image
 from stocached._image.errors import NoDecoderError
 from stocached._loader.bad_samples import bad_sample
+
+pytestmark = pytest.mark.filterwarnings("ignore:stocached. a bad sample")
 
 N = 40
 JPEG = encoded(picture(90, 70))
@@ -108,27 +109,19 @@ def wanted(loads, epoch: int = 0, size: int = 6) -> list[list[int]]:
     return [[k for k in order[at : at + size] if k in GOOD] for at in range(0, N, size)]
 
 
-def kinds() -> list[Any]:
-    return [Loader, pytest.param("torch", marks=[pytest.mark.torch, *TORCH_WARNINGS])]
-
-
-def class_of(kind: Any) -> Any:
-    if kind == "torch":
-        from stocached.torch import DataLoader
-
-        return DataLoader
-    return kind
-
-
 # ------------------------------------------------------------ the batches
 
 
-@pytest.mark.filterwarnings("ignore:stocached. a bad sample")
-@pytest.mark.parametrize("kind", kinds())
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("settings", SETTINGS)
+@BOTH
+@pytest.mark.parametrize(
+    ("settings", "path"),
+    [
+        *(("alone", path) for path in PATHS),
+        *((settings, path) for settings in list(SETTINGS)[1:] for path in ("cached", "own collate_fn")),
+    ],
+)
 def test_bad_samples_are_left_out_and_counted(root, settings, path, kind):
-    loads = loader(Pictures(root), class_of(kind), **SETTINGS[settings], **PATHS[path])
+    loads = loader(Pictures(root), kind(), **SETTINGS[settings], **PATHS[path])
     dataset = Pictures(root)
     for epoch in range(3):
         batches = [[np.array(part) for part in batch[:2]] for batch in loads]
@@ -155,7 +148,6 @@ def test_bad_samples_are_left_out_and_counted(root, settings, path, kind):
     loads.close()
 
 
-@pytest.mark.filterwarnings("ignore:stocached. a bad sample")
 @pytest.mark.parametrize("settings", SETTINGS)
 def test_augmentations_do_not_depend_on_what_the_loader_knows(root, settings):
     """The batches are those of a new loader, which knows no bad sample yet."""
@@ -166,7 +158,6 @@ def test_augmentations_do_not_depend_on_what_the_loader_knows(root, settings):
     assert labels(old) == labels(new)
 
 
-@pytest.mark.filterwarnings("ignore:stocached. a bad sample")
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_dataset_that_loads_batches(root, workers):
     for more in ({}, {"size": "8MiB"}):
@@ -176,7 +167,6 @@ def test_a_dataset_that_loads_batches(root, workers):
         assert loads.stats().bad_samples == 8
 
 
-@pytest.mark.filterwarnings("ignore:stocached. a bad sample")
 @pytest.mark.parametrize("own", [False, True])
 def test_out_of_order(root, own):
     more = {"collate_fn": columns} if own else {}
@@ -185,14 +175,12 @@ def test_out_of_order(root, own):
         assert sorted(labels(loads)) == sorted(wanted(loads, epoch))
 
 
-@pytest.mark.filterwarnings("ignore:stocached. a bad sample")
 @pytest.mark.parametrize("workers", [0, 2])
 def test_drop_last_looks_at_the_order(root, workers):
     loads = loader(Pictures(root), num_workers=workers, drop_last=True)
     assert labels(loads) == wanted(loads)[:-1]
 
 
-@pytest.mark.filterwarnings("ignore:stocached. a bad sample")
 def test_batches_of_the_users_sampler(root):
     """Such batches differ in size, and indices may come twice or from the end."""
     given = [[0, 3, 1], [4, 2], [-1, 5, 5, 13], [6]]
@@ -249,7 +237,6 @@ def test_one_warning_names_the_first(root, settings):
     loads.close()
 
 
-@pytest.mark.filterwarnings("ignore:stocached. a bad sample")
 @pytest.mark.parametrize("path", ["plain", "cached", "own collate_fn"])
 @pytest.mark.parametrize("settings", ["alone", "kept"])
 def test_known_bad_samples_are_not_loaded_again(root, tmp_path, settings, path):
@@ -265,7 +252,6 @@ def test_known_bad_samples_are_not_loaded_again(root, tmp_path, settings, path):
     loads.close()
 
 
-@pytest.mark.filterwarnings("ignore:stocached. a bad sample")
 def test_a_bad_sample_is_not_cached(root):
     loads = loader(Pictures(root), size="8MiB")
     for _ in loads:
@@ -301,7 +287,6 @@ class Bad:
         return index
 
 
-@pytest.mark.filterwarnings("ignore:stocached. a bad sample")
 @pytest.mark.parametrize("workers", [0, 2])
 def test_the_count_is_exact_and_the_list_is_short(workers):
     loads = Loader(Bad(3000), 20, num_workers=workers, bad_samples="skip")
@@ -385,7 +370,6 @@ def test_mistakes(root):
 
 
 @pytest.mark.torch
-@pytest.mark.filterwarnings("ignore:stocached. a bad sample")
 @pytest.mark.parametrize("variable", [False, True])
 def test_a_dataset_whose_first_and_last_samples_are_bad(tmp_path, variable):
     from stocached.torch import CachedDataset, DataLoader
@@ -408,7 +392,6 @@ def test_a_dataset_whose_first_and_last_samples_are_bad(tmp_path, variable):
         CachedDataset(Pictures(tmp_path), bad_samples="no")
 
 
-@pytest.mark.filterwarnings("ignore:stocached. a bad sample")
 def test_a_dataset_without_a_good_sample(tmp_path):
     with pytest.raises(BadSampleError, match="no good"):
         Loader(Worst(), 2, bad_samples="skip", size="1MiB")
@@ -422,7 +405,6 @@ class Worst(Bad):
         raise BadSampleError("no good")
 
 
-@pytest.mark.filterwarnings("ignore:stocached. a bad sample")
 def test_a_file_that_is_damaged_after_it_was_cached(tmp_path, cache_name):
     (tmp_path / "cat").mkdir()
     files = [tmp_path / "cat" / f"{k:03}.jpg" for k in range(9)]
@@ -441,9 +423,10 @@ def test_a_file_that_is_damaged_after_it_was_cached(tmp_path, cache_name):
 # ------------------------------------------------------------ ranks and checkpoints
 
 
-@pytest.mark.filterwarnings("ignore:stocached. a bad sample")
-@pytest.mark.parametrize("path", ["plain", "augmented", "own collate_fn"])
-@pytest.mark.parametrize("settings", ["alone", "processes"])
+@pytest.mark.parametrize(
+    ("settings", "path"),
+    [("alone", "plain"), ("alone", "own collate_fn"), ("processes", "augmented")],
+)
 def test_resumed_at_every_batch(root, settings, path):
     def new(batch_size=6):
         return loader(Pictures(root), batch_size=batch_size, **SETTINGS[settings], **PATHS[path])
@@ -464,7 +447,6 @@ def test_resumed_at_every_batch(root, settings, path):
     assert joined(labels(after)) == joined(labels(new(4))[1:])
 
 
-@pytest.mark.filterwarnings("ignore:stocached. a bad sample")
 @pytest.mark.parametrize(
     "more", [{}, {"num_workers": 2}, {"num_workers": 2, "in_order": False}, {"num_workers": 2, "collate_fn": columns}]
 )
@@ -487,55 +469,12 @@ def test_resumed_without_an_order(root, more):
         before.close()
 
 
-@pytest.mark.filterwarnings("ignore:stocached. a bad sample")
 def test_ranks_have_the_same_number_of_batches(root):
     ranks = [labels(loader(Pictures(root), rank=rank, world_size=2)) for rank in range(2)]
     assert len(ranks[0]) == len(ranks[1]) == 4
     assert sorted(joined(ranks[0] + ranks[1])) == GOOD
 
 
-RANK = """
-    import sys, warnings, torch, torch.distributed as dist
-    from stocached import image
-    from stocached.torch import DataLoader
-
-    rank, store, root, name = int(sys.argv[1]), *sys.argv[2:]
-
-    if __name__ == "__main__":
-        warnings.filterwarnings("ignore", message="stocached: a bad sample")
-        dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
-        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(768, 1))
-        loader = DataLoader(
-            image.Folder(root, size=16), 5, shuffle=True, seed=2, num_workers=1, name=name, size="8MiB",
-            bad_samples="skip",
-        )
-        for epoch in range(2):
-            steps = samples = 0
-            for images, _ in loader:
-                model(images.flatten(1).float()).sum().backward()
-                steps, samples = steps + 1, samples + len(images)
-            dist.barrier()
-            print(steps, samples)
-        dist.destroy_process_group()
-"""
-
-
-@pytest.mark.torch
-def test_two_ranks_of_a_job(root, tmp_path, cache_name, warm_ranks):
-    from torch_helpers import run_ranks
-
-    program = tmp_path / "rank.py"
-    program.write_text(textwrap.dedent(RANK))
-    outputs = []
-    for rank in run_ranks(warm_ranks, program, lambda rank: [rank, tmp_path / "store", root, cache_name]):
-        assert rank.returncode == 0, rank.stderr
-        outputs.append([tuple(map(int, line.split())) for line in rank.stdout.splitlines()])
-    for first, second in zip(*outputs):
-        assert first[0] == second[0] == 4
-        assert first[1] + second[1] == len(GOOD)
-
-
-@pytest.mark.filterwarnings("ignore:stocached. a bad sample")
 def test_a_forked_child_counts_for_itself(root):
     loads = loader(Pictures(root))
     for _ in loads:

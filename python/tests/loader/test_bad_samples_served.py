@@ -14,7 +14,7 @@ from pictures import encoded
 from served import Server, program, until
 from torch_helpers import TORCH_WARNINGS
 
-from stocached import BadSampleError, Cache, FetchError, image
+from stocached import Cache, FetchError, image
 
 pytestmark = [
     pytest.mark.torch,
@@ -52,10 +52,6 @@ def serve(server: Server, bad_samples: str | None = "skip") -> None:
 
 def level(sample: Any) -> int:
     return round(float(np.asarray(sample["image"], np.float64).mean()) / 6)
-
-
-def halved(sample: dict[str, Any]) -> dict[str, Any]:
-    return {"image": sample["image"] / 1.0}
 
 
 def levels(batches: Any) -> list[list[int]]:
@@ -105,17 +101,6 @@ def test_a_loader_leaves_bad_samples_out(server, workers, path):
     assert server.metric("stocached_bad_samples") == len(DAMAGED)
     assert server.metric("stocached_fills_total") == len(GOOD)
     assert server.about()["source_errors"] == {"decode": len(DAMAGED)}
-
-
-def test_a_batch_of_bad_samples(server):
-    serve(server)
-    loads = loader(server, batch_size=1, shuffle=False, order="sequential", seed=None)
-    batches = iter(loads)
-    assert levels([next(batches) for _ in range(3)]) == [[0], [1], [2]]
-    for k in (3, 4):
-        with pytest.raises(BadSampleError, match=f"all samples of this batch are bad: sample {k}: .*{name_of(k)}"):
-            next(batches)
-    assert levels([next(batches)]) == [[5]]
 
 
 def test_errors_name_file_and_reason(server):

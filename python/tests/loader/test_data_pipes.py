@@ -118,12 +118,6 @@ def test_as_torch_with_workers(pipe, workers, settings):
     assert epochs(ours(), pipe, workers, None, SETTINGS[settings]) == expected
 
 
-def test_spawned_workers():
-    settings = {"batch_size": 3, "persistent_workers": True}
-    expected = epochs(torch.utils.data.DataLoader, "shuffled, then sharded", 1, 7, settings)
-    assert epochs(ours(), "shuffled, then sharded", 1, 7, settings | {"multiprocessing_context": "spawn"}) == expected
-
-
 def test_threads():
     """One thread reads all samples. Several threads would share a dataset that knows one part for
     each process."""

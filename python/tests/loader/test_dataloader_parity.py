@@ -133,7 +133,7 @@ AS_WITHOUT_WORKERS = [
 
 
 def _reference(kind: str) -> int:
-    return 0 if kind in AS_WITHOUT_WORKERS else 1
+    return 0 if kind in AS_WITHOUT_WORKERS or kind not in FEW else 1
 
 
 # torch's workers wait for ever with a batch that cannot be pickled.
@@ -179,68 +179,34 @@ _LABELS = lambda samples: [label for _, label in samples]  # noqa: E731
 SETTINGS: dict[str, Callable[[int], dict[str, Any]]] = {
     "defaults": lambda w: {},
     "batch_size 3": lambda w: dict(batch_size=3),
-    "batch_size 5": lambda w: dict(batch_size=5),
     "batch_size larger than the dataset": lambda w: dict(batch_size=64),
     "drop_last": lambda w: dict(batch_size=3, drop_last=True),
     "drop_last of all": lambda w: dict(batch_size=64, drop_last=True),
     "batch_size None": lambda w: dict(batch_size=None),
     "batch_size None shuffle": lambda w: dict(batch_size=None, shuffle=True),
     "shuffle": lambda w: dict(batch_size=3, shuffle=True),
-    "shuffle drop_last": lambda w: dict(batch_size=3, shuffle=True, drop_last=True),
     "shuffle generator": lambda w: dict(batch_size=3, shuffle=True, generator=seeded(42)),
-    "shuffle None": lambda w: dict(batch_size=3, shuffle=None),
-    "shuffle 1": lambda w: dict(batch_size=3, shuffle=1),
-    "generator alone": lambda w: dict(batch_size=3, generator=seeded(42)),
     "sampler list": lambda w: dict(batch_size=2, sampler=[5, 3, 3, 9, 0]),
-    "sampler range": lambda w: dict(batch_size=2, sampler=range(2, 8)),
     "sampler negative": lambda w: dict(batch_size=2, sampler=[-1, -2]),
     "sampler tensor": lambda w: dict(batch_size=2, sampler=torch.tensor([1, 5, 2])),
-    "sampler array": lambda w: dict(batch_size=2, sampler=np.array([1, 5, 2])),
     "sampler empty": lambda w: dict(batch_size=2, sampler=[]),
     "sampler own": lambda w: dict(batch_size=2, sampler=data.OwnSampler()),
     "sampler without length": lambda w: dict(batch_size=2, sampler=data.SamplerWithoutLength()),
     "sampler with drop_last": lambda w: dict(batch_size=2, sampler=data.OwnSampler(), drop_last=True),
     "sampler and batch_size None": lambda w: dict(batch_size=None, sampler=data.OwnSampler()),
-    "sequential sampler": lambda w: dict(batch_size=4, sampler=torch.utils.data.SequentialSampler(data.Plain())),
     "random sampler": lambda w: dict(
         batch_size=4, sampler=torch.utils.data.RandomSampler(data.Plain(), generator=seeded(3))
     ),
-    "random sampler of the global seed": lambda w: dict(
-        batch_size=4, sampler=torch.utils.data.RandomSampler(data.Plain())
-    ),
-    "random sampler with replacement": lambda w: dict(
-        batch_size=4, sampler=torch.utils.data.RandomSampler(data.Plain(), replacement=True, num_samples=23)
-    ),
-    "random sampler of more": lambda w: dict(
-        batch_size=4, sampler=torch.utils.data.RandomSampler(data.Plain(), num_samples=23, generator=seeded(3))
-    ),
-    "subset sampler": lambda w: dict(
-        batch_size=4, sampler=torch.utils.data.SubsetRandomSampler([8, 1, 5], generator=seeded(3))
-    ),
-    "weighted sampler": lambda w: dict(
-        batch_size=4, sampler=torch.utils.data.WeightedRandomSampler([0.1, 0.9, 0.4, 3.0], 11, generator=seeded(3))
-    ),
-    "distributed sampler": lambda w: dict(
-        batch_size=2, sampler=torch.utils.data.DistributedSampler(data.Plain(), num_replicas=3, rank=1)
-    ),
     "batch_sampler list": lambda w: dict(batch_sampler=[[0, 1], [2, 3, 4], [9]]),
-    "batch_sampler tuples": lambda w: dict(batch_sampler=[(0, 1), (2,)]),
     "batch_sampler with an empty batch": lambda w: dict(batch_sampler=[[0, 1], [], [2]], collate_fn=data.as_list),
     "batch_sampler empty batch collated": lambda w: dict(batch_sampler=[[0, 1], [], [2]]),
     "batch_sampler of none": lambda w: dict(batch_sampler=[]),
-    "batch_sampler torch": lambda w: dict(
-        batch_sampler=torch.utils.data.BatchSampler(
-            torch.utils.data.RandomSampler(data.Plain(), generator=seeded(5)), 4, True
-        )
-    ),
     "batch_sampler own": lambda w: dict(batch_sampler=data.OwnBatchSampler()),
     "batch_sampler of tensors": lambda w: dict(batch_sampler=list(torch.tensor([[0, 1], [2, 3]]))),
     "index out of range": lambda w: dict(batch_size=2, sampler=[0, 1, 2, 99, 4, 5]),
     "collate list": lambda w: dict(batch_size=3, collate_fn=data.as_list),
     "collate dict": lambda w: dict(batch_size=3, collate_fn=data.shapes),
     "collate lambda": lambda w: dict(batch_size=3, collate_fn=_LABELS),
-    "collate padded": lambda w: dict(batch_size=3, collate_fn=data.padded),
-    "collate object": lambda w: dict(batch_size=3, collate_fn=data.CallableCollate(5)),
     "collate own class": lambda w: dict(batch_size=3, collate_fn=data.own_batch),
     "collate and batch_size None": lambda w: dict(batch_size=None, collate_fn=data.as_list),
     "collate default_collate": lambda w: dict(batch_size=3, collate_fn=torch.utils.data.default_collate),
@@ -251,31 +217,33 @@ SETTINGS: dict[str, Callable[[int], dict[str, Any]]] = {
     "persistent_workers own sampler": lambda w: dict(
         batch_sampler=data.OwnBatchSampler(), **some(w, persistent_workers=True)
     ),
-    "in_order": lambda w: dict(batch_size=3, in_order=True),
     "timeout": lambda w: dict(batch_size=3, **some(w, timeout=30)),
     "worker_init_fn": lambda w: dict(batch_size=3, worker_init_fn=data.no_init),
     "pin_memory": lambda w: dict(batch_size=3, pin_memory=True),
     "pin_memory own class": lambda w: dict(batch_size=3, pin_memory=True, collate_fn=data.own_batch),
-    "pin_memory_device": lambda w: dict(batch_size=3, pin_memory_device="cuda"),
 }
 
 
 # Entries that show nothing about workers that another entry does not show.
 WITHOUT_WORKERS = [
-    "batch_size 5", "batch_size larger than the dataset", "shuffle drop_last", "shuffle None", "shuffle 1", "sampler range",
-    "sampler negative", "sampler array", "sequential sampler", "random sampler of the global seed", "random sampler with replacement",
-    "subset sampler", "distributed sampler", "random sampler", "random sampler of more", "weighted sampler", "sampler with drop_last",
-    "batch_size None shuffle", "drop_last of all", "generator alone", "batch_sampler of none", "batch_sampler torch", "collate padded",
-    "batch_sampler tuples", "batch_sampler with an empty batch", "collate lambda",
-    "collate object", "collate default_collate", "pin_memory_device", "in_order",
+    "batch_size larger than the dataset", "sampler negative", "random sampler", "sampler with drop_last", "batch_size None shuffle",
+    "drop_last of all", "batch_sampler of none", "batch_sampler with an empty batch", "collate lambda", "collate default_collate",
 ]  # fmt: skip
 
 
-# Workers of torch 2.0.0 failed with an index that is a tensor, once on a busy machine.
+# Entries for which torch's loader with workers differs from the one without. It takes as long as ours to start workers.
+DEPEND_ON_WORKERS = [
+    "persistent_workers",
+    "persistent_workers own sampler",
+    "index out of range",
+    "pin_memory own class",
+]
+
+
 @case(
     over=SETTINGS,
     workers=lambda name: (0,) if name in WITHOUT_WORKERS else (0, 2),
-    reference=lambda name: 0 if name == "sampler tensor" and torch is not None and not hasattr(torch.dtype, "itemsize") else None,
+    reference=lambda name: None if name in DEPEND_ON_WORKERS else 0,
     thread=["defaults", "batch_size None", "shuffle", "drop_last", "sampler own", "batch_sampler own", "collate dict", "collate and batch_size None",
             "persistent_workers", "persistent_workers own sampler", "index out of range", "prefetch_factor 1"],
 )  # fmt: skip
@@ -291,15 +259,6 @@ def settings(make, w, options):
     return got
 
 
-@case(
-    over=["batch_size 3", "shuffle", "batch_sampler own", "batch_size None"],
-    workers=lambda name: (1, 5) if name in ("shuffle", "batch_size None") else (1,),
-    thread=["shuffle"],
-)
-def settings_of_more_workers(make, w, name):
-    return settings(make, w, SETTINGS[name])
-
-
 def _datasets() -> dict[str, Callable[[], Any]]:
     u = torch.utils.data if torch is not None else None
     x = torch.arange(20.0).reshape(10, 2) if torch is not None else None
@@ -307,39 +266,24 @@ def _datasets() -> dict[str, Callable[[], Any]]:
         "tensor": lambda: x,
         "array": lambda: np.arange(20).reshape(10, 2),
         "list": lambda: [x[k] for k in range(10)],
-        "list of numbers": lambda: list(range(10)),
-        "tuple": lambda: tuple(range(10)),
-        "string": lambda: "abcdefghij",
-        "range": lambda: range(10),
         "empty list": list,
         "TensorDataset": lambda: u.TensorDataset(x, torch.arange(10)),
         "StackDataset": lambda: u.StackDataset(a=u.TensorDataset(x), b=list(range(10))),
-        "StackDataset tuple": lambda: u.StackDataset(list(range(10)), x),
         "Subset": lambda: u.Subset(data.Plain(), [7, 7, 2, 0, 1]),
-        "Subset of a Subset": lambda: u.Subset(u.Subset(data.Plain(), [7, 5, 2, 0, 1]), [4, 0, 3]),
         "Subset with __getitems__": lambda: u.Subset(data.Batched(), [7, 5, 2, 0, 1]),
         "ConcatDataset": lambda: u.ConcatDataset([data.Plain(3), data.Plain(4), data.Plain(2)]),
-        "sum of datasets": lambda: u.TensorDataset(x) + u.TensorDataset(-x),
-        "random_split": lambda: u.random_split(data.Plain(), [0.7, 0.3], generator=seeded(1))[0],
         "__getitems__": lambda: data.Batched(),
         "__getitems__ None": lambda: data.BatchedNot(),
         "__getitems__ fails": lambda: data.BatchedFails(),
         "no length": lambda: data.NoLength(),
         "generator": lambda: (k for k in range(10)),
         "None": lambda: None,
-        "set": lambda: {1, 2, 3},
     }
-
-
-# As above.
-DATASETS_WITHOUT_WORKERS = [
-    "list of numbers", "tuple", "string", "range", "StackDataset tuple", "Subset of a Subset", "sum of datasets", "random_split", "set",
-]  # fmt: skip
 
 
 @case(
     over=_datasets(),
-    workers=lambda name: (0,) if name in DATASETS_WITHOUT_WORKERS else (0, 2),
+    reference=0,
     thread=["TensorDataset", "__getitems__", "__getitems__ fails", "no length", "Subset"],
 )
 def datasets(make, w, dataset):
@@ -352,9 +296,7 @@ def datasets(make, w, dataset):
 
 KEYS: dict[str, list[Any]] = {
     "str": ["a", "b", "c"],
-    "tuple": [(1, 2), (3, 4), (5, 6)],
     "None": [None, None, None],
-    "float": [1.5, 2.5, 3.5],
     "int": [1, -2, 2**40],
     "mixed": ["six", 7, (8, 9), None],
 }
@@ -365,12 +307,6 @@ def indices_of_any_type(make, w, keys):
     return epochs(make(data.Echo(), sampler=keys, batch_size=2, num_workers=w)), epochs(
         make(data.Echo(), sampler=keys, batch_size=None, num_workers=w)
     )
-
-
-@case()
-def dataset_by_name(make, w):
-    dataset = data.Keyed()
-    return epochs(make(dataset, sampler=list(dataset), batch_size=3, num_workers=w))
 
 
 @case()
@@ -406,24 +342,6 @@ def writing_into_batches(make, w, batch_size):
     return dataset
 
 
-@case()
-def batches_kept(make, w):
-    """Kept batches do not change while the loader goes on."""
-    kept = []
-    for _ in range(3):
-        for batch in make(data.Plain(40), batch_size=4, num_workers=w):
-            kept.append((batch, copy.deepcopy(batch)))
-    return [difference(now, then) for now, then in kept]
-
-
-@case()
-def large_samples(make, w):
-    batches = list(
-        make([torch.full((3, 512, 512), k, dtype=torch.uint8) for k in range(6)], batch_size=2, num_workers=w)
-    )
-    return [(batch.shape, [int(x) for x in batch.sum((1, 2, 3))]) for batch in batches]
-
-
 # ------------------------------------------------------------ iterable datasets
 
 
@@ -450,11 +368,6 @@ def iterable_uneven(make, w, batch_size):
     return len(loader), epochs(loader, 2)
 
 
-@case(workers=(3,), thread=False)
-def iterable_uneven_drop_last(make, w):
-    return epochs(make(data.Uneven(5, 0, 9), batch_size=4, drop_last=True, num_workers=w, prefetch_factor=4), 2)
-
-
 @case(workers=(2, 3), thread=False)
 def iterable_narrowed_by_worker_init_fn(make, w):
     return epochs(make(data.SetByInit(3, 20), batch_size=4, num_workers=w, worker_init_fn=data.narrow), 2)
@@ -470,25 +383,10 @@ def iterable_endless(make, w):
     return list(itertools.islice(make(data.Endless(), batch_size=4, num_workers=w), 7))
 
 
-@case(workers=(0, 1))
-def iterable_chain(make, w):
-    chain = data.Counting(5) + data.Counting(3)
-    return epochs(make(chain, batch_size=3, num_workers=w)), epochs(
-        make(torch.utils.data.ChainDataset([data.Counting(2), data.Counting(4)]), num_workers=w)
-    )
-
-
 @case(workers=(1, 2), thread=1)
 def iterable_persistent_workers(make, w):
     loader = make(data.Sharded(), batch_size=3, num_workers=w, persistent_workers=True)
     return epochs(loader, 3)
-
-
-@case(workers=(0,))
-def iterable_allows_shuffle_false(make, w):
-    return epochs(make(data.Counting(), shuffle=False, batch_size=3)), epochs(
-        make(data.Counting(), shuffle=None, batch_size=3)
-    )
 
 
 @case(over=[(10, 1), (10, 3), (10, None), (0, 2), (None, 2)], workers=(0, 2), thread=False)
@@ -571,13 +469,6 @@ def errors_then_another_epoch(make, w):
 
 
 @case()
-def errors_of_every_sample(make, w):
-    return one_by_one(
-        iter(make(data.Fails("NotImplementedError", *range(N)), batch_size=3, shuffle=True, num_workers=w))
-    )
-
-
-@case()
 def errors_with_batch_size_none(make, w):
     return one_by_one(iter(make(data.Fails("KeyError", 1, 3), batch_size=None, num_workers=w, sampler=range(5))))
 
@@ -622,47 +513,28 @@ def timeout(make, w):
     return outcome(lambda: list(make(data.Sleeps(3, 2), num_workers=w, timeout=1)), "timed out after 1 seconds")
 
 
-@case(workers=(2,))
-def timeout_not_reached(make, w):
-    return epochs(make(data.Sleeps(0.01), num_workers=w, timeout=20))
-
-
 # ------------------------------------------------------------ arguments and attributes
 
 ARGUMENTS: dict[str, Callable[[], dict[str, Any]]] = {
     "num_workers -1": lambda: dict(num_workers=-1),
     "num_workers str": lambda: dict(num_workers="2"),
-    "num_workers None": lambda: dict(num_workers=None),
     "timeout -1": lambda: dict(timeout=-1),
     "prefetch_factor without workers": lambda: dict(prefetch_factor=2),
     "prefetch_factor -1": lambda: dict(prefetch_factor=-1, num_workers=1),
     "persistent_workers without workers": lambda: dict(persistent_workers=True),
     "batch_size 0": lambda: dict(batch_size=0),
-    "batch_size -1": lambda: dict(batch_size=-1),
-    "batch_size float": lambda: dict(batch_size=2.0),
-    "batch_size True": lambda: dict(batch_size=True),
-    "batch_size str": lambda: dict(batch_size="2"),
     "batch_size None drop_last": lambda: dict(batch_size=None, drop_last=True),
     "drop_last str": lambda: dict(drop_last="no"),
-    "drop_last 1": lambda: dict(drop_last=1),
     "sampler and shuffle": lambda: dict(sampler=[1], shuffle=True),
-    "sampler and shuffle False": lambda: dict(sampler=[1], shuffle=False),
     "batch_sampler and batch_size": lambda: dict(batch_sampler=[[1]], batch_size=2),
-    "batch_sampler and batch_size None": lambda: dict(batch_sampler=[[1]], batch_size=None),
-    "batch_sampler and batch_size 1": lambda: dict(batch_sampler=[[1]], batch_size=1),
     "batch_sampler and shuffle": lambda: dict(batch_sampler=[[1]], shuffle=True),
     "batch_sampler and sampler": lambda: dict(batch_sampler=[[1]], sampler=[1]),
-    "batch_sampler and sampler and shuffle": lambda: dict(batch_sampler=[[1]], sampler=[1], shuffle=True),
     "batch_sampler and drop_last": lambda: dict(batch_sampler=[[1]], drop_last=True),
     "context without workers": lambda: dict(multiprocessing_context="fork"),
     "context unknown": lambda: dict(multiprocessing_context="bad", num_workers=1),
     "context object": lambda: dict(multiprocessing_context=object(), num_workers=1),
-    "context number": lambda: dict(multiprocessing_context=3, num_workers=1),
-    "sampler number": lambda: dict(sampler=3),
     "generator number": lambda: dict(generator=3),
-    "generator number and shuffle": lambda: dict(generator=3, shuffle=True),
     "unknown argument": lambda: dict(unheard_of=3),
-    "collate_fn number": lambda: dict(collate_fn=3),
     "keyword only": lambda: dict(arguments=(1, False, None, None, 0, None, False, False, 0, None, None, None, 2)),
 }
 
@@ -682,6 +554,7 @@ ITERABLE_ARGUMENTS = {
     "sampler": dict(sampler=[1]),
     "sampler and shuffle False": dict(sampler=[1], shuffle=False),
     "batch_sampler": dict(batch_sampler=[[1]]),
+    "shuffle False": dict(shuffle=False),
     "drop_last and None": dict(batch_size=None, drop_last=True),
 }
 
@@ -689,20 +562,6 @@ ITERABLE_ARGUMENTS = {
 @case(over=ITERABLE_ARGUMENTS, workers=(0,))
 def arguments_of_iterable(make, w, options):
     return outcome(lambda: list(make(data.Counting(), **options)), "DataLoader with IterableDataset")
-
-
-@case(workers=(0,))
-def arguments_by_position(make, w):
-    loader = make(
-        data.Plain(), 4, False, [3, 1, 2, 5, 6], None, 0, data.as_list, False, True, 0, data.no_init, None, seeded(3)
-    )
-    return (
-        epochs(loader),
-        loader.batch_size,
-        loader.drop_last,
-        loader.worker_init_fn is data.no_init,
-        loader.generator.initial_seed(),
-    )
 
 
 @case(workers=(0,))
@@ -758,14 +617,6 @@ def attributes(loader: Any, dataset: Any) -> Any:
 def attributes_of(make, w, name):
     dataset = data.Plain()
     return attributes(make(dataset, num_workers=w, **SETTINGS[name](w)), dataset)
-
-
-@case(workers=(2,), thread=False)
-def attributes_of_iterable(make, w):
-    dataset = data.Counting()
-    return attributes(make(dataset, num_workers=w, multiprocessing_context="fork"), dataset), attributes(
-        make(dataset, batch_size=None), dataset
-    )
 
 
 @case(over=["batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers"], workers=(0,))
@@ -833,13 +684,6 @@ def pickled(make, w):
     return first, epochs(copy.copy(loader)), epochs(copy.deepcopy(loader)), outcome(lambda: pickle.dumps(iter(loader)))
 
 
-@case(workers=(2,))
-def warning_of_too_many_workers(make, w):
-    with warned(UserWarning, "worker") as found:
-        make(data.Plain(), num_workers=1000)
-    return found
-
-
 @case(workers=(0, 2))
 def warning_of_pin_memory(make, w):
     if not hasattr(torch, "accelerator"):
@@ -878,13 +722,6 @@ def nested_iteration(make, w):
     return [(a, b) for a in loader for b in loader]
 
 
-@case()
-def two_loaders_in_turn(make, w):
-    a = iter(make(data.Plain(), batch_size=2, num_workers=w, generator=seeded(1), shuffle=True))
-    b = iter(make(data.Plain(6), batch_size=3, num_workers=w, generator=seeded(2), shuffle=True))
-    return [next(x) for x in (a, a, b, a, b)], list(a), one_by_one(b)
-
-
 @case(workers=(2,))
 def two_iterators_of_persistent_workers(make, w):
     """The second iterator takes the workers over, and starts again."""
@@ -910,29 +747,6 @@ def break_and_again(make, w, persistent):
 
 
 @case()
-def exception_in_the_loop(make, w):
-    loader = make(data.Plain(), batch_size=3, num_workers=w)
-
-    def loop() -> None:
-        for _ in loader:
-            raise LookupError("in the training step")
-
-    return outcome(loop), epochs(loader)
-
-
-@case()
-def enumerated_and_zipped(make, w):
-    loader = make(data.Plain(), batch_size=4, num_workers=w)
-    return list(enumerate(loader, 5)), list(zip(range(2), loader)), [len(batch) for batch in reversed(list(loader))]
-
-
-@case(workers=(2,))
-def many_short_epochs(make, w):
-    loader = make(data.Plain(4), batch_size=2, num_workers=w, shuffle=True, persistent_workers=True)
-    return epochs(loader, 12), generators()
-
-
-@case()
 def set_epoch(make, w):
     """set_epoch of DistributedSampler: gives another order for each epoch, the same on all
     ranks."""
@@ -951,11 +765,6 @@ def not_in_order(make, w):
     """Batches may come in any order, but each comes once and complete."""
     batches = list(make(data.Plain(), batch_size=3, num_workers=w, in_order=False, persistent_workers=True))
     return sorted((labels.tolist(), images.tolist()) for images, labels in batches)
-
-
-@case(workers=(3,), thread=False)
-def not_in_order_iterable(make, w):
-    return sorted(batch.tolist() for batch in make(data.Sharded(), batch_size=3, num_workers=w, in_order=False))
 
 
 # ------------------------------------------------------------ workers
@@ -982,33 +791,9 @@ def worker_info(make, w):
         {info[1] for info in infos},
         {info[2] - info[0] for info in infos},
         {info[3] for info in infos},
-        {info[6] for info in infos},  # number of torch's threads
+        {info[4] for info in infos},  # number of torch's threads
         torch.utils.data.get_worker_info(),
     )
-
-
-@case(workers=(2,), thread=False)
-def worker_processes(make, w):
-    """Workers are other processes than this one, new ones for each epoch unless they persist, and
-    all end."""
-    got = []
-    for persistent in (False, True):
-        loader = make(data.Info(60), batch_size=None, num_workers=w, persistent_workers=persistent)
-        first, second = ({info[5] for _, info in loader} for _ in range(2))
-        got.append((len(first) <= w, os.getpid() in first, first == second, bool(first & second)))
-    return got
-
-
-@case(workers=(1, 2), thread=False)
-def worker_info_of_iterable(make, w):
-    loader = make(data.InfoIterable(), batch_size=None, num_workers=w, generator=seeded(11))
-    return list(loader), list(loader)
-
-
-@case(workers=(2,), thread=False)
-def worker_init_fn_changes_the_dataset(make, w):
-    infos = [info for _, info in make(data.Info(60), batch_size=None, num_workers=w, worker_init_fn=data.mark_init)]
-    return {(info[0], info[4]) for info in infos} <= {(0, "worker 0"), (1, "worker 1")}
 
 
 @case(workers=(2,), thread=False)
@@ -1066,11 +851,6 @@ def seeds_of_workers(make, w):
 
 
 @case(workers=(2,), thread=False)
-def seeds_of_the_global_generator(make, w):
-    return list(make(data.Seeds(), batch_size=None, num_workers=w)), generators()
-
-
-@case(workers=(2,), thread=False)
 def seeds_of_persistent_workers(make, w):
     loader = make(data.Seeds(), batch_size=None, num_workers=w, persistent_workers=True, generator=seeded(11))
     return [[entry[:3] for entry in loader] for _ in range(2)]
@@ -1081,17 +861,6 @@ def random_numbers_without_workers(make, w):
     """They come from the parent's generators, in the order of the samples, as in a plain loop."""
     loader = make(data.Random(), batch_size=4)
     return list(loader), generators(), list(loader), generators()
-
-
-@case(workers=(2,), thread=False)
-def random_numbers_of_a_seed(make, w):
-    """The same seed gives the same numbers again, and another seed gives others."""
-
-    def numbers(seed: int) -> Any:
-        return [batch[1].tolist() for batch in make(data.Random(), batch_size=5, num_workers=w, generator=seeded(seed))]
-
-    first, second, other = numbers(3), numbers(3), numbers(4)
-    return first == second, first == other, len({x for batch in first for x in batch}) == N
 
 
 @case(over={"kept": True, "renewed": False}, workers=(2,), thread=False)
@@ -1133,13 +902,6 @@ def contexts(make, w, method):
         [[i for i, _ in batch] for batch in batches],
         {info[1] for info in infos},
         {info[2] - info[0] for info in infos},
-    )
-
-
-@case(workers=(1,), thread=False)
-def contexts_as_objects(make, w):
-    return epochs(
-        make(data.Plain(), batch_size=4, num_workers=w, multiprocessing_context=multiprocessing.get_context("fork"))
     )
 
 

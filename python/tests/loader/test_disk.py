@@ -66,10 +66,9 @@ def indices_of(loader):
     [
         {},
         {"num_workers": 2},
-        {"num_workers": 2, "worker": "thread"},
         {"num_workers": 2, "multiprocessing_context": "spawn"},
     ],
-    ids=["none", "processes", "threads", "spawned"],
+    ids=["none", "processes", "spawned"],
 )
 def test_samples_survive_the_program(workers, tmp_path):
     """Also those that the cache in memory has no room for."""

@@ -13,9 +13,8 @@ import threading
 import numpy as np
 import pytest
 
-from stocached import CacheMemoryError, InvalidError, Loader, NondeterministicDatasetError, StateError
+from stocached import InvalidError, Loader, NondeterministicDatasetError, StateError
 from stocached.prepare import BlockStorage
-from stocached.streams import Streams
 
 
 class Numbers:
@@ -80,11 +79,6 @@ def test_samples_of_different_shapes_are_said_with_what_to_do(settings):
         next(iter(Loader(Growing(), 4, **settings)))
 
 
-def test_whole_numbers_of_numpy_are_workers():
-    with contextlib.closing(Loader(Numbers(), 8, num_workers=np.int64(1))) as loader:
-        assert sum(len(labels) for _, labels in loader) == 40
-
-
 @pytest.mark.parametrize("kind", [np.int64, np.uint64, np.uint8])
 def test_a_seed_of_numpy_is_a_seed(kind):
     def draw(sample, generator):
@@ -99,21 +93,13 @@ def test_a_seed_of_numpy_is_a_seed(kind):
     assert read(kind(3), kind(2)) == read(3, 2)
 
 
-def test_a_cache_too_small_for_one_sample_says_what_it_takes():
-    with pytest.raises(
-        CacheMemoryError, match=r"more than the size of 1\.00 MiB; \d+\.\d\d MiB hold all samples"
-    ) as raised:
-        Loader(Numbers(), 8, size="1MiB")
-    assert "limit" not in str(raised.value)  # Python has no such argument
-
-
 @pytest.mark.parametrize("variable", [False, True])
 def test_a_named_cache_that_is_smaller_than_asked_for_is_said(variable, cache_name):
     def made(size):
-        return Loader(Numbers(20_000), 500, name=cache_name, size=size, variable=variable, fingerprint="numbers")
+        return Loader(Numbers(9_000), 500, name=cache_name, size=size, variable=variable, fingerprint="numbers")
 
     first = made("8MiB")
-    assert sum(len(labels) for _, labels in first) == 20_000
+    assert sum(len(labels) for _, labels in first) == 9_000
     assert first.cache.stats().cached_fraction < 1
     for size in ("6MiB", None):  # what is there is enough
         made(size).close()
@@ -133,14 +119,6 @@ def test_randomness_is_told_with_what_can_be_done():
     says = r"its item 0 \(\w+ of float\d+\) differs.*augment=.*Loader\(dataset, \.\.\., allow_random=True\)"
     with pytest.raises(NondeterministicDatasetError, match=says):
         Loader(Random(), 8, size="8MiB")
-
-
-@pytest.mark.torch
-def test_what_is_advised_can_be_done_with_torch():
-    import stocached.torch as torch
-
-    with contextlib.closing(torch.DataLoader(torch.CachedDataset(Random(), allow_random=True), 8)) as loader:
-        assert sum(len(labels) for _, labels in loader) == 40
 
 
 def test_the_state_of_a_sampler_is_of_as_many_samples():
@@ -191,9 +169,7 @@ def test_threads_that_share_an_iteration_get_each_sample_once(settings):
         assert sorted(label for labels in seen for label in labels) == list(range(400))
 
 
-def test_sizes_of_streams_and_of_prepared_datasets_are_named_too(tmp_path):
-    with pytest.raises(InvalidError, match="pool_bytes='x' is not a size"):
-        Streams([[1, 2]], 1, pool_bytes="x")
+def test_sizes_of_prepared_datasets_are_named_too(tmp_path):
     with pytest.raises(InvalidError, match="file_bytes=-1 bytes; it must be between 0"):
         BlockStorage(tmp_path / "prepared", file_bytes=-1)
 

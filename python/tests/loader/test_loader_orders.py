@@ -27,19 +27,6 @@ def read(batches):
     return [int(index) for batch in batches for index in batch]
 
 
-@pytest.mark.parametrize("settings", [{}, {"num_workers": 2}, {"size": "16MiB"}], ids=["plain", "workers", "cached"])
-@pytest.mark.parametrize("name", list(ORDERS))
-def test_ranks_share_the_order(name, settings):
-    for epoch in range(2):
-        wanted = ORDERS[name]().epoch(epoch).indices().tolist()
-        got = [None] * len(wanted)
-        for rank in range(3):
-            loads = loader(name, rank=rank, world_size=3, **settings)
-            loads.set_epoch(epoch)
-            got[rank::3] = read(loads)
-        assert got == wanted
-
-
 @pytest.mark.parametrize("name", list(ORDERS))
 def test_another_number_of_ranks_goes_on_after_every_batch(name):
     wanted = Counter(ORDERS[name]().epoch(0).indices().tolist())

@@ -45,8 +45,11 @@ WORKERS = [
 ]
 
 
-@pytest.mark.parametrize("settings", WORKERS, ids=["none", "kept", "threads", "new"])
-@pytest.mark.parametrize("given", ["name=", "cache="])
+@pytest.mark.parametrize(
+    ("settings", "given"),
+    [*((settings, "name=") for settings in WORKERS), (WORKERS[1], "cache=")],
+    ids=["none", "kept", "threads", "new", "kept, cache="],
+)
 def test_the_next_epoch_reads_and_fills_the_new_cache(cache_name, settings, given):
     data = Numbers()
     named = {"name": cache_name, "fingerprint": "numbers"}

@@ -42,24 +42,6 @@ def test_slow_samples_are_done_one_by_one(runs):
     assert set(runs) == {1}
 
 
-@pytest.mark.parametrize("cached", [False, True], ids=["uncached", "cached"])
-def test_every_task_of_the_ring_is_a_row_of_its_batch_alone(cached):
-    loader = Loader(
-        Numbers(1000),
-        7,
-        shuffle=True,
-        seed=2,
-        num_workers=2,
-        size="16MiB" if cached else None,
-        augment=plus_one if cached else None,
-    )
-    for _ in range(3):
-        seen = [index for batch in loader for index in check(batch - 1 if cached else batch)]
-        assert sorted(seen) == list(range(1000))
-    if cached:
-        assert loader.stats().hits >= 2000
-
-
 def plus_one(sample):
     sample += 1
     return sample
@@ -99,14 +81,6 @@ def test_errors_and_odd_samples_between_others(worker):
 def test_a_death_among_cheap_samples_is_of_one_of_them(at, tmp_path):
     with pytest.raises(WorkerLostError, match=rf"while it loaded sample {at}\b"):
         list(Loader(Deadly(128, at, "os._exit", tmp_path / "note"), 32, num_workers=1))
-
-
-@pytest.mark.parametrize("workers", [1, 3])
-def test_after_a_death_all_are_there_once(workers, tmp_path):
-    loader = Loader(
-        Deadly(400, 170, "SIGKILL", tmp_path / "note", once=True), 32, num_workers=workers, restart_workers=True
-    )
-    assert read(loader) == list(range(400))
 
 
 def test_one_that_kills_every_worker_costs_five_and_its_neighbours_none(tmp_path):

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from stocached import InvalidError
-from stocached._loader.iterator import array_bytes
 from stocached._loader.progress import progress
 from stocached._loader.stats import LoaderStats, Meter
 from stocached.loader import Loader
@@ -130,10 +129,6 @@ def test_figures_of_a_real_loader():
     loader.close()
 
 
-def stack(samples):
-    return np.stack(samples)
-
-
 class Odd:
     """Samples of arrays, numbers and strings, in dicts and tuples, with different lengths if asked
     for."""
@@ -146,23 +141,6 @@ class Odd:
 
     def __getitem__(self, k):
         return {"pair": (np.full(10 + k % 2 * self.ragged, k, np.float32), k), "name": str(k), "names": ["a", "b"]}
-
-
-class Unasked:
-    """Like torch's sparse tensors."""
-
-    @property
-    def nbytes(self):
-        raise RuntimeError("no strides")
-
-
-def test_bytes_of_what_a_batch_may_hold():
-    four = np.zeros(4, np.float32)
-    assert (
-        array_bytes({"a": four, "b": [four, (four, "text", 3, None)], "c": ["text"] * 9, "e": [5] * 9, "d": Unasked()})
-        == 48
-    )
-    assert array_bytes([]) == 0
 
 
 def as_it_is(samples):
@@ -190,7 +168,7 @@ def test_bytes_are_counted_from_the_first_batch_on(workers, dataset, settings, e
 
 @pytest.mark.parametrize(
     "settings",
-    [{"collate_fn": stack}, {"collate_fn": stack, "augment": np.negative}, {"batch_size": None}, {}],
+    [{"collate_fn": np.stack}, {"collate_fn": np.stack, "augment": np.negative}, {"batch_size": None}, {}],
     ids=["own", "augmented", "none", "rows"],
 )
 @pytest.mark.parametrize(("workers", "worker"), [(0, "process"), (2, "process"), (4, "thread")])

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import json
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,8 +26,7 @@ from native_samples import (
 )
 from pictures import encoded, folder_of, picture
 
-from stocached import Loader, advise, image
-from stocached.cache import Cache
+from stocached import Loader, image
 
 N, BATCH = 40, 8
 SLOT = 3 * 48 * 48 + 64 + 64
@@ -111,11 +109,14 @@ def test_batches(root, kind, store, augment, by_python):
         stats = loader.stats()
         assert stats.hits + stats.misses == stats.samples == 2 * N
         assert (stats.hits > 0) == (store != "none") or "," in store
+        assert loader.cache is None or loader.cache.verify() == []
         loader.close()
 
 
-@pytest.mark.parametrize("worker", ["process", "thread"])
-@pytest.mark.parametrize("store", ["none", "fixed", "variable, clock", "encoded"])
+@pytest.mark.parametrize(
+    ("worker", "store"),
+    [("process", "none"), ("process", "variable, clock"), ("process", "encoded"), ("thread", "fixed")],
+)
 def test_other_workers_make_the_same(root, worker, store):
     others = loader_of(root, 2, worker=worker, **STORES[store])
     assert read(others, 2) == read(loader_of(root, 2, **STORES[store]), 2)
@@ -136,7 +137,7 @@ ORDERS = {
     [
         (root, ("sized", "whole")[(k + (root == "shards")) % 2], steps)
         for k, steps in enumerate(ORDERS)
-        for root in ROOTS
+        for root in list(ROOTS)[k % 2 : k % 2 + 1]
     ],
     indirect=["root"],
 )
@@ -201,7 +202,7 @@ STEPS = [
 def test_steps_before_the_cache(root, before, store, by_python):
     """C does them once, and stores their pictures: the batches and the bytes in the cache are those of processes."""
     all_stay, kept = "," not in store, []
-    for workers, worker in (*([(2, "process")] if all_stay else []), (1, "native"), (3, "native")):
+    for workers, worker in (*([(2, "process")] if all_stay else []), (3, "native")):
         loader = loader_before(root, before, workers, worker, **STORES[store])
         assert read(loader, 2) == made_by_processes(root, before)
         assert by_python == [], "C does all"
@@ -210,7 +211,7 @@ def test_steps_before_the_cache(root, before, store, by_python):
             kept.append([sample_bytes(loader.cache, k) for k in range(N)])
         loader.close()
     if all_stay:
-        assert kept[0] == kept[1] == kept[2]
+        assert kept[0] == kept[1]
         assert None not in kept[0]
 
 
@@ -256,86 +257,7 @@ def test_two_loaders_share_a_named_cache(root, cache_name, by_python):
     two.close()
 
 
-@pytest.mark.parametrize("ours", [True, False], ids=["order", "sampler"])
-def test_resumed_in_the_middle(root, ours):
-    order = {} if ours else {"seed": None, "shuffle": False, "sampler": list(range(N))}
-    want = read(loader_of(root, 0, **order), 2) if ours else None
-    for store in ("none", "fixed", "fixed, cost"):
-        before = loader_of(root, 2, **order, **STORES[store])
-        batches = iter(before)
-        got = [taken(next(batches)) for _ in range(2)]
-        state = json.loads(json.dumps(before.state_dict()))
-        rest = [taken(batch) for batch in batches]
-        after = loader_of(root, 3, **order)
-        after.load_state_dict(state)
-        again = read(after)
-        assert again == rest
-        if want is not None:
-            assert got + again + read(after) == want
-        before.close()
-
-
-@pytest.mark.parametrize(
-    "store", [f"{kind}, {policy}" for kind in ("fixed", "variable") for policy in ("cost", "clock")]
-)
-def test_resumed_over_a_cache_that_evicts(root, store, by_python, cache_name):
-    """In the second epoch, where misses take the slots of hits. The other loader has the same cache."""
-    want, shared = read(loader_of(root, 0), 3), {**STORES[store], "name": cache_name}
-    epoch = N // BATCH
-    for stop in (0, 2, epoch - 1):
-        before, after = loader_of(root, 2, **shared), loader_of(root, 3, **shared)
-        before.set_epoch(1)
-        batches = iter(before)
-        got = [taken(next(batches)) for _ in range(stop)]
-        state = json.loads(json.dumps(before.state_dict()))
-        after.load_state_dict(state)
-        assert got + read(after, 2) == want[epoch:]
-        assert [taken(batch) for batch in batches] == want[epoch + stop : 2 * epoch]
-        before.load_state_dict(state)
-        assert read(before) == want[epoch + stop : 2 * epoch]
-        before.close()
-        after.close()
-    with Cache.attach(cache_name) as cache:
-        stats = cache.stats()
-        assert stats.evicted > 0 or "cost" in store
-        assert cache.verify() == []
-    assert by_python == []
-
-
-def test_shards_of_ranks(root, by_python):
-    for rank in range(3):
-        shard = {"rank": rank, "world_size": 3, "ends": "uneven"}
-        assert read(loader_of(root, 2, **shard, **STORES["fixed"]), 2) == read(loader_of(root, 0, **shard), 2)
-    assert by_python == []
-
-
-@pytest.mark.parametrize("store", ["none", "fixed", "variable, random"])
-def test_kept_workers(root, store, by_python):
-    loader = loader_of(root, 2, persistent_workers=True, **STORES[store])
-    assert read(loader, 4) == read(loader_of(root, 0), 4)
-    threads = loader._executor.kept.pool._workers
-    assert all(thread.is_alive() for thread in threads)
-    assert by_python == []
-    loader.close()
-    assert not any(thread.is_alive() for thread in threads)
-
-
-def test_any_order(root):
-    got = read(loader_of(root, 2, in_order=False, **STORES["fixed"]))
-    assert sorted(got) == sorted(read(loader_of(root, 0)))
-
-
-def test_last_batches_and_odd_sizes(root, by_python):
-    for more in ({"drop_last": True}, {"prefetch_factor": 1}, {"prefetch_factor": 9}):
-        for batch_size in (1, 7, 100):
-            loaders = [
-                Loader(
-                    dataset_of(root, size=48), batch_size, shuffle=True, seed=1, num_workers=workers,
-                    augment=usual(), **more,
-                )
-                for workers in (0, 2)
-            ]  # fmt: skip
-            assert read(loaders[1]) == read(loaders[0])
+def test_batches_of_odd_sizes(root, by_python):
     lists = [list(range(30)), [3, 1], [5], [0, 39]]
     loader = loader_of(root, 2, seed=None, shuffle=False, augment=None)
     loader = Loader(loader.dataset, batch_sampler=lists, num_workers=2)
@@ -509,8 +431,11 @@ several = image.Compose([image.RandomHorizontalFlip(1), image.RandomCrop(32), im
 floats = image.Compose([image.ToDtype("float32"), image.RandomHorizontalFlip(1), image.RandomCrop(32)])
 
 
-@pytest.mark.parametrize("augment", [usual(), several, floats], ids=["one pass", "several passes", "floats"])
-@pytest.mark.parametrize("variable", [False, True])
+@pytest.mark.parametrize(
+    ("augment", "variable"),
+    [(usual(), True), (several, False), (floats, True)],
+    ids=["one pass", "several passes", "floats"],
+)
 def test_each_sample_counts_once(root, augment, variable, by_python):
     loader = loader_of(root, 3, augment=augment, size="16MiB", variable=variable)
     before = loader.cache.stats()
@@ -554,15 +479,6 @@ def test_a_wait_for_the_processor_is_no_cost(root, by_python):
     loader = loader_of(root, 8, augment=usual(8), persistent_workers=True, **STORES["variable, cost"])
     read(loader, 6)
     assert by_python == []
-    loader.close()
-
-
-def test_advice(root):
-    loader = loader_of(root, 2, **STORES["fixed, cost"])
-    read(loader, 2)
-    numbers = advise(loader, 0.1).numbers
-    assert numbers["samples"] == N
-    assert numbers["known_costs"] >= 0.9 * N  # one load that took far longer than others says nothing
     loader.close()
 
 

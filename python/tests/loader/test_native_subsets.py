@@ -68,7 +68,7 @@ def want(root) -> Any:
 
 
 @pytest.mark.parametrize("store", STORES)
-@pytest.mark.parametrize("workers", [0, 1, 2, 5])
+@pytest.mark.parametrize("workers", [0, 1, 5])
 def test_batches_of_a_cold_and_a_warm_epoch(root, want, workers, store, by_python):
     loader = loader_of(subset(pictures(root), CHOSEN), workers, **STORES[store])
     assert loader.worker == "native"
@@ -136,8 +136,11 @@ def test_a_random_split_and_a_subset_of_a_subset(root, by_python):
         process.close()
 
 
-@pytest.mark.parametrize("store", ["none", "fixed", "encoded"])
-@pytest.mark.parametrize("other", [{"workers": 0}, {"worker": "process"}, {"workers": 5}], ids=str)
+@pytest.mark.parametrize(
+    ("store", "other"),
+    [("none", {"workers": 0}), ("fixed", {"worker": "process"}), ("encoded", {"workers": 5}), ("none", {"workers": 5})],
+    ids=str,
+)
 def test_another_loader_goes_on_in_the_middle(root, want, store, other):
     first = loader_of(subset(pictures(root), CHOSEN), **STORES[store])
     batches = iter(first)

@@ -5,14 +5,12 @@ from __future__ import annotations
 import itertools
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from native_samples import MEAN, STD, folder_of_small, read, usual
+from native_samples import MEAN, STD, folder_of_small
 from pictures import encoded
 
 from stocached import InvalidError, image
@@ -22,9 +20,9 @@ pytestmark = pytest.mark.torch
 
 
 @pytest.mark.parametrize(
-    "store", [{}, {"size": "16MiB"}, {"size": "16MiB", "variable": True}], ids=["none", "fixed", "variable"]
+    ("dtype", "store"),
+    [("float32", {}), ("uint8", {"size": "16MiB"}), ("float16", {"size": "16MiB", "variable": True})],
 )
-@pytest.mark.parametrize("dtype", ["uint8", "float32", "float16"])
 def test_batches(tmp_path, store, dtype, by_python):
     """In the order of torch's generator, with the same random numbers for any number of workers."""
     import torch
@@ -50,27 +48,6 @@ def test_batches(tmp_path, store, dtype, by_python):
             assert torch.equal(a, c)
             assert torch.equal(b, d)
     assert by_python == []
-
-
-def test_processes_of_torch_make_the_same(tmp_path):
-    from stocached.torch import DataLoader
-
-    root = folder_of_small(tmp_path, 24)
-    loaders = [
-        DataLoader(image.Folder(root, size=48), 6, shuffle=True, seed=4, num_workers=2, augment=usual(), worker=worker)
-        for worker in ("native", "process", None)
-    ]
-    assert [loader.worker for loader in loaders] == ["native", "process", "native"]
-    want = read(loaders[0], 2)
-    assert [read(loader, 2) for loader in loaders[1:]] == [want, want]
-
-
-def test_a_program_ends_in_the_middle_of_an_epoch(tmp_path):
-    """And says nothing, although the interpreter ends while the loader has workers and batches."""
-    program = Path(__file__).parents[1] / "loader_programs" / "native_ends.py"
-    command = [sys.executable, str(program), str(folder_of_small(tmp_path, 24)), "torch"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "ready\n", "")
 
 
 def same(worker: int) -> None:

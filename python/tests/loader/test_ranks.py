@@ -33,15 +33,6 @@ def test_it_is_that_of_the_launcher(of, monkeypatch):
     assert of() == (0, 1)
 
 
-def test_ranks_of_a_launcher_share_the_samples(monkeypatch):
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    seen = []
-    for rank in range(2):
-        monkeypatch.setenv("RANK", str(rank))
-        seen += [int(k) for batch in Loader(range(40), 4, seed=1, shuffle=True) for k in batch]
-    assert sorted(seen) == list(range(40))
-
-
 @BOTH
 @pytest.mark.parametrize(
     ("rank", "world_size", "message"),

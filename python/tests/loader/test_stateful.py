@@ -97,11 +97,9 @@ def lists(batches):
 WAYS = {
     "here": {},
     "a thread": {"num_workers": 1, "worker": "thread"},
-    "a worker": {"num_workers": 1},
     "workers": {"num_workers": 3},
     "kept": {"num_workers": 3, "persistent_workers": True},
     "samples": {"num_workers": 2, "batch_size": None},
-    "every 4": {"num_workers": 2, "snapshot_every_n_steps": 4},
     "every 4, kept": {"num_workers": 2, "snapshot_every_n_steps": 4, "persistent_workers": True},
     "at the start alone": {"num_workers": 2, "snapshot_every_n_steps": 0},
 }
@@ -147,7 +145,7 @@ def test_an_iterable_dataset_goes_on_where_it_was(kind, way):
         after.close()
 
 
-@pytest.mark.parametrize("way", ["here", "a thread", "kept", "every 4, kept", "workers"])
+@pytest.mark.parametrize("way", ["here", "every 4, kept", "workers"])
 @pytest.mark.parametrize("kind", [ByIterator, ByItself])
 def test_a_state_between_epochs(kind, way):
     settings = {"batch_size": 2, "collate_fn": as_list} | WAYS[way]

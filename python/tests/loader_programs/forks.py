@@ -20,10 +20,6 @@ import stocached
 warnings.filterwarnings("ignore", category=DeprecationWarning)  # Python 3.12 and later warns of forks while threads run
 
 
-def stack(samples):
-    return np.stack(samples)
-
-
 # the default before Python 3.14; a forked child cannot use its parent's fork server
 FORK = {"multiprocessing_context": "fork"}
 SETTINGS = {
@@ -31,7 +27,7 @@ SETTINGS = {
     "cached": {"size": "16MiB"},
     "fresh": {"num_workers": 2, **FORK},
     "persistent": {"num_workers": 2, "persistent_workers": True, **FORK},
-    "batches": {"num_workers": 2, "persistent_workers": True, "collate_fn": stack, **FORK},
+    "batches": {"num_workers": 2, "persistent_workers": True, "collate_fn": np.stack, **FORK},
     "thread": {"num_workers": 2, "worker": "thread", "size": "16MiB"},
 }
 ENDS = [["return", "os._exit"], ["exit", "error"]]  # in each epoch

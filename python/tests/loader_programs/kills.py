@@ -49,10 +49,6 @@ def kill(parent: int, kills: int, done, batches) -> None:
         done.value += 1
 
 
-def stack(samples):
-    return np.stack(samples)
-
-
 def counted(loader, batches):
     for batch in loader:
         batches.value += 1
@@ -66,7 +62,7 @@ def main() -> None:
     killer = context.Process(target=kill, args=(os.getpid(), kills, done, batches), daemon=True)
     # the cache holds a part of the samples
     settings = {
-        "batches": {"collate_fn": stack},
+        "batches": {"collate_fn": np.stack},
         "cached": {"size": 4_600_000},
         "evicting": {"size": 4_400_000, "policy": "random"},
         "rows": {},

@@ -1,8 +1,8 @@
 """A training program with native workers that ends, or forks, in the middle of an epoch: native_ends.py FOLDER WAY.
 
 WAY: wait (for Ctrl-C, in next()), busy (for Ctrl-C, in the loop's body), end, exit, error, os._exit (with threads in
-the middle of a file that hangs), torch (the end, with torch's DataLoader), fork, spawn. First it prints "ready". The
-folder has a file hang.jpg without a writer, which all but torch, fork and spawn come to.
+the middle of a file that hangs), fork, spawn. First it prints "ready". The folder has a file hang.jpg without a writer,
+which all but fork and spawn come to.
 """
 
 from __future__ import annotations
@@ -94,13 +94,6 @@ def main() -> None:
         {"fork": fork, "spawn": spawn}[way](root)
         return
     global batches  # alive until the interpreter ends
-    if way == "torch":
-        from stocached.torch import DataLoader
-
-        batches = iter(DataLoader(dataset_of(root, size=48), 4, num_workers=2))
-        next(batches)
-        print("ready", flush=True)
-        return
     loader = loader_of(root, hangs=True)
     assert loader.worker == "native"
     hanging = next(k for k, (path, _) in enumerate(loader.dataset.samples) if path.endswith(HANGS))

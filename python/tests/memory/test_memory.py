@@ -1,30 +1,27 @@
-"""Memory of caches and of batches: what the kernel counts, locks and dumps."""
+"""Memory of caches and of batches: what the kernel counts and dumps."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import python
 
-import stocached
 from stocached import Cache, Loader
 from stocached._memory import mapping
 from stocached._memory.batch_pool import BatchPool
 
 MIB = 2**20
 
-FLAGS = '''
-def flags(address):
+
+def flags(address: int) -> list[str]:
     """Those of the mapping that begins there, as the kernel shows them."""
     begins = False
     with open("/proc/self/smaps") as smaps:
@@ -34,10 +31,6 @@ def flags(address):
             elif begins and line.startswith("VmFlags:"):
                 return line.split()[1:]
     raise AssertionError(f"no mapping begins at {address:#x}")
-'''
-_namespace: dict[str, Callable[[int], list[str]]] = {}
-exec(FLAGS, _namespace)  # it is also part of a program below
-flags = _namespace["flags"]
 
 
 # ------------------------------------------------------------ core dumps
@@ -61,113 +54,7 @@ def test_payload_and_batches_are_not_dumped(folder):
         os.close(file)
 
 
-def test_a_core_has_no_payload(tmp_path):
-    """A real core of a process that dies of SIGSEGV with 11 MiB of 1 GiB stored."""
-    pattern = Path("/proc/sys/kernel/core_pattern").read_text()
-    if pattern.startswith(("|", "/")):
-        pytest.skip("core_pattern sends cores elsewhere: sysctl kernel.core_pattern=core")
-    # without a name, because by default the kernel does not dump maps of named files
-    cache = Cache.create(samples=1024, sample_bytes=MIB)
-    program = """
-        import os, resource, signal, sys
-        import numpy as np
-        from stocached import Cache
-        from stocached._memory.batch_pool import BatchPool
-
-        cache = Cache.attach(sys.argv[1])
-        sample = np.full(2**20, 0xA7, np.uint8)
-        for index in range(11):
-            cache.put(index, sample)
-        sample[:] = 0
-        ring = BatchPool(2**30)
-        ring.resize(100 * 2**20)
-        leases = [ring.take() for _ in range(10)]  # holes
-        print(os.fstat(ring.file.fd).st_size, flush=True)
-        resource.setrlimit(resource.RLIMIT_CORE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-        os.kill(os.getpid(), signal.SIGSEGV)
-    """
-    try:
-        if resource.getrlimit(resource.RLIMIT_CORE)[1] != resource.RLIM_INFINITY and os.geteuid() != 0:
-            pytest.skip("RLIMIT_CORE cannot be raised")
-        died = subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(program), f"/proc/{os.getpid()}/fd/{cache._handle.info().fd}"],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert died.returncode == -11, died.stderr
-        assert int(died.stdout) == 1000 * MIB
-        (core,) = tmp_path.glob("core*")
-        content = core.read_bytes()
-        assert len(content) < 300 * MIB
-        assert b"STOCACHE" in content
-        assert cache.uuid in content
-        assert bytes([0xA7]) * 4096 not in content
-        assert cache.stats().allocated_bytes < 20 * MIB
-    finally:
-        cache.close()
-
-
-# ------------------------------------------------------------ locked memory
-
-
-def test_locked_memory():
-    """A program that locks all its memory, also future maps, does not lock the whole cache."""
-    result = python(
-        FLAGS
-        + textwrap.dedent("""
-        import ctypes
-        import numpy as np
-        from stocached import Cache
-
-        if ctypes.CDLL(None).mlockall(3) != 0:  # MCL_CURRENT | MCL_FUTURE
-            raise SystemExit("mlockall is not allowed")
-        cache = Cache.create(samples=1024, sample_bytes=2**20)
-        assert cache.stats().allocated_bytes < 8 * 2**20
-        assert "lo" not in flags(cache._payload.ctypes.data)
-        for index in range(3):
-            assert cache.put(index, np.full(2**20, index, np.uint8))
-        assert cache.get(2)[-1] == 2
-        assert cache.stats().allocated_bytes < 16 * 2**20
-        """),
-        check=False,
-    )
-    if "mlockall is not allowed" in result.stderr:
-        pytest.skip("mlockall is not allowed (RLIMIT_MEMLOCK)")
-    assert result.returncode == 0, result.stderr
-
-
-# ------------------------------------------------------------ memory that is promised, and held
-
-
-def test_memory_is_promised_once():
-    """Unnamed caches of a third of the memory each. The third one, or an earlier one, is refused
-    with the numbers."""
-    with contextlib.ExitStack() as stack:
-        with Cache.create(samples=1, sample_bytes=1) as probe:
-            third = stocached._native.spare(probe._handle) // 3 // MIB
-        with pytest.raises(stocached.CacheMemoryError, match="other caches have yet to fill"):
-            for _ in range(4):
-                stack.enter_context(Cache.create(samples=2**20, slots=third, sample_bytes=MIB))
-
-
-def test_hold():
-    with Cache.create(samples=100, sample_bytes=MIB) as cache:
-        native, handle = stocached._native, cache._handle
-        assert cache.put(0, np.zeros(MIB, np.uint8))
-        assert native.hold(handle, 2**60) == 0
-        assert native.spare(handle) == 0
-        assert not cache.put(1, np.zeros(MIB, np.uint8))
-        with Cache.attach(f"/proc/self/fd/{handle.info().fd}") as other:
-            assert not other.put(1, np.zeros(MIB, np.uint8))
-            assert native.hold(handle, 10 * MIB) == 0
-            assert other.put(1, np.zeros(MIB, np.uint8))
-            assert native.hold(handle, 2**60) == 0
-        assert native.hold(handle, 0) == 0
-        assert native.spare(handle) > 0
-        assert cache.put(2, np.zeros(MIB, np.uint8))
-        assert cache.stats().full == 2
+# ------------------------------------------------------------ memory that is held
 
 
 class Samples:

@@ -123,25 +123,6 @@ def test_global_batches_have_the_samples_of_the_plain_order(order, ends):
                 assert deals[0].position(batch_size) == plain[0].position(batch_size)
 
 
-def test_nodes_read_what_they_own():
-    epoch, owners = Order(50_000, seed=1).epoch(0), Owners([Node("a", 2), Node("b", 2)], 50_000)
-    deal = Deal(epoch, owners, 3, 128)
-    assert (deal.node, deal.local_rank, deal.local_world_size) == (1, 1, 2)
-    own = sum((owners.find(deal.node_batch(g)) == 1).sum() for g in range(40))
-    assert own / (40 * 256) > 0.95  # half of them without dealing
-
-
-def test_who_comes_and_goes_moves_few_buckets():
-    names = [Node(f"node-{k}") for k in range(9)]
-    everything = np.arange(100_000)
-    for less, more in ((2, 3), (8, 9)):
-        before, after = (Owners(names[:n], 100_000).find(everything) for n in (less, more))
-        moved = (before != after).mean()
-        assert moved < 1 / more + 0.07
-    reordered = Owners(names[::-1], 100_000).find(everything)
-    assert ((8 - reordered) == Owners(names, 100_000).find(everything)).all()
-
-
 def test_a_digest_tells_each_setting():
     def digest(order=None, number=0, nodes=None, batch=8, ends="pad", start=0):
         order, nodes = order or Order(1000, seed=1), nodes or [Node("a"), Node("b")]

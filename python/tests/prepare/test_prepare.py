@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import fcntl
 import multiprocessing
 import os
 import pickle
@@ -333,7 +332,7 @@ def test_how_many_processes(tmp_path):
     assert sorted(k for _, first, stop in asked for k in range(first, stop)) == list(range(300))  # each once
 
 
-@pytest.mark.parametrize("context", ["fork", "forkserver", "spawn"])
+@pytest.mark.parametrize("context", ["forkserver", "spawn"])
 def test_ways_to_start_processes(tmp_path, context):
     storage = BlockStorage(tmp_path / "d", **SMALL)
     assert prepare(Made(60), storage, processes=2, context=context)
@@ -382,23 +381,6 @@ def test_a_storage_with_the_six_methods_alone_takes_processes():
 # ------------------------------------------------------------ one at a time
 
 
-def test_two_at_once_in_threads(tmp_path):
-    calls = tmp_path / "calls"
-    done = []
-
-    def run():
-        done.append(prepare(Made(60, calls=calls, seconds=0.005), BlockStorage(tmp_path / "d")))
-
-    threads = [threading.Thread(target=run) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(done) == [False, False, True]
-    assert len(parts(calls)) == 1
-    assert [path.name for path in tmp_path.iterdir() if "d" in path.name] == ["d"]
-
-
 RUN = "import sys; sys.path.insert(0, {tests!r}); from prepared import Made; from stocached.prepare import *; "
 
 
@@ -441,34 +423,6 @@ def test_the_second_goes_on_when_the_first_gives_up(tmp_path):
     timer.join()
     prepare(Made(300), BlockStorage(tmp_path / "whole", **SMALL))
     assert tree(tmp_path / "d") == tree(tmp_path / "whole")
-
-
-def test_a_forked_child_does_not_keep_the_lock(tmp_path):
-    """Children of a killed preparation may live on. They must not keep the next preparation out."""
-    storage = BlockStorage(tmp_path / "d")
-    storage.start_preparation(Made(10).dataset_info())
-    child = os.fork()
-    if child == 0:
-        time.sleep(30)
-        os._exit(0)
-    try:
-        lock = os.open(tmp_path / "d.part", os.O_RDONLY)
-        with pytest.raises(BlockingIOError):
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.close(storage._writer._lock)  # as the kernel does for a process that was killed
-        storage._writer._lock = -1
-        deadline = time.monotonic() + 20
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
-        os.close(lock)
-    finally:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
 
 
 def test_control_c(tmp_path):
@@ -565,12 +519,11 @@ def read_all(storage, results):
     results.put(all(same(storage.load_sample(k), sample(FIELDS, k)) for k in range(300)))
 
 
-@pytest.mark.parametrize("context", ["fork", "spawn"])
-def test_readers_in_other_processes(tmp_path, context):
+def test_readers_in_other_processes(tmp_path):
     storage = BlockStorage(tmp_path / "d", **SMALL)
     prepare(Made(300), storage)
     storage.load_sample(0)
-    processes = multiprocessing.get_context(context)
+    processes = multiprocessing.get_context("fork")
     results = processes.SimpleQueue()
     readers = [processes.Process(target=read_all, args=(storage, results)) for _ in range(2)]
     for reader in readers:

@@ -166,22 +166,6 @@ def test_classes_are_split_apart_from_each_other():
     assert 30 < len(set(first.tolist()) & set(second.tolist())) < 70
 
 
-def test_every_sample_is_as_likely_as_another():
-    counts = np.zeros(50)
-    for seed in range(2000):
-        counts[split(50, 5, seed=seed).validation.indices] += 1
-    chi = float(((counts - 200) ** 2 / 200).sum())
-    assert 15 < chi < 105  # 49 degrees of freedom: outside once in 100,000 runs by chance
-
-
-def test_a_split_is_not_the_first_of_an_epoch():
-    """Validation samples are not neighbours in the training order of the same seed."""
-    made = split(1000, 100, seed=5)
-    for epoch in range(3):
-        first = set(Order(1000, "shuffled", 5).epoch(epoch).indices(0, 100).tolist())
-        assert len(first & set(made.validation)) < 30
-
-
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
@@ -323,12 +307,6 @@ def test_states_of_another_order_are_refused():
 def test_invalid_samplers(arguments, named, text):
     with pytest.raises(InvalidError, match=text):
         BlockSampler(*arguments, **named)
-
-
-def test_sampling_needs_no_torch():
-    python(
-        "import stocached.prepare as p, sys; assert len(list(p.BlockSampler(10, 2))) == 10; assert 'torch' not in sys.modules"
-    )
 
 
 @pytest.mark.torch

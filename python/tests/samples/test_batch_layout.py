@@ -4,14 +4,12 @@ the slow way."""
 from __future__ import annotations
 
 import collections
-import random
 from typing import Any
 
 import numpy as np
 import pytest
 
 from stocached import SchemaError
-from stocached._loader.numpy_backend import NumpyBackend
 from stocached._random.sample_seeds import sample_seed
 from stocached._samples.batch_layout import Layout, closed_up
 from stocached._samples.tree import Tree, UnfitError
@@ -102,16 +100,6 @@ def test_large_samples_with_and_without_gaps_are_copied_whole():
         np.testing.assert_array_equal(rows[1], sample)
         assert not rows[0].any()
         assert not rows[2].any()
-
-
-def test_a_sample_is_seeded_as_the_modules_would_be():
-    seed = sample_seed(7, 3, 12345)
-    random.gauss(0, 1)  # leaves a second number in the generator
-    NumpyBackend().seed_sample(seed)
-    drawn = random.gauss(0, 1), random.random(), np.random.rand()
-    random.seed(seed)
-    np.random.seed(seed & 0xFFFFFFFF)
-    assert drawn == (random.gauss(0, 1), random.random(), np.random.rand())
 
 
 def test_seeds_of_samples_are_those_of_the_document():

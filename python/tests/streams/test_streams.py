@@ -13,20 +13,12 @@ import numpy as np
 import pytest
 from helpers import python
 from processes import lives
-from stream_files import Files, SeekingFiles, collect, expected, item, lengths_of
+from stream_files import Files, collect, expected, item, lengths_of, streams
 
 from stocached import InvalidError, StreamError
 from stocached.streams import Streams
 
 SEEDS = range(4)
-
-
-def streams(lengths, batch_size, *, known=False, read=None, **settings):
-    settings.setdefault("multiprocessing_context", "fork")
-    settings.setdefault("timeout", 30)
-    return Streams(
-        range(len(lengths)), batch_size, read or Files(lengths), lengths=lengths if known else None, **settings
-    )
 
 
 # ------------------------------------------------------------ which items
@@ -112,16 +104,6 @@ def test_files_are_shuffled_again_in_each_epoch_or_not():
     assert [step[0][0] for step in collect(streams(lengths, 1, shuffle=False))] == list(range(50))
 
 
-def test_rows_end_at_most_a_file_apart():
-    """The queue is for this: with fixed shares, rows would end further apart."""
-    rng = np.random.default_rng(0)
-    lengths = rng.integers(1, 40, 200).tolist()
-    want = expected(lengths, 8)
-    ends = [max(step for step in range(len(want)) if want[step][row] is not None) for row in range(8)]
-    assert max(ends) - min(ends) <= max(lengths)
-    assert collect(streams(lengths, 8)) == want
-
-
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
 def test_workers_by_any_start_method(method):
     lengths = lengths_of(3)
@@ -198,13 +180,6 @@ def test_rows_number_through_all_ranks():
     batch = next(iter(loader))
     assert batch.rows.tolist() == [3, 4, 5]
     assert [batch.step for batch in loader] == list(range(len(loader)))
-
-
-def test_rank_from_the_environment(monkeypatch):
-    monkeypatch.setenv("RANK", "1")
-    monkeypatch.setenv("WORLD_SIZE", "3")
-    loader = streams([2] * 8, 3, known=True)
-    assert (loader.rank, loader.world_size, loader.rows) == (1, 3, 9)
 
 
 # ------------------------------------------------------------ batches
@@ -485,12 +460,6 @@ def test_an_error_survives_pickling():
     error = StreamError("file 3 (<function>)", lambda: 0, 3, 7)
     again = pickle.loads(pickle.dumps(error))
     assert (str(again), again.file, again.number, again.item) == (str(error), None, 3, 7)
-
-
-def test_seeking_readers_read_nothing_twice():
-    lengths = [50] * 4
-    plain, seeking = streams(lengths, 2, read=Files(lengths)), streams(lengths, 2, read=SeekingFiles(lengths))
-    assert collect(plain) == collect(seeking)
 
 
 def test_the_picture_is_what_the_guide_says(monkeypatch):

@@ -8,23 +8,10 @@ import json
 
 import numpy as np
 import pytest
-from stream_files import Files, SeekingFiles, collect, expected, lengths_of
+from stream_files import Files, SeekingFiles, collect, expected, lengths_of, streams
 
-from stocached import InvalidError, Order
+from stocached import InvalidError
 from stocached.streams import Streams
-
-
-def streams(lengths, batch_size, *, known=False, read=None, **settings):
-    return Streams(
-        range(len(lengths)),
-        batch_size,
-        read or Files(lengths),
-        lengths=lengths if known else None,
-        multiprocessing_context="fork",
-        timeout=30,
-        **settings,
-    )
-
 
 WAYS = [(False, "pad"), (True, "drop"), (False, "cycle"), (True, "pad"), (False, "drop"), (True, "cycle")]
 WORKERS = [(0, 2), (3, 1), (2, 0)]
@@ -293,8 +280,3 @@ def test_states_of_some_ranks_or_of_different_steps():
     collect(first[2], 1)
     with pytest.raises(InvalidError, match=r"different steps, \(epoch, step\) = \[\(0, 0\), \(0, 1\)\]"):
         one.load_state_dict([loader.state_dict() for loader in first])
-
-
-def test_the_order_is_that_of_the_order_document():
-    loader = streams([1] * 30, 1, seed=5)
-    assert [step[0][0] for step in collect(loader)] == Order(30, "shuffled", 5).epoch(0).indices().tolist()

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 from stateful_files import ShuffledFiles, logged
-from stream_files import Files, Item, collect, expected, lengths_of
+from stream_files import Item, collect, expected, lengths_of, streams
 from torch_helpers import TORCH_WARNINGS, torch
 
 from stocached import InvalidError, StreamError
@@ -16,17 +16,6 @@ if torch is not None:
     from torch.utils.data import DataLoader, IterableDataset
 
 pytestmark = [pytest.mark.torch, *TORCH_WARNINGS]
-
-
-def streams(lengths, batch_size, *, known=False, **settings):
-    return Streams(
-        range(len(lengths)),
-        batch_size,
-        Files(lengths),
-        lengths=lengths if known else None,
-        multiprocessing_context="fork",
-        **settings,
-    )
 
 
 def tensors(batches):
@@ -148,17 +137,6 @@ def test_items_may_be_tensors():
     batches = list(Streams(files, 2, shuffle=False, num_workers=2, multiprocessing_context="fork").dataset())
     assert torch.stack([batch.items for batch in batches])[:, :, 0].tolist() == [[0, 0], [1, 1], [0, 2]]
     assert [batch.mask.tolist() for batch in batches] == [[True, True], [True, True], [False, True]]
-
-
-def test_tensors_that_are_kept_never_change():
-    kept = list(streams([60] * 8, 4, num_workers=2).dataset())
-    assert collect(tensors(kept)) == expected([60] * 8, 4)
-    part = kept[5].items.data[1:, 2].flatten()
-    want = part.tolist()
-    del kept
-    for _ in streams([60] * 8, 4, num_workers=2):
-        pass
-    assert part.tolist() == want
 
 
 def test_rank_of_torch_distributed(tmp_path):

@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-import pickle
 import random
 import signal
 import subprocess
@@ -17,25 +16,11 @@ from multiprocessing import get_context
 
 import numpy as np
 import pytest
-from helpers import python
 from processes import gone, held, limit, nothing_new, until
-from stream_files import Files, collect, expected
+from stream_files import Files, collect, expected, streams
 
 from stocached import ClosedError, StreamError
 from stocached._workers import processes
-from stocached.streams import Streams
-
-
-def streams(lengths, batch_size, workers, *, read=None, known=False, **settings):
-    settings = {"multiprocessing_context": "fork", "timeout": 60} | settings
-    return Streams(
-        range(len(lengths)),
-        batch_size,
-        read or Files(lengths),
-        lengths=lengths if known else None,
-        num_workers=workers,
-        **settings,
-    )
 
 
 class FourAtOnce(Files):
@@ -55,7 +40,7 @@ class FourAtOnce(Files):
 
 def test_rows_of_a_batch_are_read_at_the_same_time():
     lengths = [20] * 8
-    assert collect(streams(lengths, 8, 4, read=FourAtOnce(lengths), shuffle=False)) == expected(
+    assert collect(streams(lengths, 8, num_workers=4, read=FourAtOnce(lengths), shuffle=False)) == expected(
         lengths, 8, shuffle=False
     )
 
@@ -77,16 +62,10 @@ class Counted(Files):
 def test_rows_are_read_ahead_of_the_training_loop():
     lengths = [40] * 4
     read = Counted(lengths)
-    batches = iter(streams(lengths, 4, 2, read=read, shuffle=False))
+    batches = iter(streams(lengths, 4, num_workers=2, read=read, shuffle=False))
     next(batches)
     until(lambda: read.count.value >= 4 * 4, "three batches more are read ahead")
     assert collect(batches) == expected(lengths, 4, shuffle=False)[1:]
-
-
-def test_a_row_that_rests_does_not_hold_up_the_others():
-    """Files of one item each: every row takes a file at every step."""
-    lengths = [1] * 60
-    assert collect(streams(lengths, 6, 3)) == expected(lengths, 6)
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSEGV, "exit"])
@@ -102,7 +81,7 @@ def test_a_killed_worker_is_named_with_its_file(how, known):
             yield np.array([file, k])
 
     before = held()
-    loader = streams([10] * 8, 4, 2, read=read, shuffle=False, known=known)
+    loader = streams([10] * 8, 4, num_workers=2, read=read, shuffle=False, known=known)
     with pytest.raises(StreamError) as caught:
         for _ in loader:
             pass
@@ -131,7 +110,7 @@ def test_killed_at_random_moments():
     kills = 0
     before = held()
     for _ in range(int(os.environ.get("STOCACHED_TEST_KILLS", "12"))):
-        batches = iter(streams(lengths, 4, 2))
+        batches = iter(streams(lengths, 4, num_workers=2))
         pids = batches._source.pids
         timer = threading.Timer(rng.random() * 0.05, kill, (rng.choice(pids),))
         timer.start()
@@ -157,14 +136,14 @@ def test_a_worker_s_init_function():
     def read(file):
         yield np.array([file, int(os.environ["STREAM_WORKER"])])
 
-    batch = next(iter(streams([1] * 4, 4, 2, read=read, shuffle=False, worker_init_fn=init)))
+    batch = next(iter(streams([1] * 4, 4, num_workers=2, read=read, shuffle=False, worker_init_fn=init)))
     assert batch.items.tolist() == [[0, 0], [1, 1], [2, 0], [3, 1]]
 
     def broken(number):
         raise OSError(f"no device for {number}")
 
     with pytest.raises(StreamError, match="(?s)worker 0 broke down:.*no device for 0"):
-        next(iter(streams([1] * 4, 4, 1, worker_init_fn=broken)))
+        next(iter(streams([1] * 4, 4, num_workers=1, worker_init_fn=broken)))
 
 
 def test_timeout_names_the_late_worker():
@@ -176,7 +155,7 @@ def test_timeout_names_the_late_worker():
 
     before = held()
     for timeout in (0.01, 0.05, 0.5, 2.5, 12.5):  # longer than workers take to start
-        batches = iter(streams([2] * 4, 4, 2, read=read, shuffle=False, timeout=timeout))
+        batches = iter(streams([2] * 4, 4, num_workers=2, read=read, shuffle=False, timeout=timeout))
         with contextlib.suppress(StreamError):
             next(batches)
             break
@@ -192,7 +171,7 @@ def test_timeout_names_the_late_worker():
 @pytest.mark.parametrize("known", [False, True], ids=["unknown", "known"])
 def test_nothing_is_left_after_a_break(known):
     lengths = [50] * 8
-    loader = streams(lengths, 4, 2, known=known)
+    loader = streams(lengths, 4, num_workers=2, known=known)
     rng = random.Random(3)
     collect(loader, 1)
     before = held()
@@ -211,7 +190,7 @@ def test_nothing_is_left_after_a_break(known):
 
 
 def test_an_iterator_without_references_is_closed_at_once():
-    loader = streams([5] * 8, 4, 2)
+    loader = streams([5] * 8, 4, num_workers=2)
     before = held()
     batches = iter(loader)
     batch = next(batches)
@@ -237,7 +216,7 @@ def test_end_of_a_worker_that_is_in_the_middle_of_an_item(tmp_path):
         (tmp_path / str(os.getpid())).touch()
         time.sleep(100)
 
-    batches = iter(streams([2] * 4, 4, 2, read=read))
+    batches = iter(streams([2] * 4, 4, num_workers=2, read=read))
     next(batches)
     until(lambda: len(list(tmp_path.iterdir())) == 2, "both are in the middle of an item")
     begin = time.monotonic()
@@ -256,7 +235,7 @@ def test_generators_in_workers_are_closed(tmp_path, monkeypatch):
         finally:
             (tmp_path / f"{file}").touch()
 
-    batches = iter(streams([2] * 4, 4, 2, read=read))
+    batches = iter(streams([2] * 4, 4, num_workers=2, read=read))
     next(batches)
     batches.close()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1", "2", "3"]
@@ -278,11 +257,9 @@ if __name__ == "__main__":
 
 ENDS = {
     "end": ("pass", 0),
-    "exit": ("sys.exit(3)", 3),
     "exception": ("raise KeyError('loop')", 1),
     "interrupt": ("os.kill(os.getpid(), signal.SIGINT); time.sleep(5)", -2),
     "killed": ("os.kill(os.getpid(), signal.SIGKILL)", -9),
-    "terminated": ("os.kill(os.getpid(), signal.SIGTERM); time.sleep(5)", -15),
 }
 
 
@@ -291,8 +268,6 @@ ENDS = {
     [
         *((end, "fork") for end in ENDS),
         ("end", "forkserver"),
-        ("killed", "forkserver"),
-        ("exception", "spawn"),
         ("killed", "spawn"),
     ],
 )
@@ -311,7 +286,7 @@ def test_workers_end_with_the_interpreter(tmp_path, method, end):
     _, errors = process.communicate(timeout=120)
     assert process.returncode == status, errors
     assert gone(pids) < limit(5), errors
-    if end in ("end", "exit"):
+    if end == "end":
         assert errors == ""
 
 
@@ -333,20 +308,6 @@ def test_ctrl_c_for_the_whole_group_is_the_parent_s(tmp_path):
     assert gone(pids) < limit(5)
 
 
-def test_a_forked_child_leaves_the_workers_alone():
-    lengths = [30] * 4
-    want = expected(lengths, 4)
-    batches = iter(streams(lengths, 4, 2))
-    found = collect(batches, 2)
-    child = os.fork()
-    if child == 0:
-        del batches
-        gc.collect()
-        os._exit(0)
-    os.waitpid(child, 0)
-    assert found + collect(batches) == want
-
-
 def test_a_forked_child_has_batches_of_its_own():
     """The memory of the parent's last iteration is not that of the child's next one."""
 
@@ -354,7 +315,7 @@ def test_a_forked_child_has_batches_of_its_own():
         for _ in range(300):
             yield np.full(1000, os.getppid())
 
-    loader = streams([300] * 4, 4, 2, read=read)
+    loader = streams([300] * 4, 4, num_workers=2, read=read)
     batches = iter(loader)
     next(batches)
     child = os.fork()
@@ -371,54 +332,3 @@ def test_a_forked_child_has_batches_of_its_own():
         if child == 0:
             os._exit(status)
     assert os.waitpid(child, 0)[1] == 0
-
-
-def test_threads_of_the_training_loop():
-    """Several threads read from one iterator, and each batch comes once."""
-    lengths = [50] * 6
-    batches = iter(streams(lengths, 3, 2))
-    lock, found = threading.Lock(), []
-
-    def take():
-        while True:
-            with lock:
-                batch = next(batches, None)
-            if batch is None:
-                return
-            found.append(batch.step)
-
-    threads = [threading.Thread(target=take) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(found) == list(range(100))
-
-
-def test_what_cannot_be_pickled_is_told_and_leaves_nothing(tmp_path):
-    for _ in range(2):
-        before = held()  # the second time, the helper process of multiprocessing exists already
-        with pytest.raises(
-            (AttributeError, TypeError, pickle.PicklingError), match="lambda.*by spawn are sent the reader, the files"
-        ):
-            iter(Streams([1, 2], 2, lambda file: [np.zeros(3)], num_workers=2, multiprocessing_context="spawn"))
-    nothing_new(before)
-
-
-def test_no_warnings_and_no_leaks_in_an_interpreter_of_its_own():
-    python(
-        """
-        import os
-        import numpy as np
-        from stocached.streams import Streams
-        def read(file):
-            for k in range(5): yield np.array([file, k])
-        loader = Streams(range(8), 4, read, num_workers=2, multiprocessing_context="fork")
-        before = len(os.listdir("/proc/self/fd"))
-        for epoch in range(3):
-            for batch in loader: pass
-        del batch
-        loader.batch_pool = None
-        assert len(os.listdir("/proc/self/fd")) == before
-        """
-    )

@@ -41,10 +41,6 @@ class Stream:
         return iter(np.arange(N))
 
 
-def collate(samples: list[np.ndarray]) -> np.ndarray:
-    return np.stack(samples)
-
-
 def plus_one(sample: np.ndarray) -> np.ndarray:
     return sample + 1
 
@@ -57,8 +53,8 @@ WAYS = {
     "cache": dict(num_workers=0, size="8MiB"),
     "cache and workers": dict(num_workers=2, size="8MiB"),
     "augmented": dict(num_workers=2, size="8MiB", augment=plus_one),
-    "own batches": dict(num_workers=2, collate_fn=collate),
-    "own batches in the loop": dict(num_workers=0, collate_fn=collate),
+    "own batches": dict(num_workers=2, collate_fn=np.stack),
+    "own batches in the loop": dict(num_workers=0, collate_fn=np.stack),
     "as they come": dict(num_workers=2, in_order=False),
     "single samples": dict(num_workers=2, batch_size=None),
 }
@@ -136,7 +132,7 @@ def test_everything_is_recorded(tmp_path, way):
 AUGMENTED = {
     "sample by sample": dict(num_workers=2, size="8MiB"),
     "threads": dict(num_workers=2, worker="thread", size="8MiB"),
-    "whole batches": dict(num_workers=2, size="8MiB", collate_fn=collate),
+    "whole batches": dict(num_workers=2, size="8MiB", collate_fn=np.stack),
     "in the loop": dict(num_workers=0, size="8MiB"),
 }
 MORE_AUGMENTED = {
@@ -221,15 +217,6 @@ def test_iterable_datasets(tmp_path):
     assert len(spans_of(file, "worker 0")) >= N // BATCH
 
 
-def test_a_loader_without_references(tmp_path):
-    for batch in Loader(Pictures(), batch_size=BATCH, num_workers=1, trace=tmp_path / "a.json"):
-        assert len(batch) == BATCH
-    file = read(tmp_path / "a.json")
-    assert (
-        len([span for span in spans_of(file, LOOP) if span["name"] == "wait" and "batch" in span["args"]]) == N // BATCH
-    )
-
-
 def test_left_early(tmp_path):
     loader = Loader(Pictures(), batch_size=BATCH, num_workers=2, trace=tmp_path / "a.json.gz")
     for _ in loader:
@@ -271,8 +258,3 @@ for k, batch in enumerate(loader):
     ]
     assert len(waits) == 3
     assert os.listdir(tmp_path) == ["a.json"]
-
-
-def test_a_place_that_cannot_be_written_is_refused_before_anything_is_loaded(tmp_path):
-    with pytest.raises(ValueError, match="there is no folder"):
-        Loader(Pictures(), trace=tmp_path / "none" / "a.json")

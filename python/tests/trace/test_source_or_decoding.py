@@ -162,18 +162,6 @@ def test_advice_names_what_is_slow_in_a_server(slow, server):
     server.resume()
 
 
-def test_threads_do_not_say(tmp_path):
-    """The interpreter's lock looks like a source."""
-    path = tmp_path / "run.json"
-    with serving(tmp_path / "source", SLOW[0]) as source:
-        loader = Loader(Remote(source), 10, num_workers=2, worker="thread", trace=path)
-        for _ in loader:
-            pass
-        loader.close()
-    assert advice_of(path)["source_share"] is None
-    assert advice_of(path)["points"][0]["limit"] == "loading"
-
-
 def test_a_whole_batch_says_it_too(tmp_path):
     def is_slow(seconds: float) -> bool:
         path = tmp_path / "run.json"

@@ -229,23 +229,6 @@ def test_tracks_have_the_numbers_of_the_format():
     assert track_numbers(others) == list(range(5000, 5000 + len(others)))
 
 
-def test_spans_beyond_the_limit_are_counted(tmp_path):
-    recorder = Recorder(tmp_path / "a.json", limit=2500)
-    origin = recorder._origin
-    for k in range(3000):
-        put_span(recorder, LOOP, "step", origin + 1000 * k, origin + 1000 * k + 1000, batch=k)
-    assert len(recorder) == 2500
-    assert recorder.dropped == 500
-    assert "500 dropped" in repr(recorder)
-    recorder.spans(worker(0), "load", origin + np.arange(7), origin + np.arange(7))
-    recorder.close()
-    file = read(tmp_path / "a.json")
-    (about,) = file["otherData"]["ranks"]
-    assert about["dropped"] == 507
-    assert about["dropped_from"] == 0
-    assert [span["args"]["batch"] for span in spans_of(file, LOOP)] == list(range(2500))
-
-
 def test_the_limit_is_of_single_and_many_spans_together(tmp_path):
     recorder = Recorder(tmp_path / "a.json", limit=5000)
     starts = recorder._origin + 1000 * np.arange(4500)

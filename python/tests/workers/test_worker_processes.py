@@ -113,23 +113,6 @@ def test_a_worker_that_another_part_of_the_program_has_waited_for():
     team.close()
 
 
-def test_workers_that_cannot_import_the_program(tmp_path):
-    """What an owner says of a spawned worker whose main module raises when it is imported."""
-    program = tmp_path / "program.py"
-    program.write_text(
-        "if __name__ != '__main__': raise ImportError('not here')\n"
-        "from stocached._workers.processes import Owner, Start, WorkerProcess, start_context\n"
-        "worker = WorkerProcess(Start(start_context('spawn'), print, 'nothing'), 0)\n"
-        "print(worker.receive(), worker.death('before its first task', begun=False))\n"
-    )
-    done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=120, check=True)
-    assert (
-        "exited with status 1 before its first task; workers that are started by spawn import the program again"
-        in done.stdout
-    )
-    assert "ImportError: not here" in done.stderr
-
-
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
 def test_arguments_that_cannot_be_pickled(method):
     text = rf"workers that are started by {method} are sent a number and a function pickled.*the_method=\"fork\""
@@ -166,15 +149,6 @@ def test_a_worker_that_refuses_to_end_is_killed():
     team.close()
     assert processes._GRACE + processes._AFTER_SIGTERM <= time.monotonic() - start < limit(2)
     assert worker.process.exitcode == -signal.SIGKILL
-
-
-def test_the_garbage_collector_ends_workers():
-    team = Team(sleep, number=2)
-    pids = team.pids
-    team.itself = team
-    del team
-    gc.collect()
-    assert not any(map(lives, pids))
 
 
 def test_the_garbage_collector_ends_a_pool_s_workers_before_it_closes_the_files():

@@ -30,14 +30,12 @@ type Rule struct {
 	// system call on a hanging device.
 	Stuck <-chan struct{}
 	Err   error // returned instead of a read
-	Wrong bool  // invert all bytes of the sample, and return no error
 }
 
 // Source is a source with faults. It is safe for concurrent use.
 type Source struct {
 	source.Source
-	reads  []atomic.Int64 // by sample
-	inside atomic.Int64
+	reads []atomic.Int64 // by sample
 
 	mu    sync.Mutex
 	rules []*state
@@ -58,7 +56,7 @@ func Wrap(s source.Source, rules ...Rule) *Source {
 
 // Blocks returns f as a source with blocks, or nil if its source has none. The rules of a block are
 // those of its first sample. A block counts as a read of each of its samples that ReadBlock passes
-// on, and Wrong inverts all of them.
+// on.
 func (f *Source) Blocks() source.Blocks {
 	if inner, ok := f.Source.(source.Blocks); ok {
 		return &blocks{f, inner}
@@ -87,29 +85,19 @@ func (f *Source) TotalReads() (total int) {
 	return total
 }
 
-// Inside returns the number of inflight reads, stuck ones too.
-func (f *Source) Inside() int { return int(f.inside.Load()) }
-
 // Read reads sample i unless a rule gives a fault.
 func (f *Source) Read(ctx context.Context, i int, dst []byte) (int, error) {
 	if i >= 0 && i < len(f.reads) {
 		f.reads[i].Add(1)
 	}
-	wrong, err := f.enter(ctx, i)
-	defer f.leave()
-	if err != nil {
+	if err := f.enter(ctx, i); err != nil {
 		return 0, err
 	}
-	n, err := f.Source.Read(ctx, i, dst)
-	if err == nil && wrong {
-		invert(dst[:n])
-	}
-	return n, err
+	return f.Source.Read(ctx, i, dst)
 }
 
-// enter applies the rules. The caller MUST call leave.
-func (f *Source) enter(ctx context.Context, i int) (wrong bool, err error) {
-	f.inside.Add(1)
+// enter applies the rules.
+func (f *Source) enter(ctx context.Context, i int) error {
 	for _, r := range f.match(i) {
 		if r.Delay > 0 {
 			timer := time.NewTimer(r.Delay)
@@ -117,21 +105,18 @@ func (f *Source) enter(ctx context.Context, i int) (wrong bool, err error) {
 			case <-timer.C:
 			case <-ctx.Done():
 				timer.Stop()
-				return false, context.Cause(ctx)
+				return context.Cause(ctx)
 			}
 		}
 		if r.Stuck != nil {
 			<-r.Stuck
 		}
 		if r.Err != nil {
-			return false, fmt.Errorf("%w, by a rule for tests, reading %s", r.Err, f.Where(i))
+			return fmt.Errorf("%w, by a rule for tests, reading %s", r.Err, f.Where(i))
 		}
-		wrong = wrong || r.Wrong
 	}
-	return wrong, nil
+	return nil
 }
-
-func (f *Source) leave() { f.inside.Add(-1) }
 
 func (f *Source) match(i int) (met []Rule) {
 	f.mu.Lock()
@@ -150,12 +135,6 @@ func (f *Source) match(i int) (met []Rule) {
 	return met
 }
 
-func invert(sample []byte) {
-	for k := range sample {
-		sample[k] ^= 0xFF
-	}
-}
-
 type blocks struct {
 	*Source
 	inner source.Blocks
@@ -170,17 +149,11 @@ func (b *blocks) ReadBlock(ctx context.Context, k int, each func(i int, sample [
 	if n == 0 {
 		return b.inner.ReadBlock(ctx, k, each)
 	}
-	wrong, err := b.enter(ctx, first)
-	defer b.leave()
-	if err != nil {
+	if err := b.enter(ctx, first); err != nil {
 		return err
 	}
 	return b.inner.ReadBlock(ctx, k, func(i int, sample []byte) error {
 		b.reads[i].Add(1)
-		if wrong {
-			sample = slices.Clone(sample)
-			invert(sample)
-		}
 		return each(i, sample)
 	})
 }

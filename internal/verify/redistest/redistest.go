@@ -10,7 +10,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -172,7 +172,7 @@ func Form(t testing.TB, all []*Server, first int) {
 	}
 	for _, s := range all[1:] {
 		host, port, _ := net.SplitHostPort(s.Addr)
-		bus := s.args[indexOf(s.args, "--cluster-port")+1]
+		bus := s.args[slices.Index(s.args, "--cluster-port")+1]
 		must(all[0].Client().Do(ctx, "cluster", "meet", host, port, bus).Err())
 	}
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
@@ -194,23 +194,6 @@ func Form(t testing.TB, all []*Server, first int) {
 		if time.Now().After(deadline) {
 			t.Fatal("the cluster does not form")
 		}
-	}
-}
-
-func indexOf(all []string, one string) int {
-	for k, a := range all {
-		if a == one {
-			return k
-		}
-	}
-	return -1
-}
-
-// Forget removes what a killed server knows of its cluster.
-func (s *Server) Forget() {
-	s.t.Helper()
-	if err := os.Remove(filepath.Join(s.dir, "nodes.conf")); err != nil {
-		s.t.Fatal(err)
 	}
 }
 
