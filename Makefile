@@ -63,14 +63,14 @@ help: ## print this list
 
 # ------------------------------------------------------------------------------------------------ build
 
-# Without the headers of libjpeg-turbo, the library for pictures decodes no JPEG files. Nothing is kept of a build with
+# Without the headers of its decoders, the library for pictures decodes no files. Nothing is kept of a build with
 # the other answer: its files may be newer than all sources.
 build: build/libstocached.so bin/stocached ## build bin/stocached, bin/stocached-decode and the C libraries in build/
-	@if tools/setup.sh has-jpeg; then jpeg=1; else jpeg=0; \
-		echo 'stocached: without stocached-decode, and Pillow decodes JPEG files in Python, as jpeglib.h is missing. On Debian and Ubuntu: sudo apt-get install -y libjpeg-dev'; fi; \
-	mkdir -p build bin; [ "$$(cat build/.jpeg 2>/dev/null || echo 1)" = $$jpeg ] || rm -f build/libstocached_image.so* build/stocached-decode bin/stocached-decode; \
-	echo $$jpeg > build/.jpeg; $(MAKE) --no-print-directory -C cimage JPEG=$$jpeg; \
-	[ $$jpeg = 0 ] || ln -sf ../build/stocached-decode bin
+	@if tools/setup.sh has-codecs; then codecs=1; else codecs=0; \
+		echo 'stocached: without stocached-decode, and Pillow decodes pictures in Python, as headers are missing. On Debian and Ubuntu: sudo apt-get install -y libjpeg-dev libpng-dev libdeflate-dev libwebp-dev'; fi; \
+	mkdir -p build bin; [ "$$(cat build/.codecs 2>/dev/null || echo 1)" = $$codecs ] || rm -f build/libstocached_image.so* build/stocached-decode bin/stocached-decode; \
+	echo $$codecs > build/.codecs; $(MAKE) --no-print-directory -C cimage CODECS=$$codecs; \
+	[ $$codecs = 0 ] || ln -sf ../build/stocached-decode bin
 
 build/libstocached.so: | setup-compiler
 	@$(MAKE) --no-print-directory -C cclient

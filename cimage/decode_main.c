@@ -4,6 +4,9 @@
  * next pictures into the other lanes. docs/spec/decode.md has the frames; source/decode/helper.go is the
  * server's side.
  *
+ * Pictures may be hostile. So this process opens nothing and starts nothing: a filter of system calls ends it if it
+ * tries. A limit bounds its memory, and an alarm the time of a picture.
+ *
  * It ends when the server closes the socket or dies. It ignores the signals of a terminal or of a service
  * manager, because it must not end before the server has its pictures.
  */
@@ -11,15 +14,23 @@
 #include "stocached_image.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <malloc.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -29,21 +40,17 @@ enum {
     LANES = 4,
     SOCKET = 3,          /* descriptor of the first lane; the next is its memory, then the other lanes follow */
     MAGIC = 0x44435453,  /* "STCD" */
-    FRAMES = 4,          /* changes when frames, the pixels of a picture, or the files that it takes change */
+    FRAMES = 5,          /* changes when frames, the pixels of a picture, or the files that it takes change */
     MOST_SECONDS = 90,   /* for one picture: longer than the server waits, if it still lives */
-    DECODE = 1,
-    RESIZE = 2
+    KEPT = 4 << 20       /* bytes of memory that are kept for the next picture */
 };
 
 struct request {
-    uint32_t operation;
-    uint32_t release;      /* 1: give memory back to the system after this picture */
-    uint64_t memory;       /* bytes of the shared memory */
-    uint64_t input, result; /* bytes of the input, which lies at 0; where the result goes */
+    uint64_t memory;        /* bytes of the shared memory */
+    uint64_t input, result; /* bytes of the file, which lies at 0; where the pixels go */
+    uint64_t most;          /* bytes that decoding may take besides */
     uint64_t max_pixels;
-    uint32_t width, height; /* size of the result */
-    uint32_t picture_width, picture_height; /* RESIZE, as the next four: of the input, three planes */
-    uint32_t resized_width, resized_height, window_x, window_y;
+    uint32_t width, height; /* of the pixels */
     uint32_t fit, layout;
 };
 
@@ -54,7 +61,7 @@ struct answer {
     char message[240];
 };
 
-_Static_assert(sizeof(struct request) == 80, "the server has the same size");
+_Static_assert(sizeof(struct request) == 56, "the server has the same size");
 _Static_assert(sizeof(struct answer) == 256, "the server has the same size");
 
 #define TEXT_OF(x) #x
@@ -93,27 +100,94 @@ static int refuse(struct answer *a, int code, const char *message)
     return code;
 }
 
-static int decode(stoc_image_worker *w, struct lane *l, const struct request *r, struct answer *a)
+/* Bytes of private memory of this process, of which the kernel counts what RLIMIT_DATA limits. */
+static int statm = -1;
+static uint64_t data_bytes(void)
+{
+    char text[128];
+    ssize_t n = pread(statm, text, sizeof text - 1, 0);
+    if (n <= 0)
+        return 0;
+    text[n] = 0;
+    char *at = text;
+    for (int k = 0; k < 5; k++) /* size, resident, shared, text and lib come before it */
+        strtoull(at, &at, 10);
+    return strtoull(at, NULL, 10) * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+static uint64_t data_at_start;
+
+/* Limits what this process may take besides what it had at the start. */
+static void limit(uint64_t bytes)
+{
+    struct rlimit l;
+    getrlimit(RLIMIT_DATA, &l);
+    l.rlim_cur = data_at_start + bytes < l.rlim_max ? data_at_start + bytes : l.rlim_max;
+    setrlimit(RLIMIT_DATA, &l);
+}
+
+/* Gives all memory of the last pictures back. */
+static bool renew(stoc_image_worker **w)
+{
+    stoc_image_worker_free(*w);
+    *w = NULL;
+    malloc_trim(0);
+    limit(KEPT);
+    return (*w = stoc_image_worker_new()) != NULL;
+}
+
+static int decode(stoc_image_worker **w, struct lane *l, const struct request *r, struct answer *a)
 {
     if (!map(l, r->memory))
         return refuse(a, STOC_IMAGE_EMEMORY, "the shared memory cannot be mapped");
     if (r->input > r->memory || r->result > r->memory || r->result < r->input)
         return refuse(a, STOC_IMAGE_EINVAL, "input and result are not in the shared memory");
-    uint8_t *to = l->bytes + r->result;
-    size_t space = r->memory - r->result;
-    if (r->operation == DECODE) {
-        struct stoc_image_decode how = {.width = r->width, .height = r->height, .fit = (uint8_t)r->fit,
-                                        .layout = (uint8_t)r->layout, .max_pixels = r->max_pixels};
-        return stoc_image_decode(w, l->bytes, r->input, &how, to, space);
+    struct stoc_image_decode how = {.width = r->width, .height = r->height, .fit = (uint8_t)r->fit,
+                                    .layout = (uint8_t)r->layout, .max_pixels = r->max_pixels};
+    int code;
+    for (int again = 0;; again++) { /* what an earlier picture left may be in the way */
+        limit(r->most);
+        code = stoc_image_decode(*w, l->bytes, r->input, &how, l->bytes + r->result, r->memory - r->result);
+        if (code != STOC_IMAGE_EMEMORY || again)
+            return code;
+        if (!renew(w))
+            return refuse(a, STOC_IMAGE_EMEMORY, "no memory is left");
     }
-    if (r->operation != RESIZE || (uint64_t)r->picture_width * r->picture_height > r->input / 3)
-        return refuse(a, STOC_IMAGE_EINVAL, "an unknown operation, or a picture that is not in its input");
-    struct stoc_image_picture picture = {l->bytes, r->picture_width, r->picture_height, 3, STOC_IMAGE_CHW};
-    struct stoc_image_augment how = {
-        .box_width = r->picture_width, .box_height = r->picture_height, .resized_width = r->resized_width,
-        .resized_height = r->resized_height, .window_x = r->window_x, .window_y = r->window_y, .width = r->width,
-        .height = r->height, .dtype = STOC_IMAGE_UINT8, .layout = (uint8_t)r->layout};
-    return stoc_image_augment(w, &picture, &how, to, space);
+}
+
+/* Allows the system calls of main's loop and of malloc. Any other one ends the process. */
+static bool filter(void)
+{
+#ifdef __SANITIZE_ADDRESS__
+    return true; /* its reports open files */
+#endif
+#if defined __x86_64__
+#define ARCHITECTURE AUDIT_ARCH_X86_64
+#elif defined __aarch64__
+#define ARCHITECTURE AUDIT_ARCH_AARCH64
+#endif
+#ifdef ARCHITECTURE
+#define ALLOW(name) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_##name, 0, 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
+    struct sock_filter rules[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ARCHITECTURE, 1, 0),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        ALLOW(recvfrom), ALLOW(sendto), ALLOW(ppoll), ALLOW(pread64), ALLOW(write), ALLOW(writev),
+        ALLOW(mmap), ALLOW(munmap), ALLOW(mremap), ALLOW(mprotect), ALLOW(madvise), ALLOW(brk),
+        ALLOW(setitimer), ALLOW(clock_gettime), ALLOW(setrlimit), ALLOW(prlimit64), ALLOW(futex),
+        ALLOW(rt_sigprocmask), ALLOW(rt_sigreturn), ALLOW(restart_syscall), ALLOW(getpid), ALLOW(gettid),
+        ALLOW(tgkill), ALLOW(exit_group),
+#ifdef __x86_64__ /* arm64 has the newer calls alone */
+        ALLOW(poll), ALLOW(alarm),
+#endif
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+    };
+    struct sock_fprog program = {sizeof rules / sizeof *rules, rules};
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+#else
+    return false;
+#endif
 }
 
 static uint64_t used(void)
@@ -179,10 +253,17 @@ int main(int argc, char **argv)
     setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
     stoc_image_worker *w = stoc_image_worker_new();
     struct answer a = {MAGIC, FRAMES, LANES, ""};
-    uint64_t pixels = stoc_image_jpeg_pixels(w);
+    uint64_t pixels = w ? stoc_image_pixels(w) : 0;
     if (!pixels)
         return 1;
-    snprintf(a.message, sizeof a.message, DECODER ", pixels %016llx", (unsigned long long)pixels);
+    statm = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+    data_at_start = data_bytes();
+    if (!data_at_start) {
+        fputs("stocached-decode cannot read /proc/self/statm, which its limit of memory needs\n", stderr);
+        return 1;
+    }
+    snprintf(a.message, sizeof a.message, DECODER "%s, pixels %016llx",
+             filter() ? "" : " without a filter of system calls", (unsigned long long)pixels);
     if (!say(&lanes[0], &a))
         return 1;
     struct request r;
@@ -193,15 +274,11 @@ int main(int argc, char **argv)
         uint64_t before = used();
         alarm(MOST_SECONDS); /* the server may have died, and a decoder may hang */
         a.frames = FRAMES;
-        a.code = decode(w, &lanes[lane], &r, &a);
+        a.code = decode(&w, &lanes[lane], &r, &a);
         if (a.code && !a.message[0])
             snprintf(a.message, sizeof a.message, "%s", stoc_image_message(w));
-        if (r.release) {
-            stoc_image_worker_free(w);
-            malloc_trim(0);
-            if (!(w = stoc_image_worker_new()))
-                return 1;
-        }
+        if ((!w || data_bytes() > data_at_start + KEPT) && !renew(&w))
+            return 1;
         a.nanoseconds = used() - before;
         if (!say(&lanes[lane], &a))
             return 1;

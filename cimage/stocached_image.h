@@ -1,8 +1,8 @@
 /*
  * stocached_image.h - from the bytes of a picture to a row of a batch, without Python.
  *
- * Two functions do the work. stoc_image_decode makes a uint8 picture of a given size from a JPEG
- * file. stoc_image_augment makes a row of a batch from a uint8 picture, in one call: crop, resize,
+ * Two functions do the work. stoc_image_decode makes a uint8 picture of a given size from a JPEG,
+ * PNG or WebP file. stoc_image_augment makes a row of a batch from a uint8 picture, in one call: crop, resize,
  * flip, colour, erase, normalise. stoc_image_plan says which calls of it make random steps, one
  * after the other. docs/spec/image.md has the definitions and the arithmetic.
  *
@@ -39,13 +39,14 @@ extern "C" {
 enum stoc_image_code {
     STOC_IMAGE_OK = 0,
     STOC_IMAGE_EINVAL = -1,       /* an argument is not valid */
-    STOC_IMAGE_EFORMAT = -2,      /* the file is no JPEG, or it is broken or cut off */
-    STOC_IMAGE_EUNSUPPORTED = -3, /* a JPEG of a kind that libjpeg-turbo does not decode to colours; any JPEG, if the
-                                     library was built without libjpeg-turbo (make JPEG=0); what stoc_image_load and
+    STOC_IMAGE_EFORMAT = -2,      /* the file is broken or cut off */
+    STOC_IMAGE_EUNSUPPORTED = -3, /* a JPEG of a kind that libjpeg-turbo does not decode to colours; any file, if the
+                                     library was built without decoders (make CODECS=0); what stoc_image_load and
                                      stoc_image_finish leave to the caller */
     STOC_IMAGE_ETOOLARGE = -4,    /* a picture of more pixels than max_pixels, or more scans than 100 */
     STOC_IMAGE_EMEMORY = -5,      /* too little memory */
-    STOC_IMAGE_ESYSTEM = -6       /* a file cannot be read */
+    STOC_IMAGE_ESYSTEM = -6,      /* a file cannot be read */
+    STOC_IMAGE_EKIND = -7         /* by its first bytes, the file is neither JPEG nor PNG nor WebP */
 };
 
 enum stoc_image_layout {
@@ -82,12 +83,12 @@ STOC_IMAGE_API const char *stoc_image_message(const stoc_image_worker *worker);
 
 struct stoc_image_info {
     uint32_t width, height;  /* as the picture is shown: after the EXIF orientation */
-    uint32_t orientation;    /* 1 to 8, of EXIF; 1 if the file has none */
-    uint32_t components;     /* in the file: 1 grey, 3 colours, 4 CMYK */
-    uint32_t progressive;    /* 1 or 0 */
+    uint32_t orientation;    /* 1 to 8, of EXIF or XMP; 1 if the file has none */
+    uint32_t components;     /* in the file, without alpha: 1 grey, 3 colours, 4 CMYK */
+    uint32_t progressive;    /* 1: progressive or interlaced; else 0 */
 };
 
-/* Reads the headers of a JPEG file. Errors: EINVAL: an argument is NULL; EFORMAT, EUNSUPPORTED, EMEMORY. */
+/* Reads the headers of a file. Errors: EINVAL: an argument is NULL; EFORMAT, EUNSUPPORTED, EMEMORY, EKIND. */
 STOC_IMAGE_API int stoc_image_read_info(stoc_image_worker *worker, const void *file, size_t bytes,
                                         struct stoc_image_info *info);
 
@@ -103,22 +104,22 @@ struct stoc_image_decode {
     uint8_t fit;            /* enum stoc_image_fit */
     uint8_t filter;         /* enum stoc_image_filter */
     uint8_t layout;         /* enum stoc_image_layout */
-    uint8_t fast;           /* 1: the decoder may scale by 1/2, 1/4 or 1/8 first; docs/spec/image.md has the error */
+    uint8_t fast;           /* 1: that of JPEG may scale by 1/2, 1/4 or 1/8 first; docs/spec/image.md has the error */
     uint8_t fill[3];        /* with PAD: red, green, blue */
     uint8_t reserved;       /* 0 */
     uint64_t max_pixels;    /* limit of the file, and of each picture made of it; 0: 178,956,970, as Pillow */
 };
 
-/* Decodes a JPEG file into 3 x height x width bytes of red, green and blue at dst. dst_bytes is the
- * size of dst. Grey and CMYK files become red, green and blue; the EXIF orientation is applied.
+/* Decodes a file into 3 x height x width bytes of red, green and blue at dst. dst_bytes is the
+ * size of dst. Grey and CMYK files become red, green and blue, alpha is dropped, the orientation is applied.
  * After an error, dst has any bytes. Errors: all of enum stoc_image_code but ESYSTEM. */
 STOC_IMAGE_API int stoc_image_decode(stoc_image_worker *worker, const void *file, size_t bytes,
                                      const struct stoc_image_decode *how, uint8_t *dst, size_t dst_bytes);
 
-/* Which pixels the decoder makes of JPEG files, as a number: versions of libjpeg-turbo that round, sample up or smooth
- * differently give another one. 0: the library was built without libjpeg-turbo (make JPEG=0), or memory is short. It
+/* Which pixels the decoders make, as a number: versions of libjpeg-turbo and libwebp that round, sample up or smooth
+ * differently give another one. 0: the library was built without decoders (make CODECS=0), or memory is short. It
  * decodes small files of each kind, in less than 1 ms. */
-STOC_IMAGE_API uint64_t stoc_image_jpeg_pixels(stoc_image_worker *worker);
+STOC_IMAGE_API uint64_t stoc_image_pixels(stoc_image_worker *worker);
 
 struct stoc_image_target {
     uint32_t resized_width, resized_height;     /* size of the whole picture */
@@ -251,8 +252,8 @@ STOC_IMAGE_API int stoc_image_plan(stoc_image_worker *worker, const struct stoc_
  *     read the file - decode - steps - (the cache) - random steps - row
  *
  * stoc_image_load does what comes before the cache, and stoc_image_finish what comes after it. They are the
- * functions that stoc_work of stocached.h calls. Each leaves to the caller what it cannot do: a file that is no
- * JPEG, a broken file, steps that need a second pass over floats. docs/spec/image.md, Pipelines.
+ * functions that stoc_work of stocached.h calls. Each leaves to the caller what it cannot do: a file of another
+ * format, a broken file, steps that need a second pass over floats. docs/spec/image.md, Pipelines.
  */
 
 enum stoc_image_label_kind {
@@ -312,8 +313,8 @@ STOC_IMAGE_API int stoc_image_follow(stoc_image_worker *worker, const struct sto
 
 /* Makes sample `index`: *sample and *bytes are valid until the next call of this worker. Errors: EINVAL: the worker
  * follows no pipeline, an argument is NULL, no such sample or place exists, or the pipeline's decode has a value that
- * struct stoc_image_decode excludes. EFORMAT: the file is no JPEG, or it is broken or cut off, or a file of several
- * samples ends in the middle of this one. EUNSUPPORTED: that of enum stoc_image_code, or the picture has another size
+ * struct stoc_image_decode excludes. EFORMAT: the file is broken or cut off, or a file of several samples ends in
+ * the middle of this one. EKIND. EUNSUPPORTED: that of enum stoc_image_code, or the picture has another size
  * than samples must have, or the label is no whole number of an int64_t. ETOOLARGE: the picture, or one that
  * a step makes of it, has more than max_pixels, with its short_side too, or a side above 65,500; or, with encoded, the
  * file has 4 GiB or more. EMEMORY. ESYSTEM: the file cannot be read, or has changed. */

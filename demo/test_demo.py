@@ -150,12 +150,12 @@ def test_without_the_library_for_pictures_the_demo_says_what_to_run(warm: Warm, 
 def test_without_libjpeg_the_demo_says_who_decodes(warm: Warm, pictures: Path, tmp_path: Path) -> None:
     """The library for pictures, built without the headers of libjpeg-turbo."""
     build, source = tmp_path / "build", Path(__file__).resolve().parents[1] / "cimage"
-    subprocess.run(["make", "-s", "-C", source, "JPEG=0", f"BUILD={build}", "CFLAGS=-O1"], check=True)
+    subprocess.run(["make", "-s", "-C", source, "CODECS=0", f"BUILD={build}", "CFLAGS=-O1"], check=True)
     (build / "libstocached.so").symlink_to(library())
     arguments = ("--images", str(pictures), "--samples", "8", "--workers", "2", "--out", str(tmp_path / "out"))
     done = run_demo(warm, *arguments, STOCACHED_LIB_PATH=str(build))
     assert done.returncode == 0, done.stderr
-    assert "built without libjpeg-turbo; on Debian and Ubuntu run: sudo apt-get install -y libjpeg-dev" in done.stderr
+    assert "built without libjpeg-turbo, libpng, libdeflate or libwebp; on Debian and Ubuntu run: sudo apt-get install -y libjpeg-dev libpng-dev" in done.stderr
     assert "stocached.image does it in 2 worker processes: Pillow decodes the files, because" in done.stdout
     assert "Epoch 1 starts the processes, takes memory" in done.stdout
     assert "in C, in" not in done.stdout and "100% of the pictures" in done.stdout

@@ -36,7 +36,9 @@ echo REASON >&2
 exit 127
 """
 SOURCES = ("stocached.c", "stocached.h", "stocached_layout.h", "stocached.map", "src")
-IMAGE_SOURCES = ("stocached_image.h", "stocached_image.map", "decode_main.c", "no_jpeg.c", "src")
+CODECS = ("-ljpeg", "-lpng16", "-lz", "-ldeflate", "-lwebpdemux", "-lwebp")
+DECODERS = ("codecs.c", "jpeg.c", "png.c", "webp.c")  # sources that need them
+IMAGE_SOURCES = ("stocached_image.h", "stocached_image.map", "decode_main.c", "no_codecs.c", "src")
 IMAGE_OPTIONS = ["-O3", "-ffp-contract=off", "-fno-trapping-math", "-fno-math-errno"]
 
 
@@ -103,17 +105,18 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
         self.run_compiler(["-O2", "-pthread"], library, sources / "stocached.map", [sources / "stocached.c"])
 
     def compile_image(self, sources: Path, library: Path) -> bool:
-        """False: the headers of libjpeg-turbo are missing, so it decodes no JPEG files."""
+        """False: headers of decoders are missing, so it decodes no files."""
         probe = [*shlex.split(os.environ.get("CC", "cc")), "-fsyntax-only", "-xc", "-"]
-        text = "#include <stdio.h>\n#include <jpeglib.h>\n"
+        headers = ("stdio.h", "jpeglib.h", "png.h", "libdeflate.h", "webp/demux.h")
+        text = "".join(f"#include <{header}>\n" for header in headers)
         jpeg = subprocess.run(probe, input=text, text=True, stderr=subprocess.DEVNULL).returncode == 0
-        files, libraries = sorted((sources / "src").glob("*.c")), ["-ljpeg", "-lm"]
+        files, libraries = sorted((sources / "src").glob("*.c")), [*CODECS, "-lm"]
         if not jpeg:
             self.app.display_warning(
-                "stocached: stocached.image decodes JPEG files by Pillow, as the headers of libjpeg-turbo are missing. On Debian "
-                "and Ubuntu: sudo apt-get install -y libjpeg-dev; then install this package again"
+                "stocached: stocached.image decodes pictures by Pillow, as headers of libraries are missing. On Debian "
+                "and Ubuntu: sudo apt-get install -y libjpeg-dev libpng-dev libdeflate-dev libwebp-dev; then install this package again"
             )
-            files = [*(file for file in files if file.name != "jpeg.c"), sources / "no_jpeg.c"]
+            files = [*(file for file in files if file.name not in DECODERS), sources / "no_codecs.c"]
             libraries = ["-lm"]
         self.run_compiler(self.image_options(), library, sources / "stocached_image.map", [*files, *libraries])
         return jpeg
@@ -121,7 +124,7 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
     def compile_decoder(self, sources: Path, program: Path) -> None:
         """The program that decodes for a server, with the library inside."""
         files = sorted((sources / "src").glob("*.c"))
-        inputs = [f"-I{sources}", sources / "decode_main.c", *files, "-ljpeg", "-lm"]
+        inputs = [f"-I{sources}", sources / "decode_main.c", *files, *CODECS, "-lm"]
         self.run_compiler(self.image_options(), program, None, inputs)
 
     def image_options(self) -> list[str]:

@@ -10,7 +10,7 @@ to=$DESTDIR$PREFIX
 share=$to/share units=$to/share/systemd/user
 "${MAKE:-make}" --no-print-directory -C cclient install PREFIX="$PREFIX" DESTDIR="$DESTDIR"
 [ ! -e "$BUILD/libstocached_image.so.1" ] ||
-    "${MAKE:-make}" --no-print-directory -C cimage install JPEG="$(cat build/.jpeg 2>/dev/null || echo 1)" \
+    "${MAKE:-make}" --no-print-directory -C cimage install CODECS="$(cat build/.codecs 2>/dev/null || echo 1)" \
         PREFIX="$PREFIX" DESTDIR="$DESTDIR"
 echo "stocached: installing the command, manual pages, completions and units under $to"
 umask 022

@@ -1047,16 +1047,16 @@ DEFECTS = [
     ),
     Defect(
         "pictures: plain code leaves out the last pixel of a decoded row",
-        "cimage/src/jpeg.c",
+        "cimage/src/decode.c",
         "interleave(to, rows, r->across.count);",
         "interleave(to, rows, r->across.count - (r->across.count > 1 && !w->vectors));",
         pictures("image"),
     ),
     Defect(
         "pictures: a scaled picture has its number of pixels as its side",
-        "cimage/src/jpeg.c",
-        "make_weights(w, side, d->jpeg.scale_denom, out,",
-        "make_weights(w, (side + d->jpeg.scale_denom - 1) / d->jpeg.scale_denom, 1, out,",
+        "cimage/src/decode.c",
+        "make_weights(w, side, j->scale, out,",
+        "make_weights(w, (side + j->scale - 1) / j->scale, 1, out,",
         python("image/test_decode.py", "fast"),
     ),
     Defect(

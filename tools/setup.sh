@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what a make target needs. If nothing is missing, it prints nothing.
-#   tools/setup.sh compiler | has-jpeg | system | c-tests | promtool | browser | versitygw | python | demo | torch | torch-oldest | peers | examples | wheel | packages | dist | site | lint-python | lint-go
+#   tools/setup.sh compiler | has-codecs | system | c-tests | promtool | browser | versitygw | python | demo | torch | torch-oldest | peers | examples | wheel | packages | dist | site | lint-python | lint-go
 set -eu
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3} go=${GO:-go}
@@ -14,7 +14,7 @@ compiler() {
     echo '#include <stdlib.h>' | ${CC:-cc} -fsyntax-only -xc - 2>/dev/null || install_packages gcc libc6-dev
 }
 
-has_jpeg() { printf '#include <stdio.h>\n#include <jpeglib.h>\n' | ${CC:-cc} -fsyntax-only -xc - 2>/dev/null; }
+has_codecs() { printf '#include <%s>\n' stdio.h jpeglib.h png.h libdeflate.h webp/demux.h | ${CC:-cc} -fsyntax-only -xc - 2>/dev/null; }
 
 # Checks Python and Go, and installs a C compiler and venv, which Debian packages separately.
 system() {
@@ -30,7 +30,7 @@ c_tests() {
     missing=
     command -v "${CXX:-c++}" >/dev/null || missing="$missing g++"
     command -v pkg-config >/dev/null || missing="$missing pkg-config"
-    has_jpeg || missing="$missing libjpeg-dev"
+    has_codecs || missing="$missing libjpeg-dev libpng-dev libdeflate-dev libwebp-dev"
     install_packages $missing
     take_jpegs
 }
@@ -197,8 +197,8 @@ environment() {
 install_stocached() {
     # pip installs it, because uv would use the library that it compiled before, even if its sources differ.
     UV=0
-    # The headers of libjpeg-turbo may have come after the last installation.
-    [ -e $venv/bin/stocached-decode ] || ! has_jpeg || rm -f "$venv/.installed-stocached"
+    # The headers of the decoders may have come after the last installation.
+    [ -e $venv/bin/stocached-decode ] || ! has_codecs || rm -f "$venv/.installed-stocached"
     pip_install stocached 'stocached (compiles its C library)' python/src python/pyproject.toml python/hatch_build.py \
         cclient/src cclient/stocached.c cclient/stocached.h cimage/src cimage/stocached_image.h -- ./python
 }
@@ -219,7 +219,7 @@ oldest_python() {
 
 case ${1:-} in
 compiler) compiler ;;
-has-jpeg) has_jpeg ;;
+has-codecs) has_codecs ;;
 system) system ;;
 c-tests) c_tests ;;
 promtool) take_promtool ;;

@@ -75,7 +75,7 @@ static void rows_and_columns_outside_are_not_decoded(void)
     free(dst);
 }
 
-static bool known(int code) { return code <= 0 && code >= STOC_IMAGE_EMEMORY; }
+static bool known(int code) { return code <= 0 && (code >= STOC_IMAGE_EMEMORY || code == STOC_IMAGE_EKIND); }
 
 /* A file that ends early is an error, if the rest has bits of the picture. So it is for a result that needs none of the
  * rows that are missing. */
@@ -140,7 +140,7 @@ static void files_that_are_damaged(void)
 
 /* ------------------------------------------------------------ files of others */
 
-enum { MOST_FILES = 200, MOST_BYTES = 300000, OURS = 10 /* in the repository */, DEBIANS = 3 };
+enum { MOST_FILES = 200, MOST_BYTES = 300000, OURS = 26 /* in the repository */, DEBIANS = 3 };
 
 static struct file found[5 * MOST_FILES];
 static size_t files, folder_end; /* how many of a folder may be found */
@@ -149,8 +149,11 @@ static int find_file(const char *path, const struct stat *s, int type, struct FT
 {
     (void)f;
     const char *dot = strrchr(path, '.');
-    bool jpeg = type == FTW_F && dot && (!strcasecmp(dot, ".jpg") || !strcasecmp(dot, ".jpeg"));
-    if (!jpeg || s->st_size < 100 || s->st_size > MOST_BYTES || files == folder_end)
+    static const char *const names[] = {".jpg", ".jpeg", ".png", ".webp"};
+    bool picture = false;
+    for (size_t k = 0; type == FTW_F && dot && k < sizeof names / sizeof *names; k++)
+        picture |= !strcasecmp(dot, names[k]);
+    if (!picture || s->st_size < 100 || s->st_size > MOST_BYTES || files == folder_end)
         return files == folder_end;
     struct file *to = &found[files];
     int from = open(path, O_RDONLY | O_CLOEXEC);
@@ -194,13 +197,42 @@ static void find_files(void)
         size_t before = files;
         folder_end = files + MOST_FILES;
         nftw(folder, find_file, 20, FTW_PHYS);
-        printf("%zu JPEG files in %s\n", files - before, folder);
+        printf("%zu pictures in %s\n", files - before, folder);
         if (at == 0 && files < (set ? 1 : OURS))
             COMPLAIN("%s has fewer than %d; run this program in cimage/", folder, set ? 1 : OURS);
         if (at == 1 && !set && getenv("CI") && files - before < DEBIANS)
             COMPLAIN("%s has fewer than %d; remove it and run tools/setup.sh c-tests", folder, DEBIANS);
     }
     make_files();
+}
+
+/* PNG and WebP files that end early, each at the end of its memory: an error, or the picture. */
+static void small_files_that_are_cut_off(void)
+{
+    int tried = 0;
+    for (size_t k = 0; k < files; k++) {
+        const struct file *f = &found[k];
+        struct stoc_image_info info;
+        if (f->bytes[0] == 0xff || f->size > 3000 || stoc_image_read_info(worker, f->bytes, f->size, &info) ||
+            info.width > 200 || info.height > 200)
+            continue;
+        size_t bytes = (size_t)3 * info.width * info.height;
+        uint8_t *whole = guarded(bytes), *part = guarded(bytes);
+        int right = decode(f, f->size, to(info.width, info.height), whole);
+        for (size_t n = 0; right == 0 && n < f->size; n++) {
+            uint8_t *cut = guarded(n + 1) + 1;
+            memcpy(cut, f->bytes, n);
+            struct file c = {cut, n};
+            int code = decode(&c, n, to(info.width, info.height), part);
+            if (!known(code) || (code == 0 && info.orientation == 1 && memcmp(part, whole, bytes) != 0))
+                COMPLAIN("file %zu, the first %zu of %lu bytes: %d", k, n, f->size, code);
+            release(cut - 1, n + 1);
+        }
+        tried += right == 0;
+        release(whole, bytes);
+        release(part, bytes);
+    }
+    CHECK(tried >= 6 || getenv("STOCACHED_TEST_PICTURES"));
 }
 
 /* A place of a marker before the first scan, or 0. */
@@ -361,13 +393,13 @@ static void files_that_change(void)
 }
 
 /* In the library, but not exported: the programs that have its sources in them call it. */
-extern uint32_t orientation_of(const uint8_t *data, size_t bytes) __attribute__((weak));
+extern uint32_t exif_orientation(const uint8_t *data, size_t bytes) __attribute__((weak));
 
 /* EXIF data of any content and length: nothing after them is read. */
 static void exif_data_that_lie(void)
 {
-    if (!orientation_of)
-        SKIP("the library does not export orientation_of; the programs with sanitizers test it");
+    if (!exif_orientation)
+        SKIP("the library does not export exif_orientation; the programs with sanitizers test it");
     int turned = 0;
     for (int k = 0; k < 20000; k++) {
         size_t n = below(120);
@@ -381,10 +413,10 @@ static void exif_data_that_lie(void)
         memcpy(p, head, MIN(n, sizeof head - 1));
         for (size_t at = 16; at + 12 <= n; at += 12)
             if (below(3) == 0)
-                memcpy(p + at, head[6] == 'I' ? "\x12\1\3\0" : "\1\x12\0\3", 4); /* the tag and its type */
-        uint32_t o = orientation_of(p, n);
-        CHECK(o >= 1 && o <= 8);
-        turned += o != 1;
+                memcpy(p + at, head[6] == 'I' ? "\x12\1\3\0\1\0\0" : "\1\x12\0\3\0\0\0\1", 8); /* the tag, its type and count */
+        uint32_t o = exif_orientation(p, n);
+        CHECK(o <= 8);
+        turned += o > 1;
         release(p, n);
     }
     CHECK(turned > 100);
@@ -435,15 +467,16 @@ static void files_that_are_no_jpeg(void)
         const char *bytes, *want;
         size_t size;
     } cases[] = {{"", "", 0},
-                 {"\x89PNG\r\n\x1a\n", "Not a JPEG file", 8},
+                 {"\x89PNG\r\n\x1a\n", "cut off", 8},
                  {"\xff\xd8\xff\xd9", "", 4},
-                 {"hello", "Not a JPEG file", 5}};
+                 {"hello", "not a JPEG, PNG or WebP file", 5}};
     uint8_t dst[3 * 8 * 8];
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         struct file f = {(unsigned char *)cases[k].bytes, cases[k].size};
         struct stoc_image_info info;
-        EQUAL(stoc_image_read_info(worker, f.bytes, f.size, &info), STOC_IMAGE_EFORMAT);
-        EQUAL(decode(&f, f.size, to(8, 8), dst), STOC_IMAGE_EFORMAT);
+        int code = k == 0 || k == 3 ? STOC_IMAGE_EKIND : STOC_IMAGE_EFORMAT;
+        EQUAL(stoc_image_read_info(worker, f.bytes, f.size, &info), code);
+        EQUAL(decode(&f, f.size, to(8, 8), dst), code);
         if (!strstr(stoc_image_message(worker), cases[k].want) || !*stoc_image_message(worker))
             COMPLAIN("file %zu: %s", k, stoc_image_message(worker));
     }
@@ -599,13 +632,13 @@ static void vectors_and_plain_code_decode_alike(void)
 /* The number of the decoder's pixels depends on the decoder alone. */
 static void the_number_of_pixels(void)
 {
-    EQUAL(stoc_image_jpeg_pixels(NULL), 0);
-    uint64_t number = stoc_image_jpeg_pixels(worker);
+    EQUAL(stoc_image_pixels(NULL), 0);
+    uint64_t number = stoc_image_pixels(worker);
     CHECK(number != 0);
     int best = stoc_image_vectors(worker);
     for (int vectors = best; vectors >= 0; vectors--) {
         stoc_image_use_vectors(worker, vectors);
-        CHECK(stoc_image_jpeg_pixels(worker) == number);
+        CHECK(stoc_image_pixels(worker) == number);
     }
     stoc_image_use_vectors(worker, best);
 }
@@ -895,6 +928,7 @@ int main(int argc, char **argv)
         RUN(files_that_are_cut_off);
         RUN(files_that_are_damaged);
         RUN(find_files);
+        RUN(small_files_that_are_cut_off);
         RUN(files_of_others_that_are_damaged);
         RUN(files_that_change);
         RUN(exif_data_that_lie);

@@ -575,7 +575,7 @@ static void files_of_other_kinds(void)
     add_file("cut.jpg", f.bytes, f.size / 2, 0);
     REQUIRE(mkfifo(path_of("pipe.jpg"), 0600) == 0);
     add_path(path_of("pipe.jpg"), 0);
-    static const int codes[] = {STOC_IMAGE_ESYSTEM, STOC_IMAGE_ESYSTEM, STOC_IMAGE_EFORMAT, STOC_IMAGE_EFORMAT,
+    static const int codes[] = {STOC_IMAGE_ESYSTEM, STOC_IMAGE_ESYSTEM, STOC_IMAGE_EKIND, STOC_IMAGE_EKIND,
                                 STOC_IMAGE_EFORMAT};
     struct stoc_image_pipeline p = fixed();
     const void *sample;

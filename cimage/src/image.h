@@ -56,6 +56,7 @@ struct stoc_image_worker {
     int vectors; /* as stoc_image_vectors */
     struct resize resize;
     struct buffer rows, picture, row;
+    struct buffer text, joined, inflated; /* of a file that is being decoded */
     struct table table;
     const struct stoc_image_pipeline *pipeline;
     struct buffer file, sample, decoded; /* buffers of a pipeline */
@@ -85,8 +86,9 @@ double draw(struct random *r); /* from 0 up to 1 */
 double draw_between(struct random *r, double low, double high);
 uint32_t draw_below(struct random *r, uint32_t n);
 
-/* orientation.c: of the EXIF data of a JPEG marker APP1; 1 if it has none. */
-uint32_t orientation_of(const uint8_t *data, size_t bytes);
+/* orientation.c: 1 to 8; 0 if the data has none. EXIF data may begin with its name. */
+uint32_t exif_orientation(const uint8_t *exif, size_t bytes);
+uint32_t xmp_orientation(const uint8_t *xmp, size_t bytes);
 
 /* target.c: which sides a picture gets, and which part of it a decode takes. */
 void short_and_long(uint32_t *width, uint32_t *height, uint32_t side, uint32_t longest);
@@ -152,10 +154,47 @@ void put_row(stoc_image_worker *w, const uint8_t *const rows[3], uint32_t channe
              const struct stoc_image_augment *how, void *dst);
 void erase(const struct stoc_image_augment *how, uint32_t channels, void *dst);
 
-/* jpeg.c: a window of the picture that is resized to window->resized_width x resized_height, into a result of
+/* decode.c: a window of the picture that is resized to window->resized_width x resized_height, into a result of
  * how->width x how->height, which is the window's size. NULL: as stoc_image_decode. The arguments must be valid. */
 int decode_window(stoc_image_worker *w, const void *file, size_t bytes, const struct stoc_image_decode *how,
                   const struct stoc_image_target *window, uint8_t *dst);
+
+/* An orientation as a transposition of the file's picture, after which columns and rows are reversed. */
+struct turn {
+    bool transpose, flip_x, flip_y; /* flips of the file's columns and rows */
+};
+
+/* The decode of one file. */
+struct job {
+    stoc_image_worker *worker;
+    const uint8_t *file;
+    size_t bytes;
+    const struct stoc_image_decode *how;
+    const struct stoc_image_target *window; /* as that of decode_window */
+    uint8_t *dst;
+    uint32_t width, height; /* of the file's picture */
+    uint32_t scale;         /* the decoder divides its sides by 1, 2, 4 or 8 */
+    struct turn turn;
+    struct stoc_image_target target;
+};
+/* Checks the sides of the file's picture, and says where it goes. Call it before memory is taken for the picture. */
+int begin_job(struct job *j, uint32_t width, uint32_t height, uint32_t orientation);
+/* Weights from what the decoder makes to the target: rows down.low to down.high - 1 go into resize_band. If columns stay
+ * as they are, a pixel is three columns of one plane: its bytes are copied. */
+int plan_job(struct job *j, uint32_t decoded_width);
+/* Writes the rows of the resize to the result. */
+int finish_job(const struct job *j);
+/* plan_job, resize_band and finish_job, for a decoder that has the whole picture in memory: red, green and blue. */
+int show_picture(struct job *j, const uint8_t *pixels);
+
+/* jpeg.c, png.c, webp.c: a format. */
+struct format {
+    bool (*begins)(const uint8_t *file, size_t bytes); /* whether a file begins as one of this format */
+    int (*read_info)(stoc_image_worker *w, const uint8_t *file, size_t bytes, struct stoc_image_info *info); /* not turned */
+    int (*decode)(struct job *j);
+};
+extern const struct format jpeg_format, png_format, webp_format;
+extern const struct format *const formats[]; /* codecs.c; the last is NULL */
 
 /* files.c: the bytes of a picture in the buffer that they were read into, and the label. */
 struct found {

@@ -1,4 +1,4 @@
-/* stoc_image_decode: JPEG files, by libjpeg-turbo, a band of rows at a time. */
+/* JPEG files, by libjpeg-turbo, a band of rows at a time. */
 #include "image.h"
 
 #include <setjmp.h>
@@ -115,88 +115,55 @@ static void prepare(struct decoder *d, stoc_image_worker *w)
     d->errors.emit_message = on_message;
 }
 
-static uint32_t orientation(const struct decoder *d)
+static bool is_jpeg(const uint8_t *file, size_t bytes)
 {
-    for (jpeg_saved_marker_ptr m = d->jpeg.marker_list; m; m = m->next) {
-        uint32_t o = m->marker == JPEG_APP0 + 1 ? orientation_of(m->data, m->data_length) : 1;
-        if (o != 1)
-            return o;
-    }
-    return 1;
+    return bytes >= 2 && file[0] == 0xff && file[1] == 0xd8 && (bytes == 2 || file[2] == 0xff);
 }
 
-int stoc_image_read_info(stoc_image_worker *w, const void *file, size_t bytes, struct stoc_image_info *info)
+/* EXIF data may lie in several markers. The last marker with XMP counts. Call it after setjmp. */
+static uint32_t orientation(struct decoder *d)
 {
-    if (!w)
-        return STOC_IMAGE_EINVAL;
-    if (!file || !info)
-        return fail(w, STOC_IMAGE_EINVAL, "an argument is NULL");
+    static const char exif[] = "Exif\0", xmp[] = "http://ns.adobe.com/xap/1.0/";
+    struct buffer *joined = &d->worker->text;
+    size_t bytes = 0;
+    uint32_t of_xmp = 0;
+    for (jpeg_saved_marker_ptr m = d->jpeg.marker_list; m; m = m->next) {
+        if (m->marker != JPEG_APP0 + 1)
+            continue;
+        if (m->data_length >= sizeof xmp && !memcmp(m->data, xmp, sizeof xmp))
+            of_xmp = xmp_orientation(m->data + sizeof xmp, m->data_length - sizeof xmp);
+        if (m->data_length < sizeof exif || memcmp(m->data, exif, sizeof exif))
+            continue;
+        size_t more = m->data_length - sizeof exif;
+        if (!extend(joined, bytes, bytes + more))
+            stop(d, no_memory(d->worker, bytes + more));
+        memcpy(joined->bytes + bytes, m->data + sizeof exif, more);
+        bytes += more;
+    }
+    uint32_t of_exif = bytes ? exif_orientation(joined->bytes, bytes) : 0;
+    return of_exif ? of_exif : of_xmp ? of_xmp : 1;
+}
+
+static int read_info(stoc_image_worker *w, const uint8_t *file, size_t bytes, struct stoc_image_info *info)
+{
     struct decoder d;
     prepare(&d, w);
     if (setjmp(d.failed) == 0) {
         begin(&d, file, bytes);
-        uint32_t o = orientation(&d);
-        *info = (struct stoc_image_info){o > 4 ? d.jpeg.image_height : d.jpeg.image_width,
-                                         o > 4 ? d.jpeg.image_width : d.jpeg.image_height, o,
+        *info = (struct stoc_image_info){d.jpeg.image_width, d.jpeg.image_height, orientation(&d),
                                          (uint32_t)d.jpeg.num_components, (uint32_t)d.jpeg.progressive_mode};
     }
     jpeg_destroy_decompress(&d.jpeg);
     return d.code;
 }
 
-/* The orientation as a transposition of the file's picture, after which columns and rows are reversed. */
-struct turn {
-    bool transpose, flip_x, flip_y; /* flips of the file's columns and rows */
-};
-
-static struct turn turn_of(uint32_t orientation)
-{
-    static const struct turn turns[] = {{0, 0, 0}, {0, 1, 0}, {0, 1, 1}, {0, 0, 1},
-                                        {1, 0, 0}, {1, 0, 1}, {1, 1, 1}, {1, 1, 0}};
-    return turns[orientation - 1];
-}
-
-/* Of a side of the file's picture, which the decoder may scale. With flip, results are those of it in reverse order. */
-static bool weights_of(struct weights *w, uint32_t side, const struct decoder *d, uint32_t out, uint32_t from,
-                       uint32_t count, int filter, bool flip)
-{
-    return make_weights(w, side, d->jpeg.scale_denom, out, flip ? out - from - count : from, count, filter, flip);
-}
-
-/* Weights from what the decoder makes of the file's picture to the target. If columns stay as they are, a pixel is
- * three columns of one plane: its bytes are copied. */
-static int plan(struct decoder *d, const struct stoc_image_target *t, struct turn turn,
-                const struct stoc_image_decode *how)
-{
-    int filter = how->filter;
-    stoc_image_worker *w = d->worker;
-    struct weights *across = &w->resize.across, *down = &w->resize.down;
-    uint32_t wide = d->jpeg.image_width, high = d->jpeg.image_height;
-    bool made;
-    if (turn.transpose)
-        made = weights_of(across, wide, d, t->resized_height, t->window_y, t->height, filter, turn.flip_x) &&
-               weights_of(down, high, d, t->resized_width, t->window_x, t->width, filter, turn.flip_y);
-    else
-        made = weights_of(across, wide, d, t->resized_width, t->window_x, t->width, filter, turn.flip_x) &&
-               weights_of(down, high, d, t->resized_height, t->window_y, t->height, filter, turn.flip_y);
-    int code = made ? check_middle(w, how->max_pixels) : fail(w, STOC_IMAGE_EMEMORY, "too little memory for weights");
-    if (code)
-        return code;
-    bool copies = across->identity && how->layout == STOC_IMAGE_HWC && !turn.transpose;
-    if (copies) {
-        wide = 3 * d->jpeg.output_width;
-        made = make_weights(across, wide, 1, wide, 3 * t->window_x, 3 * t->width, filter, false);
-    }
-    return made ? resize_begin(w, copies ? 1 : 3) : fail(w, STOC_IMAGE_EMEMORY, "too little memory for weights");
-}
-
-/* Pillow's conversion. Adobe's files hold the inks inverted. */
-static void from_cmyk(uint8_t *row, size_t pixels, bool inverted)
+/* Pillow's conversion. It takes all files as Adobe's, which hold the inks inverted. */
+static void from_cmyk(uint8_t *row, size_t pixels)
 {
     for (size_t x = 0; x < pixels; x++) {
-        uint32_t light = inverted ? row[4 * x + 3] : 255u - row[4 * x + 3]; /* light that black leaves */
+        uint32_t light = row[4 * x + 3]; /* that black leaves */
         for (size_t c = 0; c < 3; c++) {
-            uint32_t ink = inverted ? 255u - row[4 * x + c] : row[4 * x + c], n = ink * light + 128;
+            uint32_t ink = 255u - row[4 * x + c], n = ink * light + 128;
             row[3 * x + c] = (uint8_t)(light - ((n + (n >> 8)) >> 8));
         }
     }
@@ -262,7 +229,7 @@ static void read_rows(struct decoder *d)
         for (uint32_t k = n; k < n + got; k++) {
             rows[k] = w->rows.bytes + k * stride;
             if (components == 4)
-                from_cmyk(w->rows.bytes + k * stride, width + left, jpeg->saw_Adobe_marker);
+                from_cmyk(w->rows.bytes + k * stride, width + left);
         }
         n += got;
         if (n == BAND || y >= down->high) {
@@ -277,102 +244,38 @@ static void read_rows(struct decoder *d)
         stop(d, fail(w, STOC_IMAGE_EFORMAT, "the file is cut off or damaged: bits of the picture are missing"));
 }
 
-/* Writes the rows of the resize to the result. */
-static int write_rows(stoc_image_worker *w, const struct stoc_image_target *t, bool transpose,
-                      const struct stoc_image_decode *how, uint8_t *dst)
-{
-    const struct resize *r = &w->resize;
-    size_t width = how->width, plane = width * how->height;
-    if (!reserve(&w->row, 3 * r->stride))
-        return fail(w, STOC_IMAGE_EMEMORY, "too little memory for rows of %zu bytes", r->stride);
-    bool chw = how->layout == STOC_IMAGE_CHW;
-    if (how->fit == STOC_IMAGE_PAD)
-        for (size_t c = 0; c < 3; c++)
-            for (size_t k = 0; k < plane; k++)
-                dst[chw ? c * plane + k : 3 * k + c] = how->fill[c];
-    size_t pixel = chw ? 1 : 3, row_step = width * pixel;
-    size_t along = transpose ? row_step : r->channels == 1 ? 1 : pixel, beside = transpose ? pixel : row_step; /* steps between the resize's rows */
-    if (!chw && !transpose && r->channels == 3) {
-        uint8_t *to = dst + t->y * row_step + t->x * pixel;
-        for (uint32_t k = 0; k < r->down.count; k++, to += row_step) {
-            const uint8_t *rows[3];
-            for (uint32_t c = 0; c < 3; c++)
-                rows[c] = resize_row(w, c, k, w->row.bytes + c * r->stride);
-            loops_of(w)->interleave(to, rows, r->across.count);
-        }
-        return STOC_IMAGE_OK;
-    }
-    for (uint32_t c = 0; c < r->channels; c++) {
-        uint8_t *to = dst + c * (chw ? plane : 1) + t->y * row_step + t->x * pixel;
-        for (uint32_t k = 0; k < r->down.count; k++, to += beside) {
-            uint8_t *place = along == 1 && r->across.count == r->stride ? to : w->row.bytes;
-            const uint8_t *row = resize_row(w, c, k, place);
-            if (row == to)
-                continue;
-            if (along == 1)
-                memcpy(to, row, r->across.count);
-            else
-                for (uint32_t x = 0; x < r->across.count; x++)
-                    to[x * along] = row[x];
-        }
-    }
-    return STOC_IMAGE_OK;
-}
-
-/* window: where the result lies in the picture; NULL: as how says. Call it after setjmp. */
-static void decode(struct decoder *d, const void *file, size_t bytes, const struct stoc_image_decode *how,
-                   const struct stoc_image_target *window, uint8_t *dst)
+/* Call it after setjmp. */
+static void decode_into(struct decoder *d, struct job *j)
 {
     stoc_image_worker *w = d->worker;
     struct jpeg_decompress_struct *jpeg = &d->jpeg;
-    begin(d, file, bytes);
-    int code = check_pixels(w, "the picture", jpeg->image_width, jpeg->image_height, how->max_pixels);
-    if (code)
-        stop(d, code);
+    begin(d, j->file, j->bytes);
     if (jpeg->num_components != 1 && jpeg->num_components != 3 && jpeg->num_components != 4)
         stop(d, fail(w, STOC_IMAGE_EUNSUPPORTED, "the file has %d components", jpeg->num_components));
-    struct turn turn = turn_of(orientation(d));
-    struct stoc_image_target target;
-    if (window)
-        target = *window;
-    else if ((code = target_of(w, turn.transpose ? jpeg->image_height : jpeg->image_width,
-                               turn.transpose ? jpeg->image_width : jpeg->image_height, how, &target)))
+    int code = begin_job(j, jpeg->image_width, jpeg->image_height, orientation(d));
+    if (code)
         stop(d, code);
     jpeg->out_color_space = jpeg->num_components == 4 ? JCS_CMYK : JCS_RGB;
     jpeg->dct_method = JDCT_ISLOW;
-    if (how->fast)
-        choose_scale(d, &target, turn.transpose);
+    if (j->how->fast)
+        choose_scale(d, &j->target, j->turn.transpose);
     jpeg_calc_output_dimensions(jpeg);
-    if ((code = plan(d, &target, turn, how)))
+    j->scale = jpeg->scale_denom;
+    if ((code = plan_job(j, jpeg->output_width)))
         stop(d, code);
     read_rows(d);
-    if ((code = write_rows(w, &target, turn.transpose, how, dst)))
+    if ((code = finish_job(j)))
         stop(d, code);
 }
 
-int decode_window(stoc_image_worker *w, const void *file, size_t bytes, const struct stoc_image_decode *how,
-                  const struct stoc_image_target *window, uint8_t *dst)
+static int decode(struct job *j)
 {
     struct decoder d;
-    prepare(&d, w);
+    prepare(&d, j->worker);
     if (setjmp(d.failed) == 0)
-        decode(&d, file, bytes, how, window, dst);
+        decode_into(&d, j);
     jpeg_destroy_decompress(&d.jpeg);
     return d.code;
 }
 
-int stoc_image_decode(stoc_image_worker *w, const void *file, size_t bytes, const struct stoc_image_decode *how,
-                      uint8_t *dst, size_t dst_bytes)
-{
-    if (!w)
-        return STOC_IMAGE_EINVAL;
-    if (!file || !how || !dst)
-        return fail(w, STOC_IMAGE_EINVAL, "an argument is NULL");
-    int code = check_decode(w, how);
-    if (code)
-        return code;
-    size_t need = (size_t)3 * how->width * how->height;
-    if (dst_bytes < need)
-        return fail(w, STOC_IMAGE_EINVAL, "dst has %zu bytes; %zu are needed", dst_bytes, need);
-    return decode_window(w, file, bytes, how, NULL, dst);
-}
+const struct format jpeg_format = {is_jpeg, read_info, decode};

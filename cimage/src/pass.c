@@ -13,12 +13,8 @@ static int sides_of(stoc_image_worker *w, const void *file, size_t bytes, struct
     return code ? code : whole_of(w, info.width, info.height, how);
 }
 
-static bool is_jpeg(const uint8_t *file, size_t bytes) { return bytes >= 2 && file[0] == 0xff && file[1] == 0xd8; }
-
 int first_of_file(stoc_image_worker *w, const uint8_t *file, uint64_t bytes, struct pass *pass)
 {
-    if (!is_jpeg(file, bytes))
-        return fail(w, STOC_IMAGE_EFORMAT, "no JPEG file");
     pass->file = file;
     pass->file_bytes = bytes;
     pass->decode = w->pipeline->decode;

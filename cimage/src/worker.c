@@ -21,6 +21,9 @@ void stoc_image_worker_free(stoc_image_worker *w)
     release(&w->rows);
     release(&w->picture);
     release(&w->row);
+    release(&w->text);
+    release(&w->joined);
+    release(&w->inflated);
     release(&w->file);
     release(&w->sample);
     release(&w->decoded);

@@ -3,6 +3,7 @@ package check
 import (
 	"debug/elf"
 	"encoding/pem"
+	"errors"
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
@@ -163,6 +164,8 @@ const enter = `set -e
 root=$1 shm=$2 user=$3; shift 3
 mount --bind "$root" "$root"
 mount --rbind /proc "$root/proc"
+touch "$root/dev/null"
+mount --bind /dev/null "$root/dev/null"
 mount --bind "$shm" "$root/dev/shm"
 mount -o remount,bind,ro "$root"
 `
@@ -240,6 +243,19 @@ func (c *container) await(text string) {
 	}
 }
 
+// makeRoot makes the root file system of the image.
+func makeRoot(t *testing.T, root string, environ ...string) {
+	t.Helper()
+	if out, err := exec.Command(filepath.Join(top, "tools/setup.sh"), "has-codecs").CombinedOutput(); err != nil {
+		t.Skipf("the headers for pictures are not here (make setup-c-tests installs them): %v %s", err, out)
+	}
+	build := exec.Command(filepath.Join(buildContext(t), "deploy/image/root.sh"), root)
+	build.Env = append(os.Environ(), environ...)
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}
+
 // Ensure that buildah, which needs no daemon, builds the image from the last stage of the
 // Containerfile, and that its entry point runs there as its user. root.sh makes what the stage before
 // gives, because the image of Go is on another host.
@@ -263,9 +279,7 @@ func TestBuildah(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if out, err := exec.Command(filepath.Join(buildContext(t), "deploy/image/root.sh"), filepath.Join(dir, "image")).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	makeRoot(t, filepath.Join(dir, "image"))
 	run := func(arguments ...string) string {
 		t.Helper()
 		storage := []string{"--root", filepath.Join(dir, "storage"), "--runroot", filepath.Join(dir, "run"), "--storage-driver", "vfs"}
@@ -300,7 +314,7 @@ func TestBuildah(t *testing.T) {
 
 // Ensure that the image's steps make a root file system in which the server runs as the image says. It is
 // not root, files are read-only, and it uses the CA certificates of the image. The server fills
-// samples from an HTTPS server, is healthy, and ends with SIGTERM. Another pod shares its memory if
+// samples from an HTTPS server, decodes pictures, is healthy, and ends with SIGTERM. Another pod shares its memory if
 // it has the same user. What a container engine adds is not tested here.
 func TestImageRuns(t *testing.T) {
 	i := readImage(t)
@@ -318,19 +332,25 @@ func TestImageRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	root := t.TempDir()
-	build := exec.Command(filepath.Join(buildContext(t), "deploy/image/root.sh"), root)
-	build.Env = append(os.Environ(), "CERTIFICATES="+certificates)
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	makeRoot(t, root, "CERTIFICATES="+certificates)
 	if err := os.Chmod(root, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	config := "caches:\n  - {name: web, size: 16MiB, source: {kind: raw, sample_bytes: 24, path: " + web.URL + "/records.bin}}\n"
+	config := "caches:\n  - {name: web, size: 16MiB, source: {kind: raw, sample_bytes: 24, path: " + web.URL + "/records.bin}}\n" +
+		"  - {name: pictures, source: {kind: dir, path: /etc/pictures}, decode: {resize: [8, 8]}}\n"
+	for _, name := range []string{"420.jpg", "rgb.png", "lossy.webp"} {
+		picture, err := os.ReadFile(filepath.Join(top, "source/decode/testdata", name))
+		if err := errors.Join(err, os.MkdirAll(filepath.Join(root, "etc/pictures"), 0o755),
+			os.WriteFile(filepath.Join(root, "etc/pictures", name), picture, 0o644)); err != nil { //nolint:gosec // for the user of the image
+			t.Fatal(err)
+		}
+	}
 	if err := os.WriteFile(filepath.Join(root, "etc/stocached/config.yaml"), []byte(config), 0o644); err != nil { //nolint:gosec // for the user of the image
 		t.Fatal(err)
 	}
-	wantStatic(t, filepath.Join(root, i.command[0]))
+	for _, program := range []string{i.command[0], filepath.Join(filepath.Dir(i.command[0]), "stocached-decode")} {
+		wantStatic(t, filepath.Join(root, program))
+	}
 
 	shm := shared(t)
 	if err := os.Chmod(shm, 0o777|os.ModeSticky); err != nil {
@@ -341,7 +361,7 @@ func TestImageRuns(t *testing.T) {
 		_ = c.process.Process.Kill()
 		<-c.ended
 	}()
-	c.await("serving 1 cache")
+	c.await("serving 2 caches")
 	for line := range strings.Lines(read(t, filepath.Join("/proc", strconv.Itoa(c.server), "status"))) {
 		if fields := strings.Fields(line); fields[0] == "Uid:" && asRoot() && fields[1] != strings.Split(i.user, ":")[0] ||
 			fields[0] == "CapEff:" && strings.Trim(fields[1], "0") != "" {
@@ -351,8 +371,10 @@ func TestImageRuns(t *testing.T) {
 	if out, err := c.exec(i.health[1:]...); err != nil || !strings.Contains(out, "well and serves") {
 		t.Errorf("health: %v\n%s", err, out)
 	}
-	if out, err := c.exec(i.command[0], "warm", "web"); err != nil || !strings.Contains(out, "holds every sample") {
-		t.Errorf("warm: %v\n%s", err, out)
+	for _, name := range []string{"web", "pictures"} {
+		if out, err := c.exec(i.command[0], "warm", name); err != nil || !strings.Contains(out, "holds every sample") {
+			t.Errorf("warm: %v\n%s", err, out)
+		}
 	}
 	out, err := i.pod(t, root, shm, i.user, i.command[0], "stats", "web", "--all").CombinedOutput()
 	if !regexp.MustCompile(`(?m)^filled +10$`).Match(out) || !regexp.MustCompile(`(?m)^server +answers$`).Match(out) {

@@ -7,10 +7,13 @@ import (
 	"regexp"
 	"strconv"
 	"testing"
+
+	"github.com/stocached/stocached/source/sourcetest"
 )
 
 // Ensure that each epoch reads the same pictures, the first from the files and the others from the cache.
 func TestTrain(t *testing.T) {
+	t.Setenv("STOCACHED_DECODE", sourcetest.Helper(t, "../.."))
 	charts, err := filepath.Glob("../../docs/images/*.png")
 	if err != nil || len(charts) == 0 {
 		t.Fatal(charts, err)

@@ -84,9 +84,9 @@ func (m machine) examine() (all []server.Examined) {
 		fmt.Sprintf("less than %v: raise it (ulimit -n, LimitNOFILE= in a unit file)", table.Count(leastFiles)))
 	helper := m.helper
 	if helper == "" {
-		helper = "none: Go's slower decoders"
+		helper = "none"
 	}
-	add("stocached-decode", helper, m.helper == "" && m.needsHelper, "a cache decodes pictures, which takes four times as long "+
-		"without it: install it beside this program")
+	add("stocached-decode", helper, m.helper == "" && m.needsHelper, "a cache decodes pictures, and no server does that "+
+		"without it: install it beside this program, or set store: encoded")
 	return all
 }

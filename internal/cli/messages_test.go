@@ -212,6 +212,7 @@ func TestMessagesOfConfigurations(t *testing.T) {
 		w.WriteHeader(http.StatusForbidden)
 	}))
 	defer refuses.Close()
+	t.Setenv("STOCACHED_DECODE", sourcetest.Helper(t, "../.."))
 	sources := map[string]string{"raw": "kind: raw, path: records, sample_bytes: 10", "dir": "kind: dir, path: files",
 		"tar": "kind: tar, path: shard.tar", "npy": "kind: npy, path: records", "block": "kind: block, path: files",
 		"none": "kind: none, samples: 10, fingerprint: version-1, fields: [{name: x}]"}

@@ -45,8 +45,9 @@ kill the server at any moment.`,
 			`At SIGHUP, and for stocached reload, it reads the configuration again. It adds, removes and changes caches,
 limits and log.level. It logs settings that need a restart. An invalid file changes nothing. It tells systemd when it is ready,
 reloads and ends, answers its watchdog while it serves, and takes sockets from it; deploy/ has unit files.`,
-			`With decode:, stocached-decode beside this program decodes JPEG files, in one process a core. Where it is
-missing, Go decodes, which is slower. STOCACHED_DECODE=PATH names another one; if it is empty, Go decodes.`,
+			`With decode:, stocached-decode beside this program decodes JPEG, PNG and WebP files, in one process a core.
+Without it, a server decodes nothing: then --check and the start refuse such a cache, but for store: encoded.
+STOCACHED_DECODE=PATH names another program.`,
 			`config.example.yaml is the manual of the configuration. --check reads it, opens every source, checks whether
 all caches fit together, and starts nothing.`,
 			exitStatus(exitNotFound, exitMemory, exitExists, exitPermission)),

@@ -13,11 +13,13 @@ import (
 
 	stocclient "github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/source/sourcetest"
 )
 
 // Ensure that one folder of files is served as it is, and decoded, through limits and retries, with
 // errors that name the file.
 func TestServeFiles(t *testing.T) {
+	t.Setenv("STOCACHED_DECODE", sourcetest.Helper(t, "../.."))
 	dir := t.TempDir()
 	picture, err := os.ReadFile("../../source/decode/testdata/500x375.jpg")
 	if err != nil {

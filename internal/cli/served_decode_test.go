@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -61,11 +62,6 @@ func TestServerDecodes(t *testing.T) {
 		t.Logf("%v: %d helpers ended within %v", signal, len(left), time.Since(began))
 	}
 
-	launch("")
-	end(syscall.SIGTERM)
-	if !strings.Contains(s.said(), "decoder=Go") || strings.Contains(s.said(), "stocached-decode") {
-		t.Error("the log does not say that Go decodes")
-	}
 	for _, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGKILL} {
 		launch(helper)
 		c := s.dialFor("pets", 20*time.Second)
@@ -93,6 +89,27 @@ func TestServerDecodes(t *testing.T) {
 	if !strings.Contains(s.said(), "decoder=\""+helper+" (libjpeg") {
 		t.Error("the log does not say that the helper decodes")
 	}
+}
+
+// Ensure that a server without a decoder is refused with the ways to get one, before it starts, and that it needs none
+// for the store encoded.
+func TestServeWithoutADecoder(t *testing.T) {
+	t.Setenv("STOCACHED_DECODE", "")
+	s := configureServed(t, "source: {kind: dir, path: records}, decode: {resize: [4, 4]}")
+	if err := errors.Join(os.Mkdir(s.records, 0o700),
+		os.WriteFile(filepath.Join(s.records, "0.jpg"), []byte("of any bytes"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for _, check := range []bool{true, false} {
+		args := []string{"serve", "-c", s.path}
+		if check {
+			args = append(args, "--check")
+		}
+		fails(t, exitUsage, []string{"the program stocached-decode, which decodes pictures, is neither",
+			"install a package of stocached", "store: encoded"}, args...)
+	}
+	s.configure(s.configuration("resize: [4, 4]", "resize: [4, 4], store: encoded"))
+	contains(t, ok(t, "serve", "-c", s.path, "--check"), "good, 1 cache")
 }
 
 // runs says whether a process has not ended. If its parent is dead, it may stay as a zombie.

@@ -12,6 +12,7 @@ import (
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/block"
+	"github.com/stocached/stocached/source/sourcetest"
 )
 
 // blockSource makes a dataset of pictures with labels, of several sizes.
@@ -178,6 +179,7 @@ func TestSourceSettings(t *testing.T) {
 // Ensure that the commands accept the settings of a server's cache: how to read a source, and how
 // to decode its pictures.
 func TestSourceDecoded(t *testing.T) {
+	t.Setenv("STOCACHED_DECODE", sourcetest.Helper(t, "../.."))
 	folder := t.TempDir()
 	for _, name := range []string{"420.jpg", "rgb.png"} {
 		data, err := os.ReadFile(filepath.Join("../../source/decode/testdata", name))

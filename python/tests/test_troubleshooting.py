@@ -73,7 +73,7 @@ def test_parts_of_an_installation_that_are_missing_have_an_entry():
     quotes = re.findall(r"^> (.*)$", section, re.M)
     for words in (
         "stocached.image: no library at ",
-        "this installation was built without libjpeg-turbo; ",
+        "this installation was built without libjpeg-turbo, libpng, libdeflate or libwebp; ",
         " does not start: ",
         "; install stocached again ",
     ):

@@ -171,8 +171,14 @@ def test_without_the_headers_of_libjpeg_the_package_decodes_no_jpeg_files(kind, 
     assert done.stdout.startswith(f"380 {fresh.parents[1]}/")
     done = says(fresh, DECODE)
     line = done.stderr.splitlines()[-1]
-    assert "DecoderError: picture.jpg: this installation was built without libjpeg-turbo; on Debian" in line
-    found = re.search(r"run: sudo apt-get install -y libjpeg-dev && pip install (\S.*)\. Or: pip install pillow$", line)
+    assert (
+        "DecoderError: picture.jpg: this installation was built without libjpeg-turbo, libpng, libdeflate or libwebp; on Debian"
+        in line
+    )
+    found = re.search(
+        r"run: sudo apt-get install -y libjpeg-dev libpng-dev libdeflate-dev libwebp-dev && pip install (\S.*)\. Or: pip install pillow$",
+        line,
+    )
     assert found is not None, line
     install(fresh, *found[1].split(), CC=str(compiler))
     assert says(fresh, DECODE).stdout.startswith("8 16 3 62 /")

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/stocached/stocached/internal/size"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
@@ -19,7 +21,7 @@ const version = 1
 
 // Names of notes.
 const (
-	DecoderNote = "decoder" // what decodes JPEG files: "Go", the helper, or "clients"
+	DecoderNote = "decoder" // what decodes: the helper, or "clients"
 	StoreNote   = "store"   // what a cache keeps: "decoded" or "encoded"
 	ReasonNote  = "because" // why the store auto chose that one
 )
@@ -38,10 +40,29 @@ type pictures struct {
 	fields  []shm.Field
 	info    source.Info
 	closed  atomic.Bool
-	pool    sync.Pool // holds *scratch
-	files   memory    // for encoded files
-	memory  memory    // for pictures
-	helpers *helpers  // nil: Go decodes and resizes
+	pool    sync.Pool           // holds *buffers
+	files   *semaphore.Weighted // bytes of encoded files
+	large   *semaphore.Weighted // bytes for pictures that take more than their process has
+	helpers *helpers            // nil in the encoded form
+}
+
+// buffers are those of one read. A pool keeps them for other reads.
+type buffers struct {
+	encoded []byte // the file
+	decoded []byte // a sample, when whole blocks are read
+}
+
+// mostKept is the most bytes that the pool keeps for the next read. They count for no memory limit,
+// so they must be few. Reads of larger pictures allocate again.
+const mostKept = 4 << 20
+
+// grow returns n bytes of a buffer, with any content.
+func grow(buffer *[]byte, n int) []byte {
+	if cap(*buffer) < n {
+		*buffer = make([]byte, n)
+	}
+	*buffer = (*buffer)[:n]
+	return *buffer
 }
 
 // New returns a source of the decoded images of s. Its Close closes s. Settings are the keys resize
@@ -52,10 +73,10 @@ type pictures struct {
 // how clients decode them; auto: a *Both). For other settings, and for a source without a field of files,
 // it returns ErrInvalid and leaves s open.
 //
-// JPEG files are decoded by the helper program beside this one (docs/spec/decode.md), and by Go if
-// there is none. If there is one that does not work, New returns its error.
+// The helper program beside this one decodes (docs/spec/decode.md). If there is none, New returns an ErrInvalid that
+// says how to get it, but for the store encoded. If there is one that does not work, New returns its error.
 //
-// Reads return ErrCorrupt for a file that is no image, too large or damaged. If s is a
+// Reads return ErrCorrupt for a file that is no JPEG, PNG or WebP, too large or damaged. If s is a
 // source.Blocks, the result is one too.
 func New(s source.Source, settings map[string]any) (source.Source, error) {
 	o, err := parse(settings)
@@ -63,9 +84,9 @@ func New(s source.Source, settings map[string]any) (source.Source, error) {
 		return nil, err
 	}
 	inner := s.Info()
-	p := &pictures{inner: s, o: o, encoded: inner.Schema, files: memory{limit: o.forFiles()},
-		memory: memory{limit: o.forPictures()}}
-	p.pool.New = func() any { return &scratch{memory: &p.memory, helpers: p.helpers} }
+	p := &pictures{inner: s, o: o, encoded: inner.Schema, files: semaphore.NewWeighted(o.forFiles()),
+		large: semaphore.NewWeighted(o.forLarge())}
+	p.pool.New = func() any { return new(buffers) }
 	if p.image, err = imageField(inner.Schema, o.Field); err != nil {
 		return nil, err
 	}
@@ -114,19 +135,18 @@ func (p *pictures) decodedForm() (source.Source, error) {
 	case "pad":
 		pixels, how = pixels+" pad", how+", padded"
 	}
-	decoder := "Go"
 	path, err := Helper()
-	if err == nil && path != "" {
-		p.helpers, err = openHelpers(path)
+	switch {
+	case err != nil:
+		return nil, err
+	case path == "":
+		return nil, noHelper()
 	}
-	if err != nil {
+	if p.helpers, err = openHelpers(path); err != nil {
 		return nil, err
 	}
-	if p.helpers == nil {
-		pixels += " turned" // by EXIF data, which older versions did not apply
-	} else {
-		pixels, decoder = fmt.Sprint(pixels, " helper ", frames, " ", p.helpers.pixels), fmt.Sprintf("%s (%s)", path, p.helpers.decoder)
-	}
+	pixels = fmt.Sprint(pixels, " frames ", frames, " ", p.helpers.pixels)
+	decoder := fmt.Sprintf("%s (%s)", path, p.helpers.decoder)
 	p.info = p.infoOf(schema, pixels, source.Note{Name: "decoded", Text: how},
 		source.Note{Name: DecoderNote, Text: decoder}, source.Note{Name: StoreNote, Text: "decoded"})
 	if _, ok := p.inner.(source.Blocks); ok {
@@ -209,33 +229,33 @@ func (p *pictures) Read(ctx context.Context, i int, dst []byte) (int, error) {
 	if n > mostEncoded {
 		return 0, p.corrupt(i, fmt.Errorf("%d bytes are no image: more than %d", n, mostEncoded))
 	}
-	if int64(n) > p.files.limit {
+	if int64(n) > p.o.forFiles() {
 		return 0, p.corrupt(i, &memoryError{
 			fmt.Errorf("the file has %s, more than the %s that memory, %s, has for files; raise it (decode: {memory: ...})",
 				size.Text(uint64(n)),
-				size.Text(uint64(p.files.limit)), size.Text(uint64(p.o.Memory)))})
+				size.Text(uint64(p.o.forFiles())), size.Text(uint64(p.o.Memory)))})
 	}
-	if err := p.files.acquire(ctx, int64(n)); err != nil {
-		return 0, err
+	if p.files.Acquire(ctx, int64(n)) != nil {
+		return 0, context.Cause(ctx)
 	}
-	defer p.files.release(int64(n), int64(n))
-	s := p.pool.Get().(*scratch)
-	defer p.put(s)
-	sample := grow(&s.encoded, n)
+	defer p.files.Release(int64(n))
+	b := p.pool.Get().(*buffers)
+	defer p.put(b)
+	sample := grow(&b.encoded, n)
 	if n, err = p.inner.Read(ctx, i, sample); err != nil {
 		return 0, err
 	}
-	return p.bytes(), p.decode(ctx, s, i, sample[:n], dst[:p.bytes()])
+	return p.bytes(), p.decode(ctx, i, sample[:n], dst[:p.bytes()])
 }
 
-func (p *pictures) put(s *scratch) {
-	if s.small() {
-		p.pool.Put(s)
+func (p *pictures) put(b *buffers) {
+	if cap(b.encoded)+cap(b.decoded) <= mostKept {
+		p.pool.Put(b)
 	}
 }
 
 // decode makes a decoded sample from a sample of the inner source.
-func (p *pictures) decode(ctx context.Context, s *scratch, i int, sample, dst []byte) error {
+func (p *pictures) decode(ctx context.Context, i int, sample, dst []byte) error {
 	file := sample
 	if len(p.encoded.Fields) > 1 {
 		parts, err := p.encoded.Split(sample)
@@ -251,7 +271,7 @@ func (p *pictures) decode(ctx context.Context, s *scratch, i int, sample, dst []
 			end = to.Offset + to.Bytes
 		}
 	}
-	err := s.picture(ctx, file, &p.o, dst[:p.info.Schema.Fields[0].Bytes])
+	err := p.picture(ctx, file, dst[:p.info.Schema.Fields[0].Bytes])
 	switch {
 	case err == nil:
 		return nil
@@ -262,6 +282,28 @@ func (p *pictures) decode(ctx context.Context, s *scratch, i int, sample, dst []
 		return fmt.Errorf("%s was not decoded: %w", p.Where(i), err)
 	}
 	return p.corrupt(i, err)
+}
+
+// picture makes the pixels of dst from a file. A process may take its part of the memory. A picture for which that is
+// too little gets four times as much each time it is tried again, when so much is free. Decoders ask for their memory
+// before they decode, so a try in vain costs little.
+func (p *pictures) picture(ctx context.Context, file, dst []byte) error {
+	r := p.o.request()
+	most, all := p.o.forProcess(), p.o.forLarge()
+	err := p.helpers.picture(ctx, r, file, most, dst)
+	for errors.Is(err, errShortMemory) && most < all {
+		most = min(4*most, all)
+		if p.large.Acquire(ctx, most) != nil {
+			return context.Cause(ctx)
+		}
+		err = p.helpers.picture(ctx, r, file, most, dst)
+		p.large.Release(most)
+	}
+	if errors.Is(err, errShortMemory) {
+		return &memoryError{fmt.Errorf("to decode it takes more than %s, the half of memory, %s, that one picture may take; "+
+			"raise it (decode: {memory: ...})", size.Text(uint64(all)), size.Text(uint64(p.o.Memory)))}
+	}
+	return err
 }
 
 // memoryError: the key memory is too small for a picture, which may be good.
@@ -295,11 +337,11 @@ func (p pictureBlocks) Block(b int) (first, n int) { return p.blocks().Block(b) 
 
 // ReadBlock decodes the samples one after the other in the caller's goroutine.
 func (p pictureBlocks) ReadBlock(ctx context.Context, b int, each func(i int, sample []byte) error) error {
-	s := p.pool.Get().(*scratch)
-	defer p.put(s)
+	buffer := p.pool.Get().(*buffers)
+	defer p.put(buffer)
 	return p.blocks().ReadBlock(ctx, b, func(i int, sample []byte) error {
-		dst := grow(&s.decoded, p.bytes())
-		if err := p.decode(ctx, s, i, sample, dst); err != nil {
+		dst := grow(&buffer.decoded, p.bytes())
+		if err := p.decode(ctx, i, sample, dst); err != nil {
 			return err
 		}
 		return each(i, dst)

@@ -8,11 +8,8 @@ import (
 	"hash/crc32"
 	"image"
 	"image/color"
-	"image/gif"
-	"image/jpeg"
 	"image/png"
 	"maps"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -39,7 +36,7 @@ func TestSuite(t *testing.T) {
 			sourcetest.Run(t, func(t *testing.T) sourcetest.Fixture {
 				folder := t.TempDir()
 				f := sourcetest.Fixture{Files: []string{filepath.Join(folder, "a", "0.png")}}
-				for k, from := range []string{"same.png", "small.jpg", "moving.gif", "see-through.png"} {
+				for k, from := range []string{"same.png", "small.jpg", "lossless.webp", "see-through.png"} {
 					path := filepath.Join(folder, string(rune('a'+k)), "0.png") // equal names: the content tells
 					if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, read(t, from), 0o600)); err != nil {
 						t.Fatal(err)
@@ -211,6 +208,7 @@ func TestFields(t *testing.T) {
 		}
 		s, err := decode.New(newMemory(t, c.fields, nil), settings)
 		if err == nil {
+			defer s.Close()
 			notes := s.Info().Notes
 			err = errors.New(notes[len(notes)-1].Text + notes[0].Text)
 		} else if !errors.Is(err, source.ErrInvalid) {
@@ -265,32 +263,25 @@ func TestDamaged(t *testing.T) {
 		data := read(t, name)
 		return data[:int(float64(len(data))*part)]
 	}
-	bomb := read(t, "still.gif")
-	binary.LittleEndian.PutUint16(bomb[6:], 65535)
-	binary.LittleEndian.PutUint16(bomb[8:], 2000)
 	cases := []struct {
 		name string
 		file []byte
 		want string
 	}{
-		{"empty", nil, "the file is empty"},
-		{"a text", []byte("hello, this is a text"), "neither JPEG, PNG, WebP nor GIF: it begins with 68 65 6c 6c 6f"},
-		{"a head alone", []byte("\xff\xd8\xff"), "JPEG: the file is truncated"},
-		{"half a JPEG", truncated("420.jpg", 0.5), "JPEG: invalid JPEG format: short Huffman data"},
-		{"nearly all of a JPEG", truncated("420.jpg", 0.99), "JPEG: invalid JPEG format: short Huffman data"},
-		{"a JPEG without its end", read(t, "420.jpg")[:len(read(t, "420.jpg"))-2], "JPEG: the file is truncated"},
-		{"half a progressive JPEG", truncated("progressive.jpg", 0.5), "JPEG: the file is truncated"},
-		{"half a PNG", truncated("rgb.png", 0.5), "PNG: "},
-		{"half a WebP", truncated("lossy.webp", 0.5), "WebP: "},
-		{"half a lossless WebP", truncated("lossless.webp", 0.5), "WebP: "},
-		{"half a GIF", truncated("still.gif", 0.5), "GIF: "},
-		{"an animated WebP", read(t, "moving.webp"), "WebP: "},
-		{"a large PNG", withSize(read(t, "rgb.png"), 30_000, 30_000),
-			"PNG: 30000 x 30000 are 900000000 pixels, more than max_pixels, 67108864"},
-		{"a wide PNG", withSize(read(t, "rgb.png"), 1<<20, 1), "PNG: 1048576 x 1 pixels, more than 65535 on a side"},
-		{"no pixels", withSize(read(t, "rgb.png"), 0, 1), "PNG: "},
-		{"a large GIF of few bytes", bomb, "GIF: 65535 x 2000 are 131070000 pixels, more than max_pixels"},
-		{"other pixels than said", withSize(read(t, "rgb.png"), 500, 500), "PNG: "},
+		{"empty", nil, "not a JPEG"},
+		{"a text", []byte("hello, this is a text"), "not a JPEG"},
+		{"a GIF", read(t, "still.gif"), "a GIF file, not a JPEG"},
+		{"a head alone", []byte("\xff\xd8\xff"), "libjpeg: JPEG datastream"},
+		{"half a JPEG", truncated("420.jpg", 0.5), "the file is cut off"},
+		{"nearly all of a JPEG", truncated("420.jpg", 0.99), "the file is cut off"},
+		{"half a progressive JPEG", truncated("progressive.jpg", 0.5), "libjpeg: Bogus Huffman"},
+		{"half a PNG", truncated("rgb.png", 0.5), "the PNG file is cut off"},
+		{"half a WebP", truncated("lossy.webp", 0.5), "the WebP file is cut off"},
+		{"half a lossless WebP", truncated("lossless.webp", 0.5), "the WebP file is cut off"},
+		{"a large PNG", withSize(read(t, "rgb.png"), 30_000, 30_000), "the picture is 30000 x 30000: 900000000 pixels; max_pixels is 67108864"},
+		{"a wide PNG", withSize(read(t, "rgb.png"), 1<<20, 1), "the picture is 1048576 x 1; sides are at most 65500"},
+		{"no pixels", withSize(read(t, "rgb.png"), 0, 1), "a PNG file of 0 x 1 pixels"},
+		{"other pixels than said", withSize(read(t, "rgb.png"), 500, 500), "the PNG file is cut off"},
 	}
 	samples := [][]byte{read(t, "one.png")}
 	for _, c := range cases {
@@ -319,19 +310,10 @@ func TestDamaged(t *testing.T) {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
-	// Such a file may be good.
-	large := newMemory(t, fieldsOf("data"), withSize(read(t, "rgb.png"), 6000, 6000))
-	for _, how := range []string{"error", "skip"} {
-		little := open(t, large, map[string]any{"resize": []int{6, 8}, "memory": "16MiB", "bad_samples": how})
-		if _, err := readOne(little, 0); !errors.Is(err, source.ErrCorrupt) || errors.As(err, new(*source.BadError)) ||
-			!strings.Contains(err.Error(), "raise it") {
-			t.Errorf("%s: %v", how, err)
-		}
-	}
 	limited := open(t, files(t, "420.jpg"), map[string]any{"resize": []int{6, 8}, "max_pixels": 125*94 - 1})
 	if _, err := readOne(limited, 0); !errors.Is(err, source.ErrCorrupt) ||
 		!strings.Contains(err.Error(),
-			"420.jpg does not decode: JPEG: 125 x 94 are 11750 pixels, more than max_pixels, 11749") {
+			"420.jpg does not decode: the picture is 125 x 94: 11750 pixels; max_pixels is 11749") {
 		t.Error(err)
 	}
 	enough := open(t, files(t, "420.jpg"), map[string]any{"resize": []int{6, 8}, "max_pixels": 125 * 94})
@@ -367,19 +349,12 @@ func TestColours(t *testing.T) {
 		}
 		return b.Bytes()
 	}
-	grey16 := image.NewGray16(image.Rect(0, 0, 2, 2))
-	deep := image.NewNRGBA64(image.Rect(0, 0, 2, 2))
-	clear, part := image.NewNRGBA(image.Rect(0, 0, 2, 2)), image.NewPaletted(image.Rect(1, 1, 2, 2),
-		color.Palette{color.RGBA{90, 80, 70, 255}, color.White})
+	grey16, deep, clear := image.NewGray16(image.Rect(0, 0, 2, 2)), image.NewNRGBA64(image.Rect(0, 0, 2, 2)),
+		image.NewNRGBA(image.Rect(0, 0, 2, 2))
 	for k := range 4 {
 		grey16.SetGray16(k%2, k/2, color.Gray16{Y: 0x64FF})
 		deep.SetNRGBA64(k%2, k/2, color.NRGBA64{R: 0x10FF, G: 0x20FF, B: 0x30FF, A: 0x4000})
 		clear.SetNRGBA(k%2, k/2, color.NRGBA{R: 200, G: 100, B: 50, A: uint8(k)})
-	}
-	var frame bytes.Buffer
-	if err := gif.EncodeAll(&frame,
-		&gif.GIF{Image: []*image.Paletted{part}, Delay: []int{0}, Config: image.Config{Width: 2, Height: 2}}); err != nil {
-		t.Fatal(err)
 	}
 	all := func(r, g, b byte) []byte { return bytes.Repeat([]byte{r, g, b}, 4) }
 	for name, c := range map[string]struct {
@@ -388,7 +363,6 @@ func TestColours(t *testing.T) {
 		"16-bit grey":                      {encode(grey16), all(0x64, 0x64, 0x64)},
 		"16 bits with alpha":               {encode(deep), all(0x10, 0x20, 0x30)},
 		"transparent colours":              {encode(clear), all(200, 100, 50)},
-		"a frame that covers a part":       {frame.Bytes(), []byte{0, 0, 0, 0, 0, 0, 0, 0, 0, 90, 80, 70}},
 		"low bits of a grey PNG of Pillow": {read(t, "deep-grey.png"), nil},
 	} {
 		s := open(t, newMemory(t, fieldsOf("data"), c.file), map[string]any{"resize": []int{2, 2}, "layout": "hwc"})
@@ -399,40 +373,8 @@ func TestColours(t *testing.T) {
 	}
 }
 
-// countdown is a context that ends after a number of checks.
-type countdown struct {
-	context.Context
-	looks int
-}
-
-func (c *countdown) Err() error {
-	if c.looks--; c.looks < 0 {
-		return context.Canceled
-	}
-	return nil
-}
-
-// Ensure that decoding ends soon after its context, at each of its checks, with the context's
-// error.
-func TestContext(t *testing.T) {
-	s := open(t, files(t, "500x375.jpg"), small)
-	dst := make([]byte, 144)
-	looks := 0
-	for ended := true; ended; looks++ {
-		ctx := &countdown{context.Background(), looks}
-		_, err := s.Read(ctx, 0, dst)
-		if ended = err != nil; ended &&
-			(!errors.Is(err, context.Canceled) || errors.Is(err, source.ErrCorrupt) || ctx.looks < -4) {
-			t.Errorf("after %d looks: %v, and %d more", looks, err, -ctx.looks)
-		}
-	}
-	if looks < 74_000/4096 {
-		t.Errorf("%d looks at the context for 74 KB", looks)
-	}
-}
-
 // Ensure, with the race detector, that concurrent reads of different kinds and sizes do not affect
-// each other, and that a read makes little garbage.
+// each other.
 func TestConcurrent(t *testing.T) {
 	var names []string
 	for name := range distances {
@@ -462,36 +404,6 @@ func TestConcurrent(t *testing.T) {
 	readers.Wait()
 }
 
-// Ensure that a read allocates as much as image/jpeg, once for the size and once for the picture,
-// and no more: a dozen buffers are reused. The garbage collector may empty pools, so the fewest of
-// some runs count.
-func TestGarbage(t *testing.T) {
-	inner := files(t, "420.jpg")
-	for _, layout := range []string{"chw", "hwc"} {
-		s := open(t, inner, map[string]any{"resize": []int{30, 40}, "layout": layout})
-		dst := make([]byte, 3600)
-		ours := math.Inf(1)
-		for range 5 {
-			ours = min(ours, testing.AllocsPerRun(20, func() {
-				if _, err := s.Read(context.Background(), 0, dst); err != nil {
-					t.Fatal(err)
-				}
-			}))
-		}
-		decoder := testing.AllocsPerRun(50, func() {
-			if _, err := jpeg.DecodeConfig(bytes.NewReader(inner.files[0])); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := jpeg.Decode(bytes.NewReader(inner.files[0])); err != nil {
-				t.Fatal(err)
-			}
-		})
-		if ours > decoder+3 {
-			t.Errorf("%s: %v allocations, the decoder's are %v", layout, ours, decoder)
-		}
-	}
-}
-
 // blocky is a source whose samples lie in one block.
 type blocky struct{ *memory }
 
@@ -510,13 +422,13 @@ func (b blocky) ReadBlock(ctx context.Context, _ int, each func(i int, sample []
 // Ensure that a source with blocks stays one, and that a bad file of a block ends ReadBlock with
 // its name.
 func TestBlocks(t *testing.T) {
-	s := open(t, blocky{files(t, "one.png", "420.jpg", "moving.webp", "still.gif")}, small)
+	s := open(t, blocky{files(t, "one.png", "420.jpg", "still.gif", "rgb.png")}, small)
 	var got [][]byte
 	err := s.(source.Blocks).ReadBlock(context.Background(), 0, func(i int, sample []byte) error {
 		got = append(got, bytes.Clone(sample))
 		return nil
 	})
-	if !errors.Is(err, source.ErrCorrupt) || !strings.Contains(err.Error(), "moving.webp does not decode") ||
+	if !errors.Is(err, source.ErrCorrupt) || !strings.Contains(err.Error(), "still.gif does not decode") ||
 		len(got) != 2 {
 		t.Fatalf("%d samples, %v", len(got), err)
 	}

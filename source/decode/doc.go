@@ -12,51 +12,18 @@
 //
 // # Pixels
 //
-// Formats are JPEG, PNG, WebP and GIF. The content decides, not the name of a file. The result is
-// that of Pillow's
-//
-//	Image.open(f).convert("RGB").resize((W, H), Image.BILINEAR)
-//
-// and so of torchvision. Both sides are resized independently, to exactly the given size, by a
-// triangle filter in integers that uses all pixels when it shrinks. With fit: crop the
-// proportions stay: the picture is resized until it covers the given size, and its centre is cut
-// out, like torchvision's Resize of the short side and CenterCrop. With fit: pad it has black around
-// it.
-//
-// If the program stocached-decode is there, it decodes JPEG files and resizes all pictures:
-// docs/spec/decode.md. What follows is for the decoders of Go.
-//
-// The tests compare with Pillow's own results, in levels of 255. PNG, GIF and lossless WebP differ
-// by at most 1, and are equal if Pillow resizes across before down. JPEG and lossy WebP differ by
-// at most 4, by 0.25 on average, and by more than 1 in at most 2 of 100 values, because decoders
-// round differently. In particular:
-//   - alpha is dropped, not blended: the colours under transparent pixels appear;
-//   - the orientation in a JPEG's EXIF data is applied, as by Pillow's ImageOps.exif_transpose; colour
-//     profiles and gammas are not;
-//   - grey images have three equal planes; CMYK and YCCK are converted without a profile;
-//   - 16 bits become 8 by the high byte (Pillow clips 16-bit grey instead, which makes nearly all
-//     pixels white);
-//   - a JPEG without its end marker is an error (Pillow accepts some of them);
-//   - the first frame of an animated GIF is used, on black where it does not cover the picture;
-//     transparent pixels are black. Animated WebP is an error.
+// The program stocached-decode decodes and resizes JPEG, PNG and WebP files, as docs/spec/image.md says: this package
+// starts it, and has no decoder of its own. docs/spec/decode.md is the protocol.
 //
 // # Untrusted files
 //
-// Width and height are compared with limits before the decoder starts: 65,535 each, and max_pixels,
-// 64 Mi by default, for their product.
+// max_pixels, 64 Mi by default, bounds width times height before a decoder starts. The helper runs under a filter of
+// system calls and limits of memory and time.
 //
 // memory, 1 GiB by default, bounds the memory of all readers of the source together: a quarter for
-// files, the rest for decoding. Headers tell the most that a picture needs (need.go): 1 to 4 bytes
-// a pixel in most files, 16 in an interlaced PNG of 16 bits with alpha, 5 for each sample of a
-// progressive JPEG. A reader waits until that memory is free. Garbage counts until it is collected.
-// A picture that needs more than the limit is an error that names the limit. Each reader needs 4
-// MiB more.
+// files, a quarter for the helpers, and half for pictures for which a helper's part is too little. These wait until
+// so much is free. A picture that needs more than the half is an error that names the limit.
 //
-// Damaged, truncated and too large files are source.ErrCorrupt with the file's name, and so are
-// files that make a decoder panic. The end of the reader's context ends decoding.
-//
-// A 500 x 375 JPEG of 74 KB takes 10.3 ms of processor time to become (3, 256, 256), on an Intel
-// Xeon at 2.5 GHz: 97 samples/s on one core, and as many on each of two. image/jpeg, which has no
-// vector instructions, takes 60 % of that (BenchmarkJPEG measures both). A cache decodes a file
-// once. stocached-decode takes a quarter of that.
+// Damaged, truncated and too large files, and files of other formats, are source.ErrCorrupt with the file's name. The
+// end of the reader's context ends decoding.
 package decode

@@ -8,6 +8,3 @@ func SetDecodeLimit(limit time.Duration) (undo func()) {
 	decodeLimit = limit
 	return func() { decodeLimit = before }
 }
-
-// Orientation is that of EXIF data.
-func Orientation(data []byte) int { return orientation(data) }

@@ -18,12 +18,14 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/stocached/stocached/source"
 )
 
 const (
-	helperVariable = "STOCACHED_DECODE" // the path of the helper; set and empty: Go's decoders
+	helperVariable = "STOCACHED_DECODE" // the path of the helper; set and empty: there is none
 	helperName     = "stocached-decode"
-	frames         = 4          // as in cimage/decode_main.c; part of the fingerprint, too
+	frames         = 5          // as in cimage/decode_main.c; part of the fingerprint, too
 	magic          = 0x44435453 // first word of the first frame
 	startLimit     = 10 * time.Second
 	leastShared    = 1 << 20
@@ -33,20 +35,11 @@ const (
 // decodeLimit is the longest that the helper may take for a picture. Tests change it.
 var decodeLimit = 60 * time.Second
 
-const (
-	opDecode = 1
-	opResize = 2
-)
-
 // request is a frame to the helper: docs/spec/decode.md.
 type request struct {
-	Operation, Release               uint32
-	Memory, Input, Result, MaxPixels uint64
-	Width, Height                    uint32
-	PictureWidth, PictureHeight      uint32
-	ResizedWidth, ResizedHeight      uint32
-	WindowX, WindowY                 uint32
-	Fit, Layout                      uint32
+	Memory, Input, Result, Most, MaxPixels uint64
+	Width, Height                          uint32
+	Fit, Layout                            uint32
 }
 
 // frame is the request as the helper has it: it has no gaps, and the byte order is that of the machine.
@@ -62,12 +55,15 @@ type answer struct {
 
 const codeMemory = -5 // STOC_IMAGE_EMEMORY
 
+// errShortMemory: a picture takes more memory than its request allows.
+var errShortMemory = errors.New("too little memory")
+
 func (a *answer) text() string {
 	text, _, _ := bytes.Cut(a.Message[:], []byte{0})
 	return strings.ToValidUTF8(string(text), "?")
 }
 
-// Helper returns the path of the helper; "": there is none.
+// Helper returns the path of the helper, beside this program or in a folder of PATH; "": there is none.
 func Helper() (string, error) {
 	if path, ok := os.LookupEnv(helperVariable); ok {
 		if path == "" {
@@ -75,15 +71,23 @@ func Helper() (string, error) {
 		}
 		return filepath.Abs(path)
 	}
-	program, err := os.Executable()
-	if err != nil {
-		return "", nil
+	if program, err := os.Executable(); err == nil {
+		path := filepath.Join(filepath.Dir(program), helperName)
+		if _, err := os.Stat(path); err == nil {
+			return path, nil
+		}
 	}
-	path := filepath.Join(filepath.Dir(program), helperName)
-	if _, err := os.Stat(path); err != nil {
-		return "", nil
+	if path, err := exec.LookPath(helperName); err == nil {
+		return path, nil
 	}
-	return path, nil
+	return "", nil
+}
+
+// noHelper says what a server needs to decode.
+func noHelper() error {
+	return fmt.Errorf("%w: the program %s, which decodes pictures, is neither beside this program nor in PATH: install a "+
+		"package of stocached (or run `make build` with the headers of libjpeg-turbo, libpng and libwebp), or set %s=PATH, "+
+		"or set store: encoded, for which clients decode", source.ErrInvalid, helperName, helperVariable)
 }
 
 // process is one of stocached-decode. It works on one picture at a time. Others may wait for it, in its
@@ -131,8 +135,8 @@ func startProcess(path string) (p *process, err error) {
 	defer func() {
 		if err != nil {
 			p.stop()
-			p, err = nil, &lostError{fmt.Errorf("%s does not start: %w; install stocached again and restart the "+
-				"server, or set %s= to decode with Go's slower decoders", path, err, helperVariable), true, false}
+			p, err = nil, &lostError{fmt.Errorf("%s does not start: %w; install stocached again and restart the server",
+				path, err), true, false}
 		}
 	}()
 	cmd := exec.Command(path)
@@ -324,7 +328,7 @@ func (l *lane) do(ctx context.Context, r *request) (used time.Duration, err erro
 	case err != nil:
 		return 0, l.lost(err)
 	case a.Code == codeMemory:
-		err = &lostError{fmt.Errorf("%s: %s", helperName, a.text()), false, false}
+		err = errShortMemory
 	case a.Code != 0:
 		err = errors.New(a.text())
 	}

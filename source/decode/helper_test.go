@@ -80,8 +80,10 @@ func (m *memory) Read(ctx context.Context, i int, dst []byte) (int, error) {
 	return copy(dst, m.files[i]), nil
 }
 
+// open decodes with a helper.
 func open(t testing.TB, s source.Source, settings map[string]any) source.Source {
 	t.Helper()
+	helper(t)
 	d, err := decode.New(s, settings)
 	if err != nil {
 		t.Fatal(err)

@@ -140,7 +140,7 @@ func (p *helpers) sit(s *seat) (*lane, error) {
 		started, err := startProcess(p.path)
 		if err == nil && started.pixels != p.pixels {
 			started.stop()
-			err = &lostError{fmt.Errorf("%s has another libjpeg-turbo since this server opened its sources, which makes other "+
+			err = &lostError{fmt.Errorf("%s has another decoder since this server opened its sources, which makes other "+
 				"pixels (%s, before %s); restart the server", p.path, started.pixels, p.pixels), false, false}
 		}
 		p.mu.Lock()
@@ -205,13 +205,9 @@ func (p *helpers) with(ctx context.Context, use func(*lane) error) error {
 	}
 }
 
-// picture makes the pixels of dst in a helper. write puts the input into the shared memory. large:
-// the picture takes so much memory that it must not be kept.
-func (p *helpers) picture(ctx context.Context, r request, input int, write func([]byte), dst []byte, large bool) error {
-	r.Input, r.Result = uint64(input), uint64(input+63)/64*64
-	if large {
-		r.Release = 1
-	}
+// picture makes the pixels of dst from a file. It returns errShortMemory if that takes more than most bytes.
+func (p *helpers) picture(ctx context.Context, r request, file []byte, most int64, dst []byte) error {
+	r.Input, r.Result, r.Most = uint64(len(file)), uint64(len(file)+63)/64*64, uint64(most)
 	// For the policy cost, a load costs what the helper computes, and not the wait for it.
 	var used, here time.Duration
 	began := time.Now()
@@ -221,7 +217,7 @@ func (p *helpers) picture(ctx context.Context, r request, input int, write func(
 		if err := l.room(int(r.Result) + len(dst)); err != nil {
 			return &lostError{err, false, false}
 		}
-		write(l.shared[:input])
+		copy(l.shared, file)
 		here += time.Since(began)
 		took, err := l.do(ctx, &r)
 		used += took
@@ -229,7 +225,7 @@ func (p *helpers) picture(ctx context.Context, r request, input int, write func(
 		if err == nil {
 			copy(dst, l.shared[r.Result:])
 		}
-		if large && err == nil {
+		if len(l.shared) > mostKept && err == nil {
 			if err := l.forget(); err != nil {
 				return &lostError{err, false, false}
 			}

@@ -4,11 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 
@@ -40,7 +38,7 @@ func TestHelperMemoryThatChanges(t *testing.T) {
 	o := options{Resize: []int{40, 50}, Layout: "hwc", Fit: "stretch", MaxPixels: 1 << 22}
 	picture := func(file []byte) ([]byte, error) {
 		dst := make([]byte, 3*40*50)
-		return dst, (&scratch{helpers: all}).picture(context.Background(), file, &o, dst)
+		return dst, all.picture(context.Background(), o.request(), file, 16<<20, dst)
 	}
 	pictures := func(n int, each func(k int, pixels []byte, err error)) {
 		var readers sync.WaitGroup
@@ -126,62 +124,4 @@ func TestHelperMemoryThatChanges(t *testing.T) {
 			t.Error("a process has died")
 		}
 	}
-}
-
-// mostMemoryOf returns the most memory that a process has had, or "self".
-func mostMemoryOf(t *testing.T, process any) (bytes int64) {
-	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%v/status", process))
-	for line := range strings.Lines(string(text)) {
-		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
-			_, err = fmt.Sscan(rest, &bytes)
-		}
-	}
-	if err != nil || bytes == 0 {
-		t.Fatal(err)
-	}
-	return bytes << 10
-}
-
-// Ensure that each decoder refuses a header of 65,500 x 65,500 before it takes memory for the pixels: Go,
-// the server before it asks the helper, and the helper if the server did not look.
-func TestHeaderBombs(t *testing.T) {
-	refused := func(t *testing.T, process any, refuse func(file []byte) error) {
-		t.Helper()
-		for _, name := range []string{"420.jpg", "progressive.jpg", "cmyk.jpg", "grey.jpg"} {
-			file := enlarged(t, name, 65500, 65500)
-			if err := os.WriteFile("/proc/self/clear_refs", []byte("5"), 0); err != nil { // the peak begins here
-				t.Fatal(err)
-			}
-			before := mostMemoryOf(t, process)
-			if err := refuse(file); err == nil || !strings.Contains(err.Error(), "max_pixels") {
-				t.Errorf("%s: %v", name, err)
-			}
-			if took := mostMemoryOf(t, process) - before; took > 4<<20 {
-				t.Errorf("%s: %d bytes were taken", name, took)
-			}
-		}
-	}
-	o := options{Resize: []int{40, 50}, Layout: "hwc", Fit: "stretch", MaxPixels: defaultMaxPixels}
-	t.Run("Go", func(t *testing.T) {
-		refused(t, "self", func(file []byte) error {
-			return new(scratch).picture(context.Background(), file, &o, make([]byte, 3*40*50))
-		})
-	})
-	t.Run("helper", func(t *testing.T) {
-		all, err := openHelpers(sourcetest.Helper(t, "../.."))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer all.close()
-		for _, process := range []any{"self", all.seats[0].process.cmd.Process.Pid} {
-			refused(t, process, func(file []byte) error {
-				return (&scratch{helpers: all}).picture(context.Background(), file, &o, make([]byte, 3*40*50))
-			})
-			refused(t, process, func(file []byte) error {
-				return all.picture(context.Background(), o.request(opDecode), len(file), func(to []byte) { copy(to, file) },
-					make([]byte, 3*40*50), false)
-			})
-		}
-	})
 }

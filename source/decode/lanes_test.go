@@ -1,9 +1,11 @@
 package decode
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"image"
+	"image/jpeg"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -47,8 +49,8 @@ func twoPictures(ctx context.Context, t *testing.T, all *helpers, large, small [
 			t.Fatal(err)
 		}
 		copy(l.shared, file)
-		r := request{Operation: opDecode, Input: uint64(len(file)), Result: uint64(len(file)), MaxPixels: 1 << 30, Width: 5,
-			Height: 5}
+		r := request{Input: uint64(len(file)), Result: uint64(len(file)), Most: 1 << 30, MaxPixels: 1 << 30,
+			Width: 5, Height: 5}
 		p.errors[k] = make(chan error, 1)
 		ends := []context.Context{ctx, context.Background()}[k]
 		go func() {
@@ -89,7 +91,10 @@ func TestHelperLanes(t *testing.T) {
 	}
 	defer all.close()
 	runtime.GOMAXPROCS(2)
-	large := encoded(t, encodeJPEG, image.NewGray(image.Rect(0, 0, 8000, 6000)))
+	var large bytes.Buffer
+	if err := jpeg.Encode(&large, image.NewGray(image.Rect(0, 0, 8000, 6000)), nil); err != nil {
+		t.Fatal(err)
+	}
 	small, err := os.ReadFile(filepath.Join("testdata", "420.jpg"))
 	if err != nil {
 		t.Fatal(err)
@@ -117,7 +122,7 @@ func TestHelperLanes(t *testing.T) {
 			SetDecodeLimit(c.limit)
 		}
 		ctx, cancel := context.WithCancel(context.Background())
-		p := twoPictures(ctx, t, all, large, small, c.atWork)
+		p := twoPictures(ctx, t, all, large.Bytes(), small, c.atWork)
 		if c.ends {
 			cancel()
 		} else if c.limit == 0 {

@@ -25,12 +25,23 @@ import (
 	"github.com/stocached/stocached/source/sourcetest"
 )
 
-// helper makes later sources use stocached-decode. It returns the folder of the program.
+var built struct {
+	sync.Once
+	path string
+}
+
+// helper makes later sources use stocached-decode, if the test has not named another program. It returns the folder
+// of the program.
 func helper(t testing.TB) (build string) {
 	t.Helper()
-	path := sourcetest.Helper(t, "../..")
-	t.Setenv("STOCACHED_DECODE", path)
-	return filepath.Dir(path)
+	built.Do(func() { built.path = sourcetest.Helper(t, "../..") })
+	if built.path == "" {
+		t.Skip("there is no stocached-decode, as the first test says")
+	}
+	if os.Getenv("STOCACHED_DECODE") == "" {
+		t.Setenv("STOCACHED_DECODE", built.path)
+	}
+	return filepath.Dir(built.path)
 }
 
 func decoderOf(s source.Source) string {
@@ -64,63 +75,35 @@ func TestHelperPixels(t *testing.T) {
 	}
 }
 
-// Ensure that all formats have Pillow's pixels: Go decodes some, and the helper resizes all.
-func TestHelperAgainstPillow(t *testing.T) {
-	helper(t)
-	for name := range distances {
-		for fit, suffix := range map[string]string{"stretch": ".rgb", "crop": ".cropped", "pad": ".padded"} {
-			if _, err := os.Stat(filepath.Join("testdata", name+suffix)); err != nil {
-				continue
-			}
-			is, _ := compared(t, name, read(t, name), read(t, name+suffix), 30, 40, fit)
-			if is.most > 1 || is.average > 0.15 {
-				t.Errorf("%s, %s: %d at most, %.3f on average", name, fit, is.most, is.average)
-			}
-		}
-	}
-}
-
-// Ensure that windows of pictures that Go decodes are where Go has them.
-func TestHelperAgainstGo(t *testing.T) {
-	build := helper(t)
-	for _, name := range []string{"rgb.png", "grey.png", "palette.png", "lossy.webp", "lossless.webp", "still.gif"} {
-		for _, resize := range [][]int{{20, 90}, {90, 20}, {94, 125}, {200, 31}} {
-			for _, fit := range []string{"stretch", "crop", "pad"} {
-				for _, layout := range []string{"chw", "hwc"} {
-					settings := map[string]any{"resize": resize, "fit": fit, "layout": layout}
-					var got [2][]byte
-					for k, decoder := range []string{"", build + "/stocached-decode"} {
-						t.Setenv("STOCACHED_DECODE", decoder)
-						var err error
-						if got[k], err = readOne(open(t, files(t, name), settings), 0); err != nil {
-							t.Fatal(name, err)
-						}
-					}
-					for k := range got[0] {
-						if d := int(got[0][k]) - int(got[1][k]); d < -1 || d > 1 {
-							t.Fatalf("%s, %v: byte %d is %d from Go, %d from the helper", name, settings, k, got[0][k], got[1][k])
-						}
-					}
-				}
-			}
-		}
-	}
-}
-
-// Ensure that the decoder is part of the fingerprint, and that the notes say which one it is.
+// Ensure that the notes name the decoder, and that without a helper a source that decodes is refused with the ways to
+// get one. The store encoded needs none.
 func TestHelperNamed(t *testing.T) {
 	t.Setenv("STOCACHED_DECODE", "")
-	plain := open(t, files(t, "420.jpg"), small)
-	if got := decoderOf(plain); got != "Go" {
-		t.Errorf("the decoder is %q without a helper", got)
+	if _, err := decode.New(files(t, "420.jpg"), with("encoded")); err != nil {
+		t.Error(err)
+	}
+	for _, store := range []string{"decoded", "auto"} {
+		_, err := decode.New(files(t, "420.jpg"), with(store))
+		if !errors.Is(err, source.ErrInvalid) || !strings.Contains(err.Error(), "stocached-decode") ||
+			!strings.Contains(err.Error(), "install a package") || !strings.Contains(err.Error(), "store: encoded") {
+			t.Errorf("%s: %v", store, err)
+		}
 	}
 	build := helper(t)
-	helped := open(t, files(t, "420.jpg"), small)
-	if got := decoderOf(helped); !strings.Contains(got, build+"/stocached-decode (libjpeg") {
+	if got := decoderOf(open(t, files(t, "420.jpg"), small)); !strings.Contains(got, build+"/stocached-decode (libjpeg") ||
+		strings.Contains(got, "without a filter") {
 		t.Errorf("the decoder is %q", got)
 	}
-	if plain.Info().Fingerprint == helped.Info().Fingerprint {
-		t.Error("both decoders have one fingerprint")
+}
+
+// Ensure that a helper has a filter of system calls.
+func TestHelperConfined(t *testing.T) {
+	helper(t)
+	open(t, files(t, "420.jpg"), small)
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", processes(t)[0]))
+	if err != nil || !strings.Contains(string(status), "\nSeccomp:\t2\n") ||
+		!strings.Contains(string(status), "\nNoNewPrivs:\t1\n") {
+		t.Errorf("%v\n%s", err, status)
 	}
 }
 
@@ -191,7 +174,7 @@ func firstFrame(t *testing.T, path string, frames uint32, lanes uint64, message 
 func TestHelperPixelsInFingerprint(t *testing.T) {
 	fingerprint := func(message string) string {
 		first := filepath.Join(t.TempDir(), "first")
-		firstFrame(t, first, 4, 4, message)
+		firstFrame(t, first, 5, 4, message)
 		script(t, "cat "+first+" >&3; exec sleep 30")
 		return open(t, files(t, "420.jpg"), small).Info().Fingerprint
 	}
@@ -207,10 +190,10 @@ func TestHelperPixelsInFingerprint(t *testing.T) {
 // Ensure that a server does not mix pixels of two libraries, if another one is installed while it runs.
 func TestHelperOfAnotherLibrary(t *testing.T) {
 	first := filepath.Join(t.TempDir(), "first")
-	firstFrame(t, first, 4, 4, "libjpeg-turbo 2.0.3, pixels 0123456789abcdef")
+	firstFrame(t, first, 5, 4, "libjpeg-turbo 2.0.3, pixels 0123456789abcdef")
 	script(t, "cat "+first+" >&3")
 	s := open(t, files(t, "420.jpg"), small)
-	firstFrame(t, first, 4, 4, "libjpeg-turbo 2.1.5, pixels 0123456789abcdee")
+	firstFrame(t, first, 5, 4, "libjpeg-turbo 2.1.5, pixels 0123456789abcdee")
 	_, err := readOne(s, 0)
 	if err == nil || errors.Is(err, source.ErrCorrupt) || !strings.Contains(err.Error(), "which makes other pixels") {
 		t.Error(err)
@@ -230,8 +213,8 @@ func TestHelperThatDoesNotStart(t *testing.T) {
 		"exit status 3": func() { script(t, "echo a library is missing >&2; exit 3") },
 		"a library":     func() { script(t, "echo a library is missing >&2; exit 3") },
 		"a frame of 5":  func() { script(t, `sleep 30 & printf hello >&3; exec sleep 30`) },
-		"its frames are 5 and its lanes 4, those of this server 4 and 4": begin(5, 4),
-		"its frames are 4 and its lanes 2, those of this server 4 and 4": begin(4, 2),
+		"its frames are 4 and its lanes 4, those of this server 5 and 4": begin(4, 4),
+		"its frames are 5 and its lanes 2, those of this server 5 and 4": begin(5, 2),
 	} {
 		set()
 		began := time.Now()
@@ -240,8 +223,7 @@ func TestHelperThatDoesNotStart(t *testing.T) {
 			s.Close()
 		}
 		if err == nil || !strings.Contains(err.Error(), want) ||
-			!strings.Contains(err.Error(), "; install stocached again and restart the server, or set STOCACHED_DECODE= "+
-				"to decode with Go's slower decoders") {
+			!strings.Contains(err.Error(), "; install stocached again and restart the server") {
 			t.Errorf("%v; want %q", err, want)
 		}
 		if took := time.Since(began); took > 15*time.Second { // a process that is left has the standard error
@@ -266,7 +248,7 @@ func TestHelperThatHangs(t *testing.T) {
 	}
 	_, err := readOne(s, 0)
 	if err == nil || errors.Is(err, source.ErrCorrupt) ||
-		!strings.Contains(err.Error(), "420.jpg was not decoded: JPEG: stocached-decode: it did not answer within 300ms and was killed") {
+		!strings.Contains(err.Error(), "420.jpg was not decoded: stocached-decode: it did not answer within 300ms and was killed") {
 		t.Error(err)
 	}
 	if _, err := readOne(s, 0); err != nil {
@@ -353,7 +335,7 @@ func TestHelpersKilled(t *testing.T) {
 	if testing.Short() {
 		reads, least = 50, 5
 	}
-	names := []string{"420.jpg", "500x375.jpg", "rgb.png", "lossy.webp", "still.gif", "progressive.jpg", "cmyk.jpg"}
+	names := []string{"420.jpg", "500x375.jpg", "rgb.png", "lossy.webp", "progressive.jpg", "cmyk.jpg"}
 	s, err := decode.New(files(t, names...), map[string]any{"resize": []int{30, 40}})
 	if err != nil {
 		t.Fatal(err)

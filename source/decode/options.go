@@ -2,6 +2,7 @@ package decode
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 
 	"github.com/stocached/stocached/internal/size"
@@ -24,9 +25,9 @@ type options struct {
 var fits = []string{"stretch", "crop", "pad"} // in the order of enum stoc_image_fit
 
 // request is a frame with these options.
-func (o *options) request(operation uint32) request {
-	r := request{Operation: operation, MaxPixels: uint64(o.MaxPixels), Height: uint32(o.Resize[0]),
-		Width: uint32(o.Resize[1]), Fit: uint32(slices.Index(fits, o.Fit))}
+func (o *options) request() request {
+	r := request{MaxPixels: uint64(o.MaxPixels), Height: uint32(o.Resize[0]), Width: uint32(o.Resize[1]),
+		Fit: uint32(slices.Index(fits, o.Fit))}
 	if o.Layout == "hwc" {
 		r.Layout = 1
 	}
@@ -39,9 +40,11 @@ func (o *options) forClients() string {
 		o.Fit, o.Layout, o.MaxPixels, o.BadSamples)
 }
 
-// forFiles and forPictures are the parts of the memory for encoded files and for decoding.
-func (o *options) forFiles() int64    { return int64(o.Memory) / 4 }
-func (o *options) forPictures() int64 { return int64(o.Memory) - o.forFiles() }
+// The parts of the memory: for encoded files, for the process of each core, and for pictures that need more than
+// their process has.
+func (o *options) forFiles() int64   { return int64(o.Memory) / 4 }
+func (o *options) forProcess() int64 { return int64(o.Memory) / 4 / int64(runtime.GOMAXPROCS(0)) }
+func (o *options) forLarge() int64   { return int64(o.Memory) / 2 }
 
 const (
 	defaultMaxPixels = 64 << 20 // 8192 x 8192
@@ -50,7 +53,6 @@ const (
 	mostMemory       = 1 << 50
 	mostPixels       = 1 << 30
 	mostResize       = 8192      // height and width: as many pixels are kept for each row of a file
-	mostSide         = 65535     // side of a file; JPEG and GIF allow no more
 	mostEncoded      = 512 << 20 // bytes of a file
 )
 

@@ -15,16 +15,17 @@ type distance struct {
 	average float64
 }
 
-// distances are those of the files in testdata. Decoders of JPEG and WebP round differently, and
-// Pillow resizes down first if that is less work.
-var distances = map[string]distance{
-	"420.jpg": {1, 0.15}, "422.jpg": {1, 0.15}, "444.jpg": {1, 0.15}, "progressive.jpg": {1, 0.15}, "rgb.jpg": {1,
-		0.15}, "grey.jpg": {1, 0.15}, "cmyk.jpg": {1, 0.15},
-	"small.jpg": {1, 0.15}, "lossy.webp": {1, 0.15}, "alpha.webp": {1,
-		0.15}, "tall.png": {1, 0.15},
-	"rgb.png": {}, "same.png": {}, "one.png": {}, "alpha.png": {}, "palette.png": {}, "see-through.png": {}, "grey.png": {}, "grey-alpha.png": {}, "bits.png": {},
-	"deep.png": {}, "lossless.webp": {}, "lossless-alpha.webp": {}, "still.gif": {}, "moving.gif": {},
-}
+// distances are those of the files in testdata. Pillow resizes down first if that is less work, and another libjpeg-turbo
+// made its pixels.
+var distances = func() map[string]distance {
+	all := map[string]distance{}
+	for _, name := range strings.Fields(`420.jpg 422.jpg 444.jpg progressive.jpg rgb.jpg grey.jpg cmyk.jpg small.jpg
+		rgb.png same.png one.png tall.png alpha.png palette.png see-through.png grey.png grey-alpha.png bits.png deep.png
+		lossy.webp alpha.webp lossless.webp lossless-alpha.webp moving.webp`) {
+		all[name] = distance{1, 0.15}
+	}
+	return all
+}()
 
 // compared decodes one file and compares it with Pillow's result.
 func compared(t *testing.T, name string, file, want []byte, h, w int, fit string) (all distance, off float64) {
@@ -49,11 +50,11 @@ func compared(t *testing.T, name string, file, want []byte, h, w int, fit string
 
 func TestAgainstPillow(t *testing.T) {
 	goldens, err := filepath.Glob("testdata/*.rgb")
-	if err != nil || len(goldens) != len(distances)+1 { // moving.webp is refused
+	if err != nil || len(goldens) != len(distances) {
 		t.Fatalf("%d goldens for %d files, %v", len(goldens), len(distances), err)
 	}
 	cropped, err := filepath.Glob("testdata/*.cropped")
-	if err != nil || len(cropped) < 8 {
+	if err != nil || len(cropped) < 7 {
 		t.Fatalf("%d goldens, %v", len(cropped), err)
 	}
 	for name, may := range distances {
@@ -85,7 +86,7 @@ func TestAgainstPillowHere(t *testing.T) {
 		t.Skipf("there is no Python with Pillow here (make setup-demo installs it; STOCACHED_TEST_PYTHON names one): %v %.200s", err, out)
 	}
 	folder := t.TempDir()
-	const seed, count = "1", "27"
+	const seed, count = "1", "24"
 	if out, err := exec.Command(python, "testdata/make.py", folder, seed, count).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -123,8 +124,8 @@ func TestAgainstPillowHere(t *testing.T) {
 	for name, is := range all {
 		average, part := is.average/files[name], beyond[name]/files[name]
 		t.Logf("%s: %d at most, %.3f on average, %.2f %% beyond 1", name, is.most, average, 100*part)
-		lossy := strings.Contains(name, "jpg") || strings.Contains(name, "lossy")
-		if most := map[bool]int{true: 4, false: 1}[lossy]; is.most > most || average > 0.25 || part > 0.02 {
+		lossy := strings.Contains(name, "jpg")
+		if most := map[bool]int{true: 2, false: 1}[lossy]; is.most > most || average > 0.25 || part > 0.02 {
 			t.Errorf("%s: %d at most, %.3f on average, %.2f %% beyond 1", name, is.most, average, 100*part)
 		}
 	}

@@ -167,7 +167,7 @@ func TestEncodedSuite(t *testing.T) {
 					}
 					return decode.New(inner, with("encoded"))
 				}
-				for k, from := range []string{"same.png", "small.jpg", "moving.gif"} {
+				for k, from := range []string{"same.png", "small.jpg", "moving.webp"} {
 					path := filepath.Join(folder, string(rune('a'+k)), "0.png") // equal names: the content tells
 					if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700),
 						os.WriteFile(path, read(t, from), 0o600)); err != nil {
@@ -180,7 +180,7 @@ func TestEncodedSuite(t *testing.T) {
 				}
 				defer s.Close()
 				schema := s.Info().Schema
-				for k, from := range []string{"same.png", "small.jpg", "moving.gif"} {
+				for k, from := range []string{"same.png", "small.jpg", "moving.webp"} {
 					file := read(t, from)
 					parts := []shm.Part{{Dims: []uint64{uint64(len(file))}, Data: file},
 						{Data: []byte{byte(k), 0, 0, 0, 0, 0, 0, 0}}}
@@ -210,6 +210,7 @@ func (s slow) Read(ctx context.Context, i int, dst []byte) (int, error) {
 // Ensure that slow and fast sources are measured right, and that the choice follows from it. The chosen form
 // reads. A source without a picture is measured, too.
 func TestAuto(t *testing.T) {
+	helper(t)
 	file := read(t, "500x375.jpg")
 	many := slices.Repeat([][]byte{file}, 200)
 	decodes := 0.0 // seconds; the race detector makes them ten times longer

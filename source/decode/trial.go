@@ -126,10 +126,8 @@ func (b *Both) measure(ctx context.Context, readers int) (m Measured, ok bool) {
 	all := having(left)
 	budget = 2 * triedBytes
 	each(ctx, min(readers, runtime.GOMAXPROCS(0)), all, time.Now().Add(decodeTime), &budget, func(t *tried) int64 {
-		s := p.pool.Get().(*scratch)
-		defer p.put(s)
 		picture, err := make([]byte, p.bytes()), error(nil)
-		took := loadtime.Measure(ctx, func(ctx context.Context) { err = p.decode(ctx, s, t.index, t.sample, picture) })
+		took := loadtime.Measure(ctx, func(ctx context.Context) { err = p.decode(ctx, t.index, t.sample, picture) })
 		if err == nil {
 			t.decode = took.All.Seconds()
 		}

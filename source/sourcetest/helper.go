@@ -78,11 +78,11 @@ func Content(sample, n int) []byte {
 }
 
 // Helper builds stocached-decode and returns its path. root is the path of the repository. Without
-// the headers of libjpeg, it skips the test.
+// the headers of its libraries, it skips the test.
 func Helper(t testing.TB, root string) string {
 	t.Helper()
-	if out, err := exec.Command(filepath.Join(root, "tools/setup.sh"), "has-jpeg").CombinedOutput(); err != nil {
-		t.Skipf("there is no jpeglib.h here (make setup-c-tests installs it): %v %s", err, out)
+	if out, err := exec.Command(filepath.Join(root, "tools/setup.sh"), "has-codecs").CombinedOutput(); err != nil {
+		t.Skipf("headers of the decoders are missing (make setup-c-tests installs them): %v %s", err, out)
 	}
 	build := exec.Command("make", "-s", "-C", filepath.Join(root, "cimage"), "all", "../build/image/pixels")
 	build.Env = append(os.Environ(), "MAKEFLAGS=", "MFLAGS=")

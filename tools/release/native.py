@@ -72,7 +72,7 @@ def build(architecture: Architecture, work: Path) -> Path:
     names = ("libstocached.so", "libstocached.a")
     run("make", "-C", "cclient", *settings, *(folder / name for name in names))
     names = ("libstocached_image.so", "stocached-decode")
-    run("make", "-C", "cimage", *settings, *(folder / name for name in names))
+    run("make", "-C", "cimage", "CODECS=jpeg", *settings, *(folder / name for name in names))
     # `go env -w` of the machine may have set others. revision() says the commit, because what -buildvcs records has the
     # tags of the clone too. The others are those of the Makefile, so what Go has compiled for tests fits.
     of_go = "-trimpath -gcflags=all=-dwarf=false -buildvcs=false"

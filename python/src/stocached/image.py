@@ -6,7 +6,7 @@
     augment = image.Compose([image.RandomResizedCrop(224), image.RandomHorizontalFlip()])
     loader = Loader(image.Folder("train", short_side=256), 64, shuffle=True, seed=1, size="8GiB", augment=augment)
 
-Needs NumPy alone for JPEG files, and Pillow for others."""
+Needs NumPy alone for JPEG, PNG and WebP files, and Pillow for others."""
 
 from __future__ import annotations
 

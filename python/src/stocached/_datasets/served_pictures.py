@@ -28,14 +28,14 @@ class ServedPictures:
                 "which this version does not know; install the version of the server"
             )
         try:
-            from .._image.decoding import ServersDecode
+            from .._image.decoding import Decode
         except ImportError as error:
             raise UnsupportedError(
                 f"cache {cache.name!r} keeps files (store: encoded), which each program decodes itself, and this one "
                 f"cannot: {error}. Or set decode: {{store: decoded}} in the configuration of the server"
             ) from error
         size = int(said["height"]), int(said["width"])
-        self.decode = ServersDecode(
+        self.decode = Decode(
             size, fit=said["fit"], layout=said["layout"], max_pixels=int(said["max_pixels"])
         )  # fmt: skip
         shape = (3, *size) if said["layout"] == "chw" else (*size, 3)

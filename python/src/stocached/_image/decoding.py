@@ -17,20 +17,19 @@ import numpy.typing as npt
 from .._common.errors import InvalidError
 from .._common.numbers import whole
 from .._native import _image_header as native
-from . import jpeg
+from . import codecs
 from .errors import DecodeError, NoDecoderError
 from .parameters import LONGEST, fill_of, filter_number, pair
 from .passes import MOST_PIXELS, Picture, Pixels
-from .workers import call
+from .workers import attempt, call, check
 
 _FITS = {"stretch": native.STRETCH, "crop": native.CROP, "pad": native.PAD}
-_JPEG = b"\xff\xd8"  # how such a file begins
 
 
 def decoder() -> str:
-    """What decodes JPEG files: a text that differs where pixels may. It is a hint of derived fingerprints."""
-    if jpeg.pixels():
-        return f"pixels {jpeg.pixels():016x}"
+    """What decodes files: a text that differs where pixels may. It is a hint of derived fingerprints."""
+    if codecs.pixels():
+        return f"pixels {codecs.pixels():016x}"
     try:
         from PIL import __version__
     except ImportError:
@@ -64,8 +63,9 @@ class Decode:
     max_pixels: larger files are refused before they take memory, and so are larger pictures that this step and those
         after it in a Compose make of them. None: 178,956,970, as Pillow.
 
-    libjpeg-turbo decodes JPEG files, Pillow all others. If the package was built without libjpeg-turbo, Pillow decodes
-    JPEG files as well, and `fast` changes nothing. The EXIF orientation is applied, unlike in torchvision.
+    The C library decodes JPEG, PNG and WebP files, Pillow all others. If the package was built without decoders, Pillow
+    decodes all files to the same pixels, but for roundings of lossy ones, and `fast` changes nothing. The EXIF
+    orientation is applied, unlike in torchvision. Samples of 16 bits become their high byte.
     Raises DecodeError, which names the file, or OSError for a file that cannot be read."""
 
     size: int | Sequence[int] | None = None
@@ -77,7 +77,6 @@ class Decode:
     fast: bool = False
     max_pixels: int | None = None
     _parts_given: ClassVar[tuple[str, ...]] = ()  # for `only_ours`
-    _formats: ClassVar[tuple[str, ...] | None] = None  # formats that Pillow decodes beside JPEG; None: all
 
     def __post_init__(self) -> None:
         self._sides = None if self.size is None else pair(self.size)
@@ -101,7 +100,7 @@ class Decode:
                 f"size={self.size!r}, short_side={self.short_side!r}: pictures have at least {least} pixels; max_pixels is "
                 f"{self._most}"
             )
-        jpeg.warn_if_missing()
+        codecs.warn_if_missing()
 
     @property
     def keeps_size(self) -> bool:
@@ -127,10 +126,8 @@ class Decode:
 
     def decode(self, data: bytes, name: Any) -> npt.NDArray[np.uint8]:
         """name: of the file, for errors; its text is asked for then."""
-        is_jpeg = data[:2] == _JPEG
-        if is_jpeg and jpeg.pixels():
-            return self._jpeg(data, name)
-        return self._other(data, name, is_jpeg)
+        made = self._by_c(data, name) if codecs.pixels() else None
+        return self._by_pillow(data, name) if made is None else made
 
     def picture(self, data: bytes, name: Any) -> npt.NDArray[np.uint8]:
         """What this step makes of a file, as `Compose.picture`."""
@@ -163,20 +160,27 @@ class Decode:
         call(native.target, name, width, height, byref(self.in_c(columns, rows)), byref(target))
         return target
 
-    def _jpeg(self, data: bytes, name: Any) -> npt.NDArray[np.uint8]:
+    def _by_c(self, data: bytes, name: Any) -> npt.NDArray[np.uint8] | None:
+        """None: the file is of a format that C leaves to Pillow."""
+        info = native.Info()
+        code, message = attempt(native.read_info, data, len(data), byref(info)) if self._sides is None else (0, "")
+        if code == native.EKIND:
+            return None
+        check(code, message, name)
         if self._sides is None:
-            info = native.Info()
-            call(native.read_info, name, data, len(data), byref(info))
             target = self._target(info.width, info.height, name)
         height, width = self._sides or (target.height, target.width)
         how = self.in_c(width, height)
         made = np.empty((3, height, width) if self._chw else (height, width, 3), np.uint8)
-        call(native.decode, name, data, len(data), byref(how), made.ctypes.data, made.nbytes)
+        code, message = attempt(native.decode, data, len(data), byref(how), made.ctypes.data, made.nbytes)
+        if code == native.EKIND:
+            return None
+        check(code, message, name)
         return made
 
-    def _other(self, data: bytes, name: Any, is_jpeg: bool) -> npt.NDArray[np.uint8]:
+    def _by_pillow(self, data: bytes, name: Any) -> npt.NDArray[np.uint8]:
         # The result has been checked. What it is cut out of may be longer: no call keeps it.
-        picture = Picture(self._by_pillow(data, name, is_jpeg), max(self._most, MOST_PIXELS))
+        picture = Picture(self._opened(data, name), max(self._most, MOST_PIXELS))
         rows, columns = picture.sides
         target = self._target(columns, rows, name)
         height, width = self._sides or (target.height, target.width)
@@ -187,18 +191,22 @@ class Decode:
         made: Pixels = picture.apply([resize, crop], lambda: 0.0)  # the crop has one place
         return np.ascontiguousarray(made.transpose(2, 0, 1)) if self._chw else made
 
-    def _by_pillow(self, data: bytes, name: Any, is_jpeg: bool) -> Pixels:
+    def _opened(self, data: bytes, name: Any) -> Pixels:
+        """The whole picture of a file."""
         try:
             from PIL import Image, ImageOps
         except ImportError:
-            why = f"{jpeg.missing()}. Or:" if is_jpeg else "no JPEG file; other formats need Pillow:"
+            others = "no JPEG, PNG or WebP file; other formats need Pillow:"
+            why = others if codecs.pixels() else f"{codecs.missing()}. Or:"
             raise NoDecoderError(f"{why} pip install pillow", name) from None
-        formats = ("JPEG",) if is_jpeg else self._formats
         try:
-            with Image.open(io.BytesIO(data), formats=formats) as picture:
+            with Image.open(io.BytesIO(data)) as picture:
                 self._check(*picture.size, name)
-                turned = is_jpeg or self._formats is None
-                return self._rgb(ImageOps.exif_transpose(picture) if turned else picture)
+                turned = ImageOps.exif_transpose(picture)
+                deep = turned.mode == "I" and picture.format == "PNG"  # of older versions of Pillow
+                if deep or turned.mode.startswith("I;16"):  # grey of 16 bits, of which Pillow's RGB has the low ones
+                    return np.repeat((np.array(turned) >> 8).astype(np.uint8)[..., None], 3, 2)
+                return np.array(turned.convert("RGB"))
         except (MemoryError, DecodeError):
             raise
         except Image.DecompressionBombError as error:
@@ -216,27 +224,6 @@ class Decode:
             f"the picture has {pixels} pixels, and Pillow opens at most {limit}: set PIL.Image.MAX_IMAGE_PIXELS to half "
             "of what you allow, in the program and in its worker processes"
         )
-
-    @staticmethod
-    def _rgb(picture: Any) -> Pixels:
-        return np.array(picture.convert("RGB"))
-
-
-class ServersDecode(Decode):
-    """Decodes the files that a server decodes, to the same pictures."""
-
-    _formats = ("PNG", "WEBP", "GIF")
-
-    def _by_pillow(self, data: bytes, name: Any, is_jpeg: bool) -> Pixels:
-        if data[8:16] == b"WEBPVP8X" and data[20:21] and data[20] & 2:
-            raise DecodeError("an animated WebP file, which servers do not decode", name)
-        return super()._by_pillow(data, name, is_jpeg)
-
-    @staticmethod
-    def _rgb(picture: Any) -> Pixels:
-        if picture.mode.startswith("I"):  # grey of 16 bits, of which Pillow's RGB has the low ones
-            return np.repeat((np.array(picture) >> 8).astype(np.uint8)[..., None], 3, 2)
-        return Decode._rgb(picture)
 
 
 def decode(

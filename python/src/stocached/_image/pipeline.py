@@ -21,7 +21,7 @@ from .._native import _image_header as native
 from .._samples import dtypes
 from .._samples.batch_layout import Layout
 from .._samples.schema import Field
-from . import jpeg
+from . import codecs
 from .decoding import Decode
 from .passes import DTYPES
 from .steps import Compose
@@ -163,7 +163,7 @@ class Pipeline:
         of arrays.
 
         Raises UnsupportedError if samples of the cache are neither a picture and a label nor a picture alone. Also if
-        the decoding has other steps than those of BEFORE, or if C has to decode and was built without libjpeg-turbo."""
+        the decoding has other steps than those of BEFORE, or if C has to decode and was built without decoders."""
         kept = [] if isinstance(decoding, Decode) else decoding.in_c()
         cached = bool(fields) and not encoded  # pictures
         if cached and any(step.kind not in BEFORE for step in kept):
@@ -176,8 +176,8 @@ class Pipeline:
         self._decoding, self._blanks = decoding, blanks
         if not fields and decode._sides is None:
             encoded = True  # C decodes only the box of a picture that the steps use
-        if (encoded or self.loads) and not jpeg.pixels():
-            raise UnsupportedError(jpeg.missing())
+        if (encoded or self.loads) and not codecs.pixels():
+            raise UnsupportedError(codecs.missing())
         steps = kept + augment
         self._steps = (native.Step * len(steps))(*steps)
         height, width = decode._sides or (0, 0)

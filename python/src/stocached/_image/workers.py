@@ -43,7 +43,11 @@ def attempt(function: Callable[..., int], *arguments: Any) -> tuple[int, str]:
 
 def call(function: Callable[..., int], name: Any, *arguments: Any) -> None:
     """As `attempt`, but an error is raised. name: of the file, for the error."""
-    code, message = attempt(function, *arguments)
+    check(*attempt(function, *arguments), name)
+
+
+def check(code: int, message: str, name: Any) -> None:
+    """Raises the error that `attempt` has returned, if it is one."""
     if code:
         kind = _KINDS.get(code)
         raise DecodeError(message, name) if kind is None else kind(f"{name}: {message}")

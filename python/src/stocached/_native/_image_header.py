@@ -38,6 +38,7 @@ EUNSUPPORTED = -3
 ETOOLARGE = -4
 EMEMORY = -5
 ESYSTEM = -6
+EKIND = -7
 
 # enum stoc_image_layout
 CHW = 0
@@ -290,8 +291,8 @@ read_info = bind(releasing, "stoc_image_read_info", c_int, Worker, c_void_p, c_s
 #                       size_t dst_bytes);
 decode = bind(releasing, "stoc_image_decode", c_int, Worker, c_void_p, c_size_t, POINTER(Decode), c_void_p, c_size_t)
 
-# uint64_t stoc_image_jpeg_pixels(stoc_image_worker *worker);
-jpeg_pixels = bind(releasing, "stoc_image_jpeg_pixels", c_uint64, Worker)
+# uint64_t stoc_image_pixels(stoc_image_worker *worker);
+pixels = bind(releasing, "stoc_image_pixels", c_uint64, Worker)
 
 # int stoc_image_target(stoc_image_worker *worker, uint32_t width, uint32_t height, const struct stoc_image_decode *how,
 #                       struct stoc_image_target *target);

@@ -19,9 +19,10 @@ def image_library_path() -> Path:
     return path
 
 
-def with_jpeg() -> str:
-    """What to run, so that the library decodes JPEG files."""
-    return f"on Debian and Ubuntu run: sudo apt-get install -y libjpeg-dev && {install_again()}"
+def with_codecs() -> str:
+    """What to run, so that the library decodes files."""
+    packages = "libjpeg-dev libpng-dev libdeflate-dev libwebp-dev"
+    return f"on Debian and Ubuntu run: sudo apt-get install -y {packages} && {install_again()}"
 
 
 def install_again() -> str:
