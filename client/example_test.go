@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"github.com/stocached/stocached/client"
 )
@@ -97,6 +98,43 @@ func ExampleCache_GetOrLoad() {
 	// sample 0, loads 3
 	// sample 1, loads 3
 	// sample 2, loads 3
+}
+
+// Samples on a disk survive the program. The second turn stands for a later one.
+func ExampleOpenDisk() {
+	folder, err := os.MkdirTemp("", "stocached") // such as /mnt/nvme/stocached
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer os.RemoveAll(folder)
+	loads := 0
+	load := func(context.Context) ([]byte, error) {
+		loads++
+		return make([]byte, 4096), nil
+	}
+	for range 2 {
+		disk, err := client.OpenDisk(filepath.Join(folder, "squares.tier"),
+			client.DiskOptions{Samples: 1000, SampleBytes: 4096, Size: 64 << 20, Fingerprint: "squares-1"})
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		cache, err := client.Create("", client.Options{Samples: 1000, SampleBytes: 4096, Slots: 250, Disk: disk})
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		for i := range 1000 {
+			if _, err := cache.GetOrLoad(context.Background(), i, load); err != nil {
+				fmt.Println(err)
+			}
+		}
+		cache.Close()
+		disk.Close()
+	}
+	fmt.Println(loads, "loads")
+	// Output: 1000 loads
 }
 
 // A batch with one call: rows of misses keep their bytes.
