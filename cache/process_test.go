@@ -84,6 +84,11 @@ func script(path string, in io.Reader, out io.Writer) {
 		case "recover":
 			n, err := c.Recover()
 			fmt.Fprintln(out, n, err)
+		case "spawn": // a process that outlives this one and has its data descriptor
+			cmd := exec.Command("/bin/sleep", "60")
+			cmd.ExtraFiles = []*os.File{os.NewFile(uintptr(seg.FD()), "data")}
+			cmd.Stdout = nil
+			fmt.Fprintln(out, cmd.Start(), cmd.Process.Pid)
 		default:
 			fmt.Fprintln(out, "unknown command", verb)
 		}

@@ -34,7 +34,7 @@ func TestMachineFindings(t *testing.T) {
 		"small /dev/shm":      {func(m *machine) { m.tmpfs = memory.Space{Left: 57 << 20, Total: 64 << 20} }, "/dev/shm", []string{"57.0 MiB of 64.0 MiB", "--shm-size="}},
 		"no /dev/shm":         {func(m *machine) { m.tmpfsError = errors.New("/dev/shm is not on a tmpfs") }, "/dev/shm", []string{"not on a tmpfs"}},
 		"few descriptors":     {func(m *machine) { m.files = 1024 }, "descriptors", []string{"1,024 files", "less than 4,096", "ulimit -n"}},
-		"no helper":           {func(m *machine) { m.helper = "" }, "stocached-decode", []string{"Go's slower decoders", "install it"}},
+		"no helper":           {func(m *machine) { m.helper = "" }, "stocached-decode", []string{"no server does that", "install it"}},
 		"no need of a helper": {func(m *machine) { m.helper, m.needsHelper = "", false }, "", nil},
 	} {
 		m := goodMachine()

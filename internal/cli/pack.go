@@ -18,7 +18,6 @@ import (
 	"github.com/stocached/stocached/internal/cli/table"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/block"
-	imagesource "github.com/stocached/stocached/source/decode"
 )
 
 // packFlags is the command line of pack.
@@ -134,15 +133,17 @@ func (f *packFlags) run(ctx context.Context, path, out string, stdout, stderr io
 		return err
 	}
 	began := time.Now()
+	switch settings, err := pairs("--decode", f.decode); {
+	case err != nil:
+		return err
+	case settings["store"] != nil && settings["store"] != "decoded":
+		return usage("--decode store: block files keep the pictures, or without --decode the files; leave store out")
+	}
 	src, err := f.open(ctx, path)
 	if err != nil {
 		return err
 	}
 	defer src.Close()
-	_, auto := src.(*imagesource.Both)
-	if auto || src.Info().Decode != "" {
-		return usage("--decode store: block files keep the pictures, or without --decode the files; leave store out")
-	}
 	p := &packed{out: out}
 	if err := f.pack(ctx, src, p, stderr); err != nil {
 		return err
