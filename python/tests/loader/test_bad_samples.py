@@ -26,7 +26,7 @@ DAMAGED = {
     3: ("jpg", JPEG[: len(JPEG) * 3 // 4], "the file is cut off or damaged"),
     4: ("jpg", b"", "no picture"),
     13: ("jpg", b"this is a text", "no picture"),
-    39: ("png", encoded(picture(40, 30), "PNG")[:900], "truncated"),
+    39: ("png", encoded(picture(40, 30), "PNG")[:900], "cut off"),
 }
 GOOD = [k for k in range(N) if k not in DAMAGED]
 SETTINGS: dict[str, dict[str, Any]] = {
