@@ -1,0 +1,204 @@
+"""Damaged pictures: the C library beside Pillow. Both refuse a file, or their pixels agree.
+
+`python fuzz_pictures.py SECONDS [SEED]` saves what differs in the folder of $FUZZ_OUT (default: fuzz), and prints
+numbers of files by kind. $STOCACHED_LIB_PATH chooses a library, such as one with sanitizers."""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import hashlib
+import io
+import os
+import re
+import struct
+import sys
+import time
+import warnings
+import zlib
+from collections import Counter
+from pathlib import Path
+from random import Random
+from typing import Literal
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from stocached._native import _image_header as native
+
+MOST = 4_000_000  # pixels
+SLOW, HANG = 5, 60  # seconds
+PER_PIXEL, BESIDE = 100, 24 << 20  # bytes of memory
+NUMBERS = [0, 1, 2, 3, 4, 7, 8, 15, 16, 127, 128, 255, 256, 1000, 4096, 65500, 65535, 2**31 - 1, 2**31, 2**32 - 1]
+TESTDATA = Path(__file__).parents[3] / "source/decode/testdata"
+Parts = list[tuple[bytes, bytes]]
+
+
+def damaged(r: Random, data: bytes) -> bytes:
+    """Some bytes are changed, lost or new."""
+    made = bytearray(data)
+    for _ in range(r.choice([1, 1, 1, 2, 5, 20])):
+        most = len(made) if r.random() < 0.5 else min(len(made), 200)  # headers
+        at, n = r.randrange(most + 1), r.choice([1, 2, 3, 4, 8, 50])
+        number = r.choice(NUMBERS).to_bytes(4, r.choice(["big", "little"]))
+        number = number[2:] if r.random() < 0.3 else number
+        way = r.randrange(9)
+        if way == 0 and at < len(made):
+            made[at] ^= 1 << r.randrange(8)
+        elif way == 1:
+            made[at : at + 1] = r.randbytes(1)
+        elif way == 2:
+            del made[at : at + n]
+        elif way == 3:
+            made[at:at] = r.randbytes(n)
+        elif way == 4:
+            made[at:at] = made[at : at + n] * r.choice([1, 2, 100])
+        elif way == 5 and r.random() < 0.3:
+            del made[at:]
+        elif way == 6:
+            made[at : at + n] = bytes([r.choice([0, 255])]) * n
+        else:
+            made[at : at + len(number)] = number
+    return bytes(made)
+
+
+def rearranged(r: Random, parts: Parts) -> Parts:
+    """A part is changed, lost, twice there or elsewhere."""
+    made = list(parts) or [(b"none", b"")]
+    at, way = r.randrange(len(made)), r.randrange(8)
+    if way < 5:
+        made[at] = made[at][0], damaged(r, made[at][1])
+    elif way == 5:
+        made.insert(r.randrange(len(made) + 1), made[at])
+    elif way == 6:
+        made.insert(r.randrange(len(made)), made.pop(at))
+    else:
+        del made[at]
+    return made
+
+
+def parts_of(data: bytes, at: int, order: Literal["big", "little"]) -> Parts:
+    """The chunks: of PNG, which have a sum after the content, or of WebP, which have an even size."""
+    parts: Parts = []
+    while at + 8 <= len(data):
+        one, other = data[at : at + 4], data[at + 4 : at + 8]
+        size, name = (one, other) if order == "big" else (other, one)
+        n = int.from_bytes(size, order)
+        parts.append((name, data[at + 8 : at + 8 + n]))
+        at += 12 + n if order == "big" else 8 + n + n % 2
+    return parts
+
+
+def png(r: Random, data: bytes) -> bytes:
+    """The chunks have right sums. Or the inflated picture is damaged."""
+    parts = parts_of(data, 8, "big")
+    first = next(k for k, part in enumerate(parts) if part[0] == b"IDAT")
+    if r.random() < 0.4:
+        joined = b"".join(content for name, content in parts if name == b"IDAT")
+        inflated = damaged(r, zlib.decompressobj().decompress(joined, MOST))
+        rest = [part for part in parts[first:] if part[0] != b"IDAT"]
+        parts = [*parts[:first], (b"IDAT", zlib.compress(inflated, r.randrange(10))), *rest]
+    else:
+        parts = rearranged(r, parts)
+    made = (struct.pack(">I", len(c)) + n + c + struct.pack(">I", zlib.crc32(n + c)) for n, c in parts)
+    return data[:8] + b"".join(made)
+
+
+def webp(r: Random, data: bytes) -> bytes:
+    """The chunks and the file have right sizes."""
+    parts = rearranged(r, parts_of(data, 12, "little"))
+    made = b"".join(n + struct.pack("<I", len(c)) + c + bytes(len(c) % 2) for n, c in parts)
+    return b"RIFF" + struct.pack("<I", len(made) + 4) + b"WEBP" + made
+
+
+def mutated(r: Random, data: bytes) -> bytes:
+    by_format = {b"\x89P": png, b"RI": webp}.get(data[:2], damaged)
+    return by_format(r, data) if r.random() < 0.6 else damaged(r, data)
+
+
+def seeds() -> list[bytes]:
+    from odd_files import NATIVE
+
+    named = [path.read_bytes() for path in sorted(TESTDATA.glob("*.*")) if path.suffix in (".jpg", ".png", ".webp")]
+    return [odd.data for odd in NATIVE.values() if not odd.error] + [data for data in named if len(data) < 20_000]
+
+
+def by_pillow(data: bytes) -> np.ndarray | str:
+    """The pixels, or why there are none."""
+    try:
+        made = ImageOps.exif_transpose(Image.open(io.BytesIO(data), formats=["JPEG", "PNG", "WEBP"]))
+        if made.mode.startswith("I"):  # the high byte of 16 bits
+            return np.repeat((np.asarray(made).astype(np.uint16) >> 8).astype(np.uint8)[..., None], 3, 2)
+        return np.asarray(made.convert("RGB"))
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def by_c(data: bytes) -> np.ndarray | str:
+    """The pixels, or why there are none."""
+    worker, info, made = native.worker_new(), native.Info(), None
+    code = native.read_info(worker, data, len(data), info)
+    if not code:
+        fits = 0 < info.width * info.height <= MOST
+        height, width = (info.height, info.width) if fits else (1, 1)
+        made = np.empty((height, width, 3), np.uint8)
+        how = native.Decode(width=width, height=height, layout=1, max_pixels=MOST)
+        code = native.decode(worker, data, len(data), how, made.ctypes.data_as(ctypes.c_void_p), made.nbytes)
+    said = native.message(worker).decode(errors="replace")
+    native.worker_free(worker)
+    return said if code or made is None else made
+
+
+def memory(name: str) -> int:
+    return int(re.search(rf"{name}:\s+(\d+)", Path("/proc/self/status").read_text())[1]) << 10  # type: ignore[index]
+
+
+def compare(data: bytes, measured: bool = False) -> str:
+    """A kind of answer. Those that begin with a capital letter are differences."""
+    exact = data[:4] == b"\x89PNG" or b"VP8L" in data[:400]
+    if measured:
+        Path("/proc/self/clear_refs").write_text("5")  # the peak begins here
+        before, began = memory("VmRSS"), time.process_time()
+    made = by_c(data)
+    if measured and time.process_time() - began > SLOW:
+        return "SLOW"
+    pixels = 0 if isinstance(made, str) else made.size // 3
+    if measured and memory("VmHWM") - before > PER_PIXEL * pixels + BESIDE:
+        return "MEMORY"
+    right = by_pillow(data)
+    if isinstance(made, str) or isinstance(right, str):
+        if isinstance(made, str) and isinstance(right, str):
+            return "both refuse"
+        said = f"C refuses: {made}" if isinstance(made, str) else f"Pillow refuses: {right}"
+        return re.sub(r"0x[0-9a-f]+|\d+|b'.*'|\".*\"", "N", said)[:90]
+    if made.shape != right.shape:
+        return "Sizes differ"
+    off = int(np.abs(made.astype(int) - right).max())
+    return "agree" if off <= (0 if exact else 2) else "Pixels differ"
+
+
+def main(seconds: float, seed: int) -> None:
+    out, r, files, kinds = Path(os.environ.get("FUZZ_OUT", "fuzz")), Random(seed), seeds(), Counter[str]()
+    out.mkdir(parents=True, exist_ok=True)
+    warnings.simplefilter("ignore")
+    warnings.simplefilter("error", Image.DecompressionBombWarning)
+    Image.MAX_IMAGE_PIXELS = MOST
+    end, measured = time.monotonic() + seconds, "libasan" not in os.environ.get("LD_PRELOAD", "")
+    while time.monotonic() < end:
+        data = mutated(r, r.choice(files))
+        (out / f"current-{seed}").write_bytes(data)  # a crash leaves it
+        faulthandler.dump_traceback_later(HANG, exit=True)
+        answer = compare(data, measured)
+        kind = {b"\x89P": "PNG", b"RI": "WebP"}.get(data[:2], "JPEG") + ": " + answer
+        kinds[kind] += 1
+        if answer[0].isupper() and kinds[kind] <= 20:
+            digest = hashlib.sha256(data).hexdigest()[:12]
+            print(digest, kind, flush=True)
+            (out / digest).write_bytes(data)
+    faulthandler.cancel_dump_traceback_later()
+    print(*(f"{n:8} {kind}" for kind, n in [*kinds.most_common(), ("files", kinds.total())]), sep="\n")
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    main(float(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 0)
