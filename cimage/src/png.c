@@ -171,7 +171,7 @@ static int read_chunk(struct parts *p, const struct chunk *c)
 {
     if (is(c, "IHDR"))
         return read_header(p, c);
-    if (is(c, "PLTE")) {
+    if (is(c, "PLTE") && p->colour == PALETTE) { /* one before the header counts no more than in Pillow */
         p->palette = c->data;
         p->palette_bytes = c->bytes;
     } else if (is(c, "eXIf")) {

@@ -6,7 +6,7 @@ from collections import Counter
 from random import Random
 
 import pytest
-from fuzz_pictures import MOST, compare, mutated, seeds
+from fuzz_pictures import MOST, by_c, compare, mutated, seeds
 from pictures import Image
 
 
@@ -22,3 +22,12 @@ def test_damaged_files_have_no_other_pixels_than_pillows(monkeypatch):
     assert set(kinds) <= {"agree", "both refuse", "by one alone"}, kinds
     assert min(kinds["agree"], kinds["both refuse"]) > 100, kinds
     assert kinds["by one alone"] < 60, kinds
+
+
+def test_a_palette_before_the_header_is_none():
+    """Pillow skips it, and shows black."""
+    file = next(data for data in seeds() if data[:4] == b"\x89PNG" and data[37:41] == b"PLTE")
+    palette = 12 + int.from_bytes(file[33:37], "big")
+    answer = by_c(file[:8] + file[33 : 33 + palette] + file[8:33] + file[33 + palette :])
+    assert isinstance(answer, str)
+    assert "lacks its header or its palette" in answer
