@@ -71,39 +71,32 @@ def parts_of(data: bytes, at: int, order: Literal["big", "little"]) -> Parts:
     """The chunks: of PNG, which have a sum after the content, or of WebP, which have an even size."""
     parts: Parts = []
     while at + 8 <= len(data):
-        one, other = data[at : at + 4], data[at + 4 : at + 8]
-        size, name = (one, other) if order == "big" else (other, one)
+        halves = data[at : at + 4], data[at + 4 : at + 8]
+        size, name = halves if order == "big" else halves[::-1]
         n = int.from_bytes(size, order)
         parts.append((name, data[at + 8 : at + 8 + n]))
         at += 12 + n if order == "big" else 8 + n + n % 2
     return parts
 
 
-def png(r: Random, data: bytes) -> bytes:
-    """The chunks have right sums. Or the inflated picture is damaged."""
-    parts = parts_of(data, 8, "big")
-    first = next(k for k, part in enumerate(parts) if part[0] == b"IDAT")
-    if r.random() < 0.4:
-        joined = b"".join(content for name, content in parts if name == b"IDAT")
-        inflated = damaged(r, zlib.decompressobj().decompress(joined, MOST))
-        rest = [part for part in parts[first:] if part[0] != b"IDAT"]
-        parts = [*parts[:first], (b"IDAT", zlib.compress(inflated, r.randrange(10))), *rest]
-    else:
-        parts = rearranged(r, parts)
-    made = (struct.pack(">I", len(c)) + n + c + struct.pack(">I", zlib.crc32(n + c)) for n, c in parts)
-    return data[:8] + b"".join(made)
-
-
-def webp(r: Random, data: bytes) -> bytes:
-    """The chunks and the file have right sizes."""
-    parts = rearranged(r, parts_of(data, 12, "little"))
-    made = b"".join(n + struct.pack("<I", len(c)) + c + bytes(len(c) % 2) for n, c in parts)
-    return b"RIFF" + struct.pack("<I", len(made) + 4) + b"WEBP" + made
-
-
 def mutated(r: Random, data: bytes) -> bytes:
-    by_format = {b"\x89P": png, b"RI": webp}.get(data[:2], damaged)
-    return by_format(r, data) if r.random() < 0.6 else damaged(r, data)
+    """Of PNG and WebP files, most have right sizes and sums. Or the inflated picture of a PNG file is damaged."""
+    if data[:2] not in (b"\x89P", b"RI") or r.random() < 0.4:
+        return damaged(r, data)
+    if data[:2] == b"RI":
+        parts = rearranged(r, parts_of(data, 12, "little"))
+        made = b"".join(n + struct.pack("<I", len(c)) + c + bytes(len(c) % 2) for n, c in parts)
+        return b"RIFF" + struct.pack("<I", len(made) + 4) + b"WEBP" + made
+    parts = parts_of(data, 8, "big")
+    if r.random() < 0.6:
+        parts = rearranged(r, parts)
+    else:
+        first = next(k for k, part in enumerate(parts) if part[0] == b"IDAT")
+        inflated = zlib.decompressobj().decompress(b"".join(c for n, c in parts if n == b"IDAT"), MOST)
+        rest = [part for part in parts[first:] if part[0] != b"IDAT"]
+        parts = [*parts[:first], (b"IDAT", zlib.compress(damaged(r, inflated), r.randrange(10))), *rest]
+    sums = [struct.pack(">I", zlib.crc32(n + c)) for n, c in parts]
+    return data[:8] + b"".join(struct.pack(">I", len(c)) + n + c + s for (n, c), s in zip(parts, sums, strict=True))
 
 
 def seeds() -> list[bytes]:
