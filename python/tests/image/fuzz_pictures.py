@@ -27,8 +27,7 @@ from PIL import Image, ImageOps
 from stocached._native import _image_header as native
 
 MOST = 4_000_000  # pixels
-SLOW, HANG = 5, 60  # seconds
-PER_PIXEL, BESIDE = 100, 24 << 20  # bytes of memory
+SLOW, HANG, PER_PIXEL, BESIDE = 5, 60, 100, 24 << 20  # seconds, and bytes of memory
 NUMBERS = [0, 1, 2, 3, 4, 7, 8, 15, 16, 127, 128, 255, 256, 1000, 4096, 65500, 65535, 2**31 - 1, 2**31, 2**32 - 1]
 TESTDATA = Path(__file__).parents[3] / "source/decode/testdata"
 Parts = list[tuple[bytes, bytes]]
@@ -39,19 +38,11 @@ def damaged(r: Random, data: bytes) -> bytes:
     for _ in range(r.choice([1, 1, 1, 2, 5, 20])):
         most = len(data) if r.random() < 0.5 else min(len(data), 200)  # headers
         at, n = r.randrange(most + 1), r.choice([1, 2, 3, 4, 8, 50])
-        number = r.choice(NUMBERS).to_bytes(4, r.choice(["big", "little"]))[r.choice([0, 0, 2]) :]
-        lost, new = r.choice(
-            [
-                (1, bytes(byte ^ 1 << r.randrange(8) for byte in data[at : at + 1])),
-                (1, r.randbytes(1)),
-                (n, b""),
-                (0, r.randbytes(n)),
-                (0, data[at : at + n] * r.choice([1, 2, 100])),
-                (r.choice([0, 0, len(data)]), b""),
-                (n, bytes([r.choice([0, 255])]) * n),
-                (len(number), number),
-            ]
-        )
+        part, number = data[at : at + n], r.choice(NUMBERS).to_bytes(4, r.choice(["big", "little"]))
+        flipped = bytes(byte ^ 1 << r.randrange(8) for byte in part[: r.choice([1, 1, n])])
+        same, repeated = bytes([r.choice([0, 255])]) * n, part * r.choice([1, 2, 100])
+        new = r.choice([b"", flipped, flipped, r.randbytes(n), repeated, same, number, number[2:]])
+        lost = len(new) if new and r.random() < 0.7 else r.choice([0, 1, n, n, n, len(data)])
         data = data[:at] + new + data[at + lost :]
     return data
 
@@ -60,11 +51,10 @@ def rearranged(r: Random, parts: Parts) -> Parts:
     """A part is changed, lost, twice there or elsewhere."""
     at, way = r.randrange(len(parts)), r.randrange(8)
     name, content = parts[at]
-    if way < 5:
-        return [*parts[:at], (name, damaged(r, content)), *parts[at + 1 :]]
     rest = parts if way == 5 else parts[:at] + parts[at + 1 :]
-    to = r.randrange(len(rest) + 1)
-    return rest if way == 7 else [*rest[:to], parts[at], *rest[to:]]
+    to = r.randrange(len(rest) + 1) if way in (5, 6) else at
+    new = [(name, damaged(r, content) if way < 5 else content)] if way < 7 else []
+    return rest[:to] + new + rest[to:]
 
 
 def parts_of(data: bytes, at: int, order: Literal["big", "little"]) -> Parts:
@@ -122,8 +112,7 @@ def by_c(data: bytes) -> np.ndarray | str:
     worker, info, made = native.worker_new(), native.Info(), None
     code = native.read_info(worker, data, len(data), info)
     if not code:
-        fits = 0 < info.width * info.height <= MOST
-        height, width = (info.height, info.width) if fits else (1, 1)
+        width, height = (info.width, info.height) if info.width * info.height <= MOST else (1, 1)
         made = np.empty((height, width, 3), np.uint8)
         how = native.Decode(width=width, height=height, layout=1, max_pixels=MOST)
         code = native.decode(worker, data, len(data), how, made.ctypes.data_as(ctypes.c_void_p), made.nbytes)
@@ -138,26 +127,22 @@ def memory(name: str) -> int:
 
 def compare(data: bytes, measured: bool = False) -> str:
     """A kind of answer. Those that begin with a capital letter are differences."""
-    exact = data[:4] == b"\x89PNG" or b"VP8L" in data[:400]
     if measured:
         Path("/proc/self/clear_refs").write_text("5")  # the peak begins here
     before, began = memory("VmRSS"), time.process_time()
     made = by_c(data)
     if time.process_time() - began > SLOW:
         return "SLOW"
-    pixels = 0 if isinstance(made, str) else made.size // 3
-    if measured and memory("VmHWM") - before > PER_PIXEL * pixels + BESIDE:
+    if measured and memory("VmHWM") - before > PER_PIXEL * (0 if isinstance(made, str) else made.size // 3) + BESIDE:
         return "MEMORY"
     right = by_pillow(data)
-    if isinstance(made, str) or isinstance(right, str):
-        if isinstance(made, str) and isinstance(right, str):
-            return "both refuse"
-        said = f"C refuses: {made}" if isinstance(made, str) else f"Pillow refuses: {right}"
-        return re.sub(r"0x[0-9a-f]+|\d+|b'.*'|\".*\"", "N", said)[:90]
+    refused = [f"{who} refuses: {a}" for who, a in (("C", made), ("Pillow", right)) if isinstance(a, str)]
+    if refused:
+        return "both refuse" if refused[1:] else re.sub(r"0x[0-9a-f]+|\d+|b'.*'|\".*\"", "N", refused[0])[:90]
     if made.shape != right.shape:
         return "Sizes differ"
-    off = int(np.abs(made.astype(int) - right).max())
-    return "agree" if off <= (0 if exact else 2) else "Pixels differ"
+    most = 0 if data[:4] == b"\x89PNG" or b"VP8L" in data[:400] else 2
+    return "agree" if np.abs(made.astype(int) - right).max() <= most else "Pixels differ"
 
 
 def main(seconds: float, seed: int) -> None:
@@ -175,8 +160,7 @@ def main(seconds: float, seed: int) -> None:
         kind = {b"\x89P": "PNG", b"RI": "WebP"}.get(data[:2], "JPEG") + ": " + answer
         kinds[kind] += 1
         if answer[0].isupper() and kinds[kind] <= 20:
-            digest = hashlib.sha256(data).hexdigest()[:12]
-            print(digest, kind, flush=True)
+            print(digest := hashlib.sha256(data).hexdigest()[:12], kind, flush=True)
             (out / digest).write_bytes(data)
     faulthandler.cancel_dump_traceback_later()
     print(*(f"{n:8} {kind}" for kind, n in [*kinds.most_common(), ("files", kinds.total())]), sep="\n")
