@@ -50,10 +50,9 @@ def damaged(r: Random, data: bytes) -> bytes:
 def rearranged(r: Random, parts: Parts) -> Parts:
     """A part is changed, lost, twice there or elsewhere."""
     at, way = r.randrange(len(parts)), r.randrange(8)
-    name, content = parts[at]
     rest = parts if way == 5 else parts[:at] + parts[at + 1 :]
     to = r.randrange(len(rest) + 1) if way in (5, 6) else at
-    new = [(name, damaged(r, content) if way < 5 else content)] if way < 7 else []
+    new = [(parts[at][0], damaged(r, parts[at][1])) if way < 5 else parts[at]] if way < 7 else []
     return rest[:to] + new + rest[to:]
 
 
