@@ -478,15 +478,16 @@ def test_commands_of_the_results_exist() -> None:
 def test_a_build_of_packages_names_all_files_that_it_lacks(
     apt: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    there, *missing = native.JPEG_FILES
+    package = native.PACKAGES[0]
+    there, *missing = package.files
     (tmp_path / there).touch()
-    monkeypatch.setattr(native, "JPEG_SOURCE", tmp_path)
+    monkeypatch.setattr(native, "SOURCES", tmp_path)
     monkeypatch.setattr(shutil, "which", lambda _: apt)
     monkeypatch.setattr(debian, "apt", lambda work, _: work.mkdir() or ["false"])
     with pytest.raises(SystemExit) as error:
-        native.fetch_jpeg()
+        native.fetch()
     said = str(error.value)
-    assert said.startswith(f"stocached: {', '.join(missing)} of ") and "tools/get_libjpeg_turbo.sh" in said
+    assert said.startswith(f"stocached: {', '.join(missing)} of ") and "tools/get_sources.sh" in said
     assert ("stocached: false source " in said) == (apt is not None)
     assert there not in said and [file.name for file in tmp_path.iterdir()] == [there]
 
@@ -535,7 +536,7 @@ def test_packages_say_the_commit_that_they_are_made_of(tmp_path: Path) -> None:
 def test_settings_of_go_on_a_machine_do_not_change_packages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     commands: list[tuple[tuple[str | Path, ...], dict[str, str]]] = []
     monkeypatch.setattr(native, "run", lambda *command, **variables: commands.append((command, variables)))
-    monkeypatch.setattr(native, "build_jpeg", lambda *_: tmp_path)
+    monkeypatch.setattr(native, "build_libraries", lambda *_: tmp_path)
     monkeypatch.setattr(native, "compilers", lambda *_: (tmp_path, tmp_path))
     monkeypatch.setattr(native, "revision", lambda _: "abc")
     native.build(native.ARCHITECTURES["x86_64"], tmp_path)

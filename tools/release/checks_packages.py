@@ -360,10 +360,10 @@ def test_a_released_library_decodes_pictures(architecture: str, released: Callab
     """The test writes its JPEG files itself, by the libjpeg-turbo that was built for the wheel."""
     folder = released(architecture)
     cc, _ = compilers_of_tests(architecture, folder)
-    jpeg = native.build_jpeg(native.ARCHITECTURES[architecture], DIST / "work")
+    libraries = native.build_libraries(native.ARCHITECTURES[architecture], DIST / "work")
     run(
-        cc, "-std=gnu11", "-O1", "-pthread", "-DJPEG_INSIDE", "-I.", f"-I{jpeg}/include", "-o", folder / "image",
-        "ctest/image.c", f"-L{folder}", f"-Wl,-rpath,{folder}", "-lstocached_image", jpeg / "lib/libjpeg.a", "-lm",
+        cc, "-std=gnu11", "-O1", "-pthread", "-DJPEG_INSIDE", "-I.", f"-I{libraries}/include", "-o", folder / "image",
+        "ctest/image.c", f"-L{folder}", f"-Wl,-rpath,{folder}", "-lstocached_image", libraries / "lib/libjpeg.a", "-lm",
         cwd=ROOT / "cimage",
     )  # fmt: skip
     variables = {**os.environ, "STOCACHED_TEST_FILES": "200"}

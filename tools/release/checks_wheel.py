@@ -63,7 +63,7 @@ def test_wheel_says_its_version_and_has_notices(package: Path) -> None:
     for name in (
         "licenses/LICENSE",
         "licenses/THIRD-PARTY.md",
-        "licenses/licenses/libjpeg-turbo.txt",
+        *(f"licenses/licenses/{file.name}" for file in (ROOT / "python/licenses").glob("*.txt")),
         "licenses/licenses/go-modules.txt",
         "sboms/stocached.cdx.json",
     ):

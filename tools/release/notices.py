@@ -47,8 +47,8 @@ def licenses(modules: list[tuple[str, str]]) -> str:
 
 
 def bill(program: Path) -> dict[str, Any]:
-    """What cyclonedx-gomod finds in the program, libjpeg-turbo, which the library for pictures and
-    stocached-decode have inside, and uPlot, which the program has inside."""
+    """What cyclonedx-gomod finds in the program, the libraries that the library for pictures and stocached-decode have
+    inside, and uPlot, which the program has inside."""
     version, output = version_of_product(), program.with_name(BILL)
     tool = TOOLS / "cyclonedx-gomod"
     options = ["-json", "-licenses", "-std", "-noserial", "-version", f"v{version}"]
@@ -58,17 +58,6 @@ def bill(program: Path) -> dict[str, Any]:
     product |= {"name": "stocached", "version": version, "purl": f"pkg:pypi/stocached@{version}"}
     product.pop("hashes", None)  # of the program for one architecture
     made["metadata"]["timestamp"] = native.timestamp()
-    debian = native.JPEG_VERSION.replace(":", "%3A")
-    jpeg = {
-        "bom-ref": "libjpeg-turbo",
-        "type": "library",
-        "name": "libjpeg-turbo",
-        "version": native.JPEG_VERSION,
-        "scope": "required",
-        "purl": f"pkg:deb/debian/libjpeg-turbo@{debian}?arch=source",
-        "hashes": [{"alg": "SHA-256", "content": native.JPEG_FILES["libjpeg-turbo_2.1.5.orig.tar.gz"]}],
-        "licenses": [{"license": {"id": name}} for name in ("IJG", "BSD-3-Clause", "Zlib")],
-    }
     script = (UPLOT_FOLDER / "uPlot.min.js").read_bytes()
     uplot = {
         "bom-ref": "uplot",
@@ -80,9 +69,26 @@ def bill(program: Path) -> dict[str, Any]:
         "hashes": [{"alg": "SHA-256", "content": hashlib.sha256(script).hexdigest()}],
         "licenses": [{"license": {"id": "MIT"}}],
     }
-    made["components"] += [jpeg, uplot]
-    made["dependencies"] += [{"ref": "libjpeg-turbo"}, {"ref": "uplot"}]
+    ours = [*map(library, native.PACKAGES), uplot]
+    names = [part["bom-ref"] for part in ours]
+    made["components"] += ours
+    made["dependencies"] += [{"ref": name} for name in names]
     for part in made["dependencies"]:
         if part["ref"] == product["bom-ref"]:
-            part["dependsOn"] += ["libjpeg-turbo", "uplot"]
+            part["dependsOn"] += names
     return made
+
+
+def library(package: native.Package) -> dict[str, Any]:
+    (original,) = (sum_ for name, sum_ in package.files.items() if ".orig." in name)
+    version = package.version.replace(":", "%3A").replace("+", "%2B")
+    return {
+        "bom-ref": package.name,
+        "type": "library",
+        "name": package.name,
+        "version": package.version,
+        "scope": "required",
+        "purl": f"pkg:deb/debian/{package.name}@{version}?arch=source",
+        "hashes": [{"alg": "SHA-256", "content": original}],
+        "licenses": [{"license": {"id": name}} for name in package.licences],
+    }

@@ -42,7 +42,7 @@ def hatch(target: str, folder: Path, **variables: str) -> None:
 def install(architecture: Architecture, built: Path, work: Path, stage: Path, prefix: str, libraries: str) -> Path:
     """Runs `make install` into the folder. Returns the prefix in it."""
     shutil.rmtree(stage, ignore_errors=True)
-    settings = native.make_settings(architecture, built, work / f"jpeg-{architecture.name}")
+    settings = native.make_settings(architecture, built, work / f"libraries-{architecture.name}")
     pages = work / platform.machine() / "stocached"
     run(
         "make", "install", *settings, f"PROGRAM={built}/stocached", f"RUNS={pages}",
@@ -54,7 +54,7 @@ def install(architecture: Architecture, built: Path, work: Path, stage: Path, pr
     for name in ("LICENSE", "python/THIRD-PARTY.md", "config.example.yaml", "CHANGELOG.md"):
         shutil.copy(ROOT / name, documents)
     (documents / "licenses").mkdir()
-    for file in (ROOT / "python/licenses/libjpeg-turbo.txt", built / "go-modules.txt"):
+    for file in (*(ROOT / "python/licenses").glob("*.txt"), built / "go-modules.txt"):
         shutil.copy(file, documents / "licenses")
     return top
 
