@@ -23,12 +23,12 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sys/unix"
 
+	"github.com/stocached/stocached/internal/verify/redistest"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/kinds"
 	"github.com/stocached/stocached/tier"
 	"github.com/stocached/stocached/tier/cluster"
-	"github.com/stocached/stocached/internal/verify/redistest"
 	"github.com/stocached/stocached/tier/disk"
 )
 

@@ -508,13 +508,6 @@ DEFECTS = [
         go("./tier/cluster", "TestOpeningEndsRequests"),
     ),
     Defect(
-        "Tiers: requests under way at a node go on when it is left out",
-        "tier/cluster/node.go",
-        "\t\t_ = c.Close()\n\t}\n\tn.tier.about",
-        "\t\t_ = c\n\t}\n\tn.tier.about",
-        go("./tier/cluster", "TestOpeningEndsRequests"),
-    ),
-    Defect(
         "Tiers: the nodes of an engine that is not known any more are used",
         "tier/cluster/engine.go",
         "nodes []*node) {\n\tif e == nil {\n\t\treturn nil\n\t}\n",
@@ -697,13 +690,6 @@ DEFECTS = [
         c("fetch"),
     ),
     Defect(
-        "Evicting: Go asks for a large batch twice",
-        "client/fetch.go",
-        "s.c.Evicts() && len(part) >",
-        "false && len(part) >",
-        go("./client", "TestMoreThanACacheKeeps"),
-    ),
-    Defect(
         "Evicting: C asks for a large batch twice",
         "cclient/src/connection/fetch.c",
         "(w->cache->evicts && m >",
@@ -766,13 +752,6 @@ DEFECTS = [
         'digest_of("array", items.dtype.str.encode(), repr',
         'digest_of("array", repr',
         python("checks/test_derived_fingerprint.py", "arrays_and_what"),
-    ),
-    Defect(
-        "Python: settings of another dtype have the same fingerprint",
-        "python/src/stocached/prepare/_fingerprint.py",
-        'f"{value.dtype.str} {value.shape}"',
-        'f"{value.shape}"',
-        python("prepare/test_prepare.py", "fingerprints"),
     ),
     Defect(
         "Python: of a lost worker's tasks only the first is done again",
@@ -884,13 +863,6 @@ DEFECTS = [
     ),
     # Arenas that evict, full caches, plans and predictions.
     Defect(
-        "Chains in C: a slot that is taken loses its pages bit",
-        "cclient/src/protocol/space_chains.c",
-        "link_pack(k->sample + 1, k->offset, l))",
-        "link_pack(k->sample + 1, k->offset, 0))",
-        c("memory"),
-    ),
-    Defect(
         "Chains in C: a slot that is freed loses its pages bit",
         "cclient/src/protocol/space_chains.c",
         "link_pack(0, 0, l))",
@@ -1001,13 +973,6 @@ DEFECTS = [
         "meta = (meta & ~(uint64_t)UINT32_MAX) | length;",
         "(void)length;",
         c("chains"),
-    ),
-    Defect(
-        "Chains in Go: a sample without slots has no length beside its cost",
-        "cache/evict.go",
-        "m = m.With(uint32(f.length))",
-        "_ = f.length",
-        go("./cache", "TestChainsKeepLengths"),
     ),
     Defect(
         "Python: threads are counted while the garbage collector may run",

@@ -31,8 +31,8 @@ SYSTEM = {"libc.so.6", "libm.so.6", "libpthread.so.0", "ld-linux-x86-64.so.2", "
 DECODE = """
 import base64, sys
 from stocached import image
-pixels = image.decode(base64.b64decode(sys.argv[1]))
-print(*pixels.shape, int(pixels.mean()), "libjpeg" in open("/proc/self/maps").read())
+for pixels in (image.decode(base64.b64decode(text)) for text in sys.argv[1:]):
+    print(*pixels.shape, int(pixels.mean()), any(f"lib{name}" in open("/proc/self/maps").read() for name in ("jpeg", "png", "webp")))
 """
 
 
@@ -131,9 +131,12 @@ def test_first_use_in_an_environment_without_a_compiler(version: str, tmp_path: 
         wheel(MACHINE),
     )  # fmt: skip
     run_readmes_loop(tmp_path, commands / "python", str(commands))
-    picture = base64.b64encode(runpy.run_path(str(ROOT / "python/tests/test_wheel.py"))["PICTURE"]).decode()
-    said = run(commands / "python", "-c", DECODE, picture, env=variables, cwd=tmp_path)
-    assert said == "8 16 3 62 False\n", "libjpeg-turbo is inside the library, so no file of that name is loaded"
+    files = [(ROOT / "source/decode/testdata" / name).read_bytes() for name in ("grey.png", "lossy.webp")]
+    pictures = [
+        base64.b64encode(file) for file in (runpy.run_path(str(ROOT / "python/tests/test_wheel.py"))["PICTURE"], *files)
+    ]
+    said = run(commands / "python", "-c", DECODE, *(text.decode() for text in pictures), env=variables, cwd=tmp_path)
+    assert said == "8 16 3 62 False\n94 125 3 115 False\n94 125 3 117 False\n", "the decoders are inside the library"
     name = f"wheel-{os.getpid()}-{version}"
     try:
         run(commands / "stocached", "create", name, "--samples", "10", "--sample-bytes", "1000", env=variables)

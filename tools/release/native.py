@@ -1,11 +1,12 @@
 """Compiles the libraries and programs for one architecture, for glibc 2.17 and later.
 
 zig, a package of PyPI, is the C compiler: it has the headers and symbols of every glibc. The libraries for pictures come
-from Debian's source packages, whose files have the hashes below. So pictures decode to the bits of Debian's libraries."""
+from Debian's source packages, whose files have the hashes in sources.json. So pictures decode to the bits of Debian's libraries."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -30,76 +31,21 @@ class Package:
     name: str
     version: str
     files: dict[str, str]  # the SHA-256 of each
-    licences: tuple[str, ...]  # by their names in SPDX
+    licences: list[str]  # by their names in SPDX
     target: str
-    headers: tuple[str, ...]
-    libraries: tuple[str, ...]
-    options: tuple[str, ...] = ()
-    cmake: bool = True  # False: it has a makefile alone
+    headers: list[str]
+    libraries: list[str]
+    options: list[str]
+    cmake: bool  # False: it has a makefile alone
 
     @property
     def title(self) -> str:
         return f"{self.name}={self.version}"
 
 
-# Each may need those before it. All choose vector instructions of a processor at run time.
-PACKAGES = (
-    Package(
-        "libjpeg-turbo", "1:2.1.5-2",
-        {
-            "libjpeg-turbo_2.1.5-2.dsc": "d718ead0dfbcbc8523665c02a7f7152e31039ded641d022868722623bb3b486d",
-            "libjpeg-turbo_2.1.5.orig.tar.gz": "254f3642b04e309fee775123133c6464181addc150499561020312ec61c1bf7c",
-            "libjpeg-turbo_2.1.5-2.debian.tar.xz": "cdb2433c2f7101345c1ffa14efb943787c675b86354691a32490845fe4bc9237",
-        },
-        ("IJG", "BSD-3-Clause", "Zlib"), "jpeg-static", ("jpeglib.h", "jmorecfg.h", "jerror.h", "jconfig.h"), ("libjpeg.a",),
-        # -DBUILD is the date of the build otherwise.
-        ("-DENABLE_SHARED=OFF", "-DWITH_TURBOJPEG=OFF", "-DREQUIRE_SIMD=ON", "-DBUILD=0"),
-    ),
-    Package(
-        "zlib", "1:1.2.13.dfsg-1",
-        {
-            "zlib_1.2.13.dfsg-1.dsc": "3fa1e6b2fc525062aa88207dda52fed8e045373c809d362fe8a2bfbf7cf515a8",
-            "zlib_1.2.13.dfsg.orig.tar.bz2": "71feb7947e3c00ef125f83b79a4e529bde31171e5babe48b391f06758d1ab0a1",
-            "zlib_1.2.13.dfsg-1.debian.tar.xz": "f66cf3d4f2d7defcd4d1fd1fb0a11ee39f1e01b42ec7d059c9dc5c1695133c44",
-        },
-        ("Zlib",), "libz.a", ("zlib.h", "zconf.h"), ("libz.a",),
-        # Debian left out files that CMake asks for.
-        ("-f", "Makefile.in", "ZINC=-DHAVE_UNISTD_H -DHAVE_HIDDEN"), cmake=False,
-    ),
-    Package(
-        "libpng1.6", "1.6.39-2+deb12u5",
-        {
-            "libpng1.6_1.6.39-2+deb12u5.dsc": "7b86211030a34deb6b0a2cd7e1d9db0fe92443fd30cab537fb89b1e7f7c9f188",
-            "libpng1.6_1.6.39.orig.tar.gz": "a00e9d2f2f664186e4202db9299397f851aea71b36a35e74910b8820e380d441",
-            "libpng1.6_1.6.39-2+deb12u5.debian.tar.xz": "ab14906eda9fddf14cbb1e589b9ba7439c22e233dc3c5e3cf9356c9625565a82",
-        },
-        ("libpng-2.0",), "png_static", ("png.h", "pngconf.h", "pnglibconf.h"), ("libpng16.a",),
-        ("-DPNG_SHARED=OFF", "-DPNG_TESTS=OFF", "-DPNG_EXECUTABLES=OFF"),
-    ),
-    Package(
-        "libdeflate", "1.14-1",
-        {
-            "libdeflate_1.14-1.dsc": "1f82791c5ac5623ed110e09cc991471deebfe4c419414392d1242e122c6f4c19",
-            "libdeflate_1.14.orig.tar.gz": "89e7df898c37c3427b0f39aadcf733731321a278771d20fc553f92da8d4808ac",
-            "libdeflate_1.14-1.debian.tar.xz": "4794c379cc4e77eaeb283620bd80a7ce57b858af508f80ba6d5efbc4bcb10434",
-        },
-        ("MIT",), "libdeflate.a", ("libdeflate.h",), ("libdeflate.a",), cmake=False,
-    ),
-    Package(
-        "libwebp", "1.2.4-0.2+deb12u1",
-        {
-            "libwebp_1.2.4-0.2+deb12u1.dsc": "d9ed0b59e2010f255c28d0869fd15b31f9b08aed757bfc91862d43aa9ec1aa99",
-            "libwebp_1.2.4.orig.tar.gz": "7bf5a8a28cc69bcfa8cb214f2c3095703c6b73ac5fba4d5480c205331d9494df",
-            "libwebp_1.2.4-0.2+deb12u1.debian.tar.xz": "69cdba4dfe2e1b34d55fa80c1b29c31cacd40dd183812d6bcca7e508a2f7afcd",
-        },
-        ("BSD-3-Clause",), "webpdemux",
-        tuple(f"src/webp/{name}.h" for name in ("decode", "demux", "mux_types", "types")), ("libwebp.a", "libwebpdemux.a"),
-        tuple(
-            f"-DWEBP_BUILD_{part}=OFF"
-            for part in "ANIM_UTILS CWEBP DWEBP GIF2WEBP IMG2WEBP VWEBP WEBPINFO LIBWEBPMUX WEBPMUX EXTRAS".split()
-        ),
-    ),
-)  # fmt: skip
+# Each may need those before it. All choose vector instructions of a processor at run time. libjpeg-turbo's -DBUILD is the
+# date of the build otherwise. Debian left out files of zlib that CMake asks for.
+PACKAGES = tuple(Package(**row) for row in json.loads(Path(__file__).with_name("sources.json").read_text()))
 
 
 @dataclass(frozen=True)
