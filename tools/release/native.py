@@ -158,13 +158,13 @@ def build_package(package: Package, architecture: Architecture, work: Path, pref
             f"-DCMAKE_C_COMPILER={cc}", "-DCMAKE_BUILD_TYPE=Release", f"-DCMAKE_C_FLAGS_RELEASE={flags}",
             "-DCMAKE_POSITION_INDEPENDENT_CODE=ON", f"-DCMAKE_FIND_ROOT_PATH={prefix}", *options,
         )  # fmt: skip
-        options = ()
+        options = []
     else:
-        options = (*options, f"CC={cc}", f"AR={ar}", f"CFLAGS={flags} -fPIC")
+        options = [*options, f"CC={cc}", f"AR={ar}", f"CFLAGS={flags} -fPIC"]
     run("make", "-C", making, f"-j{os.cpu_count()}", *options, package.target)
-    for folder, files in (("include", package.headers), ("lib", package.libraries)):
+    for kind, files in (("include", package.headers), ("lib", package.libraries)):
         for file in files:
-            to = prefix / folder / file.removeprefix("src/")
+            to = prefix / kind / file.removeprefix("src/")
             to.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(making / file if (making / file).is_file() else source / file, to)
     for folder in (source, building):
