@@ -111,7 +111,8 @@ def test_a_cache_keeps_what_loads_took():
     assert advice.numbers["known_costs"] >= 0.9 * N
     assert advice.numbers["policy"] == "cost"
     assert advice.numbers["today_bytes"] == N * SIDE * SIDE
-    assert advice.numbers["limits"][0] == {"name": "the training step", "seconds": pytest.approx(0.04, rel=0.5)}
+    assert advice.numbers["limits"][0]["name"] == "the training step"
+    assert advice.numbers["limits"][0]["seconds"] >= 0.035  # 8 steps of 5 ms; a busy machine takes longer
     assert "cache" not in tries(advice)
     loader.close()
 
