@@ -36,8 +36,9 @@ struct parts {
     uint32_t width, height, depth, colour, interlaced;
     const uint8_t *palette;
     uint32_t palette_bytes;
-    const uint8_t *data; /* of all IDAT chunks */
-    size_t data_bytes;
+    const uint8_t *data; /* of the first IDAT chunk; of all after join */
+    size_t data_bytes;   /* of all */
+    size_t chunks;       /* IDAT chunks */
     uint32_t frames;           /* of an animation; 0: none */
     bool has_exif, has_raw;    /* raw: EXIF data in a text */
     uint32_t exif, raw, xmp;   /* orientations; 0: none */
@@ -187,36 +188,42 @@ static int read_chunk(struct parts *p, const struct chunk *c)
     return STOC_IMAGE_OK;
 }
 
-/* Joins the IDAT chunks, of which *c is the first, and puts the chunk after them there. */
-static int join(struct parts *p, const uint8_t *file, size_t bytes, size_t *at, struct chunk *c, bool *more)
+/* How much of a chunk's data the file has. */
+static size_t data_of(const struct chunk *c, const uint8_t *end)
+{
+    size_t left = (size_t)(end - c->data);
+    return c->bytes < left ? c->bytes : left;
+}
+
+/* Notes where the IDAT chunks lie, of which *c is the first, and puts the chunk after them there. False: there is none. */
+static bool skip_data(struct parts *p, const uint8_t *file, size_t bytes, size_t *at, struct chunk *c)
+{
+    bool more = true;
+    p->data = c->data;
+    for (; more && is(c, "IDAT"); p->chunks++) {
+        p->data_bytes += data_of(c, file + bytes);
+        *at += 4;
+        more = next_chunk(file, bytes, at, c);
+    }
+    return more;
+}
+
+/* Joins the data of several IDAT chunks. */
+static int join(struct parts *p, const uint8_t *file, size_t bytes)
 {
     struct buffer *b = &p->worker->joined;
-    size_t first = *at, all = 0;
-    struct chunk next = *c;
-    for (*more = true; *more && is(&next, "IDAT");) {
-        size_t left = (size_t)(file + bytes - next.data);
-        all += next.bytes < left ? next.bytes : left;
-        *at += 4;
-        *more = next_chunk(file, bytes, at, &next);
+    struct chunk part;
+    if (p->chunks < 2 || !p->data_bytes)
+        return STOC_IMAGE_OK;
+    if (!reserve(b, p->data_bytes))
+        return no_memory(p->worker, p->data_bytes);
+    size_t at = (size_t)(p->data - file) - 8;
+    for (size_t done = 0, n; done < p->data_bytes; done += n, at += 4) {
+        next_chunk(file, bytes, &at, &part);
+        n = data_of(&part, file + bytes);
+        memcpy(b->bytes + done, part.data, n);
     }
-    p->data = c->data;
-    p->data_bytes = all;
-    size_t left = (size_t)(file + bytes - c->data);
-    if (all > (c->bytes < left ? c->bytes : left)) { /* there are several */
-        if (!reserve(b, all))
-            return no_memory(p->worker, all);
-        struct chunk part = *c;
-        for (size_t done = 0, n; done < all; done += n) {
-            left = (size_t)(file + bytes - part.data);
-            n = part.bytes < left ? part.bytes : left;
-            memcpy(b->bytes + done, part.data, n);
-            first += 4;
-            if (done + n < all)
-                next_chunk(file, bytes, &first, &part);
-        }
-        p->data = b->bytes;
-    }
-    *c = next;
+    p->data = b->bytes;
     return STOC_IMAGE_OK;
 }
 
@@ -243,9 +250,7 @@ static int read_parts(stoc_image_worker *w, const uint8_t *file, size_t bytes, s
     }
     if (!p->width || (p->colour == PALETTE && (!p->palette || p->palette_bytes > 768)))
         return fail(w, STOC_IMAGE_EFORMAT, "the PNG file lacks its header or its palette");
-    bool more;
-    if ((code = join(p, file, bytes, &at, &c, &more)))
-        return code;
+    bool more = skip_data(p, file, bytes, &at, &c);
     uint32_t frames = p->frames;
     for (; more && !is(&c, "IEND") && !(is(&c, "fcTL") && frames > 1); more = next_chunk(file, bytes, &at, &c)) {
         if (at > bytes)
@@ -509,7 +514,7 @@ static int decode(struct job *j)
     size_t need = inflated_bytes(&p);
     if (!reserve(&w->inflated, need))
         return no_memory(w, need);
-    if ((code = inflate_all(&p, w->inflated.bytes, need)))
+    if ((code = join(&p, j->file, j->bytes)) || (code = inflate_all(&p, w->inflated.bytes, need)))
         return code;
     struct reader r = {.worker = w};
     r.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &r, on_error, on_warning);
