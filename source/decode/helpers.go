@@ -225,7 +225,7 @@ func (p *helpers) picture(ctx context.Context, r request, file []byte, most int6
 		if err == nil {
 			copy(dst, l.shared[r.Result:])
 		}
-		if len(l.shared) > mostKept && err == nil {
+		if int(r.Result)+len(dst) > mostKept && err == nil {
 			if err := l.forget(); err != nil {
 				return &lostError{err, false, false}
 			}
