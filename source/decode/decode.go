@@ -73,8 +73,8 @@ func grow(buffer *[]byte, n int) []byte {
 // how clients decode them; auto: a *Both). For other settings, and for a source without a field of files,
 // it returns ErrInvalid and leaves s open.
 //
-// The helper program beside this one decodes (docs/spec/decode.md). If there is none, New returns an ErrInvalid that
-// says how to get it, but for the store encoded. If there is one that does not work, New returns its error.
+// The helper program decodes (docs/spec/decode.md). The store encoded needs none. For other stores, New returns an
+// ErrInvalid that says how to get the program, if there is none, and the error of a program that does not work.
 //
 // Reads return ErrCorrupt for a file that is no JPEG, PNG or WebP, too large or damaged. If s is a
 // source.Blocks, the result is one too.

@@ -25,32 +25,15 @@ import (
 	"github.com/stocached/stocached/source/sourcetest"
 )
 
-var built struct {
-	sync.Once
-	path string
-}
-
 // helper makes later sources use stocached-decode, if the test has not named another program. It returns the folder
 // of the program.
 func helper(t testing.TB) (build string) {
 	t.Helper()
-	built.Do(func() { built.path = sourcetest.Helper(t, "../..") })
-	if built.path == "" {
-		t.Skip("there is no stocached-decode, as the first test says")
-	}
+	path := sourcetest.Helper(t, "../..")
 	if os.Getenv("STOCACHED_DECODE") == "" {
-		t.Setenv("STOCACHED_DECODE", built.path)
+		t.Setenv("STOCACHED_DECODE", path)
 	}
-	return filepath.Dir(built.path)
-}
-
-func decoderOf(s source.Source) string {
-	for _, note := range s.Info().Notes {
-		if note.Name == decode.DecoderNote {
-			return note.Text
-		}
-	}
-	return ""
+	return filepath.Dir(path)
 }
 
 // Ensure that JPEG files have the pixels of stoc_image_decode, bit by bit, in each fit and layout.
@@ -90,7 +73,7 @@ func TestHelperNamed(t *testing.T) {
 		}
 	}
 	build := helper(t)
-	if got := decoderOf(open(t, files(t, "420.jpg"), small)); !strings.Contains(got, build+"/stocached-decode (libjpeg") ||
+	if got := sourcetest.Note(open(t, files(t, "420.jpg"), small), decode.DecoderNote); !strings.Contains(got, build+"/stocached-decode (libjpeg") ||
 		strings.Contains(got, "without a filter") {
 		t.Errorf("the decoder is %q", got)
 	}

@@ -1,11 +1,13 @@
 package sourcetest
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stocached/stocached/source"
@@ -77,23 +79,39 @@ func Content(sample, n int) []byte {
 	return data
 }
 
-// Helper builds stocached-decode and returns its path. root is the path of the repository. Without
-// the headers of its libraries, it skips the test.
+// Helper returns the path of stocached-decode, which it builds once in a test binary. root is the path of the
+// repository. Without the headers of its libraries, it skips the test.
 func Helper(t testing.TB, root string) string {
 	t.Helper()
-	if out, err := exec.Command(filepath.Join(root, "tools/setup.sh"), "has-codecs").CombinedOutput(); err != nil {
-		t.Skipf("headers of the decoders are missing (make setup-c-tests installs them): %v %s", err, out)
+	built.Do(func() {
+		if out, err := exec.Command(filepath.Join(root, "tools/setup.sh"), "has-codecs").CombinedOutput(); err != nil {
+			built.lacks = fmt.Sprintf("headers of the decoders are missing (make setup-c-tests installs them): %v %s", err, out)
+			return
+		}
+		build := exec.Command("make", "-s", "-C", filepath.Join(root, "cimage"), "all", "../build/image/pixels")
+		build.Env = append(os.Environ(), "MAKEFLAGS=", "MFLAGS=")
+		out, err := build.CombinedOutput()
+		if err == nil {
+			built.path, err = filepath.Abs(filepath.Join(root, "build/stocached-decode"))
+		}
+		if err != nil {
+			built.err = fmt.Errorf("%w\n%s", err, out)
+		}
+	})
+	switch {
+	case built.lacks != "":
+		t.Skip(built.lacks)
+	case built.err != nil:
+		t.Fatal(built.err)
 	}
-	build := exec.Command("make", "-s", "-C", filepath.Join(root, "cimage"), "all", "../build/image/pixels")
-	build.Env = append(os.Environ(), "MAKEFLAGS=", "MFLAGS=")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	path, err := filepath.Abs(filepath.Join(root, "build/stocached-decode"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return path
+	return built.path
+}
+
+var built struct {
+	sync.Once
+	path  string
+	lacks string // why there is none, on this machine
+	err   error
 }
 
 // Note returns the text of a note; "" if there is none.
@@ -106,7 +124,7 @@ func Note(s source.Source, name string) string {
 	return ""
 }
 
-// WantNote checks that a note has this text in it. "": that there is no such note.
+// WantNote checks that a note has this text in it. With "" it checks that there is no such note.
 func WantNote(t testing.TB, s source.Source, name, part string) {
 	t.Helper()
 	if text := Note(s, name); !strings.Contains(text, part) || (text == "") != (part == "") {
