@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import io
 import os
@@ -21,7 +22,7 @@ from . import codecs
 from .errors import DecodeError, NoDecoderError
 from .parameters import LONGEST, fill_of, filter_number, pair
 from .passes import MOST_PIXELS, Picture, Pixels
-from .workers import attempt, call, check
+from .workers import OtherKind, call
 
 _FITS = {"stretch": native.STRETCH, "crop": native.CROP, "pad": native.PAD}
 
@@ -126,8 +127,10 @@ class Decode:
 
     def decode(self, data: bytes, name: Any) -> npt.NDArray[np.uint8]:
         """name: of the file, for errors; its text is asked for then."""
-        made = self._by_c(data, name) if codecs.pixels() else None
-        return self._by_pillow(data, name) if made is None else made
+        if codecs.pixels():
+            with contextlib.suppress(OtherKind):
+                return self._by_c(data, name)
+        return self._by_pillow(data, name)
 
     def picture(self, data: bytes, name: Any) -> npt.NDArray[np.uint8]:
         """What this step makes of a file, as `Compose.picture`."""
@@ -160,22 +163,15 @@ class Decode:
         call(native.target, name, width, height, byref(self.in_c(columns, rows)), byref(target))
         return target
 
-    def _by_c(self, data: bytes, name: Any) -> npt.NDArray[np.uint8] | None:
-        """None: the file is of a format that C leaves to Pillow."""
-        info = native.Info()
-        code, message = attempt(native.read_info, data, len(data), byref(info)) if self._sides is None else (0, "")
-        if code == native.EKIND:
-            return None
-        check(code, message, name)
+    def _by_c(self, data: bytes, name: Any) -> npt.NDArray[np.uint8]:
         if self._sides is None:
+            info = native.Info()
+            call(native.read_info, name, data, len(data), byref(info))
             target = self._target(info.width, info.height, name)
         height, width = self._sides or (target.height, target.width)
         how = self.in_c(width, height)
         made = np.empty((3, height, width) if self._chw else (height, width, 3), np.uint8)
-        code, message = attempt(native.decode, data, len(data), byref(how), made.ctypes.data, made.nbytes)
-        if code == native.EKIND:
-            return None
-        check(code, message, name)
+        call(native.decode, name, data, len(data), byref(how), made.ctypes.data, made.nbytes)
         return made
 
     def _by_pillow(self, data: bytes, name: Any) -> npt.NDArray[np.uint8]:

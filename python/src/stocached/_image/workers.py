@@ -11,7 +11,16 @@ from .._common.errors import InvalidError
 from .._native import _image_header as native
 from .errors import DecodeError
 
-_KINDS: dict[int, type[Exception]] = {native.EINVAL: InvalidError, native.EMEMORY: MemoryError}
+
+class OtherKind(Exception):
+    """A file is of a format that C leaves to Pillow."""
+
+
+_KINDS: dict[int, type[Exception]] = {
+    native.EINVAL: InvalidError,
+    native.EMEMORY: MemoryError,
+    native.EKIND: OtherKind,
+}
 
 
 class Memory:
@@ -43,11 +52,7 @@ def attempt(function: Callable[..., int], *arguments: Any) -> tuple[int, str]:
 
 def call(function: Callable[..., int], name: Any, *arguments: Any) -> None:
     """As `attempt`, but an error is raised. name: of the file, for the error."""
-    check(*attempt(function, *arguments), name)
-
-
-def check(code: int, message: str, name: Any) -> None:
-    """Raises the error that `attempt` has returned, if it is one."""
+    code, message = attempt(function, *arguments)
     if code:
         kind = _KINDS.get(code)
         raise DecodeError(message, name) if kind is None else kind(f"{name}: {message}")
