@@ -74,7 +74,7 @@ func childOf(t *testing.T, uid uint32, mode string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// stranger runs a child as nobody.
+// stranger runs a child as another user (strangerID), and returns its output.
 func stranger(t *testing.T, mode string, args ...string) (string, error) {
 	t.Helper()
 	out, err := childOf(t, strangerID, mode, args...).CombinedOutput()

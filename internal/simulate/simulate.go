@@ -160,10 +160,10 @@ func (r *runner) lookUp(number, epoch int, batch []uint32) {
 	of.missed = append(of.missed, missed{misses, epoch})
 }
 
-// store loads and stores what a reader missed, but for its last batches.
-func (r *runner) store(number, now, but int) {
+// store loads and stores what a reader missed. The last batches, as many as later says, wait.
+func (r *runner) store(number, now, later int) {
 	of := &r.readers[number]
-	for ; len(of.missed) > but; of.missed = of.missed[1:] {
+	for ; len(of.missed) > later; of.missed = of.missed[1:] {
 		m := of.missed[0]
 		for _, sample := range m.samples {
 			if r.load(number, sample, m.epoch, now) {
