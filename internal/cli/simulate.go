@@ -354,10 +354,7 @@ func (f *simulateFlags) run(c *cobra.Command) error {
 					}
 					of.Seconds = t.Seconds
 				}
-				epochs, err := of.Run(name, size.room, o, func(reads int) error {
-					bar.set(uint64(done + reads))
-					return nil
-				})
+				epochs, err := of.Run(name, size.room, o, func(reads int) { bar.set(uint64(done + reads)) })
 				if err != nil {
 					return err
 				}

@@ -2,10 +2,11 @@
 // time it saves: what `stocached simulate` shows.
 //
 // A Trace is made from orders (readers.go) or a file (files.go). Run reads it as loaders do, through caches with the
-// policies of package policy, unchanged (cache.go). Replay gives single decisions, to compare a real cache with.
+// policies of package policy, unchanged (cache.go).
 package simulate
 
 import (
+	"github.com/stocached/stocached/internal/verify/arena"
 	"github.com/stocached/stocached/order"
 	"github.com/stocached/stocached/policy"
 )
@@ -44,8 +45,8 @@ func (e Epoch) TimeSaved() float64 { return e.Saved / e.Seconds }
 type cache interface {
 	// has says whether it has a sample, which changes nothing.
 	has(sample uint32) bool
-	// access reads a sample, and says whether it was a hit.
-	access(sample uint32, epoch int) bool
+	// Read is that of Cache.
+	Read(sample uint32, nanoseconds uint64) bool
 	// replaced is the number of samples that went for others so far.
 	replaced() uint64
 }
@@ -53,6 +54,7 @@ type cache interface {
 // reader is a job, or a node.
 type reader struct {
 	cache
+	seed   uint64      // of measured times
 	keeps  *order.Kept // what the cache takes; nil: any sample
 	missed []missed    // the batches whose misses are not stored yet
 	epochs []Epoch
@@ -67,29 +69,40 @@ type missed struct {
 // runner runs a policy over a trace.
 type runner struct {
 	*Trace
+	Options
+	kind    policy.Kind
 	readers []reader
 	plans   *future // of the jobs; nil: the policy needs none
 	tier    cache   // nil: none
 }
 
-// progressEvery is in reads.
-const progressEvery = 1 << 16
-
-// Run reads a trace through caches with this room each: in samples, or in bytes if the trace has Sizes.
-// It calls progress now and then with the reads that are done, and ends with its error.
-func (t *Trace) Run(name string, room uint64, o Options, progress func(reads int) error) ([]Epoch, error) {
+// Run reads a trace through caches with this room each: in samples, or in bytes if the trace has Sizes. It
+// tells progress now and then how many reads are done.
+func (t *Trace) Run(name string, room uint64, o Options, progress func(reads int)) ([]Epoch, error) {
 	kind, err := policy.Parse(name)
 	if err != nil {
 		return nil, err
 	}
-	r, size := t.newRun(kind, room, o), max(o.Batch, 1)
-	done, told := 0, -progressEvery
+	r := &runner{Trace: t, Options: o, kind: kind, readers: make([]reader, len(t.Epochs[0]))}
+	size := max(o.Batch, 1)
+	if kind.NeedsPlans() {
+		r.plans = newFuture(t, size)
+	}
+	if o.Tier > 0 {
+		r.tier = NewCache(policy.KindFirstCome, t.Samples, o.Tier, 0)
+	}
+	shared := r.cache(room, o.Seed)
+	for k := range r.readers {
+		r.readers[k] = reader{cache: shared, seed: o.Seed, epochs: make([]Epoch, len(t.Epochs))}
+		if t.kept != nil {
+			seed := o.Seed + uint64(k)
+			r.readers[k].cache, r.readers[k].seed, r.readers[k].keeps = r.cache(room, seed), seed, t.kept[k]
+		}
+	}
+	done := 0
 	for at, batch := range inBatches(t.Epochs, size) {
-		if progress != nil && done-told >= progressEvery {
-			told = done
-			if err := progress(done); err != nil {
-				return nil, err
-			}
+		if progress != nil && at.number%1024 == 0 {
+			progress(done)
 		}
 		if at.number == 0 || at.number >= o.Ahead { // when an epoch begins, Ahead batches are looked up at once
 			r.store(at.reader, at.epoch, o.Ahead)
@@ -106,33 +119,13 @@ func (t *Trace) Run(name string, room uint64, o Options, progress func(reads int
 	return r.sum(), nil
 }
 
-func (t *Trace) newRun(kind policy.Kind, room uint64, o Options) *runner {
-	r := &runner{Trace: t, readers: make([]reader, len(t.Epochs[0]))}
-	if kind.NeedsPlans() {
-		r.plans = newFuture(t, max(o.Batch, 1))
+func (r *runner) cache(room, seed uint64) cache {
+	if r.Sizes != nil && r.kind.Evicts() && room < r.Room() {
+		return arenaCache{arena.New(r.kind, room, uint64(r.Samples), r.Typical(), seed), r.Sizes}
 	}
-	if o.Tier > 0 {
-		r.tier = newPolicyCache(t, &o, policy.KindFirstCome, o.Tier)
-	}
-	shared := t.cache(kind, room, o, r.plans)
-	for k := range r.readers {
-		r.readers[k] = reader{cache: shared, epochs: make([]Epoch, len(t.Epochs))}
-		if t.kept != nil {
-			own := o
-			own.Seed += uint64(k)
-			r.readers[k].cache, r.readers[k].keeps = t.cache(kind, room, own, nil), t.kept[k]
-		}
-	}
-	return r
-}
-
-func (t *Trace) cache(kind policy.Kind, room uint64, o Options, plans *future) cache {
-	if t.Sizes != nil && kind.Evicts() && !kind.NeedsPlans() && room < t.Room() {
-		return newArenaCache(t, &o, kind, room)
-	}
-	c := newPolicyCache(t, &o, kind, room)
-	if plans != nil {
-		c.next = plans.next
+	c := NewCache(r.kind, r.Samples, room, seed)
+	if r.plans != nil {
+		c.Next = r.plans.next
 	}
 	return c
 }
@@ -150,7 +143,7 @@ func (r *runner) lookUp(number, epoch int, batch []uint32) {
 			r.plans.pass(sample)
 		}
 		if of.has(sample) {
-			of.access(sample, epoch)
+			of.Read(sample, 0)
 			e.Hits++
 			e.Saved += seconds
 		} else {
@@ -184,13 +177,16 @@ func (r *runner) store(number, now, later int) {
 func (r *runner) load(number int, sample uint32, epoch, now int) bool {
 	of := &r.readers[number]
 	if of.keeps == nil || of.keeps.Has(uint64(sample)) || of.has(sample) {
-		before := of.replaced()
-		if of.access(sample, epoch) {
+		before, took := of.replaced(), uint64(0)
+		if r.kind.NeedsCosts() {
+			took = r.measured(r.Options, of.seed, sample, epoch)
+		}
+		if of.Read(sample, took) {
 			return true
 		}
 		of.epochs[now].Replaced += of.replaced() - before
 	}
-	if r.tier != nil && r.tier.access(sample, epoch) {
+	if r.tier != nil && r.tier.Read(sample, 0) {
 		of.epochs[epoch].Tier++
 	} else {
 		of.epochs[epoch].Source++

@@ -29,7 +29,7 @@ type Trace struct {
 	kept   []*order.Kept // of nodes, what the cache of each takes; nil: jobs, which have one cache
 
 	Seconds     []float64 // to load each sample; nil: alike
-	Sizes       []uint64  // bytes of each sample; nil: alike
+	Sizes       []uint64  // bytes of each sample; nil: alike. Only for policies that evict, without plans
 	SampleBytes uint64    // bytes of a sample if all are alike; 0: unknown
 	Notes       []string  // for people, about what the trace does not hold
 }
@@ -52,14 +52,6 @@ func (t *Trace) seconds(sample uint32) float64 {
 		return secondsAlike
 	}
 	return t.Seconds[sample]
-}
-
-// size is in units of the room of a cache: bytes, or samples if all are alike.
-func (t *Trace) size(sample uint32) uint64 {
-	if t.Sizes == nil {
-		return 1
-	}
-	return t.Sizes[sample]
 }
 
 // Room returns the size of all samples in units of the room of a cache.
@@ -87,8 +79,8 @@ const (
 
 // measured returns the nanoseconds that a load of a sample takes in an epoch. They are the same for
 // all policies.
-func (t *Trace) measured(o *Options, sample uint32, epoch int) uint64 {
-	r := policy.Random(o.Seed, uint64(sample)<<24|uint64(epoch))
+func (t *Trace) measured(o Options, seed uint64, sample uint32, epoch int) uint64 {
+	r := policy.Random(seed, uint64(sample)<<24|uint64(epoch))
 	s := t.seconds(sample)
 	if o.Noise > 0 {
 		s *= math.Exp(o.Noise * Normal(r))

@@ -130,10 +130,11 @@ func compareChains(t *testing.T, kind policy.Kind, seg *shm.Segment, c Client) {
 
 func compare(t *testing.T, kind policy.Kind, seg *shm.Segment, c Client, plan *Plan) {
 	seed := binary.LittleEndian.Uint64(seg.Header.UUID[:])
-	replay := simulate.NewReplay(kind, samples, slots, seed)
+	want := simulate.NewCache(kind, samples, slots, seed)
 	if plan != nil {
-		replay.Plan(func(sample int) uint64 { return plan.Next(uint64(sample), 0) })
+		want.Next = func(sample uint32) uint64 { return plan.Next(uint64(sample), 0) }
 	}
+	held := [slots]int{} // the sample of each slot, + 1
 	rng := rand.New(rand.NewPCG(seed, 1))
 	zipf := rand.NewZipf(rng, 1.2, 20, samples-1)
 	dst := make([]byte, bytes)
@@ -154,28 +155,29 @@ func compare(t *testing.T, kind policy.Kind, seg *shm.Segment, c Client, plan *P
 		} else if hits++; string(dst) != string(content(i)) {
 			t.Fatalf("read %d of sample %d: other bytes", n, i)
 		}
-		want := replay.Read(i, uint64(took))
-		slot := -1
+		wantHit, slot := want.Read(uint32(i), uint64(took)), -1
 		if w := word(seg, i); w.State() == shm.Ready {
 			slot = int(seg.WordLayout().Place(w)) - 1
 		}
-		if hit != want.Hit || slot != want.Slot {
-			t.Fatalf("read %d of sample %d: hit %v in slot %d; the simulator %+v", n, i, hit, slot, want)
+		if hit != wantHit || slot != want.Slot(i) {
+			t.Fatalf("read %d of sample %d: hit %v in slot %d; the simulator %v in %d", n, i, hit, slot, wantHit, want.Slot(i))
 		}
-		if want.Victim >= 0 && word(seg, want.Victim).State() != shm.Empty {
-			t.Fatalf("read %d of sample %d: sample %d should have gone", n, i, want.Victim)
+		if slot >= 0 {
+			if victim := held[slot] - 1; victim >= 0 && victim != i && word(seg, victim).State() != shm.Empty {
+				t.Fatalf("read %d of sample %d: sample %d should have gone", n, i, victim)
+			}
+			held[slot] = i + 1
 		}
-		if kind.NeedsHits() && seg.Reference(uint64(slot)) != replay.Reference(slot) {
+		if kind.NeedsHits() && seg.Reference(uint64(slot)) != want.Reference(slot) {
 			t.Fatalf("read %d of sample %d: reference byte %d, the simulator %d", n, i, seg.Reference(uint64(slot)),
-				replay.Reference(slot))
+				want.Reference(slot))
 		}
-		if cost := policy.Cost(shm.Meta(seg.Meta(uint64(i)).Load()).Cost()); kind.NeedsCosts() && cost != replay.Cost(i) {
-			t.Fatalf("read %d of sample %d: cost %d, the simulator %d", n, i, cost, replay.Cost(i))
+		if cost := policy.Cost(shm.Meta(seg.Meta(uint64(i)).Load()).Cost()); kind.NeedsCosts() && cost != want.Cost(i) {
+			t.Fatalf("read %d of sample %d: cost %d, the simulator %d", n, i, cost, want.Cost(i))
 		}
-		hand, spread := replay.Shared()
-		if seg.Hand().Load() != hand || kind.NeedsCosts() && seg.Spread().Load() != uint64(spread) {
+		if seg.Hand().Load() != want.Hand || kind.NeedsCosts() && seg.Spread().Load() != uint64(want.Spread) {
 			t.Fatalf("read %d: hand %d and spread %#x, the simulator %d and %#x", n, seg.Hand().Load(),
-				seg.Spread().Load(), hand, spread)
+				seg.Spread().Load(), want.Hand, want.Spread)
 		}
 	}
 	ready := 0
