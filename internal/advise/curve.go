@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/stocached/stocached/internal/simulate"
+	"github.com/stocached/stocached/policy"
 )
 
 // What is simulated for the policy cost. Savings depend on the cached part and on the distribution of
@@ -112,10 +113,7 @@ func (c *Curve) simulate(seed uint64, first, last int) error {
 	c.reached, c.hits = make([]float64, Steps+1), make([]float64, Steps+1)
 	for k := max(first, 1); k <= last; k++ {
 		room := uint64(math.Round(float64(k) / Steps * float64(t.Room())))
-		epochs, err := t.Run("cost", room, simulate.Options{Seed: seed, Noise: c.Noise, Stalls: c.Stalls}, nil)
-		if err != nil {
-			return err
-		}
+		epochs := t.Run(policy.KindCost, room, simulate.Options{Seed: seed, Noise: c.Noise, Stalls: c.Stalls}, nil)
 		c.hits[k] = epochs[simulatedEpochs-1].HitRate()
 		best := at(c.ideal, float64(k)/Steps)
 		if c.reached[k] = 1; best > 0 {

@@ -28,12 +28,9 @@ func trace(samples int, seed uint64) (*simulate.Trace, error) {
 }
 
 // last returns the last epoch of a policy with room for a part of the samples.
-func last(t *simulate.Trace, kind policy.Kind, part float64, o simulate.Options) (e simulate.Epoch, err error) {
-	epochs, err := t.Run(kind.String(), uint64(math.Round(part*float64(t.Room()))), o, nil)
-	if err != nil {
-		return e, err
-	}
-	return epochs[len(epochs)-1], nil
+func last(t *simulate.Trace, kind policy.Kind, part float64, seed uint64) simulate.Epoch {
+	room := uint64(math.Round(part * float64(t.Room())))
+	return t.Run(kind, room, simulate.Options{Seed: seed}, nil)[simulatedEpochs-1]
 }
 
 // today computes what the loads of an epoch take with the policy of the cache, if its set changes all the time.
@@ -46,10 +43,7 @@ func (c *Curve) today(seed uint64) error {
 	if err != nil {
 		return err
 	}
-	e, err := last(t, kind, c.Today.Room, simulate.Options{Seed: seed})
-	if err != nil {
-		return err
-	}
+	e := last(t, kind, c.Today.Room, seed)
 	c.Today.Load, c.Today.Simulated = c.Load*(1-e.TimeSaved()), true
 	c.Notes = append(c.Notes, fmt.Sprintf("%s: the policy %v lets samples go all the time. So the epoch of today is simulated, for one "+
 		"job that reads each sample once: %.1f %% of the reads hit. Loaders read in batches, and then a small cache hits more "+
@@ -76,6 +70,5 @@ func hitRate(name string, seg *shm.Segment, ready uint64, seed uint64) (float64,
 	if err != nil {
 		return math.NaN(), err
 	}
-	e, err := last(t, kind, float64(slots)/samples, simulate.Options{Seed: seed})
-	return e.HitRate(), err
+	return last(t, kind, float64(slots)/samples, seed).HitRate(), nil
 }

@@ -18,34 +18,31 @@ import (
 
 // simulated is one epoch of a policy in a cache of one size, or in those of nodes.
 type simulated struct {
-	policy   string
-	size     *simulatedSize
-	affinity any // of nodes; nil: jobs
-	epoch    int // from 1
-	samples  int
+	policy   policy.Kind
+	size     string
+	room     uint64 // of this size, in samples
+	affinity any    // of nodes; nil: jobs
+	epoch    int    // from 1
+	of       *simulate.Trace
 	simulate.Epoch
 }
 
 // part returns so many reads as a part of the dataset.
-func (s simulated) part(reads uint64) table.Ratio { return table.Fraction(reads, uint64(s.samples)) }
+func (s simulated) part(reads uint64) table.Ratio { return table.Fraction(reads, uint64(s.of.Samples)) }
 
-// simulatedSize is a value of --size.
-type simulatedSize struct {
-	text  string
-	room  uint64 // in samples
-	slots uint64 // room, or all samples
-	bytes any    // nil: unknown
+// bytes is the size in bytes; nil: unknown.
+func (s simulated) bytes() any {
+	if s.of.SampleBytes == 0 {
+		return nil
+	}
+	return table.Bytes(s.room * s.of.SampleBytes)
 }
 
-// nodesAffinity is the first column with --nodes.
-var nodesAffinity = table.Shown("affinity", "affinity", "node: global batches are dealt to the nodes that own their samples; none: they "+
-	"are not", func(s simulated) any { return s.affinity })
-
 var simulateColumns = table.Columns[simulated]{
-	table.Shown("policy", "policy", "its name", func(s simulated) any { return s.policy }),
-	table.Shown("size", "size", "of the cache, as given", func(s simulated) any { return s.size.text }),
-	table.Shown("slots", "slots", "samples that it holds", func(s simulated) any { return table.Count(s.size.slots) }),
-	table.InJSON("size_bytes", "the same in bytes; null if the size of a sample is unknown", func(s simulated) any { return s.size.bytes }),
+	table.Shown("policy", "policy", "its name", func(s simulated) any { return s.policy.String() }),
+	table.Shown("size", "size", "of the cache, as given", func(s simulated) any { return s.size }),
+	table.Shown("slots", "slots", "samples that it holds", func(s simulated) any { return table.Count(min(s.room, uint64(s.of.Samples))) }),
+	table.InJSON("size_bytes", "the same in bytes; null if the size of a sample is unknown", simulated.bytes),
 	table.Shown("epoch", "epoch", "from 1 on, which begins with an empty cache; for people the last one",
 		func(s simulated) any { return s.epoch }),
 	table.InJSON("reads", "of all jobs or nodes", func(s simulated) any { return table.Count(s.Reads) }),
@@ -57,8 +54,10 @@ var simulateColumns = table.Columns[simulated]{
 		func(s simulated) any { return table.Count(s.Replaced) }),
 }
 
-// nodesColumns are the last columns with --nodes.
+// nodesColumns are further ones with --nodes.
 var nodesColumns = table.Columns[simulated]{
+	table.Shown("affinity", "affinity", "node: global batches are dealt to the nodes that own their samples; none: they "+
+		"are not", func(s simulated) any { return s.affinity }),
 	table.Shown("least", "least", "hit rate of the node that has the lowest", func(s simulated) any { return table.Ratio(s.Least) }),
 	table.Shown("tier", "tier", "loads from the cluster tier, as a part of the dataset. In the first epoch, servers also load what\n"+
 		"their nodes own and others read", func(s simulated) any { return s.part(s.Tier) }),
@@ -66,20 +65,20 @@ var nodesColumns = table.Columns[simulated]{
 	table.Shown("link", "link", "loads over the link of the node that has most, likewise", func(s simulated) any { return s.part(s.Link) }),
 }
 
-var simulateNodesColumns = slices.Concat(table.Columns[simulated]{nodesAffinity}, simulateColumns, nodesColumns)
+var simulateNodesColumns = slices.Concat(nodesColumns[:1], simulateColumns, nodesColumns[1:])
 
 type simulateFlags struct {
 	samples     uint64
 	sizes       []string
 	sampleBytes size
 	policies    []string
-	epochs      int
-	jobs        int
-	nodes       int
+	epochs      uint32
+	jobs        uint32
+	nodes       uint32
 	names       []string
 	tier        string
-	batch       int
-	ahead       int
+	batch       uint32
+	ahead       uint32
 	seed        uint64
 	weights     string
 	costs       string
@@ -106,7 +105,7 @@ training waits for.`,
 does not have comes from the cluster tier, else from the source. The table has one line without affinity
 (each rank reads its own part of the order), and one with it.`,
 			simulateColumns.Explain("OUTPUT, a line for each policy and size; with --json an array of all epochs"),
-			append(table.Columns[simulated]{nodesAffinity}, nodesColumns...).Explain("FURTHER COLUMNS with --nodes"),
+			nodesColumns.Explain("FURTHER COLUMNS with --nodes"),
 			exitStatus(exitNotFound, exitCorrupt, exitPermission)),
 		Example: `  stocached simulate --samples 100000 --size 25%,50% --policy first-come,cost --costs lognormal:0.6
   stocached simulate --samples 1281167 --sample-bytes 150528 --size 64GiB --jobs 2
@@ -115,31 +114,26 @@ does not have comes from the cluster tier, else from the source. The table has o
   stocached simulate --samples 1281167 --nodes 8 --size 12.5% --batch 256`,
 		Args:              arguments(0, 0, "none: --samples or --trace says what is read"),
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(c *cobra.Command, _ []string) error {
-			if err := f.check(c); err != nil {
-				return err
-			}
-			return f.run(c)
-		},
+		RunE:              func(c *cobra.Command, _ []string) error { return f.run(c) },
 	}
 	flags := c.Flags()
 	flags.Uint64Var(&f.samples, "samples", 0, "number of samples of the dataset")
-	flags.StringArrayVar(&f.sizes, "size", []string{"50%"},
+	flags.StringSliceVar(&f.sizes, "size", []string{"50%"},
 		"of the cache: a part of the dataset such as 50%, or bytes such as 8GiB;\nseveral, with commas between them, or "+
 			"repeated\n")
 	flags.Var(&f.sampleBytes, "sample-bytes", "bytes of a sample; needed for a --size in bytes")
-	flags.StringArrayVar(&f.policies, "policy", []string{"first-come,cost"},
+	flags.StringSliceVar(&f.policies, "policy", []string{"first-come", "cost"},
 		"policies, with commas between them, or repeated")
-	flags.IntVar(&f.epochs, "epochs", 0, "number of epochs (default 8; with --trace those of a timeline, or 1);\nother "+
+	flags.Uint32Var(&f.epochs, "epochs", 0, "number of epochs (default 8; with --trace those of a timeline, or 1);\nother "+
 		"traces are divided into so many equal parts\n")
-	flags.IntVar(&f.jobs, "jobs", 1, "jobs that read the dataset side by side, each in its own order")
-	flags.IntVar(&f.nodes, "nodes", 0, "one job on so many nodes, each with a cache of --size, without and with affinity")
+	flags.Uint32Var(&f.jobs, "jobs", 1, "jobs that read the dataset side by side, each in its own order")
+	flags.Uint32Var(&f.nodes, "nodes", 0, "one job on so many nodes, each with a cache of --size, without and with affinity")
 	flags.StringSliceVar(&f.names, "names", nil, "of the nodes (host names, or STOCACHED_NODE), with --nodes: they decide who owns which "+
 		"sample\n(default: node-0,node-1,...)")
 	flags.StringVar(&f.tier, "tier", "0%", "size of the cluster tier, with --nodes: a part of the dataset, or bytes")
-	flags.IntVar(&f.batch, "batch", 256, "samples of a batch, which a job looks up together; with --nodes those of each node in a\n"+
+	flags.Uint32Var(&f.batch, "batch", 256, "samples of a batch, which a job looks up together; with --nodes those of each node in a\n"+
 		"global batch; without a loader 0; of a --trace as recorded, else 0\n")
-	flags.IntVar(&f.ahead, "ahead", 2, "batches that a job looks up before it stores the misses of a batch")
+	flags.Uint32Var(&f.ahead, "ahead", 2, "batches that a job looks up before it stores the misses of a batch")
 	flags.Uint64Var(&f.seed, "seed", 0, "of the orders, of the costs and of the policies")
 	flags.StringVar(&f.weights, "weights", "", "draw samples by weight: zipf:1.0 has weights of 1/k^1.0")
 	flags.StringVar(&f.costs, "costs", "equal",
@@ -158,50 +152,24 @@ does not have comes from the cluster tier, else from the source. The table has o
 	return c
 }
 
-// mostBatch bounds --batch and --ahead.
-const mostBatch = 1 << 20
-
-func (f *simulateFlags) check(c *cobra.Command) error {
-	given := c.Flags().Changed
-	switch {
-	case f.trace == "" && !given("samples"):
-		return usage("--samples or --trace is needed: what is read")
-	case f.trace == "" && f.samples == 0:
-		return usage("--samples is 0; a dataset has at least one sample")
-	case f.epochs < 1 && given("epochs"):
-		return usage("--epochs is %d; there is at least 1", f.epochs)
-	case f.jobs < 1:
-		return usage("--jobs is %d; there is at least 1", f.jobs)
-	case f.nodes < 1 && given("nodes"):
-		return usage("--nodes is %d; there is at least 1", f.nodes)
-	case f.nodes < 1 && (given("names") || given("tier")):
-		return usage("--names and --tier are for a job on several nodes: give --nodes")
-	case f.batch < 0 || f.batch > mostBatch || f.ahead < 0 || f.ahead > mostBatch:
-		return usage("--batch is %d and --ahead is %d; neither is below 0 or above %d", f.batch, f.ahead, mostBatch)
-	}
-	return nil
-}
-
-func (f *simulateFlags) order() order.Order {
-	return order.Order{Samples: f.samples, Kind: order.Shuffled, Seed: f.seed}
-}
-
 // reads returns what jobs read, or what a trace says; of nodes only the samples.
-func (f *simulateFlags) reads(c *cobra.Command) (t *simulate.Trace, err error) {
+func (f *simulateFlags) reads(c *cobra.Command, o order.Order) (t *simulate.Trace, err error) {
 	given := c.Flags().Changed
-	j := simulate.Jobs{Order: f.order(), Epochs: f.epochs, Jobs: f.jobs}
+	j := simulate.Jobs{Order: o, Epochs: int(f.epochs), Jobs: int(f.jobs)}
 	switch {
 	case f.trace != "":
-		t, err = simulate.ReadFile(f.trace, f.epochs, f.seed)
+		t, err = simulate.ReadFile(f.trace, int(f.epochs), f.seed)
+	case !given("samples"):
+		err = usage("--samples or --trace is needed: what is read")
 	case f.nodes > 0:
 		t = &simulate.Trace{Samples: int(f.samples)}
 	default:
-		if f.weights != "" && j.Check() == nil {
+		if f.weights != "" {
 			s, err := parameter("weights", f.weights, "zipf", "zipf:1.0", 10)
 			if err != nil {
 				return nil, err
 			}
-			j.Weights = simulate.Zipf(int(f.samples), s)
+			j.Zipf = &s
 		}
 		t, err = j.Trace()
 	}
@@ -212,7 +180,7 @@ func (f *simulateFlags) reads(c *cobra.Command) (t *simulate.Trace, err error) {
 		t.SampleBytes = uint64(f.sampleBytes)
 	}
 	if f.trace == "" || given("batch") {
-		t.Batch = f.batch
+		t.Batch = int(f.batch)
 	}
 	if f.costs != "equal" {
 		sigma, err := parameter("costs", f.costs, "lognormal", "equal or lognormal:0.6", 5)
@@ -236,48 +204,23 @@ func parameter(flag, text, name, want string, most float64) (float64, error) {
 	return x, nil
 }
 
-// values splits the values of a flag that may be repeated and have commas.
-func values(flag string, given []string) (all []string, err error) {
-	for _, text := range given {
-		for value := range strings.SplitSeq(text, ",") {
-			if value = strings.TrimSpace(value); value == "" {
-				return nil, usage("--%s: %q has an empty value", flag, text)
-			}
-			if !slices.Contains(all, value) {
-				all = append(all, value)
-			}
-		}
-	}
-	return all, nil
-}
-
-// parseSize reads the size of a flag.
-func parseSize(flag, text string, t *simulate.Trace) (*simulatedSize, error) {
-	s := &simulatedSize{text: text}
+// parseRoom reads the size of a flag as a number of samples.
+func parseRoom(flag, text string, t *simulate.Trace) (room uint64, err error) {
 	if part, isPart := strings.CutSuffix(text, "%"); isPart {
 		percent, err := strconv.ParseFloat(strings.TrimSpace(part), 64)
-		if err != nil || !(percent > 0 && percent <= 1e6) {
-			return nil, usage("--%s: %q is not a part of the dataset; write a number above 0 and %%", flag, text)
+		if err != nil || !(percent >= 0 && percent <= 1e6) {
+			return 0, usage("--%s: %q is not a part of the dataset; write a number and %%", flag, text)
 		}
-		s.room = uint64(math.Round(percent / 100 * float64(t.Samples)))
-	} else {
-		n, err := bytesize.Parse(text)
-		if err != nil {
-			return nil, usage("--%s: %w; or a part of the dataset such as 50%%", flag, err)
-		}
-		if t.SampleBytes == 0 {
-			return nil, usage("--%s %s: --sample-bytes is needed for a size in bytes; or write a part, such as 50%%",
-				flag, text)
-		}
-		s.room = n / t.SampleBytes
+		return uint64(math.Round(percent / 100 * float64(t.Samples))), nil
 	}
-	if s.room == 0 {
-		return nil, usage("--%s %s holds no sample", flag, text)
+	n, err := bytesize.Parse(text)
+	switch {
+	case err != nil:
+		return 0, usage("--%s: %w; or a part of the dataset such as 50%%", flag, err)
+	case t.SampleBytes == 0:
+		return 0, usage("--%s %s: --sample-bytes is needed for a size in bytes; or write a part, such as 50%%", flag, text)
 	}
-	if s.slots = min(s.room, uint64(t.Samples)); t.SampleBytes > 0 {
-		s.bytes = table.Bytes(s.room * t.SampleBytes)
-	}
-	return s, nil
+	return n / t.SampleBytes, nil
 }
 
 // run simulates each policy with each size; nodes without and with affinity.
@@ -286,51 +229,52 @@ func (f *simulateFlags) run(c *cobra.Command) error {
 	if f.trace == "" && f.epochs == 0 {
 		f.epochs = 8
 	}
-	columns, affinities, total := simulateColumns, []any{nil}, int(f.samples)*f.epochs
-	if f.nodes > 0 {
+	columns, affinities := simulateColumns, []any{nil}
+	switch {
+	case f.nodes == 0 && (given("names") || given("tier")):
+		return usage("--names and --tier are for a job on several nodes: give --nodes")
+	case f.nodes > 0:
 		columns, affinities = simulateNodesColumns, []any{"none", "node"}
 		if !given("policy") {
 			f.policies = []string{policy.KindFirstCome.String()}
 		}
 	}
-	policies, err := values("policy", f.policies)
-	if err != nil {
-		return err
-	}
-	for _, name := range policies {
-		if kind, err := policy.Parse(name); err != nil {
+	var kinds []policy.Kind
+	for _, name := range f.policies {
+		kind, err := policy.Parse(name)
+		if err != nil {
 			return usage("--policy: %w", err)
-		} else if kind.NeedsPlans() && f.nodes > 0 {
+		}
+		if kind.NeedsPlans() && f.nodes > 0 {
 			return usage("--policy %s asks a server, which does not know nodes; simulate it without --nodes", name)
 		}
+		kinds = append(kinds, kind)
 	}
-	t, err := f.reads(c)
+	read := order.Order{Samples: f.samples, Kind: order.Shuffled, Seed: f.seed}
+	t, err := f.reads(c, read)
 	if err != nil {
 		return err
 	}
-	if f.nodes == 0 {
-		total = t.Reads()
+	total := t.Reads()
+	if f.nodes > 0 {
+		total = t.Samples * int(f.epochs)
 	}
-	tier := &simulatedSize{}
-	if strings.TrimRight(f.tier, "0% ") != "" {
-		if tier, err = parseSize("tier", f.tier, t); err != nil {
-			return err
-		}
-	}
-	texts, err := values("size", f.sizes)
+	tier, err := parseRoom("tier", f.tier, t)
 	if err != nil {
 		return err
 	}
-	var sizes []*simulatedSize
-	for _, text := range texts {
-		s, err := parseSize("size", text, t)
-		if err != nil {
+	rooms := make([]uint64, len(f.sizes))
+	for k, text := range f.sizes {
+		f.sizes[k] = strings.TrimSpace(text)
+		if rooms[k], err = parseRoom("size", f.sizes[k], t); err != nil {
 			return err
 		}
-		if s.room >= uint64(t.Samples) {
-			complain(stderr, fmt.Sprintf("--size %s holds all %s samples: no policy is needed", text, table.Count(t.Samples)))
+		switch {
+		case rooms[k] == 0:
+			return usage("--size %s holds no sample", f.sizes[k])
+		case rooms[k] >= uint64(t.Samples):
+			complain(stderr, fmt.Sprintf("--size %s holds all %s samples: no policy is needed", f.sizes[k], table.Count(t.Samples)))
 		}
-		sizes = append(sizes, s)
 	}
 	for _, note := range t.Notes {
 		complain(stderr, note)
@@ -338,30 +282,27 @@ func (f *simulateFlags) run(c *cobra.Command) error {
 	if f.trace != "" && total == t.Samples {
 		complain(stderr, "this trace reads no sample twice, so no cache can hit; with --epochs 4, a timeline is read again in shuffled orders")
 	}
-	bar := newProgress(stderr, "simulate", uint64(total*len(policies)*len(sizes)*len(affinities)), false)
+	bar := newProgress(stderr, "simulate", uint64(total*len(kinds)*len(rooms)*len(affinities)), false)
 	defer bar.end()
 	var all, last []simulated
-	o, done := simulate.Options{Seed: f.seed, Noise: 0.3, Stalls: true, Batch: t.Batch, Ahead: f.ahead, Tier: tier.room}, 0
-	for _, name := range policies {
-		for _, size := range sizes {
+	o, done := simulate.Options{Seed: f.seed, Noise: 0.3, Stalls: true, Batch: t.Batch, Ahead: int(f.ahead), Tier: tier}, 0
+	for _, kind := range kinds {
+		for s, room := range rooms {
 			for _, affinity := range affinities {
 				of := t
 				if f.nodes > 0 {
-					n := simulate.Nodes{Order: f.order(), Epochs: f.epochs, Nodes: f.nodes, Names: f.names, Batch: f.batch,
-						Room: size.room, Affinity: affinity == "node"}
+					n := simulate.Nodes{Order: read, Epochs: int(f.epochs), Nodes: int(f.nodes), Names: f.names, Batch: t.Batch,
+						Room: room, Affinity: affinity == "node"}
 					if of, err = n.Trace(); err != nil {
 						return err
 					}
 					of.Seconds = t.Seconds
 				}
-				epochs, err := of.Run(name, size.room, o, func(reads int) { bar.set(uint64(done + reads)) })
-				if err != nil {
-					return err
-				}
+				epochs := of.Run(kind, room, o, func(reads int) { bar.set(uint64(done + reads)) })
 				done += total
 				bar.set(uint64(done))
 				for k, e := range epochs {
-					all = append(all, simulated{name, size, affinity, k + 1, t.Samples, e})
+					all = append(all, simulated{kind, f.sizes[s], room, affinity, k + 1, t, e})
 				}
 				last = append(last, all[len(all)-1])
 			}

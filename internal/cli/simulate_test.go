@@ -155,20 +155,18 @@ func TestSimulateBatches(t *testing.T) {
 func TestSimulateErrors(t *testing.T) {
 	for _, c := range []struct{ line, want string }{
 		{"", "--samples or --trace is needed"},
-		{"--samples 0", "--samples is 0; a dataset has at least one sample"},
+		{"--samples 0", "0 samples are not in 1..4294967295"},
 		{"--samples 10 --policy mru", `--policy: unknown policy "mru"`},
-		{"--samples 10 --policy lru,,cost", `--policy: "lru,,cost" has an empty value`},
-		{"--samples 10 --size 0%", `--size: "0%" is not a part`},
+		{"--samples 10 --policy lru,,cost", `--policy: unknown policy ""`},
+		{"--samples 10 --size 0%", "--size 0% holds no sample"},
 		{"--samples 10 --size -5%", "not a part"},
 		{"--samples 10 --size NaN%", "not a part"},
 		{"--samples 10 --size 8Gi", `"8Gi" is not a size`},
 		{"--samples 10 --size 8GiB", "--sample-bytes is needed"},
 		{"--samples 10 --size 1%", "--size 1% holds no sample"},
 		{"--samples 10 --size 1KiB --sample-bytes 2KiB", "--size 1KiB holds no sample"},
-		{"--samples 10 --epochs 0", "--epochs is 0"},
-		{"--samples 10 --jobs 0", "--jobs is 0"},
-		{"--samples 10 --ahead -1", "--batch is 256 and --ahead is -1; neither is below 0 or above 1048576"},
-		{"--samples 10 --batch 9999999", "--batch is 9999999"},
+		{"--samples 10 --epochs -1", `"-1" is not a whole number, 0 or above`},
+		{"--samples 10 --jobs 0", "8 epochs and 0 jobs; there is at least 1"},
 		{"--samples 10 --nodes 2 --jobs 2", "give one of them"},
 		{"--samples 10 --costs cheap", `--costs: "cheap" is not equal or lognormal:0.6`},
 		{"--samples 10 --costs lognormal:-1", `"lognormal:-1" is not`},
@@ -199,7 +197,6 @@ func TestSimulateNodes(t *testing.T) {
 	wantFields(t, rows[3], jsonObject{"affinity": "node", "epoch": 2})
 	for want, args := range map[string][]string{
 		"--tier are for a job on several nodes": {"--samples", "10", "--tier", "1%"},
-		"--nodes is 0":                          {"--samples", "10", "--nodes", "0"},
 		"--samples or --trace is needed":        {"--nodes", "2"},
 		"together at most the 1000":             {"--samples", "1000", "--nodes", "4"},
 		"asks a server":                         {"--samples", "10000", "--nodes", "4", "--policy", "planned"},

@@ -34,7 +34,8 @@ type Cache struct {
 	Hand   uint64
 	Spread policy.Spread
 	// Next says in how many reads a sample is read, as policy.Candidate does. The policy planned needs it.
-	Next func(sample uint32) uint64
+	Next  func(sample uint32) uint64
+	Costs []policy.Cost // of each sample
 
 	policy  policy.Policy
 	kind    policy.Kind
@@ -45,7 +46,6 @@ type Cache struct {
 	loads   uint64
 	moved   uint64
 	slotOf  []int32 // of each sample; -1: none
-	costs   []policy.Cost
 	entries []entry // slots that have been used
 	pool    *policy.Pool
 }
@@ -58,7 +58,7 @@ type entry struct {
 // NewCache returns an empty cache.
 func NewCache(kind policy.Kind, samples int, slots, seed uint64) *Cache {
 	c := &Cache{kind: kind, policy: kind.New(slots, seed), hits: kind.Hits(slots), slots: slots, seed: seed,
-		slotOf: make([]int32, samples), costs: make([]policy.Cost, samples)}
+		slotOf: make([]int32, samples), Costs: make([]policy.Cost, samples)}
 	c.rule = c.policy.Rule()
 	for k := range c.slotOf {
 		c.slotOf[k] = -1
@@ -76,9 +76,6 @@ func (c *Cache) has(sample uint32) bool { return c.slotOf[sample] >= 0 }
 // Slot returns the slot of a sample; -1: none.
 func (c *Cache) Slot(sample int) int { return int(c.slotOf[sample]) }
 
-// Cost returns the cost of a sample.
-func (c *Cache) Cost(sample int) policy.Cost { return c.costs[sample] }
-
 // Reference returns the reference byte of a slot that holds a sample.
 func (c *Cache) Reference(slot int) uint8 { return c.entries[slot].reference }
 
@@ -93,7 +90,7 @@ func (c *Cache) Read(sample uint32, nanoseconds uint64) bool {
 	}
 	c.loads++
 	if c.kind.NeedsCosts() {
-		c.costs[sample], c.Spread = c.costs[sample].Loaded(nanoseconds, c.Spread, policy.Random(c.seed, c.loads))
+		c.Costs[sample], c.Spread = c.Costs[sample].Loaded(nanoseconds, c.Spread, policy.Random(c.seed, c.loads))
 	}
 	switch verdict, home := c.policy.Admit(uint64(sample)); {
 	case verdict == policy.Never:
@@ -124,7 +121,7 @@ func (c *Cache) place(sample uint32, slot uint64) {
 
 // candidate is a sample as a search sees it.
 func (c *Cache) candidate(sample uint32, reference uint8) policy.Candidate {
-	of := policy.Candidate{Sample: uint64(sample), Size: 1, Cost: c.costs[sample], Reference: reference}
+	of := policy.Candidate{Sample: uint64(sample), Size: 1, Cost: c.Costs[sample], Reference: reference}
 	if c.Next != nil {
 		of.Next = c.Next(sample)
 	}

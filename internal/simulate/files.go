@@ -14,11 +14,10 @@ import (
 	"github.com/stocached/stocached/order"
 )
 
-// ReadFile reads a trace: a timeline of a loader, or one index a line; compressed by gzip or not. The file itself says
-// which it is.
+// ReadFile reads a trace, compressed by gzip or not: a timeline of a loader, or one index a line.
 //
-// epochs is the number of epochs: a timeline has its own, and further ones are shuffled by the seed;
-// other traces are divided into equal parts. 0: those of the timeline, or 1.
+// A timeline has epochs of its own, and further ones are shuffled by the seed. Other traces are divided into equal parts.
+// epochs of 0: those of the timeline, or 1.
 func ReadFile(path string, epochs int, seed uint64) (*Trace, error) {
 	return timeline.ReadWith(path, ErrTrace, func(r io.Reader) (*Trace, error) { return Read(r, epochs, seed) })
 }
@@ -181,16 +180,10 @@ func (t *Trace) costs(loads map[int64][]float64, numbers dense) {
 
 // once says whether each epoch reads each sample once.
 func (t *Trace) once() bool {
-	for _, readers := range t.Epochs {
-		seen := map[uint32]bool{}
-		for _, sample := range readers[0] {
-			seen[sample] = true
-		}
-		if len(seen) != t.Samples || len(readers[0]) != t.Samples {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(t.Epochs, func(readers [][]uint32) bool {
+		distinct := slices.Compact(slices.Sorted(slices.Values(readers[0])))
+		return len(distinct) != t.Samples || len(readers[0]) != t.Samples
+	})
 }
 
 // shuffled makes the trace so many epochs long. Those that it lacks read its samples in shuffled orders.

@@ -78,22 +78,19 @@ func (f *future) next(sample uint32) uint64 {
 
 // Jobs are jobs that read one dataset side by side from one cache.
 type Jobs struct {
-	Order   order.Order // the seed is that of the first job; the next jobs have the next seeds
-	Weights []float64   // of each sample; nil: each sample is read once an epoch
-	Epochs  int
-	Jobs    int
+	Order  order.Order // the seed is that of the first job; the next jobs have the next seeds
+	Zipf   *float64    // s: samples are drawn with weights 1/k^s; nil: each sample is read once an epoch
+	Epochs int
+	Jobs   int
 }
 
-// Check returns an error for jobs that cannot be simulated. It does not look at weights and orders.
-func (j Jobs) Check() error {
+func (j Jobs) check() error {
 	samples := j.Order.Samples
 	switch {
 	case samples < 1 || samples > math.MaxUint32:
 		return fmt.Errorf("%w: %d samples are not in 1..%d", ErrInvalid, samples, uint32(math.MaxUint32))
-	case j.Epochs < 1:
-		return fmt.Errorf("%w: %d epochs; there is at least 1", ErrInvalid, j.Epochs)
-	case j.Jobs < 1:
-		return fmt.Errorf("%w: %d jobs; there is at least 1", ErrInvalid, j.Jobs)
+	case j.Epochs < 1 || j.Jobs < 1:
+		return fmt.Errorf("%w: %d epochs and %d jobs; there is at least 1", ErrInvalid, j.Epochs, j.Jobs)
 	case float64(samples)*float64(j.Epochs)*float64(j.Jobs) > MaxAccesses:
 		return fmt.Errorf("%w: %d samples, %d epochs and %d jobs are more than %d reads; simulate a part: hit rates "+
 			"depend on the cached fraction, and hardly on the number of samples", ErrInvalid, samples, j.Epochs, j.Jobs,
@@ -104,28 +101,30 @@ func (j Jobs) Check() error {
 
 // Trace returns what the jobs read, and as Planned one epoch more: jobs announce orders, which have no end.
 func (j Jobs) Trace() (*Trace, error) {
-	if err := j.Check(); err != nil {
+	if err := j.check(); err != nil {
 		return nil, err
 	}
-	epoch := func(job, number int) (*order.Epoch, error) {
-		o := j.Order
-		o.Seed += uint64(job)
-		return o.Epoch(uint64(number))
-	}
-	if j.Weights != nil {
-		table, err := order.NewWeights(j.Weights)
-		if err != nil {
+	t := &Trace{Samples: int(j.Order.Samples)}
+	var weights *order.Weights
+	if j.Zipf != nil {
+		of := make([]float64, t.Samples)
+		for k := range of {
+			of[k] = math.Pow(float64(k+1), -*j.Zipf)
+		}
+		var err error
+		if weights, err = order.NewWeights(of); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 		}
-		epoch = func(job, number int) (*order.Epoch, error) {
-			return order.WeightedOrder{Weights: table, Seed: j.Order.Seed + uint64(job)}.Epoch(uint64(number))
-		}
 	}
-	t := &Trace{Samples: int(j.Order.Samples)}
-	for number := range j.Epochs + 1 {
+	for number := range uint64(j.Epochs + 1) {
 		readers := make([][]uint32, j.Jobs)
 		for job := range readers {
-			e, err := epoch(job, number)
+			o := j.Order
+			o.Seed += uint64(job)
+			e, err := o.Epoch(number)
+			if weights != nil {
+				e, err = order.WeightedOrder{Weights: weights, Seed: o.Seed}.Epoch(number)
+			}
 			if err != nil {
 				return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 			}
@@ -151,15 +150,6 @@ func narrow(to []uint32, samples []int) []uint32 {
 	return to
 }
 
-// Zipf returns weights 1/k^s for k = 1, 2, ...
-func Zipf(samples int, s float64) []float64 {
-	weights := make([]float64, samples)
-	for k := range weights {
-		weights[k] = math.Pow(float64(k+1), -s)
-	}
-	return weights
-}
-
 // Nodes are the nodes of one job, each with a cache of its own that a server has.
 type Nodes struct {
 	Order    order.Order
@@ -176,7 +166,7 @@ const maxState = 1 << 28
 
 // Trace returns what the nodes read. It leaves out the last samples of an epoch, which make no whole global batch.
 func (n Nodes) Trace() (*Trace, error) {
-	if err := (Jobs{Order: n.Order, Epochs: n.Epochs, Jobs: 1}).Check(); err != nil {
+	if err := (Jobs{Order: n.Order, Epochs: n.Epochs, Jobs: 1}).check(); err != nil {
 		return nil, err
 	}
 	samples := int(n.Order.Samples)

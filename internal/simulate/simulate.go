@@ -73,23 +73,17 @@ type runner struct {
 	kind    policy.Kind
 	readers []reader
 	plans   *future // of the jobs; nil: the policy needs none
-	tier    cache   // nil: none
+	tier    cache
 }
 
 // Run reads a trace through caches with this room each: in samples, or in bytes if the trace has Sizes. It
 // tells progress now and then how many reads are done.
-func (t *Trace) Run(name string, room uint64, o Options, progress func(reads int)) ([]Epoch, error) {
-	kind, err := policy.Parse(name)
-	if err != nil {
-		return nil, err
-	}
-	r := &runner{Trace: t, Options: o, kind: kind, readers: make([]reader, len(t.Epochs[0]))}
+func (t *Trace) Run(kind policy.Kind, room uint64, o Options, progress func(reads int)) []Epoch {
+	r := &runner{Trace: t, Options: o, kind: kind, readers: make([]reader, len(t.Epochs[0])),
+		tier: NewCache(policy.KindFirstCome, t.Samples, o.Tier, 0)}
 	size := max(o.Batch, 1)
 	if kind.NeedsPlans() {
 		r.plans = newFuture(t, size)
-	}
-	if o.Tier > 0 {
-		r.tier = NewCache(policy.KindFirstCome, t.Samples, o.Tier, 0)
 	}
 	shared := r.cache(room, o.Seed)
 	for k := range r.readers {
@@ -116,7 +110,7 @@ func (t *Trace) Run(name string, room uint64, o Options, progress func(reads int
 	for k := range r.readers {
 		r.store(k, len(t.Epochs)-1, 0)
 	}
-	return r.sum(), nil
+	return r.sum()
 }
 
 func (r *runner) cache(room, seed uint64) cache {
@@ -186,7 +180,7 @@ func (r *runner) load(number int, sample uint32, epoch, now int) bool {
 		}
 		of.epochs[now].Replaced += of.replaced() - before
 	}
-	if r.tier != nil && r.tier.Read(sample, 0) {
+	if r.tier.Read(sample, 0) {
 		of.epochs[epoch].Tier++
 	} else {
 		of.epochs[epoch].Source++

@@ -81,10 +81,7 @@ const (
 // all policies.
 func (t *Trace) measured(o Options, seed uint64, sample uint32, epoch int) uint64 {
 	r := policy.Random(seed, uint64(sample)<<24|uint64(epoch))
-	s := t.seconds(sample)
-	if o.Noise > 0 {
-		s *= math.Exp(o.Noise * Normal(r))
-	}
+	s := t.seconds(sample) * math.Exp(o.Noise*Normal(r))
 	if o.Stalls && policy.Random(r, 2)%stallEvery == 0 {
 		s *= stall
 	}

@@ -172,8 +172,8 @@ func compare(t *testing.T, kind policy.Kind, seg *shm.Segment, c Client, plan *P
 			t.Fatalf("read %d of sample %d: reference byte %d, the simulator %d", n, i, seg.Reference(uint64(slot)),
 				want.Reference(slot))
 		}
-		if cost := policy.Cost(shm.Meta(seg.Meta(uint64(i)).Load()).Cost()); kind.NeedsCosts() && cost != want.Cost(i) {
-			t.Fatalf("read %d of sample %d: cost %d, the simulator %d", n, i, cost, want.Cost(i))
+		if cost := policy.Cost(shm.Meta(seg.Meta(uint64(i)).Load()).Cost()); kind.NeedsCosts() && cost != want.Costs[i] {
+			t.Fatalf("read %d of sample %d: cost %d, the simulator %d", n, i, cost, want.Costs[i])
 		}
 		if seg.Hand().Load() != want.Hand || kind.NeedsCosts() && seg.Spread().Load() != uint64(want.Spread) {
 			t.Fatalf("read %d: hand %d and spread %#x, the simulator %d and %#x", n, seg.Hand().Load(),
