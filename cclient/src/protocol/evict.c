@@ -80,7 +80,7 @@ INTERNAL uint64_t replaced_of(const stoc_cache *c, uint64_t reads, uint64_t evic
 }
 
 /* Begins a new lap if one is over. */
-INTERNAL void end_lap(stoc_cache *c)
+static void end_lap(stoc_cache *c)
 {
     if ((atomic_fetch_add(&c->searches, 1) + 1) % LAP_SEARCHES != 0)
         return;
@@ -98,83 +98,51 @@ INTERNAL void end_lap(stoc_cache *c)
     store(lap_word(c, LAP_EVICTED), evicted);
 }
 
-enum { RETIRED = 1, CHANGED = 0 };
-
-/* Evicts the victim from a slot, which is the claim's then: RETIRED. CHANGED: the victim is another
- * client's now. ECORRUPT: words changed that only this client may change. */
-static int retire(struct stoc_claim *k, uint32_t record, uint64_t victim, uint64_t slot)
-{
-    stoc_cache *c = k->cache;
-    stoc_word *list = victim_word(c, record, k->entry), *word = index_word(c, victim);
-    uint64_t w = load(word);
-    if (state_of(w) != READY || place_of(c, w) != slot + 1)
-        return CHANGED;
-    store(intent_word(c, record, k->entry), slot + 1);
-    store(list, victim + 1);
-    STOC_FAULT("evict.listed");
-    uint64_t retiring = pack(c, RETIRING, record + 1, generation_of(c, w) + 1, slot + 1);
-    if (!cas(word, w, retiring)) {
-        store(list, 0);
-        STOC_FAULT("evict.unlisted");
-        return CHANGED;
-    }
-    STOC_FAULT("evict.retired");
-    /* only the owner of RETIRING changes the entry and the word */
-    bool moved = cas(slot_word(c, slot), victim + 1, k->sample + 1);
-    if (moved)
-        STOC_FAULT("evict.moved");
-    bool emptied = cas(word, retiring, pack(c, EMPTY, 0, generation_of(c, retiring) + 1, 0));
-    if (emptied)
-        STOC_FAULT("evict.emptied");
-    persist(c, victim);
-    store(list, 0);
-    STOC_FAULT("evict.unlisted");
-    if (!moved || !emptied) {
-        free_slot(c, slot, k->sample, "abort.slot", "abort.cursor"); /* the word does not name it: abort does not */
-        return corrupt(c);
-    }
-    count(c, STOC_COUNTER_EVICTED, 1);
-    k->offset = slot + 1;
-    return RETIRED;
-}
+enum { SEARCHES = 4 }; /* searches of one set, when other clients take its victims */
+enum { NUMBERS_PER_SEARCH = 1 << 16 }; /* numbers of the hand, at most */
 
 /*
- * Takes the slot of another sample for the claim. STORED: the slot table names the claim's sample;
- * k->offset is slot + 1. FULL: the policy lets no sample go. ECORRUPT.
+ * Has the policy choose a sample that goes for the claim's, and lets it go. STORED: that, and in a cache of one size
+ * k->offset is its slot + 1; or the claim took a slot that the search found free. FULL: the policy lets no sample go.
+ * BUSY: no claim entry is free. ECORRUPT.
  */
 INTERNAL int evict(struct stoc_claim *k, uint32_t record)
 {
     stoc_cache *c = k->cache;
     end_lap(c);
+    bool heads = c->chains && (c->policy == STOC_POLICY_FIFO || c->policy == STOC_POLICY_CLOCK);
     struct candidate newcomer = {.sample = k->sample, .size = k->length,
                                  .cost = cost_of(load(meta_word(c, k->sample)))};
     for (int tries = 0; tries < SEARCHES; tries++) {
         struct search search = begin_search(&c->rule, newcomer, spread_of(load(spread_word(c))));
-        while (search.left > 0) {
+        for (int left = NUMBERS_PER_SEARCH; search.left > 0 && left > 0; left--) {
             uint64_t number = atomic_fetch_add(hand_word(c), 1), s = search_slot(&search, number);
-            uint64_t listed = load(slot_word(c, s));
+            uint64_t l = load(slot_word(c, s)), listed = c->chains ? link_sample(l) : l;
             if (listed > c->samples)
                 return corrupt(c);
-            if (listed == 0) { /* it was freed, and free_from may never say so: who freed it may be dead */
-                if (draw_claim(k, record) && try_free_slot(k, record, s))
+            if (listed == 0) { /* it was freed, and no cursor may ever say so: who freed it may be dead */
+                if (c->space->take_seen(k, record, s, l))
                     return STOC_STORED;
                 search.left--;
                 continue;
             }
-            uint64_t w = load(index_word(c, listed - 1));
-            if (state_of(w) != READY || place_of(c, w) != s + 1 || listed == k->sample + 1) {
+            if (listed == k->sample + 1 || (heads && link_next(l) != 0))
+                continue; /* no look */
+            uint64_t w = load(index_word(c, listed - 1)), head = place_of(c, w) - 1;
+            if (state_of(w) != READY || (c->chains ? head >= c->slots : head != s)) {
                 search.left--; /* others fill or evict it, or it came back in another slot */
                 continue;
             }
-            struct candidate held = {.sample = listed - 1, .size = k->length, .reference = reference_of(c, s),
-                                     .cost = cost_of(load(meta_word(c, listed - 1)))};
-            set_reference(c, s, held.reference, search_look(&search, number, s, &held));
+            uint64_t meta = load(meta_word(c, listed - 1));
+            struct candidate held = {.sample = listed - 1, .size = c->chains ? length_of(c, meta) : k->length,
+                                     .cost = cost_of(meta), .reference = reference_of(c, head)};
+            set_reference(c, head, held.reference, search_look(&search, number, head, &held));
         }
         if (!search_ends(&search))
             return STOC_FULL;
-        int result = retire(k, record, search.victim.sample, search.slot);
-        if (result != CHANGED)
-            return result == RETIRED ? STOC_STORED : result;
+        int result = c->space->retire(k, record, search.victim.sample, search.slot);
+        if (result != STOC_FULL)
+            return result;
     }
     return STOC_FULL;
 }

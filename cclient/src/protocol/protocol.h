@@ -88,7 +88,6 @@ INTERNAL uint64_t spread_of(uint64_t word);
 INTERNAL uint8_t policy_loaded(uint8_t cost, uint64_t nanoseconds, uint64_t draw, uint64_t *spread);
 
 /* evict.c */
-enum { SEARCHES = 4 }; /* searches of one set, when other clients take its victims */
 INTERNAL uint8_t reference_of(const stoc_cache *c, uint64_t slot);
 INTERNAL void set_reference(const stoc_cache *c, uint64_t slot, uint8_t old, uint8_t value);
 INTERNAL uint64_t cost_nanoseconds(uint8_t cost);
@@ -99,7 +98,6 @@ INTERNAL int left_by_hit(const stoc_cache *c, uint64_t sample, uint64_t w);
 INTERNAL void leave(const stoc_cache *c, uint64_t w, int reference);
 INTERNAL void store_cost(stoc_cache *c, uint64_t sample, uint64_t length, uint64_t nanoseconds);
 INTERNAL int evict(struct stoc_claim *k, uint32_t record);
-INTERNAL void end_lap(stoc_cache *c);
 INTERNAL uint64_t replaced_of(const stoc_cache *c, uint64_t reads, uint64_t evicted);
 INTERNAL void end_eviction(stoc_cache *c, uint32_t record, uint32_t entry, stoc_word *counters);
 
@@ -134,6 +132,12 @@ struct space {
     bool (*full)(const stoc_cache *c, uint64_t length);
     /* Gives a claimed sample its place, unless it keeps one: STORED. After another result the claim has ended. */
     int (*take)(struct stoc_claim *k, uint32_t record);
+    /* In a cache that evicts. Takes for a claim a slot that was free with this entry of the slot table, if there is
+     * memory for it. */
+    bool (*take_seen)(struct stoc_claim *k, uint32_t record, uint64_t slot, uint64_t entry);
+    /* Makes a victim EMPTY: STORED. FULL: it has changed since the search. BUSY: no claim entry is free. ECORRUPT: words
+     * changed that only this client may change. */
+    int (*retire)(struct stoc_claim *k, uint32_t record, uint64_t victim, uint64_t slot);
     /* Frees the place of a claim that is given up. Returns the place that the EMPTY sample keeps. */
     uint64_t (*free)(struct stoc_claim *k);
     /* The same for the claim of a dead client, which a record lists in an entry. */
@@ -145,7 +149,6 @@ struct space {
 INTERNAL_DATA const struct space slot_space, arena_space, chain_space;
 INTERNAL int keeps_slot(const stoc_cache *c, uint64_t w, uint64_t meta, uint64_t length);
 INTERNAL bool is_same(const stoc_cache *c, uint64_t sample, uint64_t meta);
-INTERNAL bool try_free_slot(struct stoc_claim *k, uint32_t record, uint64_t slot);
 INTERNAL void free_slot(stoc_cache *c, uint64_t slot, uint64_t sample, const char *slot_point,
                         const char *cursor_point);
 INTERNAL uint64_t run_of(const struct stoc_claim *k, uint64_t at, uint64_t n, uint64_t *offset);

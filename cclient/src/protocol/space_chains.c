@@ -6,8 +6,6 @@
  */
 #include "protocol.h"
 
-enum { NUMBERS_PER_SEARCH = 1 << 16 }; /* numbers of the hand, at most */
-
 static uint64_t chain_intent(uint64_t candidate, uint64_t rest) { return candidate | rest << 32; }
 
 /* Lists the slots of a claimed sample, the first bytes first, if there are n of them. Returns how many there are: -1 if
@@ -134,13 +132,12 @@ static uint64_t free_chains_of_dead(stoc_cache *c, uint32_t record, uint32_t ent
     return 0;
 }
 
-/*
- * Makes a READY sample EMPTY, as an overwrite does that is aborted: STORED. FULL: it was not READY any
- * more. BUSY: no claim entry is free. ECORRUPT. The phase need not be OPEN: a clear waits for the entry
- * of the newcomer, which is listed all the time.
- */
-static int remove_sample(stoc_cache *c, uint32_t record, uint64_t victim)
+/* Makes a READY sample EMPTY, as an overwrite does that is aborted. The phase need not be OPEN: a clear waits for the
+ * entry of the newcomer, which is listed all the time. */
+static int remove_sample(struct stoc_claim *k, uint32_t record, uint64_t victim, uint64_t slot)
 {
+    (void)slot;
+    stoc_cache *c = k->cache;
     stoc_word *word = index_word(c, victim);
     uint32_t entry = take_entry(c, record, victim);
     if (entry == STOC_CLAIMS_PER_CLIENT)
@@ -165,47 +162,9 @@ static int remove_sample(stoc_cache *c, uint32_t record, uint64_t victim)
     return STOC_STORED;
 }
 
-/* Removes one sample, or takes one slot that it finds free: STORED. FULL: the policy lets no sample go.
- * BUSY: no claim entry is free. ECORRUPT. */
-static int evict_chain(struct stoc_claim *k, uint32_t record)
+static bool take_seen_link(struct stoc_claim *k, uint32_t record, uint64_t slot, uint64_t entry)
 {
-    stoc_cache *c = k->cache;
-    end_lap(c);
-    bool swept = c->policy == STOC_POLICY_FIFO || c->policy == STOC_POLICY_CLOCK;
-    struct candidate newcomer = {.sample = k->sample, .size = k->length,
-                                 .cost = cost_of(load(meta_word(c, k->sample)))};
-    for (int tries = 0; tries < SEARCHES; tries++) {
-        struct search search = begin_search(&c->rule, newcomer, spread_of(load(spread_word(c))));
-        for (int left = NUMBERS_PER_SEARCH; search.left > 0 && left > 0; left--) {
-            uint64_t number = atomic_fetch_add(hand_word(c), 1), s = search_slot(&search, number);
-            uint64_t l = load(slot_word(c, s)), listed = link_sample(l);
-            if (listed > c->samples)
-                return corrupt(c);
-            if (listed == 0) {
-                if (((l & LINK_PAGES) || draw_claim(k, record)) && try_link(k, record, s, l))
-                    return STOC_STORED;
-                search.left--;
-                continue;
-            }
-            if (listed == k->sample + 1 || (swept && link_next(l) != 0))
-                continue; /* no look */
-            uint64_t w = load(index_word(c, listed - 1)), head = place_of(c, w) - 1;
-            if (state_of(w) != READY || head >= c->slots) {
-                search.left--;
-                continue;
-            }
-            uint64_t meta = load(meta_word(c, listed - 1));
-            struct candidate held = {.sample = listed - 1, .size = length_of(c, meta), .cost = cost_of(meta),
-                                     .reference = reference_of(c, head)};
-            set_reference(c, head, held.reference, search_look(&search, number, head, &held));
-        }
-        if (!search_ends(&search))
-            return STOC_FULL;
-        int result = remove_sample(c, record, search.victim.sample);
-        if (result != STOC_FULL)
-            return result;
-    }
-    return STOC_FULL;
+    return ((entry & LINK_PAGES) || draw_claim(k, record)) && try_link(k, record, slot, entry);
 }
 
 /* Takes the slots of a claimed sample: STORED, ELOST. After FULL, BUSY, ECORRUPT and ESYSTEM the claim is
@@ -229,7 +188,7 @@ static int take_chain(struct stoc_claim *k, uint32_t record)
     while (taken < n) {
         int result = STOC_STORED;
         if (!take_any_link(k, record))
-            result = ++victims <= 2 * n + 16 ? evict_chain(k, record) : STOC_FULL;
+            result = ++victims <= 2 * n + 16 ? evict(k, record) : STOC_FULL;
         if (result != STOC_STORED)
             return abort_claim(k, result);
         if (k->offset != head) {
@@ -331,6 +290,8 @@ INTERNAL const struct space chain_space = {
     .still = is_same,
     .full = chains_full,
     .take = take_chain,
+    .take_seen = take_seen_link,
+    .retire = remove_sample,
     .free = free_own_chain,
     .free_dead = free_chains_of_dead,
     .clear = clear_chains,

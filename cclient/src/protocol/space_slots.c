@@ -28,7 +28,7 @@ static bool slots_full(const stoc_cache *c, uint64_t length)
 }
 
 /* Takes one slot, if it is still free. The word does not name it yet. */
-INTERNAL bool try_free_slot(struct stoc_claim *k, uint32_t record, uint64_t slot)
+static bool try_free_slot(struct stoc_claim *k, uint32_t record, uint64_t slot)
 {
     store(intent_word(k->cache, record, k->entry), slot + 1);
     STOC_FAULT("slot.intent");
@@ -131,12 +131,57 @@ static void clear_slots(stoc_cache *c)
             store(slot_word(c, s), 0);
 }
 
+static bool take_seen_slot(struct stoc_claim *k, uint32_t record, uint64_t slot, uint64_t entry)
+{
+    (void)entry;
+    return draw_claim(k, record) && try_free_slot(k, record, slot);
+}
+
+/* Evicts the victim from its slot, which is the claim's then. */
+static int retire_slot(struct stoc_claim *k, uint32_t record, uint64_t victim, uint64_t slot)
+{
+    stoc_cache *c = k->cache;
+    stoc_word *list = victim_word(c, record, k->entry), *word = index_word(c, victim);
+    uint64_t w = load(word);
+    if (state_of(w) != READY || place_of(c, w) != slot + 1)
+        return STOC_FULL;
+    store(intent_word(c, record, k->entry), slot + 1);
+    store(list, victim + 1);
+    STOC_FAULT("evict.listed");
+    uint64_t retiring = pack(c, RETIRING, record + 1, generation_of(c, w) + 1, slot + 1);
+    if (!cas(word, w, retiring)) {
+        store(list, 0);
+        STOC_FAULT("evict.unlisted");
+        return STOC_FULL;
+    }
+    STOC_FAULT("evict.retired");
+    /* only the owner of RETIRING changes the entry and the word */
+    bool moved = cas(slot_word(c, slot), victim + 1, k->sample + 1);
+    if (moved)
+        STOC_FAULT("evict.moved");
+    bool emptied = cas(word, retiring, pack(c, EMPTY, 0, generation_of(c, retiring) + 1, 0));
+    if (emptied)
+        STOC_FAULT("evict.emptied");
+    persist(c, victim);
+    store(list, 0);
+    STOC_FAULT("evict.unlisted");
+    if (!moved || !emptied) {
+        free_slot(c, slot, k->sample, "abort.slot", "abort.cursor"); /* the word does not name it: abort does not */
+        return corrupt(c);
+    }
+    count(c, STOC_COUNTER_EVICTED, 1);
+    k->offset = slot + 1;
+    return STOC_STORED;
+}
+
 INTERNAL const struct space slot_space = {
     .draws = true,
     .keeps = keeps_slot,
     .still = is_same,
     .full = slots_full,
     .take = take_slot,
+    .take_seen = take_seen_slot,
+    .retire = retire_slot,
     .free = free_own_slot,
     .free_dead = free_slots_of_dead,
     .clear = clear_slots,
