@@ -336,7 +336,7 @@ func askServer(d *advise.Data, seg *shm.Segment, sockets socketsFlag) error {
 	case err != nil:
 		d.Notes = append(d.Notes, fmt.Sprintf("%s: %v. So it is unknown whether loads wait for the source", d.Name, err))
 	case server.Load > 0 && server.Store != "encoded": // there, clients decode
-		share := min(server.Source/server.Load, 1)
+		share := min(server.Stats.Source/server.Load, 1)
 		d.Pace.Source = &share
 	}
 	return nil

@@ -5,37 +5,31 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/stocached/stocached/internal/advise"
 	"github.com/stocached/stocached/internal/cli/table"
+	cacheserver "github.com/stocached/stocached/server/served"
 	"github.com/stocached/stocached/shm"
 )
-
-// epochs are what an epoch of a cache should do, beside what the last one did.
-type epochs struct {
-	predicted, observed advise.Epoch
-	why                 string // nothing is predicted; "": it is
-}
 
 // comparedColumns are of a cache that is watched: its server, top, web or --watch --json knows what an epoch did.
 var comparedColumns = table.Columns[*stats]{
 	table.Listed("predicted_hit_rate", "predicted hits",
 		"hit rate of an epoch with as many samples as are cached now, in one job that reads each once",
-		ofEpochs(func(e *epochs) any { return table.Ratio(e.predicted.HitRate) })),
+		ofEpochs(func(e *cacheserver.Epochs) any { return ratio(e.PredictedHitRate) })),
 	table.Listed("observed_hit_rate", "observed hits",
 		"hit rate of the last epoch: as many reads as there are samples, and at least 100",
-		ofEpochs(func(e *epochs) any { return table.Ratio(e.observed.HitRate) })),
+		ofEpochs(func(e *cacheserver.Epochs) any { return ratio(e.ObservedHitRate) })),
 	table.Listed("predicted_load_seconds", "predicted loads",
 		"time that loads of an epoch take, as stocached advise predicts; as the other times with the policy cost only",
-		ofEpochs(func(e *epochs) any { return table.Duration(e.predicted.Load) })),
+		ofEpochs(func(e *cacheserver.Epochs) any { return duration(e.PredictedLoad) })),
 	table.Listed("observed_load_seconds", "observed loads", "time that those of the last epoch took",
-		ofEpochs(func(e *epochs) any { return table.Duration(e.observed.Load) })),
+		ofEpochs(func(e *cacheserver.Epochs) any { return duration(e.ObservedLoad) })),
 	table.Listed("predicted_saved_seconds", "predicted saved", "time that its hits save, as stocached advise predicts",
-		ofEpochs(func(e *epochs) any { return table.Duration(e.predicted.Saved) })),
+		ofEpochs(func(e *cacheserver.Epochs) any { return duration(e.PredictedSaved) })),
 	table.Listed("observed_saved_seconds", "observed saved",
 		"loads of an epoch without a cache, as advise adds them up, less observed loads",
-		ofEpochs(func(e *epochs) any { return table.Duration(e.observed.Saved) })),
+		ofEpochs(func(e *cacheserver.Epochs) any { return duration(e.ObservedSaved) })),
 	table.InJSON("observed_evicted", "samples that went for others in the last epoch, as replaced above",
-		ofEpochs(func(e *epochs) any { return wholeOrNone(e.observed.Evicted) })),
+		ofEpochs(func(e *cacheserver.Epochs) any { return wholeOrNone(e.ObservedEvicted) })),
 	table.Listed("no_prediction", "no prediction", "why nothing is predicted yet; none: it is", noPrediction),
 }
 
@@ -53,31 +47,32 @@ func noPrediction(s *stats) any {
 	if s.epochs == nil {
 		return "no server watches this cache, or it does not answer; stocached top compares the epochs of an opened cache"
 	}
-	return orNone(s.epochs.why)
+	return orNone(s.epochs.NoPrediction)
 }
 
-// wholeOrNone rounds a number. NaN: it is unknown.
-func wholeOrNone(v float64) any {
-	if math.IsNaN(v) {
+// wholeOrNone rounds a number; nil: it is unknown.
+func wholeOrNone(v *float64) any {
+	if v == nil {
 		return nil
 	}
-	return uint64(math.Round(v))
+	return uint64(math.Round(*v))
 }
 
-func ofEpochs(value func(*epochs) any) func(*stats) any {
+// duration and ratio show a number of a server; nil: it is unknown.
+func duration(v *float64) table.Duration {
+	if v == nil {
+		return table.Duration(math.NaN())
+	}
+	return table.Duration(*v)
+}
+
+func ratio(v *float64) table.Ratio { return table.Ratio(duration(v)) }
+
+func ofEpochs(value func(*cacheserver.Epochs) any) func(*stats) any {
 	return func(s *stats) any {
 		if s.epochs == nil {
 			return nil
 		}
 		return value(s.epochs)
 	}
-}
-
-// compared makes epochs of what a Track says.
-func compared(predicted, observed advise.Epoch, why error) *epochs {
-	e := &epochs{predicted: predicted, observed: observed}
-	if why != nil {
-		e.why = strings.TrimPrefix(why.Error(), advise.ErrUnknown.Error()+": ")
-	}
-	return e
 }

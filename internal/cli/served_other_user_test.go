@@ -18,6 +18,7 @@ import (
 	stocclient "github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/internal/cli/table"
+	cacheserver "github.com/stocached/stocached/server/served"
 )
 
 func init() { servedChildren["impostor"] = impostor }
@@ -240,7 +241,7 @@ func TestServersWordsControlNoTerminal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.server = &serverStats{Errors: errorCounts{bad: 1}, UUID: bad}
+	s.server = &cacheserver.Status{Stats: cacheserver.Stats{Errors: errorCounts{bad: 1}}, UUID: bad}
 	var out bytes.Buffer
 	if err := errors.Join(s.columns().List(&out, s), table.WriteJSON(&out, s.columns().Object(s))); err != nil {
 		t.Fatal(err)

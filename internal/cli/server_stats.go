@@ -12,7 +12,6 @@ import (
 	"time"
 
 	stocclient "github.com/stocached/stocached/client"
-	"github.com/stocached/stocached/internal/advise"
 	"github.com/stocached/stocached/internal/cli/table"
 	cacheserver "github.com/stocached/stocached/server/served"
 	"github.com/stocached/stocached/source"
@@ -20,104 +19,53 @@ import (
 	"github.com/stocached/stocached/tier"
 )
 
-// serverStats are a server's counters of a cache, since the server started.
-type serverStats struct {
-	UUID      string         `json:"uuid"`
-	Adopted   bool           `json:"adopted"`
-	Connected uint64         `json:"connected"`
-	Queued    uint64         `json:"queue_depth"`
-	Stuck     uint64         `json:"stuck_reads"`
-	Reads     uint64         `json:"source_reads"`
-	Shared    uint64         `json:"shared_reads"`
-	ReadBytes uint64         `json:"source_read_bytes"`
-	Errors    errorCounts    `json:"source_errors"`
-	Retries   errorCounts    `json:"source_retries"`
-	Retrying  uint64         `json:"retrying_reads"`
-	Failures  failingNow     `json:"failures"`
-	Bad       uint64         `json:"bad_samples"`
-	Store     string         `json:"store"`
-	Why       string         `json:"store_reason"`
-	Remote    *remoteCounts  `json:"remote"`
-	Tiers     tierCounts     `json:"tiers"`
-	Mean      table.Duration `json:"fill_mean_seconds"`
-	P99       table.Duration `json:"fill_p99_seconds"`
-	Load      float64        `json:"load_seconds"`
-	Source    float64        `json:"source_wait_seconds"`
-
-	PredictedHitRate table.Duration `json:"predicted_hit_rate"` // as the next ones, null: unknown
-	ObservedHitRate  table.Duration `json:"observed_hit_rate"`
-	PredictedLoad    table.Duration `json:"predicted_load_seconds"`
-	ObservedLoad     table.Duration `json:"observed_load_seconds"`
-	PredictedSaved   table.Duration `json:"predicted_saved_seconds"`
-	ObservedSaved    table.Duration `json:"observed_saved_seconds"`
-	ObservedEvicted  table.Duration `json:"observed_evicted"`
-	NoPrediction     *string        `json:"no_prediction"`
-}
-
-// epochs returns what the server says of them; nil: it says nothing.
-func (f *serverStats) epochs() *epochs {
-	if f.NoPrediction == nil {
-		return nil
-	}
-	return &epochs{
-		predicted: advise.Epoch{HitRate: float64(f.PredictedHitRate), Load: float64(f.PredictedLoad),
-			Saved: float64(f.PredictedSaved)},
-		observed: advise.Epoch{HitRate: float64(f.ObservedHitRate), Load: float64(f.ObservedLoad),
-			Saved: float64(f.ObservedSaved), Evicted: float64(f.ObservedEvicted)},
-		why: *f.NoPrediction,
-	}
-}
-
 // serverColumns follow statsColumns when a server has the cache.
 var serverColumns = table.Columns[*stats]{
 	table.Listed("server", "server", "answers, or why it does not; none: no server has the cache",
 		func(s *stats) any { return s.answered() }),
 	table.Listed("connected", "connected", "clients that could ask it for samples now",
-		fromServer(func(f *serverStats) any { return table.Count(f.Connected) })),
+		fromServer(func(f *cacheserver.Status) any { return table.Count(f.Connected) })),
 	table.Listed("queue_depth", "queue", "samples that clients wait for and that are not being read yet",
-		fromServer(func(f *serverStats) any { return table.Count(f.Queued) })),
+		fromServer(func(f *cacheserver.Status) any { return table.Count(f.Queued) })),
 	table.Listed("stuck_reads", "stuck reads", "reads of the source that were given up and have not returned",
-		fromServer(func(f *serverStats) any { return table.Count(f.Stuck) })),
+		fromServer(func(f *cacheserver.Status) any { return table.Count(f.Stuck) })),
 	table.Listed("source_reads", "source reads", "samples that it read from the source since it started",
-		fromServer(func(f *serverStats) any { return table.Count(f.Reads) })),
-	table.Listed("source_read_bytes", "bytes read", "of these", fromServer(func(f *serverStats) any {
+		fromServer(func(f *cacheserver.Status) any { return table.Count(f.Reads) })),
+	table.Listed("source_read_bytes", "bytes read", "of these", fromServer(func(f *cacheserver.Status) any {
 		return table.Bytes(f.ReadBytes)
 	})),
 	table.Listed("shared_reads", "shared reads", "fetches that needed no read of the source though the sample had\nno slot",
-		fromServer(func(f *serverStats) any { return table.Count(f.Shared) })),
+		fromServer(func(f *cacheserver.Status) any { return table.Count(f.Shared) })),
 	table.Listed("source_errors", "source errors", "reads that failed, after all tries, by kind",
-		fromServer(func(f *serverStats) any { return f.Errors })),
+		fromServer(func(f *cacheserver.Status) any { return errorCounts(f.Errors) })),
 	table.Listed("source_retries", "retries", "tries that failed and were followed by another, by kind",
-		fromServer(func(f *serverStats) any { return f.Retries })),
+		fromServer(func(f *cacheserver.Status) any { return errorCounts(f.Retries) })),
 	table.Listed("retrying_reads", "retrying", "reads that have failed and will be tried again",
-		fromServer(func(f *serverStats) any { return table.Count(f.Retrying) })),
+		fromServer(func(f *cacheserver.Status) any { return table.Count(f.Retrying) })),
 	table.Listed("failures", "failures", "what fails now, with the last error of each kind",
-		fromServer(func(f *serverStats) any { return f.Failures })),
+		fromServer(func(f *cacheserver.Status) any { return failingNow(f.Failures) })),
 	table.Listed("bad_samples", "bad samples", "that do not decode, of those read so far (decode: {bad_samples: skip})",
-		fromServer(func(f *serverStats) any { return table.Count(f.Bad) })),
+		fromServer(func(f *cacheserver.Status) any { return table.Count(f.Bad) })),
 	table.Listed("store", "store", "with decode: what the cache keeps, decoded pictures or encoded files",
-		fromServer(func(f *serverStats) any { return orNone(f.Store) })),
+		fromServer(func(f *cacheserver.Status) any { return orNone(f.Store) })),
 	table.Listed("store_reason", "because", "why the server chose it (decode: {store: auto})",
-		fromServer(func(f *serverStats) any { return orNone(f.Why) })),
+		fromServer(func(f *cacheserver.Status) any { return orNone(f.Why) })),
 	table.Listed("remote", "remote", "requests to the server of a remote source, bytes received, and second requests "+
 		"for slow reads (hedged), with those that were faster (hedges_won)",
-		fromServer(func(f *serverStats) any { return f.Remote.orNone() })),
+		fromServer(func(f *cacheserver.Status) any { return (*remoteCounts)(f.Remote).orNone() })),
 	table.Listed("tiers", "tiers", "samples that each tier had and had not, and what else it counts",
-		fromServer(func(f *serverStats) any { return f.Tiers.orNone() })),
+		fromServer(func(f *cacheserver.Status) any { return tierCounts(f.Tiers).orNone() })),
 	table.Listed("fill_mean_seconds", "fill mean", "from the start of a sample's read until it was stored",
-		fromServer(func(f *serverStats) any { return f.Mean })),
+		fromServer(func(f *cacheserver.Status) any { return duration(f.FillMean) })),
 	table.Listed("fill_p99_seconds", "fill p99", "99 of 100 took no longer; estimated from a histogram",
-		fromServer(func(f *serverStats) any { return f.P99 })),
+		fromServer(func(f *cacheserver.Status) any { return duration(f.FillP99) })),
 	table.Listed("adopted", "adopted", "the cache was warm when the server started",
-		fromServer(func(f *serverStats) any {
-			return f.Adopted
-		})),
+		fromServer(func(f *cacheserver.Status) any { return f.Adopted })),
 }
 
-// troubles has a column for each thing that is wrong at the server now.
-func (f *serverStats) troubles() (columns table.Columns[*stats]) {
-	now := cacheserver.Stats{Retrying: int64(f.Retrying), Failures: f.Failures, Stuck: int(f.Stuck)}
-	now.Troubles(f.Tiers, func(what, line string) {
+// troublesOf has a column for each thing that is wrong at the server now.
+func troublesOf(f *cacheserver.Status) (columns table.Columns[*stats]) {
+	f.Troubles(f.Tiers, func(what, line string) {
 		columns = append(columns, table.Listed("", what, "", func(*stats) any { return source.OneLine(line) }))
 	})
 	return columns
@@ -131,7 +79,7 @@ func orNone(text string) any {
 	return text
 }
 
-func fromServer(value func(*serverStats) any) func(*stats) any {
+func fromServer(value func(*cacheserver.Status) any) func(*stats) any {
 	return func(s *stats) any {
 		if s.server == nil {
 			return nil
@@ -181,15 +129,15 @@ type asker struct {
 }
 
 // ask sends a request about a cache, and returns a function that waits for the answer.
-func (a *asker) ask(name, uuid string) (answer func() (*serverStats, error)) {
+func (a *asker) ask(name, uuid string) (answer func() (*cacheserver.Status, error)) {
 	if a.silent != nil && time.Now().Before(a.until) {
-		return func() (*serverStats, error) { return nil, a.silent }
+		return func() (*cacheserver.Status, error) { return nil, a.silent }
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // ends the request if the caller never waits
 	got := make(chan error, 1)
-	var f serverStats
+	var f cacheserver.Status
 	go func() { got <- admin{a.sockets.dir}.json(ctx, "/v1/caches/"+url.PathEscape(name), &f) }()
-	return func() (*serverStats, error) {
+	return func() (*cacheserver.Status, error) {
 		defer cancel()
 		var err error
 		select {

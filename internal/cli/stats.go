@@ -12,6 +12,7 @@ import (
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/internal/advise"
 	"github.com/stocached/stocached/internal/cli/table"
+	cacheserver "github.com/stocached/stocached/server/served"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -24,10 +25,10 @@ type stats struct {
 	at   time.Time
 	shm.Geometry
 
-	clients []client     // if they were asked for: the client table
-	epochs  *epochs      // epochs of a track or from a server that answers; nil: unknown
-	server  *serverStats // answer of the server that has the cache; nil: no answer
-	silent  error        // why a server that has the cache did not answer
+	clients []client            // if they were asked for: the client table
+	epochs  *cacheserver.Epochs // epochs of a track or from a server that answers; nil: unknown
+	server  *cacheserver.Status // answer of the server that has the cache; nil: no answer
+	silent  error               // why a server that has the cache did not answer
 }
 
 var statsColumns = table.Columns[*stats]{
@@ -162,7 +163,7 @@ func (s *stats) brief() table.Columns[*stats] {
 		columns = append(columns, serverColumns[:1]...)
 	}
 	if s.server != nil {
-		columns = append(columns, s.server.troubles()...)
+		columns = append(columns, troublesOf(s.server)...)
 	}
 	return columns
 }
@@ -304,7 +305,7 @@ type extras struct {
 }
 
 // epochs compares the epochs of a cache; nil: it does not.
-func (l *extras) epochs(s *stats, seg *shm.Segment, reader *cache.Cache) *epochs {
+func (l *extras) epochs(s *stats, seg *shm.Segment, reader *cache.Cache) *cacheserver.Epochs {
 	if l.tracks == nil {
 		return nil
 	}
@@ -317,7 +318,7 @@ func (l *extras) epochs(s *stats, seg *shm.Segment, reader *cache.Cache) *epochs
 		track.Look(seg)
 		return nil
 	}
-	return compared(track.Compare(s.name, seg, reader))
+	return cacheserver.Compared(track.Compare(s.name, seg, reader))
 }
 
 // stats reads the counters of one cache and closes it. It keeps nothing open between two reads, so
@@ -328,7 +329,7 @@ func (d *dirFlag) stats(name string, with extras) (s *stats, err error) {
 		return nil, err
 	}
 	defer seg.Close()
-	answer := func() (*serverStats, error) { return nil, nil }
+	answer := func() (*cacheserver.Status, error) { return nil, nil }
 	if with.server != nil {
 		probe, err := seg.ProbeLocks()
 		if err != nil {
@@ -354,7 +355,7 @@ func (d *dirFlag) stats(name string, with extras) (s *stats, err error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	if s.server, s.silent = answer(); s.server != nil && s.epochs == nil {
-		s.epochs = s.server.epochs()
+		s.epochs = s.server.Epochs
 	}
 	return s, nil
 }

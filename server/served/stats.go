@@ -134,8 +134,8 @@ func (h *Cache) Epochs() (predicted, observed advise.Epoch, why error) {
 	return h.track.Compare(h.Name, h.segment, h.cache)
 }
 
-func (h *Cache) epochs() *Epochs {
-	predicted, observed, why := h.Epochs()
+// Compared makes Epochs of what a Track says.
+func Compared(predicted, observed advise.Epoch, why error) *Epochs {
 	known := func(v float64) *float64 {
 		if math.IsNaN(v) {
 			return nil
@@ -196,7 +196,7 @@ func (h *Cache) Status() (Status, error) {
 		Bytes:  h.segment.SegmentBytes, Payload: h.segment.PayloadBytes,
 		Fingerprint: h.segment.Header.Fingerprint, Source: h.source.Info().Kind,
 		Store: note(h.source, decode.StoreNote), Why: note(h.source, decode.ReasonNote),
-		Adopted: h.adopted, Jobs: all, Core: core, Tiers: h.Tiers(), Remote: h.Remote(), Counters: stats, Stats: h.stats(), Epochs: h.epochs()}, err
+		Adopted: h.adopted, Jobs: all, Core: core, Tiers: h.Tiers(), Remote: h.Remote(), Counters: stats, Stats: h.stats(), Epochs: Compared(h.Epochs())}, err
 }
 
 // Remote counts the requests to the server of a remote source. Fields are never renamed.

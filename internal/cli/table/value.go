@@ -138,15 +138,6 @@ func (d Duration) String() string {
 
 func (d Duration) MarshalJSON() ([]byte, error) { return Ratio(d).MarshalJSON() }
 
-// UnmarshalJSON takes null for unknown.
-func (d *Duration) UnmarshalJSON(b []byte) error {
-	*d = Duration(math.NaN())
-	if string(b) == "null" {
-		return nil
-	}
-	return json.Unmarshal(b, (*float64)(d))
-}
-
 // Percent is a part of a whole, in percent for people; NaN: unknown.
 type Percent float64
 

@@ -39,10 +39,6 @@ func TestDuration(t *testing.T) {
 			t.Errorf("%v: %s, want %s", d, got, want)
 		}
 	}
-	var d Duration
-	if err := json.Unmarshal([]byte("null"), &d); err != nil || Ratio(d).Known() {
-		t.Error(d, err)
-	}
 }
 
 // Ensure that no size has four digits before the point, or looks smaller than it is.
