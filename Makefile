@@ -15,7 +15,7 @@ TOOLS  := .tools
 # a tilde has low priority. Each stage is a target: `make test-c` runs one of them. Tests wait much of their time, so
 # three lanes keep two processors busy. Only tests in Python need what `setup-examples` installs.
 PYTHON_TESTS := setup-examples,test-python,test-torch,test-examples
-GO_TESTS := test-go,test-go-race,test-go-faults,test-model,test-bench,setup-versitygw,test-remote
+GO_TESTS := setup-versitygw,test-go,test-go-race,test-go-faults,test-model,test-bench
 OTHER_TESTS := test-c,test-stress,test-languages,test-demo
 TESTS := $(PYTHON_TESTS)+$(GO_TESTS)+$(OTHER_TESTS)
 LINTS := lint-go+lint-python+test-docs lint-generate
@@ -34,9 +34,10 @@ STRESS_MEMORY = CGO_ENABLED=0 $(GO) run ./internal/verify/stress/cmd/stress memo
 # -rsfE: pytest prints the reason of every skip, and every failure again at the end. Each target has a cache of its own,
 # which says what failed last.
 PYTEST = $(PY) -m pytest -rsfE -o cache_dir='$(CURDIR)/build/pytest/$@'
-# Tests wait most of the time, so more tests than processors run in parallel. An import of torch takes 5 processor seconds.
+# Tests wait most of the time, so more tests than processors run in parallel. With torch, each process that runs tests
+# takes 15 processor seconds more: it imports torch, and so does its fork server.
 SIDE_BY_SIDE = -n $(shell n=$$(nproc); echo $$((n < 6 ? n + 2 : 8))) --dist worksteal
-SIDE_BY_SIDE_TORCH = -n $(shell n=$$(nproc); echo $$((n < 7 ? n + 1 : 8))) --dist worksteal
+SIDE_BY_SIDE_TORCH = -n $(shell n=$$(nproc); echo $$((n < 8 ? n : 8))) --dist worksteal
 
 # The timeout ends a test that hangs and prints its goroutines: no package takes longer than 6 minutes. Tests that run in
 # parallel wait most of the time. The linters run vet, with and without fault points.
@@ -53,7 +54,7 @@ export PYTHON GO TORCH
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help build build/libstocached.so bin/stocached dist wheel packages site install demo demo-cluster bench \
-	bench-micro bench-gpu bench-against soak mutations check test ci test-go test-remote test-chart test-bench \
+	bench-micro bench-gpu bench-against soak mutations check test ci test-go test-chart test-bench \
 	test-go-race test-go-faults test-model test-c test-languages test-python test-torch test-torch-oldest test-stress \
 	test-learning test-suites test-demo test-examples test-compose test-docs lint lint-go lint-python lint-generate clean
 
@@ -155,16 +156,15 @@ ci: $(FIRST) ## what .ci/run runs: tests, linters and the examples of the docume
 # test-languages runs these. They have no build tag, because then both stages would compile all tests of commands.
 LANGUAGES_TESTS := ^(TestEverySampleIsReadOnce|TestBatchesLargerThanTheCache)$$
 # `make packages` installs buildah, and runs its test.
+# Tests of buckets read from gofakes3, and from versitygw, a real server of S3 with credentials, if it is there.
 test-go: ## test Go without cgo and without the model (`make test-model`)
 ifdef QUICK
 	CGO_ENABLED=0 $(GO) test -short -timeout 5m $(call GO_LIST,-e /internal/cli -e /internal/verify -e /internal/timeline)
 else
-	CGO_ENABLED=0 $(GO_TEST) -skip '$(LANGUAGES_TESTS)' $(call GO_LIST,/internal/verify/model)
+	CGO_ENABLED=0 STOCACHED_VERSITYGW='$(abspath $(wildcard $(TOOLS)/versitygw))' $(GO_TEST) -skip '$(LANGUAGES_TESTS)' \
+		$(call GO_LIST,/internal/verify/model)
 	cd deploy/check && CGO_ENABLED=0 $(GO_TEST) -skip '^TestBuildah$$' ./...
 endif
-
-test-remote: ## read from versitygw, a real server of S3 with credentials; test-go takes gofakes3
-	CGO_ENABLED=0 STOCACHED_VERSITYGW='$(CURDIR)/$(TOOLS)/versitygw' $(GO_TEST) -run '(Bucket|Credentials)/versitygw' ./source/kinds ./internal/cli
 
 # Not a part of `make test`, as compiling Helm and Kubernetes takes minutes. The workflow of each change runs it.
 test-chart: setup-lint-go ## render the Helm chart with Helm, and check it with the types of Kubernetes

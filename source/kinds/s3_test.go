@@ -282,7 +282,7 @@ func TestBucketIsListedAsAFolder(t *testing.T) {
 func TestWrongCredentials(t *testing.T) {
 	start := servers(t)["versitygw"]
 	if start == nil {
-		return // gofakes3 checks no signature; make test-remote runs this test
+		return // gofakes3 checks no signature; make test runs this test
 	}
 	b := start(t)
 	b.put(t, "data/records", make([]byte, 100))

@@ -61,8 +61,8 @@ func (s *Server) Spoil(how Spoil) {
 	s.spoil = how
 }
 
-// Servers returns how to start each kind. STOCACHED_VERSITYGW is the program versitygw; `make test-remote`
-// sets it. It sets the credentials and the region in the environment.
+// Servers returns how to start each kind. STOCACHED_VERSITYGW is the program versitygw; `make test-go` sets it if
+// `make setup-versitygw` has built it. It sets the credentials and the region in the environment.
 func Servers(t *testing.T) map[string]func(t *testing.T) *Server {
 	t.Helper()
 	Environment(t)
