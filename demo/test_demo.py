@@ -25,19 +25,8 @@ from stocached._loader.worker import Worker
 from warm import Warm
 
 from demo import __main__ as program
-from demo import (
-    cluster,
-    experiment,
-    hosts,
-    images,
-    jpegs,
-    loading,
-    pipelines,
-    pipelines_report,
-    processes,
-    report,
-    workers,
-)
+from demo import cluster, experiment, hosts, images, jpegs, loading, pipelines, pipelines_report, processes, workers
+from demo.report import table
 
 WHITE, RED = (255, 255, 255), (200, 10, 20)
 
@@ -106,23 +95,10 @@ def test_table_has_a_row_for_each_run(warm: Warm, pictures: Path, tmp_path: Path
     )
     assert done.returncode == 0, done.stderr
     for word in (
-        "no cache",
-        "0%",
-        "25%",
-        "50%",
-        "75%",
-        "100%",
-        "first-come",
-        "cost",
-        "MB (PSS)",
-        "demo.svg",
-        "all 4 processes",
-        "Pillow and NumPy",
-        "stocached.image, epoch 3",
-        "of Pillow's",
-        "stocached.image does it in C, in 3 threads. Epoch 1 starts the threads,",
+        "no cache", "0%", "25%", "50%", "75%", "100%", "first-come", "cost", "MB (PSS)", "demo.svg", "all 4 processes", "Pillow and NumPy",
+        "stocached.image, epoch 3", "of Pillow's", "stocached.image does it in C, in 3 threads. Epoch 1 starts the threads,",
         "100% of the pictures",
-    ):
+    ):  # fmt: skip
         assert word in done.stdout
 
 
@@ -319,10 +295,10 @@ def test_prediction_is_a_straight_line() -> None:
         "pictures", "pictures", 100, 2, 8, "multiprocessing", run(None, 8.0), [run(0, 8.0), run(50, 5.0), run(100, 0.5)]
     )
     assert [result.predicted_seconds(c) for c in (0.0, 0.5, 1.0)] == [8.0, 4.25, 0.5]
-    assert "+17.6%" in report.table(result) and "16.0 x" in report.table(result)
+    assert "+17.6%" in table(result) and "16.0 x" in table(result)
     for each in (result.without, *result.cached):
         each.cpu_seconds = [0.0] * 3
-    assert "+17.6%" in report.table(result)  # the epochs are too short for the clock of processor time
+    assert "+17.6%" in table(result)  # the epochs are too short for the clock of processor time
 
 
 def test_processes_are_counted_with_their_children() -> None:

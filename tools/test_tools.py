@@ -548,6 +548,24 @@ def test_settings_of_go_on_a_machine_do_not_change_packages(monkeypatch: pytest.
     assert variables["GOAMD64"] == "v1"
 
 
+def test_clones_share_libraries_of_the_same_sources(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def build(package: native.Package, _: object, __: object, prefix: Path) -> None:
+        built.append(package)
+        for name in package.libraries:
+            (prefix / "lib").mkdir(parents=True, exist_ok=True)
+            (prefix / "lib" / name).write_text(name)
+
+    built: list[native.Package] = []
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(native, "fetch", lambda: None)
+    monkeypatch.setattr(native, "build_package", build)
+    mine, other = native.ARCHITECTURES.values()
+    folders = [native.build_libraries(mine, tmp_path / clone) for clone in ("a", "b")]
+    assert not subprocess.run(["diff", "-r", *folders]).returncode
+    native.build_libraries(other, tmp_path / "b")
+    assert built == 2 * [*native.PACKAGES]
+
+
 def test_a_test_of_packages_may_not_be_skipped_before_a_release(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SKIPS", raising=False)
     with pytest.raises(pytest.skip.Exception, match="no root"):
@@ -578,8 +596,7 @@ def test_the_site_shows_diagrams_as_text_without_mermaid() -> None:
 
 # The commands take minutes, and the stages of `make ci` run what they run. So these tests look whether each exists.
 @pytest.mark.parametrize(
-    "document",
-    ["CONTRIBUTING.md", "docs/guides/demo.md", "docs/guides/loader.md", "docs/spec/model.md"],
+    "document", ["CONTRIBUTING.md", "docs/guides/demo.md", "docs/guides/loader.md", "docs/spec/model.md"]
 )
 def test_commands_of_a_document_exist(document: str) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}

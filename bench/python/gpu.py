@@ -165,11 +165,7 @@ def measure(training: Training, subject: Any, options: Any) -> dict[str, float]:
     training.wait()
     seconds = time.perf_counter() - start
     assert torch.isfinite(training.loss), training.loss
-    return {
-        "speed": samples / seconds,
-        "busy": busy.end(),
-        "cpu": (tree.used(os.getpid()) - cpu) / samples * 1e6,
-    }
+    return {"speed": samples / seconds, "busy": busy.end(), "cpu": (tree.used(os.getpid()) - cpu) / samples * 1e6}
 
 
 def main() -> None:

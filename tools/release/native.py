@@ -14,6 +14,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from importlib.metadata import version as package_version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -132,12 +133,24 @@ def reproducible(*folders: Path) -> str:
 
 
 def build_libraries(architecture: Architecture, work: Path) -> Path:
-    """The static libraries for pictures, in a folder with include/ and lib/."""
+    """The static libraries for pictures, in a folder with include/ and lib/. As with Go's, all clones on a machine share what
+    one has compiled of these sources, with this file's options and this zig: no object has the name of a folder."""
     prefix = work / f"libraries-{architecture.name}"
-    fetch()
-    for package in PACKAGES:
-        if not all((prefix / "lib" / name).is_file() for name in package.libraries):
+    made_of = f"{Path(__file__).read_text()} {PACKAGES} {package_version('ziglang')} {architecture}"
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    shared = caches / "stocached-libraries" / hashlib.sha256(made_of.encode()).hexdigest()
+    if shared.is_dir():
+        shutil.copytree(shared, prefix, dirs_exist_ok=True)
+    if lacking := [one for one in PACKAGES if not all((prefix / "lib" / name).is_file() for name in one.libraries)]:
+        fetch()
+        for package in lacking:
             build_package(package, architecture, work, prefix)
+        if len(lacking) == len(PACKAGES):  # none is of an earlier commit
+            whole = shutil.copytree(prefix, shared.with_name(f"{shared.name}.{os.getpid()}"))
+            try:
+                whole.rename(shared)
+            except OSError:  # another clone was faster
+                shutil.rmtree(whole)
     return prefix
 
 

@@ -13,10 +13,7 @@ SMALL: dict[str, Any] = {"shape": sets.SMALL, "batch": 256}
 
 
 def hits(run: Run) -> None:
-    for name, kind, n, epochs in (
-        ("196,608", IMAGE, run.n(1500, 200), 4),
-        ("3,072", SMALL, run.n(50_000, 4000), 4),
-    ):
+    for name, kind, n, epochs in (("196,608", IMAGE, run.n(1500, 200), 4), ("3,072", SMALL, run.n(50_000, 4000), 4)):
         at = kind | {"n": n, "folder": run.folder}
         limit = run.n(10_000, 1000) if kind is SMALL else 0
         run.measure(
