@@ -37,7 +37,7 @@ const adoptAtAttach = time.Second
 
 // Attach makes a client of a segment. It takes an owner number, and reclaims the claims of the
 // number's last owner. The client is read-only, and its reads are not counted, if the segment is
-// attached read-only or the process cannot open locks.
+// attached read-only or the process may not open locks.
 //
 // The caller keeps the segment, which MUST outlive the Cache. Each Cache on a segment is a client.
 // Errors: ErrClients when the table is full of live clients, ErrNotFound when a named cache has

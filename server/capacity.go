@@ -2,16 +2,19 @@ package server
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/stocached/stocached/internal/size"
 	"github.com/stocached/stocached/server/served"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/shm/memory"
+
+	"golang.org/x/sys/unix"
 )
 
 // checkCapacity checks, before it is created, whether the segment of each coming cache fits beside
-// those that stay. ErrMemory has the numbers. total is the operator's bound on all segments; 0:
+// those that stay, and whether the process may open so many files. ErrMemory has the numbers. total is the operator's bound on all segments; 0:
 // none. An existing segment of the same data and size needs no more of the tmpfs. Any other
 // existing segment is removed, and its pages count as free unless another process has attached it.
 // Nothing is reserved: other processes may take the free memory.
@@ -26,6 +29,9 @@ func checkCapacity(total uint64, staying []*served.Cache, coming []*served.Prepa
 		if err := n.comes(p); err != nil {
 			return err
 		}
+	}
+	if err := checkDescriptors(len(n.all.list)); err != nil {
+		return err
 	}
 	if total != 0 && n.all.bytes > total {
 		return fmt.Errorf("%w: the caches of this server are %s in all (%v), and limits.total is %s; give them "+
@@ -42,6 +48,23 @@ func checkCapacity(total uint64, staying []*served.Cache, coming []*served.Prepa
 		return fmt.Errorf("%w: the caches of this server may still take %s (%s in all: %v); %s; give them smaller "+
 			"sizes (size), or the machine or cgroup more memory", shm.ErrMemory,
 			size.Text(n.unfilled), size.Text(n.all.bytes), n.all, n.memory.Text)
+	}
+	return nil
+}
+
+// spareDescriptors are those for sockets, connections and files of sources.
+const spareDescriptors = 64
+
+// checkDescriptors returns ErrMemory if the process may not open enough files for so many caches: a segment and its lock
+// description each.
+func checkDescriptors(caches int) error {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return err
+	}
+	if need := uint64(2*caches + spareDescriptors); need > limit.Cur {
+		return fmt.Errorf("%w: %d caches need %d open files, and the limit is %d; raise it (ulimit -n, LimitNOFILE= in a "+
+			"unit file), or give this server fewer caches", shm.ErrMemory, caches, need, limit.Cur)
 	}
 	return nil
 }
@@ -89,7 +112,16 @@ func (s *segments) add(name string, bytes uint64) {
 	s.list = append(s.list, fmt.Sprintf("%s %s", name, size.Text(bytes)))
 }
 
-func (s segments) String() string { return strings.Join(s.list, ", ") }
+func (s segments) String() string { return fewNames(s.list) }
+
+// fewNames is a list for a message: a server may have thousands of caches.
+func fewNames(names []string) string {
+	const most = 20
+	if n := len(names) - most; n > 0 {
+		names = append(slices.Clip(names[:most]), fmt.Sprintf("and %d more", n))
+	}
+	return strings.Join(names, ", ")
+}
 
 // stays adds a cache that the server has.
 func (n *needs) stays(h *served.Cache) error {

@@ -3,6 +3,7 @@ package server_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -104,6 +105,17 @@ func TestSmallTmpfs(t *testing.T) {
 	stop()
 	// An existing, full cache needs no new memory.
 	start(t, in(dir, onShelf(t, shelf, map[string]int{"a": 4})))
+}
+
+// Ensure that messages stay short when a server has many caches.
+func TestManyCachesThatDoNotFit(t *testing.T) {
+	dir := mount(t, "40m")
+	shelf, caches := newShelf(), map[string]int{}
+	shelf.put(1, 1000, 10<<10)
+	for k := range 23 {
+		caches[fmt.Sprintf("c%02d", k)] = 1
+	}
+	wantNoRoom(t, dir, in(dir, onShelf(t, shelf, caches)), "13.8 MiB, and 3 more)")
 }
 
 // Ensure that the memory must be enough for all caches together, even if a tmpfs would hold them.

@@ -225,7 +225,7 @@ func (s *Server) names() string {
 	if len(s.caches) == 0 {
 		return "none"
 	}
-	return strings.Join(slices.Sorted(maps.Keys(s.caches)), ", ")
+	return fewNames(slices.Sorted(maps.Keys(s.caches)))
 }
 
 // drained is called when a client can again take samples without a slot.

@@ -323,8 +323,8 @@ func childDescriptors(args []string) error {
 		if err == nil {
 			opened++
 			l, err := s.NewLocks()
-			if err != nil && !errors.Is(err, unix.EMFILE) {
-				return err
+			if err != nil && !(errors.Is(err, unix.EMFILE) && errors.Is(err, ErrSystem)) {
+				return fmt.Errorf("a client, which must not become a read-only one, with %d descriptors: %w", more, err)
 			}
 			if err == nil {
 				err = l.Close()

@@ -29,8 +29,8 @@ type Locks interface {
 // NewLocks opens a lock description and takes the shared users lock. The caller is a client of the
 // segment from then on.
 //
-// Errors: ErrReadOnly for a segment attached read-only, or if the process cannot open the file
-// again through /proc or by path. ErrNotFound if the segment was opened by name and its last user
+// Errors: ErrReadOnly for a segment attached read-only, or if the process may not open the file
+// again through /proc or by path. ErrSystem if it has too many open files. ErrNotFound if the segment was opened by name and its last user
 // removed that name before the first NewLocks: open the name again. ErrTimeout if the last user
 // stops between locking and removing.
 func (s *Segment) NewLocks() (Locks, error) {

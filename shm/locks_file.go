@@ -1,6 +1,7 @@
 package shm
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -25,7 +26,10 @@ const leaveTimeout = 5 * time.Second
 // checkName it returns ErrNotFound for a file that has lost its name.
 func lockFile(fd int, path string, checkName bool) (*fileLocks, error) {
 	own, err := reopen(fd, path)
-	if err != nil {
+	switch {
+	case errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM):
+		return nil, fail(ErrSystem, "%w", err) // the process may open it, but not now
+	case err != nil:
 		return nil, fail(ErrReadOnly,
 			"a client needs a lock description of its own: %w; mount /proc, or attach read-only", err)
 	}

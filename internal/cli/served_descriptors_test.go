@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -161,4 +162,29 @@ func TestServerOutOfDescriptors(t *testing.T) {
 		t.Errorf("readyz: %q", got)
 	}
 	contains(t, s.said(), "connections are accepted again")
+}
+
+// Ensure that a server refuses more caches than it may open files for. Else it would serve some of them, and have no
+// descriptor left for a connection.
+func TestMoreCachesThanDescriptors(t *testing.T) {
+	s := newFolder(t)
+	s.write(4)
+	caches := "caches:\n"
+	for k := range 30 {
+		caches += fmt.Sprintf("  - {name: c%02d, dir: %s, source: {kind: raw, path: records, sample_bytes: %d}}\n", k, s.segments,
+			servedBytes)
+	}
+	s.configure(caches)
+	server := program("serve", "-c", s.path)
+	shell := exec.Command("sh", append([]string{"-c", `ulimit -n 100; exec "$0" "$@"`}, server.Args...)...)
+	shell.Env = server.Env
+	said, err := shell.CombinedOutput()
+	contains(t, string(said), "30 caches need 124 open files, and the limit is 100; raise it (ulimit -n")
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 5 {
+		t.Errorf("%v, want exit status 5", err)
+	}
+	if left, err := os.ReadDir(s.segments); err != nil || len(left) != 0 {
+		t.Errorf("it leaves %v, %v", left, err)
+	}
 }
