@@ -144,6 +144,7 @@ enum { MOST_FILES = 200, MOST_BYTES = 300000, OURS = 26 /* in the repository */,
 
 static struct file found[5 * MOST_FILES];
 static size_t files, folder_end; /* how many of a folder may be found */
+static size_t made_at;           /* where files begin that are made here */
 
 static int find_file(const char *path, const struct stat *s, int type, struct FTW *f)
 {
@@ -183,6 +184,58 @@ static void make_files(void)
            files - begin, makes_arithmetic ? ", with arithmetic coding" : "");
 }
 
+static void append(struct file *f, const void *bytes, size_t n)
+{
+    memcpy(f->bytes + f->size, bytes, n);
+    f->size += n;
+}
+
+static void put_chunk(struct file *f, const char *name, const void *bytes, size_t n)
+{
+    append(f, (uint8_t[]){0, 0, (uint8_t)(n >> 8), (uint8_t)n}, 4);
+    append(f, name, 4);
+    append(f, bytes, n);
+    append(f, "sums", 4); /* nobody looks at those behind the first data */
+}
+
+/* A PNG file as another one, but its data lie in small chunks, and at its end is a text that has an orientation. */
+static struct file in_pieces(const struct file *f)
+{
+    static const char *const texts[] = {"zTXtRaw profile type exif\0\0\x78\x9c\x03", "tEXtRaw profile type exif\0\n\n\n4949",
+                                        "iTXtXML:com.adobe.xmp\0\0\0\0\0tiff:Orientation=\"6\""};
+    static const size_t bytes[] = {30, 33, 46};
+    struct file made = {malloc(20 * f->size + 200), 0};
+    size_t at = 8, text = below(3);
+    append(&made, f->bytes, 8);
+    for (size_t n; at < f->size; at += 12 + n) {
+        const uint8_t *chunk = f->bytes + at;
+        n = (size_t)chunk[2] << 8 | chunk[3];
+        if (memcmp(chunk + 4, "IDAT", 4)) {
+            append(&made, chunk, 12 + n);
+            continue;
+        }
+        for (size_t done = 0, some; done < n; done += some) {
+            size_t most = 1 + below(60);
+            some = MIN(n - done, most);
+            put_chunk(&made, "IDAT", chunk + 8 + done, some);
+        }
+    }
+    made.size -= 12; /* IEND */
+    put_chunk(&made, texts[text], texts[text] + 4, bytes[text] - 4);
+    return made;
+}
+
+static void make_pieces(void)
+{
+    uint64_t before = state;
+    size_t begin = files;
+    for (size_t k = 0; k < OURS; k++) /* which have right sizes */
+        if (found[k].bytes[0] == 0x89)
+            found[files++] = in_pieces(&found[k]);
+    state = before;
+    printf("%zu PNG files made here: in small chunks, with texts at the end\n", files - begin);
+}
+
 /* Files of other encoders: those of the repository, of a Debian package (tools/setup.sh c-tests), of the system. And
  * files that are made here, so that there are files of every kind on each machine. */
 static void find_files(void)
@@ -203,7 +256,9 @@ static void find_files(void)
         if (at == 1 && !set && getenv("CI") && files - before < DEBIANS)
             COMPLAIN("%s has fewer than %d; remove it and run tools/setup.sh c-tests", folder, DEBIANS);
     }
+    made_at = files;
     make_files();
+    make_pieces();
 }
 
 /* PNG and WebP files that end early, each at the end of its memory: an error, or the picture. */
@@ -345,32 +400,91 @@ static void files_of_others_that_are_damaged(void)
 struct changing {
     uint8_t *bytes;
     const struct file *file;
+    size_t place; /* where most bytes change */
     atomic_bool end;
 };
 
-/* Flips bytes, most of them in headers, and puts the file right again. */
+/* Changes bytes, most of them in one place. The file is right for most of the time, or no decoder gets far. */
 static void *change(void *context)
 {
     struct changing *c = context;
     volatile uint8_t *p = c->bytes;
     for (uint64_t z = 1; !atomic_load(&c->end); z = z * 6364136223846793005u + 1442695040888963407u) {
-        size_t n = c->file->size, at = (size_t)(z >> 33) % (z >> 20 & 1 ? MIN(n, 700) : n);
-        p[at] = z >> 21 & 1 ? (uint8_t)(z >> 24) : c->file->bytes[at];
-        if ((z >> 40 & 255) == 0)
+        size_t n = c->file->size, at = (c->place + (size_t)(z >> 33) % (z >> 19 & 7 ? 16 : n)) % n;
+        p[at] = (uint8_t)(z >> 24);
+        for (int wait = (int)(z >> 40 & 255); wait--;)
+            p[at] = p[at];
+        if (z >> 48 & 63)
+            p[at] = c->file->bytes[at];
+        else
             for (size_t k = 0; k < n; k++)
                 p[k] = c->file->bytes[k];
     }
     return NULL;
 }
 
-/* The bytes of a file must not change. If they do all the same, libjpeg reads and writes nothing else. */
+static struct {
+    int after; /* at this allocation; 0: never */
+    volatile uint8_t *place;
+    uint8_t value;
+} changes_once;
+
+/* Takes the place of libc's function, which the library calls between its looks at a file. */
+void *aligned_alloc(size_t alignment, size_t n)
+{
+    static void *(*_Atomic real)(size_t, size_t);
+    if (!real)
+        *(void **)&real = dlsym(RTLD_NEXT, "aligned_alloc");
+    if (changes_once.after && --changes_once.after == 0)
+        *changes_once.place = changes_once.value;
+    return real(alignment, n);
+}
+
+/* Bytes of chunks, most of them of sizes, change between two looks at them. A new worker allocates. */
+static void a_byte_that_changes_at_an_allocation(void)
+{
+    stoc_image_worker *before = worker;
+    int pictures = 0, tries = 0;
+    for (size_t k = made_at; k < files; k++) {
+        const struct file *f = &found[k];
+        struct file c = {guarded(f->size), f->size};
+        memcpy(c.bytes, f->bytes, f->size);
+        for (size_t at = 8; f->bytes[0] == 0x89 && at + 8 < f->size; at++) {
+            if (memcmp(f->bytes + at + 1 + below(4), "IDAT", 4) && below(20))
+                continue;
+            uint8_t dst[3 * 8 * 8];
+            changes_once.place = c.bytes + at;
+            changes_once.value = (uint8_t)draw();
+            changes_once.after = 1 + (int)below(3);
+            worker = stoc_image_worker_new();
+            int code = decode(&c, c.size, to(8, 8), dst);
+            if (!known(code))
+                COMPLAIN("file %zu, byte %zu: %d", k, at, code);
+            pictures += code == 0;
+            tries++;
+            stoc_image_worker_free(worker);
+            c.bytes[at] = f->bytes[at];
+        }
+        release(c.bytes, f->size);
+    }
+    worker = before;
+    changes_once.after = 0;
+    CHECK(pictures > 0 && pictures < tries);
+}
+
+/* The bytes of a file must not change. If they do all the same, decoders read and write nothing else. */
 static void files_that_change(void)
 {
     const char *set = getenv("STOCACHED_TEST_FILES");
-    int rounds = set ? atoi(set) : 500, pictures = 0;
+    int rounds = set ? atoi(set) : 3000, pictures = 0, kinds[3] = {0};
     for (int k = 0; k < rounds;) {
-        const struct file *f = &found[below((uint32_t)files)];
-        struct changing c = {guarded(f->size), f, false};
+        size_t from = below(2) ? 0 : made_at;
+        const struct file *f = &found[from + below((uint32_t)(files - from))];
+        int kind = f->bytes[0] == 0xff ? 0 : f->bytes[0] == 0x89 ? 1 : 2;
+        if (kinds[kind] > rounds / 3) /* as many of each */
+            continue;
+        kinds[kind] += 100;
+        struct changing c = {guarded(f->size), f, below((uint32_t)(below(2) ? MIN(f->size, 700) : f->size)), false};
         struct file changing = {c.bytes, f->size};
         memcpy(c.bytes, f->bytes, f->size);
         pthread_t thread;
@@ -930,6 +1044,7 @@ int main(int argc, char **argv)
         RUN(find_files);
         RUN(small_files_that_are_cut_off);
         RUN(files_of_others_that_are_damaged);
+        RUN(a_byte_that_changes_at_an_allocation);
         RUN(files_that_change);
         RUN(exif_data_that_lie);
         RUN(bombs);

@@ -72,6 +72,8 @@ static bool has_key(const uint8_t *text, size_t bytes, const char *key)
     return bytes > strlen(key) && !memcmp(text, key, strlen(key) + 1);
 }
 
+static const char xmp_key[] = "XML:com.adobe.xmp", raw_key[] = "Raw profile type exif";
+
 /* EXIF data in hexadecimal digits, after three lines. */
 static void read_raw_profile(struct parts *p, const uint8_t *text, size_t bytes)
 {
@@ -101,9 +103,9 @@ static void read_raw_profile(struct parts *p, const uint8_t *text, size_t bytes)
     release(&data);
 }
 
-static void read_text(struct parts *p, const uint8_t *key, const uint8_t *text, size_t bytes)
+static void read_text(struct parts *p, const char *key, const uint8_t *text, size_t bytes)
 {
-    if (!strcmp((const char *)key, "XML:com.adobe.xmp"))
+    if (key == xmp_key)
         p->xmp = xmp_orientation(text, bytes);
     else
         read_raw_profile(p, text, bytes);
@@ -118,9 +120,10 @@ static void read_text_chunk(struct parts *p, const struct chunk *c)
         p->exif = exif_orientation(text + 5, c->bytes - 5);
         return;
     }
-    if (!has_key(text, c->bytes, "XML:com.adobe.xmp") && !has_key(text, c->bytes, "Raw profile type exif"))
+    const char *key = has_key(text, c->bytes, xmp_key) ? xmp_key : has_key(text, c->bytes, raw_key) ? raw_key : NULL;
+    if (!key)
         return;
-    text += strlen((const char *)text) + 1;
+    text += strlen(key) + 1;
     bool compressed = is(c, "zTXt");
     if (is(c, "iTXt")) { /* whether compressed, the method, a language, the key in that language */
         if (end - text < 2)
@@ -145,7 +148,7 @@ static void read_text_chunk(struct parts *p, const struct chunk *c)
             return;
         text = to->bytes;
     }
-    read_text(p, c->data, text, bytes);
+    read_text(p, key, text, bytes);
 }
 
 static int read_header(struct parts *p, const struct chunk *c)
@@ -208,7 +211,7 @@ static bool skip_data(struct parts *p, const uint8_t *file, size_t bytes, size_t
     return more;
 }
 
-/* Joins the data of several IDAT chunks. */
+/* Joins the data of several IDAT chunks. Their sizes are read again, so others are allowed for. */
 static int join(struct parts *p, const uint8_t *file, size_t bytes)
 {
     struct buffer *b = &p->worker->joined;
@@ -217,13 +220,14 @@ static int join(struct parts *p, const uint8_t *file, size_t bytes)
         return STOC_IMAGE_OK;
     if (!reserve(b, p->data_bytes))
         return no_memory(p->worker, p->data_bytes);
-    size_t at = (size_t)(p->data - file) - 8;
-    for (size_t done = 0, n; done < p->data_bytes; done += n, at += 4) {
-        next_chunk(file, bytes, &at, &part);
-        n = data_of(&part, file + bytes);
+    size_t at = (size_t)(p->data - file) - 8, done = 0;
+    for (size_t n; done < p->data_bytes && next_chunk(file, bytes, &at, &part); done += n, at += 4) {
+        size_t has = data_of(&part, file + bytes), left = p->data_bytes - done;
+        n = has < left ? has : left;
         memcpy(b->bytes + done, part.data, n);
     }
     p->data = b->bytes;
+    p->data_bytes = done;
     return STOC_IMAGE_OK;
 }
 

@@ -1,7 +1,7 @@
 """Damaged pictures: the C library beside Pillow. Both refuse a file, or their pixels agree.
 
-`python fuzz_pictures.py SECONDS [SEED]` saves what differs in the folder of $FUZZ_OUT (default: fuzz), and prints
-numbers of files by kind. $STOCACHED_LIB_PATH chooses a library, such as one with sanitizers."""
+`python fuzz_pictures.py FILES [SEED]` saves what differs in the folder of $FUZZ_OUT (default: fuzz), and prints
+numbers of files by kind. `make -C cimage fuzz` runs it with sanitizers."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ import hashlib
 import io
 import os
 import re
+import signal
 import struct
 import sys
 import time
 import warnings
 import zlib
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from typing import Literal
@@ -106,25 +109,69 @@ def by_pillow(data: bytes) -> np.ndarray | str:
         return f"{type(error).__name__}: {error}"
 
 
+@contextmanager
+def a_worker() -> Iterator[ctypes.c_void_p]:
+    worker = native.worker_new()
+    yield worker
+    native.worker_free(worker)
+
+
+def decoded(worker: ctypes.c_void_p, data: bytes, how: native.Decode) -> np.ndarray | str:
+    made = np.empty((how.height, how.width, 3), np.uint8)
+    code = native.decode(worker, data, len(data), how, made.ctypes.data_as(ctypes.c_void_p), made.nbytes)
+    return native.message(worker).decode(errors="replace") if code else made
+
+
 def by_c(data: bytes) -> np.ndarray | str:
     """The pixels, or why there are none."""
-    worker, info, made = native.worker_new(), native.Info(), None
-    code = native.read_info(worker, data, len(data), info)
-    if not code:
+    with a_worker() as worker:
+        info = native.Info()
+        if native.read_info(worker, data, len(data), info):
+            return native.message(worker).decode(errors="replace")
         width, height = (info.width, info.height) if info.width * info.height <= MOST else (1, 1)
-        made = np.empty((height, width, 3), np.uint8)
-        how = native.Decode(width=width, height=height, layout=1, max_pixels=MOST)
-        code = native.decode(worker, data, len(data), how, made.ctypes.data_as(ctypes.c_void_p), made.nbytes)
-    said = native.message(worker).decode(errors="replace")
-    native.worker_free(worker)
-    return said if code or made is None else made
+        return decoded(worker, data, native.Decode(width=width, height=height, layout=1, max_pixels=MOST))
+
+
+def in_another_size(r: Random, data: bytes, whole: np.ndarray) -> bool:
+    """Whether a decode to any size gives the pixels of the whole picture, cropped and resized."""
+    height, width = whole.shape[:2]
+    with a_worker() as worker:
+        info = native.Info()
+        native.read_info(worker, data, len(data), info)
+        how = native.Decode(
+            width=r.randrange(1, 90), height=r.randrange(1, 90), fit=r.randrange(3), filter=r.randrange(2),
+            layout=1, max_pixels=MOST,
+        )  # fmt: skip
+        if how.fit == native.CROP and r.random() < 0.3:  # a window of the picture in its own size
+            how.width, how.height, how.short_side = min(how.width, width), min(how.height, height), min(width, height)
+        fast = native.Decode.from_buffer_copy(how)
+        fast.fast = 1
+        decoded(worker, data, fast)
+        made, to = decoded(worker, data, how), native.Target()
+        if isinstance(made, str):
+            return True  # damage in the window alone
+        assert native.target(worker, width, height, how, to) == 0
+        part = made[to.y : to.y + to.height, to.x : to.x + to.width]
+        sides = [
+            (width, height),
+            (to.resized_width, to.resized_height),
+            (to.window_x, to.window_y),
+            (to.width, to.height),
+        ]
+        if info.orientation > 4:  # across the file's rows first
+            part, whole, sides = part.swapaxes(0, 1), whole.swapaxes(0, 1), [side[::-1] for side in sides]
+        right, pixels = np.empty(part.shape, np.uint8), np.ascontiguousarray(whole)
+        steps = native.Augment(*(0, 0), *sum(sides, ()), filter=how.filter, layout=1, divisor=1, std=(1, 1, 1))
+        picture = native.Picture(pixels.ctypes.data, *sides[0], 3, 1)
+        assert native.augment(worker, picture, steps, right.ctypes.data_as(ctypes.c_void_p), right.nbytes) == 0
+    return bool((part == right).all())
 
 
 def memory(name: str) -> int:
     return int(re.search(rf"{name}:\s+(\d+)", Path("/proc/self/status").read_text())[1]) << 10  # type: ignore[index]
 
 
-def compare(data: bytes, measured: bool = False) -> str:
+def compare(r: Random, data: bytes, measured: bool = False) -> str:
     """A kind of answer. Those that begin with a capital letter are differences."""
     if measured:
         Path("/proc/self/clear_refs").write_text("5")  # the peak begins here
@@ -135,6 +182,8 @@ def compare(data: bytes, measured: bool = False) -> str:
     if measured and memory("VmHWM") - before > PER_PIXEL * (0 if isinstance(made, str) else made.size // 3) + BESIDE:
         return "MEMORY"
     right = by_pillow(data)
+    if not isinstance(made, str) and not in_another_size(r, data, made):
+        return "Windows differ"
     refused = [f"{who} refuses: {a}" for who, a in (("C", made), ("Pillow", right)) if isinstance(a, str)]
     if refused:
         return "both refuse" if refused[1:] else re.sub(r"0x[0-9a-f]+|\d+|b'.*'|\".*\"", "N", refused[0])[:90]
@@ -144,27 +193,32 @@ def compare(data: bytes, measured: bool = False) -> str:
     return "agree" if np.abs(made.astype(int) - right).max() <= most else "Pixels differ"
 
 
-def main(seconds: float, seed: int) -> None:
-    out, r, files, kinds = Path(os.environ.get("FUZZ_OUT", "fuzz")), Random(seed), seeds(), Counter[str]()
+def main(count: int, seed: int) -> None:
+    out, r, kinds = Path(os.environ.get("FUZZ_OUT", "fuzz")), Random(seed), Counter[str]()
+    formats = [[data for data in seeds() if data[:2] == begin] for begin in (b"\xff\xd8", b"\x89P", b"RI")]
     out.mkdir(parents=True, exist_ok=True)
     warnings.simplefilter("ignore")
     warnings.simplefilter("error", Image.DecompressionBombWarning)
     Image.MAX_IMAGE_PIXELS = MOST
-    end, measured = time.monotonic() + seconds, "libasan" not in os.environ.get("LD_PRELOAD", "")
-    while time.monotonic() < end:
-        data = mutated(r, r.choice(files))
-        (out / f"current-{seed}").write_bytes(data)  # a crash leaves it
-        faulthandler.dump_traceback_later(HANG, exit=True)
-        answer = compare(data, measured)
-        kind = {b"\x89P": "PNG", b"RI": "WebP"}.get(data[:2], "JPEG") + ": " + answer
-        kinds[kind] += 1
-        if answer[0].isupper() and kinds[kind] <= 20:
-            print(digest := hashlib.sha256(data).hexdigest()[:12], kind, flush=True)
-            (out / digest).write_bytes(data)
+    measured = "libasan" not in os.environ.get("LD_PRELOAD", "")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        for k in range(count):
+            data = mutated(r, r.choice(formats[k % 3]))
+            (out / f"current-{seed}").write_bytes(data)  # a crash leaves it
+            faulthandler.dump_traceback_later(HANG, exit=True)
+            answer = compare(r, data, measured)
+            kind = ("JPEG", "PNG", "WebP")[k % 3] + ": " + answer
+            kinds[kind] += 1
+            if answer[0].isupper() and kinds[kind] <= 20:
+                print(digest := hashlib.sha256(data).hexdigest()[:12], kind, flush=True)
+                (out / digest).write_bytes(data)
+    except KeyboardInterrupt:
+        pass  # a run that is ended has its numbers too
     faulthandler.cancel_dump_traceback_later()
     print(*(f"{n:8} {kind}" for kind, n in [*kinds.most_common(), ("files", kinds.total())]), sep="\n")
 
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
-    main(float(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 0)
+    main(int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 0)

@@ -17,7 +17,7 @@ def test_damaged_files_have_no_other_pixels_than_pillows(monkeypatch):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", MOST)
     r, files, kinds = Random(40), seeds(), Counter[str]()
     for _ in range(600):
-        answer = compare(mutated(r, r.choice(files)))
+        answer = compare(r, mutated(r, r.choice(files)))
         kinds["by one alone" if " refuses: " in answer else answer] += 1
     assert set(kinds) <= {"agree", "both refuse", "by one alone"}, kinds
     assert min(kinds["agree"], kinds["both refuse"]) > 100, kinds
