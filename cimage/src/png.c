@@ -39,7 +39,9 @@ struct parts {
     const uint8_t *data; /* of the first IDAT chunk; of all after join */
     size_t data_bytes;   /* of all */
     size_t chunks;       /* IDAT chunks */
-    uint32_t frames;           /* of an animation; 0: none */
+    bool framed;               /* the picture is a frame of an animation */
+    uint32_t frame_width, frame_height, frame_x, frame_y; /* what the data cover */
+    uint32_t frames, numbers;  /* of an animation: its frames; its chunks so far, which have numbers */
     bool has_exif, has_raw;    /* raw: EXIF data in a text */
     uint32_t exif, raw, xmp;   /* orientations; 0: none */
 };
@@ -171,10 +173,32 @@ static int read_header(struct parts *p, const struct chunk *c)
     return STOC_IMAGE_OK;
 }
 
+static int wrong_frame(stoc_image_worker *w) { return fail(w, STOC_IMAGE_EFORMAT, "the APNG file has a wrong frame"); }
+
+/* A frame's place. That of the last one before the picture is the picture's. */
+static int read_frame(struct parts *p, const struct chunk *c)
+{
+    if (c->bytes < 26 || number(c->data) != p->numbers++)
+        return wrong_frame(p->worker);
+    uint32_t width = number(c->data + 4), height = number(c->data + 8), x = number(c->data + 12), y = number(c->data + 16);
+    if ((uint64_t)x + width > p->width || (uint64_t)y + height > p->height)
+        return wrong_frame(p->worker);
+    if (p->chunks)
+        return STOC_IMAGE_OK;
+    p->framed = true;
+    p->frame_width = width, p->frame_height = height;
+    p->frame_x = x, p->frame_y = y;
+    return STOC_IMAGE_OK;
+}
+
 static int read_chunk(struct parts *p, const struct chunk *c)
 {
     if (is(c, "IHDR"))
         return read_header(p, c);
+    if (is(c, "fcTL"))
+        return read_frame(p, c);
+    if (is(c, "fdAT") && (c->bytes < 4 || !p->numbers || number(c->data) != p->numbers++))
+        return wrong_frame(p->worker);
     if (is(c, "PLTE") && p->colour == PALETTE) { /* one before the header counts no more than in Pillow */
         p->palette = c->data;
         p->palette_bytes = c->bytes;
@@ -183,11 +207,8 @@ static int read_chunk(struct parts *p, const struct chunk *c)
         p->exif = exif_orientation(c->data, c->bytes);
     } else if (is(c, "tEXt") || is(c, "zTXt") || is(c, "iTXt"))
         read_text_chunk(p, c);
-    else if (is(c, "acTL") && c->bytes >= 8)
-        p->frames = number(c->data);
-    else if (is(c, "fcTL") &&
-             (c->bytes < 26 || number(c->data + 4) != p->width || number(c->data + 8) != p->height))
-        return fail(p->worker, STOC_IMAGE_EFORMAT, "the first frame of the animation has another size than the picture");
+    else if (is(c, "acTL") && c->bytes >= 8) /* of two, Pillow takes none */
+        p->frames = p->frames || number(c->data) > 0x80000000 ? 0 : number(c->data);
     return STOC_IMAGE_OK;
 }
 
@@ -255,11 +276,17 @@ static int read_parts(stoc_image_worker *w, const uint8_t *file, size_t bytes, s
     if (!p->width || (p->colour == PALETTE && (!p->palette || p->palette_bytes > 768)))
         return fail(w, STOC_IMAGE_EFORMAT, "the PNG file lacks its header or its palette");
     bool more = skip_data(p, file, bytes, &at, &c);
-    uint32_t frames = p->frames;
-    for (; more && !is(&c, "IEND") && !(is(&c, "fcTL") && frames > 1); more = next_chunk(file, bytes, &at, &c)) {
+    if (!p->framed)
+        p->frame_width = p->width, p->frame_height = p->height;
+    if (!p->frame_width || !p->frame_height)
+        return wrong_frame(w);
+    if (p->interlaced) /* as in Pillow */
+        p->frame_x = p->frame_y = 0;
+    bool animated = p->frames > p->framed;
+    for (; more && !is(&c, "IEND") && !(is(&c, "fcTL") && animated); more = next_chunk(file, bytes, &at, &c)) {
         if (at > bytes)
             return cut_off(w);
-        if (!is(&c, "IHDR") && !is(&c, "PLTE") && !is(&c, "fcTL") && (code = read_chunk(p, &c)))
+        if (!is(&c, "IHDR") && !is(&c, "PLTE") && (code = read_chunk(p, &c)))
             return code;
         at += 4;
     }
@@ -293,9 +320,9 @@ static size_t inflated_bytes(const struct parts *p)
 {
     size_t bits = (size_t)p->depth * samples_of(p), all = 0;
     if (!p->interlaced)
-        return p->height * (1 + (p->width * bits + 7) / 8);
+        return p->frame_height * (1 + (p->frame_width * bits + 7) / 8);
     for (int pass = 0; pass < 7; pass++) {
-        size_t columns = PNG_PASS_COLS(p->width, pass), rows = PNG_PASS_ROWS(p->height, pass);
+        size_t columns = PNG_PASS_COLS(p->frame_width, pass), rows = PNG_PASS_ROWS(p->frame_height, pass);
         all += columns ? rows * (1 + (columns * bits + 7) / 8) : 0;
     }
     return all;
@@ -431,8 +458,8 @@ static void begin(struct reader *r, const struct parts *p, const uint8_t *inflat
     put(r, signature, sizeof signature);
     put_number(r, 13);
     put(r, "IHDR", 4);
-    put_number(r, p->width);
-    put_number(r, p->height);
+    put_number(r, p->frame_width);
+    put_number(r, p->frame_height);
     put(r, (uint8_t[]){(uint8_t)p->depth, (uint8_t)(p->colour == PALETTE ? GREY : p->colour), 0, 0,
                        (uint8_t)p->interlaced, 0, 0, 0, 0}, 9);
     put_block(r, true);
@@ -444,10 +471,12 @@ static void begin(struct reader *r, const struct parts *p, const uint8_t *inflat
     png_set_packing(r->png);
 }
 
-/* n pixels as libpng gives them, with 1, 2 or 4 samples, into red, green and blue. */
+/* n pixels as libpng gives them, with 1 to 4 samples, into red, green and blue. */
 static void to_colours(const struct reader *r, uint8_t *to, const uint8_t *from, size_t n)
 {
-    if (r->channels == 4)
+    if (r->channels == 3)
+        memcpy(to, from, 3 * n);
+    else if (r->channels == 4)
         for (size_t x = 0; x < n; x++)
             memcpy(to + 3 * x, from + 4 * x, 3);
     else
@@ -455,19 +484,26 @@ static void to_colours(const struct reader *r, uint8_t *to, const uint8_t *from,
             memcpy(to + 3 * x, r->table[from[r->channels * x]], 3);
 }
 
-/* All rows of an interlaced file, which has pixels of each row in several passes. The compressed bytes are used up. */
-static int read_interlaced(struct reader *r, struct job *j)
+/* Whether the data cover a part of the picture. */
+static bool is_part(const struct parts *p) { return p->frame_width < p->width || p->frame_height < p->height; }
+
+/* All rows, of which an interlaced file has pixels in several passes. The compressed bytes are used up. The rest of a
+ * picture of which the data cover a part has the number 0: black, or the first colour of a palette. */
+static int read_whole(struct reader *r, const struct parts *p, struct job *j)
 {
     stoc_image_worker *w = r->worker;
-    size_t row = (size_t)j->width * r->channels, pixels = (size_t)j->width * j->height;
-    if (!reserve(&w->joined, row * j->height) || (r->channels != 3 && !reserve(&w->picture, 3 * pixels)))
+    size_t row = (size_t)p->frame_width * r->channels, pixels = (size_t)j->width * j->height;
+    if (!reserve(&w->joined, row * p->frame_height) || !reserve(&w->picture, 3 * pixels))
         return no_memory(w, 3 * pixels);
     for (int passes = png_set_interlace_handling(r->png); passes; passes--)
-        for (uint32_t y = 0; y < j->height; y++)
+        for (uint32_t y = 0; y < p->frame_height; y++)
             png_read_row(r->png, w->joined.bytes + row * y, NULL);
-    if (r->channels == 3)
-        return show_picture(j, w->joined.bytes);
-    to_colours(r, w->picture.bytes, w->joined.bytes, pixels);
+    for (size_t k = 0; is_part(p) && k < pixels; k++)
+        memcpy(w->picture.bytes + 3 * k, r->table[0], 3);
+    for (uint32_t y = 0; y < p->frame_height; y++) {
+        size_t to = (size_t)(p->frame_y + y) * j->width + p->frame_x;
+        to_colours(r, w->picture.bytes + 3 * to, w->joined.bytes + row * y, p->frame_width);
+    }
     return show_picture(j, w->picture.bytes);
 }
 
@@ -505,7 +541,7 @@ static int read_pixels(struct reader *r, const struct parts *p, struct job *j)
     if (setjmp(png_jmpbuf(r->png)))
         return r->code;
     begin(r, p, r->worker->inflated.bytes, inflated_bytes(p));
-    return p->interlaced ? read_interlaced(r, j) : read_rows(r, j);
+    return p->interlaced || is_part(p) ? read_whole(r, p, j) : read_rows(r, j);
 }
 
 static int decode(struct job *j)

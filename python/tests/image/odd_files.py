@@ -202,12 +202,24 @@ def packed(samples: npt.NDArray[Any], depth: int) -> bytes:
     return b"".join(rows)
 
 
+def frame(k: int, width: int, height: int, x: int = 0, y: int = 0) -> bytes:
+    """The chunk before a frame of an animation."""
+    return chunk(b"fcTL", struct.pack(">5IHHBB", k, width, height, x, y, 1, 10, 1, 1))
+
+
 def png(
-    depth: int, colour: int, interlaced: bool = False, before: bytes = b"", after: bytes = b"", end: bytes = b""
+    depth: int,
+    colour: int,
+    interlaced: bool = False,
+    before: bytes = b"",
+    after: bytes = b"",
+    end: bytes = b"",
+    sides: tuple[int, int] = (WIDTH, HEIGHT),
 ) -> bytes:
-    """A picture of noise."""
+    """A picture of noise. sides: of what the data cover."""
+    width, height = sides
     most = 2**depth if colour != 3 else min(2**depth, 5)
-    samples = np.random.default_rng(depth * 10 + colour).integers(0, most, (HEIGHT, WIDTH, CHANNELS[colour]))
+    samples = np.random.default_rng(depth * 10 + colour).integers(0, most, (height, width, CHANNELS[colour]))
     if interlaced:
         passes = [samples[y::down, x::across] for x, y, across, down in PASSES]
         data = b"".join(packed(part, depth) for part in passes if part.size)
@@ -220,13 +232,45 @@ def png(
     return SIGNATURE + head + palette + before + parts + after + (end or chunk(b"IEND"))
 
 
-def apng() -> bytes:
-    """The first frame covers a part, and is the picture of IDAT."""
-    pixels = picture(WIDTH, HEIGHT, seed=9)
-    frames = [Image.fromarray(pixels), Image.fromarray(255 - pixels)]
-    file = io.BytesIO()
-    frames[0].save(file, "PNG", save_all=True, append_images=frames[1:], default_image=False)
-    return file.getvalue()
+def apngs() -> dict[str, Odd]:
+    """The picture is the first frame, or none of the frames."""
+
+    def moving(before: bytes, after: bytes = b"", **options: Any) -> bytes:
+        return png(**{"depth": 8, "colour": 2, "before": before, "after": after} | options)
+
+    part, some = (10, 7, 3, 5), {"sides": (10, 7)}
+    one, two, whole = (chunk(b"acTL", struct.pack(">II", n, 0)) for n in (1, 2, 0))
+    data = zlib.compress(packed(np.full((7, 10, 3), 200), 8))
+
+    def second(k: int) -> bytes:
+        return frame(k, *part) + chunk(b"fdAT", struct.pack(">I", k + 1) + data)
+
+    return {
+        "APNG": Odd(moving(two + frame(0, WIDTH, HEIGHT), second(1))),
+        "APNG, the picture is no frame": Odd(moving(one, second(0))),
+        "APNG, a frame without an animation": Odd(moving(frame(0, *part), **some)),
+        "APNG of no frames": Odd(moving(whole + frame(0, *part), second(1), **some)),
+        "APNG, two frames before the picture": Odd(moving(two + frame(0, WIDTH, HEIGHT) + frame(1, *part), **some)),
+        **{
+            f"APNG, the first frame covers a part, {depth} bits, colour {colour}": Odd(
+                moving(two + frame(0, *part), second(1), depth=depth, colour=colour, **some), deep=depth == 16
+            )
+            for depth, colour in ((1, 0), (16, 0), (8, 3), (8, 2), (8, 4), (16, 6))
+        },
+        "APNG, the first frame covers a part, Adam7": Odd(
+            moving(two + frame(0, *part), second(1), interlaced=True, **some)
+        ),
+        "APNG, a frame outside": Odd(moving(two + frame(0, 10, 7, 15, 5), second(1), **some), error=True),
+        "APNG, a frame too high for its number": Odd(moving(two + frame(0, 10, 7, 0, 2**32 - 1), **some), error=True),
+        "APNG, a frame of no pixels": Odd(moving(two + frame(0, 0, 7), second(1)), error=True),
+        "APNG, data of the whole picture for a part": Odd(moving(two + frame(0, *part), second(1)), error=True),
+        "APNG, a wrong number": Odd(moving(two + frame(1, WIDTH, HEIGHT)), error=True),
+        "APNG, a wrong number of data": Odd(moving(one + frame(0, WIDTH, HEIGHT), second(1) + second(2)), error=True),
+        "APNG, two animations, the second frame has a wrong number": Odd(
+            moving(two + two + frame(0, WIDTH, HEIGHT), second(2)), error=True
+        ),
+        "APNG, wrong numbers after the first frame of two": Odd(moving(two + frame(0, WIDTH, HEIGHT), second(9))),
+    }
 
 
 def pngs() -> dict[str, Odd]:
@@ -254,13 +298,13 @@ def pngs() -> dict[str, Odd]:
             png(8, 2, before=chunk(b"zTXt", b"Raw profile type exif\0\0" + zlib.compress(profile)))
         ),
         "XMP": Odd(png(8, 2, before=chunk(b"iTXt", xmp))),
-        "APNG": Odd(apng()),
         "text after the end": Odd(plain + b"hello"),
         "wrong CRC of the header": Odd(plain[:29] + bytes(4) + plain[33:], error=True),
         "half": Odd(plain[: idat + 400], error=True),
         "no end": Odd(png(8, 2, end=b"\0")),
         "no palette": Odd(png(8, 3).replace(b"PLTE", b"pLTE"), error=True),
         "17 bits": Odd(plain[:24] + b"\x11" + plain[25:], error=True),
+        **apngs(),
     }
     return made
 
