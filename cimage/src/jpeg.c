@@ -240,7 +240,7 @@ static void read_rows(struct decoder *d)
     JSAMPROW row = w->rows.bytes;
     while (!d->whole && y < jpeg->output_height) /* are there bits for the rows that nobody needs? */
         y += read_some(d, &row, 1, y);
-    if (d->lost || (d->ended && (jpeg_has_multiple_scans(jpeg) || jpeg->arith_code)))
+    if (d->lost || d->ended)
         stop(d, fail(w, STOC_IMAGE_EFORMAT, "the file is cut off or damaged: bits of the picture are missing"));
 }
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 import faulthandler
 import hashlib
-import io
 import os
 import re
 import signal
@@ -25,8 +24,10 @@ from random import Random
 from typing import Literal
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image
 
+from stocached._image.decoding import Decode
+from stocached._image.errors import DecodeError
 from stocached._native import _image_header as native
 
 MOST = 4_000_000  # pixels
@@ -99,14 +100,11 @@ def seeds() -> list[bytes]:
 
 
 def by_pillow(data: bytes) -> np.ndarray | str:
-    """The pixels, or why there are none."""
+    """The pixels of an installation without decoders, or why there are none."""
     try:
-        made = ImageOps.exif_transpose(Image.open(io.BytesIO(data), formats=["JPEG", "PNG", "WEBP"]))
-        if made.mode.startswith("I"):  # the high byte of 16 bits
-            return np.repeat((np.asarray(made).astype(np.uint16) >> 8).astype(np.uint8)[..., None], 3, 2)
-        return np.asarray(made.convert("RGB"))
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"
+        return Decode(max_pixels=MOST)._by_pillow(data, "")
+    except DecodeError as error:
+        return f"{type(error.__cause__).__name__}: {error.reason}"
 
 
 @contextmanager

@@ -84,17 +84,19 @@ OF_LIBJPEG = {
 
 @dataclass(frozen=True)
 class Odd:
-    """A file. error: it is refused. deep: its samples have 16 bits, of which the high byte counts."""
+    """A file. error: it is refused. deep: its samples have 16 bits, of which the high byte counts. same_as: a file with
+    the same pixels, where Pillow itself raises an error."""
 
     data: bytes
     error: bool = False
     deep: bool = False
     off: int = 0  # how far pixels may be from Pillow's: decoders of lossy files round differently
+    same_as: bytes = b""
 
     @property
     def right(self) -> npt.NDArray[np.uint8]:
         """The pixels, (height, width, 3)."""
-        made = Image.open(io.BytesIO(self.data))
+        made = Image.open(io.BytesIO(self.same_as or self.data))
         if self.deep and made.mode.startswith("I"):  # Pillow clips grey of 16 bits
             made = Image.fromarray((np.asarray(made).astype(np.uint16) >> 8).astype(np.uint8))
         return np.asarray(ImageOps.exif_transpose(made).convert("RGB"))
@@ -127,6 +129,7 @@ TIFFS = {
     "orientation 9": tiff(value=struct.pack("<HH", 9, 0)),
     "cut off": tiff()[:17],
 }
+NO_TIFFS = {"that is no TIFF file": b"II\xe1\0" + tiff()[4:], "cut off in its head": tiff()[:6]}
 
 # ------------------------------------------------------------------------------------------------ JPEG
 
@@ -167,12 +170,16 @@ def jpegs() -> dict[str, Odd]:
         "zeros after the end": Odd(plain + bytes(100), off=2),
         "text after the end": Odd(plain + b"hello", off=2),
         "half": Odd(plain[: len(plain) * 2 // 3], error=True),
+        "no end": Odd(plain[:-2], error=True),
+        "half of the end": Odd(plain[:-1], error=True),
+        "text in place of the end": Odd(plain[:-2] + b"hello", off=2),
         "XMP": Odd(after_soi(plain, (0xE1, b"http://ns.adobe.com/xap/1.0/\0" + XMP)), off=2),
         "EXIF after XMP": Odd(
             after_soi(plain, (0xE1, b"http://ns.adobe.com/xap/1.0/\0<x/>"), (0xE1, b"Exif\0\0" + tiff())), off=2
         ),
     }
-    made |= {f"EXIF {name}": Odd(after_soi(plain, (0xE1, b"Exif\0\0" + t)), off=2) for name, t in TIFFS.items()}
+    exif = TIFFS | NO_TIFFS
+    made |= {f"EXIF {name}": Odd(after_soi(plain, (0xE1, b"Exif\0\0" + t)), off=2) for name, t in exif.items()}
     return made
 
 
@@ -299,9 +306,16 @@ def pngs() -> dict[str, Odd]:
         ),
         "XMP": Odd(png(8, 2, before=chunk(b"iTXt", xmp))),
         "text after the end": Odd(plain + b"hello"),
+        "wrong CRC of a text": Odd(png(8, 2, before=chunk(b"tEXt", b"a\0b")[:-4] + bytes(4)), error=True),
+        "wrong CRC of a text after the pixels": Odd(png(8, 2, after=chunk(b"tEXt", b"a\0b")[:-4] + bytes(4))),
+        "EXIF as text without digits": Odd(
+            png(8, 2, after=chunk(b"tEXt", b"Raw profile type exif\0" + profile.replace(b"4", b"g"))), same_as=plain
+        ),
+        **{f"EXIF {name}": Odd(png(8, 2, before=chunk(b"eXIf", t)), same_as=plain) for name, t in NO_TIFFS.items()},
         "wrong CRC of the header": Odd(plain[:29] + bytes(4) + plain[33:], error=True),
         "half": Odd(plain[: idat + 400], error=True),
         "no end": Odd(png(8, 2, end=b"\0")),
+        "no CRC of the pixels": Odd(plain[:-16]),
         "no palette": Odd(png(8, 3).replace(b"PLTE", b"pLTE"), error=True),
         "17 bits": Odd(plain[:24] + b"\x11" + plain[25:], error=True),
         **apngs(),
@@ -326,6 +340,9 @@ def webps() -> dict[str, Odd]:
     clear.paste(frames[0].crop((0, 0, 10, 8)), (6, 4))
     clear.save(cleared, "WEBP", save_all=True, append_images=[frames[1].convert("RGBA")], lossless=True)
     lossless = webp(pixels, lossless=True)
+    white = bytearray(cleared.getvalue())
+    at = white.index(b"ANIM") + 8
+    white[at : at + 4] = b"\xff" * 4
     return {
         "lossy": Odd(webp(pixels), off=2),
         "lossless": Odd(lossless),
@@ -333,8 +350,10 @@ def webps() -> dict[str, Odd]:
         "lossless with alpha": Odd(webp(alpha, mode="RGBA", lossless=True, exact=True)),
         "animated": Odd(moving.getvalue()),
         "animated, the first frame covers a part": Odd(cleared.getvalue()),
+        "animated, the first frame covers a part, a white background": Odd(bytes(white)),
         "EXIF": Odd(webp(pixels, lossless=True, exif=b"Exif\0\0" + tiff())),
         "EXIF without a head": Odd(webp(pixels, lossless=True, exif=tiff())),
+        **{f"EXIF {name}": Odd(webp(pixels, lossless=True, exif=t), same_as=lossless) for name, t in NO_TIFFS.items()},
         "XMP": Odd(webp(pixels, lossless=True, xmp=XMP)),
         "half": Odd(lossless[: len(lossless) // 2], error=True),
         "text after the end": Odd(lossless + b"hello"),

@@ -198,6 +198,9 @@ class Decode:
         try:
             with Image.open(io.BytesIO(data)) as picture:
                 self._check(*picture.size, name)
+                picture.load()
+                with contextlib.suppress(Exception):  # damaged EXIF data turn nothing; Pillow raises their error once
+                    picture.getexif()
                 turned = ImageOps.exif_transpose(picture)
                 deep = turned.mode == "I" and picture.format == "PNG"  # of older versions of Pillow
                 if deep or turned.mode.startswith("I;16"):  # grey of 16 bits, of which Pillow's RGB has the low ones
