@@ -40,7 +40,7 @@ enum {
     LANES = 4,
     SOCKET = 3,          /* descriptor of the first lane; the next is its memory, then the other lanes follow */
     MAGIC = 0x44435453,  /* "STCD" */
-    FRAMES = 5,          /* changes when frames, the pixels of a picture, or the files that it takes change */
+    FRAMES = 6,          /* changes when frames, the pixels of a picture, or the files that it takes change */
     MOST_SECONDS = 90,   /* for one picture: longer than the server waits, if it still lives */
     KEPT = 4 << 20       /* bytes of memory that are kept for the next picture */
 };

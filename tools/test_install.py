@@ -126,7 +126,7 @@ def test_the_lines_of_the_guide_install_for_a_compiler(number: int, tmp_path: Pa
 
 def test_what_is_installed_is_found(prefix: Path) -> None:
     assert output(prefix / "bin/stocached", "--version").startswith("stocached ")
-    assert output(prefix / "bin/stocached-decode", "--version").startswith("stocached-decode, frames 5, libjpeg")
+    assert output(prefix / "bin/stocached-decode", "--version").startswith("stocached-decode, frames 6, libjpeg")
     completions = prefix / "share/bash-completion/completions/stocached"
     assert "stocached" in output("bash", "-c", f"source '{completions}' && complete -p stocached")
     assert (prefix / "share/zsh/site-functions/_stocached").read_text().startswith("#compdef stocached")

@@ -241,7 +241,8 @@ static void read_rows(struct decoder *d)
     while (!d->whole && y < jpeg->output_height) /* are there bits for the rows that nobody needs? */
         y += read_some(d, &row, 1, y);
     if (d->lost || d->ended)
-        stop(d, fail(w, STOC_IMAGE_EFORMAT, "the file is cut off or damaged: bits of the picture are missing"));
+        stop(d, fail(w, STOC_IMAGE_EFORMAT, "the file is cut off%s", d->lost ? " or damaged: bits of the picture are missing"
+                                                                             : ": its end is missing"));
 }
 
 /* Call it after setjmp. */

@@ -25,7 +25,7 @@ import (
 const (
 	helperVariable = "STOCACHED_DECODE" // the path of the helper; set and empty: there is none
 	helperName     = "stocached-decode"
-	frames         = 5          // as in cimage/decode_main.c; part of the fingerprint, too
+	frames         = 6          // as in cimage/decode_main.c; part of the fingerprint, too
 	magic          = 0x44435453 // first word of the first frame
 	startLimit     = 10 * time.Second
 	leastShared    = 1 << 20

@@ -157,7 +157,7 @@ func firstFrame(t *testing.T, path string, frames uint32, lanes uint64, message 
 func TestHelperPixelsInFingerprint(t *testing.T) {
 	fingerprint := func(message string) string {
 		first := filepath.Join(t.TempDir(), "first")
-		firstFrame(t, first, 5, 4, message)
+		firstFrame(t, first, 6, 4, message)
 		script(t, "cat "+first+" >&3; exec sleep 30")
 		return open(t, files(t, "420.jpg"), small).Info().Fingerprint
 	}
@@ -173,10 +173,10 @@ func TestHelperPixelsInFingerprint(t *testing.T) {
 // Ensure that a server does not mix pixels of two libraries, if another one is installed while it runs.
 func TestHelperOfAnotherLibrary(t *testing.T) {
 	first := filepath.Join(t.TempDir(), "first")
-	firstFrame(t, first, 5, 4, "libjpeg-turbo 2.0.3, pixels 0123456789abcdef")
+	firstFrame(t, first, 6, 4, "libjpeg-turbo 2.0.3, pixels 0123456789abcdef")
 	script(t, "cat "+first+" >&3")
 	s := open(t, files(t, "420.jpg"), small)
-	firstFrame(t, first, 5, 4, "libjpeg-turbo 2.1.5, pixels 0123456789abcdee")
+	firstFrame(t, first, 6, 4, "libjpeg-turbo 2.1.5, pixels 0123456789abcdee")
 	_, err := readOne(s, 0)
 	if err == nil || errors.Is(err, source.ErrCorrupt) || !strings.Contains(err.Error(), "which makes other pixels") {
 		t.Error(err)
@@ -196,8 +196,8 @@ func TestHelperThatDoesNotStart(t *testing.T) {
 		"exit status 3": func() { script(t, "echo a library is missing >&2; exit 3") },
 		"a library":     func() { script(t, "echo a library is missing >&2; exit 3") },
 		"a frame of 5":  func() { script(t, `sleep 30 & printf hello >&3; exec sleep 30`) },
-		"its frames are 4 and its lanes 4, those of this server 5 and 4": begin(4, 4),
-		"its frames are 5 and its lanes 2, those of this server 5 and 4": begin(5, 2),
+		"its frames are 5 and its lanes 4, those of this server 6 and 4": begin(5, 4),
+		"its frames are 6 and its lanes 2, those of this server 6 and 4": begin(6, 2),
 	} {
 		set()
 		began := time.Now()
