@@ -175,6 +175,15 @@ int finish_job(const struct job *j)
     return STOC_IMAGE_OK;
 }
 
+uint8_t *whole_result(const struct job *j)
+{
+    const struct stoc_image_target *t = &j->target;
+    bool turned = j->turn.transpose || j->turn.flip_x || j->turn.flip_y;
+    bool resized = t->resized_width != j->width || t->resized_height != j->height;
+    bool part = j->how->width != j->width || j->how->height != j->height; /* or there is a fill around it */
+    return turned || resized || part || j->how->layout != STOC_IMAGE_HWC ? NULL : j->dst;
+}
+
 int show_picture(struct job *j, const uint8_t *pixels)
 {
     stoc_image_worker *w = j->worker;

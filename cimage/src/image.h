@@ -184,6 +184,8 @@ int begin_job(struct job *j, uint32_t width, uint32_t height, uint32_t orientati
 int plan_job(struct job *j, uint32_t decoded_width);
 /* Writes the rows of the resize to the result. */
 int finish_job(const struct job *j);
+/* The result, if its bytes are those of the file's picture; otherwise NULL. The decoder writes there, and is done. */
+uint8_t *whole_result(const struct job *j);
 /* plan_job, resize_band and finish_job, for a decoder that has the whole picture in memory: red, green and blue. */
 int show_picture(struct job *j, const uint8_t *pixels);
 

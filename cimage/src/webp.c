@@ -63,22 +63,26 @@ static int read_info(stoc_image_worker *w, const uint8_t *file, size_t bytes, st
     return code;
 }
 
-static int decode_frame(stoc_image_worker *w, const struct opened *o)
+/* Decodes the frame, and says where the picture lies. */
+static int decode_frame(const struct job *j, const struct opened *o, uint8_t **picture)
 {
+    stoc_image_worker *w = j->worker;
     size_t stride = (size_t)3 * o->width, bytes = stride * o->height;
     const WebPIterator *f = &o->frame;
     uint32_t x = (uint32_t)f->x_offset, y = (uint32_t)f->y_offset;
     WebPDecoderConfig config;
-    if (!reserve(&w->picture, bytes))
+    *picture = whole_result(j);
+    if (!*picture && !reserve(&w->picture, bytes))
         return no_memory(w, bytes);
+    *picture = *picture ? *picture : w->picture.bytes;
     if (!WebPInitDecoderConfig(&config))
         return fail(w, STOC_IMAGE_EUNSUPPORTED, "another version of libwebp than the one of its headers");
     if ((uint32_t)f->width < o->width || (uint32_t)f->height < o->height)
-        memset(w->picture.bytes, 0, bytes);
+        memset(*picture, 0, bytes);
     size_t first = y * stride + 3 * x;
     config.output.colorspace = MODE_RGB;
     config.output.is_external_memory = 1;
-    config.output.u.RGBA = (WebPRGBABuffer){w->picture.bytes + first, (int)stride, bytes - first};
+    config.output.u.RGBA = (WebPRGBABuffer){*picture + first, (int)stride, bytes - first};
     VP8StatusCode said = WebPDecode(f->fragment.bytes, f->fragment.size, &config);
     WebPFreeDecBuffer(&config.output);
     if (said == VP8_STATUS_OUT_OF_MEMORY)
@@ -90,9 +94,11 @@ static int decode_frame(stoc_image_worker *w, const struct opened *o)
 static int decode(struct job *j)
 {
     struct opened o;
+    uint8_t *picture;
     int code = open_file(j->worker, j->file, j->bytes, &o);
-    if (!code && !(code = begin_job(j, o.width, o.height, o.orientation)) && !(code = decode_frame(j->worker, &o)))
-        code = show_picture(j, j->worker->picture.bytes);
+    if (!code && !(code = begin_job(j, o.width, o.height, o.orientation)) && !(code = decode_frame(j, &o, &picture)) &&
+        picture != j->dst)
+        code = show_picture(j, picture);
     close_file(&o);
     return code;
 }

@@ -111,6 +111,17 @@ def test_exif_orientation(orientation, size):
         assert_near(image.decode(data, size), by_pillow(data, size))
 
 
+@pytest.mark.parametrize("size", [(59, 83), (59, 90), (70, 83), (59, 40), (30, 83)], ids=str)
+@pytest.mark.parametrize("orientation", [1, 2, 4, 6])
+def test_results_of_the_sides_of_a_webp_file_and_near_them(orientation, size):
+    """A decoder that writes the result itself does so for no other than the whole file as it lies."""
+    data = encoded(picture(83, 59), "WEBP", lossless=True, orientation=orientation)
+    for options in ({"fit": "crop"}, {"fit": "pad", "fill": 77}, {"short_side": 90}):
+        made = image.decode(data, size, **options)
+        assert_near(made, by_pillow(data, size, **options))
+        assert np.array_equal(image.decode(data, size, layout="chw", **options), made.transpose(2, 0, 1))
+
+
 @pytest.mark.parametrize("format", ["GIF", "BMP", "TIFF", "PPM"])
 @pytest.mark.parametrize("fit", ["crop", "stretch", "pad"])
 def test_other_formats_go_through_pillow(format, fit):

@@ -15,6 +15,8 @@ from pictures import difference
 from served import Server, program
 
 from stocached import FetchError, Loader, image
+from stocached._image.workers import call
+from stocached._native import _image_header as native
 
 SIZE = (14, 20)  # of the samples where all have one size
 GOOD = {name: odd for name, odd in NATIVE.items() if not odd.error}
@@ -49,6 +51,14 @@ def test_decode(name):
             image.decode(odd.data)
     else:
         near(image.decode(odd.data), odd)
+
+
+def test_all_bytes_of_a_result_are_written():
+    for odd in GOOD.values():
+        height, width, _ = odd.right.shape
+        made, how = np.full(odd.right.shape, 99, np.uint8), native.Decode(width=width, height=height, layout=native.HWC)
+        call(native.decode, "a file", odd.data, len(odd.data), how, made.ctypes.data, made.nbytes)
+        near(made, odd)
 
 
 def test_decode_by_pillow(monkeypatch):
