@@ -113,7 +113,7 @@ demo: setup-demo ## run the main job on image files; IMAGES=dir for your own, AR
 demo-cluster: setup-demo setup-torch setup-versitygw bin/stocached ## run one job on three hosts in namespaces (without root: on one host); ARGS="--gigabytes 1.6 --step 0.02"
 	@$(PY) -m demo.cluster $(ARGS)
 
-# Other projects' loaders, SPDL, DALI and FFCV are left out unless `make setup-peers` has installed them (several GB).
+# Other projects' loaders, SPDL and DALI are left out unless `make setup-peers` has installed them (several GB).
 bench: build setup-demo setup-torch ## measure Python beside other libraries; ARGS="loaders peers --quick", ARGS=--help
 	$(PY) bench/python $(ARGS)
 

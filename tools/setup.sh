@@ -267,16 +267,14 @@ torch-oldest)
     install_stocached
     ;;
 peers)
-    # Loaders of other projects bring a hundred packages, so they have their own environment. FFCV needs headers.
+    # Loaders of other projects bring a hundred packages, so they have their own environment.
     bench
-    peers=.venv-peers stamp=.venv-peers/.installed lists='bench/python/requirements-peers.txt bench/python/requirements-pictures.txt'
-    [ -e "$stamp" ] && [ -z "$(find $lists -newer "$stamp")" ] && exit
+    peers=.venv-peers stamp=.venv-peers/.installed list=bench/python/requirements-peers.txt
+    [ -e "$stamp" ] && [ -z "$(find $list -newer "$stamp")" ] && exit
     echo "stocached: installing other projects' loaders, and DALI (1 GB), into $peers (minutes)"
     [ -x "$peers/bin/python" ] || "$python" -m venv "$peers"
     see_ours "$peers"
-    for list in $lists; do "$peers/bin/python" -m pip install --quiet --disable-pip-version-check -r "$list"; done
-    "$peers/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps ffcv==1.0.2 >/dev/null 2>&1 ||
-        echo "stocached: FFCV is left out. It needs, on Debian and Ubuntu: sudo apt-get install -y libopencv-dev libturbojpeg0-dev"
+    "$peers/bin/python" -m pip install --quiet --disable-pip-version-check -r "$list"
     touch "$stamp"
     ;;
 examples)

@@ -1,11 +1,32 @@
-/* libjpeg-turbo's bare decode, with which the benchmarks compare ours: the same DCT and upsampling, RGB, no resize. */
+/* The bare decodes of the libraries, with which the benchmarks compare ours: RGB, no resize, for JPEG the same DCT and
+ * upsampling. Each decodes a file into width * height * 3 bytes. Returns 0. An error ends the program. */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include <jpeglib.h>
+#include <png.h>
+#include <webp/decode.h>
 
-/* Decodes a file into width * height * 3 bytes. Returns 0. An error ends the program. */
-int bare_decode(const unsigned char *file, unsigned long bytes, unsigned char *dst, unsigned long dst_bytes)
+int bare_webp(const unsigned char *file, unsigned long bytes, unsigned char *dst, unsigned long dst_bytes)
+{
+    int width, height;
+    if (!WebPGetInfo(file, bytes, &width, &height) || !WebPDecodeRGBInto(file, bytes, dst, dst_bytes, 3 * width))
+        abort();
+    return 0;
+}
+
+int bare_png(const unsigned char *file, unsigned long bytes, unsigned char *dst, unsigned long dst_bytes)
+{
+    png_image image = {.version = PNG_IMAGE_VERSION};
+    if (!png_image_begin_read_from_memory(&image, file, bytes) || (unsigned long)3 * image.width * image.height > dst_bytes)
+        abort();
+    image.format = PNG_FORMAT_RGB;
+    if (!png_image_finish_read(&image, NULL, dst, 0, NULL))
+        abort();
+    return 0;
+}
+
+int bare_jpeg(const unsigned char *file, unsigned long bytes, unsigned char *dst, unsigned long dst_bytes)
 {
     struct jpeg_decompress_struct jpeg;
     struct jpeg_error_mgr errors;

@@ -1,4 +1,4 @@
-"""What a picture costs on one thread, beside other libraries: the decode of a JPEG of 500 x 375 to 224 x 224, and the
+"""What a picture costs on one thread, beside other libraries: the decode of a file of 500 x 375 to 224 x 224, and the
 random crop, flip and normalisation of a cached picture of 256 x 256."""
 
 from __future__ import annotations
@@ -12,16 +12,22 @@ from typing import Any
 import cv2
 import numpy as np
 import torch
-import torchvision.io
 import torchvision.transforms.v2.functional as functional
 from harness import Here, Run
 from PIL import Image
 from subjects.pictures import CACHED, MEAN, SIDE, STD, compiled
+from torchvision.io import decode_image
 from torchvision.transforms import RandomResizedCrop
 
 from stocached._native import _image_header as native
 
-CALLS = 200  # in a run
+CALLS = 100  # in a run
+FORMATS: dict[str, dict[str, Any]] = {
+    "JPEG": {"format": "JPEG", "quality": 89},
+    "PNG": {"format": "PNG"},
+    "WebP, lossy": {"format": "WEBP", "quality": 80},
+    "WebP, lossless": {"format": "WEBP", "lossless": True},
+}
 
 
 def noise(height: int, width: int, detail: int) -> np.ndarray[Any, Any]:
@@ -31,19 +37,18 @@ def noise(height: int, width: int, detail: int) -> np.ndarray[Any, Any]:
     return np.asarray(cv2.normalize(picture, np.empty_like(picture), 0, 255, cv2.NORM_MINMAX))
 
 
-def jpeg(size: int) -> bytes:
-    """A JPEG file of 500 x 375 pixels with about so many bytes."""
-    for quality in range(50, 100):
-        file = io.BytesIO()
-        Image.fromarray(noise(375, 500, 7)).save(file, "JPEG", quality=quality)
-        if file.tell() >= size:
-            break
-    return file.getvalue()
+def files() -> dict[str, bytes]:
+    """A picture of 500 x 375 in each format."""
+    made = {}
+    for name, options in FORMATS.items():
+        Image.fromarray(noise(375, 500, 7)).save(file := io.BytesIO(), **options)
+        made[name] = file.getvalue()
+    return made
 
 
-def decoders() -> dict[str, Callable[[], Any]]:
-    file = jpeg(72_000)
-    tensor, worker = torch.frombuffer(bytearray(file), dtype=torch.uint8), native.worker_new()
+def decoders(name: str, file: bytes) -> tuple[dict[str, Callable[[], Any]], dict[str, Callable[[], Any]]]:
+    """With a resize, and of the whole picture."""
+    tensor, worker, size = torch.frombuffer(bytearray(file), dtype=torch.uint8), native.worker_new(), (SIDE, SIDE)
 
     def ours(width: int, height: int, layout: int) -> Callable[[], Any]:
         how = native.Decode(width=width, height=height, layout=layout)
@@ -54,26 +59,22 @@ def decoders() -> dict[str, Callable[[], Any]]:
 
         return run
 
-    bare, pixels = compiled("decode", "-ljpeg").bare_decode, np.empty((375, 500, 3), np.uint8)
-    bare_arguments = (
-        file,
-        ctypes.c_ulong(len(file)),
-        pixels.ctypes.data_as(ctypes.c_void_p),
-        ctypes.c_ulong(pixels.nbytes),
-    )
-    return {
+    library = compiled("decode", "-ljpeg", "-lpng", "-lwebp")
+    bare, pixels = getattr(library, f"bare_{FORMATS[name]['format'].lower()}"), np.empty((375, 500, 3), np.uint8)
+    to = pixels.ctypes.data_as(ctypes.c_void_p), ctypes.c_ulong(pixels.nbytes)
+    resized = {
         "ours, CHW": ours(SIDE, SIDE, native.CHW),
         "ours, HWC": ours(SIDE, SIDE, native.HWC),
-        "ours, without resize": ours(500, 375, native.HWC),
-        "libjpeg-turbo, bare": lambda: bare(*bare_arguments),
         "Pillow": lambda: np.asarray(
-            Image.open(io.BytesIO(file)).convert("RGB").resize((SIDE, SIDE), Image.Resampling.BILINEAR)
+            Image.open(io.BytesIO(file)).convert("RGB").resize(size, Image.Resampling.BILINEAR)
         ),
-        "torchvision.io + Resize": lambda: functional.resize(
-            torchvision.io.decode_jpeg(tensor), [SIDE, SIDE], antialias=True
-        ),
-        "torchvision.io, without resize": lambda: torchvision.io.decode_jpeg(tensor),
-        "OpenCV, not antialiased": lambda: cv2.resize(cv2.imdecode(np.frombuffer(file, np.uint8), 1), (SIDE, SIDE)),
+        "torchvision.io + Resize": lambda: functional.resize(decode_image(tensor), list(size), antialias=True),
+        "OpenCV, not antialiased": lambda: cv2.resize(cv2.imdecode(np.frombuffer(file, np.uint8), 1), size),
+    }
+    return resized, {
+        "ours": ours(500, 375, native.HWC),
+        "the bare library": lambda: bare(file, ctypes.c_ulong(len(file)), *to),
+        "torchvision.io": lambda: decode_image(tensor),
     }
 
 
@@ -111,10 +112,7 @@ def augmenters() -> dict[str, Callable[[], Any]]:
     def resize(y: int, x: int, height: int, width: int) -> Any:
         return cv2.resize(rows[y : y + height, x : x + width], (SIDE, SIDE))
 
-    out, bytes_ = np.empty((3, SIDE, SIDE), np.float32), np.empty((3, SIDE, SIDE), np.uint8)
-
-    def opencv_bytes(*box: int) -> Any:
-        return cv2.split(cv2.flip(resize(*box), 1), list(bytes_))
+    out = np.empty((3, SIDE, SIDE), np.float32)
 
     def opencv(*box: int) -> Any:
         for c, plane in enumerate(cv2.split(cv2.flip(resize(*box), 1))):
@@ -130,7 +128,6 @@ def augmenters() -> dict[str, Callable[[], Any]]:
         "torchvision v2, float32": cycled(v2),
         "torchvision v2, uint8": cycled(v2_bytes),
         "OpenCV + NumPy, float32": cycled(opencv),
-        "OpenCV + NumPy, uint8": cycled(opencv_bytes),
         "OpenCV's resize alone": cycled(resize),
     }
 
@@ -151,7 +148,10 @@ def in_turn(run: Run, title: str, ways: dict[str, Callable[[], Any]]) -> None:
 
 
 def decode(run: Run) -> None:
-    in_turn(run, "Decode and resize", decoders())
+    for name, file in files().items():
+        resized, whole = decoders(name, file)
+        in_turn(run, f"{name}, decode and resize", resized)
+        in_turn(run, f"{name}, the whole picture", whole)
 
 
 def augment(run: Run) -> None:

@@ -1,8 +1,7 @@
-"""Epochs of pictures, from JPEG files or from a cache to batches, beside other loaders. Files are 2,000 JPEGs
-(500 x 375, 72 KB). They stay in the temporary folder, 160 MB, for the next run.
+"""Epochs of pictures, from files or from a cache to batches, beside other loaders. Files are 2,000 JPEGs (500 x 375,
+72 KB), or 1,000 PNG (330 KB) or WebP files. They stay in the temporary folder, 560 MB, for the next run.
 
-`make setup-peers` installs SPDL, DALI and FFCV. FFCV needs libopencv-dev and libturbojpeg0-dev of Debian, and SPDL
-the libraries of ffmpeg. What is missing is left out."""
+`make setup-peers` installs SPDL, which needs the libraries of ffmpeg, and DALI. What is missing is left out."""
 
 from __future__ import annotations
 
@@ -18,8 +17,8 @@ WIDTH, HEIGHT, BYTES, CLASSES = 500, 375, 72_000, 10
 DIFFERENT = (0.5, 1.0, 1.0, 2.0)  # factors of the sides of pictures, in turn
 
 
-def make_files(folder: Path, n: int, factors: Sequence[float] = (1.0,)) -> int:
-    """JPEGs of smooth random pictures, sharper and less sharp ones, and the mean of their bytes."""
+def make_files(folder: Path, n: int, factors: Sequence[float] = (1.0,), kind: str = "jpeg") -> int:
+    """Files of smooth random pictures, sharper and less sharp ones, and the mean of their bytes."""
     import cv2
     import numpy as np
     from PIL import Image
@@ -34,13 +33,13 @@ def make_files(folder: Path, n: int, factors: Sequence[float] = (1.0,)) -> int:
 
     def encoded(k: int, quality: int, factor: float = 1.0) -> bytes:
         file = io.BytesIO()
-        picture(k, factor).save(file, "JPEG", quality=quality)
+        picture(k, factor).save(file, kind, quality=quality)
         return file.getvalue()
 
     def quality(k: int) -> int:
-        return min(range(40, 100), key=lambda q: abs(len(encoded(k, q)) - BYTES))
+        return min(range(40, 100), key=lambda q: abs(len(encoded(k, q)) - BYTES)) if kind == "jpeg" else 80
 
-    wanted = [folder / f"class-{k % CLASSES}" / f"{k:05}.jpg" for k in range(n)]
+    wanted = [folder / f"class-{k % CLASSES}" / f"{k:05}.{kind}" for k in range(n)]
     if not all(file.exists() for file in wanted):
         found = [quality(k) for k in range(4)]
         for k, file in enumerate(wanted):
@@ -51,11 +50,11 @@ def make_files(folder: Path, n: int, factors: Sequence[float] = (1.0,)) -> int:
     return sum(len(file.read_bytes()) for file in wanted) // n  # and brings them into the page cache
 
 
-def folder(run: Run, factors: Sequence[float] = (1.0,)) -> str:
-    files, kind = run.n(2000, 70), "" if len(factors) == 1 else "-costs"
-    made = Path(tempfile.gettempdir()) / "stocached-pictures" / f"{files}{kind}" / "train"
-    mean = make_files(made, files, factors)
-    run.say(f"\n{files} files of {mean:,} bytes.")
+def folder(run: Run, factors: Sequence[float] = (1.0,), kind: str = "jpeg") -> str:
+    files, what = run.n(2000 if kind == "jpeg" else 1000, 70), kind if len(factors) == 1 else "costs"
+    made = Path(tempfile.gettempdir()) / "stocached-pictures" / f"{files}-{what}" / "train"
+    mean = make_files(made, files, factors, kind)
+    run.say(f"\n{files} {kind} files of {mean:,} bytes.")
     return str(made)
 
 
@@ -64,20 +63,20 @@ def ours(name: str, **settings: Any) -> Process:
 
 
 def cold(run: Run) -> None:
-    at: dict[str, Any] = {"folder": folder(run)}
-    run.measure(
-        "First epochs, 2 workers",
-        ours("ours, no cache", **at, fresh=True),
-        ours("ours, fills a cache of whole pictures", **at, fresh=True, store="whole"),
-        ours("ours, fills a cache of 3 x 256 x 256", **at, fresh=True, store="small"),
-        Process("torch, ImageFolder, v1", "pictures.TorchPillow", **at),
-        Process("torch, decode_jpeg, v2", "pictures.TorchDecodeJpeg", **at),
-        Process("SPDL, its decoder", "pictures.Spdl", **at),
-        Process("SPDL, decode_jpeg, v2", "pictures.SpdlTorchvision", **at),
-        Process("DALI", "pictures.Dali", **at, fancy=False),
-        Process("DALI, upsampling as the others", "pictures.Dali", **at),
-        Process("FFCV", "pictures.Ffcv", **at, quality=90),
-    )
+    for kind in ("jpeg", "png"):
+        at: dict[str, Any] = {"folder": folder(run, kind=kind)}
+        run.measure(
+            f"First epochs of {kind} files, 2 workers",
+            ours("ours, no cache", **at, fresh=True),
+            ours("ours, fills a cache of whole pictures", **at, fresh=True, store="whole"),
+            ours("ours, fills a cache of 3 x 256 x 256", **at, fresh=True, store="small"),
+            Process("torch, ImageFolder, v1", "pictures.TorchPillow", **at),
+            Process("torch, torchvision.io, v2", "pictures.TorchImage", **at),
+            Process("SPDL, its decoder", "pictures.Spdl", **at),
+            Process("SPDL, torchvision.io, v2", "pictures.SpdlTorchvision", **at),
+            Process("DALI", "pictures.Dali", **at, fancy=False),
+            Process("DALI, upsampling as the others", "pictures.Dali", **at),
+        )
 
 
 def warm(run: Run) -> None:
@@ -86,7 +85,6 @@ def warm(run: Run) -> None:
         "Epochs of cached pictures (3 x 256 x 256), 2 workers",
         ours("ours", **at, store="small"),
         Process("torch, stocaching, v2", "pictures.StocachingV2", **at | {"epochs": 1}),
-        Process("torch, stocaching, OpenCV + NumPy", "pictures.StocachingOpenCV", **at | {"epochs": run.n(2, 1)}),
         Process("the fused pass alone, 2 threads", "pictures.Bare", **at),
     )
 
@@ -126,4 +124,12 @@ def scale(run: Run) -> None:
             )
 
 
-CASES = {"cold": cold, "warm": warm, "share": share, "costs": costs, "scale": scale}
+def fill(run: Run) -> None:
+    """A server decodes and resizes files into its cache, beside threads that do the same into reused memory."""
+    for kind in ("jpeg", "png", "webp"):
+        at = {"folder": folder(run, kind=kind)}
+        server = Process("server", "pictures.Served", **at, at=f"{run.folder}/{kind}")
+        run.measure(f"A server's fill from {kind} files", server, Process("bare threads", "pictures.BareFill", **at))
+
+
+CASES = {"cold": cold, "warm": warm, "share": share, "costs": costs, "scale": scale, "fill": fill}

@@ -1,10 +1,11 @@
-"""Loaders of pictures: each class reads a folder of JPEGs, or samples that are cached, and gives float32 batches
+"""Loaders of pictures: each class reads a folder of files, or samples that are cached, and gives float32 batches
 (64, 3, 224, 224): random resized crop, flip, normalisation. Loaders of other projects are set up for speed as their
 documentation advises."""
 
 from __future__ import annotations
 
 import ctypes
+import json
 import math
 import mmap
 import os
@@ -207,11 +208,10 @@ class Bare(Loader):
     """Threads that do nothing but the fused pass of cached pictures, in C, into a ring of batches."""
 
     def make(self) -> None:
-        folder = self.folder
         from stocached import image
         from stocached._native import _image_header as native
 
-        files = image.Folder(folder, size=CACHED, short_side=CACHED, layout="chw")
+        files = image.Folder(self.folder, size=CACHED, short_side=CACHED, layout="chw")
         self._cached = np.stack([picture for picture, _ in files])
         self._loop, self._native = compiled("augment").loop_augment, native
         self.pictures = (native.Picture * len(files))()
@@ -245,17 +245,18 @@ class Bare(Loader):
 class BareFiles(Loader):
     """Threads that read, decode and augment files, by the two functions that native workers call."""
 
-    def make(self) -> None:
-        folder = self.folder
+    def make(self, **sizes: int) -> None:
+        """sizes: of pictures that are not augmented."""
         from stocached import image
         from stocached._native import _image_header as native
         from stocached._samples.batch_layout import Layout
 
         steps = [image.RandomResizedCrop(SIDE), image.RandomHorizontalFlip(), image.ToDtype("float32", scale=True)]
-        augment = image.Compose([*steps, image.Normalize(MEAN, STD)])
-        files = image.Folder(folder, layout="chw")
+        augment = None if sizes else image.Compose([*steps, image.Normalize(MEAN, STD)])
+        files = image.Folder(self.folder, layout="chw", **sizes)
         pipeline = files.pipeline(augment)
-        layout = Layout.of(augment(pipeline.blanks()[0]), BATCH)
+        blank = pipeline.blanks()[0]
+        layout = Layout.of(augment(blank) if augment else blank, BATCH)
         self._workers, self._native = [pipeline.worker(layout) for _ in range(2)], native
         self._memory = [pages(layout.bytes) for _ in range(RING)]
         self.ring = [layout.arrays(memory, BATCH)[0] for memory in self._memory]
@@ -271,6 +272,42 @@ class BareFiles(Loader):
     def epoch(self) -> Iterable[tuple[Any, int]]:
         in_threads(self._part, self.workers)
         yield self.ring[0], self.samples
+
+
+class BareFill(BareFiles):
+    """Threads that read, decode and resize files."""
+
+    def make(self) -> None:
+        super().make(size=CACHED)
+
+    def check(self) -> None:
+        self.run()
+
+
+class Served(BareFill):
+    """A server reads, decodes and resizes files, and stores them in its cache, which is empty before each run."""
+
+    def make(self, at: str) -> None:
+        decode = {"resize": [CACHED, CACHED], "fit": "crop", "layout": "chw"}
+        cache = {"name": "pictures", "dir": at, "source": {"kind": "dir", "path": self.folder}, "decode": decode}
+        sockets, config = f"{at}/sockets", Path(at, "config.yaml")
+        Path(at).mkdir()
+        config.write_text(json.dumps({"caches": [cache], "sockets": {"dir": sockets}, "log": {"level": "warn"}}))
+        os.environ |= {"STOCACHED_SOCKETS_DIR": sockets, "STOCACHED_DECODE": str(ROOT / "build/stocached-decode")}
+        command = [ROOT / "bin/stocached", "serve", "-c", config]
+        server = self._server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert server.stdout.readline().startswith("serving")
+
+    def prepare(self) -> None:
+        from stocached import Cache
+
+        self.cache = Cache.attach("pictures")
+        self.cache.clear()
+        self.samples = len(self.cache)
+
+    def epoch(self) -> Iterable[tuple[Any, int]]:
+        subprocess.run([ROOT / "bin/stocached", "warm", "pictures"], stdout=subprocess.DEVNULL, check=True)
+        yield None, self.samples
 
 
 # ------------------------------------------------------------------------------------------------ torch
@@ -321,29 +358,28 @@ class TorchPillow(Torch):
         return datasets.ImageFolder(self.folder, transforms.Compose(steps))
 
 
-class TorchDecodeJpeg(Torch):
-    """ImageFolder with torchvision.io.decode_jpeg and transforms v2 on uint8 tensors."""
+class TorchImage(Torch):
+    """ImageFolder with torchvision.io.decode_image and transforms v2 on uint8 tensors."""
 
     def dataset(self) -> Any:
         from torchvision import datasets, io
 
         return datasets.ImageFolder(
-            self.folder, v2_steps(), loader=lambda path: io.decode_jpeg(io.read_file(path), mode=io.ImageReadMode.RGB)
+            self.folder, v2_steps(), loader=lambda path: io.decode_image(io.read_file(path), mode=io.ImageReadMode.RGB)
         )
 
 
 class Cached:
     """Pictures of 256 x 256 in stocaching's cache."""
 
-    def __init__(self, folder: str, work: Callable[[Any], Any], hwc: bool) -> None:
+    def __init__(self, folder: str, work: Callable[[Any], Any]) -> None:
         import stocaching
 
         from stocached import image
 
-        pictures = image.Folder(folder, size=CACHED, short_side=CACHED, layout="hwc" if hwc else "chw")
-        shape = (CACHED, CACHED, 3) if hwc else (3, CACHED, CACHED)
+        pictures = image.Folder(folder, size=CACHED, short_side=CACHED, layout="chw")
         self._n, self._labels, self._work = len(pictures), pictures.targets, work
-        self._cache = stocaching.SharedCache(1, self._n, shape, dtype=torch.uint8)
+        self._cache = stocaching.SharedCache(1, self._n, (3, CACHED, CACHED), dtype=torch.uint8)
         for i in range(self._n):
             self._cache.set_slot(i, torch.from_numpy(pictures[i][0]))
 
@@ -358,41 +394,17 @@ class StocachingV2(Torch):
     warm = True
 
     def dataset(self) -> Any:
-        return Cached(self.folder, v2_steps(), hwc=False)
+        return Cached(self.folder, v2_steps())
 
 
-class StocachingOpenCV(Torch):
-    warm = True
-
-    def dataset(self) -> Any:
-        import cv2
-
-        cv2.setNumThreads(1)
-        scale = np.float32(1) / (np.array(STD, np.float32) * 255)
-        shift = -np.array(MEAN, np.float32) / np.array(STD, np.float32)
-
-        def work(picture: Any) -> Any:
-            y, x, height, width = random_box(CACHED, CACHED)
-            small = cv2.resize(picture.numpy()[y : y + height, x : x + width], (SIDE, SIDE))
-            if random.random() < 0.5:
-                small = cv2.flip(small, 1)
-            out = np.empty((3, SIDE, SIDE), np.float32)
-            for c, plane in enumerate(cv2.split(small)):
-                np.multiply(plane, scale[c], out=out[c])
-                out[c] += shift[c]
-            return torch.from_numpy(out)
-
-        return Cached(self.folder, work, hwc=True)
-
-
-# ------------------------------------------------------------------------------------------------ SPDL, DALI, FFCV
+# ------------------------------------------------------------------------------------------------ SPDL, DALI
 
 
 class Spdl(Loader):
     """SPDL's pipeline, with threads that decode, crop, resize and flip by FFmpeg, and one that makes batches."""
 
     def make(self) -> None:
-        self.files = sorted(map(str, Path(self.folder).glob("*/*.jpg")))
+        self.files = sorted(map(str, Path(self.folder).glob("*/*.*")))
         self.scale = (1 / (torch.tensor(STD) * 255)).view(1, 3, 1, 1)
         self.shift = (-torch.tensor(MEAN) / torch.tensor(STD)).view(1, 3, 1, 1)
 
@@ -425,7 +437,7 @@ class Spdl(Loader):
 
 
 class SpdlTorchvision(Spdl):
-    """SPDL's pipeline, with threads that use torchvision.io.decode_jpeg and transforms v2."""
+    """SPDL's pipeline, with threads that use torchvision.io.decode_image and transforms v2."""
 
     def make(self) -> None:
         super().make()
@@ -434,7 +446,7 @@ class SpdlTorchvision(Spdl):
     def one(self, path: str) -> Any:
         from torchvision import io
 
-        return self.steps(io.decode_jpeg(io.read_file(path), mode=io.ImageReadMode.RGB))
+        return self.steps(io.decode_image(io.read_file(path), mode=io.ImageReadMode.RGB))
 
     def many(self, pictures: Any) -> Any:
         return torch.stack(pictures)
@@ -445,7 +457,7 @@ class Dali(Loader):
 
     def make(self, fancy: bool = True) -> None:
         self.fancy = fancy
-        self.n = sum(1 for _ in Path(self.folder).glob("*/*.jpg"))
+        self.n = sum(1 for _ in Path(self.folder).glob("*/*.*"))
 
     def prepare(self) -> None:
         from nvidia.dali import fn, pipeline_def, types
@@ -477,38 +489,3 @@ class Dali(Loader):
 
     def clear(self) -> None:
         del self.pipeline
-
-
-class Ffcv(Loader):
-    """FFCV's loader. It reads a file of its own, with pictures that it has encoded again at the same quality."""
-
-    def make(self, quality: int) -> None:
-        from ffcv import fields, transforms
-        from ffcv.fields import decoders
-        from ffcv.loader import Loader as TheirLoader
-        from ffcv.loader import OrderOption
-        from ffcv.writer import DatasetWriter
-        from torchvision import datasets
-
-        file = f"{self.folder}/../pictures.beton"
-        if not os.path.exists(file):
-            types = {
-                "picture": fields.RGBImageField(write_mode="jpg", jpeg_quality=quality),
-                "label": fields.IntField(),
-            }
-            DatasetWriter(file, types, num_workers=1).from_indexed_dataset(datasets.ImageFolder(self.folder))
-        pictures = [
-            decoders.RandomResizedCropRGBImageDecoder((SIDE, SIDE), SCALE, RATIO),
-            transforms.RandomHorizontalFlip(),
-            transforms.NormalizeImage(255 * np.array(MEAN), 255 * np.array(STD), np.float32),
-            transforms.ToTensor(),
-            transforms.ToTorchImage(channels_last=False),
-        ]
-        self.loader = TheirLoader(
-            file, BATCH, num_workers=self.workers, order=OrderOption.RANDOM, os_cache=True,
-            pipelines={"picture": pictures, "label": [decoders.IntDecoder(), transforms.ToTensor()]},
-        )  # fmt: skip
-
-    def epoch(self) -> Iterable[tuple[Any, int]]:
-        for pictures, _ in self.loader:
-            yield pictures, len(pictures)
