@@ -741,6 +741,19 @@ static void vectors_and_plain_code_decode_alike(void)
         }
         free(f.bytes);
     }
+    int pngs = 0;
+    for (size_t k = 0; k < files; k++) {
+        const struct file *f = &found[k];
+        struct stoc_image_info info;
+        uint8_t small[3];
+        if (f->bytes[0] != 0x89 || decode(f, f->size, to(1, 1), small) ||
+            stoc_image_read_info(worker, f->bytes, f->size, &info))
+            continue;
+        size_t n = (size_t)3 * info.width * info.height;
+        AGREE(n, decode(f, f->size, to(info.width, info.height), dst), "PNG file %zu, vectors %d", k, vectors);
+        pngs++;
+    }
+    CHECK(pngs >= 6 || getenv("STOCACHED_TEST_PICTURES"));
 }
 
 /* The number of the decoder's pixels depends on the decoder alone. */

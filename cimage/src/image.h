@@ -116,6 +116,7 @@ typedef void weigh_function(uint8_t *dst, const uint8_t *src, size_t step, const
                             uint32_t shift, size_t n);
 typedef void weigh_columns_function(uint8_t *dst, size_t plane, const uint8_t *src, const struct weights *weights,
                                     uint32_t channels);
+typedef void paeth_function(uint8_t *row, const uint8_t *above, size_t n, size_t pixel);
 typedef void interleave_function(uint8_t *dst, const uint8_t *const rows[3], size_t n);
 struct loops {
     transpose_in_function *transpose_in;   /* BAND rows into columns of BAND bytes */
@@ -125,6 +126,8 @@ struct loops {
      * channels columns each. */
     weigh_columns_function *weigh_columns;
     interleave_function *interleave;       /* rows of three planes into n pixels of three bytes */
+    paeth_function *paeth;                 /* NULL: libpng does as well. Undoes PNG's filter Paeth in a row of n bytes, of
+                                            * pixels of 3 or 4 bytes. It may read one byte more. */
     /* value / divisor - mean, divided by std, for n values. streams: past the processor's cache, until end_stream */
     void (*normalise)(float *dst, const uint8_t *src, size_t n, float divisor, float mean, float std, bool streams);
 };

@@ -316,11 +316,16 @@ static int read_info(stoc_image_worker *w, const uint8_t *file, size_t bytes, st
 /* ---------------------------------------------------------------------------------- pixels */
 
 /* Bytes of the inflated picture: a filter and the samples of each row, in one pass or in seven. */
+static size_t row_bytes(const struct parts *p)
+{
+    return ((size_t)p->frame_width * p->depth * samples_of(p) + 7) / 8;
+}
+
 static size_t inflated_bytes(const struct parts *p)
 {
     size_t bits = (size_t)p->depth * samples_of(p), all = 0;
     if (!p->interlaced)
-        return p->frame_height * (1 + (p->frame_width * bits + 7) / 8);
+        return p->frame_height * (1 + row_bytes(p));
     for (int pass = 0; pass < 7; pass++) {
         size_t columns = PNG_PASS_COLS(p->frame_width, pass), rows = PNG_PASS_ROWS(p->frame_height, pass);
         all += columns ? rows * (1 + (columns * bits + 7) / 8) : 0;
@@ -358,6 +363,35 @@ static int inflate_all(const struct parts *p, uint8_t *to, size_t need)
     if (done || inflate_start(p, to, need))
         return STOC_IMAGE_OK;
     return fail(p->worker, STOC_IMAGE_EFORMAT, "the PNG file is cut off or damaged: bits of the picture are missing");
+}
+
+/* Undoes the filters of all rows. Debian's libpng does so without vector instructions, in half of the time of a decode. A
+ * filter that does not exist stays, and libpng refuses it. */
+static void undo_filters(const struct parts *p, uint8_t *filter)
+{
+    paeth_function *paeth = loops_of(p->worker)->paeth;
+    size_t n = row_bytes(p), pixel = (size_t)p->depth * samples_of(p) / 8;
+    const uint8_t *above = NULL;
+    if (p->interlaced || !paeth || (pixel != 3 && pixel != 4))
+        return;
+    for (uint32_t y = 0; y < p->frame_height; y++, filter += 1 + n) {
+        uint8_t *row = filter + 1;
+        if (*filter > PNG_FILTER_VALUE_PAETH)
+            return;
+        if (*filter == PNG_FILTER_VALUE_SUB || (*filter == PNG_FILTER_VALUE_PAETH && !above))
+            for (size_t k = pixel; k < n; k++)
+                row[k] = (uint8_t)(row[k] + row[k - pixel]);
+        else if (*filter == PNG_FILTER_VALUE_UP && above)
+            for (size_t k = 0; k < n; k++)
+                row[k] = (uint8_t)(row[k] + above[k]);
+        else if (*filter == PNG_FILTER_VALUE_AVG)
+            for (size_t k = 0; k < n; k++)
+                row[k] = (uint8_t)(row[k] + ((above ? above[k] : 0) + (k < pixel ? 0 : row[k - pixel])) / 2);
+        else if (*filter == PNG_FILTER_VALUE_PAETH)
+            paeth(row, above, n, pixel);
+        *filter = PNG_FILTER_VALUE_NONE;
+        above = row;
+    }
 }
 
 /* The decoder: libpng, and the file that it reads, which is made here. */
@@ -552,10 +586,11 @@ static int decode(struct job *j)
     if (code || (code = begin_job(j, p.width, p.height, orientation(&p))))
         return code;
     size_t need = inflated_bytes(&p);
-    if (!reserve(&w->inflated, need))
+    if (!reserve(&w->inflated, need + 1))
         return no_memory(w, need);
     if ((code = join(&p, j->file, j->bytes)) || (code = inflate_all(&p, w->inflated.bytes, need)))
         return code;
+    undo_filters(&p, w->inflated.bytes);
     struct reader r = {.worker = w};
     r.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &r, on_error, on_warning);
     r.info = r.png ? png_create_info_struct(r.png) : NULL;

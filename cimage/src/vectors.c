@@ -53,7 +53,7 @@ static void interleave(uint8_t *dst, const uint8_t *const rows[3], size_t n)
             dst[3 * k + c] = rows[c][k];
 }
 
-static const struct loops plain = {transpose_in, transpose_out, weigh, weigh_columns, interleave, NULL};
+static const struct loops plain = {transpose_in, transpose_out, weigh, weigh_columns, interleave, NULL, NULL};
 
 #ifdef __x86_64__
 #include <immintrin.h>
@@ -258,6 +258,42 @@ VECTORS static void interleave_vectors(uint8_t *dst, const uint8_t *const rows[3
     interleave(dst + 3 * k, (const uint8_t *const[3]){rows[0] + k, rows[1] + k, rows[2] + k}, n - k);
 }
 
+VECTORS static inline __m128i pixel_at(const uint8_t *at)
+{
+    int value;
+    memcpy(&value, at, sizeof value);
+    return _mm_cvtepu8_epi16(_mm_cvtsi32_si128(value));
+}
+
+/* A pixel needs the one before it, so its bytes are computed together. */
+VECTORS static inline __attribute__((always_inline)) void paeth_of(uint8_t *row, const uint8_t *above, size_t n,
+                                                                   size_t pixel)
+{
+    __m128i a = _mm_setzero_si128(), c = a;
+    for (size_t k = 0; k < n; k += pixel) {
+        __m128i b = pixel_at(above + k), pa = _mm_sub_epi16(b, c), pb = _mm_sub_epi16(a, c);
+        __m128i pc = _mm_abs_epi16(_mm_add_epi16(pa, pb));
+        pa = _mm_abs_epi16(pa);
+        pb = _mm_abs_epi16(pb);
+        __m128i least = _mm_min_epi16(pc, _mm_min_epi16(pa, pb));
+        __m128i nearest = _mm_blendv_epi8(c, b, _mm_cmpeq_epi16(least, pb));
+        nearest = _mm_blendv_epi8(nearest, a, _mm_cmpeq_epi16(least, pa));
+        a = _mm_and_si128(_mm_add_epi16(pixel_at(row + k), nearest), _mm_set1_epi16(255));
+        c = b;
+        int value = _mm_cvtsi128_si32(_mm_packus_epi16(a, a));
+        for (size_t channel = 0; channel < pixel; channel++)
+            row[k + channel] = (uint8_t)(value >> 8 * channel);
+    }
+}
+
+VECTORS static void paeth_vectors(uint8_t *row, const uint8_t *above, size_t n, size_t pixel)
+{
+    if (pixel == 3)
+        paeth_of(row, above, n, 3);
+    else
+        paeth_of(row, above, n, 4);
+}
+
 /* a / b, where r is 1 / b: a quotient, corrected by its remainder. put_row checks that it is exact. */
 VECTORS static inline __m256 quotient(__m256 a, __m256 b, __m256 r)
 {
@@ -283,9 +319,9 @@ VECTORS static void normalise_vectors(float *dst, const uint8_t *src, size_t n, 
 }
 
 static const struct loops vectors = {transpose_in_vectors, transpose_out_vectors, weigh_vectors,
-                                     weigh_columns_vectors, interleave_vectors, normalise_vectors};
+                                     weigh_columns_vectors, interleave_vectors, paeth_vectors, normalise_vectors};
 static const struct loops wide = {transpose_in_vectors, transpose_out_vectors, weigh_wide,
-                                  weigh_columns_wide, interleave_vectors, normalise_vectors};
+                                  weigh_columns_wide, interleave_vectors, paeth_vectors, normalise_vectors};
 
 void end_stream(void) { _mm_sfence(); }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import io
+import itertools
 import os
 import pickle
 import struct
@@ -16,6 +17,7 @@ import zlib
 from pathlib import Path
 
 import numpy as np
+import odd_files
 import pytest
 from helpers import python
 from pictures import Image, difference, encoded, folder_of, picture
@@ -136,6 +138,26 @@ def test_other_formats_go_through_pillow(format, fit):
 def test_modes_of_png(mode):
     data = encoded(picture(31, 17), "PNG", mode)
     assert difference(image.decode(data), by_pillow(data)) == (0, 0)
+
+
+@pytest.mark.parametrize(("colour", "samples"), [(2, 3), (6, 4)])
+@pytest.mark.parametrize("width", [1, 2, 7])
+def test_filters_of_png(width, colour, samples):
+    def png(sides: tuple[int, int], interlaced: int, rows: bytes) -> bytes:
+        head = struct.pack(">IIBBBBB", *sides, 8, colour, 0, 0, interlaced)
+        chunks = (b"IHDR", head), (b"IDAT", zlib.compress(rows)), (b"IEND", b"")
+        return b"\x89PNG\r\n\x1a\n" + b"".join(odd_files.chunk(*chunk) for chunk in chunks)
+
+    random = np.random.default_rng(width)
+    passes = png((8, 8), 1, b"\1" * (15 + 64 * samples))  # each byte may be a filter, but only 15 are
+    assert difference(image.decode(passes), by_pillow(passes)) == (0, 0)
+    for filters in itertools.product(range(6), repeat=3):
+        data = png((width, 3), 0, b"".join(bytes([one]) + random.bytes(samples * width) for one in filters))
+        if 5 in filters:
+            with pytest.raises(image.DecodeError, match="filter"):
+                image.decode(data)
+        else:
+            assert difference(image.decode(data), by_pillow(data)) == (0, 0)
 
 
 @pytest.mark.parametrize("fit", ["crop", "stretch", "pad"])
