@@ -75,7 +75,7 @@ func TestReplacesAnotherVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	users := fmt.Sprintf("processes %d (", os.Getpid())
-	if err := server.Check(t.Context(), o); !errors.Is(err, shm.ErrVersion) || !strings.Contains(err.Error(), users) {
+	if _, err := server.Check(t.Context(), o); !errors.Is(err, shm.ErrVersion) || !strings.Contains(err.Error(), users) {
 		t.Error(err)
 	}
 	if _, err := server.New(t.Context(), o); !errors.Is(err, shm.ErrVersion) || !strings.Contains(err.Error(), users) {
@@ -84,7 +84,7 @@ func TestReplacesAnotherVersion(t *testing.T) {
 	if err := locks.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := server.Check(t.Context(), o); err != nil {
+	if _, err := server.Check(t.Context(), o); err != nil {
 		t.Error(err)
 	}
 	s, _ := start(t, o)

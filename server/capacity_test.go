@@ -48,7 +48,8 @@ func wantNoRoom(t *testing.T, dir string, o server.Options, texts ...string) {
 	if err == nil {
 		s.Serve(done())
 	}
-	for _, err := range []error{err, server.Check(context.Background(), o)} {
+	_, checked := server.Check(context.Background(), o)
+	for _, err := range []error{err, checked} {
 		for _, want := range texts {
 			if !errors.Is(err, shm.ErrMemory) || !strings.Contains(err.Error(), want) {
 				t.Errorf("%v; want %q", err, want)
@@ -130,7 +131,7 @@ func TestCachesMustFitIntoMemory(t *testing.T) {
 	shelf.put(1, int(room.Memory.Left*6/10/sample), sample)
 	shelf.put(2, int(room.Memory.Left*6/10/sample), sample)
 	for _, alone := range []map[string]int{{"a": 1}, {"b": 2}} {
-		if err := server.Check(context.Background(), in(dir, onShelf(t, shelf, alone))); err != nil {
+		if _, err := server.Check(context.Background(), in(dir, onShelf(t, shelf, alone))); err != nil {
 			t.Errorf("alone: %v", err)
 		}
 	}

@@ -145,7 +145,7 @@ func TestAdminGroup(t *testing.T) {
 		}
 	}
 	o.Admin.Group, o.SocketsDir = "there-is-no-such-group", t.TempDir()
-	if err := server.Check(context.Background(), o); !errors.Is(err, shm.ErrInvalid) ||
+	if _, err := server.Check(context.Background(), o); !errors.Is(err, shm.ErrInvalid) ||
 		!strings.Contains(err.Error(), "admin.group") {
 		t.Error(err)
 	}

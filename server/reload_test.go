@@ -32,7 +32,7 @@ func TestCachesMustFit(t *testing.T) {
 	// Caches that fit are served. A cache added at run time must fit beside them, and a removed one
 	// frees its memory.
 	o.Total = 32 << 20
-	if err := server.Check(context.Background(), o); err != nil {
+	if _, err := server.Check(context.Background(), o); err != nil {
 		t.Error(err)
 	}
 	s, _ := start(t, o)

@@ -22,6 +22,7 @@ import (
 	"github.com/stocached/stocached/server/served"
 	"github.com/stocached/stocached/server/session"
 	"github.com/stocached/stocached/shm"
+	"github.com/stocached/stocached/source/decode"
 )
 
 // Server serves caches and answers on the data socket. New makes it. Serve runs it until its
@@ -297,9 +298,15 @@ func (s *Server) close() error {
 	return errors.Join(append(errs, ended...)...)
 }
 
-// Check opens the source of every cache, checks whether the segments fit, and returns all errors.
-// It makes and changes nothing, and logs advice.
-func Check(ctx context.Context, o Options) error {
+// Looked is what Check has seen of the files of a cache of pictures.
+type Looked struct {
+	Cache string
+	decode.Looked
+}
+
+// Check opens the source of every cache, checks whether the segments fit, and returns all errors. If there are none, it
+// reads some files of each cache of pictures. It makes and changes nothing, and logs advice.
+func Check(ctx context.Context, o Options) (looked []Looked, err error) {
 	var all []*served.Prepared
 	var errs []error
 	log := cmp.Or(o.Log, slog.Default())
@@ -319,12 +326,20 @@ func Check(ctx context.Context, o Options) error {
 	}
 	defer served.CloseAll(log, all...)
 	if err := errors.Join(errs...); err != nil {
-		return err
+		return nil, err
 	}
 	for _, p := range all {
 		p.Advise(log.With("cache", p.Options.Name))
 	}
-	return checkCapacity(o.Total, nil, all)
+	if err := checkCapacity(o.Total, nil, all); err != nil {
+		return nil, err
+	}
+	for _, p := range all {
+		if l, ok := p.Look(ctx); ok {
+			looked = append(looked, Looked{p.Options.Name, l})
+		}
+	}
+	return looked, nil
 }
 
 // served returns the caches sorted by name.

@@ -3,32 +3,40 @@
 
 #include <string.h>
 
-/* A format that programs with other decoders know; "": none of these. */
-static const char *other_format(const uint8_t *file, size_t bytes)
+/* The kind of a picture by its first bytes; NULL: no known kind. */
+static const char *kind_of(const uint8_t *file, size_t bytes)
 {
+#define KIND(name, begin) {name, begin, sizeof begin - 1},
     static const struct {
-        size_t at, bytes;
-        const char *text, *name;
-    } others[] = {{0, 4, "GIF8", "a GIF file, "}, {0, 2, "BM", "a BMP file, "}, {0, 4, "II*\0", "a TIFF file, "},
-                  {0, 4, "MM\0*", "a TIFF file, "}, {4, 8, "ftypavif", "an AVIF file, "}, {4, 7, "ftyphei", "a HEIC file, "},
-                  {4, 8, "ftypmif1", "a HEIC file, "}, {0, 2, "\xff\x0a", "a JPEG XL file, "},
-                  {4, 4, "JXL ", "a JPEG XL file, "}, {4, 4, "jP  ", "a JPEG 2000 file, "},
-                  {0, 4, "\0\0\1\0", "an ICO file, "}};
-    for (size_t k = 0; k < sizeof others / sizeof *others; k++)
-        if (bytes >= others[k].at + others[k].bytes && !memcmp(file + others[k].at, others[k].text, others[k].bytes))
-            return others[k].name;
-    return "";
+        const char *name, *begin; /* a ? stands for any byte */
+        size_t bytes;
+    } kinds[] = {
+#include "kinds.h"
+    };
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        size_t same = 0;
+        while (same < kinds[k].bytes && same < bytes &&
+               (kinds[k].begin[same] == '?' || (uint8_t)kinds[k].begin[same] == file[same]))
+            same++;
+        if (same == kinds[k].bytes)
+            return kinds[k].name;
+    }
+    return NULL;
 }
 
 /* NULL: the library decodes no such file. */
 static const struct format *format_of(stoc_image_worker *w, const uint8_t *file, size_t bytes, int *code)
 {
-    for (const struct format *const *f = formats; *f; f++)
-        if ((*f)->begins(file, bytes))
+    const char *kind = kind_of(file, bytes);
+    for (const struct format *const *f = formats; kind && *f; f++)
+        if (!strcmp((*f)->kind, kind))
             return *f;
-    *code = formats[0] ? fail(w, STOC_IMAGE_EKIND, "%snot a JPEG, PNG or WebP file", other_format(file, bytes))
-                       : fail(w, STOC_IMAGE_EUNSUPPORTED,
-                              "this library was built without libjpeg-turbo, libpng and libwebp");
+    if (!formats[0])
+        *code = fail(w, STOC_IMAGE_EUNSUPPORTED, "this library was built without libjpeg-turbo, libpng and libwebp");
+    else if (!kind)
+        *code = fail(w, STOC_IMAGE_EKIND, "not a JPEG, PNG or WebP file");
+    else
+        *code = fail(w, STOC_IMAGE_EKIND, "%s %s file, not a JPEG, PNG or WebP file", strchr("AI", *kind) ? "an" : "a", kind);
     return NULL;
 }
 

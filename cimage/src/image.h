@@ -194,7 +194,7 @@ int show_picture(struct job *j, const uint8_t *pixels);
 
 /* jpeg.c, png.c, webp.c: a format. */
 struct format {
-    bool (*begins)(const uint8_t *file, size_t bytes); /* whether a file begins as one of this format */
+    const char *kind; /* of its files, in kinds.h */
     int (*read_info)(stoc_image_worker *w, const uint8_t *file, size_t bytes, struct stoc_image_info *info); /* not turned */
     int (*decode)(struct job *j);
 };

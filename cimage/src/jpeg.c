@@ -115,11 +115,6 @@ static void prepare(struct decoder *d, stoc_image_worker *w)
     d->errors.emit_message = on_message;
 }
 
-static bool is_jpeg(const uint8_t *file, size_t bytes)
-{
-    return bytes >= 2 && file[0] == 0xff && file[1] == 0xd8 && (bytes == 2 || file[2] == 0xff);
-}
-
 /* EXIF data may lie in several markers. The last marker with XMP counts. Call it after setjmp. */
 static uint32_t orientation(struct decoder *d)
 {
@@ -279,4 +274,4 @@ static int decode(struct job *j)
     return d.code;
 }
 
-const struct format jpeg_format = {is_jpeg, read_info, decode};
+const struct format jpeg_format = {"JPEG", read_info, decode};

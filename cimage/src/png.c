@@ -17,11 +17,6 @@ enum {
 
 static const uint8_t signature[8] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};
 
-static bool is_png(const uint8_t *file, size_t bytes)
-{
-    return bytes >= sizeof signature && !memcmp(file, signature, sizeof signature);
-}
-
 /* ---------------------------------------------------------------------------------- chunks */
 
 struct chunk {
@@ -599,4 +594,4 @@ static int decode(struct job *j)
     return code;
 }
 
-const struct format png_format = {is_png, read_info, decode};
+const struct format png_format = {"PNG", read_info, decode};

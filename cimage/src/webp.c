@@ -6,11 +6,6 @@
 #include <webp/decode.h>
 #include <webp/demux.h>
 
-static bool is_webp(const uint8_t *file, size_t bytes)
-{
-    return bytes >= 16 && !memcmp(file, "RIFF", 4) && !memcmp(file + 8, "WEBPVP8", 7) && strchr(" LX", file[15]) && file[15];
-}
-
 /* A file, and its first frame. */
 struct opened {
     WebPDemuxer *demuxer;
@@ -103,4 +98,4 @@ static int decode(struct job *j)
     return code;
 }
 
-const struct format webp_format = {is_webp, read_info, decode};
+const struct format webp_format = {"WebP", read_info, decode};

@@ -135,7 +135,7 @@ func composeConfig(t *testing.T, p *types.Project) *config.Config {
 		o.Caches[k].Dir, o.Caches[k].Decode, o.Caches[k].Source = shared(t), nil, source.Settings{"kind": "none", "samples": 10, "fingerprint": "a",
 			"fields": []any{map[string]any{"name": "data", "shape": []any{8}}}}
 	}
-	if err := server.Check(t.Context(), o); err != nil {
+	if _, err := server.Check(t.Context(), o); err != nil {
 		t.Error(err)
 	}
 	return c

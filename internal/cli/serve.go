@@ -49,7 +49,8 @@ reloads and ends, answers its watchdog while it serves, and takes sockets from i
 Without it, a server decodes nothing: then --check and the start refuse such a cache, but for store: encoded.
 STOCACHED_DECODE=PATH names another program.`,
 			`config.example.yaml is the manual of the configuration. --check reads it, opens every source, checks whether
-all caches fit together, and starts nothing.`,
+all caches fit together, and starts nothing. With decode:, it also reads up to 256 files of the cache, spread
+over the source, for at most 5 seconds. It says of which kinds they are, by their content.`,
 			exitStatus(exitNotFound, exitMemory, exitExists, exitPermission)),
 		Example: `  stocached serve -c config.yaml
   stocached serve -c config.yaml --check`,
@@ -70,10 +71,14 @@ all caches fit together, and starts nothing.`,
 			log := configuration.Logger(os.Stderr, level)
 			options := configuration.Options(log)
 			if check {
-				if err := server.Check(ctx, options); err != nil {
+				looked, err := server.Check(ctx, options)
+				if err != nil {
 					return err
 				}
-				_, err := fmt.Fprintf(c.OutOrStdout(), "%s: good, %s\n", f.path, table.Plural(len(options.Caches), "cache"))
+				for _, l := range looked {
+					printLooked(c.OutOrStdout(), l)
+				}
+				_, err = fmt.Fprintf(c.OutOrStdout(), "%s: good, %s\n", f.path, table.Plural(len(options.Caches), "cache"))
 				return err
 			}
 			if err := inherit(&options); err != nil {

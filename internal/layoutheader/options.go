@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/stocached/stocached/shm"
+	"github.com/stocached/stocached/source/decode"
 )
 
 const origin = "Generated from shm/option_table.go by go generate ./shm; do not edit."
@@ -16,6 +17,22 @@ const origin = "Generated from shm/option_table.go by go generate ./shm; do not 
 // generated makes each file from its present text, by its path from package shm.
 var generated = map[string]func(old string) string{
 	"../cclient/stocached_layout.h": func(string) string { return string(header()) },
+	"../cimage/src/kinds.h": func(string) string {
+		var b strings.Builder
+		b.WriteString("/* Generated from source/decode/kinds.go by go generate ./shm; do not edit. */\n")
+		for _, k := range decode.Beginnings {
+			b.WriteString("KIND(\"" + k.Kind + "\", \"")
+			for _, c := range []byte(k.Bytes) {
+				if c > ' ' && c < 127 && c != '?' { // ?? may begin a trigraph
+					b.WriteByte(c)
+				} else {
+					fmt.Fprintf(&b, "\\%03o", c)
+				}
+			}
+			b.WriteString("\")\n")
+		}
+		return b.String()
+	},
 	"../cclient/src/protocol/option_rows.h": func(string) string {
 		return "/* " + origin + " */\n" + rows(func(p *shm.Option) string {
 			if p.Most == 0 || p.C == "" {

@@ -97,6 +97,15 @@ func (p *Prepared) Advise(log *slog.Logger) {
 	}
 }
 
+// Look reads some files of the source. false: it has no pictures.
+func (p *Prepared) Look(ctx context.Context) (decode.Looked, bool) {
+	kinds := decode.KindsOf(p.source)
+	if kinds == nil {
+		return decode.Looked{}, false
+	}
+	return kinds.Look(ctx, p.Options.Parallel), true
+}
+
 // about is what tiers know of the cache. The fingerprint of programs is a text of the user, so what it goes with
 // stands in theirs.
 func (p *Prepared) about(log *slog.Logger) tier.About {

@@ -271,6 +271,9 @@ func (p *pictures) decode(ctx context.Context, i int, sample, dst []byte) error 
 			end = to.Offset + to.Bytes
 		}
 	}
+	if kind, ok := ctx.Value(wantKind{}).(*string); ok {
+		*kind = kindOf(file)
+	}
 	err := p.picture(ctx, file, dst[:p.info.Schema.Fields[0].Bytes])
 	switch {
 	case err == nil:

@@ -142,4 +142,12 @@ def test_commands(good, decoded, tmp_path):
     for k, odd in enumerate((BAD | OTHERS).values()):
         (good / "class" / f"bad{k:03}.png").write_bytes(odd.data)
     said = json.loads(run("source", "verify", good, *how, "--json", status=4))
-    assert said["failed"] == len(BAD) + len(OTHERS)
+    assert said["failed"] == len(BAD) + sum(odd.error for odd in OTHERS.values())
+    kinds = {kind["kind"]: kind for kind in said["kinds"]}
+    assert {name: kinds[name]["samples"] for name in ("GIF", "BMP", "TIFF", "ICO")} == {
+        "GIF": 3,
+        "BMP": 1,
+        "TIFF": 1,
+        "ICO": 1,
+    }
+    assert sorted(name for name in kinds if not kinds[name]["other"]) == ["JPEG", "PNG", "WebP", "unknown"]
