@@ -64,11 +64,12 @@ help: ## print this list
 
 # ------------------------------------------------------------------------------------------------ build
 
+-include cimage/decoders.mk
 # Without the headers of its decoders, the library for pictures decodes no files. Nothing is kept of a build with
 # the other answer: its files may be newer than all sources.
 build: build/libstocached.so bin/stocached ## build bin/stocached, bin/stocached-decode and the C libraries in build/
 	@if tools/setup.sh has-codecs; then codecs=1; else codecs=0; \
-		echo 'stocached: without stocached-decode, and Pillow decodes pictures in Python, as headers are missing. On Debian and Ubuntu: sudo apt-get install -y libjpeg-dev libpng-dev libdeflate-dev libwebp-dev'; fi; \
+		echo 'stocached: without stocached-decode, and Pillow decodes pictures in Python, as headers are missing. On Debian and Ubuntu: sudo apt-get install -y $(DECODER_PACKAGES)'; fi; \
 	mkdir -p build bin; [ "$$(cat build/.codecs 2>/dev/null || echo 1)" = $$codecs ] || rm -f build/libstocached_image.so* build/stocached-decode bin/stocached-decode; \
 	echo $$codecs > build/.codecs; $(MAKE) --no-print-directory -C cimage CODECS=$$codecs; \
 	[ $$codecs = 0 ] || ln -sf ../build/stocached-decode bin

@@ -36,9 +36,7 @@ echo REASON >&2
 exit 127
 """
 SOURCES = ("stocached.c", "stocached.h", "stocached_layout.h", "stocached.map", "src")
-CODECS = ("-ljpeg", "-lpng16", "-lz", "-ldeflate", "-lwebpdemux", "-lwebp")
-DECODERS = ("codecs.c", "jpeg.c", "png.c", "webp.c")  # sources that need them
-IMAGE_SOURCES = ("stocached_image.h", "stocached_image.map", "decode_main.c", "no_codecs.c", "src")
+IMAGE_SOURCES = ("stocached_image.h", "stocached_image.map", "decode_main.c", "decoders.mk", "no_codecs.c", "src")
 IMAGE_OPTIONS = ["-O3", "-ffp-contract=off", "-fno-trapping-math", "-fno-math-errno"]
 
 
@@ -101,22 +99,26 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
         bundled = Path(self.root, "cimage")
         return bundled if bundled.is_dir() else Path(self.root).parent / "cimage"
 
+    def decoders(self, name: str) -> list[str]:
+        """What decoders.mk says of that."""
+        lines = (self.image_sources() / "decoders.mk").read_text().splitlines()
+        return next(line.split()[2:] for line in lines if line.startswith(f"DECODER_{name} = "))
+
     def compile(self, sources: Path, library: Path) -> None:
         self.run_compiler(["-O2", "-pthread"], library, sources / "stocached.map", [sources / "stocached.c"])
 
     def compile_image(self, sources: Path, library: Path) -> bool:
         """False: headers of decoders are missing, so it decodes no files."""
         probe = [*shlex.split(os.environ.get("CC", "cc")), "-fsyntax-only", "-xc", "-"]
-        headers = ("stdio.h", "jpeglib.h", "png.h", "libdeflate.h", "webp/demux.h")
-        text = "".join(f"#include <{header}>\n" for header in headers)
+        text = "".join(f"#include <{header}>\n" for header in self.decoders("HEADERS"))
         jpeg = subprocess.run(probe, input=text, text=True, stderr=subprocess.DEVNULL).returncode == 0
-        files, libraries = sorted((sources / "src").glob("*.c")), [*CODECS, "-lm"]
+        files, libraries = sorted((sources / "src").glob("*.c")), [*self.decoders("LIBRARIES"), "-lm"]
         if not jpeg:
             self.app.display_warning(
                 "stocached: stocached.image decodes pictures by Pillow, as headers of libraries are missing. On Debian "
-                "and Ubuntu: sudo apt-get install -y libjpeg-dev libpng-dev libdeflate-dev libwebp-dev; then install this package again"
+                f"and Ubuntu: sudo apt-get install -y {' '.join(self.decoders('PACKAGES'))}; then install this package again"
             )
-            files = [*(file for file in files if file.name not in DECODERS), sources / "no_codecs.c"]
+            files = [*(file for file in files if file.name not in self.decoders("SOURCES")), sources / "no_codecs.c"]
             libraries = ["-lm"]
         self.run_compiler(self.image_options(), library, sources / "stocached_image.map", [*files, *libraries])
         return jpeg
@@ -124,7 +126,7 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
     def compile_decoder(self, sources: Path, program: Path) -> None:
         """The program that decodes for a server, with the library inside."""
         files = sorted((sources / "src").glob("*.c"))
-        inputs = [f"-I{sources}", sources / "decode_main.c", *files, *CODECS, "-lm"]
+        inputs = [f"-I{sources}", sources / "decode_main.c", *files, *self.decoders("LIBRARIES"), "-lm"]
         self.run_compiler(self.image_options(), program, None, inputs)
 
     def image_options(self) -> list[str]:

@@ -3,8 +3,7 @@
 #   tools/setup.sh compiler | has-codecs | system | c-tests | promtool | browser | versitygw | python | demo | torch | torch-oldest | peers | examples | wheel | packages | dist | site | lint-python | lint-go
 set -eu
 cd "$(dirname "$0")/.."
-python=${PYTHON:-python3} go=${GO:-go}
-venv=.venv py=.venv/bin/python tools=.tools
+python=${PYTHON:-python3} go=${GO:-go} venv=.venv py=.venv/bin/python tools=.tools
 compile=--compile-bytecode # otherwise several processes of tests would compile the same at a time
 
 fail() { echo "stocached: $*" >&2; exit 1; }
@@ -14,7 +13,8 @@ compiler() {
     echo '#include <stdlib.h>' | ${CC:-cc} -fsyntax-only -xc - 2>/dev/null || install_packages gcc libc6-dev
 }
 
-has_codecs() { printf '#include <%s>\n' stdio.h jpeglib.h png.h libdeflate.h webp/demux.h | ${CC:-cc} -fsyntax-only -xc - 2>/dev/null; }
+decoders() { sed -n "s/^DECODER_$1 = //p" cimage/decoders.mk; }
+has_codecs() { printf '#include <%s>\n' $(decoders HEADERS) | ${CC:-cc} -fsyntax-only -xc - 2>/dev/null; }
 
 # Checks Python and Go, and installs a C compiler and venv, which Debian packages separately.
 system() {
@@ -30,7 +30,7 @@ c_tests() {
     missing=
     command -v "${CXX:-c++}" >/dev/null || missing="$missing g++"
     command -v pkg-config >/dev/null || missing="$missing pkg-config"
-    has_codecs || missing="$missing libjpeg-dev libpng-dev libdeflate-dev libwebp-dev"
+    has_codecs || missing="$missing $(decoders PACKAGES)"
     install_packages $missing
     take_jpegs
 }
@@ -200,7 +200,7 @@ install_stocached() {
     # The headers of the decoders may have come after the last installation.
     [ -e $venv/bin/stocached-decode ] || ! has_codecs || rm -f "$venv/.installed-stocached"
     pip_install stocached 'stocached (compiles its C library)' python/src python/pyproject.toml python/hatch_build.py \
-        cclient/src cclient/stocached.c cclient/stocached.h cimage/src cimage/stocached_image.h -- ./python
+        cclient/src cclient/stocached.c cclient/stocached.h cimage/src cimage/decode_main.c cimage/decoders.mk cimage/stocached_image.h -- ./python
 }
 
 # see_ours ENVIRONMENT: appends our virtual environment to the path of another one, which so finds our torch.

@@ -11,7 +11,7 @@ mkdir -p "$root/usr/local/bin" "$root/etc/ssl/certs" "$root/etc/stocached" "$roo
 CGO_ENABLED=0 ${GO:-go} build -trimpath -ldflags='-s -w' -o "$root/usr/local/bin/stocached" ./cmd/stocached
 objects=$(mktemp -d)
 make -s -C cimage BUILD="$objects" LDFLAGS="-static -s" "$objects/stocached-decode" \
-	NEEDS_1="$(pkg-config --static --libs libjpeg libpng libdeflate libwebpdemux libwebp)"
+	DECODER_LIBRARIES="$(pkg-config --static --libs libjpeg libpng libdeflate libwebpdemux libwebp)"
 cp "$objects/stocached-decode" "$root/usr/local/bin"
 rm -r "$objects"
 # For sources and tiers behind TLS.
