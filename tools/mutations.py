@@ -198,7 +198,7 @@ DEFECTS = [
     # The library in C.
     Defect(
         "C: a victim is evicted without being listed",
-        "cclient/src/protocol/evict.c",
+        "cclient/src/protocol/space_slots.c",
         "    store(list, victim + 1);\n",
         "",
         go("./internal/verify/model", "TestReplayC", "faultpoints"),
