@@ -43,7 +43,7 @@ enum stoc_image_code {
     STOC_IMAGE_EUNSUPPORTED = -3, /* a JPEG of a kind that libjpeg-turbo does not decode to colours; any file, if the
                                      library was built without decoders (make CODECS=0); what stoc_image_load and
                                      stoc_image_finish leave to the caller */
-    STOC_IMAGE_ETOOLARGE = -4,    /* a picture of more pixels than max_pixels, or more scans than 100 */
+    STOC_IMAGE_ETOOLARGE = -4,    /* more pixels than max_pixels, 100 scans, or 64 MiB of texts of a PNG file */
     STOC_IMAGE_EMEMORY = -5,      /* too little memory */
     STOC_IMAGE_ESYSTEM = -6,      /* a file cannot be read */
     STOC_IMAGE_EKIND = -7         /* by its first bytes, the file is neither JPEG nor PNG nor WebP */

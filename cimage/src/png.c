@@ -11,6 +11,7 @@
 
 enum {
     MOST_TEXT = 1 << 20, /* of a compressed text that may have the orientation, as Pillow */
+    MOST_TEXTS = 64 * MOST_TEXT,
     MOST_STORED = 65535, /* bytes of a stored block of deflate */
     GREY = 0, COLOURS = 2, PALETTE = 3, GREY_ALPHA = 4, COLOURS_ALPHA = 6
 };
@@ -37,6 +38,7 @@ struct parts {
     bool framed;               /* the picture is a frame of an animation */
     uint32_t frame_width, frame_height, frame_x, frame_y; /* what the data cover */
     uint32_t frames, numbers;  /* of an animation: its frames; its chunks so far, which have numbers */
+    size_t inflated_texts;     /* bytes */
     bool has_exif, has_raw;    /* raw: EXIF data in a text */
     uint32_t exif, raw, xmp;   /* orientations; 0: none */
 };
@@ -141,6 +143,7 @@ static void read_text_chunk(struct parts *p, const struct chunk *c)
         struct libdeflate_decompressor *d = reserve(to, MOST_TEXT) ? libdeflate_alloc_decompressor() : NULL;
         bool done = d && !libdeflate_zlib_decompress(d, text, bytes, to->bytes, MOST_TEXT, &bytes);
         libdeflate_free_decompressor(d);
+        p->inflated_texts += done ? bytes : MOST_TEXT;
         if (!done)
             return;
         text = to->bytes;
@@ -200,9 +203,11 @@ static int read_chunk(struct parts *p, const struct chunk *c)
     } else if (is(c, "eXIf")) {
         p->has_exif = true;
         p->exif = exif_orientation(c->data, c->bytes);
-    } else if (is(c, "tEXt") || is(c, "zTXt") || is(c, "iTXt"))
+    } else if (is(c, "tEXt") || is(c, "zTXt") || is(c, "iTXt")) {
         read_text_chunk(p, c);
-    else if (is(c, "acTL") && c->bytes >= 8) /* of two, Pillow takes none */
+        if (p->inflated_texts > MOST_TEXTS)
+            return fail(p->worker, STOC_IMAGE_ETOOLARGE, "the PNG file has more than %d bytes of compressed texts", MOST_TEXTS);
+    } else if (is(c, "acTL") && c->bytes >= 8) /* of two, Pillow takes none */
         p->frames = p->frames || number(c->data) > 0x80000000 ? 0 : number(c->data);
     return STOC_IMAGE_OK;
 }

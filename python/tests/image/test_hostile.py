@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
+import struct
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ from stocached import Cache, Loader, _native, image
 from stocached._image.pipeline import Worker
 
 context = multiprocessing.get_context("spawn")
+MEMORY_A_PIXEL = 24  # the most that a decode takes for each pixel of the file
 
 
 def test_bombs_take_no_memory():
@@ -54,6 +58,123 @@ def test_bombs_take_no_memory():
     small = picture(100, 80)
     files = [encoded(small), encoded(small, progressive=True), encoded(small, mode="L"), encoded(small, mode="CMYK")]
     assert int(python(code, *(data.hex() for data in files)).stdout) < 4 << 20
+
+
+# ------------------------------------------------------------ bombs
+
+
+def png_chunk(name: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+
+def png(width: int, height: int, data: bytes, chunks: bytes = b"", deep: bool = False, piece: int = 1 << 30) -> bytes:
+    """A PNG file of 24 bits a pixel, or an interlaced one of 64. chunks: before the data, which are compressed. piece: of
+    each chunk of them."""
+    kind = (16, 6, 0, 0, 1) if deep else (8, 2, 0, 0, 0)
+    head = png_chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, *kind))
+    parts = b"".join(png_chunk(b"IDAT", data[k : k + piece]) for k in range(0, len(data), piece))
+    return b"\x89PNG\r\n\x1a\n" + head + chunks + parts + png_chunk(b"IEND", b"")
+
+
+def webp(chunks: bytes) -> bytes:
+    return b"RIFF" + struct.pack("<I", len(chunks) + 4) + b"WEBP" + chunks
+
+
+def webp_chunk(name: bytes, data: bytes) -> bytes:
+    return name + struct.pack("<I", len(data)) + data + bytes(len(data) % 2)
+
+
+def canvas(width: int, height: int, frames: int) -> bytes:
+    """An animated WebP file, whose frames are one small picture."""
+    sides = struct.pack("<I", width - 1)[:3] + struct.pack("<I", height - 1)[:3]
+    small = encoded(picture(8, 8), "WEBP", lossless=True)[12:]
+    frame = webp_chunk(b"ANMF", bytes(6) + b"\7\0\0" * 2 + bytes(4) + small)
+    return webp(webp_chunk(b"VP8X", b"\2\0\0\0" + sides) + webp_chunk(b"ANIM", bytes(6)) + frame * frames)
+
+
+def scans(width: int, height: int, count: int, mode: str = "L") -> bytes:
+    """A progressive JPEG file with the first scan, whose bits are cut off, again and again."""
+    data = enlarged_jpeg(encoded(picture(64, 64), mode=mode, progressive=True), width, height)
+    at = data.index(b"\xff\xda")
+    length = int.from_bytes(data[at + 2 : at + 4], "big")
+    return data[: at + 2 + length] + b"\0" * 16 + (data[at : at + 2 + length] + b"\0" * 16) * (count - 1) + b"\xff\xd9"
+
+
+def enlarged_jpeg(data: bytes, width: int, height: int) -> bytes:
+    at = next(k for k in range(2, len(data)) if data[k] == 0xFF and data[k + 1] in (0xC0, 0xC2))
+    return data[: at + 5] + struct.pack(">HH", height, width) + data[at + 9 :]
+
+
+def bombs() -> dict[str, tuple[bytes, int]]:
+    """Files, and how many of their pixels are decoded; 0: none."""
+    zeros, small = zlib.compress(bytes(40_000_000)), zlib.compress(bytes(18 * 73))
+    text, more = zlib.compress(bytes(1_000_000)), b"XML:com.adobe.xmp\0"
+    exif = b"\xff\xe1" + struct.pack(">H", 60_000) + b"Exif\0\0II*\0\x08\0\0\0\xff\xff" + bytes(59_982)
+    jpeg = encoded(picture(64, 64))
+    return {
+        "deflate": (png(24, 18, zeros), 24 * 18),
+        "deflate in pieces": (png(24, 18, zeros, piece=10), 24 * 18),
+        "deflate, interlaced": (png(2000, 2000, zeros, deep=True), 4_000_000),
+        "deflate, 2000 x 2000": (png(2000, 2000, zeros), 4_000_000),
+        "100,000 empty IDAT": (png(24, 18, small, png_chunk(b"IDAT", b"") * 100_000), 24 * 18),
+        "iCCP": (png(24, 18, small, png_chunk(b"iCCP", b"p\0\0" + zeros)), 24 * 18),
+        "zTXt": (png(24, 18, small, png_chunk(b"zTXt", more + b"\0" + zeros)), 24 * 18),
+        "iTXt": (png(24, 18, small, png_chunk(b"iTXt", more + b"\1\0\0\0" + zeros)), 24 * 18),
+        "10,000 zTXt": (png(24, 18, small, png_chunk(b"zTXt", more + b"\0" + text) * 10_000), 24 * 18),
+        "PNG of 60,000 x 60,000": (png(60_000, 60_000, zeros), 0),
+        "JPEG of 60,000 x 60,000": (enlarged_jpeg(jpeg, 60_000, 60_000), 0),
+        "progressive JPEG of 60,000 x 60,000": (scans(60_000, 60_000, 1), 0),
+        "progressive JPEG of 2000 x 2000": (scans(2000, 2000, 1, "CMYK"), 4_000_000),
+        "100 scans": (scans(2000, 2000, 100), 4_000_000),
+        "10,000 scans": (scans(2000, 2000, 10_000), 4_000_000),
+        "100 times EXIF": (jpeg[:2] + exif * 100 + jpeg[2:], 64 * 64),
+        "100 times ICC": (jpeg[:2] + exif.replace(b"\xff\xe1", b"\xff\xe2") * 100 + jpeg[2:], 64 * 64),
+        "canvas of 16,384 x 16,384": (canvas(16_384, 16_384, 1), 0),
+        "WebP of one colour": (encoded(np.zeros((2000, 2000, 3), np.uint8), "WEBP", lossless=True), 4_000_000),
+        "canvas of 2000 x 2000": (canvas(2000, 2000, 1), 4_000_000),
+        "20,000 frames": (canvas(64, 64, 20_000), 64 * 64),
+    }
+
+
+def test_bombs_take_bounded_memory_and_time(tmp_path):
+    """docs/spec/image.md says how much."""
+    code = """
+        import json, os, sys, time
+        from pathlib import Path
+        from stocached import image
+
+        def peak():
+            lines = Path("/proc/self/status").read_text().splitlines()
+            return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM"))
+
+        for path in Path(sys.argv[1]).iterdir():
+            if os.fork():  # each in a process that has decoded nothing
+                os.wait()
+                continue
+            data, said = path.read_bytes(), ""
+            Path("/proc/self/clear_refs").write_text("5")  # the peak begins here
+            before, began = peak(), time.process_time()
+            try:
+                image.decode(data, 64)
+            except image.DecodeError as error:
+                said = str(error)
+            print(json.dumps([path.name, peak() - before, time.process_time() - began, said]), flush=True)
+            os._exit(0)
+    """
+    files = bombs()
+    for name, (data, _) in files.items():
+        (tmp_path / name).write_bytes(data)
+    for line in python(code, str(tmp_path)).stdout.splitlines():
+        name, took, seconds, said = json.loads(line)
+        data, pixels = files.pop(name)
+        print(f"{name:38} {len(data):10} bytes took {took / 1e6:6.1f} MB, {seconds:5.2f} s {said}")
+        assert took < MEMORY_A_PIXEL * pixels + 3 * len(data) + (8 << 20), (name, took, said)
+        assert seconds < 20, (name, seconds)
+        assert bool(said) == (pixels == 0 or "10,000" in name or "progressive" in name or "scans" in name), (name, said)
+    assert not files
+
+
+# ------------------------------------------------------------ bytes of a cache that change
 
 
 def flip(path: str, samples: list[tuple[int, bytes]], end, flips: int = 20) -> None:
