@@ -134,7 +134,7 @@ bench-gpu: build setup-torch ## train ResNets on a GPU from a folder of JPEG fil
 bench-against: setup-torch ## compare with an older commit (15 minutes); BASE=COMMIT, ARGS="--runs 7"
 	$(PY) bench/python/against.py $(or $(BASE),$(error say BASE=COMMIT)) $(ARGS)
 
-soak: build/libstocached.so setup-torch setup-c-tests ## kill processes at random for hours; tools/soak.sh lists the variables
+soak: build/libstocached.so setup-torch setup-wheel ## kill processes at random for hours; tools/soak.sh lists the variables
 	@GO='$(GO)' PY='$(PY)' tools/soak.sh
 
 mutations: setup-torch setup-c-tests ## put defects into a copy of HEAD and say which test finds each; ARGS="Go: C:" for some

@@ -10,7 +10,7 @@ prepare=${PREPARE_KILLS:-2000}      # kills of preparations
 loader=${LOADER_KILLS:-2000}        # kills of workers of a loader
 random=${LOADER_SECONDS:-600}       # seconds of random loaders beside a plain model
 breaks=${LOADER_BREAKS:-2000}       # iterations of a loader that stop in the middle
-files=${FILES:-300000}              # JPEG files that are damaged, and as many that change while they are decoded
+files=${FILES:-300000}              # pictures that are damaged, and as many that change while they are decoded
 augmentations=${AUGMENTATIONS:-200} # seeds of each augmentation, through each public interface
 set -eux
 export CGO_ENABLED=0
@@ -38,6 +38,5 @@ STOCACHED_TEST_KILLS=$loader STOCACHED_TEST_BREAKS=$breaks $pytest python/tests/
 STOCACHED_TEST_SECONDS=$random STOCACHED_TEST_SEED=$(date +%s) $pytest -o faulthandler_timeout=0 python/tests/loader/test_loader_differential.py
 STOCACHED_TEST_MEMORY=1 $pytest python/tests/memory/test_memory.py -k cgroup
 STOCACHED_TEST_FRAMEWORKS=all $pytest python/tests/loader/test_lightning_loaders.py python/tests/loader/test_accelerate_loaders.py
-make --no-print-directory -s -C cimage ../build/image/test-image-address
-(cd cimage && STOCACHED_TEST_SEED=$(date +%s) STOCACHED_TEST_FILES=$files ../build/image/test-image-address)
+make --no-print-directory -s -C cimage fuzz FILES="$files" SEED="$(date +%s)"
 STOCACHED_TEST_AUGMENTATIONS=$augmentations $pytest -s -k each_way_in python/tests/checks/test_augmentations.py

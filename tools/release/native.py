@@ -53,7 +53,7 @@ PACKAGES = tuple(Package(**row) for row in json.loads(Path(__file__).with_name("
 class Architecture:
     name: str  # in the names of wheels and archives
     go: str  # GOARCH, which Debian uses too
-    sanitizers: str = ""  # options of cc, which then takes the place of zig
+    cc: str = ""  # what takes the place of zig
 
     @property
     def target(self) -> str:
@@ -61,7 +61,7 @@ class Architecture:
 
 
 ARCHITECTURES = {name: Architecture(name, go) for name, go in (("x86_64", "amd64"), ("aarch64", "arm64"))}
-SANITIZED = Architecture(os.uname().machine, "", "-O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined")
+SANITIZED = Architecture(os.uname().machine, "", 'cc "$@" -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined')
 
 
 def timestamp() -> str:
@@ -77,10 +77,8 @@ def compilers(architecture: Architecture, folder: Path) -> tuple[Path, Path]:
         sys.exit("stocached: zig is missing: tools/setup.sh dist installs it")
     zig = Path(spec.origin).parent / "zig"
     folder.mkdir(parents=True, exist_ok=True)
-    cc, ar = f'"{zig}" cc -target {architecture.target} "$@"', f'"{zig}" ar "$@"'
-    if architecture.sanitizers:
-        cc, ar = f'cc "$@" {architecture.sanitizers}', 'ar "$@"'
-    for name, command in ("cc", cc), ("ar", ar):
+    cc = architecture.cc or f'"{zig}" cc -target {architecture.target} "$@"'
+    for name, command in ("cc", cc), ("ar", f'"{zig}" ar "$@"'):
         (folder / name).write_text(f"#!/bin/sh\nexec {command}\n")
         (folder / name).chmod(0o755)
     return folder / "cc", folder / "ar"
