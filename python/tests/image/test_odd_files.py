@@ -61,8 +61,8 @@ def test_all_bytes_of_a_result_are_written():
         near(made, odd)
 
 
-def test_decode_by_pillow(monkeypatch):
-    """As an installation without the headers does."""
+def test_decode_by_pillow(monkeypatch, decoded):
+    """As an installation without the headers does. A resize goes across and down in the same order."""
     from stocached._image import codecs
 
     monkeypatch.setattr(codecs, "pixels", lambda: 0)
@@ -72,6 +72,8 @@ def test_decode_by_pillow(monkeypatch):
                 image.decode(odd.data)
         else:
             assert difference(image.decode(odd.data), odd.right)[0] == 0, name
+    for (name, odd), right in zip(GOOD.items(), decoded, strict=True):
+        assert difference(image.decode(odd.data, SIZE, fit="stretch"), right)[0] <= odd.off, name
 
 
 def rows(dataset: Any, **options: Any) -> np.ndarray:
