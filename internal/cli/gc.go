@@ -145,8 +145,12 @@ func (f *gcFlags) judge(c *candidate) {
 	switch {
 	case c.inUse == true:
 		c.verdict = "in use"
-	case c.OtherVersion() && f.olderThan > 0:
+	case f.olderThan == 0:
+		c.unused, c.verdict = true, "would be removed"
+	case c.OtherVersion():
 		c.verdict = "of another version, so its age is unknown"
+	case age < 0:
+		c.verdict = "created in the future, by a clock that was set back, so its age is unknown"
 	case age < f.olderThan:
 		c.verdict = fmt.Sprintf("created %v ago, less than %v", age.Round(time.Second), f.olderThan)
 	default:

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -237,5 +238,28 @@ func TestGCControlPart(t *testing.T) {
 	dst := make([]byte, gcDisk.SampleBytes)
 	if _, hit, err := d.Get(3, dst); !hit || err != nil || !bytes.Equal(dst, content(3, len(dst))) {
 		t.Error(hit, err)
+	}
+}
+
+// Ensure that gc removes what no process uses after the time of day was set back. Only --older-than asks for an age.
+func TestGCAfterTheClockWasSetBack(t *testing.T) {
+	dir := tmpfs(t)
+	path := filepath.Join(dir, "early")
+	ok(t, "create", "early", "--dir", dir, "--samples", "10", "--sample-bytes", "100")
+	run := func(olderThan time.Duration) string {
+		var out bytes.Buffer
+		f := gcFlags{dirFlag: dirFlag{dir}, yes: true, olderThan: olderThan, now: time.Now().Add(-time.Hour)}
+		if err := f.run(&out, io.Discard); err != nil {
+			t.Error(err)
+		}
+		return out.String()
+	}
+	contains(t, run(time.Minute), "created in the future")
+	if gone(t, path) {
+		t.Error("removed, though its age is unknown")
+	}
+	contains(t, run(0), "removed")
+	if !gone(t, path) {
+		t.Error("not removed")
 	}
 }
