@@ -425,9 +425,10 @@ enum stoc_remote {
     STOC_REMOTE_INTERNAL = 13,  /* an internal error of the server */
     STOC_REMOTE_INVALID = 14,   /* an announced order that is none of this cache; only stoc_announce meets it */
     STOC_REMOTE_BAD = 15,       /* its file does not decode; the message gives the file and the reason */
-    STOC_REMOTE_LOAD = 16,      /* no program has loaded it: the caller does, see STOC_FETCH_LOADS */
+    STOC_REMOTE_LOAD = 16,      /* no program has loaded or decoded it: the caller does, see STOC_FETCH_LOADS */
     STOC_REMOTE_LOADING = 17,   /* another program or machine loads it: ask again */
-    STOC_REMOTE_NO_MEMORY = 18  /* there is a slot, and no memory for it; the client did not ask for its bytes */
+    STOC_REMOTE_NO_MEMORY = 18, /* there is a slot, and no memory for it; the client did not ask for its bytes */
+    STOC_REMOTE_KIND = 19       /* the server does not decode its file, whose format the message names */
 };
 
 /* One sample that a fetch could not get. 1024 bytes. */
@@ -442,13 +443,20 @@ struct stoc_failure {
  * say). stoc_fetch leaves rows unchanged if hit says 1 (unless hit is NULL). */
 #define STOC_FETCH_UNCOUNTED 1u
 
-/* For caches whose samples come from programs (stoc_info: programs). The caller loads the samples that fail with
- * STOC_REMOTE_LOAD, stores them (stoc_set), and MUST end each load with stoc_offer; the end of the process does so too.
+/* For caches whose samples come from programs (stoc_info: programs), and for callers that decode files of formats that
+ * the server does not decode. The caller loads the samples that fail with STOC_REMOTE_LOAD, stores them (stoc_set), and MUST end each load with stoc_offer; the end of the process does so too.
  * Other programs and machines wait for it, for a minute at most. A call waits for samples that others load. But if it
  * has samples to load, it does not: samples that others load fail with STOC_REMOTE_LOADING, and the caller asks for
  * them again after its own loads. Without this flag, samples that no program has loaded fail with STOC_REMOTE_LOAD, and
- * no program waits. */
+ * no program waits.
+ *
+ * A caller that decodes gets the file by STOC_FETCH_FILES. It does not store the picture: stoc_offer does. If the file is
+ * damaged, it calls stoc_offer_damaged. Without this flag, such samples fail with STOC_REMOTE_KIND. */
 #define STOC_FETCH_LOADS 2u
+
+/* For stoc_fetch_each, and not with STOC_FETCH_LOADS: asks for the files of pictures that a server decodes, and counts
+ * nothing. 128 bytes before each say how to decode it: docs/spec/control.md, Files of other formats. */
+#define STOC_FETCH_FILES 4u
 
 struct stoc_fetch_options {
     uint64_t struct_bytes; /* sizeof(struct stoc_fetch_options) */
@@ -497,13 +505,18 @@ STOC_API void stoc_fetch_end(struct stoc_fetch_options *options, void **data, si
 STOC_API int64_t stoc_prefetch(stoc_cache *cache, const int64_t *indices, size_t n, struct stoc_fetch_options *options,
                                struct stoc_error *error);
 
-/* Offers a sample that the caller has loaded to other machines: its parts, one after the other, have sample_bytes,
+/* Offers a sample that the caller has loaded to other machines, and one that it has decoded also to the cache: its parts, one after the other, have sample_bytes,
  * or at most so many in a variable-size cache.
  * count 0: the load of the sample has failed, and another program may load it. 1: a tier takes the sample. 0: none does.
- * EINVAL for a cache whose samples a server reads from a source, EINDEX, ESCHEMA, and the connection's errors of
- * stoc_fetch. timeout_ms as in stoc_fetch_options. */
+ * EINVAL also for a cache whose samples a server reads from a source and does not decode, EINDEX, ESCHEMA, and the
+ * connection's errors of stoc_fetch. timeout_ms as in stoc_fetch_options. */
 STOC_API int stoc_offer(stoc_cache *cache, int64_t index, const struct iovec *parts, int count, unsigned timeout_ms,
                         struct stoc_error *error);
+
+/* Ends the load of a sample whose file the caller was to decode, and found damaged. Other clients get the reason. Returns
+ * 0, or an error as stoc_offer. */
+STOC_API int stoc_offer_damaged(stoc_cache *cache, int64_t index, const char *reason, unsigned timeout_ms,
+                                struct stoc_error *error);
 
 /* Attaches to a cache through its server, which passes the segment. Use it for caches that this
  * process cannot open by name (another mount namespace or directory). sockets_dir NULL: as above;

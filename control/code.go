@@ -25,11 +25,12 @@ const (
 	CodeLoad    // no program has it: the client loads it itself
 	CodeLoading // another program loads it
 	CodeNoMemory
+	CodeKind // its file is of a format that the server does not decode
 )
 
 var codeNames = [...]string{"", "PROTOCOL", "VERSION", "DENIED", "NOT_FOUND", "LIMIT", "INDEX", "READ",
 	"CHANGED", "DAMAGED", "NO_SLOT", "CANCELLED", "CLOSING", "INTERNAL", "INVALID", "BAD", "LOAD", "LOADING",
-	"NO_MEMORY"}
+	"NO_MEMORY", "KIND"}
 
 func (c Code) String() string {
 	if c > 0 && int(c) < len(codeNames) {

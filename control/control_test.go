@@ -123,7 +123,7 @@ func TestHeaders(t *testing.T) {
 		}
 	}
 	for flags, good := range map[uint32]bool{control.Loads: true, control.Loads | control.Send: true,
-		control.Loads | control.Unstored: true, control.Loads | control.SlotsOnly: false, 16: false} {
+		control.Loads | control.Unstored: true, control.Loads | control.SlotsOnly: false, control.File: true, control.File | control.Loads: false, 32: false} {
 		body := control.AppendFetch(nil, control.Fetch, 1, control.FetchBody{Flags: flags, Indices: []int64{1}})
 		if _, err := control.ParseFetch(control.Fetch, body[control.HeaderBytes:]); (err == nil) != good {
 			t.Errorf("flags %d: %v", flags, err)
@@ -132,6 +132,12 @@ func TestHeaders(t *testing.T) {
 	failed := control.AppendOffer(nil, 1, control.OfferBody{Flags: control.Failed, Sample: []byte("a")})
 	if _, err := control.ParseOffer(failed[control.HeaderBytes:]); !errors.Is(err, control.ErrProtocol) {
 		t.Errorf("a failed offer with a sample: %v", err)
+	}
+	for n, good := range map[int]bool{0: true, control.MaxText: true, control.MaxText + 1: false} {
+		damaged := control.AppendOffer(nil, 1, control.OfferBody{Flags: control.Damaged, Sample: make([]byte, n)})
+		if _, err := control.ParseOffer(damaged[control.HeaderBytes:]); (err == nil) != good {
+			t.Errorf("a reason of %d bytes: %v", n, err)
+		}
 	}
 	if _, err := control.ParseOffer(make([]byte, 15)); !errors.Is(err, control.ErrProtocol) {
 		t.Errorf("a short offer: %v", err)

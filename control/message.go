@@ -98,7 +98,7 @@ func ParseAttached(body []byte) (AttachedBody, error) {
 	return AttachedBody{binary.LittleEndian.Uint32(body), [16]byte(body[8:])}, nil
 }
 
-// Flags of FETCH. The first three exclude each other.
+// Flags of FETCH. All but Loads exclude each other.
 const (
 	SlotsOnly = 1 // the server does not send samples without a slot
 	Send      = 2 // the server sends all samples, also those that are READY
@@ -107,6 +107,8 @@ const (
 	// Loads may come with Send and Unstored: the client loads samples that fail with CodeLoad, and ends each load
 	// with an OFFER.
 	Loads = 8
+
+	File = 16 // the server sends the file of each sample, for a client that decodes it
 )
 
 // FetchBody is the body of FETCH and PREFETCH. PREFETCH has no flags.
@@ -137,7 +139,7 @@ func ParseFetch(t Type, body []byte) (FetchBody, error) {
 	}
 	m := FetchBody{binary.LittleEndian.Uint32(body), binary.LittleEndian.Uint32(body[4:]), make([]int64, n)}
 	how := m.Flags &^ Loads
-	known := m.Flags == SlotsOnly || how == 0 || how == Send || how == Unstored
+	known := m.Flags == SlotsOnly || m.Flags == File || how == 0 || how == Send || how == Unstored
 	if !known || t == Prefetch && m.Flags != 0 {
 		return FetchBody{}, wrongBody(t, body, fmt.Sprintf("flags %#x", m.Flags))
 	}
@@ -322,15 +324,18 @@ func parseAnswer(t Type, body []byte) (yes bool, err error) {
 	return body[0] == 1, nil
 }
 
-// Failed is the flag of an OFFER without a sample: its load has failed, or the client gives it up.
-const Failed = 1
+// Flags of an OFFER without a sample.
+const (
+	Failed  = 1 // its load has failed, or the client gives it up
+	Damaged = 2 // its file is no picture, or damaged; the reason comes in place of the sample
+)
 
 // OfferBody is the body of OFFER: a sample that the client has loaded.
 type OfferBody struct {
 	Cache  uint32
 	Flags  uint32
 	Index  int64
-	Sample []byte // empty with Failed
+	Sample []byte // empty with Failed, a text with Damaged
 }
 
 // OfferBytes is the number of bytes before the sample in the body of OFFER.
@@ -354,7 +359,7 @@ func ParseOffer(body []byte) (m OfferBody, err error) {
 	}
 	le := binary.LittleEndian
 	m = OfferBody{le.Uint32(body), le.Uint32(body[4:]), int64(le.Uint64(body[8:])), body[OfferBytes:]}
-	if m.Flags > Failed || m.Flags == Failed && len(m.Sample) > 0 {
+	if m.Flags > Damaged || m.Flags == Failed && len(m.Sample) > 0 || m.Flags == Damaged && len(m.Sample) > MaxText {
 		return m, wrongBody(Offer, body, fmt.Sprintf("flags %#x", m.Flags))
 	}
 	return m, nil

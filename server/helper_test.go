@@ -30,6 +30,7 @@ type memory struct {
 	cancelled      atomic.Int32   // reads that their context ended
 	onRead         func(i int)    // called when a read begins; nil: not called
 	variable       bool           // declares samples of variable size: see size
+	formats        bool           // of source.Info
 
 	mu    sync.Mutex
 	gate  map[int]chan struct{} // reads of these samples wait for it
@@ -50,7 +51,7 @@ func (m *memory) Info() source.Info {
 	if err != nil {
 		panic(err)
 	}
-	return source.Info{Kind: "memory", Samples: m.samples, Schema: schema, Fingerprint: m.fingerprint}
+	return source.Info{Kind: "memory", Samples: m.samples, Schema: schema, Fingerprint: m.fingerprint, Formats: m.formats}
 }
 
 func (m *memory) Size(i int) (int, error) { return m.size(i), nil }

@@ -1,14 +1,17 @@
 package server_test
 
 import (
+	"fmt"
 	"io"
 	"log/slog"
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/sourcetest"
 )
 
 // programsOptions are those of a cache whose samples of 8 bytes programs load.
@@ -77,6 +80,74 @@ func TestAnswersDoNotWaitForEver(t *testing.T) {
 	loads, cache, waits, theirs := twoPrograms(t, programsOptions(t))
 	wantCode(t, loads.fetch(cache, control.Loads, 5), 0, control.CodeLoad)
 	wantCode(t, waits.fetch(theirs, control.Loads, 5), 0, control.CodeLoading)
+}
+
+// Ensure that one program at a time may make a sample of a format that the source does not decode, that the cache keeps
+// what it makes, and that clients that decode nothing get the format, or the reason of a file that is damaged. The source
+// reads each file once.
+func TestOtherFormats(t *testing.T) {
+	m := newMemory(30, 1000)
+	m.formats = true
+	kind := func(i int, unknown, out bool) error {
+		return &source.KindError{Where: fmt.Sprintf("%d.x", i), Reason: "a GIF file", Unknown: unknown, MayLeaveOut: out}
+	}
+	m.fails = map[int]error{4: kind(4, false, true), 5: kind(5, true, true), 6: kind(6, true, false), 7: kind(7, false, false)}
+	s, _ := start(t, options(t, m, server.CacheOptions{Parallel: 2}))
+	p, mine, c := attachTo(t, s)
+	q, theirs, _ := join(t, s)
+	kinds := func(want ...control.Code) {
+		t.Helper()
+		a := p.fetch(mine, 0, 4, 5, 6, 7)
+		for k, code := range want {
+			if code != 0 {
+				wantCode(t, a, uint32(k), code)
+			} else if f, failed := a.failures[uint32(k)]; failed {
+				t.Error(f)
+			}
+		}
+	}
+	kinds(control.CodeKind, control.CodeBad, control.CodeDamaged, control.CodeKind)
+	if text := p.fetch(mine, 0, 7).failures[0].Text; text != "memory 7 does not decode: a GIF file" {
+		t.Error(text)
+	}
+	a := p.fetch(mine, control.Loads, 4, 5, 6, 7, 8)
+	for k := range uint32(4) {
+		wantCode(t, a, k, control.CodeLoad)
+	}
+	wantCode(t, q.fetch(theirs, control.Loads, 4), 0, control.CodeLoading)
+	wantCode(t, p.fetch(mine, control.File, 8), 0, control.CodeInvalid) // this source has no files
+	offer := func(i int, flags uint32, data []byte) {
+		id := p.id()
+		p.send(control.AppendOffer(nil, id, control.OfferBody{Cache: mine, Index: int64(i), Flags: flags, Sample: data}))
+		if h, _ := p.receive(); h.Type != control.Offered || h.Request != id {
+			t.Fatal(h)
+		}
+	}
+	offer(5, 0, sourcetest.Content(5, 1000))
+	if state, err := c.State(5); state != cache.StateReady || err != nil {
+		t.Error(state, err)
+	}
+	if cost := make([]cache.Cost, 1); c.Costs(5, cost) != nil || cost[0] == 0 {
+		t.Error("no cost")
+	}
+	offer(4, control.Damaged, []byte("it is cut"))
+	offer(7, control.Damaged, []byte("it is cut"))
+	offer(6, control.Failed, nil)
+	offer(9, control.Damaged, []byte("a lie"))
+	kinds(control.CodeBad, 0, control.CodeDamaged, control.CodeDamaged)
+	wantCode(t, q.fetch(theirs, control.Loads, 4), 0, control.CodeBad)
+	for _, i := range []int64{6, 7} { // other programs may try these
+		wantCode(t, q.fetch(theirs, control.Loads, i), 0, control.CodeLoad)
+	}
+	if a := q.fetch(theirs, control.Send, 9); len(a.failures) != 0 {
+		t.Error(a.failures)
+	}
+	if m.begun(4) != 1 || m.begun(5) != 1 || m.begun(7) != 1 {
+		t.Error(m.begun(4), m.begun(5), m.begun(7))
+	}
+	if a := about(t, s); a["bad_samples"] != 1.0 {
+		t.Error(a["bad_samples"])
+	}
 }
 
 // twoPrograms starts a server and connects two programs to its cache of samples that programs load.

@@ -75,7 +75,9 @@ type Info struct {
 	Decode string
 	// Programs: no files have the samples, programs load them. Read gives ErrLoad.
 	Programs bool
-	Notes    []Note // further notes for an operator, such as the names of classes
+	// Formats: programs decode files of formats that the source does not decode. Read gives a KindError.
+	Formats bool
+	Notes   []Note // further notes for an operator, such as the names of classes
 	// Traffic counts the requests to a server; nil: the samples come from local files.
 	Traffic *Traffic
 }
@@ -116,6 +118,18 @@ func (e *BadError) Error() string { return e.Where + ": " + e.Reason }
 
 // Unwrap returns ErrDecode.
 func (e *BadError) Unwrap() error { return ErrDecode }
+
+// KindError is the error of a file of a format that a source of pictures does not decode. Programs may. It wraps ErrDecode.
+type KindError struct {
+	Where, Reason string
+	Unknown       bool // the format is none of those that Reason can name: most such files are no pictures
+	MayLeaveOut   bool // clients may leave out a file that no program decodes
+}
+
+func (e *KindError) Error() string { return e.Where + " does not decode: " + e.Reason }
+
+// Unwrap returns ErrDecode.
+func (e *KindError) Unwrap() error { return ErrDecode }
 
 // CheckRead makes the first checks of each Read. Errors: ErrIndex, ErrShort, the cause of ctx.
 func CheckRead(ctx context.Context, i, samples, size int, dst []byte) error {

@@ -65,8 +65,14 @@ func (a *around) Read(ctx context.Context, i int, dst []byte) (int, error) {
 		return 0, err
 	}
 	defer done()
+	if source.WantedFile(ctx) != nil {
+		return a.Source.Read(ctx, i, dst)
+	}
 	if n, hit := a.get(ctx, i, size, room); hit {
 		return copy(dst, room[:n]), nil
+	}
+	if source.IsTiersOnly(ctx) {
+		return 0, source.ErrLoad
 	}
 	claimed := false
 	if shared := a.set.shared; shared != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// Programs is a source of samples that programs load. Read gives those that tiers have, else
-// source.ErrLoad. It also knows who loads what no tier has, one program at a time for each sample.
+// Programs is a source of samples that programs load: all, or those that the source inside does not decode. Of all, Read
+// gives those that tiers have, else source.ErrLoad. It also knows who loads a sample, one program at a time for each.
 type Programs struct {
 	around
 	info   source.Info
@@ -34,7 +34,7 @@ type load struct {
 	began time.Time
 }
 
-// NewPrograms makes a source of a source of kind none and the tiers of a set (nil: none). It owns both. A load
+// NewPrograms makes a source of a source and the tiers of a set (nil: none). It owns both. A load
 // that takes longer than within counts as failed.
 func NewPrograms(s source.Source, set *Set, within time.Duration) *Programs {
 	if set == nil {
@@ -46,15 +46,29 @@ func NewPrograms(s source.Source, set *Set, within time.Duration) *Programs {
 
 // Read is part of source.Source.
 func (p *Programs) Read(ctx context.Context, i int, dst []byte) (int, error) {
-	size, room, done, err := p.begin(ctx, i, dst)
-	if err != nil {
-		return 0, err
+	if p.info.Programs {
+		ctx = source.TiersOnly(ctx)
 	}
-	defer done()
-	if n, hit := p.get(ctx, i, size, room); hit {
-		return copy(dst, room[:n]), nil
+	return p.around.Read(ctx, i, dst)
+}
+
+// Begin says that the program which loads a sample does so from now on, and not other samples before.
+func (p *Programs) Begin(i int) {
+	p.mu.Lock()
+	if one, loading := p.loads[i]; loading && one.by != nil {
+		p.loads[i] = load{one.by, time.Now()}
 	}
-	return p.Source.Read(ctx, i, dst)
+	p.mu.Unlock()
+}
+
+// Took returns how long the load of a sample takes so far; 0: no program loads it.
+func (p *Programs) Took(i int) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if one := p.loads[i]; one.by != nil {
+		return time.Since(one.began)
+	}
+	return 0
 }
 
 // Claim gives a program the right to load a sample that Read has not found. true: it has the right, and MUST call

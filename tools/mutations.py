@@ -601,7 +601,7 @@ DEFECTS = [
     Defect(
         "Evicting: the bytes of a READY sample are not sent",
         "server/fill/filler.go",
-        "case state == cache.StateReady && !r.Send:",
+        "case state == cache.StateReady && !r.Send && !r.Files:",
         "case state == cache.StateReady:",
         go("./server", "TestSend"),
     ),

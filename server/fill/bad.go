@@ -3,6 +3,8 @@ package fill
 import (
 	"log/slog"
 	"sync"
+	"time"
+	"unique"
 
 	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/internal/fewlines"
@@ -14,47 +16,111 @@ const (
 	unknownReason = "it did not decode before"
 )
 
-// bad remembers samples that are bad, so that the source reads each of them once.
+// bad remembers samples that the source does not decode, so that it reads each of them once.
 type bad struct {
 	mu      sync.Mutex
-	reasons map[int]string // "": not kept
+	samples map[int]verdict
+	bad     int // samples with CodeBad
+	texts   int // samples with a text
 	lines   fewlines.Limit
+	formats fewlines.Limit // of lines about formats
 }
 
-// known returns the answer for a sample that is known to be bad.
-func (b *bad) known(from source.Source, index int) (r result, bad bool) {
+// verdict is why the source does not decode a sample.
+type verdict struct {
+	code   control.Code
+	text   string // "": that of the format, or not kept
+	format format // zero: no program decodes it either
+}
+
+// format is a KindError of any file. Few of them differ, so they need no bound.
+type format = unique.Handle[source.KindError]
+
+// known returns the answer for a sample that the source does not decode.
+func (b *bad) known(from source.Source, index int) (r result, known bool) {
 	b.mu.Lock()
-	reason, bad := b.reasons[index]
+	v, known := b.samples[index]
 	b.mu.Unlock()
-	if bad && reason == "" {
-		reason = (&source.BadError{Where: from.Where(index), Reason: unknownReason}).Error()
+	if !known {
+		return r, false
 	}
-	return result{code: control.CodeBad, text: reason}, bad
+	r = result{code: v.code, text: v.text, programs: v.format != (format{})}
+	switch {
+	case r.text != "":
+	case r.programs:
+		e := v.format.Value()
+		e.Where = from.Where(index)
+		r.text = e.Error()
+	default:
+		r.text = (&source.BadError{Where: from.Where(index), Reason: unknownReason}).Error()
+	}
+	return r, true
 }
 
 // add remembers a bad sample, and logs it unless the log has enough lines of this minute.
 func (b *bad) add(log *slog.Logger, index int, e *source.BadError) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if _, known := b.reasons[index]; known {
+	if v, known := b.samples[index]; known && v.format == (format{}) {
 		return
 	}
-	if b.reasons == nil {
-		b.reasons = map[int]string{}
-	}
-	b.reasons[index] = ""
-	if len(b.reasons) <= keptReasons {
-		b.reasons[index] = e.Error()
-	}
+	b.set(index, verdict{code: control.CodeBad, text: e.Error()})
 	if about := b.lines.Add("sample", index, "file", e.Where, "reason", e.Reason); about != nil {
 		log.Warn("a sample is bad; clients may leave it out", about...)
 	}
 }
 
+// addFormat remembers and logs a sample of a format that only programs decode. To other clients a format without a name
+// is a damaged file.
+func (b *bad) addFormat(log *slog.Logger, index int, e *source.KindError) {
+	any := *e
+	any.Where = ""
+	v := verdict{code: control.CodeKind, format: unique.Make(any)}
+	switch {
+	case e.Unknown && e.MayLeaveOut:
+		v.code = control.CodeBad
+	case e.Unknown:
+		v.code = control.CodeDamaged
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if _, known := b.samples[index]; known {
+		return
+	}
+	b.set(index, v)
+	if about := b.formats.Add("sample", index, "file", e.Where, "reason", e.Reason); about != nil {
+		log.Info("the server does not decode a file; programs in Python try it with Pillow", about...)
+	}
+}
+
+// set remembers a sample. The caller holds mu.
+func (b *bad) set(index int, v verdict) {
+	if b.samples == nil {
+		b.samples = map[int]verdict{}
+	}
+	before := b.samples[index]
+	if before.text != "" {
+		b.texts--
+	}
+	if before.code == control.CodeBad {
+		b.bad--
+	}
+	if b.texts == keptReasons {
+		v.text = ""
+	}
+	if v.text != "" {
+		b.texts++
+	}
+	if v.code == control.CodeBad {
+		b.bad++
+	}
+	b.samples[index] = v
+}
+
 // forget forgets all samples.
 func (b *bad) forget() {
 	b.mu.Lock()
-	b.reasons = nil
+	b.samples, b.bad, b.texts = nil, 0, 0
 	b.mu.Unlock()
 }
 
@@ -62,5 +128,41 @@ func (b *bad) forget() {
 func (f *Filler) Bad() int {
 	f.bad.mu.Lock()
 	defer f.bad.mu.Unlock()
-	return len(f.bad.reasons)
+	return f.bad.bad
+}
+
+// Decoded takes the picture that a program has made of a file, in so long, and stores it.
+func (f *Filler) Decoded(index int, sample []byte, took time.Duration) {
+	b := &f.bad
+	b.mu.Lock()
+	if v := b.samples[index]; v.format != (format{}) && v.code != control.CodeKind {
+		b.set(index, verdict{code: control.CodeKind, format: v.format}) // so the file is a picture
+	}
+	b.mu.Unlock()
+	f.store(index, sample, false, took)
+}
+
+// Damaged takes notice of a file that is damaged, as a program has found that was to decode it. If clients may not leave it
+// out, programs try it again.
+func (f *Filler) Damaged(index int, reason string) {
+	f.mu.Lock()
+	from := f.source
+	f.mu.Unlock()
+	b := &f.bad
+	b.mu.Lock()
+	v := b.samples[index]
+	b.mu.Unlock()
+	if v.format == (format{}) {
+		return
+	}
+	e := v.format.Value()
+	e.Where = from.Where(index)
+	if e.MayLeaveOut {
+		b.add(f.log, index, &source.BadError{Where: e.Where, Reason: reason})
+		return
+	}
+	e.Reason = reason
+	b.mu.Lock()
+	b.set(index, verdict{control.CodeDamaged, e.Error(), v.format})
+	b.mu.Unlock()
 }

@@ -44,13 +44,19 @@ type Filler struct {
 	source     source.Source
 	refused    func(error) // takes notice of samples that the cache refuses
 	wake       sync.Cond   // there may be a sample to read
-	inflight   map[int]*sample
+	inflight   map[key]*sample
 	fetches    roundRobin
 	prefetches roundRobin // served when no fetch can be served
 	closing    bool
 
 	readers
 	buffers sync.Pool // holds *[]byte
+}
+
+// key is what waiters wait for.
+type key struct {
+	index int
+	file  bool // not the sample, but the file that it is made of
 }
 
 // sample is one sample that has waiters. During its read it stays inflight, even without waiters,
@@ -102,7 +108,7 @@ func (s *sample) remove(w *waiter) bool {
 // refuses.
 func New(c *cache.Cache, from source.Source, parallel int, next func(sample, soon uint64) uint64, stats *Stats,
 	refused func(error), log *slog.Logger) *Filler {
-	f := &Filler{cache: c, source: from, refused: refused, log: log, stats: stats, inflight: map[int]*sample{},
+	f := &Filler{cache: c, source: from, refused: refused, log: log, stats: stats, inflight: map[key]*sample{},
 		side:    sideBuffer{next: next, life: c.Life, places: map[int]int{}},
 		readers: readers{all: map[*reader]bool{}, left: make(chan struct{})}}
 	f.wake.L = &f.mu
@@ -141,7 +147,7 @@ func (f *Filler) Submit(r *Request) int {
 		switch state, err := f.cache.State(w.index); {
 		case err != nil:
 			r.answer(w, failed(control.CodeIndex, err))
-		case state == cache.StateReady && !r.Send:
+		case state == cache.StateReady && !r.Send && !r.Files:
 			r.answer(w, result{})
 		default:
 			missing = append(missing, w)
@@ -182,10 +188,10 @@ func (f *Filler) push(q *Queue, waiters ...*waiter) {
 
 // add appends a waiter to the list of its sample. The caller holds mu.
 func (f *Filler) add(w *waiter) {
-	s := f.inflight[w.index]
+	s := f.inflight[w.key()]
 	if s == nil {
 		s = &sample{}
-		f.inflight[w.index] = s
+		f.inflight[w.key()] = s
 	}
 	s.add(w)
 }
@@ -205,7 +211,7 @@ func (f *Filler) cancel(r *Request) (cancelled []*waiter) {
 	defer f.mu.Unlock()
 	for k := range r.waiters {
 		w := &r.waiters[k]
-		s := f.inflight[w.index]
+		s := f.inflight[w.key()]
 		if w.done || s == nil || !s.remove(w) {
 			continue
 		}
@@ -216,7 +222,7 @@ func (f *Filler) cancel(r *Request) (cancelled []*waiter) {
 		case s.reading:
 			s.cancel()
 		default:
-			delete(f.inflight, w.index)
+			delete(f.inflight, w.key())
 		}
 	}
 	r.queue.strip() // else they would stay until the ring reaches this queue
@@ -266,17 +272,22 @@ func (f *Filler) serve(r *reader) {
 			f.wake.Wait()
 			continue
 		}
-		s := f.inflight[w.index]
+		s := f.inflight[w.key()]
 		if w.done || s == nil || s.reading {
 			continue // answered, cancelled, or another reader reads it
 		}
 		ctx, cancel := context.WithCancel(context.Background())
 		s.reading, s.cancel = true, cancel
-		r.sample, r.index, r.began = s, w.index, time.Now()
+		r.sample, r.key, r.began = s, w.key(), time.Now()
 		from, purpose := f.source, s.purpose()
 		f.mu.Unlock()
 		fault.At("fill.taken")
-		result := f.read(ctx, from, w.index, purpose)
+		var result result
+		if w.request.Files {
+			result = f.file(ctx, from, w.index)
+		} else {
+			result = f.read(ctx, from, w.index, purpose)
+		}
 		cancelled := ctx.Err() != nil
 		cancel()
 		f.mu.Lock()
@@ -298,14 +309,14 @@ func (f *Filler) serve(r *reader) {
 			}
 			result = closing
 		}
-		delete(f.inflight, w.index)
-		f.complete(w.index, s.waiters, result)
+		delete(f.inflight, w.key())
+		f.complete(w.key(), s.waiters, result)
 	}
 }
 
 // complete answers the waiters of a sample. The caller holds mu; complete unlocks it
 // while it answers.
-func (f *Filler) complete(index int, waiters []*waiter, result result) {
+func (f *Filler) complete(of key, waiters []*waiter, result result) {
 	fetches := clients(waiters)
 	if shared := fetches; result.code == 0 && shared > 0 {
 		if !result.fetched {
@@ -351,8 +362,8 @@ func (f *Filler) complete(index int, waiters []*waiter, result result) {
 	}
 	fault.At("fill.answered")
 	if result.data != nil {
-		if !result.stored {
-			f.side.keep(index, result.data, result.fetched || fetches > 0)
+		if !result.stored && !of.file {
+			f.side.keep(of.index, result.data, result.fetched || fetches > 0)
 		}
 		result.data.Release()
 	}
@@ -367,13 +378,16 @@ type Claimer interface {
 // loading is the result of a sample that another program or machine loads.
 var loading = result{code: control.CodeLoading, text: "another program or machine loads it; ask again"}
 
-// loaded says whose program loads a sample that no tier has.
+// loaded says whose program loads a sample that neither a tier nor the source has.
 func loaded(from source.Source, w *waiter, r result) result {
 	programs, ok := from.(Claimer)
-	if ok && r.code == control.CodeLoad && w.request.Loads != nil &&
-		!programs.Claim(context.Background(), w.index, w.request.Loads) {
+	if !ok || !r.programs || w.request.Loads == nil {
+		return r
+	}
+	if !programs.Claim(context.Background(), w.index, w.request.Loads) {
 		return loading
 	}
+	r.code = control.CodeLoad
 	return r
 }
 
@@ -401,8 +415,9 @@ func (f *Filler) read(ctx context.Context, from source.Source, index int, why pu
 			return r
 		}
 	}
-	if r, bad := f.bad.known(from, index); bad {
-		return r
+	known, bad := f.bad.known(from, index)
+	if bad && !known.programs {
+		return known
 	}
 	if why.freeOnly { // else the sample would be read, and dropped
 		if r := f.room(from, index); r.noRoom() {
@@ -411,6 +426,9 @@ func (f *Filler) read(ctx context.Context, from source.Source, index int, why pu
 	}
 	if why.unstored {
 		ctx = source.KeptElsewhere(ctx)
+	}
+	if bad {
+		ctx = source.TiersOnly(ctx)
 	}
 	began := time.Now()
 	data, fetched := f.side.take(index)
@@ -421,7 +439,10 @@ func (f *Filler) read(ctx context.Context, from source.Source, index int, why pu
 		cost = loadtime.MeasureIf(f.cache.MeasureNext(), ctx, func(ctx context.Context) {
 			data, err = f.load(ctx, from, index)
 		})
-		if err != nil {
+		switch {
+		case bad && errors.Is(err, source.ErrLoad):
+			return known
+		case err != nil:
 			return f.unread(from, index, err)
 		}
 		f.stats.Loads.add(cost)
@@ -441,6 +462,22 @@ func (f *Filler) read(ctx context.Context, from source.Source, index int, why pu
 		return result{stored: true}
 	}
 	return result{data: data, stored: there, short: short, fetched: fetched}
+}
+
+// file reads the file of a sample, as a client decodes it.
+func (f *Filler) file(ctx context.Context, from source.Source, index int) result {
+	var data []byte
+	unused, err := f.load(source.WantFile(ctx, &data), from, index)
+	if err != nil {
+		return f.unread(from, index, err)
+	}
+	unused.Release()
+	if data == nil {
+		return result{code: control.CodeInvalid, text: "the server has no files of this cache's samples"}
+	}
+	b := &Buffer{Bytes: data, free: func() {}} // files differ in size, so none is kept for the next
+	b.users.Store(1)
+	return result{data: b}
 }
 
 // room returns noSlot or noMemory for a sample that cannot be stored without an eviction.
@@ -537,6 +574,12 @@ func (f *Filler) unread(from source.Source, index int, err error) result {
 		f.bad.add(f.log, index, e)
 		return failed(control.CodeBad, e)
 	}
+	if e := (*source.KindError)(nil); errors.As(err, &e) {
+		f.bad.addFormat(f.log, index, e)
+		if r, known := f.bad.known(from, index); known { // else the source was replaced
+			return r
+		}
+	}
 	code := control.CodeRead
 	switch {
 	case errors.Is(err, source.ErrIndex):
@@ -550,5 +593,7 @@ func (f *Filler) unread(from source.Source, index int, err error) result {
 	case errors.Is(err, source.ErrClosed):
 		code = control.CodeClosing
 	}
-	return failed(code, fmt.Errorf("sample %d (%s): %w", index, from.Where(index), err))
+	r := failed(code, fmt.Errorf("sample %d (%s): %w", index, from.Where(index), err))
+	r.programs = code == control.CodeLoad
+	return r
 }

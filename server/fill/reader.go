@@ -19,7 +19,7 @@ type readers struct {
 // reader is one goroutine that reads samples.
 type reader struct {
 	sample  *sample // the sample that it reads; nil: none
-	index   int     // index of the sample
+	key     key     // of the sample
 	began   time.Time
 	givenUp bool // its waiters have answers, and another reader has replaced it
 }
@@ -70,7 +70,7 @@ func (f *Filler) tellLast() {
 
 // abandoned is a read that was given up, and its waiters.
 type abandoned struct {
-	index   int
+	key
 	waiters []*waiter
 }
 
@@ -81,13 +81,13 @@ func (f *Filler) abandon(r *reader) abandoned {
 	delete(f.all, r)
 	f.stuck++
 	s.cancel() // the source may obey the context
-	given := abandoned{r.index, s.waiters}
+	given := abandoned{r.key, s.waiters}
 	for _, w := range s.waiters {
 		w.done = true
 	}
 	s.waiters = nil
-	if f.inflight[r.index] == s {
-		delete(f.inflight, r.index)
+	if f.inflight[r.key] == s {
+		delete(f.inflight, r.key)
 	}
 	f.tellLast()
 	return given
@@ -96,10 +96,10 @@ func (f *Filler) abandon(r *reader) abandoned {
 // drop takes all samples that no reader will read, because there is no reader or the filler closes.
 // The caller holds mu.
 func (f *Filler) drop() (left []abandoned) {
-	for index, s := range f.inflight {
+	for of, s := range f.inflight {
 		if !s.reading {
-			left = append(left, abandoned{index, s.waiters})
-			delete(f.inflight, index)
+			left = append(left, abandoned{of, s.waiters})
+			delete(f.inflight, of)
 			for _, w := range s.waiters {
 				w.done = true
 			}

@@ -26,6 +26,8 @@ type Request struct {
 	// those that are READY. Unstored, with Send, says that these need not be stored: other nodes keep them.
 	// FreeOnly says that no sample may lose its slot for these.
 	Send, Unstored, FreeOnly bool
+	// Files makes the requester take the files of the samples, which nothing stores.
+	Files bool
 	// Loads is the program that loads samples that fail with LOAD; nil: none.
 	Loads any
 
@@ -48,6 +50,8 @@ type waiter struct {
 	queued   bool // it is in its request's queue
 	done     bool // answered, or cancelled
 }
+
+func (w *waiter) key() key { return key{w.index, w.request.Files} }
 
 // NewRequest makes a request for samples. Submit puts its waiters into queue.
 func NewRequest[Index int | int64](by Requester, queue *Queue, indices []Index) *Request {
@@ -115,6 +119,8 @@ type result struct {
 	// the side buffer had it, and a client has fetched it before
 	fetched bool
 	alone   bool // it was read, and no client was waiting for it
+	// with a code: it is no sample of the source's, and programs may load it
+	programs bool
 }
 
 // closing is the result of a sample that a closing filler does not read.

@@ -322,6 +322,7 @@ func (p *Schedule) Done(r *fill.Request, failures []control.Failure) {
 			p.noRoom++
 		case control.CodeClosing:
 			p.closing = true
+		case control.CodeKind: // programs make it
 		default:
 			p.failed++
 		}

@@ -19,6 +19,9 @@ func (h *Cache) readFrom(p *Prepared, tiers *tier.Set) {
 	case p.source.Info().Programs:
 		h.programs = tier.NewPrograms(p.source, tiers, p.Options.ReadTimeout)
 		h.source = h.programs
+	case p.source.Info().Formats:
+		h.programs = tier.NewPrograms(counted, tiers, p.Options.ReadTimeout)
+		h.source = h.programs
 	case tiers != nil:
 		h.source = tier.Around(counted, tiers)
 	default:

@@ -467,8 +467,12 @@ func (c *Connection) offer(request uint64, m control.OfferBody) {
 		return
 	}
 	defer h.Leave()
-	if m.Flags == control.Failed {
-		h.EndLoad(int(m.Index))
+	if m.Flags != 0 {
+		if m.Flags == control.Damaged {
+			h.Damaged(int(m.Index), control.Printable(string(m.Sample)))
+		} else {
+			h.EndLoad(int(m.Index))
+		}
 		c.out.send(control.AppendOffered(nil, request, false))
 		return
 	}
@@ -504,9 +508,12 @@ func (c *Connection) fetch(h control.Header, m control.FetchBody) error {
 	c.mu.Unlock()
 	queued := 0
 	if r.cached.Enter() {
-		if r.prefetch {
+		switch {
+		case r.prefetch:
 			r.cached.Prefetched(m.Indices)
-		} else {
+		case r.samples.Files:
+			r.cached.BeginLoads(m.Indices)
+		default:
 			r.cached.Fetched(m.Indices)
 		}
 		queued = r.filler.Submit(r.samples)
@@ -530,6 +537,7 @@ func (c *Connection) newRequest(h control.Header, m control.FetchBody) *request 
 		queue = c.queues[cached].prefetches
 	}
 	r.samples = fill.NewRequest(r, queue, m.Indices)
+	r.samples.Files = m.Flags&control.File != 0
 	r.samples.Unstored = m.Flags&control.Unstored != 0
 	r.samples.Send, r.samples.FreeOnly = m.Flags&control.Send != 0 || r.samples.Unstored, r.prefetch || r.slotsOnly
 	if m.Flags&control.Loads != 0 {

@@ -41,9 +41,10 @@ type pictures struct {
 	info    source.Info
 	closed  atomic.Bool
 	pool    sync.Pool           // holds *buffers
-	files   *semaphore.Weighted // bytes of encoded files
+	read    *semaphore.Weighted // bytes of encoded files
 	large   *semaphore.Weighted // bytes for pictures that take more than their process has
 	helpers *helpers            // nil in the encoded form
+	files   *files              // the encoded form
 }
 
 // buffers are those of one read. A pool keeps them for other reads.
@@ -76,15 +77,15 @@ func grow(buffer *[]byte, n int) []byte {
 // The helper program decodes (docs/spec/decode.md). The store encoded needs none. For other stores, New returns an
 // ErrInvalid that says how to get the program, if there is none, and the error of a program that does not work.
 //
-// Reads return ErrCorrupt for a file that is no JPEG, PNG or WebP, too large or damaged. If s is a
-// source.Blocks, the result is one too.
+// Reads return ErrCorrupt for a file that is too large or damaged, and a KindError for one that is no JPEG, PNG or WebP. A
+// Read with source.WantFile gives the file, as a client decodes it. If s is a source.Blocks, the result is one too.
 func New(s source.Source, settings map[string]any) (source.Source, error) {
 	o, err := parse(settings)
 	if err != nil {
 		return nil, err
 	}
 	inner := s.Info()
-	p := &pictures{inner: s, o: o, encoded: inner.Schema, files: semaphore.NewWeighted(o.forFiles()),
+	p := &pictures{inner: s, o: o, encoded: inner.Schema, read: semaphore.NewWeighted(o.forFiles()),
 		large: semaphore.NewWeighted(o.forLarge())}
 	p.pool.New = func() any { return new(buffers) }
 	if p.image, err = imageField(inner.Schema, o.Field); err != nil {
@@ -105,18 +106,18 @@ func New(s source.Source, settings map[string]any) (source.Source, error) {
 			p.fields = append(p.fields, shm.Field{Name: f.Name, DType: f.DType, Dims: f.Dims})
 		}
 	}
-	files, err := p.encodedForm()
+	p.files, err = p.encodedForm()
 	switch {
 	case err != nil:
 		return nil, err
 	case o.Store == "encoded":
-		return files.source(), nil
+		return p.files.source(), nil
 	}
 	decoded, err := p.decodedForm()
 	if err != nil || o.Store == "decoded" {
 		return decoded, err
 	}
-	return &Both{decoded, files, p}, nil
+	return &Both{decoded, p}, nil
 }
 
 // decodedForm completes p, which may be used before for no read. It starts the helper.
@@ -149,6 +150,7 @@ func (p *pictures) decodedForm() (source.Source, error) {
 	decoder := fmt.Sprintf("%s (%s)", path, p.helpers.decoder)
 	p.info = p.infoOf(schema, pixels, source.Note{Name: "decoded", Text: how},
 		source.Note{Name: DecoderNote, Text: decoder}, source.Note{Name: StoreNote, Text: "decoded"})
+	p.info.Formats = true
 	if _, ok := p.inner.(source.Blocks); ok {
 		return pictureBlocks{p}, nil
 	}
@@ -235,14 +237,18 @@ func (p *pictures) Read(ctx context.Context, i int, dst []byte) (int, error) {
 				size.Text(uint64(n)),
 				size.Text(uint64(p.o.forFiles())), size.Text(uint64(p.o.Memory)))})
 	}
-	if p.files.Acquire(ctx, int64(n)) != nil {
+	if p.read.Acquire(ctx, int64(n)) != nil {
 		return 0, context.Cause(ctx)
 	}
-	defer p.files.Release(int64(n))
+	defer p.read.Release(int64(n))
 	b := p.pool.Get().(*buffers)
 	defer p.put(b)
 	sample := grow(&b.encoded, n)
 	if n, err = p.inner.Read(ctx, i, sample); err != nil {
+		return 0, err
+	}
+	if file := source.WantedFile(ctx); file != nil {
+		*file, err = p.files.forDecoder(i, sample[:n])
 		return 0, err
 	}
 	return p.bytes(), p.decode(ctx, i, sample[:n], dst[:p.bytes()])
@@ -283,6 +289,11 @@ func (p *pictures) decode(ctx context.Context, i int, sample, dst []byte) error 
 	}
 	if lost := new(lostError); errors.As(err, &lost) || errors.Is(err, source.ErrClosed) {
 		return fmt.Errorf("%s was not decoded: %w", p.Where(i), err)
+	}
+	if kind := new(kindError); errors.As(err, &kind) {
+		reason := kind.Error()
+		return &source.KindError{Where: p.Where(i), Reason: reason, Unknown: strings.HasPrefix(reason, "not "),
+			MayLeaveOut: p.o.BadSamples == "skip"}
 	}
 	return p.corrupt(i, err)
 }

@@ -94,6 +94,20 @@ func (f *files) form(i int, sample, dst []byte) (int, error) {
 	return total, nil
 }
 
+// howBytes is how many bytes before a file say how to decode it.
+const howBytes = shm.DecodeBytes
+
+// forDecoder makes what a client decodes of a sample of the inner source (docs/spec/control.md, Files of other formats).
+func (f *files) forDecoder(i int, sample []byte) ([]byte, error) {
+	made := make([]byte, howBytes+len(sample))
+	copy(made, f.info.Decode)
+	if f.same {
+		return append(made[:howBytes], sample...), nil
+	}
+	n, err := f.form(i, sample, made[howBytes:])
+	return made[:howBytes+n], err
+}
+
 // fileBlocks is files for an inner source that has blocks.
 type fileBlocks struct{ *files }
 

@@ -53,7 +53,13 @@ type answer struct {
 	Message     [240]byte
 }
 
-const codeMemory = -5 // STOC_IMAGE_EMEMORY
+const (
+	codeMemory = -5 // STOC_IMAGE_EMEMORY
+	codeKind   = -7 // STOC_IMAGE_EKIND
+)
+
+// kindError says which format a file has that the helper does not decode.
+type kindError struct{ error }
 
 // errShortMemory: a picture takes more memory than its request allows.
 var errShortMemory = errors.New("too little memory")
@@ -329,6 +335,8 @@ func (l *lane) do(ctx context.Context, r *request) (used time.Duration, err erro
 		return 0, l.lost(err)
 	case a.Code == codeMemory:
 		err = errShortMemory
+	case a.Code == codeKind:
+		err = &kindError{errors.New(a.text())}
 	case a.Code != 0:
 		err = errors.New(a.text())
 	}

@@ -32,20 +32,20 @@ const (
 // Both has both forms of a source, for the store auto. Before Take it is the decoded form.
 type Both struct {
 	source.Source // the decoded form
-	files         *files
 	pictures      *pictures
 }
 
 // Forms returns the decoded and the encoded form. Only the one that Take returns may be read.
-func (b *Both) Forms() (decoded, encoded source.Source) { return b.Source, b.files.source() }
+func (b *Both) Forms() (decoded, encoded source.Source) { return b.Source, b.pictures.files.source() }
 
 // Take returns one of both forms. Its notes have the reason. The other form ends.
 func (b *Both) Take(encoded bool, why string) source.Source {
 	note := source.Note{Name: ReasonNote, Text: why}
 	if encoded {
 		b.pictures.closeHelpers()
-		b.files.info.Notes = append(b.files.info.Notes, note)
-		return b.files.source()
+		files := b.pictures.files
+		files.info.Notes = append(files.info.Notes, note)
+		return files.source()
 	}
 	b.pictures.info.Notes = append(b.pictures.info.Notes, note)
 	return b.Source

@@ -80,9 +80,11 @@ func (f *Failures) Context(ctx context.Context) context.Context {
 // Retrying returns how many reads have failed and will be tried again.
 func (f *Failures) Retrying() int64 { return f.retries.Reads() }
 
-// Failed takes notice of a read that failed after all tries. A bad sample is none: clients leave it out.
+// Failed takes notice of a read that failed after all tries. A bad sample is none: clients leave it out. Nor is one whose
+// format programs decode.
 func (f *Failures) Failed(ctx context.Context, err error) {
-	if bad := (*source.BadError)(nil); !errors.As(err, &bad) {
+	bad, kind := (*source.BadError)(nil), (*source.KindError)(nil)
+	if !errors.As(err, &bad) && !(errors.As(err, &kind) && (kind.MayLeaveOut || !kind.Unknown)) {
 		f.add(kindIndex(ctx, err), Failing{Reads: 1, Error: err.Error()})
 	}
 }

@@ -28,8 +28,8 @@ enum frame_type {
 };
 
 /* Flags of FETCH: send all samples, also those that are READY; as that, and store none; the caller loads what no program
- * has. */
-enum { FETCH_SEND = 2, FETCH_UNSTORED = 4, FETCH_LOADS = 8 };
+ * has; send files. */
+enum { FETCH_SEND = 2, FETCH_UNSTORED = 4, FETCH_LOADS = 8, FETCH_FILE = 16 };
 
 #define FRAME_BYTES 16                 /* of its header */
 #define MAX_TEXT 1000                  /* of an ERROR */

@@ -38,7 +38,7 @@ struct wanted {
     size_t missing_count;
     struct stoc_failure *failures;
     size_t failed, failed_capacity;
-    bool loads;                /* STOC_FETCH_LOADS */
+    bool loads, files;         /* STOC_FETCH_LOADS, STOC_FETCH_FILES */
     size_t to_load, elsewhere; /* failures that the caller loads; samples that others load */
     struct deadline deadline;
 };
@@ -52,7 +52,7 @@ static int no_memory(struct stoc_error *error, size_t bytes)
 static void *destination(struct wanted *w, size_t k, uint64_t length, int *code)
 {
     const stoc_cache *c = w->cache;
-    if (w->dst ? length != c->sample_bytes : length > c->sample_bytes) {
+    if (w->dst ? length != c->sample_bytes : !w->files && length > c->sample_bytes) {
         *code = garbled(w->deadline.error, "sample %lld with %llu bytes, of a cache whose samples have %llu%s",
                         (long long)w->indices[k], (unsigned long long)length, (unsigned long long)c->sample_bytes,
                         w->dst ? "" : " at most");
@@ -243,7 +243,7 @@ static int fetch_part(struct wanted *w, struct link *l, size_t m)
 {
     uint64_t fit = w->cache->chains ? w->cache->slots / 32 : w->cache->slots;
     bool send = w->missing[0].tries > 0 || (w->cache->evicts && m > fit / LOST_FROM);
-    uint32_t flags = is_unstored(w, 0) ? FETCH_UNSTORED : send ? FETCH_SEND : 0;
+    uint32_t flags = w->files ? FETCH_FILE : is_unstored(w, 0) ? FETCH_UNSTORED : send ? FETCH_SEND : 0;
     if (w->loads)
         flags |= FETCH_LOADS;
     int code = send_request(l, FRAME_FETCH, flags, w->indices, w->missing, m, &w->deadline);
@@ -273,6 +273,9 @@ static int fetch_part(struct wanted *w, struct link *l, size_t m)
         struct missing *one = &w->missing[i];
         if (w->hit[one->position] != NOT_HAD)
             continue;
+        if (w->files)
+            return garbled(w->deadline.error, "a FETCHED without the file of sample %lld",
+                           (long long)w->indices[one->position]);
         if ((code = copy_wanted(w, one->position)) < 0)
             return code;
         if (code == STOC_MISS && ++one->tries == FETCH_TRIES) {
@@ -442,7 +445,8 @@ static int begin_fetch(stoc_cache *c, const int64_t *indices, size_t n, struct s
     if (options) {
         options->failed = 0;
         options->failures = NULL;
-        if ((options->flags & ~(STOC_FETCH_UNCOUNTED | STOC_FETCH_LOADS)) || options->reserved)
+        if ((options->flags & ~(STOC_FETCH_UNCOUNTED | STOC_FETCH_LOADS | STOC_FETCH_FILES)) || options->reserved ||
+            ((options->flags & STOC_FETCH_LOADS) && (options->flags & STOC_FETCH_FILES)))
             return fail(error, STOC_EINVAL, 0, "flags: %#x and reserved: %u; unknown ones must be 0", options->flags,
                         options->reserved);
     }
@@ -462,8 +466,9 @@ int64_t stoc_fetch(stoc_cache *c, const int64_t *indices, size_t n, void *dst, s
     int code = begin_fetch(c, indices, n, options, error);
     if (code < 0)
         return code;
-    if (c->variable)
-        return fail(error, STOC_ESCHEMA, 0, "samples of this cache differ in size; use stoc_fetch_each");
+    if (c->variable || (o->flags & STOC_FETCH_FILES))
+        return fail(error, STOC_ESCHEMA, 0, "%s differ in size; use stoc_fetch_each",
+                    c->variable ? "samples of this cache" : "files");
     if (n && !dst)
         return fail(error, STOC_EINVAL, 0, "dst: NULL");
     if (row_stride < c->sample_bytes)
@@ -510,16 +515,16 @@ int64_t stoc_fetch_each(stoc_cache *c, const int64_t *indices, size_t n, void **
     if (!hit)
         return no_memory(error, n);
     struct wanted w = {.cache = c, .indices = indices, .n = n, .data = data, .lengths = lengths, .hit = hit,
-                       .loads = (o->flags & STOC_FETCH_LOADS) != 0,
+                       .loads = (o->flags & STOC_FETCH_LOADS) != 0, .files = (o->flags & STOC_FETCH_FILES) != 0,
                        .deadline = deadline_of_options(o, error)};
     int64_t had = 0;
-    for (size_t k = 0; k < n && had >= 0; k++)
+    for (size_t k = 0; k < n && had >= 0 && !w.files; k++)
         had = (code = copy_wanted(&w, k)) < 0 ? code : had + code;
     if (had < 0) {
         if (code != STOC_EMEMORY)
             fail(error, code, 0, "%s", stoc_strerror(code));
     } else {
-        if (!(o->flags & STOC_FETCH_UNCOUNTED)) {
+        if (!(o->flags & (STOC_FETCH_UNCOUNTED | STOC_FETCH_FILES))) {
             count(c, STOC_COUNTER_HITS, (uint64_t)had);
             count(c, STOC_COUNTER_MISSES, n - (uint64_t)had);
         }
@@ -609,15 +614,18 @@ int64_t stoc_prefetch(stoc_cache *c, const int64_t *indices, size_t n, struct st
     return queued;
 }
 
-/* Sends one OFFER, of parts (count 0: the load has failed). Returns whether a tier takes the sample, or an error. */
-static int offer_on(struct link *l, int64_t index, const struct iovec *parts, int count, size_t length,
+/* Flags of OFFER. */
+enum { OFFER_FAILED = 1, OFFER_DAMAGED = 2 };
+
+/* Sends one OFFER. Returns whether a tier takes the sample, or an error. */
+static int offer_on(struct link *l, int64_t index, uint32_t flags, const struct iovec *parts, int count, size_t length,
                     struct deadline *p)
 {
     unsigned char head[FRAME_BYTES + 16], body[8];
     struct frame f;
     put_header(head, 16 + length, FRAME_OFFER, ++l->request);
     put32(head, FRAME_BYTES, l->cache);
-    put32(head, FRAME_BYTES + 4, count == 0);
+    put32(head, FRAME_BYTES + 4, flags);
     put64(head, FRAME_BYTES + 8, (uint64_t)index);
     int code = send_all(l, head, sizeof head, p);
     for (int k = 0; k < count && code == 0; k++)
@@ -632,6 +640,28 @@ static int offer_on(struct link *l, int64_t index, const struct iovec *parts, in
     return code < 0 ? code : get32(body, 0) == 1;
 }
 
+/* Sends an OFFER on any connection. */
+static int offer(stoc_cache *c, int64_t index, uint32_t flags, const struct iovec *parts, int count, size_t length,
+                 unsigned timeout_ms, struct stoc_error *error)
+{
+    struct deadline p = deadline_of(timeout_ms, error);
+    for (int breaks = 0;;) {
+        struct link *l;
+        int code = take_link(c, &l, &p);
+        if (code < 0)
+            return code;
+        code = offer_on(l, index, flags, parts, count, length, &p);
+        if (code < 0)
+            hang_up(l);
+        give_link(l);
+        if (code != BROKEN)
+            return code;
+        drop_idle(c);
+        if (++breaks == FETCH_BREAKS)
+            return server_went_away(&p, c->served);
+    }
+}
+
 int stoc_offer(stoc_cache *c, int64_t index, const struct iovec *parts, int count, unsigned timeout_ms,
                struct stoc_error *error)
 {
@@ -639,9 +669,6 @@ int stoc_offer(stoc_cache *c, int64_t index, const struct iovec *parts, int coun
     no_error(error);
     if (!c)
         return fail(error, STOC_ECLOSED, 0, "the cache is closed");
-    if (!(c->flags & STOC_FLAG_PROGRAMS))
-        return fail(error, STOC_EINVAL, 0,
-                    "the server reads the samples of this cache from a source; stoc_offer is for source: {kind: none}");
     if (count < 0 || (count && !parts))
         return fail(error, STOC_EINVAL, 0, "parts: %s, with count %d", parts ? "set" : "NULL", count);
     if ((uint64_t)index >= c->samples)
@@ -652,20 +679,20 @@ int stoc_offer(stoc_cache *c, int64_t index, const struct iovec *parts, int coun
     if (count && (c->variable ? length > c->sample_bytes : length != c->sample_bytes))
         return fail(error, STOC_ESCHEMA, 0, "sample %lld has %zu bytes, those of the cache have %llu%s", (long long)index,
                     length, (unsigned long long)c->sample_bytes, c->variable ? " at most" : "");
-    struct deadline p = deadline_of(timeout_ms, error);
-    for (int breaks = 0;;) {
-        struct link *l;
-        int code = take_link(c, &l, &p);
-        if (code < 0)
-            return code;
-        code = offer_on(l, index, parts, count, length, &p);
-        if (code < 0)
-            hang_up(l);
-        give_link(l);
-        if (code != BROKEN)
-            return code;
-        drop_idle(c);
-        if (++breaks == FETCH_BREAKS)
-            return server_went_away(&p, c->served);
-    }
+    return offer(c, index, count ? 0 : OFFER_FAILED, parts, count, length, timeout_ms, error);
+}
+
+int stoc_offer_damaged(stoc_cache *c, int64_t index, const char *reason, unsigned timeout_ms, struct stoc_error *error)
+{
+    no_error(error);
+    if (!c)
+        return fail(error, STOC_ECLOSED, 0, "the cache is closed");
+    if (!reason)
+        return fail(error, STOC_EINVAL, 0, "reason: NULL");
+    if ((uint64_t)index >= c->samples)
+        return fail(error, STOC_EINDEX, 0, "index %lld is not in 0..%llu", (long long)index,
+                    (unsigned long long)c->samples - 1);
+    struct iovec text = {.iov_base = (void *)(uintptr_t)reason, .iov_len = strnlen(reason, MAX_TEXT)};
+    int code = offer(c, index, OFFER_DAMAGED, &text, 1, text.iov_len, timeout_ms, error);
+    return code < 0 ? code : 0;
 }

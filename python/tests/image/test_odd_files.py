@@ -116,9 +116,12 @@ def test_server(server: Server, decoded, store):
     dataset = SourceDataset(server.name)
     made = dataset.__getitems__(list(range(len(GOOD))))
     assert np.array_equal(np.stack([np.asarray(sample) for sample in made]), decoded)
-    for k in range(len(GOOD), len(GOOD) + len(BAD)):
-        with pytest.raises(FetchError, match="DAMAGED"):
-            dataset[k]
+    for k, odd in enumerate((BAD | OTHERS).values(), len(GOOD)):
+        if odd.error:
+            with pytest.raises(FetchError, match="DAMAGED"):
+                dataset[k]
+        else:
+            assert np.array_equal(dataset[k], image.decode(odd.data, SIZE, fit="stretch"))
 
 
 @pytest.mark.skipif(NO_HELPER, reason="no stocached-decode: headers of the decoders are missing")

@@ -27,6 +27,7 @@ _KINDS = {
     16: "LOAD",
     17: "LOADING",
     18: "NO_MEMORY",
+    19: "KIND",
 }  # enum stoc_remote
 
 

@@ -4,6 +4,7 @@ sample that this one has missed. docs/spec/control.md, Samples that programs loa
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
@@ -16,9 +17,9 @@ from .._common.errors import ClosedError, FetchFailure, ReplacedError, Stocached
 from .._samples.values import Part, VariableValues
 from . import fetch as _fetch
 from .attachment import Attachment
+from .fetching import fetch_each, fetch_rows
 from .gathering import aligned
 from .results import SetResult
-from .served import fetch_each, fetch_rows
 
 _ANSWER = 5.0  # seconds that a server may take
 _AWAY = 5.0  # seconds without questions to a server that was away
@@ -40,7 +41,7 @@ def load(
             samples[left[k]] = give(value)
         if mine:
             wanted = [indices[left[k]] for k in mine]
-            with _ended(cache, wanted):
+            with ended(cache, wanted):
                 for k, sample in zip(mine, own(wanted)):
                     samples[left[k]] = sample
         done = found.keys() | set(mine)
@@ -51,12 +52,25 @@ def load(
 def stored(cache: Attachment, i: int, parts: list[Part], result: SetResult, vector: Any) -> None:
     """Offers a sample that this program has put."""
     mine = i in cache._loading
-    if (mine or result in (SetResult.STORED, SetResult.FULL, SetResult.OUT)) and _end(cache, i, vector, len(parts)):
+    if mine or result in (SetResult.STORED, SetResult.FULL, SetResult.OUT):
+        offer(cache, i, vector, len(parts))
+
+
+def offer(cache: Attachment, i: int, vector: Any, count: int) -> None:
+    """Ends a load with its sample."""
+    if _end(cache, lambda wait, error: _native.offer(cache._handle, i, vector, count, wait, error)):
+        cache._loading.discard(i)
+
+
+def damaged(cache: Attachment, i: int, reason: str) -> None:
+    """Ends a load whose file is damaged."""
+    text = reason.encode()
+    if _end(cache, lambda wait, error: _native.offer_damaged(cache._handle, i, text, wait, error)):
         cache._loading.discard(i)
 
 
 @contextlib.contextmanager
-def _ended(cache: Attachment, indices: list[int]) -> Generator[None, None, None]:
+def ended(cache: Attachment, indices: list[int]) -> Generator[None, None, None]:
     """Gives up what the block has not offered: it raised, or a sample is not cached."""
     try:
         yield
@@ -64,15 +78,15 @@ def _ended(cache: Attachment, indices: list[int]) -> Generator[None, None, None]
         for i in indices:
             if i in cache._loading:
                 cache._loading.discard(i)
-                _end(cache, i, None, 0)
+                _end(cache, functools.partial(_native.offer, cache._handle, i, None, 0))
 
 
-def _end(cache: Attachment, i: int, vector: Any, count: int) -> bool:
+def _end(cache: Attachment, tell: Callable[[int, Any], int]) -> bool:
     """Tells the server that a load has ended. False: there is none, and others may load the sample too."""
     if time.monotonic() < cache._away_until:
         return False
     error = _native.Error()
-    if _native.offer(cache._handle, i, vector, count, int(_ANSWER * 1000), error) >= 0:
+    if tell(int(_ANSWER * 1000), error) >= 0:
         return True
     cache._away_until = time.monotonic() + _AWAY
     return False

@@ -18,7 +18,9 @@ from .._order.nodes import Deal
 from .._order.order import Order
 from .._samples.values import Array, FixedValues, VariableValues
 from . import fetch as _fetch
+from . import other_formats
 from .attachment import Attachment
+from .fetching import fetch_each
 from .gathering import Flags, Indices, aligned, gather, new_outputs, outputs, sample_indices, stride_of
 
 _ANNOUNCE_MS = 1000  # it does without sooner than it waits for a server
@@ -104,7 +106,7 @@ def _fetch_misses(
         return _fetch_each(cache, wanted, out, ok, wait)
     arrays = outputs(cache, out, wanted.size)
     if len(arrays) == 1 and cache.fields[0].bytes == cache.sample_bytes:
-        failures = fetch_rows(cache, wanted, address_of(arrays[0]), stride_of(arrays[0]), ok, wait)
+        failures = other_formats.fetch_rows(cache, wanted, address_of(arrays[0]), stride_of(arrays[0]), ok, wait)
     else:
         failures = _fetch_fields(cache, wanted, arrays, ok, wait)
     if failures and made:
@@ -113,23 +115,13 @@ def _fetch_misses(
     return failures
 
 
-def fetch_rows(
-    cache: Attachment, wanted: Indices, address: int, stride: int, ok: Flags, wait: int, flags: int = 0
-) -> Sequence[FetchFailure]:
-    """Fetches whole samples into rows of memory, except the rows that are `ok` already. flags: more of FetchOptions."""
-    handle, n, indices, had = cache._handle, wanted.size, address_of(wanted), address_of(ok)
-    return _fetch.ask(
-        lambda options, error: _native.fetch(handle, indices, n, address, stride, had, options, error), wait, flags
-    )[1]
-
-
 def _fetch_fields(
     cache: Attachment, wanted: Indices, arrays: list[Array], ok: Flags, wait: int
 ) -> Sequence[FetchFailure]:
     """Fetches whole samples, and copies each of their fields into its own array."""
     missing = np.flatnonzero(~ok)
     raw, had = aligned(missing.size * cache.sample_bytes), np.zeros(missing.size, np.bool_)
-    failures = fetch_rows(cache, wanted[missing], address_of(raw), cache.sample_bytes, had, wait)
+    failures = other_formats.fetch_rows(cache, wanted[missing], address_of(raw), cache.sample_bytes, had, wait)
     columns = cast("FixedValues", cache._values).arrays(raw, missing.size, cache.sample_bytes)
     for array, column in zip(arrays, columns):
         if array.ndim:  # else the caller left this field out
@@ -145,28 +137,6 @@ def _fetch_each(cache: Attachment, wanted: Indices, values: list[Any], ok: Flags
     for k, value in found.items():
         values[missing[k]], ok[missing[k]] = value, True
     return _moved(failures, missing)
-
-
-def fetch_each(
-    cache: Attachment, asked: Indices, wait: int, flags: int = 0
-) -> tuple[dict[int, Any], Sequence[FetchFailure]]:
-    """Values of samples of any size, by their positions, and the samples that failed. flags: more of FetchOptions."""
-    handle, n = cache._handle, asked.size
-    data, lengths = np.zeros(n, np.uint64), np.zeros(n, np.uint64)
-    indices, addresses, sizes = address_of(asked), address_of(data), address_of(lengths)
-    read = cast("VariableValues", cache._values).read
-    try:
-        _, failures = _fetch.ask(
-            lambda options, error: _native.fetch_each(handle, indices, n, addresses, sizes, options, error), wait, flags
-        )
-        found = {
-            k: read(address, length)
-            for k, (address, length) in enumerate(zip(data.tolist(), lengths.tolist()))
-            if address
-        }
-    finally:
-        _native.fetch_end(None, addresses, n)
-    return found, failures
 
 
 def _moved(failures: Sequence[FetchFailure], positions: Indices) -> Sequence[FetchFailure]:

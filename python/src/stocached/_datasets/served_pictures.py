@@ -7,13 +7,12 @@ from typing import Any
 
 from .._cache import fetch
 from .._cache.cache import Cache
+from .._cache.other_formats import decode_of
 from .._common.errors import FetchFailure, UnsupportedError
 from .._common.torch_version import torch
 from .._image.errors import DecodeError, NoDecoderError
 from .._samples import dtypes
 from .._samples.schema import Field
-
-_KEYS = {"height", "width", "fit", "layout", "max_pixels", "bad_samples"}
 
 
 class ServedPictures:
@@ -21,26 +20,15 @@ class ServedPictures:
 
     def __init__(self, cache: Cache) -> None:
         """Raises UnsupportedError if this program cannot decode them, with what to do."""
-        said = dict(part.partition("=")[::2] for part in (cache.decode or "").split())
-        if said.keys() != _KEYS:
-            raise UnsupportedError(
-                f"cache {cache.name!r} keeps files, and says how to decode them by {', '.join(sorted(said.keys() ^ _KEYS))}, "
-                "which this version does not know; install the version of the server"
-            )
         try:
-            from .._image.decoding import Decode
-        except ImportError as error:
+            self.decode, self._kind = decode_of(cache.decode or "", cache.name, "keeps files (store: encoded)")
+        except UnsupportedError as error:
             raise UnsupportedError(
-                f"cache {cache.name!r} keeps files (store: encoded), which each program decodes itself, and this one "
-                f"cannot: {error}. Or set decode: {{store: decoded}} in the configuration of the server"
+                f"{error}. Or set decode: {{store: decoded}} in the configuration of the server"
             ) from error
-        size = int(said["height"]), int(said["width"])
-        self.decode = Decode(
-            size, fit=said["fit"], layout=said["layout"], max_pixels=int(said["max_pixels"])
-        )  # fmt: skip
-        shape = (3, *size) if said["layout"] == "chw" else (*size, 3)
+        size = self.decode.size
+        shape = (3, *size) if self.decode.layout == "chw" else (*size, 3)
         self.field = Field(cache.fields[0].name, shape, dtypes.CODES["uint8"])  # field of a picture
-        self._kind = "BAD" if said["bad_samples"] == "skip" else "DAMAGED"
         self._name = cache.name
 
     def decoded(self, indices: Sequence[int], samples: list[Any]) -> list[Any]:

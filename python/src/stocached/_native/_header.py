@@ -34,6 +34,7 @@ WAIT = 2
 KEPT_BYTES = 8192
 FETCH_UNCOUNTED = 1
 FETCH_LOADS = 2
+FETCH_FILES = 4
 QUEUE_TASK_BYTES = 128
 QUEUE_ANSWER_OFFSET = 64
 TASK_CANCELLED = -1
@@ -121,6 +122,7 @@ REMOTE_BAD = 15
 REMOTE_LOAD = 16
 REMOTE_LOADING = 17
 REMOTE_NO_MEMORY = 18
+REMOTE_KIND = 19
 
 # enum stoc_order_kind
 ORDER_SEQUENTIAL = 0
@@ -653,6 +655,9 @@ prefetch = bind(releasing, "stoc_prefetch", c_int64, Cache, c_void_p, c_size_t, 
 
 # int stoc_offer(stoc_cache *cache, int64_t index, const struct iovec *parts, int count, unsigned timeout_ms, struct stoc_error *error);
 offer = bind(releasing, "stoc_offer", c_int, Cache, c_int64, POINTER(IoVec), c_int, c_uint, POINTER(Error))
+
+# int stoc_offer_damaged(stoc_cache *cache, int64_t index, const char *reason, unsigned timeout_ms, struct stoc_error *error);
+offer_damaged = bind(releasing, "stoc_offer_damaged", c_int, Cache, c_int64, c_char_p, c_uint, POINTER(Error))
 
 # int stoc_dial(const char *name, const char *sockets_dir, unsigned flags, const struct stoc_fetch_options *options, stoc_cache **out,
 #               struct stoc_error *error);
