@@ -13,7 +13,7 @@ from accelerate import Accelerator, skip_first_batches
 from accelerate.utils import DataLoaderConfiguration
 from framework_samples import BATCH, LIFT, Lifted, N, Samples, lift, times_loaded
 
-from stocached import InvalidError, Order, UnsupportedError
+from stocached import InvalidError, Order, UnsupportedError, source
 from stocached._loader.sampling import OrderSampler
 from stocached.torch import DataLoader
 
@@ -233,6 +233,20 @@ def check_uneven_inputs(folder: Path) -> None:
         return uneven, indices(loader)
 
     both(of, {}, {})
+
+
+def check_a_pipe(folder: Path) -> None:
+    """accelerate neither shards it again nor dispatches it."""
+    dataset, run = Samples(), accelerator()
+    pipe = source(dataset).cache("8MiB", allow_random=True).shuffle(7).map(lift).batch(BATCH)
+    loader = run.prepare(DataLoader(pipe, num_workers=2))
+    for epoch in range(2):
+        loader.set_epoch(epoch)
+        batches = list(loader)
+        assert all(torch.equal(x[:, 0], index + LIFT) for x, index in batches)
+        mine = Order(N, seed=7).epoch(epoch).shard(run.process_index, run.num_processes, ends="pad")
+        assert [index for batch in indices(batches) for index in batch] == list(mine)
+    assert times_loaded(dataset) == 1
 
 
 CHECKS = [value for name, value in list(globals().items()) if name.startswith("check_")]

@@ -387,4 +387,20 @@ def check_fabric(folder: Path) -> None:
         assert times_loaded(dataset) == 1
 
 
+def check_a_pipe(folder: Path) -> None:
+    """Lightning adds no sampler: the chain says the order, and the loader shards it."""
+    from stocached import Order, source
+    from stocached.torch import DataLoader
+
+    dataset = Samples()
+    pipe = source(dataset).cache("8MiB", allow_random=True).shuffle(7).map(lift).batch(BATCH)
+    model = Model({"train": lambda: DataLoader(pipe, num_workers=2)})
+    trainer(folder).fit(model)
+    for epoch in range(2):
+        mine = Order(N, seed=7).epoch(epoch).shard(int(os.environ.get("LOCAL_RANK", "0")), ranks(), ends="pad")
+        assert joined(model.of("train", epoch)) == list(mine)
+        assert complete(together(model.of("train", epoch)))
+    assert times_loaded(dataset) == 1
+
+
 CHECKS = [value for name, value in list(globals().items()) if name.startswith("check_")]

@@ -22,7 +22,7 @@ FLOORS = (
     {"_checks", "_workers", "_image"},
     {"_cache"},
     {"_datasets"},
-    {"_loader", "_streams", "prepare"},
+    {"_loader", "_streams", "prepare", "_pipes"},
     {"stocached"},
 )
 FLOOR = {package: number for number, packages in enumerate(FLOORS) for package in packages}

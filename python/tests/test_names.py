@@ -50,6 +50,7 @@ NAMES = [
     "NoServerError",
     "NondeterministicDatasetError",
     "Order",
+    "Pipe",
     "ReadOnlyError",
     "ReplacedError",
     "SampleIndexError",
@@ -71,7 +72,9 @@ NAMES = [
     "advise",
     "get_shm_size",
     "get_worker_info",
+    "mix",
     "progress",
+    "source",
 ]
 
 

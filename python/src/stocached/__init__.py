@@ -58,6 +58,7 @@ from ._workers.worker_info import WorkerInfo, get_worker_info
 from .cache import Cache, SetResult, State
 from .loader import Loader
 from .order import Concatenation, Epoch, MixedOrder, Order, Shard, WeightedOrder
+from .pipes import Pipe, mix, source
 
 if TYPE_CHECKING:
     from .shared_cache import SharedCache
@@ -92,6 +93,7 @@ __all__ = [
     "NoServerError",
     "NondeterministicDatasetError",
     "Order",
+    "Pipe",
     "ReadOnlyError",
     "ReplacedError",
     "SampleIndexError",
@@ -113,7 +115,9 @@ __all__ = [
     "advise",
     "get_shm_size",
     "get_worker_info",
+    "mix",
     "progress",
+    "source",
 ]
 
 

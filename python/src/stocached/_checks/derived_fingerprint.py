@@ -213,8 +213,11 @@ class _Derivation:
     def _attributes(self, dataset: Any) -> Iterator[tuple[str, Any]]:
         used = self._classes.used_names(type(dataset))
         arrays = _is_of(dataset, "torchvision.datasets") and _is_array(getattr(dataset, "data", None))
+        of_errors = getattr(type(dataset), "_of_errors", ())  # of our own datasets: they change no sample
         for name, value in sorted(attributes(dataset)):
-            if (used is None or name in self._used) and not (arrays and name == "root"):  # the arrays hold its files
+            if (
+                name not in of_errors and (used is None or name in self._used) and not (arrays and name == "root")
+            ):  # the arrays hold its files
                 yield name, value
 
     def _add_attribute(self, dataset: Any, name: str, value: Any) -> int:

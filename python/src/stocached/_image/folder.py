@@ -16,7 +16,7 @@ from .._common.one_line import one_line, printable
 from .._samples.schema import Field
 from .decoding import Decode, bytes_of
 from .errors import steps_of
-from .pipeline import RANDOM, Files, Pipeline, blank_pictures, files_of
+from .pipeline import Files, Pipeline, blank_pictures, files_of
 from .steps import Compose, Step
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # torchvision's
@@ -122,7 +122,7 @@ class Decoded:
                 f"target_transform={one_line(self.target_transform)} is a function of Python: "
                 "change labels in batch_augment="
             )
-        if isinstance(decoding, Compose) and any(step.kind in RANDOM for step in decoding.in_c()):
+        if isinstance(decoding, Compose) and decoding.random:
             raise UnsupportedError(f"transform={one_line(self.transform)} draws random numbers; give it as augment=")
         if augment is not None and not isinstance(augment, Step):
             raise UnsupportedError(f"augment={one_line(augment)} is no step of stocached.image: {_INSTEAD}")

@@ -28,11 +28,6 @@ from .steps import Compose
 from .workers import Memory
 
 _ROWS = {"uint8": np.uint8, "float32": np.float32, "float16": np.float16}
-
-
-RANDOM = (
-    native.RANDOM_RESIZED_CROP, native.RANDOM_CROP, native.RANDOM_FLIP, native.COLOR_JITTER, native.RANDOM_ERASING
-)  # fmt: skip
 BEFORE = (native.RESIZE, native.CENTER_CROP)  # steps that C does before the cache
 
 

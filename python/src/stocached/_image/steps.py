@@ -28,6 +28,10 @@ from .parameters import (
 )
 from .passes import Picture, is_picture
 
+RANDOM = (
+    native.RANDOM_RESIZED_CROP, native.RANDOM_CROP, native.RANDOM_FLIP, native.COLOR_JITTER, native.RANDOM_ERASING
+)  # fmt: skip
+
 
 class Step:
     """Changes a picture: step(sample), or step(sample, generator).
@@ -49,6 +53,10 @@ class Step:
     def in_c(self) -> list[native.Step]:
         """What the library plans (docs/spec/image.md, Plans)."""
         raise NotImplementedError
+
+    @property
+    def random(self) -> bool:
+        return any(step.kind in RANDOM for step in self.in_c())
 
 
 def _step(

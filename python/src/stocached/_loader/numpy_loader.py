@@ -16,7 +16,7 @@ from .._datasets.cached_samples import CachedSamples
 from .._order.order import Order
 from .base import BaseLoader
 from .numpy_backend import NumpyBackend
-from .options import Options, check, is_ordered, order_sampler, takes, with_options
+from .options import Options, check, is_ordered, of_pipe, order_sampler, takes, with_options
 from .sampling import Batcher, OrderSampler
 
 
@@ -64,7 +64,7 @@ class Loader(BaseLoader):
 
     @takes(Arguments)
     def __init__(self, *given: Any, **named: Any) -> None:
-        arguments = Arguments(*given, **named)
+        arguments = of_pipe(Arguments(*given, **named), NumpyBackend().collate)
         before = frozenset(self.__dict__)
         self.settings = dict(vars(arguments))
         dataset, batch_size, num_workers = arguments.dataset, arguments.batch_size, arguments.num_workers

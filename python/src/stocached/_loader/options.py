@@ -103,6 +103,13 @@ class Options(CacheOptions):
 NAMES = tuple(field.name for field in dataclasses.fields(Options))
 
 
+def of_pipe(arguments: Any, collate: Callable[..., Any]) -> Any:
+    """The arguments of a loader. If its dataset is a Pipe, those of a dataset that do what the pipe says.
+    collate: how the loader makes a batch by default."""
+    of_loader = getattr(type(arguments.dataset), "_arguments", None)
+    return arguments if of_loader is None else of_loader(arguments.dataset, arguments, collate)
+
+
 def options_of(loader: Any) -> Options:
     """The options among the attributes of a loader."""
     options = object.__new__(Options)

@@ -23,7 +23,7 @@ from .._order.order import AnyOrder, Order
 from . import data_pipes, replacement
 from .base import BaseLoader
 from .made_caches import living
-from .options import NAMES, Options, check, is_ordered, order_sampler, takes, takes_cache, with_options
+from .options import NAMES, Options, check, is_ordered, of_pipe, order_sampler, takes, takes_cache, with_options
 from .sampling import OrderSampler
 from .torch_backend import TorchBackend
 
@@ -94,7 +94,7 @@ class DataLoader(BaseLoader, torch.utils.data.DataLoader[_Sample]):
 
     @takes(Arguments)
     def __init__(self: DataLoader[Any], *given: Any, **named: Any) -> None:  # Any: programs need not annotate loaders
-        arguments = Arguments(*given, **named)
+        arguments = of_pipe(Arguments(*given, **named), default_collate)
         before = frozenset(self.__dict__)
         self.settings = dict(vars(arguments))
         torchs: dict[str, Any] = {name: getattr(arguments, name) for name in _TORCHS}

@@ -100,10 +100,10 @@ def _served_pipeline(dataset: CacheBacked, augment: Any, by_rows: bool) -> Any:
             "samples of the cache differ in size: let the server decode them (decode:), or say how native workers "
             "decode the files that it keeps (decode: with store: encoded)"
         )
-    from .._image.pipeline import RANDOM, of_served  # needs the library for pictures
+    from .._image.pipeline import of_served  # needs the library for pictures
 
     before = [] if transform is None else transform.in_c()
-    if any(step.kind in RANDOM for step in before):
+    if transform is not None and transform.random:
         raise UnsupportedError(f"transform={one_line(transform)} draws random numbers: give it as augment=")
     after = [] if augment is None else augment.in_c()
     sample_bytes = 0 if cache.variable else cache.sample_bytes

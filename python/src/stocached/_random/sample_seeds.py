@@ -24,3 +24,10 @@ def sample_seed(seed: int, epoch: int, index: int) -> int:
 def epoch_seed(seed: int, epoch: int) -> int:
     """The part of a sample's seed that all samples of an epoch share."""
     return mix(((mix((seed + _GOLDEN) & _MASK) ^ epoch) + _GOLDEN) & _MASK)
+
+
+def chained(key: int, *words: int) -> int:
+    """The key of more words: `chain` of docs/spec/order.md goes on from there."""
+    for word in words:
+        key = mix(((key ^ word) + _GOLDEN) & _MASK)
+    return key

@@ -1,0 +1,5 @@
+"""Pipes: chains of stages that say which items a program reads, in which order, and what is done to them
+(docs/spec/pipes.md).
+
+A stage is in stages.py, and its sequence of visits in visits.py. A loader runs a pipe as its arguments say (arguments.py),
+over the datasets in rows.py."""

@@ -1,0 +1,193 @@
+"""The arguments with which a loader of datasets does what a pipe says.
+
+Most pipes are a dataset that the loader caches, reads in an order of stocached, and augments. Others, such as a zip of
+pipes in different orders, are a dataset of the positions of epochs."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+from .._common.errors import InvalidError
+from .._order.order import Order, WeightedOrder
+from .padding import Padding
+from .positions import Positions, PositionsOrder
+from .stage import Stage
+from .stages import Batch, Cache, Map, Mix, Shuffle, every
+from .visits import staged
+
+_IN_THE_CHAIN = {  # arguments of a loader, and what to write in place of them
+    "shuffle": ".shuffle()",
+    "order": ".shuffle() or mix()",
+    "sampler": ".shuffle() or mix()",
+    "batch_sampler": ".batch()",
+    "augment": ".map()",
+    "batch_augment": ".map() below .batch()",
+    "cache": ".cache()",
+    "allow_random": ".cache(allow_random=True)",
+    "store": ".cache(store=...)",
+    **{
+        name: f".cache({name}=...)"
+        for name in ("size", "name", "policy", "disk", "disk_dir", "disk_policy", "fingerprint", "variable")
+    },
+}
+
+
+def of_loader(stage: Stage, given: Any, collate: Callable[..., Any]) -> Any:
+    """given: the arguments of the program, a dataclass. collate: how the loader makes a batch by default. Raises
+    InvalidError for an argument that the chain says."""
+    batch, below = _without_maps(stage)
+    _check(given, batch)
+    seed = given.seed or 0
+    changes: dict[str, Any] = {"seed": None}
+    if batch is not None:
+        made = batch.collate if batch.pad is None else Padding(batch.pad, collate)
+        changes |= {"batch_size": batch.size, "drop_last": batch.drop_last, "collate_fn": made}
+        changes |= {"batch_augment": _BatchFunctions(below) if below else None}
+        stage = batch.above[0]
+    plan = _plan(stage)
+    for cache in every(stage):
+        if isinstance(cache, Cache) and (plan is None or cache is not plan.cache):
+            cache.rows  # noqa: B018 - workers get it
+    if plan is None:
+        order = PositionsOrder(len(stage), seed, f"{zlib.crc32(_shape(stage, seed).encode()):08x}")
+        return dataclasses.replace(given, **changes, dataset=Positions(stage, seed), order=order)
+    changes |= {"dataset": plan.dataset, "order": _order(plan, seed), "augment": _augment(plan.maps)}
+    if plan.cache is not None and not plan.cache.made:
+        changes |= plan.cache.options
+    return dataclasses.replace(given, **changes)
+
+
+def batch_of(stage: Stage) -> Batch | None:
+    """The stage that makes batches, if a pipe has one."""
+    return _without_maps(stage)[0]
+
+
+def _without_maps(stage: Stage) -> tuple[Batch | None, list[Map]]:
+    """The stage that makes batches, and those below it."""
+    below: list[Map] = []
+    for each in stage.chain():
+        if isinstance(each, Batch):
+            return each, below[::-1]
+        if not isinstance(each, Map):
+            break
+        below.append(each)
+    return None, []
+
+
+def _check(given: Any, batch: Batch | None) -> None:
+    defaults = {field.name: field.default for field in dataclasses.fields(given)}
+    for name, instead in _IN_THE_CHAIN.items():
+        if getattr(given, name) is not defaults[name] and getattr(given, name) != defaults[name]:
+            raise InvalidError(f"{name}= is part of the chain of a pipe: leave it out, and write {instead}")
+    for name in ("batch_size", "collate_fn", "drop_last"):
+        if batch is not None and getattr(given, name) != defaults[name]:
+            raise InvalidError(f"{name}= with a pipe that has {batch.shown()}: leave it out")
+
+
+@dataclasses.dataclass
+class _Plan:
+    """A pipe as a dataset with an order, and functions of its samples."""
+
+    dataset: Any
+    cache: Cache | None  # of the dataset's samples
+    shuffle: Shuffle | None
+    maps: list[Map]  # below the cache, from the first to the last
+
+
+def _plan(stage: Stage) -> _Plan | None:
+    """None: positions tell more than elements."""
+    *chain, top = stage.chain()
+    if not top.in_order or top.random:
+        return None
+    shuffle = next((each for each in chain if isinstance(each, Shuffle)), None)
+    if shuffle is not None and shuffle.weighted is not None and stage.random:
+        return None  # an element that is drawn twice draws twice
+    maps: list[Map] = []
+    for each in chain:
+        if isinstance(each, Cache):
+            return _Plan(each.rows if each.made else each.above[0].rows, each, shuffle, maps[::-1])
+        if isinstance(each, Map):
+            maps.append(each)
+    return _Plan(top.rows, None, shuffle, maps[::-1])
+
+
+def _order(plan: _Plan, seed: int) -> Any:
+    n = len(plan.dataset)
+    order = Order(n, "sequential") if plan.shuffle is None else plan.shuffle.order(seed)
+    return order if order.seed == seed else _WithSeed(order, seed)
+
+
+class _WithSeed:
+    """An order whose samples draw their random numbers from another seed."""
+
+    _parts_given = ("order",)
+
+    def __init__(self, order: Order | WeightedOrder, seed: int) -> None:
+        self.order, self.seed, self.samples = order, seed, order.samples
+
+    def epoch(self, number: int) -> Any:
+        return self.order.epoch(number)
+
+    def __repr__(self) -> str:
+        return f"{self.order!r} with numbers of seed={self.seed}"
+
+
+def _augment(maps: list[Map]) -> Any:
+    """One function for several stages. Of steps of stocached.image it is a step, which threads do in C."""
+    steps, functions = sys.modules.get("stocached._image.steps"), [each.function for each in maps]
+    random = sum(each.draws for each in maps)  # each random stage has its own numbers
+    if steps is not None and maps and random <= 1 and all(isinstance(function, steps.Step) for function in functions):
+        return functions[0] if len(maps) == 1 else steps.Compose(functions)
+    return Functions(maps) if maps else None
+
+
+class Functions:
+    """The functions of several stages, for `augment=`: `seeded` gets the seed of a sample in place of a generator."""
+
+    takes_generator = True
+
+    def __init__(self, maps: list[Map]) -> None:
+        self._maps = maps
+
+    def __call__(self, sample: Any, generator: Any) -> Any:
+        raise TypeError("it takes a seed")
+
+    def seeded(self, sample: Any, seed: int) -> Any:
+        for each in self._maps:
+            sample = each.call(sample, None, staged(seed, each.random - 1) if each.draws else 0)
+        return sample
+
+    def __repr__(self) -> str:
+        return "".join(each.shown() for each in self._maps)
+
+
+class _BatchFunctions:
+    """The functions below .batch()."""
+
+    def __init__(self, maps: list[Map]) -> None:
+        for each in maps:
+            if each.draws:
+                raise each.refuse("a batch has no element, so it has no random numbers: draw above .batch()")
+        self._maps = maps
+
+    def __call__(self, batch: Any) -> Any:
+        for each in self._maps:
+            batch = each.call(batch, None, 0)
+        return batch
+
+
+def _shape(stage: Stage, seed: int) -> str:
+    """What determines the visits of an epoch."""
+    if isinstance(stage, Shuffle):
+        own = repr(stage.order(seed))
+    elif isinstance(stage, Mix):
+        own = repr(stage.order)
+    elif isinstance(stage, (Map, Cache)):
+        return _shape(stage.above[0], seed)
+    else:
+        own = f"{type(stage).__name__} {len(stage)}"
+    return f"{own}({', '.join(_shape(above, seed) for above in stage.above)})"

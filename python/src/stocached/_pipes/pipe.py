@@ -1,0 +1,161 @@
+"""A pipe, as programs see it."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from .._common.errors import InvalidError
+from .._common.numbers import position_of, whole
+from . import arguments, stages
+
+if TYPE_CHECKING:
+    from .._cache.policies import Policy
+    from .._datasets.stores import Store
+    from .stage import Stage
+    from .visits import Visits
+
+
+class Pipe:
+    """A chain of stages: `source` begins it, and each method returns a pipe with one stage more below. Immutable: a
+    program may use a pipe in several visits.
+
+    len(pipe), pipe[i] and iteration give the items of epoch 0, with the seed 0. A Loader or a DataLoader runs a pipe
+    with workers, ranks, seeds, epochs and checkpoints. Can be pickled as its functions can. Any number of threads and
+    forked children."""
+
+    def __init__(self, stage: Stage) -> None:
+        """Programs call `source` and `mix`."""
+        self._stage = stage
+
+    def map(self, function: Callable[..., Any]) -> Pipe:
+        """function(item) in place of each item. With a second parameter named generator, it gets a NumPy generator too,
+        whose numbers depend only on seed, epoch, element, and the number of random stages above. Raises InvalidError for
+        another second parameter."""
+        return Pipe(stages.Map(self._stage, function))
+
+    def shuffle(self, seed: int | None = None, *, weights: Any = None, draws: int | None = None) -> Pipe:
+        """Another order in each epoch. seed: None: that of the loader, or 0.
+        weights: one for each item: draws items with replacement, each as often as its weight says. draws: how many in
+            an epoch; None: as many as there are items.
+
+        Raises InvalidError below another shuffle or a mix."""
+        return Pipe(stages.Shuffle(self._stage, seed, weights, draws))
+
+    def cache(
+        self,
+        size: int | str | None = None,
+        *,
+        name: str | None = None,
+        policy: Policy | None = None,
+        disk: int | str | None = None,
+        disk_dir: str | os.PathLike[str] | None = None,
+        disk_policy: Policy | None = None,
+        fingerprint: str | None = None,
+        variable: bool | None = None,
+        store: Store = "decoded",
+        allow_random: bool = False,
+    ) -> Pipe:
+        """Keeps items in shared memory: what stands above is done once, what stands below each time. The options are
+        those of a Loader; size=None has room for all.
+
+        Raises NondeterministicDatasetError if a stage above is random, and InvalidError if items above have no element
+        of their own."""
+        options = {name: value for name, value in locals().items() if name != "self"}
+        return Pipe(stages.Cache(self._stage, options))
+
+    def zip(self, *others: Pipe, strict: bool = True) -> Pipe:
+        """Tuples of the items at one position of all pipes. strict: raises InvalidError if their lengths differ; else the
+        shortest ends an epoch."""
+        return Pipe(stages.Zip([self._stage, *(_stage_of(other) for other in others)], strict))
+
+    def __add__(self, other: Pipe) -> Pipe:
+        """The items of one pipe after those of the other."""
+        return Pipe(stages.Join(self._stage, other._stage)) if isinstance(other, Pipe) else NotImplemented
+
+    def batch(
+        self,
+        size: int,
+        *,
+        pad: Any = None,
+        collate: Callable[[list[Any]], Any] | None = None,
+        drop_last: bool = False,
+    ) -> Pipe:
+        """Batches of `size` items; the last one may have fewer. Only a loader makes them.
+
+        pad: arrays that differ in shape are padded by this value, at their ends. Or a dict: a value for each key of the
+            items, whose other arrays are not padded.
+        collate: makes a batch of a list of items. None: as the loader does.
+        drop_last: leaves a last batch with fewer items out."""
+        return Pipe(stages.Batch(self._stage, size, pad, collate, drop_last))
+
+    def __len__(self) -> int:
+        batch = arguments.batch_of(self._stage)
+        if batch is None:
+            return len(self._stage)
+        return len(self._stage) // batch.size if batch.drop_last else -(-len(self._stage) // batch.size)
+
+    def __getitem__(self, index: int) -> Any:
+        if arguments.batch_of(self._stage) is not None:
+            raise InvalidError("a Loader makes the batches of a pipe: for batch in Loader(pipe)")
+        return self._stage.item(self._first_epoch.at(position_of(index, len(self))), 0)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[index] for index in range(len(self)))
+
+    @functools.cached_property
+    def _first_epoch(self) -> Visits:
+        return self._stage.visits(0, 0)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_stage": self._stage}
+
+    def __repr__(self) -> str:
+        return "\n".join(self._stage.drawn())
+
+    def _arguments(self, given: Any, collate: Callable[..., Any]) -> Any:
+        """The arguments of a loader of datasets that does what this pipe says. given: those of the program. collate: how
+        the loader makes a batch by default."""
+        return arguments.of_loader(self._stage, given, collate)
+
+
+def source(data: Any) -> Pipe:
+    """A pipe of the samples of a list, an array, or a dataset with len() and [index]. Raises InvalidError for others."""
+    return data if isinstance(data, Pipe) else Pipe(stages.Source(data))
+
+
+def mix(
+    pipes: Sequence[Pipe],
+    *,
+    weights: Sequence[float] | None = None,
+    temperature: float | None = None,
+    seed: int = 0,
+    stop: Literal["first", "all"] | int = "first",
+) -> Pipe:
+    """Items of several pipes by ratio: any first items of an epoch have each pipe's share, to within a few.
+
+    weights: one for each pipe, above 0; floats are rounded to millionths of their sum. None: by their lengths n, or by
+        n ** (1 / temperature): above 1, small pipes come more often.
+    seed: with the weights, it says which pipe comes when, in all epochs.
+    stop: "first": an epoch ends with the first pipe that ends. "all": when all have ended; those that end before begin
+        again, shuffled anew. A number: after so many items; in the next epoch each pipe goes on where it was.
+
+    Raises InvalidError."""
+    above = [_stage_of(pipe) for pipe in pipes]
+    if not above:
+        raise InvalidError("mix(): give one pipe at least")
+    if stop not in ("first", "all"):
+        stop = whole("stop", stop, 1)
+    return Pipe(stages.Mix(above, stages.ratios_of(weights, temperature, [len(side) for side in above]), seed, stop))
+
+
+def _stage_of(pipe: Any) -> Stage:
+    if not isinstance(pipe, Pipe):
+        raise InvalidError(f"{pipe!r:.100} is no pipe; write source(...) around it")
+    return pipe._stage
+
+
+for _public in (Pipe, source, mix):
+    _public.__module__ = "stocached"  # where users find them

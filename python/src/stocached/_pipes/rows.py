@@ -1,0 +1,76 @@
+"""Datasets of the items of a pipe by element, for a cache: what does not depend on the epoch. Their attributes are what
+the fingerprint of a cache is made of."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from .._common.numbers import position_of
+from .._order.concatenation import Concatenation
+
+
+def mapped(dataset: Any, function: Callable[[Any], Any], call: Callable[..., Any]) -> Any:
+    """The dataset of function(sample). Steps of stocached.image become a transform of a dataset of pictures, which
+    threads decode in C. call: as of `Mapped`."""
+    folder, steps = sys.modules.get("stocached._image.folder"), sys.modules.get("stocached._image.steps")
+    if (
+        folder is None
+        or steps is None
+        or not (isinstance(dataset, folder.Decoded) and isinstance(function, steps.Step))
+    ):
+        return Mapped(dataset, function, call)
+    if not (dataset.transform is None or isinstance(dataset.transform, steps.Step)):
+        return Mapped(dataset, function, call)
+    made = copy.copy(dataset)
+    made.transform = function if dataset.transform is None else steps.Compose([dataset.transform, function])
+    return made
+
+
+class Mapped:
+    """function(sample) for each sample of a dataset. call: does it, with a note in errors."""
+
+    _of_errors = ("call",)
+
+    def __init__(self, dataset: Any, function: Callable[[Any], Any], call: Callable[..., Any]) -> None:
+        self.dataset, self.function, self.call = dataset, function, call
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.call(self.dataset[index], index, 0)
+
+
+class Joined:
+    """The samples of one dataset after those of another."""
+
+    def __init__(self, datasets: list[Any]) -> None:
+        self.datasets = datasets
+
+    @functools.cached_property
+    def _counts(self) -> Concatenation:
+        return Concatenation(map(len, self.datasets))
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def __getitem__(self, index: int) -> Any:
+        d, local = self._counts.locate(position_of(index, len(self)))
+        return self.datasets[d][local]
+
+
+class Zipped:
+    """Tuples of the samples of several datasets with one index."""
+
+    def __init__(self, datasets: list[Any]) -> None:
+        self.datasets = datasets
+
+    def __len__(self) -> int:
+        return min(map(len, self.datasets))
+
+    def __getitem__(self, index: int) -> Any:
+        return tuple(dataset[index] for dataset in self.datasets)

@@ -1,0 +1,81 @@
+"""Pipes in stocached.torch.DataLoader, in torch's own loader, and in the Trainer of transformers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from chains import CHAINS
+from test_pipes import expected, items_of
+from torch_helpers import TORCH_WARNINGS, torch
+
+from stocached import source
+
+pytestmark = [pytest.mark.torch, *TORCH_WARNINGS]
+
+if torch is not None:
+    from stocached.torch import DataLoader
+
+SOME = ["random twice", "cache, random below", "zip, two shuffles", "join, cached sides", "mix, length", "weights"]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("name", SOME)
+def test_batches_are_tensors_of_the_same_numbers(name: str, workers: int):
+    chain = CHAINS[name]()
+    loader = DataLoader(chain.pipe.batch(4), seed=11, num_workers=workers)
+    for epoch in range(2):
+        batches = list(loader)
+        first = batches[0][0] if isinstance(batches[0], (tuple, list)) else batches[0]
+        assert isinstance(first, torch.Tensor)
+        numbers = [items_of(batch if isinstance(batch, (tuple, list)) else batch.numpy()) for batch in batches]
+        assert numbers == expected(chain, epoch)
+
+
+def test_torchs_own_loader_reads_epoch_0():
+    pipe = source(list(range(10))).shuffle(3)
+    batches = list(torch.utils.data.DataLoader(pipe, batch_size=4, num_workers=1))
+    assert [index for batch in batches for index in batch.tolist()] == list(pipe)
+
+
+def test_padded_batches_are_tensors():
+    pipe = source([{"tokens": torch.arange(k + 1), "label": k} for k in range(3)])
+    (batch,) = DataLoader(pipe.batch(3, pad={"tokens": -1}))
+    assert batch["tokens"].tolist() == [[0, -1, -1], [0, 1, -1], [0, 1, 2]]
+    assert batch["label"].tolist() == [0, 1, 2]
+
+
+def lifted(sample: Any) -> Any:
+    return {**sample, "x": sample["x"] + 1000}
+
+
+def test_the_trainer_of_transformers_trains_on_a_pipe(tmp_path):
+    transformers = pytest.importorskip(
+        "transformers", reason="transformers is not installed: tools/setup.sh torch does it"
+    )
+    seen: list[float] = []
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(3, 1)
+
+        def forward(self, x: Any) -> Any:
+            seen.extend(x[:, 0].tolist())
+            return {"loss": self.layer(x - 1000).mean()}
+
+    pipe = source([{"x": torch.full((3,), float(k))} for k in range(23)]).cache("8MiB").shuffle(7).map(lifted).batch(4)
+
+    class Ours(transformers.Trainer):
+        def get_train_dataloader(self):
+            return self.accelerator.prepare(DataLoader(pipe, num_workers=2))
+
+    arguments = transformers.TrainingArguments(
+        tmp_path, num_train_epochs=2, use_cpu=True, report_to="none", disable_tqdm=True, logging_strategy="no",
+        save_strategy="no", dataloader_pin_memory=False, remove_unused_columns=False, label_names=[],
+    )  # fmt: skip
+    trainer = Ours(Model(), arguments, train_dataset=pipe)
+    trainer.train()
+    assert sorted(seen) == sorted(2 * [1000.0 + k for k in range(23)])
+    assert seen[:23] != seen[23:]
+    assert trainer.callback_handler.train_dataloader.base_dataloader.stats().hits >= 23

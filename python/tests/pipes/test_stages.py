@@ -1,0 +1,271 @@
+"""What stages do with wrong arguments, errors of functions, caches and pictures."""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from chains import double, noisy
+from pictures import folder_of
+
+import stocached
+from stocached import InvalidError, Loader, NondeterministicDatasetError, image
+from stocached.pipes import Pipe, mix, source
+
+TEN = source(list(range(10)))
+
+
+def rows(n: int = 10) -> Pipe:
+    return source([np.full(3, k, np.int64) for k in range(n)])
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: source("a/*.jpg"), "list, an array, or a dataset"),
+        (lambda: source(iter([1, 2])), "DataLoader, without a pipe"),
+        (lambda: source([]), "no elements"),
+        (lambda: TEN.map(3), "function of an item"),
+        (lambda: TEN.map(lambda a, b: a), "must be named generator"),
+        (lambda: TEN.shuffle(-1), "seed=-1"),
+        (lambda: TEN.shuffle(1).map(double).shuffle(2), "below .shuffle"),
+        (lambda: mix([TEN, TEN]).shuffle(), "shuffle the pipes that are mixed"),
+        (lambda: TEN.batch(2).shuffle(), "below .batch"),
+        (lambda: TEN.shuffle(weights=[1.0] * 9), "of 10 samples"),
+        (lambda: TEN.shuffle(draws=3), "weights="),
+        (lambda: TEN.shuffle(1).zip(TEN.shuffle(2)).cache(), "different orders"),
+        (lambda: TEN.batch(2).cache(), "above .batch"),
+        (lambda: TEN.zip(source([1, 2])), "10, 2 items"),
+        (lambda: TEN.zip([1, 2]), "write source"),
+        (lambda: TEN.batch(2).zip(TEN), "above .batch"),
+        (lambda: TEN.batch(2) + TEN, "above .batch"),
+        (lambda: TEN.batch(2).batch(2), "above .batch"),
+        (lambda: TEN.batch(0), "size=0"),
+        (lambda: TEN.batch(2, pad=0, collate=list), "leave one of them out"),
+        (lambda: mix([]), "one pipe at least"),
+        (lambda: mix([TEN], weights=[1, 2]), "2 weights"),
+        (lambda: mix([TEN], weights=[0]), "above 0"),
+        (lambda: mix([TEN], weights=[1], temperature=2.0), "not both"),
+        (lambda: mix([TEN], temperature=0), "above 0"),
+        (lambda: mix([TEN], stop=0), "stop=0"),
+    ],
+)
+def test_wrong_chains_are_refused_when_they_are_made(make: Any, words: str):
+    with pytest.raises(InvalidError, match=words):
+        make()
+
+
+def test_a_random_stage_above_a_cache_is_refused_with_both_lines():
+    with pytest.raises(
+        NondeterministicDatasetError, match=r"test_stages.py, line \d+: .map\(noisy\) in test_stages.py"
+    ):
+        TEN.map(noisy).map(double).cache("8MiB")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"shuffle": True}, r"write .shuffle\(\)"),
+        ({"order": "sequential"}, r"write .shuffle\(\) or mix\(\)"),
+        ({"augment": double}, r"write .map\(\)"),
+        ({"size": "8MiB"}, r"write .cache\(size="),
+        ({"batch_size": 3}, r"has .batch\(2\)"),
+        ({"collate_fn": list}, r"has .batch\(2\)"),
+        ({"drop_last": True}, r"has .batch\(2\)"),
+        ({"batch_sampler": [[1]]}, r"write .batch\(\)"),
+    ],
+)
+def test_arguments_of_a_loader_that_the_chain_says_are_refused(arguments: Any, words: str):
+    with pytest.raises(InvalidError, match=words):
+        Loader(TEN.batch(2), **arguments)
+
+
+def test_a_batch_draws_no_random_numbers():
+    with pytest.raises(InvalidError, match="draw above .batch"):
+        Loader(TEN.batch(2).map(noisy))
+
+
+def fail(x: int) -> int:
+    if x == 6:
+        raise KeyError("six")
+    return x
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(
+    "pipe", [TEN.map(fail), TEN.shuffle(1).map(fail), TEN.shuffle(1).zip(TEN.shuffle(2).map(fail))]
+)
+def test_errors_name_the_stage_its_line_and_the_element(pipe: Pipe, workers: int):
+    with pytest.raises(KeyError) as raised:
+        list(Loader(pipe.batch(2), num_workers=workers))
+    notes = "\n".join([str(raised.value), *getattr(raised.value, "__notes__", [])])
+    assert "in .map(fail) in test_stages.py, line" in notes
+    assert "6" in notes
+
+
+def test_functions_below_a_batch_get_the_batch():
+    loader = Loader(TEN.batch(4).map(lambda batch: batch + 0.5).map(double))
+    assert next(batch.tolist() for batch in loader) == [1.0, 3.0, 5.0, 7.0]
+
+
+def test_without_a_batch_stage_the_loader_says_the_size():
+    assert [batch.tolist() for batch in Loader(TEN.map(double), batch_size=4)][-1] == [16, 18]
+    assert len(Loader(TEN, batch_size=4, drop_last=True)) == 2
+
+
+def test_batches_are_padded():
+    items = source([{"tokens": np.arange(k + 1), "label": k} for k in range(3)])
+    (batch,) = Loader(items.batch(3, pad=-1))
+    assert batch["tokens"].tolist() == [[0, -1, -1], [0, 1, -1], [0, 1, 2]]
+    assert batch["label"].tolist() == [0, 1, 2]
+    boxes = source([(np.ones((k, 4)), np.full((2, k), 7)) for k in (1, 3)])
+    (both,) = Loader(boxes.batch(2, pad=0))
+    assert both[0].shape == (2, 3, 4)
+    assert both[1].shape == (2, 2, 3)
+    with pytest.raises(InvalidError, match="no dicts"):
+        list(Loader(boxes.batch(2, pad={"boxes": 0})))
+
+
+def test_a_length_without_drop_last_counts_the_short_batch():
+    assert (len(TEN.batch(4)), len(TEN.batch(4, drop_last=True))) == (3, 2)
+    with pytest.raises(InvalidError, match="for batch in Loader"):
+        TEN.batch(4)[0]
+
+
+def test_a_pipe_is_drawn_a_line_a_stage():
+    pipe = source([1, 2]).map(double).zip(source([3, 4]).shuffle(5)).batch(2)
+    assert repr(pipe).split("\n") == [
+        "    source(list, 2 elements)",
+        "    .map(double)",
+        "    source(list, 2 elements)",
+        "    .shuffle(seed=5)",
+        ".zip(2 pipes, side by side)",
+        ".batch(2)",
+    ]
+
+
+def test_temperature_flattens_ratios():
+    sides = [source([k] * n) for k, n in enumerate((900, 90, 10))]
+    items = list(mix(sides, temperature=3.0, stop=1000))
+    shares = np.bincount(items) / 1000
+    wanted = np.array([900, 90, 10]) ** (1 / 3)
+    assert np.abs(shares - wanted / wanted.sum()).max() < 0.005
+    assert np.bincount(list(mix(sides, stop="all"))).tolist() == [900, 90, 10]
+
+
+# ------------------------------------------------------------ caches
+
+
+class Counted:
+    """A dataset that counts its reads, in all processes."""
+
+    def __init__(self, n: int) -> None:
+        self.n, self.reads = n, multiprocessing.Value("i", 0)
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __getitem__(self, index: int) -> Any:
+        with self.reads.get_lock():
+            self.reads.value += 1
+        return np.full(1000, index, np.float32)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_what_stands_above_a_cache_is_done_once(workers: int):
+    data = Counted(40)
+    pipe = source(data).cache("8MiB", allow_random=True).shuffle(1).map(noisy_rows)
+    loader = Loader(pipe.batch(8), num_workers=workers)
+    list(loader)
+    before = data.reads.value
+    for _ in range(3):
+        list(loader)
+    assert data.reads.value == before <= 40 + 3
+    assert loader.stats().hits >= 3 * 40
+
+
+def noisy_rows(x: Any, generator: Any) -> Any:
+    return x + generator.random()
+
+
+def test_caches_of_sides_are_read_by_workers():
+    left, right = Counted(30), Counted(30)
+    pipe = (
+        source(left)
+        .cache("8MiB", allow_random=True)
+        .shuffle(1)
+        .zip(source(right).cache("8MiB", allow_random=True).shuffle(2))
+    )
+    loader = Loader(pipe.batch(5), num_workers=2)
+    for _ in range(3):
+        assert sorted(int(x) for batch in loader for x in batch[0][:, 0]) == list(range(30))
+    assert left.reads.value <= 33
+    assert right.reads.value <= 33
+
+
+def test_a_named_cache_of_another_chain_is_refused():
+    name = f"pipes-{stocached.__name__}-{np.random.default_rng().integers(2**60)}"
+    one = Loader(rows().map(double).cache("8MiB", name=name).batch(2))
+    try:
+        list(one)
+        list(Loader(rows().shuffle(1).map(double).cache("8MiB", name=name).map(fail_never).batch(5)))
+        with pytest.raises(stocached.FingerprintError):
+            Loader(rows().map(negated).cache("8MiB", name=name).batch(2))
+    finally:
+        one.cache.unlink()
+
+
+def fail_never(x: Any) -> Any:
+    return x
+
+
+def negated(x: Any) -> Any:
+    return -x
+
+
+def test_two_loaders_of_one_pipe_share_its_cache():
+    data = Counted(20)
+    pipe = source(data).cache("8MiB", allow_random=True)
+    first, second = Loader(pipe.batch(4)), Loader(pipe.shuffle(1).batch(5))
+    for _ in first:
+        pass
+    before = data.reads.value
+    for _ in second:
+        pass
+    assert data.reads.value - before <= 3
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_pipes_go_to_workers_that_are_not_forked(method: str):
+    pipe = rows().cache("8MiB").shuffle(1).zip(rows().shuffle(2)).batch(5)
+    forked, other = (
+        [batch[0].tolist() for batch in Loader(pipe, num_workers=2, multiprocessing_context=context)]
+        for context in (None, method)
+    )
+    assert forked == other
+    assert list(map(str, pickle.loads(pickle.dumps(TEN.shuffle(3))))) == list(map(str, TEN.shuffle(3)))
+
+
+# ------------------------------------------------------------ pictures
+
+
+def test_steps_of_pictures_run_in_native_workers(tmp_path: Path):
+    folder_of(tmp_path, {"a": 4, "b": 4}, (50, 40))
+    pipe = (
+        source(image.Folder(tmp_path))
+        .map(image.Resize((24, 24)))
+        .map(image.CenterCrop(20))
+        .cache("8MiB")
+        .shuffle(1)
+        .map(image.RandomCrop(16))
+        .batch(3)
+    )
+    loader = Loader(pipe, num_workers=2, seed=5)
+    assert loader.worker == "native"
+    native = [(pictures.tolist(), labels.tolist()) for pictures, labels in loader]
+    python = Loader(pipe, num_workers=2, seed=5, worker="process")
+    assert native == [(pictures.tolist(), labels.tolist()) for pictures, labels in python]
