@@ -131,6 +131,12 @@ func (e *KindError) Error() string { return e.Where + " does not decode: " + e.R
 // Unwrap returns ErrDecode.
 func (e *KindError) Unwrap() error { return ErrDecode }
 
+// IsOtherKind says whether err is that of a picture of a known format that a server leaves to Python clients.
+func IsOtherKind(err error) bool {
+	var kind *KindError
+	return errors.As(err, &kind) && !kind.Unknown
+}
+
 // CheckRead makes the first checks of each Read. Errors: ErrIndex, ErrShort, the cause of ctx.
 func CheckRead(ctx context.Context, i, samples, size int, dst []byte) error {
 	switch {

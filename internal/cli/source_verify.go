@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -143,7 +142,7 @@ func verifySource(ctx context.Context, s source.Source, readers int, stderr io.W
 			bar.bytes.Add(uint64(n))
 			return nil
 		}
-		if errors.Is(err, imagesource.ErrOther) {
+		if source.IsOtherKind(err) {
 			return nil
 		}
 		mu.Lock()

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"math/bits"
 	"slices"
@@ -56,9 +55,6 @@ func (b Beginning) begins(file []byte) bool {
 	return true
 }
 
-// ErrOther: the file is a picture of a known kind that the server leaves to Python clients.
-var ErrOther = errors.New("a picture of another kind")
-
 // Kind is what Kinds has counted of one kind.
 type Kind struct {
 	Name  string // "unknown": none that Beginnings has
@@ -73,7 +69,7 @@ func (k Kind) Decoded() bool { return slices.Contains([]string{"JPEG", "PNG", "W
 // Other says whether a server leaves such pictures to Python clients.
 func (k Kind) Other() bool { return k.Name != unknown && !k.Decoded() }
 
-// Kinds is a source that counts the pictures that are read of another one. A further error of Read is ErrOther.
+// Kinds is a source that counts the pictures that are read of another one.
 type Kinds struct {
 	source.Source
 	mu  sync.Mutex
@@ -120,9 +116,6 @@ func (c *Kinds) Read(ctx context.Context, i int, dst []byte) (int, error) {
 	}
 	k.Files++
 	c.all[name] = k
-	if err != nil && k.Other() {
-		err = fmt.Errorf("%w: %w", ErrOther, err)
-	}
 	return n, err
 }
 
@@ -173,7 +166,7 @@ func (c *Kinds) Look(ctx context.Context, readers int) Looked {
 				}
 				mu.Lock()
 				l.Files++
-				if err != nil && !errors.Is(err, ErrOther) {
+				if err != nil && !source.IsOtherKind(err) {
 					l.Failed++
 					l.Err = cmp.Or(l.Err, err)
 				}

@@ -65,7 +65,7 @@ func TestKinds(t *testing.T) {
 			if len(found) != 1 || found[0] != (decode.Kind{Name: name, Files: 1, First: k, Where: m.Where(k)}) {
 				t.Fatalf("%s: file %d, a %s: found %v, %v", store, k, name, found, err)
 			}
-			if other := found[0].Other() && store != "encoded"; other != errors.Is(err, decode.ErrOther) {
+			if other := found[0].Other() && store != "encoded"; other != source.IsOtherKind(err) {
 				t.Errorf("%s: %s: %v", store, name, err)
 			}
 			if store == "encoded" {
