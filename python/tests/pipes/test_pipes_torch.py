@@ -9,7 +9,7 @@ from chains import CHAINS
 from test_pipes import expected, items_of
 from torch_helpers import TORCH_WARNINGS, torch
 
-from stocached import source
+from stocached import InvalidError, source
 
 pytestmark = [pytest.mark.torch, *TORCH_WARNINGS]
 
@@ -36,6 +36,18 @@ def test_torchs_own_loader_reads_epoch_0():
     pipe = source(list(range(10))).shuffle(3)
     batches = list(torch.utils.data.DataLoader(pipe, batch_size=4, num_workers=1))
     assert [index for batch in batches for index in batch.tolist()] == list(pipe)
+
+
+def test_an_iterable_dataset_is_refused():
+    class Endless(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            return iter(range(3))
+
+        def __len__(self):
+            return 3
+
+    with pytest.raises(InvalidError, match="without a pipe"):
+        source(Endless())
 
 
 def test_padded_batches_are_tensors():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import math
@@ -30,10 +31,16 @@ class Source(Stage):
 
     def __init__(self, data: Any) -> None:
         super().__init__()
-        if not (hasattr(data, "__len__") and hasattr(data, "__getitem__")) or isinstance(data, (str, bytes, dict)):
+        iterable = getattr(sys.modules.get("torch.utils.data"), "IterableDataset", ())
+        if isinstance(data, iterable) or not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
             raise InvalidError(
                 f"source({one_line(data)}): it takes a list, an array, or a dataset with len() and [index]; give an "
                 "IterableDataset to DataLoader, without a pipe"
+            )
+        if isinstance(data, (str, bytes, dict)):
+            raise InvalidError(
+                f"source({one_line(data)}): it takes a list, an array, or a dataset with len() and [index]; of files, such "
+                "as source(sorted(glob.glob(pattern)))"
             )
         if len(data) == 0:
             raise InvalidError("source(): there are no elements in it")
@@ -58,8 +65,9 @@ class Source(Stage):
     in_order = True
 
     def where(self, element: int) -> str:
-        name = getattr(self.data, "name", None)  # of a Folder, and of datasets that do the same
-        file = f", {name(element)}" if callable(name) else ""
+        file = ""
+        with contextlib.suppress(Exception):  # only datasets such as Folder name the file of a sample
+            file = f", {self.data.name(element)}"
         return f"element {element} of {self.shown()}{file}"
 
     def shown(self) -> str:
