@@ -208,8 +208,8 @@ func TestDocument(t *testing.T) {
 		}
 	}
 	found = row.FindAllStringSubmatch(codes, -1)
-	if len(found) != int(control.CodeNoMemory) {
-		t.Errorf("%d codes in the document, %d in the code", len(found), int(control.CodeNoMemory))
+	if len(found) != int(control.CodeKind) {
+		t.Errorf("%d codes in the document, %d in the code", len(found), int(control.CodeKind))
 	}
 	for k, m := range found {
 		if code := control.Code(k + 1); m[1] != fmt.Sprint(k+1) || m[2] != code.String() {
