@@ -16,7 +16,14 @@ const (
 	unknownReason = "it did not decode before"
 )
 
-// bad remembers samples that the source does not decode, so that it reads each of them once.
+// origin is a source, with the samples that it does not decode. A read that outlives SetSource adds to those of its own
+// source.
+type origin struct {
+	source.Source
+	bad bad
+}
+
+// bad remembers samples that a source does not decode, so that it reads each of them once.
 type bad struct {
 	mu      sync.Mutex
 	samples map[int]verdict
@@ -117,23 +124,17 @@ func (b *bad) set(index int, v verdict) {
 	b.samples[index] = v
 }
 
-// forget forgets all samples.
-func (b *bad) forget() {
-	b.mu.Lock()
-	b.samples, b.bad, b.texts = nil, 0, 0
-	b.mu.Unlock()
-}
-
 // Bad returns how many samples were found to be bad.
 func (f *Filler) Bad() int {
-	f.bad.mu.Lock()
-	defer f.bad.mu.Unlock()
-	return f.bad.bad
+	b := &f.origin().bad
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.bad
 }
 
 // Decoded takes the picture that a program has made of a file, in so long, and stores it.
 func (f *Filler) Decoded(index int, sample []byte, took time.Duration) {
-	b := &f.bad
+	b := &f.origin().bad
 	b.mu.Lock()
 	if v := b.samples[index]; v.format != (format{}) && v.code != control.CodeKind {
 		b.set(index, verdict{code: control.CodeKind, format: v.format}) // so the file is a picture
@@ -145,10 +146,8 @@ func (f *Filler) Decoded(index int, sample []byte, took time.Duration) {
 // Damaged takes notice of a file that is damaged, as a program has found that was to decode it. If clients may not leave it
 // out, programs try it again.
 func (f *Filler) Damaged(index int, reason string) {
-	f.mu.Lock()
-	from := f.source
-	f.mu.Unlock()
-	b := &f.bad
+	from := f.origin()
+	b := &from.bad
 	b.mu.Lock()
 	v := b.samples[index]
 	b.mu.Unlock()
@@ -165,4 +164,11 @@ func (f *Filler) Damaged(index int, reason string) {
 	b.mu.Lock()
 	b.set(index, verdict{control.CodeDamaged, e.Error(), v.format})
 	b.mu.Unlock()
+}
+
+// origin returns the source of later reads.
+func (f *Filler) origin() *origin {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.source
 }

@@ -59,10 +59,6 @@ func badLines(t *testing.T) {
 	if _, bad := b.known(named{}, 99); bad {
 		t.Error("sample 99 is bad")
 	}
-	b.forget()
-	if _, bad := b.known(named{}, 7); bad {
-		t.Error("sample 7 is bad still")
-	}
 }
 
 // Ensure that memory for reasons is bounded, and that all bad samples stay known.
@@ -107,5 +103,20 @@ func TestSamplesThatTheCacheRefuses(t *testing.T) {
 	}
 	if len(now) != 1 || now[0].Kind != wrap.KindStore || now[0].Reads != 100 || !strings.Contains(now[0].Error, "sample 99") {
 		t.Errorf("%+v", now)
+	}
+}
+
+// Ensure that a read of a source that was replaced in the meantime says nothing of the new one's samples.
+func TestBadSamplesOfTheSourceBefore(t *testing.T) {
+	f := &Filler{log: slog.New(slog.DiscardHandler), source: &origin{Source: named{}}}
+	before := f.origin()
+	f.SetSource(named{}, nil)
+	for _, err := range []error{&source.BadError{Where: "3.jpg", Reason: "it is cut"}, &source.KindError{Where: "3.gif", Reason: "a GIF file"}} {
+		if r := f.unread(before, 3, err); r.code != control.CodeBad && r.code != control.CodeKind {
+			t.Errorf("%v: %+v", err, r)
+		}
+		if r, known := f.origin().bad.known(named{}, 3); known {
+			t.Errorf("%v: %+v", err, r)
+		}
 	}
 }

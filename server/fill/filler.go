@@ -37,11 +37,10 @@ type Filler struct {
 	cache *cache.Cache
 	log   *slog.Logger
 	stats *Stats
-	bad   bad
 	side  sideBuffer
 
 	mu         sync.Mutex // protects the fields below, and samples, waiters and readers
-	source     source.Source
+	source     *origin
 	refused    func(error) // takes notice of samples that the cache refuses
 	wake       sync.Cond   // there may be a sample to read
 	inflight   map[key]*sample
@@ -108,7 +107,7 @@ func (s *sample) remove(w *waiter) bool {
 // refuses.
 func New(c *cache.Cache, from source.Source, parallel int, next func(sample, soon uint64) uint64, stats *Stats,
 	refused func(error), log *slog.Logger) *Filler {
-	f := &Filler{cache: c, source: from, refused: refused, log: log, stats: stats, inflight: map[key]*sample{},
+	f := &Filler{cache: c, source: &origin{Source: from}, refused: refused, log: log, stats: stats, inflight: map[key]*sample{},
 		side:    sideBuffer{next: next, life: c.Life, places: map[int]int{}},
 		readers: readers{all: map[*reader]bool{}, left: make(chan struct{})}}
 	f.wake.L = &f.mu
@@ -379,8 +378,8 @@ type Claimer interface {
 var loading = result{code: control.CodeLoading, text: "another program or machine loads it; ask again"}
 
 // loaded says whose program loads a sample that neither a tier nor the source has.
-func loaded(from source.Source, w *waiter, r result) result {
-	programs, ok := from.(Claimer)
+func loaded(from *origin, w *waiter, r result) result {
+	programs, ok := from.Source.(Claimer)
 	if !ok || !r.programs || w.request.Loads == nil {
 		return r
 	}
@@ -406,7 +405,7 @@ func clients(waiters []*waiter) (n int) {
 // page cache, 4 goroutines, 2 cores, in us, into new pages and into existing ones: this way 77 and
 // 44. sendfile with the checksum over the map: 79 and 60. From a mapped file: 76 and 44, but its
 // page faults would block a core when the disk is slow. In pieces of 32 KiB: 85 and 49.
-func (f *Filler) read(ctx context.Context, from source.Source, index int, why purpose) result {
+func (f *Filler) read(ctx context.Context, from *origin, index int, why purpose) result {
 	if state, err := f.cache.State(index); err == nil && state == cache.StateReady {
 		if !why.send {
 			return result{stored: true}
@@ -415,12 +414,12 @@ func (f *Filler) read(ctx context.Context, from source.Source, index int, why pu
 			return r
 		}
 	}
-	known, bad := f.bad.known(from, index)
+	known, bad := from.bad.known(from, index)
 	if bad && !known.programs {
 		return known
 	}
 	if why.freeOnly { // else the sample would be read, and dropped
-		if r := f.room(from, index); r.noRoom() {
+		if r := f.room(from.Source, index); r.noRoom() {
 			return r
 		}
 	}
@@ -437,7 +436,7 @@ func (f *Filler) read(ctx context.Context, from source.Source, index int, why pu
 	if !kept {
 		var err error
 		cost = loadtime.MeasureIf(f.cache.MeasureNext(), ctx, func(ctx context.Context) {
-			data, err = f.load(ctx, from, index)
+			data, err = f.load(ctx, from.Source, index)
 		})
 		switch {
 		case bad && errors.Is(err, source.ErrLoad):
@@ -465,9 +464,9 @@ func (f *Filler) read(ctx context.Context, from source.Source, index int, why pu
 }
 
 // file reads the file of a sample, as a client decodes it.
-func (f *Filler) file(ctx context.Context, from source.Source, index int) result {
+func (f *Filler) file(ctx context.Context, from *origin, index int) result {
 	var data []byte
-	unused, err := f.load(source.WantFile(ctx, &data), from, index)
+	unused, err := f.load(source.WantFile(ctx, &data), from.Source, index)
 	if err != nil {
 		return f.unread(from, index, err)
 	}
@@ -569,16 +568,15 @@ func (f *Filler) buffer(buffer *[]byte, data []byte) *Buffer {
 }
 
 // unread is the result of a sample that the source could not read.
-func (f *Filler) unread(from source.Source, index int, err error) result {
+func (f *Filler) unread(from *origin, index int, err error) result {
 	if e := (*source.BadError)(nil); errors.As(err, &e) {
-		f.bad.add(f.log, index, e)
+		from.bad.add(f.log, index, e)
 		return failed(control.CodeBad, e)
 	}
 	if e := (*source.KindError)(nil); errors.As(err, &e) {
-		f.bad.addFormat(f.log, index, e)
-		if r, known := f.bad.known(from, index); known { // else the source was replaced
-			return r
-		}
+		from.bad.addFormat(f.log, index, e)
+		r, _ := from.bad.known(from, index)
+		return r
 	}
 	code := control.CodeRead
 	switch {

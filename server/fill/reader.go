@@ -155,8 +155,7 @@ func (f *Filler) fail(r abandoned, code control.Code, format string, a ...any) {
 func (f *Filler) SetSource(s source.Source, refused func(error)) (before source.Source) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	before, f.source, f.refused = f.source, s, refused
-	f.bad.forget()
+	before, f.source, f.refused = f.source.Source, &origin{Source: s}, refused
 	return before
 }
 

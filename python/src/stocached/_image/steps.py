@@ -56,6 +56,7 @@ class Step:
 
     @property
     def random(self) -> bool:
+        """Whether it draws random numbers."""
         return any(step.kind in RANDOM for step in self.in_c())
 
 
