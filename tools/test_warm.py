@@ -34,7 +34,7 @@ def test_a_started_program_is_read_while_it_runs(tmp_path: Path) -> None:
     program.write_text(
         "import json, os, sys, time\n"
         "print(*sys.argv[1:], os.environ['MORE'], flush=True)\n"
-        "print('error', file=sys.stderr, flush=True)\n"
+        "os.write(2, b'error\\n')  # in one piece: three programs write\n"
         "time.sleep(float(sys.argv[2]))\n"
         "sys.exit(3)\n"
     )
