@@ -27,7 +27,7 @@ def legend(result: Result) -> str:
     jpegs, mb = result.jpegs, result.cache_bytes / MB
     if jpegs.copies:
         files = (
-            f"C decodes JPEG only. So {jpegs.copies} of the {result.samples} pictures were saved once as JPEG "
+            f"This part reads JPEG files. So {jpegs.copies} of the {result.samples} pictures were saved once as JPEG "
             f"(quality {QUALITY}, on white) in {jpegs.folder}.\n"
         )
     else:

@@ -39,8 +39,8 @@ struct parts {
     uint32_t frame_width, frame_height, frame_x, frame_y; /* what the data cover */
     uint32_t frames, numbers;  /* of an animation: its frames; its chunks so far, which have numbers */
     size_t inflated_texts;     /* bytes */
-    bool has_exif, has_raw;    /* raw: EXIF data in a text */
-    uint32_t exif, raw, xmp;   /* orientations; 0: none */
+    bool has_exif;
+    uint32_t exif, raw, xmp;   /* orientations; 0: none. raw: of EXIF data in a text */
 };
 
 static uint32_t number(const uint8_t *p) { return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3]; }
@@ -73,24 +73,24 @@ static bool has_key(const uint8_t *text, size_t bytes, const char *key)
 
 static const char xmp_key[] = "XML:com.adobe.xmp", raw_key[] = "Raw profile type exif";
 
-/* EXIF data in hexadecimal digits, after three lines. */
+/* EXIF data in pairs of hexadecimal digits, after three lines. Others turn nothing, as in Pillow. */
 static void read_raw_profile(struct parts *p, const uint8_t *text, size_t bytes)
 {
     struct buffer data = {0};
     size_t n = 0, at = 0;
+    unsigned digits = 0, value = 0;
+    p->raw = 0;
     for (int lines = 0; lines < 3; lines++) {
         const uint8_t *line = memchr(text + at, '\n', bytes - at);
         if (!line)
             return;
         at = (size_t)(line - text) + 1;
     }
-    p->has_raw = true;
-    p->raw = 0;
     if (!reserve(&data, (bytes - at) / 2 + 1))
         return;
-    for (unsigned digits = 0, value = 0; at < bytes; at++) {
+    for (; at < bytes; at++) {
         uint8_t c = text[at], low = c | 0x20;
-        if (c == ' ' || (c >= '\t' && c <= '\r'))
+        if (c == '\n' || (digits % 2 == 0 && (c == ' ' || (c >= '\t' && c <= '\r'))))
             continue;
         if (!(c >= '0' && c <= '9') && !(low >= 'a' && low <= 'f'))
             break;
@@ -98,7 +98,7 @@ static void read_raw_profile(struct parts *p, const uint8_t *text, size_t bytes)
         if (++digits % 2 == 0)
             data.bytes[n++] = (uint8_t)value;
     }
-    p->raw = exif_orientation(data.bytes, n);
+    p->raw = at < bytes || digits % 2 ? 1 : exif_orientation(data.bytes, n);
     release(&data);
 }
 

@@ -28,6 +28,7 @@ from PIL import Image
 
 from stocached._image.decoding import Decode
 from stocached._image.errors import DecodeError
+from stocached._image.parameters import LONGEST
 from stocached._native import _image_header as native
 
 MOST = 4_000_000  # pixels
@@ -156,6 +157,8 @@ def in_another_size(r: Random, data: bytes, whole: np.ndarray) -> bool:
             (to.window_x, to.window_y),
             (to.width, to.height),
         ]
+        if max(sides[1]) > LONGEST:
+            return True  # steps resize to no such side
         if info.orientation > 4:  # across the file's rows first
             part, whole, sides = part.swapaxes(0, 1), whole.swapaxes(0, 1), [side[::-1] for side in sides]
         right, pixels = np.empty(part.shape, np.uint8), np.ascontiguousarray(whole)

@@ -311,6 +311,12 @@ def pngs() -> dict[str, Odd]:
         "EXIF as text without digits": Odd(
             png(8, 2, after=chunk(b"tEXt", b"Raw profile type exif\0" + profile.replace(b"4", b"g"))), same_as=plain
         ),
+        "EXIF as text with a wrong end": Odd(
+            png(8, 2, after=chunk(b"tEXt", b"Raw profile type exif\0" + profile + b"\xff")), same_as=plain
+        ),
+        "EXIF as text with a line that splits a byte": Odd(
+            png(8, 2, after=chunk(b"tEXt", b"Raw profile type exif\0" + profile[:-3] + b"\n" + profile[-3:]))
+        ),
         **{f"EXIF {name}": Odd(png(8, 2, before=chunk(b"eXIf", t)), same_as=plain) for name, t in NO_TIFFS.items()},
         "wrong CRC of the header": Odd(plain[:29] + bytes(4) + plain[33:], error=True),
         "half": Odd(plain[: idat + 400], error=True),
