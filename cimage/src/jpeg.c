@@ -127,7 +127,7 @@ static uint32_t orientation(struct decoder *d)
             continue;
         if (m->data_length >= sizeof xmp && !memcmp(m->data, xmp, sizeof xmp))
             of_xmp = xmp_orientation(m->data + sizeof xmp, m->data_length - sizeof xmp);
-        if (m->data_length < sizeof exif || memcmp(m->data, exif, sizeof exif))
+        if (m->data_length <= sizeof exif || memcmp(m->data, exif, sizeof exif))
             continue;
         size_t more = m->data_length - sizeof exif;
         if (!extend(joined, bytes, bytes + more))
