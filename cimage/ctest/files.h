@@ -47,8 +47,8 @@ static _Thread_local uint64_t pixels_read; /* by the library, from libjpeg */
 JDIMENSION jpeg_read_scanlines(j_decompress_ptr jpeg, JSAMPARRAY rows, JDIMENSION most)
 {
     static JDIMENSION (*_Atomic real)(j_decompress_ptr, JSAMPARRAY, JDIMENSION);
-    if (!real)
-        *(void **)&real = dlsym(RTLD_NEXT, "jpeg_read_scanlines");
+    if (!real) /* threads may come here at the same time */
+        real = (JDIMENSION (*)(j_decompress_ptr, JSAMPARRAY, JDIMENSION))dlsym(RTLD_NEXT, "jpeg_read_scanlines");
     JDIMENSION got = real(jpeg, rows, most);
     pixels_read += (uint64_t)got * jpeg->output_width;
     return got;

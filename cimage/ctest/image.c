@@ -433,11 +433,8 @@ static struct {
 void *aligned_alloc(size_t alignment, size_t n)
 {
     static void *(*_Atomic real)(size_t, size_t);
-    if (!real) { /* one atomic store: threads allocate at the same time */
-        void *(*of_libc)(size_t, size_t);
-        *(void **)&of_libc = dlsym(RTLD_NEXT, "aligned_alloc");
-        real = of_libc;
-    }
+    if (!real) /* threads may come here at the same time */
+        real = (void *(*)(size_t, size_t))dlsym(RTLD_NEXT, "aligned_alloc");
     if (changes_once.after && --changes_once.after == 0)
         *changes_once.place = changes_once.value;
     return real(alignment, n);

@@ -315,20 +315,21 @@ static int read_info(stoc_image_worker *w, const uint8_t *file, size_t bytes, st
 
 /* ---------------------------------------------------------------------------------- pixels */
 
-/* Bytes of the inflated picture: a filter and the samples of each row, in one pass or in seven. */
-static size_t row_bytes(const struct parts *p)
+/* Bytes of the samples of a row. */
+static size_t row_bytes(const struct parts *p, size_t columns)
 {
-    return ((size_t)p->frame_width * p->depth * samples_of(p) + 7) / 8;
+    return (columns * p->depth * samples_of(p) + 7) / 8;
 }
 
+/* Bytes of the inflated picture: a filter and the samples of each row, in one pass or in seven. */
 static size_t inflated_bytes(const struct parts *p)
 {
-    size_t bits = (size_t)p->depth * samples_of(p), all = 0;
+    size_t all = 0;
     if (!p->interlaced)
-        return p->frame_height * (1 + row_bytes(p));
+        return p->frame_height * (1 + row_bytes(p, p->frame_width));
     for (int pass = 0; pass < 7; pass++) {
         size_t columns = PNG_PASS_COLS(p->frame_width, pass), rows = PNG_PASS_ROWS(p->frame_height, pass);
-        all += columns ? rows * (1 + (columns * bits + 7) / 8) : 0;
+        all += columns ? rows * (1 + row_bytes(p, columns)) : 0;
     }
     return all;
 }
@@ -370,7 +371,7 @@ static int inflate_all(const struct parts *p, uint8_t *to, size_t need)
 static void undo_filters(const struct parts *p, uint8_t *filter)
 {
     paeth_function *paeth = loops_of(p->worker)->paeth;
-    size_t n = row_bytes(p), pixel = (size_t)p->depth * samples_of(p) / 8;
+    size_t n = row_bytes(p, p->frame_width), pixel = (size_t)p->depth * samples_of(p) / 8;
     const uint8_t *above = NULL;
     if (p->interlaced || !paeth || (pixel != 3 && pixel != 4))
         return;

@@ -94,18 +94,15 @@ func (f *files) form(i int, sample, dst []byte) (int, error) {
 	return total, nil
 }
 
-// howBytes is how many bytes before a file say how to decode it.
-const howBytes = shm.DecodeBytes
-
 // forDecoder makes what a client decodes of a sample of the inner source (docs/spec/control.md, Files of other formats).
 func (f *files) forDecoder(i int, sample []byte) ([]byte, error) {
-	made := make([]byte, howBytes+len(sample))
+	made := make([]byte, shm.DecodeBytes+len(sample))
 	copy(made, f.info.Decode)
 	if f.same {
-		return append(made[:howBytes], sample...), nil
+		return append(made[:shm.DecodeBytes], sample...), nil
 	}
-	n, err := f.form(i, sample, made[howBytes:])
-	return made[:howBytes+n], err
+	n, err := f.form(i, sample, made[shm.DecodeBytes:])
+	return made[:shm.DecodeBytes+n], err
 }
 
 // fileBlocks is files for an inner source that has blocks.

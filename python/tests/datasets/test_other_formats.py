@@ -169,7 +169,7 @@ def test_killed(server, monkeypatch):
 
 
 def test_a_program_gives_up(server, monkeypatch):
-    """An exception in the middle of a load ends it, and the loads that wait behind it."""
+    """An exception in the middle of a load ends this load, and those that wait for it."""
     server.files(files_of(2), decode=HOW, size="64MiB")
     cache = Cache.attach(server.name)
     with monkeypatch.context() as patch:

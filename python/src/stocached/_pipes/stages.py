@@ -122,14 +122,16 @@ class Shuffle(Stage):
         if weights is None and draws is not None:
             raise self.refuse("draws= is for weights=; give both, or none")
         if weights is not None:
-            self.weighted = WeightedOrder(len(above), weights, draws=draws)
+            self.weighted = WeightedOrder(len(above), weights, self.seed or 0, draws)
 
     def order(self, seed: int) -> Order | WeightedOrder:
         """seed: of the loader."""
         own, weighted = seed if self.seed is None else self.seed, self.weighted
         if weighted is None:
             return Order(len(self.above[0]), "shuffled", seed=own)
-        return WeightedOrder(weighted.samples, weighted.weights, own, weighted.draws)
+        if weighted.seed != own:  # kept: its table is the same for all epochs
+            self.weighted = weighted = WeightedOrder(weighted.samples, weighted.weights, own, weighted.draws)
+        return weighted
 
     def __len__(self) -> int:
         return len(self.above[0]) if self.weighted is None else self.weighted.draws
