@@ -44,7 +44,7 @@ def rows(n: int = 10) -> Pipe:
         (lambda: TEN.batch(2).zip(TEN), "above .batch"),
         (lambda: TEN.batch(2) + TEN, "above .batch"),
         (lambda: TEN.batch(2).batch(2), "above .batch"),
-        (lambda: TEN.batch(0), "size=0"),
+        (lambda: TEN.batch(0), "n=0"),
         (lambda: TEN.batch(2, pad=0, collate=list), "leave one of them out"),
         (lambda: mix([]), "one pipe at least"),
         (lambda: mix([TEN], weights=[1, 2]), "2 weights"),

@@ -14,6 +14,7 @@ from typing import Any
 from .._common.errors import InvalidError, StateError
 from .._common.numbers import number_in
 from .._common.ranks import rank_of
+from .._datasets.lists import Walk
 from .._order.nodes import Deal
 from .._random import base_seeds, generator_states
 from .._random.sample_seeds import sample_seed
@@ -70,7 +71,11 @@ class Checkpoint:
         """With an order of stocached whose batches this loader makes: one position."""
         state: dict[str, Any] = {"version": _VERSION, "order": repr(order.order), "epoch": self.epoch, "position": 0}
         begun, progress = self.begun, self.progress
-        if begun is not None and begun.shard is not None and progress is not None and not progress.complete:
+        if begun is None or progress is None or progress.complete:
+            return state
+        if begun.walk is not None:
+            state |= begun.walk.state()
+        elif begun.shard is not None:
             state |= {"epoch": begun.epoch, "position": begun.shard.position(progress.samples)}
         return state
 
@@ -159,6 +164,9 @@ class Checkpoint:
         order = setup.sampler
         order.begin(epoch, 0 if state is None else int(state["position"]))
         undealt = order.shard()
+        if isinstance(undealt, Walk):
+            undealt.resume(state or {})
+            return iter(()), Begun(epoch, *_seeds(order, epoch), walk=undealt)
         shard = undealt if affinity is None else affinity.deal(undealt, setup.cached.cache, ahead)
         if isinstance(shard, Deal):
             wanted: Iterator[Any] = dealt_batches(shard, setup.drop_last)
@@ -167,7 +175,7 @@ class Checkpoint:
         else:
             wanted = iter(shard)
         first = affinity is not None and affinity.dealt == 1
-        return wanted, Begun(epoch, *_seeds(order, epoch), shard, first)
+        return wanted, Begun(epoch, *_seeds(order, epoch), shard, first_dealt=first)
 
     def _begin_batched(
         self, epoch: int, state: Mapping[str, Any] | None, setup: Setup, affinity: Affinity | None

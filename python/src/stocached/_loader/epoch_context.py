@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from .._datasets.lists import Walk
 from .._datasets.notices import Notices
 from .._order.epoch import Shard
 from .._order.nodes import Deal
@@ -41,6 +42,7 @@ class Begun:
     base_seed: int  # seed of the workers
     key: int  # key of all random numbers of this epoch's samples
     shard: Shard | Deal | None = None  # consecutive samples of an order of stocached; None: another sampler gives them
+    walk: Walk | None = None  # of a dataset of lists, in place of a shard
     first_dealt: bool = False  # no epoch of this loader was dealt to nodes before
     # Of another sampler:
     skipped: int = 0  # batches before the state that the epoch continues from

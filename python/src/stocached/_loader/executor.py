@@ -1,6 +1,7 @@
-"""Makes the batches of a loader, in one of three ways: `GatherIterator` fills them row by row, from
-the cache and by any free worker; in `WorkerBatchIterator` each worker makes whole batches; in
-`SingleProcessIterator` the thread of the training loop makes them. `Setup.by_rows` chooses."""
+"""Makes the batches of a loader. `GatherIterator` fills them row by row, from the cache and by any
+free worker; in `WorkerBatchIterator` each worker makes whole batches; in `SingleProcessIterator` the
+thread of the training loop makes them. `Setup.by_rows` chooses. Those of a pipe without an index
+come from `ListsIterator` and `ListsHere`."""
 
 from __future__ import annotations
 
@@ -8,10 +9,12 @@ import contextlib
 from typing import Any
 
 from .._common.errors import UnsupportedError
+from .._datasets.lists import Lists
 from .._workers.task_queue import MOST_TASKS
 from .epoch_context import EpochContext
 from .gather_iterator import GatherIterator
 from .iterator import BatchIterator
+from .lists_iterator import ListsHere, ListsIterator
 from .setup import Setup
 from .single_process import SingleProcessIterator
 from .worker_batches import WorkerBatchIterator
@@ -39,7 +42,8 @@ class Executor:
         if restored is not None and not context.by_rows:
             self.end()  # its workers have another place than the state
         shares = workers > 0 or (context.by_rows and context.layout is not None)
-        iteration = self._with_runtime(context) if shares else SingleProcessIterator(context)
+        here = ListsHere if isinstance(context.job.dataset, Lists) else SingleProcessIterator
+        iteration = self._with_runtime(context) if shares else here(context)
         if restored is not None:
             context.begun.restored = None  # the iterator has it, and it may be large
             try:
@@ -60,6 +64,8 @@ class Executor:
             if not owned:
                 self.kept = runtime
         try:
+            if isinstance(context.job.dataset, Lists):
+                return ListsIterator(context, runtime, owned)
             return (GatherIterator if context.by_rows else WorkerBatchIterator)(context, runtime, owned)
         except Exception:
             raise

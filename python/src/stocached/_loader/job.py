@@ -12,6 +12,7 @@ from .._datasets import augment_error
 from .._datasets.augment_function import takes_generator
 from .._datasets.cache_backed import CacheBacked
 from .._datasets.cached_samples import CachedSamples
+from .._datasets.lists import Lists
 from .._random import generator_states
 from .._random.sample_generator import generator
 from .._samples.own_copy import own_copy
@@ -20,7 +21,7 @@ from .._workers import dataset_states
 from .._workers.task_queue import TaskQueue
 from .fetcher import ByIndex, Fetcher
 from .numpy_backend import NumpyBackend
-from .tasks import BEGIN, SAMPLE, TELL
+from .tasks import BEGIN, ITEMS, SAMPLE, TELL
 
 _SHOWN = 16  # the most samples in a message
 
@@ -149,6 +150,10 @@ class Job:
             return "while it read its part of the dataset"
         if task["kind"] == TELL:
             return "while it said where its dataset is"
+        if task["kind"] == ITEMS:
+            return "while it read items of a pipe"
+        if isinstance(self.dataset, Lists):
+            return "while it made a batch of a pipe"
         wanted = task_queue.get_object(int(task["argument"]), int(task["index"]))[0]
         if not self.batched:
             return f"while it loaded sample {wanted}"

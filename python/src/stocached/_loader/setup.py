@@ -12,6 +12,7 @@ from .._common import sizes
 from .._common.errors import InvalidError, UnsupportedError
 from .._common.ours import only_ours
 from .._common.subsets import is_subset, unwrapped
+from .._datasets.lists import Lists
 from .._samples.batch_layout import Layout
 from .._samples.own_copy import own_copy
 from .._workers.stateful import is_stateful
@@ -118,7 +119,7 @@ class Setup:
         dataset = self.source
         if self.options.worker == "native":  # C has its own copy of the indices of a Subset
             dataset, _ = unwrapped(dataset)
-        return all(map(only_ours, (dataset, self.options.augment, self.order and self.order.order)))
+        return all(map(only_ours, (dataset, self.options.augment, None if self.order is None else self.order.order)))
 
     def changes(self) -> tuple[int, ...]:
         """Numbers that stay as they are while batches from the cache are right. Of datasets that run only our code,
@@ -137,7 +138,7 @@ class Setup:
     def by_rows(self) -> bool:
         """Whether batches are filled row by row. If not, workers or the training loop make whole
         batches."""
-        if self.iterable or not self.default_collate or not self.batched:
+        if self.iterable or not self.default_collate or not self.batched or isinstance(self.dataset, Lists):
             return False
         if self.cached is not None:
             if self.augments:

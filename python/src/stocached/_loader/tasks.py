@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-# Kinds of tasks: load a sample, make a batch, begin an epoch, send a snapshot.
-SAMPLE, BATCH, BEGIN, TELL = 0, 1, 2, 3
+# Kinds of tasks: load a sample, make a batch, begin an epoch, send a snapshot, read items.
+SAMPLE, BATCH, BEGIN, TELL, ITEMS = 0, 1, 2, 3, 4
 
 ROW = 0  # the sample is in its row
 ROW_AND_OBJECTS = 1  # the same, and the overflow has the values without a column

@@ -16,6 +16,7 @@ from .._checks import loading
 from .._common.errors import SchemaError
 from .._common.load_time import delay_ns, idle_ns
 from .._datasets.cache_backed import CacheBacked
+from .._datasets.lists import Lists
 from .._memory.batch_pool import BatchPool
 from .._random.generator_states import Draws
 from .._random.generators import Seeding
@@ -26,8 +27,23 @@ from .._workers.task_queue import TaskQueue
 from .bad_samples import bad_sample
 from .fetcher import Fetcher
 from .job import Job
+from .lists_reader import Finisher, WorkerReader
 from .native_work import NativeWork
-from .tasks import BAD, BEGIN, ENDED, ERROR, FROM_CACHE, MADE, NO_BUFFER, ROW, ROW_AND_OBJECTS, SAMPLE, TELL, WHOLE
+from .tasks import (
+    BAD,
+    BEGIN,
+    ENDED,
+    ERROR,
+    FROM_CACHE,
+    ITEMS,
+    MADE,
+    NO_BUFFER,
+    ROW,
+    ROW_AND_OBJECTS,
+    SAMPLE,
+    TELL,
+    WHOLE,
+)
 
 _NAP = 0.25  # seconds that a worker without work sleeps at a time
 _Loaded = list[tuple[_native.Task, Any]]
@@ -55,7 +71,8 @@ class Worker:
         self._layout: Layout | None = None
         self._native: NativeWork | None = None  # does what C can do
         self._rows: dict[int, list[Any]] = {}  # by buffer
-        self._fetcher: Fetcher | None = None
+        self._fetcher: Fetcher | Finisher | None = None
+        self._reader = WorkerReader(number, job, task_queue) if isinstance(job.dataset, Lists) else None
         self._seeding = Seeding(job.backend.generators)
         self._pace = float(_TOGETHER)  # ns of recent samples
         self._most = 1  # tasks to take at a time
@@ -117,7 +134,9 @@ class Worker:
                 job.init(self._number)
             if job.snapshots and job.process:  # threads share the generators with the whole program
                 self._draws = Draws()
-            if not job.iterable:
+            if self._reader is not None:
+                self._fetcher = Finisher(job, self._reader.items)
+            elif not job.iterable:
                 self._fetcher = job.fetcher()
             self._started = True
         except BaseException as error:
@@ -149,7 +168,7 @@ class Worker:
 
     def _snapshot(self) -> bytes | None:
         """A pickled snapshot; None: nothing has changed since the last one."""
-        if not self._job.snapshots or self._fetcher is None:
+        if not self._job.snapshots or not isinstance(self._fetcher, Fetcher):
             return None
         snapshot = dataset_states.empty(self._number) | self._fetcher.state()
         # `goes_on` reads an iterable dataset without a state from its start, so it needs the
@@ -196,6 +215,9 @@ class Worker:
             self._begin(task)
         elif self._broken is None and task.kind == TELL:
             _answer(task, self._task_queue.put_object(self._snapshot()))
+        elif self._broken is None and task.kind == ITEMS:
+            assert self._reader is not None
+            _answer(task, self._reader.read(*self._task_queue.get_object(task.argument, task.index)))
         elif self._broken is None:
             self._make_batch(task)
         if self._broken is not None:

@@ -26,7 +26,7 @@ _CHECK_INTERVAL = 0.25  # the same if workers are threads; between two checks wi
 
 @dataclass
 class Asked:
-    """A task for one worker."""
+    """A task with a request."""
 
     position: int
     request: tuple[int, int]  # in the overflow
@@ -122,14 +122,19 @@ class WorkerRuntime:
         asked = [self.ask(worker, TELL, None) for worker in range(self._job.workers)]
         return [self.heard(one) for one in asked]
 
-    def ask(self, worker: int, kind: int, what: Any, buffer: int = NO_BUFFER) -> Asked:
-        """Posts a task for one worker. what: it finds this in the overflow."""
+    def ask(self, worker: int | None, kind: int, what: Any, buffer: int = NO_BUFFER) -> Asked:
+        """Posts a task for one worker; None: for any. what: it finds this in the overflow."""
         task = np.zeros(1, TASK)
         request = self.task_queue.put_object(what)
-        task["kind"], task["only"], task["buffer"], task["argument"], task["index"] = kind, worker + 1, buffer, *request
+        only = 0 if worker is None else worker + 1
+        task["kind"], task["only"], task["buffer"], task["argument"], task["index"] = kind, only, buffer, *request
         first = self.push(self.task_queue.push, task)
         assert first is not None, "the task queue holds a task of each batch ahead, and one of each worker"
         return Asked(first, request)
+
+    def is_ready(self, asked: Asked) -> bool:
+        """Whether the answer has come."""
+        return bool(self.task_queue.states(asked.position, 1)[0] == DONE)
 
     def answer(self, asked: Asked) -> Any:
         """The answer to a task, which has come. Releases the task."""

@@ -12,11 +12,14 @@ from collections.abc import Callable
 from typing import Any
 
 from .._common.errors import InvalidError
+from .._datasets.lists import without_index
 from .._order.order import Order, WeightedOrder
+from .functions import Counted, Map
+from .lists import PipeLists, WalkOrder
 from .padding import Padding
 from .positions import Positions, PositionsOrder
 from .stage import Stage
-from .stages import Batch, Cache, Map, Mix, Shuffle, every
+from .stages import Batch, Cache, Mix, Shuffle, every
 from .visits import staged
 
 _IN_THE_CHAIN = {  # arguments of a loader, and what to write in place of them
@@ -47,11 +50,19 @@ def of_loader(stage: Stage, given: Any, collate: Callable[..., Any]) -> Any:
         made = batch.collate if batch.pad is None else Padding(batch.pad, collate)
         changes |= {"batch_size": batch.size, "drop_last": batch.drop_last, "collate_fn": made}
         changes |= {"batch_augment": _BatchFunctions(below) if below else None}
-        stage = batch.above[0]
-    plan = _plan(stage)
+        if batch.by is None:
+            stage = batch.above[0]
+        else:  # an item of this stage is the list of the items of a batch
+            stage, changes = batch, changes | {"batch_size": None, "collate_fn": made or collate}
+    plan = _plan(stage) if stage.indexed else None
     for cache in every(stage):
         if isinstance(cache, Cache) and (plan is None or cache is not plan.cache):
             cache.rows  # noqa: B018 - workers get it
+    if not stage.indexed:
+        _check_without_index(given)
+        lists = PipeLists(stage, seed)
+        walk = WalkOrder(len(stage), seed, f"{zlib.crc32(_shape(stage, seed).encode()):08x}", lists)
+        return dataclasses.replace(given, **changes, dataset=lists, order=walk)
     if plan is None:
         order = PositionsOrder(len(stage), seed, f"{zlib.crc32(_shape(stage, seed).encode()):08x}")
         return dataclasses.replace(given, **changes, dataset=Positions(stage, seed), order=order)
@@ -72,7 +83,7 @@ def _without_maps(stage: Stage) -> tuple[Batch | None, list[Map]]:
     for each in stage.chain():
         if isinstance(each, Batch):
             return each, below[::-1]
-        if not isinstance(each, Map):
+        if type(each) is not Map:
             break
         below.append(each)
     return None, []
@@ -88,6 +99,13 @@ def _check(given: Any, batch: Batch | None) -> None:
             raise InvalidError(f"{name}= with a pipe that has {batch.shown()}: leave it out")
 
 
+def _check_without_index(given: Any) -> None:
+    if given.ends in ("pad", "drop"):
+        raise without_index(f'ends="{given.ends}"')
+    if given.affinity is not None:
+        raise without_index("affinity=")
+
+
 @dataclasses.dataclass
 class _Plan:
     """A pipe as a dataset with an order, and functions of its samples."""
@@ -100,7 +118,9 @@ class _Plan:
 
 def _plan(stage: Stage) -> _Plan | None:
     """None: positions tell more than elements."""
-    *chain, top = stage.chain()
+    chain = stage.chain()
+    counted = next((k for k, each in enumerate(chain) if isinstance(each, Counted)), len(chain) - 1)
+    *chain, top = chain[: counted + 1]
     if not top.in_order or top.random:
         return None
     shuffle = next((each for each in chain if isinstance(each, Shuffle)), None)
@@ -110,7 +130,7 @@ def _plan(stage: Stage) -> _Plan | None:
     for each in chain:
         if isinstance(each, Cache):
             return _Plan(each.rows if each.made else each.above[0].rows, each, shuffle, maps[::-1])
-        if isinstance(each, Map):
+        if type(each) is Map:
             maps.append(each)
     return _Plan(top.rows, None, shuffle, maps[::-1])
 
@@ -188,6 +208,8 @@ def _shape(stage: Stage, seed: int) -> str:
         own = repr(stage.order)
     elif isinstance(stage, (Map, Cache)):
         return _shape(stage.above[0], seed)
+    elif not stage.indexed:
+        own = f"{stage.shown()} {stage.window}"
     else:
         own = f"{type(stage).__name__} {len(stage)}"
     return f"{own}({', '.join(_shape(above, seed) for above in stage.above)})"

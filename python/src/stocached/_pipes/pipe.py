@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from .._common.errors import InvalidError
 from .._common.numbers import position_of, whole
-from . import arguments, stages
+from .._datasets.lists import WITHOUT_LENGTH, without_index
+from . import arguments, functions, stages
+from .lists import PipeLists
 
 if TYPE_CHECKING:
     from .._cache.policies import Policy
@@ -22,7 +25,8 @@ class Pipe:
     """A chain of stages: `source` begins it, and each method returns a pipe with one stage more below. Immutable: a
     program may use a pipe in several visits.
 
-    len(pipe), pipe[i] and iteration give the items of epoch 0, with the seed 0. A Loader or a DataLoader runs a pipe
+    len(pipe), pipe[i] and iteration give the items of epoch 0, with the seed 0. Below .filter, .flat_map without count=,
+    and source(parts=), a pipe has no index: it can only be iterated over. A Loader or a DataLoader runs a pipe
     with workers, ranks, seeds, epochs and checkpoints. Can be pickled as its functions can. Any number of threads and
     forked children."""
 
@@ -32,17 +36,40 @@ class Pipe:
 
     def map(self, function: Callable[..., Any]) -> Pipe:
         """function(item) in place of each item. With a second parameter named generator, it gets a NumPy generator too,
-        whose numbers depend only on seed, epoch, element, and the number of random stages above. Raises InvalidError for
+        whose numbers depend only on seed, epoch, element, item of the element, and the number of random stages above. Raises InvalidError for
         another second parameter."""
-        return Pipe(stages.Map(self._stage, function))
+        return Pipe(functions.Map(self._stage, function))
 
-    def shuffle(self, seed: int | None = None, *, weights: Any = None, draws: int | None = None) -> Pipe:
+    def filter(self, function: Callable[..., Any]) -> Pipe:
+        """The items of which function(item) is true. A second parameter named generator is as in `map`. The pipe below
+        has no index."""
+        return Pipe(functions.Filter(self._stage, function))
+
+    def flat_map(self, function: Callable[..., Any], *, count: Any = None) -> Pipe:
+        """The items of the iterables that function(item) makes, such as a generator. A second parameter named generator
+        is as in `map`.
+
+        count: how many items each makes: a number, a number for each element, or a function of the source's element,
+            which is called once for each when a length is first needed. With it, the pipe below has an index, and an
+            item has a number of its own; None: it has none.
+
+        Raises InvalidError for count= of a pipe whose elements are not in order."""
+        if count is None:
+            return Pipe(functions.FlatMap(self._stage, function))
+        return Pipe(functions.Counted(self._stage, function, count))
+
+    def shuffle(
+        self, seed: int | None = None, *, window: int | None = None, weights: Any = None, draws: int | None = None
+    ) -> Pipe:
         """Another order in each epoch. seed: None: that of the loader, or 0.
-        weights: one for each item: draws items with replacement, each as often as its weight says. draws: how many in
-            an epoch; None: as many as there are items.
+
+        Of a pipe without an index, the elements are shuffled, and then the items of each `window` elements, which one
+        worker holds at a time. window: None: 1,024, or fewer if ranks would have none.
+        weights: one for each element: draws elements with replacement, each as often as its weight says. draws: how many
+            in an epoch; None: as many as there are.
 
         Raises InvalidError below another shuffle or a mix."""
-        return Pipe(stages.Shuffle(self._stage, seed, weights, draws))
+        return Pipe(stages.Shuffle(self._stage, seed, window, weights, draws))
 
     def cache(
         self,
@@ -77,21 +104,34 @@ class Pipe:
 
     def batch(
         self,
-        size: int,
+        n: int,
         *,
+        size: Callable[[Any], int] | None = None,
         pad: Any = None,
         collate: Callable[[list[Any]], Any] | None = None,
         drop_last: bool = False,
     ) -> Pipe:
-        """Batches of `size` items; the last one may have fewer. Only a loader makes them.
+        """Batches of n items; the last one may have fewer. Only a loader makes them.
 
+        size: the length of an item, such as len. Then the items of a window (of `shuffle`) that are alike in length come
+            together, and the longest, times the number of items, is at most n. An item above n is an error.
         pad: arrays that differ in shape are padded by this value, at their ends. Or a dict: a value for each key of the
             items, whose other arrays are not padded.
         collate: makes a batch of a list of items. None: as the loader does.
         drop_last: leaves a last batch with fewer items out."""
-        return Pipe(stages.Batch(self._stage, size, pad, collate, drop_last))
+        return Pipe(stages.Batch(self._stage, n, size, pad, collate, drop_last))
+
+    def pack(self, length: int) -> Pipe:
+        """Rows of `length` tokens. Items are arrays of tokens, or dicts of arrays of one length. A row is a dict: "tokens",
+        or the keys of the items; "segments": 1, 2, ... for the items of the row, and 0 after them; "positions": of each
+        token in its item. The items of a window (of `shuffle`) are put where they leave the least space. An item above
+        `length` is an error."""
+        return Pipe(stages.Pack(self._stage, length))
 
     def __len__(self) -> int:
+        """Items, or batches. TypeError for a pipe without an index."""
+        if not self._stage.indexed:
+            raise TypeError(WITHOUT_LENGTH)
         batch = arguments.batch_of(self._stage)
         if batch is None:
             return len(self._stage)
@@ -99,11 +139,23 @@ class Pipe:
 
     def __getitem__(self, index: int) -> Any:
         if arguments.batch_of(self._stage) is not None:
-            raise InvalidError("a Loader makes the batches of a pipe: for batch in Loader(pipe)")
+            raise InvalidError(_NO_BATCHES)
+        if not self._stage.indexed:
+            raise without_index("[index]")
         return self._stage.item(self._first_epoch.at(position_of(index, len(self))), 0)
 
     def __iter__(self) -> Iterator[Any]:
-        return (self[index] for index in range(len(self)))
+        if self._stage.indexed:
+            return (self[index] for index in range(len(self)))
+        if arguments.batch_of(self._stage) is not None:
+            raise InvalidError(_NO_BATCHES)
+        info = getattr(sys.modules.get("torch.utils.data"), "get_worker_info", lambda: None)()
+        if info is not None and info.num_workers > 1:
+            raise InvalidError(
+                "a worker of torch's own DataLoader would give all items of this pipe, as each other worker does; give "
+                "the pipe to stocached.torch.DataLoader"
+            )
+        return PipeLists(self._stage, 0).all()
 
     @functools.cached_property
     def _first_epoch(self) -> Visits:
@@ -121,9 +173,16 @@ class Pipe:
         return arguments.of_loader(self._stage, given, collate)
 
 
-def source(data: Any) -> Pipe:
-    """A pipe of the samples of a list, an array, or a dataset with len() and [index]. Raises InvalidError for others."""
-    return data if isinstance(data, Pipe) else Pipe(stages.Source(data))
+def source(what: Any, *, parts: int | None = None) -> Pipe:
+    """A pipe of the samples of a list, an array, or a dataset with len() and [index].
+
+    parts: `what` is a function: what(k) gives the items of part k, 0 to parts - 1, such as those of a file. The pipe has
+        no index.
+
+    Raises InvalidError for others."""
+    if parts is not None:
+        return Pipe(stages.Parts(what, parts))
+    return what if isinstance(what, Pipe) else Pipe(stages.Source(what))
 
 
 def mix(
@@ -134,7 +193,8 @@ def mix(
     seed: int = 0,
     stop: Literal["first", "all"] | int = "first",
 ) -> Pipe:
-    """Items of several pipes by ratio: any first items of an epoch have each pipe's share, to within a few.
+    """Items of several pipes by ratio: any first items of an epoch have each pipe's share, to within a few. Of pipes
+    without an index, elements with their lists.
 
     weights: one for each pipe, above 0; floats are rounded to millionths of their sum. None: by their lengths n, or by
         n ** (1 / temperature): above 1, small pipes come more often.
@@ -156,6 +216,8 @@ def _stage_of(pipe: Any) -> Stage:
         raise InvalidError(f"{pipe!r:.100} is no pipe; write source(...) around it")
     return pipe._stage
 
+
+_NO_BATCHES = "a Loader makes the batches of a pipe: for batch in Loader(pipe)"
 
 for _public in (Pipe, source, mix):
     _public.__module__ = "stocached"  # where users find them

@@ -9,8 +9,12 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from .._common.numbers import position_of
 from .._order.concatenation import Concatenation
+from .._workers import serialization
+from .visits import Window
 
 
 def mapped(dataset: Any, function: Callable[[Any], Any], call: Callable[..., Any]) -> Any:
@@ -74,3 +78,46 @@ class Zipped:
 
     def __getitem__(self, index: int) -> Any:
         return tuple(dataset[index] for dataset in self.datasets)
+
+
+class Flat:
+    """The items of lists whose lengths are known. stage: makes them."""
+
+    _of_errors = ("stage",)
+
+    def __init__(self, dataset: Any, function: Callable[[Any], Any], counts: Concatenation, stage: Any) -> None:
+        self.dataset, self.function, self.stage = dataset, function, stage
+        self.counts = np.array(counts.samples)
+
+    def __len__(self) -> int:
+        return len(self.stage)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.stage.item(self.stage.visit_of(position_of(index, len(self))), 0)
+
+
+class Listed:
+    """The lists of the elements of a pipe without an index, each as an array of bytes. made_of: what their items are
+    made of. stage: makes them."""
+
+    _of_errors = ("stage",)
+
+    def __init__(self, made_of: Any, stage: Any) -> None:
+        self.made_of, self.stage = made_of, stage
+
+    def __len__(self) -> int:
+        return int(self.stage.elements())
+
+    def __getitem__(self, index: int) -> Any:
+        visit = self.stage.visit_of(position_of(index, len(self)))
+        window = Window(0, 0, 0, _begin, _raise)
+        made = [(ordinal, item) for _, ordinal, item in self.stage.items([visit], window)]
+        return np.frombuffer(b"".join(serialization.packed(made)), np.uint8)
+
+
+def _begin(seed: int) -> None:
+    """Items of a cache draw no random numbers."""
+
+
+def _raise(name: str, error: Exception) -> None:
+    raise error

@@ -5,11 +5,14 @@ from __future__ import annotations
 import functools
 import os
 import sys
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from .._common.errors import InvalidError
-from .visits import Visit, Visits
+from .visits import Visit, Visits, Window, seed_at
 
+Item = tuple[Visit, int, Any]
+"""An item with its visit and its ordinal, which tells the items of a visit apart."""
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -34,15 +37,51 @@ class Stage:
         """The visits of an epoch. seed: that of the loader."""
         return self.above[0].visits(epoch, seed)
 
+    def visit_of(self, element: int) -> Visit:
+        """The first visit of an element, as if the epoch had its elements in order."""
+        return self.above[0].visit_of(element)
+
+    @functools.cached_property
+    def indexed(self) -> bool:
+        """Whether each visit has exactly one item, by construction."""
+        return all(stage.indexed for stage in self.above)
+
     def item(self, visit: Visit, seed: int) -> Any:
-        """The item at a visit."""
+        """The item at a visit, if the pipe is indexed."""
         return self.above[0].item(visit, seed)
+
+    def items(self, some: Iterable[Visit], window: Window) -> Iterator[Item]:
+        """The items of some visits of a window."""
+        if not self.indexed:
+            yield from self.above[0].items(some, window)
+            return
+        for visit in some:
+            window.begin(seed_at(window.seed, visit, 0))
+            try:
+                item = self.item(visit, window.seed)
+            except Exception as error:
+                window.left_out(self.where(visit.element), error)
+                continue
+            yield visit, 0, item
+
+    @functools.cached_property
+    def window(self) -> int | None:
+        """How many visits a window has, whose items a stage mixes or joins; 0: the default; None: no stage does."""
+        return max((stage.window for stage in self.above if stage.window is not None), default=None)
+
+    def source_item(self, visit: Visit) -> Any:
+        """What the source has at a visit."""
+        return self.above[0].source_item(visit)
 
     @functools.cached_property
     def rows(self) -> Any:
         """A dataset of its items by element, of stages that are not random. Its attributes are what the fingerprint of
-        a cache is made of."""
+        a cache is made of. Of a pipe without an index, the list of an element is bytes."""
         return self.above[0].rows
+
+    def made_of(self) -> Any:
+        """What the fingerprint of a cache of lists is made of."""
+        return self.rows if self.indexed else self.above[0].made_of()
 
     @functools.cached_property
     def in_order(self) -> bool:

@@ -7,23 +7,24 @@ import functools
 import itertools
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from .._common.errors import InvalidError, NondeterministicDatasetError
-from .._common.notes import raise_noted
 from .._common.numbers import whole
 from .._common.one_line import one_line
-from .._datasets.augment_function import takes_generator
 from .._datasets.cached_samples import CachedSamples
 from .._order.concatenation import Concatenation
 from .._order.order import MixedOrder, Order, WeightedOrder
-from .._random.sample_generator import generator
-from . import rows, visits
-from .stage import Stage
-from .visits import Visit, Visits
+from .._workers import serialization
+from . import joining, rows, visits
+from .functions import FlatMap, Function
+from .mixing import mixed
+from .stage import Item, Stage
+from .visits import Visit, Visits, Window
 
 
 class Source(Stage):
@@ -34,8 +35,8 @@ class Source(Stage):
         iterable = getattr(sys.modules.get("torch.utils.data"), "IterableDataset", ())
         if isinstance(data, iterable) or not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
             raise InvalidError(
-                f"source({one_line(data)}): it takes a list, an array, or a dataset with len() and [index]; give an "
-                "IterableDataset to DataLoader, without a pipe"
+                f"source({one_line(data)}): it takes a list, an array, a dataset with len() and [index], or a function with "
+                "parts=, which gives the items of each part; an IterableDataset goes to DataLoader, without a pipe"
             )
         if isinstance(data, (str, bytes, dict)):
             raise InvalidError(
@@ -59,10 +60,17 @@ class Source(Stage):
     def rows(self) -> Any:
         return self.data
 
+    def visit_of(self, element: int) -> Visit:
+        return Visit(element, 0, 0)
+
+    indexed = in_order = True
+    window = None
+
     def item(self, visit: Visit, seed: int) -> Any:
         return self.data[visit.element]
 
-    in_order = True
+    def source_item(self, visit: Visit) -> Any:
+        return self.data[visit.element]
 
     def where(self, element: int) -> str:
         file = ""
@@ -74,46 +82,64 @@ class Source(Stage):
         return f"source({type(self.data).__name__}, {len(self.data):,} elements)"
 
 
-class Map(Stage):
-    """function: of an item, and perhaps of a generator."""
+class Parts(Stage):
+    """function(k): an iterable of the items of part k."""
 
-    def __init__(self, above: Stage, function: Callable[..., Any]) -> None:
-        super().__init__(above)
-        self.function = function
+    def __init__(self, function: Callable[[int], Iterable[Any]], parts: int) -> None:
+        super().__init__()
+        self.function, self.parts = function, whole("parts", parts, 1)
         if not callable(function):
-            raise self.refuse("it takes a function of an item")
-        self.draws = takes_generator(function, ".map") and not _is_fixed(function)
+            raise InvalidError(
+                f"source({one_line(function)}, parts={parts}): parts= is for a function of a part's number"
+            )
+        self._made = FlatMap(Source(range(self.parts)), function)
 
-    @functools.cached_property
-    def random(self) -> int:
-        return self.above[0].random + self.draws
+    def elements(self) -> int:
+        return self.parts
 
-    @functools.cached_property
-    def rows(self) -> Any:
-        return rows.mapped(self.above[0].rows, self.function, self.call)
+    def __len__(self) -> int:
+        return self.parts
 
-    def item(self, visit: Visit, seed: int) -> Any:
-        item = self.above[0].item(visit, seed)
-        return self.call(item, visit.element, visits.seed_at(seed, visit, self.random - 1) if self.draws else 0)
+    def visits(self, epoch: int, seed: int) -> Visits:
+        return visits.InOrder(self.parts, epoch)
 
-    def call(self, item: Any, element: int | None, seed: int) -> Any:
-        """element: for errors; None: unknown. seed: of the generator of this item, if the stage is random."""
-        try:
-            return self.function(item, generator(seed)) if self.draws else self.function(item)
-        except Exception as error:
-            at = "" if element is None else f", with {self.above[0].where(element)}"
-            raise_noted(error, f"stocached: in {self.shown()}{self.line}{at}")
+    def visit_of(self, element: int) -> Visit:
+        return Visit(element, 0, 0)
+
+    in_order = True
+    indexed = False
+    window = None
+
+    def items(self, some: Iterable[Visit], window: Window) -> Iterator[Item]:
+        return self._made.items(some, window)
+
+    def source_item(self, visit: Visit) -> Any:
+        return visit.element
+
+    def made_of(self) -> Any:
+        return "parts", self.function, self.parts
+
+    def where(self, element: int) -> str:
+        return f"part {element} of {self.shown()}"
 
     def shown(self) -> str:
-        return f".map({getattr(self.function, '__name__', None) or one_line(self.function)})"
+        return f"source({getattr(self.function, '__name__', None) or one_line(self.function)}, parts={self.parts})"
 
 
 class Shuffle(Stage):
-    def __init__(self, above: Stage, seed: int | None, weights: Any, draws: int | None) -> None:
+    """span: how many visits a window has, of a pipe without an index; 0: the default."""
+
+    def __init__(self, above: Stage, seed: int | None, span: int | None, weights: Any, draws: int | None) -> None:
         super().__init__(above)
         self.seed = None if seed is None else whole("seed", seed)
         self.weighted: WeightedOrder | None = None
-        before = next((stage for stage in above.chain() if isinstance(stage, (Shuffle, Mix, Batch))), None)
+        self._span = 0 if span is None else whole("window", span, 1)
+        if span is not None and above.indexed:
+            raise self.refuse(
+                "window= is for a pipe without an index; each element of this one has one item, and all are shuffled"
+            )
+        stages = itertools.takewhile(lambda stage: type(stage) is not FlatMap, above.chain())
+        before = next((stage for stage in stages if isinstance(stage, (Shuffle, Mix, Batch, Pack))), None)
         if before is not None:
             raise self.refuse(
                 f"it stands below {before.shown()}, which gives an order already; leave one of them out"
@@ -141,9 +167,21 @@ class Shuffle(Stage):
 
     in_order = False
 
+    @functools.cached_property
+    def window(self) -> int | None:
+        above = self.above[0].window
+        return above if self.indexed else max(self._span, above or 0)
+
+    def items(self, some: Iterable[Visit], window: Window) -> Iterator[Item]:
+        if self.indexed:
+            return super().items(some, window)
+        own = window.seed if self.seed is None else self.seed
+        return mixed(list(self.above[0].items(some, window)), own, window)
+
     def shown(self) -> str:
         seed = [] if self.seed is None else [f"seed={self.seed}"]
-        return f".shuffle({', '.join(seed + ([] if self.weighted is None else ['weights=...']))})"
+        span = [f"window={self._span}"] if self._span else []
+        return f".shuffle({', '.join(seed + span + ([] if self.weighted is None else ['weights=...']))})"
 
 
 class Cache(Stage):
@@ -153,13 +191,21 @@ class Cache(Stage):
         super().__init__(above)
         self.options = options
         for stage in every(above):
-            if isinstance(stage, Map) and stage.draws:
+            if isinstance(stage, Function) and stage.draws:
                 raise NondeterministicDatasetError(
                     f"{self.shown()}{self.line}: {stage.shown()}{stage.line} stands above it and draws random numbers, "
                     "so a cache would keep the first draw; write it below .cache()"
                 )
-            if isinstance(stage, Batch):
-                raise self.refuse("it stands below .batch(), and a cache keeps items; write it above .batch()")
+            if isinstance(stage, (Batch, Pack)):
+                raise self.refuse(
+                    f"it stands below {stage.shown()}, and a cache keeps items of elements; write it above "
+                    f"{stage.shown().split('(')[0]}()"
+                )
+            if isinstance(stage, Shuffle) and not stage.indexed:
+                raise self.refuse(
+                    f"it stands below {stage.shown()}{stage.line}, which mixes the items of elements; write it above the "
+                    "shuffle"
+                )
             if isinstance(stage, Zip) and not stage.one_order:
                 raise self.refuse(
                     f"it stands below {stage.shown()}{stage.line}, whose sides are in different orders, so its items "
@@ -169,7 +215,25 @@ class Cache(Stage):
     @functools.cached_property
     def rows(self) -> CachedSamples:
         """The cache, if no loader makes it as its own; made at the first use."""
-        return CachedSamples(self.above[0].rows, **self.options)
+        if self.indexed:
+            return CachedSamples(self.above[0].rows, **self.options)
+        return CachedSamples(rows.Listed(self.above[0].made_of(), self.above[0]), **{**self.options, "variable": True})
+
+    def made_of(self) -> Any:
+        return self.rows if self.indexed else self.above[0].made_of()
+
+    def items(self, some: Iterable[Visit], window: Window) -> Iterator[Item]:
+        if self.indexed:
+            yield from super().items(some, window)
+            return
+        for visit in some:
+            try:
+                made, _ = serialization.unpacked(memoryview(self.rows[visit.element]))
+            except Exception as error:
+                window.left_out(self.where(visit.element), error)
+                continue
+            for ordinal, item in made:
+                yield visit, ordinal, item
 
     @property
     def made(self) -> bool:
@@ -209,9 +273,48 @@ class Join(Stage):
     def rows(self) -> Any:
         return rows.Joined([side.rows for side in self.above])
 
+    def made_of(self) -> Any:
+        return self.rows if self.indexed else tuple(side.made_of() for side in self.above)
+
+    def visit_of(self, element: int) -> Visit:
+        d, local = self.counts.locate(element)
+        return visits.raised(self.counts, d, self.above[d].visit_of(local))
+
     def item(self, visit: Visit, seed: int) -> Any:
         d, inside = visit.inner
         return self.above[d].item(inside, seed)
+
+    def items(self, some: Iterable[Visit], window: Window) -> Iterator[Item]:
+        if self.indexed:
+            return super().items(some, window)
+        if self.window is None:
+            return self._in_turn(some, window)
+        return self._mixed(list(some), window)
+
+    def _in_turn(self, some: Iterable[Visit], window: Window) -> Iterator[Item]:
+        for visit in some:
+            d, inside = visit.inner
+            for _, ordinal, item in self.above[d].items([inside], window):
+                yield visit, ordinal, item
+
+    def _mixed(self, some: list[Visit], window: Window) -> Iterator[Item]:
+        """Sides mix the items of their visits in the window. Each visit has as many places as it has items."""
+        outer = {visit.inner: visit for visit in some}
+        made: list[deque[Item]] = []
+        counts: Counter[Any] = Counter()
+        for d, side in enumerate(self.above):
+            own = deque(side.items([visit.inner[1] for visit in some if visit.inner[0] == d], window))
+            counts.update((d, visit) for visit, _, _ in own)
+            made.append(own)
+        for visit in some:
+            d = visit.inner[0]
+            for _ in range(counts[visit.inner]):
+                inside, ordinal, item = made[d].popleft()
+                yield outer[d, inside], ordinal, item
+
+    def source_item(self, visit: Visit) -> Any:
+        d, inside = visit.inner
+        return self.above[d].source_item(inside)
 
     @functools.cached_property
     def in_order(self) -> bool:
@@ -231,6 +334,8 @@ class Mix(Join):
     def __init__(self, above: Sequence[Stage], ratios: list[int], seed: int, stop: str | int) -> None:
         super().__init__(*above)
         self.ratios, self.stop = ratios, stop
+        if stop == "all" and not self.indexed:
+            raise self.refuse('stop="all" needs pipes with an index; give stop="first", or a number of elements')
         orders, seed = [Order(len(side), "sequential") for side in above], whole("seed", seed)
         if isinstance(stop, str):
             self.order = MixedOrder(orders, ratios, seed, stop)  # type: ignore[arg-type]
@@ -264,6 +369,12 @@ class Zip(Stage):
             )
         orders = {_order_of(side) for side in above}
         self.one_order = len(orders) == 1 and None not in orders and len(set(lengths)) == 1
+        sources = {tuple(id(_data(stage)) for stage in every(side) if not stage.above) for side in above}
+        if not self.indexed and (len(sources) > 1 or not self.one_order or self.window is not None):
+            raise self.refuse(
+                "a pipe without an index is zipped with one over the same source object, in the same order; shuffle below "
+                "the zip, or give .flat_map(..., count=)"
+            )
 
     def elements(self) -> int:
         return self.above[0].elements() if self.one_order else len(self)
@@ -278,8 +389,29 @@ class Zip(Stage):
     def rows(self) -> Any:
         return rows.Zipped([side.rows for side in self.above])
 
+    def made_of(self) -> Any:
+        return self.rows if self.indexed else tuple(side.made_of() for side in self.above)
+
+    def visit_of(self, element: int) -> Visit:
+        inner = tuple(side.visit_of(element) for side in self.above)
+        return inner[0]._replace(inner=inner)
+
     def item(self, visit: Visit, seed: int) -> Any:
         return tuple(side.item(inside, seed) for side, inside in zip(self.above, visit.inner))
+
+    def items(self, some: Iterable[Visit], window: Window) -> Iterator[Item]:
+        if self.indexed:
+            yield from super().items(some, window)
+            return
+        for visit in some:
+            sides = [list(side.items([inside], window)) for side, inside in zip(self.above, visit.inner)]
+            if len(set(map(len, sides))) > 1:
+                counts = ", ".join(f"{len(side):,}" for side in sides)
+                raise self.refuse(
+                    f"its pipes have {counts} items of {self.where(visit.element)}; give them equally many"
+                )
+            for several in zip(*sides):
+                yield visit, several[0][1], tuple(item for _, _, item in several)
 
     @functools.cached_property
     def in_order(self) -> bool:
@@ -293,17 +425,58 @@ class Zip(Stage):
 
 
 class Batch(Stage):
-    """The loader makes the batches; the stage says how."""
+    """The loader makes the batches; the stage says how. by: the length of an item, of which a batch has `size`; None: it
+    has `size` items."""
 
-    def __init__(self, above: Stage, size: int, pad: Any, collate: Callable[..., Any] | None, drop_last: bool) -> None:
+    def __init__(
+        self, above: Stage, size: int, by: Any, pad: Any, collate: Callable[..., Any] | None, drop_last: bool
+    ) -> None:
         super().__init__(above)
-        self.size, self.pad, self.collate, self.drop_last = whole("size", size, 1), pad, collate, drop_last
+        self.size, self.by, self.pad, self.collate, self.drop_last = whole("n", size, 1), by, pad, collate, drop_last
         if pad is not None and collate is not None:
             raise self.refuse("collate= makes the batch, so pad= has nothing to do; leave one of them out")
+        if by is not None and not callable(by):
+            raise self.refuse("size= is a function of an item, such as len")
+        if by is not None and drop_last:
+            raise self.refuse("batches by size= end with their windows, so there is no last one to drop")
         _without_batches(self, [above])
 
+    @functools.cached_property
+    def indexed(self) -> bool:
+        return self.by is None and self.above[0].indexed
+
+    @functools.cached_property
+    def window(self) -> int | None:
+        above = self.above[0].window
+        return above if self.by is None else above or 0
+
+    def items(self, some: Iterable[Visit], window: Window) -> Iterator[Item]:
+        """With `by`, an item is the list of the items of a batch."""
+        return joining.batches(self, list(self.above[0].items(some, window)), window)
+
     def shown(self) -> str:
-        return f".batch({self.size})"
+        return f".batch({self.size}{'' if self.by is None else ', size=' + getattr(self.by, '__name__', '...')})"
+
+
+class Pack(Stage):
+    """Rows of `length` tokens."""
+
+    def __init__(self, above: Stage, length: int) -> None:
+        super().__init__(above)
+        self.length = whole("length", length, 1)
+        _without_batches(self, [above])
+
+    indexed = False
+
+    @functools.cached_property
+    def window(self) -> int | None:
+        return self.above[0].window or 0
+
+    def items(self, some: Iterable[Visit], window: Window) -> Iterator[Item]:
+        return joining.rows(self, list(self.above[0].items(some, window)))
+
+    def shown(self) -> str:
+        return f".pack({self.length})"
 
 
 def ratios_of(weights: Sequence[float] | None, temperature: float | None, sizes: list[int]) -> list[int]:
@@ -326,15 +499,14 @@ def ratios_of(weights: Sequence[float] | None, temperature: float | None, sizes:
     return [max(1, round(weight / total * 10**6)) for weight in weights]
 
 
-def _is_fixed(function: Any) -> bool:
-    """Whether it is a step of stocached.image, which takes a generator, and draws nothing from it."""
-    steps = sys.modules.get("stocached._image.steps")
-    return steps is not None and isinstance(function, steps.Step) and not function.random
-
-
 def every(stage: Stage) -> list[Stage]:
     """A stage and all above it."""
     return [stage, *itertools.chain.from_iterable(map(every, stage.above))]
+
+
+def _data(stage: Any) -> Any:
+    """What a source reads."""
+    return stage.data if isinstance(stage, Source) else stage.function
 
 
 def _order_of(stage: Stage) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from .._order.concatenation import Concatenation
@@ -21,20 +22,33 @@ class Visit(NamedTuple):
     inner: Any = None
 
 
-def seed_at(seed: int, visit: Visit, stage: int) -> int:
-    """The seed of the random numbers that a stage draws at a visit."""
+def seed_at(seed: int, visit: Visit, stage: int, ordinal: int = 0) -> int:
+    """The seed of the random numbers that a stage draws for an item of a visit."""
     base = sample_seed(epoch_key(seed, visit.epoch), 0, visit.element)
-    return staged(base, stage, visit.draw)
+    return staged(base, stage, visit.draw, ordinal)
 
 
-def staged(base: int, stage: int, draw: int = 0) -> int:
-    """base: the seed of the first random stage, for the same visit without its draw."""
-    return base if stage == draw == 0 else chained(base, stage, 0, draw)
+def staged(base: int, stage: int, draw: int = 0, ordinal: int = 0) -> int:
+    """base: the seed of the first random stage, for the first item of the same visit without its draw."""
+    return base if stage == draw == ordinal == 0 else chained(base, stage, ordinal, draw)
 
 
 @functools.lru_cache(maxsize=16)
 def epoch_key(seed: int, epoch: int) -> int:
     return sample_seed(seed, epoch, 0)
+
+
+@dataclass(frozen=True)
+class Window:
+    """What the stages of a pipe without an index know when they make the items of a window.
+
+    seed: of the loader. epoch: of the loader. begin, left_out: of `Reading`."""
+
+    seed: int
+    epoch: int
+    number: int
+    begin: Callable[[int], None]
+    left_out: Callable[[str, Exception], None]
 
 
 class Visits(Protocol):

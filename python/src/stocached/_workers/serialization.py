@@ -81,19 +81,30 @@ def send(task_queue: TaskQueue, value: Any, memory: Any = None) -> tuple[int, in
     for buffer in buffers:
         offsets.append(end)
         end += -(-buffer.nbytes // _ALIGN) * _ALIGN
+    if memory is None or end > memory.size:
+        return task_queue.put(*_parts(text, buffers))
+    for offset, buffer in zip(offsets, buffers):
+        memory[offset : offset + buffer.nbytes] = np.frombuffer(buffer, np.uint8)
+    return task_queue.put(*_head(text, buffers, True))
+
+
+def packed(value: Any) -> list[Any]:
+    """The parts of the bytes that `unpacked` takes."""
+    return _parts(*dump(value))
+
+
+def _head(text: bytes, buffers: list[memoryview], in_batch_pool: bool) -> list[Any]:
     head = pickle.dumps((len(text), [buffer.nbytes for buffer in buffers]), 5)
-    size = len(head).to_bytes(8, "little")
-    if memory is not None and end <= memory.size:
-        for offset, buffer in zip(offsets, buffers):
-            memory[offset : offset + buffer.nbytes] = np.frombuffer(buffer, np.uint8)
-        return task_queue.put(size, b"\1", head, text)
-    parts: list[Any] = [size, b"\0", head, text]
-    used = 9 + len(head) + len(text)
+    return [len(head).to_bytes(8, "little"), bytes([in_batch_pool]), head, text]
+
+
+def _parts(text: bytes, buffers: list[memoryview]) -> list[Any]:
+    parts = _head(text, buffers, False)
+    used = sum(map(len, parts))
     for buffer in buffers:
-        parts.append(bytes(-used % _ALIGN))
-        parts.append(buffer)
+        parts += bytes(-used % _ALIGN), buffer
         used = -(-used // _ALIGN) * _ALIGN + buffer.nbytes
-    return task_queue.put(*parts)
+    return parts
 
 
 def receive(task_queue: TaskQueue, offset: int, length: int, lease: Lease | None = None) -> tuple[Any, int]:
@@ -101,6 +112,11 @@ def receive(task_queue: TaskQueue, offset: int, length: int, lease: Lease | None
     over their own."""
     data = memoryview(task_queue.get(offset, length))
     task_queue.drop(offset, length)
+    return unpacked(data, lease)
+
+
+def unpacked(data: memoryview, lease: Lease | None = None) -> tuple[Any, int]:
+    """As `receive`. data: bytes; arrays are over this memory."""
     size = int.from_bytes(data[:8], "little")
     in_batch_pool = data[8] == 1
     text_bytes, sizes = pickle.loads(data[9 : 9 + size])

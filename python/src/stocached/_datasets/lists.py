@@ -1,0 +1,106 @@
+"""What a dataset of lists is. Its elements have any number of items each, so no item has an index. Windows of elements
+are read one after the other: window w of an epoch by rank w mod the number of ranks (docs/spec/pipes.md)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from .._common.errors import InvalidError, StateError
+from .._common.numbers import number_in
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How the windows of an epoch are read. begin: called before each element, with its seed. left_out: called with the
+    name of an item and the error that it made; it returns if the item is to be left out, and raises the error if not."""
+
+    epoch: int
+    world_size: int
+    begin: Callable[[int], None]
+    left_out: Callable[[str, Exception], None]
+
+
+class Lists(ABC):
+    """Workers get it as the dataset of their job."""
+
+    @abstractmethod
+    def windows(self, world_size: int) -> int:
+        """How many windows an epoch has."""
+
+    @abstractmethod
+    def items(self, window: int, reading: Reading) -> Iterator[tuple[Any, Any]]:
+        """The items of a window, each with its place, which `finish` takes."""
+
+    @abstractmethod
+    def finish(self, place: Any, item: Any) -> Any:
+        """The last functions of an item, which any worker can do."""
+
+    @abstractmethod
+    def seed(self, place: Any) -> int | None:
+        """Of the random numbers of `finish`; None: it calls no function."""
+
+    def __getitem__(self, index: int) -> NoReturn:
+        raise TypeError("the items of this pipe have no index")
+
+
+@dataclass
+class Walk:
+    """The windows of an epoch that a rank reads, and its place in them. A loader has it in place of a shard.
+
+    window, skip: the next item is number `skip` of those from this window on. given: items before it, of this rank."""
+
+    epoch: int
+    rank: int
+    world_size: int
+    windows: int
+    given: int = 0
+    window: int = field(init=False)
+    skip: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.window, self.skip = self.rank, self.given
+
+    def rest(self) -> range:
+        """The windows that are left."""
+        return range(self.window, self.windows, self.world_size)
+
+    def reach(self, window: int, skip: int, given: int) -> None:
+        self.window, self.skip, self.given = window, skip, given
+
+    def state(self) -> dict[str, Any]:
+        """For a state of a loader."""
+        ranks = [self.rank, self.world_size]
+        return {"epoch": self.epoch, "position": self.given, "window": self.window, "skip": self.skip, "ranks": ranks}
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        """Continues from a state. With that of another rank, it counts the items from the first window on."""
+        if not self.given:
+            return
+        rank, world_size = state.get("ranks") or (None, None)
+        if world_size != self.world_size:
+            raise StateError(
+                f"the state is of {world_size} ranks in the middle of an epoch, this job has {self.world_size}, and the items "
+                "of this pipe have no index; continue with as many ranks, or from a state between two epochs"
+            )
+        if rank == self.rank:
+            window, skip = (number_in(state, name, 2**63 - 1) for name in ("window", "skip"))
+            self.reach(window, skip, self.given)
+
+    def __len__(self) -> int:
+        raise TypeError(WITHOUT_LENGTH)
+
+    def batches(self, batch_size: int, drop_last: bool) -> int:
+        raise TypeError(WITHOUT_LENGTH)
+
+
+WITHOUT_LENGTH = (
+    "this pipe has no length: .filter, .flat_map without count=, source(parts=) or batches by size= give a number of items "
+    "that only an epoch shows; give .flat_map(..., count=)"
+)
+
+
+def without_index(what: str) -> InvalidError:
+    return InvalidError(f"{what} needs an index, and this pipe has none: {WITHOUT_LENGTH.split(': ', 1)[1]}")

@@ -1,0 +1,226 @@
+"""The stages that call a function of the program for each item: .map, .filter and .flat_map."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from .._common.errors import InvalidError
+from .._common.notes import raise_noted
+from .._common.numbers import whole
+from .._common.one_line import one_line
+from .._datasets.augment_function import takes_generator
+from .._order.concatenation import Concatenation
+from .._random.sample_generator import generator
+from .._random.sample_seeds import chained
+from . import rows, visits
+from .stage import Item, Stage
+from .visits import Visit, Window
+
+
+class Function(Stage):
+    """function: of an item, and perhaps of a generator."""
+
+    name: str  # of the method of a pipe
+
+    def __init__(self, above: Stage, function: Callable[..., Any]) -> None:
+        super().__init__(above)
+        self.function = function
+        if not callable(function):
+            raise self.refuse("it takes a function of an item")
+        self.draws = takes_generator(function, self.name) and not _is_fixed(function)
+
+    @functools.cached_property
+    def random(self) -> int:
+        return self.above[0].random + self.draws
+
+    def seed_of(self, visit: Visit, ordinal: int, seed: int) -> int:
+        """The seed of the numbers that the function gets for an item. seed: of the loader."""
+        return visits.seed_at(seed, visit, self.random - 1, ordinal) if self.draws else 0
+
+    def call(self, item: Any, at: Any, seed: int) -> Any:
+        """at: the visit or the element, for errors; None: unknown. seed: of the generator of this item, if the stage is
+        random."""
+        try:
+            return self.function(item, generator(seed)) if self.draws else self.function(item)
+        except Exception as error:
+            raise_noted(error, self.noted(at))
+
+    def noted(self, at: Any) -> str:
+        """The note of an error of the function."""
+        element = at.element if isinstance(at, Visit) else at
+        return f"stocached: in {self.shown()}{self.line}" + (
+            "" if element is None else f", with {self.above[0].where(element)}"
+        )
+
+    def shown(self) -> str:
+        return f"{self.name}({getattr(self.function, '__name__', None) or one_line(self.function)})"
+
+    def made_of(self) -> Any:
+        return self.name, self.function, self.above[0].made_of()
+
+
+class Map(Function):
+    """One item for each item."""
+
+    name = ".map"
+
+    @functools.cached_property
+    def rows(self) -> Any:
+        return rows.mapped(self.above[0].rows, self.function, self.call)
+
+    def item(self, visit: Visit, seed: int) -> Any:
+        return self.call(self.above[0].item(visit, seed), visit, self.seed_of(visit, 0, seed))
+
+    def items(self, some: Iterable[Visit], window: Window) -> Iterator[Item]:
+        if self.indexed:
+            yield from super().items(some, window)
+            return
+        call, seed_of, seed = self.call, self.seed_of, window.seed
+        for visit, ordinal, item in self.above[0].items(some, window):
+            try:
+                made = call(item, visit, seed_of(visit, ordinal, seed))
+            except Exception as error:
+                window.left_out(self.above[0].where(visit.element), error)
+                continue
+            yield visit, ordinal, made
+
+
+class Filter(Function):
+    """The items of which the function is true."""
+
+    name = ".filter"
+    indexed = False
+
+    def items(self, some: Iterable[Visit], window: Window) -> Iterator[Item]:
+        call, seed_of, seed = self.call, self.seed_of, window.seed
+        for visit, ordinal, item in self.above[0].items(some, window):
+            try:
+                stays = call(item, visit, seed_of(visit, ordinal, seed))
+            except Exception as error:
+                window.left_out(self.above[0].where(visit.element), error)
+                continue
+            if stays:
+                yield visit, ordinal, item
+
+
+class FlatMap(Function):
+    """The items of the iterable that the function makes of each item."""
+
+    name = ".flat_map"
+    indexed = False
+
+    def several(self, item: Any, visit: Visit, seed: int) -> Iterator[Any]:
+        """What the function makes of an item. Its generator may fail in the middle."""
+        made = self.call(item, visit, seed)
+        try:
+            yield from made
+        except Exception as error:
+            raise_noted(error, self.noted(visit))
+
+    def items(self, some: Iterable[Visit], window: Window) -> Iterator[Item]:
+        above, seed_of, seed = self.above[0], self.seed_of, window.seed
+        first = above.indexed  # one item has the ordinals 0, 1, ...
+        for visit, ordinal, item in above.items(some, window):
+            made = self.several(item, visit, seed_of(visit, ordinal, seed))
+            number = -1
+            while True:
+                number += 1
+                try:
+                    one = next(made, _END)
+                except Exception as error:
+                    window.left_out(above.where(visit.element), error)
+                    break
+                if one is _END:
+                    break
+                yield visit, number if first else chained(ordinal, number), one
+
+
+class Counted(FlatMap):
+    """With count=: each item is an element of its own, so it has an index."""
+
+    indexed = True
+
+    def __init__(self, above: Stage, function: Callable[..., Any], count: Any) -> None:
+        super().__init__(above, function)
+        self._given = count
+        if not (above.indexed and above.in_order):
+            raise self.refuse(
+                "count= gives an index to the items of elements in order; shuffle below it, and write .filter or another "
+                ".flat_map below it, or leave count= out"
+            )
+        if not callable(count):
+            _ = self.counts  # raises InvalidError now
+        self._last: tuple[Any, list[Any]] = (None, [])  # the list of the last element
+
+    @functools.cached_property
+    def counts(self) -> Concatenation:
+        """The items of each element above."""
+        n, given = len(self.above[0]), self._given
+        if callable(given):
+            visit = self.above[0].visits(0, 0).at
+            given = [given(self.above[0].source_item(visit(e))) for e in range(n)]
+        elif isinstance(given, (int, np.integer)):
+            given = [given] * n
+        if len(given) != n:
+            raise self.refuse(f"count= has {len(given):,} numbers, and there are {n:,} elements")
+        return Concatenation(whole("count", each) for each in given)
+
+    def elements(self) -> int:
+        return len(self.counts)
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    def visits(self, epoch: int, seed: int) -> visits.Visits:
+        return visits.InOrder(len(self.counts), epoch)
+
+    def visit_of(self, element: int) -> Visit:
+        return Visit(element, 0, 0)
+
+    @functools.cached_property
+    def rows(self) -> Any:
+        return rows.Flat(self.above[0].rows, self.function, self.counts, self)
+
+    def item(self, visit: Visit, seed: int) -> Any:
+        e, ordinal = self.counts.locate(visit.element)
+        upper = self.above[0].visit_of(e)._replace(draw=visit.draw, epoch=visit.epoch)
+        key = e, visit.draw, visit.epoch, seed
+        last, made = self._last
+        if last != key:
+            made = self.list_of(self.above[0].item(upper, seed), upper, seed)
+            self._last = key, made
+        return made[ordinal]
+
+    def list_of(self, item: Any, upper: Visit, seed: int) -> list[Any]:
+        made = list(self.several(item, upper, self.seed_of(upper, 0, seed)))
+        count = self.counts.samples[upper.element]
+        if len(made) != count:
+            raise InvalidError(
+                f"{self.shown()}{self.line}: {self.above[0].where(upper.element)} has {len(made):,} items, and count= says "
+                f"{count:,}"
+            )
+        return made
+
+    def items(self, some: Iterable[Visit], window: Window) -> Iterator[Item]:
+        return Stage.items(self, some, window)
+
+    def where(self, element: int) -> str:
+        e, ordinal = self.counts.locate(element)
+        return f"item {ordinal} of {self.above[0].where(e)}"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"_last": (None, [])}
+
+
+_END = object()
+
+
+def _is_fixed(function: Any) -> bool:
+    """Whether it is a step of stocached.image, which takes a generator, and draws nothing from it."""
+    steps = sys.modules.get("stocached._image.steps")
+    return steps is not None and isinstance(function, steps.Step) and not function.random

@@ -1,0 +1,138 @@
+"""A pipe without an index as a dataset of lists, and the order in which ranks walk its windows."""
+
+from __future__ import annotations
+
+import itertools
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from .._common.errors import InvalidError
+from .._datasets.lists import Lists, Reading, Walk, without_index
+from .functions import Map
+from .stage import Stage
+from .visits import Visit, Visits, Window, seed_at
+
+WINDOW = 1024  # visits of a window, if a stage mixes or joins their items
+_SHARE = 4  # windows that each rank has at least, if the window is the default
+
+
+def split(stage: Stage) -> tuple[Stage, list[Map]]:
+    """The last stages that call a function for each item, from the first to the last, and what stands above."""
+    maps: list[Map] = []
+    while type(stage) is Map:
+        maps.append(stage)
+        stage = stage.above[0]
+    return stage, maps[::-1]
+
+
+class PipeLists(Lists):
+    """seed: of the loader."""
+
+    def __init__(self, stage: Stage, seed: int) -> None:
+        self._stage, self._seed = stage, seed
+        self._above, self._maps = split(stage)
+        self._random = any(each.draws for each in self._maps)
+        self._epochs: OrderedDict[int, Visits] = OrderedDict()  # the last two
+
+    def __len__(self) -> int:
+        return len(self._stage)
+
+    def windows(self, world_size: int) -> int:
+        return -(-len(self._stage) // self._span(world_size))
+
+    def _span(self, world_size: int) -> int:
+        """How many visits a window has."""
+        n, given = len(self._stage), self._stage.window
+        if given is None:
+            return 1
+        span = given or WINDOW
+        if not given and -(-n // span) < world_size:
+            span = max(1, n // (_SHARE * world_size))
+        return min(span, n)
+
+    def items(self, window: int, reading: Reading) -> Iterator[tuple[Any, Any]]:
+        epoch, span = reading.epoch, self._span(reading.world_size)
+        visits = self._visits(epoch)
+        some = map(visits.at, range(window * span, min((window + 1) * span, len(visits))))
+        known = Window(self._seed, epoch, window, reading.begin, reading.left_out)
+        made = self._above.items(some, known)
+        if not self._maps:
+            return ((None, item) for _, _, item in made)
+        return (((visit.element, visit.draw, visit.epoch, ordinal), item) for visit, ordinal, item in made)
+
+    def finish(self, place: Any, item: Any) -> Any:
+        if place is not None:
+            *at, ordinal = place
+            visit = Visit(*at)
+            for each in self._maps:
+                item = each.call(item, visit, each.seed_of(visit, ordinal, self._seed))
+        return item
+
+    def seed(self, place: Any) -> int | None:
+        if place is None:
+            return None
+        *at, ordinal = place
+        return seed_at(self._seed, Visit(*at), 0, ordinal)
+
+    def where(self, place: Any) -> str:
+        return "an item" if place is None else self._above.where(place[0])
+
+    def _visits(self, epoch: int) -> Visits:
+        visits = self._epochs.get(epoch)
+        if visits is None:
+            visits = self._epochs[epoch] = self._stage.visits(epoch, self._seed)
+            if len(self._epochs) > 2:
+                self._epochs.popitem(last=False)
+        return visits
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"_epochs": OrderedDict()}
+
+    def all(self) -> Iterator[Any]:
+        """The items of epoch 0, for one rank."""
+        reading = Reading(0, 1, _begin, _raise)
+        places = itertools.chain.from_iterable(self.items(window, reading) for window in range(self.windows(1)))
+        return (self.finish(place, item) for place, item in places)
+
+
+def _begin(seed: int) -> None:
+    """The program's generators stay as they are."""
+
+
+def _raise(name: str, error: Exception) -> None:
+    raise error
+
+
+@dataclass(frozen=True)
+class WalkOrder:
+    """samples: visits of an epoch. seed: of the loader. visits: names what determines them."""
+
+    samples: int
+    seed: int
+    visits: str
+    lists: Lists
+
+    def epoch(self, number: int) -> _WalkEpoch:
+        return _WalkEpoch(self, number)
+
+    def __repr__(self) -> str:
+        return f"Pipe(visits={self.samples}, chain={self.visits}, seed={self.seed})"
+
+
+@dataclass(frozen=True)
+class _WalkEpoch:
+    order: WalkOrder
+    number: int
+
+    def shard(
+        self, rank: int, world_size: int, *, ends: Literal["uneven", "pad", "drop"] = "uneven", start: int = 0
+    ) -> Walk:
+        """start: items of this rank before."""
+        if not 0 <= rank < world_size:
+            raise InvalidError(f"rank={rank} is not in 0..{world_size - 1}")
+        return Walk(self.number, rank, world_size, self.order.lists.windows(world_size), start)
+
+    def __len__(self) -> int:
+        raise without_index("len()")
