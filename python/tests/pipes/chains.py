@@ -29,8 +29,19 @@ class Both:
     def cache(self, **options: Any) -> Both:
         return Both(self.pipe.cache(SIZE, **options), model.Pipe(self.plain))
 
-    def shuffle(self, seed: int | None = None) -> Both:
-        return Both(self.pipe.shuffle(seed), model.Shuffle(self.plain, seed))
+    def filter(self, function: Callable[..., Any], random: bool = False) -> Both:
+        return Both(self.pipe.filter(function), model.Filter(self.plain, function, random))
+
+    def flat_map(self, function: Callable[..., Any], random: bool = False) -> Both:
+        return Both(self.pipe.flat_map(function), model.FlatMap(self.plain, function, random))
+
+    def counted(self, function: Callable[..., Any], count: Any, random: bool = False) -> Both:
+        n = self.plain.elements()
+        counts = [count] * n if isinstance(count, int) else list(map(count, range(n))) if callable(count) else count
+        return Both(self.pipe.flat_map(function, count=count), model.Counted(self.plain, function, counts, random))
+
+    def shuffle(self, seed: int | None = None, window: int | None = None) -> Both:
+        return Both(self.pipe.shuffle(seed, window=window), model.Shuffle(self.plain, seed, window=window or 0))
 
     def weigh(self, weights: list[float], seed: int | None = None) -> Both:
         return Both(self.pipe.shuffle(seed, weights=weights), model.Shuffle(self.plain, seed, weights))
@@ -45,6 +56,10 @@ class Both:
 def numbers(n: int, first: int = 0) -> Both:
     data = list(range(first, first + n))
     return Both(source(data), model.Source(data))
+
+
+def parts(function: Callable[[int], Any], n: int) -> Both:
+    return Both(source(function, parts=n), model.Parts(function, n))
 
 
 def mixed(*sides: Both, weights: list[int], seed: int = 0, stop: str | int = "first") -> Both:
@@ -87,11 +102,69 @@ def noisy_row(x: Any, generator: Generator) -> Any:
     return x + generator.random(5, np.float32)
 
 
+def even(x: Any) -> bool:
+    return x % 2 == 0
+
+
+def odd_pair(pair: Any) -> bool:
+    return pair[0] % 2 < 1
+
+
+def lucky(x: Any, generator: Generator) -> bool:
+    return bool(generator.random() < 0.6)
+
+
+def below(x: int) -> Any:
+    """The numbers below x mod 7."""
+    return range(x % 7)
+
+
+def tagged(x: int) -> Any:
+    for k in range(x % 5):
+        yield 100 * x + k
+
+
+def pieces(x: int) -> Any:
+    return [x, x + 1000]
+
+
+def three(x: int) -> Any:
+    return [10 * x, 10 * x + 1, 10 * x + 2]
+
+
+def as_many(x: int) -> int:
+    return x % 5
+
+
+def several(x: int, generator: Generator) -> Any:
+    return [int(generator.integers(1000)) for _ in range(int(generator.integers(4)))]
+
+
+def odd_never(x: Any) -> bool:
+    return x % 2 == 1
+
+
+def any_row(x: Any) -> bool:
+    return bool(x[0] % 3)
+
+
+def forked(n: int) -> Both:
+    """Two lists over one source."""
+    data = list(range(n))
+    base = Both(source(data), model.Source(data))
+    left = base.flat_map(tagged).noise(noisy)
+    return left.zip(base.flat_map(tagged).noise(noisy).map(negative), in_order=True)
+
+
+def rows_of(x: int) -> Any:
+    return [np.full(5, 10 * x + k, np.float32) for k in range(x % 3)]
+
+
 def _weights(n: int) -> list[float]:
     return [float(k % 4) for k in range(n)]
 
 
-CHAINS: dict[str, Callable[[], Both]] = {
+INDEXED: dict[str, Callable[[], Both]] = {
     "source": lambda: numbers(23),
     "map": lambda: numbers(23).map(double),
     "maps": lambda: numbers(23).map(double).map(negative),
@@ -136,4 +209,57 @@ CHAINS: dict[str, Callable[[], Both]] = {
     "mix, cached sides": lambda: mixed(numbers(20).map(row).cache().shuffle(), numbers(9).map(row).cache(), weights=[2, 1]),
     "mix, cache below": lambda: mixed(numbers(20).map(row), numbers(9).map(row), weights=[2, 1]).cache().noise(noisy_row),
     "mix of mixes": lambda: mixed(mixed(numbers(6), numbers(7, 50), weights=[1, 1]), numbers(9, 100), weights=[3, 2], stop="all"),
+    "counted": lambda: numbers(9).counted(three, 3),
+    "counted, array": lambda: numbers(11).counted(tagged, [x % 5 for x in range(11)]).map(negative),
+    "counted, function": lambda: numbers(11).map(int).counted(tagged, as_many).shuffle(2).noise(noisy),
+    "counted, random": lambda: numbers(7).noise(beside).map(total).map(int).counted(three, 3).noise(noisy).shuffle(),
+    "counted, cache": lambda: numbers(9).counted(three, 3).map(row).cache().shuffle(1).noise(noisy_row),
+    "counted, cache above": lambda: numbers(9).map(double).cache().map(int).counted(three, 3).shuffle(),
+    "counted twice": lambda: numbers(5).counted(three, 3).counted(pieces, 2).shuffle(4),
+    "counted, sides": lambda: (numbers(5).counted(three, 3) + numbers(6, 200)).shuffle(4),
 }  # fmt: skip
+
+WITHOUT_INDEX: dict[str, Callable[[], Both]] = {
+    "filter": lambda: numbers(23).filter(even),
+    "filter all": lambda: numbers(23).map(double).map(negative).filter(odd_never),
+    "filter, random": lambda: numbers(40).filter(lucky, random=True).noise(noisy),
+    "filter, shuffled": lambda: numbers(40).shuffle(3).filter(even).map(double),
+    "flat_map": lambda: numbers(23).flat_map(below),
+    "flat_map, generator": lambda: numbers(23).shuffle().flat_map(tagged).map(negative),
+    "flat_map, random": lambda: numbers(23).flat_map(several, random=True),
+    "flat_map, random below": lambda: numbers(23).noise(beside).map(total).flat_map(below).noise(noisy).noise(noisy),
+    "flat_map twice": lambda: numbers(12).flat_map(tagged).flat_map(pieces).noise(noisy),
+    "flat_map, filter": lambda: numbers(23).flat_map(tagged).filter(even).noise(noisy).map(double),
+    "filter, flat_map": lambda: numbers(23).filter(even).flat_map(tagged).noise(noisy),
+    "parts": lambda: parts(tagged, 17),
+    "parts, shuffled": lambda: parts(tagged, 17).shuffle(1, window=4).noise(noisy),
+    "parts, rows": lambda: parts(rows_of, 20).noise(noisy_row),
+    "window": lambda: numbers(30).flat_map(tagged).shuffle(window=7),
+    "window, default": lambda: numbers(30).flat_map(tagged).shuffle(5).map(negative),
+    "window, shuffled above": lambda: numbers(30).shuffle(9).map(double).flat_map(tagged).map(negative),
+    "window, random": lambda: numbers(30).flat_map(tagged).noise(noisy).shuffle(2, window=4).noise(noisy).filter(even),
+    "window, flat_map below": lambda: numbers(20).flat_map(tagged).shuffle(2, window=6).flat_map(pieces).noise(noisy),
+    "two windows": lambda: numbers(20).flat_map(tagged).shuffle(2, window=6).flat_map(pieces).shuffle(3, window=4),
+    "weights of lists": lambda: numbers(23).flat_map(tagged).weigh(_weights(23), 4).noise(noisy),
+    "cache of lists": lambda: numbers(23).flat_map(tagged).cache().noise(noisy),
+    "cache above": lambda: numbers(23).map(double).cache().map(int).flat_map(tagged),
+    "cache, window": lambda: numbers(23).flat_map(rows_of).filter(any_row).cache().shuffle(1, window=5).noise(noisy_row),
+    "cache of parts": lambda: parts(rows_of, 20).map(negative).cache().noise(noisy_row),
+    "join of lists": lambda: numbers(9).flat_map(tagged) + numbers(14, 100),
+    "join, windows": lambda: numbers(9).flat_map(tagged).shuffle(1) + numbers(14, 100).flat_map(below).shuffle(2, window=5),
+    "join, shuffled below": lambda: (numbers(9).flat_map(tagged) + numbers(14, 100).noise(noisy).map(int)).shuffle(3),
+    "join of lists, random": lambda: (numbers(9).flat_map(tagged).noise(noisy) + numbers(14, 100).filter(even)).noise(noisy),
+    "join, cache": lambda: (numbers(9).flat_map(tagged) + numbers(14, 100).filter(even)).cache().shuffle(4).noise(noisy),
+    "zip of lists": lambda: forked(12),
+    "zip of lists, random": lambda: forked(12).map(total).noise(beside),
+    "zip of lists, shuffled": lambda: forked(12).filter(odd_pair).shuffle(1, window=5),
+    "mix": lambda: mixed(numbers(20).flat_map(tagged), numbers(9, 100).flat_map(below), weights=[2, 1]),
+    "mix, windows": lambda: mixed(
+        numbers(20).flat_map(tagged).shuffle(window=6), numbers(9, 100).shuffle().flat_map(below), weights=[2, 1]),
+    "mix of lists, length": lambda: mixed(
+        numbers(7).flat_map(tagged).shuffle(window=3), numbers(9, 100).shuffle(), weights=[1, 2], seed=5, stop=17
+    ).noise(noisy),
+    "counted, filter": lambda: numbers(9).counted(three, 3).shuffle(2).filter(even).noise(noisy),
+}  # fmt: skip
+
+CHAINS = INDEXED | WITHOUT_INDEX

@@ -3,6 +3,7 @@ must do what the document says."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -19,6 +20,10 @@ class Visit(NamedTuple):
     draw: int
     epoch: int
     inner: Any = None
+
+
+Item = tuple[Visit, int, Any]
+"""An item with its visit and its ordinal."""
 
 
 def generator(seed: int) -> np.random.Generator:
@@ -40,13 +45,24 @@ def of_draw(visit: Visit, draw: int) -> Visit:
     return visit._replace(draw=draw, inner=inner)
 
 
-class Pipe:
-    """What a stage is without anything of its own. visits(E, S): of epoch E, with the seed S. items(visit, S): of one
-    visit. stages: the number of random stages, its own included."""
+class At(NamedTuple):
+    """Where items are made: the seed and the epoch of the loader, and the number of the window."""
 
-    def __init__(self, *above: Pipe, stages: int = 0) -> None:
+    seed: int
+    epoch: int
+    window: int = 0
+
+
+class Pipe:
+    """What a stage is without anything of its own. visits(E, S): of epoch E, with the seed S. items(visits, at): those of
+    some visits of a window, each with its visit and its ordinal. stages: the number of random stages, its own included.
+    span: the visits of a window, as a stage asks for it; 0: the default; None: no stage mixes or joins items."""
+
+    def __init__(self, *above: Pipe, stages: int = 0, indexed: bool = True, span: int | None = None) -> None:
         self.above = above
         self.stages = stages + max((pipe.stages for pipe in above), default=0)
+        self.indexed = indexed and all(pipe.indexed for pipe in above)
+        self.span = max((span for span in (span, *(pipe.span for pipe in above)) if span is not None), default=None)
 
     def elements(self) -> int:
         return self.above[0].elements()
@@ -54,11 +70,22 @@ class Pipe:
     def visits(self, epoch: int, seed: int) -> list[Visit]:
         return self.above[0].visits(epoch, seed)
 
-    def items(self, visit: Visit, seed: int) -> list[Any]:
-        return self.above[0].items(visit, seed)
+    def items(self, visits: list[Visit], at: At) -> list[Item]:
+        return self.above[0].items(visits, at)
 
-    def epoch(self, epoch: int, seed: int = 0) -> list[Any]:
-        return [item for visit in self.visits(epoch, seed) for item in self.items(visit, seed)]
+    def epoch(self, epoch: int, seed: int = 0, rank: int = 0, ranks: int = 1) -> list[Any]:
+        """Of one rank, with ends="uneven"."""
+        visits = self.visits(epoch, seed)
+        if self.indexed:
+            return [item for _, _, item in self.items(visits, At(seed, epoch))][rank::ranks]
+        n, span = len(visits), 1 if self.span is None else self.span or 1024
+        if self.span == 0 and -(-n // span) < ranks:
+            span = max(1, n // (4 * ranks))
+        windows = [visits[at : at + span] for at in range(0, n, span)]
+        made = []
+        for w in range(rank, len(windows), ranks):
+            made += [item for _, _, item in self.items(windows[w], At(seed, epoch, w))]
+        return made
 
 
 class Source(Pipe):
@@ -72,25 +99,84 @@ class Source(Pipe):
     def visits(self, epoch: int, seed: int) -> list[Visit]:
         return [Visit(e, 0, epoch) for e in range(len(self.data))]
 
-    def items(self, visit: Visit, seed: int) -> list[Any]:
-        return [self.data[visit.element]]
+    def items(self, visits: list[Visit], at: At) -> list[Item]:
+        return [(visit, 0, self.data[visit.element]) for visit in visits]
 
 
-class Map(Pipe):
-    def __init__(self, above: Pipe, function: Callable[..., Any], random: bool = False) -> None:
-        super().__init__(above, stages=int(random))
+class Parts(Source):
+    def __init__(self, function: Callable[[int], Any], parts: int) -> None:
+        super().__init__([list(function(k)) for k in range(parts)])
+        self.indexed = False
+
+    def items(self, visits: list[Visit], at: At) -> list[Item]:
+        return [(visit, k, item) for visit in visits for k, item in enumerate(self.data[visit.element])]
+
+
+class Function(Pipe):
+    def __init__(self, above: Pipe, function: Callable[..., Any], random: bool = False, **more: Any) -> None:
+        super().__init__(above, stages=int(random), **more)
         self.function, self.random, self.stage = function, random, above.stages
 
-    def items(self, visit: Visit, seed: int) -> list[Any]:
-        made = self.above[0].items(visit, seed)
+    def called(self, visit: Visit, ordinal: int, item: Any, at: At) -> Any:
         if not self.random:
-            return [self.function(item) for item in made]
-        return [self.function(item, generator(seed_of(seed, visit, self.stage, k))) for k, item in enumerate(made)]
+            return self.function(item)
+        return self.function(item, generator(seed_of(at.seed, visit, self.stage, ordinal)))
+
+
+class Map(Function):
+    def items(self, visits: list[Visit], at: At) -> list[Item]:
+        return [(visit, o, self.called(visit, o, item, at)) for visit, o, item in self.above[0].items(visits, at)]
+
+
+class Filter(Function):
+    def __init__(self, above: Pipe, function: Callable[..., Any], random: bool = False) -> None:
+        super().__init__(above, function, random, indexed=False)
+
+    def items(self, visits: list[Visit], at: At) -> list[Item]:
+        made = self.above[0].items(visits, at)
+        return [(visit, o, item) for visit, o, item in made if self.called(visit, o, item, at)]
+
+
+class FlatMap(Function):
+    def __init__(self, above: Pipe, function: Callable[..., Any], random: bool = False) -> None:
+        super().__init__(above, function, random, indexed=False)
+
+    def items(self, visits: list[Visit], at: At) -> list[Item]:
+        made: list[Item] = []
+        for visit, o, item in self.above[0].items(visits, at):
+            for k, one in enumerate(self.called(visit, o, item, at)):
+                made.append((visit, k if self.above[0].indexed else chain(o, k), one))
+        return made
+
+
+class Counted(FlatMap):
+    """counts: of each element."""
+
+    def __init__(self, above: Pipe, function: Callable[..., Any], counts: list[int], random: bool = False) -> None:
+        super().__init__(above, function, random)
+        self.indexed, self.counts = True, counts
+
+    def elements(self) -> int:
+        return sum(self.counts)
+
+    def visits(self, epoch: int, seed: int) -> list[Visit]:
+        return [Visit(e, 0, epoch) for e in range(sum(self.counts))]
+
+    def items(self, visits: list[Visit], at: At) -> list[Item]:
+        names = [(e, k) for e, count in enumerate(self.counts) for k in range(count)]
+        made: list[Item] = []
+        for visit in visits:
+            e, k = names[visit.element]
+            upper = self.above[0].visits(visit.epoch, at.seed)[e]._replace(draw=visit.draw)
+            made.append((visit, 0, FlatMap.items(self, [upper], at)[k][2]))
+        return made
 
 
 class Shuffle(Pipe):
-    def __init__(self, above: Pipe, seed: int | None = None, weights: list[float] | None = None) -> None:
-        super().__init__(above)
+    def __init__(
+        self, above: Pipe, seed: int | None = None, weights: list[float] | None = None, window: int = 0
+    ) -> None:
+        super().__init__(above, span=None if above.indexed else window)
         self.seed, self.weights = seed, weights
 
     def visits(self, epoch: int, seed: int) -> list[Visit]:
@@ -100,6 +186,13 @@ class Shuffle(Pipe):
             return [above[order(p)] for p in range(len(above))]
         drawn = draws(self.weights, own, epoch)
         return [of_draw(above[drawn(p)], p + 1) for p in range(len(above))]
+
+    def items(self, visits: list[Visit], at: At) -> list[Item]:
+        made = self.above[0].items(visits, at)
+        if self.indexed or not made:
+            return made
+        mixed = permutation(len(made), at.seed if self.seed is None else self.seed, at.epoch, 2, at.window)
+        return [made[mixed(p)] for p in range(len(made))]
 
 
 class Join(Pipe):
@@ -114,9 +207,19 @@ class Join(Pipe):
     def visits(self, epoch: int, seed: int) -> list[Visit]:
         return [self.raised(d, visit) for d, side in enumerate(self.above) for visit in side.visits(epoch, seed)]
 
-    def items(self, visit: Visit, seed: int) -> list[Any]:
-        d, inside = visit.inner
-        return self.above[d].items(inside, seed)
+    def items(self, visits: list[Visit], at: At) -> list[Item]:
+        sides, counts = [], Counter()
+        for d, side in enumerate(self.above):
+            sides.append(side.items([visit.inner[1] for visit in visits if visit.inner[0] == d], at))
+            counts.update((d, visit) for visit, _, _ in sides[-1])
+        outer = {visit.inner: visit for visit in visits}
+        made: list[Item] = []
+        for visit in visits:
+            d = visit.inner[0]
+            for _ in range(counts[visit.inner]):
+                inside, ordinal, item = sides[d].pop(0)
+                made.append((outer[d, inside], ordinal, item))
+        return made
 
 
 class Mixed(Join):
@@ -152,14 +255,12 @@ class Zip(Pipe):
             return [pair[0]._replace(inner=pair) for pair in pairs]
         return [Visit(p, 0, epoch, pair) for p, pair in enumerate(pairs)]
 
-    def items(self, visit: Visit, seed: int) -> list[Any]:
-        sides = [side.items(inside, seed) for side, inside in zip(self.above, visit.inner)]
-        return list(zip(*sides))
-
-
-def rank_items(items: list[Any], rank: int, ranks: int) -> list[Any]:
-    """Of one rank, with ends="uneven"."""
-    return items[rank::ranks]
+    def items(self, visits: list[Visit], at: At) -> list[Item]:
+        made: list[Item] = []
+        for visit in visits:
+            sides = [side.items([inside], at) for side, inside in zip(self.above, visit.inner)]
+            made += [(visit, several[0][1], tuple(item for *_, item in several)) for several in zip(*sides)]
+        return made
 
 
 def batches(items: list[Any], n: int, drop_last: bool = False) -> list[list[Any]]:

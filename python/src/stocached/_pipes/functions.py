@@ -16,7 +16,7 @@ from .._common.one_line import one_line
 from .._datasets.augment_function import takes_generator
 from .._order.concatenation import Concatenation
 from .._random.sample_generator import generator
-from .._random.sample_seeds import chained
+from .._random.sample_seeds import chain
 from . import rows, visits
 from .stage import Item, Stage
 from .visits import Visit, Window
@@ -137,7 +137,7 @@ class FlatMap(Function):
                     break
                 if one is _END:
                     break
-                yield visit, number if first else chained(ordinal, number), one
+                yield visit, number if first else chain(ordinal, number), one
 
 
 class Counted(FlatMap):

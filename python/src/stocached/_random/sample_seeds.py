@@ -26,6 +26,11 @@ def epoch_seed(seed: int, epoch: int) -> int:
     return mix(((mix((seed + _GOLDEN) & _MASK) ^ epoch) + _GOLDEN) & _MASK)
 
 
+def chain(seed: int, *words: int) -> int:
+    """`chain` of docs/spec/order.md."""
+    return chained(mix((seed + _GOLDEN) & _MASK), *words)
+
+
 def chained(key: int, *words: int) -> int:
     """The key of more words: `chain` of docs/spec/order.md goes on from there."""
     for word in words:

@@ -1,0 +1,314 @@
+"""How a loader reads pipes without an index: errors, killed workers, states, ranks, and seeds of global generators."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from chains import CHAINS, noisy, tagged
+from test_pipes import SEED, expected, items_of, read
+
+import stocached
+from stocached import InvalidError, Loader, StateError
+from stocached.pipes import Pipe, source
+
+ELEMENTS = source(list(range(40)))
+LISTS = ELEMENTS.flat_map(tagged)
+
+
+def batches(pipe: Pipe, **arguments: Any) -> list[Any]:
+    loader = Loader(pipe, seed=SEED, **arguments)
+    made = [items_of(batch) for batch in loader]
+    loader.close()
+    return made
+
+
+# ------------------------------------------------------------ errors
+
+
+def fails(x: int) -> Iterator[int]:
+    for k in range(4):
+        if x % 10 == 7 and k == 2:
+            raise KeyError(f"element {x} has no part {k}")
+        yield 10 * x + k
+
+
+def read_on(loader: Loader) -> list[Any]:
+    """Batches and errors, up to the end."""
+    made: list[Any] = []
+    iteration = iter(loader)
+    while True:
+        try:
+            made.append(next(iteration).tolist())
+        except StopIteration:
+            return made
+        except KeyError as error:
+            notes = "\n".join([str(error), *getattr(error, "__notes__", [])])
+            made.append(notes[notes.index("stocached: in") :].splitlines()[0])
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_an_error_comes_after_the_items_before_it_and_the_loader_goes_on(workers: int):
+    pipe = ELEMENTS.flat_map(fails).map(double).batch(8)
+    made = read_on(Loader(pipe, num_workers=workers))
+    assert made == read_on(Loader(pipe))
+    errors = [one for one in made if isinstance(one, str)]
+    assert [f"element {x} of source" in error for x, error in zip((7, 17, 27, 37), errors)] == [True] * 4
+    assert all(".flat_map(fails) in test_lists.py, line" in error for error in errors)
+    assert sum(len(one) for one in made if isinstance(one, list)) == 36 * 4 + 4 * 2
+
+
+def double(x: int) -> int:
+    return 2 * x
+
+
+def unreadable(x: int) -> int:
+    if x % 100 == 1:
+        raise stocached.BadSampleError(f"{x} cannot be read")
+    return x
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(
+    "pipe",
+    [LISTS.map(unreadable), LISTS.map(unreadable).filter(bool), LISTS.flat_map(lambda x: [unreadable(x)])],
+    ids=["last map", "map", "flat_map"],
+)
+def test_bad_samples_are_left_out_at_each_stage(pipe: Pipe, workers: int):
+    loader = Loader(pipe.batch(8), num_workers=workers, bad_samples="skip")
+    with pytest.warns(UserWarning, match="cannot be read"):
+        made = [x for batch in loader for x in batch.tolist()]
+    good = [x for x in LISTS if x % 100 != 1]
+    assert [x for x in made if x] == [x for x in good if x]
+    assert loader.stats().bad_samples == sum(x % 100 == 1 for x in LISTS)
+    with pytest.raises(stocached.BadSampleError):
+        list(Loader(pipe.batch(8), num_workers=workers))
+
+
+# ------------------------------------------------------------ workers
+
+
+def endless(x: int) -> Iterator[int]:
+    return itertools.count(1000 * x)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_element_without_an_end_is_read_piece_by_piece(workers: int):
+    loader = Loader(source([3, 4]).flat_map(endless).batch(10), num_workers=workers)
+    for number, batch in enumerate(itertools.islice(loader, 200)):
+        assert batch.tolist() == list(range(3000 + 10 * number, 3010 + 10 * number))
+
+
+def large(x: int) -> Iterator[Any]:
+    for k in range(20):
+        yield np.full(1 << 20, (x * 20 + k) % 256, np.uint8)
+
+
+def test_items_read_ahead_take_no_more_memory_than_allowed():
+    """The workers read 400 MB as fast as they can, and the training loop takes its time."""
+    loader = Loader(source(list(range(20))).flat_map(large).batch(4), num_workers=2, prefetch_bytes="16MiB")
+    most = 0
+    for number, batch in enumerate(loader):
+        assert batch[:, -1].tolist() == [(4 * number + k) % 256 for k in range(4)]
+        iteration = loader._current() if loader._current is not None else None
+        assert iteration is not None
+        most = max(most, os.fstat(iteration._runtime.task_queue.overflow.fd).st_blocks * 512)
+    assert 4 << 20 < most <= 16 << 20 + 3 * (16 << 20)
+
+
+def test_the_memory_of_an_epoch_that_is_left_is_given_back():
+    loader = Loader(source(list(range(20))).flat_map(large).batch(4), num_workers=2, persistent_workers=True)
+    for _ in range(5):
+        for batch in itertools.islice(loader, 3):
+            assert len(batch) == 4
+    assert [int(batch[0, 0]) for batch in loader] == [4 * number % 256 for number in range(100)]
+    kept = loader._executor.kept
+    assert kept is not None
+    kept._reap()
+    assert os.fstat(kept.task_queue.overflow.fd).st_blocks * 512 < 1 << 20
+    loader.close()
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_workers_that_are_not_forked_read_the_same(method: str):
+    pipe = LISTS.map(noisy).shuffle(window=9).map(noisy).batch(8)
+    assert batches(pipe, num_workers=2, multiprocessing_context=method) == batches(pipe)
+
+
+def slow_parts(x: int) -> Iterator[int]:
+    for k in range(x % 5):
+        os.stat("/")
+        yield 100 * x + k
+
+
+def kills(x: int) -> int:
+    """Ends its process now and then, each time at another item."""
+    path = Path(os.environ["STOCACHED_TEST_KILLS"])
+    if x % 3000 == 201:
+        try:
+            (path / str(x)).touch(exist_ok=False)
+        except FileExistsError:
+            return x
+        os.kill(os.getpid(), signal.SIGKILL)
+    return x
+
+
+@pytest.mark.parametrize("below", [True, False])
+def test_killed_workers_lose_and_double_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, below: bool):
+    """They are killed while they read items, and while they make batches."""
+    monkeypatch.setenv("STOCACHED_TEST_KILLS", str(tmp_path))
+    elements = source(list(range(300))).shuffle(1).flat_map(slow_parts)
+    pipe = (elements.map(kills) if below else elements.filter(kills_and_stays)).batch(7)
+    loader = Loader(pipe, seed=SEED, num_workers=3, restart_workers=True)
+    made = [x for batch in loader for x in batch.tolist()]
+    assert len(list(tmp_path.iterdir())) == 10
+    assert made == [x for batch in Loader(elements.batch(7), seed=SEED) for x in batch.tolist()]
+
+
+def kills_and_stays(x: int) -> bool:
+    kills(x)
+    return True
+
+
+def drawn_by_modules(x: int) -> Iterator[Any]:
+    for k in range(x % 4):
+        yield x, k, random.randrange(1000), int(np.random.randint(1000))
+
+
+def drawn_below(item: Any) -> Any:
+    return (*item, random.randrange(1000))
+
+
+@pytest.mark.parametrize("chain", ["read", "made", "both"])
+def test_global_generators_are_seeded_for_each_element_and_item(chain: str):
+    pipe = ELEMENTS.flat_map(drawn_by_modules if chain != "made" else lambda x: [(x, k) for k in range(x % 4)])
+    if chain != "read":
+        pipe = pipe.map(drawn_below)
+    one = batches(pipe.batch(5), num_workers=1)
+    assert batches(pipe.batch(5), num_workers=3) == one
+    numbers = [item[-1] for batch in one for item in batch]
+    assert len(set(numbers)) > 0.9 * len(numbers)
+
+
+# ------------------------------------------------------------ ranks and states
+
+
+def test_windows_become_smaller_if_ranks_would_have_none():
+    pipe = LISTS.shuffle()
+    alone = sorted(x for batch in batches(pipe.batch(4)) for x in batch)
+    shares = [[x for batch in batches(pipe.batch(4), rank=r, world_size=4) for x in batch] for r in range(4)]
+    assert all(shares)
+    assert sorted(itertools.chain.from_iterable(shares)) == alone
+
+
+@pytest.mark.parametrize("name", ["flat_map, generator", "window, flat_map below", "mix, windows", "cache of lists"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_state_of_a_rank_continues_with_that_rank_and_with_the_others(name: str, workers: int):
+    pipe = CHAINS[name]().pipe.batch(2)
+    for rank, other in ((0, 0), (0, 1), (1, 1), (1, 0)):
+        loader = Loader(pipe, seed=SEED, rank=rank, world_size=2)
+        iteration = iter(loader)
+        next(iteration), next(iteration)
+        state = json.loads(json.dumps(loader.state_dict()))
+        again = Loader(pipe, seed=SEED, rank=other, world_size=2, num_workers=workers)
+        again.load_state_dict(state)
+        assert read(again) == expected(CHAINS[name](), 0, rank=other, ranks=2, size=2)[2:]
+
+
+def test_another_number_of_ranks_is_refused_within_an_epoch():
+    loader = Loader(LISTS.batch(4), seed=SEED, rank=0, world_size=2)
+    start = loader.state_dict()
+    next(iter(loader))
+    other = Loader(LISTS.batch(4), seed=SEED, rank=0, world_size=3)
+    other.load_state_dict(start)
+    other.load_state_dict(loader.state_dict())
+    with pytest.raises(StateError, match="2 ranks in the middle of an epoch, this job has 3"):
+        next(iter(other))
+
+
+_GO_ON = """
+import json, sys
+sys.path[:0] = {path!r}
+from chains import CHAINS
+from stocached import Loader
+from test_pipes import read
+loader = Loader(CHAINS[{name!r}]().pipe.batch(4), seed={seed}, num_workers={workers})
+loader.load_state_dict(json.loads({state!r}))
+print(json.dumps(read(loader)))
+"""
+
+
+@pytest.mark.parametrize("name", ["flat_map twice", "window, flat_map below", "join, cache"])
+def test_another_process_continues_from_a_state(name: str):
+    whole, states = expected(CHAINS[name](), 0), []
+    loader = Loader(CHAINS[name]().pipe.batch(4), seed=SEED, num_workers=2)
+    for _ in loader:
+        states.append(json.dumps(loader.state_dict()))
+    for at, workers in ((0, 3), (len(whole) // 2, 0), (len(whole) - 2, 1)):
+        path = [path for path in sys.path if path.endswith(("tests", "pipes"))]
+        program = _GO_ON.format(path=path, name=name, seed=SEED, workers=workers, state=states[at])
+        made = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+        assert json.loads(made.stdout) == whole[at + 1 :]
+
+
+# ------------------------------------------------------------ what is refused
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: ELEMENTS.shuffle(window=4), "all are shuffled"),
+        (lambda: ELEMENTS.shuffle().flat_map(tagged, count=3), "shuffle below it"),
+        (lambda: LISTS.flat_map(tagged, count=3), "leave count= out"),
+        (lambda: ELEMENTS.flat_map(tagged, count=[1, 2]), "2 numbers, and there are 40 elements"),
+        (lambda: LISTS.shuffle(window=0), "window=0"),
+        (lambda: LISTS.shuffle(1).map(double).shuffle(2), "below .shuffle"),
+        (lambda: LISTS.shuffle().cache("8MiB"), "mixes the items"),
+        (lambda: LISTS.zip(source(list(range(40))).flat_map(tagged)), "same source object"),
+        (lambda: stocached.mix([LISTS, LISTS], stop="all"), 'stop="first"'),
+        (lambda: source(tagged), "parts="),
+        (lambda: source([1], parts=2), "function of a part"),
+        (lambda: source(tagged, parts=0), "parts=0"),
+        (lambda: Loader(LISTS.batch(2), ends="pad", rank=0, world_size=2), 'ends="pad" needs an index'),
+        (lambda: Loader(LISTS.batch(2), affinity="node"), "affinity= needs an index"),
+    ],
+)
+def test_wrong_chains_and_arguments_are_refused(make: Any, words: str):
+    with pytest.raises(InvalidError, match=words):
+        make()
+
+
+def test_a_wrong_count_is_an_error_that_names_the_element():
+    with pytest.raises(InvalidError, match=r"element 1 of source\(list, 40 elements\) has 1 items, and count= says 3"):
+        ELEMENTS.flat_map(tagged, count=3)[3]
+
+
+def test_lists_of_unequal_lengths_are_not_zipped():
+    base = source([1, 2, 3])
+    with pytest.raises(InvalidError, match="1, 2 items of element 0"):
+        list(base.flat_map(lambda x: [x]).zip(base.flat_map(lambda x: [x, x])))
+
+
+def test_a_loader_without_a_length_says_what_gives_one():
+    loader = Loader(LISTS.batch(4), num_workers=2)
+    with pytest.raises(TypeError, match="count="):
+        len(loader)
+    assert len(Loader(ELEMENTS.flat_map(lambda x: [x, x], count=2).batch(8))) == 10
+
+
+def test_only_the_last_batch_is_short_and_drop_last_drops_it():
+    for workers in (0, 2):
+        sizes = list(map(len, batches(LISTS.batch(7), num_workers=workers)))
+        assert set(sizes[:-1]) == {7}
+        assert sizes[-1] == 80 % 7
+        assert len(batches(LISTS.batch(7, drop_last=True), num_workers=workers)) == 80 // 7
