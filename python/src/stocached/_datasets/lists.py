@@ -4,7 +4,7 @@ are read one after the other: window w of an epoch by rank w mod the number of r
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -23,24 +23,41 @@ class Reading:
     left_out: Callable[[str, Exception], None]
 
 
+Entry = tuple[Any, int, Any]
+"""An item with its visit, None if its last functions were called, and its ordinal."""
+
+
 class Lists(ABC):
-    """Workers get it as the dataset of their job."""
+    """Workers get it as the dataset of their job. mixes: whether the items of a window are mixed or joined, so that a
+    window is read at once. finishes: whether `finish` calls functions."""
+
+    mixes: bool
+    finishes: bool
 
     @abstractmethod
     def windows(self, world_size: int) -> int:
         """How many windows an epoch has."""
 
     @abstractmethod
-    def items(self, window: int, reading: Reading) -> Iterator[tuple[Any, Any]]:
-        """The items of a window, each with its place, which `finish` takes."""
+    def items(self, windows: Iterable[int], reading: Reading) -> Iterator[Entry]:
+        """The entries of some windows."""
 
     @abstractmethod
-    def finish(self, place: Any, item: Any) -> Any:
-        """The last functions of an item, which any worker can do."""
+    def finish(self, entries: Sequence[Entry], into: list[Any]) -> None:
+        """Adds the items of entries, after the last functions, which any worker can call. After an error, those before
+        it are added."""
 
     @abstractmethod
-    def seed(self, place: Any) -> int | None:
-        """Of the random numbers of `finish`; None: it calls no function."""
+    def sent(self, entries: Sequence[Entry]) -> list[Entry]:
+        """Entries for another process."""
+
+    @abstractmethod
+    def seed(self, entry: Entry) -> int:
+        """Of the global generators for `finish`."""
+
+    @abstractmethod
+    def where(self, entry: Entry) -> str:
+        """Names an item in errors."""
 
     def __getitem__(self, index: int) -> NoReturn:
         raise TypeError("the items of this pipe have no index")

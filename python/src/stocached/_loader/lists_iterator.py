@@ -3,7 +3,6 @@ batch are there, any worker makes it (docs/spec/workers.md)."""
 
 from __future__ import annotations
 
-import itertools
 import pickle
 from collections import deque
 from dataclasses import dataclass, field
@@ -11,17 +10,19 @@ from typing import Any
 
 import numpy as np
 
+from .._datasets.lists import Entry
 from .._memory.batch_pool import Lease
 from .._workers import serialization
 from .._workers.task_queue import place_of
 from .bad_samples import BadSample
+from .columns import joined
 from .epoch_context import EpochContext
 from .iterator import BatchIterator, Clocks, Delivered, array_bytes
-from .lists_reader import Block, Finisher, Read, Reader, Run
+from .lists_reader import Block, Finisher, Read, Reader, Run, load
 from .tasks import BATCH, ERROR, ITEMS, NO_BUFFER
 from .worker_runtime import Asked, WorkerRuntime
 
-_AHEAD = 4  # batches of items that are read ahead, for each worker
+_AHEAD = 16  # batches of items that are read ahead, for each worker
 _SHORT = 5_000_000  # ns: a run that is read faster is followed by a longer one
 _LONG = 50_000_000  # the same for shorter ones
 _MOST_WINDOWS = 4096  # of a run
@@ -38,12 +39,14 @@ class _Answer:
 
 @dataclass
 class _Rest:
-    """What is left of a block. windows: those that its run had then."""
+    """What is left of a block. windows: those that its run had then. batch: what it holds, if it is a batch and was
+    read."""
 
     answer: _Answer
     block: Block
     windows: range
     used: int = 0
+    batch: Any = None
 
     @property
     def items(self) -> int:
@@ -67,13 +70,13 @@ class _Run:
 
 @dataclass
 class _Made:
-    """A batch that a worker makes."""
+    """A batch of parts of blocks. task: of the worker that makes it; None: the blocks are batches."""
 
     number: int
     before: int  # items
-    uses: list[tuple[_Answer, int]]  # the answers that have its items, and how many
+    parts: list[tuple[_Rest, int, int]]  # each with its first item and how many
     place: tuple[int, int]  # window and skip after it
-    task: Asked
+    task: Asked | None
     lease: Lease | None
 
 
@@ -99,20 +102,34 @@ class ListsIterator(BatchIterator):
     def _next(self) -> Delivered:
         while True:
             self._fill()
-            tasks = [self._pending[0].task] if self._pending else []
-            tasks += [run.asked for run in self._runs if run.asked is not None]
-            if not self._pending:
+            asked = [run.asked for run in self._runs if run.asked is not None]
+            if self._pending:
+                task = self._pending[0].task
+                if task is None or self._is_next(task, asked):
+                    return self._given_next()
+            else:
                 self._raise_error()
-            if not tasks:
-                raise StopIteration
-            self._runtime.check_workers()
-            at = self._runtime.wait([(task.position, 1) for task in tasks], self._context.timeout)
-            if self._pending and at == 0:
-                made = self._pending.popleft()
-                batch = self._take(made)
-                self._place.next = made.place
-                self._fill()
-                return batch
+                if not asked:
+                    raise StopIteration
+                self._is_next(None, asked)
+
+    def _is_next(self, task: Asked | None, others: list[Asked]) -> bool:
+        """Waits for the answer to one of several tasks; whether that is the first one."""
+        self._runtime.check_workers()
+        tasks = [(each.position, 1) for each in ([] if task is None else [task]) + others]
+        return self._runtime.wait(tasks, self._context.timeout) == 0 and task is not None
+
+    def _given_next(self) -> Delivered:
+        made = self._pending.popleft()
+        try:
+            return self._joined(made) if made.task is None else self._take(made, made.task)
+        finally:
+            self._place.next = made.place
+            for rest, _, items in made.parts:
+                rest.answer.left -= items
+                if not rest.answer.left:
+                    self._runtime.task_queue.drop(rest.answer.offset, rest.answer.length)
+            self._fill()
 
     def _fill(self) -> None:
         """Begins all that can be begun."""
@@ -176,6 +193,7 @@ class ListsIterator(BatchIterator):
         run.skip += memory.left
         if read.windows is not None:  # after an error it goes on there
             run.windows, run.skip = read.windows, 0
+        self._loaded(answer, self._number)
         took = int(answer["ended_ns"]) - int(answer["began_ns"])
         if run.ended and took < _SHORT and len(run.windows) == self._length < _MOST_WINDOWS:
             self._length *= 2
@@ -210,38 +228,45 @@ class ListsIterator(BatchIterator):
         return True
 
     def _post(self, count: int) -> None:
-        """Posts the task of a batch of the next items."""
-        wanted, uses, place, left = [], [], (0, 0), count
+        """Begins a batch of the next items."""
+        parts, place, left = [], (0, 0), count
         for run in self._runs:
             while left and run.rest:
                 rest = run.rest[0]
                 some = min(left, rest.items)
-                wanted.append((rest.block.offset, rest.block.length, rest.used, some))
-                uses.append((rest.answer, some))
+                parts.append((rest, rest.used, some))
                 rest.used, left = rest.used + some, left - some
                 place = rest.windows.start, rest.block.first + rest.used
                 if not rest.items:
                     run.rest.popleft()
-        pool = self._runtime.batch_pool
-        lease = pool.take() if self._runtime.batch_bytes else None
-        what = wanted, pool.buffer_bytes if lease else 0, False
-        task = self._runtime.ask(None, BATCH, what, lease.number if lease else NO_BUFFER)
-        self._pending.append(_Made(self._number, self._planned, uses, place, task, lease))
+        signature, task, lease = parts[0][0].block.signature, None, None
+        if signature is None or any(rest.block.signature != signature for rest, _, _ in parts):
+            pool = self._runtime.batch_pool
+            lease = pool.take() if self._runtime.batch_bytes else None
+            wanted = [(rest.block, first, some) for rest, first, some in parts]
+            what = wanted, pool.buffer_bytes if lease else 0, False
+            task = self._runtime.ask(None, BATCH, what, lease.number if lease else NO_BUFFER)
+        self._pending.append(_Made(self._number, self._planned, parts, place, task, lease))
         self._number += 1
         self._planned += count
 
-    def _take(self, made: _Made) -> Delivered:
+    def _joined(self, made: _Made) -> Delivered:
+        """The batch of blocks that are batches."""
+        several = []
+        for rest, first, items in made.parts:
+            if rest.batch is None:
+                rest.batch = load(self._runtime.task_queue, rest.block)
+            several.append((rest.batch, first, items))
+        data = joined(several, made.parts[0][0].block.signature)
+        bad, self._bad_items = self._bad_items, []
+        return Delivered(data, made.number, sum(part[2] for part in several), 0, array_bytes(data), bad=bad)
+
+    def _take(self, made: _Made, task: Asked) -> Delivered:
         """The batch that a worker has made."""
         runtime, queue = self._runtime, self._runtime.task_queue
-        answer = runtime.answer(made.task)
-        for memory, items in made.uses:
-            memory.left -= items
-            if not memory.left:
-                queue.drop(memory.offset, memory.length)
+        answer = runtime.answer(task)
         offset, length = place_of(answer)
-        self._context.meter.load(max(int(answer["ended_ns"]) - int(answer["began_ns"]), 0), 0, 0)
-        if self._context.trace is not None:
-            self._context.trace.loaded(self._context.epoch, made.number, np.array([answer]), np.array([-1]))
+        self._loaded(answer, made.number)
         if answer["result"] == ERROR:
             queue.take_object(offset, length).reraise()
         (data, samples, hits, bad, _), nbytes = serialization.receive(queue, offset, length, made.lease)
@@ -250,6 +275,12 @@ class ListsIterator(BatchIterator):
             runtime.batch_bytes = runtime.batch_pool.buffer_bytes
         bad, self._bad_items = [*self._bad_items, *bad], []
         return Delivered(data, made.number, samples, hits, nbytes, bad=bad)
+
+    def _loaded(self, answer: Any, number: int) -> None:
+        """Notes how long a task took. number: of the batch, or of the first one that may have its items."""
+        self._context.meter.load(max(int(answer["ended_ns"]) - int(answer["began_ns"]), 0), 0, 0)
+        if self._context.trace is not None:
+            self._context.trace.loaded(self._context.epoch, number, np.array([answer]), np.array([-1]))
 
     def _note(self, batch: Delivered, position: int) -> int:
         self._place.reach()
@@ -268,9 +299,10 @@ class ListsIterator(BatchIterator):
             if run.asked is not None:
                 self._runtime.abandon(run.asked.position, 1, None)
         for made in pending:
-            self._runtime.abandon(made.task.position, 1, made.lease)
+            if made.task is not None:
+                self._runtime.abandon(made.task.position, 1, made.lease)
         answers = [rest.answer for run in runs for rest in run.rest]
-        answers += [answer for made in pending for answer, _ in made.uses]
+        answers += [rest.answer for made in pending for rest, _, _ in made.parts]
         for offset, length in {(answer.offset, answer.length) for answer in answers}:
             self._runtime.task_queue.drop(offset, length)
 
@@ -284,18 +316,18 @@ class ListsHere(BatchIterator):
         walk, job = self._place.walk, context.job
         run = Run(walk.epoch, walk.rest(), walk.world_size, walk.skip)
         self._reader, self._finisher = Reader(job.dataset, run, job.skips_bad, _seed), Finisher(job)
-        self._items: list[tuple[Any, Any]] = []  # of the next batch
+        self._entries: list[Entry] = []  # of the next batch
 
     def _next(self) -> Delivered:
         clocks, size = Clocks(), self._context.batch_size or 1
-        self._items += itertools.islice(self._reader, size - len(self._items))
-        items, self._items = self._items, []
-        if not items or (len(items) < size and self._context.job.drop_last):
+        entries = self._reader.take(self._entries, size)
+        self._entries = []
+        if not entries or (len(entries) < size and self._context.job.drop_last):
             raise StopIteration
         self._place.next = self._reader.place
         self._number += 1
-        self._planned += len(items)
-        data = self._finisher.fetch(items)
+        self._planned += len(entries)
+        data = self._finisher.fetch(entries)
         bad, self._reader.bad = [*self._reader.bad, *self._finisher.bad], []
         self._loaded_here(clocks, self._given, hit=False)
         return Delivered(data, self._number - 1, self._finisher.count, 0, array_bytes(data), bad=bad)

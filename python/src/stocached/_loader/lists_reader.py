@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, NamedTuple
 
-from .._datasets.lists import Lists, Reading
-from .._random.generators import Seeding, known
+from .._datasets.lists import Entry, Lists, Reading
+from .._random.generators import known, observe
 from .._workers import serialization
 from .._workers.task_queue import TaskQueue
+from . import columns
 from .bad_samples import BadSample, bad_sample
 from .job import Job
 
 _LONGEST = 20_000_000  # ns: how long a task reads, if it has some items
+_STEP = 1_000_000  # ns: between two looks at the clock
 _MOST_BYTES = 16 << 20  # of the items of a task
-_MOST_BLOCKS = 8  # of a task
+_MOST_BLOCKS = 16  # of a task
 _KEPT = 8  # unfinished runs that a worker keeps
+_PIECE = 64  # windows of one element that are read in one go
+_CHEAP = 30_000  # ns: items whose last functions take longer are finished when their batch is made
 
 
 class Run(NamedTuple):
@@ -32,12 +38,14 @@ class Run(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Consecutive items in the overflow, and which of the run they are."""
+    """Consecutive items in the overflow. first: which of the run the first one is. signature: of items that are a batch
+    already; None: they are entries."""
 
     offset: int
     length: int
     items: int
     first: int
+    signature: Any
 
 
 @dataclass
@@ -55,51 +63,59 @@ class Read:
 
 
 class Reader:
-    """The items of a run, each with its place. After an error it goes on with the next window."""
+    """The entries of a run. After an error it goes on with the next window."""
 
     def __init__(self, lists: Lists, run: Run, skips_bad: bool, seeds: Callable[[int], None]) -> None:
         """seeds: called with the seed of each element before it is read."""
         self._lists, self._skips_bad = lists, skips_bad
         self._reading = Reading(run.epoch, run.world_size, seeds, self._left_out)
         self.bad: list[BadSample] = []  # that were left out since the last look
-        self.windows, self.given = run.windows, 0
-        self._at = self._before = 0  # which window it is, and the items of those before
-        self._items = self._all()
+        self.windows, self.given = run.windows, 0  # items of these windows
+        self._piece, self._before = run.windows[:0], 0  # what is read now, and the items before it
+        self._now = 0  # the window that is read now
+        self._entries: Iterator[Entry] = iter(())
+        self.ended = False
         self.skipped = 0
-        while self.skipped < run.skip:
+        while self.skipped < run.skip and not self.ended:
             try:
-                if next(self, None) is None:
-                    break
+                self.skipped += len(self.take([], min(run.skip - self.skipped, 1024)))
             except Exception:  # it was raised before
                 continue
-            self.skipped += 1
         self.bad.clear()
 
-    def __iter__(self) -> Iterator[tuple[Any, Any]]:
-        return self
+    def take(self, into: list[Entry], count: int) -> list[Entry]:
+        """Adds entries, up to so many in all. At an error, those before it are added."""
+        while len(into) < count and not self.ended:
+            before = len(into)
+            try:
+                into.extend(islice(self._entries, count - before))
+            except Exception:
+                self.windows, self.given = self.windows[self.windows.index(self._now) + 1 :], 0
+                self._piece, self._entries, self._before = self.windows[:0], iter(()), 0
+                self.ended = not self.windows
+                raise
+            self.given += len(into) - before
+            if len(into) < count:
+                self._next_piece()
+        return into
 
-    def __next__(self) -> tuple[Any, Any]:
-        try:
-            item = next(self._items)
-        except StopIteration:
-            raise
-        except Exception:
-            self.windows, self.given = self.windows[self._at + 1 :], 0
-            self._at = self._before = 0
-            self._items = self._all()
-            raise
-        self.given += 1
-        return item
+    def _next_piece(self) -> None:
+        done = self.windows.index(self._piece[-1]) + 1 if self._piece else 0
+        self._piece = self.windows[done : done + (1 if self._lists.mixes else _PIECE)]
+        self._before, self.ended = self.given, not self._piece
+        self._now = self._piece.start
+        self._entries = self._lists.items(self._noted(self._piece), self._reading)
 
-    def _all(self) -> Iterator[tuple[Any, Any]]:
-        for at, window in enumerate(self.windows):
-            self._at, self._before = at, self.given
-            yield from self._lists.items(window, self._reading)
+    def _noted(self, windows: Iterable[int]) -> Iterator[int]:
+        for self._now in windows:
+            yield self._now
 
     @property
     def place(self) -> tuple[int, int]:
-        """The window that it is in, and the items that it has given of it."""
-        return self.windows.start + self._at * self.windows.step, self.given - self._before
+        """A window that it has come to, and how many items it has given from there on."""
+        if self.ended and self.windows:
+            return self.windows[-1] + self.windows.step, 0
+        return self._piece.start if self._piece else self.windows.start, self.given - self._before
 
     def _left_out(self, name: str, error: Exception) -> None:
         bad = bad_sample(name, error) if self._skips_bad else None
@@ -109,105 +125,194 @@ class Reader:
 
 
 class Finisher:
-    """Makes batches of items, as `Fetcher` of samples."""
+    """Makes batches of entries, as `Fetcher` of samples."""
 
     stateful = False
 
-    def __init__(self, job: Job, read: Callable[[Any], list[tuple[Any, Any]]] | None = None) -> None:
-        """read: gives the items that `fetch` takes, as new objects each time; None: `fetch` takes items."""
+    def __init__(self, job: Job, read: Callable[[Any], list[Entry]] | None = None) -> None:
+        """read: gives the entries that `fetch` takes, as new objects each time; None: `fetch` takes entries."""
         self._job, self._lists, self._read = job, job.dataset, read
-        self._seeding = Seeding(job.backend.generators) if job.seed_samples else None
+        self._seeds = job.seed_samples and read is not None
+        self._seeded = False  # whether a function has drawn from a global generator
         self.count = 0
         self.bad: list[BadSample] = []
+        self.pace = 0.0  # ns that the last functions of an item take
 
     def fetch(self, wanted: Any) -> Any:
-        """wanted: items, each with its place, or what `read` takes. None: all items are bad."""
-        self.bad, made = [], []
-        for k, (place, item) in enumerate(wanted if self._read is None else self._read(wanted)):
+        """wanted: entries, or what `read` takes. None: all items are bad."""
+        items = self._finished(wanted if self._read is None else self._read(wanted))
+        if items is None:
+            assert self._read is not None
+            items = self._finished(self._read(wanted))
+            assert items is not None
+        self.count = len(items)
+        if not items:
+            return None
+        return self._job.collate(items if self._job.batched else items[0])
+
+    def _finished(self, entries: list[Entry]) -> list[Any] | None:
+        """None: a function has drawn from a global generator, which was not seeded."""
+        self.bad = []
+        if self._seeded:
+            return self._with_seeds(entries)
+        before, start = observe() if self._seeds else None, time.monotonic_ns()
+        try:
+            items = self.finish(entries)
+        except Exception:
+            if not self._seeds or observe() == before:
+                raise
+        else:
+            self.pace = (time.monotonic_ns() - start) / max(len(entries), 1)
+            if not self._seeds or observe() == before:
+                return items
+        self._seeded = True
+        return None
+
+    def _with_seeds(self, entries: list[Entry]) -> list[Any]:
+        items: list[Any] = []
+        for entry in entries:
+            if entry[0] is not None:
+                self._job.backend.seed_sample(self._lists.seed(entry))
+            items += self.finish([entry])
+        return items
+
+    def finish(self, entries: list[Entry]) -> list[Any]:
+        """The items of entries, without those that are left out."""
+        items: list[Any] = []
+        while len(items) + len(self.bad) < len(entries):
             try:
-                made.append(self._finished(place, item, wanted, k))
+                self._lists.finish(entries[len(items) + len(self.bad) :], items)
             except Exception as error:
-                bad = bad_sample(self._lists.where(place), error) if self._job.skips_bad else None
+                name = self._lists.where(entries[len(items) + len(self.bad)])
+                bad = bad_sample(name, error) if self._job.skips_bad else None
                 if bad is None:
                     raise
                 self.bad.append(bad)
-        self.count = len(made)
-        if not made:
-            return None
-        return self._job.collate(made if self._job.batched else made[0])
-
-    def _finished(self, place: Any, item: Any, wanted: Any, k: int) -> Any:
-        lists, read = self._lists, self._read
-        if self._seeding is None or place is None or read is None:
-            return lists.finish(place, item)
-        return self._seeding.load(
-            lists.seed(place), lambda: lists.finish(place, item), lambda: lists.finish(place, read(wanted)[k][1])
-        )
+        return items
 
 
 class WorkerReader:
-    """Reads runs in a worker. It keeps those that are not at their end."""
+    """Reads runs in a worker. It keeps those that are not at their end.
+
+    Elements and items get seeds for the global generators. As that takes longer than a small item, it begins when a
+    draw was seen; then it reads the block with the draw again."""
 
     def __init__(self, number: int, job: Job, task_queue: TaskQueue) -> None:
         self._number, self._job, self._task_queue = number, job, task_queue
         self._kept: OrderedDict[tuple[int, int], tuple[Reader, Any]] = OrderedDict()
+        self._seeded = False
+        self._pace = float(_STEP)  # ns of an item
+        self.finisher = Finisher(job, self.entries)
 
     def read(self, run: Run, first: int, block: int) -> tuple[int, int]:
         """Answers with the next items of a run. first: items of the first block; block: of each other one. Returns where
         the answer lies."""
-        reader, error, ended = self._reader(run), None, False
-        until = time.monotonic_ns() + _LONGEST
-        made, items, windows, at = _Blocks(), [], reader.windows, reader.given
-        try:
-            while len(made.blocks) < _MOST_BLOCKS and made.bytes < _MOST_BYTES:
-                item = next(reader, None)
-                if item is None:
-                    ended = True
-                    break
-                items.append(item)
-                if len(items) == (block if made.blocks else first):
-                    made.add(items, at)
-                    at, items = at + len(items), []
-                if time.monotonic_ns() > until:
-                    break
-        except Exception as raised:
-            error = self._job.backend.error(raised, self._job.where(self._number))
-        if items:
-            made.add(items, at)
-        left = None if reader.windows is windows else reader.windows
-        bad, reader.bad = reader.bad, []
-        if not ended and reader.windows:
+        reader, error, until = self._reader(run), None, time.monotonic_ns() + _LONGEST
+        skipped, windows, made, apart = reader.skipped, reader.windows, _Blocks(), False
+        while not reader.ended and made.has_room and not (made.blocks and time.monotonic_ns() > until):
+            entries: list[Entry] = []
+            place = reader.windows, reader.given
+            seen = observe() if self._job.seed_samples and not self._seeded else None
+            try:
+                self._take(reader, entries, block if made.blocks else first, until)
+            except Exception as raised:
+                error = raised
+            items, again = self._finished(entries) if error is None and not apart else (None, False)
+            if seen is not None and observe() != seen:
+                self._seeded = again = True
+            if again:  # functions have changed the items, or had no seeds
+                reader, error, apart = self._opened(run._replace(windows=place[0], skip=place[1])), None, True
+                continue
+            apart = False
+            if entries:
+                made.add(*self._sent(entries, items), len(entries), place[1])
+            if error is not None:
+                error = self._job.backend.error(error, self._job.where(self._number))
+                break
+        left = None if reader.windows == windows else reader.windows
+        if not reader.ended:
             self._keep(run, reader)
-        head = pickle.dumps(Read(self._number, reader.skipped, made.blocks, ended, left, error, bad), 5)
+        head = pickle.dumps(
+            Read(self._number, skipped, made.blocks, reader.ended and error is None, left, error, reader.bad), 5
+        )
+        reader.bad = []
         return self._task_queue.put(len(head).to_bytes(8, "little"), head, *made.parts)
 
-    def items(self, wanted: list[tuple[int, int, int, int]]) -> list[tuple[Any, Any]]:
-        """The items of parts of blocks: where a block lies, its first item that is wanted, and how many."""
-        made: list[tuple[Any, Any]] = []
-        for offset, length, first, count in wanted:
-            items, _ = serialization.unpacked(memoryview(self._task_queue.get(offset, length)))
-            made += items[first : first + count]
+    def _take(self, reader: Reader, entries: list[Entry], size: int, until: int) -> None:
+        """Reads entries, fewer than `size` if they take long."""
+        now = time.monotonic_ns()
+        while len(entries) < size and not reader.ended and not (entries and now > until):
+            before, then = len(entries), now
+            reader.take(entries, min(size, before + max(1, int(_STEP / self._pace))))
+            now = time.monotonic_ns()
+            self._pace += ((now - then) / max(len(entries) - before, 1) - self._pace) / 2
+
+    def _finished(self, entries: list[Entry]) -> tuple[list[Any] | None, bool]:
+        """The items of entries whose last functions are cheap; None: they are finished when their batch is made. And
+        whether the entries are spoilt."""
+        lists, finisher = self._job.dataset, self.finisher
+        if not lists.finishes:
+            return [item for _, _, item in entries], False
+        if self._seeded or finisher.pace > _CHEAP:
+            return None, False
+        start, items = time.monotonic_ns(), []
+        try:
+            lists.finish(entries, items)
+        except Exception:  # it belongs to a batch
+            return None, True
+        finisher.pace = (time.monotonic_ns() - start) / max(len(entries), 1)
+        return items, False
+
+    def _sent(self, entries: list[Entry], items: list[Any] | None) -> tuple[Any, Any]:
+        """What a block holds, and the signature of a batch."""
+        job = self._job
+        if items is None:
+            return job.dataset.sent(entries), None
+        if job.batched and job.default_collate:
+            signature = columns.signature(items)
+            if signature is not None:
+                with contextlib.suppress(Exception):  # then its batch raises it
+                    return job.collate(items), signature
+        return [(None, 0, item) for item in items], None
+
+    def entries(self, wanted: list[tuple[Block, int, int]]) -> list[Entry]:
+        """Those of parts of blocks: the first one, and how many."""
+        made: list[Entry] = []
+        for block, first, count in wanted:
+            value = load(self._task_queue, block)
+            if block.signature is None:
+                made += value[first : first + count]
+            else:
+                made += [(None, 0, item) for item in columns.apart(value, block.signature, first, count)]
         return made
 
     def _reader(self, run: Run) -> Reader:
         """The kept reader if it is there, else a new one."""
         kept = self._kept.pop((run.epoch, run.windows.start), None)
-        if kept is not None and kept[0].given == run.skip:
-            for generator, state in kept[1]:
-                generator.restore(state)
-            return kept[0]
+        if kept is None or kept[0].given != run.skip:
+            return self._opened(run)
+        for generator, state in kept[1]:
+            generator.restore(state)
+        return kept[0]
+
+    def _opened(self, run: Run) -> Reader:
         return Reader(self._job.dataset, run, self._job.skips_bad, self._seed)
 
     def _keep(self, run: Run, reader: Reader) -> None:
         """With the states of the generators, which other tasks change."""
-        states = [(generator, generator.state()) for generator in known()] if self._job.seed_samples else []
+        states = [(generator, generator.state()) for generator in known()] if self._seeded else []
         self._kept[run.epoch, reader.windows.start] = reader, states
         if len(self._kept) > _KEPT:
             self._kept.popitem(last=False)
 
     def _seed(self, seed: int) -> None:
-        if self._job.seed_samples:
+        if self._seeded:
             self._job.backend.seed_sample(seed)
+
+
+def load(task_queue: TaskQueue, block: Block) -> Any:
+    """What a block holds: a batch, or entries."""
+    return serialization.unpacked(memoryview(task_queue.get(block.offset, block.length)))[0]
 
 
 class _Blocks:
@@ -216,12 +321,16 @@ class _Blocks:
     def __init__(self) -> None:
         self.blocks: list[Block] = []
         self.parts: list[Any] = []
-        self.bytes = 0
+        self._bytes = 0
 
-    def add(self, items: list[Any], at: int) -> None:
-        """at: which of the run the first one is."""
-        parts = serialization.packed(items)
+    @property
+    def has_room(self) -> bool:
+        return len(self.blocks) < _MOST_BLOCKS and self._bytes < _MOST_BYTES
+
+    def add(self, value: Any, signature: Any, items: int, first: int) -> None:
+        """value: entries, or with a signature a batch. first: which of the run the first one is."""
+        parts = serialization.packed(value)
         length = sum(memoryview(part).nbytes for part in parts)
-        self.blocks.append(Block(self.bytes, length, len(items), at))
+        self.blocks.append(Block(self._bytes, length, items, first, signature))
         self.parts += parts
-        self.bytes += length
+        self._bytes += length

@@ -135,7 +135,7 @@ class Worker:
             if job.snapshots and job.process:  # threads share the generators with the whole program
                 self._draws = Draws()
             if self._reader is not None:
-                self._fetcher = Finisher(job, self._reader.items)
+                self._fetcher = self._reader.finisher
             elif not job.iterable:
                 self._fetcher = job.fetcher()
             self._started = True

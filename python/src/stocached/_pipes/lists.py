@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from .._common.errors import InvalidError
-from .._datasets.lists import Lists, Reading, Walk, without_index
+from .._common.notes import raise_noted
+from .._datasets.lists import Entry, Lists, Reading, Walk, without_index
 from .functions import Map
 from .stage import Stage
 from .visits import Visit, Visits, Window, seed_at
@@ -33,6 +34,7 @@ class PipeLists(Lists):
     def __init__(self, stage: Stage, seed: int) -> None:
         self._stage, self._seed = stage, seed
         self._above, self._maps = split(stage)
+        self.mixes, self.finishes = stage.window is not None, bool(self._maps)
         self._random = any(each.draws for each in self._maps)
         self._epochs: OrderedDict[int, Visits] = OrderedDict()  # the last two
 
@@ -52,32 +54,47 @@ class PipeLists(Lists):
             span = max(1, n // (_SHARE * world_size))
         return min(span, n)
 
-    def items(self, window: int, reading: Reading) -> Iterator[tuple[Any, Any]]:
-        epoch, span = reading.epoch, self._span(reading.world_size)
-        visits = self._visits(epoch)
-        some = map(visits.at, range(window * span, min((window + 1) * span, len(visits))))
-        known = Window(self._seed, epoch, window, reading.begin, reading.left_out)
-        made = self._above.items(some, known)
-        if not self._maps:
-            return ((None, item) for _, _, item in made)
-        return (((visit.element, visit.draw, visit.epoch, ordinal), item) for visit, ordinal, item in made)
+    def items(self, windows: Iterable[int], reading: Reading) -> Iterator[Entry]:
+        visits = self._visits(reading.epoch)
+        if not self.mixes:
+            known = Window(self._seed, reading.epoch, 0, reading.begin, reading.left_out)
+            yield from self._above.items(map(visits.at, windows), known)
+            return
+        span = self._span(reading.world_size)
+        for number in windows:
+            known = Window(self._seed, reading.epoch, number, reading.begin, reading.left_out)
+            some = range(number * span, min((number + 1) * span, len(visits)))
+            yield from self._above.items(map(visits.at, some), known)
 
-    def finish(self, place: Any, item: Any) -> Any:
-        if place is not None:
-            *at, ordinal = place
-            visit = Visit(*at)
-            for each in self._maps:
-                item = each.call(item, visit, each.seed_of(visit, ordinal, self._seed))
-        return item
+    def finish(self, entries: Sequence[Entry], into: list[Any]) -> None:
+        before, maps = len(into), self._maps
+        if self._random:
+            for visit, ordinal, item in entries:
+                if visit is not None:
+                    at = _visit(visit)
+                    for each in maps:
+                        item = each.call(item, at, each.seed_of(at, ordinal, self._seed))
+                into.append(item)
+            return
+        each = maps[0] if maps else None
+        try:
+            for visit, _, item in entries:
+                if visit is not None:
+                    for each in maps:
+                        item = each.function(item)
+                into.append(item)
+        except Exception as error:
+            assert each is not None
+            raise_noted(error, each.noted(entries[len(into) - before][0][0]))
 
-    def seed(self, place: Any) -> int | None:
-        if place is None:
-            return None
-        *at, ordinal = place
-        return seed_at(self._seed, Visit(*at), 0, ordinal)
+    def sent(self, entries: Sequence[Entry]) -> list[Entry]:
+        return [((visit.element, visit.draw, visit.epoch), ordinal, item) for visit, ordinal, item in entries]
 
-    def where(self, place: Any) -> str:
-        return "an item" if place is None else self._above.where(place[0])
+    def seed(self, entry: Entry) -> int:
+        return seed_at(self._seed, _visit(entry[0]), 0, entry[1])
+
+    def where(self, entry: Entry) -> str:
+        return "an item" if entry[0] is None else self._above.where(entry[0][0])
 
     def _visits(self, epoch: int) -> Visits:
         visits = self._epochs.get(epoch)
@@ -92,9 +109,16 @@ class PipeLists(Lists):
 
     def all(self) -> Iterator[Any]:
         """The items of epoch 0, for one rank."""
-        reading = Reading(0, 1, _begin, _raise)
-        places = itertools.chain.from_iterable(self.items(window, reading) for window in range(self.windows(1)))
-        return (self.finish(place, item) for place, item in places)
+        entries = self.items(range(self.windows(1)), Reading(0, 1, _begin, _raise))
+        while several := list(itertools.islice(entries, 1)):
+            items: list[Any] = []
+            self.finish(several, items)
+            yield from items
+
+
+def _visit(visit: Any) -> Visit:
+    """visit: also as `PipeLists.sent` has it."""
+    return visit if isinstance(visit, Visit) else Visit(*visit)
 
 
 def _begin(seed: int) -> None:
