@@ -95,6 +95,59 @@ def test_bad_samples_are_left_out_at_each_stage(pipe: Pipe, workers: int):
         list(Loader(pipe.batch(8), num_workers=workers))
 
 
+# ------------------------------------------------------------ items of all kinds
+
+
+def of_kinds(x: int) -> Iterator[Any]:
+    """Items that are alike within some elements, and differ between others."""
+    for k in range(x % 9):
+        yield {"x": x, "name": f"{x}-{k}", "both": (float(k), np.full(3, k, np.int16)), "flag": k > 2, "raw": b"%d" % k}
+
+
+def by_element(x: int) -> Iterator[Any]:
+    for k in range(7):
+        yield (k, 0.5 * k, np.float32(k), np.full((2, 3), k, np.uint8), str(k), [k, k + 1], None)[x // 6 % 7]
+
+
+def of_numbers(x: int) -> Iterator[Any]:
+    yield from (x if k % 5 else x + 0.5 for k in range(x % 9))
+
+
+def sums(item: Any) -> Any:
+    return item
+
+
+@pytest.mark.parametrize("function", [of_kinds, by_element, of_numbers])
+@pytest.mark.parametrize("size", [1, 7, 64])
+def test_batches_of_any_items_are_those_of_one_process(function: Any, size: int):
+    """Workers send batches of items that are alike, and entries of others; batches are made of parts of both."""
+    for pipe in (ELEMENTS.flat_map(function), ELEMENTS.flat_map(function).map(sums)):
+        alone, several = (read_all(Loader(pipe.batch(size), num_workers=workers)) for workers in (0, 3))
+        assert repr(several) == repr(alone)
+        assert [kinds_of(batch) for batch in several] == [kinds_of(batch) for batch in alone]
+
+
+def read_all(loader: Any) -> list[Any]:
+    """Batches and errors: some items make no batch."""
+    made: list[Any] = []
+    iteration = iter(loader)
+    while True:
+        try:
+            made.append(next(iteration))
+        except StopIteration:
+            return made
+        except (ValueError, TypeError, RuntimeError) as error:
+            made.append(str(error).splitlines()[0])
+
+
+def kinds_of(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: kinds_of(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value), [kinds_of(one) for one in value]
+    return type(value), getattr(value, "dtype", None), getattr(value, "shape", None)
+
+
 # ------------------------------------------------------------ workers
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from chains import CHAINS
+from test_lists import kinds_of, of_kinds
 from test_pipes import expected, items_of
 from torch_helpers import TORCH_WARNINGS, torch
 
@@ -17,6 +18,7 @@ if torch is not None:
     from stocached.torch import DataLoader
 
 SOME = ["random twice", "cache, random below", "zip, two shuffles", "join, cached sides", "mix, length", "weights"]
+SOME += ["flat_map, generator", "window, flat_map below", "cache of lists", "mix, windows", "zip of lists, random"]
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -91,3 +93,17 @@ def test_the_trainer_of_transformers_trains_on_a_pipe(tmp_path):
     assert sorted(seen) == sorted(2 * [1000.0 + k for k in range(23)])
     assert seen[:23] != seen[23:]
     assert trainer.callback_handler.train_dataloader.base_dataloader.stats().hits >= 23
+
+
+@pytest.mark.parametrize("size", [1, 7])
+def test_batches_of_lists_are_those_of_one_process(size: int):
+    for function in (of_kinds, of_tensors):
+        pipe = source(list(range(40))).flat_map(function).batch(size)
+        alone, several = (list(DataLoader(pipe, num_workers=workers)) for workers in (0, 3))
+        assert repr(several) == repr(alone)
+        assert list(map(kinds_of, several)) == list(map(kinds_of, alone))
+
+
+def of_tensors(x: int) -> Any:
+    for k in range(x % 6):
+        yield torch.full((2,), float(k)), k, {"deep": [torch.tensor(x), str(k)]}

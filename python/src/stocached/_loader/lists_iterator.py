@@ -22,7 +22,7 @@ from .lists_reader import Block, Finisher, Read, Reader, Run, load
 from .tasks import BATCH, ERROR, ITEMS, NO_BUFFER
 from .worker_runtime import Asked, WorkerRuntime
 
-_AHEAD = 16  # batches of items that are read ahead, for each worker
+_AHEAD = 64  # batches of items that are read ahead, for each worker
 _SHORT = 5_000_000  # ns: a run that is read faster is followed by a longer one
 _LONG = 50_000_000  # the same for shorter ones
 _MOST_WINDOWS = 4096  # of a run
@@ -62,21 +62,22 @@ class _Run:
     ended: bool = False
     error: Any = None  # met after the items that are left
     rest: deque[_Rest] = field(default_factory=deque)
+    items: int = 0  # that are left
 
-    @property
-    def items(self) -> int:
-        return sum(rest.items for rest in self.rest)
+
+_Part = tuple[_Rest, int, int]
+"""Items of a block for a batch: the first of them, and how many."""
 
 
 @dataclass
 class _Made:
-    """A batch of parts of blocks. task: of the worker that makes it; None: the blocks are batches."""
+    """A batch that a worker makes."""
 
     number: int
     before: int  # items
-    parts: list[tuple[_Rest, int, int]]  # each with its first item and how many
+    parts: list[_Part]
     place: tuple[int, int]  # window and skip after it
-    task: Asked | None
+    task: Asked
     lease: Lease | None
 
 
@@ -92,6 +93,8 @@ class ListsIterator(BatchIterator):
         self._skip = self._place.walk.skip  # items to leave out, from the first of these windows on
         self._length = 1  # windows of the next run
         self._runs: deque[_Run] = deque()
+        self._there = self._memory = 0  # items of the runs, and bytes of their blocks
+        self._wanted = 0  # items that are read ahead
         self._pending: deque[_Made] = deque()
         self._bad_items: list[BadSample] = []  # that were left out before the next batch
         self._fill()
@@ -101,12 +104,16 @@ class ListsIterator(BatchIterator):
 
     def _next(self) -> Delivered:
         while True:
-            self._fill()
+            count = 0 if 2 * self._there < self._wanted else self._joinable()
+            if not count:
+                self._fill()
+                count = self._joinable()
+            if count:
+                return self._joined(count)
             asked = [run.asked for run in self._runs if run.asked is not None]
             if self._pending:
-                task = self._pending[0].task
-                if task is None or self._is_next(task, asked):
-                    return self._given_next()
+                if self._is_next(self._pending[0].task, asked):
+                    return self._made()
             else:
                 self._raise_error()
                 if not asked:
@@ -119,50 +126,33 @@ class ListsIterator(BatchIterator):
         tasks = [(each.position, 1) for each in ([] if task is None else [task]) + others]
         return self._runtime.wait(tasks, self._context.timeout) == 0 and task is not None
 
-    def _given_next(self) -> Delivered:
-        made = self._pending.popleft()
-        try:
-            return self._joined(made) if made.task is None else self._take(made, made.task)
-        finally:
-            self._place.next = made.place
-            for rest, _, items in made.parts:
-                rest.answer.left -= items
-                if not rest.answer.left:
-                    self._runtime.task_queue.drop(rest.answer.offset, rest.answer.length)
-            self._fill()
-
     def _fill(self) -> None:
         """Begins all that can be begun."""
+        most = self._runtime.ahead(self._context)
+        self._wanted = self._size * (most + _AHEAD * self._context.job.workers)
         for run in self._runs:
             if run.asked is not None and self._runtime.is_ready(run.asked):
                 self._hear(run, run.asked)
-        while self._begin():
-            pass
-        self._read_ahead()
+        while len(self._pending) < most and (count := self._ready()) and not self._is_joined(count):
+            self._begin(count)
+        self._read_ahead(self._there < self._wanted and self._memory < self._context.ahead_bytes)
 
     # ------------------------------------------------------------ runs
 
-    def _read_ahead(self) -> None:
-        context = self._context
-        most = self._size * (self._runtime.ahead(context) + _AHEAD * context.job.workers)
-        there = sum(run.items for run in self._runs)
-        room = there < most and self._memory() < context.ahead_bytes
+    def _read_ahead(self, room: bool) -> None:
+        """room: whether more may be read than the next batch needs."""
         for k, run in enumerate(self._runs):
             needed = room or (k == 0 and run.items < self._size)
             if needed and run.asked is None and run.error is None and not run.ended:
                 self._ask(run)
         while self._windows and (room or not self._runs):
             reading = sum(not run.ended for run in self._runs)
-            if reading >= (1 if self._skip else context.job.workers):
+            if reading >= (1 if self._skip else self._context.job.workers):
                 return
             windows, self._windows = self._windows[: self._length], self._windows[self._length :]
             run = _Run(windows, self._skip)
             self._runs.append(run)
             self._ask(run)
-
-    def _memory(self) -> int:
-        """The bytes of the blocks that are in no batch yet."""
-        return sum(rest.block.length for run in self._runs for rest in run.rest)
 
     def _ask(self, run: _Run) -> None:
         first = self._size
@@ -184,6 +174,9 @@ class ListsIterator(BatchIterator):
         memory = _Answer(offset, length, sum(block.items for block in read.blocks))
         for block in read.blocks:
             run.rest.append(_Rest(memory, block._replace(offset=offset + 8 + head + block.offset), run.windows))
+            self._memory += block.length
+        run.items += memory.left
+        self._there += memory.left
         if not memory.left:
             queue.drop(offset, length)
         self._bad_items += read.bad
@@ -209,62 +202,102 @@ class ListsIterator(BatchIterator):
 
     # ------------------------------------------------------------ batches
 
-    def _begin(self) -> bool:
-        """Posts the task of the next batch. False: its items are not there yet, or there is none."""
-        if len(self._pending) >= self._runtime.ahead(self._context):
-            return False
-        while self._runs and self._runs[0].ended and not self._runs[0].rest:
-            self._runs.popleft()
+    def _ready(self) -> int:
+        """The items of the next batch. 0: they are not there yet, or there is none."""
+        runs, size = self._runs, self._size
+        while runs and runs[0].ended and not runs[0].rest:
+            runs.popleft()
         there, run = 0, None
-        for run in self._runs:
+        for run in runs:
             there += run.items
-            if there >= self._size or not run.ended:
-                break
-        if there < self._size and (self._windows or run is None or not run.ended):
-            return False
-        if not there or (there < self._size and self._context.job.drop_last):
-            return False
-        self._post(min(there, self._size))
+            if there >= size:
+                return size
+            if not run.ended:
+                return 0
+        return 0 if self._windows or run is None or self._context.job.drop_last else there
+
+    def _joinable(self) -> int:
+        """The items of the next batch, if none is begun and it needs no worker; else 0."""
+        count = 0 if self._pending else self._ready()
+        return count if count and self._is_joined(count) else 0
+
+    def _is_joined(self, count: int) -> bool:
+        """Whether the next batch is made of parts of batches."""
+        signature = None
+        for run in self._runs:
+            for rest in run.rest:
+                if rest.block.signature is None or signature not in (None, rest.block.signature):
+                    return False
+                signature, count = rest.block.signature, count - rest.items
+                if count <= 0:
+                    return True
         return True
 
-    def _post(self, count: int) -> None:
-        """Begins a batch of the next items."""
-        parts, place, left = [], (0, 0), count
+    def _cut(self, count: int) -> tuple[list[_Part], tuple[int, int]]:
+        """The parts of the next batch, and the place after it."""
+        parts: list[_Part] = []
+        place, left = (0, 0), count
         for run in self._runs:
             while left and run.rest:
                 rest = run.rest[0]
-                some = min(left, rest.items)
+                some = min(left, rest.block.items - rest.used)
                 parts.append((rest, rest.used, some))
-                rest.used, left = rest.used + some, left - some
+                rest.used, left, run.items = rest.used + some, left - some, run.items - some
                 place = rest.windows.start, rest.block.first + rest.used
-                if not rest.items:
+                if rest.used == rest.block.items:
                     run.rest.popleft()
-        signature, task, lease = parts[0][0].block.signature, None, None
-        if signature is None or any(rest.block.signature != signature for rest, _, _ in parts):
-            pool = self._runtime.batch_pool
-            lease = pool.take() if self._runtime.batch_bytes else None
-            wanted = [(rest.block, first, some) for rest, first, some in parts]
-            what = wanted, pool.buffer_bytes if lease else 0, False
-            task = self._runtime.ask(None, BATCH, what, lease.number if lease else NO_BUFFER)
-        self._pending.append(_Made(self._number, self._planned, parts, place, task, lease))
+                    self._memory -= rest.block.length
+            if not left:
+                break
+        self._there -= count
         self._number += 1
         self._planned += count
+        return parts, place
 
-    def _joined(self, made: _Made) -> Delivered:
-        """The batch of blocks that are batches."""
+    def _joined(self, count: int) -> Delivered:
+        """The next batch, of parts of batches."""
+        parts, self._place.next = self._cut(count)
         several = []
-        for rest, first, items in made.parts:
+        for rest, first, items in parts:
             if rest.batch is None:
                 rest.batch = load(self._runtime.task_queue, rest.block)
             several.append((rest.batch, first, items))
-        data = joined(several, made.parts[0][0].block.signature)
+        data = joined(several, parts[0][0].block.signature)
+        self._drop(parts)
         bad, self._bad_items = self._bad_items, []
-        return Delivered(data, made.number, sum(part[2] for part in several), 0, array_bytes(data), bad=bad)
+        return Delivered(data, self._number - 1, count, 0, array_bytes(data), bad=bad)
 
-    def _take(self, made: _Made, task: Asked) -> Delivered:
-        """The batch that a worker has made."""
+    def _begin(self, count: int) -> None:
+        """Posts the task of the next batch."""
+        pool, number, before = self._runtime.batch_pool, self._number, self._planned
+        parts, place = self._cut(count)
+        lease = pool.take() if self._runtime.batch_bytes else None
+        wanted = [(rest.block, first, items) for rest, first, items in parts]
+        what = wanted, pool.buffer_bytes if lease else 0, False
+        task = self._runtime.ask(None, BATCH, what, lease.number if lease else NO_BUFFER)
+        self._pending.append(_Made(number, before, parts, place, task, lease))
+
+    def _made(self) -> Delivered:
+        """The next batch, which a worker has made."""
+        made = self._pending.popleft()
+        self._place.next = made.place
+        try:
+            return self._take(made)
+        finally:
+            self._drop(made.parts)
+            self._fill()
+
+    def _drop(self, parts: list[_Part]) -> None:
+        """Gives the memory of answers back whose items are all in batches."""
+        for rest, _, items in parts:
+            answer = rest.answer
+            answer.left -= items
+            if not answer.left:
+                self._runtime.task_queue.drop(answer.offset, answer.length)
+
+    def _take(self, made: _Made) -> Delivered:
         runtime, queue = self._runtime, self._runtime.task_queue
-        answer = runtime.answer(task)
+        answer = runtime.answer(made.task)
         offset, length = place_of(answer)
         self._loaded(answer, made.number)
         if answer["result"] == ERROR:
@@ -299,8 +332,7 @@ class ListsIterator(BatchIterator):
             if run.asked is not None:
                 self._runtime.abandon(run.asked.position, 1, None)
         for made in pending:
-            if made.task is not None:
-                self._runtime.abandon(made.task.position, 1, made.lease)
+            self._runtime.abandon(made.task.position, 1, made.lease)
         answers = [rest.answer for run in runs for rest in run.rest]
         answers += [rest.answer for made in pending for rest, _, _ in made.parts]
         for offset, length in {(answer.offset, answer.length) for answer in answers}:

@@ -20,9 +20,13 @@ from .bad_samples import BadSample, bad_sample
 from .job import Job
 
 _LONGEST = 20_000_000  # ns: how long a task reads, if it has some items
-_STEP = 1_000_000  # ns: between two looks at the clock
+_STEP = 2_000_000  # ns: between two looks at the clock
 _MOST_BYTES = 16 << 20  # of the items of a task
-_MOST_BLOCKS = 16  # of a task
+_MOST_BLOCKS = 64  # of a task
+_BLOCK_BYTES = (
+    1 << 20
+)  # of a block that is a batch, unless a batch of the loader is larger: batches are parts of its memory
+_MOST_TOGETHER = 64  # batches in a block
 _KEPT = 8  # unfinished runs that a worker keeps
 _PIECE = 64  # windows of one element that are read in one go
 _CHEAP = 30_000  # ns: items whose last functions take longer are finished when their batch is made
@@ -136,7 +140,7 @@ class Finisher:
         self._seeded = False  # whether a function has drawn from a global generator
         self.count = 0
         self.bad: list[BadSample] = []
-        self.pace = 0.0  # ns that the last functions of an item take
+        self.paces = 0.0, 0.0  # ns that the last functions of an item took, in the last two measurements
 
     def fetch(self, wanted: Any) -> Any:
         """wanted: entries, or what `read` takes. None: all items are bad."""
@@ -162,11 +166,15 @@ class Finisher:
             if not self._seeds or observe() == before:
                 raise
         else:
-            self.pace = (time.monotonic_ns() - start) / max(len(entries), 1)
+            self.took(time.monotonic_ns() - start, len(entries))
             if not self._seeds or observe() == before:
                 return items
         self._seeded = True
         return None
+
+    def took(self, ns: int, items: int) -> None:
+        """Notes how long the last functions of some items took. On a busy machine one measurement says little."""
+        self.paces = self.paces[1], ns / max(items, 1)
 
     def _with_seeds(self, entries: list[Entry]) -> list[Any]:
         items: list[Any] = []
@@ -202,11 +210,12 @@ class WorkerReader:
         self._kept: OrderedDict[tuple[int, int], tuple[Reader, Any]] = OrderedDict()
         self._seeded = False
         self._pace = float(_STEP)  # ns of an item
+        self._several = 1  # batches in a block
         self.finisher = Finisher(job, self.entries)
 
     def read(self, run: Run, first: int, block: int) -> tuple[int, int]:
-        """Answers with the next items of a run. first: items of the first block; block: of each other one. Returns where
-        the answer lies."""
+        """Answers with the next items of a run. block: items of a block that is no batch; others have several times as
+        many. first: of the first block, so that the next one begins where a batch does. Returns where the answer lies."""
         reader, error, until = self._reader(run), None, time.monotonic_ns() + _LONGEST
         skipped, windows, made, apart = reader.skipped, reader.windows, _Blocks(), False
         while not reader.ended and made.has_room and not (made.blocks and time.monotonic_ns() > until):
@@ -214,7 +223,7 @@ class WorkerReader:
             place = reader.windows, reader.given
             seen = observe() if self._job.seed_samples and not self._seeded else None
             try:
-                self._take(reader, entries, block if made.blocks else first, until)
+                self._take(reader, entries, (block if made.blocks else first) + (self._several - 1) * block, until)
             except Exception as raised:
                 error = raised
             items, again = self._finished(entries) if error is None and not apart else (None, False)
@@ -225,7 +234,10 @@ class WorkerReader:
                 continue
             apart = False
             if entries:
-                made.add(*self._sent(entries, items), len(entries), place[1])
+                value, signature = self._sent(entries, items)
+                length = made.add(value, signature, len(entries), place[1])
+                several = _BLOCK_BYTES * len(entries) // (length * block)
+                self._several = 1 if signature is None else max(1, min(several, _MOST_TOGETHER))
             if error is not None:
                 error = self._job.backend.error(error, self._job.where(self._number))
                 break
@@ -253,14 +265,14 @@ class WorkerReader:
         lists, finisher = self._job.dataset, self.finisher
         if not lists.finishes:
             return [item for _, _, item in entries], False
-        if self._seeded or finisher.pace > _CHEAP:
+        if self._seeded or min(finisher.paces) > _CHEAP:
             return None, False
         start, items = time.monotonic_ns(), []
         try:
             lists.finish(entries, items)
         except Exception:  # it belongs to a batch
             return None, True
-        finisher.pace = (time.monotonic_ns() - start) / max(len(entries), 1)
+        finisher.took(time.monotonic_ns() - start, len(entries))
         return items, False
 
     def _sent(self, entries: list[Entry], items: list[Any] | None) -> tuple[Any, Any]:
@@ -327,10 +339,11 @@ class _Blocks:
     def has_room(self) -> bool:
         return len(self.blocks) < _MOST_BLOCKS and self._bytes < _MOST_BYTES
 
-    def add(self, value: Any, signature: Any, items: int, first: int) -> None:
-        """value: entries, or with a signature a batch. first: which of the run the first one is."""
+    def add(self, value: Any, signature: Any, items: int, first: int) -> int:
+        """value: entries, or with a signature a batch. first: which of the run the first one is. Returns the bytes."""
         parts = serialization.packed(value)
         length = sum(memoryview(part).nbytes for part in parts)
         self.blocks.append(Block(self._bytes, length, items, first, signature))
         self.parts += parts
         self._bytes += length
+        return length

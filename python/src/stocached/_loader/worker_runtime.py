@@ -134,7 +134,7 @@ class WorkerRuntime:
 
     def is_ready(self, asked: Asked) -> bool:
         """Whether the answer has come."""
-        return bool(self.task_queue.states(asked.position, 1)[0] == DONE)
+        return self.task_queue.is_done(asked.position)
 
     def answer(self, asked: Asked) -> Any:
         """The answer to a task, which has come. Releases the task."""

@@ -114,30 +114,27 @@ class FlatMap(Function):
     name = ".flat_map"
     indexed = False
 
-    def several(self, item: Any, visit: Visit, seed: int) -> Iterator[Any]:
-        """What the function makes of an item. Its generator may fail in the middle."""
-        made = self.call(item, visit, seed)
-        try:
-            yield from made
-        except Exception as error:
-            raise_noted(error, self.noted(visit))
-
     def items(self, some: Iterable[Visit], window: Window) -> Iterator[Item]:
         above, seed_of, seed = self.above[0], self.seed_of, window.seed
         first = above.indexed  # one item has the ordinals 0, 1, ...
         for visit, ordinal, item in above.items(some, window):
-            made = self.several(item, visit, seed_of(visit, ordinal, seed))
-            number = -1
-            while True:
-                number += 1
+            try:
+                made = self.call(item, visit, seed_of(visit, ordinal, seed))
+            except Exception as error:
+                window.left_out(above.where(visit.element), error)
+                continue
+            try:  # the function may be a generator
+                if first:
+                    for number, one in enumerate(made):
+                        yield visit, number, one
+                else:
+                    for number, one in enumerate(made):
+                        yield visit, chain(ordinal, number), one
+            except Exception as error:
                 try:
-                    one = next(made, _END)
-                except Exception as error:
-                    window.left_out(above.where(visit.element), error)
-                    break
-                if one is _END:
-                    break
-                yield visit, number if first else chain(ordinal, number), one
+                    raise_noted(error, self.noted(visit))
+                except Exception as noted:
+                    window.left_out(above.where(visit.element), noted)
 
 
 class Counted(FlatMap):
@@ -197,7 +194,11 @@ class Counted(FlatMap):
         return made[ordinal]
 
     def list_of(self, item: Any, upper: Visit, seed: int) -> list[Any]:
-        made = list(self.several(item, upper, self.seed_of(upper, 0, seed)))
+        made = self.call(item, upper, self.seed_of(upper, 0, seed))
+        try:
+            made = list(made)
+        except Exception as error:  # the function may be a generator
+            raise_noted(error, self.noted(upper))
         count = self.counts.samples[upper.element]
         if len(made) != count:
             raise InvalidError(

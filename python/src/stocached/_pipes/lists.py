@@ -55,11 +55,13 @@ class PipeLists(Lists):
         return min(span, n)
 
     def items(self, windows: Iterable[int], reading: Reading) -> Iterator[Entry]:
+        if self.mixes:
+            return self._mixed(windows, reading)
+        known = Window(self._seed, reading.epoch, 0, reading.begin, reading.left_out)
+        return iter(self._above.items(map(self._visits(reading.epoch).at, windows), known))
+
+    def _mixed(self, windows: Iterable[int], reading: Reading) -> Iterator[Entry]:
         visits = self._visits(reading.epoch)
-        if not self.mixes:
-            known = Window(self._seed, reading.epoch, 0, reading.begin, reading.left_out)
-            yield from self._above.items(map(visits.at, windows), known)
-            return
         span = self._span(reading.world_size)
         for number in windows:
             known = Window(self._seed, reading.epoch, number, reading.begin, reading.left_out)
@@ -78,6 +80,9 @@ class PipeLists(Lists):
             return
         each = maps[0] if maps else None
         try:
+            if len(maps) == 1 and None not in [visit for visit, _, _ in entries]:
+                into.extend(map(maps[0].function, [item for _, _, item in entries]))
+                return
             for visit, _, item in entries:
                 if visit is not None:
                     for each in maps:

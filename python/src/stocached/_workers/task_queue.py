@@ -152,6 +152,10 @@ class TaskQueue:
         words = self._words[at : at + tasks].copy()
         return np.where(words >> np.uint64(24) == first // self._capacity, words & np.uint64(0xFF), 0)
 
+    def is_done(self, position: int) -> bool:
+        """Whether a task that is not released has its answer."""
+        return int(self._words[position % self._capacity]) & 0xFF == DONE
+
     def repost(self, worker: int, position: int) -> None:
         self._check(_native.queue_repost(self.address, worker, position))
 
