@@ -251,4 +251,21 @@ def check_a_pipe(folder: Path) -> None:
         assert orders == [list(Order(N, seed=7).epoch(epoch)) for epoch in range(2)]
 
 
+def check_a_pipe_without_an_index(folder: Path) -> None:
+    """accelerate leaves it as it is: each process reads its own windows."""
+    dataset, run = Samples(), accelerator()
+    pipe = source(dataset).shuffle(7).flat_map(once).map(lift).batch(BATCH)
+    loader, orders = run.prepare(DataLoader(pipe, num_workers=2)), []
+    for epoch in range(2):
+        loader.set_epoch(epoch)
+        mine = list(itertools.chain(*indices(loader)))
+        orders.append(mine)
+        assert sorted(run.gather_for_metrics(mine, use_gather_object=True)) == list(range(N))
+    assert [list(Order(N, seed=7).epoch(epoch))[run.process_index :: run.num_processes] for epoch in range(2)] == orders
+
+
+def once(sample: Any) -> Any:
+    yield sample
+
+
 CHECKS = [value for name, value in list(globals().items()) if name.startswith("check_")]

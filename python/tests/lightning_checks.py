@@ -403,4 +403,22 @@ def check_a_pipe(folder: Path) -> None:
     assert times_loaded(dataset) == 1
 
 
+def check_a_pipe_without_an_index(folder: Path) -> None:
+    """Lightning adds no sampler, and takes a loader without a length."""
+    from stocached import Order, source
+    from stocached.torch import DataLoader
+
+    pipe = source(Samples()).shuffle(7).flat_map(once).map(lift).batch(BATCH)
+    model = Model({"train": lambda: DataLoader(pipe, num_workers=2)})
+    trainer(folder).fit(model)
+    for epoch in range(2):
+        mine = list(Order(N, seed=7).epoch(epoch))[int(os.environ.get("LOCAL_RANK", "0")) :: ranks()]
+        assert joined(model.of("train", epoch)) == mine
+        assert together(model.of("train", epoch)) == list(range(N))
+
+
+def once(sample: Any) -> Any:
+    yield sample
+
+
 CHECKS = [value for name, value in list(globals().items()) if name.startswith("check_")]

@@ -63,7 +63,8 @@ def lifted(sample: Any) -> Any:
     return {**sample, "x": sample["x"] + 1000}
 
 
-def test_the_trainer_of_transformers_trains_on_a_pipe(tmp_path):
+@pytest.mark.parametrize("indexed", [True, False])
+def test_the_trainer_of_transformers_trains_on_a_pipe(tmp_path: Any, indexed: bool):
     transformers = pytest.importorskip(
         "transformers", reason="transformers is not installed: tools/setup.sh torch does it"
     )
@@ -78,7 +79,9 @@ def test_the_trainer_of_transformers_trains_on_a_pipe(tmp_path):
             seen.extend(x[:, 0].tolist())
             return {"loss": self.layer(x - 1000).mean()}
 
-    pipe = source([{"x": torch.full((3,), float(k))} for k in range(23)]).cache("8MiB").shuffle(7).map(lifted).batch(4)
+    items = source([{"x": torch.full((3,), float(k))} for k in range(23)])
+    lists = items.flat_map(lambda item: [item]).shuffle(7, window=5)
+    pipe = (items.cache("8MiB").shuffle(7) if indexed else lists).map(lifted).batch(4)
 
     class Ours(transformers.Trainer):
         def get_train_dataloader(self):
@@ -86,13 +89,14 @@ def test_the_trainer_of_transformers_trains_on_a_pipe(tmp_path):
 
     arguments = transformers.TrainingArguments(
         tmp_path, num_train_epochs=2, use_cpu=True, report_to="none", disable_tqdm=True, logging_strategy="no",
-        save_strategy="no", dataloader_pin_memory=False, remove_unused_columns=False, label_names=[],
+        save_strategy="no", max_steps=12, dataloader_pin_memory=False, remove_unused_columns=False, label_names=[],
     )  # fmt: skip
     trainer = Ours(Model(), arguments, train_dataset=pipe)
     trainer.train()
     assert sorted(seen) == sorted(2 * [1000.0 + k for k in range(23)])
     assert seen[:23] != seen[23:]
-    assert trainer.callback_handler.train_dataloader.base_dataloader.stats().hits >= 23
+    if indexed:
+        assert trainer.callback_handler.train_dataloader.base_dataloader.stats().hits >= 23
 
 
 @pytest.mark.parametrize("size", [1, 7])

@@ -62,6 +62,9 @@ class Lists(ABC):
     def __getitem__(self, index: int) -> NoReturn:
         raise TypeError("the items of this pipe have no index")
 
+    def __len__(self) -> int:
+        raise TypeError(WITHOUT_LENGTH)
+
 
 @dataclass
 class Walk:

@@ -16,6 +16,7 @@ import torch.utils.data
 from torch.utils.data import BatchSampler
 
 from .._common.errors import InvalidError, UnsupportedError
+from .._datasets.lists import Lists
 from .made_caches import living
 from .sampling import OrderSampler, order_within
 
@@ -102,7 +103,12 @@ def _adapting(init: Any) -> Any:
             raise UnsupportedError(
                 "use_stateful_dataloader=True with dispatch_batches=True: accelerate reads batches ahead, and the state would skip them; leave out one of them"
             )
-        if several and loader._setup().in_our_order:
+        if several and isinstance(loader.dataset, Lists):
+            if isinstance(self, _theirs.DataLoaderDispatcher):
+                raise UnsupportedError(
+                    "dispatch_batches=True with a pipe without an index: each process reads its own windows; leave it out"
+                )
+        elif several and loader._setup().in_our_order:
             batch_sampler = _whole(batch_sampler, loader)
         init(self, dataset, False, batch_sampler, **arguments)
         self.use_stateful_dataloader = use_stateful_dataloader  # so save_state() saves the state of our loader
@@ -124,7 +130,7 @@ def _make(dataset: Any, **arguments: Any) -> Any:
     loader = _loader_of(dataset, arguments.get("sampler") if batches is None else batches)
     if loader is None:
         return torch.utils.data.DataLoader(dataset, **arguments)
-    if batches is not None and batches is loader.batch_sampler:
+    if isinstance(loader.dataset, Lists) or (batches is not None and batches is loader.batch_sampler):
         return loader
     order = order_within(batches)
     if batches is not None and order is not None:

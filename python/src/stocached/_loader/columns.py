@@ -22,12 +22,14 @@ def signature(items: Sequence[Any]) -> Signature | None:
     (kind,) = kinds
     if kind in _PLAIN:
         return kind.__name__
+    alike: set[Any]
     if kind is np.ndarray:
         alike = {(item.dtype.str, item.shape) for item in items}
         return ("array", *alike) if len(alike) == 1 else None
     if kind is getattr(sys.modules.get("torch"), "Tensor", None):
         alike = {(item.dtype, item.shape, item.device.type, item.requires_grad) for item in items}
         return ("tensor", str(items[0].dtype), items[0].shape) if len(alike) == 1 and _is_plain(items[0]) else None
+    keys: Any = None
     if kind is dict:
         keys = tuple(items[0])
         inside = (

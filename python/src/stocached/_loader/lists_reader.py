@@ -267,7 +267,8 @@ class WorkerReader:
             return [item for _, _, item in entries], False
         if self._seeded or min(finisher.paces) > _CHEAP:
             return None, False
-        start, items = time.monotonic_ns(), []
+        start = time.monotonic_ns()
+        items: list[Any] = []
         try:
             lists.finish(entries, items)
         except Exception:  # it belongs to a batch

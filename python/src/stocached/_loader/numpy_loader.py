@@ -103,7 +103,7 @@ class Loader(BaseLoader):
                 self._drawn = arguments.shuffle
                 self.seed = drawn = backend.base_seed(self.generator) if self._drawn else 0
             shuffle = arguments.shuffle
-            sampler = _Endless() if iterable else order_sampler(arguments, len(dataset), shuffle, drawn=drawn)
+            sampler = _Endless() if iterable else order_sampler(arguments, shuffle, drawn=drawn)
         self.batch_size = batch_size if batch_sampler is None else None
         if self.batch_size is not None:
             batch_sampler = Batcher(sampler, self.batch_size, self.drop_last)

@@ -18,6 +18,7 @@ from .._datasets import stores
 from .._datasets.augment_function import check_alone, takes_generator
 from .._datasets.cache_backed import CacheBacked
 from .._datasets.cached_samples import BadSamplesAre, CachedSamples, check_bad_samples, check_cache
+from .._datasets.lists import Lists
 from .._datasets.making import CacheOptions
 from .._datasets.stores import Store
 from .._order.order import KINDS, Order
@@ -266,9 +267,12 @@ def _check_affinity(options: Any, cached: bool) -> None:
 
 
 def order_sampler(
-    options: Options, samples: int, shuffle: bool, kind: type[OrderSampler] = OrderSampler, *, drawn: int = 0
+    options: Any, shuffle: bool, kind: type[OrderSampler] = OrderSampler, *, drawn: int = 0
 ) -> OrderSampler:
     """A sampler in the order of seed= and order=. drawn: the seed, if neither is given."""
+    if isinstance(options.dataset, Lists):
+        return kind(options.order, options.rank, options.world_size, options.ends)
+    samples = len(options.dataset)
     if samples < 1:
         raise InvalidError("the dataset is empty, so there is no order of its samples")
     order = options.order

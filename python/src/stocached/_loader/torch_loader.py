@@ -107,7 +107,7 @@ class DataLoader(BaseLoader, torch.utils.data.DataLoader[_Sample]):
             sampler = _in_our_order(sampler, dataset, arguments)
         check(arguments, iterable, sampler)
         if is_ordered(arguments) and sampler is None and batch_sampler is None:
-            sampler, torchs["shuffle"] = order_sampler(arguments, len(dataset), shuffle, _OrderSampler), None
+            sampler, torchs["shuffle"] = order_sampler(arguments, shuffle, _OrderSampler), None
         super().__init__(**torchs | {"sampler": sampler, "pin_memory": bool(pin_memory)})
         self.in_order = arguments.in_order
         self._iterable = iterable

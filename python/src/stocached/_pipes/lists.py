@@ -38,9 +38,6 @@ class PipeLists(Lists):
         self._random = any(each.draws for each in self._maps)
         self._epochs: OrderedDict[int, Visits] = OrderedDict()  # the last two
 
-    def __len__(self) -> int:
-        return len(self._stage)
-
     def windows(self, world_size: int) -> int:
         return -(-len(self._stage) // self._span(world_size))
 
@@ -70,6 +67,9 @@ class PipeLists(Lists):
 
     def finish(self, entries: Sequence[Entry], into: list[Any]) -> None:
         before, maps = len(into), self._maps
+        if not maps:
+            into.extend(item for _, _, item in entries)
+            return
         if self._random:
             for visit, ordinal, item in entries:
                 if visit is not None:
@@ -78,7 +78,7 @@ class PipeLists(Lists):
                         item = each.call(item, at, each.seed_of(at, ordinal, self._seed))
                 into.append(item)
             return
-        each = maps[0] if maps else None
+        each = maps[0]
         try:
             if len(maps) == 1 and None not in [visit for visit, _, _ in entries]:
                 into.extend(map(maps[0].function, [item for _, _, item in entries]))
@@ -89,7 +89,6 @@ class PipeLists(Lists):
                         item = each.function(item)
                 into.append(item)
         except Exception as error:
-            assert each is not None
             raise_noted(error, each.noted(entries[len(into) - before][0][0]))
 
     def sent(self, entries: Sequence[Entry]) -> list[Entry]:
