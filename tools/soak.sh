@@ -35,7 +35,7 @@ STOCACHED_TEST_KILLS=$cluster gotest -run '^TestClusterJobKilled$' ./internal/cl
 STOCACHED_TEST_KILLS=$prepare $pytest python/tests/prepare/test_prepare_kills.py
 STOCACHED_TEST_KILLS=$loader STOCACHED_TEST_BREAKS=$breaks $pytest python/tests/loader/test_loader_kills.py \
     python/tests/loader/test_loader_lifecycle.py -k 'kills_at_random_moments or left_in_the_middle'
-STOCACHED_TEST_SECONDS=$random STOCACHED_TEST_SEED=$(date +%s) $pytest -o faulthandler_timeout=0 python/tests/loader/test_loader_differential.py
+STOCACHED_TEST_SECONDS=$random STOCACHED_TEST_SEED=$(date +%s) STOCACHED_TEST_WALKS=10000 $pytest -o faulthandler_timeout=0 python/tests/loader/test_loader_differential.py python/tests/pipes/test_walks.py
 STOCACHED_TEST_MEMORY=1 $pytest python/tests/memory/test_memory.py -k cgroup
 STOCACHED_TEST_FRAMEWORKS=all $pytest python/tests/loader/test_lightning_loaders.py python/tests/loader/test_accelerate_loaders.py
 make --no-print-directory -s -C cimage fuzz FILES="$files" SEED="$(date +%s)"
