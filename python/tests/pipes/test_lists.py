@@ -365,3 +365,11 @@ def test_only_the_last_batch_is_short_and_drop_last_drops_it():
         assert set(sizes[:-1]) == {7}
         assert sizes[-1] == 80 % 7
         assert len(batches(LISTS.batch(7, drop_last=True), num_workers=workers)) == 80 // 7
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_batch_of_more_than_may_be_read_ahead_comes(workers: int):
+    """Its items are of several runs, and each of them takes more memory than allowed."""
+    pipe = source(list(range(20))).flat_map(large)
+    made = [batch[:, 0].tolist() for batch in Loader(pipe.batch(64), num_workers=workers, prefetch_bytes="1MiB")]
+    assert [x for batch in made for x in batch] == [k % 256 for k in range(400)]

@@ -141,11 +141,15 @@ class ListsIterator(BatchIterator):
 
     def _read_ahead(self, room: bool) -> None:
         """room: whether more may be read than the next batch needs."""
-        for k, run in enumerate(self._runs):
-            needed = room or (k == 0 and run.items < self._size)
-            if needed and run.asked is None and run.error is None and not run.ended:
+        there = 0  # items of the next batch
+        for run in self._runs:
+            there += run.items
+            if run.ended:
+                continue
+            if (room or there < self._size) and run.asked is None and run.error is None:
                 self._ask(run)
-        while self._windows and (room or not self._runs):
+            there = self._size  # this run gives the others
+        while self._windows and (room or there < self._size):
             reading = sum(not run.ended for run in self._runs)
             if reading >= (1 if self._skip else self._context.job.workers):
                 return
@@ -153,6 +157,7 @@ class ListsIterator(BatchIterator):
             run = _Run(windows, self._skip)
             self._runs.append(run)
             self._ask(run)
+            there = self._size
 
     def _ask(self, run: _Run) -> None:
         first = self._size
