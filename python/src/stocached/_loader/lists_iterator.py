@@ -117,6 +117,7 @@ class ListsIterator(BatchIterator):
             else:
                 self._raise_error()
                 if not asked:
+                    assert not self._windows and all(run.ended for run in self._runs), "items would be lost"
                     raise StopIteration
                 self._is_next(None, asked)
 
