@@ -6,6 +6,7 @@ import contextlib
 import functools
 import itertools
 import math
+import os
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,6 +18,7 @@ from .._common.errors import InvalidError, NondeterministicDatasetError
 from .._common.numbers import whole
 from .._common.one_line import one_line
 from .._datasets.cached_samples import CachedSamples
+from .._memory.texts import Texts
 from .._order.concatenation import Concatenation
 from .._order.order import MixedOrder, Order, WeightedOrder
 from .._workers import serialization
@@ -24,27 +26,36 @@ from . import joining, rows, visits
 from .functions import FlatMap, Function
 from .mixing import mixed
 from .stage import Item, Stage
+from .texts import of_text
 from .visits import Visit, Visits, Window
+
+_MANY = 100_000  # elements of a list from which on texts go into one buffer: workers copy the pages of a list
 
 
 class Source(Stage):
-    """data: an object with len() and [index]."""
+    """data: an object with len() and [index], or what `of_text` takes."""
 
     def __init__(self, data: Any) -> None:
         super().__init__()
+        self._kind = type(data).__name__
+        if isinstance(data, (str, os.PathLike)):
+            self._kind = one_line(os.fspath(data))
+            data = of_text(os.fsdecode(data))
         iterable = getattr(sys.modules.get("torch.utils.data"), "IterableDataset", ())
         if isinstance(data, iterable) or not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
             raise InvalidError(
                 f"source({one_line(data)}): it takes a list, an array, a dataset with len() and [index], or a function with "
                 "parts=, which gives the items of each part; an IterableDataset goes to DataLoader, without a pipe"
             )
-        if isinstance(data, (str, bytes, dict)):
+        if isinstance(data, (bytes, dict)):
             raise InvalidError(
-                f"source({one_line(data)}): it takes a list, an array, or a dataset with len() and [index]; of files, such "
-                "as source(sorted(glob.glob(pattern)))"
+                f"source({one_line(data)}): it takes a list, an array, a dataset with len() and [index], or a text that "
+                "names files"
             )
         if len(data) == 0:
             raise InvalidError("source(): there are no elements in it")
+        if type(data) in (list, tuple) and len(data) >= _MANY:
+            data = Texts.of_list(data) or data
         self.data = data
 
     def elements(self) -> int:
@@ -79,7 +90,7 @@ class Source(Stage):
         return f"element {element} of {self.shown()}{file}"
 
     def shown(self) -> str:
-        return f"source({type(self.data).__name__}, {len(self.data):,} elements)"
+        return f"source({self._kind}, {len(self.data):,} elements)"
 
 
 class Parts(Stage):

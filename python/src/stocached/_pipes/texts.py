@@ -1,0 +1,101 @@
+"""What `source` makes of a text: the paths of a pattern or a folder, or the samples of a served cache."""
+
+from __future__ import annotations
+
+import heapq
+import os
+import re
+from collections.abc import Iterator
+from itertools import groupby, islice, pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .._common.errors import InvalidError
+from .._common.one_line import one_line, printable
+from .._image.braces import expanded
+from .._image.wildcards import WILD, Run, found, split
+from .._memory.texts import PIECE, Texts, folder_of
+
+_SERVED = "stocached:"
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+_SHOWN = 3  # names of a folder, in an error
+
+
+def of_text(text: str) -> Any:
+    """A sequence of what a text names. Raises InvalidError."""
+    address = _ADDRESS.match(text)
+    if text.startswith(_SERVED):
+        from .._datasets.source_dataset import SourceDataset
+
+        return SourceDataset(text.removeprefix(_SERVED))
+    if address is not None and (text.startswith("//", address.end()) and not os.path.exists(text)):
+        raise InvalidError(
+            f"source({one_line(text)}): it reads files of this machine, and no {address[0]} addresses. Give the address "
+            f'to a cache of `stocached serve`, and write source("{_SERVED}NAME") with the name of the cache'
+        )
+    return paths_of(text)
+
+
+def paths_of(text: str) -> Texts:
+    """The files that a pattern or a folder names, each once, in byte order. Raises InvalidError."""
+    patterns, literal = [], []
+    for one in [text] if os.path.exists(text) else expanded(text):
+        if os.path.isdir(one):
+            patterns.append((os.path.join(one, ""), ["**"]))
+        elif os.path.isfile(one):
+            literal.append(os.fsencode(one))
+        elif WILD.search(one):
+            patterns.append(split(one))
+        else:
+            raise InvalidError(
+                f"source({one_line(text)}): {printable(one)} is no file and no folder{_instead(one)}. Correct the path"
+            )
+    patterns.sort()
+    folder = folder_of([folder for folder, _ in (*patterns[:1], *patterns[-1:])] + list(map(os.fsdecode, literal)))
+    made = Texts.joined(folder, "surrogateescape", _pieces(_merged(patterns, sorted(literal)), len(os.fsencode(folder))))
+    if not len(made):
+        raise InvalidError(f"source({one_line(text)}): {_nothing(patterns)}")
+    return made
+
+
+def _merged(patterns: list[tuple[str, list[str]]], literal: list[bytes]) -> Iterator[Run]:
+    """All files, each once, in byte order. patterns: sorted by their folders."""
+    if not literal and all(not b.startswith(a) for (a, _), (b, _) in pairwise(patterns)):
+        for pattern in patterns:
+            yield from found(*pattern)
+        return
+    listings = [(folder + name for folder, names in found(*one) for name in names.tolist()) for one in patterns]
+    paths = (path for path, _ in groupby(heapq.merge(literal, *listings)))
+    while some := list(islice(paths, PIECE)):
+        yield b"", np.array(some)
+
+
+def _pieces(runs: Iterator[Run], start: int) -> Iterator[tuple[bytes, npt.NDArray[Any]]]:
+    """start: bytes of each path that are left out."""
+    for folder, names in runs:
+        for k in range(0, len(names), PIECE):
+            some = names[k : k + PIECE]
+            if folder:
+                inner = folder[start:]
+                yield inner + inner.join(some.tolist()), np.char.str_len(some) + len(inner)
+            else:
+                yield b"".join([path[start:] for path in some.tolist()]), np.char.str_len(some) - start
+
+
+def _nothing(patterns: list[tuple[str, list[str]]]) -> str:
+    """What was searched, and what to do."""
+    folder, parts = patterns[0]
+    if not os.path.isdir(folder or "."):
+        return f"the folder {printable(folder)} does not exist{_instead(folder)}. Correct the path"
+    names = sorted(name for name in os.listdir(folder or ".") if not name.startswith("."))
+    has = f"has {len(names):,} names, such as {', '.join(map(printable, names[:_SHOWN]))}" if names else "is empty"
+    return (
+        f"no file in {printable(folder) or 'the working folder'} matches {'/'.join(parts)}; the folder {has}. Names that "
+        "begin with a dot do not count. Correct the pattern: * stands for text within a name, ** for any folders"
+    )
+
+
+def _instead(path: str) -> str:
+    return "" if os.path.isabs(path) else f" in {printable(os.getcwd())}"
