@@ -26,7 +26,7 @@ def rows(n: int = 10) -> Pipe:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: source("a/*.jpg"), "glob.glob"),
+        (lambda: source("nowhere/*.jpg"), "does not exist"),
         (lambda: source(iter([1, 2])), "DataLoader, without a pipe"),
         (lambda: source([]), "no elements"),
         (lambda: TEN.map(3), "function of an item"),

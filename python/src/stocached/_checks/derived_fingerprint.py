@@ -27,6 +27,7 @@ from typing import Any, Literal
 import numpy as np
 
 from .._common.once_per_machine import once_a_machine
+from .._memory.texts import Texts
 from .code_names import is_library
 from .columns import is_table
 from .identity import Identity, NoDigestError, attributes, digest_of
@@ -270,9 +271,14 @@ class _Derivation:
     def _add_files(self, values: Sequence[Any], name: str) -> None:
         """Adds a list of paths, or of tuples that begin with a path: the names and labels of all, the sizes and times
         of some."""
-        names, labels = _columns(values)
-        folder = os.path.dirname(os.path.commonprefix([min(names), max(names)]))  # noqa: RUF071 - of all, also if some are relative
-        relative = "\0".join(names)[len(folder) :].replace(f"\0{folder}", "\0")
+        names: Sequence[str]
+        relative: Any
+        if isinstance(values, Texts):
+            names, labels, folder, relative = values, [], values.folder, (values.data, values.ends)
+        else:
+            names, labels = _columns(values)
+            folder = os.path.dirname(os.path.commonprefix([min(names), max(names)]))  # noqa: RUF071 - of all, also if some are relative
+            relative = "\0".join(names)[len(folder) :].replace(f"\0{folder}", "\0")
         self._folders.append(os.path.abspath(folder))
         paths = [os.path.abspath(names[k]) for k in _spread(len(names))]
         self._sampled |= len(paths) < len(names)
@@ -287,6 +293,7 @@ class _Derivation:
             lambda: digest_of("files", listed.of(relative), listed.of(labels), sizes.encode()),
             "labels of its files hold",
         )
+        self._sampled |= listed.sampled
         self._add("time", name, lambda: digest_of("times", times.encode()))
 
 
@@ -376,7 +383,7 @@ def _is_array(value: Any) -> bool:
 def _is_values(value: Any) -> bool:
     """Whether a value holds its samples itself, and no code of the program loads them."""
     kinds = (str, bytes, bytearray, list, tuple, dict, range, collections.deque, array.array)
-    return _is_array(value) or is_table(value) or isinstance(value, kinds)
+    return _is_array(value) or is_table(value) or isinstance(value, (*kinds, Texts))
 
 
 def _is_dataset(value: Any) -> bool:
@@ -406,6 +413,8 @@ def _calls(value: Any) -> bool:
 
 def _first(value: Any) -> Any:
     """The first item of a list, and of the lists or tuples in it."""
+    if isinstance(value, Texts):
+        return value[0]
     while isinstance(value, (list, tuple)) and value:
         value = value[0]
     return value
@@ -421,7 +430,7 @@ def _holds_arrays(value: Any) -> bool:
 
 def _is_long(value: Any) -> bool:
     return isinstance(value, range) or (
-        isinstance(value, (list, tuple)) and len(value) > 0 and (len(value) >= _LONG or _is_file(_first(value)))
+        isinstance(value, (list, tuple, Texts)) and len(value) > 0 and (len(value) >= _LONG or _is_file(_first(value)))
     )
 
 

@@ -31,6 +31,7 @@ import numpy as np
 from .. import _native
 from .._common.addresses import address_of
 from .._common.errors import StocachedError
+from .._memory.texts import Texts
 from .._samples import schema
 from .code_names import Reach, SourceFile, global_values, is_filled, is_library, values_of, without_docstring
 from .columns import columns_of, is_table
@@ -194,6 +195,11 @@ class Identity:
             return digest_of("module", values_of(value)["__name__"].encode())
         if isinstance(value, (np.dtype, np.ufunc)) or _is_torch(value, "dtype", "device", "layout", "memory_format"):
             return digest_of(kind.__name__, str(value).encode())
+        if isinstance(value, Texts):
+            self._note_path(value[0])
+            return digest_of(
+                "texts", value.folder.encode(errors="surrogatepass"), *map(self.of, (value.data, value.ends))
+            )
         if isinstance(value, array.array):
             return digest_of("machine values", value.typecode.encode(), value.tobytes())
         if isinstance(value, re.Pattern):

@@ -42,7 +42,9 @@ def split(pattern: str) -> tuple[str, list[str]]:
     parts = [part for part in pattern[end:].split("/") if part]
     for part in parts:
         if _ANY in part and part != _ANY:
-            raise InvalidError(f"{pattern!r} is no pattern: ** stands for folders, so it is a whole part, as in a/**/*.tar")
+            raise InvalidError(
+                f"{pattern!r} is no pattern: ** stands for folders, so it is a whole part, as in a/**/*.tar"
+            )
     return pattern[:end], parts
 
 

@@ -176,6 +176,9 @@ class Pipe:
 def source(what: Any, *, parts: int | None = None) -> Pipe:
     """A pipe of the samples of a list, an array, or a dataset with len() and [index].
 
+    what: a text names files, each an element, in byte order: a pattern with * ? [ ] {a,b} {0..9}, where ** stands for any
+        folders; or a folder, for all files below it. Names that begin with a dot do not count. "stocached:NAME" has the
+        samples of a cache that a server fills, as stocached.torch.SourceDataset.
     parts: `what` is a function: what(k) gives the items of part k, 0 to parts - 1, such as those of a file. The pipe has
         no index.
 

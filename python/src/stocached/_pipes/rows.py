@@ -103,7 +103,10 @@ class Listed:
     _of_errors = ("stage",)
 
     def __init__(self, made_of: Any, stage: Any) -> None:
-        self.made_of, self.stage = made_of, stage
+        sources: list[Any] = []
+        self.made_of, self.stage = _without_sources(made_of, sources), stage
+        for k, source in enumerate(sources):  # each an attribute of its own: their files count
+            setattr(self, f"source{k}", source)
 
     def __len__(self) -> int:
         return int(self.stage.elements())
@@ -113,6 +116,16 @@ class Listed:
         window = Window(0, 0, 0, _begin, _raise)
         made = [(ordinal, item) for _, ordinal, item in self.stage.items([visit], window)]
         return np.frombuffer(b"".join(serialization.packed(made)), np.uint8)
+
+
+def _without_sources(made_of: Any, sources: list[Any]) -> Any:
+    """made_of: tuples of names, functions and numbers, and of what stages above are made of. sources: gets the datasets."""
+    if type(made_of) is tuple:
+        return tuple(_without_sources(part, sources) for part in made_of)
+    if made_of is None or callable(made_of) or isinstance(made_of, (str, int)):
+        return made_of
+    sources.append(made_of)
+    return len(sources)
 
 
 def _begin(seed: int) -> None:

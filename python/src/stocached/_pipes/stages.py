@@ -44,8 +44,9 @@ class Source(Stage):
         iterable = getattr(sys.modules.get("torch.utils.data"), "IterableDataset", ())
         if isinstance(data, iterable) or not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
             raise InvalidError(
-                f"source({one_line(data)}): it takes a list, an array, a dataset with len() and [index], or a function with "
-                "parts=, which gives the items of each part; an IterableDataset goes to DataLoader, without a pipe"
+                f"source({one_line(data)}): it takes a list, an array, a dataset with len() and [index], a text that names "
+                "files, or a function with parts=, which gives the items of each part; an IterableDataset or a DataPipe goes "
+                "to stocached.torch.DataLoader, without a pipe"
             )
         if isinstance(data, (bytes, dict)):
             raise InvalidError(
@@ -54,7 +55,9 @@ class Source(Stage):
             )
         if len(data) == 0:
             raise InvalidError("source(): there are no elements in it")
-        if type(data) in (list, tuple) and len(data) >= _MANY:
+        if type(data) is tuple:  # `made_of` has tuples of its own
+            data = list(data)
+        if type(data) is list and len(data) >= _MANY:
             data = Texts.of_list(data) or data
         self.data = data
 

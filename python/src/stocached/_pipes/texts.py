@@ -54,7 +54,9 @@ def paths_of(text: str) -> Texts:
             )
     patterns.sort()
     folder = folder_of([folder for folder, _ in (*patterns[:1], *patterns[-1:])] + list(map(os.fsdecode, literal)))
-    made = Texts.joined(folder, "surrogateescape", _pieces(_merged(patterns, sorted(literal)), len(os.fsencode(folder))))
+    made = Texts.joined(
+        folder, "surrogateescape", _pieces(_merged(patterns, sorted(literal)), len(os.fsencode(folder)))
+    )
     if not len(made):
         raise InvalidError(f"source({one_line(text)}): {_nothing(patterns)}")
     return made
