@@ -271,10 +271,10 @@ class _Derivation:
     def _add_files(self, values: Sequence[Any], name: str) -> None:
         """Adds a list of paths, or of tuples that begin with a path: the names and labels of all, the sizes and times
         of some."""
-        names: Sequence[str]
+        names: Any = values
         relative: Any
         if isinstance(values, Texts):
-            names, labels, folder, relative = values, [], values.folder, (values.data, values.ends)
+            labels, folder, relative = list[Any](), values.folder, (values.data, values.ends)
         else:
             names, labels = _columns(values)
             folder = os.path.dirname(os.path.commonprefix([min(names), max(names)]))  # noqa: RUF071 - of all, also if some are relative

@@ -68,7 +68,7 @@ class _Part:
 
     def seen(self, names: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Which names it sees."""
-        shown = names.view(np.uint8)[:: names.itemsize] != ord(".")
+        shown: npt.NDArray[Any] = names.view(np.uint8)[:: names.itemsize] != ord(".")
         if self._all:
             return shown
         match, some = self._match, names.tolist()
@@ -87,19 +87,17 @@ def _found(folder: bytes, parts: list[_Part], places: frozenset[int], above: fro
             return
         above |= {(status.st_dev, status.st_ino)}
     names, folders = _listed(folder)
-    if len(parts) - 1 in places:
-        names = names[parts[-1].seen(names) & (np.char.find(names, _INDEX) < 0)]
-    else:
-        names = names[:0]
+    fit = parts[-1].seen(names) & (np.char.find(names, _INDEX) < 0) if len(parts) - 1 in places else slice(0)
+    names = names[fit]
     seen = {place: parts[place].seen(folders) for place in places}
     first = 0
     for k, name in enumerate(folders.tolist()):
         below = {place if parts[place].any else place + 1 for place in places if seen[place][k]} - {len(parts)}
         if below:
-            last = int(np.searchsorted(names, name + b"/"))
-            if last > first:
-                yield folder, names[first:last]
-            first = last
+            end = int(np.searchsorted(names, name + b"/"))
+            if end > first:
+                yield folder, names[first:end]
+            first = end
             yield from _found(folder + name + b"/", parts, frozenset(below), above)
     if len(names) > first:
         yield folder, names[first:]

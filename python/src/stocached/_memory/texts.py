@@ -28,7 +28,8 @@ class Texts:
         """errors: how UTF-8 shows bytes that are none."""
         self.folder = folder
         self._errors, self._parts = errors, (data, ends)
-        self.data, self.ends = data.array, ends.array.view(np.uint64)
+        self.data: Any = data.array
+        self.ends: Any = ends.array.view(np.uint64)
         self._bytes, self._ends = memoryview(self.data), memoryview(self.ends)  # quicker than arrays for one item
 
     @classmethod
@@ -103,7 +104,7 @@ class _Bytes:
 
 def folder_of(paths: list[str]) -> str:
     """The folder of all paths, with its slash. paths: the first and the last of them, or all."""
-    common = os.path.commonprefix(paths)
+    common = os.path.commonprefix(paths)  # noqa: RUF071 - cut at a slash below
     return common[: common.rfind(os.sep) + 1]
 
 
