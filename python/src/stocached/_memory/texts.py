@@ -28,8 +28,7 @@ class Texts:
         """errors: how UTF-8 shows bytes that are none."""
         self.folder = folder
         self._errors, self._parts = errors, (data, ends)
-        self.data: Any = data.array
-        self.ends: Any = ends.array.view(np.uint64)
+        self.data, self.ends = data.array, ends.array.view(np.uint64)
         self._bytes, self._ends = memoryview(self.data), memoryview(self.ends)  # quicker than arrays for one item
 
     @classmethod
@@ -86,7 +85,8 @@ class _Bytes:
     """array: read-only bytes. file: which they lie in, from its begin; None: they are this process's own."""
 
     def __init__(self, array: npt.NDArray[np.uint8], file: SharedFile | None) -> None:
-        self.array, self.file = array, file
+        self.array: Any = array
+        self.file = file
         array.flags.writeable = False
 
     @classmethod
