@@ -216,6 +216,8 @@ INDEXED: dict[str, Callable[[], Both]] = {
     "counted, cache": lambda: numbers(9).counted(three, 3).map(row).cache().shuffle(1).noise(noisy_row),
     "counted, cache above": lambda: numbers(9).map(double).cache().map(int).counted(three, 3).shuffle(),
     "counted twice": lambda: numbers(5).counted(three, 3).counted(pieces, 2).shuffle(4),
+    "counted, random side": lambda: (numbers(5).noise(noisy).map(int) + numbers(6, 200)).counted(three, 3).noise(noisy),
+    "counted, weights": lambda: numbers(5).noise(noisy).map(int).counted(three, 3).weigh(_weights(15)).noise(noisy),
     "counted, sides": lambda: (numbers(5).counted(three, 3) + numbers(6, 200)).shuffle(4),
 }  # fmt: skip
 

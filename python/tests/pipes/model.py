@@ -167,7 +167,9 @@ class Counted(FlatMap):
         made: list[Item] = []
         for visit in visits:
             e, k = names[visit.element]
-            upper = self.above[0].visits(visit.epoch, at.seed)[e]._replace(draw=visit.draw)
+            upper = self.above[0].visits(visit.epoch, at.seed)[e]
+            if visit.draw:
+                upper = of_draw(upper, visit.draw)
             made.append((visit, 0, FlatMap.items(self, [upper], at)[k][2]))
         return made
 

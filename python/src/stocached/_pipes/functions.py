@@ -153,6 +153,7 @@ class Counted(FlatMap):
         if not callable(count):
             _ = self.counts  # raises InvalidError now
         self._last: tuple[Any, list[Any]] = (None, [])  # the list of the last element
+        self._of_epoch: tuple[Any, Any] = (None, None)  # the visits of the last epoch
 
     @functools.cached_property
     def counts(self) -> Concatenation:
@@ -185,13 +186,21 @@ class Counted(FlatMap):
 
     def item(self, visit: Visit, seed: int) -> Any:
         e, ordinal = self.counts.locate(visit.element)
-        upper = self.above[0].visit_of(e)._replace(draw=visit.draw, epoch=visit.epoch)
+        upper = self._upper(visit.epoch, seed).at(e)
+        if visit.draw:
+            upper = visits.drawn(upper, visit.draw)
         key = e, visit.draw, visit.epoch, seed
         last, made = self._last
         if last != key:
             made = self.list_of(self.above[0].item(upper, seed), upper, seed)
             self._last = key, made
         return made[ordinal]
+
+    def _upper(self, epoch: int, seed: int) -> visits.Visits:
+        """The visits of the elements above."""
+        if self._of_epoch[0] != (epoch, seed):
+            self._of_epoch = (epoch, seed), self.above[0].visits(epoch, seed)
+        return self._of_epoch[1]
 
     def list_of(self, item: Any, upper: Visit, seed: int) -> list[Any]:
         made = self.call(item, upper, self.seed_of(upper, 0, seed))
@@ -215,7 +224,7 @@ class Counted(FlatMap):
         return f"item {ordinal} of {self.above[0].where(e)}"
 
     def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"_last": (None, [])}
+        return vars(self) | {"_last": (None, []), "_of_epoch": (None, None)}
 
 
 _END = object()

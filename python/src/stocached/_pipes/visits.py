@@ -84,14 +84,14 @@ class Shuffled:
 
     def at(self, position: int) -> Visit:
         visit = self._above.at(self._order.at(position))
-        return _drawn(visit, position + 1) if self._drawn else visit
+        return drawn(visit, position + 1) if self._drawn else visit
 
 
-def _drawn(visit: Visit, draw: int) -> Visit:
+def drawn(visit: Visit, draw: int) -> Visit:
     """A visit, and the visits inside, of this draw."""
     inner = visit.inner
     if inner is not None:
-        inner = tuple(_drawn(each, draw) if isinstance(each, Visit) else each for each in inner)
+        inner = tuple(drawn(each, draw) if isinstance(each, Visit) else each for each in inner)
     return visit._replace(draw=draw, inner=inner)
 
 
