@@ -244,7 +244,7 @@ func TestRefusesToStart(t *testing.T) {
 		}, shm.ErrInvalid, "two caches are named pets"},
 		"parallel": {func(o *server.Options) {
 			o.Caches[0].Parallel = 33
-		}, shm.ErrInvalid, "parallel is 33, not in 1..32"},
+		}, shm.ErrInvalid, "parallel: 33 reads at a time are not in 1..32"},
 		"size": {func(o *server.Options) { o.Caches[0].Size = 1 << 20 }, shm.ErrMemory, "pets"},
 		"long path": {func(o *server.Options) {
 			o.SocketsDir = filepath.Join(t.TempDir(), strings.Repeat("x", 100))

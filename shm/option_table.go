@@ -2,11 +2,15 @@ package shm
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/stocached/stocached/internal/size"
 )
 
 // Option is a row of OptionTable: an option of a cache.
@@ -44,8 +48,9 @@ var OptionTable = []Option{
 		Doc: "which samples stay. first-come: any sample stored while there is space. first-indices: " +
 			"sample i below the number of slots has slot i, the others have none; not with variable. In a " +
 			"full cache the others give the space of one sample to another: cost keeps the samples that " +
-			"take longest to load (with variable: for their bytes), lru, lfu, clock, fifo, random; planned " +
-			"only in a cache of a server",
+			"take longest to load (with variable: for their bytes), clock and lfu those read most often, lru " +
+			"those read last; fifo and random are to compare with; planned, only in a cache of a server, " +
+			"keeps those that jobs read soonest",
 		Default: "first-come"},
 	{Name: "slot_bytes", Go: "SlotBytes", C: "slot_bytes", Least: UnitBytes, Most: MaxChainStride,
 		Doc: "bytes of a slot, a power of two, with variable and a policy that evicts; a sample takes " +
@@ -67,16 +72,17 @@ var OptionTable = []Option{
 		Doc: "how clients decode the samples of a cache of a server", Default: "samples as they lie"},
 }
 
-// OptionHelp says what an option does, and what follows without it.
-func OptionHelp(name string) string {
-	for _, p := range OptionTable {
-		if p.Name == name && p.Default == "" {
-			return p.Doc + " (required)"
-		} else if p.Name == name {
-			return p.Doc + ". Without it: " + p.Default
-		}
+// OptionNamed returns the option with a name of OptionTable.
+func OptionNamed(name string) *Option {
+	return &OptionTable[slices.IndexFunc(OptionTable, func(p Option) bool { return p.Name == name })]
+}
+
+// Help says what the option does, and what follows without it.
+func (p *Option) Help() string {
+	if p.Default == "" {
+		return p.Doc + " (required)"
 	}
-	panic("no option " + name)
+	return p.Doc + ". Without it: " + p.Default
 }
 
 // In returns the value of the option in o.
@@ -89,6 +95,18 @@ func (p *Option) Wanted() string {
 		takes = fmt.Sprintf("UTF-8 of at most %d", p.Most)
 	}
 	return takes + "; " + cmp.Or(p.Advice, "leave it out for "+p.Default)
+}
+
+// Refuse says that the option does not take a number.
+func (p *Option) Refuse(number uint64) string { return fmt.Sprintf("%d is not %s", number, p.Wanted()) }
+
+// ParseBytes reads a number of bytes for the option, as flags and configurations have it. The error has no name.
+func (p *Option) ParseBytes(text string) (uint64, error) {
+	n, err := size.Parse(text)
+	if err == nil && n == 0 {
+		err = errors.New(p.Refuse(n))
+	}
+	return n, err
 }
 
 // fault says what is wrong with the value of the option in o; "" means nothing.
@@ -111,5 +129,5 @@ func (p *Option) fault(o *Options) string {
 	if p.Least <= number && number <= p.Most || number == 0 && p.Default != "" {
 		return ""
 	}
-	return fmt.Sprintf("%s: %d is not %s", p.Name, number, p.Wanted())
+	return p.Name + ": " + p.Refuse(number)
 }

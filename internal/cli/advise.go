@@ -362,9 +362,7 @@ func (f *adviseFlags) configured(path string, stderr io.Writer) (all []*advise.D
 			failed.add(err)
 			continue
 		}
-		if c.Parallel != nil {
-			d.Pace.Workers = *c.Parallel
-		}
+		d.Pace.Workers = cmp.Or(c.Parallel, d.Pace.Workers)
 		all = append(all, d)
 	}
 	return all, failed.first

@@ -98,7 +98,7 @@ complex64, complex128.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			for flag, n := range map[string]uint64{"slots": f.given.Slots, "clients": uint64(f.given.ClientRecords)} {
 				if n == 0 && c.Flags().Changed(flag) {
-					return usage("--%s is 0; leave it out for the default", flag)
+					return usage("--%s: %s", flag, shm.OptionNamed(flag).Refuse(n))
 				}
 			}
 			sizes := []string{"shape", "field", "sample-bytes", "variable"}
@@ -111,14 +111,15 @@ complex64, complex128.`,
 	}
 	f.add(c)
 	flags := c.Flags()
-	given, about := &f.given, shm.OptionHelp
+	given, about := &f.given, func(name string) string { return shm.OptionNamed(name).Help() }
+	for _, name := range []string{"size", "sample_bytes", "slot_bytes"} {
+		p := shm.OptionNamed(name)
+		flags.Var(optionBytes{p, p.In(given)}, strings.ReplaceAll(name, "_", "-"), p.Help())
+	}
 	flags.Uint64Var(&given.Samples, "samples", 0, about("samples"))
-	flags.Var((*size)(&given.Limit), "size", about("size"))
-	flags.Var((*size)(&given.SampleBytes), "sample-bytes", about("sample_bytes"))
 	flags.BoolVar(&given.Variable, "variable", false, about("variable"))
 	flags.StringVar(&f.policy, "policy", given.Policy.String(), about("policy"))
 	flags.Uint64Var(&given.Slots, "slots", 0, about("slots"))
-	flags.Var((*size)(&given.SlotBytes), "slot-bytes", about("slot_bytes"))
 	flags.BoolVar(&given.Reserve, "reserve", false, about("reserve"))
 	flags.StringVar(&f.unlink, "unlink", "never", about("unlink"))
 	flags.StringVar(&given.Fingerprint, "fingerprint", "", about("fingerprint"))

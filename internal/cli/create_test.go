@@ -1,7 +1,12 @@
 package cli
 
 import (
+	"fmt"
+	"maps"
+	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stocached/stocached/shm"
@@ -86,4 +91,29 @@ func TestCreateFlags(t *testing.T) {
 	human := []string{"create", "human", "--dir", dir, "--samples", "9", "--sample-bytes", "9", "--unlink", "last"}
 	contains(t, ok(t, human...), "ends with its last user", "stocached rm human")
 	fails(t, exitExists, []string{"human", "stocached rm"}, human...)
+}
+
+// Ensure that a bad option has one error as a flag of create and as a key of a configuration.
+func TestOptionErrors(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	for option, values := range map[string][]string{"size": {"0", "0GiB", "-1", "1.5", "9EiB", "a lot", "9223372036854775808"},
+		"policy": {"dearest"}} {
+		for _, value := range values {
+			text := fmt.Sprintf("caches: [{name: pets, %s: %s, source: {kind: raw, path: records, sample_bytes: 10}}]", option, value)
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			said := map[string]bool{}
+			for _, args := range [][]string{{"serve", "-c", path, "--check"},
+				{"create", "pets", "--samples", "10", "--sample-bytes", "10", "--" + option + "=" + value}} {
+				code, _, stderr := cli(t, args...)
+				_, after, _ := strings.Cut(stderr, option+": ")
+				line, _, _ := strings.Cut(after, "\n")
+				said[fmt.Sprint(code, line)] = true
+			}
+			if len(said) != 1 || said[fmt.Sprint(exitUsage)] {
+				t.Errorf("%s %s: %q", option, value, slices.Collect(maps.Keys(said)))
+			}
+		}
+	}
 }

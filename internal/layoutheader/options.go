@@ -58,7 +58,7 @@ var generated = map[string]func(old string) string{
 				return ""
 			}
 			line := "       "
-			for _, word := range strings.Fields(p.Name + ": " + shm.OptionHelp(p.Name) + ".") {
+			for _, word := range strings.Fields(p.Name + ": " + p.Help() + ".") {
 				if len(line)+1+len(word) > 100 {
 					text, line = text+line+"\n", "           "
 				}

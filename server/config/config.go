@@ -56,7 +56,7 @@ type Cache struct {
 	Size     Size             `key:"size"`
 	Policy   string           `key:"policy"`
 	Side     *Side            `key:"side_buffer"` // nil: the default
-	Parallel *int             `key:"parallel"`    // nil: the default
+	Parallel int              `key:"parallel"`    // 0: the default
 	Dir      string           `key:"dir"`
 	Unnamed  bool             `key:"unnamed"`
 
@@ -190,40 +190,31 @@ func passed(d *mapstructure.DecoderConfig) { d.ErrorUnused = false }
 // readBytes reads sizes and bounds: numbers, texts with a unit, and the word that stands for 0.
 func readBytes(from, to reflect.Type, value any) (any, error) {
 	var word, meaning string
+	parse := size.Parse
 	switch to {
 	case reflect.TypeFor[Size]():
-		word, meaning = "all", "capacity for every sample"
+		word, parse = "all", shm.OptionNamed("size").ParseBytes
 	case reflect.TypeFor[Bound]():
 		word, meaning = "none", "no bound"
 	case reflect.TypeFor[Side]():
 		word, meaning = "none", "no side buffer"
 	case reflect.TypeFor[Amount]():
-		word, meaning = "512MiB", "the default"
+		meaning = "the default"
 	default:
 		return value, nil
 	}
-	n := uint64(0)
-	switch value := value.(type) {
-	case string:
-		if value == word && to != reflect.TypeFor[Amount]() {
-			return n, nil
-		}
-		var err error
-		if n, err = size.Parse(value); err != nil {
-			return nil, err
-		}
-	case int:
-		if value < 0 {
-			return nil, fmt.Errorf("a size of %d bytes; write %s for %s", value, word, meaning)
-		}
-		n = uint64(value)
-	default:
-		return nil, fmt.Errorf("%s is not a size, such as 8GiB or %s", source.Show(value), word)
+	text, ok := value.(string)
+	if !ok {
+		text = source.Show(value)
 	}
-	if n == 0 {
-		return nil, fmt.Errorf("a size of 0; write %s for %s", word, meaning)
+	if text == word {
+		return uint64(0), nil
 	}
-	return n, nil
+	n, err := parse(text)
+	if err == nil && n == 0 {
+		err = fmt.Errorf("a size of 0; write %s for %s", cmp.Or(word, "512MiB"), meaning)
+	}
+	return n, err
 }
 
 // readDuration reads times. They need a unit: a plain 8 would be 8 ns.
@@ -245,10 +236,13 @@ func readDuration(from, to reflect.Type, value any) (any, error) {
 	return d, nil
 }
 
-// readWhole refuses a fraction, which the decoder would round without an error.
+// readWhole refuses a fraction, which the decoder would round without an error, and 0.
 func readWhole(from, to reflect.Type, value any) (any, error) {
 	if f, ok := value.(float64); ok && reflect.Zero(to).CanInt() {
 		return nil, fmt.Errorf("%v is not a whole number", f)
+	}
+	if value == 0 && to.Kind() == reflect.Int {
+		return nil, errors.New("0; leave it out for the default")
 	}
 	return value, nil
 }
@@ -278,7 +272,8 @@ func (c *Config) check() (complaints []string) {
 			complain("%sname: %s is the name of caches[%d] already", where, one.Name, other)
 		}
 		names[one.Name] = k
-		for _, about := range one.check() {
+		one.Policy = cmp.Or(one.Policy, shm.OptionNamed("policy").Default)
+		for _, about := range append(one.check(), c.cacheOptions(one).Complaints()...) {
 			complain("%s%s", where, about)
 		}
 	}
@@ -327,42 +322,19 @@ func CheckListen(key, address, example string) (complaints []string) {
 	return complaints
 }
 
-// check returns complaints about one cache, and fills in a default.
+// check returns complaints about what is in no option of a server.
 func (c *Cache) check() (complaints []string) {
-	complain := func(format string, a ...any) { complaints = append(complaints, fmt.Sprintf(format, a...)) }
-	if err := shm.CheckName(c.Name); err != nil {
-		complain("name: %s", strings.TrimPrefix(err.Error(), shm.ErrInvalid.Error()+": "))
-	}
 	if len(c.Source) == 0 {
-		complain("source: a cache of a server needs one, such as {kind: dir, path: ./pictures}")
+		complaints = append(complaints, "source: a cache of a server needs one, such as {kind: dir, path: ./pictures}")
 	}
-	c.Policy = cmp.Or(c.Policy, shm.PolicyFirstCome.String())
 	if _, err := shm.ParsePolicy(c.Policy); err != nil {
-		complain("%s", strings.TrimPrefix(err.Error(), shm.ErrInvalid.Error()+": "))
+		complaints = append(complaints, strings.TrimPrefix(err.Error(), shm.ErrInvalid.Error()+": "))
 	}
 	if c.Side != nil && c.Policy != shm.PolicyPlanned.String() {
-		complain("side_buffer: only a cache with policy: planned has one; this one has %s", c.Policy)
-	}
-	if c.Parallel != nil && (*c.Parallel < 1 || *c.Parallel > shm.ClaimsPerClient) {
-		complain("parallel: %d reads at a time are not in 1..%d", *c.Parallel, shm.ClaimsPerClient)
-	}
-	if c.Unnamed && c.Dir != "" {
-		complain("unnamed: an unnamed segment is in no folder; leave out dir, or unnamed")
-	}
-	for key, d := range map[string]time.Duration{"read_timeout": c.ReadTimeout, "remove_unused": c.RemoveUnused} {
-		if d != 0 && d < time.Second {
-			complain("%s: %v is less than 1s; leave it out for the default", key, d)
-		}
+		complaints = append(complaints,
+			fmt.Sprintf("side_buffer: only a cache with policy: planned has one; this one has %s", c.Policy))
 	}
 	return complaints
-}
-
-// parallel is the number of reads at a time; 0: the default of a server.
-func (c *Cache) parallel() int {
-	if c.Parallel == nil {
-		return 0
-	}
-	return *c.Parallel
 }
 
 // Options returns the options for package server.
@@ -394,7 +366,7 @@ func (c *Config) cacheOptions(one *Cache) server.CacheOptions {
 		side = new(uint64(*one.Side))
 	}
 	return server.CacheOptions{Name: one.Name, Source: settings, Decode: one.Decode, Tiers: tiers, Size: uint64(one.Size),
-		Policy: policy, SideBuffer: side, Parallel: one.parallel(), Dir: dir, Unnamed: one.Unnamed,
+		Policy: policy, SideBuffer: side, Parallel: one.Parallel, Dir: dir, Unnamed: one.Unnamed,
 		ReadTimeout: one.ReadTimeout, RemoveUnused: one.RemoveUnused}
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -166,7 +167,8 @@ func TestCacheSettings(t *testing.T) {
 	}
 }
 
-// Ensure that the example is valid, and has every key, but those of single kinds of source.
+// Ensure that the example is valid, and has every key, but those of single kinds of source. Of options, it says
+// what the table of options says.
 func TestExample(t *testing.T) {
 	path := filepath.Join("..", "..", "config.example.yaml")
 	c, err := config.Load(path)
@@ -179,6 +181,24 @@ func TestExample(t *testing.T) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
+	}
+	said, same := strings.ToLower(strings.Join(strings.Fields(strings.ReplaceAll(string(text), "# ", "")), " ")), 0
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[config.Cache]()) {
+		for _, option := range shm.OptionTable {
+			if key := field.Tag.Get("key"); key != option.Name || key == "decode" { // the server makes that option
+				continue
+			}
+			same++
+			without, _, _ := strings.Cut(strings.Trim(option.Default, "`"), ";")
+			for _, part := range []string{option.Doc, without} {
+				if !strings.Contains(said, strings.ToLower(part)) {
+					t.Errorf("the example does not say of %s: %s", option.Name, part)
+				}
+			}
+		}
+	}
+	if same < 3 {
+		t.Errorf("%d options are keys", same)
 	}
 	keys := config.Keys()
 	for name, headings := range map[string][]string{"sources": {"### limits", "### retry", "### read_ahead", "## decode"},

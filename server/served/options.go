@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/stocached/stocached/shm"
@@ -54,8 +55,8 @@ const (
 
 // Check checks the options and fills in defaults. Errors: ErrInvalid.
 func (o *Options) Check() error {
-	if err := shm.CheckName(o.Name); err != nil {
-		return err
+	if complaints := o.Complaints(); complaints != nil {
+		return fmt.Errorf("%w: cache %s: %s", shm.ErrInvalid, o.Name, strings.Join(complaints, "; "))
 	}
 	if o.Parallel == 0 {
 		if o.Parallel = defaultParallel; o.Decode != nil {
@@ -63,19 +64,31 @@ func (o *Options) Check() error {
 		}
 	}
 	o.ReadTimeout = cmp.Or(o.ReadTimeout, defaultReadTimeout)
-	switch {
-	case o.Unnamed && o.Dir != "":
-		return fmt.Errorf("%w: cache %s: an unnamed segment is in no folder; leave out dir, or unnamed",
-			shm.ErrInvalid, o.Name)
-	case o.Parallel < 1 || o.Parallel > maxParallel:
-		return fmt.Errorf("%w: cache %s: parallel is %d, not in 1..%d", shm.ErrInvalid, o.Name, o.Parallel, maxParallel)
-	case o.ReadTimeout < time.Second:
-		return fmt.Errorf("%w: cache %s: read_timeout is %v, less than 1s", shm.ErrInvalid, o.Name, o.ReadTimeout)
-	case o.RemoveUnused != 0 && o.RemoveUnused < time.Second:
-		return fmt.Errorf("%w: cache %s: remove_unused is %v, less than 1s; leave it out to keep the cache",
-			shm.ErrInvalid, o.Name, o.RemoveUnused)
-	}
 	return nil
+}
+
+// Complaints says what is wrong with options that have no row in shm.OptionTable. Each begins with a key of the
+// configuration.
+func (o Options) Complaints() (all []string) {
+	complain := func(format string, a ...any) { all = append(all, fmt.Sprintf(format, a...)) }
+	if err := shm.CheckName(o.Name); err != nil {
+		complain("name: %s", strings.TrimPrefix(err.Error(), shm.ErrInvalid.Error()+": "))
+	}
+	if o.Unnamed && o.Dir != "" {
+		complain("unnamed: an unnamed segment is in no folder; leave out dir, or unnamed")
+	}
+	if o.Parallel < 0 || o.Parallel > maxParallel {
+		complain("parallel: %d reads at a time are not in 1..%d", o.Parallel, maxParallel)
+	}
+	for _, one := range []struct {
+		key  string
+		time time.Duration
+	}{{"read_timeout", o.ReadTimeout}, {"remove_unused", o.RemoveUnused}} {
+		if one.time != 0 && one.time < time.Second {
+			complain("%s: %v is less than 1s; leave it out for the default", one.key, one.time)
+		}
+	}
+	return all
 }
 
 // sameData says whether both options give the same samples in the same segment.

@@ -100,8 +100,10 @@ class Cache(Attachment):
         policy: which samples stay. first-come: any sample stored while there is space.
             first-indices: sample i below the number of slots has slot i, the others have none; not
             with variable. In a full cache the others give the space of one sample to another: cost
-            keeps the samples that take longest to load (with variable: for their bytes), lru, lfu,
-            clock, fifo, random; planned only in a cache of a server. Without it: first-come.
+            keeps the samples that take longest to load (with variable: for their bytes), clock and
+            lfu those read most often, lru those read last; fifo and random are to compare with;
+            planned, only in a cache of a server, keeps those that jobs read soonest. Without it:
+            first-come.
         slot_bytes: bytes of a slot, a power of two, with variable and a policy that evicts; a
             sample takes several, so best a sixteenth of a typical sample. Without it: a size that
             follows from size and samples.
