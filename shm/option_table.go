@@ -2,15 +2,12 @@ package shm
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"math"
 	"reflect"
 	"slices"
 	"strings"
 	"unicode/utf8"
-
-	"github.com/stocached/stocached/internal/size"
 )
 
 // Option is a row of OptionTable: an option of a cache.
@@ -99,15 +96,6 @@ func (p *Option) Wanted() string {
 
 // Refuse says that the option does not take a number.
 func (p *Option) Refuse(number uint64) string { return fmt.Sprintf("%d is not %s", number, p.Wanted()) }
-
-// ParseBytes reads a number of bytes for the option, as flags and configurations have it. The error has no name.
-func (p *Option) ParseBytes(text string) (uint64, error) {
-	n, err := size.Parse(text)
-	if err == nil && n == 0 {
-		err = errors.New(p.Refuse(n))
-	}
-	return n, err
-}
 
 // fault says what is wrong with the value of the option in o; "" means nothing.
 func (p *Option) fault(o *Options) string {

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 	"reflect"
 
@@ -16,10 +15,7 @@ func (s *size) String() string { return fmt.Sprint(uint64(*s)) }
 func (s *size) Type() string   { return "size" }
 
 func (s *size) Set(text string) error {
-	n, err := bytesize.Parse(text)
-	if err == nil && n == 0 {
-		err = errors.New("0 bytes; leave it out for the default")
-	}
+	n, err := bytesize.ParseAbove0(text, "0 bytes; leave it out for the default")
 	*s = size(n)
 	return err
 }
@@ -34,7 +30,7 @@ func (o optionBytes) String() string { return "0" } // no default is shown
 func (o optionBytes) Type() string   { return "size" }
 
 func (o optionBytes) Set(text string) error {
-	n, err := o.option.ParseBytes(text)
+	n, err := bytesize.ParseAbove0(text, o.option.Refuse(0))
 	o.value.SetUint(n)
 	return err
 }

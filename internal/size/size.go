@@ -2,6 +2,7 @@
 package size
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/big"
@@ -48,4 +49,13 @@ func Parse(text string) (uint64, error) {
 		return 0, fmt.Errorf("%q is more than 2^63 - 1 bytes", text)
 	}
 	return whole.Uint64(), nil
+}
+
+// ParseAbove0 is Parse, but 0 has the error refusal.
+func ParseAbove0(text, refusal string) (uint64, error) {
+	n, err := Parse(text)
+	if err == nil && n == 0 {
+		err = errors.New(refusal)
+	}
+	return n, err
 }

@@ -189,17 +189,17 @@ func passed(d *mapstructure.DecoderConfig) { d.ErrorUnused = false }
 
 // readBytes reads sizes and bounds: numbers, texts with a unit, and the word that stands for 0.
 func readBytes(from, to reflect.Type, value any) (any, error) {
-	var word, meaning string
-	parse := size.Parse
+	word, refusal := "none", "a size of 0; write "
 	switch to {
 	case reflect.TypeFor[Size]():
-		word, parse = "all", shm.OptionNamed("size").ParseBytes
+		word, refusal = "all", shm.OptionNamed("size").Refuse(0)
 	case reflect.TypeFor[Bound]():
-		word, meaning = "none", "no bound"
+		refusal += "none for no bound"
 	case reflect.TypeFor[Side]():
-		word, meaning = "none", "no side buffer"
+		refusal += "none for no side buffer"
 	case reflect.TypeFor[Amount]():
-		meaning = "the default"
+		word = ""
+		refusal += "512MiB for the default"
 	default:
 		return value, nil
 	}
@@ -207,14 +207,10 @@ func readBytes(from, to reflect.Type, value any) (any, error) {
 	if !ok {
 		text = source.Show(value)
 	}
-	if text == word {
+	if word != "" && text == word {
 		return uint64(0), nil
 	}
-	n, err := parse(text)
-	if err == nil && n == 0 {
-		err = fmt.Errorf("a size of 0; write %s for %s", cmp.Or(word, "512MiB"), meaning)
-	}
-	return n, err
+	return size.ParseAbove0(text, refusal)
 }
 
 // readDuration reads times. They need a unit: a plain 8 would be 8 ns.
