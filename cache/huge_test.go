@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/stocached/stocached/cache"
-	"github.com/stocached/stocached/internal/hugepage"
+	"github.com/stocached/stocached/internal/verify/hugepage"
 	"github.com/stocached/stocached/shm"
 )
 

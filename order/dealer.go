@@ -2,11 +2,6 @@ package order
 
 import "fmt"
 
-const (
-	version = 1  // version of dealing
-	probes  = 64 // indices that stand for an order in a digest
-)
-
 // Dealer deals each global batch of an epoch to the nodes of a job. A sample goes to the node that owns
 // it. A node that owns too many gives the rest to nodes that lack some. So each rank has its exact batch
 // size, and each global batch has the samples of the plain order. It is safe for concurrent use.
@@ -46,28 +41,6 @@ func (d *Dealer) Samples() uint64 { return d.each }
 
 // Batches returns the number of global batches. The last one may have fewer samples.
 func (d *Dealer) Batches() uint64 { return (d.each + d.batch - 1) / d.batch }
-
-// Digest returns a number that differs, except by chance, if one setting of the order, the nodes or the
-// batches does. Ranks that have one digest deal alike.
-func (d *Dealer) Digest() uint64 {
-	e, o := d.epoch, d.owners
-	words := []uint64{version, e.number, e.positions}
-	for k := range uint64(probes) {
-		// k * positions / probes, which needs at most 64 bits: positions has 40
-		words = append(words, e.At(k*e.positions/probes))
-	}
-	words = append(words, d.from, d.batch, uint64(d.ends), uint64(len(o.nodes)))
-	for _, n := range o.nodes {
-		words = append(words, n.Ranks)
-	}
-	for _, owner := range o.owner {
-		if owner < 0 {
-			owner = int32(len(o.nodes))
-		}
-		words = append(words, uint64(owner))
-	}
-	return chain(o.samples, words...)
-}
 
 // Deal returns the indices of the samples of each node in a global batch, in the order of their
 // positions. Rank r of a node, counted from its first rank, reads those at r, r + Ranks, r +

@@ -181,9 +181,6 @@ func (o *Owners) match() {
 // Owner returns the number of the node that owns a sample, or -1 if none does.
 func (o *Owners) Owner(index uint64) int { return int(o.owner[mix(index+golden)%Buckets]) }
 
-// Quota returns how many of the Buckets a node owns.
-func (o *Owners) Quota(node int) int { return o.quota[node] }
-
 // Kept is a set of buckets. Bucket b is bit b mod 8 of byte b / 8.
 type Kept [Buckets / 8]byte
 

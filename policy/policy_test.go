@@ -46,12 +46,12 @@ func TestPoliciesOnAFixedTrace(t *testing.T) {
 		slots int
 		want  []int
 	}{
-		{"first come", policy.FirstCome(4), 4, []int{0, 1, 2, 3, -1, -1, -1}},
-		{"first come, room for all", policy.FirstCome(9), 9, []int{0, 1, 2, 3, 4, 5, 6}},
-		{"first indices", policy.FirstIndices(4), 4, []int{-1, 0, 3, -1, 1, 2, -1}},
-		{"first indices, room for all", policy.FirstIndices(10), 10, []int{7, 0, 3, 9, 1, 2, 8}},
+		{"first come", policy.KindFirstCome.New(4, 0), 4, []int{0, 1, 2, 3, -1, -1, -1}},
+		{"first come, room for all", policy.KindFirstCome.New(9, 0), 9, []int{0, 1, 2, 3, 4, 5, 6}},
+		{"first indices", policy.KindFirstIndices.New(4, 0), 4, []int{-1, 0, 3, -1, 1, 2, -1}},
+		{"first indices, room for all", policy.KindFirstIndices.New(10, 0), 10, []int{7, 0, 3, 9, 1, 2, 8}},
 		{"zero value", policy.Policy{}, 4, []int{-1, -1, -1, -1, -1, -1, -1}},
-		{"no slots", policy.FirstCome(0), 0, []int{-1, -1, -1, -1, -1, -1, -1}},
+		{"no slots", policy.KindFirstCome.New(0, 0), 0, []int{-1, -1, -1, -1, -1, -1, -1}},
 	} {
 		if got := run(test.p, test.slots, trace); !slices.Equal(got, test.want) {
 			t.Errorf("%s: slots %v, want %v", test.name, got, test.want)

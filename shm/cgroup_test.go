@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/stocached/stocached/internal/cgroup"
+	"github.com/stocached/stocached/internal/verify/cgroup"
 )
 
 func init() { children["in-cgroup"] = childInCgroup }

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/stocached/stocached/internal/hugepage"
+	"github.com/stocached/stocached/internal/verify/hugepage"
 )
 
 // timeStands stops the clock of huge pages, so that no block is late on a busy machine.

@@ -24,7 +24,7 @@ var timeOfDay = regexp.MustCompile(`\.Unix(Nano|Milli|Micro)?\(\)|time\.Unix(Mil
 // Ensure that nothing else keeps a time of day, which an operator or a time server may set: package clock has times that
 // are kept as numbers.
 func TestTimers(t *testing.T) {
-	wantOnly(t, ".go", timeOfDay, ofDay, "build", "bench", "bin", "python", "internal/verify", "internal/cgroup")
+	wantOnly(t, ".go", timeOfDay, ofDay, "build", "bench", "bin", "python", "internal/verify")
 }
 
 // The same in C and Python. C also has waits that end at a time of day.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/cache"
-	"github.com/stocached/stocached/internal/cgroup"
+	"github.com/stocached/stocached/internal/verify/cgroup"
 	"github.com/stocached/stocached/shm"
 )
 

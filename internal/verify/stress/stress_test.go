@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stocached/stocached/internal/cgroup"
+	"github.com/stocached/stocached/internal/verify/cgroup"
 )
 
 // TestMain lets this binary also be a worker.

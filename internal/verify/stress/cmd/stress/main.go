@@ -15,7 +15,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/stocached/stocached/internal/cgroup"
+	"github.com/stocached/stocached/internal/verify/cgroup"
 	"github.com/stocached/stocached/internal/verify/stress"
 )
 
