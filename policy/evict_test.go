@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stocached/stocached/internal/simulate"
 	"github.com/stocached/stocached/policy"
 )
 
@@ -125,21 +126,20 @@ func trace(seed uint64, reads int, samples uint64) (out [][2]uint64) {
 // Ensure that a cache with one slot works: all but cost and planned give it to each new sample.
 func TestOneSlot(t *testing.T) {
 	forAll(t, func(t *testing.T, kind policy.Kind) {
-		c := newCacheOf(kind, 1, 3)
-		c.read(7, 1e6)
-		c.read(7, 1e6)
-		want := [2]int{7, 8}
+		c := simulate.NewCache(kind, 10, 1, 3)
+		c.Read(7, 1e6)
+		c.Read(7, 1e6)
+		want := [2]int{8, 9}
 		switch kind {
 		case policy.KindCost:
-			want[1] = -1
+			want[1] = 8
 		case policy.KindPlanned: // no plan is known
-			want = [2]int{-1, -1}
+			want = [2]int{7, 7}
 		}
-		if _, victim, _ := c.read(8, 3e6); victim != want[0] {
-			t.Error(victim)
-		}
-		if _, victim, _ := c.read(9, 1e6); victim != want[1] {
-			t.Error(victim)
+		for k, ns := range []uint64{3e6, 1e6} {
+			if c.Read(uint32(8+k), ns); c.Slot(want[k]) != 0 {
+				t.Errorf("sample %d is not there", want[k])
+			}
 		}
 	})
 }
@@ -188,9 +188,16 @@ func TestVectors(t *testing.T) {
 		fmt.Fprintf(&b, "generator 42 %d %d\n", k, policy.Random(42, k))
 	}
 	for _, kind := range evicting() {
-		c := newCacheOf(kind, 16, 42)
-		c.sizes = func(sample uint64) uint64 { return 100 + 7919*sample%900 }
-		c.next = c.turn
+		c := simulate.NewCache(kind, 60, 16, 42)
+		reads := 0
+		c.Size = func(sample uint32) uint64 { return 100 + 7919*uint64(sample)%900 }
+		c.Next = func(sample uint32) uint64 {
+			if n := (37*uint64(sample) + uint64(reads)) % 50; n < 49 {
+				return n
+			}
+			return policy.Unread
+		}
+		holder, costs, spread, loads := map[int]int{}, map[uint64]policy.Cost{}, policy.Spread(0), uint64(0)
 		for k, r := range trace(7, 600, 60) {
 			ns := r[1] + policy.Random(r[0], uint64(k))%5e6
 			switch k % 50 {
@@ -199,13 +206,24 @@ func TestVectors(t *testing.T) {
 			case 18:
 				ns /= 1e5 // below the range
 			}
-			slot, victim, hit := c.read(r[0], ns)
-			reference := 0
-			if slot >= 0 {
-				reference = int(c.slots[slot].reference)
+			reads++
+			hit := c.Read(uint32(r[0]), ns)
+			slot, victim, reference := c.Slot(int(r[0])), -1, 0
+			if !hit { // costs of all policies stand in the file, and only some count them
+				loads++
+				costs[r[0]], spread = costs[r[0]].Loaded(ns, spread, policy.Random(42, loads))
 			}
-			fmt.Fprintln(&b, kind, r[0], ns, slot, victim, hit, uint8(c.costs[r[0]]), uint64(c.spread), c.hand,
-				reference)
+			if kind.NeedsCosts() && (c.Costs[r[0]] != costs[r[0]] || c.Spread != spread) {
+				t.Fatalf("read %d of sample %d: cost %d, spread %d", k, r[0], c.Costs[r[0]], c.Spread)
+			}
+			if slot >= 0 {
+				reference = int(c.Reference(slot))
+				if held, is := holder[slot]; is && !hit {
+					victim = held
+				}
+				holder[slot] = int(r[0])
+			}
+			fmt.Fprintln(&b, kind, r[0], ns, slot, victim, hit, uint8(costs[r[0]]), uint64(spread), c.Hand, reference)
 		}
 	}
 	const file = "testdata/policies.txt"

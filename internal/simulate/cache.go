@@ -35,7 +35,8 @@ type Cache struct {
 	Spread policy.Spread
 	// Next says in how many reads a sample is read, as policy.Candidate does. The policy planned needs it.
 	Next  func(sample uint32) uint64
-	Costs []policy.Cost // of each sample
+	Size  func(sample uint32) uint64 // nil: 1
+	Costs []policy.Cost              // of each sample
 
 	policy  policy.Policy
 	kind    policy.Kind
@@ -124,6 +125,9 @@ func (c *Cache) candidate(sample uint32, reference uint8) policy.Candidate {
 	of := policy.Candidate{Sample: uint64(sample), Size: 1, Cost: c.Costs[sample], Reference: reference}
 	if c.Next != nil {
 		of.Next = c.Next(sample)
+	}
+	if c.Size != nil {
+		of.Size = c.Size(sample)
 	}
 	return of
 }
