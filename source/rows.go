@@ -16,6 +16,27 @@ type Rows struct {
 	Offset int64 // offset of the first sample
 }
 
+// OpenRows opens the file of a path. read says what rows it has. Errors: ErrInvalid, and those of read and the system.
+func (r Remote) OpenRows(ctx context.Context, at *string, read func(ctx context.Context, f *File) (Rows, error)) (Rows, error) {
+	place, err := r.Place(at)
+	if err != nil {
+		return Rows{}, err
+	}
+	f, err := place.Open(ctx, *at)
+	if err != nil {
+		place.Close()
+		return Rows{}, err
+	}
+	rows, err := read(ctx, f)
+	if err != nil {
+		f.Close()
+		place.Close()
+		return Rows{}, err
+	}
+	rows.File, rows.From, rows.About.Traffic, rows.About.Notes = f, place, place.Traffic(), place.Notes()
+	return rows, nil
+}
+
 // Info is part of Source.
 func (r *Rows) Info() Info { return r.About }
 

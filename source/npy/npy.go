@@ -33,56 +33,44 @@ func open(ctx context.Context, s source.Settings) (source.Source, error) {
 	if err := s.Decode(&o); err != nil {
 		return nil, err
 	}
-	place, err := o.Place(&o.Path)
+	r, err := o.OpenRows(ctx, &o.Path, read)
 	if err != nil {
 		return nil, err
 	}
-	f, err := place.Open(ctx, o.Path)
-	if err != nil {
-		place.Close()
-		return nil, err
-	}
-	r, err := read(ctx, f)
-	if err != nil {
-		f.Close()
-		place.Close()
-		return nil, err
-	}
-	r.From, r.About.Traffic, r.About.Notes = place, place.Traffic(), place.Notes()
-	return r, nil
+	return &rows{r}, nil
 }
 
-// read reads the header of an open file. The result owns the file.
-func read(ctx context.Context, f *source.File) (*rows, error) {
+// read reads the header of an open file.
+func read(ctx context.Context, f *source.File) (r source.Rows, err error) {
 	invalid := func(err error) error { return fmt.Errorf("%w: %s %w", source.ErrInvalid, f.Path, err) }
 	b := make([]byte, min(f.Stamp.Bytes, prefixMax))
 	if err := f.ReadAt(ctx, b, 0); err != nil {
-		return nil, err
+		return r, err
 	}
 	start, end, err := prefix(b)
 	if err != nil {
-		return nil, invalid(err)
+		return r, invalid(err)
 	}
 	b = make([]byte, min(f.Stamp.Bytes, int64(end)))
 	if err := f.ReadAt(ctx, b, 0); err != nil {
-		return nil, err
+		return r, err
 	}
 	h, err := parse(b, start, end, f.Stamp.Bytes)
 	if err != nil {
-		return nil, invalid(err)
+		return r, invalid(err)
 	}
 	n, row := h.rows()
 	schema, err := shm.NewSchema([]shm.Field{{Name: "data", DType: h.dtype, Dims: row}}, false)
 	if err != nil {
-		return nil, invalid(fmt.Errorf("has rows that no sample can hold: %w", err))
+		return r, invalid(fmt.Errorf("has rows that no sample can hold: %w", err))
 	}
 	if n > math.MaxInt {
-		return nil, invalid(fmt.Errorf("has %d rows", n))
+		return r, invalid(fmt.Errorf("has %d rows", n))
 	}
 	about := source.Info{Kind: kind, Samples: int(n), Schema: schema}
 	about.Fingerprint, about.State = source.FingerprintOf(kind, fmt.Sprint(h.dtype, h.shape, h.bytes),
 		slices.Values([]source.Named{{Name: filepath.Base(f.Path), Stamp: f.Stamp}}))
-	return &rows{source.Rows{File: f, Offset: int64(h.bytes), About: about}}, nil
+	return source.Rows{Offset: int64(h.bytes), About: about}, nil
 }
 
 func (r *rows) Where(i int) string {

@@ -40,28 +40,21 @@ func open(ctx context.Context, s source.Settings) (source.Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	place, err := o.Place(&o.Path)
+	r, err := o.OpenRows(ctx, &o.Path, func(_ context.Context, f *source.File) (source.Rows, error) {
+		bytes, body := int64(schema.SampleBytes), f.Stamp.Bytes-o.Offset
+		if o.Offset < 0 || body < bytes || body%bytes != 0 {
+			return source.Rows{}, fmt.Errorf("%w: %s has %d bytes, which is not a whole number of records of %d bytes after the "+
+				"first %d; check shape, dtype and offset", source.ErrInvalid, o.Path, f.Stamp.Bytes, bytes, o.Offset)
+		}
+		about := source.Info{Kind: kind, Samples: int(body / bytes), Schema: schema}
+		about.Fingerprint, about.State = source.FingerprintOf(kind, fmt.Sprint(bytes, o.Offset, o.Shape, o.DType),
+			slices.Values([]source.Named{{Name: filepath.Base(o.Path), Stamp: f.Stamp}}))
+		return source.Rows{Offset: o.Offset, About: about}, nil
+	})
 	if err != nil {
 		return nil, err
 	}
-	f, err := place.Open(ctx, o.Path)
-	if err != nil {
-		place.Close()
-		return nil, err
-	}
-	bytes, body := int64(schema.SampleBytes), f.Stamp.Bytes-o.Offset
-	if o.Offset < 0 || body < bytes || body%bytes != 0 {
-		f.Close()
-		place.Close()
-		return nil, fmt.Errorf("%w: %s has %d bytes, which is not a whole number of records of %d bytes after the "+
-			"first %d; check shape, dtype and offset",
-			source.ErrInvalid,
-			o.Path, f.Stamp.Bytes, bytes, o.Offset)
-	}
-	about := source.Info{Kind: kind, Samples: int(body / bytes), Schema: schema, Traffic: place.Traffic(), Notes: place.Notes()}
-	about.Fingerprint, about.State = source.FingerprintOf(kind, fmt.Sprint(bytes, o.Offset, o.Shape, o.DType),
-		slices.Values([]source.Named{{Name: filepath.Base(o.Path), Stamp: f.Stamp}}))
-	return &records{source.Rows{File: f, From: place, Offset: o.Offset, About: about}}, nil
+	return &records{r}, nil
 }
 
 func (o *settings) schema() (shm.Schema, error) {
