@@ -11,13 +11,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/shm"
+	"github.com/stocached/stocached/source"
 )
 
 // Run executes one command line and returns the exit code of the program.
@@ -71,21 +71,10 @@ func guardAll(c *cobra.Command, started *bool) {
 // its pages vanish, and a command must survive that. The setting holds for one goroutine only, so
 // work MUST NOT read caches from others.
 func guard(work func() error) (err error) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() {
-		switch p := recover().(type) {
-		case nil:
-		case interface {
-			error
-			Addr() uintptr
-		}:
-			err = fmt.Errorf("%w: %v: another process truncated it; remove it and create it again",
-				shm.ErrFormat, p)
-		default:
-			panic(p)
-		}
-	}()
-	return work()
+	if source.Access("", func() { err = work() }) != nil {
+		err = fmt.Errorf("%w: another process truncated it; remove it and create it again", shm.ErrFormat)
+	}
+	return err
 }
 
 func newRoot() *cobra.Command {

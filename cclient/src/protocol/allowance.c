@@ -104,9 +104,7 @@ int64_t stoc_spare(stoc_cache *c)
 int stoc_hold(stoc_cache *c, uint64_t bytes)
 {
     uint32_t owner;
-    if (!c)
-        return STOC_ECLOSED;
-    int code = require_owner(c, &owner);
+    int code = c ? require_owner(c, &owner) : STOC_ECLOSED;
     if (code < 0)
         return code;
     uint64_t before = atomic_exchange(&c->held, bytes);

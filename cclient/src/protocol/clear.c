@@ -119,9 +119,7 @@ INTERNAL bool adopt_clear(stoc_cache *c, uint64_t phase, uint32_t owner, uint64_
 int stoc_clear(stoc_cache *c, unsigned timeout_ms)
 {
     uint32_t owner;
-    if (!c)
-        return STOC_ECLOSED;
-    int code = require_owner(c, &owner);
+    int code = c ? require_owner(c, &owner) : STOC_ECLOSED;
     if (code < 0)
         return code;
     uint64_t deadline = now_ns() + (uint64_t)timeout_ms * 1000000u, phase;

@@ -92,9 +92,7 @@ INTERNAL int64_t reclaim_if_dead(stoc_cache *c, uint32_t record)
 int64_t stoc_recover(stoc_cache *c)
 {
     uint32_t owner;
-    if (!c)
-        return STOC_ECLOSED;
-    int code = require_owner(c, &owner);
+    int code = c ? require_owner(c, &owner) : STOC_ECLOSED;
     if (code < 0)
         return code;
     int64_t sum = 0;
