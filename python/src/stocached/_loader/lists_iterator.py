@@ -117,7 +117,8 @@ class ListsIterator(BatchIterator):
             else:
                 self._raise_error()
                 if not asked:
-                    assert not self._windows and all(run.ended for run in self._runs), "items would be lost"
+                    if self._windows or not all(run.ended for run in self._runs):
+                        raise AssertionError("no worker reads the items that are left")
                     raise StopIteration
                 self._is_next(None, asked)
 
