@@ -265,6 +265,67 @@ class Zip(Pipe):
         return made
 
 
+class Sized(Pipe):
+    """.batch(n, size=len): an item is the list of the items of a batch."""
+
+    def __init__(self, above: Pipe, n: int) -> None:
+        super().__init__(above, indexed=False, span=0)
+        self.n = n
+
+    def items(self, visits: list[Visit], at: At) -> list[Item]:
+        made = sorted(self.above[0].items(visits, at), key=lambda item: -len(item[2]))
+        lengths, share = [len(item) for *_, item in made], 16
+        while True:
+            ends = cut(lengths, self.n, share)
+            spaces = [lengths[first] * (end - first) for first, end in zip([0, *ends], ends)]
+            if 75 * self.n > sum(lengths) or 40 * (sum(spaces) - sum(lengths)) <= sum(spaces):
+                break
+            share *= 2
+        batches = [made[first:end] for first, end in zip([0, *ends], ends)]
+        mixed = permutation(len(batches), chain(at.seed, 3), at.epoch, 2, at.window) if batches else None
+        batches = [batches[mixed(j)] for j in range(len(batches))]
+        return [(*batch[0][:2], [item for *_, item in batch]) for batch in batches]
+
+
+def cut(lengths: list[int], n: int, share: int) -> list[int]:
+    """Where batches end: that of the last one is the number of items."""
+    best: list[tuple[int, list[int]]] = [(0, [])]  # of the first k items
+    for end in range(1, len(lengths) + 1):
+        firsts = [first for first in range(end) if lengths[first] * (end - first) <= n]
+        cost = {first: best[first][0] + share * lengths[first] * (end - first) + n for first in firsts}
+        first = min(firsts, key=cost.__getitem__)  # of several, the least
+        best.append((cost[first], [*best[first][1], end]))
+    return best[-1][1]
+
+
+class Packed(Pipe):
+    """.pack(length), of lists of tokens. A row is a tuple of tokens, segments and positions."""
+
+    def __init__(self, above: Pipe, length: int) -> None:
+        super().__init__(above, indexed=False, span=0)
+        self.length = length
+
+    def items(self, visits: list[Visit], at: At) -> list[Item]:
+        made = [item for item in self.above[0].items(visits, at) if len(item[2])]
+        rows: list[list[int]] = []
+        for k in sorted(range(len(made)), key=lambda k: -len(made[k][2])):
+            spaces = [self.length - sum(len(made[other][2]) for other in row) for row in rows]
+            room = [row for row, space in enumerate(spaces) if space >= len(made[k][2])]
+            if room:
+                rows[min(room, key=spaces.__getitem__)].append(k)
+            else:
+                rows.append([k])
+        return [self.row([made[k] for k in row]) for row in sorted(map(sorted, rows))]
+
+    def row(self, items: list[Item]) -> Item:
+        columns: Any = [], [], []
+        for number, (*_, tokens) in enumerate(items, 1):
+            for position, token in enumerate(tokens):
+                for column, value in zip(columns, (token, number, position)):
+                    column.append(value)
+        return *items[0][:2], tuple(column + [0] * (self.length - len(column)) for column in columns)
+
+
 def batches(items: list[Any], n: int, drop_last: bool = False) -> list[list[Any]]:
     made = [items[at : at + n] for at in range(0, len(items), n)]
     return [batch for batch in made if len(batch) == n or not drop_last]

@@ -117,7 +117,7 @@ class Walk:
 
 
 WITHOUT_LENGTH = (
-    "this pipe has no length: .filter, .flat_map without count=, source(parts=) or batches by size= give a number of items "
+    "this pipe has no length: .filter, .flat_map without count=, source(parts=), .pack or batches by size= give a number of items "
     "that only an epoch shows; give .flat_map(..., count=)"
 )
 

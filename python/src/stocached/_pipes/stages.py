@@ -479,6 +479,8 @@ class Pack(Stage):
         super().__init__(above)
         self.length = whole("length", length, 1)
         _without_batches(self, [above])
+        if any(isinstance(one, Pack) for one in above.chain()):
+            raise self.refuse("it stands below .pack(), whose rows are full; leave one of them out")
 
     indexed = False
 
