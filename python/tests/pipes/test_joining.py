@@ -243,7 +243,7 @@ def test_an_item_whose_length_is_unknown_is_left_out(workers: int):
     assert loader.stats().bad_samples == 10
     with pytest.raises(stocached.BadSampleError) as raised:
         list(Loader(pipe, num_workers=workers))
-    notes = "\n".join([str(raised.value), *getattr(raised.value, "__notes__", [])])
+    notes = "\n".join([*getattr(raised.value, "__notes__", []), str(raised.value.__cause__)])
     assert ".batch(10, size=unreadable) in test_joining.py, line" in notes
     assert "element 1 of source(list, 50 elements)" in notes
 

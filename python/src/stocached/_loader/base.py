@@ -20,6 +20,7 @@ from .._common.errors import ClosedError, InvalidError
 from .._common.numbers import whole
 from .._common.ranks import rank_of
 from .._datasets.cached_samples import CachedSamples
+from .._datasets.lists import Lists
 from .._datasets.looks import are_forked
 from .._trace import Recorder
 from .affinity import Affinity
@@ -85,7 +86,8 @@ class BaseLoader:
                 "each thread would give every sample, as get_worker_info() "
                 'only knows workers that are processes; use worker="process", or num_workers=1'
             )
-        if options.bad_samples == "skip" and self.batch_sampler is None:
+        one_by_one = self.batch_sampler is None and (not isinstance(dataset, Lists) or dataset.finishes)
+        if options.bad_samples == "skip" and one_by_one:
             raise InvalidError('bad_samples="skip" leaves samples out of batches; give batch_size= or batch_sampler=')
         self.num_workers = whole("num_workers", self.num_workers)
         self._backend, self._data_pipes = backend, data_pipes
