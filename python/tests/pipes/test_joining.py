@@ -41,7 +41,7 @@ def tuple_of(row: Any) -> Any:
 
 
 def shifted(row: Any, generator: np.random.Generator) -> Any:
-    """Of a row as a tuple, or of a batch by size."""
+    """Of a row as a tuple."""
     shift = int(generator.integers(1000))
     return tuple(np.array(column) + shift for column in row)
 
