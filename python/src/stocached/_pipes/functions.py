@@ -19,7 +19,7 @@ from .._random.sample_generator import generator
 from .._random.sample_seeds import chain
 from . import rows, visits
 from .stage import Item, Stage
-from .visits import Visit, Window
+from .visits import Visit, Visits, Window
 
 
 class Function(Stage):
@@ -174,7 +174,7 @@ class Counted(FlatMap):
     def __len__(self) -> int:
         return len(self.counts)
 
-    def visits(self, epoch: int, seed: int) -> visits.Visits:
+    def visits(self, epoch: int, seed: int) -> Visits:
         return visits.InOrder(len(self.counts), epoch)
 
     def visit_of(self, element: int) -> Visit:
@@ -196,7 +196,7 @@ class Counted(FlatMap):
             self._last = key, made
         return made[ordinal]
 
-    def _upper(self, epoch: int, seed: int) -> visits.Visits:
+    def _upper(self, epoch: int, seed: int) -> Visits:
         """The visits of the elements above."""
         if self._of_epoch[0] != (epoch, seed):
             self._of_epoch = (epoch, seed), self.above[0].visits(epoch, seed)
