@@ -153,7 +153,7 @@ class Counted(FlatMap):
         if not callable(count):
             _ = self.counts  # raises InvalidError now
         self._last: tuple[Any, list[Any]] = (None, [])  # the list of the last element
-        self._of_epoch: tuple[Any, Any] = (None, None)  # the visits of the last epoch
+        self._of_epoch: tuple[Any, Visits] | None = None  # the visits of the last epoch
 
     @functools.cached_property
     def counts(self) -> Concatenation:
@@ -198,7 +198,7 @@ class Counted(FlatMap):
 
     def _upper(self, epoch: int, seed: int) -> Visits:
         """The visits of the elements above."""
-        if self._of_epoch[0] != (epoch, seed):
+        if self._of_epoch is None or self._of_epoch[0] != (epoch, seed):
             self._of_epoch = (epoch, seed), self.above[0].visits(epoch, seed)
         return self._of_epoch[1]
 
@@ -224,7 +224,7 @@ class Counted(FlatMap):
         return f"item {ordinal} of {self.above[0].where(e)}"
 
     def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"_last": (None, []), "_of_epoch": (None, None)}
+        return vars(self) | {"_last": (None, []), "_of_epoch": None}
 
 
 _END = object()
