@@ -40,6 +40,7 @@ from . import augment_error, comparison, looks, probe, stores
 from .augment_function import check_alone
 from .cache_backed import CacheBacked
 from .comparison import Background
+from .lists import PackedLists
 from .looks import LookHere, LookInChild
 from .making import CacheOptions, add_disk, check_fields, make
 from .misses import Misses, take_back
@@ -47,7 +48,7 @@ from .notices import Notices, say_if_private
 from .stores import Form, Store
 from .structure import Structure
 from .thread_hits import ThreadHits
-from .trial import Trial
+from .trial import MOST, Trial
 
 if TYPE_CHECKING:
     from .store_trial import Tried
@@ -204,7 +205,7 @@ class CachedSamples(CacheBacked):
                 return
             if not (allow_random or self.cache.read_only):
                 fills, removed = Fills(0 if self.made else self._n), functools.partial(take_back, self.cache, self.made)
-                self._guard = Guard(fills, self._remedy, self._structure.encode, removed)
+                self._guard = Guard(fills, self._remedy, self._encoder(), removed)
             self._make_buffers()
             self._misses = Misses(self.stored, self.cache, self._structure, self._guard, self.notices)
             if not allow_random and probe.cached_now(self.cache).size:
@@ -271,7 +272,8 @@ class CachedSamples(CacheBacked):
         dataset, before = self.stored, generators.observe()
         first = probe.first_samples(dataset, self._n, self.passed_over)
         samples = {index: sample for index, (sample, _) in first.items()}
-        trial = Trial(samples, functools.partial(probe.load, dataset), self._n)
+        most = probe.PROBES if isinstance(dataset, PackedLists) else MOST
+        trial = Trial(samples, functools.partial(probe.load, dataset), self._n, most)
         quiet = generators.observe() == before
         # A folder of pictures knows that their sizes differ, even if those of the probed samples do not.
         vary = True if variable is None and getattr(dataset, "sizes_vary", None) is True else variable
@@ -308,7 +310,10 @@ class CachedSamples(CacheBacked):
 
     def encode(self, sample: Any) -> randomness.Encoded:
         """The values of a sample with their names, to compare it with another one."""
-        return self._structure.encode(sample)
+        return self._encoder()(sample)
+
+    def _encoder(self) -> Callable[[Any], randomness.Encoded]:
+        return self.stored.encoded if isinstance(self.stored, PackedLists) else self._structure.encode
 
     # ------------------------------------------------------------ the cache
 
@@ -367,7 +372,7 @@ class CachedSamples(CacheBacked):
         self.made = False
         if self._guard is not None:
             removed = functools.partial(take_back, cache, False)
-            self._guard = Guard(Fills(self._n), self._remedy, self._structure.encode, removed)
+            self._guard = Guard(Fills(self._n), self._remedy, self._encoder(), removed)
         vars(self).update(vars(self.over(cache)))
 
     def is_fresh(self) -> bool:

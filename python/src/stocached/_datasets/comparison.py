@@ -26,6 +26,7 @@ from .._common import threads
 from .._common.errors import ClosedError, FingerprintError, NondeterministicDatasetError
 from . import looks
 from .attributes import is_own
+from .lists import PackedLists
 from .looks import LookHere, LookInChild
 from .probe import cached_now, check_sample, removal
 
@@ -152,6 +153,8 @@ def begin(
             return None
     ready = cached_now(cache)
     if cache.name is None or (cache.fingerprint is not None and old is None) or not ready.size:
+        return None
+    if isinstance(cached.stored, PackedLists):  # three were compared before
         return None
     if derived is not None and derived.reasons:
         _say_once(cache.name, derived.reasons[0])

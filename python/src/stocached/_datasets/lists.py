@@ -66,6 +66,15 @@ class Lists(ABC):
         raise TypeError(WITHOUT_LENGTH)
 
 
+class PackedLists(ABC):
+    """A dataset of the lists of elements, for a cache. A list is an array of bytes, and takes long to read, so looks and
+    checks read as few as they can."""
+
+    @abstractmethod
+    def encoded(self, packed: Any) -> list[tuple[str, Any]]:
+        """As `Structure.encode`. Bytes of equal lists may differ."""
+
+
 @dataclass
 class Walk:
     """The windows of an epoch that a rank reads, and its place in them. A loader has it in place of a shard.

@@ -17,6 +17,7 @@ from .._common.errors import InvalidError, SchemaError
 from .._common.load_time import TimedLoad
 from .._common.subsets import unwrapped
 from .._samples.own_copy import own_copy
+from .lists import PackedLists
 from .notices import Notices
 from .structure import Structure
 
@@ -29,6 +30,7 @@ class Misses:
         learns which samples the cache does not take."""
         self._dataset, self._cache, self._structure = dataset, cache, structure
         self._guard, self._notices = guard, notices
+        self._compares = not isinstance(dataset, PackedLists)  # some of the loads with another one
         # A Subset has __getitems__ too. It loads one sample after the other if the dataset inside has none, and then
         # the cost of each is known.
         self._in_batches = callable(getattr(unwrapped(dataset)[0], "__getitems__", None))
@@ -80,7 +82,7 @@ class Misses:
             sample = loading.run(first)
         else:
             sample, stays = self._guard.load(i, first)
-        fits = stays and self._store(i, sample, load, first.seconds)
+        fits = stays and self._store(i, sample, load if self._compares else None, first.seconds)
         return sample if lent and fits else own_copy(sample)
 
     def _load_batch(self, indices: list[int]) -> Sequence[Any]:

@@ -16,7 +16,7 @@ from .._samples.schema import Field
 from .._samples.tree import Leaf, Tree, UnfitError, kind_of
 from .probe import PROBES, spread
 
-_MOST = 17  # samples that are loaded to see whether shapes differ
+MOST = 17  # samples that are loaded to see whether shapes differ
 _PART = 16  # a small dataset: one in 16 samples
 _TIMEOUT = 1.0  # seconds after which only the first samples count
 
@@ -50,8 +50,8 @@ def _seen(leaf: Leaf, value: Any) -> _Seen:
 class Trial:
     """Some samples of a dataset, and the structure that most of them have."""
 
-    def __init__(self, samples: dict[int, Any], load: Callable[[int], Any], n: int) -> None:
-        """samples: loaded samples, by index. load: loads another one of the n samples.
+    def __init__(self, samples: dict[int, Any], load: Callable[[int], Any], n: int, most: int = MOST) -> None:
+        """samples: loaded samples, by index. load: loads another one of the n samples. most: how many there may be.
 
         Raises SchemaError if they cannot be cached, have different dtypes, or too many
         structures."""
@@ -62,7 +62,7 @@ class Trial:
             self._add(index, sample)
         end = time.monotonic() + _TIMEOUT
         # An odd number, so that it includes the middle one, which is loaded already.
-        for index in spread(n, max(PROBES, min(_MOST, n // _PART | 1))):
+        for index in spread(n, max(PROBES, min(most, n // _PART | 1))):
             if index not in samples and time.monotonic() < end:
                 # Only its shape is needed; the program gets the error when it reads this sample.
                 with suppress(Exception):

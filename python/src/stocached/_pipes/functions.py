@@ -60,8 +60,10 @@ class Function(Stage):
     def shown(self) -> str:
         return f"{self.name}({getattr(self.function, '__name__', None) or one_line(self.function)})"
 
-    def made_of(self) -> Any:
-        return self.name, self.function, self.above[0].made_of()
+    def made_of(self, lists: Any) -> Any:
+        above = self.above[0].made_of(lists)
+        lists.functions.append(self.function)
+        return self.name, above
 
 
 class Map(Function):

@@ -3,6 +3,7 @@ the fingerprint of a cache is made of."""
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import sys
@@ -11,7 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from .._checks.identity import Identity, NoDigestError
 from .._common.numbers import position_of
+from .._datasets.lists import PackedLists
 from .._order.concatenation import Concatenation
 from .._workers import serialization
 from .visits import Window
@@ -96,17 +99,30 @@ class Flat:
         return self.stage.item(self.stage.visit_of(position_of(index, len(self))), 0)
 
 
-class Listed:
-    """The lists of the elements of a pipe without an index, each as an array of bytes. made_of: what their items are
-    made of. stage: makes them."""
+class Read:
+    """What a source reads. The fingerprint of a cache looks at it as at any dataset."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.dataset[index]
+
+
+class Listed(PackedLists):
+    """The lists of the elements of a pipe without an index, each as an array of bytes. stage: makes them. datasets,
+    functions, joined: what they are made of."""
 
     _of_errors = ("stage",)
 
-    def __init__(self, made_of: Any, stage: Any) -> None:
-        sources: list[Any] = []
-        self.made_of, self.stage = _without_sources(made_of, sources), stage
-        for k, source in enumerate(sources):  # each an attribute of its own: their files count
-            setattr(self, f"source{k}", source)
+    def __init__(self, stage: Any) -> None:
+        self.stage = stage
+        self.datasets: list[Read] = []
+        self.functions: list[Callable[..., Any]] = []
+        self.joined = stage.made_of(self)
 
     def __len__(self) -> int:
         return int(self.stage.elements())
@@ -115,17 +131,13 @@ class Listed:
         visit = self.stage.visit_of(position_of(index, len(self)))
         window = Window(0, 0, 0, _begin, _raise)
         made = [(ordinal, item) for _, ordinal, item in self.stage.items([visit], window)]
-        return np.frombuffer(b"".join(serialization.packed(made)), np.uint8)
+        return np.frombuffer(bytearray().join(serialization.packed(made)), np.uint8)
 
-
-def _without_sources(made_of: Any, sources: list[Any]) -> Any:
-    """made_of: tuples of names, functions and numbers, and of what stages above are made of. sources: gets the datasets."""
-    if type(made_of) is tuple:
-        return tuple(_without_sources(part, sources) for part in made_of)
-    if made_of is None or callable(made_of) or isinstance(made_of, (str, int)):
-        return made_of
-    sources.append(made_of)
-    return len(sources)
+    def encoded(self, packed: Any) -> list[tuple[str, Any]]:
+        items, _ = serialization.unpacked(memoryview(packed))
+        with contextlib.suppress(NoDigestError):
+            packed = np.frombuffer(Identity().of(items), np.uint8)
+        return [("its list of items", packed)]
 
 
 def _begin(seed: int) -> None:

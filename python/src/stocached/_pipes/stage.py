@@ -79,9 +79,9 @@ class Stage:
         a cache is made of. Of a pipe without an index, the list of an element is bytes."""
         return self.above[0].rows
 
-    def made_of(self) -> Any:
-        """What the fingerprint of a cache of lists is made of."""
-        return self.rows if self.indexed else self.above[0].made_of()
+    def made_of(self, lists: Any) -> Any:
+        """Adds what the items are made of to a `Listed`. Returns how it is put together."""
+        return self.above[0].made_of(lists)
 
     @functools.cached_property
     def in_order(self) -> bool:

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from .._common.errors import InvalidError, NondeterministicDatasetError
+from .._checks.randomness import Remedy
+from .._common.errors import BadSampleError, InvalidError, NondeterministicDatasetError
 from .._common.numbers import whole
 from .._common.one_line import one_line
 from .._datasets.cached_samples import CachedSamples
@@ -86,6 +87,10 @@ class Source(Stage):
     def source_item(self, visit: Visit) -> Any:
         return self.data[visit.element]
 
+    def made_of(self, lists: Any) -> Any:
+        lists.datasets.append(rows.Read(self.data))
+        return "source"
+
     def where(self, element: int) -> str:
         file = ""
         with contextlib.suppress(Exception):  # only datasets such as Folder name the file of a sample
@@ -130,8 +135,9 @@ class Parts(Stage):
     def source_item(self, visit: Visit) -> Any:
         return visit.element
 
-    def made_of(self) -> Any:
-        return "parts", self.function, self.parts
+    def made_of(self, lists: Any) -> Any:
+        lists.functions.append(self.function)
+        return "parts", self.parts
 
     def where(self, element: int) -> str:
         return f"part {element} of {self.shown()}"
@@ -204,6 +210,11 @@ class Cache(Stage):
     def __init__(self, above: Stage, options: dict[str, Any]) -> None:
         super().__init__(above)
         self.options = options
+        if not above.indexed and (options["store"] != "decoded" or options["variable"] is False):
+            raise self.refuse(
+                "it keeps the list of items of each element, which has no other form and differs in size; leave store= and "
+                "variable= out"
+            )
         for stage in every(above):
             if isinstance(stage, Function) and stage.draws:
                 raise NondeterministicDatasetError(
@@ -230,22 +241,22 @@ class Cache(Stage):
     def rows(self) -> CachedSamples:
         """The cache, if no loader makes it as its own; made at the first use."""
         if self.indexed:
-            return CachedSamples(self.above[0].rows, **self.options)
-        return CachedSamples(rows.Listed(self.above[0].made_of(), self.above[0]), **{**self.options, "variable": True})
-
-    def made_of(self) -> Any:
-        return self.rows if self.indexed else self.above[0].made_of()
+            return CachedSamples(self.above[0].rows, **self.options, _remedy=_REMEDY)
+        options = {**self.options, "variable": True, "bad_samples": "skip"}  # who reads a bad item gets its error
+        return CachedSamples(rows.Listed(self.above[0]), **options, _remedy=_REMEDY)
 
     def items(self, some: Iterable[Visit], window: Window) -> Iterator[Item]:
         if self.indexed:
             yield from super().items(some, window)
             return
+        lists = self.rows
         for visit in some:
             try:
-                made, _ = serialization.unpacked(memoryview(self.rows[visit.element]))
-            except Exception as error:
-                window.left_out(self.where(visit.element), error)
+                packed = lists.finish(visit.element, lists.peek(visit.element), lent=True)
+            except BadSampleError:  # a list with a bad item is not kept; the others of it are given
+                yield from self.above[0].items([visit], window)
                 continue
+            made, _ = serialization.unpacked(memoryview(packed))  # arrays are over `packed`, which is of this call
             for ordinal, item in made:
                 yield visit, ordinal, item
 
@@ -287,8 +298,8 @@ class Join(Stage):
     def rows(self) -> Any:
         return rows.Joined([side.rows for side in self.above])
 
-    def made_of(self) -> Any:
-        return self.rows if self.indexed else tuple(side.made_of() for side in self.above)
+    def made_of(self, lists: Any) -> Any:
+        return ("+", *(side.made_of(lists) for side in self.above))
 
     def visit_of(self, element: int) -> Visit:
         d, local = self.counts.locate(element)
@@ -403,8 +414,8 @@ class Zip(Stage):
     def rows(self) -> Any:
         return rows.Zipped([side.rows for side in self.above])
 
-    def made_of(self) -> Any:
-        return self.rows if self.indexed else tuple(side.made_of() for side in self.above)
+    def made_of(self, lists: Any) -> Any:
+        return (".zip", *(side.made_of(lists) for side in self.above))
 
     def visit_of(self, element: int) -> Visit:
         inner = tuple(side.visit_of(element) for side in self.above)
@@ -493,6 +504,13 @@ class Pack(Stage):
 
     def shown(self) -> str:
         return f".pack({self.length})"
+
+
+_REMEDY = Remedy(
+    "Write the random part below .cache(), as a .map() whose function has a parameter generator.",
+    ".cache(..., allow_random=True)",
+    "the pipe above .cache()",
+)
 
 
 def ratios_of(weights: Sequence[float] | None, temperature: float | None, sizes: list[int]) -> list[int]:
