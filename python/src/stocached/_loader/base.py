@@ -22,6 +22,7 @@ from .._common.ranks import rank_of
 from .._datasets.cached_samples import CachedSamples
 from .._datasets.lists import Lists
 from .._datasets.looks import are_forked
+from .._datasets.stage_stats import CountsStages, StageStats
 from .._trace import Recorder
 from .affinity import Affinity
 from .bad_samples import BadSamples
@@ -157,6 +158,7 @@ class BaseLoader:
             self._cached.notices.deferred = True  # iterations warn
         self.cache = None if self._cached is None else self._cached.cache
         self._disk_before = self._disk_counts()
+        self._stages_before = self._stage_counts()
 
     def _take_worker_kind(self, options: Options) -> None:
         """Sets what workers are."""
@@ -429,15 +431,21 @@ class BaseLoader:
         """Its counters since it was made."""
         store = self._cached.store if isinstance(self._cached, CachedSamples) else ""
         bad, disk_counts = self._bad, zip(disk.COUNTS, self._disk_counts(), self._disk_before)
-        since = {name: now - before for name, now, before in disk_counts}
+        since: dict[str, Any] = {name: now - before for name, now, before in disk_counts}
+        stages = tuple(now - before for now, before in zip(self._stage_counts(), self._stages_before))
+        if stages:
+            since |= {"hits": sum(one.hits for one in stages), "misses": sum(one.misses for one in stages)}
         return dataclasses.replace(
-            self._meter.stats(), store=store, bad_samples=bad.count, bad=tuple(bad.kept), **since
+            self._meter.stats(), store=store, bad_samples=bad.count, bad=tuple(bad.kept), stages=stages, **since
         )
 
     def _disk_counts(self) -> tuple[int, ...]:
         """As `Disk.counts`; empty without a disk cache, or after the cache was closed."""
         behind = None if self.cache is None else self.cache._disk
         return () if behind is None else behind.counts()
+
+    def _stage_counts(self) -> tuple[StageStats, ...]:
+        return self.dataset.stage_stats() if isinstance(self.dataset, CountsStages) else ()
 
     def _stored_bytes(self) -> dict[str, int]:
         """For a timeline: the size of a sample as the cache has it, if all have the same."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, fields, replace
 
+from .._datasets.stage_stats import StageStats
 from .bad_samples import BadSample
 
 
@@ -29,6 +30,8 @@ class LoaderStats:
     store: str = ""  # what the cache keeps: "decoded" samples, or "encoded" files; "": the loader fills none
     bad_samples: int = 0  # left out of batches, each once an epoch
     bad: tuple[BadSample, ...] = ()  # which and why, each once; the first 256
+    # the caches of a pipe that workers read, such as those of lists and those above zip; hits and misses are their sums
+    stages: tuple[StageStats, ...] = ()
     # of the disk cache (disk=), by all processes that share its file
     disk_hits: int = 0  # samples that the disk cache had
     disk_misses: int = 0  # samples that the disk cache did not have
@@ -60,9 +63,10 @@ class LoaderStats:
     def __sub__(self, before: LoaderStats) -> LoaderStats:
         if not isinstance(before, LoaderStats):
             return NotImplemented
-        counts = [field.name for field in fields(self) if field.name not in ("store", "bad")]
+        counts = [field.name for field in fields(self) if field.name not in ("store", "bad", "stages")]
         since = {name: getattr(self, name) - getattr(before, name) for name in counts}
-        return replace(self, **since, bad=self.bad[len(before.bad) :])
+        stages = tuple(now - then for now, then in zip(self.stages, before.stages))
+        return replace(self, **since, bad=self.bad[len(before.bad) :], stages=stages)
 
     def __str__(self) -> str:
         return (

@@ -11,8 +11,10 @@ from typing import Any, Literal
 from .._common.errors import InvalidError
 from .._common.notes import raise_noted
 from .._datasets.lists import Entry, Lists, Reading, Walk, without_index
+from .._datasets.stage_stats import CountsStages, StageStats
 from .functions import Map
 from .stage import Stage
+from .stages import counted
 from .visits import Visit, Visits, Window, seed_at
 
 WINDOW = 1024  # visits of a window, if a stage mixes or joins their items
@@ -28,7 +30,7 @@ def split(stage: Stage) -> tuple[Stage, list[Map]]:
     return stage, maps[::-1]
 
 
-class PipeLists(Lists):
+class PipeLists(Lists, CountsStages):
     """seed: of the loader."""
 
     def __init__(self, stage: Stage, seed: int) -> None:
@@ -99,6 +101,9 @@ class PipeLists(Lists):
 
     def where(self, entry: Entry) -> str:
         return "an item" if entry[0] is None else self._above.where(entry[0][0])
+
+    def stage_stats(self) -> tuple[StageStats, ...]:
+        return counted(self._stage)
 
     def _visits(self, epoch: int) -> Visits:
         visits = self._epochs.get(epoch)

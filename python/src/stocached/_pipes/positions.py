@@ -13,16 +13,18 @@ import numpy.typing as npt
 
 from .. import _native
 from .._common.errors import InvalidError
+from .._datasets.stage_stats import CountsStages, StageStats
 from .._order.epoch import Epoch, Shard
 from .._order.order import Order
 from .stage import Stage
+from .stages import counted
 from .visits import Visits
 
 _BITS = 40  # an epoch has at most so many positions (docs/spec/order.md)
 _EPOCHS = 2**23
 
 
-class Positions:
+class Positions(CountsStages):
     """seed: of the loader."""
 
     def __init__(self, stage: Stage, seed: int) -> None:
@@ -35,6 +37,9 @@ class Positions:
     def __getitem__(self, index: int) -> Any:
         epoch, position = divmod(int(index), 2**_BITS)
         return self._stage.item(self._visits(epoch).at(position), self._seed)
+
+    def stage_stats(self) -> tuple[StageStats, ...]:
+        return counted(self._stage)
 
     def _visits(self, epoch: int) -> Visits:
         visits = self._epochs.get(epoch)

@@ -20,6 +20,7 @@ from .._common.numbers import whole
 from .._common.one_line import one_line
 from .._datasets.cached_samples import CachedSamples
 from .._memory.texts import Texts
+from .._datasets.stage_stats import StageStats
 from .._order.concatenation import Concatenation
 from .._order.order import MixedOrder, Order, WeightedOrder
 from .._workers import serialization
@@ -536,6 +537,14 @@ def ratios_of(weights: Sequence[float] | None, temperature: float | None, sizes:
 def every(stage: Stage) -> list[Stage]:
     """A stage and all above it."""
     return [stage, *itertools.chain.from_iterable(map(every, stage.above))]
+
+
+def counted(stage: Stage) -> tuple[StageStats, ...]:
+    """What the caches of a chain have counted."""
+    caches = {id(each): each for each in every(stage) if isinstance(each, Cache) and each.made}
+    there = [(each.shown(), each.rows.cache) for each in reversed(caches.values())]
+    stats = [(shown, cache.stats()) for shown, cache in there if not cache.closed]
+    return tuple(StageStats(shown, one.hits, one.misses) for shown, one in stats)
 
 
 def _data(stage: Any) -> Any:
