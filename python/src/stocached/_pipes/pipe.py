@@ -88,6 +88,10 @@ class Pipe:
         """Keeps items in shared memory: what stands above is done once, what stands below each time. The options are
         those of a Loader; size=None has room for all.
 
+        Of a pipe without an index, it keeps the list of items of an element, whole. A list that does not fit is given
+        and not kept. size=None has room for lists 1.25 times as large as the largest of three; give size= if they
+        differ much. store= and variable= are refused.
+
         Raises NondeterministicDatasetError if a stage above is random, and InvalidError if items above have no element
         of their own."""
         options = {name: value for name, value in locals().items() if name != "self"}
