@@ -19,8 +19,8 @@ GO_TESTS := setup-versitygw,test-go,test-go-race,test-go-faults,test-model,test-
 OTHER_TESTS := test-c,test-stress,test-languages,test-demo
 TESTS := $(PYTHON_TESTS)+$(GO_TESTS)+$(OTHER_TESTS)
 LINTS := lint-go+lint-python+test-docs lint-generate
-# What `make ci` runs: tests and linters together.
-CI := setup-lint-python,$(PYTHON_TESTS),lint-python+$(GO_TESTS),site+$(OTHER_TESTS),test-docs
+# What `make ci` runs: tests and linters together. `site` waits for a browser most of its time, so it has its own lane.
+CI := setup-lint-python,$(PYTHON_TESTS),lint-python+$(GO_TESTS)+$(OTHER_TESTS),test-docs+site
 CI := $(CI)+~setup-lint-go,lint-go,setup-packages,packages lint-generate
 # What they need first; the stages install the rest.
 FIRST := setup-c-tests setup-promtool setup-browser setup-python build
