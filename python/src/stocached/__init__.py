@@ -50,8 +50,8 @@ from ._common.errors import (
 )
 from ._common.load_time import LoadTime
 from ._common.sizes import get_shm_size
-from ._loader.advise import Advice, advise
 from ._datasets.stage_stats import StageStats
+from ._loader.advise import Advice, advise
 from ._loader.bad_samples import BadSample
 from ._loader.progress import progress
 from ._loader.stats import LoaderStats

@@ -19,8 +19,8 @@ from .._common.errors import BadSampleError, InvalidError, NondeterministicDatas
 from .._common.numbers import whole
 from .._common.one_line import one_line
 from .._datasets.cached_samples import CachedSamples
-from .._memory.texts import Texts
 from .._datasets.stage_stats import StageStats
+from .._memory.texts import Texts
 from .._order.concatenation import Concatenation
 from .._order.order import MixedOrder, Order, WeightedOrder
 from .._workers import serialization
