@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -95,6 +96,57 @@ def test_bad_samples_are_left_out_at_each_stage(pipe: Pipe, workers: int):
         list(Loader(pipe.batch(8), num_workers=workers))
 
 
+def drawn_and_bad(x: int) -> int:
+    random.random()
+    return unreadable(x)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_bad_samples_of_functions_that_draw_and_of_sides_cost_no_other_item(workers: int):
+    good = [x for x in LISTS if x % 100 != 1]
+    with pytest.warns(UserWarning, match="cannot be read"):
+        loader = Loader(LISTS.map(drawn_and_bad).batch(8), num_workers=workers, bad_samples="skip")
+        assert [x for batch in loader for x in batch.tolist()] == good
+        loader = Loader(LISTS.zip(LISTS.map(unreadable)).batch(8), num_workers=workers, bad_samples="skip")
+        assert [x for batch in loader for x in batch[0].tolist()] == good
+
+
+def never_readable(x: int) -> int:
+    raise stocached.BadSampleError(f"{x} is damaged")
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_bad_samples_after_the_last_batch_are_counted(workers: int):
+    last = ELEMENTS.map(lambda x: x if x < 32 else never_readable(x)).filter(lambda x: True)
+    loader = Loader(last.batch(8), num_workers=workers, bad_samples="skip")
+    with pytest.warns(UserWarning, match="is damaged"):
+        assert len(list(loader)) == 4
+    assert loader.stats().bad_samples == 8
+    with pytest.raises(stocached.BadSampleError, match="all samples"), pytest.warns(UserWarning, match="is damaged"):
+        list(Loader(ELEMENTS.flat_map(never_readable).batch(8), num_workers=workers, bad_samples="skip"))
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+@pytest.mark.parametrize("given", [8, 24, 40, 56])
+def test_a_state_of_another_rank_counts_over_errors(workers: int, given: int):
+    pipe = ELEMENTS.flat_map(fails).batch(8)
+    whole = [x for one in read_on(Loader(pipe, rank=1, world_size=2)) if isinstance(one, list) for x in one]
+    loader = Loader(pipe, rank=1, world_size=2, num_workers=workers)
+    state = {**loader.state_dict(), "position": given, "window": 0, "skip": given, "ranks": [0, 2]}
+    loader.load_state_dict(state)
+    made = read_on(loader)
+    assert [x for one in made if isinstance(one, list) for x in one] == whole[given:]
+    loader.load_state_dict(state)
+    iteration = iter(loader)
+    with contextlib.suppress(KeyError):
+        next(iteration)
+        iteration = iter(())
+    next(iteration, None)
+    again = Loader(pipe, rank=1, world_size=2, num_workers=1 - min(workers, 1))
+    again.load_state_dict(json.loads(json.dumps(loader.state_dict())))
+    assert [x for one in read_on(again) if isinstance(one, list) for x in one] == whole[given + 8 :]
+
+
 # ------------------------------------------------------------ items of all kinds
 
 
@@ -109,6 +161,21 @@ def by_element(x: int) -> Iterator[Any]:
         yield (k, 0.5 * k, np.float32(k), np.full((2, 3), k, np.uint8), str(k), [k, k + 1], None)[x // 6 % 7]
 
 
+def of_odd_kinds(x: int) -> Iterator[Any]:
+    """Kinds whose columns are not what they seem."""
+    for k in range(7):
+        one = k if x % 8 < 4 else float(k)
+        pair = np.zeros((), [("a", np.int32)] if x % 2 else [("b", np.int32)])
+        yield {
+            "x": one,
+            "meta": {},
+            "none": (),
+            "key": {1 if x % 2 else True: k},
+            "large": 2**63 + k if k == 5 else k,
+            "pair": pair,
+        }
+
+
 def of_numbers(x: int) -> Iterator[Any]:
     yield from (x if k % 5 else x + 0.5 for k in range(x % 9))
 
@@ -117,7 +184,7 @@ def sums(item: Any) -> Any:
     return item
 
 
-@pytest.mark.parametrize("function", [of_kinds, by_element, of_numbers])
+@pytest.mark.parametrize("function", [of_kinds, by_element, of_numbers, of_odd_kinds])
 @pytest.mark.parametrize("size", [1, 7, 64])
 def test_batches_of_any_items_are_those_of_one_process(function: Any, size: int):
     """Workers send batches of items that are alike, and entries of others; batches are made of parts of both."""

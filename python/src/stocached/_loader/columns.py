@@ -20,11 +20,13 @@ def signature(items: Sequence[Any]) -> Signature | None:
     if len(kinds) != 1:
         return None
     (kind,) = kinds
+    if kind is int and not -(2**63) <= min(items) <= max(items) < 2**63:
+        return None  # a batch of them has another type
     if kind in _PLAIN:
         return kind.__name__
     alike: set[Any]
     if kind is np.ndarray:
-        alike = {(item.dtype.str, item.shape) for item in items}
+        alike = {(item.dtype, item.shape) for item in items}
         return ("array", *alike) if len(alike) == 1 else None
     if kind is getattr(sys.modules.get("torch"), "Tensor", None):
         alike = {(item.dtype, item.shape, item.device.type, item.requires_grad) for item in items}
@@ -32,9 +34,8 @@ def signature(items: Sequence[Any]) -> Signature | None:
     keys: Any = None
     if kind is dict:
         keys = tuple(items[0])
-        inside = (
-            [signature([item[key] for item in items]) for key in keys] if set(map(tuple, items)) == {keys} else [None]
-        )
+        same = keys and set(map(type, keys)) == {str} and set(map(tuple, items)) == {keys}
+        inside = [signature([item[key] for item in items]) for key in keys] if same else [None]
     elif kind in (tuple, list):
         keys = len(items[0])
         inside = list(map(signature, zip(*items))) if set(map(len, items)) == {keys} and keys else [None]
@@ -69,10 +70,10 @@ def apart(column: Any, of: Signature, first: int, count: int) -> list[Any]:
     """The items of a part of a batch."""
     if of[0] == "dict":
         columns = [apart(column[key], one, first, count) for key, one in zip(of[1], of[2])]
-        return [dict(zip(of[1], values)) for values in zip(*columns)]
+        return [dict(zip(of[1], values)) for values in zip(*columns, strict=True)]
     if of[0] in ("tuple", "list"):
         kind = tuple if of[0] == "tuple" else list
-        return list(map(kind, zip(*(apart(column[k], one, first, count) for k, one in enumerate(of[2])))))
+        return list(map(kind, zip(*(apart(column[k], one, first, count) for k, one in enumerate(of[2])), strict=True)))
     part = column[first : first + count]
     if of in ("str", "bytes"):
         return list(part)

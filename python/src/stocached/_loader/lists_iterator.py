@@ -3,10 +3,11 @@ batch are there, any worker makes it (docs/spec/workers.md)."""
 
 from __future__ import annotations
 
+import functools
 import pickle
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from .._datasets.lists import Entry
 from .._memory.batch_pool import Lease
 from .._workers import serialization
 from .._workers.task_queue import place_of
-from .bad_samples import BadSample
+from .bad_samples import BadSample, all_bad
 from .columns import joined
 from .epoch_context import EpochContext
 from .iterator import BatchIterator, Clocks, Delivered, array_bytes
@@ -81,12 +82,43 @@ class _Made:
     lease: Lease | None
 
 
-class ListsIterator(BatchIterator):
+class _Place:
+    """The place of the training loop in the walk. next: window and skip after the batch that it gets."""
+
+    def __init__(self, context: EpochContext) -> None:
+        assert context.begun.walk is not None
+        self.walk = context.begun.walk
+        self.next = self.walk.window, self.walk.skip
+        self._progress, self._before = context.progress, self.walk.given
+
+    def reach(self) -> None:
+        self.walk.reach(*self.next, self._before + self._progress.samples)
+
+
+class _Lists(BatchIterator):
+    def __init__(self, context: EpochContext) -> None:
+        super().__init__(context)
+        self._place = _Place(context)
+
+    def _note(self, batch: Delivered, position: int) -> int:
+        self._place.reach()
+        return position
+
+    def _end(self, bad: list[BadSample]) -> NoReturn:
+        """Ends the epoch. bad: items that were left out after the last batch."""
+        if bad:
+            assert self._context.bad is not None
+            self._context.bad.met(bad, self._bad)
+            if not self._given:
+                raise all_bad(bad)
+        raise StopIteration
+
+
+class ListsIterator(_Lists):
     """Reads ahead in as many runs as there are workers, and gives their items in order."""
 
     def __init__(self, context: EpochContext, runtime: WorkerRuntime, owned: bool) -> None:
         super().__init__(context)
-        self._place = _Place(context)
         self._runtime, self._owned, self._workers = runtime, owned, runtime.processes
         self._size = context.batch_size or 1
         self._windows = self._place.walk.rest()  # that are in no run yet
@@ -119,7 +151,8 @@ class ListsIterator(BatchIterator):
                 if not asked:
                     if self._windows or not all(run.ended for run in self._runs):
                         raise AssertionError("no worker reads the items that are left")
-                    raise StopIteration
+                    bad, self._bad_items = self._bad_items, []
+                    self._end(bad)
                 self._is_next(None, asked)
 
     def _is_next(self, task: Asked | None, others: list[Asked]) -> bool:
@@ -180,7 +213,7 @@ class ListsIterator(BatchIterator):
         read: Read = pickle.loads(queue.get(offset + 8, head))
         memory = _Answer(offset, length, sum(block.items for block in read.blocks))
         for block in read.blocks:
-            run.rest.append(_Rest(memory, block._replace(offset=offset + 8 + head + block.offset), run.windows))
+            run.rest.append(_Rest(memory, block._replace(offset=offset + 8 + head + block.offset), read.base))
             self._memory += block.length
         run.items += memory.left
         self._there += memory.left
@@ -190,12 +223,10 @@ class ListsIterator(BatchIterator):
         if self._skip:  # then it is the only run, and has just begun
             self._skip -= read.skipped
         run.worker, run.ended, run.error = read.worker, read.ended, read.error
-        run.skip += memory.left
-        if read.windows is not None:  # after an error it goes on there
-            run.windows, run.skip = read.windows, 0
+        length, run.windows, run.skip = len(run.windows), read.windows, read.given
         self._loaded(answer, self._number)
         took = int(answer["ended_ns"]) - int(answer["began_ns"])
-        if run.ended and took < _SHORT and len(run.windows) == self._length < _MOST_WINDOWS:
+        if run.ended and took < _SHORT and length == self._length < _MOST_WINDOWS:
             self._length *= 2
         elif took > _LONG and self._length > 1:
             self._length //= 2
@@ -322,10 +353,6 @@ class ListsIterator(BatchIterator):
         if self._context.trace is not None:
             self._context.trace.loaded(self._context.epoch, number, np.array([answer]), np.array([-1]))
 
-    def _note(self, batch: Delivered, position: int) -> int:
-        self._place.reach()
-        return position
-
     def _stop(self, harshly: bool) -> None:
         if not hasattr(self, "_pending"):
             return
@@ -338,20 +365,16 @@ class ListsIterator(BatchIterator):
         for run in runs:
             if run.asked is not None:
                 self._runtime.abandon(run.asked.position, 1, None)
-        for made in pending:
-            self._runtime.abandon(made.task.position, 1, made.lease)
-        answers = [rest.answer for run in runs for rest in run.rest]
-        answers += [rest.answer for made in pending for rest, _, _ in made.parts]
-        for offset, length in {(answer.offset, answer.length) for answer in answers}:
-            self._runtime.task_queue.drop(offset, length)
+            self._drop([(rest, 0, rest.block.items - rest.used) for rest in run.rest])
+        for made in pending:  # a worker may read their blocks
+            self._runtime.abandon(made.task.position, 1, made.lease, functools.partial(self._drop, made.parts))
 
 
-class ListsHere(BatchIterator):
+class ListsHere(_Lists):
     """Without workers: the training loop's thread reads the items of each batch in `next`."""
 
     def __init__(self, context: EpochContext) -> None:
         super().__init__(context)
-        self._place = _Place(context)
         walk, job = self._place.walk, context.job
         run = Run(walk.epoch, walk.rest(), walk.world_size, walk.skip)
         self._reader, self._finisher = Reader(job.dataset, run, job.skips_bad, _seed), Finisher(job)
@@ -362,7 +385,8 @@ class ListsHere(BatchIterator):
         entries = self._reader.take(self._entries, size)
         self._entries = []
         if not entries or (len(entries) < size and self._context.job.drop_last):
-            raise StopIteration
+            bad, self._reader.bad = self._reader.bad, []
+            self._end(bad)
         self._place.next = self._reader.place
         self._number += 1
         self._planned += len(entries)
@@ -371,23 +395,6 @@ class ListsHere(BatchIterator):
         self._loaded_here(clocks, self._given, hit=False)
         return Delivered(data, self._number - 1, self._finisher.count, 0, array_bytes(data), bad=bad)
 
-    def _note(self, batch: Delivered, position: int) -> int:
-        self._place.reach()
-        return position
-
 
 def _seed(seed: int) -> None:
     """The program's generators stay as they are."""
-
-
-class _Place:
-    """The place of the training loop in the walk. next: window and skip after the batch that it gets."""
-
-    def __init__(self, context: EpochContext) -> None:
-        assert context.begun.walk is not None
-        self.walk = context.begun.walk
-        self.next = self.walk.window, self.walk.skip
-        self._progress, self._before = context.progress, self.walk.given
-
-    def reach(self) -> None:
-        self.walk.reach(*self.next, self._before + self._progress.samples)

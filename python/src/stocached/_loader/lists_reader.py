@@ -54,14 +54,16 @@ class Block(NamedTuple):
 
 @dataclass
 class Read:
-    """What a worker answers. skipped: of the items to leave out, those that were there. windows: those that are left
-    after an error; None: those of the run."""
+    """What a worker answers. skipped: of the items to leave out, those that were there. base: the windows that the blocks
+    count from. windows, given: where the run is now; after an error, that is another window."""
 
     worker: int
     skipped: int
     blocks: list[Block]  # offsets after the answer's head
+    base: range
+    windows: range
+    given: int
     ended: bool
-    windows: range | None
     error: Any
     bad: list[BadSample]
 
@@ -81,10 +83,10 @@ class Reader:
         self.ended = False
         self.skipped = 0
         while self.skipped < run.skip and not self.ended:
-            try:
-                self.skipped += len(self.take([], min(run.skip - self.skipped, 1024)))
-            except Exception:  # it was raised before
-                continue
+            some: list[Entry] = []
+            with contextlib.suppress(Exception):  # it was raised before
+                self.take(some, min(run.skip - self.skipped, 1024))
+            self.skipped += len(some)
         self.bad.clear()
 
     def take(self, into: list[Entry], count: int) -> list[Entry]:
@@ -187,15 +189,20 @@ class Finisher:
     def finish(self, entries: list[Entry]) -> list[Any]:
         """The items of entries, without those that are left out."""
         items: list[Any] = []
-        while len(items) + len(self.bad) < len(entries):
+        done = 0
+        while done < len(entries):
+            before = len(items)
             try:
-                self._lists.finish(entries[len(items) + len(self.bad) :], items)
+                self._lists.finish(entries[done:], items)
+                return items
             except Exception as error:
-                name = self._lists.where(entries[len(items) + len(self.bad)])
+                done += len(items) - before
+                name = self._lists.where(entries[done])
                 bad = bad_sample(name, error) if self._job.skips_bad else None
                 if bad is None:
                     raise
                 self.bad.append(bad)
+                done += 1
         return items
 
 
@@ -207,7 +214,7 @@ class WorkerReader:
 
     def __init__(self, number: int, job: Job, task_queue: TaskQueue) -> None:
         self._number, self._job, self._task_queue = number, job, task_queue
-        self._kept: OrderedDict[tuple[int, int], tuple[Reader, Any]] = OrderedDict()
+        self._kept: OrderedDict[tuple[int, range, int], tuple[Reader, Any]] = OrderedDict()
         self._seeded = False
         self._pace = float(_STEP)  # ns of an item
         self._several = 1  # batches in a block
@@ -217,7 +224,8 @@ class WorkerReader:
         """Answers with the next items of a run. block: items of a block that is no batch; others have several times as
         many. first: of the first block, so that the next one begins where a batch does. Returns where the answer lies."""
         reader, error, until = self._reader(run), None, time.monotonic_ns() + _LONGEST
-        skipped, windows, made, apart = reader.skipped, reader.windows, _Blocks(), False
+        skipped, base, made, apart = reader.skipped, reader.windows, _Blocks(), False
+        bad: list[BadSample] = []
         while not reader.ended and made.has_room and not (made.blocks and time.monotonic_ns() > until):
             entries: list[Entry] = []
             place = reader.windows, reader.given
@@ -233,6 +241,8 @@ class WorkerReader:
                 reader, error, apart = self._opened(run._replace(windows=place[0], skip=place[1])), None, True
                 continue
             apart = False
+            bad += reader.bad
+            reader.bad.clear()
             if entries:
                 value, signature = self._sent(entries, items)
                 length = made.add(value, signature, len(entries), place[1])
@@ -241,13 +251,11 @@ class WorkerReader:
             if error is not None:
                 error = self._job.backend.error(error, self._job.where(self._number))
                 break
-        left = None if reader.windows == windows else reader.windows
         if not reader.ended:
             self._keep(run, reader)
-        head = pickle.dumps(
-            Read(self._number, skipped, made.blocks, reader.ended and error is None, left, error, reader.bad), 5
-        )
-        reader.bad = []
+        ended = reader.ended and error is None
+        read = Read(self._number, skipped, made.blocks, base, reader.windows, reader.given, ended, error, bad)
+        head = pickle.dumps(read, 5)
         return self._task_queue.put(len(head).to_bytes(8, "little"), head, *made.parts)
 
     def _take(self, reader: Reader, entries: list[Entry], size: int, until: int) -> None:
@@ -301,7 +309,7 @@ class WorkerReader:
 
     def _reader(self, run: Run) -> Reader:
         """The kept reader if it is there, else a new one."""
-        kept = self._kept.pop((run.epoch, run.windows.start), None)
+        kept = self._kept.pop((run.epoch, run.windows, run.world_size), None)
         if kept is None or kept[0].given != run.skip:
             return self._opened(run)
         for generator, state in kept[1]:
@@ -314,7 +322,7 @@ class WorkerReader:
     def _keep(self, run: Run, reader: Reader) -> None:
         """With the states of the generators, which other tasks change."""
         states = [(generator, generator.state()) for generator in known()] if self._seeded else []
-        self._kept[run.epoch, reader.windows.start] = reader, states
+        self._kept[run.epoch, reader.windows, run.world_size] = reader, states
         if len(self._kept) > _KEPT:
             self._kept.popitem(last=False)
 

@@ -39,6 +39,7 @@ class _Abandoned:
     first: int
     tasks: int
     lease: Lease | None
+    done: Callable[[], None] | None
 
 
 class WorkerRuntime:
@@ -202,11 +203,11 @@ class WorkerRuntime:
             self.pool.check()
             self._checked_at = time.monotonic()
 
-    def abandon(self, first: int, tasks: int, lease: Lease | None) -> None:
+    def abandon(self, first: int, tasks: int, lease: Lease | None, done: Callable[[], None] | None = None) -> None:
         """Cancels the tasks that are not begun. The others continue, and their buffer is not reused
-        before they end. Their answers are dropped later."""
+        before they end. Their answers are dropped later. done: called when none is worked on."""
         self.task_queue.cancel(first, tasks)
-        self._abandoned.append(_Abandoned(first, tasks, lease))
+        self._abandoned.append(_Abandoned(first, tasks, lease, done))
 
     def _reap(self) -> None:
         self._abandoned = [abandoned for abandoned in self._abandoned if not self._reaped(abandoned)]
@@ -221,4 +222,7 @@ class WorkerRuntime:
             if answer["result"] != CANCELLED and answer["overflow_bytes"]:
                 task_queue.drop(*place_of(answer))
             task_queue.release(position, 1)
-        return not (states == TAKEN).any()
+        ended = not (states == TAKEN).any()
+        if ended and abandoned.done is not None:
+            abandoned.done()
+        return ended

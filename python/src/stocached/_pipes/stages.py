@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import itertools
 import math
@@ -429,8 +430,19 @@ class Zip(Stage):
         if self.indexed:
             yield from super().items(some, window)
             return
+        bad: list[str] = []
+
+        def left_out(name: str, error: Exception) -> None:
+            window.left_out(name, error)
+            bad.append(name)
+
+        known = dataclasses.replace(window, left_out=left_out)
         for visit in some:
-            sides = [list(side.items([inside], window)) for side, inside in zip(self.above, visit.inner)]
+            sides = [list(side.items([inside], known)) for side, inside in zip(self.above, visit.inner)]
+            if bad:  # the others have no partner
+                both = set.intersection(*({ordinal for _, ordinal, _ in side} for side in sides))
+                sides = [[item for item in side if item[1] in both] for side in sides]
+                bad.clear()
             if len(set(map(len, sides))) > 1:
                 counts = ", ".join(f"{len(side):,}" for side in sides)
                 raise self.refuse(
