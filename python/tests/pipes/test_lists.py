@@ -96,6 +96,23 @@ def test_bad_samples_are_left_out_at_each_stage(pipe: Pipe, workers: int):
         list(Loader(pipe.batch(8), num_workers=workers))
 
 
+def stops(x: int) -> int:
+    return x if x != 701 else next(iter(()))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(
+    "pipe", [LISTS.map(stops), LISTS.map(double).map(abs).map(lambda x: stops(x // 2)), LISTS.filter(stops)]
+)
+def test_a_function_that_raises_stop_iteration_ends_no_epoch(pipe: Pipe, workers: int):
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        list(Loader(pipe.batch(8), num_workers=workers))
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        list(Loader(source([700, 701]).map(stops).batch(1), num_workers=workers))
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        list(Loader(LISTS.batch(8, collate=lambda items: next(iter(()))), num_workers=workers))
+
+
 def drawn_and_bad(x: int) -> int:
     random.random()
     return unreadable(x)

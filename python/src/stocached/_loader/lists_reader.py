@@ -154,7 +154,10 @@ class Finisher:
         self.count = len(items)
         if not items:
             return None
-        return self._job.collate(items if self._job.batched else items[0])
+        try:
+            return self._job.collate(items if self._job.batched else items[0])
+        except StopIteration as error:  # which would end the epoch
+            raise RuntimeError(f"the function that makes batches raised StopIteration({error})") from error
 
     def _finished(self, entries: list[Entry]) -> list[Any] | None:
         """None: a function has drawn from a global generator, which was not seeded."""
@@ -320,7 +323,9 @@ class WorkerReader:
         return Reader(self._job.dataset, run, self._job.skips_bad, self._seed)
 
     def _keep(self, run: Run, reader: Reader) -> None:
-        """With the states of the generators, which other tasks change."""
+        """With the states of the generators, which other tasks change. Readers of other epochs may have files open."""
+        for key in [key for key in self._kept if key[0] != run.epoch]:
+            del self._kept[key]
         states = [(generator, generator.state()) for generator in known()] if self._seeded else []
         self._kept[run.epoch, reader.windows, run.world_size] = reader, states
         if len(self._kept) > _KEPT:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -48,14 +48,15 @@ class Function(Stage):
         try:
             return self.function(item, generator(seed)) if self.draws else self.function(item)
         except Exception as error:
-            raise_noted(error, self.noted(at))
+            self.failed(error, at)
 
-    def noted(self, at: Any) -> str:
-        """The note of an error of the function."""
+    def failed(self, error: Exception, at: Any) -> NoReturn:
+        """Raises an error of the function, with a note. at: as of `call`."""
+        if isinstance(error, StopIteration):  # which would end an epoch
+            error = RuntimeError(f"the function raised StopIteration({error})")
         element = at.element if isinstance(at, Visit) else at
-        return f"stocached: in {self.shown()}{self.line}" + (
-            "" if element is None else f", with {self.above[0].where(element)}"
-        )
+        where = "" if element is None else f", with {self.above[0].where(element)}"
+        raise_noted(error, f"stocached: in {self.shown()}{self.line}{where}")
 
     def shown(self) -> str:
         return f"{self.name}({getattr(self.function, '__name__', None) or one_line(self.function)})"
@@ -134,7 +135,7 @@ class FlatMap(Function):
                         yield visit, chain(ordinal, number), one
             except Exception as error:
                 try:
-                    raise_noted(error, self.noted(visit))
+                    self.failed(error, visit)
                 except Exception as noted:
                     window.left_out(above.where(visit.element), noted)
 
@@ -209,7 +210,7 @@ class Counted(FlatMap):
         try:
             made = list(made)
         except Exception as error:  # the function may be a generator
-            raise_noted(error, self.noted(upper))
+            self.failed(error, upper)
         count = self.counts.samples[upper.element]
         if len(made) != count:
             raise InvalidError(

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from .._common.errors import InvalidError
-from .._common.notes import raise_noted
 from .._datasets.lists import Entry, Lists, Reading, Walk, without_index
 from .._datasets.stage_stats import CountsStages, StageStats
 from .functions import Map
@@ -83,7 +82,9 @@ class PipeLists(Lists, CountsStages):
         each = maps[0]
         try:
             if len(maps) == 1 and None not in [visit for visit, _, _ in entries]:
-                into.extend(map(maps[0].function, [item for _, _, item in entries]))
+                into.extend(map(each.function, [item for _, _, item in entries]))
+                if len(into) - before < len(entries):  # map() takes StopIteration for its end
+                    raise StopIteration
                 return
             for visit, _, item in entries:
                 if visit is not None:
@@ -91,7 +92,7 @@ class PipeLists(Lists, CountsStages):
                         item = each.function(item)
                 into.append(item)
         except Exception as error:
-            raise_noted(error, each.noted(entries[len(into) - before][0][0]))
+            each.failed(error, entries[len(into) - before][0][0])
 
     def sent(self, entries: Sequence[Entry]) -> list[Entry]:
         return [((visit.element, visit.draw, visit.epoch), ordinal, item) for visit, ordinal, item in entries]
