@@ -138,10 +138,11 @@ def test_a_length_without_drop_last_counts_the_short_batch():
 
 
 def test_a_pipe_is_drawn_a_line_a_stage():
-    pipe = source([1, 2]).map(double).zip(source([3, 4]).shuffle(5)).batch(2)
+    pipe = source([1]).map(double).flat_map(list, count=2).zip(source([3, 4]).shuffle(5)).batch(2)
     assert repr(pipe).split("\n") == [
-        "    source(list, 2 elements)",
+        "    source(list, 1 elements)",
         "    .map(double)",
+        "    .flat_map(list, count=2)",
         "    source(list, 2 elements)",
         "    .shuffle(seed=5)",
         ".zip(2 pipes, side by side)",

@@ -14,12 +14,13 @@ from .._common.numbers import number_in
 
 @dataclass(frozen=True)
 class Reading:
-    """How the windows of an epoch are read. begin: called before each element, with its seed. left_out: called with the
-    name of an item and the error that it made; it returns if the item is to be left out, and raises the error if not."""
+    """How the windows of an epoch are read. begin: called with each visit of an element before it is read. left_out:
+    called with the name of an item and the error that it made; it returns if the item is to be left out, and raises the
+    error if not."""
 
     epoch: int
     world_size: int
-    begin: Callable[[int], None]
+    begin: Callable[[Any], None]
     left_out: Callable[[str, Exception], None]
 
 

@@ -71,10 +71,10 @@ class Read:
 class Reader:
     """The entries of a run. After an error it goes on with the next window."""
 
-    def __init__(self, lists: Lists, run: Run, skips_bad: bool, seeds: Callable[[int], None]) -> None:
-        """seeds: called with the seed of each element before it is read."""
+    def __init__(self, lists: Lists, run: Run, skips_bad: bool, begin: Callable[[Any], None]) -> None:
+        """begin: of `Reading`."""
         self._lists, self._skips_bad = lists, skips_bad
-        self._reading = Reading(run.epoch, run.world_size, seeds, self._left_out)
+        self._reading = Reading(run.epoch, run.world_size, begin, self._left_out)
         self.bad: list[BadSample] = []  # that were left out since the last look
         self.windows, self.given = run.windows, 0  # items of these windows
         self._piece, self._before = run.windows[:0], 0  # what is read now, and the items before it
@@ -331,9 +331,9 @@ class WorkerReader:
         if len(self._kept) > _KEPT:
             self._kept.popitem(last=False)
 
-    def _seed(self, seed: int) -> None:
+    def _seed(self, visit: Any) -> None:
         if self._seeded:
-            self._job.backend.seed_sample(seed)
+            self._job.backend.seed_sample(self._job.dataset.seed((visit, 0, None)))
 
 
 def load(task_queue: TaskQueue, block: Block) -> Any:

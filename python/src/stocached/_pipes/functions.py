@@ -222,6 +222,10 @@ class Counted(FlatMap):
     def items(self, some: Iterable[Visit], window: Window) -> Iterator[Item]:
         return Stage.items(self, some, window)
 
+    def shown(self) -> str:
+        given = self._given if isinstance(self._given, (int, np.integer)) else "..."
+        return f"{super().shown()[:-1]}, count={given})"
+
     def where(self, element: int) -> str:
         e, ordinal = self.counts.locate(element)
         return f"item {ordinal} of {self.above[0].where(e)}"

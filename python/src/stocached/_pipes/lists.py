@@ -131,7 +131,7 @@ def _visit(visit: Any) -> Visit:
     return visit if isinstance(visit, Visit) else Visit(*visit)
 
 
-def _begin(seed: int) -> None:
+def _begin(visit: Any) -> None:
     """The program's generators stay as they are."""
 
 

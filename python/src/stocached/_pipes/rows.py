@@ -140,7 +140,7 @@ class Listed(PackedLists):
         return [("its list of items", packed)]
 
 
-def _begin(seed: int) -> None:
+def _begin(visit: Any) -> None:
     """Items of a cache draw no random numbers."""
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from .._common.errors import InvalidError
-from .visits import Visit, Visits, Window, seed_at
+from .visits import Visit, Visits, Window
 
 Item = tuple[Visit, int, Any]
 """An item with its visit and its ordinal, which tells the items of a visit apart."""
@@ -56,7 +56,7 @@ class Stage:
             yield from self.above[0].items(some, window)
             return
         for visit in some:
-            window.begin(seed_at(window.seed, visit, 0))
+            window.begin(visit)
             try:
                 item = self.item(visit, window.seed)
             except Exception as error:

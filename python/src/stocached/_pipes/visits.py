@@ -47,7 +47,7 @@ class Window:
     seed: int
     epoch: int
     number: int
-    begin: Callable[[int], None]
+    begin: Callable[[Any], None]
     left_out: Callable[[str, Exception], None]
 
 
