@@ -149,7 +149,7 @@ def test_a_state_of_another_rank_counts_over_errors(workers: int, given: int):
     pipe = ELEMENTS.flat_map(fails).batch(8)
     whole = [x for one in read_on(Loader(pipe, rank=1, world_size=2)) if isinstance(one, list) for x in one]
     loader = Loader(pipe, rank=1, world_size=2, num_workers=workers)
-    state = {**loader.state_dict(), "position": given, "window": 0, "skip": given, "ranks": [0, 2]}
+    state = {**loader.state_dict(), "position": given, "window": 0, "skip": given, "span": 1, "ranks": [0, 2]}
     loader.load_state_dict(state)
     made = read_on(loader)
     assert [x for one in made if isinstance(one, list) for x in one] == whole[given:]
@@ -345,6 +345,9 @@ def test_windows_become_smaller_if_ranks_would_have_none():
     alone = sorted(x for batch in batches(pipe.batch(4)) for x in batch)
     shares = [[x for batch in batches(pipe.batch(4), rank=r, world_size=4) for x in batch] for r in range(4)]
     assert all(shares)
+    loader = Loader(pipe.batch(4), rank=1, world_size=4)
+    next(iter(loader))
+    assert loader.state_dict()["span"] == 40 // 16
     assert sorted(itertools.chain.from_iterable(shares)) == alone
 
 
@@ -371,6 +374,10 @@ def test_another_number_of_ranks_is_refused_within_an_epoch():
     other.load_state_dict(loader.state_dict())
     with pytest.raises(StateError, match="2 ranks in the middle of an epoch, this job has 3"):
         next(iter(other))
+    state = loader.state_dict() | {"span": 7}
+    with pytest.raises(StateError, match="windows of 7 elements, this pipe has windows of 1"):
+        loader.load_state_dict(state)
+        next(iter(loader))
 
 
 _GO_ON = """

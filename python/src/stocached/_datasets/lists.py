@@ -36,8 +36,8 @@ class Lists(ABC):
     finishes: bool
 
     @abstractmethod
-    def windows(self, world_size: int) -> int:
-        """How many windows an epoch has."""
+    def windows(self, world_size: int) -> tuple[int, int]:
+        """How many windows an epoch has, and how many elements a window."""
 
     @abstractmethod
     def items(self, windows: Iterable[int], reading: Reading) -> Iterator[Entry]:
@@ -80,12 +80,13 @@ class PackedLists(ABC):
 class Walk:
     """The windows of an epoch that a rank reads, and its place in them. A loader has it in place of a shard.
 
-    window, skip: the next item is number `skip` of those from this window on. given: items before it, of this rank."""
+    span: elements of a window. window, skip: the next item is number `skip` of those from this window on. given: items before it, of this rank."""
 
     epoch: int
     rank: int
     world_size: int
     windows: int
+    span: int
     given: int = 0
     window: int = field(init=False)
     skip: int = field(init=False)
@@ -102,8 +103,8 @@ class Walk:
 
     def state(self) -> dict[str, Any]:
         """For a state of a loader."""
-        ranks = [self.rank, self.world_size]
-        return {"epoch": self.epoch, "position": self.given, "window": self.window, "skip": self.skip, "ranks": ranks}
+        place = {"epoch": self.epoch, "position": self.given, "window": self.window, "skip": self.skip}
+        return place | {"span": self.span, "ranks": [self.rank, self.world_size]}
 
     def resume(self, state: Mapping[str, Any]) -> None:
         """Continues from a state. With that of another rank, it counts the items from the first window on."""
@@ -114,6 +115,10 @@ class Walk:
             raise StateError(
                 f"the state is of {world_size} ranks in the middle of an epoch, this job has {self.world_size}, and the items "
                 "of this pipe have no index; continue with as many ranks, or from a state between two epochs"
+            )
+        if state.get("span") != self.span:
+            raise StateError(
+                f"the state is of windows of {state.get('span')} elements, this pipe has windows of {self.span}"
             )
         if rank == self.rank:
             window, skip = (number_in(state, name, 2**63 - 1) for name in ("window", "skip"))

@@ -39,8 +39,9 @@ class PipeLists(Lists, CountsStages):
         self._random = any(each.draws for each in self._maps)
         self._epochs: OrderedDict[int, Visits] = OrderedDict()  # the last two
 
-    def windows(self, world_size: int) -> int:
-        return -(-len(self._stage) // self._span(world_size))
+    def windows(self, world_size: int) -> tuple[int, int]:
+        span = self._span(world_size)
+        return -(-len(self._stage) // span), span
 
     def _span(self, world_size: int) -> int:
         """How many visits a window has."""
@@ -119,7 +120,7 @@ class PipeLists(Lists, CountsStages):
 
     def all(self) -> Iterator[Any]:
         """The items of epoch 0, for one rank."""
-        entries = self.items(range(self.windows(1)), Reading(0, 1, _begin, _raise))
+        entries = self.items(range(self.windows(1)[0]), Reading(0, 1, _begin, _raise))
         while several := list(itertools.islice(entries, 1)):
             items: list[Any] = []
             self.finish(several, items)
@@ -166,7 +167,7 @@ class _WalkEpoch:
         """start: items of this rank before."""
         if not 0 <= rank < world_size:
             raise InvalidError(f"rank={rank} is not in 0..{world_size - 1}")
-        return Walk(self.number, rank, world_size, self.order.lists.windows(world_size), start)
+        return Walk(self.number, rank, world_size, *self.order.lists.windows(world_size), start)
 
     def __len__(self) -> int:
         raise without_index("len()")
