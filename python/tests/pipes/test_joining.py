@@ -113,12 +113,12 @@ def chain(request: pytest.FixtureRequest) -> Both:
     return (ROWS if kind == "rows" else SIZED)[name]()
 
 
-@pytest.mark.parametrize("workers", [0, 1, 2, 5])
-def test_they_are_those_of_the_document(chain: Both, workers: int):
-    loader = loader_of(chain, num_workers=workers, persistent_workers=workers == 2)
-    for epoch in range(2):
-        assert made(loader) == wanted(chain, epoch)
-    loader.close()
+def test_they_are_those_of_the_document(chain: Both):
+    for workers in (0, 1, 2, 5):
+        loader = loader_of(chain, num_workers=workers, persistent_workers=workers == 2)
+        for epoch in range(2 if workers in (0, 2) else 1):
+            assert made(loader) == wanted(chain, epoch)
+        loader.close()
 
 
 def test_threads_make_the_same(chain: Both):

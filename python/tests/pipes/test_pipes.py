@@ -43,12 +43,15 @@ def read(loader: Loader) -> list[list[Any]]:
     return [items_of(batch) for batch in loader]
 
 
-@pytest.mark.parametrize("workers", [0, 1, 2, 5])
-def test_batches_are_those_of_the_document(chain: Both, workers: int):
-    loader = Loader(chain.pipe.batch(4), seed=SEED, num_workers=workers, persistent_workers=workers == 2)
-    for epoch in range(3):
-        assert read(loader) == expected(chain, epoch)
-    loader.close()
+@pytest.mark.parametrize("name", CHAINS)
+def test_batches_are_those_of_the_document(name: str):
+    """Every other chain has 1 worker, and 5 the others: workers take long to start."""
+    chain = CHAINS[name]()
+    for workers, epochs in ((0, 3), (2, 2), (5 if list(CHAINS).index(name) % 2 else 1, 1)):
+        loader = Loader(chain.pipe.batch(4), seed=SEED, num_workers=workers, persistent_workers=workers == 2)
+        for epoch in range(epochs):
+            assert read(loader) == expected(chain, epoch)
+        loader.close()
 
 
 def test_threads_make_the_same_batches(chain: Both):
