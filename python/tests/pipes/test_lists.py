@@ -326,10 +326,11 @@ def drawn_below(item: Any) -> Any:
     return (*item, random.randrange(1000))
 
 
-@pytest.mark.parametrize("chain", ["read", "made", "both"])
+@pytest.mark.parametrize("chain", ["read", "made", "both", "cached"])
 def test_global_generators_are_seeded_for_each_element_and_item(chain: str):
-    pipe = ELEMENTS.flat_map(drawn_by_modules if chain != "made" else lambda x: [(x, k) for k in range(x % 4)])
-    if chain != "read":
+    elements = LISTS.cache("8MiB") if chain == "cached" else ELEMENTS
+    pipe = elements.flat_map(drawn_by_modules if chain != "made" else lambda x: [(x, k) for k in range(x % 4)])
+    if chain in ("made", "both"):
         pipe = pipe.map(drawn_below)
     one = batches(pipe.batch(5), num_workers=1)
     assert batches(pipe.batch(5), num_workers=3) == one

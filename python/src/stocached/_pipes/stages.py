@@ -259,6 +259,7 @@ class Cache(Stage):
                 yield from self.above[0].items([visit], window)
                 continue
             made, _ = serialization.unpacked(memoryview(packed))  # arrays are over `packed`, which is of this call
+            window.begin(visit)  # after a miss as after a hit
             for ordinal, item in made:
                 yield visit, ordinal, item
 
