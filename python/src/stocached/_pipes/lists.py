@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -14,7 +13,7 @@ from .._datasets.stage_stats import CountsStages, StageStats
 from .functions import Map
 from .stage import Stage
 from .stages import counted
-from .visits import Visit, Visits, Window, seed_at
+from .visits import Epochs, Visit, Window, seed_at
 
 WINDOW = 1024  # visits of a window, if a stage mixes or joins their items
 _SHARE = 4  # windows that each rank has at least, if the window is the default
@@ -37,7 +36,7 @@ class PipeLists(Lists, CountsStages):
         self._above, self._maps = split(stage)
         self.mixes, self.finishes = stage.window is not None, bool(self._maps)
         self._random = any(each.draws for each in self._maps)
-        self._epochs: OrderedDict[int, Visits] = OrderedDict()  # the last two
+        self._epochs = Epochs(stage, seed)
 
     def windows(self, world_size: int) -> tuple[int, int]:
         span = self._span(world_size)
@@ -57,10 +56,10 @@ class PipeLists(Lists, CountsStages):
         if self.mixes:
             return self._mixed(windows, reading)
         known = Window(self._seed, reading.epoch, 0, reading.begin, reading.left_out)
-        return iter(self._above.items(map(self._visits(reading.epoch).at, windows), known))
+        return iter(self._above.items(map(self._epochs.visits(reading.epoch).at, windows), known))
 
     def _mixed(self, windows: Iterable[int], reading: Reading) -> Iterator[Entry]:
-        visits = self._visits(reading.epoch)
+        visits = self._epochs.visits(reading.epoch)
         span = self._span(reading.world_size)
         for number in windows:
             known = Window(self._seed, reading.epoch, number, reading.begin, reading.left_out)
@@ -106,17 +105,6 @@ class PipeLists(Lists, CountsStages):
 
     def stage_stats(self) -> tuple[StageStats, ...]:
         return counted(self._stage)
-
-    def _visits(self, epoch: int) -> Visits:
-        visits = self._epochs.get(epoch)
-        if visits is None:
-            visits = self._epochs[epoch] = self._stage.visits(epoch, self._seed)
-            if len(self._epochs) > 2:
-                self._epochs.popitem(last=False)
-        return visits
-
-    def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"_epochs": OrderedDict()}
 
     def all(self) -> Iterator[Any]:
         """The items of epoch 0, for one rank."""

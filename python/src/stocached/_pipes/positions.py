@@ -4,7 +4,6 @@ The index of a sample is its position, with the number of the epoch in the bits 
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -18,7 +17,7 @@ from .._order.epoch import Epoch, Shard
 from .._order.order import Order
 from .stage import Stage
 from .stages import counted
-from .visits import Visits
+from .visits import Epochs
 
 _BITS = 40  # an epoch has at most so many positions (docs/spec/order.md)
 _EPOCHS = 2**23
@@ -29,28 +28,17 @@ class Positions(CountsStages):
 
     def __init__(self, stage: Stage, seed: int) -> None:
         self._stage, self._seed = stage, seed
-        self._epochs: OrderedDict[int, Visits] = OrderedDict()  # the last two
+        self._epochs = Epochs(stage, seed)
 
     def __len__(self) -> int:
         return len(self._stage)
 
     def __getitem__(self, index: int) -> Any:
         epoch, position = divmod(int(index), 2**_BITS)
-        return self._stage.item(self._visits(epoch).at(position), self._seed)
+        return self._stage.item(self._epochs.visits(epoch).at(position), self._seed)
 
     def stage_stats(self) -> tuple[StageStats, ...]:
         return counted(self._stage)
-
-    def _visits(self, epoch: int) -> Visits:
-        visits = self._epochs.get(epoch)
-        if visits is None:
-            visits = self._epochs[epoch] = self._stage.visits(epoch, self._seed)
-            if len(self._epochs) > 2:
-                self._epochs.popitem(last=False)
-        return visits
-
-    def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"_epochs": OrderedDict()}
 
 
 @dataclass(frozen=True)

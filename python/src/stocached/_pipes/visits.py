@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -57,6 +58,25 @@ class Visits(Protocol):
     def __len__(self) -> int: ...
 
     def at(self, position: int) -> Visit: ...
+
+
+class Epochs:
+    """The visits of the epochs of a stage, of which it keeps the last two. seed: of the loader."""
+
+    def __init__(self, stage: Any, seed: int) -> None:
+        self._stage, self._seed = stage, seed
+        self._last: OrderedDict[int, Visits] = OrderedDict()
+
+    def visits(self, epoch: int) -> Visits:
+        visits = self._last.get(epoch)
+        if visits is None:
+            visits = self._last[epoch] = self._stage.visits(epoch, self._seed)
+            if len(self._last) > 2:
+                self._last.popitem(last=False)
+        return visits
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"_last": OrderedDict()}
 
 
 class InOrder:
