@@ -29,7 +29,8 @@ _BLOCK_BYTES = (
 _MOST_TOGETHER = 64  # batches in a block
 _KEPT = 8  # unfinished runs that a worker keeps
 _PIECE = 64  # windows of one element that are read in one go
-_CHEAP = 30_000  # ns: items whose last functions take longer are finished when their batch is made
+_CHEAP = 30_000  # ns: items whose last functions take longer are finished when their batch is made, unless
+_MOVE = 0.5  # ns a byte: their way to there takes longer
 
 
 class Run(NamedTuple):
@@ -221,6 +222,7 @@ class WorkerReader:
         self._seeded = False
         self._pace = float(_STEP)  # ns of an item
         self._several = 1  # batches in a block
+        self._moved = 0.0  # bytes of an item before its last functions
         self.finisher = Finisher(job, self.entries)
 
     def read(self, run: Run, first: int, block: int) -> tuple[int, int]:
@@ -250,6 +252,8 @@ class WorkerReader:
                 value, signature = self._sent(entries, items)
                 length = made.add(value, signature, len(entries), place[1])
                 several = _BLOCK_BYTES * len(entries) // (length * block)
+                if items is None:
+                    self._moved = length / len(entries)
                 self._several = 1 if signature is None else max(1, min(several, _MOST_TOGETHER))
             if error is not None:
                 error = self._job.backend.error(error, self._job.where(self._number))
@@ -276,7 +280,7 @@ class WorkerReader:
         lists, finisher = self._job.dataset, self.finisher
         if not lists.finishes:
             return [item for _, _, item in entries], False
-        if self._seeded or min(finisher.paces) > _CHEAP:
+        if self._seeded or min(finisher.paces) > _CHEAP + _MOVE * self._moved:
             return None, False
         start = time.monotonic_ns()
         items: list[Any] = []
