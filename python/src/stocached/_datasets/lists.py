@@ -12,6 +12,14 @@ from .._common.errors import InvalidError, StateError
 from .._common.numbers import number_in
 
 
+def no_seed(visit: Any) -> None:
+    """The generators of the program stay as they are."""
+
+
+def not_left_out(name: str, error: Exception) -> None:
+    raise error
+
+
 @dataclass(frozen=True)
 class Reading:
     """How the windows of an epoch are read. begin: called with each visit of an element before it is read. left_out:
@@ -20,8 +28,8 @@ class Reading:
 
     epoch: int
     world_size: int
-    begin: Callable[[Any], None]
-    left_out: Callable[[str, Exception], None]
+    begin: Callable[[Any], None] = no_seed
+    left_out: Callable[[str, Exception], None] = not_left_out
 
 
 Entry = tuple[Any, int, Any]
@@ -80,7 +88,8 @@ class PackedLists(ABC):
 class Walk:
     """The windows of an epoch that a rank reads, and its place in them. A loader has it in place of a shard.
 
-    span: elements of a window. window, skip: the next item is number `skip` of those from this window on. given: items before it, of this rank."""
+    span: elements of a window. window, skip: the next item is number `skip` of those from this window on. given: items
+    before it, of this rank."""
 
     epoch: int
     rank: int

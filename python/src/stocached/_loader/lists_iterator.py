@@ -377,7 +377,7 @@ class ListsHere(_Lists):
         super().__init__(context)
         walk, job = self._place.walk, context.job
         run = Run(walk.epoch, walk.rest(), walk.world_size, walk.skip)
-        self._reader, self._finisher = Reader(job.dataset, run, job.skips_bad, _seed), Finisher(job)
+        self._reader, self._finisher = Reader(job.dataset, run, job.skips_bad), Finisher(job)
         self._entries: list[Entry] = []  # of the next batch
 
     def _next(self) -> Delivered:
@@ -394,7 +394,3 @@ class ListsHere(_Lists):
         bad, self._reader.bad = [*self._reader.bad, *self._finisher.bad], []
         self._loaded_here(clocks, self._given, hit=False)
         return Delivered(data, self._number - 1, self._finisher.count, 0, array_bytes(data), bad=bad)
-
-
-def _seed(visit: Any) -> None:
-    """The program's generators stay as they are."""

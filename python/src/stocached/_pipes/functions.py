@@ -19,7 +19,7 @@ from .._random.sample_generator import generator
 from .._random.sample_seeds import chain
 from . import rows, visits
 from .stage import Item, Stage
-from .visits import Visit, Visits, Window
+from .visits import Epochs, Visit, Visits, Window
 
 
 class Function(Stage):
@@ -156,7 +156,7 @@ class Counted(FlatMap):
         if not callable(count):
             _ = self.counts  # raises InvalidError now
         self._last: tuple[Any, list[Any]] = (None, [])  # the list of the last element
-        self._of_epoch: tuple[Any, Visits] | None = None  # the visits of the last epoch
+        self._epochs = Epochs(above, 0)
 
     @functools.cached_property
     def counts(self) -> Concatenation:
@@ -189,7 +189,9 @@ class Counted(FlatMap):
 
     def item(self, visit: Visit, seed: int) -> Any:
         e, ordinal = self.counts.locate(visit.element)
-        upper = self._upper(visit.epoch, seed).at(e)
+        if self._epochs.seed != seed:
+            self._epochs = Epochs(self.above[0], seed)
+        upper = self._epochs.visits(visit.epoch).at(e)
         if visit.draw:
             upper = visits.drawn(upper, visit.draw)
         key = e, visit.draw, visit.epoch, seed
@@ -198,12 +200,6 @@ class Counted(FlatMap):
             made = self.list_of(self.above[0].item(upper, seed), upper, seed)
             self._last = key, made
         return made[ordinal]
-
-    def _upper(self, epoch: int, seed: int) -> Visits:
-        """The visits of the elements above."""
-        if self._of_epoch is None or self._of_epoch[0] != (epoch, seed):
-            self._of_epoch = (epoch, seed), self.above[0].visits(epoch, seed)
-        return self._of_epoch[1]
 
     def list_of(self, item: Any, upper: Visit, seed: int) -> list[Any]:
         made = self.call(item, upper, self.seed_of(upper, 0, seed))
@@ -231,10 +227,7 @@ class Counted(FlatMap):
         return f"item {ordinal} of {self.above[0].where(e)}"
 
     def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"_last": (None, []), "_of_epoch": None}
-
-
-_END = object()
+        return vars(self) | {"_last": (None, [])}
 
 
 def _is_fixed(function: Any) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -108,24 +107,15 @@ class PipeLists(Lists, CountsStages):
 
     def all(self) -> Iterator[Any]:
         """The items of epoch 0, for one rank."""
-        entries = self.items(range(self.windows(1)[0]), Reading(0, 1, _begin, _raise))
-        while several := list(itertools.islice(entries, 1)):
+        for entry in self.items(range(self.windows(1)[0]), Reading(0, 1)):
             items: list[Any] = []
-            self.finish(several, items)
+            self.finish([entry], items)
             yield from items
 
 
 def _visit(visit: Any) -> Visit:
     """visit: also as `PipeLists.sent` has it."""
     return visit if isinstance(visit, Visit) else Visit(*visit)
-
-
-def _begin(visit: Any) -> None:
-    """The program's generators stay as they are."""
-
-
-def _raise(name: str, error: Exception) -> None:
-    raise error
 
 
 @dataclass(frozen=True)

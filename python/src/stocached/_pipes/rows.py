@@ -129,8 +129,7 @@ class Listed(PackedLists):
 
     def __getitem__(self, index: int) -> Any:
         visit = self.stage.visit_of(position_of(index, len(self)))
-        window = Window(0, 0, 0, _begin, _raise)
-        made = [(ordinal, item) for _, ordinal, item in self.stage.items([visit], window)]
+        made = [(ordinal, item) for _, ordinal, item in self.stage.items([visit], Window())]
         return np.frombuffer(bytearray().join(serialization.packed(made)), np.uint8)
 
     def encoded(self, packed: Any) -> list[tuple[str, Any]]:
@@ -138,11 +137,3 @@ class Listed(PackedLists):
         with contextlib.suppress(NoDigestError):
             packed = np.frombuffer(Identity().of(items), np.uint8)
         return [("its list of items", packed)]
-
-
-def _begin(visit: Any) -> None:
-    """Items of a cache draw no random numbers."""
-
-
-def _raise(name: str, error: Exception) -> None:
-    raise error

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from .._datasets.lists import no_seed, not_left_out
 from .._order.concatenation import Concatenation
 from .._order.order import MixedOrder, Order, WeightedOrder
 from .._random.sample_seeds import chained, sample_seed
@@ -45,11 +46,11 @@ class Window:
 
     seed: of the loader. epoch: of the loader. begin, left_out: of `Reading`."""
 
-    seed: int
-    epoch: int
-    number: int
-    begin: Callable[[Any], None]
-    left_out: Callable[[str, Exception], None]
+    seed: int = 0
+    epoch: int = 0
+    number: int = 0
+    begin: Callable[[Any], None] = no_seed
+    left_out: Callable[[str, Exception], None] = not_left_out
 
 
 class Visits(Protocol):
@@ -64,13 +65,13 @@ class Epochs:
     """The visits of the epochs of a stage, of which it keeps the last two. seed: of the loader."""
 
     def __init__(self, stage: Any, seed: int) -> None:
-        self._stage, self._seed = stage, seed
+        self._stage, self.seed = stage, seed
         self._last: OrderedDict[int, Visits] = OrderedDict()
 
     def visits(self, epoch: int) -> Visits:
         visits = self._last.get(epoch)
         if visits is None:
-            visits = self._last[epoch] = self._stage.visits(epoch, self._seed)
+            visits = self._last[epoch] = self._stage.visits(epoch, self.seed)
             if len(self._last) > 2:
                 self._last.popitem(last=False)
         return visits
