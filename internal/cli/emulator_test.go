@@ -15,6 +15,8 @@ type emulator struct {
 	mu      sync.Mutex
 	cells   [][]rune
 	x, y    int
+	top     int             // the first line that scrolls
+	bottom  int             // the line after the last that scrolls
 	rest    []byte          // of an incomplete sequence
 	written strings.Builder // all bytes so far
 	changed chan struct{}   // of capacity 1
@@ -39,6 +41,24 @@ func (e *emulator) resize(width, height int) {
 		}
 	}
 	e.x, e.y = min(e.x, width-1), min(e.y, height-1)
+	e.top, e.bottom = 0, height
+}
+
+// scroll moves the lines from first to the last that scrolls: up by n, or down by -n.
+func (e *emulator) scroll(first, n int) {
+	if first >= e.bottom {
+		return
+	}
+	lines := e.cells[first:e.bottom]
+	for range min(max(n, -n), len(lines)) {
+		if n > 0 {
+			copy(lines, lines[1:])
+			lines[len(lines)-1] = blank(len(e.cells[0]))
+		} else {
+			copy(lines[1:], lines)
+			lines[0] = blank(len(e.cells[0]))
+		}
+	}
 }
 
 func blank(n int) []rune { return []rune(strings.Repeat(" ", n)) }
@@ -108,10 +128,10 @@ func (e *emulator) step(b []byte) int {
 	case '\r':
 		e.x = 0
 	case '\n':
-		if e.y == height-1 {
-			e.cells = append(e.cells[1:], blank(width))
+		if e.y == e.bottom-1 {
+			e.scroll(e.top, 1)
 		} else {
-			e.y++
+			e.y = min(e.y+1, height-1)
 		}
 	case '\b':
 		e.x = max(e.x-1, 0)
@@ -166,10 +186,10 @@ func (e *emulator) escape(b []byte) int {
 		}
 		return 0
 	case 'M': // a line up
-		if e.y == 0 {
-			e.cells = slices.Insert(e.cells[:len(e.cells)-1], 0, blank(len(e.cells[0])))
+		if e.y == e.top {
+			e.scroll(e.top, -1)
 		} else {
-			e.y--
+			e.y = max(e.y-1, 0)
 		}
 	}
 	return 2
@@ -222,7 +242,28 @@ func (e *emulator) control(parameters string, final byte) {
 			e.cells[y] = blank(width)
 		}
 	case 'K':
-		copy(row[at:], blank(width-at))
+		from, to := at, width // 1: up to the cursor; 2: the whole line
+		if n[0] > 0 {
+			from = 0
+		}
+		if n[0] == 1 {
+			to = at + 1
+		}
+		copy(row[from:to], blank(to-from))
+	case 'L':
+		e.scroll(e.y, -count)
+	case 'M':
+		e.scroll(e.y, count)
+	case 'Z': // back to a stop of the tabulator
+		for range count {
+			e.x = max(e.x-1, 0) / 8 * 8
+		}
+	case 'r': // lines that scroll
+		e.top, e.bottom = min(count, height)-1, height
+		if n[1] > 0 {
+			e.bottom = min(n[1], height)
+		}
+		e.x, e.y = 0, 0
 	case 'X':
 		copy(row[at:], blank(min(count, width-at)))
 	case 'P':
@@ -231,12 +272,8 @@ func (e *emulator) control(parameters string, final byte) {
 	case '@':
 		e.cells[e.y] = slices.Insert(row, at, blank(min(count, width-at))...)[:width]
 	case 'S':
-		for range min(count, height) {
-			e.cells = append(slices.Delete(e.cells, 0, 1), blank(width))
-		}
+		e.scroll(e.top, count)
 	case 'T':
-		for range min(count, height) {
-			e.cells = slices.Insert(e.cells[:height-1], 0, blank(width))
-		}
+		e.scroll(e.top, -count)
 	}
 }

@@ -112,10 +112,10 @@ func TestTop(t *testing.T) {
 	}
 	r.press(t, "G")
 	r.shows(t, fmt.Sprintf("%d go ", os.Getpid()), "test client")
+	r.resize(60, 40) // before the program knows, as in a terminal
 	if err := unix.IoctlSetWinsize(int(r.master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 40, Col: 60}); err != nil {
 		t.Fatal(err)
 	}
-	r.resize(60, 40)
 	r.shows(t, "hit rate", fmt.Sprintf("%d go ", os.Getpid()))
 	r.press(t, "?")
 	r.shows(t, "Keys", "choose the cache above, or scroll")

@@ -32,7 +32,7 @@ from release.made import (
     lacking,
     rpm,
     run,
-    run_readmes_loop,
+    run_readmes_programs,
     unpacked,
     wheel,
 )
@@ -58,7 +58,7 @@ def test_source_package_is_installed_by_a_c_compiler(tmp_path: Path) -> None:
     run(sys.executable, "-m", "venv", environment)
     # In the folder of the test, pip finds no clone: the package has all that it needs.
     run(environment / "bin/pip", "install", "--quiet", package, cwd=tmp_path)
-    run_readmes_loop(tmp_path, environment / "bin/python", str(environment / "bin"))
+    run_readmes_programs(tmp_path, environment / "bin/python", str(environment / "bin"))
     done = subprocess.run([environment / "bin/stocached", "version"], capture_output=True, text=True)
     assert (done.returncode, "it was built from a source package" in done.stderr) == (127, True), done.stderr
 

@@ -22,7 +22,7 @@ from elftools.elf.sections import SymbolTableSection
 
 import docs
 from release.commands import ROOT
-from release.made import DIST, HOME, MACHINE, PYTHONS, VERSION, interpreter, lacking, run, run_readmes_loop, wheel
+from release.made import DIST, HOME, MACHINE, PYTHONS, VERSION, interpreter, lacking, run, run_readmes_programs, wheel
 
 WHEELS = sorted(DIST.glob("*.whl"))
 LIBRARIES = ("stocached/libstocached.so", "stocached/libstocached_image.so")
@@ -130,7 +130,7 @@ def test_first_use_in_an_environment_without_a_compiler(version: str, tmp_path: 
         sys.executable, "-m", "pip", "--python", commands / "python", "install", "--quiet", "--no-compile", "--only-binary", ":all:",
         wheel(MACHINE),
     )  # fmt: skip
-    run_readmes_loop(tmp_path, commands / "python", str(commands))
+    run_readmes_programs(tmp_path, commands / "python", str(commands))
     files = [(ROOT / "source/decode/testdata" / name).read_bytes() for name in ("grey.png", "lossy.webp")]
     pictures = [
         base64.b64encode(file) for file in (runpy.run_path(str(ROOT / "python/tests/test_wheel.py"))["PICTURE"], *files)
@@ -162,7 +162,7 @@ def test_readmes_loop_with_torch_runs_with_the_wheel(tmp_path: Path) -> None:
     others = [folder for folder in sys.path if folder.endswith(("site-packages", "dist-packages"))]
     (ours / "torch.pth").write_text("\n".join(others))
     where = f"import stocached\nassert stocached.__file__.startswith({str(ours)!r}), stocached.__file__\n"
-    run_readmes_loop(tmp_path, python, "", needs="torch", before=where)
+    run_readmes_programs(tmp_path, python, "", needs="torch", before=where)
 
 
 @pytest.mark.parametrize("document", ["python/README.md", "docs/guides/packages.md"])
@@ -188,7 +188,7 @@ def test_the_lines_of_readme_install_a_clone(tmp_path: Path) -> None:
     block = "\n".join(lines).replace("~/", f"{tmp_path}/")  # with another HOME, Go would compile everything again
     assert install(ROOT, block, {}).splitlines()[-1] == VERSION
     commands = tmp_path / "stocached/bin"
-    run_readmes_loop(tmp_path, commands / "python", str(commands))
+    run_readmes_programs(tmp_path, commands / "python", str(commands))
     variables = {"PATH": str(commands), "HOME": str(tmp_path), "LC_ALL": "C.UTF-8"}
     assert f"version    {VERSION}\n" in run(commands / "stocached", "version", env=variables)
 

@@ -71,17 +71,19 @@ def run(*command: str | Path, **options: object) -> str:
     return str(done.stdout)
 
 
-def run_readmes_loop(folder: Path, python: Path, path: str, needs: str | None = None, before: str = "") -> None:
-    """Runs the loop of README in a folder, and compares what it prints. path: the environment has only this PATH. needs:
-    "torch" for the loop with torch. before: lines that run first."""
-    (example,) = (e for e in docs.examples(ROOT / "README.md") if e.language == "python" and e.needs == needs)
-    loop = docs.program(example)
-    if needs and sys.version_info >= (3, 14):  # README says so beside the loop
-        loop = 'if __name__ == "__main__":\n' + textwrap.indent(loop, "    ")
-    (folder / "loop.py").write_text(before + loop)
-    said = run(python, "loop.py", cwd=folder, env={"PATH": path, "HOME": str(folder), "LC_ALL": "C.UTF-8"})
-    assert example.output is not None
-    assert docs.matches(example.output, said), said
+def run_readmes_programs(folder: Path, python: Path, path: str, needs: str | None = None, before: str = "") -> None:
+    """Runs the programs of README in a folder, and compares what they print. path: the environment has only this PATH.
+    needs: "torch" for those with torch. before: lines that run first."""
+    examples = [e for e in docs.examples(ROOT / "README.md") if e.language == "python" and e.needs == needs]
+    assert examples
+    for example in examples:
+        program = docs.program(example)
+        if needs and sys.version_info >= (3, 14):  # README says so beside the loop
+            program = 'if __name__ == "__main__":\n' + textwrap.indent(program, "    ")
+        (folder / "program.py").write_text(before + program)
+        said = run(python, "program.py", cwd=folder, env={"PATH": path, "HOME": str(folder), "LC_ALL": "C.UTF-8"})
+        assert example.output is not None
+        assert docs.matches(example.output, said), said
 
 
 def lacking(reason: str) -> NoReturn:
