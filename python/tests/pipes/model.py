@@ -73,11 +73,15 @@ class Pipe:
     def items(self, visits: list[Visit], at: At) -> list[Item]:
         return self.above[0].items(visits, at)
 
-    def epoch(self, epoch: int, seed: int = 0, rank: int = 0, ranks: int = 1) -> list[Any]:
-        """Of one rank, with ends="uneven"."""
+    def epoch(self, epoch: int, seed: int = 0, rank: int = 0, ranks: int = 1, ends: str = "uneven") -> list[Any]:
+        """Of one rank. Other ends are for a pipe without an index."""
         visits = self.visits(epoch, seed)
         if self.indexed:
             return [item for _, _, item in self.items(visits, At(seed, epoch))][rank::ranks]
+        if ends != "uneven":
+            several = [self.epoch(epoch, seed, each, ranks) for each in range(ranks)]
+            count = (min if ends == "drop" else max)(map(len, several))
+            return (several[rank] * count)[:count]
         n, span = len(visits), 1 if self.span is None else self.span or 1024
         if self.span == 0 and -(-n // span) < ranks:
             span = max(1, n // (4 * ranks))
@@ -324,6 +328,19 @@ class Packed(Pipe):
                 for column, value in zip(columns, (token, number, position)):
                     column.append(value)
         return *items[0][:2], tuple(column + [0] * (self.length - len(column)) for column in columns)
+
+
+def every(pipe: Pipe) -> list[Pipe]:
+    return [pipe, *(each for above in pipe.above for each in every(above))]
+
+
+def varies(pipe: Pipe) -> bool:
+    """Whether the lists of elements have other lengths in other epochs."""
+    if pipe.indexed:
+        return False
+    if isinstance(pipe, (Filter, FlatMap)):
+        return pipe.stages > 0 or any(isinstance(each, Zip) and not each.in_order for each in every(pipe))
+    return any(map(varies, pipe.above))
 
 
 def batches(items: list[Any], n: int, drop_last: bool = False) -> list[list[Any]]:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import chains
+import model
 import pytest
 from chains import Both
 from test_pipes import SEED, expected, plain
@@ -101,9 +102,29 @@ class Walk:
             return both
 
 
+def measures(both: Both, at: str, epoch: int) -> bool:
+    """Whether the pipe could be measured. Then its length, its items and equal ends are those of the document."""
+    if both.plain.indexed or model.varies(both.plain):
+        return False
+    both.pipe.measure()
+    items, ranks = plain(both.plain.epoch(0)), 2
+    assert len(both.pipe) == len(items), at
+    for index in range(0, len(items), max(1, len(items) // 3)):
+        assert plain(both.pipe[index]) == items[index], at
+    if not all(both.plain.epoch(each, SEED, rank, ranks) for rank in range(ranks) for each in (0, epoch)):
+        return True
+    for rank in range(ranks):
+        ends = "pad" if epoch else "drop"
+        whole = plain(model.batches(both.plain.epoch(epoch, SEED, rank, ranks, ends), 3))
+        loader = Loader(both.pipe.batch(3, collate=list), seed=SEED, rank=rank, world_size=ranks, ends=ends)
+        loader.set_epoch(epoch)
+        assert [plain(batch) for batch in loader] == whole, at
+    return True
+
+
 @pytest.mark.parametrize("part", range(8))
 def test_chains_drawn_at_random_give_what_the_document_says(part: int):
-    longest, without_index = 0, 0
+    longest, without_index, measured = 0, 0, 0
     for seed in range(part, WALKS, 8):
         both, collate = Walk(seed).chain(), list
         if seed % 2:
@@ -131,5 +152,7 @@ def test_chains_drawn_at_random_give_what_the_document_says(part: int):
                 if state is not None:
                     again.load_state_dict(json.loads(state))
                 assert [plain(batch) for batch in again] == (whole if state is None else whole[stop:]), at
+        measured += measures(both, at, epoch)
     assert longest > 3
+    assert measured > WALKS // 8 // 16
     assert without_index > WALKS // 8 // 4

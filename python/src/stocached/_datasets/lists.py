@@ -3,6 +3,7 @@ are read one after the other: window w of an epoch by rank w mod the number of r
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -88,8 +89,12 @@ class PackedLists(ABC):
 class Walk:
     """The windows of an epoch that a rank reads, and its place in them. A loader has it in place of a shard.
 
-    span: elements of a window. window, skip: the next item is number `skip` of those from this window on. given: items
-    before it, of this rank."""
+    windows: of an epoch. span: elements of a window. window, skip: the next item is number `skip` of those from this
+    window on. given: items before it, of this rank.
+
+    items: how many the rank gives, if the program asks for equal ends; None: all of its windows. Then it may read its
+    windows again, `passes` times in all: window w + t is w once more, t being `turn`. in_epochs: gives the items of
+    this rank in each epoch. It raises TypeError if that is unknown, or epochs differ."""
 
     epoch: int
     rank: int
@@ -97,6 +102,9 @@ class Walk:
     windows: int
     span: int
     given: int = 0
+    items: int | None = None
+    passes: int = 1
+    in_epochs: Callable[[], int] = lambda: 0
     window: int = field(init=False)
     skip: int = field(init=False)
 
@@ -105,7 +113,15 @@ class Walk:
 
     def rest(self) -> range:
         """The windows that are left."""
-        return range(self.window, self.windows, self.world_size)
+        end = (self.passes - 1) * turn(self.windows, self.world_size) + self.windows
+        return range(self.window, end, self.world_size)
+
+    def left(self, batch_size: int, drop_last: bool) -> float:
+        """The items of the batches that are left, at most."""
+        if self.items is None:
+            return math.inf
+        items = self.items - self.given
+        return items - items % batch_size if drop_last else items
 
     def reach(self, window: int, skip: int, given: int) -> None:
         self.window, self.skip, self.given = window, skip, given
@@ -134,15 +150,20 @@ class Walk:
             self.reach(window, skip, self.given)
 
     def __len__(self) -> int:
-        raise TypeError(WITHOUT_LENGTH)
+        return self.in_epochs()
 
     def batches(self, batch_size: int, drop_last: bool) -> int:
-        raise TypeError(WITHOUT_LENGTH)
+        return len(self) // batch_size if drop_last else -(-len(self) // batch_size)
+
+
+def turn(windows: int, world_size: int) -> int:
+    """How much further on a rank reads its windows again."""
+    return -(-windows // world_size) * world_size
 
 
 WITHOUT_LENGTH = (
     "this pipe has no length: .filter, .flat_map without count=, source(parts=), .pack or batches by size= give a number of items "
-    "that only an epoch shows; give .flat_map(..., count=)"
+    "that only an epoch shows; give .flat_map(..., count=), or call measure() of the pipe"
 )
 
 

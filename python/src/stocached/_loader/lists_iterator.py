@@ -123,6 +123,7 @@ class ListsIterator(_Lists):
         self._size = context.batch_size or 1
         self._windows = self._place.walk.rest()  # that are in no run yet
         self._skip = self._place.walk.skip  # items to leave out, from the first of these windows on
+        self._left = self._place.walk.left(self._size, context.job.drop_last)  # items that are in no batch yet, at most
         self._length = 1  # windows of the next run
         self._runs: deque[_Run] = deque()
         self._there = self._memory = 0  # items of the runs, and bytes of their blocks
@@ -147,9 +148,10 @@ class ListsIterator(_Lists):
                 if self._is_next(self._pending[0].task, asked):
                     return self._made()
             else:
-                self._raise_error()
-                if not asked:
-                    if self._windows or not all(run.ended for run in self._runs):
+                if self._left:
+                    self._raise_error()
+                if not asked or not self._left:
+                    if self._left and (self._windows or not all(run.ended for run in self._runs)):
                         raise AssertionError("no worker reads the items that are left")
                     bad, self._bad_items = self._bad_items, []
                     self._end(bad)
@@ -170,21 +172,22 @@ class ListsIterator(_Lists):
                 self._hear(run, run.asked)
         while len(self._pending) < most and (count := self._ready()) and not self._is_joined(count):
             self._begin(count)
-        self._read_ahead(self._there < self._wanted and self._memory < self._context.ahead_bytes)
+        room = self._there < min(self._wanted, self._left) and self._memory < self._context.ahead_bytes
+        self._read_ahead(room)
 
     # ------------------------------------------------------------ runs
 
     def _read_ahead(self, room: bool) -> None:
         """room: whether more may be read than the next batch needs."""
-        there = 0  # items of the next batch
+        there, size = 0, min(self._size, self._left)  # items of the next batch
         for run in self._runs:
             there += run.items
             if run.ended:
                 continue
-            if (room or there < self._size) and run.asked is None and run.error is None:
+            if (room or there < size) and run.asked is None and run.error is None:
                 self._ask(run)
             there = self._size  # this run gives the others
-        while self._windows and (room or there < self._size):
+        while self._windows and (room or there < size):
             reading = sum(not run.ended for run in self._runs)
             if reading >= (1 if self._skip else self._context.job.workers):
                 return
@@ -242,7 +245,7 @@ class ListsIterator(_Lists):
 
     def _ready(self) -> int:
         """The items of the next batch. 0: they are not there yet, or there is none."""
-        runs, size = self._runs, self._size
+        runs, size = self._runs, int(min(self._size, self._left))
         while runs and runs[0].ended and not runs[0].rest:
             runs.popleft()
         there, run = 0, None
@@ -288,6 +291,7 @@ class ListsIterator(_Lists):
             if not left:
                 break
         self._there -= count
+        self._left -= count
         self._number += 1
         self._planned += count
         return parts, place
@@ -379,10 +383,12 @@ class ListsHere(_Lists):
         run = Run(walk.epoch, walk.rest(), walk.world_size, walk.skip)
         self._reader, self._finisher = Reader(job.dataset, run, job.skips_bad), Finisher(job)
         self._entries: list[Entry] = []  # of the next batch
+        self._left = walk.left(context.batch_size or 1, job.drop_last)
 
     def _next(self) -> Delivered:
         clocks, size = Clocks(), self._context.batch_size or 1
-        entries = self._reader.take(self._entries, size)
+        entries = self._reader.take(self._entries, int(min(size, self._left)))
+        self._left -= len(entries)
         self._entries = []
         if not entries or (len(entries) < size and self._context.job.drop_last):
             bad, self._reader.bad = self._reader.bad, []

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple
 
-from .._datasets.lists import Entry, Lists, Reading, no_seed
+from .._datasets.lists import Entry, Lists, Reading, no_seed, turn
 from .._random.generators import known, observe
 from .._workers import serialization
 from .._workers.task_queue import TaskQueue
@@ -80,6 +80,8 @@ class Reader:
         self.windows, self.given = run.windows, 0  # items of these windows
         self._piece, self._before = run.windows[:0], 0  # what is read now, and the items before it
         self._now = 0  # the window that is read now
+        self._windows = lists.windows(run.world_size)[0]
+        self._turn = turn(self._windows, run.world_size)
         self._entries: Iterator[Entry] = iter(())
         self.ended = False
         self.skipped = 0
@@ -115,7 +117,9 @@ class Reader:
 
     def _noted(self, windows: Iterable[int]) -> Iterator[int]:
         for self._now in windows:
-            yield self._now
+            window = self._now % self._turn
+            if window < self._windows:  # ranks have one more or less
+                yield window
 
     @property
     def place(self) -> tuple[int, int]:

@@ -45,6 +45,9 @@ def of_loader(stage: Stage, given: Any, collate: Callable[..., Any]) -> Any:
     batch, below = _without_maps(stage)
     _check(given, batch)
     seed = given.seed or 0
+    for each in every(stage):
+        if isinstance(each, Counted):
+            each.counts_by(given.num_workers)
     changes: dict[str, Any] = {"seed": None}
     if batch is not None:
         made = batch.collate if batch.pad is None else Padding(batch.pad, collate)
@@ -59,9 +62,10 @@ def of_loader(stage: Stage, given: Any, collate: Callable[..., Any]) -> Any:
         if isinstance(cache, Cache) and (plan is None or cache is not plan.cache):
             cache.rows  # noqa: B018 - workers get it
     if not stage.indexed:
-        _check_without_index(given)
+        _check_without_index(stage, given)
         lists = PipeLists(stage, seed)
-        walk = WalkOrder(len(stage), seed, f"{zlib.crc32(_shape(stage, seed).encode()):08x}", lists)
+        visits = f"{zlib.crc32(_shape(stage, seed).encode()):08x}"
+        walk = WalkOrder(len(stage), seed, visits, lists, given.ends or "uneven")
         return dataclasses.replace(given, **changes, dataset=lists, order=walk)
     if plan is None:
         order = PositionsOrder(len(stage), seed, f"{zlib.crc32(_shape(stage, seed).encode()):08x}")
@@ -99,8 +103,8 @@ def _check(given: Any, batch: Batch | None) -> None:
             raise InvalidError(f"{name}= with a pipe that has {batch.shown()}: leave it out")
 
 
-def _check_without_index(given: Any) -> None:
-    if given.ends in ("pad", "drop"):
+def _check_without_index(stage: Stage, given: Any) -> None:
+    if given.ends in ("pad", "drop") and stage.lengths() is None:
         raise without_index(f'ends="{given.ends}"')
     if given.affinity is not None:
         raise without_index("affinity=")

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NoReturn
 
 import numpy as np
+import numpy.typing as npt
 
 from .._common.errors import InvalidError
 from .._common.notes import raise_noted
@@ -18,6 +19,7 @@ from .._order.concatenation import Concatenation
 from .._random.sample_generator import generator
 from .._random.sample_seeds import chain
 from . import rows, visits
+from .lengths import called, item_counts
 from .stage import Item, Stage
 from .visits import Epochs, Visit, Visits, Window
 
@@ -93,11 +95,32 @@ class Map(Function):
             yield visit, ordinal, made
 
 
-class Filter(Function):
+class Several(Function):
+    """None, one or several items for each item."""
+
+    indexed = False
+    _lengths: npt.NDArray[np.int64] | None = None
+
+    def lengths(self) -> npt.NDArray[np.int64] | None:
+        return super().lengths() if self.indexed else self._lengths
+
+    def measure(self, workers: int) -> None:
+        if self.indexed or self._lengths is not None:
+            return
+        if self.random:
+            raise self.refuse(
+                "this stage, or one above, draws random numbers, so epochs may have other numbers of items; write the "
+                "random part below it, as a .map()"
+            )
+        if not self.fixed:
+            raise self.refuse("a zip above has sides in different orders, so epochs may have other numbers of items")
+        self._lengths = item_counts(self, workers)
+
+
+class Filter(Several):
     """The items of which the function is true."""
 
     name = ".filter"
-    indexed = False
 
     def items(self, some: Iterable[Visit], window: Window) -> Iterator[Item]:
         call, seed_of, seed = self.call, self.seed_of, window.seed
@@ -111,11 +134,10 @@ class Filter(Function):
                 yield visit, ordinal, item
 
 
-class FlatMap(Function):
+class FlatMap(Several):
     """The items of the iterable that the function makes of each item."""
 
     name = ".flat_map"
-    indexed = False
 
     def items(self, some: Iterable[Visit], window: Window) -> Iterator[Item]:
         above, seed_of, seed = self.above[0], self.seed_of, window.seed
@@ -161,15 +183,30 @@ class Counted(FlatMap):
     @functools.cached_property
     def counts(self) -> Concatenation:
         """The items of each element above."""
+        return self.counts_by(0)
+
+    def counts_by(self, workers: int) -> Concatenation:
+        """`counts`, which processes of so many workers find out if a function says them, and that takes long."""
+        if "counts" in vars(self):
+            return self.counts
         n, given = len(self.above[0]), self._given
         if callable(given):
-            visit = self.above[0].visits(0, 0).at
-            given = [given(self.above[0].source_item(visit(e))) for e in range(n)]
+            given = called(n, self.count_of, workers)
         elif isinstance(given, (int, np.integer)):
             given = [given] * n
         if len(given) != n:
             raise self.refuse(f"count= has {len(given):,} numbers, and there are {n:,} elements")
-        return Concatenation(whole("count", each) for each in given)
+        made = vars(self)["counts"] = Concatenation(whole("count", each) for each in given)
+        return made
+
+    def count_of(self, element: int) -> Any:
+        """What the function says of an element above."""
+        try:
+            return self._given(self.above[0].source_item(self.above[0].visit_of(element)))
+        except Exception as error:
+            raise_noted(
+                error, f"stocached: in count= of {self.shown()}{self.line}, with {self.above[0].where(element)}"
+            )
 
     def elements(self) -> int:
         return len(self.counts)

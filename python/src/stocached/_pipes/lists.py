@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from .._common.errors import InvalidError
-from .._datasets.lists import Entry, Lists, Reading, Walk, without_index
+from .._datasets.lists import WITHOUT_LENGTH, Entry, Lists, Reading, Walk, without_index
 from .._datasets.stage_stats import CountsStages, StageStats
 from .functions import Map
 from .stage import Stage
-from .stages import counted
+from .stages import Mix, counted, every
 from .visits import Epochs, Visit, Window, seed_at
 
 WINDOW = 1024  # visits of a window, if a stage mixes or joins their items
@@ -40,6 +45,46 @@ class PipeLists(Lists, CountsStages):
     def windows(self, world_size: int) -> tuple[int, int]:
         span = self._span(world_size)
         return -(-len(self._stage) // span), span
+
+    def lengths(self) -> npt.NDArray[np.int64] | None:
+        """As `Stage.lengths`."""
+        return self._stage.lengths()
+
+    def totals(self, epoch: int, world_size: int) -> npt.NDArray[np.int64] | None:
+        """How many items each rank has in an epoch, if the lengths are known."""
+        if self.lengths() is None:
+            return None
+        items = self._in_windows(epoch, world_size)
+        return np.bincount(np.arange(len(items)) % world_size, items, world_size).astype(np.int64)
+
+    def _in_windows(self, epoch: int, world_size: int) -> npt.NDArray[np.int64]:
+        """How many items each window has. The lengths are known."""
+        lengths = self.lengths()
+        assert lengths is not None
+        elements = self._epochs.visits(epoch).elements()
+        return np.add.reduceat(lengths[elements], np.arange(0, len(elements), self._span(world_size)))
+
+    def total(self) -> int | None:
+        """The items of epoch 0, if the lengths are known."""
+        totals = self.totals(0, 1)
+        return None if totals is None else int(totals[0])
+
+    def alike(self, world_size: int) -> bool:
+        """Whether a rank has as many items in each epoch."""
+        reads_all = not any(
+            isinstance(one, Mix) or getattr(one, "weighted", None) is not None for one in every(self._stage)
+        )
+        return self._stage.in_order or (world_size == 1 and reads_all)
+
+    def at(self, index: int) -> Any:
+        """Item `index` of epoch 0, for one rank."""
+        ends = np.cumsum(self._in_windows(0, 1))
+        window = int(np.searchsorted(ends, index, side="right"))
+        first = int(ends[window - 1]) if window else 0
+        entry = next(itertools.islice(self.items([window], Reading(0, 1)), index - first, None))
+        items: list[Any] = []
+        self.finish([entry], items)
+        return items[0]
 
     def _span(self, world_size: int) -> int:
         """How many visits a window has."""
@@ -120,12 +165,14 @@ def _visit(visit: Any) -> Visit:
 
 @dataclass(frozen=True)
 class WalkOrder:
-    """samples: visits of an epoch. seed: of the loader. visits: names what determines them."""
+    """samples: visits of an epoch. seed: of the loader. visits: names what determines them. ends: as the program gives
+    it, else "uneven", also if the lengths are known."""
 
     samples: int
     seed: int
     visits: str
-    lists: Lists
+    lists: PipeLists
+    ends: str
 
     def epoch(self, number: int) -> _WalkEpoch:
         return _WalkEpoch(self, number)
@@ -139,13 +186,35 @@ class _WalkEpoch:
     order: WalkOrder
     number: int
 
-    def shard(
-        self, rank: int, world_size: int, *, ends: Literal["uneven", "pad", "drop"] = "uneven", start: int = 0
-    ) -> Walk:
-        """start: items of this rank before."""
+    def shard(self, rank: int, world_size: int, *, ends: str = "uneven", start: int = 0) -> Walk:
+        """start: items of this rank before. ends: what a sampler takes if the program says nothing; not looked at."""
         if not 0 <= rank < world_size:
             raise InvalidError(f"rank={rank} is not in 0..{world_size - 1}")
-        return Walk(self.number, rank, world_size, *self.order.lists.windows(world_size), start)
+        lists, items, passes = self.order.lists, None, 1
+        if self.order.ends != "uneven":
+            totals = lists.totals(self.number, world_size)
+            assert totals is not None  # `of_loader` has checked it
+            items = int(totals.min() if self.order.ends == "drop" else totals.max())
+            if totals.any() and not totals.all():
+                raise InvalidError(
+                    f'ends="{self.order.ends}": rank {int(totals.argmin())} of {world_size} has none of the '
+                    f'{int(totals.sum()):,} items of epoch {self.number}; give ends="uneven", a smaller window=, or fewer '
+                    "ranks"
+                )
+            passes = -(-items // int(totals[rank])) if items else 1
+        in_epochs = functools.partial(self._in_epochs, rank, world_size)
+        return Walk(self.number, rank, world_size, *lists.windows(world_size), start, items, passes, in_epochs)
+
+    def _in_epochs(self, rank: int, world_size: int) -> int:
+        totals = self.order.lists.totals(0, world_size)
+        if totals is None:
+            raise TypeError(WITHOUT_LENGTH)
+        if not self.order.lists.alike(world_size):
+            raise TypeError(
+                "the loader of this pipe has no length, as epochs differ: a rank reads other elements in each, or a mix or "
+                "weights= do"
+            )
+        return int({"uneven": totals[rank], "pad": totals.max(), "drop": totals.min()}[self.order.ends])
 
     def __len__(self) -> int:
         raise without_index("len()")

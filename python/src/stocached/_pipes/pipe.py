@@ -26,7 +26,7 @@ class Pipe:
     program may use a pipe in several visits.
 
     len(pipe), pipe[i] and iteration give the items of epoch 0, with the seed 0. Below .filter, .flat_map without count=,
-    and source(parts=), a pipe has no index: it can only be iterated over. A Loader or a DataLoader runs a pipe
+    and source(parts=), a pipe has no index: before `measure`, it can only be iterated over. A Loader or a DataLoader runs a pipe
     with workers, ranks, seeds, epochs and checkpoints. Can be pickled as its functions can. Any number of threads and
     forked children."""
 
@@ -132,21 +132,37 @@ class Pipe:
         `length` is an error."""
         return Pipe(stages.Pack(self._stage, length))
 
+    def measure(self, num_workers: int = 0) -> Pipe:
+        """Reads all elements once and keeps how many items each has. Then a pipe without an index has len() and [index],
+        and a loader of it takes ends="pad" and ends="drop". The order of items stays as it is. Returns this pipe.
+
+        Pipes below this one know it too, unless a .filter or .flat_map stands between. A .cache() on the way is filled.
+        If the numbers are known, or the pipe has an index, nothing is read. num_workers: processes that read.
+
+        Raises InvalidError where epochs have other numbers of items: below a random .filter or .flat_map, .pack, and
+        batches by size. Raises the error of an element that cannot be read."""
+        self._stage.measure(whole("num_workers", num_workers))
+        return self
+
     def __len__(self) -> int:
-        """Items, or batches. TypeError for a pipe without an index."""
-        if not self._stage.indexed:
+        """Items, or batches, of epoch 0. TypeError for a pipe without an index, before `measure`."""
+        items = len(self._stage) if self._stage.indexed else self._lists.total()
+        if items is None:
             raise TypeError(WITHOUT_LENGTH)
         batch = arguments.batch_of(self._stage)
         if batch is None:
-            return len(self._stage)
-        return len(self._stage) // batch.size if batch.drop_last else -(-len(self._stage) // batch.size)
+            return items
+        return items // batch.size if batch.drop_last else -(-items // batch.size)
 
     def __getitem__(self, index: int) -> Any:
+        """An item of epoch 0. Of a pipe without an index, it reads the window of the item."""
         if arguments.batch_of(self._stage) is not None:
             raise InvalidError(_NO_BATCHES)
-        if not self._stage.indexed:
+        if self._stage.indexed:
+            return self._stage.item(self._first_epoch.at(position_of(index, len(self))), 0)
+        if self._stage.lengths() is None:
             raise without_index("[index]")
-        return self._stage.item(self._first_epoch.at(position_of(index, len(self))), 0)
+        return self._lists.at(position_of(index, len(self)))
 
     def __iter__(self) -> Iterator[Any]:
         if self._stage.indexed:
@@ -159,7 +175,11 @@ class Pipe:
                 "a worker of torch's own DataLoader would give all items of this pipe, as each other worker does; give "
                 "the pipe to stocached.torch.DataLoader"
             )
-        return PipeLists(self._stage, 0).all()
+        return self._lists.all()
+
+    @functools.cached_property
+    def _lists(self) -> PipeLists:
+        return PipeLists(self._stage, 0)
 
     @functools.cached_property
     def _first_epoch(self) -> Visits:

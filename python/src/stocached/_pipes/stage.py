@@ -8,6 +8,9 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from .._common.errors import InvalidError
 from .visits import Visit, Visits, Window
 
@@ -69,6 +72,15 @@ class Stage:
         """How many visits a window has, whose items a stage mixes or joins; 0: the default; None: no stage does."""
         return max((stage.window for stage in self.above if stage.window is not None), default=None)
 
+    def lengths(self) -> npt.NDArray[np.int64] | None:
+        """How many items each element has; None: that is not known of all."""
+        return np.ones(self.elements(), np.int64) if self.indexed else self.above[0].lengths()
+
+    def measure(self, workers: int) -> None:
+        """Reads all elements once, so that `lengths` is known. Raises InvalidError if it differs between epochs."""
+        if not self.indexed:
+            self.above[0].measure(workers)
+
     def source_item(self, visit: Visit) -> Any:
         """What the source has at a visit."""
         return self.above[0].source_item(visit)
@@ -87,6 +99,11 @@ class Stage:
     def in_order(self) -> bool:
         """Whether position p of every epoch is element p."""
         return self.above[0].in_order
+
+    @functools.cached_property
+    def fixed(self) -> bool:
+        """Whether an element is the same one in all epochs."""
+        return all(stage.fixed for stage in self.above)
 
     @functools.cached_property
     def random(self) -> int:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from .._checks.randomness import Remedy
 from .._common.errors import BadSampleError, InvalidError, NondeterministicDatasetError
@@ -27,6 +28,7 @@ from .._order.order import MixedOrder, Order, WeightedOrder
 from .._workers import serialization
 from . import joining, rows, visits
 from .functions import FlatMap, Function
+from .lengths import item_counts
 from .mixing import mixed
 from .stage import Item, Stage
 from .texts import of_text
@@ -133,6 +135,12 @@ class Parts(Stage):
 
     def items(self, some: Iterable[Visit], window: Window) -> Iterator[Item]:
         return self._made.items(some, window)
+
+    def lengths(self) -> npt.NDArray[np.int64] | None:
+        return self._made.lengths()
+
+    def measure(self, workers: int) -> None:
+        self._made.measure(workers)
 
     def source_item(self, visit: Visit) -> Any:
         return visit.element
@@ -263,6 +271,16 @@ class Cache(Stage):
             for ordinal, item in made:
                 yield visit, ordinal, item
 
+    _lengths: npt.NDArray[np.int64] | None = None
+
+    def lengths(self) -> npt.NDArray[np.int64] | None:
+        return super().lengths() if self.indexed else self._lengths
+
+    def measure(self, workers: int) -> None:
+        if not self.indexed and self.lengths() is None:
+            self.rows  # noqa: B018 - workers get it
+            self._lengths = item_counts(self, workers)
+
     @property
     def made(self) -> bool:
         """Whether `rows` was used."""
@@ -340,6 +358,15 @@ class Join(Stage):
                 inside, ordinal, item = made[d].popleft()
                 yield outer[d, inside], ordinal, item
 
+    def lengths(self) -> npt.NDArray[np.int64] | None:
+        sides = [side.lengths() for side in self.above]
+        known = [side for side in sides if side is not None]
+        return np.concatenate(known) if len(known) == len(sides) else None
+
+    def measure(self, workers: int) -> None:
+        for side in self.above:
+            side.measure(workers)
+
     def source_item(self, visit: Visit) -> Any:
         d, inside = visit.inner
         return self.above[d].source_item(inside)
@@ -403,6 +430,10 @@ class Zip(Stage):
                 "a pipe without an index is zipped with one over the same source object, in the same order; shuffle below "
                 "the zip, or give .flat_map(..., count=)"
             )
+
+    @functools.cached_property
+    def fixed(self) -> bool:
+        return self.one_order and super().fixed
 
     def elements(self) -> int:
         return self.above[0].elements() if self.one_order else len(self)
@@ -493,6 +524,14 @@ class Batch(Stage):
         """With `by`, an item is the list of the items of a batch."""
         return joining.batches(self, list(self.above[0].items(some, window)), window)
 
+    def lengths(self) -> npt.NDArray[np.int64] | None:
+        return super().lengths() if self.by is None else None
+
+    def measure(self, workers: int) -> None:
+        if self.by is not None:
+            raise self.refuse(_OF_WINDOWS)
+        super().measure(workers)
+
     def shown(self) -> str:
         return f".batch({self.size}{'' if self.by is None else ', size=' + getattr(self.by, '__name__', '...')})"
 
@@ -516,10 +555,17 @@ class Pack(Stage):
     def items(self, some: Iterable[Visit], window: Window) -> Iterator[Item]:
         return joining.rows(self, list(self.above[0].items(some, window)))
 
+    def lengths(self) -> None:
+        return None
+
+    def measure(self, workers: int) -> None:
+        raise self.refuse(_OF_WINDOWS)
+
     def shown(self) -> str:
         return f".pack({self.length})"
 
 
+_OF_WINDOWS = "how many it makes depends on which items come together in an epoch, so no measure says it"
 _REMEDY = Remedy(
     "Write the random part below .cache(), as a .map() whose function has a parameter generator.",
     ".cache(..., allow_random=True)",

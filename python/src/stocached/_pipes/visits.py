@@ -8,6 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+import numpy.typing as npt
+
 from .._datasets.lists import no_seed, not_left_out
 from .._order.concatenation import Concatenation
 from .._order.order import MixedOrder, Order, WeightedOrder
@@ -60,6 +63,9 @@ class Visits(Protocol):
 
     def at(self, position: int) -> Visit: ...
 
+    def elements(self) -> npt.NDArray[np.int64]:
+        """Those of all visits, in order."""
+
 
 class Epochs:
     """The visits of the epochs of a stage, of which it keeps the last two. seed: of the loader."""
@@ -92,6 +98,9 @@ class InOrder:
     def at(self, position: int) -> Visit:
         return Visit(position, 0, self._epoch)
 
+    def elements(self) -> npt.NDArray[np.int64]:
+        return np.arange(self._elements)
+
 
 class Shuffled:
     """Those of a pipe, in a permutation, or drawn by weights."""
@@ -106,6 +115,9 @@ class Shuffled:
     def at(self, position: int) -> Visit:
         visit = self._above.at(self._order.at(position))
         return drawn(visit, position + 1) if self._drawn else visit
+
+    def elements(self) -> npt.NDArray[np.int64]:
+        return self._above.elements()[self._order.indices(0, len(self))]
 
 
 def drawn(visit: Visit, draw: int) -> Visit:
@@ -130,6 +142,9 @@ class Joined:
         d, local = self._positions.locate(position)
         return raised(self._elements, d, self._sides[d].at(local))
 
+    def elements(self) -> npt.NDArray[np.int64]:
+        return np.concatenate([side.elements() + self._elements.index(d, 0) for d, side in enumerate(self._sides)])
+
 
 def raised(elements: Concatenation, d: int, visit: Visit) -> Visit:
     """The visit of + or mix that has this visit of side d."""
@@ -149,6 +164,9 @@ class Zipped:
     def at(self, position: int) -> Visit:
         sides = tuple(side.at(position) for side in self._sides)
         return sides[0]._replace(inner=sides) if self._in_order else Visit(position, 0, self._epoch, sides)
+
+    def elements(self) -> npt.NDArray[np.int64]:
+        return self._sides[0].elements() if self._in_order else np.arange(self._length)
 
 
 class Mixed:
@@ -178,6 +196,9 @@ class Mixed:
             epoch, local = self._epoch + item // n * self._PASS, item % n
         visit = raised(self._elements, d, self._side(d, epoch).at(local))
         return visit._replace(draw=position + 1, epoch=self._epoch)
+
+    def elements(self) -> npt.NDArray[np.int64]:
+        return np.fromiter((self.at(p).element for p in range(self._length)), np.int64, self._length)
 
     @functools.cache  # noqa: B019 - it lives as long as the epoch
     def _count(self, d: int) -> int:
