@@ -264,6 +264,22 @@ def check_a_pipe_without_an_index(folder: Path) -> None:
     assert [list(Order(N, seed=7).epoch(epoch))[run.process_index :: run.num_processes] for epoch in range(2)] == orders
 
 
+def check_equal_ends_of_a_pipe_without_an_index(folder: Path) -> None:
+    run = accelerator()
+    pipe = source(Samples()).shuffle(7).flat_map(some).map(lift).batch(BATCH).measure()
+    loader = run.prepare(DataLoader(pipe, num_workers=2, ends="drop"))
+    for epoch in range(2):
+        loader.set_epoch(epoch)
+        mine = indices(loader)
+        assert len(set(run.gather_for_metrics([sum(map(len, mine))], use_gather_object=True))) == 1
+        assert set(itertools.chain(*mine)) <= {index for index in range(N) if index % 3}
+
+
+def some(sample: Any) -> Any:
+    """None, one or two items."""
+    return [sample] * (int(sample[1]) % 3)
+
+
 def once(sample: Any) -> Any:
     yield sample
 

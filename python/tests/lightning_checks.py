@@ -417,6 +417,28 @@ def check_a_pipe_without_an_index(folder: Path) -> None:
         assert together(model.of("train", epoch)) == list(range(N))
 
 
+def check_a_measured_pipe(folder: Path) -> None:
+    """All ranks get as many batches, as DDP needs. One process knows the length of an epoch before."""
+    from stocached import source
+    from stocached.torch import DataLoader
+
+    pipe = source(Samples()).shuffle(7).flat_map(some).map(lift).batch(BATCH).measure()
+    model = Model({"train": lambda: DataLoader(pipe, num_workers=2, ends="pad")})
+    run = trainer(folder)
+    run.fit(model)
+    assert run.num_training_batches == (len(pipe) if ranks() == 1 else float("inf"))
+    for epoch in range(2):
+        batches = model.of("train", epoch)
+        assert len(set(together([[len(joined(batches))]]))) == 1
+        assert set(together(batches)) == {index for index in range(N) if index % 3}
+        assert len(together(batches)) >= sum(index % 3 for index in range(N))
+
+
+def some(sample: Any) -> Any:
+    """None, one or two items."""
+    return [sample] * (int(sample[1]) % 3)
+
+
 def once(sample: Any) -> Any:
     yield sample
 

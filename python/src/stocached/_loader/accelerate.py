@@ -61,7 +61,7 @@ def check(loader: Any) -> None:
     if loader.batch_sampler is None and not loader._iterable and not isinstance(loader.sampler, BatchSampler):
         raise InvalidError("accelerate leaves out the sampler of a loader with batch_size=None; give it batch_size=")
     processes = _processes()
-    if processes == 1 or loader._order is None:
+    if processes == 1 or loader._order is None or isinstance(loader.dataset, Lists):  # whose windows the loader shares
         return
     if loader.affinity is not None:
         raise InvalidError(
