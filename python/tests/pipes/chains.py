@@ -58,8 +58,9 @@ def numbers(n: int, first: int = 0) -> Both:
     return Both(source(data), model.Source(data))
 
 
-def parts(function: Callable[[int], Any], n: int) -> Both:
-    return Both(source(function, parts=n), model.Parts(function, n))
+def parts(function: Callable[..., Any], n: int, random: bool = False) -> Both:
+    plain = model.FlatMap(model.Source(range(n)), function, random)
+    return Both(source(function, parts=n), plain)
 
 
 def mixed(*sides: Both, weights: list[int], seed: int = 0, stop: str | int = "first") -> Both:
@@ -235,6 +236,7 @@ WITHOUT_INDEX: dict[str, Callable[[], Both]] = {
     "filter, flat_map": lambda: numbers(23).filter(even).flat_map(tagged).noise(noisy),
     "parts": lambda: parts(tagged, 17),
     "parts, shuffled": lambda: parts(tagged, 17).shuffle(1, window=4).noise(noisy),
+    "parts, random": lambda: parts(several, 17, random=True).noise(noisy).shuffle(2, window=3),
     "parts, rows": lambda: parts(rows_of, 20).noise(noisy_row),
     "window": lambda: numbers(30).flat_map(tagged).shuffle(window=7),
     "window, default": lambda: numbers(30).flat_map(tagged).shuffle(5).map(negative),

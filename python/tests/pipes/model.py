@@ -107,15 +107,6 @@ class Source(Pipe):
         return [(visit, 0, self.data[visit.element]) for visit in visits]
 
 
-class Parts(Source):
-    def __init__(self, function: Callable[[int], Any], parts: int) -> None:
-        super().__init__([list(function(k)) for k in range(parts)])
-        self.indexed = False
-
-    def items(self, visits: list[Visit], at: At) -> list[Item]:
-        return [(visit, k, item) for visit in visits for k, item in enumerate(self.data[visit.element])]
-
-
 class Function(Pipe):
     def __init__(self, above: Pipe, function: Callable[..., Any], random: bool = False, **more: Any) -> None:
         super().__init__(above, stages=int(random), **more)

@@ -366,6 +366,7 @@ def noisy(n: int, generator: Any) -> list[float]:
     ("make", "error", "words"),
     [
         (lambda: source([1]).flat_map(noisy).cache(), NondeterministicDatasetError, "write it below .cache"),
+        (lambda: source(noisy, parts=3).cache(), NondeterministicDatasetError, "noisy, parts=3.* draws random"),
         (lambda: source([1]).flat_map(pairs).cache(store="auto"), InvalidError, "leave store= and"),
         (lambda: source([1]).flat_map(pairs).cache(store="encoded"), InvalidError, "leave store= and"),
         (lambda: source([1]).flat_map(pairs).cache(variable=False), InvalidError, "leave store= and"),

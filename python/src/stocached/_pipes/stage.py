@@ -91,6 +91,10 @@ class Stage:
         a cache is made of. Of a pipe without an index, the list of an element is bytes."""
         return self.above[0].rows
 
+    def sources(self) -> list[Any]:
+        """What it reads: data, and functions of parts."""
+        return [data for stage in self.above for data in stage.sources()]
+
     def made_of(self, lists: Any) -> Any:
         """Adds what the items are made of to a `Listed`. Returns how it is put together."""
         return self.above[0].made_of(lists)

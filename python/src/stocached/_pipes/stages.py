@@ -91,6 +91,9 @@ class Source(Stage):
     def source_item(self, visit: Visit) -> Any:
         return self.data[visit.element]
 
+    def sources(self) -> list[Any]:
+        return [self.data]
+
     def made_of(self, lists: Any) -> Any:
         lists.datasets.append(rows.Read(self.data))
         return "source"
@@ -105,55 +108,33 @@ class Source(Stage):
         return f"source({self._kind}, {len(self.data):,} elements)"
 
 
-class Parts(Stage):
+class Parts(FlatMap):
     """function(k): an iterable of the items of part k."""
 
     def __init__(self, function: Callable[[int], Iterable[Any]], parts: int) -> None:
-        super().__init__()
-        self.function, self.parts = function, whole("parts", parts, 1)
+        self._parts = whole("parts", parts, 1)
         if not callable(function):
             raise InvalidError(
                 f"source({one_line(function)}, parts={parts}): parts= is for a function of a part's number"
             )
-        self._made = FlatMap(Source(range(self.parts)), function)
+        super().__init__(_Numbers(range(self._parts)), function)
 
-    def elements(self) -> int:
-        return self.parts
-
-    def __len__(self) -> int:
-        return self.parts
-
-    def visits(self, epoch: int, seed: int) -> Visits:
-        return visits.InOrder(self.parts, epoch)
-
-    def visit_of(self, element: int) -> Visit:
-        return Visit(element, 0, 0)
-
-    in_order = True
-    indexed = False
-    window = None
-
-    def items(self, some: Iterable[Visit], window: Window) -> Iterator[Item]:
-        return self._made.items(some, window)
-
-    def lengths(self) -> npt.NDArray[np.int64] | None:
-        return self._made.lengths()
-
-    def measure(self, workers: int) -> None:
-        self._made.measure(workers)
-
-    def source_item(self, visit: Visit) -> Any:
-        return visit.element
-
-    def made_of(self, lists: Any) -> Any:
-        lists.functions.append(self.function)
-        return "parts", self.parts
+    def sources(self) -> list[Any]:
+        return [self.function]
 
     def where(self, element: int) -> str:
         return f"part {element} of {self.shown()}"
 
+    def drawn(self) -> list[str]:
+        return [self.shown()]
+
     def shown(self) -> str:
-        return f"source({getattr(self.function, '__name__', None) or one_line(self.function)}, parts={self.parts})"
+        return f"source({getattr(self.function, '__name__', None) or one_line(self.function)}, parts={self._parts})"
+
+
+class _Numbers(Source):
+    def where(self, element: int) -> str:
+        return f"part {element}"
 
 
 class Shuffle(Stage):
@@ -424,7 +405,7 @@ class Zip(Stage):
             )
         orders = {_order_of(side) for side in above}
         self.one_order = len(orders) == 1 and None not in orders and len(set(lengths)) == 1
-        sources = {tuple(id(_data(stage)) for stage in every(side) if not stage.above) for side in above}
+        sources = {tuple(map(id, side.sources())) for side in above}
         if not self.indexed and (len(sources) > 1 or not self.one_order or self.window is not None):
             raise self.refuse(
                 "a pipe without an index is zipped with one over the same source object, in the same order; shuffle below "
@@ -604,11 +585,6 @@ def counted(stage: Stage) -> tuple[StageStats, ...]:
     there = [(each.shown(), each.rows.cache) for each in reversed(caches.values())]
     stats = [(shown, cache.stats()) for shown, cache in there if not cache.closed]
     return tuple(StageStats(shown, one.hits, one.misses) for shown, one in stats)
-
-
-def _data(stage: Any) -> Any:
-    """What a source reads."""
-    return stage.data if isinstance(stage, Source) else stage.function
 
 
 def _order_of(stage: Stage) -> Any:
