@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,47 @@ def test_datasets_of_torch():
         first, second = zip(*Loader(source(dataset).batch(2), num_workers=2))
         assert plain(np.concatenate(first)) == plain([sample[0] for sample in wanted])
         assert plain(np.concatenate(second)) == plain([sample[1] for sample in wanted])
+
+
+def test_datasets_of_hugging_face(tmp_path: Any):
+    """Their memory-mapped tables, whole and filtered, in workers and behind a named cache that knows them again."""
+    datasets = pytest.importorskip("datasets")
+    datasets.disable_progress_bars()
+    rows = {"text": [f"line {k} " * (k % 5) for k in range(40)], "label": list(range(40))}
+    datasets.Dataset.from_dict(rows).save_to_disk(tmp_path)
+    dataset = datasets.load_from_disk(tmp_path)
+    wanted = [dataset[k] for k in range(40)]
+    assert list(source(dataset)) == wanted
+    name = f"stocached-test-hf-{os.getpid()}"
+    try:
+        for hits in (40, 80):  # another program would attach to the cache alike
+            pipe = source(datasets.load_from_disk(tmp_path)).map(length).cache("8MiB", name=name).shuffle(3).batch(8)
+            loader = Loader(pipe, num_workers=2)
+            for epoch in range(2):
+                order = stocached.Order(40, "shuffled", seed=3).epoch(epoch)
+                made = [pair for batch in loader for pair in zip(*map(plain, batch))]
+                assert made == [(len(wanted[e]["text"]), e) for e in map(order.at, range(40))]
+            assert (loader.stats().hits, loader.stats().misses) == (hits, 80 - hits)
+            loader.close()
+    finally:
+        stocached.Cache.attach(name).unlink()
+    words = source(dataset.filter(odd)).flat_map(words_of).shuffle(window=4).batch(16)
+    loader = Loader(words, num_workers=2)
+    wanted_words = [word for row in wanted if odd(row) for word in row["text"].split()]
+    assert sorted(word for batch in loader for word in batch) == sorted(wanted_words)
+    loader.close()
+
+
+def length(row: Any) -> Any:
+    return len(row["text"]), row["label"]
+
+
+def odd(row: Any) -> bool:
+    return row["label"] % 2 == 1
+
+
+def words_of(row: Any) -> list[str]:
+    return row["text"].split()
 
 
 def test_what_has_no_index_is_refused_with_what_takes_it():
