@@ -180,7 +180,7 @@ inside.wait()
         ("Loader(Numbers(), 4, num_workers=2, worker='thread')", False),
         ("Loader(Numbers(), 4, num_workers=2, worker='thread', size='5MiB', allow_random=True, augment=np.copy)", True),
         ("Loader(Numbers(), 4, num_workers=2, worker='thread', persistent_workers=True, seed=1)", False),
-        ("Loader(Numbers(), 4, num_workers=1, worker='process', persistent_workers=True, seed=1)", False),
+        ("Loader(Numbers(), 4, num_workers=1, multiprocessing_context='fork', persistent_workers=True, seed=1)", False),
         pytest.param("DataLoader(Numbers(), 4)", True, marks=pytest.mark.torch),
     ],
 )

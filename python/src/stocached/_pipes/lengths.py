@@ -14,6 +14,7 @@ from .visits import Window
 
 _HERE = 0.1  # seconds of calls before workers start, which takes about as long
 _TOGETHER = 256  # elements of a task, at most
+loader_with_workers: Any = None  # the class, which stocached.pipes says
 
 
 def item_counts(stage: Any, workers: int) -> npt.NDArray[np.int64]:
@@ -36,11 +37,11 @@ def called(n: int, function: Callable[[int], Any], workers: int) -> list[Any]:
     while len(made) < n and not (workers and time.monotonic() > end):
         made.append(function(len(made)))
     if len(made) < n:
-        from .._loader.numpy_loader import Loader
-
         rest = _Rest(function, len(made), n)
         size = max(1, min(_TOGETHER, len(rest) // (4 * workers)))
-        with contextlib.closing(Loader(rest, size, num_workers=workers, worker="process", collate_fn=list)) as loader:
+        assert loader_with_workers is not None
+        loader = loader_with_workers(rest, size, num_workers=workers, worker="process", collate_fn=list)
+        with contextlib.closing(loader):
             for some in loader:
                 made += some
     return made
