@@ -147,6 +147,11 @@ func (c *Cache) runClear(mine, giveUp shm.Phase, stop func() error) error {
 		}
 	}
 	c.space.clear()
+	if c.seg.LengthsOffset != 0 {
+		for i := range c.samples {
+			c.seg.Items(i).Store(0)
+		}
+	}
 	f := shm.FreeFrom(c.seg.FreeFrom().Load())
 	c.seg.FreeFrom().Store(uint64(shm.NewFreeFrom(f.Seq()+1, 0)))
 	c.seg.ArenaNext().Store(0)

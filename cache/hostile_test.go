@@ -42,7 +42,7 @@ func hostileSegments(t *testing.T) map[string]func(*testing.T) *shm.Segment {
 		made[name] = func(t *testing.T) *shm.Segment { return mapped(t, o) }
 	}
 	add("first-indices", shm.Options{Slots: 8, SampleBytes: hostileBytes, Policy: shm.PolicyFirstIndices})
-	add("arena", shm.Options{Variable: true, SampleBytes: hostileBytes, Limit: 4 << 20})
+	add("arena", shm.Options{Variable: true, SampleBytes: hostileBytes, Limit: 4 << 20, Lengths: true})
 	for policy := shm.PolicyFirstCome; policy <= shm.PolicyPlanned; policy++ {
 		if policy == shm.PolicyFirstIndices {
 			continue
@@ -83,6 +83,9 @@ func words(seg *shm.Segment) (all []uint64) {
 	add(shm.ClientsOffset, min(3, uint64(seg.ClientRecords))*shm.ClientRecordBytes)
 	add(seg.IndexOffset, seg.Samples*shm.IndexRecordBytes)
 	add(seg.SumsOffset, seg.Samples*shm.SumRecordBytes)
+	if seg.LengthsOffset != 0 {
+		add(seg.LengthsOffset, seg.Samples*shm.LengthBytes)
+	}
 	add(seg.SlotTableOffset, seg.Slots*shm.SlotRecordBytes)
 	add(seg.ReferenceOffset, seg.Slots)
 	if seg.Chains() {
@@ -222,7 +225,7 @@ func laidOut(page []byte) uint64 {
 		return 0
 	}
 	for offset, value := range map[int]uint64{shm.HeaderSegmentBytes: g.SegmentBytes, shm.HeaderIndexOffset: g.IndexOffset,
-		shm.HeaderSumsOffset: g.SumsOffset, shm.HeaderSlotTableOffset: g.SlotTableOffset, shm.HeaderGroupsOffset: g.GroupsOffset,
+		shm.HeaderSumsOffset: g.SumsOffset, shm.HeaderLengthsOffset: g.LengthsOffset, shm.HeaderSlotTableOffset: g.SlotTableOffset, shm.HeaderGroupsOffset: g.GroupsOffset,
 		shm.HeaderReferenceOffset: g.ReferenceOffset, shm.HeaderPayloadOffset: g.PayloadOffset, shm.HeaderPayloadBytes: g.PayloadBytes} {
 		le.PutUint64(page[offset:], value)
 	}

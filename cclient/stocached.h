@@ -156,7 +156,7 @@ struct stoc_options {
     void (*progress)(void *context, uint64_t done, uint64_t total);
     void *context;
     uint32_t open_flags;     /* for the creator's own handle: 0 or STOC_OPEN_KIND_PYTHON */
-    uint32_t reserved;       /* 0 */
+    uint32_t lengths;        /* 1: samples are lists, and the cache remembers how many items each has; variable size only */
     /* variable size with a policy that evicts: bytes of a slot. 0: the largest with 8 slots for each sample */
     uint64_t slot_bytes;
 };
@@ -211,7 +211,7 @@ STOC_API int stoc_open_fd(int fd, unsigned flags, const unsigned char *uuid, sto
  * that hangs. A forked child may use the handle as long as its parent has it open.
  *
  * options: limit_bytes is the most that the file may take; fingerprint is required. directory, reserve, unlink_last,
- * client_records and slot_bytes are 0. The policy is FIRST_COME, RANDOM, CLOCK, FIFO, LRU or LFU; with variable size
+ * client_records, slot_bytes and lengths are 0. The policy is FIRST_COME, RANDOM, CLOCK, FIFO, LRU or LFU; with variable size
  * FIRST_COME. A file with another fingerprint or other options is made again if no process uses it.
  *
  * It waits for at most 60 seconds while other processes open the file. EINVAL: a folder on a network file system is one;
@@ -249,7 +249,7 @@ struct stoc_info {
     char decode[136];
     /* 1: its samples come from programs, and its server knows which other programs have: STOC_FETCH_LOADS */
     uint32_t programs;
-    uint32_t reserved;
+    uint32_t lengths; /* 1: made with the option lengths */
     /* how many samples the disk below a served cache holds, with copies of those in memory; 0: none, or samples differ
      * in size */
     uint64_t below;
@@ -317,6 +317,14 @@ STOC_API int stoc_states(const stoc_cache *cache, uint64_t first, uint64_t n, ui
  * (stoc_set_loaded), or its one load took far longer than those of others. Also of samples that are not in the cache
  * any more. */
 STOC_API int stoc_costs(const stoc_cache *cache, uint64_t first, uint64_t n, uint64_t *nanoseconds);
+
+/* Remembers that a sample, which is a list, has so many items, whether or not the cache holds it. Clients that read equal
+ * lists store equal numbers; a clear forgets them. STORED, or EXISTS if the cache knows it. EINVAL: the cache was made
+ * without lengths, or there are more than 2^32 - 1 items. EINDEX, EREADONLY. */
+STOC_API int stoc_learn_length(stoc_cache *cache, int64_t index, uint64_t items);
+/* What the cache knows of samples first..first+n-1: items + 1, or 0 if it does not know. EINVAL: the cache was made
+ * without lengths. EINDEX. */
+STOC_API int stoc_learned_lengths(const stoc_cache *cache, uint64_t first, uint64_t n, uint64_t *lengths);
 
 /* Copies the bytes of a slot in any state; bytes never written are 0. Reads with pread, so that
  * holes stay holes. Fixed size only. Without first-indices a sample that is not READY is a

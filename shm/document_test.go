@@ -70,7 +70,7 @@ func TestDocumentOffsets(t *testing.T) {
 		{"Header, 4,096 bytes at 0", HeaderBytes, map[string]uint64{"magic": HeaderMagic, "layout_version": HeaderVersion, "signature": HeaderSignature,
 			"endian_mark": HeaderEndianMark, "header_crc": HeaderCRC, "segment_bytes": HeaderSegmentBytes, "uuid": HeaderUUID, "created_ns": HeaderCreated, "creator_uid": HeaderUID,
 			"flags": HeaderFlags, "samples": HeaderSamples, "slots": HeaderSlots, "sample_bytes": HeaderSampleBytes, "slot_stride": HeaderSlotStride,
-			"client_records": HeaderClientRecords, "policy": HeaderPolicy, "sums_offset": HeaderSumsOffset, "reference_offset": HeaderReferenceOffset, "groups_offset": HeaderGroupsOffset, "index_offset": HeaderIndexOffset, "slot_table_offset": HeaderSlotTableOffset, "payload_offset": HeaderPayloadOffset,
+			"client_records": HeaderClientRecords, "policy": HeaderPolicy, "sums_offset": HeaderSumsOffset, "reference_offset": HeaderReferenceOffset, "groups_offset": HeaderGroupsOffset, "lengths_offset": HeaderLengthsOffset, "index_offset": HeaderIndexOffset, "slot_table_offset": HeaderSlotTableOffset, "payload_offset": HeaderPayloadOffset,
 			"payload_bytes": HeaderPayloadBytes, "field_count": HeaderFieldCount, "limit_bytes": HeaderLimitBytes, "fingerprint": HeaderFingerprint, "name": HeaderName, "decode": HeaderDecode, "fields": HeaderFields}},
 		{"Field", FieldBytes, map[string]uint64{"name": FieldName, "dtype": FieldDType, "ndim": FieldNDim, "offset": FieldOffset, "bytes": FieldSize, "dims": FieldDims}},
 		{"Client record, 2,048 bytes", ClientRecordBytes, map[string]uint64{"pid": ClientPID, "kind": ClientKind, "pid_namespace": ClientPIDNamespace, "start_ticks": ClientStartTicks,
@@ -155,7 +155,7 @@ func TestDocumentNumbers(t *testing.T) {
 			continue
 		}
 		for name, flag := range map[string]uint32{"variable": FlagVariable, "unlink_last": FlagUnlinkLast,
-			"reserved": FlagReserved, "named": FlagNamed, "programs": FlagPrograms} {
+			"reserved": FlagReserved, "named": FlagNamed, "programs": FlagPrograms, "lengths": FlagLengths} {
 			m := regexp.MustCompile("bit (\\d) `" + name + "`").FindStringSubmatch(r.cells[3])
 			if m == nil {
 				t.Errorf("flag %s is not in the document", name)

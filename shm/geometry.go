@@ -14,6 +14,7 @@ type Geometry struct {
 	PayloadBytes    uint64
 	IndexOffset     uint64
 	SumsOffset      uint64 // 0: no table of checksums
+	LengthsOffset   uint64 // 0: no lengths of lists
 	SlotTableOffset uint64 // 0: no slot table
 	ReferenceOffset uint64 // 0: no reference bytes
 	GroupsOffset    uint64 // 0: no groups of slots
@@ -77,6 +78,9 @@ func NewGeometry(flags uint32, policy Policy, samples, slots, stride uint64, cli
 	if policy != PolicyFirstCome && !policy.Evicts() && (policy != PolicyFirstIndices || g.Variable()) {
 		return g, fmt.Errorf("policy %d of a segment with the flags %#x", policy, flags)
 	}
+	if flags&FlagLengths != 0 && !g.Variable() {
+		return g, fmt.Errorf("lengths in a segment with the flags %#x: only variable-size ones have them", flags)
+	}
 	if g.Chains() {
 		switch {
 		case samples > MaxChainSamples:
@@ -113,6 +117,10 @@ func NewGeometry(flags uint32, policy Policy, samples, slots, stride uint64, cli
 	if g.Variable() {
 		g.SumsOffset = roundUp(end, RegionAlign)
 		end = g.SumsOffset + samples*SumRecordBytes
+	}
+	if flags&FlagLengths != 0 {
+		g.LengthsOffset = roundUp(end, RegionAlign)
+		end = g.LengthsOffset + samples*LengthBytes
 	}
 	if g.HasSlotTable() {
 		g.SlotTableOffset = roundUp(end, RegionAlign)

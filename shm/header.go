@@ -55,6 +55,7 @@ func (h *Header) Encode(g *Geometry) []byte {
 	le.PutUint64(b[HeaderSumsOffset:], g.SumsOffset)
 	le.PutUint64(b[HeaderReferenceOffset:], g.ReferenceOffset)
 	le.PutUint64(b[HeaderGroupsOffset:], g.GroupsOffset)
+	le.PutUint64(b[HeaderLengthsOffset:], g.LengthsOffset)
 	copy(b[HeaderFingerprint:HeaderFingerprint+FingerprintBytes], h.Fingerprint)
 	copy(b[HeaderName:HeaderName+NameBytes], h.Name)
 	copy(b[HeaderDecode:HeaderDecode+DecodeBytes], h.Decode)

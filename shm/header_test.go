@@ -150,8 +150,8 @@ func TestVersions(t *testing.T) {
 	want(t, decode(func(p []byte) { le.PutUint32(p[HeaderEndianMark:], 0x04030201) }), ErrVersion, "0x4030201")
 	want(t, decode(func(p []byte) { p[1000] = 1 }), ErrFormat, "byte 1000")
 	want(t, decode(func(p []byte) {
-		le.PutUint32(p[HeaderFlags:], le.Uint32(p[HeaderFlags:])|1<<5)
-	}), ErrFormat, "unknown flags 0x20")
+		le.PutUint32(p[HeaderFlags:], le.Uint32(p[HeaderFlags:])|1<<6)
+	}), ErrFormat, "unknown flags 0x40")
 }
 
 // Ensure that a segment says how to decode its files, in UTF-8, and that zeros follow the text.
@@ -179,6 +179,69 @@ func TestDecodeOfFiles(t *testing.T) {
 	want(t, err, ErrFormat, "byte 511")
 }
 
+// Ensure that lengths of lists take 8 bytes a sample behind the checksums, that a header with the flag and one without it
+// have exactly the offset that follows, and that all else of a segment without them is as before.
+func TestLengths(t *testing.T) {
+	const samples = 1_000_000
+	for _, policy := range []Policy{PolicyFirstCome, PolicyCost, PolicyClock} {
+		plan := func(lengths bool) (Header, Geometry) {
+			h, g, err := (&Options{Samples: samples, Variable: true, Limit: 256 << 20, Policy: policy, SlotBytes: slotsOf(policy),
+				Lengths: lengths}).Plan()
+			if err != nil {
+				t.Fatal(err)
+			}
+			h.Stamp()
+			return h, g
+		}
+		plain, without := plan(false)
+		listed, with := plan(true)
+		if without.LengthsOffset != 0 || with.LengthsOffset != roundUp(with.SumsOffset+samples*SumRecordBytes, RegionAlign) {
+			t.Errorf("%v: lengths at %d without the flag, at %d with it", policy, without.LengthsOffset, with.LengthsOffset)
+		}
+		behind, align := with.PayloadOffset, uint64(PayloadAlign)
+		if with.SlotTableOffset != 0 {
+			behind, align = with.SlotTableOffset, RegionAlign
+		}
+		if behind != roundUp(with.LengthsOffset+8_000_000, align) {
+			t.Errorf("%v: lengths of %d samples lie at %d, and the next region at %d", policy, samples, with.LengthsOffset, behind)
+		}
+		for _, c := range []struct {
+			h      Header
+			g      Geometry
+			offset uint64
+			flags  uint32
+			word   string
+		}{{plain, without, 4096, 0, "byte 177"}, {plain, without, 1<<64 - 4096, 0, "byte 177"}, {listed, with, 0, 0, "byte 17"},
+			{listed, with, with.LengthsOffset + 4096, 0, "byte 177"}, {listed, with, with.SumsOffset, 0, "byte 17"},
+			{plain, without, 0, FlagLengths, "byte "}, {listed, with, with.LengthsOffset, 1 << 6, "unknown flags 0x40"}} {
+			page := c.h.Encode(&c.g)
+			binary.LittleEndian.PutUint64(page[HeaderLengthsOffset:], c.offset)
+			binary.LittleEndian.PutUint32(page[HeaderFlags:], c.h.Flags|c.flags)
+			refix(page)
+			_, _, err := DecodeHeader(page, c.g.SegmentBytes)
+			want(t, err, ErrFormat, c.word)
+		}
+		for _, c := range []struct {
+			h Header
+			g Geometry
+		}{{plain, without}, {listed, with}} {
+			if h, g, err := DecodeHeader(c.h.Encode(&c.g), c.g.SegmentBytes); err != nil || g != c.g || h.Flags != c.h.Flags {
+				t.Errorf("%v: %+v, %v", policy, g, err)
+			}
+		}
+	}
+	_, err := (&Options{Samples: 9, SampleBytes: 8, Lengths: true}).SegmentBytes()
+	want(t, err, ErrInvalid, "lengths: only a variable-size cache")
+}
+
+// slotsOf is the size of slots that a test gives a policy: 0 without slots.
+func slotsOf(policy Policy) uint64 {
+	if policy.Evicts() {
+		return 256
+	}
+	return 0
+}
+
 // Ensure that numbers that overflow, overlap or leave the file are refused, with a correct checksum
 // and all else consistent.
 func TestLyingNumbers(t *testing.T) {
@@ -197,6 +260,8 @@ func TestLyingNumbers(t *testing.T) {
 		{HeaderPolicy, 4, []uint64{1, 4, 9, 1<<32 - 1}}, // 4, clock, has reference bytes
 		{HeaderSumsOffset, 8, []uint64{8, 4096, 16384, 1<<64 - 4096}},
 		{HeaderReferenceOffset, 8, []uint64{8, 4096, 1<<64 - 4096}},
+		{HeaderLengthsOffset, 8, []uint64{8, 4096, 16384, 1<<64 - 4096}},
+		{HeaderFlags, 4, []uint64{FlagNamed | FlagLengths}}, // samples of one size are no lists
 		{HeaderSlotTableOffset, 8, []uint64{0, 12288, 20480, 1<<64 - 4096}},
 		{HeaderPayloadOffset, 8, []uint64{0, 4096, 4 << 20, 1<<64 - 1}},
 		{HeaderPayloadBytes, 8, []uint64{0, 64, 96, 1 << 62, 1<<64 - 1}},

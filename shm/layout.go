@@ -28,6 +28,7 @@ const (
 	PayloadAlign     = 2 << 20
 	IndexRecordBytes = 16
 	SumRecordBytes   = 8
+	LengthBytes      = 8 // word of a sample in the region lengths
 	SlotRecordBytes  = 8
 	UnitBytes        = 64 // unit of an arena
 	GroupRecordBytes = 8
@@ -49,6 +50,7 @@ const (
 	MaxSlots         = 1<<32 - 2       // places have 32 bits, 0 is none
 	MaxSamples       = 1 << 40         // keeps every offset far from overflow
 	MaxSampleBytes   = 1<<32 - 1       // lengths have 32 bits
+	MaxItems         = 1<<32 - 1       // of a list whose length the cache knows
 	MaxArenaBytes    = UnitBytes << 36 // 4 TiB
 	MaxChainSamples  = 1<<31 - 2       // samples of an arena that evicts: an entry of its slot table has 31 bits for a sample
 	MaxChainStride   = 2 << 20         // largest slot of an arena that evicts
@@ -88,6 +90,7 @@ const (
 	HeaderSumsOffset      = 152
 	HeaderReferenceOffset = 160
 	HeaderGroupsOffset    = 168
+	HeaderLengthsOffset   = 176
 	HeaderFingerprint     = 192
 	HeaderName            = 256
 	HeaderDecode          = 384
@@ -112,7 +115,8 @@ const (
 	FlagReserved   = 1 << 2
 	FlagNamed      = 1 << 3
 	FlagPrograms   = 1 << 4
-	FlagsKnown     = 1<<5 - 1
+	FlagLengths    = 1 << 5
+	FlagsKnown     = 1<<6 - 1
 )
 
 // Offsets of the control words in the file, and of the bytes that clients lock.

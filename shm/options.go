@@ -87,6 +87,8 @@ type Options struct {
 	Decode        string // what Header.Decode is
 	// Programs says that programs fill the cache, and ask its server first which samples others have.
 	Programs bool
+	// Lengths says that samples are lists, and that the cache remembers how many items each has. Only with Variable.
+	Lengths bool
 	// Progress is called in this goroutine while Create reserves, with bytes. nil: not called.
 	Progress func(done, total uint64)
 	// Others is for a program that creates many caches. nil: Create looks at all caches of this user.
@@ -132,6 +134,9 @@ func (o *Options) validate() error {
 	}
 	if n := o.SlotBytes; n&(n-1) != 0 && n >= UnitBytes && n <= MaxChainStride {
 		complain("slot_bytes: %d is not a power of two; leave it out for a size that follows from size and samples", n)
+	}
+	if o.Lengths && !o.Variable {
+		complain("lengths: only a variable-size cache has lengths of lists; leave it out")
 	}
 	if o.Variable {
 		if o.Limit == 0 {
@@ -209,7 +214,7 @@ func (o *Options) Plan() (Header, Geometry, error) {
 		on   bool
 		flag uint32
 	}{{o.Variable, FlagVariable}, {o.UnlinkLast, FlagUnlinkLast}, {o.Reserve, FlagReserved}, {o.Name != "", FlagNamed},
-		{o.Programs, FlagPrograms}} {
+		{o.Programs, FlagPrograms}, {o.Lengths, FlagLengths}} {
 		if f.on {
 			h.Flags |= f.flag
 		}

@@ -39,6 +39,11 @@ func (r *Region) Sum(sample uint64) *atomic.Uint64 {
 	return word(r.control, r.SumsOffset+sample*SumRecordBytes)
 }
 
+// Items is the word with the length of a sample that is a list. Only with FlagLengths.
+func (r *Region) Items(sample uint64) *atomic.Uint64 {
+	return word(r.control, r.LengthsOffset+sample*LengthBytes)
+}
+
 // Grant is the word of the allowance that a group of clients uses.
 func (r *Region) Grant(group uint32) *atomic.Uint64 {
 	return word(r.control, AllowanceOffset+uint64(group%AllowanceWords)*ControlLineBytes)

@@ -97,7 +97,7 @@ var kinds = map[string]shm.Options{
 	"chains of fifo": {Samples: 20, Variable: true, Limit: 2<<20 + 4096, SampleBytes: 3000, Policy: shm.PolicyFIFO,
 		SlotBytes: 64},
 	"chains of clock": {Samples: 20, Variable: true, Limit: 2<<20 + 8192, SampleBytes: 3000, Policy: shm.PolicyClock,
-		SlotBytes: 256},
+		SlotBytes: 256, Lengths: true},
 }
 
 // operation is one call with its arguments. The test compares its results.
@@ -413,6 +413,58 @@ func compareRun(t *testing.T, options shm.Options, seed uint64) {
 	}
 }
 
+// TestLengths learns lengths of lists through C. Go finds them in the segment, no set or eviction changes them, and a
+// clear in either language forgets them.
+func TestLengths(t *testing.T) {
+	for _, name := range []string{"arena", "chains of clock"} {
+		for clearer := range languages {
+			o := kinds[name]
+			o.Name, o.Dir, o.ClientRecords, o.Lengths = "lengths", directory(t), 4, true
+			seg, err := shm.Create(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { seg.Close() })
+			path := filepath.Join(o.Dir, o.Name)
+			c, other := open(t, 1, path, false).(*cClient), open(t, clearer, path, false)
+			check := func(what string, plus func(i int) uint64) {
+				code, lengths := c.learnedLengths(0, int(o.Samples))
+				for i, n := range lengths {
+					if word := seg.Items(uint64(i)).Load(); code != 0 || n != plus(i) || word != plus(i) {
+						t.Fatalf("%s, %s: C says %d %d of sample %d, the segment %d, want %d", name, what, code, n, i, word, plus(i))
+					}
+				}
+			}
+			check("new", func(int) uint64 { return 0 })
+			learned := func(i int) uint64 { return uint64(i)*uint64(i) + 1 }
+			for i := range int(o.Samples) {
+				if first, again := c.learnLength(i, learned(i)-1), c.learnLength(i, learned(i)-1); first != 0 || again != 1 {
+					t.Fatal(first, again)
+				}
+			}
+			check("learned", learned)
+			for i := range int(o.Samples) { // some go for others
+				other.set(i, [][]byte{make([]byte, 900)}, cache.Overwrite)
+			}
+			check("filled", learned)
+			if code := other.clear(1000); code != 0 {
+				t.Fatal(code)
+			}
+			check("cleared", func(int) uint64 { return 0 })
+			if a, b, d := c.learnLength(20, 0), c.learnLength(-1, 0), c.learnLength(0, 1<<32); a != -2 || b != -2 || d != -1 {
+				t.Error(a, b, d)
+			}
+			if code, _ := c.learnedLengths(0, 21); code != -2 {
+				t.Error(code)
+			}
+			reader := open(t, 1, path, true).(*cClient)
+			if code := reader.learnLength(0, 1); code != -11 {
+				t.Error(code)
+			}
+		}
+	}
+}
+
 // TestDead leaves claims in one language, as a death does, and reclaims them in the other.
 func TestDead(t *testing.T) {
 	for name, options := range kinds {
@@ -600,6 +652,8 @@ func TestCreate(t *testing.T) {
 		{Samples: 5, Variable: true, Limit: 3 << 20, Fields: []shm.Field{field("a", shm.Float32, shm.VariableDim, 3),
 			field("b", shm.Int64)}},
 		{Samples: 5, Variable: true, Limit: 3 << 20, Policy: shm.PolicyCost}, // slots by the rule
+		{Samples: 5, Variable: true, Limit: 3 << 20, Lengths: true}, {Samples: 5, SampleBytes: 8, Lengths: true},
+		{Samples: 5000, Variable: true, Limit: 3 << 20, Policy: shm.PolicyLFU, Lengths: true},
 		{Samples: 5000, Variable: true, Limit: 30<<20 + 777, Policy: shm.PolicyLFU},
 		{Samples: 1 << 20, Variable: true, Limit: 30 << 20, Policy: shm.PolicyFIFO},
 		{Samples: 3, Variable: true, Limit: 1 << 30, Policy: shm.PolicyClock, SampleBytes: 1 << 20},

@@ -90,6 +90,7 @@ func openWith(o shm.Options, call func(*C.struct_stoc_options, **C.stoc_cache, *
 	options.slot_bytes = C.uint64_t(o.SlotBytes)
 	options.policy, options.client_records = C.uint32_t(o.Policy), C.uint32_t(o.ClientRecords)
 	options.variable, options.reserve, options.unlink_last = flag(o.Variable), flag(o.Reserve), flag(o.UnlinkLast)
+	options.lengths = flag(o.Lengths)
 	if o.Dir != "" {
 		options.directory = C.CString(o.Dir)
 		defer C.free(unsafe.Pointer(options.directory))
@@ -138,6 +139,16 @@ func (c *cClient) get(i int, dst []byte) (int, int) {
 	var length C.size_t
 	code := int(C.call_stoc_get(c.handle, C.int64_t(i), pointer(dst), C.size_t(len(dst)), &length))
 	return code, int(length)
+}
+
+func (c *cClient) learnLength(i int, items uint64) int {
+	return int(C.call_stoc_learn_length(c.handle, C.int64_t(i), C.uint64_t(items)))
+}
+
+func (c *cClient) learnedLengths(first, n int) (int, []uint64) {
+	lengths := make([]uint64, n)
+	code := C.call_stoc_learned_lengths(c.handle, C.uint64_t(first), C.uint64_t(n), (*C.uint64_t)(pointer(lengths)))
+	return int(code), lengths
 }
 
 func (c *cClient) view(i int) (int, []byte) {

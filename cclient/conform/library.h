@@ -22,6 +22,8 @@
     X(stoc_gather_packed, (stoc_cache *c, const int64_t *i, size_t n, void *d, const uint64_t *o,                     \
       const uint64_t *l, uint8_t *h, unsigned t),                                                                     \
       (c, i, n, d, o, l, h, t))                                                                                       \
+    X(stoc_learn_length, (stoc_cache *c, int64_t i, uint64_t n), (c, i, n))                                           \
+    X(stoc_learned_lengths, (const stoc_cache *c, uint64_t f, uint64_t n, uint64_t *l), (c, f, n, l))                 \
     X(stoc_state, (const stoc_cache *c, int64_t i), (c, i))                                                           \
     X(stoc_states, (const stoc_cache *c, uint64_t f, uint64_t n, uint8_t *s), (c, f, n, s))                           \
     X(stoc_peek, (stoc_cache *c, int64_t i, void *d, size_t n), (c, i, d, n))                                         \

@@ -294,7 +294,8 @@ static void bad_options(void)
         int code;
     } table[] = {
         {NULL, OPTIONS(.samples = 5, .sample_bytes = 8, .open_flags = STOC_OPEN_READ_ONLY), STOC_EINVAL},
-        {NULL, OPTIONS(.samples = 5, .sample_bytes = 8, .reserved = 1), STOC_EINVAL},
+        {NULL, OPTIONS(.samples = 5, .sample_bytes = 8, .lengths = 1), STOC_EINVAL},
+        {NULL, OPTIONS(.samples = 5, .limit_bytes = 8 << 20, .variable = 1, .lengths = 2), STOC_EINVAL},
         {"", OPTIONS(.samples = 5, .sample_bytes = 8), STOC_EINVAL},
         {"..", OPTIONS(.samples = 5, .sample_bytes = 8), STOC_EINVAL},
         {"x", OPTIONS(.samples = 5, .sample_bytes = 8, .directory = "/dev/shm/there-is-no-such-directory"),

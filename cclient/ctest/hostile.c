@@ -40,6 +40,7 @@ static stoc_cache *create_kind(const struct kind *kind)
     bool chains = kind->variable && kind->policy != STOC_POLICY_FIRST_COME;
     o.limit_bytes = chains ? (2u << 20) + 32 * 256 : kind->slots ? 0 : 3u << 20;
     o.slot_bytes = chains ? 256 : 0;
+    o.lengths = kind->variable && !kind->disk && kind->policy % 2 == 0; /* in half of the variable-size kinds */
     if (!kind->disk)
         return make(NULL, o);
     struct stoc_error error;
@@ -65,6 +66,7 @@ static size_t list_words(const stoc_cache *c, uint64_t *all)
         {c->control + STOC_CLIENTS_OFFSET, (uint64_t)MIN(3u, c->client_records) * STOC_CLIENT_RECORD_BYTES},
         {(const void *)(uintptr_t)c->index, N * STOC_INDEX_RECORD_BYTES},
         {(const void *)(uintptr_t)c->sums, N * STOC_SUM_RECORD_BYTES},
+        {(const void *)(uintptr_t)c->lengths, N * STOC_LENGTH_BYTES},
         {(const void *)(uintptr_t)c->slot_table, c->slots * STOC_SLOT_RECORD_BYTES},
         {(const void *)(uintptr_t)c->references, c->slots},
         {(const void *)(uintptr_t)c->groups, c->groups ? group_count(c) * STOC_GROUP_RECORD_BYTES : 0},
@@ -148,6 +150,11 @@ static void everything(stoc_cache *c, uint64_t *state)
     stoc_verify(c, 0, samples, &checked, NULL);
     stoc_states(c, 0, samples, states);
     stoc_costs(c, 0, samples, numbers);
+    stoc_learn_length(c, i, random_of(state));
+    if (stoc_learned_lengths(c, 0, samples, numbers) == 0)
+        for (int64_t k = 0; k < samples; k++)
+            CHECK(numbers[k] <= STOC_MAX_ITEMS + 1);
+    stoc_learn_length(c, i, random_of(state) % 100);
     stats_of(c);
     stoc_recover(c);
     stoc_hold(c, random_of(state) % 2 << 20);
@@ -278,6 +285,7 @@ static uint64_t lay_out(unsigned char *page)
     put64(page, STOC_HEADER_SEGMENT_BYTES, g.segment_bytes);
     put64(page, STOC_HEADER_INDEX_OFFSET, g.index_offset);
     put64(page, STOC_HEADER_SUMS_OFFSET, g.sums_offset);
+    put64(page, STOC_HEADER_LENGTHS_OFFSET, g.lengths_offset);
     put64(page, STOC_HEADER_SLOT_TABLE_OFFSET, g.slot_table_offset);
     put64(page, STOC_HEADER_REFERENCE_OFFSET, g.reference_offset);
     put64(page, STOC_HEADER_GROUPS_OFFSET, g.groups_offset);

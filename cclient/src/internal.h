@@ -82,7 +82,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the segment is little
 struct geometry {
     uint64_t samples, slots, slot_stride, payload_bytes;
     uint32_t client_records, flags, policy;
-    uint64_t index_offset, sums_offset, slot_table_offset, reference_offset, groups_offset, payload_offset,
+    uint64_t index_offset, sums_offset, lengths_offset, slot_table_offset, reference_offset, groups_offset, payload_offset,
         segment_bytes;
 };
 
@@ -184,6 +184,7 @@ struct stoc_cache {
     stoc_word *slot_table; /* NULL with first-indices, and in an arena without chains */
     stoc_word *groups;     /* groups of slots; NULL without chains */
     stoc_word *sums;       /* NULL unless variable-size */
+    stoc_word *lengths;    /* of samples that are lists; NULL: the cache has none */
     unsigned char *control;
     uint64_t control_bytes, segment_bytes, payload_offset, limit_bytes;
     int64_t created_ns;

@@ -118,6 +118,9 @@ func regions(g *shm.Geometry) []region {
 	if g.SumsOffset != 0 {
 		r = append(r, region{"checksums", g.SumsOffset, g.Samples * shm.SumRecordBytes})
 	}
+	if g.LengthsOffset != 0 {
+		r = append(r, region{"lengths", g.LengthsOffset, g.Samples * shm.LengthBytes})
+	}
 	if g.SlotTableOffset != 0 {
 		r = append(r, region{"slot table", g.SlotTableOffset, g.Slots * shm.SlotRecordBytes})
 	}
@@ -149,8 +152,24 @@ var controlColumns = table.Columns[inspected]{
 		func(s inspected) any { return s.arena(table.Count(s.arenaNext().Unit())) }),
 	table.Listed("arena_owner", "arena owner", "owner number of the client that allocated last",
 		func(s inspected) any { return s.arena(s.arenaNext().Owner()) }),
+	table.Listed("lengths", "lengths", "samples whose number of items is known; none if samples are no lists",
+		func(s inspected) any { return s.lengths() }),
 	table.Listed("clients_high", "clients high", "client records ever used",
 		func(s inspected) any { return table.Count(s.ClientsHigh().Load()) }),
+}
+
+// lengths counts the lengths of lists that are known.
+func (s inspected) lengths() any {
+	if s.LengthsOffset == 0 {
+		return nil
+	}
+	known := uint64(0)
+	for i := range s.Samples {
+		if n := s.Items(i).Load(); n != 0 && n <= shm.MaxItems+1 {
+			known++
+		}
+	}
+	return table.Count(known)
 }
 
 func (s inspected) phase() shm.Phase         { return shm.Phase(s.Phase().Load()) }

@@ -58,6 +58,21 @@ func TestInspect(t *testing.T) {
 		"image  float32  2,3", "test client")
 }
 
+// Ensure that inspect shows where the lengths of lists lie, and how many are known.
+func TestInspectLengths(t *testing.T) {
+	_, path := newCache(t, shm.Options{Samples: 10, Variable: true, Limit: 8 << 20, Lengths: true})
+	seg := newClient(t, path).Segment()
+	for sample, word := range []uint64{1, 7, shm.MaxItems + 1, shm.MaxItems + 2} {
+		seg.Items(uint64(sample)).Store(word)
+	}
+	got := decode[struct {
+		Regions []jsonObject
+		Control jsonObject
+	}](t, ok(t, "inspect", path, "--json"))
+	wantFields(t, got.Regions[5], jsonObject{"name": "lengths", "offset": int(seg.LengthsOffset), "bytes": 80})
+	wantFields(t, got.Control, jsonObject{"lengths": 3})
+}
+
 // Ensure that inspect NAME INDEX explains a sample's word: EMPTY, READY, claimed by a live and by a
 // dead client, without a slot, corrupt.
 func TestInspectSample(t *testing.T) {

@@ -84,7 +84,7 @@ var addresses = []string{"stoc_get.length", "stoc_copy.length", "stoc_fetch_each
 // enter the kernel, and are called without the GIL.
 var brief = strings.Fields(`
 	abi_version version strerror explain close close_keep_maps close_keep_payload info field view
-	view_offset view_slot locate locate_slot state hold fetch_end count_passed epoch_open
+	view_offset view_slot learn_length locate locate_slot state hold fetch_end count_passed epoch_open
 	epoch_open_weighted epoch_open_mixed epoch_close epoch_length epoch_at epoch_position epoch_shard
 	weights_close queue_bytes queue_init queue_push queue_take queue_done queue_release queue_cancel
 	queue_held queue_repost queue_stop queue_overflow

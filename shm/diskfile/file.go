@@ -30,7 +30,7 @@ const (
 
 // plan returns what the file of these options has to be.
 func plan(o shm.Options) (shm.Header, shm.Geometry, error) {
-	o.Name, o.Dir, o.Reserve, o.UnlinkLast = "", "", false, false
+	o.Name, o.Dir, o.Reserve, o.UnlinkLast, o.Lengths = "", "", false, false, false
 	o.ClientRecords = 1 // one process has the file; a control part that processes share has its own records
 	h, g, err := o.Plan()
 	if err == nil && g.Chains() {

@@ -63,6 +63,8 @@ INTERNAL int finish_clear(stoc_cache *c, uint64_t phase, uint32_t owner, uint64_
         }
     }
     c->space->clear(c);
+    for (uint64_t i = 0; c->lengths && i < c->samples; i++)
+        store(&c->lengths[i], 0);
     store(free_from_word(c), free_from_next(load(free_from_word(c)), 0));
     store(arena_next_word(c), 0);
     persist_all(c);

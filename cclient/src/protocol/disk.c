@@ -770,9 +770,9 @@ static int check_options(const char *path, const struct stoc_options *o, struct 
     if (!o->fingerprint || !o->fingerprint[0])
         return fail(error, STOC_EINVAL, 0,
                     "fingerprint: a disk cache outlives its programs, so it needs one that names dataset and transform");
-    if (o->directory || o->unlink_last || o->reserve || o->client_records || o->slot_bytes)
+    if (o->directory || o->unlink_last || o->reserve || o->client_records || o->slot_bytes || o->lengths)
         return fail(error, STOC_EINVAL, 0,
-                    "directory, unlink_last, reserve, client_records, slot_bytes: set them to 0 for a disk cache");
+                    "directory, unlink_last, reserve, client_records, slot_bytes, lengths: set them to 0 for a disk cache");
     if (o->policy == STOC_POLICY_FIRST_INDICES || o->policy == STOC_POLICY_COST || o->policy == STOC_POLICY_PLANNED)
         return fail(error, STOC_EINVAL, 0,
                     "policy: %u; a disk cache has first-come, random, clock, fifo, lru or lfu", o->policy);

@@ -18,7 +18,8 @@ int stoc_info(const stoc_cache *c, struct stoc_info *info)
                             .unlink_last = (c->flags & STOC_FLAG_UNLINK_LAST) != 0,
                             .reserved_pages = (c->flags & STOC_FLAG_RESERVED) != 0, .read_only = c->read_only,
                             .layout_version = STOC_LAYOUT_VERSION, .fd = c->disk ? -1 : c->fd,
-                            .payload = c->payload, .programs = (c->flags & STOC_FLAG_PROGRAMS) != 0, .below = load(below_word(c))};
+                            .payload = c->payload, .programs = (c->flags & STOC_FLAG_PROGRAMS) != 0, .lengths = c->lengths != NULL,
+                            .below = load(below_word(c))};
     memcpy(all.uuid, c->uuid, sizeof all.uuid);
     memcpy(all.name, c->name, sizeof c->name);
     memcpy(all.fingerprint, c->fingerprint, sizeof c->fingerprint);
@@ -85,6 +86,38 @@ int stoc_costs(const stoc_cache *c, uint64_t first, uint64_t n, uint64_t *nanose
     uint64_t spread = spread_of(load(spread_word(c)));
     for (uint64_t k = 0; k < n; k++)
         nanoseconds[k] = cost_nanoseconds(believed(cost_of(load(meta_word(c, first + k))), spread));
+    return 0;
+}
+
+int stoc_learn_length(stoc_cache *c, int64_t index, uint64_t items)
+{
+    if (!c)
+        return STOC_ECLOSED;
+    if (BAD_INDEX(c, index))
+        return STOC_EINDEX;
+    if (!c->lengths || items > STOC_MAX_ITEMS)
+        return invalid(0);
+    if (c->read_only)
+        return STOC_EREADONLY;
+    stoc_word *word = &c->lengths[index];
+    if (load(word) == items + 1)
+        return STOC_EXISTS; /* so a hit leaves the line shared */
+    store(word, items + 1);
+    return STOC_STORED;
+}
+
+int stoc_learned_lengths(const stoc_cache *c, uint64_t first, uint64_t n, uint64_t *lengths)
+{
+    if (!c)
+        return STOC_ECLOSED;
+    if (!c->lengths || (n && !lengths))
+        return invalid(c->lengths ? EFAULT : 0);
+    if (!in_range(c, first, n))
+        return STOC_EINDEX;
+    for (uint64_t k = 0; k < n; k++) {
+        uint64_t word = load(&c->lengths[first + k]);
+        lengths[k] = word > STOC_MAX_ITEMS + 1 ? 0 : word;
+    }
     return 0;
 }
 

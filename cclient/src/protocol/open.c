@@ -101,6 +101,7 @@ INTERNAL int attach(stoc_cache *c, const struct header *h, struct stoc_error *er
     }
     c->index = word_at(c, g->index_offset);
     c->sums = g->sums_offset ? word_at(c, g->sums_offset) : NULL;
+    c->lengths = g->lengths_offset ? word_at(c, g->lengths_offset) : NULL;
     c->groups = g->groups_offset ? word_at(c, g->groups_offset) : NULL;
     c->slot_table = g->slot_table_offset ? word_at(c, g->slot_table_offset) : NULL;
     c->references = g->reference_offset && !c->read_only ? (_Atomic unsigned char *)(c->control + g->reference_offset)

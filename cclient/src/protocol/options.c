@@ -36,6 +36,10 @@ static int validate(const char *name, const struct stoc_options *o, struct stoc_
         return fail(error, STOC_EINVAL, 0,
                     "slot_bytes: %llu is not a power of two; leave it out for a size that follows from size and samples",
                     (unsigned long long)o->slot_bytes);
+    if (o->lengths > 1)
+        return fail(error, STOC_EINVAL, 0, "lengths: %u is not in 0..1; leave it out for samples that are no lists", o->lengths);
+    if (o->lengths && !o->variable)
+        return fail(error, STOC_EINVAL, 0, "lengths: only a variable-size cache has lengths of lists; leave it out");
     if (o->variable && o->limit_bytes == 0)
         return fail(error, STOC_EINVAL, 0, "size: a variable-size cache needs one, such as 8GiB");
     if (o->variable && o->slots != 0)
@@ -178,7 +182,8 @@ INTERNAL int plan(const char *name, const struct stoc_options *o, struct header 
                       (unsigned long long)o->sample_bytes, (unsigned long long)sample_bytes);
 
     uint32_t flags = (o->variable ? STOC_FLAG_VARIABLE : 0) | (o->unlink_last ? STOC_FLAG_UNLINK_LAST : 0) |
-                     (o->reserve ? STOC_FLAG_RESERVED : 0) | (name ? STOC_FLAG_NAMED : 0);
+                     (o->reserve ? STOC_FLAG_RESERVED : 0) | (name ? STOC_FLAG_NAMED : 0) |
+                     (o->lengths ? STOC_FLAG_LENGTHS : 0);
     uint32_t records = o->client_records ? o->client_records : (uint32_t)STOC_DEFAULT_CLIENT_RECORDS;
     if (o->variable) {
         uint64_t smallest = units_for(sample_bytes) * STOC_UNIT_BYTES;
@@ -236,8 +241,7 @@ INTERNAL int take_options(const struct stoc_options *options, struct stoc_option
     if (check_struct(options->struct_bytes, sizeof *options, "options", "options", "", error) < 0)
         return STOC_EINVAL;
     *known = *options;
-    if (known->open_flags & ~STOC_OPEN_KIND_PYTHON || known->reserved)
-        return fail(error, STOC_EINVAL, 0, "open_flags: %#x and reserved: %#x; set them to 0", known->open_flags,
-                    known->reserved);
+    if (known->open_flags & ~STOC_OPEN_KIND_PYTHON)
+        return fail(error, STOC_EINVAL, 0, "open_flags: %#x; set them to 0", known->open_flags);
     return 0;
 }

@@ -22,6 +22,8 @@ INTERNAL bool geometry_of(uint32_t flags, uint32_t policy, uint64_t samples, uin
     bool variable = flags & STOC_FLAG_VARIABLE, chains = has_chains(flags, policy);
     if (policy != STOC_POLICY_FIRST_COME && !policy_evicts(policy) && (policy != STOC_POLICY_FIRST_INDICES || variable))
         return snprintf(why, 256, "policy %u of a segment with the flags %#x", policy, flags), false;
+    if ((flags & STOC_FLAG_LENGTHS) && !variable)
+        return snprintf(why, 256, "lengths in a segment with the flags %#x: only variable-size ones have them", flags), false;
     if (chains) {
         if (samples > STOC_MAX_CHAIN_SAMPLES)
             return snprintf(why, 256, "samples %llu of an arena that evicts are not in 1..%llu",
@@ -67,6 +69,10 @@ INTERNAL bool geometry_of(uint32_t flags, uint32_t policy, uint64_t samples, uin
     if (variable) {
         g->sums_offset = ROUND_UP(end, STOC_REGION_ALIGN);
         end = g->sums_offset + samples * STOC_SUM_RECORD_BYTES;
+    }
+    if (flags & STOC_FLAG_LENGTHS) {
+        g->lengths_offset = ROUND_UP(end, STOC_REGION_ALIGN);
+        end = g->lengths_offset + samples * STOC_LENGTH_BYTES;
     }
     if (chains || (!variable && policy != STOC_POLICY_FIRST_INDICES)) {
         g->slot_table_offset = ROUND_UP(end, STOC_REGION_ALIGN);

@@ -37,6 +37,7 @@ INTERNAL void header_encode(const struct header *h, unsigned char page[STOC_HEAD
     put64(page, STOC_HEADER_SLOT_TABLE_OFFSET, g->slot_table_offset);
     put64(page, STOC_HEADER_REFERENCE_OFFSET, g->reference_offset);
     put64(page, STOC_HEADER_GROUPS_OFFSET, g->groups_offset);
+    put64(page, STOC_HEADER_LENGTHS_OFFSET, g->lengths_offset);
     put64(page, STOC_HEADER_PAYLOAD_OFFSET, g->payload_offset);
     put64(page, STOC_HEADER_PAYLOAD_BYTES, g->payload_bytes);
     put32(page, STOC_HEADER_FIELD_COUNT, h->field_count);

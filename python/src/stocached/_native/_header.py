@@ -189,7 +189,7 @@ class Options(ctypes.Structure):
         ("progress", Progress),
         ("context", c_void_p),
         ("open_flags", c_uint32),
-        ("reserved", c_uint32),
+        ("lengths", c_uint32),
         ("slot_bytes", c_uint64),
     ]
 
@@ -228,7 +228,7 @@ class Info(ctypes.Structure):
         ("payload", c_void_p),
         ("decode", c_char * 136),
         ("programs", c_uint32),
-        ("reserved", c_uint32),
+        ("lengths", c_uint32),
         ("below", c_uint64),
     ]
 
@@ -567,6 +567,12 @@ states = bind(releasing, "stoc_states", c_int, Cache, c_uint64, c_uint64, c_void
 
 # int stoc_costs(const stoc_cache *cache, uint64_t first, uint64_t n, uint64_t *nanoseconds);
 costs = bind(releasing, "stoc_costs", c_int, Cache, c_uint64, c_uint64, c_void_p)
+
+# int stoc_learn_length(stoc_cache *cache, int64_t index, uint64_t items);
+learn_length = bind(holding, "stoc_learn_length", c_int, Cache, c_int64, c_uint64)
+
+# int stoc_learned_lengths(const stoc_cache *cache, uint64_t first, uint64_t n, uint64_t *lengths);
+learned_lengths = bind(releasing, "stoc_learned_lengths", c_int, Cache, c_uint64, c_uint64, c_void_p)
 
 # int stoc_peek(stoc_cache *cache, int64_t index, void *dst, size_t capacity);
 peek = bind(releasing, "stoc_peek", c_int, Cache, c_int64, c_void_p, c_size_t)
