@@ -10,9 +10,11 @@ import weakref
 from typing import Any, SupportsIndex
 
 import numpy as np
+import numpy.typing as npt
 
 from .. import _native
 from .._common import threads
+from .._common.addresses import address_of
 from .._common.errors import SampleIndexError
 from .._samples import dtypes, schema
 from .._samples.schema import Field
@@ -43,6 +45,8 @@ class Attachment:
         self._planned_by: int | None = None  # the process that announced to the server what it reads
         self._kept: bytes | None = None  # see _keep
         self.programs = bool(info.programs)
+        self._learns = bool(info.lengths) and not info.read_only  # whether _learn_length may be called
+        self._lengths = bool(info.lengths)
         self._loading: set[int] = set()  # samples that this process loads for others too (programs)
         self._away_until = 0.0  # until then it does not ask the server of programs, which was away
         self._evicts = policies.evicts(self.policy)
@@ -90,6 +94,17 @@ class Attachment:
         of these buckets, as `Owners.keep` returns them. None: all samples."""
         self._handle.keep(kept)
         self._kept = kept
+
+    def _learn_length(self, i: int, items: int) -> None:
+        """Remembers how many items a sample that is a list has, whether or not the cache holds it. Only if `_learns`."""
+        self._handle.check(_native.learn_length(self._handle, i, items), i)
+
+    def _learned_lengths(self) -> npt.NDArray[np.uint64]:
+        """Of all samples, as a copy: items + 1, or 0 if they are not known."""
+        found = np.zeros(self.samples, np.uint64)
+        if self._lengths:
+            self._handle.check(_native.learned_lengths(self._handle, 0, self.samples, address_of(found)))
+        return found
 
     def _measure_next(self) -> bool:
         """Whether to measure the next load and tell what it cost: docs/spec/policies.md, Who measures."""

@@ -7,6 +7,7 @@ import contextlib
 import operator
 import os
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -38,8 +39,9 @@ def create(
     """Creates a segment and makes a `kind` of its handle. If that or `progress` raises, no file
     stays.
 
-    given: the other arguments of `Cache.create`."""
-    options = _options(given)
+    given: other arguments of `Cache.create`, and lengths: whether samples are lists, of which the cache remembers how
+    many items each has."""
+    options = _options(defaultdict(lambda: None, given))
     failure: list[BaseException] = []
     if progress is not None:
         report = progress
@@ -78,6 +80,7 @@ def _options(given: dict[str, Any]) -> _native.Options:
         fields=fields,
         field_count=len(fields),
         variable=bool(given["variable"]),
+        lengths=bool(given["lengths"]),
         policy=policies.number_of(given["policy"]),
         reserve=bool(given["reserve"]),
         unlink_last=unlink == "last",

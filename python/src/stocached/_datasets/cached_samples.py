@@ -327,7 +327,10 @@ class CachedSamples(CacheBacked):
         else:
             if options.name is None:
                 say_if_private()
-            self.cache, self.made = make(options, self._n, fields, sample_bytes, derived, best, self._check_store)
+            lists = isinstance(self.stored, PackedLists)
+            self.cache, self.made = make(
+                options, self._n, fields, sample_bytes, derived, best, lists, self._check_store
+            )
         check_fields(self.cache, fields)
         self.notices.advice = self.advice(given=cache is not None)
 

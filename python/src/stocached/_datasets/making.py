@@ -58,17 +58,18 @@ def make(
     sample_bytes: list[int],
     derived: Derived | None,
     best: Policy,
+    lists: bool,
     check: Callable[[Cache], None],
 ) -> tuple[Cache, bool]:
     """The cache, and whether it is new.
 
     sample_bytes: of the probed samples, in rising order. derived: the fingerprint, if the user gives none. best: the
-    policy, if there is something to choose and the user names none. check: is called with a cache that existed, and
+    policy, if there is something to choose and the user names none. lists: whether samples are lists. check: is called with a cache that existed, and
     raises an error if it is not one for these samples."""
     name, policy = options.name, options.policy
     varies, size = bool(options.variable) or not all(field.fixed for field in fields), options.size
     if varies and size is None:
-        size = int(sample_bytes[-1] * samples * _GENEROUS) + _CONTROL + 24 * samples
+        size = int(sample_bytes[-1] * samples * _GENEROUS) + _CONTROL + (32 if lists else 24) * samples
     slot_bytes = policies.slot_bytes_for(sample_bytes[len(sample_bytes) // 2]) if varies else None
     specs = {field.name: (field.shape, dtypes.NAMES[field.code]) for field in fields}
     fingerprint = options.fingerprint or (None if derived is None else str(derived))
@@ -79,8 +80,10 @@ def make(
                 'policy="planned" needs a server, which knows what jobs read: write policy: planned into its configuration '
                 "(stocached serve) and read with SourceDataset(name), or take policy=None"
             )
-        return Cache.create(
+        return opening.create(
+            Cache,
             name,
+            None,
             samples=samples,
             fields=specs,
             size=size,
@@ -88,6 +91,7 @@ def make(
             policy=policy,
             fingerprint=fingerprint,
             slot_bytes=slot_bytes if policies.evicts(policy) else None,
+            lengths=lists,
         )
 
     cache, made = create_or_attach(name, create, options.fingerprint, derived=True)

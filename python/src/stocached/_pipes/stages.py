@@ -248,6 +248,8 @@ class Cache(Stage):
                 yield from self.above[0].items([visit], window)
                 continue
             made, _ = serialization.unpacked(memoryview(packed))  # arrays are over `packed`, which is of this call
+            if lists.cache._learns and not self.options["allow_random"]:
+                lists.cache._learn_length(visit.element, len(made))
             window.begin(visit)  # after a miss as after a hit
             for ordinal, item in made:
                 yield visit, ordinal, item
