@@ -12,7 +12,7 @@ import pytest
 from chains import CHAINS, lucky, noisy, numbers, tagged
 from test_pipes import SEED, items_of, plain
 
-from stocached import InvalidError, Loader
+from stocached import Cache, InvalidError, Loader
 from stocached.pipes import Pipe, mix, source
 
 WITHOUT_INDEX = [name for name, make in CHAINS.items() if not make().plain.indexed]
@@ -215,6 +215,27 @@ def test_an_element_that_cannot_be_read_is_an_error_of_measure():
         pipe.measure()
     with pytest.raises(InvalidError, match="measure"):
         Loader(pipe, ends="drop")
+
+
+def test_a_named_cache_knows_the_lengths_that_other_programs_have_seen(tmp_path: Path):
+    """No program has called measure()."""
+    read, name = Counting(tmp_path), f"measured-{os.getpid()}"
+
+    def made() -> Pipe:
+        return source(list(range(20))).flat_map(read).cache("5MiB", name=name).map(noisy).shuffle(window=4).batch(3)
+
+    try:
+        with pytest.raises(InvalidError, match="measure"):
+            Loader(made(), ends="pad")
+        list(Loader(made(), num_workers=2))
+        readers = read.readers()
+        loaders = [Loader(made(), ends="pad", rank=rank, world_size=2) for rank in range(2)]
+        assert len({sum(map(len, loader)) for loader in loaders}) == 1
+        assert len(made().measure(2)) == -(-sum(x % 3 for x in range(20)) // 3)
+        since = {x for x, process in read.readers() if (x, process) not in readers}
+        assert len(since) <= 9, "more than looks at samples of a cache that was there"
+    finally:
+        Cache.attach(name).unlink()
 
 
 def test_measure_fills_a_cache_on_the_way(tmp_path: Path):

@@ -257,12 +257,19 @@ class Cache(Stage):
     _lengths: npt.NDArray[np.int64] | None = None
 
     def lengths(self) -> npt.NDArray[np.int64] | None:
-        return super().lengths() if self.indexed else self._lengths
+        if self.indexed:
+            return super().lengths()
+        if self._lengths is None and self.made and not self.rows.cache.closed:
+            learned = self.rows.cache._learned_lengths()
+            if learned.all():
+                self._lengths = learned.astype(np.int64) - 1
+        return self._lengths
 
     def measure(self, workers: int) -> None:
-        if not self.indexed and self.lengths() is None:
-            self.rows  # noqa: B018 - workers get it
-            self._lengths = item_counts(self, workers)
+        if not self.indexed:
+            self.rows  # noqa: B018 - it may know them, and workers get it
+            if self.lengths() is None:
+                self._lengths = item_counts(self, workers)
 
     @property
     def made(self) -> bool:
