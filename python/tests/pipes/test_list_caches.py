@@ -98,11 +98,11 @@ def test_a_quarter_in_the_cache_saves_nearly_a_quarter_of_the_openings(tmp_path:
     stats = loader.stats()
     assert stats.hits >= 3 * 0.22 * FILES
     assert stats.hits + stats.misses == 4 * FILES
-    assert [(one.hits, one.misses) for one in stats.stages] == [(stats.hits, stats.misses)]
+    assert (stats.stages[2].hits, stats.stages[2].misses) == (stats.hits, stats.misses)
     before = loader.stats()
     read(loader)
     since = loader.stats() - before
-    assert since.stages[0].hits + since.stages[0].misses == FILES
+    assert since.stages[2].hits + since.stages[2].misses == FILES
 
 
 def rank(paths: list[str], log: Path, name: str, number: int, epochs: int, answers: Any) -> None:
@@ -391,4 +391,5 @@ def test_hits_of_caches_above_a_zip_are_counted():
         assert sum(len(batch[0]) for batch in loader) == 30
     stats = loader.stats()
     assert (stats.hits, stats.misses) == (120, 60)
-    assert [(one.stage, one.hits, one.misses) for one in stats.stages] == [(".cache(size='8MiB')", 60, 30)] * 2
+    caches = [one for one in stats.stages if ".cache" in one.stage]
+    assert [(one.stage, one.hits, one.misses) for one in caches] == [(".cache(size='8MiB')", 60, 30)] * 2

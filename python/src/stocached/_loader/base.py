@@ -22,7 +22,8 @@ from .._common.ranks import rank_of
 from .._datasets.cached_samples import CachedSamples
 from .._datasets.lists import Lists
 from .._datasets.looks import are_forked
-from .._datasets.stage_stats import CountsStages, StageStats
+from .._datasets.stage_stats import CountsStages
+from .._datasets.tally import Counters
 from .._trace import Recorder
 from .affinity import Affinity
 from .bad_samples import BadSamples
@@ -109,6 +110,7 @@ class BaseLoader:
         self._order = order_within(self.sampler if self.batch_sampler is None else self.batch_sampler)
         if self._order is not None:
             self._order.tell(self)
+        self._count_stages(None if self._order is None else getattr(self._order.order, "chain", None))
         self._checkpoint = Checkpoint(0 if self._order is None else self._order.epoch)
         self._take_cache(dataset, options, cached_kind)
         self._affinity: Affinity | None = None
@@ -158,7 +160,7 @@ class BaseLoader:
             self._cached.notices.deferred = True  # iterations warn
         self.cache = None if self._cached is None else self._cached.cache
         self._disk_before = self._disk_counts()
-        self._stages_before = self._stage_counts()
+        self._caches_before = self._cache_counts()
 
     def _take_worker_kind(self, options: Options) -> None:
         """Sets what workers are."""
@@ -284,6 +286,7 @@ class BaseLoader:
         """In a forked child: a thread of the parent may have held the meter's lock, and the workers and the file of
         the trace are the parent's."""
         self._pid, self._meter, self._bad = os.getpid(), Meter(), BadSamples()
+        self._count_stages(self._chain)
         self._current = self._next = self.trace = None
         self._executor = Executor()
 
@@ -322,6 +325,7 @@ class BaseLoader:
         if rows and not ordered and setup.cached is None:
             wanted, rows = numbered(wanted)
         job = setup.job(begun, rows, pipeline)
+        job.counters = self._counters
         gathers, ours = rows and setup.cached is not None and not setup.augments, setup.runs_only_ours()
         layout = setup.layout_of_cache(job.batch_size or 1) if gathers else None
         follows = rows and ordered and (setup.persistent_workers or not setup.num_workers)
@@ -333,7 +337,7 @@ class BaseLoader:
             records=Records(
                 self._meter,
                 self._bad if job.skips_bad else None,
-                None if self._recorder is None else Tracing(self._recorder),
+                self._tracing(),
             ),
             by_rows=rows,
             layout=layout,
@@ -343,6 +347,13 @@ class BaseLoader:
             follow=_weakly(self._begin_next) if follows and (ours or layout is not None) else None,
             renew=_weakly(self._renewed),
         )
+
+    def _tracing(self) -> Tracing | None:
+        if self._recorder is None:
+            return None
+        if self._chain is None or self._chain.indexed:
+            return Tracing(self._recorder)
+        return Tracing(self._recorder, self._chain, self._counters)
 
     def _begin_next(self) -> None:
         """Begins the first batches of the next epoch, while the training loop has the last batches
@@ -432,20 +443,30 @@ class BaseLoader:
         store = self._cached.store if isinstance(self._cached, CachedSamples) else ""
         bad, disk_counts = self._bad, zip(disk.COUNTS, self._disk_counts(), self._disk_before)
         since: dict[str, Any] = {name: now - before for name, now, before in disk_counts}
-        stages = tuple(now - before for now, before in zip(self._stage_counts(), self._stages_before))
-        if stages:
-            since |= {"hits": sum(one.hits for one in stages), "misses": sum(one.misses for one in stages)}
-        return dataclasses.replace(
-            self._meter.stats(), store=store, bad_samples=bad.count, bad=tuple(bad.kept), stages=stages, **since
+        caches, before = self._cache_counts(), self._caches_before
+        counts = {k: (now[0] - before[k][0], now[1] - before[k][1]) for k, now in caches.items() if k in before}
+        if counts:  # those that workers read, such as caches of lists, and those above zip
+            since |= {"hits": sum(hits for hits, _ in counts.values()), "misses": sum(m for _, m in counts.values())}
+        stats = dataclasses.replace(
+            self._meter.stats(), store=store, bad_samples=bad.count, bad=tuple(bad.kept), **since
         )
+        if self._chain is None or self._counters is None:
+            return stats
+        stages = self._chain.stats(self._counters.total(), stats, counts, *self._meter.part_seconds)
+        return dataclasses.replace(stats, stages=stages)
+
+    def _count_stages(self, chain: Any) -> None:
+        """chain: of a pipe; None: the dataset is none."""
+        self._chain = chain
+        self._counters = None if chain is None else Counters(len(chain.lines), chain.batch)
 
     def _disk_counts(self) -> tuple[int, ...]:
         """As `Disk.counts`; empty without a disk cache, or after the cache was closed."""
         behind = None if self.cache is None else self.cache._disk
         return () if behind is None else behind.counts()
 
-    def _stage_counts(self) -> tuple[StageStats, ...]:
-        return self.dataset.stage_stats() if isinstance(self.dataset, CountsStages) else ()
+    def _cache_counts(self) -> dict[int, tuple[int, int]]:
+        return self.dataset.cache_counts() if isinstance(self.dataset, CountsStages) else {}
 
     def _stored_bytes(self) -> dict[str, int]:
         """For a timeline: the size of a sample as the cache has it, if all have the same."""

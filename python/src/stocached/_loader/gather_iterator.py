@@ -14,6 +14,7 @@ import numpy.typing as npt
 from .._common import threads
 from .._common.errors import ClosedError, SchemaError
 from .._common.numbers import number_of
+from .._datasets.tally import current
 from .._random.sample_seeds import epoch_seed
 from .._samples.batch_layout import Layout, closed_up
 from .._workers import serialization
@@ -349,6 +350,11 @@ class GatherIterator(BatchIterator):
         if context.trace is not None:
             answers = task_queue.answers(first, tasks)
             context.trace.loaded(context.epoch, batch.number, answers, batch.wanted[rows])
+        if context.job.counters is not None:
+            answers = task_queue.answers(first, tasks)
+            took = answers["ended_ns"] - answers["began_ns"] - answers["augment_ns"]
+            hits = answers["result"] >= FROM_CACHE
+            context.meter.parts(int(answers["augment_ns"].sum()), int(took[hits].sum()) if hits.any() else 0)
         others, sums = task_queue.collect(first, tasks, ROW + FROM_CACHE)
         context.meter.load(sums.load_ns, sums.waited_ns, sums.measured_ns)
         if not others:
@@ -380,11 +386,13 @@ class GatherIterator(BatchIterator):
         try:
             cached = self._context.job.cached
             # Its row or the default collate function copies it.
-            sample = (
-                self._context.job.dataset[index]
-                if cached is None
-                else cached.finish(index, cached.peek(index), lent=True)
-            )
+            with self._context.job.counting():
+                current().begin()
+                sample = (
+                    self._context.job.dataset[index]
+                    if cached is None
+                    else cached.finish(index, cached.peek(index), lent=True)
+                )
         except Exception as error:
             bad = None if self._context.bad is None else bad_sample(index, error)
             if bad is None:

@@ -262,7 +262,8 @@ class BatchIterator:
         context, start = self._context, time.monotonic_ns()
         assert context.batch_augment is not None
         try:
-            made = context.batch_augment(batch.data)
+            with context.job.counting():
+                made = context.batch_augment(batch.data)
             if made is None and batch.data is not None:
                 raise InvalidError(
                     "batch_augment= returned None: it must return the batch that the training loop gets. Is a return missing?"
@@ -286,6 +287,7 @@ class BatchIterator:
         start, end, augment = clocks.start, time.monotonic_ns(), spent_ns() - clocks.augment
         waited, delay = 0 if hit else max(idle_ns() - clocks.idle, 1), delay_ns() - clocks.delay
         self._context.meter.load(end - start, waited, 0 if hit else max(end - start - augment - delay, 0))
+        self._context.meter.parts(augment, end - start - augment if hit else 0)
         if self._context.trace is not None:
             self._context.trace.loaded_here(
                 self._context.epoch, number, start, end, index, hit=hit, augment_ns=augment, waited_ns=waited,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +14,7 @@ from .._datasets.augment_function import takes_generator
 from .._datasets.cache_backed import CacheBacked
 from .._datasets.cached_samples import CachedSamples
 from .._datasets.lists import Lists
+from .._datasets.tally import Counters
 from .._random import generator_states
 from .._random.sample_generator import generator
 from .._samples.own_copy import own_copy
@@ -72,6 +74,11 @@ class Job:
     pipeline: Any = None  # steps of a dataset of stocached.image, for worker threads that do samples in C
     pipes: Any = None  # settings of torch's DataPipes; None: the dataset is no DataPipe
     skips_bad: bool = False  # leaves bad samples out of their batches
+    counters: Counters | None = None  # of the stages of a pipe
+
+    def counting(self) -> AbstractContextManager[Any]:
+        """This thread, which is no worker, reads items or makes a batch."""
+        return nullcontext() if self.counters is None else self.counters.here()
 
     @property
     def random(self) -> bool:

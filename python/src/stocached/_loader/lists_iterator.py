@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import pickle
+import time
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
@@ -12,6 +13,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from .._datasets.lists import Entry
+from .._datasets.tally import current
 from .._memory.batch_pool import Lease
 from .._workers import serialization
 from .._workers.task_queue import place_of
@@ -304,7 +306,10 @@ class ListsIterator(_Lists):
             if rest.batch is None:
                 rest.batch = load(self._runtime.task_queue, rest.block)
             several.append((rest.batch, first, items))
+        start = time.monotonic_ns()
         data = joined(several, parts[0][0].block.signature)
+        if self._context.job.counters is not None:
+            self._context.job.counters.joined_ns += time.monotonic_ns() - start
         self._drop(parts)
         bad, self._bad_items = self._bad_items, []
         return Delivered(data, self._number - 1, count, 0, array_bytes(data), bad=bad)
@@ -381,11 +386,16 @@ class ListsHere(_Lists):
         super().__init__(context)
         walk, job = self._place.walk, context.job
         run = Run(walk.epoch, walk.rest(), walk.world_size, walk.skip)
-        self._reader, self._finisher = Reader(job.dataset, run, job.skips_bad), Finisher(job)
+        with job.counting():
+            self._reader, self._finisher = Reader(job.dataset, run, job.skips_bad), Finisher(job)
         self._entries: list[Entry] = []  # of the next batch
         self._left = walk.left(context.batch_size or 1, job.drop_last)
 
     def _next(self) -> Delivered:
+        with self._context.job.counting():
+            return self._read()
+
+    def _read(self) -> Delivered:
         clocks, size = Clocks(), self._context.batch_size or 1
         entries = self._reader.take(self._entries, int(min(size, self._left)))
         self._left -= len(entries)
@@ -398,5 +408,7 @@ class ListsHere(_Lists):
         self._planned += len(entries)
         data = self._finisher.fetch(entries)
         bad, self._reader.bad = [*self._reader.bad, *self._finisher.bad], []
+        if self._context.trace is not None:
+            current().flush()
         self._loaded_here(clocks, self._given, hit=False)
         return Delivered(data, self._number - 1, self._finisher.count, 0, array_bytes(data), bad=bad)

@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from .._datasets.lists import Entry, Lists, Reading, no_seed, turn
+from .._datasets.tally import current
 from .._random.generators import known, observe
 from .._workers import serialization
 from .._workers.task_queue import TaskQueue
@@ -85,11 +86,13 @@ class Reader:
         self._entries: Iterator[Entry] = iter(())
         self.ended = False
         self.skipped = 0
+        mark = current().mark()  # what it leaves out was counted before
         while self.skipped < run.skip and not self.ended:
             some: list[Entry] = []
             with contextlib.suppress(Exception):  # it was raised before
                 self.take(some, min(run.skip - self.skipped, 1024))
             self.skipped += len(some)
+        current().back(mark)
         self.bad.clear()
 
     def take(self, into: list[Entry], count: int) -> list[Entry]:
@@ -110,7 +113,7 @@ class Reader:
 
     def _next_piece(self) -> None:
         done = self.windows.index(self._piece[-1]) + 1 if self._piece else 0
-        self._piece = self.windows[done : done + (1 if self._lists.mixes else _PIECE)]
+        self._piece = self.windows[done : done + (1 if current().begin() or self._lists.mixes else _PIECE)]
         self._before, self.ended = self.given, not self._piece
         self._now = self._piece.start
         self._entries = self._lists.items(self._noted(self._piece), self._reading)
@@ -160,7 +163,7 @@ class Finisher:
         if not items:
             return None
         try:
-            return self._job.collate(items if self._job.batched else items[0])
+            return collated(self._job, items if self._job.batched else items[0])
         except StopIteration as error:  # which would end the epoch
             raise RuntimeError(f"the function that makes batches raised StopIteration({error})") from error
 
@@ -169,7 +172,8 @@ class Finisher:
         self.bad = []
         if self._seeded:
             return self._with_seeds(entries)
-        before, start = observe() if self._seeds else None, time.monotonic_ns()
+        before, mark = (observe(), current().mark()) if self._seeds else (None, None)
+        start = time.monotonic_ns()
         try:
             items = self.finish(entries)
         except Exception:
@@ -180,6 +184,7 @@ class Finisher:
             if not self._seeds or observe() == before:
                 return items
         self._seeded = True
+        current().back(mark)
         return None
 
     def took(self, ns: int, items: int) -> None:
@@ -237,7 +242,7 @@ class WorkerReader:
         bad: list[BadSample] = []
         while not reader.ended and made.has_room and not (made.blocks and time.monotonic_ns() > until):
             entries: list[Entry] = []
-            place = reader.windows, reader.given
+            place, mark = (reader.windows, reader.given), current().mark()
             seen = observe() if self._job.seed_samples and not self._seeded else None
             try:
                 self._take(reader, entries, (block if made.blocks else first) + (self._several - 1) * block, until)
@@ -247,6 +252,7 @@ class WorkerReader:
             if seen is not None and observe() != seen:
                 self._seeded = again = True
             if again:  # functions have changed the items, or had no seeds
+                current().back(mark)
                 reader, error, apart = self._opened(run._replace(windows=place[0], skip=place[1])), None, True
                 continue
             apart = False
@@ -304,7 +310,7 @@ class WorkerReader:
             signature = columns.signature(items)
             if signature is not None:
                 with contextlib.suppress(Exception):  # then its batch raises it
-                    return job.collate(items), signature
+                    return collated(job, items), signature
         return [(None, 0, item) for item in items], None
 
     def entries(self, wanted: list[tuple[Block, int, int]]) -> list[Entry]:
@@ -342,6 +348,16 @@ class WorkerReader:
     def _seed(self, visit: Any) -> None:
         if self._seeded:
             self._job.backend.seed_sample(self._job.dataset.seed((visit, 0, None)))
+
+
+def collated(job: Job, items: Any) -> Any:
+    """A batch, whose time is that of its stage."""
+    start = time.monotonic_ns()
+    try:
+        return job.collate(items)
+    finally:
+        if job.counters is not None:
+            current().more[job.counters.batch] += time.monotonic_ns() - start
 
 
 def load(task_queue: TaskQueue, block: Block) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .._datasets.tally import current
 from .._random import generator_states
 from .._workers.dataset_states import Here, Restored
 from .epoch_context import EpochContext
@@ -46,7 +47,9 @@ class SingleProcessIterator(BatchIterator):
         before = self._hits()
         kept = job.backend.random_state() if job.augment is not None else None
         try:
-            data = self._fetcher.fetch(indices)
+            with job.counting():
+                current().begin()
+                data = self._fetcher.fetch(indices)
         finally:
             if kept is not None:
                 job.backend.set_random_state(kept)  # augment= must not change the program's random numbers

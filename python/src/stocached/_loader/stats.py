@@ -30,8 +30,7 @@ class LoaderStats:
     store: str = ""  # what the cache keeps: "decoded" samples, or "encoded" files; "": the loader fills none
     bad_samples: int = 0  # left out of batches, each once an epoch
     bad: tuple[BadSample, ...] = ()  # which and why, each once; the first 256
-    # the caches of a pipe that workers read, such as those of lists and those above zip; hits and misses are their sums
-    stages: tuple[StageStats, ...] = ()
+    stages: tuple[StageStats, ...] = ()  # of a pipe, as `print(pipe)` lists them
     # of the disk cache (disk=), by all processes that share its file
     disk_hits: int = 0  # samples that the disk cache had
     disk_misses: int = 0  # samples that the disk cache did not have
@@ -56,6 +55,12 @@ class LoaderStats:
         return self.wait_seconds / self.seconds if self.seconds > 0 else 0.0
 
     @property
+    def slowest(self) -> StageStats | None:
+        """The stage with the most seconds, if the dataset is a pipe and has been read."""
+        slowest = max(self.stages, key=lambda stage: stage.seconds, default=None)
+        return slowest if slowest is not None and slowest.seconds > 0 else None
+
+    @property
     def samples_per_second(self) -> float:
         """Samples that the training loop gets in a second; 0.0 before the first batch."""
         return self.samples / self.seconds if self.seconds > 0 else 0.0
@@ -69,10 +74,16 @@ class LoaderStats:
         return replace(self, **since, bad=self.bad[len(before.bad) :], stages=stages)
 
     def __str__(self) -> str:
+        slowest, all_seconds = self.slowest, sum(stage.seconds for stage in self.stages)
         return (
             f"{self.samples:,} samples in {self.batches:,} batches, {self.hit_rate:.1%} hits, {self.samples_per_second:,.0f} samples/s; "
             f"the training loop waited {self.wait_seconds:.3f} of {self.seconds:.3f} s ({self.waiting:.1%})"
             f"{f'; {self.bad_samples:,} bad samples were left out' if self.bad_samples else ''}"
+            + (
+                f"; the slowest stage: {slowest.stage}, {slowest.seconds / all_seconds:.0%} of them all"
+                if slowest
+                else ""
+            )
         )
 
 
@@ -81,9 +92,11 @@ class Meter:
     are nanoseconds."""
 
     __slots__ = (
+        "_augment",
         "_batches",
         "_bytes",
         "_gather",
+        "_hit",
         "_hits",
         "_load",
         "_lock",
@@ -100,6 +113,7 @@ class Meter:
         self._lock = threading.Lock()
         self._batches = self._samples = self._hits = self._misses = self._bytes = 0
         self._wait = self._step = self._gather = self._load = self._transfer = self._waited = self._measured = 0
+        self._augment = self._hit = 0
 
     def batch(self, samples: int, hits: int, misses: int, nbytes: int, wait_ns: int, step_ns: int = 0) -> None:
         """The training loop got a batch: it waited wait_ns for it, and was busy step_ns before it
@@ -134,6 +148,17 @@ class Meter:
             self._load += ns
             self._waited += waited_ns
             self._measured += measured_ns
+
+    def parts(self, augment_ns: int, hit_ns: int) -> None:
+        """Of loads: so long `augment=` took, and reads of hits in workers."""
+        with self._lock:
+            self._augment += augment_ns
+            self._hit += hit_ns
+
+    @property
+    def part_seconds(self) -> tuple[float, float]:
+        """As of `parts`."""
+        return self._augment / 1e9, self._hit / 1e9
 
     @property
     def source_share(self) -> float | None:

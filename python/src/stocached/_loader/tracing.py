@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from .._datasets.tally import Counters
 from .._trace import GATHER, LOOP, SERVER, TICK, Recorder, worker
 from .tasks import FROM_CACHE
 
@@ -19,8 +20,9 @@ _DELAYED = 100  # a delay below 1/100 of a sample's time is not recorded. Work b
 class Tracing:
     """Names of spans are those of docs/spec/trace.md."""
 
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
+    def __init__(self, recorder: Recorder, chain: Any = None, counters: Counters | None = None) -> None:
+        """chain, counters: of a pipe without an index, whose stages get spans."""
+        self._recorder, self._chain, self._counters = recorder, chain, counters
         self._loop = threading.get_ident()  # a gather of this thread lies within a wait of the training loop
         self._tracks = [recorder.track(name) for name in (LOOP, GATHER, SERVER)]
         self._names = [recorder.name(name) for name in _NAMES]
@@ -75,7 +77,9 @@ class Tracing:
             work_end = max(augment_start - delayed_ns, min(start + TICK, augment_start))
             self._here(_DELAY, work_end, augment_start, epoch, number, index)
         self._here(_GATHER if hit else _LOAD, start, work_end, epoch, number, index)
-        if waited_ns:
+        if self._counters is not None:
+            self._stages(0, self._tracks[0], epoch, number, start, work_end)
+        elif waited_ns:
             self._here(_SOURCE, start, min(start + waited_ns, work_end), epoch, number, index)
         if augment_ns:
             self._here(_AUGMENT, augment_start, end, epoch, number, index)
@@ -95,7 +99,7 @@ class Tracing:
         for of, name, start, end in (
             (hits, _GATHER, starts, work_ends),
             (~hits, _LOAD, starts, work_ends),
-            (~hits & (answers["waited_ns"] > 0), _SOURCE, starts, source_ends),
+            (~hits & (answers["waited_ns"] > 0) & (self._counters is None), _SOURCE, starts, source_ends),
             (delayed, _DELAY, work_ends, augment_starts),
             (augment_starts < ends, _AUGMENT, augment_starts, ends),
         ):
@@ -105,3 +109,22 @@ class Tracing:
                 self._recorder.spans(
                     tracks[of], _NAMES[name], start[of], end[of], indices[of], epoch=epoch, batch=number
                 )
+        if self._counters is not None:
+            for k, number_of in enumerate(workers.tolist()):
+                row = self._counters.row_of(number_of)
+                self._stages(row, int(tracks[k]), epoch, number, int(starts[k]), int(work_ends[k]))
+
+    def _stages(self, row: int, track: int, epoch: int, number: int, start: int, end: int) -> None:
+        """Spans of the stages within a load, one after the other: as long as they worked since the last one, in all. row:
+        of the counters."""
+        assert self._counters is not None
+        shown = self._counters.shown.setdefault(row, [0] * self._counters.stages)
+        now = self._chain.estimated(self._counters.table[row])
+        left = [max(ns - before, 0) for ns, before in zip(now, shown)]
+        part = min((end - start) / (sum(left) or 1), 1)
+        for k, line in enumerate(self._chain.lines):
+            ns = int(left[k] * part)
+            if ns >= TICK:
+                self._recorder.put(track, self._recorder.name(line), start, start + ns, epoch, number)
+                shown[k] += ns
+                start += ns

@@ -76,6 +76,7 @@ class OurTrial:
                 about |= copy._stored_bytes()
                 if copy.cache is None and copy.augment is not None:
                     about["sample_bytes"] = self._mean_bytes()
+                copy._count_stages(loader._chain)
                 copy._recorder = Recorder(path, settings=loader.settings, about=about)
                 batches, enough = iter(copy), until(seconds)
                 try:
@@ -85,6 +86,11 @@ class OurTrial:
                             break
                 finally:
                     batches.close()
+                slowest = copy.stats().slowest
+                if slowest is not None:
+                    self.notes.append(
+                        f"the slowest stage of the pipe is {slowest.stage}: {slowest.seconds:.2f} s of work"
+                    )
             finally:
                 copy.close()
                 if self._reader is not None:

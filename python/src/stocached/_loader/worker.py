@@ -17,6 +17,7 @@ from .._common.errors import SchemaError
 from .._common.load_time import delay_ns, idle_ns
 from .._datasets.cache_backed import CacheBacked
 from .._datasets.lists import Lists
+from .._datasets.tally import current
 from .._memory.batch_pool import BatchPool
 from .._random.generator_states import Draws
 from .._random.generators import Seeding
@@ -90,6 +91,8 @@ class Worker:
     def run(self) -> None:
         """Does tasks until the task queue is stopped."""
         tasks = (_native.Task * _MOST)()
+        if self._job.counters is not None:
+            self._job.counters.enter_worker(self._number)
         self._start()
         if self._job.pipeline is not None and self._broken is None:
             self._native = NativeWork(self._number, self._job, self._task_queue, self._batch_pool)
@@ -101,6 +104,7 @@ class Worker:
                 self._delay = delay_ns()
                 self._do(tasks[:count])
                 self._tell_delay(tasks[count - 1])
+                current().flush()
                 self._task_queue.done(self._number, tasks, count)
 
     def _take(self, tasks: ctypes.Array[_native.Task]) -> int | None:
@@ -239,6 +243,7 @@ class Worker:
             self._batch_pool.buffer_bytes = buffer_bytes
             memory = self._batch_pool.buffer(task.buffer)
         before, spent, idle = self._hits(), spent_ns(), idle_ns()
+        current().begin()
         try:
             data = self._fetcher.fetch(wanted)
         except StopIteration:
@@ -259,6 +264,7 @@ class Worker:
 
     def _load_samples(self, tasks: list[_native.Task]) -> None:
         start = time.monotonic_ns()
+        current().begin()
         loaded: _Loaded = []
         hits: list[_native.Task] = []
         found = hit = None

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+import time
 import zlib
 from collections.abc import Callable
 from typing import Any
 
 from .._common.errors import InvalidError
 from .._datasets.lists import without_index
+from .._datasets.tally import current
 from .._order.order import Order, WeightedOrder
+from .counting import Chain, numbered
 from .functions import Counted, Map
 from .lists import PipeLists, WalkOrder
 from .padding import Padding
@@ -42,12 +45,13 @@ _IN_THE_CHAIN = {  # arguments of a loader, and what to write in place of them
 def of_loader(stage: Stage, given: Any, collate: Callable[..., Any]) -> Any:
     """given: the arguments of the program, a dataclass. collate: how the loader makes a batch by default. Raises
     InvalidError for an argument that the chain says."""
-    batch, below = _without_maps(stage)
-    _check(given, batch)
-    seed = given.seed or 0
     for each in every(stage):
         if isinstance(each, Counted):
             each.counts_by(given.num_workers)
+    stage = root = numbered(stage)
+    batch, below = _without_maps(stage)
+    _check(given, batch)
+    seed = given.seed or 0
     changes: dict[str, Any] = {"seed": None}
     if batch is not None:
         made = batch.collate if batch.pad is None else Padding(batch.pad, collate)
@@ -65,12 +69,14 @@ def of_loader(stage: Stage, given: Any, collate: Callable[..., Any]) -> Any:
         _check_without_index(stage, given)
         lists = PipeLists(stage, seed)
         visits = f"{zlib.crc32(_shape(stage, seed).encode()):08x}"
-        walk = WalkOrder(len(stage), seed, visits, lists, given.ends or "uneven")
+        walk = WalkOrder(len(stage), seed, visits, lists, given.ends or "uneven", Chain(root, stage))
         return dataclasses.replace(given, **changes, dataset=lists, order=walk)
     if plan is None:
-        order = PositionsOrder(len(stage), seed, f"{zlib.crc32(_shape(stage, seed).encode()):08x}")
+        visits = f"{zlib.crc32(_shape(stage, seed).encode()):08x}"
+        order = PositionsOrder(len(stage), seed, visits, Chain(root, stage))
         return dataclasses.replace(given, **changes, dataset=Positions(stage, seed), order=order)
-    changes |= {"dataset": plan.dataset, "order": _order(plan, seed), "augment": _augment(plan.maps)}
+    order = _with_chain(_order(plan, seed), Chain(root, stage, top=plan.top, cache=plan.cache))
+    changes |= {"dataset": plan.dataset, "order": order, "augment": _augment(plan.maps)}
     if plan.cache is not None and not plan.cache.made:
         changes |= plan.cache.options
     return dataclasses.replace(given, **changes)
@@ -115,6 +121,7 @@ class _Plan:
     """A pipe as a dataset with an order, and functions of its samples."""
 
     dataset: Any
+    top: Stage  # its elements are those of the dataset
     cache: Cache | None  # of the dataset's samples
     shuffle: Shuffle | None
     maps: list[Map]  # below the cache, from the first to the last
@@ -133,16 +140,23 @@ def _plan(stage: Stage) -> _Plan | None:
     maps: list[Map] = []
     for each in chain:
         if isinstance(each, Cache):
-            return _Plan(each.rows if each.made else each.above[0].rows, each, shuffle, maps[::-1])
+            return _Plan(each.rows if each.made else each.above[0].rows, top, each, shuffle, maps[::-1])
         if type(each) is Map:
             maps.append(each)
-    return _Plan(top.rows, None, shuffle, maps[::-1])
+    return _Plan(top.rows, top, None, shuffle, maps[::-1])
 
 
 def _order(plan: _Plan, seed: int) -> Any:
     n = len(plan.dataset)
     order = Order(n, "sequential") if plan.shuffle is None else plan.shuffle.order(seed)
     return order if order.seed == seed else _WithSeed(order, seed)
+
+
+def _with_chain(order: Any, chain: Chain) -> Any:
+    """A copy of an order, for one loader, which finds the stages of its pipe there."""
+    made = object.__new__(type(order))
+    vars(made).update(vars(order), chain=chain, first=order)  # the first one ends the table of a WeightedOrder
+    return made
 
 
 class _WithSeed:
@@ -181,8 +195,13 @@ class Functions:
         raise TypeError("it takes a seed")
 
     def seeded(self, sample: Any, seed: int) -> Any:
+        tally = current()
+        measures = tally.take(1, len(self._maps))
         for each in self._maps:
+            start = time.monotonic_ns()
             sample = each.call(sample, None, staged(seed, each.random - 1) if each.draws else 0)
+            if measures:
+                tally.measure(each.number, time.monotonic_ns() - start, sample)
         return sample
 
     def __repr__(self) -> str:
@@ -199,8 +218,11 @@ class _BatchFunctions:
         self._maps = maps
 
     def __call__(self, batch: Any) -> Any:
+        tally = current()
         for each in self._maps:
+            start = time.monotonic_ns()
             batch = each.call(batch, None, 0)
+            tally.measure(each.number, time.monotonic_ns() - start, batch)
         return batch
 
 

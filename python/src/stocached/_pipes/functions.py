@@ -15,6 +15,7 @@ from .._common.notes import raise_noted
 from .._common.numbers import whole
 from .._common.one_line import one_line
 from .._datasets.augment_function import takes_generator
+from .._datasets.tally import current
 from .._order.concatenation import Concatenation
 from .._random.sample_generator import generator
 from .._random.sample_seeds import chain
@@ -85,11 +86,12 @@ class Map(Function):
         if self.indexed:
             yield from super().items(some, window)
             return
-        call, seed_of, seed = self.call, self.seed_of, window.seed
+        call, seed_of, seed, tally = self.call, self.seed_of, window.seed, current()
         for visit, ordinal, item in self.above[0].items(some, window):
             try:
                 made = call(item, visit, seed_of(visit, ordinal, seed))
             except Exception as error:
+                tally.items[self.number] -= 1  # its own count is what it leaves out
                 window.left_out(self.above[0].where(visit.element), error)
                 continue
             yield visit, ordinal, made
@@ -123,15 +125,18 @@ class Filter(Several):
     name = ".filter"
 
     def items(self, some: Iterable[Visit], window: Window) -> Iterator[Item]:
-        call, seed_of, seed = self.call, self.seed_of, window.seed
+        call, seed_of, seed, tally = self.call, self.seed_of, window.seed, current()
         for visit, ordinal, item in self.above[0].items(some, window):
             try:
                 stays = call(item, visit, seed_of(visit, ordinal, seed))
             except Exception as error:
+                tally.items[self.number] -= 1
                 window.left_out(self.above[0].where(visit.element), error)
                 continue
             if stays:
                 yield visit, ordinal, item
+            else:
+                tally.items[self.number] -= 1
 
 
 class FlatMap(Several):
@@ -142,12 +147,14 @@ class FlatMap(Several):
     def items(self, some: Iterable[Visit], window: Window) -> Iterator[Item]:
         above, seed_of, seed = self.above[0], self.seed_of, window.seed
         first = above.indexed  # one item has the ordinals 0, 1, ...
+        tally = current()
         for visit, ordinal, item in above.items(some, window):
             try:
                 made = self.call(item, visit, seed_of(visit, ordinal, seed))
             except Exception as error:
                 window.left_out(above.where(visit.element), error)
                 continue
+            number = -1
             try:  # the function may be a generator
                 if first:
                     for number, one in enumerate(made):
@@ -156,10 +163,13 @@ class FlatMap(Several):
                     for number, one in enumerate(made):
                         yield visit, chain(ordinal, number), one
             except Exception as error:
+                tally.items[self.number] += number + 1
                 try:
                     self.failed(error, visit)
                 except Exception as noted:
                     window.left_out(above.where(visit.element), noted)
+            else:
+                tally.items[self.number] += number + 1
 
 
 class Counted(FlatMap):
@@ -235,6 +245,7 @@ class Counted(FlatMap):
         last, made = self._last
         if last != key:
             made = self.list_of(self.above[0].item(upper, seed), upper, seed)
+            current().items[self.above[0].number] += 1
             self._last = key, made
         return made[ordinal]
 

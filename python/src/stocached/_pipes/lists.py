@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import itertools
+import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,12 @@ import numpy.typing as npt
 
 from .._common.errors import InvalidError
 from .._datasets.lists import WITHOUT_LENGTH, Entry, Lists, Reading, Walk, without_index
-from .._datasets.stage_stats import CountsStages, StageStats
+from .._datasets.stage_stats import CountsStages
+from .._datasets.tally import current
+from .counting import Chain, Measured, measured
 from .functions import Map
 from .stage import Stage
-from .stages import Mix, counted, every
+from .stages import Mix, cache_counts, every
 from .visits import Epochs, Visit, Window, seed_at
 
 WINDOW = 1024  # visits of a window, if a stage mixes or joins their items
@@ -100,7 +103,18 @@ class PipeLists(Lists, CountsStages):
         if self.mixes:
             return self._mixed(windows, reading)
         known = Window(self._seed, reading.epoch, 0, reading.begin, reading.left_out)
-        return iter(self._above.items(map(self._epochs.visits(reading.epoch).at, windows), known))
+        return iter(self._read.items(map(self._epochs.visits(reading.epoch).at, windows), known))
+
+    @property
+    def _read(self) -> Stage:
+        return self._measured if current().on else self._above
+
+    @functools.cached_property
+    def _measured(self) -> Stage:
+        return Measured(measured(self._above))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_measured"}
 
     def _mixed(self, windows: Iterable[int], reading: Reading) -> Iterator[Entry]:
         visits = self._epochs.visits(reading.epoch)
@@ -108,35 +122,62 @@ class PipeLists(Lists, CountsStages):
         for number in windows:
             known = Window(self._seed, reading.epoch, number, reading.begin, reading.left_out)
             some = range(number * span, min((number + 1) * span, len(visits)))
-            yield from self._above.items(map(visits.at, some), known)
+            yield from self._read.items(map(visits.at, some), known)
 
     def finish(self, entries: Sequence[Entry], into: list[Any]) -> None:
-        before, maps = len(into), self._maps
+        before, maps, tally = len(into), self._maps, current()
         if not maps:
             into.extend(item for _, _, item in entries)
             return
-        if self._random:
-            for visit, ordinal, item in entries:
-                if visit is not None:
-                    at = _visit(visit)
-                    for each in maps:
-                        item = each.call(item, at, each.seed_of(at, ordinal, self._seed))
-                into.append(item)
-            return
+        done = 0  # entries that were finished before
         each = maps[0]
         try:
-            if len(maps) == 1 and None not in [visit for visit, _, _ in entries]:
-                into.extend(map(each.function, [item for _, _, item in entries]))
-                if len(into) - before < len(entries):  # map() takes StopIteration for its end
-                    raise StopIteration
-                return
-            for visit, _, item in entries:
-                if visit is not None:
+            first = tally.take(len(entries), len(maps))
+            for visit, ordinal, item in entries[:first]:
+                if visit is None:
+                    done += 1
+                else:
+                    at = _visit(visit)
                     for each in maps:
-                        item = each.function(item)
+                        start = time.monotonic_ns()
+                        item = each.call(item, at, each.seed_of(at, ordinal, self._seed))
+                        tally.measure(each.number, time.monotonic_ns() - start, item)
                 into.append(item)
-        except Exception as error:
-            each.failed(error, entries[len(into) - before][0][0])
+            if first:
+                entries = entries[first:]
+            if self._random:
+                for visit, ordinal, item in entries:
+                    if visit is None:
+                        done += 1
+                    else:
+                        at = _visit(visit)
+                        for each in maps:
+                            item = each.call(item, at, each.seed_of(at, ordinal, self._seed))
+                    into.append(item)
+                return
+            middle, each = len(into), maps[0]
+            try:
+                if len(maps) == 1 and None not in [visit for visit, _, _ in entries]:
+                    into.extend(map(each.function, [item for _, _, item in entries]))
+                    if len(into) - middle < len(entries):  # map() takes StopIteration for its end
+                        raise StopIteration
+                    return
+                for visit, _, item in entries:
+                    if visit is None:
+                        done += 1
+                    else:
+                        for each in maps:
+                            item = each.function(item)
+                    into.append(item)
+            except Exception as error:
+                each.failed(error, entries[len(into) - middle][0][0])
+        except Exception:
+            for one in maps[: maps.index(each)]:  # they gave the item that this one could not take
+                tally.items[one.number] += 1
+            raise
+        finally:
+            for one in maps:
+                tally.items[one.number] += len(into) - before - done
 
     def sent(self, entries: Sequence[Entry]) -> list[Entry]:
         return [((visit.element, visit.draw, visit.epoch), ordinal, item) for visit, ordinal, item in entries]
@@ -147,8 +188,8 @@ class PipeLists(Lists, CountsStages):
     def where(self, entry: Entry) -> str:
         return "an item" if entry[0] is None else self._above.where(entry[0][0])
 
-    def stage_stats(self) -> tuple[StageStats, ...]:
-        return counted(self._stage)
+    def cache_counts(self) -> dict[int, tuple[int, int]]:
+        return cache_counts(self._stage)
 
     def all(self) -> Iterator[Any]:
         """The items of epoch 0, for one rank."""
@@ -173,6 +214,7 @@ class WalkOrder:
     visits: str
     lists: PipeLists
     ends: str
+    chain: Chain | None = field(default=None, compare=False)  # of the stats
 
     def epoch(self, number: int) -> _WalkEpoch:
         return _WalkEpoch(self, number)

@@ -4,7 +4,8 @@ The index of a sample is its position, with the number of the epoch in the bits 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import functools
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -12,11 +13,13 @@ import numpy.typing as npt
 
 from .. import _native
 from .._common.errors import InvalidError
-from .._datasets.stage_stats import CountsStages, StageStats
+from .._datasets.stage_stats import CountsStages
+from .._datasets.tally import current
 from .._order.epoch import Epoch, Shard
 from .._order.order import Order
+from .counting import Chain, Measured, measured
 from .stage import Stage
-from .stages import counted
+from .stages import cache_counts
 from .visits import Epochs
 
 _BITS = 40  # an epoch has at most so many positions (docs/spec/order.md)
@@ -35,10 +38,18 @@ class Positions(CountsStages):
 
     def __getitem__(self, index: int) -> Any:
         epoch, position = divmod(int(index), 2**_BITS)
-        return self._stage.item(self._epochs.visits(epoch).at(position), self._seed)
+        stage = self._measured if current().on else self._stage
+        return stage.item(self._epochs.visits(epoch).at(position), self._seed)
 
-    def stage_stats(self) -> tuple[StageStats, ...]:
-        return counted(self._stage)
+    @functools.cached_property
+    def _measured(self) -> Stage:
+        return Measured(measured(self._stage))
+
+    def cache_counts(self) -> dict[int, tuple[int, int]]:
+        return cache_counts(self._stage)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_measured"}
 
 
 @dataclass(frozen=True)
@@ -48,6 +59,7 @@ class PositionsOrder:
     samples: int
     seed: int
     visits: str
+    chain: Chain | None = field(default=None, compare=False)  # of the stats
 
     def epoch(self, number: int) -> Epoch:
         if number >= _EPOCHS:

@@ -7,7 +7,8 @@ import contextlib
 import copy
 import functools
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 from .._checks.identity import Identity, NoDigestError
 from .._common.numbers import position_of
 from .._datasets.lists import PackedLists
+from .._datasets.tally import current
 from .._order.concatenation import Concatenation
 from .._workers import serialization
 from .visits import Window
@@ -49,14 +51,39 @@ class Mapped:
         return len(self.dataset)
 
     def __getitem__(self, index: int) -> Any:
-        return self.call(self.dataset[index], index, 0)
+        tally: Any = current()
+        if not tally.on:
+            return self.call(self.dataset[index], index, 0)
+        stage: Any = getattr(self.call, "__self__", None)
+        before = tally.enter(stage.number)
+        try:
+            sample = self._measured(stage.above[0].number, index, tally)
+            made = self.call(sample, index, 0)
+        finally:
+            tally.leave(before)
+        tally.saw(stage.number, made)
+        return made
+
+    def _measured(self, above: int, index: int, tally: Any) -> Any:
+        """The sample of the dataset; measures it, if that does not do so itself."""
+        if isinstance(self.dataset, Mapped):
+            return self.dataset[index]
+        before = tally.enter(above)
+        try:
+            sample = self.dataset[index]
+        finally:
+            tally.leave(before)
+        tally.saw(above, sample)
+        return sample
 
 
 class Joined:
-    """The samples of one dataset after those of another."""
+    """The samples of one dataset after those of another. stage: counts those of its sides."""
 
-    def __init__(self, datasets: list[Any]) -> None:
-        self.datasets = datasets
+    _of_errors = ("stage",)
+
+    def __init__(self, datasets: list[Any], stage: Any) -> None:
+        self.datasets, self.stage = datasets, stage
 
     @functools.cached_property
     def _counts(self) -> Concatenation:
@@ -67,6 +94,7 @@ class Joined:
 
     def __getitem__(self, index: int) -> Any:
         d, local = self._counts.locate(position_of(index, len(self)))
+        current().items[self.stage.above[d].number] += 1
         return self.datasets[d][local]
 
 
@@ -112,6 +140,23 @@ class Read:
         return self.dataset[index]
 
 
+class _Asks(threading.local):
+    stage: Any = None
+
+
+_asks = _Asks()
+
+
+@contextlib.contextmanager
+def reading(stage: Any) -> Iterator[None]:
+    """The first list that this thread reads for a cache is that of `stage`, which counts its items."""
+    _asks.stage = stage
+    try:
+        yield
+    finally:
+        _asks.stage = None
+
+
 class Listed(PackedLists):
     """The lists of the elements of a pipe without an index, each as an array of bytes. stage: makes them. datasets,
     functions, joined: what they are made of."""
@@ -129,7 +174,8 @@ class Listed(PackedLists):
 
     def __getitem__(self, index: int) -> Any:
         visit = self.stage.visit_of(position_of(index, len(self)))
-        made = [(ordinal, item) for _, ordinal, item in self.stage.items([visit], Window())]
+        stage, _asks.stage = _asks.stage or self.stage, None
+        made = [(ordinal, item) for _, ordinal, item in stage.items([visit], Window())]
         return np.frombuffer(bytearray().join(serialization.packed(made)), np.uint8)
 
     def encoded(self, packed: Any) -> list[tuple[str, Any]]:

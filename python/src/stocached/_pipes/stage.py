@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .._common.errors import InvalidError
+from .._datasets.tally import current
 from .visits import Visit, Visits, Window
 
 Item = tuple[Visit, int, Any]
@@ -22,7 +23,9 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 class Stage:
     """A stage with all stages above it. Immutable. What a class does not define is that of the first stage above.
 
-    above: the stages that give their items to this one; several below + and zip."""
+    above: the stages that give their items to this one; several below + and zip. number: of its line, in a loader."""
+
+    number = -1
 
     def __init__(self, *above: Stage) -> None:
         self.above = above
@@ -58,6 +61,7 @@ class Stage:
         if not self.indexed:
             yield from self.above[0].items(some, window)
             return
+        tally = current()
         for visit in some:
             window.begin(visit)
             try:
@@ -65,6 +69,7 @@ class Stage:
             except Exception as error:
                 window.left_out(self.where(visit.element), error)
                 continue
+            tally.items[self.number] += 1
             yield visit, 0, item
 
     @functools.cached_property

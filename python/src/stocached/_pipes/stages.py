@@ -9,6 +9,7 @@ import itertools
 import math
 import os
 import sys
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -21,7 +22,7 @@ from .._common.errors import BadSampleError, InvalidError, NondeterministicDatas
 from .._common.numbers import whole
 from .._common.one_line import one_line
 from .._datasets.cached_samples import CachedSamples
-from .._datasets.stage_stats import StageStats
+from .._datasets.tally import current
 from .._memory.texts import Texts
 from .._order.concatenation import Concatenation
 from .._order.order import MixedOrder, Order, WeightedOrder
@@ -200,6 +201,7 @@ class Cache(Stage):
 
     def __init__(self, above: Stage, options: dict[str, Any]) -> None:
         super().__init__(above)
+        self._first = self  # copies of the stage share its cache
         self.options = options
         if not above.indexed and (options["store"] != "decoded" or options["variable"] is False):
             raise self.refuse(
@@ -231,6 +233,8 @@ class Cache(Stage):
     @functools.cached_property
     def rows(self) -> CachedSamples:
         """The cache, if no loader makes it as its own; made at the first use."""
+        if self._first is not self:
+            return self._first.rows
         if self.indexed:
             return CachedSamples(self.above[0].rows, **self.options, _remedy=_REMEDY)
         options = {**self.options, "variable": True, "bad_samples": "skip"}  # who reads a bad item gets its error
@@ -240,17 +244,21 @@ class Cache(Stage):
         if self.indexed:
             yield from super().items(some, window)
             return
-        lists = self.rows
+        lists, tally = self.rows, current()
         for visit in some:
             try:
-                packed = lists.finish(visit.element, lists.peek(visit.element), lent=True)
+                with rows.reading(self.above[0]):
+                    packed = lists.finish(visit.element, lists.peek(visit.element), lent=True)
             except BadSampleError:  # a list with a bad item is not kept; the others of it are given
-                yield from self.above[0].items([visit], window)
+                for item in self.above[0].items([visit], window):
+                    tally.items[self.number] += 1
+                    yield item
                 continue
             made, _ = serialization.unpacked(memoryview(packed))  # arrays are over `packed`, which is of this call
             if lists.cache._learns and not self.options["allow_random"]:
                 lists.cache._learn_length(visit.element, len(made))
             window.begin(visit)  # after a miss as after a hit
+            tally.items[self.number] += len(made)
             for ordinal, item in made:
                 yield visit, ordinal, item
 
@@ -274,10 +282,16 @@ class Cache(Stage):
     @property
     def made(self) -> bool:
         """Whether `rows` was used."""
-        return "rows" in vars(self)
+        return "rows" in vars(self._first)
 
     def item(self, visit: Visit, seed: int) -> Any:
-        return self.rows[visit.element]
+        cached, tally, above = self.rows, current(), self.above[0].number
+        hits, start = cached.thread_hits.count, time.monotonic_ns()
+        item = cached[visit.element]
+        if cached.thread_hits.count == hits:  # what stands above has made it
+            tally.items[above] += 1
+            tally.charge(self.number, above, time.monotonic_ns() - start, item)
+        return item
 
     def shown(self) -> str:
         given = [f"{name}={value!r}" for name, value in self.options.items() if value not in (None, False, "decoded")]
@@ -307,7 +321,7 @@ class Join(Stage):
 
     @functools.cached_property
     def rows(self) -> Any:
-        return rows.Joined([side.rows for side in self.above])
+        return rows.Joined([side.rows for side in self.above], self)
 
     def made_of(self, lists: Any) -> Any:
         return ("+", *(side.made_of(lists) for side in self.above))
@@ -318,6 +332,7 @@ class Join(Stage):
 
     def item(self, visit: Visit, seed: int) -> Any:
         d, inside = visit.inner
+        current().items[self.above[d].number] += 1
         return self.above[d].item(inside, seed)
 
     def items(self, some: Iterable[Visit], window: Window) -> Iterator[Item]:
@@ -470,6 +485,7 @@ class Zip(Stage):
                 raise self.refuse(
                     f"its pipes have {counts} items of {self.where(visit.element)}; give them equally many"
                 )
+            current().items[self.number] += len(sides[0])
             for several in zip(*sides):
                 yield visit, several[0][1], tuple(item for _, _, item in several)
 
@@ -588,12 +604,11 @@ def every(stage: Stage) -> list[Stage]:
     return [stage, *itertools.chain.from_iterable(map(every, stage.above))]
 
 
-def counted(stage: Stage) -> tuple[StageStats, ...]:
-    """What the caches of a chain have counted."""
-    caches = {id(each): each for each in every(stage) if isinstance(each, Cache) and each.made}
-    there = [(each.shown(), each.rows.cache) for each in reversed(caches.values())]
-    stats = [(shown, cache.stats()) for shown, cache in there if not cache.closed]
-    return tuple(StageStats(shown, one.hits, one.misses) for shown, one in stats)
+def cache_counts(stage: Stage) -> dict[int, tuple[int, int]]:
+    """Hits and misses of the caches of a chain, by the numbers of their stages."""
+    caches = [each for each in every(stage) if isinstance(each, Cache) and each.made and not each.rows.cache.closed]
+    stats = {each.number: each.rows.cache.stats() for each in caches}
+    return {number: (one.hits, one.misses) for number, one in stats.items()}
 
 
 def _order_of(stage: Stage) -> Any:

@@ -1,0 +1,168 @@
+"""Counts the items of each stage of a pipe, and measures how long they take.
+
+A loader runs copies of the stages, which have the numbers of their lines. Where items are measured, it runs other copies,
+with a `Measured` between every two stages. So items that are not measured cost nothing."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy.typing as npt
+
+from .._datasets.stage_stats import StageStats
+from .._datasets.tally import BYTES, ITEMS, MORE, NS, SEEN, current
+from .functions import Counted, Filter, Map
+from .stage import Item, Stage
+from .stages import Batch, Cache, Join, Parts, Shuffle, Source, every
+from .visits import Visit, Window
+
+
+def numbered(stage: Stage, numbers: Iterator[int] | None = None) -> Stage:
+    """A copy whose stages are numbered as the lines of `print(pipe)`."""
+    numbers = itertools.count() if numbers is None else numbers
+    made = copy.copy(stage)
+    if not isinstance(made, Cache):
+        vars(made).pop("rows", None)  # it has functions of the stages that were copied
+    if not isinstance(made, Parts):  # the numbers of parts have no line
+        made.above = tuple(numbered(above, numbers) for above in stage.above)
+    made.number = next(numbers)
+    return made
+
+
+def measured(stage: Stage) -> Stage:
+    """A copy that measures each stage."""
+    made = copy.copy(stage)
+    made.above = tuple(map(measured, stage.above))
+    return Measured(made)
+
+
+class Measured(Stage):
+    """Measures the stage above it, and is that stage otherwise."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.above, self.line, self.number = (stage,), stage.line, stage.number
+
+    def item(self, visit: Visit, seed: int) -> Any:
+        tally, stage = current(), self.above[0]
+        if not tally.on:
+            return stage.item(visit, seed)
+        before = tally.enter(self.number)
+        try:
+            item = stage.item(visit, seed)
+        finally:
+            tally.leave(before)
+        tally.saw(self.number, item)
+        return item
+
+    def items(self, some: Iterable[Visit], window: Window) -> Iterator[Item]:
+        tally, each = current(), iter(self.above[0].items(some, window))
+        while tally.on:
+            before = tally.enter(self.number)
+            try:
+                item = next(each)
+            except StopIteration:
+                return
+            finally:
+                tally.leave(before)
+            tally.saw(self.number, item[2])
+            yield item
+        yield from each
+
+
+class Chain:
+    """The stages of the pipe of a loader, and what their counters mean. It has no functions of the program."""
+
+    def __init__(self, root: Stage, items: Stage, *, top: Stage | None = None, cache: Stage | None = None) -> None:
+        """root: all stages, numbered. items: gives the items of batches. top: of a pipe that the loader runs as a dataset:
+        the stage whose samples the dataset has, or which they are made of. cache: of that dataset."""
+        lines = {stage.number: stage for stage in every(root) if stage.number >= 0}
+        stages = sorted(lines.values(), key=lambda stage: stage.number)
+        self.lines = [line.strip() for line in root.drawn()]
+        self._above = [[above.number for above in stage.above if above.number >= 0] for stage in stages]
+        self._passes = [stage.indexed and not isinstance(stage, (Join, Counted, Cache, Source)) for stage in stages]
+        last, maps = items, set[int]()  # functions that are called in `PipeLists.finish`, which counts their items
+        while type(last) is Map and not items.indexed:
+            maps.add(last.number)
+            last = last.above[0]
+        adds = (Map, Filter, Shuffle, Join)
+        self._adds = [not stage.indexed and isinstance(stage, adds) and stage.number not in maps for stage in stages]
+        self._same = [isinstance(stage, (Shuffle, Cache)) for stage in stages]  # items of the stage above
+        self.indexed, self._items = items.indexed, items.number
+        self._top, self._cache = (None if stage is None else stage.number for stage in (top, cache))
+        self._maps = [stage.number for stage in stages if isinstance(stage, Map)]
+        self.batch = next((stage.number for stage in stages if isinstance(stage, Batch)), -1)
+
+    def stats(
+        self,
+        table: npt.NDArray[Any],
+        loader: Any,
+        caches: Mapping[int, tuple[int, int]],
+        augment_seconds: float,
+        hit_seconds: float,
+    ) -> tuple[StageStats, ...]:
+        """table: of `Counters`, summed over its rows. loader: the stats of the loader. caches: as of `CountsStages`.
+        augment_seconds, hit_seconds: of its load_seconds, those in `augment=`, and those of workers that read hits."""
+        own: list[list[int]] = table.tolist()
+        items = self._totals(own, loader.samples, loader.misses, loader.batches)
+        seconds = [ns / 1e9 for ns in self._ns(own, items)]
+        if self._top is not None:
+            self._share(seconds, loader, augment_seconds, hit_seconds)
+        made = []
+        for k, line in enumerate(self.lines):
+            hits, misses = (loader.hits, loader.misses) if k == self._cache else caches.get(k, (0, 0))
+            size = loader.bytes if k == self.batch else round(self._mean(own, k, loader) * items[k])
+            made.append(StageStats(line, items[k], seconds[k], size, hits, misses))
+        return tuple(made)
+
+    def _totals(self, own: list[list[int]], samples: int = 0, misses: int = 0, batches: int = 0) -> list[int]:
+        """The items of each stage. samples, misses, batches: of the loader."""
+        totals = [0] * len(own)
+
+        def count(k: int, below: int) -> int:
+            passed = below + own[k][ITEMS]
+            given = misses if k == self._cache else passed if self._passes[k] else 0
+            above = sum(count(each, given) for each in self._above[k])
+            totals[k] = passed + (above if self._adds[k] else 0)
+            return totals[k]
+
+        count(self._items, samples if self.indexed else 0)
+        for k in range(self._items + 1, len(own)):
+            totals[k] = batches
+        return totals
+
+    def estimated(self, table: npt.NDArray[Any]) -> list[int]:
+        """Nanoseconds of the stages of a pipe without an index. table: of one worker."""
+        own: list[list[int]] = table.tolist()
+        return self._ns(own, self._totals(own))
+
+    @staticmethod
+    def _ns(own: list[list[int]], items: list[int]) -> list[int]:
+        """As they were measured, for all items."""
+        return [(row[NS] * n // row[SEEN] if row[SEEN] else 0) + row[MORE] for row, n in zip(own, items)]
+
+    def _share(self, seconds: list[float], loader: Any, augment_seconds: float, hit_seconds: float) -> None:
+        """What the loader knows of a dataset that it runs: loads are of what stands above the cache, or of the source."""
+        assert self._top is not None
+        hit = self._top if self._cache is None else self._cache
+        below = [k for k in self._maps if hit < k <= self._items]
+        known = sum(seconds[k] for k in below)
+        for k in below:  # those that C does in one go are in the line of the first
+            seconds[k] = augment_seconds * (seconds[k] / known if known else k == below[0])
+        if not seconds[self._top]:  # of samples that C makes, and of those with no function above the cache
+            others = augment_seconds + hit_seconds + sum(seconds[: hit + 1])
+            seconds[self._top] = max(loader.load_seconds - others, 0.0)
+        seconds[hit] += hit_seconds + loader.gather_seconds
+
+    def _mean(self, own: list[list[int]], k: int, loader: Any) -> float:
+        """The bytes of an item."""
+        at = k
+        while not own[at][SEEN] and self._same[at]:
+            at = self._above[at][0]
+        if own[at][SEEN]:
+            return own[at][BYTES] / own[at][SEEN]
+        while k < self._items and self._same[k + 1]:
+            k += 1
+        return loader.bytes / loader.samples if k == self._items and loader.samples else 0.0

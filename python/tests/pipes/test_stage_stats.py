@@ -1,0 +1,364 @@
+"""What the stages of a pipe have counted: items exactly, and who is the slowest."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from trace_file import read as read_trace
+
+from stocached import Loader, StageStats, image
+from stocached.pipes import Pipe, mix, source
+
+WAYS: dict[str, dict[str, Any]] = {
+    "here": {},
+    "forked": {"num_workers": 2},
+    "spawned": {"num_workers": 2, "multiprocessing_context": "spawn"},
+    "threads": {"num_workers": 2, "worker": "thread"},
+    "kept": {"num_workers": 2, "persistent_workers": True},
+}
+ROW = 40  # bytes of an array
+
+
+def arrays(k: int) -> Iterator[Any]:
+    """k mod 5 arrays."""
+    for _ in range(k % 5):
+        yield np.full(ROW, k, np.uint8)
+
+
+def array(k: int) -> Any:
+    return np.full(ROW, k, np.uint8)
+
+
+def even(item: Any) -> bool:
+    return item[0] % 2 == 0
+
+
+def half(item: Any) -> Any:
+    return item[: ROW // 2]
+
+
+def napping(item: Any) -> Any:
+    time.sleep(0.005)
+    return item
+
+
+def drawing(item: Any) -> Any:
+    return item + np.uint8(random.random() < 0.5)
+
+
+def same(batch: Any) -> Any:
+    return batch
+
+
+def first(pair: Any) -> Any:
+    return pair[0]
+
+
+def epoch(loader: Loader) -> int:
+    return sum(len(batch) for batch in loader)
+
+
+def items_of(loader: Loader) -> list[int]:
+    return [stage.items for stage in loader.stats().stages]
+
+
+N = 35  # elements, with 70 arrays, of which 34 are of even elements
+EVEN = sum(k % 5 for k in range(0, N, 2))
+PACKED = source(range(N)).flat_map(arrays).pack(10 * ROW)
+# The items of each stage in the first epoch, and in the second.
+CHAINS: dict[str, tuple[Callable[[], Pipe], list[int], list[int]]] = {
+    "filter": (
+        lambda: source(range(N)).flat_map(arrays).filter(even).map(half).batch(4).map(same),
+        [N, 70, EVEN, EVEN, 9, 9],
+        [N, 70, EVEN, EVEN, 9, 9],
+    ),
+    "a filter of elements": (
+        lambda: source(range(N)).map(array).shuffle(1).filter(even).batch(4),
+        [N, N, N, 18, 5],
+        [N, N, N, 18, 5],
+    ),
+    "a map above a shuffle": (
+        lambda: source(range(N)).flat_map(arrays).map(half).shuffle(1, window=8).map(half).map(same).batch(4),
+        [N, 70, 70, 70, 70, 70, 18],
+        [N, 70, 70, 70, 70, 70, 18],
+    ),
+    "global numbers": (
+        lambda: source(range(N)).map(array).flat_map(lambda item: [drawing(item)] * 3).map(drawing).shuffle(2).batch(4),
+        [N, N, 3 * N, 3 * N, 3 * N, 27],
+        [N, N, 3 * N, 3 * N, 3 * N, 27],
+    ),
+    "a cache of lists": (
+        lambda: source(range(N)).flat_map(arrays).cache("8MiB").filter(even).batch(4),
+        [N, 70, 70, EVEN, 9],
+        [0, 0, 70, EVEN, 9],
+    ),
+    "parts": (lambda: source(arrays, parts=N).shuffle(3).batch(7), [70, 70, 10], [70, 70, 10]),
+    "rows of tokens": (lambda: PACKED.batch(1), [N, 70, 7, 7], [N, 70, 7, 7]),
+    "two sides": (
+        lambda: (source(range(10)).flat_map(arrays) + source(range(N)).flat_map(arrays).filter(even)).batch(4),
+        [10, 20, N, 70, EVEN, 20 + EVEN, 14],
+        [10, 20, N, 70, EVEN, 20 + EVEN, 14],
+    ),
+    "an index": (lambda: source(range(N)).map(array).shuffle(1).map(half).batch(4), [N, N, N, N, 9], [N, N, N, N, 9]),
+    "an index and a cache": (
+        lambda: source(range(N)).map(array).cache("8MiB").shuffle(1).map(half).batch(4).map(same),
+        [N, N, N, N, N, 9, 9],
+        [0, 0, N, N, N, 9, 9],
+    ),
+    "a zip in two orders": (
+        lambda: (
+            source(range(N)).map(array).cache("8MiB").shuffle(1).zip(source(range(N)).shuffle(2)).map(first).batch(4)
+        ),
+        [N, N, N, N, N, N, N, N, 9],
+        [0, 0, N, N, N, N, N, N, 9],
+    ),
+    "a mix": (
+        lambda: mix([source(range(30)).map(array), source(range(10)).map(array)], weights=[3, 1]).batch(4),
+        [27, 27, 10, 10, 37, 10],
+        [27, 27, 10, 10, 37, 10],
+    ),
+    "lists with count=": (
+        lambda: source(range(12)).map(array).flat_map(lambda item: [item, item], count=2).batch(4),
+        [12, 12, 24, 6],
+        [12, 12, 24, 6],
+    ),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", CHAINS)
+def test_items_are_exact(name: str, way: str):
+    make, *wanted = CHAINS[name]
+    pipe = make()
+    if way == "spawned" and name in ("global numbers", "lists with count="):
+        pytest.skip("a lambda cannot be pickled")
+    if name == "lists with count=" and WAYS[way]:
+        wanted = []  # a list is made again by the worker that reads another item of it
+    loader = Loader(pipe, **WAYS[way])
+    for epoch_items in wanted:
+        before = loader.stats()
+        for _ in loader:
+            pass
+        since = loader.stats() - before
+        assert [stage.items for stage in since.stages] == epoch_items
+    assert [stage.stage for stage in loader.stats().stages] == [line.strip() for line in str(pipe).splitlines()]
+    loader.close()
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("indexed", [True, False])
+def test_bytes_are_those_of_the_arrays(indexed: bool, way: str):
+    pipe = source(range(40)).map(array) if indexed else source(range(40)).map(array).filter(same_length)
+    loader = Loader(pipe.map(half).batch(4), **WAYS[way])
+    epoch(loader)
+    by_line = {stage.stage: stage.bytes for stage in loader.stats().stages}
+    assert by_line[".map(half)"] == by_line[".batch(4)"] == 40 * ROW // 2
+    if indexed:
+        cached = Loader(source(range(40)).map(array).cache("8MiB").shuffle(1).map(half).batch(4), **WAYS[way])
+        epoch(cached)
+        assert [stage.bytes for stage in cached.stats().stages[1:4]] == [40 * ROW] * 3
+        cached.close()
+    else:
+        assert by_line[".map(array)"] == by_line[".filter(same_length)"] == 40 * ROW
+    loader.close()
+
+
+def same_length(item: Any) -> bool:
+    return len(item) == ROW
+
+
+SLOW: dict[str, tuple[Callable[[], Pipe], str]] = {
+    "last": (lambda: source(range(N)).flat_map(arrays).map(half).map(napping).batch(4), ".map(napping)"),
+    "not last": (lambda: source(range(N)).flat_map(arrays).map(napping).shuffle(1).map(half).batch(4), ".map(napping)"),
+    "a generator": (
+        lambda: source(range(N)).flat_map(lambda k: map(napping, arrays(k))).map(half).batch(4),
+        ".flat_map(<lambda>)",
+    ),
+    "above a cache of lists": (
+        lambda: source(range(N)).flat_map(arrays).map(napping).cache("8MiB").map(half).batch(4),
+        ".map(napping)",
+    ),
+    "above a cache": (
+        lambda: source(range(N)).map(array).map(napping).cache("8MiB").map(half).batch(4),
+        ".map(napping)",
+    ),
+    "below a cache": (
+        lambda: source(range(N)).map(array).cache("8MiB").map(half).map(napping).batch(4),
+        ".map(napping)",
+    ),
+    "a side of a zip": (
+        lambda: source(range(N)).map(napping).shuffle(1).zip(source(range(N)).shuffle(2)).map(first).batch(4),
+        ".map(napping)",
+    ),
+    "of batches": (lambda: source(range(N)).map(array).batch(1).map(napping), ".map(napping)"),
+    "a collate function": (lambda: source(range(N)).flat_map(arrays).batch(1, collate=napping), ".batch(1)"),
+}
+
+
+@pytest.mark.parametrize("way", ["here", "forked", "threads"])
+@pytest.mark.parametrize("name", SLOW)
+def test_the_slowest_stage_is_named(name: str, way: str):
+    make, line = SLOW[name]
+    loader = Loader(make(), **WAYS[way])
+    for _ in loader:
+        pass
+    stats = loader.stats()
+    assert stats.slowest is not None
+    assert stats.slowest.stage == line
+    assert stats.slowest.seconds >= 0.005 * N * 0.9  # a sleep is never shorter
+    assert f"the slowest stage: {line}, " in str(stats)
+    loader.close()
+
+
+def test_a_part_of_the_items_says_how_long_all_take():
+    def busy(k: int) -> Any:
+        for j in range(2000):
+            spin()
+            yield j
+
+    def spin() -> None:
+        until = time.thread_time_ns() + 20_000
+        while time.thread_time_ns() < until:
+            pass
+
+    loader = Loader(source(range(20)).flat_map(busy).map(same).batch(50))
+    assert epoch(loader) == 40_000
+    stages = loader.stats().stages
+    assert stages[1].seconds > 0.5 * 40_000 * 20e-6
+    assert stages[1].seconds > 3 * (stages[0].seconds + stages[2].seconds)
+    assert [stage.items for stage in stages] == [20, 40_000, 40_000, 800]
+
+
+def test_stats_of_a_pipe_that_was_not_read_name_no_slowest():
+    loader = Loader(source(range(4)).filter(bool).batch(2))
+    assert loader.stats().slowest is None
+    assert "slowest" not in str(loader.stats())
+    assert Loader(list(range(4))).stats().stages == ()
+
+
+def test_a_resumed_loader_counts_what_it_gives():
+    pipe = source(range(N)).flat_map(arrays).filter(even).map(half).batch(2)
+    loader = Loader(pipe)
+    batches = iter(loader)
+    for _ in range(5):
+        next(batches)
+    state = loader.state_dict()
+    for workers in (0, 1, 2):
+        resumed = Loader(pipe, num_workers=workers)
+        resumed.load_state_dict(state)
+        assert sum(len(batch) for batch in resumed) == EVEN - 10
+        assert [stage.items for stage in resumed.stats().stages][-2:] == [EVEN - 10, (EVEN - 10) // 2]
+        before = resumed.stats()
+        epoch(resumed)
+        assert [stage.items for stage in (resumed.stats() - before).stages] == [N, 70, EVEN, EVEN, EVEN // 2]
+        resumed.close()
+
+
+class Shot:
+    """Kills its process at some element, once."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __call__(self, k: int) -> Iterator[Any]:
+        if k == 20 and os.getpid() != PARENT:
+            try:
+                os.unlink(self.path)
+            except FileNotFoundError:
+                pass
+            else:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return arrays(k)
+
+
+PARENT = os.getpid()
+
+
+def test_sums_hold_after_the_death_of_a_worker(tmp_path: Path):
+    bullet = tmp_path / "bullet"
+    bullet.write_text("")
+    loader = Loader(
+        source(range(N)).flat_map(Shot(bullet)).filter(even).map(half).batch(4), num_workers=2, restart_workers=True
+    )
+    for number in (1, 2):
+        assert epoch(loader) == EVEN
+        assert items_of(loader)[2:] == [number * EVEN, number * EVEN, number * 9]
+    assert not bullet.exists()
+    loader.close()
+
+
+def test_items_that_are_left_out_count_in_no_stage_below():
+    def odd_fails(item: Any) -> Any:
+        if item[0] % 2:
+            raise image_error()
+        return item
+
+    def image_error() -> Exception:
+        from stocached import BadSampleError
+
+        return BadSampleError("it is odd")
+
+    for pipe, counts in (
+        (source(range(N)).flat_map(arrays).map(odd_fails).filter(same_length).batch(16), [N, 70, EVEN, EVEN]),
+        (source(range(N)).flat_map(arrays).map(half).map(odd_fails).batch(16), [N, 70, 70, EVEN]),
+    ):
+        for workers in (0, 2):
+            loader = Loader(pipe, num_workers=workers, bad_samples="skip")
+            with pytest.warns(UserWarning, match="left out"):
+                assert epoch(loader) == EVEN
+            assert items_of(loader)[:4] == counts
+            loader.close()
+
+
+def test_pictures_that_c_makes_are_of_the_source(tmp_path: Path):
+    from PIL import Image
+
+    (tmp_path / "a").mkdir()
+    for k in range(12):
+        Image.fromarray(np.full((64, 64, 3), k, np.uint8)).save(tmp_path / "a" / f"{k}.jpg")
+    pipe = source(image.Folder(tmp_path)).shuffle(1).map(image.RandomResizedCrop(32)).batch(4)
+    loader = Loader(pipe, num_workers=2, worker="native")
+    for _ in loader:
+        pass
+    stages = loader.stats().stages
+    assert [stage.items for stage in stages] == [12, 12, 12, 3]
+    assert stages[0].seconds > 0
+    assert stages[2].seconds > 0
+    loader.close()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_timeline_has_the_seconds_of_stages(tmp_path: Path, workers: int):
+    path = tmp_path / "run.json"
+    pipe = source(range(N)).flat_map(arrays).filter(even).map(napping).batch(4)
+    loader = Loader(pipe, num_workers=workers, trace=str(path))
+    for _ in range(2):
+        assert epoch(loader) == EVEN
+    stats = loader.stats()
+    loader.close()
+    seconds: Counter[str] = Counter()
+    for event in read_trace(path)["traceEvents"]:
+        if event["ph"] == "X":
+            seconds[event["name"]] += event["dur"] / 1e6
+    lines = [stage.stage for stage in stats.stages]
+    assert stats.slowest is not None
+    assert max(lines, key=lambda line: seconds[line]) == stats.slowest.stage == ".map(napping)"
+    # Spans leave out waits for a processor.
+    assert 0.005 * EVEN < seconds[".map(napping)"] <= stats.slowest.seconds * 1.01
+    assert sum(seconds[line] for line in lines) <= seconds["load"] * 1.01
+    assert json.loads(path.read_text())["otherData"]["format"] == "stocached trace"
+
+
+def test_differences_are_of_each_number():
+    one, other = StageStats(".map(f)", 9, 3.0, 40, 2, 1), StageStats(".map(f)", 4, 1.0, 10, 1, 1)
+    assert one - other == StageStats(".map(f)", 5, 2.0, 30, 1, 0)
