@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from chains import CHAINS
 from test_lists import kinds_of, of_kinds
@@ -111,3 +112,25 @@ def test_batches_of_lists_are_those_of_one_process(size: int):
 def of_tensors(x: int) -> Any:
     for k in range(x % 6):
         yield torch.full((2,), float(k)), k, {"deep": [torch.tensor(x), str(k)]}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("pad", [None, 0])
+@pytest.mark.parametrize("chain", ["map", "zip of two orders", "flat_map"])
+def test_pictures_that_numpy_flips_are_batched(chain: str, pad: int | None, workers: int):
+    base = source(list(range(8)))
+    pipe = {
+        "map": base.map(ramp).map(flipped),
+        "zip of two orders": base.shuffle(1).zip(base.map(ramp).map(flipped)).map(lambda both: both[1]),
+        "flat_map": base.flat_map(lambda x: [ramp(x)]).map(flipped),
+    }[chain]
+    batches = list(DataLoader(pipe.batch(4, pad=pad), num_workers=workers))
+    assert torch.cat(batches).tolist() == [[x + 2, x + 1, x] for x in range(8)]
+
+
+def ramp(x: int) -> Any:
+    return np.arange(x, x + 3)
+
+
+def flipped(picture: Any) -> Any:
+    return picture[::-1]

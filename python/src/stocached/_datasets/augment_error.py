@@ -25,18 +25,22 @@ def raise_of_sample(error: Exception, function: Any, sample: Any, dataset: Any, 
         file = _file_of(dataset, index)
         named = InvalidError(f"sample {index}: {error}" if file is None else f"sample {index}: {file}: {error}")
         named.__cause__, error = error, named
-    raise_noted(error, f"stocached: {_named(function)} was called with sample {index}, {shown(sample)}")
+    raise_noted(error, f"stocached: {_named(function)} was called with {_where(function, index)}, {shown(sample)}")
 
 
 def without_result(function: Any, sample: Any, index: Any) -> InvalidError:
     return InvalidError(
-        f"sample {index}: {_named(function)} returned None for {shown(sample)}: it must return the sample that goes into "
+        f"{_where(function, index)}: {_named(function)} returned None for {shown(sample)}: it must return the sample that goes into "
         "the batch. Is a return missing?"
     )
 
 
 def _named(function: Any) -> str:
     return f"{'' if hasattr(function, 'seeded') else 'augment='}{one_line(function)}"  # seeded: the stages of a pipe
+
+
+def _where(function: Any, index: Any) -> str:
+    return str(getattr(function, "where", "sample {}".format)(index))
 
 
 def shown(value: Any) -> str:

@@ -73,12 +73,17 @@ def in_child(dataset: Any, forks: bool | None) -> bool:
     return forks and not daemon and not _is_ours(dataset) and not _uses_cuda()
 
 
-def are_forked(method: Any) -> bool:
-    """Whether this start method or context of multiprocessing forks; None: the program's default, which
-    stays open to change."""
+def start_method(method: Any) -> str:
+    """The name of a start method or context of multiprocessing; None: the program's default, which stays open to
+    change."""
     if method is None:
         method = multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
-    return (method if isinstance(method, str) else method.get_start_method()) == "fork"
+    return str(method if isinstance(method, str) else method.get_start_method())
+
+
+def are_forked(method: Any) -> bool:
+    """method: as of `start_method`."""
+    return start_method(method) == "fork"
 
 
 def _is_ours(dataset: Any) -> bool:

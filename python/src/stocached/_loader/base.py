@@ -11,7 +11,7 @@ import os
 import time
 import weakref
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from .._cache import disk, served
 from .._checks.randomness import Remedy
@@ -66,7 +66,7 @@ class BaseLoader:
         def __getattr__(self, name: str) -> Any:
             """Arguments."""
 
-    _remedy: ClassVar[Remedy]
+    _remedy: Remedy
     _iterable: bool
     _backend: NumpyBackend
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple
 
+from .._common.notes import raise_noted
 from .._datasets.lists import Entry, Lists, Reading, no_seed, turn
 from .._datasets.tally import current
 from .._random.generators import known, observe
@@ -260,7 +261,15 @@ class WorkerReader:
             reader.bad.clear()
             if entries:
                 value, signature = self._sent(entries, items)
-                length = made.add(value, signature, len(entries), place[1])
+                try:
+                    length = made.add(value, signature, len(entries), place[1])
+                except Exception as raised:  # such as an open file, which cannot be pickled
+                    where = self._job.dataset.where(entries[0])
+                    raise_noted(
+                        raised,
+                        f"stocached: a worker cannot send the items from {where} on; write .map above that makes arrays or "
+                        "plain values of them",
+                    )
                 several = _BLOCK_BYTES * len(entries) // (length * block)
                 if items is None:
                     self._moved = length / len(entries)

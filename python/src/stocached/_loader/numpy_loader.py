@@ -16,7 +16,7 @@ from .._datasets.cached_samples import CachedSamples
 from .._order.order import Order
 from .base import BaseLoader
 from .numpy_backend import NumpyBackend
-from .options import Options, check, is_ordered, of_pipe, order_sampler, takes, with_options
+from .options import Options, check, is_ordered, makes_as_default, of_pipe, order_sampler, takes, with_options
 from .sampling import Batcher, OrderSampler
 
 
@@ -64,7 +64,9 @@ class Loader(BaseLoader):
 
     @takes(Arguments)
     def __init__(self, *given: Any, **named: Any) -> None:
-        arguments = of_pipe(Arguments(*given, **named), NumpyBackend().collate)
+        arguments = Arguments(*given, **named)
+        self._remedy = getattr(type(arguments.dataset), "_remedy", self._remedy)
+        arguments = of_pipe(arguments, NumpyBackend().collate)
         before = frozenset(self.__dict__)
         self.settings = dict(vars(arguments))
         dataset, batch_size, num_workers = arguments.dataset, arguments.batch_size, arguments.num_workers
@@ -109,7 +111,7 @@ class Loader(BaseLoader):
             batch_sampler = Batcher(sampler, self.batch_size, self.drop_last)
         self.sampler, self.batch_sampler = sampler, batch_sampler
         batched = batch_sampler is not None
-        default = arguments.collate_fn is None and batched
+        default = makes_as_default(arguments.collate_fn, None) and batched
         self.collate_fn = arguments.collate_fn or (backend.collate if batched else backend.convert)
         self._prepare(dataset, arguments, backend, CachedSamples, default, before)
 

@@ -111,6 +111,11 @@ def of_pipe(arguments: Any, collate: Callable[..., Any]) -> Any:
     return arguments if of_loader is None else of_loader(arguments.dataset, arguments, collate)
 
 
+def makes_as_default(collate: Any, default: Any) -> bool:
+    """Whether a collate function is the default, or that of a pipe which does the same."""
+    return collate is default or getattr(collate, "by_default", False)
+
+
 def options_of(loader: Any) -> Options:
     """The options among the attributes of a loader."""
     options = object.__new__(Options)

@@ -12,6 +12,7 @@ from torch.utils.data import _utils as _data_utils
 
 from .._memory.batch_pool import Device
 from .._random.torch_generator import TorchGenerator, tensor_of
+from .._samples.own_copy import own_copy
 from .._samples.tree import Leaf, as_tensor
 from .._workers import set_up
 from .._workers.errors import pickled
@@ -22,6 +23,17 @@ _collate: Any = _data_utils.collate.default_collate
 _convert: Any = _data_utils.collate.default_convert
 _pin_memory: Any = _data_utils.pin_memory.pin_memory
 _exception_wrapper: Any = _utils.ExceptionWrapper
+
+
+def collate_of_pipe(samples: Sequence[Any]) -> Any:
+    """As default_collate, but it takes negative strides, such as those of a flip by NumPy, as rows of batches do: a pipe
+    has the same batches with any workers. A dataset with default_collate raises the error that it does with torch."""
+    try:
+        return _collate(samples)
+    except ValueError as error:
+        if "negative" not in str(error):
+            raise
+    return _collate(own_copy(samples))
 
 
 class TorchBackend(NumpyBackend):

@@ -23,9 +23,20 @@ from .._order.order import AnyOrder, Order
 from . import data_pipes, replacement
 from .base import BaseLoader
 from .made_caches import living
-from .options import NAMES, Options, check, is_ordered, of_pipe, order_sampler, takes, takes_cache, with_options
+from .options import (
+    NAMES,
+    Options,
+    check,
+    is_ordered,
+    makes_as_default,
+    of_pipe,
+    order_sampler,
+    takes,
+    takes_cache,
+    with_options,
+)
 from .sampling import OrderSampler
-from .torch_backend import TorchBackend
+from .torch_backend import TorchBackend, collate_of_pipe
 
 _Sample = TypeVar("_Sample", covariant=True)
 
@@ -94,7 +105,9 @@ class DataLoader(BaseLoader, torch.utils.data.DataLoader[_Sample]):
 
     @takes(Arguments)
     def __init__(self: DataLoader[Any], *given: Any, **named: Any) -> None:  # Any: programs need not annotate loaders
-        arguments = of_pipe(Arguments(*given, **named), default_collate)
+        arguments = Arguments(*given, **named)
+        self._remedy = getattr(type(arguments.dataset), "_remedy", self._remedy)
+        arguments = of_pipe(arguments, collate_of_pipe)
         before = frozenset(self.__dict__)
         self.settings = dict(vars(arguments))
         torchs: dict[str, Any] = {name: getattr(arguments, name) for name in _TORCHS}
@@ -118,7 +131,7 @@ class DataLoader(BaseLoader, torch.utils.data.DataLoader[_Sample]):
             threads = arguments.worker not in (None, "process")
             pipes = data_pipes.Pipes(dataset, self.num_workers, threads=threads, cached=takes_cache(arguments))
         backend = TorchBackend(torch_version.accelerator() if pin_memory else "", in_place=pin_memory != "copy")
-        default = self.batch_sampler is not None and self.collate_fn is default_collate
+        default = self.batch_sampler is not None and makes_as_default(self.collate_fn, default_collate)
         self._prepare(dataset, arguments, backend, CachedDataset, default, before, pipes)
         if next(kind for kind in type(self).__mro__ if "__init__" in vars(kind)) is DataLoader:
             # Lightning records the arguments of loaders that hooks make, and adds its own to make

@@ -14,12 +14,13 @@ from typing import Any
 
 from .._common.errors import InvalidError
 from .._datasets.lists import without_index
+from .._datasets.looks import start_method
 from .._datasets.tally import current
 from .._order.order import Order, WeightedOrder
 from .counting import Chain, numbered
 from .functions import Counted, Map
 from .lists import PipeLists, WalkOrder
-from .padding import Padding
+from .padding import Batching
 from .positions import Positions, PositionsOrder
 from .stage import Stage
 from .stages import Batch, Cache, Mix, Shuffle, every
@@ -51,16 +52,20 @@ def of_loader(stage: Stage, given: Any, collate: Callable[..., Any]) -> Any:
     stage = root = numbered(stage)
     batch, below = _without_maps(stage)
     _check(given, batch)
+    _check_functions(batch or stage, given)  # those below .batch() run in this process
     seed = given.seed or 0
     changes: dict[str, Any] = {"seed": None}
     if batch is not None:
-        made = batch.collate if batch.pad is None else Padding(batch.pad, collate)
+        where, by_default = f"{batch.shown()}{batch.line}", batch.collate is None and batch.pad is None
+        made = Batching(where, batch.collate or collate, by_default, batch.pad)
         changes |= {"batch_size": batch.size, "drop_last": batch.drop_last, "collate_fn": made}
         changes |= {"batch_augment": _BatchFunctions(below) if below else None}
         if batch.by is None:
             stage = batch.above[0]
         else:  # an item of this stage is the list of the items of a batch
-            stage, changes = batch, changes | {"batch_size": None, "collate_fn": made or collate}
+            stage, changes = batch, changes | {"batch_size": None}
+    elif given.collate_fn is None and given.batch_size is not None:
+        changes["collate_fn"] = Batching(f"batches of batch_size={given.batch_size}", collate, True)
     plan = _plan(stage) if stage.indexed else None
     for cache in every(stage):
         if isinstance(cache, Cache) and (plan is None or cache is not plan.cache):
@@ -107,6 +112,21 @@ def _check(given: Any, batch: Batch | None) -> None:
     for name in ("batch_size", "collate_fn", "drop_last"):
         if batch is not None and getattr(given, name) != defaults[name]:
             raise InvalidError(f"{name}= with a pipe that has {batch.shown()}: leave it out")
+
+
+def _check_functions(stage: Stage, given: Any) -> None:
+    """Raises InvalidError for a function that cannot be sent to workers."""
+    method = start_method(given.multiprocessing_context)
+    if not given.num_workers or method == "fork" or given.worker not in (None, "process"):
+        return
+    for each in every(stage):
+        for function in each.functions():
+            name = getattr(getattr(function, "func", function), "__qualname__", "")  # func: of a partial
+            if "<locals>" in name or "<lambda>" in name:
+                raise each.refuse(
+                    f"workers that are started by {method} are sent {name} pickled, which lambdas and functions within "
+                    'functions cannot be; define it in a module, or give multiprocessing_context="fork"'
+                )
 
 
 def _check_without_index(stage: Stage, given: Any) -> None:
@@ -203,6 +223,10 @@ class Functions:
             if measures:
                 tally.measure(each.number, time.monotonic_ns() - start, sample)
         return sample
+
+    def where(self, index: int) -> str:
+        """Names a sample in errors."""
+        return self._maps[0].above[0].where(index)
 
     def __repr__(self) -> str:
         return "".join(each.shown() for each in self._maps)

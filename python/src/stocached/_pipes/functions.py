@@ -35,7 +35,12 @@ class Function(Stage):
         self.function = function
         if not callable(function):
             raise self.refuse("it takes a function of an item")
-        self.draws = takes_generator(function, self.name) and not _is_fixed(function)
+        self.draws = takes_generator(function, lambda: f"{self.shown()}{self.line}: it") and not _is_fixed(function)
+        if type(self) is not Map:
+            self.refuse_batches()
+
+    def functions(self) -> list[Any]:
+        return [self.function]
 
     @functools.cached_property
     def random(self) -> int:
@@ -178,8 +183,8 @@ class Counted(FlatMap):
     indexed = True
 
     def __init__(self, above: Stage, function: Callable[..., Any], count: Any) -> None:
-        super().__init__(above, function)
         self._given = count
+        super().__init__(above, function)
         if not (above.indexed and above.in_order):
             raise self.refuse(
                 "count= gives an index to the items of elements in order; shuffle below it, and write .filter or another "
@@ -189,6 +194,9 @@ class Counted(FlatMap):
             _ = self.counts  # raises InvalidError now
         self._last: tuple[Any, list[Any]] = (None, [])  # the list of the last element
         self._epochs = Epochs(above, 0)
+
+    def functions(self) -> list[Any]:
+        return [self.function, self._given]
 
     @functools.cached_property
     def counts(self) -> Concatenation:

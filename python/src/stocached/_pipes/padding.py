@@ -1,4 +1,4 @@
-"""Arrays of unlike shapes, made alike for a batch."""
+"""How the items of a batch are put together; arrays of unlike shapes are made alike."""
 
 from __future__ import annotations
 
@@ -10,26 +10,46 @@ from typing import Any
 import numpy as np
 
 from .._common.errors import InvalidError
+from .._common.notes import raise_noted
 
 
 @dataclass
-class Padding:
-    """A collate function that first pads the arrays of samples to the largest extent of each dimension.
+class Batching:
+    """The collate function of a stage. Its errors name the stage.
 
-    pad: the value, or a value for each key of samples that are dicts, whose other arrays stay as they are.
-    collate: makes the batch."""
+    where: the stage and its line. collate: makes the batch. by_default: as the loader does.
+    pad: first pads the arrays of samples to the largest extent of each dimension: the value, or a value for each key of
+    samples that are dicts, whose other arrays stay as they are. None: it does not."""
 
-    pad: Any
+    where: str
     collate: Callable[[Sequence[Any]], Any]
+    by_default: bool
+    pad: Any = None
 
     def __call__(self, samples: Sequence[Any]) -> Any:
-        return self.collate(_padded(samples, self.pad))
+        try:
+            return self.collate(samples if self.pad is None else _padded(samples, self.pad))
+        except Exception as error:
+            raise_noted(error, f"stocached: in {self.where}{self._why(samples)}")
+
+    def _why(self, samples: Sequence[Any]) -> str:
+        none = next((k for k, sample in enumerate(samples) if sample is None), None)
+        if none is not None:
+            return f": item {none} of these {len(samples)} is None. Is a return missing in a function above?"
+        if not self.by_default:
+            return ""
+        return (
+            f", of {len(samples)} items, which must be alike; pad= is for arrays of unlike shapes, and collate= makes "
+            "batches of any items"
+        )
 
 
 def _padded(samples: Sequence[Any], pad: Any) -> list[Any]:
     first = samples[0]
     if isinstance(first, Mapping):
         values = pad if isinstance(pad, Mapping) else dict.fromkeys(first, pad)
+        if unknown := [key for key in values if key not in first]:
+            raise InvalidError(f"pad= names the key {unknown[0]!r}, and items have {', '.join(map(repr, first))}")
         columns = {key: _padded([sample[key] for sample in samples], values[key]) for key in first if key in values}
         return [{**sample, **{key: column[k] for key, column in columns.items()}} for k, sample in enumerate(samples)]
     if isinstance(pad, Mapping):

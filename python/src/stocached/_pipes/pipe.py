@@ -148,7 +148,7 @@ class Pipe:
         """Items, or batches, of epoch 0. TypeError for a pipe without an index, before `measure`."""
         items = len(self._stage) if self._stage.indexed else self._lists.total()
         if items is None:
-            raise TypeError(WITHOUT_LENGTH)
+            raise TypeError(f"{WITHOUT_LENGTH}; Loader and stocached.torch.DataLoader read it as it is")
         batch = arguments.batch_of(self._stage)
         if batch is None:
             return items
@@ -156,6 +156,8 @@ class Pipe:
 
     def __getitem__(self, index: int) -> Any:
         """An item of epoch 0. Of a pipe without an index, it reads the window of the item."""
+        if isinstance(index, slice):
+            raise InvalidError(f"a pipe has no slices, and this is {index}; write [pipe[k] for k in range(...)]")
         if arguments.batch_of(self._stage) is not None:
             raise InvalidError(_NO_BATCHES)
         if self._stage.indexed:
@@ -190,6 +192,8 @@ class Pipe:
 
     def __repr__(self) -> str:
         return "\n".join(self._stage.drawn())
+
+    _remedy = stages.REMEDY  # of a loader that finds random samples
 
     def _arguments(self, given: Any, collate: Callable[..., Any]) -> Any:
         """The arguments of a loader of datasets that does what this pipe says. given: those of the program. collate: how
@@ -244,7 +248,7 @@ def _stage_of(pipe: Any) -> Stage:
     return pipe._stage
 
 
-_NO_BATCHES = "a Loader makes the batches of a pipe: for batch in Loader(pipe)"
+_NO_BATCHES = "a Loader makes the batches of a pipe: for batch in Loader(pipe), or in stocached.torch.DataLoader(pipe)"
 
 for _public in (Pipe, source, mix):
     _public.__module__ = "stocached"  # where users find them

@@ -31,6 +31,12 @@ class Stage:
         self.above = above
         self.line = _line_of_program()
 
+    gives_batches = False
+
+    def functions(self) -> list[Any]:
+        """Those of the program."""
+        return []
+
     def elements(self) -> int:
         """How many elements there are; `Visit.element` is below it."""
         return self.above[0].elements()
@@ -132,6 +138,15 @@ class Stage:
         if len(self.above) == 1:
             return [*self.above[0].drawn(), self.shown()]
         return [*(f"    {line}" for stage in self.above for line in stage.drawn()), self.shown()]
+
+    def refuse_batches(self) -> None:
+        """Raises InvalidError below .batch()."""
+        for each in self.above:
+            batch = next((one for one in each.chain() if one.gives_batches), None)
+            if batch is not None:
+                raise self.refuse(
+                    f"it stands below {batch.shown()}{batch.line}, and takes items; write it above .batch()"
+                )
 
     def refuse(self, why: str) -> InvalidError:
         return InvalidError(f"{self.shown()}{self.line}: {why}")

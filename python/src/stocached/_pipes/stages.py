@@ -20,7 +20,7 @@ import numpy.typing as npt
 from .._checks.randomness import Remedy
 from .._common.errors import BadSampleError, InvalidError, NondeterministicDatasetError
 from .._common.numbers import whole
-from .._common.one_line import one_line
+from .._common.one_line import one_line, printable
 from .._datasets.cached_samples import CachedSamples
 from .._datasets.tally import current
 from .._memory.texts import Texts
@@ -35,6 +35,7 @@ from .stage import Item, Stage
 from .texts import of_text
 from .visits import Visit, Visits, Window
 
+_LONGEST = 400  # characters of a path in an error; other texts may be longer
 _MANY = 100_000  # elements of a list from which on texts go into one buffer: workers copy the pages of a list
 
 
@@ -101,8 +102,11 @@ class Source(Stage):
 
     def where(self, element: int) -> str:
         file = ""
-        with contextlib.suppress(Exception):  # only datasets such as Folder name the file of a sample
-            file = f", {self.data.name(element)}"
+        with contextlib.suppress(
+            Exception
+        ):  # only lists of paths, and datasets such as Folder, name the file of a sample
+            name = os.fspath(self.data[element]) if type(self.data) is list else self.data.name(element)
+            file = f", {printable(name)}" if len(name) <= _LONGEST and name.isprintable() else ""
         return f"element {element} of {self.shown()}{file}"
 
     def shown(self) -> str:
@@ -236,9 +240,9 @@ class Cache(Stage):
         if self._first is not self:
             return self._first.rows
         if self.indexed:
-            return CachedSamples(self.above[0].rows, **self.options, _remedy=_REMEDY)
+            return CachedSamples(self.above[0].rows, **self.options, _remedy=REMEDY)
         options = {**self.options, "variable": True, "bad_samples": "skip"}  # who reads a bad item gets its error
-        return CachedSamples(rows.Listed(self.above[0]), **options, _remedy=_REMEDY)
+        return CachedSamples(rows.Listed(self.above[0]), **options, _remedy=REMEDY)
 
     def items(self, some: Iterable[Visit], window: Window) -> Iterator[Item]:
         if self.indexed:
@@ -303,7 +307,7 @@ class Join(Stage):
 
     def __init__(self, *above: Stage) -> None:
         super().__init__(*above)
-        _without_batches(self, above)
+        self.refuse_batches()
 
     @functools.cached_property
     def counts(self) -> Concatenation:
@@ -421,7 +425,7 @@ class Zip(Stage):
 
     def __init__(self, above: Sequence[Stage], strict: bool) -> None:
         super().__init__(*above)
-        _without_batches(self, above)
+        self.refuse_batches()
         lengths = [len(side) for side in above]
         if strict and len(set(lengths)) > 1:
             raise self.refuse(
@@ -504,6 +508,11 @@ class Batch(Stage):
     """The loader makes the batches; the stage says how. by: the length of an item, of which a batch has `size`; None: it
     has `size` items."""
 
+    gives_batches = True
+
+    def functions(self) -> list[Any]:
+        return [self.by, self.collate]
+
     def __init__(
         self, above: Stage, size: int, by: Any, pad: Any, collate: Callable[..., Any] | None, drop_last: bool
     ) -> None:
@@ -515,7 +524,7 @@ class Batch(Stage):
             raise self.refuse("size= is a function of an item, such as len")
         if by is not None and drop_last:
             raise self.refuse("batches by size= end with their windows, so there is no last one to drop")
-        _without_batches(self, [above])
+        self.refuse_batches()
 
     @functools.cached_property
     def indexed(self) -> bool:
@@ -548,7 +557,7 @@ class Pack(Stage):
     def __init__(self, above: Stage, length: int) -> None:
         super().__init__(above)
         self.length = whole("length", length, 1)
-        _without_batches(self, [above])
+        self.refuse_batches()
         if any(isinstance(one, Pack) for one in above.chain()):
             raise self.refuse("it stands below .pack(), whose rows are full; leave one of them out")
 
@@ -572,7 +581,7 @@ class Pack(Stage):
 
 
 _OF_WINDOWS = "how many it makes depends on which items come together in an epoch, so no measure says it"
-_REMEDY = Remedy(
+REMEDY = Remedy(
     "Write the random part below .cache(), as a .map() whose function has a parameter generator.",
     ".cache(..., allow_random=True)",
     "the pipe above .cache()",
@@ -617,9 +626,3 @@ def _order_of(stage: Stage) -> Any:
     if isinstance(found, Shuffle) and found.weighted is None and found.above[0].in_order:
         return found.seed, len(found)
     return "in order" if stage.in_order else None
-
-
-def _without_batches(stage: Stage, above: Sequence[Stage]) -> None:
-    for each in above:
-        if any(isinstance(one, Batch) for one in each.chain()):
-            raise stage.refuse("it stands below .batch(), and takes items; write it above .batch()")

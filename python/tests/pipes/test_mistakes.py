@@ -1,0 +1,188 @@
+"""Mistakes that users make with pipes, and what the errors say: the stage, its line, the element and the next step."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import stocached
+from stocached import InvalidError, Loader, source
+
+NUMBERS = source(list(range(10)))
+LISTS = NUMBERS.flat_map(lambda x: [x])
+LINE = r" in test_mistakes.py, line \d+"
+
+
+def two(image: Any, label: Any) -> Any:
+    return image
+
+
+def other_name(x: Any, rng: Any) -> Any:
+    return x
+
+
+def third(x: Any, generator: Any, more: Any) -> Any:
+    return x
+
+
+def none() -> None:
+    pass
+
+
+def named(x: Any, *, strength: float) -> Any:
+    return x
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (two, r"takes 2 arguments, and gets one: .* The second one here is 'label'"),
+        (other_name, "must be named generator.* is 'rng'"),
+        (third, "takes 3 arguments.* There is no third one"),
+        (none, "takes no argument by position"),
+        (named, r"needs strength, .*partial\(function, strength=...\)"),
+        (3, "takes a function"),
+    ],
+)
+def test_a_function_that_cannot_be_called_is_refused_in_its_line(function: Any, words: str):
+    for make in (NUMBERS.map, LISTS.filter, LISTS.flat_map, functools.partial(NUMBERS.flat_map, count=2)):
+        with pytest.raises(InvalidError, match=rf"^\.\w+\(.*{LINE}: it .*{words}"):
+            make(function)
+    NUMBERS.map(functools.partial(named, strength=2))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda batches: batches.filter(bool),
+        lambda batches: batches.flat_map(list),
+        lambda batches: batches.map(abs).filter(bool),
+    ],
+)
+@pytest.mark.parametrize("pipe", [NUMBERS, LISTS])
+def test_a_function_of_items_below_batch_is_refused(pipe: Any, make: Callable[[Any], Any]):
+    with pytest.raises(InvalidError, match=rf"below \.batch\(2\){LINE}, and takes items; write it above"):
+        make(pipe.batch(2))
+
+
+# ------------------------------------------------------------ batches
+
+
+def message(pipe: Any, kind: type[BaseException], **arguments: Any) -> str:
+    with pytest.raises(kind) as raised:
+        list(Loader(pipe, **arguments))
+    return "\n".join([str(raised.value), *getattr(raised.value, "__notes__", [])])
+
+
+ALIKE = r"\.batch\(2\) in test_mistakes.py, line \d+, of 2 items, which must be alike; pad= "
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("below", [NUMBERS, LISTS], ids=["index", "lists"])
+def test_items_that_make_no_batch_are_an_error_that_names_the_stage(below: Any, workers: int):
+    match = re.search
+    unlike = below.map(lambda x: np.zeros(x)).batch(2)
+    assert match(ALIKE, message(unlike, ValueError, num_workers=workers))
+    keys = below.map(lambda x: {str(x): x}).batch(2)
+    assert match(ALIKE, message(keys, KeyError, num_workers=workers))
+    pads = below.map(lambda x: {"a": np.zeros(x)}).batch(2, pad={"b": 0})
+    said = message(pads, InvalidError, num_workers=workers)
+    assert match(r"'b', and items have 'a'\n.*\.batch\(2\) in test_mistakes.py, line \d+$", said)
+    own = below.batch(2, collate=lambda items: items[5])
+    assert match(r"\.batch\(2\) in test_mistakes.py, line \d+$", message(own, IndexError, num_workers=workers))
+    assert match("batches of batch_size=2, of 2 items", message(unlike_of(below), ValueError, batch_size=2))
+
+
+def unlike_of(below: Any) -> Any:
+    return below.map(lambda x: np.zeros(x))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_none_as_an_item_asks_for_the_return(workers: int):
+    pipe = LISTS.map(lambda x: None if x == 3 else np.zeros(2)).batch(2)
+    said = message(pipe, Exception, num_workers=workers)
+    assert ": item 1 of these 2 is None. Is a return missing" in said
+
+
+def opened(x: int) -> Any:
+    yield open(os.devnull)  # noqa: SIM115
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_an_item_that_cannot_be_sent_names_its_element(method: str):
+    pipe = NUMBERS.flat_map(opened).batch(2, collate=list)
+    said = message(pipe, TypeError, num_workers=2, multiprocessing_context=method)
+    assert "cannot send the items from element 0 of source(list, 10 elements) on; write .map" in said
+
+
+# ------------------------------------------------------------ workers
+
+
+def plain(x: int) -> int:
+    return x
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+@pytest.mark.parametrize(
+    ("stage", "pipe"),
+    [
+        (".map", NUMBERS.map(lambda x: x).batch(2)),
+        (".map", NUMBERS.map(functools.partial(lambda x, y: x, y=1)).batch(2)),
+        (".filter", NUMBERS.filter(lambda x: True).map(plain).cache("8MiB").batch(2)),
+        (".flat_map", NUMBERS.flat_map(plain, count=lambda x: 1).batch(2)),
+        (".batch", NUMBERS.batch(2, collate=lambda items: items)),
+        ("source", source(lambda x: [x], parts=2).batch(2)),
+    ],
+)
+def test_a_function_that_spawned_workers_cannot_get_is_refused_with_its_stage(stage: str, pipe: Any, method: str):
+    with pytest.raises(
+        InvalidError, match=rf"^{re.escape(stage)}.*{LINE}: .* started by {method} .*define it in a module"
+    ):
+        Loader(pipe, num_workers=2, multiprocessing_context=method)
+    for arguments in ({"multiprocessing_context": "fork", "num_workers": 2}, {"num_workers": 0}):
+        Loader(pipe, **arguments).close()
+    below = NUMBERS.batch(2).map(lambda batch: batch + 1)  # runs in this process
+    assert len(list(Loader(below, num_workers=2, multiprocessing_context=method))) == 5
+
+
+def damaged(path: str) -> int:
+    if Path(path).read_text() == "3":
+        raise ValueError("damaged")
+    return 1
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("kind", ["pattern", "list", "paths"])
+def test_errors_name_the_file(tmp_path: Path, kind: str, workers: int):
+    paths = [tmp_path / f"{k}.txt" for k in range(5)]
+    for k, path in enumerate(paths):
+        path.write_text(str(k))
+    base = source({"pattern": f"{tmp_path}/*.txt", "list": [*map(str, paths)], "paths": paths}[kind])
+    for pipe in (base.map(damaged), base.map(damaged).cache("16MiB"), base.filter(damaged)):
+        assert f"5 elements), {paths[3]}" in message(pipe.batch(2), ValueError, num_workers=workers)
+
+
+def test_long_texts_are_not_in_errors():
+    texts = source(["a long text " * 99, "one\ntwo"]).map(int)
+    said = message(texts.batch(1), ValueError).split("stocached: ", 1)[1]
+    assert "element 0 of source(list, 2 elements)" in said
+    assert "long text" not in said
+
+
+def test_random_samples_above_a_cache_get_the_advice_for_pipes():
+    with pytest.raises(stocached.NondeterministicDatasetError, match=r"below \.cache\(\), as a \.map\(\)"):
+        list(Loader(NUMBERS.map(lambda x: np.random.rand(3)).cache("8MiB").batch(2)))
+
+
+def test_what_a_pipe_cannot_do_says_what_can():
+    with pytest.raises(TypeError, match="DataLoader read it as it is"):
+        len(LISTS)
+    with pytest.raises(InvalidError, match="no slices"):
+        NUMBERS[2:5]
