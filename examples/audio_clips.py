@@ -1,86 +1,78 @@
-"""Train on audio clips: the cache keeps spectrograms, and random crops come after it.
+"""Train on audio clips of different lengths, in batches of so many frames.
 
-Clips differ in length, and so do their spectrograms. One cache keeps them all. `augment=` cuts the same number of
-frames out of each, at random, and masks some frequencies, so a batch has one shape.
+The cache keeps the spectrum of each clip. After it, each clip gets another speed in each epoch, and so another length.
+`.batch(size=)` puts clips of like lengths together, so batches have little padding, and none is larger than the GPU takes.
 
     pip install torch
-    python audio_clips.py FOLDER [--epochs 3]
+    python audio_clips.py FOLDER [--epochs 3] [--frames 1000]
 
 FOLDER has WAV files of 16 bits. The program prints, for the nine clips of Debian's package alsa-utils:
 
-    epoch 1: 9 crops of (64, 100), 0 of 9 samples from the cache
-    epoch 2: 9 crops of (64, 100), 9 of 9 samples from the cache
-    epoch 3: 9 crops of (64, 100), 9 of 9 samples from the cache
+    epoch 1: 9 clips, at most 948 frames in a batch, 3% padding, 0 of 9 clips from the cache
+    epoch 2: 9 clips, at most 951 frames in a batch, 3% padding, 9 of 9 clips from the cache
+    epoch 3: 9 clips, at most 900 frames in a batch, 2% padding, 9 of 9 clips from the cache
 """
 
 import argparse
+import operator
 import wave
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from stocached import source
 from stocached.torch import DataLoader
 
-BANDS, FRAMES = 64, 100  # size of a crop
+BANDS = 64
 
 
-class Clips(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
-    """The logarithm of the spectrum of each clip in BANDS bands, float16 of shape (BANDS, frames), and its number."""
-
-    def __init__(self, files: list[Path]) -> None:
-        self.files = files
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
-        with wave.open(str(self.files[index])) as file:
-            if file.getsampwidth() != 2:
-                raise ValueError(f"{self.files[index]} has samples of {8 * file.getsampwidth()} bits, and not of 16")
-            sound = np.frombuffer(file.readframes(file.getnframes()), "<i2").reshape(-1, file.getnchannels())
-        mono = torch.from_numpy(sound.mean(1, dtype=np.float32) / 32768)
-        spectrum = torch.stft(mono, 1024, 256, window=torch.hann_window(1024), return_complex=True).abs()
-        bands = torch.nn.functional.adaptive_avg_pool1d(spectrum.T, BANDS).T
-        return (bands + 1e-6).log().half(), index
+def spectrum(path: str) -> torch.Tensor:
+    """The logarithm of the spectrum in BANDS bands, float16 of shape (frames, BANDS)."""
+    with wave.open(path) as file:
+        if file.getsampwidth() != 2:
+            raise ValueError(f"{path} has samples of {8 * file.getsampwidth()} bits, and not of 16")
+        sound = np.frombuffer(file.readframes(file.getnframes()), "<i2").reshape(-1, file.getnchannels())
+    mono = torch.from_numpy(sound.mean(1, dtype=np.float32) / 32768)
+    whole = torch.stft(mono, 1024, 256, window=torch.hann_window(1024), return_complex=True).abs()
+    return (torch.nn.functional.adaptive_avg_pool1d(whole.T, BANDS) + 1e-6).log().half()
 
 
-def crop(sample: tuple[torch.Tensor, int], generator: np.random.Generator) -> tuple[torch.Tensor, int]:
-    """FRAMES frames from a random place, with zeros after a short clip. A random tenth of the bands is masked."""
-    spectrum, label = sample
-    first = int(generator.integers(max(spectrum.shape[1] - FRAMES, 0) + 1))
-    part = torch.zeros(BANDS, FRAMES)
-    cut = spectrum[:, first : first + FRAMES]
-    part[:, : cut.shape[1]] = cut
+def vary(frames: torch.Tensor, generator: np.random.Generator) -> dict[str, Any]:
+    """Plays a clip at another speed, and masks a random tenth of the bands."""
+    length = round(len(frames) * generator.uniform(0.8, 1.25))
+    made = torch.nn.functional.interpolate(frames.float().T[None], length, mode="linear")[0].T
     masked = int(generator.integers(BANDS - BANDS // 10))
-    part[masked : masked + BANDS // 10] = 0
-    return part, label
+    made[:, masked : masked + BANDS // 10] = 0
+    return {"frames": made, "length": length}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folder")
     parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--frames", type=int, default=1000, help="the most of a batch, with padding")
     options = parser.parse_args()
 
-    loader = DataLoader(
-        Clips(sorted(options.folder.rglob("*.wav"))),
-        batch_size=4,
-        shuffle=True,
-        seed=1,
-        num_workers=2,
-        size="1GiB",
-        variable=True,
-        augment=crop,
+    pipe = (
+        source(f"{options.folder}/**/*.wav")
+        .map(spectrum)
+        .cache("1GiB")
+        .shuffle(seed=1)
+        .map(vary)
+        .batch(options.frames, size=operator.itemgetter("length"), pad={"frames": 0})
     )
+    loader = DataLoader(pipe, num_workers=2, persistent_workers=True)
     for epoch in range(options.epochs):
-        before = loader.stats()
-        for spectra, _labels in loader:
-            assert spectra.shape[1:] == (BANDS, FRAMES)
-            # loss = model(spectra, labels) ...
-        done = loader.stats() - before
+        before, clips, most, places, frames = loader.stats(), 0, 0, 0, 0
+        for batch in loader:
+            # loss = model(batch["frames"], batch["length"]) ...
+            count, longest, _ = batch["frames"].shape
+            clips, most, places = clips + count, max(most, count * longest), places + count * longest
+            frames += int(batch["length"].sum())
+        (cache,) = (stage for stage in (loader.stats() - before).stages if stage.stage.startswith(".cache"))
         print(
-            f"epoch {epoch + 1}: {done.samples} crops of {(BANDS, FRAMES)}, "
-            f"{done.hits} of {done.samples} samples from the cache"
+            f"epoch {epoch + 1}: {clips} clips, at most {most} frames in a batch, {1 - frames / places:.0%} padding, "
+            f"{cache.hits} of {cache.hits + cache.misses} clips from the cache"
         )
     loader.close()
 

@@ -44,11 +44,13 @@ EACH = 12  # parts of a photograph
 SAMPLES = len(PHOTOGRAPHS) * EACH
 
 TESTED: dict[str, str] = {}  # a file of examples/ and the test that runs it
+PIPES = "python/tests/pipes/test_examples_torch.py", "run("
 ELSEWHERE = {  # a file, and the file and the words of its test
     "c/loader.c": ("cclient/ctest/run.sh", "$build/c/example-loader"),
     "c/watch.c": ("cclient/ctest/run.sh", "$build/c/example-watch"),
     "go/main.go": ("examples/go/main_test.go", "train("),
     "go/main_test.go": ("Makefile", "$(GO) list ./..."),
+    **dict.fromkeys(("tars.py", "text_packing.py", "detection.py", "audio_clips.py", "languages.py"), PIPES),
     "README.md": ("Makefile", "tools/docs.py README.md python/README.md CONTRIBUTING.md docs examples"),
 }
 
@@ -169,7 +171,7 @@ def form(text: str) -> str:
 
 def counts(printed: str) -> list[tuple[int, int]]:
     """Hits and samples of each line."""
-    found = re.findall(r"\b(\d+) of (\d+) (?:samples|texts)\b", printed)
+    found = re.findall(r"\b(\d+) of (\d+) samples\b", printed)
     assert len(found) == printed.count("\n"), printed
     return [(int(hits), int(samples)) for hits, samples in found]
 
@@ -247,24 +249,6 @@ def test_jax(run: Run, photos: Path) -> None:
     assert fills(printed, SAMPLES)
     losses = [float(text) for text in re.findall(r"loss ([\d.]+)", printed)]
     assert losses[0] > losses[1] > losses[2], "it learns from the arrays on the device"
-
-
-@example("text_packing.py", needs=("torch", "tokenizers"))
-def test_texts_are_packed(run: Run) -> None:
-    files = [ROOT / "LICENSE", *sorted((ROOT / "docs/guides").glob("*.md"))]
-    printed = run("text_packing.py", *files)
-    texts = sum(bool(text.strip()) for file in files for text in file.read_text().split("\n\n"))
-    assert fills(printed, texts)
-    (tokens,) = set(re.findall(r"([\d,]+) tokens", printed))  # each epoch packs all of them
-    assert int(tokens.replace(",", "")) > 10 * texts
-    paddings = re.findall(r"(\d+)% padding \((\d+)%", printed)
-    assert all(int(packed) < 15 < 50 < int(alone) for packed, alone in paddings), printed
-
-
-@example("audio_clips.py", needs=("torch",))
-def test_audio(run: Run, sounds: Path) -> None:
-    clips = len(list(sounds.rglob("*.wav")))
-    assert fills(run("audio_clips.py", sounds), clips)
 
 
 @example("served/train.py", "served/two_jobs.yaml", "c/fetch.c", needs=("torch",))
