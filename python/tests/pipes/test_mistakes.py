@@ -72,6 +72,48 @@ def test_a_function_of_items_below_batch_is_refused(pipe: Any, make: Callable[[A
         make(pipe.batch(2))
 
 
+def generates(x: Any) -> Any:
+    yield x
+
+
+async def awaits(x: Any) -> Any:
+    return x
+
+
+def test_generators_and_async_functions_are_refused_where_they_make_no_items():
+    for function in (generates, functools.partial(generates)):
+        for make in (NUMBERS.map, LISTS.map, NUMBERS.filter):
+            with pytest.raises(InvalidError, match=rf"{LINE}: this function is a generator; write .flat_map"):
+                make(function)
+    for make in (NUMBERS.map, NUMBERS.filter, NUMBERS.flat_map):
+        with pytest.raises(InvalidError, match=rf"{LINE}: .* is async"):
+            make(awaits)
+
+
+@pytest.mark.parametrize("made", ["text", b"text", {"key": 1}])
+def test_what_gives_no_items_is_no_list(made: Any):
+    one = source([made])
+    for pipe in (one.flat_map(lambda x: x), one.flat_map(lambda x: x, count=4)):
+        with pytest.raises(InvalidError, match=rf"{LINE}: it has made .*, with element 0 of source.*write \[...\]"):
+            list(pipe)
+    assert list(one.flat_map(lambda x: [x])) == [made]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_filter_without_a_truth_names_its_stage(workers: int):
+    said = message(NUMBERS.filter(lambda x: np.zeros(3)).batch(2), ValueError, num_workers=workers)
+    assert re.search(rf"in \.filter\(<lambda>\){LINE}, with element 0 of source", said)
+
+
+def test_a_table_of_pandas_is_refused():
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame({"a": [1, 2]})
+    for data in (table, table["a"]):
+        with pytest.raises(InvalidError, match=r"to_dict\(\"records\"\)"):
+            source(data)
+    assert list(source(table.to_dict("records"))) == [{"a": 1}, {"a": 2}]
+
+
 # ------------------------------------------------------------ batches
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NoReturn
@@ -24,6 +25,8 @@ from .lengths import called, item_counts
 from .stage import Item, Stage
 from .visits import Epochs, Visit, Visits, Window
 
+_NO_LISTS = (str, bytes, dict)  # their iterators give characters, numbers and keys: hardly what is meant
+
 
 class Function(Stage):
     """function: of an item, and perhaps of a generator."""
@@ -35,6 +38,11 @@ class Function(Stage):
         self.function = function
         if not callable(function):
             raise self.refuse("it takes a function of an item")
+        plain = function.func if isinstance(function, functools.partial) else function
+        if inspect.iscoroutinefunction(plain) or inspect.isasyncgenfunction(plain):
+            raise self.refuse("it takes a function that returns, and this one is async; write a plain one")
+        if inspect.isgeneratorfunction(plain) and not isinstance(self, FlatMap):
+            raise self.refuse("this function is a generator; write .flat_map, which gives all items that it makes")
         self.draws = takes_generator(function, lambda: f"{self.shown()}{self.line}: it") and not _is_fixed(function)
         if type(self) is not Map:
             self.refuse_batches()
@@ -133,7 +141,7 @@ class Filter(Several):
         call, seed_of, seed, tally = self.call, self.seed_of, window.seed, current()
         for visit, ordinal, item in self.above[0].items(some, window):
             try:
-                stays = call(item, visit, seed_of(visit, ordinal, seed))
+                stays = self._is_true(call(item, visit, seed_of(visit, ordinal, seed)), visit)
             except Exception as error:
                 tally.items[self.number] -= 1
                 window.left_out(self.above[0].where(visit.element), error)
@@ -142,6 +150,12 @@ class Filter(Several):
                 yield visit, ordinal, item
             else:
                 tally.items[self.number] -= 1
+
+    def _is_true(self, value: Any, visit: Visit) -> bool:
+        try:
+            return bool(value)
+        except Exception as error:  # such as an array
+            self.failed(error, visit)
 
 
 class FlatMap(Several):
@@ -155,7 +169,7 @@ class FlatMap(Several):
         tally = current()
         for visit, ordinal, item in above.items(some, window):
             try:
-                made = self.call(item, visit, seed_of(visit, ordinal, seed))
+                made = self._called(item, visit, seed_of(visit, ordinal, seed))
             except Exception as error:
                 window.left_out(above.where(visit.element), error)
                 continue
@@ -175,6 +189,16 @@ class FlatMap(Several):
                     window.left_out(above.where(visit.element), noted)
             else:
                 tally.items[self.number] += number + 1
+
+    def _called(self, item: Any, visit: Visit, seed: int) -> Any:
+        """The iterable of an item."""
+        made = self.call(item, visit, seed)
+        if isinstance(made, _NO_LISTS):
+            raise self.refuse(
+                f"it has made {one_line(made)}, with {self.above[0].where(visit.element)}, and takes an iterable of items; "
+                "write [...] around it, or list(...)"
+            )
+        return made
 
 
 class Counted(FlatMap):
@@ -258,7 +282,7 @@ class Counted(FlatMap):
         return made[ordinal]
 
     def list_of(self, item: Any, upper: Visit, seed: int) -> list[Any]:
-        made = self.call(item, upper, self.seed_of(upper, 0, seed))
+        made = self._called(item, upper, self.seed_of(upper, 0, seed))
         try:
             made = list(made)
         except Exception as error:  # the function may be a generator

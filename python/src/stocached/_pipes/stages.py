@@ -60,6 +60,11 @@ class Source(Stage):
                 f"source({one_line(data)}): it takes a list, an array, a dataset with len() and [index], or a text that "
                 "names files"
             )
+        pandas: Any = sys.modules.get("pandas")
+        if pandas is not None and isinstance(data, (pandas.DataFrame, pandas.Series)):
+            raise InvalidError(
+                f'source({type(data).__name__}): its [index] takes names, not positions; give .to_dict("records"), or .to_numpy()'
+            )
         if len(data) == 0:
             raise InvalidError("source(): there are no elements in it")
         if type(data) is tuple:  # `made_of` has tuples of its own
