@@ -191,6 +191,13 @@ struct stoc_image_augment {
 STOC_IMAGE_API int stoc_image_augment(stoc_image_worker *worker, const struct stoc_image_picture *picture,
                                       const struct stoc_image_augment *how, void *dst, size_t dst_bytes);
 
+/* stoc_image_augment of what stoc_image_decode makes of a file, with the same bits. With width 0 in decode, that is as
+ * with 0 x 0 in stoc_image_target; then only the box is decoded, and damage outside of it may stay unseen. Errors:
+ * those of both. */
+STOC_IMAGE_API int stoc_image_augment_file(stoc_image_worker *worker, const void *file, size_t bytes,
+                                           const struct stoc_image_decode *decode,
+                                           const struct stoc_image_augment *how, void *dst, size_t dst_bytes);
+
 /* ----------------------------------------------------------------------------------- plans */
 
 /* Steps with torchvision's meaning. */

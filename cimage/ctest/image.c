@@ -1034,6 +1034,18 @@ static void arguments_that_are_wrong(void)
     EQUAL(stoc_image_read_info(NULL, f.bytes, f.size, &info), STOC_IMAGE_EINVAL);
     EQUAL(stoc_image_read_info(worker, NULL, f.size, &info), STOC_IMAGE_EINVAL);
     EQUAL(stoc_image_read_info(worker, f.bytes, f.size, NULL), STOC_IMAGE_EINVAL);
+    EQUAL(stoc_image_augment_file(NULL, f.bytes, f.size, &fine, &good, dst, sizeof dst), STOC_IMAGE_EINVAL);
+    EQUAL(stoc_image_augment_file(worker, NULL, f.size, &fine, &good, dst, sizeof dst), STOC_IMAGE_EINVAL);
+    EQUAL(stoc_image_augment_file(worker, f.bytes, f.size, NULL, &good, dst, sizeof dst), STOC_IMAGE_EINVAL);
+    EQUAL(stoc_image_augment_file(worker, f.bytes, f.size, &fine, NULL, dst, sizeof dst), STOC_IMAGE_EINVAL);
+    EQUAL(stoc_image_augment_file(worker, f.bytes, f.size, &fine, &good, NULL, sizeof dst), STOC_IMAGE_EINVAL);
+    fine.width = fine.height = 0;
+    how = good;
+    how.box_width = 0;
+    EQUAL(stoc_image_augment_file(worker, f.bytes, f.size, &fine, &how, dst, sizeof dst), STOC_IMAGE_EINVAL);
+    EQUAL(stoc_image_augment_file(worker, f.bytes, f.size, &fine, &good, dst, sizeof dst - 1), STOC_IMAGE_EINVAL);
+    fine.layout = 2;
+    EQUAL(stoc_image_augment_file(worker, f.bytes, f.size, &fine, &good, dst, sizeof dst), STOC_IMAGE_EINVAL);
     free(f.bytes);
     stoc_image_worker_free(NULL);
     CHECK(*stoc_image_message(NULL));

@@ -216,10 +216,12 @@ struct pass {
     const uint8_t *file;      /* bytes of an encoded picture */
     uint64_t file_bytes;
     struct stoc_image_decode decode; /* how to decode it: its width and height */
+    bool boxes; /* boxes of it are boxes of the file: no part of the picture is cut off or padded */
 };
 
 /* A pass over the picture of a file, which is not decoded yet. */
-int first_of_file(stoc_image_worker *w, const uint8_t *file, uint64_t bytes, struct pass *pass);
+int first_of_file(stoc_image_worker *w, const uint8_t *file, uint64_t bytes, const struct stoc_image_decode *how,
+                  struct pass *pass);
 /* Decodes the picture before its first pass: all of it, or only the box that the pass uses. */
 int decode_for(stoc_image_worker *w, struct pass *pass);
 /* Does the pass that waits, after so many steps, of a picture that may not be decoded yet. */

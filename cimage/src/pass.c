@@ -13,11 +13,13 @@ static int sides_of(stoc_image_worker *w, const void *file, size_t bytes, struct
     return code ? code : whole_of(w, info.width, info.height, how);
 }
 
-int first_of_file(stoc_image_worker *w, const uint8_t *file, uint64_t bytes, struct pass *pass)
+int first_of_file(stoc_image_worker *w, const uint8_t *file, uint64_t bytes, const struct stoc_image_decode *how,
+                  struct pass *pass)
 {
     pass->file = file;
     pass->file_bytes = bytes;
-    pass->decode = w->pipeline->decode;
+    pass->decode = *how;
+    pass->boxes = how->width == 0;
     int code = sides_of(w, file, bytes, &pass->decode);
     pass->picture = (struct stoc_image_picture){NULL, pass->decode.width, pass->decode.height, 3, pass->decode.layout};
     return code;
@@ -27,7 +29,8 @@ int first_of_file(stoc_image_worker *w, const uint8_t *file, uint64_t bytes, str
 static bool uses_a_box(const struct stoc_image_augment *a, uint32_t width, uint32_t height)
 {
     return a->box_x >= 0 && a->box_y >= 0 && (uint64_t)a->box_x + a->box_width <= width &&
-           (uint64_t)a->box_y + a->box_height <= height && (a->box_width < width || a->box_height < height);
+           (uint64_t)a->box_y + a->box_height <= height && a->box_width && a->box_height &&
+           (a->box_width < width || a->box_height < height);
 }
 
 int decode_for(stoc_image_worker *w, struct pass *pass)
@@ -36,8 +39,7 @@ int decode_for(stoc_image_worker *w, struct pass *pass)
     struct stoc_image_augment *a = &pass->how;
     struct stoc_image_target box = {how.width, how.height, (uint32_t)a->box_x, (uint32_t)a->box_y,
                                     a->box_width, a->box_height, 0, 0};
-    /* if a part of the picture is cut off or padded, boxes are no boxes of the file */
-    bool boxed = w->pipeline->decode.width == 0 && uses_a_box(a, how.width, how.height);
+    bool boxed = pass->boxes && uses_a_box(a, how.width, how.height);
     if (boxed) {
         pass->picture.width = how.width = box.width;
         pass->picture.height = how.height = box.height;
@@ -61,4 +63,18 @@ int last_pass(stoc_image_worker *w, uint32_t steps, struct pass *pass, uint8_t *
     }
     int code = pass->picture.pixels ? STOC_IMAGE_OK : decode_for(w, pass);
     return code ? code : stoc_image_augment(w, &pass->picture, &pass->how, dst, bytes);
+}
+
+int stoc_image_augment_file(stoc_image_worker *w, const void *file, size_t bytes, const struct stoc_image_decode *how,
+                            const struct stoc_image_augment *then, void *dst, size_t dst_bytes)
+{
+    if (!w)
+        return STOC_IMAGE_EINVAL;
+    if (!file || !how || !then)
+        return fail(w, STOC_IMAGE_EINVAL, "an argument is NULL");
+    struct pass pass = {.how = *then};
+    int code = first_of_file(w, file, bytes, how, &pass);
+    if (code || (code = check_decode(w, &pass.decode)))
+        return code;
+    return last_pass(w, 1, &pass, dst, dst_bytes);
 }

@@ -102,7 +102,7 @@ static int load_decoded(stoc_image_worker *w, uint64_t index, size_t *bytes)
     struct pass pass = {0};
     struct found found = {0};
     int code = read_sample(w, index, &w->file, &found);
-    if (code || (code = first_of_file(w, w->file.bytes + found.at, found.bytes, &pass)) ||
+    if (code || (code = first_of_file(w, w->file.bytes + found.at, found.bytes, &p->decode, &pass)) ||
         (code = do_steps(w, 0, p->before_count, 0, &pass)))
         return code;
     uint32_t width = pass.how.width, height = pass.how.height;
@@ -198,7 +198,7 @@ static int first_pass(stoc_image_worker *w, const struct parts *parts, struct pa
     if (!w->pipeline->encoded)
         return picture_of(parts, &pass->picture) ? STOC_IMAGE_OK
                                                  : fail(w, STOC_IMAGE_EUNSUPPORTED, "a sample has no such picture");
-    return first_of_file(w, parts->data, parts->bytes, pass);
+    return first_of_file(w, parts->data, parts->bytes, &w->pipeline->decode, pass);
 }
 
 int stoc_image_finish(void *worker, uint64_t seed, const void *sample, size_t bytes, void *buffer, uint32_t row)

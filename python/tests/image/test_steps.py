@@ -417,3 +417,49 @@ def test_erased_boxes_without_pixels_erase_nothing():
     for pixels in (picture(60, 40), picture(60, 40).astype(np.float32)):
         made = image.RandomErasing(1, (1e-9, 1e-9), value=9)(pixels, np.random.default_rng(1))
         assert np.array_equal(made, pixels)
+
+
+FIRST = {
+    "box": [image.RandomResizedCrop(64), image.RandomHorizontalFlip()],
+    "crop": [image.RandomCrop((60, 50)), image.ColorJitter(0.4), image.ToDtype("float32")],
+    "padded crop": [image.RandomCrop(400, pad_if_needed=True, fill=7)],
+    "two passes": [image.RandomResizedCrop(90), image.RandomCrop(30, padding=40)],
+    "nothing": [image.RandomHorizontalFlip(0)],
+}
+
+
+@pytest.mark.parametrize("steps", FIRST.values(), ids=FIRST)
+@pytest.mark.parametrize("settings", [{}, {"layout": "chw"}, {"short_side": 80}, {"fast": True}, {"size": 96}], ids=str)
+def test_a_file_is_decoded_for_its_first_step(steps, settings):
+    """Pixels, numbers and errors are those of the steps one by one."""
+    decode, together = image.Decode(**settings), image.Compose([image.Decode(**settings), *steps])
+    files = [encoded(picture(310, 203), orientation=turn) for turn in range(1, 9)]
+    files += [encoded(picture(310, 203), format) for format in ("PNG", "WEBP", "BMP")]
+    files += [encoded(picture(310, 203, channels=1)[..., 0], mode="L"), encoded(picture(310, 203), mode="CMYK")]
+    for seed, data in enumerate(files * 3):
+        apart, joined = np.random.default_rng(seed), np.random.default_rng(seed)
+        expected = one_by_one(steps, decode(data), apart)
+        made = together(data, joined)
+        assert made.dtype == expected.dtype
+        assert np.array_equal(made, expected)
+        assert joined.random() == apart.random(), "as many numbers are drawn"
+    for bad in (files[0][:3000], files[0][:200], b"", files[8][:3000]):
+        with pytest.raises(image.DecodeError) as of_decode:
+            decode(bad)
+        with pytest.raises(image.DecodeError) as of_both:
+            together(bad, np.random.default_rng(0))
+        assert str(of_both.value) == str(of_decode.value)
+
+
+def test_damage_outside_of_the_box_is_not_looked_at():
+    """So the library decodes the box alone."""
+    data = encoded(picture(300, 200))
+    damaged = data[: len(data) // 2] + data[-2:]
+    with pytest.raises(image.DecodeError, match="damaged"):
+        image.decode(damaged)
+
+    class Least:
+        random = staticmethod(lambda: 0.0)
+
+    made = image.Compose([image.Decode(), image.RandomCrop(40)])(damaged, Least)
+    assert np.array_equal(made, image.decode(data)[:40, :40])

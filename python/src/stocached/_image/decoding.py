@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import io
 import os
 import re
@@ -119,11 +120,15 @@ class Decode:
         return bytes_ or isinstance(value, (str, os.PathLike, bytes, bytearray, memoryview))
 
     def __call__(self, source: Any) -> npt.NDArray[np.uint8]:
+        return self.decode(*self.read(source))
+
+    def read(self, source: Any) -> tuple[bytes, str]:
+        """The bytes of a file, and its name for errors."""
         if isinstance(source, (str, os.PathLike)):
-            return self.decode(bytes_of(source), os.fspath(source))
+            return bytes_of(source), os.fspath(source)
         if not self.accepts(source):
             raise TypeError(f"a {type(source).__name__} is no file: give bytes, a uint8 array of them, or a path")
-        return self.decode(bytes(source), "bytes")
+        return bytes(source), "bytes"
 
     def decode(self, data: bytes, name: Any) -> npt.NDArray[np.uint8]:
         """name: of the file, for errors; its text is asked for then."""
@@ -139,6 +144,13 @@ class Decode:
     def made(self, pixels: Any) -> Picture:
         """A picture that this step has made, for the steps after it."""
         return Picture(pixels, self._most)
+
+    def opened(self, data: bytes, name: Any) -> Picture:
+        """What this step makes of a file, for the steps after it. It is decoded for their first pass, if it can be."""
+        if self._sides is None and codecs.pixels():
+            with contextlib.suppress(OtherKind):
+                return _OfFile(self, data, name)
+        return self.made(self.decode(data, name))
 
     def in_c(self, width: int, height: int) -> native.Decode:
         """The same for the C library, for a result of this size. 0 x 0: of a size that C finds out."""
@@ -164,15 +176,18 @@ class Decode:
         return target
 
     def _by_c(self, data: bytes, name: Any) -> npt.NDArray[np.uint8]:
-        if self._sides is None:
-            info = native.Info()
-            call(native.read_info, name, data, len(data), byref(info))
-            target = self._target(info.width, info.height, name)
-        height, width = self._sides or (target.height, target.width)
+        height, width = self._sides or self.sides_of(data, name)
         how = self.in_c(width, height)
         made = np.empty((3, height, width) if self._chw else (height, width, 3), np.uint8)
         call(native.decode, name, data, len(data), byref(how), made.ctypes.data, made.nbytes)
         return made
+
+    def sides_of(self, data: bytes, name: Any) -> tuple[int, int]:
+        """Height and width of a file's picture, in a result of no given size."""
+        info = native.Info()
+        call(native.read_info, name, data, len(data), byref(info))
+        target = self._target(info.width, info.height, name)
+        return target.height, target.width
 
     def _by_pillow(self, data: bytes, name: Any) -> npt.NDArray[np.uint8]:
         # The result has been checked. What it is cut out of may be longer: no call keeps it.
@@ -230,6 +245,38 @@ class Decode:
             f"the picture has {pixels} pixels, and Pillow opens at most {limit}: set PIL.Image.MAX_IMAGE_PIXELS to half "
             "of what you allow, in the program and in its worker processes"
         )
+
+
+class _OfFile(Picture):
+    """The picture of a file. Its first pass decodes what that uses."""
+
+    def __init__(self, decode: Decode, data: bytes, name: Any) -> None:
+        self._set(decode._most, False, decode._chw, native.UINT8)
+        self._decode, self._data, self._name = decode, data, name
+        self._sides = decode.sides_of(data, name)
+
+    @functools.cached_property
+    def _pixels(self) -> Pixels:  # type: ignore[override]  # a pass puts its result in its place
+        return self._decode.decode(self._data, self._name)
+
+    @property
+    def _is_file(self) -> bool:
+        return "_pixels" not in vars(self)
+
+    @property
+    def sides(self) -> tuple[int, ...]:
+        return self._sides if self._is_file else super().sides
+
+    @property
+    def _channels(self) -> int:
+        return 3
+
+    def _pass(self, how: native.Augment) -> Pixels:
+        if not self._is_file:
+            return super()._pass(how)
+        made, decode, data = self._room(how, 3), self._decode.in_c(0, 0), self._data
+        call(native.augment_file, self._name, data, len(data), byref(decode), byref(how), made.ctypes.data, made.nbytes)
+        return made
 
 
 def decode(

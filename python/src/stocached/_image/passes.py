@@ -44,21 +44,23 @@ class Picture:
     array is the former and a tensor the latter. max_pixels: the most that a step may make."""
 
     def __init__(self, pixels: Any, max_pixels: int = MOST_PIXELS) -> None:
-        self._most = max_pixels
-        self._tensor = is_tensor(pixels)
-        dtype = DTYPES.get(str(pixels.dtype)[len("torch.") :]) if self._tensor else _CODES.get(pixels.dtype)
+        tensor = is_tensor(pixels)
+        dtype = DTYPES.get(str(pixels.dtype)[len("torch.") :]) if tensor else _CODES.get(pixels.dtype)
         if dtype is None:
             raise InvalidError(f"pixels are {pixels.dtype}; they must be one of {', '.join(DTYPES)}")
-        chw = pixels.shape[0] in (1, 3) if self._tensor else pixels.shape[2] not in (1, 3)
+        chw = pixels.shape[0] in (1, 3) if tensor else pixels.shape[2] not in (1, 3)
         if pixels.ndim != 3 or pixels.shape[0 if chw else 2] not in (1, 3) or 0 in pixels.shape:
             raise InvalidError(
                 f"pixels have the shape {tuple(pixels.shape)}; pictures have 1 or 3 channels: (height, width, "
                 "channels) or (channels, height, width)"
             )
-        if self._tensor:
+        if tensor:
             pixels = (pixels.view(sys.modules["torch"].int16) if dtype == native.BFLOAT16 else pixels).numpy()
         self._pixels: Pixels = np.ascontiguousarray(pixels).view(_ITEMS[dtype])
-        self._chw, self.dtype = chw, dtype
+        self._set(max_pixels, tensor, chw, dtype)
+
+    def _set(self, max_pixels: int, tensor: bool, chw: bool, dtype: int) -> None:
+        self._most, self._tensor, self._chw, self.dtype = max_pixels, tensor, chw, dtype
 
     @property
     def sides(self) -> tuple[int, ...]:
@@ -97,7 +99,7 @@ class Picture:
         """The picture after these steps: an array or a tensor, as it was."""
         for how in self.plan(steps, draw):
             if self.dtype == native.UINT8:
-                self._pixels = _pass(self._pixels, how)
+                self._pixels = self._pass(how)
             else:
                 done = self._floats(how)
                 self._pixels = np.ascontiguousarray(done if self._chw else done.transpose(1, 2, 0))
@@ -109,6 +111,18 @@ class Picture:
         if self.dtype == native.BFLOAT16:
             return torch.from_numpy(self._pixels.view(np.int16)).view(torch.bfloat16)
         return torch.from_numpy(self._pixels)
+
+    def _pass(self, how: native.Augment) -> Pixels:
+        """A pass of the library over the uint8 picture."""
+        return _pass(self._pixels, how)
+
+    @staticmethod
+    def _room(how: native.Augment, channels: int) -> Pixels:
+        """For the result of a pass."""
+        chw = how.layout == native.CHW
+        return np.empty(
+            (channels, how.height, how.width) if chw else (how.height, how.width, channels), _ITEMS[how.dtype]
+        )
 
     def _floats(self, how: native.Augment) -> Pixels:
         """A pass over a picture that has floats already: the library has none for it. In CHW."""
@@ -147,8 +161,7 @@ def _pass(pixels: Pixels, how: native.Augment) -> Pixels:
     """A pass of the library over a uint8 picture of the result's layout."""
     chw = how.layout == native.CHW
     channels, rows, columns = pixels.shape if chw else (pixels.shape[2], *pixels.shape[:2])
-    shape = (channels, how.height, how.width) if chw else (how.height, how.width, channels)
-    done = np.empty(shape, _ITEMS[how.dtype])
+    done = Picture._room(how, channels)
     picture = native.Picture(address_of(pixels), columns, rows, channels, how.layout)
     call(native.augment, "augment", byref(picture), byref(how), address_of(done), done.nbytes)
     return done

@@ -81,7 +81,7 @@ def _changed(sample: Any, step: Step, generator: Any) -> Any:
         if found[0] or not (is_picture(value) if decode is None else decode.accepts(value)):
             return value
         found[0] = True
-        picture = Picture(value) if decode is None else decode.made(decode(value))
+        picture = Picture(value) if decode is None else decode.opened(*decode.read(value))
         return picture.apply(step.in_c(), draw_of(generator))
 
     made: Any
@@ -335,9 +335,9 @@ class Compose(Step):
     def picture(self, data: bytes, name: Any) -> Any:
         """What the steps make of a file, if the first is Decode. name: of the file, for errors."""
         assert self.decode is not None
-        pixels = self.decode.decode(data, name)
+        opened = self.decode.opened(data, name)
         with steps_of(name):
-            return self.decode.made(pixels).apply(self.in_c(), draw_of(None))
+            return opened.apply(self.in_c(), draw_of(None))
 
     def in_c(self) -> list[native.Step]:
         return [made for step in self._steps for made in step.in_c()]

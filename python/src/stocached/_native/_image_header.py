@@ -302,6 +302,21 @@ target = bind(holding, "stoc_image_target", c_int, Worker, c_uint32, c_uint32, P
 #                        size_t dst_bytes);
 augment = bind(releasing, "stoc_image_augment", c_int, Worker, POINTER(Picture), POINTER(Augment), c_void_p, c_size_t)
 
+# int stoc_image_augment_file(stoc_image_worker *worker, const void *file, size_t bytes, const struct stoc_image_decode *decode,
+#                             const struct stoc_image_augment *how, void *dst, size_t dst_bytes);
+augment_file = bind(
+    releasing,
+    "stoc_image_augment_file",
+    c_int,
+    Worker,
+    c_void_p,
+    c_size_t,
+    POINTER(Decode),
+    POINTER(Augment),
+    c_void_p,
+    c_size_t,
+)
+
 # int stoc_image_plan(stoc_image_worker *worker, const struct stoc_image_request *request, struct stoc_image_augment *passes, uint32_t *count);
 plan = bind(holding, "stoc_image_plan", c_int, Worker, POINTER(Request), POINTER(Augment), POINTER(c_uint32))
 
