@@ -187,6 +187,7 @@ def test_the_dataset_is_left_as_it_is(filled, path):
     cached.cache.clear()
     assert [int(cached[index][0]) for index in range(N)] == list(range(N))
     assert dataset.file is not None
+    dataset.file.close()
 
 
 def test_the_program_and_the_thread_load_one_after_the_other(filled):
