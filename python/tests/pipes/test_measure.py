@@ -12,7 +12,7 @@ import pytest
 from chains import CHAINS, lucky, noisy, numbers, tagged
 from test_pipes import SEED, items_of, plain
 
-from stocached import Cache, InvalidError, Loader
+from stocached import BadSampleError, Cache, InvalidError, Loader
 from stocached.pipes import Pipe, mix, source
 
 WITHOUT_INDEX = [name for name, make in CHAINS.items() if not make().plain.indexed]
@@ -101,6 +101,46 @@ def test_ranks_have_equally_many_batches(workers: int, drop_last: bool):
             assert sizes[0][-1] == 7 or not drop_last
         for loader in loaders:
             loader.close()
+
+
+def sometimes_bad(x: int) -> int:
+    if x % 7 == 0:
+        raise BadSampleError(f"{x} cannot be read")
+    return x
+
+
+@pytest.mark.filterwarnings("ignore:stocached. a bad sample")
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("ends", ["pad", "drop"])
+def test_ranks_have_equally_many_batches_if_bad_items_are_left_out(workers: int, ends: Any):
+    """Of a .map above the shuffle, which the measured lengths do not know. A rank gives other items again."""
+    pipe = source(list(range(40))).flat_map(tagged).measure().map(sometimes_bad).shuffle(window=3).batch(4)
+    sizes = []
+    for rank in range(3):
+        loader = Loader(pipe, seed=SEED, rank=rank, world_size=3, ends=ends, bad_samples="skip", num_workers=workers)
+        sizes.append([len(batch) for batch in loader])
+        assert loader.stats().bad_samples
+        loader.close()
+    assert sizes[0] == sizes[1] == sizes[2]
+
+
+class Shrinks:
+    """Has fewer items later."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "shrunk"
+
+    def __call__(self, x: int) -> Any:
+        return range(2 if self.file.exists() else 5)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_rank_with_fewer_items_than_were_measured_is_an_error(workers: int, tmp_path: Path):
+    pipe = source(list(range(12))).flat_map(Shrinks(tmp_path)).measure()
+    (tmp_path / "shrunk").touch()
+    loader = Loader(pipe.batch(4), rank=0, world_size=2, ends="pad", num_workers=workers)
+    with pytest.raises(InvalidError, match="rank 0 of 2 has 12 of the 30 items"):
+        list(loader)
 
 
 def test_the_length_of_a_loader_is_known_where_epochs_are_alike():

@@ -155,6 +155,17 @@ def test_items_are_exact(name: str, way: str):
     loader.close()
 
 
+def test_a_cache_that_is_used_twice_counts_once():
+    cached = source(range(20)).flat_map(arrays).cache("8MiB")
+    loader = Loader((cached + cached.map(half)).batch(4, collate=list))
+    for _ in loader:
+        pass
+    stats = loader.stats()
+    assert (stats.hits, stats.misses) == (20, 20)
+    lines = [stage for stage in stats.stages if stage.stage.startswith(".cache")]
+    assert [(line.hits, line.misses) for line in lines] == [(20, 20)] * 2
+
+
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("indexed", [True, False])
 def test_bytes_are_those_of_the_arrays(indexed: bool, way: str):

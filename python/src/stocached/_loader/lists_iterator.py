@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from .._common.errors import InvalidError
 from .._datasets.lists import Entry
 from .._datasets.tally import current
 from .._memory.batch_pool import Lease
@@ -101,18 +102,28 @@ class _Lists(BatchIterator):
     def __init__(self, context: EpochContext) -> None:
         super().__init__(context)
         self._place = _Place(context)
+        # items that are in no batch yet, at most
+        self._left = self._place.walk.left(context.batch_size or 1, context.job.drop_last)
 
     def _note(self, batch: Delivered, position: int) -> int:
         self._place.reach()
         return position
 
     def _end(self, bad: list[BadSample]) -> NoReturn:
-        """Ends the epoch. bad: items that were left out after the last batch."""
+        """Ends the epoch. bad: items that were left out after the last batch. Raises InvalidError if other ranks have
+        more batches."""
         if bad:
             assert self._context.bad is not None
             self._context.bad.met(bad, self._bad)
             if not self._given:
                 raise all_bad(bad)
+        walk = self._place.walk
+        if walk.items is not None and self._left:
+            raise InvalidError(
+                f"rank {walk.rank} of {walk.world_size} has {walk.items - int(self._left):,} of the {walk.items:,} items "
+                "that all ranks give in this epoch: elements have fewer items than when they were measured, or nearly all "
+                "were left out. Measure the pipe again, or remove its cache if the data has changed"
+            )
         raise StopIteration
 
 
@@ -125,7 +136,6 @@ class ListsIterator(_Lists):
         self._size = context.batch_size or 1
         self._windows = self._place.walk.rest()  # that are in no run yet
         self._skip = self._place.walk.skip  # items to leave out, from the first of these windows on
-        self._left = self._place.walk.left(self._size, context.job.drop_last)  # items that are in no batch yet, at most
         self._length = 1  # windows of the next run
         self._runs: deque[_Run] = deque()
         self._there = self._memory = 0  # items of the runs, and bytes of their blocks
@@ -389,7 +399,6 @@ class ListsHere(_Lists):
         with job.counting():
             self._reader, self._finisher = Reader(job.dataset, run, job.skips_bad), Finisher(job)
         self._entries: list[Entry] = []  # of the next batch
-        self._left = walk.left(context.batch_size or 1, job.drop_last)
 
     def _next(self) -> Delivered:
         with self._context.job.counting():

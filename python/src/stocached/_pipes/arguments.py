@@ -74,7 +74,9 @@ def of_loader(stage: Stage, given: Any, collate: Callable[..., Any]) -> Any:
         _check_without_index(stage, given)
         lists = PipeLists(stage, seed)
         visits = f"{zlib.crc32(_shape(stage, seed).encode()):08x}"
-        walk = WalkOrder(len(stage), seed, visits, lists, given.ends or "uneven", Chain(root, stage))
+        walk = WalkOrder(
+            len(stage), seed, visits, lists, given.ends or "uneven", given.bad_samples == "skip", Chain(root, stage)
+        )
         return dataclasses.replace(given, **changes, dataset=lists, order=walk)
     if plan is None:
         visits = f"{zlib.crc32(_shape(stage, seed).encode()):08x}"

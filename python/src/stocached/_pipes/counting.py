@@ -92,6 +92,9 @@ class Chain:
         self._same = [isinstance(stage, (Shuffle, Cache)) for stage in stages]  # items of the stage above
         self.indexed, self._items = items.indexed, items.number
         self._top, self._cache = (None if stage is None else stage.number for stage in (top, cache))
+        caches = [stage for stage in stages if isinstance(stage, Cache)]
+        first = {id(stage.shared): stage.number for stage in reversed(caches)}
+        self._first = {stage.number: first[id(stage.shared)] for stage in caches}  # a pipe may be used twice
         self._maps = [stage.number for stage in stages if isinstance(stage, Map)]
         self.batch = next((stage.number for stage in stages if isinstance(stage, Batch)), -1)
 
@@ -112,7 +115,9 @@ class Chain:
             self._share(seconds, loader, augment_seconds, hit_seconds)
         made = []
         for k, line in enumerate(self.lines):
-            hits, misses = (loader.hits, loader.misses) if k == self._cache else caches.get(k, (0, 0))
+            hits, misses = (
+                (loader.hits, loader.misses) if k == self._cache else caches.get(self._first.get(k, k), (0, 0))
+            )
             size = loader.bytes if k == self.batch else round(self._mean(own, k, loader) * items[k])
             made.append(StageStats(line, items[k], seconds[k], size, hits, misses))
         return tuple(made)

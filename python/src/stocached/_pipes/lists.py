@@ -23,6 +23,7 @@ from .stages import Mix, cache_counts, every
 from .visits import Epochs, Visit, Window, seed_at
 
 WINDOW = 1024  # visits of a window, if a stage mixes or joins their items
+_MORE = 8  # passes over a rank's windows, if bad items are left out
 _SHARE = 4  # windows that each rank has at least, if the window is the default
 
 
@@ -67,6 +68,11 @@ class PipeLists(Lists, CountsStages):
         elements = self._epochs.visits(epoch).elements()
         return np.add.reduceat(lengths[elements], np.arange(0, len(elements), self._span(world_size)))
 
+    @functools.cached_property
+    def _ends(self) -> npt.NDArray[np.int64]:
+        """The items of epoch 0 up to the end of each window."""
+        return np.cumsum(self._in_windows(0, 1))
+
     def total(self) -> int | None:
         """The items of epoch 0, if the lengths are known."""
         totals = self.totals(0, 1)
@@ -81,10 +87,12 @@ class PipeLists(Lists, CountsStages):
 
     def at(self, index: int) -> Any:
         """Item `index` of epoch 0, for one rank."""
-        ends = np.cumsum(self._in_windows(0, 1))
+        ends = self._ends
         window = int(np.searchsorted(ends, index, side="right"))
         first = int(ends[window - 1]) if window else 0
-        entry = next(itertools.islice(self.items([window], Reading(0, 1)), index - first, None))
+        entry = next(itertools.islice(self.items([window], Reading(0, 1)), index - first, None), None)
+        if entry is None:
+            raise InvalidError("an element has fewer items than when it was measured; measure the pipe again")
         items: list[Any] = []
         self.finish([entry], items)
         return items[0]
@@ -114,7 +122,7 @@ class PipeLists(Lists, CountsStages):
         return Measured(measured(self._above))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_measured"}
+        return {name: value for name, value in vars(self).items() if name not in ("_measured", "_ends")}
 
     def _mixed(self, windows: Iterable[int], reading: Reading) -> Iterator[Entry]:
         visits = self._epochs.visits(reading.epoch)
@@ -207,13 +215,14 @@ def _visit(visit: Any) -> Visit:
 @dataclass(frozen=True)
 class WalkOrder:
     """samples: visits of an epoch. seed: of the loader. visits: names what determines them. ends: as the program gives
-    it, else "uneven", also if the lengths are known."""
+    it, else "uneven", also if the lengths are known. skips: whether bad items are left out."""
 
     samples: int
     seed: int
     visits: str
     lists: PipeLists
     ends: str
+    skips: bool
     chain: Chain | None = field(default=None, compare=False)  # of the stats
 
     def epoch(self, number: int) -> _WalkEpoch:
@@ -243,7 +252,7 @@ class _WalkEpoch:
                     f'{int(totals.sum()):,} items of epoch {self.number}; give ends="uneven", a smaller window=, or fewer '
                     "ranks"
                 )
-            passes = -(-items // int(totals[rank])) if items else 1
+            passes = -(-items // int(totals[rank])) + (_MORE if self.order.skips else 0) if items else 1
         in_epochs = functools.partial(self._in_epochs, rank, world_size)
         return Walk(self.number, rank, world_size, *lists.windows(world_size), start, items, passes, in_epochs)
 

@@ -210,7 +210,7 @@ class Cache(Stage):
 
     def __init__(self, above: Stage, options: dict[str, Any]) -> None:
         super().__init__(above)
-        self._first = self  # copies of the stage share its cache
+        self.shared = self  # copies of the stage share its cache
         self.options = options
         if not above.indexed and (options["store"] != "decoded" or options["variable"] is False):
             raise self.refuse(
@@ -242,8 +242,8 @@ class Cache(Stage):
     @functools.cached_property
     def rows(self) -> CachedSamples:
         """The cache, if no loader makes it as its own; made at the first use."""
-        if self._first is not self:
-            return self._first.rows
+        if self.shared is not self:
+            return self.shared.rows
         if self.indexed:
             return CachedSamples(self.above[0].rows, **self.options, _remedy=REMEDY)
         options = {**self.options, "variable": True, "bad_samples": "skip"}  # who reads a bad item gets its error
@@ -291,7 +291,7 @@ class Cache(Stage):
     @property
     def made(self) -> bool:
         """Whether `rows` was used."""
-        return "rows" in vars(self._first)
+        return "rows" in vars(self.shared)
 
     def item(self, visit: Visit, seed: int) -> Any:
         cached, tally, above = self.rows, current(), self.above[0].number
@@ -619,9 +619,10 @@ def every(stage: Stage) -> list[Stage]:
 
 
 def cache_counts(stage: Stage) -> dict[int, tuple[int, int]]:
-    """Hits and misses of the caches of a chain, by the numbers of their stages."""
+    """Hits and misses of the caches of a chain, by the numbers of their first lines."""
     caches = [each for each in every(stage) if isinstance(each, Cache) and each.made and not each.rows.cache.closed]
-    stats = {each.number: each.rows.cache.stats() for each in caches}
+    first = {id(each.shared): each for each in sorted(caches, key=lambda each: -each.number)}
+    stats = {each.number: each.rows.cache.stats() for each in first.values()}
     return {number: (one.hits, one.misses) for number, one in stats.items()}
 
 
