@@ -64,8 +64,8 @@ def make(
     """The cache, and whether it is new.
 
     sample_bytes: of the probed samples, in rising order. derived: the fingerprint, if the user gives none. best: the
-    policy, if there is something to choose and the user names none. lists: whether samples are lists. check: is called with a cache that existed, and
-    raises an error if it is not one for these samples."""
+    policy, if there is something to choose and the user names none. lists: whether samples are lists. check: is called
+    with a cache that existed, and raises an error if it is not one for these samples."""
     name, policy = options.name, options.policy
     varies, size = bool(options.variable) or not all(field.fixed for field in fields), options.size
     if varies and size is None:
