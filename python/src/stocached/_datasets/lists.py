@@ -163,7 +163,7 @@ def turn(windows: int, world_size: int) -> int:
 
 WITHOUT_LENGTH = (
     "this pipe has no length: .filter, .flat_map without count=, source(parts=), .pack or batches by size= give a number of items "
-    "that only an epoch shows; give .flat_map(..., count=), or call measure() of the pipe"
+    "that only an epoch shows; give .flat_map(..., count=), or call measure() of the pipe (not with .pack or size=)"
 )
 
 

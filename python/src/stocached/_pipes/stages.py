@@ -585,7 +585,10 @@ class Pack(Stage):
         return f".pack({self.length})"
 
 
-_OF_WINDOWS = "how many it makes depends on which items come together in an epoch, so no measure says it"
+_OF_WINDOWS = (
+    "how many it makes depends on which items come together in an epoch, so no measure says it; "
+    'leave ends="uneven", or end all ranks after as many steps'
+)
 REMEDY = Remedy(
     "Write the random part below .cache(), as a .map() whose function has a parameter generator.",
     ".cache(..., allow_random=True)",
