@@ -144,6 +144,7 @@ enum { MOST_FILES = 200, MOST_BYTES = 300000, OURS = 26 /* in the repository */,
 
 static struct file found[5 * MOST_FILES];
 static size_t files, folder_end; /* how many of a folder may be found */
+static size_t ours;              /* how many of the repository are found */
 static size_t made_at;           /* where files begin that are made here */
 
 static int find_file(const char *path, const struct stat *s, int type, struct FTW *f)
@@ -229,7 +230,7 @@ static void make_pieces(void)
 {
     uint64_t before = state;
     size_t begin = files;
-    for (size_t k = 0; k < OURS; k++) /* which have right sizes */
+    for (size_t k = 0; k < ours; k++) /* which have right sizes */
         if (found[k].bytes[0] == 0x89)
             found[files++] = in_pieces(&found[k]);
     state = before;
@@ -251,6 +252,8 @@ static void find_files(void)
         folder_end = files + MOST_FILES;
         nftw(folder, find_file, 20, FTW_PHYS);
         printf("%zu pictures in %s\n", files - before, folder);
+        if (at == 0 && !set)
+            ours = files;
         if (at == 0 && files < (set ? 1 : OURS))
             COMPLAIN("%s has fewer than %d; run this program in cimage/", folder, set ? 1 : OURS);
         if (at == 1 && !set && getenv("CI") && files - before < DEBIANS)
