@@ -463,3 +463,12 @@ def test_damage_outside_of_the_box_is_not_looked_at():
 
     made = image.Compose([image.Decode(), image.RandomCrop(40)])(damaged, Least)
     assert np.array_equal(made, image.decode(data)[:40, :40])
+
+
+@pytest.mark.parametrize("width", [1, 3, 4])
+@pytest.mark.parametrize("format", ["BMP", "PNG"])
+def test_a_picture_in_chw_of_few_columns_keeps_its_layout(width, format):
+    data, steps = encoded(picture(width, 9), format), [image.RandomHorizontalFlip(1), image.CenterCrop((5, width))]
+    want = image.Compose([image.Decode(), *steps])(data).transpose(2, 0, 1)
+    for size in (None, (9, width)):
+        assert np.array_equal(image.Compose([image.Decode(size, layout="chw"), *steps])(data), want)

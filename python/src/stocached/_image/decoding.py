@@ -143,7 +143,9 @@ class Decode:
 
     def made(self, pixels: Any) -> Picture:
         """A picture that this step has made, for the steps after it."""
-        return Picture(pixels, self._most)
+        picture = Picture(pixels, self._most)
+        picture._chw = self._chw  # known, also of 1 or 3 columns
+        return picture
 
     def opened(self, data: bytes, name: Any) -> Picture:
         """What this step makes of a file, for the steps after it. It is decoded for their first pass, if it can be."""
