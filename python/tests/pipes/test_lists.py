@@ -465,3 +465,20 @@ def test_a_batch_of_more_than_may_be_read_ahead_comes(workers: int):
     pipe = source(list(range(20))).flat_map(large)
     made = [batch[:, 0].tolist() for batch in Loader(pipe.batch(64), num_workers=workers, prefetch_bytes="1MiB")]
     assert [x for batch in made for x in batch] == [k % 256 for k in range(400)]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_epoch_without_items_warns_with_the_stage_and_its_counts(workers: int):
+    pipe = LISTS.filter(never).map(str)
+    loader = Loader(pipe.batch(4), num_workers=workers)
+    for epoch in range(2):
+        message = rf"^stocached: epoch {epoch} has no batch: .filter\(never\) gave none of the 80 items that it got$"
+        with pytest.warns(UserWarning, match=message) as seen:
+            assert list(loader) == []
+        assert [Path(one.filename).name for one in seen] == ["test_lists.py"]
+    loader.close()
+    assert not list(Loader(LISTS.batch(100, drop_last=True), num_workers=workers))  # as the program asks for it
+
+
+def never(item: Any) -> bool:
+    return False

@@ -4,8 +4,10 @@ batch are there, any worker makes it (docs/spec/workers.md)."""
 from __future__ import annotations
 
 import functools
+import itertools
 import pickle
 import time
+import warnings
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
@@ -104,14 +106,16 @@ class _Lists(BatchIterator):
         self._place = _Place(context)
         # items that are in no batch yet, at most
         self._left = self._place.walk.left(context.batch_size or 1, context.job.drop_last)
+        counters = context.job.counters
+        self._counted = 0 if counters is None else counters.total()  # before this epoch
 
     def _note(self, batch: Delivered, position: int) -> int:
         self._place.reach()
         return position
 
-    def _end(self, bad: list[BadSample]) -> NoReturn:
-        """Ends the epoch. bad: items that were left out after the last batch. Raises InvalidError if other ranks have
-        more batches."""
+    def _end(self, bad: list[BadSample], left: int) -> NoReturn:
+        """Ends the epoch. bad: items that were left out after the last batch. left: those that are too few for a batch.
+        Raises InvalidError if other ranks have more batches. Warns if there were no items."""
         if bad:
             assert self._context.bad is not None
             self._context.bad.met(bad, self._bad)
@@ -124,7 +128,19 @@ class _Lists(BatchIterator):
                 "that all ranks give in this epoch: elements have fewer items than when they were measured, or nearly all "
                 "were left out. Measure the pipe again, or remove its cache if the data has changed"
             )
+        if not (walk.given or self._planned or left) and walk.rank < walk.windows:
+            warnings.warn(f"stocached: epoch {walk.epoch} has no batch: {self._why_empty()}", stacklevel=5)
         raise StopIteration
+
+    def _why_empty(self) -> str:
+        meter, counters = self._context.meter, self._context.job.counters
+        assert counters is not None
+        order: Any = self._context.setup.order
+        stages = order.order.chain.stats(counters.total() - self._counted, meter.stats(), {}, *meter.part_seconds)
+        for above, stage in itertools.pairwise(stages):
+            if above.items and not stage.items:
+                return f"{stage.stage} gave none of the {above.items:,} items that it got"
+        return "the pipe gave no item"
 
 
 class ListsIterator(_Lists):
@@ -166,7 +182,7 @@ class ListsIterator(_Lists):
                     if self._left and (self._windows or not all(run.ended for run in self._runs)):
                         raise AssertionError("no worker reads the items that are left")
                     bad, self._bad_items = self._bad_items, []
-                    self._end(bad)
+                    self._end(bad, self._there)
                 self._is_next(None, asked)
 
     def _is_next(self, task: Asked | None, others: list[Asked]) -> bool:
@@ -402,16 +418,19 @@ class ListsHere(_Lists):
 
     def _next(self) -> Delivered:
         with self._context.job.counting():
-            return self._read()
+            batch = self._read()
+        if batch is None:
+            bad, self._reader.bad = self._reader.bad, []
+            self._end(bad, len(self._entries))
+        return batch
 
-    def _read(self) -> Delivered:
+    def _read(self) -> Delivered | None:
         clocks, size = Clocks(), self._context.batch_size or 1
         entries = self._reader.take(self._entries, int(min(size, self._left)))
         self._left -= len(entries)
-        self._entries = []
         if not entries or (len(entries) < size and self._context.job.drop_last):
-            bad, self._reader.bad = self._reader.bad, []
-            self._end(bad)
+            return None
+        self._entries = []
         self._place.next = self._reader.place
         self._number += 1
         self._planned += len(entries)

@@ -42,7 +42,7 @@ class Pipe:
 
     def filter(self, function: Callable[..., Any]) -> Pipe:
         """The items of which function(item) is true. A second parameter named generator is as in `map`. The pipe below
-        has no index."""
+        has no index. A loader warns of an epoch without any items."""
         return Pipe(functions.Filter(self._stage, function))
 
     def flat_map(self, function: Callable[..., Any], *, count: Any = None) -> Pipe:
