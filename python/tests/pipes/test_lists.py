@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import json
 import os
@@ -482,3 +483,28 @@ def test_an_epoch_without_items_warns_with_the_stage_and_its_counts(workers: int
 
 def never(item: Any) -> bool:
     return False
+
+
+class Repeats:
+    def __call__(self, x: int) -> list[int]:
+        return [x] * 3
+
+
+@pytest.mark.parametrize("kind", ["partial", "object"])
+def test_a_state_fits_a_chain_whose_functions_have_other_addresses(kind: str):
+    """As in another process."""
+
+    def pipe() -> Pipe:
+        def repeats(times: int, x: int) -> list[int]:
+            return [x] * times
+
+        function = functools.partial(repeats, 3) if kind == "partial" else Repeats()
+        functions.append(function)
+        return ELEMENTS.flat_map(function).batch(4)
+
+    functions: list[Any] = []
+    loader, again = Loader(pipe()), Loader(pipe())
+    assert repr(functions[0]) != repr(functions[1])
+    next(iter(loader))
+    again.load_state_dict(loader.state_dict())
+    assert next(iter(again)).tolist() == [1, 1, 2, 2]

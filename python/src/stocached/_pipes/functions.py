@@ -14,7 +14,7 @@ import numpy.typing as npt
 from .._common.errors import InvalidError
 from .._common.notes import raise_noted
 from .._common.numbers import whole
-from .._common.one_line import one_line
+from .._common.one_line import name_of, one_line
 from .._datasets.augment_function import takes_generator
 from .._datasets.tally import current
 from .._order.concatenation import Concatenation
@@ -75,7 +75,7 @@ class Function(Stage):
         raise_noted(error, f"stocached: in {self.shown()}{self.line}{where}")
 
     def shown(self) -> str:
-        return f"{self.name}({getattr(self.function, '__name__', None) or one_line(self.function)})"
+        return f"{self.name}({name_of(self.function)})"
 
     def made_of(self, lists: Any) -> Any:
         above = self.above[0].made_of(lists)

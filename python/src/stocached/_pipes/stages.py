@@ -20,7 +20,7 @@ import numpy.typing as npt
 from .._checks.randomness import Remedy
 from .._common.errors import BadSampleError, InvalidError, NondeterministicDatasetError
 from .._common.numbers import whole
-from .._common.one_line import one_line, printable
+from .._common.one_line import name_of, one_line, printable
 from .._datasets.cached_samples import CachedSamples
 from .._datasets.tally import current
 from .._memory.texts import Texts
@@ -139,7 +139,7 @@ class Parts(FlatMap):
         return [self.shown()]
 
     def shown(self) -> str:
-        return f"source({getattr(self.function, '__name__', None) or one_line(self.function)}, parts={self._parts})"
+        return f"source({name_of(self.function)}, parts={self._parts})"
 
 
 class _Numbers(Source):
@@ -553,7 +553,7 @@ class Batch(Stage):
         super().measure(workers)
 
     def shown(self) -> str:
-        return f".batch({self.size}{'' if self.by is None else ', size=' + getattr(self.by, '__name__', '...')})"
+        return f".batch({self.size}{'' if self.by is None else ', size=' + name_of(self.by)})"
 
 
 class Pack(Stage):
