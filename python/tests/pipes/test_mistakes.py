@@ -228,3 +228,10 @@ def test_what_a_pipe_cannot_do_says_what_can():
         len(LISTS)
     with pytest.raises(InvalidError, match="no slices"):
         NUMBERS[2:5]
+
+
+@pytest.mark.parametrize("pipe", [NUMBERS.map({}.__getitem__), NUMBERS.flat_map({}.__getitem__)])
+def test_a_key_that_is_missing_above_a_cache_gets_no_advice_on_samplers(pipe: Any):
+    told = message(pipe.cache("8MiB").batch(2), KeyError)
+    assert re.search(r"(?s)stocached: in \.(flat_)?map\(__getitem__\)" + LINE + r".*sample 0 was loaded on trial", told)
+    assert "sampler" not in told
