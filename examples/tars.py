@@ -28,8 +28,11 @@ from stocached.torch import DataLoader
 def members(path: str) -> Iterator[tuple[bytes, int]]:
     """The file and the class of each picture of a tar."""
     with tarfile.open(path) as tar:
-        for _, parts in itertools.groupby(tar, lambda member: os.path.splitext(member.name)[0]):
+        files = (member for member in tar if member.isfile())
+        for name, parts in itertools.groupby(files, lambda member: os.path.splitext(member.name)[0]):
             read = {os.path.splitext(member.name)[1]: tar.extractfile(member).read() for member in parts}  # type: ignore[union-attr]
+            if not {".jpg", ".cls"} <= read.keys():
+                raise ValueError(f"{path}: {name} has {', '.join(read)}; it must have .jpg and .cls, side by side")
             yield read[".jpg"], int(read[".cls"])
 
 

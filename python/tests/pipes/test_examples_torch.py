@@ -66,11 +66,18 @@ def test_a_part_of_the_tars_is_cached(run: Run, photos: Path, tmp_path: Path) ->
         with tarfile.open(tmp_path / f"{k % 12}.tar", "a") as tar:
             tar.add(file, f"{k:06}.jpg")
             tar.add(tmp_path / "cls", f"{k:06}.cls")
+    with tarfile.open(tmp_path / "0.tar", "a") as tar:
+        tar.add(photos, "./", recursive=False)  # as `tar --create .` writes it
     printed = run("tars.py", tmp_path, "--size", "14MiB")
     assert printed.count(f": {SAMPLES} pictures of {len(PHOTOGRAPHS)} classes") == 3
     first, *later = parts(printed, "tars")
     assert first == (0, 12), printed
     assert all(2 < hits < 10 for hits, _ in later), printed
+
+    with tarfile.open(tmp_path / "0.tar", "a") as tar:
+        tar.add(tmp_path / "cls", "000099.cls")
+    with pytest.raises(AssertionError, match=r"0\.tar: 000099 has \.cls; it must have \.jpg and \.cls"):
+        run("tars.py", tmp_path)
 
 
 BOXES = """
