@@ -20,9 +20,9 @@ FLOORS = (
     {"_common"},
     {"_samples", "_memory", "_random", "_order", "_trace"},
     {"_checks", "_workers", "_image"},
-    {"_cache"},
+    {"_cache", "prepare"},
     {"_datasets"},
-    {"_loader", "_streams", "prepare", "_pipes"},
+    {"_loader", "_streams", "_pipes"},
     {"stocached"},
 )
 FLOOR = {package: number for number, packages in enumerate(FLOORS) for package in packages}

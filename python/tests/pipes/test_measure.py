@@ -195,6 +195,15 @@ def test_workers_measure_each_element_once(tmp_path: Path):
         len(pipe.filter(bool))
 
 
+def test_a_rank_measures_all_elements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    read = Slow(tmp_path)
+    pipe = source(list(range(60))).flat_map(read).measure(2)
+    assert [x for x, _ in read.readers()] == list(range(60))
+    assert len(pipe) == 60
+
+
 def test_a_function_of_count_is_called_by_the_workers_of_a_loader(tmp_path: Path):
     count = Slow(tmp_path)
     pipe = source(list(range(60))).flat_map(range_of, count=Lengths(count)).batch(8)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable
 from typing import Any
@@ -10,11 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .._workers import calls
 from .visits import Window
 
 _HERE = 0.1  # seconds of calls before workers start, which takes about as long
 _TOGETHER = 256  # elements of a task, at most
-loader_with_workers: Any = None  # the class, which stocached.pipes says
 
 
 def item_counts(stage: Any, workers: int) -> npt.NDArray[np.int64]:
@@ -37,22 +36,15 @@ def called(n: int, function: Callable[[int], Any], workers: int) -> list[Any]:
     while len(made) < n and not (workers and time.monotonic() > end):
         made.append(function(len(made)))
     if len(made) < n:
-        rest = _Rest(function, len(made), n)
-        size = max(1, min(_TOGETHER, len(rest) // (4 * workers)))
-        assert loader_with_workers is not None
-        loader = loader_with_workers(rest, size, num_workers=workers, worker="process", collate_fn=list)
-        with contextlib.closing(loader):
-            for some in loader:
-                made += some
+        rest = _From(function, len(made))
+        left = n - len(made)
+        made += calls.results(rest, left, workers, together=max(1, min(_TOGETHER, left // (4 * workers))))
     return made
 
 
-class _Rest:
-    def __init__(self, function: Callable[[int], Any], first: int, n: int) -> None:
-        self._function, self._first, self._n = function, first, n
+class _From:
+    def __init__(self, function: Callable[[int], Any], first: int) -> None:
+        self._function, self._first = function, first
 
-    def __len__(self) -> int:
-        return self._n - self._first
-
-    def __getitem__(self, index: int) -> Any:
-        return self._function(self._first + index)
+    def __call__(self, k: int) -> Any:
+        return self._function(self._first + k)

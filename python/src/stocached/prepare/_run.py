@@ -10,7 +10,7 @@ from .._checks.fills import Fills
 from .._checks.randomness import Guard, Remedy
 from .._common.errors import InvalidError, NondeterministicDatasetError
 from ._info import values_of
-from ._parts import CheckedPreparer, Parts
+from ._parts import CheckedPreparer, prepared
 from ._pictures import preparer_of
 from ._preparer import DataPreparer
 from ._storage import DataStorage, check_storage
@@ -81,10 +81,9 @@ def prepare(
         encoded = values_of(info.schema(), info.variable).encoded
         guard = None if allow_random else Guard(Fills(), _remedy, encoded, _nothing_stays)
         checked = CheckedPreparer(preparer, guard)
-        stop = info.samples
-        samples: Any = checked.samples(first, stop)
-        if processes and stop is not None and first < stop:
-            samples = Parts(checked, packer, first, stop, min(processes, stop - first), context)
+        samples: Any = checked.samples(first, info.samples)
+        if processes and info.samples is not None and first < info.samples:
+            samples = prepared(checked, packer, info, first, min(processes, info.samples - first), context)
         with closing(samples):
             for index, sample in enumerate(samples, first):
                 save(index, sample)
