@@ -28,7 +28,7 @@ _MOST_OPEN = 256  # shards that stay open; of more shards, each read opens its o
 _MOST_BETWEEN = 16384  # bytes between a picture and its label that are read, so that one read has both
 
 
-class _Shard:
+class OpenShard:
     """An open shard. Reads have their own offsets, so threads and forked children may use it."""
 
     def __init__(self, path: str, stamp: tuple[int, int]) -> None:
@@ -97,7 +97,7 @@ class Shards(Decoded):
         ]
         self._stamps = [members.stamp for members in listed]
         self._places = np.concatenate(parts) if parts else np.empty(0, PLACE)
-        self._open: dict[int, _Shard] = {}
+        self._open: dict[int, OpenShard] = {}
 
     def __len__(self) -> int:
         return len(self._places)
@@ -147,13 +147,13 @@ class Shards(Decoded):
                 raise UnsupportedError(f"the label of sample {k} is a {type(label).__name__}, not a whole number")
         return Files.of_shards(shards, self._stamps, self._places, self._labelled, _MOST_OPEN)
 
-    def _member(self, index: int, shard: _Shard, at: int) -> str:
+    def _member(self, index: int, shard: OpenShard, at: int) -> str:
         """The name of a member, as its header has it."""
         name = tarfile.TarInfo.frombuf(shard.read(at - 512, 512), "utf-8", "replace").name
         return f"{shard.path}: {name} (sample {index % len(self)})"
 
-    def _opened(self, number: int) -> _Shard:
-        shard = _Shard(self.shards[number], self._stamps[number])
+    def _opened(self, number: int) -> OpenShard:
+        shard = OpenShard(self.shards[number], self._stamps[number])
         if len(self.shards) <= _MOST_OPEN:
             self._open[number] = shard
         return shard

@@ -14,14 +14,17 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _native
+from .._common.birth import born_ns
 from .._common.errors import InvalidError
 from .._common.one_line import printable
 from .tar_headers import BLOCK, TarError, members_of_archive
 
-_SUFFIX = ".stocached-index"
+SUFFIX = ".stocached-index"
 _HEAD = struct.Struct("<8sIIqq5Q")  # up to the bytes of the keys
 _HEADER_BYTES = 104
+_VERSION = 2
 _MOST_BYTES, _MOST_FIELD, _MOST_FIELDS = 2**32 - 1, 255, 1 << 16
+_KEY_BLOCK = 64  # keys of a block, of which each says how it differs from the one before
 _COMPRESSED = {
     b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ\x00": "xz", b"BZh": "bzip2",
     b"\x04\x22\x4d\x18": "lz4", b"\x1f\x9d": "compress",
@@ -61,16 +64,16 @@ def members_of(path: str) -> Members:
 def _indexes_of(path: str) -> list[str]:
     """Where the server keeps an index: beside the shard, and in the user's cache folder."""
     absolute = os.path.abspath(path)
-    distinct = f"{os.path.basename(path)}-{hashlib.sha256(os.fsencode(absolute)).hexdigest()[:16]}{_SUFFIX}"
+    distinct = f"{os.path.basename(path)}-{hashlib.sha256(os.fsencode(absolute)).hexdigest()[:16]}{SUFFIX}"
     user = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return [path + _SUFFIX, os.path.join(user, "stocached", "tar", distinct)]
+    return [path + SUFFIX, os.path.join(user, "stocached", "tar", distinct)]
 
 
 def _decoded(data: bytes, stamp: tuple[int, int]) -> Members | None:
     """None: of another shard or version, or damaged."""
     magic, version, checksum, size, modified, samples, members, fields, field_bytes, _ = _HEAD.unpack_from(data)
     rest = np.frombuffer(data, np.uint8)[16:]
-    if (magic, version, (size, modified)) != (b"stoc-tar", 2, stamp):
+    if (magic, version, (size, modified)) != (b"stoc-tar", _VERSION, stamp):
         return None
     if _native.crc32c(0, rest.ctypes.data, rest.nbytes) != checksum:
         return None
@@ -91,6 +94,55 @@ def _decoded(data: bytes, stamp: tuple[int, int]) -> Members | None:
         return None
     numbers, blocks = (places & 0xFFFF).astype(np.int64), (places >> 16).astype(np.int64)
     return Members(stamp, names, starts.astype(np.int64), numbers, blocks * BLOCK, sizes.astype(np.int64))
+
+
+def kept_index(path: str) -> Members | None:
+    """What the index beside a shard says; None if there is none of the shard as it is."""
+    try:
+        with open(path + SUFFIX, "rb") as file:
+            return _decoded(file.read(), stamp_of(os.stat(path)))
+    except (OSError, ValueError, struct.error):
+        return None
+
+
+def encoded(path: str, keys: list[str], members: list[list[tuple[str, int, int]]]) -> bytes:
+    """The index of a shard that is written. members: of each sample: field, where its data lie, their size."""
+    numbers: dict[str, int] = {}
+    starts, places, sizes = [0], list[int](), list[int]()
+    for each in members:
+        for field, at, size in each:
+            places.append(at // BLOCK << 16 | numbers.setdefault(field, len(numbers)))
+            sizes.append(size)
+        starts.append(len(places))
+    names = b"".join(bytes([len(name.encode())]) + name.encode() for name in numbers)
+    listed, blocks, before = bytearray(), list[int](), b""
+    for k, key in enumerate(map(str.encode, keys)):
+        if k % _KEY_BLOCK == 0:
+            blocks.append(len(listed))
+            before = b""
+        shared = len(os.path.commonprefix([before, key]))  # noqa: RUF071 - of bytes, not of folders
+        listed += _varint(shared) + _varint(len(key) - shared) + key[shared:]
+        before = key
+    rest = struct.pack("<7Q", len(numbers), len(names), len(listed), 0, 0, 0, born_ns(path))
+    for dtype, values in (("<u4", starts), ("<u8", places), ("<u4", sizes)):
+        rest += _padded(np.array(values, dtype).tobytes())
+    rest += _padded(names) + np.array(blocks, "<u8").tobytes() + _padded(bytes(listed))
+    rest = struct.pack("<qqQQ", *stamp_of(os.stat(path)), len(keys), len(places)) + rest
+    array = np.frombuffer(rest, np.uint8)
+    checksum = _native.crc32c(0, array.ctypes.data, array.nbytes)
+    return struct.pack("<8sII", b"stoc-tar", _VERSION, checksum) + rest
+
+
+def _padded(data: bytes) -> bytes:
+    return data + bytes(-len(data) % 8)
+
+
+def _varint(number: int) -> bytes:
+    made = bytearray()
+    while number > 0x7F:
+        made.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*made, number])
 
 
 def split_name(name: str) -> tuple[str, str] | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import sys
 import time
-import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -23,7 +22,7 @@ from .lists import PipeLists, WalkOrder
 from .padding import Batching
 from .positions import Positions, PositionsOrder
 from .stage import Stage
-from .stages import Batch, Cache, Mix, Shuffle, every
+from .stages import Batch, Cache, Shuffle, every, visits_digest
 from .visits import staged
 
 _IN_THE_CHAIN = {  # arguments of a loader, and what to write in place of them
@@ -73,13 +72,13 @@ def of_loader(stage: Stage, given: Any, collate: Callable[..., Any]) -> Any:
     if not stage.indexed:
         _check_without_index(stage, given)
         lists = PipeLists(stage, seed)
-        visits = f"{zlib.crc32(_shape(stage, seed).encode()):08x}"
+        visits = visits_digest(stage, seed)
         walk = WalkOrder(
             len(stage), seed, visits, lists, given.ends or "uneven", given.bad_samples == "skip", Chain(root, stage)
         )
         return dataclasses.replace(given, **changes, dataset=lists, order=walk)
     if plan is None:
-        visits = f"{zlib.crc32(_shape(stage, seed).encode()):08x}"
+        visits = visits_digest(stage, seed)
         order = PositionsOrder(len(stage), seed, visits, Chain(root, stage))
         return dataclasses.replace(given, **changes, dataset=Positions(stage, seed), order=order)
     order = _with_chain(_order(plan, seed), Chain(root, stage, top=plan.top, cache=plan.cache))
@@ -250,18 +249,3 @@ class _BatchFunctions:
             batch = each.call(batch, None, 0)
             tally.measure(each.number, time.monotonic_ns() - start, batch)
         return batch
-
-
-def _shape(stage: Stage, seed: int) -> str:
-    """What determines the visits of an epoch."""
-    if isinstance(stage, Shuffle):
-        own = repr(stage.order(seed))
-    elif isinstance(stage, Mix):
-        own = repr(stage.order)
-    elif isinstance(stage, (Map, Cache)):
-        return _shape(stage.above[0], seed)
-    elif not stage.indexed:
-        own = f"{stage.shown()} {stage.window}"
-    else:
-        own = f"{type(stage).__name__} {len(stage)}"
-    return f"{own}({', '.join(_shape(above, seed) for above in stage.above)})"

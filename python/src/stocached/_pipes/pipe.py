@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from .._common.errors import InvalidError
 from .._common.numbers import position_of, whole
 from .._datasets.lists import WITHOUT_LENGTH, without_index
-from . import arguments, functions, stages
+from . import arguments, functions, stages, writing
 from .lists import PipeLists
 
 if TYPE_CHECKING:
@@ -131,6 +131,56 @@ class Pipe:
         token in its item. The items of a window (of `shuffle`) are put where they leave the least space. An item above
         `length` is an error."""
         return Pipe(stages.Pack(self._stage, length))
+
+    def write(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        format: Literal["block", "tar"] = "block",
+        num_workers: int = 0,
+        compression: Literal["none", "zstd"] = "none",
+        file_bytes: int | str = "256MiB",
+        variable: bool = False,
+        fingerprint: str | None = None,
+        restart: bool = False,
+        progress: Callable[[int, int | None], None] | None = None,
+    ) -> Pipe:
+        """Writes the items of epoch 0, with the seed 0, into files, once, and returns a pipe of them, as source(folder)
+        does. If they are there, some items are read and compared, and nothing is written.
+
+        If a call is interrupted, the next one continues after the last file that is whole. The folder appears when all
+        are; until then, they are in a folder beside it, with ".part" after its name. Another process that writes the
+        same waits. The files are the same for any number of workers and interruptions.
+
+        format: "block": block files (docs/spec/block.md), of which any item is one read with a checksum, here, in Go and
+            in a server. Items are arrays, numbers, texts and bytes, or dicts, tuples and lists of them. Tensors come
+            back as arrays.
+            "tar": shards for webdataset, with the index of each beside it. Items are dicts of the endings of members:
+            bytes, or a text under txt, a whole number under cls, an array under npy, other values under json.
+            "__key__" names the item; by default it is its number.
+        num_workers: processes that make items. compression: of each item of block files; "zstd" needs Python 3.14 or
+            the package zstandard. file_bytes: a file with so many bytes takes no further items.
+        variable: arrays of block files may differ in shape. False: if some of the items that are read first do.
+        fingerprint: names the items, and changes when they do. None: it is derived from data, functions and some items.
+        restart: discards what an interrupted call left of other items.
+        progress: is called with the number of items so far, and how many there will be (None: unknown).
+
+        Raises NondeterministicDatasetError if a stage draws random numbers, or an item differs when it is read again;
+        InvalidError below .batch(); SchemaError for an item unlike those before; InTheWayError if the folder has
+        something else; OSError."""
+        dataset = writing.write(
+            self,
+            os.fspath(folder),
+            format,
+            num_workers,
+            compression=compression,
+            file_bytes=file_bytes,
+            variable=variable,
+            fingerprint=fingerprint,
+            restart=restart,
+            progress=progress,
+        )
+        return Pipe(stages.Source(dataset))
 
     def measure(self, num_workers: int = 0) -> Pipe:
         """Reads all elements once and keeps how many items each has. Then a pipe without an index has len() and [index],

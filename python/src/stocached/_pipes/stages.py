@@ -10,6 +10,7 @@ import math
 import os
 import sys
 import time
+import zlib
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -28,7 +29,7 @@ from .._order.concatenation import Concatenation
 from .._order.order import MixedOrder, Order, WeightedOrder
 from .._workers import serialization
 from . import joining, rows, visits
-from .functions import FlatMap, Function
+from .functions import FlatMap, Function, Map
 from .lengths import item_counts
 from .mixing import mixed
 from .stage import Item, Stage
@@ -635,3 +636,23 @@ def _order_of(stage: Stage) -> Any:
     if isinstance(found, Shuffle) and found.weighted is None and found.above[0].in_order:
         return found.seed, len(found)
     return "in order" if stage.in_order else None
+
+
+def visits_digest(stage: Stage, seed: int) -> str:
+    """Names the visits of all epochs: which element is read at which position. seed: of the loader."""
+    return f"{zlib.crc32(_shape(stage, seed).encode()):08x}"
+
+
+def _shape(stage: Stage, seed: int) -> str:
+    """What determines the visits of an epoch."""
+    if isinstance(stage, Shuffle):
+        own = repr(stage.order(seed))
+    elif isinstance(stage, Mix):
+        own = repr(stage.order)
+    elif isinstance(stage, Cache) or type(stage) is Map:
+        return _shape(stage.above[0], seed)
+    elif not stage.indexed:
+        own = f"{stage.shown()} {stage.window}"
+    else:
+        own = f"{type(stage).__name__} {len(stage)}"
+    return f"{own}({', '.join(_shape(above, seed) for above in stage.above)})"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import stat
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -137,3 +138,7 @@ class BlockFile:
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
+
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        if getattr(self, "fd", -1) >= 0:
+            close(self.fd)

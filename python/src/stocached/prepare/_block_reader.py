@@ -16,9 +16,8 @@ from . import _description
 from ._block_file import BlockFile
 from ._description import Document
 from ._errors import NotPreparedError
+from ._folder_writer import PART
 from ._info import values_of
-
-PART = ".part"  # ends the names of what is not whole
 
 
 def read_document(folder: str) -> Document:

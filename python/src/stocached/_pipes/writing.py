@@ -1,0 +1,252 @@
+"""Writes the items of a pipe into files, once, and reads them."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import itertools
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from .._checks.derived_fingerprint import derive
+from .._checks.randomness import Encoded, Remedy, UndecidedError, examine, watched
+from .._common.errors import InvalidError, NondeterministicDatasetError, SchemaError
+from .._common.notes import raise_noted
+from .._common.numbers import whole
+from .._common.one_line import one_line
+from .._common.sizes import parse_size
+from .._datasets.lists import Reading
+from .._datasets.probe import spread
+from .._datasets.structure import Structure
+from .._samples.own_copy import own_copy
+from .._samples.schema import MAX_FIELDS, Field
+from .._samples.tree import Tree
+from .._workers import calls
+from ..prepare._block_storage import BlockStorage
+from ..prepare._info import DatasetInfo, specs_of
+from ..prepare._layout import ALIGN, DEFAULT_BLOCK_BYTES
+from ..prepare._preparer import DataPreparer
+from ..prepare._run import prepare
+from ..prepare._storage import DataStorage
+from ..prepare._tar_storage import TarStorage
+from .lists import PipeLists
+from .rows import Listed
+from .stage import Stage
+from .stages import Batch, every, visits_digest
+from .written import NOTE, described, encoded_member, written_in
+
+FORMATS = ("block", "tar")
+_LOOKS = 3  # places of a pipe where items are read before
+_ITEMS = 8  # at most, at each
+_TOGETHER = 64  # items of a pipe without an index that workers send at once
+_REMEDY = Remedy(
+    "Write the random part below the pipe of the folder, as a .map() whose function has a parameter generator.",
+    ".cache(..., allow_random=True)",
+    "the pipe above .write()",
+)
+
+
+def write(
+    pipe: Any,
+    folder: str,
+    kind: str,
+    workers: int,
+    *,
+    compression: str,
+    file_bytes: int | str,
+    variable: bool,
+    fingerprint: str | None,
+    restart: bool,
+    progress: Callable[[int, int | None], None] | None,
+) -> Any:
+    """As `Pipe.write`. Returns what the files hold, as a dataset."""
+    if kind not in FORMATS:
+        raise InvalidError(f".write(): format={kind!r}; it must be {' or '.join(map(repr, FORMATS))}")
+    if kind == "tar" and (compression != "none" or variable):
+        raise InvalidError('.write(): compression= and variable= are for format="block"; leave them out')
+    stage: Stage = pipe._stage
+    for each in every(stage):
+        if getattr(each, "draws", False):
+            raise NondeterministicDatasetError(
+                f".write(): {each.shown()}{each.line} draws random numbers, so the files would keep the first draw; write "
+                "it below the pipe that .write() returns"
+            )
+        if isinstance(each, Batch):
+            raise each.refuse(
+                "it makes batches, and .write() keeps items; write it below the pipe that .write() returns"
+            )
+    workers = whole("num_workers", workers)
+    storage: DataStorage
+    items: _Items
+    if kind == "tar":
+        storage, items = TarStorage(folder, file_bytes=file_bytes), _Members(pipe, workers)
+    else:
+        block_bytes = max(ALIGN, min(DEFAULT_BLOCK_BYTES, parse_size(file_bytes, "file_bytes") // ALIGN * ALIGN))
+        storage = BlockStorage(folder, compression=compression, block_bytes=block_bytes, file_bytes=file_bytes)
+        items = _Fields(pipe, workers, variable)
+    if fingerprint is not None:
+        items.fingerprint = fingerprint
+    try:
+        prepare(
+            items,
+            storage,
+            processes=workers if stage.indexed else 0,
+            restart=restart,
+            progress=progress,
+            allow_random=not stage.indexed,  # the looks have found no random item
+            _remedy=_REMEDY,
+        )
+    except SchemaError as error:
+        advice = "" if kind == "tar" else "; for arrays that differ in shape, give variable=True"
+        raise_noted(
+            error, f"stocached: .write() has read {len(items.looks)} items first, and one is not like them{advice}"
+        )
+    return written_in(folder)
+
+
+class _Items(DataPreparer):
+    """The items of epoch 0. Of a pipe without an index, workers of a loader read them."""
+
+    def __init__(self, pipe: Any, workers: int) -> None:
+        """Reads some items twice. Raises NondeterministicDatasetError, SchemaError, InvalidError."""
+        self._pipe, self._stage, self._workers = pipe, pipe._stage, workers
+        looks = self._looks()
+        self.looks = [item for _, some, _ in looks for item in some]
+        self._learn(self.looks)
+        self.fingerprint = _fingerprint(pipe._stage, map(self._encoded, self.looks))
+        for unit, some, moved in looks:
+            with contextlib.suppress(UndecidedError):
+                again = functools.partial(self._first_items, unit)
+                finding = examine(range(len(some)), some, moved, again, self._encoded)
+                if finding is not None:
+                    raise NondeterministicDatasetError(f".write(): {finding.text(_REMEDY)}")
+
+    def _learn(self, items: list[Any]) -> None:
+        """items: the first ones of several places."""
+        raise NotImplementedError
+
+    def _value(self, item: Any) -> Any:
+        """What a storage takes for an item. Raises SchemaError."""
+        raise NotImplementedError
+
+    def _encoded(self, item: Any) -> Encoded:
+        """To compare it with another one."""
+        raise NotImplementedError
+
+    def _info(self, fields: Mapping[str, Any], variable: bool, notes: Mapping[str, str]) -> DatasetInfo:
+        samples = len(self._stage) if self._stage.indexed else None
+        return DatasetInfo(fields, samples, self.fingerprint, variable, notes, "pipe")
+
+    def samples(self, first: int, stop: int | None) -> Iterator[Any]:
+        for number, item in enumerate(self._from(first, stop), first):
+            try:
+                value = self._value(item)
+            except SchemaError as error:
+                raise_noted(error, f"stocached: item {number} of the pipe")
+            yield value
+
+    def _from(self, first: int, stop: int | None) -> Iterator[Any]:
+        stage = self._stage
+        if not stage.indexed:
+            return itertools.islice(self._all(), first, stop)
+        visits = stage.visits(0, 0)
+        return (stage.item(visits.at(p), 0) for p in range(first, len(stage) if stop is None else stop))
+
+    def _all(self) -> Iterator[Any]:
+        """The items of a pipe without an index."""
+        if not self._workers:
+            yield from PipeLists(self._stage, 0).all()
+            return
+        loader = calls.loader(
+            self._pipe, _TOGETHER, num_workers=self._workers, worker="process", collate_fn=list, rank=0, world_size=1
+        )
+        with contextlib.closing(loader):
+            for some in loader:
+                yield from some
+
+    def _looks(self) -> list[tuple[int, list[Any], bool]]:
+        """The first items of several places, and whether a generator has moved meanwhile. Raises InvalidError."""
+        units = len(self._stage) if self._stage.indexed else PipeLists(self._stage, 0).windows(1)[0]
+        looks: list[tuple[int, list[Any], bool]] = []
+        for k, unit in enumerate(itertools.chain(spread(units, _LOOKS), range(units))):
+            if k >= _LOOKS and looks:
+                break
+            items, moved = watched(functools.partial(self._first_items, unit))
+            if items:
+                looks.append((unit, items, moved))
+        if not looks:
+            raise InvalidError(".write(): the pipe has no items, and a dataset has one at least")
+        return looks
+
+    def _first_items(self, unit: int) -> list[Any]:
+        """unit: an item, or a window of a pipe without an index."""
+        if self._stage.indexed:
+            return [own_copy(item) for item in self._from(unit, unit + 1)]
+        lists, items = PipeLists(self._stage, 0), list[Any]()
+        lists.finish(list(itertools.islice(lists.items([unit], Reading(0, 1)), _ITEMS)), items)
+        return [own_copy(item) for item in items]
+
+
+class _Fields(_Items):
+    """Items as fields of block files: each array, number or text in an item is a field."""
+
+    def __init__(self, pipe: Any, workers: int, variable: bool) -> None:
+        self._variable = variable
+        super().__init__(pipe, workers)
+
+    def _learn(self, items: list[Any]) -> None:
+        self._form = described(items[0])
+        tree = Tree(items[0])
+        shapes = [[leaf.to_cache(value).shape for leaf, value in zip(tree.leaves, tree.take(item))] for item in items]
+        fields = [leaf.field(name, each) for leaf, name, each in zip(tree.leaves, tree.names(), zip(*shapes))]
+        if self._variable:
+            fields = [Field(field.name, (None,) * len(field.shape), field.code) for field in fields]
+        if not fields or len(fields) > MAX_FIELDS:
+            raise InvalidError(f".write(): an item has {len(fields)} values; files take 1 to {MAX_FIELDS}")
+        self._structure, self._fields = Structure(tree, fields), fields
+
+    def dataset_info(self) -> DatasetInfo:
+        variable = not all(field.fixed for field in self._fields)
+        return self._info(specs_of(tuple(self._fields)), variable, {NOTE: json.dumps(self._form)})
+
+    def _value(self, item: Any) -> Any:
+        return self._structure.value(item, self._fields)
+
+    def _encoded(self, item: Any) -> Encoded:
+        return self._structure.encode(item)
+
+
+class _Members(_Items):
+    """Items as members of tar shards: each key of a dict is the ending of one."""
+
+    def _learn(self, items: list[Any]) -> None:
+        self._names = sorted({name for item in items for name, _ in self._encoded(item)})
+        if not self._names:
+            raise SchemaError(f"an item is {one_line(items[0])}, and a sample of a tar shard has one member at least")
+
+    def dataset_info(self) -> DatasetInfo:
+        return self._info(dict.fromkeys(self._names, ((None,), "bytes")), True, {})
+
+    def _value(self, item: Any) -> Any:
+        if not isinstance(item, dict):
+            raise SchemaError(
+                f'an item is {one_line(item)}, and format="tar" takes dicts, such as {{"jpg": bytes, "cls": 3}}; make such with '
+                ".map()"
+            )
+        return {name: value if name == "__key__" else encoded_member(name, value) for name, value in item.items()}
+
+    def _encoded(self, item: Any) -> Encoded:
+        return [(name, np.frombuffer(data, np.uint8)) for name, data in self._value(item).items() if name != "__key__"]
+
+
+def _fingerprint(stage: Stage, encoded: Iterable[Encoded]) -> str:
+    """Names what an epoch has, and in which order. encoded: some items, as functions may read what nobody knows of."""
+    derived = derive(stage.rows if stage.indexed else Listed(stage))
+    items = hashlib.sha256()
+    for name, array in itertools.chain.from_iterable(encoded):
+        items.update(f"{name} {array.dtype} {array.shape} ".encode() + array.tobytes())
+    return f"{derived} v={visits_digest(stage, 0)} i={items.hexdigest()[:16]}"

@@ -1,0 +1,129 @@
+"""A prepared dataset in tar shards."""
+
+from __future__ import annotations
+
+import os
+import threading
+from bisect import bisect_right
+from typing import Any
+
+import numpy as np
+
+from .._common.errors import InvalidError, SampleIndexError
+from .._common.sizes import parse_size
+from .._image.shards import OpenShard
+from .._image.tar_index import Members, members_of
+from ._errors import InTheWayError, NotPreparedError
+from ._info import DatasetInfo
+from ._layout import DEFAULT_FILE_BYTES
+from ._storage import DataStorage
+from ._tar_writer import TarDocument, TarWriter, tar_document
+
+
+class TarStorage(DataStorage):
+    """A folder of shards that webdataset reads. A sample is a mapping from the endings of its members to their bytes;
+    "__key__" names it when it is saved, else its number does. A load is one read.
+
+    The first load opens the shards. Any number of threads and forked children may load. Can be pickled."""
+
+    _parts_given = ()  # for `only_ours`
+
+    def __init__(self, folder: str | os.PathLike[str], *, file_bytes: int | str = DEFAULT_FILE_BYTES) -> None:
+        """folder: as of BlockStorage. file_bytes: a shard with so many bytes takes no further sample."""
+        self.folder, self.file_bytes = os.path.abspath(os.fspath(folder)), parse_size(file_bytes, "file_bytes")
+        self._begin()
+
+    def _begin(self) -> None:
+        self._lock = threading.Lock()  # guards the opening
+        self._writer: TarWriter | None = None
+        self._open: tuple[TarDocument, list[OpenShard], list[Members], list[int]] | None = None
+
+    def _document(self, info: DatasetInfo) -> TarDocument:
+        return TarDocument(info.kind, info.fingerprint, self.file_bytes)
+
+    def is_prepared(self, info: DatasetInfo | None = None) -> bool:
+        try:
+            document = tar_document(self.folder)
+        except NotPreparedError:
+            return False
+        return info is None or document.name.id == self._document(info).name.id
+
+    def start_preparation(self, info: DatasetInfo, *, wait: float | None = 0, restart: bool = False) -> int | None:
+        if self._writer is not None:
+            raise InvalidError("a preparation of this storage is under way; finish or stop it first")
+        writer = TarWriter(self.folder, self._document(info), wait=wait, restart=restart)
+        if writer.whole:
+            return None
+        if info.samples is not None and writer.next > info.samples:
+            writer.close()
+            raise InTheWayError(
+                f"{writer.part} has {writer.next} samples, and the dataset has {info.samples}; the fingerprint "
+                f"{info.fingerprint!r} must change when the data does"
+            )
+        self._writer = writer
+        return writer.next
+
+    def save_sample(self, index: int, sample: Any) -> None:
+        writer = self._writing()
+        if index != writer.next:
+            raise InvalidError(f"sample {index} comes where sample {writer.next} is due")
+        members = dict(sample)
+        writer.append(members.pop("__key__", f"{index:09d}"), members)
+
+    def finish_preparation(self) -> None:
+        self._writing().finish()
+        self._writer = None
+
+    def stop_preparation(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    def discard_preparation(self) -> None:
+        self._writing().discard()
+        self.stop_preparation()
+
+    def _writing(self) -> TarWriter:
+        if self._writer is None:
+            raise InvalidError("no preparation is under way; call start_preparation first")
+        return self._writer
+
+    def _opened(self) -> tuple[TarDocument, list[OpenShard], list[Members], list[int]]:
+        with self._lock:
+            if self._open is None:
+                document = tar_document(self.folder)
+                paths = [os.path.join(self.folder, name) for name in document.shards]
+                members = [members_of(path) for path in paths]
+                ends = np.cumsum([len(each.starts) - 1 for each in members]).tolist()
+                shards = [OpenShard(path, each.stamp) for path, each in zip(paths, members)]
+                self._open = document, shards, members, ends
+            return self._open
+
+    def load_dataset_info(self) -> DatasetInfo:
+        document, _, members, _ = self._opened()
+        fields = {name: ((None,), "bytes") for each in members for name in each.fields}
+        return DatasetInfo(fields, document.samples, document.fingerprint, True, {}, document.kind)
+
+    def load_sample(self, index: int) -> dict[str, bytes]:
+        _, shards, all_members, ends = self._open or self._opened()
+        if not 0 <= index < ends[-1]:
+            raise SampleIndexError(f"index {index} is not in 0..{ends[-1] - 1}")
+        k = bisect_right(ends, index)
+        members = all_members[k]
+        local = index - (ends[k - 1] if k else 0)
+        own = slice(*members.starts[local : local + 2])
+        places, sizes = members.places[own].tolist(), members.sizes[own].tolist()
+        data = shards[k].read(places[0], places[-1] + sizes[-1] - places[0])
+        names = [members.fields[number] for number in members.numbers[own]]
+        starts = [at - places[0] for at in places]
+        return {name: data[at : at + size] for name, at, size in zip(names, starts, sizes)}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"folder": self.folder, "file_bytes": self.file_bytes}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._begin()
+
+    def __repr__(self) -> str:
+        return f"<stocached.prepare.TarStorage {self.folder}>"

@@ -1,0 +1,381 @@
+"""Pipes that are written into files, and read from there: the same items, whoever writes, and however often it is
+killed."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import pickle
+import random
+import signal
+import subprocess
+import tarfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from chains import CHAINS
+from prepared import stocached, tree
+from processes import held
+from test_pipes import plain
+
+from stocached import InvalidError, Loader, NondeterministicDatasetError, SchemaError, VersionError
+from stocached._image.tar_index import SUFFIX
+from stocached._pipes.stages import every
+from stocached.pipes import Pipe, source
+from stocached.prepare import BlockStorage, InTheWayError
+
+KILLS = int(os.environ.get("STOCACHED_TEST_KILLS", "15"))
+FORMATS: Any = ("block", "tar")
+N = 60
+SMALL = {"file_bytes": 20_000}
+
+
+def member(x: int) -> dict[str, Any]:
+    """An item for both formats, of 0 to 4,000 bytes."""
+    return {"jpg": bytes([x % 251]) * (x * 97 % 4000), "cls": x, "txt": "ä" * (x % 7)}
+
+
+def members(x: int) -> Iterator[dict[str, Any]]:
+    return (member(10 * x + k) for k in range(x % 4))
+
+
+def indexed() -> Pipe:
+    return source(list(range(N))).map(member)
+
+
+def lists() -> Pipe:
+    return source(list(range(N // 2))).flat_map(members).shuffle(3, window=8)
+
+
+PIPES: Any = {"indexed": indexed, "lists": lists}
+ALL = pytest.mark.parametrize("kind", FORMATS)
+BOTH = pytest.mark.parametrize("name", PIPES)
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_each_chain_reads_back_as_it_was_written(name: str, tmp_path: Path):
+    pipe, folder = CHAINS[name]().pipe, tmp_path / "d"
+    if any(getattr(stage, "draws", False) for stage in every(pipe._stage)):
+        with pytest.raises(NondeterministicDatasetError, match=r"\.write\(\): .* draws random numbers"):
+            pipe.write(folder)
+    elif not (items := plain(list(pipe))):
+        with pytest.raises(InvalidError, match="has no items"):
+            pipe.write(folder)
+    else:
+        assert plain(list(pipe.write(folder))) == items
+        assert plain(list(source(os.fspath(folder)))) == items
+        assert [items_of_one(batch) for batch in Loader(source(folder), 1)] == items
+
+
+def items_of_one(batch: Any) -> Any:
+    return [items_of_one(value) for value in batch] if isinstance(batch, (tuple, list)) else plain(batch)[0]
+
+
+@ALL
+@BOTH
+def test_any_number_of_workers_writes_the_same_files(name: str, kind: Any, tmp_path: Path):
+    gc.collect()
+    pipe, before = PIPES[name](), held()
+    items = list(pipe)
+    for workers in (0, 2, 3):
+        seen: list[Any] = []
+        folder = tmp_path / str(workers)
+        made = pipe.write(folder, format=kind, num_workers=workers, progress=lambda *at: seen.append(at), **SMALL)
+        assert list(made) == items == list(pickle.loads(pickle.dumps(made)))
+        assert seen == [(k, N if name == "indexed" else None) for k in range(len(items) + 1)]
+        assert list(pipe.write(folder, format=kind, num_workers=2, **SMALL)) == items
+        assert len(seen) == len(items) + 1
+    files = data_of(tmp_path / "0")
+    assert len(files) > 3
+    assert files == data_of(tmp_path / "2") == data_of(tmp_path / "3")
+    assert sorted(
+        item["cls"] for batch in Loader(made.shuffle(1), 8, collate_fn=list, num_workers=2) for item in batch
+    ) == (sorted(item["cls"] for item in items))
+    del made
+    gc.collect()  # which closes the files
+    assert not held() - before
+
+
+def data_of(folder: Path) -> dict[str, bytes]:
+    """The files, without indexes of tar shards, which say when the shards were made."""
+    return {name: data for name, data in tree(folder).items() if not name.endswith(SUFFIX)}
+
+
+def test_items_of_many_forms(tmp_path: Path):
+    forms = {
+        "array": lambda x: np.full((2, x % 3 + 1), x, np.float32),
+        "nothing": lambda x: np.zeros((0, 2), np.uint8),
+        "number": lambda x: x,
+        "float": lambda x: x / 2,
+        "complex": lambda x: complex(x, 1),
+        "truth": lambda x: x % 2 == 0,
+        "scalar": lambda x: np.int16(x),
+        "text": lambda x: "ä\udc80" * x,
+        "bytes": lambda x: b"\0" * x,
+        "tuple": lambda x: (x, (str(x), [np.arange(3), {"a": x}])),
+        "dict": lambda x: {"a": x, "b": {"c": (x,)}},
+    }
+    for name, form in forms.items():
+        pipe = source(list(range(40))).map(form)
+        assert same_items(pipe.write(tmp_path / name, compression="zstd"), pipe), name
+
+
+def same_items(a: Any, b: Any) -> bool:
+    return repr(list(a)) == repr(list(b))
+
+
+def test_arrays_that_differ_in_shape(tmp_path: Path):
+    def late(x: int) -> Any:
+        return np.zeros(4 if 10 < x < 19 else 3)
+
+    pipe = source(list(range(40))).map(late)
+    for workers in (0, 2):
+        with pytest.raises(SchemaError, match=r"shape") as caught:
+            pipe.write(tmp_path / "d", num_workers=workers)
+        assert "has read 3 items first" in notes_of(caught.value)
+        assert "variable=True" in notes_of(caught.value)
+    assert same_items(pipe.write(tmp_path / "e", variable=True), pipe)
+
+
+def notes_of(error: BaseException) -> str:
+    return "\n".join([str(error), *getattr(error, "__notes__", ())])  # Python 3.10 puts them into the text
+
+
+class Draws:
+    def __init__(self, own: bool) -> None:
+        self.generator = np.random.default_rng() if own else None
+
+    def __call__(self, x: int) -> Any:
+        return np.random.rand(2) if self.generator is None else self.generator.random(2)
+
+
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("make", [lambda draw: source(list(range(50))).map(draw), lambda draw: source(list(range(50))).filter(bool).map(draw)])  # fmt: skip
+def test_random_items_are_refused(make: Callable[[Any], Pipe], own: bool, tmp_path: Path):
+    with pytest.raises(NondeterministicDatasetError, match=r"pipe above \.write\(\).*random part below"):
+        make(Draws(own)).write(tmp_path / "d")
+    assert not list(tmp_path.iterdir())
+
+
+def stale(x: int) -> int:
+    return x
+
+
+@pytest.mark.parametrize(
+    ("write", "kind", "text"),
+    [
+        (lambda d: indexed().batch(4).write(d), InvalidError, r"\.batch\(4\).*write it below"),
+        (lambda d: indexed().write(d, format="zip"), InvalidError, "format='zip'.*'block' or 'tar'"),
+        (lambda d: indexed().write(d, format="tar", compression="zstd"), InvalidError, "leave them out"),
+        (lambda d: indexed().write(d, compression="gzip"), InvalidError, "gzip"),
+        (lambda d: indexed().write(d, num_workers=-1), InvalidError, "num_workers"),
+        (lambda d: source([{1: 2}] * 9).write(d), InvalidError, "keys are texts"),
+        (lambda d: source([object()] * 9).write(d), InvalidError, r"the item is .*object.*make such with \.map"),
+        (lambda d: source([(1, {"a": None})] * 9).write(d), InvalidError, r"1\.a is None"),
+        (lambda d: source([[0] * k for k in range(9)]).write(d), SchemaError, "list of . values"),
+        (lambda d: source([{f"f{k}": k for k in range(30)}] * 9).write(d), InvalidError, "has 30 values.*1 to 24"),
+        (lambda d: source([1, "a", 2]).write(d), SchemaError, "is str, not int"),
+        (lambda d: source([3] * 9).write(d, format="tar"), SchemaError, 'an item is 3.*takes dicts'),
+        (lambda d: source([{"jpg": 3}] * 9).write(d, format="tar"), SchemaError, "'jpg' of an item is 3.*cls"),
+        (lambda d: source([{"cls": "a"}] * 9).write(d, format="tar"), SchemaError, "'cls' of an item is 'a'"),
+        (lambda d: source([{"JPG": b""}] * 9).write(d, format="tar"), SchemaError, "JPG.*lower case"),
+        (lambda d: source([{"__key__": "a.b", "jpg": b""}] * 9).write(d, format="tar"), SchemaError, "key without dots"),
+        (lambda d: source([{"__key__": "a", "jpg": b""}] * 9).write(d, format="tar"), SchemaError, "0 and 1 have the key 'a'"),
+        (lambda d: source([{"__key__": "a"}] * 9).write(d, format="tar"), SchemaError, "one member at least"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_written(write: Callable[[Path], Any], kind: type[Exception], text: str, tmp_path: Path):
+    with pytest.raises(kind, match=text):
+        write(tmp_path / "d")
+    assert not list(tmp_path.iterdir())
+
+
+@ALL
+def test_other_items_in_the_way(kind: Any, tmp_path: Path):
+    folder = tmp_path / "d"
+    indexed().write(folder, format=kind)
+    for other in (
+        source(list(range(N + 1))).map(member),
+        source(list(range(N))).map(lambda x: {**member(x), "cls": -x}),
+        indexed().shuffle(1),
+    ):
+        with pytest.raises(InTheWayError, match=f"{kind} files made from other data"):
+            other.write(folder, format=kind)
+    with pytest.raises(InTheWayError):
+        indexed().write(folder, format=kind, file_bytes="1MiB")
+    with pytest.raises((InTheWayError, VersionError), match="something in it|its format is"):
+        indexed().write(folder, format="tar" if kind == "block" else "block")
+    with pytest.raises(InTheWayError, match=r"want '2026\.2'"):
+        indexed().write(folder, format=kind, fingerprint="2026.2")
+    changed = source(list(range(N))).map(lambda x: member(x + 1))
+    named = indexed().write(tmp_path / "e", format=kind, fingerprint="2026.2")
+    assert list(changed.write(tmp_path / "e", format=kind, fingerprint="2026.2")) == list(named) == list(indexed())
+
+
+@ALL
+def test_what_an_interrupted_call_left_of_other_items(kind: Any, tmp_path: Path):
+    def breaks(x: int) -> Any:
+        if x == N - 2:
+            raise KeyError(x)
+        return member(x)
+
+    folder = tmp_path / "d"
+    with pytest.raises(KeyError):
+        source(list(range(N))).map(breaks).write(folder, format=kind, **SMALL)
+    assert not folder.exists()
+    assert (tmp_path / "d.part").is_dir()
+    with pytest.raises(InTheWayError, match="interrupted writer of other data"):
+        indexed().write(folder, format=kind, **SMALL)
+    assert list(indexed().write(folder, format=kind, restart=True, **SMALL)) == list(indexed())
+
+
+def forked(work: Callable[[], Any]) -> int:
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            os.setsid()
+            work()
+            status = 0
+        finally:
+            os._exit(status)
+    return child
+
+
+def slow(x: int) -> dict[str, Any]:
+    time.sleep(0.001)
+    return member(x)
+
+
+def slow_members(x: int) -> Iterator[dict[str, Any]]:
+    return (slow(10 * x + k) for k in range(x % 4))
+
+
+SLOW: Any = {
+    "indexed": lambda: source(list(range(N))).map(slow),
+    "lists": lambda: source(list(range(N // 2))).flat_map(slow_members),
+}
+
+
+@ALL
+@BOTH
+def test_killed_at_random_until_it_is_whole(name: str, kind: Any, tmp_path: Path):
+    chance, pipe = random.Random(3), SLOW[name]()
+    items = list(pipe)
+    pipe.write(tmp_path / "whole", format=kind, **SMALL)
+    for k in range(max(1, KILLS // 8)):
+        folder, runs = tmp_path / str(k), 0
+        while not folder.exists():
+            runs += 1
+            child = forked(lambda folder=folder: pipe.write(folder, format=kind, num_workers=2, **SMALL))
+            time.sleep(chance.uniform(0, 0.05 * (1 + runs)))  # the longer it takes, the more time it gets
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+        assert not (tmp_path / f"{k}.part").exists()
+        assert data_of(folder) == data_of(tmp_path / "whole")
+        assert list(pipe.write(folder, format=kind, **SMALL)) == items
+
+
+@ALL
+def test_killed_at_each_step(kind: Any, tmp_path: Path):
+    """Before each call that changes a file, and after the last one. The next call continues what the killed one left."""
+    pipe = indexed()
+    pipe.write(tmp_path / "whole", format=kind, **SMALL)
+    at, ended = 0, True
+    while ended:
+        at += 1
+        folder = tmp_path / str(at)
+
+        def work(at: int = at, folder: Path = folder) -> None:
+            left = [at]
+            for name in ("mkdir", "write", "fsync", "rename", "unlink"):
+                real = getattr(os, name)
+
+                def step(*arguments: Any, real: Any = real, **named: Any) -> Any:
+                    left[0] -= 1
+                    if left[0] == 0:
+                        os.kill(os.getpid(), signal.SIGKILL)
+                    return real(*arguments, **named)
+
+                setattr(os, name, step)
+            pipe.write(folder, format=kind, **SMALL)
+
+        _, status = os.waitpid(forked(work), 0)
+        ended = os.WIFSIGNALED(status)
+        assert ended or os.WEXITSTATUS(status) == 0
+        assert list(pipe.write(folder, format=kind, **SMALL)) == list(pipe)
+        assert data_of(folder) == data_of(tmp_path / "whole")
+    assert at > 20  # there are that many steps
+
+
+@ALL
+def test_several_processes_write_once(kind: Any, tmp_path: Path):
+    log = tmp_path / "log"
+
+    def noted(x: int) -> dict[str, Any]:
+        with open(log, "a") as file:
+            print(x, file=file)
+        return slow(x)
+
+    pipe = source(list(range(N))).map(noted)
+    children = [forked(lambda: pipe.write(tmp_path / "d", format=kind)) for _ in range(3)]
+    assert [os.waitpid(child, 0)[1] for child in children] == [0, 0, 0]
+    read = [int(line) for line in log.read_text().split()]
+    assert len(read) < 2 * N
+    assert list(source(tmp_path / "d")) == list(indexed())
+
+
+def test_tools_read_block_files(tmp_path: Path):
+    source([b"cold", b"warm"] * 20).write(tmp_path / "d")
+    assert stocached("source", "cat", tmp_path / "d", 3).stdout == b"warm"
+    assert b"read     40" in stocached("source", "verify", tmp_path / "d").stdout
+    assert bytes(BlockStorage(tmp_path / "d").load_sample(3)) == b"warm"
+
+
+def test_tar_and_the_server_read_shards(tmp_path: Path):
+    """The index is that of the server, to the byte."""
+    long = {"__key__": "folder/" + "n" * 130}
+
+    def named(x: int) -> dict[str, Any]:
+        return {**member(x), "__key__": f"{x // 7}/{x}"} if x != 5 else {**member(x), **long, "json": [x, "ä"]}
+
+    pipe = source(list(range(N))).map(named)
+    made = pipe.write(tmp_path / "d", format="tar", **SMALL)
+    shards = sorted((tmp_path / "d").glob("*.tar"))
+    assert len(shards) > 3
+    found: list[tuple[str, bytes]] = []
+    for shard in shards:
+        with tarfile.open(shard) as archive:
+            found += [(one.name, archive.extractfile(one).read()) for one in archive]  # type: ignore[union-attr]
+        ours = Path(f"{shard}{SUFFIX}")
+        theirs = tmp_path / f"{shard.name}{SUFFIX}"
+        said = stocached("source", "info", shard, "--source", f"index={theirs}")
+        assert said.returncode == 0
+        assert theirs.read_bytes() == ours.read_bytes()
+    want = [(f"{key}.{name}", data) for item in pipe for key, name, data in bytes_of(item)]
+    assert found == want
+    assert made[5]["json"] == [5, "ä"]
+    assert [item["cls"] for item in made] == list(range(N))
+
+
+def bytes_of(item: dict[str, Any]) -> Iterator[tuple[str, str, bytes]]:
+    for name, value in item.items():
+        if name != "__key__":
+            data = value if name == "jpg" else value.encode() if name == "txt" else json.dumps(value).encode()
+            yield item["__key__"], name, data
+
+
+def test_a_shard_that_has_changed(tmp_path: Path):
+    made = indexed().write(tmp_path / "d", format="tar")
+    shard = tmp_path / "d" / "00000.tar"
+    copy = tmp_path / "copy"
+    subprocess.run(["cp", "-r", tmp_path / "d", copy], check=True)  # other times: the headers are read
+    assert list(source(copy)) == list(made)
+    shard.write_bytes(shard.read_bytes()[:3000])
+    with pytest.raises(InvalidError, match=r"00000\.tar"):
+        list(source(tmp_path / "d"))
