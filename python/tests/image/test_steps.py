@@ -472,3 +472,18 @@ def test_a_picture_in_chw_of_few_columns_keeps_its_layout(width, format):
     want = image.Compose([image.Decode(), *steps])(data).transpose(2, 0, 1)
     for size in (None, (9, width)):
         assert np.array_equal(image.Compose([image.Decode(size, layout="chw"), *steps])(data), want)
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, lambda data: np.frombuffer(data, np.uint8)])
+def test_a_text_beside_the_bytes_of_a_file_is_no_path(kind, tmp_path):
+    """As webdataset has samples: with their key."""
+    data = encoded(picture(20, 9))
+    compose = image.Compose([image.Decode(), image.CenterCrop(5)])
+    want = compose(data)
+    made = compose({"__key__": "n01/0001", "jpg": kind(data), "cls": 3})
+    assert np.array_equal(made.pop("jpg"), want)
+    assert made == {"__key__": "n01/0001", "cls": 3}
+    key, pixels = compose(("n01/0001", kind(data)))
+    assert (key, pixels.tolist()) == ("n01/0001", want.tolist())
+    (tmp_path / "a.jpg").write_bytes(data)
+    assert np.array_equal(compose((str(tmp_path / "a.jpg"), "cat"))[0], want)

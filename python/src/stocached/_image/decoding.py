@@ -8,7 +8,7 @@ import functools
 import io
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from ctypes import byref
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -47,6 +47,11 @@ def bytes_of(path: str | os.PathLike[str]) -> bytes:
     except OSError as error:
         error.filename = error.filename or os.fspath(path)  # errors of reads name none
         raise
+
+
+def _is_bytes(value: Any) -> bool:
+    array = isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype == np.uint8
+    return array or isinstance(value, (bytes, bytearray, memoryview))
 
 
 @dataclass
@@ -116,8 +121,12 @@ class Decode:
     @staticmethod
     def accepts(value: Any) -> bool:
         """Whether a value is the bytes or the path of a file."""
-        bytes_ = isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype == np.uint8
-        return bytes_ or isinstance(value, (str, os.PathLike, bytes, bytearray, memoryview))
+        return _is_bytes(value) or isinstance(value, (str, os.PathLike))
+
+    @staticmethod
+    def chosen(values: Iterable[Any]) -> Callable[[Any], bool]:
+        """What tells the file among the values of a sample: a text beside bytes is a key or a class, and no path."""
+        return _is_bytes if any(map(_is_bytes, values)) else Decode.accepts
 
     def __call__(self, source: Any) -> npt.NDArray[np.uint8]:
         return self.decode(*self.read(source))

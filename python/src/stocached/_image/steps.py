@@ -76,9 +76,12 @@ _WANTED = ("an array or tensor of three dimensions", "the bytes or the path of a
 def _changed(sample: Any, step: Step, generator: Any) -> Any:
     decode = step.decode if isinstance(step, Compose) else None
     found = [False]
+    several = isinstance(sample, (Mapping, tuple, list))
+    values = sample.values() if isinstance(sample, Mapping) else sample if several else [sample]
+    accepts = is_picture if decode is None else decode.chosen(values)
 
     def change(value: Any) -> Any:
-        if found[0] or not (is_picture(value) if decode is None else decode.accepts(value)):
+        if found[0] or not accepts(value):
             return value
         found[0] = True
         picture = Picture(value) if decode is None else decode.opened(*decode.read(value))
@@ -291,7 +294,8 @@ class Normalize(Step):
 @dataclass
 class Compose(Step):
     """Steps in their order. Where the library can do several in one pass over the picture, it does. The first may be
-    Decode: then the sample has the bytes or the path of a file in place of a picture."""
+    Decode: then the sample has the bytes or the path of a file in place of a picture, bytes rather than a path if it has
+    both."""
 
     transforms: Sequence[Step | Decode]
     _parts_given: ClassVar[tuple[str, ...]] = ("decode", "_steps")
