@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NoReturn
 
 import numpy as np
-import numpy.typing as npt
 
 from .._common.errors import InvalidError
 from .._common.notes import raise_noted
@@ -21,7 +20,7 @@ from .._order.concatenation import Concatenation
 from .._random.sample_generator import generator
 from .._random.sample_seeds import chain
 from . import rows, visits
-from .lengths import called, item_counts
+from .lengths import KeepsLengths, called
 from .stage import Item, Stage
 from .visits import Epochs, Visit, Visits, Window
 
@@ -110,26 +109,10 @@ class Map(Function):
             yield visit, ordinal, made
 
 
-class Several(Function):
+class Several(KeepsLengths, Function):
     """None, one or several items for each item."""
 
     indexed = False
-    _lengths: npt.NDArray[np.int64] | None = None
-
-    def lengths(self) -> npt.NDArray[np.int64] | None:
-        return super().lengths() if self.indexed else self._lengths
-
-    def measure(self, workers: int) -> None:
-        if self.indexed or self._lengths is not None:
-            return
-        if self.random:
-            raise self.refuse(
-                "this stage, or one above, draws random numbers, so epochs may have other numbers of items; write the "
-                "random part below it, as a .map()"
-            )
-        if not self.fixed:
-            raise self.refuse("a zip above has sides in different orders, so epochs may have other numbers of items")
-        self._lengths = item_counts(self, workers)
 
 
 class Filter(Several):

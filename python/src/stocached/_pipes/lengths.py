@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .._workers import calls
+from .stage import Stage
 from .visits import Window
 
 _HERE = 0.1  # seconds of calls before workers start, which takes about as long
@@ -19,6 +20,35 @@ _TOGETHER = 256  # elements of a task, at most
 def item_counts(stage: Any, workers: int) -> npt.NDArray[np.int64]:
     """The number of items of each element of a stage. Raises the error of an item."""
     return np.asarray(called(stage.elements(), _Counts(stage), workers), np.int64)
+
+
+class KeepsLengths(Stage):
+    """A stage that keeps how many items each element has, once they were counted."""
+
+    _lengths: npt.NDArray[np.int64] | None = None
+
+    def lengths(self) -> npt.NDArray[np.int64] | None:
+        if self.indexed:
+            return super().lengths()
+        if self._lengths is None:
+            self._lengths = self.learned()
+        return self._lengths
+
+    def learned(self) -> npt.NDArray[np.int64] | None:
+        """The lengths, if they are known before `measure`."""
+        return None
+
+    def measure(self, workers: int) -> None:
+        if self.lengths() is not None:
+            return
+        if self.random:
+            raise self.refuse(
+                "this stage, or one above, draws random numbers, so epochs may have other numbers of items; write the "
+                "random part below it, as a .map()"
+            )
+        if not self.fixed:
+            raise self.refuse("a zip above has sides in different orders, so epochs may have other numbers of items")
+        self._lengths = item_counts(self, workers)
 
 
 class _Counts:

@@ -30,7 +30,7 @@ from .._order.order import MixedOrder, Order, WeightedOrder
 from .._workers import serialization
 from . import joining, rows, visits
 from .functions import FlatMap, Function, Map
-from .lengths import item_counts
+from .lengths import KeepsLengths
 from .mixing import mixed
 from .stage import Item, Stage
 from .texts import of_text
@@ -206,7 +206,7 @@ class Shuffle(Stage):
         return f".shuffle({', '.join(seed + span + ([] if self.weighted is None else ['weights=...']))})"
 
 
-class Cache(Stage):
+class Cache(KeepsLengths):
     """options: of `CachedSamples`."""
 
     def __init__(self, above: Stage, options: dict[str, Any]) -> None:
@@ -272,22 +272,16 @@ class Cache(Stage):
             for ordinal, item in made:
                 yield visit, ordinal, item
 
-    _lengths: npt.NDArray[np.int64] | None = None
-
-    def lengths(self) -> npt.NDArray[np.int64] | None:
-        if self.indexed:
-            return super().lengths()
-        if self._lengths is None and self.made and not self.rows.cache.closed:
-            learned = self.rows.cache._learned_lengths()
-            if learned.all():
-                self._lengths = learned.astype(np.int64) - 1
-        return self._lengths
+    def learned(self) -> npt.NDArray[np.int64] | None:
+        if not self.made or self.rows.cache.closed:
+            return None
+        learned = self.rows.cache._learned_lengths()
+        return learned.astype(np.int64) - 1 if learned.all() else None
 
     def measure(self, workers: int) -> None:
         if not self.indexed:
             self.rows  # noqa: B018 - it may know them, and workers get it
-            if self.lengths() is None:
-                self._lengths = item_counts(self, workers)
+        super().measure(workers)
 
     @property
     def made(self) -> bool:
