@@ -35,7 +35,7 @@ def large(n: int) -> list[Any]:
 
 def known(pipe: Pipe) -> list[int | None]:
     """Of the cache at the end of a pipe; None: not known."""
-    return [int(word) - 1 if word else None for word in pipe._stage.rows.cache._learned_lengths()]
+    return [int(word) - 1 if word else None for word in pipe._stage.kept.cache._learned_lengths()]
 
 
 ALL = [count(n) for n in range(N)]
@@ -50,7 +50,7 @@ def test_who_reads_a_list_learns_its_length(workers: int, policy: Any):
     for _ in range(2):  # misses, and hits
         assert sum(len(batch) for batch in loader) == sum(ALL)
         assert known(pipe) == ALL
-    cache = pipe._stage.rows.cache
+    cache = pipe._stage.kept.cache
     for n in range(N):
         cache._learn_length(n, 99)
     assert sum(len(batch) for batch in loader) == sum(ALL)
@@ -62,7 +62,7 @@ def test_who_reads_a_list_learns_its_length(workers: int, policy: Any):
 def test_lengths_of_lists_that_do_not_fit_or_were_evicted(policy: Any):
     pipe = source(range(N)).flat_map(large).cache("6MiB", policy=policy)
     assert sum(1 for _ in pipe) == sum(ALL)
-    stats = pipe._stage.rows.cache.stats()
+    stats = pipe._stage.kept.cache.stats()
     assert stats.ready < N
     assert stats.evicted > 0 if policy else stats.full > 0
     assert known(pipe) == ALL
@@ -112,7 +112,7 @@ def test_processes_learn_for_each_other_and_a_killed_one_leaves_what_it_had_lear
     killed = next(n for n in range(31, N, 2) if count(n) > 1)
     pipe = source(range(N)).flat_map(deadly).cache("8MiB", name=name)
     try:
-        cache = pipe._stage.rows.cache
+        cache = pipe._stage.kept.cache
         dying = context.Process(target=read_part, args=(name, 1, killed))
         living = context.Process(target=read_part, args=(name, 0, -1))
         for process in (dying, living):
@@ -137,7 +137,7 @@ def test_processes_learn_for_each_other_and_a_killed_one_leaves_what_it_had_lear
 def test_what_is_refused_and_what_is_impossible():
     for pipe in (source(range(N)).cache("8MiB"), source(range(N)).map(str).cache("8MiB", variable=True)):
         list(pipe)
-        cache = pipe._stage.rows.cache
+        cache = pipe._stage.kept.cache
         assert not cache._learns
         assert not cache._learned_lengths().any()
         with pytest.raises(InvalidError):

@@ -155,7 +155,7 @@ def test_killed_workers_lose_and_double_nothing(tmp_path: Path, policy: Any):
         assert read(loader) == WANTED
         assert len(os.listdir(bullets)) < 3, epoch
     loader.close()
-    assert pipe._stage.above[0].rows.cache.verify() == []
+    assert pipe._stage.above[0].kept.cache.verify() == []
 
 
 def test_a_disk_keeps_what_memory_does_not(tmp_path: Path):
@@ -273,14 +273,14 @@ def test_a_list_above_the_size_of_the_cache_is_given_and_not_kept(policy: Any):
     pipe = source(list(range(6))).flat_map(long).cache("6MiB", policy=policy)
     for _ in range(3):
         assert [int(item[-1]) for item in pipe] == list(range(6))
-    stats = pipe._stage.rows.cache.stats()
+    stats = pipe._stage.kept.cache.stats()
     assert (stats.ready, stats.full, stats.hits) == (5, 3, 10)
 
 
 def test_without_a_size_there_is_room_for_lists_like_the_first_ones():
     pipe = source(list(range(30))).flat_map(several).cache()
     list(pipe)
-    stats = pipe._stage.rows.cache.stats()
+    stats = pipe._stage.kept.cache.stats()
     assert (stats.ready, stats.full) == (30, 0)
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import os
+import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from operator import length_hint
 from typing import Any
 
 import numpy as np
@@ -19,7 +23,7 @@ ITEMS, NS, SEEN, BYTES, MORE = range(5)
 """Columns: items; nanoseconds and bytes of those that were measured, and how many these are; further nanoseconds, of all
 items."""
 _COLUMNS = 5
-_ROWS = 512  # of the training loop, and of workers
+_ROWS = 512  # of the training loop, and of workers, at least
 
 _SHARE = 400  # a worker measures reading, and the last functions, in about 1/400 of its time each,
 _MOST = 250_000  # ns: and at most so long at a time
@@ -28,122 +32,117 @@ _COST = 4_000  # ns: to measure an item of a stage, on a busy machine
 _BEGIN = 10_000  # ns: to begin
 
 
-class _Time:
-    """The time that a thread may measure. It grows with the time that passes."""
-
-    def __init__(self) -> None:
-        self.left = _MOST
-        self._at = time.monotonic_ns()
-
-    def earn(self, now: int) -> int:
-        self.left = min(self.left + (now - self._at) // _SHARE, _MOST)
-        self._at = now
-        return self.left
-
-
 class Tally:
-    """Of one thread. `items` are exact. Clocks are read for a part of the items, so that they cost about 1/200 of the
-    time. So all items of slow stages are measured.
-
-    The time of a stage is its own, without that of the stages above. A stage without a number has no count."""
+    """Of one thread. It counts all items of a stage, and measures some. reading, last: watches of the stages that read
+    items, and of the last functions."""
 
     def __init__(self, counters: Counters | None, row: int) -> None:
         self._counters, self._row = counters, row
-        self._stages = 1 if counters is None else counters.stages + 1  # the last one is of stages without a number
-        self._reset()
-        self.on = False  # whether the items that are read now are measured
-        self._reading, self._last = _Time(), _Time()
-        self._stage, self._since = -1, 0  # the stage that works now, and since when
-
-    def _reset(self) -> None:
-        self.items = defaultdict[int, int](int)  # also if nobody asks: then there is no list of stages
-        self.ns, self.seen, self.bytes, self.more = ([0] * self._stages for _ in range(_COLUMNS - 1))
+        self.asked = counters is not None  # somebody asks for what it measures
+        # C counts: `compress` takes one True of a stage for each item, and `length_hint` tells how many are left.
+        self.left = defaultdict[int, Any](lambda: itertools.repeat(True, sys.maxsize))
+        self._first = defaultdict[int, int](lambda: sys.maxsize)  # how many were left at 0 items
+        stages = 0 if counters is None else counters.stages
+        # The last one is of batches, if no stage makes them.
+        self.ns, self.seen, self.bytes, self.more = ([0] * (stages + 1) for _ in range(_COLUMNS - 1))
+        self.reading, self.last = Watch(self, _BEGIN), Watch(self, 0)
 
     def begin(self) -> bool:
-        """Says whether the next items are to be measured. Called before they are read."""
-        self.on = False
-        if self._counters is not None:
-            self.on = self._reading.earn(time.monotonic_ns()) >= _LEAST
-            if self.on:
-                self._reading.left -= _BEGIN
-                self._stage = -1
-        return self.on
+        """Says whether the items that are read next are measured."""
+        return self.reading.begin()
 
-    def enter(self, stage: int) -> int:
-        """A stage begins to work. Returns the stage that asked it, for `leave`."""
-        now, before = time.monotonic_ns(), self._stage
-        if before >= 0:
-            self.ns[before] += now - self._since
-        self._stage, self._since = stage, now
-        return before
+    def took(self, stage: int) -> None:
+        """A stage has given an item, which `Watch.given` does not see."""
+        next(self.left[stage])
 
-    def leave(self, before: int) -> None:
-        """The stage that `enter` began is done."""
-        now = time.monotonic_ns()
-        if self.on:
-            self.ns[self._stage] += now - self._since
-        self._stage, self._since = before, now
-
-    def saw(self, stage: int, item: Any) -> None:
-        """A stage that was measured has given an item."""
-        if not self.on:
-            return
-        self.seen[stage] += 1
-        self.bytes[stage] += bytes_of(item)
-        self._reading.left -= _COST
-        if self._reading.left <= 0:
-            self.on = self._reading.earn(self._since) > 0
-
-    def charge(self, stage: int, above: int, ns: int, item: Any) -> None:
-        """A stage that is measured has worked so long only as the stage above it did, which gave an item."""
-        if self.on:
-            self.ns[stage] -= ns
-            self.ns[above] += ns
-            self.saw(above, item)
-
-    def take(self, items: int, stages: int) -> int:
-        """How many of some items may be measured, each in so many stages."""
-        if self._counters is None:
-            return 0
-        left = self._last.earn(time.monotonic_ns())
-        most = left // (_COST * stages)
-        most = items if most >= items else most if left >= _LEAST else 0
-        self._last.left -= most * _COST * stages
-        return most
-
-    def measure(self, stage: int, ns: int, item: Any) -> None:
-        """An item that `take` has allowed."""
-        self.ns[stage] += ns
-        self.seen[stage] += 1
-        self.bytes[stage] += bytes_of(item)
-
-    @contextmanager
-    def all_of(self, stage: int) -> Iterator[None]:
-        """Measures work of a stage on all of its items, or on many at once."""
-        start = time.monotonic_ns()
-        try:
-            yield
-        finally:
-            self.more[stage] += time.monotonic_ns() - start
+    def items(self, stage: int) -> int:
+        """How many a stage has given since the last `flush`."""
+        return self._first[stage] - length_hint(self.left[stage])
 
     def mark(self) -> Any:
         """For `back`."""
-        return [column.copy() for column in (self.items, self.ns, self.seen, self.bytes, self.more)]
+        return {stage: length_hint(left) for stage, left in self.left.items()}
 
     def back(self, mark: Any) -> None:
-        """Forgets what came after the mark: it is read again, or was counted before."""
-        self.items, self.ns, self.seen, self.bytes, self.more = (column.copy() for column in mark)
+        """Forgets the items since the mark: they are read again, or were counted before."""
+        for stage, left in self.mark().items():
+            self._first[stage] += left - mark.get(stage, sys.maxsize)
 
     def flush(self) -> None:
         """Adds all to what the loader reads."""
         if self._counters is not None:
             self._counters.table[self._row] += self.columns()
-            self._reset()
+            self._first.update(self.mark())
+            for column in (self.ns, self.seen, self.bytes, self.more):
+                column[:] = [0] * len(column)
 
     def columns(self) -> list[tuple[int, ...]]:
         """The columns of each stage, since the last `flush`."""
-        items = map(self.items.__getitem__, range(self._stages - 1))
+        items = map(self.items, range(len(self.ns) - 1))
         return [*zip(items, self.ns, self.seen, self.bytes, self.more)]
+
+
+class Watch:
+    """Reads the clock for a part of the items of a thread, in about 1/400 of its time. So it measures all items of slow
+    stages. The time of a stage is its own, without that of the stages above."""
+
+    def __init__(self, tally: Tally, cost: int) -> None:
+        """cost: ns, to begin."""
+        self.on = False  # whether items are measured now
+        self._tally, self._cost = tally, cost
+        self._left, self._at = _MOST, time.monotonic_ns()  # ns that it may measure; it was so when
+        self._inside = 0  # ns of the stages above the one that works now
+
+    def begin(self) -> bool:
+        """Says whether the next items are measured. Called before they are made."""
+        if self._tally.asked:
+            self.on = self._earn() >= _LEAST
+            self._left -= self._cost if self.on else 0
+        return self.on
+
+    def _earn(self) -> int:
+        now = time.monotonic_ns()
+        left = self._left + (now - self._at) // _SHARE
+        self._left, self._at = left if left < _MOST else _MOST, now
+        return left
+
+    def given(self, stage: int, make: Callable[..., Iterable[Any]], *arguments: Any) -> Iterator[Any]:
+        """Counts and measures what a stage gives: the items of make(*arguments)."""
+        if self.on and stage >= 0:
+            return self._measured(stage, make, arguments)
+        return itertools.compress(make(*arguments), self._tally.left[stage])
+
+    def _measured(self, stage: int, make: Callable[..., Iterable[Any]], arguments: tuple[Any, ...]) -> Iterator[Any]:
+        each = itertools.compress(self._timed(stage, make, arguments), self._tally.left[stage])
+        while self.on:
+            try:
+                item = self.call(stage, next, each)
+            except StopIteration:
+                return
+            yield item
+        yield from each
+
+    def call(self, stage: int, make: Callable[..., Any], *arguments: Any) -> Any:
+        """make(*arguments), an item of a stage. It is measured, and not counted. The time of a stage without a number
+        is that of the stage below."""
+        if not self.on or stage < 0:
+            return make(*arguments)
+        item = self._timed(stage, make, arguments)
+        self._tally.seen[stage] += 1
+        self._tally.bytes[stage] += bytes_of(item)
+        self._left -= _COST
+        if self._left <= 0:
+            self.on = self._earn() > 0
+        return item
+
+    def _timed(self, stage: int, make: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        asked, self._inside, start = self._inside, 0, time.monotonic_ns()
+        try:
+            return make(*arguments)
+        finally:
+            took = time.monotonic_ns() - start
+            self._tally.ns[stage] += took - self._inside
+            self._inside = asked + took
 
 
 class _Current(threading.local):
@@ -162,22 +161,22 @@ class Counters:
     """What the workers of a loader have counted, in memory that they share: a row for the training loop, and one for
     each worker. They count since the loader was made."""
 
-    def __init__(self, stages: int, batch: int = -1) -> None:
+    def __init__(self, stages: int, workers: int, batch: int = -1) -> None:
         """batch: the stage that makes batches."""
-        self.stages, self.batch = stages, batch
-        self._file = SharedFile("stages", size=_ROWS * stages * _COLUMNS * 8)
+        self.stages, self.batch, self._rows = stages, batch, max(_ROWS, 1 + workers)
+        self._file = SharedFile("stages", size=self._rows * stages * _COLUMNS * 8)
         self._map()
 
     def _map(self) -> None:
-        size = _ROWS * self.stages * _COLUMNS * 8
-        self.table: npt.NDArray[np.int64] = self._file.map(0, size).view(np.int64).reshape(_ROWS, self.stages, _COLUMNS)
+        shape = self._rows, self.stages, _COLUMNS
+        self.table: npt.NDArray[np.int64] = self._file.map(0, math.prod(shape) * 8).view(np.int64).reshape(shape)
         self._here: Tally | None = None
         self._pid = os.getpid()
         self.joined_ns = 0  # the training loop made batches of parts of batches
         self.shown: dict[int, list[int]] = {}  # ns of the stages of a row that a timeline has
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"stages": self.stages, "batch": self.batch, "_file": self._file}
+        return {name: getattr(self, name) for name in ("stages", "batch", "_rows", "_file")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -195,9 +194,8 @@ class Counters:
         """This thread is this worker from now on."""
         _current.tally = Tally(self, self.row_of(number))
 
-    @staticmethod
-    def row_of(worker: int) -> int:
-        return 1 + worker % (_ROWS - 1)
+    def row_of(self, worker: int) -> int:
+        return 1 + worker % (self._rows - 1)
 
     @contextmanager
     def here(self) -> Iterator[Tally]:

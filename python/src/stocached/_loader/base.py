@@ -458,7 +458,7 @@ class BaseLoader:
     def _count_stages(self, chain: Any) -> None:
         """chain: of a pipe; None: the dataset is none."""
         self._chain = chain
-        self._counters = None if chain is None else Counters(len(chain.lines), chain.batch)
+        self._counters = None if chain is None else Counters(len(chain.lines), self.num_workers, chain.batch)
 
     def _disk_counts(self) -> tuple[int, ...]:
         """As `Disk.counts`; empty without a disk cache, or after the cache was closed."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -68,7 +67,7 @@ def of_loader(stage: Stage, given: Any, collate: Callable[..., Any]) -> Any:
     plan = _plan(stage) if stage.indexed else None
     for cache in every(stage):
         if isinstance(cache, Cache) and (plan is None or cache is not plan.cache):
-            cache.rows  # noqa: B018 - workers get it
+            cache.kept  # noqa: B018 - workers get it
     if not stage.indexed:
         _check_without_index(stage, given)
         lists = PipeLists(stage, seed)
@@ -161,7 +160,7 @@ def _plan(stage: Stage) -> _Plan | None:
     maps: list[Map] = []
     for each in chain:
         if isinstance(each, Cache):
-            return _Plan(each.rows if each.made else each.above[0].rows, top, each, shuffle, maps[::-1])
+            return _Plan(each.kept if each.made else each.above[0].rows, top, each, shuffle, maps[::-1])
         if type(each) is Map:
             maps.append(each)
     return _Plan(top.rows, top, None, shuffle, maps[::-1])
@@ -216,13 +215,11 @@ class Functions:
         raise TypeError("it takes a seed")
 
     def seeded(self, sample: Any, seed: int) -> Any:
-        tally = current()
-        measures = tally.take(1, len(self._maps))
+        last = current().last
+        last.begin()
         for each in self._maps:
-            start = time.monotonic_ns()
-            sample = each.call(sample, None, staged(seed, each.random - 1) if each.draws else 0)
-            if measures:
-                tally.measure(each.number, time.monotonic_ns() - start, sample)
+            own = staged(seed, each.random - 1) if each.draws else 0
+            sample = last.call(each.number, each.call, sample, None, own)
         return sample
 
     def where(self, index: int) -> str:
@@ -243,9 +240,8 @@ class _BatchFunctions:
         self._maps = maps
 
     def __call__(self, batch: Any) -> Any:
-        tally = current()
+        last = current().last
+        last.begin()
         for each in self._maps:
-            start = time.monotonic_ns()
-            batch = each.call(batch, None, 0)
-            tally.measure(each.number, time.monotonic_ns() - start, batch)
+            batch = last.call(each.number, each.call, batch, None, 0)
         return batch

@@ -1,75 +1,34 @@
-"""Counts the items of each stage of a pipe, and measures how long they take.
+"""What each stage of a pipe gave, and how long it took.
 
-A loader runs copies of the stages, which have the numbers of their lines. Where items are measured, it runs other copies,
-with a `Measured` between every two stages. So items that are not measured cost nothing."""
+A loader runs copies of the stages, which have the numbers of their lines. `Stage.items` counts and measures what a
+stage gives, with the tally of its thread. Nobody counts the single items of a stage with an index: it gave as many as
+the stage below, or the loader, which took them."""
 
 from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy.typing as npt
 
 from .._datasets.stage_stats import StageStats
-from .._datasets.tally import BYTES, ITEMS, MORE, NS, SEEN, current
-from .functions import Counted, Filter, Map
-from .stage import Item, Stage
-from .stages import Batch, Cache, Join, Parts, Shuffle, Source, every
-from .visits import Visit, Window
+from .._datasets.tally import BYTES, ITEMS, MORE, NS, SEEN
+from .functions import Map
+from .stage import Stage
+from .stages import Batch, Cache, Parts, Shuffle, every
 
 
 def numbered(stage: Stage, numbers: Iterator[int] | None = None) -> Stage:
     """A copy whose stages are numbered as the lines of `print(pipe)`."""
     numbers = itertools.count() if numbers is None else numbers
     made = copy.copy(stage)
-    if not isinstance(made, Cache):
-        vars(made).pop("rows", None)  # it has functions of the stages that were copied
+    vars(made).pop("rows", None)  # it has functions of the stages that were copied
     if not isinstance(made, Parts):  # the numbers of parts have no line
         made.above = tuple(numbered(above, numbers) for above in stage.above)
     made.number = next(numbers)
     return made
-
-
-def measured(stage: Stage) -> Stage:
-    """A copy that measures each stage."""
-    made = copy.copy(stage)
-    made.above = tuple(map(measured, stage.above))
-    return Measured(made)
-
-
-class Measured(Stage):
-    """Measures the stage above it, and is that stage otherwise."""
-
-    def __init__(self, stage: Stage) -> None:
-        self.above, self.line, self.number = (stage,), stage.line, stage.number
-
-    def item(self, visit: Visit, seed: int) -> Any:
-        tally, stage = current(), self.above[0]
-        if not tally.on:
-            return stage.item(visit, seed)
-        before = tally.enter(self.number)
-        try:
-            item = stage.item(visit, seed)
-        finally:
-            tally.leave(before)
-        tally.saw(self.number, item)
-        return item
-
-    def items(self, some: Iterable[Visit], window: Window) -> Iterator[Item]:
-        tally, each = current(), iter(self.above[0].items(some, window))
-        while tally.on:
-            before = tally.enter(self.number)
-            try:
-                item = next(each)
-            except StopIteration:
-                return
-            finally:
-                tally.leave(before)
-            tally.saw(self.number, item[2])
-            yield item
-        yield from each
 
 
 class Chain:
@@ -82,15 +41,9 @@ class Chain:
         stages = sorted(lines.values(), key=lambda stage: stage.number)
         self.lines = [line.strip() for line in root.drawn()]
         self._above = [[above.number for above in stage.above if above.number >= 0] for stage in stages]
-        self._passes = [stage.indexed and not isinstance(stage, (Join, Counted, Cache, Source)) for stage in stages]
-        last, maps = items, set[int]()  # functions that are called in `PipeLists.finish`, which counts their items
-        while type(last) is Map and not items.indexed:
-            maps.add(last.number)
-            last = last.above[0]
-        adds = (Map, Filter, Shuffle, Join)
-        self._adds = [not stage.indexed and isinstance(stage, adds) and stage.number not in maps for stage in stages]
+        self._takes = [stage.indexed and stage.takes_all for stage in stages]
         self._same = [isinstance(stage, (Shuffle, Cache)) for stage in stages]  # items of the stage above
-        self.indexed, self._items = items.indexed, items.number
+        self.indexed, self._last = items.indexed, items.number
         self._top, self._cache = (None if stage is None else stage.number for stage in (top, cache))
         caches = [stage for stage in stages if isinstance(stage, Cache)]
         first = {id(stage.shared): stage.number for stage in reversed(caches)}
@@ -109,7 +62,7 @@ class Chain:
         """table: of `Counters`, summed over its rows. loader: the stats of the loader. caches: as of `CountsStages`.
         augment_seconds, hit_seconds: of its load_seconds, those in `augment=`, and those of workers that read hits."""
         own: list[list[int]] = table.tolist()
-        items = self._totals(own, loader.samples, loader.misses, loader.batches)
+        items = self._items(own, loader.samples, loader.misses, loader.batches)
         seconds = [ns / 1e9 for ns in self._ns(own, items)]
         if self._top is not None:
             self._share(seconds, loader, augment_seconds, hit_seconds)
@@ -122,26 +75,20 @@ class Chain:
             made.append(StageStats(line, items[k], seconds[k], size, hits, misses))
         return tuple(made)
 
-    def _totals(self, own: list[list[int]], samples: int = 0, misses: int = 0, batches: int = 0) -> list[int]:
-        """The items of each stage. samples, misses, batches: of the loader."""
-        totals = [0] * len(own)
-
-        def count(k: int, below: int) -> int:
-            passed = below + own[k][ITEMS]
-            given = misses if k == self._cache else passed if self._passes[k] else 0
-            above = sum(count(each, given) for each in self._above[k])
-            totals[k] = passed + (above if self._adds[k] else 0)
-            return totals[k]
-
-        count(self._items, samples if self.indexed else 0)
-        for k in range(self._items + 1, len(own)):
-            totals[k] = batches
-        return totals
+    def _items(self, own: list[list[int]], samples: int = 0, misses: int = 0, batches: int = 0) -> list[int]:
+        """Those that each stage gave. samples, misses, batches: of the loader."""
+        items = [row[ITEMS] for row in own]
+        items[self._last] += samples if self.indexed else 0
+        for k in range(self._last, -1, -1):
+            taken = misses if k == self._cache else items[k] if self._takes[k] else 0
+            for above in self._above[k]:
+                items[above] += taken
+        return items[: self._last + 1] + [batches] * (len(own) - self._last - 1)
 
     def estimated(self, table: npt.NDArray[Any]) -> list[int]:
         """Nanoseconds of the stages of a pipe without an index. table: of one worker."""
         own: list[list[int]] = table.tolist()
-        return self._ns(own, self._totals(own))
+        return self._ns(own, self._items(own))
 
     @staticmethod
     def _ns(own: list[list[int]], items: list[int]) -> list[int]:
@@ -152,7 +99,7 @@ class Chain:
         """What the loader knows of a dataset that it runs: loads are of what stands above the cache, or of the source."""
         assert self._top is not None
         hit = self._top if self._cache is None else self._cache
-        below = [k for k in self._maps if hit < k <= self._items]
+        below = [k for k in self._maps if hit < k <= self._last]
         known = sum(seconds[k] for k in below)
         for k in below:  # those that C does in one go are in the line of the first
             seconds[k] = augment_seconds * (seconds[k] / known if known else k == below[0])
@@ -168,6 +115,6 @@ class Chain:
             at = self._above[at][0]
         if own[at][SEEN]:
             return own[at][BYTES] / own[at][SEEN]
-        while k < self._items and self._same[k + 1]:
+        while k < self._last and self._same[k + 1]:
             k += 1
-        return loader.bytes / loader.samples if k == self._items and loader.samples else 0.0
+        return loader.bytes / loader.samples if k == self._last and loader.samples else 0.0

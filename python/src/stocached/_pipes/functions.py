@@ -89,21 +89,24 @@ class Map(Function):
 
     @functools.cached_property
     def rows(self) -> Any:
-        return rows.mapped(self.above[0].rows, self.function, self.call)
+        return rows.mapped(self.above[0].rows, self.function, self)
 
     def item(self, visit: Visit, seed: int) -> Any:
         return self.call(self.above[0].item(visit, seed), visit, self.seed_of(visit, 0, seed))
 
-    def items(self, some: Iterable[Visit], window: Window) -> Iterator[Item]:
-        if self.indexed:
-            yield from super().items(some, window)
-            return
-        call, seed_of, seed, tally = self.call, self.seed_of, window.seed, current()
+    def called(self, items: Iterable[Any], entries: Iterable[Any], seed: int) -> Iterator[Any]:
+        """The function of some items. entries: their visits and ordinals. Errors have no note."""
+        if not self.draws:
+            return map(self.function, items)
+        seeds = (self.seed_of(visit, ordinal, seed) for visit, ordinal, _ in entries)
+        return map(self.function, items, map(generator, seeds))
+
+    def read(self, some: Iterable[Visit], window: Window) -> Iterator[Item]:
+        call, seed_of, seed = self.call, self.seed_of, window.seed
         for visit, ordinal, item in self.above[0].items(some, window):
             try:
                 made = call(item, visit, seed_of(visit, ordinal, seed))
             except Exception as error:
-                tally.items[self.number] -= 1  # its own count is what it leaves out
                 window.left_out(self.above[0].where(visit.element), error)
                 continue
             yield visit, ordinal, made
@@ -120,19 +123,16 @@ class Filter(Several):
 
     name = ".filter"
 
-    def items(self, some: Iterable[Visit], window: Window) -> Iterator[Item]:
-        call, seed_of, seed, tally = self.call, self.seed_of, window.seed, current()
+    def read(self, some: Iterable[Visit], window: Window) -> Iterator[Item]:
+        call, seed_of, seed = self.call, self.seed_of, window.seed
         for visit, ordinal, item in self.above[0].items(some, window):
             try:
                 stays = self._is_true(call(item, visit, seed_of(visit, ordinal, seed)), visit)
             except Exception as error:
-                tally.items[self.number] -= 1
                 window.left_out(self.above[0].where(visit.element), error)
                 continue
             if stays:
                 yield visit, ordinal, item
-            else:
-                tally.items[self.number] -= 1
 
     def _is_true(self, value: Any, visit: Visit) -> bool:
         try:
@@ -146,17 +146,15 @@ class FlatMap(Several):
 
     name = ".flat_map"
 
-    def items(self, some: Iterable[Visit], window: Window) -> Iterator[Item]:
+    def read(self, some: Iterable[Visit], window: Window) -> Iterator[Item]:
         above, seed_of, seed = self.above[0], self.seed_of, window.seed
         first = above.indexed  # one item has the ordinals 0, 1, ...
-        tally = current()
         for visit, ordinal, item in above.items(some, window):
             try:
                 made = self._called(item, visit, seed_of(visit, ordinal, seed))
             except Exception as error:
                 window.left_out(above.where(visit.element), error)
                 continue
-            number = -1
             try:  # the function may be a generator
                 if first:
                     for number, one in enumerate(made):
@@ -165,13 +163,10 @@ class FlatMap(Several):
                     for number, one in enumerate(made):
                         yield visit, chain(ordinal, number), one
             except Exception as error:
-                tally.items[self.number] += number + 1
                 try:
                     self.failed(error, visit)
                 except Exception as noted:
                     window.left_out(above.where(visit.element), noted)
-            else:
-                tally.items[self.number] += number + 1
 
     def _called(self, item: Any, visit: Visit, seed: int) -> Any:
         """The iterable of an item."""
@@ -187,7 +182,7 @@ class FlatMap(Several):
 class Counted(FlatMap):
     """With count=: each item is an element of its own, so it has an index."""
 
-    indexed = True
+    indexed, takes_all = True, False
 
     def __init__(self, above: Stage, function: Callable[..., Any], count: Any) -> None:
         self._given = count
@@ -260,8 +255,9 @@ class Counted(FlatMap):
         last, made = self._last
         if last != key:
             made = self.list_of(self.above[0].item(upper, seed), upper, seed)
-            current().items[self.above[0].number] += 1
             self._last = key, made
+        if not ordinal:  # another worker that makes the list for its other items does not count
+            current().took(self.above[0].number)
         return made[ordinal]
 
     def list_of(self, item: Any, upper: Visit, seed: int) -> list[Any]:
@@ -277,9 +273,6 @@ class Counted(FlatMap):
                 f"{count:,}"
             )
         return made
-
-    def items(self, some: Iterable[Visit], window: Window) -> Iterator[Item]:
-        return Stage.items(self, some, window)
 
     def shown(self) -> str:
         given = self._given if isinstance(self._given, (int, np.integer)) else "..."

@@ -13,7 +13,6 @@ import numpy.typing as npt
 from .._common.errors import InvalidError
 from .._common.notes import raise_noted
 from .._common.numbers import whole
-from .._datasets.tally import current
 from .._random.sample_seeds import chain
 from .mixing import permutation
 from .stage import Item
@@ -47,7 +46,6 @@ def batches(stage: Any, items: list[Item], window: Window) -> Iterator[Item]:
     places = order.tolist()
     for b in permutation(len(ends), chain(window.seed, _USE), window).tolist():
         made = [kept[k] for k in places[ends[b - 1] if b else 0 : ends[b]]]
-        current().items[stage.number] += 1
         yield made[0][0], made[0][1], [item for *_, item in made]
 
 
@@ -117,7 +115,6 @@ def rows(stage: Any, items: list[Item]) -> Iterator[Item]:
         own = _numbered(sizes, stage.length)
         if not isinstance(next(iter(first.values())), np.ndarray):
             own = [sys.modules["torch"].from_numpy(numbers) for numbers in own]
-        current().items[stage.number] += 1
         yield visit, ordinal, made | dict(zip(_OWN, own))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-import time
+import operator
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,15 +16,16 @@ from .._common.errors import InvalidError
 from .._datasets.lists import WITHOUT_LENGTH, Entry, Lists, Reading, Walk, without_index
 from .._datasets.stage_stats import CountsStages
 from .._datasets.tally import current
-from .counting import Chain, Measured, measured
+from .counting import Chain
 from .functions import Map
 from .stage import Stage
 from .stages import Mix, cache_counts, every
-from .visits import Epochs, Visit, Window, seed_at
+from .visits import Epochs, Window, seed_at
 
 WINDOW = 1024  # visits of a window, if a stage mixes or joins their items
 _MORE = 8  # passes over a rank's windows, if bad items are left out
 _SHARE = 4  # windows that each rank has at least, if the window is the default
+_VISIT, _ITEM = operator.itemgetter(0), operator.itemgetter(2)  # of an entry
 
 
 def split(stage: Stage) -> tuple[Stage, list[Map]]:
@@ -43,7 +44,6 @@ class PipeLists(Lists, CountsStages):
         self._stage, self._seed = stage, seed
         self._above, self._maps = split(stage)
         self.mixes, self.finishes = stage.window is not None, bool(self._maps)
-        self._random = any(each.draws for each in self._maps)
         self._epochs = Epochs(stage, seed)
 
     def windows(self, world_size: int) -> tuple[int, int]:
@@ -111,18 +111,10 @@ class PipeLists(Lists, CountsStages):
         if self.mixes:
             return self._mixed(windows, reading)
         known = Window(self._seed, reading.epoch, 0, reading.begin, reading.left_out)
-        return iter(self._read.items(map(self._epochs.visits(reading.epoch).at, windows), known))
-
-    @property
-    def _read(self) -> Stage:
-        return self._measured if current().on else self._above
-
-    @functools.cached_property
-    def _measured(self) -> Stage:
-        return Measured(measured(self._above))
+        return iter(self._above.items(map(self._epochs.visits(reading.epoch).at, windows), known))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in ("_measured", "_ends")}
+        return {name: value for name, value in vars(self).items() if name != "_ends"}
 
     def _mixed(self, windows: Iterable[int], reading: Reading) -> Iterator[Entry]:
         visits = self._epochs.visits(reading.epoch)
@@ -130,68 +122,43 @@ class PipeLists(Lists, CountsStages):
         for number in windows:
             known = Window(self._seed, reading.epoch, number, reading.begin, reading.left_out)
             some = range(number * span, min((number + 1) * span, len(visits)))
-            yield from self._read.items(map(visits.at, some), known)
+            yield from self._above.items(map(visits.at, some), known)
 
     def finish(self, entries: Sequence[Entry], into: list[Any]) -> None:
-        before, maps, tally = len(into), self._maps, current()
-        if not maps:
-            into.extend(item for _, _, item in entries)
-            return
-        done = 0  # entries that were finished before
-        each = maps[0]
-        try:
-            first = tally.take(len(entries), len(maps))
-            for visit, ordinal, item in entries[:first]:
-                if visit is None:
-                    done += 1
+        if not self.finishes:
+            into.extend(map(_ITEM, entries))
+        elif all(map(_VISIT, entries)):
+            self._call(entries, into)
+        else:
+            for waits, some in itertools.groupby(entries, lambda entry: entry[0] is not None):
+                if waits:
+                    self._call([*some], into)
                 else:
-                    at = _visit(visit)
-                    for each in maps:
-                        start = time.monotonic_ns()
-                        item = each.call(item, at, each.seed_of(at, ordinal, self._seed))
-                        tally.measure(each.number, time.monotonic_ns() - start, item)
-                into.append(item)
-            if first:
-                entries = entries[first:]
-            if self._random:
-                for visit, ordinal, item in entries:
-                    if visit is None:
-                        done += 1
-                    else:
-                        at = _visit(visit)
-                        for each in maps:
-                            item = each.call(item, at, each.seed_of(at, ordinal, self._seed))
-                    into.append(item)
-                return
-            middle, each = len(into), maps[0]
-            try:
-                if len(maps) == 1 and None not in [visit for visit, _, _ in entries]:
-                    into.extend(map(each.function, [item for _, _, item in entries]))
-                    if len(into) - middle < len(entries):  # map() takes StopIteration for its end
-                        raise StopIteration
-                    return
-                for visit, _, item in entries:
-                    if visit is None:
-                        done += 1
-                    else:
-                        for each in maps:
-                            item = each.function(item)
-                    into.append(item)
-            except Exception as error:
-                each.failed(error, entries[len(into) - middle][0][0])
-        except Exception:
-            for one in maps[: maps.index(each)]:  # they gave the item that this one could not take
-                tally.items[one.number] += 1
-            raise
-        finally:
-            for one in maps:
-                tally.items[one.number] += len(into) - before - done
+                    into.extend(map(_ITEM, some))
+
+    def _call(self, entries: Sequence[Entry], into: list[Any]) -> None:
+        """`finish` of entries whose last functions were not called."""
+        first, maps, tally = len(into), self._maps, current()
+        items: Iterator[Any] = map(_ITEM, entries)
+        before = [tally.items(each.number) for each in maps[:-1]]
+        tally.last.begin()
+        for each in maps:
+            items = tally.last.given(each.number, each.called, items, entries, self._seed)
+        try:
+            into.extend(items)
+            if len(into) - first < len(entries):  # iterators take StopIteration for their end
+                raise StopIteration
+        except Exception as error:
+            done = len(into) - first  # the stages above the one that failed have given one more
+            gave = zip(maps, before)
+            failed = next((each for each, count in gave if tally.items(each.number) == count + done), maps[-1])
+            failed.failed(error, entries[done][0][0])
 
     def sent(self, entries: Sequence[Entry]) -> list[Entry]:
         return [((visit.element, visit.draw, visit.epoch), ordinal, item) for visit, ordinal, item in entries]
 
     def seed(self, entry: Entry) -> int:
-        return seed_at(self._seed, _visit(entry[0]), 0, entry[1])
+        return seed_at(self._seed, entry[0], 0, entry[1])
 
     def where(self, entry: Entry) -> str:
         return "an item" if entry[0] is None else self._above.where(entry[0][0])
@@ -205,11 +172,6 @@ class PipeLists(Lists, CountsStages):
             items: list[Any] = []
             self.finish([entry], items)
             yield from items
-
-
-def _visit(visit: Any) -> Visit:
-    """visit: also as `PipeLists.sent` has it."""
-    return visit if isinstance(visit, Visit) else Visit(*visit)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ The index of a sample is its position, with the number of the epoch in the bits 
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -17,7 +16,7 @@ from .._datasets.stage_stats import CountsStages
 from .._datasets.tally import current
 from .._order.epoch import Epoch, Shard
 from .._order.order import Order
-from .counting import Chain, Measured, measured
+from .counting import Chain
 from .stage import Stage
 from .stages import cache_counts
 from .visits import Epochs
@@ -38,18 +37,13 @@ class Positions(CountsStages):
 
     def __getitem__(self, index: int) -> Any:
         epoch, position = divmod(int(index), 2**_BITS)
-        stage = self._measured if current().on else self._stage
-        return stage.item(self._epochs.visits(epoch).at(position), self._seed)
-
-    @functools.cached_property
-    def _measured(self) -> Stage:
-        return Measured(measured(self._stage))
+        visit, reading, stage = self._epochs.visits(epoch).at(position), current().reading, self._stage
+        if reading.on:
+            return reading.call(stage.number, stage.measured.item, visit, self._seed)
+        return stage.item(visit, self._seed)
 
     def cache_counts(self) -> dict[int, tuple[int, int]]:
         return cache_counts(self._stage)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_measured"}
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import operator
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -22,59 +23,46 @@ from .._workers import serialization
 from .visits import Window
 
 
-def mapped(dataset: Any, function: Callable[[Any], Any], call: Callable[..., Any]) -> Any:
+def mapped(dataset: Any, function: Callable[[Any], Any], stage: Any) -> Any:
     """The dataset of function(sample). Steps of stocached.image become a transform of a dataset of pictures, which
-    threads decode in C. call: as of `Mapped`."""
+    threads decode in C. stage: as of `Mapped`."""
     folder, steps = sys.modules.get("stocached._image.folder"), sys.modules.get("stocached._image.steps")
     if (
         folder is None
         or steps is None
         or not (isinstance(dataset, folder.Decoded) and isinstance(function, steps.Step))
     ):
-        return Mapped(dataset, function, call)
+        return Mapped(dataset, function, stage)
     if not (dataset.transform is None or isinstance(dataset.transform, steps.Step)):
-        return Mapped(dataset, function, call)
+        return Mapped(dataset, function, stage)
     made = copy.copy(dataset)
     made.transform = function if dataset.transform is None else steps.Compose([dataset.transform, function])
     return made
 
 
 class Mapped:
-    """function(sample) for each sample of a dataset. call: does it, with a note in errors."""
+    """function(sample) for each sample of a dataset. stage: calls it, with a note in errors."""
 
-    _of_errors = ("call",)
+    _of_errors = ("stage",)
 
-    def __init__(self, dataset: Any, function: Callable[[Any], Any], call: Callable[..., Any]) -> None:
-        self.dataset, self.function, self.call = dataset, function, call
+    def __init__(self, dataset: Any, function: Callable[[Any], Any], stage: Any) -> None:
+        self.dataset, self.function, self.stage = dataset, function, stage
 
     def __len__(self) -> int:
         return len(self.dataset)
 
     def __getitem__(self, index: int) -> Any:
-        tally: Any = current()
-        if not tally.on:
-            return self.call(self.dataset[index], index, 0)
-        stage: Any = getattr(self.call, "__self__", None)
-        before = tally.enter(stage.number)
-        try:
-            sample = self._measured(stage.above[0].number, index, tally)
-            made = self.call(sample, index, 0)
-        finally:
-            tally.leave(before)
-        tally.saw(stage.number, made)
-        return made
+        reading: Any = current().reading
+        if not reading.on:
+            return self.stage.call(self.dataset[index], index, 0)
+        return reading.call(self.stage.number, self._measured, reading, index)
 
-    def _measured(self, above: int, index: int, tally: Any) -> Any:
-        """The sample of the dataset; measures it, if that does not do so itself."""
+    def _measured(self, reading: Any, index: int) -> Any:
+        """As `__getitem__`. The sample of the dataset is measured too: here, if it does not do so itself."""
         if isinstance(self.dataset, Mapped):
-            return self.dataset[index]
-        before = tally.enter(above)
-        try:
-            sample = self.dataset[index]
-        finally:
-            tally.leave(before)
-        tally.saw(above, sample)
-        return sample
+            return self.stage.call(self.dataset[index], index, 0)
+        sample = reading.call(self.stage.above[0].number, operator.getitem, self.dataset, index)
+        return self.stage.call(sample, index, 0)
 
 
 class Joined:
@@ -94,7 +82,7 @@ class Joined:
 
     def __getitem__(self, index: int) -> Any:
         d, local = self._counts.locate(position_of(index, len(self)))
-        current().items[self.stage.above[d].number] += 1
+        current().took(self.stage.above[d].number)
         return self.datasets[d][local]
 
 
@@ -111,20 +99,27 @@ class Zipped:
         return tuple(dataset[index] for dataset in self.datasets)
 
 
-class Flat:
-    """The items of lists whose lengths are known. stage: makes them."""
+class Asked:
+    """The items of a stage with an index. dataset: they are made of it, which only a fingerprint looks at."""
 
     _of_errors = ("stage",)
 
-    def __init__(self, dataset: Any, function: Callable[[Any], Any], counts: Concatenation, stage: Any) -> None:
-        self.dataset, self.function, self.stage = dataset, function, stage
-        self.counts = np.array(counts.samples)
+    def __init__(self, dataset: Any, stage: Any) -> None:
+        self.dataset, self.stage = dataset, stage
 
     def __len__(self) -> int:
-        return len(self.stage)
+        return int(self.stage.elements())
 
     def __getitem__(self, index: int) -> Any:
         return self.stage.item(self.stage.visit_of(position_of(index, len(self))), 0)
+
+
+class Flat(Asked):
+    """The items of lists whose lengths are known."""
+
+    def __init__(self, dataset: Any, function: Callable[[Any], Any], counts: Concatenation, stage: Any) -> None:
+        super().__init__(dataset, stage)
+        self.function, self.counts = function, np.array(counts.samples)
 
 
 class Read:

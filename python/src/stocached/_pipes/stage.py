@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import os
 import sys
@@ -26,6 +27,7 @@ class Stage:
     above: the stages that give their items to this one; several below + and zip. number: of its line, in a loader."""
 
     number = -1
+    takes_all = True  # an item takes one of each stage above, if they are indexed; else the stage counts those it takes
 
     def __init__(self, *above: Stage) -> None:
         self.above = above
@@ -63,20 +65,32 @@ class Stage:
         return self.above[0].item(visit, seed)
 
     def items(self, some: Iterable[Visit], window: Window) -> Iterator[Item]:
-        """The items of some visits of a window."""
-        if not self.indexed:
-            yield from self.above[0].items(some, window)
-            return
-        tally = current()
+        """The items of some visits of a window. They are counted, and some of them measured."""
+        read = self._one_by_one if self.indexed else self.read
+        return current().reading.given(self.number, read, some, window)
+
+    def read(self, some: Iterable[Visit], window: Window) -> Iterator[Item]:
+        """`items`, which calls it, of a pipe without an index."""
+        return self.above[0].items(some, window)
+
+    def _one_by_one(self, some: Iterable[Visit], window: Window) -> Iterator[Item]:
+        stage = self.measured if current().reading.on else self
         for visit in some:
             window.begin(visit)
             try:
-                item = self.item(visit, window.seed)
+                item = stage.item(visit, window.seed)
             except Exception as error:
                 window.left_out(self.where(visit.element), error)
                 continue
-            tally.items[self.number] += 1
             yield visit, 0, item
+
+    @functools.cached_property
+    def measured(self) -> Stage:
+        """A copy of an indexed stage, with a `Measured` in place of each one above. So `item` of this one takes no time
+        to ask whether it is measured."""
+        made = copy.copy(self)
+        made.above = tuple(map(Measured, self.above))
+        return made
 
     @functools.cached_property
     def window(self) -> int | None:
@@ -157,6 +171,16 @@ class Stage:
         while len(stages[-1].above) == 1:
             stages.append(stages[-1].above[0])
         return stages
+
+
+class Measured(Stage):
+    """An indexed stage whose items are measured."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.above, self.line, self.number = (stage.measured,), stage.line, stage.number
+
+    def item(self, visit: Visit, seed: int) -> Any:
+        return current().reading.call(self.number, self.above[0].item, visit, seed)
 
 
 def _line_of_program() -> str:

@@ -9,7 +9,6 @@ import itertools
 import math
 import os
 import sys
-import time
 import zlib
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -194,9 +193,7 @@ class Shuffle(Stage):
         above = self.above[0].window
         return above if self.indexed else max(self._span, above or 0)
 
-    def items(self, some: Iterable[Visit], window: Window) -> Iterator[Item]:
-        if self.indexed:
-            return super().items(some, window)
+    def read(self, some: Iterable[Visit], window: Window) -> Iterator[Item]:
         own = window.seed if self.seed is None else self.seed
         return mixed(list(self.above[0].items(some, window)), own, window)
 
@@ -208,6 +205,8 @@ class Shuffle(Stage):
 
 class Cache(KeepsLengths):
     """options: of `CachedSamples`."""
+
+    takes_all = False
 
     def __init__(self, above: Stage, options: dict[str, Any]) -> None:
         super().__init__(above)
@@ -241,61 +240,60 @@ class Cache(KeepsLengths):
                 )
 
     @functools.cached_property
-    def rows(self) -> CachedSamples:
+    def kept(self) -> CachedSamples:
         """The cache, if no loader makes it as its own; made at the first use."""
         if self.shared is not self:
-            return self.shared.rows
+            return self.shared.kept
         if self.indexed:
             return CachedSamples(self.above[0].rows, **self.options, _remedy=REMEDY)
         options = {**self.options, "variable": True, "bad_samples": "skip"}  # who reads a bad item gets its error
         return CachedSamples(rows.Listed(self.above[0]), **options, _remedy=REMEDY)
 
-    def items(self, some: Iterable[Visit], window: Window) -> Iterator[Item]:
-        if self.indexed:
-            yield from super().items(some, window)
-            return
-        lists, tally = self.rows, current()
+    @functools.cached_property
+    def rows(self) -> Any:
+        return rows.Asked(self.kept, self) if self.indexed else self.kept
+
+    def read(self, some: Iterable[Visit], window: Window) -> Iterator[Item]:
+        lists, tally = self.kept, current()
         for visit in some:
+            mark = tally.mark()
             try:
                 with rows.reading(self.above[0]):
                     packed = lists.finish(visit.element, lists.peek(visit.element), lent=True)
             except BadSampleError:  # a list with a bad item is not kept; the others of it are given
-                for item in self.above[0].items([visit], window):
-                    tally.items[self.number] += 1
-                    yield item
+                tally.back(mark)
+                yield from self.above[0].items([visit], window)
                 continue
             made, _ = serialization.unpacked(memoryview(packed))  # arrays are over `packed`, which is of this call
             if lists.cache._learns and not self.options["allow_random"]:
                 lists.cache._learn_length(visit.element, len(made))
             window.begin(visit)  # after a miss as after a hit
-            tally.items[self.number] += len(made)
             for ordinal, item in made:
                 yield visit, ordinal, item
 
     def learned(self) -> npt.NDArray[np.int64] | None:
-        if not self.made or self.rows.cache.closed:
+        if not self.made or self.kept.cache.closed:
             return None
-        learned = self.rows.cache._learned_lengths()
+        learned = self.kept.cache._learned_lengths()
         return learned.astype(np.int64) - 1 if learned.all() else None
 
     def measure(self, workers: int) -> None:
         if not self.indexed:
-            self.rows  # noqa: B018 - it may know them, and workers get it
+            self.kept  # noqa: B018 - it may know them, and workers get it
         super().measure(workers)
 
     @property
     def made(self) -> bool:
-        """Whether `rows` was used."""
-        return "rows" in vars(self.shared)
+        """Whether `kept` was used."""
+        return "kept" in vars(self.shared)
 
     def item(self, visit: Visit, seed: int) -> Any:
-        cached, tally, above = self.rows, current(), self.above[0].number
-        hits, start = cached.thread_hits.count, time.monotonic_ns()
-        item = cached[visit.element]
-        if cached.thread_hits.count == hits:  # what stands above has made it
-            tally.items[above] += 1
-            tally.charge(self.number, above, time.monotonic_ns() - start, item)
-        return item
+        cached, above = self.kept, self.above[0].number
+        item = cached.peek(visit.element)
+        if item is not None:
+            return cached.finish(visit.element, item)
+        current().took(above)
+        return current().reading.call(above, cached.finish, visit.element, None)
 
     def shown(self) -> str:
         given = [f"{name}={value!r}" for name, value in self.options.items() if value not in (None, False, "decoded")]
@@ -304,6 +302,8 @@ class Cache(KeepsLengths):
 
 class Join(Stage):
     """Pipes one after the other."""
+
+    takes_all = False
 
     def __init__(self, *above: Stage) -> None:
         super().__init__(*above)
@@ -336,12 +336,10 @@ class Join(Stage):
 
     def item(self, visit: Visit, seed: int) -> Any:
         d, inside = visit.inner
-        current().items[self.above[d].number] += 1
+        current().took(self.above[d].number)
         return self.above[d].item(inside, seed)
 
-    def items(self, some: Iterable[Visit], window: Window) -> Iterator[Item]:
-        if self.indexed:
-            return super().items(some, window)
+    def read(self, some: Iterable[Visit], window: Window) -> Iterator[Item]:
         if self.window is None:
             return self._in_turn(some, window)
         return self._mixed(list(some), window)
@@ -467,10 +465,7 @@ class Zip(Stage):
     def item(self, visit: Visit, seed: int) -> Any:
         return tuple(side.item(inside, seed) for side, inside in zip(self.above, visit.inner))
 
-    def items(self, some: Iterable[Visit], window: Window) -> Iterator[Item]:
-        if self.indexed:
-            yield from super().items(some, window)
-            return
+    def read(self, some: Iterable[Visit], window: Window) -> Iterator[Item]:
         bad: list[str] = []
 
         def left_out(name: str, error: Exception) -> None:
@@ -489,7 +484,6 @@ class Zip(Stage):
                 raise self.refuse(
                     f"its pipes have {counts} items of {self.where(visit.element)}; give them equally many"
                 )
-            current().items[self.number] += len(sides[0])
             for several in zip(*sides):
                 yield visit, several[0][1], tuple(item for _, _, item in several)
 
@@ -535,7 +529,7 @@ class Batch(Stage):
         above = self.above[0].window
         return above if self.by is None else above or 0
 
-    def items(self, some: Iterable[Visit], window: Window) -> Iterator[Item]:
+    def read(self, some: Iterable[Visit], window: Window) -> Iterator[Item]:
         """With `by`, an item is the list of the items of a batch."""
         return joining.batches(self, list(self.above[0].items(some, window)), window)
 
@@ -567,7 +561,7 @@ class Pack(Stage):
     def window(self) -> int | None:
         return self.above[0].window or 0
 
-    def items(self, some: Iterable[Visit], window: Window) -> Iterator[Item]:
+    def read(self, some: Iterable[Visit], window: Window) -> Iterator[Item]:
         return joining.rows(self, list(self.above[0].items(some, window)))
 
     def lengths(self) -> None:
@@ -618,9 +612,9 @@ def every(stage: Stage) -> list[Stage]:
 
 def cache_counts(stage: Stage) -> dict[int, tuple[int, int]]:
     """Hits and misses of the caches of a chain, by the numbers of their first lines."""
-    caches = [each for each in every(stage) if isinstance(each, Cache) and each.made and not each.rows.cache.closed]
+    caches = [each for each in every(stage) if isinstance(each, Cache) and each.made and not each.kept.cache.closed]
     first = {id(each.shared): each for each in sorted(caches, key=lambda each: -each.number)}
-    stats = {each.number: each.rows.cache.stats() for each in first.values()}
+    stats = {each.number: each.kept.cache.stats() for each in first.values()}
     return {number: (one.hits, one.misses) for number, one in stats.items()}
 
 

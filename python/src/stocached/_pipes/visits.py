@@ -27,10 +27,10 @@ class Visit(NamedTuple):
     inner: Any = None
 
 
-def seed_at(seed: int, visit: Visit, stage: int, ordinal: int = 0) -> int:
-    """The seed of the random numbers that a stage draws for an item of a visit."""
-    base = sample_seed(epoch_key(seed, visit.epoch), 0, visit.element)
-    return staged(base, stage, visit.draw, ordinal)
+def seed_at(seed: int, visit: tuple[Any, ...], stage: int, ordinal: int = 0) -> int:
+    """The seed of the random numbers that a stage draws for an item of a visit, or of the first numbers of one."""
+    element, draw, epoch = visit[:3]
+    return staged(sample_seed(epoch_key(seed, epoch), 0, element), stage, draw, ordinal)
 
 
 def staged(base: int, stage: int, draw: int = 0, ordinal: int = 0) -> int:
