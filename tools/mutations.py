@@ -763,7 +763,7 @@ DEFECTS = [
     Defect(
         "Python: memory of the overflow is not given back",
         "python/src/stocached/_workers/task_queue.py",
-        "self.overflow.punch(offset, -(-max(length, 1) // _PAGE) * _PAGE)",
+        "self.overflow.punch(offset, self._lent.pop(offset, 0) or _paged(length))",
         "return",
         python("loader/test_loader.py", "that_workers_send"),
     ),

@@ -8,6 +8,7 @@ import itertools
 import json
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from test_pipes import SEED, expected, items_of, read
 
 import stocached
 from stocached import InvalidError, Loader, StateError
+from stocached._workers.task_queue import NOT_LENT, TaskQueue
 from stocached.pipes import Pipe, source
 
 ELEMENTS = source(list(range(40)))
@@ -273,8 +275,55 @@ def test_the_memory_of_an_epoch_that_is_left_is_given_back():
     kept = loader._executor.kept
     assert kept is not None
     kept._reap()
-    assert os.fstat(kept.task_queue.overflow.fd).st_blocks * 512 < 1 << 20
+    overflow = kept.task_queue.overflow.fd
+    assert os.fstat(overflow).st_blocks * 512 < 65 << 20  # what waits for other answers
     loader.close()
+    assert os.fstat(overflow).st_blocks * 512 < 1 << 20
+
+
+def faults(x: int) -> list[int]:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    blocks = [bytearray(10 << 20) for _ in range(5)]
+    for block in blocks:
+        block[::4096] = block[::4096]
+    return [resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before]
+
+
+def test_worker_processes_keep_memory_that_is_free():
+    (made,) = Loader(source(list(range(6))).flat_map(faults).batch(6), num_workers=1)
+    assert min(made) < 100  # 12,800 if the memory is new
+
+
+def test_memory_of_the_overflow_is_lent_to_answers_that_fill_half_of_it():
+    queue = TaskQueue(16)
+
+    def held() -> int:
+        return os.fstat(queue.overflow.fd).st_blocks * 512
+
+    assert queue.lend() == NOT_LENT
+    first = queue.put(bytes(4 << 20))
+    queue.spare(*first)
+    lent = queue.lend()
+    assert lent == first
+    assert held() == 4 << 20
+    answer = queue.put(b"x" * (3 << 20), into=lent)
+    assert answer == (lent[0], 3 << 20)
+    queue.unlend(lent, answer[0])  # does nothing: the answer has it
+    assert bytes(queue.get(*answer)) == b"x" * (3 << 20)
+    queue.spare(*answer)
+    assert queue.lend() == first  # all of it
+    small = queue.put(b"y", into=first)
+    assert small[0] != first[0]
+    queue.unlend(first, small[0])
+    assert held() == 4096
+    pieces = [queue.put(bytes(20 << 20)) for _ in range(4)]
+    for piece in pieces:
+        queue.spare(*piece)
+    assert held() == (60 << 20) + 4096  # at most 64 MiB
+    assert queue.lend() in pieces
+    queue.unlend(queue.lend())
+    queue.free_spare()
+    assert held() == (20 << 20) + 4096  # what is lent
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
@@ -311,6 +360,21 @@ def test_killed_workers_lose_and_double_nothing(tmp_path: Path, monkeypatch: pyt
     made = [x for batch in loader for x in batch.tolist()]
     assert len(list(tmp_path.iterdir())) == 4
     assert made == [x for batch in Loader(elements.batch(7), seed=SEED) for x in batch.tolist()]
+
+
+def kills_in_large(x: int) -> Iterator[Any]:
+    for k, item in enumerate(large(x)):
+        kills(201 + 9000 * (x // 5) if x % 5 == 3 and k == 18 else 0)
+        yield item
+
+
+def test_memory_of_answers_that_killed_workers_had_is_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("STOCACHED_TEST_KILLS", str(tmp_path))
+    pipe = source(list(range(20))).flat_map(kills_in_large).batch(4)
+    loader = Loader(pipe, num_workers=2, restart_workers=True, prefetch_bytes="16MiB")
+    for number, batch in enumerate(loader):
+        assert [np.unique(row).tolist() for row in batch] == [[(4 * number + k) % 256] for k in range(4)]
+    assert len(list(tmp_path.iterdir())) == 4
 
 
 def kills_and_stays(x: int) -> bool:

@@ -35,6 +35,22 @@ def test_batches_are_tensors_of_the_same_numbers(name: str, workers: int):
         assert numbers == expected(chain, epoch)
 
 
+def test_a_batch_takes_no_shared_memory_of_torch_in_a_worker(monkeypatch: pytest.MonkeyPatch):
+    from stocached._loader.torch_backend import collate_of_pipe
+
+    items = [{"a": torch.full((3,), float(k)), "b": (np.arange(4) + k, k)} for k in range(5)]
+    monkeypatch.setattr(torch.utils.data._utils.worker, "_worker_info", object())
+    made, theirs = collate_of_pipe(items), torch.utils.data.default_collate(items)
+    assert theirs["a"].is_shared()
+    assert not made["a"].is_shared()
+    assert not made["b"][0].is_shared()
+    assert kinds_of(made) == kinds_of(theirs)
+    for one, other in ((made["a"], theirs["a"]), *zip(made["b"], theirs["b"])):
+        assert torch.equal(one, other)
+    with pytest.raises(RuntimeError, match="equal size"):
+        collate_of_pipe([torch.zeros(2), torch.zeros(3)])
+
+
 def test_torchs_own_loader_reads_epoch_0():
     pipe = source(list(range(10))).shuffle(3)
     batches = list(torch.utils.data.DataLoader(pipe, batch_size=4, num_workers=1))

@@ -19,7 +19,7 @@ from .._datasets.lists import Entry
 from .._datasets.tally import current
 from .._memory.batch_pool import Lease
 from .._workers import serialization
-from .._workers.task_queue import place_of
+from .._workers.task_queue import NOT_LENT, place_of
 from .bad_samples import BadSample, all_bad
 from .columns import joined
 from .epoch_context import EpochContext
@@ -65,6 +65,7 @@ class _Run:
     skip: int  # items of these windows that were read
     worker: int | None = None  # which reads it; None: any
     asked: Asked | None = None
+    lent: tuple[int, int] = NOT_LENT  # for the answer
     ended: bool = False
     error: Any = None  # met after the items that are left
     rest: deque[_Rest] = field(default_factory=deque)
@@ -230,13 +231,15 @@ class ListsIterator(_Lists):
         if run is self._runs[0]:  # then its next blocks begin where batches do
             first -= run.items % self._size
         walk = self._place.walk
-        what = Run(walk.epoch, run.windows, walk.world_size, run.skip), first, self._size
+        run.lent = self._runtime.task_queue.lend()
+        what = Run(walk.epoch, run.windows, walk.world_size, run.skip), first, self._size, run.lent
         run.asked = self._runtime.ask(run.worker, ITEMS, what)
 
     def _hear(self, run: _Run, asked: Asked) -> None:
         """Notes what a worker has read."""
         run.asked, queue, answer = None, self._runtime.task_queue, self._runtime.answer(asked)
         offset, length = place_of(answer)
+        queue.unlend(run.lent, offset)
         if answer["result"] == ERROR:  # a worker could not start
             run.windows, run.error = run.windows[:0], queue.take_object(offset, length)
             return
@@ -366,7 +369,7 @@ class ListsIterator(_Lists):
             answer = rest.answer
             answer.left -= items
             if not answer.left:
-                self._runtime.task_queue.drop(answer.offset, answer.length)
+                self._runtime.task_queue.spare(answer.offset, answer.length)
 
     def _take(self, made: _Made) -> Delivered:
         runtime, queue = self._runtime, self._runtime.task_queue
@@ -399,7 +402,8 @@ class ListsIterator(_Lists):
             return
         for run in runs:
             if run.asked is not None:
-                self._runtime.abandon(run.asked.position, 1, None)
+                unlend = functools.partial(self._runtime.task_queue.unlend, run.lent)
+                self._runtime.abandon(run.asked.position, 1, None, unlend)
             self._drop([(rest, 0, rest.block.items - rest.used) for rest in run.rest])
         for made in pending:  # a worker may read their blocks
             self._runtime.abandon(made.task.position, 1, made.lease, functools.partial(self._drop, made.parts))

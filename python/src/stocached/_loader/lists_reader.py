@@ -235,9 +235,10 @@ class WorkerReader:
         self._moved = 0.0  # bytes of an item before its last functions
         self.finisher = Finisher(job, self.entries)
 
-    def read(self, run: Run, first: int, block: int) -> tuple[int, int]:
+    def read(self, run: Run, first: int, block: int, lent: tuple[int, int]) -> tuple[int, int]:
         """Answers with the next items of a run. block: items of a block that is no batch; others have several times as
-        many. first: of the first block, so that the next one begins where a batch does. Returns where the answer lies."""
+        many. first: of the first block, so that the next one begins where a batch does. lent: of the task queue. Returns
+        where the answer lies."""
         reader, error, until = self._reader(run), None, time.monotonic_ns() + _LONGEST
         skipped, base, made, apart = reader.skipped, reader.windows, _Blocks(), False
         bad: list[BadSample] = []
@@ -282,7 +283,7 @@ class WorkerReader:
         ended = reader.ended and error is None
         read = Read(self._number, skipped, made.blocks, base, reader.windows, reader.given, ended, error, bad)
         head = pickle.dumps(read, 5)
-        return self._task_queue.put(len(head).to_bytes(8, "little"), head, *made.parts)
+        return self._task_queue.put(len(head).to_bytes(8, "little"), head, *made.parts, into=lent)
 
     def _take(self, reader: Reader, entries: list[Entry], size: int, until: int) -> None:
         """Reads entries, fewer than `size` if they take long."""

@@ -19,7 +19,8 @@ from .._workers.errors import pickled
 from .numpy_backend import NumpyBackend
 
 # Parts of torch without types. Its own loader uses those with an underscore, since torch 1.13.
-_collate: Any = _data_utils.collate.default_collate
+_theirs: Any = _data_utils.collate
+_collate: Any = _theirs.default_collate
 _convert: Any = _data_utils.collate.default_convert
 _pin_memory: Any = _data_utils.pin_memory.pin_memory
 _exception_wrapper: Any = _utils.ExceptionWrapper
@@ -28,12 +29,24 @@ _exception_wrapper: Any = _utils.ExceptionWrapper
 def collate_of_pipe(samples: Sequence[Any]) -> Any:
     """As default_collate, but it takes negative strides, such as those of a flip by NumPy, as rows of batches do: a pipe
     has the same batches with any workers. A dataset with default_collate raises the error that it does with torch."""
+    functions = dict(_theirs.default_collate_fn_map)  # the program may add some
+    if functions.get(torch.Tensor) is _theirs.collate_tensor_fn:
+        functions[torch.Tensor] = _stacked
     try:
-        return _collate(samples)
+        return _theirs.collate(samples, collate_fn_map=functions)
     except ValueError as error:
         if "negative" not in str(error):
             raise
-    return _collate(own_copy(samples))
+    return _theirs.collate(own_copy(samples), collate_fn_map=functions)
+
+
+def _stacked(tensors: Sequence[Any], *, collate_fn_map: Any = None) -> Any:
+    """As torch does it outside of workers. In workers it takes new shared memory for each batch, which is copied from
+    there once more."""
+    first = tensors[0]
+    if type(first) is not torch.Tensor or first.requires_grad or first.layout is not torch.strided or first.is_nested:
+        return _theirs.collate_tensor_fn(tensors, collate_fn_map=collate_fn_map)
+    return torch.stack(tuple(tensors))
 
 
 class TorchBackend(NumpyBackend):

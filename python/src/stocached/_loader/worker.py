@@ -18,6 +18,7 @@ from .._common.load_time import delay_ns, idle_ns
 from .._datasets.cache_backed import CacheBacked
 from .._datasets.lists import Lists
 from .._datasets.tally import current
+from .._memory import mapping
 from .._memory.batch_pool import BatchPool
 from .._random.generator_states import Draws
 from .._random.generators import Seeding
@@ -57,6 +58,7 @@ def run_worker(worker: int, job: Job, task_queue: TaskQueue, batch_pool: BatchPo
     """Runs a worker, a process or a thread, until the task queue is stopped."""
     if job.process:
         batch_pool.enter_worker()
+        mapping.keep_freed()
         job.backend.enter_worker(worker, job.workers, job.base_seed, job.user_dataset)
     Worker(worker, job, task_queue, batch_pool).run()
 

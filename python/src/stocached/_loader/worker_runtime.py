@@ -99,6 +99,8 @@ class WorkerRuntime:
         self._abandoned.clear()
         if self.pool is not None:
             self.pool.close()
+        if self.pid == os.getpid():  # a forked child does not know what its parent has lent since
+            self.task_queue.free_spare()
         # Else a batch that the training loop keeps would keep all memory of its batch pool.
         for batch_pool in (self.batch_pool, self.own):
             batch_pool.free_idle()

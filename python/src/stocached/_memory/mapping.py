@@ -57,6 +57,14 @@ def forget(address: int, length: int) -> None:
     _madvise(address, length, mmap.MADV_DONTNEED)
 
 
+def keep_freed() -> None:
+    """Has the C library keep up to 64 MiB that is free, in place of giving large blocks back at once: new pages cost more
+    than copies into them. Only for processes of ours."""
+    if "MALLOC_TRIM_THRESHOLD_" not in os.environ and hasattr(LIBC, "mallopt"):
+        for option, number in ((-1, 64 << 20), (-3, 32 << 20)):  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD at its greatest
+            LIBC.mallopt(option, number)
+
+
 def keep_from_dumps(memory: npt.NDArray[np.uint8]) -> None:
     """Leaves memory out of core dumps: for a dump the kernel reads all of it, and would allocate
     the pages that are not used yet."""

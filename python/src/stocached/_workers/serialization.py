@@ -3,7 +3,6 @@ buffer of the batch pool or after the pickle."""
 
 from __future__ import annotations
 
-import io
 import pickle
 import sys
 from collections.abc import Callable
@@ -23,7 +22,7 @@ _ALIGN = 64
 class _Pickler(pickle.Pickler):
     """Tensors go the way of arrays."""
 
-    def __init__(self, file: io.BytesIO, keep: Callable[[pickle.PickleBuffer], Any]) -> None:
+    def __init__(self, file: Any, keep: Callable[[pickle.PickleBuffer], Any]) -> None:
         super().__init__(file, protocol=5, buffer_callback=keep)
         self._torch = sys.modules.get("torch")
 
@@ -54,9 +53,15 @@ def _made(container: Container, kind: Any, names: Any, values: Any, form: Any) -
     return container.make(kind, names, form, values)
 
 
-def dump(value: Any) -> tuple[bytes, list[memoryview]]:
-    """The pickle, and the memory that belongs after it."""
-    file = io.BytesIO()
+class _Pieces(list[Any]):
+    """A file of pieces: large bytes stay where they are. A BytesIO would copy them each time that it grows."""
+
+    write = list.append
+
+
+def dump(value: Any) -> tuple[list[Any], list[memoryview]]:
+    """The pieces of the pickle, and the memory that belongs after it."""
+    pieces = _Pieces()
     buffers: list[memoryview] = []
 
     def keep(buffer: pickle.PickleBuffer) -> bool:
@@ -69,8 +74,8 @@ def dump(value: Any) -> tuple[bytes, list[memoryview]]:
         buffers.append(raw)
         return False
 
-    _Pickler(file, keep).dump(value)
-    return file.getvalue(), buffers
+    _Pickler(pieces, keep).dump(value)
+    return pieces, buffers
 
 
 def send(task_queue: TaskQueue, value: Any, memory: Any = None) -> tuple[int, int]:
@@ -93,12 +98,12 @@ def packed(value: Any) -> list[Any]:
     return _parts(*dump(value))
 
 
-def _head(text: bytes, buffers: list[memoryview], in_batch_pool: bool) -> list[Any]:
-    head = pickle.dumps((len(text), [buffer.nbytes for buffer in buffers]), 5)
-    return [len(head).to_bytes(8, "little"), bytes([in_batch_pool]), head, text]
+def _head(text: list[Any], buffers: list[memoryview], in_batch_pool: bool) -> list[Any]:
+    head = pickle.dumps((sum(map(len, text)), [buffer.nbytes for buffer in buffers]), 5)
+    return [len(head).to_bytes(8, "little") + bytes([in_batch_pool]) + head, *text]
 
 
-def _parts(text: bytes, buffers: list[memoryview]) -> list[Any]:
+def _parts(text: list[Any], buffers: list[memoryview]) -> list[Any]:
     parts = _head(text, buffers, False)
     used = sum(map(len, parts))
     for buffer in buffers:

@@ -26,6 +26,8 @@ _OVERFLOW = ("overflow_offset", "overflow_bytes")
 _TIMES = ("began_ns", "ended_ns", "augment_ns", "waited_ns", "delayed_ns")
 ANSWER = np.dtype([("result", "i4"), ("worker", "u4"), *((name, "u8") for name in (*_OVERFLOW, *_TIMES))])
 CANCELLED = -1
+_SPARE = 1 << 20, 64 << 20  # bytes: of a piece of the overflow that is lent again, at least; of all that wait for it
+NOT_LENT = -1, 0
 MOST_TASKS = 1 << 20  # limit of a task queue
 TAKEN, DONE = 2, 3  # states of a task
 
@@ -33,6 +35,10 @@ TAKEN, DONE = 2, 3  # states of a task
 def place_of(answer: Any) -> tuple[int, int]:
     """Where in the overflow what a worker answered lies: its offset and bytes."""
     return int(answer["overflow_offset"]), int(answer["overflow_bytes"])
+
+
+def _paged(length: int) -> int:
+    return -(-max(length, 1) // _PAGE) * _PAGE
 
 
 class TaskQueue:
@@ -61,6 +67,8 @@ class TaskQueue:
         self._began, self._augment, self._waited, self._delayed = (
             self._answers[name] for name in ("began_ns", "augment_ns", "waited_ns", "delayed_ns")
         )
+        self._spare: list[tuple[int, int]] = []  # pieces of the overflow with memory, for answers to come
+        self._lent: dict[int, int] = {}
         self._as, self._one, self._sums = _native.Task(), _native.Batch(), _native.Collected()  # arguments of calls
 
     def __getstate__(self) -> dict[str, Any]:
@@ -208,10 +216,13 @@ class TaskQueue:
 
     # --------------------------------------------------------------------------------- the overflow
 
-    def put(self, *parts: Any) -> tuple[int, int]:
-        """Writes bytes that another process reads by `get`. Returns their offset and number."""
+    def put(self, *parts: Any, into: tuple[int, int] = NOT_LENT) -> tuple[int, int]:
+        """Writes bytes that another process reads by `get`. Returns their offset and number. into: of `lend`; it is
+        taken if it fits."""
         length = sum(memoryview(part).nbytes for part in parts)
-        offset = self._check(_native.queue_overflow(self.address, max(length, 1)))
+        offset, room = into
+        if not length <= room <= 2 * length:
+            offset = self._check(_native.queue_overflow(self.address, max(length, 1)))
         at = offset
         for part in parts:
             view = memoryview(part).cast("B") if memoryview(part).nbytes else memoryview(b"")
@@ -220,10 +231,10 @@ class TaskQueue:
                 at, view = at + written, view[written:]
         return offset, length
 
-    def get(self, offset: int, length: int) -> bytearray:
+    def get(self, offset: int, length: int) -> memoryview:
         """Reads them without taking them away."""
-        data = bytearray(length)
-        view, at = memoryview(data), offset
+        data = np.empty(length, np.uint8).data
+        view, at = data, offset
         while view:
             count = os.preadv(self.overflow.fd, [view], at)
             if count == 0:
@@ -233,7 +244,34 @@ class TaskQueue:
 
     def drop(self, offset: int, length: int) -> None:
         """Gives their memory back."""
-        self.overflow.punch(offset, -(-max(length, 1) // _PAGE) * _PAGE)
+        self.overflow.punch(offset, self._lent.pop(offset, 0) or _paged(length))
+
+    def spare(self, offset: int, length: int) -> None:
+        """As `drop`, but memory may wait for `lend`: new pages cost more than writing to them."""
+        room, (least, most) = self._lent.get(offset) or _paged(length), _SPARE
+        if room < least or room + sum(size for _, size in self._spare) > most:
+            self.drop(offset, length)
+        else:
+            self._lent.pop(offset, None)
+            self._spare.append((offset, room))
+
+    def lend(self) -> tuple[int, int]:
+        """A place for an answer, `NOT_LENT` if there is none. After the answer call `unlend`."""
+        if not self._spare:
+            return NOT_LENT
+        self._spare.sort(key=lambda place: place[1])
+        offset, room = self._spare.pop()
+        self._lent[offset] = room
+        return offset, room
+
+    def unlend(self, lent: tuple[int, int], answered: int = -1) -> None:
+        """Gives the memory back if the answer, at another offset, has not taken it."""
+        if lent[0] != answered and lent[0] in self._lent:
+            self.drop(*lent)
+
+    def free_spare(self) -> None:
+        while self._spare:
+            self.drop(*self._spare.pop())
 
     def put_object(self, value: Any) -> tuple[int, int]:
         return self.put(pickle.dumps(value, pickle.HIGHEST_PROTOCOL))
