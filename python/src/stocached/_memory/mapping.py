@@ -58,10 +58,10 @@ def forget(address: int, length: int) -> None:
 
 
 def keep_freed() -> None:
-    """Has the C library keep up to 64 MiB that is free, in place of giving large blocks back at once: new pages cost more
-    than copies into them. Only for processes of ours."""
+    """Has the C library keep up to 128 MiB that are free, in place of giving large blocks back at once: new pages cost
+    more than copies into them. Only for processes of ours."""
     if "MALLOC_TRIM_THRESHOLD_" not in os.environ and hasattr(LIBC, "mallopt"):
-        for option, number in ((-1, 64 << 20), (-3, 32 << 20)):  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD at its greatest
+        for option, number in ((-1, 128 << 20), (-3, 32 << 20)):  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD at its greatest
             LIBC.mallopt(option, number)
 
 
