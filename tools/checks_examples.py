@@ -352,6 +352,11 @@ ours = [batch for batch in loader]
 loader.close()
 assert len(dataset) == len(pairs) == len(files), (len(dataset), len(pairs), len(files))
 assert sorted(int(k) for _, labels in ours for k in labels) == labels
+
+from stocached import source
+source(files).map(lambda file: {"jpg": file.read_bytes(), "cls": 3}).write("written", format="tar", file_bytes="20KiB")
+back = webdataset.WebDataset(sorted(map(str, Path("written").glob("*.tar"))), shardshuffle=False)
+assert [(item["jpg"], item["cls"]) for item in back] == [(file.read_bytes(), b"3") for file in files]
 print("the same")
 """
 
