@@ -180,6 +180,15 @@ class Slow(Counting):
         return super().__call__(x)
 
 
+def test_a_loader_that_was_made_before_knows_its_length():
+    pipe = source(list(range(20))).flat_map(tagged)
+    loader = Loader(pipe.batch(4))
+    with pytest.raises(TypeError, match="measure"):
+        len(loader)
+    pipe.measure()
+    assert len(loader) == -(-len(pipe) // 4)
+
+
 def test_workers_measure_each_element_once(tmp_path: Path):
     read = Slow(tmp_path)
     pipe = source(list(range(60))).flat_map(read)

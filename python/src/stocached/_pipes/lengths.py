@@ -25,14 +25,16 @@ def item_counts(stage: Any, workers: int) -> npt.NDArray[np.int64]:
 class KeepsLengths(Stage):
     """A stage that keeps how many items each element has, once they were counted."""
 
-    _lengths: npt.NDArray[np.int64] | None = None
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._counted: list[npt.NDArray[np.int64]] = []  # the lengths, or nothing; copies of the stage share the list
 
     def lengths(self) -> npt.NDArray[np.int64] | None:
         if self.indexed:
             return super().lengths()
-        if self._lengths is None:
-            self._lengths = self.learned()
-        return self._lengths
+        if not self._counted and (learned := self.learned()) is not None:
+            self._counted.append(learned)
+        return self._counted[0] if self._counted else None
 
     def learned(self) -> npt.NDArray[np.int64] | None:
         """The lengths, if they are known before `measure`."""
@@ -48,7 +50,7 @@ class KeepsLengths(Stage):
             )
         if not self.fixed:
             raise self.refuse("a zip above has sides in different orders, so epochs may have other numbers of items")
-        self._lengths = item_counts(self, workers)
+        self._counted.append(item_counts(self, workers))
 
 
 class _Counts:
