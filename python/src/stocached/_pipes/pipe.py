@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from .._common.errors import InvalidError
 from .._common.numbers import position_of, whole
 from .._datasets.lists import WITHOUT_LENGTH, without_index
-from . import arguments, functions, stages, writing
+from . import arguments, functions, stages
 from .lists import PipeLists
 
 if TYPE_CHECKING:
@@ -168,6 +168,8 @@ class Pipe:
         Raises NondeterministicDatasetError if a stage draws random numbers, or an item differs when it is read again;
         InvalidError below .batch(); SchemaError for an item unlike those before; InTheWayError if the folder has
         something else; OSError."""
+        from . import writing  # takes 40 ms, which few programs need
+
         dataset = writing.write(
             self,
             os.fspath(folder),

@@ -17,7 +17,6 @@ from .._common.one_line import one_line, printable
 from .._image.braces import expanded
 from .._image.wildcards import WILD, Run, found, split
 from .._memory.texts import PIECE, Texts, folder_of
-from .written import is_written, written_in
 
 _SERVED = "stocached:"
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
@@ -36,7 +35,12 @@ def of_text(text: str) -> Any:
             f"source({one_line(text)}): it reads files of this machine, and no {address[0]} addresses. Give the address "
             f'to a cache of `stocached serve`, and write source("{_SERVED}NAME") with the name of the cache'
         )
-    return written_in(text) if is_written(text) else paths_of(text)
+    if os.path.isfile(os.path.join(text, "dataset.json")):
+        from . import written  # takes 40 ms, which few programs need
+
+        if written.is_written(text):
+            return written.written_in(text)
+    return paths_of(text)
 
 
 def paths_of(text: str) -> Texts:
