@@ -190,8 +190,12 @@ def test_a_function_that_spawned_workers_cannot_get_is_refused_with_its_stage(st
         Loader(pipe, num_workers=2, multiprocessing_context=method)
     for arguments in ({"multiprocessing_context": "fork", "num_workers": 2}, {"num_workers": 0}):
         Loader(pipe, **arguments).close()
-    below = NUMBERS.batch(2).map(lambda batch: batch + 1)  # runs in this process
-    assert len(list(Loader(below, num_workers=2, multiprocessing_context=method))) == 5
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_a_function_of_batches_need_not_be_sent_to_workers(method: str):
+    pipe = NUMBERS.batch(2).map(lambda batch: batch + 1)
+    assert len(list(Loader(pipe, num_workers=2, multiprocessing_context=method))) == 5
 
 
 def damaged(path: str) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 import model
 import numpy as np
 import pytest
-from chains import CHAINS, Both, noisy, numbers
+from chains import CHAINS, WORKED, Both, noisy, numbers
 
 import stocached
 from stocached import InvalidError, Loader
@@ -45,9 +45,10 @@ def read(loader: Loader) -> list[list[Any]]:
 
 @pytest.mark.parametrize("name", CHAINS)
 def test_batches_are_those_of_the_document(name: str):
-    """Every other chain has 1 worker, and 5 the others: workers take long to start."""
+    """Of the chains with workers, every other has 1 worker, and 5 the others: workers take long to start."""
     chain = CHAINS[name]()
-    for workers, epochs in ((0, 3), (2, 2), (5 if list(CHAINS).index(name) % 2 else 1, 1)):
+    several = ((2, 2), (5 if WORKED.index(name) % 2 else 1, 1)) if name in WORKED else ()
+    for workers, epochs in ((0, 2), *several):
         loader = Loader(chain.pipe.batch(4), seed=SEED, num_workers=workers, persistent_workers=workers == 2)
         for epoch in range(epochs):
             assert read(loader) == expected(chain, epoch)
@@ -59,10 +60,9 @@ def test_threads_make_the_same_batches(chain: Both):
 
 
 def test_ranks_read_the_items_side_by_side(chain: Both):
-    for ranks in (2, 3):
-        for rank in range(ranks):
-            loader = Loader(chain.pipe.batch(4), seed=SEED, rank=rank, world_size=ranks, ends="uneven")
-            assert read(loader) == expected(chain, 0, rank=rank, ranks=ranks)
+    for rank in range(3):
+        loader = Loader(chain.pipe.batch(4), seed=SEED, rank=rank, world_size=3, ends="uneven")
+        assert read(loader) == expected(chain, 0, rank=rank, ranks=3)
 
 
 def test_a_pipe_alone_is_epoch_0_with_seed_0(chain: Both):
@@ -80,7 +80,7 @@ def test_a_pipe_alone_is_epoch_0_with_seed_0(chain: Both):
 
 @pytest.mark.parametrize("name", CHAINS)
 def test_a_loader_continues_from_each_batch(name: str):
-    """Also at its end, and with another number of workers."""
+    """Also at its end. The chains with workers continue from each batch, with another number of workers too."""
     make, states = CHAINS[name], []
     chain = make()
     whole = expected(chain, 1)
@@ -88,12 +88,16 @@ def test_a_loader_continues_from_each_batch(name: str):
     loader.set_epoch(1)
     for _ in loader:
         states.append(loader.state_dict())
+    last, following = len(states) - 1, expected(chain, 2)
     for k, state in enumerate(states):
         assert len(json.dumps(state)) <= 200
-        again = Loader(make().pipe.batch(4), seed=SEED, num_workers=2 if k == 1 else 0)
+        if name not in WORKED and k not in (0, last // 2, last):
+            continue
+        again = Loader(make().pipe.batch(4), seed=SEED, num_workers=2 if k == 1 and name in WORKED else 0)
         again.load_state_dict(json.loads(json.dumps(state)))
         assert read(again) == whole[k + 1 :]
-        assert read(again) == expected(chain, 2)
+        if k % 3 == 0:
+            assert read(again) == following
 
 
 def test_a_state_of_another_chain_is_refused():

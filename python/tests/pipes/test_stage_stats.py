@@ -23,7 +23,7 @@ from stocached.pipes import Pipe, mix, source
 WAYS: dict[str, dict[str, Any]] = {
     "here": {},
     "forked": {"num_workers": 2},
-    "spawned": {"num_workers": 2, "multiprocessing_context": "spawn"},
+    "spawned": {"num_workers": 2, "multiprocessing_context": "spawn", "persistent_workers": True},
     "threads": {"num_workers": 2, "worker": "thread"},
     "kept": {"num_workers": 2, "persistent_workers": True},
 }
