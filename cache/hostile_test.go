@@ -267,7 +267,7 @@ func TestHostileHeaders(t *testing.T) {
 					rng.Shuffle(len(values), func(a, b int) { values[a], values[b] = values[b], values[a] })
 					values = values[:1]
 					if offset < shm.HeaderFingerprint || offset-shm.HeaderFields < shm.FieldBytes && offset >= shm.HeaderFields {
-						values = values[:6] // numbers; the rest is text, or reserved
+						values = values[:3] // numbers; the rest is text, or reserved
 					}
 				}
 				for _, value := range values {
@@ -353,7 +353,7 @@ func TestHostileWords(t *testing.T) {
 				values := hostile(rest[k], rng)
 				if !sweeps.All {
 					rng.Shuffle(len(values), func(a, b int) { values[a], values[b] = values[b], values[a] })
-					values = values[:2]
+					values = values[:1]
 				}
 				for _, value := range values {
 					within(fmt.Sprintf("word %d becomes %#x", offset, value), func() {

@@ -105,7 +105,7 @@ WORDS = """
     threads = [threading.Thread(target=work, args=[rng.random()]) for _ in range(2)]
     for thread in threads:
         thread.start()
-    for k in range(1000):
+    for k in range(500):
         at = rng.choice(words.all)
         words.store(at, stray(words.load(at), rng))
         everything(cache, rng)
@@ -136,7 +136,7 @@ HEADERS = """
                *range(offset["HEADER_FIELDS"], offset["HEADER_FIELDS"] + offset["FIELD_BYTES"], 8)]
     texts = [*range(offset["HEADER_FINGERPRINT"], offset["HEADER_FIELDS"], 8)]
     accepted = 0
-    for at in numbers * 4 + rng.sample(texts, 40):
+    for at in numbers * 2 + rng.sample(texts, 20):
         page = bytearray(image[:4096])
         word = stray(struct.unpack_from("<Q", page, at)[0], rng) & (1 << 64) - 1
         struct.pack_into("<Q", page, at, word)
