@@ -479,7 +479,7 @@ static void a_byte_that_changes_at_an_allocation(void)
 static void files_that_change(void)
 {
     const char *set = getenv("STOCACHED_TEST_FILES");
-    int rounds = set ? atoi(set) : 3000, pictures = 0, kinds[3] = {0};
+    int rounds = set ? atoi(set) : 1500, pictures = 0, kinds[3] = {0};
     for (int k = 0; k < rounds;) {
         size_t from = below(2) ? 0 : made_at;
         const struct file *f = &found[from + below((uint32_t)(files - from))];
