@@ -20,8 +20,9 @@ OTHER_TESTS := test-c,test-stress,test-languages,test-demo
 TESTS := $(PYTHON_TESTS)+$(GO_TESTS)+$(OTHER_TESTS)
 LINTS := lint-go+lint-python+test-docs lint-generate
 # What `make ci` runs: tests and linters together. `site` waits for a browser most of its time, so it has its own lane.
+# `packages` uses one processor, so it comes before lint-go, which uses all that the other lanes have left at the end.
 CI := setup-lint-python,$(PYTHON_TESTS),lint-python+$(GO_TESTS)+$(OTHER_TESTS),test-docs+site
-CI := $(CI)+~setup-lint-go,lint-go,setup-packages,packages lint-generate
+CI := $(CI)+~setup-packages,packages,setup-lint-go,lint-go lint-generate
 # What they need first; the stages install the rest.
 FIRST := setup-c-tests setup-promtool setup-browser setup-python build
 # Six processes in Go, C and Python fill, overwrite and read one cache. The driver kills them at random and then checks
