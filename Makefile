@@ -223,8 +223,8 @@ endif
 test-torch-oldest: setup-torch-oldest build ## the same with the oldest supported torch and NumPy, in .venv-oldest
 	.venv-oldest/bin/python -m pytest -rsfE $(SIDE_BY_SIDE_TORCH) python/tests -m torch
 
-test-stress: build/libstocached.so setup-python ## kill 1,000 processes at random; run 16 processes in small memory cgroups
-	$(STRESS) -kills 1000 -seconds 900
+test-stress: build/libstocached.so setup-python ## kill 500 processes at random; run 16 processes in small memory cgroups
+	$(STRESS) -kills 500 -seconds 900
 	$(STRESS_MEMORY) -limits 256 -rounds 2
 
 test-learning: setup-c-tests setup-torch setup-demo ## train a small network on real pictures, with ours and with torchvision (minutes)
