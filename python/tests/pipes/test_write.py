@@ -3,8 +3,11 @@ killed."""
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import gc
 import json
+import mmap
 import os
 import pickle
 import random
@@ -28,6 +31,7 @@ from stocached._image.tar_index import SUFFIX
 from stocached._pipes.stages import every
 from stocached.pipes import Pipe, source
 from stocached.prepare import BlockStorage, InTheWayError
+from stocached.prepare._tar_writer import TarDocument, TarWriter
 
 KILLS = int(os.environ.get("STOCACHED_TEST_KILLS", "15"))
 FORMATS: Any = ("block", "tar")
@@ -187,6 +191,10 @@ def stale(x: int) -> int:
         (lambda d: source([{"__key__": "a.b", "jpg": b""}] * 9).write(d, format="tar"), SchemaError, "key without dots"),
         (lambda d: source([{"__key__": "a", "jpg": b""}] * 9).write(d, format="tar"), SchemaError, "0 and 1 have the key 'a'"),
         (lambda d: source([{"__key__": "a"}] * 9).write(d, format="tar"), SchemaError, "one member at least"),
+        (lambda d: source([{"__key__": "a\0b", "jpg": b""}] * 9).write(d, format="tar"), SchemaError, "or has a NUL"),
+        (lambda d: source([{"__key__": "a\udc80", "jpg": b""}] * 9).write(d, format="tar"), SchemaError, "key without dots"),
+        (lambda d: source([{"__url__": b"", "jpg": b""}] * 9).write(d, format="tar"), SchemaError, "begin with __"),
+        (lambda d: source([{"__key__": "a", "jpg": b""}] * 9).write(d, format="tar", file_bytes=1), SchemaError, "the key 'a'"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_written(write: Callable[[Path], Any], kind: type[Exception], text: str, tmp_path: Path):
@@ -379,3 +387,79 @@ def test_a_shard_that_has_changed(tmp_path: Path):
     shard.write_bytes(shard.read_bytes()[:3000])
     with pytest.raises(InvalidError, match=r"00000\.tar"):
         list(source(tmp_path / "d"))
+
+
+def test_members_of_4_gib_are_refused(tmp_path: Path):
+    with mmap.mmap(-1, 2**32) as none, pytest.raises(SchemaError, match="4,294,967,296 bytes; none has more"):
+        TarWriter(os.fspath(tmp_path / "d"), TarDocument("pipe", "f", 1000)).append("0", {"bin": none})  # type: ignore[dict-item]
+
+
+@ALL
+@pytest.mark.parametrize("name", ["write", "fsync", "open", "rename"])
+def test_a_full_disk(kind: Any, name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """The process that failed can write again, from each step on."""
+    pipe, real = indexed(), getattr(os, name)
+    pipe.write(tmp_path / "whole", format=kind, **SMALL)
+    for step in range(1, 100):
+        left = [step]
+
+        def full(*arguments: Any, left: list[int] = left, **named: Any) -> Any:
+            left[0] -= 1
+            if left[0] == 0:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return real(*arguments, **named)
+
+        before = held()
+        with monkeypatch.context() as patch:
+            patch.setattr(os, name, full)
+            with contextlib.suppress(OSError):
+                pipe.write(tmp_path / str(step), format=kind, **SMALL)
+        gc.collect()
+        assert not held() - before
+        pipe.write(tmp_path / str(step), format=kind, **SMALL)
+        assert data_of(tmp_path / str(step)) == data_of(tmp_path / "whole")
+        if left[0] > 0:
+            return
+    raise AssertionError("it takes fewer steps")
+
+
+def test_workers_that_die_are_replaced(tmp_path: Path):
+    dies = tmp_path / "dies"
+
+    def some(x: int) -> list[int]:
+        if x == 20 and dies.exists():
+            dies.unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return [x] * (x % 3)
+
+    def begins(done: int, _: Any) -> None:
+        if not done:
+            dies.touch()
+
+    pipe = source(list(range(30))).flat_map(some)
+    assert list(pipe.write(tmp_path / "d", num_workers=2, progress=begins)) == list(pipe)
+    assert not dies.exists()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_items_that_the_next_one_changes_are_refused(workers: int, tmp_path: Path):
+    """Workers would write the last one several times."""
+
+    def one_array(x: int) -> Iterator[Any]:
+        array = np.zeros(3)
+        for k in range(4):
+            array[:] = 4 * x + k
+            yield {"a": array}
+
+    with pytest.raises(InvalidError, match="make a new array"):
+        source(list(range(9))).flat_map(one_array).write(tmp_path / "d", num_workers=workers)
+
+
+@pytest.mark.parametrize("text", ['{"format": "stocached-other"}', '{"made by": "others"}\n{"lines": 2}'])
+def test_a_folder_of_others_is_a_folder_of_files(text: str, tmp_path: Path):
+    for name in ("00000.tar", "00000.stocblk"):
+        folder = tmp_path / name[6:]
+        folder.mkdir()
+        (folder / name).write_bytes(b"")
+        (folder / "dataset.json").write_text(text)
+        assert list(source(folder)) == [os.fspath(folder / name), os.fspath(folder / "dataset.json")]

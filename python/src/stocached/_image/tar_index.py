@@ -23,7 +23,8 @@ SUFFIX = ".stocached-index"
 _HEAD = struct.Struct("<8sIIqq5Q")  # up to the bytes of the keys
 _HEADER_BYTES = 104
 _VERSION = 2
-_MOST_BYTES, _MOST_FIELD, _MOST_FIELDS = 2**32 - 1, 255, 1 << 16
+MOST_BYTES = 2**32 - 1  # of a member
+_MOST_FIELD, _MOST_FIELDS = 255, 1 << 16
 _KEY_BLOCK = 64  # keys of a block, of which each says how it differs from the one before
 _COMPRESSED = {
     b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ\x00": "xz", b"BZh": "bzip2",
@@ -172,7 +173,7 @@ def _walked(path: str, stamp: tuple[int, int]) -> Members:
                 parts = split_name(member.name) if member.regular else None
                 if parts is None or len(parts[1].encode()) > _MOST_FIELD:
                     continue
-                if member.size > _MOST_BYTES:
+                if member.size > MOST_BYTES:
                     raise InvalidError(f"{path}: member {printable(member.name)!r} has 4 GiB or more")
                 number = numbers.setdefault(parts[1], len(numbers))
                 if number == _MOST_FIELDS:

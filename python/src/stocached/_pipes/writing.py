@@ -114,9 +114,16 @@ class _Items(DataPreparer):
     def __init__(self, pipe: Any, workers: int) -> None:
         """Reads some items twice. Raises NondeterministicDatasetError, SchemaError, InvalidError."""
         self._pipe, self._stage, self._workers = pipe, pipe._stage, workers
+        self._given: list[tuple[Any, Any]] = []  # items of a pipe without an index, and copies that were made at once
         looks = self._looks()
         self.looks = [item for _, some, _ in looks for item in some]
         self._learn(self.looks)
+        for item, copied in self._given:
+            if [*map(_bytes, self._encoded(item))] != [*map(_bytes, self._encoded(copied))]:
+                raise InvalidError(
+                    ".write(): an item changes when the next one is made, and workers hold several; make a new array for each"
+                )
+        self._given.clear()
         self.fingerprint = _fingerprint(pipe._stage, map(self._encoded, self.looks))
         for unit, some, moved in looks:
             with contextlib.suppress(UndecidedError):
@@ -162,7 +169,14 @@ class _Items(DataPreparer):
             yield from PipeLists(self._stage, 0).all()
             return
         loader = calls.loader(
-            self._pipe, _TOGETHER, num_workers=self._workers, worker="process", collate_fn=list, rank=0, world_size=1
+            self._pipe,
+            _TOGETHER,
+            num_workers=self._workers,
+            worker="process",
+            restart_workers=True,
+            collate_fn=list,
+            rank=0,
+            world_size=1,
         )
         with contextlib.closing(loader):
             for some in loader:
@@ -186,9 +200,12 @@ class _Items(DataPreparer):
         """unit: an item, or a window of a pipe without an index."""
         if self._stage.indexed:
             return [own_copy(item) for item in self._from(unit, unit + 1)]
-        lists, items = PipeLists(self._stage, 0), list[Any]()
-        lists.finish(list(itertools.islice(lists.items([unit], Reading(0, 1)), _ITEMS)), items)
-        return [own_copy(item) for item in items]
+        lists, items, copies = PipeLists(self._stage, 0), list[Any](), list[Any]()
+        for entry in itertools.islice(lists.items([unit], Reading(0, 1)), _ITEMS):
+            lists.finish([entry], items)
+            copies.append(own_copy(items[-1]))
+        self._given += zip(items, copies)
+        return copies
 
 
 class _Fields(_Items):
@@ -247,6 +264,12 @@ def _fingerprint(stage: Stage, encoded: Iterable[Encoded]) -> str:
     """Names what an epoch has, and in which order. encoded: some items, as functions may read what nobody knows of."""
     derived = derive(stage.rows if stage.indexed else Listed(stage))
     items = hashlib.sha256()
-    for name, array in itertools.chain.from_iterable(encoded):
-        items.update(f"{name} {array.dtype} {array.shape} ".encode() + array.tobytes())
+    for value in itertools.chain.from_iterable(encoded):
+        items.update(_bytes(value))
     return f"{derived} v={visits_digest(stage, 0)} i={items.hexdigest()[:16]}"
+
+
+def _bytes(value: tuple[str, Any]) -> bytes:
+    """Of a value with its name."""
+    name, array = value
+    return f"{name} {array.dtype} {array.shape} ".encode() + bytes(array.tobytes())

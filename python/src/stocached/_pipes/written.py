@@ -19,11 +19,14 @@ from .._samples.schema import Field
 from .._samples.tree import Tree, kind_of
 from ..prepare._block_storage import BlockStorage
 from ..prepare._dataset import PreparedDataset
+from ..prepare._description import FORMAT as BLOCK_FORMAT
 from ..prepare._description import NAME, file_name
 from ..prepare._tar_storage import TarStorage
+from ..prepare._tar_writer import FORMAT as TAR_FORMAT
 from ..prepare._tar_writer import shard_name
 
 NOTE = "items"  # of a dataset in block files: how its samples become items
+_BEGINS = 100  # bytes of dataset.json, which have the format
 _CONTAINERS: dict[str, type] = {"dict": dict, "tuple": tuple, "list": list}
 
 
@@ -153,6 +156,10 @@ def written_in(folder: str) -> Any:
 
 def is_written(folder: str) -> bool:
     """Whether .write() or stocached.prepare has made the files of a folder."""
-    first = (file_name(0), shard_name(0))
-    there = [os.path.isfile(os.path.join(folder, name)) for name in (NAME, *first)]
-    return there[0] and any(there[1:])
+    try:
+        with open(os.path.join(folder, NAME), "rb") as file:
+            begins = file.read(_BEGINS)  # others write files of this name too
+    except OSError:
+        return False
+    first = (file_name(0), BLOCK_FORMAT), (shard_name(0), TAR_FORMAT)
+    return any(os.path.isfile(os.path.join(folder, name)) and f'"{form}"'.encode() in begins for name, form in first)

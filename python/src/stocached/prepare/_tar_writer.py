@@ -14,12 +14,13 @@ from dataclasses import asdict, dataclass, field
 from .._common.errors import CorruptError, InvalidError, SchemaError
 from .._common.one_line import printable
 from .._image.tar_headers import BLOCK
-from .._image.tar_index import SUFFIX, encoded, kept_index, split_name
+from .._image.tar_index import MOST_BYTES, SUFFIX, encoded, kept_index, split_name
 from ._description import NAME
 from ._errors import InTheWayError, NotPreparedError
 from ._folder_writer import FolderWriter, Name
 
 FORMAT, _VERSION = "stocached-tar", 1
+_NAME = re.compile("(?!__)[^\\0\ud800-\udfff]*")  # and a key; webdataset's own names begin with __
 _RECORD = 10240  # bytes: tar pads archives to a multiple
 
 
@@ -77,10 +78,15 @@ class TarWriter(FolderWriter):
         """As FolderWriter."""
         self._document = document
         self._shards: list[str] = []
+        self._key = ""  # of the last sample
         self._begin_shard()
         super().__init__(folder, document.name, wait=wait, restart=restart)
-        if not self.whole and not os.path.exists(os.path.join(self.part, NAME)):
-            self._write_file(NAME, document.text())
+        try:
+            if not self.whole and not os.path.exists(os.path.join(self.part, NAME)):
+                self._write_file(NAME, document.text())
+        except BaseException:
+            self.close()  # the lock, which this process would wait for the next time
+            raise
 
     def _name_of(self, folder: str) -> Name:
         return tar_document(folder).name
@@ -120,15 +126,19 @@ class TarWriter(FolderWriter):
             raise InvalidError(f"{self.part}: nothing can be written any more: {self._error or 'it was closed'}")
         if not members:
             raise SchemaError(f"sample {self.next} has no members; a sample of a tar shard has one at least")
-        if self._keys[-1:] == [key]:
+        if self._key == key:
             raise SchemaError(
                 f"samples {self.next - 1} and {self.next} have the key {key!r}, so they would be one sample"
             )
-        for name in members:
-            if split_name(f"{key}.{name}") != (key, name):
+        for name, data in members.items():
+            if split_name(f"{key}.{name}") != (key, name) or not _NAME.fullmatch(f"{name}/{key}"):
                 raise SchemaError(
                     f"sample {self.next} has the member {printable(f'{key}.{name}')!r}: readers take a key without dots, "
-                    "and a name in lower case"
+                    "and a name in lower case that does not begin with __; none is empty, or has a NUL"
+                )
+            if len(data) > MOST_BYTES:
+                raise SchemaError(
+                    f"the member {name!r} of sample {self.next} has {len(data):,} bytes; none has more than {MOST_BYTES:,}"
                 )
         try:
             self._append(key, members)
@@ -151,6 +161,7 @@ class TarWriter(FolderWriter):
             self._at += sum(map(len, parts[-3:]))
         self._write(b"".join(parts))
         self._keys.append(key)
+        self._key = key
         self._members.append(places)
         self.next += 1
 
