@@ -84,7 +84,7 @@ def main() -> None:
             boxes += int(there.sum())
         done = loader.stats() - before
         print(
-            f"epoch {epoch + 1}: {done.samples} pictures with {boxes} boxes, {1 - boxes / places:.0%} of the places for "
+            f"epoch {epoch + 1}: {done.samples} pictures with {boxes} boxes, {(places - boxes) / max(places, 1):.0%} of the places for "
             f"boxes are padding, {done.hits} of {done.samples} samples from the cache"
         )
     loader.close()

@@ -69,8 +69,8 @@ def main() -> None:
             tokens += int((batch["segments"] > 0).sum())
         (cache,) = (stage for stage in (loader.stats() - before).stages if stage.stage.startswith(".cache"))
         print(
-            f"epoch {epoch + 1}: {tokens:,} tokens in {rows} rows, {1 - tokens / (rows * LENGTH):.0%} padding "
-            f"({1 - tokens / (texts * LENGTH):.0%} with a row for each text); "
+            f"epoch {epoch + 1}: {tokens:,} tokens in {rows} rows, {1 - tokens / max(rows * LENGTH, 1):.0%} padding "
+            f"({1 - tokens / max(texts * LENGTH, 1):.0%} with a row for each text); "
             f"{cache.hits} of {cache.hits + cache.misses} files from the cache"
         )
     loader.close()

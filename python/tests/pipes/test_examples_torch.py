@@ -51,6 +51,19 @@ def test_texts_are_packed(run: Run) -> None:
     assert all(int(packed) < 8 < 50 < int(alone) for packed, alone in paddings), printed
 
 
+def test_a_folder_without_texts(run: Run, tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers")
+    (tmp_path / "a.txt").write_text("\n\n")
+    assert "epoch 3: 0 tokens in 0 rows" in run("text_packing.py", tmp_path)
+
+
+def test_pictures_without_boxes(run: Run, photos: Path, tmp_path: Path) -> None:
+    pictures = [str(file) for file in sorted(photos.rglob("*.jpg"))[:3]]
+    images = [{"id": k, "file_name": name, "width": 9, "height": 9} for k, name in enumerate(pictures)]
+    (tmp_path / "boxes.json").write_text(json.dumps({"images": images, "annotations": []}))
+    assert "epoch 3: 3 pictures with 0 boxes, 0%" in run("detection.py", tmp_path / "boxes.json", "--size", "64MiB")
+
+
 def test_audio(run: Run, sounds: Path) -> None:
     clips = len(list(sounds.rglob("*.wav")))
     printed = run("audio_clips.py", sounds)
