@@ -239,3 +239,22 @@ def test_a_key_that_is_missing_above_a_cache_gets_no_advice_on_samplers(pipe: An
     told = message(pipe.cache("8MiB").batch(2), KeyError)
     assert re.search(r"(?s)stocached: in \.(flat_)?map\(__getitem__\)" + LINE + r".*sample 0 was loaded on trial", told)
     assert "sampler" not in told
+
+
+@pytest.mark.parametrize("pipe", [NUMBERS.map(float), LISTS, NUMBERS.cache("8MiB").map(float).zip(NUMBERS)])
+def test_a_cache_that_cannot_be_made_names_its_line(pipe: Any):
+    told = message(pipe.cache(2_400_000).batch(2), stocached.CacheMemoryError)
+    assert re.search(r"stocached: in \.cache\(size=2400000\)" + LINE, told)
+    for options, words in (
+        ({"disk": "a folder"}, "'a folder' is not a size.*folder is disk_dir="),
+        ({"size": "much"}, "'much'"),
+    ):
+        with pytest.raises(InvalidError, match=r"^\.cache\(.*\)" + LINE + ".*" + words):
+            pipe.cache(**options)
+
+
+def test_print_shows_all_arguments_of_batch_and_states_do_not():
+    pipe, other = LISTS.batch(7, size=int, pad={"boxes": -1}), LISTS.batch(7, size=int)
+    assert repr(pipe).endswith(".batch(7, size=int, pad={'boxes': -1})")
+    assert repr(NUMBERS.batch(7, collate=list, drop_last=True)).endswith(".batch(7, collate=list, drop_last=True)")
+    assert Loader(pipe).state_dict() == Loader(other).state_dict()

@@ -227,7 +227,10 @@ SLOW: dict[str, tuple[Callable[[], Pipe], str]] = {
         ".map(napping)",
     ),
     "of batches": (lambda: source(range(N)).map(array).batch(1).map(napping), ".map(napping)"),
-    "a collate function": (lambda: source(range(N)).flat_map(arrays).batch(1, collate=napping), ".batch(1)"),
+    "a collate function": (
+        lambda: source(range(N)).flat_map(arrays).batch(1, collate=napping),
+        ".batch(1, collate=napping)",
+    ),
 }
 
 
@@ -397,3 +400,11 @@ def test_each_worker_counts_in_a_row_of_its_own():
 def test_differences_are_of_each_number():
     one, other = StageStats(".map(f)", 9, 3.0, 40, 2, 1), StageStats(".map(f)", 4, 1.0, 10, 1, 1)
     assert one - other == StageStats(".map(f)", 5, 2.0, 30, 1, 0)
+
+
+def test_the_seconds_of_an_epoch_are_not_below_0():
+    """The first items of a stage took long, and few of the others were measured."""
+    before = StageStats(".map(first)", items=100, seconds=9.0, bytes=800)
+    assert StageStats(".map(first)", items=300, seconds=4.0, bytes=900) - before == StageStats(
+        ".map(first)", 200, 0, 100
+    )

@@ -43,7 +43,11 @@ def check(
         if disk_dir is not None:
             raise InvalidError('disk_dir= is the folder of disk=; give disk= too, such as disk="200GiB"')
         return
-    if parse_size(disk, "disk") == 0:
+    try:
+        size = parse_size(disk, "disk")
+    except InvalidError as error:
+        raise InvalidError(f"{error}. The folder is disk_dir=") from None
+    if size == 0:
         raise InvalidError(f"disk={disk!r} holds no sample; leave out disk= for a cache in memory only")
     if disk_dir is None:
         raise InvalidError("disk= needs disk_dir=, a folder on a local disk")

@@ -22,8 +22,9 @@ class StageStats:
     misses: int = 0  # elements that it did not have
 
     def __sub__(self, before: StageStats) -> StageStats:
+        """Seconds and bytes are 0 where less is estimated now: the first items of a stage often take longest."""
         counts = [field.name for field in fields(self) if field.name != "stage"]
-        return StageStats(self.stage, **{name: getattr(self, name) - getattr(before, name) for name in counts})
+        return StageStats(self.stage, **{name: max(getattr(self, name) - getattr(before, name), 0) for name in counts})
 
 
 class CountsStages(ABC):

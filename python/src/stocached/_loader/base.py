@@ -17,6 +17,7 @@ from .._cache import disk, served
 from .._checks.randomness import Remedy
 from .._common import threads
 from .._common.errors import ClosedError, InvalidError
+from .._common.notes import raise_noted
 from .._common.numbers import whole
 from .._common.ranks import rank_of
 from .._datasets.cached_samples import CachedSamples
@@ -140,22 +141,27 @@ class BaseLoader:
     def _take_cache(self, dataset: Any, options: Options, cached_kind: type[CachedSamples]) -> None:
         """Sets the dataset whose samples come from a cache, and the cache, if there is one."""
         forks = are_forked(getattr(self, "multiprocessing_context", None))
-        self._cached = samples_of(
-            dataset,
-            options,
-            functools.partial(
-                cached_kind,
-                allow_random=options.allow_random,
-                bad_samples=options.bad_samples,
-                store=options.store,
-                _remedy=self._remedy,
-                _workers=self.num_workers,
-                _init=getattr(self, "worker_init_fn", None),
-                _forks=forks and options.worker in (None, "process"),
-                _augment=options.augment,
-                _best="lfu" if prefers_some(self.sampler if self._order is None else self._order) else "cost",
-            ),
-        )
+        try:
+            self._cached = samples_of(
+                dataset,
+                options,
+                functools.partial(
+                    cached_kind,
+                    allow_random=options.allow_random,
+                    bad_samples=options.bad_samples,
+                    store=options.store,
+                    _remedy=self._remedy,
+                    _workers=self.num_workers,
+                    _init=getattr(self, "worker_init_fn", None),
+                    _forks=forks and options.worker in (None, "process"),
+                    _augment=options.augment,
+                    _best="lfu" if prefers_some(self.sampler if self._order is None else self._order) else "cost",
+                ),
+            )
+        except Exception as error:
+            if self._chain is None or not self._chain.cache_noted:
+                raise
+            raise_noted(error, self._chain.cache_noted)
         if isinstance(self._cached, CachedSamples):
             self._cached.notices.deferred = True  # iterations warn
         self.cache = None if self._cached is None else self._cached.cache

@@ -45,6 +45,7 @@ class Chain:
         self._same = [isinstance(stage, (Shuffle, Cache)) for stage in stages]  # items of the stage above
         self.indexed, self._last = items.indexed, items.number
         self._top, self._cache = (None if stage is None else stage.number for stage in (top, cache))
+        self.cache_noted = cache.noted() if isinstance(cache, Cache) else ""  # for errors of the loader's own cache
         caches = [stage for stage in stages if isinstance(stage, Cache)]
         first = {id(stage.shared): stage.number for stage in reversed(caches)}
         self._first = {stage.number: first[id(stage.shared)] for stage in caches}  # a pipe may be used twice

@@ -17,10 +17,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .._cache import disk
 from .._checks.randomness import Remedy
 from .._common.errors import BadSampleError, InvalidError, NondeterministicDatasetError
+from .._common.notes import raise_noted
 from .._common.numbers import whole
 from .._common.one_line import name_of, one_line, printable
+from .._common.sizes import parse_size
 from .._datasets.cached_samples import CachedSamples
 from .._datasets.tally import current
 from .._memory.texts import Texts
@@ -212,6 +215,11 @@ class Cache(KeepsLengths):
         super().__init__(above)
         self.shared = self  # copies of the stage share its cache
         self.options = options
+        try:
+            parse_size(options["size"] or 0)
+            disk.check(options["disk"], options["disk_dir"], options["disk_policy"])
+        except InvalidError as error:
+            raise self.refuse(str(error)) from None
         if not above.indexed and (options["store"] != "decoded" or options["variable"] is False):
             raise self.refuse(
                 "it keeps the list of items of each element, which has no other form and differs in size; leave store= and "
@@ -244,10 +252,17 @@ class Cache(KeepsLengths):
         """The cache, if no loader makes it as its own; made at the first use."""
         if self.shared is not self:
             return self.shared.kept
-        if self.indexed:
-            return CachedSamples(self.above[0].rows, **self.options, _remedy=REMEDY)
-        options = {**self.options, "variable": True, "bad_samples": "skip"}  # who reads a bad item gets its error
-        return CachedSamples(rows.Listed(self.above[0]), **options, _remedy=REMEDY)
+        try:
+            if self.indexed:
+                return CachedSamples(self.above[0].rows, **self.options, _remedy=REMEDY)
+            options = {**self.options, "variable": True, "bad_samples": "skip"}  # who reads a bad item gets its error
+            return CachedSamples(rows.Listed(self.above[0]), **options, _remedy=REMEDY)
+        except Exception as error:
+            raise_noted(error, self.noted())
+
+    def noted(self) -> str:
+        """For errors of a cache that is made."""
+        return f"stocached: in {self.shown()}{self.line}"
 
     @functools.cached_property
     def rows(self) -> Any:
@@ -542,7 +557,14 @@ class Batch(Stage):
         super().measure(workers)
 
     def shown(self) -> str:
+        """The states of a loader have it, so it leaves out what does not change which items a batch has."""
         return f".batch({self.size}{'' if self.by is None else ', size=' + name_of(self.by)})"
+
+    def drawn(self) -> list[str]:
+        *above, own = super().drawn()
+        given = "" if self.pad is None else f", pad={one_line(self.pad)}"
+        given += "" if self.collate is None else f", collate={name_of(self.collate)}"
+        return [*above, f"{own[:-1]}{given}{', drop_last=True' if self.drop_last else ''})"]
 
 
 class Pack(Stage):
