@@ -7,12 +7,13 @@ import functools
 import itertools
 import json
 import os
+import pickle
 import random
 import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -573,3 +574,27 @@ def test_a_state_fits_a_chain_whose_functions_have_other_addresses(kind: str):
     next(iter(loader))
     again.load_state_dict(loader.state_dict())
     assert next(iter(again)).tolist() == [1, 1, 2, 2]
+
+
+class Sends:
+    """Gives its bytes to a pickle as they are."""
+
+    def __init__(self, data: Any) -> None:
+        self.data = data
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return Sends, (pickle.PickleBuffer(self.data),)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sends) and bytes(self.data) == bytes(other.data)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("make", [lambda data: np.frombuffer(data, np.uint8).reshape(-1, 4).T, Sends, bytearray])
+def test_workers_send_large_bytes_that_cannot_be_written_to(make: Callable[[bytes], Any]):
+    """C's pickler gives such memory to its file as it is."""
+    items = [make(bytes(range(256)) * (1 << 10)), make(b"cold")] * 3
+    pipe = source(range(3)).flat_map(lambda _: items[:2]).batch(2, collate=list)
+    given = [item for batch in Loader(pipe, num_workers=1) for item in batch]
+    assert all(np.array_equal(a, b) if isinstance(a, np.ndarray) else a == b for a, b in zip(given, items, strict=True))

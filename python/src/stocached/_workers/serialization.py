@@ -56,7 +56,11 @@ def _made(container: Container, kind: Any, names: Any, values: Any, form: Any) -
 class _Pieces(list[Any]):
     """A file of pieces: large bytes stay where they are. A BytesIO would copy them each time that it grows."""
 
-    write = list.append
+    def write(self, piece: Any) -> None:
+        """piece: also a PickleBuffer of memory that cannot be written to, and a bytearray, which the program may change."""
+        if type(piece) is not bytes:
+            piece = piece.raw() if isinstance(piece, pickle.PickleBuffer) else bytes(piece)
+        self.append(piece)
 
 
 def dump(value: Any) -> tuple[list[Any], list[memoryview]]:
