@@ -408,3 +408,16 @@ def test_the_seconds_of_an_epoch_are_not_below_0():
     assert StageStats(".map(first)", items=300, seconds=4.0, bytes=900) - before == StageStats(
         ".map(first)", 200, 0, 100
     )
+
+
+def test_a_list_is_made_once_whether_its_items_are_measured_or_not():
+    made: list[int] = []
+
+    def four(k: int) -> list[int]:
+        made.append(k)
+        return [k] * 4
+
+    stage = source(range(3)).flat_map(four, count=4)._stage
+    visits = stage.visits(0, 0)
+    assert [(stage, stage.measured)[p % 2].item(visits.at(p), 0) for p in range(8)] == [0] * 4 + [1] * 4
+    assert made == [0, 1]

@@ -8,6 +8,7 @@ import errno
 import gc
 import json
 import mmap
+import multiprocessing
 import os
 import pickle
 import random
@@ -463,3 +464,15 @@ def test_a_folder_of_others_is_a_folder_of_files(text: str, tmp_path: Path):
         (folder / name).write_bytes(b"")
         (folder / "dataset.json").write_text(text)
         assert list(source(folder)) == [os.fspath(folder / name), os.fspath(folder / "dataset.json")]
+
+
+@pytest.mark.parametrize("pipe", [source(range(9)).map(lambda x: x), source(range(9)).flat_map(lambda x: [x])])
+def test_lambdas_under_spawn_get_advice_that_a_program_can_follow(pipe: Pipe, tmp_path: Path):
+    before = multiprocessing.get_start_method(allow_none=True)
+    multiprocessing.set_start_method("spawn", force=True)
+    try:
+        with pytest.raises(InvalidError, match=r"map\(<lambda>\) in test_write.py, line .*leave num_workers= out"):
+            pipe.write(tmp_path / "d", num_workers=2)
+    finally:
+        multiprocessing.set_start_method(before, force=True)
+    assert len(pipe.write(tmp_path / "d")) == 9

@@ -115,9 +115,14 @@ def _check(given: Any, batch: Batch | None) -> None:
 
 
 def _check_functions(stage: Stage, given: Any) -> None:
+    if given.num_workers and given.worker in (None, "process"):
+        check_functions(stage, given.multiprocessing_context, 'give multiprocessing_context="fork"')
+
+
+def check_functions(stage: Stage, context: Any, instead: str) -> None:
     """Raises InvalidError for a function that cannot be sent to workers."""
-    method = start_method(given.multiprocessing_context)
-    if not given.num_workers or method == "fork" or given.worker not in (None, "process"):
+    method = start_method(context)
+    if method == "fork":
         return
     for each in every(stage):
         for function in each.functions():
@@ -125,7 +130,7 @@ def _check_functions(stage: Stage, given: Any) -> None:
             if "<locals>" in name or "<lambda>" in name:
                 raise each.refuse(
                     f"workers that are started by {method} are sent {name} pickled, which lambdas and functions within "
-                    'functions cannot be; define it in a module, or give multiprocessing_context="fork"'
+                    f"functions cannot be; define it in a module, or {instead}"
                 )
 
 

@@ -194,7 +194,7 @@ class Counted(FlatMap):
             )
         if not callable(count):
             _ = self.counts  # raises InvalidError now
-        self._last: tuple[Any, list[Any]] = (None, [])  # the list of the last element
+        self._last: list[tuple[Any, list[Any]]] = [(None, [])]  # the list of the last element
         self._epochs = Epochs(above, 0)
 
     def functions(self) -> list[Any]:
@@ -252,13 +252,19 @@ class Counted(FlatMap):
         if visit.draw:
             upper = visits.drawn(upper, visit.draw)
         key = e, visit.draw, visit.epoch, seed
-        last, made = self._last
+        last, made = self._last[0]
         if last != key:
             made = self.list_of(self.above[0].item(upper, seed), upper, seed)
-            self._last = key, made
+            self._last[0] = key, made
         if not ordinal:  # another worker that makes the list for its other items does not count
             current().took(self.above[0].number)
         return made[ordinal]
+
+    @functools.cached_property
+    def measured(self) -> Stage:
+        made: Any = super().measured
+        made._last = self._last  # else a list whose items are measured in part is made twice
+        return made  # type: ignore[no-any-return]
 
     def list_of(self, item: Any, upper: Visit, seed: int) -> list[Any]:
         made = self._called(item, upper, self.seed_of(upper, 0, seed))
@@ -283,7 +289,7 @@ class Counted(FlatMap):
         return f"item {ordinal} of {self.above[0].where(e)}"
 
     def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"_last": (None, [])}
+        return vars(self) | {"_last": [(None, [])]}
 
 
 def _is_fixed(function: Any) -> bool:

@@ -33,6 +33,7 @@ from ..prepare._preparer import DataPreparer
 from ..prepare._run import prepare
 from ..prepare._storage import DataStorage
 from ..prepare._tar_storage import TarStorage
+from .arguments import check_functions
 from .lists import PipeLists
 from .rows import Listed
 from .stage import Stage
@@ -80,6 +81,8 @@ def write(
                 "it makes batches, and .write() keeps items; write it below the pipe that .write() returns"
             )
     workers = whole("num_workers", workers)
+    if workers:
+        check_functions(stage, None, "leave num_workers= out")
     storage: DataStorage
     items: _Items
     if kind == "tar":
