@@ -245,7 +245,7 @@ def test_shards_that_change(shards, change, opened):
 @pytest.mark.parametrize("most", [0, 3])
 def test_shards_stay_open(shards, most, monkeypatch, by_python):
     """As far as there are few enough. Threads share their descriptors."""
-    monkeypatch.setattr("stocached._image.shards._MOST_OPEN", most)
+    monkeypatch.setattr("stocached._image.shards.MOST_OPEN", most)
     loader, before = loader_of(shards), held()
     assert read(loader, 2) == read(loader_of(shards, 0), 2)
     descriptors = loader.dataset.files().descriptors

@@ -476,3 +476,12 @@ def test_lambdas_under_spawn_get_advice_that_a_program_can_follow(pipe: Pipe, tm
     finally:
         multiprocessing.set_start_method(before, force=True)
     assert len(pipe.write(tmp_path / "d")) == 9
+
+
+def test_many_shards_are_not_all_open(tmp_path: Path):
+    pipe = source(range(300)).map(member)
+    made = pipe.write(tmp_path / "d", format="tar", file_bytes=1)
+    before = held()
+    assert list(made) == list(pipe)
+    assert len(list(tmp_path.glob("d/*.tar"))) == 300
+    assert len(held() - before) < 10

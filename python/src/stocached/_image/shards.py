@@ -24,7 +24,7 @@ from .wildcards import matches
 
 _PICTURES = "jpg;jpeg;png;webp;gif;bmp;tif;tiff;ppm"
 _LABELS = "cls;json"
-_MOST_OPEN = 256  # shards that stay open; of more shards, each read opens its own
+MOST_OPEN = 256  # shards that stay open; of more shards, each read opens its own
 _MOST_BETWEEN = 16384  # bytes between a picture and its label that are read, so that one read has both
 
 
@@ -145,7 +145,7 @@ class Shards(Decoded):
                 _, label = self.read(k)
             if type(label) is not int:
                 raise UnsupportedError(f"the label of sample {k} is a {type(label).__name__}, not a whole number")
-        return Files.of_shards(shards, self._stamps, self._places, self._labelled, _MOST_OPEN)
+        return Files.of_shards(shards, self._stamps, self._places, self._labelled, MOST_OPEN)
 
     def _member(self, index: int, shard: OpenShard, at: int) -> str:
         """The name of a member, as its header has it."""
@@ -154,7 +154,7 @@ class Shards(Decoded):
 
     def _opened(self, number: int) -> OpenShard:
         shard = OpenShard(self.shards[number], self._stamps[number])
-        if len(self.shards) <= _MOST_OPEN:
+        if len(self.shards) <= MOST_OPEN:
             self._open[number] = shard
         return shard
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from .._common.errors import InvalidError, SampleIndexError
 from .._common.sizes import parse_size
-from .._image.shards import OpenShard
+from .._image.shards import MOST_OPEN, OpenShard
 from .._image.tar_index import Members, members_of
 from ._errors import InTheWayError, NotPreparedError
 from ._info import DatasetInfo
@@ -24,7 +24,7 @@ class TarStorage(DataStorage):
     """A folder of shards that webdataset reads. A sample is a mapping from the endings of its members to their bytes;
     "__key__" names it when it is saved, else its number does. A load is one read.
 
-    The first load opens the shards. Any number of threads and forked children may load. Can be pickled."""
+    The first load of a shard opens it. Any number of threads and forked children may load. Can be pickled."""
 
     _parts_given = ()  # for `only_ours`
 
@@ -36,7 +36,8 @@ class TarStorage(DataStorage):
     def _begin(self) -> None:
         self._lock = threading.Lock()  # guards the opening
         self._writer: TarWriter | None = None
-        self._open: tuple[TarDocument, list[OpenShard], list[Members], list[int]] | None = None
+        self._shards: dict[int, OpenShard] = {}
+        self._open: tuple[TarDocument, list[str], list[Members], list[int]] | None = None
 
     def _document(self, info: DatasetInfo) -> TarDocument:
         return TarDocument(info.kind, info.fingerprint, self.file_bytes)
@@ -88,15 +89,14 @@ class TarStorage(DataStorage):
             raise InvalidError("no preparation is under way; call start_preparation first")
         return self._writer
 
-    def _opened(self) -> tuple[TarDocument, list[OpenShard], list[Members], list[int]]:
+    def _opened(self) -> tuple[TarDocument, list[str], list[Members], list[int]]:
         with self._lock:
             if self._open is None:
                 document = tar_document(self.folder)
                 paths = [os.path.join(self.folder, name) for name in document.shards]
                 members = [members_of(path) for path in paths]
                 ends = np.cumsum([len(each.starts) - 1 for each in members]).tolist()
-                shards = [OpenShard(path, each.stamp) for path, each in zip(paths, members)]
-                self._open = document, shards, members, ends
+                self._open = document, paths, members, ends
             return self._open
 
     def load_dataset_info(self) -> DatasetInfo:
@@ -105,7 +105,7 @@ class TarStorage(DataStorage):
         return DatasetInfo(fields, document.samples, document.fingerprint, True, {}, document.kind)
 
     def load_sample(self, index: int) -> dict[str, bytes]:
-        _, shards, all_members, ends = self._open or self._opened()
+        _, paths, all_members, ends = self._open or self._opened()
         if not 0 <= index < ends[-1]:
             raise SampleIndexError(f"index {index} is not in 0..{ends[-1] - 1}")
         k = bisect_right(ends, index)
@@ -113,7 +113,10 @@ class TarStorage(DataStorage):
         local = index - (ends[k - 1] if k else 0)
         own = slice(*members.starts[local : local + 2])
         places, sizes = members.places[own].tolist(), members.sizes[own].tolist()
-        data = shards[k].read(places[0], places[-1] + sizes[-1] - places[0])
+        shard = self._shards.get(k) or OpenShard(paths[k], members.stamp)
+        if len(paths) <= MOST_OPEN:
+            self._shards[k] = shard
+        data = shard.read(places[0], places[-1] + sizes[-1] - places[0])
         names = [members.fields[number] for number in members.numbers[own]]
         starts = [at - places[0] for at in places]
         return {name: data[at : at + size] for name, at, size in zip(names, starts, sizes)}
