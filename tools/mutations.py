@@ -796,11 +796,11 @@ DEFECTS = [
         python("pipes/test_measure.py", "all_elements"),
     ),
     Defect(
-        "Python: samples of shards that are kept are written again",
-        "python/src/stocached/prepare/_tar_writer.py",
-        "        self.next += len(members.starts) - 1\n",
-        "",
-        python("pipes/test_write.py", "each_step"),
+        "Python: processes that continue a preparation begin at sample 0",
+        "python/src/stocached/prepare/_parts.py",
+        "self.first + k * self.size, list",
+        "k * self.size, list",
+        python("pipes/test_write.py", "workers_continue"),
     ),
     Defect(
         "Python: SharedCache shows a slot as set while it is written",

@@ -243,6 +243,25 @@ def test_what_an_interrupted_call_left_of_other_items(kind: Any, tmp_path: Path)
     assert list(indexed().write(folder, format=kind, restart=True, **SMALL)) == list(indexed())
 
 
+@ALL
+def test_workers_continue_where_a_call_was_interrupted(kind: Any, tmp_path: Path):
+    stops, folder, seen = tmp_path / "stops", tmp_path / "d", list[int]()
+
+    def some(x: int) -> dict[str, Any]:
+        if x == N - 2 and stops.exists():
+            raise KeyError(x)
+        return member(x)
+
+    stops.touch()
+    pipe = source(list(range(N))).map(some)
+    with pytest.raises(KeyError):
+        pipe.write(folder, format=kind, **SMALL)
+    stops.unlink()
+    made = pipe.write(folder, format=kind, num_workers=2, progress=lambda done, _: seen.append(done), **SMALL)
+    assert 0 < seen[0] < N - 2
+    assert list(made) == list(indexed())
+
+
 def forked(work: Callable[[], Any]) -> int:
     child = os.fork()
     if child == 0:
