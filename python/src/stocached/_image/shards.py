@@ -48,6 +48,8 @@ class OpenShard:
     def read(self, at: int, size: int) -> bytes:
         try:
             data = os.pread(self._descriptor, size, at)
+            while len(data) < size and (more := os.pread(self._descriptor, size - len(data), at + len(data))):
+                data += more  # one call reads 2 GiB at most
         except OSError as error:
             error.filename = self.path
             raise

@@ -46,8 +46,9 @@ def described(value: Any, path: str = "") -> Any:
         kind = ""
     if not kind or dtypes.NAMES[code] == "bfloat16":
         raise InvalidError(
-            f".write(): {path.rstrip('.') or 'the item'} is {one_line(value)}, of the type {type(value).__name__}; items are "
-            "arrays, numbers, texts and bytes, or dicts, tuples and lists of them; make such with .map()"
+            f".write(): {path.rstrip('.') or 'the item'} is {one_line(value)}, of the type {type(value).__name__}"
+            f"{' of ' + str(value.dtype) if hasattr(value, 'dtype') else ''}; items are arrays of numbers in the machine's byte "
+            "order, numbers, texts and bytes, or dicts, tuples and lists of them; make such with .map()"
         )
     return ["array" if kind == "tensor" else kind, dtypes.NAMES[code]]
 
@@ -111,9 +112,14 @@ _TEXTS, _NUMBERS, _OTHERS, _ARRAYS = (
 
 def encoded_member(name: str, value: Any) -> bytes:
     """The bytes of a member. Raises SchemaError for a value that does not go with the name."""
-    if type(value) in (bytes, bytearray, memoryview):
-        return bytes(value)
     ending = str(name).rpartition(".")[2]
+    if type(value) in (bytes, bytearray, memoryview):
+        data = bytes(value)
+        try:
+            _value_of(name, data)
+        except ValueError as error:
+            raise SchemaError(f"the member {name!r} of an item is no {ending}: {error}; give it another name") from None
+        return data
     if ending in _TEXTS and isinstance(value, str):
         return value.encode()
     if ending in _NUMBERS and isinstance(value, (int, np.integer)):
@@ -131,18 +137,19 @@ def encoded_member(name: str, value: Any) -> bytes:
 
 
 def _decoded(members: dict[str, bytes]) -> dict[str, Any]:
-    made: dict[str, Any] = {}
-    for name, data in members.items():
-        ending = name.rpartition(".")[2]
-        if ending in _TEXTS:
-            made[name] = data.decode()
-        elif ending in _NUMBERS:
-            made[name] = int(data)
-        elif ending in _OTHERS:
-            made[name] = json.loads(data)
-        else:
-            made[name] = np.load(io.BytesIO(data), allow_pickle=False) if ending in _ARRAYS else data
-    return made
+    return {name: _value_of(name, data) for name, data in members.items()}
+
+
+def _value_of(name: str, data: bytes) -> Any:
+    """The value of a member. Raises ValueError."""
+    ending = str(name).rpartition(".")[2]
+    if ending in _TEXTS:
+        return data.decode()
+    if ending in _NUMBERS:
+        return int(data)
+    if ending in _OTHERS:
+        return json.loads(data)
+    return np.load(io.BytesIO(data), allow_pickle=False) if ending in _ARRAYS else data
 
 
 def written_in(folder: str) -> Any:
