@@ -96,7 +96,8 @@ def test_every_sample_of_every_epoch(policy, settings):
         assert sorted(read(loader)) == list(range(N))
     stats = loader.stats()
     assert stats.samples == 3 * N
-    assert 0 < stats.hits < 1.5 * N
+    assert stats.hits < 1.5 * N
+    assert stats.hits > 0 or settings == "ahead"  # 12 of 13 batches are planned when the cache has others
     assert loader.cache.stats().evicted > 0 or policy == "cost"
     loader.close()
 
