@@ -1,5 +1,4 @@
-"""Pipes that are written into files, and read from there: the same items, whoever writes, and however often it is
-killed."""
+"""A pipe is written into files and read from them. The items are the same for any number of workers and kills."""
 
 from __future__ import annotations
 

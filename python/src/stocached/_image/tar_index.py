@@ -52,14 +52,10 @@ def members_of(path: str) -> Members:
     """Of the index of a shard if it has one, else of its headers."""
     stamp = stamp_of(os.stat(path))
     for index in _indexes_of(path):
-        try:
-            with open(index, "rb") as file:
-                found = _decoded(file.read(), stamp)
-        except (OSError, ValueError, struct.error):  # made again, as the server does
-            continue
+        found = _read_index(index, stamp)
         if found is not None:
             return found
-    return _walked(path, stamp)
+    return _walked(path, stamp)  # the index is made again, as the server does
 
 
 def _indexes_of(path: str) -> list[str]:
@@ -97,13 +93,18 @@ def _decoded(data: bytes, stamp: tuple[int, int]) -> Members | None:
     return Members(stamp, names, starts.astype(np.int64), numbers, blocks * BLOCK, sizes.astype(np.int64))
 
 
-def kept_index(path: str) -> Members | None:
-    """What the index beside a shard says; None if there is none of the shard as it is."""
+def _read_index(index: str, stamp: tuple[int, int]) -> Members | None:
+    """None: there is none of the shard as it is."""
     try:
-        with open(path + SUFFIX, "rb") as file:
-            return _decoded(file.read(), stamp_of(os.stat(path)))
+        with open(index, "rb") as file:
+            return _decoded(file.read(), stamp)
     except (OSError, ValueError, struct.error):
         return None
+
+
+def kept_index(path: str) -> Members | None:
+    """What the index beside a shard says; None if there is none of the shard as it is, or no shard."""
+    return _read_index(path + SUFFIX, stamp_of(os.stat(path))) if os.path.exists(path) else None
 
 
 def encoded(path: str, keys: list[str], members: list[list[tuple[str, int, int]]]) -> bytes:

@@ -171,22 +171,11 @@ class _Items(DataPreparer):
         if not self._workers:
             yield from PipeLists(self._stage, 0).all()
             return
-        loader = calls.loader(
-            self._pipe,
-            _TOGETHER,
-            num_workers=self._workers,
-            worker="process",
-            restart_workers=True,
-            collate_fn=list,
-            rank=0,
-            world_size=1,
-        )
-        with contextlib.closing(loader):
-            for some in loader:
-                yield from some
+        yield from calls.samples(self._pipe, self._workers, _TOGETHER)
 
     def _looks(self) -> list[tuple[int, list[Any], bool]]:
-        """The first items of several places, and whether a generator has moved meanwhile. Raises InvalidError."""
+        """Reads the first items of several places. Says of each place whether a generator has moved meanwhile. Raises
+        InvalidError."""
         units = len(self._stage) if self._stage.indexed else PipeLists(self._stage, 0).windows(1)[0]
         looks: list[tuple[int, list[Any], bool]] = []
         for k, unit in enumerate(itertools.chain(spread(units, _LOOKS), range(units))):
@@ -264,7 +253,8 @@ class _Members(_Items):
 
 
 def _fingerprint(stage: Stage, encoded: Iterable[Encoded]) -> str:
-    """Names what an epoch has, and in which order. encoded: some items, as functions may read what nobody knows of."""
+    """The fingerprint of the items of an epoch and their order. encoded: some items, because a function may read files
+    that the fingerprint of the chain does not cover."""
     derived = derive(stage.rows if stage.indexed else Listed(stage))
     items = hashlib.sha256()
     for value in itertools.chain.from_iterable(encoded):

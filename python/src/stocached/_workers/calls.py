@@ -29,18 +29,23 @@ def results(
 
     together: calls of one task. context: how processes start; None: as those of a loader. A process that dies is
     replaced, and its calls are made again. Raises what the function raises, and WorkerLostError if they die too often."""
+    yield from samples(_Results(function, n), workers, together, multiprocessing_context=context, order="sequential")
+
+
+def samples(dataset: Any, workers: int, together: int, **options: Any) -> Iterator[Any]:
+    """The samples of a dataset or a pipe in order, read by so many processes, `together` of them in one task. Raises as
+    `results`. options: of a Loader."""
     assert loader is not None
     made = loader(
-        _Results(function, n),
+        dataset,
         together,
         num_workers=workers,
         worker="process",
         restart_workers=True,
         collate_fn=list,
-        order="sequential",
         rank=0,  # this rank needs all of them
         world_size=1,
-        multiprocessing_context=context,
+        **options,
     )
     with contextlib.closing(made):
         for some in made:

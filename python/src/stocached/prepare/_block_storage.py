@@ -10,20 +10,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .._common.errors import CorruptError, InvalidError
+from .._common.errors import CorruptError
 from .._common.sizes import parse_size
 from .._samples import dtypes
 from . import _zstd
 from ._block_reader import BlockReader, read_document
 from ._block_writer import BlockWriter, Packed, Packer
 from ._description import Description
-from ._errors import InTheWayError, NotPreparedError
+from ._errors import NotPreparedError
+from ._folder_storage import FolderStorage
 from ._info import DatasetInfo
 from ._layout import DEFAULT_BLOCK_BYTES, DEFAULT_FILE_BYTES
-from ._storage import DataStorage
 
 
-class BlockStorage(DataStorage):
+class BlockStorage(FolderStorage):
     """A folder of block files (docs/spec/block.md), as `stocached pack` makes them and a server reads them. A sample is
     one pread, and its checksum is compared.
 
@@ -57,7 +57,6 @@ class BlockStorage(DataStorage):
         self.block_bytes, self.file_bytes = parse_size(block_bytes, "block_bytes"), parse_size(file_bytes, "file_bytes")
         self._lock = threading.Lock()  # guards the opening
         self._reader: BlockReader | None = None
-        self._writer: BlockWriter | None = None
         self._packer: Packer | None = None
         # Checksum of the dataset that was open where this was pickled.
         self._known: bytes | None = None
@@ -84,23 +83,12 @@ class BlockStorage(DataStorage):
             return False
         return info is None or document.id == self._description(info).identity()
 
-    def start_preparation(self, info: DatasetInfo, *, wait: float | None = 0, restart: bool = False) -> int | None:
-        if self._writer is not None:
-            raise InvalidError("a preparation of this storage is under way; finish or stop it first")
+    def _new_writer(self, info: DatasetInfo, wait: float | None, restart: bool) -> BlockWriter:
         description = self._description(info)
         if description.compression == "zstd":
             _zstd.check()
-        writer = BlockWriter(self.folder, description, dict(info.notes), wait=wait, restart=restart)
-        if writer.whole:
-            return None
-        if info.samples is not None and writer.next > info.samples:
-            writer.close()
-            raise InTheWayError(
-                f"{writer.part} has {writer.next} samples, and the dataset has {info.samples}; "
-                f"the fingerprint {info.fingerprint!r} must change when the data does"
-            )
-        self._writer, self._packer = writer, Packer(description)
-        return writer.next
+        self._packer = Packer(description)
+        return BlockWriter(self.folder, description, dict(info.notes), wait=wait, restart=restart)
 
     def save_sample(self, index: int, sample: Any) -> None:
         self._writing()
@@ -112,28 +100,7 @@ class BlockStorage(DataStorage):
         return self._packer
 
     def save_packed(self, index: int, packed: Packed) -> None:
-        writer = self._writing()
-        if index != writer.next:
-            raise InvalidError(f"sample {index} comes where sample {writer.next} is due")
-        writer.append(packed)
-
-    def finish_preparation(self) -> None:
-        self._writing().finish()
-        self._writer = self._packer = None
-
-    def stop_preparation(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = self._packer = None
-
-    def discard_preparation(self) -> None:
-        self._writing().discard()
-        self.stop_preparation()
-
-    def _writing(self) -> BlockWriter:
-        if self._writer is None:
-            raise InvalidError("no preparation is under way; call start_preparation first")
-        return self._writer
+        self._writing(index).append(packed)
 
     # ----------------------------------------------------------------------------------------- load
 

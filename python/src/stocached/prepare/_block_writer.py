@@ -18,7 +18,6 @@ from ._block_file import BlockFile
 from ._block_reader import read_document
 from ._checksum import as_bytes, crc32c
 from ._description import Description, Document, File, file_name
-from ._errors import InTheWayError
 from ._folder_writer import FolderWriter, Name
 from ._info import MAX_SAMPLE_BYTES, values_of
 from ._layout import ENTRY, SPAN, Trailer, aligned, encode_footer
@@ -101,9 +100,7 @@ class BlockWriter(FolderWriter):
         with contextlib.closing(file):
             if file.trailer.id != self.id:
                 if number == 0 and not restart:
-                    raise InTheWayError(
-                        f"{self.part} was left by an interrupted writer of other data, or with other options; begin again (restart=True), or remove it"
-                    )
+                    raise self._of_other_data()
                 return False
             if file.first != self.next or file.trailer.number != number:
                 return False
@@ -126,8 +123,7 @@ class BlockWriter(FolderWriter):
 
     def append(self, packed: Packed) -> None:
         """Writes the next sample. OSError; after one nothing can be written any more."""
-        if self._error is not None or self._lock < 0:
-            raise InvalidError(f"{self.part}: nothing can be written any more: {self._error or 'it was closed'}")
+        self._check_usable()
         try:
             in_block = len(self._entries) - self._block_first
             if in_block and (

@@ -80,7 +80,17 @@ class FolderWriter(ABC):
 
     @abstractmethod
     def _write_rest(self) -> None:
-        """Ends the last file, and says what there is."""
+        """Writes what is left of the last file, and the document of the dataset."""
+
+    def _check_usable(self) -> None:
+        if self._error is not None or self._lock < 0:
+            raise InvalidError(f"{self.part}: nothing can be written any more: {self._error or 'it was closed'}")
+
+    def _of_other_data(self) -> InTheWayError:
+        return InTheWayError(
+            f"{self.part} was left by an interrupted writer of other data, or with other options; begin again "
+            "(restart=True), or remove it"
+        )
 
     def _check_target(self) -> bool:
         """True if the dataset is there, False if it can be made. InTheWayError."""

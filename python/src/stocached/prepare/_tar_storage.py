@@ -9,18 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from .._common.errors import InvalidError, SampleIndexError
+from .._common.errors import SampleIndexError
 from .._common.sizes import parse_size
 from .._image.shards import MOST_OPEN, OpenShard
 from .._image.tar_index import Members, members_of
-from ._errors import InTheWayError, NotPreparedError
+from ._errors import NotPreparedError
+from ._folder_storage import FolderStorage
 from ._info import DatasetInfo
 from ._layout import DEFAULT_FILE_BYTES
-from ._storage import DataStorage
 from ._tar_writer import TarDocument, TarWriter, tar_document
 
 
-class TarStorage(DataStorage):
+class TarStorage(FolderStorage):
     """A folder of shards that webdataset reads. A sample is a mapping from the endings of its members to their bytes;
     "__key__" names it when it is saved, else its number does. A load is one read.
 
@@ -35,7 +35,7 @@ class TarStorage(DataStorage):
 
     def _begin(self) -> None:
         self._lock = threading.Lock()  # guards the opening
-        self._writer: TarWriter | None = None
+        self._writer = None
         self._shards: dict[int, OpenShard] = {}
         self._open: tuple[TarDocument, list[str], list[Members], list[int]] | None = None
 
@@ -49,45 +49,12 @@ class TarStorage(DataStorage):
             return False
         return info is None or document.name.id == self._document(info).name.id
 
-    def start_preparation(self, info: DatasetInfo, *, wait: float | None = 0, restart: bool = False) -> int | None:
-        if self._writer is not None:
-            raise InvalidError("a preparation of this storage is under way; finish or stop it first")
-        writer = TarWriter(self.folder, self._document(info), wait=wait, restart=restart)
-        if writer.whole:
-            return None
-        if info.samples is not None and writer.next > info.samples:
-            writer.close()
-            raise InTheWayError(
-                f"{writer.part} has {writer.next} samples, and the dataset has {info.samples}; the fingerprint "
-                f"{info.fingerprint!r} must change when the data does"
-            )
-        self._writer = writer
-        return writer.next
+    def _new_writer(self, info: DatasetInfo, wait: float | None, restart: bool) -> TarWriter:
+        return TarWriter(self.folder, self._document(info), wait=wait, restart=restart)
 
     def save_sample(self, index: int, sample: Any) -> None:
-        writer = self._writing()
-        if index != writer.next:
-            raise InvalidError(f"sample {index} comes where sample {writer.next} is due")
-        members = dict(sample)
+        writer, members = self._writing(index), dict(sample)
         writer.append(members.pop("__key__", f"{index:09d}"), members)
-
-    def finish_preparation(self) -> None:
-        self._writing().finish()
-        self._writer = None
-
-    def stop_preparation(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
-
-    def discard_preparation(self) -> None:
-        self._writing().discard()
-        self.stop_preparation()
-
-    def _writing(self) -> TarWriter:
-        if self._writer is None:
-            raise InvalidError("no preparation is under way; call start_preparation first")
-        return self._writer
 
     def _opened(self) -> tuple[TarDocument, list[str], list[Members], list[int]]:
         with self._lock:

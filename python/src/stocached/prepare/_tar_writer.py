@@ -11,12 +11,12 @@ import tarfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
-from .._common.errors import CorruptError, InvalidError, SchemaError
+from .._common.errors import CorruptError, SchemaError
 from .._common.one_line import printable
 from .._image.tar_headers import BLOCK
 from .._image.tar_index import MOST_BYTES, SUFFIX, encoded, kept_index, split_name
 from ._description import NAME
-from ._errors import InTheWayError, NotPreparedError
+from ._errors import NotPreparedError
 from ._folder_writer import FolderWriter, Name
 
 FORMAT, _VERSION = "stocached-tar", 1
@@ -98,10 +98,7 @@ class TarWriter(FolderWriter):
             return False
         if not same:
             if not restart:
-                raise InTheWayError(
-                    f"{self.part} was left by an interrupted writer of other data, or with other options; begin again "
-                    "(restart=True), or remove it"
-                )
+                raise self._of_other_data()
             return False
         name = shard_name(len(self._shards))
         members = kept_index(os.path.join(self.part, name))
@@ -122,8 +119,7 @@ class TarWriter(FolderWriter):
     def append(self, key: str, members: Mapping[str, bytes]) -> None:
         """Writes the next sample. Raises SchemaError for names that are none; OSError, after which nothing can be
         written any more."""
-        if self._error is not None or self._lock < 0:
-            raise InvalidError(f"{self.part}: nothing can be written any more: {self._error or 'it was closed'}")
+        self._check_usable()
         if not members:
             raise SchemaError(f"sample {self.next} has no members; a sample of a tar shard has one at least")
         if self._key == key:
