@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import order_document
 
-from stocached import MixedOrder, Order, WeightedOrder
+from stocached import Order
+from stocached._order.order import MixedOrder, WeightedOrder
 from stocached.order import Node
 
 POLICIES = ("first-come", "first-indices", "cost", "lru", "clock", "random", "fifo", "lfu")

@@ -58,7 +58,7 @@ from ._loader.stats import LoaderStats
 from ._workers.worker_info import WorkerInfo, get_worker_info
 from .cache import Cache, SetResult, State
 from .loader import Loader
-from .order import Concatenation, Epoch, MixedOrder, Order, Shard, WeightedOrder
+from .order import Order
 from .pipes import Pipe, mix, source
 
 if TYPE_CHECKING:
@@ -78,9 +78,7 @@ __all__ = [
     "CacheTimeoutError",
     "ClientsError",
     "ClosedError",
-    "Concatenation",
     "CorruptError",
-    "Epoch",
     "FetchError",
     "FetchFailure",
     "FingerprintError",
@@ -90,7 +88,6 @@ __all__ = [
     "Loader",
     "LoaderStats",
     "LostError",
-    "MixedOrder",
     "NoServerError",
     "NondeterministicDatasetError",
     "Order",
@@ -100,7 +97,6 @@ __all__ = [
     "SampleIndexError",
     "SchemaError",
     "SetResult",
-    "Shard",
     "SharedCache",
     "StageStats",
     "State",
@@ -111,7 +107,6 @@ __all__ = [
     "SystemCallError",
     "UnsupportedError",
     "VersionError",
-    "WeightedOrder",
     "WorkerInfo",
     "WorkerLostError",
     "advise",
@@ -139,7 +134,7 @@ _ELSEWHERE = {  # names of other modules that a program may look for here
     "stocached.image": "CenterCrop ColorJitter Compose Decode DecodeError Folder Normalize RandomCrop RandomErasing "
     "RandomHorizontalFlip RandomResizedCrop Resize Shards ToDtype convert decode",
     "stocached.streams": "StreamBatch StreamFailure Streams join",
-    "stocached.order": "AnyOrder Deal KINDS Node Owners STOPS",
+    "stocached.order": "Epoch Node Shard",
     "stocached.prepare": "BlockSampler BlockStorage BusyError DataPreparer DataStorage DatasetInfo InTheWayError "
     "IndexSet MemoryStorage NotPreparedError PreparedDataset PreparerError Split fingerprint split",
     "stocached.lightning": "DataModule",

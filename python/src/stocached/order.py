@@ -2,20 +2,7 @@
 
 from __future__ import annotations
 
-from ._order.nodes import Deal, Node, Owners
-from ._order.order import KINDS, STOPS, AnyOrder, Concatenation, Epoch, MixedOrder, Order, Shard, WeightedOrder
+from ._order.nodes import Node
+from ._order.order import Epoch, Order, Shard
 
-__all__ = [
-    "KINDS",
-    "STOPS",
-    "AnyOrder",
-    "Concatenation",
-    "Deal",
-    "Epoch",
-    "MixedOrder",
-    "Node",
-    "Order",
-    "Owners",
-    "Shard",
-    "WeightedOrder",
-]
+__all__ = ["Epoch", "Node", "Order", "Shard"]

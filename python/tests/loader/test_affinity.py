@@ -17,8 +17,9 @@ import pytest
 from stocached import InvalidError, Loader, _native
 from stocached._cache import disk
 from stocached._loader import affinity
+from stocached._order.nodes import Deal, Owners
 from stocached.cache import Cache, State
-from stocached.order import Deal, Node, Order, Owners
+from stocached.order import Node, Order
 
 SAMPLES = 7 * 13 + 5
 

@@ -98,7 +98,8 @@ def test_gradients_agree_with_the_plain_order(warm_ranks, cache_name, tmp_path, 
 
 
 DIFFER = """
-    from stocached.order import MixedOrder, Node, Order, WeightedOrder
+    from stocached.order import Node, Order
+    from stocached._order.order import MixedOrder, WeightedOrder
     same = {"batch_size": 16, "shuffle": True, "seed": 5, "name": name, "affinity": "node"}
     two = [Node("a", 1), Node("b", 1)]
     weights = [1.0] * 499 + [2.0]
@@ -195,8 +196,9 @@ def test_a_server_stores_what_its_node_keeps(server):
     two reads."""
     import numpy as np
 
+    from stocached._order.nodes import Owners
     from stocached.cache import Cache, State
-    from stocached.order import Node, Owners
+    from stocached.order import Node
     from stocached.torch import DataLoader, SourceDataset
 
     server.records(400, size="4500kB")
@@ -223,8 +225,8 @@ def test_a_disk_of_the_server_counts(server, tmp_path, monkeypatch):
     from test_affinity import Store
 
     from stocached._loader import affinity
+    from stocached._order.nodes import Owners
     from stocached.cache import Cache, State
-    from stocached.order import Owners
     from stocached.torch import DataLoader, SourceDataset
 
     store = Store()
@@ -253,8 +255,9 @@ def test_the_first_epoch_brings_what_a_node_owns_and_others_read(server):
     import numpy as np
     from served import until
 
+    from stocached._order.nodes import Owners
     from stocached.cache import Cache, State
-    from stocached.order import Node, Owners
+    from stocached.order import Node
     from stocached.torch import DataLoader, SourceDataset
 
     server.records(4000)

@@ -8,7 +8,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from stocached import Loader, MixedOrder, Order, StateError, WeightedOrder
+from stocached import Loader, Order, StateError
+from stocached._order.order import MixedOrder, WeightedOrder
 
 N = 53
 ORDERS = {

@@ -14,7 +14,8 @@ import pytest
 from loader_datasets import Numbers, check, read, sample
 from processes import busy_machine, compute
 
-from stocached import InvalidError, WeightedOrder, advise
+from stocached import InvalidError, advise
+from stocached._order.order import WeightedOrder
 from stocached.cache import Cache
 from stocached.loader import Loader
 

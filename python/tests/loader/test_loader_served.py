@@ -14,7 +14,8 @@ from pictures import encoded, picture
 from served import expected, until
 from torch_helpers import TORCH_WARNINGS, torch
 
-from stocached.order import Order, WeightedOrder
+from stocached._order.order import WeightedOrder
+from stocached.order import Order
 
 pytestmark = [pytest.mark.torch, *TORCH_WARNINGS]
 

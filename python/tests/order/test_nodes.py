@@ -13,7 +13,8 @@ from test_order import ANY, VECTORS, check_indices, order_of
 
 from stocached import InvalidError
 from stocached._order.epoch import ENDS
-from stocached.order import Deal, Epoch, Node, Order, Owners
+from stocached._order.nodes import Deal, Owners
+from stocached.order import Epoch, Node, Order
 
 
 def read_deals() -> list[tuple[list[int], list[Node], list[str]]]:

@@ -9,9 +9,10 @@ import numpy as np
 import order_document
 import pytest
 
-from stocached import Concatenation, InvalidError, MixedOrder, Order, SampleIndexError, UnsupportedError, WeightedOrder
+from stocached import InvalidError, Order, SampleIndexError, UnsupportedError
+from stocached._order.concatenation import Concatenation
 from stocached._order.epoch import ENDS
-from stocached.order import KINDS, STOPS
+from stocached._order.order import KINDS, STOPS, MixedOrder, WeightedOrder
 
 VECTORS = Path(__file__).resolve().parents[3] / "order" / "testdata" / "order.txt"
 

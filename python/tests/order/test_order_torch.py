@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from torch_helpers import TORCH_WARNINGS, torch
 
-from stocached import MixedOrder, Order, WeightedOrder
+from stocached import Order
+from stocached._order.order import MixedOrder, WeightedOrder
 
 if torch is not None:  # otherwise these are only collected
     data = torch.utils.data

@@ -60,8 +60,8 @@ class Options(CacheOptions):
     bad_samples: "error" raises BadSampleError for a sample that cannot be used, such as a damaged
         picture. "skip" leaves it out of its batch, and counts and lists it in `stats()`.
     seed, order: an order of stocached instead of torch's. `seed` shuffles by that seed if
-        shuffle=True. `order` is "sequential", "shuffled", or a stocached.Order, WeightedOrder or
-        MixedOrder. It is the same for any number of workers and ranks, and resumes with any.
+        shuffle=True. `order` is "sequential", "shuffled", or a stocached.Order; for weights and mixes, give
+        the loader a pipe. It is the same for any number of workers and ranks, and resumes with any.
     rank, world_size: default: from torch.distributed, or RANK and WORLD_SIZE, when the loader is
         read.
     ends: if samples do not divide by ranks: "pad" (some are read twice; the default of several

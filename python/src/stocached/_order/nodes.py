@@ -205,5 +205,4 @@ def _name(name: str) -> bytes:
     return name.encode()
 
 
-for _kind in (Node, Owners, Deal):
-    _kind.__module__ = "stocached.order"  # where users find them
+Node.__module__ = "stocached.order"  # where users find it

@@ -226,5 +226,4 @@ def _whole_ratios(ratios: Sequence[float]) -> list[int]:
 
 AnyOrder = Order | WeightedOrder | MixedOrder
 
-for _kind in (Order, WeightedOrder, MixedOrder):
-    _kind.__module__ = "stocached.order"  # where users find them
+Order.__module__ = "stocached.order"  # where users find it
