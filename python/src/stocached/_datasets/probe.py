@@ -38,8 +38,7 @@ def tried(dataset: Any, index: int) -> Any:
         note = f"stocached: sample {index} was loaded on trial, to learn what samples are before the cache is made."
         if not isinstance(error, StocachedError):  # which says itself what is wrong
             note += " This is an error of the dataset, for this sample."
-        of_pipe = "stocached: in ." in "\n".join([str(error), *getattr(error, "__notes__", [])])
-        if isinstance(error, (LookupError, TypeError)) and not of_pipe:
+        if isinstance(error, (LookupError, TypeError)) and not hasattr(dataset, "_of_errors"):  # a pipe's are elements
             note += (
                 " A cache needs samples by number, from 0 on: leave out size= and name= for a dataset whose sampler "
                 "gives other keys."
