@@ -171,7 +171,7 @@ def test_batches_that_wait_for_the_thread_are_filled_after_a_fork(monkeypatch):
         join()
 
     with monkeypatch.context() as patched:
-        patched.setattr(background_thread, "_TIMEOUT", 60.0)
+        patched.setattr(background_thread, "TIMEOUT", 60.0)
         patched.setattr(background, "_join", release_and_join)
         fork()  # it ends in time, and another thread starts with the remaining batches
     until(lambda: len(gate.began) == 2, "the thread goes on")

@@ -86,9 +86,14 @@ class Latch:
     def is_set(self) -> bool:
         return self._set
 
-    def wait(self) -> None:
-        with self._lock:  # at its end the next waiting thread gets the lock
-            pass
+    def wait(self, timeout: float | None = None) -> bool:
+        """timeout: seconds; None: no limit. Returns whether it is set."""
+        if timeout is None:
+            with self._lock:  # at its end the next waiting thread gets the lock
+                pass
+        elif self._lock.acquire(timeout=timeout):
+            self._lock.release()
+        return self._set
 
 
 _ending: list[int] = []  # the thread that ends the program

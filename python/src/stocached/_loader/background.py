@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from .._common import threads
 
-_TIMEOUT = 0.5  # seconds that a fork or close waits for the thread
+TIMEOUT = 0.5  # seconds that a fork or close waits for the thread
 _IDLE = 1.0  # seconds without a job after which the thread ends
 _Job = Callable[[], None]
 
@@ -28,8 +28,12 @@ class Background:
         self._begin()
 
     def close(self) -> None:
-        self._jobs.put(None)
+        self.leave()
         self._join()
+
+    def leave(self) -> None:
+        """The thread ends after its jobs. Nobody waits for that."""
+        self._jobs.put(None)
 
     def before_fork(self) -> None:
         if self._thread is not None:
@@ -51,7 +55,7 @@ class Background:
 
     def _join(self) -> None:
         if self._thread is not None:
-            threads.join(self._thread, _TIMEOUT)  # a thread that waits for a server only holds its job
+            threads.join(self._thread, TIMEOUT)  # a thread that waits for a server only holds its job
 
     def _not_begun(self) -> list[_Job]:
         """The jobs that are not begun."""

@@ -78,6 +78,7 @@ class Gatherer:
         first = context.begun.first_dealt
         self._owns = shard if first and isinstance(shard, Deal) else None
         self._asked = 0  # batches
+        self.ended = False  # the iteration
 
     @property
     def _cache(self) -> Any:
@@ -135,7 +136,7 @@ class Gatherer:
     def prefetch(self, wanted: Indices) -> None:
         """Asks the server to read samples when it has time. An error of the server shows in the
         fetch."""
-        if self._planned:
+        if self._planned or self.ended:
             return
         if self._owns is not None:
             wanted = np.concatenate((wanted, self._owns.read_elsewhere(self._asked)))

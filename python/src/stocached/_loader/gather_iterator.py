@@ -19,7 +19,6 @@ from .._random.sample_seeds import epoch_seed
 from .._samples.batch_layout import Layout, closed_up
 from .._workers import serialization
 from .._workers.task_queue import place_of
-from .background import Background
 from .bad_samples import BadSample, bad_sample
 from .epoch_context import EpochContext
 from .gather import Batch, Gatherer, Indices
@@ -57,7 +56,6 @@ class GatherIterator(BatchIterator):
         self._most = 0  # the most batches that may be begun; 0: their size is not known yet
         self._layout: Layout | None = context.layout or runtime.announced or context.row_layout
         self._gatherer: Gatherer | None = None
-        self._background: Background | None = None
         # Whether the last batch was all hits. Then the next one is assumed to be, and its misses
         # load here.
         self._all_hit = False
@@ -68,7 +66,6 @@ class GatherIterator(BatchIterator):
             )
         if context.gathers:
             self._gatherer = Gatherer(context)
-            self._background = Background()
         self._fill()
 
     def asked_for(self) -> None:
@@ -109,10 +106,9 @@ class GatherIterator(BatchIterator):
             self._pending.append(batch)
             self._number += 1
             self._planned += len(wanted)
-            if batch.hit is not None and batch.arrays and self._background is not None:
-                assert self._gatherer is not None
+            if batch.hit is not None and batch.arrays and self._gatherer is not None:
                 batch.filled = threads.Latch()
-                self._background.put(functools.partial(self._gatherer.fill, batch))
+                self._runtime.background.put(functools.partial(self._gatherer.fill, batch))
 
     @property
     def _fetches(self) -> bool:
@@ -136,8 +132,8 @@ class GatherIterator(BatchIterator):
                 break
             indices = wanted if isinstance(wanted, np.ndarray) and self._context.ordered else self._indices(wanted)
             ahead.append(indices)
-            if horizon and self._background is not None and self._gatherer is not None:
-                self._background.put(functools.partial(self._gatherer.prefetch, indices))
+            if horizon and self._gatherer is not None:
+                self._runtime.background.put(functools.partial(self._gatherer.prefetch, indices))
         return ahead.popleft() if ahead else None
 
     def _indices(self, wanted: Any) -> Indices:
@@ -449,15 +445,14 @@ class GatherIterator(BatchIterator):
     # ------------------------------------------------------------ the end
 
     def _stop(self, harshly: bool) -> None:
-        if not hasattr(self, "_background"):
+        if not hasattr(self, "_gatherer"):
             return
         self._more = False
         pending, self._pending = list(self._pending), deque()
-        if self._background is not None:
-            for batch in pending:
-                batch.claim()  # the background does not begin to fill it any more
-            self._background.close()
-            self._background = None
+        if self._gatherer is not None:
+            self._gatherer.ended = True
+            filling = [batch.filled for batch in pending if not batch.claim() and batch.filled is not None]
+            self._runtime.leave(filling)
         if self._owned or harshly:
             self._runtime.close()
         else:

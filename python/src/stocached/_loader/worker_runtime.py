@@ -11,11 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from .._common import threads
 from .._memory.batch_pool import BatchPool, Lease
 from .._memory.batch_reserve import reserve_of
 from .._samples.batch_layout import Layout
 from .._workers.pool import Pool
 from .._workers.task_queue import CANCELLED, DONE, TAKEN, TASK, TaskQueue, place_of
+from .background import TIMEOUT, Background
 from .epoch_context import EpochContext
 from .tasks import BEGIN, ERROR, NO_BUFFER, SAMPLE, TELL
 from .worker import run_worker
@@ -59,6 +61,7 @@ class WorkerRuntime:
         self.batch_pool.reserve = self.own.reserve = reserve_of(context)
         self.task_queue = TaskQueue(tasks)
         self._job = context.job
+        self.background = Background()  # gathers hits
         self.announced: Layout | None = None  # which workers know
         layout = context.layout or context.row_layout
         if layout is not None and context.batch_size is not None:
@@ -94,8 +97,17 @@ class WorkerRuntime:
             self.task_queue.announce(pickle.dumps((layout, self.batch_pool.buffer_bytes), 5))
         return self.announced
 
+    def leave(self, filling: list[threads.Latch]) -> None:
+        """An iteration ends. filling: of batches that the background may be filling now. If it waits for a server, it
+        keeps its job, and others get another thread."""
+        until = time.monotonic() + TIMEOUT
+        if not all(latch.wait(max(until - time.monotonic(), 0)) for latch in filling):
+            self.background.leave()
+            self.background = Background()
+
     def close(self) -> None:
         self.closed = True
+        self.background.close()
         self._abandoned.clear()
         if self.pool is not None:
             self.pool.close()
