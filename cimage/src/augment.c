@@ -111,8 +111,8 @@ static int plan(stoc_image_worker *w, const struct stoc_image_picture *p, const 
     }
     if (!made)
         return fail(w, STOC_IMAGE_EMEMORY, "too little memory for weights");
-    int code = check_middle(w, a->max_pixels);
-    return code ? code : resize_begin(w, p->channels);
+    int code = check_middle(w, a->max_pixels, false);
+    return code ? code : resize_begin(w, p->channels, false, false);
 }
 
 static void read_picture(stoc_image_worker *w, const struct stoc_image_picture *p)

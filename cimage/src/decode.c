@@ -107,11 +107,12 @@ int begin_job(struct job *j, uint32_t width, uint32_t height, uint32_t orientati
     return STOC_IMAGE_OK;
 }
 
-/* Of a side of the file's picture, which the decoder may scale. With flip, results are those of it in reverse order. */
+/* Of a side of the file's picture, which the decoder may scale. from_end: the window counts from the end of the side. flip:
+ * results are in reverse order. */
 static bool weights_of(struct weights *w, uint32_t side, const struct job *j, uint32_t out, uint32_t from,
-                       uint32_t count, bool flip)
+                       uint32_t count, bool from_end, bool flip)
 {
-    return make_weights(w, side, j->scale, out, flip ? out - from - count : from, count, j->how->filter, flip);
+    return make_weights(w, side, j->scale, out, from_end ? out - from - count : from, count, j->how->filter, flip);
 }
 
 int plan_job(struct job *j, uint32_t decoded_width)
@@ -122,12 +123,13 @@ int plan_job(struct job *j, uint32_t decoded_width)
     struct weights *across = &w->resize.across, *down = &w->resize.down;
     bool made;
     if (turn.transpose)
-        made = weights_of(across, j->width, j, t->resized_height, t->window_y, t->height, turn.flip_x) &&
-               weights_of(down, j->height, j, t->resized_width, t->window_x, t->width, turn.flip_y);
+        made = weights_of(across, j->width, j, t->resized_height, t->window_y, t->height, turn.flip_x, turn.flip_x) &&
+               weights_of(down, j->height, j, t->resized_width, t->window_x, t->width, turn.flip_y, false);
     else
-        made = weights_of(across, j->width, j, t->resized_width, t->window_x, t->width, turn.flip_x) &&
-               weights_of(down, j->height, j, t->resized_height, t->window_y, t->height, turn.flip_y);
-    int code = made ? check_middle(w, j->how->max_pixels) : fail(w, STOC_IMAGE_EMEMORY, "too little memory for weights");
+        made = weights_of(across, j->width, j, t->resized_width, t->window_x, t->width, turn.flip_x, turn.flip_x) &&
+               weights_of(down, j->height, j, t->resized_height, t->window_y, t->height, turn.flip_y, false);
+    int code = made ? check_middle(w, j->how->max_pixels, turn.transpose)
+                    : fail(w, STOC_IMAGE_EMEMORY, "too little memory for weights");
     if (code)
         return code;
     bool copies = across->identity && j->how->layout == STOC_IMAGE_HWC && !turn.transpose;
@@ -135,7 +137,8 @@ int plan_job(struct job *j, uint32_t decoded_width)
         uint32_t wide = 3 * decoded_width;
         made = make_weights(across, wide, 1, wide, 3 * t->window_x, 3 * t->width, j->how->filter, false);
     }
-    return made ? resize_begin(w, copies ? 1 : 3) : fail(w, STOC_IMAGE_EMEMORY, "too little memory for weights");
+    return made ? resize_begin(w, copies ? 1 : 3, turn.transpose, turn.flip_y)
+                : fail(w, STOC_IMAGE_EMEMORY, "too little memory for weights");
 }
 
 int finish_job(const struct job *j)

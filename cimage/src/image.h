@@ -41,6 +41,12 @@ struct resize {
     size_t stride;        /* bytes of a row of middle: columns of the result, a multiple of BAND */
     struct buffer middle; /* channels planes of rows low to high of down; columns of the result */
     struct buffer turned, summed; /* a band in columns: of the source, of the result */
+    /* For a picture that is transposed after the resize, so it is resized down first. Otherwise `collected` and `weighed`
+     * are not used. */
+    bool down_first, reversed; /* reversed: row k of the result is the last but k of the picture */
+    struct buffer collected;   /* rows of the source from row `first` on, which results may still need */
+    struct buffer weighed;     /* a band of rows that are resized down; pixels of channels bytes */
+    uint32_t first, end, done; /* rows collected: first to end - 1; rows resized */
 };
 
 /* The values of results for each value of a pixel. */
@@ -136,13 +142,15 @@ const struct loops *loops_of(const stoc_image_worker *w);
 int most_vectors(void); /* the widest that this processor has */
 
 /* resize.c */
-int check_middle(stoc_image_worker *w, uint64_t max_pixels); /* as check_pixels; call it when the weights are made */
-int resize_begin(stoc_image_worker *w, uint32_t channels);
+/* As check_pixels. Call it when the weights are made; down_first: as of resize_begin. */
+int check_middle(stoc_image_worker *w, uint64_t max_pixels, bool down_first);
+/* down_first: first down and then across, where both change. reversed: as in struct resize. */
+int resize_begin(stoc_image_worker *w, uint32_t channels, bool down_first, bool reversed);
 /* n rows of a picture from row y on, which begin at column 0. HWC: channels bytes a pixel. Otherwise
  * one plane. */
 void resize_band(stoc_image_worker *w, const uint8_t *const rows[BAND], uint32_t n, uint32_t y, bool hwc,
                  uint32_t plane);
-/* Row k of the result, for a channel. dst has resize.stride bytes. */
+/* Row k of the result, for a channel. dst has resize.stride bytes and is used, or not. */
 const uint8_t *resize_row(stoc_image_worker *w, uint32_t channel, uint32_t k, uint8_t *dst);
 void resize_free(struct resize *r);
 

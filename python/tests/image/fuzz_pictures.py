@@ -159,8 +159,6 @@ def in_another_size(r: Random, data: bytes, whole: np.ndarray) -> bool:
         ]
         if max(sides[1]) > LONGEST:
             return True  # steps resize to no such side
-        if info.orientation > 4:  # across the file's rows first
-            part, whole, sides = part.swapaxes(0, 1), whole.swapaxes(0, 1), [side[::-1] for side in sides]
         right, pixels = np.empty(part.shape, np.uint8), np.ascontiguousarray(whole)
         steps = native.Augment(*(0, 0), *sum(sides, ()), filter=how.filter, layout=1, divisor=1, std=(1, 1, 1))
         picture = native.Picture(pixels.ctypes.data, *sides[0], 3, 1)

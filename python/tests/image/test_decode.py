@@ -113,6 +113,25 @@ def test_exif_orientation(orientation, size):
         assert_near(image.decode(data, size), by_pillow(data, size))
 
 
+@pytest.mark.parametrize("filter", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_a_turned_picture_is_resized_as_it_is_shown(orientation, filter):
+    """Noise has all roundings. 500 rows into 3 need many rows of the file at once, and the short side stays."""
+    for width, height in ((83, 59), (33, 500), (500, 33)):
+        pixels = np.random.default_rng(orientation).integers(0, 256, (height, width, 3), np.uint8)
+        for format, how in (("JPEG", {}), ("PNG", {}), ("WEBP", {"lossless": True})):
+            data = encoded(pixels, format, orientation=orientation, **how)
+            whole = image.decode(data)
+            for size in (40, 90, (3, 71), (71, 3), (height, 2 * width), (2 * width, height)):
+                resized = image.Resize(size, filter)(whole)
+                for more, made in ([], resized), ([image.CenterCrop((25, 31))], image.CenterCrop((25, 31))(resized)):
+                    for layout in ("hwc", "chw"):
+                        steps = [image.Decode(layout=layout), image.Resize(size, filter), *more]
+                        together = image.Compose(steps)(data)
+                        shown = together if layout == "hwc" else together.transpose(1, 2, 0)
+                        assert np.array_equal(shown, made), (width, height, format, size, steps)
+
+
 @pytest.mark.parametrize("size", [(59, 83), (59, 90), (70, 83), (59, 40), (30, 83)], ids=str)
 @pytest.mark.parametrize("orientation", [1, 2, 4, 6])
 def test_results_of_the_sides_of_a_webp_file_and_near_them(orientation, size):

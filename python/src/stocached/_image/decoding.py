@@ -202,25 +202,19 @@ class Decode:
 
     def _by_pillow(self, data: bytes, name: Any) -> npt.NDArray[np.uint8]:
         # The result has been checked. What it is cut out of may be longer: no call keeps it.
-        pixels, lies = self._opened(data, name)
+        pixels = self._opened(data, name)
         rows, columns = pixels.shape[:2]
         target = self._target(columns, rows, name)
         height, width = self._sides or (target.height, target.width)
         left, top = target.x - target.window_x, target.y - target.window_y  # corner of the padding
         padding = left, top, width - target.resized_width - left, height - target.resized_height - top
-        resized = target.resized_height, target.resized_width
-        if lies:  # C resizes before it turns, so its other direction comes first
-            pixels, resized = np.ascontiguousarray(pixels.transpose(1, 0, 2)), resized[::-1]
-        most = max(self._most, MOST_PIXELS)
-        made: Pixels = Picture(pixels, most).apply([native.Step(native.RESIZE, self._filter, *resized)], lambda: 0.0)
-        if lies:
-            made = np.ascontiguousarray(made.transpose(1, 0, 2))
-        crop = native.Step(native.RANDOM_CROP, 0, height, width, (*padding, 0, *self._fill))
-        made = Picture(made, most).apply([crop], lambda: 0.0)  # the crop has one place
+        resize = native.Step(native.RESIZE, self._filter, target.resized_height, target.resized_width)
+        crop = native.Step(native.RANDOM_CROP, 0, height, width, (*padding, 0, *self._fill))  # it has one place
+        made: Pixels = Picture(pixels, max(self._most, MOST_PIXELS)).apply([resize, crop], lambda: 0.0)
         return np.ascontiguousarray(made.transpose(2, 0, 1)) if self._chw else made
 
-    def _opened(self, data: bytes, name: Any) -> tuple[Pixels, bool]:
-        """The whole picture of a file, and whether its rows are columns of the file."""
+    def _opened(self, data: bytes, name: Any) -> Pixels:
+        """The whole picture of a file."""
         try:
             from PIL import Image, ImageOps
         except ImportError:
@@ -233,12 +227,11 @@ class Decode:
                 picture.load()
                 with contextlib.suppress(Exception):  # damaged EXIF data turn nothing; Pillow raises their error once
                     picture.getexif()
-                lies = picture.getexif().get(0x112) in (5, 6, 7, 8)
                 turned = ImageOps.exif_transpose(picture)
                 deep = turned.mode == "I" and picture.format == "PNG"  # of older versions of Pillow
                 if deep or turned.mode.startswith("I;16"):  # grey of 16 bits, of which Pillow's RGB has the low ones
-                    return np.repeat((np.array(turned) >> 8).astype(np.uint8)[..., None], 3, 2), lies
-                return np.array(turned.convert("RGB")), lies
+                    return np.repeat((np.array(turned) >> 8).astype(np.uint8)[..., None], 3, 2)
+                return np.array(turned.convert("RGB"))
         except (MemoryError, DecodeError):
             raise
         except Image.DecompressionBombError as error:
