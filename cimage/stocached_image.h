@@ -224,6 +224,7 @@ struct stoc_image_step {
     uint32_t height, width;
     int32_t integers[8];
     double numbers[8];
+    uint64_t stage; /* which numbers it draws, if several stages have their own; else 0 */
 };
 
 /* A picture, and the steps for it. */
@@ -236,9 +237,9 @@ struct stoc_image_request {
     uint64_t max_pixels;    /* limit of each picture that a step makes; 0: 178,956,970 */
     uint32_t step_count;    /* at most 1,000,000 */
     const struct stoc_image_step *steps;
-    /* Gives the next random number, from 0 up to 1; any other number counts as 0. NULL: the numbers are those of seed
-     * (docs/spec/image.md, Random numbers). It must not call this worker. */
-    double (*draw)(void *context);
+    /* Gives the next random number of a stage, from 0 up to 1; any other number counts as 0. NULL: the numbers are those
+     * of seed (docs/spec/image.md, Random numbers). It must not call this worker. */
+    double (*draw)(void *context, uint64_t stage);
     void *context;
     uint64_t seed;
 };

@@ -750,9 +750,11 @@ static void plans_are_those_of_pipelines(void)
 }
 
 static const double *numbers_left;
-static double next_number(void *context)
+static int drawn_for[8]; /* stages */
+static double next_number(void *context, uint64_t stage)
 {
     EQUAL(*(int *)context, 77);
+    drawn_for[stage]++;
     return *numbers_left++;
 }
 
@@ -765,8 +767,8 @@ static void numbers_of_the_caller(void)
     const struct stoc_image_step steps[] = {
         {.kind = STOC_IMAGE_RANDOM_RESIZED_CROP, .height = 80, .width = 80, .numbers = {0, 1, 0.5, 2}},
         {.kind = STOC_IMAGE_RANDOM_FLIP, .numbers = {0.2}},
-        {.kind = STOC_IMAGE_COLOR_JITTER, .integers = {1, 0, 1}, .numbers = {0, 2, 0, 0, 1, 2}},
-        {.kind = STOC_IMAGE_RANDOM_ERASING, .numbers = {0.4, 0, 0.0625, 0.5, 2, 7, 8, 9}}};
+        {.kind = STOC_IMAGE_COLOR_JITTER, .integers = {1, 0, 1}, .numbers = {0, 2, 0, 0, 1, 2}, .stage = 2},
+        {.kind = STOC_IMAGE_RANDOM_ERASING, .numbers = {0.4, 0, 0.0625, 0.5, 2, 7, 8, 9}, .stage = 7}};
     int context = 77;
     struct stoc_image_request request = {.width = 100, .height = 100, .channels = 3, .step_count = 4, .steps = steps,
                                          .draw = next_number, .context = &context};
@@ -775,6 +777,9 @@ static void numbers_of_the_caller(void)
     numbers_left = numbers;
     EQUAL(stoc_image_plan(worker, &request, p, &count), 0);
     EQUAL(numbers_left - numbers, sizeof numbers / sizeof *numbers);
+    EQUAL(drawn_for[0], 5);
+    EQUAL(drawn_for[2], 5);
+    EQUAL(drawn_for[7], 6);
     EQUAL(count, 1);
     EQUAL(p->box_width, 71);
     EQUAL(p->box_height, 71);
@@ -798,10 +803,11 @@ static void numbers_of_the_caller(void)
     EQUAL(count, 0);
 }
 
-static double odd_number(void *context)
+static double odd_number(void *context, uint64_t stage)
 {
     static const double numbers[] = {0, -1, 1, 2, 1e300, -1e300, NAN, INFINITY, 0.5, 0.999999999999};
     (void)context;
+    (void)stage;
     return numbers[below(sizeof numbers / sizeof *numbers)];
 }
 

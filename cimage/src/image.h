@@ -84,10 +84,11 @@ static inline int no_memory(stoc_image_worker *w, size_t bytes)
 /* random.c: numpy.random.PCG64, or numbers of the caller's */
 struct random {
     __extension__ unsigned __int128 state, increment;
-    double (*draw)(void *context); /* NULL: PCG64 */
+    double (*draw)(void *context, uint64_t stage); /* NULL: PCG64 */
     void *context;
+    uint64_t stage;
 };
-struct random random_of(uint64_t seed);
+struct random random_of(uint64_t seed, uint64_t stage);
 double draw(struct random *r); /* from 0 up to 1 */
 double draw_between(struct random *r, double low, double high);
 uint32_t draw_below(struct random *r, uint32_t n);

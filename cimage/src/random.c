@@ -13,16 +13,28 @@ static uint64_t next(struct random *r)
     return folded >> turn | folded << (-turn & 63);
 }
 
-struct random random_of(uint64_t seed)
+/* A word more of `chain` (docs/spec/order.md). */
+static uint64_t chained(uint64_t key, uint64_t word)
 {
-    struct random r = {.state = (wide)seed * UINT64_C(0xDA942042E4DD58B5) + 1, .increment = (wide)seed << 1 | 1};
+    uint64_t x = (key ^ word) + UINT64_C(0x9E3779B97F4A7C15);
+    x = (x ^ x >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
+    x = (x ^ x >> 27) * UINT64_C(0x94D049BB133111EB);
+    return x ^ x >> 31;
+}
+
+struct random random_of(uint64_t seed, uint64_t stage)
+{
+    if (stage)
+        seed = chained(chained(chained(seed, stage), 0), 0);
+    struct random r = {
+        .state = (wide)seed * UINT64_C(0xDA942042E4DD58B5) + 1, .increment = (wide)seed << 1 | 1, .stage = stage};
     next(&r); /* the first state is mostly zeros */
     return r;
 }
 
 double draw(struct random *r)
 {
-    double x = r->draw ? r->draw(r->context) : (double)(next(r) >> 11) * 0x1p-53;
+    double x = r->draw ? r->draw(r->context, r->stage) : (double)(next(r) >> 11) * 0x1p-53;
     return x >= 0 && x < 1 ? x : 0; /* the caller's may be anything */
 }
 

@@ -372,12 +372,19 @@ int check_steps(stoc_image_worker *w, const struct stoc_image_pipeline *p)
 }
 
 static bool plan_steps(struct plan *p, const struct stoc_image_step *steps, uint32_t from, uint32_t stop,
-                       struct random r)
+                       const struct stoc_image_request *numbers)
 {
+    struct random r = {0};
     begin(p);
-    for (uint32_t k = from; k < stop; k++)
+    for (uint32_t k = from; k < stop; k++) {
+        if (k == from || steps[k].stage != r.stage) {
+            r = random_of(numbers->seed, steps[k].stage);
+            r.draw = numbers->draw;
+            r.context = numbers->context;
+        }
         if (!do_step(p, &steps[k], &r))
             return false;
+    }
     return true;
 }
 
@@ -386,7 +393,8 @@ int do_steps(stoc_image_worker *w, uint32_t from, uint32_t stop, uint64_t seed, 
     /* As in Python: that of the decoder, if these steps come after it, else of the cache's pictures. */
     struct plan plan = {.worker = w, .pass = pass, .how = &pass->how, .channels = CHANNELS,
                         .max_pixels = pass->file ? pass->decode.max_pixels : 0};
-    return plan_steps(&plan, w->pipeline->steps, from, stop, random_of(seed)) ? STOC_IMAGE_OK : plan.code;
+    const struct stoc_image_request numbers = {.seed = seed};
+    return plan_steps(&plan, w->pipeline->steps, from, stop, &numbers) ? STOC_IMAGE_OK : plan.code;
 }
 
 int stoc_image_plan(stoc_image_worker *w, const struct stoc_image_request *q, struct stoc_image_augment *passes,
@@ -408,10 +416,7 @@ int stoc_image_plan(stoc_image_worker *w, const struct stoc_image_request *q, st
     struct pass pass = {.picture = {NULL, q->width, q->height, q->channels, q->layout}};
     struct plan plan = {.worker = w, .pass = &pass, .how = &pass.how, .planned = passes, .channels = q->channels,
                         .dtype = q->dtype, .max_pixels = q->max_pixels};
-    struct random random = random_of(q->seed);
-    random.draw = q->draw;
-    random.context = q->context;
-    if (!plan_steps(&plan, q->steps, 0, q->step_count, random))
+    if (!plan_steps(&plan, q->steps, 0, q->step_count, q))
         return plan.code;
     run(&plan); /* only adds the last pass */
     *count = plan.passes;

@@ -14,6 +14,7 @@ from pictures import encoded, picture
 
 from stocached import InvalidError, Loader, image
 from stocached._image import passes
+from stocached._image.draws import draw_of
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 USUAL = [
@@ -305,7 +306,7 @@ def test_draws_are_in_their_ranges():
     row = np.arange(9, dtype=np.uint8).reshape(1, 3, 3)
     assert {int(image.RandomCrop(1)(row, generator)[0, 0, 0]) for _ in range(200)} == {0, 3, 6}
     steps, blank = image.ColorJitter(0.4, 0.4, 0.4, 0.1).in_c(), passes.Picture(row)
-    shuffled = [tuple(blank.plan(steps, generator.random)[0].adjust) for _ in range(24_000)]
+    shuffled = [tuple(blank.plan(steps, draw_of(generator))[0].adjust) for _ in range(24_000)]
     assert {tuple(sorted(order)) for order in shuffled} == {(1, 2, 3, 4)}
     orders = np.unique(shuffled, axis=0, return_counts=True)[1]
     assert len(orders) == 24

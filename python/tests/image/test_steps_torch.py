@@ -24,6 +24,7 @@ from torchvision.transforms.v2 import functional as F  # noqa: E402
 
 import stocached.torch  # noqa: E402
 from stocached import InvalidError, image  # noqa: E402
+from stocached._image.draws import draw_of  # noqa: E402
 from stocached._image.passes import Picture  # noqa: E402
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -37,7 +38,7 @@ def tensor(pixels: np.ndarray) -> torch.Tensor:
 def boxes(step, width: int, height: int, generator, count: int) -> list:
     """x, y, width and height of the boxes that a step draws; None: no box fits."""
     blank = Picture(np.empty((height, width, 3), np.uint8))
-    plans = (blank.plan(step.in_c(), generator.random) for _ in range(count))
+    plans = (blank.plan(step.in_c(), draw_of(generator)) for _ in range(count))
     what = "erase" if isinstance(step, image.RandomErasing) else "box"
     names = [f"{what}_{name}" for name in ("x", "y", "width", "height")]
     return [tuple(getattr(plan[0], name) for name in names) if len(plan) else None for plan in plans]

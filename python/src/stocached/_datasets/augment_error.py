@@ -24,6 +24,7 @@ def raise_of_sample(error: Exception, function: Any, sample: Any, dataset: Any, 
     if type(error) is InvalidError:
         file = _file_of(dataset, index)
         named = InvalidError(f"sample {index}: {error}" if file is None else f"sample {index}: {file}: {error}")
+        named.__notes__ = getattr(error, "__notes__", [])  # the stage of a pipe
         named.__cause__, error = error, named
     raise_noted(error, f"stocached: {_named(function)} was called with {_where(function, index)}, {shown(sample)}")
 

@@ -55,6 +55,10 @@ class Tally:
         """A stage has given an item, which `Watch.given` does not see."""
         next(self.left[stage])
 
+    def gave_back(self, stage: int) -> None:
+        """A stage has given an item that does not count."""
+        self._first[stage] -= 1
+
     def items(self, stage: int) -> int:
         """How many a stage has given since the last `flush`."""
         return self._first[stage] - length_hint(self.left[stage])

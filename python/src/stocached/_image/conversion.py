@@ -164,7 +164,7 @@ class _State:
         if isinstance(step, RandomErasing):
             step = RandomErasing(1, (1e-9, 1e-9), (1, 1), step.value)  # erases a box without pixels
         if isinstance(step, (RandomErasing, ToDtype, Normalize)):
-            self.blank.apply(step.in_c(), lambda: 0.0)
+            self.blank.apply(step.in_c(), lambda stage: 0.0)
 
 
 def _steps(transform: Any, state: _State) -> Iterator[Step]:

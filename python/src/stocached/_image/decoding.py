@@ -8,7 +8,7 @@ import functools
 import io
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from ctypes import byref
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -23,6 +23,7 @@ from . import codecs
 from .errors import DecodeError, NoDecoderError
 from .parameters import LONGEST, fill_of, filter_number, pair
 from .passes import MOST_PIXELS, Picture, Pixels
+from .samples import FILE, changed
 from .workers import OtherKind, call
 
 _FITS = {"stretch": native.STRETCH, "crop": native.CROP, "pad": native.PAD}
@@ -58,7 +59,7 @@ def _is_bytes(value: Any) -> bool:
 class Decode:
     """Decodes files: decode(source) -> uint8 picture, red, green and blue.
 
-    source: bytes, an array of them, or a path.
+    source: bytes, an array of them, or a path; or a tuple, list or mapping that has one, which is changed as by Compose.
     size: of the result, (height, width), or a number for both. None: as the file, or as short_side says.
     short_side: the length of the short side, before a centre of `size` is cut out, as torchvision's Resize and
         CenterCrop do. None: the shortest for `size`.
@@ -128,7 +129,9 @@ class Decode:
         """What tells the file among the values of a sample: a text beside bytes is a key or a class, and no path."""
         return _is_bytes if any(map(_is_bytes, values)) else Decode.accepts
 
-    def __call__(self, source: Any) -> npt.NDArray[np.uint8]:
+    def __call__(self, source: Any) -> Any:
+        if isinstance(source, (Mapping, tuple, list)):
+            return changed(source, self.chosen, lambda file: self.decode(*self.read(file)), self, FILE)
         return self.decode(*self.read(source))
 
     def read(self, source: Any) -> tuple[bytes, str]:
@@ -210,7 +213,7 @@ class Decode:
         padding = left, top, width - target.resized_width - left, height - target.resized_height - top
         resize = native.Step(native.RESIZE, self._filter, target.resized_height, target.resized_width)
         crop = native.Step(native.RANDOM_CROP, 0, height, width, (*padding, 0, *self._fill))  # it has one place
-        made: Pixels = Picture(pixels, max(self._most, MOST_PIXELS)).apply([resize, crop], lambda: 0.0)
+        made: Pixels = Picture(pixels, max(self._most, MOST_PIXELS)).apply([resize, crop], lambda stage: 0.0)
         return np.ascontiguousarray(made.transpose(2, 0, 1)) if self._chw else made
 
     def _opened(self, data: bytes, name: Any) -> Pixels:
@@ -296,4 +299,5 @@ def decode(
     max_pixels: int | None = None,
 ) -> npt.NDArray[np.uint8]:
     """A file as a uint8 picture, red, green and blue. The arguments are those of `Decode`."""
-    return Decode(size, short_side, fit, layout, filter, fill, fast, max_pixels)(source)
+    how = Decode(size, short_side, fit, layout, filter, fill, fast, max_pixels)
+    return how.decode(*how.read(source))

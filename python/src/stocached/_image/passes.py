@@ -75,9 +75,9 @@ class Picture:
         """The passes that do these steps."""
         failed: list[BaseException] = []
 
-        def number(context: Any) -> float:
+        def number(context: Any, stage: int) -> float:
             try:
-                return float(draw())
+                return float(draw(stage))
             except BaseException as error:  # C cannot pass it on
                 failed.append(error)
                 return 0.0

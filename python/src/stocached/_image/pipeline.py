@@ -23,6 +23,7 @@ from .._samples.batch_layout import Layout
 from .._samples.schema import Field
 from . import codecs
 from .decoding import Decode
+from .draws import draw_of
 from .passes import DTYPES
 from .steps import Compose
 from .workers import Memory
@@ -137,7 +138,7 @@ def blank_pictures(decoding: Decode | Compose) -> list[Any]:
     pictures = [np.zeros((3, *size) if decode._chw else (*size, 3), np.uint8) for size in sizes]
     if isinstance(decoding, Decode):
         return pictures
-    return [decode.made(picture).apply(decoding.in_c(), random.Random(0).random) for picture in pictures]
+    return [decode.made(picture).apply(decoding.in_c(), draw_of(random.Random(0))) for picture in pictures]
 
 
 class Pipeline:

@@ -10,9 +10,10 @@ import numpy as np
 
 from .._common.errors import InvalidError
 from .._common.numbers import whole
+from .._common.ours import only_ours
 from .._native import _image_header as native
 from .decoding import Decode
-from .draws import draw_of
+from .draws import Draw, draw_of, draw_of_seeds
 from .errors import steps_of
 from .parameters import (
     LONGEST,
@@ -27,6 +28,7 @@ from .parameters import (
     sides_of,
 )
 from .passes import Picture, is_picture
+from .samples import FILE, PICTURE, changed
 
 RANDOM = (
     native.RANDOM_RESIZED_CROP, native.RANDOM_CROP, native.RANDOM_FLIP, native.COLOR_JITTER, native.RANDOM_ERASING
@@ -48,7 +50,7 @@ class Step:
     _parts_given: ClassVar[tuple[str, ...]] = ()  # for `only_ours`
 
     def __call__(self, sample: Any, generator: Any = None) -> Any:
-        return _changed(sample, self, generator)
+        return _changed(sample, self, draw_of(generator))
 
     def in_c(self) -> list[native.Step]:
         """What the library plans (docs/spec/image.md, Plans)."""
@@ -70,38 +72,16 @@ def _step(
     return [native.Step(kind, filter, *sides, tuple(integers), tuple(numbers))]
 
 
-_WANTED = ("an array or tensor of three dimensions", "the bytes or the path of a file, as Decode is the first step")
-
-
-def _changed(sample: Any, step: Step, generator: Any) -> Any:
+def _changed(sample: Any, step: Step, draw: Draw) -> Any:
     decode = step.decode if isinstance(step, Compose) else None
-    found = [False]
-    several = isinstance(sample, (Mapping, tuple, list))
-    values = sample.values() if isinstance(sample, Mapping) else sample if several else [sample]
-    accepts = is_picture if decode is None else decode.chosen(values)
 
     def change(value: Any) -> Any:
-        if found[0] or not accepts(value):
-            return value
-        found[0] = True
         picture = Picture(value) if decode is None else decode.opened(*decode.read(value))
-        return picture.apply(step.in_c(), draw_of(generator))
+        return picture.apply(step.in_c(), draw)
 
-    made: Any
-    if isinstance(sample, Mapping):
-        made = {key: change(value) for key, value in sample.items()}
-    elif isinstance(sample, (tuple, list)):
-        made = [change(value) for value in sample]
-        if isinstance(sample, tuple):
-            made = type(sample)(*made) if hasattr(sample, "_fields") else tuple(made)
-    else:
-        made = change(sample)
-    if not found[0]:
-        raise InvalidError(
-            f"{type(step).__name__}: no picture in {type(sample).__name__}: it must be {_WANTED[decode is not None]}, "
-            "or a tuple, list or mapping that has one"
-        )
-    return made
+    if decode is None:
+        return changed(sample, lambda values: is_picture, change, step, PICTURE)
+    return changed(sample, decode.chosen, change, step, FILE)
 
 
 @dataclass
@@ -295,7 +275,10 @@ class Normalize(Step):
 class Compose(Step):
     """Steps in their order. Where the library can do several in one pass over the picture, it does. The first may be
     Decode: then the sample has the bytes or the path of a file in place of a picture, bytes rather than a path if it has
-    both."""
+    both. Only what the steps use is decoded, so damage elsewhere may stay unseen.
+
+    Pixels are those of the steps one by one. But Decode(fast=True) is near them where a Resize follows, as it scales for
+    its size."""
 
     transforms: Sequence[Step | Decode]
     _parts_given: ClassVar[tuple[str, ...]] = ("decode", "_steps")
@@ -345,3 +328,41 @@ class Compose(Step):
 
     def in_c(self) -> list[native.Step]:
         return [made for step in self._steps for made in step.in_c()]
+
+
+class Staged(Compose):
+    """The steps of neighbouring stages of a pipe, as if they were in a Compose. Those of each random stage draw numbers
+    of their own. stages: whose numbers each of the transforms draws. of: calls the same stages, in Python."""
+
+    def __init__(self, transforms: Sequence[Step | Decode], stages: Sequence[int], of: Any = None) -> None:
+        super().__init__(transforms)
+        numbers = [stage for step, stage in zip(transforms, stages) for _ in _flat(step)]
+        self._stages = numbers[len(numbers) - len(self._steps) :]  # Decode has taken the first steps
+        self._shown = repr(of)
+        if of is not None:
+            self.seeded, self.where = of.seeded, of.where
+
+    def made(self, sample: Any, seeds: Mapping[int, int]) -> Any:
+        """seeds: of the generators of stages."""
+        return _changed(sample, self, draw_of_seeds(seeds))
+
+    def in_c(self) -> list[native.Step]:
+        made = []
+        for step, stage in zip(self._steps, self._stages):
+            for one in step.in_c():
+                one.stage = stage
+                made.append(one)
+        return made
+
+    def __repr__(self) -> str:
+        return self._shown
+
+
+def _flat(step: Step | Decode) -> list[Step]:
+    return step._steps if isinstance(step, Compose) else [step] if isinstance(step, Step) else []
+
+
+def go_together(first: Any, second: Any) -> bool:
+    """Whether functions of two neighbouring stages may be in one Compose."""
+    steps = isinstance(first, (Step, Decode)) and isinstance(second, Step) and getattr(second, "decode", None) is None
+    return steps and only_ours(first) and only_ours(second)

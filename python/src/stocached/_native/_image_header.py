@@ -194,10 +194,11 @@ class Step(ctypes.Structure):
         ("width", c_uint32),
         ("integers", c_int32 * 8),
         ("numbers", c_double * 8),
+        ("stage", c_uint64),
     ]
 
 
-Draw = CFUNCTYPE(c_double, c_void_p)
+Draw = CFUNCTYPE(c_double, c_void_p, c_uint64)
 
 
 class Request(ctypes.Structure):

@@ -16,7 +16,7 @@ from .._datasets.looks import start_method
 from .._datasets.tally import current
 from .._order.order import Order, WeightedOrder
 from .counting import Chain, numbered
-from .functions import Counted, Map
+from .functions import Counted, Map, in_one_step
 from .lists import PipeLists, WalkOrder
 from .padding import Batching
 from .positions import Positions, PositionsOrder
@@ -201,11 +201,11 @@ class _WithSeed:
 
 def _augment(maps: list[Map]) -> Any:
     """One function for several stages. Of steps of stocached.image it is a step, which threads do in C."""
-    steps, functions = sys.modules.get("stocached._image.steps"), [each.function for each in maps]
-    random = sum(each.draws for each in maps)  # each random stage has its own numbers
-    if steps is not None and maps and random <= 1 and all(isinstance(function, steps.Step) for function in functions):
-        return functions[0] if len(maps) == 1 else steps.Compose(functions)
-    return Functions(maps) if maps else None
+    if not maps:
+        return None
+    steps, functions = sys.modules.get("stocached._image.steps"), Functions(maps)
+    in_c = steps is not None and all(isinstance(each.function, steps.Step) for each in maps)
+    return in_one_step(maps, functions) if in_c and maps[-1].together == maps else functions
 
 
 class Functions:

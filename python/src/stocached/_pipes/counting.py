@@ -6,7 +6,6 @@ the stage below, or the loader, which took them."""
 
 from __future__ import annotations
 
-import copy
 import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -23,8 +22,7 @@ from .stages import Batch, Cache, Parts, Shuffle, every
 def numbered(stage: Stage, numbers: Iterator[int] | None = None) -> Stage:
     """A copy whose stages are numbered as the lines of `print(pipe)`."""
     numbers = itertools.count() if numbers is None else numbers
-    made = copy.copy(stage)
-    vars(made).pop("rows", None)  # it has functions of the stages that were copied
+    made: Stage = stage.copied()
     if not isinstance(made, Parts):  # the numbers of parts have no line
         made.above = tuple(numbered(above, numbers) for above in stage.above)
     made.number = next(numbers)
@@ -102,8 +100,8 @@ class Chain:
         hit = self._top if self._cache is None else self._cache
         below = [k for k in self._maps if hit < k <= self._last]
         known = sum(seconds[k] for k in below)
-        for k in below:  # those that C does in one go are in the line of the first
-            seconds[k] = augment_seconds * (seconds[k] / known if known else k == below[0])
+        for k in below:  # those that C does in one go are in the line of the last
+            seconds[k] = augment_seconds * (seconds[k] / known if known else k == below[-1])
         if not seconds[self._top]:  # of samples that C makes, and of those with no function above the cache
             others = augment_seconds + hit_seconds + sum(seconds[: hit + 1])
             seconds[self._top] = max(loader.load_seconds - others, 0.0)

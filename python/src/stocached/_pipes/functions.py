@@ -83,9 +83,79 @@ class Function(Stage):
 
 
 class Map(Function):
-    """One item for each item."""
+    """One item for each item. Steps of stocached.image in neighbouring stages are one call of the library: those above the
+    last only say what is to be done. This one does so if `waits`."""
 
-    name = ".map"
+    name, waits = ".map", False
+
+    def __init__(self, above: Stage, function: Callable[..., Any]) -> None:
+        super().__init__(above, function)
+        steps = sys.modules.get("stocached._image.steps")
+        if steps is not None and type(above) is Map and steps.go_together(above.function, function):
+            waiting = above.copied()
+            waiting.waits = True
+            self.above = (waiting,)
+
+    @functools.cached_property
+    def together(self) -> list[Map]:
+        """The stages above this one that wait, from the first to the last, and this one."""
+        above = self.above[0]
+        return [*(above.together if isinstance(above, Map) and above.waits else ()), self]
+
+    @functools.cached_property
+    def measured(self) -> Stage:
+        _ = self.together  # the copy gets it: stages above that one wait, too
+        made: Stage = super().measured
+        return made
+
+    @functools.cached_property
+    def _staged(self) -> Any:
+        return in_one_step(self.together)
+
+    @property
+    def stage(self) -> int:
+        """Which random numbers its steps draw, among those of the stages that are together."""
+        return max(self.random - 1, 0)
+
+    def made(self, item: Any, seed: int) -> Any:
+        """The function of an item. Errors have no note."""
+        if self.waits:
+            waiting = item if type(item) is _Waiting else _Waiting(item, {})
+            if self.draws:
+                waiting.seeds[self.stage] = seed
+            return waiting
+        if type(item) is not _Waiting:
+            return self.function(item, generator(seed)) if self.draws else self.function(item)
+        if self.draws:
+            item.seeds[self.stage] = seed
+        try:
+            return self._staged.made(item.item, item.seeds)
+        except Exception as error:
+            self._blame(item, error)
+
+    def _blame(self, waiting: _Waiting, error: Exception) -> NoReturn:
+        """Raises the error of the stage that fails if they are called one by one."""
+        item = waiting.item
+        for k, each in enumerate(self.together):
+            try:
+                item = each.function(item, generator(waiting.seeds[each.stage])) if each.draws else each.function(item)
+            except Exception as own:
+                if not self.indexed:  # each of these has counted an item
+                    for other in self.together[k:-1]:
+                        current().gave_back(other.number)
+                raise _StageError(each, own) from None
+        raise error
+
+    def call(self, item: Any, at: Any, seed: int) -> Any:
+        try:
+            return self.made(item, seed)
+        except Exception as error:
+            self.failed(error, at)
+
+    def failed(self, error: Exception, at: Any) -> NoReturn:
+        if isinstance(error, _StageError):
+            Function.failed(error.stage, error.error, at)
+        super().failed(error, at)
 
     @functools.cached_property
     def rows(self) -> Any:
@@ -96,10 +166,11 @@ class Map(Function):
 
     def called(self, items: Iterable[Any], entries: Iterable[Any], seed: int) -> Iterator[Any]:
         """The function of some items. entries: their visits and ordinals. Errors have no note."""
-        if not self.draws:
+        alone = len(self.together) == 1 and not self.waits
+        if alone and not self.draws:
             return map(self.function, items)
         seeds = (self.seed_of(visit, ordinal, seed) for visit, ordinal, _ in entries)
-        return map(self.function, items, map(generator, seeds))
+        return map(self.function, items, map(generator, seeds)) if alone else map(self.made, items, seeds)
 
     def read(self, some: Iterable[Visit], window: Window) -> Iterator[Item]:
         call, seed_of, seed = self.call, self.seed_of, window.seed
@@ -110,6 +181,29 @@ class Map(Function):
                 window.left_out(self.above[0].where(visit.element), error)
                 continue
             yield visit, ordinal, made
+
+
+class _Waiting:
+    """An item whose functions wait. seeds: of the generators of their stages."""
+
+    __slots__ = ("item", "seeds")
+
+    def __init__(self, item: Any, seeds: dict[int, int]) -> None:
+        self.item, self.seeds = item, seeds
+
+
+class _StageError(Exception):
+    """An error of one of several stages that are called together."""
+
+    def __init__(self, stage: Map, error: Exception) -> None:
+        self.stage, self.error = stage, error
+        error.__suppress_context__ = True  # this one
+
+
+def in_one_step(maps: list[Map], of: Any = None) -> Any:
+    """The functions of stages as one step. of: as of `Staged`."""
+    steps: Any = sys.modules["stocached._image.steps"]
+    return steps.Staged([each.function for each in maps], [each.stage for each in maps], of)
 
 
 class Several(KeepsLengths, Function):

@@ -35,6 +35,13 @@ class Stage:
 
     gives_batches = False
 
+    def copied(self) -> Any:
+        """A copy, without what is made of stages."""
+        made = copy.copy(self)
+        for name in ("rows", "measured", "together"):
+            vars(made).pop(name, None)
+        return made
+
     def functions(self) -> list[Any]:
         """Those of the program."""
         return []
