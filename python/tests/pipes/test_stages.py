@@ -266,8 +266,46 @@ def test_steps_of_pictures_run_in_native_workers(tmp_path: Path):
         .map(image.RandomCrop(16))
         .batch(3)
     )
+    assert (pipe.classes, pipe.class_to_idx, pipe.targets) == (["a", "b"], {"a": 0, "b": 1}, [0] * 4 + [1] * 4)
+    pictures = source(image.Folder(tmp_path))
+    assert not hasattr(pictures + pictures, "classes")
+    assert not hasattr(TEN, "classes")
     loader = Loader(pipe, num_workers=2, seed=5)
     assert loader.worker == "native"
     native = [(pictures.tolist(), labels.tolist()) for pictures, labels in loader]
     python = Loader(pipe, num_workers=2, seed=5, worker="process")
     assert native == [(pictures.tolist(), labels.tolist()) for pictures, labels in python]
+
+
+@pytest.mark.parametrize("size", [None, "8MiB"])
+def test_native_workers_draw_the_numbers_of_each_stage(tmp_path: Path, size: str | None):
+    folder_of(tmp_path, {"a": 12, "b": 12}, (50, 40))
+    pipe = source(image.Folder(tmp_path)) if size is None else source(image.Folder(tmp_path)).cache(size)
+    pipe = pipe.shuffle(1)
+    for step in (
+        image.RandomResizedCrop(24), image.RandomHorizontalFlip(), image.ColorJitter(0.4, hue=0.2), image.Resize(20),
+        image.RandomCrop(16, padding=2), image.ToDtype("float32", scale=True), image.Normalize(0.5, 0.2),
+        image.RandomErasing(value="random"),
+    ):  # fmt: skip
+        pipe = pipe.map(step)
+    loader = Loader(pipe.batch(5), num_workers=2, seed=5)
+    assert loader.worker == "native"
+    native = [pictures.copy() for _ in range(2) for pictures, _ in loader]
+    python = Loader(pipe.batch(5), seed=5)
+    assert all(map(np.array_equal, native, [pictures for _ in range(2) for pictures, _ in python]))
+    loader.close()
+    python.close()
+
+
+def test_a_stage_that_c_cannot_do_is_named(tmp_path: Path):
+    folder_of(tmp_path, {"a": 4}, (50, 40))
+    pictures, crop, line = source(image.Folder(tmp_path)), image.RandomCrop(16), r" in test_stages.py, line \d+"
+    for pipe, why in (
+        (pictures.map(crop).map(list), rf"\.map\(list\){line} is no step of stocached.image"),
+        (
+            pictures.map(list).cache("8MiB").map(crop),
+            rf"the dataset is made by \.map\(list\){line}, not a Folder",
+        ),
+    ):
+        with pytest.raises(InvalidError, match=why):
+            Loader(pipe.batch(4), num_workers=2, worker="native")

@@ -17,14 +17,14 @@ from .._samples.schema import Field
 from .decoding import Decode, bytes_of
 from .errors import steps_of
 from .pipeline import Files, Pipeline, blank_pictures, files_of
-from .steps import Compose, Step
+from .steps import Compose, Step, not_a_step
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # torchvision's
 
 _MOST_NAMED = 5  # odd classes, in a warning
 
 _SETTINGS = [field.name for field in dataclasses.fields(Decode)]
-_INSTEAD = "use steps of stocached.image, and batch_augment= for other things"
+_INSTEAD = "use steps of stocached.image, and batch_augment=, or a .map() below .batch(), for other things"
 
 
 class Decoded:
@@ -125,7 +125,7 @@ class Decoded:
         if isinstance(decoding, Compose) and decoding.random:
             raise UnsupportedError(f"transform={one_line(self.transform)} draws random numbers; give it as augment=")
         if augment is not None and not isinstance(augment, Step):
-            raise UnsupportedError(f"augment={one_line(augment)} is no step of stocached.image: {_INSTEAD}")
+            raise UnsupportedError(f"{not_a_step(augment)} is no step of stocached.image: {_INSTEAD}")
         files = self.files() if indices is None else self.files().subset(indices)
         return Pipeline(files, decoding, augment.in_c() if augment else [], fields, sample_bytes, encoded)
 

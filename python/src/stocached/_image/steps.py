@@ -10,6 +10,7 @@ import numpy as np
 
 from .._common.errors import InvalidError
 from .._common.numbers import whole
+from .._common.one_line import one_line
 from .._common.ours import only_ours
 from .._native import _image_header as native
 from .decoding import Decode
@@ -328,6 +329,14 @@ class Compose(Step):
 
     def in_c(self) -> list[native.Step]:
         return [made for step in self._steps for made in step.in_c()]
+
+
+def not_a_step(augment: Any) -> str:
+    """Names the function of a loader, or of a stage of its pipe, that is no step."""
+    for stage in getattr(augment, "maps", ()):
+        if not isinstance(stage.function, Step):
+            return f"{stage.shown()}{stage.line}"
+    return f"augment={one_line(augment)}"
 
 
 class Staged(Compose):

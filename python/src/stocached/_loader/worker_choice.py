@@ -65,7 +65,9 @@ def pipeline_of(dataset: Any, cached: Any, augment: Any, whole: str | None) -> A
             "the loader keeps samples of a SourceDataset in a second cache: leave out size= and name="
         )
     if folder is None or not isinstance(pictures, folder.Decoded):
-        raise UnsupportedError(f"the dataset is a {type(pictures).__name__}, not a Folder or Shards of stocached.image")
+        stage = getattr(pictures, "stage", None)  # of a pipe
+        made = f"a {type(pictures).__name__}" if stage is None else f"made by {stage.shown()}{stage.line}"
+        raise UnsupportedError(f"the dataset is {made}, not a Folder or Shards of stocached.image")
     if whole is not None:
         raise UnsupportedError(whole)
     if cached is None:
@@ -88,9 +90,10 @@ def _served_pipeline(dataset: CacheBacked, augment: Any, by_rows: bool) -> Any:
         )
     for name, step in (("augment", augment), ("transform", transform)):
         if step is not None and not (steps and isinstance(step, steps.Step)):
+            named = steps.not_a_step(step) if steps and name == "augment" else f"{name}={one_line(step)}"
             raise UnsupportedError(
-                f"a server fills the cache, and {name}={one_line(step)} is no step of stocached.image: use "
-                "steps, and batch_augment= for other things"
+                f"a server fills the cache, and {named} is no step of stocached.image: use steps, and batch_augment=, or "
+                "a .map() below .batch(), for other things"
             )
     if not by_rows:
         raise UnsupportedError("workers make whole batches: collate_fn= or batch_size=None")

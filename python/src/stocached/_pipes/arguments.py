@@ -214,7 +214,7 @@ class Functions:
     takes_generator = True
 
     def __init__(self, maps: list[Map]) -> None:
-        self._maps = maps
+        self.maps = maps
 
     def __call__(self, sample: Any, generator: Any) -> Any:
         raise TypeError("it takes a seed")
@@ -222,17 +222,17 @@ class Functions:
     def seeded(self, sample: Any, seed: int) -> Any:
         last = current().last
         last.begin()
-        for each in self._maps:
+        for each in self.maps:
             own = staged(seed, each.random - 1) if each.draws else 0
             sample = last.call(each.number, each.call, sample, None, own)
         return sample
 
     def where(self, index: int) -> str:
         """Names a sample in errors."""
-        return self._maps[0].above[0].where(index)
+        return self.maps[0].above[0].where(index)
 
     def __repr__(self) -> str:
-        return "".join(each.shown() for each in self._maps)
+        return "".join(each.shown() for each in self.maps)
 
 
 class _BatchFunctions:
