@@ -21,6 +21,16 @@ if TYPE_CHECKING:
     from .visits import Visits
 
 
+def _of_source(name: str) -> Any:
+    def get(pipe: Pipe) -> Any:
+        sources = pipe._stage.sources()
+        if len(sources) != 1:
+            raise AttributeError(f"a pipe of {len(sources)} sources has no {name}")
+        return getattr(sources[0], name)
+
+    return property(get, doc=f"{name} of the dataset that its source reads, such as stocached.image.Folder.")
+
+
 class Pipe:
     """A chain of stages: `source` begins it, and each method returns a pipe with one stage more below. Immutable: a
     program may use a pipe in several visits.
@@ -244,6 +254,10 @@ class Pipe:
 
     def __repr__(self) -> str:
         return "\n".join(self._stage.drawn())
+
+    classes = _of_source("classes")
+    class_to_idx = _of_source("class_to_idx")
+    targets = _of_source("targets")
 
     _remedy = stages.REMEDY  # of a loader that finds random samples
 
