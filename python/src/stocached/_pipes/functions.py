@@ -130,11 +130,12 @@ class Map(Function):
             item.seeds[self.stage] = seed
         try:
             return self._staged.made(item.item, item.seeds)
-        except Exception as error:
-            self._blame(item, error)
+        except Exception:
+            return self._alone(item)
 
-    def _blame(self, waiting: _Waiting, error: Exception) -> NoReturn:
-        """Raises the error of the stage that fails if they are called one by one."""
+    def _alone(self, waiting: _Waiting) -> Any:
+        """Calls the stages that are together after an error, which tells whose it is. There is none if only a Compose
+        refuses it, as max_pixels= of a Decode is for all of its steps."""
         item = waiting.item
         for k, each in enumerate(self.together):
             try:
@@ -144,7 +145,7 @@ class Map(Function):
                     for other in self.together[k:-1]:
                         current().gave_back(other.number)
                 raise _StageError(each, own) from None
-        raise error
+        return item
 
     def call(self, item: Any, at: Any, seed: int) -> Any:
         try:
