@@ -10,10 +10,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import model
 import numpy as np
 import pytest
+from chains import CHAINS as CHAINS_OF_BOTH
 from trace_file import read as read_trace
 
 from stocached import Loader, StageStats, image
@@ -133,6 +136,16 @@ CHAINS: dict[str, tuple[Callable[[], Pipe], list[int], list[int]]] = {
         [N - 3, N - 3, N, N, N, 9],  # looks for the second cache have filled the first one with three
         [0, 0, 0, 0, N, 9],
     ),
+    "two caches that a zip reads": (
+        lambda: source(range(N)).map(array).cache("8MiB").map(half).cache("8MiB").zip(source(range(N))).batch(4),
+        [N - 3, N - 3, N, N, N, N, N, 9],
+        [0, 0, 0, 0, N, N, N, 9],
+    ),
+    "two caches of lists": (
+        lambda: source(range(N)).flat_map(arrays).cache("8MiB").filter(even).cache("8MiB").map(half).batch(4),
+        [N, 70, 70, EVEN, EVEN, EVEN, 9],
+        [0, 0, 0, 0, EVEN, EVEN, 9],
+    ),
     "a mix": (
         lambda: mix([source(range(30)).map(array), source(range(10)).map(array)], weights=[3, 1]).batch(4),
         [27, 27, 10, 10, 37, 10],
@@ -164,8 +177,9 @@ def test_items_are_exact(name: str, way: str):
     loader.close()
 
 
-def test_a_cache_that_is_used_twice_counts_once():
-    cached = source(range(20)).flat_map(arrays).cache("8MiB")
+@pytest.mark.parametrize("indexed", [True, False])
+def test_a_cache_that_is_used_twice_counts_once(indexed: bool):
+    cached = (source(range(20)).map(array) if indexed else source(range(20)).flat_map(arrays)).cache("8MiB")
     loader = Loader((cached + cached.map(half)).batch(4, collate=list))
     for _ in loader:
         pass
@@ -173,6 +187,20 @@ def test_a_cache_that_is_used_twice_counts_once():
     assert (stats.hits, stats.misses) == (20, 20)
     lines = [stage for stage in stats.stages if stage.stage.startswith(".cache")]
     assert [(line.hits, line.misses) for line in lines] == [(20, 20)] * 2
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_both_of_two_caches_have_hits_and_misses(workers: int):
+    loader = Loader(source(range(N)).map(array).cache("8MiB").map(half).cache("8MiB").batch(4), num_workers=workers)
+    for _ in range(2):
+        epoch(loader)
+    stats = loader.stats()
+    upper, lower = (stage for stage in stats.stages if stage.stage.startswith(".cache"))
+    assert upper.misses == N - 3  # looks for the second cache have filled the first one with three
+    assert upper.hits >= 3  # loads that are compared with others count too
+    assert (lower.hits, lower.misses) == (N, N)
+    assert (stats.hits, stats.misses) == (N, N)
+    loader.close()
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -218,6 +246,19 @@ SLOW: dict[str, tuple[Callable[[], Pipe], str]] = {
         ),
         ".map(napping)",
     ),
+    "above two caches in a zip": (
+        lambda: (
+            source(range(N))
+            .map(array)
+            .map(napping)
+            .cache("8MiB")
+            .map(half)
+            .cache("8MiB")
+            .zip(source(range(N)))
+            .batch(4)
+        ),
+        ".map(napping)",
+    ),
     "below a cache": (
         lambda: source(range(N)).map(array).cache("8MiB").map(half).map(napping).batch(4),
         ".map(napping)",
@@ -247,6 +288,85 @@ def test_the_slowest_stage_is_named(name: str, way: str):
     assert stats.slowest.seconds >= 0.005 * N * 0.9  # a sleep is never shorter
     assert min(stage.seconds for stage in stats.stages) >= 0
     assert f"the slowest stage: {line}, " in str(stats)
+    loader.close()
+
+
+def test_the_slowest_stage_is_above_a_cache_that_was_made_before():
+    pipe = source(range(N)).map(array).map(napping).cache("8MiB")
+    assert (pipe[0] == array(0)).all()
+    loader = Loader(pipe.batch(4))
+    epoch(loader)
+    slowest = loader.stats().slowest
+    assert slowest is not None
+    assert slowest.stage == ".map(napping)"
+
+
+def test_a_pipe_counts_after_it_was_read_alone():
+    pipe = (source(range(5)) + source(range(6))).map(array).filter(even)
+    alone = len([*pipe])
+    loader = Loader(pipe.batch(4))
+    assert epoch(loader) == alone == 6
+    assert items_of(loader) == [5, 6, 11, 11, 6, 2]
+
+
+def late(item: Any) -> Any:
+    """The first item takes long."""
+    if not np.any(item):
+        time.sleep(0.5)
+    return item
+
+
+ONE_IS_SLOW = {
+    "a last function": lambda: source(range(100)).flat_map(thousand).map(late),
+    "not last": lambda: source(range(100)).flat_map(thousand).map(late).filter(any_item).map(same),
+    "of an element": lambda: source(range(5000)).map(late).flat_map(twenty).map(same),
+    "above a cache": lambda: source(range(3000)).map(array_of).map(late).map(same).cache("8MiB"),
+}
+
+
+def thousand(k: int) -> Any:
+    return range(1000 * k, 1000 * k + 1000)
+
+
+def any_item(item: Any) -> bool:
+    return True
+
+
+def twenty(k: int) -> Any:
+    return [k] * 20
+
+
+def array_of(k: int) -> Any:
+    return np.full(1, k)
+
+
+@pytest.mark.parametrize("way", ["here", "forked"])
+@pytest.mark.parametrize("name", ONE_IS_SLOW)
+def test_one_slow_item_stands_for_itself(name: str, way: str):
+    loader, start = Loader(ONE_IS_SLOW[name]().batch(64), **WAYS[way]), time.monotonic()
+    for _ in loader:
+        pass
+    took = time.monotonic() - start
+    by_line = {stage.stage: stage.seconds for stage in loader.stats().stages}
+    assert by_line[".map(late)"] >= 0.5 * 0.99
+    assert sum(by_line.values()) <= took * max(1, WAYS[way].get("num_workers", 0))
+    loader.close()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_items_of_a_dropped_batch_were_read(workers: int):
+    """Docs of StageStats."""
+    loader = Loader(
+        source(range(N)).flat_map(arrays).filter(even).map(half).batch(8, drop_last=True), num_workers=workers
+    )
+    assert epoch(loader) == EVEN // 8 * 8
+    *read, finished, batches = items_of(loader)
+    assert (read, batches) == ([N, 70, EVEN], EVEN // 8)
+    assert EVEN // 8 * 8 <= finished <= EVEN
+    loader.close()
+    loader = Loader((source(range(N)) + source(range(5))).map(array).batch(16, drop_last=True), num_workers=workers)
+    assert epoch(loader) == 32
+    assert items_of(loader) == [32, 0, 32, 32, 2]  # with an index only what is given is read
     loader.close()
 
 
@@ -391,8 +511,55 @@ def test_the_timeline_has_the_seconds_of_stages(tmp_path: Path, workers: int):
     assert json.loads(path.read_text())["otherData"]["format"] == "stocached trace"
 
 
+def counted(stage: model.Pipe, visits: list[model.Visit], at: model.At, kept: dict[int, set[int]]) -> list[int]:
+    """The items of each line that a plain program counts. kept: the elements of each cache."""
+    lines: list[int] = []
+    sides = [visits] * len(stage.above)
+    if type(stage) is model.Pipe:  # a cache
+        there = kept.setdefault(id(stage), set())
+        missed = {visit.element: visit for visit in visits if visit.element not in there}
+        sides = [[*missed.values()]]
+        there.update(missed)
+    elif isinstance(stage, model.Join):
+        sides = [[visit.inner[1] for visit in visits if visit.inner[0] == d] for d in range(len(stage.above))]
+    elif isinstance(stage, model.Zip):
+        sides = [[visit.inner[d] for visit in visits] for d in range(len(stage.above))]
+    elif isinstance(stage, model.Counted):  # a list counts with its first item
+        firsts = {sum(stage.counts[:e]): e for e, count in enumerate(stage.counts) if count}
+        above = stage.above[0].visits(at.epoch, at.seed)
+        sides = [[above[firsts[visit.element]] for visit in visits if visit.element in firsts]]
+    for side, some in zip(stage.above, sides):
+        if not (isinstance(side, model.Source) and isinstance(side.data, range)):  # the numbers of parts have no line
+            lines += counted(side, some, at, kept)
+    return [*lines, len(visits) if stage.indexed else len(stage.items(visits, at))]
+
+
+# Looks fill the first of two caches, and a batch may draw an element twice before a cache has it.
+BUT = ("two caches", "weights, cache")
+COUNTED = [(name, 0) for name in CHAINS_OF_BOTH if name not in BUT]
+COUNTED += [(name, 2) for name in ("join, cache below", "mix, cache below", "counted, random side", "counted twice")]
+
+
+@pytest.mark.parametrize(("name", "workers"), COUNTED)
+def test_items_are_those_of_the_model(name: str, workers: int):
+    both = CHAINS_OF_BOTH[name]()
+    plain, kept = both.plain, dict[int, set[int]]()
+    loader = Loader(both.pipe.batch(4, collate=list), seed=9, num_workers=workers)
+    for number in range(2):
+        before = loader.stats()
+        for _ in loader:
+            pass
+        visits = plain.visits(number, 9)
+        span = len(visits) if plain.indexed else 1 if plain.span is None else plain.span or 1024
+        windows = [visits[at : at + span] for at in range(0, len(visits), span)]
+        wanted = [counted(plain, some, model.At(9, number, w), kept) for w, some in enumerate(windows)]
+        assert [stage.items for stage in (loader.stats() - before).stages][:-1] == [*map(sum, zip(*wanted))]
+    loader.close()
+
+
 def test_each_worker_counts_in_a_row_of_its_own():
-    counters = Counters(1, 700)
+    chain: Any = SimpleNamespace(lines=[".map(f)"], batch=-1)
+    counters = Counters(chain, 700)
     assert len({counters.row_of(worker) for worker in range(700)} - {0}) == 700
     assert max(map(counters.row_of, range(700))) < len(counters.table)
 

@@ -362,6 +362,15 @@ class CachedSamples(CacheBacked):
         where = f", in a new cache{probe.removal(self.cache)}" if self.cache.name else ""
         return f"variable=True caches samples of any shape{where}"
 
+    def of(self, dataset: Any) -> CachedSamples:
+        """The same cache, whose misses come from an equal dataset."""
+        other = copy.copy(self)
+        other.dataset = dataset
+        other._form = None if self._form is None else stores.form_of(dataset, self.store)
+        other.stored = dataset if other._form is None else other._form.dataset
+        other._misses = Misses(other.stored, self.cache, self._structure, self._guard, self.notices)
+        return other
+
     def over(self, cache: Cache) -> CachedSamples:
         """The same samples over another handle of the cache."""
         other = copy.copy(self)

@@ -20,6 +20,7 @@ from .._samples.own_copy import own_copy
 from .lists import PackedLists
 from .notices import Notices
 from .structure import Structure
+from .tally import uncounted
 
 
 class Misses:
@@ -77,12 +78,13 @@ class Misses:
 
     def _load(self, i: int, lent: bool) -> Any:
         load = functools.partial(operator.getitem, self._dataset, i)
+        again = functools.partial(uncounted, load)
         first, stays = TimedLoad(load, self._cache._measure_next()), True
         if self._guard is None:
             sample = loading.run(first)
         else:
-            sample, stays = self._guard.load(i, first)
-        fits = stays and self._store(i, sample, load if self._compares else None, first.seconds)
+            sample, stays = self._guard.load(i, first, again)
+        fits = stays and self._store(i, sample, again if self._compares else None, first.seconds)
         return sample if lent and fits else own_copy(sample)
 
     def _load_batch(self, indices: list[int]) -> Sequence[Any]:

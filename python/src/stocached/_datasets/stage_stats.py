@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 
 
@@ -10,9 +9,14 @@ from dataclasses import dataclass, fields
 class StageStats:
     """Counters of a stage of a pipe, over all workers.
 
-    Exact are the items, and hits and misses. Seconds and bytes are of a part of the items, taken for all: of all, if
-    an item takes long, else of as many as can be measured in 1/200 of the time. What is read again, after a resume or
-    the death of a worker, does not count. Neither do looks at samples."""
+    Exact are the items that workers have read. So they have some that are read ahead, and of a pipe without an index
+    those of a batch that drop_last= leaves out; workers may have called the last functions for these. What is read
+    again, after a resume or the death of a worker, does not count. Neither do looks at samples. Above .flat_map(count=)
+    an item counts with the first item of its list, above a cache at each miss.
+
+    Seconds and bytes are of a part of the items: of all, if an item takes long, else of as many as can be measured in
+    1/200 of the time. The others take as long as those that were measured before them, but all together no longer than
+    the worker worked. They have the mean bytes."""
 
     stage: str  # its line of `print(pipe)`
     items: int = 0  # that it gave; a stage below .batch() gives batches
@@ -22,14 +26,6 @@ class StageStats:
     misses: int = 0  # elements that it did not have
 
     def __sub__(self, before: StageStats) -> StageStats:
-        """Seconds and bytes are 0 where less is estimated now: the first items of a stage often take longest."""
+        """Seconds and bytes are 0 where less is estimated now."""
         counts = [field.name for field in fields(self) if field.name != "stage"]
         return StageStats(self.stage, **{name: max(getattr(self, name) - getattr(before, name), 0) for name in counts})
-
-
-class CountsStages(ABC):
-    """A dataset that reads caches itself. The counters of the loader do not have them."""
-
-    @abstractmethod
-    def cache_counts(self) -> dict[int, tuple[int, int]]:
-        """Hits and misses of each cache that is open, since it was made, by the number of its stage."""

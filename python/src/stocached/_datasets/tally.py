@@ -19,10 +19,9 @@ import numpy.typing as npt
 
 from .._memory.shared_file import SharedFile
 
-ITEMS, NS, SEEN, BYTES, MORE = range(5)
-"""Columns: items; nanoseconds and bytes of those that were measured, and how many these are; further nanoseconds, of all
-items."""
-_COLUMNS = 5
+ITEMS, NS, SEEN, BYTES = range(4)
+"""Columns: items; nanoseconds, of all of them; how many were measured, and their bytes."""
+_COLUMNS = 4
 _ROWS = 512  # of the training loop, and of workers, at least
 
 _SHARE = 400  # a worker measures reading, and the last functions, in about 1/400 of its time each,
@@ -30,6 +29,7 @@ _MOST = 250_000  # ns: and at most so long at a time
 _LEAST = 125_000  # ns: it begins when it may do so as long
 _COST = 4_000  # ns: to measure an item of a stage, on a busy machine
 _BEGIN = 10_000  # ns: to begin
+_ALONE = _SHARE * _LEAST  # ns: it measures something in such a time, so an item that takes longer stands for no other
 
 
 class Tally:
@@ -43,13 +43,27 @@ class Tally:
         self.left = defaultdict[int, Any](lambda: itertools.repeat(True, sys.maxsize))
         self._first = defaultdict[int, int](lambda: sys.maxsize)  # how many were left at 0 items
         stages = 0 if counters is None else counters.stages
-        # The last one is of batches, if no stage makes them.
-        self.ns, self.seen, self.bytes, self.more = ([0] * (stages + 1) for _ in range(_COLUMNS - 1))
+        # Since the last `close`. The last one is of batches, if no stage makes them.
+        self.ns, self.seen, self.bytes, self.alone = ([0] * (stages + 1) for _ in range(4))
+        self._paces = [0.0] * stages  # ns of an item, when some were measured last
+        self._closed: npt.NDArray[np.int64] | None = None  # columns up to then; None: `flush` has added them
+        self._samples = self._misses = 0
+        self._busy = self._woke = 0  # ns that this thread worked until it woke, and when that was; 0: it does not work
         self.reading, self.last = Watch(self, _BEGIN), Watch(self, 0)
 
     def begin(self) -> bool:
         """Says whether the items that are read next are measured."""
         return self.reading.begin()
+
+    def wake(self) -> None:
+        """This thread works from now on."""
+        self._woke = time.monotonic_ns()
+
+    def rest(self) -> None:
+        self._busy, self._woke = self._worked(), 0
+
+    def _worked(self) -> int:
+        return self._busy + (time.monotonic_ns() - self._woke if self._woke else 0)
 
     def took(self, stage: int) -> None:
         """A stage has given an item, which `Watch.given` does not see."""
@@ -59,8 +73,13 @@ class Tally:
         """A stage has given an item that does not count."""
         self._first[stage] -= 1
 
+    def gave(self, samples: int, hits: int) -> None:
+        """This thread gave samples of a dataset, of which a cache had some."""
+        self._samples += samples
+        self._misses += samples - hits
+
     def items(self, stage: int) -> int:
-        """How many a stage has given since the last `flush`."""
+        """How many a stage has given since the last `close`."""
         return self._first[stage] - length_hint(self.left[stage])
 
     def mark(self) -> Any:
@@ -75,15 +94,47 @@ class Tally:
     def flush(self) -> None:
         """Adds all to what the loader reads."""
         if self._counters is not None:
-            self._counters.table[self._row] += self.columns()
-            self._first.update(self.mark())
-            for column in (self.ns, self.seen, self.bytes, self.more):
-                column[:] = [0] * len(column)
+            row = self._counters.table[self._row]
+            self._close(row)
+            if self._closed is not None:
+                row += self._closed
+                self._closed = None
 
-    def columns(self) -> list[tuple[int, ...]]:
+    def close(self) -> None:
+        """Ends the time in which items that are not measured take as long as those that are."""
+        before = self._closed
+        self._closed = np.zeros((len(self._paces), _COLUMNS), np.int64) if before is None else before
+        self._close(self._closed)
+
+    def _close(self, to: npt.NDArray[np.int64]) -> None:
+        columns, self._paces = self._since()
+        to += columns
+        self._first.update(self.mark())
+        for column in (self.ns, self.seen, self.bytes, self.alone):
+            column[:] = [0] * len(column)
+        self._samples = self._misses = self._busy = 0
+        if self._woke:
+            self.wake()
+
+    def columns(self) -> npt.NDArray[np.int64]:
         """The columns of each stage, since the last `flush`."""
-        items = map(self.items, range(len(self.ns) - 1))
-        return [*zip(items, self.ns, self.seen, self.bytes, self.more)]
+        columns = np.array(self._since()[0])
+        return columns if self._closed is None else columns + self._closed
+
+    def _since(self) -> tuple[list[tuple[int, ...]], list[float]]:
+        """The columns since the last `close`, and the paces. Items that were not measured took as long as those that were
+        measured last, but all together no longer than this thread worked."""
+        assert self._counters is not None
+        items = [*map(self.items, range(len(self._paces)))]
+        given = self._counters.chain.items(items, self._samples, self._misses)
+        paces = [
+            (ns - alone) / seen if seen else before
+            for ns, alone, seen, before in zip(self.ns, self.alone, self.seen, self._paces)
+        ]
+        others = [pace * (n - seen) if n > seen else 0 for pace, n, seen in zip(paces, given, self.seen)]
+        part = min(max(self._worked() - sum(self.ns), 0) / (sum(others) or 1), 1)
+        all_ns = [ns + int(other * part) for ns, other in zip(self.ns, others)]
+        return [*zip(items, all_ns, self.seen, self.bytes)], paces
 
 
 class Watch:
@@ -101,7 +152,9 @@ class Watch:
         """Says whether the next items are measured. Called before they are made."""
         if self._tally.asked:
             self.on = self._earn() >= _LEAST
-            self._left -= self._cost if self.on else 0
+            if self.on:
+                self._left -= self._cost
+                self._tally.close()
         return self.on
 
     def _earn(self) -> int:
@@ -131,9 +184,13 @@ class Watch:
         is that of the stage below."""
         if not self.on or stage < 0:
             return make(*arguments)
+        tally = self._tally
+        before = tally.ns[stage]
         item = self._timed(stage, make, arguments)
-        self._tally.seen[stage] += 1
-        self._tally.bytes[stage] += bytes_of(item)
+        if tally.ns[stage] - before > _ALONE:
+            tally.alone[stage] += tally.ns[stage] - before
+        tally.seen[stage] += 1
+        tally.bytes[stage] += bytes_of(item)
         self._left -= _COST
         if self._left <= 0:
             self.on = self._earn() > 0
@@ -165,10 +222,10 @@ class Counters:
     """What the workers of a loader have counted, in memory that they share: a row for the training loop, and one for
     each worker. They count since the loader was made."""
 
-    def __init__(self, stages: int, workers: int, batch: int = -1) -> None:
-        """batch: the stage that makes batches."""
-        self.stages, self.batch, self._rows = stages, batch, max(_ROWS, 1 + workers)
-        self._file = SharedFile("stages", size=self._rows * stages * _COLUMNS * 8)
+    def __init__(self, chain: Any, workers: int) -> None:
+        """chain: the stages, as a `Chain` of pipes."""
+        self.chain, self.stages, self._rows = chain, len(chain.lines), max(_ROWS, 1 + workers)
+        self._file = SharedFile("stages", size=self._rows * self.stages * _COLUMNS * 8)
         self._map()
 
     def _map(self) -> None:
@@ -180,7 +237,7 @@ class Counters:
         self.shown: dict[int, list[int]] = {}  # ns of the stages of a row that a timeline has
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("stages", "batch", "_rows", "_file")}
+        return {name: getattr(self, name) for name in ("chain", "stages", "_rows", "_file")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -191,7 +248,7 @@ class Counters:
         total: npt.NDArray[np.int64] = self.table.sum(axis=0)
         if self._here is not None:
             total += self._here.columns()
-        total[self.batch, MORE] += self.joined_ns if self.batch >= 0 else 0
+        total[self.chain.batch, NS] += self.joined_ns if self.chain.batch >= 0 else 0
         return total
 
     def enter_worker(self, number: int) -> None:
@@ -207,10 +264,21 @@ class Counters:
         if self._here is None or self._pid != os.getpid():
             self._here, self._pid = Tally(self, 0), os.getpid()
         before, _current.tally = _current.tally, self._here
+        self._here.wake()
         try:
             yield self._here
         finally:
+            self._here.rest()
             _current.tally = before
+
+
+def uncounted(load: Callable[[], Any]) -> Any:
+    """What a load gives whose items were counted before."""
+    mark = current().mark()
+    try:
+        return load()
+    finally:
+        current().back(mark)
 
 
 def bytes_of(item: Any) -> int:

@@ -23,7 +23,6 @@ from .._common.ranks import rank_of
 from .._datasets.cached_samples import CachedSamples
 from .._datasets.lists import Lists
 from .._datasets.looks import are_forked
-from .._datasets.stage_stats import CountsStages
 from .._datasets.tally import Counters
 from .._trace import Recorder
 from .affinity import Affinity
@@ -451,7 +450,7 @@ class BaseLoader:
         since: dict[str, Any] = {name: now - before for name, now, before in disk_counts}
         caches, before = self._cache_counts(), self._caches_before
         counts = {k: (now[0] - before[k][0], now[1] - before[k][1]) for k, now in caches.items() if k in before}
-        if counts:  # those that workers read, such as caches of lists, and those above zip
+        if counts and self._chain.cache is None:  # those that stages read
             since |= {"hits": sum(hits for hits, _ in counts.values()), "misses": sum(m for _, m in counts.values())}
         stats = dataclasses.replace(
             self._meter.stats(), store=store, bad_samples=bad.count, bad=tuple(bad.kept), **since
@@ -464,7 +463,7 @@ class BaseLoader:
     def _count_stages(self, chain: Any) -> None:
         """chain: of a pipe; None: the dataset is none."""
         self._chain = chain
-        self._counters = None if chain is None else Counters(len(chain.lines), self.num_workers, chain.batch)
+        self._counters = None if chain is None else Counters(chain, self.num_workers)
 
     def _disk_counts(self) -> tuple[int, ...]:
         """As `Disk.counts`; empty without a disk cache, or after the cache was closed."""
@@ -472,7 +471,7 @@ class BaseLoader:
         return () if behind is None else behind.counts()
 
     def _cache_counts(self) -> dict[int, tuple[int, int]]:
-        return self.dataset.cache_counts() if isinstance(self.dataset, CountsStages) else {}
+        return {} if self._chain is None else self._chain.cache_counts()
 
     def _stored_bytes(self) -> dict[str, int]:
         """For a timeline: the size of a sample as the cache has it, if all have the same."""

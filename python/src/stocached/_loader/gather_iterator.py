@@ -389,6 +389,7 @@ class GatherIterator(BatchIterator):
                     if cached is None
                     else cached.finish(index, cached.peek(index), lent=True)
                 )
+                current().gave(1, self._hits() - hits)
         except Exception as error:
             bad = None if self._context.bad is None else bad_sample(index, error)
             if bad is None:

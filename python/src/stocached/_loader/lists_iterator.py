@@ -421,15 +421,17 @@ class ListsHere(_Lists):
         self._entries: list[Entry] = []  # of the next batch
 
     def _next(self) -> Delivered:
+        clocks = Clocks()
         with self._context.job.counting():
             batch = self._read()
         if batch is None:
             bad, self._reader.bad = self._reader.bad, []
             self._end(bad, len(self._entries))
+        self._loaded_here(clocks, self._given, hit=False)
         return batch
 
     def _read(self) -> Delivered | None:
-        clocks, size = Clocks(), self._context.batch_size or 1
+        size = self._context.batch_size or 1
         entries = self._reader.take(self._entries, int(min(size, self._left)))
         self._left -= len(entries)
         if not entries or (len(entries) < size and self._context.job.drop_last):
@@ -442,5 +444,4 @@ class ListsHere(_Lists):
         bad, self._reader.bad = [*self._reader.bad, *self._finisher.bad], []
         if self._context.trace is not None:
             current().flush()
-        self._loaded_here(clocks, self._given, hit=False)
         return Delivered(data, self._number - 1, self._finisher.count, 0, array_bytes(data), bad=bad)

@@ -367,7 +367,7 @@ def collated(job: Job, items: Any) -> Any:
         return job.collate(items)
     finally:
         if job.counters is not None:
-            current().more[job.counters.batch] += time.monotonic_ns() - start
+            current().ns[job.counters.chain.batch] += time.monotonic_ns() - start
 
 
 def load(task_queue: TaskQueue, block: Block) -> Any:

@@ -50,6 +50,7 @@ class SingleProcessIterator(BatchIterator):
             with job.counting():
                 current().begin()
                 data = self._fetcher.fetch(indices)
+                current().gave(self._fetcher.count, self._hits() - before)
         finally:
             if kept is not None:
                 job.backend.set_random_state(kept)  # augment= must not change the program's random numbers

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .._datasets.tally import Counters
+from .._datasets.tally import NS, Counters
 from .._trace import GATHER, LOOP, SERVER, TICK, Recorder, worker
 from .tasks import FROM_CACHE
 
@@ -119,7 +119,7 @@ class Tracing:
         of the counters."""
         assert self._counters is not None
         shown = self._counters.shown.setdefault(row, [0] * self._counters.stages)
-        now = self._chain.estimated(self._counters.table[row])
+        now = self._counters.table[row, :, NS].tolist()
         left = [max(ns - before, 0) for ns, before in zip(now, shown)]
         part = min((end - start) / (sum(left) or 1), 1)
         for k, line in enumerate(self._chain.lines):

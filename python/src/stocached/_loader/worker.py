@@ -104,6 +104,7 @@ class Worker:
                 return
             if count:
                 self._delay = delay_ns()
+                current().wake()
                 self._do(tasks[:count])
                 self._tell_delay(tasks[count - 1])
                 current().flush()
@@ -256,6 +257,7 @@ class Worker:
         self._task_queue.augmented(task.position, spent_ns() - spent)
         count = self._fetcher.count
         hits = min(self._hits() - before, count)
+        current().gave(count, hits)
         if self._waits and hits < count:
             self._task_queue.waited(task.position, idle_ns() - idle)
         batch = data, count, hits, self._fetcher.bad, self._snapshot() if tell else None
@@ -290,6 +292,7 @@ class Worker:
             if layout is None or not layout.small:
                 self._write_all(loaded, layout)
         self._write_all(loaded, layout)
+        current().gave(len(tasks), len(hits))
         for task in hits:
             if task.result not in (ERROR, BAD):
                 task.result += FROM_CACHE

@@ -249,4 +249,5 @@ class _BatchFunctions:
         last.begin()
         for each in self._maps:
             batch = last.call(each.number, each.call, batch, None, 0)
+            current().took(each.number)
         return batch

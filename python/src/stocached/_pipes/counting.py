@@ -13,7 +13,7 @@ from typing import Any
 import numpy.typing as npt
 
 from .._datasets.stage_stats import StageStats
-from .._datasets.tally import BYTES, ITEMS, MORE, NS, SEEN
+from .._datasets.tally import BYTES, ITEMS, NS, SEEN
 from .functions import Map
 from .stage import Stage
 from .stages import Batch, Cache, Parts, Shuffle, every
@@ -42,13 +42,26 @@ class Chain:
         self._takes = [stage.indexed and stage.takes_all for stage in stages]
         self._same = [isinstance(stage, (Shuffle, Cache)) for stage in stages]  # items of the stage above
         self.indexed, self._last = items.indexed, items.number
-        self._top, self._cache = (None if stage is None else stage.number for stage in (top, cache))
+        self._top, self.cache = (None if stage is None else stage.number for stage in (top, cache))
         self.cache_noted = cache.noted() if isinstance(cache, Cache) else ""  # for errors of the loader's own cache
         caches = [stage for stage in stages if isinstance(stage, Cache)]
         first = {id(stage.shared): stage.number for stage in reversed(caches)}
         self._first = {stage.number: first[id(stage.shared)] for stage in caches}  # a pipe may be used twice
+        self._kept = {  # caches that stages read
+            stage.number: stage.kept.cache
+            for stage in caches
+            if stage is not cache and stage.number == self._first[stage.number]
+        }
         self._maps = [stage.number for stage in stages if isinstance(stage, Map)]
         self.batch = next((stage.number for stage in stages if isinstance(stage, Batch)), -1)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"_kept": {}}
+
+    def cache_counts(self) -> dict[int, tuple[int, int]]:
+        """Hits and misses of the caches that stages read, since they were made, by the numbers of their lines."""
+        stats = {number: cache.stats() for number, cache in self._kept.items() if not cache.closed}
+        return {number: (one.hits, one.misses) for number, one in stats.items()}
 
     def stats(
         self,
@@ -58,53 +71,46 @@ class Chain:
         augment_seconds: float,
         hit_seconds: float,
     ) -> tuple[StageStats, ...]:
-        """table: of `Counters`, summed over its rows. loader: the stats of the loader. caches: as of `CountsStages`.
+        """table: of `Counters`, summed over its rows. loader: the stats of the loader. caches: as of `cache_counts`.
         augment_seconds, hit_seconds: of its load_seconds, those in `augment=`, and those of workers that read hits."""
         own: list[list[int]] = table.tolist()
-        items = self._items(own, loader.samples, loader.misses, loader.batches)
-        seconds = [ns / 1e9 for ns in self._ns(own, items)]
+        items = self.items([row[ITEMS] for row in own], loader.samples, loader.misses)
+        items[self._last + 1 :] = [loader.batches] * (len(own) - self._last - 1)
+        seconds = [row[NS] / 1e9 for row in own]
         if self._top is not None:
             self._share(seconds, loader, augment_seconds, hit_seconds)
         made = []
         for k, line in enumerate(self.lines):
             hits, misses = (
-                (loader.hits, loader.misses) if k == self._cache else caches.get(self._first.get(k, k), (0, 0))
+                (loader.hits, loader.misses) if k == self.cache else caches.get(self._first.get(k, k), (0, 0))
             )
             size = loader.bytes if k == self.batch else round(self._mean(own, k, loader) * items[k])
             made.append(StageStats(line, items[k], seconds[k], size, hits, misses))
         return tuple(made)
 
-    def _items(self, own: list[list[int]], samples: int = 0, misses: int = 0, batches: int = 0) -> list[int]:
-        """Those that each stage gave. samples, misses, batches: of the loader."""
-        items = [row[ITEMS] for row in own]
+    def items(self, counted: list[int], samples: int, misses: int) -> list[int]:
+        """Those that each stage gave. samples, misses: of a pipe with an index."""
+        items = counted[:]
         items[self._last] += samples if self.indexed else 0
         for k in range(self._last, -1, -1):
-            taken = misses if k == self._cache else items[k] if self._takes[k] else 0
+            taken = misses if k == self.cache else items[k] if self._takes[k] else 0
             for above in self._above[k]:
                 items[above] += taken
-        return items[: self._last + 1] + [batches] * (len(own) - self._last - 1)
-
-    def estimated(self, table: npt.NDArray[Any]) -> list[int]:
-        """Nanoseconds of the stages of a pipe without an index. table: of one worker."""
-        own: list[list[int]] = table.tolist()
-        return self._ns(own, self._items(own))
-
-    @staticmethod
-    def _ns(own: list[list[int]], items: list[int]) -> list[int]:
-        """As they were measured, for all items."""
-        return [(row[NS] * n // row[SEEN] if row[SEEN] else 0) + row[MORE] for row, n in zip(own, items)]
+        return items
 
     def _share(self, seconds: list[float], loader: Any, augment_seconds: float, hit_seconds: float) -> None:
         """What the loader knows of a dataset that it runs: loads are of what stands above the cache, or of the source."""
         assert self._top is not None
-        hit = self._top if self._cache is None else self._cache
+        hit = self._top if self.cache is None else self.cache
         below = [k for k in self._maps if hit < k <= self._last]
         known = sum(seconds[k] for k in below)
         for k in below:  # those that C does in one go are in the line of the last
             seconds[k] = augment_seconds * (seconds[k] / known if known else k == below[-1])
+        loads, above = max(loader.load_seconds - augment_seconds - hit_seconds, 0.0), sum(seconds[: hit + 1])
         if not seconds[self._top]:  # of samples that C makes, and of those with no function above the cache
-            others = augment_seconds + hit_seconds + sum(seconds[: hit + 1])
-            seconds[self._top] = max(loader.load_seconds - others, 0.0)
+            seconds[self._top] = max(loads - above, 0.0)
+        elif above > loads:
+            seconds[: hit + 1] = [each * loads / above for each in seconds[: hit + 1]]
         seconds[hit] += hit_seconds + loader.gather_seconds
 
     def _mean(self, own: list[list[int]], k: int, loader: Any) -> float:

@@ -351,9 +351,19 @@ class Counted(FlatMap):
         if last != key:
             made = self.list_of(self.above[0].item(upper, seed), upper, seed)
             self._last[0] = key, made
-        if not ordinal:  # another worker that makes the list for its other items does not count
-            current().took(self.above[0].number)
         return made[ordinal]
+
+    @property
+    def noter(self) -> Any:
+        return self
+
+    def note(self, visit: Visit) -> None:
+        e, ordinal = self.counts.locate(visit.element)
+        if not ordinal:  # another worker may make the list for its other items
+            above = self.above[0]
+            current().took(above.number)
+            if above.noter is not None:
+                above.noter.note(above.visit_of(e))
 
     @functools.cached_property
     def measured(self) -> Stage:

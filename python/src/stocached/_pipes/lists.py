@@ -14,12 +14,11 @@ import numpy.typing as npt
 
 from .._common.errors import InvalidError
 from .._datasets.lists import WITHOUT_LENGTH, Entry, Lists, Reading, Walk, without_index
-from .._datasets.stage_stats import CountsStages
 from .._datasets.tally import current
 from .counting import Chain
 from .functions import Map
 from .stage import Stage
-from .stages import Mix, cache_counts, every
+from .stages import Mix, every
 from .visits import Epochs, Window, seed_at
 
 WINDOW = 1024  # visits of a window, if a stage mixes or joins their items
@@ -37,7 +36,7 @@ def split(stage: Stage) -> tuple[Stage, list[Map]]:
     return stage, maps[::-1]
 
 
-class PipeLists(Lists, CountsStages):
+class PipeLists(Lists):
     """seed: of the loader."""
 
     def __init__(self, stage: Stage, seed: int) -> None:
@@ -140,8 +139,8 @@ class PipeLists(Lists, CountsStages):
         """`finish` of entries whose last functions were not called."""
         first, maps, tally = len(into), self._maps, current()
         items: Iterator[Any] = map(_ITEM, entries)
-        before = [tally.items(each.number) for each in maps[:-1]]
         tally.last.begin()
+        before = [tally.items(each.number) for each in maps[:-1]]
         for each in maps:
             items = tally.last.given(each.number, each.called, items, entries, self._seed)
         try:
@@ -162,9 +161,6 @@ class PipeLists(Lists, CountsStages):
 
     def where(self, entry: Entry) -> str:
         return "an item" if entry[0] is None else self._above.where(entry[0][0])
-
-    def cache_counts(self) -> dict[int, tuple[int, int]]:
-        return cache_counts(self._stage)
 
     def all(self) -> Iterator[Any]:
         """The items of epoch 0, for one rank."""

@@ -4,6 +4,7 @@ The index of a sample is its position, with the number of the epoch in the bits 
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -12,20 +13,18 @@ import numpy.typing as npt
 
 from .. import _native
 from .._common.errors import InvalidError
-from .._datasets.stage_stats import CountsStages
 from .._datasets.tally import current
 from .._order.epoch import Epoch, Shard
 from .._order.order import Order
 from .counting import Chain
 from .stage import Stage
-from .stages import cache_counts
 from .visits import Epochs
 
 _BITS = 40  # an epoch has at most so many positions (docs/spec/order.md)
 _EPOCHS = 2**23
 
 
-class Positions(CountsStages):
+class Positions:
     """seed: of the loader."""
 
     def __init__(self, stage: Stage, seed: int) -> None:
@@ -38,12 +37,11 @@ class Positions(CountsStages):
     def __getitem__(self, index: int) -> Any:
         epoch, position = divmod(int(index), 2**_BITS)
         visit, reading, stage = self._epochs.visits(epoch).at(position), current().reading, self._stage
-        if reading.on:
-            return reading.call(stage.number, stage.measured.item, visit, self._seed)
-        return stage.item(visit, self._seed)
-
-    def cache_counts(self) -> dict[int, tuple[int, int]]:
-        return cache_counts(self._stage)
+        read = functools.partial(reading.call, stage.number, stage.measured.item) if reading.on else stage.item
+        item = read(visit, self._seed)
+        if stage.noter is not None:
+            stage.noter.note(visit)
+        return item
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,7 @@ import copy
 import functools
 import operator
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -82,8 +81,9 @@ class Joined:
 
     def __getitem__(self, index: int) -> Any:
         d, local = self._counts.locate(position_of(index, len(self)))
+        sample = self.datasets[d][local]
         current().took(self.stage.above[d].number)
-        return self.datasets[d][local]
+        return sample
 
 
 class Zipped:
@@ -111,7 +111,11 @@ class Asked:
         return int(self.stage.elements())
 
     def __getitem__(self, index: int) -> Any:
-        return self.stage.item(self.stage.visit_of(position_of(index, len(self))), 0)
+        visit = self.stage.visit_of(position_of(index, len(self)))
+        item = self.stage.item(visit, 0)
+        if self.stage.noter is not None:
+            self.stage.noter.note(visit)
+        return item
 
 
 class Flat(Asked):
@@ -135,23 +139,6 @@ class Read:
         return self.dataset[index]
 
 
-class _Asks(threading.local):
-    stage: Any = None
-
-
-_asks = _Asks()
-
-
-@contextlib.contextmanager
-def reading(stage: Any) -> Iterator[None]:
-    """The first list that this thread reads for a cache is that of `stage`, which counts its items."""
-    _asks.stage = stage
-    try:
-        yield
-    finally:
-        _asks.stage = None
-
-
 class Listed(PackedLists):
     """The lists of the elements of a pipe without an index, each as an array of bytes. stage: makes them. datasets,
     functions, joined: what they are made of."""
@@ -169,8 +156,7 @@ class Listed(PackedLists):
 
     def __getitem__(self, index: int) -> Any:
         visit = self.stage.visit_of(position_of(index, len(self)))
-        stage, _asks.stage = _asks.stage or self.stage, None
-        made = [(ordinal, item) for _, ordinal, item in stage.items([visit], Window())]
+        made = [(ordinal, item) for _, ordinal, item in self.stage.items([visit], Window())]
         return np.frombuffer(bytearray().join(serialization.packed(made)), np.uint8)
 
     def encoded(self, packed: Any) -> list[tuple[str, Any]]:

@@ -38,7 +38,7 @@ class Stage:
     def copied(self) -> Any:
         """A copy, without what is made of stages."""
         made = copy.copy(self)
-        for name in ("rows", "measured", "together"):
+        for name in ("rows", "kept", "noter", "measured", "together"):
             vars(made).pop(name, None)
         return made
 
@@ -71,6 +71,12 @@ class Stage:
         """The item at a visit, if the pipe is indexed."""
         return self.above[0].item(visit, seed)
 
+    @functools.cached_property
+    def noter(self) -> Any:
+        """Its `note(visit)` counts an item that was taken from an indexed pipe, for stages above whose numbers those below
+        do not tell. None: there are none."""
+        return self.above[0].noter if self.above else None
+
     def items(self, some: Iterable[Visit], window: Window) -> Iterator[Item]:
         """The items of some visits of a window. They are counted, and some of them measured."""
         read = self._one_by_one if self.indexed else self.read
@@ -81,7 +87,7 @@ class Stage:
         return self.above[0].items(some, window)
 
     def _one_by_one(self, some: Iterable[Visit], window: Window) -> Iterator[Item]:
-        stage = self.measured if current().reading.on else self
+        stage, noter = self.measured if current().reading.on else self, self.noter
         for visit in some:
             window.begin(visit)
             try:
@@ -89,6 +95,8 @@ class Stage:
             except Exception as error:
                 window.left_out(self.where(visit.element), error)
                 continue
+            if noter is not None:
+                noter.note(visit)
             yield visit, 0, item
 
     @functools.cached_property

@@ -209,7 +209,7 @@ class Shuffle(Stage):
 class Cache(KeepsLengths):
     """options: of `CachedSamples`."""
 
-    takes_all = False
+    takes_all, noter = False, None  # a miss counts what stands above
 
     def __init__(self, above: Stage, options: dict[str, Any]) -> None:
         super().__init__(above)
@@ -250,8 +250,8 @@ class Cache(KeepsLengths):
     @functools.cached_property
     def kept(self) -> CachedSamples:
         """The cache, if no loader makes it as its own; made at the first use."""
-        if self.shared is not self:
-            return self.shared.kept
+        if self.shared is not self:  # then its misses count, and are measured, in the lines of this copy
+            return self.shared.kept.of(self.above[0].rows if self.indexed else rows.Listed(self.above[0]))
         try:
             if self.indexed:
                 return CachedSamples(self.above[0].rows, **self.options, _remedy=REMEDY)
@@ -273,8 +273,7 @@ class Cache(KeepsLengths):
         for visit in some:
             mark = tally.mark()
             try:
-                with rows.reading(self.above[0]):
-                    packed = lists.finish(visit.element, lists.peek(visit.element), lent=True)
+                packed = lists.finish(visit.element, lists.peek(visit.element), lent=True)
             except BadSampleError:  # a list with a bad item is not kept; the others of it are given
                 tally.back(mark)
                 yield from self.above[0].items([visit], window)
@@ -351,8 +350,18 @@ class Join(Stage):
 
     def item(self, visit: Visit, seed: int) -> Any:
         d, inside = visit.inner
-        current().took(self.above[d].number)
         return self.above[d].item(inside, seed)
+
+    @property
+    def noter(self) -> Any:
+        return self
+
+    def note(self, visit: Visit) -> None:
+        d, inside = visit.inner
+        side = self.above[d]
+        current().took(side.number)
+        if side.noter is not None:
+            side.noter.note(inside)
 
     def read(self, some: Iterable[Visit], window: Window) -> Iterator[Item]:
         if self.window is None:
@@ -479,6 +488,15 @@ class Zip(Stage):
 
     def item(self, visit: Visit, seed: int) -> Any:
         return tuple(side.item(inside, seed) for side, inside in zip(self.above, visit.inner))
+
+    @functools.cached_property
+    def noter(self) -> Any:
+        return self if any(side.noter is not None for side in self.above) else None
+
+    def note(self, visit: Visit) -> None:
+        for side, inside in zip(self.above, visit.inner):
+            if side.noter is not None:
+                side.noter.note(inside)
 
     def read(self, some: Iterable[Visit], window: Window) -> Iterator[Item]:
         bad: list[str] = []
@@ -630,14 +648,6 @@ def ratios_of(weights: Sequence[float] | None, temperature: float | None, sizes:
 def every(stage: Stage) -> list[Stage]:
     """A stage and all above it."""
     return [stage, *itertools.chain.from_iterable(map(every, stage.above))]
-
-
-def cache_counts(stage: Stage) -> dict[int, tuple[int, int]]:
-    """Hits and misses of the caches of a chain, by the numbers of their first lines."""
-    caches = [each for each in every(stage) if isinstance(each, Cache) and each.made and not each.kept.cache.closed]
-    first = {id(each.shared): each for each in sorted(caches, key=lambda each: -each.number)}
-    stats = {each.number: each.kept.cache.stats() for each in first.values()}
-    return {number: (one.hits, one.misses) for number, one in stats.items()}
 
 
 def _order_of(stage: Stage) -> Any:
