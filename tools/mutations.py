@@ -797,7 +797,7 @@ DEFECTS = [
     ),
     Defect(
         "Python: processes that continue a preparation begin at sample 0",
-        "python/src/stocached/prepare/_parts.py",
+        "python/src/stocached/_pipes/parts.py",
         "self.first + k * self.size, list",
         "k * self.size, list",
         python("pipes/test_write.py", "workers_continue"),

@@ -20,7 +20,7 @@ FLOORS = (
     {"_common"},
     {"_samples", "_memory", "_random", "_order", "_trace"},
     {"_checks", "_workers", "_image"},
-    {"_cache", "prepare"},
+    {"_cache", "_files"},
     {"_datasets"},
     {"_loader", "_streams", "_pipes"},
     {"stocached"},

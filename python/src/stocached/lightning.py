@@ -17,8 +17,8 @@ from ._checks.randomness import Remedy
 from ._common.errors import InvalidError
 from ._common.numbers import whole
 from ._loader.trainer_batches import BareLoader, TrainerBatches
+from ._pipes.pictures import preparer_of
 from .prepare import BlockSampler, DataPreparer, DataStorage, NotPreparedError, PreparedDataset, Split, prepare, split
-from .prepare._pictures import preparer_of
 
 __all__ = ["DataModule"]
 

@@ -120,7 +120,7 @@ WORDS = """
 """
 
 HEADERS = """
-    from stocached.prepare._checksum import crc32c
+    from stocached._common.checksum import crc32c
 
     def sealed(page):
         at = offset["HEADER_CRC"]

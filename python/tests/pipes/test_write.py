@@ -27,11 +27,11 @@ from processes import held
 from test_pipes import plain
 
 from stocached import InvalidError, Loader, NondeterministicDatasetError, SchemaError, VersionError
+from stocached._files.tar_writer import TarDocument, TarWriter
 from stocached._image.tar_index import SUFFIX
 from stocached._pipes.stages import every
 from stocached.pipes import Pipe, source
 from stocached.prepare import BlockStorage, InTheWayError
-from stocached.prepare._tar_writer import TarDocument, TarWriter
 
 KILLS = int(os.environ.get("STOCACHED_TEST_KILLS", "15"))
 FORMATS: Any = ("block", "tar")

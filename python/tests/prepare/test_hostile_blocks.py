@@ -12,9 +12,9 @@ import pytest
 from prepared import FIELDS, VARIABLE, Made, same, sample
 
 from stocached import StocachedError
+from stocached._common.checksum import crc32c
+from stocached._files.description import _compact
 from stocached.prepare import BlockStorage, prepare
-from stocached.prepare._checksum import crc32c
-from stocached.prepare._description import _compact
 
 NUMBERS = [0, 1, 7, 63, 2**31, 2**32 - 1, 2**63, 2**64 - 1]
 

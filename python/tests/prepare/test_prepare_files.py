@@ -17,11 +17,12 @@ from processes import held
 from served import program
 
 from stocached import CorruptError, UnsupportedError, VersionError, _native
+from stocached._common.checksum import as_bytes, crc32c
+from stocached._files import zstd
+from stocached._files.block_reader import read_document
+from stocached._files.block_writer import BlockWriter, Packed
 from stocached._samples.dtypes import NAMES
-from stocached.prepare import BlockStorage, DatasetInfo, NotPreparedError, _zstd, prepare
-from stocached.prepare._block_reader import read_document
-from stocached.prepare._block_writer import BlockWriter, Packed
-from stocached.prepare._checksum import as_bytes, crc32c
+from stocached.prepare import BlockStorage, DatasetInfo, NotPreparedError, prepare
 
 SMALL = {"block_bytes": 4096, "file_bytes": 16384}
 FLAGS = ("--block-size", "4096", "--file-size", "16384")
@@ -275,11 +276,11 @@ def test_without_zstandard_compressed_samples_are_a_clear_error(tmp_path):
 
 
 def test_invalid_frames():
-    frame = _zstd.compress(b"a" * 1000)
-    assert _zstd.decompress(frame, 1000) == b"a" * 1000
+    frame = zstd.compress(b"a" * 1000)
+    assert zstd.decompress(frame, 1000) == b"a" * 1000
     for wrong, length in [(frame, 999), (frame, 1001), (frame[:-1], 1000), (b"nonsense", 8), (frame + b"x", 1000)]:
         with pytest.raises(ValueError, match="."):
-            _zstd.decompress(wrong, length)
+            zstd.decompress(wrong, length)
     assert issubclass(UnsupportedError, NotImplementedError)
 
 

@@ -13,8 +13,8 @@ import pytest
 from helpers import python
 
 from stocached import CorruptError, InvalidError, Order, SampleIndexError, VersionError
+from stocached._common.checksum import crc32c
 from stocached.prepare import BlockSampler, IndexSet, Split, split
-from stocached.prepare._checksum import crc32c
 
 # ------------------------------------------------------------ index sets
 

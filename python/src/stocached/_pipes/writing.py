@@ -22,19 +22,19 @@ from .._common.sizes import parse_size
 from .._datasets.lists import Reading
 from .._datasets.probe import spread
 from .._datasets.structure import Structure
+from .._files.block_storage import BlockStorage
+from .._files.info import DatasetInfo, specs_of
+from .._files.layout import ALIGN, DEFAULT_BLOCK_BYTES
+from .._files.storage import DataStorage
+from .._files.tar_storage import TarStorage
 from .._samples.own_copy import own_copy
 from .._samples.schema import MAX_FIELDS, Field
 from .._samples.tree import Tree
 from .._workers import calls
-from ..prepare._block_storage import BlockStorage
-from ..prepare._info import DatasetInfo, specs_of
-from ..prepare._layout import ALIGN, DEFAULT_BLOCK_BYTES
-from ..prepare._preparer import DataPreparer
-from ..prepare._run import prepare
-from ..prepare._storage import DataStorage
-from ..prepare._tar_storage import TarStorage
 from .arguments import check_functions
 from .lists import PipeLists
+from .preparer import DataPreparer
+from .preparing import prepare
 from .rows import Listed
 from .stage import Stage
 from .stages import Batch, every, visits_digest

@@ -14,16 +14,16 @@ import numpy as np
 from .._common.errors import InvalidError, SchemaError
 from .._common.one_line import one_line
 from .._datasets.structure import Structure
+from .._files.block_storage import BlockStorage
+from .._files.dataset import PreparedDataset
+from .._files.description import FORMAT as BLOCK_FORMAT
+from .._files.description import NAME, file_name
+from .._files.tar_storage import TarStorage
+from .._files.tar_writer import FORMAT as TAR_FORMAT
+from .._files.tar_writer import shard_name
 from .._samples import dtypes
 from .._samples.schema import Field
 from .._samples.tree import Tree, kind_of
-from ..prepare._block_storage import BlockStorage
-from ..prepare._dataset import PreparedDataset
-from ..prepare._description import FORMAT as BLOCK_FORMAT
-from ..prepare._description import NAME, file_name
-from ..prepare._tar_storage import TarStorage
-from ..prepare._tar_writer import FORMAT as TAR_FORMAT
-from ..prepare._tar_writer import shard_name
 
 NOTE = "items"  # of a dataset in block files: how its samples become items
 _BEGINS = 100  # bytes of dataset.json, which have the format

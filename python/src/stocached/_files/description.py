@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .._common.checksum import crc32c
 from .._common.errors import CorruptError, InvalidError, VersionError
 from .._samples import dtypes
 from .._samples.schema import Field
-from . import _layout
-from ._checksum import crc32c
-from ._info import MAX_SAMPLE_BYTES, DatasetInfo, sample_bytes, specs_of
+from . import layout
+from .info import MAX_SAMPLE_BYTES, DatasetInfo, sample_bytes, specs_of
 
 NAME = "dataset.json"
 FORMAT = "stocached-block"
@@ -44,12 +44,12 @@ class Description:
         """Itself. Raises InvalidError for impossible settings."""
         if self.compression not in COMPRESSIONS:
             raise InvalidError(f"compression {self.compression!r} is neither none nor zstd")
-        if not _layout.ALIGN <= self.block_bytes <= _layout.MAX_BLOCK_BYTES or self.block_bytes % _layout.ALIGN:
+        if not layout.ALIGN <= self.block_bytes <= layout.MAX_BLOCK_BYTES or self.block_bytes % layout.ALIGN:
             raise InvalidError(
-                f"blocks of {self.block_bytes} bytes; want a multiple of {_layout.ALIGN}, at most {_layout.MAX_BLOCK_BYTES}"
+                f"blocks of {self.block_bytes} bytes; want a multiple of {layout.ALIGN}, at most {layout.MAX_BLOCK_BYTES}"
             )
-        if not _layout.ALIGN <= self.file_bytes <= _layout.MAX_FILE_BYTES:
-            raise InvalidError(f"files of {self.file_bytes} bytes; want {_layout.ALIGN} to {_layout.MAX_FILE_BYTES}")
+        if not layout.ALIGN <= self.file_bytes <= layout.MAX_FILE_BYTES:
+            raise InvalidError(f"files of {self.file_bytes} bytes; want {layout.ALIGN} to {layout.MAX_FILE_BYTES}")
         return self
 
     @property
@@ -103,7 +103,7 @@ class Document:
     def text(self) -> bytes:
         document = {
             "format": FORMAT,
-            "version": _layout.VERSION,
+            "version": layout.VERSION,
             "id": self.id.hex(),
             "description": self.description.document(),
             "samples": self.samples,
@@ -131,9 +131,9 @@ def parse(text: bytes) -> Document:
         raise VersionError(
             f"its format is {whole.get('format') if isinstance(whole, dict) else whole!r}, want {FORMAT!r}"
         )
-    if whole.get("version") != _layout.VERSION:
+    if whole.get("version") != layout.VERSION:
         raise VersionError(
-            f"it has version {whole.get('version')} of the block format, this package knows {_layout.VERSION}"
+            f"it has version {whole.get('version')} of the block format, this package knows {layout.VERSION}"
         )
     _check_seal(compact)
     _Reader("it").object(
@@ -156,7 +156,7 @@ def parse(text: bytes) -> Document:
             entry, {"name": str, "bytes": int, "samples": int, "blocks": int, "footer_crc32c": str}
         )
         file = File(**entry)
-        if file.name != file_name(k) or file.samples < 1 or file.blocks < 1 or file.bytes < _layout.TRAILER_BYTES:
+        if file.name != file_name(k) or file.samples < 1 or file.blocks < 1 or file.bytes < layout.TRAILER_BYTES:
             raise CorruptError(
                 f"its file {k} is {file}; want the name {file_name(k)} and at least one sample and one block"
             )

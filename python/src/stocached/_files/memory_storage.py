@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from .._common.checksum import as_bytes
 from .._common.errors import InvalidError, SampleIndexError
-from ._checksum import as_bytes
-from ._errors import BusyError, InTheWayError, NotPreparedError
-from ._info import DatasetInfo, values_of
-from ._storage import DataStorage
+from .errors import BusyError, InTheWayError, NotPreparedError
+from .info import DatasetInfo, values_of
+from .storage import DataStorage
 
 
 class MemoryStorage(DataStorage):

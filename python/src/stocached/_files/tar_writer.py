@@ -15,9 +15,9 @@ from .._common.errors import CorruptError, SchemaError
 from .._common.one_line import printable
 from .._image.tar_headers import BLOCK
 from .._image.tar_index import MOST_BYTES, SUFFIX, encoded, kept_index, split_name
-from ._description import NAME
-from ._errors import NotPreparedError
-from ._folder_writer import FolderWriter, Name
+from .description import NAME
+from .errors import NotPreparedError
+from .folder_writer import FolderWriter, Name
 
 FORMAT, _VERSION = "stocached-tar", 1
 _NAME = re.compile("(?!__)[^\\0\ud800-\udfff]*")  # and a key; webdataset's own names begin with __

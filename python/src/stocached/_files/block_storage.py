@@ -13,14 +13,14 @@ import numpy.typing as npt
 from .._common.errors import CorruptError
 from .._common.sizes import parse_size
 from .._samples import dtypes
-from . import _zstd
-from ._block_reader import BlockReader, read_document
-from ._block_writer import BlockWriter, Packed, Packer
-from ._description import Description
-from ._errors import NotPreparedError
-from ._folder_storage import FolderStorage
-from ._info import DatasetInfo
-from ._layout import DEFAULT_BLOCK_BYTES, DEFAULT_FILE_BYTES
+from . import zstd
+from .block_reader import BlockReader, read_document
+from .block_writer import BlockWriter, Packed, Packer
+from .description import Description
+from .errors import NotPreparedError
+from .folder_storage import FolderStorage
+from .info import DatasetInfo
+from .layout import DEFAULT_BLOCK_BYTES, DEFAULT_FILE_BYTES
 
 
 class BlockStorage(FolderStorage):
@@ -86,7 +86,7 @@ class BlockStorage(FolderStorage):
     def _new_writer(self, info: DatasetInfo, wait: float | None, restart: bool) -> BlockWriter:
         description = self._description(info)
         if description.compression == "zstd":
-            _zstd.check()
+            zstd.check()
         self._packer = Packer(description)
         return BlockWriter(self.folder, description, dict(info.notes), wait=wait, restart=restart)
 

@@ -6,10 +6,10 @@ from abc import abstractmethod
 from typing import Any
 
 from .._common.errors import InvalidError
-from ._errors import InTheWayError
-from ._folder_writer import FolderWriter
-from ._info import DatasetInfo
-from ._storage import DataStorage
+from .errors import InTheWayError
+from .folder_writer import FolderWriter
+from .info import DatasetInfo
+from .storage import DataStorage
 
 
 class FolderStorage(DataStorage):

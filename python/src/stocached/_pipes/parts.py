@@ -9,10 +9,10 @@ from typing import Any
 from .._checks.randomness import Guard
 from .._common.errors import WorkerLostError
 from .._common.notes import raise_noted
+from .._files.errors import PreparerError
+from .._files.info import DatasetInfo, sample_bytes
 from .._workers import calls
-from ._errors import PreparerError
-from ._info import DatasetInfo, sample_bytes
-from ._preparer import DataPreparer
+from .preparer import DataPreparer
 
 _PART_BYTES = 4 << 20  # of samples of one size in a part: few tasks, and little memory
 _MOST, _VARIABLE = 256, 16  # samples of a part; of samples that differ in size

@@ -7,9 +7,9 @@ from typing import Any
 
 from .._common.errors import InvalidError
 from .._common.numbers import position_of
-from ._fingerprint import fingerprint
-from ._indices import IndexSet
-from ._storage import DataStorage, check_storage
+from .._order.indices import IndexSet
+from .fingerprint import fingerprint
+from .storage import DataStorage, check_storage
 
 
 class PreparedDataset:

@@ -10,11 +10,11 @@ from typing import Any, Literal
 
 import numpy as np
 
+from .._common.checksum import crc32c
 from .._common.errors import InvalidError
 from .._common.numbers import number_in
-from .._order.order import Order, Shard
-from ._checksum import crc32c
-from ._indices import IndexSet
+from .indices import IndexSet
+from .order import Order, Shard
 
 _CHUNK = 4096  # indices that are asked for at a time
 

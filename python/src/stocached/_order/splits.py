@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from .._common.errors import InvalidError
-from .._order.order import Order
-from ._indices import IndexSet, Indices
+from .indices import IndexSet, Indices
+from .order import Order
 
 _EPOCH = 2**64 - 1  # splits use the order of this epoch, which no training reaches
 

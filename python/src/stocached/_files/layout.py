@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .._common.checksum import crc32c
 from .._common.errors import CorruptError, VersionError
-from ._checksum import crc32c
 
 VERSION = 1
 ALIGN = 4096  # alignment of blocks and footers

@@ -13,11 +13,11 @@ from .._common.errors import SampleIndexError
 from .._common.sizes import parse_size
 from .._image.shards import MOST_OPEN, OpenShard
 from .._image.tar_index import Members, members_of
-from ._errors import NotPreparedError
-from ._folder_storage import FolderStorage
-from ._info import DatasetInfo
-from ._layout import DEFAULT_FILE_BYTES
-from ._tar_writer import TarDocument, TarWriter, tar_document
+from .errors import NotPreparedError
+from .folder_storage import FolderStorage
+from .info import DatasetInfo
+from .layout import DEFAULT_FILE_BYTES
+from .tar_writer import TarDocument, TarWriter, tar_document
 
 
 class TarStorage(FolderStorage):

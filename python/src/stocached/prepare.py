@@ -9,18 +9,18 @@ in which order. NumPy alone is needed."""
 
 from __future__ import annotations
 
-from ._block_storage import BlockStorage
-from ._dataset import PreparedDataset
-from ._errors import BusyError, InTheWayError, NotPreparedError, PreparerError
-from ._fingerprint import fingerprint
-from ._indices import IndexSet
-from ._info import DatasetInfo
-from ._memory_storage import MemoryStorage
-from ._preparer import DataPreparer
-from ._run import prepare
-from ._sampler import BlockSampler
-from ._split import Split, split
-from ._storage import DataStorage
+from ._files.block_storage import BlockStorage
+from ._files.dataset import PreparedDataset
+from ._files.errors import BusyError, InTheWayError, NotPreparedError, PreparerError
+from ._files.fingerprint import fingerprint
+from ._files.info import DatasetInfo
+from ._files.memory_storage import MemoryStorage
+from ._files.storage import DataStorage
+from ._order.block_sampler import BlockSampler
+from ._order.indices import IndexSet
+from ._order.splits import Split, split
+from ._pipes.preparer import DataPreparer
+from ._pipes.preparing import prepare
 
 __all__ = [
     "BlockSampler",

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
-from ._info import DatasetInfo
+from .._files.info import DatasetInfo
 
 
 class DataPreparer(ABC):

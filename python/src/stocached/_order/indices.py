@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .._common.checksum import crc32c
 from .._common.errors import CorruptError, InvalidError, SampleIndexError, VersionError
-from ._checksum import crc32c
 
 Indices = npt.NDArray[np.int64]
 

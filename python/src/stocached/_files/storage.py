@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .._common.errors import InvalidError
-from ._info import DatasetInfo
+from .info import DatasetInfo
 
 
 class DataStorage(ABC):

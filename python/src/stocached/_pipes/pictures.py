@@ -12,10 +12,10 @@ import numpy as np
 from .._common.errors import InvalidError
 from .._common.one_line import one_line
 from .._common.subsets import unwrapped
+from .._files.fingerprint import fingerprint
+from .._files.info import DatasetInfo
 from .._samples import dtypes
-from ._fingerprint import fingerprint
-from ._info import DatasetInfo
-from ._preparer import DataPreparer
+from .preparer import DataPreparer
 
 _VERSION = 1  # version of what this module prepares
 

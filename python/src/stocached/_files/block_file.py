@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from .._common.checksum import crc32c
 from .._common.errors import CorruptError, FormatError, VersionError
-from . import _zstd
-from ._checksum import crc32c
-from ._layout import ENTRY, ENTRY_STRUCT, SPAN, TRAILER_BYTES, Footer, decode_trailer
+from . import zstd
+from .layout import ENTRY, ENTRY_STRUCT, SPAN, TRAILER_BYTES, Footer, decode_trailer
 
 _SPANS_READ_AT_ONCE = 1024  # buffers of one preadv: IOV_MAX
 
@@ -110,7 +110,7 @@ class BlockFile:
         sample = raw
         if raw.size < length:
             try:
-                sample = np.frombuffer(bytearray(_zstd.decompress(raw.data, length)), np.uint8)
+                sample = np.frombuffer(bytearray(zstd.decompress(raw.data, length)), np.uint8)
             except ValueError as error:
                 raise self._damaged(k, raw.size, offset, f"it does not decompress to {length} bytes: {error}") from None
         if verify:

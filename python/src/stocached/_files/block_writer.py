@@ -12,20 +12,15 @@ from typing import Any
 
 import numpy as np
 
+from .._common.checksum import as_bytes, crc32c
 from .._common.errors import CorruptError, InvalidError, VersionError
-from . import _description, _layout, _zstd
-from ._block_file import BlockFile
-from ._block_reader import read_document
-from ._checksum import as_bytes, crc32c
-from ._description import Description, Document, File, file_name
-from ._folder_writer import FolderWriter, Name
-from ._info import MAX_SAMPLE_BYTES, values_of
-from ._layout import ENTRY, SPAN, Trailer, aligned, encode_footer
-
-_POLL = 0.05  # seconds between two looks at a lock that another process has
-# Seconds to wait for a lock in any case: a process that was killed keeps it until its last write
-# is done.
-_LEAST_WAIT = 1.0
+from . import layout, zstd
+from .block_file import BlockFile
+from .block_reader import read_document
+from .description import NAME, Description, Document, File, file_name
+from .folder_writer import FolderWriter, Name
+from .info import MAX_SAMPLE_BYTES, values_of
+from .layout import ENTRY, SPAN, Trailer, aligned, encode_footer
 
 
 @dataclass(frozen=True)
@@ -52,7 +47,7 @@ class Packer:
             raise InvalidError(f"a sample of {len(data)} bytes, none has more than {MAX_SAMPLE_BYTES}")
         stored = data
         if self.description.compression == "zstd":
-            frame = _zstd.compress(data)
+            frame = zstd.compress(data)
             stored = frame if len(frame) < len(data) else data
         return Packed(stored, len(data), crc32c(data))
 
@@ -116,11 +111,6 @@ class BlockWriter(FolderWriter):
 
     # ---------------------------------------------------------------------------------------- write
 
-    @property
-    def kept(self) -> int:
-        """Samples that are in whole block files, and stay if this process dies now."""
-        return sum(file.samples for file in self.files)
-
     def append(self, packed: Packed) -> None:
         """Writes the next sample. OSError; after one nothing can be written any more."""
         self._check_usable()
@@ -128,10 +118,10 @@ class BlockWriter(FolderWriter):
             in_block = len(self._entries) - self._block_first
             if in_block and (
                 self._block_bytes + len(packed.stored) > self.description.block_bytes
-                or in_block >= _layout.MAX_BLOCK_SAMPLES
+                or in_block >= layout.MAX_BLOCK_SAMPLES
             ):
                 self._end_block()
-                if self._end >= self.description.file_bytes or len(self._entries) >= _layout.MAX_FILE_SAMPLES:
+                if self._end >= self.description.file_bytes or len(self._entries) >= layout.MAX_FILE_SAMPLES:
                     self._end_file()
         except BaseException as error:
             self._error = error
@@ -178,6 +168,6 @@ class BlockWriter(FolderWriter):
             self._end_file()
         largest = self.largest if self.description.variable else self.description.most
         document = Document(self.description, self.id, self.next, largest, self.notes, tuple(self.files))
-        self._create(_description.NAME)
+        self._create(NAME)
         self._write(document.text())
-        self._finish_file(_description.NAME)
+        self._finish_file(NAME)

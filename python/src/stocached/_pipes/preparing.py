@@ -9,11 +9,11 @@ from typing import Any
 from .._checks.fills import Fills
 from .._checks.randomness import Guard, Remedy
 from .._common.errors import InvalidError, NondeterministicDatasetError
-from ._info import values_of
-from ._parts import CheckedPreparer, prepared
-from ._pictures import preparer_of
-from ._preparer import DataPreparer
-from ._storage import DataStorage, check_storage
+from .._files.info import values_of
+from .._files.storage import DataStorage, check_storage
+from .parts import CheckedPreparer, prepared
+from .pictures import preparer_of
+from .preparer import DataPreparer
 
 _REMEDY = Remedy(
     "Move what is random to the training, such as augment= of its loader, or have it follow from the index, as numpy.random.default_rng(index) does.",

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from .._common.errors import InvalidError
-from ._errors import BusyError, InTheWayError, NotPreparedError
+from .errors import BusyError, InTheWayError, NotPreparedError
 
 if TYPE_CHECKING:
     from typing_extensions import Self

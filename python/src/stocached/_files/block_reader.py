@@ -12,29 +12,28 @@ import numpy as np
 import numpy.typing as npt
 
 from .._common.errors import ClosedError, CorruptError, SampleIndexError, SystemCallError, VersionError
-from . import _description
-from ._block_file import BlockFile
-from ._description import Document
-from ._errors import NotPreparedError
-from ._folder_writer import PART
-from ._info import values_of
+from .block_file import BlockFile
+from .description import MAX_BYTES, NAME, Document, parse
+from .errors import NotPreparedError
+from .folder_writer import PART
+from .info import values_of
 
 
 def read_document(folder: str) -> Document:
     """dataset.json of a folder. NotPreparedError where there is none, CorruptError, VersionError,
     OSError."""
-    path = os.path.join(folder, _description.NAME)
+    path = os.path.join(folder, NAME)
     try:
         with open(path, "rb") as file:
-            text = file.read(_description.MAX_BYTES + 1)
+            text = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         raise NotPreparedError(_missing(folder)) from None
     except NotADirectoryError:
         raise NotPreparedError(f"{folder} is a file, and a dataset in block files is a folder") from None
-    if len(text) > _description.MAX_BYTES:
-        raise CorruptError(f"{path} has more than {_description.MAX_BYTES} bytes")
+    if len(text) > MAX_BYTES:
+        raise CorruptError(f"{path} has more than {MAX_BYTES} bytes")
     try:
-        return _description.parse(text)
+        return parse(text)
     except (CorruptError, VersionError) as error:
         raise type(error)(f"{path}: {error}") from None
 
@@ -94,12 +93,12 @@ class BlockReader:
             want = (entry.bytes, entry.samples, entry.blocks, entry.footer_crc32c, document.id, samples, number)
             if there != want:
                 raise CorruptError(
-                    f"{path} is {there}, and {_description.NAME} says {want} (bytes, samples, blocks, checksum, id, first sample, number)"
+                    f"{path} is {there}, and {NAME} says {want} (bytes, samples, blocks, checksum, id, first sample, number)"
                 )
             samples, largest = samples + file.samples, max(largest, file.largest)
         if largest != document.sample_bytes:
             raise CorruptError(
-                f"{self.folder}: {_description.NAME} says {document.sample_bytes} bytes for the largest sample, and it has {largest}"
+                f"{self.folder}: {NAME} says {document.sample_bytes} bytes for the largest sample, and it has {largest}"
             )
 
     def __len__(self) -> int:
