@@ -31,7 +31,7 @@ from stocached._files.tar_writer import TarDocument, TarWriter
 from stocached._image.tar_index import SUFFIX
 from stocached._pipes.stages import every
 from stocached.pipes import Pipe, source
-from stocached.prepare import BlockStorage, InTheWayError
+from stocached.prepare import BlockStorage, IndexSet, InTheWayError, PreparedDataset
 
 KILLS = int(os.environ.get("STOCACHED_TEST_KILLS", "15"))
 FORMATS: Any = ("block", "tar")
@@ -358,6 +358,14 @@ def test_several_processes_write_once(kind: Any, tmp_path: Path):
     read = [int(line) for line in log.read_text().split()]
     assert len(read) < 2 * N
     assert list(source(tmp_path / "d")) == list(indexed())
+
+
+def test_a_part_of_the_items(tmp_path: Path):
+    """One class reads what pipes and preparers have made."""
+    indexed().write(tmp_path / "d")
+    storage, part = BlockStorage(tmp_path / "d"), IndexSet([7, 3], N)
+    assert list(PreparedDataset(storage, part)) == [member(7), member(3)]
+    assert PreparedDataset(storage, part, lambda item: item["cls"]).__getitems__([1, 0]) == [3, 7]
 
 
 def test_tools_read_block_files(tmp_path: Path):

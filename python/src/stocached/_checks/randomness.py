@@ -24,7 +24,7 @@ from .._common.errors import NondeterministicDatasetError, SchemaError
 from .._random.base_seeds import hidden
 from .._random.generator import Generator
 from .._random.generators import kept, known, observe
-from .._samples.schema import Array
+from .._samples.structure import Encoded
 from .._samples.tree import same
 from . import loading
 from .fills import Fills
@@ -34,8 +34,6 @@ _ROUNDS = 4  # checks whether another thread draws
 _QUIET = 0.002, 0.25  # seconds: the least and the most that a check takes
 _SHOWN = 16  # the most samples in a message
 
-# The values of a sample as the cache would store them, each with its name in a message.
-Encoded = list[tuple[str, Array]]
 _seeds = itertools.count(1)
 
 

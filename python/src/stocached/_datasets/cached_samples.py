@@ -32,6 +32,7 @@ from .._image.errors import DecodeError
 from .._memory.buffer_pool import BatchBuffers, SampleBuffers
 from .._random import generators
 from .._samples.batch_layout import LARGE
+from .._samples.structure import Encoded, Structure
 from .._samples.tree import Tree
 from .._samples.values import VariableValues
 from .._trace.augment_time import augmented
@@ -46,7 +47,6 @@ from .making import CacheOptions, add_disk, check_fields, make
 from .misses import Misses, take_back
 from .notices import Notices, say_if_private
 from .stores import Form, Store
-from .structure import Structure
 from .thread_hits import ThreadHits
 from .trial import MOST, Trial
 
@@ -308,11 +308,11 @@ class CachedSamples(CacheBacked):
             if finding is not None:
                 raise NondeterministicDatasetError(finding.text(self._remedy))
 
-    def encode(self, sample: Any) -> randomness.Encoded:
+    def encode(self, sample: Any) -> Encoded:
         """The values of a sample with their names, to compare it with another one."""
         return self._encoder()(sample)
 
-    def _encoder(self) -> Callable[[Any], randomness.Encoded]:
+    def _encoder(self) -> Callable[[Any], Encoded]:
         return self.stored.encoded if isinstance(self.stored, PackedLists) else self._structure.encode
 
     # ------------------------------------------------------------ the cache

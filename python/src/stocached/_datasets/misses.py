@@ -17,9 +17,9 @@ from .._common.errors import InvalidError, SchemaError
 from .._common.load_time import TimedLoad
 from .._common.subsets import unwrapped
 from .._samples.own_copy import own_copy
+from .._samples.structure import Structure
 from .lists import PackedLists
 from .notices import Notices
-from .structure import Structure
 from .tally import uncounted
 
 

@@ -1,20 +1,30 @@
-"""A prepared dataset, or a part of it, as a map-style dataset."""
+"""What files have, or a part of it, as a map-style dataset."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from .._common.errors import InvalidError
 from .._common.numbers import position_of
 from .._order.indices import IndexSet
+from .block_storage import BlockStorage
+from .description import FORMAT as BLOCK_FORMAT
+from .description import NAME, file_name
 from .fingerprint import fingerprint
+from .items import NOTE, structure_of
 from .storage import DataStorage, check_storage
+from .tar_storage import TarStorage
+from .tar_writer import FORMAT as TAR_FORMAT
+from .tar_writer import shard_name
+
+_BEGINS = 100  # bytes of dataset.json, which have the format
 
 
 class PreparedDataset:
-    """The samples of a storage by index, for torch's DataLoader and ours. A batch is read at once,
-    neighbours in one go.
+    """The samples of a storage by index, for torch's DataLoader and ours. Of the files that a pipe has written: its
+    items, with arrays in place of tensors. A batch is read at once, neighbours in one go.
 
     Can be pickled as its storage and transform can. Any number of threads and forked children."""
 
@@ -36,6 +46,10 @@ class PreparedDataset:
                 f"the indices are of a dataset of {indices.samples} samples, and the storage has {samples}"
             )
         self.storage, self.indices, self.transform = storage, indices, transform
+        info = storage.load_dataset_info()
+        form = info.notes.get(NOTE) if info.kind == "pipe" else None
+        self._fields = () if form is None else info.schema()
+        self._structure = None if form is None else structure_of(form, self._fields)
         self._n = samples if indices is None else len(indices)
 
     @property
@@ -52,13 +66,33 @@ class PreparedDataset:
         k = position_of(index, self._n)
         return k if self.indices is None else int(self.indices.indices[k])
 
-    def __getitem__(self, index: int) -> Any:
-        sample = self.storage.load_sample(self._global(index))
+    def _made(self, sample: Any) -> Any:
+        if self._structure is not None:
+            sample = self._structure.sample(sample, self._fields)
         return sample if self.transform is None else self.transform(sample)
 
+    def __getitem__(self, index: int) -> Any:
+        return self._made(self.storage.load_sample(self._global(index)))
+
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
-        samples = self.storage.load_samples([self._global(index) for index in indices])
-        return samples if self.transform is None else [self.transform(sample) for sample in samples]
+        return [*map(self._made, self.storage.load_samples([*map(self._global, indices)]))]
 
     def __repr__(self) -> str:
         return f"<stocached.prepare.PreparedDataset of {self._n} samples of {self.storage!r}>"
+
+
+def dataset_in(folder: str) -> PreparedDataset:
+    """What a folder of block files or tar shards has. Raises NotPreparedError, CorruptError, VersionError."""
+    tars = os.path.isfile(os.path.join(folder, shard_name(0)))
+    return PreparedDataset(TarStorage(folder) if tars else BlockStorage(folder))
+
+
+def is_written(folder: str) -> bool:
+    """Whether .write() or prepare() has made the files of a folder."""
+    try:
+        with open(os.path.join(folder, NAME), "rb") as file:
+            begins = file.read(_BEGINS)  # others write files of this name too
+    except OSError:
+        return False
+    first = (file_name(0), BLOCK_FORMAT), (shard_name(0), TAR_FORMAT)
+    return any(os.path.isfile(os.path.join(folder, name)) and f'"{form}"'.encode() in begins for name, form in first)

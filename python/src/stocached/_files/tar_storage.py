@@ -17,12 +17,13 @@ from .errors import NotPreparedError
 from .folder_storage import FolderStorage
 from .info import DatasetInfo
 from .layout import DEFAULT_FILE_BYTES
+from .tar_members import member_value
 from .tar_writer import TarDocument, TarWriter, tar_document
 
 
 class TarStorage(FolderStorage):
-    """A folder of shards that webdataset reads. A sample is a mapping from the endings of its members to their bytes;
-    "__key__" names it when it is saved, else its number does. A load is one read.
+    """A folder of shards that webdataset reads. A sample is saved as a mapping from the endings of its members to their bytes;
+    "__key__" names it, else its number does. A load is one read, and gives the values of the members.
 
     The first load of a shard opens it. Any number of threads and forked children may load. Can be pickled."""
 
@@ -71,7 +72,7 @@ class TarStorage(FolderStorage):
         fields = {name: ((None,), "bytes") for each in members for name in each.fields}
         return DatasetInfo(fields, document.samples, document.fingerprint, True, {}, document.kind)
 
-    def load_sample(self, index: int) -> dict[str, bytes]:
+    def load_sample(self, index: int) -> dict[str, Any]:
         _, paths, all_members, ends = self._open or self._opened()
         if not 0 <= index < ends[-1]:
             raise SampleIndexError(f"index {index} is not in 0..{ends[-1] - 1}")
@@ -86,7 +87,7 @@ class TarStorage(FolderStorage):
         data = shard.read(places[0], places[-1] + sizes[-1] - places[0])
         names = [members.fields[number] for number in members.numbers[own]]
         starts = [at - places[0] for at in places]
-        return {name: data[at : at + size] for name, at, size in zip(names, starts, sizes)}
+        return {name: member_value(name, data[at : at + size]) for name, at, size in zip(names, starts, sizes)}
 
     def __getstate__(self) -> dict[str, Any]:
         return {"folder": self.folder, "file_bytes": self.file_bytes}

@@ -36,10 +36,10 @@ def of_text(text: str) -> Any:
             f'to a cache of `stocached serve`, and write source("{_SERVED}NAME") with the name of the cache'
         )
     if os.path.isfile(os.path.join(text, "dataset.json")):
-        from . import written  # takes 40 ms, which few programs need
+        from .._files import dataset  # takes 40 ms, which few programs need
 
-        if written.is_written(text):
-            return written.written_in(text)
+        if dataset.is_written(text):
+            return dataset.dataset_in(text)
     return paths_of(text)
 
 

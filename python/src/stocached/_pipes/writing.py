@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .._checks.derived_fingerprint import derive
-from .._checks.randomness import Encoded, Remedy, UndecidedError, examine, watched
+from .._checks.randomness import Remedy, UndecidedError, examine, watched
 from .._common.errors import InvalidError, NondeterministicDatasetError, SchemaError
 from .._common.notes import raise_noted
 from .._common.numbers import whole
@@ -21,14 +21,17 @@ from .._common.one_line import one_line
 from .._common.sizes import parse_size
 from .._datasets.lists import Reading
 from .._datasets.probe import spread
-from .._datasets.structure import Structure
 from .._files.block_storage import BlockStorage
+from .._files.dataset import dataset_in
 from .._files.info import DatasetInfo, specs_of
+from .._files.items import NOTE, form_of
 from .._files.layout import ALIGN, DEFAULT_BLOCK_BYTES
 from .._files.storage import DataStorage
+from .._files.tar_members import encoded_member
 from .._files.tar_storage import TarStorage
 from .._samples.own_copy import own_copy
 from .._samples.schema import MAX_FIELDS, Field
+from .._samples.structure import Encoded, Structure
 from .._samples.tree import Tree
 from .._workers import calls
 from .arguments import check_functions
@@ -38,7 +41,6 @@ from .preparing import prepare
 from .rows import Listed
 from .stage import Stage
 from .stages import Batch, every, visits_digest
-from .written import NOTE, described, encoded_member, written_in
 
 FORMATS = ("block", "tar")
 _LOOKS = 3  # places of a pipe where items are read before
@@ -108,7 +110,7 @@ def write(
         raise_noted(
             error, f"stocached: .write() has read {len(items.looks)} items first, and one is not like them{advice}"
         )
-    return written_in(folder)
+    return dataset_in(folder)
 
 
 class _Items(DataPreparer):
@@ -208,7 +210,7 @@ class _Fields(_Items):
         super().__init__(pipe, workers)
 
     def _learn(self, items: list[Any]) -> None:
-        self._form = described(items[0])
+        self._form = form_of(items[0])
         tree = Tree(items[0])
         shapes = [[leaf.to_cache(value).shape for leaf, value in zip(tree.leaves, tree.take(item))] for item in items]
         fields = [leaf.field(name, each) for leaf, name, each in zip(tree.leaves, tree.names(), zip(*shapes))]

@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .._checks import randomness
 from .._common.errors import SchemaError
-from .._samples.packing import Packing
-from .._samples.schema import MAX_FIELDS, Field
-from .._samples.tree import Tree
+from .packing import Packing
+from .schema import MAX_FIELDS, Array, Field
+from .tree import Tree
+
+# The values of a sample as a cache would store them, each with its name in a message.
+Encoded = list[tuple[str, Array]]
 
 
 class Structure:
@@ -59,7 +61,7 @@ class Structure:
         columns = [leaf.rows_from_cache(array) for leaf, array in zip(self._tree.leaves, arrays)]
         return [self._tree.give(row) if there else None for there, row in zip(hit.tolist(), zip(*columns))]
 
-    def encode(self, sample: Any) -> randomness.Encoded:
+    def encode(self, sample: Any) -> Encoded:
         """The values of a sample with their names, to compare it with another one."""
         taken = zip(self._tree.leaves, self._tree.take(sample))
         return [
