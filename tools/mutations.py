@@ -797,9 +797,9 @@ DEFECTS = [
     ),
     Defect(
         "Python: processes that continue a preparation begin at sample 0",
-        "python/src/stocached/_pipes/parts.py",
-        "self.first + k * self.size, list",
-        "k * self.size, list",
+        "python/src/stocached/_pipes/filling.py",
+        "first + k * size, list",
+        "k * size, list",
         python("pipes/test_write.py", "workers_continue"),
     ),
     Defect(

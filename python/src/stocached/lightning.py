@@ -134,7 +134,7 @@ class DataModule(_Base):  # type: ignore[misc]
                 where = "give it in train_loader=" if wrong[0] in _OF_TRAINING else "which the DataModule sets itself"
                 raise InvalidError(f"{what}= has {wrong[0]}, {where}")
         preparer = preparer_of(preparer)
-        if not isinstance(storage, DataStorage) or not isinstance(preparer, (DataPreparer, type(None))):
+        if not isinstance(storage, DataStorage) or (preparer is not None and not hasattr(preparer, "dataset_info")):
             raise InvalidError(
                 f"a DataModule is made of a DataPreparer and a DataStorage, not of {type(preparer).__name__} and {type(storage).__name__}"
             )

@@ -19,8 +19,7 @@ from ._files.storage import DataStorage
 from ._order.block_sampler import BlockSampler
 from ._order.indices import IndexSet
 from ._order.splits import Split, split
-from ._pipes.preparer import DataPreparer
-from ._pipes.preparing import prepare
+from ._pipes.preparing import DataPreparer, prepare
 
 __all__ = [
     "BlockSampler",

@@ -14,10 +14,9 @@ from .._common.errors import CorruptError
 from .._common.sizes import parse_size
 from .._samples import dtypes
 from . import zstd
-from .block_reader import BlockReader, read_document
+from .block_reader import BlockReader
 from .block_writer import BlockWriter, Packed, Packer
 from .description import Description
-from .errors import NotPreparedError
 from .folder_storage import FolderStorage
 from .info import DatasetInfo
 from .layout import DEFAULT_BLOCK_BYTES, DEFAULT_FILE_BYTES
@@ -31,6 +30,7 @@ class BlockStorage(FolderStorage):
     that unpickles a storage opens the files again; CorruptError if the folder has another dataset by then. One thread
     at a time may prepare."""
 
+    writes = BlockWriter
     _parts_given = ()  # for `only_ours`
 
     def __init__(
@@ -63,28 +63,13 @@ class BlockStorage(FolderStorage):
 
     # -------------------------------------------------------------------------------------- prepare
 
-    def _description(self, info: DatasetInfo) -> Description:
+    def _document(self, info: DatasetInfo) -> Description:
         info = info.checked()
-        made = Description(
-            info.schema(),
-            info.variable,
-            self.compression,
-            self.block_bytes,
-            self.file_bytes,
-            info.kind,
-            info.fingerprint,
-        )
-        return made.checked()
-
-    def is_prepared(self, info: DatasetInfo | None = None) -> bool:
-        try:
-            document = read_document(self.folder)
-        except NotPreparedError:
-            return False
-        return info is None or document.id == self._description(info).identity()
+        settings = self.compression, self.block_bytes, self.file_bytes
+        return Description(info.schema(), info.variable, *settings, info.kind, info.fingerprint).checked()
 
     def _new_writer(self, info: DatasetInfo, wait: float | None, restart: bool) -> BlockWriter:
-        description = self._description(info)
+        description = self._document(info)
         if description.compression == "zstd":
             zstd.check()
         self._packer = Packer(description)

@@ -69,13 +69,13 @@ class BlockWriter(FolderWriter):
     ) -> None:
         """As FolderWriter."""
         self.description, self.notes = description, notes
-        self.id = description.identity()
         self.files: list[File] = []
         self.largest = 0
         self._begin_file()
-        super().__init__(folder, Name(self.id, description.fingerprint), wait=wait, restart=restart)
+        super().__init__(folder, description.name, wait=wait, restart=restart)
 
-    def _name_of(self, folder: str) -> Name:
+    @staticmethod
+    def name_of(folder: str) -> Name:
         document = read_document(folder)
         return Name(document.id, document.description.fingerprint)
 
@@ -93,7 +93,7 @@ class BlockWriter(FolderWriter):
         except (CorruptError, VersionError, FileNotFoundError):
             return False
         with contextlib.closing(file):
-            if file.trailer.id != self.id:
+            if file.trailer.id != self.name.id:
                 if number == 0 and not restart:
                     raise self._of_other_data()
                 return False
@@ -154,7 +154,7 @@ class BlockWriter(FolderWriter):
 
     def _end_file(self) -> None:
         samples = len(self._entries)
-        trailer = Trailer(self.next - samples, samples, len(self._spans), self.id, len(self.files))
+        trailer = Trailer(self.next - samples, samples, len(self._spans), self.name.id, len(self.files))
         footer, crc = encode_footer(trailer, np.array(self._spans, SPAN), np.array(self._entries, ENTRY))
         self._write(footer)
         name = file_name(len(self.files))
@@ -167,7 +167,7 @@ class BlockWriter(FolderWriter):
             self._end_block()
             self._end_file()
         largest = self.largest if self.description.variable else self.description.most
-        document = Document(self.description, self.id, self.next, largest, self.notes, tuple(self.files))
+        document = Document(self.description, self.name.id, self.next, largest, self.notes, tuple(self.files))
         self._create(NAME)
         self._write(document.text())
         self._finish_file(NAME)

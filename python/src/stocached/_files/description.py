@@ -15,6 +15,7 @@ from .._common.errors import CorruptError, InvalidError, VersionError
 from .._samples import dtypes
 from .._samples.schema import Field
 from . import layout
+from .folder_writer import Name
 from .info import MAX_SAMPLE_BYTES, DatasetInfo, sample_bytes, specs_of
 
 NAME = "dataset.json"
@@ -74,8 +75,9 @@ class Description:
             "source": {"kind": self.kind, "fingerprint": self.fingerprint},
         }
 
-    def identity(self) -> bytes:
-        return _identity(_compact(self.document()))
+    @property
+    def name(self) -> Name:
+        return Name(_identity(_compact(self.document())), self.fingerprint)
 
 
 @dataclass(frozen=True)

@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 from .._common.errors import InvalidError
-from .errors import InTheWayError
+from .errors import InTheWayError, NotPreparedError
 from .folder_writer import FolderWriter
 from .info import DatasetInfo
 from .storage import DataStorage
 
 
 class FolderStorage(DataStorage):
-    """A FolderWriter writes the files. One thread at a time may prepare."""
+    """A writer writes the files, of its class `writes`. One thread at a time may prepare."""
 
+    folder: str
+    writes: ClassVar[type[FolderWriter]]
     _writer: Any = None  # while a preparation is under way
+
+    @abstractmethod
+    def _document(self, info: DatasetInfo) -> Any:
+        """What is known of the dataset before its first sample. It has a `name`."""
 
     @abstractmethod
     def _new_writer(self, info: DatasetInfo, wait: float | None, restart: bool) -> FolderWriter:
         """Begins to write, or goes on."""
+
+    def is_prepared(self, info: DatasetInfo | None = None) -> bool:
+        try:
+            there = self.writes.name_of(self.folder)
+        except NotPreparedError:
+            return False
+        return info is None or there.id == self._document(info).name.id
 
     def start_preparation(self, info: DatasetInfo, *, wait: float | None = 0, restart: bool = False) -> int | None:
         if self._writer is not None:

@@ -65,8 +65,9 @@ class FolderWriter(ABC):
             self._let_go()
             raise
 
+    @staticmethod
     @abstractmethod
-    def _name_of(self, folder: str) -> Name:
+    def name_of(folder: str) -> Name:
         """Of the dataset in a folder. Raises NotPreparedError."""
 
     @abstractmethod
@@ -104,7 +105,7 @@ class FolderWriter(ABC):
             self._check_empty()
             return False
         try:
-            there = self._name_of(self.folder)
+            there = self.name_of(self.folder)
         except NotPreparedError:
             raise InTheWayError(f"{self.folder} is a folder with something in it; write elsewhere") from None
         if there.id == self.name.id:

@@ -33,18 +33,13 @@ class MemoryStorage(DataStorage):
         self._values: Any = None
 
     def is_prepared(self, info: DatasetInfo | None = None) -> bool:
-        return self._whole and (info is None or self._same(info))
-
-    def _same(self, info: DatasetInfo) -> bool:
-        have = self._info
-        assert have is not None
-        return _compared(have) == _compared(info)
+        return self._whole and (info is None or _compared(info) == _compared(self.load_dataset_info()))
 
     def start_preparation(self, info: DatasetInfo, *, wait: float | None = 0, restart: bool = False) -> int | None:
         info = info.checked()
+        if self.is_prepared(info):
+            return None
         if self._whole:
-            if self._same(info):
-                return None
             raise InTheWayError(
                 f"this storage holds the dataset {self._info and self._info.fingerprint!r}; make another one for {info.fingerprint!r}"
             )
@@ -53,9 +48,13 @@ class MemoryStorage(DataStorage):
         self._info, self._values = info, values_of(info.schema(), info.variable)
         return 0
 
-    def save_sample(self, index: int, sample: Any) -> None:
+    def _writing(self) -> DatasetInfo:
         if self._info is None or self._whole:
             raise InvalidError("no preparation is under way; call start_preparation first")
+        return self._info
+
+    def save_sample(self, index: int, sample: Any) -> None:
+        self._writing()
         if index != len(self._ends):
             raise InvalidError(f"sample {index} comes where sample {len(self._ends)} is due")
         for part in self._values.parts(sample):
@@ -63,12 +62,10 @@ class MemoryStorage(DataStorage):
         self._ends.append(len(self._data))
 
     def finish_preparation(self) -> None:
-        if self._info is None or self._whole:
-            raise InvalidError("no preparation is under way; call start_preparation first")
+        info = self._writing()
         if not self._ends:
             raise InvalidError("a dataset without samples is impossible; save one at least")
-        self._info = replace(self._info, samples=len(self._ends))
-        self._whole = True
+        self._info, self._whole = replace(info, samples=len(self._ends)), True
 
     def stop_preparation(self) -> None:
         if not self._whole:

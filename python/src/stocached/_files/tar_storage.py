@@ -13,7 +13,6 @@ from .._common.errors import SampleIndexError
 from .._common.sizes import parse_size
 from .._image.shards import MOST_OPEN, OpenShard
 from .._image.tar_index import Members, members_of
-from .errors import NotPreparedError
 from .folder_storage import FolderStorage
 from .info import DatasetInfo
 from .layout import DEFAULT_FILE_BYTES
@@ -27,6 +26,7 @@ class TarStorage(FolderStorage):
 
     The first load of a shard opens it. Any number of threads and forked children may load. Can be pickled."""
 
+    writes = TarWriter
     _parts_given = ()  # for `only_ours`
 
     def __init__(self, folder: str | os.PathLike[str], *, file_bytes: int | str = DEFAULT_FILE_BYTES) -> None:
@@ -42,13 +42,6 @@ class TarStorage(FolderStorage):
 
     def _document(self, info: DatasetInfo) -> TarDocument:
         return TarDocument(info.kind, info.fingerprint, self.file_bytes)
-
-    def is_prepared(self, info: DatasetInfo | None = None) -> bool:
-        try:
-            document = tar_document(self.folder)
-        except NotPreparedError:
-            return False
-        return info is None or document.name.id == self._document(info).name.id
 
     def _new_writer(self, info: DatasetInfo, wait: float | None, restart: bool) -> TarWriter:
         return TarWriter(self.folder, self._document(info), wait=wait, restart=restart)

@@ -88,12 +88,13 @@ class TarWriter(FolderWriter):
             self.close()  # the lock, which this process would wait for the next time
             raise
 
-    def _name_of(self, folder: str) -> Name:
+    @staticmethod
+    def name_of(folder: str) -> Name:
         return tar_document(folder).name
 
     def _keep(self, restart: bool) -> bool:
         try:
-            same = self._name_of(self.part).id == self.name.id
+            same = self.name_of(self.part).id == self.name.id
         except (NotPreparedError, CorruptError):
             return False
         if not same:

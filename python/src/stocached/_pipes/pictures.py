@@ -15,7 +15,6 @@ from .._common.subsets import unwrapped
 from .._files.fingerprint import fingerprint
 from .._files.info import DatasetInfo
 from .._samples import dtypes
-from .preparer import DataPreparer
 
 _VERSION = 1  # version of what this module prepares
 
@@ -38,7 +37,7 @@ def preparer_of(given: Any) -> Any:
     return _Pictures(dataset, decoding, indices)
 
 
-class _Pictures(DataPreparer):
+class _Pictures:
     """Pictures and labels; the files in place of pictures if the dataset says no size and has no steps."""
 
     def __init__(self, dataset: Any, decoding: Any, indices: Any) -> None:

@@ -1,25 +1,43 @@
-"""The preparation of a dataset, by one process or several."""
+"""Classes of a program that say what samples are, and the call that writes them once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import closing
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from .._checks.fills import Fills
-from .._checks.randomness import Guard, Remedy
-from .._common.errors import InvalidError, NondeterministicDatasetError
-from .._files.info import values_of
+from .._checks.randomness import Remedy
+from .._common.errors import InvalidError
+from .._files.info import DatasetInfo
 from .._files.storage import DataStorage, check_storage
-from .parts import CheckedPreparer, prepared
+from .filling import fill
 from .pictures import preparer_of
-from .preparer import DataPreparer
 
 _REMEDY = Remedy(
     "Move what is random to the training, such as augment= of its loader, or have it follow from the index, as numpy.random.default_rng(index) does.",
     "prepare(..., allow_random=True)",
     "the preparer",
 )
+
+
+class DataPreparer(ABC):
+    """Makes the samples of a dataset, once, before training: downloads, decodes, resizes, tokenises.
+
+    Several processes may ask at once, each for another part. So it can be pickled (or inherited by a fork), and opens
+    its files in `samples`. It MUST give the same sample for an index each time and in every process, because another
+    process may continue an interrupted preparation."""
+
+    @abstractmethod
+    def dataset_info(self) -> DatasetInfo:
+        """What the dataset is. Each preparation calls it once, in the process that began it. Do here what all parts
+        need."""
+
+    @abstractmethod
+    def samples(self, first: int, stop: int | None) -> Iterator[Any]:
+        """Yields samples first, first + 1, ... stop - 1, each as the fields of dataset_info() say:
+        a mapping by name, or the value of a single field.
+        stop: None where dataset_info() does not know how many there are; then up to the last
+        one."""
 
 
 def prepare(
@@ -64,39 +82,14 @@ def prepare(
             f"a {type(preparer).__name__} is no DataPreparer, and no Folder or Shards of stocached.image: "
             "write a class whose dataset_info() has the fields, and whose samples() gives the samples of the dataset"
         )
-    info = preparer.dataset_info().checked()
-    if processes and info.samples is None:
-        advice = "give samples= in dataset_info(), or leave out processes="
-        raise InvalidError(f"processes={processes} need to know how many samples there are; {advice}")
-    if storage.is_prepared(info):
-        return False
-    first = storage.start_preparation(info, wait=None if wait is True else float(wait), restart=restart)
-    if first is None:
-        return False
-    try:
-        if progress is not None:
-            progress(first, info.samples)
-        packer = storage.packer() if processes else None
-        save: Any = storage.save_sample if packer is None else storage.save_packed
-        encoded = values_of(info.schema(), info.variable).encoded
-        guard = None if allow_random else Guard(Fills(), _remedy, encoded, _nothing_stays)
-        checked = CheckedPreparer(preparer, guard)
-        samples: Any = checked.samples(first, info.samples)
-        if processes and info.samples is not None and first < info.samples:
-            samples = prepared(checked, packer, info, first, min(processes, info.samples - first), context)
-        with closing(samples):
-            for index, sample in enumerate(samples, first):
-                save(index, sample)
-                if progress is not None:
-                    progress(index + 1, info.samples)
-        storage.finish_preparation()
-    except NondeterministicDatasetError:
-        storage.discard_preparation()
-        raise
-    finally:
-        storage.stop_preparation()
-    return True
-
-
-def _nothing_stays(fills: Fills) -> str:
-    return "The preparation is discarded."
+    return fill(
+        preparer,
+        storage,
+        _remedy,
+        processes=processes,
+        context=context,
+        wait=None if wait is True else float(wait),
+        restart=restart,
+        progress=progress,
+        allow_random=allow_random,
+    )

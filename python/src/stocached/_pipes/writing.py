@@ -35,9 +35,8 @@ from .._samples.structure import Encoded, Structure
 from .._samples.tree import Tree
 from .._workers import calls
 from .arguments import check_functions
+from .filling import fill
 from .lists import PipeLists
-from .preparer import DataPreparer
-from .preparing import prepare
 from .rows import Listed
 from .stage import Stage
 from .stages import Batch, every, visits_digest
@@ -96,14 +95,14 @@ def write(
     if fingerprint is not None:
         items.fingerprint = fingerprint
     try:
-        prepare(
+        fill(
             items,
             storage,
+            _REMEDY,
             processes=workers if stage.indexed else 0,
             restart=restart,
             progress=progress,
             allow_random=not stage.indexed,  # the looks have found no random item
-            _remedy=_REMEDY,
         )
     except SchemaError as error:
         advice = "" if kind == "tar" else "; for arrays that differ in shape, give variable=True"
@@ -113,7 +112,7 @@ def write(
     return dataset_in(folder)
 
 
-class _Items(DataPreparer):
+class _Items:
     """The items of epoch 0. Of a pipe without an index, workers of a loader read them."""
 
     def __init__(self, pipe: Any, workers: int) -> None:
