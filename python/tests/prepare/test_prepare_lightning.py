@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
 if torch is not None:
     from prepared import Made, parts
 
-    from stocached import InvalidError, NondeterministicDatasetError
+    from stocached import InvalidError, NondeterministicDatasetError, source
     from stocached.prepare import BlockStorage, IndexSet, MemoryStorage, NotPreparedError, Split, prepare, split
 
 
@@ -333,6 +333,17 @@ def test_options_of_the_loader(tmp_path):
     assert data.val_dataloader().loader.persistent_workers
     assert data.val_dataloader().loader.prefetch_factor == 3
     assert isinstance(Numbered(3), Made)
+
+
+def test_what_a_pipe_has_written(tmp_path):
+    source(range(30)).map(pair).write(tmp_path / "data")
+    data = DataModule(None, BlockStorage(tmp_path / "data"), batch_size=4, validation=6, stratify="1")
+    seen = [one for numbers, labels in data.train_dataloader() for one in zip(numbers.tolist(), labels.tolist())]
+    assert sorted(seen) == [(k, k % 3) for k in split(30, 6, labels=[k % 3 for k in range(30)]).train]
+
+
+def pair(k):
+    return k, k % 3
 
 
 def moved(made, generator):

@@ -62,7 +62,6 @@ class BlockReader:
             raise
         self._firsts = [file.first for file in self.files]
         said = self.document.description
-        self.fields = said.fields
         self.values = values_of(said.fields, said.variable)
 
     def _open_files(self) -> None:

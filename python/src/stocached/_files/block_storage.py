@@ -123,8 +123,7 @@ class BlockStorage(FolderStorage):
         said = reader.document.description
         if said.variable or said.compression != "none":
             return super().load_field(name)
-        self._spec(name)
-        field = next(one for one in reader.fields if one.name == name)
+        field = self._field(name)
         if field.code == dtypes.BYTES:
             return super().load_field(name)
         raw = b"".join(

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .._common.errors import InvalidError
+from .._samples.schema import Field
 from .info import DatasetInfo
 
 
@@ -69,18 +70,17 @@ class DataStorage(ABC):
     def load_field(self, name: str) -> npt.NDArray[Any]:
         """One field of all samples, of fixed size, such as the labels that a split is made by: an
         array (samples, *shape)."""
-        shape, _ = self._spec(name)
-        if None in shape:
-            raise InvalidError(f"field {name!r} has shape {shape}; only one of fixed size makes an array")
+        field = self._field(name)
+        if not field.fixed:
+            raise InvalidError(f"field {name!r} has shape {field.shape}; only one of fixed size makes an array")
         several = len(self.load_dataset_info().fields) > 1
         return np.stack([sample[name] if several else sample for sample in map(self.load_sample, range(len(self)))])
 
-    def _spec(self, name: str) -> tuple[tuple[int | None, ...], Any]:
-        fields = self.load_dataset_info().fields
+    def _field(self, name: str) -> Field:
+        fields = {field.name: field for field in self.load_dataset_info().schema()}
         if name not in fields:
             raise InvalidError(f"samples have no field {name!r}; theirs are {', '.join(fields)}")
-        shape, dtype = fields[name]
-        return (shape,) if shape is None or isinstance(shape, int) else tuple(shape), dtype
+        return fields[name]
 
     def __len__(self) -> int:
         samples = self.load_dataset_info().samples

@@ -124,12 +124,4 @@ class BlockSampler:
         return f"{crc32c(self._indices.astype('<i8').tobytes()):08x}"
 
     def _settings(self) -> dict[str, Any]:
-        order = self.order
-        return {
-            "samples": order.samples,
-            "kind": order.kind,
-            "seed": order.seed,
-            "window": order.window,
-            "block": order.block,
-            "indices_crc32c": self._crc,
-        }
+        return {**vars(self.order), "indices_crc32c": self._crc}
