@@ -798,8 +798,8 @@ DEFECTS = [
     Defect(
         "Python: processes that continue a preparation begin at sample 0",
         "python/src/stocached/_pipes/filling.py",
-        "first + k * size, list",
-        "k * size, list",
+        "range(first, info.samples), size)",
+        "range(info.samples), size)",
         python("pipes/test_write.py", "workers_continue"),
     ),
     Defect(

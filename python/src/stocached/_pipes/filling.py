@@ -3,9 +3,9 @@ do."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import dataclass
 from typing import Any
 
 from .._checks.fills import Fills
@@ -80,9 +80,9 @@ def _by_processes(
     assert info.samples is not None
     most = _VARIABLE if info.variable else max(1, min(_MOST, _PART_BYTES // max(1, sample_bytes(info.schema()))))
     size = max(1, min(most, (info.samples - first) // (4 * workers)))
-    part = functools.partial(_part, checked, packer, first, info.samples, size)
+    parts = _Parts(checked, packer, range(first, info.samples), size)
     try:
-        for some in calls.results(part, -(-(info.samples - first) // size), workers, context=context):
+        for some in calls.samples(parts, workers, 1, order="sequential", multiprocessing_context=context):
             yield from some
     except WorkerLostError as error:
         raise PreparerError(
@@ -91,15 +91,26 @@ def _by_processes(
         ) from None
 
 
-def _part(checked: _Checked, packer: Any, first: int, end: int, size: int, k: int) -> list[Any]:
-    """The samples of part k."""
-    begin, made = first + k * size, list[Any]()
-    try:
-        for sample in checked.samples(begin, min(begin + size, end)):
-            made.append(sample if packer is None else packer.pack(sample))
-    except Exception as error:
-        raise_noted(error, f"stocached: while it prepared sample {begin + len(made)}")
-    return made
+@dataclass
+class _Parts:
+    """A dataset whose items are lists of samples."""
+
+    checked: _Checked
+    packer: Any
+    wanted: range
+    size: int
+
+    def __len__(self) -> int:
+        return -(-len(self.wanted) // self.size)
+
+    def __getitem__(self, k: int) -> list[Any]:
+        part, made = self.wanted[k * self.size : (k + 1) * self.size], list[Any]()
+        try:
+            for sample in self.checked.samples(part.start, part.stop):
+                made.append(sample if self.packer is None else self.packer.pack(sample))
+        except Exception as error:
+            raise_noted(error, f"stocached: while it prepared sample {part.start + len(made)}")
+        return made
 
 
 class _Checked:

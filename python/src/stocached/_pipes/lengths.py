@@ -68,15 +68,20 @@ def called(n: int, function: Callable[[int], Any], workers: int) -> list[Any]:
     while len(made) < n and not (workers and time.monotonic() > end):
         made.append(function(len(made)))
     if len(made) < n:
-        rest = _From(function, len(made))
-        left = n - len(made)
-        made += calls.results(rest, left, workers, together=max(1, min(_TOGETHER, left // (4 * workers))))
+        rest = _Rest(function, len(made), n)
+        together = max(1, min(_TOGETHER, len(rest) // (4 * workers)))
+        made += calls.samples(rest, workers, together, order="sequential")
     return made
 
 
-class _From:
-    def __init__(self, function: Callable[[int], Any], first: int) -> None:
-        self._function, self._first = function, first
+class _Rest:
+    """A dataset of function(first), ..., function(stop - 1)."""
 
-    def __call__(self, k: int) -> Any:
-        return self._function(self._first + k)
+    def __init__(self, function: Callable[[int], Any], first: int, stop: int) -> None:
+        self._function, self._numbers = function, range(first, stop)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __getitem__(self, k: int) -> Any:
+        return self._function(self._numbers[k])
