@@ -598,3 +598,15 @@ def test_workers_send_large_bytes_that_cannot_be_written_to(make: Callable[[byte
     pipe = source(range(3)).flat_map(lambda _: items[:2]).batch(2, collate=list)
     given = [item for batch in Loader(pipe, num_workers=1) for item in batch]
     assert all(np.array_equal(a, b) if isinstance(a, np.ndarray) else a == b for a, b in zip(given, items, strict=True))
+
+
+def test_a_generator_of_a_flat_map_is_its_own():
+    """Stages below draw between its draws, in any kind of pipe."""
+
+    def read(file: int, generator: Any) -> Any:
+        for _ in range(4):
+            yield generator.random()
+
+    plain = source(range(5)).flat_map(read)
+    drawing = plain.map(lambda x, generator: (x, generator.random()))
+    assert [x for x, _ in drawing] == list(plain)

@@ -17,7 +17,7 @@ from .._common.one_line import name_of, one_line
 from .._datasets.augment_function import takes_generator
 from .._datasets.tally import current
 from .._order.concatenation import Concatenation
-from .._random.sample_generator import generator
+from .._random.sample_generator import generator, own_generator
 from .._random.sample_seeds import chain
 from . import rows, visits
 from .lengths import KeepsLengths, called
@@ -31,6 +31,7 @@ class Function(Stage):
     """function: of an item, and perhaps of a generator."""
 
     name: str  # of the method of a pipe
+    _generator = staticmethod(generator)
 
     def __init__(self, above: Stage, function: Callable[..., Any]) -> None:
         super().__init__(above)
@@ -61,7 +62,7 @@ class Function(Stage):
         """at: the visit or the element, for errors; None: unknown. seed: of the generator of this item, if the stage is
         random."""
         try:
-            return self.function(item, generator(seed)) if self.draws else self.function(item)
+            return self.function(item, self._generator(seed)) if self.draws else self.function(item)
         except Exception as error:
             self.failed(error, at)
 
@@ -240,6 +241,7 @@ class FlatMap(Several):
     """The items of the iterable that the function makes of each item."""
 
     name = ".flat_map"
+    _generator = staticmethod(own_generator)  # it draws while its items are read, and stages below draw too
 
     def read(self, some: Iterable[Visit], window: Window) -> Iterator[Item]:
         above, seed_of, seed = self.above[0], self.seed_of, window.seed
