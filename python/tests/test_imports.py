@@ -21,8 +21,8 @@ FLOORS = (
     {"_samples", "_memory", "_random", "_order", "_trace"},
     {"_checks", "_workers", "_image"},
     {"_cache", "_files"},
-    {"_datasets"},
-    {"_loader", "_streams", "_pipes"},
+    {"_datasets", "_streams"},
+    {"_loader", "_pipes"},
     {"stocached"},
 )
 FLOOR = {package: number for number, packages in enumerate(FLOORS) for package in packages}

@@ -38,7 +38,6 @@ def test_others_are_taken(version):
     [
         "from stocached.torch import DataLoader",
         "from stocached import SharedCache",
-        "import stocached._streams.torch_dataset",
     ],
 )
 def test_without_torch(line):

@@ -12,7 +12,8 @@ import torch
 from harness import Whole
 from torch.utils.data import DataLoader, IterableDataset
 
-from stocached.streams import Streams
+import stocached.torch
+from stocached import source
 
 torch.set_num_threads(1)
 
@@ -70,17 +71,16 @@ class _Streams(Whole):
 
 
 class Ours(_Streams):
-    """stocached.streams, as tensors."""
+    """The rows of a pipe, as tensors."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self._streams = Streams(
-            range(self.files), self.rows, self.read, num_workers=self.workers, multiprocessing_context="fork"
-        )
+        rows = source(range(self.files)).shuffle(seed=0).flat_map(self.read).batch(self.rows, rows=True)
+        self._loader = stocached.torch.DataLoader(rows, num_workers=self.workers, multiprocessing_context="fork")
 
     def epoch(self) -> Iterable[Any]:
         for _ in range(self.epochs):
-            for batch in self._streams.dataset():
+            for batch in self._loader:
                 yield batch.items
 
 

@@ -4,7 +4,7 @@ files or generators of unequal length: docs/guides/streams.md."""
 from __future__ import annotations
 
 from ._common.errors import StreamError
-from ._streams.batch import StreamBatch, join
+from ._streams.batch import StreamBatch
 from ._streams.streams import StreamFailure, Streams
 
-__all__ = ["StreamBatch", "StreamError", "StreamFailure", "Streams", "join"]
+__all__ = ["StreamBatch", "StreamError", "StreamFailure", "Streams"]

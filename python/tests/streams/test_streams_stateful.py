@@ -383,29 +383,6 @@ def test_ranks(before, after, known, tmp_path):
             assert collect(iter(second)) == [step[rank * share : (rank + 1) * share] for step in want[5:]]
 
 
-@pytest.mark.parametrize("known", [False, True], ids=["unknown", "known"])
-def test_parts_of_a_dataloader_s_workers(known, tmp_path):
-    settings = {"known": known, "groups": 1 if known else 2, "uneven": True}
-    want = wanted(4, groups=settings["groups"])
-    first = streams(ShuffledFiles(LENGTHS), 4, num_workers=2, **settings)
-    collect(iter(first), 5)
-    state = first.state_dict()
-    second = streams(ShuffledFiles(LENGTHS, tmp_path / "log"), 4, snapshot_every_n_steps=3, **settings)
-    second.load_state_dict(state)
-    states = []
-    for k in range(2):
-        part = second.part(k, 2)
-        assert part.snapshot_every_n_steps == 3
-        assert [one["row"] // 2 for one in part.state_dict()["snapshots"]] == [k] * 2
-        mine = [step[2 * k : 2 * k + 2] for step in want[5:]]
-        assert collect(iter(part), 1) == mine[:1]
-        states.append(part.state_dict())
-    assert read_again(tmp_path / "log", state) == 0
-    third = streams(ShuffledFiles(LENGTHS), 4, **settings)
-    third.load_state_dict(states)
-    assert collect(iter(third)) == want[6:]
-
-
 # ------------------------------------------------------------ errors
 
 

@@ -1,21 +1,26 @@
-"""Streams as an IterableDataset in torch's own DataLoader."""
+"""Rows of a pipe in `stocached.torch.DataLoader`, as tensors."""
 
 from __future__ import annotations
 
 import itertools
 
 import pytest
-from stateful_files import ShuffledFiles, logged
-from stream_files import Item, collect, expected, lengths_of, streams
+from stream_files import Files, Item, collect, expected, lengths_of, streams
 from torch_helpers import TORCH_WARNINGS, torch
 
-from stocached import InvalidError, StreamError
-from stocached.streams import Streams, join
+from stocached import source
+from stocached.streams import Streams
 
 if torch is not None:
-    from torch.utils.data import DataLoader, IterableDataset
+    from stocached.torch import DataLoader
 
 pytestmark = [pytest.mark.torch, *TORCH_WARNINGS]
+
+
+def loader(lengths, rows, *, known=False, seed=0, **settings):
+    pipe = source(range(len(lengths))).shuffle(seed).flat_map(Files(lengths))
+    settings = {"multiprocessing_context": "fork" if settings.get("num_workers") else None} | settings
+    return DataLoader(pipe.batch(rows, rows=True, lengths=lengths if known else None), **settings)
 
 
 def tensors(batches):
@@ -33,116 +38,68 @@ def tensors(batches):
         )
 
 
-@pytest.mark.parametrize("workers", [0, 1, 2, 4])
+@pytest.mark.parametrize("workers", [0, 1, 2, 5])
 @pytest.mark.parametrize("known", [False, True], ids=["unknown", "known"])
-def test_contiguous_in_torch_s_own_loader(known, workers):
-    """Whole batches made of parts. A worker of torch reads each part, and the assignment is the
-    same as without workers."""
-    for seed in range(3):
-        lengths = lengths_of(seed)
-        dataset = streams(
-            lengths, 4, known=known, groups=1 if known or workers < 2 else 4, uneven=True, seed=seed
-        ).dataset()
-        assert isinstance(dataset, IterableDataset)
-        loader = DataLoader(
-            dataset, batch_size=None, num_workers=workers, multiprocessing_context="fork" if workers else None
-        )
-        want = expected(lengths, 4, dataset.streams.groups, seed=seed)
-        if workers < 2 or known:
-            assert collect(tensors(join(loader))) == want
-        else:  # workers end one by one
-            parts = {}
-            for batch in tensors(loader):
-                parts[batch.step, int(batch.rows[0])] = collect([batch])[0]
-            share = 4 // workers
-            assert parts == {
-                (step, row): rows[row : row + share]
-                for step, rows in enumerate(want)
-                for row in range(0, 4, share)
-                if any(any(later[row : row + share]) for later in want[step:])
-            }
-
-
-def test_own_workers_below_torch_s_loader():
+def test_tensors_of_the_same_batches(known, workers):
     lengths = lengths_of(4)
-    loader = DataLoader(streams(lengths, 4, num_workers=3).dataset(), batch_size=None)
-    assert collect(tensors(loader)) == expected(lengths, 4)
-    assert collect(tensors(loader)) == expected(lengths, 4, epoch=1)
+    ours, theirs = (
+        loader(lengths, 4, known=known, num_workers=workers, seed=2),
+        streams(lengths, 4, known=known, seed=2),
+    )
+    assert ours.batch_size == 4
+    for epoch in range(2):
+        if known:
+            assert len(ours) == len(theirs)
+        assert collect(tensors(ours)) == expected(lengths, 4, epoch=epoch, seed=2) == collect(theirs)
+        assert ours.state_dict() == theirs.state_dict()
 
 
-def test_epochs_and_states_in_workers():
+def test_states_and_epochs():
     lengths = lengths_of(4)
-    loader = DataLoader(
-        streams(lengths, 4, known=True).dataset(), batch_size=None, num_workers=2, multiprocessing_context="fork"
-    )
-    loader.dataset.set_epoch(3)
-    assert collect(tensors(join(loader))) == expected(lengths, 4, epoch=3)
-    first = streams(lengths, 4, known=True)
-    collect(first, 2)
-    loader.dataset.load_state_dict(first.state_dict())
-    assert collect(tensors(join(loader))) == expected(lengths, 4)[2:]
-    lasting = DataLoader(
-        streams(lengths, 4, known=True).dataset(),
-        batch_size=None,
-        num_workers=2,
-        persistent_workers=True,
-        multiprocessing_context="fork",
-    )
-    for epoch in range(3):
-        assert collect(tensors(join(lasting))) == expected(lengths, 4, epoch=epoch)
+    first, theirs = loader(lengths, 4, num_workers=2), streams(lengths, 4)
+    collect(tensors(first), 2)
+    collect(theirs, 2)
+    assert first.state_dict() == theirs.state_dict()
+    second = loader(lengths, 4, num_workers=1)
+    second.load_state_dict(theirs.state_dict())
+    assert collect(tensors(second)) == expected(lengths, 4)[2:]
+    second.set_epoch(3)
+    batches = iter(second)
+    second.sampler.set_epoch(5)  # as frameworks do, after they have made the iteration
+    assert collect(tensors(batches)) == expected(lengths, 4, epoch=5)
 
 
-def test_states_of_readers_in_workers(tmp_path):
-    """Each worker of torch gives its rows' files their states back."""
-    lengths, log = [9, 3, 0, 12, 1, 7, 5, 10], tmp_path / "log"
-    first, second = (
-        Streams(range(8), 4, ShuffledFiles(lengths, log), lengths=lengths, num_workers=workers)
-        for workers, log in ((2, None), (0, log))
-    )
-    batches = iter(first)
-    last = [next(batches) for _ in range(4)][-1]
-    opened = zip(last.files.tolist(), last.positions.tolist())
-    second.load_state_dict(first.state_dict())
-    loader = DataLoader(second.dataset(), batch_size=None, num_workers=2, multiprocessing_context="fork")
-    for batch, other in itertools.zip_longest(batches, join(loader)):
-        assert other.items["at"].tolist() == batch.items["at"].tolist()
-        assert other.items["draw"].tolist() == batch.items["draw"].tolist()
-    given = sorted(file for file, number, _ in logged(log) if number == -1)
-    assert given == sorted(file for file, item in opened if item + 1 < lengths[file])
+def test_kept_tensors_never_change():
+    kept, want = [], []
+    for batch in loader([40] * 8, 4, num_workers=2):
+        kept.append(batch.items.data[1:])
+        want.append(kept[-1].numpy().tobytes())
+    assert [one.numpy().tobytes() for one in kept] == want
 
 
-def test_workers_that_cannot_share_the_rows():
-    for settings, workers, message in (
-        ({}, 2, "lengths are not known: say lengths=, or groups=2"),
-        ({"known": True}, 3, "batch_size=4 rows cannot be dealt to 3 workers"),
-    ):
-        with pytest.raises(InvalidError, match=message):
-            streams([5] * 8, 4, **settings).part(0, workers)  # the part that a worker of torch reads
-
-
-def test_join_refuses_what_does_not_belong_together():
-    batches = list(streams([5] * 8, 2, known=True, rank=1, world_size=2))
-    other = list(streams([5] * 8, 2, known=True, rank=0, world_size=2))
-    assert [batch.rows.tolist() for batch in join(part for pair in zip(other, batches) for part in pair)] == [
-        [0, 1, 2, 3]
-    ] * len(batches)
-    for parts in ([batches[0], other[0]], [other[0], batches[0], other[1], other[2]]):
-        with pytest.raises(StreamError, match="has rows"):
-            list(join(parts))
-    assert list(join([])) == []
+def test_a_function_of_batches_gets_tensors():
+    pipe = source(range(4)).flat_map(Files([3] * 4)).batch(2, rows=True).map(lambda batch: batch.items.data.float())
+    assert [tuple(batch.shape) for batch in DataLoader(pipe)] == [(2, 4, 3)] * 6
 
 
 def test_items_may_be_tensors():
     files = [[torch.full((3,), float(k)) for k in range(n)] for n in (2, 3)]
-    batches = list(Streams(files, 2, shuffle=False, num_workers=2, multiprocessing_context="fork").dataset())
-    assert torch.stack([batch.items for batch in batches])[:, :, 0].tolist() == [[0, 0], [1, 1], [0, 2]]
-    assert [batch.mask.tolist() for batch in batches] == [[True, True], [True, True], [False, True]]
+    for workers in (0, 2):
+        pipe = source(files).flat_map(list).batch(2, rows=True)
+        batches = list(DataLoader(pipe, num_workers=workers, multiprocessing_context="fork" if workers else None))
+        assert torch.stack([batch.items for batch in batches])[:, :, 0].tolist() == [[0, 0], [1, 1], [0, 2]]
+        assert [batch.mask.tolist() for batch in batches] == [[True, True], [True, True], [False, True]]
+    arrays = list(Streams(files, 2, shuffle=False))
+    assert [batch.items.tolist() for batch in arrays] == [batch.items.tolist() for batch in batches]
 
 
 def test_rank_of_torch_distributed(tmp_path):
+    """It may begin after the loader was made."""
+    ours = loader([5] * 4, 2)
     torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/rendezvous", rank=0, world_size=1)
     try:
-        loader = streams([5] * 4, 2)
-        assert (loader.rank, loader.world_size) == (0, 1)
+        theirs = streams([5] * 4, 2)
+        assert (theirs.rank, theirs.world_size) == (0, 1)
+        assert collect(tensors(itertools.islice(ours, 3))) == collect(theirs, 3)
     finally:
         torch.distributed.destroy_process_group()

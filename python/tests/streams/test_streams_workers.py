@@ -244,13 +244,19 @@ def test_generators_in_workers_are_closed(tmp_path, monkeypatch):
 PROGRAM = """
 import os, signal, sys, time
 import numpy as np
+from stocached import Loader, source
 from stocached.streams import Streams
 def read(file):
     for k in range(100000): yield np.array([file, k])
 if __name__ == "__main__":
-    batches = iter(Streams(range(8), 4, read, num_workers=2, multiprocessing_context=sys.argv[2]))
+    if sys.argv[1] == "streams":
+        batches = rows = iter(Streams(range(8), 4, read, num_workers=2, multiprocessing_context=sys.argv[2]))
+    else:
+        pipe = source(range(8)).flat_map(read).batch(4, rows=True)
+        batches = iter(Loader(pipe, num_workers=2, multiprocessing_context=sys.argv[2]))
+        rows = batches._batches
     next(batches)
-    print(*batches._source.pids, flush=True)
+    print(*rows._source.pids, flush=True)
     {end}
 """
 
@@ -264,19 +270,20 @@ ENDS = {
 
 
 @pytest.mark.parametrize(
-    ("end", "method"),
+    ("of", "end", "method"),
     [
-        *((end, "fork") for end in ENDS),
-        ("end", "forkserver"),
-        ("killed", "spawn"),
+        *(("streams", end, "fork") for end in ENDS),
+        *(("loader", end, "fork") for end in ENDS),
+        ("streams", "end", "forkserver"),
+        ("loader", "killed", "spawn"),
     ],
 )
-def test_workers_end_with_the_interpreter(tmp_path, method, end):
+def test_workers_end_with_the_interpreter(tmp_path, method, end, of):
     code, status = ENDS[end]
     program = tmp_path / "program.py"
     program.write_text(PROGRAM.format(end=code))
     process = subprocess.Popen(
-        [sys.executable, "-W", "error", str(program), "x", method],
+        [sys.executable, "-W", "error", str(program), of, method],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -295,7 +302,7 @@ def test_ctrl_c_for_the_whole_group_is_the_parent_s(tmp_path):
     program = tmp_path / "program.py"
     program.write_text(PROGRAM.format(end="os.killpg(0, signal.SIGINT); time.sleep(5)"))
     process = subprocess.Popen(
-        [sys.executable, str(program), "x", "fork"],
+        [sys.executable, str(program), "loader", "fork"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

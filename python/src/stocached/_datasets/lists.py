@@ -37,12 +37,24 @@ Entry = tuple[Any, int, Any]
 """An item with its visit, None if its last functions were called, and its ordinal."""
 
 
-class Lists(ABC):
+class WithoutIndex:
+    """What a loader has in place of a dataset, of a pipe without an index. finishes: whether workers call functions for
+    items that were read."""
+
+    finishes = False
+
+    def __getitem__(self, index: int) -> NoReturn:
+        raise TypeError("the items of this pipe have no index")
+
+    def __len__(self) -> int:
+        raise TypeError(WITHOUT_LENGTH)
+
+
+class Lists(WithoutIndex, ABC):
     """Workers get it as the dataset of their job. mixes: whether the items of a window are mixed or joined, so that a
-    window is read at once. finishes: whether `finish` calls functions."""
+    window is read at once."""
 
     mixes: bool
-    finishes: bool
 
     @abstractmethod
     def windows(self, world_size: int) -> tuple[int, int]:
@@ -68,12 +80,6 @@ class Lists(ABC):
     @abstractmethod
     def where(self, entry: Entry) -> str:
         """Names an item in errors."""
-
-    def __getitem__(self, index: int) -> NoReturn:
-        raise TypeError("the items of this pipe have no index")
-
-    def __len__(self) -> int:
-        raise TypeError(WITHOUT_LENGTH)
 
 
 class PackedLists(ABC):

@@ -16,7 +16,7 @@ import torch.utils.data
 from torch.utils.data import BatchSampler
 
 from .._common.errors import InvalidError, UnsupportedError
-from .._datasets.lists import Lists
+from .._datasets.lists import WithoutIndex
 from .made_caches import living
 from .sampling import OrderSampler, order_within
 
@@ -61,7 +61,9 @@ def check(loader: Any) -> None:
     if loader.batch_sampler is None and not loader._iterable and not isinstance(loader.sampler, BatchSampler):
         raise InvalidError("accelerate leaves out the sampler of a loader with batch_size=None; give it batch_size=")
     processes = _processes()
-    if processes == 1 or loader._order is None or isinstance(loader.dataset, Lists):  # whose windows the loader shares
+    if (
+        processes == 1 or loader._order is None or isinstance(loader.dataset, WithoutIndex)
+    ):  # whose windows the loader shares
         return
     if loader.affinity is not None:
         raise InvalidError(
@@ -103,7 +105,7 @@ def _adapting(init: Any) -> Any:
             raise UnsupportedError(
                 "use_stateful_dataloader=True with dispatch_batches=True: accelerate reads batches ahead, and the state would skip them; leave out one of them"
             )
-        if several and isinstance(loader.dataset, Lists):
+        if several and isinstance(loader.dataset, WithoutIndex):
             if isinstance(self, _theirs.DataLoaderDispatcher):
                 raise UnsupportedError(
                     "dispatch_batches=True with a pipe without an index: each process reads its own windows; leave it out"
@@ -130,7 +132,7 @@ def _make(dataset: Any, **arguments: Any) -> Any:
     loader = _loader_of(dataset, arguments.get("sampler") if batches is None else batches)
     if loader is None:
         return torch.utils.data.DataLoader(dataset, **arguments)
-    if isinstance(loader.dataset, Lists) or (batches is not None and batches is loader.batch_sampler):
+    if isinstance(loader.dataset, WithoutIndex) or (batches is not None and batches is loader.batch_sampler):
         return loader
     order = order_within(batches)
     if batches is not None and order is not None:

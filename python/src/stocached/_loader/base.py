@@ -10,7 +10,7 @@ import logging
 import os
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .._cache import disk, served
@@ -21,7 +21,7 @@ from .._common.notes import raise_noted
 from .._common.numbers import whole
 from .._common.ranks import rank_of
 from .._datasets.cached_samples import CachedSamples
-from .._datasets.lists import Lists
+from .._datasets.lists import WithoutIndex
 from .._datasets.looks import are_forked
 from .._datasets.tally import Counters
 from .._trace import Recorder
@@ -88,7 +88,7 @@ class BaseLoader:
                 "each thread would give every sample, as get_worker_info() "
                 'only knows workers that are processes; use worker="process", or num_workers=1'
             )
-        one_by_one = self.batch_sampler is None and (not isinstance(dataset, Lists) or dataset.finishes)
+        one_by_one = self.batch_sampler is None and (not isinstance(dataset, WithoutIndex) or dataset.finishes)
         if options.bad_samples == "skip" and one_by_one:
             raise InvalidError('bad_samples="skip" leaves samples out of batches; give batch_size= or batch_sampler=')
         self.num_workers = whole("num_workers", self.num_workers)
@@ -410,10 +410,10 @@ class BaseLoader:
             return place.ordered_state(self._order)
         return place.sampled_state(self._setup())
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The next iteration continues from the state. Without seed= and order=, the global
-        generators of random, numpy.random and torch get their states of then, unless the state is
-        of another rank.
+    def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
+        """The next iteration continues from the state; of rows of a pipe also from a list of the
+        states of all ranks. Without seed= and order=, the global generators of random, numpy.random
+        and torch get their states of then, unless the state is of another rank.
 
         Raises StateError (ValueError) if the order, dataset, batch_size or version differs, or if
         the state holds a state of each worker's dataset and num_workers= differs."""

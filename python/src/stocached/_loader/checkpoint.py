@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from .._common.errors import InvalidError, StateError
@@ -18,6 +18,7 @@ from .._datasets.lists import Walk
 from .._order.nodes import Deal
 from .._random import base_seeds, generator_states
 from .._random.sample_seeds import sample_seed
+from .._streams.order import StreamOrder, StreamWalk
 from .._workers import dataset_states
 from .._workers.dataset_states import Here, Restored
 from .affinity import Affinity
@@ -65,10 +66,27 @@ class Checkpoint:
             if not running and self.progress is not None and not self.progress.complete:
                 self.progress = None
 
+    def batches(self, sampler: OrderSampler, batch_size: int, drop_last: bool) -> int:
+        """How many an epoch of our order has. Of rows, whose epochs differ: how many the next iteration gives, or the
+        last one, if it has given none; Lightning asks after it has made it."""
+        if not isinstance(sampler.order, StreamOrder):
+            return sampler.shard(0).batches(batch_size, drop_last)
+        begun, epoch = self.begun, self.epoch if self.epoch_set is None else self.epoch_set
+        if begun is not None and begun.walk is not None and self.untouched and self.epoch_set is self.resume is None:
+            return begun.walk.batches(batch_size, drop_last)
+        walk: Any = sampler.shard(epoch)
+        if self.resume is not None:
+            walk.resume(self.resume)
+        return int(walk.batches(batch_size, drop_last))
+
     # ------------------------------------------------------------ states
 
     def ordered_state(self, order: OrderSampler) -> dict[str, Any]:
-        """With an order of stocached whose batches this loader makes: one position."""
+        """With an order of stocached whose batches this loader makes: one position. Of rows, the state of a stream."""
+        if isinstance(order.order, StreamOrder):
+            begun, ended = self.begun, self.progress is None or self.progress.complete
+            walk = order.shard(self.epoch) if begun is None or ended else begun.walk
+            return walk.state()
         state: dict[str, Any] = {"version": _VERSION, "order": repr(order.order), "epoch": self.epoch, "position": 0}
         begun, progress = self.begun, self.progress
         if begun is None or progress is None or progress.complete:
@@ -122,9 +140,14 @@ class Checkpoint:
             state |= sampled.to_state(position - state.get("_steps_since_snapshot", 0))
         return state
 
-    def load(self, state: Mapping[str, Any], setup: Setup) -> None:
+    def load(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]], setup: Setup) -> None:
         """As `load_state_dict` of a loader."""
         ordered = setup.in_our_order
+        if ordered and isinstance(setup.sampler.order, StreamOrder):
+            walk = setup.sampler.shard(0)
+            walk.resume(state)
+            self.resume = walk.state()
+            return
         if not isinstance(state, Mapping) or state.get("version") != _VERSION:
             raise StateError(f"this is no state of a loader of this version: {state!r:.200}")
         order = repr(setup.sampler.order) if ordered else None
@@ -162,10 +185,11 @@ class Checkpoint:
     ) -> tuple[Iterator[Any], Begun]:
         """An epoch of an order of stocached."""
         order = setup.sampler
-        order.begin(epoch, 0 if state is None else int(state["position"]))
+        order.begin(epoch, 0 if state is None else int(state.get("position", 0)))
         undealt = order.shard()
-        if isinstance(undealt, Walk):
-            undealt.resume(state or {})
+        if isinstance(undealt, (Walk, StreamWalk)):
+            if state is not None:
+                undealt.resume(state)
             return iter(()), Begun(epoch, *_seeds(order, epoch), walk=undealt)
         shard = undealt if affinity is None else affinity.deal(undealt, setup.cached.cache, ahead)
         if isinstance(shard, Deal):

@@ -1,7 +1,7 @@
 """Makes the batches of a loader. `GatherIterator` fills them row by row, from the cache and by any
 free worker; in `WorkerBatchIterator` each worker makes whole batches; in `SingleProcessIterator` the
 thread of the training loop makes them. `Setup.by_rows` chooses. Those of a pipe without an index
-come from `ListsIterator` and `ListsHere`."""
+come from `ListsIterator` and `ListsHere`, and those of rows from `StreamBatches`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 from .._common.errors import UnsupportedError
 from .._datasets.lists import Lists
+from .._streams.order import StreamWalk
 from .._workers.task_queue import MOST_TASKS
 from .epoch_context import EpochContext
 from .gather_iterator import GatherIterator
@@ -17,6 +18,7 @@ from .iterator import BatchIterator
 from .lists_iterator import ListsHere, ListsIterator
 from .setup import Setup
 from .single_process import SingleProcessIterator
+from .stream_iterator import StreamBatches
 from .worker_batches import WorkerBatchIterator
 from .worker_runtime import WorkerRuntime
 
@@ -38,6 +40,8 @@ class Executor:
     def begin(self, context: EpochContext) -> BatchIterator:
         """Starts workers if the loader has some, and makes the iterator, which begins the first
         batches."""
+        if isinstance(context.begun.walk, StreamWalk):
+            return StreamBatches(context)
         restored, workers = context.begun.restored, context.setup.num_workers
         if restored is not None and not context.by_rows:
             self.end()  # its workers have another place than the state

@@ -70,6 +70,10 @@ class NumpyBackend:
         """A column of a batch, over the memory of `rows`."""
         return rows
 
+    def over(self, batch: Any) -> Any:
+        """A batch of arrays, as this backend gives it, over the same memory."""
+        return batch
+
     def seed_sample(self, seed: int) -> None:
         """Seeds the generators for one sample."""
         for generator in self.generators:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -115,7 +115,7 @@ class Loader(BaseLoader):
         self.collate_fn = arguments.collate_fn or (backend.collate if batched else backend.convert)
         self._prepare(dataset, arguments, backend, CachedSamples, default, before)
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
         """The next iteration continues from the state. With shuffle=True alone, the loader takes the seed of the state.
         Otherwise without seed= and order=, the global generators of random, numpy.random and torch get their states of then,
         unless the state is of another rank.
@@ -145,7 +145,7 @@ class Loader(BaseLoader):
                 return n
             return n // self.batch_size if self.drop_last else -(-n // self.batch_size)
         if isinstance(self.sampler, OrderSampler) and self.batch_size is not None:
-            return self.sampler.shard(0).batches(self.batch_size, self.drop_last)
+            return self._checkpoint.batches(self.sampler, self.batch_size, self.drop_last)
         return len(self.sampler if self.batch_sampler is None else self.batch_sampler)
 
     def __iter__(self) -> Iterator[Any]:

@@ -18,7 +18,7 @@ from .._datasets import stores
 from .._datasets.augment_function import check_alone, takes_generator
 from .._datasets.cache_backed import CacheBacked
 from .._datasets.cached_samples import BadSamplesAre, CachedSamples, check_bad_samples, check_cache
-from .._datasets.lists import Lists
+from .._datasets.lists import WithoutIndex
 from .._datasets.making import CacheOptions
 from .._datasets.stores import Store
 from .._order.order import KINDS, Order
@@ -65,7 +65,7 @@ class Options(CacheOptions):
     rank, world_size: default: from torch.distributed, or RANK and WORLD_SIZE, when the loader is
         read.
     ends: if samples do not divide by ranks: "pad" (some are read twice; the default of several
-        ranks), "uneven", "drop".
+        ranks), "uneven", "drop". Of the rows of a pipe: as of stocached.streams, or "uneven".
     affinity: "node" deals each global batch to the nodes whose caches own its samples, so that together
         the nodes need not hold more than the dataset. A list of stocached.order.Node says which nodes
         there are. It needs a cache, which the ranks of a node share. local_world_size: ranks on each
@@ -275,7 +275,7 @@ def order_sampler(
     options: Any, shuffle: bool, kind: type[OrderSampler] = OrderSampler, *, drawn: int = 0
 ) -> OrderSampler:
     """A sampler in the order of seed= and order=. drawn: the seed, if neither is given."""
-    if isinstance(options.dataset, Lists):
+    if isinstance(options.dataset, WithoutIndex):
         return kind(options.order, options.rank, options.world_size, options.ends)
     samples = len(options.dataset)
     if samples < 1:

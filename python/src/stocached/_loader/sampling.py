@@ -23,7 +23,7 @@ from .._workers.stateful import give_back, is_stateful, state_of
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-Ends = Literal["uneven", "pad", "drop"]
+Ends = Literal["uneven", "pad", "drop", "cycle"]  # "cycle": of the rows of a pipe alone
 
 _DEEPEST = 8  # nested batch samplers
 
@@ -64,7 +64,8 @@ class OrderSampler:
     def shard(self, epoch: int | None = None) -> Shard:
         """The rank's shard of an epoch. None: of the current epoch, from `start` on."""
         start, epoch = (self.start, self.epoch) if epoch is None else (0, epoch)
-        return self.order.epoch(epoch).shard(self.rank, self.world_size, ends=self.ends, start=start)
+        ends: Any = self.ends  # "cycle" comes to no other order than that of rows
+        return self.order.epoch(epoch).shard(self.rank, self.world_size, ends=ends, start=start)
 
     def set_epoch(self, epoch: int) -> None:
         """Sets the epoch of the next iteration of loaders that use this sampler."""

@@ -12,7 +12,7 @@ from .._common import sizes
 from .._common.errors import InvalidError, UnsupportedError
 from .._common.ours import only_ours
 from .._common.subsets import is_subset, unwrapped
-from .._datasets.lists import Lists
+from .._datasets.lists import WithoutIndex
 from .._samples.batch_layout import Layout
 from .._samples.own_copy import own_copy
 from .._workers.stateful import is_stateful
@@ -138,7 +138,7 @@ class Setup:
     def by_rows(self) -> bool:
         """Whether batches are filled row by row. If not, workers or the training loop make whole
         batches."""
-        if self.iterable or not self.default_collate or not self.batched or isinstance(self.dataset, Lists):
+        if self.iterable or not self.default_collate or not self.batched or isinstance(self.dataset, WithoutIndex):
             return False
         if self.cached is not None:
             if self.augments:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 import torch.utils.data
 from torch import _utils
@@ -49,6 +50,16 @@ def _stacked(tensors: Sequence[Any], *, collate_fn_map: Any = None) -> Any:
     return torch.stack(tuple(tensors))
 
 
+def tensors(value: Any) -> Any:
+    """The arrays in a value as tensors over their memory."""
+    if isinstance(value, dict):
+        return {key: tensors(child) for key, child in value.items()}
+    if isinstance(value, (tuple, list)):
+        children = [tensors(child) for child in value]
+        return type(value)(*children) if hasattr(value, "_fields") else type(value)(children)
+    return torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+
+
 class TorchBackend(NumpyBackend):
     no_columns = frozenset({"complex"})  # default_collate refuses it
     tuples = list
@@ -70,6 +81,9 @@ class TorchBackend(NumpyBackend):
 
     def column(self, leaf: Leaf, rows: Any) -> Any:
         return as_tensor(rows, leaf.code)
+
+    def over(self, batch: Any) -> Any:
+        return tensors(batch)
 
     def random_state(self) -> Any:
         return *super().random_state(), torch.get_rng_state()

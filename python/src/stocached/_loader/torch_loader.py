@@ -150,7 +150,7 @@ class DataLoader(BaseLoader, torch.utils.data.DataLoader[_Sample]):
 
     def __len__(self) -> int:
         if isinstance(self.sampler, OrderSampler) and self.batch_size is not None:
-            return self.sampler.shard(0).batches(self.batch_size, self.drop_last)
+            return self._checkpoint.batches(self.sampler, self.batch_size, self.drop_last)
         return super().__len__()
 
     def __iter__(self) -> Any:

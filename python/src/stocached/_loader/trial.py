@@ -11,7 +11,7 @@ import numpy as np
 
 from .._cache.cache import Cache
 from .._common.errors import InvalidError
-from .._datasets.lists import Lists
+from .._datasets.lists import WithoutIndex
 
 EPOCH = 2**32  # the first epoch whose order is read; no training gets to it
 _LEAST = 3  # batches
@@ -76,7 +76,7 @@ def checked(loader: Any, iterable: bool) -> None:
             'advise() reads samples by their index, and an iterable dataset has none: measure it with Loader(..., trace="run.json") '
             "and `stocached trace run.json`"
         )
-    if isinstance(loader.dataset, Lists):
+    if isinstance(loader.dataset, WithoutIndex):
         raise InvalidError(
             "advise() reads samples by their index, and this pipe has none: after an epoch, stats().slowest of the loader "
             "names its slowest stage"

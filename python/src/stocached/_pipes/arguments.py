@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from .._common.errors import InvalidError
+from .._common.ranks import rank_of
 from .._datasets.lists import without_index
 from .._datasets.looks import start_method
 from .._datasets.tally import current
 from .._order.order import Order, WeightedOrder
+from . import streams
 from .counting import Chain, numbered
 from .functions import Counted, Map, in_one_step
 from .lists import PipeLists, WalkOrder
@@ -64,6 +66,14 @@ def of_loader(stage: Stage, given: Any, collate: Callable[..., Any]) -> Any:
             stage, changes = batch, changes | {"batch_size": None}
     elif given.collate_fn is None and given.batch_size is not None:
         changes["collate_fn"] = Batching(f"batches of batch_size={given.batch_size}", collate, True)
+    if batch is not None and batch.contiguous:
+        order: Any = streams.order_of(batch, seed, given, Chain(root, stage))
+        for cache in every(stage):
+            if isinstance(cache, Cache):
+                cache.kept  # noqa: B018 - as below
+        order.settings(*rank_of(given.rank, given.world_size))  # raises InvalidError now
+        changes |= {"collate_fn": None, "ends": None}
+        return dataclasses.replace(given, **changes, dataset=streams.PipeRows(), order=order)
     plan = _plan(stage) if stage.indexed else None
     for cache in every(stage):
         if isinstance(cache, Cache) and (plan is None or cache is not plan.cache):
@@ -90,6 +100,13 @@ def of_loader(stage: Stage, given: Any, collate: Callable[..., Any]) -> Any:
 def batch_of(stage: Stage) -> Batch | None:
     """The stage that makes batches, if a pipe has one."""
     return _without_maps(stage)[0]
+
+
+def rows_of(stage: Stage) -> Iterator[Any]:
+    """The batches of contiguous rows of epoch 0."""
+    batch, below = _without_maps(stage)
+    assert batch is not None
+    return map(_BatchFunctions(below), streams.batches(batch))
 
 
 def _without_maps(stage: Stage) -> tuple[Batch | None, list[Map]]:

@@ -248,7 +248,7 @@ class FlatMap(Several):
         first = above.indexed  # one item has the ordinals 0, 1, ...
         for visit, ordinal, item in above.items(some, window):
             try:
-                made = self._called(item, visit, seed_of(visit, ordinal, seed))
+                made = self.called(item, visit, seed_of(visit, ordinal, seed))
             except Exception as error:
                 window.left_out(above.where(visit.element), error)
                 continue
@@ -265,7 +265,7 @@ class FlatMap(Several):
                 except Exception as noted:
                     window.left_out(above.where(visit.element), noted)
 
-    def _called(self, item: Any, visit: Visit, seed: int) -> Any:
+    def called(self, item: Any, visit: Visit, seed: int) -> Any:
         """The iterable of an item."""
         made = self.call(item, visit, seed)
         if isinstance(made, _NO_LISTS):
@@ -374,7 +374,7 @@ class Counted(FlatMap):
         return made  # type: ignore[no-any-return]
 
     def list_of(self, item: Any, upper: Visit, seed: int) -> list[Any]:
-        made = self._called(item, upper, self.seed_of(upper, 0, seed))
+        made = self.called(item, upper, self.seed_of(upper, 0, seed))
         try:
             made = list(made)
         except Exception as error:  # the function may be a generator

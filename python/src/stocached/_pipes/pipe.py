@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from .._common.errors import InvalidError
 from .._common.numbers import position_of, whole
 from .._datasets.lists import WITHOUT_LENGTH, without_index
-from . import arguments, functions, stages
+from . import arguments, functions, stages, streams
 from .lists import PipeLists
 
 if TYPE_CHECKING:
@@ -124,6 +124,8 @@ class Pipe:
         pad: Any = None,
         collate: Callable[[list[Any]], Any] | None = None,
         drop_last: bool = False,
+        rows: bool = False,
+        lengths: Any = None,
     ) -> Pipe:
         """Batches of n items; the last one may have fewer. Only a loader makes them.
 
@@ -132,8 +134,18 @@ class Pipe:
         pad: arrays that differ in shape are padded by this value, at their ends. Or a dict: a value for each key of the
             items, whose other arrays are not padded.
         collate: makes a batch of a list of items. None: as the loader does.
-        drop_last: leaves a last batch with fewer items out."""
-        return Pipe(stages.Batch(self._stage, n, size, pad, collate, drop_last))
+        drop_last: leaves a last batch with fewer items out.
+        rows: batches of n rows, each a `stocached.streams.StreamBatch`: row r of a batch goes on where row r of the batch
+            before stopped. The function of .flat_map gives the items of a file, and each row reads one file after the
+            other. Items are arrays of one shape and dtype, or tuples, lists and dicts of them. Workers share each batch.
+            A function with a parameter `start` gets the number of the item to begin with.
+        lengths: of rows: how many items each file has. Then there is len(), and all ranks end together.
+
+        Raises InvalidError for rows of a chain that has no files to read."""
+        batch = stages.Batch(self._stage, n, size, pad, collate, drop_last, rows, lengths)
+        if rows:
+            streams.check(batch)
+        return Pipe(batch)
 
     def pack(self, length: int) -> Pipe:
         """Rows of `length` tokens. Items are arrays of tokens, or dicts of arrays of one length. A row is a dict: "tokens",
@@ -208,10 +220,12 @@ class Pipe:
 
     def __len__(self) -> int:
         """Items, or batches, of epoch 0. TypeError for a pipe without an index, before `measure`."""
+        batch = arguments.batch_of(self._stage)
+        if batch is not None and batch.contiguous:
+            return streams.steps(batch)
         items = len(self._stage) if self._stage.indexed else self._lists.total()
         if items is None:
             raise TypeError(f"{WITHOUT_LENGTH}; Loader and stocached.torch.DataLoader read it as it is")
-        batch = arguments.batch_of(self._stage)
         if batch is None:
             return items
         return items // batch.size if batch.drop_last else -(-items // batch.size)
@@ -231,7 +245,8 @@ class Pipe:
     def __iter__(self) -> Iterator[Any]:
         if self._stage.indexed:
             return (self[index] for index in range(len(self)))
-        if arguments.batch_of(self._stage) is not None:
+        batch = arguments.batch_of(self._stage)
+        if batch is not None and not batch.contiguous:
             raise InvalidError(_NO_BATCHES)
         info = getattr(sys.modules.get("torch.utils.data"), "get_worker_info", lambda: None)()
         if info is not None and info.num_workers > 1:
@@ -239,7 +254,7 @@ class Pipe:
                 "a worker of torch's own DataLoader would give all items of this pipe, as each other worker does; give "
                 "the pipe to stocached.torch.DataLoader"
             )
-        return self._lists.all()
+        return self._lists.all() if batch is None else arguments.rows_of(self._stage)
 
     @functools.cached_property
     def _lists(self) -> PipeLists:

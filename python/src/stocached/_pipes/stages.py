@@ -541,9 +541,18 @@ class Batch(Stage):
         return [self.by, self.collate]
 
     def __init__(
-        self, above: Stage, size: int, by: Any, pad: Any, collate: Callable[..., Any] | None, drop_last: bool
+        self,
+        above: Stage,
+        size: int,
+        by: Any,
+        pad: Any,
+        collate: Callable[..., Any] | None,
+        drop_last: bool,
+        rows: bool = False,
+        lengths: Any = None,
     ) -> None:
         super().__init__(above)
+        self.contiguous, self._told = rows, lengths
         self.size, self.by, self.pad, self.collate, self.drop_last = whole("n", size, 1), by, pad, collate, drop_last
         if pad is not None and collate is not None:
             raise self.refuse("collate= makes the batch, so pad= has nothing to do; leave one of them out")
@@ -551,6 +560,8 @@ class Batch(Stage):
             raise self.refuse("size= is a function of an item, such as len")
         if by is not None and drop_last:
             raise self.refuse("batches by size= end with their windows, so there is no last one to drop")
+        if lengths is not None and not rows:
+            raise self.refuse("lengths= is for rows=True; leave it out, or call measure() of the pipe")
         self.refuse_batches()
 
     @functools.cached_property
@@ -567,6 +578,8 @@ class Batch(Stage):
         return joining.batches(self, list(self.above[0].items(some, window)), window)
 
     def lengths(self) -> npt.NDArray[np.int64] | None:
+        if self._told is not None:
+            return self._told  # type: ignore[no-any-return]
         return super().lengths() if self.by is None else None
 
     def measure(self, workers: int) -> None:
@@ -576,11 +589,13 @@ class Batch(Stage):
 
     def shown(self) -> str:
         """The states of a loader have it, so it leaves out what does not change which items a batch has."""
-        return f".batch({self.size}{'' if self.by is None else ', size=' + name_of(self.by)})"
+        rows = ", rows=True" if self.contiguous else ""
+        return f".batch({self.size}{'' if self.by is None else ', size=' + name_of(self.by)}{rows})"
 
     def drawn(self) -> list[str]:
         *above, own = super().drawn()
         given = "" if self.pad is None else f", pad={one_line(self.pad)}"
+        given += "" if self._told is None else ", lengths=..."
         given += "" if self.collate is None else f", collate={name_of(self.collate)}"
         return [*above, f"{own[:-1]}{given}{', drop_last=True' if self.drop_last else ''})"]
 

@@ -1,15 +1,11 @@
-"""One batch of a stream, and whole batches out of the parts of several workers."""
+"""One batch of a stream."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-
-from .._common.errors import StreamError
-from .items import concatenate
 
 
 class StreamBatch(NamedTuple):
@@ -30,36 +26,6 @@ class StreamBatch(NamedTuple):
     files: npt.NDArray[np.int64]
     positions: npt.NDArray[np.int64]
     step: int
-
-
-def join(parts: Iterable[StreamBatch]) -> Iterator[StreamBatch]:
-    """Whole batches out of the parts that several workers of torch's own DataLoader give one after
-    the other. StreamError if parts are missing or out of order."""
-    waiting: list[StreamBatch] = []
-    rows = 0
-    for part in parts:
-        if waiting and part.step != waiting[0].step:
-            yield _joined(waiting, rows)
-            rows = rows or sum(len(other.rows) for other in waiting)
-            waiting = []
-        waiting.append(part)
-    if waiting:
-        yield _joined(waiting, rows)
-
-
-def _joined(parts: list[StreamBatch], rows: int) -> StreamBatch:
-    """One batch of parts of one step, which has so many rows if that is known."""
-    numbers = [int(row) for part in parts for row in part.rows]
-    first = numbers[0]
-    if numbers != list(range(first, first + len(numbers))) or rows not in (0, len(numbers)):
-        raise StreamError(
-            f"step {parts[0].step} has rows {numbers}: the parts of a step must come one after the other "
-            "(in_order=True), and all workers must end at the same step"
-        )
-    if len(parts) == 1:
-        return parts[0]
-    *columns, steps = zip(*parts)
-    return StreamBatch._make([*map(concatenate, columns), steps[0]])
 
 
 StreamBatch.__module__ = "stocached.streams"  # where users find it

@@ -3,7 +3,6 @@ and how rows of them lie in one batch."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -134,19 +133,6 @@ class Items:
             arrays.append(np.ndarray((rows, *field.shape), field.dtype, memory, offset))
             offset += -(-field.bytes * rows // _ALIGN) * _ALIGN
         return arrays
-
-
-def concatenate(values: Sequence[Any]) -> Any:
-    """Batches of neighbouring rows as one; of arrays, or tensors, or tuples, lists and dicts of
-    them."""
-    first = values[0]
-    if isinstance(first, dict):
-        return {key: concatenate([value[key] for value in values]) for key in first}
-    if isinstance(first, (tuple, list)):
-        columns = [concatenate(column) for column in zip(*values)]
-        return type(first)(*columns) if hasattr(first, "_fields") else type(first)(columns)
-    torch = sys.modules.get("torch")
-    return torch.cat(list(values)) if torch is not None and isinstance(first, torch.Tensor) else np.concatenate(values)
 
 
 def _array(value: Any, path: str) -> Array:

@@ -42,7 +42,7 @@ class InProcessReader:
             if step is None:
                 return None
             if self.items is None and not step.mask.any():
-                self._know(first_item(self._streams))
+                self._know(first_item(self._streams.reader, self._streams.files, self._streams.lengths))
             for assignment in step.assignments:
                 self._open_files.add(assignment)
         if self.items is not None:

@@ -13,10 +13,9 @@ from typing import Any, Protocol
 from .._common.errors import StateError, StreamError
 from .._workers.errors import RemoteError
 from .._workers.stateful import is_stateful, state_of
-from .assignment import NONE
+from .assignment import NONE, Ints
 from .items import Array, Items
 from .reader import Reader
-from .settings import StreamSettings
 from .snapshots import Snapshot
 
 _END = object()
@@ -206,14 +205,12 @@ class OpenFiles:
         self._rows.clear()
 
 
-def first_item(streams: StreamSettings) -> Items:
-    """What the items of a stream are made of, by the longest file. For a rank whose rows have no item, if lengths are
-    known."""
-    assert streams.lengths is not None
-    number = int(streams.lengths.argmax())
-    file, reading = streams.files[number], _Reading(Assignment(0, 0, number, 0, 0, None, 0))
+def first_item(reader: Reader, files: Sequence[Any], lengths: Ints) -> Items:
+    """What the items of a stream are made of, by the longest file. For a rank whose rows have no item."""
+    number = int(lengths.argmax())
+    file, reading = files[number], _Reading(Assignment(0, 0, number, 0, 0, None, 0))
     try:
-        reading.open(streams.reader, streams.files)
+        reading.open(reader, files)
         return Items(reading.next())
     except Exception as error:
         text = f"file {number} ({file!r}) does not say what items are made of: {error}"

@@ -21,6 +21,7 @@ from .reader import Reader
 from .snapshots import Snapshot
 
 PAGE = 4096  # bytes of Job.doing
+MOST_WORKERS = PAGE // 16
 
 
 @dataclass(frozen=True)
@@ -89,11 +90,14 @@ def run_worker(pipe: Connection, job: Job) -> None:
         worker = _Worker(pipe, job)
         with contextlib.closing(worker.open_files):
             try:
+                job.reader.enter_worker(job.number)
                 if job.init is not None:
                     job.init(job.number)
                 worker.run()
             except Exception as error:
                 worker.send(RemoteError.of(error, f"in worker {job.number}"))
+            finally:
+                job.reader.tell(ends=True)
 
 
 class _Worker:
@@ -193,6 +197,7 @@ class _Worker:
         if (low, self._assigned) != self._told:
             self._told = low, self._assigned
             files = self.open_files
+            self._job.reader.tell()
             self.send(Report(low, self._assigned, self._idle, files.failures, files.snapshots))
             self._idle = []
             files.failures.clear()

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from .._common import threads
-from .._common.errors import InvalidError, StreamError
+from .._common.errors import StreamError
 from .._memory.batch_pool import BatchPool, Lease
 from .._memory.shared_file import SharedFile
 from .._workers.errors import RemoteError
@@ -252,7 +252,7 @@ class StreamWorkers(Owner):
                 if worker.number not in busy:
                     worker.low = _FAR  # its rows have finished, and have nothing to report
             if not step.mask.any() and self._streams.items is None:
-                self._streams.items = first_item(self._streams)
+                self._streams.items = first_item(self._streams.reader, self._streams.files, self._streams.lengths)
         else:
             for row in set(range(self._streams.batch_size)) - {assignment.row for assignment in assignments}:
                 self._worker_of(row).idle[row] = self._first
@@ -376,9 +376,3 @@ class StreamWorkers(Owner):
 
 def _order(failure: Failure) -> tuple[int, int]:
     return failure.step, failure.assignment.row
-
-
-def check_workers(count: int) -> None:
-    most = PAGE // 16
-    if count > most:
-        raise InvalidError(f"num_workers={count} is above {most}")

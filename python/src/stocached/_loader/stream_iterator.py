@@ -1,0 +1,89 @@
+"""The batches of the rows of a pipe, which the workers of a stream read (docs/spec/stream-rows.md)."""
+
+from __future__ import annotations
+
+import copy
+import time
+
+import numpy as np
+
+from .._streams.iterator import StreamIterator
+from .._streams.open_files import Failure
+from .._streams.order import StreamWalk
+from .._streams.scheduler import State, Step
+from .._streams.settings import StreamSettings
+from .bad_samples import BadSample
+from .epoch_context import EpochContext
+from .iterator import BatchIterator, Delivered, array_bytes
+
+
+class _Reached:
+    """What an iteration of a stream tells, as a `Progress`."""
+
+    def __init__(self, settings: StreamSettings, at: State) -> None:
+        self._files, self.at = settings.files, at
+        self.bad: list[BadSample] = []
+
+    def _given(self, step: Step) -> None:
+        self.at = step.state
+
+    def _ended(self, epoch: int) -> None:
+        """The loader knows its next epoch."""
+
+    def _failed(self, failure: Failure) -> None:
+        number, why = failure.assignment.number, failure.error.summary.replace("\n", "; ")
+        self.bad.append(BadSample(number, repr(self._files[number]), f"left out from item {failure.item} on: {why}"))
+
+
+class StreamBatches(BatchIterator):
+    def __init__(self, context: EpochContext) -> None:
+        super().__init__(context)
+        walk = context.begun.walk
+        assert isinstance(walk, StreamWalk)
+        self._walk, self._settings = walk, _settings(context, walk.settings)
+        self._reached = _Reached(walk.settings, walk.at)
+        self._batches = StreamIterator(self._settings, self._settings.scheduler(walk.at), self._reached)
+
+    def _next(self) -> Delivered:
+        job, start = self._context.job, time.monotonic_ns()
+        try:
+            with job.counting():
+                batch = next(self._batches, None)
+        except Exception:
+            self.close()  # the state stays at this batch
+            raise
+        if self._reached.bad:
+            assert self._context.bad is not None
+            self._context.bad.met(self._reached.bad, self._bad)
+            self._reached.bad.clear()
+        if batch is None:
+            raise StopIteration
+        if not job.workers:
+            self._context.meter.load(time.monotonic_ns() - start)
+        samples = int(np.count_nonzero(batch.mask))
+        self._number += 1
+        self._planned += samples
+        return Delivered(job.backend.over(batch), self._number - 1, samples, bytes=array_bytes(batch.items))
+
+    def _note(self, batch: Delivered, position: int) -> int:
+        self._walk.at = self._reached.at
+        return position
+
+    def _stop(self, harshly: bool) -> None:
+        batches: StreamIterator | None = vars(self).get("_batches")
+        if batches is not None:
+            batches.close()
+            self._walk.settings.keep(self._settings)
+
+
+def _settings(context: EpochContext, common: StreamSettings) -> StreamSettings:
+    """Those of one iteration. common: of all iterations of this rank."""
+    made, setup = copy.copy(common), context.setup
+    common.batch_pool = None
+    made.reader = made.reader.counting(context.job.counters)
+    made.num_workers, made.prefetch_batches = setup.num_workers, setup.ahead
+    made.pool_bytes, made.timeout = setup.options.pool_bytes, setup.timeout
+    made.snapshot_every_n_steps = setup.snapshot_every
+    made.worker_init_fn, made.multiprocessing_context = setup.worker_init_fn, setup.multiprocessing_context
+    made.check()
+    return made
