@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import gc
 import importlib
 import json
 import os
@@ -65,6 +66,7 @@ def main() -> int:
         if topic not in TOPICS:
             parser.error(f"no topic {topic}: {', '.join(TOPICS)}")
         cases = importlib.import_module(f"cases.{topic}").CASES
+        gc.freeze()  # the collection before each run skips what was imported: with torch, it takes a second
         if only and only not in cases:
             parser.error(f"no case {only} in {topic}: {', '.join(cases)}")
         with tempfile.TemporaryDirectory(prefix="stocached-bench-", dir="/dev/shm") as folder:
