@@ -11,18 +11,17 @@ PY     := $(VENV)/bin/python
 TOOLS  := .tools
 
 # What `make test` runs. A space separates groups, which run one after the other. In a group, a plus separates lanes,
-# which run in parallel. A comma separates the stages of a lane, which run one after the other. A lane that begins with
-# a tilde has low priority. Each stage is a target: `make test-c` runs one of them. Tests wait much of their time, so
-# three lanes keep two processors busy. Only tests in Python need what `setup-examples` installs.
-PYTHON_TESTS := setup-examples,test-python,test-torch,test-examples
-GO_TESTS := setup-versitygw,test-go,test-go-race,test-go-faults,test-model,test-bench
+# which run in parallel. A comma separates the stages of a lane, which run one after the other. Each stage is a target:
+# `make test-c` runs one of them. Tests wait much of their time, so three lanes keep two processors busy. Those in Python
+# use all processors at the end, so what uses one comes in other lanes.
+PYTHON_TESTS := setup-examples,test-python,test-torch
+GO_TESTS := setup-versitygw,test-go,test-go-race,test-go-faults,test-model,test-bench,test-examples
 OTHER_TESTS := test-c,test-stress,test-languages,test-demo
 TESTS := $(PYTHON_TESTS)+$(GO_TESTS)+$(OTHER_TESTS)
 LINTS := lint-go+lint-python+test-docs lint-generate
 # What `make ci` runs: tests and linters together. `site` waits for a browser most of its time, so it has its own lane.
-# `packages` uses one processor, so it comes before lint-go, which uses all that the other lanes have left at the end.
-CI := setup-lint-python,$(PYTHON_TESTS),lint-python+$(GO_TESTS)+$(OTHER_TESTS),test-docs+site
-CI := $(CI)+~setup-packages,packages,setup-lint-go,lint-go lint-generate
+# `packages` uses one processor for long, so it begins at once.
+CI := $(TESTS),test-docs+setup-lint-python,site,lint-python+setup-packages,packages,setup-lint-go,lint-go lint-generate
 # What they need first; the stages install the rest.
 FIRST := setup-c-tests setup-promtool setup-browser setup-python build
 # Six processes in Go, C and Python fill, overwrite and read one cache. The driver kills them at random and then checks

@@ -1,10 +1,9 @@
 """Runs make targets as the stages of a test run. Prints a table and a closing line at the end.
 
-    python3 tools/stages.py test-c setup-torch,test-torch+~test-go,test-go-race ...
+    python3 tools/stages.py test-c setup-torch,test-torch+test-go,test-go-race ...
 
 Each argument is a group, and groups run one after the other. A plus separates the lanes of a group, which run in
-parallel. A comma separates the stages of a lane, which run one after the other. A lane that begins with a tilde runs
-with low priority.
+parallel. A comma separates the stages of a lane, which run one after the other.
 
 The output of a stage goes to build/logs/<stage>.log and, if it fails, to the screen. The script counts tests from the
 lines that go test -v, pytest and our own programs print. A stage that names no tests, such as a linter, counts as one.
@@ -122,7 +121,7 @@ def is_closing_line(line: str) -> bool:
     return CLOSING.match(line.strip().strip("=").strip()) is not None
 
 
-def run(name: str, low: bool = False, again: bool = False) -> Stage:
+def run(name: str, again: bool = False) -> Stage:
     stage = Stage(name)
     LOGS.mkdir(parents=True, exist_ok=True)
     log = LOGS / f"{name}{'-again' if again else ''}.log"
@@ -130,7 +129,7 @@ def run(name: str, low: bool = False, again: bool = False) -> Stage:
     environment = os.environ | ({"PYTEST_ADDOPTS": "--last-failed"} if again else {})
     start = time.monotonic()
     with log.open("w") as out:
-        command = [*(["nice"] if low else []), os.environ.get("MAKE", "make"), "--no-print-directory", name]
+        command = [os.environ.get("MAKE", "make"), "--no-print-directory", name]
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, env=environment
         )
@@ -151,7 +150,7 @@ def run(name: str, low: bool = False, again: bool = False) -> Stage:
 
 
 def run_lane(lane: str) -> list[Stage]:
-    return [run(name, low=lane.startswith("~")) for name in lane.removeprefix("~").split(",")]
+    return [run(name) for name in lane.split(",")]
 
 
 def table(stages: list[Stage]) -> str:

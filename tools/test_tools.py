@@ -255,15 +255,6 @@ def test_lanes_run_beside_each_other_and_each_in_its_order(tmp_path: Path) -> No
     assert "   last failed with status 2" in done.stdout
 
 
-def test_a_lane_after_a_tilde_has_low_priority(tmp_path: Path) -> None:
-    (tmp_path / "Makefile").write_text("first second third:\n\t@nice > $@-has\n")
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
-    command = [sys.executable, stages.__file__, "first+~second,third"]
-    subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=True)
-    first, second, third = (int((tmp_path / f"{name}-has").read_text()) for name in ("first", "second", "third"))
-    assert first < second == third
-
-
 def test_examples_are_found_with_their_output(tmp_path: Path) -> None:
     document = tmp_path / "page.md"
     document.write_text(
