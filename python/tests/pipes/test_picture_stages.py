@@ -155,17 +155,25 @@ def test_items_are_those_of_the_steps_one_by_one(name: str, paths: list[str], ta
     assert one == other
 
 
-def test_several_random_stages_run_in_native_workers(tmp_path: Path):
+@pytest.mark.parametrize("at", [0, 2])
+def test_several_random_stages_run_in_native_workers(tmp_path: Path, at: int):
+    """A shuffle may stand between them. at: how many stand above it."""
     folder_of(tmp_path, {"a": 4, "b": 4}, (50, 40))
+    steps = [CROP, FLIP, image.CenterCrop(20), JITTER]
+
+    def chain(dataset: Any, of: Callable[[Any], Any]) -> Pipe:
+        pipe = source(dataset)
+        for k, step in enumerate(steps):
+            pipe = (pipe.shuffle(1) if k == at else pipe).map(of(step))
+        return pipe.batch(3)
+
     for dataset in (image.Folder(tmp_path), image.Folder(tmp_path, size=40)):
-        pipe = source(dataset).shuffle(1).map(CROP).map(FLIP).map(image.CenterCrop(20)).map(JITTER)
-        loader = Loader(pipe.batch(3), num_workers=2, seed=5)
+        loader = Loader(chain(dataset, lambda step: step), num_workers=2, seed=5)
         assert loader.worker == "native"
         native = [plain(batch) for _ in range(2) for batch in loader]
         assert [stage.items for stage in loader.stats().stages] == [16] * 6 + [6]
         loader.close()
-        single = source(dataset).shuffle(1).map(alone(CROP)).map(alone(FLIP)).map(alone(image.CenterCrop(20)))
-        python = Loader(single.map(alone(JITTER)).batch(3), num_workers=2, seed=5, worker="process")
+        python = Loader(chain(dataset, alone), num_workers=2, seed=5, worker="process")
         assert native == [plain(batch) for _ in range(2) for batch in python]
         python.close()
 

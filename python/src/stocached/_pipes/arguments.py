@@ -220,9 +220,11 @@ def _augment(maps: list[Map]) -> Any:
     """One function for several stages. Of steps of stocached.image it is a step, which threads do in C."""
     if not maps:
         return None
-    steps, functions = sys.modules.get("stocached._image.steps"), Functions(maps)
-    in_c = steps is not None and all(isinstance(each.function, steps.Step) for each in maps)
-    return in_one_step(maps, functions) if in_c and maps[-1].together == maps else functions
+    steps: Any = sys.modules.get("stocached._image.steps")
+    functions, called = Functions(maps), [each.function for each in maps]
+    in_c = steps is not None and all(isinstance(function, steps.Step) for function in called)
+    # A shuffle may stand between the stages: it changes no item.
+    return in_one_step(maps, functions) if in_c and all(map(steps.go_together, called, called[1:])) else functions
 
 
 class Functions:
