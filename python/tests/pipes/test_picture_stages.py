@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from pictures import difference, encoded, folder_of, picture
 
-from stocached import Loader, image
+from stocached import InvalidError, Loader, image
 from stocached.pipes import Pipe, source
 
 DECODE, CROP, FLIP = image.Decode(), image.RandomResizedCrop(24), image.RandomHorizontalFlip()
@@ -271,3 +271,19 @@ def test_items_are_counted_in_each_stage(paths: list[str]):
             assert stages[2].bytes == stages[3].bytes == 0 < stages[4].bytes
             assert stages[4].seconds > 0
             loader.close()
+
+
+@pytest.mark.parametrize("worker", ["process", "thread"])
+def test_items_that_workers_read_again_after_errors_count_once(worker: Any):
+    pictures = [np.zeros((4, 5) if k % 3 == 2 else (40, 40, 3), np.uint8) for k in range(12)]
+    pipe = source(pictures).filter(lambda item: True).map(image.CenterCrop(24)).map(FLIP).batch(3)
+    loader = Loader(pipe, num_workers=2, worker=worker)
+    given, errors, ended = iter(loader), 0, False
+    while not ended:
+        try:
+            ended = next(given, None) is None
+        except InvalidError:
+            errors += 1
+    assert errors == 4
+    assert [stage.items for stage in loader.stats().stages[:4]] == [12, 12, 8, 8]
+    loader.close()

@@ -41,6 +41,7 @@ class Tally:
         self.asked = counters is not None  # somebody asks for what it measures
         # C counts: `compress` takes one True of a stage for each item, and `length_hint` tells how many are left.
         self.left = defaultdict[int, Any](lambda: itertools.repeat(True, sys.maxsize))
+        self._returned = defaultdict[int, int](int)  # how many of them do not count
         self._first = defaultdict[int, int](lambda: sys.maxsize)  # how many were left at 0 items
         stages = 0 if counters is None else counters.stages
         # Since the last `close`. The last one is of batches, if no stage makes them.
@@ -71,7 +72,7 @@ class Tally:
 
     def gave_back(self, stage: int) -> None:
         """A stage has given an item that does not count."""
-        self._first[stage] -= 1
+        self._returned[stage] += 1
 
     def gave(self, samples: int, hits: int) -> None:
         """This thread gave samples of a dataset, of which a cache had some."""
@@ -80,11 +81,14 @@ class Tally:
 
     def items(self, stage: int) -> int:
         """How many a stage has given since the last `close`."""
-        return self._first[stage] - length_hint(self.left[stage])
+        return self._first[stage] - self._left_of(stage)
+
+    def _left_of(self, stage: int) -> int:
+        return length_hint(self.left[stage]) + self._returned[stage]
 
     def mark(self) -> Any:
         """For `back`."""
-        return {stage: length_hint(left) for stage, left in self.left.items()}
+        return {stage: self._left_of(stage) for stage in self.left}
 
     def back(self, mark: Any) -> None:
         """Forgets the items since the mark: they are read again, or were counted before."""
