@@ -258,3 +258,12 @@ def test_print_shows_all_arguments_of_batch_and_states_do_not():
     assert repr(pipe).endswith(".batch(7, size=int, pad={'boxes': -1})")
     assert repr(NUMBERS.batch(7, collate=list, drop_last=True)).endswith(".batch(7, collate=list, drop_last=True)")
     assert Loader(pipe).state_dict() == Loader(other).state_dict()
+
+
+def test_the_class_of_a_step_is_refused():
+    from stocached import image
+
+    for step in (image.Decode, image.CenterCrop, image.RandomResizedCrop):
+        name = step.__name__
+        with pytest.raises(InvalidError, match=rf"^\.map\({name}\){LINE}: it takes a step, .* write {name}\("):
+            NUMBERS.map(step)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from pictures import difference, encoded, folder_of, picture
 
-from stocached import InvalidError, Loader, image
+from stocached import InvalidError, Loader, NondeterministicDatasetError, image
 from stocached.pipes import Pipe, source
 
 DECODE, CROP, FLIP = image.Decode(), image.RandomResizedCrop(24), image.RandomHorizontalFlip()
@@ -176,6 +176,20 @@ def test_several_random_stages_run_in_native_workers(tmp_path: Path, at: int):
         python = Loader(chain(dataset, alone), num_workers=2, seed=5, worker="process")
         assert native == [plain(batch) for _ in range(2) for batch in python]
         python.close()
+
+
+class Noise(image.CenterCrop):
+    """Draws, unlike the step that it is derived from."""
+
+    def __call__(self, item: Any, generator: Any = None) -> Any:
+        return super().__call__(item) ^ np.uint8(generator.integers(256))
+
+
+def test_a_step_that_a_program_derives_gets_the_generator_that_it_takes():
+    pipe = source([np.zeros((9, 9, 3), np.uint8)] * 8).map(Noise(2))
+    assert len({item[0, 0, 0] for item in pipe}) > 1
+    with pytest.raises(NondeterministicDatasetError, match="Noise.* draws random numbers"):
+        pipe.cache("8MiB")
 
 
 def damaged() -> bytes:

@@ -38,6 +38,9 @@ class Function(Stage):
         self.function = function
         if not callable(function):
             raise self.refuse("it takes a function of an item")
+        steps: Any = sys.modules.get("stocached._image.steps")
+        if steps is not None and isinstance(function, type) and issubclass(function, (steps.Step, steps.Decode)):
+            raise self.refuse(f"it takes a step, and this is its class; write {function.__name__}(...)")
         plain = function.func if isinstance(function, functools.partial) else function
         if inspect.iscoroutinefunction(plain) or inspect.isasyncgenfunction(plain):
             raise self.refuse("it takes a function that returns, and this one is async; write a plain one")
@@ -400,6 +403,9 @@ class Counted(FlatMap):
 
 
 def _is_fixed(function: Any) -> bool:
-    """Whether it is a step of stocached.image, which takes a generator, and draws nothing from it."""
+    """Whether it is a step of stocached.image, which takes a generator, and draws nothing from it. A program's own __call__
+    may draw."""
     steps = sys.modules.get("stocached._image.steps")
-    return steps is not None and isinstance(function, steps.Step) and not function.random
+    if steps is None or not isinstance(function, steps.Step) or function.random:
+        return False
+    return type(function).__call__ is steps.Step.__call__
