@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from pictures import folder_of
 
 import stocached
 from stocached import InvalidError, Loader, NondeterministicDatasetError, image
+from stocached._loader import worker_choice
 from stocached.pipes import Pipe, mix, source
 
 TEN = source(list(range(10)))
@@ -297,7 +299,10 @@ def test_native_workers_draw_the_numbers_of_each_stage(tmp_path: Path, size: str
     python.close()
 
 
-def test_a_stage_that_c_cannot_do_is_named(tmp_path: Path):
+def test_a_stage_that_c_cannot_do_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr(worker_choice, "_said", set())
     folder_of(tmp_path, {"a": 4}, (50, 40))
     pictures, crop, line = source(image.Folder(tmp_path)), image.RandomCrop(16), r" in test_stages.py, line \d+"
     for pipe, why in (
@@ -306,6 +311,10 @@ def test_a_stage_that_c_cannot_do_is_named(tmp_path: Path):
             pictures.map(list).cache("8MiB").map(crop),
             rf"the dataset is made by \.map\(list\){line}, not a Folder",
         ),
+        (mix([pictures, pictures]).map(crop), "the dataset is a pipe with mix, zip or weights, not a Folder"),
     ):
         with pytest.raises(InvalidError, match=why):
             Loader(pipe.batch(4), num_workers=2, worker="native")
+        caplog.clear()
+        assert Loader(pipe.batch(4), num_workers=2).worker == "process"
+        assert re.search(why, caplog.text)

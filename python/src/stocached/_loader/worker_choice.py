@@ -39,7 +39,8 @@ def warn_of_processes(dataset: Any, augment: Any, why: str) -> None:
         dataset = dataset if getattr(dataset, "served", False) else getattr(dataset, "dataset", dataset)
     served = getattr(dataset, "served", False)
     step = steps is not None and isinstance(augment, steps.Step)
-    files = folder is not None and isinstance(dataset, folder.Decoded)
+    sources = dataset.sources() if hasattr(dataset, "in_python") else [dataset]
+    files = folder is not None and any(isinstance(each, folder.Decoded) for each in sources)
     pictures = (step or dataset.decode is not None) if served else files
     if not (pictures or why == CONVERT) or why in _said:
         return
@@ -66,7 +67,8 @@ def pipeline_of(dataset: Any, cached: Any, augment: Any, whole: str | None) -> A
         )
     if folder is None or not isinstance(pictures, folder.Decoded):
         stage = getattr(pictures, "stage", None)  # of a pipe
-        made = f"a {type(pictures).__name__}" if stage is None else f"made by {stage.shown()}{stage.line}"
+        made = getattr(pictures, "in_python", f"a {type(pictures).__name__}")
+        made = made if stage is None else f"made by {stage.shown()}{stage.line}"
         raise UnsupportedError(f"the dataset is {made}, not a Folder or Shards of stocached.image")
     if whole is not None:
         raise UnsupportedError(whole)

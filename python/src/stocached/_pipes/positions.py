@@ -27,12 +27,17 @@ _EPOCHS = 2**23
 class Positions:
     """seed: of the loader."""
 
+    in_python = "a pipe with mix, zip or weights"  # why no native worker reads it
+
     def __init__(self, stage: Stage, seed: int) -> None:
         self._stage, self._seed = stage, seed
         self._epochs = Epochs(stage, seed)
 
     def __len__(self) -> int:
         return len(self._stage)
+
+    def sources(self) -> list[Any]:
+        return self._stage.sources()
 
     def __getitem__(self, index: int) -> Any:
         epoch, position = divmod(int(index), 2**_BITS)
