@@ -61,9 +61,8 @@ def check(loader: Any) -> None:
     if loader.batch_sampler is None and not loader._iterable and not isinstance(loader.sampler, BatchSampler):
         raise InvalidError("accelerate leaves out the sampler of a loader with batch_size=None; give it batch_size=")
     processes = _processes()
-    if (
-        processes == 1 or loader._order is None or isinstance(loader.dataset, WithoutIndex)
-    ):  # whose windows the loader shares
+    shares = isinstance(loader.dataset, WithoutIndex)  # the loader deals windows or rows to ranks itself
+    if processes == 1 or loader._order is None or shares:
         return
     if loader.affinity is not None:
         raise InvalidError(

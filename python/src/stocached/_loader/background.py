@@ -32,7 +32,7 @@ class Background:
         self._join()
 
     def leave(self) -> None:
-        """The thread ends after its jobs. Nobody waits for that."""
+        """The thread ends after its jobs. This call does not wait for it."""
         self._jobs.put(None)
 
     def before_fork(self) -> None:

@@ -66,18 +66,16 @@ def of_loader(stage: Stage, given: Any, collate: Callable[..., Any]) -> Any:
             stage, changes = batch, changes | {"batch_size": None}
     elif given.collate_fn is None and given.batch_size is not None:
         changes["collate_fn"] = Batching(f"batches of batch_size={given.batch_size}", collate, True)
-    if batch is not None and batch.contiguous:
-        order: Any = streams.order_of(batch, seed, given, Chain(root, stage))
-        for cache in every(stage):
-            if isinstance(cache, Cache):
-                cache.kept  # noqa: B018 - as below
-        order.settings(*rank_of(given.rank, given.world_size))  # raises InvalidError now
-        changes |= {"collate_fn": None, "ends": None}
-        return dataclasses.replace(given, **changes, dataset=streams.PipeRows(), order=order)
     plan = _plan(stage) if stage.indexed else None
     for cache in every(stage):
         if isinstance(cache, Cache) and (plan is None or cache is not plan.cache):
             cache.kept  # noqa: B018 - workers get it
+    order: Any
+    if batch is not None and batch.contiguous:
+        order = streams.order_of(batch, seed, given, Chain(root, stage))
+        order.settings(*rank_of(given.rank, given.world_size))  # raises InvalidError now
+        changes |= {"collate_fn": None, "ends": None}
+        return dataclasses.replace(given, **changes, dataset=streams.PipeRows(), order=order)
     if not stage.indexed:
         _check_without_index(stage, given)
         lists = PipeLists(stage, seed)
