@@ -28,6 +28,7 @@ workers() {
 }
 workers drive -kills "$kills" -seconds "$seconds"
 workers memory -limits 256,512,1024,2048,4096 -rounds "$memory"
+MODEL_DEEP=1 gotest ./internal/verify/model
 STOCACHED_TEST_EPOCHS=all gotest -run '^TestLoss$' ./internal/verify/arena
 STOCACHED_TEST_KILLS=$server gotest -run '^TestServerKilledUnderLoad$' ./internal/cli
 STOCACHED_TEST_KILLS=$job gotest -run '^TestPlannedJobsKilled$' ./internal/cli

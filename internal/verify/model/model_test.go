@@ -90,7 +90,8 @@ func TestMutations(t *testing.T) {
 }
 
 // The mutations that the table calls redundant do no harm in any configuration. Otherwise the
-// reason in the table is wrong. Where no step asks for the mutation, TestProtocol has explored the same states.
+// reason in the table is wrong. Where no step asks for the mutation, TestProtocol has explored the same states. The
+// largest configurations are explored only when MODEL_DEEP is set.
 func TestRedundant(t *testing.T) {
 	for _, m := range Mutants {
 		if m.In != "" {
@@ -99,7 +100,8 @@ func TestRedundant(t *testing.T) {
 		for _, c := range Configs() {
 			t.Run(m.Name+"/"+c.Name, func(t *testing.T) {
 				t.Parallel()
-				if !exploreDocumented(c, limit).Asked[m.Mutation] {
+				whole := exploreDocumented(c, limit)
+				if !whole.Asked[m.Mutation] || whole.States > 100_000 && os.Getenv("MODEL_DEEP") == "" {
 					return
 				}
 				c.Broken = m.Mutation
