@@ -222,9 +222,9 @@ endif
 test-torch-oldest: setup-torch-oldest build ## the same with the oldest supported torch and NumPy, in .venv-oldest
 	.venv-oldest/bin/python -m pytest -rsfE $(SIDE_BY_SIDE_TORCH) python/tests -m torch
 
-test-stress: build/libstocached.so setup-python ## kill 500 processes at random; run 16 processes in small memory cgroups
-	$(STRESS) -kills 500 -seconds 900
-	$(STRESS_MEMORY) -limits 256 -rounds 2
+test-stress: build/libstocached.so setup-python ## kill 250 processes at random; run 16 processes in small memory cgroups
+	$(STRESS) -kills 250 -seconds 900
+	$(STRESS_MEMORY) -limits 256 -rounds 1
 
 test-learning: setup-c-tests setup-torch setup-demo ## train a small network on real pictures, with ours and with torchvision (minutes)
 	@pictures=$$($(PY) -c 'from pathlib import Path; from demo.images import debian_pictures; print(debian_pictures(Path("build/demo").resolve()) or "")'); \

@@ -2,14 +2,11 @@ package stress
 
 import (
 	"encoding/hex"
-	"errors"
 	"os"
 	"slices"
 	"strconv"
 	"testing"
 	"time"
-
-	"github.com/stocached/stocached/internal/verify/cgroup"
 )
 
 // TestMain lets this binary also be a worker.
@@ -64,7 +61,7 @@ func TestDrive(t *testing.T) {
 	for kind, policies := range map[Kind][]string{Slots: {"first-come"}, Arena: {"first-come"},
 		Evicting: {"cost", "random", "clock", "fifo", "lru", "lfu", "planned"},
 		Chains:   {"cost", "random", "clock", "fifo", "lru", "lfu", "planned"}} {
-		d := Drive{Kills: 42, Lasts: 60 * time.Second, Seed: uint64(time.Now().UnixNano()), Kind: kind,
+		d := Drive{Kills: 14, Lasts: 60 * time.Second, Seed: uint64(time.Now().UnixNano()), Kind: kind,
 			Workers: workers}
 		r, err := d.Run()
 		t.Logf("%s, seed %d: %+v", kind, d.Seed, r)
@@ -74,27 +71,13 @@ func TestDrive(t *testing.T) {
 		var driven []string
 		for _, c := range r.Caches {
 			driven = append(driven, c.Policy.String())
-			if c.Kills < 42/len(policies) || c.Policy.Evicts() != (c.Evicted > 0) {
+			if c.Kills < 14/len(policies) || c.Policy.Evicts() != (c.Evicted > 0) {
 				t.Errorf("%s, %v", kind, c)
 			}
 		}
 		if err == nil && !slices.Equal(driven, policies) {
 			t.Errorf("%s: policies %v", kind, driven)
 		}
-	}
-}
-
-// 16 writers in a cgroup of 256 MiB fill it up to its floor, and the kernel kills none. `make
-// test-stress` and `make soak` do the same in three languages and in larger cgroups.
-func TestMemory(t *testing.T) {
-	m := Memory{Limit: 256 << 20, Rounds: 2, Seed: uint64(time.Now().UnixNano()), Workers: goWorkers(t, 16)}
-	r, err := m.Run()
-	if errors.Is(err, cgroup.ErrNone) {
-		t.Skipf("NOT TESTED HERE: %v", err)
-	}
-	t.Logf("seed %d: %+v", m.Seed, r)
-	if err != nil {
-		t.Error(err)
 	}
 }
 
