@@ -278,7 +278,7 @@ func TestHostileHeaders(t *testing.T) {
 					rng.Shuffle(len(values), func(a, b int) { values[a], values[b] = values[b], values[a] })
 					values = values[:1]
 					if offset < shm.HeaderFingerprint || offset-shm.HeaderFields < shm.FieldBytes && offset >= shm.HeaderFields {
-						values = values[:3] // numbers; the rest is text, or reserved
+						values = values[:2] // numbers; the rest is text, or reserved
 					}
 				}
 				for _, value := range values {
@@ -363,6 +363,9 @@ func TestHostileWords(t *testing.T) {
 			for k, offset := range all {
 				values := hostile(rest[k], rng)
 				if !sweeps.All {
+					if rng.IntN(2) == 0 {
+						continue // each run tries half of the words
+					}
 					rng.Shuffle(len(values), func(a, b int) { values[a], values[b] = values[b], values[a] })
 					values = values[:1]
 				}

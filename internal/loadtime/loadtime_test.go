@@ -80,10 +80,8 @@ func TestBusy(t *testing.T) {
 	const computes = 15 * time.Millisecond // so long that the scheduler of Go interrupts it
 	load := func(context.Context) { compute(computes) }
 	for name, busy := range map[string]func(t *testing.T){
-		"alone":      func(t *testing.T) {},
-		"goroutines": func(t *testing.T) { spinGoroutines(t, 8*runtime.GOMAXPROCS(0)) },
-		"processes":  func(t *testing.T) { spinProcesses(t, 4*runtime.NumCPU()) },
-		"both": func(t *testing.T) {
+		"alone": func(t *testing.T) {},
+		"beside processes and goroutines": func(t *testing.T) {
 			spinProcesses(t, 2*runtime.NumCPU())
 			spinGoroutines(t, 4*runtime.GOMAXPROCS(0))
 		},
