@@ -171,19 +171,18 @@ def check_stages(folder: Path) -> None:
 
 
 def check_stages_with_an_order_of_ours(folder: Path) -> None:
-    for by in ("hook", "direct"):
-        dataset = Samples()
-        model, run = stages(folder, by, {"seed": 7}, ours, dataset)
-        from stocached import Order
+    dataset = Samples()
+    model, run = stages(folder, "hook", {"seed": 7}, ours, dataset)
+    from stocached import Order
 
-        rank = torch.distributed.get_rank() if ranks() > 1 else 0
-        for epoch in range(2):
-            order = Order(N, seed=7).epoch(epoch).shard(rank, ranks(), ends="pad" if ranks() > 1 else "uneven")
-            assert joined(model.of("train", epoch)) == order.indices().tolist(), (by, epoch)
-            assert complete(together(model.of("val", epoch)))
-        assert complete(together(model.of("test")))
-        assert complete(together(model.of("predict")))
-        assert run.predict_dataloaders.batch_sampler.sampler.world_size == ranks()
+    rank = torch.distributed.get_rank() if ranks() > 1 else 0
+    for epoch in range(2):
+        order = Order(N, seed=7).epoch(epoch).shard(rank, ranks(), ends="pad" if ranks() > 1 else "uneven")
+        assert joined(model.of("train", epoch)) == order.indices().tolist(), epoch
+        assert complete(together(model.of("val", epoch)))
+    assert complete(together(model.of("test")))
+    assert complete(together(model.of("predict")))
+    assert run.predict_dataloaders.batch_sampler.sampler.world_size == ranks()
 
 
 def check_affinity(folder: Path) -> None:
@@ -192,39 +191,38 @@ def check_affinity(folder: Path) -> None:
 
     rank = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
     os.environ["STOCACHED_NODE"] = f"node-{rank}"
-    for by in ("hook", "direct"):
-        settings = {"shuffle": True, "seed": 7, "affinity": "node"}
-        loader = ours(Samples(), BATCH, **settings)
-        model = Model({"train": lambda: ours(Samples(), BATCH, **settings)} if by == "hook" else None)
-        trainer(folder).fit(model, None if by == "hook" else loader)
-        for epoch in range(2):
-            mine: list[Any] = [model.of("train", epoch)]
-            if torch.distributed.is_initialized():
-                mine = [None] * ranks()
-                torch.distributed.all_gather_object(mine, model.of("train", epoch))
-            order, ends = Order(N, seed=7).epoch(epoch), "pad" if ranks() > 1 else "uneven"
-            plain = [order.shard(number, ranks(), ends=ends).indices().tolist() for number in range(ranks())]
-            for step, batches in enumerate(zip(*mine)):
-                wanted = [part[step * BATCH : (step + 1) * BATCH] for part in plain]
-                assert [len(batch) for batch in batches] == [len(part) for part in wanted], (by, epoch, step)
-                assert sorted(joined(batches)) == sorted(joined(wanted)), (by, epoch, step)
+    model = Model()
+    trainer(folder).fit(model, ours(Samples(), BATCH, shuffle=True, seed=7, affinity="node"))
+    for epoch in range(2):
+        mine: list[Any] = [model.of("train", epoch)]
+        if torch.distributed.is_initialized():
+            mine = [None] * ranks()
+            torch.distributed.all_gather_object(mine, model.of("train", epoch))
+        order, ends = Order(N, seed=7).epoch(epoch), "pad" if ranks() > 1 else "uneven"
+        plain = [order.shard(number, ranks(), ends=ends).indices().tolist() for number in range(ranks())]
+        for step, batches in enumerate(zip(*mine)):
+            wanted = [part[step * BATCH : (step + 1) * BATCH] for part in plain]
+            assert [len(batch) for batch in batches] == [len(part) for part in wanted], (epoch, step)
+            assert sorted(joined(batches)) == sorted(joined(wanted)), (epoch, step)
     del os.environ["STOCACHED_NODE"]
 
 
 def check_overfitting(folder: Path) -> None:
     """Lightning puts a SequentialSampler into the loader."""
-    for settings in ({}, {"seed": 7}, {"order": "shuffled", "ends": "drop"}):
-        for by in ("hook", "direct"):
-            dataset = Samples()
-            train = {} if "order" in settings else {"shuffle": True}
-            loader = ours(dataset, BATCH, **settings, **train)
-            model = Model({"train": lambda: ours(dataset, BATCH, **settings, **train)} if by == "hook" else None)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                trainer(folder, overfit_batches=2).fit(model, None if by == "hook" else loader)
-            for epoch in range(2):
-                assert together(model.of("train", epoch)) == list(range(2 * BATCH * ranks())), (settings, by, epoch)
-            assert times_loaded(dataset) == 1
+    for by, settings in (
+        ("direct", {"shuffle": True}),
+        ("hook", {"shuffle": True, "seed": 7}),
+        ("direct", {"order": "shuffled", "ends": "drop"}),
+    ):
+        dataset = Samples()
+        loader = ours(dataset, BATCH, **settings)
+        model = Model({"train": lambda: ours(dataset, BATCH, **settings)} if by == "hook" else None)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            trainer(folder, overfit_batches=2).fit(model, None if by == "hook" else loader)
+        for epoch in range(2):
+            assert together(model.of("train", epoch)) == list(range(2 * BATCH * ranks())), (settings, by, epoch)
+        assert times_loaded(dataset) == 1
 
 
 def check_a_state_in_the_middle_of_an_epoch(folder: Path) -> None:
@@ -250,7 +248,7 @@ def check_a_state_in_the_middle_of_an_epoch(folder: Path) -> None:
             return [(epoch, indices) for _, epoch, indices in model.seen]
 
         whole = trained(None)
-        for step in (1, 4):
+        for step in (4,) if number else (1, 4):
             got, wanted = trained(step), whole[step:]
             # the state does not have the numbers of torch.manual_seed, which shuffle later epochs
             if not settings and ranks() == 1:
@@ -294,11 +292,10 @@ def check_several_loaders_at_once(folder: Path) -> None:
             {"a": ours(small, 2, shuffle=True), "b": ours(large, BATCH, seed=1, batch_augment=list)}, "max_size"
         )
 
-    for by in ("hook", "direct"):
-        model = Both({"train": both} if by == "hook" else None)
-        trainer(folder, max_epochs=1).fit(model, None if by == "hook" else both())
-        assert complete(together(model.of("train")), 11)
-        assert complete(together(model.of("other")))
+    model = Both()
+    trainer(folder, max_epochs=1).fit(model, both())
+    assert complete(together(model.of("train")), 11)
+    assert complete(together(model.of("other")))
 
 
 def check_hooks_that_do_more(folder: Path) -> None:

@@ -119,7 +119,7 @@ def some(workers: int, **options: Any) -> dict[str, Any]:
 
 # Kinds of samples that pass through workers differently, for cases that do not run with all kinds.
 FEW = [
-    "tensor", "tensor empty", "tensor shapes differ", "tensor requires grad", "array", "array negative stride", "int", "float then int", "str", "tuple",
+    "tensor", "tensor empty", "tensor shapes differ", "tensor requires grad", "array", "int", "float then int", "str", "tuple",
     "dict of a dict", "namedtuple", "None", "dataclass", "a key is missing",
 ]  # fmt: skip
 
@@ -136,10 +136,9 @@ def _reference(kind: str) -> int:
     return 0 if kind in AS_WITHOUT_WORKERS or kind not in FEW else 1
 
 
-# torch's workers wait for ever with a batch that cannot be pickled.
 @case(
     over=list(data.SAMPLES),
-    workers=lambda kind: (0,) if kind in ("mapping proxy", "array negative stride") else (0, 2 if kind in FEW else 1),
+    workers=lambda kind: (0, 2) if kind in FEW else (0, 1) if kind in AS_WITHOUT_WORKERS else (0,),
     thread=FEW,
     reference=_reference,
 )

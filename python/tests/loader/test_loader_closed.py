@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
+import ast
 import pickle
+import re
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -137,11 +139,11 @@ def test_a_name_of_another_module_says_which():
         exec("from stocached import Missing")
 
 
-@pytest.mark.torch
 def test_every_name_of_another_module_is_known():
-    pytest.importorskip("lightning")
     for module in ("torch", "image", "streams", "order", "prepare", "lightning"):
-        names = set(importlib.import_module(f"stocached.{module}").__all__) - {*stocached.__all__}
+        text = Path(stocached.__file__).with_name(f"{module}.py").read_text()  # some import torch or Lightning
+        (listed,) = re.findall(r"^__all__ = (\[.*?\])", text, re.MULTILINE | re.DOTALL)
+        names = {*ast.literal_eval(listed)} - {*stocached.__all__}
         assert names - {module} <= {*stocached._ELSEWHERE[f"stocached.{module}"].split()}
 
 
@@ -176,8 +178,6 @@ inside.wait()
     [
         ("Loader(Numbers(), 4)", True),
         ("Loader(data := Numbers(), 4, size='16MiB', allow_random=True, shuffle=True)", False),
-        ("Loader(Numbers(), 4, num_workers=2, worker='thread')", True),
-        ("Loader(Numbers(), 4, num_workers=2, worker='thread')", False),
         ("Loader(Numbers(), 4, num_workers=2, worker='thread', size='5MiB', allow_random=True, augment=np.copy)", True),
         ("Loader(Numbers(), 4, num_workers=2, worker='thread', persistent_workers=True, seed=1)", False),
         ("Loader(Numbers(), 4, num_workers=1, multiprocessing_context='fork', persistent_workers=True, seed=1)", False),
