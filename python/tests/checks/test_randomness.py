@@ -307,7 +307,7 @@ def drawing():
         thread.join()
 
 
-@pytest.mark.parametrize("way", ["CachedSamples", "loader, 0 workers", "loader, 2 threads", "get_or_load", "prepare"])
+@pytest.mark.parametrize("way", ["CachedSamples", "loader, 2 threads", "prepare"])
 def test_another_thread_that_draws_is_not_the_dataset(way):
     def work(index):
         time.sleep(0)  # lets the other thread run

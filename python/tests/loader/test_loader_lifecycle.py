@@ -39,13 +39,11 @@ def program(name: str, *arguments: object, timeout: float = 240) -> str:
 
 TIMES = {
     "cached": 30,
-    "drawn": 30,
     "persistent": 30,
     "batches": 30,
     "thread": 30,
     "threads": 30,
     "fresh": 8,
-    "made": 8,
     "forkserver": 2,
 }
 
@@ -207,7 +205,6 @@ class Program:
     ("method", "ending"),
     [
         ("fork", "wait"),
-        ("fork", "persistent"),
         ("fork", "busy"),
         ("forkserver", "wait"),
         ("spawn", "wait"),
@@ -225,8 +222,10 @@ def test_ctrl_c(method, ending):
         gone(program.workers)
 
 
-@pytest.mark.parametrize("method", ["fork", "thread"])
-@pytest.mark.parametrize(("ending", "status"), [("end", 0), ("exit", 7), ("os._exit", 8), ("error", 1)])
+@pytest.mark.parametrize(
+    ("method", "ending", "status"),
+    [("fork", "end", 0), ("fork", "os._exit", 8), ("fork", "error", 1), ("thread", "end", 0), ("thread", "exit", 7)],
+)
 def test_program_that_ends_in_the_middle_of_an_epoch(method, ending, status):
     with Program(3, method, ending) as program:
         code, _, error = program.finish()
@@ -278,7 +277,7 @@ def test_terminated_workers_do_not_run_the_handlers_of_their_parent(tmp_path):
 # ------------------------------------------------------------ forks
 
 
-@pytest.mark.parametrize("way", ["plain", "cached", "fresh", "persistent", "batches", "thread"])
+@pytest.mark.parametrize("way", ["cached", "fresh", "batches", "thread"])
 def test_fork_in_the_middle_of_an_epoch(way):
     assert program("forks", way) == "whole\n"
 

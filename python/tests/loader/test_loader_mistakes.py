@@ -256,7 +256,6 @@ print(len(list(batches)), "batches")
     [
         ("script", "spawn", False),
         ("script", "forkserver", True),
-        ("notebook", "spawn", True),
         ("notebook", "spawn", False),
     ],
 )

@@ -106,9 +106,7 @@ def test_programs_end_while_a_file_hangs(hanging, way, status):
     assert error == "" if way != "error" else error.splitlines()[-1] == "ValueError: something is wrong"
 
 
-@pytest.mark.parametrize(
-    ("either", "way"), [("folder", "fork"), ("shards", "fork"), ("shards", "spawn")], indirect=["either"]
-)
+@pytest.mark.parametrize(("either", "way"), [("folder", "fork"), ("shards", "spawn")], indirect=["either"])
 def test_processes_made_in_the_middle_of_an_epoch(either, way):
     done = subprocess.run(
         [sys.executable, str(PROGRAM), str(either), way], capture_output=True, text=True, timeout=240, check=False

@@ -26,13 +26,11 @@ GROWTH = 3 << 20  # bytes by which the allocator's arenas vary
 FORK = {"multiprocessing_context": "fork"}  # the default before Python 3.14
 SETTINGS = {
     "cached": {"size": "16MiB"},
-    "drawn": {"size": "16MiB", "sampler": list(range(400))},
     "persistent": {"num_workers": 2, "persistent_workers": True, **FORK},
     "batches": {"num_workers": 2, "persistent_workers": True, "collate_fn": np.stack, **FORK},
     "thread": {"num_workers": 2, "worker": "thread"},
     "threads": {"num_workers": 2, "worker": "thread", "persistent_workers": True, "size": "16MiB"},
     "fresh": {"num_workers": 2, **FORK},
-    "made": {"num_workers": 2, "collate_fn": np.stack, **FORK},
     "forkserver": {"num_workers": 2, "multiprocessing_context": "forkserver"},
 }
 

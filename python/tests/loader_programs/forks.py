@@ -23,10 +23,8 @@ warnings.filterwarnings("ignore", category=DeprecationWarning)  # Python 3.12 an
 # the default before Python 3.14; a forked child cannot use its parent's fork server
 FORK = {"multiprocessing_context": "fork"}
 SETTINGS = {
-    "plain": {},
     "cached": {"size": "16MiB"},
     "fresh": {"num_workers": 2, **FORK},
-    "persistent": {"num_workers": 2, "persistent_workers": True, **FORK},
     "batches": {"num_workers": 2, "persistent_workers": True, "collate_fn": np.stack, **FORK},
     "thread": {"num_workers": 2, "worker": "thread", "size": "16MiB"},
 }

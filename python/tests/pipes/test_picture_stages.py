@@ -149,7 +149,7 @@ def test_items_are_those_of_the_steps_one_by_one(name: str, paths: list[str], ta
     pipe, expected = CHAINS[name](paths, tars, lambda step: step), CHAINS[name](paths, tars, alone)
     right = batches(expected)
     assert batches(pipe) == right
-    spawned = {"multiprocessing_context": "spawn"} if name in ("cached", "tars") else {}
+    spawned = {"multiprocessing_context": "spawn"} if name == "tars" else {}
     assert batches(pipe, 2, **spawned) == right
     one, other = ([plain(item) for item in made] for made in (pipe, expected))
     assert one == other

@@ -120,7 +120,7 @@ MANY = 150_000
 NAMES = [f"/data/train/{k}-é.jpg" for k in range(MANY)]
 
 
-@pytest.mark.parametrize("texts", [NAMES[:120_000], ["\udcff", "", "\0", "a" * 500] * 30_000, [""] * 150_000])
+@pytest.mark.parametrize("texts", [NAMES[:120_000], ["\udcff", "", "\0", "a" * 500] * 30_000])
 def test_a_long_list_of_texts_stays_what_it_is(texts: list[str]):
     pipe = source(texts)
     assert isinstance(pipe._stage.data, Texts)

@@ -16,7 +16,7 @@ from test_pipes import SEED, expected, plain
 
 from stocached import Loader
 
-WALKS = int(os.environ.get("STOCACHED_TEST_WALKS", "160"))
+WALKS = int(os.environ.get("STOCACHED_TEST_WALKS", "96"))
 
 
 def small(x: Any, generator: Any) -> int:

@@ -314,8 +314,8 @@ def test_killed_at_random_until_it_is_whole(name: str, kind: Any, tmp_path: Path
 @ALL
 def test_killed_at_each_step(kind: Any, tmp_path: Path):
     """Before each call that changes a file, and after the last one. The next call continues what the killed one left."""
-    pipe = source(list(range(N if kind == "block" else 20))).map(member)  # tars have two files: they take more steps
-    pipe.write(tmp_path / "whole", format=kind, **SMALL)
+    pipe, few = source(list(range(12))).map(member), {"file_bytes": 4096}
+    pipe.write(tmp_path / "whole", format=kind, **few)
     at, ended = 0, True
     while ended:
         at += 1
@@ -333,12 +333,12 @@ def test_killed_at_each_step(kind: Any, tmp_path: Path):
                     return real(*arguments, **named)
 
                 setattr(os, name, step)
-            pipe.write(folder, format=kind, **SMALL)
+            pipe.write(folder, format=kind, **few)
 
         _, status = os.waitpid(forked(work), 0)
         ended = os.WIFSIGNALED(status)
         assert ended or os.WEXITSTATUS(status) == 0
-        assert list(pipe.write(folder, format=kind, **SMALL)) == list(pipe)
+        assert list(pipe.write(folder, format=kind, **few)) == list(pipe)
         assert data_of(folder) == data_of(tmp_path / "whole")
     assert at > 20  # there are that many steps
 
@@ -428,8 +428,9 @@ def test_members_of_4_gib_are_refused(tmp_path: Path):
 @pytest.mark.parametrize("name", ["write", "fsync", "open", "rename"])
 def test_a_full_disk(kind: Any, name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """The process that failed can write again, from each step on."""
-    pipe, real = indexed(), getattr(os, name)
-    pipe.write(tmp_path / "whole", format=kind, **SMALL)
+    pipe, real, few = source(list(range(12))).map(member), getattr(os, name), {"file_bytes": 4096}
+    pipe.write(tmp_path / "whole", format=kind, **few)
+    assert len(data_of(tmp_path / "whole")) > 3
     for step in range(1, 100):
         left = [step]
 
@@ -443,10 +444,10 @@ def test_a_full_disk(kind: Any, name: str, monkeypatch: pytest.MonkeyPatch, tmp_
         with monkeypatch.context() as patch:
             patch.setattr(os, name, full)
             with contextlib.suppress(OSError):
-                pipe.write(tmp_path / str(step), format=kind, **SMALL)
+                pipe.write(tmp_path / str(step), format=kind, **few)
         gc.collect()
         assert not held() - before
-        pipe.write(tmp_path / str(step), format=kind, **SMALL)
+        pipe.write(tmp_path / str(step), format=kind, **few)
         assert data_of(tmp_path / str(step)) == data_of(tmp_path / "whole")
         if left[0] > 0:
             return

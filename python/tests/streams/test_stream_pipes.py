@@ -31,7 +31,7 @@ from stocached._random.sample_generator import generator as generator_of
 from stocached._random.sample_seeds import chained, sample_seed
 from stocached.streams import StreamBatch, Streams
 
-WORKERS = (0, 1, 2, 5)
+WORKERS = (0, 1, 3)
 
 
 def pipe(lengths: list[int], rows: int, *, read: Any = None, known: bool = False, seed: int = 0, shuffle: bool = True):
@@ -119,7 +119,7 @@ def test_ranks_are_those_of_streams(ranks: int, known: bool, workers: int):
 
 
 @pytest.mark.parametrize("known", [False, True], ids=["unknown", "known"])
-@pytest.mark.parametrize("workers", [(0, 2), (1, 5), (2, 0), (5, 1)])
+@pytest.mark.parametrize("workers", [(0, 2), (1, 5), (3, 0)])
 def test_a_state_of_each_batch_is_continued_by_both(workers: tuple[int, int], known: bool):
     """By other numbers of workers; the loader continues from a state of the class, and the class from one of the
     loader."""
@@ -132,6 +132,8 @@ def test_a_state_of_each_batch_is_continued_by_both(workers: tuple[int, int], kn
     assert len(states) == len(want) + 1 > 6
     assert states[-1]["epoch"] == 1
     for step, state in enumerate(states[:-1]):
+        if workers[1] and step not in (0, 1, 3, 4, len(want)):
+            continue  # workers take long to start
         second = loader(
             lengths, 4, num_workers=workers[1], read=SeekingFiles(lengths) if step % 2 else None, **settings
         )
@@ -202,7 +204,7 @@ def test_new_processes_with_other_numbers_of_workers_continue(tmp_path: Path):
     program.write_text(PROGRAM.format(tests=str(Path(__file__).parents[1])))
     want, found, state = expected(lengths_of(9), 3, seed=4), [], None
     for turn in itertools.count():
-        workers, method = WORKERS[turn % 4], ("fork", "spawn", "forkserver")[turn % 3] if turn % 4 else None
+        workers, method = (0, 1, 2, 5)[turn % 4], ("fork", "spawn", "forkserver")[turn % 3] if turn % 4 else None
         given = json.dumps([state, workers, 4, method])
         done = subprocess.run([sys.executable, program, given], capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stderr

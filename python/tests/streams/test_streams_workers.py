@@ -272,7 +272,6 @@ ENDS = {
 @pytest.mark.parametrize(
     ("of", "end", "method"),
     [
-        *(("streams", end, "fork") for end in ENDS),
         *(("loader", end, "fork") for end in ENDS),
         ("streams", "end", "forkserver"),
         ("loader", "killed", "spawn"),
