@@ -255,7 +255,7 @@ def check_a_pipe_without_an_index(folder: Path) -> None:
     """accelerate leaves it as it is: each process reads its own windows."""
     dataset, run = Samples(), accelerator()
     pipe = source(dataset).shuffle(7).flat_map(once).map(lift).batch(BATCH)
-    loader, orders = run.prepare(DataLoader(pipe, num_workers=2)), []
+    loader, orders = run.prepare(DataLoader(pipe)), []
     for epoch in range(2):
         loader.set_epoch(epoch)
         mine = list(itertools.chain(*indices(loader)))
@@ -267,7 +267,7 @@ def check_a_pipe_without_an_index(folder: Path) -> None:
 def check_equal_ends_of_a_pipe_without_an_index(folder: Path) -> None:
     run = accelerator()
     pipe = source(Samples()).shuffle(7).flat_map(some).map(lift).batch(BATCH).measure()
-    loader = run.prepare(DataLoader(pipe, num_workers=2, ends="drop"))
+    loader = run.prepare(DataLoader(pipe, ends="drop"))
     for epoch in range(2):
         loader.set_epoch(epoch)
         mine = indices(loader)

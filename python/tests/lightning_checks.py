@@ -406,7 +406,7 @@ def check_a_pipe_without_an_index(folder: Path) -> None:
     from stocached.torch import DataLoader
 
     pipe = source(Samples()).shuffle(7).flat_map(once).map(lift).batch(BATCH)
-    model = Model({"train": lambda: DataLoader(pipe, num_workers=2)})
+    model = Model({"train": lambda: DataLoader(pipe)})
     trainer(folder).fit(model)
     for epoch in range(2):
         mine = list(Order(N, seed=7).epoch(epoch))[int(os.environ.get("LOCAL_RANK", "0")) :: ranks()]
@@ -420,7 +420,7 @@ def check_a_measured_pipe(folder: Path) -> None:
     from stocached.torch import DataLoader
 
     pipe = source(Samples()).shuffle(7).flat_map(some).map(lift).batch(BATCH).measure()
-    model = Model({"train": lambda: DataLoader(pipe, num_workers=2, ends="pad")})
+    model = Model({"train": lambda: DataLoader(pipe, ends="pad")})
     run = trainer(folder)
     run.fit(model)
     assert run.num_training_batches == (len(pipe) if ranks() == 1 else float("inf"))
