@@ -21,7 +21,7 @@ FLOORS = (
     {"_samples", "_memory", "_random", "_order", "_trace"},
     {"_checks", "_workers", "_image"},
     {"_cache", "_files"},
-    {"_datasets", "_streams"},
+    {"_datasets", "_formats", "_streams"},
     {"_loader", "_pipes"},
     {"stocached"},
 )

@@ -59,7 +59,7 @@ from ._workers.worker_info import WorkerInfo, get_worker_info
 from .cache import Cache, SetResult, State
 from .loader import Loader
 from .order import Order
-from .pipes import Pipe, mix, source
+from .pipes import Pipe, file_format, mix, source
 
 if TYPE_CHECKING:
     from .shared_cache import SharedCache
@@ -110,6 +110,7 @@ __all__ = [
     "WorkerInfo",
     "WorkerLostError",
     "advise",
+    "file_format",
     "get_shm_size",
     "get_worker_info",
     "mix",

@@ -26,7 +26,7 @@ _VERSION = 2
 MOST_BYTES = 2**32 - 1  # of a member
 _MOST_FIELD, _MOST_FIELDS = 255, 1 << 16
 _KEY_BLOCK = 64  # keys of a block, of which each says how it differs from the one before
-_COMPRESSED = {
+COMPRESSED = {
     b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ\x00": "xz", b"BZh": "bzip2",
     b"\x04\x22\x4d\x18": "lz4", b"\x1f\x9d": "compress",
 }  # fmt: skip
@@ -51,19 +51,19 @@ def stamp_of(status: os.stat_result) -> tuple[int, int]:
 def members_of(path: str) -> Members:
     """Of the index of a shard if it has one, else of its headers."""
     stamp = stamp_of(os.stat(path))
-    for index in _indexes_of(path):
+    for index in indexes_of(path, "tar"):
         found = _read_index(index, stamp)
         if found is not None:
             return found
     return _walked(path, stamp)  # the index is made again, as the server does
 
 
-def _indexes_of(path: str) -> list[str]:
-    """Where the server keeps an index: beside the shard, and in the user's cache folder."""
+def indexes_of(path: str, kind: str) -> list[str]:
+    """Where an index lies: beside the file, as the server keeps those of shards, and in the user's cache folder."""
     absolute = os.path.abspath(path)
     distinct = f"{os.path.basename(path)}-{hashlib.sha256(os.fsencode(absolute)).hexdigest()[:16]}{SUFFIX}"
     user = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return [path + SUFFIX, os.path.join(user, "stocached", "tar", distinct)]
+    return [path + SUFFIX, os.path.join(user, "stocached", kind, distinct)]
 
 
 def _decoded(data: bytes, stamp: tuple[int, int]) -> Members | None:
@@ -197,6 +197,6 @@ def _walked(path: str, stamp: tuple[int, int]) -> Members:
 
 
 def _refuse_compressed(path: str, head: bytes) -> None:
-    for magic, name in _COMPRESSED.items():
+    for magic, name in COMPRESSED.items():
         if head.startswith(magic):
             raise InvalidError(f"{path} is compressed with {name}, so no sample can be read by itself; unpack it")

@@ -24,7 +24,7 @@ class Texts:
     Reads change no reference count of a text, so forked workers share all pages. Large ones are pickled as `SharedFile`
     is. Immutable. Any number of threads and forked children."""
 
-    def __init__(self, folder: str, errors: str, data: _Bytes, ends: _Bytes) -> None:
+    def __init__(self, folder: str, errors: str, data: SharedBytes, ends: SharedBytes) -> None:
         """errors: how UTF-8 shows bytes that are none."""
         self.folder = folder
         self._errors, self._parts = errors, (data, ends)
@@ -58,7 +58,7 @@ class Texts:
             _write(data, text)
             _write(ends, (np.cumsum(lengths, dtype=np.uint64) + np.uint64(used)).tobytes())
             used, count = used + len(text), count + len(lengths)
-        return cls(folder, errors, _Bytes.of(data, used), _Bytes.of(ends, 8 * count))
+        return cls(folder, errors, SharedBytes.of(data, used), SharedBytes.of(ends, 8 * count))
 
     def __len__(self) -> int:
         return len(self.ends) - 1
@@ -81,7 +81,7 @@ class Texts:
         return f"<{len(self):,} texts>"
 
 
-class _Bytes:
+class SharedBytes:
     """array: read-only bytes. file: which they lie in, from its begin; None: they are this process's own."""
 
     def __init__(self, array: npt.NDArray[np.uint8], file: SharedFile | None) -> None:
@@ -90,7 +90,7 @@ class _Bytes:
         array.flags.writeable = False
 
     @classmethod
-    def of(cls, file: SharedFile, size: int) -> _Bytes:
+    def of(cls, file: SharedFile, size: int) -> SharedBytes:
         """The first bytes of a file."""
         if size < _SHARED:
             return cls(np.frombuffer(os.pread(file.fd, size, 0), np.uint8).copy(), None)
@@ -98,8 +98,20 @@ class _Bytes:
         file.grow(length)
         return cls(file.map(0, length)[:size], file)
 
+    @classmethod
+    def of_array(cls, values: npt.NDArray[Any]) -> SharedBytes:
+        """A copy."""
+        data = values.reshape(-1).view(np.uint8)
+        if data.size < _SHARED:
+            return cls(data.copy(), None)
+        file = SharedFile("index")
+        _write(file, data.data)
+        return cls.of(file, data.size)
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_Bytes, (self.array, None)) if self.file is None else (_Bytes.of, (self.file, self.array.size))
+        return (
+            (SharedBytes, (self.array, None)) if self.file is None else (SharedBytes.of, (self.file, self.array.size))
+        )
 
 
 def folder_of(paths: list[str]) -> str:
@@ -118,7 +130,7 @@ def _piece(values: Sequence[Any], start: int) -> tuple[bytes, npt.NDArray[Any]]:
     return made, np.fromiter(map(len, values), np.uint64, len(values))
 
 
-def _write(file: SharedFile, data: bytes) -> None:
+def _write(file: SharedFile, data: bytes | memoryview) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(file.fd, view) :]

@@ -21,7 +21,6 @@ from .stage import Stage
 from .stages import Mix, every
 from .visits import Epochs, Window, seed_at
 
-WINDOW = 1024  # visits of a window, if a stage mixes or joins their items
 _MORE = 8  # passes over a rank's windows, if bad items are left out
 _SHARE = 4  # windows that each rank has at least, if the window is the default
 _VISIT, _ITEM = operator.itemgetter(0), operator.itemgetter(2)  # of an entry
@@ -101,7 +100,7 @@ class PipeLists(Lists):
         n, given = len(self._stage), self._stage.window
         if given is None:
             return 1
-        span = given or WINDOW
+        span = given or self._stage.usual_window
         if not given and -(-n // span) < world_size:
             span = max(1, n // (_SHARE * world_size))
         return min(span, n)

@@ -282,19 +282,25 @@ class Pipe:
         return arguments.of_loader(self._stage, given, collate)
 
 
-def source(what: Any, *, parts: int | None = None) -> Pipe:
+def source(what: Any, *, parts: int | None = None, format: str | None = None, **options: Any) -> Pipe:
     """A pipe of the samples of a list, an array, or a dataset with len() and [index].
 
     what: a text names files, each an element, in byte order: a pattern with * ? [ ] {a,b} {0..9}, where ** stands for any
-        folders; or a folder, for all files below it. Names that begin with a dot do not count. "stocached:NAME" has the
-        samples of a cache that a server fills, as stocached.torch.SourceDataset.
+        folders; or a folder, for all files below it. Names that begin with a dot do not count. Files of a format (of JSON
+        lines, CSV, zip, Parquet and Arrow) are read: an item is a line, a member or a row (docs/guides/formats.md). Of others
+        it is the path. "stocached:NAME" has the samples of a cache that a server fills, as stocached.torch.SourceDataset.
     parts: `what` is a function: what(k) gives the items of part k, 0 to parts - 1, such as those of a file. The pipe has
         no index.
+    format: of files, such as "jsonl"; "paths": their paths alone. None: the ending of their names says it; of those
+        without one, their first bytes.
+    options: of the format, such as columns=["image", "label"].
 
-    Raises InvalidError for others."""
+    Raises InvalidError for others, and for files of several formats."""
     if parts is not None:
         return Pipe(stages.Parts(what, parts))
-    return what if isinstance(what, Pipe) else Pipe(stages.Source(what))
+    if isinstance(what, Pipe) and format is None and not options:
+        return what
+    return Pipe(stages.of_files(stages.Source(what, format, options)))
 
 
 def mix(

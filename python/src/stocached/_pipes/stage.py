@@ -18,6 +18,7 @@ from .visits import Visit, Visits, Window
 
 Item = tuple[Visit, int, Any]
 """An item with its visit and its ordinal, which tells the items of a visit apart."""
+WINDOW = 1024  # visits of a window, if a stage mixes or joins their items
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -111,6 +112,11 @@ class Stage:
     def window(self) -> int | None:
         """How many visits a window has, whose items a stage mixes or joins; 0: the default; None: no stage does."""
         return max((stage.window for stage in self.above if stage.window is not None), default=None)
+
+    @functools.cached_property
+    def usual_window(self) -> int:
+        """How many visits a window has by default."""
+        return min((stage.usual_window for stage in self.above), default=WINDOW)
 
     def lengths(self) -> npt.NDArray[np.int64] | None:
         """How many items each element has; None: that is not known of all."""

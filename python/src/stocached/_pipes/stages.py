@@ -26,6 +26,7 @@ from .._common.one_line import name_of, one_line, printable
 from .._common.sizes import parse_size
 from .._datasets.cached_samples import CachedSamples
 from .._datasets.tally import current
+from .._formats.elements import Elements
 from .._memory.texts import Texts
 from .._order.concatenation import Concatenation
 from .._order.order import MixedOrder, Order, WeightedOrder
@@ -34,23 +35,27 @@ from . import joining, rows, visits
 from .functions import FlatMap, Function, Map
 from .lengths import KeepsLengths
 from .mixing import mixed
-from .stage import Item, Stage
+from .stage import WINDOW, Item, Stage
 from .texts import of_text
 from .visits import Visit, Visits, Window
 
 _LONGEST = 400  # characters of a path in an error; other texts may be longer
+_WINDOW_BYTES = 64 << 20  # of the groups of a window
 _MANY = 100_000  # elements of a list from which on texts go into one buffer: workers copy the pages of a list
 
 
 class Source(Stage):
-    """data: an object with len() and [index], or what `of_text` takes."""
+    """data: an object with len() and [index], or what `of_text` takes, with its format and options."""
 
-    def __init__(self, data: Any) -> None:
+    def __init__(self, data: Any, format: str | None = None, options: dict[str, Any] | None = None) -> None:
         super().__init__()
         self._kind = type(data).__name__
         if isinstance(data, (str, os.PathLike)):
             self._kind = one_line(os.fspath(data))
-            data = of_text(os.fsdecode(data))
+            data = of_text(os.fsdecode(data), format, options or {})
+        elif format is not None or options:
+            given = ", ".join(f"{name}=" for name in [*["format"] * (format is not None), *(options or ())])
+            raise InvalidError(f"source({one_line(data)}): {given} goes with a text that names files; leave it out")
         iterable = getattr(sys.modules.get("torch.utils.data"), "IterableDataset", ())
         if isinstance(data, iterable) or not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
             raise InvalidError(
@@ -143,6 +148,42 @@ class Parts(FlatMap):
 
     def shown(self) -> str:
         return f"source({name_of(self.function)}, parts={self._parts})"
+
+
+class Rows(Parts):
+    """The items of groups, such as rows, whose numbers the files say."""
+
+    def __init__(self, groups: Source) -> None:
+        self._groups = groups
+        FlatMap.__init__(self, groups, _items_of)
+
+    def learned(self) -> npt.NDArray[np.int64]:
+        return self._groups.data.counts  # type: ignore[no-any-return]
+
+    @functools.cached_property
+    def usual_window(self) -> int:
+        """As many groups as go into some memory, or as have as many items as there are elements in a window of others."""
+        groups, items = self._groups.data, int(self.learned().sum())
+        most = _WINDOW_BYTES * len(groups) // groups.bytes if groups.bytes else WINDOW * len(groups) // max(1, items)
+        return min(max(1, most), WINDOW)
+
+    def sources(self) -> list[Any]:
+        return self._groups.sources()
+
+    def where(self, element: int) -> str:
+        return self._groups.where(element)
+
+    def shown(self) -> str:
+        return f"{self._groups.shown()[:-1]}, {int(self.learned().sum()):,} items)"
+
+
+def _items_of(group: list[Any]) -> list[Any]:
+    return group
+
+
+def of_files(source: Source) -> Stage:
+    """The items of what a source names."""
+    return Rows(source) if isinstance(source.data, Elements) and source.data.counts is not None else source
 
 
 class _Numbers(Source):

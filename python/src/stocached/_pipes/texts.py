@@ -14,6 +14,8 @@ import numpy.typing as npt
 
 from .._common.errors import InvalidError
 from .._common.one_line import one_line, printable
+from .._formats import table
+from .._formats.elements import Elements
 from .._image.braces import expanded
 from .._image.wildcards import WILD, Run, found, split
 from .._memory.texts import PIECE, Texts, folder_of
@@ -23,10 +25,10 @@ _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _SHOWN = 3  # names of a folder, in an error
 
 
-def of_text(text: str) -> Any:
-    """A sequence of what a text names. Raises InvalidError."""
+def of_text(text: str, format: str | None, options: dict[str, Any]) -> Any:
+    """A sequence of what a text names. format, options: of files. Raises InvalidError."""
     address = _ADDRESS.match(text)
-    if text.startswith(_SERVED):
+    if text.startswith(_SERVED) and format is None and not options:
         from .._datasets.source_dataset import SourceDataset
 
         return SourceDataset(text.removeprefix(_SERVED))
@@ -35,12 +37,20 @@ def of_text(text: str) -> Any:
             f"source({one_line(text)}): it reads files of this machine, and no {address[0]} addresses. Give the address "
             f'to a cache of `stocached serve`, and write source("{_SERVED}NAME") with the name of the cache'
         )
-    if os.path.isfile(os.path.join(text, "dataset.json")):
+    if format is None and not options and os.path.isfile(os.path.join(text, "dataset.json")):
         from .._files import dataset  # takes 40 ms, which few programs need
 
         if dataset.is_written(text):
             return dataset.dataset_in(text)
-    return paths_of(text)
+    paths = paths_of(text)
+    found = table.chosen(paths, text, format)
+    if found is not None:
+        return Elements(found, paths, options)
+    if options:
+        raise InvalidError(
+            f"source({one_line(text)}): {', '.join(options)} are for files of a format, and these are paths alone"
+        )
+    return paths
 
 
 def paths_of(text: str) -> Texts:

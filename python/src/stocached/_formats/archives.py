@@ -1,0 +1,168 @@
+"""Zip archives: the directory is read once, and each member by a read of its own."""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from typing import Any
+
+import numpy as np
+
+from .._common.errors import BadSampleError, InvalidError
+from .._common.one_line import printable
+from .._files.tar_members import member_value
+from .._memory.texts import SharedBytes, Texts
+from .local_file import LocalFile
+
+_END = struct.Struct("<4s4H2LH")  # of the central directory
+_END_64_PLACE, _END_64 = struct.Struct("<4sLQL"), struct.Struct("<4sQ2H2L4Q")
+_ENTRY, _LOCAL = struct.Struct("<4s6H3L5H2L"), struct.Struct("<4s5H3L2H")
+_COMMENT, _NONE = 1 << 16, 0xFFFFFFFF
+_ENCRYPTED, _UTF_8 = 0x2041, 0x800  # bits of flags
+_STORED, _DEFLATED = 0, 8
+_METHODS = {9: "deflate64", 12: "bzip2", 14: "lzma", 93: "zstd", 95: "xz", 98: "ppmd", 99: "AES"}
+_MOST_RATIO = 1032  # of deflate
+_MORE = 64  # bytes of a member's own header beyond its name that come with the first read
+_MEMBER = np.dtype(
+    [("at", "<u8"), ("packed", "<u8"), ("size", "<u8"), ("crc", "<u4"), ("method", "<u2"), ("flags", "<u2")]
+)
+
+
+class Zip:
+    """Each element is a member: its values as members of tar shards have them, under their endings, and "__key__". Folders and
+    hidden files do not count."""
+
+    def __init__(self, path: str) -> None:
+        self._file, self._size = LocalFile(path), os.path.getsize(path)
+        members, names = _directory(self._file, self._size)
+        lengths = np.fromiter(map(len, names), np.uint64, len(names))
+        self._names = Texts.joined("", "surrogateescape", [(b"".join(names), lengths)])
+        self._shared = SharedBytes.of_array(np.array(members, _MEMBER))
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __getitem__(self, k: int) -> dict[str, Any]:
+        name = self._names[k]
+        stem, ending = os.path.splitext(name)
+        ending, data = ending[1:].lower() or "data", self._data(k)
+        try:
+            return {"__key__": stem, ending: member_value(ending, data)}
+        except ValueError as error:
+            raise BadSampleError(f"no {ending}: {error}") from None
+
+    def _data(self, k: int) -> bytes:
+        at, packed, size, crc, method, flags = self._shared.array.view(_MEMBER)[k].item()
+        if flags & _ENCRYPTED:
+            raise BadSampleError("it is encrypted; make an archive without a password")
+        if method not in (_STORED, _DEFLATED):
+            raise BadSampleError(
+                f"it is compressed with {_METHODS.get(method, f'method {method}')}, and deflate is read; pack it again: zip -r"
+            )
+        length = _LOCAL.size + len(os.fsencode(self._names[k])) + _MORE + packed
+        data = self._file.read(at, min(length, self._size - at))
+        magic, *_, name, extra = _LOCAL.unpack_from(data)
+        if magic != b"PK\3\4":
+            raise BadSampleError(f"there is no header of a member at byte {at:,}")
+        own = data[_LOCAL.size : _LOCAL.size + name]
+        if _name(own, flags) != os.fsencode(self._names[k]):
+            raise BadSampleError(f"its own header names it {printable(os.fsdecode(own))}")
+        begin = _LOCAL.size + name + extra
+        if begin + packed > len(data):
+            data = self._file.read(at, begin + packed)
+        data = data[begin : begin + packed]
+        if method == _DEFLATED:
+            unpack = zlib.decompressobj(-15)
+            try:
+                data = unpack.decompress(data, size + 1)
+            except zlib.error as error:
+                raise BadSampleError(f"it does not unpack: {error}") from None
+        if len(data) != size:
+            raise BadSampleError(f"it has {len(data):,} bytes, and the directory says {size:,}")
+        if zlib.crc32(data) != crc:
+            raise BadSampleError("its checksum is wrong: the file is damaged")
+        return data
+
+    def name(self, k: int) -> str:
+        return f"member {printable(self._names[k])}"
+
+
+def _directory(file: LocalFile, size: int) -> tuple[list[tuple[int, ...]], list[bytes]]:
+    """The members and their names. Raises InvalidError for a damaged one."""
+    count, length, at, end = _end(file, size)
+    before = end - length - at  # bytes before the archive, such as a program that unpacks it
+    if not (0 <= length <= end and before >= 0 and count * _ENTRY.size <= length):
+        raise _no_zip(file, f"its directory of {count:,} members cannot have {length:,} bytes at byte {at:,}")
+    data = file.read(end - length, length)
+    members, names, place, number = list[tuple[int, ...]](), list[bytes](), 0, 0
+    while place < length:
+        try:
+            magic, _, _, flags, method, _, _, crc, packed, whole, *lengths, _, _, _, start = _ENTRY.unpack_from(
+                data, place
+            )
+        except struct.error:
+            magic = b""
+        if magic != b"PK\1\2":
+            raise _no_zip(file, f"member {number} of {count:,} is not in its directory")
+        place += _ENTRY.size
+        name = data[place : place + lengths[0]]
+        extra = data[place + lengths[0] : place + lengths[0] + lengths[1]]
+        place += sum(lengths)
+        number += 1
+        if _NONE in (packed, whole, start):
+            whole, packed, start = _wide(extra, [whole, packed, start])
+        start += before
+        if start + _LOCAL.size + packed > end or whole > _MOST_RATIO * packed + _MORE:
+            raise _no_zip(
+                file,
+                f"member {printable(os.fsdecode(name))} cannot have {whole:,} bytes, packed {packed:,} at byte {start:,}",
+            )
+        if name.endswith(b"/") or name.startswith(b".") or b"/." in name:
+            continue
+        members.append((start, packed, whole, crc, method, flags))
+        names.append(_name(name, flags))
+    if (number - count) % 65536:  # old programs count no further
+        raise _no_zip(file, f"its directory has {number:,} members, and its end says {count:,}")
+    return members, names
+
+
+def _name(name: bytes, flags: int) -> bytes:
+    return name if flags & _UTF_8 or name.isascii() else name.decode("cp437").encode()
+
+
+def _end(file: LocalFile, size: int) -> tuple[int, int, int, int]:
+    """Members, bytes and place of the central directory, and where it ends."""
+    first = max(0, size - _END.size - _COMMENT)
+    data = file.read(first, size - first)
+    at = data.rfind(b"PK\5\6", 0, max(0, len(data) - _END.size + 4))
+    if at < 0:
+        raise _no_zip(file, "it has no directory at its end: is the file whole?")
+    _, disk, _, _, count, length, place, _ = _END.unpack_from(data, at)
+    end = first + at
+    if end >= _END_64_PLACE.size:
+        magic, _, where, _ = _END_64_PLACE.unpack(file.read(end - _END_64_PLACE.size, _END_64_PLACE.size))
+        if magic == b"PK\6\7":
+            end -= _END_64_PLACE.size + _END_64.size
+            if end < 0 or not (wide := _END_64.unpack(file.read(end, _END_64.size)))[0] == b"PK\6\6":
+                raise _no_zip(file, f"its directory of 64 bits is not at byte {where:,}")
+            disk, (count, length, place) = wide[4], wide[7:]
+    if disk not in (0, 0xFFFF):
+        raise _no_zip(file, "it is a part of several; join them: zip -s 0")
+    return count, length, place, end
+
+
+def _wide(extra: bytes, numbers: list[int]) -> list[int]:
+    """Those of 32 bits that are full are in a field of their own."""
+    while len(extra) >= 4:
+        kind, length = struct.unpack_from("<2H", extra)
+        field = extra[4 : 4 + length]
+        if kind == 1 and len(field) >= 8 * numbers.count(_NONE):
+            wide = iter(struct.unpack_from(f"<{numbers.count(_NONE)}Q", field))
+            return [next(wide) if number == _NONE else number for number in numbers]
+        extra = extra[4 + length :]
+    return numbers
+
+
+def _no_zip(file: LocalFile, why: str) -> InvalidError:
+    return InvalidError(f"{printable(file.path)} is no zip archive that can be read: {why}")

@@ -1,0 +1,136 @@
+"""The elements of several files of one format, one file after the other."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+from bisect import bisect_right
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .._common.errors import BadSampleError, InvalidError
+from .._common.notes import raise_noted
+from .._common.numbers import position_of, whole
+from .._common.one_line import printable
+from .._common.warning import warn_user
+from .._image.tar_index import stamp_of
+from .._memory.texts import Texts
+from .table import Format, head_of
+
+_MOST = 2**40  # elements or items of all files
+
+
+class Elements:
+    """elements[k] is what one read gives: an item, or the list of the items of a group.
+
+    counts: how many items each element has; None: each is one item. Can be pickled as the files can. Any number of
+    threads and forked children."""
+
+    _of_errors = ("files", "counts", "bytes", "_stamps", "_ends")  # the paths and the class say all
+
+    def __init__(self, format: Format, paths: Texts, options: dict[str, Any]) -> None:
+        """Opens all files. Raises InvalidError, OSError."""
+        self.kind, self.paths, self.options = format.load(), paths, options
+        self._check_options(format)
+        self.files: list[Any] = []
+        self._stamps: list[tuple[int, int]] = []
+        for path in paths:
+            self._stamps.append(stamp_of(os.stat(path)))
+            head = head_of(path)
+            if format.magic and not head.startswith(format.magic):
+                raise InvalidError(
+                    f"{printable(path)} is no {format.name} file: it begins with {head[:8]!r}; correct its name, or give format="
+                )
+            try:
+                self.files.append(self.kind(path, **options))
+            except OSError as error:
+                error.filename = error.filename or path
+                raise
+            except InvalidError:
+                raise
+            except Exception as error:
+                raise_noted(error, f"stocached: {printable(path)} could not be opened as {format.name}")
+        lengths = [whole(f"len() of {self.kind.__name__}", len(file)) for file in self.files]
+        self._ends: list[int] = np.cumsum(lengths, dtype=np.int64).tolist()
+        if not self._ends[-1]:
+            raise InvalidError(
+                f"there are no elements in {printable(paths[0])}{f' and {len(paths) - 1:,} more files' * (len(paths) > 1)}"
+            )
+        if self._ends[-1] > _MOST:
+            raise InvalidError(f"the files have {self._ends[-1]:,} elements, and {_MOST:,} are the most")
+        self.counts = self._counts(lengths)
+        warning = next((file.warning for file in self.files if getattr(file, "warning", "")), "")
+        if warning:
+            warn_user(warning)
+
+    def _check_options(self, format: Format) -> None:
+        try:
+            inspect.signature(self.kind).bind("", **self.options)
+        except TypeError as error:
+            names = list(inspect.signature(self.kind).parameters)[1:]
+            raise InvalidError(
+                f"source(): files of {format.name} take {', '.join(f'{name}=' for name in names) or 'no options'}: {error}"
+            ) from None
+
+    def _counts(self, lengths: list[int]) -> npt.NDArray[np.int64] | None:
+        given = [getattr(file, "counts", None) for file in self.files]
+        if given[0] is None:
+            return None
+        made = []
+        for path, counts, length in zip(self.paths, given, lengths):
+            own = np.asarray(counts, np.int64)
+            if own.shape != (length,) or (own < 0).any() or int(own.sum()) > _MOST:
+                raise InvalidError(
+                    f"{printable(path)}: its counts are not one number of items for each of {length:,} elements"
+                )
+            made.append(own)
+        return np.concatenate(made)
+
+    @functools.cached_property
+    def bytes(self) -> int | None:
+        """Of all items in memory, about; None: the class does not say."""
+        sizes = [getattr(file, "item_bytes", None) for file in self.files]
+        return None if None in sizes else sum(sizes)  # type: ignore[arg-type]
+
+    def __len__(self) -> int:
+        return self._ends[-1]
+
+    def _place(self, index: int) -> tuple[int, int]:
+        """The file of an element, and its number there."""
+        d = bisect_right(self._ends, index)
+        return d, index - (self._ends[d - 1] if d else 0)
+
+    def __getitem__(self, index: int) -> Any:
+        index = position_of(index, len(self))
+        d, local = self._place(index)
+        try:
+            made = self.files[d][local]
+            if self.counts is not None:
+                made = list(made)
+        except BadSampleError as error:
+            raise BadSampleError(error.reason, self.name(index)) from error.__cause__
+        except Exception as error:
+            self._check(d)  # this is the cause then
+            raise_noted(error, f"stocached: in {self.name(index)}")
+        self._check(d)  # after the read, so that we use no bytes that another program wrote during it
+        if self.counts is not None and len(made) != self.counts[index]:
+            raise BadSampleError(
+                f"it has {len(made):,} items, and its file says {self.counts[index]:,}", self.name(index)
+            )
+        return made
+
+    def _check(self, d: int) -> None:
+        if stamp_of(os.stat(self.paths[d])) != self._stamps[d]:
+            raise InvalidError(f"{printable(self.paths[d])} has changed since it was opened; make the pipe again")
+
+    def name(self, index: int) -> str:
+        """The file of an element and its place there, for errors."""
+        d, local = self._place(index)
+        name = getattr(self.files[d], "name", None)
+        return f"{printable(self.paths[d])}, {name(local) if callable(name) else f'element {local}'}"
+
+    def __repr__(self) -> str:
+        return f"<{len(self):,} elements of {len(self.paths):,} files>"

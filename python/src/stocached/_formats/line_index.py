@@ -1,0 +1,228 @@
+"""Where the lines of a file begin. The index of a large file is made once, and kept beside the file or in the user's cache
+folder. It counts while the file has the same size, time and bytes at 64 places."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import os
+import struct
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from .._common.checksum import crc32c
+from .._common.errors import InvalidError
+from .._common.one_line import printable
+from .._common.processors import processors
+from .._image.tar_index import COMPRESSED, indexes_of, stamp_of
+
+Starts = npt.NDArray[np.uint64]
+_HEAD = struct.Struct(
+    "<8sII16sqqIIQ"
+)  # magic, version, checksum of the rest, rule, bytes, time, checksum of places, 0, lines
+_MAGIC, _VERSION = b"stoc-lin", 1
+_KEPT = 16 << 20  # bytes of a file from which on its index is kept; others take 10 ms
+_PIECE = 1 << 20  # which stays in a processor's cache
+_AHEAD = 2  # bytes after a piece that say whether its last line is blank, and as many before it
+_PLACES, _PLACE = 64, 256
+_LF, _CR, _QUOTE = 10, 13, 34
+_UTF_8, _OTHERS = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")  # byte order marks
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How lines are told. blank: whether blank ones count. delimiter: of fields, if quoted ones may have line breaks."""
+
+    blank: bool
+    delimiter: str | None = None
+
+    def name(self) -> bytes:
+        return f"{int(self.blank)} {self.delimiter!a}".encode()[:16].ljust(16)
+
+
+def starts_of(path: str, rule: Rule) -> Starts:
+    """Where each line begins, and the end of the file. Raises InvalidError, OSError."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        stamp = stamp_of(os.fstat(file))
+        _check(file, path)
+        if stamp[0] < _KEPT:
+            return _made(file, path, stamp[0], rule)
+        places = _sampled(file, stamp[0])
+        for index in indexes_of(path, "lines"):
+            found = _kept(index, stamp, rule, places)
+            if found is not None:
+                return found
+        made = _made(file, path, stamp[0], rule)
+        if stamp_of(os.fstat(file)) == stamp:  # else who reads a line gets an error
+            _keep(path, made, stamp, rule, places)
+        return made
+    except OSError as error:
+        error.filename = error.filename or path
+        raise
+    finally:
+        os.close(file)
+
+
+def _check(file: int, path: str) -> None:
+    head, name = os.pread(file, 8, 0), printable(path)
+    for magic, program in COMPRESSED.items():
+        if head.startswith(magic):
+            raise InvalidError(
+                f"{name} is compressed with {program}, so no line of it can be read by itself; unpack it"
+            )
+    if head[:2] in _OTHERS:
+        raise InvalidError(f"{name} is UTF-16, and lines are UTF-8; write iconv -f utf-16 -t utf-8 {name} > new-file")
+
+
+# ------------------------------------------------------------ kept
+
+
+def _sampled(file: int, size: int) -> int:
+    """A checksum of some places of a file."""
+    places = np.linspace(0, max(0, size - _PLACE), _PLACES).astype(np.int64).tolist()
+    return crc32c(b"".join(os.pread(file, _PLACE, at) for at in places))
+
+
+def _kept(index: str, stamp: tuple[int, int], rule: Rule, places: int) -> Starts | None:
+    """None: there is none of the file as it is."""
+    try:
+        with open(index, "rb") as file:
+            magic, version, checksum, of, size, time, sampled, _, lines = _HEAD.unpack(file.read(_HEAD.size))
+            if (magic, version, of, (size, time), sampled) != (_MAGIC, _VERSION, rule.name(), stamp, places):
+                return None
+            if os.fstat(file.fileno()).st_size != _HEAD.size + 8 * (lines + 1):
+                return None
+            starts = np.fromfile(file, "<u8", lines + 1)
+    except (OSError, ValueError, struct.error):
+        return None
+    whole = len(starts) == lines + 1 and crc32c(starts) == checksum
+    return starts if whole and starts[-1] == size and (starts[:-1] < starts[1:]).all() else None
+
+
+def _keep(path: str, starts: Starts, stamp: tuple[int, int], rule: Rule, places: int) -> None:
+    """In the first place that takes it, or in none."""
+    head = _HEAD.pack(_MAGIC, _VERSION, crc32c(starts), rule.name(), *stamp, places, 0, len(starts) - 1)
+    for index in indexes_of(path, "lines"):
+        folder, name = os.path.split(os.path.abspath(index))
+        with contextlib.suppress(OSError):
+            os.makedirs(folder, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=folder, prefix=f".{name}.", delete=False) as file:
+                try:
+                    file.write(head)
+                    file.write(starts.data)
+                    file.flush()
+                    os.fchmod(file.fileno(), os.stat(path).st_mode & 0o666)
+                    os.replace(file.name, index)
+                except BaseException:
+                    os.unlink(file.name)
+                    raise
+            return
+
+
+# ------------------------------------------------------------ made
+
+
+def _made(file: int, path: str, size: int, rule: Rule) -> Starts:
+    first = len(_UTF_8) if os.pread(file, len(_UTF_8), 0) == _UTF_8 else 0
+    if rule.delimiter is None:
+        parts = _in_threads(file, size, rule)
+    else:
+        found = _of_fields(file, size, ord(rule.delimiter), first)
+        if found is None:
+            return np.array([*_exact(path, rule.delimiter, first), size], np.uint64)
+        parts = found
+    head = os.pread(file, _AHEAD, first)
+    blank = head.startswith((b"\n", b"\r\n")) and not rule.blank
+    begin = np.array([] if first >= size or blank else [first], np.uint64)
+    return np.concatenate([begin, *parts, np.array([size], np.uint64)])
+
+
+def _in_threads(file: int, size: int, rule: Rule) -> list[Starts]:
+    pieces = range(0, size, _PIECE)
+
+    def after(at: int) -> Starts:
+        piece = _read(file, at, size)
+        return _after(piece, np.flatnonzero(piece[_AHEAD:-_AHEAD] == _LF), at, size, rule.blank)
+
+    if len(pieces) < 8:
+        return [*map(after, pieces)]
+    with ThreadPoolExecutor(min(processors(), 8)) as pool:
+        return [*pool.map(after, pieces)]
+
+
+def _read(file: int, at: int, size: int) -> npt.NDArray[np.uint8]:
+    """A piece, with _AHEAD bytes before and after it; beyond the ends of the file they are line breaks."""
+    length = min(_PIECE, size - at)
+    made = np.full(length + 2 * _AHEAD, _LF, np.uint8)
+    before, more = min(at, _AHEAD), min(size - at - length, _AHEAD)
+    wanted = made[_AHEAD - before : _AHEAD + length + more]
+    if os.preadv(file, [wanted.data], at - before) != len(wanted):
+        raise InvalidError("the file has changed while it was read; make the pipe again")
+    return made
+
+
+def _after(piece: npt.NDArray[np.uint8], breaks: npt.NDArray[np.int64], at: int, size: int, blank: bool) -> Starts:
+    """Where the lines after some line breaks begin. breaks: places in the piece, which begins at `at`."""
+    if at + len(piece) - 2 * _AHEAD == size and len(breaks) and breaks[-1] == len(piece) - 2 * _AHEAD - 1:
+        breaks = breaks[:-1]  # the last line ends there
+    if not blank:
+        first, second = piece[breaks + _AHEAD + 1], piece[np.minimum(breaks + _AHEAD + 2, len(piece) - 1)]
+        breaks = breaks[(first != _LF) & ((first != _CR) | (second != _LF))]
+    return (breaks + (at + 1)).astype(np.uint64)
+
+
+def _of_fields(file: int, size: int, delimiter: int, first: int) -> list[Starts] | None:
+    """Where records with quoted fields begin, as csv has them. None: a quotation mark stands where only csv says what it means:
+    not where a field begins or ends. So an even number of marks before a line break means that it is between records."""
+    made, marks = list[Starts](), 0
+    for at in range(0, size, _PIECE):
+        piece = _read(file, at, size)
+        own = piece[_AHEAD:-_AHEAD]
+        breaks, quotes = np.flatnonzero(own == _LF), np.flatnonzero(own == _QUOTE)
+        lone = np.flatnonzero(own == _CR)
+        if (piece[lone + _AHEAD + 1] != _LF).any():  # in old files, it ends a line
+            return None
+        if len(quotes) or marks % 2:
+            opening = quotes[marks % 2 :: 2]
+            before = piece[opening + _AHEAD - 1]
+            begins = (before == delimiter) | (before == _LF) | (before == _QUOTE) | (opening + at == first)
+            if not begins.all():
+                return None
+            breaks = breaks[(np.searchsorted(quotes, breaks) + marks) % 2 == 0]
+            marks += len(quotes)
+        made.append(_after(piece, breaks, at, size, False))
+    return made if marks % 2 == 0 else None
+
+
+def _exact(path: str, delimiter: str, first: int) -> list[int]:
+    """The same by csv itself, a few million records in a minute."""
+    starts, at = list[int](), first
+
+    def lines(file: io.TextIOWrapper) -> Iterator[str]:
+        nonlocal at
+        while line := file.readline():
+            at += len(line)
+            yield line
+
+    with open(path, encoding="latin-1", newline="") as file:  # a character is a byte
+        file.read(first)
+        reader = csv.reader(lines(file), delimiter=delimiter)
+        begin = at
+        try:
+            for record in reader:
+                if record:
+                    starts.append(begin)
+                begin = at
+        except csv.Error as error:
+            raise InvalidError(
+                f"{printable(path)}: csv does not read the record at byte {begin:,}: {error}; correct its quotation marks, or give "
+                'delimiter= or format="text"'
+            ) from None
+    return starts

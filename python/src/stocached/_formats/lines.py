@@ -1,0 +1,140 @@
+"""Files of lines: JSON, CSV, and text."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .._common.errors import BadSampleError, InvalidError
+from .._common.one_line import one_line, printable
+from .._common.sizes import show_size
+from .._memory.texts import SharedBytes
+from .line_index import Rule, starts_of
+from .local_file import LocalFile
+
+_LONGEST = 256 << 20  # bytes of a line
+
+
+class Lines:
+    """Each element is a line, read by itself."""
+
+    def __init__(self, path: str, rule: Rule) -> None:
+        self._file = LocalFile(path)
+        self._shared = SharedBytes.of_array(starts_of(path, rule))
+        self._starts = self._shared.array.view(np.uint64)
+
+    def __len__(self) -> int:
+        return len(self._starts) - 1
+
+    def line(self, k: int) -> bytes:
+        begin, end = int(self._starts[k]), int(self._starts[k + 1])
+        if end - begin > _LONGEST:
+            raise BadSampleError(
+                f"it has {show_size(end - begin)}, and {show_size(_LONGEST)} are the most; does the file have lines?"
+            )
+        return self._file.read(begin, end - begin)
+
+    def text(self, k: int) -> str:
+        try:
+            return self.line(k).decode()
+        except UnicodeDecodeError as error:
+            raise BadSampleError(f"no UTF-8: {error}") from None
+
+    def name(self, k: int) -> str:
+        return f"line {k} (byte {int(self._starts[k]):,})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_starts"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._starts = self._shared.array.view(np.uint64)
+
+
+class JsonLines(Lines):
+    """Each line is a JSON value. Blank ones do not count."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, Rule(blank=False))
+
+    def __getitem__(self, k: int) -> Any:
+        try:
+            return json.loads(self.line(k))
+        except (ValueError, RecursionError) as error:
+            more = "" if k else "; of a file that is one JSON value, jq -c '.[]' FILE makes lines"
+            raise BadSampleError(f"no JSON: {error}{more}") from None
+
+
+class Text(Lines):
+    """Each line is a text, without its line break."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, Rule(blank=True))
+
+    def __getitem__(self, k: int) -> str:
+        return self.text(k).removesuffix("\n").removesuffix("\r")
+
+
+class Csv(Lines):
+    """Each record is a dict of texts, as csv reads it; its quoted fields may have line breaks. Blank lines do not count.
+
+    delimiter: of fields. columns: those that are wanted. names: of all columns; None: the first record has them."""
+
+    def __init__(
+        self, path: str, delimiter: str = ",", columns: Sequence[str] | None = None, names: Sequence[str] | None = None
+    ) -> None:
+        if not (
+            isinstance(delimiter, str) and len(delimiter) == 1 and delimiter.isascii() and delimiter not in '"\r\n'
+        ):
+            raise InvalidError(f"delimiter={delimiter!r} is not one ASCII character")
+        super().__init__(path, Rule(False, delimiter))
+        self._delimiter, self._first = delimiter, 0 if names is not None else 1
+        if names is None:
+            if not super().__len__():
+                raise InvalidError(f"{printable(path)} is empty; give names= for files without a header")
+            names = self._record(0)
+        self._names = [*names]
+        if len(set(self._names)) < len(self._names):
+            raise InvalidError(f"{printable(path)}: two columns have one name: {one_line(self._names)}; give names=")
+        self._wanted = chosen_columns(path, self._names, columns)
+
+    def __len__(self) -> int:
+        return max(super().__len__() - self._first, 0)
+
+    def _record(self, line: int) -> list[str]:
+        try:
+            return next(csv.reader([self.text(line)], delimiter=self._delimiter), [])
+        except csv.Error as error:
+            raise BadSampleError(f"no CSV: {error}") from None
+
+    def __getitem__(self, k: int) -> dict[str, str]:
+        fields = self._record(k + self._first)
+        if len(fields) != len(self._names):
+            raise BadSampleError(f"it has {len(fields)} fields, and there are {len(self._names)} columns")
+        return {self._names[at]: fields[at] for at in self._wanted}
+
+    def name(self, k: int) -> str:
+        return f"record {k} (byte {int(self._starts[k + self._first]):,})"
+
+
+class Tsv(Csv):
+    """As Csv, with tabs."""
+
+    def __init__(self, path: str, columns: Sequence[str] | None = None, names: Sequence[str] | None = None) -> None:
+        super().__init__(path, "\t", columns, names)
+
+
+def chosen_columns(path: str, names: Sequence[str], columns: Sequence[str] | None) -> list[int]:
+    """The places of the columns that the program wants. Raises InvalidError."""
+    if columns is None:
+        return [*range(len(names))]
+    if isinstance(columns, str) or not columns:
+        raise InvalidError(f"columns={columns!r}: give a list of names")
+    missing = [name for name in columns if name not in names]
+    if missing:
+        raise InvalidError(f"{printable(path)} has no column {missing[0]!r}; it has {one_line([*names], 400)}")
+    return [names.index(name) for name in columns]

@@ -1,0 +1,151 @@
+"""The formats of files, and which one a text names."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .._common.errors import InvalidError
+from .._common.one_line import one_line, printable
+from .._memory.texts import Texts
+
+PATHS = "paths"
+_UNPACKED = {".gz": "gunzip", ".zst": "unzstd", ".bz2": "bunzip2", ".xz": "unxz", ".lz4": "unlz4"}
+_SHOWN = 6  # endings of a folder, in an error
+
+
+@dataclass(frozen=True)
+class Format:
+    """A row of the table. endings: of names, in lower case. magic: what files begin with, if all do. of: the class, or its
+    module and name. lines: compressed files of it are refused, as they have no index."""
+
+    name: str
+    endings: tuple[str, ...]
+    magic: tuple[bytes, ...]
+    of: Any
+    lines: bool = False
+
+    def load(self) -> Any:
+        """The class."""
+        if not isinstance(self.of, str):
+            return self.of
+        module, _, name = self.of.partition(":")
+        return getattr(importlib.import_module(f".{module}", __package__), name)
+
+
+FORMATS: dict[str, Format] = {
+    each.name: each
+    for each in (
+        Format("jsonl", (".jsonl", ".ndjson"), (), "lines:JsonLines", True),
+        Format("csv", (".csv",), (), "lines:Csv", True),
+        Format("tsv", (".tsv",), (), "lines:Tsv", True),
+        Format("text", (), (), "lines:Text", True),
+        Format("zip", (".zip",), (b"PK\3\4", b"PK\5\6"), "archives:Zip"),
+        Format("parquet", (".parquet",), (b"PAR1",), "tables:Parquet"),
+        Format("arrow", (".arrow", ".feather"), (b"ARROW1\0\0",), "tables:Arrow"),
+    )
+}
+
+
+def file_format(*endings: str, magic: bytes = b"") -> Callable[[type], type]:
+    """Registers a class of files, for `source`: @file_format(".fasta") above the class. The first ending names the format.
+
+    The class is called with the path of a file, and with the options that `source` got. It has len() and [element],
+    which gives an item. If an element is a list of items, as a block of rows is, it has `counts` too: how many items
+    each element has. An object of it is pickled for workers, so it opens what cannot be pickled when it reads.
+
+    magic: files begin with these bytes; those without an ending in their names are told by them.
+
+    Raises InvalidError for an ending of another class."""
+    names = [ending.lower() for ending in endings]
+    if not names or not all(ending.startswith(".") and len(ending) > 1 for ending in names):
+        raise InvalidError(f'file_format({", ".join(map(repr, endings))}): give endings such as ".fasta"')
+
+    def register(kind: type) -> type:
+        taken = {ending: each for each in FORMATS.values() for ending in (*each.endings, f".{each.name}")}
+        name = names[0][1:]
+        for other in filter(None, map(taken.get, names)):
+            if other.name != name or getattr(other.of, "__qualname__", "") != kind.__qualname__:
+                raise InvalidError(
+                    f"file_format({', '.join(map(repr, endings))}): one of them is of the format {other.name}; give others"
+                )
+        FORMATS[name] = Format(name, tuple(names), (magic,) if magic else (), kind)
+        return kind
+
+    return register
+
+
+def chosen(paths: Texts, text: str, name: str | None) -> Format | None:
+    """The format of the files that a text names; None: they are elements themselves. name: as the program gives it.
+    Raises InvalidError for files of several formats, and for compressed lines."""
+    if name is not None:
+        if name != PATHS and name not in FORMATS:
+            raise InvalidError(
+                f"source({one_line(text)}, format={name!r}): there are {', '.join(FORMATS)}, and {PATHS} for the paths of "
+                "files; stocached.file_format adds others"
+            )
+        return FORMATS.get(name)
+    marks = _marks(paths)
+    known = np.flatnonzero(marks >= 0)
+    if not len(known):
+        _refuse_compressed(paths, text)
+        return _by_magic(paths[0])
+    if (marks == marks[0]).all():
+        return list(FORMATS.values())[int(marks[0])]
+    endings = Counter(os.path.splitext(path)[1].lower() or "no ending" for path in paths)
+    listed = [f"{count:,} {ending}" for ending, count in endings.most_common(_SHOWN)]
+    others = len(endings) - len(listed)
+    ending = os.path.splitext(paths[int(known[0])])[1]
+    raise InvalidError(
+        f"source({one_line(text)}): its files have several formats: {', '.join(listed)}{f' and {others} more' if others else ''}. "
+        f'Name those of one, such as "{os.path.join(printable(paths.folder) or ".", "**", "*" + ending)}", or write '
+        f'format="{PATHS}" for the paths of all'
+    )
+
+
+def _marks(paths: Texts) -> npt.NDArray[np.int64]:
+    """The number of the format of each path; -1: none."""
+    made = np.full(len(paths), -1)
+    ends, starts = paths.ends[1:].astype(np.int64), paths.ends[:-1].astype(np.int64)
+    for number, format in enumerate(FORMATS.values()):
+        for ending in map(str.encode, format.endings):
+            some = np.flatnonzero(ends - starts > len(ending))  # in the name itself
+            for back, byte in enumerate(reversed(ending), 1):
+                found = paths.data[ends[some] - back]
+                some = some[(found == byte) | ((found == byte - 32) & (97 <= byte <= 122))]
+            made[some] = number
+    return made
+
+
+def _by_magic(path: str) -> Format | None:
+    """Of a file without an ending."""
+    if "." in os.path.basename(path):
+        return None
+    head = head_of(path)
+    return next((each for each in FORMATS.values() for magic in each.magic if head.startswith(magic)), None)
+
+
+def head_of(path: str) -> bytes:
+    with open(path, "rb", buffering=0) as file:
+        return file.read(16)
+
+
+def _refuse_compressed(paths: Texts, text: str) -> None:
+    stem, ending = os.path.splitext(paths[0].lower())
+    inner = os.path.splitext(stem)[1]
+    if ending in _UNPACKED and any(each.lines and inner in each.endings for each in FORMATS.values()):
+        name = printable(paths[0])
+        raise InvalidError(
+            f"source({one_line(text)}): {name} is compressed, so no line of it can be read by itself; unpack it: "
+            f'{_UNPACKED[ending]} -k {name}; or write format="{PATHS}" and read whole files in .flat_map'
+        )
+
+
+file_format.__module__ = "stocached"  # where users find it

@@ -1,0 +1,226 @@
+"""Tables of Parquet and of Arrow's files, which pyarrow reads a group of rows at a time."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .._common.errors import BadSampleError, InvalidError, UnsupportedError
+from .._common.one_line import printable
+from .._common.sizes import show_size
+from .lines import chosen_columns
+
+_HUGE, _GOOD = 64 << 20, 1 << 20  # bytes of a group: that causes a warning, and that it advises
+_MOST_OPEN = 16  # files of a thread
+_NEXT = itertools.count()
+_local = threading.local()
+
+
+class Table:
+    """Each element is a list of rows, a dict each. A thread has readers of its own, opened in its process.
+
+    counts: the rows of each element. item_bytes: of all elements, about. warning: what the program is told of the file."""
+
+    what = module = ""
+    warning = ""
+
+    def __init__(self, path: str, columns: Sequence[str] | None) -> None:
+        self._path = path
+        self._begin()
+        try:
+            __import__(self.module)
+        except ImportError as error:
+            raise UnsupportedError(
+                f"{printable(path)}: {self.what} needs pyarrow ({error}); run: pip install stocached[parquet]"
+            ) from None
+        try:
+            names = self._look()
+        except (ValueError, OSError) as error:  # those of pyarrow
+            if getattr(error, "errno", None):
+                raise
+            raise InvalidError(f"{printable(path)} is no {self.what} that can be read: {error}") from None
+        self._names = [names[at] for at in chosen_columns(path, names, columns)]
+        self._all = columns is None
+
+    def _begin(self) -> None:
+        self._number = next(_NEXT)
+
+    def _look(self) -> list[str]:
+        """The names of columns. It finds out what the file has."""
+        raise NotImplementedError
+
+    def _open(self) -> Any:
+        raise NotImplementedError
+
+    def _read(self, reader: Any, k: int) -> Any:
+        raise NotImplementedError
+
+    def _reader(self) -> Any:
+        if getattr(_local, "process", None) != os.getpid():
+            _local.process, _local.readers = os.getpid(), OrderedDict[int, Any]()
+        readers = _local.readers
+        reader = readers.pop(self._number, None)
+        if reader is None:
+            reader = self._open()
+            if len(readers) >= _MOST_OPEN:
+                readers.popitem(last=False)
+        readers[self._number] = reader
+        return reader
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    counts: Sequence[int] = ()
+
+    def __getitem__(self, k: int) -> list[dict[str, Any]]:
+        try:
+            table = self._read(self._reader(), k)
+            columns = [_values_of(table.column(name)) for name in self._names]
+        except (ValueError, OSError) as error:
+            if getattr(error, "errno", None):
+                raise
+            raise BadSampleError(f"pyarrow does not read it: {error}") from None
+        return [dict(zip(self._names, row)) for row in zip(*columns)]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in ("_number", "_metadata")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._begin()
+
+
+class Parquet(Table):
+    """Elements are row groups. columns: the names of those that are read; None: all."""
+
+    what, module = "Parquet file", "pyarrow.parquet"
+    _metadata: Any = None
+
+    def __init__(self, path: str, columns: Sequence[str] | None = None) -> None:
+        super().__init__(path, columns)
+        metadata = self._metadata
+        groups = [metadata.row_group(k) for k in range(metadata.num_row_groups)]
+        self.counts = [group.num_rows for group in groups]
+        sizes = [self._bytes(group) for group in groups]
+        self.item_bytes = sum(sizes)
+        if sizes and max(sizes) > _HUGE:
+            rows = max(self.counts)
+            name, good = printable(path), max(1, rows * _GOOD // max(sizes))
+            self.warning = (
+                f"{name} has groups of up to {rows:,} rows, {show_size(max(sizes))}, and one read gives a whole group; smaller "
+                "ones take less memory, and shuffle better: import pyarrow.parquet as pq; "
+                f'pq.write_table(pq.read_table("{name}"), "{name}", row_group_size={good})'
+            )
+
+    def _bytes(self, group: Any) -> int:
+        if self._all:
+            return int(group.total_byte_size)
+        wanted, chunks = set(self._names), map(group.column, range(group.num_columns))
+        return sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema.split(".")[0] in wanted)
+
+    def _look(self) -> list[str]:
+        reader = self._reader()
+        self._metadata = reader.metadata
+        return list(reader.schema_arrow.names)
+
+    def _open(self) -> Any:
+        from pyarrow import parquet
+
+        return parquet.ParquetFile(self._path, metadata=self._metadata)
+
+    def _read(self, reader: Any, k: int) -> Any:
+        return reader.read_row_group(k, columns=self._names, use_threads=False)  # the loader has workers
+
+    def name(self, k: int) -> str:
+        return f"row group {k}"
+
+
+class Arrow(Table):
+    """Elements are record batches. columns: the names of those that are read; None: all."""
+
+    what, module = "Arrow file", "pyarrow.ipc"
+
+    def __init__(self, path: str, columns: Sequence[str] | None = None) -> None:
+        self._fields: list[int] | None = None
+        super().__init__(path, columns)
+        self._fields = None if self._all else [self._index[name] for name in self._names]
+        self._begin()  # the next reader has the chosen fields alone
+
+    def _look(self) -> list[str]:
+        import pyarrow
+
+        with pyarrow.memory_map(self._path) as file:  # so that counting reads no rows
+            reader = pyarrow.ipc.open_file(file)
+            batches = [reader.get_batch(k) for k in range(reader.num_record_batches)]
+            self.counts = [batch.num_rows for batch in batches]
+            self.item_bytes = sum(batch.nbytes for batch in batches)
+            names = list(reader.schema.names)
+            del reader, batches
+        self._index = {name: at for at, name in enumerate(names)}
+        return names
+
+    def _open(self) -> Any:
+        import pyarrow
+
+        options = pyarrow.ipc.IpcReadOptions(use_threads=False, included_fields=self._fields)
+        return pyarrow.ipc.open_file(pyarrow.OSFile(self._path), options=options)
+
+    def _read(self, reader: Any, k: int) -> Any:
+        batch = reader.get_batch(k)
+        batch.validate(full=True)  # else offsets of a damaged file lead anywhere in memory
+        return batch
+
+    def name(self, k: int) -> str:
+        return f"record batch {k}"
+
+
+def _values_of(column: Any) -> Sequence[Any]:
+    """The values of a column: numbers and arrays of NumPy, texts, bytes, lists, dicts; None for a null."""
+    import pyarrow
+    from pyarrow import types
+
+    if isinstance(column, pyarrow.ChunkedArray):
+        return [value for chunk in column.chunks for value in _values_of(chunk)]
+    kind = column.type
+    if isinstance(column, pyarrow.ExtensionArray):
+        return _values_of(column.storage)
+    if types.is_dictionary(kind):
+        return _values_of(column.dictionary_decode())
+    if types.is_struct(kind):
+        names = [kind.field(k).name for k in range(kind.num_fields)]
+        made = [dict(zip(names, row)) for row in zip(*map(_values_of, column.flatten()))]
+        return _or_none(made or [{}] * len(column), column)
+    if _is_number(kind):
+        zeros = column if not column.null_count else column.fill_null(False if types.is_boolean(kind) else 0)
+        return _or_none(list(zeros.to_numpy(zero_copy_only=False)), column)
+    if (
+        (types.is_list(kind) or types.is_large_list(kind))
+        and _is_number(kind.value_type)
+        and not column.values.null_count
+    ):
+        values, ends = column.values.to_numpy(zero_copy_only=False), column.offsets.to_numpy().tolist()
+        return _or_none([values[begin:end] for begin, end in itertools.pairwise(ends)], column)
+    if types.is_fixed_size_list(kind) and _is_number(kind.value_type) and not column.null_count:
+        values = column.flatten()
+        if not values.null_count:
+            return list(values.to_numpy(zero_copy_only=False).reshape(len(column), kind.list_size))
+    return list(column.to_pylist())
+
+
+def _is_number(kind: Any) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
+
+
+def _or_none(values: list[Any], column: Any) -> list[Any]:
+    if not column.null_count:
+        return values
+    valid = column.is_valid().to_numpy(zero_copy_only=False)
+    return [value if there else None for value, there in zip(values, np.asarray(valid).tolist())]

@@ -1,0 +1,218 @@
+"""Files of each format, made by the format's own library, and what they have."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import json
+import struct
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stocached import BadSampleError, file_format
+
+pa = pytest.importorskip("pyarrow", reason="pyarrow is missing: it needs Python 3.11")
+pq = pytest.importorskip("pyarrow.parquet")
+
+
+@dataclass(frozen=True)
+class Made:
+    """text: for `source`. items: in order. counts: of each element."""
+
+    text: str
+    items: list[Any]
+    counts: list[int] | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+ROWS = [{"k": k, "text": f"é{k}" * (k % 5), "note": [None, "a", "b\nc"][k % 3]} for k in range(60)]
+TEXTS = [{"k": str(row["k"]), "text": row["text"], "note": row["note"] or 'a "quoted", text'} for row in ROWS]
+LINES = ["" if row["k"] == 5 else f"{row['k']} {row['text']}" for row in ROWS]
+
+
+def jsonl(path: Path) -> Made:
+    """Two files. One has blank lines, and no line break at its end."""
+    lines = [json.dumps(row, ensure_ascii=bool(row["k"] % 2)) for row in ROWS]
+    (path / "0.jsonl").write_text("\n\n" + "\n\r\n".join(lines[:25]))
+    (path / "1.jsonl").write_bytes(b"\xef\xbb\xbf" + "\r\n".join(lines[25:]).encode() + b"\r\n")
+    return Made(str(path / "{0..1}.jsonl"), ROWS)
+
+
+def jsonl_of_pandas(path: Path) -> Made:
+    import pandas as pd  # takes half a second
+
+    pd.DataFrame(ROWS).to_json(path / "rows.ndjson", orient="records", lines=True)
+    return Made(str(path / "rows.ndjson"), ROWS)
+
+
+def csv_of_csv(path: Path) -> Made:
+    with open(path / "rows.csv", "w", newline="") as file:
+        writer = csv.DictWriter(file, ["k", "text", "note"])
+        writer.writeheader()
+        writer.writerows(TEXTS)
+    return Made(str(path / "rows.csv"), TEXTS)
+
+
+def csv_of_pandas(path: Path) -> Made:
+    import pandas as pd  # takes half a second
+
+    pd.DataFrame(TEXTS).to_csv(path / "rows.csv", index=False, sep=";", quoting=csv.QUOTE_ALL)
+    wanted = [{"note": row["note"], "k": row["k"]} for row in TEXTS]
+    return Made(str(path / "rows.csv"), wanted, None, {"delimiter": ";", "columns": ["note", "k"]})
+
+
+def tsv(path: Path) -> Made:
+    with open(path / "rows.tsv", "w", newline="") as file:
+        csv.writer(file, csv.excel_tab).writerows(row.values() for row in TEXTS)
+    return Made(str(path / "rows.tsv"), TEXTS, None, {"names": ["k", "text", "note"]})
+
+
+def text(path: Path) -> Made:
+    (path / "lines.log").write_text("".join(f"{line}\n" for line in LINES))
+    return Made(str(path / "lines.log"), LINES, None, {"format": "text"})
+
+
+MEMBERS = [
+    {"__key__": f"class{k % 3}/a.{k:02}", "jpg": bytes(range(k)) * 9}
+    if k % 4
+    else {"__key__": f"{k}", "json": {"k": k}}
+    for k in range(60)
+]
+
+
+def zip_of(path: Path, method: int, wide: bool = False) -> Made:
+    with zipfile.ZipFile(path / "a.zip", "w", method) as archive:
+        archive.mkdir("class0") if hasattr(archive, "mkdir") else archive.writestr("class0/", b"")
+        archive.writestr("class0/.hidden.jpg", b"x")
+        for member in MEMBERS:
+            key, ending = member["__key__"], [*member][1]
+            data = member[ending] if ending == "jpg" else json.dumps(member[ending]).encode()
+            with archive.open(f"{key}.{ending}", "w", force_zip64=wide) as file:
+                file.write(data)
+        archive.comment = b"a comment"
+    return Made(str(path / "a.zip"), MEMBERS)
+
+
+TABLE = pa.table(
+    {
+        "k": pa.array(range(60), pa.int32()),
+        "x": pa.array([None if k % 7 == 3 else k / 2 for k in range(60)], pa.float32()),
+        "vector": pa.array([[k, k + 1] for k in range(60)], pa.list_(pa.int16(), 2)),
+        "tokens": pa.array([None if k % 9 == 8 else [*range(k % 4)] for k in range(60)], pa.list_(pa.int64())),
+        "data": pa.array([bytes([k]) * k for k in range(60)]),
+        "name": pa.array([f"é{k % 5}" for k in range(60)]).dictionary_encode(),
+        "inner": pa.array([None if k % 11 == 5 else {"a": k, "b": [f"{k}", None]} for k in range(60)]),
+    }
+)
+
+
+def rows(columns: list[str] = TABLE.column_names) -> list[dict[str, Any]]:
+    made: Any = TABLE.select(columns).to_pylist()
+    for row in made:
+        for name, dtype in {"k": np.int32, "x": np.float32, "vector": np.int16, "tokens": np.int64}.items():
+            if row.get(name) is not None:
+                row[name] = np.asarray(row[name], dtype)
+        if row.get("inner") is not None:
+            row["inner"]["a"] = np.int64(row["inner"]["a"])
+    return made
+
+
+def parquet(path: Path) -> Made:
+    """Several files, of other compressions and versions."""
+    settings: list[dict[str, Any]] = [
+        {"compression": "zstd", "version": "1.0"},
+        {"compression": None, "data_page_version": "2.0", "use_dictionary": False},
+        {"compression": "snappy", "write_page_checksum": True},
+    ]
+    for number, given in enumerate(settings):
+        pq.write_table(TABLE.slice(20 * number, 20), path / f"{number}.parquet", row_group_size=6, **given)
+    return Made(str(path / "*.parquet"), rows(), [6, 6, 6, 2] * 3)
+
+
+def parquet_of_pandas(path: Path) -> Made:
+    import pandas as pd  # takes half a second
+
+    frame = pd.DataFrame({"k": np.arange(60, dtype=np.int32), "text": LINES, "left out": 1})
+    frame.to_parquet(path / "part", row_group_size=7)  # magic bytes tell it
+    items = [{"text": text, "k": np.int32(k)} for k, text in enumerate(LINES)]
+    return Made(str(path / "part"), items, [7] * 8 + [4], {"columns": ["text", "k"]})
+
+
+def arrow(path: Path, compression: str | None = None) -> Made:
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.OSFile(str(path / "a.arrow"), "wb") as file, pa.ipc.new_file(file, TABLE.schema, options=options) as writer:
+        writer.write_table(TABLE, max_chunksize=7)
+    wanted = ["inner", "k", "tokens"]
+    return Made(str(path / "a.arrow"), rows(wanted), [7] * 8 + [4], {"columns": wanted})
+
+
+def feather(path: Path) -> Made:
+    import pandas as pd  # takes half a second
+
+    pd.DataFrame({"k": np.arange(60), "text": LINES}).to_feather(path / "a.feather", chunksize=9)
+    items = [{"k": np.int64(k), "text": text} for k, text in enumerate(LINES)]
+    return Made(str(path / "a.feather"), items, [9] * 6 + [6])
+
+
+@file_format(".points", magic=b"PTS1")
+class Points:
+    """A class as a program has: groups of five points of two numbers each."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.counts = [5] * ((Path(path).stat().st_size - 4) // 40)
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    def __getitem__(self, element: int) -> Any:
+        with open(self.path, "rb") as file:
+            file.seek(4 + 40 * element)
+            data = file.read(40)
+        if len(data) < 40:
+            raise BadSampleError("it is cut")
+        return struct.iter_unpack("<2f", data)
+
+
+def points(path: Path) -> Made:
+    items = [(k / 2, k / 4) for k in range(60)]
+    (path / "a.points").write_bytes(b"PTS1" + b"".join(struct.pack("<2f", *item) for item in items))
+    return Made(str(path / "a.points"), items, [5] * 12)
+
+
+CASES: dict[str, Callable[[Path], Made]] = {
+    "jsonl": jsonl,
+    "jsonl of pandas": jsonl_of_pandas,
+    "csv": csv_of_csv,
+    "csv of pandas": csv_of_pandas,
+    "tsv": tsv,
+    "text": text,
+    "zip stored": lambda path: zip_of(path, zipfile.ZIP_STORED),
+    "zip deflated": lambda path: zip_of(path, zipfile.ZIP_DEFLATED),
+    "zip of 64 bits": lambda path: zip_of(path, zipfile.ZIP_DEFLATED, wide=True),
+    "parquet": parquet,
+    "parquet of pandas": parquet_of_pandas,
+    "arrow": arrow,
+    "arrow, lz4": lambda path: arrow(path, "lz4"),
+    "feather of pandas": feather,
+    "a program's own": points,
+}
+
+
+if not importlib.util.find_spec("pandas"):  # comes with the packages for torch
+    CASES = {name: make for name, make in CASES.items() if "pandas" not in name}
+
+
+def plain(value: Any) -> Any:
+    """A value that == compares."""
+    if isinstance(value, dict):
+        return {name: plain(each) for name, each in value.items()}
+    if isinstance(value, (np.ndarray, np.generic)):
+        return value.dtype.str, value.tolist()
+    return value

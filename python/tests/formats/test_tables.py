@@ -1,0 +1,128 @@
+"""What is special about tables: which rows come together, and which columns and groups are read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import python
+
+from stocached import InvalidError, Loader, source
+from stocached._formats import tables
+from stocached._pipes import stages
+
+pa = pytest.importorskip("pyarrow", reason="pyarrow is missing: it needs Python 3.11")
+pq = pytest.importorskip("pyarrow.parquet")
+
+
+def table(path: Path, rows: int, group: int, width: int = 4) -> Path:
+    data = np.arange(rows * width, dtype=np.float32).reshape(rows, width)
+    vector = pa.FixedSizeListArray.from_arrays(pa.array(data.ravel()), width)
+    pq.write_table(pa.table({"k": np.arange(rows), "vector": vector}), path, row_group_size=group)
+    return path
+
+
+@pytest.fixture
+def groups_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    came, read = [], tables.Parquet._read
+
+    def noted(self: Any, reader: Any, k: int) -> Any:
+        came.append(k)
+        return read(self, reader, k)
+
+    monkeypatch.setattr(tables.Parquet, "_read", noted)
+    return came
+
+
+def epoch(loader: Loader) -> list[int]:
+    return [number for batch in loader for number in batch["k"].tolist()]
+
+
+def test_a_shuffle_reads_each_group_once(tmp_path: Path, groups_read: list[int]):
+    pipe = source(table(tmp_path / "a.parquet", 1000, 20)).shuffle(seed=1)
+    loader = Loader(pipe.batch(10))
+    found = epoch(loader)
+    assert sorted(groups_read) == [*range(50)]
+    assert len(loader) == 100
+    assert sorted(found) == [*range(1000)]
+    together = np.diff(np.array(found) // 20)
+    assert (together == 0).mean() < 0.1  # neighbours are of one group as rarely as by chance
+
+
+def test_a_window_holds_groups_of_some_bytes(tmp_path: Path, groups_read: list[int], monkeypatch: pytest.MonkeyPatch):
+    """Of 64 KiB each, and a few more of a small column: some of them are mixed, and of that column alone all."""
+    monkeypatch.setattr(stages, "_WINDOW_BYTES", 512 << 10)
+    path = table(tmp_path / "a.parquet", 24 * 16, 16, width=1 << 10)
+    pipe = source(path).shuffle(seed=1).map(key)
+    window = pipe._stage.usual_window
+    assert 3 <= window <= 12
+    first = [number for _, number in zip(range(16 * window), pipe)]
+    assert len(groups_read) == len({number // 16 for number in first}) == window
+    assert source(path, columns=["k"]).shuffle(seed=1)._stage.usual_window == 1024
+    two = source(path).shuffle(seed=1, window=2).map(key)
+    del groups_read[:]
+    next(iter(two))
+    assert len(groups_read) == 2
+
+
+def key(row: dict[str, Any]) -> int:
+    return int(row["k"])
+
+
+def test_ranks_end_together_by_the_counts(tmp_path: Path):
+    pipe = source(table(tmp_path / "a.parquet", 110, 20)).shuffle(seed=1, window=1)
+    ranks = [epoch(Loader(pipe.batch(10), rank=rank, world_size=2, ends="drop")) for rank in range(2)]
+    assert [*map(len, ranks)] == [50, 50]
+    assert len({*ranks[0], *ranks[1]}) == 100
+
+
+def test_a_huge_group_is_a_warning_with_the_line_that_mends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = table(tmp_path / "a.parquet", 100, 100)
+    monkeypatch.setattr(tables, "_HUGE", 1000)
+    monkeypatch.setattr(tables, "_GOOD", 100)
+    with pytest.warns(UserWarning, match="groups of up to 100 rows, .* bytes") as warned:
+        assert len(source(path)) == 100
+    assert warned[0].filename == __file__
+    exec(str(warned[0].message).partition("shuffle better: ")[2])
+    assert 3 <= pq.ParquetFile(path).metadata.row_group(0).num_rows <= 10
+    monkeypatch.setattr(tables, "_HUGE", 10_000)
+    source(path)
+
+
+def test_a_stream_and_damage_are_errors_that_say_so(tmp_path: Path):
+    batch = pa.record_batch({"a": [1, 2]})
+    with pa.OSFile(str(tmp_path / "a.arrow"), "wb") as file, pa.ipc.new_stream(file, batch.schema) as writer:
+        writer.write_batch(batch)
+    with pytest.raises(InvalidError, match=r"a\.arrow is no arrow file: it begins with"):
+        source(tmp_path / "a.arrow")
+    (tmp_path / "a.parquet").write_bytes(b"PAR1" + bytes(100))
+    with pytest.raises(InvalidError, match=r"a\.parquet is no Parquet file that can be read"):
+        source(tmp_path / "a.parquet")
+    with pytest.raises(InvalidError, match=r"no column 'b'; it has \['k', 'vector'\]"):
+        source(table(tmp_path / "b.parquet", 5, 5), columns=["k", "b"])
+
+
+def test_without_pyarrow_the_error_says_what_to_install(tmp_path: Path):
+    python(
+        "import sys\n"
+        "sys.modules['pyarrow'] = None\n"
+        "import stocached\n"
+        "try: stocached.source(sys.argv[1])\n"
+        "except stocached.UnsupportedError as error: assert 'pip install stocached[parquet]' in str(error), error\n"
+        "else: assert False\n"
+        "assert 'pandas' not in sys.modules\n",
+        table(tmp_path / "a.parquet", 5, 5),
+    )
+
+
+def test_reading_takes_the_memory_of_a_group(tmp_path: Path):
+    """Of 32 MiB in groups of 1 MiB."""
+    python(
+        "import sys, pyarrow\n"
+        "from stocached import source\n"
+        "assert sum(len(row['vector']) for row in source(sys.argv[1])) == 8 << 20\n"
+        "assert pyarrow.default_memory_pool().max_memory() < 8 << 20, pyarrow.default_memory_pool().max_memory()\n",
+        table(tmp_path / "a.parquet", 32 * 16, 16, width=1 << 14),
+    )
