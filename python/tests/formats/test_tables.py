@@ -72,7 +72,7 @@ def key(row: dict[str, Any]) -> int:
 
 
 def test_ranks_end_together_by_the_counts(tmp_path: Path):
-    pipe = source(table(tmp_path / "a.parquet", 110, 20)).shuffle(seed=1, window=1)
+    pipe = source(table(tmp_path / "a.parquet", 110, 20)).cache("16MiB").shuffle(seed=1, window=1)
     ranks = [epoch(Loader(pipe.batch(10), rank=rank, world_size=2, ends="drop")) for rank in range(2)]
     assert [*map(len, ranks)] == [50, 50]
     assert len({*ranks[0], *ranks[1]}) == 100

@@ -327,6 +327,9 @@ class Cache(KeepsLengths):
                 yield visit, ordinal, item
 
     def learned(self) -> npt.NDArray[np.int64] | None:
+        known = self.above[0].lengths()
+        if known is not None:
+            return known
         if not self.made or self.kept.cache.closed:
             return None
         learned = self.kept.cache._learned_lengths()
