@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,30 @@ def test_a_huge_group_is_a_warning_with_the_line_that_mends_it(tmp_path: Path, m
     assert 3 <= pq.ParquetFile(path).metadata.row_group(0).num_rows <= 10
     monkeypatch.setattr(tables, "_HUGE", 10_000)
     source(path)
+
+
+def test_values_of_other_types(tmp_path: Path):
+    day, none = np.datetime64("2026-01-02"), None
+    values: dict[str, Any] = {
+        "day": pa.array([datetime.date(2026, 1, 2), none]),
+        "time": pa.array([datetime.datetime(2026, 1, 2), none], pa.timestamp("ns")),
+        "flag": pa.array([True, none]),
+        "lists": pa.array([[[1], none], []]),
+        "holes": pa.array([[1, none], [2]]),
+        "map": pa.array([[("a", 1)], none], pa.map_(pa.string(), pa.int64())),
+        "long": pa.array([[1.5], [2.5, 3.5]], pa.large_list(pa.float64())),
+    }
+    pq.write_table(pa.table(values), tmp_path / "a.parquet")
+    first, second = source(tmp_path / "a.parquet")
+    assert first["long"].flags.writeable
+    first, second = (
+        {name: np.asarray(row[name]).tolist() if name == "long" else row[name] for name in row}
+        for row in (first, second)
+    )
+    assert first == {
+        "day": day, "time": day, "flag": True, "lists": [[1], None], "holes": [1, None], "map": [("a", 1)], "long": [1.5]
+    }  # fmt: skip
+    assert second == dict.fromkeys(["day", "time", "flag", "map"]) | {"lists": [], "holes": [2], "long": [2.5, 3.5]}
 
 
 def test_a_stream_and_damage_are_errors_that_say_so(tmp_path: Path):

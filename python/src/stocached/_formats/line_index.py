@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +30,7 @@ _HEAD = struct.Struct(
 _MAGIC, _VERSION = b"stoc-lin", 1
 _KEPT = 16 << 20  # bytes of a file from which on its index is kept; others take 10 ms
 _PIECE = 1 << 20  # which stays in a processor's cache
+_STRIP = 8 << 20  # bytes of a thread, at least
 _AHEAD = 2  # bytes after a piece that say whether its last line is blank, and as many before it
 _PLACES, _PLACE = 64, 256
 _LF, _CR, _QUOTE = 10, 13, 34
@@ -145,45 +147,50 @@ def _made(file: int, path: str, size: int, rule: Rule) -> Starts:
 
 
 def _in_threads(file: int, size: int, rule: Rule) -> list[Starts]:
-    pieces = range(0, size, _PIECE)
+    count = min(processors(), 8, -(-size // _STRIP))
+    ends = [size * k // max(count, 1) for k in range(count + 1)]
 
-    def after(at: int) -> Starts:
-        piece = _read(file, at, size)
-        return _after(piece, np.flatnonzero(piece[_AHEAD:-_AHEAD] == _LF), at, size, rule.blank)
+    def strip(begin: int, end: int) -> list[Starts]:
+        return [
+            _after(piece, np.flatnonzero(piece[_AHEAD:-_AHEAD] == _LF), at, size, rule.blank)
+            for at, piece in _pieces(file, begin, end, size)
+        ]
 
-    if len(pieces) < 8:
-        return [*map(after, pieces)]
-    with ThreadPoolExecutor(min(processors(), 8)) as pool:
-        return [*pool.map(after, pieces)]
+    if count <= 1:
+        return strip(0, size)
+    with ThreadPoolExecutor(count) as pool:
+        return [*chain.from_iterable(pool.map(strip, ends, ends[1:]))]
 
 
-def _read(file: int, at: int, size: int) -> npt.NDArray[np.uint8]:
-    """A piece, with _AHEAD bytes before and after it; beyond the ends of the file they are line breaks."""
-    length = min(_PIECE, size - at)
-    made = np.full(length + 2 * _AHEAD, _LF, np.uint8)
-    before, more = min(at, _AHEAD), min(size - at - length, _AHEAD)
-    wanted = made[_AHEAD - before : _AHEAD + length + more]
-    if os.preadv(file, [wanted.data], at - before) != len(wanted):
-        raise InvalidError("the file has changed while it was read; make the pipe again")
-    return made
+def _pieces(file: int, begin: int, end: int, size: int) -> Iterator[tuple[int, npt.NDArray[np.uint8]]]:
+    """Each piece of a part of a file, with _AHEAD bytes before and after it; beyond the ends of the file they are line breaks.
+    The next piece has the same memory."""
+    made = np.full(min(_PIECE, end - begin) + 2 * _AHEAD, _LF, np.uint8)
+    for at in range(begin, end, _PIECE):
+        length = min(_PIECE, end - at)
+        before, more = min(at, _AHEAD), min(size - at - length, _AHEAD)
+        wanted = made[_AHEAD - before : _AHEAD + length + more]
+        if os.preadv(file, [wanted.data], at - before) != len(wanted):
+            raise InvalidError("the file has changed while it was read; make the pipe again")
+        made[_AHEAD + length + more :] = _LF
+        yield at, made[: length + 2 * _AHEAD]
 
 
 def _after(piece: npt.NDArray[np.uint8], breaks: npt.NDArray[np.int64], at: int, size: int, blank: bool) -> Starts:
     """Where the lines after some line breaks begin. breaks: places in the piece, which begins at `at`."""
     if at + len(piece) - 2 * _AHEAD == size and len(breaks) and breaks[-1] == len(piece) - 2 * _AHEAD - 1:
         breaks = breaks[:-1]  # the last line ends there
-    if not blank:
+    if not blank and len(breaks) and ((np.diff(breaks) <= 2).any() or piece[breaks[-1] + _AHEAD + 1] in (_LF, _CR)):
         first, second = piece[breaks + _AHEAD + 1], piece[np.minimum(breaks + _AHEAD + 2, len(piece) - 1)]
         breaks = breaks[(first != _LF) & ((first != _CR) | (second != _LF))]
-    return (breaks + (at + 1)).astype(np.uint64)
+    return (breaks + (at + 1)).view(np.uint64)
 
 
 def _of_fields(file: int, size: int, delimiter: int, first: int) -> list[Starts] | None:
     """Where records with quoted fields begin, as csv has them. None: a quotation mark stands where only csv says what it means:
     not where a field begins or ends. So an even number of marks before a line break means that it is between records."""
     made, marks = list[Starts](), 0
-    for at in range(0, size, _PIECE):
-        piece = _read(file, at, size)
+    for at, piece in _pieces(file, 0, size, size):
         own = piece[_AHEAD:-_AHEAD]
         breaks, quotes = np.flatnonzero(own == _LF), np.flatnonzero(own == _QUOTE)
         lone = np.flatnonzero(own == _CR)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from .._common.errors import BadSampleError, InvalidError, UnsupportedError
 from .._common.one_line import printable
@@ -196,6 +197,8 @@ def _values_of(column: Any) -> Sequence[Any]:
         names = [kind.field(k).name for k in range(kind.num_fields)]
         made = [dict(zip(names, row)) for row in zip(*map(_values_of, column.flatten()))]
         return _or_none(made or [{}] * len(column), column)
+    if types.is_timestamp(kind) or types.is_date(kind) or types.is_duration(kind):
+        return _or_none(list(column.to_numpy(zero_copy_only=False)), column)
     if _is_number(kind):
         zeros = column if not column.null_count else column.fill_null(False if types.is_boolean(kind) else 0)
         return _or_none(list(zeros.to_numpy(zero_copy_only=False)), column)
@@ -204,13 +207,18 @@ def _values_of(column: Any) -> Sequence[Any]:
         and _is_number(kind.value_type)
         and not column.values.null_count
     ):
-        values, ends = column.values.to_numpy(zero_copy_only=False), column.offsets.to_numpy().tolist()
+        values, ends = _written(column.values), column.offsets.to_numpy().tolist()
         return _or_none([values[begin:end] for begin, end in itertools.pairwise(ends)], column)
     if types.is_fixed_size_list(kind) and _is_number(kind.value_type) and not column.null_count:
         values = column.flatten()
         if not values.null_count:
-            return list(values.to_numpy(zero_copy_only=False).reshape(len(column), kind.list_size))
+            return list(_written(values).reshape(len(column), kind.list_size))
     return list(column.to_pylist())
+
+
+def _written(values: Any) -> npt.NDArray[Any]:
+    """A copy that the program may change, as torch wants it."""
+    return np.array(values.to_numpy(zero_copy_only=False))
 
 
 def _is_number(kind: Any) -> bool:
