@@ -209,6 +209,9 @@ if not importlib.util.find_spec("pandas"):  # comes with the packages for torch
     CASES = {name: make for name, make in CASES.items() if "pandas" not in name}
 
 
+ONE_OF_EACH = ["jsonl", "csv", "text", "zip deflated", "parquet", "arrow", "a program's own"]
+
+
 def plain(value: Any) -> Any:
     """A value that == compares."""
     if isinstance(value, dict):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from helpers import python
-from made import CASES, Made, plain
+from made import CASES, ONE_OF_EACH, Made, plain
 
 from stocached import FingerprintError, InvalidError, Loader, source
 
@@ -36,6 +36,7 @@ def test_a_file_that_changes_is_an_error(case: Made):
         pipe[1]
 
 
+@pytest.mark.parametrize("case", ONE_OF_EACH, indirect=True)
 def test_a_named_cache_knows_the_file_and_the_options(case: Made, cache_name: str):
     def read(**options: Any) -> int:
         pipe = source(case.text, **case.options | options).map(str).cache("16MiB", name=cache_name, variable=None)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made import CASES, Made, plain
+from made import CASES, ONE_OF_EACH, Made, plain
 
 from stocached import Loader, Pipe, source
 
@@ -97,17 +97,9 @@ def numbers(batches: Iterable[Any]) -> list[int]:
     return [number for batch in batches for number in batch[:, -1].tolist()]
 
 
-@pytest.mark.parametrize("case", CASES, indirect=True)
-def test_a_loader_shuffles_caches_a_half_and_resumes(case: Made):
-    check_a_loader(case, 0)
-
-
-@pytest.mark.parametrize("case", ["jsonl", "csv", "zip deflated", "parquet", "arrow", "a program's own"], indirect=True)
-def test_workers_do_too(case: Made):
-    check_a_loader(case, 2)
-
-
-def check_a_loader(case: Made, workers: int) -> None:
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("case", ONE_OF_EACH, indirect=True)
+def test_a_loader_shuffles_caches_a_half_and_resumes(case: Made, workers: int):
     n = len(case.items)
     elements = n if case.counts is None else len(case.counts)
 
