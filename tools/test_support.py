@@ -31,6 +31,8 @@ def test_python_and_its_packages() -> None:
     assert row("NumPy")[0] == value(project, r'^dependencies = \["numpy>=([\d.]+)"\]') + " and later"
     assert row("torch (optional)")[0] == value(project, r'^torch = \["torch>=([\d.]+)"\]') + " and later"
     assert row("lightning (optional)")[0] == value(project, r'^lightning = \["lightning>=([\d.]+)"\]') + " and later"
+    assert row("pyarrow (optional)")[0] == value(project, r'^parquet = \["pyarrow>=([\d.]+)"\]') + " and later"
+    assert row("pyarrow (optional)")[1] == value("tools/requirements.txt", r"^pyarrow==([\d.]+);")
 
 
 def test_the_oldest_and_the_frameworks_are_those_of_the_tests() -> None:
