@@ -29,10 +29,8 @@ def test_python_and_its_packages() -> None:
     project = "python/pyproject.toml"
     assert row("Python")[0] == value(project, r'^requires-python = ">=([\d.]+)"') + " and later"
     assert row("NumPy")[0] == value(project, r'^dependencies = \["numpy>=([\d.]+)"\]') + " and later"
-    assert row("torch (optional)")[0] == value(project, r'^torch = \["torch>=([\d.]+)"\]') + " and later"
-    assert row("lightning (optional)")[0] == value(project, r'^lightning = \["lightning>=([\d.]+)"\]') + " and later"
-    assert row("pyarrow (optional)")[0] == value(project, r'^parquet = \["pyarrow>=([\d.]+)"\]') + " and later"
-    assert row("pyarrow (optional)")[1] == value("tools/requirements.txt", r"^pyarrow==([\d.]+);")
+    for extra, name in (("torch", "torch"), ("lightning", "lightning"), ("parquet", "pyarrow")):
+        assert row(f"{name} (optional)")[0] == value(project, rf'^{extra} = \["{name}>=([\d.]+)"\]') + " and later"
 
 
 def test_the_oldest_and_the_frameworks_are_those_of_the_tests() -> None:
