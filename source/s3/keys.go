@@ -66,7 +66,7 @@ func (o *settings) keys(host string) (*keys, error) {
 	k := &keys{setting: cmp.Or(o.Credentials, "auto")}
 	k.file = fmt.Sprintf("profile %s of %s", cmp.Or(o.Profile, os.Getenv("AWS_PROFILE"), "default"),
 		cmp.Or(os.Getenv("AWS_SHARED_CREDENTIALS_FILE"), "~/.aws/credentials"))
-	environment := place{&credentials.EnvAWS{}, "the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY)", k, false}
+	own := place{&environment{}, "the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY)", k, false}
 	file := place{&credentials.FileAWSCredentials{Profile: o.Profile}, k.file, k, false}
 	role := place{&credentials.IAM{}, "the role of this machine or pod", k, true}
 	if !namesRole() {
@@ -74,13 +74,13 @@ func (o *settings) keys(host string) (*keys, error) {
 	}
 	switch k.setting {
 	case "auto":
-		chain := []credentials.Provider{environment, file}
+		chain := []credentials.Provider{own, file}
 		if _, named := service(); named || namesRole() || isAmazon(host) {
 			chain = append(chain, role)
 		}
 		k.Credentials = credentials.NewChainCredentials(chain)
 	case "environment":
-		k.Credentials = credentials.New(environment)
+		k.Credentials = credentials.New(own)
 	case "file":
 		k.Credentials = credentials.New(file)
 	case "iam":

@@ -1,0 +1,39 @@
+package s3
+
+import (
+	"sync/atomic"
+
+	"github.com/minio/minio-go/v7/pkg/credentials"
+)
+
+// handed are the keys that a program gave this process; nil: the environment has the keys.
+var handed atomic.Pointer[credentials.Value]
+
+// HandKeys takes keys in place of those of the environment, for all sources of this process. Open sources use
+// them from their next request on. Any number of goroutines may call it.
+func HandKeys(id, secret, token string) {
+	handed.Store(&credentials.Value{AccessKeyID: id, SecretAccessKey: secret, SessionToken: token,
+		SignerType: credentials.SignatureV4})
+}
+
+// environment gives the keys that a program handed over, else those of the environment.
+type environment struct {
+	credentials.EnvAWS
+	taken *credentials.Value // what it gave last; nil: keys of the environment, or none
+}
+
+// RetrieveWithCredContext is part of credentials.Provider.
+func (e *environment) RetrieveWithCredContext(about *credentials.CredContext) (credentials.Value, error) {
+	if e.taken = handed.Load(); e.taken != nil {
+		return *e.taken, nil
+	}
+	return e.EnvAWS.RetrieveWithCredContext(about)
+}
+
+// IsExpired is part of credentials.Provider.
+func (e *environment) IsExpired() bool {
+	if now := handed.Load(); now != nil || e.taken != nil {
+		return now != e.taken
+	}
+	return e.EnvAWS.IsExpired()
+}
