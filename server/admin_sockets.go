@@ -35,6 +35,9 @@ func newAdminSockets(s *Server, o *Options) (a *adminSockets, err error) {
 		Caches: s.served, Enter: s.enter, Require: s.require, Absent: s.absent,
 		StartPlan: s.plan, IsLeftOut: s.isLeftOut, Replies: s.sessions.Replies, Requests: s.sessions.Requests,
 		Page: o.Page, Configuration: o.Configuration, Version: o.Version}
+	if s.onDemand != nil {
+		handlers.Open = s.openAddress
+	}
 	if s.metrics != nil { // first: close then ends it, too, whatever fails below
 		mux := http.NewServeMux()
 		mux.Handle("GET /metrics", handlers.MetricsHandler())

@@ -20,9 +20,16 @@ func (s *Server) clean(stop <-chan struct{}) {
 		case <-tick.C:
 		}
 		for _, h := range s.served() {
-			if h.Clean() {
+			switch unused := h.Clean(); {
+			case unused && s.onDemand != nil:
+				s.leave(h)
+			case unused && h.HoldsSamples():
 				s.empty(h)
 			}
+		}
+		if s.onDemand != nil && s.isIdle() {
+			s.log.Info("ends, as no program uses it", "for", s.onDemand.Idle)
+			s.onDemand.End()
 		}
 	}
 }

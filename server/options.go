@@ -40,6 +40,10 @@ type Options struct {
 	// SocketsDir.
 	DataSocket, AdminSocket *net.UnixListener
 
+	// OnDemand makes a server for the addresses that programs open, which ends when none uses it. nil: it serves Caches
+	// until its context ends.
+	OnDemand *OnDemand
+
 	open served.OpenFunc // nil: kinds.Open; tests set it
 }
 

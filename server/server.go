@@ -37,6 +37,7 @@ type Server struct {
 	metrics    net.Listener // on TCP; nil: none
 	sessions   *session.Host
 	refusals   fewlines.Limit // limits lines about clients in the log
+	onDemand   *OnDemand      // nil: it has a configuration
 	background sync.WaitGroup // the handlers of operators, and the janitor
 	stop       chan struct{}  // closed to end the janitor
 
@@ -59,12 +60,15 @@ type Server struct {
 // error nothing stays open; segments stay.
 func New(ctx context.Context, o Options) (s *Server, err error) {
 	s = &Server{log: cmp.Or(o.Log, slog.Default()), dir: o.socketsDir(), open: o.opener(),
-		total: o.Total, stop: make(chan struct{}), caches: map[string]*served.Cache{},
+		onDemand: o.OnDemand, total: o.Total, stop: make(chan struct{}), caches: map[string]*served.Cache{},
 		leftOut: map[string]error{}, connections: map[*session.Connection]bool{},
 		reloaded: lastReload{at: time.Now()}}
 	s.sessions = &session.Host{Log: s.log, Replies: session.NewBudget(o.clientShare(), s.drained),
 		Requests: session.NewBudget(o.clientShare(), nil), Enter: s.enter, Absent: s.absent,
 		Ending: s.ending, Drained: s.drained}
+	if s.onDemand != nil {
+		s.onDemand.last = time.Now()
+	}
 	if _, err := rand.Read(s.sessions.Boot[:]); err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -73,18 +74,33 @@ func (f *found) program() any {
 	if len(f.PIDs) == 0 {
 		return nil
 	}
-	text := fmt.Sprintf("%d %s", f.PIDs[0], programOf(f.PIDs[0]))
+	shown := f.PIDs[0]
+	for _, pid := range f.PIDs {
+		if slices.Contains(wordsOf(pid), "--on-demand") { // it has the samples, for the others
+			shown = pid
+			break
+		}
+	}
+	text := fmt.Sprintf("%d %s", shown, programOf(shown))
 	if more := len(f.PIDs) - 1; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	return text
 }
 
-// programOf names the program of a process: of an interpreter also its script.
+// wordsOf returns the command line of a process; [""]: it has ended.
+func wordsOf(pid int) []string {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	return strings.Split(strings.TrimRight(string(text), "\x00"), "\x00")
+}
+
+// programOf names the program of a process: of an interpreter also its script, of a server on demand also who started it.
 func programOf(pid int) string {
-	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // it may have ended
-	words := strings.Split(strings.TrimRight(string(text), "\x00"), "\x00")
+	words := wordsOf(pid)
 	name := filepath.Base(words[0])
+	if by := slices.Index(words, "--by"); by > 0 && by+1 < len(words) && slices.Contains(words, "--on-demand") {
+		return fmt.Sprintf("%s serve --on-demand, started by %s", name, words[by+1])
+	}
 	if len(words) > 1 && strings.HasPrefix(name, "python") && !strings.HasPrefix(words[1], "-") {
 		name += " " + filepath.Base(words[1])
 	}

@@ -32,9 +32,9 @@ func (f *configFlag) flag(c *cobra.Command, note string) {
 }
 
 func newServe() *cobra.Command {
-	f, check := configFlag{}, false
+	f, check, demand := configFlag{}, false, onDemand{}
 	c := &cobra.Command{
-		Use:   "serve -c config.yaml",
+		Use:   "serve {-c config.yaml | --on-demand}",
 		Short: "Fill caches from their sources, for all clients",
 		Long: paragraphs(`Makes the caches of the configuration, or adopts warm ones of an earlier server, and answers clients that
 miss samples. It reads each sample from its source once for all clients. Hits are memory reads of the
@@ -51,12 +51,17 @@ STOCACHED_DECODE=PATH names another program.`,
 			`config.example.yaml is the manual of the configuration. --check reads it, opens every source, checks whether
 all caches fit together, and starts nothing. With decode:, it also reads up to 256 files of the cache, spread
 over the source, for at most 5 seconds. It says of which kinds they are, by their content.`,
+			`--on-demand needs no configuration: programs open addresses, such as s3://bucket/name, and the server ends 30
+seconds after the last of them. The Python package starts such a server itself.`,
 			exitStatus(exitNotFound, exitMemory, exitExists, exitPermission)),
 		Example: `  stocached serve -c config.yaml
   stocached serve -c config.yaml --check`,
 		Args:              arguments(0, 0, "none"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(c *cobra.Command, _ []string) error {
+			if demand.on {
+				return demand.serve(c)
+			}
 			configuration, err := config.Load(f.path)
 			if err != nil {
 				return err
@@ -111,8 +116,12 @@ over the source, for at most 5 seconds. It says of which kinds they are, by thei
 			return r.serve(ctx, stop, hangups, pages)
 		},
 	}
-	f.add(c)
+	f.flag(c, "")
 	c.Flags().BoolVar(&check, "check", false, "only check that the configuration is valid and every source opens")
+	demand.add(c)
+	exclusive(c, "config", "on-demand")
+	exclusive(c, "check", "on-demand")
+	c.MarkFlagsOneRequired("config", "on-demand")
 	return c
 }
 

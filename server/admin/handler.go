@@ -1,12 +1,13 @@
 // Package admin answers operators: HTTP with JSON about caches and plans, health, profiles, and
 // metrics for Prometheus.
 //
-// Host (handler.go) has the handler of the admin socket. plans.go has the requests about
+// Host (handler.go) has the handler of the admin socket. open.go opens addresses, plans.go has the requests about
 // plans, metrics.go the metrics. docs/spec/control.md specifies the paths and
 // fields. The package imports served, prefetch and session, and knows its server only as a Host.
 package admin
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -42,8 +43,10 @@ type Host struct {
 	Page     http.Handler // the page for people; nil: there is none
 	// POST /v1/reload and GET /v1/config; nil: there are none
 	Configuration http.Handler
-	Ready         func() bool            // clients are answered
-	Caches        func() []*served.Cache // in the order of their names
+	// opens an address, for POST /v1/open, and returns the name of its cache; nil: the server has a configuration
+	Open   func(ctx context.Context, o Opening) (name string, err error)
+	Ready  func() bool            // clients are answered
+	Caches func() []*served.Cache // in the order of their names
 	// enters a cache; the caller must leave it; nil: there is none of that name
 	Enter     func(name string) *served.Cache
 	Require   func(name string) (*served.Cache, error)                       // is Enter with an error
@@ -104,6 +107,10 @@ func (s *Host) Handler() http.Handler {
 		mux.Handle("POST /v1/reload", s.Configuration)
 		mux.Handle("GET /v1/config", s.Configuration)
 		there += ", POST /v1/reload, GET /v1/config"
+	}
+	if s.Open != nil {
+		mux.HandleFunc("POST /v1/open", s.postOpen)
+		there += ", POST /v1/open"
 	}
 	if s.Profiles {
 		handleProfiles(mux)

@@ -22,7 +22,10 @@ type Options struct {
 	Decode map[string]any    // how to decode images, for package decode; nil: not at all
 	Tiers  []source.Settings // between segment and source, from fast to slow: kind and its keys
 	Size   uint64            // bytes that the segment never exceeds; it is no larger than every sample needs. 0: no other bound
-	Policy shm.Policy        // which samples it keeps
+	// Passing makes a segment with room for few samples, in place of Size: the server passes them on to programs, which
+	// keep them.
+	Passing bool
+	Policy  shm.Policy // which samples it keeps
 	// SideBuffer is the most bytes of samples without a slot that the server keeps for jobs that read them
 	// soon, with the policy planned. 0: none. nil: a sixteenth of the payload, at most 64 MiB.
 	SideBuffer *uint64
@@ -46,6 +49,13 @@ const maxParallel = shm.ClaimsPerClient
 const (
 	sidePart = 16
 	maxSide  = 64 << 20
+)
+
+// The room of a segment with Passing: slots, or bytes and the index of samples that differ in size.
+const (
+	passingSlots       = 4
+	passingBytes       = 8 << 20
+	passingSampleBytes = 32
 )
 
 const (
@@ -123,6 +133,14 @@ func (o *Options) segment(s source.Source) (shm.Options, error) {
 		Fingerprint: info.Local(), Decode: info.Decode, Programs: info.Programs}
 	if o.Unnamed {
 		want.Name = ""
+	}
+	switch {
+	case o.Passing && info.Schema.Variable:
+		want.SampleBytes, want.Limit = info.Schema.SampleBytes, passingBytes+passingSampleBytes*uint64(info.Samples)
+		return want, nil
+	case o.Passing:
+		want.Slots = min(passingSlots, uint64(info.Samples))
+		return want, nil
 	}
 	if !info.Schema.Variable {
 		if all, err := want.SegmentBytes(); err != nil || all > o.Size {

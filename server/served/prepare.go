@@ -97,6 +97,9 @@ func (p *Prepared) Advise(log *slog.Logger) {
 	}
 }
 
+// Fingerprint returns that of the source.
+func (p *Prepared) Fingerprint() string { return p.source.Info().Fingerprint }
+
 // Look reads some files of the source. false: it has no pictures.
 func (p *Prepared) Look(ctx context.Context) (decode.Looked, bool) {
 	kinds := decode.KindsOf(p.source)

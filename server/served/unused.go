@@ -49,11 +49,17 @@ func (h *Cache) Clean() (unused bool) {
 		h.Log.Error("checking whether the cache has clients", "error", err)
 		return false
 	}
-	if unusedFor < h.options.RemoveUnused {
+	return unusedFor >= h.options.RemoveUnused
+}
+
+// HoldsSamples says whether the segment has memory that a removal frees.
+func (h *Cache) HoldsSamples() bool {
+	if !h.Enter() {
 		return false
 	}
+	defer h.Leave()
 	allocated, err := h.segment.AllocatedBytes()
-	return err == nil && allocated > h.segment.PayloadOffset // there is memory to free
+	return err == nil && allocated > h.segment.PayloadOffset
 }
 
 // idleness says since when only the server has used a cache.

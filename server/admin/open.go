@@ -1,0 +1,67 @@
+package admin
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+
+	"github.com/stocached/stocached/server/fill"
+	"github.com/stocached/stocached/shm"
+	"github.com/stocached/stocached/source"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Opening is what a program sends to open an address.
+type Opening struct {
+	Source source.Settings `yaml:"source"` // kind, path and the kind's own keys
+	Keys   *Keys           `yaml:"keys"`   // of S3; nil: the server looks for them as always
+	Name   string          `yaml:"name"`   // of a cache that the program has; "": none
+}
+
+// Keys are access keys of S3.
+type Keys struct {
+	ID     string `yaml:"id"`
+	Secret string `yaml:"secret"`
+	Token  string `yaml:"token"`
+}
+
+const maxOpening = 1 << 20 // bytes of a request to open an address
+
+// postOpen opens an address for a program.
+func (s *Host) postOpen(w http.ResponseWriter, r *http.Request) {
+	endless(w) // a long list takes minutes
+	var o Opening
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxOpening))
+	if err != nil || yaml.Unmarshal(body, &o) != nil { // an error could quote a key
+		err = fmt.Errorf("%w: the request is no JSON object of source and keys, of at most %d bytes", source.ErrInvalid, maxOpening)
+	}
+	name := ""
+	if err == nil {
+		name, err = s.Open(r.Context(), o)
+	}
+	if err != nil {
+		fail(w, statusOf(err), err.Error())
+		return
+	}
+	reply(w, http.StatusOK, map[string]string{"name": name})
+}
+
+// statusOf is the status of an answer that says why an address does not open.
+func statusOf(err error) int {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return http.StatusNotFound
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, shm.ErrPermission):
+		return http.StatusForbidden
+	case errors.Is(err, source.ErrInvalid), errors.Is(err, shm.ErrInvalid):
+		return http.StatusBadRequest
+	case errors.Is(err, fill.ErrEnding):
+		return http.StatusServiceUnavailable
+	case errors.Is(err, shm.ErrMemory):
+		return http.StatusInsufficientStorage
+	}
+	return http.StatusBadGateway
+}
