@@ -209,7 +209,7 @@ test-languages: build setup-python ## run processes in Go, C and Python on one c
 
 SLOW_PYTHON := native or loader_policies or kills or lifecycle or streams or stateful or processes or views or wheel \
 	or memory or loader.py or odd or mistakes or advise or forks or threads or trace or generators or prepare
-test-python: $(if $(QUICK),,setup-demo) setup-python bin/stocached ## test Python without torch
+test-python: $(if $(QUICK),,setup-demo) setup-python setup-versitygw bin/stocached ## test Python without torch
 	$(PYTEST) $(SIDE_BY_SIDE) python/tests -m 'not torch' $(if $(QUICK),-k 'not ($(SLOW_PYTHON))')
 
 test-torch: $(if $(filter 0,$(TORCH)),setup-python,setup-torch) build ## test Python with torch; installs torch (several GB)

@@ -7,6 +7,7 @@ import operator
 import os
 import time
 import weakref
+from collections.abc import Callable
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -62,6 +63,7 @@ class Attachment:
         self._unlink_last = bool(info.unlink_last)
         self._slot_stride = int(info.slot_stride)
         self._handle = handle
+        self._watch: Callable[[], None] | None = None  # is called once a second while it waits for its server
         self._disk: Any = None  # a disk.Disk: what this cache misses may come from it
         self._once = SingleFlight()
         self._values: FixedValues | VariableValues = (

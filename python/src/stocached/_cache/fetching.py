@@ -22,7 +22,10 @@ def fetch_rows(
     """Fetches whole samples into rows of memory, except the rows that are `ok` already. flags: more of FetchOptions."""
     handle, n, indices, had = cache._handle, wanted.size, address_of(wanted), address_of(ok)
     return ask(
-        lambda options, error: _native.fetch(handle, indices, n, address, stride, had, options, error), wait, flags
+        lambda options, error: _native.fetch(handle, indices, n, address, stride, had, options, error),
+        wait,
+        flags,
+        cache._watch,
     )[1]
 
 
@@ -37,7 +40,10 @@ def fetch_each(
     read = read or cast("VariableValues", cache._values).read
     try:
         _, failures = ask(
-            lambda options, error: _native.fetch_each(handle, indices, n, addresses, sizes, options, error), wait, flags
+            lambda options, error: _native.fetch_each(handle, indices, n, addresses, sizes, options, error),
+            wait,
+            flags,
+            cache._watch,
         )
         found = {
             k: read(address, length)

@@ -135,16 +135,22 @@ def attach(
 
 
 def dial(
-    name: str, wait: int, meanwhile: Callable[[], None], *, read_only: bool = False, fingerprint: str | None = None
+    name: str,
+    wait: int,
+    meanwhile: Callable[[], None],
+    *,
+    read_only: bool = False,
+    fingerprint: str | None = None,
+    sockets_dir: str | None = None,
 ) -> Handle:
     """Attaches through the server, which passes the memory of a cache that this process cannot see.
 
     wait: milliseconds, after which it raises NoServerError or CacheTimeoutError. meanwhile: of `fetch.ask`. Raises
-    CacheNotFoundError when the server has no cache of this name."""
-    handle = Handle()
+    CacheNotFoundError when the server has no cache of this name. sockets_dir: of the server; None: as `data_socket`."""
+    handle, folder = Handle(), None if sockets_dir is None else os.fsencode(sockets_dir)
     flags = _native.OPEN_KIND_PYTHON | (_native.OPEN_READ_ONLY if read_only else 0)
     fetch.ask(
-        lambda options, error: _native.dial(os.fsencode(name), None, flags, options, handle, error),
+        lambda options, error: _native.dial(os.fsencode(name), folder, flags, options, handle, error),
         wait,
         meanwhile=meanwhile,
     )

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from .. import _native
 from .._cache import disk, opening, policies, reading
 from .._cache.cache import Cache
+from .._cache.gathering import Indices
 from .._cache.policies import Policy
 from .._checks import randomness
 from .._checks.derived_fingerprint import Derived, derive
@@ -455,6 +456,15 @@ class CachedSamples(CacheBacked):
         for k, sample in zip(missed, self._misses.load_several([wanted[k] for k in missed])):
             samples[k] = sample
         return [self._finished(i, sample) for i, sample in zip(wanted, samples)]
+
+    @property
+    def ahead(self) -> Callable[[Indices], None] | None:
+        """Has samples that the cache lacks read soon, if the dataset can do that."""
+        tell = getattr(self.stored, "ahead", None)
+        return None if tell is None else lambda indices: tell(self._lacking(indices))
+
+    def _lacking(self, indices: Indices) -> Indices:
+        return indices[[index not in self.cache for index in indices.tolist()]]
 
     def _index(self, index: int) -> int:
         return position_of(index, self._n)

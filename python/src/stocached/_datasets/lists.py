@@ -64,6 +64,9 @@ class Lists(WithoutIndex, ABC):
     def items(self, windows: Iterable[int], reading: Reading) -> Iterator[Entry]:
         """The entries of some windows."""
 
+    def ahead(self, windows: Iterable[int], epoch: int, world_size: int) -> None:
+        """These windows are read soon: a source that waits for a network begins to read them."""
+
     @abstractmethod
     def finish(self, entries: Sequence[Entry], into: list[Any]) -> None:
         """Adds the items of entries, after the last functions, which any worker can call. After an error, those before

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, cast
-
-import numpy as np
+from collections.abc import Callable
+from typing import Any
 
 from .._cache import opening
 from .._cache.cache import Cache
 from .._common.errors import InvalidError
-from .._common.numbers import position_of
 from .._common.torch_version import torch
-from .._image.errors import DecodeError
-from .._memory.buffer_pool import BatchBuffers
-from .._samples import dtypes
-from .._samples.schema import Array, Field
-from .._samples.tree import Tree, as_tensor
-from .cache_backed import CacheBacked
-from .served_pictures import ServedPictures
-from .thread_hits import ThreadHits
+from .._samples.tree import as_tensor
+from .served_samples import ServedSamples
 
 
-class SourceDataset(CacheBacked, torch.utils.data.Dataset[Any]):
+class SourceDataset(ServedSamples, torch.utils.data.Dataset[Any]):
     """Gives the samples of a cache that `stocached serve` fills from its source. It needs no
     dataset code. A batch is one `Cache.fetch`.
 
@@ -37,9 +28,6 @@ class SourceDataset(CacheBacked, torch.utils.data.Dataset[Any]):
     dataset.
     Concurrency: DataLoader with any number of workers, by fork, spawn or forkserver; threads. Can
     be pickled."""
-
-    served = True
-    _parts_given = ("transform",)
 
     def __init__(
         self, name: str, *, transform: Callable[[Any], Any] | None = None, timeout: float | None = 60.0
@@ -57,102 +45,16 @@ class SourceDataset(CacheBacked, torch.utils.data.Dataset[Any]):
         cannot decode them; it says what to install."""
         if not isinstance(name, str):
             raise InvalidError(f"name is {name!r}; it must be the name of a cache that a server fills")
-        self.cache = Cache(opening.attach(name, None, False, timeout, lambda socket: True))
-        self.transform = _of_samples(transform)
-        self.timeout = timeout
-        self._pictures = None if self.cache.decode is None else ServedPictures(self.cache)
-        self.decode = None if self._pictures is None else self._pictures.decode
-        self.thread_hits = ThreadHits()
-        self._batches = BatchBuffers(() if self.cache.variable else self.cache.fields)
+        self._read(Cache(opening.attach(name, None, False, timeout, lambda socket: True)), transform, timeout)
 
-    def gathered_tree(self) -> Tree | None:
-        return Tree(self.blank()) if self.transform is None and not self.cache.variable else None
+    def _value(self, value: Any, code: int) -> Any:
+        return as_tensor(value, code)
 
-    def blank(self) -> Any:
-        fields = list(self.cache.fields)
-        if self._pictures is not None:
-            fields[0] = self._pictures.field
-        if not all(field.fixed for field in fields):
-            return None
-        arrays = [np.zeros((1, *cast("tuple[int, ...]", field.shape)), field.dtype) for field in fields]
-        return _samples(fields, arrays)[0]
-
-    def __len__(self) -> int:
-        return self.cache.samples
-
-    def __getitem__(self, index: int) -> Any:
-        return self.__getitems__([index])[0]
-
-    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
-        """The samples of a batch."""
-        wanted = [self._index(index) for index in indices]
-        samples = self._variable(wanted) if self.cache.variable else self._fixed(wanted)
-        return samples if self.transform is None else [self._transformed(*pair) for pair in zip(wanted, samples)]
-
-    def _transformed(self, index: int, sample: Any) -> Any:
-        assert self.transform is not None
-        try:
-            return self.transform(sample)
-        except DecodeError as error:
-            why = str(error).removeprefix("bytes: ")
-            raise DecodeError(f"sample {index} of cache {self.cache.name!r}: {why}") from error
-        except InvalidError as error:  # a step is invalid
-            raise InvalidError(f"sample {index} of cache {self.cache.name!r}: {error}") from error
-
-    def _index(self, index: int) -> int:
-        return position_of(index, self.cache.samples)
-
-    def _fixed(self, wanted: list[int]) -> list[Any]:
-        fields, arrays = self.cache.fields, self._batches.take(len(wanted))
-        names = [field.name for field in fields]
-        self._fetch(wanted, arrays[0] if len(fields) == 1 else dict(zip(names, arrays)))
-        return _samples(fields, arrays)
-
-    def _fetch(self, wanted: list[int], out: Any = None) -> Any:
-        fetched, hit = self.fetch(wanted, out)
-        self.thread_hits.add(hit)
-        return fetched
-
-    def _variable(self, wanted: list[int]) -> list[Any]:
-        fields = self.cache.fields
-        values = self._fetch(wanted)
-        if len(fields) == 1:
-            samples = [_shown(fields[0], value) for value in values]
-        else:
-            samples = [{field.name: _shown(field, value[field.name]) for field in fields} for value in values]
-        return samples if self._pictures is None else self._pictures.decoded(wanted, samples)
-
-    def stats(self) -> Any:
-        """`Cache.stats()` of its cache."""
-        return self.cache.stats()
+    def _rows(self, values: Any) -> list[Any]:
+        return list(values.unbind(0))
 
     def __repr__(self) -> str:
         return f"<stocached.torch.SourceDataset of {self.cache!r}>"
-
-
-def _of_samples(transform: Any) -> Any:
-    """A transform of samples. Decode alone takes the bytes of a file, and no dict that has them."""
-    if type(transform).__module__ == "stocached._image.decoding":
-        from .._image.steps import Compose
-
-        return Compose([transform])
-    return transform
-
-
-def _samples(fields: Sequence[Field], arrays: list[Array]) -> list[Any]:
-    """The rows of the fields' arrays as samples."""
-    columns = [_rows(field, array) for field, array in zip(fields, arrays)]
-    return columns[0] if len(fields) == 1 else [dict(zip([f.name for f in fields], row)) for row in zip(*columns)]
-
-
-def _shown(field: Field, value: Any) -> Any:
-    return value if field.code == dtypes.BYTES else as_tensor(value, field.code)
-
-
-def _rows(field: Field, array: Array) -> list[Any]:
-    return (
-        [row.tobytes() for row in array] if field.code == dtypes.BYTES else list(as_tensor(array, field.code).unbind(0))
-    )
 
 
 SourceDataset.__module__ = "stocached.torch"  # where users find it

@@ -110,6 +110,12 @@ def chosen(paths: Texts, text: str, name: str | None) -> Format | None:
     )
 
 
+def of_ending(text: str) -> Format | None:
+    """The format of the files of an address."""
+    ending = os.path.splitext(text)[1].lower()
+    return next((each for each in FORMATS.values() if ending in each.endings), None)
+
+
 def _marks(paths: Texts) -> npt.NDArray[np.int64]:
     """The number of the format of each path; -1: none."""
     made = np.full(len(paths), -1)

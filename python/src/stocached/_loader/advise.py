@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from .._common.errors import InvalidError, UnsupportedError
+from .._common.errors import InvalidError
+from .._common.program import program as command_of
 from .base import BaseLoader
 from .trial import Trial
 from .trial_ours import OurTrial
@@ -67,7 +66,7 @@ def advise(
         raise InvalidError(f"step_seconds={step_seconds}; it must be between 0 and 3600")
     if not 0 < seconds <= 3600:
         raise InvalidError(f"seconds={seconds}; it must be more than 0, at most 3600")
-    program, trial = _program(), _trial_of(loader)
+    program, trial = command_of("advise()"), _trial_of(loader)
     more = [] if size is None else ["--size", str(size)]
     with tempfile.TemporaryDirectory(prefix="stocached-advise-") as folder:
         path = os.path.join(folder, type(loader).__name__)
@@ -96,18 +95,6 @@ def _trial_of(loader: Any) -> Trial:
     raise InvalidError(
         f"advise() needs torch's DataLoader or a loader of stocached, and got a {type(loader).__qualname__}"
     )
-
-
-def _program() -> str:
-    """The command of this installation, or the one on the PATH."""
-    beside = Path(sys.executable).with_name("stocached")
-    found = str(beside) if beside.exists() else shutil.which("stocached")
-    if found is None:
-        raise UnsupportedError(
-            "advise() needs the command stocached, which is not on the PATH; the wheel of a release has it, and in a clone "
-            "`go install ./cmd/stocached` installs it"
-        )
-    return found
 
 
 def _run(command: list[str]) -> str:

@@ -97,6 +97,8 @@ class BatchIterator:
         self._reported = context.setup.length_read
         self._why: str | None = None  # why it was closed, if the training loop did not close it
         shard, served = context.begun.shard, context.job.served
+        # Has the samples of a batch read together, before workers ask for them one by one.
+        self._ahead = None if context.job.iterable else getattr(context.job.dataset, "ahead", None)
         say_unannounced(context.job.dataset, shard)
         # Of a Subset it cannot: the server knows the samples by their numbers in the cache.
         announces = served is not None and served.indices is None and served.cache.policy == "planned"
@@ -243,7 +245,11 @@ class BatchIterator:
         while self._number in self._context.begun.overtaken:
             next(self._context.wanted)
             self._number += 1
-        return next(self._context.wanted)
+        wanted = next(self._context.wanted)
+        if self._ahead is not None:
+            wanted = wanted if isinstance(wanted, (int, np.ndarray)) else listed(wanted)
+            self._ahead(np.array(wanted, np.int64, ndmin=1))
+        return wanted
 
     def _next(self) -> Delivered:
         raise NotImplementedError

@@ -82,6 +82,7 @@ class Reader:
         self.windows, self.given = run.windows, 0  # items of these windows
         self._piece, self._before = run.windows[:0], 0  # what is read now, and the items before it
         self._now = 0  # the window that is read now
+        self._told: int | None = None  # the last window that was told ahead
         self._windows = lists.windows(run.world_size)[0]
         self._turn = turn(self._windows, run.world_size)
         self._entries: Iterator[Entry] = iter(())
@@ -116,6 +117,12 @@ class Reader:
         done = self.windows.index(self._piece[-1]) + 1 if self._piece else 0
         self._piece = self.windows[done : done + (1 if current().begin() or self._lists.mixes else _PIECE)]
         self._before, self.ended = self.given, not self._piece
+        soon = self.windows[done : done + 2 * len(self._piece)]
+        told = 0 if self._told is None or self._told not in soon else soon.index(self._told) + 1
+        if soon[told:]:
+            self._told = soon[-1]
+            numbers = (window % self._turn for window in soon[told:])
+            self._lists.ahead([n for n in numbers if n < self._windows], self._reading.epoch, self._reading.world_size)
         self._now = self._piece.start
         self._entries = self._lists.items(self._noted(self._piece), self._reading)
 

@@ -111,6 +111,14 @@ class PipeLists(Lists):
         known = Window(self._seed, reading.epoch, 0, reading.begin, reading.left_out)
         return iter(self._above.items(map(self._epochs.visits(reading.epoch).at, windows), known))
 
+    def ahead(self, windows: Iterable[int], epoch: int, world_size: int) -> None:
+        tell = self._above.ahead
+        if tell is None:
+            return
+        visits, span = self._epochs.visits(epoch), self._span(world_size)
+        places = [range(number * span, min((number + 1) * span, len(visits))) for number in windows]
+        tell(np.array([visits.at(place).element for some in places for place in some], np.int64))
+
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_ends"}
 

@@ -293,9 +293,16 @@ def source(what: Any, *, parts: int | None = None, format: str | None = None, **
         no index.
     format: of files, such as "jsonl"; "paths": their paths alone. None: the ending of their names says it; of those
         without one, their first bytes.
-    options: of the format, such as columns=["image", "label"].
+    options: of the format, such as columns=["image", "label"]. Those of an address are the keys of a source of a server, such
+        as fields=["jpg", "cls"], labels="folders" and remote={"endpoint": "https://storage.example:9000"}.
 
-    Raises InvalidError for others, and for files of several formats."""
+    An address, such as "s3://bucket/train-{000..127}.tar", "s3://bucket/photos/", "gs://..." or "https://...", is read by a
+    server that this call starts, and that ends 30 seconds after its last program (docs/guides/remote.md). An element is the
+    bytes of an object, or a sample of tar shards: a dict, or the bytes if it has one field.
+
+    Raises InvalidError for others, and for files of several formats. For an address: CacheNotFoundError
+    (FileNotFoundError), CachePermissionError (PermissionError), FetchError (OSError), NoServerError, UnsupportedError
+    without the command stocached."""
     if parts is not None:
         return Pipe(stages.Parts(what, parts))
     if isinstance(what, Pipe) and format is None and not options:

@@ -50,6 +50,11 @@ class Mapped:
     def __len__(self) -> int:
         return len(self.dataset)
 
+    @property
+    def ahead(self) -> Any:
+        """Of the dataset: it has samples read soon. None: it cannot."""
+        return getattr(self.dataset, "ahead", None)
+
     def __getitem__(self, index: int) -> Any:
         reading: Any = current().reading
         if not reading.on:
@@ -150,6 +155,10 @@ class Listed(PackedLists):
         self.datasets: list[Read] = []
         self.functions: list[Callable[..., Any]] = []
         self.joined = stage.made_of(self)
+
+    @property
+    def ahead(self) -> Any:
+        return self.stage.ahead
 
     def __len__(self) -> int:
         return int(self.stage.elements())

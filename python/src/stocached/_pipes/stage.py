@@ -39,7 +39,7 @@ class Stage:
     def copied(self) -> Any:
         """A copy, without what is made of stages."""
         made = copy.copy(self)
-        for name in ("rows", "kept", "noter", "measured", "together"):
+        for name in ("rows", "kept", "noter", "ahead", "measured", "together"):
             vars(made).pop(name, None)
         return made
 
@@ -99,6 +99,11 @@ class Stage:
             if noter is not None:
                 noter.note(visit)
             yield visit, 0, item
+
+    @functools.cached_property
+    def ahead(self) -> Any:
+        """Of its data: it has elements read soon, before `item` is called. None: it cannot."""
+        return self.above[0].ahead if len(self.above) == 1 else None
 
     @functools.cached_property
     def measured(self) -> Stage:

@@ -11,7 +11,7 @@ import os
 import sys
 import zlib
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,7 @@ from .functions import FlatMap, Function, Map
 from .lengths import KeepsLengths
 from .mixing import mixed
 from .stage import WINDOW, Item, Stage
-from .texts import of_text
+from .texts import of_text, shown
 from .visits import Visit, Visits, Window
 
 _LONGEST = 400  # characters of a path in an error; other texts may be longer
@@ -51,11 +51,11 @@ class Source(Stage):
         super().__init__()
         self._kind = type(data).__name__
         if isinstance(data, (str, os.PathLike)):
-            self._kind = one_line(os.fspath(data))
+            self._kind = one_line(shown(os.fsdecode(data)))
             data = of_text(os.fsdecode(data), format, options or {})
         elif format is not None or options:
             given = ", ".join(f"{name}=" for name in [*["format"] * (format is not None), *(options or ())])
-            raise InvalidError(f"source({one_line(data)}): {given} goes with a text that names files; leave it out")
+            raise InvalidError(f"source({one_line(data)}): {given} goes with a text that names files, or an address; leave it out")
         iterable = getattr(sys.modules.get("torch.utils.data"), "IterableDataset", ())
         if isinstance(data, iterable) or not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
             raise InvalidError(
@@ -99,6 +99,10 @@ class Source(Stage):
 
     indexed = in_order = True
     window = None
+
+    @functools.cached_property
+    def ahead(self) -> Any:
+        return getattr(self.data, "ahead", None)
 
     def item(self, visit: Visit, seed: int) -> Any:
         return self.data[visit.element]
@@ -308,6 +312,10 @@ class Cache(KeepsLengths):
     @functools.cached_property
     def rows(self) -> Any:
         return rows.Asked(self.kept, self) if self.indexed else self.kept
+
+    @functools.cached_property
+    def ahead(self) -> Any:
+        return None if self.above[0].ahead is None else self.kept.ahead
 
     def read(self, some: Iterable[Visit], window: Window) -> Iterator[Item]:
         lists, tally = self.kept, current()

@@ -20,22 +20,26 @@ from .._image.braces import expanded
 from .._image.wildcards import WILD, Run, found, split
 from .._memory.texts import PIECE, Texts, folder_of
 
+ADDRESSES = ("s3://", "gs://", "https://", "http://")
 _SERVED = "stocached:"
-_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _SHOWN = 3  # names of a folder, in an error
 
 
 def of_text(text: str, format: str | None, options: dict[str, Any]) -> Any:
-    """A sequence of what a text names. format, options: of files. Raises InvalidError."""
-    address = _ADDRESS.match(text)
+    """A sequence of what a text names. format, options: of files; options of an address too. Raises InvalidError, and the
+    errors of an address."""
+    if text.startswith(ADDRESSES):
+        return _of_address(text, format, options)
+    address = _SCHEME.match(text)
     if text.startswith(_SERVED) and format is None and not options:
         from .._datasets.source_dataset import SourceDataset
 
         return SourceDataset(text.removeprefix(_SERVED))
     if address is not None and (text.startswith("//", address.end()) and not os.path.exists(text)):
         raise InvalidError(
-            f"source({one_line(text)}): it reads files of this machine, and no {address[0]} addresses. Give the address "
-            f'to a cache of `stocached serve`, and write source("{_SERVED}NAME") with the name of the cache'
+            f"source({one_line(text)}): it reads files of this machine, and no {address[0]} addresses: "
+            "those of s3://, gs://, https:// and http://"
         )
     if format is None and not options and os.path.isfile(os.path.join(text, "dataset.json")):
         from .._files import dataset  # takes 40 ms, which few programs need
@@ -51,6 +55,27 @@ def of_text(text: str, format: str | None, options: dict[str, Any]) -> Any:
             f"source({one_line(text)}): {', '.join(options)} are for files of a format, and these are paths alone"
         )
     return paths
+
+
+def _of_address(text: str, format: str | None, options: dict[str, Any]) -> Any:
+    from .._datasets.address_dataset import AddressDataset  # few programs need it
+
+    read_here = table.of_ending(text)
+    if format is not None or (read_here is not None and "kind" not in options):
+        raise InvalidError(
+            f"source({one_line(shown(text))}): files of a format are read on this machine: copy them here. "
+            'kind="dir" in place of format= gives the bytes of each'
+        )
+    return AddressDataset(text, options)
+
+
+def shown(text: str) -> str:
+    """A text for people: an address without its user, password and query."""
+    if not text.startswith(ADDRESSES):
+        return text
+    scheme, rest = text.split("://", 1)
+    host, slash, path = rest.partition("/")
+    return f"{scheme}://{host.rpartition('@')[2]}{slash}{path.partition('?')[0] if scheme.startswith('http') else path}"
 
 
 def paths_of(text: str) -> Texts:

@@ -1,0 +1,240 @@
+"""The server of addresses, such as s3://bucket/name, that this package starts (docs/spec/on-demand.md). There is one for
+each user, endpoint and identity of a machine."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import http.client
+import json
+import os
+import select
+import socket
+import stat
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from .._common.errors import (
+    CacheMemoryError,
+    CacheNotFoundError,
+    CachePermissionError,
+    FetchError,
+    InvalidError,
+    NoServerError,
+    StocachedError,
+)
+from .._common.program import program
+
+_KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+# What decides which storage answers, and as whom. Programs with the same values share a server.
+_IDENTITY = (
+    "AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_SHARED_CREDENTIALS_FILE", "HOME", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL",
+    "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ROLE_ARN", "AWS_EC2_METADATA_SERVICE_ENDPOINT",
+    "AWS_EC2_METADATA_DISABLED", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "NO_PROXY", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR",
+    "XDG_CACHE_HOME", "STOCACHED_IDLE",
+)  # fmt: skip
+_START = 30.0  # seconds for a server to start, or for another program to start it
+_PAUSE = 0.02  # seconds between two looks
+_TRIES = 5  # a server may end while a program asks it
+_ERRORS: Mapping[int, type[StocachedError]] = {
+    400: InvalidError,
+    403: CachePermissionError,
+    404: CacheNotFoundError,
+    507: CacheMemoryError,
+}
+_UNAVAILABLE, _GONE = 503, 0
+
+
+class OnDemand:
+    """The server for the environment of this process, whether or not it runs. Can be pickled. Any number of threads and
+    processes."""
+
+    def __init__(self) -> None:
+        values = {name: os.environ[name] for name in _IDENTITY if name in os.environ}
+        self._identity = hashlib.sha256(json.dumps(values).encode()).hexdigest()[:12]
+        self._handed = ""  # digest of the keys that the server has got from this object
+
+    @property
+    def folder(self) -> str:
+        """Of the sockets and the log. That of another user, or one that others may write to, raises
+        CachePermissionError."""
+        run = os.environ.get("XDG_RUNTIME_DIR", "")
+        usable = run.startswith("/") and os.access(run, os.W_OK | os.X_OK)
+        base = os.path.join(run, "stocached") if usable else f"/tmp/stocached-{os.getuid()}"
+        for folder in (base, made := os.path.join(base, f"on-demand-{self._identity}")):
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(folder, 0o700)
+            status = os.lstat(folder)
+            if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
+                raise CachePermissionError(
+                    f"{folder} must be a folder of user id {os.geteuid()} that no other user may write to; remove it, or set "
+                    "XDG_RUNTIME_DIR to a folder of yours"
+                )
+        return made
+
+    @property
+    def log(self) -> str:
+        return os.path.join(self.folder, "server.log")
+
+    def open(self, source: Mapping[str, Any], name: str = "") -> str:
+        """The name of the cache of the samples of an address, which the server opens. It starts the server if there is none.
+        source: the keys of a source (docs/spec/sources.md). name: of a cache that this program has; if the server still has
+        it, it only takes the keys. Raises InvalidError, CacheNotFoundError, CachePermissionError,
+        CacheMemoryError, FetchError; NoServerError and UnsupportedError without a server."""
+        for left in reversed(range(_TRIES)):
+            keys = _keys()
+            body = json.dumps({"source": source, "keys": _as_body(keys), "name": name})
+            status, answer = self._post("/v1/open", body)
+            if status == _GONE and left:
+                self._start()
+                continue
+            if status == _UNAVAILABLE and left:
+                time.sleep(_PAUSE)
+                continue
+            if status in (_UNAVAILABLE, _GONE):
+                raise NoServerError(
+                    f"the server on {self.folder} ends again and again: {answer['error']}; its log: {self.log}"
+                )
+            if status != http.HTTPStatus.OK:
+                raise _ERRORS.get(status, FetchError)(f"{answer.get('error')}; the log of the server: {self.log}")
+            self._handed = _digest(keys)
+            return str(answer["name"])
+        raise AssertionError("unreachable")
+
+    def has_old_keys(self) -> bool:
+        """Whether the keys of the environment have changed since the server got them."""
+        return self._handed != _digest(_keys())
+
+    def check(self) -> None:
+        """Raises NoServerError if no server answers."""
+        if not self._answers():
+            raise NoServerError(f"the server on {self.folder} has ended")
+
+    # ------------------------------------------------------------ asking
+
+    def _post(self, path: str, body: str) -> tuple[int, dict[str, Any]]:
+        """The status and the answer; _GONE: no server answers, or it has ended meanwhile."""
+        connection = _Connection(os.path.join(self.folder, "admin.sock"))
+        try:
+            connection.request("POST", path, body, {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            return response.status, json.loads(response.read())
+        except CachePermissionError:
+            raise
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            return _GONE, {"error": f"no server answers ({error})"}
+        finally:
+            connection.close()
+
+    def _answers(self) -> bool:
+        with socket.socket(socket.AF_UNIX) as s:
+            s.settimeout(_START)
+            return s.connect_ex(os.path.join(self.folder, "admin.sock")) == 0
+
+    # ------------------------------------------------------------ starting
+
+    def _start(self) -> None:
+        """Starts the server, or waits until another program has done so."""
+        if os.environ.get("STOCACHED_START") == "never":
+            raise NoServerError(
+                f"no server of addresses on {self.folder}, and STOCACHED_START=never forbids to start one; start it: "
+                f"stocached serve --on-demand --sockets {self.folder}"
+            )
+        command = [program("an address"), "serve", "--on-demand", "--sockets", self.folder, "--by", _by()]
+        command += ["--idle", os.environ["STOCACHED_IDLE"]] if "STOCACHED_IDLE" in os.environ else []
+        until = time.monotonic() + _START
+        with self._alone(until) as alone:
+            if not alone or self._answers():
+                return
+            _run(command, self.log, until)
+
+    @contextlib.contextmanager
+    def _alone(self, until: float) -> Iterator[bool]:
+        """Inside, no other program starts this server. False: one has done so."""
+        lock = os.open(os.path.join(self.folder, "start.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            while True:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if self._answers():
+                        yield False
+                        return
+                    if time.monotonic() >= until:
+                        raise NoServerError(
+                            f"another program has been starting the server on {self.folder} for {_START:g} s; its log: {self.log}"
+                        ) from None
+                    time.sleep(_PAUSE)
+            try:
+                yield True
+            finally:
+                fcntl.flock(lock, fcntl.LOCK_UN)  # also for a child that was forked meanwhile
+        finally:
+            os.close(lock)
+
+
+def _run(command: list[str], log: str, until: float) -> None:
+    """Starts a server of its own session, with no descriptor of this process, and waits until it serves."""
+    environment = {name: value for name, value in os.environ.items() if name not in _KEYS}
+    told, tell = os.pipe()
+    written = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            # The shell ends at once: then the server is no child of this process, which need not wait for its end.
+            subprocess.run(
+                ["/bin/sh", "-c", '"$@" &', "sh", *command],
+                stdin=subprocess.DEVNULL, stdout=tell, stderr=written, env=environment, cwd="/", start_new_session=True,
+                check=True,
+            )  # fmt: skip
+        finally:
+            os.close(tell)
+            os.close(written)
+        ready, _, _ = select.select([told], [], [], max(until - time.monotonic(), 0.0))
+        if not ready or not os.read(told, 1):
+            with open(log, errors="replace") as file:
+                said = file.read()[-2000:].strip()
+            raise NoServerError(f"the server did not start: {said or 'it said nothing'}; its log: {log}")
+    finally:
+        os.close(told)
+
+
+def _by() -> str:
+    return f"{os.path.basename(sys.argv[0] if sys.argv else '') or 'python'}, pid {os.getpid()}"
+
+
+def _keys() -> tuple[str | None, ...]:
+    return tuple(os.environ.get(name) for name in _KEYS)
+
+
+def _digest(keys: tuple[str | None, ...]) -> str:
+    return hashlib.sha256(repr(keys).encode()).hexdigest()
+
+
+def _as_body(keys: tuple[str | None, ...]) -> dict[str, str] | None:
+    given, secret, token = keys
+    return {"id": given, "secret": secret, "token": token or ""} if given and secret else None
+
+
+class _Connection(http.client.HTTPConnection):
+    """HTTP over a unix socket of this user or of root."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost")
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect(self._path)
+        peer = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        _, uid, _ = struct.unpack("3i", peer)
+        if uid not in (os.geteuid(), 0):
+            raise CachePermissionError(
+                f"user id {uid} listens on {self._path}, and you are {os.geteuid()}; nothing was sent there"
+            )

@@ -1,0 +1,138 @@
+"""The samples of an address, such as s3://bucket/train-{000..127}.tar, which a server reads that this package starts."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import time
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from .._cache import handle
+from .._cache.cache import Cache
+from .._cache.fetch import milliseconds
+from .._cache.gathering import Flags, Indices
+from .._cache.on_demand import OnDemand
+from .._cache.served import fetch_and_count, prefetch
+from .._common.errors import CacheNotFoundError, FetchError, NoServerError, ReplacedError, StocachedError
+from .._image.wildcards import WILD
+from .served_samples import ServedSamples
+
+_ENDINGS = {".tar": "tar", ".npy": "npy"}
+_TIMEOUT = 60.0  # seconds of a batch
+_BRIEF = 0.2  # seconds: nobody waits for what is told ahead
+_HOW = ("path", "remote", "limits", "retry", "read_ahead", "index", "descriptors", "open_files", "verify")  # it is read
+_FILES = ("manifest", "index")  # settings that name files of this machine
+
+
+class AddressDataset(ServedSamples):
+    """A sample is the bytes of an object, a row, or a dict of the fields of a sample of tar shards.
+
+    The list of the address is made when the object is made, and stays as it is then: ReplacedError if its data change.
+    Can be pickled; forked children read by connections of their own. Threads."""
+
+    _parts_given: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, address: str, settings: Mapping[str, Any]) -> None:
+        """settings: keys of a source (docs/spec/sources.md). Raises as `OnDemand.open`."""
+        self.address, self.settings = address, source_of(address, settings)
+        self._server = OnDemand()
+        self._name = self._server.open(self.settings)
+        self._attach()
+
+    def _attach(self) -> None:
+        """Raises ReplacedError if the server has other data now."""
+        end = time.monotonic() + _TIMEOUT
+        while True:
+            try:
+                attached = handle.dial(
+                    self._name, milliseconds(_TIMEOUT), self._server.check, sockets_dir=self._server.folder
+                )
+                break
+            except (CacheNotFoundError, NoServerError):  # it has started anew
+                if time.monotonic() > end:
+                    raise
+                self._open()
+        cache = Cache(attached)
+        cache._watch = self._server.check
+        self._read(cache, None, _TIMEOUT)
+
+    def _open(self) -> None:
+        name = self._server.open(self.settings, self._name)
+        if name != self._name:
+            raise ReplacedError(
+                f"the data of {self.address} have changed since this program listed them: make the pipe again"
+            )
+
+    def fetch(self, wanted: Indices | list[int], out: Any = None) -> tuple[Any, Flags]:
+        """As that of other served samples. It starts the server again if that has ended, and hands over keys that have
+        changed."""
+        end = time.monotonic() + _TIMEOUT
+        while True:
+            if self._server.has_old_keys():
+                self._open()
+            cache = self.cache
+            try:
+                return fetch_and_count(cache, wanted, out, self.timeout)
+            except FetchError as error:
+                ending = {failure.kind for failure in error.failures} <= {"CLOSING", "CANCELLED"} and error.failures
+                if not ending or time.monotonic() > end:
+                    raise
+            except (CacheNotFoundError, NoServerError, ReplacedError, StocachedError):
+                if time.monotonic() > end:
+                    raise
+            if self.cache is cache:  # else another thread has attached again
+                self._attach()
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the objects, and of what a sample has of them."""
+        about = {name: value for name, value in self.settings.items() if name not in _HOW}
+        digest = hashlib.sha256(json.dumps(about, sort_keys=True, default=str).encode()).hexdigest()
+        return f"{self.cache.fingerprint} {digest[:16]}"
+
+    def ahead(self, indices: Indices) -> None:
+        """The server reads these samples at once, before they are fetched."""
+        cache = self.cache
+        with contextlib.suppress(StocachedError):  # a fetch tells what is wrong
+            try:
+                prefetch(cache, indices, _BRIEF)
+            except (CacheNotFoundError, NoServerError, ReplacedError):
+                if self.cache is cache:
+                    self._attach()
+
+    def attach_again(self) -> bool:
+        return False
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: vars(self)[name] for name in ("address", "settings", "_server", "_name")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._attach()
+
+    def __repr__(self) -> str:
+        return f"<{self.address}, {len(self):,} samples>"
+
+
+def source_of(address: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of the source of an address. The ending says the kind, if settings do not. The last part
+    of an address of files is a pattern, or a name, if it has a dot."""
+    made = {**settings}
+    kind = made.setdefault("kind", _ENDINGS.get(os.path.splitext(address)[1], "dir"))
+    made["path"] = address
+    start = address.index("://") + 3
+    wild = WILD.search(address, start)
+    single = "." in address[address.rfind("/", start) + 1 :] and "/" in address[start:]
+    if kind == "dir" and (wild is not None or single) and "manifest" not in made:
+        cut = address.rfind("/", 0, len(address) if wild is None else wild.start()) + 1
+        made["path"], made["glob"] = address[:cut], address[cut:]
+    for name in _FILES:
+        if isinstance(made.get(name), (str, os.PathLike)) and made[name] not in ("none", "beside"):
+            made[name] = os.path.abspath(made[name])
+    remote = made.get("remote")
+    if isinstance(remote, Mapping) and "ca" in remote:
+        made["remote"] = {**remote, "ca": os.path.abspath(remote["ca"])}
+    return made

@@ -1,0 +1,433 @@
+"""source("s3://..."): buckets through the server that the package starts. The bucket is versitygw's."""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from buckets import KEYS, Bucket, environment, servers
+from processes import until
+
+import stocached
+from stocached import Loader, source
+from stocached._checks.derived_fingerprint import derive
+from stocached._datasets.address_dataset import AddressDataset, source_of
+
+OBJECTS = 40
+SHARDS, SAMPLES, LARGE = 3, 10, 200_000
+TARS = "s3://data/shards/train-{0..2}.tar"
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[Bucket]:
+    made = Bucket()
+    for k in range(OBJECTS):
+        made.put(f"files/{'ab'[k % 2]}/{k:03}.txt", f"object {k}".encode())
+    for shard in range(SHARDS):
+        members = {}
+        for k in range(SAMPLES):
+            name = f"{shard}{k}"
+            members |= {
+                f"{name}.bin": bytes(LARGE),
+                f"{name}.cls": b"%d" % (k % 4),
+                f"{name}.txt": f"sample {shard}-{k}".encode(),
+            }
+        made.put_tar(f"shards/train-{shard}.tar", members)
+    rows = np.arange(60, dtype=np.int32).reshape(20, 3)
+    np.save(made.folder / "rows.npy", rows)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def run(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of the servers of one test. All have ended after it."""
+    folder = Path(tempfile.mkdtemp(prefix="run-", dir="/tmp"))
+    for name, value in environment(bucket, folder).items():
+        monkeypatch.setenv(name, value)
+    yield folder
+    for pid in servers(folder):
+        os.kill(pid, signal.SIGKILL)
+    shutil.rmtree(folder)
+
+
+def texts(batches: Any) -> list[str]:
+    return [item["txt"].decode() for batch in batches for item in batch]
+
+
+def tars(fields: list[str] | None = None) -> Any:
+    return source(TARS, int64=["cls"], fields=fields or ["cls", "txt"])
+
+
+ALL = [f"sample {shard}-{k}" for shard in range(SHARDS) for k in range(SAMPLES)]
+
+
+def child(program: str, **more: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **more},
+    )
+
+
+# ------------------------------------------------------------ elements
+
+
+@pytest.mark.usefixtures("run")
+def test_elements_are_objects_samples_and_rows():
+    files = source("s3://data/files/")
+    names = sorted(f"{'ab'[k % 2]}/{k:03}" for k in range(OBJECTS))
+    assert [files[i] for i in range(len(files))] == [f"object {int(name[2:])}".encode() for name in names]
+    labelled = source("s3://data/files/", labels="folders")
+    assert labelled[0] == {"data": b"object 0", "label": 0}
+    assert labelled[39] == {"data": b"object 39", "label": 1}
+    assert len(source("s3://data/files/**/*1.txt")) == 4
+    samples = tars()
+    assert (len(samples), samples[13]) == (30, {"cls": 3, "txt": b"sample 1-3"})
+    assert list(source(TARS, fields=["txt"]))[29] == b"sample 2-9"
+    rows = source("s3://data/rows.npy")
+    assert np.array_equal([rows[i] for i in range(20)], np.arange(60).reshape(20, 3))
+    assert str(samples) == f"source({TARS!r}, 30 elements)"
+
+
+@pytest.mark.usefixtures("run")
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_loader_reads_them_shuffled_cached_and_resumed(workers: int):
+    large = tars(["bin", "cls", "txt"]).map(_with_length)
+    pipe = large.cache(4 * 2**20 + SHARDS * SAMPLES // 2 * LARGE, variable=True).shuffle(5).batch(4, collate=list)
+    with_list = source([{"txt": text.encode()} for text in ALL]).shuffle(5).batch(4, collate=list)
+    loader, model = Loader(pipe, num_workers=workers), Loader(with_list)
+    for _ in range(3):
+        assert texts(loader) == texts(model)
+    assert 20 <= loader.stats().hits <= 40  # it is half cached
+    iteration = iter(loader)
+    first = texts([next(iteration), next(iteration)])
+    state = loader.state_dict()
+    again = Loader(pipe, num_workers=2 - workers)
+    again.load_state_dict(state)
+    assert first + texts(again) == texts(model)
+    loader.close()
+    again.close()
+
+
+def _with_length(sample: dict[str, Any]) -> dict[str, Any]:
+    return sample | {"length": len(sample["txt"])}
+
+
+@pytest.mark.usefixtures("run")
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_pipe_without_an_index_reads_ahead(workers: int, bucket: Bucket, monkeypatch: pytest.MonkeyPatch):
+    told: list[int] = []
+    ahead = AddressDataset.ahead
+    monkeypatch.setattr(AddressDataset, "ahead", lambda self, indices: (told.extend(indices), ahead(self, indices)))
+    pipe = source("s3://data/files/").flat_map(_letters).batch(16)
+    loader = Loader(pipe, num_workers=workers)
+    letters = "".join(letter for batch in loader for letter in batch)
+    assert sorted(letters) == sorted("".join(f"object {k}" for k in range(OBJECTS)))
+    if workers == 0:
+        assert sorted(told) == list(range(OBJECTS))
+
+
+def _letters(data: bytes) -> Iterator[str]:
+    yield from data.decode()
+
+
+@pytest.mark.usefixtures("run")
+def test_a_loader_tells_the_samples_of_batches_ahead(monkeypatch: pytest.MonkeyPatch):
+    told: list[list[int]] = []
+    monkeypatch.setattr(AddressDataset, "ahead", lambda self, indices: told.append(indices.tolist()))
+    loader = Loader(tars().map(_with_length).cache("8MiB", variable=True).batch(10, collate=list))
+    assert texts(loader) == texts(loader) == ALL
+    first, rest = told[:3], told[3:]
+    assert sum(map(len, first)) >= 24  # all but those that the constructor has read
+    assert rest == [[], [], []]  # the cache has them
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+@pytest.mark.usefixtures("run")
+def test_workers_that_are_started_anew_read_them(method: str):
+    loader = Loader(tars().batch(7, collate=list), num_workers=2, multiprocessing_context=method)
+    assert texts(loader) == ALL
+
+
+# ------------------------------------------------------------ the server
+
+
+def test_one_server_for_all_programs_and_none_after_them(run: Path):
+    program = f"from stocached import source; p = source({TARS!r}); print(len(list(p)), flush=True); input()"
+    programs = [
+        subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(4)
+    ]
+    for one in programs:
+        assert one.stdout is not None
+        assert one.stdout.readline() == "30\n"
+    assert len(servers(run)) == 1
+    (log,) = run.glob("stocached/on-demand-*/server.log")
+    assert log.read_text().count("msg=serving cache=") == 1  # they share a cache
+    for one in programs[:2]:
+        one.kill()
+    for one in programs:
+        one.communicate("\n")
+    until(lambda: not servers(run))
+    assert not list(run.glob("**/*.sock"))
+
+
+def test_a_program_that_is_attached_keeps_it(run: Path):
+    pipe = tars()
+    (before,) = servers(run)
+    ended = child(f"from stocached import source; source({TARS!r})[0]")
+    assert ended.communicate()[1] == ""
+    threading.Event().wait(2.5)  # more than STOCACHED_IDLE
+    assert servers(run) == [before]
+    assert pipe[0]["txt"] == b"sample 0-0"
+
+
+def test_kills_of_the_server_cost_no_sample(run: Path):
+    loader = Loader(tars().shuffle(0).batch(3, collate=list), num_workers=2, persistent_workers=True)
+    kills = random.Random(3)
+    killed, batches = 0, 0
+    while killed < 12:
+        epoch = []
+        for batch in loader:
+            epoch.append(batch)
+            batches += 1
+            if kills.random() < 0.15:
+                for pid in servers(run):
+                    os.kill(pid, signal.SIGKILL)
+                    killed += 1
+        assert sorted(texts(epoch)) == ALL
+    assert len(servers(run)) <= 1
+    loader.close()
+    del loader, batch, epoch
+    gc.collect()
+    until(lambda: not servers(run))
+
+
+def test_kills_of_programs_and_of_the_starter_leave_nothing(run: Path):
+    program = f"import stocached\nfor _ in range(10**6): list(stocached.source({TARS!r}))"
+    kills = random.Random(4)
+    programs = [child(program) for _ in range(3)]
+    for _ in range(10):
+        until(lambda: len(servers(run)) == 1)
+        threading.Event().wait(kills.random() / 2)
+        victim = kills.randrange(4)
+        if victim < 3:
+            programs[victim].kill()
+            assert programs[victim].communicate()[1] == ""
+            programs[victim] = child(program)
+        else:
+            for pid in servers(run):
+                os.kill(pid, signal.SIGKILL)
+    for one in programs:
+        one.kill()
+        assert one.communicate()[1] == ""
+    until(lambda: not servers(run))
+
+
+def test_the_server_holds_no_pipe_of_the_program(monkeypatch: pytest.MonkeyPatch, run: Path):
+    monkeypatch.setenv("STOCACHED_IDLE", "300s")
+    read, write = os.pipe()
+    os.set_inheritable(write, True)
+    program = f"from stocached import source; print(source({TARS!r})[0]['txt'])"
+    one = subprocess.Popen([sys.executable, "-c", program], stdout=write, stderr=write, close_fds=False)
+    os.close(write)
+    said = b""
+    while part := os.read(read, 4096):  # ends when the last process has closed the pipe
+        said += part
+    os.close(read)
+    assert one.wait() == 0
+    assert said == b"b'sample 0-0'\n"
+    (pid,) = servers(run)
+    assert os.getsid(pid) not in (os.getsid(0), one.pid)
+    assert os.readlink(f"/proc/{pid}/fd/0") == "/dev/null"
+    assert os.readlink(f"/proc/{pid}/cwd") == "/"
+
+
+def test_secrets_are_in_no_argument_environment_log_pickle_or_core(run: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "")
+    pipe = tars()
+    (pid,) = servers(run)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another-secret-text")
+    with pytest.raises(stocached.CachePermissionError) as refused:
+        source("s3://data/files/")
+    logs = b"".join(path.read_bytes() for path in run.glob("stocached/on-demand-*/server.log"))
+    places = [Path(f"/proc/{pid}/{name}").read_bytes() for name in ("cmdline", "environ")]
+    for text in (*places, logs, pickle.dumps(pipe), repr(pipe).encode(), str(refused.value).encode()):
+        for secret in (KEYS[1], "another-secret-text"):
+            assert secret.encode() not in text
+    limits = Path(f"/proc/{pid}/limits").read_text()
+    assert "Max core file size        1                    1 " in limits
+
+
+@pytest.fixture
+def other() -> Iterator[Bucket]:
+    made = Bucket()
+    for k in range(3):
+        made.put(f"{k}.txt", b"%d" % k)
+    yield made
+    made.close()
+
+
+def test_keys_that_change_are_handed_over(run: Path, other: Bucket, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", other.endpoint)
+    pipe = source("s3://data/*.txt")
+    assert pipe[0] == b"0"
+    (pid,) = servers(run)
+    other.stop()
+    other.start("newer", "of-this-hour")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "newer")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "of-this-hour")
+    assert [pipe[i] for i in range(3)] == [b"0", b"1", b"2"]
+    assert servers(run) == [pid]
+
+
+def test_each_identity_has_a_server_of_its_own(run: Path, monkeypatch: pytest.MonkeyPatch):
+    pipe = tars()
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "somebody-else")
+    with pytest.raises(stocached.CachePermissionError, match="403"):
+        tars()
+    assert len(servers(run)) == 2
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEYS[0])
+    assert pipe[0]["cls"] == 0
+
+
+def test_data_that_change(run: Path, other: Bucket, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", other.endpoint)
+    pipe = source("s3://data/*.txt")
+    pickled = pickle.dumps(pipe)
+    assert pickle.loads(pickled)[1] == b"1"
+    other.put("2.txt", b"something new")
+    with pytest.raises(stocached.FetchError, match=r"CHANGED.*2\.txt"):
+        pipe[2]
+    other.put("3.txt", b"3")
+    assert len(source("s3://data/*.txt")) == 4  # a new pipe lists anew
+    for pid in servers(run):
+        os.kill(pid, signal.SIGKILL)
+    with pytest.raises(stocached.ReplacedError, match="have changed since this program listed them"):
+        pipe[0]
+    with pytest.raises(stocached.ReplacedError, match="make the pipe again"):
+        pickle.loads(pickled)[0]
+
+
+def test_a_named_cache_knows_the_data_by_themselves(run: Path, other: Bucket, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", other.endpoint)
+    before = derive(source("s3://data/*.txt").map(len)._stage.rows)
+    monkeypatch.setenv("AWS_PROFILE", "another")  # another server, and the same data
+    again = derive(source("s3://data/*.txt", retry={"tries": 3}).map(len)._stage.rows)
+    hidden = derive(source("s3://data/*.txt", hidden=True).map(len)._stage.rows)
+    other.put("1.txt", b"something new")
+    changed = derive(source("s3://data/*.txt").map(len)._stage.rows)
+    assert "?" not in str(before)
+    assert str(again) == str(before)
+    assert len({str(each) for each in (before, hidden, changed)}) == 3
+    assert len(servers(run)) == 2
+
+
+def test_a_bucket_that_is_away(run: Path, other: Bucket, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", other.endpoint)
+    other.put("large.bin", bytes(5 * 2**20))  # the server keeps none of it
+    pipe, large = (source(f"s3://data/{name}", retry={"tries": 1}) for name in ("*.txt", "large.bin"))
+    loader = Loader(pipe.cache("8MiB", variable=True).batch(3, collate=list))
+    assert list(loader) == [[b"0", b"1", b"2"]]
+    other.stop()
+    assert list(loader) == [[b"0", b"1", b"2"]]  # what is cached needs no bucket
+    with pytest.raises(stocached.FetchError, match=r"s3://data/large\.bin"):
+        large[0]
+    with pytest.raises(stocached.FetchError, match="does not answer now"):
+        source("s3://data/*.txt", retry={"tries": 1})
+
+
+# ------------------------------------------------------------ mistakes
+
+
+@pytest.mark.usefixtures("run")
+@pytest.mark.parametrize(
+    ("make", "kind", "said"),
+    [
+        (lambda: source("s3://nowhere/files/"), stocached.CacheNotFoundError, "NoSuchBucket"),
+        (lambda: source("s3://data/nothing/*.jpg"), stocached.InvalidError, "no file"),
+        (
+            lambda: source("s3://data/shards/train-{0..9}.tar"),
+            stocached.CacheNotFoundError,
+            r"^file does not exist: .*train-[3-9]\.tar|^source of kind tar: file does not exist",
+        ),
+        (lambda: source("s3://data/files/", colour="red"), stocached.InvalidError, "unknown key"),
+        (lambda: source(TARS, fields=["png"]), stocached.InvalidError, "png"),
+        (lambda: source("s3:///files"), stocached.InvalidError, "names no bucket"),
+        (lambda: source([1, 2], fields=["a"]), stocached.InvalidError, "fields= goes with a text"),
+        (lambda: source(__file__, fields=["a"]), stocached.InvalidError, "fields are for files of a format"),
+        (lambda: source("s3://data/rows.parquet"), stocached.InvalidError, "copy them here"),
+        (lambda: source("s3://data/rows.jsonl", format="jsonl"), stocached.InvalidError, "copy them here"),
+        (lambda: source("hdfs://name/folder"), stocached.InvalidError, "no hdfs: addresses"),
+    ],
+)
+def test_mistakes_have_errors_that_name_them(make: Callable[[], Any], kind: type[Exception], said: str):
+    with pytest.raises(kind, match=said):
+        make()
+
+
+def test_without_a_server(run: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("STOCACHED_START", "never")
+    with pytest.raises(stocached.NoServerError, match=r"STOCACHED_START=never.*stocached serve --on-demand --sockets"):
+        tars()
+    monkeypatch.delenv("STOCACHED_START")
+    monkeypatch.setenv("PATH", str(run))
+    monkeypatch.setattr(sys, "executable", str(run / "python"))
+    with pytest.raises(stocached.UnsupportedError, match="needs the command stocached"):
+        tars()
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    program = run / "bin"
+    program.mkdir()
+    (program / "stocached").write_text("#!/bin/sh\necho 'it is broken' >&2\n")
+    (program / "stocached").chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program / "python"))
+    with pytest.raises(stocached.NoServerError, match="it is broken"):
+        tars()
+
+
+def test_a_folder_that_others_may_write_to_is_refused(run: Path):
+    (run / "stocached").mkdir(mode=0o700)
+    (run / "stocached").chmod(0o777)
+    with pytest.raises(stocached.CachePermissionError, match="no other user may write to"):
+        tars()
+
+
+@pytest.mark.parametrize(
+    ("address", "kind", "path", "glob"),
+    [
+        ("s3://b/x/", "dir", "s3://b/x/", None),
+        ("s3://b/x/**/*.{jpg,png}", "dir", "s3://b/x/", "**/*.{jpg,png}"),
+        ("s3://b/*.txt", "dir", "s3://b/", "*.txt"),
+        ("s3://b/x/one.jpg", "dir", "s3://b/x/", "one.jpg"),
+        ("s3://name.with.dots", "dir", "s3://name.with.dots", None),
+        ("gs://b/t-{00..99}.tar", "tar", "gs://b/t-{00..99}.tar", None),
+        ("https://host/a.npy", "npy", "https://host/a.npy", None),
+    ],
+)
+def test_the_address_says_the_kind(address: str, kind: str, path: str, glob: str | None):
+    made = source_of(address, {})
+    assert (made["kind"], made["path"], made.get("glob")) == (kind, path, glob)
+
+
+@pytest.mark.usefixtures("run")
+def test_an_address_of_the_web_shows_no_password(bucket: Bucket):
+    bucket.put("page.txt", b"text")
+    with pytest.raises(stocached.StocachedError) as refused:
+        source(f"http://user:hunter2@127.0.0.1:{bucket.port}/data/t-{{0..1}}.tar?token=hunter2")
+    assert "hunter2" not in str(refused.value)
