@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 from .._common.errors import InvalidError, StateError
 from .._common.numbers import number_in
+from .._order.walk import Walk
 
 
 def no_seed(visit: Any) -> None:
@@ -95,8 +96,8 @@ class PackedLists(ABC):
 
 
 @dataclass
-class Walk:
-    """The windows of an epoch that a rank reads, and its place in them. A loader has it in place of a shard.
+class WindowWalk(Walk):
+    """The windows of an epoch that a rank reads, and its place in them.
 
     windows: of an epoch. span: elements of a window. window, skip: the next item is number `skip` of those from this
     window on. given: items before it, of this rank.
@@ -135,10 +136,11 @@ class Walk:
     def reach(self, window: int, skip: int, given: int) -> None:
         self.window, self.skip, self.given = window, skip, given
 
-    def state(self) -> dict[str, Any]:
-        """For a state of a loader."""
+    def state(self, between: dict[str, Any], ended: bool) -> dict[str, Any]:
+        if ended:
+            return between
         place = {"epoch": self.epoch, "position": self.given, "window": self.window, "skip": self.skip}
-        return place | {"span": self.span, "ranks": [self.rank, self.world_size]}
+        return between | place | {"span": self.span, "ranks": [self.rank, self.world_size]}
 
     def resume(self, state: Mapping[str, Any]) -> None:
         """Continues from a state. With that of another rank, it counts the items from the first window on."""

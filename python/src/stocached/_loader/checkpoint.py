@@ -14,11 +14,10 @@ from typing import Any
 from .._common.errors import InvalidError, StateError
 from .._common.numbers import number_in
 from .._common.ranks import rank_of
-from .._datasets.lists import Walk
 from .._order.nodes import Deal
+from .._order.walk import Walk
 from .._random import base_seeds, generator_states
 from .._random.sample_seeds import sample_seed
-from .._streams.order import StreamOrder, StreamWalk
 from .._workers import dataset_states
 from .._workers.dataset_states import Here, Restored
 from .affinity import Affinity
@@ -67,33 +66,27 @@ class Checkpoint:
                 self.progress = None
 
     def batches(self, sampler: OrderSampler, batch_size: int, drop_last: bool) -> int:
-        """How many an epoch of our order has. Of rows, whose epochs differ: how many the next iteration gives, or the
-        last one, if it has given none; Lightning asks after it has made it."""
-        if not isinstance(sampler.order, StreamOrder):
-            return sampler.shard(0).batches(batch_size, drop_last)
+        """How many an epoch of our order has. Where epochs differ: how many the next iteration gives, or the last one,
+        if it has given none; Lightning asks after it has made it."""
         begun, epoch = self.begun, self.epoch if self.epoch_set is None else self.epoch_set
         if begun is not None and begun.walk is not None and self.untouched and self.epoch_set is self.resume is None:
             return begun.walk.batches(batch_size, drop_last)
-        walk: Any = sampler.shard(epoch)
-        if self.resume is not None:
-            walk.resume(self.resume)
-        return int(walk.batches(batch_size, drop_last))
+        place: Any = sampler.shard(epoch)
+        if isinstance(place, Walk) and self.resume is not None:
+            place.resume(self.resume)
+        return int(place.batches(batch_size, drop_last))
 
     # ------------------------------------------------------------ states
 
     def ordered_state(self, order: OrderSampler) -> dict[str, Any]:
-        """With an order of stocached whose batches this loader makes: one position. Of rows, the state of a stream."""
-        if isinstance(order.order, StreamOrder):
-            begun, ended = self.begun, self.progress is None or self.progress.complete
-            walk = order.shard(self.epoch) if begun is None or ended else begun.walk
-            return walk.state()
+        """With an order of stocached whose batches this loader makes: one position, or the place of a walk."""
         state: dict[str, Any] = {"version": _VERSION, "order": repr(order.order), "epoch": self.epoch, "position": 0}
         begun, progress = self.begun, self.progress
-        if begun is None or progress is None or progress.complete:
-            return state
-        if begun.walk is not None:
-            state |= begun.walk.state()
-        elif begun.shard is not None:
+        ended = begun is None or progress is None or progress.complete
+        walk: Any = order.shard(self.epoch) if begun is None else begun.walk
+        if isinstance(walk, Walk):
+            return walk.state(state, ended)
+        if not ended and begun.shard is not None:
             state |= {"epoch": begun.epoch, "position": begun.shard.position(progress.samples)}
         return state
 
@@ -143,10 +136,9 @@ class Checkpoint:
     def load(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]], setup: Setup) -> None:
         """As `load_state_dict` of a loader."""
         ordered = setup.in_our_order
-        if ordered and isinstance(setup.sampler.order, StreamOrder):
-            walk = setup.sampler.shard(0)
-            walk.resume(state)
-            self.resume = walk.state()
+        walk = setup.sampler.shard(0) if ordered else None
+        if isinstance(walk, Walk) and (own := walk.checked(state)) is not None:
+            self.resume = own
             return
         if not isinstance(state, Mapping) or state.get("version") != _VERSION:
             raise StateError(f"this is no state of a loader of this version: {state!r:.200}")
@@ -187,7 +179,7 @@ class Checkpoint:
         order = setup.sampler
         order.begin(epoch, 0 if state is None else int(state.get("position", 0)))
         undealt = order.shard()
-        if isinstance(undealt, (Walk, StreamWalk)):
+        if isinstance(undealt, Walk):
             if state is not None:
                 undealt.resume(state)
             return iter(()), Begun(epoch, *_seeds(order, epoch), walk=undealt)

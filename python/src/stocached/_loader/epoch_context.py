@@ -6,14 +6,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from .._datasets.lists import Walk
 from .._datasets.notices import Notices
 from .._order.epoch import Shard
 from .._order.nodes import Deal
+from .._order.walk import Walk
 from .._random import generator_states
 from .._random.generator import plain
 from .._samples.batch_layout import Layout
-from .._streams.order import StreamWalk
 from .._workers.dataset_states import Here, Restored, Snapshots
 from .bad_samples import BadSamples
 from .job import Job
@@ -43,7 +42,7 @@ class Begun:
     base_seed: int  # seed of the workers
     key: int  # key of all random numbers of this epoch's samples
     shard: Shard | Deal | None = None  # consecutive samples of an order of stocached; None: another sampler gives them
-    walk: Walk | StreamWalk | None = None  # of a pipe without an index, in place of a shard
+    walk: Walk | None = None  # of a pipe without an index, in place of a shard
     first_dealt: bool = False  # no epoch of this loader was dealt to nodes before
     # Of another sampler:
     skipped: int = 0  # batches before the state that the epoch continues from

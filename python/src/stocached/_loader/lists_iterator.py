@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from .._common.errors import InvalidError
-from .._datasets.lists import Entry, Walk
+from .._datasets.lists import Entry, WindowWalk
 from .._datasets.tally import current
 from .._memory.batch_pool import Lease
 from .._workers import serialization
@@ -92,7 +92,7 @@ class _Place:
     """The place of the training loop in the walk. next: window and skip after the batch that it gets."""
 
     def __init__(self, context: EpochContext) -> None:
-        assert isinstance(context.begun.walk, Walk)
+        assert isinstance(context.begun.walk, WindowWalk)
         self.walk = context.begun.walk
         self.next = self.walk.window, self.walk.skip
         self._progress, self._before = context.progress, self.walk.given

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .._common.errors import InvalidError
-from .._datasets.lists import WITHOUT_LENGTH, Entry, Lists, Reading, Walk, without_index
+from .._datasets.lists import WITHOUT_LENGTH, Entry, Lists, Reading, WindowWalk, without_index
 from .._datasets.tally import current
 from .counting import Chain
 from .functions import Map
@@ -202,7 +202,7 @@ class _WalkEpoch:
     order: WalkOrder
     number: int
 
-    def shard(self, rank: int, world_size: int, *, ends: str = "uneven", start: int = 0) -> Walk:
+    def shard(self, rank: int, world_size: int, *, ends: str = "uneven", start: int = 0) -> WindowWalk:
         """start: items of this rank before. ends: what a sampler takes if the program says nothing; not looked at."""
         if not 0 <= rank < world_size:
             raise InvalidError(f"rank={rank} is not in 0..{world_size - 1}")
@@ -219,7 +219,7 @@ class _WalkEpoch:
                 )
             passes = -(-items // int(totals[rank])) + (_MORE if self.order.skips else 0) if items else 1
         in_epochs = functools.partial(self._in_epochs, rank, world_size)
-        return Walk(self.number, rank, world_size, *lists.windows(world_size), start, items, passes, in_epochs)
+        return WindowWalk(self.number, rank, world_size, *lists.windows(world_size), start, items, passes, in_epochs)
 
     def _in_epochs(self, rank: int, world_size: int) -> int:
         totals = self.order.lists.totals(0, world_size)

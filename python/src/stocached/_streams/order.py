@@ -6,14 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from .._order.walk import Walk
 from . import checkpoint
 from .scheduler import State
 from .settings import StreamSettings
 
 
 @dataclass
-class StreamWalk:
-    """The place of the training loop in an epoch of a stream. A loader has it in place of a shard."""
+class StreamWalk(Walk):
+    """The place of the training loop in an epoch of a stream."""
 
     settings: StreamSettings
     at: State
@@ -22,8 +23,11 @@ class StreamWalk:
         """Continues from a state, or the states of all ranks. InvalidError."""
         self.at = checkpoint.from_dicts(self.settings, state)
 
-    def state(self) -> dict[str, Any]:
-        return checkpoint.to_dict(self.settings, self.at)
+    def checked(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        return checkpoint.to_dict(self.settings, checkpoint.from_dicts(self.settings, state))
+
+    def state(self, between: Mapping[str, Any], ended: bool) -> dict[str, Any]:
+        return checkpoint.to_dict(self.settings, self.settings.start(between["epoch"]) if ended else self.at)
 
     def batches(self, batch_size: int, drop_last: bool) -> int:
         """How many are left. Both are those of the settings."""
