@@ -734,7 +734,7 @@ struct stoc_task {
     uint64_t position, first; /* position of this task, and of the first task of its batch; the library sets them */
     int64_t index;            /* for the caller: what to do */
     uint32_t row, buffer, kind;
-    uint32_t only; /* 0: any worker may take it; else only worker `only - 1`. The same for all tasks of a batch */
+    uint32_t only; /* 0: any worker may take it; else only worker `only - 1`. 0 for all tasks of a batch, or for none */
     uint64_t argument;
     int32_t result; /* the answer, set by the worker */
     uint32_t worker;

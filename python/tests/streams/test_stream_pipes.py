@@ -745,9 +745,7 @@ def test_stages_that_need_items_are_refused_below(make: Any):
     [
         ({"batch_size": 3}, "batch_size= with a pipe that has"),
         ({"shuffle": True}, r"write \.shuffle\(\)"),
-        ({"num_workers": 1, "persistent_workers": True}, "leave persistent_workers= out"),
         ({"restart_workers": True}, "leave restart_workers= out"),
-        ({"trace": "trace.json"}, "leave trace= out"),
         ({"worker": "thread"}, "leave worker= out"),
         ({"affinity": "node"}, "leave affinity= out"),
         ({"ends": "stop"}, "ends='stop' is none of pad, drop, cycle"),

@@ -14,7 +14,7 @@ from helpers import python
 from processes import until
 
 from stocached._common import threads
-from stocached._loader.background import Background
+from stocached._common.background import Background
 
 
 def interrupted(step: int, call: Callable[[], Any]) -> bool:

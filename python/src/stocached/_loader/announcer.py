@@ -10,12 +10,12 @@ from typing import Any
 
 from .._cache.attachment import Attachment
 from .._cache.served import announce, announce_reads
+from .._common.background import Background
 from .._common.errors import StocachedError
 from .._datasets.cache_backed import CacheBacked
 from .._order.epoch import Shard
 from .._order.nodes import Deal
 from .._order.order import Order
-from .background import Background
 
 _EVERY = 0.02  # seconds between two numbers for the server
 

@@ -68,10 +68,10 @@ class Checkpoint:
     def batches(self, sampler: OrderSampler, batch_size: int, drop_last: bool) -> int:
         """How many an epoch of our order has. Where epochs differ: how many the next iteration gives, or the last one,
         if it has given none; Lightning asks after it has made it."""
-        begun, epoch = self.begun, self.epoch if self.epoch_set is None else self.epoch_set
-        if begun is not None and begun.walk is not None and self.untouched and self.epoch_set is self.resume is None:
+        begun, untouched = self.begun, self.untouched and self.epoch_set is None and self.resume is None
+        if untouched and begun is not None and begun.walk is not None:
             return begun.walk.batches(batch_size, drop_last)
-        place: Any = sampler.shard(epoch)
+        place: Any = sampler.shard(self.epoch if self.epoch_set is None else self.epoch_set)
         if isinstance(place, Walk) and self.resume is not None:
             place.resume(self.resume)
         return int(place.batches(batch_size, drop_last))
@@ -82,11 +82,10 @@ class Checkpoint:
         """With an order of stocached whose batches this loader makes: one position, or the place of a walk."""
         state: dict[str, Any] = {"version": _VERSION, "order": repr(order.order), "epoch": self.epoch, "position": 0}
         begun, progress = self.begun, self.progress
-        ended = begun is None or progress is None or progress.complete
         walk: Any = order.shard(self.epoch) if begun is None else begun.walk
         if isinstance(walk, Walk):
-            return walk.state(state, ended)
-        if not ended and begun.shard is not None:
+            return walk.state(state, progress is None or progress.complete)
+        if begun is not None and begun.shard is not None and progress is not None and not progress.complete:
             state |= {"epoch": begun.epoch, "position": begun.shard.position(progress.samples)}
         return state
 

@@ -12,9 +12,9 @@ import numpy.typing as npt
 
 from .._cache.cache import Cache
 from .._cache.named import create_or_attach
+from .._common.background import Background
 from .._common.errors import StocachedError
 from .._order.nodes import Deal
-from .background import Background
 
 _GROUP = 65536  # indices that a rank deals ahead at a time; in short epochs fewer, so that each rank has some groups
 _LEAST_GROUP = 16384

@@ -27,7 +27,7 @@ class Executor:
     """Has the workers that a loader keeps between epochs."""
 
     def __init__(self) -> None:
-        self.kept: WorkerRuntime | None = None
+        self.kept: Any = None  # a WorkerRuntime, or of rows a Team
 
     def pipeline(self, setup: Setup) -> Any:
         """What native workers of the next epoch do in C, of a kind that the program chose; None:
@@ -41,7 +41,9 @@ class Executor:
         """Starts workers if the loader has some, and makes the iterator, which begins the first
         batches."""
         if isinstance(context.begun.walk, StreamWalk):
-            return StreamBatches(context)
+            rows = StreamBatches(context, self.kept)
+            self.kept = rows.team
+            return rows
         restored, workers = context.begun.restored, context.setup.num_workers
         if restored is not None and not context.by_rows:
             self.end()  # its workers have another place than the state

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import copy
-import time
+from typing import Any
 
 import numpy as np
 
-from .._streams.iterator import StreamIterator
+from .._datasets.tally import current
+from .._streams.iterator import StreamIterator, batch_pool_of
 from .._streams.open_files import Failure
 from .._streams.order import StreamWalk
 from .._streams.scheduler import State, Step
 from .._streams.settings import StreamSettings
+from .._streams.workers import Team
 from .bad_samples import BadSample
 from .epoch_context import EpochContext
-from .iterator import BatchIterator, Delivered, array_bytes
+from .iterator import BatchIterator, Clocks, Delivered, array_bytes
 
 
 class _Reached:
     """What an iteration of a stream tells, as a `Progress`."""
 
-    def __init__(self, settings: StreamSettings, at: State) -> None:
-        self._files, self.at = settings.files, at
+    def __init__(self, settings: StreamSettings, at: State, context: EpochContext) -> None:
+        self._files, self.at, self._context = settings.files, at, context
         self.bad: list[BadSample] = []
 
     def _given(self, step: Step) -> None:
@@ -34,21 +36,33 @@ class _Reached:
         number, why = failure.assignment.number, failure.error.summary.replace("\n", "; ")
         self.bad.append(BadSample(number, repr(self._files[number]), f"left out from item {failure.item} on: {why}"))
 
+    def _read(self, step: int, answers: Any) -> None:
+        self._context.meter.load(int((answers["ended_ns"] - answers["began_ns"]).sum()), 0, 0)
+        if self._context.trace is not None:
+            self._context.trace.loaded(self._context.epoch, step, answers, np.full(len(answers), -1))
+
 
 class StreamBatches(BatchIterator):
-    def __init__(self, context: EpochContext) -> None:
+    def __init__(self, context: EpochContext, team: Team | None) -> None:
+        """team: workers that the loader has kept."""
         super().__init__(context)
         walk = context.begun.walk
         assert isinstance(walk, StreamWalk)
         self._walk, self._settings = walk, _settings(context, walk.settings)
-        self._reached = _Reached(walk.settings, walk.at)
-        self._batches = StreamIterator(self._settings, self._settings.scheduler(walk.at), self._reached)
+        self._reached = _Reached(walk.settings, walk.at, context)
+        if team is None and context.setup.persistent_workers:
+            team = Team(self._settings, batch_pool_of(self._settings))
+        self.team = team  # that the next iteration has too
+        self._batches = StreamIterator(self._settings, self._settings.scheduler(walk.at), self._reached, team)
 
     def _next(self) -> Delivered:
-        job, start = self._context.job, time.monotonic_ns()
+        job = self._context.job
+        clocks = None if job.workers else Clocks()
         try:
             with job.counting():
                 batch = next(self._batches, None)
+                if self._context.trace is not None and not job.workers:
+                    current().flush()
         except Exception:
             self.close()  # the state stays at this batch
             raise
@@ -58,8 +72,8 @@ class StreamBatches(BatchIterator):
             self._reached.bad.clear()
         if batch is None:
             raise StopIteration
-        if not job.workers:
-            self._context.meter.load(time.monotonic_ns() - start)
+        if clocks is not None:
+            self._loaded_here(clocks, self._given, hit=False)
         samples = int(np.count_nonzero(batch.mask))
         self._number += 1
         self._planned += samples
@@ -72,7 +86,7 @@ class StreamBatches(BatchIterator):
     def _stop(self, harshly: bool) -> None:
         batches: StreamIterator | None = vars(self).get("_batches")
         if batches is not None:
-            batches.close()
+            batches.close(harshly=harshly)
             self._walk.settings.keep(self._settings)
 
 

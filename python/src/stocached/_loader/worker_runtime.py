@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from .._common import threads
+from .._common.background import TIMEOUT, Background
 from .._memory.batch_pool import BatchPool, Lease
 from .._memory.batch_reserve import reserve_of
 from .._samples.batch_layout import Layout
 from .._workers.pool import Pool
 from .._workers.task_queue import CANCELLED, DONE, TAKEN, TASK, TaskQueue, place_of
-from .background import TIMEOUT, Background
 from .epoch_context import EpochContext
 from .tasks import BEGIN, ERROR, NO_BUFFER, SAMPLE, TELL
 from .worker import run_worker

@@ -98,7 +98,7 @@ def settings_of(batch: Batch, seed: int, ends: Any, skips: bool, rank: int, worl
 
 def order_of(batch: Batch, seed: int, given: Any, chain: Any) -> StreamOrder:
     """given: the arguments of a loader. Raises InvalidError for those that rows do not know."""
-    for name in ("persistent_workers", "restart_workers", "trace", "affinity"):
+    for name in ("restart_workers", "affinity"):
         if getattr(given, name):
             raise InvalidError(
                 f"{batch.shown()} has no {name}=: its workers have the files of their rows for a whole iteration; leave "
@@ -122,6 +122,7 @@ class _Alone:
     def _given(self, step: Step) -> None: ...
     def _ended(self, epoch: int) -> None: ...
     def _failed(self, failure: Any) -> None: ...
+    def _read(self, step: int, answers: Any) -> None: ...
 
 
 def batches(batch: Batch) -> Iterator[StreamBatch]:

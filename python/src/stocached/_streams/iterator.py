@@ -17,7 +17,7 @@ from .items import Array, Items
 from .open_files import Failure, FileFailed, OpenFiles, first_item
 from .scheduler import Step, StepScheduler
 from .settings import StreamSettings
-from .workers import StreamWorkers
+from .workers import StreamWorkers, Team
 
 
 class InProcessReader:
@@ -81,7 +81,7 @@ class InProcessReader:
         taken, self._open_files.failures = self._open_files.failures, []
         return taken
 
-    def close(self) -> None:
+    def close(self, *, harshly: bool = False) -> None:
         self._open_files.close()
 
 
@@ -97,24 +97,38 @@ class Progress(Protocol):
     def _failed(self, failure: Failure) -> None:
         """A file was given up."""
 
+    def _read(self, step: int, answers: Any) -> None:
+        """Workers have read a step. answers: of a task queue. Called in any thread."""
+
+
+def batch_pool_of(streams: StreamSettings) -> BatchPool:
+    """That of the last iteration, if no other one has it."""
+    batch_pool, pid = streams.batch_pool or (None, 0)
+    streams.batch_pool = None
+    if batch_pool is None or pid != os.getpid():  # a forked child must not write into its parent's batches
+        batch_pool = BatchPool(parse_size(streams.pool_bytes), shared=streams.num_workers > 0)
+    return batch_pool
+
 
 class StreamIterator(Iterator[StreamBatch]):
     """The batches of one epoch, or without end."""
 
-    def __init__(self, streams: StreamSettings, scheduler: StepScheduler, progress: Progress) -> None:
+    def __init__(
+        self, streams: StreamSettings, scheduler: StepScheduler, progress: Progress, team: Team | None = None
+    ) -> None:
+        """team: workers that the next iteration has too. None: the iteration has its own, if there are some."""
         self._streams, self._progress, self._epoch = streams, progress, scheduler.rows.places.epoch
         # Row, first step, end: items that a file that failed does not have.
         self._gaps: list[tuple[int, int, int]] = []
         self._numbers = np.arange(streams.batch_size) + streams.rank * streams.batch_size
         self._source: InProcessReader | StreamWorkers | None = None
         self._pid = os.getpid()
-        batch_pool, pid = streams.batch_pool or (None, 0)
-        if batch_pool is None or pid != self._pid:  # a forked child must not write into its parent's batches
-            batch_pool = BatchPool(parse_size(streams.pool_bytes), shared=streams.num_workers > 0)
-        streams.batch_pool = None  # one iteration at a time has it
-        self._batch_pool = batch_pool
-        kind = StreamWorkers if streams.num_workers else InProcessReader
-        self._source = kind(streams, scheduler, batch_pool)
+        self._batch_pool = batch_pool_of(streams) if team is None else team.batch_pool
+        if streams.num_workers:
+            keep, team = team is not None, team or Team(streams, self._batch_pool)
+            self._source = StreamWorkers(streams, scheduler, team, progress._read, keep=keep)
+        else:
+            self._source = InProcessReader(streams, scheduler, self._batch_pool)
 
     def __next__(self) -> StreamBatch:
         if os.getpid() != self._pid:
@@ -166,12 +180,12 @@ class StreamIterator(Iterator[StreamBatch]):
             return StateError(f"{where}: {cause}")
         return StreamError(f"{where}: {failure.error.summary}", file, number, failure.item)
 
-    def close(self) -> None:
+    def close(self, *, harshly: bool = False) -> None:
         """Closes files and ends workers. Called by itself at the end of the epoch, when the
-        iterator is gone, and when the interpreter ends."""
+        iterator is gone, and when the interpreter ends. harshly: also ends workers that are kept."""
         source, self._source = self._source, None
         if source is not None:
-            source.close()
+            source.close(harshly=harshly)
             self._streams.batch_pool = self._batch_pool, self._pid
 
     def __del__(self) -> None:

@@ -155,6 +155,8 @@ class Streams(StreamSettings):
     def _ended(self, epoch: int) -> None:
         self._at = self.start(epoch + 1)
 
+    def _read(self, step: int, answers: Any) -> None: ...
+
     def _failed(self, failure: Failure) -> None:
         """A file was given up."""
         number, error = failure.assignment.number, failure.error

@@ -1,8 +1,8 @@
-"""The parent of a stream's workers. A thread settles steps as the workers report, and tells them
-what to read (docs/spec/stream-rows.md, Workers).
+"""The parent of a stream's workers. It settles steps as the workers answer, and tells them what to
+read (docs/spec/stream-rows.md, Workers).
 
-There is no task queue, because not every worker can take every task: a worker has the iterators of
-its rows, and how far it may read depends on what the others have reported."""
+A task names its worker, as that has the iterators of its rows. Without lengths a thread settles
+steps, because how far workers may read depends on what the others have answered."""
 
 from __future__ import annotations
 
@@ -10,48 +10,168 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
-from multiprocessing.connection import wait
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from .._common import threads
-from .._common.errors import StreamError
+from .. import _native
+from .._common.background import Background
+from .._common.errors import StreamError, WorkerLostError
 from .._memory.batch_pool import BatchPool, Lease
-from .._memory.shared_file import SharedFile
-from .._workers.errors import RemoteError
-from .._workers.processes import Owner, Start, WorkerProcess, end, start_context
+from .._workers.pool import Pool
+from .._workers.task_queue import TASK, TaskQueue, place_of
 from .items import Array, Items
 from .open_files import Assignment, Failure, FileFailed, first_item
 from .scheduler import Step, StepScheduler
 from .settings import StreamSettings
-from .worker import PAGE, Grant, Job, Layout, Report, run_worker
+from .worker import BEGIN, BROKEN, END, REPORT, ROUND, STEP, Begin, Job, Message, Report, run_worker
 
-# Seconds for the leading thread to end: it may wait for a worker that takes no message.
-_BEFORE_FORK = 0.5
-_FAR = 2**62  # a step that never comes
+_SLICE = 0.02  # seconds of a wait between two checks of the workers, which may be killed, and of forks
+_FEW = 8  # batches of tasks, besides those of steps ahead
 
-
-class _Worker(WorkerProcess):
-    """What the parent knows of a worker."""
-
-    def __init__(self, start: Start, job: Job, low: int) -> None:
-        super().__init__(start, job.number, job)
-        self.begun = False  # it has sent a message
-        self.low = low  # it has read all items of the steps below
-        self.assigned = 0  # lists of assignments that it was sent
-        self.idle: dict[int, int] = {}  # rows without a file, and since which step
+Batch = tuple[int, list[int]]
+"""The tasks of some workers: the position of the first one, and the workers."""
 
 
-class StreamWorkers(Owner):
-    """Workers of a stream, and the thread that leads them. The thread has a reference to this
-    object, so its user must close it; the garbage collector does not."""
+class Team:
+    """Worker processes of streams, and what they share with their parent. A loader may keep it."""
 
-    _workers: list[_Worker]
+    def __init__(self, streams: StreamSettings, batch_pool: BatchPool) -> None:
+        self.batch_pool, self._pid = batch_pool, os.getpid()
+        workers = min(streams.num_workers, streams.batch_size)
+        first = streams.rank * streams.batch_size
+        self.job = Job(workers, first, streams.reader, streams.files, streams.worker_init_fn)
+        self._task_queue = TaskQueue(2 * workers * (streams.prefetch_batches + _FEW))
+        self.pool = Pool(
+            self.job,
+            run_worker,
+            streams.multiprocessing_context,
+            self._task_queue,
+            batch_pool,
+            restart=False,
+            sent="the reader, the files and worker_init_fn",
+        )
+        self._posted: dict[int, list[int]] = {}
+        self._early: dict[int, list[Report]] = {}  # of batches that were heard to make room for others
+        self._leases: Any = None  # of an iteration that has ended. Workers may write into them
+        self.read: Callable[[int, Any], None] = lambda step, answers: None  # gets answers about steps
 
-    def __init__(self, streams: StreamSettings, scheduler: StepScheduler, batch_pool: BatchPool) -> None:
-        self._streams, self._scheduler, self._batch_pool = streams, scheduler, batch_pool
+    @property
+    def usable(self) -> bool:
+        return self.ours and not self.pool._closed and self.pool.lost is None
+
+    @property
+    def ours(self) -> bool:
+        return self._pid == os.getpid()
+
+    def post(
+        self, kind: int, step: int, messages: dict[int, Message] | None = None, buffer: int = 0, *, some: bool = False
+    ) -> Batch:
+        """messages: by worker. some: only these get the task."""
+        messages = messages or {}
+        workers = sorted(messages) if some else list(range(self.job.workers))
+        tasks = np.zeros(len(workers), TASK)
+        tasks["kind"], tasks["index"], tasks["buffer"], tasks["only"] = kind, step, buffer, np.add(workers, 1)
+        for k, worker in enumerate(workers):
+            if worker in messages:
+                tasks["argument"][k], tasks["row"][k] = self._task_queue.put_object(messages[worker])
+        first = self._task_queue.push(tasks)
+        while first is None:  # rows took many files without an item in one step
+            oldest = min(set(self._posted) - set(self._early))
+            while not self.wait((oldest, self._posted[oldest])):
+                pass
+            self._early[oldest] = self._collected(oldest)
+            first = self._task_queue.push(tasks)
+        self._posted[first] = workers
+        return first, workers
+
+    def wait(self, batch: Batch) -> bool:
+        """Waits a moment for all answers. StreamError if a worker has died."""
+        if batch[0] in self._early:
+            return True
+        native = _native.Batch(batch[0], len(batch[1])), 1
+        if self._task_queue.wait(native, 0) is None and self._task_queue.wait(native, _SLICE) is None:
+            try:
+                self.pool.check()
+            except WorkerLostError as error:
+                dead = next((k for k, worker in enumerate(self.pool._workers) if not worker.alive), None)
+                _, file, number = (None,) * 3 if dead is None else self.job.reads(dead)
+                raise StreamError(str(error), file, number) from None
+            return False
+        self.pool.worked()
+        return True
+
+    @property
+    def rests(self) -> bool:
+        """Whether all that was posted is answered."""
+        first, workers = next(reversed(self._posted.items()), (0, []))
+        return self._task_queue.are_done(first, len(workers))
+
+    def heard(self, batch: Batch) -> list[Report]:
+        """What workers have answered, who all have. StreamError."""
+        early = self._early.pop(batch[0], None)
+        reports = self._collected(batch[0]) if early is None else early
+        del self._posted[batch[0]]
+        return reports
+
+    def _collected(self, first: int) -> list[Report]:
+        workers, asked, reports, broken = self._posted[first], self._task_queue.asked(first), [], None
+        answers = self._task_queue.answers(first, len(workers)).copy()
+        if asked["kind"] in (BEGIN, STEP):
+            self.read(int(asked["index"]), answers)
+        if answers["result"].any():
+            for worker, answer in zip(workers, answers):
+                if answer["result"] == REPORT:
+                    reports.append(self._task_queue.take_object(*place_of(answer)))
+                elif answer["result"] == BROKEN:
+                    broken = worker, self._task_queue.take_object(*place_of(answer))
+        self._task_queue.release(first, len(workers))
+        if broken is not None:
+            raise StreamError(f"worker {broken[0]} broke down: {broken[1].summary}") from broken[1].rebuilt()
+        return reports
+
+    def late(self, batch: Batch | None) -> str:
+        """What the workers do that have not answered yet."""
+        if batch is None:
+            return "no worker is late"
+        late = [worker for k, worker in enumerate(batch[1]) if not self._task_queue.is_done(batch[0] + k)]
+        return ", ".join(f"worker {worker} reads {self.job.reads(worker)[0]}" for worker in late) or "no worker is late"
+
+    def leave(self, leases: Any) -> None:
+        """The iteration ends. Workers close its files, and may still write an item into its buffers before."""
+        self.post(END, 0)
+        self._leases = leases
+
+    def begin(self) -> None:
+        """Waits until the workers have left the last iteration."""
+        for first in sorted(self._posted):
+            batch = first, self._posted[first]
+            while not self.wait(batch):
+                pass
+            self.heard(batch)
+        self._leases = None
+
+    def close(self) -> None:
+        self.pool.close()
+        self._leases = None  # no process writes into these buffers any more
+
+
+class StreamWorkers:
+    """One iteration. The thread has a reference to this object, so its user must close it; the
+    garbage collector does not."""
+
+    def __init__(
+        self,
+        streams: StreamSettings,
+        scheduler: StepScheduler,
+        team: Team,
+        read: Callable[[int, Any], None],
+        *,
+        keep: bool,
+    ) -> None:
+        """read: as `Progress._read`. keep: the workers, at the end."""
+        self._streams, self._scheduler, self._team, self._keep = streams, scheduler, team, keep
         self._known = streams.lengths is not None
         self._first = scheduler.step
         # Protects what follows. The garbage collector may take it again in a thread that has it.
@@ -60,27 +180,31 @@ class StreamWorkers(Owner):
         # With errors="skip": those that `failures` has not given.
         self._failures: list[Failure] = []
         self._failed: Failure | None = None  # failure that ends the iteration: the first by step and row
-        self._layouts: dict[int, Layout] = {}  # layouts of workers that wait for what all items are made of
+        self._idle: dict[int, int] = {}  # rows without a file, and since which step
         self._horizon = scheduler.step  # steps below it are granted
-        self._leases: dict[int, Lease] = {}
-        self._settled: deque[Step] = deque()
+        self._fresh: deque[Lease] = deque()  # for the steps that are granted next
+        self._granted: dict[int, tuple[Lease, Batch]] = {}
+        self._known_steps: deque[Step] = deque()
+        self._awaited: Batch | None = None  # what the next step waits for
+        self._ready: deque[Step] = deque()  # their items are there
         self._over = False  # nothing is left to settle
+        self._stopped = False  # at the failure
         self._error: BaseException | None = None
-        self._doing = SharedFile("streams", size=PAGE)
-        self._words = self._doing.map(0, PAGE).view(np.int64)
-        self._woken, self._wake = os.pipe()
-        self._forking = False  # the thread is to end, and another begins after the fork
-        self._thread: threading.Thread | None = None  # thread that leads
-        super().__init__(self._finish)
+        self._closed = False
+        self._background = Background()  # settles steps, if lengths are not known
+        self._leading = False  # it does
         try:
-            self._start_workers()
+            team.begin()
+            team.read = read
             with self._lock:
                 self._begin()
-                self._begin_thread()
-            threads.keep_from_forks(self)
         except BaseException:
             self.close()
             raise
+
+    @property
+    def pids(self) -> list[int]:
+        return self._team.pool.pids
 
     # ------------------------------------------------------------------- the training loop's thread
 
@@ -90,16 +214,22 @@ class StreamWorkers(Owner):
         timeout = self._streams.timeout
         end = time.monotonic() + timeout if timeout else None
         with self._lock:
-            while not self._ready():
+            while not self._ready:
+                if self._closed:
+                    raise StreamError("this iteration was closed")
                 if self._error is not None:
                     raise self._error
+                if self._failed is not None and self._stopped:
+                    raise FileFailed(self._failed)
+                if self._over and self._awaited is None:
+                    return None
                 if end is not None and time.monotonic() >= end:
-                    raise StreamError(f"no batch in timeout={timeout} s; {self._late()}")
-                self._changed.wait(None if end is None else max(0.0, end - time.monotonic()))
-            failed = self._failed
-            if failed is not None and (not self._settled or failed.step <= self._settled[0].number):
-                raise FileFailed(failed)
-            return self._give() if self._settled else None
+                    raise StreamError(f"no batch in timeout={timeout} s; {self._team.late(self._awaited)}")
+                if self._known:
+                    self._lead()
+                else:
+                    self._changed.wait(None if end is None else max(0.0, end - time.monotonic()))
+            return self._give()
 
     def failures(self) -> list[Failure]:
         """With errors="skip": those since the last call."""
@@ -107,271 +237,185 @@ class StreamWorkers(Owner):
             taken, self._failures = self._failures, []
             return taken
 
-    def _ready(self) -> bool:
-        """There is a step to give, or there will be none any more."""
-        if self._closed:
-            raise StreamError("this iteration was closed")
-        if self._settled:
-            return not self._known or self._low() > self._settled[0].number
-        if self._failed is None or self._known:
-            return self._over
-        return self._over or self._failed.step <= self._scheduler.step < self._low()
-
-    def _low(self) -> int:
-        return min(worker.low for worker in self._workers)
-
     def _give(self) -> tuple[Step, Items, list[Array]]:
-        step, items, rows = self._settled.popleft(), self._streams.items, self._streams.batch_size
+        step, items, rows = self._ready.popleft(), self._streams.items, self._streams.batch_size
         assert items is not None
-        lease = self._leases.pop(step.number)
-        fresh = None if self._over else self._batch_pool.take()
+        lease, _ = self._granted.pop(step.number)
+        batch_pool = self._team.batch_pool
+        fresh = None if self._over else batch_pool.take()
         if self._over or fresh is not None:
             arrays = items.arrays(lease.array(), rows)
         else:  # the user keeps batches: this one is copied, and its buffer used for the next
-            arrays = [array.copy() for array in items.arrays(self._batch_pool.buffer(lease.number), rows)]
+            arrays = [array.copy() for array in items.arrays(batch_pool.buffer(lease.number), rows)]
             fresh = lease
         if fresh is not None:
-            self._grant(fresh)
+            self._fresh.append(fresh)
+        # Workers that rest are woken for several steps at a time.
+        if len(self._granted) <= self._streams.prefetch_batches // 2 or not self._team.rests:
+            while self._fresh and not self._over:
+                self._grant(self._fresh.popleft())
         return self._scheduler.give(step), items, arrays
 
     # --------------------------------------------------------------------------- the leading thread
 
-    def _begin_thread(self) -> None:
-        self._thread = threading.Thread(target=self._run, name="stocached streams", daemon=True)
-        threads.start(self._thread)
-
-    def before_fork(self) -> None:
-        if not self._lock.acquire(timeout=_BEFORE_FORK):
+    def _lead(self) -> None:
+        """Waits a moment for what the next step needs, and goes on if it is there."""
+        batch = self._awaited
+        if batch is None or not self._team.wait(batch):
             return
+        with self._lock:
+            if not self._closed:
+                self._act(self._team.heard(batch))
+                self._changed.notify_all()
+
+    def _lead_on(self) -> None:
+        """A job of the background: leads as long as a step waits for workers."""
         try:
-            thread = self._thread
-            if thread is None or self._closed or os.getpid() != self._pid:
+            while self._leads():
+                self._lead()
+        except BaseException as error:  # the training loop waits, and raises it
+            with self._lock:
+                self._error = error
+                self._changed.notify_all()
+
+    def _leads(self) -> bool:
+        with self._lock:
+            self._leading = self._awaited is not None and not self._closed
+            if self._leading and self._background.pauses:
+                self._background.put(self._lead_on)
+                return False
+            return self._leading
+
+    # -------------------------------------------------------------------------- both, with the lock
+
+    def _await(self, batch: Batch) -> None:
+        """The next step needs these answers."""
+        self._awaited = batch
+        if not self._known and not self._leading:
+            self._leading = True
+            self._background.put(self._lead_on)
+
+    def _act(self, reports: list[Report]) -> None:
+        """What was awaited is there."""
+        self._awaited = None
+        for report in reports:
+            self._note(report)
+        if self._horizon == self._first:
+            # The first item of the lowest row says what all are made of, however fast workers are.
+            firsts = [report.first for report in reports if report.first is not None]
+            items = self._streams.items or (min(firsts, key=lambda first: first[0])[1] if firsts else None)
+            if items is not None:
+                self._lay_out(items)
                 return
-            self._forking = True
-            os.write(self._wake, b"x")
-        finally:
-            self._lock.release()
-        threads.join(thread, _BEFORE_FORK)
+        step = self._known_steps[0].number if self._known else self._scheduler.step
+        if self._failed is not None and self._failed.step <= step:
+            self._stopped = True
+        elif self._known:
+            self._ready.append(self._known_steps.popleft())
+            self._await_step()
+        else:
+            self._settle(step)
 
-    def after_fork(self) -> None:
-        with self._lock:
-            if self._forking and not self._closed:
-                self._forking = False
-                os.read(self._woken, 1)
-                if self._thread is None:
-                    self._begin_thread()
-
-    def _ends(self) -> bool:
-        """Whether the thread that was woken is to end."""
-        with self._lock:
-            if self._forking:
-                self._thread = None
-            return self._forking or self._closed
-
-    def _run(self) -> None:
-        workers = {worker.pipe: worker for worker in self._workers}
-        while not self._closed:
-            try:
-                ready = wait([*workers, self._woken])
-            except (OSError, ValueError):
-                if self._closed:  # by the garbage collector, in the middle of the wait
-                    return
-                raise
-            for pipe in ready:
-                if pipe == self._woken or self._closed:
-                    if self._ends():
-                        return
-                    break
-                if not self._hear(workers[pipe]):
-                    del workers[pipe]
-
-    def _hear(self, worker: _Worker) -> bool:
-        """False: the worker has died."""
-        message = worker.receive()
-        with self._lock:
-            try:
-                self._act(worker, message)
-            except BaseException as error:  # the training loop waits, and raises it
-                self._error = self._error or error
-            self._changed.notify_all()
-        return message is not None
-
-    def _act(self, worker: _Worker, message: Any) -> None:
-        if self._closed:
-            return
-        if message is None:
-            self._error = self._error or self._death(worker)
-            return
-        worker.begun = True
-        if isinstance(message, RemoteError):
-            error = StreamError(f"worker {worker.number} broke down: {message.summary}")
-            error.__cause__ = message.rebuilt()
-            self._error = self._error or error
-        elif isinstance(message, Layout):
-            self._layouts[worker.number] = message
-            self._choose_layout()
-        elif isinstance(message, Report):
-            self._report(worker, message)
-
-    def _report(self, worker: _Worker, report: Report) -> None:
+    def _note(self, report: Report) -> None:
         for failure in report.failures:
             if not failure.ends:
                 self._failures.append(failure)
             elif self._failed is None or _order(failure) < _order(self._failed):
                 self._failed = failure
         self._scheduler.snapshots.add(report.snapshots)
-        if not self._known:
-            worker.idle.update(report.idle)
-        # Else it had not received the last assignments.
-        if self._known or report.assigned == worker.assigned:
-            worker.low = report.low
-        self._choose_layout()
-        if not self._known:
-            self._settle()
+        self._idle.update(report.idle)
 
-    def _choose_layout(self) -> None:
-        """The first item of the lowest row says what all are made of, however fast workers are."""
-        if self._streams.items is not None or not self._layouts:
+    def _settle(self, step: int) -> None:
+        """Settles a step whose rows have been read, or has more of them read, if lengths are not known."""
+        waiting = [row for row, since in self._idle.items() if since <= step]
+        assignments = self._scheduler.round(waiting) if waiting else []
+        for row in waiting:
+            del self._idle[row]  # those that got no file have finished
+        if assignments:
+            self._await(self._team.post(ROUND, step, self._messages(assignments), some=True))
             return
-        if all(worker.number in self._layouts or worker.low > self._first for worker in self._workers):
-            self._lay_out(min(self._layouts.values(), key=lambda layout: layout.row).items)
-
-    # -------------------------------------------------------------------------- both, with the lock
+        settled = self._scheduler.finish()
+        if settled is None:
+            self._over = True
+        else:
+            self._ready.append(settled)
+            self._await_step()
 
     def _begin(self) -> None:
-        assignments = self._scheduler.begin()
+        streams, assignments = self._streams, self._scheduler.begin()
         if self._known:
             step = self._scheduler.known()
             if step is None:
                 self._over = True
                 return
-            self._settled.append(step)
+            self._known_steps.append(step)
             assignments += step.assignments
-            busy = {self._worker_of(assignment.row).number for assignment in assignments}
-            for worker in self._workers:
-                if worker.number not in busy:
-                    worker.low = _FAR  # its rows have finished, and have nothing to report
-            if not step.mask.any() and self._streams.items is None:
-                self._streams.items = first_item(self._streams.reader, self._streams.files, self._streams.lengths)
+            if not step.mask.any() and streams.items is None:
+                streams.items = first_item(streams.reader, streams.files, streams.lengths)
         else:
-            for row in set(range(self._streams.batch_size)) - {assignment.row for assignment in assignments}:
-                self._worker_of(row).idle[row] = self._first
-        self._assign(assignments)
-        if self._streams.items is not None:
-            self._lay_out(self._streams.items)
-        if not self._known:
-            self._settle()
+            self._idle = dict.fromkeys(range(streams.batch_size), self._first)
+            for assignment in assignments:
+                del self._idle[assignment.row]
+        self._tell = streams.items is None
+        skip, every = streams.errors == "skip", streams.snapshot_every_n_steps
+        begin = Begin(streams.items, streams.batch_size, streams.prefetch_batches, skip, every)
+        self._await(self._team.post(BEGIN, self._first, self._messages(assignments, begin=begin)))
 
-    def _worker_of(self, row: int) -> _Worker:
-        return self._workers[row % len(self._workers)]
+    def _messages(self, assignments: Sequence[Assignment], **to_all: Any) -> dict[int, Message]:
+        workers = self._team.job.workers
+        mine: dict[int, list[Assignment]] = {worker: [] for worker in (range(workers) if to_all else ())}
+        for assignment in assignments:
+            mine.setdefault(assignment.row % workers, []).append(assignment)
+        return {worker: Message(some, **to_all) for worker, some in mine.items()}
 
     def _lay_out(self, items: Items) -> None:
         self._streams.items = items
-        self._batch_pool.resize(items.nbytes(self._streams.batch_size))
-        self._send_all(Layout(-1, items))
+        batch_pool = self._team.batch_pool
+        batch_pool.resize(items.nbytes(self._streams.batch_size))
         while self._horizon < self._first + self._streams.prefetch_batches and not self._over:
-            lease = self._batch_pool.take()
+            lease = batch_pool.take()
             if lease is None:
                 break
             self._grant(lease)
 
     def _grant(self, lease: Lease) -> None:
         """The next step may be written into that buffer."""
-        step = self._horizon
+        step, assignments = self._horizon, []
         if self._known and self._scheduler.step == step:
             settled = self._scheduler.known()
             if settled is None:
                 self._over = True
                 return
-            self._settled.append(settled)
-            self._assign(settled.assignments)
+            self._known_steps.append(settled)
+            assignments = settled.assignments
+        told, self._tell = {"items": self._streams.items} if self._tell else {}, False
         self._horizon += 1
-        self._leases[step] = lease
-        self._send_all(Grant(step, lease.number))
+        messages = self._messages(assignments, **told) if assignments or told else None
+        self._granted[step] = lease, self._team.post(STEP, step, messages, lease.number)
+        if self._awaited is None and not (self._over or self._stopped):
+            self._await_step()
 
-    def _assign(self, assignments: Sequence[Assignment]) -> None:
-        for worker in self._workers:
-            mine = [one for one in assignments if self._worker_of(one.row) is worker]
-            if mine:
-                worker.assigned += 1
-                if not self._known:
-                    worker.low = self._scheduler.step
-                worker.send(mine)
+    def _await_step(self) -> None:
+        """The next step is awaited, if it is granted."""
+        step = self._scheduler.step
+        if self._known:
+            step = self._known_steps[0].number if self._known_steps else -1
+        if step in self._granted:
+            self._await(self._granted[step][1])
 
-    def _settle(self) -> None:
-        """Settles the steps that can be settled, if lengths are not known."""
-        while not self._over and self._low() > (step := self._scheduler.step):
-            if self._failed is not None and self._failed.step <= step:
-                return
-            waiting = [row for worker in self._workers for row, since in worker.idle.items() if since <= step]
-            assignments = self._scheduler.round(waiting) if waiting else []
-            for row in waiting:
-                del self._worker_of(row).idle[row]  # those that got no file have finished
-            if assignments:
-                self._assign(assignments)
-                continue
-            settled = self._scheduler.finish()
-            if settled is None:
-                self._over = True
-            else:
-                self._settled.append(settled)
-
-    def _send_all(self, message: Any) -> None:
-        for worker in self._workers:
-            worker.send(message)
-
-    # ------------------------------------------------------------------------------------ processes
-
-    def _start_workers(self) -> None:
-        streams = self._streams
-        sent = "the reader, the files and worker_init_fn"
-        start = Start(start_context(streams.multiprocessing_context), run_worker, sent)
-        for number in range(min(streams.num_workers, streams.batch_size)):
-            job = Job(
-                number,
-                streams.batch_size,
-                self._first,
-                streams.prefetch_batches,
-                streams.reader,
-                streams.files,
-                streams.errors == "skip",
-                streams.snapshot_every_n_steps,
-                streams.worker_init_fn,
-                self._batch_pool,
-                self._doing,
-            )
-            self._workers.append(_Worker(start, job, self._first if self._known else _FAR))
-
-    def _death(self, worker: _Worker) -> StreamError:
-        what, file, number = self._reading(worker)
-        idle = "between two items" if worker.begun else "before its first item"
-        doing = idle if number is None else f"while it read {what}"
-        return StreamError(worker.death(doing, begun=worker.begun or number is not None), file, number)
-
-    def _reading(self, worker: _Worker) -> tuple[str, Any, int | None]:
-        """What a worker reads, in words; the file, and its number, or None twice."""
-        row, number = (int(word) for word in self._words[2 * worker.number : 2 * worker.number + 2])
-        if row == 0:
-            return "no file", None, None
-        row, file = row - 1 + self._streams.rank * self._streams.batch_size, self._streams.files[number]
-        return f"file {number} ({file!r}) for row {row}", file, number
-
-    def _late(self) -> str:
-        """What the workers do that the next step waits for."""
-        late = [worker for worker in self._workers if worker.low <= self._scheduler.step]
-        return ", ".join(f"worker {w.number} reads {self._reading(w)[0]}" for w in late) or "no worker is late"
-
-    def _finish(self, workers: list[_Worker]) -> None:
+    def close(self, *, harshly: bool = False) -> None:
+        """harshly: also ends workers that are kept."""
+        if self._closed or not self._team.ours:
+            return
         with self._lock:
-            thread = self._thread
+            self._closed = True
             self._changed.notify_all()
-        os.write(self._wake, b"x")
-        if thread is not None:
-            threads.join(thread)
-        end(workers)
-        self._leases.clear()  # no process writes into these buffers any more
-        os.close(self._woken)
-        os.close(self._wake)
+        self._background.close()
+        if self._keep and not harshly and self._team.usable:
+            self._team.leave(self._granted)
+        else:
+            self._team.close()
+        self._granted = {}
 
 
 def _order(failure: Failure) -> tuple[int, int]:

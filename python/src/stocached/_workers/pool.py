@@ -25,9 +25,14 @@ _ATTEMPTS = 5  # workers that one task, or starting one, may cost
 class Job(Protocol):
     """What workers are started for."""
 
-    workers: int
-    process: bool  # workers are processes, else threads
-    iterable: bool
+    @property
+    def workers(self) -> int: ...
+    @property
+    def process(self) -> bool:
+        """Workers are processes, else threads."""
+
+    @property
+    def iterable(self) -> bool: ...
 
     def doing(self, task_queue: TaskQueue, position: int) -> str:
         """What a worker does that has taken the task at this position, such as "while it loaded
@@ -59,10 +64,11 @@ class Pool(Owner):
         batch_pool: BatchPool,
         *,
         restart: bool,
+        sent: str = "the dataset, collate_fn, augment and worker_init_fn",
     ) -> None:
+        """sent: what the job is made of, for messages."""
         self.job, self._run, self._restart = job, run, restart
         self.task_queue, self._batch_pool = task_queue, batch_pool
-        sent = "the dataset, collate_fn, augment and worker_init_fn"
         self._process_start = Start(start_context(method), run, sent, piped=False)
         self.restarts = 0
         self.lost: str | None = None  # why no worker does anything any more

@@ -17,7 +17,7 @@ from .._common.addresses import address_of
 from .._common.errors import make
 from .._memory.shared_file import SharedFile
 
-_HEADER, _TASK_BYTES, _PAGE, _NOTICE = 4096, 128, 4096, 320
+_HEADER, _TASK_BYTES, _PAGE, _WAKEUP, _NOTICE = 4096, 128, 4096, 192, 320
 
 TASK = np.dtype([(field[0], np.dtype(field[1])) for field in _native.Task._fields_])
 _ASKED = {"first": "u8", "index": "i8", "row": "u4", "buffer": "u4", "kind": "u4", "alone": "u4", "argument": "u8"}
@@ -160,6 +160,15 @@ class TaskQueue:
         words = self._words[at : at + tasks].copy()
         return np.where(words >> np.uint64(24) == first // self._capacity, words & np.uint64(0xFF), 0)
 
+    def holder(self, position: int) -> int:
+        """The worker that has taken a task."""
+        return int(self._words[position % self._capacity]) >> 8 & 0xFFFF
+
+    def are_done(self, first: int, tasks: int) -> bool:
+        """Whether tasks that are not released have their answers."""
+        at = first % self._capacity
+        return all(word & 0xFF == DONE for word in self._words[at : at + tasks].tolist())
+
     def is_done(self, position: int) -> bool:
         """Whether a task that is not released has its answer."""
         return int(self._words[position % self._capacity]) & 0xFF == DONE
@@ -187,7 +196,13 @@ class TaskQueue:
         """Fills in the next task and those right after it, of one batch: how many, 0: none in so
         many seconds; None: the task queue was stopped."""
         got = _native.queue_take(self.address, worker, 0, tasks, most)
-        return self.taken(got or _native.queue_take_wait(self.address, worker, int(timeout * 1000), tasks, most))
+        if got == 0 and timeout:
+            got = _native.queue_take_wait(self.address, worker, int(timeout * 1000), tasks, most)
+        return self.taken(got)
+
+    def pushes(self) -> memoryview:
+        """A number in memory that changes with each push."""
+        return self._memory.data[_WAKEUP : _WAKEUP + 4].cast("I")
 
     def taken(self, got: int) -> int | None:
         """What `take` returns for a result of the library."""

@@ -7,7 +7,7 @@ import queue
 import threading
 from collections.abc import Callable
 
-from .._common import threads
+from . import threads
 
 TIMEOUT = 0.5  # seconds that a fork or close waits for the thread
 _IDLE = 1.0  # seconds without a job after which the thread ends
@@ -16,7 +16,11 @@ _Job = Callable[[], None]
 
 class Background:
     """Does jobs in a thread, one after the other. The thread ends after a while without a job, and
-    before the process forks. It starts again for the next job. A job raises no error."""
+    before the process forks. It starts again for the next job. A job raises no error.
+
+    pauses: a fork waits, so a long job puts itself again and returns."""
+
+    pauses = False
 
     def __init__(self) -> None:
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
@@ -38,13 +42,14 @@ class Background:
     def before_fork(self) -> None:
         if self._thread is not None:
             waiting = self._not_begun()
+            self.pauses = True
             self._jobs.put(None)
             self._join()
-            self._not_begun()  # a None that no thread has taken
-            for job in waiting:
+            for job in waiting + self._not_begun():  # there may be a None that no thread has taken
                 self._jobs.put(job)
 
     def after_fork(self) -> None:
+        self.pauses = False
         if not self._jobs.empty():
             self._begin()
 
