@@ -266,6 +266,35 @@ def check_loaders_made_for_each_epoch(folder: Path) -> None:
     assert times_loaded(dataset) == 1
 
 
+class Rows(Model):
+    """Counts the batches of rows, by epoch."""
+
+    def training_step(self, batch: Any, number: int) -> Any:
+        self.seen.append(("train", self.current_epoch, [batch.step]))
+        return self.layer(batch.items).mean()
+
+
+def check_rows_whose_epochs_differ_in_length(folder: Path) -> None:
+    """Lightning asks for the length of the first epoch alone, unless it makes the loader again."""
+    from stocached import source
+    from stocached.torch import DataLoader
+
+    items = [3, 9, 1, 7, 2, 8, 5]
+    pipe = source(range(7)).shuffle(0).flat_map(lambda file: [torch.ones(3)] * items[file])
+    rows = pipe.batch(3 - ranks(), rows=True, lengths=items)
+    known = DataLoader(rows, rank=0, world_size=ranks())
+    lengths = []
+    for epoch in range(6):
+        known.set_epoch(epoch)
+        lengths.append(len(known))
+    assert max(lengths) > lengths[0]
+    for again in (0, 1):
+        model = Rows()
+        trainer(folder, reload_dataloaders_every_n_epochs=again, max_epochs=6).fit(model, DataLoader(rows))
+        found = [len(model.of("train", epoch)) for epoch in range(6)]
+        assert found == (lengths if again else [min(length, lengths[0]) for length in lengths])
+
+
 def check_epochs_that_the_trainer_counts(folder: Path) -> None:
     """A second fit of a trainer makes each iterator twice. A second trainer counts from 0, with a
     loader whose count went on."""

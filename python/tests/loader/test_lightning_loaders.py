@@ -28,6 +28,7 @@ def checks(monkeypatch, in_lightning):
 # All checks run on two ranks (test_framework_ranks.py); `make soak` sets the variable.
 ALL = "STOCACHED_TEST_FRAMEWORKS" in os.environ
 CHECKS = checks_of("lightning_checks.py") if ALL else ["check_stages", "check_a_state_in_the_middle_of_an_epoch"]
+CHECKS += [] if ALL else ["check_rows_whose_epochs_differ_in_length"]
 
 
 @pytest.mark.parametrize("name", CHECKS)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import time
 from typing import Any
 
 import numpy as np
 
 from .._datasets.tally import current
+from .._streams.batch import StreamBatch
 from .._streams.iterator import StreamIterator, batch_pool_of
 from .._streams.open_files import Failure
 from .._streams.order import StreamWalk
@@ -57,12 +59,8 @@ class StreamBatches(BatchIterator):
 
     def _next(self) -> Delivered:
         job = self._context.job
-        clocks = None if job.workers else Clocks()
         try:
-            with job.counting():
-                batch = next(self._batches, None)
-                if self._context.trace is not None and not job.workers:
-                    current().flush()
+            batch = next(self._batches, None) if job.workers else self._read_here()
         except Exception:
             self.close()  # the state stays at this batch
             raise
@@ -72,12 +70,23 @@ class StreamBatches(BatchIterator):
             self._reached.bad.clear()
         if batch is None:
             raise StopIteration
-        if clocks is not None:
-            self._loaded_here(clocks, self._given, hit=False)
         samples = int(np.count_nonzero(batch.mask))
         self._number += 1
         self._planned += samples
         return Delivered(job.backend.over(batch), self._number - 1, samples, bytes=array_bytes(batch.items))
+
+    def _read_here(self) -> StreamBatch | None:
+        context, start = self._context, time.monotonic_ns()
+        clocks = None if context.trace is None else Clocks()
+        with context.job.counting():
+            batch = next(self._batches, None)
+            if clocks is not None:
+                current().flush()
+        if clocks is None:
+            context.meter.load(time.monotonic_ns() - start)
+        elif batch is not None:
+            self._loaded_here(clocks, self._given, hit=False)
+        return batch
 
     def _note(self, batch: Delivered, position: int) -> int:
         self._walk.at = self._reached.at
