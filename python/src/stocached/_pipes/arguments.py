@@ -73,7 +73,13 @@ def of_loader(stage: Stage, given: Any, collate: Callable[..., Any]) -> Any:
     order: Any
     if batch is not None and batch.contiguous:
         order = streams.order_of(batch, seed, given, Chain(root, stage))
-        order.settings(*rank_of(given.rank, given.world_size))  # raises InvalidError now
+        try:
+            ranks = rank_of(given.rank, given.world_size)
+        except InvalidError:
+            if given.rank is not None or given.world_size is not None:
+                raise
+            ranks = 0, 1  # in a process that Lightning has started, torch.distributed knows them later
+        order.settings(*ranks)  # raises InvalidError now
         changes |= {"collate_fn": None, "ends": None}
         return dataclasses.replace(given, **changes, dataset=streams.PipeRows(), order=order)
     if not stage.indexed:
