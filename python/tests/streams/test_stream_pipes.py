@@ -310,7 +310,7 @@ def test_a_killed_worker_is_named_with_its_file(how: Any):
 
 def test_killed_at_random_moments():
     """An error that names the worker, or all batches. The state continues at the exact batch, and nothing stays."""
-    lengths, kills, rng = [5, 9, 2, 7] * 10, 0, random.Random(7)
+    lengths, kills, rng, batch = [5, 9, 2, 7] * 10, 0, random.Random(7), None
     want = expected(lengths, 4)
     before = held()
     for _ in range(int(os.environ.get("STOCACHED_TEST_KILLS", "12"))):

@@ -4,4 +4,4 @@
 `open_files` reads, `snapshots` keeps the states of readers, and `workers` leads the processes that
 read.
 
-Imports: `_workers`, `_order`, `_memory`, `_common`."""
+Imports: `_workers`, `_order`, `_memory`, `_common`, `_native`."""

@@ -1,4 +1,4 @@
-"""The workers of a loader, processes or threads: they take tasks from a task queue, and are
+"""The workers of a loader or of streams, processes or threads: they take tasks from a task queue, and are
 replaced when they die."""
 
 from __future__ import annotations
