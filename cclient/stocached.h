@@ -783,6 +783,7 @@ struct stoc_collected {
     uint64_t hits;    /* tasks with the result `hit` */
     uint64_t waited_ns, measured_ns; /* waits of tasks whose waits are known, and their work without augment_ns
                                       and delayed_ns */
+    uint64_t augment_ns, hit_ns; /* the sum of augment_ns, and the rest of tasks whose result is `hit` or more */
 };
 /* Parent. Sums up the answers to the n tasks of a batch. Returns how many have a result other than 0 and `hit`. If none
  * has, it also releases the tasks. BUSY: one of them has no answer yet. */

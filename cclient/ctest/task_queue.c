@@ -173,6 +173,7 @@ static void samples_of_a_batch(void)
     }
     ANSWER(b, 0)->waited_ns = ANSWER(b, 2)->waited_ns = 7; /* that of 1 is unknown */
     ANSWER(b, 0)->augment_ns = 20;
+    ANSWER(b, 1)->augment_ns = 10;
     ANSWER(b, 0)->delayed_ns = 30;
     ANSWER(b, 2)->delayed_ns = UINT64_MAX / 2; /* a kernel's counter may be wrong */
     EQUAL(stoc_queue_collect(b, 0, 3, 16, &sums), 0);
@@ -180,6 +181,8 @@ static void samples_of_a_batch(void)
     EQUAL(sums.waited_ns, 2 * 7);
     EQUAL(sums.measured_ns, ANSWER(b, 0)->ended_ns - ANSWER(b, 0)->began_ns - 20 - 30);
     EQUAL(sums.hits, 1);
+    EQUAL(sums.augment_ns, 20 + 10);
+    EQUAL(sums.hit_ns, ANSWER(b, 1)->ended_ns - ANSWER(b, 1)->began_ns - 10);
     EQUAL(stoc_queue_release(b, 0, 3), STOC_BUSY); /* they are released */
     EQUAL(stoc_queue_take(b, 1, 1000, tasks, 8), 5);
     for (int k = 0; k < 5; k++) {

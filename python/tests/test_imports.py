@@ -22,7 +22,8 @@ FLOORS = (
     {"_checks", "_workers", "_image"},
     {"_cache", "_files"},
     {"_datasets", "_formats", "_streams"},
-    {"_loader", "_pipes"},
+    {"_pipes"},
+    {"_loader"},
     {"stocached"},
 )
 FLOOR = {package: number for number, packages in enumerate(FLOORS) for package in packages}
@@ -92,5 +93,5 @@ def test_no_modules_import_each_other(graph: Graph):
     graphlib.TopologicalSorter(graph).prepare()  # raises CycleError, which names the modules
 
 
-def test_there_are_at_most_eight_floors():
-    assert len(FLOORS) <= 8
+def test_there_are_at_most_nine_floors():
+    assert len(FLOORS) <= 9

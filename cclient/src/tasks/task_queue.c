@@ -361,7 +361,10 @@ int64_t stoc_queue_collect(void *memory, uint64_t first, uint32_t n, int32_t hit
         if (task_state(atomic_load_explicit(&e->word, memory_order_acquire)) != TASK_DONE)
             return STOC_BUSY;
         uint64_t took = e->ended_ns - e->began_ns;
+        uint64_t augment = MIN(e->augment_ns, took);
         sums->load_ns += took;
+        sums->augment_ns += augment;
+        sums->hit_ns += e->result >= hit ? took - augment : 0;
         if (e->waited_ns) {
             sums->waited_ns += e->waited_ns;
             sums->measured_ns += took - MIN(e->augment_ns + e->delayed_ns, took);

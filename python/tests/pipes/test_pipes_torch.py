@@ -150,3 +150,24 @@ def ramp(x: int) -> Any:
 
 def flipped(picture: Any) -> Any:
     return picture[::-1]
+
+
+def test_samplers_of_torch_are_stages():
+    data, iterable = (
+        torch.utils.data.TensorDataset(torch.arange(6)),
+        type("Numbers", (torch.utils.data.IterableDataset,), {"__iter__": lambda self: iter(range(6))}),
+    )
+    lines = {
+        ".shuffle()": {"shuffle": True},
+        ".shuffle(seed=3)": {"shuffle": True, "seed": 3},
+        ".sampler(WeightedRandomSampler)": {"sampler": torch.utils.data.WeightedRandomSampler([1.0] * 6, 6)},
+        ".sampler(DistributedSampler)": {"sampler": torch.utils.data.DistributedSampler(data, 1, 0)},
+    }
+    for line, arguments in lines.items():
+        loader = DataLoader(data, batch_size=2, **arguments)
+        assert len([*loader]) == 3
+        told = [(stage.stage, stage.items) for stage in loader.stats().stages]
+        assert told == [("source(TensorDataset, 6 elements)", 6), (line, 6), (".batch(2)", 3)]
+    loader = DataLoader(iterable(), batch_size=4)
+    assert len([*loader]) == 2
+    assert [(stage.stage, stage.items) for stage in loader.stats().stages] == [("source(Numbers)", 6), (".batch(4)", 2)]

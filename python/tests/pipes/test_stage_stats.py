@@ -19,7 +19,8 @@ import pytest
 from chains import CHAINS as CHAINS_OF_BOTH
 from trace_file import read as read_trace
 
-from stocached import Loader, StageStats, image
+from stocached import Loader, Order, StageStats, image
+from stocached._datasets.cached_samples import CachedSamples
 from stocached._datasets.tally import Counters
 from stocached.pipes import Pipe, mix, source
 
@@ -275,6 +276,10 @@ SLOW: dict[str, tuple[Callable[[], Pipe], str]] = {
         lambda: source(range(N)).map(napping).shuffle(1).zip(source(range(N)).shuffle(2)).map(first).batch(4),
         ".map(napping)",
     ),
+    "in whole batches": (
+        lambda: source(range(N)).map(array).cache("8MiB").map(napping).batch(4, collate=list),
+        ".map(napping)",
+    ),
     "of batches": (lambda: source(range(N)).map(array).batch(1).map(dozing), ".map(dozing)"),
     "a collate function": (
         lambda: source(range(N)).flat_map(arrays).batch(1, collate=napping),
@@ -297,6 +302,57 @@ def test_the_slowest_stage_is_named(name: str, way: str):
     assert min(stage.seconds for stage in stats.stages) >= 0
     assert f"the slowest stage: {line}, " in str(stats)
     loader.close()
+
+
+@pytest.mark.parametrize("way", ["here", "forked", "threads"])
+@pytest.mark.parametrize("cached", [False, True])
+def test_arguments_are_the_stages_of_a_pipe(cached: bool, way: str):
+    data, size = [array(k) for k in range(N)], "8MiB" if cached else None
+    pipe = (source(data).cache(size) if cached else source(data)).shuffle(1).map(napping).batch(4).map(same)
+    told = []
+    for loader in (
+        Loader(pipe, **WAYS[way]),
+        Loader([*data], 4, shuffle=True, seed=1, size=size, augment=napping, batch_augment=same, **WAYS[way]),
+    ):
+        before = loader.stats()
+        for _ in range(2):
+            epoch(loader)
+            since, before = loader.stats() - before, loader.stats()
+            told.append([(each.stage, each.items, each.hits, each.misses) for each in since.stages])
+            napped, batch = since.stages[-3:-1]
+            assert napped.seconds >= 0.005 * N * 0.9  # a sleep is never shorter
+            assert napped.bytes == batch.bytes == N * ROW
+        loader.close()
+    assert told[:2] == told[2:]
+
+
+def test_attributes_that_a_program_sets_are_stages():
+    loader = Loader(range(N), batch_size=5, collate_fn=list, drop_last=True, sampler=[3, 1] * 4)
+    lines = ["source(range, 35 elements)", ".sampler(list)", ".batch(5, collate=list, drop_last=True)"]
+    assert [stage.stage for stage in loader.stats().stages] == lines
+    loader.augment, loader.batch_augment = same, dozing
+    epoch(loader)
+    stages = loader.stats().stages
+    assert [stage.stage for stage in stages] == [*lines[:2], ".map(same)", lines[2], ".map(dozing)"]
+    assert [stage.items for stage in stages] == [5, 5, 5, 1, 1]
+    assert stages[-1].seconds >= 0.03
+
+
+def test_every_loader_says_what_it_is():
+    lines = [[stage.stage for stage in loader.stats().stages] for loader in (
+        Loader(map(array, range(3)), batch_size=2),
+        Loader(range(N), batch_size=None, order="shuffled", seed=None),
+        Loader(range(N), batch_sampler=[[1, 2], [3]]),
+        Loader(range(N), order=Order(N, "windows", window=5)),
+        Loader(CachedSamples(range(N), size="8MiB"), shuffle=True),
+    )]  # fmt: skip
+    assert lines == [
+        ["source(map)", ".batch(2)"],
+        ["source(range, 35 elements)", ".shuffle(seed=0)"],
+        ["source(range, 35 elements)", ".batch(list)"],
+        ["source(range, 35 elements)", ".shuffle(order=windows)", ".batch(1)"],
+        ["source(range, 35 elements)", ".cache()", ".shuffle()", ".batch(1)"],
+    ]
 
 
 def test_the_slowest_stage_is_above_a_cache_that_was_made_before():
@@ -400,7 +456,7 @@ def test_stats_of_a_pipe_that_was_not_read_name_no_slowest():
     loader = Loader(source(range(4)).filter(bool).batch(2))
     assert loader.stats().slowest is None
     assert "slowest" not in str(loader.stats())
-    assert Loader(list(range(4))).stats().stages == ()
+    assert Loader(list(range(4))).stats().slowest is None
 
 
 def test_a_resumed_loader_counts_what_it_gives():

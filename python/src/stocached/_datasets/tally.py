@@ -21,7 +21,7 @@ from .._memory.shared_file import SharedFile
 
 ITEMS, NS, SEEN, BYTES = range(4)
 """Columns: items; nanoseconds, of all of them; how many were measured, and their bytes."""
-_COLUMNS = 4
+COLUMNS = 4
 _ROWS = 512  # of the training loop, and of workers, at least
 
 _SHARE = 400  # a worker measures reading, and the last functions, in about 1/400 of its time each,
@@ -107,7 +107,7 @@ class Tally:
     def close(self) -> None:
         """Ends the time in which items that are not measured take as long as those that are."""
         before = self._closed
-        self._closed = np.zeros((len(self._paces), _COLUMNS), np.int64) if before is None else before
+        self._closed = np.zeros((len(self._paces), COLUMNS), np.int64) if before is None else before
         self._close(self._closed)
 
     def _close(self, to: npt.NDArray[np.int64]) -> None:
@@ -229,11 +229,11 @@ class Counters:
     def __init__(self, chain: Any, workers: int) -> None:
         """chain: the stages, as a `Chain` of pipes."""
         self.chain, self.stages, self._rows = chain, len(chain.lines), max(_ROWS, 1 + workers)
-        self._file = SharedFile("stages", size=self._rows * self.stages * _COLUMNS * 8)
+        self._file = SharedFile("stages", size=self._rows * self.stages * COLUMNS * 8)
         self._map()
 
     def _map(self) -> None:
-        shape = self._rows, self.stages, _COLUMNS
+        shape = self._rows, self.stages, COLUMNS
         self.table: npt.NDArray[np.int64] = self._file.map(0, math.prod(shape) * 8).view(np.int64).reshape(shape)
         self._here: Tally | None = None
         self._pid = os.getpid()

@@ -24,6 +24,8 @@ from .._datasets.cached_samples import CachedSamples
 from .._datasets.lists import WithoutIndex
 from .._datasets.looks import are_forked
 from .._datasets.tally import Counters
+from .._pipes.counting import Chain
+from .._pipes.given import of_arguments
 from .._trace import Recorder
 from .affinity import Affinity
 from .bad_samples import BadSamples
@@ -450,20 +452,22 @@ class BaseLoader:
         since: dict[str, Any] = {name: now - before for name, now, before in disk_counts}
         caches, before = self._cache_counts(), self._caches_before
         counts = {k: (now[0] - before[k][0], now[1] - before[k][1]) for k, now in caches.items() if k in before}
-        if counts and self._chain.cache is None:  # those that stages read
+        if counts and self._chain is not None and self._chain.cache is None:  # those that stages read
             since |= {"hits": sum(hits for hits, _ in counts.values()), "misses": sum(m for _, m in counts.values())}
         stats = dataclasses.replace(
             self._meter.stats(), store=store, bad_samples=bad.count, bad=tuple(bad.kept), **since
         )
-        if self._chain is None or self._counters is None:
-            return stats
-        stages = self._chain.stats(self._counters.total(), stats, counts, *self._meter.part_seconds)
-        return dataclasses.replace(stats, stages=stages)
+        table = None if self._counters is None else self._counters.total()
+        return dataclasses.replace(stats, stages=self._stages().stats(table, stats, counts, *self._meter.part_seconds))
 
-    def _count_stages(self, chain: Any) -> None:
+    def _stages(self) -> Chain:
+        """Those of its pipe, or those that its attributes say."""
+        return of_arguments(self) if self._chain is None else self._chain
+
+    def _count_stages(self, chain: Chain | None) -> None:
         """chain: of a pipe; None: the dataset is none."""
         self._chain = chain
-        self._counters = None if chain is None else Counters(chain, self.num_workers)
+        self._counters = None if chain is None or not chain.tallied else Counters(chain, self.num_workers)
 
     def _disk_counts(self) -> tuple[int, ...]:
         """As `Disk.counts`; empty without a disk cache, or after the cache was closed."""

@@ -346,13 +346,8 @@ class GatherIterator(BatchIterator):
         if context.trace is not None:
             answers = task_queue.answers(first, tasks)
             context.trace.loaded(context.epoch, batch.number, answers, batch.wanted[rows])
-        if context.job.counters is not None:
-            answers = task_queue.answers(first, tasks)
-            took = answers["ended_ns"] - answers["began_ns"] - answers["augment_ns"]
-            hits = answers["result"] >= FROM_CACHE
-            context.meter.parts(int(answers["augment_ns"].sum()), int(took[hits].sum()) if hits.any() else 0)
         others, sums = task_queue.collect(first, tasks, ROW + FROM_CACHE)
-        context.meter.load(sums.load_ns, sums.waited_ns, sums.measured_ns)
+        context.meter.load(sums.load_ns, sums.waited_ns, sums.measured_ns, sums.augment_ns, sums.hit_ns)
         if not others:
             batch.again += sums.hits
             return

@@ -281,8 +281,10 @@ class BatchIterator:
                 raise RuntimeError("batch_augment raised StopIteration") from error
             raise
         finally:
+            end = time.monotonic_ns()
+            context.meter.batch_augment(end - start)
             if context.trace is not None:
-                context.trace.batch_augmented(context.epoch, self._given, start, time.monotonic_ns())
+                context.trace.batch_augmented(context.epoch, self._given, start, end)
 
     def _hits(self) -> int:
         """Samples that this thread got from the cache so far."""
@@ -292,8 +294,8 @@ class BatchIterator:
         """The training loop's thread has just loaded a sample, or a batch. hit: the cache had all of it."""
         start, end, augment = clocks.start, time.monotonic_ns(), spent_ns() - clocks.augment
         waited, delay = 0 if hit else max(idle_ns() - clocks.idle, 1), delay_ns() - clocks.delay
-        self._context.meter.load(end - start, waited, 0 if hit else max(end - start - augment - delay, 0))
-        self._context.meter.parts(augment, end - start - augment if hit else 0)
+        rest = end - start - augment
+        self._context.meter.load(end - start, waited, 0 if hit else max(rest - delay, 0), augment, rest if hit else 0)
         if self._context.trace is not None:
             self._context.trace.loaded_here(
                 self._context.epoch, number, start, end, index, hit=hit, augment_ns=augment, waited_ns=waited,

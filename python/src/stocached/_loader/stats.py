@@ -30,7 +30,7 @@ class LoaderStats:
     store: str = ""  # what the cache keeps: "decoded" samples, or "encoded" files; "": the loader fills none
     bad_samples: int = 0  # left out of batches, each once an epoch
     bad: tuple[BadSample, ...] = ()  # which and why, each once; the first 256
-    stages: tuple[StageStats, ...] = ()  # of a pipe, as `print(pipe)` lists them
+    stages: tuple[StageStats, ...] = ()  # as `print(pipe)` lists them; arguments are stages, too
     # of the disk cache (disk=), by all processes that share its file
     disk_hits: int = 0  # samples that the disk cache had
     disk_misses: int = 0  # samples that the disk cache did not have
@@ -56,7 +56,7 @@ class LoaderStats:
 
     @property
     def slowest(self) -> StageStats | None:
-        """The stage with the most seconds, if the dataset is a pipe and has been read."""
+        """The stage with the most seconds, if some was read."""
         slowest = max(self.stages, key=lambda stage: stage.seconds, default=None)
         return slowest if slowest is not None and slowest.seconds > 0 else None
 
@@ -93,6 +93,7 @@ class Meter:
 
     __slots__ = (
         "_augment",
+        "_batch_augment",
         "_batches",
         "_bytes",
         "_gather",
@@ -113,7 +114,7 @@ class Meter:
         self._lock = threading.Lock()
         self._batches = self._samples = self._hits = self._misses = self._bytes = 0
         self._wait = self._step = self._gather = self._load = self._transfer = self._waited = self._measured = 0
-        self._augment = self._hit = 0
+        self._augment = self._hit = self._batch_augment = 0
 
     def batch(self, samples: int, hits: int, misses: int, nbytes: int, wait_ns: int, step_ns: int = 0) -> None:
         """The training loop got a batch: it waited wait_ns for it, and was busy step_ns before it
@@ -141,24 +142,24 @@ class Meter:
         with self._lock:
             self._gather += ns
 
-    def load(self, ns: int, waited_ns: int = 0, measured_ns: int = 0) -> None:
-        """Loads took ns, augment= included. Where it is known, loads of measured_ns waited waited_ns for their
-        source."""
+    def load(self, ns: int, waited_ns: int = 0, measured_ns: int = 0, augment_ns: int = 0, hit_ns: int = 0) -> None:
+        """Loads took ns. Of these, `augment=` took augment_ns, and reads of hits hit_ns. Where it is known, loads of
+        measured_ns waited waited_ns for their source."""
         with self._lock:
             self._load += ns
             self._waited += waited_ns
             self._measured += measured_ns
-
-    def parts(self, augment_ns: int, hit_ns: int) -> None:
-        """Of loads: so long `augment=` took, and reads of hits in workers."""
-        with self._lock:
             self._augment += augment_ns
             self._hit += hit_ns
 
+    def batch_augment(self, ns: int) -> None:
+        with self._lock:
+            self._batch_augment += ns
+
     @property
-    def part_seconds(self) -> tuple[float, float]:
-        """As of `parts`."""
-        return self._augment / 1e9, self._hit / 1e9
+    def part_seconds(self) -> tuple[float, float, float]:
+        """Of `augment=`, of reads of hits in `load`, and of `batch_augment=`."""
+        return self._augment / 1e9, self._hit / 1e9, self._batch_augment / 1e9
 
     @property
     def source_share(self) -> float | None:

@@ -76,7 +76,7 @@ class OurTrial:
                 about |= copy._stored_bytes()
                 if copy.cache is None and copy.augment is not None:
                     about["sample_bytes"] = self._mean_bytes()
-                copy._count_stages(loader._chain)
+                copy._count_stages(loader._stages())
                 copy._recorder = Recorder(path, settings=loader.settings, about=about)
                 batches, enough = iter(copy), until(seconds)
                 try:
@@ -88,9 +88,7 @@ class OurTrial:
                     batches.close()
                 slowest = copy.stats().slowest
                 if slowest is not None:
-                    self.notes.append(
-                        f"the slowest stage of the pipe is {slowest.stage}: {slowest.seconds:.2f} s of work"
-                    )
+                    self.notes.append(f"the slowest stage is {slowest.stage}: {slowest.seconds:.2f} s of work")
             finally:
                 copy.close()
                 if self._reader is not None:

@@ -17,7 +17,7 @@ from .._workers.task_queue import place_of
 from .bad_samples import BadSample
 from .epoch_context import EpochContext
 from .iterator import BatchIterator, Delivered, as_request, check_found
-from .tasks import BATCH, ENDED, ERROR, NO_BUFFER
+from .tasks import BATCH, ENDED, ERROR, FROM_CACHE, NO_BUFFER
 from .worker_runtime import Asked, WorkerRuntime
 
 
@@ -172,10 +172,10 @@ class WorkerBatchIterator(BatchIterator):
         self._hear(made.worker)
         answer = runtime.answer(made.task)
         offset, length = place_of(answer)
-        busy = int(answer["ended_ns"]) - int(answer["began_ns"])
-        other = int(answer["augment_ns"]) + int(answer["delayed_ns"])
-        measured = max(busy - other, 0) if answer["waited_ns"] else 0
-        self._context.meter.load(max(busy, 0), int(answer["waited_ns"]), measured)
+        busy, augment = max(int(answer["ended_ns"]) - int(answer["began_ns"]), 0), int(answer["augment_ns"])
+        measured = max(busy - augment - int(answer["delayed_ns"]), 0) if answer["waited_ns"] else 0
+        hit = max(busy - augment, 0) if answer["result"] >= FROM_CACHE else 0
+        self._context.meter.load(busy, int(answer["waited_ns"]), measured, augment, hit)
         if self._context.trace is not None:
             self._context.trace.loaded(self._context.epoch, made.number, np.array([answer]), np.array([-1]))
         if answer["result"] == ENDED:

@@ -400,6 +400,8 @@ class Collected(ctypes.Structure):
         ("hits", c_uint64),
         ("waited_ns", c_uint64),
         ("measured_ns", c_uint64),
+        ("augment_ns", c_uint64),
+        ("hit_ns", c_uint64),
     ]
 
 

@@ -10,13 +10,12 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import numpy.typing as npt
+import numpy as np
 
 from .._datasets.stage_stats import StageStats
-from .._datasets.tally import BYTES, ITEMS, NS, SEEN
-from .functions import Map
+from .._datasets.tally import BYTES, COLUMNS, ITEMS, NS, SEEN
 from .stage import Stage
-from .stages import Batch, Cache, Parts, Shuffle, every
+from .stages import Cache, Parts, every
 
 
 def numbered(stage: Stage, numbers: Iterator[int] | None = None) -> Stage:
@@ -40,7 +39,8 @@ class Chain:
         self.lines = [line.strip() for line in root.drawn()]
         self._above = [[above.number for above in stage.above if above.number >= 0] for stage in stages]
         self._takes = [stage.indexed and stage.takes_all for stage in stages]
-        self._same = [isinstance(stage, (Shuffle, Cache)) for stage in stages]  # items of the stage above
+        self._same = [stage.kind in ("shuffle", "cache") for stage in stages]  # items of the stage above
+        self.tallied = any(stage.tallied for stage in stages)
         self.indexed, self._last = items.indexed, items.number
         self._top, self.cache = (None if stage is None else stage.number for stage in (top, cache))
         self.cache_noted = cache.noted() if isinstance(cache, Cache) else ""  # for errors of the loader's own cache
@@ -52,8 +52,8 @@ class Chain:
             for stage in caches
             if stage is not cache and stage.number == self._first[stage.number]
         }
-        self._maps = [stage.number for stage in stages if isinstance(stage, Map)]
-        self.batch = next((stage.number for stage in stages if isinstance(stage, Batch)), -1)
+        self._maps = [stage.number for stage in stages if stage.kind == "map"]
+        self.batch = next((stage.number for stage in stages if stage.kind == "batch"), -1)
 
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | {"_kept": {}}
@@ -65,20 +65,23 @@ class Chain:
 
     def stats(
         self,
-        table: npt.NDArray[Any],
+        table: Any,
         loader: Any,
         caches: Mapping[int, tuple[int, int]],
         augment_seconds: float,
         hit_seconds: float,
+        batch_seconds: float,
     ) -> tuple[StageStats, ...]:
-        """table: of `Counters`, summed over its rows. loader: the stats of the loader. caches: as of `cache_counts`.
-        augment_seconds, hit_seconds: of its load_seconds, those in `augment=`, and those of workers that read hits."""
-        own: list[list[int]] = table.tolist()
+        """table: of `Counters`, summed over its rows; None: nobody counts. loader: the stats of the loader. caches: as of
+        `cache_counts`. augment_seconds, hit_seconds: of its load_seconds, those in `augment=`, and those of workers that
+        read hits. batch_seconds: in `batch_augment=`."""
+        own: list[list[int]] = (np.zeros((len(self.lines), COLUMNS), int) if table is None else table).tolist()
         items = self.items([row[ITEMS] for row in own], loader.samples, loader.misses)
         items[self._last + 1 :] = [loader.batches] * (len(own) - self._last - 1)
         seconds = [row[NS] / 1e9 for row in own]
         if self._top is not None:
             self._share(seconds, loader, augment_seconds, hit_seconds)
+        self._divide(batch_seconds, [k for k in self._maps if k > self._last], seconds)
         made = []
         for k, line in enumerate(self.lines):
             hits, misses = (
@@ -102,16 +105,19 @@ class Chain:
         """What the loader knows of a dataset that it runs: loads are of what stands above the cache, or of the source."""
         assert self._top is not None
         hit = self._top if self.cache is None else self.cache
-        below = [k for k in self._maps if hit < k <= self._last]
-        known = sum(seconds[k] for k in below)
-        for k in below:  # those that C does in one go are in the line of the last
-            seconds[k] = augment_seconds * (seconds[k] / known if known else k == below[-1])
+        self._divide(augment_seconds, [k for k in self._maps if hit < k <= self._last], seconds)
         loads, above = max(loader.load_seconds - augment_seconds - hit_seconds, 0.0), sum(seconds[: hit + 1])
         if not seconds[self._top]:  # of samples that C makes, and of those with no function above the cache
             seconds[self._top] = max(loads - above, 0.0)
         elif above > loads:
             seconds[: hit + 1] = [each * loads / above for each in seconds[: hit + 1]]
         seconds[hit] += hit_seconds + loader.gather_seconds
+
+    def _divide(self, all_seconds: float, among: list[int], seconds: list[float]) -> None:
+        """Those that C does in one go are in the line of the last."""
+        known = sum(seconds[k] for k in among)
+        for k in among:
+            seconds[k] = all_seconds * (seconds[k] / known if known else k == among[-1])
 
     def _mean(self, own: list[list[int]], k: int, loader: Any) -> float:
         """The bytes of an item."""

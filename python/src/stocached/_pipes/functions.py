@@ -90,7 +90,7 @@ class Map(Function):
     """One item for each item. Steps of stocached.image in neighbouring stages are one call of the library: those above the
     last only say what is to be done. This one does so if `waits`."""
 
-    name, waits = ".map", False
+    kind, name, waits = "map", ".map", False
 
     def __init__(self, above: Stage, function: Callable[..., Any]) -> None:
         super().__init__(above, function)

@@ -27,14 +27,14 @@ class Stage:
 
     above: the stages that give their items to this one; several below + and zip. number: of its line, in a loader."""
 
+    kind = ""  # what it does to items, for those who do not know its class: "map", "cache", "shuffle", "batch"
+    tallied = True  # workers count what it gives
     number = -1
     takes_all = True  # an item takes one of each stage above, if they are indexed; else the stage counts those it takes
 
     def __init__(self, *above: Stage) -> None:
         self.above = above
         self.line = _line_of_program()
-
-    gives_batches = False
 
     def copied(self) -> Any:
         """A copy, without what is made of stages."""
@@ -182,7 +182,7 @@ class Stage:
     def refuse_batches(self) -> None:
         """Raises InvalidError below .batch()."""
         for each in self.above:
-            batch = next((one for one in each.chain() if one.gives_batches), None)
+            batch = next((one for one in each.chain() if one.kind == "batch"), None)
             if batch is not None:
                 raise self.refuse(
                     f"it stands below {batch.shown()}{batch.line}, and takes items; write it above .batch()"

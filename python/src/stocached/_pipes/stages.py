@@ -198,6 +198,8 @@ class _Numbers(Source):
 class Shuffle(Stage):
     """span: how many visits a window has, of a pipe without an index; 0: the default."""
 
+    kind = "shuffle"
+
     def __init__(self, above: Stage, seed: int | None, span: int | None, weights: Any, draws: int | None) -> None:
         super().__init__(above)
         self.seed = None if seed is None else whole("seed", seed)
@@ -254,7 +256,7 @@ class Shuffle(Stage):
 class Cache(KeepsLengths):
     """options: of `CachedSamples`."""
 
-    takes_all, noter = False, None  # a miss counts what stands above
+    kind, takes_all, noter = "cache", False, None  # a miss counts what stands above
 
     def __init__(self, above: Stage, options: dict[str, Any]) -> None:
         super().__init__(above)
@@ -362,8 +364,7 @@ class Cache(KeepsLengths):
         return current().reading.call(above, cached.finish, visit.element, None)
 
     def shown(self) -> str:
-        given = [f"{name}={value!r}" for name, value in self.options.items() if value not in (None, False, "decoded")]
-        return f".cache({', '.join(given)})"
+        return cache_line(self.options)
 
 
 class Join(Stage):
@@ -587,7 +588,7 @@ class Batch(Stage):
     """The loader makes the batches; the stage says how. by: the length of an item, of which a batch has `size`; None: it
     has `size` items."""
 
-    gives_batches = True
+    kind = "batch"
 
     def functions(self) -> list[Any]:
         return [self.by, self.collate]
@@ -710,6 +711,11 @@ def ratios_of(weights: Sequence[float] | None, temperature: float | None, sizes:
         return [int(weight) for weight in weights]
     total = math.fsum(weights)
     return [max(1, round(weight / total * 10**6)) for weight in weights]
+
+
+def cache_line(options: Mapping[str, Any]) -> str:
+    given = [f"{name}={value!r}" for name, value in options.items() if value not in (None, False, "decoded")]
+    return f".cache({', '.join(given)})"
 
 
 def every(stage: Stage) -> list[Stage]:
