@@ -6,7 +6,7 @@ import contextlib
 import os
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from .._cache import disk, opening, policies
 from .._cache.cache import Cache
@@ -49,6 +49,10 @@ class CacheOptions:
         if there is not None:
             there.close()
         return there is not None
+
+
+OF_CACHE = (*(field.name for field in fields(CacheOptions)), "allow_random", "store")
+"""Those of a cache and of how it is filled, as parameters of CachedSamples."""
 
 
 def make(

@@ -30,14 +30,14 @@ from .._trace import Recorder
 from .affinity import Affinity
 from .bad_samples import BadSamples
 from .checkpoint import Checkpoint
-from .epoch_context import EpochContext, Records
+from .epoch_context import EpochContext
 from .executor import Executor
 from .iterator import BatchIterator
+from .job import Job
 from .made_caches import attach_again, free, is_made_here, register, samples_of, successor
 from .numpy_backend import NumpyBackend
-from .options import Options, options_of
 from .sampling import numbered, order_within, prefers_some, with_epochs
-from .setup import OF_TORCH, Setup
+from .setup import Setup
 from .stats import LoaderStats, Meter
 from .tracing import Tracing
 from .worker_choice import rows_in_c
@@ -59,6 +59,7 @@ class BaseLoader:
     collate_fn: Any
     generator: Any
     prefetch_factor: int | None
+    worker: Any
     cache: Any
     settings: dict[str, Any]
     """The arguments of its constructor."""
@@ -75,7 +76,6 @@ class BaseLoader:
     def _prepare(
         self,
         dataset: Any,
-        options: Options,
         backend: NumpyBackend,
         cached_kind: type[CachedSamples],
         default_collate: bool,
@@ -84,14 +84,14 @@ class BaseLoader:
     ) -> None:
         """The constructor calls it at its end. dataset: as the user gave it. before: the attributes
         at the start of the constructor."""
-        if self._iterable and options.worker not in (None, "process") and self.num_workers > 1:
+        if self._iterable and self.worker not in (None, "process") and self.num_workers > 1:
             raise InvalidError(
-                f'num_workers={self.num_workers} with worker="{options.worker}" and an iterable dataset: '
+                f'num_workers={self.num_workers} with worker="{self.worker}" and an iterable dataset: '
                 "each thread would give every sample, as get_worker_info() "
                 'only knows workers that are processes; use worker="process", or num_workers=1'
             )
         one_by_one = self.batch_sampler is None and (not isinstance(dataset, WithoutIndex) or dataset.finishes)
-        if options.bad_samples == "skip" and one_by_one:
+        if self.bad_samples == "skip" and one_by_one:
             raise InvalidError('bad_samples="skip" leaves samples out of batches; give batch_size= or batch_sampler=')
         self.num_workers = whole("num_workers", self.num_workers)
         self._backend, self._data_pipes = backend, data_pipes
@@ -114,48 +114,36 @@ class BaseLoader:
             self._order.tell(self)
         self._count_stages(None if self._order is None else getattr(self._order.order, "chain", None))
         self._checkpoint = Checkpoint(0 if self._order is None else self._order.epoch)
-        self._take_cache(dataset, options, cached_kind)
+        self._take_cache(dataset, cached_kind)
         self._affinity: Affinity | None = None
-        if options.affinity is not None:
+        if self.affinity is not None:
             assert self.batch_size is not None
-            self._affinity = Affinity(options.affinity, options.local_world_size, self.batch_size, self.drop_last)
-        self._take_worker_kind(options)
+            self._affinity = Affinity(self.affinity, self.local_world_size, self.batch_size, self.drop_last)
+        self._take_worker_kind()
         self._own = {name: value for name, value in vars(self).items() if name not in before}
         register(self)
 
-    def _setup(self, options: Options | None = None) -> Setup:
-        """The loader as it is now. options: None: as its attributes are now."""
-        of_torch: dict[str, Any] = {name: getattr(self, name, None) for name in OF_TORCH}
-        return Setup(
-            options=options or options_of(self),
-            **of_torch,
-            iterable=self._iterable,
-            backend=self._backend,
-            default_collate=self._collate_default is not None and self.collate_fn is self._collate_default,
-            cached=self._cached,
-            order=self._order,
-            data_pipes=self._data_pipes,
-            kept=self._executor.kept is not None,
-            length_read=getattr(self, "_IterableDataset_len_called", None) if self._iterable else None,
-        )
+    def _setup(self) -> Setup:
+        """The loader as it is now."""
+        return Setup(self)
 
-    def _take_cache(self, dataset: Any, options: Options, cached_kind: type[CachedSamples]) -> None:
+    def _take_cache(self, dataset: Any, cached_kind: type[CachedSamples]) -> None:
         """Sets the dataset whose samples come from a cache, and the cache, if there is one."""
         forks = are_forked(getattr(self, "multiprocessing_context", None))
         try:
             self._cached = samples_of(
                 dataset,
-                options,
+                self,
                 functools.partial(
                     cached_kind,
-                    allow_random=options.allow_random,
-                    bad_samples=options.bad_samples,
-                    store=options.store,
+                    allow_random=self.allow_random,
+                    bad_samples=self.bad_samples,
+                    store=self.store,
                     _remedy=self._remedy,
                     _workers=self.num_workers,
                     _init=getattr(self, "worker_init_fn", None),
-                    _forks=forks and options.worker in (None, "process"),
-                    _augment=options.augment,
+                    _forks=forks and self.worker in (None, "process"),
+                    _augment=self.augment,
                     _best="lfu" if prefers_some(self.sampler if self._order is None else self._order) else "cost",
                 ),
             )
@@ -169,9 +157,9 @@ class BaseLoader:
         self._disk_before = self._disk_counts()
         self._caches_before = self._cache_counts()
 
-    def _take_worker_kind(self, options: Options) -> None:
+    def _take_worker_kind(self) -> None:
         """Sets what workers are."""
-        setup, asked = self._setup(options), options.worker
+        setup, asked = self._setup(), self.worker
         self.worker, _ = setup.worker_kind(asked)
         self._chosen = self.worker if asked is None else None  # by us, for the options as they are
         if self.worker != "process" and self.num_workers > 1 and setup.asks_dataset():
@@ -331,8 +319,7 @@ class BaseLoader:
         ordered = begun.shard is not None
         if rows and not ordered and setup.cached is None:
             wanted, rows = numbered(wanted)
-        job = setup.job(begun, rows, pipeline)
-        job.counters = self._counters
+        job = Job(setup, begun, rows, pipeline, self._counters)
         gathers, ours = rows and setup.cached is not None and not setup.augments, setup.runs_only_ours()
         layout = setup.layout_of_cache(job.batch_size or 1) if gathers else None
         follows = rows and ordered and (setup.persistent_workers or not setup.num_workers)
@@ -341,11 +328,9 @@ class BaseLoader:
             job=job,
             begun=begun,
             wanted=wanted,
-            records=Records(
-                self._meter,
-                self._bad if job.skips_bad else None,
-                self._tracing(),
-            ),
+            meter=self._meter,
+            bad=self._bad if job.skips_bad else None,
+            trace=self._tracing(),
             by_rows=rows,
             layout=layout,
             row_layout=rows_in_c(job, setup.backend.no_columns),
@@ -358,9 +343,8 @@ class BaseLoader:
     def _tracing(self) -> Tracing | None:
         if self._recorder is None:
             return None
-        if self._chain is None or self._chain.indexed:
-            return Tracing(self._recorder)
-        return Tracing(self._recorder, self._chain, self._counters)
+        counters = self._counters
+        return Tracing(self._recorder, None if counters is None or counters.chain.indexed else counters)
 
     def _begin_next(self) -> None:
         """Begins the first batches of the next epoch, while the training loop has the last batches
@@ -462,7 +446,7 @@ class BaseLoader:
 
     def _stages(self) -> Chain:
         """Those of its pipe, or those that its attributes say."""
-        return of_arguments(self) if self._chain is None else self._chain
+        return of_arguments(self._setup()) if self._chain is None else self._chain
 
     def _count_stages(self, chain: Chain | None) -> None:
         """chain: of a pipe; None: the dataset is none."""

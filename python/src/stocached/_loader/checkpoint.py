@@ -161,7 +161,7 @@ class Checkpoint:
         other. ahead: the program has not asked for it yet."""
         state, self.resume = self.resume, None
         epoch = self.epoch if state is None else int(state["epoch"])
-        if setup.order is None:
+        if setup.ordered is None:
             wanted, begun = self._begin_sampled(epoch, state, setup)
         elif setup.in_our_order:
             wanted, begun = self._begin_ordered(epoch, state, setup, affinity, ahead)
@@ -200,7 +200,7 @@ class Checkpoint:
             raise InvalidError(
                 "affinity= needs the batches of this loader, and a framework has made others of its samples; leave out affinity="
             )
-        skip, order = 0 if state is None else int(state["batches"]), setup.order
+        skip, order = 0 if state is None else int(state["batches"]), setup.ordered
         assert order is not None
         order.begin(epoch)
         wanted = skipped(iter(setup.batch_sampler), skip)
@@ -292,7 +292,7 @@ def _sampled_batches(state: Mapping[str, Any] | None, setup: Setup) -> tuple[Ite
         for _ in Sampled(index, None, part):  # the last epoch ended here: its sampler begins the next one
             pass
         part = None
-    sampled = Sampled(index, setup.options.snapshot_every_n_steps, part)
+    sampled = Sampled(index, setup.snapshot_every_n_steps, part)
     return sampled, sampled
 
 

@@ -70,15 +70,6 @@ class Progress:
     snapshots: Snapshots | Here | None = None  # states of workers, or of the dataset in this process
 
 
-@dataclass(frozen=True)
-class Records:
-    """What a loader notes of its batches."""
-
-    meter: Meter
-    bad: BadSamples | None  # None: a bad sample is an error
-    trace: Tracing | None
-
-
 @dataclass
 class EpochContext:
     """One epoch of a loader, for the iteration that reads it."""
@@ -87,7 +78,9 @@ class EpochContext:
     job: Job
     begun: Begun
     wanted: Iterator[Any]  # the indices of one batch after the other
-    records: Records
+    meter: Meter
+    bad: BadSamples | None  # None: a bad sample is an error
+    trace: Tracing | None
     by_rows: bool  # batches are filled row by row, else made whole
     layout: Layout | None  # layout of batches that are gathered from the cache
     row_layout: Layout | None  # layout of rows that workers make, if it is known before the first
@@ -99,14 +92,13 @@ class EpochContext:
 
     def __post_init__(self) -> None:
         """What each batch needs."""
-        setup, records = self.setup, self.records
+        setup = self.setup
         self.epoch, self.batch_size = self.begun.epoch, self.job.batch_size
         self.cached, self.timeout = setup.cached, setup.timeout
-        self.meter, self.bad, self.trace = records.meter, records.bad, records.trace
         self.in_order = setup.in_order or setup.num_workers == 0
         self.batch_augment = setup.batch_function()
         self.notices: Notices | None = None if setup.cached is None else setup.cached.notices
-        self.ahead, self.threads = setup.ahead, gather_threads(setup.options.gather_threads)
+        self.ahead, self.threads = setup.ahead, gather_threads(setup.gather_threads)
         self.ahead_bytes, self.pool_bytes = setup.bytes_of("prefetch_bytes"), setup.bytes_of("pool_bytes")
 
     @property

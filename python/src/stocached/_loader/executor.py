@@ -32,7 +32,7 @@ class Executor:
     def pipeline(self, setup: Setup) -> Any:
         """What native workers of the next epoch do in C, of a kind that the program chose; None:
         nothing, or the workers are there."""
-        if setup.num_workers and self.kept is None and setup.options.worker == "native":
+        if setup.num_workers and self.kept is None and setup.worker == "native":
             with contextlib.suppress(UnsupportedError):  # the dataset has changed: the threads do all in Python
                 return setup.pipeline()
         return None
@@ -65,7 +65,7 @@ class Executor:
         owned = setup.num_workers > 0 and not setup.persistent_workers
         if runtime is None:
             tasks = min(4 * (context.ahead + 1) * max(context.batch_size or 1, 256), MOST_TASKS)
-            method, restart = setup.multiprocessing_context, setup.options.restart_workers
+            method, restart = setup.multiprocessing_context, setup.restart_workers
             runtime = WorkerRuntime(context, method, tasks, restart=restart)
             if not owned:
                 self.kept = runtime

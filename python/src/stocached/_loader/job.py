@@ -22,7 +22,6 @@ from .._trace.augment_time import augmented
 from .._workers import dataset_states
 from .._workers.task_queue import TaskQueue
 from .fetcher import ByIndex, Fetcher
-from .numpy_backend import NumpyBackend
 from .tasks import BEGIN, ITEMS, SAMPLE, TELL
 
 _SHOWN = 16  # the most samples in a message
@@ -50,31 +49,28 @@ class Augment:
         )
 
 
-@dataclass
 class Job:
     """The settings of a worker; pickled for workers that are not forked."""
 
-    dataset: Any
-    wrapped: bool  # the dataset is the loader's wrapper around the user's
-    backend: NumpyBackend
-    iterable: bool
-    batched: bool
-    collate: Callable[[Any], Any]
-    drop_last: bool
-    augment: Augment | None
-    init: Callable[[int], None] | None
-    workers: int
-    base_seed: int
-    key: int  # key of all random numbers of this epoch's samples
-    seed_samples: bool  # seeds the global generators for each sample; a thread must not
-    process: bool
-    batch_size: int | None = None
-    default_collate: bool = False  # batches are made as by default
-    snapshots: bool = False  # whether workers that make whole batches send snapshots
-    pipeline: Any = None  # steps of a dataset of stocached.image, for worker threads that do samples in C
-    pipes: Any = None  # settings of torch's DataPipes; None: the dataset is no DataPipe
-    skips_bad: bool = False  # leaves bad samples out of their batches
-    counters: Counters | None = None  # of the stages of a pipe
+    def __init__(self, setup: Any, begun: Any, rows: bool, pipeline: Any, counters: Counters | None) -> None:
+        """setup: of the loader. begun: the epoch. rows: batches are filled row by row. pipeline: steps of a dataset of
+        stocached.image, for worker threads that start, and do samples in C. counters: of the stages of a pipe."""
+        self.dataset, self.iterable, self.batched = setup.source, setup.iterable, setup.batched
+        self.wrapped = setup.cached is not None and setup.cached is not setup.dataset  # it is around the user's
+        self.backend, self.collate, self.drop_last = setup.backend, setup.collate_fn, setup.drop_last
+        self.augment = None if setup.augment is None else Augment(setup.augment)
+        self.init, self.workers, self.process = setup.worker_init_fn, setup.num_workers, setup.worker == "process"
+        self.base_seed: int = begun.base_seed
+        self.key: int = begun.key  # key of all random numbers of this epoch's samples
+        self.pipes = begun.pipes  # settings of torch's DataPipes; None: the dataset is no DataPipe
+        # Seeds the global generators for each sample; a thread must not.
+        self.seed_samples: bool = setup.seeds_samples(rows or setup.ordered is not None, self.augment)
+        self.batch_size: int | None = setup.largest_batch()
+        self.default_collate: bool = setup.default_collate  # batches are made as by default
+        self.snapshots = not rows and setup.ordered is None  # workers that make whole batches send snapshots
+        self.pipeline: Any = pipeline if rows else None
+        self.skips_bad = setup.bad_samples == "skip"  # leaves bad samples out of their batches
+        self.counters = counters
 
     def counting(self) -> AbstractContextManager[Any]:
         """This thread, which is no worker, reads items or makes a batch."""

@@ -136,8 +136,7 @@ class _Lists(BatchIterator):
     def _why_empty(self) -> str:
         meter, counters = self._context.meter, self._context.job.counters
         assert counters is not None
-        order: Any = self._context.setup.order
-        stages = order.order.chain.stats(counters.total() - self._counted, meter.stats(), {}, *meter.part_seconds)
+        stages = counters.chain.stats(counters.total() - self._counted, meter.stats(), {}, *meter.part_seconds)
         for above, stage in itertools.pairwise(stages):
             if above.items and not stage.items:
                 return f"{stage.stage} gave none of the {above.items:,} items that it got"

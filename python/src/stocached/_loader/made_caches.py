@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import weakref
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 from .._cache.cache import Cache, unpickle
@@ -15,7 +16,7 @@ from .._common.errors import FingerprintError, InvalidError, SchemaError, Stocac
 from .._datasets.cache_backed import CacheBacked
 from .._datasets.cached_samples import CachedSamples
 from .._datasets.served_subset import served_subset
-from .options import Options, cache_options, makes_cache
+from .options import cache_options, makes_cache
 
 
 @dataclasses.dataclass
@@ -57,13 +58,14 @@ def _cached_of(dataset: Any, options: dict[str, Any], cache: Cache | None = None
     return None
 
 
-def samples_of(dataset: Any, options: Options, kind: Callable[..., CachedSamples]) -> Any:
-    """The dataset if it has a cache, or a ServedSubset of it; else a `kind` around it; None without a cache.
+def samples_of(dataset: Any, options: Any, kind: Callable[..., CachedSamples]) -> Any:
+    """The dataset if it has a cache, or a ServedSubset of it; else a `kind` around it; None without a cache. options:
+    has them as attributes.
 
     A framework may make a loader again from its attributes: then it gives cache= together with
     size=. Or it repeats the arguments: then it gives only size=. In both cases the new loader uses
     the cache of the first one, unless the dataset has changed since."""
-    cache, made_with = options.cache, cache_options(vars(options))
+    cache, made_with = options.cache, cache_options(options)
     if cache is not None and makes_cache(options):
         if not _usable(cache, made_with):
             raise InvalidError(
@@ -157,7 +159,7 @@ def is_made_here(cache: Cache | None) -> bool:
 
 def attach_again(dataset: Any, settings: dict[str, Any], pickled: tuple[Any, ...]) -> Cache | None:
     """The cache that a pickled loader had made, if a process still has it; else None."""
-    options = cache_options(settings)
+    options = cache_options(SimpleNamespace(**settings))
     if _cached_of(dataset, options) is None:
         with contextlib.suppress(StocachedError):  # its program has ended: the constructor makes a new cache
             cache = unpickle(*pickled)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,29 +16,18 @@ from .._datasets.cached_samples import CachedSamples
 from .._order.order import Order
 from .base import BaseLoader
 from .numpy_backend import NumpyBackend
-from .options import Options, check, is_ordered, makes_as_default, of_pipe, order_sampler, takes, with_options
+from .options import (
+    Options,
+    OwnArguments,
+    check,
+    is_ordered,
+    makes_as_default,
+    of_pipe,
+    order_sampler,
+    takes,
+    with_options,
+)
 from .sampling import Batcher, OrderSampler
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class OwnArguments:
-    """The arguments that mean the same as torch's."""
-
-    dataset: Any
-    batch_size: int | None = 1
-    shuffle: bool = False
-    sampler: Iterable[Any] | None = None
-    batch_sampler: Iterable[Any] | None = None
-    num_workers: int = 0
-    collate_fn: Callable[[list[Any]], Any] | None = None
-    drop_last: bool = False
-    timeout: float = 0
-    worker_init_fn: Callable[[int], None] | None = None
-    multiprocessing_context: Any = None
-    generator: np.random.Generator | None = None
-    prefetch_factor: int | None = field(default=None, kw_only=True)
-    persistent_workers: bool = field(default=False, kw_only=True)
-    in_order: bool = field(default=True, kw_only=True)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -113,7 +102,7 @@ class Loader(BaseLoader):
         batched = batch_sampler is not None
         default = makes_as_default(arguments.collate_fn, None) and batched
         self.collate_fn = arguments.collate_fn or (backend.collate if batched else backend.convert)
-        self._prepare(dataset, arguments, backend, CachedSamples, default, before)
+        self._prepare(dataset, backend, CachedSamples, default, before)
 
     def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
         """The next iteration continues from the state. With shuffle=True alone, the loader takes the seed of the state.

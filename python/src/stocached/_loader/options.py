@@ -7,8 +7,10 @@ import dataclasses
 import inspect
 import os
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, cast, get_args
+
+import numpy as np
 
 from .._cache import disk, policies
 from .._common import sizes
@@ -19,7 +21,7 @@ from .._datasets.augment_function import check_alone, takes_generator
 from .._datasets.cache_backed import CacheBacked
 from .._datasets.cached_samples import BadSamplesAre, CachedSamples, check_bad_samples, check_cache
 from .._datasets.lists import WithoutIndex
-from .._datasets.making import CacheOptions
+from .._datasets.making import OF_CACHE, CacheOptions
 from .._datasets.stores import Store
 from .._order.order import KINDS, Order
 from .._trace import writable
@@ -33,7 +35,6 @@ _P = ParamSpec("_P")
 _L = TypeVar("_L")
 
 _MAKING = tuple(field.name for field in dataclasses.fields(CacheOptions))
-_OF_CACHE = (*_MAKING, "allow_random", "store")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -101,6 +102,27 @@ class Options(CacheOptions):
     trace: str | os.PathLike[str] | None = None
 
 
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class OwnArguments:
+    """The arguments that mean the same as torch's."""
+
+    dataset: Any
+    batch_size: int | None = 1
+    shuffle: bool = False
+    sampler: Iterable[Any] | None = None
+    batch_sampler: Iterable[Any] | None = None
+    num_workers: int = 0
+    collate_fn: Callable[[list[Any]], Any] | None = None
+    drop_last: bool = False
+    timeout: float = 0
+    worker_init_fn: Callable[[int], None] | None = None
+    multiprocessing_context: Any = None
+    generator: np.random.Generator | None = None
+    prefetch_factor: int | None = dataclasses.field(default=None, kw_only=True)
+    persistent_workers: bool = dataclasses.field(default=False, kw_only=True)
+    in_order: bool = dataclasses.field(default=True, kw_only=True)
+
+
 NAMES = tuple(field.name for field in dataclasses.fields(Options))
 
 
@@ -114,13 +136,6 @@ def of_pipe(arguments: Any, collate: Callable[..., Any]) -> Any:
 def makes_as_default(collate: Any, default: Any) -> bool:
     """Whether a collate function is the default, or that of a pipe which does the same."""
     return collate is default or getattr(collate, "by_default", False)
-
-
-def options_of(loader: Any) -> Options:
-    """The options among the attributes of a loader."""
-    options = object.__new__(Options)
-    vars(options).update({name: getattr(loader, name) for name in NAMES})  # each epoch does it: __init__ takes longer
-    return options
 
 
 def takes(
@@ -148,9 +163,9 @@ def is_ordered(options: Options) -> bool:
     return options.seed is not None or options.order is not None
 
 
-def cache_options(settings: Mapping[str, Any]) -> dict[str, Any]:
+def cache_options(options: Any) -> dict[str, Any]:
     """The options of the cache that a loader makes and fills."""
-    return {name: settings[name] for name in _OF_CACHE}
+    return {name: getattr(options, name) for name in OF_CACHE}
 
 
 def takes_cache(options: Options) -> bool:

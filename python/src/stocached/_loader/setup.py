@@ -4,7 +4,7 @@ whether the dataset has a state."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 from .._cache.stats import changes_of
@@ -16,45 +16,39 @@ from .._datasets.lists import WithoutIndex
 from .._samples.batch_layout import Layout
 from .._samples.own_copy import own_copy
 from .._workers.stateful import is_stateful
-from .job import Augment, Job
+from .job import Augment
 from .numpy_backend import NumpyBackend
-from .options import Options, Worker
+from .options import NAMES, Options, OwnArguments, Worker
 from .sampling import OrderSampler
 from .worker_choice import APART, OUT_OF_ORDER, WHOLE, pipeline_of, warn_of_processes
 
 _AHEAD = 2  # batches, without workers
 
 
-@dataclass
-class Setup:
+_ATTRIBUTES = (*NAMES, *(field.name for field in fields(OwnArguments) if field.name != "shuffle"))
+
+
+class Setup(Options, OwnArguments):
     """The attributes of a loader. A program may set them between two epochs, so each epoch has its
     own setup."""
 
-    options: Options
-    # As torch's loader has them:
-    dataset: Any
-    batch_size: int | None
-    sampler: Any
+    sampler: Any  # these have other types with torch
     batch_sampler: Any
-    num_workers: int
     collate_fn: Any
-    drop_last: bool
-    timeout: float
-    worker_init_fn: Any
-    multiprocessing_context: Any
     generator: Any
-    prefetch_factor: int | None
-    persistent_workers: bool
-    in_order: bool
-    # Of ours:
-    iterable: bool
-    backend: NumpyBackend
-    default_collate: bool  # batches are made as by default
-    cached: Any  # the dataset whose samples come from a cache, or None
-    order: OrderSampler | None
-    data_pipes: Any  # data pipes of torch; None: the dataset is no DataPipe
-    kept: bool  # workers of the epoch before are there
-    length_read: int | None  # length of an iterable dataset, if the program has read it
+
+    def __init__(self, loader: Any) -> None:
+        vars(self).update({name: getattr(loader, name, None) for name in _ATTRIBUTES})
+        self.iterable: bool = loader._iterable
+        self.backend: NumpyBackend = loader._backend
+        self.default_collate = loader._collate_default is not None and self.collate_fn is loader._collate_default
+        self.cached = loader._cached  # the dataset whose samples come from a cache, or None
+        self.ordered: OrderSampler | None = loader._order
+        self.drawn: bool = vars(loader).get("_drawn", False)  # nobody has given the seed of its order
+        self.data_pipes = loader._data_pipes  # of torch; None: the dataset is no DataPipe
+        self.kept = loader._executor.kept is not None  # workers of the epoch before are there
+        # length of an iterable dataset, if the program has read it
+        self.length_read = getattr(loader, "_IterableDataset_len_called", None) if self.iterable else None
 
     # ------------------------------------------------------------ the order of samples
 
@@ -71,7 +65,7 @@ class Setup:
     def in_our_order(self) -> bool:
         """Whether batches are `batch_size` consecutive samples of an order of stocached. If a
         framework has put the order into its own batch sampler, they are not."""
-        return self.order is not None and self.order is self.sampler
+        return self.ordered is not None and self.ordered is self.sampler
 
     def samples(self) -> int | None:
         """The length of the dataset; None if it has none."""
@@ -102,24 +96,24 @@ class Setup:
 
     @property
     def augments(self) -> bool:
-        return self.options.augment is not None or (self.cached is not None and self.cached.augment is not None)
+        return self.augment is not None or (self.cached is not None and self.cached.augment is not None)
 
     def asks_dataset(self) -> bool:
         """Whether a state holds the dataset's state. With a cache, seed= or order=, a sample depends
         only on its index."""
-        return self.cached is None and self.order is None and is_stateful(self.dataset)
+        return self.cached is None and self.ordered is None and is_stateful(self.dataset)
 
     def keeps_dataset(self) -> bool:
         """Whether the next epoch reads the same dataset object as this one, and not a new copy of
         the program's."""
-        return not self.num_workers or self.kept or self.options.worker != "process"
+        return not self.num_workers or self.kept or self.worker != "process"
 
     def runs_only_ours(self) -> bool:
         """Whether the samples of an epoch are made without a function of the program."""
         dataset = self.source
-        if self.options.worker == "native":  # C has its own copy of the indices of a Subset
+        if self.worker == "native":  # C has its own copy of the indices of a Subset
             dataset, _ = unwrapped(dataset)
-        return all(map(only_ours, (dataset, self.options.augment, None if self.order is None else self.order.order)))
+        return all(map(only_ours, (dataset, self.augment, None if self.ordered is None else self.ordered.order)))
 
     def changes(self) -> tuple[int, ...]:
         """Numbers that stay as they are while batches from the cache are right. Of datasets that run only our code,
@@ -153,12 +147,12 @@ class Setup:
         may set up each worker differently, such as its seeds. With in_order=False, programs rely on
         which worker makes a batch. With seed= or order=, none of them counts: a sample and the random
         numbers of augment= depend only on the index."""
-        if self.order is not None:
+        if self.ordered is not None:
             return False
         return (
             self.asks_dataset()
             or self.data_pipes is not None
-            or (self.options.augment is None and (self.worker_init_fn is not None or not self.in_order))
+            or (self.augment is None and (self.worker_init_fn is not None or not self.in_order))
         )
 
     def layout_of_cache(self, rows: int) -> Layout | None:
@@ -188,12 +182,12 @@ class Setup:
                 return "native", pipeline
             why = APART
         if self.num_workers:
-            warn_of_processes(self.dataset, self.options.augment, why)
+            warn_of_processes(self.dataset, self.augment, why)
         return "process", None
 
     def pipeline(self) -> Any:
         """What worker threads do in C. Raises UnsupportedError, which says why they cannot."""
-        return pipeline_of(self.dataset, self.cached, self.options.augment, self._why_whole())
+        return pipeline_of(self.dataset, self.cached, self.augment, self._why_whole())
 
     def _why_whole(self) -> str | None:
         """Why workers make whole batches; None: they do not."""
@@ -204,40 +198,13 @@ class Setup:
             return APART if self.worker_init_fn is not None else OUT_OF_ORDER
         return WHOLE
 
-    def job(self, begun: Any, rows: bool, pipeline: Any) -> Job:
-        """What workers get of an epoch. rows: batches are filled row by row. pipeline: of native
-        workers that start."""
-        augment = None if self.options.augment is None else Augment(self.options.augment)
-        return Job(
-            dataset=self.source,
-            wrapped=self.cached is not None and self.cached is not self.dataset,
-            backend=self.backend,
-            iterable=self.iterable,
-            batched=self.batched,
-            collate=self.collate_fn,
-            default_collate=self.default_collate,
-            drop_last=self.drop_last,
-            augment=augment,
-            init=self.worker_init_fn,
-            workers=self.num_workers,
-            base_seed=begun.base_seed,
-            key=begun.key,
-            seed_samples=self._seeds_samples(rows or self.order is not None, augment),
-            process=self.options.worker == "process",
-            batch_size=self.largest_batch(),
-            snapshots=not rows and self.order is None,
-            pipes=begun.pipes,
-            skips_bad=self.options.bad_samples == "skip",
-            pipeline=pipeline if rows else None,
-        )
-
-    def _seeds_samples(self, by_index: bool, augment: Augment | None) -> bool:
+    def seeds_samples(self, by_index: bool, augment: Augment | None) -> bool:
         """Whether the global generators are seeded for each sample.
 
         Not with threads, which share them. Not if no draw can come: what a cache gives is not random, except for a
         transform= of a SourceDataset, and augment may have its own generator. by_index: random numbers of the dataset
         depend on the index, not on the worker."""
-        if self.num_workers and self.options.worker != "process":
+        if self.num_workers and self.worker != "process":
             return False
         draws = self.cached is None or self.cached.transform is not None
         if augment is None:
@@ -254,23 +221,19 @@ class Setup:
     @property
     def snapshot_every(self) -> int:
         """Batches between two snapshots of workers."""
-        return (self.options.snapshot_every_n_steps or 0) if self.in_order else 1
+        return (self.snapshot_every_n_steps or 0) if self.in_order else 1
 
     def bytes_of(self, name: str) -> int:
-        return max(sizes.parse_size(getattr(self.options, name)), 1)
+        return max(sizes.parse_size(getattr(self, name)), 1)
 
     def batch_function(self) -> Callable[[Any], Any] | None:
         """batch_augment=, for batches that are no dataset's: not one sample as it is, nor what collate_fn= makes of them."""
-        function = self.options.batch_augment
+        function = self.batch_augment
         fresh = self.batched and self.default_collate
-        apart = self.num_workers > 0 and self.options.worker == "process"
+        apart = self.num_workers > 0 and self.worker == "process"
         if function is None or fresh or self.cached is not None or apart:
             return function
         return lambda batch: function(own_copy(batch))
-
-
-_NAMES = [field.name for field in fields(Setup)]
-OF_TORCH = _NAMES[_NAMES.index("dataset") : _NAMES.index("iterable")]  # attributes of torch's loader
 
 
 def loads_one_by_one(dataset: Any) -> bool:

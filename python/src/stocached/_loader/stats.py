@@ -91,25 +91,6 @@ class Meter:
     """Adds up the stats of a loader. Safe from any thread; a forked child must make its own. Times
     are nanoseconds."""
 
-    __slots__ = (
-        "_augment",
-        "_batch_augment",
-        "_batches",
-        "_bytes",
-        "_gather",
-        "_hit",
-        "_hits",
-        "_load",
-        "_lock",
-        "_measured",
-        "_misses",
-        "_samples",
-        "_step",
-        "_transfer",
-        "_wait",
-        "_waited",
-    )
-
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._batches = self._samples = self._hits = self._misses = self._bytes = 0

@@ -105,7 +105,7 @@ def _settings(context: EpochContext, common: StreamSettings) -> StreamSettings:
     common.batch_pool = None
     made.reader = made.reader.counting(context.job.counters)
     made.num_workers, made.prefetch_batches = setup.num_workers, setup.ahead
-    made.pool_bytes, made.timeout = setup.options.pool_bytes, setup.timeout
+    made.pool_bytes, made.timeout = setup.pool_bytes, setup.timeout
     made.snapshot_every_n_steps = setup.snapshot_every
     made.worker_init_fn, made.multiprocessing_context = setup.worker_init_fn, setup.multiprocessing_context
     made.check()

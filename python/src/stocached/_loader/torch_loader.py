@@ -132,7 +132,7 @@ class DataLoader(BaseLoader, torch.utils.data.DataLoader[_Sample]):
             pipes = data_pipes.Pipes(dataset, self.num_workers, threads=threads, cached=takes_cache(arguments))
         backend = TorchBackend(torch_version.accelerator() if pin_memory else "", in_place=pin_memory != "copy")
         default = self.batch_sampler is not None and makes_as_default(self.collate_fn, default_collate)
-        self._prepare(dataset, arguments, backend, CachedDataset, default, before, pipes)
+        self._prepare(dataset, backend, CachedDataset, default, before, pipes)
         if next(kind for kind in type(self).__mro__ if "__init__" in vars(kind)) is DataLoader:
             # Lightning records the arguments of loaders that hooks make, and adds its own to make
             # the loader again. That fails with positional arguments. And the record lacks our

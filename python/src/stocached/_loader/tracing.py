@@ -20,9 +20,9 @@ _DELAYED = 100  # a delay below 1/100 of a sample's time is not recorded. Work b
 class Tracing:
     """Names of spans are those of docs/spec/trace.md."""
 
-    def __init__(self, recorder: Recorder, chain: Any = None, counters: Counters | None = None) -> None:
-        """chain, counters: of a pipe without an index, whose stages get spans."""
-        self._recorder, self._chain, self._counters = recorder, chain, counters
+    def __init__(self, recorder: Recorder, counters: Counters | None = None) -> None:
+        """counters: of a pipe without an index, whose stages get spans."""
+        self._recorder, self._counters = recorder, counters
         self._loop = threading.get_ident()  # a gather of this thread lies within a wait of the training loop
         self._tracks = [recorder.track(name) for name in (LOOP, GATHER, SERVER)]
         self._names = [recorder.name(name) for name in _NAMES]
@@ -122,7 +122,7 @@ class Tracing:
         now = self._counters.table[row, :, NS].tolist()
         left = [max(ns - before, 0) for ns, before in zip(now, shown)]
         part = min((end - start) / (sum(left) or 1), 1)
-        for k, line in enumerate(self._chain.lines):
+        for k, line in enumerate(self._counters.chain.lines):
             ns = int(left[k] * part)
             if ns >= TICK:
                 self._recorder.put(track, self._recorder.name(line), start, start + ns, epoch, number)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 from .._common.one_line import name_of
-from .._datasets.making import CacheOptions
+from .._datasets.making import OF_CACHE
 from .counting import Chain
 from .stage import Stage
 from .stages import cache_line
 
 _IN_SEQUENCE = ("SequentialSampler", "_InfiniteConstantSampler", "_Endless", "NoneType")  # of torch and of ours
-_OF_CACHE = (*(field.name for field in dataclasses.fields(CacheOptions)), "allow_random", "store")
 
 
 class Said(Stage):
@@ -29,44 +27,45 @@ class Said(Stage):
         return self._shown
 
 
-def of_arguments(loader: Any) -> Chain:
-    samples, data, cached = loader._setup().samples(), loader.dataset, loader._cached
+def of_arguments(setup: Any) -> Chain:
+    """setup: of the loader."""
+    samples, data, cached = setup.samples(), setup.dataset, setup.cached
     fills = cached is not None and not cached.served
     count = "" if samples is None else f", {samples:,} elements"
     stage = top = Said("", f"source({type(data.dataset if fills and data is cached else data).__name__}{count})")
     cache = None
     if fills:
-        options = {name: getattr(loader, name) for name in _OF_CACHE} | {"name": loader.cache.name}
+        options = {name: getattr(setup, name) for name in OF_CACHE} | {"name": cached.cache.name}
         stage = cache = Said("cache", cache_line(options), stage)
-    order = "" if loader._iterable else _order_line(loader)
+    order = "" if setup.iterable else _order_line(setup)
     if order:
         stage = Said("shuffle", order, stage)
-    if loader.augment is not None:
-        stage = Said("map", f".map({name_of(loader.augment)})", stage)
+    if setup.augment is not None:
+        stage = Said("map", f".map({name_of(setup.augment)})", stage)
     items = stage
-    batch = _batch_line(loader)
+    batch = _batch_line(setup)
     if batch:
         stage = Said("batch", batch, stage)
-    if loader.batch_augment is not None:
-        stage = Said("map", f".map({name_of(loader.batch_augment)})", stage)
+    if setup.batch_augment is not None:
+        stage = Said("map", f".map({name_of(setup.batch_augment)})", stage)
     return Chain(stage, items, top=top, cache=cache)
 
 
-def _order_line(loader: Any) -> str:
-    if loader._order is not None:
-        order = loader._order.order
+def _order_line(setup: Any) -> str:
+    if setup.ordered is not None:
+        order = setup.ordered.order
         kind = getattr(order, "kind", type(order).__name__)
         if kind != "shuffled":
             return "" if kind == "sequential" else f".shuffle(order={kind})"
-        return ".shuffle()" if getattr(loader, "_drawn", False) else f".shuffle(seed={order.seed})"
-    kind = type(loader.sampler).__name__
-    if kind == "RandomSampler" and not loader.sampler.replacement:
+        return ".shuffle()" if setup.drawn else f".shuffle(seed={order.seed})"
+    kind = type(setup.sampler).__name__
+    if kind == "RandomSampler" and not setup.sampler.replacement:
         return ".shuffle()"
     return "" if kind in _IN_SEQUENCE else f".sampler({kind})"
 
 
-def _batch_line(loader: Any) -> str:
-    if loader.batch_size is None:
-        return "" if loader.batch_sampler is None else f".batch({type(loader.batch_sampler).__name__})"
-    collate = "" if loader._setup().default_collate else f", collate={name_of(loader.collate_fn)}"
-    return f".batch({loader.batch_size}{collate}{', drop_last=True' if loader.drop_last else ''})"
+def _batch_line(setup: Any) -> str:
+    if setup.batch_size is None:
+        return "" if setup.batch_sampler is None else f".batch({type(setup.batch_sampler).__name__})"
+    collate = "" if setup.default_collate else f", collate={name_of(setup.collate_fn)}"
+    return f".batch({setup.batch_size}{collate}{', drop_last=True' if setup.drop_last else ''})"
