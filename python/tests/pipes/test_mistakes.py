@@ -248,6 +248,9 @@ def test_a_cache_that_cannot_be_made_names_its_line(pipe: Any):
     for options, words in (
         ({"disk": "a folder"}, "'a folder' is not a size.*folder is disk_dir="),
         ({"size": "much"}, "'much'"),
+        ({"policy": "some"}, '"some" is not one of'),
+        ({"variable": "no"}, "variable='no'"),
+        ({"store": "raw"}, "store='raw'"),
     ):
         with pytest.raises(InvalidError, match=r"^\.cache\(.*\)" + LINE + ".*" + words):
             pipe.cache(**options)

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import NoReturn
+
+
+@contextlib.contextmanager
+def noted(note: str) -> Iterator[None]:
+    """Errors inside get this note; "": none."""
+    try:
+        yield
+    except Exception as error:
+        if not note:
+            raise
+        raise_noted(error, note)
 
 
 def raise_noted(error: Exception, note: str) -> NoReturn:

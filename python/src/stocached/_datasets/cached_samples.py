@@ -13,7 +13,7 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from .. import _native
-from .._cache import disk, opening, policies, reading
+from .._cache import opening, reading
 from .._cache.cache import Cache
 from .._cache.gathering import Indices
 from .._cache.policies import Policy
@@ -84,11 +84,7 @@ def _check_arguments(
     n = len(dataset)
     if n < 1:
         raise InvalidError("the dataset is empty")
-    if options.variable not in (None, False, True):
-        raise InvalidError(f"variable={options.variable!r}; it must be True, False or None")
-    policies.check(options.policy)
-    disk.check(options.disk, options.disk_dir, options.disk_policy)
-    stores.check(store)
+    options.check(store)
     check_bad_samples(bad_samples)
     if augment is not None:
         check_alone(augment, "augment", "the whole sample, such as the tuple (image, label)")
@@ -98,8 +94,6 @@ def _check_arguments(
         )
     if cache is not None and cache.samples != n:
         raise InvalidError(f"the cache is for {cache.samples} samples, the dataset has {n}")
-    if store == "encoded" and options.variable is False:
-        raise InvalidError('store="encoded" caches files, which differ in size; leave variable=False out')
 
 
 class CachedSamples(CacheBacked):

@@ -7,6 +7,7 @@ import os
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from typing import Any
 
 from .._cache import disk, opening, policies
 from .._cache.cache import Cache
@@ -17,7 +18,7 @@ from .._common.errors import CacheNotFoundError, InvalidError, SchemaError
 from .._common.sizes import parse_size, show_size
 from .._samples import dtypes
 from .._samples.schema import Field
-from . import probe
+from . import probe, stores
 
 # A variable-size cache without size= has room for samples that are all so many times as large as the largest probed.
 _GENEROUS = 1.25
@@ -36,6 +37,18 @@ class CacheOptions:
     disk: int | str | None = None
     disk_dir: str | os.PathLike[str] | None = None
     disk_policy: Policy | None = None
+
+    def check(self, store: Any) -> None:
+        """Raises InvalidError, which names the option. store: as of CachedSamples."""
+        if self.variable not in (None, False, True):
+            raise InvalidError(f"variable={self.variable!r}; it must be True, False or None")
+        if self.size is not None:
+            parse_size(self.size)
+        policies.check(self.policy)
+        disk.check(self.disk, self.disk_dir, self.disk_policy)
+        stores.check(store)
+        if store == "encoded" and self.variable is False:
+            raise InvalidError('store="encoded" caches files, which differ in size; leave variable=False out')
 
     def existing(self) -> Cache | None:
         """The cache of this name, to read, if there is one. The caller closes it."""

@@ -17,7 +17,7 @@ from .._cache import disk, served
 from .._checks.randomness import Remedy
 from .._common import threads
 from .._common.errors import ClosedError, InvalidError
-from .._common.notes import raise_noted
+from .._common.notes import noted
 from .._common.numbers import whole
 from .._common.ranks import rank_of
 from .._datasets.cached_samples import CachedSamples
@@ -130,7 +130,7 @@ class BaseLoader:
     def _take_cache(self, dataset: Any, cached_kind: type[CachedSamples]) -> None:
         """Sets the dataset whose samples come from a cache, and the cache, if there is one."""
         forks = are_forked(getattr(self, "multiprocessing_context", None))
-        try:
+        with noted("" if self._chain is None else self._chain.cache_noted):
             self._cached = samples_of(
                 dataset,
                 self,
@@ -147,10 +147,6 @@ class BaseLoader:
                     _best="lfu" if prefers_some(self.sampler if self._order is None else self._order) else "cost",
                 ),
             )
-        except Exception as error:
-            if self._chain is None or not self._chain.cache_noted:
-                raise
-            raise_noted(error, self._chain.cache_noted)
         if isinstance(self._cached, CachedSamples):
             self._cached.notices.deferred = True  # iterations warn
         self.cache = None if self._cached is None else self._cached.cache

@@ -68,9 +68,7 @@ def samples_of(dataset: Any, options: Any, kind: Callable[..., CachedSamples]) -
     cache, made_with = options.cache, cache_options(options)
     if cache is not None and makes_cache(options):
         if not _usable(cache, made_with):
-            raise InvalidError(
-                "size=, name=, fingerprint=, variable=, policy= and disk= are for a cache that is made here; leave them out or leave out cache="
-            )
+            return kind(dataset, cache, **made_with)  # raises InvalidError: some are for a cache that is made here
         return _made_before(kind, dataset, made_with, cache) or _made_new(kind, dataset, made_with)
     served = dataset if isinstance(dataset, CacheBacked) and dataset.served else served_subset(dataset)
     if served is not None and cache in (None, served.cache) and not makes_cache(options):

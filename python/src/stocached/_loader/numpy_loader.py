@@ -53,9 +53,7 @@ class Loader(BaseLoader):
 
     @takes(Arguments)
     def __init__(self, *given: Any, **named: Any) -> None:
-        arguments = Arguments(*given, **named)
-        self._remedy = getattr(type(arguments.dataset), "_remedy", self._remedy)
-        arguments = of_pipe(arguments, NumpyBackend().collate)
+        arguments = of_pipe(self, Arguments(*given, **named), NumpyBackend().collate)
         before = frozenset(self.__dict__)
         self.settings = dict(vars(arguments))
         dataset, batch_size, num_workers = arguments.dataset, arguments.batch_size, arguments.num_workers

@@ -12,11 +12,9 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, cast, get_args
 
 import numpy as np
 
-from .._cache import disk, policies
 from .._common import sizes
 from .._common.errors import InvalidError
 from .._common.numbers import whole
-from .._datasets import stores
 from .._datasets.augment_function import check_alone, takes_generator
 from .._datasets.cache_backed import CacheBacked
 from .._datasets.cached_samples import BadSamplesAre, CachedSamples, check_bad_samples, check_cache
@@ -24,6 +22,9 @@ from .._datasets.lists import WithoutIndex
 from .._datasets.making import OF_CACHE, CacheOptions
 from .._datasets.stores import Store
 from .._order.order import KINDS, Order
+from .._pipes.arguments import of_loader
+from .._pipes.pipe import Pipe
+from .._pipes.stages import REMEDY
 from .._trace import writable
 from .._workers.stateful import is_stateful
 from .affinity import AffinityNodes, check_affinity
@@ -126,11 +127,13 @@ class OwnArguments:
 NAMES = tuple(field.name for field in dataclasses.fields(Options))
 
 
-def of_pipe(arguments: Any, collate: Callable[..., Any]) -> Any:
+def of_pipe(loader: Any, arguments: Any, collate: Callable[..., Any]) -> Any:
     """The arguments of a loader. If its dataset is a Pipe, those of a dataset that do what the pipe says.
     collate: how the loader makes a batch by default."""
-    of_loader = getattr(type(arguments.dataset), "_arguments", None)
-    return arguments if of_loader is None else of_loader(arguments.dataset, arguments, collate)
+    if not isinstance(arguments.dataset, Pipe):
+        return arguments
+    loader._remedy = REMEDY
+    return of_loader(arguments.dataset._stage, arguments, collate)
 
 
 def makes_as_default(collate: Any, default: Any) -> bool:
@@ -244,12 +247,10 @@ def _check_cache(options: Any, cached: bool) -> None:
     dataset = options.dataset
     if cached and isinstance(dataset, CachedSamples) and (options.cache is not dataset.cache or makes_cache(options)):
         raise InvalidError("the dataset has a cache already; leave out cache=, size= and name=")
-    policies.check(options.policy)
-    disk.check(options.disk, options.disk_dir, options.disk_policy)
+    options.check(options.store)
     for name in ("fingerprint", "variable", "policy", "disk", "disk_dir", "disk_policy"):
         if getattr(options, name) is not None and not cached:
             raise InvalidError(f'{name}= is for a cache that is made here; give size=, such as size="32GiB", or name=')
-    stores.check(options.store)
     if options.store != "decoded" and not cached:
         raise InvalidError('store= is for a cache; give size=, such as size="32GiB", or name=')
 

@@ -105,9 +105,7 @@ class DataLoader(BaseLoader, torch.utils.data.DataLoader[_Sample]):
 
     @takes(Arguments)
     def __init__(self: DataLoader[Any], *given: Any, **named: Any) -> None:  # Any: programs need not annotate loaders
-        arguments = Arguments(*given, **named)
-        self._remedy = getattr(type(arguments.dataset), "_remedy", self._remedy)
-        arguments = of_pipe(arguments, collate_of_pipe)
+        arguments = of_pipe(self, Arguments(*given, **named), collate_of_pipe)
         before = frozenset(self.__dict__)
         self.settings = dict(vars(arguments))
         torchs: dict[str, Any] = {name: getattr(arguments, name) for name in _TORCHS}

@@ -2,6 +2,6 @@
 (docs/spec/pipes.md).
 
 A stage is in stages.py, and its sequence of visits in visits.py. A loader runs a pipe as its arguments say (arguments.py),
-over the datasets in rows.py.
+over the datasets in rows.py. The arguments of a loader without a pipe are stages too (given.py).
 
 Items get into files by filling.py, under writing.py (of a pipe) and preparing.py (of classes of the program)."""

@@ -14,6 +14,7 @@ from .._common.errors import InvalidError
 from .._common.ranks import rank_of
 from .._datasets.lists import without_index
 from .._datasets.looks import start_method
+from .._datasets.making import OF_CACHE
 from .._datasets.tally import current
 from .._order.order import Order, WeightedOrder
 from . import streams
@@ -34,12 +35,7 @@ _IN_THE_CHAIN = {  # arguments of a loader, and what to write in place of them
     "augment": ".map()",
     "batch_augment": ".map() below .batch()",
     "cache": ".cache()",
-    "allow_random": ".cache(allow_random=True)",
-    "store": ".cache(store=...)",
-    **{
-        name: f".cache({name}=...)"
-        for name in ("size", "name", "policy", "disk", "disk_dir", "disk_policy", "fingerprint", "variable")
-    },
+    **{name: f".cache({name}=...)" for name in OF_CACHE},
 }
 
 
@@ -67,12 +63,10 @@ def of_loader(stage: Stage, given: Any, collate: Callable[..., Any]) -> Any:
     elif given.collate_fn is None and given.batch_size is not None:
         changes["collate_fn"] = Batching(f"batches of batch_size={given.batch_size}", collate, True)
     plan = _plan(stage) if stage.indexed else None
-    for cache in every(stage):
-        if isinstance(cache, Cache) and (plan is None or cache is not plan.cache):
-            cache.kept  # noqa: B018 - workers get it
+    chain = Chain(root, stage) if plan is None else Chain(root, stage, top=plan.top, cache=plan.cache)
     order: Any
     if batch is not None and batch.contiguous:
-        order = streams.order_of(batch, seed, given, Chain(root, stage))
+        order = streams.order_of(batch, seed, given, chain)
         try:
             ranks = rank_of(given.rank, given.world_size)
         except InvalidError:
@@ -80,25 +74,21 @@ def of_loader(stage: Stage, given: Any, collate: Callable[..., Any]) -> Any:
                 raise
             ranks = 0, 1  # in a process that Lightning has started, torch.distributed knows them later
         order.settings(*ranks)  # raises InvalidError now
-        changes |= {"collate_fn": None, "ends": None}
-        return dataclasses.replace(given, **changes, dataset=streams.PipeRows(), order=order)
-    if not stage.indexed:
+        changes |= {"dataset": streams.PipeRows(), "collate_fn": None, "ends": None}
+    elif not stage.indexed:
         _check_without_index(stage, given)
-        lists = PipeLists(stage, seed)
-        visits = visits_digest(stage, seed)
-        walk = WalkOrder(
-            len(stage), seed, visits, lists, given.ends or "uneven", given.bad_samples == "skip", Chain(root, stage)
-        )
-        return dataclasses.replace(given, **changes, dataset=lists, order=walk)
-    if plan is None:
-        visits = visits_digest(stage, seed)
-        order = PositionsOrder(len(stage), seed, visits, Chain(root, stage))
-        return dataclasses.replace(given, **changes, dataset=Positions(stage, seed), order=order)
-    order = _with_chain(_order(plan, seed), Chain(root, stage, top=plan.top, cache=plan.cache))
-    changes |= {"dataset": plan.dataset, "order": order, "augment": _augment(plan.maps)}
-    if plan.cache is not None and not plan.cache.made:
-        changes |= plan.cache.options
-    return dataclasses.replace(given, **changes)
+        changes["dataset"] = lists = PipeLists(stage, seed)
+        ends, skips = given.ends or "uneven", given.bad_samples == "skip"
+        order = WalkOrder(len(stage), seed, visits_digest(stage, seed), lists, ends, skips, chain)
+    elif plan is None:
+        changes["dataset"] = Positions(stage, seed)
+        order = PositionsOrder(len(stage), seed, visits_digest(stage, seed), chain)
+    else:
+        changes |= {"dataset": plan.dataset, "augment": _augment(plan.maps)}
+        order = _with_chain(_order(plan, seed), chain)
+        if plan.cache is not None and not plan.cache.made:
+            changes |= plan.cache.options
+    return dataclasses.replace(given, **changes, order=order)
 
 
 def batch_of(stage: Stage) -> Batch | None:

@@ -47,11 +47,9 @@ class Chain:
         caches = [stage for stage in stages if isinstance(stage, Cache)]
         first = {id(stage.shared): stage.number for stage in reversed(caches)}
         self._first = {stage.number: first[id(stage.shared)] for stage in caches}  # a pipe may be used twice
-        self._kept = {  # caches that stages read
-            stage.number: stage.kept.cache
-            for stage in caches
-            if stage is not cache and stage.number == self._first[stage.number]
-        }
+        lower = [stage for stage in lines.values() if isinstance(stage, Cache) and stage is not cache]
+        kept = {stage.number: stage.kept.cache for stage in lower}  # stages read them; a lower one is made first
+        self._kept = {number: kept[number] for number in kept if number == self._first[number]}
         self._maps = [stage.number for stage in stages if stage.kind == "map"]
         self.batch = next((stage.number for stage in stages if stage.kind == "batch"), -1)
 

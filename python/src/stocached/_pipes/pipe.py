@@ -274,13 +274,6 @@ class Pipe:
     class_to_idx = _of_source("class_to_idx")
     targets = _of_source("targets")
 
-    _remedy = stages.REMEDY  # of a loader that finds random samples
-
-    def _arguments(self, given: Any, collate: Callable[..., Any]) -> Any:
-        """The arguments of a loader of datasets that does what this pipe says. given: those of the program. collate: how
-        the loader makes a batch by default."""
-        return arguments.of_loader(self._stage, given, collate)
-
 
 def source(what: Any, *, parts: int | None = None, format: str | None = None, **options: Any) -> Pipe:
     """A pipe of the samples of a list, an array, or a dataset with len() and [index].

@@ -17,14 +17,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .._cache import disk
 from .._checks.randomness import Remedy
 from .._common.errors import BadSampleError, InvalidError, NondeterministicDatasetError
-from .._common.notes import raise_noted
+from .._common.notes import noted
 from .._common.numbers import whole
 from .._common.one_line import name_of, one_line, printable
-from .._common.sizes import parse_size
 from .._datasets.cached_samples import CachedSamples
+from .._datasets.making import CacheOptions
 from .._datasets.tally import current
 from .._formats.elements import Elements
 from .._memory.texts import Texts
@@ -263,8 +262,9 @@ class Cache(KeepsLengths):
         self.shared = self  # copies of the stage share its cache
         self.options = options
         try:
-            parse_size(options["size"] or 0)
-            disk.check(options["disk"], options["disk_dir"], options["disk_policy"])
+            CacheOptions(**{field.name: options[field.name] for field in dataclasses.fields(CacheOptions)}).check(
+                options["store"]
+            )
         except InvalidError as error:
             raise self.refuse(str(error)) from None
         if not above.indexed and (options["store"] != "decoded" or options["variable"] is False):
@@ -297,15 +297,12 @@ class Cache(KeepsLengths):
     @functools.cached_property
     def kept(self) -> CachedSamples:
         """The cache, if no loader makes it as its own; made at the first use."""
+        stored = self.above[0].rows if self.indexed else rows.Listed(self.above[0])
         if self.shared is not self:  # then its misses count, and are measured, in the lines of this copy
-            return self.shared.kept.of(self.above[0].rows if self.indexed else rows.Listed(self.above[0]))
-        try:
-            if self.indexed:
-                return CachedSamples(self.above[0].rows, **self.options, _remedy=REMEDY)
-            options = {**self.options, "variable": True, "bad_samples": "skip"}  # who reads a bad item gets its error
-            return CachedSamples(rows.Listed(self.above[0]), **options, _remedy=REMEDY)
-        except Exception as error:
-            raise_noted(error, self.noted())
+            return self.shared.kept.of(stored)
+        more = {} if self.indexed else {"variable": True, "bad_samples": "skip"}  # who reads a bad item gets its error
+        with noted(self.noted()):
+            return CachedSamples(stored, **self.options | more, _remedy=REMEDY)
 
     def noted(self) -> str:
         """For errors of a cache that is made."""
