@@ -13,7 +13,7 @@ from website.reference import prose
 NAMES = re.compile(r"^([\w\\]+(?:, [\w\\]+)*): ", re.MULTILINE)  # of arguments; as `prose` has them
 COMMENT = re.compile(r"(?:^|  )# (.*)$")
 
-LOADERS = ("_loader.numpy_loader.Loader", "_loader.torch_loader.DataLoader")
+LOADERS = {"numpy_loader.Loader": "options", "torch_loader.DataLoader": "torch_loader"}  # who has their arguments
 
 # By class, what other parts of the package call, and no program.
 INTERNAL = {
@@ -53,8 +53,8 @@ class Docstrings(Extension):
 
     def on_package(self, *, pkg: Any, **_: Any) -> None:
         """Gives constructors the parameters that `takes` gives them at run time."""
-        for path in LOADERS:
-            loader, arguments = pkg[path], pkg[f"{path.rpartition('.')[0]}.Arguments"]
+        for path, module in LOADERS.items():
+            loader, arguments = pkg[f"_loader.{path}"], pkg[f"_loader.{module}.Arguments"]
             loader["__init__"].parameters = arguments["__init__"].parameters
             options = pkg["_loader.options.Options"].docstring.value
             loader.docstring.value = f"{loader.docstring.value}\n\n{options}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,23 +15,8 @@ from .._datasets.cached_samples import CachedSamples
 from .._order.order import Order
 from .base import BaseLoader
 from .numpy_backend import NumpyBackend
-from .options import (
-    Options,
-    OwnArguments,
-    check,
-    is_ordered,
-    makes_as_default,
-    of_pipe,
-    order_sampler,
-    takes,
-    with_options,
-)
+from .options import Arguments, check, is_ordered, makes_as_default, of_pipe, order_sampler, takes, with_options
 from .sampling import Batcher, OrderSampler
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Arguments(Options, OwnArguments):
-    """All arguments: first those that torch's loader has too."""
 
 
 class Loader(BaseLoader):

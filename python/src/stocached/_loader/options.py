@@ -124,6 +124,11 @@ class OwnArguments:
     in_order: bool = dataclasses.field(default=True, kw_only=True)
 
 
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Arguments(Options, OwnArguments):
+    """All arguments: first those that torch's loader has too."""
+
+
 NAMES = tuple(field.name for field in dataclasses.fields(Options))
 
 

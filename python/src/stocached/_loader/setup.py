@@ -18,17 +18,15 @@ from .._samples.own_copy import own_copy
 from .._workers.stateful import is_stateful
 from .job import Augment
 from .numpy_backend import NumpyBackend
-from .options import NAMES, Options, OwnArguments, Worker
+from .options import Arguments, Worker
 from .sampling import OrderSampler
 from .worker_choice import APART, OUT_OF_ORDER, WHOLE, pipeline_of, warn_of_processes
 
 _AHEAD = 2  # batches, without workers
+_ATTRIBUTES = [field.name for field in fields(Arguments) if field.name != "shuffle"]
 
 
-_ATTRIBUTES = (*NAMES, *(field.name for field in fields(OwnArguments) if field.name != "shuffle"))
-
-
-class Setup(Options, OwnArguments):
+class Setup(Arguments):
     """The attributes of a loader. A program may set them between two epochs, so each epoch has its
     own setup."""
 
