@@ -338,11 +338,20 @@ def test_attributes_that_a_program_sets_are_stages():
     assert stages[-1].seconds >= 0.03
 
 
+class Endless:
+    def __len__(self) -> int:
+        raise RuntimeError("it has no end")
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
 def test_every_loader_says_what_it_is():
     lines = [[stage.stage for stage in loader.stats().stages] for loader in (
         Loader(map(array, range(3)), batch_size=2),
         Loader(range(N), batch_size=None, order="shuffled", seed=None),
         Loader(range(N), batch_sampler=[[1, 2], [3]]),
+        Loader(Endless(), sampler=[1, 2]),
         Loader(range(N), order=Order(N, "windows", window=5)),
         Loader(CachedSamples(range(N), size="8MiB"), shuffle=True),
     )]  # fmt: skip
@@ -350,6 +359,7 @@ def test_every_loader_says_what_it_is():
         ["source(map)", ".batch(2)"],
         ["source(range, 35 elements)", ".shuffle(seed=0)"],
         ["source(range, 35 elements)", ".batch(list)"],
+        ["source(Endless)", ".sampler(list)", ".batch(1)"],
         ["source(range, 35 elements)", ".shuffle(order=windows)", ".batch(1)"],
         ["source(range, 35 elements)", ".cache()", ".shuffle()", ".batch(1)"],
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from .._common.one_line import name_of
@@ -29,7 +30,9 @@ class Said(Stage):
 
 def of_arguments(setup: Any) -> Chain:
     """setup: of the loader."""
-    samples, data, cached = setup.samples(), setup.dataset, setup.cached
+    samples, data, cached = None, setup.dataset, setup.cached
+    with contextlib.suppress(Exception):  # a len() of the program
+        samples = setup.samples()
     fills = cached is not None and not cached.served
     count = "" if samples is None else f", {samples:,} elements"
     stage = top = Said("", f"source({type(data.dataset if fills and data is cached else data).__name__}{count})")
