@@ -130,7 +130,12 @@ def test_an_index_takes_little_memory(tmp_path: Path):
 @pytest.mark.parametrize(
     ("name", "data", "options", "words"),
     [
-        ("a.jsonl.gz", gzip.compress(b"1\n", mtime=0), {}, r"a\.jsonl\.gz is compressed.*gunzip -k .*a\.jsonl\.gz; or .*paths"),
+        (
+            "a.jsonl.gz",
+            gzip.compress(b"1\n", mtime=0),
+            {},
+            r"a\.jsonl\.gz is compressed.*gunzip -k .*a\.jsonl\.gz; or .*paths",
+        ),
         ("a.csv.zst", b"", {}, r"unzstd -k .*a\.csv\.zst"),
         ("a.jsonl", gzip.compress(b"1\n", mtime=0), {}, "compressed with gzip"),
         ("a.jsonl", "1\n".encode("utf-16"), {}, "UTF-16.*iconv -f utf-16 -t utf-8 .*a.jsonl"),

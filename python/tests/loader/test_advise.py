@@ -13,6 +13,7 @@ from processes import held, nothing_new
 
 import stocached
 from stocached import InvalidError, Loader, UnsupportedError, advise
+from stocached._common.program import program
 from stocached._loader import advise as _advise
 
 N, LOAD, SIDE = 64, 0.004, 32
@@ -89,7 +90,7 @@ def test_a_trace_says_the_size_of_the_stored_sample(tmp_path: Any):
         loader = Loader(Slow(), 8, augment=to_float, allow_random=True, trace=path, **size)
         list(loader)
         loader.close()
-        command = [_advise._program(), "advise", str(path), "--json"]
+        command = [program("a test"), "advise", str(path), "--json"]
         if size:
             assert f'"sample_bytes": {SIDE * SIDE},' in _advise._run(command)
             continue

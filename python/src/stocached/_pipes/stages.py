@@ -54,7 +54,9 @@ class Source(Stage):
             data = of_text(os.fsdecode(data), format, options or {})
         elif format is not None or options:
             given = ", ".join(f"{name}=" for name in [*["format"] * (format is not None), *(options or ())])
-            raise InvalidError(f"source({one_line(data)}): {given} goes with a text that names files, or an address; leave it out")
+            raise InvalidError(
+                f"source({one_line(data)}): {given} goes with a text that names files, or an address; leave it out"
+            )
         iterable = getattr(sys.modules.get("torch.utils.data"), "IterableDataset", ())
         if isinstance(data, iterable) or not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
             raise InvalidError(
