@@ -32,6 +32,20 @@ def drained(batches):
     raise AssertionError(got)
 
 
+class Forward(Numbers):
+    """Its attribute is not that of datasets of this package."""
+
+    ahead = 5
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_dataset_may_have_an_attribute_named_ahead(workers):
+    for dataset in (Forward(12), CachedSamples(Forward(12))):
+        loader = Loader(dataset, batch_size=4, num_workers=workers)
+        assert drained(iter(loader)) == [0, 4, 8]
+        loader.close()
+
+
 # ------------------------------------------------------------ caches without gather
 
 

@@ -12,10 +12,11 @@ from .._cache.served import fetch_and_count
 from .._common.errors import ReplacedError
 from .._samples.tree import Tree
 from .notices import Notices
+from .reads_ahead import ReadsAhead
 from .thread_hits import ThreadHits
 
 
-class CacheBacked:
+class CacheBacked(ReadsAhead):
     """`CachedSamples`, which fills its cache itself, or `SourceDataset`, whose cache a server
     fills."""
 

@@ -47,6 +47,7 @@ from .looks import LookHere, LookInChild
 from .making import CacheOptions, add_disk, check_fields, make
 from .misses import Misses, take_back
 from .notices import Notices, say_if_private
+from .reads_ahead import ahead_of
 from .stores import Form, Store
 from .thread_hits import ThreadHits
 from .trial import MOST, Trial
@@ -454,7 +455,7 @@ class CachedSamples(CacheBacked):
     @property
     def ahead(self) -> Callable[[Indices], None] | None:
         """Has samples that the cache lacks read soon, if the dataset can do that."""
-        tell = getattr(self.stored, "ahead", None)
+        tell = ahead_of(self.stored)
         return None if tell is None else lambda indices: tell(self._lacking(indices))
 
     def _lacking(self, indices: Indices) -> Indices:

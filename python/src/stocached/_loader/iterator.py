@@ -17,6 +17,7 @@ import numpy as np
 from .._common import threads
 from .._common.errors import ClosedError, InvalidError, NondeterministicDatasetError, StateError
 from .._common.load_time import delay_ns, idle_ns
+from .._datasets.reads_ahead import ahead_of
 from .._trace.augment_time import spent_ns
 from .._workers.dataset_states import Report, Restored
 from .announcer import Announcer, say_unannounced
@@ -98,7 +99,7 @@ class BatchIterator:
         self._why: str | None = None  # why it was closed, if the training loop did not close it
         shard, served = context.begun.shard, context.job.served
         # Has the samples of a batch read together, before workers ask for them one by one.
-        self._ahead = None if context.job.iterable else getattr(context.job.dataset, "ahead", None)
+        self._ahead = None if context.job.iterable else ahead_of(context.job.dataset)
         say_unannounced(context.job.dataset, shard)
         # Of a Subset it cannot: the server knows the samples by their numbers in the cache.
         announces = served is not None and served.indices is None and served.cache.policy == "planned"

@@ -16,6 +16,7 @@ import numpy as np
 from .._checks.identity import Identity, NoDigestError
 from .._common.numbers import position_of
 from .._datasets.lists import PackedLists
+from .._datasets.reads_ahead import ReadsAhead, ahead_of
 from .._datasets.tally import current
 from .._order.concatenation import Concatenation
 from .._workers import serialization
@@ -39,7 +40,7 @@ def mapped(dataset: Any, function: Callable[[Any], Any], stage: Any) -> Any:
     return made
 
 
-class Mapped:
+class Mapped(ReadsAhead):
     """function(sample) for each sample of a dataset. stage: calls it, with a note in errors."""
 
     _of_errors = ("stage",)
@@ -53,7 +54,7 @@ class Mapped:
     @property
     def ahead(self) -> Any:
         """Of the dataset: it has samples read soon. None: it cannot."""
-        return getattr(self.dataset, "ahead", None)
+        return ahead_of(self.dataset)
 
     def __getitem__(self, index: int) -> Any:
         reading: Any = current().reading
@@ -144,7 +145,7 @@ class Read:
         return self.dataset[index]
 
 
-class Listed(PackedLists):
+class Listed(PackedLists, ReadsAhead):
     """The lists of the elements of a pipe without an index, each as an array of bytes. stage: makes them. datasets,
     functions, joined: what they are made of."""
 

@@ -11,7 +11,7 @@ import os
 import sys
 import zlib
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from .._common.numbers import whole
 from .._common.one_line import name_of, one_line, printable
 from .._datasets.cached_samples import CachedSamples
 from .._datasets.making import CacheOptions
+from .._datasets.reads_ahead import ahead_of
 from .._datasets.tally import current
 from .._formats.elements import Elements
 from .._memory.texts import Texts
@@ -103,7 +104,7 @@ class Source(Stage):
 
     @functools.cached_property
     def ahead(self) -> Any:
-        return getattr(self.data, "ahead", None)
+        return ahead_of(self.data)
 
     def item(self, visit: Visit, seed: int) -> Any:
         return self.data[visit.element]
