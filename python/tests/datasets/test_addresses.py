@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import http.server
 import os
 import pickle
 import random
@@ -297,6 +298,35 @@ def test_keys_that_change_are_handed_over(run: Path, other: Bucket, monkeypatch:
     assert servers(run) == [pid]
 
 
+@pytest.mark.usefixtures("run")
+def test_a_wrong_secret_of_another_program_costs_no_sample():
+    pipe = source("s3://data/files/")
+    refused = child("from stocached import source; source('s3://data/files/')", AWS_SECRET_ACCESS_KEY="mistyped")
+    assert "CachePermissionError" in refused.communicate()[1]
+    assert [pipe[i] for i in range(OBJECTS)] == [source("s3://data/files/")[i] for i in range(OBJECTS)]
+
+
+def test_a_server_that_starts_again_reads_where_the_first_one_did(
+    run: Path, other: Bucket, monkeypatch: pytest.MonkeyPatch
+):
+    pipe = source("s3://data/files/a/")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", other.endpoint)
+    there = source("s3://data/*.txt")
+    for pid in servers(run):
+        os.kill(pid, signal.SIGKILL)
+    assert pipe[1] == b"object 2"
+    assert there[1] == b"1"
+
+
+def test_a_file_of_keys_may_have_a_relative_path(run: Path, monkeypatch: pytest.MonkeyPatch):
+    (run / "keys").write_text(f"[default]\naws_access_key_id={KEYS[0]}\naws_secret_access_key={KEYS[1]}\n")
+    monkeypatch.chdir(run)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "keys")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    assert source("s3://data/files/")[0] == b"object 0"
+
+
 def test_each_identity_has_a_server_of_its_own(run: Path, monkeypatch: pytest.MonkeyPatch):
     pipe = tars()
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "somebody-else")
@@ -408,6 +438,38 @@ def test_a_folder_that_others_may_write_to_is_refused(run: Path):
         tars()
 
 
+def _from_tmp() -> list[Any]:
+    """The samples by a server with another folder, which is gone afterwards."""
+    samples = AddressDataset(TARS, {"int64": ["cls"], "fields": ["cls", "txt"]})
+    read, folder = list(samples), Path(samples._server.folder)
+    for pid in servers(folder):
+        os.kill(pid, signal.SIGKILL)
+    shutil.rmtree(folder)
+    return read
+
+
+def test_a_runtime_folder_with_a_long_path_is_not_used(run: Path, monkeypatch: pytest.MonkeyPatch):
+    long = run / ("x" * 90)
+    long.mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(long))
+    assert _from_tmp()[13]["cls"] == 3
+    assert not list(long.iterdir())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives a folder to another user")
+def test_a_runtime_folder_of_another_user_is_left_alone(run: Path):  # as with sudo -E
+    os.chown(run, 65534, 65534)
+    assert _from_tmp()[13]["cls"] == 3
+    assert not list(run.iterdir())
+
+
+@pytest.mark.usefixtures("run")
+def test_names_may_have_any_letters(other: Bucket, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", other.endpoint)
+    other.put("é \U0001f600/a.txt", b"smiles")
+    assert source("s3://data/é \U0001f600/*.txt")[0] == b"smiles"
+
+
 @pytest.mark.parametrize(
     ("address", "kind", "path", "glob"),
     [
@@ -418,6 +480,7 @@ def test_a_folder_that_others_may_write_to_is_refused(run: Path):
         ("s3://name.with.dots", "dir", "s3://name.with.dots", None),
         ("gs://b/t-{00..99}.tar", "tar", "gs://b/t-{00..99}.tar", None),
         ("https://host/a.npy", "npy", "https://host/a.npy", None),
+        ("https://host/a.tar?key=b/c.d", "tar", "https://host/a.tar?key=b/c.d", None),
     ],
 )
 def test_the_address_says_the_kind(address: str, kind: str, path: str, glob: str | None):
@@ -431,3 +494,38 @@ def test_an_address_of_the_web_shows_no_password(bucket: Bucket):
     with pytest.raises(stocached.StocachedError) as refused:
         source(f"http://user:hunter2@127.0.0.1:{bucket.port}/data/t-{{0..1}}.tar?token=hunter2")
     assert "hunter2" not in str(refused.value)
+
+
+class _Rows(http.server.BaseHTTPRequestHandler):
+    """A web server with ranges that has one array."""
+
+    data = b""
+
+    def log_message(self, *_: Any) -> None: ...
+
+    def do_GET(self) -> None:
+        first, last = self.headers["Range"].removeprefix("bytes=").split("-")
+        part = self.data[int(first) : int(last or len(self.data)) + 1]
+        self.send_response(206)
+        self.send_header("ETag", f'"{hash(self.data)}"')
+        self.send_header("Content-Range", f"bytes {first}-{int(first) + len(part) - 1}/{len(self.data)}")
+        self.send_header("Content-Length", str(len(part)))
+        self.end_headers()
+        self.wfile.write(part)
+
+
+def test_a_web_address_that_is_read_shows_no_password(run: Path, bucket: Bucket):
+    _Rows.data = (bucket.folder / "rows.npy").read_bytes()
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Rows) as web:
+        threading.Thread(target=web.serve_forever, daemon=True).start()
+        rows = AddressDataset(f"http://user:hunter2@127.0.0.1:{web.server_port}/rows.npy?token=hunter2", {})
+        assert rows[1].tolist() == [3, 4, 5]
+        _Rows.data = _Rows.data[:-1] + b"x"
+        for pid in servers(run):
+            os.kill(pid, signal.SIGKILL)
+        with pytest.raises(stocached.ReplacedError) as replaced:
+            rows[2]
+        web.shutdown()
+    for text in (repr(rows), str(replaced.value)):
+        assert "hunter2" not in text
+        assert "rows.npy" in text

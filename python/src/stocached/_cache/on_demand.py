@@ -39,6 +39,9 @@ _IDENTITY = (
     "HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "NO_PROXY", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR",
     "XDG_CACHE_HOME", "STOCACHED_IDLE",
 )  # fmt: skip
+# A server has another working directory, so these become absolute.
+_FILES = ("AWS_SHARED_CREDENTIALS_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "SSL_CERT_FILE", "XDG_CACHE_HOME")
+_LONGEST = 60  # bytes of $XDG_RUNTIME_DIR: an address of a socket has 107
 _START = 30.0  # seconds for a server to start, or for another program to start it
 _PAUSE = 0.02  # seconds between two looks
 _TRIES = 5  # a server may end while a program asks it
@@ -57,7 +60,12 @@ class OnDemand:
 
     def __init__(self) -> None:
         values = {name: os.environ[name] for name in _IDENTITY if name in os.environ}
+        values.update({name: os.path.abspath(values[name]) for name in _FILES if values.get(name)})
         self._identity = hashlib.sha256(json.dumps(values).encode()).hexdigest()[:12]
+        # Proxies may have passwords, and this object is pickled.
+        self._values = {
+            name: value for name, value in values.items() if not name.lower().endswith("_proxy") and name not in _KEYS
+        }
         self._handed = ""  # digest of the keys that the server has got from this object
 
     @property
@@ -65,7 +73,8 @@ class OnDemand:
         """Of the sockets and the log. That of another user, or one that others may write to, raises
         CachePermissionError."""
         run = os.environ.get("XDG_RUNTIME_DIR", "")
-        usable = run.startswith("/") and os.access(run, os.W_OK | os.X_OK)
+        usable = run.startswith("/") and len(os.fsencode(run)) <= _LONGEST and os.access(run, os.W_OK | os.X_OK)
+        usable = usable and os.stat(run).st_uid == os.geteuid()  # sudo may keep that of another user
         base = os.path.join(run, "stocached") if usable else f"/tmp/stocached-{os.getuid()}"
         for folder in (base, made := os.path.join(base, f"on-demand-{self._identity}")):
             with contextlib.suppress(FileExistsError):
@@ -89,7 +98,8 @@ class OnDemand:
         CacheMemoryError, FetchError; NoServerError and UnsupportedError without a server."""
         for left in reversed(range(_TRIES)):
             keys = _keys()
-            body = json.dumps({"source": source, "keys": _as_body(keys), "name": name})
+            # The server reads YAML, which knows no pairs of surrogates.
+            body = json.dumps({"source": source, "keys": _as_body(keys), "name": name}, ensure_ascii=False)
             status, answer = self._post("/v1/open", body)
             if status == _GONE and left:
                 self._start()
@@ -122,7 +132,9 @@ class OnDemand:
         """The status and the answer; _GONE: no server answers, or it has ended meanwhile."""
         connection = _Connection(os.path.join(self.folder, "admin.sock"))
         try:
-            connection.request("POST", path, body, {"Content-Type": "application/json"})
+            connection.request(
+                "POST", path, body.encode(errors="surrogateescape"), {"Content-Type": "application/json"}
+            )
             response = connection.getresponse()
             return response.status, json.loads(response.read())
         except CachePermissionError:
@@ -147,12 +159,19 @@ class OnDemand:
                 f"stocached serve --on-demand --sockets {self.folder}"
             )
         command = [program("an address"), "serve", "--on-demand", "--sockets", self.folder, "--by", _by()]
-        command += ["--idle", os.environ["STOCACHED_IDLE"]] if "STOCACHED_IDLE" in os.environ else []
+        command += ["--idle", self._values["STOCACHED_IDLE"]] if "STOCACHED_IDLE" in self._values else []
         until = time.monotonic() + _START
         with self._alone(until) as alone:
             if not alone or self._answers():
                 return
-            _run(command, self.log, until)
+            _run(command, self.log, until, self._environment())
+
+    def _environment(self) -> dict[str, str]:
+        """Of the server: what decides who it is as when this object was made, which may have changed since."""
+        made = {**os.environ, **self._values}
+        proxies = {name for name in _IDENTITY if name.lower().endswith("_proxy")}
+        others = {name for name in _IDENTITY if name not in self._values} - proxies
+        return {name: value for name, value in made.items() if name not in _KEYS and name not in others}
 
     @contextlib.contextmanager
     def _alone(self, until: float) -> Iterator[bool]:
@@ -180,9 +199,8 @@ class OnDemand:
             os.close(lock)
 
 
-def _run(command: list[str], log: str, until: float) -> None:
+def _run(command: list[str], log: str, until: float, environment: Mapping[str, str]) -> None:
     """Starts a server of its own session, with no descriptor of this process, and waits until it serves."""
-    environment = {name: value for name, value in os.environ.items() if name not in _KEYS}
     told, tell = os.pipe()
     written = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:

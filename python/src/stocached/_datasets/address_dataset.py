@@ -17,12 +17,14 @@ from .._cache.gathering import Flags, Indices
 from .._cache.on_demand import OnDemand
 from .._cache.served import fetch_and_count, prefetch
 from .._common.errors import CacheNotFoundError, FetchError, NoServerError, ReplacedError, StocachedError
+from .._common.remote_addresses import shown
 from .._image.wildcards import WILD
 from .served_samples import ServedSamples
 
 _ENDINGS = {".tar": "tar", ".npy": "npy"}
 _TIMEOUT = 60.0  # seconds of a batch
 _BRIEF = 0.2  # seconds: nobody waits for what is told ahead
+_DENIED = "permission denied"  # of the messages of failures
 _HOW = ("path", "remote", "limits", "retry", "read_ahead", "index", "descriptors", "open_files", "verify")  # it is read
 _FILES = ("manifest", "index")  # settings that name files of this machine
 
@@ -63,13 +65,13 @@ class AddressDataset(ServedSamples):
         name = self._server.open(self.settings, self._name)
         if name != self._name:
             raise ReplacedError(
-                f"the data of {self.address} have changed since this program listed them: make the pipe again"
+                f"the data of {shown(self.address)} have changed since this program listed them: make the pipe again"
             )
 
     def fetch(self, wanted: Indices | list[int], out: Any = None) -> tuple[Any, Flags]:
         """As that of other served samples. It starts the server again if that has ended, and hands over keys that have
         changed."""
-        end = time.monotonic() + _TIMEOUT
+        end, handed = time.monotonic() + _TIMEOUT, False
         while True:
             if self._server.has_old_keys():
                 self._open()
@@ -77,6 +79,10 @@ class AddressDataset(ServedSamples):
             try:
                 return fetch_and_count(cache, wanted, out, self.timeout)
             except FetchError as error:
+                if not handed and any(_DENIED in failure.message for failure in error.failures):
+                    handed = True
+                    self._open()  # another program has given the server keys that are wrong, or old
+                    continue
                 ending = {failure.kind for failure in error.failures} <= {"CLOSING", "CANCELLED"} and error.failures
                 if not ending or time.monotonic() > end:
                     raise
@@ -114,14 +120,15 @@ class AddressDataset(ServedSamples):
         self._attach()
 
     def __repr__(self) -> str:
-        return f"<{self.address}, {len(self):,} samples>"
+        return f"<{shown(self.address)}, {len(self):,} samples>"
 
 
 def source_of(address: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """The keys of the source of an address. The ending says the kind, if settings do not. The last part
     of an address of files is a pattern, or a name, if it has a dot."""
     made = {**settings}
-    kind = made.setdefault("kind", _ENDINGS.get(os.path.splitext(address)[1], "dir"))
+    path = shown(address) if address.startswith("http") else address  # without a query
+    kind = made.setdefault("kind", _ENDINGS.get(os.path.splitext(path)[1], "dir"))
     made["path"] = address
     start = address.index("://") + 3
     wild = WILD.search(address, start)

@@ -14,13 +14,13 @@ import numpy.typing as npt
 
 from .._common.errors import InvalidError
 from .._common.one_line import one_line, printable
+from .._common.remote_addresses import ADDRESSES, shown
 from .._formats import table
 from .._formats.elements import Elements
 from .._image.braces import expanded
 from .._image.wildcards import WILD, Run, found, split
 from .._memory.texts import PIECE, Texts, folder_of
 
-ADDRESSES = ("s3://", "gs://", "https://", "http://")
 _SERVED = "stocached:"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _SHOWN = 3  # names of a folder, in an error
@@ -67,15 +67,6 @@ def _of_address(text: str, format: str | None, options: dict[str, Any]) -> Any:
             'kind="dir" in place of format= gives the bytes of each'
         )
     return AddressDataset(text, options)
-
-
-def shown(text: str) -> str:
-    """A text for people: an address without its user, password and query."""
-    if not text.startswith(ADDRESSES):
-        return text
-    scheme, rest = text.split("://", 1)
-    host, slash, path = rest.partition("/")
-    return f"{scheme}://{host.rpartition('@')[2]}{slash}{path.partition('?')[0] if scheme.startswith('http') else path}"
 
 
 def paths_of(text: str) -> Texts:
