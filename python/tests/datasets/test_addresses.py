@@ -463,6 +463,22 @@ def test_a_runtime_folder_of_another_user_is_left_alone(run: Path):  # as with s
     assert not list(run.iterdir())
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a file system")
+def test_without_any_folder_the_error_says_what_to_set(run: Path):
+    program = f"import os; del os.environ['XDG_RUNTIME_DIR']; from stocached import source; source({TARS!r})"
+    mount = 'mount --make-rprivate / && mount -t tmpfs -o ro none /tmp || exit 9; exec "$@"'
+    one = subprocess.run(
+        ["unshare", "-m", "sh", "-c", mount, "sh", sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if one.returncode == 9 or "unshare" in one.stderr:
+        pytest.skip(one.stderr)
+    assert "NoServerError: no folder for the server of addresses: [Errno 30]" in one.stderr
+    assert "set XDG_RUNTIME_DIR" in one.stderr
+
+
 @pytest.mark.usefixtures("run")
 def test_names_may_have_any_letters(other: Bucket, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", other.endpoint)

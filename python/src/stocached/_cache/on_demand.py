@@ -77,8 +77,14 @@ class OnDemand:
         usable = usable and os.stat(run).st_uid == os.geteuid()  # sudo may keep that of another user
         base = os.path.join(run, "stocached") if usable else f"/tmp/stocached-{os.getuid()}"
         for folder in (base, made := os.path.join(base, f"on-demand-{self._identity}")):
-            with contextlib.suppress(FileExistsError):
+            try:
                 os.mkdir(folder, 0o700)
+            except FileExistsError:
+                pass
+            except OSError as error:
+                raise NoServerError(
+                    f"no folder for the server of addresses: {error}; set XDG_RUNTIME_DIR to a folder of yours on this machine"
+                ) from None
             status = os.lstat(folder)
             if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
                 raise CachePermissionError(

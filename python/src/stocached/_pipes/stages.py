@@ -22,6 +22,7 @@ from .._common.errors import BadSampleError, InvalidError, NondeterministicDatas
 from .._common.notes import noted
 from .._common.numbers import whole
 from .._common.one_line import name_of, one_line, printable
+from .._common.remote_addresses import shown
 from .._datasets.cached_samples import CachedSamples
 from .._datasets.making import CacheOptions
 from .._datasets.reads_ahead import ahead_of
@@ -36,7 +37,7 @@ from .functions import FlatMap, Function, Map
 from .lengths import KeepsLengths
 from .mixing import mixed
 from .stage import WINDOW, Item, Stage
-from .texts import of_text, shown
+from .texts import of_text
 from .visits import Visit, Visits, Window
 
 _LONGEST = 400  # characters of a path in an error; other texts may be longer
