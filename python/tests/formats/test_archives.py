@@ -116,6 +116,39 @@ def test_archives_of_64_bits_and_with_bytes_before_them(tmp_path: Path, monkeypa
     assert [len(member["bin"]) for member in source(tmp_path / "a.zip")] == [60 * number for number in range(9)]
 
 
+def test_a_comment_may_have_the_bytes_of_an_end(tmp_path: Path):
+    path = archive(tmp_path / "a.zip", MEMBERS)
+    with zipfile.ZipFile(path, "a") as file:
+        file.comment = b"PK\5\6" + bytes(30)
+    assert len(source(path)) == 3
+    path.write_bytes(path.read_bytes() + b"more")
+    with pytest.raises(InvalidError, match="a.zip"):
+        source(path)
+    path = archive(tmp_path / "b.zip", MEMBERS)
+    path.write_bytes(path.read_bytes() + b"more")
+    assert len(source(path)) == 3
+
+
+def test_names_may_begin_with_the_working_folder(tmp_path: Path):
+    """As bsdtar writes them."""
+    pipe = source(archive(tmp_path / "a.zip", {"./a.txt": b"1", "./.b.txt": b"2", "./c/.d/e.txt": b"3", ".f": b"4"}))
+    assert list(pipe) == [{"__key__": "./a", "txt": "1"}]
+
+
+def test_members_that_cannot_be_read_leave_the_others(tmp_path: Path):
+    """bzip2 packs zeros 200,000 times, and deflate 1,032."""
+    path = archive(tmp_path / "a.zip", {"a.bin": bytes(1 << 20)}, zipfile.ZIP_BZIP2)
+    with zipfile.ZipFile(path, "a") as file:
+        file.writestr("b.json", "[" * 100_000)
+        file.writestr("c.txt", "1", zipfile.ZIP_STORED)
+    pipe = source(path)
+    assert pipe[2]["txt"] == "1"
+    with pytest.raises(BadSampleError, match=r"member a\.bin: it is compressed with bzip2"):
+        pipe[0]
+    with pytest.raises(BadSampleError, match=r"member b\.json: no json"):
+        pipe[1]
+
+
 def test_names_of_old_archives(tmp_path: Path):
     path = archive(tmp_path / "a.zip", {"xx.txt": b"1"})
     path.write_bytes(path.read_bytes().replace(b"xx.txt", b"\x81\x82.txt"))

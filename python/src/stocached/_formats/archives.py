@@ -49,7 +49,7 @@ class Zip:
         ending, data = ending[1:].lower() or "data", self._data(k)
         try:
             return {"__key__": stem, ending: member_value(ending, data)}
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise BadSampleError(f"no {ending}: {error}") from None
 
     def _data(self, k: int) -> bytes:
@@ -113,12 +113,12 @@ def _directory(file: LocalFile, size: int) -> tuple[list[tuple[int, ...]], list[
         if _NONE in (packed, whole, start):
             whole, packed, start = _wide(extra, [whole, packed, start])
         start += before
-        if start + _LOCAL.size + packed > end or whole > _MOST_RATIO * packed + _MORE:
+        if start + _LOCAL.size + packed > end or (method == _DEFLATED and whole > _MOST_RATIO * packed + _MORE):
             raise _no_zip(
                 file,
                 f"member {printable(os.fsdecode(name))} cannot have {whole:,} bytes, packed {packed:,} at byte {start:,}",
             )
-        if name.endswith(b"/") or name.startswith(b".") or b"/." in name:
+        if name.endswith(b"/") or b"/." in b"/" + name.removeprefix(b"./"):
             continue
         members.append((start, packed, whole, crc, method, flags))
         names.append(_name(name, flags))
@@ -135,7 +135,10 @@ def _end(file: LocalFile, size: int) -> tuple[int, int, int, int]:
     """Members, bytes and place of the central directory, and where it ends."""
     first = max(0, size - _END.size - _COMMENT)
     data = file.read(first, size - first)
-    at = data.rfind(b"PK\5\6", 0, max(0, len(data) - _END.size + 4))
+    at = last = data.rfind(b"PK\5\6", 0, max(0, len(data) - _END.size + 4))
+    while at >= 0 and at + _END.size + _END.unpack_from(data, at)[-1] != len(data):
+        at = data.rfind(b"PK\5\6", 0, at + 3)  # those bytes may be in the comment
+    at = last if at < 0 else at  # other bytes may follow
     if at < 0:
         raise _no_zip(file, "it has no directory at its end: is the file whole?")
     _, disk, _, _, count, length, place, _ = _END.unpack_from(data, at)
