@@ -85,6 +85,11 @@ def test_a_class_of_the_program(tmp_path: Path, registered: Any, cache_name: str
         file_format(".zip")(Fixed)
     with pytest.raises(InvalidError, match='give endings such as ".fasta"'):
         file_format("fixed")
+    with pytest.raises(InvalidError, match='format="paths" has a meaning'):
+        file_format(".paths")(Fixed)
+    for magic in ("FIX", b"longer than what is read"):
+        with pytest.raises(InvalidError, match="magic=.*: give bytes, 16 at most"):
+            file_format(".other", magic=magic)(Fixed)  # type: ignore[arg-type]
 
     def read() -> int:
         return sum(map(len, Loader(source(tmp_path / "*").cache("16MiB", name=cache_name).batch(2))))
@@ -111,7 +116,25 @@ def test_wrong_counts_are_errors(tmp_path: Path):
     (tmp_path / "b.groups").write_bytes(bytes(12))
     with pytest.raises(InvalidError, match=r"b\.groups: its counts are not one number of items for each of 3 elements"):
         source(tmp_path / "*.groups")
+    Groups.counts = None  # type: ignore[assignment]
+    Groups.__init__ = lambda self, path: vars(self).update(data=bytes(8), counts=[2, 2] if "a." in path else None)  # type: ignore[method-assign]
+    with pytest.raises(InvalidError, match=r"b\.groups: its counts are not one number of items for each of 2 elements"):
+        source(tmp_path / "*.groups")
     del FORMATS["groups"]
+
+
+def test_a_class_that_raises_stop_iteration_ends_no_epoch(
+    tmp_path: Path, registered: Any, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "a.fixed").write_bytes(bytes(20))
+    monkeypatch.setattr(Fixed, "__getitem__", lambda self, element: 1 if element < 2 else next(iter(())))
+    with pytest.raises(RuntimeError, match="Fixed raised StopIteration"):
+        list(Loader(source(tmp_path / "a.fixed").batch(1)))
+
+
+def test_names_without_an_ending_need_not_open(tmp_path: Path):
+    (tmp_path / "gone").symlink_to(tmp_path / "nothing")
+    assert list(source(tmp_path)) == [str(tmp_path / "gone")]
 
 
 def test_a_million_paths_are_looked_at_quickly(tmp_path: Path):

@@ -176,6 +176,23 @@ def test_a_bad_line_is_named(tmp_path: Path):
         source(tmp_path / "a.csv")[1]
 
 
+def test_long_fields_of_csv(tmp_path: Path):
+    """csv takes 128 KiB by itself."""
+    before = csv.field_size_limit()
+    (tmp_path / "a.csv").write_text(f'a,b\n1,"{"x" * 200_000}"\n')
+    try:
+        assert len(source(tmp_path / "a.csv")[0]["b"]) == 200_000
+    finally:
+        csv.field_size_limit(before)
+
+
+def test_a_file_that_changes_while_its_lines_are_found_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "a.jsonl").write_text("1\n2\n")
+    monkeypatch.setattr(line_index, "stamp_of", lambda status: (status.st_size + 1, 0))
+    with pytest.raises(OSError, match=r"has changed while it was read; make the pipe again.*a\.jsonl"):
+        source(tmp_path / "a.jsonl")
+
+
 def test_compressed_lines_can_be_paths(tmp_path: Path):
     (tmp_path / "a.jsonl.gz").touch()
     assert list(source(tmp_path / "*.gz", format="paths")) == [str(tmp_path / "a.jsonl.gz")]

@@ -61,11 +61,23 @@ def test_a_window_holds_groups_of_some_bytes(tmp_path: Path, groups_read: list[i
     assert 3 <= window <= 12
     first = [number for _, number in zip(range(16 * window), pipe)]
     assert len(groups_read) == len({number // 16 for number in first}) == window
-    assert source(path, columns=["k"]).shuffle(seed=1)._stage.usual_window == 1024
+    assert source(path, columns=["k"]).shuffle(seed=1)._stage.usual_window >= 24
     two = source(path).shuffle(seed=1, window=2).map(key)
     del groups_read[:]
     next(iter(two))
     assert len(groups_read) == 2
+
+
+@pytest.mark.parametrize("ending", ["parquet", "arrow"])
+def test_rows_weigh_what_they_take_in_memory(tmp_path: Path, ending: str):
+    """A column of one value takes a few bytes in a file, and each row is a dict: a window of all took 410 bytes a row."""
+    path, table = tmp_path / f"a.{ending}", pa.table({"k": pa.array([1] * 1_000_000, pa.int8())})
+    if ending == "parquet":
+        pq.write_table(table, path, row_group_size=10_000)
+    else:
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+            writer.write_table(table, max_chunksize=10_000)
+    assert 10 <= source(path).shuffle(seed=1)._stage.usual_window <= 40
 
 
 def key(row: dict[str, Any]) -> int:
@@ -81,14 +93,14 @@ def test_ranks_end_together_by_the_counts(tmp_path: Path):
 
 def test_a_huge_group_is_a_warning_with_the_line_that_mends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = table(tmp_path / "a.parquet", 100, 100)
-    monkeypatch.setattr(tables, "_HUGE", 1000)
-    monkeypatch.setattr(tables, "_GOOD", 100)
-    with pytest.warns(UserWarning, match="groups of up to 100 rows, .* bytes") as warned:
+    monkeypatch.setattr(tables, "_HUGE", 20_000)
+    monkeypatch.setattr(tables, "_GOOD", 2_000)
+    with pytest.warns(UserWarning, match="groups of up to 100 rows, .* in memory") as warned:
         assert len(source(path)) == 100
     assert warned[0].filename == __file__
     exec(str(warned[0].message).partition("shuffle better: ")[2])
     assert 3 <= pq.ParquetFile(path).metadata.row_group(0).num_rows <= 10
-    monkeypatch.setattr(tables, "_HUGE", 10_000)
+    monkeypatch.setattr(tables, "_HUGE", 50_000)
     source(path)
 
 
@@ -120,13 +132,23 @@ def test_a_stream_and_damage_are_errors_that_say_so(tmp_path: Path):
     batch = pa.record_batch({"a": [1, 2]})
     with pa.OSFile(str(tmp_path / "a.arrow"), "wb") as file, pa.ipc.new_stream(file, batch.schema) as writer:
         writer.write_batch(batch)
-    with pytest.raises(InvalidError, match=r"a\.arrow is no arrow file: it begins with"):
+    with pytest.raises(InvalidError, match=r"a\.arrow is no arrow file: it begins with .*it is a stream.*new_file"):
         source(tmp_path / "a.arrow")
     (tmp_path / "a.parquet").write_bytes(b"PAR1" + bytes(100))
     with pytest.raises(InvalidError, match=r"a\.parquet is no Parquet file that can be read"):
         source(tmp_path / "a.parquet")
     with pytest.raises(InvalidError, match=r"no column 'b'; it has \['k', 'vector'\]"):
         source(table(tmp_path / "b.parquet", 5, 5), columns=["k", "b"])
+
+
+def test_tensors_keep_their_shape(tmp_path: Path):
+    kind = pa.fixed_shape_tensor(pa.float32(), (2, 3))
+    storage = pa.array([[*range(6)], None, [*range(6, 12)]], kind.storage_type)
+    pq.write_table(pa.table({"t": pa.ExtensionArray.from_storage(kind, storage)}), tmp_path / "a.parquet")
+    first, none, last = (row["t"] for row in source(tmp_path / "a.parquet"))
+    assert none is None
+    assert (np.stack([first, last]) == np.arange(12, dtype=np.float32).reshape(2, 2, 3)).all()
+    assert last.flags.writeable
 
 
 def test_without_pyarrow_the_error_says_what_to_install(tmp_path: Path):
@@ -139,6 +161,19 @@ def test_without_pyarrow_the_error_says_what_to_install(tmp_path: Path):
         "else: assert False\n"
         "assert 'pandas' not in sys.modules\n",
         table(tmp_path / "a.parquet", 5, 5),
+    )
+
+
+def test_counting_of_compressed_batches_takes_the_memory_of_one(tmp_path: Path):
+    """Of 64 MiB in batches of 1 MiB, as pandas and pyarrow write Feather."""
+    feather = pytest.importorskip("pyarrow.feather")
+    feather.write_feather(pa.table({"k": np.zeros(8 << 20)}), tmp_path / "a.feather", chunksize=1 << 17)
+    python(
+        "import sys, pyarrow\n"
+        "from stocached import source\n"
+        "assert len(source(sys.argv[1])) == 8 << 20\n"
+        "assert pyarrow.default_memory_pool().max_memory() < 8 << 20, pyarrow.default_memory_pool().max_memory()\n",
+        tmp_path / "a.feather",
     )
 
 

@@ -42,7 +42,11 @@ class Elements:
             head = head_of(path)
             if format.magic and not head.startswith(format.magic):
                 raise InvalidError(
-                    f"{printable(path)} is no {format.name} file: it begins with {head[:8]!r}; correct its name, or give format="
+                    f"{printable(path)} is no {format.name} file: it begins with {head[:8]!r}; "
+                    + next(
+                        (more for magic, more in format.others if head.startswith(magic)),
+                        "correct its name, or give format=",
+                    )
                 )
             try:
                 self.files.append(self.kind(path, **options))
@@ -77,11 +81,14 @@ class Elements:
 
     def _counts(self, lengths: list[int]) -> npt.NDArray[np.int64] | None:
         given = [getattr(file, "counts", None) for file in self.files]
-        if given[0] is None:
+        if all(counts is None for counts in given):
             return None
         made = []
         for path, counts, length in zip(self.paths, given, lengths):
-            own = np.asarray(counts, np.int64)
+            try:
+                own = np.asarray(counts, np.int64)
+            except (TypeError, ValueError, OverflowError):
+                own = np.array([-1])
             if own.shape != (length,) or (own < 0).any() or int(own.sum()) > _MOST:
                 raise InvalidError(
                     f"{printable(path)}: its counts are not one number of items for each of {length:,} elements"
@@ -114,6 +121,8 @@ class Elements:
             raise BadSampleError(error.reason, self.name(index)) from error.__cause__
         except Exception as error:
             self._check(d)  # this is the cause then
+            if isinstance(error, StopIteration):  # which would end an epoch
+                error = RuntimeError(f"{self.kind.__name__} raised StopIteration({error})")
             raise_noted(error, f"stocached: in {self.name(index)}")
         self._check(d)  # after the read, so that we use no bytes that another program wrote during it
         if self.counts is not None and len(made) != self.counts[index]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import errno
 import io
 import os
 import struct
@@ -171,7 +172,7 @@ def _pieces(file: int, begin: int, end: int, size: int) -> Iterator[tuple[int, n
         before, more = min(at, _AHEAD), min(size - at - length, _AHEAD)
         wanted = made[_AHEAD - before : _AHEAD + length + more]
         if os.preadv(file, [wanted.data], at - before) != len(wanted):
-            raise InvalidError("the file has changed while it was read; make the pipe again")
+            raise OSError(errno.ESTALE, "it has changed while it was read; make the pipe again")
         made[_AHEAD + length + more :] = _LF
         yield at, made[: length + 2 * _AHEAD]
 

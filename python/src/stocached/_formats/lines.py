@@ -106,8 +106,11 @@ class Csv(Lines):
         return max(super().__len__() - self._first, 0)
 
     def _record(self, line: int) -> list[str]:
+        text = self.text(line)
+        if len(text) > csv.field_size_limit():
+            csv.field_size_limit(_LONGEST)  # of the process, so nothing that was read before fails then
         try:
-            return next(csv.reader([self.text(line)], delimiter=self._delimiter), [])
+            return next(csv.reader([text], delimiter=self._delimiter), [])
         except csv.Error as error:
             raise BadSampleError(f"no CSV: {error}") from None
 

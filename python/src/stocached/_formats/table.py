@@ -18,19 +18,26 @@ from .._memory.texts import Texts
 
 PATHS = "paths"
 _UNPACKED = {".gz": "gunzip", ".zst": "unzstd", ".bz2": "bunzip2", ".xz": "unxz", ".lz4": "unlz4"}
+_STREAM = (
+    "it is a stream, as datasets of Hugging Face keep them: give source() the dataset, or write the file anew by "
+    "pyarrow.ipc.new_file"
+)
+_HEAD = 16  # bytes that may tell a format
 _SHOWN = 6  # endings of a folder, in an error
 
 
 @dataclass(frozen=True)
 class Format:
     """A row of the table. endings: of names, in lower case. magic: what files begin with, if all do. of: the class, or its
-    module and name. lines: compressed files of it are refused, as they have no index."""
+    module and name. lines: compressed files of it are refused, as they have no index. others: how files begin that only have
+    its ending, and what to do with them."""
 
     name: str
     endings: tuple[str, ...]
     magic: tuple[bytes, ...]
     of: Any
     lines: bool = False
+    others: tuple[tuple[bytes, str], ...] = ()
 
     def load(self) -> Any:
         """The class."""
@@ -49,7 +56,9 @@ FORMATS: dict[str, Format] = {
         Format("text", (), (), "lines:Text", True),
         Format("zip", (".zip",), (b"PK\3\4", b"PK\5\6"), "archives:Zip"),
         Format("parquet", (".parquet",), (b"PAR1",), "tables:Parquet"),
-        Format("arrow", (".arrow", ".feather"), (b"ARROW1\0\0",), "tables:Arrow"),
+        Format(
+            "arrow", (".arrow", ".feather"), (b"ARROW1\0\0",), "tables:Arrow", others=((b"\xff\xff\xff\xff", _STREAM),)
+        ),
     )
 }
 
@@ -67,8 +76,14 @@ def file_format(*endings: str, magic: bytes = b"") -> Callable[[type], type]:
     names = [ending.lower() for ending in endings]
     if not names or not all(ending.startswith(".") and len(ending) > 1 for ending in names):
         raise InvalidError(f'file_format({", ".join(map(repr, endings))}): give endings such as ".fasta"')
+    if not isinstance(magic, bytes) or len(magic) > _HEAD:
+        raise InvalidError(f"magic={magic!r}: give bytes, {_HEAD} at most")
 
     def register(kind: type) -> type:
+        if f".{PATHS}" in names:
+            raise InvalidError(
+                f'file_format({", ".join(map(repr, endings))}): format="{PATHS}" has a meaning; give others'
+            )
         taken = {ending: each for each in FORMATS.values() for ending in (*each.endings, f".{each.name}")}
         name = names[0][1:]
         for other in filter(None, map(taken.get, names)):
@@ -134,13 +149,16 @@ def _by_magic(path: str) -> Format | None:
     """Of a file without an ending."""
     if "." in os.path.basename(path):
         return None
-    head = head_of(path)
+    try:
+        head = head_of(path)
+    except OSError:  # its path can be given nonetheless
+        return None
     return next((each for each in FORMATS.values() for magic in each.magic if head.startswith(magic)), None)
 
 
 def head_of(path: str) -> bytes:
     with open(path, "rb", buffering=0) as file:
-        return file.read(16)
+        return file.read(_HEAD)
 
 
 def _refuse_compressed(paths: Texts, text: str) -> None:

@@ -19,6 +19,7 @@ from .lines import chosen_columns
 
 _HUGE, _GOOD = 64 << 20, 1 << 20  # bytes of a group: that causes a warning, and that it advises
 _MOST_OPEN = 16  # files of a thread
+_ROW, _VALUE = 200, 60  # bytes of a dict, and of a number in it: a file may say a million of them in a few bytes
 _NEXT = itertools.count()
 _local = threading.local()
 
@@ -51,6 +52,13 @@ class Table:
 
     def _begin(self) -> None:
         self._number = next(_NEXT)
+
+    def _weigh(self, sizes: Sequence[int]) -> list[int]:
+        """About the bytes of each element in memory. sizes: as the file says."""
+        row = _ROW + _VALUE * len(self._names)
+        made = [max(size, row * rows) for size, rows in zip(sizes, self.counts)]
+        self.item_bytes = sum(made)
+        return made
 
     def _look(self) -> list[str]:
         """The names of columns. It finds out what the file has."""
@@ -108,14 +116,13 @@ class Parquet(Table):
         metadata = self._metadata
         groups = [metadata.row_group(k) for k in range(metadata.num_row_groups)]
         self.counts = [group.num_rows for group in groups]
-        sizes = [self._bytes(group) for group in groups]
-        self.item_bytes = sum(sizes)
+        sizes = self._weigh([self._bytes(group) for group in groups])
         if sizes and max(sizes) > _HUGE:
             rows = max(self.counts)
             name, good = printable(path), max(1, rows * _GOOD // max(sizes))
             self.warning = (
-                f"{name} has groups of up to {rows:,} rows, {show_size(max(sizes))}, and one read gives a whole group; smaller "
-                "ones take less memory, and shuffle better: import pyarrow.parquet as pq; "
+                f"{name} has groups of up to {rows:,} rows, {show_size(max(sizes))} in memory, and one read gives a whole group; "
+                "smaller ones take less memory, and shuffle better: import pyarrow.parquet as pq; "
                 f'pq.write_table(pq.read_table("{name}"), "{name}", row_group_size={good})'
             )
 
@@ -150,6 +157,7 @@ class Arrow(Table):
     def __init__(self, path: str, columns: Sequence[str] | None = None) -> None:
         self._fields: list[int] | None = None
         super().__init__(path, columns)
+        self._weigh(self._sizes)
         self._fields = None if self._all else [self._index[name] for name in self._names]
         self._begin()  # the next reader has the chosen fields alone
 
@@ -158,11 +166,13 @@ class Arrow(Table):
 
         with pyarrow.memory_map(self._path) as file:  # so that counting reads no rows
             reader = pyarrow.ipc.open_file(file)
-            batches = [reader.get_batch(k) for k in range(reader.num_record_batches)]
-            self.counts = [batch.num_rows for batch in batches]
-            self.item_bytes = sum(batch.nbytes for batch in batches)
+            batches = map(
+                reader.get_batch, range(reader.num_record_batches)
+            )  # one at a time: compressed ones are unpacked
+            found = [(batch.num_rows, batch.nbytes) for batch in batches]
             names = list(reader.schema.names)
             del reader, batches
+        self.counts, self._sizes = [rows for rows, _ in found], [size for _, size in found]
         self._index = {name: at for at, name in enumerate(names)}
         return names
 
@@ -189,6 +199,9 @@ def _values_of(column: Any) -> Sequence[Any]:
     if isinstance(column, pyarrow.ChunkedArray):
         return [value for chunk in column.chunks for value in _values_of(chunk)]
     kind = column.type
+    if isinstance(column, pyarrow.FixedShapeTensorArray):
+        tensors = iter(np.array(column.drop_null().to_numpy_ndarray()))
+        return [next(tensors) if there else None for there in column.is_valid().to_pylist()]
     if isinstance(column, pyarrow.ExtensionArray):
         return _values_of(column.storage)
     if types.is_dictionary(kind):
