@@ -141,6 +141,7 @@ def test_an_index_takes_little_memory(tmp_path: Path):
         ("a.jsonl", "1\n".encode("utf-16"), {}, "UTF-16.*iconv -f utf-16 -t utf-8 .*a.jsonl"),
         ("a.csv", b"a,b\n1,2\n", {"columns": ["c"]}, r"no column 'c'; it has \['a', 'b'\]"),
         ("a.csv", b"a,b\n1,2\n", {"columns": "a"}, "give a list of names"),
+        ("a.csv", b"1,2\n", {"names": "ab"}, "names='ab': give a list of names"),
         ("a.csv", b"a,a\n1,2\n", {}, "two columns have one name"),
         ("a.csv", b"a,b\n1,2\n", {"delimiter": ";;"}, "not one ASCII character"),
         ("a.csv", b"", {}, "is empty; give names="),

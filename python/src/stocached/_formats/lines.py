@@ -97,6 +97,8 @@ class Csv(Lines):
             if not super().__len__():
                 raise InvalidError(f"{printable(path)} is empty; give names= for files without a header")
             names = self._record(0)
+        if isinstance(names, str):
+            raise InvalidError(f"names={names!r}: give a list of names")
         self._names = [*names]
         if len(set(self._names)) < len(self._names):
             raise InvalidError(f"{printable(path)}: two columns have one name: {one_line(self._names)}; give names=")
