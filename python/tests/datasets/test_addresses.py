@@ -369,6 +369,15 @@ def test_a_named_cache_knows_the_data_by_themselves(run: Path, other: Bucket, mo
     assert len(servers(run)) == 2
 
 
+@pytest.mark.usefixtures("run")
+def test_a_closed_cache_is_an_error_at_once(monkeypatch: pytest.MonkeyPatch):
+    data = tars()._stage.data
+    monkeypatch.setattr(data, "_attach", lambda: pytest.fail("it attaches again"))
+    data.cache.close()
+    with pytest.raises(stocached.ClosedError):
+        data[0]
+
+
 def test_a_bucket_that_is_away(run: Path, other: Bucket, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", other.endpoint)
     other.put("large.bin", bytes(5 * 2**20))  # the server keeps none of it

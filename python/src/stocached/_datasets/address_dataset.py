@@ -86,7 +86,7 @@ class AddressDataset(ServedSamples):
                 ending = {failure.kind for failure in error.failures} <= {"CLOSING", "CANCELLED"} and error.failures
                 if not ending or time.monotonic() > end:
                     raise
-            except (CacheNotFoundError, NoServerError, ReplacedError, StocachedError):
+            except (CacheNotFoundError, NoServerError, ReplacedError):
                 if time.monotonic() > end:
                     raise
             if self.cache is cache:  # else another thread has attached again
