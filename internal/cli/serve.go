@@ -21,11 +21,6 @@ import (
 // configFlag is the path of a server's configuration.
 type configFlag struct{ path string }
 
-func (f *configFlag) add(c *cobra.Command) {
-	f.flag(c, " (required)")
-	must(c.MarkFlagRequired("config"))
-}
-
 func (f *configFlag) flag(c *cobra.Command, note string) {
 	c.Flags().StringVarP(&f.path, "config", "c", "", "the configuration, YAML"+note)
 	must(c.MarkFlagFilename("config", "yaml", "yml"))

@@ -19,10 +19,10 @@ LOADERS = {"numpy_loader.Loader": "options", "torch_loader.DataLoader": "torch_l
 INTERNAL = {
     "_datasets.cache_backed.CacheBacked": ("in_cache", "gathered_tree", "blank"),
     "_datasets.cached_samples.CachedSamples": (
-        *("check_repeatable", "encode", "advice", "over", "is_fresh", "gathered_tree"),
+        *("check_repeatable", "encode", "advice", "over", "is_fresh", "gathered_tree", "ahead"),
         *("finish", "peek", "peek_several", "load_record"),
     ),
-    "_datasets.source_dataset.SourceDataset": ("gathered_tree", "blank"),
+    "_datasets.served_samples.ServedSamples": ("gathered_tree", "blank"),
     "_image.decoding.Decode": ("keeps_size", "but", "accepts", "decode", "picture", "in_c"),
     "_image.folder.Decoded": ("decoding", "sizes_vary", "files", "pipeline", "encoded", "name"),
     "_image.folder.Folder": ("files", "name"),

@@ -161,7 +161,11 @@ def test_a_loader_tells_the_samples_of_batches_ahead(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 @pytest.mark.usefixtures("run")
-def test_workers_that_are_started_anew_read_them(method: str):
+def test_workers_that_are_started_anew_read_them(method: str, monkeypatch: pytest.MonkeyPatch):
+    with monkeypatch.context() as before:  # the fork server keeps this environment
+        before.setenv("XDG_RUNTIME_DIR", "/tmp")
+        before.setenv("AWS_SECRET_ACCESS_KEY", "of yesterday")
+        assert len(list(Loader([1, 2], num_workers=1, multiprocessing_context=method))) == 2
     loader = Loader(tars().batch(7, collate=list), num_workers=2, multiprocessing_context=method)
     assert texts(loader) == ALL
 

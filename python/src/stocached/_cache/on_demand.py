@@ -67,15 +67,20 @@ class OnDemand:
             name: value for name, value in values.items() if not name.lower().endswith("_proxy") and name not in _KEYS
         }
         self._handed = ""  # digest of the keys that the server has got from this object
+        run = os.environ.get("XDG_RUNTIME_DIR", "")
+        usable = run.startswith("/") and len(os.fsencode(run)) <= _LONGEST and os.access(run, os.W_OK | os.X_OK)
+        usable = usable and os.stat(run).st_uid == os.geteuid()  # sudo may keep that of another user
+        self._base = os.path.join(run, "stocached") if usable else f"/tmp/stocached-{os.getuid()}"
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """In a worker whose environment may be of another time: the server has better keys than it."""
+        vars(self).update(state, _handed=_digest(_keys()))
 
     @property
     def folder(self) -> str:
         """Of the sockets and the log. That of another user, or one that others may write to, raises
         CachePermissionError."""
-        run = os.environ.get("XDG_RUNTIME_DIR", "")
-        usable = run.startswith("/") and len(os.fsencode(run)) <= _LONGEST and os.access(run, os.W_OK | os.X_OK)
-        usable = usable and os.stat(run).st_uid == os.geteuid()  # sudo may keep that of another user
-        base = os.path.join(run, "stocached") if usable else f"/tmp/stocached-{os.getuid()}"
+        base = self._base
         for folder in (base, made := os.path.join(base, f"on-demand-{self._identity}")):
             try:
                 os.mkdir(folder, 0o700)
