@@ -113,8 +113,18 @@ func (s *Server) bringBack(h *served.Cache) error {
 // empty replaces an unused cache by a cold one of the same source, to free its memory. It does
 // nothing if the cache is in use again or another change is under way.
 func (s *Server) empty(h *served.Cache) {
+	s.leaveUnused(h, func() {
+		if s.bringBack(h) == nil {
+			h.Log.Info("emptied, as no client used it; its memory is free", "for", h.Options().RemoveUnused)
+		}
+	})
+}
+
+// leaveUnused ends a cache that no client uses, and then calls a function, which holds changes. It does nothing if the
+// cache is in use again or another change is under way; the janitor tries again.
+func (s *Server) leaveUnused(h *served.Cache, then func()) {
 	if !s.changes.TryLock() {
-		return // the janitor tries again
+		return
 	}
 	defer s.changes.Unlock()
 	if s.cache(h.Name) != h {
@@ -124,7 +134,7 @@ func (s *Server) empty(h *served.Cache) {
 	if err != nil {
 		h.Log.Error("removing a cache without clients", "error", err)
 	}
-	if left && s.bringBack(h) == nil && err == nil {
-		h.Log.Info("emptied, as no client used it; its memory is free", "for", h.Options().RemoveUnused)
+	if left {
+		then()
 	}
 }

@@ -143,25 +143,16 @@ func label(address string) string {
 
 // leave ends a cache that no program uses.
 func (s *Server) leave(h *served.Cache) {
-	if s.onDemand.busy() || !s.changes.TryLock() {
+	if s.onDemand.busy() {
 		return // the janitor tries again
 	}
-	defer s.changes.Unlock()
-	if s.cache(h.Name) != h {
-		return
-	}
-	left, err := h.LeaveUnused()
-	if err != nil {
-		h.Log.Error("ending a cache without clients", "error", err)
-	}
-	if !left {
-		return
-	}
-	s.mu.Lock()
-	delete(s.caches, h.Name)
-	s.mu.Unlock()
-	h.CloseSource()
-	h.Log.Info("ended, as no program uses it")
+	s.leaveUnused(h, func() {
+		s.mu.Lock()
+		delete(s.caches, h.Name)
+		s.mu.Unlock()
+		h.CloseSource()
+		h.Log.Info("ended, as no program uses it")
+	})
 }
 
 // busy says whether a program opens an address, or did so a moment ago and may not have attached yet.
