@@ -219,7 +219,8 @@ def test_the_state_is_that_of_the_delivered_batch_not_of_what_is_read_ahead(know
     first = streams(ShuffledFiles(lengths, log), 4, lengths=lengths, known=known, num_workers=2, prefetch_batches=6)
     batches = iter(first)
     collect(batches, 3)
-    until(lambda: len(logged(log)) >= 4 * (3 + BUFFER + 5), "workers are five steps ahead")
+    # Workers that rest are woken when half of the steps are left.
+    until(lambda: len(logged(log)) >= 4 * (3 + BUFFER + 3), "workers are three steps ahead")
     state = first.state_dict()
     assert [(one["row"], one["item"]) for one in state["snapshots"]] == [(row, 3) for row in range(4)]
     assert [one["iterator"]["read"] for one in state["snapshots"]] == [2 + BUFFER] * 4
