@@ -140,7 +140,7 @@ class OnDemand:
     # ------------------------------------------------------------ asking
 
     def _post(self, path: str, body: str) -> tuple[int, dict[str, Any]]:
-        """The status and the answer; _GONE: no server answers, or it has ended meanwhile."""
+        """The status and the answer. _GONE: no server answers, or the server has ended during the request."""
         connection = _Connection(os.path.join(self.folder, "admin.sock"))
         try:
             connection.request(

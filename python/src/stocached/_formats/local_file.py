@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 from .._common.errors import BadSampleError
+from .._common.pread import pread
 
 _MOST_OPEN = 256  # that stay open in a process; of more files, each read opens its own
 _open = 0
@@ -38,13 +39,7 @@ class LocalFile:
         return True
 
     def _read(self, descriptor: int, at: int, size: int) -> bytes:
-        try:
-            data = os.pread(descriptor, size, at)
-            while len(data) < size and (more := os.pread(descriptor, size - len(data), at + len(data))):
-                data += more  # one call reads 2 GiB at most
-        except OSError as error:
-            error.filename = self.path
-            raise
+        data = pread(descriptor, at, size, self.path)
         if len(data) < size:
             raise BadSampleError(f"the file ends at byte {at + len(data):,}, in the middle of this element")
         return data

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .._common.errors import InvalidError, SampleIndexError, UnsupportedError
+from .._common.pread import pread
 from .._native import _image_header as native
 from .braces import expanded
 from .folder import Decoded
@@ -46,13 +47,7 @@ class OpenShard:
             close(self._descriptor)
 
     def read(self, at: int, size: int) -> bytes:
-        try:
-            data = os.pread(self._descriptor, size, at)
-            while len(data) < size and (more := os.pread(self._descriptor, size - len(data), at + len(data))):
-                data += more  # one call reads 2 GiB at most
-        except OSError as error:
-            error.filename = self.path
-            raise
+        data = pread(self._descriptor, at, size, self.path)
         if len(data) < size:
             raise OSError(f"{self.path} ends at {at + len(data)}, in the middle of a sample")
         self._check()  # after the read, so that we use no bytes that another program wrote during it
