@@ -18,6 +18,7 @@
 #include "src/base/system.c"
 #include "src/base/crc.c"                /* CRC-32C */
 #include "src/base/copy.c"               /* memory copies */
+#include "src/base/find.c"               /* places of a byte */
 
 #include "src/segment/schema.c"          /* fields of a sample */
 #include "src/segment/geometry.c"        /* where the regions of a segment lie */

@@ -176,6 +176,10 @@ STOC_API const char *stoc_strerror(int code); /* one short line; never NULL */
  * and block files use this checksum. */
 STOC_API uint32_t stoc_crc32c(uint32_t crc, const void *data, size_t length);
 
+/* Finds a byte, such as the line breaks of a text. places takes its offsets in data, in order, and has
+ * room for `length` of them. Returns how many there are. */
+STOC_API size_t stoc_find_byte(const void *data, size_t length, int byte, uint64_t *places);
+
 /* Writes the message for an error or a result of a hot-path call: the numbers of this cache, index
  * and size, and the next step. Always NUL-terminates. Returns the length. */
 STOC_API size_t stoc_explain(const stoc_cache *cache, int code, int64_t index, uint64_t bytes, char *buffer,

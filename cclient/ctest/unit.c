@@ -31,6 +31,26 @@ static void checksums(void)
     free(bytes);
 }
 
+static void places(void)
+{
+    enum { MOST = 300 };
+    static unsigned char bytes[MOST + 40];
+    static uint64_t found[MOST];
+    EQUAL(stoc_find_byte(NULL, 0, '\n', NULL), 0);
+    for (int every = 1; every < 70; every++) {
+        for (size_t k = 0; k < sizeof bytes; k++)
+            bytes[k] = k % (size_t)every ? 0x8a : '\n'; /* 0x8a: a line break but for its highest bit */
+        for (size_t n = 0; n < MOST; n += 7)
+            for (size_t at = 0; at < 40; at += 3) {
+                size_t count = stoc_find_byte(bytes + at, n, '\n', found), want = 0;
+                for (size_t k = 0; k < n; k++)
+                    if (bytes[at + k] == '\n' && (want >= count || found[want++] != k))
+                        COMPLAIN("every %d, %zu bytes at %zu: place %zu is missing", every, n, at, k);
+                EQUAL(count, want);
+            }
+    }
+}
+
 static void copies(void)
 {
     enum { MOST = 3000 };
@@ -244,6 +264,7 @@ int main(int argc, char **argv)
     (void)argc;
     begin_tests();
     RUN(checksums);
+    RUN(places);
     RUN(copies);
     RUN(helpers_that_leave);
     RUN(memory_limits);

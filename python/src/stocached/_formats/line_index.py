@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import ctypes
 import errno
 import io
 import os
@@ -18,6 +19,7 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
+from .. import _native
 from .._common.checksum import crc32c
 from .._common.errors import InvalidError
 from .._common.one_line import printable
@@ -152,8 +154,9 @@ def _in_threads(file: int, size: int, rule: Rule) -> list[Starts]:
     ends = [size * k // max(count, 1) for k in range(count + 1)]
 
     def strip(begin: int, end: int) -> list[Starts]:
+        room = np.empty(_PIECE, np.int64)
         return [
-            _after(piece, np.flatnonzero(piece[_AHEAD:-_AHEAD] == _LF), at, size, rule.blank)
+            _after(piece, _places(piece, _LF, room), at, size, rule.blank)
             for at, piece in _pieces(file, begin, end, size)
         ]
 
@@ -177,6 +180,13 @@ def _pieces(file: int, begin: int, end: int, size: int) -> Iterator[tuple[int, n
         yield at, made[: length + 2 * _AHEAD]
 
 
+def _places(piece: npt.NDArray[np.uint8], byte: int, room: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Where a byte stands in the own bytes of a piece."""
+    own = piece[_AHEAD:-_AHEAD]
+    into = room.ctypes.data_as(ctypes.POINTER(ctypes.c_uint64))
+    return room[: _native.find_byte(own.ctypes.data, own.size, byte, into)].copy()
+
+
 def _after(piece: npt.NDArray[np.uint8], breaks: npt.NDArray[np.int64], at: int, size: int, blank: bool) -> Starts:
     """Where the lines after some line breaks begin. breaks: places in the piece, which begins at `at`."""
     if at + len(piece) - 2 * _AHEAD == size and len(breaks) and breaks[-1] == len(piece) - 2 * _AHEAD - 1:
@@ -190,11 +200,9 @@ def _after(piece: npt.NDArray[np.uint8], breaks: npt.NDArray[np.int64], at: int,
 def _of_fields(file: int, size: int, delimiter: int, first: int) -> list[Starts] | None:
     """Where records with quoted fields begin, as csv has them. None: a quotation mark stands where only csv says what it means:
     not where a field begins or ends. So an even number of marks before a line break means that it is between records."""
-    made, marks = list[Starts](), 0
+    made, marks, room = list[Starts](), 0, np.empty(_PIECE, np.int64)
     for at, piece in _pieces(file, 0, size, size):
-        own = piece[_AHEAD:-_AHEAD]
-        breaks, quotes = np.flatnonzero(own == _LF), np.flatnonzero(own == _QUOTE)
-        lone = np.flatnonzero(own == _CR)
+        breaks, quotes, lone = (_places(piece, byte, room) for byte in (_LF, _QUOTE, _CR))
         if (piece[lone + _AHEAD + 1] != _LF).any():  # in old files, it ends a line
             return None
         if len(quotes) or marks % 2:

@@ -482,6 +482,9 @@ strerror = bind(holding, "stoc_strerror", c_char_p, c_int)
 # uint32_t stoc_crc32c(uint32_t crc, const void *data, size_t length);
 crc32c = bind(releasing, "stoc_crc32c", c_uint32, c_uint32, c_void_p, c_size_t)
 
+# size_t stoc_find_byte(const void *data, size_t length, int byte, uint64_t *places);
+find_byte = bind(releasing, "stoc_find_byte", c_size_t, c_void_p, c_size_t, c_int, POINTER(c_uint64))
+
 # size_t stoc_explain(const stoc_cache *cache, int code, int64_t index, uint64_t bytes, char *buffer, size_t size);
 explain = bind(holding, "stoc_explain", c_size_t, Cache, c_int, c_int64, c_uint64, c_char_p, c_size_t)
 
