@@ -205,6 +205,8 @@ func TestCopiesAreNeverTorn(t *testing.T) {
 	for name, o := range map[string]shm.Options{
 		"slots": {Samples: 3, SampleBytes: tornBytes},
 		"arena": {Samples: 3, SampleBytes: tornBytes, Variable: true, Limit: 64 << 20},
+		// A slot is free for another sample at once: 40 are room for two of the three.
+		"chains": chained(t, shm.PolicyFIFO, 3, 40, 8<<10),
 	} {
 		t.Run(name, func(t *testing.T) {
 			seg := mapped(t, o)

@@ -1,6 +1,6 @@
 // Package cache is the slot protocol on a segment: which client may change which word, in which
 // order. docs/spec/protocol.md is the normative text and gives the reason of each step.
-// cclient/stocached.c implements the same in C.
+// cclient/src/protocol implements the same in C.
 //
 // A Cache is one attached client of a shm.Segment. A read is plain memory access. View returns
 // memory of the segment. Get and Gather copy, and check after the copy that the sample has not

@@ -285,10 +285,71 @@ static void full_means_that_it_does_not_fit(void)
     stoc_close(handles[0]);
 }
 
+enum { HOT = 3, LARGE = 120 << 10 }; /* large enough that an overwrite happens during a copy */
+
+static void *overwriter(void *arg)
+{
+    stoc_cache *c = arg;
+    unsigned char *bytes = malloc(LARGE);
+    for (unsigned v = 0; !atomic_load(&stop); v++) {
+        size_t n = variable ? LARGE - v * 977 % 50000 : LARGE;
+        memset(bytes, (int)(v & 255), n); /* all bytes of a version are equal */
+        ALLOWED(stoc_set(c, v % HOT, bytes, n, STOC_OVERWRITE));
+    }
+    free(bytes);
+    return NULL;
+}
+
+static void copies_are_never_torn(void)
+{
+    const struct stoc_options kinds[] = {
+        OPTIONS(.samples = HOT, .sample_bytes = LARGE),
+        OPTIONS(.samples = HOT, .variable = 1, .limit_bytes = 64 << 20, .sample_bytes = LARGE),
+        OPTIONS(.samples = HOT, .variable = 1, .limit_bytes = (2 << 20) + (320 << 10), .slot_bytes = 8 << 10,
+                .sample_bytes = LARGE, .policy = STOC_POLICY_FIFO), /* chains of slots, with room for two samples */
+    };
+    unsigned char *bytes = malloc(LARGE);
+    for (int k = 0; k < 3; k++) {
+        pthread_t threads[2];
+        variable = kinds[k].variable;
+        handles[0] = make(NULL, kinds[k]);
+        handles[1] = join_fd(handles[0]);
+        stop = false;
+        errors = 0;
+        for (int w = 0; w < 2; w++)
+            REQUIRE(pthread_create(&threads[w], NULL, overwriter, handles[w]) == 0);
+        double end = seconds() + 60;
+        uint64_t hits = 0;
+        for (int64_t turn = 0; !errors && stats_of(handles[0]).retried < 3 && seconds() < end; turn++) {
+            size_t length = 0;
+            if (ALLOWED(stoc_get(handles[1], turn % HOT, bytes, LARGE, &length)) != STOC_HIT)
+                continue;
+            hits++;
+            if (memcmp(bytes, bytes + 1, length - 1) != 0) {
+                COMPLAIN("kind %d: a copy of sample %d is torn", k, (int)(turn % HOT));
+                errors++;
+            }
+        }
+        stop = true;
+        for (int w = 0; w < 2; w++)
+            pthread_join(threads[w], NULL);
+        EQUAL(errors, 0);
+        struct stoc_stats s = stats_of(handles[0]);
+        CHECK(hits > 0 && s.lost == 0 && s.corrupt == 0);
+        printf("  %llu hits, %llu retried, %llu stored\n", (unsigned long long)hits, (unsigned long long)s.retried,
+               (unsigned long long)s.stored);
+        check_quiet(handles[0]);
+        stoc_close(handles[1]);
+        stoc_close(handles[0]);
+    }
+    free(bytes);
+}
+
 int main(int argc, char **argv)
 {
     (void)argc;
     begin_tests();
+    RUN(copies_are_never_torn);
     RUN(everything_at_once);
     RUN(counts_are_exact);
     RUN(one_of_many_stores);
