@@ -1,5 +1,5 @@
 """Pictures: decoding, steps with random numbers, datasets of files and of tar shards.
 
-`plan` joins the steps of one picture into few calls of libstocached_image.so; `steps` has what users write.
+`steps` has what users write. `passes` joins the steps of one picture into few calls of libstocached_image.so.
 
-Imports: `_common`, `_native`, `_samples`."""
+Imports: `_common`, `_native`, `_random`, `_samples`."""

@@ -179,6 +179,8 @@ def _plan(stage: Stage) -> _Plan | None:
             return _Plan(each.kept if each.made else each.above[0].rows, top, each, shuffle, maps[::-1])
         if type(each) is Map:
             maps.append(each)
+        elif not isinstance(each, Shuffle):
+            return None
     return _Plan(top.rows, top, None, shuffle, maps[::-1])
 
 

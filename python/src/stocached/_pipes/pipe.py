@@ -33,12 +33,12 @@ def _of_source(name: str) -> Any:
 
 class Pipe:
     """A chain of stages: `source` begins it, and each method returns a pipe with one stage more below. Immutable: a
-    program may use a pipe in several visits.
+    program may use a pipe in several others.
 
-    len(pipe), pipe[i] and iteration give the items of epoch 0, with the seed 0. Below .filter, .flat_map without count=,
-    and source(parts=), a pipe has no index: before `measure`, it can only be iterated over. A Loader or a DataLoader runs a pipe
-    with workers, ranks, seeds, epochs and checkpoints. Can be pickled as its functions can. Any number of threads and
-    forked children."""
+    len(pipe), pipe[i] and iteration give the items of epoch 0, with the seed 0. Below .filter, .flat_map without
+    count=, .pack, .batch(size=), source(parts=) and tables of row groups that are shuffled, a pipe has no index: before
+    `measure`, it can only be iterated over. A Loader or a DataLoader runs a pipe with workers, ranks, seeds, epochs and
+    checkpoints. Can be pickled as its functions can. Any number of threads and forked children."""
 
     def __init__(self, stage: Stage) -> None:
         """Programs call `source` and `mix`."""

@@ -51,7 +51,7 @@ class Positions:
 
 @dataclass(frozen=True)
 class PositionsOrder:
-    """items: positions of an epoch. seed: of the loader. visits: names what determines the visits."""
+    """samples: positions of an epoch. seed: of the loader. visits: names what determines the visits."""
 
     samples: int
     seed: int

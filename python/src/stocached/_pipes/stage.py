@@ -84,7 +84,7 @@ class Stage:
         return current().reading.given(self.number, read, some, window)
 
     def read(self, some: Iterable[Visit], window: Window) -> Iterator[Item]:
-        """`items`, which calls it, of a pipe without an index."""
+        """As `items`, of a stage without an index; `items` calls it."""
         return self.above[0].items(some, window)
 
     def _one_by_one(self, some: Iterable[Visit], window: Window) -> Iterator[Item]:

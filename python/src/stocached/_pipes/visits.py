@@ -170,7 +170,7 @@ class Zipped:
 
 
 class Mixed:
-    """Those of several sides by ratio. lengths: visits of each side. side: gives the visits of a side in an epoch."""
+    """Those of several sides by ratio. elements: of all sides. side: gives the visits of a side in an epoch."""
 
     _PASS = 2**32  # a side that begins again reads the epoch this much later
 

@@ -1,5 +1,5 @@
-"""Worker processes: how they start, how they die, and how they end. The loader, streams and
-`prepare` start all their workers here."""
+"""Worker processes: how they start, how they die, and how they end. The loader, streams,
+`prepare` and looks at a dataset start all their processes here."""
 
 from __future__ import annotations
 
