@@ -6,7 +6,7 @@ import copy
 import operator
 import pickle
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -173,8 +173,9 @@ class RowReader(Reader):
                 read, begin = of_items["read"], snapshot.item
                 snapshot = replace(snapshot, item=read, data=pickle.dumps((of_values, of_items["state"])))
         values, items = super().open(file, number, epoch, read, snapshot)
+        opened = _Items(self, Visit(number, 0, epoch), items, read)
         stateful = is_stateful(items) or (self._filters and is_stateful(values))
-        made = (_StatefulItems if stateful else _Items)(self, Visit(number, 0, epoch), items, read)
+        made = opened if stateful else opened.made
         mark = tally.mark()
         skip(made, start - begin)
         tally.back(mark)
@@ -198,17 +199,28 @@ class RowReader(Reader):
 
 
 class _Items(Iterator[Any]):
-    """The items that the stages below make of those of an open file. read: the number of the next one of these."""
+    """The items that the stages below make of those of an open file. They have its state.
+
+    made: the items without a state, which come faster. read: the number of the next item of the file."""
 
     def __init__(self, reader: RowReader, visit: Visit, items: Iterator[Any], read: int) -> None:
         self._reader, self._items, self._read, self._visit = reader, items, read, visit
-        self._plain = isinstance(reader._below, _OpenList)  # no stage needs the visits of items
-        self._made: Iterator[Any]
-        if self._plain:
-            self._made = current().reading.given(reader._below.number, iter, items)
-        else:
-            window = _Open(reader._seed, visit.epoch, entries=self._entries())
-            self._made = map(_ITEM, reader._below.items([visit], window))
+        self.made = self._make()
+
+    def _make(self) -> Generator[Any, None, None]:
+        below, lists = self._reader._below, self._reader._lists
+        try:
+            if isinstance(below, _OpenList):  # no stage needs the visits of items
+                try:
+                    yield from current().reading.given(below.number, iter, self._items)
+                except Exception as error:
+                    lists.failed(error, self._visit)
+            else:
+                window = _Open(self._reader._seed, self._visit.epoch, entries=self._entries())
+                yield from map(_ITEM, below.items([self._visit], window))
+        finally:
+            if hasattr(self._items, "close"):
+                self._items.close()
 
     def _entries(self) -> Iterator[Item]:
         try:
@@ -219,22 +231,11 @@ class _Items(Iterator[Any]):
             self._reader._lists.failed(error, self._visit)
 
     def __next__(self) -> Any:
-        try:
-            return next(self._made)
-        except StopIteration:
-            raise
-        except Exception as error:
-            if self._plain:
-                self._reader._lists.failed(error, self._visit)
-            raise
+        return next(self.made)
 
     def close(self) -> None:
-        self._made = iter(())  # it refers to this object
-        if hasattr(self._items, "close"):
-            self._items.close()
+        self.made.close()
 
-
-class _StatefulItems(_Items):
     def state_dict(self) -> Any:
         state = state_of(self._items)
         return {"read": self._read, "state": state} if self._reader._filters else state

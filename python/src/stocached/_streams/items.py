@@ -3,6 +3,7 @@ and how rows of them lie in one batch."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,7 +30,7 @@ class Field:
     def __str__(self) -> str:
         return f"{self.path or 'the item'} of {self.dtype}{list(self.shape)}"
 
-    @property
+    @functools.cached_property
     def bytes(self) -> int:
         return int(self.dtype.itemsize * np.prod(self.shape, dtype=np.int64))
 
