@@ -19,6 +19,7 @@ from stocached import BadSampleError, file_format
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is missing: it needs Python 3.11")
 pq = pytest.importorskip("pyarrow.parquet")
+h5py = pytest.importorskip("h5py")
 
 
 @dataclass(frozen=True)
@@ -160,6 +161,52 @@ def feather(path: Path) -> Made:
     return Made(str(path / "a.feather"), items, [9] * 6 + [6])
 
 
+BOX = np.dtype([("at", "<i4", (2,)), ("name", "S5")])
+ARRAYS = [
+    {
+        "text": f"é{k}" * (k % 3),
+        "k": np.int32(k),
+        "in/vector": np.array([k, -k, k + 1], np.int16),
+        "in/tokens": np.arange(k % 4),
+        "in/box": {"at": np.array([k, 2], np.int32), "name": f"n{k}"},
+        "names": [f"a{k}", ""],
+    }
+    for k in range(60)
+]
+
+
+def hdf5(path: Path) -> Made:
+    """Several files, of other versions and compressions. The texts have room for so many bytes that some rows are an element."""
+    settings: list[tuple[Any, dict[str, Any]]] = [
+        ("earliest", {"compression": "gzip", "shuffle": True}),
+        ("latest", {"compression": "lzf", "fletcher32": True}),
+        ("v110", {}),
+    ]
+    for number, (version, given) in enumerate(settings):
+        some = ARRAYS[20 * number : 20 * (number + 1)]
+        with h5py.File(path / f"{number}.h5", "w", libver=version) as file:
+            for name, kind, length in (
+                ("text", h5py.string_dtype("utf-8", 45_000), 6),
+                ("k", ">i4", 4),
+                ("in/vector", "<i2", 5),
+                ("in/tokens", h5py.vlen_dtype(np.int64), 9),
+                ("names", h5py.string_dtype(), 3),
+            ):
+                values = [row[name] for row in some]
+                shape = (20, *np.shape(values[0])) if name != "in/tokens" else (20,)
+                packed = given if not np.dtype(kind).hasobject else {}
+                chunks = {"chunks": (length, *shape[1:])} if given else {}
+                found = file.create_dataset(name, shape, kind, **packed | chunks)
+                for k, value in enumerate(values):
+                    found[k] = value
+            file["in/box"] = np.array(
+                [(*row["in/box"]["at"][None], row["in/box"]["name"].encode()) for row in some], BOX
+            )
+            file["one value"] = 1.0
+    columns = {"columns": [*ARRAYS[0]]}
+    return Made(str(path / "*.h5"), ARRAYS, [*[6, 6, 6, 2] * 2, *[5] * 4], columns)
+
+
 @file_format(".points", magic=b"PTS1")
 class Points:
     """A class as a program has: groups of five points of two numbers each."""
@@ -201,6 +248,7 @@ CASES: dict[str, Callable[[Path], Made]] = {
     "arrow": arrow,
     "arrow, lz4": lambda path: arrow(path, "lz4"),
     "feather of pandas": feather,
+    "hdf5": hdf5,
     "a program's own": points,
 }
 
@@ -209,7 +257,7 @@ if not importlib.util.find_spec("pandas"):  # comes with the packages for torch
     CASES = {name: make for name, make in CASES.items() if "pandas" not in name}
 
 
-ONE_OF_EACH = ["jsonl", "csv", "text", "zip deflated", "parquet", "arrow", "a program's own"]
+ONE_OF_EACH = ["jsonl", "csv", "text", "zip deflated", "parquet", "arrow", "hdf5", "a program's own"]
 
 
 def plain(value: Any) -> Any:

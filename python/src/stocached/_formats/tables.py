@@ -30,25 +30,31 @@ class Table:
     counts: the rows of each element. item_bytes: of all elements, about. warning: what the program is told of the file."""
 
     what = module = ""
+    extra = "parquet"
+    errors: tuple[type[Exception], ...] = (ValueError, OSError)  # those of the library
     warning = ""
 
-    def __init__(self, path: str, columns: Sequence[str] | None) -> None:
+    def __init__(self, path: str, columns: Sequence[str] | None = None) -> None:
         self._path = path
         self._begin()
         try:
             __import__(self.module)
         except ImportError as error:
             raise UnsupportedError(
-                f"{printable(path)}: {self.what} needs pyarrow ({error}); run: pip install stocached[parquet]"
+                f"{printable(path)}: {self.what} needs {self._library()} ({error}); run: pip install stocached[{self.extra}]"
             ) from None
         try:
             names = self._look()
-        except (ValueError, OSError) as error:  # those of pyarrow
-            if getattr(error, "errno", None):
+            self._names = [names[at] for at in chosen_columns(path, names, columns)]
+            self._plan()
+        except self.errors as error:
+            if getattr(error, "errno", None) or isinstance(error, InvalidError):
                 raise
             raise InvalidError(f"{printable(path)} is no {self.what} that can be read: {error}") from None
-        self._names = [names[at] for at in chosen_columns(path, names, columns)]
         self._all = columns is None
+
+    def _library(self) -> str:
+        return self.module.partition(".")[0]
 
     def _begin(self) -> None:
         self._number = next(_NEXT)
@@ -63,6 +69,9 @@ class Table:
     def _look(self) -> list[str]:
         """The names of columns. It finds out what the file has."""
         raise NotImplementedError
+
+    def _plan(self) -> None:
+        """It finds out what the chosen columns have."""
 
     def _open(self) -> Any:
         raise NotImplementedError
@@ -89,13 +98,17 @@ class Table:
 
     def __getitem__(self, k: int) -> list[dict[str, Any]]:
         try:
-            table = self._read(self._reader(), k)
-            columns = [_values_of(table.column(name)) for name in self._names]
-        except (ValueError, OSError) as error:
-            if getattr(error, "errno", None):
+            columns = self._columns(self._reader(), k)
+        except self.errors as error:
+            if getattr(error, "errno", None) or isinstance(error, BadSampleError):
                 raise
-            raise BadSampleError(f"pyarrow does not read it: {error}") from None
+            raise BadSampleError(f"{self._library()} does not read it: {error}") from None
         return [dict(zip(self._names, row)) for row in zip(*columns)]
+
+    def _columns(self, reader: Any, k: int) -> list[Sequence[Any]]:
+        """The values of each column in an element."""
+        table = self._read(reader, k)
+        return [_values_of(table.column(name)) for name in self._names]
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name not in ("_number", "_metadata")}
