@@ -207,6 +207,44 @@ def hdf5(path: Path) -> Made:
     return Made(str(path / "*.h5"), ARRAYS, [*[6, 6, 6, 2] * 2, *[5] * 4], columns)
 
 
+ROW_ARRAYS: dict[str, Any] = {
+    "k": np.arange(60, dtype=">i4"),
+    "in/x": np.arange(360, dtype=np.float32).reshape(60, 2, 3),
+    "text": np.array([f"é{k % 7}" for k in range(60)]),
+    "turned": np.asfortranarray(np.arange(120, dtype=np.int16).reshape(60, 2)),
+    "box": np.array([((k, 2), b"n") for k in range(60)], BOX),
+}
+
+
+def rows_of_arrays(arrays: dict[str, Any]) -> list[dict[str, Any]]:
+    made = [{name: array.astype(array.dtype.newbyteorder("="))[k] for name, array in arrays.items()} for k in range(60)]
+    for row in made:
+        if "text" in row:
+            row["text"] = str(row["text"])
+            row["box"] = {"at": row["box"]["at"], "name": bytes(row["box"]["name"])}
+    return made
+
+
+def npz(path: Path, save: Callable[..., None]) -> Made:
+    """Two files. The second has arrays of other versions, and other members."""
+    save(path / "0.npz", **{name: array[:25] for name, array in ROW_ARRAYS.items()}, other=np.arange(3))
+    with zipfile.ZipFile(path / "1.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("README", "rows")
+        for number, (name, array) in enumerate(ROW_ARRAYS.items()):
+            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w") as file:  # stored
+                np.lib.format.write_array(file, array[25:], (1 + number % 2, 0))
+    return Made(str(path / "*.npz"), rows_of_arrays(ROW_ARRAYS), None, {"columns": [*ROW_ARRAYS]})
+
+
+def safetensors(path: Path) -> Made:
+    from safetensors.numpy import save_file
+
+    arrays = {name: array.astype(array.dtype.newbyteorder("=")) for name, array in [*ROW_ARRAYS.items()][:2]}
+    arrays |= {"flag": np.arange(60) % 3 == 0, "half": np.arange(60, dtype=np.float16)}
+    save_file(arrays | {"weights": np.zeros((2, 2))}, path / "a.safetensors", {"note": "rows"})
+    return Made(str(path / "a.safetensors"), rows_of_arrays(arrays), None, {"columns": [*arrays]})
+
+
 @file_format(".points", magic=b"PTS1")
 class Points:
     """A class as a program has: groups of five points of two numbers each."""
@@ -249,6 +287,9 @@ CASES: dict[str, Callable[[Path], Made]] = {
     "arrow, lz4": lambda path: arrow(path, "lz4"),
     "feather of pandas": feather,
     "hdf5": hdf5,
+    "npz": lambda path: npz(path, np.savez),
+    "npz, compressed": lambda path: npz(path, np.savez_compressed),
+    "safetensors": safetensors,
     "a program's own": points,
 }
 
@@ -257,7 +298,18 @@ if not importlib.util.find_spec("pandas"):  # comes with the packages for torch
     CASES = {name: make for name, make in CASES.items() if "pandas" not in name}
 
 
-ONE_OF_EACH = ["jsonl", "csv", "text", "zip deflated", "parquet", "arrow", "hdf5", "a program's own"]
+ONE_OF_EACH = [
+    "jsonl",
+    "csv",
+    "text",
+    "zip deflated",
+    "parquet",
+    "arrow",
+    "hdf5",
+    "npz",
+    "safetensors",
+    "a program's own",
+]
 
 
 def plain(value: Any) -> Any:

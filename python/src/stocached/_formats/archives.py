@@ -20,7 +20,7 @@ _END_64_PLACE, _END_64 = struct.Struct("<4sLQL"), struct.Struct("<4sQ2H2L4Q")
 _ENTRY, _LOCAL = struct.Struct("<4s6H3L5H2L"), struct.Struct("<4s5H3L2H")
 _COMMENT, _NONE = 1 << 16, 0xFFFFFFFF
 _ENCRYPTED, _UTF_8 = 0x2041, 0x800  # bits of flags
-_STORED, _DEFLATED = 0, 8
+_STORED, DEFLATED = 0, 8
 _METHODS = {9: "deflate64", 12: "bzip2", 14: "lzma", 93: "zstd", 95: "xz", 98: "ppmd", 99: "AES"}
 _MOST_RATIO = 1032  # of deflate
 _MORE = 64  # bytes of a member's own header beyond its name that come with the first read
@@ -35,7 +35,7 @@ class Zip:
 
     def __init__(self, path: str) -> None:
         self._file, self._size = LocalFile(path), os.path.getsize(path)
-        members, names = _directory(self._file, self._size)
+        members, names = directory(self._file, self._size)
         lengths = np.fromiter(map(len, names), np.uint64, len(names))
         self._names = Texts.joined("", "surrogateescape", [(b"".join(names), lengths)])
         self._shared = SharedBytes.of_array(np.array(members, _MEMBER))
@@ -54,25 +54,13 @@ class Zip:
 
     def _data(self, k: int) -> bytes:
         at, packed, size, crc, method, flags = self._shared.array.view(_MEMBER)[k].item()
-        if flags & _ENCRYPTED:
-            raise BadSampleError("it is encrypted; make an archive without a password")
-        if method not in (_STORED, _DEFLATED):
-            raise BadSampleError(
-                f"it is compressed with {_METHODS.get(method, f'method {method}')}, and deflate is read; pack it again: zip -r"
-            )
-        length = _LOCAL.size + len(os.fsencode(self._names[k])) + _MORE + packed
-        data = self._file.read(at, min(length, self._size - at))
-        magic, *_, name, extra = _LOCAL.unpack_from(data)
-        if magic != b"PK\3\4":
-            raise BadSampleError(f"there is no header of a member at byte {at:,}")
-        own = data[_LOCAL.size : _LOCAL.size + name]
-        if _name(own, flags) != os.fsencode(self._names[k]):
-            raise BadSampleError(f"its own header names it {printable(os.fsdecode(own))}")
-        begin = _LOCAL.size + name + extra
+        name = os.fsencode(self._names[k])
+        data = self._file.read(at, min(head_bytes(name) + packed, self._size - at))
+        begin = begin_of(data, at, name, method, flags)
         if begin + packed > len(data):
             data = self._file.read(at, begin + packed)
         data = data[begin : begin + packed]
-        if method == _DEFLATED:
+        if method == DEFLATED:
             unpack = zlib.decompressobj(-15)
             try:
                 data = unpack.decompress(data, size + 1)
@@ -88,8 +76,8 @@ class Zip:
         return f"member {printable(self._names[k])}"
 
 
-def _directory(file: LocalFile, size: int) -> tuple[list[tuple[int, ...]], list[bytes]]:
-    """The members and their names. Raises InvalidError for a damaged one."""
+def directory(file: LocalFile, size: int) -> tuple[list[tuple[int, ...]], list[bytes]]:
+    """The members, as MEMBER has them, and their names. Raises InvalidError for a damaged one."""
     count, length, at, end = _end(file, size)
     before = end - length - at  # bytes before the archive, such as a program that unpacks it
     if not (0 <= length <= end and before >= 0 and count * _ENTRY.size <= length):
@@ -113,7 +101,7 @@ def _directory(file: LocalFile, size: int) -> tuple[list[tuple[int, ...]], list[
         if _NONE in (packed, whole, start):
             whole, packed, start = _wide(extra, [whole, packed, start])
         start += before
-        if start + _LOCAL.size + packed > end or (method == _DEFLATED and whole > _MOST_RATIO * packed + _MORE):
+        if start + _LOCAL.size + packed > end or (method == DEFLATED and whole > _MOST_RATIO * packed + _MORE):
             raise _no_zip(
                 file,
                 f"member {printable(os.fsdecode(name))} cannot have {whole:,} bytes, packed {packed:,} at byte {start:,}",
@@ -125,6 +113,29 @@ def _directory(file: LocalFile, size: int) -> tuple[list[tuple[int, ...]], list[
     if (number - count) % 65536:  # old programs count no further
         raise _no_zip(file, f"its directory has {number:,} members, and its end says {count:,}")
     return members, names
+
+
+def head_bytes(name: bytes) -> int:
+    """A read of so many bytes nearly always has a member's own header."""
+    return _LOCAL.size + len(name) + _MORE
+
+
+def begin_of(data: bytes, at: int, name: bytes, method: int, flags: int) -> int:
+    """Where the data of a member begin, after its own header at the begin of `data`. at: its place in the file, for errors.
+    Raises BadSampleError."""
+    if flags & _ENCRYPTED:
+        raise BadSampleError("it is encrypted; make an archive without a password")
+    if method not in (_STORED, DEFLATED):
+        raise BadSampleError(
+            f"it is compressed with {_METHODS.get(method, f'method {method}')}, and deflate is read; pack it again: zip -r"
+        )
+    magic, *_, length, extra = _LOCAL.unpack_from(data)
+    if magic != b"PK\3\4":
+        raise BadSampleError(f"there is no header of a member at byte {at:,}")
+    own = data[_LOCAL.size : _LOCAL.size + length]
+    if _name(own, flags) != name:
+        raise BadSampleError(f"its own header names it {printable(os.fsdecode(own))}")
+    return _LOCAL.size + int(length) + int(extra)
 
 
 def _name(name: bytes, flags: int) -> bytes:

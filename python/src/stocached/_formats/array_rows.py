@@ -39,7 +39,7 @@ def rows_of(values: npt.NDArray[Any], texts: bool) -> list[Any]:
     if kind.names is not None:
         columns = [rows_of(values[name], texts) for name in kind.names]
         return [dict(zip(kind.names, row)) for row in zip(*columns)] if columns else [{} for _ in values]
-    if kind.kind in "SUOV":
+    if kind.kind in "SUO" or kind.type is np.void:
         return [_plain(value, texts and kind.kind != "V") for value in values.tolist()]
     if not kind.isnative:
         values = values.astype(kind.newbyteorder("="))

@@ -56,6 +56,8 @@ FORMATS: dict[str, Format] = {
         Format("text", (), (), "lines:Text", True),
         Format("zip", (".zip",), (b"PK\3\4", b"PK\5\6"), "archives:Zip"),
         Format("parquet", (".parquet",), (b"PAR1",), "tables:Parquet"),
+        Format("npz", (".npz",), (b"PK\3\4", b"PK\5\6"), "arrays:Npz"),
+        Format("safetensors", (".safetensors",), (), "arrays:Safetensors"),
         Format("hdf5", (".h5", ".hdf5"), (b"\x89HDF\r\n\x1a\n",), "hdf5:Hdf5"),
         Format(
             "arrow", (".arrow", ".feather"), (b"ARROW1\0\0",), "tables:Arrow", others=((b"\xff\xff\xff\xff", _STREAM),)

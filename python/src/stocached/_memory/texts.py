@@ -108,6 +108,14 @@ class SharedBytes:
         _write(file, data.data)
         return cls.of(file, data.size)
 
+    @classmethod
+    def of_pieces(cls, pieces: Iterable[bytes]) -> SharedBytes:
+        file, size = SharedFile("index"), 0
+        for piece in pieces:
+            _write(file, piece)
+            size += len(piece)
+        return cls.of(file, size)
+
     def __reduce__(self) -> tuple[Any, ...]:
         return (
             (SharedBytes, (self.array, None)) if self.file is None else (SharedBytes.of, (self.file, self.array.size))
