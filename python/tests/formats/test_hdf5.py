@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -152,10 +153,31 @@ def test_a_file_that_is_written_anew_gives_its_new_rows(tmp_path: Path):
     assert new[299] == {"x": 399}
 
 
-def test_locks_of_others_do_not_count(tmp_path: Path):
+def test_the_program_may_open_the_file_too(tmp_path: Path):
+    """HDF5 refuses a second opening with other locks, and one that writes."""
+    path = made(tmp_path / "a.h5", x=np.arange(100))
+    for locking in (None, False):
+        with h5py.File(path, locking=locking):
+            pipe = source(path)
+            assert pipe[99] == {"x": 99}
+            del pipe
+            gc.collect()
+    pipe = source(path)
+    with h5py.File(path):
+        assert pipe[98] == {"x": 98}
+    del pipe
+    gc.collect()
+    made(path, x=np.arange(50))
+    assert source(path)[49] == {"x": 49}
+
+
+def test_a_file_that_another_program_writes_is_an_error(tmp_path: Path):
     path = made(tmp_path / "a.h5", x=np.arange(100))
     with open(path, "rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(OSError, match=r"unable to lock file.*a\.h5"):
+            source(path)
+        fcntl.flock(file, fcntl.LOCK_UN)
         assert source(path)[99] == {"x": 99}
 
 

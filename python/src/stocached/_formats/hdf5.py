@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import math
 import os
 import threading
@@ -28,12 +29,17 @@ _LEAST = 16  # bytes of a text
 
 
 class _Sets(dict[str, Any]):
-    """The datasets of an open file. To open one anew takes a millisecond."""
+    """The datasets of an open file. To open both anew takes half a millisecond."""
 
     def __init__(self, path: str) -> None:
         import h5py
 
-        self.file = h5py.File(path, "r", locking=False)  # as networks and other programs may hold locks
+        try:
+            self.file = h5py.File(path, "r")
+        except OSError as error:
+            if error.errno == errno.EAGAIN or "lock" not in str(error):  # a program that writes has a lock
+                raise
+            self.file = h5py.File(path, "r", locking=False)  # the file system has no locks, or this program wants none
 
     def __missing__(self, name: str) -> Any:
         self[name] = found = self.file[name]
@@ -45,14 +51,14 @@ class _OpenFiles:
     open already, so one that has changed, or was opened before a fork, is closed first."""
 
     def __init__(self) -> None:
-        self._forget()
+        self._begin()
 
-    def _forget(self) -> None:
+    def _begin(self) -> None:
         self._lock, self._files = threading.Lock(), OrderedDict[tuple[int, int], tuple[Any, _Sets]]()
 
     def after_fork(self) -> None:
         files = [*self._files.values()]
-        self._forget()
+        self._begin()
         for _, sets in files:
             sets.file.close()
 
@@ -70,6 +76,10 @@ class _OpenFiles:
                 self._files.popitem(last=False)
         return sets
 
+    def forget(self, place: tuple[int, int]) -> None:
+        """The program may write the file then."""
+        self._files.pop(place, None)
+
 
 _files = _OpenFiles()
 os.register_at_fork(after_in_child=_files.after_fork)
@@ -82,6 +92,7 @@ class Hdf5(Table):
     what, module, extra = "HDF5 file", "h5py", "hdf5"
     errors = (ValueError, OSError, RuntimeError, KeyError, TypeError)
 
+    _place = (0, 0)  # device and number of the file
     _plugins = False
     _stored = 0  # bytes of all datasets, without texts and ragged rows
 
@@ -95,6 +106,8 @@ class Hdf5(Table):
                 names.append(name)
                 self._stored += found.id.get_storage_size()
 
+        status = os.stat(self._path)
+        self._place = status.st_dev, status.st_ino
         self._reader().file.visititems(note)
         return names
 
@@ -163,6 +176,9 @@ class Hdf5(Table):
         if self._plugins:
             _is_there(_PLUGINS)
         return _files.of(self._path)
+
+    def __del__(self, forget: Any = _files.forget) -> None:
+        forget(self._place)
 
     def _columns(self, reader: Any, k: int) -> list[Sequence[Any]]:
         begin = k * self._rows
