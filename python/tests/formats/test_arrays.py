@@ -120,6 +120,7 @@ def npy(shape: str, dtype: str = "<f8", version: bytes = b"\1\0", data: bytes = 
     ("member", "words"),
     [
         (npy(f"({2**60},)"), r"its shape \(1152921504606846976,\) of float64 cannot be in \d+ bytes"),
+        (npy(f"({2**60}, 0)"), "its 1,152,921,504,606,846,976 rows have no bytes"),
         (npy("(2, -1)"), r"its shape \(2, -1\) of float64 cannot"),
         (npy(f"({2**62}, {2**62})"), "its shape .* cannot be in"),
         (npy("(3,)"), r"its shape \(3,\) of float64 cannot"),

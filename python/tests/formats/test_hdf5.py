@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import gc
+import os
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +170,22 @@ def test_the_program_may_open_the_file_too(tmp_path: Path):
     gc.collect()
     made(path, x=np.arange(50))
     assert source(path)[49] == {"x": 49}
+
+
+def test_a_forked_child_opens_files_of_its_own(tmp_path: Path):
+    path = made(tmp_path / "a.h5", x=np.arange(100))
+    pipe = source(path)
+    assert pipe[0] == {"x": 0} and opened(path) == 1
+    child = os.fork()
+    if not child:
+        os._exit([opened(path), pipe[99]["x"], opened(path)] != [0, 99, 1])
+    assert os.waitpid(child, 0)[1] == 0
+    assert [pipe[98]["x"], opened(path)] == [98, 1]
+
+
+def opened(path: Path) -> int:
+    """How many descriptors of a file this process has."""
+    return sum(os.path.realpath(f"/proc/self/fd/{each}") == str(path) for each in os.listdir("/proc/self/fd"))
 
 
 def test_a_file_that_another_program_writes_is_an_error(tmp_path: Path):

@@ -70,6 +70,9 @@ class Arrays:
         chosen = [names[at] for at in chosen_columns(path, names, columns)]
         self._arrays = {name: self._array(name, found[name]) for name in chosen}
         self._rows = common_length(path, {name: array.shape for name, array in self._arrays.items()})
+        for name, array in self._arrays.items():
+            if not array.row_bytes and self._rows > self._size:
+                raise self._refused(f"its {self._rows:,} rows have no bytes", name)
 
     def _find(self) -> Mapping[str, Any]:
         """What the file says of each array."""
