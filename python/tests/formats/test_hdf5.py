@@ -120,6 +120,16 @@ def test_datasets_that_are_no_rows_are_errors_that_name_them(tmp_path: Path):
         source(tmp_path / "c.h5")
 
 
+def test_groups_that_are_too_deep_are_an_error(tmp_path: Path):
+    with h5py.File(tmp_path / "a.h5", "w", libver="latest") as file:
+        group = h5py.h5g.open(file.id, b"/")
+        for _ in range(5000):
+            group = h5py.h5g.create(group, b"a")
+    with pytest.raises(InvalidError, match=r"a\.h5 has groups in groups, more than 64 deep"):
+        source(tmp_path / "a.h5")
+    assert source(made(tmp_path / "b.h5", **{"a/" * 60 + "x": [1, 2]}))[1] == {"a/" * 60 + "x": 2}
+
+
 def test_a_filter_that_is_missing_is_named(tmp_path: Path):
     with h5py.File(tmp_path / "a.h5", "w", libver="earliest") as file:
         file.create_dataset("x", data=np.arange(1000), compression="gzip")

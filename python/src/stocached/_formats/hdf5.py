@@ -25,6 +25,7 @@ _HUGE = 64 << 20  # bytes that cause a warning
 _GOOD = 1 << 20  # bytes that it advises
 _MOST_RATIO = 1 << 16  # bytes in memory of one of a file
 _PLUGINS = 32001  # the first code of filters that others write
+_DEEPEST = 64  # groups in groups
 _LEAST = 16  # bytes of a text
 
 
@@ -101,14 +102,20 @@ class Hdf5(Table):
 
         names = list[str]()
 
-        def note(name: str, found: Any) -> None:
+        def note(name: str, found: Any) -> str | None:
+            if name.count("/") > _DEEPEST:  # HDF5 would take minutes for some thousands
+                return name
             if isinstance(found, h5py.Dataset):
                 names.append(name)
                 self._stored += found.id.get_storage_size()
+            return None
 
         status = os.stat(self._path)
         self._place = status.st_dev, status.st_ino
-        self._reader().file.visititems(note)
+        if self._reader().file.visititems(note) is not None:
+            raise InvalidError(
+                f"{printable(self._path)} has groups in groups, more than {_DEEPEST} deep; write it anew"
+            )
         return names
 
     def _plan(self) -> None:
