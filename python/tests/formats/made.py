@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import importlib.util
+import io
 import json
 import struct
+import tarfile
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,6 +18,7 @@ import numpy as np
 import pytest
 
 from stocached import BadSampleError, file_format
+from stocached._files.tar_members import encoded_member
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is missing: it needs Python 3.11")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -98,6 +101,30 @@ def zip_of(path: Path, method: int, wide: bool = False) -> Made:
                 file.write(data)
         archive.comment = b"a comment"
     return Made(str(path / "a.zip"), MEMBERS)
+
+
+def decoded(path: Path, ending: str) -> Made:
+    """Members of a tar or a zip, of which each three are an item."""
+    wanted = [
+        {
+            "__key__": f"class{k % 3}/{k:02}",
+            "cls": k,
+            "deep.npy": np.arange(k, dtype=np.float32),
+            "json": {"k": k},
+            "pickle": b"x" * k,
+        }
+        for k in range(60)
+    ]
+    with tarfile.open(path / "a.tar", "w") as tar, zipfile.ZipFile(path / "a.zip", "w") as archive:
+        for item in wanted:
+            for field in [*item][1:]:
+                name, data = f"{item['__key__']}.{field.upper()}", encoded_member(field, item[field])
+                about = tarfile.TarInfo(name)
+                about.size = len(data)
+                tar.addfile(about, io.BytesIO(data))
+                archive.writestr(name, data)
+    (path / {"tar": "a.zip", "zip": "a.tar"}[ending]).unlink()
+    return Made(str(path / f"a.{ending}"), wanted, None, {"decode": True})
 
 
 TABLE = pa.table(
@@ -291,6 +318,8 @@ CASES: dict[str, Callable[[Path], Made]] = {
     "npz, compressed": lambda path: npz(path, np.savez_compressed),
     "safetensors": safetensors,
     "a program's own": points,
+    "tar, decoded": lambda path: decoded(path, "tar"),
+    "zip, decoded": lambda path: decoded(path, "zip"),
 }
 
 
@@ -309,6 +338,7 @@ ONE_OF_EACH = [
     "npz",
     "safetensors",
     "a program's own",
+    "tar, decoded",
 ]
 
 

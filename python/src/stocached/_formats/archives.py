@@ -37,24 +37,25 @@ class Zip:
         self._file, self._size = LocalFile(path), os.path.getsize(path)
         members, names = directory(self._file, self._size)
         lengths = np.fromiter(map(len, names), np.uint64, len(names))
-        self._names = Texts.joined("", "surrogateescape", [(b"".join(names), lengths)])
+        self.names = Texts.joined("", "surrogateescape", [(b"".join(names), lengths)])
         self._shared = SharedBytes.of_array(np.array(members, _MEMBER))
 
     def __len__(self) -> int:
-        return len(self._names)
+        return len(self.names)
 
     def __getitem__(self, k: int) -> dict[str, Any]:
-        name = self._names[k]
+        name = self.names[k]
         stem, ending = os.path.splitext(name)
-        ending, data = ending[1:].lower() or "data", self._data(k)
+        ending, data = ending[1:].lower() or "data", self.data(k)
         try:
             return {"__key__": stem, ending: member_value(ending, data)}
         except (ValueError, RecursionError) as error:
             raise BadSampleError(f"no {ending}: {error}") from None
 
-    def _data(self, k: int) -> bytes:
+    def data(self, k: int) -> bytes:
+        """The bytes of a member. Raises BadSampleError."""
         at, packed, size, crc, method, flags = self._shared.array.view(_MEMBER)[k].item()
-        name = os.fsencode(self._names[k])
+        name = os.fsencode(self.names[k])
         data = self._file.read(at, min(head_bytes(name) + packed, self._size - at))
         begin = begin_of(data, at, name, method, flags)
         if begin + packed > len(data):
@@ -73,7 +74,7 @@ class Zip:
         return data
 
     def name(self, k: int) -> str:
-        return f"member {printable(self._names[k])}"
+        return f"member {printable(self.names[k])}"
 
 
 def directory(file: LocalFile, size: int) -> tuple[list[tuple[int, ...]], list[bytes]]:

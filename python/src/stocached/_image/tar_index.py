@@ -42,6 +42,18 @@ class Members:
     numbers: npt.NDArray[np.int64]  # numbers of their fields
     places: npt.NDArray[np.int64]
     sizes: npt.NDArray[np.int64]
+    packed: bytes  # the keys of the samples, as an index has them
+
+    def keys(self) -> list[bytes]:
+        """Raises ValueError if they are damaged."""
+        made, at, before, data = list[bytes](), 0, b"", self.packed
+        for k in range(len(self.starts) - 1):
+            shared, at = _number_at(data, at)
+            more, at = _number_at(data, at)
+            before = before[: shared if k % _KEY_BLOCK else 0] + data[at : at + more]
+            at += more
+            made.append(before)
+        return made
 
 
 def stamp_of(status: os.stat_result) -> tuple[int, int]:
@@ -68,7 +80,7 @@ def indexes_of(path: str, kind: str) -> list[str]:
 
 def _decoded(data: bytes, stamp: tuple[int, int]) -> Members | None:
     """None: of another shard or version, or damaged."""
-    magic, version, checksum, size, modified, samples, members, fields, field_bytes, _ = _HEAD.unpack_from(data)
+    magic, version, checksum, size, modified, samples, members, fields, field_bytes, key_bytes = _HEAD.unpack_from(data)
     rest = np.frombuffer(data, np.uint8)[16:]
     if (magic, version, (size, modified)) != (b"stoc-tar", _VERSION, stamp):
         return None
@@ -89,8 +101,9 @@ def _decoded(data: bytes, stamp: tuple[int, int]) -> Members | None:
         text = text[1 + text[0] :]
     if len(names) != fields:
         return None
+    packed = data[at + (samples + _KEY_BLOCK - 1) // _KEY_BLOCK * 8 :][:key_bytes]
     numbers, blocks = (places & 0xFFFF).astype(np.int64), (places >> 16).astype(np.int64)
-    return Members(stamp, names, starts.astype(np.int64), numbers, blocks * BLOCK, sizes.astype(np.int64))
+    return Members(stamp, names, starts.astype(np.int64), numbers, blocks * BLOCK, sizes.astype(np.int64), packed)
 
 
 def _read_index(index: str, stamp: tuple[int, int]) -> Members | None:
@@ -117,22 +130,28 @@ def encoded(path: str, keys: list[str], members: list[list[tuple[str, int, int]]
             sizes.append(size)
         starts.append(len(places))
     names = b"".join(bytes([len(name.encode())]) + name.encode() for name in numbers)
+    listed, blocks = _packed([key.encode() for key in keys])
+    rest = struct.pack("<7Q", len(numbers), len(names), len(listed), 0, 0, 0, born_ns(path))
+    for dtype, values in (("<u4", starts), ("<u8", places), ("<u4", sizes)):
+        rest += _padded(np.array(values, dtype).tobytes())
+    rest += _padded(names) + np.array(blocks, "<u8").tobytes() + _padded(listed)
+    rest = struct.pack("<qqQQ", *stamp_of(os.stat(path)), len(keys), len(places)) + rest
+    array = np.frombuffer(rest, np.uint8)
+    checksum = _native.crc32c(0, array.ctypes.data, array.nbytes)
+    return struct.pack("<8sII", b"stoc-tar", _VERSION, checksum) + rest
+
+
+def _packed(keys: list[bytes]) -> tuple[bytes, list[int]]:
+    """Keys as an index has them, and where its blocks of keys begin."""
     listed, blocks, before = bytearray(), list[int](), b""
-    for k, key in enumerate(map(str.encode, keys)):
+    for k, key in enumerate(keys):
         if k % _KEY_BLOCK == 0:
             blocks.append(len(listed))
             before = b""
         shared = len(os.path.commonprefix([before, key]))  # noqa: RUF071 - of bytes, not of folders
         listed += _varint(shared) + _varint(len(key) - shared) + key[shared:]
         before = key
-    rest = struct.pack("<7Q", len(numbers), len(names), len(listed), 0, 0, 0, born_ns(path))
-    for dtype, values in (("<u4", starts), ("<u8", places), ("<u4", sizes)):
-        rest += _padded(np.array(values, dtype).tobytes())
-    rest += _padded(names) + np.array(blocks, "<u8").tobytes() + _padded(bytes(listed))
-    rest = struct.pack("<qqQQ", *stamp_of(os.stat(path)), len(keys), len(places)) + rest
-    array = np.frombuffer(rest, np.uint8)
-    checksum = _native.crc32c(0, array.ctypes.data, array.nbytes)
-    return struct.pack("<8sII", b"stoc-tar", _VERSION, checksum) + rest
+    return bytes(listed), blocks
 
 
 def _padded(data: bytes) -> bytes:
@@ -145,6 +164,17 @@ def _varint(number: int) -> bytes:
         made.append(number & 0x7F | 0x80)
         number >>= 7
     return bytes([*made, number])
+
+
+def _number_at(data: bytes, at: int) -> tuple[int, int]:
+    """An unsigned varint, and where it ends."""
+    number = shift = 0
+    while at < len(data):
+        number |= (data[at] & 0x7F) << shift
+        shift, at = shift + 7, at + 1
+        if data[at - 1] < 0x80:
+            return number, at
+    raise ValueError("the keys of an index end too early")
 
 
 def split_name(name: str) -> tuple[str, str] | None:
@@ -166,7 +196,8 @@ def _after(key: Any) -> str:
 
 def _walked(path: str, stamp: tuple[int, int]) -> Members:
     numbers: dict[str, int] = {}
-    starts, found, places, sizes, key = list[int](), list[int](), list[int](), list[int](), None
+    starts, found, places, sizes, keys = list[int](), list[int](), list[int](), list[int](), list[bytes]()
+    key = None
     with open(path, "rb") as file:
         _refuse_compressed(path, file.read(BLOCK))
         try:
@@ -184,6 +215,7 @@ def _walked(path: str, stamp: tuple[int, int]) -> Members:
                 if parts[0] != key:
                     starts.append(len(found))
                     key = parts[0]
+                    keys.append(os.fsencode(key))
                 if number in found[starts[-1] :]:
                     raise InvalidError(f"{path}: sample {printable(key)!r} has the field {printable(parts[1])!r} twice")
                 found.append(number)
@@ -192,8 +224,8 @@ def _walked(path: str, stamp: tuple[int, int]) -> Members:
         except TarError as error:
             raise InvalidError(f"{path} {error}{_after(key)}") from error
     starts.append(len(found))
-    arrays = (np.array(values, np.int64) for values in (starts, found, places, sizes))
-    return Members(stamp, list(numbers), *arrays)
+    first, of, at, size = (np.array(values, np.int64) for values in (starts, found, places, sizes))
+    return Members(stamp, list(numbers), first, of, at, size, _packed(keys)[0])
 
 
 def _refuse_compressed(path: str, head: bytes) -> None:

@@ -287,7 +287,9 @@ def source(what: Any, *, parts: int | None = None, format: str | None = None, **
     format: of files, such as "jsonl"; "paths": their paths alone. None: the ending of their names says it; of those
         without one, their first bytes.
     options: of the format, such as columns=["image", "label"]. Those of an address are the keys of a source of a server, such
-        as fields=["jpg", "cls"], labels="folders" and remote={"endpoint": "https://storage.example:9000"}.
+        as fields=["jpg", "cls"], labels="folders" and remote={"endpoint": "https://storage.example:9000"}. decode=True, of a
+        folder, a pattern, tar shards or zip archives: an item is a dict of the files of one name without its endings, as
+        webdataset has them, with "__key__". Pictures, arrays, JSON, texts and numbers are decoded, by their endings.
 
     An address, such as "s3://bucket/train-{000..127}.tar", "s3://bucket/photos/", "gs://..." or "https://...", is read by a
     server that this call starts, and that ends 30 seconds after its last program (docs/guides/remote.md). An element is the

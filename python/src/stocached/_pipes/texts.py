@@ -29,10 +29,11 @@ _SHOWN = 3  # names of a folder, in an error
 def of_text(text: str, format: str | None, options: dict[str, Any]) -> Any:
     """A sequence of what a text names. format, options: of files; options of an address too. Raises InvalidError, and the
     errors of an address."""
+    decode = _decode_of(text, options)
     if text.startswith(ADDRESSES):
         return _of_address(text, format, options)
     address = _SCHEME.match(text)
-    if text.startswith(_SERVED) and format is None and not options:
+    if text.startswith(_SERVED) and format is None and not options and not decode:
         from .._datasets.source_dataset import SourceDataset
 
         return SourceDataset(text.removeprefix(_SERVED))
@@ -41,12 +42,16 @@ def of_text(text: str, format: str | None, options: dict[str, Any]) -> Any:
             f"source({one_line(text)}): it reads files of this machine, and no {address[0]} addresses: "
             "those of s3://, gs://, https:// and http://"
         )
-    if format is None and not options and os.path.isfile(os.path.join(text, "dataset.json")):
+    if format is None and not options and not decode and os.path.isfile(os.path.join(text, "dataset.json")):
         from .._files import dataset  # takes 40 ms, which few programs need
 
         if dataset.is_written(text):
             return dataset.dataset_in(text)
     paths = paths_of(text)
+    if decode:
+        from .._formats import mixed  # few programs need it
+
+        return mixed.of_paths(paths, text, [*["format="] * (format is not None), *(f"{name}=" for name in options)])
     found = table.chosen(paths, text, format)
     if found is not None:
         return Elements(found, paths, options)
@@ -55,6 +60,16 @@ def of_text(text: str, format: str | None, options: dict[str, Any]) -> Any:
             f"source({one_line(text)}): {', '.join(options)} are for files of a format, and these are paths alone"
         )
     return paths
+
+
+def _decode_of(text: str, options: dict[str, Any]) -> bool:
+    """Takes decode= out of the options."""
+    decode = options.pop("decode", False)
+    if not isinstance(decode, bool):
+        raise InvalidError(
+            f"source({one_line(shown(text))}): decode={decode!r} is neither True nor False; sizes of pictures are for .map"
+        )
+    return decode
 
 
 def _of_address(text: str, format: str | None, options: dict[str, Any]) -> Any:

@@ -1,0 +1,194 @@
+"""Items of several files, as webdataset has them: 1.jpg, 1.json and 1.cls are one. They lie in folders, tar shards or zip
+archives, and their values are decoded."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .._common.errors import BadSampleError, InvalidError
+from .._common.numbers import position_of
+from .._common.one_line import one_line, printable
+from .._image.decoding import bytes_of
+from .._image.tar_index import members_of
+from .._memory.texts import SharedBytes, Texts
+from .archives import Zip
+from .elements import Elements
+from .local_file import LocalFile
+from .members import decoded, decoded_item, key_and_field
+from .table import FORMATS, Format, of_ending
+
+_MOST = 64  # files of an item
+_BETWEEN = 1 << 16  # bytes between the members of a sample that are read, so that one read has all
+
+
+def of_paths(paths: Texts, text: str, given: list[str]) -> Any:
+    """The items of the files that a text names. given: other arguments. Raises InvalidError."""
+    if given:
+        raise InvalidError(
+            f"source({one_line(text)}, decode=True): {', '.join(given)} does not go with it; leave one out"
+        )
+    ending = os.path.splitext(paths[0])[1].lower()
+    archive, read = _ARCHIVES.get(ending), of_ending(paths[0])
+    alike = (archive or read) is not None and all(path.lower().endswith(ending) for path in paths)
+    if alike and archive is not None:
+        return Elements(archive, paths, {})
+    if alike and read is not None:
+        raise InvalidError(
+            f"source({one_line(text)}): decode=True is for mixed files, tar shards and zip archives, and {read.name} is "
+            "read without it; leave it out"
+        )
+    return Stems(paths, text)
+
+
+class _Groups:
+    """The files of each item, by their numbers."""
+
+    def __init__(self, groups: npt.NDArray[np.int64], numbers: npt.NDArray[np.int64]) -> None:
+        """groups: of each file. numbers: of these files."""
+        order = np.argsort(groups, kind="stable")
+        starts = np.append(0, np.cumsum(np.bincount(groups)))
+        self._length = len(starts) - 1
+        self._shared = SharedBytes.of_array(np.concatenate([starts, numbers[order]]).astype(np.uint32))
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, k: int) -> list[int]:
+        array = self._shared.array.view(np.uint32)
+        begin, end = array[k : k + 2].tolist()
+        return array[self._length + 1 + begin : self._length + 1 + end].tolist()  # type: ignore[no-any-return]
+
+
+def _grouped(names: Iterable[str], where: str) -> _Groups:
+    """Names of one key are one item. Raises InvalidError."""
+    keys, groups, numbers, fields = dict[str, int](), list[int](), list[int](), list[set[str]]()
+    for number, name in enumerate(names):
+        parts = key_and_field(name)
+        if parts is None:
+            continue
+        key, field = parts
+        group = keys.setdefault(key, len(keys))
+        if group == len(fields):
+            fields.append(set())
+        if field in fields[group]:
+            raise InvalidError(
+                f"{where}: {printable(key)} has two files of the ending {printable(field)}, such as {printable(name)}; rename one"
+            )
+        fields[group].add(field)
+        if len(fields[group]) > _MOST:
+            raise InvalidError(
+                f"{where}: {printable(key)} has more than {_MOST} files, such as {printable(name)}: what stands before the first "
+                "dot of a name tells to which item a file belongs; rename them, without dots in this part"
+            )
+        groups.append(group)
+        numbers.append(number)
+    if not groups:
+        raise InvalidError(f"{where} has no file of an item: names have a text before their first dot")
+    return _Groups(np.array(groups, np.int64), np.array(numbers, np.int64))
+
+
+class Stems:
+    """Each element is the files of one stem: their values under their endings, and "__key__". Can be pickled. Any number of
+    threads and forked children."""
+
+    _of_errors = ("_groups", "_start")  # the paths say all
+
+    def __init__(self, paths: Texts, text: str) -> None:
+        self.paths, self._start = paths, len(paths.folder)
+        self._groups = _grouped(map(self._inner, paths), f"source({one_line(text)})")
+
+    def _inner(self, path: str) -> str:
+        if os.path.splitext(path)[1].lower() in _ARCHIVES:
+            raise InvalidError(
+                f"{printable(path)} is an archive among other files: name archives by a pattern of their own, such as "
+                f'"{printable(os.path.join(self.paths.folder or ".", "**", "*" + os.path.splitext(path)[1]))}"'
+            )
+        return path[self._start :]
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        item: dict[str, Any] = {}
+        for number in self._groups[position_of(index, len(self))]:
+            path = self.paths[number]
+            key, field = key_and_field(path[self._start :]) or ("", "")
+            item.setdefault("__key__", key)
+            try:
+                item[field] = decoded(field, bytes_of(path))
+            except BadSampleError as error:
+                raise BadSampleError(error.reason, printable(path)) from None
+        return item
+
+    def name(self, index: int) -> str:
+        """The first file of an item, for errors."""
+        return printable(self.paths[self._groups[index % len(self)][0]])
+
+    def __repr__(self) -> str:
+        return f"<{len(self):,} items of {len(self.paths):,} files>"
+
+
+class ZipItems:
+    """Each element is the members of one stem."""
+
+    def __init__(self, path: str) -> None:
+        self._zip = Zip(path)
+        self._groups: Any = _grouped(self._zip.names, printable(path)) if len(self._zip) else []
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def __getitem__(self, k: int) -> dict[str, Any]:
+        item: dict[str, Any] = {}
+        for number in self._groups[k]:
+            key, field = key_and_field(self._zip.names[number]) or ("", "")
+            item.setdefault("__key__", key)
+            try:
+                item[field] = decoded(field, self._zip.data(number))
+            except BadSampleError as error:
+                raise BadSampleError(f"{self._zip.name(number)}: {error.reason}") from None
+        return item
+
+    def name(self, k: int) -> str:
+        return f"item {printable((key_and_field(self._zip.names[self._groups[k][0]]) or ('',))[0])}"
+
+
+class TarItems:
+    """Each element is a sample of a shard: the values of its members, under their endings, and "__key__"."""
+
+    def __init__(self, path: str) -> None:
+        members = members_of(path)
+        keys = members.keys()
+        self._file, self._fields = LocalFile(path), members.fields
+        lengths = np.fromiter(map(len, keys), np.uint64, len(keys))
+        self._keys = Texts.joined("", "surrogateescape", [(b"".join(keys), lengths)])
+        rows = np.stack([members.places, members.sizes, members.numbers], 1)
+        self._starts, self._rows = SharedBytes.of_array(members.starts), SharedBytes.of_array(rows)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __getitem__(self, k: int) -> dict[str, Any]:
+        begin, end = self._starts.array.view(np.int64)[k : k + 2].tolist()
+        rows = self._rows.array.view(np.int64).reshape(-1, 3)[begin:end].tolist()
+        first, last = rows[0][0], rows[-1][0] + rows[-1][1]
+        if last - first > sum(size for _, size, _ in rows) + _BETWEEN:
+            fields = ((self._fields[field], self._file.read(at, size)) for at, size, field in rows)
+        else:
+            data = self._file.read(first, last - first)
+            fields = ((self._fields[field], data[at - first : at - first + size]) for at, size, field in rows)
+        return decoded_item(self._keys[k], fields)
+
+    def name(self, k: int) -> str:
+        return f"sample {printable(self._keys[k])}"
+
+
+_ARCHIVES = {
+    ".tar": Format("tar", (".tar",), (), TarItems),
+    ".zip": Format("zip", (".zip",), FORMATS["zip"].magic, ZipItems),
+}
