@@ -36,7 +36,7 @@ func newAdminSockets(s *Server, o *Options) (a *adminSockets, err error) {
 		StartPlan: s.plan, IsLeftOut: s.isLeftOut, Replies: s.sessions.Replies, Requests: s.sessions.Requests,
 		Page: o.Page, Configuration: o.Configuration, Version: o.Version}
 	if s.onDemand != nil {
-		handlers.Open = s.openAddress
+		handlers.Open, handlers.Parts = s.openAddress, (*parts)(s)
 	}
 	if s.metrics != nil { // first: close then ends it, too, whatever fails below
 		mux := http.NewServeMux()

@@ -28,10 +28,11 @@ type OnDemand struct {
 	End  func()                         // ends the server
 	Keys func(id, secret, token string) // takes keys of S3 from a program
 
-	opens singleflight.Group
-	mu    sync.Mutex // protects the fields below
-	under int        // opens under way
-	last  time.Time  // the end of the last one
+	opens  singleflight.Group
+	mu     sync.Mutex // protects the fields below
+	under  int        // requests of programs under way
+	last   time.Time  // the end of the last one
+	places map[string]*source.Place
 }
 
 const (
@@ -48,21 +49,13 @@ var readAhead = map[string]any{"size": "64MiB", "readers": addressParallel}
 // the source; ErrInvalid; ErrMemory; ErrEnding.
 func (s *Server) openAddress(ctx context.Context, o admin.Opening) (string, error) {
 	d := s.onDemand
-	d.mu.Lock()
-	d.under++
-	d.mu.Unlock()
-	defer func() {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		d.under, d.last = d.under-1, time.Now()
-	}()
+	defer d.request()()
 	if s.ending() {
 		return "", ErrEnding
 	}
 	path, _ := o.Source["path"].(string)
 	if !source.IsRemote(path) {
-		return "", fmt.Errorf("%w: source.path is %s; a server on demand opens addresses, such as s3://bucket/name",
-			source.ErrInvalid, source.Show(o.Source["path"]))
+		return "", noAddress(o.Source["path"])
 	}
 	if o.Keys != nil {
 		d.Keys(o.Keys.ID, o.Keys.Secret, o.Keys.Token)
@@ -82,6 +75,23 @@ func (s *Server) openAddress(ctx context.Context, o admin.Opening) (string, erro
 		return "", err
 	}
 	return name.(string), nil
+}
+
+func noAddress(path any) error {
+	return fmt.Errorf("%w: source.path is %s; a server on demand opens addresses, such as s3://bucket/name", source.ErrInvalid,
+		source.Show(path))
+}
+
+// request notes that a program uses the server, until the returned function is called.
+func (d *OnDemand) request() (end func()) {
+	d.mu.Lock()
+	d.under++
+	d.mu.Unlock()
+	return func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.under, d.last = d.under-1, time.Now()
+	}
 }
 
 // serveAddress serves the data that an address has now.

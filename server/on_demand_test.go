@@ -27,6 +27,7 @@ type demand struct {
 	opened atomic.Int32
 	keys   atomic.Value // the last ones
 	ended  chan struct{}
+	stop   func()
 }
 
 func newDemand(t *testing.T, idle time.Duration) *demand {
@@ -37,7 +38,7 @@ func newDemand(t *testing.T, idle time.Duration) *demand {
 	ended := sync.OnceFunc(func() { close(d.ended) })
 	o := server.Options{SocketsDir: t.TempDir(), Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		OnDemand: &server.OnDemand{Idle: idle, End: ended, Keys: func(id, secret, token string) { d.keys.Store(id + secret + token) }}}
-	d.Server, _ = start(t, server.WithSource(o, func(_ context.Context, s source.Settings) (source.Source, error) {
+	d.Server, d.stop = start(t, server.WithSource(o, func(_ context.Context, s source.Settings) (source.Source, error) {
 		d.opened.Add(1)
 		if gate := d.gate.Load(); gate != nil {
 			<-*gate

@@ -278,6 +278,9 @@ func (s *Server) close() error {
 	s.sessions.Replies.Close()
 	if s.admin != nil {
 		errs = append(errs, s.admin.close())
+		if s.onDemand != nil {
+			s.onDemand.close()
+		}
 	} else if s.metrics != nil {
 		errs = append(errs, s.metrics.Close())
 	}

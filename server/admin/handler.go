@@ -34,6 +34,12 @@ type Server interface {
 	LastReload() (at time.Time, err error)
 }
 
+// Parts reads objects of addresses. Its errors are those of source.Objects.
+type Parts interface {
+	List(ctx context.Context, p Part, each func(o Object)) error
+	Read(ctx context.Context, p Part) ([]byte, error)
+}
+
 // Host is what the handlers need from their server.
 type Host struct {
 	Server
@@ -45,6 +51,7 @@ type Host struct {
 	Configuration http.Handler
 	// opens an address, for POST /v1/open, and returns the name of its cache; nil: the server has a configuration
 	Open   func(ctx context.Context, o Opening) (name string, err error)
+	Parts  Parts                  // reads objects of addresses, for POST /v1/objects and /v1/part; nil as Open
 	Ready  func() bool            // clients are answered
 	Caches func() []*served.Cache // in the order of their names
 	// enters a cache; the caller must leave it; nil: there is none of that name
@@ -110,7 +117,9 @@ func (s *Host) Handler() http.Handler {
 	}
 	if s.Open != nil {
 		mux.HandleFunc("POST /v1/open", s.postOpen)
-		there += ", POST /v1/open"
+		mux.HandleFunc("POST /v1/objects", s.postObjects)
+		mux.HandleFunc("POST /v1/part", s.postPart)
+		there += ", POST /v1/open, /v1/objects and /v1/part"
 	}
 	if s.Profiles {
 		handleProfiles(mux)

@@ -56,6 +56,8 @@ func statusOf(err error) int {
 		return http.StatusNotFound
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, shm.ErrPermission):
 		return http.StatusForbidden
+	case errors.Is(err, source.ErrChanged):
+		return http.StatusConflict
 	case errors.Is(err, source.ErrInvalid), errors.Is(err, shm.ErrInvalid):
 		return http.StatusBadRequest
 	case errors.Is(err, fill.ErrEnding):

@@ -415,9 +415,13 @@ def test_a_bucket_that_is_away(run: Path, other: Bucket, monkeypatch: pytest.Mon
         (lambda: source("s3:///files"), stocached.InvalidError, "names no bucket"),
         (lambda: source([1, 2], fields=["a"]), stocached.InvalidError, "fields= goes with a text"),
         (lambda: source(__file__, fields=["a"]), stocached.InvalidError, "fields are for files of a format"),
-        (lambda: source("s3://data/rows.parquet"), stocached.InvalidError, "copy them here"),
-        (lambda: source("s3://data/rows.jsonl", format="jsonl"), stocached.InvalidError, "copy them here"),
-        (lambda: source("hdfs://name/folder"), stocached.InvalidError, "no hdfs: addresses"),
+        (lambda: source("s3://data/rows.parquet"), stocached.CacheNotFoundError, "NoSuchKey"),
+        (
+            lambda: source("s3://data/rows.jsonl", kind="dir", format="jsonl"),
+            stocached.InvalidError,
+            "do not go together",
+        ),
+        (lambda: source("none://name/folder"), stocached.UnsupportedError, "none:// addresses"),
     ],
 )
 def test_mistakes_have_errors_that_name_them(make: Callable[[], Any], kind: type[Exception], said: str):

@@ -26,6 +26,7 @@ from .._common.errors import (
     FetchError,
     InvalidError,
     NoServerError,
+    ReplacedError,
     StocachedError,
 )
 from .._common.program import program
@@ -49,6 +50,7 @@ _ERRORS: Mapping[int, type[StocachedError]] = {
     400: InvalidError,
     403: CachePermissionError,
     404: CacheNotFoundError,
+    409: ReplacedError,
     507: CacheMemoryError,
 }
 _UNAVAILABLE, _GONE = 503, 0
@@ -107,16 +109,28 @@ class OnDemand:
         source: the keys of a source (docs/spec/sources.md). name: of a cache that this program has; if the server still has
         it, it only takes the keys. Raises InvalidError, CacheNotFoundError, CachePermissionError,
         CacheMemoryError, FetchError; NoServerError and UnsupportedError without a server."""
+        return str(self.ask("/v1/open", {"source": source, "name": name})["name"])
+
+    def ask(self, path: str, body: Mapping[str, Any], hand: bool = True) -> Any:
+        """What the server answers. It starts the server if there is none. hand: the keys of the environment; without it, only
+        if the server lacks them. Raises as `open`, and ReplacedError."""
         for left in reversed(range(_TRIES)):
             keys = _keys()
+            hand = hand or self.has_old_keys()
             # The server reads YAML, which knows no pairs of surrogates.
-            body = json.dumps({"source": source, "keys": _as_body(keys), "name": name}, ensure_ascii=False)
-            status, answer = self._post("/v1/open", body)
+            text = json.dumps({**body, "keys": _as_body(keys) if hand else None}, ensure_ascii=False)
+            status, answer = self._post(path, text)
             if status == _GONE and left:
                 self._start()
+                hand = True
                 continue
             if status == _UNAVAILABLE and left:
                 time.sleep(_PAUSE)
+                continue
+            if (
+                status == http.HTTPStatus.FORBIDDEN and not hand
+            ):  # another program has given it keys that are wrong, or old
+                hand = True
                 continue
             if status in (_UNAVAILABLE, _GONE):
                 raise NoServerError(
@@ -124,8 +138,9 @@ class OnDemand:
                 )
             if status != http.HTTPStatus.OK:
                 raise _ERRORS.get(status, FetchError)(f"{answer.get('error')}; the log of the server: {self.log}")
-            self._handed = _digest(keys)
-            return str(answer["name"])
+            if hand:
+                self._handed = _digest(keys)
+            return answer
         raise AssertionError("unreachable")
 
     def has_old_keys(self) -> bool:
@@ -139,15 +154,17 @@ class OnDemand:
 
     # ------------------------------------------------------------ asking
 
-    def _post(self, path: str, body: str) -> tuple[int, dict[str, Any]]:
-        """The status and the answer. _GONE: no server answers, or the server has ended during the request."""
+    def _post(self, path: str, body: str) -> tuple[int, Any]:
+        """The status and the answer, bytes if it is no JSON. _GONE: no server answers, or the server has ended during the request."""
         connection = _Connection(os.path.join(self.folder, "admin.sock"))
         try:
             connection.request(
                 "POST", path, body.encode(errors="surrogateescape"), {"Content-Type": "application/json"}
             )
             response = connection.getresponse()
-            return response.status, json.loads(response.read())
+            data = response.read()
+            is_json = response.headers.get_content_type() == "application/json"
+            return response.status, json.loads(data) if is_json else data
         except CachePermissionError:
             raise
         except (OSError, http.client.HTTPException, ValueError) as error:

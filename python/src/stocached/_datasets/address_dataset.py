@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from .._cache import handle
@@ -16,8 +16,16 @@ from .._cache.fetch import milliseconds
 from .._cache.gathering import Flags, Indices
 from .._cache.on_demand import OnDemand
 from .._cache.served import fetch_and_count, prefetch
-from .._common.errors import CacheNotFoundError, FetchError, NoServerError, ReplacedError, StocachedError
+from .._common.errors import (
+    BadSampleError,
+    CacheNotFoundError,
+    FetchError,
+    NoServerError,
+    ReplacedError,
+    StocachedError,
+)
 from .._common.remote_addresses import shown
+from .._files.members import decoded_item
 from .._image.wildcards import WILD
 from .served_samples import ServedSamples
 
@@ -121,6 +129,22 @@ class AddressDataset(ServedSamples):
 
     def __repr__(self) -> str:
         return f"<{shown(self.address)}, {len(self):,} samples>"
+
+
+class DecodedAddress(AddressDataset):
+    """The samples of tar shards as dicts of decoded values, without their keys, which the server does not give."""
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        samples, fields = super().__getitems__(indices), self.cache.fields
+        if len(fields) == 1:
+            samples = [{fields[0].name: sample} for sample in samples]
+        made = []
+        for index, sample in zip(indices, samples):
+            try:
+                made.append(decoded_item(None, sample.items()))
+            except BadSampleError as error:
+                raise BadSampleError(error.reason, f"{shown(self.address)}, sample {index}") from None
+        return made
 
 
 def source_of(address: str, settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from .._common.errors import BadSampleError, InvalidError
 from .._common.one_line import printable
 from .._files.tar_members import member_value
 from .._memory.texts import SharedBytes, Texts
-from .local_file import LocalFile
+from .local_file import opened
 
 _END = struct.Struct("<4s4H2LH")  # of the central directory
 _END_64_PLACE, _END_64 = struct.Struct("<4sLQL"), struct.Struct("<4sQ2H2L4Q")
@@ -33,8 +33,11 @@ class Zip:
     """Each element is a member: its values as members of tar shards have them, under their endings, and "__key__". Folders and
     hidden files do not count."""
 
-    def __init__(self, path: str) -> None:
-        self._file, self._size = LocalFile(path), os.path.getsize(path)
+    addresses = True
+
+    def __init__(self, path: Any) -> None:
+        self._file = opened(path)
+        self._size = self._file.size
         members, names = directory(self._file, self._size)
         lengths = np.fromiter(map(len, names), np.uint64, len(names))
         self.names = Texts.joined("", "surrogateescape", [(b"".join(names), lengths)])
@@ -77,7 +80,7 @@ class Zip:
         return f"member {printable(self.names[k])}"
 
 
-def directory(file: LocalFile, size: int) -> tuple[list[tuple[int, ...]], list[bytes]]:
+def directory(file: Any, size: int) -> tuple[list[tuple[int, ...]], list[bytes]]:
     """The members, as MEMBER has them, and their names. Raises InvalidError for a damaged one."""
     count, length, at, end = _end(file, size)
     before = end - length - at  # bytes before the archive, such as a program that unpacks it
@@ -143,7 +146,7 @@ def _name(name: bytes, flags: int) -> bytes:
     return name if flags & _UTF_8 or name.isascii() else name.decode("cp437").encode()
 
 
-def _end(file: LocalFile, size: int) -> tuple[int, int, int, int]:
+def _end(file: Any, size: int) -> tuple[int, int, int, int]:
     """Members, bytes and place of the central directory, and where it ends."""
     first = max(0, size - _END.size - _COMMENT)
     data = file.read(first, size - first)
@@ -179,5 +182,5 @@ def _wide(extra: bytes, numbers: list[int]) -> list[int]:
     return numbers
 
 
-def _no_zip(file: LocalFile, why: str) -> InvalidError:
+def _no_zip(file: Any, why: str) -> InvalidError:
     return InvalidError(f"{printable(file.path)} is no zip archive that can be read: {why}")

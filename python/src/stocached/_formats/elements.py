@@ -6,6 +6,7 @@ import functools
 import inspect
 import os
 from bisect import bisect_right
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from .._memory.texts import Texts
 from .table import Format, head_of
 
 _MOST = 2**40  # elements or items of all files
+_THREADS = 16  # that open files at addresses
 
 
 class Elements:
@@ -31,37 +33,26 @@ class Elements:
 
     _of_errors = ("files", "counts", "bytes", "_stamps", "_ends")  # the paths and the class say all
 
-    def __init__(self, format: Format, paths: Texts, options: dict[str, Any]) -> None:
-        """Opens all files. Raises InvalidError, OSError."""
+    def __init__(self, format: Format, paths: Any, options: dict[str, Any]) -> None:
+        """Opens all files. paths: of files of this machine, or `RemoteFiles`. Raises InvalidError, OSError."""
         self.kind, self.paths, self.options = format.load(), paths, options
         self._check_options(format)
-        self.files: list[Any] = []
-        self._stamps: list[tuple[int, int]] = []
-        for path in paths:
-            self._stamps.append(stamp_of(os.stat(path)))
-            head = head_of(path)
-            if format.magic and not head.startswith(format.magic):
-                raise InvalidError(
-                    f"{printable(path)} is no {format.name} file: it begins with {head[:8]!r}; "
-                    + next(
-                        (more for magic, more in format.others if head.startswith(magic)),
-                        "correct its name, or give format=",
-                    )
-                )
-            try:
-                self.files.append(self.kind(path, **options))
-            except OSError as error:
-                error.filename = error.filename or path
-                raise
-            except InvalidError:
-                raise
-            except Exception as error:
-                raise_noted(error, f"stocached: {printable(path)} could not be opened as {format.name}")
+        if isinstance(paths, Texts):
+            opened = [self._opened(path, format) for path in paths]
+        elif not getattr(self.kind, "addresses", False):
+            raise InvalidError(
+                f"{printable(str(paths[0]))}: files of {format.name} are read on this machine: copy them here"
+            )
+        else:
+            with ThreadPoolExecutor(min(_THREADS, len(paths))) as pool:
+                opened = [*pool.map(lambda file: self._opened(file, format), paths)]
+        self._stamps: list[tuple[int, int]] = [stamp for stamp, _ in opened]
+        self.files: list[Any] = [file for _, file in opened]
         lengths = [whole(f"len() of {self.kind.__name__}", len(file)) for file in self.files]
         self._ends: list[int] = np.cumsum(lengths, dtype=np.int64).tolist()
         if not self._ends[-1]:
             raise InvalidError(
-                f"there are no elements in {printable(paths[0])}{f' and {len(paths) - 1:,} more files' * (len(paths) > 1)}"
+                f"there are no elements in {printable(str(paths[0]))}{f' and {len(paths) - 1:,} more files' * (len(paths) > 1)}"
             )
         if self._ends[-1] > _MOST:
             raise InvalidError(f"the files have {self._ends[-1]:,} elements, and {_MOST:,} are the most")
@@ -69,6 +60,30 @@ class Elements:
         warning = next((file.warning for file in self.files if getattr(file, "warning", "")), "")
         if warning:
             warn_user(warning)
+
+    def _opened(self, where: Any, format: Format) -> tuple[tuple[int, int], Any]:
+        """The state of a file, and the object that reads it."""
+        name, here = printable(str(where)), isinstance(where, str)
+        stamp = stamp_of(os.stat(where)) if here else where.stamp
+        head = head_of(where) if format.magic else b""
+        if format.magic and not head.startswith(format.magic):
+            raise InvalidError(
+                f"{name} is no {format.name} file: it begins with {head[:8]!r}; "
+                + next(
+                    (more for magic, more in format.others if head.startswith(magic)),
+                    "correct its name, or give format=",
+                )
+            )
+        try:
+            return stamp, self.kind(where, **self.options)
+        except OSError as error:
+            if here:
+                error.filename = error.filename or where
+            raise
+        except InvalidError:
+            raise
+        except Exception as error:
+            raise_noted(error, f"stocached: {name} could not be opened as {format.name}")
 
     def _check_options(self, format: Format) -> None:
         try:
@@ -91,7 +106,7 @@ class Elements:
                 own = np.array([-1])
             if own.shape != (length,) or (own < 0).any() or int(own.sum()) > _MOST:
                 raise InvalidError(
-                    f"{printable(path)}: its counts are not one number of items for each of {length:,} elements"
+                    f"{printable(str(path))}: its counts are not one number of items for each of {length:,} elements"
                 )
             made.append(own)
         return np.concatenate(made)
@@ -132,14 +147,16 @@ class Elements:
         return made
 
     def _check(self, d: int) -> None:
-        if stamp_of(os.stat(self.paths[d])) != self._stamps[d]:
+        if (
+            isinstance(self.paths, Texts) and stamp_of(os.stat(self.paths[d])) != self._stamps[d]
+        ):  # else the read has looked
             raise InvalidError(f"{printable(self.paths[d])} has changed since it was opened; make the pipe again")
 
     def name(self, index: int) -> str:
         """The file of an element and its place there, for errors."""
         d, local = self._place(index)
         name = getattr(self.files[d], "name", None)
-        return f"{printable(self.paths[d])}, {name(local) if callable(name) else f'element {local}'}"
+        return f"{printable(str(self.paths[d]))}, {name(local) if callable(name) else f'element {local}'}"
 
     def __repr__(self) -> str:
         return f"<{len(self):,} elements of {len(self.paths):,} files>"

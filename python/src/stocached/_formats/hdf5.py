@@ -93,6 +93,7 @@ class Hdf5(Table):
     what, module, extra = "HDF5 file", "h5py", "hdf5"
     errors = (ValueError, OSError, RuntimeError, KeyError, TypeError)
 
+    addresses = False  # HDF5 asks for many small parts, one after the other
     _place = (0, 0)  # device and number of the file
     _plugins = False
     _stored = 0  # bytes of all datasets, without texts and ragged rows

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,7 @@ from .._common.errors import InvalidError
 from .._common.one_line import printable
 from .._common.processors import processors
 from .._image.tar_index import COMPRESSED, indexes_of, stamp_of
+from .local_file import AsRaw
 
 Starts = npt.NDArray[np.uint64]
 _HEAD = struct.Struct(
@@ -36,6 +38,7 @@ _PIECE = 1 << 20  # which stays in a processor's cache
 _STRIP = 8 << 20  # bytes of a thread, at least
 _AHEAD = 2  # bytes after a piece that say whether its last line is blank, and as many before it
 _PLACES, _PLACE = 64, 256
+_HEAD_BYTES = 64 << 10  # of a file at an address
 _LF, _CR, _QUOTE = 10, 13, 34
 _UTF_8, _OTHERS = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")  # byte order marks
 
@@ -51,32 +54,98 @@ class Rule:
         return f"{int(self.blank)} {self.delimiter!a}".encode()[:16].ljust(16)
 
 
-def starts_of(path: str, rule: Rule) -> Starts:
-    """Where each line begins, and the end of the file. Raises InvalidError, OSError."""
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+class _Local:
+    """A file of this machine."""
+
+    threads = min(processors(), 8)
+
+    def __init__(self, descriptor: int, path: str) -> None:
+        self._descriptor, self.path = descriptor, path
+
+    @property
+    def stamp(self) -> tuple[int, int]:
+        return stamp_of(os.fstat(self._descriptor))
+
+    def pread(self, size: int, at: int) -> bytes:
+        return os.pread(self._descriptor, size, at)
+
+    def into(self, view: memoryview, at: int) -> int:
+        return os.preadv(self._descriptor, [view], at)
+
+    def sampled(self) -> int:
+        """A checksum of some places."""
+        places = np.linspace(0, max(0, self.stamp[0] - _PLACE), _PLACES).astype(np.int64).tolist()
+        return crc32c(b"".join(self.pread(_PLACE, at) for at in places))
+
+    def mode(self) -> int:
+        return os.fstat(self._descriptor).st_mode & 0o666
+
+    def indexes(self) -> list[str]:
+        return indexes_of(self.path, "lines")
+
+
+class _Remote:
+    """An object at an address. Its tag tells changes, so nothing of it is read for that."""
+
+    threads = 16
+
+    def __init__(self, file: Any) -> None:
+        self._file, self.path, self.stamp = file, file.path, file.stamp
+        self._head = self.now(_HEAD_BYTES, 0)  # which is asked for several times
+
+    def pread(self, size: int, at: int) -> bytes:
+        return self._head[at : at + size] if min(at + size, self.stamp[0]) <= len(self._head) else self.now(size, at)
+
+    def now(self, size: int, at: int) -> bytes:
+        size = min(size, self.stamp[0] - at)
+        return self._file.now(at, size) if size > 0 else b""
+
+    def into(self, view: memoryview, at: int) -> int:
+        view[:] = self.pread(len(view), at)
+        return len(view)
+
+    def sampled(self) -> int:
+        return 0
+
+    def mode(self) -> int:
+        return 0o600
+
+    def indexes(self) -> list[str]:
+        return indexes_of(self.path, "lines")[1:] if self.stamp[1] else []
+
+
+def starts_of(where: Any, rule: Rule) -> Starts:
+    """Where each line begins, and the end of the file. where: a path, or a file at an address. Raises InvalidError, OSError."""
+    if not isinstance(where, str):
+        return _starts_of(_Remote(where), rule)
+    descriptor = os.open(where, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        stamp = stamp_of(os.fstat(file))
-        _check(file, path)
-        if stamp[0] < _KEPT:
-            return _made(file, path, stamp[0], rule)
-        places = _sampled(file, stamp[0])
-        for index in indexes_of(path, "lines"):
-            found = _kept(index, stamp, rule, places)
-            if found is not None:
-                return found
-        made = _made(file, path, stamp[0], rule)
-        if stamp_of(os.fstat(file)) == stamp:  # else who reads a line gets an error
-            _keep(path, made, stamp, rule, places)
-        return made
+        return _starts_of(_Local(descriptor, where), rule)
     except OSError as error:
-        error.filename = error.filename or path
+        error.filename = error.filename or where
         raise
     finally:
-        os.close(file)
+        os.close(descriptor)
 
 
-def _check(file: int, path: str) -> None:
-    head, name = os.pread(file, 8, 0), printable(path)
+def _starts_of(file: _Local | _Remote, rule: Rule) -> Starts:
+    stamp = file.stamp
+    _check(file)
+    if stamp[0] < _KEPT:
+        return _made(file, stamp[0], rule)
+    places = file.sampled()
+    for index in file.indexes():
+        found = _kept(index, stamp, rule, places)
+        if found is not None:
+            return found
+    made = _made(file, stamp[0], rule)
+    if file.stamp == stamp:  # else who reads a line gets an error
+        _keep(file, made, stamp, rule, places)
+    return made
+
+
+def _check(file: _Local | _Remote) -> None:
+    head, name = file.pread(8, 0), printable(file.path)
     for magic, program in COMPRESSED.items():
         if head.startswith(magic):
             raise InvalidError(
@@ -87,12 +156,6 @@ def _check(file: int, path: str) -> None:
 
 
 # ------------------------------------------------------------ kept
-
-
-def _sampled(file: int, size: int) -> int:
-    """A checksum of some places of a file."""
-    places = np.linspace(0, max(0, size - _PLACE), _PLACES).astype(np.int64).tolist()
-    return crc32c(b"".join(os.pread(file, _PLACE, at) for at in places))
 
 
 def _kept(index: str, stamp: tuple[int, int], rule: Rule, places: int) -> Starts | None:
@@ -111,22 +174,22 @@ def _kept(index: str, stamp: tuple[int, int], rule: Rule, places: int) -> Starts
     return starts if whole and starts[-1] == size and (starts[:-1] < starts[1:]).all() else None
 
 
-def _keep(path: str, starts: Starts, stamp: tuple[int, int], rule: Rule, places: int) -> None:
+def _keep(file: _Local | _Remote, starts: Starts, stamp: tuple[int, int], rule: Rule, places: int) -> None:
     """In the first place that takes it, or in none."""
     head = _HEAD.pack(_MAGIC, _VERSION, crc32c(starts), rule.name(), *stamp, places, 0, len(starts) - 1)
-    for index in indexes_of(path, "lines"):
+    for index in file.indexes():
         folder, name = os.path.split(os.path.abspath(index))
         with contextlib.suppress(OSError):
             os.makedirs(folder, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=folder, prefix=f".{name}.", delete=False) as file:
+            with tempfile.NamedTemporaryFile(dir=folder, prefix=f".{name}.", delete=False) as made:
                 try:
-                    file.write(head)
-                    file.write(starts.data)
-                    file.flush()
-                    os.fchmod(file.fileno(), os.stat(path).st_mode & 0o666)
-                    os.replace(file.name, index)
+                    made.write(head)
+                    made.write(starts.data)
+                    made.flush()
+                    os.fchmod(made.fileno(), file.mode())
+                    os.replace(made.name, index)
                 except BaseException:
-                    os.unlink(file.name)
+                    os.unlink(made.name)
                     raise
             return
 
@@ -134,23 +197,23 @@ def _keep(path: str, starts: Starts, stamp: tuple[int, int], rule: Rule, places:
 # ------------------------------------------------------------ made
 
 
-def _made(file: int, path: str, size: int, rule: Rule) -> Starts:
-    first = len(_UTF_8) if os.pread(file, len(_UTF_8), 0) == _UTF_8 else 0
+def _made(file: _Local | _Remote, size: int, rule: Rule) -> Starts:
+    first = len(_UTF_8) if file.pread(len(_UTF_8), 0) == _UTF_8 else 0
     if rule.delimiter is None:
         parts = _in_threads(file, size, rule)
     else:
         found = _of_fields(file, size, ord(rule.delimiter), first)
         if found is None:
-            return np.array([*_exact(path, rule.delimiter, first), size], np.uint64)
+            return np.array([*_exact(file, rule.delimiter, first), size], np.uint64)
         parts = found
-    head = os.pread(file, _AHEAD, first)
+    head = file.pread(_AHEAD, first)
     blank = head.startswith((b"\n", b"\r\n")) and not rule.blank
     begin = np.array([] if first >= size or blank else [first], np.uint64)
     return np.concatenate([begin, *parts, np.array([size], np.uint64)])
 
 
-def _in_threads(file: int, size: int, rule: Rule) -> list[Starts]:
-    count = min(processors(), 8, -(-size // _STRIP))
+def _in_threads(file: _Local | _Remote, size: int, rule: Rule) -> list[Starts]:
+    count = min(file.threads, -(-size // _STRIP))
     ends = [size * k // max(count, 1) for k in range(count + 1)]
 
     def strip(begin: int, end: int) -> list[Starts]:
@@ -166,7 +229,7 @@ def _in_threads(file: int, size: int, rule: Rule) -> list[Starts]:
         return [*chain.from_iterable(pool.map(strip, ends, ends[1:]))]
 
 
-def _pieces(file: int, begin: int, end: int, size: int) -> Iterator[tuple[int, npt.NDArray[np.uint8]]]:
+def _pieces(file: _Local | _Remote, begin: int, end: int, size: int) -> Iterator[tuple[int, npt.NDArray[np.uint8]]]:
     """Each piece of a part of a file, with _AHEAD bytes before and after it; beyond the ends of the file they are line breaks.
     The next piece has the same memory."""
     made = np.full(min(_PIECE, end - begin) + 2 * _AHEAD, _LF, np.uint8)
@@ -174,7 +237,7 @@ def _pieces(file: int, begin: int, end: int, size: int) -> Iterator[tuple[int, n
         length = min(_PIECE, end - at)
         before, more = min(at, _AHEAD), min(size - at - length, _AHEAD)
         wanted = made[_AHEAD - before : _AHEAD + length + more]
-        if os.preadv(file, [wanted.data], at - before) != len(wanted):
+        if file.into(wanted.data, at - before) != len(wanted):
             raise OSError(errno.ESTALE, "it has changed while it was read; make the pipe again")
         made[_AHEAD + length + more :] = _LF
         yield at, made[: length + 2 * _AHEAD]
@@ -197,7 +260,7 @@ def _after(piece: npt.NDArray[np.uint8], breaks: npt.NDArray[np.int64], at: int,
     return (breaks + (at + 1)).view(np.uint64)
 
 
-def _of_fields(file: int, size: int, delimiter: int, first: int) -> list[Starts] | None:
+def _of_fields(file: _Local | _Remote, size: int, delimiter: int, first: int) -> list[Starts] | None:
     """Where records with quoted fields begin, as csv has them. None: a quotation mark stands where only csv says what it means:
     not where a field begins or ends. So an even number of marks before a line break means that it is between records."""
     made, marks, room = list[Starts](), 0, np.empty(_PIECE, np.int64)
@@ -217,7 +280,7 @@ def _of_fields(file: int, size: int, delimiter: int, first: int) -> list[Starts]
     return made if marks % 2 == 0 else None
 
 
-def _exact(path: str, delimiter: str, first: int) -> list[int]:
+def _exact(of: _Local | _Remote, delimiter: str, first: int) -> list[int]:
     """The same by csv itself, a few million records in a minute."""
     starts, at = list[int](), first
 
@@ -227,7 +290,8 @@ def _exact(path: str, delimiter: str, first: int) -> list[int]:
             at += len(line)
             yield line
 
-    with open(path, encoding="latin-1", newline="") as file:  # a character is a byte
+    raw = io.BufferedReader(AsRaw(of, of.stamp[0]), _PIECE)
+    with io.TextIOWrapper(raw, encoding="latin-1", newline="") as file:  # a character is a byte
         file.read(first)
         reader = csv.reader(lines(file), delimiter=delimiter)
         begin = at
@@ -238,7 +302,7 @@ def _exact(path: str, delimiter: str, first: int) -> list[int]:
                 begin = at
         except csv.Error as error:
             raise InvalidError(
-                f"{printable(path)}: csv does not read the record at byte {begin:,}: {error}; correct its quotation marks, or give "
+                f"{printable(of.path)}: csv does not read the record at byte {begin:,}: {error}; correct its quotation marks, or give "
                 'delimiter= or format="text"'
             ) from None
     return starts

@@ -14,7 +14,7 @@ from .._common.one_line import one_line, printable
 from .._common.sizes import show_size
 from .._memory.texts import SharedBytes
 from .line_index import Rule, starts_of
-from .local_file import LocalFile
+from .local_file import opened
 
 _LONGEST = 256 << 20  # bytes of a line
 
@@ -22,8 +22,10 @@ _LONGEST = 256 << 20  # bytes of a line
 class Lines:
     """Each element is a line, read by itself."""
 
-    def __init__(self, path: str, rule: Rule) -> None:
-        self._file = LocalFile(path)
+    addresses = True
+
+    def __init__(self, path: Any, rule: Rule) -> None:
+        self._file = opened(path)
         self._shared = SharedBytes.of_array(starts_of(path, rule))
         self._starts = self._shared.array.view(np.uint64)
 
@@ -58,7 +60,7 @@ class Lines:
 class JsonLines(Lines):
     """Each line is a JSON value. Blank ones do not count."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: Any) -> None:
         super().__init__(path, Rule(blank=False))
 
     def __getitem__(self, k: int) -> Any:
@@ -72,7 +74,7 @@ class JsonLines(Lines):
 class Text(Lines):
     """Each line is a text, without its line break."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: Any) -> None:
         super().__init__(path, Rule(blank=True))
 
     def __getitem__(self, k: int) -> str:
@@ -85,7 +87,7 @@ class Csv(Lines):
     delimiter: of fields. columns: those that are wanted. names: of all columns; None: the first record has them."""
 
     def __init__(
-        self, path: str, delimiter: str = ",", columns: Sequence[str] | None = None, names: Sequence[str] | None = None
+        self, path: Any, delimiter: str = ",", columns: Sequence[str] | None = None, names: Sequence[str] | None = None
     ) -> None:
         if not (
             isinstance(delimiter, str) and len(delimiter) == 1 and delimiter.isascii() and delimiter not in '"\r\n'
@@ -95,13 +97,15 @@ class Csv(Lines):
         self._delimiter, self._first = delimiter, 0 if names is not None else 1
         if names is None:
             if not super().__len__():
-                raise InvalidError(f"{printable(path)} is empty; give names= for files without a header")
+                raise InvalidError(f"{printable(str(path))} is empty; give names= for files without a header")
             names = self._record(0)
         if isinstance(names, str):
             raise InvalidError(f"names={names!r}: give a list of names")
         self._names = [*names]
         if len(set(self._names)) < len(self._names):
-            raise InvalidError(f"{printable(path)}: two columns have one name: {one_line(self._names)}; give names=")
+            raise InvalidError(
+                f"{printable(str(path))}: two columns have one name: {one_line(self._names)}; give names="
+            )
         self._wanted = chosen_columns(path, self._names, columns)
 
     def __len__(self) -> int:
@@ -129,11 +133,11 @@ class Csv(Lines):
 class Tsv(Csv):
     """As Csv, with tabs."""
 
-    def __init__(self, path: str, columns: Sequence[str] | None = None, names: Sequence[str] | None = None) -> None:
+    def __init__(self, path: Any, columns: Sequence[str] | None = None, names: Sequence[str] | None = None) -> None:
         super().__init__(path, "\t", columns, names)
 
 
-def chosen_columns(path: str, names: Sequence[str], columns: Sequence[str] | None) -> list[int]:
+def chosen_columns(path: Any, names: Sequence[str], columns: Sequence[str] | None) -> list[int]:
     """The places of the columns that the program wants. Raises InvalidError."""
     if columns is None:
         return [*range(len(names))]
@@ -141,5 +145,5 @@ def chosen_columns(path: str, names: Sequence[str], columns: Sequence[str] | Non
         raise InvalidError(f"columns={columns!r}: give a list of names")
     missing = [name for name in columns if name not in names]
     if missing:
-        raise InvalidError(f"{printable(path)} has no column {missing[0]!r}; it has {one_line([*names], 400)}")
+        raise InvalidError(f"{printable(str(path))} has no column {missing[0]!r}; it has {one_line([*names], 400)}")
     return [names.index(name) for name in columns]

@@ -13,28 +13,30 @@ import numpy.typing as npt
 from .._common.errors import BadSampleError, InvalidError
 from .._common.numbers import position_of
 from .._common.one_line import one_line, printable
+from .._common.remote_addresses import shown
+from .._files.members import decoded, decoded_item, key_and_field
 from .._image.decoding import bytes_of
 from .._image.tar_index import members_of
 from .._memory.texts import SharedBytes, Texts
 from .archives import Zip
 from .elements import Elements
 from .local_file import LocalFile
-from .members import decoded, decoded_item, key_and_field
 from .table import FORMATS, Format, of_ending
 
 _MOST = 64  # files of an item
 _BETWEEN = 1 << 16  # bytes between the members of a sample that are read, so that one read has all
 
 
-def of_paths(paths: Texts, text: str, given: list[str]) -> Any:
+def of_paths(paths: Any, text: str, given: list[str]) -> Any:
     """The items of the files that a text names. given: other arguments. Raises InvalidError."""
     if given:
         raise InvalidError(
             f"source({one_line(text)}, decode=True): {', '.join(given)} does not go with it; leave one out"
         )
-    ending = os.path.splitext(paths[0])[1].lower()
-    archive, read = _ARCHIVES.get(ending), of_ending(paths[0])
-    alike = (archive or read) is not None and all(path.lower().endswith(ending) for path in paths)
+    first = str(paths[0])
+    ending = os.path.splitext(first)[1].lower()
+    archive, read = _ARCHIVES.get(ending), of_ending(first)
+    alike = (archive or read) is not None and all(str(path).lower().endswith(ending) for path in paths)
     if alike and archive is not None:
         return Elements(archive, paths, {})
     if alike and read is not None:
@@ -98,9 +100,9 @@ class Stems:
 
     _of_errors = ("_groups", "_start")  # the paths say all
 
-    def __init__(self, paths: Texts, text: str) -> None:
+    def __init__(self, paths: Any, text: str) -> None:
         self.paths, self._start = paths, len(paths.folder)
-        self._groups = _grouped(map(self._inner, paths), f"source({one_line(text)})")
+        self._groups = _grouped(map(self._inner, map(str, paths)), f"source({one_line(shown(text))})")
 
     def _inner(self, path: str) -> str:
         if os.path.splitext(path)[1].lower() in _ARCHIVES:
@@ -117,28 +119,49 @@ class Stems:
         item: dict[str, Any] = {}
         for number in self._groups[position_of(index, len(self))]:
             path = self.paths[number]
-            key, field = key_and_field(path[self._start :]) or ("", "")
+            key, field = key_and_field(str(path)[self._start :]) or ("", "")
             item.setdefault("__key__", key)
+            data = bytes_of(path) if isinstance(path, str) else path.read(0, path.size)
             try:
-                item[field] = decoded(field, bytes_of(path))
+                item[field] = decoded(field, data)
             except BadSampleError as error:
-                raise BadSampleError(error.reason, printable(path)) from None
+                raise BadSampleError(error.reason, printable(str(path))) from None
         return item
 
     def name(self, index: int) -> str:
         """The first file of an item, for errors."""
-        return printable(self.paths[self._groups[index % len(self)][0]])
+        return printable(str(self.paths[self._groups[index % len(self)][0]]))
 
     def __repr__(self) -> str:
         return f"<{len(self):,} items of {len(self.paths):,} files>"
 
 
+class Whole:
+    """Each element is the bytes of a file at an address."""
+
+    def __init__(self, paths: Any) -> None:
+        self.paths = paths
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, index: int) -> bytes:
+        file = self.paths[position_of(index, len(self))]
+        return file.read(0, file.size)  # type: ignore[no-any-return]
+
+    def name(self, index: int) -> str:
+        """The file, for errors."""
+        return printable(str(self.paths[index % len(self)]))
+
+
 class ZipItems:
     """Each element is the members of one stem."""
 
-    def __init__(self, path: str) -> None:
+    addresses = True
+
+    def __init__(self, path: Any) -> None:
         self._zip = Zip(path)
-        self._groups: Any = _grouped(self._zip.names, printable(path)) if len(self._zip) else []
+        self._groups: Any = _grouped(self._zip.names, printable(str(path))) if len(self._zip) else []
 
     def __len__(self) -> int:
         return len(self._groups)

@@ -159,8 +159,11 @@ def _by_magic(path: str) -> Format | None:
     return next((each for each in FORMATS.values() for magic in each.magic if head.startswith(magic)), None)
 
 
-def head_of(path: str) -> bytes:
-    with open(path, "rb", buffering=0) as file:
+def head_of(where: Any) -> bytes:
+    """where: a path, or a file."""
+    if not isinstance(where, str):
+        return where.read(0, min(_HEAD, where.size))  # type: ignore[no-any-return]
+    with open(where, "rb", buffering=0) as file:
         return file.read(_HEAD)
 
 

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .._common.errors import BadSampleError, InvalidError, UnsupportedError
+from .._common.errors import BadSampleError, InvalidError, StocachedError, UnsupportedError
 from .._common.one_line import printable
 from .._common.sizes import show_size
 from .lines import chosen_columns
+from .local_file import AsRaw
 
 _HUGE, _GOOD = 64 << 20, 1 << 20  # bytes of a group: that causes a warning, and that it advises
 _MOST_OPEN = 16  # files of a thread
@@ -33,28 +34,38 @@ class Table:
     extra = "parquet"
     errors: tuple[type[Exception], ...] = (ValueError, OSError)  # those of the library
     warning = ""
+    addresses = True
 
-    def __init__(self, path: str, columns: Sequence[str] | None = None) -> None:
+    def __init__(self, path: Any, columns: Sequence[str] | None = None) -> None:
         self._path = path
         self._begin()
         try:
             __import__(self.module)
         except ImportError as error:
             raise UnsupportedError(
-                f"{printable(path)}: {self.what} needs {self._library()} ({error}); run: pip install stocached[{self.extra}]"
+                f"{printable(str(path))}: {self.what} needs {self._library()} ({error}); run: pip install stocached[{self.extra}]"
             ) from None
         try:
             names = self._look()
             self._names = [names[at] for at in chosen_columns(path, names, columns)]
             self._plan()
+        except StocachedError:  # also of an address
+            raise
         except self.errors as error:
-            if getattr(error, "errno", None) or isinstance(error, InvalidError):
+            if getattr(error, "errno", None):
                 raise
-            raise InvalidError(f"{printable(path)} is no {self.what} that can be read: {error}") from None
+            raise InvalidError(f"{printable(str(path))} is no {self.what} that can be read: {error}") from None
         self._all = columns is None
 
     def _library(self) -> str:
         return self.module.partition(".")[0]
+
+    def _file(self) -> Any:
+        """For a reader of one thread."""
+        import pyarrow
+
+        path = self._path
+        return pyarrow.OSFile(path) if isinstance(path, str) else pyarrow.PythonFile(AsRaw(path, path.size), "r")
 
     def _begin(self) -> None:
         self._number = next(_NEXT)
@@ -99,8 +110,10 @@ class Table:
     def __getitem__(self, k: int) -> list[dict[str, Any]]:
         try:
             columns = self._columns(self._reader(), k)
+        except StocachedError:  # also of an address
+            raise
         except self.errors as error:
-            if getattr(error, "errno", None) or isinstance(error, BadSampleError):
+            if getattr(error, "errno", None):
                 raise
             raise BadSampleError(f"{self._library()} does not read it: {error}") from None
         return [dict(zip(self._names, row)) for row in zip(*columns)]
@@ -124,7 +137,7 @@ class Parquet(Table):
     what, module = "Parquet file", "pyarrow.parquet"
     _metadata: Any = None
 
-    def __init__(self, path: str, columns: Sequence[str] | None = None) -> None:
+    def __init__(self, path: Any, columns: Sequence[str] | None = None) -> None:
         super().__init__(path, columns)
         metadata = self._metadata
         groups = [metadata.row_group(k) for k in range(metadata.num_row_groups)]
@@ -132,7 +145,7 @@ class Parquet(Table):
         sizes = self._weigh([self._bytes(group) for group in groups])
         if sizes and max(sizes) > _HUGE:
             rows = max(self.counts)
-            name, good = printable(path), max(1, rows * _GOOD // max(sizes))
+            name, good = printable(str(path)), max(1, rows * _GOOD // max(sizes))
             self.warning = (
                 f"{name} has groups of up to {rows:,} rows, {show_size(max(sizes))} in memory, and one read gives a whole group; "
                 "smaller ones take less memory, and shuffle better: import pyarrow.parquet as pq; "
@@ -153,7 +166,9 @@ class Parquet(Table):
     def _open(self) -> Any:
         from pyarrow import parquet
 
-        return parquet.ParquetFile(self._path, metadata=self._metadata)
+        near = isinstance(self._path, str)
+        # Of an address, parts that lie near each other are one request.
+        return parquet.ParquetFile(self._path if near else self._file(), metadata=self._metadata, pre_buffer=not near)
 
     def _read(self, reader: Any, k: int) -> Any:
         return reader.read_row_group(k, columns=self._names, use_threads=False)  # the loader has workers
@@ -167,7 +182,7 @@ class Arrow(Table):
 
     what, module = "Arrow file", "pyarrow.ipc"
 
-    def __init__(self, path: str, columns: Sequence[str] | None = None) -> None:
+    def __init__(self, path: Any, columns: Sequence[str] | None = None) -> None:
         self._fields: list[int] | None = None
         super().__init__(path, columns)
         self._weigh(self._sizes)
@@ -177,13 +192,17 @@ class Arrow(Table):
     def _look(self) -> list[str]:
         import pyarrow
 
-        with pyarrow.memory_map(self._path) as file:  # so that counting reads no rows
+        near = isinstance(self._path, str)
+        with pyarrow.memory_map(self._path) if near else self._file() as file:  # so that counting reads no rows
             reader = pyarrow.ipc.open_file(file)
+            names = list(reader.schema.names)
+            if not near:  # a column tells how many rows there are
+                file.seek(0)
+                reader = pyarrow.ipc.open_file(file, options=pyarrow.ipc.IpcReadOptions(included_fields=[0]))
             batches = map(
                 reader.get_batch, range(reader.num_record_batches)
             )  # one at a time: compressed ones are unpacked
-            found = [(batch.num_rows, batch.nbytes) for batch in batches]
-            names = list(reader.schema.names)
+            found = [(batch.num_rows, batch.nbytes * (1 if near else len(names))) for batch in batches]
             del reader, batches
         self.counts, self._sizes = [rows for rows, _ in found], [size for _, size in found]
         self._index = {name: at for at, name in enumerate(names)}
@@ -193,7 +212,7 @@ class Arrow(Table):
         import pyarrow
 
         options = pyarrow.ipc.IpcReadOptions(use_threads=False, included_fields=self._fields)
-        return pyarrow.ipc.open_file(pyarrow.OSFile(self._path), options=options)
+        return pyarrow.ipc.open_file(self._file(), options=options)
 
     def _read(self, reader: Any, k: int) -> Any:
         batch = reader.get_batch(k)

@@ -31,17 +31,14 @@ def of_text(text: str, format: str | None, options: dict[str, Any]) -> Any:
     errors of an address."""
     decode = _decode_of(text, options)
     if text.startswith(ADDRESSES):
-        return _of_address(text, format, options)
+        return _of_address(text, format, options, decode)
     address = _SCHEME.match(text)
     if text.startswith(_SERVED) and format is None and not options and not decode:
         from .._datasets.source_dataset import SourceDataset
 
         return SourceDataset(text.removeprefix(_SERVED))
     if address is not None and (text.startswith("//", address.end()) and not os.path.exists(text)):
-        raise InvalidError(
-            f"source({one_line(text)}): it reads files of this machine, and no {address[0]} addresses: "
-            "those of s3://, gs://, https:// and http://"
-        )
+        return _of_files(text, format, options, decode)
     if format is None and not options and not decode and os.path.isfile(os.path.join(text, "dataset.json")):
         from .._files import dataset  # takes 40 ms, which few programs need
 
@@ -51,7 +48,7 @@ def of_text(text: str, format: str | None, options: dict[str, Any]) -> Any:
     if decode:
         from .._formats import mixed  # few programs need it
 
-        return mixed.of_paths(paths, text, [*["format="] * (format is not None), *(f"{name}=" for name in options)])
+        return mixed.of_paths(paths, text, _given(format, options))
     found = table.chosen(paths, text, format)
     if found is not None:
         return Elements(found, paths, options)
@@ -72,16 +69,50 @@ def _decode_of(text: str, options: dict[str, Any]) -> bool:
     return decode
 
 
-def _of_address(text: str, format: str | None, options: dict[str, Any]) -> Any:
-    from .._datasets.address_dataset import AddressDataset  # few programs need it
+def _of_address(text: str, format: str | None, options: dict[str, Any], decode: bool) -> Any:
+    """Of a bucket or a web server."""
+    plain = shown(text)
+    read = table.of_ending(expanded(plain)[0])
+    if "kind" not in options and (format is not None or read is not None):
+        return _of_files(text, format, options, decode)
+    if format is not None:
+        raise InvalidError(f"source({one_line(plain)}): format= and kind= do not go together; leave one of them out")
+    from .._datasets import address_dataset  # few programs need it
 
-    read_here = table.of_ending(text)
-    if format is not None or (read_here is not None and "kind" not in options):
+    if not decode:
+        return address_dataset.AddressDataset(text, options)
+    if address_dataset.source_of(text, options)["kind"] == "tar":
+        return address_dataset.DecodedAddress(text, options)
+    return _of_files(text, None, options, True)
+
+
+def _of_files(text: str, format: str | None, options: dict[str, Any], decode: bool) -> Any:
+    """Of files of formats at an address, which this machine reads a part at a time."""
+    from .._formats import mixed, remote_files
+
+    name = one_line(shown(text))
+    remote = options.pop("remote", None)
+    if format is not None and format not in table.FORMATS:
+        raise InvalidError(f"source({name}, format={format!r}): there are {', '.join(table.FORMATS)}")
+    files = remote_files.files_of(text, remote)
+    if decode:
+        return mixed.of_paths(files, text, _given(format, options))
+    kinds = {table.FORMATS[format]} if format is not None else {table.of_ending(file.path) for file in files}
+    kind = kinds.pop()
+    if kinds:
         raise InvalidError(
-            f"source({one_line(shown(text))}): files of a format are read on this machine: copy them here. "
-            'kind="dir" in place of format= gives the bytes of each'
+            f"source({name}): its files have several formats; give a pattern that ends in that of one, or format="
         )
-    return AddressDataset(text, options)
+    if kind is not None:
+        return Elements(kind, files, options)
+    if options:
+        raise InvalidError(f"source({name}): {', '.join(options)} are for files of a format, and these are bytes alone")
+    return mixed.Whole(files)
+
+
+def _given(format: str | None, options: dict[str, Any]) -> list[str]:
+    """The arguments of a program."""
+    return [*["format="] * (format is not None), *(f"{name}=" for name in options)]
 
 
 def paths_of(text: str) -> Texts:

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from .._common.errors import BadSampleError, UnsupportedError
-from .._files.tar_members import member_value
 from .._image.decoding import Decode
 from .._image.errors import DecodeError, NoDecoderError
 from .._image.tar_index import split_name
+from .tar_members import member_value
 
 DATA = "data"  # the field of a name without an ending
 _PICTURES = {"jpg", "jpeg", "jpe", "jfif", "png", "webp"}  # others need Pillow

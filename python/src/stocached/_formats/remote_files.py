@@ -1,0 +1,247 @@
+"""Files of addresses. Those of buckets and web servers are read by the server on demand, others by fsspec."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from .._cache.on_demand import OnDemand
+from .._common.errors import BadSampleError, InvalidError, ReplacedError, UnsupportedError
+from .._common.one_line import one_line
+from .._common.remote_addresses import ADDRESSES, shown
+from .._image.braces import expanded
+from .._image.wildcards import WILD, split
+
+THREADS = 16  # requests at a time of a program that opens files
+_GAP, _SURE = (
+    16 << 10,
+    2,
+)  # bytes between two parts that follow each other, and how often that was so before more is read
+_FIRST_AHEAD, _MOST_AHEAD, _MOST_RUNS = 32 << 10, 4 << 20, 8
+_MOST_PART = 16 << 20  # bytes of a read, as in server/admin/parts.go
+_ANY, _WILDCARDS = "**", {"*": "[^/]*", "?": "[^/]"}
+_TOKEN = re.compile(r"\[[^\]]+\]|.", re.DOTALL)
+_ALL_HAVE = {"name", "size", "type"}  # what each file system says of a file
+
+Listed = tuple[str, int, int]
+"""The address of a file, its bytes, and a number that changes with it (0: nothing tells a change)."""
+
+
+class ByServer:
+    """Objects of s3://, gs://, https:// and http://. remote: as of a source."""
+
+    _of_errors = ("_server",)
+
+    def __init__(self, remote: Mapping[str, Any] | None) -> None:
+        self._how = {} if remote is None else {"remote": dict(remote)}
+        self._server = OnDemand()
+
+    def file(self, address: str) -> Listed:
+        ((_, size, tag),) = self._ask(address, False)
+        return address, size, tag
+
+    def below(self, folder: str, fits: Callable[[str], bool]) -> list[Listed]:
+        """The files whose names begin with `folder`. fits: takes the rest of a name."""
+        if folder.startswith("http"):
+            raise InvalidError(
+                f"source({one_line(shown(folder))}): a web server lists nothing; name its files by braces"
+            )
+        return [(name, size, tag) for name, size, tag in self._ask(folder, True) if fits(name[len(folder) :])]
+
+    def _ask(self, path: str, many: bool) -> Any:
+        body = {"source": {"path": path, **self._how}, "list": many}
+        return self._server.ask("/v1/objects", body)["objects"]
+
+    def read(self, file: RemoteFile, at: int, size: int) -> bytes:
+        body = {"source": {"path": file.address, **self._how}, "bytes": file.size, "tag": file.stamp[1]}
+        parts = range(at, at + size, _MOST_PART)
+        made = [
+            self._server.ask("/v1/part", {**body, "at": k, "size": min(_MOST_PART, at + size - k)}, hand=False)
+            for k in parts
+        ]
+        return made[0] if len(made) == 1 else b"".join(made)
+
+
+class ByFsspec:
+    """Files of any other scheme. remote: the storage options of its file system."""
+
+    def __init__(self, scheme: str, remote: Mapping[str, Any] | None) -> None:
+        self._scheme, self._options = scheme, dict(remote or {})
+        self._system()
+
+    def _system(self) -> Any:
+        """fsspec keeps one for each process and thread."""
+        try:
+            import fsspec
+        except ImportError as error:
+            raise UnsupportedError(
+                f"{self._scheme}:// addresses need fsspec ({error}); run: pip install stocached[fsspec]"
+            ) from None
+        try:
+            return fsspec.filesystem(self._scheme, **self._options)
+        except (ImportError, ValueError, OSError) as error:
+            raise UnsupportedError(
+                f"fsspec does not read {self._scheme}:// addresses here: {one_line(str(error))}"
+            ) from None
+
+    def _listed(self, system: Any, path: str, about: Mapping[str, Any]) -> Listed:
+        more = sorted((key, str(value)) for key, value in about.items() if key not in _ALL_HAVE)
+        tag = int.from_bytes(hashlib.sha256(json.dumps(more).encode()).digest()[:7], "little") if more else 0
+        return system.unstrip_protocol(path), int(about["size"] or 0), tag
+
+    def file(self, address: str) -> Listed:
+        system = self._system()
+        path = system._strip_protocol(address)
+        return self._listed(system, path, system.info(path))
+
+    def below(self, folder: str, fits: Callable[[str], bool]) -> list[Listed]:
+        """As that of `ByServer`."""
+        system = self._system()
+        root = system._strip_protocol(folder).rstrip("/") + "/"
+        found = system.find(root, detail=True)
+        return [self._listed(system, path, about) for path, about in found.items() if fits(path[len(root) :])]
+
+    def read(self, file: RemoteFile, at: int, size: int) -> bytes:
+        system = self._system()
+        data = system.cat_file(system._strip_protocol(file.address), at, at + size)
+        if len(data) != size:
+            raise ReplacedError(f"it has {len(data):,} bytes there")
+        return bytes(data)
+
+
+class _Runs:
+    """Reads of files one part after the other: then a request is for more than the part, and has those after it. The last few
+    are kept in a process."""
+
+    def __init__(self) -> None:
+        self._runs: OrderedDict[Any, tuple[int, bytes, int, int]] = OrderedDict()
+
+    def read(self, file: RemoteFile, at: int, size: int) -> bytes:
+        key = file.address, file.stamp
+        begin, kept, last, hits = self._runs.pop(
+            key, (0, b"", -1, 0)
+        )  # of a thread that uses it then, the other reads anew
+        if not (kept and begin <= at and at + size <= begin + len(kept)):
+            hits = hits + 1 if 0 <= at - last <= _GAP else 0
+            more = min(_FIRST_AHEAD << hits, _MOST_AHEAD) if hits >= _SURE else 0
+            begin, kept = at, file.now(at, min(max(size, more), file.size - at))
+        data = kept[at - begin : at - begin + size]
+        self._runs[key] = begin, kept if len(kept) > size else b"", at + size, hits
+        if len(self._runs) > _MOST_RUNS:
+            with contextlib.suppress(KeyError):  # another thread was first
+                self._runs.popitem(last=False)
+        return data
+
+
+_runs = _Runs()
+
+
+class RemoteFile:
+    """A file at an address, as `LocalFile`. Can be pickled. Any number of threads and forked children."""
+
+    def __init__(self, place: ByServer | ByFsspec, listed: Listed) -> None:
+        self._place = place
+        self.address, self.size, tag = listed
+        self.path, self.stamp = shown(self.address), (self.size, tag)
+
+    def read(self, at: int, size: int) -> bytes:
+        """Raises BadSampleError if the file ends before, ReplacedError if it has changed, and those of the storage."""
+        if at + size > self.size:
+            raise BadSampleError(f"the file ends at byte {self.size:,}, in the middle of this element")
+        return _runs.read(self, at, size) if size else b""
+
+    def now(self, at: int, size: int) -> bytes:
+        """By a request of its own."""
+        try:
+            return self._place.read(self, at, size)
+        except ReplacedError:
+            raise ReplacedError(f"{self.path} has changed since it was opened; make the pipe again") from None
+
+    def pread(self, size: int, at: int) -> bytes:
+        """For `AsRaw`."""
+        return self.read(at, size)
+
+    def __str__(self) -> str:
+        return self.path
+
+
+class RemoteFiles:
+    """The files of an address, each once, in byte order. folder: of all."""
+
+    _of_errors = ("_place",)  # names, sizes and tags say which data they are
+
+    def __init__(self, place: ByServer | ByFsspec, listed: list[Listed], folder: str) -> None:
+        self._place, self.folder = place, folder
+        self.names = [name for name, _, _ in listed]
+        self._states = np.array([[size, tag] for _, size, tag in listed], np.int64)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __getitem__(self, k: int) -> RemoteFile:
+        size, tag = self._states[k].tolist()
+        return RemoteFile(self._place, (self.names[k], size, tag))
+
+    def __iter__(self) -> Iterator[RemoteFile]:
+        return map(self.__getitem__, range(len(self)))
+
+
+def files_of(text: str, remote: Any) -> RemoteFiles:
+    """The files that an address names: braces, wildcards, a folder, or one. remote: how to reach them. Raises InvalidError,
+    UnsupportedError, and the errors of an address."""
+    if remote is not None and not isinstance(remote, Mapping):
+        raise InvalidError(f'remote={remote!r}: give a dict, such as {{"endpoint": "https://storage.example:9000"}}')
+    place = ByServer(remote) if text.startswith(ADDRESSES) else ByFsspec(text.split(":", 1)[0], remote)
+    found, single, folders = list[Listed](), list[str](), list[str]()
+    for address in expanded(text):
+        start = address.index("://") + 3
+        path = shown(address)[start:] if address.startswith("http") else address[start:]
+        if WILD.search(path) or "." not in path.rpartition("/")[2] or "/" not in path:
+            base, parts = split(path) if WILD.search(path) else (path.rstrip("/") + "/", [_ANY])
+            folders.append(address[:start] + base)
+            found += place.below(address[:start] + base, _pattern(parts))
+        else:
+            single.append(address)
+            folders.append(address[: address.rfind("/") + 1])
+    with ThreadPoolExecutor(min(THREADS, len(single) or 1)) as pool:
+        found += pool.map(place.file, single)
+    listed = sorted(
+        {each[0]: each for each in found}.values(), key=lambda each: each[0].encode(errors="surrogateescape")
+    )
+    if not listed:
+        raise InvalidError(
+            f"source({one_line(shown(text))}): there is no file of this name; names that begin with a dot do not count"
+        )
+    first = min(folders)
+    folder = first[: next((k for k, letters in enumerate(zip(*folders)) if len(set(letters)) > 1), len(first))]
+    return RemoteFiles(place, listed, folder[: folder.rfind("/") + 1])
+
+
+def _pattern(parts: list[str]) -> Callable[[str], bool]:
+    """What tells names below a folder. The rules are those of files (`wildcards.found`)."""
+    if parts[-1] == _ANY:
+        parts = [*parts, "*"]
+    made = ""
+    for k, part in enumerate(parts):
+        if part == _ANY:
+            made += r"(?:(?!\.)[^/]+/)*"
+        else:
+            made += ("" if part.startswith(".") else r"(?!\.)") + _TOKEN.sub(_as_regex, part)
+            made += "/" if k < len(parts) - 1 else ""
+    match = re.compile(made, re.DOTALL).fullmatch
+    return lambda name: match(name) is not None
+
+
+def _as_regex(token: re.Match[str]) -> str:
+    text = token[0]
+    if text in _WILDCARDS:
+        return _WILDCARDS[text]
+    return text.replace("[!", "[^") if len(text) > 1 else re.escape(text)

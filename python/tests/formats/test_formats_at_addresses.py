@@ -1,0 +1,316 @@
+"""Files of formats at addresses: in a bucket of versitygw through the server that the package starts, on a web server, and by
+fsspec."""
+
+from __future__ import annotations
+
+import http.server
+import io
+import json
+import multiprocessing
+import os
+import pickle
+import random
+import re
+import shutil
+import signal
+import tempfile
+import threading
+import zipfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from buckets import Bucket, environment, servers
+from helpers import python
+from made import CASES, Made, plain, pq
+
+import stocached
+from stocached import FingerprintError, InvalidError, Loader, source
+from stocached._formats import line_index, remote_files
+
+fsspec = pytest.importorskip("fsspec", reason="fsspec is missing")
+KINDS = ["jsonl", "csv", "text", "zip deflated", "parquet", "arrow", "arrow, lz4", "zip, decoded"]
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[Bucket]:
+    made = Bucket()
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def variables(bucket: Bucket) -> Iterator[dict[str, str]]:
+    folder = Path(tempfile.mkdtemp(prefix="run-", dir="/tmp"))
+    yield environment(bucket, folder, "10s") | {"XDG_CACHE_HOME": str(folder / "cache")}
+    for pid in servers(folder):
+        os.kill(pid, signal.SIGKILL)
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(autouse=True)
+def run(variables: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    return Path(variables["XDG_RUNTIME_DIR"])
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def case(request: pytest.FixtureRequest, bucket: Bucket) -> Made:
+    folder = bucket.folder / re.sub(r"\W+", "-", request.param)
+    folder.mkdir(exist_ok=True)
+    return CASES[request.param](folder)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """The parts that were asked for: place and bytes."""
+    came, now = list[tuple[int, int]](), remote_files.RemoteFile.now
+
+    def noted(self: Any, at: int, size: int) -> bytes:
+        came.append((at, size))
+        return now(self, at, size)
+
+    monkeypatch.setattr(remote_files.RemoteFile, "now", noted)
+    return came
+
+
+def address(path: str | Path, bucket: Bucket, scheme: str = "s3") -> str:
+    inner = str(path).removeprefix(str(bucket.folder))
+    return f"s3://data{inner}" if scheme == "s3" else f"file://{path}"
+
+
+@pytest.mark.parametrize("scheme", ["s3", "file"])
+def test_items_are_those_of_files_of_this_machine(case: Made, bucket: Bucket, scheme: str):
+    pipe = source(address(case.text, bucket, scheme), **case.options)
+    wanted = [*map(plain, case.items)]
+    assert [*map(plain, pipe)] == wanted
+    for number in random.Random(1).choices(range(len(wanted)), k=20):
+        assert plain(pipe[number]) == wanted[number]
+    if case.counts is not None:
+        assert pipe._stage.lengths().tolist() == case.counts
+    again = pickle.loads(pickle.dumps(pipe))
+    with ThreadPoolExecutor(4) as pool:
+        assert [*pool.map(lambda k: plain(again[k]), range(len(wanted)))] == wanted
+
+
+def key(item: Any) -> Any:
+    return item["k"]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_a_loader_shuffles_caches_and_resumes(kind: str, workers: int, bucket: Bucket):
+    (bucket.folder / "loaded").mkdir(exist_ok=True)
+    case = CASES[kind](bucket.folder / "loaded")
+    pipe = source(address(case.text, bucket)).map(key).cache("8MiB", variable=None).shuffle(seed=2).batch(7)
+    loader, model = Loader(pipe, num_workers=workers), Loader(source(case.text).map(key).shuffle(seed=2).batch(7))
+    epochs = [[*map(plain, loader)] for _ in range(2)]
+    assert epochs == [[*map(plain, model)] for _ in range(2)]
+    assert loader.stats().misses == (60 if case.counts is None else 12)
+    iteration = iter(loader)
+    next(iteration)
+    state = loader.state_dict()
+    again = Loader(pipe, num_workers=2 - workers)
+    again.load_state_dict(state)
+    assert [*map(plain, again)] == [*map(plain, model)][1:]
+    loader.close()
+    again.close()
+
+
+def read(pipe: Any) -> list[Any]:
+    return [*pipe]
+
+
+def test_processes_and_kills_of_the_server(bucket: Bucket, run: Path):
+    bucket.put("killed.jsonl", b"".join(b"%d\n" % k for k in range(500)))
+    pipe = source("s3://data/killed.jsonl")
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.apply(read, (pipe,)) == [*range(500)]
+    loader = Loader(pipe.shuffle(seed=1).batch(10), num_workers=2)
+    numbers = list[int]()
+    for number, batch in enumerate(loader):
+        numbers += batch.tolist()
+        for pid in servers(run) if number % 10 == 0 else ():
+            os.kill(pid, signal.SIGKILL)
+    assert sorted(numbers) == [*range(500)]
+    assert len(servers(run)) <= 1
+
+
+def test_lines_in_order_take_few_requests_and_others_take_their_bytes(bucket: Bucket, asked: list[tuple[int, int]]):
+    lines = [b"%06d %s\n" % (k, b"x" * (k % 400)) for k in range(5000)]
+    bucket.put("long.log", b"".join(lines))
+    pipe = source("s3://data/long.log", format="text")
+    del asked[:]
+    assert [len(line) + 1 for line in pipe] == [*map(len, lines)]
+    assert len(asked) < 25
+    assert sum(size for _, size in asked) <= 1.05 * sum(map(len, lines))
+    del asked[:]
+    some = random.Random(1).sample(range(5000), 200)
+    assert [pipe[k].encode() + b"\n" for k in some] == [lines[k] for k in some]
+    assert sum(size for _, size in asked) <= 1.05 * sum(len(lines[k]) for k in some)
+
+
+def test_the_index_of_lines_is_kept(bucket: Bucket, asked: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(line_index, "_KEPT", 1 << 20)
+    bucket.put("kept.jsonl", b'{"a": "some text"}\n' * 100_000)
+    assert len(source("s3://data/kept.jsonl")) == 100_000
+    read, asked[:] = sum(size for _, size in asked), []
+    assert 1_900_000 <= read <= 2_000_000
+    assert source("s3://data/kept.jsonl")[99_999] == {"a": "some text"}
+    assert sum(size for _, size in asked) <= 66_000
+    bucket.put("kept.jsonl", b'{"a": "same size"}\n' * 100_000)
+    assert source("s3://data/kept.jsonl")[99_999] == {"a": "same size"}
+
+
+@pytest.mark.parametrize("ending", ["parquet", "arrow"])
+def test_chosen_columns_alone_are_read(bucket: Bucket, asked: list[tuple[int, int]], ending: str):
+    import pyarrow as pa
+
+    wide = {f"c{k}": np.random.default_rng(k).integers(0, 1 << 60, 20_000) for k in range(10)}
+    table, path = pa.table({"k": range(20_000), **wide}), bucket.folder / f"wide.{ending}"
+    if ending == "parquet":
+        pq.write_table(table, path, row_group_size=5000)
+    else:
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+            writer.write_table(table, max_chunksize=5000)
+    pipe = source(f"s3://data/wide.{ending}", columns=["c7"])
+    assert [row["c7"] for row in pipe] == wide["c7"].tolist()
+    assert sum(size for _, size in asked) < path.stat().st_size / 3
+
+
+@pytest.mark.parametrize("scheme", ["s3", "file"])
+def test_mixed_files_are_decoded(bucket: Bucket, scheme: str):
+    for k in range(5):
+        bucket.put(f"mixed/a/{k}.txt", b"text %d" % k)
+        bucket.put(f"mixed/a/{k}.cls", b"%d" % k)
+        bucket.put(f"mixed/a/.{k}.jpg", b"")
+    bucket.put("mixed/b/9.json", b"{")
+    pipe = source(address(bucket.folder / "mixed" / "{a,b}", bucket, scheme) + "/**/*.*", decode=True)
+    for batch in Loader(source(address(bucket.folder / "mixed" / "a", bucket, scheme) + "/", decode=True).batch(5)):
+        assert batch["__key__"] == [*"01234"]
+        assert batch["cls"].tolist() == [*range(5)]
+    assert [item["txt"] for item in (pipe[k] for k in range(5))] == [f"text {k}" for k in range(5)]
+    with pytest.raises(stocached.BadSampleError, match=r"/mixed/b/9\.json: no json"):
+        pipe[5]
+
+
+def test_tar_shards_are_decoded(bucket: Bucket):
+    for shard in range(2):
+        bucket.put_tar(f"t-{shard}.tar", {"1.json": b"[1]", "1.cls": b"%d" % shard, "2.json": b"[", "2.cls": b"9"})
+    pipe = source("s3://data/t-{0..1}.tar", decode=True)
+    assert (len(pipe), pipe[2]) == (4, {"cls": 1, "json": [1]})
+    assert source("s3://data/t-0.tar", decode=True, fields=["cls"])[1] == {"cls": 9}
+    with pytest.raises(stocached.BadSampleError, match=r"t-\{0\.\.1\}\.tar, sample 3: json: no json"):
+        pipe[3]
+
+
+def test_files_that_change(bucket: Bucket, cache_name: str):
+    bucket.put("changes.jsonl", b"1\n2\n")
+
+    def numbers() -> list[int]:
+        pipe = source("s3://data/changes.jsonl").cache("8MiB", name=cache_name)
+        return [number for batch in Loader(pipe.batch(2)) for number in batch.tolist()]
+
+    assert numbers() == numbers() == [1, 2]
+    pipe = source("s3://data/changes.jsonl")
+    bucket.put("changes.jsonl", b"3\n4\n")
+    with pytest.raises(
+        stocached.ReplacedError, match=r"^s3://data/changes\.jsonl has changed since it was opened; make the"
+    ):
+        pipe[0]
+    with pytest.raises(FingerprintError):
+        numbers()
+    assert [*source("s3://data/changes.jsonl")] == [3, 4]
+    local = source(f"file://{bucket.folder}/changes.jsonl")
+    bucket.put("changes.jsonl", b"3\n")
+    with pytest.raises(stocached.ReplacedError, match=r"changes\.jsonl has changed"):
+        local[1]
+
+
+@pytest.mark.parametrize(
+    ("make", "kind", "words"),
+    [
+        (lambda: source("s3://data/none.jsonl"), stocached.CacheNotFoundError, r"s3://data/none\.jsonl.*NoSuchKey"),
+        (lambda: source("s3://data/none-*.zip"), InvalidError, "there is no file of this name"),
+        (lambda: source("s3://nowhere/a.csv"), stocached.CacheNotFoundError, "NoSuchBucket"),
+        (
+            lambda: source("s3://data/bad.zip"),
+            InvalidError,
+            r"s3://data/bad\.zip is no zip file: it begins with b'PAR1",
+        ),
+        (lambda: source("s3://data/bad.parquet"), InvalidError, r"s3://data/bad\.parquet is no Parquet file"),
+        (lambda: source("s3://data/bad.csv", columns=["x"]), InvalidError, r"s3://data/bad\.csv has no column 'x'"),
+        (lambda: source("s3://data/bad.{csv,zip}"), InvalidError, "several formats"),
+        (lambda: source("s3://data/bad.csv", format="csw"), InvalidError, "there are jsonl, csv"),
+        (lambda: source("s3://data/bad.csv", format="csv", kind="dir"), InvalidError, "do not go together"),
+        (lambda: source("s3://data/bad.csv", remote=3), InvalidError, "remote=3: give a dict"),
+        (lambda: source("s3://data/bad.csv", remote={"x": 1}), InvalidError, "unknown key"),
+        (lambda: source("s3://data/bad.points"), InvalidError, "files of points are read on this machine"),
+        (lambda: source("https://host/*.csv"), InvalidError, "a web server lists nothing"),
+        (lambda: source("file:///nowhere/a.csv"), FileNotFoundError, "/nowhere/a.csv"),
+        (lambda: source("nothing://a/b.csv"), stocached.UnsupportedError, "does not read nothing:// addresses"),
+        (lambda: source("memory://a/*.csv"), InvalidError, "there is no file of this name"),
+    ],
+)
+def test_mistakes(make: Callable[[], Any], kind: type[Exception], words: str, bucket: Bucket):
+    for ending in ("zip", "parquet", "csv", "points"):
+        bucket.put(f"bad.{ending}", b"PTS1" if ending == "points" else b"PAR1\n")
+    with pytest.raises(kind, match=words):
+        make()
+
+
+def test_other_schemes_are_read_by_fsspec():
+    system = fsspec.filesystem("memory")
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        archive.writestr("a.txt", "text")
+    for name, data in (("a.zip", made.getvalue()), ("deep/b.csv", b"x\n1\n"), (".c.csv", b"x\n2\n"), ("d.bin", b"abc")):
+        system.pipe(f"/folder/{name}", data)
+    assert [*source("memory://folder/a.zip")] == [{"__key__": "a", "txt": "text"}]
+    assert [*source("memory://folder/**/*.csv")] == [{"x": "1"}]
+    assert [*source("memory://folder/*.bin")] == [b"abc"]
+    python(
+        "import sys\n"
+        "sys.modules['fsspec'] = None\n"
+        "import stocached\n"
+        "try: stocached.source('gcs://a/b.csv')\n"
+        "except stocached.UnsupportedError as error: assert 'run: pip install stocached[fsspec]' in str(error), error\n"
+        "else: assert False\n"
+    )
+
+
+class _Web(http.server.BaseHTTPRequestHandler):
+    """A web server with ranges that asks for a password and a token."""
+
+    data = b"".join(json.dumps({"k": k}).encode() + b"\n" for k in range(50))
+
+    def log_message(self, *_: Any) -> None: ...
+
+    def do_GET(self) -> None:
+        if "Authorization" not in self.headers or not self.path.endswith("?token=hunter2"):
+            self.send_error(403)
+            return
+        first, last = self.headers["Range"].removeprefix("bytes=").split("-")
+        part = self.data[int(first) : int(last or len(self.data)) + 1]
+        self.send_response(206)
+        self.send_header("ETag", '"1"')
+        self.send_header("Content-Range", f"bytes {first}-{int(first) + len(part) - 1}/{len(self.data)}")
+        self.send_header("Content-Length", str(len(part)))
+        self.end_headers()
+        self.wfile.write(part)
+
+
+def test_web_servers_and_their_secrets():
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Web) as web:
+        threading.Thread(target=web.serve_forever, daemon=True).start()
+        pipe = source(f"http://user:hunter3@127.0.0.1:{web.server_port}/rows.jsonl?token=hunter2")
+        assert [*pipe] == [{"k": k} for k in range(50)]
+        assert "hunter" not in f"{pipe} {pipe._stage.where(3)}"
+        with pytest.raises(stocached.CachePermissionError) as refused:
+            source(f"http://user:hunter3@127.0.0.1:{web.server_port}/rows.jsonl?token=hunter4")
+        assert "hunter" not in str(refused.value)
+        web.shutdown()

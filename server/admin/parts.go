@@ -1,0 +1,86 @@
+package admin
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+
+	"github.com/stocached/stocached/source"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Part is what a program sends to learn which objects an address has, or to read a part of one.
+type Part struct {
+	Source source.Settings `yaml:"source"` // path: of an object, or what names begin with; remote
+	Keys   *Keys           `yaml:"keys"`   // as of Opening
+	List   bool            `yaml:"list"`   // all objects whose names begin with path, else the one of this name
+	Bytes  int64           `yaml:"bytes"`  // of the object, when it was opened
+	Tag    int64           `yaml:"tag"`
+	At     int64           `yaml:"at"`
+	Size   int             `yaml:"size"`
+}
+
+// Object is an object in a list: its name, its bytes and its tag.
+type Object struct {
+	Name  string
+	Stamp source.Stamp
+}
+
+// MarshalJSON is short: there may be millions.
+func (o Object) MarshalJSON() ([]byte, error) {
+	return json.Marshal([]any{o.Name, o.Stamp.Bytes, o.Stamp.ModifiedNs})
+}
+
+// MostPart is the most bytes of a part.
+const MostPart = 16 << 20
+
+// part reads a request.
+func part(w http.ResponseWriter, r *http.Request) (p Part, err error) {
+	endless(w) // a list, or a bucket that is busy, takes minutes
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxOpening))
+	if err != nil || yaml.Unmarshal(body, &p) != nil { // an error could quote a key
+		return p, fmt.Errorf("%w: the request is no JSON object of source and keys, of at most %d bytes", source.ErrInvalid, maxOpening)
+	}
+	if p.At < 0 || p.Size < 0 || p.Size > MostPart {
+		return p, fmt.Errorf("%w: a part of %d bytes at %d; %d are the most", source.ErrInvalid, p.Size, p.At, MostPart)
+	}
+	return p, nil
+}
+
+// postObjects lists the objects of an address.
+func (s *Host) postObjects(w http.ResponseWriter, r *http.Request) {
+	p, err := part(w, r)
+	objects := []Object{}
+	if err == nil {
+		err = s.Parts.List(r.Context(), p, func(o Object) { objects = append(objects, o) })
+	}
+	if err != nil {
+		fail(w, statusOf(err), err.Error())
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if err := json.NewEncoder(w).Encode(map[string][]Object{"objects": objects}); err != nil {
+		return // the program is gone
+	}
+}
+
+// postPart reads a part of an object.
+func (s *Host) postPart(w http.ResponseWriter, r *http.Request) {
+	p, err := part(w, r)
+	var data []byte
+	if err == nil {
+		data, err = s.Parts.Read(r.Context(), p)
+	}
+	if err != nil {
+		fail(w, statusOf(err), err.Error())
+		return
+	}
+	w.Header().Set("Content-Type", "application/octet-stream")
+	w.Header().Set("Content-Length", strconv.Itoa(len(data)))
+	if _, err := w.Write(data); err != nil {
+		return // the program is gone
+	}
+}

@@ -1,0 +1,123 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"time"
+
+	"github.com/stocached/stocached/server/admin"
+	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/wrap"
+
+	"github.com/cenkalti/backoff/v5"
+)
+
+// parts reads objects of addresses for programs that know what is in them: files of formats.
+type parts Server
+
+// partRetry is for how long a read that may succeed is tried again.
+const partRetry = 30 * time.Second
+
+// List lists the objects of an address. Errors: those of source.Objects; ErrInvalid; ErrEnding.
+func (s *parts) List(ctx context.Context, p admin.Part, each func(o admin.Object)) error {
+	defer s.onDemand.request()()
+	place, path, err := s.place(&p)
+	if err != nil {
+		return err
+	}
+	ctx = source.Opening(ctx)
+	if !p.List {
+		stamp, err := place.Stamp(ctx, path)
+		if err == nil {
+			each(admin.Object{Name: path, Stamp: stamp})
+		}
+		return err
+	}
+	return place.Objects().List(ctx, path, func(name string, stamp source.Stamp) error {
+		if !source.StandsForFolder(name) {
+			each(admin.Object{Name: name, Stamp: stamp})
+		}
+		return nil
+	})
+}
+
+// Read reads a part of an object. Errors: those of source.Objects; ErrInvalid; ErrEnding.
+func (s *parts) Read(ctx context.Context, p admin.Part) ([]byte, error) {
+	defer s.onDemand.request()()
+	place, path, err := s.place(&p)
+	if err != nil {
+		return nil, err
+	}
+	data := make([]byte, p.Size)
+	_, err = backoff.Retry(ctx, func() (struct{}, error) {
+		err := place.Objects().ReadAt(ctx, path, source.Stamp{Bytes: p.Bytes, ModifiedNs: p.Tag}, data, p.At)
+		if err != nil && !wrap.Retryable(err) {
+			err = backoff.Permanent(err)
+		}
+		return struct{}{}, err
+	}, backoff.WithMaxElapsedTime(partRetry))
+	return data, err
+}
+
+// place returns where the objects of a request lie, and its path without what is private. Requests to one storage share
+// their connections.
+func (s *parts) place(p *admin.Part) (*source.Place, string, error) {
+	if (*Server)(s).ending() {
+		return nil, "", ErrEnding
+	}
+	var settings struct {
+		source.Remote `key:",squash"`
+
+		Path string `key:"path"`
+	}
+	if err := p.Source.Decode(&settings); err != nil {
+		return nil, "", err
+	}
+	if !source.IsRemote(settings.Path) {
+		return nil, "", noAddress(p.Source["path"])
+	}
+	d := s.onDemand
+	if p.Keys != nil {
+		d.Keys(p.Keys.ID, p.Keys.Secret, p.Keys.Token)
+	}
+	key, err := json.Marshal([]any{settings.Remote.Remote, storage(settings.Path)})
+	if err != nil {
+		return nil, "", err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if place := d.places[string(key)]; place != nil {
+		return place, source.Public(settings.Path), nil
+	}
+	place, err := settings.Place(&settings.Path)
+	if err != nil {
+		return nil, "", err
+	}
+	if d.places == nil {
+		d.places = map[string]*source.Place{}
+	}
+	d.places[string(key)] = place
+	return place, settings.Path, nil
+}
+
+// storage is the part of an address that says who answers, and to whom: its scheme, user, host and query.
+func storage(address string) string {
+	scheme, rest, _ := strings.Cut(address, "://")
+	host, name, _ := strings.Cut(rest, "/")
+	query := ""
+	if strings.HasPrefix(scheme, "http") {
+		_, query, _ = strings.Cut(name, "?")
+	}
+	return scheme + "://" + host + "/?" + query
+}
+
+// close ends the connections, when no request is under way.
+func (d *OnDemand) close() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, place := range d.places {
+		place.Close()
+	}
+	d.places = nil
+}

@@ -1,0 +1,133 @@
+package server_test
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stocached/stocached/server"
+	"github.com/stocached/stocached/source"
+)
+
+// texts is storage whose objects are texts.
+type texts struct {
+	all     map[string]string
+	tag     int64
+	busy    atomic.Int32 // reads that fail before one succeeds
+	opened  atomic.Int32
+	closed  atomic.Int32
+	traffic source.Traffic
+}
+
+func (s *texts) Stamp(_ context.Context, name string) (source.Stamp, error) {
+	text, ok := s.all[name]
+	if !ok {
+		return source.Stamp{}, fmt.Errorf("%s: %w", name, fs.ErrNotExist)
+	}
+	return source.Stamp{Bytes: int64(len(text)), ModifiedNs: s.tag}, nil
+}
+
+func (s *texts) ReadAt(ctx context.Context, name string, stamp source.Stamp, dst []byte, offset int64) error {
+	now, err := s.Stamp(ctx, name)
+	if err == nil && s.busy.Add(-1) >= 0 {
+		err = fmt.Errorf("%w: %s", source.ErrUnavailable, name)
+	}
+	if err == nil {
+		err = stamp.Check(name, now)
+	}
+	if err == nil {
+		copy(dst, s.all[name][offset:])
+	}
+	return err
+}
+
+func (s *texts) List(ctx context.Context, prefix string, each func(name string, stamp source.Stamp) error) error {
+	for _, name := range slices.Sorted(maps.Keys(s.all)) {
+		stamp, err := s.Stamp(ctx, name)
+		if err == nil && strings.HasPrefix(name, prefix) {
+			err = each(name, stamp)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *texts) Traffic() *source.Traffic { return &s.traffic }
+func (s *texts) Notes() []source.Note     { return nil }
+func (s *texts) Close()                   { s.closed.Add(1) }
+
+func newTexts(scheme string) *texts {
+	s := &texts{all: map[string]string{}, tag: 7 << 60}
+	for name, text := range map[string]string{"a/1.txt": "0123456789", "a/2.txt": "", "a/": "", "b.txt": "other"} {
+		s.all[scheme+"://box/"+name] = text
+	}
+	source.RegisterScheme(scheme, func(source.Settings, source.Private) (source.Objects, error) {
+		s.opened.Add(1)
+		return s, nil
+	})
+	return s
+}
+
+func TestProgramsReadPartsOfObjects(t *testing.T) {
+	d, s := newDemand(t, time.Hour), newTexts("shelf")
+	for body, want := range map[string]struct {
+		path string
+		code int
+		said string
+	}{
+		`{"source": {"path": "shelf://box/a/"}, "list": true}`:                                                     {"objects", 200, `{"objects":[["shelf://box/a/1.txt",10,8070450532247928832],["shelf://box/a/2.txt",0,8070450532247928832]]}`},
+		`{"source": {"path": "shelf://box/x"}, "list": true}`:                                                      {"objects", 200, `{"objects":[]}`},
+		`{"source": {"path": "shelf://box/b.txt"}}`:                                                                {"objects", 200, `[["shelf://box/b.txt",5,8070450532247928832]]`},
+		`{"source": {"path": "shelf://box/none"}}`:                                                                 {"objects", 404, "shelf://box/none"},
+		`{"source": {"path": "/etc/passwd"}}`:                                                                      {"objects", 400, "opens addresses"},
+		`{"source": {"path": "none://box/a"}}`:                                                                     {"objects", 400, "no reader for none://"},
+		`{"source": {"path": "shelf://box/b.txt", "kind": "a"}}`:                                                   {"objects", 400, "unknown key"},
+		`{"keys": {"secret": ["hunter2"]}}`:                                                                        {"objects", 400, "no JSON object"},
+		`{"source": {"path": "shelf://box/a/1.txt"}, "bytes": 10, "tag": 8070450532247928832, "at": 3, "size": 4}`: {"part", 200, "3456"},
+		`{"source": {"path": "shelf://box/a/1.txt"}, "bytes": 10, "tag": 1, "at": 3, "size": 4}`:                   {"part", 409, "shelf://box/a/1.txt"},
+		`{"source": {"path": "shelf://box/a/1.txt"}, "bytes": 11, "size": 4}`:                                      {"part", 409, "had 11 bytes and has 10"},
+		`{"source": {"path": "shelf://box/none"}, "bytes": 11, "size": 4}`:                                         {"part", 404, "none"},
+		`{"source": {"path": "shelf://box/a/1.txt"}, "size": 16777217}`:                                            {"part", 400, "16777216 are the most"},
+		`{"source": {"path": "shelf://box/a/1.txt"}, "at": -1}`:                                                    {"part", 400, "a part of 0 bytes at -1"},
+	} {
+		code, answer := tell(t, d.Server, "POST", "/v1/"+want.path, body)
+		if code != want.code || !strings.Contains(answer, want.said) || strings.Contains(answer, "hunter2") {
+			t.Errorf("%s: %d %s, want %d and %s", body, code, answer, want.code, want.said)
+		}
+	}
+	if n := s.opened.Load(); n != 1 {
+		t.Errorf("requests to one storage opened it %d times", n)
+	}
+	tell(t, d.Server, "POST", "/v1/objects", `{"source": {"path": "shelf://box/b.txt", "remote": {"region": "x"}}, "keys": {"id": "a", "secret": "b"}}`)
+	if n := s.opened.Load(); n != 2 || d.keys.Load() != "ab" {
+		t.Errorf("another region: %d are open, and the keys are %v", n, d.keys.Load())
+	}
+	if d.stop(); s.closed.Load() != 2 {
+		t.Errorf("%d of 2 are closed", s.closed.Load())
+	}
+}
+
+func TestAPartIsReadAgainAfterAnErrorThatPasses(t *testing.T) {
+	d, s := newDemand(t, time.Hour), newTexts("busy")
+	s.busy.Store(3)
+	body := fmt.Sprintf(`{"source": {"path": "busy://box/b.txt"}, "bytes": 5, "tag": %d, "size": 5}`, s.tag)
+	if code, answer := tell(t, d.Server, "POST", "/v1/part", body); code != http.StatusOK || answer != "other" || s.busy.Load() != -1 {
+		t.Errorf("%d %s, with %d errors left", code, answer, s.busy.Load())
+	}
+}
+
+func TestAServerWithAConfigurationReadsNoParts(t *testing.T) {
+	s, _ := start(t, options(t, newMemory(1, 1), server.CacheOptions{}))
+	for _, path := range []string{"/v1/objects", "/v1/part"} {
+		wantRequest(t, s, "POST", path, `{"source": {"path": "s3://b/x"}}`, http.StatusNotFound)
+	}
+}
