@@ -33,6 +33,7 @@ type OnDemand struct {
 	under  int        // requests of programs under way
 	last   time.Time  // the end of the last one
 	places map[string]*source.Place
+	soon   *soonParts
 }
 
 const (

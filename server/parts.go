@@ -49,9 +49,13 @@ func (s *parts) Read(ctx context.Context, p admin.Part) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	data := make([]byte, p.Size)
+	stamp := source.Stamp{Bytes: p.Bytes, ModifiedNs: p.Tag}
+	if data := s.onDemand.soon.take(ctx, &p, object{place, path, stamp}); data != nil {
+		return data, nil
+	}
+	data := make([]byte, p.Size+p.More)
 	_, err = backoff.Retry(ctx, func() (struct{}, error) {
-		err := place.Objects().ReadAt(ctx, path, source.Stamp{Bytes: p.Bytes, ModifiedNs: p.Tag}, data, p.At)
+		err := place.Objects().ReadAt(ctx, path, stamp, data, p.At)
 		if err != nil && !wrap.Retryable(err) {
 			err = backoff.Permanent(err)
 		}
@@ -114,6 +118,7 @@ func storage(address string) string {
 
 // close ends the connections, when no request is under way.
 func (d *OnDemand) close() {
+	d.soon.close()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, place := range d.places {

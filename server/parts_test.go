@@ -21,6 +21,8 @@ type texts struct {
 	all     map[string]string
 	tag     int64
 	busy    atomic.Int32 // reads that fail before one succeeds
+	reads   atomic.Int32
+	gate    atomic.Pointer[chan struct{}] // reads wait for its end
 	opened  atomic.Int32
 	closed  atomic.Int32
 	traffic source.Traffic
@@ -35,6 +37,10 @@ func (s *texts) Stamp(_ context.Context, name string) (source.Stamp, error) {
 }
 
 func (s *texts) ReadAt(ctx context.Context, name string, stamp source.Stamp, dst []byte, offset int64) error {
+	s.reads.Add(1)
+	if gate := s.gate.Load(); gate != nil {
+		<-*gate
+	}
 	now, err := s.Stamp(ctx, name)
 	if err == nil && s.busy.Add(-1) >= 0 {
 		err = fmt.Errorf("%w: %s", source.ErrUnavailable, name)
@@ -125,9 +131,54 @@ func TestAPartIsReadAgainAfterAnErrorThatPasses(t *testing.T) {
 	}
 }
 
+func TestPartsAreReadAhead(t *testing.T) {
+	d, s := newDemand(t, time.Hour), newTexts("ahead")
+	part := func(at, size, more int) string {
+		_, answer := tell(t, d.Server, "POST", "/v1/part", fmt.Sprintf(
+			`{"source": {"path": "ahead://box/a/1.txt"}, "bytes": 10, "tag": %d, "at": %d, "size": %d, "more": %d}`, s.tag, at, size, more))
+		return answer
+	}
+	ahead := func(at, size int) string {
+		_, answer := tell(t, d.Server, "POST", "/v1/ahead", fmt.Sprintf(
+			`{"source": {}, "parts": [{"path": "ahead://box/a/1.txt", "bytes": 10, "tag": %d, "at": %d, "size": %d}]}`, s.tag, at, size))
+		return answer
+	}
+	ahead(2, 5)
+	ahead(3, 2) // it is there
+	eventually(t, "the part is read", func() bool { return s.reads.Load() == 1 })
+	if a, b := part(2, 2, 1), part(5, 1, 100); a != "234" || b != "56" || s.reads.Load() != 1 {
+		t.Errorf("the parts are %q and %q, after %d reads", a, b, s.reads.Load())
+	}
+	if again := part(2, 2, 1); again != "234" || s.reads.Load() != 2 {
+		t.Errorf("a part that was given is %q, after %d reads", again, s.reads.Load())
+	}
+	s.busy.Store(1)
+	ahead(0, 3)
+	if got := part(0, 3, 0); got != "012" || s.busy.Load() != -1 {
+		t.Errorf("a part whose read ahead failed is %q", got)
+	}
+	for _, bad := range []string{ahead(0, 1<<25), ahead(-1, 3)} {
+		if !strings.Contains(bad, "16777216 are the most") {
+			t.Errorf("it takes a part that no program may ask for: %s", bad)
+		}
+	}
+	gate := make(chan struct{})
+	s.gate.Store(&gate)
+	for k := range 100 { // no more than its memory holds
+		tell(t, d.Server, "POST", "/v1/ahead", fmt.Sprintf(
+			`{"source": {}, "parts": [{"path": "ahead://box/large", "bytes": %d, "tag": %d, "at": %d, "size": 4194304}]}`, 1<<30, s.tag, k<<22))
+	}
+	before := s.reads.Load()
+	close(gate)
+	d.stop()
+	if n := s.reads.Load(); n > before || n > 20 {
+		t.Errorf("%d parts of 4 MiB are read ahead, of 64 MiB", n)
+	}
+}
+
 func TestAServerWithAConfigurationReadsNoParts(t *testing.T) {
 	s, _ := start(t, options(t, newMemory(1, 1), server.CacheOptions{}))
-	for _, path := range []string{"/v1/objects", "/v1/part"} {
+	for _, path := range []string{"/v1/objects", "/v1/part", "/v1/ahead"} {
 		wantRequest(t, s, "POST", path, `{"source": {"path": "s3://b/x"}}`, http.StatusNotFound)
 	}
 }

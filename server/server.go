@@ -67,7 +67,7 @@ func New(ctx context.Context, o Options) (s *Server, err error) {
 		Requests: session.NewBudget(o.clientShare(), nil), Enter: s.enter, Absent: s.absent,
 		Ending: s.ending, Drained: s.drained}
 	if s.onDemand != nil {
-		s.onDemand.last = time.Now()
+		s.onDemand.last, s.onDemand.soon = time.Now(), newSoonParts()
 	}
 	if _, err := rand.Read(s.sessions.Boot[:]); err != nil {
 		return nil, err

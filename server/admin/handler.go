@@ -38,6 +38,8 @@ type Server interface {
 type Parts interface {
 	List(ctx context.Context, p Part, each func(o Object)) error
 	Read(ctx context.Context, p Part) ([]byte, error)
+	// Ahead begins to read what a program will ask for soon.
+	Ahead(ctx context.Context, a Ahead) error
 }
 
 // Host is what the handlers need from their server.
@@ -119,7 +121,8 @@ func (s *Host) Handler() http.Handler {
 		mux.HandleFunc("POST /v1/open", s.postOpen)
 		mux.HandleFunc("POST /v1/objects", s.postObjects)
 		mux.HandleFunc("POST /v1/part", s.postPart)
-		there += ", POST /v1/open, /v1/objects and /v1/part"
+		mux.HandleFunc("POST /v1/ahead", s.postAhead)
+		there += ", POST /v1/open, /v1/objects, /v1/part and /v1/ahead"
 	}
 	if s.Profiles {
 		handleProfiles(mux)

@@ -2,16 +2,12 @@ package admin
 
 import (
 	"errors"
-	"fmt"
-	"io"
 	"io/fs"
 	"net/http"
 
 	"github.com/stocached/stocached/server/fill"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
-
-	"go.yaml.in/yaml/v3"
 )
 
 // Opening is what a program sends to open an address.
@@ -34,10 +30,7 @@ const maxOpening = 1 << 20 // bytes of a request to open an address
 func (s *Host) postOpen(w http.ResponseWriter, r *http.Request) {
 	endless(w) // a long list takes minutes
 	var o Opening
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxOpening))
-	if err != nil || yaml.Unmarshal(body, &o) != nil { // an error could quote a key
-		err = fmt.Errorf("%w: the request is no JSON object of source and keys, of at most %d bytes", source.ErrInvalid, maxOpening)
-	}
+	err := request(w, r, &o)
 	name := ""
 	if err == nil {
 		name, err = s.Open(r.Context(), o)

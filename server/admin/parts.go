@@ -1,7 +1,9 @@
 package admin
 
 import (
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -21,6 +23,20 @@ type Part struct {
 	Tag    int64           `yaml:"tag"`
 	At     int64           `yaml:"at"`
 	Size   int             `yaml:"size"`
+	More   int             `yaml:"more"` // bytes after these that are welcome
+}
+
+// Ahead is what a program sends for parts that it will ask for soon.
+type Ahead struct {
+	Source source.Settings `yaml:"source"` // remote
+	Keys   *Keys           `yaml:"keys"`
+	Parts  []struct {
+		Path  string `yaml:"path"`
+		Bytes int64  `yaml:"bytes"`
+		Tag   int64  `yaml:"tag"`
+		At    int64  `yaml:"at"`
+		Size  int    `yaml:"size"`
+	} `yaml:"parts"`
 }
 
 // Object is an object in a list: its name, its bytes and its tag.
@@ -40,14 +56,42 @@ const MostPart = 16 << 20
 // part reads a request.
 func part(w http.ResponseWriter, r *http.Request) (p Part, err error) {
 	endless(w) // a list, or a bucket that is busy, takes minutes
+	if err := request(w, r, &p); err != nil {
+		return p, err
+	}
+	return p, errors.Join(checkPart(p.At, p.Size), checkPart(p.At, p.Size+p.More))
+}
+
+func request(w http.ResponseWriter, r *http.Request, into any) error {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxOpening))
-	if err != nil || yaml.Unmarshal(body, &p) != nil { // an error could quote a key
-		return p, fmt.Errorf("%w: the request is no JSON object of source and keys, of at most %d bytes", source.ErrInvalid, maxOpening)
+	if err != nil || yaml.Unmarshal(body, into) != nil { // an error could quote a key
+		return fmt.Errorf("%w: the request is no JSON object of source and keys, of at most %d bytes", source.ErrInvalid, maxOpening)
 	}
-	if p.At < 0 || p.Size < 0 || p.Size > MostPart {
-		return p, fmt.Errorf("%w: a part of %d bytes at %d; %d are the most", source.ErrInvalid, p.Size, p.At, MostPart)
+	return nil
+}
+
+func checkPart(at int64, size int) error {
+	if at < 0 || size < 0 || size > MostPart {
+		return fmt.Errorf("%w: a part of %d bytes at %d; %d are the most", source.ErrInvalid, size, at, MostPart)
 	}
-	return p, nil
+	return nil
+}
+
+// postAhead begins to read parts.
+func (s *Host) postAhead(w http.ResponseWriter, r *http.Request) {
+	var a Ahead
+	err := request(w, r, &a)
+	for _, p := range a.Parts {
+		err = cmp.Or(err, checkPart(p.At, p.Size))
+	}
+	if err == nil {
+		err = s.Parts.Ahead(r.Context(), a)
+	}
+	if err != nil {
+		fail(w, statusOf(err), err.Error())
+		return
+	}
+	reply(w, http.StatusOK, map[string]int{"parts": len(a.Parts)})
 }
 
 // postObjects lists the objects of an address.

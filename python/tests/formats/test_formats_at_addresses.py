@@ -70,9 +70,10 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """The parts that were asked for: place and bytes."""
     came, now = list[tuple[int, int]](), remote_files.RemoteFile.now
 
-    def noted(self: Any, at: int, size: int) -> bytes:
-        came.append((at, size))
-        return now(self, at, size)
+    def noted(self: Any, at: int, size: int, more: int = 0) -> bytes:
+        data = now(self, at, size, more)
+        came.append((at, len(data)))
+        return data
 
     monkeypatch.setattr(remote_files.RemoteFile, "now", noted)
     return came
@@ -314,3 +315,39 @@ def test_web_servers_and_their_secrets():
             source(f"http://user:hunter3@127.0.0.1:{web.server_port}/rows.jsonl?token=hunter4")
         assert "hunter" not in str(refused.value)
         web.shutdown()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_loader_tells_what_it_reads_soon(bucket: Bucket, workers: int, monkeypatch: pytest.MonkeyPatch):
+    told, ahead = list[tuple[str, int]](), remote_files.ByServer.ahead
+
+    def noted(self: Any, spans: list[Any]) -> None:
+        told.extend((file.path, size) for file, _, size in spans)
+        ahead(self, spans)
+
+    monkeypatch.setattr(remote_files.ByServer, "ahead", noted)
+    bucket.put("soon.csv", b"k,text\n" + b"".join(b"%d,%s\n" % (k, b"x" * 20_000) for k in range(60)))
+    pipe = source("s3://data/soon.csv", columns=["k"])
+    numbers = [int(k) for batch in Loader(pipe.shuffle(seed=1).batch(6), num_workers=workers) for k in batch["k"]]
+    assert sorted(numbers) == [*range(60)] != numbers
+    assert sum(size for _, size in told) == sum(20_002 + len(str(k)) for k in range(60))
+    del told[:]
+    assert len([*Loader(pipe.batch(6), num_workers=workers)]) == 10
+    assert not told
+    for k in range(4):
+        bucket.put(f"soon/{k}.cls", b"%d" % k)
+        bucket.put(f"soon/{k}.txt", b"text")
+    assert len([*Loader(source("s3://data/soon/", decode=True).batch(2), num_workers=workers)]) == 2
+    assert sorted(told) == sorted(
+        (f"s3://data/soon/{k}.{end}", size) for k in range(4) for end, size in (("cls", 1), ("txt", 4))
+    )
+    if workers == 0:
+        del told[:]
+        put = {f"{k}.txt": b"%d" % k * 100 for k in range(10)}
+        with zipfile.ZipFile(bucket.folder / "soon.zip", "w") as archive:
+            for name, data in put.items():
+                archive.writestr(name, data)
+        assert sorted(item["txt"][0] for item in Loader(source("s3://data/soon.zip").shuffle(seed=1))) == [
+            *map(bytes.decode, put.values())
+        ]
+        assert sum(size for _, size in told) >= 1000

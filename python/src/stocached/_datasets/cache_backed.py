@@ -10,9 +10,9 @@ from .._cache.cache import Cache
 from .._cache.gathering import Flags, Indices
 from .._cache.served import fetch_and_count
 from .._common.errors import ReplacedError
+from .._common.reads_ahead import ReadsAhead
 from .._samples.tree import Tree
 from .notices import Notices
-from .reads_ahead import ReadsAhead
 from .thread_hits import ThreadHits
 
 

@@ -29,6 +29,7 @@ from .._common.errors import (
 )
 from .._common.numbers import position_of
 from .._common.processors import processors
+from .._common.reads_ahead import ahead_of
 from .._image.errors import DecodeError
 from .._memory.buffer_pool import BatchBuffers, SampleBuffers
 from .._random import generators
@@ -47,7 +48,6 @@ from .looks import LookHere, LookInChild
 from .making import CacheOptions, add_disk, check_fields, make
 from .misses import Misses, take_back
 from .notices import Notices, say_if_private
-from .reads_ahead import ahead_of
 from .stores import Form, Store
 from .thread_hits import ThreadHits
 from .trial import MOST, Trial

@@ -59,7 +59,7 @@ class Zip:
         """The bytes of a member. Raises BadSampleError."""
         at, packed, size, crc, method, flags = self._shared.array.view(_MEMBER)[k].item()
         name = os.fsencode(self.names[k])
-        data = self._file.read(at, min(head_bytes(name) + packed, self._size - at))
+        data = self._file.read(*self.spans(k)[0])
         begin = begin_of(data, at, name, method, flags)
         if begin + packed > len(data):
             data = self._file.read(at, begin + packed)
@@ -75,6 +75,11 @@ class Zip:
         if zlib.crc32(data) != crc:
             raise BadSampleError("its checksum is wrong: the file is damaged")
         return data
+
+    def spans(self, k: int) -> list[tuple[int, int]]:
+        """The part of the file that a member takes: place and bytes."""
+        at, packed, *_ = self._shared.array.view(_MEMBER)[k].item()
+        return [(at, min(head_bytes(os.fsencode(self.names[k])) + packed, self._size - at))]
 
     def name(self, k: int) -> str:
         return f"member {printable(self.names[k])}"

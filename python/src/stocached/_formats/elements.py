@@ -16,6 +16,7 @@ from .._common.errors import BadSampleError, InvalidError
 from .._common.notes import raise_noted
 from .._common.numbers import position_of, whole
 from .._common.one_line import printable
+from .._common.reads_ahead import ReadsAhead
 from .._common.warning import warn_user
 from .._image.tar_index import stamp_of
 from .._memory.texts import Texts
@@ -25,7 +26,7 @@ _MOST = 2**40  # elements or items of all files
 _THREADS = 16  # that open files at addresses
 
 
-class Elements:
+class Elements(ReadsAhead):
     """elements[k] is what one read gives: an item, or the list of the items of a group.
 
     counts: how many items each element has; None: each is one item. Can be pickled as the files can. Any number of
@@ -116,6 +117,20 @@ class Elements:
         """Of all items in memory, about; None: the class does not say."""
         sizes = [getattr(file, "item_bytes", None) for file in self.files]
         return None if None in sizes else sum(sizes)  # type: ignore[arg-type]
+
+    @property
+    def ahead(self) -> Any:
+        """Has elements at an address read soon. None: it cannot."""
+        tell = getattr(self.paths, "tell", None)
+        return None if tell is None or not hasattr(self.kind, "spans") else functools.partial(self._ahead, tell)
+
+    def _ahead(self, tell: Any, indices: npt.NDArray[np.int64]) -> None:
+        if len(indices) > 1 and (np.diff(indices) == 1).all():
+            return  # parts in order become large requests by themselves
+        spans = []
+        for d, local in map(self._place, indices.tolist()):
+            spans += [(d, at, size) for at, size in self.files[d].spans(local)]
+        tell(spans)
 
     def __len__(self) -> int:
         return self._ends[-1]

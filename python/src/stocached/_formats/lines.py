@@ -40,6 +40,11 @@ class Lines:
             )
         return self._file.read(begin, end - begin)
 
+    def spans(self, k: int) -> list[tuple[int, int]]:
+        """The parts of the file that an element takes: place and bytes."""
+        begin, end = self._starts[k : k + 2].tolist()
+        return [(begin, end - begin)]
+
     def text(self, k: int) -> str:
         try:
             return self.line(k).decode()
@@ -110,6 +115,9 @@ class Csv(Lines):
 
     def __len__(self) -> int:
         return max(super().__len__() - self._first, 0)
+
+    def spans(self, k: int) -> list[tuple[int, int]]:
+        return super().spans(k + self._first)
 
     def _record(self, line: int) -> list[str]:
         text = self.text(line)

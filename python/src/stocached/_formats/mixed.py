@@ -3,6 +3,7 @@ archives, and their values are decoded."""
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterable
 from typing import Any
@@ -13,6 +14,7 @@ import numpy.typing as npt
 from .._common.errors import BadSampleError, InvalidError
 from .._common.numbers import position_of
 from .._common.one_line import one_line, printable
+from .._common.reads_ahead import ReadsAhead
 from .._common.remote_addresses import shown
 from .._files.members import decoded, decoded_item, key_and_field
 from .._image.decoding import bytes_of
@@ -94,7 +96,18 @@ def _grouped(names: Iterable[str], where: str) -> _Groups:
     return _Groups(np.array(groups, np.int64), np.array(numbers, np.int64))
 
 
-class Stems:
+def _ahead_of(paths: Any, groups: Any) -> Any:
+    """What has whole files at an address read soon. groups: the files of each element."""
+    tell: Any = getattr(paths, "tell", None)
+
+    def ahead(indices: npt.NDArray[np.int64]) -> None:
+        numbers = itertools.chain.from_iterable(np.atleast_1d(groups[k]).tolist() for k in indices.tolist())
+        tell(map(paths.whole, numbers))
+
+    return None if tell is None else ahead
+
+
+class Stems(ReadsAhead):
     """Each element is the files of one stem: their values under their endings, and "__key__". Can be pickled. Any number of
     threads and forked children."""
 
@@ -128,6 +141,10 @@ class Stems:
                 raise BadSampleError(error.reason, printable(str(path))) from None
         return item
 
+    @property
+    def ahead(self) -> Any:
+        return _ahead_of(self.paths, self._groups)
+
     def name(self, index: int) -> str:
         """The first file of an item, for errors."""
         return printable(str(self.paths[self._groups[index % len(self)][0]]))
@@ -136,7 +153,7 @@ class Stems:
         return f"<{len(self):,} items of {len(self.paths):,} files>"
 
 
-class Whole:
+class Whole(ReadsAhead):
     """Each element is the bytes of a file at an address."""
 
     def __init__(self, paths: Any) -> None:
@@ -148,6 +165,10 @@ class Whole:
     def __getitem__(self, index: int) -> bytes:
         file = self.paths[position_of(index, len(self))]
         return file.read(0, file.size)  # type: ignore[no-any-return]
+
+    @property
+    def ahead(self) -> Any:
+        return _ahead_of(self.paths, range(len(self)))
 
     def name(self, index: int) -> str:
         """The file, for errors."""
@@ -176,6 +197,10 @@ class ZipItems:
             except BadSampleError as error:
                 raise BadSampleError(f"{self._zip.name(number)}: {error.reason}") from None
         return item
+
+    def spans(self, k: int) -> list[tuple[int, int]]:
+        """The parts of the file that an item takes: place and bytes."""
+        return [span for number in self._groups[k] for span in self._zip.spans(number)]
 
     def name(self, k: int) -> str:
         return f"item {printable((key_and_field(self._zip.names[self._groups[k][0]]) or ('',))[0])}"

@@ -7,14 +7,14 @@ import hashlib
 import json
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
 from .._cache.on_demand import OnDemand
-from .._common.errors import BadSampleError, InvalidError, ReplacedError, UnsupportedError
+from .._common.errors import BadSampleError, InvalidError, ReplacedError, StocachedError, UnsupportedError
 from .._common.one_line import one_line
 from .._common.remote_addresses import ADDRESSES, shown
 from .._image.braces import expanded
@@ -26,6 +26,7 @@ _GAP, _SURE = (
     2,
 )  # bytes between two parts that follow each other, and how often that was so before more is read
 _FIRST_AHEAD, _MOST_AHEAD, _MOST_RUNS = 32 << 10, 4 << 20, 8
+_MOST_TOLD = 1000  # parts of a request
 _MOST_PART = 16 << 20  # bytes of a read, as in server/admin/parts.go
 _ANY, _WILDCARDS = "**", {"*": "[^/]*", "?": "[^/]"}
 _TOKEN = re.compile(r"\[[^\]]+\]|.", re.DOTALL)
@@ -33,6 +34,8 @@ _ALL_HAVE = {"name", "size", "type"}  # what each file system says of a file
 
 Listed = tuple[str, int, int]
 """The address of a file, its bytes, and a number that changes with it (0: nothing tells a change)."""
+Span = tuple[int, int, int]
+"""A part of a file: the number of the file, place and bytes."""
 
 
 class ByServer:
@@ -60,14 +63,24 @@ class ByServer:
         body = {"source": {"path": path, **self._how}, "list": many}
         return self._server.ask("/v1/objects", body)["objects"]
 
-    def read(self, file: RemoteFile, at: int, size: int) -> bytes:
+    def read(self, file: RemoteFile, at: int, size: int, more: int) -> bytes:
+        """more: bytes after these that are welcome."""
         body = {"source": {"path": file.address, **self._how}, "bytes": file.size, "tag": file.stamp[1]}
-        parts = range(at, at + size, _MOST_PART)
-        made = [
-            self._server.ask("/v1/part", {**body, "at": k, "size": min(_MOST_PART, at + size - k)}, hand=False)
-            for k in parts
-        ]
+        made = []
+        for k in range(at, at + size, _MOST_PART):
+            part = {"at": k, "size": min(_MOST_PART, at + size - k), "more": more if size + more <= _MOST_PART else 0}
+            made.append(self._server.ask("/v1/part", body | part, hand=False))
         return made[0] if len(made) == 1 else b"".join(made)
+
+    def ahead(self, spans: list[tuple[RemoteFile, int, int]]) -> None:
+        """The server reads these parts at once."""
+        parts = [
+            {"path": file.address, "bytes": file.size, "tag": file.stamp[1], "at": at, "size": size}
+            for file, at, size in spans
+        ]
+        for k in range(0, len(parts), _MOST_TOLD):
+            with contextlib.suppress(StocachedError):  # who reads them gets the error
+                self._server.ask("/v1/ahead", {"source": self._how, "parts": parts[k : k + _MOST_TOLD]}, hand=False)
 
 
 class ByFsspec:
@@ -109,10 +122,11 @@ class ByFsspec:
         found = system.find(root, detail=True)
         return [self._listed(system, path, about) for path, about in found.items() if fits(path[len(root) :])]
 
-    def read(self, file: RemoteFile, at: int, size: int) -> bytes:
+    def read(self, file: RemoteFile, at: int, size: int, more: int) -> bytes:
+        """As that of `ByServer`."""
         system = self._system()
-        data = system.cat_file(system._strip_protocol(file.address), at, at + size)
-        if len(data) != size:
+        data = system.cat_file(system._strip_protocol(file.address), at, at + size + more)
+        if len(data) != size + more:
             raise ReplacedError(f"it has {len(data):,} bytes there")
         return bytes(data)
 
@@ -132,7 +146,7 @@ class _Runs:
         if not (kept and begin <= at and at + size <= begin + len(kept)):
             hits = hits + 1 if 0 <= at - last <= _GAP else 0
             more = min(_FIRST_AHEAD << hits, _MOST_AHEAD) if hits >= _SURE else 0
-            begin, kept = at, file.now(at, min(max(size, more), file.size - at))
+            begin, kept = at, file.now(at, size, min(max(more - size, 0), file.size - at - size))
         data = kept[at - begin : at - begin + size]
         self._runs[key] = begin, kept if len(kept) > size else b"", at + size, hits
         if len(self._runs) > _MOST_RUNS:
@@ -158,10 +172,10 @@ class RemoteFile:
             raise BadSampleError(f"the file ends at byte {self.size:,}, in the middle of this element")
         return _runs.read(self, at, size) if size else b""
 
-    def now(self, at: int, size: int) -> bytes:
-        """By a request of its own."""
+    def now(self, at: int, size: int, more: int = 0) -> bytes:
+        """By a request of its own. more: bytes after these that are welcome, so the result may be longer."""
         try:
-            return self._place.read(self, at, size)
+            return self._place.read(self, at, size, more)
         except ReplacedError:
             raise ReplacedError(f"{self.path} has changed since it was opened; make the pipe again") from None
 
@@ -190,6 +204,27 @@ class RemoteFiles:
         size, tag = self._states[k].tolist()
         return RemoteFile(self._place, (self.names[k], size, tag))
 
+    @property
+    def tell(self) -> Callable[[Iterable[Span]], None] | None:
+        """Has parts of files read soon. None: it cannot."""
+        return self._tell if isinstance(self._place, ByServer) else None
+
+    def _tell(self, spans: Iterable[Span]) -> None:
+        merged = list[tuple[RemoteFile, int, int]]()
+        last, end = -1, 0
+        for k, at, size in sorted(spans):
+            if merged and k == last and at <= end + _GAP and at + size - merged[-1][1] <= _MOST_AHEAD:
+                end = max(end, at + size)
+                merged[-1] = merged[-1][0], merged[-1][1], end - merged[-1][1]
+            elif 0 < size <= _MOST_PART:
+                merged.append((self[k], at, size))
+                last, end = k, at + size
+        assert isinstance(self._place, ByServer)
+        self._place.ahead(merged)
+
+    def whole(self, k: int) -> Span:
+        return k, 0, int(self._states[k, 0])
+
     def __iter__(self) -> Iterator[RemoteFile]:
         return map(self.__getitem__, range(len(self)))
 
@@ -207,7 +242,10 @@ def files_of(text: str, remote: Any) -> RemoteFiles:
         if WILD.search(path) or "." not in path.rpartition("/")[2] or "/" not in path:
             base, parts = split(path) if WILD.search(path) else (path.rstrip("/") + "/", [_ANY])
             folders.append(address[:start] + base)
-            found += place.below(address[:start] + base, _pattern(parts))
+            some = place.below(address[:start] + base, _pattern(parts))
+            found += some
+            if not some and "/" in path.rstrip("/") and not WILD.search(path):  # a file without an ending
+                single.append(address)
         else:
             single.append(address)
             folders.append(address[: address.rfind("/") + 1])

@@ -17,7 +17,7 @@ import numpy as np
 from .._common import threads
 from .._common.errors import ClosedError, InvalidError, NondeterministicDatasetError, StateError
 from .._common.load_time import delay_ns, idle_ns
-from .._datasets.reads_ahead import ahead_of
+from .._common.reads_ahead import ahead_of
 from .._trace.augment_time import spent_ns
 from .._workers.dataset_states import Report, Restored
 from .announcer import Announcer, say_unannounced

@@ -15,8 +15,8 @@ import numpy as np
 
 from .._checks.identity import Identity, NoDigestError
 from .._common.numbers import position_of
+from .._common.reads_ahead import ReadsAhead, ahead_of
 from .._datasets.lists import PackedLists
-from .._datasets.reads_ahead import ReadsAhead, ahead_of
 from .._datasets.tally import current
 from .._order.concatenation import Concatenation
 from .._workers import serialization

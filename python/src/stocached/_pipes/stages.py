@@ -22,10 +22,10 @@ from .._common.errors import BadSampleError, InvalidError, NondeterministicDatas
 from .._common.notes import noted
 from .._common.numbers import whole
 from .._common.one_line import name_of, one_line, printable
+from .._common.reads_ahead import ahead_of
 from .._common.remote_addresses import shown
 from .._datasets.cached_samples import CachedSamples
 from .._datasets.making import CacheOptions
-from .._datasets.reads_ahead import ahead_of
 from .._datasets.tally import current
 from .._formats.elements import Elements
 from .._memory.texts import Texts
