@@ -274,6 +274,9 @@ def test_other_schemes_are_read_by_fsspec():
     assert [*source("memory://folder/a.zip")] == [{"__key__": "a", "txt": "text"}]
     assert [*source("memory://folder/**/*.csv")] == [{"x": "1"}]
     assert [*source("memory://folder/*.bin")] == [b"abc"]
+    assert [*source("memory://folder/*.{bin,csv}", decode=True)] == [{"__key__": "d", "bin": b"abc"}]
+    system.pipe({"/mixed/a.txt": b"1", "/mixed/deep/b.txt": b"2"})
+    assert [item["__key__"] for item in source("memory://mixed", decode=True, remote={})] == ["a", "deep/b"]
     python(
         "import sys\n"
         "sys.modules['fsspec'] = None\n"
@@ -310,6 +313,8 @@ def test_web_servers_and_their_secrets():
         threading.Thread(target=web.serve_forever, daemon=True).start()
         pipe = source(f"http://user:hunter3@127.0.0.1:{web.server_port}/rows.jsonl?token=hunter2")
         assert [*pipe] == [{"k": k} for k in range(50)]
+        mixed = source(f"http://user:hunter3@127.0.0.1:{web.server_port}/a/{{r,s}}.txt?token=hunter2", decode=True)
+        assert [item["__key__"] for item in mixed] == ["r", "s"]
         assert "hunter" not in f"{pipe} {pipe._stage.where(3)}"
         with pytest.raises(stocached.CachePermissionError) as refused:
             source(f"http://user:hunter3@127.0.0.1:{web.server_port}/rows.jsonl?token=hunter4")

@@ -135,6 +135,7 @@ def test_damaged_files_are_named(tmp_path: Path, name: str, data: bytes, words: 
         (["1.JPG", "1.jpg"], lambda p: source(p, decode=True), r"1 has two files of the ending jpg, such as 1\.jpg"),
         ([f"a.{k}.jpg" for k in range(65)], lambda p: source(p, decode=True), "a has more than 64 files.*first dot"),
         (["1.jpg", "a.tar"], lambda p: source(p, decode=True), r"a\.tar is an archive among other files.*\*\*/\*\.tar"),
+        (["a.tar.gz"], lambda p: source(p / "*", decode=True), r"a\.tar\.gz is compressed.*unpack it"),
         (["a.csv"], lambda p: source(p, decode=True), "csv is read without it"),
         (["__a__/b.txt"], lambda p: source(p, decode=True), "has no file of an item"),
         (["a.jpg"], lambda p: source(p, decode=True, format="zip"), "format= does not go with it"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -26,6 +27,7 @@ from .local_file import LocalFile
 from .table import FORMATS, Format, of_ending
 
 _MOST = 64  # files of an item
+_PACKED = re.compile(r"\.(tar\.\w+|tgz)$", re.IGNORECASE)
 _BETWEEN = 1 << 16  # bytes between the members of a sample that are read, so that one read has all
 
 
@@ -118,6 +120,8 @@ class Stems(ReadsAhead):
         self._groups = _grouped(map(self._inner, map(str, paths)), f"source({one_line(shown(text))})")
 
     def _inner(self, path: str) -> str:
+        if _PACKED.search(path):
+            raise InvalidError(f"{printable(path)} is compressed, so no member of it can be read by itself; unpack it")
         if os.path.splitext(path)[1].lower() in _ARCHIVES:
             raise InvalidError(
                 f"{printable(path)} is an archive among other files: name archives by a pattern of their own, such as "

@@ -47,6 +47,10 @@ class ByServer:
         self._how = {} if remote is None else {"remote": dict(remote)}
         self._server = OnDemand()
 
+    def shown(self, address: str) -> str:
+        """The name of a file or folder, as messages and keys of items have it."""
+        return shown(address)
+
     def file(self, address: str) -> Listed:
         ((_, size, tag),) = self._ask(address, False)
         return address, size, tag
@@ -109,6 +113,12 @@ class ByFsspec:
         more = sorted((key, str(value)) for key, value in about.items() if key not in _ALL_HAVE)
         tag = int.from_bytes(hashlib.sha256(json.dumps(more).encode()).digest()[:7], "little") if more else 0
         return system.unstrip_protocol(path), int(about["size"] or 0), tag
+
+    def shown(self, address: str) -> str:
+        """As that of `ByServer`."""
+        system = self._system()
+        slash = "/" if address.endswith("/") else ""
+        return str(system.unstrip_protocol(system._strip_protocol(address))).rstrip("/") + slash
 
     def file(self, address: str) -> Listed:
         system = self._system()
@@ -241,14 +251,14 @@ def files_of(text: str, remote: Any) -> RemoteFiles:
         path = shown(address)[start:] if address.startswith("http") else address[start:]
         if WILD.search(path) or "." not in path.rpartition("/")[2] or "/" not in path:
             base, parts = split(path) if WILD.search(path) else (path.rstrip("/") + "/", [_ANY])
-            folders.append(address[:start] + base)
+            folders.append(place.shown(address[:start] + base))
             some = place.below(address[:start] + base, _pattern(parts))
             found += some
             if not some and "/" in path.rstrip("/") and not WILD.search(path):  # a file without an ending
                 single.append(address)
         else:
             single.append(address)
-            folders.append(address[: address.rfind("/") + 1])
+            folders.append(place.shown(address))
     with ThreadPoolExecutor(min(THREADS, len(single) or 1)) as pool:
         found += pool.map(place.file, single)
     listed = sorted(
