@@ -104,7 +104,6 @@ def test_links_back_to_a_folder_above_end(tmp_path: Path):
         ("{a,", "without its }"),
         ("a/[a", r"needs a \]"),
         ("a/x**", "a whole part"),
-        ("hdfs://bucket/*.tar", "no hdfs: addresses: those of s3://, gs://"),
     ],
 )
 def test_errors_name_the_text_and_what_was_searched(tree: Path, text: str, words: str):
