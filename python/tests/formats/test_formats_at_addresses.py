@@ -127,17 +127,17 @@ def read(pipe: Any) -> list[Any]:
 
 
 def test_processes_and_kills_of_the_server(bucket: Bucket, run: Path):
-    bucket.put("killed.jsonl", b"".join(b"%d\n" % k for k in range(500)))
+    bucket.put("killed.jsonl", b"".join(b"%d\n" % k for k in range(200)))
     pipe = source("s3://data/killed.jsonl")
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        assert pool.apply(read, (pipe,)) == [*range(500)]
+        assert pool.apply(read, (pipe,)) == [*range(200)]
     loader = Loader(pipe.shuffle(seed=1).batch(10), num_workers=2)
     numbers = list[int]()
     for number, batch in enumerate(loader):
         numbers += batch.tolist()
-        for pid in servers(run) if number % 10 == 0 else ():
+        for pid in servers(run) if number % 7 == 0 else ():
             os.kill(pid, signal.SIGKILL)
-    assert sorted(numbers) == [*range(500)]
+    assert sorted(numbers) == [*range(200)]
     assert len(servers(run)) <= 1
 
 
