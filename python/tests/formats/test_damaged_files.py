@@ -107,7 +107,13 @@ def test_damaged_files_give_errors_that_name_them(tmp_path: Path):
         (tmp_path / name).mkdir()
         case = make(tmp_path / name)
         cases.append(
-            (first_file(case), case.text, case.options, case.items, name.startswith("zip ") or name == "npz, compressed")
+            (
+                first_file(case),
+                case.text,
+                case.options,
+                case.items,
+                name.startswith("zip ") or name == "npz, compressed",
+            )
         )
     (tmp_path / "cases").write_bytes(pickle.dumps(cases))
     said = python(PROGRAM, Path(__file__).parent, tmp_path / "cases", timeout=120)
