@@ -29,7 +29,7 @@ from made import CASES, Made, plain, pq
 
 import stocached
 from stocached import FingerprintError, InvalidError, Loader, source
-from stocached._formats import line_index, remote_files
+from stocached._formats import kept_index, remote_files
 
 fsspec = pytest.importorskip("fsspec", reason="fsspec is missing")
 KINDS = ["jsonl", "csv", "text", "zip deflated", "parquet", "arrow", "arrow, lz4", "zip, decoded"]
@@ -156,7 +156,7 @@ def test_lines_in_order_take_few_requests_and_others_take_their_bytes(bucket: Bu
 
 
 def test_the_index_of_lines_is_kept(bucket: Bucket, asked: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(line_index, "_KEPT", 1 << 20)
+    monkeypatch.setattr(kept_index, "_KEPT", 1 << 20)
     bucket.put("kept.jsonl", b'{"a": "some text"}\n' * 100_000)
     assert len(source("s3://data/kept.jsonl")) == 100_000
     read, asked[:] = sum(size for _, size in asked), []

@@ -15,7 +15,7 @@ import pytest
 from helpers import python
 
 from stocached import BadSampleError, InvalidError, source
-from stocached._formats import line_index
+from stocached._formats import kept_index, line_index
 
 
 def test_records_are_those_of_csv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -57,7 +57,7 @@ def test_pieces_of_any_size_have_the_same_lines(tmp_path: Path, monkeypatch: pyt
 @pytest.fixture
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file whose index is kept."""
-    monkeypatch.setattr(line_index, "_KEPT", 1)
+    monkeypatch.setattr(kept_index, "_KEPT", 1)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     path = tmp_path / "data" / "a.jsonl"
     path.parent.mkdir()
@@ -189,7 +189,7 @@ def test_long_fields_of_csv(tmp_path: Path):
 
 def test_a_file_that_changes_while_its_lines_are_found_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "a.jsonl").write_text("1\n2\n")
-    monkeypatch.setattr(line_index, "stamp_of", lambda status: (status.st_size + 1, 0))
+    monkeypatch.setattr(kept_index, "stamp_of", lambda status: (status.st_size + 1, 0))
     with pytest.raises(OSError, match=r"has changed while it was read; make the pipe again.*a\.jsonl"):
         source(tmp_path / "a.jsonl")
 

@@ -1,16 +1,11 @@
-"""Where the lines of a file begin. The index of a large file is made once, and kept beside the file or in the user's cache
-folder. It counts while the file has the same size, time and bytes at 64 places."""
+"""Where the lines of a file begin."""
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import ctypes
 import errno
 import io
-import os
-import struct
-import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -21,24 +16,16 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _native
-from .._common.checksum import crc32c
 from .._common.errors import InvalidError
 from .._common.one_line import printable
-from .._common.processors import processors
-from .._image.tar_index import COMPRESSED, indexes_of, stamp_of
+from .._image.tar_index import COMPRESSED
+from . import kept_index
+from .kept_index import OpenFile, OpenObject, Starts
 from .local_file import AsRaw
 
-Starts = npt.NDArray[np.uint64]
-_HEAD = struct.Struct(
-    "<8sII16sqqIIQ"
-)  # magic, version, checksum of the rest, rule, bytes, time, checksum of places, 0, lines
-_MAGIC, _VERSION = b"stoc-lin", 1
-_KEPT = 16 << 20  # bytes of a file from which on its index is kept; others take 10 ms
 _PIECE = 1 << 20  # which stays in a processor's cache
 _STRIP = 8 << 20  # bytes of a thread, at least
 _AHEAD = 2  # bytes after a piece that say whether its last line is blank, and as many before it
-_PLACES, _PLACE = 64, 256
-_HEAD_BYTES = 64 << 10  # of a file at an address
 _LF, _CR, _QUOTE = 10, 13, 34
 _UTF_8, _OTHERS = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")  # byte order marks
 
@@ -54,97 +41,17 @@ class Rule:
         return f"{int(self.blank)} {self.delimiter!a}".encode()[:16].ljust(16)
 
 
-class _Local:
-    """A file of this machine."""
-
-    threads = min(processors(), 8)
-
-    def __init__(self, descriptor: int, path: str) -> None:
-        self._descriptor, self.path = descriptor, path
-
-    @property
-    def stamp(self) -> tuple[int, int]:
-        return stamp_of(os.fstat(self._descriptor))
-
-    def pread(self, size: int, at: int) -> bytes:
-        return os.pread(self._descriptor, size, at)
-
-    def into(self, view: memoryview, at: int) -> int:
-        return os.preadv(self._descriptor, [view], at)
-
-    def sampled(self) -> int:
-        """A checksum of some places."""
-        places = np.linspace(0, max(0, self.stamp[0] - _PLACE), _PLACES).astype(np.int64).tolist()
-        return crc32c(b"".join(self.pread(_PLACE, at) for at in places))
-
-    def mode(self) -> int:
-        return os.fstat(self._descriptor).st_mode & 0o666
-
-    def indexes(self) -> list[str]:
-        return indexes_of(self.path, "lines")
-
-
-class _Remote:
-    """An object at an address. Its tag tells changes, so nothing of it is read for that."""
-
-    threads = 16
-
-    def __init__(self, file: Any) -> None:
-        self._file, self.path, self.stamp = file, file.path, file.stamp
-        self._head = self.now(_HEAD_BYTES, 0)  # which is asked for several times
-
-    def pread(self, size: int, at: int) -> bytes:
-        return self._head[at : at + size] if min(at + size, self.stamp[0]) <= len(self._head) else self.now(size, at)
-
-    def now(self, size: int, at: int) -> bytes:
-        size = min(size, self.stamp[0] - at)
-        return self._file.now(at, size) if size > 0 else b""
-
-    def into(self, view: memoryview, at: int) -> int:
-        view[:] = self.pread(len(view), at)
-        return len(view)
-
-    def sampled(self) -> int:
-        return 0
-
-    def mode(self) -> int:
-        return 0o600
-
-    def indexes(self) -> list[str]:
-        return indexes_of(self.path, "lines")[1:] if self.stamp[1] else []
-
-
 def starts_of(where: Any, rule: Rule) -> Starts:
     """Where each line begins, and the end of the file. where: a path, or a file at an address. Raises InvalidError, OSError."""
-    if not isinstance(where, str):
-        return _starts_of(_Remote(where), rule)
-    descriptor = os.open(where, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return _starts_of(_Local(descriptor, where), rule)
-    except OSError as error:
-        error.filename = error.filename or where
-        raise
-    finally:
-        os.close(descriptor)
+
+    def make(file: OpenFile | OpenObject) -> Starts:
+        _check(file)
+        return _made(file, file.stamp[0], rule)
+
+    return kept_index.starts_of(where, rule.name(), make)
 
 
-def _starts_of(file: _Local | _Remote, rule: Rule) -> Starts:
-    stamp = file.stamp
-    _check(file)
-    if stamp[0] < _KEPT:
-        return _made(file, stamp[0], rule)
-    places = file.sampled()
-    for index in file.indexes():
-        found = _kept(index, stamp, rule, places)
-        if found is not None:
-            return found
-    made = _made(file, stamp[0], rule)
-    if file.stamp == stamp:  # else who reads a line gets an error
-        _keep(file, made, stamp, rule, places)
-    return made
-
-
-def _check(file: _Local | _Remote) -> None:
+def _check(file: OpenFile | OpenObject) -> None:
     head, name = file.pread(8, 0), printable(file.path)
     for magic, program in COMPRESSED.items():
         if head.startswith(magic):
@@ -155,49 +62,10 @@ def _check(file: _Local | _Remote) -> None:
         raise InvalidError(f"{name} is UTF-16, and lines are UTF-8; write iconv -f utf-16 -t utf-8 {name} > new-file")
 
 
-# ------------------------------------------------------------ kept
-
-
-def _kept(index: str, stamp: tuple[int, int], rule: Rule, places: int) -> Starts | None:
-    """None: there is none of the file as it is."""
-    try:
-        with open(index, "rb") as file:
-            magic, version, checksum, of, size, time, sampled, _, lines = _HEAD.unpack(file.read(_HEAD.size))
-            if (magic, version, of, (size, time), sampled) != (_MAGIC, _VERSION, rule.name(), stamp, places):
-                return None
-            if os.fstat(file.fileno()).st_size != _HEAD.size + 8 * (lines + 1):
-                return None
-            starts = np.fromfile(file, "<u8", lines + 1)
-    except (OSError, ValueError, struct.error):
-        return None
-    whole = len(starts) == lines + 1 and crc32c(starts) == checksum
-    return starts if whole and starts[-1] == size and (starts[:-1] < starts[1:]).all() else None
-
-
-def _keep(file: _Local | _Remote, starts: Starts, stamp: tuple[int, int], rule: Rule, places: int) -> None:
-    """In the first place that takes it, or in none."""
-    head = _HEAD.pack(_MAGIC, _VERSION, crc32c(starts), rule.name(), *stamp, places, 0, len(starts) - 1)
-    for index in file.indexes():
-        folder, name = os.path.split(os.path.abspath(index))
-        with contextlib.suppress(OSError):
-            os.makedirs(folder, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=folder, prefix=f".{name}.", delete=False) as made:
-                try:
-                    made.write(head)
-                    made.write(starts.data)
-                    made.flush()
-                    os.fchmod(made.fileno(), file.mode())
-                    os.replace(made.name, index)
-                except BaseException:
-                    os.unlink(made.name)
-                    raise
-            return
-
-
 # ------------------------------------------------------------ made
 
 
-def _made(file: _Local | _Remote, size: int, rule: Rule) -> Starts:
+def _made(file: OpenFile | OpenObject, size: int, rule: Rule) -> Starts:
     first = len(_UTF_8) if file.pread(len(_UTF_8), 0) == _UTF_8 else 0
     if rule.delimiter is None:
         parts = _in_threads(file, size, rule)
@@ -212,7 +80,7 @@ def _made(file: _Local | _Remote, size: int, rule: Rule) -> Starts:
     return np.concatenate([begin, *parts, np.array([size], np.uint64)])
 
 
-def _in_threads(file: _Local | _Remote, size: int, rule: Rule) -> list[Starts]:
+def _in_threads(file: OpenFile | OpenObject, size: int, rule: Rule) -> list[Starts]:
     count = min(file.threads, -(-size // _STRIP))
     ends = [size * k // max(count, 1) for k in range(count + 1)]
 
@@ -229,7 +97,9 @@ def _in_threads(file: _Local | _Remote, size: int, rule: Rule) -> list[Starts]:
         return [*chain.from_iterable(pool.map(strip, ends, ends[1:]))]
 
 
-def _pieces(file: _Local | _Remote, begin: int, end: int, size: int) -> Iterator[tuple[int, npt.NDArray[np.uint8]]]:
+def _pieces(
+    file: OpenFile | OpenObject, begin: int, end: int, size: int
+) -> Iterator[tuple[int, npt.NDArray[np.uint8]]]:
     """Each piece of a part of a file, with _AHEAD bytes before and after it; beyond the ends of the file they are line breaks.
     The next piece has the same memory."""
     made = np.full(min(_PIECE, end - begin) + 2 * _AHEAD, _LF, np.uint8)
@@ -260,7 +130,7 @@ def _after(piece: npt.NDArray[np.uint8], breaks: npt.NDArray[np.int64], at: int,
     return (breaks + (at + 1)).view(np.uint64)
 
 
-def _of_fields(file: _Local | _Remote, size: int, delimiter: int, first: int) -> list[Starts] | None:
+def _of_fields(file: OpenFile | OpenObject, size: int, delimiter: int, first: int) -> list[Starts] | None:
     """Where records with quoted fields begin, as csv has them. None: a quotation mark stands where only csv says what it means:
     not where a field begins or ends. So an even number of marks before a line break means that it is between records."""
     made, marks, room = list[Starts](), 0, np.empty(_PIECE, np.int64)
@@ -280,7 +150,7 @@ def _of_fields(file: _Local | _Remote, size: int, delimiter: int, first: int) ->
     return made if marks % 2 == 0 else None
 
 
-def _exact(of: _Local | _Remote, delimiter: str, first: int) -> list[int]:
+def _exact(of: OpenFile | OpenObject, delimiter: str, first: int) -> list[int]:
     """The same by csv itself, a few million records in a minute."""
     starts, at = list[int](), first
 

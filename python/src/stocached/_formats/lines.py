@@ -7,59 +7,36 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from .._common.errors import BadSampleError, InvalidError
 from .._common.one_line import one_line, printable
 from .._common.sizes import show_size
-from .._memory.texts import SharedBytes
+from .kept_index import Indexed
 from .line_index import Rule, starts_of
-from .local_file import opened
 
 _LONGEST = 256 << 20  # bytes of a line
 
 
-class Lines:
-    """Each element is a line, read by itself."""
+class Lines(Indexed):
+    """Each element is a line."""
 
-    addresses = True
+    what, addresses = "line", True
 
-    def __init__(self, path: Any, rule: Rule) -> None:
-        self._file = opened(path)
-        self._shared = SharedBytes.of_array(starts_of(path, rule))
-        self._starts = self._shared.array.view(np.uint64)
-
-    def __len__(self) -> int:
-        return len(self._starts) - 1
+    def __init__(self, where: Any, rule: Rule) -> None:
+        super().__init__(where, starts_of(where, rule))
 
     def line(self, k: int) -> bytes:
-        begin, end = int(self._starts[k]), int(self._starts[k + 1])
-        if end - begin > _LONGEST:
+        begin, size = self._place(k)
+        if size > _LONGEST:
             raise BadSampleError(
-                f"it has {show_size(end - begin)}, and {show_size(_LONGEST)} are the most; does the file have lines?"
+                f"it has {show_size(size)}, and {show_size(_LONGEST)} are the most; does the file have lines?"
             )
-        return self._file.read(begin, end - begin)
-
-    def spans(self, k: int) -> list[tuple[int, int]]:
-        """The parts of the file that an element takes: place and bytes."""
-        begin, end = self._starts[k : k + 2].tolist()
-        return [(begin, end - begin)]
+        return self._file.read(begin, size)
 
     def text(self, k: int) -> str:
         try:
             return self.line(k).decode()
         except UnicodeDecodeError as error:
             raise BadSampleError(f"no UTF-8: {error}") from None
-
-    def name(self, k: int) -> str:
-        return f"line {k} (byte {int(self._starts[k]):,})"
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_starts"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self._starts = self._shared.array.view(np.uint64)
 
 
 class JsonLines(Lines):
