@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import importlib.util
 import io
 import json
@@ -14,8 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import mds_samples
 import numpy as np
 import pytest
+import tf_examples
 
 from stocached import BadSampleError, file_format
 from stocached._files.tar_members import encoded_member
@@ -125,6 +128,38 @@ def decoded(path: Path, ending: str) -> Made:
                 archive.writestr(name, data)
     (path / {"tar": "a.zip", "zip": "a.tar"}[ending]).unlink()
     return Made(str(path / f"a.{ending}"), wanted, None, {"decode": True})
+
+
+def tfrecord(path: Path) -> Made:
+    items = []
+    for number in range(2):
+        records = [
+            tf_examples.example_of(
+                number=("int64", [k]),
+                data=("bytes", [b"%d" % k] * (k % 3)),
+                whole=("int64", [k - 30, -(2**63), k][: k % 4]),
+                real=("float", [k / 4, 1e38, 0][: k % 4]),
+            )
+            for k in range(30 * number, 30 * number + 30)
+        ]
+        tf_examples.written(path / f"train.tfrecord-{number:05}-of-00002", *records)
+        items += map(tf_examples.item_of, records)
+    return Made(str(path / "*"), items)
+
+
+def mds(path: Path, name: str) -> Made:
+    """A folder as Streaming wrote it."""
+    with zipfile.ZipFile(Path(__file__).with_name("mds.zip")) as archive:
+        archive.extractall(path, [member for member in archive.namelist() if member.startswith(f"{name}/")])
+    if name in ("raw", "old"):
+        items = [
+            {key: sample[key] for key in sample if name == "raw" or key != "tokens"} for sample in mds_samples.SAMPLES
+        ]
+        return Made(str(path / name), items)
+    wanted = ["tokens", "cls"]
+    items = [{key: sample[key] for key in wanted} for sample in mds_samples.SAMPLES]
+    counts = [shard["samples"] for shard in json.loads((path / name / "index.json").read_text())["shards"]]
+    return Made(str(path / name), items, counts, {"columns": wanted})
 
 
 TABLE = pa.table(
@@ -308,6 +343,10 @@ CASES: dict[str, Callable[[Path], Made]] = {
     "zip stored": lambda path: zip_of(path, zipfile.ZIP_STORED),
     "zip deflated": lambda path: zip_of(path, zipfile.ZIP_DEFLATED),
     "zip of 64 bits": lambda path: zip_of(path, zipfile.ZIP_DEFLATED, wide=True),
+    "tfrecord": tfrecord,
+    "mds": lambda path: mds(path, "raw"),
+    "mds of 2023": lambda path: mds(path, "old"),
+    **{f"mds, {name}": functools.partial(mds, name=name) for name in ("br", "bz2", "gz", "snappy", "zstd")},
     "parquet": parquet,
     "parquet of pandas": parquet_of_pandas,
     "arrow": arrow,
@@ -332,6 +371,9 @@ ONE_OF_EACH = [
     "csv",
     "text",
     "zip deflated",
+    "tfrecord",
+    "mds",
+    "mds, gz",
     "parquet",
     "arrow",
     "hdf5",
@@ -345,7 +387,9 @@ ONE_OF_EACH = [
 def plain(value: Any) -> Any:
     """A value that == compares."""
     if isinstance(value, dict):
-        return {name: plain(each) for name, each in value.items()}
+        return {name: plain(each) for name, each in sorted(value.items())}
+    if isinstance(value, list):
+        return [*map(plain, value)]
     if isinstance(value, (np.ndarray, np.generic)):
         return value.dtype.str, value.tolist()
     return value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ _STREAM = (
     "it is a stream, as datasets of Hugging Face keep them: give source() the dataset, or write the file anew by "
     "pyarrow.ipc.new_file"
 )
+_SHARD = re.compile(r"-\d+-of-\d+$")
 _HEAD = 16  # bytes that may tell a format
 _SHOWN = 6  # endings of a folder, in an error
 
@@ -54,7 +56,10 @@ FORMATS: dict[str, Format] = {
         Format("csv", (".csv",), (), "lines:Csv", True),
         Format("tsv", (".tsv",), (), "lines:Tsv", True),
         Format("text", (), (), "lines:Text", True),
+        Format("tfrecord", (".tfrecord", ".tfrecords"), (), "records:TfRecord", True),
+        Format("records", (), (), "records:Records"),
         Format("zip", (".zip",), (b"PK\3\4", b"PK\5\6"), "archives:Zip"),
+        Format("mds", (".mds",), (), "mds:Shard"),
         Format("parquet", (".parquet",), (b"PAR1",), "tables:Parquet"),
         Format("npz", (".npz",), (b"PK\3\4", b"PK\5\6"), "arrays:Npz"),
         Format("safetensors", (".safetensors",), (), "arrays:Safetensors"),
@@ -114,7 +119,7 @@ def chosen(paths: Texts, text: str, name: str | None) -> Format | None:
     known = np.flatnonzero(marks >= 0)
     if not len(known):
         _refuse_compressed(paths, text)
-        return _by_magic(paths[0])
+        return _of_shards(paths) or _by_magic(paths[0])
     if (marks == marks[0]).all():
         return list(FORMATS.values())[int(marks[0])]
     endings = Counter(os.path.splitext(path)[1].lower() or "no ending" for path in paths)
@@ -148,6 +153,14 @@ def _marks(paths: Texts) -> npt.NDArray[np.int64]:
     return made
 
 
+def _of_shards(paths: Texts) -> Format | None:
+    """Of names such as a.tfrecord-00000-of-00100."""
+    if not _SHARD.search(paths[0]):
+        return None
+    found = of_ending(_SHARD.sub("", paths[0]))
+    return found if all(of_ending(_SHARD.sub("", path)) is found for path in paths) else None
+
+
 def _by_magic(path: str) -> Format | None:
     """Of a file without an ending."""
     if "." in os.path.basename(path):
@@ -173,7 +186,7 @@ def _refuse_compressed(paths: Texts, text: str) -> None:
     if ending in _UNPACKED and any(each.lines and inner in each.endings for each in FORMATS.values()):
         name = printable(paths[0])
         raise InvalidError(
-            f"source({one_line(text)}): {name} is compressed, so no line of it can be read by itself; unpack it: "
+            f"source({one_line(text)}): {name} is compressed, so no part of it can be read by itself; unpack it: "
             f'{_UNPACKED[ending]} -k {name}; or write format="{PATHS}" and read whole files in .flat_map'
         )
 

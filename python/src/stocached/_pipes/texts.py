@@ -6,6 +6,7 @@ import heapq
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import groupby, islice, pairwise
 from typing import Any
 
@@ -44,6 +45,12 @@ def of_text(text: str, format: str | None, options: dict[str, Any]) -> Any:
 
         if dataset.is_written(text):
             return dataset.dataset_in(text)
+    if format in (None, "mds") and os.path.isfile(os.path.join(text, "index.json")):
+        from .._formats import mds  # few programs need it
+
+        listed = mds.listed(text)
+        if listed is not None:
+            return Elements(replace(table.FORMATS["mds"], of=listed), listed.paths, options)
     paths = paths_of(text)
     if decode:
         from .._formats import mixed  # few programs need it
