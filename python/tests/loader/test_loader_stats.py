@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 
 from stocached import InvalidError
+from stocached._common.load_time import idle_ns
+from stocached._loader import worker
 from stocached._loader.progress import progress
 from stocached._loader.stats import LoaderStats, Meter
 from stocached.loader import Loader
@@ -237,3 +239,27 @@ except UnsupportedError as error:
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=240)
     assert done.stdout == "progress() needs tqdm: pip install tqdm\n", done.stderr
+
+
+class Quick:
+    """A sample says how often its worker has asked what a load waited."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    def __len__(self) -> int:
+        return 400
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        if worker.idle_ns is idle_ns:
+            worker.idle_ns = lambda: self.asked.append(index) or idle_ns()
+        if index >= 300:
+            time.sleep(1e-4)
+        return np.array(len(self.asked))
+
+
+def test_only_slow_loads_are_asked_what_they_waited():
+    """Asking twice takes longer than a quick load."""
+    asked = np.concatenate(list(Loader(Quick(), batch_size=10, num_workers=1, worker="process")))
+    assert asked[299] < 300
+    assert asked[399] - asked[301] > 190

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from time import monotonic_ns, thread_time_ns
 from typing import Any
 
-_QUICK = 50_000  # ns: work that took less hardly waited for a processor, and asking takes 2.5 us
+QUICK = 50_000  # ns: work that took less hardly waited for a processor, and asking takes 2.5 us
 
 
 class _Schedule:
@@ -28,7 +28,7 @@ class _Schedule:
 
     def delay(self) -> int:
         """Nanoseconds."""
-        self.until = monotonic_ns() + _QUICK
+        self.until = monotonic_ns() + QUICK
         self.known = int(os.pread(self._fd, 64, 0).split()[1]) if self._fd >= 0 else 0
         return self.known
 
@@ -53,7 +53,7 @@ def _at_one_moment() -> tuple[int, int, int]:
     schedule = _schedule()
     for _ in range(4):
         now, thread, delay = monotonic_ns(), thread_time_ns(), schedule.delay()
-        if monotonic_ns() - now < _QUICK:
+        if monotonic_ns() - now < QUICK:
             break
     return now, thread, delay
 

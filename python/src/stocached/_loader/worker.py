@@ -14,7 +14,7 @@ from typing import Any
 from .. import _native
 from .._checks import loading
 from .._common.errors import SchemaError
-from .._common.load_time import delay_ns, idle_ns
+from .._common.load_time import QUICK, delay_ns, idle_ns
 from .._datasets.cache_backed import CacheBacked
 from .._datasets.lists import Lists
 from .._datasets.tally import current
@@ -85,6 +85,7 @@ class Worker:
         # Of a thread it cannot be told whether it waited for the source or for the interpreter's lock. What a server
         # does is no load of ours.
         self._waits = job.process and job.served is None
+        self._slow = True  # the last load may have waited; asking for that takes longer than a quick load
         self._delay = 0  # ns: delays of this thread before the task
         self._started = False  # the user's init function has succeeded
         # An error of the user's init function or of its iterator's start: the answer to every task.
@@ -305,23 +306,25 @@ class Worker:
         job, index, seed, spent = self._job, task.index, task.argument, spent_ns()
         before = 0 if job.served is None else job.served.thread_hits.count
         load = again = functools.partial(job.load, index, seed)
-        idle = 0
+        reads = found is _UNPROBED
         if job.cached is not None:
             sample = job.cached.peek(index) if found is _UNPROBED else found
-            if sample is not None:
+            reads = sample is None
+            if not reads:
                 hits.append(task)
-            elif self._waits:
-                idle = idle_ns()
             load = functools.partial(job.finish, index, seed, sample)
-        elif found is not _UNPROBED:
+        elif not reads:
             load = functools.partial(job.augmented, index, found, seed)
-        elif self._waits:
-            idle = idle_ns()
+        reads &= self._waits
+        asks = reads and self._slow
+        idle, start = idle_ns() if asks else 0, time.monotonic_ns()
         loaded.append((task, self._seeding.load(seed, load, again) if job.seed_samples else load()))
         if job.served is not None and job.served.thread_hits.count > before:
             hits.append(task)
-        if idle:
-            self._task_queue.waited(task.position, idle_ns() - idle)
+        if reads:
+            self._slow = time.monotonic_ns() - start >= QUICK
+            if asks or not self._slow:  # else it is not known
+                self._task_queue.waited(task.position, idle_ns() - idle if asks else 0)
         if spent_ns() > spent:
             self._task_queue.augmented(task.position, spent_ns() - spent)
 
