@@ -13,6 +13,7 @@ from helpers import python
 from made import CASES, ONE_OF_EACH, Made, plain
 
 from stocached import FingerprintError, InvalidError, Loader, source
+from stocached._checks.derived_fingerprint import derive
 
 
 @pytest.fixture(params=CASES)
@@ -35,6 +36,12 @@ def test_a_file_that_changes_is_an_error(case: Made):
     path.unlink()
     with pytest.raises(OSError, match=path.name):
         pipe[1]
+
+
+def test_fingerprints_are_the_same_in_a_worker(case: Made):
+    stage = source(case.text, **case.options)._stage
+    data = (stage if case.counts is None else stage.above[0]).data
+    assert str(derive(pickle.loads(pickle.dumps(data)))) == str(derive(data))
 
 
 @pytest.mark.parametrize("case", ONE_OF_EACH, indirect=True)

@@ -136,7 +136,7 @@ class Listed:
 
     def __init__(self, index: str, shards: list[Any]) -> None:
         """Raises InvalidError."""
-        self._index, entries = index, list[_Entry]()
+        entries = list[_Entry]()
         for number, shard in enumerate(shards):
             try:
                 entries.append(_Entry(shard))
@@ -165,9 +165,6 @@ class Listed:
         if len(made) != entry.samples:
             raise InvalidError(f"{printable(path)} has {len(made):,} samples, and {INDEX} says {entry.samples:,}")
         return made
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_index": self._index}  # the shards are open
 
 
 def listed(folder: str) -> Listed | None:

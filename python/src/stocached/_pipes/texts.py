@@ -50,7 +50,9 @@ def of_text(text: str, format: str | None, options: dict[str, Any]) -> Any:
 
         listed = mds.listed(text)
         if listed is not None:
-            return Elements(replace(table.FORMATS["mds"], of=listed), listed.paths, options)
+            made = Elements(replace(table.FORMATS["mds"], of=listed), listed.paths, options)
+            made.kind = mds.Shard  # they are open, so that no copy needs the index
+            return made
     paths = paths_of(text)
     if decode:
         from .._formats import mixed  # few programs need it
