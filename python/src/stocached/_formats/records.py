@@ -142,6 +142,8 @@ _KINDS = {1: "bytes", 2: "float", 3: "int64"}  # lists of a feature
 
 def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
     """A number, and where it ends."""
+    if at < end and data[at] < 0x80:  # most are short
+        return data[at], at + 1
     number = 0
     for shift in range(0, 70, 7):
         if at == end:
