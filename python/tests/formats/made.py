@@ -144,7 +144,7 @@ def tfrecord(path: Path) -> Made:
         ]
         tf_examples.written(path / f"train.tfrecord-{number:05}-of-00002", *records)
         items += map(tf_examples.item_of, records)
-    return Made(str(path / "*"), items)
+    return Made(str(path / "train.tfrecord-*-of-00002"), items)
 
 
 def mds(path: Path, name: str) -> Made:

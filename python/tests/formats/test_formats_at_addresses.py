@@ -33,6 +33,7 @@ from stocached._formats import kept_index, remote_files
 
 fsspec = pytest.importorskip("fsspec", reason="fsspec is missing")
 KINDS = ["jsonl", "csv", "text", "zip deflated", "parquet", "arrow", "arrow, lz4", "zip, decoded"]
+KINDS += ["tfrecord", "npz", "npz, compressed", "safetensors"]
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from made import plain
 from tf_examples import SequenceExample, item_of, written
 
 from stocached import BadSampleError, InvalidError, source
-from stocached._formats import kept_index, records
+from stocached._formats import kept_index
 
 # A file that the package tfrecord 1.14.6 wrote.
 OF_TFRECORD = 2 * bytes.fromhex(
@@ -155,7 +155,7 @@ def test_checksums(tmp_path: Path, at: int, words: str):
 def test_cut_and_damaged_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     whole = written(tmp_path / "a.tfrecord", *(bytes(20 * k) for k in range(9))).read_bytes()
     starts = source(tmp_path / "a.tfrecord")._stage.data.files[0]._starts.tolist()
-    monkeypatch.setattr(records, "_PIECE", 64)
+    monkeypatch.setattr(kept_index.OpenFile, "piece", 64)
     assert source(tmp_path / "a.tfrecord")._stage.data.files[0]._starts.tolist() == starts
     path = tmp_path / "b.tfrecord"
     for size in range(12, len(whole), 5):

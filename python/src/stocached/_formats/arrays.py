@@ -23,7 +23,7 @@ from .._samples.dtypes import BFLOAT16, NUMPY
 from .archives import DEFLATED, begin_of, directory, head_bytes
 from .array_rows import common_length, rows_of
 from .lines import chosen_columns
-from .local_file import LocalFile
+from .local_file import opened
 
 _MOST_HELD = 1 << 30  # bytes of unpacked arrays of a process
 _PIECE = 1 << 20  # bytes that are unpacked at a time
@@ -58,10 +58,11 @@ class Array:
 class Arrays:
     """Each element is a row of all arrays, a dict. columns: the names of the arrays; None: all."""
 
-    what = ""
+    what, addresses = "", True
 
-    def __init__(self, path: str, columns: Sequence[str] | None = None) -> None:
-        self._file, self._size = LocalFile(path), os.path.getsize(path)
+    def __init__(self, where: Any, columns: Sequence[str] | None = None) -> None:
+        self._file = opened(where)
+        self._size, path = self._file.size, self._file.path
         try:
             found = self._find()
         except BadSampleError as error:
@@ -99,6 +100,11 @@ class Arrays:
         data = self._file.read(at, size) if array.held is None else array.held.array[at : at + size]
         # In memory of its own, which the program may change, as torch wants it.
         return rows_of(np.ndarray(array.row, array.dtype, bytearray(data)), texts=False)[0]
+
+    def spans(self, k: int) -> list[tuple[int, int]]:
+        """The parts of the file that a row takes: place and bytes."""
+        arrays = (array for array in self._arrays.values() if array.held is None and array.row_bytes)
+        return [(array.at + k * array.row_bytes, array.row_bytes) for array in arrays]
 
     def name(self, k: int) -> str:
         return f"row {k:,}"

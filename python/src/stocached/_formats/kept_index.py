@@ -67,6 +67,7 @@ class OpenFile:
     """A file of this machine, while its index is made."""
 
     threads = min(processors(), 8)
+    piece = 1 << 16  # bytes of a read of neighbouring records
 
     def __init__(self, descriptor: int, path: str) -> None:
         self.descriptor, self.path = descriptor, path
@@ -97,7 +98,7 @@ class OpenFile:
 class OpenObject:
     """The same of an object at an address. Its tag tells changes, so nothing of it is read for that."""
 
-    threads = 16
+    threads, piece = 16, 8 << 20
 
     def __init__(self, file: Any) -> None:
         self._file, self.path, self.stamp = file, file.path, file.stamp

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import struct
 from array import array
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +14,7 @@ from .._common.checksum import crc32c
 from .._common.errors import BadSampleError, InvalidError
 from .._common.one_line import one_line, printable
 from .._image.tar_index import COMPRESSED
-from .kept_index import Indexed, Starts, starts_of
+from .kept_index import Indexed, OpenFile, OpenObject, Starts, starts_of
 
 _RULE = b"tfrecord".ljust(16)
 _HEAD, _LENGTH = (
@@ -24,16 +22,15 @@ _HEAD, _LENGTH = (
     struct.Struct("<Q"),
 )  # of a record: the length of its data, and a checksum of that
 _MORE = _HEAD.size + 4  # bytes of a record besides its data, which have a checksum too
-_PIECE = 1 << 16  # bytes of a read, while records are shorter
 
 
 class Records(Indexed):
     """Each element is the bytes of a record."""
 
-    what = "record"
+    what, addresses = "record", True
 
-    def __init__(self, path: str) -> None:
-        super().__init__(path, starts_of(path, _RULE, partial(_made, path)))
+    def __init__(self, where: Any) -> None:
+        super().__init__(where, starts_of(where, _RULE, _made))
 
     def __getitem__(self, k: int) -> Any:
         return self._record(k)
@@ -54,10 +51,10 @@ class TfRecord(Records):
 
     columns: the features that are wanted; None: all."""
 
-    def __init__(self, path: str, columns: Sequence[str] | None = None) -> None:
+    def __init__(self, where: Any, columns: Sequence[str] | None = None) -> None:
         if columns is not None and (isinstance(columns, str) or not columns):
             raise InvalidError(f"columns={columns!r}: give a list of names")
-        super().__init__(path)
+        super().__init__(where)
         self._columns = columns if columns is None else [*columns]
 
     def __getitem__(self, k: int) -> dict[str, Any]:
@@ -89,21 +86,21 @@ def _is_head(data: bytes, length: int | None = None) -> bool:
     return length in (None, said) and _masked(data[: _LENGTH.size]) == checksum
 
 
-def _made(path: str, file: int, size: int) -> Starts:
-    starts, at, length = array("Q"), 0, 0
+def _made(file: OpenFile | OpenObject) -> Starts:
+    starts, at, length, size = array("Q"), 0, 0, file.stamp[0]
     while at < size:
-        begin, piece = at, os.pread(file, _PIECE if length < _PIECE else _HEAD.size, at)
+        begin, piece = at, file.pread(file.piece if length < file.piece else _HEAD.size, at)
         if not at:
-            _check(path, piece)
+            _check(file.path, piece)
         last = len(piece) - _HEAD.size
         while at - begin <= last:
             (length,) = _LENGTH.unpack_from(piece, at - begin)
             if at + _MORE + length > size:
-                raise _damaged(path, file, [*starts, at])
+                raise _damaged(file, [*starts, at])
             starts.append(at)
             at += _MORE + length
         if begin == at:
-            raise _damaged(path, file, [*starts, at])
+            raise _damaged(file, [*starts, at])
     return np.append(np.frombuffer(starts, np.uint64), np.uint64(size))
 
 
@@ -120,16 +117,16 @@ def _check(path: str, head: bytes) -> None:
     )
 
 
-def _damaged(path: str, file: int, starts: list[int]) -> InvalidError:
+def _damaged(file: OpenFile | OpenObject, starts: list[int]) -> InvalidError:
     """starts: where records may begin, up to one that does not fit."""
     for number, at in enumerate(starts):
-        head = os.pread(file, _HEAD.size, at)
+        head = file.pread(_HEAD.size, at)
         if len(head) == _HEAD.size and not _is_head(head):
             return InvalidError(
-                f"{printable(path)}: the length of record {number} (byte {at:,}) is damaged; copy it again"
+                f"{printable(file.path)}: the length of record {number} (byte {at:,}) is damaged; copy it again"
             )
     return InvalidError(
-        f"{printable(path)} ends in the middle of record {len(starts) - 1} (byte {starts[-1]:,}): was the program that wrote it "
+        f"{printable(file.path)} ends in the middle of record {len(starts) - 1} (byte {starts[-1]:,}): was the program that wrote it "
         "stopped? Copy or write it again"
     )
 

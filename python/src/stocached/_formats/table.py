@@ -23,7 +23,7 @@ _STREAM = (
     "it is a stream, as datasets of Hugging Face keep them: give source() the dataset, or write the file anew by "
     "pyarrow.ipc.new_file"
 )
-_SHARD = re.compile(r"-\d+-of-\d+$")
+_SHARD = re.compile(r"-[\d*?]+-of-[\d*?]+$")  # after the ending: a.tfrecord-00000-of-00100
 _HEAD = 16  # bytes that may tell a format
 _SHOWN = 6  # endings of a folder, in an error
 
@@ -119,7 +119,8 @@ def chosen(paths: Texts, text: str, name: str | None) -> Format | None:
     known = np.flatnonzero(marks >= 0)
     if not len(known):
         _refuse_compressed(paths, text)
-        return _of_shards(paths) or _by_magic(paths[0])
+        found = of_ending(paths[0])  # of shards
+        return found if found is not None and all(of_ending(path) is found for path in paths) else _by_magic(paths[0])
     if (marks == marks[0]).all():
         return list(FORMATS.values())[int(marks[0])]
     endings = Counter(os.path.splitext(path)[1].lower() or "no ending" for path in paths)
@@ -134,8 +135,8 @@ def chosen(paths: Texts, text: str, name: str | None) -> Format | None:
 
 
 def of_ending(text: str) -> Format | None:
-    """The format of the files of an address."""
-    ending = os.path.splitext(text)[1].lower()
+    """The format of a file, or of the files of a pattern."""
+    ending = os.path.splitext(_SHARD.sub("", text))[1].lower()
     return next((each for each in FORMATS.values() if ending in each.endings), None)
 
 
@@ -151,14 +152,6 @@ def _marks(paths: Texts) -> npt.NDArray[np.int64]:
                 some = some[(found == byte) | ((found == byte - 32) & (97 <= byte <= 122))]
             made[some] = number
     return made
-
-
-def _of_shards(paths: Texts) -> Format | None:
-    """Of names such as a.tfrecord-00000-of-00100."""
-    if not _SHARD.search(paths[0]):
-        return None
-    found = of_ending(_SHARD.sub("", paths[0]))
-    return found if all(of_ending(_SHARD.sub("", path)) is found for path in paths) else None
 
 
 def _by_magic(path: str) -> Format | None:
