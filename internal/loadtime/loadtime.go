@@ -106,6 +106,9 @@ func MeasureIf(needed bool, ctx context.Context, load func(ctx context.Context))
 	return Cost{}
 }
 
+// IsMeasured says whether a context belongs to a load that is measured.
+func IsMeasured(ctx context.Context) bool { return of(ctx) != nil }
+
 // waits computes how long a load that used so much waited for its source. It was in queues for a part of the time.
 func (u usage) waits(queued time.Duration, processors int) time.Duration {
 	// What others used, and the delay, are those of the whole time. The rest has its part of them.

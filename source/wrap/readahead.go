@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/stocached/stocached/internal/loadtime"
@@ -58,6 +59,7 @@ func ReadAhead(s source.Source, o ReadAheadOptions) (Ahead, error) {
 	a.blocks, _ = s.(source.Blocks)
 	a.ctx, a.stop = context.WithCancelCause(context.Background())
 	a.changed.L = &a.mu
+	a.measured.Store(true)
 	for range o.Readers {
 		a.readers.Go(a.readAhead)
 	}
@@ -69,12 +71,13 @@ func ReadAhead(s source.Source, o ReadAheadOptions) (Ahead, error) {
 
 type ahead struct {
 	source.Source
-	blocks  source.Blocks // nil: none
-	o       ReadAheadOptions
-	samples int
-	ctx     context.Context // ended by Close
-	stop    context.CancelCauseFunc
-	readers sync.WaitGroup
+	blocks   source.Blocks // nil: none
+	o        ReadAheadOptions
+	samples  int
+	ctx      context.Context // ended by Close
+	stop     context.CancelCauseFunc
+	readers  sync.WaitGroup
+	measured atomic.Bool // the last Read was measured, so the next one may be
 
 	mu      sync.Mutex    // protects the fields below, and the fields of units that say so
 	changed sync.Cond     // a sample was announced, bytes became free, or the source was closed
@@ -83,6 +86,10 @@ type ahead struct {
 	held    list.List     // units that are read, the one untouched for longest first
 	bytes   int64         // bytes of units that are being read or held
 	closed  bool
+	last    struct {
+		cost  loadtime.Cost
+		bytes int // 0: none
+	} // unit that was measured
 }
 
 // unit is what one read of the source returns: a sample, or a block.
@@ -94,7 +101,7 @@ type unit struct {
 
 	data []byte        // written by its reader until done, then constant
 	ends []int         // ends in data of the samples that could be read
-	cost loadtime.Cost // cost of the read, as package loadtime measures it
+	cost loadtime.Cost // cost of the read, as package loadtime measures it; 0: it was not measured
 
 	// Protected by the mutex:
 	place   *list.Element // in queue or held; nil: it is being read
@@ -188,7 +195,7 @@ func (a *ahead) readAhead() {
 		if u == nil {
 			return
 		}
-		a.read(a.ctx, u)
+		a.read(a.ctx, u, a.measured.Load())
 	}
 }
 
@@ -254,11 +261,12 @@ func (a *ahead) drop(u *unit) {
 	a.changed.Broadcast()
 }
 
-// read reads a unit and holds the result.
-func (a *ahead) read(ctx context.Context, u *unit) {
+// read reads a unit and holds the result. A measurement of a wait keeps a thread, so it takes a quarter of the processor
+// time of a read from a network.
+func (a *ahead) read(ctx context.Context, u *unit, measure bool) {
 	defer close(u.done)
 	data, ends := make([]byte, 0, u.bytes), make([]int, 0, u.n)
-	u.cost = loadtime.Measure(ctx, func(ctx context.Context) {
+	u.cost = loadtime.MeasureIf(measure, ctx, func(ctx context.Context) {
 		if a.blocks == nil {
 			if n, err := a.Source.Read(ctx, u.first, data[:u.bytes]); err == nil {
 				data, ends = data[:n], append(ends, n)
@@ -281,6 +289,9 @@ func (a *ahead) read(ctx context.Context, u *unit) {
 	for k := len(ends); k < u.n; k++ {
 		delete(u.wanted, u.first+k)
 	}
+	if measure && len(data) > 0 {
+		a.last.cost, a.last.bytes = u.cost, len(data)
+	}
 	u.touched = time.Now()
 	u.place = a.held.PushBack(u)
 	if len(u.wanted) == 0 || a.closed {
@@ -292,12 +303,14 @@ func (a *ahead) Read(ctx context.Context, i int, dst []byte) (int, error) {
 	if err := source.CheckRead(ctx, i, a.samples, 0, dst); err != nil {
 		return 0, err
 	}
+	measured := loadtime.IsMeasured(ctx)
+	a.measured.Store(measured)
 	u, mine := a.find(i)
 	switch {
 	case u == nil:
 		return a.Source.Read(ctx, i, dst)
 	case mine:
-		a.read(ctx, u)
+		a.read(ctx, u, measured)
 	}
 	arrived := time.Now()
 	select {
@@ -311,13 +324,26 @@ func (a *ahead) Read(ctx context.Context, i int, dst []byte) (int, error) {
 	if !ok {
 		return a.Source.Read(ctx, i, dst)
 	}
-	// the sample's part of the read, which another load of it would need again
-	loadtime.Elsewhere(ctx, u.cost.Part(float64(len(sample))/float64(max(len(u.data), 1))), time.Since(arrived))
+	if measured {
+		loadtime.Elsewhere(ctx, a.cost(u, len(sample)), time.Since(arrived))
+	}
 	if err := source.CheckRead(ctx, i, a.samples, len(sample), dst); err != nil {
 		return 0, err
 	}
 	a.taken(u, i)
 	return copy(dst, sample), nil
+}
+
+// cost returns the part of so many bytes of the cost of a unit, which another load of them would need again. If the unit was
+// not measured, it costs what the last one did.
+func (a *ahead) cost(u *unit, bytes int) loadtime.Cost {
+	cost, of := u.cost, len(u.data)
+	if cost.All == 0 {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		cost, of = a.last.cost, a.last.bytes
+	}
+	return cost.Part(float64(bytes) / float64(max(of, 1)))
 }
 
 // find returns the unit of sample i. If mine is true, the caller MUST read the unit. It returns nil

@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stocached/stocached/internal/loadtime"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/sourcetest/faults"
 	"github.com/stocached/stocached/source/wrap"
@@ -318,6 +320,60 @@ func TestReadAheadDamagedBlock(t *testing.T) {
 			t.Errorf("%d reads, %d bytes held", f.TotalReads(), a.Held())
 		}
 		a.Close()
+	})
+}
+
+// noticing notes which reads were measured.
+type noticing struct {
+	source.Source
+	measured map[int]bool
+}
+
+func (n *noticing) Read(ctx context.Context, i int, dst []byte) (int, error) {
+	n.measured[i] = loadtime.IsMeasured(ctx)
+	return n.Source.Read(ctx, i, dst)
+}
+
+// Ensure that reads ahead are measured while the reads that they are for are, and that a measured read of a sample that was not
+// measured costs what another one did.
+func TestReadAheadMeasuresWhatIsNeeded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner, _ := records(t, 5, 24)
+		n := &noticing{faults.Wrap(inner, faults.Rule{Delay: time.Second}), map[int]bool{}}
+		a, err := wrap.ReadAhead(n, wrap.ReadAheadOptions{Readers: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer a.Close()
+		read := func(i int) (err error) {
+			a.Prefetch([]int{i})
+			synctest.Wait() // it is being read
+			_, err = readOne(a, i)
+			return err
+		}
+		measured := func(i int) time.Duration {
+			return loadtime.Measure(t.Context(), func(ctx context.Context) {
+				a.Prefetch([]int{i})
+				synctest.Wait()
+				_, err = a.Read(ctx, i, make([]byte, 24))
+			}).All
+		}
+		errs := errors.Join(read(0), read(1))
+		cost := measured(2)
+		errs = errors.Join(errs, err)
+		again := measured(3)
+		if errs = errors.Join(errs, err); errs != nil {
+			t.Fatal(errs)
+		}
+		want := map[int]bool{0: true, 1: false, 2: false, 3: true}
+		if !maps.Equal(n.measured, want) {
+			t.Errorf("measured: %v", n.measured)
+		}
+		for _, cost := range []time.Duration{cost, again} {
+			if cost < 800*time.Millisecond || cost > 1200*time.Millisecond {
+				t.Errorf("a load of 1 s costs %v", cost)
+			}
+		}
 	})
 }
 
