@@ -20,8 +20,7 @@ type ReadAheadOptions struct {
 	// top.
 	Size    size.Bytes `key:"size"`
 	Readers int        `key:"readers"` // concurrent reads ahead. 0: 4
-	// Blocks reads the whole block of a sample that was not announced, and holds it: for readers
-	// that read block by block.
+	// Blocks reads the whole block of any sample, and holds it: for readers that read block by block.
 	Blocks bool          `key:"blocks"`
 	Keep   time.Duration `key:"keep"` // samples that no reader asks for in this time may be dropped. 0: 1 min
 }
@@ -34,7 +33,8 @@ const maxAnnounced = 1 << 16
 type Ahead interface {
 	source.Source
 	// Prefetch announces reads. The source reads these samples ahead in this order, each once, and
-	// holds each until it is read once. Prefetch does not wait. It returns how many of the indices
+	// holds each until it is read once. It reads whole blocks where a call announces most of a block,
+	// or samples that lie side by side. Prefetch does not wait. It returns how many of the indices
 	// are announced now. The others are invalid, exceed the queue (65,536 samples or blocks), or
 	// are larger than Size.
 	Prefetch(indices []int) int
@@ -82,6 +82,7 @@ type ahead struct {
 	mu      sync.Mutex    // protects the fields below, and the fields of units that say so
 	changed sync.Cond     // a sample was announced, bytes became free, or the source was closed
 	units   map[int]*unit // announced, being read, and held; by number
+	before  int           // the sample that was announced last
 	queue   list.List     // announced units, in their order
 	held    list.List     // units that are read, the one untouched for longest first
 	bytes   int64         // bytes of units that are being read or held
@@ -94,7 +95,7 @@ type ahead struct {
 
 // unit is what one read of the source returns: a sample, or a block.
 type unit struct {
-	number   int
+	number   int           // of a block, or that of single
 	first, n int           // its samples
 	bytes    int64         // bytes of these samples
 	done     chan struct{} // closed after the read
@@ -106,8 +107,17 @@ type unit struct {
 	// Protected by the mutex:
 	place   *list.Element // in queue or held; nil: it is being read
 	queued  bool
-	wanted  map[int]bool // announced samples that are not read yet; an empty unit is dropped
+	wanted  map[int]bool // samples that are not read yet, and whether they are announced; an empty unit is dropped
+	left    int          // announced ones of these; without any, others may have the space
 	touched time.Time
+}
+
+// want notes that sample i is announced.
+func (u *unit) want(i int) {
+	if !u.wanted[i] {
+		u.wanted[i] = true
+		u.left++
+	}
 }
 
 // sample returns the bytes of sample i. ok is false if the read of the sample failed.
@@ -123,6 +133,14 @@ func (u *unit) sample(i int) (data []byte, ok bool) {
 	return u.data[begin:u.ends[k]], true
 }
 
+// unwant notes that sample i is no longer wanted.
+func (u *unit) unwant(i int) {
+	if u.wanted[i] {
+		u.left--
+	}
+	delete(u.wanted, i)
+}
+
 func (a *ahead) number(i int) int {
 	if a.blocks != nil {
 		return a.blocks.BlockOf(i)
@@ -130,8 +148,16 @@ func (a *ahead) number(i int) int {
 	return i
 }
 
+// single returns the number of the unit that is sample i alone.
+func (a *ahead) single(i int) int {
+	if a.blocks != nil {
+		return -1 - i
+	}
+	return i
+}
+
 // unit returns the unit of a number, and locks the mutex. A fresh unit is not in the map yet. It
-// returns nil when the source has no such samples.
+// is nil when the source has no such samples.
 func (a *ahead) unit(number int) (u *unit, fresh bool) {
 	a.mu.Lock()
 	if u = a.units[number]; u != nil {
@@ -148,7 +174,9 @@ func (a *ahead) unit(number int) (u *unit, fresh bool) {
 
 func (a *ahead) measure(number int) *unit {
 	u := &unit{number: number, first: number, n: 1, done: make(chan struct{}), wanted: map[int]bool{}}
-	if a.blocks != nil {
+	if number < 0 {
+		u.first = -1 - number
+	} else if a.blocks != nil {
 		u.first, u.n = a.blocks.Block(number)
 	}
 	for i := u.first; i < u.first+u.n; i++ {
@@ -165,26 +193,67 @@ func (a *ahead) measure(number int) *unit {
 }
 
 func (a *ahead) Prefetch(indices []int) (announced int) {
+	whole := a.wholeOf(indices)
 	for _, i := range indices {
-		if i >= 0 && i < a.samples && a.announce(i) {
+		if i >= 0 && i < a.samples && a.announce(i, whole(i)) {
 			announced++
 		}
 	}
 	return announced
 }
 
-func (a *ahead) announce(i int) bool {
+// nextTo is how far apart samples side by side may be: ranks read every so manieth sample.
+const nextTo = 16
+
+// wholeOf says of which of these samples the whole block is worth a read.
+func (a *ahead) wholeOf(indices []int) func(i int) bool {
+	if a.blocks == nil || a.o.Blocks {
+		return func(int) bool { return a.blocks != nil }
+	}
+	near := 0
+	a.mu.Lock()
+	for _, i := range indices {
+		if i > a.before && i <= a.before+nextTo {
+			near++
+		}
+		a.before = i
+	}
+	a.mu.Unlock()
+	if 2*near >= len(indices) {
+		return func(int) bool { return true }
+	}
+	announced := map[int]int{}
+	for _, i := range indices {
+		announced[a.number(i)]++
+	}
+	return func(i int) bool {
+		_, n := a.blocks.Block(a.number(i))
+		return 2*announced[a.number(i)] >= n
+	}
+}
+
+func (a *ahead) announce(i int, whole bool) bool {
 	u, fresh := a.unit(a.number(i))
+	if fresh && (u == nil || !whole) {
+		a.mu.Unlock()
+		u, fresh = a.unit(a.single(i))
+	}
 	defer a.mu.Unlock()
 	if u == nil || a.closed || fresh && a.queue.Len() >= maxAnnounced {
 		return false
 	}
-	u.wanted[i] = true
 	if fresh {
+		for k := range u.n {
+			u.wanted[u.first+k] = false
+		}
 		u.queued, u.place = true, a.queue.PushBack(u)
 		a.units[u.number] = u
 		a.changed.Broadcast()
+	} else if u.left == 0 && !u.queued && u.place != nil {
+		u.touched = time.Now()
+		a.held.MoveToBack(u.place)
 	}
+	u.want(i)
 	return true
 }
 
@@ -267,7 +336,7 @@ func (a *ahead) read(ctx context.Context, u *unit, measure bool) {
 	defer close(u.done)
 	data, ends := make([]byte, 0, u.bytes), make([]int, 0, u.n)
 	u.cost = loadtime.MeasureIf(measure, ctx, func(ctx context.Context) {
-		if a.blocks == nil {
+		if u.number == a.single(u.first) {
 			if n, err := a.Source.Read(ctx, u.first, data[:u.bytes]); err == nil {
 				data, ends = data[:n], append(ends, n)
 			}
@@ -287,15 +356,31 @@ func (a *ahead) read(ctx context.Context, u *unit, measure bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for k := len(ends); k < u.n; k++ {
-		delete(u.wanted, u.first+k)
+		u.unwant(u.first + k)
 	}
 	if measure && len(data) > 0 {
 		a.last.cost, a.last.bytes = u.cost, len(data)
 	}
 	u.touched = time.Now()
 	u.place = a.held.PushBack(u)
-	if len(u.wanted) == 0 || a.closed {
+	if a.closed {
 		a.drop(u)
+	} else {
+		a.leave(u)
+	}
+}
+
+// leave drops a unit if all of its samples are read. If only samples are left that nobody has announced, others may have the
+// space.
+func (a *ahead) leave(u *unit) {
+	switch {
+	case a.units[u.number] != u || u.place == nil:
+	case len(u.wanted) == 0 || u.left == 0 && u.queued:
+		a.drop(u)
+	case u.left == 0:
+		u.touched = time.Time{}
+		a.held.MoveToFront(u.place)
+		a.changed.Broadcast()
 	}
 }
 
@@ -349,31 +434,34 @@ func (a *ahead) cost(u *unit, bytes int) loadtime.Cost {
 // find returns the unit of sample i. If mine is true, the caller MUST read the unit. It returns nil
 // if the caller reads the source.
 func (a *ahead) find(i int) (u *unit, mine bool) {
-	number := a.number(i)
 	if a.Whole() {
-		u, _ = a.unit(number)
+		u, _ = a.unit(a.number(i))
 	} else {
+		number := a.number(i) // may ask the file system
 		a.mu.Lock()
-		u = a.units[number]
+		if u = a.units[number]; u == nil {
+			u = a.units[a.single(i)]
+		}
 	}
 	defer a.mu.Unlock()
 	switch {
 	case u == nil || a.closed:
 		return nil, false
-	case a.units[number] == u && !u.queued:
+	case a.units[u.number] == u && !u.queued:
 		return u, false
-	case a.blocks == nil: // announced, but the reader came first
+	case u.number == a.single(i): // announced, but the reader came first
 		a.drop(u)
 		return nil, false
 	}
 	if _, ok := a.makeSpace(u.bytes, 0); !ok {
-		a.unwant(u, i)
+		u.unwant(i)
+		a.leave(u)
 		return nil, false
 	}
-	if a.units[number] == nil {
-		a.units[number] = u
+	if a.units[u.number] == nil {
+		a.units[u.number] = u
 		for k := range u.n {
-			u.wanted[u.first+k] = true
+			u.want(u.first + k)
 		}
 	}
 	a.begin(u)
@@ -388,15 +476,8 @@ func (a *ahead) taken(u *unit, i int) {
 		u.touched = time.Now()
 		a.held.MoveToBack(u.place)
 	}
-	a.unwant(u, i)
-}
-
-// unwant notes that sample i is no longer wanted.
-func (a *ahead) unwant(u *unit, i int) {
-	delete(u.wanted, i)
-	if a.units[u.number] == u && len(u.wanted) == 0 {
-		a.drop(u)
-	}
+	u.unwant(i)
+	a.leave(u)
 }
 
 func (a *ahead) Whole() bool { return a.blocks != nil && a.o.Blocks }

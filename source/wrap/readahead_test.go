@@ -229,29 +229,50 @@ func TestReadAheadRefuses(t *testing.T) {
 	}
 }
 
-// Ensure that each block is read once: after one of its samples was announced, and, for readers
-// that read block by block, without that, with any number of readers.
-func TestReadAheadBlocks(t *testing.T) {
+// Ensure that a block is read whole where a call announces samples side by side, or most of the block, and that other samples
+// are read alone. What nobody has announced of a block stays while there is space.
+func TestReadAheadOfBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, f, want := ahead(t, 60, 24, 10, wrap.ReadAheadOptions{}, faults.Rule{Delay: time.Millisecond})
-		a.Prefetch([]int{12, 15, 31})
-		time.Sleep(time.Second)
-		if f.TotalReads() != 20 || a.Held() != 20*24 {
-			t.Errorf("%d reads, %d bytes held", f.TotalReads(), a.Held())
+		a, f, want := ahead(t, 600, 24, 10, wrap.ReadAheadOptions{Size: 25 * 24}, faults.Rule{Delay: time.Millisecond})
+		check := func(reads int, held int64, what string) {
+			t.Helper()
+			synctest.Wait()
+			time.Sleep(time.Second)
+			if f.TotalReads() != reads || a.Held() != held*24 {
+				t.Errorf("%s: %d reads, %d bytes held", what, f.TotalReads(), a.Held())
+			}
 		}
-		for _, i := range []int{12, 11, 15} { // 11 was not announced, but is held
+		a.Prefetch([]int{312, 45, 131, 44})
+		check(4, 4, "samples anywhere")
+		for _, i := range []int{131, 45, 44, 312} {
 			wantSample(t, a, want, i)
 		}
-		if f.TotalReads() != 20 || a.Held() != 10*24 {
-			t.Errorf("%d reads, %d bytes held, when what was announced of a block has been read", f.TotalReads(), a.Held())
+		check(4, 0, "after their reads")
+		a.Prefetch([]int{12, 15})
+		check(14, 10, "samples side by side")
+		for _, i := range []int{12, 15, 11} { // 11 was not announced
+			wantSample(t, a, want, i)
 		}
-		wantSample(t, a, want, 55)
-		if f.TotalReads() != 21 {
-			t.Errorf("%d reads: a block that was not announced was read", f.TotalReads())
-		}
+		check(14, 10, "after their reads")
+		a.Prefetch([]int{16}) // of the same block
+		a.Prefetch([]int{408, 401, 406, 402, 403})
+		check(24, 20, "most of a block")
+		wantSample(t, a, want, 16)
+		a.Prefetch([]int{30, 31})
+		check(34, 20, "a block in the space of one of which no more was announced")
+		wantSample(t, a, want, 406)
+		wantSample(t, a, want, 31)
+		check(34, 20, "after their reads")
+		wantSample(t, a, want, 13)
+		check(35, 20, "a sample that had to go")
 		a.Close()
+	})
+}
 
-		a, f, want = ahead(t, 600, 24, 10, wrap.ReadAheadOptions{Size: 17 * 240, Blocks: true},
+// Ensure that readers that read block by block have each block read once.
+func TestReadAheadBlocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, f, want := ahead(t, 600, 24, 10, wrap.ReadAheadOptions{Size: 17 * 240, Blocks: true},
 			faults.Rule{Delay: time.Millisecond})
 		order := windowed(60, 10, 16)
 		var readers sync.WaitGroup
