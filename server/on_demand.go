@@ -24,6 +24,7 @@ import (
 // OnDemand are the options and the state of a server without a configuration. Programs open addresses, and each
 // address that a program uses is a cache.
 type OnDemand struct {
+	By   string                         // who started it
 	Idle time.Duration                  // how long it stays without a program
 	End  func()                         // ends the server
 	Keys func(id, secret, token string) // takes keys of S3 from a program
@@ -101,7 +102,7 @@ func (s *Server) serveAddress(ctx context.Context, settings source.Settings, nam
 	if _, given := settings["read_ahead"]; !given {
 		settings["read_ahead"] = readAhead
 	}
-	o := CacheOptions{Name: name, Source: settings, Passing: true, Policy: shm.PolicyFirstCome, Unnamed: true,
+	o := CacheOptions{Name: name, Label: "on demand, by " + s.onDemand.By, Source: settings, Passing: true, Policy: shm.PolicyFirstCome, Unnamed: true,
 		Parallel: addressParallel, RemoveUnused: s.onDemand.Idle}
 	p, err := served.Prepare(ctx, o, s.open, s.log)
 	if err != nil {

@@ -107,6 +107,22 @@ func programOf(pid int) string {
 	return name
 }
 
+// onDemandOf returns the process of the server on demand that has a cache, and the folder of its sockets; 0: none has.
+func onDemandOf(seg *shm.Segment) (pid int, folder string) {
+	if seg.Header.Flags&shm.FlagNamed != 0 {
+		return 0, ""
+	}
+	for r := range seg.RecordsUsed() {
+		word := seg.ClientWord(r, shm.ClientPID).Load()
+		words := wordsOf(int(uint32(word)))
+		if at := slices.Index(words, "--sockets"); uint32(word>>32) == shm.KindServer && at > 0 && at+1 < len(words) &&
+			slices.Contains(words, "--on-demand") {
+			return int(uint32(word)), words[at+1]
+		}
+	}
+	return 0, ""
+}
+
 // known returns v, or nil if the header could not be read.
 func (f *found) known(v any) any {
 	if f.Err != nil {

@@ -42,7 +42,7 @@ func (d *onDemand) serve(c *cobra.Command) error {
 	defer stop()
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	options := server.Options{SocketsDir: d.dir.dir, Log: log, Version: version,
-		OnDemand: &server.OnDemand{Idle: d.idle, End: stop, Keys: s3.HandKeys}}
+		OnDemand: &server.OnDemand{By: d.by, Idle: d.idle, End: stop, Keys: s3.HandKeys}}
 	page := serverPage(&options)
 	options.Page = page
 	s, err := server.New(ctx, options)

@@ -124,6 +124,7 @@ const serverRest = 5 * time.Second
 // asker asks a server about its caches.
 type asker struct {
 	sockets socketsFlag
+	unnamed bool  // the server is one on demand, whose caches have names of its own
 	silent  error // why the last request got no answer
 	until   time.Time
 }
@@ -136,7 +137,18 @@ func (a *asker) ask(name, uuid string) (answer func() (*cacheserver.Status, erro
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // ends the request if the caller never waits
 	got := make(chan error, 1)
 	var f cacheserver.Status
-	go func() { got <- admin{a.sockets.dir}.json(ctx, "/v1/caches/"+url.PathEscape(name), &f) }()
+	go func() {
+		if !a.unnamed {
+			got <- admin{a.sockets.dir}.json(ctx, "/v1/caches/"+url.PathEscape(name), &f)
+			return
+		}
+		var all []cacheserver.Status
+		err := admin{a.sockets.dir}.json(ctx, "/v1/caches", &all)
+		if k := slices.IndexFunc(all, func(one cacheserver.Status) bool { return one.UUID == uuid }); k >= 0 {
+			f = all[k]
+		}
+		got <- err
+	}()
 	return func() (*cacheserver.Status, error) {
 		defer cancel()
 		var err error

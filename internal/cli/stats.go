@@ -25,6 +25,7 @@ type stats struct {
 	at   time.Time
 	shm.Geometry
 
+	program any                 // server on demand that has the cache; nil: none has
 	clients []client            // if they were asked for: the client table
 	epochs  *cacheserver.Epochs // epochs of a track or from a server that answers; nil: unknown
 	server  *cacheserver.Status // answer of the server that has the cache; nil: no answer
@@ -34,6 +35,8 @@ type stats struct {
 var statsColumns = table.Columns[*stats]{
 	table.Shown("name", "name", "of the cache", func(s *stats) any { return s.name }),
 	table.Listed("path", "path", "of its file; none without a name", func(s *stats) any { return s.path }),
+	table.Listed("program", "program", "server on demand that has it, and who started that",
+		func(s *stats) any { return s.program }),
 	table.Shown("samples", "samples", "of the dataset", func(s *stats) any { return table.Count(s.Samples) }),
 	table.Shown("slots", "slots", "samples that fit; none in a variable-size cache",
 		func(s *stats) any { return slots(&s.Geometry) }),
@@ -149,7 +152,7 @@ func (s *stats) arena(v any) any {
 }
 
 // matters are the fields of the lines without --all.
-var matters = []string{"name", "ready", "cached_fraction", "hit_rate", "allocated_bytes", "clients_live"}
+var matters = []string{"name", "program", "ready", "cached_fraction", "hit_rate", "allocated_bytes", "clients_live"}
 
 // troubles are fields of further lines without --all, if they are not 0.
 var troubles = []string{"full", "lost", "corrupt"}
@@ -159,6 +162,9 @@ func (s *stats) brief() table.Columns[*stats] {
 	columns := slices.DeleteFunc(slices.Clone(statsColumns), func(c table.Column[*stats]) bool {
 		return !slices.Contains(matters, c.Field) && (!slices.Contains(troubles, c.Field) || c.Value(s) == table.Count(0))
 	})
+	if s.program == nil {
+		columns = slices.DeleteFunc(columns, func(c table.Column[*stats]) bool { return c.Field == "program" })
+	}
 	if s.silent != nil {
 		columns = append(columns, serverColumns[:1]...)
 	}
@@ -330,18 +336,26 @@ func (d *dirFlag) stats(name string, with extras) (s *stats, err error) {
 	}
 	defer seg.Close()
 	answer := func() (*cacheserver.Status, error) { return nil, nil }
+	pid, folder := onDemandOf(seg)
 	if with.server != nil {
 		probe, err := seg.ProbeLocks()
 		if err != nil {
 			return nil, err
 		}
 		if probe.Server { // the server's lock is held: a server exists, even if it is stopped
-			answer = with.server.ask(displayName(&seg.Header, seg.Path()), fmt.Sprintf("%x", seg.Header.UUID))
+			server := with.server
+			if pid != 0 {
+				server = &asker{sockets: socketsFlag{dir: folder}, unnamed: true}
+			}
+			answer = server.ask(displayName(&seg.Header, seg.Path()), fmt.Sprintf("%x", seg.Header.UUID))
 		}
 	}
 	err = counted(seg, func(reader *cache.Cache, sums cache.Stats, err error) error {
 		s = &stats{Stats: sums, name: displayName(&seg.Header, seg.Path()), uuid: seg.Header.UUID, path: seg.Path(),
 			at: time.Now(), Geometry: seg.Geometry}
+		if pid != 0 {
+			s.program = fmt.Sprintf("%d %s", pid, programOf(pid))
+		}
 		if err != nil {
 			return err
 		}

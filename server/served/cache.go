@@ -223,7 +223,7 @@ func (h *Cache) attach() error {
 		return errors.Join(err, locks.Close(), h.segment.Close())
 	}
 	fault.At("served.locked")
-	o := cache.Options{Label: "stocached serve", Kind: shm.KindServer, Locks: locks}
+	o := cache.Options{Label: cmp.Or(h.options.Label, "stocached serve"), Kind: shm.KindServer, Locks: locks}
 	h.jobs = nil
 	if h.segment.Policy == shm.PolicyPlanned {
 		h.jobs = jobs.New(h.segment)

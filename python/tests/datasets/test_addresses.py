@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import http.server
+import json
 import os
 import pickle
 import random
@@ -25,6 +26,7 @@ from processes import until
 import stocached
 from stocached import Loader, source
 from stocached._checks.derived_fingerprint import derive
+from stocached._common.program import program
 from stocached._datasets.address_dataset import AddressDataset, source_of
 
 OBJECTS = 40
@@ -201,6 +203,27 @@ def test_a_program_that_is_attached_keeps_it(run: Path):
     threading.Event().wait(2.5)  # more than STOCACHED_IDLE
     assert servers(run) == [before]
     assert pipe[0]["txt"] == b"sample 0-0"
+
+
+def test_commands_say_who_started_it(run: Path):
+    tars()[0]
+    (pid,) = servers(run)
+
+    def said(*command: str) -> str:
+        done = subprocess.run([program("a test"), *command], capture_output=True, text=True, check=True)
+        return done.stdout
+
+    (name,) = [
+        line.split()[0]
+        for line in said("ls").splitlines()
+        if f" {pid} stocached serve --on-demand, started by " in line
+    ]
+    shown = said("stats", name)
+    assert f"{pid} stocached serve --on-demand, started by " in shown
+    assert f", pid {os.getpid()}" in shown
+    assert "none answers" not in shown
+    assert json.loads(said("stats", name, "--json"))["remote"]["requests"] > 0
+    assert "on demand, by " in said("inspect", name)  # as top and web show it
 
 
 def test_kills_of_the_server_cost_no_sample(run: Path):
