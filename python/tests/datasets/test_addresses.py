@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import http.server
 import json
@@ -193,6 +194,41 @@ def test_one_server_for_all_programs_and_none_after_them(run: Path):
         one.communicate("\n")
     until(lambda: not servers(run))
     assert not list(run.glob("**/*.sock"))
+
+
+def test_folders_of_servers_that_ended_long_ago_go(run: Path, monkeypatch: pytest.MonkeyPatch):
+    base, pipe = run / "stocached", tars()
+    for name in ("old", "fresh", "starting"):
+        (base / f"on-demand-{name}").mkdir()
+        for file in ("server.log", "start.lock", "admin.sock"):
+            (base / f"on-demand-{name}" / file).touch()
+    for log in base.glob("*/server.log"):  # also that of a server that runs
+        if "fresh" not in str(log):
+            os.utime(log, (1, 1))
+    with (base / "on-demand-starting" / "start.lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        monkeypatch.setenv("AWS_PROFILE", "another")
+        assert tars()[0] == pipe[0]
+    left = {folder.name.removeprefix("on-demand-") for folder in base.iterdir()}
+    assert (len(left), {"fresh", "starting"} < left) == (4, True)
+    assert len(servers(run)) == 2
+
+
+def test_programs_that_start_a_server_beside_sweeps_get_one(run: Path):
+    program = f"from stocached import source; from stocached._cache import on_demand as o; o._KEPT = -1.0; source({TARS!r})[0]"
+    sweep = "import sys; from stocached._cache import on_demand as o; o._KEPT = -1.0\nwhile True: o._sweep(sys.argv[1])"
+    sweepers = [subprocess.Popen([sys.executable, "-c", sweep, run / "stocached"]) for _ in range(2)]
+    try:
+        for turn in range(6):
+            together = [child(program, AWS_PROFILE=str(turn % 2)) for _ in range(3)]
+            assert [one.communicate()[1] for one in together] == [""] * 3
+            assert len(servers(run)) <= 2
+            for pid in servers(run):
+                os.kill(pid, signal.SIGKILL)
+    finally:
+        for one in sweepers:
+            one.kill()
+            one.wait()
 
 
 def test_a_program_that_is_attached_keeps_it(run: Path):

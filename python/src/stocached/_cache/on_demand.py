@@ -10,6 +10,7 @@ import http.client
 import json
 import os
 import select
+import shutil
 import socket
 import stat
 import struct
@@ -43,8 +44,10 @@ _IDENTITY = (
 # A server has another working directory, so these become absolute.
 _FILES = ("AWS_SHARED_CREDENTIALS_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "SSL_CERT_FILE", "XDG_CACHE_HOME")
 _LONGEST = 60  # bytes of $XDG_RUNTIME_DIR: an address of a socket has 107
+_FOLDER, _LOCK, _LOG = "on-demand-", "start.lock", "server.log"
 _START = 30.0  # seconds for a server to start, or for another program to start it
 _PAUSE = 0.02  # seconds between two looks
+_KEPT = 24 * 3600.0  # seconds for which the folder of a server that has ended stays, as errors name its log
 _TRIES = 5  # a server may end while a program asks it
 _ERRORS: Mapping[int, type[StocachedError]] = {
     400: InvalidError,
@@ -83,7 +86,7 @@ class OnDemand:
         """Of the sockets and the log. That of another user, or one that others may write to, raises
         CachePermissionError."""
         base = self._base
-        for folder in (base, made := os.path.join(base, f"on-demand-{self._identity}")):
+        for folder in (base, made := os.path.join(base, f"{_FOLDER}{self._identity}")):
             try:
                 os.mkdir(folder, 0o700)
             except FileExistsError:
@@ -102,7 +105,7 @@ class OnDemand:
 
     @property
     def log(self) -> str:
-        return os.path.join(self.folder, "server.log")
+        return os.path.join(self.folder, _LOG)
 
     def open(self, source: Mapping[str, Any], name: str = "") -> str:
         """The name of the cache of the samples of an address, which the server opens. It starts the server if there is none.
@@ -173,9 +176,7 @@ class OnDemand:
             connection.close()
 
     def _answers(self) -> bool:
-        with socket.socket(socket.AF_UNIX) as s:
-            s.settimeout(_START)
-            return s.connect_ex(os.path.join(self.folder, "admin.sock")) == 0
+        return _answers(self.folder)
 
     # ------------------------------------------------------------ starting
 
@@ -193,6 +194,7 @@ class OnDemand:
             if not alone or self._answers():
                 return
             _run(command, self.log, until, self._environment())
+        _sweep(self._base)
 
     def _environment(self) -> dict[str, str]:
         """Of the server: what decides who it is as when this object was made, which may have changed since."""
@@ -204,27 +206,65 @@ class OnDemand:
     @contextlib.contextmanager
     def _alone(self, until: float) -> Iterator[bool]:
         """Inside, no other program starts this server. False: one has done so."""
-        lock = os.open(os.path.join(self.folder, "start.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            while True:
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    if self._answers():
-                        yield False
-                        return
-                    if time.monotonic() >= until:
-                        raise NoServerError(
-                            f"another program has been starting the server on {self.folder} for {_START:g} s; its log: {self.log}"
-                        ) from None
-                    time.sleep(_PAUSE)
+        while True:
             try:
-                yield True
+                lock = os.open(os.path.join(self.folder, _LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            except FileNotFoundError:
+                continue  # another program has just swept the folder
+            try:
+                if not self._locked(lock, until):
+                    yield False
+                    return
+                if os.fstat(lock).st_nlink == 0:  # likewise
+                    continue
+                try:
+                    yield True
+                finally:
+                    fcntl.flock(lock, fcntl.LOCK_UN)  # also for a child that was forked meanwhile
+                return
             finally:
-                fcntl.flock(lock, fcntl.LOCK_UN)  # also for a child that was forked meanwhile
-        finally:
-            os.close(lock)
+                os.close(lock)
+
+    def _locked(self, lock: int, until: float) -> bool:
+        """False: another program has started this server."""
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
+            except BlockingIOError:
+                if self._answers():
+                    return False
+                if time.monotonic() >= until:
+                    raise NoServerError(
+                        f"another program has been starting the server on {self.folder} for {_START:g} s; its log: {self.log}"
+                    ) from None
+                time.sleep(_PAUSE)
+
+
+def _answers(folder: str) -> bool:
+    with socket.socket(socket.AF_UNIX) as s:
+        s.settimeout(_START)
+        return s.connect_ex(os.path.join(folder, "admin.sock")) == 0
+
+
+def _sweep(base: str) -> None:
+    """Removes the folders of servers that ended long ago."""
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(base):
+            with contextlib.suppress(OSError):  # such as a lock that another program has: it starts a server there
+                if entry.name.startswith(_FOLDER):
+                    _sweep_one(entry.path)
+
+
+def _sweep_one(folder: str) -> None:
+    lock = os.open(os.path.join(folder, _LOCK), os.O_RDWR | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        age = time.time() - os.stat(os.path.join(folder, _LOG)).st_mtime
+        if age > _KEPT and not _answers(folder):
+            shutil.rmtree(folder)
+    finally:
+        os.close(lock)
 
 
 def _run(command: list[str], log: str, until: float, environment: Mapping[str, str]) -> None:
