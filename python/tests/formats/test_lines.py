@@ -7,6 +7,9 @@ import gzip
 import io
 import os
 import random
+import subprocess
+import sys
+import textwrap
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -108,6 +111,29 @@ def test_an_index_is_kept_in_the_cache_folder_or_nowhere(kept: Path, monkeypatch
     assert made(kept, monkeypatch)
     assert made(kept, monkeypatch)
     assert sorted(path.name for path in kept.parent.iterdir()) == ["a.jsonl", "a.jsonl.stocached-index"]
+
+
+def test_processes_make_an_index_once(kept: Path):
+    program = f"""
+        import time
+        from stocached import source
+        from stocached._formats import kept_index, line_index
+        kept_index._KEPT, make, sleep = 1, line_index._made, time.sleep
+        line_index._made = lambda *arguments: (print("makes", flush=True), input(), make(*arguments))[-1]
+        time.sleep = lambda seconds: (print("waits", flush=True), sleep(seconds))
+        print(len(source({str(kept)!r})), flush=True)
+    """
+    started = []
+    for said in ("makes", "waits"):
+        one = subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert one.stdout is not None
+        assert one.stdout.readline() == f"{said}\n"
+        started.append(one)
+    lines = [one.communicate("\n")[0].split() for one in started]
+    assert lines[0][-1] == lines[1][-1]
+    assert set(lines[1][:-1]) <= {"waits"}
 
 
 def test_an_index_takes_little_memory(tmp_path: Path):

@@ -16,7 +16,7 @@ from made import plain
 from tf_examples import SequenceExample, item_of, written
 
 from stocached import BadSampleError, InvalidError, source
-from stocached._formats import kept_index
+from stocached._formats import kept_index, records
 
 # A file that the package tfrecord 1.14.6 wrote.
 OF_TFRECORD = 2 * bytes.fromhex(

@@ -32,6 +32,7 @@ from .served_samples import ServedSamples
 _ENDINGS = {".tar": "tar", ".npy": "npy"}
 _TIMEOUT = 60.0  # seconds of a batch
 _BRIEF = 0.2  # seconds: nobody waits for what is told ahead
+_ENDED = (CacheNotFoundError, NoServerError, ReplacedError)  # of a cache whose server has ended
 _DENIED = "permission denied"  # of the messages of failures
 _HOW = ("path", "remote", "limits", "retry", "read_ahead", "index", "descriptors", "open_files", "verify")  # it is read
 _FILES = ("manifest", "index")  # settings that name files of this machine
@@ -94,11 +95,14 @@ class AddressDataset(ServedSamples):
                 ending = {failure.kind for failure in error.failures} <= {"CLOSING", "CANCELLED"} and error.failures
                 if not ending or time.monotonic() > end:
                     raise
-            except (CacheNotFoundError, NoServerError, ReplacedError):
+            except _ENDED:
                 if time.monotonic() > end:
                     raise
-            if self.cache is cache:  # else another thread has attached again
-                self._attach()
+            self._attach_after(cache)
+
+    def _attach_after(self, cache: Cache) -> None:
+        if self.cache is cache:  # else another thread has attached again
+            self._attach()
 
     @property
     def fingerprint(self) -> str:
@@ -113,9 +117,8 @@ class AddressDataset(ServedSamples):
         with contextlib.suppress(StocachedError):  # a fetch tells what is wrong
             try:
                 prefetch(cache, indices, _BRIEF)
-            except (CacheNotFoundError, NoServerError, ReplacedError):
-                if self.cache is cache:
-                    self._attach()
+            except _ENDED:
+                self._attach_after(cache)
 
     def attach_again(self) -> bool:
         return False

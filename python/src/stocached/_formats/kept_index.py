@@ -4,10 +4,12 @@ in the user's cache folder. It counts while the file has the same size, time and
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import struct
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,7 @@ _HEAD = struct.Struct(
 _MAGIC, _VERSION = b"stoc-lin", 1
 _KEPT = 16 << 20  # bytes of a file from which on its index is kept; others take 10 ms
 _PLACES, _PLACE = 64, 256
+_PATIENCE, _PAUSE = 600.0, 0.05  # seconds for which it waits for the index of another process, and between two looks
 _HEAD_BYTES = 64 << 10  # of a file at an address
 
 
@@ -94,6 +97,23 @@ class OpenFile:
     def indexes(self) -> list[str]:
         return indexes_of(self.path, "lines")
 
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """While no other process indexes the file, so that ranks read it once. Not every file system has locks."""
+        end = time.monotonic() + _PATIENCE
+        with contextlib.suppress(OSError):
+            while time.monotonic() < end:
+                try:
+                    fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    time.sleep(_PAUSE)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                fcntl.flock(self.descriptor, fcntl.LOCK_UN)  # also for a child that was forked meanwhile
+
 
 class OpenObject:
     """The same of an object at an address. Its tag tells changes, so nothing of it is read for that."""
@@ -124,6 +144,9 @@ class OpenObject:
     def indexes(self) -> list[str]:
         return indexes_of(self.path, "lines")[1:] if self.stamp[1] else []
 
+    def alone(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
 
 def starts_of(where: Any, rule: bytes, make: Callable[[OpenFile | OpenObject], Starts]) -> Starts:
     """The index of a file, with the end of the file. where: a path, or a file at an address. rule: 16 bytes, which name what
@@ -145,14 +168,21 @@ def _starts_of(file: OpenFile | OpenObject, rule: bytes, make: Callable[[OpenFil
     if stamp[0] < _KEPT:
         return make(file)
     places = file.sampled()
-    for index in file.indexes():
-        found = _kept(index, stamp, rule, places)
-        if found is not None:
-            return found
-    made = make(file)
-    if file.stamp == stamp:  # else who reads a line gets an error
-        _keep(file, made, stamp, rule, places)
-    return made
+    found = _found(file, stamp, rule, places)
+    if found is not None:
+        return found
+    with file.alone():
+        found = _found(file, stamp, rule, places)
+        if found is None:
+            found = make(file)
+            if file.stamp == stamp:  # else who reads a line gets an error
+                _keep(file, found, stamp, rule, places)
+        return found
+
+
+def _found(file: OpenFile | OpenObject, stamp: tuple[int, int], rule: bytes, places: int) -> Starts | None:
+    kept = (_kept(index, stamp, rule, places) for index in file.indexes())
+    return next((index for index in kept if index is not None), None)
 
 
 def _kept(index: str, stamp: tuple[int, int], rule: bytes, places: int) -> Starts | None:
