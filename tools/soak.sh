@@ -8,6 +8,7 @@ job=${JOB_KILLS:-1000}              # kills of each of three jobs with announced
 cluster=${CLUSTER_KILLS:-200}       # kills of servers, ranks, nodes of Redis and the storage of a job on three nodes
 prepare=${PREPARE_KILLS:-2000}      # kills of preparations
 loader=${LOADER_KILLS:-2000}        # kills of workers of a loader
+address=${ADDRESS_KILLS:-50}        # kills of a server on demand, and of it and its programs
 random=${LOADER_SECONDS:-600}       # seconds of random loaders beside a plain model
 breaks=${LOADER_BREAKS:-2000}       # iterations of a loader that stop in the middle
 files=${FILES:-300000}              # pictures that are damaged, and as many that change while they are decoded
@@ -36,6 +37,7 @@ STOCACHED_TEST_KILLS=$cluster gotest -run '^TestClusterJobKilled$' ./internal/cl
 STOCACHED_TEST_KILLS=$prepare $pytest python/tests/prepare/test_prepare_kills.py
 STOCACHED_TEST_KILLS=$loader STOCACHED_TEST_BREAKS=$breaks $pytest python/tests/loader/test_loader_kills.py \
     python/tests/loader/test_loader_lifecycle.py -k 'kills_at_random_moments or left_in_the_middle'
+STOCACHED_TEST_KILLS=$address $pytest python/tests/datasets/test_addresses.py -k kills
 STOCACHED_TEST_SECONDS=$random STOCACHED_TEST_SEED=$(date +%s) STOCACHED_TEST_WALKS=10000 $pytest -o faulthandler_timeout=0 python/tests/loader/test_loader_differential.py python/tests/pipes/test_walks.py
 STOCACHED_TEST_MEMORY=1 $pytest python/tests/memory/test_memory.py -k cgroup
 STOCACHED_TEST_FRAMEWORKS=all $pytest python/tests/loader/test_lightning_loaders.py python/tests/loader/test_accelerate_loaders.py

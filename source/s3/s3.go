@@ -146,7 +146,7 @@ func regionHint(right, used string) string {
 	if right == "" || right == used {
 		return ""
 	}
-	return ", and the bucket's is " + right
+	return ", and the bucket's is " + right + ": set remote.region or AWS_REGION"
 }
 
 // Head is part of remote.Driver.

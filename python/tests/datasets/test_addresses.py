@@ -32,6 +32,7 @@ from stocached._datasets.address_dataset import AddressDataset, source_of
 
 OBJECTS = 40
 SHARDS, SAMPLES, LARGE = 3, 10, 200_000
+KILLS = int(os.environ.get("STOCACHED_TEST_KILLS", "10"))
 TARS = "s3://data/shards/train-{0..2}.tar"
 
 
@@ -266,7 +267,7 @@ def test_kills_of_the_server_cost_no_sample(run: Path):
     loader = Loader(tars().shuffle(0).batch(3, collate=list), num_workers=2, persistent_workers=True)
     kills = random.Random(3)
     killed, batches = 0, 0
-    while killed < 12:
+    while killed < KILLS:
         epoch = []
         for batch in loader:
             epoch.append(batch)
@@ -287,7 +288,7 @@ def test_kills_of_programs_and_of_the_starter_leave_nothing(run: Path):
     program = f"import stocached\nfor _ in range(10**6): list(stocached.source({TARS!r}))"
     kills = random.Random(4)
     programs = [child(program) for _ in range(3)]
-    for _ in range(10):
+    for _ in range(KILLS):
         until(lambda: len(servers(run)) == 1)
         threading.Event().wait(kills.random() / 2)
         victim = kills.randrange(4)
