@@ -43,7 +43,7 @@ const (
 )
 
 // readAhead is what the server reads ahead of an address, if the program does not say it.
-var readAhead = map[string]any{"size": "64MiB", "readers": addressParallel}
+var readAhead = map[string]any{"size": "64MiB", "total": "256MiB", "readers": addressParallel}
 
 // openAddress opens the address of a program, lists it, and returns the name of its cache. Programs that open the same
 // address at the same time share one list. The same data have the same name, and other data another one. A program that still has a cache of this server only hands over

@@ -16,3 +16,6 @@ func LateRate(s source.Source, o RateOptions, late time.Duration) source.Source 
 	d.heads <- head{late: late}
 	return through(s, d)
 }
+
+// Together returns the bytes of all sources with Total.
+func Together() int64 { return together.Load() }

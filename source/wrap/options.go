@@ -87,7 +87,7 @@ func applyReadAhead(s source.Source, o *options) (source.Source, error) {
 		return s, nil
 	}
 	var r ReadAheadOptions
-	err := errors.Join(source.Settings(o.ReadAhead).Decode(&r), source.Settings(o.ReadAhead).NotZero("size", "readers"))
+	err := errors.Join(source.Settings(o.ReadAhead).Decode(&r), source.Settings(o.ReadAhead).NotZero("size", "readers", "total"))
 	if _, has := s.(source.Blocks); err == nil && r.Blocks && !has {
 		err = fmt.Errorf("%w: blocks: this source has none; leave it out, or pack the samples into block files (stocached pack)",
 			source.ErrInvalid)

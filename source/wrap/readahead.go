@@ -18,12 +18,24 @@ import (
 type ReadAheadOptions struct {
 	// Size bounds the bytes of samples that are held or read ahead. 0: 64 MiB. Garbage comes on
 	// top.
-	Size    size.Bytes `key:"size"`
+	Size size.Bytes `key:"size"`
+	// Total bounds the bytes of all sources of this process that have it, but each may hold one sample or block.
+	// 0: there is no such bound.
+	Total   size.Bytes `key:"total"`
 	Readers int        `key:"readers"` // concurrent reads ahead. 0: 4
 	// Blocks reads the whole block of any sample, and holds it: for readers that read block by block.
 	Blocks bool          `key:"blocks"`
 	Keep   time.Duration `key:"keep"` // samples that no reader asks for in this time may be dropped. 0: 1 min
 }
+
+// sharing are the sources with Total, and together their bytes.
+var (
+	sharing  sync.Map
+	together atomic.Int64
+)
+
+// togetherPause is how often a source asks whether others have freed bytes.
+const togetherPause = 100 * time.Millisecond
 
 // maxAnnounced bounds the memory of announced samples that are not read yet: 64 batches of 1,024.
 const maxAnnounced = 1 << 16
@@ -49,10 +61,10 @@ type Ahead interface {
 // ignored: the Read of the sample tries again and returns its own error. It returns ErrInvalid for
 // negative options.
 func ReadAhead(s source.Source, o ReadAheadOptions) (Ahead, error) {
-	if o.Size < 0 || o.Readers < 0 || o.Readers > 1024 || o.Keep < 0 {
-		return nil, fmt.Errorf("%w: size: %d bytes, readers: %d, keep: %v: none may be below 0, "+
+	if o.Size < 0 || o.Total < 0 || o.Readers < 0 || o.Readers > 1024 || o.Keep < 0 {
+		return nil, fmt.Errorf("%w: size: %d bytes, total: %d bytes, readers: %d, keep: %v: none may be below 0, "+
 			"and at most 1024 readers are allowed",
-			source.ErrInvalid, o.Size, o.Readers, o.Keep)
+			source.ErrInvalid, o.Size, o.Total, o.Readers, o.Keep)
 	}
 	o.Size, o.Readers, o.Keep = cmp.Or(o.Size, 64<<20), cmp.Or(o.Readers, 4), cmp.Or(o.Keep, time.Minute)
 	a := &ahead{Source: s, o: o, samples: s.Info().Samples, units: map[int]*unit{}}
@@ -60,6 +72,9 @@ func ReadAhead(s source.Source, o ReadAheadOptions) (Ahead, error) {
 	a.ctx, a.stop = context.WithCancelCause(context.Background())
 	a.changed.L = &a.mu
 	a.measured.Store(true)
+	if o.Total > 0 {
+		sharing.Store(a, nil)
+	}
 	for range o.Readers {
 		a.readers.Go(a.readAhead)
 	}
@@ -280,7 +295,7 @@ func (a *ahead) next() *unit {
 		}
 		u := front.Value.(*unit)
 		if wait, ok := a.makeSpace(u.bytes, a.o.Keep); !ok {
-			timer := time.AfterFunc(wait, a.changed.Broadcast)
+			timer := time.AfterFunc(wait, a.changed.Signal)
 			a.changed.Wait()
 			timer.Stop()
 			continue
@@ -294,18 +309,46 @@ func (a *ahead) next() *unit {
 // makeSpace drops units that were untouched for long enough, until bytes are free. If too few are
 // free, wait says when that may change.
 func (a *ahead) makeSpace(bytes int64, untouched time.Duration) (wait time.Duration, ok bool) {
-	for a.bytes+bytes > int64(a.o.Size) {
+	for {
+		others := a.o.Total > 0 && a.bytes > 0 && together.Load()+bytes > int64(a.o.Total)
+		if !others && a.bytes+bytes <= int64(a.o.Size) {
+			return 0, true
+		}
 		oldest := a.held.Front()
-		if oldest == nil {
-			return a.o.Keep, false
+		if oldest != nil && time.Since(oldest.Value.(*unit).touched) >= untouched {
+			a.drop(oldest.Value.(*unit))
+			continue
 		}
-		u := oldest.Value.(*unit)
-		if age := time.Since(u.touched); age < untouched {
-			return untouched - age, false
+		if wait = a.o.Keep; oldest != nil {
+			wait = untouched - time.Since(oldest.Value.(*unit).touched)
 		}
-		a.drop(u)
+		if !others {
+			return wait, false
+		}
+		before := together.Load()
+		sharing.Range(func(other, _ any) bool { other.(*ahead).expire(a); return true })
+		if together.Load() >= before {
+			return min(wait, togetherPause), false
+		}
 	}
-	return 0, true
+}
+
+// expire drops units that were untouched for long enough, for another source. That holds its own lock, so expire waits for none.
+func (a *ahead) expire(by *ahead) {
+	if a == by || !a.mu.TryLock() {
+		return
+	}
+	defer a.mu.Unlock()
+	for oldest := a.held.Front(); oldest != nil && time.Since(oldest.Value.(*unit).touched) >= a.o.Keep; oldest = a.held.Front() {
+		a.drop(oldest.Value.(*unit))
+	}
+}
+
+// account counts bytes that are read or held from now on.
+func (a *ahead) account(bytes int64) {
+	if a.bytes += bytes; a.o.Total > 0 {
+		together.Add(bytes)
+	}
 }
 
 // begin marks a unit as being read.
@@ -315,7 +358,7 @@ func (a *ahead) begin(u *unit) {
 		u.queued = false
 	}
 	u.place = nil
-	a.bytes += u.bytes
+	a.account(u.bytes)
 }
 
 // drop removes a unit that is held or announced.
@@ -324,7 +367,7 @@ func (a *ahead) drop(u *unit) {
 		a.queue.Remove(u.place)
 	} else {
 		a.held.Remove(u.place)
-		a.bytes -= u.bytes
+		a.account(-u.bytes)
 	}
 	delete(a.units, u.number)
 	a.changed.Broadcast()
@@ -498,6 +541,7 @@ func (a *ahead) Close() error {
 	}
 	a.changed.Broadcast()
 	a.mu.Unlock()
+	sharing.Delete(a)
 	a.stop(errClosing())
 	err := a.Source.Close()
 	a.readers.Wait()

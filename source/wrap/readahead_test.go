@@ -269,6 +269,47 @@ func TestReadAheadOfBlocks(t *testing.T) {
 	})
 }
 
+// Ensure that sources with a total share it, that each of them still reads, and that what one frees another one gets.
+func TestReadAheadTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := wrap.ReadAheadOptions{Size: 20 * 24, Total: 30 * 24}
+		first, _, want := ahead(t, 40, 24, 0, o)
+		second, _, _ := ahead(t, 40, 24, 0, o)
+		third, _, _ := ahead(t, 40, 24, 0, o)
+		var all []int
+		for i := range 20 {
+			all = append(all, i)
+		}
+		for k, held := range []int64{20, 10, 1} {
+			a := []wrap.Ahead{first, second, third}[k]
+			a.Prefetch(all)
+			time.Sleep(time.Second)
+			if n := a.Held() / 24; n != held {
+				t.Errorf("source %d holds %d samples", k, n)
+			}
+		}
+		for _, i := range all {
+			wantSample(t, first, want, i)
+		}
+		time.Sleep(time.Second)
+		if n := (first.Held() + second.Held() + third.Held()) / 24; n < 30 || n > 33 {
+			t.Errorf("they hold %d samples", n)
+		}
+		time.Sleep(2 * time.Minute) // what nobody asks for in a minute goes
+		third.Prefetch([]int{20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39})
+		time.Sleep(time.Minute)
+		if n := third.Held() / 24; n != 20 {
+			t.Errorf("%d samples are held beside those that nobody asked for", n)
+		}
+		for _, a := range []wrap.Ahead{first, second, third} {
+			a.Close()
+		}
+		if n := wrap.Together(); n != 0 {
+			t.Errorf("%d bytes are counted after the end", n)
+		}
+	})
+}
+
 // Ensure that readers that read block by block have each block read once.
 func TestReadAheadBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
