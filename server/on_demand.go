@@ -102,8 +102,8 @@ func (s *Server) serveAddress(ctx context.Context, settings source.Settings, nam
 	if _, given := settings["read_ahead"]; !given {
 		settings["read_ahead"] = readAhead
 	}
-	o := CacheOptions{Name: name, Label: "on demand, by " + s.onDemand.By, Source: settings, Passing: true, Policy: shm.PolicyFirstCome, Unnamed: true,
-		Parallel: addressParallel, RemoveUnused: s.onDemand.Idle}
+	o := CacheOptions{Name: name, Label: "on demand, by " + s.onDemand.By, Source: settings, Passing: true,
+		Policy: shm.PolicyFirstCome, Unnamed: true, Parallel: addressParallel, RemoveUnused: s.onDemand.Idle}
 	p, err := served.Prepare(ctx, o, s.open, s.log)
 	if err != nil {
 		return "", cmp.Or(errors.Unwrap(err), err) // programs know the address, and not the name
