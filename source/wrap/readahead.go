@@ -45,8 +45,8 @@ const maxAnnounced = 1 << 16
 type Ahead interface {
 	source.Source
 	// Prefetch announces reads. The source reads these samples ahead in this order, each once, and
-	// holds each until it is read once. It reads whole blocks where a call announces most of a block,
-	// or samples that lie side by side. Prefetch does not wait. It returns how many of the indices
+	// holds each until it is read once. It reads whole blocks if all of them fit, and where a call
+	// announces most of a block, or samples that lie side by side. Prefetch does not wait. It returns how many of the indices
 	// are announced now. The others are invalid, exceed the queue (65,536 samples or blocks), or
 	// are larger than Size.
 	Prefetch(indices []int) int
@@ -222,7 +222,7 @@ const nextTo = 16
 
 // wholeOf says of which of these samples the whole block is worth a read.
 func (a *ahead) wholeOf(indices []int) func(i int) bool {
-	if a.blocks == nil || a.o.Blocks {
+	if a.blocks == nil || a.o.Blocks || a.blocks.Blocks() <= int(a.o.Size/source.MostBlock) { // they all fit
 		return func(int) bool { return a.blocks != nil }
 	}
 	near := 0

@@ -266,6 +266,15 @@ func TestReadAheadOfBlocks(t *testing.T) {
 		wantSample(t, a, want, 13)
 		check(35, 20, "a sample that had to go")
 		a.Close()
+
+		a, f, want = ahead(t, 60, 24, 10, wrap.ReadAheadOptions{}, faults.Rule{Delay: time.Millisecond})
+		for _, i := range rand.Perm(60) {
+			a.Prefetch([]int{i})
+			synctest.Wait()
+			wantSample(t, a, want, i)
+		}
+		check(60, 0, "samples anywhere of blocks that all fit")
+		a.Close()
 	})
 }
 
