@@ -385,8 +385,8 @@ func TestNeighboursOfAShard(t *testing.T) {
 	}
 }
 
-// Ensure that records and rows of an object that lie side by side are read by one request with read_ahead: blocks, and
-// one by one without it, and that local files have no blocks.
+// Ensure that records and rows of an object that lie side by side are read by one request with read_ahead: blocks, or if
+// they are announced, and else one by one, and that local files have no blocks.
 func TestNeighboursOfRows(t *testing.T) {
 	s3test.Environment(t)
 	want := noise(100) // 11 MB: blocks of 74 and 26 samples
@@ -396,18 +396,29 @@ func TestNeighboursOfRows(t *testing.T) {
 	for _, c := range []source.Settings{{"kind": "raw", "path": "raw", "sample_bytes": 110 << 10}, {"kind": "npy", "path": "x.npy"}} {
 		name := c["path"].(string)
 		c["path"], c["remote"] = "s3://"+s3test.Bucket+"/"+name, map[string]any{"endpoint": s.URL, "hedge": false}
-		for blocks, wanted := range map[bool]int64{true: 2, false: 100} {
+		for _, how := range []struct {
+			blocks, announced bool
+			wanted            int64
+		}{{true, false, 2}, {false, false, 100}, {false, true, 2}} {
+			blocks, wanted := how.blocks, how.wanted
 			src, ahead, err := kinds.Whole(t.Context(), kinds.Open, mergedWith(c, "read_ahead", map[string]any{"blocks": blocks}), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer src.Close()
-			if b, has := src.(source.Blocks); ahead == nil || has != blocks || has && (b.Blocks() != 2 || b.BlockOf(73) != 0 || b.BlockOf(74) != 1 ||
+			if b, has := src.(source.Blocks); ahead == nil || !has || (b.Blocks() != 2 || b.BlockOf(73) != 0 || b.BlockOf(74) != 1 ||
 				b.BlockOf(100) != -1 || !strings.Contains(src.Where(99), name)) {
 				t.Errorf("%s, blocks: %v: %T", name, blocks, src)
 			}
 			s.Settle()
 			requests, sent := s.Requests.Load(), s.Bytes.Load()
+			if how.announced {
+				indices := make([]int, len(want))
+				for i := range indices {
+					indices[i] = i
+				}
+				ahead.Prefetch(indices)
+			}
 			readAll(t, src, want)
 			s.Settle()
 			requests, sent = s.Requests.Load()-requests, s.Bytes.Load()-sent

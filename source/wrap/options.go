@@ -38,8 +38,7 @@ func Apply(s source.Source, settings map[string]any, told *source.Retries) (sour
 	if err := source.Settings(settings).Decode(&o); err != nil {
 		return nil, err
 	}
-	var r ReadAheadOptions
-	if source.Settings(o.ReadAhead).Decode(&r) == nil && r.Blocks { // applyReadAhead says what is wrong
+	if o.ReadAhead != nil {
 		if joined, ok := source.ByBlock(s); ok {
 			s = joined
 		}
