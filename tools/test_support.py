@@ -29,13 +29,8 @@ def test_python_and_its_packages() -> None:
     project = "python/pyproject.toml"
     assert row("Python")[0] == value(project, r'^requires-python = ">=([\d.]+)"') + " and later"
     assert row("NumPy")[0] == value(project, r'^dependencies = \["numpy>=([\d.]+)"\]') + " and later"
-    for extra, name in (
-        ("torch", "torch"),
-        ("lightning", "lightning"),
-        ("parquet", "pyarrow"),
-        ("hdf5", "h5py"),
-        ("fsspec", "fsspec"),
-    ):
+    extras = {"torch": "torch", "lightning": "lightning", "parquet": "pyarrow", "hdf5": "h5py", "fsspec": "fsspec"}
+    for extra, name in extras.items():
         assert row(f"{name} (optional)")[0] == value(project, rf'^{extra} = \["{name}>=([\d.]+)"\]') + " and later"
 
 
