@@ -17,6 +17,8 @@ from loader_datasets import Deadly, Numbers, Stream, read
 from processes import gone, limit
 
 from stocached import InvalidError, Loader, WorkerLostError
+from stocached._loader.tasks import ROW_AND_OBJECTS
+from stocached._workers.task_queue import TaskQueue
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = Path(__file__).parents[1] / "loader_programs" / "kills.py"
@@ -166,6 +168,27 @@ def test_restarted_worker_does_all_that_the_lost_one_held(tmp_path):
     """A worker takes up to 32 samples at a time where they are loaded quickly."""
     dataset = Deadly(400, 350, "SIGKILL", tmp_path / "note", once=True)
     assert read(Loader(dataset, 200, num_workers=1, restart_workers=True, timeout=30)) == list(range(400))
+
+
+@pytest.mark.parametrize("part", [0.1, 0.9])
+def test_worker_killed_while_it_answers_for_several_samples(part, tmp_path, monkeypatch):
+    """The first answer has the texts of all."""
+    answer = TaskQueue.done
+
+    def killed(self, worker, tasks, count):
+        together = count > 8 and any(task.result == ROW_AND_OBJECTS for task in tasks[:count])
+        if together and not (tmp_path / "note").exists():
+            (tmp_path / "note").touch()
+            answer(self, worker, tasks, max(1, int(count * part)))
+            os.kill(os.getpid(), signal.SIGKILL)
+        answer(self, worker, tasks, count)
+
+    monkeypatch.setattr(TaskQueue, "done", killed)
+    items = [{"k": k, "text": f"text {k}"} for k in range(400)]
+    batches = [*Loader(items, 100, num_workers=1, restart_workers=True, timeout=30)]
+    assert (tmp_path / "note").exists()
+    assert [text for batch in batches for text in batch["text"]] == [item["text"] for item in items]
+    assert [k for batch in batches for k in batch["k"].tolist()] == [*range(400)]
 
 
 @pytest.mark.parametrize("settings", [{}, {"collate_fn": np.stack}], ids=["rows", "batches"])

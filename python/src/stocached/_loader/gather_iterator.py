@@ -367,7 +367,10 @@ class GatherIterator(BatchIterator):
                 batch.bad[row] = task_queue.take_object(*place)
             else:
                 value, _ = serialization.receive(task_queue, *place)
-                (batch.whole if result == WHOLE else batch.objects)[row] = value
+                if result == WHOLE:
+                    batch.whole[row] = value
+                else:
+                    batch.objects |= value
 
     def _load(self, batch: Batch, row: int) -> int:
         """Loads a row in the training loop's thread. Returns 1 if the sample came from the cache

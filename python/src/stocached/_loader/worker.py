@@ -332,10 +332,23 @@ class Worker:
         """Writes samples into their rows of one batch, and drops them."""
         if layout is not None and len(loaded) > 1:
             arrays, rows = self._arrays(layout, loaded[0][0].buffer), [task.row for task, _ in loaded]
-            if layout.write_many(arrays, rows, [sample for _, sample in loaded]):
+            objects = layout.write_many(arrays, rows, [sample for _, sample in loaded])
+            if objects is not None and (
+                not layout.objects or self._send_objects(loaded[0][0], dict(zip(rows, objects)))
+            ):
                 loaded.clear()
         while loaded:
             self._try(self._write, *loaded.pop(0), layout)
+
+    def _send_objects(self, task: _native.Task, objects: dict[int, list[Any]]) -> bool:
+        """Answers a task with the objects of the samples of several, in one piece of the overflow. It is the first of them,
+        which is answered first: then a worker that does the others again sends theirs a second time. False: one cannot
+        be sent, and `_write` names its sample."""
+        try:
+            _answer(task, serialization.send(self._task_queue, objects), ROW_AND_OBJECTS)
+        except (Exception, SystemExit):
+            return False
+        return True
 
     def _write(self, task: _native.Task, sample: Any, layout: Layout | None) -> None:
         if layout is not None:
@@ -345,7 +358,7 @@ class Worker:
                 pass  # another layout: answer with the whole sample
             else:
                 if objects:
-                    _answer(task, serialization.send(self._task_queue, objects), ROW_AND_OBJECTS)
+                    _answer(task, serialization.send(self._task_queue, {task.row: objects}), ROW_AND_OBJECTS)
                 return
         _answer(task, serialization.send(self._task_queue, sample), WHOLE)
 

@@ -61,7 +61,7 @@ class Layout:
             offset += -(-nbytes * rows // _ALIGN) * _ALIGN
         self.bytes = offset
         self.sample_bytes = sum(column.bytes for column in self.columns)
-        self.small = self.sample_bytes < LARGE and not self.objects  # `write_many` can write them
+        self.small = self.sample_bytes < LARGE  # `write_many` can write them
 
     @classmethod
     def of(cls, sample: Any, rows: int, no_columns: frozenset[str] = frozenset()) -> Layout:
@@ -111,22 +111,22 @@ class Layout:
                 array[row, ...] = value
         return [leaves[k] for k in self.objects]
 
-    def write_many(self, arrays: list[Array], rows: list[int], samples: list[Any]) -> bool:
-        """Writes small samples into ascending rows, in a fifth of the time of single writes. False:
-        these samples need single writes; some rows may be written."""
+    def write_many(self, arrays: list[Array], rows: list[int], samples: list[Any]) -> list[list[Any]] | None:
+        """Writes small samples into ascending rows, in a fifth of the time of single writes. Returns what `write` returns of
+        each. None: these samples need single writes; some rows may be written."""
         if not self.small:
-            return False
+            return None
         where = slice(rows[0], rows[-1] + 1) if rows[-1] - rows[0] == len(rows) - 1 else rows
         try:
             taken = [self.tree.take(sample) for sample in samples]
             for column, array in zip(self.columns, arrays):
                 values = self.tree.leaves[column.leaf].stacked([leaves[column.leaf] for leaves in taken])
                 if values is None or (column.number is None and values.shape[1:] != column.shape):
-                    return False
+                    return None
                 array[where] = values
         except Exception:  # `write` raises it for the sample that fails
-            return False
-        return True
+            return None
+        return [[leaves[k] for k in self.objects] for leaves in taken]
 
     def read(self, arrays: list[Array], row: int, objects: list[Any]) -> Any:
         """The sample of a row, over the memory of the batch."""
