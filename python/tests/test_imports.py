@@ -18,7 +18,7 @@ SOURCE = Path(stocached.__file__).parent
 FLOORS = (
     {"_native"},
     {"_common"},
-    {"_samples", "_memory", "_random", "_order", "_trace"},
+    {"_samples", "_memory", "_random", "_order", "_shards", "_trace"},
     {"_checks", "_workers", "_image"},
     {"_cache", "_files"},
     {"_datasets", "_formats", "_streams"},

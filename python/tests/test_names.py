@@ -17,7 +17,7 @@ from helpers import python
 
 import stocached
 from stocached import _native
-from stocached._cache import fetch
+from stocached._cache import fetch_calls
 from stocached._common import errors
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -118,7 +118,7 @@ def test_fetch_error_keeps_its_failures_when_pickled():
 def test_kinds_of_failures_are_those_of_the_header():
     kinds = {int(value): name for name, value in re.findall(r"STOC_REMOTE_([A-Z_]+) = (\d+)", HEADER.read_text())}
     assert len(kinds) == 14
-    assert kinds == fetch._KINDS
+    assert kinds == fetch_calls._KINDS
 
 
 def test_every_code_of_the_header_has_a_text():

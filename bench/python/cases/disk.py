@@ -14,7 +14,7 @@ from harness import Here, Run
 
 from stocached import Cache, Loader, _native
 from stocached._cache.disk import open_behind
-from stocached._common.addresses import address_of
+from stocached._common.array_addresses import address_of
 
 BYTES = 110 * 1024
 

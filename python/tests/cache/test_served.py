@@ -22,7 +22,7 @@ from served import expected, until, write_pictures, write_records
 
 import stocached
 from stocached import Cache, _native
-from stocached._cache import fetch
+from stocached._cache import fetch_calls
 
 
 @pytest.fixture
@@ -200,7 +200,7 @@ def test_a_file_that_is_no_image_fails_alone(server):
 def test_a_server_may_send_any_code_and_message(monkeypatch):
     monkeypatch.setattr(_native, "fetch_end", lambda *_: None)
     failure = _native.Failure(position=2, index=7, code=99, message=b"no \xff")
-    (said,) = fetch._failures(types.SimpleNamespace(failures=[failure], failed=1))
+    (said,) = fetch_calls._failures(types.SimpleNamespace(failures=[failure], failed=1))
     assert (said.position, said.index, said.kind, said.message) == (2, 7, "code 99", "no \ufffd")
 
 
@@ -415,7 +415,7 @@ def test_an_exception_after_another(server, cache):
     calls = []
 
     def twice(options, error):
-        everyone = (call for call in gc.get_objects() if type(call) is fetch._Call)
+        everyone = (call for call in gc.get_objects() if type(call) is fetch_calls._Call)
         # a call of the test before may be incomplete
         call = next(call for call in everyone if getattr(call, "options", None) is options)
         call.raised = LookupError("the first one")
@@ -423,7 +423,7 @@ def test_an_exception_after_another(server, cache):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        fetch.ask(twice, 0)
+        fetch_calls.ask(twice, 0)
     assert len(calls) == 1
     assert cache.fetch([1, 2])[1].all()
     assert cache.prefetch([3]) == 1
@@ -439,7 +439,7 @@ def test_the_last_idle_call_goes_to_one_thread(cache, monkeypatch):
             self.clear()
             return n
 
-    monkeypatch.setattr(fetch, "_idle", Contended(fetch._idle))
+    monkeypatch.setattr(fetch_calls, "_idle", Contended(fetch_calls._idle))
     for _ in range(3):
         assert cache.fetch([1])[1].all()
         assert cache.prefetch([5]) >= 0

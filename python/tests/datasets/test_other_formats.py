@@ -21,7 +21,7 @@ from pictures import Image, encoded, picture
 from served import Server, program, until
 
 from stocached import Cache, FetchError, Loader, image
-from stocached._cache import fetching, other_formats, programs
+from stocached._cache import fetched_samples, other_formats, programs
 
 pytestmark = pytest.mark.skipif(
     not program().with_name("stocached-decode").exists(), reason="headers of the decoders are missing"
@@ -76,7 +76,7 @@ def read(server: Server) -> int:
 def without_decoders(cache: Cache, indices: list[int]) -> dict[int, tuple[str, str]]:
     """What a client in C gets that decodes nothing: kinds and texts of failures."""
     rows, ok = np.zeros((len(indices), cache.sample_bytes), np.uint8), np.zeros(len(indices), np.bool_)
-    failures = fetching.fetch_rows(cache, np.array(indices), rows.ctypes.data, rows.shape[1], ok, 60000)
+    failures = fetched_samples.fetch_rows(cache, np.array(indices), rows.ctypes.data, rows.shape[1], ok, 60000)
     assert np.array_equal(np.flatnonzero(~ok), [failure.position for failure in failures])
     return {failure.index: (failure.kind, failure.message) for failure in failures}
 
@@ -313,5 +313,5 @@ def test_other_caches_take_no_offer(server):
     vector = (_native.IoVec * 1)(_native.IoVec(part.ctypes.data, part.nbytes))
     assert _native.offer(cache._handle, 1, vector, 1, 5000, error) == _native.EINVAL
     assert b"come from its source" in error.message
-    found, failures = fetching.fetch_each(cache, np.array([1]), 5000, _native.FETCH_FILES, other_formats._bytes)
+    found, failures = fetched_samples.fetch_each(cache, np.array([1]), 5000, _native.FETCH_FILES, other_formats._bytes)
     assert (found, failures[0].kind) == ({}, "INVALID")

@@ -10,7 +10,7 @@ import pytest
 from helpers import python
 
 from stocached import FingerprintError, InvalidError, Loader, file_format, source
-from stocached._formats.table import FORMATS
+from stocached._formats.registry import FORMATS
 
 
 def test_files_of_several_formats_are_counted(tmp_path: Path):
@@ -141,7 +141,7 @@ def test_a_million_paths_are_looked_at_quickly(tmp_path: Path):
     """No path is a text for that: 8 bytes of numbers for each are enough."""
     python(
         "import tracemalloc, numpy as np\n"
-        "from stocached._formats.table import chosen\n"
+        "from stocached._formats.registry import chosen\n"
         "from stocached._memory.texts import Texts\n"
         "paths = Texts.of_list([f'/data/{k:07}.jpg' for k in range(300_000)])\n"
         "tracemalloc.start()\n"

@@ -20,7 +20,7 @@ from pictures import encoded, folder_of, picture
 from served import program
 
 from stocached import InvalidError, Loader, SampleIndexError, image
-from stocached._image import tar_index
+from stocached._shards import tar_index
 
 SOURCE = Path(__file__).resolve().parents[3] / "source"
 TESTDATA = SOURCE / "tar" / "testdata"

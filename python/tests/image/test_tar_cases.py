@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from stocached import InvalidError, image
-from stocached._image import tar_index
-from stocached._image.braces import expanded
+from stocached._shards import tar_index
+from stocached._shards.braces import expanded
 
 TESTDATA = Path(__file__).resolve().parents[3] / "source/tar/testdata"
 CASES = json.loads((TESTDATA / "cases.json").read_text())

@@ -15,8 +15,8 @@ import pytest
 
 import stocached
 from stocached import InvalidError, Loader, Pipe, source
-from stocached._image.braces import expanded
 from stocached._memory.texts import Texts
+from stocached._shards.braces import expanded
 
 
 @pytest.fixture

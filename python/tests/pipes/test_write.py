@@ -28,8 +28,8 @@ from test_pipes import plain
 
 from stocached import InvalidError, Loader, NondeterministicDatasetError, SchemaError, VersionError
 from stocached._files.tar_writer import TarDocument, TarWriter
-from stocached._image.tar_index import SUFFIX
 from stocached._pipes.stages import every
+from stocached._shards.tar_index import SUFFIX
 from stocached.pipes import Pipe, source
 from stocached.prepare import BlockStorage, IndexSet, InTheWayError, PreparedDataset
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from .. import _native
 from .._common import threads
-from .._common.addresses import address_of
+from .._common.array_addresses import address_of
 from .._common.errors import SampleIndexError
 from .._samples import dtypes, schema
 from .._samples.schema import Field

@@ -12,7 +12,7 @@ from typing import Any
 
 from .. import _native
 from .._common import errors
-from .._common.addresses import address_of
+from .._common.array_addresses import address_of
 from .._common.errors import InvalidError
 from .._common.sizes import parse_size
 from . import policies, reading, storing

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _native
-from .._common.addresses import address_of, addressof, first_byte
+from .._common.array_addresses import address_of, addressof, first_byte
 from .._common.errors import InvalidError, SampleIndexError, SchemaError
 from .._common.numbers import whole
 from .._samples import schema

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from .. import _native
 from .._common import errors
 from .._common.errors import CacheNotFoundError, CachePermissionError, FingerprintError, FormatError
-from . import fetch
+from . import fetch_calls
 
 _PAGE = os.sysconf("SC_PAGESIZE")
 
@@ -145,11 +145,11 @@ def dial(
 ) -> Handle:
     """Attaches through the server, which passes the memory of a cache that this process cannot see.
 
-    wait: milliseconds, after which it raises NoServerError or CacheTimeoutError. meanwhile: of `fetch.ask`. Raises
+    wait: milliseconds, after which it raises NoServerError or CacheTimeoutError. meanwhile: of `fetch_calls.ask`. Raises
     CacheNotFoundError when the server has no cache of this name. sockets_dir: of the server; None: as `data_socket`."""
     handle, folder = Handle(), None if sockets_dir is None else os.fsencode(sockets_dir)
     flags = _native.OPEN_KIND_PYTHON | (_native.OPEN_READ_ONLY if read_only else 0)
-    fetch.ask(
+    fetch_calls.ask(
         lambda options, error: _native.dial(os.fsencode(name), folder, flags, options, handle, error),
         wait,
         meanwhile=meanwhile,

@@ -17,7 +17,7 @@ from .._common.errors import CacheNotFoundError, CacheTimeoutError, InvalidError
 from .._common.sizes import parse_size
 from .._common.warning import warn_user
 from .._samples import schema
-from . import fetch as _fetch
+from . import fetch_calls as _fetch
 from . import handle as _handle
 from . import policies
 from .attachment import Attachment

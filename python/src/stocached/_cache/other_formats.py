@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from .. import _native
-from .._common.addresses import address_of
+from .._common.array_addresses import address_of
 from .._common.errors import FetchFailure, UnsupportedError
 from .._samples.values import VariableValues
-from . import fetching, programs
+from . import fetched_samples, programs
 from .attachment import Attachment
 from .gathering import Flags, Indices
 
@@ -28,16 +28,16 @@ _PLUGINS = ("AVIF", "HEIC", "JPEG XL")  # formats that Pillow may know or not
 def fetch_rows(
     cache: Attachment, wanted: Indices, address: int, stride: int, ok: Flags, wait: int
 ) -> Sequence[FetchFailure]:
-    """As `fetching.fetch_rows`, and decodes what the server leaves to its clients."""
+    """As `fetched_samples.fetch_rows`, and decodes what the server leaves to its clients."""
     if cache.programs:
-        return fetching.fetch_rows(cache, wanted, address, stride, ok, wait)
+        return fetched_samples.fetch_rows(cache, wanted, address, stride, ok, wait)
     end = time.monotonic() + wait / 1000
     failed: list[FetchFailure] = []
     while True:
         left = max(int((end - time.monotonic()) * 1000), 1) if wait else 0
         ok[[failure.position for failure in failed]] = True  # they are not asked for again
         try:
-            failures = fetching.fetch_rows(cache, wanted, address, stride, ok, left, _native.FETCH_LOADS)
+            failures = fetched_samples.fetch_rows(cache, wanted, address, stride, ok, left, _native.FETCH_LOADS)
         finally:
             ok[[failure.position for failure in failed]] = False
         mine = [failure for failure in failures if failure.kind == "LOAD"]
@@ -62,7 +62,7 @@ def _decode(cache: Attachment, failure: FetchFailure, address: int, wait: int) -
     from .._image.errors import DecodeError, NoDecoderError
 
     i, field = failure.index, cache.fields[0]
-    found, failures = fetching.fetch_each(cache, np.array([i], np.int64), wait, _native.FETCH_FILES, _bytes)
+    found, failures = fetched_samples.fetch_each(cache, np.array([i], np.int64), wait, _native.FETCH_FILES, _bytes)
     if failures:
         return FetchFailure(failure.position, i, failures[0].kind, failures[0].message)
     text = bytes(found[0][:_HOW]).rstrip(b"\0").decode()

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from .. import _native
-from .._common.addresses import address_of
+from .._common.array_addresses import address_of
 from .._common.errors import ClosedError, FetchFailure, ReplacedError, StocachedError
 from .._samples.values import Part, VariableValues
-from . import fetch as _fetch
+from . import fetch_calls as _fetch
 from .attachment import Attachment
-from .fetching import fetch_each, fetch_rows
+from .fetched_samples import fetch_each, fetch_rows
 from .gathering import aligned
 from .results import SetResult
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _native
-from .._common.addresses import address_of
+from .._common.array_addresses import address_of
 from .._common.errors import CorruptError
 from .._samples.values import Array, shown
 from .attachment import Attachment

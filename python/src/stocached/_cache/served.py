@@ -11,16 +11,16 @@ from typing import Any, cast
 import numpy as np
 
 from .. import _native
-from .._common.addresses import address_of
+from .._common.array_addresses import address_of
 from .._common.errors import FetchFailure, InvalidError, from_struct
 from .._order.epoch import Shard
 from .._order.nodes import Deal
 from .._order.order import Order
 from .._samples.values import Array, FixedValues, VariableValues
-from . import fetch as _fetch
+from . import fetch_calls as _fetch
 from . import other_formats
 from .attachment import Attachment
-from .fetching import fetch_each
+from .fetched_samples import fetch_each
 from .gathering import Flags, Indices, aligned, gather, new_outputs, outputs, sample_indices, stride_of
 
 _ANNOUNCE_MS = 1000  # it does without sooner than it waits for a server

@@ -13,7 +13,7 @@ import numpy as np
 from .. import _native
 from .._checks.fills import Fills
 from .._checks.randomness import Guard, Remedy
-from .._common.addresses import address_of, addressof, first_byte
+from .._common.array_addresses import address_of, addressof, first_byte
 from .._common.errors import CacheTimeoutError, InvalidError
 from .._common.load_time import TimedLoad
 from .._samples.values import Part

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from .. import _native
-from .._common.addresses import address_of
+from .._common.array_addresses import address_of
 from .._common.errors import StocachedError
 from .._memory.texts import Texts
 from .._samples import schema

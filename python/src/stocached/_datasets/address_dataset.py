@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from .._cache import handle
 from .._cache.cache import Cache
-from .._cache.fetch import milliseconds
+from .._cache.fetch_calls import milliseconds
 from .._cache.gathering import Flags, Indices
 from .._cache.on_demand import OnDemand
 from .._cache.served import fetch_and_count, prefetch
@@ -26,7 +26,7 @@ from .._common.errors import (
 )
 from .._common.remote_addresses import shown
 from .._files.members import decoded_item
-from .._image.wildcards import WILD
+from .._shards.wildcards import WILD
 from .served_samples import ServedSamples
 
 _ENDINGS = {".tar": "tar", ".npy": "npy"}

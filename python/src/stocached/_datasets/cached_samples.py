@@ -48,9 +48,9 @@ from .looks import LookHere, LookInChild
 from .making import CacheOptions, add_disk, check_fields, make
 from .misses import Misses, take_back
 from .notices import Notices, say_if_private
+from .schema_trial import MOST, Trial
 from .stores import Form, Store
 from .thread_hits import ThreadHits
-from .trial import MOST, Trial
 
 if TYPE_CHECKING:
     from .store_trial import Tried

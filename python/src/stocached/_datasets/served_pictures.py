@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .._cache import fetch
+from .._cache import fetch_calls
 from .._cache.cache import Cache
 from .._cache.other_formats import decode_of
 from .._common.errors import FetchFailure, UnsupportedError
@@ -49,5 +49,5 @@ class ServedPictures:
                 continue
             samples[position] = picture if alone else sample | {self.field.name: picture}
         if failures:
-            raise fetch.error(failures, None, None)
+            raise fetch_calls.error(failures, None, None)
         return samples

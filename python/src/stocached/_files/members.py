@@ -8,7 +8,7 @@ from typing import Any
 from .._common.errors import BadSampleError, UnsupportedError
 from .._image.decoding import Decode
 from .._image.errors import DecodeError, NoDecoderError
-from .._image.tar_index import split_name
+from .._shards.tar_index import split_name
 from .tar_members import member_value
 
 DATA = "data"  # the field of a name without an ending

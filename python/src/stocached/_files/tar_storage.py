@@ -12,7 +12,7 @@ import numpy as np
 from .._common.errors import SampleIndexError
 from .._common.sizes import parse_size
 from .._image.shards import MOST_OPEN, OpenShard
-from .._image.tar_index import Members, members_of
+from .._shards.tar_index import Members, members_of
 from .folder_storage import FolderStorage
 from .info import DatasetInfo
 from .layout import DEFAULT_FILE_BYTES

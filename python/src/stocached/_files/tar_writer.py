@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass, field
 
 from .._common.errors import CorruptError, SchemaError
 from .._common.one_line import printable
-from .._image.tar_headers import BLOCK
-from .._image.tar_index import MOST_BYTES, SUFFIX, encoded, kept_index, split_name
+from .._shards.tar_headers import BLOCK
+from .._shards.tar_index import MOST_BYTES, SUFFIX, encoded, kept_index, split_name
 from .description import NAME
 from .errors import NotPreparedError
 from .folder_writer import FolderWriter, Name

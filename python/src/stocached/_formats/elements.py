@@ -18,9 +18,9 @@ from .._common.numbers import position_of, whole
 from .._common.one_line import printable
 from .._common.reads_ahead import ReadsAhead
 from .._common.warning import warn_user
-from .._image.tar_index import stamp_of
 from .._memory.texts import Texts
-from .table import Format, head_of
+from .._shards.tar_index import stamp_of
+from .registry import Format, head_of
 
 _MOST = 2**40  # elements or items of all files
 _THREADS = 16  # that open files at addresses

@@ -14,7 +14,7 @@ from typing import Any
 from .._common.errors import BadSampleError, InvalidError
 from .._common.one_line import printable
 from .._common.sizes import show_size
-from .._image.tar_index import stamp_of
+from .._shards.tar_index import stamp_of
 from .array_rows import common_length, rows_of
 from .tables import Table
 

@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from .._common.checksum import crc32c
 from .._common.processors import processors
-from .._image.tar_index import indexes_of, stamp_of
 from .._memory.texts import SharedBytes
+from .._shards.tar_index import indexes_of, stamp_of
 from .local_file import opened
 
 Starts = npt.NDArray[np.uint64]

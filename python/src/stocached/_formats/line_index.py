@@ -18,7 +18,7 @@ import numpy.typing as npt
 from .. import _native
 from .._common.errors import InvalidError
 from .._common.one_line import printable
-from .._image.tar_index import COMPRESSED
+from .._shards.tar_index import COMPRESSED
 from . import kept_index
 from .kept_index import OpenFile, OpenObject, Starts
 from .local_file import AsRaw

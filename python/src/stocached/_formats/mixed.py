@@ -19,12 +19,12 @@ from .._common.reads_ahead import ReadsAhead
 from .._common.remote_addresses import shown
 from .._files.members import decoded, decoded_item, key_and_field
 from .._image.decoding import bytes_of
-from .._image.tar_index import members_of
 from .._memory.texts import SharedBytes, Texts
+from .._shards.tar_index import members_of
 from .archives import Zip
 from .elements import Elements
 from .local_file import LocalFile
-from .table import FORMATS, Format, of_ending
+from .registry import FORMATS, Format, of_ending
 
 _MOST = 64  # files of an item
 _PACKED = re.compile(r"\.(tar\.\w+|tgz)$", re.IGNORECASE)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from .._common.checksum import crc32c
 from .._common.errors import BadSampleError, InvalidError
 from .._common.one_line import one_line, printable
-from .._image.tar_index import COMPRESSED
+from .._shards.tar_index import COMPRESSED
 from .kept_index import Indexed, OpenFile, OpenObject, Starts, starts_of
 
 _RULE = b"tfrecord".ljust(16)

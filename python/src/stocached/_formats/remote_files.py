@@ -17,8 +17,8 @@ from .._cache.on_demand import OnDemand
 from .._common.errors import BadSampleError, InvalidError, ReplacedError, StocachedError, UnsupportedError
 from .._common.one_line import one_line
 from .._common.remote_addresses import ADDRESSES, shown
-from .._image.braces import expanded
-from .._image.wildcards import WILD, split
+from .._shards.braces import expanded
+from .._shards.wildcards import WILD, split
 
 THREADS = 16  # requests at a time of a program that opens files
 _GAP, _SURE = (

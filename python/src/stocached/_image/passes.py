@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .._common.addresses import address_of
+from .._common.array_addresses import address_of
 from .._common.errors import InvalidError
 from .._native import _image_header as native
 from .._samples.dtypes import BFLOAT16, NUMPY

@@ -17,11 +17,11 @@ import numpy.typing as npt
 from .._common.errors import InvalidError, SampleIndexError, UnsupportedError
 from .._common.pread import pread
 from .._native import _image_header as native
-from .braces import expanded
+from .._shards.braces import expanded
+from .._shards.tar_index import Members, members_of, stamp_of
+from .._shards.wildcards import matches
 from .folder import Decoded
 from .pipeline import PLACE, Files, files_of
-from .tar_index import Members, members_of, stamp_of
-from .wildcards import matches
 
 _PICTURES = "jpg;jpeg;png;webp;gif;bmp;tif;tiff;ppm"
 _LABELS = "cls;json"

@@ -14,9 +14,9 @@ from typing import Any
 from .._common.errors import InvalidError
 from .._common.program import program as command_of
 from .base import BaseLoader
-from .trial import Trial
-from .trial_ours import OurTrial
-from .trial_torch import TorchTrial
+from .measuring import Trial
+from .measuring_ours import OurTrial
+from .measuring_torch import TorchTrial
 
 _FEWEST = 30  # loads that say something, as in internal/advise
 

@@ -25,7 +25,7 @@ from .._datasets.lists import WithoutIndex
 from .._datasets.looks import are_forked
 from .._datasets.tally import Counters
 from .._pipes.counting import Chain
-from .._pipes.given import of_arguments
+from .._pipes.loader_chain import of_arguments
 from .._trace import Recorder
 from .affinity import Affinity
 from .bad_samples import BadSamples

@@ -15,7 +15,7 @@ from .. import _native
 from .._cache.gathering import gather_error
 from .._cache.served import announce
 from .._common import threads
-from .._common.addresses import address_of
+from .._common.array_addresses import address_of
 from .._common.errors import FetchError, StocachedError
 from .._memory.batch_pool import Lease
 from .._order.nodes import Deal

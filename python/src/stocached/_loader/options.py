@@ -22,7 +22,7 @@ from .._datasets.lists import WithoutIndex
 from .._datasets.making import OF_CACHE, CacheOptions
 from .._datasets.stores import Store
 from .._order.order import KINDS, Order
-from .._pipes.arguments import of_loader
+from .._pipes.loader_arguments import of_loader
 from .._pipes.pipe import Pipe
 from .._pipes.stages import REMEDY
 from .._trace import writable

@@ -19,7 +19,7 @@ from .._datasets.tally import current
 from .._order.concatenation import Concatenation
 from .._random.sample_generator import generator, own_generator
 from .._random.sample_seeds import chain
-from . import rows, visits
+from . import element_datasets, visits
 from .lengths import KeepsLengths, called
 from .stage import Item, Stage
 from .visits import Epochs, Visit, Visits, Window
@@ -164,7 +164,7 @@ class Map(Function):
 
     @functools.cached_property
     def rows(self) -> Any:
-        return rows.mapped(self.above[0].rows, self.function, self)
+        return element_datasets.mapped(self.above[0].rows, self.function, self)
 
     def item(self, visit: Visit, seed: int) -> Any:
         return self.call(self.above[0].item(visit, seed), visit, self.seed_of(visit, 0, seed))
@@ -342,7 +342,7 @@ class Counted(FlatMap):
 
     @functools.cached_property
     def rows(self) -> Any:
-        return rows.Flat(self.above[0].rows, self.function, self.counts, self)
+        return element_datasets.Flat(self.above[0].rows, self.function, self.counts, self)
 
     def item(self, visit: Visit, seed: int) -> Any:
         e, ordinal = self.counts.locate(visit.element)

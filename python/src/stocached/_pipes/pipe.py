@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from .._common.errors import InvalidError
 from .._common.numbers import position_of, whole
 from .._datasets.lists import WITHOUT_LENGTH, without_index
-from . import arguments, functions, stages, streams
+from . import functions, loader_arguments, stages, streams
 from .lists import PipeLists
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ class Pipe:
 
     def __len__(self) -> int:
         """Items, or batches, of epoch 0. TypeError for a pipe without an index, before `measure`."""
-        batch = arguments.batch_of(self._stage)
+        batch = loader_arguments.batch_of(self._stage)
         if batch is not None and batch.contiguous:
             return streams.steps(batch)
         items = len(self._stage) if self._stage.indexed else self._lists.total()
@@ -234,7 +234,7 @@ class Pipe:
         """An item of epoch 0. Of a pipe without an index, it reads the window of the item."""
         if isinstance(index, slice):
             raise InvalidError(f"a pipe has no slices, and this is {index}; write [pipe[k] for k in range(...)]")
-        if arguments.batch_of(self._stage) is not None:
+        if loader_arguments.batch_of(self._stage) is not None:
             raise InvalidError(_NO_BATCHES)
         if self._stage.indexed:
             return self._stage.item(self._first_epoch.at(position_of(index, len(self))), 0)
@@ -245,7 +245,7 @@ class Pipe:
     def __iter__(self) -> Iterator[Any]:
         if self._stage.indexed:
             return (self[index] for index in range(len(self)))
-        batch = arguments.batch_of(self._stage)
+        batch = loader_arguments.batch_of(self._stage)
         if batch is not None and not batch.contiguous:
             raise InvalidError(_NO_BATCHES)
         info = getattr(sys.modules.get("torch.utils.data"), "get_worker_info", lambda: None)()
@@ -254,7 +254,7 @@ class Pipe:
                 "a worker of torch's own DataLoader would give all items of this pipe, as each other worker does; give "
                 "the pipe to stocached.torch.DataLoader"
             )
-        return self._lists.all() if batch is None else arguments.rows_of(self._stage)
+        return self._lists.all() if batch is None else loader_arguments.rows_of(self._stage)
 
     @functools.cached_property
     def _lists(self) -> PipeLists:

@@ -32,7 +32,7 @@ from .._memory.texts import Texts
 from .._order.concatenation import Concatenation
 from .._order.order import MixedOrder, Order, WeightedOrder
 from .._workers import serialization
-from . import joining, rows, visits
+from . import element_datasets, joining, visits
 from .functions import FlatMap, Function, Map
 from .lengths import KeepsLengths
 from .mixing import mixed
@@ -117,7 +117,7 @@ class Source(Stage):
         return [self.data]
 
     def made_of(self, lists: Any) -> Any:
-        lists.datasets.append(rows.Read(self.data))
+        lists.datasets.append(element_datasets.Read(self.data))
         return "source"
 
     def where(self, element: int) -> str:
@@ -301,7 +301,7 @@ class Cache(KeepsLengths):
     @functools.cached_property
     def kept(self) -> CachedSamples:
         """The cache, if no loader makes it as its own; made at the first use."""
-        stored = self.above[0].rows if self.indexed else rows.Listed(self.above[0])
+        stored = self.above[0].rows if self.indexed else element_datasets.Listed(self.above[0])
         if self.shared is not self:  # then its misses count, and are measured, in the lines of this copy
             return self.shared.kept.of(stored)
         more = {} if self.indexed else {"variable": True, "bad_samples": "skip"}  # who reads a bad item gets its error
@@ -314,7 +314,7 @@ class Cache(KeepsLengths):
 
     @functools.cached_property
     def rows(self) -> Any:
-        return rows.Asked(self.kept, self) if self.indexed else self.kept
+        return element_datasets.Asked(self.kept, self) if self.indexed else self.kept
 
     @functools.cached_property
     def ahead(self) -> Any:
@@ -393,7 +393,7 @@ class Join(Stage):
 
     @functools.cached_property
     def rows(self) -> Any:
-        return rows.Joined([side.rows for side in self.above], self)
+        return element_datasets.Joined([side.rows for side in self.above], self)
 
     def made_of(self, lists: Any) -> Any:
         return ("+", *(side.made_of(lists) for side in self.above))
@@ -531,7 +531,7 @@ class Zip(Stage):
 
     @functools.cached_property
     def rows(self) -> Any:
-        return rows.Zipped([side.rows for side in self.above])
+        return element_datasets.Zipped([side.rows for side in self.above])
 
     def made_of(self, lists: Any) -> Any:
         return (".zip", *(side.made_of(lists) for side in self.above))

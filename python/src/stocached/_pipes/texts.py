@@ -16,11 +16,11 @@ import numpy.typing as npt
 from .._common.errors import InvalidError
 from .._common.one_line import one_line, printable
 from .._common.remote_addresses import ADDRESSES, shown
-from .._formats import table
+from .._formats import registry
 from .._formats.elements import Elements
-from .._image.braces import expanded
-from .._image.wildcards import WILD, Run, found, split
 from .._memory.texts import PIECE, Texts, folder_of
+from .._shards.braces import expanded
+from .._shards.wildcards import WILD, Run, found, split
 
 _SERVED = "stocached:"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
@@ -50,7 +50,7 @@ def of_text(text: str, format: str | None, options: dict[str, Any]) -> Any:
 
         listed = mds.listed(text)
         if listed is not None:
-            made = Elements(replace(table.FORMATS["mds"], of=listed), listed.paths, options)
+            made = Elements(replace(registry.FORMATS["mds"], of=listed), listed.paths, options)
             made.kind = mds.Shard  # they are open, so that no copy needs the index
             return made
     paths = paths_of(text)
@@ -58,7 +58,7 @@ def of_text(text: str, format: str | None, options: dict[str, Any]) -> Any:
         from .._formats import mixed  # few programs need it
 
         return mixed.of_paths(paths, text, _given(format, options))
-    found = table.chosen(paths, text, format)
+    found = registry.chosen(paths, text, format)
     if found is not None:
         return Elements(found, paths, options)
     if options:
@@ -81,7 +81,7 @@ def _decode_of(text: str, options: dict[str, Any]) -> bool:
 def _of_address(text: str, format: str | None, options: dict[str, Any], decode: bool) -> Any:
     """Of a bucket or a web server."""
     plain = shown(text)
-    read = table.of_ending(expanded(plain)[0])
+    read = registry.of_ending(expanded(plain)[0])
     if "kind" not in options and (format is not None or read is not None):
         return _of_files(text, format, options, decode)
     if format is not None:
@@ -101,12 +101,12 @@ def _of_files(text: str, format: str | None, options: dict[str, Any], decode: bo
 
     name = one_line(shown(text))
     remote = options.pop("remote", None)
-    if format is not None and format not in table.FORMATS:
-        raise InvalidError(f"source({name}, format={format!r}): there are {', '.join(table.FORMATS)}")
+    if format is not None and format not in registry.FORMATS:
+        raise InvalidError(f"source({name}, format={format!r}): there are {', '.join(registry.FORMATS)}")
     files = remote_files.files_of(text, remote)
     if decode:
         return mixed.of_paths(files, text, _given(format, options))
-    kinds = {table.FORMATS[format]} if format is not None else {table.of_ending(file.path) for file in files}
+    kinds = {registry.FORMATS[format]} if format is not None else {registry.of_ending(file.path) for file in files}
     kind = kinds.pop()
     if kinds:
         raise InvalidError(

@@ -34,10 +34,10 @@ from .._samples.schema import MAX_FIELDS, Field
 from .._samples.structure import Encoded, Structure
 from .._samples.tree import Tree
 from .._workers import calls
-from .arguments import check_functions
+from .element_datasets import Listed
 from .filling import fill
 from .lists import PipeLists
-from .rows import Listed
+from .loader_arguments import check_functions
 from .stage import Stage
 from .stages import Batch, every, visits_digest
 

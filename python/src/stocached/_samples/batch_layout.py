@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import _native
-from .._common.addresses import address_of
+from .._common.array_addresses import address_of
 from .tree import OBJECT, PLAIN_NUMBERS, Tree, UnfitError
 
 _ALIGN = 64

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _native
-from .._common.addresses import address_of
+from .._common.array_addresses import address_of
 from .._common.errors import make
 from .._memory.shared_file import SharedFile
 

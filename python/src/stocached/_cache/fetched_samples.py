@@ -8,11 +8,11 @@ from typing import Any, cast
 import numpy as np
 
 from .. import _native
-from .._common.addresses import address_of
+from .._common.array_addresses import address_of
 from .._common.errors import FetchFailure
 from .._samples.values import VariableValues
 from .attachment import Attachment
-from .fetch import ask
+from .fetch_calls import ask
 from .gathering import Flags, Indices
 
 

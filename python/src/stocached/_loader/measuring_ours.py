@@ -13,8 +13,8 @@ from .._common.errors import InvalidError
 from .._datasets import looks
 from .._random import generators
 from .._trace import Recorder
+from .measuring import EPOCH, Feed, Step, batch_size_of, bytes_of, checked, epoch_samples, indices, step_of, until
 from .sampling import OrderSampler
-from .trial import EPOCH, Feed, Step, batch_size_of, bytes_of, checked, epoch_samples, indices, step_of, until
 
 _SOME = 16  # samples that say how large they are
 

@@ -18,8 +18,8 @@ from .._common.load_time import delay_ns, idle_ns
 from .._common.subsets import is_subset
 from .._random import generators
 from .._trace import LOOP, Recorder, worker
+from .measuring import Feed, Step, batch_size_of, bytes_of, checked, epoch_samples, indices, step_of, until
 from .setup import loads_one_by_one
-from .trial import Feed, Step, batch_size_of, bytes_of, checked, epoch_samples, indices, step_of, until
 
 _KEPT = ("batch_size", "num_workers", "prefetch_factor", "pin_memory", "persistent_workers")
 _LOAD, _AUGMENT, _COLLATE = 0, 1, 2
