@@ -231,3 +231,19 @@ func TestServicesWithoutKeys(t *testing.T) {
 		}
 	}
 }
+
+// Ensure that keys whose time has ended are a matter of permission, though S3 answers 400 then: programs hand over others.
+func TestKeysThatHaveEnded(t *testing.T) {
+	s := newStorage(t)
+	s.Put(t, "records", []byte("0123456789"))
+	for _, code := range []string{"ExpiredToken", "TokenRefreshRequired", "InvalidToken"} {
+		s.Spoil(func(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
+			w.WriteHeader(http.StatusBadRequest)
+			fmt.Fprintf(w, "<Error><Code>%s</Code><Message>no</Message></Error>", code)
+		})
+		_, err := first(t, "s3://photos/records", map[string]any{"endpoint": s.URL})
+		if !errors.Is(err, os.ErrPermission) || !strings.Contains(err.Error(), code) || !strings.Contains(err.Error(), "the keys came from") {
+			t.Errorf("%s: %v", code, err)
+		}
+	}
+}

@@ -132,7 +132,8 @@ func (d *driver) explained(name string, err error) error {
 			remote.StatusError(name, 404, text), d.core.EndpointURL())
 	case "NoSuchKey":
 		return remote.StatusError(name, 404, text)
-	case "InvalidAccessKeyId", "XAdminUserNotFound", "SignatureDoesNotMatch", "AccessDenied", "RequestTimeTooSkewed":
+	case "InvalidAccessKeyId", "XAdminUserNotFound", "SignatureDoesNotMatch", "AccessDenied", "RequestTimeTooSkewed",
+		"ExpiredToken", "TokenRefreshRequired", "InvalidToken": // S3 answers 400 to these three
 		return remote.StatusError(name, 403, text)
 	case "PreconditionFailed":
 		return remote.StatusError(name, 412, text)
