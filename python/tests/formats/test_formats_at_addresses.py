@@ -293,12 +293,16 @@ class _Web(http.server.BaseHTTPRequestHandler):
     """A web server with ranges that asks for a password and a token."""
 
     data = b"".join(json.dumps({"k": k}).encode() + b"\n" for k in range(50))
+    broken = False
 
     def log_message(self, *_: Any) -> None: ...
 
     def do_GET(self) -> None:
         if "Authorization" not in self.headers or not self.path.endswith("?token=hunter2"):
             self.send_error(403)
+            return
+        if self.broken:
+            self.send_error(400)
             return
         first, last = self.headers["Range"].removeprefix("bytes=").split("-")
         part = self.data[int(first) : int(last or len(self.data)) + 1]
@@ -310,7 +314,7 @@ class _Web(http.server.BaseHTTPRequestHandler):
         self.wfile.write(part)
 
 
-def test_web_servers_and_their_secrets():
+def test_web_servers_and_their_secrets(monkeypatch: pytest.MonkeyPatch):
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Web) as web:
         threading.Thread(target=web.serve_forever, daemon=True).start()
         pipe = source(f"http://user:hunter3@127.0.0.1:{web.server_port}/rows.jsonl?token=hunter2")
@@ -321,6 +325,10 @@ def test_web_servers_and_their_secrets():
         with pytest.raises(stocached.CachePermissionError) as refused:
             source(f"http://user:hunter3@127.0.0.1:{web.server_port}/rows.jsonl?token=hunter4")
         assert "hunter" not in str(refused.value)
+        other = source(f"http://user:hunter3@127.0.0.1:{web.server_port}/other.jsonl?token=hunter2")
+        monkeypatch.setattr(_Web, "broken", True)
+        with pytest.raises(InvalidError, match="the server answered 400"):  # no bad sample, which loaders may leave out
+            other[49]
         web.shutdown()
 
 

@@ -46,8 +46,9 @@ class JsonLines(Lines):
         super().__init__(path, Rule(blank=False))
 
     def __getitem__(self, k: int) -> Any:
+        line = self.line(k)  # whose errors are others
         try:
-            return json.loads(self.line(k))
+            return json.loads(line)
         except (ValueError, RecursionError) as error:
             more = "" if k else "; of a file that is one JSON value, jq -c '.[]' FILE makes lines"
             raise BadSampleError(f"no JSON: {error}{more}") from None
