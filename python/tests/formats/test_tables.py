@@ -141,6 +141,44 @@ def test_a_stream_and_damage_are_errors_that_say_so(tmp_path: Path):
         source(table(tmp_path / "b.parquet", 5, 5), columns=["k", "b"])
 
 
+@pytest.mark.parametrize("ending", ["parquet", "arrow"])
+def test_columns_of_one_name_are_an_error(tmp_path: Path, ending: str):
+    path = tmp_path / f"a.{ending}"
+    twice = pa.Table.from_arrays([pa.array([k]) for k in range(3)], names=["x", "x", "y"])
+    if ending == "parquet":
+        pq.write_table(twice, path)
+    else:
+        with pa.ipc.new_file(path, twice.schema) as writer:
+            writer.write_table(twice)
+    for columns in (None, ["x"]):
+        with pytest.raises(InvalidError, match=rf"a\.{ending} has several columns 'x'; name others in columns="):
+            source(path, columns=columns)
+    assert [*source(path, columns=["y"])] == [{"y": 2}]
+
+
+def test_files_of_other_columns_are_an_error(tmp_path: Path):
+    for name, columns in (("0", "xy"), ("1", "yx"), ("2", "xz")):
+        pq.write_table(pa.table({column: [int(name)] for column in columns}), tmp_path / f"{name}.parquet")
+        (tmp_path / f"{name}.csv").write_text(f"{','.join(columns)}\n1,2\n")
+        np.savez(tmp_path / f"{name}.npz", **{column: [1] for column in columns})
+    pq.write_table(pa.table({"other": np.array([], int)}), tmp_path / "3.parquet")
+    for ending in ("parquet", "csv", "npz"):
+        both = rf"2\.{ending} has no column 'y', and .*0\.{ending} has it\. All have columns=\['x'\]"
+        with pytest.raises(InvalidError, match=both):
+            source(tmp_path / f"*.{ending}")
+        assert [sorted(row) for row in source(tmp_path / f"{{0..1}}.{ending}")] == [["x", "y"]] * 2
+    assert [*source(tmp_path / "{0..2}.parquet", columns=["x"])] == [{"x": 0}, {"x": 1}, {"x": 2}]
+    assert len([*source(tmp_path / "{0,3}.parquet")]) == 1
+
+
+def test_columns_are_a_list(tmp_path: Path):
+    path = table(tmp_path / "a.parquet", 2, 2)
+    for columns in (3, "k", [], {"k": 1}, iter(["k"])):
+        with pytest.raises(InvalidError, match="give a list of names"):
+            source(path, columns=columns)
+    assert [*source(path, columns={"k"})] == [{"k": 0}, {"k": 1}]
+
+
 def test_tensors_keep_their_shape(tmp_path: Path):
     kind = pa.fixed_shape_tensor(pa.float32(), (2, 3))
     storage = pa.array([[*range(6)], None, [*range(6, 12)]], kind.storage_type)

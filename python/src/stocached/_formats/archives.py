@@ -38,7 +38,7 @@ class Zip:
     def __init__(self, path: Any) -> None:
         self._file = opened(path)
         self._size = self._file.size
-        members, names = directory(self._file, self._size)
+        members, names = directory(self._file, self._size, False)
         lengths = np.fromiter(map(len, names), np.uint64, len(names))
         self.names = Texts.joined("", "surrogateescape", [(b"".join(names), lengths)])
         self._shared = SharedBytes.of_array(np.array(members, _MEMBER))
@@ -85,8 +85,8 @@ class Zip:
         return f"member {printable(self.names[k])}"
 
 
-def directory(file: Any, size: int) -> tuple[list[tuple[int, ...]], list[bytes]]:
-    """The members, as MEMBER has them, and their names. Raises InvalidError for a damaged one."""
+def directory(file: Any, size: int, hidden: bool) -> tuple[list[tuple[int, ...]], list[bytes]]:
+    """The members, as MEMBER has them, and their names. hidden: also of hidden files. Raises InvalidError for a damaged one."""
     count, length, at, end = _end(file, size)
     before = end - length - at  # bytes before the archive, such as a program that unpacks it
     if not (0 <= length <= end and before >= 0 and count * _ENTRY.size <= length):
@@ -115,7 +115,7 @@ def directory(file: Any, size: int) -> tuple[list[tuple[int, ...]], list[bytes]]
                 file,
                 f"member {printable(os.fsdecode(name))} cannot have {whole:,} bytes, packed {packed:,} at byte {start:,}",
             )
-        if name.endswith(b"/") or b"/." in b"/" + name.removeprefix(b"./"):
+        if name.endswith(b"/") or (not hidden and b"/." in b"/" + name.removeprefix(b"./")):
             continue
         members.append((start, packed, whole, crc, method, flags))
         names.append(_name(name, flags))

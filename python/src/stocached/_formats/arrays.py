@@ -34,7 +34,9 @@ _DTYPES = {
     "BOOL": "?", "U8": "u1", "I8": "i1", "U16": "<u2", "I16": "<i2", "U32": "<u4", "I32": "<i4", "U64": "<u8", "I64": "<i8",
     "F16": "<f2", "BF16": NUMPY[BFLOAT16], "F32": "<f4", "F64": "<f8", "C64": "<c8",
     "F8_E4M3": "u1", "F8_E5M2": "u1", "F8_E8M0": "u1",
+    "F8_E4M3FNUZ": "u1", "F8_E5M2FNUZ": "u1",
 }  # fmt: skip
+_DIMENSIONS = 32  # the most that NumPy 1 has
 _held = 0
 
 
@@ -70,8 +72,11 @@ class Arrays:
         names = [*found]
         chosen = [names[at] for at in chosen_columns(path, names, columns)]
         self._arrays = {name: self._array(name, found[name]) for name in chosen}
+        self.item_columns = chosen
         self._rows = common_length(path, {name: array.shape for name, array in self._arrays.items()})
         for name, array in self._arrays.items():
+            if len(array.shape) > _DIMENSIONS:
+                raise self._refused(f"it has {len(array.shape)} dimensions, and {_DIMENSIONS} are the most", name)
             if not array.row_bytes and self._rows > self._size:
                 raise self._refused(f"its {self._rows:,} rows have no bytes", name)
 
@@ -117,7 +122,7 @@ class Npz(Arrays):
     what = "npz archive"
 
     def _find(self) -> Mapping[str, Any]:
-        found = zip(*directory(self._file, self._size))
+        found = zip(*directory(self._file, self._size, True))
         return {os.fsdecode(name)[:-4]: (*member, name) for member, name in found if name.endswith(b".npy")}
 
     def _array(self, name: str, found: Any) -> Array:
@@ -218,7 +223,9 @@ class Safetensors(Arrays):
             header = json.loads(self._file.read(8, length))
             header.pop("__metadata__", None)
             found = {
-                name: (each["dtype"], tuple(each["shape"]), *each["data_offsets"]) for name, each in header.items()
+                name: (each["dtype"], tuple(each["shape"]), begin, after)
+                for name, each in header.items()
+                for begin, after in [each["data_offsets"]]
             }
             numbers = [number for _, shape, *ends in found.values() for number in (*shape, *ends)]
             if not all(type(number) is int and number >= 0 for number in numbers):

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from .._common.errors import BadSampleError, InvalidError
 from .._common.notes import raise_noted
 from .._common.numbers import position_of, whole
-from .._common.one_line import printable
+from .._common.one_line import one_line, printable
 from .._common.reads_ahead import ReadsAhead
 from .._common.warning import warn_user
 from .._memory.texts import Texts
@@ -57,6 +57,7 @@ class Elements(ReadsAhead):
             )
         if self._ends[-1] > _MOST:
             raise InvalidError(f"the files have {self._ends[-1]:,} elements, and {_MOST:,} are the most")
+        self._check_columns()
         self.counts = self._counts(lengths)
         warning = next((file.warning for file in self.files if getattr(file, "warning", "")), "")
         if warning:
@@ -94,6 +95,26 @@ class Elements(ReadsAhead):
             raise InvalidError(
                 f"source(): files of {format.name} take {', '.join(f'{name}=' for name in names) or 'no options'}: {error}"
             ) from None
+
+    def _check_columns(self) -> None:
+        """Raises InvalidError for files of several columns: the first batch of two files would fail, and name none."""
+        named = [
+            (printable(str(path)), list(file.item_columns))
+            for path, file in zip(self.paths, self.files)
+            if hasattr(file, "item_columns") and len(file) and any(getattr(file, "counts", [1]))
+        ]
+        for path, columns in named:
+            first, wanted = named[0]
+            if set(columns) == set(wanted):
+                continue
+            lacks, has = (path, first) if set(wanted) - set(columns) else (first, path)
+            name = next(name for name in [*wanted, *columns] if (name in columns) != (name in wanted))
+            all_have = [name for name in wanted if all(name in each for _, each in named)]
+            raise InvalidError(
+                f"{lacks} has no column {name!r}, and {has} has it. "
+                + (f"All have columns={one_line(all_have, 400)}; " if all_have else "")
+                + "or read files of other columns by another source, and join them by +"
+            )
 
     def _counts(self, lengths: list[int]) -> npt.NDArray[np.int64] | None:
         given = [getattr(file, "counts", None) for file in self.files]

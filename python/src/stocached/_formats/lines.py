@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from .._common.errors import BadSampleError, InvalidError
@@ -90,6 +91,7 @@ class Csv(Lines):
                 f"{printable(str(path))}: two columns have one name: {one_line(self._names)}; give names="
             )
         self._wanted = chosen_columns(path, self._names, columns)
+        self.item_columns = [self._names[at] for at in self._wanted]
 
     def __len__(self) -> int:
         return max(super().__len__() - self._first, 0)
@@ -125,11 +127,23 @@ class Tsv(Csv):
 
 def chosen_columns(path: Any, names: Sequence[str], columns: Sequence[str] | None) -> list[int]:
     """The places of the columns that the program wants. Raises InvalidError."""
-    if columns is None:
-        return [*range(len(names))]
-    if isinstance(columns, str) or not columns:
-        raise InvalidError(f"columns={columns!r}: give a list of names")
-    missing = [name for name in columns if name not in names]
+    check_columns(columns)
+    wanted = names if columns is None else columns
+    missing = [name for name in columns or () if name not in names]
     if missing:
         raise InvalidError(f"{printable(str(path))} has no column {missing[0]!r}; it has {one_line([*names], 400)}")
-    return [names.index(name) for name in columns]
+    twice = [*(Counter(names) - Counter(set(names)))]
+    double = next((name for name in twice if name in wanted), None)
+    if double is not None:
+        raise InvalidError(
+            f"{printable(str(path))} has several columns {double!r}; name others in columns=, or write it with other names"
+        )
+    return [*range(len(names))] if columns is None else [names.index(name) for name in columns]
+
+
+def check_columns(columns: Any) -> None:
+    """Raises InvalidError for what is no list of names. All files are asked for them, so a generator would be empty."""
+    if columns is not None and (
+        isinstance(columns, (str, bytes, Mapping)) or not isinstance(columns, Collection) or not len(columns)
+    ):
+        raise InvalidError(f"columns={one_line(columns)}: give a list of names")

@@ -37,6 +37,7 @@ class Shard:
         self._file = LocalFile(path)
         starts, config = _head(path, self._file.read, os.path.getsize(path))
         self._columns = _Columns(path, config, columns)
+        self.item_columns = self._columns.names
         self._shared = SharedBytes.of_array(starts)
 
     def __len__(self) -> int:
@@ -60,6 +61,7 @@ class _Packed:
             )
         self._file, self._entry = LocalFile(path), entry
         self._columns = _Columns(path, entry.config, columns)
+        self.item_columns = self._columns.names
         self.counts, self.item_bytes = [entry.samples], entry.raw.bytes
         with contextlib.suppress(ValueError):
             self._unpack(b"")  # what it needs may be missing
@@ -227,6 +229,7 @@ class _Columns:
             (at, names[at], encodings[at], _decoder(path, names[at], encodings[at]))
             for at in chosen_columns(path, names, columns)
         ]
+        self.names = [name for _, name, _, _ in self._wanted]
 
     def sample(self, data: bytes) -> dict[str, Any]:
         made, name, encoding = dict[str, Any](), "", ""

@@ -15,6 +15,7 @@ from .._common.errors import BadSampleError, InvalidError
 from .._common.one_line import one_line, printable
 from .._shards.tar_index import COMPRESSED
 from .kept_index import Indexed, OpenFile, OpenObject, Starts, starts_of
+from .lines import check_columns
 
 _RULE = b"tfrecord".ljust(16)
 _HEAD, _LENGTH = (
@@ -52,8 +53,7 @@ class TfRecord(Records):
     columns: the features that are wanted; None: all."""
 
     def __init__(self, where: Any, columns: Sequence[str] | None = None) -> None:
-        if columns is not None and (isinstance(columns, str) or not columns):
-            raise InvalidError(f"columns={columns!r}: give a list of names")
+        check_columns(columns)
         super().__init__(where)
         self._columns = columns if columns is None else [*columns]
 

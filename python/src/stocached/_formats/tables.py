@@ -15,7 +15,7 @@ import numpy.typing as npt
 from .._common.errors import BadSampleError, InvalidError, StocachedError, UnsupportedError
 from .._common.one_line import printable
 from .._common.sizes import show_size
-from .lines import chosen_columns
+from .lines import check_columns, chosen_columns
 from .local_file import AsRaw
 
 _HUGE, _GOOD = 64 << 20, 1 << 20  # bytes of a group: that causes a warning, and that it advises
@@ -28,7 +28,7 @@ _local = threading.local()
 class Table:
     """Each element is a list of rows, a dict each. A thread has readers of its own, opened in its process.
 
-    counts: the rows of each element. item_bytes: of all elements, about. warning: what the program is told of the file."""
+    counts: the rows of each element. item_bytes: of all elements, about. item_columns: the keys of rows. warning: what the program is told of the file."""
 
     what = module = ""
     extra = "parquet"
@@ -47,7 +47,10 @@ class Table:
             ) from None
         try:
             names = self._look()
+            check_columns(columns)
+            names += self._others([name for name in columns or () if name not in names])
             self._names = [names[at] for at in chosen_columns(path, names, columns)]
+            self.item_columns = self._names
             self._plan()
         except StocachedError:  # also of an address
             raise
@@ -80,6 +83,10 @@ class Table:
     def _look(self) -> list[str]:
         """The names of columns. It finds out what the file has."""
         raise NotImplementedError
+
+    def _others(self, names: Sequence[str]) -> list[str]:
+        """Those of these names that stand for a column nonetheless."""
+        return []
 
     def _plan(self) -> None:
         """It finds out what the chosen columns have."""
