@@ -40,6 +40,7 @@ def test_one_array_and_names_of_arrays(tmp_path: Path):
     with pytest.raises(InvalidError, match=r"b\.npz has no column 'z'; it has \['x', 'y', 'n'\]"):
         source(path, columns=["z"])
     assert source(path, columns=["y"])[4] == {"y": 4}
+    assert [*source(saved(tmp_path / "d.npz", **{".x": [1], "a/.y": [2], "": [3]}))] == [{".x": 1, "a/.y": 2, "": 3}]
     with pytest.raises(InvalidError, match=r"c\.npz has no arrays"):
         source(saved(tmp_path / "c.npz"))
 
@@ -189,6 +190,8 @@ def one(dtype: str = "F64", shape: Any = (2,), ends: Any = (0, 16)) -> dict[str,
         (one(shape=[True]), "no whole number"),
         (one(shape=2), "no header: TypeError"),
         (one(ends=[0]), "no header: "),
+        (one(ends=[0, 0, 16]), "no header: "),
+        (one(shape=[2] + [1] * 80), "array x: it has 81 dimensions, and 32 are the most"),
         (one("F4"), "array x: its type .*F4.* is none of BOOL, U8"),
         (one([]), "array x: its type .* is none of"),  # type: ignore[arg-type]
         (one() | {"y": one()["x"]}, "(x|y) lies from byte 0 to 16, and the one before ends at 16"),
@@ -223,7 +226,7 @@ def test_a_header_that_is_longer_than_the_file_is_an_error(tmp_path: Path):
 def test_numbers_that_numpy_lacks_are_their_bits(tmp_path: Path):
     header = {
         "a": {"dtype": "BF16", "shape": [2, 2], "data_offsets": [0, 8]},
-        "b": {"dtype": "F8_E4M3", "shape": [2, 4], "data_offsets": [8, 16]},
+        "b": {"dtype": "F8_E4M3FNUZ", "shape": [2, 4], "data_offsets": [8, 16]},
     }
     pipe = source(
         tensors(tmp_path / "a.safetensors", header, struct.pack("<4H", 0, 0, 0x3F80, 0x4000) + bytes(range(8)))

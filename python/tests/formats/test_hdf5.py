@@ -94,6 +94,7 @@ def test_datasets_that_are_no_rows_are_errors_that_name_them(tmp_path: Path):
         layout[:] = h5py.VirtualSource(path, "x", (1000,))
         file.create_virtual_dataset("virtual", layout)
         file.create_dataset("outside", (1000,), "f8", external=[("/etc/passwd", 0, 8000)])
+        file["link"] = h5py.ExternalLink(made(tmp_path / "other.h5", x=[1]), "x")
         file.create_dataset("empty", (1000,), "f8", chunks=(10,))
         file.create_dataset("vast", (2**57,), "f8", chunks=(10,))[3] = 1
         file.create_dataset("texts", (2**57,), h5py.string_dtype(), chunks=(10,))[3] = "a"
@@ -109,6 +110,7 @@ def test_datasets_that_are_no_rows_are_errors_that_name_them(tmp_path: Path):
         (["empty"], "dataset empty: none of its 1,000 rows was written; or leave it out by columns="),
         (["vast"], "dataset vast: its 144,115,188,075,855,872 rows of 8 bytes cannot be in a file of"),
         (["texts"], "dataset texts: its 144,115,188,075,855,872 rows of 16 bytes cannot be in a file of"),
+        (["link"], "dataset link: its rows are in other files"),
         (["q"], r"no column 'q'; it has \['empty', 'one'"),
     ):
         with pytest.raises(InvalidError, match=rf"a\.h5.*{words}"):
@@ -118,6 +120,17 @@ def test_datasets_that_are_no_rows_are_errors_that_name_them(tmp_path: Path):
     (tmp_path / "c.h5").write_bytes(path.read_bytes()[:2000])
     with pytest.raises(InvalidError, match=r"c\.h5 is no HDF5 file that can be read: .*truncated"):
         source(tmp_path / "c.h5")
+
+
+def test_columns_name_a_dataset_by_any_of_its_links(tmp_path: Path):
+    with h5py.File(made(tmp_path / "a.h5", **{"g/y": [1, 2]}), "a") as file:
+        file["hard"], file["soft"], file["h"] = file["g/y"], h5py.SoftLink("/g/y"), file["g"]
+        file["nothing"] = h5py.SoftLink("/gone")
+    for name in ("g/y", "/g/y", "hard", "soft", "h/y"):
+        assert source(tmp_path / "a.h5", columns=[name])[1] == {name: 2}
+    for name in ("nothing", "g"):
+        with pytest.raises(InvalidError, match=f"no column '{name}'"):
+            source(tmp_path / "a.h5", columns=[name])
 
 
 def test_groups_that_are_too_deep_are_an_error(tmp_path: Path):

@@ -119,6 +119,12 @@ class Hdf5(Table):
             )
         return names
 
+    def _others(self, names: Sequence[str]) -> list[str]:
+        """Links: h5py visits each dataset once, under one of its names."""
+        import h5py
+
+        return [name for name in names if isinstance(self._reader().file.get(name), h5py.Dataset)]
+
     def _plan(self) -> None:
         sets = {name: self._reader()[name] for name in self._names}
         self._items = common_length(self._path, {name: each.shape for name, each in sets.items()})
@@ -162,7 +168,7 @@ class Hdf5(Table):
             raise self._refused(name, f"NumPy has no such type: {error}") from None
         if _has_references(kind):
             raise self._refused(name, "its values are references to other places of the file")
-        if found.is_virtual or found.external:
+        if found.is_virtual or found.external or _number_of(found) != _number_of(self._reader().file):
             raise self._refused(
                 name, "its rows are in other files, whose changes nobody would notice: name those files"
             )
@@ -212,6 +218,13 @@ def _rows_of_an_element(sets: dict[str, Any], row_bytes: dict[str, int], whole: 
     unit = chunks[max(chunks, key=row_bytes.__getitem__)] if chunks else 1
     wanted = max(unit, _PIECE // whole, *(rows for rows in chunks.values() if rows * whole <= _LARGE))
     return -(-wanted // unit) * unit
+
+
+def _number_of(found: Any) -> int:
+    """Of the open file."""
+    import h5py
+
+    return int(h5py.h5o.get_info(found.id).fileno)
 
 
 def _has_references(kind: Any) -> bool:
