@@ -107,9 +107,10 @@ def test_damaged_and_hostile_packed_shards(folder: Path):
         with pytest.raises(BadSampleError, match=r"shard\.00000"):
             source(folder)[0]
     path.write_bytes(data)
-    changed(folder, lambda index: index["shards"][0]["raw_data"].update(bytes=30))  # it unpacks to far more
-    with pytest.raises(BadSampleError, match=r"shard\.00000.*its samples: it does not unpack"):
-        source(folder)[0]
+    for size in (30, 1 << 60):  # it unpacks to far more, or to far less
+        changed(folder, lambda index, size=size: index["shards"][0]["raw_data"].update(bytes=size))  # type: ignore[misc]
+        with pytest.raises(BadSampleError, match=r"shard\.00000.*its samples: it does not unpack"):
+            source(folder)[0]
 
 
 @pytest.mark.parametrize("folder", ["gz"], indirect=True)

@@ -93,8 +93,8 @@ class _Packed:
             raise UnsupportedError(
                 f"{printable(self._file.path)} is compressed with {self._entry.packing}; run: pip install stocached[{extra}]"
             ) from None
-        except (OSError, zlib.error) as error:
-            raise ValueError(str(error)) from None
+        except (OSError, zlib.error, MemoryError) as error:
+            raise ValueError(str(error) or f"no memory for {self._entry.raw.bytes:,} bytes") from None
 
     def name(self, k: int) -> str:
         return "its samples"
