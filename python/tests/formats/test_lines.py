@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from helpers import python
 
-from stocached import BadSampleError, InvalidError, source
+from stocached import BadSampleError, InvalidError, Loader, source
 from stocached._formats import kept_index, line_index
 
 
@@ -223,3 +223,14 @@ def test_a_file_that_changes_while_its_lines_are_found_is_named(tmp_path: Path, 
 def test_compressed_lines_can_be_paths(tmp_path: Path):
     (tmp_path / "a.jsonl.gz").touch()
     assert list(source(tmp_path / "*.gz", format="paths")) == [str(tmp_path / "a.jsonl.gz")]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_of_unlike_lines(tmp_path: Path, workers: int):
+    """Numbers stay numbers beside texts, and a key that is missing says in which item."""
+    (tmp_path / "a.jsonl").write_text('{"k": 1}\n{"k": "a"}\n{"k": true}\n')
+    (batch,) = Loader(source(tmp_path / "a.jsonl").batch(3), num_workers=workers)
+    assert batch == {"k": [1, "a", True]}
+    (tmp_path / "b.jsonl").write_text('{"k": 1, "y": {"z": 1}}\n{"k": 1, "y": {}}\n')
+    with pytest.raises(ValueError, match="sample 1 of a batch of 2 has no 'z', and its first one has it; give all"):
+        next(iter(Loader(source(tmp_path / "b.jsonl").batch(2), num_workers=workers)))

@@ -33,6 +33,17 @@ def _numbers(samples: Sequence[Any]) -> Any:
         return None
 
 
+def _check_keys(samples: Sequence[Any]) -> None:
+    """Raises ValueError if a sample lacks a key of the first."""
+    for number, sample in enumerate(samples):
+        missing = next((key for key in samples[0].keys() if key not in sample.keys()), None)  # noqa: SIM118
+        if missing is not None:
+            raise ValueError(
+                f"sample {number} of a batch of {len(samples)} has no {missing!r}, and its first one has it; give all samples "
+                "the same keys, such as by .map, or a collate_fn= that handles them"
+            )
+
+
 class NumpyBackend:
     """Makes batches of NumPy arrays. The torch backend overrides its methods."""
 
@@ -47,10 +58,14 @@ class NumpyBackend:
         """The batch of some samples, with their dicts and tuples. Arrays and numbers become arrays;
         strings, bytes and other objects become lists.
 
-        Raises ValueError if arrays differ in shape."""
+        Raises ValueError if arrays differ in shape, or if a sample lacks a key."""
         first, container = samples[0], container_of(samples[0])
         if isinstance(first, Mapping):
-            columns = {key: self.collate([sample[key] for sample in samples]) for key in first.keys()}  # noqa: SIM118 (a TensorDict iterates over rows)
+            try:
+                columns = {key: self.collate([sample[key] for sample in samples]) for key in first.keys()}  # noqa: SIM118 (a TensorDict iterates over rows)
+            except KeyError:
+                _check_keys(samples)
+                raise
             if container is None or not container.columns:
                 return columns
             return container.make_batch(
@@ -76,6 +91,8 @@ class NumpyBackend:
                     f"samples of a batch have the shapes {arrays[0].shape} and {other}; give samples of one shape, such as "
                     "pictures with size=, or a collate_fn= that handles them"
                 )
+            if len({array.dtype.kind in "SU" for array in arrays}) > 1:  # else NumPy would make texts of numbers
+                return list(samples)
             return np.stack(arrays)
         return list(samples)
 
