@@ -85,7 +85,7 @@ class Worker:
         # Of a thread it cannot be told whether it waited for the source or for the interpreter's lock. What a server
         # does is no load of ours.
         self._waits = job.process and job.served is None
-        self._slow = True  # the last load may have waited; asking for that takes longer than a quick load
+        self._idle = 0  # ns: when it was last asked for; asking takes longer than a quick load
         self._delay = 0  # ns: delays of this thread before the task
         self._started = False  # the user's init function has succeeded
         # An error of the user's init function or of its iterator's start: the answer to every task.
@@ -281,6 +281,8 @@ class Worker:
                 found = self._job.dataset.__getitems__([task.index for task in tasks])
                 hit = self._job.served.thread_hits.last
         layout = (self._layout or self._learn_layout()) if tasks[0].buffer != NO_BUFFER else None
+        if self._waits:
+            self._idle = idle_ns()
         for k, task in enumerate(tasks):
             if k:
                 self._tell_delay(tasks[k - 1])
@@ -315,16 +317,16 @@ class Worker:
             load = functools.partial(job.finish, index, seed, sample)
         elif not reads:
             load = functools.partial(job.augmented, index, found, seed)
-        reads &= self._waits
-        asks = reads and self._slow
-        idle, start = idle_ns() if asks else 0, time.monotonic_ns()
+        start = time.monotonic_ns()
         loaded.append((task, self._seeding.load(seed, load, again) if job.seed_samples else load()))
         if job.served is not None and job.served.thread_hits.count > before:
             hits.append(task)
-        if reads:
-            self._slow = time.monotonic_ns() - start >= QUICK
-            if asks or not self._slow:  # else it is not known
-                self._task_queue.waited(task.position, idle_ns() - idle if asks else 0)
+        if reads and self._waits:
+            took, waited = time.monotonic_ns() - start, 0
+            if took >= QUICK:
+                self._idle, asked = idle_ns(), self._idle
+                waited = min(self._idle - asked, took)  # what was quick since then hardly waited
+            self._task_queue.waited(task.position, waited)
         if spent_ns() > spent:
             self._task_queue.augmented(task.position, spent_ns() - spent)
 
