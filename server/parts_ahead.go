@@ -10,10 +10,10 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// What programs will ask for soon: its memory, the reads at a time, and how long it waits for a program.
+// What programs will ask for soon: its memory, and how long a part that is read waits for a program.
 const (
 	soonBytes = 64 << 20
-	soonAge   = time.Minute
+	soonAge   = 20 * time.Second
 	soonMost  = 4096 // parts
 )
 
@@ -33,9 +33,10 @@ type soonPart struct {
 	of    object
 	at    int64
 	size  int
-	begun time.Time
 	given int           // bytes that programs got of it
-	done  chan struct{} // closed when data, or failed, are there
+	asked chan struct{} // closed when a program waits for it
+	done  chan struct{} // closed when the fields below are there
+	ready time.Time
 	data  []byte
 	fails bool
 }
@@ -53,39 +54,45 @@ func newSoonParts() *soonParts {
 	return s
 }
 
-// add begins to read a part, if there is room beside the parts that are not read yet.
-func (s *soonParts) add(of object, at int64, size int) {
+// expire drops what waits for programs that do not come.
+func (s *soonParts) expire() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	kept := len(s.parts)
 	s.parts = slices.DeleteFunc(s.parts, func(p *soonPart) bool {
-		old := p.isDone() && (s.bytes+size > soonBytes || kept >= soonMost || time.Since(p.begun) > soonAge)
+		old := p.isDone() && time.Since(p.ready) > soonAge
 		if old {
-			s.bytes, kept = s.bytes-p.size, kept-1
+			s.bytes -= p.size
 		}
 		return old
 	})
-	if kept >= soonMost || s.find(of, at, size) != nil || s.bytes+size > soonBytes || s.ctx.Err() != nil {
+}
+
+// add begins to read a part, if there is room beside those that no program has got yet: to drop one of them, which a program
+// will ask for sooner, costs a second read.
+func (s *soonParts) add(of object, at int64, size int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.parts) >= soonMost || s.bytes+size > soonBytes || s.find(of, at, size) != nil || s.ctx.Err() != nil {
 		return
 	}
-	p := &soonPart{of: of, at: at, size: size, begun: time.Now(), done: make(chan struct{})}
+	p := &soonPart{of: of, at: at, size: size, asked: make(chan struct{}), done: make(chan struct{})}
 	s.parts, s.bytes = append(s.parts, p), s.bytes+size
-	s.reads.Go(func() {
-		defer close(p.done)
-		select {
-		case s.slots <- struct{}{}:
-			defer func() { <-s.slots }()
-		case <-s.ctx.Done():
-			p.fails = true
-			return
-		}
-		data := make([]byte, size)
-		if of.place.Objects().ReadAt(s.ctx, of.path, of.stamp, data, at) != nil { // who asks for it gets the error
-			p.fails = true
-			return
-		}
-		p.data = data
-	})
+	s.reads.Go(func() { s.read(p) })
+}
+
+func (s *soonParts) read(p *soonPart) {
+	defer close(p.done)
+	select {
+	case s.slots <- struct{}{}:
+		defer func() { <-s.slots }()
+	case <-p.asked: // it waits for no other: these may be of storage that does not answer
+	case <-s.ctx.Done():
+		p.fails = true
+		return
+	}
+	data := make([]byte, p.size)
+	err := p.of.place.Objects().ReadAt(s.ctx, p.of.path, p.of.stamp, data, p.at)
+	p.data, p.fails, p.ready = data, err != nil, time.Now() // who asks for it gets the error
 }
 
 func (p *soonPart) isDone() bool {
@@ -94,6 +101,15 @@ func (p *soonPart) isDone() bool {
 		return true
 	default:
 		return false
+	}
+}
+
+// ask is under mu.
+func (p *soonPart) ask() {
+	select {
+	case <-p.asked:
+	default:
+		close(p.asked)
 	}
 }
 
@@ -112,6 +128,9 @@ func (s *soonParts) find(of object, at int64, size int) *soonPart {
 func (s *soonParts) take(ctx context.Context, o *admin.Part, of object) []byte {
 	s.mu.Lock()
 	p := s.find(of, o.At, o.Size)
+	if p != nil {
+		p.ask()
+	}
 	s.mu.Unlock()
 	if p == nil {
 		return nil
@@ -137,13 +156,16 @@ func (s *soonParts) take(ctx context.Context, o *admin.Part, of object) []byte {
 
 // close ends all reads.
 func (s *soonParts) close() {
+	s.mu.Lock() // no read begins after it
 	s.end()
+	s.mu.Unlock()
 	s.reads.Wait()
 }
 
 // Ahead is part of admin.Parts.
 func (s *parts) Ahead(_ context.Context, a admin.Ahead) error {
 	defer s.onDemand.request()()
+	s.onDemand.soon.expire()
 	for _, p := range a.Parts {
 		settings := source.Settings{"path": p.Path}
 		if remote, given := a.Source["remote"]; given {

@@ -104,6 +104,8 @@ func TestProgramsReadPartsOfObjects(t *testing.T) {
 		`{"source": {"path": "shelf://box/none"}, "bytes": 11, "size": 4}`:                                         {"part", 404, "none"},
 		`{"source": {"path": "shelf://box/a/1.txt"}, "size": 16777217}`:                                            {"part", 400, "16777216 are the most"},
 		`{"source": {"path": "shelf://box/a/1.txt"}, "at": -1}`:                                                    {"part", 400, "a part of 0 bytes at -1"},
+		`{"source": {"path": "shelf://box/a/1.txt"}, "bytes": 10, "at": 9223372036854775807, "size": 4}`:           {"part", 400, "a part of 4 bytes at 9223372036854775807"},
+		`{"source": {"path": "shelf://box/a/1.txt"}, "bytes": 10, "size": 4, "more": -2}`:                          {"part", 400, "a part of -2 bytes at 0"},
 	} {
 		code, answer := tell(t, d.Server, "POST", "/v1/"+want.path, body)
 		if code != want.code || !strings.Contains(answer, want.said) || strings.Contains(answer, "hunter2") {
@@ -174,6 +176,56 @@ func TestPartsAreReadAhead(t *testing.T) {
 	if n := s.reads.Load(); n > before || n > 20 {
 		t.Errorf("%d parts of 4 MiB are read ahead, of 64 MiB", n)
 	}
+}
+
+// askAhead asks for size bytes at a place of an object soon, or now.
+func askAhead(t *testing.T, d *demand, name string, tag int64, bytes, at, size int) {
+	t.Helper()
+	tell(t, d.Server, "POST", "/v1/ahead", fmt.Sprintf(
+		`{"source": {}, "parts": [{"path": %q, "bytes": %d, "tag": %d, "at": %d, "size": %d}]}`, name, bytes, tag, at, size))
+}
+
+func askPart(t *testing.T, d *demand, name string, tag int64, bytes, at, size int) string {
+	t.Helper()
+	_, answer := tell(t, d.Server, "POST", "/v1/part", fmt.Sprintf(
+		`{"source": {"path": %q}, "bytes": %d, "tag": %d, "at": %d, "size": %d}`, name, bytes, tag, at, size))
+	return answer
+}
+
+func TestPartsReadAheadStayUntilTheyAreAskedFor(t *testing.T) {
+	const size, room = 16 << 20, 4
+	d, s := newDemand(t, time.Hour), newTexts("full")
+	s.all["full://box/large"] = strings.Repeat("0123456789abcdef", (room+1)*size/16)
+	for k := range int32(room + 1) { // for the last one there is no room
+		askAhead(t, d, "full://box/large", s.tag, (room+1)*size, int(k)*size, size)
+		eventually(t, "the part is read", func() bool { return s.reads.Load() >= min(k+1, room) })
+	}
+	for k := range room + 1 {
+		if got := askPart(t, d, "full://box/large", s.tag, (room+1)*size, k*size, size); len(got) != size {
+			t.Fatalf("part %d has %d bytes", k, len(got))
+		}
+	}
+	if n := s.reads.Load(); n != room+1 {
+		t.Errorf("%d parts are read %d times", room+1, n)
+	}
+}
+
+func TestAPartThatIsAskedForWaitsForNoOther(t *testing.T) {
+	d, stuck, s := newDemand(t, time.Hour), newTexts("stuck"), newTexts("quick")
+	gate := make(chan struct{})
+	stuck.gate.Store(&gate)
+	limit := time.AfterFunc(time.Minute, func() { close(gate) })
+	for k := range 100 {
+		askAhead(t, d, "stuck://box/large", stuck.tag, 1000, k, 1)
+	}
+	askAhead(t, d, "quick://box/a/1.txt", s.tag, 10, 2, 3)
+	if got := askPart(t, d, "quick://box/a/1.txt", s.tag, 10, 2, 3); got != "234" || s.reads.Load() != 1 {
+		t.Errorf("the part is %q, after %d reads", got, s.reads.Load())
+	}
+	if !limit.Stop() {
+		t.Fatal("it waited for storage that does not answer")
+	}
+	close(gate)
 }
 
 func TestAServerWithAConfigurationReadsNoParts(t *testing.T) {

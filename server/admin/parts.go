@@ -3,9 +3,9 @@ package admin
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"strconv"
 
@@ -59,7 +59,7 @@ func part(w http.ResponseWriter, r *http.Request) (p Part, err error) {
 	if err := request(w, r, &p); err != nil {
 		return p, err
 	}
-	return p, errors.Join(checkPart(p.At, p.Size), checkPart(p.At, p.Size+p.More))
+	return p, cmp.Or(checkPart(p.At, p.Size), checkPart(p.At, p.More), checkPart(p.At, p.Size+p.More))
 }
 
 func request(w http.ResponseWriter, r *http.Request, into any) error {
@@ -71,7 +71,7 @@ func request(w http.ResponseWriter, r *http.Request, into any) error {
 }
 
 func checkPart(at int64, size int) error {
-	if at < 0 || size < 0 || size > MostPart {
+	if at < 0 || at > math.MaxInt64-MostPart || size < 0 || size > MostPart {
 		return fmt.Errorf("%w: a part of %d bytes at %d; %d are the most", source.ErrInvalid, size, at, MostPart)
 	}
 	return nil
