@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import gc
 import http.server
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ from processes import until
 
 import stocached
 from stocached import Loader, source
+from stocached._cache import on_demand
 from stocached._checks.derived_fingerprint import derive
 from stocached._common.program import program
 from stocached._datasets.address_dataset import AddressDataset, source_of
@@ -215,21 +218,39 @@ def test_folders_of_servers_that_ended_long_ago_go(run: Path, monkeypatch: pytes
     assert len(servers(run)) == 2
 
 
-def test_programs_that_start_a_server_beside_sweeps_get_one(run: Path):
-    program = f"from stocached import source; from stocached._cache import on_demand as o; o._KEPT = -1.0; source({TARS!r})[0]"
+@contextlib.contextmanager
+def sweeping(run: Path) -> Iterator[None]:
+    """Inside, two processes remove the folders of all servers that have ended."""
     sweep = "import sys; from stocached._cache import on_demand as o; o._KEPT = -1.0\nwhile True: o._sweep(sys.argv[1])"
     sweepers = [subprocess.Popen([sys.executable, "-c", sweep, run / "stocached"]) for _ in range(2)]
     try:
+        yield
+    finally:
+        for one in sweepers:
+            one.kill()
+            one.wait()
+
+
+def test_programs_that_start_a_server_beside_sweeps_get_one(run: Path):
+    program = f"from stocached import source; from stocached._cache import on_demand as o; o._KEPT = -1.0; source({TARS!r})[0]"
+    with sweeping(run):
         for turn in range(6):
             together = [child(program, AWS_PROFILE=str(turn % 2)) for _ in range(3)]
             assert [one.communicate()[1] for one in together] == [""] * 3
             assert len(servers(run)) <= 2
             for pid in servers(run):
                 os.kill(pid, signal.SIGKILL)
-    finally:
-        for one in sweepers:
-            one.kill()
-            one.wait()
+
+
+def test_a_sweep_removes_nothing_of_a_program_that_starts_a_server(run: Path):
+    server = on_demand.OnDemand()
+    with sweeping(run):
+        for _ in range(3000):
+            assert not server._answers()
+            with server._alone(time.monotonic() + 60) as alone, open(server.log, "w") as log:
+                time.sleep(1e-3)
+                assert alone
+                assert os.fstat(log.fileno()).st_nlink == 1
 
 
 def test_a_program_that_is_attached_keeps_it(run: Path):

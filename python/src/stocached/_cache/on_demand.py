@@ -95,7 +95,10 @@ class OnDemand:
                 raise NoServerError(
                     f"no folder for the server of addresses: {error}; set XDG_RUNTIME_DIR to a folder of yours on this machine"
                 ) from None
-            status = os.lstat(folder)
+            try:
+                status = os.lstat(folder)
+            except FileNotFoundError:
+                return self.folder  # another program has just swept it
             if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
                 raise CachePermissionError(
                     f"{folder} must be a folder of user id {os.geteuid()} that no other user may write to; remove it, or set "
@@ -215,7 +218,7 @@ class OnDemand:
                 if not self._locked(lock, until):
                     yield False
                     return
-                if os.fstat(lock).st_nlink == 0:  # likewise
+                if not _is_of(lock, self.folder):  # likewise
                     continue
                 try:
                     yield True
@@ -247,6 +250,13 @@ def _answers(folder: str) -> bool:
         return s.connect_ex(os.path.join(folder, "admin.sock")) == 0
 
 
+def _is_of(lock: int, folder: str) -> bool:
+    """Whether a folder still has this lock. Another program may have swept it, and a third one made it anew."""
+    with contextlib.suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(lock), os.stat(os.path.join(folder, _LOCK)))
+    return False
+
+
 def _sweep(base: str) -> None:
     """Removes the folders of servers that ended long ago."""
     with contextlib.suppress(OSError):
@@ -261,8 +271,10 @@ def _sweep_one(folder: str) -> None:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         age = time.time() - os.stat(os.path.join(folder, _LOG)).st_mtime
-        if age > _KEPT and not _answers(folder):
-            shutil.rmtree(folder)
+        if age > _KEPT and _is_of(lock, folder) and not _answers(folder):
+            ended = f"{folder}.{os.getpid()}"
+            os.rename(folder, ended)  # a program that starts a server there meanwhile makes the folder anew
+            shutil.rmtree(ended)
     finally:
         os.close(lock)
 
