@@ -20,8 +20,9 @@ type parts Server
 const partRetry = 30 * time.Second
 
 // List lists the objects of an address. Errors: those of source.Objects; ErrInvalid; ErrEnding.
-func (s *parts) List(ctx context.Context, p admin.Part, each func(o admin.Object)) error {
+func (s *parts) List(ctx context.Context, p admin.Part, each func(o admin.Object)) (err error) {
 	defer s.onDemand.request()()
+	defer s.sayEnding(&err)
 	place, path, err := s.place(&p)
 	if err != nil {
 		return err
@@ -43,8 +44,9 @@ func (s *parts) List(ctx context.Context, p admin.Part, each func(o admin.Object
 }
 
 // Read reads a part of an object. Errors: those of source.Objects; ErrInvalid; ErrEnding.
-func (s *parts) Read(ctx context.Context, p admin.Part) ([]byte, error) {
+func (s *parts) Read(ctx context.Context, p admin.Part) (data []byte, err error) {
 	defer s.onDemand.request()()
+	defer s.sayEnding(&err)
 	place, path, err := s.place(&p)
 	if err != nil {
 		return nil, err
@@ -53,7 +55,7 @@ func (s *parts) Read(ctx context.Context, p admin.Part) ([]byte, error) {
 	if data := s.onDemand.soon.take(ctx, &p, object{place, path, stamp}); data != nil {
 		return data, nil
 	}
-	data := make([]byte, p.Size+p.More)
+	data = make([]byte, p.Size+p.More)
 	_, err = backoff.Retry(ctx, func() (struct{}, error) {
 		err := place.Objects().ReadAt(ctx, path, stamp, data, p.At)
 		if err != nil && !wrap.Retryable(err) {
@@ -62,6 +64,13 @@ func (s *parts) Read(ctx context.Context, p admin.Part) ([]byte, error) {
 		return struct{}{}, err
 	}, backoff.WithMaxElapsedTime(partRetry))
 	return data, err
+}
+
+// sayEnding makes the error of a request that the end of the server has cancelled one that tells the program to ask again.
+func (s *parts) sayEnding(err *error) {
+	if *err != nil && (*Server)(s).ending() {
+		*err = ErrEnding
+	}
 }
 
 // place returns where the objects of a request lie, and its path without what is private. Requests to one storage share

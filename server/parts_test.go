@@ -39,7 +39,11 @@ func (s *texts) Stamp(_ context.Context, name string) (source.Stamp, error) {
 func (s *texts) ReadAt(ctx context.Context, name string, stamp source.Stamp, dst []byte, offset int64) error {
 	s.reads.Add(1)
 	if gate := s.gate.Load(); gate != nil {
-		<-*gate
+		select {
+		case <-*gate:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
 	now, err := s.Stamp(ctx, name)
 	if err == nil && s.busy.Add(-1) >= 0 {
@@ -226,6 +230,22 @@ func TestAPartThatIsAskedForWaitsForNoOther(t *testing.T) {
 		t.Fatal("it waited for storage that does not answer")
 	}
 	close(gate)
+}
+
+func TestAPartOfAServerThatEndsIsAskedForAgain(t *testing.T) {
+	d, s := newDemand(t, time.Hour), newTexts("ends")
+	gate := make(chan struct{})
+	s.gate.Store(&gate)
+	go func() {
+		for s.reads.Load() == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		d.stop()
+	}()
+	body := fmt.Sprintf(`{"source": {"path": "ends://box/b.txt"}, "bytes": 5, "tag": %d, "size": 5}`, s.tag)
+	if code, answer := tell(t, d.Server, "POST", "/v1/part", body); code != http.StatusServiceUnavailable {
+		t.Errorf("%d %s", code, answer)
+	}
 }
 
 func TestAServerWithAConfigurationReadsNoParts(t *testing.T) {
