@@ -122,15 +122,26 @@ type unit struct {
 	// Protected by the mutex:
 	place   *list.Element // in queue or held; nil: it is being read
 	queued  bool
-	wanted  map[int]bool // samples that are not read yet, and whether they are announced; an empty unit is dropped
-	left    int          // announced ones of these; without any, others may have the space
+	wanted  []want // of each sample
+	rest    int    // samples that are not read yet; a unit without any is dropped
+	left    int    // announced ones of these; without any, others may have the space
 	touched time.Time
 }
 
-// want notes that sample i is announced.
-func (u *unit) want(i int) {
-	if !u.wanted[i] {
-		u.wanted[i] = true
+// want says who waits for a sample.
+type want uint8
+
+const (
+	isRead want = iota
+	notAnnounced
+	isAnnounced
+)
+
+// want notes that sample i is not read yet, and whether it is announced.
+func (u *unit) want(i int, how want) {
+	u.unwant(i)
+	u.wanted[i-u.first] = how
+	if u.rest++; how == isAnnounced {
 		u.left++
 	}
 }
@@ -150,10 +161,14 @@ func (u *unit) sample(i int) (data []byte, ok bool) {
 
 // unwant notes that sample i is no longer wanted.
 func (u *unit) unwant(i int) {
-	if u.wanted[i] {
+	was := &u.wanted[i-u.first]
+	if *was == isAnnounced {
 		u.left--
 	}
-	delete(u.wanted, i)
+	if *was != isRead {
+		u.rest--
+	}
+	*was = isRead
 }
 
 func (a *ahead) number(i int) int {
@@ -188,7 +203,7 @@ func (a *ahead) unit(number int) (u *unit, fresh bool) {
 }
 
 func (a *ahead) measure(number int) *unit {
-	u := &unit{number: number, first: number, n: 1, done: make(chan struct{}), wanted: map[int]bool{}}
+	u := &unit{number: number, first: number, n: 1, done: make(chan struct{})}
 	if number < 0 {
 		u.first = -1 - number
 	} else if a.blocks != nil {
@@ -204,6 +219,7 @@ func (a *ahead) measure(number int) *unit {
 	if u.n == 0 || u.bytes > int64(a.o.Size) {
 		return nil
 	}
+	u.wanted = make([]want, u.n)
 	return u
 }
 
@@ -248,8 +264,16 @@ func (a *ahead) wholeOf(indices []int) func(i int) bool {
 }
 
 func (a *ahead) announce(i int, whole bool) bool {
-	u, fresh := a.unit(a.number(i))
-	if fresh && (u == nil || !whole) {
+	number := a.number(i)
+	if !whole { // a block may have millions of samples to measure
+		a.mu.Lock()
+		if a.units[number] == nil {
+			number = a.single(i)
+		}
+		a.mu.Unlock()
+	}
+	u, fresh := a.unit(number)
+	if fresh && u == nil {
 		a.mu.Unlock()
 		u, fresh = a.unit(a.single(i))
 	}
@@ -259,7 +283,7 @@ func (a *ahead) announce(i int, whole bool) bool {
 	}
 	if fresh {
 		for k := range u.n {
-			u.wanted[u.first+k] = false
+			u.want(u.first+k, notAnnounced)
 		}
 		u.queued, u.place = true, a.queue.PushBack(u)
 		a.units[u.number] = u
@@ -268,7 +292,7 @@ func (a *ahead) announce(i int, whole bool) bool {
 		u.touched = time.Now()
 		a.held.MoveToBack(u.place)
 	}
-	u.want(i)
+	u.want(i, isAnnounced)
 	return true
 }
 
@@ -418,7 +442,7 @@ func (a *ahead) read(ctx context.Context, u *unit, measure bool) {
 func (a *ahead) leave(u *unit) {
 	switch {
 	case a.units[u.number] != u || u.place == nil:
-	case len(u.wanted) == 0 || u.left == 0 && u.queued:
+	case u.rest == 0 || u.left == 0 && u.queued:
 		a.drop(u)
 	case u.left == 0:
 		u.touched = time.Time{}
@@ -504,7 +528,7 @@ func (a *ahead) find(i int) (u *unit, mine bool) {
 	if a.units[u.number] == nil {
 		a.units[u.number] = u
 		for k := range u.n {
-			u.want(u.first + k)
+			u.want(u.first+k, isAnnounced)
 		}
 	}
 	a.begin(u)

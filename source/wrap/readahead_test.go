@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -392,6 +393,31 @@ func TestReadAheadDamagedBlock(t *testing.T) {
 		}
 		a.Close()
 	})
+}
+
+// sized counts calls of Size.
+type sized struct {
+	blocky
+	calls atomic.Int32
+}
+
+func (s *sized) Size(i int) (int, error) {
+	s.calls.Add(1)
+	return s.blocky.Size(i)
+}
+
+// Ensure that a sample that is read alone does not measure its block, which may have millions of samples.
+func TestReadAheadOfASampleMeasuresNoBlock(t *testing.T) {
+	inner, _ := records(t, 1000, 24)
+	s := &sized{blocky: blocky{inner, 500}}
+	a, err := wrap.ReadAhead(s, wrap.ReadAheadOptions{Size: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	if n := a.Prefetch([]int{700}); n != 1 || s.calls.Load() > 2 {
+		t.Errorf("%d announced, after %d calls of Size", n, s.calls.Load())
+	}
 }
 
 // noticing notes which reads were measured.
