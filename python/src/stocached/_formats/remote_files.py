@@ -26,7 +26,7 @@ _GAP, _SURE = (
     2,
 )  # bytes between two parts that follow each other, and how often that was so before more is read
 _FIRST_AHEAD, _MOST_AHEAD, _MOST_RUNS = 32 << 10, 4 << 20, 8
-_MOST_TOLD = 1000  # parts of a request
+_MOST_TOLD = 500  # parts of a request, which takes 1 MiB: names have 1,024 bytes
 _MOST_PART = 16 << 20  # bytes of a read, as in server/admin/parts.go
 _ANY, _WILDCARDS = "**", {"*": "[^/]*", "?": "[^/]"}
 _TOKEN = re.compile(r"\[[^\]]+\]|.", re.DOTALL)
