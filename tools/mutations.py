@@ -643,8 +643,8 @@ DEFECTS = [
     Defect(
         "Evicting: a sample of a block costs the whole block",
         "source/wrap/readahead.go",
-        "u.cost.Part(float64(len(sample))/float64(max(len(u.data), 1)))",
-        "u.cost.Part(1)",
+        "cost.Part(float64(bytes) / float64(max(of, 1)))",
+        "cost.Part(float64(min(of, 1)))",
         go("./source/wrap", "TestCostsOfLimits"),
     ),
     Defect(
