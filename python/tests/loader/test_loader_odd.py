@@ -346,14 +346,25 @@ def test_ring_that_is_too_small_for_any_loop_says_how_large_it_must_be():
     assert read(Loader(Numbers(80), 4, num_workers=2, pool_bytes=49152)) == list(range(80))
 
 
-def test_ctrl_c_while_kept_workers_are_told_of_an_epoch():
-    loader = Loader(Late(16), 2, num_workers=2, persistent_workers=True, collate_fn=np.stack)
+class LateAndSaid(Late):
+    """Says when the late sample is being loaded."""
+
+    def __init__(self, n, note):
+        super().__init__(n)
+        self.note = note
+
+    def __getitem__(self, index):
+        if index == 2:
+            self.note.touch()
+        return super().__getitem__(index)
+
+
+def test_ctrl_c_while_kept_workers_are_told_of_an_epoch(tmp_path):
+    dataset = LateAndSaid(16, tmp_path / "note")
+    loader = Loader(dataset, 2, num_workers=2, persistent_workers=True, collate_fn=np.stack)
     batches = iter(loader)
     check(next(batches))
-    until(
-        lambda: loader._executor.kept.pool.task_queue.held(1),
-        "the second batch is being made, which takes half a minute",
-    )
+    until(dataset.note.exists, "the second batch is being made, which takes half a minute")
     signals = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
     with pytest.raises(KeyboardInterrupt):
         signals.start()
