@@ -437,8 +437,8 @@ func (a *ahead) read(ctx context.Context, u *unit, measure bool) {
 	}
 }
 
-// leave drops a unit if all of its samples are read. If only samples are left that nobody has announced, others may have the
-// space.
+// leave drops a unit if all of its samples are read. If no reader has announced the samples that are left, other units may
+// take the space.
 func (a *ahead) leave(u *unit) {
 	switch {
 	case a.units[u.number] != u || u.place == nil:

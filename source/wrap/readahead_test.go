@@ -231,7 +231,7 @@ func TestReadAheadRefuses(t *testing.T) {
 }
 
 // Ensure that a block is read whole where a call announces samples side by side, or most of the block, and that other samples
-// are read alone. What nobody has announced of a block stays while there is space.
+// are read alone. The samples of a block that no call announces stay while there is space.
 func TestReadAheadOfBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, f, want := ahead(t, 600, 24, 10, wrap.ReadAheadOptions{Size: 25 * 24}, faults.Rule{Delay: time.Millisecond})

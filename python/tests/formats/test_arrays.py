@@ -157,7 +157,7 @@ def test_damage_of_a_compressed_array_is_found(tmp_path: Path):
 
 
 def test_an_array_of_zeros_is_unpacked_a_piece_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Which deflate packs 1,000 times: a read gives no more than a piece."""
+    """Deflate makes 1,000 zeros one byte. A read gives a piece at most."""
     monkeypatch.setattr(arrays, "_PIECE", 4096)
     longest = 0
     unpacked = arrays.Npz._unpacked

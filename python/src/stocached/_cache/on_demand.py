@@ -251,7 +251,7 @@ def _answers(folder: str) -> bool:
 
 
 def _is_of(lock: int, folder: str) -> bool:
-    """Whether a folder still has this lock. Another program may have swept it, and a third one made it anew."""
+    """Whether a folder still has this lock. Another program may have removed it, and a third one made it again."""
     with contextlib.suppress(FileNotFoundError):
         return os.path.samestat(os.fstat(lock), os.stat(os.path.join(folder, _LOCK)))
     return False

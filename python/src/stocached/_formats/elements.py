@@ -183,9 +183,8 @@ class Elements(ReadsAhead):
         return made
 
     def _check(self, d: int) -> None:
-        if (
-            isinstance(self.paths, Texts) and stamp_of(os.stat(self.paths[d])) != self._stamps[d]
-        ):  # else the read has looked
+        # A read of an object at an address compares its state itself.
+        if isinstance(self.paths, Texts) and stamp_of(os.stat(self.paths[d])) != self._stamps[d]:
             raise InvalidError(f"{printable(self.paths[d])} has changed since it was opened; make the pipe again")
 
     def name(self, index: int) -> str:

@@ -30,7 +30,7 @@ _LEAST = 16  # bytes of a text
 
 
 class _Sets(dict[str, Any]):
-    """The datasets of an open file. To open both anew takes half a millisecond."""
+    """The datasets of an open file. To open the file and them again takes half a millisecond."""
 
     def __init__(self, path: str) -> None:
         import h5py

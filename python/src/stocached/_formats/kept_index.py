@@ -22,9 +22,8 @@ from .._shards.tar_index import indexes_of, stamp_of
 from .local_file import opened
 
 Starts = npt.NDArray[np.uint64]
-_HEAD = struct.Struct(
-    "<8sII16sqqIIQ"
-)  # magic, version, checksum of the rest, rule, bytes, time, checksum of places, 0, lines
+# magic, version, checksum of the rest, rule, bytes, time, checksum of places, 0, lines
+_HEAD = struct.Struct("<8sII16sqqIIQ")
 _MAGIC, _VERSION = b"stoc-lin", 1
 _KEPT = 16 << 20  # bytes of a file from which on its index is kept; others take 10 ms
 _PLACES, _PLACE = 64, 256

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from .. import _native
 from .._common.errors import InvalidError
 from .._common.one_line import printable
-from .._shards.tar_index import COMPRESSED
+from .._shards.tar_index import compressed_by
 from . import kept_index
 from .kept_index import OpenFile, OpenObject, Starts
 from .local_file import AsRaw
@@ -53,11 +53,9 @@ def starts_of(where: Any, rule: Rule) -> Starts:
 
 def _check(file: OpenFile | OpenObject) -> None:
     head, name = file.pread(8, 0), printable(file.path)
-    for magic, program in COMPRESSED.items():
-        if head.startswith(magic):
-            raise InvalidError(
-                f"{name} is compressed with {program}, so no line of it can be read by itself; unpack it"
-            )
+    program = compressed_by(head)
+    if program is not None:
+        raise InvalidError(f"{name} is compressed with {program}, so no line of it can be read by itself; unpack it")
     if head[:2] in _OTHERS:
         raise InvalidError(f"{name} is UTF-16, and lines are UTF-8; write iconv -f utf-16 -t utf-8 {name} > new-file")
 

@@ -13,15 +13,14 @@ import numpy.typing as npt
 from .._common.checksum import crc32c
 from .._common.errors import BadSampleError, InvalidError
 from .._common.one_line import one_line, printable
-from .._shards.tar_index import COMPRESSED
+from .._common.varint import varint_at
+from .._shards.tar_index import compressed_by
 from .kept_index import Indexed, OpenFile, OpenObject, Starts, starts_of
 from .lines import check_columns
 
 _RULE = b"tfrecord".ljust(16)
-_HEAD, _LENGTH = (
-    struct.Struct("<QI"),
-    struct.Struct("<Q"),
-)  # of a record: the length of its data, and a checksum of that
+_HEAD = struct.Struct("<QI")  # of a record: the length of its data, and a checksum of that
+_LENGTH = struct.Struct("<Q")
 _MORE = _HEAD.size + 4  # bytes of a record besides its data, which have a checksum too
 
 
@@ -109,7 +108,7 @@ def _check(path: str, head: bytes) -> None:
     if _is_head(head):
         return
     zlib = len(head) > 1 and head[0] == 0x78 and (head[0] << 8 | head[1]) % 31 == 0
-    packing = next((program for magic, program in COMPRESSED.items() if head.startswith(magic)), "zlib" if zlib else "")
+    packing = compressed_by(head) or ("zlib" if zlib else "")
     raise InvalidError(
         f"{printable(path)} is compressed with {packing}, so no record of it can be read by itself; unpack it"
         if packing
@@ -137,32 +136,16 @@ _VARINT, _BYTES, _FIXED = 0, 2, {1: 8, 5: 4}  # how a field is written
 _KINDS = {1: "bytes", 2: "float", 3: "int64"}  # lists of a feature
 
 
-def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """A number, and where it ends."""
-    if at < end and data[at] < 0x80:  # most are short
-        return data[at], at + 1
-    number = 0
-    for shift in range(0, 70, 7):
-        if at == end:
-            break
-        byte = data[at]
-        at += 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return number, at
-    raise ValueError(f"a number at byte {at:,} does not end")
-
-
 def _fields(data: bytes, at: int, end: int, most: int) -> Iterator[tuple[int, int, int, int]]:
     """The fields of a message: number, how it is written, begin, end. most: of numbers."""
     while at < end:
-        key, at = _varint(data, at, end)
+        key, at = varint_at(data, at, end)
         number, how = key >> 3, key & 7
         if how == _BYTES:
-            length, at = _varint(data, at, end)
+            length, at = varint_at(data, at, end)
             stop = at + length
         else:
-            stop = _varint(data, at, end)[1] if how == _VARINT else at + _FIXED.get(how, end)
+            stop = varint_at(data, at, end)[1] if how == _VARINT else at + _FIXED.get(how, end)
         if not 1 <= number <= most or stop > end:
             raise ValueError(f"field {number} at byte {at:,} is none")
         yield number, how, at, stop

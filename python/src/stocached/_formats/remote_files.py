@@ -21,10 +21,8 @@ from .._shards.braces import expanded
 from .._shards.wildcards import WILD, split
 
 THREADS = 16  # requests at a time of a program that opens files
-_GAP, _SURE = (
-    16 << 10,
-    2,
-)  # bytes between two parts that follow each other, and how often that was so before more is read
+_GAP = 16 << 10  # bytes between two parts that follow each other, at most
+_SURE = 2  # so often parts follow each other before more is read
 _FIRST_AHEAD, _MOST_AHEAD, _MOST_RUNS = 32 << 10, 4 << 20, 8
 _MOST_TOLD = 500  # parts of a request, which takes 1 MiB: names have 1,024 bytes
 _MOST_PART = 16 << 20  # bytes of a read, as in server/admin/parts.go
@@ -150,9 +148,8 @@ class _Runs:
 
     def read(self, file: RemoteFile, at: int, size: int) -> bytes:
         key = file.address, file.stamp
-        begin, kept, last, hits = self._runs.pop(
-            key, (0, b"", -1, 0)
-        )  # of a thread that uses it then, the other reads anew
+        # A thread takes it while it reads: another one then begins a run of its own.
+        begin, kept, last, hits = self._runs.pop(key, (0, b"", -1, 0))
         if not (kept and begin <= at and at + size <= begin + len(kept)):
             hits = hits + 1 if 0 <= at - last <= _GAP else 0
             more = min(_FIRST_AHEAD << hits, _MOST_AHEAD) if hits >= _SURE else 0

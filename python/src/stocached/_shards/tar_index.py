@@ -17,6 +17,7 @@ from .. import _native
 from .._common.birth import born_ns
 from .._common.errors import InvalidError
 from .._common.one_line import printable
+from .._common.varint import varint_at
 from .tar_headers import BLOCK, TarError, members_of_archive
 
 SUFFIX = ".stocached-index"
@@ -26,7 +27,7 @@ _VERSION = 2
 MOST_BYTES = 2**32 - 1  # of a member
 _MOST_FIELD, _MOST_FIELDS = 255, 1 << 16
 _KEY_BLOCK = 64  # keys of a block, of which each says how it differs from the one before
-COMPRESSED = {
+_COMPRESSED = {
     b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ\x00": "xz", b"BZh": "bzip2",
     b"\x04\x22\x4d\x18": "lz4", b"\x1f\x9d": "compress",
 }  # fmt: skip
@@ -48,8 +49,8 @@ class Members:
         """Raises ValueError if they are damaged."""
         made, at, before, data = list[bytes](), 0, b"", self.packed
         for k in range(len(self.starts) - 1):
-            shared, at = _number_at(data, at)
-            more, at = _number_at(data, at)
+            shared, at = varint_at(data, at, len(data))
+            more, at = varint_at(data, at, len(data))
             before = before[: shared if k % _KEY_BLOCK else 0] + data[at : at + more]
             at += more
             made.append(before)
@@ -166,17 +167,6 @@ def _varint(number: int) -> bytes:
     return bytes([*made, number])
 
 
-def _number_at(data: bytes, at: int) -> tuple[int, int]:
-    """An unsigned varint, and where it ends."""
-    number = shift = 0
-    while at < len(data):
-        number |= (data[at] & 0x7F) << shift
-        shift, at = shift + 7, at + 1
-        if data[at - 1] < 0x80:
-            return number, at
-    raise ValueError("the keys of an index end too early")
-
-
 def split_name(name: str) -> tuple[str, str] | None:
     """The key of a sample and its field, in lower case; None for a member that is no part of a sample."""
     top = name.partition("/")[0]
@@ -228,7 +218,12 @@ def _walked(path: str, stamp: tuple[int, int]) -> Members:
     return Members(stamp, list(numbers), first, of, at, size, _packed(keys)[0])
 
 
+def compressed_by(head: bytes) -> str | None:
+    """The program that compressed a file, by its first bytes."""
+    return next((name for magic, name in _COMPRESSED.items() if head.startswith(magic)), None)
+
+
 def _refuse_compressed(path: str, head: bytes) -> None:
-    for magic, name in COMPRESSED.items():
-        if head.startswith(magic):
-            raise InvalidError(f"{path} is compressed with {name}, so no sample can be read by itself; unpack it")
+    name = compressed_by(head)
+    if name is not None:
+        raise InvalidError(f"{path} is compressed with {name}, so no sample can be read by itself; unpack it")
