@@ -60,6 +60,9 @@ func (l *looker) look(opened map[string]bool) live.Frame {
 		}
 	}
 	slices.SortStableFunc(f.Caches, func(a, b live.Cache) int { return strings.Compare(a.Name, b.Name) })
+	if l.watches[0].dir.dir == "" {
+		f.OnDemand = onDemandServers()
+	}
 	if room, err := shm.RoomIn(l.watches[0].dir.dir); err == nil {
 		f.Memory.Tmpfs, f.Memory.Machine = left(room.Tmpfs), left(room.Memory)
 	}

@@ -107,22 +107,6 @@ func programOf(pid int) string {
 	return name
 }
 
-// onDemandOf returns the process of the server on demand that has a cache, and the folder of its sockets; 0: none has.
-func onDemandOf(seg *shm.Segment) (pid int, folder string) {
-	if seg.Header.Flags&shm.FlagNamed != 0 {
-		return 0, ""
-	}
-	for r := range seg.RecordsUsed() {
-		word := seg.ClientWord(r, shm.ClientPID).Load()
-		words := wordsOf(int(uint32(word)))
-		if at := slices.Index(words, "--sockets"); uint32(word>>32) == shm.KindServer && at > 0 && at+1 < len(words) &&
-			slices.Contains(words, "--on-demand") {
-			return int(uint32(word)), words[at+1]
-		}
-	}
-	return 0, ""
-}
-
 // known returns v, or nil if the header could not be read.
 func (f *found) known(v any) any {
 	if f.Err != nil {
@@ -139,7 +123,8 @@ func newLs() *cobra.Command {
 		Short: "List the caches of this user",
 		Long: paragraphs(`Lists the named caches of this user, and those without a name. It finds the latter through the open files
 of the processes that this user may inspect. With --dir only the named ones in that directory. --long shows
-more columns. A line on stderr names the folders of other users, such as root, in which something lies.`,
+more columns. Lines on stderr name servers on demand, and the folders of other users, such as root, in which
+something lies.`,
 			lsColumns.Explain("OUTPUT, a line for each cache, capitals: columns without --long; with "+
 				"--json an array"),
 			exitStatus(exitNotFound, exitPermission)),
@@ -160,6 +145,7 @@ more columns. A line on stderr names the folders of other users, such as root, i
 			if err := ls(listed, columns, &dir, asJSON, c.OutOrStdout(), c.ErrOrStderr()); err != nil || asJSON || dir.dir != "" {
 				return err
 			}
+			sayOnDemand(c.ErrOrStderr())
 			if others := shm.OtherUsers(); len(others) > 0 {
 				fmt.Fprintf(c.ErrOrStderr(), "other users have caches too, in %s; each user lists their own\n",
 					strings.Join(others, ", "))

@@ -286,6 +286,9 @@ func (d *dirFlag) listStats(server *asker, asJSON bool, stdout, stderr io.Writer
 	case len(rows) == 0:
 		fmt.Fprintf(stderr, "no caches in %s; stocached create makes one\n", d.shown())
 	}
+	if d.dir == "" {
+		sayOnDemand(stderr)
+	}
 	return errors.Join(statsColumns.Table(stdout, rows), err)
 }
 

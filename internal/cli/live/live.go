@@ -23,6 +23,7 @@ type Frame struct {
 	Directory string
 	Memory    Memory
 	Caches    []Cache
+	OnDemand  []string // servers on demand, each with who started it
 	Problems  []string // what could not be read
 }
 
@@ -101,7 +102,11 @@ func (f *Frame) Object(h *History, after time.Time) table.Object {
 	o.Add("machine_left_bytes", f.Memory.Machine)
 	o = withTexts(o)
 	counts, memory := f.Summary()
-	o.Add("summary", append([]string{strings.Join(counts, ", ")}, memory...))
+	summary := append([]string{strings.Join(counts, ", ")}, memory...)
+	for _, one := range f.OnDemand {
+		summary = append(summary, "on demand: "+one)
+	}
+	o.Add("summary", summary)
 	o.Add("none", None(f.Directory))
 	o.Add("time", table.Moment(f.At))
 	o.Add("seconds", table.Ratio(seconds(f.At)))

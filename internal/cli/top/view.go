@@ -112,7 +112,11 @@ func (m *Model) head() []string {
 		parts = append(parts, order)
 	}
 	parts = append(append(parts, counts...), m.frame.At.Format("15:04:05"))
-	return []string{strings.Join(parts, "  "), strings.Join(memory, ", "), ""}
+	lines := []string{strings.Join(parts, "  "), strings.Join(memory, ", ")}
+	for _, one := range m.frame.OnDemand {
+		lines = append(lines, "on demand: "+one)
+	}
+	return append(lines, "")
 }
 
 // foot is what has just happened, or what one can do.

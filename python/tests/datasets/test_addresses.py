@@ -10,6 +10,7 @@ import json
 import os
 import pickle
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -282,6 +283,13 @@ def test_commands_say_who_started_it(run: Path):
     assert "none answers" not in shown
     assert json.loads(said("stats", name, "--json"))["remote"]["requests"] > 0
     assert "on demand, by " in said("inspect", name)  # as top and web show it
+    # A server that reads parts for formats has no cache.
+    by = re.compile(rf"on demand: {pid} stocached serve --on-demand, started by .*pid {os.getpid()}; log {run}/.*log\n")
+    for command in ("ls",), ("stats",), ("top", "--once", "--interval", "10ms"):
+        done = subprocess.run(
+            [program("a test"), *command], stdout=-1, stderr=-2, text=True, env=os.environ | {"COLUMNS": "400"}
+        )
+        assert by.search(done.stdout), done.stdout
 
 
 def test_kills_of_the_server_cost_no_sample(run: Path):

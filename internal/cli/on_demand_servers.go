@@ -1,0 +1,63 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"syscall"
+
+	"github.com/stocached/stocached/shm"
+)
+
+// onDemandServers names the servers on demand of this user: process id, who started it, and its log. Those that read
+// parts of objects for programs have no cache.
+func onDemandServers() (servers []string) {
+	entries, _ := os.ReadDir("/proc")
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			continue
+		}
+		info, err := entry.Info()
+		if err != nil || info.Sys().(*syscall.Stat_t).Uid != uint32(os.Geteuid()) {
+			continue // it has ended, or is of another user
+		}
+		if folder := socketsOf(wordsOf(pid)); folder != "" {
+			servers = append(servers, fmt.Sprintf("%d %s; log %s", pid, programOf(pid), filepath.Join(folder, "server.log")))
+		}
+	}
+	return servers
+}
+
+// sayOnDemand prints a line for each server on demand.
+func sayOnDemand(stderr io.Writer) {
+	for _, one := range onDemandServers() {
+		fmt.Fprintln(stderr, "on demand:", one)
+	}
+}
+
+// socketsOf returns the folder of a server on demand, by its command line; "": it is another program.
+func socketsOf(words []string) string {
+	at := slices.Index(words, "--sockets")
+	if at > 0 && at+1 < len(words) && slices.Contains(words, "--on-demand") {
+		return words[at+1]
+	}
+	return ""
+}
+
+// onDemandOf returns the process of the server on demand that has a cache, and the folder of its sockets; 0: none has.
+func onDemandOf(seg *shm.Segment) (pid int, folder string) {
+	if seg.Header.Flags&shm.FlagNamed != 0 {
+		return 0, ""
+	}
+	for r := range seg.RecordsUsed() {
+		word := seg.ClientWord(r, shm.ClientPID).Load()
+		if folder := socketsOf(wordsOf(int(uint32(word)))); folder != "" && uint32(word>>32) == shm.KindServer {
+			return int(uint32(word)), folder
+		}
+	}
+	return 0, ""
+}
