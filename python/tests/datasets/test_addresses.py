@@ -115,6 +115,25 @@ def test_elements_are_objects_samples_and_rows():
 
 
 @pytest.mark.usefixtures("run")
+@pytest.mark.parametrize(
+    ("what", "options"),
+    [
+        ("files/", {"labels": "folders"}),
+        ("files/*/00*.txt", {"labels": "folders"}),
+        ("shards/train-*.tar", {"fields": ["cls", "png;txt"], "int64": ["cls"]}),
+        ("shards/train-{1..2}.tar", {"fields": ["txt"]}),
+        ("shards/train-0.tar", {"int64": ["cls"]}),
+    ],
+)
+def test_files_of_this_machine_have_the_same_elements(bucket: Bucket, what: str, options: dict[str, Any]):
+    here = [*source(bucket.folder / what, **options)]
+    there = [*source(f"s3://data/{what}", **options)]
+    if len(options) == 1 and "int64" in options:  # the server has no keys
+        assert [item.pop("__key__") for item in here] == [f"0{k}" for k in range(SAMPLES)]
+    assert here == there
+
+
+@pytest.mark.usefixtures("run")
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_loader_reads_them_shuffled_cached_and_resumed(workers: int):
     large = tars(["bin", "cls", "txt"]).map(_with_length)
@@ -265,7 +284,7 @@ def test_a_program_that_is_attached_keeps_it(run: Path):
 
 
 def test_commands_say_who_started_it(run: Path):
-    tars()[0]
+    pipe = tars()  # as long as it is there, the server stays
     (pid,) = servers(run)
 
     def said(*command: str) -> str:
@@ -290,6 +309,7 @@ def test_commands_say_who_started_it(run: Path):
             [program("a test"), *command], stdout=-1, stderr=-2, text=True, env=os.environ | {"COLUMNS": "400"}
         )
         assert by.search(done.stdout), done.stdout
+    assert len(pipe) == SHARDS * SAMPLES
 
 
 def test_kills_of_the_server_cost_no_sample(run: Path):

@@ -130,6 +130,28 @@ def decoded(path: Path, ending: str) -> Made:
     return Made(str(path / f"a.{ending}"), wanted, None, {"decode": True})
 
 
+def tar(path: Path, fields: list[str] | None = None) -> Made:
+    """Two shards. Members of a sample come in several orders, and some samples lack one."""
+    items = [
+        {"__key__": f"class{k % 3}/{k:02}", "cls": k, "jpg": b"x" * k, **({"seg.png": bytes(9 * k)} if k % 5 else {})}
+        for k in range(60)
+    ]
+    for number in range(2):
+        with tarfile.open(path / f"{number}.tar", "w", format=tarfile.PAX_FORMAT) as archive:
+            for k in range(30 * number, 30 * number + 30):
+                names = [*items[k]][1:][:: 1 if k % 2 else -1]
+                for name in names:
+                    data = b"%d" % k if name == "cls" else items[k][name]
+                    about = tarfile.TarInfo(f"{items[k]['__key__']}.{name.upper()}")
+                    about.size = len(data)
+                    archive.addfile(about, io.BytesIO(data))
+    options: dict[str, Any] = {"int64": ["cls"]}
+    if fields is None:
+        return Made(str(path / "{0..1}.tar"), items, None, options)
+    wanted = [{"seg.png": item["seg.png"], "cls": item["cls"]} for item in items if "seg.png" in item]
+    return Made(str(path / "*.tar"), wanted, None, options | {"fields": fields, "missing": "skip"})
+
+
 def tfrecord(path: Path) -> Made:
     items = []
     for number in range(2):
@@ -357,6 +379,8 @@ CASES: dict[str, Callable[[Path], Made]] = {
     "npz, compressed": lambda path: npz(path, np.savez_compressed),
     "safetensors": safetensors,
     "a program's own": points,
+    "tar": tar,
+    "tar, fields": lambda path: tar(path, ["seg.png;png", "cls"]),
     "tar, decoded": lambda path: decoded(path, "tar"),
     "zip, decoded": lambda path: decoded(path, "zip"),
 }
@@ -380,6 +404,7 @@ ONE_OF_EACH = [
     "npz",
     "safetensors",
     "a program's own",
+    "tar, fields",
     "tar, decoded",
 ]
 

@@ -17,18 +17,16 @@ from .._common.numbers import position_of
 from .._common.one_line import one_line, printable
 from .._common.reads_ahead import ReadsAhead
 from .._common.remote_addresses import shown
-from .._files.members import decoded, decoded_item, key_and_field
+from .._files.members import decoded, key_and_field
 from .._image.decoding import bytes_of
-from .._memory.texts import SharedBytes, Texts
-from .._shards.tar_index import members_of
+from .._memory.texts import SharedBytes
 from .archives import Zip
 from .elements import Elements
-from .local_file import LocalFile
 from .registry import FORMATS, Format, of_ending
+from .tars import DecodedTar
 
 _MOST = 64  # files of an item
 _PACKED = re.compile(r"\.(tar\.\w+|tgz)$", re.IGNORECASE)
-_BETWEEN = 1 << 16  # bytes between the members of a sample that are read, so that one read has all
 
 
 def of_paths(paths: Any, text: str, given: list[str]) -> Any:
@@ -210,37 +208,7 @@ class ZipItems:
         return f"item {printable((key_and_field(self._zip.names[self._groups[k][0]]) or ('',))[0])}"
 
 
-class TarItems:
-    """Each element is a sample of a shard: the values of its members, under their endings, and "__key__"."""
-
-    def __init__(self, path: str) -> None:
-        members = members_of(path)
-        keys = members.keys()
-        self._file, self._fields = LocalFile(path), members.fields
-        lengths = np.fromiter(map(len, keys), np.uint64, len(keys))
-        self._keys = Texts.joined("", "surrogateescape", [(b"".join(keys), lengths)])
-        rows = np.stack([members.places, members.sizes, members.numbers], 1)
-        self._starts, self._rows = SharedBytes.of_array(members.starts), SharedBytes.of_array(rows)
-
-    def __len__(self) -> int:
-        return len(self._keys)
-
-    def __getitem__(self, k: int) -> dict[str, Any]:
-        begin, end = self._starts.array.view(np.int64)[k : k + 2].tolist()
-        rows = self._rows.array.view(np.int64).reshape(-1, 3)[begin:end].tolist()
-        first, last = rows[0][0], rows[-1][0] + rows[-1][1]
-        if last - first > sum(size for _, size, _ in rows) + _BETWEEN:
-            fields = ((self._fields[field], self._file.read(at, size)) for at, size, field in rows)
-        else:
-            data = self._file.read(first, last - first)
-            fields = ((self._fields[field], data[at - first : at - first + size]) for at, size, field in rows)
-        return decoded_item(self._keys[k], fields)
-
-    def name(self, k: int) -> str:
-        return f"sample {printable(self._keys[k])}"
-
-
 _ARCHIVES = {
-    ".tar": Format("tar", (".tar",), (), TarItems),
+    ".tar": Format("tar", FORMATS["tar"].endings, (), DecodedTar),
     ".zip": Format("zip", (".zip",), FORMATS["zip"].magic, ZipItems),
 }

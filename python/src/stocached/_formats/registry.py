@@ -31,14 +31,14 @@ _SHOWN = 6  # endings of a folder, in an error
 @dataclass(frozen=True)
 class Format:
     """A row of the table. endings: of names, in lower case. magic: what files begin with, if all do. of: the class, or its
-    module and name. lines: compressed files of it are refused, as they have no index. others: how files begin that only have
+    module and name. unpacked: compressed files of it are refused, as they have no index. others: how files begin that only have
     its ending, and what to do with them."""
 
     name: str
     endings: tuple[str, ...]
     magic: tuple[bytes, ...]
     of: Any
-    lines: bool = False
+    unpacked: bool = False
     others: tuple[tuple[bytes, str], ...] = ()
 
     def load(self) -> Any:
@@ -58,6 +58,7 @@ FORMATS: dict[str, Format] = {
         Format("text", (), (), "lines:Text", True),
         Format("tfrecord", (".tfrecord", ".tfrecords"), (), "records:TfRecord", True),
         Format("records", (), (), "records:Records"),
+        Format("tar", (".tar",), (), "tars:Tar", True),
         Format("zip", (".zip",), (b"PK\3\4", b"PK\5\6"), "archives:Zip"),
         Format("mds", (".mds",), (), "mds:Shard"),
         Format("parquet", (".parquet",), (b"PAR1",), "tables:Parquet"),
@@ -176,7 +177,7 @@ def head_of(where: Any) -> bytes:
 def _refuse_compressed(paths: Texts, text: str) -> None:
     stem, ending = os.path.splitext(paths[0].lower())
     inner = os.path.splitext(stem)[1]
-    if ending in _UNPACKED and any(each.lines and inner in each.endings for each in FORMATS.values()):
+    if ending in _UNPACKED and any(each.unpacked and inner in each.endings for each in FORMATS.values()):
         name = printable(paths[0])
         raise InvalidError(
             f"source({one_line(text)}): {name} is compressed, so no part of it can be read by itself; unpack it: "

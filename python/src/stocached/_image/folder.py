@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import os
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy as np
 
 from .._common.errors import InvalidError, UnsupportedError
 from .._common.one_line import one_line, printable
+from .._common.warning import warn_user
 from .._samples.schema import Field
 from .decoding import Decode, bytes_of
 from .errors import steps_of
@@ -195,12 +195,7 @@ class Folder(Decoded):
     ) -> None:
         super().__init__(transform, target_transform, decode)
         self.root = os.path.expanduser(root) if isinstance(root, str) else root
-        self.classes = sorted(entry.name for entry in os.scandir(self.root) if entry.is_dir())
-        if not self.classes:
-            raise FileNotFoundError(
-                f"Couldn't find any class folder in {self.root}. Pictures lie in folders inside it, one for each class, "
-                "such as train/cat/1.jpg. Put pictures without classes into one such folder"
-            )
+        self.classes = classes_in(self.root)
         self.class_to_idx = {name: number for number, name in enumerate(self.classes)}
         valid = is_valid_file or (lambda path: path.lower().endswith(EXTENSIONS))
         self.samples = self.imgs = [
@@ -218,23 +213,7 @@ class Folder(Decoded):
                 f"Found no valid file for the classes {', '.join(map(printable, empty))}. {hint}. Each folder counts as a class: remove "
                 "folders that are no classes, or give allow_empty=True"
             )
-        self._warn_of_odd_classes(set(empty))
-
-    def _warn_of_odd_classes(self, empty: set[str]) -> None:
-        """In the words of source/dir/labels.go."""
-        odd = [
-            f"{printable(name)} (class {number}, {'hidden' if name.startswith('.') else 'no file'})"
-            for number, name in enumerate(self.classes)
-            if name.startswith(".") or name in empty
-        ]
-        if not odd:
-            return
-        more = f" and {len(odd) - _MOST_NAMED} more" if len(odd) > _MOST_NAMED else ""
-        warnings.warn(
-            f"stocached: {printable(os.fsdecode(self.root))}: each folder counts as a class, as in torchvision's "
-            f"ImageFolder, also {', '.join(odd[:_MOST_NAMED])}{more}; remove folders that are no classes",
-            stacklevel=3,
-        )
+        warn_of_odd_classes(self.root, self.classes, set(self.targets))
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -256,3 +235,30 @@ class Folder(Decoded):
 
     def __repr__(self) -> str:
         return f"Folder({os.fspath(self.root)!r}, {len(self)} pictures of {len(self.classes)} classes, {self.decode})"
+
+
+def classes_in(root: str | os.PathLike[str]) -> list[str]:
+    """The folders in a folder. Raises FileNotFoundError if there is none, in torchvision's words."""
+    classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
+    if not classes:
+        raise FileNotFoundError(
+            f"Couldn't find any class folder in {os.fspath(root)}. Pictures lie in folders inside it, one for each class, "
+            "such as train/cat/1.jpg. Put pictures without classes into one such folder"
+        )
+    return classes
+
+
+def warn_of_odd_classes(root: str | os.PathLike[str], classes: list[str], used: set[int]) -> None:
+    """In the words of source/dir/labels.go. used: the numbers of classes that have files."""
+    odd = [
+        f"{printable(name)} (class {number}, {'hidden' if name.startswith('.') else 'no file'})"
+        for number, name in enumerate(classes)
+        if name.startswith(".") or number not in used
+    ]
+    if not odd:
+        return
+    more = f" and {len(odd) - _MOST_NAMED} more" if len(odd) > _MOST_NAMED else ""
+    warn_user(
+        f"{printable(os.fsdecode(root))}: each folder counts as a class, as in torchvision's ImageFolder, also "
+        f"{', '.join(odd[:_MOST_NAMED])}{more}; remove folders that are no classes"
+    )

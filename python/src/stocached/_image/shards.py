@@ -18,6 +18,7 @@ from .._common.errors import InvalidError, SampleIndexError, UnsupportedError
 from .._common.pread import pread
 from .._native import _image_header as native
 from .._shards.braces import expanded
+from .._shards.chosen_members import chosen_members, names_of
 from .._shards.tar_index import Members, members_of, stamp_of
 from .._shards.wildcards import matches
 from .folder import Decoded
@@ -81,12 +82,10 @@ class Shards(Decoded):
         **decode: Any,
     ) -> None:
         super().__init__(transform, target_transform, decode)
-        if missing not in ("error", "skip"):
-            raise InvalidError(f"missing={missing!r} is neither 'error' nor 'skip'")
         self.shards = paths_of(pattern)
         listed = [members_of(path) for path in self.shards]
         fields = {field for members in listed for field in members.fields}
-        wanted = [_names(picture), [name for name in _names(label) if name in fields or label != _LABELS]]
+        wanted = [names_of(picture), [name for name in names_of(label) if name in fields or label != _LABELS]]
         self._labelled = bool(wanted[1])
         parts = [
             _chosen(path, members, wanted[: 1 + self._labelled], number, missing)
@@ -162,33 +161,17 @@ class Shards(Decoded):
         return f"Shards({len(self)} samples in {len(self.shards)} shards, {self.decode})"
 
 
-def _names(text: str) -> list[str]:
-    return [name.removeprefix(".") for name in text.lower().split(";") if name]
-
-
 def _chosen(path: str, members: Members, wanted: list[list[str]], number: int, missing: str) -> npt.NDArray[Any]:
     """Rows for the samples of a shard."""
-    samples = len(members.starts) - 1
-    rows = np.zeros(samples, PLACE)
+    chosen, complete = chosen_members(path, members, wanted, missing)
+    rows = np.zeros(len(complete), PLACE)
     rows["file"] = number
-    complete = np.ones(samples, bool)
-    for names, (at, size) in zip(wanted, (("at", "bytes"), ("label", "label_bytes"))):
-        ranks = np.array([names.index(field) if field in names else len(names) for field in members.fields], np.int64)
-        of_members = ranks[members.numbers] * len(members.numbers) + np.arange(len(members.numbers))
-        best = np.minimum.reduceat(of_members, members.starts[:-1]) if samples else of_members
-        chosen = best % max(len(members.numbers), 1)
-        has = best < len(names) * len(members.numbers)
-        if missing == "error" and not has.all():
-            lacking = int(np.argmin(has))
-            raise InvalidError(
-                f"{path}: sample {lacking} has none of the fields {';'.join(names)}; missing='skip' skips it"
-            )
-        complete &= has
-        rows[at], rows[size] = members.places[chosen], members.sizes[chosen]
+    for k, (at, size) in enumerate((("at", "bytes"), ("label", "label_bytes"))[: len(wanted)]):
+        rows[at], rows[size] = members.places[chosen[:, k]], members.sizes[chosen[:, k]]
         if at == "label":
             kinds = [native.LABEL_JSON if field == "json" else native.LABEL_TEXT for field in members.fields]
-            rows["label_kind"] = np.array(kinds, np.uint32)[members.numbers[chosen]]
-    return rows[complete]
+            rows["label_kind"] = np.array(kinds, np.uint32)[members.numbers[chosen[:, k]]]
+    return rows[complete]  # type: ignore[no-any-return]
 
 
 def paths_of(pattern: Any) -> list[str]:

@@ -280,8 +280,10 @@ def source(what: Any, *, parts: int | None = None, format: str | None = None, **
 
     what: a text names files, each an element, in byte order: a pattern with * ? [ ] {a,b} {0..9}, where ** stands for any
         folders; or a folder, for all files below it. Names that begin with a dot do not count. Files of a format are
-        read: an item is a line, a member of an archive, or a row of a table or of arrays (docs/guides/formats.md). Of others it
-        is the path. "stocached:NAME" has the samples of a cache that a server fills, as stocached.torch.SourceDataset.
+        read: an item is a line, a sample of tar shards, a member of an archive, or a row of a table or of arrays
+        (docs/guides/formats.md). Of others it is the path; with labels="folders" a dict: "data", the bytes of the file, and
+        "label", the number of its folder. "stocached:NAME" has the samples of a cache that a server fills, as
+        stocached.torch.SourceDataset.
     parts: `what` is a function: what(k) gives the items of part k, 0 to parts - 1, such as those of a file. The pipe has
         no index.
     format: of files, such as "jsonl"; "paths": their paths alone. None: the ending of their names says it; of those

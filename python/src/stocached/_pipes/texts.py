@@ -24,6 +24,7 @@ from .._shards.wildcards import WILD, Run, found, split
 
 _SERVED = "stocached:"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+_BY_SERVER = "tar"  # the format that a server reads at addresses
 _SHOWN = 3  # names of a folder, in an error
 
 
@@ -62,9 +63,9 @@ def of_text(text: str, format: str | None, options: dict[str, Any]) -> Any:
     if found is not None:
         return Elements(found, paths, options)
     if options:
-        raise InvalidError(
-            f"source({one_line(text)}): {', '.join(options)} are for files of a format, and these are paths alone"
-        )
+        from .._formats import labelled_files  # few programs need it
+
+        return labelled_files.labelled(paths, _roots(text), text, options)
     return paths
 
 
@@ -82,6 +83,8 @@ def _of_address(text: str, format: str | None, options: dict[str, Any], decode: 
     """Of a bucket or a web server."""
     plain = shown(text)
     read = registry.of_ending(expanded(plain)[0])
+    if format == _BY_SERVER or (format is None and read is registry.FORMATS[_BY_SERVER]):
+        format, read, options = None, None, {"kind": _BY_SERVER, **options}
     if "kind" not in options and (format is not None or read is not None):
         return _of_files(text, format, options, decode)
     if format is not None:
@@ -146,6 +149,15 @@ def paths_of(text: str) -> Texts:
     if not len(made):
         raise InvalidError(f"source({one_line(text)}): {_nothing(patterns)}")
     return made
+
+
+def _roots(text: str) -> set[str]:
+    """The folders in which the patterns of a text begin."""
+    ones = [text] if os.path.exists(text) else expanded(text)
+    return {
+        one if os.path.isdir(one) else split(one)[0] if WILD.search(one) else os.path.dirname(os.path.dirname(one))
+        for one in ones
+    }
 
 
 def _merged(patterns: list[tuple[str, list[str]]], literal: list[bytes]) -> Iterator[Run]:

@@ -1,0 +1,77 @@
+"""Files whose folders are their classes, as a server gives them with `labels: folders`."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from .._common.errors import InvalidError
+from .._common.numbers import position_of
+from .._common.one_line import one_line, printable
+from .._image.decoding import bytes_of
+from .._image.folder import classes_in, warn_of_odd_classes
+from .._memory.texts import Texts
+
+FOLDERS = "folders"
+
+
+class LabelledFiles:
+    """Each element is a dict: `data`, the bytes of a file, and `label`, the number of its class.
+
+    classes, class_to_idx and targets are those of torchvision's ImageFolder. Can be pickled. Any number of threads and
+    forked children."""
+
+    _of_errors = ("root", "class_to_idx")  # the paths and the classes say all
+
+    def __init__(self, paths: Texts, root: str) -> None:
+        """root: has a folder for each class. Raises InvalidError for a file in none of them."""
+        self.paths, self.root = paths, root
+        self.classes = classes_in(root or ".")
+        self.class_to_idx = {name: number for number, name in enumerate(self.classes)}
+        start, numbers = len(os.path.join(root, "")), np.empty(len(paths), np.int32)
+        for k, path in enumerate(paths):
+            name, inside, _ = path[start:].partition(os.sep)
+            if not inside:
+                raise InvalidError(
+                    f'{printable(path)} lies in no folder of {printable(root)}, and labels="{FOLDERS}" takes the names of these '
+                    "folders as classes; write a pattern for the files inside, such as "
+                    f'"{printable(os.path.join(root, "*", "*" + os.path.splitext(path)[1]))}"'
+                )
+            numbers[k] = self.class_to_idx[name]
+        self._numbers = numbers
+        warn_of_odd_classes(root or ".", self.classes, set(np.unique(numbers).tolist()))
+
+    @property
+    def targets(self) -> list[int]:
+        return self._numbers.tolist()
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        k = position_of(index, len(self))
+        return {"data": bytes_of(self.paths[k]), "label": int(self._numbers[k])}
+
+    def name(self, index: int) -> str:
+        """The file, for errors."""
+        return printable(self.paths[index % len(self)])
+
+    def __repr__(self) -> str:
+        return f"<{len(self):,} files of {len(self.classes):,} classes>"
+
+
+def labelled(paths: Texts, roots: set[str], text: str, options: dict[str, Any]) -> LabelledFiles:
+    """roots: the folders that the patterns of a text begin with. options: of the program. Raises InvalidError."""
+    labels = options.pop("labels", FOLDERS)
+    if options or labels != FOLDERS:
+        what = ", ".join(options) or f"labels={labels!r}"
+        hint = "are for files of a format, and these are paths alone" if options else f'is not "{FOLDERS}"'
+        raise InvalidError(f"source({one_line(text)}): {what} {hint}")
+    if len(roots) > 1:
+        raise InvalidError(
+            f'source({one_line(text)}): labels="{FOLDERS}" numbers the folders of one folder, and the braces name several: '
+            f"{', '.join(map(printable, sorted(roots)[:3]))}; join their pipes by +"
+        )
+    return LabelledFiles(paths, roots.pop())

@@ -1,0 +1,95 @@
+"""Tar shards: the members of a sample are an item."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .._common.errors import BadSampleError, InvalidError
+from .._common.one_line import one_line, printable
+from .._files.members import decoded_item
+from .._memory.texts import SharedBytes, Texts
+from .._shards.chosen_members import chosen_members, names_of
+from .._shards.tar_index import members_of
+from .local_file import LocalFile
+
+_BETWEEN = 1 << 16  # bytes between the members of a sample that are read, so that one read has all
+
+
+class Tar:
+    """Each element is a sample of a shard: the bytes of its members, under their endings, and "__key__".
+
+    fields: the members of an item, in this order; "jpg;png" is the first of these that a sample has. Of one field, an item
+        is its value. int64: the fields that hold a whole number as text. missing: of samples that lack a field: "error" or
+        "skip". These are keys of a source of tar shards (docs/spec/sources.md)."""
+
+    def __init__(
+        self, path: str, fields: list[str] | None = None, int64: list[str] | None = None, missing: str = "error"
+    ) -> None:
+        members = members_of(path)
+        keys, self._file = members.keys(), LocalFile(path)
+        rows = np.stack([members.places, members.sizes, members.numbers], 1)
+        starts = members.starts
+        self._fields, self._keyed = members.fields, fields is None
+        if fields is not None:
+            names = [names_of(one) for one in _texts("fields", fields)]
+            self._fields = [one[0] for one in names]
+            if len(set(self._fields)) < len(self._fields):
+                raise InvalidError(f"fields={one_line(fields)}: each field once")
+            chosen, complete = chosen_members(path, members, names, missing)
+            rows = rows[chosen[complete].ravel()]
+            rows[:, 2] = np.tile(np.arange(len(names)), len(rows) // len(names))
+            keys = [key for key, whole in zip(keys, complete.tolist()) if whole]
+            starts = np.arange(len(keys) + 1) * len(names)
+        self._numbers = set() if int64 is None else set(_texts("int64", int64))
+        if not self._numbers <= set(self._fields):
+            raise InvalidError(
+                f"{printable(path)}: int64={one_line(int64)}, and its fields are {one_line(self._fields)}"
+            )
+        lengths = np.fromiter(map(len, keys), np.uint64, len(keys))
+        self._keys = Texts.joined("", "surrogateescape", [(b"".join(keys), lengths)])
+        self._starts, self._rows = SharedBytes.of_array(starts), SharedBytes.of_array(rows)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __getitem__(self, k: int) -> Any:
+        item: dict[str, Any] = {**self._read(k)}
+        for name in self._numbers & item.keys():
+            try:
+                item[name] = int(item[name])
+            except ValueError:
+                raise BadSampleError(f"{printable(name)}: no whole number: {one_line(item[name])}") from None
+        if self._keyed:
+            return {"__key__": self._keys[k], **item}
+        return item if len(item) > 1 else item[self._fields[0]]
+
+    def _read(self, k: int) -> dict[str, bytes]:
+        """The bytes of the members of a sample."""
+        begin, end = self._starts.array.view(np.int64)[k : k + 2].tolist()
+        rows = self._rows.array.view(np.int64).reshape(-1, 3)[begin:end].tolist()
+        first, last = min(at for at, _, _ in rows), max(at + size for at, size, _ in rows)
+        if last - first > sum(size for _, size, _ in rows) + _BETWEEN:
+            return {self._fields[field]: self._file.read(at, size) for at, size, field in rows}
+        data = self._file.read(first, last - first)
+        return {self._fields[field]: data[at - first : at - first + size] for at, size, field in rows}
+
+    def name(self, k: int) -> str:
+        return f"sample {printable(self._keys[k])}"
+
+
+class DecodedTar(Tar):
+    """The same with decoded values."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+
+    def __getitem__(self, k: int) -> dict[str, Any]:
+        return decoded_item(self._keys[k], self._read(k).items())
+
+
+def _texts(name: str, given: Any) -> list[str]:
+    if isinstance(given, str) or not given or not all(isinstance(one, str) and one for one in given):
+        raise InvalidError(f"{name}={one_line(given)}: give a list of names, such as {name}=['cls']")
+    return list(given)

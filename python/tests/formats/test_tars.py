@@ -1,0 +1,81 @@
+"""What tar shards and labelled files refuse. Their elements beside those of a server: test_addresses.py."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stocached import BadSampleError, InvalidError, Loader, source
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> Path:
+    for number in range(2):
+        with tarfile.open(tmp_path / f"{number}.tar", "w") as archive:
+            for name, data in ((f"{number}.jpg", b"picture"), (f"{number}.cls", b" 7\n"), (f"x{number}.cls", b"cat")):
+                about = tarfile.TarInfo(name)
+                about.size = len(data)
+                archive.addfile(about, io.BytesIO(data))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"fields": ["jpg", "cls"]}, r"0\.tar: sample 1 has none of the fields jpg; missing='skip'"),
+        ({"fields": "jpg"}, r"fields='jpg': give a list"),
+        ({"fields": ["cls", ".CLS"]}, "each field once"),
+        ({"fields": []}, r"fields=\[\]: give a list"),
+        (
+            {"fields": ["jpg"], "missing": "skip", "int64": ["cls"]},
+            r"0\.tar: int64=\['cls'\], and its fields are \['jpg'\]",
+        ),
+        ({"missing": "drop", "fields": ["cls"]}, "missing='drop'"),
+        ({"columns": ["cls"]}, "files of tar take fields=, int64=, missing="),
+    ],
+)
+def test_wrong_options(shards: Path, options: dict[str, Any], words: str):
+    with pytest.raises(InvalidError, match=words):
+        source(shards, **options)
+
+
+def test_a_label_that_is_no_number(shards: Path):
+    pipe = source(shards / "*.tar", fields=["cls"], int64=["cls"])
+    assert pipe[0] == 7
+    with pytest.raises(BadSampleError, match=r"1\.tar, sample x1: cls: no whole number: b'cat'"):
+        pipe[3]
+    loader = Loader(pipe.batch(2), bad_samples="skip")
+    with pytest.warns(UserWarning, match="sample 1: .*no whole number"):
+        assert [batch.tolist() for batch in loader] == [[7], [7]]
+    assert loader.stats().bad_samples == 2
+
+
+def test_paths_and_compressed_shards(shards: Path):
+    assert source(shards / "*.tar", format="paths")[1] == str(shards / "1.tar")
+    (shards / "2.tar.gz").write_bytes(b"")
+    with pytest.raises(InvalidError, match=r"2\.tar\.gz is compressed.*gunzip -k"):
+        source(shards / "*.gz")
+
+
+def test_labels_of_files(tmp_path: Path):
+    for name in ("cat/a/1.txt", "dog/2.txt", ".hidden/3.txt"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text(name)
+    with pytest.warns(UserWarning, match=r"also \.hidden \(class 0, hidden\)"):
+        pipe = source(tmp_path, labels="folders")
+    assert [*pipe] == [{"data": b"cat/a/1.txt", "label": 1}, {"data": b"dog/2.txt", "label": 2}]
+    assert (pipe.classes, pipe.targets) == ([".hidden", "cat", "dog"], [1, 2])
+    assert f"{tmp_path}/dog/2.txt" in pipe._stage.where(1)
+    (tmp_path / "4.txt").write_text("")
+    for text, options, words in (
+        (tmp_path, {"labels": "folders"}, r"4\.txt lies in no folder of .*/\*/\*\.txt"),
+        (tmp_path, {"labels": "manifest"}, "labels='manifest' is not \"folders\""),
+        (tmp_path, {"labels": "folders", "hidden": True}, "hidden are for files of a format"),
+        (f"{tmp_path}/{{cat,dog}}/*", {"labels": "folders"}, "name several: .*/cat/, .*/dog/; join their pipes"),
+    ):
+        with pytest.raises(InvalidError, match=words):
+            source(text, **options)
