@@ -350,8 +350,8 @@ labels = sorted(int(label) for _, label in pairs)
 BLOCK
 ours = [batch for batch in loader]
 loader.close()
-assert len(dataset) == len(pairs) == len(files), (len(dataset), len(pairs), len(files))
-assert sorted(int(k) for _, labels in ours for k in labels) == labels
+assert len(pipe) == len(pairs) == len(files), (len(pipe), len(pairs), len(files))
+assert sorted(int(k) for batch in ours for k in batch["cls"]) == labels
 
 from stocached import source
 source(files).map(lambda file: {"jpg": file.read_bytes(), "cls": 3}).write("written", format="tar", file_bytes="20KiB")

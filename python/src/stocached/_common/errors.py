@@ -178,6 +178,10 @@ class FetchError(StocachedError, OSError):
         return type(self), (str(self), self.failures)
 
 
+BYTES = "bytes"
+"""The name of a file whose bytes alone are known, in errors."""
+
+
 class BadSampleError(StocachedError, ValueError):
     """A sample is damaged or invalid, such as a picture that does not decode. A dataset of yours may raise
     it too: with bad_samples="skip", loaders leave such samples out of their batches.
@@ -187,6 +191,14 @@ class BadSampleError(StocachedError, ValueError):
     def __init__(self, reason: str, file: Any = None) -> None:
         super().__init__(reason if file is None else f"{file}: {reason}")
         self.reason, self.file = reason, None if file is None else str(file)
+
+    def named(self, where: str) -> BadSampleError:
+        """This error; where it comes from is added, if it does not know it."""
+        if self.file not in (None, BYTES):
+            return self
+        made = type(self)(self.reason, where)
+        made.__cause__, made.__notes__ = self.__cause__, getattr(self, "__notes__", [])
+        return made
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.reason, self.file)

@@ -20,7 +20,7 @@ def raise_of_sample(error: Exception, function: Any, sample: Any, dataset: Any, 
     """Raises the error of the function, with the sample that it got. An InvalidError names its file too, if that is
     known."""
     if isinstance(error, BadSampleError):
-        raise error  # it says all of the sample
+        raise error.named(_where(function, index)) from error.__cause__  # it says all of the sample
     if type(error) is InvalidError:
         file = _file_of(dataset, index)
         named = InvalidError(f"sample {index}: {error}" if file is None else f"sample {index}: {file}: {error}")

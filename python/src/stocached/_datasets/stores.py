@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
+
 from .._cache.cache import Cache
 from .._common.errors import InvalidError
 from .._common.subsets import is_subset
@@ -65,6 +67,9 @@ class Form:
         """The sample of the dataset itself."""
         if isinstance(sample, tuple):
             return (self.decoding.picture(bytes(sample[0]), self.name(index)), *sample[1:])
+        if isinstance(sample, dict):
+            (file,) = (name for name, value in sample.items() if np.ndim(value))  # a label has no dimension
+            return {**sample, file: self.decoding.picture(bytes(sample[file]), self.name(index))}
         return self.decoding.picture(bytes(sample), self.name(index))
 
 

@@ -7,6 +7,7 @@ import inspect
 import os
 from bisect import bisect_right
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -152,6 +153,20 @@ class Elements(ReadsAhead):
         for d, local in map(self._place, indices.tolist()):
             spans += [(d, at, size) for at, size in self.files[d].spans(local)]
         tell(spans)
+
+    @property
+    def picture_fields(self) -> tuple[str, ...] | None:
+        """As `FileBytes.picture_fields`."""
+        return getattr(self.files[0], "picture_fields", None)
+
+    def picture_files(self) -> Any:
+        """Where the files of pictures lie, for C."""
+        from .._image.pipeline import Files  # needs the library for pictures
+        from .._image.shards import MOST_OPEN
+
+        places = np.concatenate([file.picture_places(d) for d, file in enumerate(self.files)])
+        made = Files.of_shards([*self.paths], self._stamps, places, bool(self.picture_fields), MOST_OPEN)
+        return replace(made, made_of=[])
 
     def __len__(self) -> int:
         return self._ends[-1]

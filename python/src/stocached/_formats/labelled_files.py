@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ class LabelledFiles:
     classes, class_to_idx and targets are those of torchvision's ImageFolder. Can be pickled. Any number of threads and
     forked children."""
 
+    picture_fields = ("data", "label")
     _of_errors = ("root", "class_to_idx")  # the paths and the classes say all
 
     def __init__(self, paths: Texts, root: str) -> None:
@@ -57,6 +59,12 @@ class LabelledFiles:
     def name(self, index: int) -> str:
         """The file, for errors."""
         return printable(self.paths[index % len(self)])
+
+    def picture_files(self) -> Any:
+        """Where the bytes lie, for C."""
+        from .._image.pipeline import Files  # needs the library for pictures
+
+        return replace(Files.of([*zip(self.paths, self.targets)]), made_of=[])
 
     def __repr__(self) -> str:
         return f"<{len(self):,} files of {len(self.classes):,} classes>"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from .._common.errors import BadSampleError, InvalidError
 from .._common.one_line import one_line, printable
@@ -77,6 +78,27 @@ class Tar:
 
     def name(self, k: int) -> str:
         return f"sample {printable(self._keys[k])}"
+
+    @property
+    def picture_fields(self) -> tuple[str, ...] | None:
+        """As `FileBytes.picture_fields`."""
+        first, *others = self._fields
+        if self._keyed or len(others) > 1 or self._numbers != set(others):
+            return None
+        return (first, *others) if others else ()
+
+    def picture_places(self, file: int) -> npt.NDArray[Any]:
+        """Where the members of each sample lie, for C. file: the number of this shard."""
+        from .._image.pipeline import PLACE  # needs the library for pictures
+        from .._native import _image_header as native
+
+        rows = self._rows.array.view(np.int64).reshape(len(self), len(self._fields), 3)
+        places = np.zeros(len(self), PLACE)
+        places["file"], places["at"], places["bytes"] = file, rows[:, 0, 0], rows[:, 0, 1]
+        if len(self._fields) == 2:
+            places["label"], places["label_bytes"] = rows[:, 1, 0], rows[:, 1, 1]
+            places["label_kind"] = native.LABEL_TEXT
+        return places
 
 
 class DecodedTar(Tar):

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from .._common.errors import InvalidError
+from .._common.errors import BYTES, InvalidError
 from .._common.numbers import whole
 from .._native import _image_header as native
 from . import codecs
@@ -140,7 +140,7 @@ class Decode:
             return bytes_of(source), os.fspath(source)
         if not self.accepts(source):
             raise TypeError(f"a {type(source).__name__} is no file: give bytes, a uint8 array of them, or a path")
-        return bytes(source), "bytes"
+        return bytes(source), BYTES
 
     def decode(self, data: bytes, name: Any) -> npt.NDArray[np.uint8]:
         """name: of the file, for errors; its text is asked for then."""

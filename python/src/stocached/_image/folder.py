@@ -68,6 +68,10 @@ class Decoded:
             if transform is not None:
                 with steps_of(name):
                     picture = transform(picture)
+        return self.sample(picture, others)
+
+    def sample(self, picture: Any, others: list[Any]) -> Any:
+        """A sample of its picture, or the bytes of its file, and the other values that `read` gives."""
         return (picture, *others) if others else picture
 
     def _target(self, target: Any) -> Any:
@@ -127,7 +131,8 @@ class Decoded:
         if augment is not None and not isinstance(augment, Step):
             raise UnsupportedError(f"{not_a_step(augment)} is no step of stocached.image: {_INSTEAD}")
         files = self.files() if indices is None else self.files().subset(indices)
-        return Pipeline(files, decoding, augment.in_c() if augment else [], fields, sample_bytes, encoded)
+        steps = augment.in_c() if augment else []
+        return Pipeline(files, decoding, steps, fields, sample_bytes, encoded, sample=self.sample)
 
     @property
     def encoded(self) -> Encoded:
@@ -161,7 +166,7 @@ class Encoded:
     def __getitem__(self, index: int) -> Any:
         data, *others = self.dataset.read(index)
         array = np.frombuffer(data, np.uint8) if data else np.empty(0, np.uint8)
-        return (array, *others) if others else array
+        return self.dataset.sample(array, others)
 
     def name(self, index: int) -> Any:
         """The file of a sample, for errors."""

@@ -153,10 +153,11 @@ class Pipeline:
         sample_bytes: int,
         encoded: bool,
         blanks: list[Any] | None = None,
+        sample: Callable[[Any, list[Any]], Any] | None = None,
     ) -> None:
         """decoding: a Compose begins with Decode. fields, sample_bytes: of the cache, if there is one. sample_bytes 0:
-        samples vary in size. encoded: the cache has the bytes of files. blanks: as the method; None: samples are tuples
-        of arrays.
+        samples vary in size. encoded: the cache has the bytes of files. blanks: as the method; None: sample makes
+        them, as that of `Decoded`.
 
         Raises UnsupportedError if samples of the cache are neither a picture and a label nor a picture alone. Also if
         the decoding has other steps than those of BEFORE, or if C has to decode and was built without decoders."""
@@ -170,6 +171,8 @@ class Pipeline:
         assert decode is not None
         self._files, self._decode, self._fixed = files, decode, sample_bytes > 0
         self._decoding, self._blanks = decoding, blanks
+        self._sample = sample
+        self.augment: Compose | None = None  # that of the loader, if it decodes: then blanks are after it
         if not fields and decode._sides is None:
             encoded = True  # C decodes only the box of a picture that the steps use
         if (encoded or self.loads) and not codecs.pixels():
@@ -187,8 +190,10 @@ class Pipeline:
 
     def _take_fields(self, fields: Sequence[Field], sample_bytes: int, encoded: bool) -> None:
         """Checks that the cache has what samples have, and notes where it lies."""
-        kinds = [(field.code, len(field.shape)) for field in fields]
-        wanted = [(dtypes.CODES["uint8"], 1 if encoded else 3), (dtypes.CODES["int64"], 0)]
+        uint8 = dtypes.CODES["uint8"]  # bytes lie in the cache as an array of it
+        codes = [uint8 if encoded and field.code == dtypes.CODES["bytes"] else field.code for field in fields]
+        kinds = [(code, len(field.shape)) for code, field in zip(codes, fields)]
+        wanted = [(uint8, 1 if encoded else 3), (dtypes.CODES["int64"], 0)]
         if kinds != wanted[: self._parts]:
             raise UnsupportedError(f"samples of the cache are ({', '.join(map(str, fields))}), not {self._described}")
         picture = fields[0]
@@ -224,8 +229,9 @@ class Pipeline:
         """Samples with empty pictures, as augment= gets them. Raises InvalidError if a step does not fit them."""
         if self._blanks is not None:
             return self._blanks
-        pictures = blank_pictures(self._decoding)
-        return [(picture, 0) for picture in pictures] if self._files.labelled else pictures
+        assert self._sample is not None
+        labels = [0] if self._files.labelled else []
+        return [self._sample(picture, labels) for picture in blank_pictures(self.augment or self._decoding)]
 
     def worker(self, layout: Layout) -> Worker:
         """A worker that makes rows of this layout. UnsupportedError: it cannot."""

@@ -7,6 +7,9 @@ from typing import Any
 
 from .._common.errors import InvalidError
 
+KEY = "__key__"
+PICTURES = ("jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff", "ppm")
+"""Endings of files."""
 PICTURE = "an array or tensor of three dimensions"
 FILE = "the bytes or the path of a file, as Decode is the first step"
 
@@ -21,6 +24,10 @@ def changed(
     """The sample with change(value) in place of the first value that is accepted. chosen: gives what accepts, from all
     values. Raises InvalidError if there is none, with the class of the step and what is wanted."""
     found = [False]
+    if isinstance(sample, dict) and KEY in sample:  # the endings of files name their values
+        pictures = [name for name in sample if str(name).rpartition(".")[2] in PICTURES]
+        if wanted is FILE and pictures and chosen(sample.values())(sample[pictures[0]]):
+            return {**sample, pictures[0]: change(sample[pictures[0]])}
     several = isinstance(sample, (Mapping, tuple, list))
     values = sample.values() if isinstance(sample, Mapping) else sample if several else [sample]
     accepts = chosen(values)

@@ -23,8 +23,9 @@ from .._shards.tar_index import Members, members_of, stamp_of
 from .._shards.wildcards import matches
 from .folder import Decoded
 from .pipeline import PLACE, Files, files_of
+from .samples import PICTURES
 
-_PICTURES = "jpg;jpeg;png;webp;gif;bmp;tif;tiff;ppm"
+_PICTURES = ";".join(PICTURES)
 _LABELS = "cls;json"
 MOST_OPEN = 256  # shards that stay open; of more shards, each read opens its own
 _MOST_BETWEEN = 16384  # bytes between a picture and its label that are read, so that one read has both

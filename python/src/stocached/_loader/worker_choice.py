@@ -65,11 +65,16 @@ def pipeline_of(dataset: Any, cached: Any, augment: Any, whole: str | None) -> A
         raise UnsupportedError(
             "the loader keeps samples of a SourceDataset in a second cache: leave out size= and name="
         )
+    if augment is not None and getattr(pictures, "picture_fields", None) is not None:
+        return _pipeline_of_files(pictures, indices, cached, augment, whole)
     if folder is None or not isinstance(pictures, folder.Decoded):
         stage = getattr(pictures, "stage", None)  # of a pipe
         made = getattr(pictures, "in_python", f"a {type(pictures).__name__}")
         made = made if stage is None else f"made by {stage.shown()}{stage.line}"
-        raise UnsupportedError(f"the dataset is {made}, not a Folder or Shards of stocached.image")
+        raise UnsupportedError(
+            f"the dataset is {made}, not a Folder or Shards of stocached.image, files with labels= or tar shards with "
+            "fields=[picture, number] and int64=[number]"
+        )
     if whole is not None:
         raise UnsupportedError(whole)
     if cached is None:
@@ -81,6 +86,20 @@ def pipeline_of(dataset: Any, cached: Any, augment: Any, whole: str | None) -> A
     sample_bytes = 0 if cached.cache.variable else cached.cache.sample_bytes
     encoded = cached.store == "encoded"
     return pictures.pipeline(augment, cached.cache.fields, sample_bytes, encoded=encoded, indices=indices)
+
+
+def _pipeline_of_files(files: Any, indices: Any, cached: Any, augment: Any, whole: str | None) -> Any:
+    """As `pipeline_of`, for samples with the bytes of files, which augment= decodes."""
+    from .._image.file_bytes import DecodedFiles, takes_files
+
+    if not takes_files(files, augment):
+        raise UnsupportedError(f"{one_line(augment)} does not begin with a Decode of stocached.image")
+    if whole is not None:
+        raise UnsupportedError(whole)
+    fields, encoded = ((), False) if cached is None else (cached.cache.fields, True)
+    made = DecodedFiles(files, augment.decode).pipeline(augment, fields, encoded=encoded, indices=indices)
+    made.augment = augment
+    return made
 
 
 def _served_pipeline(dataset: CacheBacked, augment: Any, by_rows: bool) -> Any:
@@ -126,7 +145,9 @@ def rows_in_c(job: Job, no_columns: frozenset[str]) -> Layout | None:
         return None
     rows, augment = job.batch_size or 1, job.augment
     try:
-        samples = [blank if augment is None else augment(blank, 0) for blank in job.pipeline.blanks()]
+        samples = job.pipeline.blanks()
+        if augment is not None and job.pipeline.augment is None:
+            samples = [augment(blank, 0) for blank in samples]
     except InvalidError:  # a step is invalid, such as a crop that is larger than pictures
         return None
     layouts = [Layout.of(sample, rows, no_columns) for sample in samples]

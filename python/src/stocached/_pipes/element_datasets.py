@@ -27,6 +27,11 @@ def mapped(dataset: Any, function: Callable[[Any], Any], stage: Any) -> Any:
     """The dataset of function(sample). Steps of stocached.image become a transform of a dataset of pictures, which
     threads decode in C. stage: as of `Mapped`."""
     folder, steps = sys.modules.get("stocached._image.folder"), sys.modules.get("stocached._image.steps")
+    if steps is not None and getattr(dataset, "picture_fields", None) is not None:
+        from .._image.file_bytes import DecodedFiles, takes_files  # few programs need it
+
+        if takes_files(dataset, function):
+            return DecodedFiles(dataset, function)
     if (
         folder is None
         or steps is None

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from .._common.errors import InvalidError
+from .._common.errors import BadSampleError, InvalidError
 from .._common.notes import raise_noted
 from .._common.numbers import whole
 from .._common.one_line import name_of, one_line
@@ -74,7 +74,12 @@ class Function(Stage):
         if isinstance(error, StopIteration):  # which would end an epoch
             error = RuntimeError(f"the function raised StopIteration({error})")
         element = at.element if isinstance(at, Visit) else at
-        where = "" if element is None else f", with {self.above[0].where(element)}"
+        if element is None:
+            where = ""
+        else:
+            where = f", with {self.above[0].where(element)}"
+            if isinstance(error, BadSampleError):
+                error = error.named(self.above[0].where(element))
         raise_noted(error, f"stocached: in {self.shown()}{self.line}{where}")
 
     def shown(self) -> str:

@@ -218,7 +218,7 @@ def _augment(maps: list[Map]) -> Any:
         return None
     steps: Any = sys.modules.get("stocached._image.steps")
     functions, called = Functions(maps), [each.function for each in maps]
-    in_c = steps is not None and all(isinstance(function, steps.Step) for function in called)
+    in_c = steps is not None and all(isinstance(function, (steps.Step, steps.Decode)) for function in called)
     # A shuffle may stand between the stages: it changes no item.
     return in_one_step(maps, functions) if in_c and all(map(steps.go_together, called, called[1:])) else functions
 
