@@ -137,7 +137,7 @@ _ELSEWHERE = {  # names of other modules that a program may look for here
     "stocached.streams": "StreamBatch StreamFailure Streams join",
     "stocached.order": "Epoch Node Shard",
     "stocached.prepare": "BlockSampler BlockStorage BusyError DataPreparer DataStorage DatasetInfo InTheWayError "
-    "IndexSet MemoryStorage NotPreparedError PreparedDataset PreparerError Split fingerprint split",
+    "IndexSet NotPreparedError PreparedDataset PreparerError Split fingerprint split",
     "stocached.lightning": "DataModule",
 }
 

@@ -14,7 +14,6 @@ from ._files.dataset import PreparedDataset
 from ._files.errors import BusyError, InTheWayError, NotPreparedError, PreparerError
 from ._files.fingerprint import fingerprint
 from ._files.info import DatasetInfo
-from ._files.memory_storage import MemoryStorage
 from ._files.storage import DataStorage
 from ._order.block_sampler import BlockSampler
 from ._order.indices import IndexSet
@@ -30,7 +29,6 @@ __all__ = [
     "DatasetInfo",
     "InTheWayError",
     "IndexSet",
-    "MemoryStorage",
     "NotPreparedError",
     "PreparedDataset",
     "PreparerError",

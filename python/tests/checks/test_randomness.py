@@ -9,6 +9,7 @@ import os
 import pickle
 import random
 import re
+import tempfile
 import threading
 import time
 import weakref
@@ -23,7 +24,7 @@ from stocached._checks import loading
 from stocached._checks.fills import Fills
 from stocached._datasets.cached_samples import CachedSamples
 from stocached._random import generators
-from stocached.prepare import BlockStorage, DataPreparer, DatasetInfo, MemoryStorage, prepare
+from stocached.prepare import BlockStorage, DataPreparer, DatasetInfo, prepare
 
 N = 60
 LATE = 5  # a sample that no constructor probes
@@ -132,7 +133,8 @@ class Prepared(DataPreparer):
 
 def by_prepare(processes):
     def read(dataset, **options):
-        prepare(Prepared(dataset), MemoryStorage(), processes=processes, **options)
+        with tempfile.TemporaryDirectory() as folder:
+            prepare(Prepared(dataset), BlockStorage(f"{folder}/made"), processes=processes, **options)
 
     return read
 

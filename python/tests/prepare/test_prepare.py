@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import multiprocessing
 import os
@@ -25,8 +26,8 @@ from stocached.prepare import (
     BusyError,
     DataPreparer,
     DatasetInfo,
+    DataStorage,
     InTheWayError,
-    MemoryStorage,
     NotPreparedError,
     PreparedDataset,
     PreparerError,
@@ -37,9 +38,9 @@ from stocached.prepare import (
 SMALL = {"block_bytes": 4096, "file_bytes": 16384}
 
 
-@pytest.fixture(params=["memory", "blocks"])
-def storage(request, tmp_path):
-    made = MemoryStorage() if request.param == "memory" else BlockStorage(tmp_path / "data", **SMALL)
+@pytest.fixture
+def storage(tmp_path):
+    made = BlockStorage(tmp_path / "data", **SMALL)
     yield made
     made.stop_preparation()
 
@@ -290,8 +291,7 @@ def test_preparers_that_do_wrong(storage, processes, how, kind, text):
     before = set(multiprocessing.active_children())
     with pytest.raises(kind, match=text) as caught:
         prepare(Wrong(how), storage, processes=processes)
-    # MemoryStorage checks samples when it saves them
-    if processes and not (how == "unfit" and isinstance(storage, MemoryStorage)):
+    if processes:
         assert "in DataLoader worker process" in str(caught.value.__cause__)
         assert "while it prepared sample" in "".join(caught.value.__notes__)
     assert not storage.is_prepared()
@@ -369,13 +369,34 @@ def test_memory_is_bounded_when_the_first_part_is_slow(tmp_path):
 
 
 def test_a_storage_with_the_six_methods_alone_takes_processes():
-    class Own(MemoryStorage):
-        def packer(self):
-            return None
+    class Own(DataStorage):
+        info, whole = None, False
+
+        def is_prepared(self, info=None):
+            return self.whole and info in (None, self.info)
+
+        def start_preparation(self, info, *, wait=0, restart=False):
+            self.info, self.samples = info, []
+            return 0
+
+        def save_sample(self, index, sample):
+            assert index == len(self.samples)
+            self.samples.append(sample)
+
+        def finish_preparation(self):
+            self.whole = True
+
+        def load_dataset_info(self):
+            return self.info
+
+        def load_sample(self, index):
+            return copy.deepcopy(self.samples[index])
 
     storage = Own()
     assert prepare(Made(40), storage, processes=2)
     assert all(same(storage.load_sample(k), sample(FIELDS, k)) for k in range(40))
+    assert not prepare(Made(40), storage)
+    assert storage.load_field("label").tolist() == [k % 7 for k in range(40)]
 
 
 # ------------------------------------------------------------ one at a time
@@ -496,12 +517,12 @@ def test_a_dataset_over_a_part(storage):
     assert len({whole.fingerprint, part.fingerprint, others.fingerprint}) == 3
 
 
-def test_pickled_storages(tmp_path):
-    for storage in (MemoryStorage(), BlockStorage(tmp_path / "d", **SMALL)):
-        prepare(Made(20), storage)
-        storage.load_sample(0)
-        again = pickle.loads(pickle.dumps(PreparedDataset(storage)))
-        assert all(same(again[k], sample(FIELDS, k)) for k in range(20))
+def test_a_pickled_storage(tmp_path):
+    storage = BlockStorage(tmp_path / "d", **SMALL)
+    prepare(Made(20), storage)
+    storage.load_sample(0)
+    again = pickle.loads(pickle.dumps(PreparedDataset(storage)))
+    assert all(same(again[k], sample(FIELDS, k)) for k in range(20))
 
 
 def test_a_pickled_storage_notices_other_data(tmp_path):
@@ -597,14 +618,14 @@ def test_abstract_classes_say_what_is_missing():
     with pytest.raises(TypeError, match="dataset_info"):
         DataPreparer()
     with pytest.raises(TypeError, match="load_sample"):
-        stocached.prepare.DataStorage()
+        DataStorage()
 
 
 def test_names():
     import stocached.prepare as module
 
     assert sorted(module.__all__) == [
-        "BlockSampler", "BlockStorage", "BusyError", "DataPreparer", "DataStorage", "DatasetInfo", "InTheWayError", "IndexSet", "MemoryStorage",
+        "BlockSampler", "BlockStorage", "BusyError", "DataPreparer", "DataStorage", "DatasetInfo", "InTheWayError", "IndexSet",
         "NotPreparedError", "PreparedDataset", "PreparerError", "Split", "fingerprint", "prepare", "split",
     ]  # fmt: skip
     python("import stocached.prepare, sys; assert 'torch' not in sys.modules and 'zstandard' not in sys.modules")

@@ -22,7 +22,7 @@ if torch is not None:
     from prepared import Made, parts
 
     from stocached import InvalidError, NondeterministicDatasetError, source
-    from stocached.prepare import BlockStorage, IndexSet, MemoryStorage, NotPreparedError, Split, prepare, split
+    from stocached.prepare import BlockStorage, IndexSet, NotPreparedError, Split, prepare, split
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -288,7 +288,7 @@ def test_overfitting_takes_the_same_batches(tmp_path):
 
 def test_without_a_trainer(tmp_path):
     """The loaders work without a Trainer."""
-    data = module(MemoryStorage())
+    data = module(BlockStorage(tmp_path / "d"))
     with pytest.raises(NotPreparedError, match=r"prepare_data\(\)"):
         data.setup()
     data.prepare_data()
@@ -308,7 +308,7 @@ def test_without_a_trainer(tmp_path):
 
 
 def test_invalid_arguments(tmp_path):
-    storage = MemoryStorage()
+    storage = BlockStorage(tmp_path / "d")
     for change, text in [
         ({"ends": "uneven"}, "pad or drop"),
         ({"batch_size": 0}, "batch_size=0"),
@@ -319,7 +319,7 @@ def test_invalid_arguments(tmp_path):
     ]:
         with pytest.raises(InvalidError, match=text):
             module(storage, **change)
-    with pytest.raises(InvalidError, match="not of list and MemoryStorage"):
+    with pytest.raises(InvalidError, match="not of list and BlockStorage"):
         DataModule([], storage)
 
 
@@ -390,11 +390,13 @@ def test_without_lightning():
     python("import stocached, stocached.prepare, sys; assert 'lightning' not in sys.modules")
 
 
-def test_what_says_that_samples_are_random_names_the_arguments_of_the_data_module():
+def test_what_says_that_samples_are_random_names_the_arguments_of_the_data_module(tmp_path):
     def flip(sample):
         return sample if random.random() < 2 else None
 
-    data = DataModule(Made(20), MemoryStorage(), batch_size=2, train_transform=flip, train_loader={"size": "64MiB"})
+    data = DataModule(
+        Made(20), BlockStorage(tmp_path / "a"), batch_size=2, train_transform=flip, train_loader={"size": "64MiB"}
+    )
     data.prepare_data()
     with pytest.raises(
         NondeterministicDatasetError,
@@ -403,7 +405,7 @@ def test_what_says_that_samples_are_random_names_the_arguments_of_the_data_modul
         data.train_dataloader()
     data = DataModule(
         Made(20),
-        MemoryStorage(),
+        BlockStorage(tmp_path / "b"),
         batch_size=2,
         train_transform=flip,
         loader={"allow_random": True},
@@ -421,5 +423,5 @@ def test_what_says_that_samples_are_random_names_the_arguments_of_the_data_modul
     with pytest.raises(
         NondeterministicDatasetError, match=r"of the preparer draws .*DataModule\(\.\.\., allow_random=True\)"
     ):
-        DataModule(Random(20), MemoryStorage()).prepare_data()
-    DataModule(Random(20), MemoryStorage(), allow_random=True).prepare_data()
+        DataModule(Random(20), BlockStorage(tmp_path / "c")).prepare_data()
+    DataModule(Random(20), BlockStorage(tmp_path / "c"), allow_random=True).prepare_data()

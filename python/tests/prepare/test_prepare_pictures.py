@@ -15,7 +15,7 @@ from pictures import encoded, picture
 from prepared import PROGRAM, tree
 
 from stocached import InvalidError, Loader, NondeterministicDatasetError, image
-from stocached.prepare import BlockStorage, InTheWayError, MemoryStorage, PreparedDataset, prepare
+from stocached.prepare import BlockStorage, InTheWayError, PreparedDataset, prepare
 
 N = 30
 MEAN = (0.485, 0.456, 0.406)
@@ -103,7 +103,7 @@ def test_a_subset(root, tmp_path):
 
 def test_pictures_without_labels(tmp_path):
     tar_of(tmp_path / "a.tar", {f"{k}.jpg": encoded(picture(40 + k, 30)) for k in range(5)})
-    dataset, storage = image.Shards(tmp_path / "a.tar", size=16), MemoryStorage()
+    dataset, storage = image.Shards(tmp_path / "a.tar", size=16), BlockStorage(tmp_path / "d")
     prepare(dataset, storage)
     assert all(np.array_equal(storage.load_sample(k), dataset[k]) for k in range(5))
 
@@ -111,8 +111,11 @@ def test_pictures_without_labels(tmp_path):
 def test_the_fingerprint_names_the_samples(root, tmp_path):
     """It changes with each that changes them, and with nothing else."""
 
+    folders: list[Any] = []
+
     def made(**settings: Any) -> str:
-        storage = MemoryStorage()
+        storage = BlockStorage(tmp_path / f"d{len(folders)}")
+        folders.append(storage)
         prepare(dataset_of(root, **settings), storage)
         return storage.load_dataset_info().fingerprint
 
@@ -137,7 +140,7 @@ def test_labels_count(tmp_path):
     for label in (0, 7):
         dataset.targets[0] = label
         dataset.samples[0] = (dataset.samples[0][0], label)
-        storage = MemoryStorage()
+        storage = BlockStorage(tmp_path / f"d{label}")
         prepare(dataset, storage)
         assert storage.load_sample(0)["label"] == label
         prints.add(storage.load_dataset_info().fingerprint)
@@ -165,17 +168,17 @@ def test_functions_have_no_fingerprint(tmp_path, name):
     dataset, why = CANNOT[name]
     root = folder_of_small(tmp_path, 4)
     with pytest.raises(InvalidError, match=rf"^prepare: .*{why}.*; give functions to PreparedDataset\(transform=\)"):
-        prepare(dataset(root), MemoryStorage())
+        prepare(dataset(root), BlockStorage(tmp_path / "d"))
 
 
 def test_labels_that_are_no_numbers(tmp_path):
     tar_of(tmp_path / "a.tar", {"0.jpg": encoded(picture(40, 30)), "0.json": b'{"label": 3}'})
     with pytest.raises(InvalidError, match="labels are .*; they must be numbers"):
-        prepare(image.Shards(tmp_path / "a.tar", size=16), MemoryStorage())
+        prepare(image.Shards(tmp_path / "a.tar", size=16), BlockStorage(tmp_path / "d"))
     with pytest.warns(UserWarning, match=r"cat \(class 0, no file\)"):
         empty = image.Folder(tmp_path_with_a_class(tmp_path), allow_empty=True, size=16)
     with pytest.raises(InvalidError, match="the dataset is empty"):
-        prepare(empty, MemoryStorage())
+        prepare(empty, BlockStorage(tmp_path / "e"))
 
 
 def tmp_path_with_a_class(root: Path) -> Path:
