@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -46,9 +47,9 @@ const (
 var readAhead = map[string]any{"size": "64MiB", "total": "256MiB", "readers": addressParallel}
 
 // openAddress opens the address of a program, lists it, and returns the name of its cache. Programs that open the same
-// address at the same time share one list. The same data have the same name, and other data another one. A program that still has a cache of this server only hands over
-// keys. Errors: those of
-// the source; ErrInvalid; ErrMemory; ErrEnding.
+// address at the same time share one list. The same data have the same name, and other data another one. A program that
+// still has a cache of this server only hands over keys. Errors: those of the source; FileError; ErrInvalid; ErrMemory;
+// ErrEnding.
 func (s *Server) openAddress(ctx context.Context, o admin.Opening) (string, error) {
 	d := s.onDemand
 	defer d.request()()
@@ -70,8 +71,16 @@ func (s *Server) openAddress(ctx context.Context, o admin.Opening) (string, erro
 		return "", err
 	}
 	// Other programs wait for the same list, so the end of the first of them does not end it.
-	name, err, _ := d.opens.Do(digest, func() (any, error) {
-		return s.serveAddress(context.WithoutCancel(ctx), o.Source, label(path)+"-"+digest)
+	ctx = context.WithoutCancel(ctx)
+	if o.Files != "" {
+		files, err := regexp.Compile(o.Files)
+		if err != nil {
+			return "", fmt.Errorf("%w: files: %w", source.ErrInvalid, err)
+		}
+		ctx = source.Elsewhere(ctx, files.MatchString)
+	}
+	name, err, _ := d.opens.Do(digest+o.Files, func() (any, error) {
+		return s.serveAddress(ctx, o.Source, label(path)+"-"+digest)
 	})
 	if err != nil {
 		return "", err

@@ -38,7 +38,7 @@ func newDemand(t *testing.T, idle time.Duration) *demand {
 	ended := sync.OnceFunc(func() { close(d.ended) })
 	o := server.Options{SocketsDir: t.TempDir(), Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		OnDemand: &server.OnDemand{Idle: idle, End: ended, Keys: func(id, secret, token string) { d.keys.Store(id + secret + token) }}}
-	d.Server, d.stop = start(t, server.WithSource(o, func(_ context.Context, s source.Settings) (source.Source, error) {
+	d.Server, d.stop = start(t, server.WithSource(o, func(ctx context.Context, s source.Settings) (source.Source, error) {
 		d.opened.Add(1)
 		if gate := d.gate.Load(); gate != nil {
 			<-*gate
@@ -51,7 +51,7 @@ func newDemand(t *testing.T, idle time.Duration) *demand {
 		case "s3://b/away":
 			return nil, errors.New("no answer")
 		}
-		return d.state.Load(), nil
+		return d.state.Load(), source.CheckElsewhere(ctx, "deep/a.CSV")
 	}))
 	return d
 }
@@ -83,6 +83,19 @@ func TestAnAddressIsACacheWithANameOfItsData(t *testing.T) {
 	p.wantFetched(number, upTo(10)...)
 	if hidden := d.open(t, "https://user:secret@host/x?token=secret", "null"); strings.Contains(hidden, "secret") || strings.Contains(hidden, "user") {
 		t.Errorf("the name %s has a secret", hidden)
+	}
+}
+
+func TestFilesThatTheProgramReadsItselfOpenNoCache(t *testing.T) {
+	d := newDemand(t, time.Hour)
+	for pattern, want := range map[string]string{`(?i)\\.csv$`: `{ "file": "deep/a.CSV" }`, `\\.csv$`: `{ "name": "b-x-`, `(`: "files: error parsing"} {
+		_, answer := tell(t, d.Server, "POST", "/v1/open", fmt.Sprintf(`{"source": {"kind": "dir", "path": "s3://b/x"}, "files": "%s"}`, pattern))
+		if got := strings.Join(strings.Fields(answer), " "); !strings.Contains(got, want) {
+			t.Errorf("%s: %s, want %s", pattern, got, want)
+		}
+	}
+	if d.Caches() != 1 {
+		t.Errorf("there are %d caches", d.Caches())
 	}
 }
 

@@ -54,6 +54,26 @@ func OfRecords(ctx context.Context) context.Context { return context.WithValue(c
 // IsOfRecords says whether ctx comes from OfRecords.
 func IsOfRecords(ctx context.Context) bool { return ctx.Value(ofRecords{}) != nil }
 
+type elsewhere struct{}
+
+// Elsewhere returns the context of a list that ends with a FileError at a name that fits. Names are below the address.
+func Elsewhere(ctx context.Context, fits func(name string) bool) context.Context {
+	return context.WithValue(ctx, elsewhere{}, fits)
+}
+
+// CheckElsewhere returns a FileError if a name fits what Elsewhere got.
+func CheckElsewhere(ctx context.Context, name string) error {
+	if fits, ok := ctx.Value(elsewhere{}).(func(string) bool); ok && fits(name) {
+		return &FileError{name}
+	}
+	return nil
+}
+
+// FileError names a file that the program reads itself.
+type FileError struct{ Name string }
+
+func (e *FileError) Error() string { return e.Name + " is a file that programs read themselves" }
+
 // Writable are Objects that can also be written.
 type Writable interface {
 	Objects

@@ -15,6 +15,7 @@ type Opening struct {
 	Source source.Settings `yaml:"source"` // kind, path and the kind's own keys
 	Keys   *Keys           `yaml:"keys"`   // of S3; nil: the server looks for them as always
 	Name   string          `yaml:"name"`   // of a cache that the program has; "": none
+	Files  string          `yaml:"files"`  // a regular expression of names of objects that the program reads itself; "": none
 }
 
 // Keys are access keys of S3.
@@ -34,6 +35,10 @@ func (s *Host) postOpen(w http.ResponseWriter, r *http.Request) {
 	name := ""
 	if err == nil {
 		name, err = s.Open(r.Context(), o)
+	}
+	if file := (*source.FileError)(nil); errors.As(err, &file) {
+		reply(w, http.StatusOK, map[string]string{"file": file.Name})
+		return
 	}
 	if err != nil {
 		fail(w, statusOf(err), err.Error())

@@ -1,6 +1,7 @@
 package dir
 
 import (
+	"cmp"
 	"context"
 	"strings"
 
@@ -41,7 +42,7 @@ func (o *settings) foundObjects(ctx context.Context, objects source.Objects, roo
 		case labelled:
 			all.used[label] = true
 		}
-		return b.add(name, stamp, label)
+		return cmp.Or(source.CheckElsewhere(ctx, name), b.add(name, stamp, label))
 	})
 	if err != nil {
 		return nil, err

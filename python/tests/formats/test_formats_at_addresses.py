@@ -29,11 +29,12 @@ from made import CASES, Made, plain, pq
 
 import stocached
 from stocached import FingerprintError, InvalidError, Loader, source
+from stocached._cache.on_demand import OnDemand
 from stocached._formats import kept_index, remote_files
 
 fsspec = pytest.importorskip("fsspec", reason="fsspec is missing")
 KINDS = ["jsonl", "csv", "text", "zip deflated", "parquet", "arrow", "arrow, lz4", "zip, decoded"]
-KINDS += ["tfrecord", "npz", "npz, compressed", "safetensors"]
+KINDS += ["tfrecord", "npz", "npz, compressed", "safetensors", "mds", "mds, gz"]
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +91,9 @@ def test_items_are_those_of_files_of_this_machine(case: Made, bucket: Bucket, sc
     pipe = source(address(case.text, bucket, scheme), **case.options)
     wanted = [*map(plain, case.items)]
     assert [*map(plain, pipe)] == wanted
+    if "decode" not in case.options:
+        folder = case.text if Path(case.text).is_dir() else f"{Path(case.text).parent}/"
+        assert [*map(plain, source(address(folder, bucket, scheme), **case.options))] == wanted
     for number in random.Random(1).choices(range(len(wanted)), k=20):
         assert plain(pipe[number]) == wanted[number]
     if case.counts is not None:
@@ -97,6 +101,55 @@ def test_items_are_those_of_files_of_this_machine(case: Made, bucket: Bucket, sc
     again = pickle.loads(pickle.dumps(pipe))
     with ThreadPoolExecutor(4) as pool:
         assert [*pool.map(lambda k: plain(again[k]), range(len(wanted)))] == wanted
+
+
+FOLDERS: list[tuple[str, dict[str, bytes], dict[str, Any], Any]] = [
+    ("lines", {"a.jsonl": b"1\n2\n", "deep/b.ndjson.JSONL": b"3\n", ".c.csv": b"", "a.jsonl.stocached-index": b"x"}, {}, [1, 2, 3]),
+    ("shards", {"a.tfrecord-00000-of-00001": b""}, {}, "there are no elements in .*a.tfrecord-00000-of-00001"),
+    ("chosen", {"a.csv": b"x,y\n1,2\n"}, {"columns": ["y"]}, [{"y": "2"}]),
+    ("pictures", {"b/2.jpg": b"b", "a/1.jpg": b"a", "index.json": b"[]"}, {}, [b"a", b"b", b"[]"]),
+    ("options", {"1.jpg": b"a"}, {"columns": ["y"]}, "columns are for files of a format, and these are bytes alone"),
+    ("mixed", {"1.jpg": b"a", "2.JPG": b"", "b/x.jsonl": b""}, {}, r"several formats: 2 \.jpg, 1 \.jsonl.*mixed/\*\*/\*\.jsonl"),
+    ("packed", {"x.jsonl.gz": b""}, {}, r"packed/x\.jsonl\.gz is compressed.*; unpack it; or write"),
+    ("bad", {"shard.00000.mds": b"", "index.json": b'{"version": 2, "shards": [{"format": "xsv"}]}'}, {}, "of 'xsv'; version 2"),
+    ("cut", {"shard.00000.mds": b"", "index.json": b"{"}, {}, r"several formats: 1 \.json, 1 \.mds"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("scheme", ["s3", "file"])
+@pytest.mark.parametrize(("name", "files", "options", "wanted"), FOLDERS, ids=[row[0] for row in FOLDERS])
+def test_a_folder_is_what_it_is_on_this_machine(
+    name: str, files: dict[str, bytes], options: dict[str, Any], wanted: Any, bucket: Bucket, scheme: str
+):
+    for file, data in files.items():
+        bucket.put(f"{name}/{file}", data)
+    for end in ("", "/", "/**")[: 2 if "index.json" in files else 3]:
+        text = address(bucket.folder / name, bucket, scheme) + end
+        if isinstance(wanted, list):
+            assert [*source(text, **options)] == wanted
+            continue
+        with pytest.raises(InvalidError, match=wanted):
+            source(text, **options)
+
+
+def test_folders_of_pictures_are_listed_once(bucket: Bucket, monkeypatch: pytest.MonkeyPatch):
+    asked, ask = list[str](), OnDemand.ask
+
+    def noted(self: Any, path: str, *args: Any, **given: Any) -> Any:
+        asked.append(path)
+        return ask(self, path, *args, **given)
+
+    monkeypatch.setattr(OnDemand, "ask", noted)
+    for k in range(3):
+        bucket.put(f"classes/{k}/{k}.jpg", b"%d" % k)
+    bucket.put("classes/a.csv", b"x\n1\n")
+    assert [item["label"] for item in source("s3://data/classes/", labels="folders")] == [0, 1, 2]
+    assert len(source("s3://data/classes/", kind="dir")) == 4
+    (bucket.folder / "classes/a.csv").unlink()
+    assert [*source("s3://data/classes/")] == [b"0", b"1", b"2"]
+    assert asked == ["/v1/open"] * 3
+    with pytest.raises(InvalidError, match='unknown key "lables"'):
+        source("s3://data/classes/", lables="folders")
 
 
 def key(item: Any) -> Any:

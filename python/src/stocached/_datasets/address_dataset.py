@@ -38,6 +38,10 @@ _HOW = ("path", "remote", "limits", "retry", "read_ahead", "index", "descriptors
 _FILES = ("manifest", "index")  # settings that name files of this machine
 
 
+class FilesError(Exception):
+    """An address has files that are not read whole."""
+
+
 class AddressDataset(ServedSamples):
     """A sample is the bytes of an object, a row, or a dict of the fields of a sample of tar shards.
 
@@ -46,11 +50,14 @@ class AddressDataset(ServedSamples):
 
     _parts_given: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, address: str, settings: Mapping[str, Any]) -> None:
-        """settings: keys of a source (docs/spec/sources.md). Raises as `OnDemand.open`."""
+    def __init__(self, address: str, settings: Mapping[str, Any], files: str = "") -> None:
+        """settings: keys of a source (docs/spec/sources.md). files: a pattern of names of files that are not read whole.
+        Raises FilesError if there is one; and as `OnDemand.open`."""
         self.address, self.settings = address, source_of(address, settings)
         self._server = OnDemand()
-        self._name = self._server.open(self.settings)
+        self._name = self._server.open(self.settings, files=files)
+        if not self._name:
+            raise FilesError
         self._attach()
 
     def _attach(self) -> None:

@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .._common.errors import BadSampleError, InvalidError, UnsupportedError
+from .._common.errors import BadSampleError, InvalidError, StocachedError, UnsupportedError
 from .._common.one_line import one_line, printable
 from .._files import zstd
 from .._memory.texts import SharedBytes, Texts
 from .lines import chosen_columns
-from .local_file import LocalFile
+from .local_file import File, opened
 
 INDEX = "index.json"
 _MOST_INDEX = 256 << 20  # bytes; a larger file is none
@@ -33,9 +33,11 @@ Decode = Callable[[bytes], Any]
 class Shard:
     """Each element is a sample, a dict of its columns. columns: the names of those that are read; None: all."""
 
-    def __init__(self, path: str, columns: Sequence[str] | None = None) -> None:
-        self._file = LocalFile(path)
-        starts, config = _head(path, self._file.read, os.path.getsize(path))
+    addresses = True
+
+    def __init__(self, where: Any, columns: Sequence[str] | None = None) -> None:
+        self._file, path = opened(where), str(where)
+        starts, config = _head(path, self._file.read, self._file.size)
         self._columns = _Columns(path, config, columns)
         self.item_columns = self._columns.names
         self._shared = SharedBytes.of_array(starts)
@@ -44,8 +46,12 @@ class Shard:
         return len(self._shared.array) // 4 - 1
 
     def __getitem__(self, k: int) -> dict[str, Any]:
+        return self._columns.sample(self._file.read(*self.spans(k)[0]))
+
+    def spans(self, k: int) -> list[tuple[int, int]]:
+        """The part of the file that a sample takes: place and bytes."""
         begin, end = struct.unpack_from("<2I", self._shared.array, 4 * k)
-        return self._columns.sample(self._file.read(begin, end - begin))
+        return [(begin, end - begin)]
 
     def name(self, k: int) -> str:
         return f"sample {k}"
@@ -54,12 +60,13 @@ class Shard:
 class _Packed:
     """A compressed shard. Its element is the list of its samples."""
 
-    def __init__(self, path: str, entry: _Entry, columns: Sequence[str] | None) -> None:
+    def __init__(self, where: Any, entry: _Entry, columns: Sequence[str] | None) -> None:
+        path = str(where)
         if entry.packing not in _UNPACK:
             raise InvalidError(
                 f"{printable(path)} is compressed with {one_line(entry.packing)}; {', '.join(_UNPACK)} are read"
             )
-        self._file, self._entry = LocalFile(path), entry
+        self._file, self._entry = opened(where), entry
         self._columns = _Columns(path, entry.config, columns)
         self.item_columns = self._columns.names
         self.counts, self.item_bytes = [entry.samples], entry.raw.bytes
@@ -84,6 +91,9 @@ class _Packed:
             raise BadSampleError(f"it does not unpack: {error}") from None
         places = starts.tolist()
         return [self._columns.sample(data[begin:end]) for begin, end in pairwise(places)]
+
+    def spans(self, k: int) -> list[tuple[int, int]]:
+        return [(0, self._entry.packed.bytes)]
 
     def _unpack(self, data: bytes) -> bytes:
         try:
@@ -134,10 +144,10 @@ def _count(number: Any) -> int:
 class Listed:
     """The shards that the index of a folder lists. It is called as their class."""
 
-    __name__ = "Shard"
+    __name__, of, addresses = "Shard", Shard, True
 
-    def __init__(self, index: str, shards: list[Any]) -> None:
-        """Raises InvalidError."""
+    def __init__(self, index: str, shards: list[Any], files: Any) -> None:
+        """files: of an address; None: of this machine. Raises InvalidError."""
         entries = list[_Entry]()
         for number, shard in enumerate(shards):
             try:
@@ -147,38 +157,42 @@ class Listed:
         folder = os.path.dirname(index)
         raw = [os.path.join(folder, entry.raw.name) for entry in entries]
         packed = [os.path.join(folder, entry.packed.name) for entry in entries]
-        self._packed = not all(map(os.path.exists, raw))  # Streaming leaves some unpacked beside the others
+        there = os.path.exists if files is None else {*files.names}.__contains__
+        self._packed = not all(map(there, raw))  # Streaming leaves some unpacked beside the others
         paths = packed if self._packed else raw
-        missing = next((path for path in paths if not os.path.exists(path)), None)
+        missing = next((path for path in paths if not there(path)), None)
         if missing is not None:
             raise InvalidError(f"{printable(index)} lists {printable(missing)}, which is not there; copy it again")
-        made = Texts.of_list(paths)
-        assert made is not None
-        self.paths, self._entries = made, dict(zip(paths, entries))
+        self.paths: Any = Texts.of_list(paths) if files is None else files.of_names(paths)
+        self._entries = dict(zip(paths, entries))
 
-    def __call__(self, path: str, columns: Sequence[str] | None = None) -> Any:
+    def __call__(self, where: Any, columns: Sequence[str] | None = None) -> Any:
+        path, size = str(where), opened(where).size
         entry = self._entries[path]
-        said, size = (entry.packed if self._packed else entry.raw).bytes, os.path.getsize(path)
+        said = (entry.packed if self._packed else entry.raw).bytes
         if size != said:
             raise InvalidError(f"{printable(path)} has {size:,} bytes, and {INDEX} says {said:,}; copy it again")
         if self._packed:
-            return _Packed(path, entry, columns)
-        made = Shard(path, columns)
+            return _Packed(where, entry, columns)
+        made = Shard(where, columns)
         if len(made) != entry.samples:
             raise InvalidError(f"{printable(path)} has {len(made):,} samples, and {INDEX} says {entry.samples:,}")
         return made
 
 
-def listed(folder: str) -> Listed | None:
-    """None: it has no index of Streaming. Raises InvalidError for one of other formats."""
+def listed(folder: str, files: Any = None) -> Listed | None:
+    """files: of an address; None: of this machine. None: the folder has no index of Streaming. Raises InvalidError for one of
+    other formats."""
     path = os.path.join(folder, INDEX)
     try:
-        if os.path.getsize(path) > _MOST_INDEX:
+        index: File = opened(path) if files is None else next(iter(files.of_names([path])))
+        if index.size > _MOST_INDEX:
             return None
-        with open(path, "rb") as file:
-            made = json.load(file)
+        made = json.loads(index.read(0, index.size))
         shards, version = made["shards"], made["version"]
         formats = sorted({str(shard["format"]) for shard in shards})
+    except StocachedError:  # of an address
+        raise
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return None
     if version != 2 or formats != ["mds"]:
@@ -186,7 +200,7 @@ def listed(folder: str) -> Listed | None:
             f"{printable(path)} lists shards of version {one_line(version)} and of {one_line(', '.join(formats))}; version 2 "
             f'of mds is read. Name other files themselves, such as "{os.path.join(printable(folder), "*.jsonl")}"'
         )
-    return Listed(path, shards)
+    return Listed(path, shards, files)
 
 
 def _head(path: str, read: Callable[[int, int], bytes], size: int) -> tuple[npt.NDArray[np.uint32], Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import re
 from collections import Counter
@@ -15,9 +16,11 @@ import numpy.typing as npt
 
 from .._common.errors import InvalidError
 from .._common.one_line import one_line, printable
+from .._common.remote_addresses import shown
 from .._memory.texts import Texts
 
 PATHS = "paths"
+INSTEAD = f'format="{PATHS}" for the paths of all'
 _UNPACKED = {".gz": "gunzip", ".zst": "unzstd", ".bz2": "bunzip2", ".xz": "unxz", ".lz4": "unlz4"}
 _STREAM = (
     "it is a stream, as datasets of Hugging Face keep them: give source() the dataset, or write the file anew by "
@@ -106,22 +109,39 @@ def file_format(*endings: str, magic: bytes = b"") -> Callable[[type], type]:
     return register
 
 
-def chosen(paths: Texts, text: str, name: str | None) -> Format | None:
-    """The format of the files that a text names; None: they are elements themselves. name: as the program gives it.
-    Raises InvalidError for files of several formats, and for compressed lines."""
-    if name is not None:
-        if name != PATHS and name not in FORMATS:
-            raise InvalidError(
-                f"source({one_line(text)}, format={name!r}): there are {', '.join(FORMATS)}, and {PATHS} for the paths of "
-                "files; stocached.file_format adds others"
-            )
-        return FORMATS.get(name)
+def named(text: str, name: str | None, here: bool) -> Format | None:
+    """The format that the program gives; None: none, or the paths. here: files of this machine. Raises InvalidError."""
+    if name is not None and name not in FORMATS and not (here and name == PATHS):
+        paths = f", and {PATHS} for the paths of files" * here
+        raise InvalidError(
+            f"source({one_line(shown(text))}, format={name!r}): there are {', '.join(FORMATS)}{paths}; "
+            "stocached.file_format adds others"
+        )
+    return None if name is None else FORMATS.get(name)
+
+
+def names_read() -> str:
+    """What tells names of objects that are not read whole, for Python and Go. An object of another name may be among them."""
+    endings = "|".join(re.escape(ending) for each in FORMATS.values() for ending in each.endings)
+    packed = "|".join(map(re.escape, _UNPACKED))
+    return rf"(?i)(?:{endings})(?:-\d+-of-\d+|{packed})?$|^index\.json$"
+
+
+def options_read() -> set[str]:
+    """The names of the options of all formats."""
+    return {name for each in FORMATS.values() for name in [*inspect.signature(each.load()).parameters][1:]}
+
+
+def chosen(paths: Texts, first: Any, text: str, instead: str) -> Format | None:
+    """The format of the files that a text names; None: they are elements themselves. first: the first path, or file.
+    instead: an argument that makes them so, and what it gives. Raises InvalidError for files of several formats, and for
+    compressed lines."""
     marks = _marks(paths)
     known = np.flatnonzero(marks >= 0)
     if not len(known):
-        _refuse_compressed(paths, text)
+        _refuse_compressed(paths, text, instead)
         found = of_ending(paths[0])  # of shards
-        return found if found is not None and all(of_ending(path) is found for path in paths) else _by_magic(paths[0])
+        return found if found is not None and all(of_ending(path) is found for path in paths) else _by_magic(first)
     if (marks == marks[0]).all():
         return list(FORMATS.values())[int(marks[0])]
     endings = Counter(os.path.splitext(path)[1].lower() or "no ending" for path in paths)
@@ -129,9 +149,9 @@ def chosen(paths: Texts, text: str, name: str | None) -> Format | None:
     others = len(endings) - len(listed)
     ending = os.path.splitext(paths[int(known[0])])[1]
     raise InvalidError(
-        f"source({one_line(text)}): its files have several formats: {', '.join(listed)}{f' and {others} more' if others else ''}. "
-        f'Name those of one, such as "{os.path.join(printable(paths.folder) or ".", "**", "*" + ending)}", or write '
-        f'format="{PATHS}" for the paths of all'
+        f"source({one_line(shown(text))}): its files have several formats: {', '.join(listed)}"
+        f"{f' and {others} more' if others else ''}. "
+        f'Name those of one, such as "{os.path.join(printable(paths.folder) or ".", "**", "*" + ending)}", or write {instead}'
     )
 
 
@@ -155,12 +175,12 @@ def _marks(paths: Texts) -> npt.NDArray[np.int64]:
     return made
 
 
-def _by_magic(path: str) -> Format | None:
+def _by_magic(where: Any) -> Format | None:
     """Of a file without an ending."""
-    if "." in os.path.basename(path):
+    if "." in os.path.basename(str(where)):
         return None
     try:
-        head = head_of(path)
+        head = head_of(where)
     except OSError:  # its path can be given nonetheless
         return None
     return next((each for each in FORMATS.values() for magic in each.magic if head.startswith(magic)), None)
@@ -174,14 +194,15 @@ def head_of(where: Any) -> bytes:
         return file.read(_HEAD)
 
 
-def _refuse_compressed(paths: Texts, text: str) -> None:
+def _refuse_compressed(paths: Texts, text: str, instead: str) -> None:
     stem, ending = os.path.splitext(paths[0].lower())
     inner = os.path.splitext(stem)[1]
     if ending in _UNPACKED and any(each.unpacked and inner in each.endings for each in FORMATS.values()):
         name = printable(paths[0])
+        command = "" if "://" in name else f": {_UNPACKED[ending]} -k {name}"
         raise InvalidError(
-            f"source({one_line(text)}): {name} is compressed, so no part of it can be read by itself; unpack it: "
-            f'{_UNPACKED[ending]} -k {name}; or write format="{PATHS}" and read whole files in .flat_map'
+            f"source({one_line(shown(text))}): {name} is compressed, so no part of it can be read by itself; unpack it{command}; "
+            f"or write {instead}, and read whole files in .flat_map"
         )
 
 

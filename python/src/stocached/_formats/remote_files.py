@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import re
@@ -17,16 +18,18 @@ from .._cache.on_demand import OnDemand
 from .._common.errors import BadSampleError, InvalidError, ReplacedError, StocachedError, UnsupportedError
 from .._common.one_line import one_line
 from .._common.remote_addresses import ADDRESSES, shown
+from .._memory.texts import Texts
 from .._shards.braces import expanded
-from .._shards.wildcards import WILD, split
+from .._shards.wildcards import INDEX, WILD, split
 
 THREADS = 16  # requests at a time of a program that opens files
-_GAP = 16 << 10  # bytes between two parts that follow each other, at most
+GAP = 16 << 10  # bytes between two parts that follow each other, at most
 _SURE = 2  # so often parts follow each other before more is read
 _FIRST_AHEAD, _MOST_AHEAD, _MOST_RUNS = 32 << 10, 4 << 20, 8
 _MOST_TOLD = 500  # parts of a request, which takes 1 MiB: names have 1,024 bytes
 _MOST_PART = 16 << 20  # bytes of a read, as in server/admin/parts.go
 _ANY, _WILDCARDS = "**", {"*": "[^/]*", "?": "[^/]"}
+_INDEX = INDEX.decode()
 _TOKEN = re.compile(r"\[[^\]]+\]|.", re.DOTALL)
 _ALL_HAVE = {"name", "size", "type"}  # what each file system says of a file
 
@@ -151,7 +154,7 @@ class _Runs:
         # A thread takes it while it reads: another one then begins a run of its own.
         begin, kept, last, hits = self._runs.pop(key, (0, b"", -1, 0))
         if not (kept and begin <= at and at + size <= begin + len(kept)):
-            hits = hits + 1 if 0 <= at - last <= _GAP else 0
+            hits = hits + 1 if 0 <= at - last <= GAP else 0
             more = min(_FIRST_AHEAD << hits, _MOST_AHEAD) if hits >= _SURE else 0
             begin, kept = at, file.now(at, size, min(max(more - size, 0), file.size - at - size))
         data = kept[at - begin : at - begin + size]
@@ -220,14 +223,27 @@ class RemoteFiles:
         merged = list[tuple[RemoteFile, int, int]]()
         last, end = -1, 0
         for k, at, size in sorted(spans):
-            if merged and k == last and at <= end + _GAP and at + size - merged[-1][1] <= _MOST_AHEAD:
+            if merged and k == last and at <= end + GAP and at + size - merged[-1][1] <= _MOST_AHEAD:
                 end = max(end, at + size)
                 merged[-1] = merged[-1][0], merged[-1][1], end - merged[-1][1]
-            elif 0 < size <= _MOST_PART:
-                merged.append((self[k], at, size))
+            else:  # as `ByServer.read` asks for them
+                merged += [(self[k], a, min(_MOST_PART, at + size - a)) for a in range(at, at + size, _MOST_PART)]
                 last, end = k, at + size
         assert isinstance(self._place, ByServer)
         self._place.ahead(merged)
+
+    @functools.cached_property
+    def texts(self) -> Texts:
+        """The names, as messages have them."""
+        made = Texts.of_list([*map(shown, self.names)])
+        assert made is not None
+        return made
+
+    def of_names(self, names: Iterable[str]) -> RemoteFiles:
+        """Some of these files, in this order."""
+        numbers = {name: k for k, name in enumerate(self.names)}
+        listed = [(name, *self._states[numbers[name]].tolist()) for name in names]
+        return RemoteFiles(self._place, listed, self.folder)
 
     def whole(self, k: int) -> Span:
         return k, 0, int(self._states[k, 0])
@@ -282,7 +298,7 @@ def _pattern(parts: list[str]) -> Callable[[str], bool]:
             made += ("" if part.startswith(".") else r"(?!\.)") + _TOKEN.sub(_as_regex, part)
             made += "/" if k < len(parts) - 1 else ""
     match = re.compile(made, re.DOTALL).fullmatch
-    return lambda name: match(name) is not None
+    return lambda name: match(name) is not None and _INDEX not in name
 
 
 def _as_regex(token: re.Match[str]) -> str:

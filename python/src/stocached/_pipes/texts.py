@@ -51,15 +51,15 @@ def of_text(text: str, format: str | None, options: dict[str, Any]) -> Any:
 
         listed = mds.listed(text)
         if listed is not None:
-            made = Elements(replace(registry.FORMATS["mds"], of=listed), listed.paths, options)
-            made.kind = mds.Shard  # they are open, so that no copy needs the index
-            return made
+            return _of_listed(listed, options)
     paths = paths_of(text)
     if decode:
         from .._formats import mixed  # few programs need it
 
         return mixed.of_paths(paths, text, _given(format, options))
-    found = registry.chosen(paths, text, format)
+    found = registry.named(text, format, True)
+    if format is None:
+        found = registry.chosen(paths, paths[0], text, registry.INSTEAD)
     if found is not None:
         return Elements(found, paths, options)
     if options:
@@ -83,19 +83,26 @@ def _of_address(text: str, format: str | None, options: dict[str, Any], decode: 
     """Of a bucket or a web server."""
     plain = shown(text)
     read = registry.of_ending(expanded(plain)[0])
+    own = "kind" in options
     if format == _BY_SERVER or (format is None and read is registry.FORMATS[_BY_SERVER]):
         format, read, options = None, None, {"kind": _BY_SERVER, **options}
-    if "kind" not in options and (format is not None or read is not None):
+    if not own and (format is not None or read is not None):
         return _of_files(text, format, options, decode)
     if format is not None:
         raise InvalidError(f"source({one_line(plain)}): format= and kind= do not go together; leave one of them out")
     from .._datasets import address_dataset  # few programs need it
 
-    if not decode:
-        return address_dataset.AddressDataset(text, options)
-    if address_dataset.source_of(text, options)["kind"] == "tar":
-        return address_dataset.DecodedAddress(text, options)
-    return _of_files(text, None, options, True)
+    kind = address_dataset.source_of(text, options)["kind"]
+    if decode:
+        return address_dataset.DecodedAddress(text, options) if kind == "tar" else _of_files(text, None, options, True)
+    others = {*options} - {"remote"}
+    if kind == "dir" and not own and others & registry.options_read():
+        return _of_files(text, None, options, False)
+    may_be_files = kind == "dir" and not own and not others
+    try:
+        return address_dataset.AddressDataset(text, options, registry.names_read() if may_be_files else "")
+    except address_dataset.FilesError:
+        return _of_files(text, None, options, False)
 
 
 def _of_files(text: str, format: str | None, options: dict[str, Any], decode: bool) -> Any:
@@ -103,23 +110,47 @@ def _of_files(text: str, format: str | None, options: dict[str, Any], decode: bo
     from .._formats import mixed, remote_files
 
     name = one_line(shown(text))
-    remote = options.pop("remote", None)
-    if format is not None and format not in registry.FORMATS:
-        raise InvalidError(f"source({name}, format={format!r}): there are {', '.join(registry.FORMATS)}")
+    kind = registry.named(text, format, False)
+    remote, by_server = options.pop("remote", None), text.startswith(ADDRESSES)
     files = remote_files.files_of(text, remote)
     if decode:
         return mixed.of_paths(files, text, _given(format, options))
-    kinds = {registry.FORMATS[format]} if format is not None else {registry.of_ending(file.path) for file in files}
-    kind = kinds.pop()
-    if kinds:
-        raise InvalidError(
-            f"source({name}): its files have several formats; give a pattern that ends in that of one, or format="
-        )
+    if format in (None, "mds") and not WILD.search(text):
+        from .._formats import mds  # few programs need it
+
+        listed = mds.listed(files.folder, files)
+        if listed is not None:
+            return _of_listed(listed, options)
+    if format is None:
+        instead = 'kind="dir" for the bytes of all' if by_server else "a pattern of the others for their bytes"
+        kind = registry.chosen(files.texts, files[0], text, instead)
+    if kind is registry.FORMATS[_BY_SERVER] and by_server:
+        return _of_tars(files, name, options if remote is None else {"remote": remote, **options})
     if kind is not None:
         return Elements(kind, files, options)
     if options:
         raise InvalidError(f"source({name}): {', '.join(options)} are for files of a format, and these are bytes alone")
-    return mixed.Whole(files)
+    if not by_server:
+        return mixed.Whole(files)
+    from .._datasets import address_dataset  # few programs need it
+
+    return address_dataset.AddressDataset(text, {} if remote is None else {"remote": remote})
+
+
+def _of_tars(files: Any, name: str, options: dict[str, Any]) -> Any:
+    """Of a folder of tar shards."""
+    if any("/" in name.removeprefix(files.folder) for name in files.names):
+        raise InvalidError(
+            f'source({name}): its tar shards lie in several folders; name those of one, such as "{shown(files.folder)}train/*.tar"'
+        )
+    return _of_address(f"{files.folder}*.tar", None, options, False)
+
+
+def _of_listed(listed: Any, options: dict[str, Any]) -> Elements:
+    """Of the shards of Streaming that an index lists."""
+    made = Elements(replace(registry.FORMATS["mds"], of=listed), listed.paths, options)
+    made.kind = type(listed).of  # they are open, so that no copy needs the index
+    return made
 
 
 def _given(format: str | None, options: dict[str, Any]) -> list[str]:

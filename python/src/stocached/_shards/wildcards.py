@@ -19,7 +19,7 @@ WILD = re.compile(r"[*?[]")
 _ANY = "**"  # folders, or none
 # A [ with its ]: characters or ranges, after ! or ^ all others.
 _CHOICE = r"\[[!^]?(?:[^]\-](?:-[^]\-])?)+\]"
-_INDEX = b".stocached-index"
+INDEX = b".stocached-index"
 _PIECE = 1 << 17  # names that are Python's objects at a time
 
 Run = tuple[bytes, npt.NDArray[Any]]
@@ -87,7 +87,7 @@ def _found(folder: bytes, parts: list[_Part], places: frozenset[int], above: fro
             return
         above |= {(status.st_dev, status.st_ino)}
     names, folders = _listed(folder)
-    fit = parts[-1].seen(names) & (np.char.find(names, _INDEX) < 0) if len(parts) - 1 in places else slice(0)
+    fit = parts[-1].seen(names) & (np.char.find(names, INDEX) < 0) if len(parts) - 1 in places else slice(0)
     names = names[fit]
     seen = {place: parts[place].seen(folders) for place in places}
     first = 0
