@@ -18,6 +18,7 @@ import threading
 import zipfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ import pytest
 from buckets import Bucket, environment, servers
 from helpers import python
 from made import CASES, Made, plain, pq
+from processes import until
 
 import stocached
 from stocached import FingerprintError, InvalidError, Loader, source
@@ -34,7 +36,7 @@ from stocached._formats import kept_index, remote_files
 
 fsspec = pytest.importorskip("fsspec", reason="fsspec is missing")
 KINDS = ["jsonl", "csv", "text", "zip deflated", "parquet", "arrow", "arrow, lz4", "zip, decoded"]
-KINDS += ["tfrecord", "npz", "npz, compressed", "safetensors", "mds", "mds, gz"]
+KINDS += ["tfrecord", "npz", "npz, compressed", "safetensors", "hdf5", "mds", "mds, gz"]
 
 
 @pytest.fixture(scope="module")
@@ -235,6 +237,88 @@ def test_chosen_columns_alone_are_read(bucket: Bucket, asked: list[tuple[int, in
     pipe = source(f"s3://data/wide.{ending}", columns=["c7"])
     assert [row["c7"] for row in pipe] == wide["c7"].tolist()
     assert sum(size for _, size in asked) < path.stat().st_size / 3
+
+
+@pytest.fixture
+def hdf5(bucket: Bucket) -> tuple[Made, Any]:
+    """It, and the same at its address."""
+    (bucket.folder / "hdf5 alone").mkdir(exist_ok=True)
+    case = CASES["hdf5"](bucket.folder / "hdf5 alone")
+    return case, address(case.text, bucket)
+
+
+def test_hdf5_tells_the_error_of_any_request(hdf5: tuple[Made, Any], monkeypatch: pytest.MonkeyPatch):
+    """The error comes through h5py. What was read before is read again then, and nothing else is given."""
+    case, text = hdf5
+    wanted, now, left = [*map(plain, case.items)], remote_files.RemoteFile.now, iter([1])
+
+    def failing(self: Any, *args: Any) -> bytes:
+        if next(left, 1) == 0:
+            raise stocached.FetchError(f"{self.path}: no lock, no answer")
+        return now(self, *args)
+
+    monkeypatch.setattr(remote_files.RemoteFile, "now", failing)
+    for number in range(200):
+        left, pipe = iter([*[1] * number, 0]), None
+        try:
+            pipe = source(text, **case.options)
+            assert [*map(plain, pipe)] == wanted
+            break
+        except stocached.FetchError:
+            if pipe is not None:
+                assert [*map(plain, pipe)] == wanted
+    assert 10 < number < 60
+
+
+def ended_well(child: int) -> bool:
+    pid, status = os.waitpid(child, os.WNOHANG)
+    assert not status
+    return pid == child
+
+
+def test_hdf5_of_threads_and_children(hdf5: tuple[Made, Any]):
+    case, text = hdf5
+    wanted, pipe = [*map(plain, case.items)], source(text, **case.options)
+    ended = threading.Event()
+
+    def reads(seed: int) -> int:
+        draw, count = random.Random(seed), 0
+        while not ended.is_set() or not count:
+            number, count = draw.randrange(60), count + 1
+            assert plain(pipe[number]) == wanted[number]
+        return count
+
+    with ThreadPoolExecutor(3) as pool:
+        others = [pool.submit(reads, seed) for seed in range(3)]
+        try:
+            for _ in range(5):
+                child = os.fork()
+                if not child:
+                    os._exit([plain(pipe[number]) for number in (0, 30, 59)] != [wanted[0], wanted[30], wanted[59]])
+                until(partial(ended_well, child))
+        finally:
+            ended.set()
+        assert all(other.result() for other in others)
+
+
+def test_hdf5_in_order_takes_its_bytes_and_ends_with_the_program(bucket: Bucket, asked: list[tuple[int, int]]):
+    import h5py
+
+    rows = np.random.default_rng(1).integers(0, 64, (2000, 32, 32)).astype("u1")
+    with h5py.File(bucket.folder / "chunks.h5", "w") as file:
+        file.create_dataset("x", data=rows, chunks=(20, 32, 32), compression="gzip")
+        file["y"] = range(2000)
+    size = (bucket.folder / "chunks.h5").stat().st_size
+    pipe = source("s3://data/chunks.h5")
+    opened, asked[:] = sum(each for _, each in asked), []
+    assert all((row["x"] == rows[row["y"]]).all() for row in pipe)
+    assert sum(each for _, each in asked) <= 1.01 * size
+    assert opened <= 400_000
+    del asked[:]
+    shuffled = [number for batch in Loader(pipe.shuffle(seed=1).batch(50)) for number in batch["y"].tolist()]
+    assert sorted(shuffled) == [*range(2000)] != shuffled
+    assert sum(each for _, each in asked) <= 1.05 * size
+    python("from stocached import source\npipe = source('s3://data/chunks.h5')\nassert pipe[7]['y'] == 7\n")
 
 
 @pytest.mark.parametrize("scheme", ["s3", "file"])

@@ -24,6 +24,7 @@ from .._shards.tar_index import stamp_of
 from .registry import Format, head_of
 
 _MOST = 2**40  # elements or items of all files
+_LARGE = 64 << 10  # bytes of an element that is read ahead also in order
 _THREADS = 16  # that open files at addresses
 
 
@@ -147,11 +148,12 @@ class Elements(ReadsAhead):
         return None if tell is None or not hasattr(self.kind, "spans") else functools.partial(self._ahead, tell)
 
     def _ahead(self, tell: Any, indices: npt.NDArray[np.int64]) -> None:
-        if len(indices) > 1 and (np.diff(indices) == 1).all():
-            return  # parts in order become large requests by themselves
         spans = []
         for d, local in map(self._place, indices.tolist()):
             spans += [(d, at, size) for at, size in self.files[d].spans(local)]
+        in_order = len(indices) > 1 and (np.diff(indices) == 1).all()
+        if in_order and sum(size for _, _, size in spans) < _LARGE * len(indices):
+            return  # small parts in order become large requests by themselves
         tell(spans)
 
     @property

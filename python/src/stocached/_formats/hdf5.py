@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import errno
+import itertools
 import math
 import os
 import threading
@@ -11,11 +13,16 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
-from .._common.errors import BadSampleError, InvalidError
+import numpy as np
+
+from .._common.errors import BadSampleError, InvalidError, StocachedError
 from .._common.one_line import printable
 from .._common.sizes import show_size
+from .._memory.texts import SharedBytes
 from .._shards.tar_index import stamp_of
 from .array_rows import common_length, rows_of
+from .local_file import AsRaw
+from .remote_files import GAP
 from .tables import Table
 
 _MOST_OPEN = 16  # files
@@ -27,20 +34,53 @@ _MOST_RATIO = 1 << 16  # bytes in memory of one of a file
 _PLUGINS = 32001  # the first code of filters that others write
 _DEEPEST = 64  # groups in groups
 _LEAST = 16  # bytes of a text
+_BLOCK, _MOST_BLOCKS = 64 << 10, 32  # bytes of a small read of an object, and how many of these each open file keeps
+
+
+_local = threading.local()  # loaded: parts of the file that this thread reads: places and bytes
+
+
+class _Parts:
+    """An object at an address. HDF5 asks for many small parts, one after the other, and mostly near each other. It lets one
+    thread read at a time."""
+
+    def __init__(self, file: Any) -> None:
+        self._file, self._blocks = file, OrderedDict[int, bytes]()
+
+    def pread(self, size: int, at: int) -> bytes:
+        for begin, data in getattr(_local, "loaded", ()):
+            if begin <= at and at + size <= begin + len(data):
+                return data[at - begin :][:size]  # type: ignore[no-any-return]
+        if size >= _BLOCK:
+            return self._file.now(at, size)  # type: ignore[no-any-return]
+        first = at // _BLOCK
+        data = b"".join(map(self._block, range(first, (at + size - 1) // _BLOCK + 1)))
+        return data[at - first * _BLOCK :][:size]
+
+    def _block(self, k: int) -> bytes:
+        at = k * _BLOCK
+        data = self._blocks.pop(k, None) or self._file.now(at, min(_BLOCK, self._file.size - at))
+        self._blocks[k] = data
+        if len(self._blocks) > _MOST_BLOCKS:
+            self._blocks.popitem(last=False)
+        return data
 
 
 class _Sets(dict[str, Any]):
     """The datasets of an open file. To open the file and them again takes half a millisecond."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, where: Any) -> None:
         import h5py
 
+        if not isinstance(where, str):
+            self.file = h5py.File(AsRaw(_Parts(where), where.size), "r")
+            return
         try:
-            self.file = h5py.File(path, "r")
+            self.file = h5py.File(where, "r")
         except OSError as error:
             if error.errno == errno.EAGAIN or "lock" not in str(error):  # a program that writes has a lock
                 raise
-            self.file = h5py.File(path, "r", locking=False)  # the file system has no locks, or this program wants none
+            self.file = h5py.File(where, "r", locking=False)  # the file system has no locks, or this program wants none
 
     def __missing__(self, name: str) -> Any:
         self[name] = found = self.file[name]
@@ -55,35 +95,45 @@ class _OpenFiles:
         self._begin()
 
     def _begin(self) -> None:
-        self._lock, self._files = threading.Lock(), OrderedDict[tuple[int, int], tuple[Any, _Sets]]()
+        self._lock, self._files = threading.Lock(), OrderedDict[Any, tuple[Any, _Sets]]()
 
-    def after_fork(self) -> None:
+    def close(self) -> None:
         files = [*self._files.values()]
         self._begin()
         for _, sets in files:
             sets.file.close()
 
-    def of(self, path: str) -> _Sets:
-        status = os.stat(path)
-        place, stamp = (status.st_dev, status.st_ino), stamp_of(status)
+    def of(self, where: Any) -> _Sets:
+        place, stamp = _state_of(where)
         with self._lock:
             old, sets = self._files.pop(place, (None, None))
             if sets is not None and old != stamp:
                 sets.file.close()
             if sets is None or old != stamp:
-                sets = _Sets(path)
+                sets = _Sets(where)
             self._files[place] = stamp, sets
             if len(self._files) > _MOST_OPEN:
                 self._files.popitem(last=False)
         return sets
 
-    def forget(self, place: tuple[int, int]) -> None:
+    def forget(self, place: Any) -> None:
         """The program may write the file then."""
         self._files.pop(place, None)
 
 
 _files = _OpenFiles()
-os.register_at_fork(after_in_child=_files.after_fork)
+os.register_at_fork(after_in_child=_files.close)
+atexit.register(
+    _files.close
+)  # HDF5 closes files after the end of Python, which would crash for those that Python reads
+
+
+def _state_of(where: Any) -> tuple[Any, tuple[int, int]]:
+    """What tells a file from others, and what changes with it."""
+    if not isinstance(where, str):
+        return (where.address, where.stamp), where.stamp
+    status = os.stat(where)
+    return (status.st_dev, status.st_ino), stamp_of(status)
 
 
 class Hdf5(Table):
@@ -93,8 +143,8 @@ class Hdf5(Table):
     what, module, extra = "HDF5 file", "h5py", "hdf5"
     errors = (ValueError, OSError, RuntimeError, KeyError, TypeError)
 
-    addresses = False  # HDF5 asks for many small parts, one after the other
-    _place = (0, 0)  # device and number of the file
+    _place: Any = None  # of the open file
+    _parts: Any = None
     _plugins = False
     _stored = 0  # bytes of all datasets, without texts and ragged rows
 
@@ -111,11 +161,10 @@ class Hdf5(Table):
                 self._stored += found.id.get_storage_size()
             return None
 
-        status = os.stat(self._path)
-        self._place = status.st_dev, status.st_ino
+        self._place, _ = _state_of(self._path)
         if self._reader().file.visititems(note) is not None:
             raise InvalidError(
-                f"{printable(self._path)} has groups in groups, more than {_DEEPEST} deep; write it anew"
+                f"{printable(str(self._path))} has groups in groups, more than {_DEEPEST} deep; write it anew"
             )
         return names
 
@@ -127,16 +176,18 @@ class Hdf5(Table):
 
     def _plan(self) -> None:
         sets = {name: self._reader()[name] for name in self._names}
-        self._items = common_length(self._path, {name: each.shape for name, each in sets.items()})
+        self._items = common_length(str(self._path), {name: each.shape for name, each in sets.items()})
         row_bytes = self._row_bytes(sets)
         whole = sum(row_bytes.values())
         self._rows = _rows_of_an_element(sets, row_bytes, whole)
         self.counts = [min(self._rows, self._items - at) for at in range(0, self._items, self._rows)]
         self._weigh([whole * rows for rows in self.counts])
+        if not isinstance(self._path, str):
+            self._parts = _parts_of([*sets.values()], self._rows, len(self.counts))
         if self.counts and whole * self.counts[0] > _HUGE:
             name = max(row_bytes, key=row_bytes.__getitem__)
             good = "x".join(map(str, (max(1, _GOOD // row_bytes[name]), *sets[name].shape[1:])))
-            shown = printable(self._path)
+            shown = printable(str(self._path))
             self.warning = (
                 f"{shown} has chunks of {self.counts[0]:,} rows, {show_size(whole * self.counts[0])} in memory, and one read "
                 "gives a whole chunk; smaller ones take less memory, and shuffle better: "
@@ -184,7 +235,9 @@ class Hdf5(Table):
                 )
 
     def _refused(self, name: str, why: str) -> InvalidError:
-        return InvalidError(f"{printable(self._path)}, dataset {printable(name)}: {why}; or leave it out by columns=")
+        return InvalidError(
+            f"{printable(str(self._path))}, dataset {printable(name)}: {why}; or leave it out by columns="
+        )
 
     def _reader(self) -> _Sets:
         if self._plugins:
@@ -194,12 +247,28 @@ class Hdf5(Table):
     def __del__(self, forget: Any = _files.forget) -> None:
         forget(self._place)
 
+    def spans(self, k: int) -> list[tuple[int, int]]:
+        """The parts of an object that an element takes: place and bytes. Others are small."""
+        array = self._parts.array.view(np.uint64)
+        begin, end = array[k : k + 2].tolist()
+        return [(at, size) for at, size in array[len(self) + 1 :].reshape(-1, 2)[begin:end].tolist()]
+
     def _columns(self, reader: Any, k: int) -> list[Sequence[Any]]:
+        if not isinstance(self._path, str):
+            _local.loaded = [(at, self._path.read(at, size)) for at, size in self.spans(k)]
+        try:
+            return self._read_columns(reader, k)
+        finally:
+            _local.loaded = ()
+
+    def _read_columns(self, reader: Any, k: int) -> list[Sequence[Any]]:
         begin = k * self._rows
         columns = list[Sequence[Any]]()
         for name in self._names:
             try:
                 columns.append(rows_of(reader[name][begin : begin + self.counts[k]], texts=True))
+            except StocachedError:  # of an address
+                raise
             except self.errors as error:
                 if getattr(error, "errno", None):
                     raise
@@ -209,6 +278,31 @@ class Hdf5(Table):
     def name(self, k: int) -> str:
         begin = k * self._rows
         return f"rows {begin:,} to {begin + self.counts[k] - 1:,}"
+
+
+def _parts_of(sets: Sequence[Any], rows: int, elements: int) -> SharedBytes:
+    """The parts of the file that each element takes, as `spans` reads them: where those of each begin, then all."""
+    found = list[tuple[int, int, int]]()  # element, place and bytes
+    for each in sets if elements else ():
+        chunks, start = list[Any](), each.id.get_offset()
+        if each.chunks:
+            each.id.chunk_iter(chunks.append)
+            for chunk in chunks:
+                first = chunk.chunk_offset[0]
+                last = min((first + each.chunks[0] - 1) // rows, elements - 1)
+                found += [(k, chunk.byte_offset, chunk.size) for k in range(first // rows, last + 1)]
+        elif start is not None:
+            row = each.dtype.itemsize * math.prod(each.shape[1:])
+            found += [(k, start + k * rows * row, min(rows, len(each) - k * rows) * row) for k in range(elements)]
+    merged, ends, last = list[list[int]](), [0] * (elements + 1), -1
+    for k, at, size in sorted(found):
+        if k == last and at - sum(merged[-1]) <= GAP:
+            merged[-1][1] = max(merged[-1][1], at + size - merged[-1][0])
+        else:
+            merged.append([at, size])
+        ends[k + 1], last = len(merged), k
+    parts = [*itertools.accumulate(ends, max), *itertools.chain.from_iterable(merged)]
+    return SharedBytes.of_array(np.array(parts, np.uint64))
 
 
 def _rows_of_an_element(sets: dict[str, Any], row_bytes: dict[str, int], whole: int) -> int:
