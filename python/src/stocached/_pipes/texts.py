@@ -139,7 +139,7 @@ def _of_files(text: str, format: str | None, options: dict[str, Any], decode: bo
 
 def _of_tars(files: Any, name: str, options: dict[str, Any]) -> Any:
     """Of a folder of tar shards."""
-    if any("/" in name.removeprefix(files.folder) for name in files.names):
+    if any("/" in each.removeprefix(files.folder) for each in files.names):
         raise InvalidError(
             f'source({name}): its tar shards lie in several folders; name those of one, such as "{shown(files.folder)}train/*.tar"'
         )
