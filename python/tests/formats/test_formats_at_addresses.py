@@ -11,12 +11,10 @@ import os
 import pickle
 import random
 import re
-import shutil
 import signal
-import tempfile
 import threading
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -24,7 +22,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from buckets import Bucket, environment, servers
+from buckets import Bucket, servers
 from helpers import python
 from made import CASES, Made, plain, pq
 from processes import until
@@ -35,31 +33,9 @@ from stocached._cache.on_demand import OnDemand
 from stocached._formats import kept_index, remote_files
 
 fsspec = pytest.importorskip("fsspec", reason="fsspec is missing")
+pytestmark = pytest.mark.usefixtures("run")
 KINDS = ["jsonl", "csv", "text", "zip deflated", "parquet", "arrow", "arrow, lz4", "zip, decoded"]
 KINDS += ["tfrecord", "npz", "npz, compressed", "safetensors", "hdf5", "mds", "mds, gz"]
-
-
-@pytest.fixture(scope="module")
-def bucket() -> Iterator[Bucket]:
-    made = Bucket()
-    yield made
-    made.close()
-
-
-@pytest.fixture(scope="module")
-def variables(bucket: Bucket) -> Iterator[dict[str, str]]:
-    folder = Path(tempfile.mkdtemp(prefix="run-", dir="/tmp"))
-    yield environment(bucket, folder, "10s") | {"XDG_CACHE_HOME": str(folder / "cache")}
-    for pid in servers(folder):
-        os.kill(pid, signal.SIGKILL)
-    shutil.rmtree(folder)
-
-
-@pytest.fixture(autouse=True)
-def run(variables: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    return Path(variables["XDG_RUNTIME_DIR"])
 
 
 @pytest.fixture(scope="module", params=KINDS)
