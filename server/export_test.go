@@ -44,6 +44,12 @@ func SetJanitorPause(t testing.TB, d time.Duration) { set(t, &janitorPause, d) }
 // SetPlanIdle changes prefetch.Idle until the test ends.
 func SetPlanIdle(t testing.TB, d time.Duration) { set(t, &prefetch.Idle, d) }
 
+// SetPartLimits changes how many bytes of parts programs get at a time, and how many storages stay open, until the test ends.
+func SetPartLimits(t testing.TB, bytes int64, places int) {
+	set(t, &mostPartBytes, bytes)
+	set(t, &mostPlaces, places)
+}
+
 // Waiting returns the most bytes of samples that wait for one client.
 func (s *Server) Waiting() (most int) {
 	s.mu.Lock()

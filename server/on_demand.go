@@ -19,6 +19,7 @@ import (
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
 
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/sync/singleflight"
 )
 
@@ -34,8 +35,9 @@ type OnDemand struct {
 	mu     sync.Mutex // protects the fields below
 	under  int        // requests of programs under way
 	last   time.Time  // the end of the last one
-	places map[string]*source.Place
+	places map[string]*openPlace
 	soon   *soonParts
+	room   *semaphore.Weighted // bytes of parts
 }
 
 const (

@@ -19,6 +19,19 @@ type parts Server
 // partRetry is for how long a read that may succeed is tried again.
 const partRetry = 30 * time.Second
 
+// How many bytes of parts programs get at a time: other requests wait. And how many storages stay open without a request.
+var (
+	mostPartBytes int64 = 256 << 20
+	mostPlaces          = 64
+)
+
+// openPlace is storage that requests share.
+type openPlace struct {
+	*source.Place
+	uses int // requests under way; under mu of OnDemand, as last
+	last time.Time
+}
+
 // List lists the objects of an address. Errors: those of source.Objects; ErrInvalid; ErrEnding.
 func (s *parts) List(ctx context.Context, p admin.Part, each func(o admin.Object)) (err error) {
 	defer s.onDemand.request()()
@@ -27,6 +40,7 @@ func (s *parts) List(ctx context.Context, p admin.Part, each func(o admin.Object
 	if err != nil {
 		return err
 	}
+	defer s.onDemand.leave(place)
 	ctx = source.Opening(ctx)
 	if !p.List {
 		stamp, err := place.Stamp(ctx, path)
@@ -43,14 +57,28 @@ func (s *parts) List(ctx context.Context, p admin.Part, each func(o admin.Object
 	})
 }
 
-// Read reads a part of an object. Errors: those of source.Objects; ErrInvalid; ErrEnding.
-func (s *parts) Read(ctx context.Context, p admin.Part) (data []byte, err error) {
+// Read reads a part of an object, and calls give with it. Errors: those of source.Objects; ErrInvalid; ErrEnding.
+func (s *parts) Read(ctx context.Context, p admin.Part, give func(data []byte)) (err error) {
 	defer s.onDemand.request()()
 	defer s.sayEnding(&err)
+	bytes := int64(p.Size + p.More)
+	if err := s.onDemand.room.Acquire(ctx, bytes); err != nil {
+		return err
+	}
+	defer s.onDemand.room.Release(bytes)
+	data, err := s.read(ctx, p)
+	if err == nil {
+		give(data)
+	}
+	return err
+}
+
+func (s *parts) read(ctx context.Context, p admin.Part) (data []byte, err error) {
 	place, path, err := s.place(&p)
 	if err != nil {
 		return nil, err
 	}
+	defer s.onDemand.leave(place)
 	stamp := source.Stamp{Bytes: p.Bytes, ModifiedNs: p.Tag}
 	if data := s.onDemand.soon.take(ctx, &p, object{place, path, stamp}); data != nil {
 		return data, nil
@@ -73,9 +101,9 @@ func (s *parts) sayEnding(err *error) {
 	}
 }
 
-// place returns where the objects of a request lie, and its path without what is private. Requests to one storage share
-// their connections.
-func (s *parts) place(p *admin.Part) (*source.Place, string, error) {
+// place returns where the objects of a request lie, until leave, and its path without what is private. Requests to one
+// storage share their connections.
+func (s *parts) place(p *admin.Part) (*openPlace, string, error) {
 	if (*Server)(s).ending() {
 		return nil, "", ErrEnding
 	}
@@ -100,18 +128,42 @@ func (s *parts) place(p *admin.Part) (*source.Place, string, error) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if place := d.places[string(key)]; place != nil {
-		return place, source.Public(settings.Path), nil
+	place, path := d.places[string(key)], source.Public(settings.Path)
+	if place == nil {
+		opened, err := settings.Place(&settings.Path)
+		if err != nil {
+			return nil, "", err
+		}
+		place, path = &openPlace{Place: opened}, settings.Path
+		d.makeRoom()
+		d.places[string(key)] = place
 	}
-	place, err := settings.Place(&settings.Path)
-	if err != nil {
-		return nil, "", err
-	}
+	place.uses++
+	return place, path, nil
+}
+
+// leave ends a use of place.
+func (d *OnDemand) leave(p *openPlace) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	p.uses, p.last = p.uses-1, time.Now()
+}
+
+// makeRoom closes the storage that no request has used for the longest time, if there are many. It is under mu.
+func (d *OnDemand) makeRoom() {
 	if d.places == nil {
-		d.places = map[string]*source.Place{}
+		d.places = map[string]*openPlace{}
 	}
-	d.places[string(key)] = place
-	return place, settings.Path, nil
+	oldest := ""
+	for key, p := range d.places {
+		if p.uses == 0 && (oldest == "" || p.last.Before(d.places[oldest].last)) {
+			oldest = key
+		}
+	}
+	if oldest != "" && len(d.places) >= mostPlaces {
+		d.places[oldest].Close()
+		delete(d.places, oldest)
+	}
 }
 
 // storage is the part of an address that says who answers, and to whom: its scheme, user, host and query.

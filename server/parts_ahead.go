@@ -43,7 +43,7 @@ type soonPart struct {
 
 // object is an object in a state.
 type object struct {
-	place *source.Place
+	place *openPlace
 	path  string
 	stamp source.Stamp
 }
@@ -68,16 +68,20 @@ func (s *soonParts) expire() {
 }
 
 // add begins to read a part, if there is room beside those that no program has got yet: to drop one of them, which a program
-// will ask for sooner, costs a second read.
-func (s *soonParts) add(of object, at int64, size int) {
+// will ask for sooner, costs a second read. end is called when nothing reads the part any more.
+func (s *soonParts) add(of object, at int64, size int, end func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.parts) >= soonMost || s.bytes+size > soonBytes || s.find(of, at, size) != nil || s.ctx.Err() != nil {
+		end()
 		return
 	}
 	p := &soonPart{of: of, at: at, size: size, asked: make(chan struct{}), done: make(chan struct{})}
 	s.parts, s.bytes = append(s.parts, p), s.bytes+size
-	s.reads.Go(func() { s.read(p) })
+	s.reads.Go(func() {
+		defer end()
+		s.read(p)
+	})
 }
 
 func (s *soonParts) read(p *soonPart) {
@@ -175,7 +179,8 @@ func (s *parts) Ahead(_ context.Context, a admin.Ahead) error {
 		if err != nil {
 			return err
 		}
-		s.onDemand.soon.add(object{place, path, source.Stamp{Bytes: p.Bytes, ModifiedNs: p.Tag}}, p.At, p.Size)
+		of := object{place, path, source.Stamp{Bytes: p.Bytes, ModifiedNs: p.Tag}}
+		s.onDemand.soon.add(of, p.At, p.Size, func() { s.onDemand.leave(place) })
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -179,6 +180,62 @@ func TestPartsAreReadAhead(t *testing.T) {
 	d.stop()
 	if n := s.reads.Load(); n > before || n > 20 {
 		t.Errorf("%d parts of 4 MiB are read ahead, of 64 MiB", n)
+	}
+}
+
+func TestPartsWaitForTheMemoryOfOthers(t *testing.T) {
+	server.SetPartLimits(t, 50, 64)
+	d, s := newDemand(t, time.Hour), newTexts("narrow")
+	gate := make(chan struct{})
+	s.gate.Store(&gate)
+	var asked sync.WaitGroup
+	for k := range 12 {
+		asked.Go(func() {
+			if got := askPart(t, d, "narrow://box/a/1.txt", s.tag, 10, 0, 10); got != "0123456789" {
+				t.Errorf("part %d is %q", k, got)
+			}
+		})
+	}
+	eventually(t, "parts are read", func() bool { return s.reads.Load() == 5 })
+	time.Sleep(100 * time.Millisecond) // without a limit, the others are read by now
+	if n := s.reads.Load(); n != 5 {
+		t.Errorf("%d parts of 10 bytes are read at a time, of 50 bytes", n)
+	}
+	close(gate)
+	asked.Wait()
+}
+
+func TestStorageThatNobodyUsesIsClosed(t *testing.T) {
+	server.SetPartLimits(t, 50, 3)
+	d, s := newDemand(t, time.Hour), newTexts("many")
+	ask := func(region int, bytes int) string {
+		_, answer := tell(t, d.Server, "POST", "/v1/part", fmt.Sprintf(
+			`{"source": {"path": "many://box/b.txt", "remote": {"region": "%d"}}, "bytes": 5, "tag": %d, "size": %d}`, region, s.tag, bytes))
+		return answer
+	}
+	gate := make(chan struct{})
+	s.gate.Store(&gate)
+	var first sync.WaitGroup
+	first.Go(func() {
+		if got := ask(0, 5); got != "other" {
+			t.Errorf("storage that was in use gives %q", got)
+		}
+	})
+	eventually(t, "a part is read", func() bool { return s.reads.Load() == 1 })
+	s.gate.Store(nil)
+	for k := range 10 {
+		ask(1+k%5, 5)
+		if k > 0 && s.opened.Load()-s.closed.Load() != min(int32(k)+2, 3) {
+			t.Errorf("%d are open", s.opened.Load()-s.closed.Load())
+		}
+	}
+	if n := s.opened.Load(); n != 11 {
+		t.Errorf("%d were opened", n)
+	}
+	close(gate)
+	first.Wait()
+	if ask(0, 5); s.opened.Load() != 11 {
+		t.Error("storage in use was closed")
 	}
 }
 

@@ -23,6 +23,8 @@ import (
 	"github.com/stocached/stocached/server/session"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source/decode"
+
+	"golang.org/x/sync/semaphore"
 )
 
 // Server serves caches and answers on the data socket. New makes it. Serve runs it until its
@@ -68,6 +70,7 @@ func New(ctx context.Context, o Options) (s *Server, err error) {
 		Ending: s.ending, Drained: s.drained}
 	if s.onDemand != nil {
 		s.onDemand.last, s.onDemand.soon = time.Now(), newSoonParts()
+		s.onDemand.room = semaphore.NewWeighted(mostPartBytes)
 	}
 	if _, err := rand.Read(s.sessions.Boot[:]); err != nil {
 		return nil, err

@@ -37,7 +37,8 @@ type Server interface {
 // Parts reads objects of addresses. Its errors are those of source.Objects.
 type Parts interface {
 	List(ctx context.Context, p Part, each func(o Object)) error
-	Read(ctx context.Context, p Part) ([]byte, error)
+	// Read calls give with the bytes of a part, which are in memory until it returns.
+	Read(ctx context.Context, p Part, give func(data []byte)) error
 	// Ahead begins to read what a program will ask for soon.
 	Ahead(ctx context.Context, a Ahead) error
 }

@@ -8,6 +8,7 @@ import (
 	"math"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/stocached/stocached/source"
 
@@ -52,6 +53,9 @@ func (o Object) MarshalJSON() ([]byte, error) {
 
 // MostPart is the most bytes of a part.
 const MostPart = 16 << 20
+
+// partTimeout is how long a program may take for a part. Another request gets it again.
+const partTimeout = time.Minute
 
 // part reads a request.
 func part(w http.ResponseWriter, r *http.Request) (p Part, err error) {
@@ -114,17 +118,22 @@ func (s *Host) postObjects(w http.ResponseWriter, r *http.Request) {
 // postPart reads a part of an object.
 func (s *Host) postPart(w http.ResponseWriter, r *http.Request) {
 	p, err := part(w, r)
-	var data []byte
 	if err == nil {
-		data, err = s.Parts.Read(r.Context(), p)
+		err = s.Parts.Read(r.Context(), p, func(data []byte) { give(w, data) })
 	}
 	if err != nil {
 		fail(w, statusOf(err), err.Error())
-		return
+	}
+}
+
+// give answers with the bytes of a part. A program that does not take them must not keep others waiting.
+func give(w http.ResponseWriter, data []byte) {
+	if err := http.NewResponseController(w).SetWriteDeadline(time.Now().Add(partTimeout)); err != nil {
+		return // the program is gone
 	}
 	w.Header().Set("Content-Type", "application/octet-stream")
 	w.Header().Set("Content-Length", strconv.Itoa(len(data)))
 	if _, err := w.Write(data); err != nil {
-		return // the program is gone
+		return // likewise
 	}
 }
