@@ -231,6 +231,16 @@ def test_batches_of_unlike_lines(tmp_path: Path, workers: int):
     (tmp_path / "a.jsonl").write_text('{"k": 1}\n{"k": "a"}\n{"k": true}\n')
     (batch,) = Loader(source(tmp_path / "a.jsonl").batch(3), num_workers=workers)
     assert batch == {"k": [1, "a", True]}
-    (tmp_path / "b.jsonl").write_text('{"k": 1, "y": {"z": 1}}\n{"k": 1, "y": {}}\n')
-    with pytest.raises(ValueError, match="sample 1 of a batch of 2 has no 'z', and its first one has it; give all"):
-        next(iter(Loader(source(tmp_path / "b.jsonl").batch(2), num_workers=workers)))
+    for lines, words in (
+        (
+            ['{"k": 1, "y": {"z": 1}}'] * 17 + ['{"k": 1, "y": {}}'],
+            "sample 1 of a batch of 2 has no 'z', and its first one has it",
+        ),
+        (
+            ['{"k": 1}'] * 17 + ['{"k": 1, "y": 2}'],
+            "sample 1 of a batch of 2 has 'y', and its first one has not; give all",
+        ),
+    ):
+        (tmp_path / "b.jsonl").write_text("\n".join(lines))
+        with pytest.raises(ValueError, match=words):
+            [*Loader(source(tmp_path / "b.jsonl").batch(2), num_workers=workers)]

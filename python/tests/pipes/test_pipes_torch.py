@@ -171,3 +171,18 @@ def test_samplers_of_torch_are_stages():
     loader = DataLoader(iterable(), batch_size=4)
     assert len([*loader]) == 2
     assert [(stage.stage, stage.items) for stage in loader.stats().stages] == [("source(Numbers)", 6), (".batch(4)", 2)]
+
+
+@pytest.mark.parametrize("pad", [None, 0])
+def test_no_key_of_an_item_is_lost(pad: int | None):
+    """torch's default_collate has the keys of the first item alone."""
+    for items in (
+        [{"a": 1}, {"a": 1, "b": 1}],
+        [{"a": 1, "b": 1}, {"a": 1}],
+        [{"x": {"a": 1}}, {"x": {"a": 1, "b": 1}}],
+        [(1, {"a": 1}), (1, {"a": 1, "b": 1})],
+    ):
+        with pytest.raises(ValueError, match="sample 1 of a batch of 2 has (no )?'b', and its first one has"):
+            next(iter(DataLoader(source(items).batch(2, pad=pad))))
+    (batch,) = DataLoader(torch.utils.data.StackDataset([{"a": 1}, {"a": 1, "b": 1}]), batch_size=2)
+    assert [*batch[0]] == ["a"]  # as torch

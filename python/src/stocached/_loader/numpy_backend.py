@@ -33,14 +33,24 @@ def _numbers(samples: Sequence[Any]) -> Any:
         return None
 
 
-def _check_keys(samples: Sequence[Any]) -> None:
-    """Raises ValueError if a sample lacks a key of the first."""
+def any_longer(samples: Sequence[Mapping[Any, Any]]) -> bool:
+    """Whether dicts that all have the keys of the first have others too."""
+    return len({*map(len, samples if isinstance(samples[0], dict) else [each.keys() for each in samples])}) > 1
+
+
+def check_keys(samples: Sequence[Mapping[Any, Any]]) -> None:
+    """Raises ValueError if the dicts of a batch have not all the same keys: those that the first lacks would be lost."""
+    keys = [*samples[0].keys()]
     for number, sample in enumerate(samples):
-        missing = next((key for key in samples[0].keys() if key not in sample.keys()), None)  # noqa: SIM118
-        if missing is not None:
+        missing = [key for key in keys if key not in sample.keys()]  # noqa: SIM118 (a TensorDict iterates over rows)
+        more = [key for key in sample.keys() if key not in keys]  # noqa: SIM118
+        if missing or more:
+            unlike = (
+                f"no {missing[0]!r}, and its first one has it" if missing else f"{more[0]!r}, and its first one has not"
+            )
             raise ValueError(
-                f"sample {number} of a batch of {len(samples)} has no {missing!r}, and its first one has it; give all samples "
-                "the same keys, such as by .map, or a collate_fn= that handles them"
+                f"sample {number} of a batch of {len(samples)} has {unlike}; give all samples the same keys, such as by .map, or a "
+                "collate_fn= that handles them"
             )
 
 
@@ -58,14 +68,16 @@ class NumpyBackend:
         """The batch of some samples, with their dicts and tuples. Arrays and numbers become arrays;
         strings, bytes and other objects become lists.
 
-        Raises ValueError if arrays differ in shape, or if a sample lacks a key."""
+        Raises ValueError if arrays differ in shape, or samples in keys."""
         first, container = samples[0], container_of(samples[0])
         if isinstance(first, Mapping):
             try:
-                columns = {key: self.collate([sample[key] for sample in samples]) for key in first.keys()}  # noqa: SIM118 (a TensorDict iterates over rows)
+                columns = {key: self.collate([sample[key] for sample in samples]) for key in first.keys()}  # noqa: SIM118
             except KeyError:
-                _check_keys(samples)
+                check_keys(samples)
                 raise
+            if any_longer(samples):
+                check_keys(samples)
             if container is None or not container.columns:
                 return columns
             return container.make_batch(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from .._samples.own_copy import own_copy
 from .._samples.tree import Leaf, as_tensor
 from .._workers import set_up
 from .._workers.errors import pickled
-from .numpy_backend import NumpyBackend
+from .numpy_backend import NumpyBackend, check_keys
 
 # Parts of torch without types. Its own loader uses those with an underscore, since torch 1.13.
 _theirs: Any = _data_utils.collate
@@ -25,11 +25,13 @@ _collate: Any = _theirs.default_collate
 _convert: Any = _data_utils.collate.default_convert
 _pin_memory: Any = _data_utils.pin_memory.pin_memory
 _exception_wrapper: Any = _utils.ExceptionWrapper
+_CONTAINERS = (dict, tuple, list)
 
 
 def collate_of_pipe(samples: Sequence[Any]) -> Any:
     """As default_collate, but it takes negative strides, such as those of a flip by NumPy, as rows of batches do: a pipe
     has the same batches with any workers. A dataset with default_collate raises the error that it does with torch."""
+    _check_keys(samples)
     functions = dict(_theirs.default_collate_fn_map)  # the program may add some
     if functions.get(torch.Tensor) is _theirs.collate_tensor_fn:
         functions[torch.Tensor] = _stacked
@@ -39,6 +41,23 @@ def collate_of_pipe(samples: Sequence[Any]) -> Any:
         if "negative" not in str(error):
             raise
     return _theirs.collate(own_copy(samples), collate_fn_map=functions)
+
+
+def _check_keys(samples: Sequence[Any]) -> None:
+    """torch leaves out, in silence, what the first item lacks. Raises ValueError."""
+    first = samples[0]
+    if {*map(type, samples)} != {type(first)}:
+        return  # which it refuses
+    if isinstance(first, dict):
+        check_keys(samples)
+        inner = [name for name, value in first.items() if isinstance(value, _CONTAINERS)]
+        columns: Iterable[Any] = ([sample[name] for sample in samples] for name in inner)
+    elif isinstance(first, (tuple, list)) and any(isinstance(value, _CONTAINERS) for value in first):
+        columns = zip(*samples)
+    else:
+        return
+    for column in columns:
+        _check_keys(column)
 
 
 def _stacked(tensors: Sequence[Any], *, collate_fn_map: Any = None) -> Any:

@@ -11,6 +11,7 @@ import numpy as np
 
 from .._common.errors import InvalidError
 from .._common.notes import raise_noted
+from .._loader.numpy_backend import check_keys
 
 
 @dataclass
@@ -50,6 +51,7 @@ def _padded(samples: Sequence[Any], pad: Any) -> list[Any]:
         values = pad if isinstance(pad, Mapping) else dict.fromkeys(first, pad)
         if unknown := [key for key in values if key not in first]:
             raise InvalidError(f"pad= names the key {unknown[0]!r}, and items have {', '.join(map(repr, first))}")
+        check_keys(samples)
         columns = {key: _padded([sample[key] for sample in samples], values[key]) for key in first if key in values}
         return [{**sample, **{key: column[k] for key, column in columns.items()}} for k, sample in enumerate(samples)]
     if isinstance(pad, Mapping):
