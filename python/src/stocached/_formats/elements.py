@@ -21,7 +21,7 @@ from .._common.reads_ahead import ReadsAhead
 from .._common.warning import warn_user
 from .._memory.texts import Texts
 from .._shards.tar_index import stamp_of
-from .registry import Format, head_of
+from .registry import Format
 
 _MOST = 2**40  # elements or items of all files
 _LARGE = 64 << 10  # bytes of an element that is read ahead also in order
@@ -69,15 +69,7 @@ class Elements(ReadsAhead):
         """The state of a file, and the object that reads it."""
         name, here = printable(str(where)), isinstance(where, str)
         stamp = stamp_of(os.stat(where)) if here else where.stamp
-        head = head_of(where) if format.magic else b""
-        if format.magic and not head.startswith(format.magic):
-            raise InvalidError(
-                f"{name} is no {format.name} file: it begins with {head[:8]!r}; "
-                + next(
-                    (more for magic, more in format.others if head.startswith(magic)),
-                    "correct its name, or give format=",
-                )
-            )
+        format.check(where)
         try:
             return stamp, self.kind(where, **self.options)
         except OSError as error:

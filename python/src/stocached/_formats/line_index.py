@@ -55,7 +55,9 @@ def _check(file: OpenFile | OpenObject) -> None:
     head, name = file.pread(8, 0), printable(file.path)
     program = compressed_by(head)
     if program is not None:
-        raise InvalidError(f"{name} is compressed with {program}, so no line of it can be read by itself; unpack it")
+        raise InvalidError(
+            f"{name} is compressed with {program}, so no line of it can be read by itself; unpack it: {program} -dc {name} > new-file"
+        )
     if head[:2] in _OTHERS:
         raise InvalidError(f"{name} is UTF-16, and lines are UTF-8; write iconv -f utf-16 -t utf-8 {name} > new-file")
 

@@ -110,7 +110,8 @@ def _check(path: str, head: bytes) -> None:
     zlib = len(head) > 1 and head[0] == 0x78 and (head[0] << 8 | head[1]) % 31 == 0
     packing = compressed_by(head) or ("zlib" if zlib else "")
     raise InvalidError(
-        f"{printable(path)} is compressed with {packing}, so no record of it can be read by itself; unpack it"
+        f"{printable(path)} is compressed with {packing}, so no record of it can be read by itself; unpack it: "
+        f"{'pigz' if zlib else packing} -dc {printable(path)} > new-file"
         if packing
         else f"{printable(path)} is no TFRecord file: it does not begin with the length of a record and its checksum"
     )

@@ -26,6 +26,8 @@ _STREAM = (
     "it is a stream, as datasets of Hugging Face keep them: give source() the dataset, or write the file anew by "
     "pyarrow.ipc.new_file"
 )
+_FEATHER = "it is Feather of version 1: write it anew by pandas.read_feather(OLD).to_feather(NEW)"
+_MATLAB = "it is of an older MATLAB: write it anew by save(NEW, '-v7.3')"
 _SHARD = re.compile(r"-[\d*?]+-of-[\d*?]+$")  # after the ending: a.tfrecord-00000-of-00100
 _HEAD = 16  # bytes that may tell a format
 _SHOWN = 6  # endings of a folder, in an error
@@ -35,7 +37,7 @@ _SHOWN = 6  # endings of a folder, in an error
 class Format:
     """A row of the table. endings: of names, in lower case. magic: what files begin with, if all do. of: the class, or its
     module and name. unpacked: compressed files of it are refused, as they have no index. others: how files begin that only have
-    its ending, and what to do with them."""
+    its ending, and what to do with them. block: whether bytes of another program may stand before the magic ones."""
 
     name: str
     endings: tuple[str, ...]
@@ -43,6 +45,23 @@ class Format:
     of: Any
     unpacked: bool = False
     others: tuple[tuple[bytes, str], ...] = ()
+    block: bool = False
+
+    def check(self, where: Any) -> None:
+        """Raises InvalidError for a file that begins otherwise. where: a path, or a file."""
+        head = head_of(where) if self.magic else b""
+        if head.startswith(self.magic or b"") or (self.block and self._has_block(where)):
+            return
+        more = (more for magic, more in self.others if head.startswith(magic))
+        raise InvalidError(
+            f"{printable(str(where))} is no {self.name} file: it begins with {head[:8]!r}; "
+            + next(more, "correct its name, or give format=")
+        )
+
+    def _has_block(self, where: str) -> bool:
+        """Of 512 bytes, 1,024, 2,048, ..."""
+        size = os.path.getsize(where)
+        return any(head_of(where, 1 << bit).startswith(self.magic) for bit in range(9, size.bit_length()))
 
     def load(self) -> Any:
         """The class."""
@@ -67,9 +86,15 @@ FORMATS: dict[str, Format] = {
         Format("parquet", (".parquet",), (b"PAR1",), "tables:Parquet"),
         Format("npz", (".npz",), (b"PK\3\4", b"PK\5\6"), "arrays:Npz"),
         Format("safetensors", (".safetensors",), (), "arrays:Safetensors"),
-        Format("hdf5", (".h5", ".hdf5"), (b"\x89HDF\r\n\x1a\n",), "hdf5:Hdf5"),
         Format(
-            "arrow", (".arrow", ".feather"), (b"ARROW1\0\0",), "tables:Arrow", others=((b"\xff\xff\xff\xff", _STREAM),)
+            "hdf5", (".h5", ".hdf5"), (b"\x89HDF\r\n\x1a\n",), "hdf5:Hdf5", others=((b"MATLAB 5", _MATLAB),), block=True
+        ),
+        Format(
+            "arrow",
+            (".arrow", ".feather"),
+            (b"ARROW1\0\0",),
+            "tables:Arrow",
+            others=((b"\xff\xff\xff\xff", _STREAM), (b"FEA1", _FEATHER)),
         ),
     )
 }
@@ -186,11 +211,12 @@ def _by_magic(where: Any) -> Format | None:
     return next((each for each in FORMATS.values() for magic in each.magic if head.startswith(magic)), None)
 
 
-def head_of(where: Any) -> bytes:
+def head_of(where: Any, at: int = 0) -> bytes:
     """where: a path, or a file."""
     if not isinstance(where, str):
-        return where.read(0, min(_HEAD, where.size))  # type: ignore[no-any-return]
+        return where.read(at, max(0, min(_HEAD, where.size - at)))  # type: ignore[no-any-return]
     with open(where, "rb", buffering=0) as file:
+        file.seek(at)
         return file.read(_HEAD)
 
 

@@ -226,4 +226,6 @@ def compressed_by(head: bytes) -> str | None:
 def _refuse_compressed(path: str, head: bytes) -> None:
     name = compressed_by(head)
     if name is not None:
-        raise InvalidError(f"{path} is compressed with {name}, so no sample can be read by itself; unpack it")
+        raise InvalidError(
+            f"{path} is compressed with {name}, so no sample can be read by itself; unpack it: {name} -dc {path} > new-file"
+        )
