@@ -589,6 +589,49 @@ def test_a_runtime_folder_of_another_user_is_left_alone(run: Path):  # as with s
     assert not list(run.iterdir())
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+def test_each_user_has_a_server_of_its_own(run: Path):
+    ours = tars()
+    assert ours[13]["cls"] == 3
+    child = os.fork()
+    if not child:
+        with contextlib.suppress(BaseException):
+            os.setgid(65534)
+            os.setuid(65534)
+            os.environ.pop("HOME", None)
+            with pytest.raises(PermissionError):
+                os.listdir(run)
+            folder = AddressDataset(TARS, {"int64": ["cls"], "fields": ["cls", "txt"]})._server.folder
+            assert (os.stat(folder).st_uid, os.stat(folder).st_mode & 0o777) == (65534, 0o700)
+            assert _from_tmp()[13]["cls"] == 3
+            os._exit(0)
+        os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert ours[14]["cls"] == 0
+    assert len(servers(run)) == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a file system")
+def test_a_container_has_a_server_of_its_own(run: Path):
+    """With another /tmp, and the same /dev/shm and network."""
+    program = (
+        f"import os; from stocached import source; pipe = source({TARS!r}, fields=['txt'])\n"
+        f"print(os.getpid(), pipe[13], os.listdir('/tmp'), len(os.listdir('{run}/stocached')))"
+    )
+    mount = f'mount --make-rprivate / && mount -t tmpfs none /tmp && mkdir {run} || exit 9; exec "$@"'
+    assert tars()[13]["cls"] == 3
+    one = subprocess.run(
+        ["unshare", "-m", "-p", "-f", "--mount-proc", "sh", "-c", mount, "sh", sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if one.returncode == 9 or "unshare" in one.stderr:
+        pytest.skip(one.stderr)
+    assert one.stdout == f"1 b'sample 1-3' ['{run.name}'] 1\n", one.stderr
+    assert len(servers(run)) == 1  # which the container's did not replace; that ended with its first process
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts a file system")
 def test_without_any_folder_the_error_says_what_to_set(run: Path):
     program = f"import os; del os.environ['XDG_RUNTIME_DIR']; from stocached import source; source({TARS!r})"
