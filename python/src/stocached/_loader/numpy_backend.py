@@ -14,6 +14,7 @@ from .._random.generator import Generator
 from .._random.generators import NumpyGenerator, PythonGenerator
 from .._samples import schema
 from .._samples.containers import container_of
+from .._samples.keys import any_longer, check_keys
 from .._samples.tree import Leaf
 from .._workers import set_up
 from .._workers.errors import RemoteError
@@ -31,27 +32,6 @@ def _numbers(samples: Sequence[Any]) -> Any:
         return np.array(samples, _NUMBERS[kind])
     except OverflowError:  # an int beyond 64 bits
         return None
-
-
-def any_longer(samples: Sequence[Mapping[Any, Any]]) -> bool:
-    """Whether dicts that all have the keys of the first have others too."""
-    return len({*map(len, samples if isinstance(samples[0], dict) else [each.keys() for each in samples])}) > 1
-
-
-def check_keys(samples: Sequence[Mapping[Any, Any]]) -> None:
-    """Raises ValueError if the dicts of a batch have not all the same keys: those that the first lacks would be lost."""
-    keys = [*samples[0].keys()]
-    for number, sample in enumerate(samples):
-        missing = [key for key in keys if key not in sample.keys()]  # noqa: SIM118 (a TensorDict iterates over rows)
-        more = [key for key in sample.keys() if key not in keys]  # noqa: SIM118
-        if missing or more:
-            unlike = (
-                f"no {missing[0]!r}, and its first one has it" if missing else f"{more[0]!r}, and its first one has not"
-            )
-            raise ValueError(
-                f"sample {number} of a batch of {len(samples)} has {unlike}; give all samples the same keys, such as by .map, or a "
-                "collate_fn= that handles them"
-            )
 
 
 class NumpyBackend:

@@ -13,11 +13,12 @@ from torch.utils.data import _utils as _data_utils
 
 from .._memory.batch_pool import Device
 from .._random.torch_generator import TorchGenerator, tensor_of
+from .._samples.keys import check_keys
 from .._samples.own_copy import own_copy
 from .._samples.tree import Leaf, as_tensor
 from .._workers import set_up
 from .._workers.errors import pickled
-from .numpy_backend import NumpyBackend, check_keys
+from .numpy_backend import NumpyBackend
 
 # Parts of torch without types. Its own loader uses those with an underscore, since torch 1.13.
 _theirs: Any = _data_utils.collate

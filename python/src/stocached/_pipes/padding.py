@@ -11,7 +11,7 @@ import numpy as np
 
 from .._common.errors import InvalidError
 from .._common.notes import raise_noted
-from .._loader.numpy_backend import check_keys
+from .._samples.keys import check_keys
 
 
 @dataclass
