@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import gzip
+import os
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers import python
+from made import CASES, ONE_OF_EACH, Made
 
 from stocached import FingerprintError, InvalidError, Loader, file_format, source
 from stocached._formats.registry import FORMATS
@@ -148,3 +152,57 @@ def test_a_million_paths_are_looked_at_quickly(tmp_path: Path):
         "assert chosen(paths, paths[0], 'data/', '') is None\n"
         "assert tracemalloc.get_traced_memory()[1] < 60 * 300_000\n"
     )
+
+
+@pytest.mark.parametrize("case", [name for name in ONE_OF_EACH if not name.startswith("mds")], indirect=True)
+def test_files_that_are_empty_or_compressed_say_what_to_do(case: Made, tmp_path: Path):
+    path = sorted(tmp_path.iterdir())[0]
+    options = {name: value for name, value in case.options.items() if name != "columns"}
+    whole, own = path.read_bytes(), path.suffix == ".points"
+    path.write_bytes(b"")
+    with pytest.raises(InvalidError, match=rf"{path.name}( is empty|.* has (no end mark|0 bytes)|$)"):
+        source(path, **options)
+    path.write_bytes(gzip.compress(whole))
+    with pytest.raises(
+        InvalidError, match=rf"{path.name}.* is compressed with gzip.*; unpack it: gzip -dc .* > new-file"
+    ):
+        source(path, **options)
+    packed = path.rename(f"{path}.gz")
+    if own:  # the program may read them itself
+        assert [*source(packed)] == [str(packed)]
+    else:
+        with pytest.raises(
+            InvalidError, match=rf"{packed.name} is compressed.*unpack it.*(gunzip|gzip -dc) .*{packed.name}"
+        ):
+            source(packed, **options)
+
+
+@pytest.fixture
+def case(request: pytest.FixtureRequest, tmp_path: Path) -> Made:
+    return CASES[request.param](tmp_path)
+
+
+def test_what_the_program_may_not_read_is_no_missing_file(folder: Path):
+    """For root, a child that is another user asks."""
+    (folder / "closed").mkdir()
+    for name in ("a.jsonl", "closed/b.jsonl"):
+        (folder / name).write_text("1\n")
+    folder.chmod(0o755)
+    (folder / "a.jsonl").chmod(0)
+    (folder / "closed").chmod(0)
+    child = os.fork()
+    if not child:
+        with contextlib.suppress(BaseException):
+            if os.geteuid() == 0:
+                os.setgid(65534)
+                os.setuid(65534)
+            for name in ("a.jsonl", "closed/b.jsonl", "closed/*.jsonl", "closed/"):
+                with pytest.raises(PermissionError, match=rf"{folder}/(a|closed)") as raised:
+                    source(folder / name)
+                said = str(raised.value) + "".join(getattr(raised.value, "__notes__", []))
+                assert f"user id {os.geteuid()} may not read it; its owner permits that by chmod" in said
+            os._exit(0)
+        os._exit(1)
+    ended = os.waitpid(child, 0)[1]
+    (folder / "closed").chmod(0o700)
+    assert ended == 0

@@ -119,7 +119,10 @@ class Stems(ReadsAhead):
 
     def _inner(self, path: str) -> str:
         if _PACKED.search(path):
-            raise InvalidError(f"{printable(path)} is compressed, so no member of it can be read by itself; unpack it")
+            name = printable(path)
+            raise InvalidError(
+                f"{name} is compressed, so no member of it can be read by itself; unpack it, such as by gunzip -k {name}"
+            )
         if os.path.splitext(path)[1].lower() in _ARCHIVES:
             raise InvalidError(
                 f"{printable(path)} is an archive among other files: name archives by a pattern of their own, such as "

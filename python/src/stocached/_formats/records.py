@@ -113,7 +113,8 @@ def _check(path: str, head: bytes) -> None:
         f"{printable(path)} is compressed with {packing}, so no record of it can be read by itself; unpack it: "
         f"{'pigz' if zlib else packing} -dc {printable(path)} > new-file"
         if packing
-        else f"{printable(path)} is no TFRecord file: it does not begin with the length of a record and its checksum"
+        else f"{printable(path)} is no TFRecord file: it does not begin with the length of a record and its checksum; "
+        "correct its name, or give format="
     )
 
 

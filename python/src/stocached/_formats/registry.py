@@ -18,6 +18,7 @@ from .._common.errors import InvalidError
 from .._common.one_line import one_line, printable
 from .._common.remote_addresses import shown
 from .._memory.texts import Texts
+from .._shards.tar_index import compressed_by
 
 PATHS = "paths"
 INSTEAD = f'format="{PATHS}" for the paths of all'
@@ -36,14 +37,13 @@ _SHOWN = 6  # endings of a folder, in an error
 @dataclass(frozen=True)
 class Format:
     """A row of the table. endings: of names, in lower case. magic: what files begin with, if all do. of: the class, or its
-    module and name. unpacked: compressed files of it are refused, as they have no index. others: how files begin that only have
-    its ending, and what to do with them. block: whether bytes of another program may stand before the magic ones."""
+    module and name. others: how files begin that only have its ending,
+    and what to do with them. block: whether bytes of another program may stand before the magic ones."""
 
     name: str
     endings: tuple[str, ...]
     magic: tuple[bytes, ...]
     of: Any
-    unpacked: bool = False
     others: tuple[tuple[bytes, str], ...] = ()
     block: bool = False
 
@@ -52,9 +52,16 @@ class Format:
         head = head_of(where) if self.magic else b""
         if head.startswith(self.magic or b"") or (self.block and self._has_block(where)):
             return
+        name, packing = printable(str(where)), compressed_by(head)
+        if not head:
+            raise InvalidError(f"{name} is empty; copy or write it again")
+        if packing is not None:
+            raise InvalidError(
+                f"{name} is compressed with {packing}, and no {self.name} file; unpack it: {packing} -dc {name} > new-file"
+            )
         more = (more for magic, more in self.others if head.startswith(magic))
         raise InvalidError(
-            f"{printable(str(where))} is no {self.name} file: it begins with {head[:8]!r}; "
+            f"{name} is no {self.name} file: it begins with {head[:8]!r}; "
             + next(more, "correct its name, or give format=")
         )
 
@@ -74,13 +81,13 @@ class Format:
 FORMATS: dict[str, Format] = {
     each.name: each
     for each in (
-        Format("jsonl", (".jsonl", ".ndjson"), (), "lines:JsonLines", True),
-        Format("csv", (".csv",), (), "lines:Csv", True),
-        Format("tsv", (".tsv",), (), "lines:Tsv", True),
-        Format("text", (), (), "lines:Text", True),
-        Format("tfrecord", (".tfrecord", ".tfrecords"), (), "records:TfRecord", True),
+        Format("jsonl", (".jsonl", ".ndjson"), (), "lines:JsonLines"),
+        Format("csv", (".csv",), (), "lines:Csv"),
+        Format("tsv", (".tsv",), (), "lines:Tsv"),
+        Format("text", (), (), "lines:Text"),
+        Format("tfrecord", (".tfrecord", ".tfrecords"), (), "records:TfRecord"),
         Format("records", (), (), "records:Records"),
-        Format("tar", (".tar",), (), "tars:Tar", True),
+        Format("tar", (".tar",), (), "tars:Tar"),
         Format("zip", (".zip",), (b"PK\3\4", b"PK\5\6"), "archives:Zip"),
         Format("mds", (".mds",), (), "mds:Shard"),
         Format("parquet", (".parquet",), (b"PAR1",), "tables:Parquet"),
@@ -222,8 +229,9 @@ def head_of(where: Any, at: int = 0) -> bytes:
 
 def _refuse_compressed(paths: Texts, text: str, instead: str) -> None:
     stem, ending = os.path.splitext(paths[0].lower())
-    inner = os.path.splitext(stem)[1]
-    if ending in _UNPACKED and any(each.unpacked and inner in each.endings for each in FORMATS.values()):
+    inner = of_ending(stem)
+    # A program may have a class of its own for these paths, and those of MDS are read by their folder.
+    if ending in _UNPACKED and inner is not None and isinstance(inner.of, str) and inner.name != "mds":
         name = printable(paths[0])
         command = "" if "://" in name else f": {_UNPACKED[ending]} -k {name}"
         raise InvalidError(

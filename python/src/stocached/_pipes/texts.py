@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import os
 import re
@@ -14,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .._common.errors import InvalidError
+from .._common.notes import raise_noted
 from .._common.one_line import one_line, printable
 from .._common.remote_addresses import ADDRESSES, shown
 from .._formats import registry
@@ -31,6 +33,18 @@ _SHOWN = 3  # names of a folder, in an error
 def of_text(text: str, format: str | None, options: dict[str, Any]) -> Any:
     """A sequence of what a text names. format, options: of files; options of an address too. Raises InvalidError, and the
     errors of an address."""
+    try:
+        return _of_text(text, format, options)
+    except PermissionError as error:
+        if error.filename is None:  # of a server
+            raise
+        error.filename = os.fsdecode(error.filename)
+        raise_noted(
+            error, f"stocached: user id {os.geteuid()} may not read it; its owner permits that by chmod or setfacl"
+        )
+
+
+def _of_text(text: str, format: str | None, options: dict[str, Any]) -> Any:
     decode = _decode_of(text, options)
     if text.startswith(ADDRESSES):
         return _of_address(text, format, options, decode)
@@ -169,6 +183,7 @@ def paths_of(text: str) -> Texts:
         elif WILD.search(one):
             patterns.append(split(one))
         else:
+            _check_access(one)
             raise InvalidError(
                 f"source({one_line(text)}): {printable(one)} is no file and no folder{_instead(one)}. Correct the path"
             )
@@ -219,6 +234,7 @@ def _nothing(patterns: list[tuple[str, list[str]]]) -> str:
     """What was searched, and what to do."""
     folder, parts = patterns[0]
     if not os.path.isdir(folder or "."):
+        _check_access(folder)
         return f"the folder {printable(folder)} does not exist{_instead(folder)}. Correct the path"
     names = sorted(name for name in os.listdir(folder or ".") if not name.startswith("."))
     has = f"has {len(names):,} names, such as {', '.join(map(printable, names[:_SHOWN]))}" if names else "is empty"
@@ -226,6 +242,12 @@ def _nothing(patterns: list[tuple[str, list[str]]]) -> str:
         f"no file in {printable(folder) or 'the working folder'} matches {'/'.join(parts)}; the folder {has}. Names that "
         "begin with a dot do not count. Correct the pattern: * stands for text within a name, ** for any folders"
     )
+
+
+def _check_access(path: str) -> None:
+    """Raises PermissionError for what may be there, in a folder that is closed."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        os.stat(path)
 
 
 def _instead(path: str) -> str:
