@@ -526,6 +526,11 @@ def test_a_bucket_that_is_away(run: Path, other: Bucket, monkeypatch: pytest.Mon
         (lambda: source(__file__, fields=["a"]), stocached.InvalidError, "fields are for files of a format"),
         (lambda: source("s3://data/rows.parquet"), stocached.CacheNotFoundError, "NoSuchKey"),
         (
+            lambda: source("s3://data/a.jsonl.gz"),
+            stocached.InvalidError,
+            r'gunzip -k a\.jsonl\.gz; or write kind="dir"',
+        ),
+        (
             lambda: source("s3://data/rows.jsonl", kind="dir", format="jsonl"),
             stocached.InvalidError,
             "do not go together",
@@ -619,7 +624,8 @@ def test_a_container_has_a_server_of_its_own(run: Path):
         f"print(os.getpid(), pipe[13], os.listdir('/tmp'), len(os.listdir('{run}/stocached')))"
     )
     mount = f'mount --make-rprivate / && mount -t tmpfs none /tmp && mkdir {run} || exit 9; exec "$@"'
-    assert tars()[13]["cls"] == 3
+    ours = tars()
+    assert ours[13]["cls"] == 3
     one = subprocess.run(
         ["unshare", "-m", "-p", "-f", "--mount-proc", "sh", "-c", mount, "sh", sys.executable, "-c", program],
         capture_output=True,
@@ -630,6 +636,7 @@ def test_a_container_has_a_server_of_its_own(run: Path):
         pytest.skip(one.stderr)
     assert one.stdout == f"1 b'sample 1-3' ['{run.name}'] 1\n", one.stderr
     assert len(servers(run)) == 1  # which the container's did not replace; that ended with its first process
+    assert ours[14]["cls"] == 0
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts a file system")

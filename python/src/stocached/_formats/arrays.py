@@ -20,7 +20,7 @@ from .._common.one_line import one_line, printable
 from .._common.sizes import show_size
 from .._memory.texts import SharedBytes
 from .._samples.dtypes import BFLOAT16, NUMPY
-from .._shards.tar_index import compressed_by
+from .._shards.tar_index import compressed_by, unpack
 from .archives import DEFLATED, begin_of, directory, head_bytes
 from .array_rows import common_length, rows_of
 from .lines import chosen_columns
@@ -222,7 +222,7 @@ class Safetensors(Arrays):
             raise BadSampleError(f"it has {self._size} bytes; copy or write it again")
         packing, length = compressed_by(head), int.from_bytes(head, "little")
         if packing is not None:
-            raise BadSampleError(f"it is compressed with {packing}; unpack it: {packing} -dc FILE > new-file")
+            raise BadSampleError(f"it is compressed with {packing}; {unpack(printable(self._file.path), packing)}")
         if length > min(_MOST_HEADER, self._size - 8):
             raise BadSampleError(f"its header cannot have {length:,} bytes: the file has {self._size:,}")
         try:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from .. import _native
 from .._common.errors import InvalidError
 from .._common.one_line import printable
-from .._shards.tar_index import compressed_by
+from .._shards.tar_index import compressed_by, unpack
 from . import kept_index
 from .kept_index import OpenFile, OpenObject, Starts
 from .local_file import AsRaw
@@ -56,7 +56,7 @@ def _check(file: OpenFile | OpenObject) -> None:
     program = compressed_by(head)
     if program is not None:
         raise InvalidError(
-            f"{name} is compressed with {program}, so no line of it can be read by itself; unpack it: {program} -dc {name} > new-file"
+            f"{name} is compressed with {program}, so no line of it can be read by itself; {unpack(name, program)}"
         )
     if head[:2] in _OTHERS:
         raise InvalidError(f"{name} is UTF-16, and lines are UTF-8; write iconv -f utf-16 -t utf-8 {name} > new-file")

@@ -14,7 +14,7 @@ from .._common.checksum import crc32c
 from .._common.errors import BadSampleError, InvalidError
 from .._common.one_line import one_line, printable
 from .._common.varint import varint_at
-from .._shards.tar_index import compressed_by
+from .._shards.tar_index import compressed_by, unpack
 from .kept_index import Indexed, OpenFile, OpenObject, Starts, starts_of
 from .lines import check_columns
 
@@ -110,8 +110,8 @@ def _check(path: str, head: bytes) -> None:
     zlib = len(head) > 1 and head[0] == 0x78 and (head[0] << 8 | head[1]) % 31 == 0
     packing = compressed_by(head) or ("zlib" if zlib else "")
     raise InvalidError(
-        f"{printable(path)} is compressed with {packing}, so no record of it can be read by itself; unpack it: "
-        f"{'pigz' if zlib else packing} -dc {printable(path)} > new-file"
+        f"{printable(path)} is compressed with {packing}, so no record of it can be read by itself; "
+        + unpack(printable(path), "pigz" if zlib else packing)
         if packing
         else f"{printable(path)} is no TFRecord file: it does not begin with the length of a record and its checksum; "
         "correct its name, or give format="

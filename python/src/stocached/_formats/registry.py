@@ -18,7 +18,7 @@ from .._common.errors import InvalidError
 from .._common.one_line import one_line, printable
 from .._common.remote_addresses import shown
 from .._memory.texts import Texts
-from .._shards.tar_index import compressed_by
+from .._shards.tar_index import compressed_by, unpack
 
 PATHS = "paths"
 INSTEAD = f'format="{PATHS}" for the paths of all'
@@ -56,9 +56,7 @@ class Format:
         if not head:
             raise InvalidError(f"{name} is empty; copy or write it again")
         if packing is not None:
-            raise InvalidError(
-                f"{name} is compressed with {packing}, and no {self.name} file; unpack it: {packing} -dc {name} > new-file"
-            )
+            raise InvalidError(f"{name} is compressed with {packing}, and no {self.name} file; {unpack(name, packing)}")
         more = (more for magic, more in self.others if head.startswith(magic))
         raise InvalidError(
             f"{name} is no {self.name} file: it begins with {head[:8]!r}; "
@@ -171,7 +169,7 @@ def chosen(paths: Texts, first: Any, text: str, instead: str) -> Format | None:
     marks = _marks(paths)
     known = np.flatnonzero(marks >= 0)
     if not len(known):
-        _refuse_compressed(paths, text, instead)
+        _refuse_compressed(paths[0], text, instead)
         found = of_ending(paths[0])  # of shards
         return found if found is not None and all(of_ending(path) is found for path in paths) else _by_magic(first)
     if (marks == marks[0]).all():
@@ -227,16 +225,18 @@ def head_of(where: Any, at: int = 0) -> bytes:
         return file.read(_HEAD)
 
 
-def _refuse_compressed(paths: Texts, text: str, instead: str) -> None:
-    stem, ending = os.path.splitext(paths[0].lower())
+def _refuse_compressed(path: str, text: str, instead: str) -> None:
+    """Raises InvalidError for a compressed file of a format of ours. instead: what gives whole files.
+
+    A program may have a class of its own for such paths, and those of MDS are read by their folder."""
+    stem, ending = os.path.splitext(path.lower())
     inner = of_ending(stem)
-    # A program may have a class of its own for these paths, and those of MDS are read by their folder.
     if ending in _UNPACKED and inner is not None and isinstance(inner.of, str) and inner.name != "mds":
-        name = printable(paths[0])
-        command = "" if "://" in name else f": {_UNPACKED[ending]} -k {name}"
+        name = printable(path)
+        packed = name.rpartition("/")[2] if "://" in name else name
         raise InvalidError(
-            f"source({one_line(shown(text))}): {name} is compressed, so no part of it can be read by itself; unpack it{command}; "
-            f"or write {instead}, and read whole files in .flat_map"
+            f"source({one_line(shown(text))}): {name} is compressed, so no part of it can be read by itself; unpack it: "
+            f"{_UNPACKED[ending]} -k {packed}; or write {instead}, and read whole files in .flat_map"
         )
 
 

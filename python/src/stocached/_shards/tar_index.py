@@ -223,9 +223,14 @@ def compressed_by(head: bytes) -> str | None:
     return next((name for magic, name in _COMPRESSED.items() if head.startswith(magic)), None)
 
 
+def unpack(path: str, program: str) -> str:
+    """What to do with a compressed file, for an error. path: shown."""
+    return "unpack it" if "://" in path else f"unpack it: {program} -dc {path} > new-file"
+
+
 def _refuse_compressed(path: str, head: bytes) -> None:
     name = compressed_by(head)
     if name is not None:
         raise InvalidError(
-            f"{path} is compressed with {name}, so no sample can be read by itself; unpack it: {name} -dc {path} > new-file"
+            f"{path} is compressed with {name}, so no sample can be read by itself; {unpack(path, name)}"
         )
