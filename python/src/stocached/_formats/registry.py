@@ -37,8 +37,8 @@ _SHOWN = 6  # endings of a folder, in an error
 @dataclass(frozen=True)
 class Format:
     """A row of the table. endings: of names, in lower case. magic: what files begin with, if all do. of: the class, or its
-    module and name. others: how files begin that only have its ending,
-    and what to do with them. block: whether bytes of another program may stand before the magic ones."""
+    module and name. others: how files begin that only have its ending, and what to do with them. block: whether bytes of
+    another program may stand before the magic ones."""
 
     name: str
     endings: tuple[str, ...]
@@ -63,9 +63,9 @@ class Format:
             + next(more, "correct its name, or give format=")
         )
 
-    def _has_block(self, where: str) -> bool:
+    def _has_block(self, where: Any) -> bool:
         """Of 512 bytes, 1,024, 2,048, ..."""
-        size = os.path.getsize(where)
+        size: int = os.path.getsize(where) if isinstance(where, str) else where.size
         return any(head_of(where, 1 << bit).startswith(self.magic) for bit in range(9, size.bit_length()))
 
     def load(self) -> Any:

@@ -13,8 +13,10 @@ def any_longer(samples: Sequence[Mapping[Any, Any]]) -> bool:
 
 def check_keys(samples: Sequence[Mapping[Any, Any]]) -> None:
     """Raises ValueError if the dicts of a batch have not all the same keys: those that the first lacks would be lost."""
-    keys = [*samples[0].keys()]
+    keys = samples[0].keys()
     for number, sample in enumerate(samples):
+        if sample.keys() == keys:
+            continue
         missing = [key for key in keys if key not in sample.keys()]  # noqa: SIM118 (a TensorDict iterates over rows)
         more = [key for key in sample.keys() if key not in keys]  # noqa: SIM118
         if missing or more:
