@@ -206,3 +206,11 @@ def test_what_the_program_may_not_read_is_no_missing_file(folder: Path):
     ended = os.waitpid(child, 0)[1]
     (folder / "closed").chmod(0o700)
     assert ended == 0
+
+
+@pytest.mark.parametrize("text", ["~/no such folder/*.csv", "$HOME/rows.csv"])
+def test_texts_of_a_shell_say_what_expands_them(text: str):
+    with pytest.raises(
+        InvalidError, match=r"~ and \$ are for shells: give os\.path\.expanduser and os\.path\.expandvars"
+    ):
+        source(text)

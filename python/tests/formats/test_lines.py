@@ -193,7 +193,7 @@ def test_a_bad_line_is_named(tmp_path: Path):
     for number, words in (
         (0, r"line 0 \(byte 0\): no JSON: .*jq -c"),
         (2, r"line 2 \(byte 4\)"),
-        (3, "line 3"),
+        (3, r"line 3 .*: no UTF-8: .*iconv -f latin1 -t utf-8"),
         (4, "line 4.*recursion"),
     ):
         with pytest.raises(BadSampleError, match=rf"a\.jsonl, {words}"):
@@ -201,6 +201,13 @@ def test_a_bad_line_is_named(tmp_path: Path):
     (tmp_path / "a.csv").write_text("a,b\n1,2\n1,2,3\n")
     with pytest.raises(BadSampleError, match=r"a\.csv, record 1 \(byte 8\): it has 3 fields, and there are 2 columns"):
         source(tmp_path / "a.csv")[1]
+
+
+def test_a_delimiter_of_another_program_is_a_warning(tmp_path: Path):
+    (tmp_path / "a.csv").write_text("k;text\n1;a\n")
+    with pytest.warns(UserWarning, match=r"a\.csv has one column, 'k;text'; delimiter=';' makes several"):
+        assert source(tmp_path / "a.csv")[0] == {"k;text": "1;a"}
+    assert source(tmp_path / "a.csv", delimiter=";")[0] == {"k": "1", "text": "a"}
 
 
 def test_long_fields_of_csv(tmp_path: Path):

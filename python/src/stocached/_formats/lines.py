@@ -15,6 +15,8 @@ from .kept_index import Indexed
 from .line_index import Rule, starts_of
 
 _LONGEST = 256 << 20  # bytes of a line
+_RECODED = "if the file is Latin-1, write iconv -f latin1 -t utf-8 FILE > new-file"
+_DELIMITERS = ";\t|"  # that other programs write
 
 
 class Lines(Indexed):
@@ -37,7 +39,7 @@ class Lines(Indexed):
         try:
             return self.line(k).decode()
         except UnicodeDecodeError as error:
-            raise BadSampleError(f"no UTF-8: {error}") from None
+            raise BadSampleError(f"no UTF-8: {error}; {_RECODED}") from None
 
 
 class JsonLines(Lines):
@@ -50,6 +52,8 @@ class JsonLines(Lines):
         line = self.line(k)  # whose errors are others
         try:
             return json.loads(line)
+        except UnicodeDecodeError as error:
+            raise BadSampleError(f"no UTF-8: {error}; {_RECODED}") from None
         except (ValueError, RecursionError) as error:
             more = "" if k else "; of a file that is one JSON value, jq -c '.[]' FILE makes lines"
             raise BadSampleError(f"no JSON: {error}{more}") from None
@@ -90,6 +94,9 @@ class Csv(Lines):
             raise InvalidError(
                 f"{printable(str(path))}: two columns have one name: {one_line(self._names)}; give names="
             )
+        other = next((letter for letter in _DELIMITERS if letter in self._names[0]), None) if self._names else None
+        if other is not None and len(self._names) == 1 and delimiter == ",":
+            self.warning = f"{printable(str(path))} has one column, {self._names[0]!r:.200}; delimiter={other!r} makes several of it"
         self._wanted = chosen_columns(path, self._names, columns)
         self.item_columns = [self._names[at] for at in self._wanted]
 
@@ -111,7 +118,9 @@ class Csv(Lines):
     def __getitem__(self, k: int) -> dict[str, str]:
         fields = self._record(k + self._first)
         if len(fields) != len(self._names):
-            raise BadSampleError(f"it has {len(fields)} fields, and there are {len(self._names)} columns")
+            raise BadSampleError(
+                f"it has {len(fields)} fields, and there are {len(self._names)} columns; correct it, or give delimiter="
+            )
         return {self._names[at]: fields[at] for at in self._wanted}
 
     def name(self, k: int) -> str:

@@ -27,6 +27,7 @@ from .._shards.wildcards import WILD, Run, found, split
 _SERVED = "stocached:"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _BY_SERVER = "tar"  # the format that a server reads at addresses
+_SHELL = re.compile(r"~|\$\w|\$\{")
 _SHOWN = 3  # names of a folder, in an error
 
 
@@ -251,4 +252,5 @@ def _check_access(path: str) -> None:
 
 
 def _instead(path: str) -> str:
-    return "" if os.path.isabs(path) else f" in {printable(os.getcwd())}"
+    shell = "; ~ and $ are for shells: give os.path.expanduser and os.path.expandvars of it" * bool(_SHELL.match(path))
+    return "" if os.path.isabs(path) else f" in {printable(os.getcwd())}{shell}"
