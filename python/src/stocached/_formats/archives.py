@@ -24,9 +24,7 @@ _STORED, DEFLATED = 0, 8
 _METHODS = {9: "deflate64", 12: "bzip2", 14: "lzma", 93: "zstd", 95: "xz", 98: "ppmd", 99: "AES"}
 _MOST_RATIO = 1032  # of deflate
 _MORE = 64  # bytes of a member's own header beyond its name that come with the first read
-_MEMBER = np.dtype(
-    [("at", "<u8"), ("packed", "<u8"), ("size", "<u8"), ("crc", "<u4"), ("method", "<u2"), ("flags", "<u2")]
-)
+_FIELDS = struct.Struct("<3QL2H")  # of a member: at, packed, size, crc, method, flags
 
 
 class Zip:
@@ -41,7 +39,9 @@ class Zip:
         members, names = directory(self._file, self._size, False)
         lengths = np.fromiter(map(len, names), np.uint64, len(names))
         self.names = Texts.joined("", "surrogateescape", [(b"".join(names), lengths)])
-        self._shared = SharedBytes.of_array(np.array(members, _MEMBER))
+        self._shared = SharedBytes.of_array(
+            np.frombuffer(b"".join(_FIELDS.pack(*member) for member in members), np.uint8)
+        )
 
     def __len__(self) -> int:
         return len(self.names)
@@ -49,18 +49,18 @@ class Zip:
     def __getitem__(self, k: int) -> dict[str, Any]:
         name = self.names[k]
         stem, ending = os.path.splitext(name)
-        ending, data = ending[1:].lower() or "data", self.data(k)
+        ending, data = ending[1:].lower() or "data", self.data(k, name)
         try:
             return {"__key__": stem, ending: member_value(ending, data)}
         except (ValueError, RecursionError) as error:
             raise BadSampleError(f"no {ending}: {error}") from None
 
-    def data(self, k: int) -> bytes:
-        """The bytes of a member. Raises BadSampleError."""
-        at, packed, size, crc, method, flags = self._shared.array.view(_MEMBER)[k].item()
-        name = os.fsencode(self.names[k])
-        data = self._file.read(*self.spans(k)[0])
-        begin = begin_of(data, at, name, method, flags)
+    def data(self, k: int, name: str | None = None) -> bytes:
+        """The bytes of a member. name: its own, if known. Raises BadSampleError."""
+        at, packed, size, crc, method, flags = _FIELDS.unpack_from(self._shared.array, _FIELDS.size * k)
+        own = os.fsencode(self.names[k] if name is None else name)
+        data = self._file.read(at, min(head_bytes(own) + packed, self._size - at))
+        begin = begin_of(data, at, own, method, flags)
         if begin + packed > len(data):
             data = self._file.read(at, begin + packed)
         data = data[begin : begin + packed]
@@ -78,7 +78,7 @@ class Zip:
 
     def spans(self, k: int) -> list[tuple[int, int]]:
         """The part of the file that a member takes: place and bytes."""
-        at, packed, *_ = self._shared.array.view(_MEMBER)[k].item()
+        at, packed, *_ = _FIELDS.unpack_from(self._shared.array, _FIELDS.size * k)
         return [(at, min(head_bytes(os.fsencode(self.names[k])) + packed, self._size - at))]
 
     def name(self, k: int) -> str:
@@ -86,7 +86,7 @@ class Zip:
 
 
 def directory(file: Any, size: int, hidden: bool) -> tuple[list[tuple[int, ...]], list[bytes]]:
-    """The members, as MEMBER has them, and their names. hidden: also of hidden files. Raises InvalidError for a damaged one."""
+    """The members, as _FIELDS has them, and their names. hidden: also of hidden files. Raises InvalidError for a damaged one."""
     count, length, at, end = _end(file, size)
     before = end - length - at  # bytes before the archive, such as a program that unpacks it
     if not (0 <= length <= end and before >= 0 and count * _ENTRY.size <= length):
