@@ -296,6 +296,21 @@ def test_worker_processes_keep_memory_that_is_free():
     assert min(made) < 100  # 12,800 if the memory is new
 
 
+def test_the_memory_of_a_window_serves_the_next_one():
+    program = """if True:
+        import resource
+        from stocached import source
+        pipe = source([*range(32)]).flat_map(lambda k: [bytes(16384) + b"%d" % k for _ in range(100)]).shuffle(seed=1, window=8)
+        for _ in range(2):
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+            for item in pipe:
+                pass
+        print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+    """
+    made = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
+    assert int(made.stdout) < 1000  # 13,000 if all memory is new
+
+
 def test_memory_of_the_overflow_is_lent_to_answers_that_fill_half_of_it():
     queue = TaskQueue(16)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import functools
 import mmap
 import os
 from typing import Any
@@ -63,6 +65,14 @@ def keep_freed() -> None:
     if "MALLOC_TRIM_THRESHOLD_" not in os.environ and hasattr(LIBC, "mallopt"):
         for option, number in ((-1, 128 << 20), (-3, 32 << 20)):  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD at its greatest
             LIBC.mallopt(option, number)
+
+
+@functools.cache
+def keep_windows() -> None:
+    """For a process of the program that fills and frees windows of many megabytes by turns: glibc keeps up to 64 MiB that
+    are free once a block of 32 MiB was freed. This one has no pages."""
+    with contextlib.suppress(MemoryError):  # under a limit of address space
+        np.empty((32 << 20) - (1 << 16), np.uint8)
 
 
 def keep_from_dumps(memory: npt.NDArray[np.uint8]) -> None:

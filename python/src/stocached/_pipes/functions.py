@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NoReturn
@@ -260,13 +261,11 @@ class FlatMap(Several):
             except Exception as error:
                 window.left_out(above.where(visit.element), error)
                 continue
+            numbers: Iterable[int] = itertools.count()
+            if not first:
+                numbers = map(functools.partial(chain, ordinal), numbers)
             try:  # the function may be a generator
-                if first:
-                    for number, one in enumerate(made):
-                        yield visit, number, one
-                else:
-                    for number, one in enumerate(made):
-                        yield visit, chain(ordinal, number), one
+                yield from zip(itertools.repeat(visit), numbers, iter(made))
             except Exception as error:
                 try:
                     self.failed(error, visit)

@@ -171,7 +171,10 @@ class PipeLists(Lists):
 
     def all(self) -> Iterator[Any]:
         """The items of epoch 0, for one rank."""
-        for entry in self.items(range(self.windows(1)[0]), Reading(0, 1)):
+        entries = self.items(range(self.windows(1)[0]), Reading(0, 1))
+        if not self.finishes:
+            yield from map(_ITEM, entries)
+        for entry in entries:
             items: list[Any] = []
             self.finish([entry], items)
             yield from items
