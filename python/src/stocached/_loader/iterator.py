@@ -18,6 +18,7 @@ from .._common import threads
 from .._common.errors import ClosedError, InvalidError, NondeterministicDatasetError, StateError
 from .._common.load_time import delay_ns, idle_ns
 from .._common.reads_ahead import ahead_of
+from .._memory.mapping import keep_some_freed
 from .._trace.augment_time import spent_ns
 from .._workers.dataset_states import Report, Restored
 from .announcer import Announcer, say_unannounced
@@ -85,6 +86,7 @@ class BatchIterator:
     def __init__(self, context: EpochContext) -> None:
         self._context = context
         self._pid = os.getpid()
+        keep_some_freed()
         self._turn = threading.RLock()  # threads that share an iteration take turns
         self._returned = 0  # ns: when the training loop got its last batch
         self._step = 0  # ns: how long it worked on the last batch

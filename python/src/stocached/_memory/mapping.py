@@ -68,9 +68,9 @@ def keep_freed() -> None:
 
 
 @functools.cache
-def keep_windows() -> None:
-    """For a process of the program that fills and frees windows of many megabytes by turns: glibc keeps up to 64 MiB that
-    are free once a block of 32 MiB was freed. This one has no pages."""
+def keep_some_freed() -> None:
+    """The same for a process of the program, which fills and frees batches and windows of many megabytes by turns: glibc
+    keeps up to 64 MiB once a block of 32 MiB was freed. This one takes no pages."""
     with contextlib.suppress(MemoryError):  # under a limit of address space
         np.empty((32 << 20) - (1 << 16), np.uint8)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .._memory.mapping import keep_windows
+from .._memory.mapping import keep_some_freed
 from .._order.order import Order
 from .stage import Item
 from .visits import Window
@@ -26,5 +26,5 @@ def mixed(items: list[Item], seed: int, window: Window) -> Iterator[Any]:
     """seed: of the shuffle."""
     if not items:
         return iter(())
-    keep_windows()
+    keep_some_freed()
     return map(items.__getitem__, permutation(len(items), seed, window).tolist())
