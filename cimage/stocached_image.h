@@ -121,6 +121,10 @@ STOC_IMAGE_API int stoc_image_decode(stoc_image_worker *worker, const void *file
  * decodes small files of each kind, in less than 1 ms. */
 STOC_IMAGE_API uint64_t stoc_image_pixels(stoc_image_worker *worker);
 
+/* Unpacks a member of a zip archive, deflate without a header, into exactly dst_bytes. Returns their CRC-32. Errors:
+ * EFORMAT, also if it has more bytes or fewer; EMEMORY; EUNSUPPORTED: no decoders (make CODECS=0). */
+STOC_IMAGE_API int64_t stoc_image_inflate(const void *data, size_t bytes, void *dst, size_t dst_bytes);
+
 struct stoc_image_target {
     uint32_t resized_width, resized_height;     /* size of the whole picture */
     uint32_t window_x, window_y, width, height; /* the part of that which the result has */

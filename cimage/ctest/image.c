@@ -773,6 +773,18 @@ static void the_number_of_pixels(void)
     stoc_image_use_vectors(worker, best);
 }
 
+/* Deflate without a header: all of it, of exactly so many bytes. */
+static void inflate_checks_the_size(void)
+{
+    static const uint8_t stored[] = {1, 3, 0, 0xfc, 0xff, 'a', 'b', 'c'};
+    char text[4] = "";
+    EQUAL(stoc_image_inflate(stored, sizeof stored, text, 3), 0x352441c2);
+    CHECK(!memcmp(text, "abc", 4));
+    EQUAL(stoc_image_inflate(stored, sizeof stored, text, 2), STOC_IMAGE_EFORMAT);
+    EQUAL(stoc_image_inflate(stored, sizeof stored, text, 4), STOC_IMAGE_EFORMAT);
+    EQUAL(stoc_image_inflate(stored, sizeof stored - 1, text, 3), STOC_IMAGE_EFORMAT);
+}
+
 /* Large results do not go through the processor's cache, if they are aligned. */
 static void large_results_agree(void)
 {
@@ -1081,6 +1093,7 @@ int main(int argc, char **argv)
         RUN(vectors_and_plain_code_agree);
         RUN(vectors_and_plain_code_decode_alike);
         RUN(the_number_of_pixels);
+        RUN(inflate_checks_the_size);
         RUN(large_results_agree);
         RUN(weights_are_kept_for_equal_arguments_alone);
         RUN(layouts_agree);

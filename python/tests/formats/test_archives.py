@@ -13,6 +13,7 @@ import pytest
 from pictures import encoded
 
 from stocached import BadSampleError, InvalidError, Loader, image, source
+from stocached._formats import archives
 
 
 def archive(path: Path, members: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> Path:
@@ -23,6 +24,22 @@ def archive(path: Path, members: dict[str, bytes], method: int = zipfile.ZIP_DEF
 
 
 MEMBERS = {"a.txt": b"text", "b.bin": bytes(1000), "c/d.bin": b"abc" * 99}
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_deflate_with_and_without_the_library_of_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fast: bool):
+    noise = np.random.default_rng(0).bytes(100_000)
+    members = {"0.bin": b"", "1.bin": b"x", "2.bin": noise, "3.bin": bytes(1 << 20), "4.bin": b"abc" * 999}
+    path = archive(tmp_path / "a.zip", members)
+    monkeypatch.setattr(archives, "_MOST_AT_ONCE", 64 << 20 if fast else -1)
+    assert archives._inflate() is not None
+    elements = archives.Zip(str(path))
+    assert [elements[k]["bin"] for k in range(5)] == [*members.values()]
+    data = path.read_bytes()
+    at = data.index(noise[:64]) if noise[:64] in data else data.index(b"2.bin") + 100
+    path.write_bytes(data[:at] + bytes(9) + data[at + 9 :])
+    with pytest.raises(BadSampleError, match="checksum|unpack|has .* bytes"):
+        elements[2]
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])

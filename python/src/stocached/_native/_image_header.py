@@ -295,6 +295,9 @@ decode = bind(releasing, "stoc_image_decode", c_int, Worker, c_void_p, c_size_t,
 # uint64_t stoc_image_pixels(stoc_image_worker *worker);
 pixels = bind(releasing, "stoc_image_pixels", c_uint64, Worker)
 
+# int64_t stoc_image_inflate(const void *data, size_t bytes, void *dst, size_t dst_bytes);
+inflate = bind(releasing, "stoc_image_inflate", c_int64, c_void_p, c_size_t, c_void_p, c_size_t)
+
 # int stoc_image_target(stoc_image_worker *worker, uint32_t width, uint32_t height, const struct stoc_image_decode *how,
 #                       struct stoc_image_target *target);
 target = bind(holding, "stoc_image_target", c_int, Worker, c_uint32, c_uint32, POINTER(Decode), POINTER(Target))
