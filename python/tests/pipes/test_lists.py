@@ -24,6 +24,7 @@ from test_pipes import SEED, expected, items_of, read
 
 import stocached
 from stocached import InvalidError, Loader, StateError
+from stocached._loader import columns
 from stocached._workers.task_queue import NOT_LENT, TaskQueue
 from stocached.pipes import Pipe, source
 
@@ -201,11 +202,22 @@ def of_numbers(x: int) -> Iterator[Any]:
     yield from (x if k % 5 else x + 0.5 for k in range(x % 9))
 
 
+def of_numpy(x: int) -> Iterator[Any]:
+    """Rows of a table: numbers of each type, and nulls in some elements."""
+    for k in range(x % 9):
+        row = {code: np.dtype(code).type(k) for code in "?bhilBHILefd"}
+        yield {**row, "m": np.datetime64(k, "s")} if x % 7 == 3 else {**row, "d": None} if x % 5 == 2 else row
+
+
+def test_rows_of_numbers_of_numpy_are_columns():
+    assert columns.signature([*of_numpy(8)]) is not None
+
+
 def sums(item: Any) -> Any:
     return item
 
 
-@pytest.mark.parametrize("function", [of_kinds, by_element, of_numbers, of_odd_kinds])
+@pytest.mark.parametrize("function", [of_kinds, by_element, of_numbers, of_odd_kinds, of_numpy])
 @pytest.mark.parametrize("size", [1, 7])
 def test_batches_of_any_items_are_those_of_one_process(function: Any, size: int):
     """Workers send batches of items that are alike, and entries of others; batches are made of parts of both."""

@@ -118,11 +118,17 @@ def test_the_trainer_of_transformers_trains_on_a_pipe(tmp_path: Any, indexed: bo
 
 @pytest.mark.parametrize("size", [1, 7])
 def test_batches_of_lists_are_those_of_one_process(size: int):
-    for function in (of_kinds, of_tensors):
+    for function in (of_kinds, of_tensors, of_row):
         pipe = source(list(range(40))).flat_map(function).batch(size)
         alone, several = (list(DataLoader(pipe, num_workers=workers)) for workers in (0, 3))
         assert repr(several) == repr(alone)
         assert list(map(kinds_of, several)) == list(map(kinds_of, alone))
+
+
+def of_row(x: int) -> Any:
+    for k in range(x % 6):
+        row = {code: np.dtype(code).type(k) for code in "?bhilBefd"}
+        yield {**row, "l": k} if x % 5 == 2 else row
 
 
 def of_tensors(x: int) -> Any:

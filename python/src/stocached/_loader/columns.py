@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 Signature = Any
-"""The name of a type; or (type, what its arrays are); or (type, keys, the signatures of its values)."""
+"""The name of a type; or (type, what its arrays or NumPy's numbers are); or (type, keys, the signatures of its values)."""
 
 _PLAIN = frozenset({int, float, bool, str, bytes})
+_NUMBERS = frozenset(np.dtype(code).type for code in "?bhilBHILefd")
 
 
 def signature(items: Sequence[Any]) -> Signature | None:
@@ -24,6 +25,8 @@ def signature(items: Sequence[Any]) -> Signature | None:
         return None  # a batch of them has another type
     if kind in _PLAIN:
         return kind.__name__
+    if kind in _NUMBERS:
+        return "number", np.dtype(kind)
     alike: set[Any]
     if kind is np.ndarray:
         alike = {(item.dtype, item.shape) for item in items}
@@ -81,4 +84,6 @@ def apart(column: Any, of: Signature, first: int, count: int) -> list[Any]:
         return list(part.tolist())
     if of[0] == "array":
         return list(np.asarray(part))
+    if of[0] == "number":
+        return list(np.asarray(part).astype(of[1], copy=False))
     return list(part if not isinstance(part, np.ndarray) else map(sys.modules["torch"].from_numpy, part))
