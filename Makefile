@@ -177,9 +177,9 @@ test-bench: build $(if $(filter 0,$(TORCH)),setup-demo,setup-torch) ## run the b
 	$(PYTEST) bench
 
 # The race detector sees only one process, and makes tests ten times slower. So other stages run the tests of several
-# processes, of one goroutine, of allocations, of the reads of planned jobs (TestPlannedJobs and TestSideBuffer find
-# their races) and of times. One command runs all packages in parallel, the slowest first.
-RACE_SKIP = TestCostsOfLoads|TestPlannedShares|TestGarbage|TestMemoryOfALongList|TestChainsLoss|TestDamagedIndex|TestEveryByteFlipped|TestExpandBraces|TestPictureLargerThanTheMemory|TestNoAllocations|TestChains|TestGoingOn|TestAMillionSamples|TestNext|TestListingInAnyOrder|TestManyWantsOfOneSampleAreGivenUp|TestHostileHeaders|TestHostileWords
+# processes, of one goroutine (some count its requests), of allocations, of the reads of planned jobs (TestPlannedJobs and
+# TestSideBuffer find their races) and of times. One command runs all packages in parallel, the slowest first.
+RACE_SKIP = TestBucketIsListedAsAFolder|TestLabelsOfABucket|TestBytesOfASampleInABucket|TestIndexBesideAShardInABucket|TestIndexOfLargeMembersSkipsTheirData|TestNeighboursOfAShard|TestNeighboursOfRows|TestOddNames|TestAnswersThatAreNoPages|TestCostsOfLoads|TestPlannedShares|TestGarbage|TestMemoryOfALongList|TestChainsLoss|TestDamagedIndex|TestEveryByteFlipped|TestExpandBraces|TestPictureLargerThanTheMemory|TestNoAllocations|TestChains|TestGoingOn|TestAMillionSamples|TestNext|TestListingInAnyOrder|TestManyWantsOfOneSampleAreGivenUp|TestHostileHeaders|TestHostileWords
 test-go-race: ## test Go under the race detector
 	processes=$$(sed -n 's/^func \(Test[A-Za-z]*\)(.*/\1/p' cache/multi_test.go cache/huge_test.go | paste -sd '|') && \
 	$(GO_TEST) -race -short -skip "^($$processes|$(RACE_SKIP))\$$|^TestAuto\$$/^slow\$$" \

@@ -2,23 +2,8 @@ package stress
 
 import (
 	"encoding/hex"
-	"os"
-	"slices"
-	"strconv"
 	"testing"
-	"time"
 )
-
-// TestMain lets this binary also be a worker.
-func TestMain(m *testing.M) {
-	if len(os.Args) == 6 && os.Args[1] == "work" {
-		samples, _ := strconv.Atoi(os.Args[3])
-		seconds, _ := strconv.Atoi(os.Args[4])
-		seed, _ := strconv.ParseUint(os.Args[5], 10, 64)
-		os.Exit(Work(os.Args[2], samples, time.Duration(seconds)*time.Second, seed))
-	}
-	os.Exit(m.Run())
-}
 
 // The test vector for workers in other languages.
 func TestVector(t *testing.T) {
@@ -53,43 +38,4 @@ func TestVerify(t *testing.T) {
 	if Verify(p, 4) == nil {
 		t.Error("may be another sample's")
 	}
-}
-
-// A short run of `make soak`. In a kind that evicts, each policy has its share of the kills, and evicts.
-func TestDrive(t *testing.T) {
-	workers := goWorkers(t, 4)
-	for kind, policies := range map[Kind][]string{Slots: {"first-come"}, Arena: {"first-come"},
-		Evicting: {"cost", "random", "clock", "fifo", "lru", "lfu", "planned"},
-		Chains:   {"cost", "random", "clock", "fifo", "lru", "lfu", "planned"}} {
-		d := Drive{Kills: 14, Lasts: 60 * time.Second, Seed: uint64(time.Now().UnixNano()), Kind: kind,
-			Workers: workers}
-		r, err := d.Run()
-		t.Logf("%s, seed %d: %+v", kind, d.Seed, r)
-		if err != nil {
-			t.Error(err)
-		}
-		var driven []string
-		for _, c := range r.Caches {
-			driven = append(driven, c.Policy.String())
-			if c.Kills < 14/len(policies) || c.Policy.Evicts() != (c.Evicted > 0) {
-				t.Errorf("%s, %v", kind, c)
-			}
-		}
-		if err == nil && !slices.Equal(driven, policies) {
-			t.Errorf("%s: policies %v", kind, driven)
-		}
-	}
-}
-
-func goWorkers(t *testing.T, n int) []Worker {
-	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	workers := make([]Worker, n)
-	for k := range workers {
-		workers[k] = Worker{Language: "Go", Command: []string{self, "work"}}
-	}
-	return workers
 }
