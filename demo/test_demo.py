@@ -4,7 +4,6 @@ downloaded."""
 from __future__ import annotations
 
 import concurrent.futures
-import importlib.util
 import json
 import os
 import shutil
@@ -56,10 +55,8 @@ def run_demo(warm: Warm, *arguments: str, **environment: str) -> subprocess.Comp
 
 
 def test_json_has_every_fraction_with_its_hit_rate(warm: Warm, pictures: Path, tmp_path: Path) -> None:
-    """With torch's DataLoader, if torch is there. Other tests run the demo without it."""
-    extra = ["--torch"] if importlib.util.find_spec("torch") else []
     done = run_demo(
-        warm, "--images", str(pictures), "--samples", "24", "--batch", "4", "--out", str(tmp_path), "--json", *extra
+        warm, "--images", str(pictures), "--samples", "24", "--batch", "4", "--out", str(tmp_path), "--json"
     )
     assert done.returncode == 0, done.stderr
     numbers = json.loads(done.stdout)
@@ -85,6 +82,24 @@ def test_json_has_every_fraction_with_its_hit_rate(warm: Warm, pictures: Path, t
         assert Path(path).stat().st_size > 10_000
     with Image.open(tmp_path / "demo.png") as chart:
         assert chart.size[0] > 1000
+
+
+@pytest.mark.parametrize("slots", [None, 24])
+def test_torchs_loader_reads_as_the_other_pool_does(slots: int | None, pictures: Path) -> None:
+    """What --torch takes in the place of WorkerPool. Each fork of a process with torch takes long."""
+    pytest.importorskip("torch")
+    from demo.dataloader import LoaderPool
+
+    files, order = images.pick(images.Source(pictures, "", ""), 24), [*range(5, 24), *range(5)]
+    sums: list[list[int]] = []
+    counted: list[int] = []
+    for make in (LoaderPool, workers.WorkerPool):
+        cache = None if slots is None else stocached.Cache.create(samples=24, shape=loading.SHAPE, slots=slots)
+        pool = make(files, cache, workers=2, batch=4)
+        sums.append([pool.epoch(order, counted.append) for _ in range(2)])
+        pool.close()
+        assert cache is None or cache.stats().stored == 24
+    assert sums[0] == sums[1] and sum(counted) == 4 * 24
 
 
 def test_table_has_a_row_for_each_run(warm: Warm, pictures: Path, tmp_path: Path) -> None:
