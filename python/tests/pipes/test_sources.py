@@ -27,8 +27,8 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for _ in range(200):
         folder = Path(*draw.choices(["a", "b", "a-b", "a.b", ".h", "é"], k=draw.randint(0, 3)))
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / draw.choice(["f1.tar", "f2.jpg", ".f.tar", "é.tar", "a!.jpg", os.fsdecode(b"\xff.tar")])).touch()
-    (tmp_path / "a" / "broken.tar").symlink_to("nowhere")
+        (folder / draw.choice(["f1.bin", "f2.jpg", ".f.bin", "é.bin", "a!.jpg", os.fsdecode(b"\xff.bin")])).touch()
+    (tmp_path / "a" / "broken.bin").symlink_to("nowhere")
     (tmp_path / "link").symlink_to("b")
     return tmp_path
 
@@ -43,19 +43,19 @@ def globbed(text: str) -> list[str]:
     "text",
     [
         "*",
-        "a*/*/f?.tar",
+        "a*/*/f?.bin",
         "[!a]/*",
-        "?/*.tar",
-        "a/*.tar",
+        "?/*.bin",
+        "a/*.bin",
         ".h/*",
         ".h/.*",
         "link/*",
         "**/*",
-        "**/*.tar",
-        "a/**/*.tar",
-        "**/a/**/*.tar",
-        "{a,b}/**/*.tar",
-        "{b,*,a}/*.tar",
+        "**/*.bin",
+        "a/**/*.bin",
+        "**/a/**/*.bin",
+        "{a,b}/**/*.bin",
+        "{b,*,a}/*.bin",
         "{a,a-b,a}/*",
         "{a/**,**}/*.jpg",
     ],
@@ -100,7 +100,7 @@ def test_links_back_to_a_folder_above_end(tmp_path: Path):
         ("zz/*.jpg", "the folder zz/ does not exist in /.*Correct"),
         ("a/*.nope", r"no file in a/ matches \*\.nope; the folder has .* such as .*\*\* for any folders"),
         ("nope.txt", "nope.txt is no file and no folder in /"),
-        ("f1-{0..2}.tar", "f1-0.tar is no file"),
+        ("f1-{0..2}.bin", "f1-0.bin is no file"),
         ("{a,", "without its }"),
         ("a/[a", r"needs a \]"),
         ("a/x**", "a whole part"),
