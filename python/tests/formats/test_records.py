@@ -9,6 +9,7 @@ import re
 import struct
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -212,3 +213,18 @@ def test_names_of_shards(tmp_path: Path):
     assert list(source(tmp_path)) == [{"a": 0}, {"a": 1}]
     (tmp_path / "b.txt-00000-of-00001").touch()
     assert len(source(tmp_path, format="paths")) == len(list(source(tmp_path))) == 3
+
+
+def test_few_numbers_are_read_as_many_are(monkeypatch: pytest.MonkeyPatch):
+    draws = np.random.default_rng(0)
+    for _ in range(2000):
+        data = (draws.integers(0, 256, draws.integers(0, 41)) | draws.choice((0, 128))).astype(np.uint8).tobytes()
+        made = list[Any]()
+        for few in (40, -1):
+            monkeypatch.setattr(records, "_FEW", few)
+            try:
+                values = records._varints(data)
+                made.append((values.dtype, values.tolist()))
+            except ValueError as error:
+                made.append(str(error))
+        assert made[0] == made[1]

@@ -12,6 +12,8 @@ from .. import _native
 
 def crc32c(data: Any) -> int:
     """Of bytes, or of an array that is C-contiguous."""
+    if type(data) is bytes:  # without the time of an array's address
+        return int(_native.crc32c(0, data, len(data)))
     array = data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
     return int(_native.crc32c(0, array.ctypes.data if array.size else None, array.nbytes))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from array import array
 from collections.abc import Iterator, Sequence
@@ -135,6 +136,7 @@ def _damaged(file: OpenFile | OpenObject, starts: list[int]) -> InvalidError:
 # ------------------------------------------------------------ values
 
 _VARINT, _BYTES, _FIXED = 0, 2, {1: 8, 5: 4}  # how a field is written
+_FEW = 40  # bytes
 _KINDS = {1: "bytes", 2: "float", 3: "int64"}  # lists of a feature
 
 
@@ -196,7 +198,19 @@ def _value(data: bytes, begin: int, end: int) -> Any:
     return values[0] if len(values) == 1 else values
 
 
+def _few(data: bytes) -> npt.NDArray[np.int64]:
+    """`_varints`, for which NumPy takes longer."""
+    numbers, at = [], 0
+    while at < len(data):
+        number, at = varint_at(data, at, len(data))
+        numbers.append(number & 2**64 - 1)
+    return np.array(numbers, np.uint64).view(np.int64)
+
+
 def _varints(data: bytes) -> npt.NDArray[np.int64]:
+    if len(data) <= _FEW:
+        with contextlib.suppress(ValueError):  # raised below
+            return _few(data)
     given = np.frombuffer(data, np.uint8)
     ends = np.flatnonzero(given < 0x80)
     if len(ends) == len(given):
