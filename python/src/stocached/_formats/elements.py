@@ -34,7 +34,7 @@ class Elements(ReadsAhead):
     counts: how many items each element has; None: each is one item. Can be pickled as the files can. Any number of
     threads and forked children."""
 
-    _of_errors = ("files", "counts", "bytes", "_stamps", "_ends")  # the paths and the class say all
+    _of_errors = ("files", "counts", "bytes", "_stamps", "_ends", "_last")  # the paths and the class say all
 
     def __init__(self, format: Format, paths: Any, options: dict[str, Any]) -> None:
         """Opens all files. paths: of files of this machine, or `RemoteFiles`. Raises InvalidError, OSError."""
@@ -49,6 +49,7 @@ class Elements(ReadsAhead):
         else:
             with ThreadPoolExecutor(min(_THREADS, len(paths))) as pool:
                 opened = [*pool.map(lambda file: self._opened(file, format), paths)]
+        self._last = -1, ""  # a file, and its path: to make the text takes as long as to look at the file
         self._stamps: list[tuple[int, int]] = [stamp for stamp, _ in opened]
         self.files: list[Any] = [file for _, file in opened]
         lengths = [whole(f"len() of {self.kind.__name__}", len(file)) for file in self.files]
@@ -193,7 +194,12 @@ class Elements(ReadsAhead):
 
     def _check(self, d: int) -> None:
         # A read of an object at an address compares its state itself.
-        if isinstance(self.paths, Texts) and stamp_of(os.stat(self.paths[d])) != self._stamps[d]:
+        if not isinstance(self.paths, Texts):
+            return
+        number, path = self._last
+        if number != d:
+            _, path = self._last = d, self.paths[d]
+        if stamp_of(os.stat(path)) != self._stamps[d]:
             raise InvalidError(f"{printable(self.paths[d])} has changed since it was opened; make the pipe again")
 
     def name(self, index: int) -> str:
