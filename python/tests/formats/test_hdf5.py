@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import gc
 import os
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -228,6 +229,31 @@ def test_more_files_than_stay_open(tmp_path: Path):
     loader = Loader(pipe.shuffle(seed=1).batch(7), num_workers=2)
     assert sorted(number for batch in loader for number in batch["x"].tolist()) == [*range(400)]
     assert len(hdf5._files._files) <= 16
+
+
+@pytest.mark.parametrize("chunks", [None, (7,)])
+def test_a_damaged_length_takes_no_memory(tmp_path: Path, chunks: tuple[int] | None):
+    """HDF5 would take 4 GiB before it sees that the file is shorter."""
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        for name, kind in (("text", h5py.string_dtype()), ("ragged", h5py.vlen_dtype(np.uint8))):
+            found = file.create_dataset(name, (50,), kind, chunks=chunks)
+            for k in range(50):
+                found[k] = "x" * (1000 + k) if name == "text" else np.zeros(2000 + k, np.uint8)
+    assert [len(row["text"]) for row in source(path)] == [*range(1000, 1050)]
+    data = path.read_bytes()
+    for name, length in (("text", 1033), ("ragged", 2033)):
+        (at,) = (  # after it stands where the value lies, which has its length too
+            at
+            for at in range(len(data) - 16)
+            if data.startswith(struct.pack("<I", length), at)
+            and 0 < struct.unpack_from("<Q", data, at + 4)[0] < len(data)
+        )
+        path.write_bytes(data[: at + 3] + b"\xff" + data[at + 4 :])
+        with pytest.raises(
+            BadSampleError, match=f"dataset {name}: it has a value of 4,278,19.* items, and the file has"
+        ):
+            source(path, columns=[name])[33]
 
 
 def test_reading_takes_the_memory_of_some_rows(tmp_path: Path):

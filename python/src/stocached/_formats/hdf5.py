@@ -21,7 +21,7 @@ from .._common.sizes import show_size
 from .._memory.texts import SharedBytes
 from .._shards.tar_index import stamp_of
 from .array_rows import common_length, rows_of
-from .local_file import AsRaw
+from .local_file import AsRaw, opened
 from .remote_files import GAP
 from .tables import Table
 
@@ -34,6 +34,7 @@ _MOST_RATIO = 1 << 16  # bytes in memory of one of a file
 _PLUGINS = 32001  # the first code of filters that others write
 _DEEPEST = 64  # groups in groups
 _LEAST = 16  # bytes of a text
+_VALUE = np.dtype([("length", "<u4"), ("at", "<u8"), ("index", "<u4")])  # where a text or a ragged row lies
 _BLOCK, _MOST_BLOCKS = 64 << 10, 32  # bytes of a small read of an object, and how many of these each open file keeps
 
 
@@ -266,6 +267,7 @@ class Hdf5(Table):
         columns = list[Sequence[Any]]()
         for name in self._names:
             try:
+                _check_lengths(self._path, reader[name], begin, begin + self.counts[k])
                 columns.append(rows_of(reader[name][begin : begin + self.counts[k]], texts=True))
             except StocachedError:  # of an address
                 raise
@@ -312,6 +314,39 @@ def _rows_of_an_element(sets: dict[str, Any], row_bytes: dict[str, int], whole: 
     unit = chunks[max(chunks, key=row_bytes.__getitem__)] if chunks else 1
     wanted = max(unit, _PIECE // whole, *(rows for rows in chunks.values() if rows * whole <= _LARGE))
     return -(-wanted // unit) * unit
+
+
+def _check_lengths(path: Any, found: Any, begin: int, end: int) -> None:
+    """Raises ValueError for texts and ragged rows that are longer than the file: HDF5 would take their memory first. Those that
+    a filter has packed are not looked at."""
+    import h5py
+
+    kind, plan = found.dtype, found.id.get_create_plist()
+    text, base = h5py.check_string_dtype(kind), h5py.check_vlen_dtype(kind)
+    ragged = base is not None if text is None else text.length is None
+    if not ragged or plan.get_nfilters() or not isinstance(path, str):
+        return
+    creation = found.file.id.get_create_plist()
+    if creation.get_sizes()[0] != _VALUE.itemsize - 8 or creation.get_userblock():
+        return
+    places = list[tuple[int | None, int]]()
+    if found.chunks is None:
+        row = math.prod(found.shape[1:]) * _VALUE.itemsize
+        at = found.id.get_offset()  # None: it lies in a head, which has a checksum or is short
+        places.append((None if at is None else at + begin * row, (end - begin) * row))
+    else:
+        for part in found.iter_chunks((slice(begin, end), *(slice(0, length) for length in found.shape[1:]))):
+            place = tuple(each.start // length * length for each, length in zip(part, found.chunks))
+            chunk = found.id.get_chunk_info_by_coord(place)
+            places.append((chunk.byte_offset, chunk.size))
+    file = opened(path)
+    for at, size in places:
+        if at is not None:
+            longest = int(np.frombuffer(file.read(at, size), _VALUE)["length"].max(initial=0))
+            if longest * (base.itemsize if text is None else 1) > file.size:
+                raise ValueError(
+                    f"it has a value of {longest:,} items, and the file has {file.size:,} bytes: it is damaged"
+                )
 
 
 def _number_of(found: Any) -> int:
