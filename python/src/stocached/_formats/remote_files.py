@@ -24,6 +24,7 @@ from .._shards.wildcards import INDEX, WILD, split
 
 THREADS = 16  # requests at a time of a program that opens files
 GAP = 16 << 10  # bytes between two parts that follow each other, at most
+_OVER = 512  # bytes that the first of them has of the second, at most, as members of zip do
 _SURE = 2  # so often parts follow each other before more is read
 _FIRST_AHEAD, _MOST_AHEAD, _MOST_RUNS = 32 << 10, 4 << 20, 8
 _MOST_TOLD = 500  # parts of a request, which takes 1 MiB: names have 1,024 bytes
@@ -152,9 +153,9 @@ class _Runs:
     def read(self, file: RemoteFile, at: int, size: int) -> bytes:
         key = file.address, file.stamp
         # A thread takes it while it reads: another one then begins a run of its own.
-        begin, kept, last, hits = self._runs.pop(key, (0, b"", -1, 0))
+        begin, kept, last, hits = self._runs.pop(key, (-1, b"", -1, 0))
         if not (kept and begin <= at and at + size <= begin + len(kept)):
-            hits = hits + 1 if 0 <= at - last <= GAP else 0
+            hits = hits + 1 if -_OVER <= at - last <= GAP and begin != at else 0
             more = min(_FIRST_AHEAD << hits, _MOST_AHEAD) if hits >= _SURE else 0
             begin, kept = at, file.now(at, size, min(max(more - size, 0), file.size - at - size))
         data = kept[at - begin : at - begin + size]
