@@ -268,15 +268,13 @@ WITHOUT_INDEX: dict[str, Callable[[], Both]] = {
 
 CHAINS = INDEXED | WITHOUT_INDEX
 
-# Those that tests read with workers, which take long to start. Each stage is there, with others below and above it.
+# Those that tests read with workers, which take long to start, and with each rank. Each stage is there, with others below
+# and above it.
 WORKED = [
-    "map", "shuffle below", "cache, random twice below", "shuffle above a cache", "two caches", "weights, random below",
-    "weights, random above", "join, shuffled sides", "join of joins", "join, cache below", "zip, random fork",
-    "zip, two shuffles", "zip, cached sides", "zip, cache below", "mix, all", "mix, length", "mix, cached sides",
-    "mix of mixes", "counted, function", "counted, random", "counted, cache above", "counted twice", "counted, sides",
-    "filter all", "filter, random", "flat_map, random below", "flat_map twice", "filter, flat_map", "parts, random",
-    "parts, rows", "window, random", "window, flat_map below", "two windows", "weights of lists", "cache, window",
-    "cache of parts", "join, windows", "join of lists, random", "zip of lists, random", "mix, windows",
-    "mix of lists, length", "counted, filter",
+    "shuffle below", "cache, random twice below", "two caches", "weights, random above", "join, shuffled sides",
+    "join, cache below", "zip, one shuffle", "zip, two shuffles", "zip, cached sides", "mix, all", "mix, length",
+    "mix, cached sides", "counted, random", "counted, cache above", "counted, sides", "filter, random",
+    "flat_map, random below", "filter, flat_map", "parts, random", "two windows", "weights of lists", "cache, window",
+    "join, windows", "zip of lists, random", "mix, windows", "counted, filter",
 ]  # fmt: skip
 assert set(WORKED) <= CHAINS.keys()

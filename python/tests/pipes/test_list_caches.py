@@ -113,7 +113,7 @@ def rank(paths: list[str], log: Path, name: str, number: int, epochs: int, answe
 
 def test_ranks_and_jobs_share_a_cache_by_its_name(tmp_path: Path):
     paths, log, name = files_in(tmp_path / "files"), tmp_path / "files" / "log", f"lists-{os.getpid()}"
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
     answers = context.Queue()
     ranks = [context.Process(target=rank, args=(paths, log, name, k, 2, answers)) for k in range(2)]
     try:

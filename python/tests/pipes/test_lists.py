@@ -217,8 +217,10 @@ def sums(item: Any) -> Any:
     return item
 
 
-@pytest.mark.parametrize("function", [of_kinds, by_element, of_numbers, of_odd_kinds, of_numpy])
-@pytest.mark.parametrize("size", [1, 7])
+@pytest.mark.parametrize(
+    ("size", "function"),
+    [(1, of_kinds), (1, by_element), (7, of_kinds), (7, by_element), (7, of_numbers), (7, of_odd_kinds), (7, of_numpy)],
+)
 def test_batches_of_any_items_are_those_of_one_process(function: Any, size: int):
     """Workers send batches of items that are alike, and entries of others; batches are made of parts of both."""
     for pipe in (ELEMENTS.flat_map(function), ELEMENTS.flat_map(function).map(sums)):
@@ -494,8 +496,8 @@ print(json.dumps(read(loader)))
 """
 
 
-@pytest.mark.parametrize("name", ["window, flat_map below", "join, cache"])
-def test_another_process_continues_from_a_state(name: str):
+def test_another_process_continues_from_a_state():
+    name = "join, cache"
     whole, states = expected(CHAINS[name](), 0), []
     loader = Loader(CHAINS[name]().pipe.batch(4), seed=SEED, num_workers=2)
     for _ in loader:
@@ -560,11 +562,10 @@ def test_only_the_last_batch_is_short_and_drop_last_drops_it():
         assert len(batches(LISTS.batch(7, drop_last=True), num_workers=workers)) == 80 // 7
 
 
-@pytest.mark.parametrize("workers", [1, 3])
-def test_a_batch_of_more_than_may_be_read_ahead_comes(workers: int):
+def test_a_batch_of_more_than_may_be_read_ahead_comes():
     """Its items are of several runs, and each of them takes more memory than allowed."""
     pipe = source(list(range(20))).flat_map(large)
-    made = [batch[:, 0].tolist() for batch in Loader(pipe.batch(64), num_workers=workers, prefetch_bytes="1MiB")]
+    made = [batch[:, 0].tolist() for batch in Loader(pipe.batch(64), num_workers=3, prefetch_bytes="1MiB")]
     assert [x for batch in made for x in batch] == [k % 256 for k in range(400)]
 
 

@@ -149,7 +149,7 @@ def seen(pipe: Pipe, answer: Any) -> None:
     answer.put((len(shared), copied, values[0], values[-1], hash(tuple(map(len, values)))))
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", ["fork", "forkserver"])
 def test_processes_share_the_buffer(method: str):
     pipe = source(NAMES)
     assert len(pickle.dumps(pipe)) < 2000
@@ -190,7 +190,7 @@ def length(path: str) -> int:
     return len(path.encode())
 
 
-@pytest.mark.parametrize("worker", ["fork", "spawn"])
+@pytest.mark.parametrize("worker", ["fork", "forkserver"])
 def test_a_loader_reads_a_buffer(worker: str):
     pipe = source(NAMES).map(length).shuffle(seed=1).batch(500)
     loader = Loader(pipe, num_workers=2, multiprocessing_context=worker)

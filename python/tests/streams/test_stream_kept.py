@@ -34,8 +34,7 @@ def pids(batches: Any) -> list[int]:
     return batches._batches._source.pids
 
 
-@known_or_not
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize(("known", "method"), [(False, "fork"), (True, "fork"), (False, "forkserver")])
 def test_epochs_have_the_same_workers_and_the_batches_of_new_ones(known: bool, method: str):
     before, lengths, rng = held(), lengths_of(9, least=4), random.Random(4)
     loader, theirs, first = kept(lengths, 4, known=known, multiprocessing_context=method), None, None
@@ -55,7 +54,7 @@ def test_epochs_have_the_same_workers_and_the_batches_of_new_ones(known: bool, m
     assert collect(loader) == expected(lengths, 4, epoch=3)
     loader.close()
     del batches, loader, theirs
-    if method == "fork":  # the first spawn starts a process of multiprocessing that stays
+    if method == "fork":  # the first of the others starts a process of multiprocessing that stays
         nothing_new(before)
 
 

@@ -73,8 +73,7 @@ WORKERS = [(0, 3), (1, 0), (1, 3), (3, 0), (3, 1), (3, 3)]
 
 @pytest.mark.parametrize(
     ("workers", "known", "ends"),
-    [((0, 0), *way) for way in WAYS]
-    + [(workers, *WAYS[way % 6]) for k, workers in enumerate(WORKERS) for way in (k, k + 1)],
+    [((0, 0), *way) for way in WAYS] + [(workers, *way) for workers, way in zip(WORKERS, WAYS)],
 )
 def test_resume_at_the_exact_item_without_reading_what_came_before(workers, known, ends, tmp_path):
     """States of all batches, of which some are continued, by another number of workers."""
