@@ -180,6 +180,9 @@ def test_without_the_headers_of_libjpeg_the_package_decodes_no_jpeg_files(kind, 
         line,
     )
     assert found is not None, line
+    if kind == "checkout":  # make test has installed it so
+        assert found[1] == f"--force-reinstall --no-deps {(ROOT / 'python').as_uri()}"
+        return
     install(fresh, *found[1].split(), CC=str(compiler))
     assert says(fresh, DECODE).stdout.startswith("8 16 3 62 /")
 

@@ -104,9 +104,9 @@ def test_shards(shards):
             assert same(want, got)
 
 
-def test_threads_and_spawned_workers(root):
+def test_threads_and_workers_that_are_not_forked(root):
     want = epochs_of(image.Folder(root, size=32), augment=AUGMENT)
-    for settings in ({"worker": "thread"}, {"multiprocessing_context": "spawn", "persistent_workers": True}):
+    for settings in ({"worker": "thread"}, {"multiprocessing_context": "forkserver", "persistent_workers": True}):
         dataset = image.Folder(root, size=32)
         assert same(want, epochs_of(dataset, augment=AUGMENT, store="encoded", num_workers=2, **settings))
 

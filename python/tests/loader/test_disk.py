@@ -65,9 +65,9 @@ def indices_of(loader):
     "workers",
     [
         {},
-        {"num_workers": 2, "multiprocessing_context": "spawn"},
+        {"num_workers": 2, "multiprocessing_context": "forkserver"},
     ],
-    ids=["none", "spawned"],
+    ids=["none", "forkserver"],
 )
 def test_samples_survive_the_program(workers, tmp_path):
     """Also those that the cache in memory has no room for."""

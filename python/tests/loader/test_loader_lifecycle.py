@@ -37,15 +37,7 @@ def program(name: str, *arguments: object, timeout: float = 240) -> str:
 # ------------------------------------------------------------ leaving an epoch
 
 
-TIMES = {
-    "cached": 30,
-    "persistent": 30,
-    "batches": 30,
-    "thread": 30,
-    "threads": 30,
-    "fresh": 8,
-    "forkserver": 2,
-}
+TIMES = {"cached": 16, "persistent": 16, "batches": 16, "thread": 16, "threads": 16, "fresh": 4, "forkserver": 2}
 
 
 @pytest.mark.parametrize(("way", "times"), list(TIMES.items()))

@@ -516,8 +516,9 @@ class PythonsShuffle:
         return 24
 
 
-@pytest.mark.parametrize(("workers", "kept"), [(0, False), (2, False), (2, True)])
-@pytest.mark.parametrize("kind", ["map", "iterable"])
+@pytest.mark.parametrize(
+    ("kind", "workers", "kept"), [("map", 0, False), ("iterable", 0, False), ("map", 2, False), ("iterable", 2, True)]
+)
 def test_random_numbers_repeat(kind, workers, kept):
     """Draws in the dataset and in the sampler repeat after a state, in this epoch and in the next
     one."""

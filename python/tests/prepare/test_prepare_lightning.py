@@ -119,10 +119,10 @@ def test_two_ranks(tmp_path, warm_lightning):
         assert Counter(in_epoch(alone, epoch, "validated")) == Counter(sets.validation)
 
 
-def test_the_other_lightning(tmp_path, warm):
+def test_the_other_lightning(tmp_path, warm_ranks):
     """A program that uses `pytorch_lightning` gets a DataModule of that package."""
     (one,) = run(
-        warm,
+        warm_ranks,
         tmp_path,
         "one",
         "--pytorch-lightning",

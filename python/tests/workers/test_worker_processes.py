@@ -211,8 +211,10 @@ def test_a_forked_child_does_not_hold_pipes_open():
     child.join()
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("first", ["", "weakref.finalize(weakref, int)"], ids=["ours", "program"])
+FIRST = "weakref.finalize(weakref, int)"
+
+
+@pytest.mark.parametrize(("method", "first"), [("fork", ""), ("fork", FIRST), ("forkserver", FIRST), ("spawn", "")])
 def test_the_interpreter_ends_workers_as_a_call_of_close_does(tmp_path, method, first):
     """After the program's exit handlers, and before multiprocessing kills workers. first: the program makes a finalizer
     before ours, so weakref's exit handler runs late."""
@@ -242,9 +244,14 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(
-    "end", ["os.kill(os.getpid(), signal.SIGKILL)", "sys.exit(0)", "os._exit(0)"], ids=["killed", "exit", "_exit"]
+    ("method", "end"),
+    [
+        *((method, "os.kill(os.getpid(), signal.SIGKILL)") for method in METHODS),
+        ("fork", "sys.exit(0)"),
+        ("forkserver", "sys.exit(0)"),
+        ("spawn", "os._exit(0)"),
+    ],
 )
 def test_workers_end_with_their_parent(tmp_path, method, end):
     program = tmp_path / "program.py"
