@@ -114,8 +114,14 @@ def test_batches(root, kind, store, augment, by_python):
 
 
 @pytest.mark.parametrize(
-    ("worker", "store"),
-    [("process", "none"), ("process", "variable, clock"), ("process", "encoded"), ("thread", "fixed")],
+    ("root", "worker", "store"),
+    [
+        ("folder", "process", "none"),
+        ("shards", "process", "variable, clock"),
+        ("shards", "process", "encoded"),
+        ("folder", "thread", "fixed"),
+    ],
+    indirect=["root"],
 )
 def test_other_workers_make_the_same(root, worker, store):
     others = loader_of(root, 2, worker=worker, **STORES[store])

@@ -10,8 +10,6 @@ import pickle
 import random
 import re
 import signal
-import subprocess
-import sys
 import threading
 import time
 import warnings
@@ -159,20 +157,6 @@ def test_a_state_of_each_batch_is_continued_by_both(workers: tuple[int, int], kn
             assert collect(second) == expected(lengths, 4, epoch=1)
 
 
-@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 4), (4, 1)])
-def test_other_numbers_of_ranks_continue(before: int, after: int):
-    lengths = lengths_of(9)
-    want = expected(lengths, 8)
-    first = loader(lengths, 8 // before, known=True, rank=before - 1, world_size=before)
-    assert len(collect(first, 3)) == 3
-    state, found = first.state_dict(), []
-    for rank in range(after):
-        second = loader(lengths, 8 // after, known=True, rank=rank, world_size=after, num_workers=rank % 2)
-        second.load_state_dict(state)
-        found.append(collect(second))
-    assert [list(itertools.chain(*parts)) for parts in zip(*found)] == want[3:]
-
-
 def test_the_states_of_all_ranks_are_loaded_by_each():
     """Where lengths are not known, and a reader has states, a rank has those of its own rows."""
     lengths = lengths_of(9)
@@ -188,42 +172,6 @@ def test_the_states_of_all_ranks_are_loaded_by_each():
         assert collect(second) == [rows for k, rows in enumerate(want) if any(itertools.chain(*want[k:]))]
         with pytest.raises(InvalidError, match="give the states of all ranks"):
             second.load_state_dict(states[1 - rank])
-
-
-PROGRAM = """
-import json, sys
-sys.path.insert(0, {tests!r})
-from stream_files import Files, collect, lengths_of
-from stocached import Loader, source
-if __name__ == "__main__":
-    state, workers, count, method = json.loads(sys.argv[1])
-    lengths = lengths_of(9)
-    pipe = source(range(len(lengths))).shuffle(seed=4).flat_map(Files(lengths)).batch(3, rows=True)
-    loader = Loader(pipe, num_workers=workers, multiprocessing_context=method)
-    if state is not None:
-        loader.load_state_dict(state)
-    found = collect(loader, count)
-    print(json.dumps([found, loader.state_dict()]))
-"""
-
-
-def test_new_processes_with_other_numbers_of_workers_continue(tmp_path: Path):
-    program = tmp_path / "program.py"
-    program.write_text(PROGRAM.format(tests=str(Path(__file__).parents[1])))
-    want, found, state = expected(lengths_of(9), 3, seed=4), [], None
-    for turn in itertools.count():
-        workers, method = (0, 1, 2, 5)[turn % 4], ("fork", "spawn", "forkserver")[turn % 3] if turn % 4 else None
-        given = json.dumps([state, workers, 4, method])
-        done = subprocess.run([sys.executable, program, given], capture_output=True, text=True, timeout=120)
-        assert done.returncode == 0, done.stderr
-        more, state = json.loads(done.stdout)
-        found += [[None if at is None else tuple(at) for at in step] for step in more]
-        if state["epoch"] == 1 or len(more) < 4:
-            break
-        theirs = streams(lengths_of(9), 3, seed=4)
-        collect(theirs, len(found))
-        assert state == theirs.state_dict()
-    assert found == want
 
 
 # ------------------------------------------------------------ what goes wrong
@@ -385,14 +333,6 @@ def test_nothing_is_left_after_a_break_a_close_and_another_iteration():
         next(batches)
     del batches
     nothing_new(before)
-
-
-def test_lengths_that_are_not_true():
-    ours = loader([4, 4, 5, 4], 2, shuffle=False)
-    wrong = source(range(4)).flat_map(Files([4, 4, 5, 4])).batch(2, rows=True, lengths=[4, 4, 3, 4])
-    with pytest.raises(StreamError, match="has more than 3 items, and lengths= says 3"):
-        collect(Loader(wrong))
-    assert collect(ours) == expected([4, 4, 5, 4], 2, shuffle=False)
 
 
 # ------------------------------------------------------------ readers with states
@@ -619,20 +559,6 @@ def test_stats_count_items_of_each_stage(workers: int):
 
 def _arrays(batch: Any) -> list[Any]:
     return [batch.items.data, batch.items.name["file"], *batch.items.name["k"]]
-
-
-def test_memory_of_batches_is_used_again_and_kept_batches_stay():
-    ours = loader([30] * 6, 3, num_workers=2)
-    addresses, kept, want = set(), [], []
-    for _ in range(3):
-        for batch in ours:
-            addresses.add(batch.items.data.ctypes.data)
-            if batch.step % 10 == 0:
-                kept.append(batch)
-                want.append(plain(batch))
-        del batch
-    assert len(addresses) <= len(kept) + 8
-    assert [plain(batch) for batch in kept] == want
 
 
 def test_a_loader_can_be_pickled_and_its_attributes_set():

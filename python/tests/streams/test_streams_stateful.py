@@ -100,15 +100,6 @@ def test_resume_at_the_exact_item_without_reading_what_came_before(workers, know
         assert "snapshots" not in first.state_dict()
 
 
-def test_spawned_workers():
-    want = wanted(3)
-    first = streams(ShuffledFiles(LENGTHS), 3, num_workers=2, multiprocessing_context="spawn")
-    assert collect(iter(first), 6) == want[:6]
-    second = streams(ShuffledFiles(LENGTHS), 3, num_workers=3)
-    second.load_state_dict(round_trip(first.state_dict()))
-    assert collect(iter(second)) == want[6:]
-
-
 @pytest.mark.parametrize(
     ("every", "known", "workers"),
     [(4, True, 0), (4, False, 2), (0, False, 0), (0, True, 2), (None, True, 0)],
