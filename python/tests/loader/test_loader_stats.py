@@ -168,12 +168,15 @@ def test_bytes_are_counted_from_the_first_batch_on(workers, dataset, settings, e
         assert loader.stats().bytes == epoch * expected
 
 
+OWN = {"collate_fn": np.stack}
+AUGMENTED = OWN | {"augment": np.negative}
+
+
 @pytest.mark.parametrize(
-    "settings",
-    [{"collate_fn": np.stack}, {"collate_fn": np.stack, "augment": np.negative}, {"batch_size": None}, {}],
-    ids=["own", "augmented", "none", "rows"],
+    ("workers", "worker", "settings"),
+    [(2, "process", settings) for settings in (OWN, AUGMENTED, {"batch_size": None}, {})]
+    + [(0, "process", AUGMENTED), (0, "process", {}), (4, "thread", AUGMENTED), (4, "thread", {"batch_size": None})],
 )
-@pytest.mark.parametrize(("workers", "worker"), [(0, "process"), (2, "process"), (4, "thread")])
 def test_hits_are_counted_in_every_process_that_makes_batches(workers, worker, settings):
     loader = Loader(Slow(), **{"batch_size": 8, **settings}, num_workers=workers, worker=worker, size="8MiB")
     figures = []
