@@ -187,6 +187,28 @@ def test_lines_in_order_take_few_requests_and_others_take_their_bytes(bucket: Bu
     assert sum(size for _, size in asked) <= 1.05 * sum(len(lines[k]) for k in some)
 
 
+def test_members_in_order_take_few_requests(bucket: Bucket, asked: list[tuple[int, int]]):
+    with zipfile.ZipFile(bucket.folder / "order.zip", "w") as archive:
+        for k in range(300):
+            archive.writestr(f"{k}.bin", bytes(3000))
+    pipe = source("s3://data/order.zip")
+    del asked[:]
+    assert [item["__key__"] for item in pipe] == [*map(str, range(300))]
+    assert len(asked) < 15
+    assert sum(size for _, size in asked) <= 1.02 * (bucket.folder / "order.zip").stat().st_size
+
+
+def test_a_worker_that_reads_each_second_batch_takes_its_bytes(bucket: Bucket, asked: list[tuple[int, int]]):
+    lines = [b"%06d %s\n" % (k, b"x" * (k * 7919 % 400)) for k in range(20_000)]
+    bucket.put("batches.log", b"".join(lines))
+    pipe = source("s3://data/batches.log", format="text")
+    del asked[:]
+    mine = [number for k in range(0, 20_000, 256) for number in range(k, min(k + 128, 20_000))]
+    assert [pipe[k].encode() + b"\n" for k in mine] == [lines[k] for k in mine]
+    assert sum(size for _, size in asked) <= 1.15 * sum(len(lines[k]) for k in mine)
+    assert len(asked) < len(mine) / 20
+
+
 def test_the_index_of_lines_is_kept(bucket: Bucket, asked: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(kept_index, "_KEPT", 1 << 20)
     bucket.put("kept.jsonl", b'{"a": "some text"}\n' * 100_000)

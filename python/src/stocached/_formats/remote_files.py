@@ -144,26 +144,60 @@ class ByFsspec:
 
 
 class _Runs:
-    """Reads of files one part after the other: then a request is for more than the part, and has those after it. The last few
-    are kept in a process."""
+    """Reads of files one part after the other: then a request is for more than the part, and has those after it. Of several
+    workers, each reads a batch here and there: so a run gets what the one before it had. The last few are kept in a
+    process."""
 
     def __init__(self) -> None:
-        self._runs: OrderedDict[Any, tuple[int, bytes, int, int]] = OrderedDict()
+        self._runs: OrderedDict[Any, _Run] = OrderedDict()
 
     def read(self, file: RemoteFile, at: int, size: int) -> bytes:
         key = file.address, file.stamp
         # A thread takes it while it reads: another one then begins a run of its own.
-        begin, kept, last, hits = self._runs.pop(key, (-1, b"", -1, 0))
-        if not (kept and begin <= at and at + size <= begin + len(kept)):
-            hits = hits + 1 if -_OVER <= at - last <= GAP and begin != at else 0
-            more = min(_FIRST_AHEAD << hits, _MOST_AHEAD) if hits >= _SURE else 0
-            begin, kept = at, file.now(at, size, min(max(more - size, 0), file.size - at - size))
-        data = kept[at - begin : at - begin + size]
-        self._runs[key] = begin, kept if len(kept) > size else b"", at + size, hits
+        run = self._runs.pop(key, None) or _Run()
+        data = run.read(file, at, size)
+        self._runs[key] = run
         if len(self._runs) > _MOST_RUNS:
             with contextlib.suppress(KeyError):  # another thread was first
                 self._runs.popitem(last=False)
         return data
+
+
+class _Run:
+    """limit: bytes of the run before it, and more if this one has more."""
+
+    def __init__(self) -> None:
+        self._begin, self._kept = 0, b""  # of the last request
+        self._at = self._last = -1  # of the last read
+        self._start = self._limit = self._hits = self._longer = 0
+        self._sure = False
+
+    def read(self, file: RemoteFile, at: int, size: int) -> bytes:
+        if not (-_OVER <= at - self._last <= GAP and at != self._at):
+            if self._sure:
+                self._limit = self._last - self._start
+            self._start, self._hits, self._longer, self._sure = at, -1, 0, False
+        self._at, self._last = at, at + size
+        if not (self._kept and self._begin <= at and at + size <= self._begin + len(self._kept)):
+            self._begin, self._kept = at, file.now(at, size, self._more(at, size, file.size))
+        data = self._kept[at - self._begin :][:size]
+        if len(self._kept) <= size:
+            self._kept = b""
+        return data
+
+    def _more(self, at: int, size: int, end: int) -> int:
+        """Bytes after these that will be asked for."""
+        if 0 < self._limit <= at - self._start:  # a little more, or, if that is not enough either, much more
+            self._limit += 3 * self._limit if self._longer else self._limit // 4
+            self._hits, self._longer = 0, 1
+        self._hits += 1
+        if self._hits < _SURE:
+            return 0
+        self._sure = True
+        most = min(_FIRST_AHEAD << self._hits, _MOST_AHEAD, end - at)
+        if self._limit:
+            most = min(most, self._start + self._limit - at)
+        return max(most - size, 0)
 
 
 _runs = _Runs()
