@@ -128,6 +128,8 @@ def _of_files(text: str, format: str | None, options: dict[str, Any], decode: bo
     kind = registry.named(text, format, False)
     remote, by_server = options.pop("remote", None), text.startswith(ADDRESSES)
     files = remote_files.files_of(text, remote)
+    if by_server and all(each.lower().endswith(f".{_BY_SERVER}") for each in files.names):
+        return _of_tars(files, name, options if remote is None else {"remote": remote, **options}, decode)
     if decode:
         return mixed.of_paths(files, text, _given(format, options))
     if format in (None, "mds") and not WILD.search(text):
@@ -139,8 +141,6 @@ def _of_files(text: str, format: str | None, options: dict[str, Any], decode: bo
     if format is None:
         instead = 'kind="dir" for the bytes of all' if by_server else "a pattern of the others for their bytes"
         kind = registry.chosen(files.texts, files[0], text, instead)
-    if kind is registry.FORMATS[_BY_SERVER] and by_server:
-        return _of_tars(files, name, options if remote is None else {"remote": remote, **options})
     if kind is not None:
         return Elements(kind, files, options)
     if options:
@@ -152,13 +152,13 @@ def _of_files(text: str, format: str | None, options: dict[str, Any], decode: bo
     return address_dataset.AddressDataset(text, {} if remote is None else {"remote": remote})
 
 
-def _of_tars(files: Any, name: str, options: dict[str, Any]) -> Any:
+def _of_tars(files: Any, name: str, options: dict[str, Any], decode: bool) -> Any:
     """Of a folder of tar shards."""
     if any("/" in each.removeprefix(files.folder) for each in files.names):
         raise InvalidError(
             f'source({name}): its tar shards lie in several folders; name those of one, such as "{shown(files.folder)}train/*.tar"'
         )
-    return _of_address(f"{files.folder}*.tar", None, options, False)
+    return _of_address(f"{files.folder}*.{_BY_SERVER}", None, options, decode)
 
 
 def _of_listed(listed: Any, options: dict[str, Any]) -> Elements:
