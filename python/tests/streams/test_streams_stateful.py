@@ -24,6 +24,7 @@ from stateful_files import (
 from stream_files import Files, expected
 
 from stocached import InvalidError, StateError, StreamError
+from stocached._streams.snapshots import Snapshot, Snapshots
 from stocached.streams import Streams
 
 LENGTHS = [9, 3, 0, 12, 1, 7, 5, 10]
@@ -98,6 +99,13 @@ def test_resume_at_the_exact_item_without_reading_what_came_before(workers, know
     if ends != "cycle":
         assert next(batches, None) is None
         assert "snapshots" not in first.state_dict()
+
+
+def test_answers_are_heard_in_any_order():
+    kept = Snapshots({}, 0)
+    for step in (2, 5, 4, 3):
+        kept.add([Snapshot(0, 7, step + 1, step, b"")])
+    assert [kept.after(step, [7])[0].step for step in (2, 3, 4, 5, 6)] == [2, 3, 4, 5, 5]
 
 
 @pytest.mark.parametrize(

@@ -33,9 +33,14 @@ class Snapshots:
         self._rows = {row: deque([snapshot]) for row, snapshot in begun.items()}
 
     def add(self, snapshots: Iterable[Snapshot]) -> None:
-        """Those of a row come in the order of steps."""
+        """In any order: what a worker has answered to a round of a step may have later ones than its answer to the next
+        step, which is heard after it."""
         for snapshot in snapshots:
-            self._rows.setdefault(snapshot.row, deque()).append(snapshot)
+            kept = self._rows.setdefault(snapshot.row, deque())
+            at = len(kept)
+            while at and kept[at - 1].step > snapshot.step:
+                at -= 1
+            kept.insert(at, snapshot)
 
     def after(self, step: int, place: Sequence[int]) -> dict[int, Snapshot]:
         """Those of a state after this step, which the training loop gets now. place: of each row in
