@@ -335,6 +335,19 @@ def test_mixed_files_are_decoded(bucket: Bucket, scheme: str):
         pipe[5]
 
 
+def test_tar_shards_of_a_text_are_those_of_this_machine(bucket: Bucket):
+    for name in ("a1.tar", "B.TAR", "in/c.tar", "in/{d},[e].tar", ".f.tar", "in/of/g.tar"):
+        bucket.put_tar(f"many tars/{name}", {f"{k}.txt": name.encode() for k in range(2)})
+    root = f"{bucket.folder}/many tars"
+    for end in ("", "/**", "/a*", "/[!b]*", "/**/*.tar", "/in/of", "/{in/of/,a1.tar}"):
+        text = root + end
+        wanted = [item["txt"] for item in source(text)]
+        assert len(wanted) in {2, 4, 8, 10}
+        for options in ({}, {"format": "tar"}, {"fields": ["txt"]}):
+            assert [*source(address(text, bucket), **options)] == wanted
+    assert [*source(address(f"{root}/in/of", bucket), decode=True)] == [{"txt": "in/of/g.tar"}] * 2
+
+
 def test_tar_shards_are_decoded(bucket: Bucket):
     for shard in range(2):
         bucket.put_tar(f"t-{shard}.tar", {"1.json": b"[1]", "1.cls": b"%d" % shard, "2.json": b"[", "2.cls": b"9"})

@@ -50,10 +50,10 @@ class AddressDataset(ServedSamples):
 
     _parts_given: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, address: str, settings: Mapping[str, Any], files: str = "") -> None:
+    def __init__(self, address: str, settings: Mapping[str, Any], files: str = "", path: str = "") -> None:
         """settings: keys of a source (docs/spec/sources.md). files: a pattern of names of files that are not read whole.
-        Raises FilesError if there is one; and as `OnDemand.open`."""
-        self.address, self.settings = address, source_of(address, settings)
+        path: what the server reads, if not the address. Raises FilesError if there is one; and as `OnDemand.open`."""
+        self.address, self.settings = address, source_of(path or address, settings)
         self._server = OnDemand()
         self._name = self._server.open(self.settings, files=files)
         if not self._name:

@@ -27,6 +27,9 @@ from .._shards.wildcards import WILD, Run, found, split
 _SERVED = "stocached:"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _BY_SERVER = "tar"  # the format that a server reads at addresses
+_TAR = registry.FORMATS[_BY_SERVER]
+_MOST_NAMES = 900_000  # bytes: a request has 1 MiB
+_ESCAPED = re.compile(r"[\\{},]")
 _SHELL = re.compile(r"~|\$\w|\$\{")
 _SHOWN = 3  # names of a folder, in an error
 
@@ -99,19 +102,21 @@ def _of_address(text: str, format: str | None, options: dict[str, Any], decode: 
     plain = shown(text)
     read = registry.of_ending(expanded(plain)[0])
     own = "kind" in options
-    if format == _BY_SERVER or (format is None and read is registry.FORMATS[_BY_SERVER]):
-        format, read, options = None, None, {"kind": _BY_SERVER, **options}
+    if format is None and read is _TAR and "**" not in plain:
+        read, options = None, {"kind": _BY_SERVER, **options}
     if not own and (format is not None or read is not None):
         return _of_files(text, format, options, decode)
     if format is not None:
         raise InvalidError(f"source({one_line(plain)}): format= and kind= do not go together; leave one of them out")
     from .._datasets import address_dataset  # few programs need it
 
-    kind = address_dataset.source_of(text, options)["kind"]
+    made = address_dataset.source_of(text, options)
+    kind = made["kind"]
     if decode:
         return address_dataset.DecodedAddress(text, options) if kind == "tar" else _of_files(text, None, options, True)
     others = {*options} - {"remote"}
-    if kind == "dir" and not own and others & registry.options_read():
+    # A server of this kind expands no braces of folders.
+    if kind == "dir" and not own and (others & registry.options_read() or (not others and "{" in made["path"])):
         return _of_files(text, None, options, False)
     may_be_files = kind == "dir" and not own and not others
     try:
@@ -128,10 +133,12 @@ def _of_files(text: str, format: str | None, options: dict[str, Any], decode: bo
     kind = registry.named(text, format, False)
     remote, by_server = options.pop("remote", None), text.startswith(ADDRESSES)
     files = remote_files.files_of(text, remote)
-    if by_server and all(each.lower().endswith(f".{_BY_SERVER}") for each in files.names):
-        return _of_tars(files, name, options if remote is None else {"remote": remote, **options}, decode)
+    served = options if remote is None else {"remote": remote, **options}  # of what the server reads
     if decode:
-        return mixed.of_paths(files, text, _given(format, options))
+        given = _given(format, options)
+        if by_server and not given and all(registry.of_ending(shown(name)) is _TAR for name in files.names):
+            return _of_tars(files.names, text, served, True)
+        return mixed.of_paths(files, text, given)
     if format in (None, "mds") and not WILD.search(text):
         from .._formats import mds  # few programs need it
 
@@ -141,6 +148,8 @@ def _of_files(text: str, format: str | None, options: dict[str, Any], decode: bo
     if format is None:
         instead = 'kind="dir" for the bytes of all' if by_server else "a pattern of the others for their bytes"
         kind = registry.chosen(files.texts, files[0], text, instead)
+    if kind is _TAR and by_server:
+        return _of_tars(files.names, text, served, False)
     if kind is not None:
         return Elements(kind, files, options)
     if options:
@@ -149,16 +158,24 @@ def _of_files(text: str, format: str | None, options: dict[str, Any], decode: bo
         return mixed.Whole(files)
     from .._datasets import address_dataset  # few programs need it
 
-    return address_dataset.AddressDataset(text, {} if remote is None else {"remote": remote})
+    return address_dataset.AddressDataset(text, served)
 
 
-def _of_tars(files: Any, name: str, options: dict[str, Any], decode: bool) -> Any:
-    """Of a folder of tar shards."""
-    if any("/" in each.removeprefix(files.folder) for each in files.names):
+def _of_tars(names: list[str], text: str, options: dict[str, Any], decode: bool) -> Any:
+    """Of tar shards of folders, or of a pattern without their ending. The server gets the names: its own patterns are fewer."""
+    from .._datasets import address_dataset
+
+    path, start = "", os.path.commonprefix(names).rfind("/") + 1  # noqa: RUF071 - it is cut at a slash
+    if {*names} != {*expanded(text)}:
+        one, *others = [_ESCAPED.sub(r"\\\g<0>", name[start:]) for name in names]
+        path = _ESCAPED.sub(r"\\\g<0>", names[0][:start]) + (f"{{{','.join([one, *others])}}}" if others else one)
+    if len(os.fsencode(path)) > _MOST_NAMES:
         raise InvalidError(
-            f'source({name}): its tar shards lie in several folders; name those of one, such as "{shown(files.folder)}train/*.tar"'
+            f"source({one_line(text)}): the names of its {len(names):,} tar shards have more than {_MOST_NAMES:,} bytes; name "
+            f'them by a pattern, such as "{names[0][:start]}*.tar"'
         )
-    return _of_address(f"{files.folder}*.{_BY_SERVER}", None, options, decode)
+    kind = address_dataset.DecodedAddress if decode else address_dataset.AddressDataset
+    return kind(text, {"kind": _BY_SERVER, **options}, path=path)
 
 
 def _of_listed(listed: Any, options: dict[str, Any]) -> Elements:
