@@ -49,9 +49,9 @@ class _Parts:
         self._file, self._blocks = file, OrderedDict[int, bytes]()
 
     def pread(self, size: int, at: int) -> bytes:
-        for begin, data in getattr(_local, "loaded", ()):
-            if begin <= at and at + size <= begin + len(data):
-                return data[at - begin :][:size]  # type: ignore[no-any-return]
+        data = _loaded(at, size)
+        if data is not None:
+            return data
         if size >= _BLOCK:
             return self._file.now(at, size)  # type: ignore[no-any-return]
         first = at // _BLOCK
@@ -65,6 +65,13 @@ class _Parts:
         if len(self._blocks) > _MOST_BLOCKS:
             self._blocks.popitem(last=False)
         return data
+
+
+def _loaded(at: int, size: int) -> bytes | None:
+    for begin, data in getattr(_local, "loaded", ()):
+        if begin <= at and at + size <= begin + len(data):
+            return data[at - begin :][:size]  # type: ignore[no-any-return]
+    return None
 
 
 class _Sets(dict[str, Any]):
@@ -294,7 +301,7 @@ def _parts_of(sets: Sequence[Any], rows: int, elements: int) -> SharedBytes:
                 last = min((first + each.chunks[0] - 1) // rows, elements - 1)
                 found += [(k, chunk.byte_offset, chunk.size) for k in range(first // rows, last + 1)]
         elif start is not None:
-            row = each.dtype.itemsize * math.prod(each.shape[1:])
+            row = each.id.get_type().get_size() * math.prod(each.shape[1:])  # that of Python differs for texts
             found += [(k, start + k * rows * row, min(rows, len(each) - k * rows) * row) for k in range(elements)]
     merged, ends, last = list[list[int]](), [0] * (elements + 1), -1
     for k, at, size in sorted(found):
@@ -324,7 +331,7 @@ def _check_lengths(path: Any, found: Any, begin: int, end: int) -> None:
     kind, plan = found.dtype, found.id.get_create_plist()
     text, base = h5py.check_string_dtype(kind), h5py.check_vlen_dtype(kind)
     ragged = base is not None if text is None else text.length is None
-    if not ragged or plan.get_nfilters() or not isinstance(path, str):
+    if not ragged or plan.get_nfilters():
         return
     creation = found.file.id.get_create_plist()
     if creation.get_sizes()[0] != _VALUE.itemsize - 8 or creation.get_userblock():
@@ -342,7 +349,8 @@ def _check_lengths(path: Any, found: Any, begin: int, end: int) -> None:
     file = opened(path)
     for at, size in places:
         if at is not None:
-            longest = int(np.frombuffer(file.read(at, size), _VALUE)["length"].max(initial=0))
+            data = _loaded(at, size) or file.read(at, size)
+            longest = int(np.frombuffer(data, _VALUE)["length"].max(initial=0))
             if longest * (base.itemsize if text is None else 1) > file.size:
                 raise ValueError(
                     f"it has a value of {longest:,} items, and the file has {file.size:,} bytes: it is damaged"
