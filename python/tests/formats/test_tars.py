@@ -35,6 +35,7 @@ def shards(tmp_path: Path) -> Path:
             r"0\.tar: int64=\['cls'\], and its fields are \['jpg'\]",
         ),
         ({"missing": "drop", "fields": ["cls"]}, "missing='drop'"),
+        ({"missing": "skip"}, "missing='skip' needs fields="),
         ({"columns": ["cls"]}, "files of tar take fields=, int64=, missing="),
     ],
 )

@@ -43,6 +43,8 @@ class Tar:
             rows[:, 2] = np.tile(np.arange(len(names)), len(rows) // len(names))
             keys = [key for key, whole in zip(keys, complete.tolist()) if whole]
             starts = np.arange(len(keys) + 1) * len(names)
+        elif missing != "error":
+            raise InvalidError(f"missing={missing!r} needs fields=, the names of the members that each item has")
         self._numbers = set() if int64 is None else set(_texts("int64", int64))
         if not self._numbers <= set(self._fields):
             raise InvalidError(
