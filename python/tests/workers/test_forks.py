@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import functools
 import os
+import signal
 import threading
 from pathlib import Path
 from typing import Any
 
+import pytest
 from helpers import python
 from processes import until
 
+from stocached import source
 from stocached._common import background as background_thread
 from stocached._common import threads
 from stocached._common.background import Background
@@ -184,3 +187,30 @@ def test_batches_that_wait_for_the_thread_are_filled_after_a_fork(monkeypatch):
     assert gate.began == batches
     background.close()
     assert not background._thread.is_alive()
+
+
+def test_a_child_has_the_pipes_of_which_a_thread_was_computing_one(monkeypatch: pytest.MonkeyPatch):
+    first, second, begun, ended = source(range(3)), source(range(3)), threading.Event(), threading.Event()
+    visits = type(first._stage).visits
+
+    def slow(self: Any, *args: Any) -> Any:
+        if self is first._stage:
+            begun.set()
+            ended.wait()
+        return visits(self, *args)
+
+    monkeypatch.setattr(type(first._stage), "visits", slow)
+    thread = threading.Thread(target=first.__getitem__, args=(0,))
+    thread.start()
+    begun.wait()
+    child = os.fork()
+    if not child:
+        os._exit(second[1])
+    try:
+        until(lambda: os.waitpid(child, os.WNOHANG) == (child, 1 << 8))
+    except BaseException:
+        os.kill(child, signal.SIGKILL)
+        raise
+    finally:
+        ended.set()
+        thread.join()

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .._common.cached import cached_property
 from .._common.errors import BadSampleError, InvalidError
 from .._common.notes import raise_noted
 from .._common.numbers import position_of, whole
@@ -128,7 +129,7 @@ class Elements(ReadsAhead):
             made.append(own)
         return np.concatenate(made)
 
-    @functools.cached_property
+    @cached_property
     def bytes(self) -> int | None:
         """Of all items in memory, about; None: the class does not say."""
         sizes = [getattr(file, "item_bytes", None) for file in self.files]

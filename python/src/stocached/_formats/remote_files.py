@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import json
 import re
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from .._cache.on_demand import OnDemand
+from .._common.cached import cached_property
 from .._common.errors import BadSampleError, InvalidError, ReplacedError, StocachedError, UnsupportedError
 from .._common.one_line import one_line
 from .._common.remote_addresses import ADDRESSES, shown
@@ -267,7 +267,7 @@ class RemoteFiles:
         assert isinstance(self._place, ByServer)
         self._place.ahead(merged)
 
-    @functools.cached_property
+    @cached_property
     def texts(self) -> Texts:
         """The names, as messages have them."""
         made = Texts.of_list([*map(shown, self.names)])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import io
 import os
 import re
@@ -16,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from .._common.cached import cached_property
 from .._common.errors import BYTES, InvalidError
 from .._common.numbers import whole
 from .._native import _image_header as native
@@ -262,7 +262,7 @@ class _OfFile(Picture):
         self._decode, self._data, self._name = decode, data, name
         self._sides = decode.sides_of(data, name)
 
-    @functools.cached_property
+    @cached_property
     def _pixels(self) -> Pixels:  # type: ignore[override]  # a pass puts its result in its place
         return self._decode.decode(self._data, self._name)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
+from .._common.cached import cached_property
 from .._common.subsets import is_subset
 from .._datasets import augment_error
 from .._datasets.augment_function import takes_generator
@@ -85,13 +85,13 @@ class Job:
     def user_dataset(self) -> Any:
         return self.dataset.dataset if self.wrapped else self.dataset
 
-    @functools.cached_property
+    @cached_property
     def cached(self) -> CachedSamples | None:
         """The dataset, if it only caches another one."""
         plain = isinstance(self.dataset, CachedSamples) and type(self.dataset).__getitem__ is CachedSamples.__getitem__
         return self.dataset if plain else None
 
-    @functools.cached_property
+    @cached_property
     def served(self) -> CacheBacked | None:
         """The dataset, if a server fills its cache."""
         return self.dataset if isinstance(self.dataset, CacheBacked) and self.dataset.served else None
@@ -106,7 +106,7 @@ class Job:
         assert self.cached is not None
         return self.augmented(index, self.cached.finish(index, sample, lent=self.augment is None), seed)
 
-    @functools.cached_property
+    @cached_property
     def _lends(self) -> bool:
         """Whether `augment` would get samples that the dataset may keep. Those of a cache are its own."""
         inside = self.dataset

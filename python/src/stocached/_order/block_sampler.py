@@ -3,13 +3,13 @@ time."""
 
 from __future__ import annotations
 
-import functools
 import operator
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
 
+from .._common.cached import cached_property
 from .._common.checksum import crc32c
 from .._common.errors import InvalidError
 from .._common.numbers import number_in
@@ -119,7 +119,7 @@ class BlockSampler:
         self.epoch, self._start = epoch, position
         self._last = None
 
-    @functools.cached_property
+    @cached_property
     def _crc(self) -> str:
         return f"{crc32c(self._indices.astype('<i8').tobytes()):08x}"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import functools
 import operator
 import sys
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from .._checks.identity import Identity, NoDigestError
+from .._common.cached import cached_property
 from .._common.numbers import position_of
 from .._common.reads_ahead import ReadsAhead, ahead_of
 from .._datasets.lists import PackedLists
@@ -83,7 +83,7 @@ class Joined:
     def __init__(self, datasets: list[Any], stage: Any) -> None:
         self.datasets, self.stage = datasets, stage
 
-    @functools.cached_property
+    @cached_property
     def _counts(self) -> Concatenation:
         return Concatenation(map(len, self.datasets))
 

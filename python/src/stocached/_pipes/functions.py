@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from .._common.cached import cached_property
 from .._common.errors import BadSampleError, InvalidError
 from .._common.notes import raise_noted
 from .._common.numbers import whole
@@ -54,7 +55,7 @@ class Function(Stage):
     def functions(self) -> list[Any]:
         return [self.function]
 
-    @functools.cached_property
+    @cached_property
     def random(self) -> int:
         return self.above[0].random + self.draws
 
@@ -106,19 +107,19 @@ class Map(Function):
             waiting.waits = True
             self.above = (waiting,)
 
-    @functools.cached_property
+    @cached_property
     def together(self) -> list[Map]:
         """The stages above this one that wait, from the first to the last, and this one."""
         above = self.above[0]
         return [*(above.together if isinstance(above, Map) and above.waits else ()), self]
 
-    @functools.cached_property
+    @cached_property
     def measured(self) -> Stage:
         _ = self.together  # the copy gets it: stages above that one wait, too
         made: Stage = super().measured
         return made
 
-    @functools.cached_property
+    @cached_property
     def _staged(self) -> Any:
         return in_one_step(self.together)
 
@@ -168,7 +169,7 @@ class Map(Function):
             Function.failed(error.stage, error.error, at)
         super().failed(error, at)
 
-    @functools.cached_property
+    @cached_property
     def rows(self) -> Any:
         return element_datasets.mapped(self.above[0].rows, self.function, self)
 
@@ -304,7 +305,7 @@ class Counted(FlatMap):
     def functions(self) -> list[Any]:
         return [self.function, self._given]
 
-    @functools.cached_property
+    @cached_property
     def counts(self) -> Concatenation:
         """The items of each element above."""
         return self.counts_by(0)
@@ -344,7 +345,7 @@ class Counted(FlatMap):
     def visit_of(self, element: int) -> Visit:
         return Visit(element, 0, 0)
 
-    @functools.cached_property
+    @cached_property
     def rows(self) -> Any:
         return element_datasets.Flat(self.above[0].rows, self.function, self.counts, self)
 
@@ -374,7 +375,7 @@ class Counted(FlatMap):
             if above.noter is not None:
                 above.noter.note(above.visit_of(e))
 
-    @functools.cached_property
+    @cached_property
     def measured(self) -> Stage:
         made: Any = super().measured
         made._last = self._last  # else a list whose items are measured in part is made twice

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .._common.cached import cached_property
 from .._common.errors import InvalidError
 from .._datasets.lists import WITHOUT_LENGTH, Entry, Lists, Reading, WindowWalk, without_index
 from .._datasets.tally import current
@@ -66,7 +67,7 @@ class PipeLists(Lists):
         elements = self._epochs.visits(epoch).elements()
         return np.add.reduceat(lengths[elements], np.arange(0, len(elements), self._span(world_size)))
 
-    @functools.cached_property
+    @cached_property
     def _ends(self) -> npt.NDArray[np.int64]:
         """The items of epoch 0 up to the end of each window."""
         return np.cumsum(self._in_windows(0, 1))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from .._common.cached import cached_property
 from .._common.errors import InvalidError
 from .._common.numbers import position_of, whole
 from .._datasets.lists import WITHOUT_LENGTH, without_index
@@ -256,11 +256,11 @@ class Pipe:
             )
         return self._lists.all() if batch is None else loader_arguments.rows_of(self._stage)
 
-    @functools.cached_property
+    @cached_property
     def _lists(self) -> PipeLists:
         return PipeLists(self._stage, 0)
 
-    @functools.cached_property
+    @cached_property
     def _first_epoch(self) -> Visits:
         return self._stage.visits(0, 0)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import functools
 import os
 import sys
 from collections.abc import Iterable, Iterator
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .._common.cached import cached_property
 from .._common.errors import InvalidError
 from .._datasets.tally import current
 from .visits import Visit, Visits, Window
@@ -63,7 +63,7 @@ class Stage:
         """The first visit of an element, as if the epoch had its elements in order."""
         return self.above[0].visit_of(element)
 
-    @functools.cached_property
+    @cached_property
     def indexed(self) -> bool:
         """Whether each visit has exactly one item, by construction."""
         return all(stage.indexed for stage in self.above)
@@ -72,7 +72,7 @@ class Stage:
         """The item at a visit, if the pipe is indexed."""
         return self.above[0].item(visit, seed)
 
-    @functools.cached_property
+    @cached_property
     def noter(self) -> Any:
         """Its `note(visit)` counts an item that was taken from an indexed pipe, for stages above whose numbers those below
         do not tell. None: there are none."""
@@ -100,12 +100,12 @@ class Stage:
                 noter.note(visit)
             yield visit, 0, item
 
-    @functools.cached_property
+    @cached_property
     def ahead(self) -> Any:
         """Of its data: it has elements read soon, before `item` is called. None: it cannot."""
         return self.above[0].ahead if len(self.above) == 1 else None
 
-    @functools.cached_property
+    @cached_property
     def measured(self) -> Stage:
         """A copy of an indexed stage, with a `Measured` in place of each one above. So `item` of this one takes no time
         to ask whether it is measured."""
@@ -113,12 +113,12 @@ class Stage:
         made.above = tuple(map(Measured, self.above))
         return made
 
-    @functools.cached_property
+    @cached_property
     def window(self) -> int | None:
         """How many visits a window has, whose items a stage mixes or joins; 0: the default; None: no stage does."""
         return max((stage.window for stage in self.above if stage.window is not None), default=None)
 
-    @functools.cached_property
+    @cached_property
     def usual_window(self) -> int:
         """How many visits a window has by default."""
         return min((stage.usual_window for stage in self.above), default=WINDOW)
@@ -136,7 +136,7 @@ class Stage:
         """What the source has at a visit."""
         return self.above[0].source_item(visit)
 
-    @functools.cached_property
+    @cached_property
     def rows(self) -> Any:
         """A dataset of its items by element, of stages that are not random. Its attributes are what the fingerprint of
         a cache is made of. Of a pipe without an index, the list of an element is bytes."""
@@ -150,17 +150,17 @@ class Stage:
         """Adds what the items are made of to a `Listed`. Returns how it is put together."""
         return self.above[0].made_of(lists)
 
-    @functools.cached_property
+    @cached_property
     def in_order(self) -> bool:
         """Whether position p of every epoch is element p."""
         return self.above[0].in_order
 
-    @functools.cached_property
+    @cached_property
     def fixed(self) -> bool:
         """Whether an element is the same one in all epochs."""
         return all(stage.fixed for stage in self.above)
 
-    @functools.cached_property
+    @cached_property
     def random(self) -> int:
         """The number of random stages, this one included."""
         return max((stage.random for stage in self.above), default=0)

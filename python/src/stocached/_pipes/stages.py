@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .._checks.randomness import Remedy
+from .._common.cached import cached_property
 from .._common.errors import BadSampleError, InvalidError, NondeterministicDatasetError
 from .._common.notes import noted
 from .._common.numbers import whole
@@ -93,7 +94,7 @@ class Source(Stage):
     def visits(self, epoch: int, seed: int) -> Visits:
         return visits.InOrder(len(self.data), epoch)
 
-    @functools.cached_property
+    @cached_property
     def rows(self) -> Any:
         return self.data
 
@@ -103,7 +104,7 @@ class Source(Stage):
     indexed = in_order = True
     window = None
 
-    @functools.cached_property
+    @cached_property
     def ahead(self) -> Any:
         return ahead_of(self.data)
 
@@ -167,7 +168,7 @@ class Rows(Parts):
     def learned(self) -> npt.NDArray[np.int64]:
         return self._groups.data.counts  # type: ignore[no-any-return]
 
-    @functools.cached_property
+    @cached_property
     def usual_window(self) -> int:
         """As many groups as go into some memory, or as have as many items as there are elements in a window of others."""
         groups, items = self._groups.data, int(self.learned().sum())
@@ -241,7 +242,7 @@ class Shuffle(Stage):
 
     in_order = False
 
-    @functools.cached_property
+    @cached_property
     def window(self) -> int | None:
         above = self.above[0].window
         return above if self.indexed else max(self._span, above or 0)
@@ -298,7 +299,7 @@ class Cache(KeepsLengths):
                     "differ between epochs; cache the sides, or shuffle below the zip"
                 )
 
-    @functools.cached_property
+    @cached_property
     def kept(self) -> CachedSamples:
         """The cache, if no loader makes it as its own; made at the first use."""
         stored = self.above[0].rows if self.indexed else element_datasets.Listed(self.above[0])
@@ -312,11 +313,11 @@ class Cache(KeepsLengths):
         """For errors of a cache that is made."""
         return f"stocached: in {self.shown()}{self.line}"
 
-    @functools.cached_property
+    @cached_property
     def rows(self) -> Any:
         return element_datasets.Asked(self.kept, self) if self.indexed else self.kept
 
-    @functools.cached_property
+    @cached_property
     def ahead(self) -> Any:
         return None if self.above[0].ahead is None else self.kept.ahead
 
@@ -377,7 +378,7 @@ class Join(Stage):
         super().__init__(*above)
         self.refuse_batches()
 
-    @functools.cached_property
+    @cached_property
     def counts(self) -> Concatenation:
         """The elements of the sides."""
         return Concatenation(side.elements() for side in self.above)
@@ -391,7 +392,7 @@ class Join(Stage):
     def visits(self, epoch: int, seed: int) -> Visits:
         return visits.Joined([side.visits(epoch, seed) for side in self.above], self.counts)
 
-    @functools.cached_property
+    @cached_property
     def rows(self) -> Any:
         return element_datasets.Joined([side.rows for side in self.above], self)
 
@@ -456,7 +457,7 @@ class Join(Stage):
         d, inside = visit.inner
         return self.above[d].source_item(inside)
 
-    @functools.cached_property
+    @cached_property
     def in_order(self) -> bool:
         return all(side.in_order for side in self.above)
 
@@ -516,7 +517,7 @@ class Zip(Stage):
                 "the zip, or give .flat_map(..., count=)"
             )
 
-    @functools.cached_property
+    @cached_property
     def fixed(self) -> bool:
         return self.one_order and super().fixed
 
@@ -529,7 +530,7 @@ class Zip(Stage):
     def visits(self, epoch: int, seed: int) -> Visits:
         return visits.Zipped([side.visits(epoch, seed) for side in self.above], epoch, self.one_order)
 
-    @functools.cached_property
+    @cached_property
     def rows(self) -> Any:
         return element_datasets.Zipped([side.rows for side in self.above])
 
@@ -543,7 +544,7 @@ class Zip(Stage):
     def item(self, visit: Visit, seed: int) -> Any:
         return tuple(side.item(inside, seed) for side, inside in zip(self.above, visit.inner))
 
-    @functools.cached_property
+    @cached_property
     def noter(self) -> Any:
         return self if any(side.noter is not None for side in self.above) else None
 
@@ -574,7 +575,7 @@ class Zip(Stage):
             for several in zip(*sides):
                 yield visit, several[0][1], tuple(item for _, _, item in several)
 
-    @functools.cached_property
+    @cached_property
     def in_order(self) -> bool:
         return self.one_order and self.above[0].in_order
 
@@ -618,11 +619,11 @@ class Batch(Stage):
             raise self.refuse("lengths= is for rows=True; leave it out, or call measure() of the pipe")
         self.refuse_batches()
 
-    @functools.cached_property
+    @cached_property
     def indexed(self) -> bool:
         return self.by is None and self.above[0].indexed
 
-    @functools.cached_property
+    @cached_property
     def window(self) -> int | None:
         above = self.above[0].window
         return above if self.by is None else above or 0
@@ -666,7 +667,7 @@ class Pack(Stage):
 
     indexed = False
 
-    @functools.cached_property
+    @cached_property
     def window(self) -> int | None:
         return self.above[0].window or 0
 

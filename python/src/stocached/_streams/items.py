@@ -3,7 +3,6 @@ and how rows of them lie in one batch."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .._common.cached import cached_property
 from .._common.errors import SchemaError
 
 Array = npt.NDArray[Any]
@@ -30,7 +30,7 @@ class Field:
     def __str__(self) -> str:
         return f"{self.path or 'the item'} of {self.dtype}{list(self.shape)}"
 
-    @functools.cached_property
+    @cached_property
     def bytes(self) -> int:
         return int(self.dtype.itemsize * np.prod(self.shape, dtype=np.int64))
 
