@@ -165,14 +165,20 @@ def _of_tars(names: list[str], text: str, options: dict[str, Any], decode: bool)
     """Of tar shards of folders, or of a pattern without their ending. The server gets the names: its own patterns are fewer."""
     from .._datasets import address_dataset
 
-    path, start = "", os.path.commonprefix(names).rfind("/") + 1  # noqa: RUF071 - it is cut at a slash
-    if {*names} != {*expanded(text)}:
+    start = os.path.commonprefix(names).rfind("/") + 1  # noqa: RUF071 - it is cut at a slash
+    folder, ones, depths = names[0][:start], expanded(text), {name.count("/", start) for name in names}
+    path = _ESCAPED.sub(r"\\\g<0>", folder)
+    if "**" not in text and all(WILD.search(one) or one in names for one in ones):
+        path = ""
+    elif len(ones) == len(depths) == 1 and not WILD.search(ones[0].removesuffix("**") + folder):
+        path += "*/" * depths.pop() + "*"  # all below a folder: a list costs less than a request for each name
+    else:
         one, *others = [_ESCAPED.sub(r"\\\g<0>", name[start:]) for name in names]
-        path = _ESCAPED.sub(r"\\\g<0>", names[0][:start]) + (f"{{{','.join([one, *others])}}}" if others else one)
+        path += f"{{{','.join([one, *others])}}}" if others else one
     if len(os.fsencode(path)) > _MOST_NAMES:
         raise InvalidError(
             f"source({one_line(text)}): the names of its {len(names):,} tar shards have more than {_MOST_NAMES:,} bytes; name "
-            f'them by a pattern, such as "{names[0][:start]}*.tar"'
+            f'them by a pattern, such as "{folder}*.tar"'
         )
     kind = address_dataset.DecodedAddress if decode else address_dataset.AddressDataset
     return kind(text, {"kind": _BY_SERVER, **options}, path=path)
