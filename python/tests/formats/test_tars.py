@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import io
-import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import python
+from native_samples import tar_of
 
 from stocached import BadSampleError, InvalidError, Loader, source
 
 
 @pytest.fixture
 def shards(tmp_path: Path) -> Path:
-    for number in range(2):
-        with tarfile.open(tmp_path / f"{number}.tar", "w") as archive:
-            for name, data in ((f"{number}.jpg", b"picture"), (f"{number}.cls", b" 7\n"), (f"x{number}.cls", b"cat")):
-                about = tarfile.TarInfo(name)
-                about.size = len(data)
-                archive.addfile(about, io.BytesIO(data))
+    for k in range(2):
+        tar_of(tmp_path / f"{k}.tar", {f"{k}.jpg": b"picture", f"{k}.cls": b" 7\n", f"x{k}.cls": b"cat"})
     return tmp_path
 
 
@@ -29,6 +25,8 @@ def shards(tmp_path: Path) -> Path:
         ({"fields": ["jpg", "cls"]}, r"0\.tar: sample 1 has none of the fields jpg; missing='skip'"),
         ({"fields": "jpg"}, r"fields='jpg': give a list"),
         ({"fields": ["cls", ".CLS"]}, "each field once"),
+        ({"fields": [";"]}, r"fields=\[';'\]: give a list"),
+        ({"fields": {"cls"}}, r"fields=\{'cls'\}: give a list"),
         ({"fields": []}, r"fields=\[\]: give a list"),
         (
             {"fields": ["jpg"], "missing": "skip", "int64": ["cls"]},
@@ -47,12 +45,22 @@ def test_wrong_options(shards: Path, options: dict[str, Any], words: str):
 def test_a_label_that_is_no_number(shards: Path):
     pipe = source(shards / "*.tar", fields=["cls"], int64=["cls"])
     assert pipe[0] == 7
-    with pytest.raises(BadSampleError, match=r"1\.tar, sample x1: cls: no whole number: b'cat'"):
+    with pytest.raises(BadSampleError, match=r"1\.tar, sample x1: cls: no whole number of 64 bits: b'cat'"):
         pipe[3]
     loader = Loader(pipe.batch(2), bad_samples="skip")
     with pytest.warns(UserWarning, match="sample 1: .*no whole number"):
         assert [batch.tolist() for batch in loader] == [[7], [7]]
     assert loader.stats().bad_samples == 2
+
+
+@pytest.mark.parametrize("text", [b"9223372036854775808", b"-9223372036854775809", b"1_0", b""])
+def test_numbers_that_a_server_refuses(text: bytes, tmp_path: Path):
+    pipe = source(
+        tar_of(tmp_path / "a.tar", {"0.cls": text, "1.cls": b"-9223372036854775808\n"}), fields=["cls"], int64=["cls"]
+    )
+    with pytest.raises(BadSampleError, match="sample 0: cls: no whole number of 64 bits"):
+        pipe[0]
+    assert pipe[1] == -(2**63)
 
 
 def test_paths_and_compressed_shards(shards: Path):
@@ -71,6 +79,8 @@ def test_labels_of_files(tmp_path: Path):
     assert [*pipe] == [{"data": b"cat/a/1.txt", "label": 1}, {"data": b"dog/2.txt", "label": 2}]
     assert (pipe.classes, pipe.targets) == ([".hidden", "cat", "dog"], [1, 2])
     assert f"{tmp_path}/dog/2.txt" in pipe._stage.where(1)
+    with pytest.warns(UserWarning, match="cat"):
+        assert source(f"{tmp_path}//dog//2.txt", labels="folders")[0]["label"] == 2
     (tmp_path / "4.txt").write_text("")
     for text, options, words in (
         (tmp_path, {"labels": "folders"}, r"4\.txt lies in no folder of .*/\*/\*\.txt"),
@@ -80,3 +90,15 @@ def test_labels_of_files(tmp_path: Path):
     ):
         with pytest.raises(InvalidError, match=words):
             source(text, **options)
+
+
+def test_a_pipe_that_lives_to_the_end_of_python(shards: Path):
+    """Python empties modules that something holds, names with _ first."""
+    python(
+        "import sys\n"
+        "from stocached import source\n"
+        "from stocached._formats import local_file\n"
+        "local_file.kept = source(sys.argv[1])\n"
+        "sys.kept = local_file, local_file.kept[0]\n",
+        shards / "0.tar",
+    )

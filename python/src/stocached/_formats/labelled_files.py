@@ -34,7 +34,7 @@ class LabelledFiles:
         self.class_to_idx = {name: number for number, name in enumerate(self.classes)}
         start, numbers = len(os.path.join(root, "")), np.empty(len(paths), np.int32)
         for k, path in enumerate(paths):
-            name, inside, _ = path[start:].partition(os.sep)
+            name, inside, _ = path[start:].lstrip(os.sep).partition(os.sep)  # a//b is a/b
             if not inside:
                 raise InvalidError(
                     f'{printable(path)} lies in no folder of {printable(root)}, and labels="{FOLDERS}" takes the names of these '

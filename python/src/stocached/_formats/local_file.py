@@ -10,7 +10,7 @@ from .._common.errors import BadSampleError
 from .._common.pread import pread
 
 _MOST_OPEN = 256  # that stay open in a process; of more files, each read opens its own
-_open = 0
+_open = [0]  # how many do
 
 
 class File(Protocol):
@@ -53,10 +53,9 @@ class LocalFile:
                 os.close(opened)
 
     def _keep(self, opened: int) -> bool:
-        global _open
-        if _open >= _MOST_OPEN or vars(self).setdefault("_descriptor", opened) != opened:
+        if _open[0] >= _MOST_OPEN or vars(self).setdefault("_descriptor", opened) != opened:
             return False  # another thread may have been first
-        _open += 1
+        _open[0] += 1
         return True
 
     def _read(self, descriptor: int, at: int, size: int) -> bytes:
@@ -65,11 +64,10 @@ class LocalFile:
             raise BadSampleError(f"the file ends at byte {at + len(data):,}, in the middle of this element")
         return data
 
-    def __del__(self, close: Any = os.close) -> None:
-        global _open
+    def __del__(self, close: Any = os.close, count: list[int] = _open) -> None:
         if self._descriptor is not None:
             close(self._descriptor)
-            _open -= 1
+            count[0] -= 1
 
     def __reduce__(self) -> tuple[Any, ...]:
         return LocalFile, (self.path,)

@@ -11,7 +11,7 @@ from .._common.errors import BadSampleError, InvalidError
 from .._common.one_line import one_line, printable
 from .._files.members import decoded_item
 from .._memory.texts import SharedBytes, Texts
-from .._shards.chosen_members import chosen_members, names_of
+from .._shards.chosen_members import chosen_members, names_of, number_of
 from .._shards.tar_index import members_of
 from .local_file import LocalFile
 
@@ -61,9 +61,9 @@ class Tar:
         item: dict[str, Any] = {**self._read(k)}
         for name in self._numbers & item.keys():
             try:
-                item[name] = int(item[name])
+                item[name] = number_of(item[name])
             except ValueError:
-                raise BadSampleError(f"{printable(name)}: no whole number: {one_line(item[name])}") from None
+                raise BadSampleError(f"{printable(name)}: no whole number of 64 bits: {one_line(item[name])}") from None
         if self._keyed:
             return {"__key__": self._keys[k], **item}
         return item if len(item) > 1 else item[self._fields[0]]
@@ -114,6 +114,10 @@ class DecodedTar(Tar):
 
 
 def _texts(name: str, given: Any) -> list[str]:
-    if isinstance(given, str) or not given or not all(isinstance(one, str) and one for one in given):
+    if (
+        not isinstance(given, (list, tuple))
+        or not given
+        or not all(isinstance(one, str) and one.strip(";") for one in given)
+    ):
         raise InvalidError(f"{name}={one_line(given)}: give a list of names, such as {name}=['cls']")
     return list(given)

@@ -18,7 +18,7 @@ from .._common.errors import InvalidError, SampleIndexError, UnsupportedError
 from .._common.pread import pread
 from .._native import _image_header as native
 from .._shards.braces import expanded
-from .._shards.chosen_members import chosen_members, names_of
+from .._shards.chosen_members import chosen_members, names_of, number_of
 from .._shards.tar_index import Members, members_of, stamp_of
 from .._shards.wildcards import matches
 from .folder import Decoded
@@ -116,7 +116,7 @@ class Shards(Decoded):
         else:
             data, text = shard.read(at, size), shard.read(label_at, label_size)
         try:
-            label = json.loads(text) if kind == native.LABEL_JSON else int(text)
+            label = json.loads(text) if kind == native.LABEL_JSON else number_of(text)
         except ValueError as error:
             raise InvalidError(f"{self._member(k, shard, label_at)}: no label: {error}") from None
         return data, self._target(label)

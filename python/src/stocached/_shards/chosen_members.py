@@ -8,12 +8,21 @@ import numpy as np
 import numpy.typing as npt
 
 from .._common.errors import InvalidError
+from .._common.one_line import one_line
 from .tar_index import Members
 
 
 def names_of(text: str) -> list[str]:
     """The names that a field may have: "jpg;png"."""
     return [name.removeprefix(".") for name in text.lower().split(";") if name]
+
+
+def number_of(text: bytes) -> int:
+    """A label, as a server reads it. Raises ValueError."""
+    number = int(text)
+    if b"_" in text or not -(2**63) <= number < 2**63:
+        raise ValueError(f"no number of 64 bits: {one_line(text)}")
+    return number
 
 
 def chosen_members(
