@@ -53,6 +53,14 @@ def test_a_label_that_is_no_number(shards: Path):
     assert loader.stats().bad_samples == 2
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_no_sample_of_a_changed_shard_is_left_out_as_bad(shards: Path, workers: int):
+    loader = Loader(source(shards, fields=["cls"]).batch(2), num_workers=workers, bad_samples="skip")
+    (shards / "1.tar").write_bytes(b"")
+    with pytest.raises(InvalidError, match=r"1\.tar has changed since it was opened"):
+        list(loader)
+
+
 @pytest.mark.parametrize("text", [b"9223372036854775808", b"-9223372036854775809", b"1_0", b""])
 def test_numbers_that_a_server_refuses(text: bytes, tmp_path: Path):
     pipe = source(

@@ -180,6 +180,7 @@ class Elements(ReadsAhead):
             if self.counts is not None:
                 made = list(made)
         except BadSampleError as error:
+            self._check(d)  # a loader may leave bad samples out, and then it would leave out the whole file
             raise BadSampleError(error.reason, self.name(index)) from error.__cause__
         except Exception as error:
             self._check(d)  # this is the cause then
