@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict, UserDict
 from typing import Any
 
 import numpy as np
@@ -187,6 +188,9 @@ def test_no_key_of_an_item_is_lost(pad: int | None):
         [{"a": 1, "b": 1}, {"a": 1}],
         [{"x": {"a": 1}}, {"x": {"a": 1, "b": 1}}],
         [(1, {"a": 1}), (1, {"a": 1, "b": 1})],
+        [[{"a": 1}], ({"a": 1, "b": 1},)],
+        [{"a": 1}, OrderedDict(a=1, b=1)],
+        [{"x": UserDict(a=1)}, {"x": UserDict(a=1, b=1)}],
     ):
         with pytest.raises(ValueError, match="sample 1 of a batch of 2 has (no )?'b', and its first one has"):
             next(iter(DataLoader(source(items).batch(2, pad=pad))))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ _collate: Any = _theirs.default_collate
 _convert: Any = _data_utils.collate.default_convert
 _pin_memory: Any = _data_utils.pin_memory.pin_memory
 _exception_wrapper: Any = _utils.ExceptionWrapper
-_CONTAINERS = (dict, tuple, list)
+_CONTAINERS = (Mapping, tuple, list)
 
 
 def collate_of_pipe(samples: Sequence[Any]) -> Any:
@@ -46,14 +46,14 @@ def collate_of_pipe(samples: Sequence[Any]) -> Any:
 
 def _check_keys(samples: Sequence[Any]) -> None:
     """torch leaves out, in silence, what the first item lacks. Raises ValueError."""
-    first = samples[0]
-    if {*map(type, samples)} != {type(first)}:
-        return  # which it refuses
-    if isinstance(first, dict):
+    first, kinds = samples[0], {*map(type, samples)}
+    if isinstance(first, tuple(_theirs.default_collate_fn_map)):
+        return  # a function of its own makes their batch
+    if all(issubclass(kind, Mapping) for kind in kinds):
         check_keys(samples)
         inner = [name for name, value in first.items() if isinstance(value, _CONTAINERS)]
         columns: Iterable[Any] = ([sample[name] for sample in samples] for name in inner)
-    elif isinstance(first, (tuple, list)) and any(isinstance(value, _CONTAINERS) for value in first):
+    elif all(issubclass(kind, (tuple, list)) for kind in kinds) and any(isinstance(one, _CONTAINERS) for one in first):
         columns = zip(*samples)
     else:
         return
