@@ -232,13 +232,13 @@ def test_more_files_than_stay_open(tmp_path: Path):
 
 
 @pytest.mark.parametrize("scheme", ["", "file://"])
-@pytest.mark.parametrize("chunks", [None, (7,)])
-def test_a_damaged_length_takes_no_memory(tmp_path: Path, chunks: tuple[int] | None, scheme: str):
+@pytest.mark.parametrize(("chunks", "block"), [(None, 0), ((7,), 0), (None, 512), ((7,), 1024)])
+def test_a_damaged_length_takes_no_memory(tmp_path: Path, chunks: tuple[int] | None, block: int, scheme: str):
     """HDF5 would take 4 GiB before it sees that the file is shorter."""
     if scheme:
         pytest.importorskip("fsspec", reason="fsspec is missing")
     path = tmp_path / "a.h5"
-    with h5py.File(path, "w") as file:
+    with h5py.File(path, "w", userblock_size=block) as file:
         for name, kind in (("text", h5py.string_dtype()), ("ragged", h5py.vlen_dtype(np.uint8))):
             found = file.create_dataset(name, (50,), kind, chunks=chunks)
             for k in range(50):
