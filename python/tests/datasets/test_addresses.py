@@ -292,6 +292,7 @@ def test_a_program_that_is_attached_keeps_it(run: Path):
 
 def test_commands_say_who_started_it(run: Path):
     pipe = tars()  # as long as it is there, the server stays
+    assert pipe[0]["txt"] == b"sample 0-0"  # a kept list of members may need no request
     (pid,) = servers(run)
 
     def said(*command: str) -> str:
