@@ -42,8 +42,8 @@ _local = threading.local()  # loaded: parts of the file that this thread reads: 
 
 
 class _Parts:
-    """An object at an address. HDF5 asks for many small parts, one after the other, and mostly near each other. It lets one
-    thread read at a time."""
+    """An object at an address. HDF5 asks for many small parts, one after the other, and mostly near each other. HDF5
+    lets one thread read at a time."""
 
     def __init__(self, file: Any) -> None:
         self._file, self._blocks = file, OrderedDict[int, bytes]()
@@ -131,9 +131,8 @@ class _OpenFiles:
 
 _files = _OpenFiles()
 os.register_at_fork(after_in_child=_files.close)
-atexit.register(
-    _files.close
-)  # HDF5 closes files after the end of Python, which would crash for those that Python reads
+# Else HDF5 closes them after the end of Python, and crashes for those that Python reads.
+atexit.register(_files.close)
 
 
 def _state_of(where: Any) -> tuple[Any, tuple[int, int]]:
