@@ -58,7 +58,6 @@ def bucket() -> Iterator[Bucket]:
     made.put("packed/a.jsonl.gz", b"lines")
     rows = np.arange(60, dtype=np.int32).reshape(20, 3)
     np.save(made.folder / "rows.npy", rows)
-    made.put("a.jsonl.gz", b"packed")
     yield made
     made.close()
 

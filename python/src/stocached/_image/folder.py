@@ -132,7 +132,10 @@ class Decoded:
             raise UnsupportedError(f"{not_a_step(augment)} is no step of stocached.image: {_INSTEAD}")
         files = self.files() if indices is None else self.files().subset(indices)
         steps = augment.in_c() if augment else []
-        return Pipeline(files, decoding, steps, fields, sample_bytes, encoded, sample=self.sample)
+        decodes = augment if isinstance(augment, Compose) and augment.decode is not None else None
+        return Pipeline(
+            files, decoding, steps, fields, sample_bytes, encoded, sample=self.sample, augment_decodes=decodes
+        )
 
     @property
     def encoded(self) -> Encoded:

@@ -154,10 +154,11 @@ class Pipeline:
         encoded: bool,
         blanks: list[Any] | None = None,
         sample: Callable[[Any, list[Any]], Any] | None = None,
+        augment_decodes: Compose | None = None,
     ) -> None:
         """decoding: a Compose begins with Decode. fields, sample_bytes: of the cache, if there is one. sample_bytes 0:
         samples vary in size. encoded: the cache has the bytes of files. blanks: as the method; None: sample makes
-        them, as that of `Decoded`.
+        them, as that of `Decoded`. augment_decodes: augment= of the loader, if it begins with Decode.
 
         Raises UnsupportedError if samples of the cache are neither a picture and a label nor a picture alone. Also if
         the decoding has other steps than those of BEFORE, or if C has to decode and was built without decoders."""
@@ -172,7 +173,7 @@ class Pipeline:
         self._files, self._decode, self._fixed = files, decode, sample_bytes > 0
         self._decoding, self._blanks = decoding, blanks
         self._sample = sample
-        self.augment: Compose | None = None  # that of the loader, if it decodes: then blanks are after it
+        self.augment = augment_decodes  # of the loader; blanks are after it then
         if not fields and decode._sides is None:
             encoded = True  # C decodes only the box of a picture that the steps use
         if (encoded or self.loads) and not codecs.pixels():

@@ -97,9 +97,7 @@ def _pipeline_of_files(files: Any, indices: Any, cached: Any, augment: Any, whol
     if whole is not None:
         raise UnsupportedError(whole)
     fields, encoded = ((), False) if cached is None else (cached.cache.fields, True)
-    made = DecodedFiles(files, augment.decode).pipeline(augment, fields, encoded=encoded, indices=indices)
-    made.augment = augment
-    return made
+    return DecodedFiles(files, augment.decode).pipeline(augment, fields, encoded=encoded, indices=indices)
 
 
 def _served_pipeline(dataset: CacheBacked, augment: Any, by_rows: bool) -> Any:
