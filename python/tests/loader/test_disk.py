@@ -65,9 +65,9 @@ def indices_of(loader):
     "workers",
     [
         {},
-        {"num_workers": 2, "multiprocessing_context": "forkserver"},
+        {"num_workers": 2, "multiprocessing_context": "spawn"},
     ],
-    ids=["none", "forkserver"],
+    ids=["none", "spawned"],
 )
 def test_samples_survive_the_program(workers, tmp_path):
     """Also those that the cache in memory has no room for."""

@@ -493,7 +493,11 @@ def test_a_folder_of_others_is_a_folder_of_files(text: str, tmp_path: Path):
         folder.mkdir()
         (folder / name).write_bytes(b"")
         (folder / "dataset.json").write_text(text)
-        assert list(source(folder)) == [os.fspath(folder / name), os.fspath(folder / "dataset.json")]
+        paths = source(folder, format="paths") if name.endswith(".tar") else source(folder)
+        assert list(paths) == [os.fspath(folder / name), os.fspath(folder / "dataset.json")]
+        if name.endswith(".tar"):
+            with pytest.raises(InvalidError, match=r"several formats: 1 \.tar, 1 \.json"):
+                source(folder)
 
 
 @pytest.mark.parametrize("pipe", [source(range(9)).map(lambda x: x), source(range(9)).flat_map(lambda x: [x])])
