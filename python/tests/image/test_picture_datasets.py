@@ -20,6 +20,7 @@ from pictures import encoded, folder_of, picture
 from served import program
 
 from stocached import InvalidError, Loader, SampleIndexError, image
+from stocached._common.checksum import crc32c
 from stocached._shards import tar_index
 
 SOURCE = Path(__file__).resolve().parents[3] / "source"
@@ -279,7 +280,14 @@ def test_members_are_those_of_webdataset_and_of_the_server(name, tmp_path):
     assert found_in(path, decoded) == expected
     damaged = bytearray(index.read_bytes())
     damaged[-9] ^= 1
-    for bad in (bytes(damaged), bytes(damaged[:50]), b""):
+    forged = []
+    count = len(decoded.starts)
+    for at, number in ((104, 1), (104 + 4 * count - 4, 2**31), (104 + (4 * count + 7) // 8 * 8, -1)):
+        made = bytearray(index.read_bytes())
+        made[at : at + 4] = (number % 2**32).to_bytes(4, "little")
+        made[12:16] = crc32c(bytes(made[16:])).to_bytes(4, "little")
+        forged.append(bytes(made))
+    for bad in (bytes(damaged), bytes(damaged[:50]), b"", *forged):
         index.write_bytes(bad)
         assert found_in(path, tar_index.members_of(str(path))) == expected
 

@@ -104,7 +104,10 @@ def _decoded(data: bytes, stamp: tuple[int, int]) -> Members | None:
         return None
     packed = data[at + (samples + _KEY_BLOCK - 1) // _KEY_BLOCK * 8 :][:key_bytes]
     numbers, blocks = (places & 0xFFFF).astype(np.int64), (places >> 16).astype(np.int64)
-    return Members(stamp, names, starts.astype(np.int64), numbers, blocks * BLOCK, sizes.astype(np.int64), packed)
+    starts = starts.astype(np.int64)
+    if starts[0] or starts[-1] != members or (np.diff(starts) < 1).any() or (numbers >= fields).any():
+        return None
+    return Members(stamp, names, starts, numbers, blocks * BLOCK, sizes.astype(np.int64), packed)
 
 
 def _read_index(index: str, stamp: tuple[int, int]) -> Members | None:
