@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from helpers import python
 from native_samples import tar_of
 
-from stocached import BadSampleError, InvalidError, Loader, source
+from stocached import BadSampleError, InvalidError, Loader, image, source
 
 
 @pytest.fixture
@@ -69,6 +70,15 @@ def test_numbers_that_a_server_refuses(text: bytes, tmp_path: Path):
     with pytest.raises(BadSampleError, match="sample 0: cls: no whole number of 64 bits"):
         pipe[0]
     assert pipe[1] == -(2**63)
+
+
+@pytest.mark.parametrize("options", [{}, {"int64": ["cls"]}, {"fields": ["cls"], "int64": ["cls"]}])
+def test_a_shard_without_samples_comes_first(shards: Path, options: dict[str, Any]):
+    with tarfile.open(shards / "-.tar", "w"):
+        pass
+    pipe = source(shards, **options)
+    assert len(pipe) == len(source(shards / "[01].tar", **options)) == 4
+    assert len(pipe.map(image.Decode(size=4))._stage.rows) == 4
 
 
 def test_paths_and_compressed_shards(shards: Path):

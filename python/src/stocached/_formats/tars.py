@@ -46,7 +46,7 @@ class Tar:
         elif missing != "error":
             raise InvalidError(f"missing={missing!r} needs fields=, the names of the members that each item has")
         self._numbers = set() if int64 is None else set(_texts("int64", int64))
-        if not self._numbers <= set(self._fields):
+        if keys and not self._numbers <= set(self._fields):
             raise InvalidError(
                 f"{printable(path)}: int64={one_line(int64)}, and its fields are {one_line(self._fields)}"
             )
@@ -84,8 +84,10 @@ class Tar:
     @property
     def picture_fields(self) -> tuple[str, ...] | None:
         """As `FileBytes.picture_fields`."""
+        if self._keyed:
+            return None
         first, *others = self._fields
-        if self._keyed or len(others) > 1 or self._numbers != set(others):
+        if len(others) > 1 or self._numbers != set(others):
             return None
         return (first, *others) if others else ()
 
