@@ -12,9 +12,9 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// onDemandServers names the servers on demand of this user: process id, who started it, and its log. Those that read
-// parts of objects for programs have no cache.
-func onDemandServers() (servers []string) {
+// onDemandServers has a line for each server on demand of this user: process id, who started it, and its log. Those that
+// read parts of objects for programs have no cache.
+func onDemandServers() (lines []string) {
 	entries, _ := os.ReadDir("/proc")
 	for _, entry := range entries {
 		pid, err := strconv.Atoi(entry.Name())
@@ -26,16 +26,16 @@ func onDemandServers() (servers []string) {
 			continue // it has ended, or is of another user
 		}
 		if folder := socketsOf(wordsOf(pid)); folder != "" {
-			servers = append(servers, fmt.Sprintf("%d %s; log %s", pid, programOf(pid), filepath.Join(folder, "server.log")))
+			lines = append(lines, fmt.Sprintf("on demand: %d %s; log %s", pid, programOf(pid), filepath.Join(folder, "server.log")))
 		}
 	}
-	return servers
+	return lines
 }
 
-// sayOnDemand prints a line for each server on demand.
+// sayOnDemand prints these lines.
 func sayOnDemand(stderr io.Writer) {
-	for _, one := range onDemandServers() {
-		fmt.Fprintln(stderr, "on demand:", one)
+	for _, line := range onDemandServers() {
+		fmt.Fprintln(stderr, line)
 	}
 }
 

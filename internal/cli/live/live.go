@@ -23,7 +23,7 @@ type Frame struct {
 	Directory string
 	Memory    Memory
 	Caches    []Cache
-	OnDemand  []string // servers on demand, each with who started it
+	OnDemand  []string // a line for each server on demand
 	Problems  []string // what could not be read
 }
 
@@ -102,11 +102,7 @@ func (f *Frame) Object(h *History, after time.Time) table.Object {
 	o.Add("machine_left_bytes", f.Memory.Machine)
 	o = withTexts(o)
 	counts, memory := f.Summary()
-	summary := append([]string{strings.Join(counts, ", ")}, memory...)
-	for _, one := range f.OnDemand {
-		summary = append(summary, "on demand: "+one)
-	}
-	o.Add("summary", summary)
+	o.Add("summary", slices.Concat([]string{strings.Join(counts, ", ")}, memory, f.OnDemand))
 	o.Add("none", None(f.Directory))
 	o.Add("time", table.Moment(f.At))
 	o.Add("seconds", table.Ratio(seconds(f.At)))

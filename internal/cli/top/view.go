@@ -113,10 +113,7 @@ func (m *Model) head() []string {
 	}
 	parts = append(append(parts, counts...), m.frame.At.Format("15:04:05"))
 	lines := []string{strings.Join(parts, "  "), strings.Join(memory, ", ")}
-	for _, one := range m.frame.OnDemand {
-		lines = append(lines, "on demand: "+one)
-	}
-	return append(lines, "")
+	return append(append(lines, m.frame.OnDemand...), "")
 }
 
 // foot is what has just happened, or what one can do.
