@@ -12,6 +12,7 @@ from .._common.one_line import one_line, printable
 from .._files.members import decoded_item
 from .._memory.texts import SharedBytes, Texts
 from .._shards.chosen_members import chosen_members, names_of, number_of
+from .._shards.near_members import read_members
 from .._shards.tar_index import members_of
 from .local_file import LocalFile
 
@@ -72,11 +73,8 @@ class Tar:
         """The bytes of the members of a sample."""
         begin, end = self._starts.array.view(np.int64)[k : k + 2].tolist()
         rows = self._rows.array.view(np.int64).reshape(-1, 3)[begin:end].tolist()
-        first, last = min(at for at, _, _ in rows), max(at + size for at, size, _ in rows)
-        if last - first > sum(size for _, size, _ in rows) + _BETWEEN:
-            return {self._fields[field]: self._file.read(at, size) for at, size, field in rows}
-        data = self._file.read(first, last - first)
-        return {self._fields[field]: data[at - first : at - first + size] for at, size, field in rows}
+        values = read_members(self._file.read, [(at, size) for at, size, _ in rows], _BETWEEN)
+        return {self._fields[field]: value for (_, _, field), value in zip(rows, values)}
 
     def name(self, k: int) -> str:
         return f"sample {printable(self._keys[k])}"

@@ -19,6 +19,7 @@ from .._common.pread import pread
 from .._native import _image_header as native
 from .._shards.braces import expanded
 from .._shards.chosen_members import chosen_members, names_of, number_of
+from .._shards.near_members import read_members
 from .._shards.tar_index import Members, members_of, stamp_of
 from .._shards.wildcards import matches
 from .folder import Decoded
@@ -108,13 +109,7 @@ class Shards(Decoded):
         shard = self._open.get(number) or self._opened(number)
         if not self._labelled:
             return (shard.read(at, size),)
-        first, last = min(at, label_at), max(at + size, label_at + label_size)
-        if last - first - size - label_size <= _MOST_BETWEEN:
-            data = shard.read(first, last - first)
-            text = data[label_at - first : label_at - first + label_size]
-            data = data[at - first : at - first + size]
-        else:
-            data, text = shard.read(at, size), shard.read(label_at, label_size)
+        data, text = read_members(shard.read, [(at, size), (label_at, label_size)], _MOST_BETWEEN)
         try:
             label = json.loads(text) if kind == native.LABEL_JSON else number_of(text)
         except ValueError as error:
