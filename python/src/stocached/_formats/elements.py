@@ -7,7 +7,6 @@ import inspect
 import os
 from bisect import bisect_right
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -161,8 +160,7 @@ class Elements(ReadsAhead):
         from .._image.shards import MOST_OPEN
 
         places = np.concatenate([file.picture_places(d) for d, file in enumerate(self.files)])
-        made = Files.of_shards([*self.paths], self._stamps, places, bool(self.picture_fields), MOST_OPEN)
-        return replace(made, made_of=[])
+        return Files.of_shards([*self.paths], self._stamps, places, bool(self.picture_fields), MOST_OPEN)
 
     def __len__(self) -> int:
         return self._ends[-1]

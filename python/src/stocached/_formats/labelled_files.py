@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -64,7 +63,7 @@ class LabelledFiles:
         """Where the bytes lie, for C."""
         from .._image.pipeline import Files  # needs the library for pictures
 
-        return replace(Files.of([*zip(self.paths, self.targets)]), made_of=[])
+        return Files.of([*zip(self.paths, self.targets)])
 
     def __repr__(self) -> str:
         return f"<{len(self):,} files of {len(self.classes):,} classes>"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Protocol
 
 from .._common.ours import only_ours
@@ -67,7 +68,9 @@ class DecodedFiles(Decoded):
 
     def files(self) -> Files:
         """The files of all samples, for C."""
-        return files_of(self.dataset, [], lambda _: self.dataset.picture_files())
+        return files_of(
+            self.dataset, [], lambda _: replace(self.dataset.picture_files(), made_of=[])
+        )  # it stays as it is
 
     def __repr__(self) -> str:
         return f"{repr(self.dataset)[:-1]}, {self.decode}>"

@@ -76,13 +76,10 @@ class Function(Stage):
         if isinstance(error, StopIteration):  # which would end an epoch
             error = RuntimeError(f"the function raised StopIteration({error})")
         element = at.element if isinstance(at, Visit) else at
-        if element is None:
-            where = ""
-        else:
-            where = f", with {self.above[0].where(element)}"
-            if isinstance(error, BadSampleError):
-                error = error.named(self.above[0].where(element))
-        raise_noted(error, f"stocached: in {self.shown()}{self.line}{where}")
+        where = None if element is None else self.above[0].where(element)
+        if where is not None and isinstance(error, BadSampleError):
+            error = error.named(where)
+        raise_noted(error, f"stocached: in {self.shown()}{self.line}{'' if where is None else f', with {where}'}")
 
     def shown(self) -> str:
         return f"{self.name}({name_of(self.function)})"
