@@ -3,6 +3,7 @@ archives, and their values are decoded."""
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import os
 import re
@@ -29,18 +30,20 @@ _MOST = 64  # files of an item
 _PACKED = re.compile(r"\.(tar\.\w+|tgz)$", re.IGNORECASE)
 
 
-def of_paths(paths: Any, text: str, given: list[str]) -> Any:
-    """The items of the files that a text names. given: other arguments. Raises InvalidError."""
-    if given:
-        raise InvalidError(
-            f"source({one_line(text)}, decode=True): {', '.join(given)} does not go with it; leave one out"
-        )
+def of_paths(paths: Any, text: str, format: str | None, options: dict[str, Any]) -> Any:
+    """The items of the files that a text names. format, options: of the program; tar shards have some. Raises InvalidError."""
     first = str(paths[0])
     ending = os.path.splitext(first)[1].lower()
     archive, read = _ARCHIVES.get(ending), of_ending(first)
     alike = (archive or read) is not None and all(str(path).lower().endswith(ending) for path in paths)
+    taken = {} if archive is None or not alike else inspect.signature(archive.load()).parameters
+    given = [*["format="] * (format is not None), *(f"{name}=" for name in options if name not in taken)]
+    if given:
+        raise InvalidError(
+            f"source({one_line(text)}, decode=True): {', '.join(given)} does not go with it; leave one out"
+        )
     if alike and archive is not None:
-        return Elements(archive, paths, {})
+        return Elements(archive, paths, options)
     if alike and read is not None:
         raise InvalidError(
             f"source({one_line(text)}): decode=True is for mixed files, tar shards and zip archives, and {read.name} is "

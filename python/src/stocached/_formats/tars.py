@@ -59,15 +59,20 @@ class Tar:
         return len(self._keys)
 
     def __getitem__(self, k: int) -> Any:
+        item = self._item(k)
+        if self._keyed:
+            return {"__key__": self._keys[k], **item}
+        return item if len(item) > 1 else item[self._fields[0]]
+
+    def _item(self, k: int) -> dict[str, Any]:
+        """The fields of an item. Raises BadSampleError."""
         item: dict[str, Any] = {**self._read(k)}
         for name in self._numbers & item.keys():
             try:
                 item[name] = number_of(item[name])
             except ValueError:
                 raise BadSampleError(f"{printable(name)}: no whole number of 64 bits: {one_line(item[name])}") from None
-        if self._keyed:
-            return {"__key__": self._keys[k], **item}
-        return item if len(item) > 1 else item[self._fields[0]]
+        return item
 
     def _read(self, k: int) -> dict[str, bytes]:
         """The bytes of the members of a sample."""
@@ -104,13 +109,10 @@ class Tar:
 
 
 class DecodedTar(Tar):
-    """The same with decoded values."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__(path)
+    """The same with decoded values, also of one field as a dict."""
 
     def __getitem__(self, k: int) -> dict[str, Any]:
-        return decoded_item(self._keys[k], self._read(k).items())
+        return decoded_item(self._keys[k] if self._keyed else None, self._item(k).items())
 
 
 def _texts(name: str, given: Any) -> list[str]:

@@ -74,7 +74,7 @@ def _of_text(text: str, format: str | None, options: dict[str, Any]) -> Any:
     if decode:
         from .._formats import mixed  # few programs need it
 
-        return mixed.of_paths(paths, text, _given(format, options))
+        return mixed.of_paths(paths, text, format, options)
     found = registry.named(text, format, True)
     if format is None:
         found = registry.chosen(paths, paths[0], text, registry.INSTEAD)
@@ -135,10 +135,9 @@ def _of_files(text: str, format: str | None, options: dict[str, Any], decode: bo
     files = remote_files.files_of(text, remote)
     served = options if remote is None else {"remote": remote, **options}  # of what the server reads
     if decode:
-        given = _given(format, options)
-        if by_server and not given and all(registry.of_ending(shown(name)) is _TAR for name in files.names):
+        if by_server and format is None and all(registry.of_ending(shown(name)) is _TAR for name in files.names):
             return _of_tars(files.names, text, served, True)
-        return mixed.of_paths(files, text, given)
+        return mixed.of_paths(files, text, format, options)
     if format in (None, "mds") and not WILD.search(text):
         from .._formats import mds  # few programs need it
 
@@ -189,11 +188,6 @@ def _of_listed(listed: Any, options: dict[str, Any]) -> Elements:
     made = Elements(replace(registry.FORMATS["mds"], of=listed), listed.paths, options)
     made.kind = type(listed).of  # they are open, so that no copy needs the index
     return made
-
-
-def _given(format: str | None, options: dict[str, Any]) -> list[str]:
-    """The arguments of a program."""
-    return [*["format="] * (format is not None), *(f"{name}=" for name in options)]
 
 
 def paths_of(text: str) -> Texts:
