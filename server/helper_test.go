@@ -31,6 +31,7 @@ type memory struct {
 	onRead         func(i int)    // called when a read begins; nil: not called
 	variable       bool           // declares samples of variable size: see size
 	formats        bool           // of source.Info
+	notes          []source.Note  // of it
 
 	mu    sync.Mutex
 	gate  map[int]chan struct{} // reads of these samples wait for it
@@ -51,7 +52,7 @@ func (m *memory) Info() source.Info {
 	if err != nil {
 		panic(err)
 	}
-	return source.Info{Kind: "memory", Samples: m.samples, Schema: schema, Fingerprint: m.fingerprint, Formats: m.formats}
+	return source.Info{Kind: "memory", Samples: m.samples, Schema: schema, Fingerprint: m.fingerprint, Formats: m.formats, Notes: m.notes}
 }
 
 func (m *memory) Size(i int) (int, error) { return m.size(i), nil }

@@ -48,46 +48,46 @@ const (
 // readAhead is what the server reads ahead of an address, if the program does not say it.
 var readAhead = map[string]any{"size": "64MiB", "total": "256MiB", "readers": addressParallel}
 
-// openAddress opens the address of a program, lists it, and returns the name of its cache. Programs that open the same
+// openAddress opens the address of a program and lists it. Programs that open the same
 // address at the same time share one list. The same data have the same name, and other data another one. A program that
 // still has a cache of this server only hands over keys. Errors: those of the source; FileError; ErrInvalid; ErrMemory;
 // ErrEnding.
-func (s *Server) openAddress(ctx context.Context, o admin.Opening) (string, error) {
+func (s *Server) openAddress(ctx context.Context, o admin.Opening) (admin.Opened, error) {
 	d := s.onDemand
 	defer d.request()()
 	if s.ending() {
-		return "", ErrEnding
+		return admin.Opened{}, ErrEnding
 	}
 	path, _ := o.Source["path"].(string)
 	if !source.IsRemote(path) {
-		return "", noAddress(o.Source["path"])
+		return admin.Opened{}, noAddress(o.Source["path"])
 	}
 	if o.Keys != nil {
 		d.Keys(o.Keys.ID, o.Keys.Secret, o.Keys.Token)
 	}
 	if o.Name != "" && s.Has(o.Name) {
-		return o.Name, nil
+		return admin.Opened{Name: o.Name}, nil
 	}
 	digest, err := digestOf(o.Source)
 	if err != nil {
-		return "", err
+		return admin.Opened{}, err
 	}
 	// Other programs wait for the same list, so the end of the first of them does not end it.
 	ctx = context.WithoutCancel(ctx)
 	if o.Files != "" {
 		files, err := regexp.Compile(o.Files)
 		if err != nil {
-			return "", fmt.Errorf("%w: files: %w", source.ErrInvalid, err)
+			return admin.Opened{}, fmt.Errorf("%w: files: %w", source.ErrInvalid, err)
 		}
 		ctx = source.Elsewhere(ctx, files.MatchString)
 	}
-	name, err, _ := d.opens.Do(digest+o.Files, func() (any, error) {
+	opened, err, _ := d.opens.Do(digest+o.Files, func() (any, error) {
 		return s.serveAddress(ctx, o.Source, label(path)+"-"+digest)
 	})
 	if err != nil {
-		return "", err
+		return admin.Opened{}, err
 	}
-	return name.(string), nil
+	return opened.(admin.Opened), nil
 }
 
 func noAddress(path any) error {
@@ -108,7 +108,7 @@ func (d *OnDemand) request() (end func()) {
 }
 
 // serveAddress serves the data that an address has now.
-func (s *Server) serveAddress(ctx context.Context, settings source.Settings, name string) (string, error) {
+func (s *Server) serveAddress(ctx context.Context, settings source.Settings, name string) (admin.Opened, error) {
 	settings = maps.Clone(settings)
 	if _, given := settings["read_ahead"]; !given {
 		settings["read_ahead"] = readAhead
@@ -117,10 +117,19 @@ func (s *Server) serveAddress(ctx context.Context, settings source.Settings, nam
 		Policy: shm.PolicyFirstCome, Unnamed: true, Parallel: addressParallel, RemoveUnused: s.onDemand.Idle}
 	p, err := served.Prepare(ctx, o, s.open, s.log)
 	if err != nil {
-		return "", cmp.Or(errors.Unwrap(err), err) // programs know the address, and not the name
+		return admin.Opened{}, cmp.Or(errors.Unwrap(err), err) // programs know the address, and not the name
 	}
 	state := sha256.Sum256([]byte(p.Fingerprint()))
 	p.Options.Name += "-" + hex.EncodeToString(state[:6])
+	opened := admin.Opened{Name: p.Options.Name}
+	for _, note := range p.Notes() {
+		if note.Name == source.ClassesNote {
+			opened.Classes = json.RawMessage(note.Text)
+		}
+		if note.Data {
+			opened.Advice = append(opened.Advice, note.Text)
+		}
+	}
 	s.changes.Lock()
 	defer s.changes.Unlock()
 	if s.cache(p.Options.Name) == nil {
@@ -128,11 +137,11 @@ func (s *Server) serveAddress(ctx context.Context, settings source.Settings, nam
 			err = s.begin(p, new(shm.Others))
 		}
 		if err == nil {
-			return p.Options.Name, nil
+			return opened, nil
 		}
 	}
 	served.CloseAll(s.log, p)
-	return p.Options.Name, err
+	return opened, err
 }
 
 // digestOf tells settings apart.

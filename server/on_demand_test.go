@@ -78,6 +78,11 @@ func TestAnAddressIsACacheWithANameOfItsData(t *testing.T) {
 	if changed := d.open(t, "s3://b/x y/t-{0..1}.tar", "null"); changed == name || d.Caches() != 2 {
 		t.Errorf("other data have the name %s too, in %d caches", changed, d.Caches())
 	}
+	other.notes = []source.Note{{Name: source.ClassesNote, Text: `["cat","dog"]`}, {Name: "x", Text: "do it", Data: true}, {Name: "y", Text: "no"}}
+	_, answer := tell(t, d.Server, "POST", "/v1/open", `{"source": {"kind": "dir", "path": "s3://b/labelled"}}`)
+	if got := strings.Join(strings.Fields(answer), " "); !strings.HasSuffix(got, `"classes": [ "cat", "dog" ], "advice": [ "do it" ] }`) {
+		t.Errorf("the program gets %s", got)
+	}
 	p := dial(t, d.Dir())
 	number, _ := p.attach(name)
 	p.wantFetched(number, upTo(10)...)

@@ -91,10 +91,14 @@ func (i *Info) Local() string {
 	return i.Fingerprint + "." + i.State
 }
 
+// ClassesNote is the name of the note that has the names of labels by their number, in JSON.
+const ClassesNote = "classes"
+
 // Note is a line about a dataset.
 type Note struct {
 	Name, Text string
 	Advice     bool // the operator should do what it says; a server logs it
+	Data       bool // programs that open the data get it, too
 }
 
 // Errors of sources, for errors.Is. Their texts have the file, the numbers and the next step.

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"net/http"
@@ -25,6 +26,13 @@ type Keys struct {
 	Token  string `yaml:"token"`
 }
 
+// Opened is what the program gets.
+type Opened struct {
+	Name    string          `json:"name"`              // of the cache
+	Classes json.RawMessage `json:"classes,omitempty"` // names of labels by their number
+	Advice  []string        `json:"advice,omitempty"`  // about the data
+}
+
 const maxOpening = 1 << 20 // bytes of a request to open an address
 
 // postOpen opens an address for a program.
@@ -32,9 +40,9 @@ func (s *Host) postOpen(w http.ResponseWriter, r *http.Request) {
 	endless(w) // a long list takes minutes
 	var o Opening
 	err := request(w, r, &o)
-	name := ""
+	var opened Opened
 	if err == nil {
-		name, err = s.Open(r.Context(), o)
+		opened, err = s.Open(r.Context(), o)
 	}
 	if file := (*source.FileError)(nil); errors.As(err, &file) {
 		reply(w, http.StatusOK, map[string]string{"file": file.Name})
@@ -44,7 +52,7 @@ func (s *Host) postOpen(w http.ResponseWriter, r *http.Request) {
 		fail(w, statusOf(err), err.Error())
 		return
 	}
-	reply(w, http.StatusOK, map[string]string{"name": name})
+	reply(w, http.StatusOK, opened)
 }
 
 // statusOf is the status of an answer that says why an address does not open.

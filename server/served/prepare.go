@@ -86,7 +86,7 @@ func (p *Prepared) checkSettings() error {
 
 // Advise logs what works and should be changed.
 func (p *Prepared) Advise(log *slog.Logger) {
-	for _, note := range p.source.Info().Notes {
+	for _, note := range p.Notes() {
 		if note.Advice {
 			log.Warn("advice about the source", note.Name, note.Text)
 		}
@@ -99,6 +99,9 @@ func (p *Prepared) Advise(log *slog.Logger) {
 
 // Fingerprint returns that of the source.
 func (p *Prepared) Fingerprint() string { return p.source.Info().Fingerprint }
+
+// Notes returns those of the source.
+func (p *Prepared) Notes() []source.Note { return p.source.Info().Notes }
 
 // Look reads some files of the source. false: it has no pictures.
 func (p *Prepared) Look(ctx context.Context) (decode.Looked, bool) {

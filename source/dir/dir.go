@@ -291,7 +291,7 @@ func (l *listing) notes() []source.Note {
 		// JSON, because a name may have any character
 		text, err := json.Marshal(l.Classes)
 		if err == nil {
-			notes = append(notes, source.Note{Name: "classes", Text: string(text)})
+			notes = append(notes, source.Note{Name: source.ClassesNote, Text: string(text)})
 		}
 	}
 	return slices.Concat(notes, l.Notes)

@@ -113,7 +113,7 @@ func (c *classes) notes(whole bool) []source.Note {
 	if len(odd) > mostNamed {
 		text += fmt.Sprintf(" and %d more", len(odd)-mostNamed)
 	}
-	return []source.Note{{Name: "odd classes", Advice: true, Text: "each folder counts as a class, as in torchvision's " +
+	return []source.Note{{Name: "odd classes", Advice: true, Data: true, Text: "each folder counts as a class, as in torchvision's " +
 		"ImageFolder, also " + text + "; remove folders that are no classes"}}
 }
 

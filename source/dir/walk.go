@@ -72,7 +72,7 @@ func (o *settings) finish(ctx context.Context, l *listing, b *builder, all *clas
 // noteClasses adds notes: how many files lie outside folders, and which classes are odd.
 func (l *listing) noteClasses(all *classes, outside int) {
 	if outside > 0 {
-		l.Notes = append(l.Notes, source.Note{Name: "without a class",
+		l.Notes = append(l.Notes, source.Note{Name: "without a class", Data: true,
 			Text: fmt.Sprintf("%d files outside folders were left out", outside)})
 	}
 	l.Notes = append(l.Notes, all.notes(true)...)

@@ -112,7 +112,7 @@ func (u *untagged) Notes() []source.Note {
 	if u.names == 0 {
 		return nil
 	}
-	return []source.Note{{Name: "changes unnoticed", Advice: true, Text: fmt.Sprintf("the server sends neither ETag nor "+
+	return []source.Note{{Name: "changes unnoticed", Advice: true, Data: true, Text: fmt.Sprintf("the server sends neither ETag nor "+
 		"Last-Modified (objects: %d, such as %s), so a change that keeps the size is not noticed; set the server up to send one "+
 		"of them, or give each changed object another name", u.names, u.first)}}
 }

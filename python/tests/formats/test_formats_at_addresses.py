@@ -121,13 +121,33 @@ def test_folders_of_pictures_are_listed_once(bucket: Bucket, monkeypatch: pytest
     for k in range(3):
         bucket.put(f"classes/{k}/{k}.jpg", b"%d" % k)
     bucket.put("classes/a.csv", b"x\n1\n")
-    assert [item["label"] for item in source("s3://data/classes/", labels="folders")] == [0, 1, 2]
+    with pytest.warns(UserWarning, match="s3://data/classes/: 1 files outside folders were left out"):
+        assert [item["label"] for item in source("s3://data/classes/", labels="folders")] == [0, 1, 2]
     assert len(source("s3://data/classes/", kind="dir")) == 4
     (bucket.folder / "classes/a.csv").unlink()
     assert [*source("s3://data/classes/")] == [b"0", b"1", b"2"]
     assert asked == ["/v1/open"] * 3
     with pytest.raises(InvalidError, match='unknown key "lables"'):
         source("s3://data/classes/", lables="folders")
+
+
+def test_classes_and_advice_are_those_of_this_machine(bucket: Bucket):
+    for name in ("dog/1.jpg", "cat/2.jpg", ".ipynb_checkpoints/3.jpg", "beside.jpg"):
+        bucket.put(f"odd/{name}", name.encode())
+    seen = []
+    for where in (str(bucket.folder / "odd"), "s3://data/odd/"):
+        with pytest.warns(
+            UserWarning, match="each folder counts as a class|1 files outside folders were left out"
+        ) as warned:
+            pipe = source(where, labels="folders")
+        assert {one.filename for one in warned} == {__file__}
+        copy = pickle.loads(pickle.dumps(pipe))
+        assert (copy.classes, copy.class_to_idx) == (pipe.classes, pipe.class_to_idx)
+        seen.append((pipe.classes, pipe.class_to_idx, [*pipe], [str(one.message).replace(where, "") for one in warned]))
+    assert seen[0] == seen[1]
+    assert seen[0][0] == [".ipynb_checkpoints", "cat", "dog"]
+    with pytest.raises(AttributeError, match="classes"):
+        _ = source("s3://data/odd/").classes
 
 
 def key(item: Any) -> Any:
@@ -353,7 +373,9 @@ def test_tar_shards_are_decoded(bucket: Bucket):
         bucket.put_tar(f"t-{shard}.tar", {"1.json": b"[1]", "1.cls": b"%d" % shard, "2.json": b"[", "2.cls": b"9"})
     pipe = source("s3://data/t-{0..1}.tar", decode=True)
     assert (len(pipe), pipe[2]) == (4, {"cls": 1, "json": [1]})
-    assert source("s3://data/t-0.tar", decode=True, fields=["cls"])[1] == {"cls": 9}
+    for root in (str(bucket.folder), "s3://data"):
+        for where in ("t-0.tar", "t-*.tar"):
+            assert source(f"{root}/{where}", decode=True, fields=["cls"])[1] == {"cls": 9}
     with pytest.raises(stocached.BadSampleError, match=r"t-\{0\.\.1\}\.tar, sample 3: json: no json"):
         pipe[3]
 

@@ -100,8 +100,11 @@ def test_labels_of_files(tmp_path: Path):
     with pytest.warns(UserWarning, match="cat"):
         assert source(f"{tmp_path}//dog//2.txt", labels="folders")[0]["label"] == 2
     (tmp_path / "4.txt").write_text("")
+    (tmp_path / "-.txt").write_text("")
+    with pytest.warns(UserWarning, match=": 2 files outside folders were left out|each folder counts"):
+        assert [*source(tmp_path, labels="folders")] == [*pipe]
     for text, options, words in (
-        (tmp_path, {"labels": "folders"}, r"4\.txt lies in no folder of .*/\*/\*\.txt"),
+        (tmp_path / "*", {"labels": "folders"}, "no file in a folder of a class; 2 lie beside the folders"),
         (tmp_path, {"labels": "manifest"}, "labels='manifest' is not \"folders\""),
         (tmp_path, {"labels": "folders", "hidden": True}, "hidden are for files of a format"),
         (f"{tmp_path}/{{cat,dog}}/*", {"labels": "folders"}, "name several: .*/cat/, .*/dog/; join their pipes"),

@@ -110,13 +110,15 @@ class OnDemand:
     def log(self) -> str:
         return os.path.join(self.folder, _LOG)
 
-    def open(self, source: Mapping[str, Any], name: str = "", files: str = "") -> str:
-        """The name of the cache of the samples of an address, which the server opens. It starts the server if there is none.
+    def open(self, source: Mapping[str, Any], name: str = "", files: str = "") -> Mapping[str, Any]:
+        """Opens the samples of an address as a cache of the server: its `name`, the `classes` of its labels if they have names,
+        and `advice` about the data (docs/spec/on-demand.md). It starts the server if there is none.
         source: the keys of a source (docs/spec/sources.md). name: of a cache that this program has; if the server still has
-        it, it only takes the keys. files: if an object has a name of this pattern, none opens, and the name is "".
+        it, it only takes the keys. files: if an object has a name of this pattern, none opens, and there is no name.
         Raises InvalidError, CacheNotFoundError, CachePermissionError, CacheMemoryError, FetchError; NoServerError and
         UnsupportedError without a server."""
-        return str(self.ask("/v1/open", {"source": source, "name": name, "files": files}).get("name", ""))
+        opened: Mapping[str, Any] = self.ask("/v1/open", {"source": source, "name": name, "files": files})
+        return opened
 
     def ask(self, path: str, body: Mapping[str, Any], hand: bool = True) -> Any:
         """What the server answers. It starts the server if there is none. hand: the keys of the environment; without it, only

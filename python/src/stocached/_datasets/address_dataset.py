@@ -25,11 +25,13 @@ from .._common.errors import (
     StocachedError,
 )
 from .._common.remote_addresses import shown
+from .._common.warning import warn_user
 from .._files.members import decoded_item
 from .._shards.wildcards import WILD
 from .served_samples import ServedSamples
 
 _ENDINGS = {".tar": "tar", ".npy": "npy"}
+_STATE = ("address", "settings", "_server", "_name", "classes", "class_to_idx")
 _TIMEOUT = 60.0  # seconds of a batch
 _BRIEF = 0.2  # seconds: nobody waits for what is told ahead
 _ENDED = (CacheNotFoundError, NoServerError, ReplacedError)  # of a cache whose server has ended
@@ -46,18 +48,27 @@ class AddressDataset(ServedSamples):
     """A sample is the bytes of an object, a row, or a dict of the fields of a sample of tar shards.
 
     The list of the address is made when the object is made, and stays as it is then: ReplacedError if its data change.
+    With labels that have names, it has `classes` and `class_to_idx`, as torchvision's ImageFolder.
     Can be pickled; forked children read by connections of their own. Threads."""
 
     _parts_given: ClassVar[tuple[str, ...]] = ()
+    classes: list[str]
+    class_to_idx: dict[str, int]
 
     def __init__(self, address: str, settings: Mapping[str, Any], files: str = "", path: str = "") -> None:
         """settings: keys of a source (docs/spec/sources.md). files: a pattern of names of files that are not read whole.
         path: what the server reads, if not the address. Raises FilesError if there is one; and as `OnDemand.open`."""
         self.address, self.settings = address, source_of(path or address, settings)
         self._server = OnDemand()
-        self._name = self._server.open(self.settings, files=files)
-        if not self._name:
+        opened = self._server.open(self.settings, files=files)
+        if "name" not in opened:
             raise FilesError
+        self._name = opened["name"]
+        if "classes" in opened:
+            self.classes = opened["classes"]
+            self.class_to_idx = {name: number for number, name in enumerate(self.classes)}
+        for text in opened.get("advice", ()):
+            warn_user(f"{shown(address)}: {text}")
         self._attach()
 
     def _attach(self) -> None:
@@ -78,7 +89,7 @@ class AddressDataset(ServedSamples):
         self._read(cache, None, _TIMEOUT)
 
     def _open(self) -> None:
-        name = self._server.open(self.settings, self._name)
+        name = self._server.open(self.settings, self._name)["name"]
         if name != self._name:
             raise ReplacedError(
                 f"the data of {shown(self.address)} have changed since this program listed them: make the pipe again"
@@ -131,7 +142,7 @@ class AddressDataset(ServedSamples):
         return False
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: vars(self)[name] for name in ("address", "settings", "_server", "_name")}
+        return {name: value for name, value in vars(self).items() if name in _STATE}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)

@@ -10,6 +10,7 @@ import numpy as np
 from .._common.errors import InvalidError
 from .._common.numbers import position_of
 from .._common.one_line import one_line, printable
+from .._common.warning import warn_user
 from .._image.decoding import bytes_of
 from .._image.folder import classes_in, warn_of_odd_classes
 from .._memory.texts import Texts
@@ -27,26 +28,30 @@ class LabelledFiles:
     _of_errors = ("root", "class_to_idx")  # the paths and the classes say all
 
     def __init__(self, paths: Texts, root: str) -> None:
-        """root: has a folder for each class. Raises InvalidError for a file in none of them."""
-        self.paths, self.root = paths, root
+        """root: has a folder for each class. Files in none of them are left out, with a warning. Raises InvalidError if no
+        file is left."""
+        self.root = root
         self.classes = classes_in(root or ".")
         self.class_to_idx = {name: number for number, name in enumerate(self.classes)}
-        start, numbers = len(os.path.join(root, "")), np.empty(len(paths), np.int32)
+        start = len(os.path.join(root, ""))
+        numbers = np.empty(len(paths), np.int32)
         for k, path in enumerate(paths):
             name, inside, _ = path[start:].lstrip(os.sep).partition(os.sep)  # a//b is a/b
-            if not inside:
-                raise InvalidError(
-                    f'{printable(path)} lies in no folder of {printable(root)}, and labels="{FOLDERS}" takes the names of these '
-                    "folders as classes; write a pattern for the files inside, such as "
-                    f'"{printable(os.path.join(root, "*", "*" + os.path.splitext(path)[1]))}"'
-                )
-            numbers[k] = self.class_to_idx[name]
-        self._numbers = numbers
-        warn_of_odd_classes(root or ".", self.classes, set(np.unique(numbers).tolist()))
+            numbers[k] = self.class_to_idx[name] if inside else -1
+        kept, shown = numbers >= 0, printable(root or ".")
+        outside = len(paths) - np.count_nonzero(kept)
+        if outside == len(paths):
+            raise InvalidError(f"{shown} has no file in a folder of a class; {outside} lie beside the folders")
+        if outside:
+            warn_user(f"{shown}: {outside} files outside folders were left out")
+        self.paths = paths.chosen(kept) if outside else paths
+        self._numbers = numbers[kept]
+        warn_of_odd_classes(root or ".", self.classes, set(np.unique(self._numbers).tolist()))
 
     @property
     def targets(self) -> list[int]:
-        return self._numbers.tolist()
+        numbers: list[int] = self._numbers.tolist()
+        return numbers
 
     def __len__(self) -> int:
         return len(self.paths)

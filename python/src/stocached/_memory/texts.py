@@ -60,6 +60,12 @@ class Texts:
             used, count = used + len(text), count + len(lengths)
         return cls(folder, errors, SharedBytes.of(data, used), SharedBytes.of(ends, 8 * count))
 
+    def chosen(self, these: npt.NDArray[np.bool_]) -> Texts:
+        """Some of the texts. these: which."""
+        lengths = np.diff(self.ends)
+        data = self.data[np.repeat(these, lengths.astype(np.int64))]
+        return Texts.joined(self.folder, self._errors, [(data.tobytes(), lengths[these])])
+
     def __len__(self) -> int:
         return len(self.ends) - 1
 
