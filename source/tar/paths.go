@@ -4,22 +4,24 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/stocached/stocached/source"
+
+	"github.com/bmatcuk/doublestar/v4"
 )
 
 var url = regexp.MustCompile(`^(pipe:|file:|[a-z][a-z0-9+.-]*://)`)
 
-// shardPaths returns the paths of the setting path in their order. It takes a file of exactly this
-// name. Otherwise it expands braces, and matches the wildcards of each result with the
-// existing files, in byte order. It returns ErrInvalid when a pattern matches no file, when a path
-// occurs twice, or when it is no path.
-func shardPaths(ctx context.Context, place *source.Place, pattern string) ([]string, error) {
-	remote := place.Objects() != nil
+// shardPaths returns the paths of the setting path in their order. It takes a file of exactly this name. Otherwise it
+// expands braces, and matches the wildcards of each result with the existing files, in byte order. objects: nil: local
+// files. sorted: all are in byte order, each once. It returns ErrInvalid when a pattern matches no file (sorted: when
+// none does), when a path occurs twice, or when it is no path.
+func shardPaths(ctx context.Context, objects source.Objects, pattern string, sorted bool) ([]string, error) {
+	remote := objects != nil
 	if st, err := os.Stat(pattern); !remote && err == nil {
 		if st.IsDir() {
 			return nil, fmt.Errorf("%w: %s is a folder; name its shards: path: %s", source.ErrInvalid, pattern,
@@ -41,7 +43,7 @@ func shardPaths(ctx context.Context, place *source.Place, pattern string) ([]str
 	for _, one := range expanded {
 		matches := []string{one}
 		if remote && wild(one) {
-			if matches, err = globObjects(ctx, place.Objects(), one); err != nil {
+			if matches, err = globObjects(ctx, objects, one); err != nil {
 				return nil, err
 			}
 		} else if !remote && wild(one) && !exists(one) {
@@ -49,10 +51,16 @@ func shardPaths(ctx context.Context, place *source.Place, pattern string) ([]str
 				return nil, err
 			}
 		}
+		if len(matches) == 0 && !sorted {
+			return nil, nothing(remote, one)
+		}
 		for _, shard := range matches {
 			key := shard
 			if !remote {
 				key = filepath.Clean(shard)
+			}
+			if seen[key] && sorted {
+				continue
 			}
 			if seen[key] {
 				return nil, fmt.Errorf("%w: path %q names %s twice", source.ErrInvalid, pattern, shard)
@@ -64,13 +72,27 @@ func shardPaths(ctx context.Context, place *source.Place, pattern string) ([]str
 			return nil, fmt.Errorf("%w: path %q has more than %d shards", source.ErrInvalid, pattern, mostPaths)
 		}
 	}
+	if len(paths) == 0 {
+		return nil, nothing(remote, pattern)
+	}
+	if sorted {
+		slices.Sort(paths)
+	}
 	return paths, nil
 }
 
-// globObjects returns the objects that match a pattern, in byte order. It returns ErrInvalid when there
-// are none, or when the objects cannot be listed.
+func nothing(remote bool, pattern string) error {
+	what := "file"
+	if remote {
+		what = "object"
+	}
+	return fmt.Errorf("%w: no %s matches %s", source.ErrInvalid, what, pattern)
+}
+
+// globObjects returns the objects that match a pattern, in byte order. It returns ErrInvalid when the objects cannot be
+// listed.
 func globObjects(ctx context.Context, objects source.Objects, pattern string) ([]string, error) {
-	translated, err := goPattern(pattern)
+	parts, err := partsOf(pattern)
 	if err != nil {
 		return nil, err
 	}
@@ -79,17 +101,13 @@ func globObjects(ctx context.Context, objects source.Objects, pattern string) ([
 	prefix := pattern[:strings.IndexAny(pattern, "*?[")]
 	err = objects.List(ctx, prefix, func(name string, _ source.Stamp) error {
 		exact = exact || name == pattern
-		matches, _ := path.Match(translated, name) // a valid pattern
-		if matches && !source.StandsForFolder(name) {
+		if !source.StandsForFolder(name) && fits(parts, strings.Split(name, "/")) {
 			shards = append(shards, name)
 		}
 		return nil
 	})
-	if shards = shardsOf(pattern, shards); exact {
+	if shards = shardsOf(parts, shards); exact {
 		shards = []string{pattern}
-	}
-	if err == nil && len(shards) == 0 {
-		err = fmt.Errorf("%w: no object matches %s", source.ErrInvalid, pattern)
 	}
 	return shards, err
 }
@@ -99,20 +117,16 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// glob returns the sorted matches of one pattern, without index files. It returns ErrInvalid when
-// there are none.
+// glob returns the sorted matches of one pattern, without index files.
 func glob(pattern string) ([]string, error) {
-	translated, err := goPattern(pattern)
+	cleaned := filepath.Clean(pattern)
+	parts, err := partsOf(cleaned)
 	if err != nil {
 		return nil, err
 	}
-	all, err := filepath.Glob(translated)
+	all, err := doublestar.FilepathGlob(bare.Replace(cleaned), doublestar.WithFilesOnly())
 	if err != nil {
 		return nil, fmt.Errorf("%w: path %q: %w", source.ErrInvalid, pattern, err)
 	}
-	shards := shardsOf(filepath.Clean(pattern), all)
-	if len(shards) == 0 {
-		return nil, fmt.Errorf("%w: no file matches %s", source.ErrInvalid, pattern)
-	}
-	return shards, nil
+	return shardsOf(parts, all), nil
 }

@@ -27,8 +27,10 @@ var Kind = source.Kind{Name: kind,
 type settings struct {
 	source.Remote `key:",squash"`
 
-	// Path is a shard, or a pattern of shards: braces as webdataset expands them, and * ? [ ].
+	// Path is a shard, or a pattern of shards: braces as webdataset expands them, and * ? [ ] **.
 	Path string `key:"path"`
+	// Sorted shards are in byte order, each once. Default: in the order of the braces.
+	Sorted bool `key:"sorted"`
 	// Fields are the fields to read, in this order, such as [jpg, cls]. "jpg;png" is the first of
 	// these that a sample has, with the name jpg. Default: the fields of the first
 	// sample, sorted.
@@ -94,7 +96,7 @@ func open(ctx context.Context, s source.Settings) (source.Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	paths, err := shardPaths(ctx, place, o.Path)
+	paths, err := shardPaths(ctx, place.Objects(), o.Path, o.Sorted)
 	if err == nil {
 		err = o.check(place, len(paths))
 	}

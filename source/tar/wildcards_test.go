@@ -54,23 +54,9 @@ func TestWildcards(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	ofFiles := func(pattern string) ([]string, error) { return shardPaths(t.Context(), new(source.Place), pattern) }
-	ofObjects := func(pattern string) (all []string, err error) {
-		expanded, err := expandBraces(pattern)
-		if err != nil {
-			return nil, err
-		}
-		for _, one := range expanded {
-			found, err := []string{one}, error(nil)
-			if wild(one) {
-				found, err = globObjects(t.Context(), bucket{names: cases.Files}, one)
-			}
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, found...)
-		}
-		return all, nil
+	ofFiles := func(pattern string) ([]string, error) { return shardPaths(t.Context(), nil, pattern, false) }
+	ofObjects := func(pattern string) ([]string, error) {
+		return shardPaths(t.Context(), bucket{names: cases.Files}, pattern, false)
 	}
 	for name, paths := range map[string]func(pattern string) ([]string, error){"files": ofFiles, "objects": ofObjects} {
 		for _, c := range cases.Matched {
@@ -83,6 +69,10 @@ func TestWildcards(t *testing.T) {
 				t.Errorf("%s: %q: %q, %v; want %q", name, c.Pattern, got, err, c.Error)
 			}
 		}
+	}
+	sorted, err := shardPaths(t.Context(), nil, "{x,t[!1],y*,[x]}.tar", true)
+	if err != nil || !slices.Equal(sorted, []string{"t!.tar", "t2.tar", "t^.tar", "x.tar"}) {
+		t.Error(sorted, err)
 	}
 	if got, err := ofFiles("./.h/../a//t*.tar"); err != nil || !slices.Equal(got, []string{"a/t1.tar", "a/t2.tar"}) {
 		t.Error(got, err)

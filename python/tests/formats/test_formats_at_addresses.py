@@ -359,7 +359,7 @@ def test_tar_shards_of_a_text_are_those_of_this_machine(bucket: Bucket):
     for name in ("a1.tar", "B.TAR", "in/c.tar", "in/{d},[e].tar", ".f.tar", "in/of/g.tar"):
         bucket.put_tar(f"many tars/{name}", {f"{k}.txt": name.encode() for k in range(2)})
     root = f"{bucket.folder}/many tars"
-    for end in ("", "/**", "/a*", "/[!b]*", "/**/*.tar", "/in/of", "/{in/of/,a1.tar}"):
+    for end in ("", "/**", "/a*", "/[!b]*", "/**/*.tar", "/in/of", "/{in/of/,a1.tar}", "/{b,a}*", "/{a,[ab]}*.tar"):
         text = root + end
         wanted = [item["txt"] for item in source(text)]
         assert len(wanted) in {2, 4, 8, 10}

@@ -26,9 +26,8 @@ from .._shards.wildcards import WILD, Run, found, split
 
 _SERVED = "stocached:"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
-_BY_SERVER = "tar"  # the format that a server reads at addresses
-_TAR = registry.FORMATS[_BY_SERVER]
-_MOST_NAMES = 900_000  # bytes: a request has 1 MiB
+_TAR = registry.FORMATS["tar"]
+_OF_TARS = {"kind": "tar", "sorted": True}  # of what a server reads at addresses
 _ESCAPED = re.compile(r"[\\{},]")
 _SHELL = re.compile(r"~|\$\w|\$\{")
 _SHOWN = 3  # names of a folder, in an error
@@ -102,8 +101,8 @@ def _of_address(text: str, format: str | None, options: dict[str, Any], decode: 
     plain = shown(text)
     read = registry.of_ending(expanded(plain)[0])
     own = "kind" in options
-    if format is None and read is _TAR and "**" not in plain:
-        read, options = None, {"kind": _BY_SERVER, **options}
+    if format is None and read is _TAR:
+        read, options = None, {**_OF_TARS, **options}
     if not own and (format is not None or read is not None):
         return _of_files(text, format, options, decode)
     if format is not None:
@@ -161,26 +160,15 @@ def _of_files(text: str, format: str | None, options: dict[str, Any], decode: bo
 
 
 def _of_tars(names: list[str], text: str, options: dict[str, Any], decode: bool) -> Any:
-    """Of tar shards of folders, or of a pattern without their ending. The server gets the names: its own patterns are fewer."""
+    """Of tar shards of folders, or of a pattern without their ending. names: what was found."""
     from .._datasets import address_dataset
 
-    start = os.path.commonprefix(names).rfind("/") + 1  # noqa: RUF071 - it is cut at a slash
-    folder, ones, depths = names[0][:start], expanded(text), {name.count("/", start) for name in names}
-    path = _ESCAPED.sub(r"\\\g<0>", folder)
-    if "**" not in text and all(WILD.search(one) or one in names for one in ones):
-        path = ""
-    elif len(ones) == len(depths) == 1 and not WILD.search(ones[0].removesuffix("**") + folder):
-        path += "*/" * depths.pop() + "*"  # all below a folder: a list costs less than a request for each name
-    else:
-        one, *others = [_ESCAPED.sub(r"\\\g<0>", name[start:]) for name in names]
-        path += f"{{{','.join([one, *others])}}}" if others else one
-    if len(os.fsencode(path)) > _MOST_NAMES:
-        raise InvalidError(
-            f"source({one_line(text)}): the names of its {len(names):,} tar shards have more than {_MOST_NAMES:,} bytes; name "
-            f'them by a pattern, such as "{folder}*.tar"'
-        )
+    start = text.index("://") + 3
+    ones = [one if WILD.search(one) or one in names else f"{one.rstrip('/')}/**" for one in expanded(text)]
+    first, *others = [_ESCAPED.sub(r"\\\g<0>", one[start:]) for one in ones]
+    path = text[:start] + (f"{{{','.join([first, *others])}}}" if others else first)
     kind = address_dataset.DecodedAddress if decode else address_dataset.AddressDataset
-    return kind(text, {"kind": _BY_SERVER, **options}, path=path)
+    return kind(text, {**_OF_TARS, **options}, path=path)
 
 
 def _of_listed(listed: Any, options: dict[str, Any]) -> Elements:

@@ -28,8 +28,6 @@ Run = tuple[bytes, npt.NDArray[Any]]
 
 def matches(pattern: str) -> list[str]:
     """The shards that match, in byte order."""
-    if _ANY in pattern:
-        raise InvalidError(f"{pattern!r}: ** is not supported; name the folders, as in {{train,val}}/*.tar")
     return [os.fsdecode(folder + name) for folder, names in found(*split(pattern)) for name in names.tolist()]
 
 
