@@ -136,7 +136,7 @@ def test_files_of_this_machine_have_the_same_elements(bucket: Bucket, what: str,
         assert [item.pop("__key__") for item in here] == [
             f"{shard}{k}" for shard in range(len(here) // SAMPLES) for k in range(SAMPLES)
         ]
-    assert here == there
+    assert repr(here) == repr(there)
 
 
 @pytest.mark.usefixtures("run")

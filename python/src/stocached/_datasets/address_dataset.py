@@ -10,6 +10,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+import numpy as np
+
 from .._cache import handle
 from .._cache.cache import Cache
 from .._cache.fetch_calls import milliseconds
@@ -128,6 +130,18 @@ class AddressDataset(ServedSamples):
         about = {name: value for name, value in self.settings.items() if name not in _HOW}
         digest = hashlib.sha256(json.dumps(about, sort_keys=True, default=str).encode()).hexdigest()
         return f"{self.cache.fingerprint} {digest[:16]}"
+
+    def _value(self, value: Any, code: int) -> Any:
+        made = super()._value(value, code)
+        return int(made) if isinstance(made, np.int64) and self._has_numbers else made
+
+    def _rows(self, values: Any) -> list[Any]:
+        return values.tolist() if values.ndim == 1 and self._has_numbers else super()._rows(values)
+
+    @property
+    def _has_numbers(self) -> bool:
+        """Whether a number of a sample is a label or a text, and no row of an array."""
+        return self.settings["kind"] in ("dir", "tar")
 
     def ahead(self, indices: Indices) -> None:
         """The server reads these samples at once, before they are fetched."""
