@@ -3,8 +3,10 @@ package admin
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"net/http"
+	"strings"
 
 	"github.com/stocached/stocached/server/fill"
 	"github.com/stocached/stocached/shm"
@@ -49,7 +51,9 @@ func (s *Host) postOpen(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err != nil {
-		fail(w, statusOf(err), err.Error())
+		// The program knows what it has asked for.
+		said := strings.TrimPrefix(err.Error(), fmt.Sprintf("source of kind %s: ", o.Source["kind"]))
+		fail(w, statusOf(err), strings.TrimPrefix(said, source.ErrInvalid.Error()+": "))
 		return
 	}
 	reply(w, http.StatusOK, opened)

@@ -146,7 +146,9 @@ class OnDemand:
                     f"the server on {self.folder} ends again and again: {answer['error']}; its log: {self.log}"
                 )
             if status != http.HTTPStatus.OK:
-                raise _ERRORS.get(status, FetchError)(f"{answer.get('error')}; the log of the server: {self.log}")
+                text = answer.get("error")
+                log = "" if status == http.HTTPStatus.BAD_REQUEST else f"; the log of the server: {self.log}"
+                raise _ERRORS.get(status, FetchError)(f"{text}{log}")
             if hand:
                 self._handed = _digest(keys)
             return answer

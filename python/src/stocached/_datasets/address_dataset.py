@@ -22,10 +22,12 @@ from .._common.errors import (
     BadSampleError,
     CacheNotFoundError,
     FetchError,
+    InvalidError,
     NoServerError,
     ReplacedError,
     StocachedError,
 )
+from .._common.one_line import one_line
 from .._common.remote_addresses import shown
 from .._common.warning import warn_user
 from .._files.members import decoded_item
@@ -62,7 +64,10 @@ class AddressDataset(ServedSamples):
         path: what the server reads, if not the address. Raises FilesError if there is one; and as `OnDemand.open`."""
         self.address, self.settings = address, source_of(path or address, settings)
         self._server = OnDemand()
-        opened = self._server.open(self.settings, files=files)
+        try:
+            opened = self._server.open(self.settings, files=files)
+        except InvalidError as error:
+            raise InvalidError(f"source({one_line(shown(address))}): {error}") from None
         if "name" not in opened:
             raise FilesError
         self._name = opened["name"]
