@@ -20,7 +20,7 @@ FLOORS = (
     {"_common"},
     {"_samples", "_memory", "_random", "_order", "_shards", "_trace"},
     {"_checks", "_workers", "_image"},
-    {"_cache", "_files"},
+    {"_cache", "_prepared"},
     {"_datasets", "_formats", "_streams"},
     {"_pipes"},
     {"_loader"},

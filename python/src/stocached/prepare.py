@@ -9,16 +9,16 @@ in which order. NumPy alone is needed."""
 
 from __future__ import annotations
 
-from ._files.block_storage import BlockStorage
-from ._files.dataset import PreparedDataset
-from ._files.errors import BusyError, InTheWayError, NotPreparedError, PreparerError
-from ._files.fingerprint import fingerprint
-from ._files.info import DatasetInfo
-from ._files.storage import DataStorage
 from ._order.block_sampler import BlockSampler
 from ._order.indices import IndexSet
 from ._order.splits import Split, split
 from ._pipes.preparing import DataPreparer, prepare
+from ._prepared.block_storage import BlockStorage
+from ._prepared.dataset import PreparedDataset
+from ._prepared.errors import BusyError, InTheWayError, NotPreparedError, PreparerError
+from ._prepared.fingerprint import fingerprint
+from ._prepared.info import DatasetInfo
+from ._prepared.storage import DataStorage
 
 __all__ = [
     "BlockSampler",

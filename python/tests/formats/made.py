@@ -21,7 +21,7 @@ import pytest
 import tf_examples
 
 from stocached import BadSampleError, file_format
-from stocached._files.tar_members import encoded_member
+from stocached._shards.tar_members import encoded_member
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is missing: it needs Python 3.11")
 pq = pytest.importorskip("pyarrow.parquet")

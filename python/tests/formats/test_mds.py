@@ -88,7 +88,7 @@ def test_unpacked_shards_count_if_all_are_there(folder: Path):
     ("folder", "extra"), [("zstd", "zstd"), ("snappy", "parquet"), ("br", "parquet")], indirect=["folder"]
 )
 def test_missing_packages_are_named(folder: Path, extra: str, monkeypatch: pytest.MonkeyPatch):
-    from stocached._files import zstd
+    from stocached._prepared import zstd
 
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.setattr(zstd, "_functions", lambda: (_ for _ in ()).throw(UnsupportedError("none")))

@@ -27,8 +27,8 @@ from processes import held
 from test_pipes import plain
 
 from stocached import InvalidError, Loader, NondeterministicDatasetError, SchemaError, VersionError
-from stocached._files.tar_writer import TarDocument, TarWriter
 from stocached._pipes.stages import every
+from stocached._prepared.tar_writer import TarDocument, TarWriter
 from stocached._shards.tar_index import SUFFIX
 from stocached.pipes import Pipe, source
 from stocached.prepare import BlockStorage, IndexSet, InTheWayError, PreparedDataset

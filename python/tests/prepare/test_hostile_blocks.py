@@ -13,7 +13,7 @@ from prepared import FIELDS, VARIABLE, Made, same, sample
 
 from stocached import StocachedError
 from stocached._common.checksum import crc32c
-from stocached._files.description import _compact
+from stocached._prepared.description import _compact
 from stocached.prepare import BlockStorage, prepare
 
 NUMBERS = [0, 1, 7, 63, 2**31, 2**32 - 1, 2**63, 2**64 - 1]

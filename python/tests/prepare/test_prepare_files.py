@@ -18,9 +18,9 @@ from served import program
 
 from stocached import CorruptError, UnsupportedError, VersionError, _native
 from stocached._common.checksum import as_bytes, crc32c
-from stocached._files import zstd
-from stocached._files.block_reader import read_document
-from stocached._files.block_writer import BlockWriter, Packed
+from stocached._prepared import zstd
+from stocached._prepared.block_reader import read_document
+from stocached._prepared.block_writer import BlockWriter, Packed
 from stocached._samples.dtypes import NAMES
 from stocached.prepare import BlockStorage, DatasetInfo, NotPreparedError, prepare
 

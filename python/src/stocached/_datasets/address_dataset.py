@@ -30,7 +30,7 @@ from .._common.errors import (
 from .._common.one_line import one_line
 from .._common.remote_addresses import shown
 from .._common.warning import warn_user
-from .._files.members import decoded_item
+from .._image.decoded_members import decoded_item
 from .._shards.wildcards import WILD
 from .served_samples import ServedSamples
 

@@ -14,8 +14,8 @@ import numpy as np
 
 from .._common.errors import BadSampleError, InvalidError
 from .._common.one_line import printable
-from .._files.tar_members import member_value
 from .._memory.texts import SharedBytes, Texts
+from .._shards.tar_members import member_value
 from .local_file import opened
 
 _END = struct.Struct("<4s4H2LH")  # of the central directory

@@ -20,8 +20,8 @@ import numpy.typing as npt
 
 from .._common.errors import BadSampleError, InvalidError, StocachedError, UnsupportedError
 from .._common.one_line import one_line, printable
-from .._files import zstd
 from .._memory.texts import SharedBytes, Texts
+from .._prepared import zstd
 from .lines import chosen_columns
 from .local_file import File, opened
 

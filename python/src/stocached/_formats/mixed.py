@@ -18,7 +18,7 @@ from .._common.numbers import position_of
 from .._common.one_line import one_line, printable
 from .._common.reads_ahead import ReadsAhead
 from .._common.remote_addresses import shown
-from .._files.members import decoded, key_and_field
+from .._image.decoded_members import decoded, key_and_field
 from .._image.decoding import bytes_of
 from .._memory.texts import SharedBytes
 from .archives import Zip

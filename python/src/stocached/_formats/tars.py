@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from .._common.errors import BadSampleError, InvalidError
 from .._common.one_line import one_line, printable
-from .._files.members import decoded_item
+from .._image.decoded_members import decoded_item
 from .._memory.texts import SharedBytes, Texts
 from .._shards.chosen_members import chosen_members, names_of, number_of
 from .._shards.near_members import read_members

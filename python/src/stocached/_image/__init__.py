@@ -2,4 +2,4 @@
 
 `steps` has what users write. `passes` joins the steps of one picture into few calls of libstocached_image.so.
 
-Imports: `_common`, `_native`, `_random`, `_samples`."""
+Imports: `_common`, `_native`, `_random`, `_samples`, `_shards`."""

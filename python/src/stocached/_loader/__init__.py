@@ -6,4 +6,4 @@
 batches, and `single_process` makes them in the training loop. `affinity` deals an epoch to nodes, and
 `dealt_batches` has the batches of one. `advise` measures a loader, by `trial_torch` or `trial_ours`.
 
-Imports: all packages but `_files`."""
+Imports: all packages but `_prepared`."""

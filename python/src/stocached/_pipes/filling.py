@@ -12,9 +12,9 @@ from .._checks.fills import Fills
 from .._checks.randomness import Guard, Remedy
 from .._common.errors import InvalidError, NondeterministicDatasetError, WorkerLostError
 from .._common.notes import raise_noted
-from .._files.errors import PreparerError
-from .._files.info import DatasetInfo, sample_bytes, values_of
-from .._files.storage import DataStorage
+from .._prepared.errors import PreparerError
+from .._prepared.info import DatasetInfo, sample_bytes, values_of
+from .._prepared.storage import DataStorage
 from .._workers import calls
 
 _PART_BYTES = 4 << 20  # of samples of one size in a part: few tasks, and little memory

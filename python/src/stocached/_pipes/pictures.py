@@ -12,8 +12,8 @@ import numpy as np
 from .._common.errors import InvalidError
 from .._common.one_line import one_line
 from .._common.subsets import unwrapped
-from .._files.fingerprint import fingerprint
-from .._files.info import DatasetInfo
+from .._prepared.fingerprint import fingerprint
+from .._prepared.info import DatasetInfo
 from .._samples import dtypes
 
 _VERSION = 1  # version of what this module prepares

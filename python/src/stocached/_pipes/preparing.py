@@ -8,8 +8,8 @@ from typing import Any
 
 from .._checks.randomness import Remedy
 from .._common.errors import InvalidError
-from .._files.info import DatasetInfo
-from .._files.storage import DataStorage, check_storage
+from .._prepared.info import DatasetInfo
+from .._prepared.storage import DataStorage, check_storage
 from .filling import fill
 from .pictures import preparer_of
 

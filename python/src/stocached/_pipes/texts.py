@@ -59,7 +59,7 @@ def _of_text(text: str, format: str | None, options: dict[str, Any]) -> Any:
     if address is not None and (text.startswith("//", address.end()) and not os.path.exists(text)):
         return _of_files(text, format, options, decode)
     if format is None and not options and not decode and os.path.isfile(os.path.join(text, "dataset.json")):
-        from .._files import dataset  # takes 40 ms, which few programs need
+        from .._prepared import dataset  # takes 40 ms, which few programs need
 
         if dataset.is_written(text):
             return dataset.dataset_in(text)

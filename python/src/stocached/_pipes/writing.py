@@ -21,18 +21,18 @@ from .._common.one_line import one_line
 from .._common.sizes import parse_size
 from .._datasets.lists import Reading
 from .._datasets.probe import spread
-from .._files.block_storage import BlockStorage
-from .._files.dataset import dataset_in
-from .._files.info import DatasetInfo, specs_of
-from .._files.items import NOTE, form_of
-from .._files.layout import ALIGN, DEFAULT_BLOCK_BYTES
-from .._files.storage import DataStorage
-from .._files.tar_members import encoded_member
-from .._files.tar_storage import TarStorage
+from .._prepared.block_storage import BlockStorage
+from .._prepared.dataset import dataset_in
+from .._prepared.info import DatasetInfo, specs_of
+from .._prepared.items import NOTE, form_of
+from .._prepared.layout import ALIGN, DEFAULT_BLOCK_BYTES
+from .._prepared.storage import DataStorage
+from .._prepared.tar_storage import TarStorage
 from .._samples.own_copy import own_copy
 from .._samples.schema import MAX_FIELDS, Field
 from .._samples.structure import Encoded, Structure
 from .._samples.tree import Tree
+from .._shards.tar_members import encoded_member
 from .._workers import calls
 from .element_datasets import Listed
 from .filling import fill

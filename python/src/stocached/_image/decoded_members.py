@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from .._common.errors import BadSampleError, UnsupportedError
-from .._image.decoding import Decode
-from .._image.errors import DecodeError, NoDecoderError
 from .._shards.tar_index import split_name
-from .tar_members import member_value
+from .._shards.tar_members import member_value
+from .decoding import Decode
+from .errors import DecodeError, NoDecoderError
 
 DATA = "data"  # the field of a name without an ending
 _PICTURES = {"jpg", "jpeg", "jpe", "jfif", "png", "webp"}  # others need Pillow

@@ -13,10 +13,10 @@ from .._common.errors import SampleIndexError
 from .._common.sizes import parse_size
 from .._image.shards import MOST_OPEN, OpenShard
 from .._shards.tar_index import Members, members_of
+from .._shards.tar_members import member_value
 from .folder_storage import FolderStorage
 from .info import DatasetInfo
 from .layout import DEFAULT_FILE_BYTES
-from .tar_members import member_value
 from .tar_writer import TarDocument, TarWriter, tar_document
 
 
