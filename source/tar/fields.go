@@ -60,17 +60,26 @@ func fieldNames(fields []field) string {
 	return strings.Join(names, ", ")
 }
 
-// schemaOf returns the schema of the fields. It is variable-size unless all are numbers.
-func schemaOf(fields []field) (shm.Schema, error) {
+// keyField is the name of the field that has the key of a sample.
+const keyField = "__key__"
+
+// schemaOf returns the schema of the fields, and of a key after them. It is variable-size unless all are numbers.
+func schemaOf(fields []field, keys bool) (shm.Schema, error) {
 	var all []shm.Field
-	variable := false
+	variable := keys
+	ofBytes := func(name string) shm.Field {
+		return shm.Field{Name: name, DType: shm.Bytes, Dims: []uint64{shm.VariableDim}}
+	}
 	for _, f := range fields {
-		one := shm.Field{Name: f.name, DType: shm.Bytes, Dims: []uint64{shm.VariableDim}}
+		one := ofBytes(f.name)
 		if f.number {
 			one = shm.Field{Name: f.name, DType: shm.Int64}
 		}
 		variable = variable || !f.number
 		all = append(all, one)
+	}
+	if keys {
+		all = append(all, ofBytes(keyField))
 	}
 	schema, err := shm.NewSchema(all, variable)
 	if err != nil {

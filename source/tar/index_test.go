@@ -180,7 +180,7 @@ func FuzzDecodeIndex(f *testing.F) {
 			}
 		}
 		s := &shard{path: "x", index: x}
-		if _, err := choose(s, []field{{name: "jpg", names: []string{"jpg", "cls"}}}, true); err != nil {
+		if _, err := choose(s, []field{{name: "jpg", names: []string{"jpg", "cls"}}}, false, true); err != nil {
 			t.Fatal(err)
 		}
 	})

@@ -21,7 +21,8 @@ const mostDigits = 64
 type work struct {
 	members []member // one for each field
 	ranks   []int
-	sizes   []uint64
+	key     string     // of the sample, if samples have keys
+	sizes   []uint64   // one for each field, and one for the key
 	dims    [][]uint64 // sizes of each field, slices of sizes; nil for a number
 	extents []source.Extent
 	numbers []byte // mostDigits for each field
@@ -29,7 +30,8 @@ type work struct {
 
 func (d *dataset) newWork() any {
 	n := len(d.fields)
-	return &work{make([]member, n), make([]int, n), make([]uint64, n), make([][]uint64, n),
+	all := len(d.info.Schema.Fields)
+	return &work{make([]member, n), make([]int, n), "", make([]uint64, all), make([][]uint64, all),
 		make([]source.Extent, n), make([]byte, n*mostDigits)}
 }
 
@@ -48,9 +50,9 @@ func (d *dataset) find(i int, w *work) (*shard, error) {
 		if _, lacks := d.chosen[k].find(s.index, number, w); lacks >= 0 {
 			return changedIndex(s)
 		}
+		d.shape(s.index, number, w)
 		return nil
 	})
-	d.shape(w)
 	return s, err
 }
 
@@ -58,8 +60,14 @@ func changedIndex(s *shard) error {
 	return fmt.Errorf("%w: the index of %s was changed while it was in use; open the source again", source.ErrChanged, s.path)
 }
 
-// shape fills in the shapes of the fields.
-func (d *dataset) shape(w *work) {
+// shape fills in the shapes of the fields of sample i, by its number in the shard, and its key.
+func (d *dataset) shape(x *index, i int, w *work) {
+	if d.keys {
+		k := len(w.members)
+		w.key = x.key(i)
+		w.sizes[k] = uint64(len(w.key))
+		w.dims[k] = w.sizes[k : k+1 : k+1]
+	}
 	for k, m := range w.members {
 		if w.dims[k] = nil; !d.fields[k].number {
 			w.sizes[k] = uint64(m.bytes)
@@ -122,6 +130,10 @@ func (d *dataset) plan(ctx context.Context, i int, dst []byte, w *work) (s *shar
 			to = w.numbers[k*mostDigits:][:m.bytes]
 		}
 		w.extents[k] = source.Extent{Offset: m.at, Dst: to}
+	}
+	if d.keys {
+		key := spans[len(w.members)]
+		copy(dst[key.Start:key.End], w.key)
 	}
 	slices.SortFunc(w.extents, func(a, b source.Extent) int { return cmp.Compare(a.Offset, b.Offset) })
 	return s, spans, total, nil

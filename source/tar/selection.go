@@ -29,13 +29,17 @@ type choices struct {
 const missing = -1 // bytes of a missing member
 
 // choose makes the selection of a shard. It returns ErrInvalid for the first sample that lacks a
-// field, unless skip is set.
-func choose(s *shard, wanted []field, skip bool) (selection, error) {
-	x, c := s.index, selection{largest: -1, choices: choicesOf(s.index.fields, wanted)}
+// field, unless skip is set. keys: samples have their keys.
+func choose(s *shard, wanted []field, keys, skip bool) (selection, error) {
+	x, c := s.index, selection{largest: -1, choices: choicesOf(s.index.fields, wanted, keys)}
+	key := keyReader{rest: x.keys}
 	w, most := &work{members: make([]member, len(wanted)), ranks: make([]int, len(wanted))}, uint64(0)
 	several := slices.ContainsFunc(wanted, func(f field) bool { return len(f.names) > 1 })
 	for i, start := 0, 0; i < x.samples; i++ {
 		end := x.start(i + 1)
+		if keys {
+			key.next()
+		}
 		used, bytes := c.count(x, start, end)
 		if several || used < len(wanted) { // the count is not enough, or a field is missing
 			var lacks int
@@ -53,7 +57,7 @@ func choose(s *shard, wanted []field, skip bool) (selection, error) {
 		}
 		c.samples++
 		c.unused += end - start - used
-		if bytes >= most {
+		if bytes += roundUp(uint64(len(key.key)), shm.UnitBytes); bytes >= most {
 			most, c.largest = bytes, i
 		}
 		start = end
@@ -61,9 +65,9 @@ func choose(s *shard, wanted []field, skip bool) (selection, error) {
 	return c, nil
 }
 
-func choicesOf(fields []string, wanted []field) []choices {
+func choicesOf(fields []string, wanted []field, keys bool) []choices {
 	all, pad := make([]choices, len(fields)), uint64(shm.UnitBytes)
-	if len(wanted) == 1 { // a sample of one field is only its bytes
+	if len(wanted) == 1 && !keys { // a sample of one field is only its bytes
 		pad = 1
 	}
 	for k, name := range fields {

@@ -41,6 +41,8 @@ type settings struct {
 	// Missing says what happens to samples that lack a field: "error" (the default), or "skip",
 	// which leaves them out.
 	Missing string `key:"missing"`
+	// Keys: a sample also has its key, as the last field __key__.
+	Keys bool `key:"keys"`
 	// Index is where indexes are kept: a folder, which is made if missing; for a single shard the
 	// name of a file that ends in .stocached-index; "beside": beside each shard, also in a bucket, with
 	// .stocached-index after its name; or "none". Default: beside each local shard, or in the user's
@@ -77,6 +79,7 @@ type dataset struct {
 	info   source.Info
 	place  *source.Place
 	fields []field
+	keys   bool // samples have their keys, after the fields
 	shards []*shard
 	chosen []selection                             // selection of each shard
 	ends   []int                                   // for each shard: the number of its last sample, plus 1
@@ -104,7 +107,7 @@ func open(ctx context.Context, s source.Settings) (source.Source, error) {
 		place.Close()
 		return nil, err
 	}
-	d := &dataset{place: place, shards: make([]*shard, len(paths)), chosen: make([]selection, len(paths))}
+	d := &dataset{place: place, keys: o.Keys, shards: make([]*shard, len(paths)), chosen: make([]selection, len(paths))}
 	d.work.New = d.newWork
 	d.files = source.NewOpenFiles[*shard, *source.File](cmp.Or(o.OpenFiles, defaultOpenFiles))
 	if err = d.openShards(ctx, paths, &o); err == nil {
@@ -139,13 +142,13 @@ func (d *dataset) openShards(ctx context.Context, paths []string, o *settings) e
 	if d.fields, err = wantedFields(o, d.firstFields); err != nil {
 		return err
 	}
-	if d.info.Schema, err = schemaOf(d.fields); err != nil {
+	if d.info.Schema, err = schemaOf(d.fields, d.keys); err != nil {
 		return err
 	}
 	return each(ctx, len(paths), func(_ context.Context, k int) error {
 		defer d.shards[k].in.forget() // choose has read all of it
 		return d.shards[k].in.look(func() (err error) {
-			d.chosen[k], err = choose(d.shards[k], d.fields, o.Missing == "skip")
+			d.chosen[k], err = choose(d.shards[k], d.fields, d.keys, o.Missing == "skip")
 			return err
 		})
 	})
@@ -210,6 +213,9 @@ func (d *dataset) describe(o *settings) error {
 	for _, f := range d.fields {
 		read += fmt.Sprintf(" %q %t", f.names, f.number)
 	}
+	if d.keys {
+		read += " keys"
+	}
 	d.info = source.Info{Kind: kind, Samples: samples, Schema: schema, Notes: d.notes(o), Traffic: d.place.Traffic()}
 	d.info.Fingerprint, d.info.State = source.FingerprintOf(kind, read, slices.Values(files))
 	return nil
@@ -227,7 +233,7 @@ func (d *dataset) largest(schema *shm.Schema) (uint64, error) {
 		}
 		err := s.in.look(func() error {
 			c.find(s.index, c.largest, w)
-			d.shape(w)
+			d.shape(s.index, c.largest, w)
 			_, total, err := schema.Place(w.dims)
 			if err != nil {
 				return fmt.Errorf("%w: %s: sample %q: %w; choose fewer fields", source.ErrInvalid, s.path,

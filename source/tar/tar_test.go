@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -379,5 +380,28 @@ func TestRefuses(t *testing.T) {
 	cancel(cause)
 	if s, err := openContext(ctx, path); !errors.Is(err, cause) {
 		t.Errorf("%v, %v", s, err)
+	}
+}
+
+func TestKeys(t *testing.T) {
+	long := strings.Repeat("long/", 30) + "1"
+	path := shardOf(t, text("0.txt", "a"), text("0.cls", "7"), text(long+".txt", "b"), text(long+".cls", "8"), text("2.txt", "c"))
+	s := mustOpen(t, source.Settings{"path": path, "keys": true, "int64": []string{"cls"}, "missing": "skip"})
+	for i, want := range []map[string]string{{"__key__": "0", "txt": "a"}, {"__key__": long, "txt": "b"}} {
+		got := sample(t, s, i)
+		if delete(got, "cls"); !maps.Equal(got, want) {
+			t.Errorf("%q; want %q", got, want)
+		}
+	}
+	if n, err := s.Size(1); err != nil || uint64(n) != s.Info().Schema.SampleBytes {
+		t.Errorf("the sample with the longest key has %d bytes, the largest sample %d: %v", n, s.Info().Schema.SampleBytes, err)
+	}
+	without := mustOpen(t, source.Settings{"path": path, "missing": "skip"})
+	if without.Info().Fingerprint == mustOpen(t, source.Settings{"path": path, "keys": true, "missing": "skip"}).Info().Fingerprint {
+		t.Error("samples with keys and without have one fingerprint")
+	}
+	only := mustOpen(t, source.Settings{"path": path, "fields": []string{"txt"}, "keys": true})
+	if got := sample(t, only, 2); got["txt"] != "c" || got["__key__"] != "2" {
+		t.Errorf("%q", got)
 	}
 }

@@ -361,18 +361,16 @@ def test_tar_shards_of_a_text_are_those_of_this_machine(bucket: Bucket):
     root = f"{bucket.folder}/many tars"
     for end in ("", "/**", "/a*", "/[!b]*", "/**/*.tar", "/in/of", "/{in/of/,a1.tar}", "/{b,a}*", "/{a,[ab]}*.tar"):
         text = root + end
-        wanted = [item["txt"] for item in source(text)]
-        assert len(wanted) in {2, 4, 8, 10}
-        for options in ({}, {"format": "tar"}, {"fields": ["txt"]}):
-            assert [*source(address(text, bucket), **options)] == wanted
-    assert [*source(address(f"{root}/in/of", bucket), decode=True)] == [{"txt": "in/of/g.tar"}] * 2
+        assert len(source(text)) in {2, 4, 8, 10}
+        for options in ({}, {"format": "tar"}, {"fields": ["txt"]}, {"decode": True}):
+            assert [*source(address(text, bucket), **options)] == [*source(text, **options)]
 
 
 def test_tar_shards_are_decoded(bucket: Bucket):
     for shard in range(2):
         bucket.put_tar(f"t-{shard}.tar", {"1.json": b"[1]", "1.cls": b"%d" % shard, "2.json": b"[", "2.cls": b"9"})
     pipe = source("s3://data/t-{0..1}.tar", decode=True)
-    assert (len(pipe), pipe[2]) == (4, {"cls": 1, "json": [1]})
+    assert (len(pipe), pipe[2]) == (4, {"__key__": "1", "cls": 1, "json": [1]})
     for root in (str(bucket.folder), "s3://data"):
         for where in ("t-0.tar", "t-*.tar"):
             assert source(f"{root}/{where}", decode=True, fields=["cls"])[1] == {"cls": 9}

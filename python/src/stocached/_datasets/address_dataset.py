@@ -31,10 +31,12 @@ from .._common.one_line import one_line
 from .._common.remote_addresses import shown
 from .._common.warning import warn_user
 from .._image.decoded_members import decoded_item
+from .._samples.schema import Field
 from .._shards.wildcards import WILD
 from .served_samples import ServedSamples
 
 _ENDINGS = {".tar": "tar", ".npy": "npy"}
+_KEY = "__key__"  # of a sample of tar shards
 _STATE = ("address", "settings", "_server", "_name", "classes", "class_to_idx")
 _TIMEOUT = 60.0  # seconds of a batch
 _BRIEF = 0.2  # seconds: nobody waits for what is told ahead
@@ -136,6 +138,9 @@ class AddressDataset(ServedSamples):
         digest = hashlib.sha256(json.dumps(about, sort_keys=True, default=str).encode()).hexdigest()
         return f"{self.cache.fingerprint} {digest[:16]}"
 
+    def _shown(self, field: Field, value: Any) -> Any:
+        return os.fsdecode(value) if field.name == _KEY else super()._shown(field, value)
+
     def _value(self, value: Any, code: int) -> Any:
         made = super()._value(value, code)
         return int(made) if isinstance(made, np.int64) and self._has_numbers else made
@@ -172,7 +177,7 @@ class AddressDataset(ServedSamples):
 
 
 class DecodedAddress(AddressDataset):
-    """The samples of tar shards as dicts of decoded values, without their keys, which the server does not give."""
+    """The samples of tar shards as dicts of decoded values."""
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         samples, fields = super().__getitems__(indices), self.cache.fields

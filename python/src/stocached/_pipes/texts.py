@@ -27,7 +27,6 @@ from .._shards.wildcards import WILD, Run, found, split
 _SERVED = "stocached:"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _TAR = registry.FORMATS["tar"]
-_OF_TARS = {"kind": "tar", "sorted": True}  # of what a server reads at addresses
 _ESCAPED = re.compile(r"[\\{},]")
 _SHELL = re.compile(r"~|\$\w|\$\{")
 _SHOWN = 3  # names of a folder, in an error
@@ -102,7 +101,7 @@ def _of_address(text: str, format: str | None, options: dict[str, Any], decode: 
     read = registry.of_ending(expanded(plain)[0])
     own = "kind" in options
     if format is None and read is _TAR:
-        read, options = None, {**_OF_TARS, **options}
+        read, options = None, _of_shards(options)
     if not own and (format is not None or read is not None):
         return _of_files(text, format, options, decode)
     if format is not None:
@@ -168,7 +167,12 @@ def _of_tars(names: list[str], text: str, options: dict[str, Any], decode: bool)
     first, *others = [_ESCAPED.sub(r"\\\g<0>", one[start:]) for one in ones]
     path = text[:start] + (f"{{{','.join([first, *others])}}}" if others else first)
     kind = address_dataset.DecodedAddress if decode else address_dataset.AddressDataset
-    return kind(text, {**_OF_TARS, **options}, path=path)
+    return kind(text, _of_shards(options), path=path)
+
+
+def _of_shards(options: dict[str, Any]) -> dict[str, Any]:
+    """The keys of a source of tar shards that a server reads at an address, so that items are those of this machine."""
+    return {"kind": "tar", "sorted": True, "keys": "fields" not in options, **options}
 
 
 def _of_listed(listed: Any, options: dict[str, Any]) -> Elements:
