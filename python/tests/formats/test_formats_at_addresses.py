@@ -364,6 +364,7 @@ def test_tar_shards_of_a_text_are_those_of_this_machine(bucket: Bucket):
         assert len(source(text)) in {2, 4, 8, 10}
         for options in ({}, {"format": "tar"}, {"fields": ["txt"]}, {"decode": True}):
             assert [*source(address(text, bucket), **options)] == [*source(text, **options)]
+    assert [*source("s3://data/many tars/*.tar", kind="dir")] == [Path(f"{root}/a1.tar").read_bytes()]
 
 
 def test_tar_shards_are_decoded(bucket: Bucket):

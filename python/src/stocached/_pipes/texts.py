@@ -100,7 +100,7 @@ def _of_address(text: str, format: str | None, options: dict[str, Any], decode: 
     plain = shown(text)
     read = registry.of_ending(expanded(plain)[0])
     own = "kind" in options
-    if format is None and read is _TAR:
+    if format is None and read is _TAR and not own:
         read, options = None, _of_shards(options)
     if not own and (format is not None or read is not None):
         return _of_files(text, format, options, decode)
