@@ -26,6 +26,7 @@ import numpy as np
 import pytest
 from buckets import KEYS, Bucket, environment, servers
 from processes import until
+from programs import Program
 
 import stocached
 from stocached import Loader, source
@@ -83,16 +84,6 @@ def tars(fields: list[str] | None = None) -> Any:
 
 
 ALL = [f"sample {shard}-{k}" for shard in range(SHARDS) for k in range(SAMPLES)]
-
-
-def child(program: str, **more: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", program],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **more},
-    )
 
 
 # ------------------------------------------------------------ elements
@@ -246,20 +237,20 @@ def test_folders_of_servers_that_ended_long_ago_go(run: Path, monkeypatch: pytes
 def sweeping(run: Path) -> Iterator[None]:
     """Inside, two processes remove the folders of all servers that have ended."""
     sweep = "import sys; from stocached._cache import on_demand as o; o._KEPT = -1.0\nwhile True: o._sweep(sys.argv[1])"
-    sweepers = [subprocess.Popen([sys.executable, "-c", sweep, run / "stocached"]) for _ in range(2)]
+    sweepers = [Program(sweep, run / "stocached") for _ in range(2)]
     try:
         yield
     finally:
         for one in sweepers:
             one.kill()
-            one.wait()
+            one.communicate()
 
 
 def test_programs_that_start_a_server_beside_sweeps_get_one(run: Path):
     program = f"from stocached import source; from stocached._cache import on_demand as o; o._KEPT = -1.0; source({TARS!r})[0]"
     with sweeping(run):
         for turn in range(6):
-            together = [child(program, AWS_PROFILE=str(turn % 2)) for _ in range(3)]
+            together = [Program(program, AWS_PROFILE=str(turn % 2)) for _ in range(3)]
             assert [one.communicate()[1] for one in together] == [""] * 3
             assert len(servers(run)) <= 2
             for pid in servers(run):
@@ -280,7 +271,7 @@ def test_a_sweep_removes_nothing_of_a_program_that_starts_a_server(run: Path):
 def test_a_program_that_is_attached_keeps_it(run: Path):
     pipe = tars()
     (before,) = servers(run)
-    ended = child(f"from stocached import source; source({TARS!r})[0]")
+    ended = Program(f"from stocached import source; source({TARS!r})[0]")
     assert ended.communicate()[1] == ""
     threading.Event().wait(2.5)  # more than STOCACHED_IDLE
     assert servers(run) == [before]
@@ -341,7 +332,7 @@ def test_kills_of_the_server_cost_no_sample(run: Path):
 def test_kills_of_programs_and_of_the_starter_leave_nothing(run: Path):
     program = f"import stocached\nfor _ in range(10**6): list(stocached.source({TARS!r}))"
     kills = random.Random(4)
-    programs = [child(program) for _ in range(3)]
+    programs = [Program(program) for _ in range(3)]
     for _ in range(KILLS):
         until(lambda: len(servers(run)) == 1)
         threading.Event().wait(kills.random() / 2)
@@ -349,7 +340,7 @@ def test_kills_of_programs_and_of_the_starter_leave_nothing(run: Path):
         if victim < 3:
             programs[victim].kill()
             assert programs[victim].communicate()[1] == ""
-            programs[victim] = child(program)
+            programs[victim] = Program(program)
         else:
             for pid in servers(run):
                 os.kill(pid, signal.SIGKILL)
@@ -419,7 +410,7 @@ def test_keys_that_change_are_handed_over(run: Path, other: Bucket, monkeypatch:
 @pytest.mark.usefixtures("run")
 def test_a_wrong_secret_of_another_program_costs_no_sample():
     pipe = source("s3://data/files/")
-    refused = child("from stocached import source; source('s3://data/files/')", AWS_SECRET_ACCESS_KEY="mistyped")
+    refused = Program("from stocached import source; source('s3://data/files/')", AWS_SECRET_ACCESS_KEY="mistyped")
     assert "CachePermissionError" in refused.communicate()[1]
     assert [pipe[i] for i in range(OBJECTS)] == [source("s3://data/files/")[i] for i in range(OBJECTS)]
 

@@ -9,12 +9,12 @@ import pickle
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 from loader_datasets import Numbers, check, sample
 from processes import until
+from programs import FOLDER, Program
 
 from stocached import (
     CacheExistsError,
@@ -26,15 +26,11 @@ from stocached import (
     image,
 )
 
-PROGRAM = Path(__file__).parents[1] / "loader_programs" / "disk.py"
 SAMPLES = 240
 
 
 def start(folder, log, environment=None, **settings):
-    return subprocess.Popen(
-        [sys.executable, str(PROGRAM), str(folder), str(log), json.dumps(settings)],
-        stdout=subprocess.PIPE, text=True, env={**os.environ, **(environment or {})},
-    )  # fmt: skip
+    return Program(FOLDER / "disk.py", folder, log, json.dumps(settings), **(environment or {}))
 
 
 def finish(program):

@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 from loader_datasets import Deadly, Numbers, Stream, read
 from processes import gone, limit
+from programs import FOLDER, run
 
 from stocached import InvalidError, Loader, WorkerLostError
 from stocached._loader.tasks import ROW_AND_OBJECTS
 from stocached._workers.task_queue import TaskQueue
 
 ROOT = Path(__file__).parents[3]
-PROGRAM = Path(__file__).parents[1] / "loader_programs" / "kills.py"
 SAID = {
     "SIGKILL": "was killed by SIGKILL",
     "SIGSEGV": "was killed by SIGSEGV",
@@ -134,7 +134,7 @@ def fault_library():
 def killed_in_a_fill(points, kind, library, folder):
     """By each point: the restarts, the hits of the second epoch and the reclaimed claims, as the program prints them."""
     done = subprocess.run(
-        [sys.executable, PROGRAM.with_name("killed_in_a_fill.py"), folder, kind, *points],
+        [sys.executable, FOLDER / "killed_in_a_fill.py", folder, kind, *points],
         env=os.environ | {"STOCACHED_LIB_PATH": str(library)},
         capture_output=True,
         text=True,
@@ -244,9 +244,7 @@ def test_lost_worker_is_noticed_if_other_code_waits_for_all_children(tmp_path):
 def test_kills_at_random_moments(way):
     """STOCACHED_TEST_KILLS sets a larger number, for `make soak`."""
     kills = int(os.environ.get("STOCACHED_TEST_KILLS", "20" if way == "cached" else "10"))
-    result = subprocess.run(
-        [sys.executable, PROGRAM, way, str(kills)], capture_output=True, text=True, timeout=60 + kills, check=False
-    )
+    result = run(FOLDER / "kills.py", way, kills, timeout=60 + kills)
     assert result.returncode == 0, f"{result.stdout}\n{result.stderr}"
     killed, restarts, epochs = map(int, result.stdout.split())
     assert killed == kills

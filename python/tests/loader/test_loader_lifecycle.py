@@ -5,30 +5,22 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 from loader_datasets import Asleep, Numbers, check, read
 from processes import gone, limit, lives, until
+from programs import FOLDER, run
+from programs import Program as Started
 
 from stocached import ClosedError, Loader, WorkerLostError
 
-PROGRAMS = Path(__file__).parents[1] / "loader_programs"
 MANY = int(os.environ.get("STOCACHED_TEST_BREAKS", "0"))  # `make soak` sets it
 
 
 def program(name: str, *arguments: object, timeout: float = 240) -> str:
-    result = subprocess.run(
-        [sys.executable, PROGRAMS / f"{name}.py", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
+    result = run(FOLDER / f"{name}.py", *arguments, timeout=timeout)
     assert result.returncode == 0, f"{result.stdout}\n{result.stderr}"
     assert result.stderr == "", result.stderr
     return result.stdout
@@ -169,11 +161,7 @@ class Program:
     """endings.py, in its own group of processes."""
 
     def __init__(self, workers: int, method: str, ending: str) -> None:
-        command = [sys.executable, str(PROGRAMS / "endings.py"), str(workers), method, ending]
-        self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-        )
-        assert self.process.stdout is not None
+        self.process = Started(FOLDER / "endings.py", workers, method, ending)
         line = self.process.stdout.readline()
         assert line, self.process.communicate()[1]
         self.pid, *self.workers = map(int, line.split())
@@ -183,9 +171,8 @@ class Program:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.process.poll() is None:
+        with self.process:
             self.process.kill()
-        self.process.communicate()
 
     def finish(self) -> tuple[int, str, str]:
         """Returns status and output."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -18,11 +16,11 @@ import pytest
 from native_samples import CONTROL, dataset_of, folder_of_small, read, shards_of_small, taken, usual
 from pictures import encoded
 from processes import held, limit, nothing_new, until
+from programs import FOLDER, Program, run
 
 from stocached import ClosedError, InvalidError, Loader, image
 
 N, BATCH = 40, 4
-PROGRAM = Path(__file__).parents[1] / "loader_programs" / "native_ends.py"
 
 
 @pytest.fixture
@@ -87,11 +85,8 @@ def hanging(root) -> Path:
     ("way", "status"), [("wait", 0), ("busy", 0), ("end", 0), ("exit", 7), ("error", 1), ("os._exit", 8)]
 )
 def test_programs_end_while_a_file_hangs(hanging, way, status):
-    with subprocess.Popen(
-        [sys.executable, str(PROGRAM), str(hanging), way], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as program:
+    with Program(FOLDER / "native_ends.py", hanging, way) as program:
         try:
-            assert program.stdout is not None
             assert program.stdout.readline() == "ready\n", program.communicate()[1]
             start = time.monotonic()
             if way in ("wait", "busy"):
@@ -108,9 +103,7 @@ def test_programs_end_while_a_file_hangs(hanging, way, status):
 
 @pytest.mark.parametrize(("either", "way"), [("folder", "fork"), ("shards", "spawn")], indirect=["either"])
 def test_processes_made_in_the_middle_of_an_epoch(either, way):
-    done = subprocess.run(
-        [sys.executable, str(PROGRAM), str(either), way], capture_output=True, text=True, timeout=240, check=False
-    )
+    done = run(FOLDER / "native_ends.py", either, way)
     assert (done.returncode, done.stdout, done.stderr) == (0, "ready\n", "")
 
 

@@ -4,16 +4,13 @@ fed piece by piece. All workers read them alike."""
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 from native_samples import folder_of_small
 from processes import limit, rest_of
-
-PROGRAM = Path(__file__).parents[1] / "loader_programs" / "slow_source.py"
+from programs import FOLDER, Program
 
 
 @pytest.fixture
@@ -21,14 +18,11 @@ def root(tmp_path) -> Path:
     return folder_of_small(tmp_path / "train", 24)
 
 
-def begun(root: Path, kind: str, ways: str, worker: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, str(PROGRAM), str(root), kind, ways, worker],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+def begun(root: Path, kind: str, ways: str, worker: str) -> Program:
+    return Program(FOLDER / "slow_source.py", root, kind, ways, worker)
 
 
-def check_end(program: subprocess.Popen[str]) -> None:
+def check_end(program: Program) -> None:
     output, error = rest_of(program, 240)
     if output.startswith("not permitted"):
         pytest.skip(output.strip())

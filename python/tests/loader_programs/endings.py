@@ -22,6 +22,7 @@ import stocached
 
 
 def main() -> None:
+    os.setpgid(0, 0)  # Ctrl-C reaches this process and its workers
     workers, method, ending = int(sys.argv[1]), sys.argv[2], sys.argv[3]
     if ending == "gather":
         gather()

@@ -17,6 +17,7 @@ from multiprocessing import get_context
 import numpy as np
 import pytest
 from processes import gone, held, limit, nothing_new, until
+from programs import Program
 from stream_files import Files, collect, expected, streams
 
 from stocached import ClosedError, StreamError
@@ -242,7 +243,8 @@ def test_generators_in_workers_are_closed(tmp_path, monkeypatch):
 
 
 PROGRAM = """
-import os, signal, sys, time
+import os, signal, sys, time, warnings
+warnings.simplefilter("error")
 import numpy as np
 from stocached import Loader, source
 from stocached.streams import Streams
@@ -281,12 +283,7 @@ def test_workers_end_with_the_interpreter(tmp_path, method, end, of):
     code, status = ENDS[end]
     program = tmp_path / "program.py"
     program.write_text(PROGRAM.format(end=code))
-    process = subprocess.Popen(
-        [sys.executable, "-W", "error", str(program), of, method],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = Program(program, of, method)
     pids = [int(pid) for pid in process.stdout.readline().split()]
     assert len(pids) == 2
     _, errors = process.communicate(timeout=120)

@@ -16,6 +16,7 @@ import types
 import pytest
 from helpers import python
 from processes import gone, held, limit, lives, nothing_new, until
+from programs import Program
 from worker_team import Team, close_the_pipe, die, echo, end_at_once, refuse_to_end, sleep
 
 from stocached._workers import processes
@@ -256,9 +257,8 @@ if __name__ == "__main__":
 def test_workers_end_with_their_parent(tmp_path, method, end):
     program = tmp_path / "program.py"
     program.write_text(ORPHANS.format(path=TESTS, method=method, end=end))
-    process = subprocess.Popen([sys.executable, program], stdout=subprocess.PIPE, text=True)
+    process = Program(program)
     pids = [int(pid) for pid in process.stdout.readline().split()]
     assert len(pids) == 2
-    process.wait(timeout=120)
-    process.stdout.close()
+    process.communicate()
     assert gone(pids) < limit(5)
