@@ -173,30 +173,6 @@ def test_a_failure_without_tests_is_told_by_its_complaints_or_last_lines() -> No
     assert len(long) == 1 and len(long[0]) == failures.WIDTH
 
 
-def test_all_stages_run_and_one_failure_is_told(tmp_path: Path) -> None:
-    (tmp_path / "Makefile").write_text("good:\n\t@echo '2 passed, 0 failed'\nbad:\n\t@echo why it broke; exit 3\n")
-    script = Path(stages.__file__)
-    for names, status, last in (
-        (["bad", "good"], 1, "2 passed, 1 failed, 0 skipped"),
-        (["good"], 0, "2 passed, 0 failed, 0 skipped"),
-    ):
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
-        done = subprocess.run(
-            [sys.executable, script, *names], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == status
-        assert done.stdout.splitlines()[-1] == last
-        assert re.search(
-            r"^\d+ s, \d+ processor seconds\. .* take [1-9]\d* ms here while all \d+ processors are busy\.$",
-            done.stdout,
-            re.M,
-        )
-        assert ("why it broke" in done.stdout) == (status == 1)
-        if status == 1:
-            table, below = done.stdout.split("passed  failed  skipped", 1)
-            assert "why it broke" in table and "failed in bad:\n  why it broke\n" in below
-
-
 def ran(folder: Path, makefile: str, *stages_: str) -> tuple[int, str]:
     (folder / "Makefile").write_text(makefile)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
@@ -205,6 +181,19 @@ def ran(folder: Path, makefile: str, *stages_: str) -> tuple[int, str]:
         cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=90,
     )  # fmt: skip
     return done.returncode, done.stdout
+
+
+def test_all_stages_run_and_one_failure_is_told(tmp_path: Path) -> None:
+    makefile = "good:\n\t@echo '2 passed, 0 failed'\nbad:\n\t@echo why it broke; exit 3\n"
+    for names, failed in (["bad", "good"], 1), (["good"], 0):
+        status, text = ran(tmp_path, makefile, *names)
+        assert (status, text.splitlines()[-1]) == (failed, f"2 passed, {failed} failed, 0 skipped")
+        speed = r"^\d+ s, \d+ processor seconds\. .* take [1-9]\d* ms here while all \d+ processors are busy\.$"
+        assert re.search(speed, text, re.M)
+        assert ("why it broke" in text) == bool(failed)
+        if failed:
+            table, below = text.split("passed  failed  skipped", 1)
+            assert "why it broke" in table and "failed in bad:\n  why it broke\n" in below
 
 
 ONCE = "\t@[ -e {0} ] || {{ touch {0}; echo '=== RUN   TestA'; echo '{1}'; echo '--- PASS: TestB (0.0s)'; echo '--- FAIL: TestA (0.0s)'; exit 1; }}\n"
@@ -221,7 +210,7 @@ def test_a_stage_that_fails_once_runs_again_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("stage", "said"),
-    [("test-stress", "why"), ("test-model", "why"), ("test-go", "WARNING: DATA RACE"), ("test-go", "panic: nil map")],
+    [("test-stress", "why"), ("test-go", "WARNING: DATA RACE"), ("test-go", "panic: nil map")],
 )
 def test_no_second_run_hides_a_race_or_a_crash(tmp_path: Path, stage: str, said: str) -> None:
     status, text = ran(tmp_path, f"{stage}:\n" + ONCE.format("went", said), stage)
@@ -241,18 +230,12 @@ def test_lanes_run_beside_each_other_and_each_in_its_order(tmp_path: Path) -> No
     # first and beside wait for each other; late reads the file of first
     wait = "\t@touch {0}-began; for k in $$(seq 600); do [ ! -e {1}-began ] || exit 0; sleep 0.1; done; exit 1\n"
     makefile = "first:\n" + wait.format("first", "beside") + "beside:\n" + wait.format("beside", "first")
-    (tmp_path / "Makefile").write_text(
-        makefile + "late:\n\t@test -e first-began && touch late-began\nlast:\n\t@test -e late-began; exit 3\n"
-    )
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
-    command = [sys.executable, stages.__file__, "first,late+beside", "last"]
-    done = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=90
-    )
-    assert done.returncode == 1
-    rows = [line.split()[:2] for line in done.stdout.split("seconds\n", 1)[1].splitlines() if line]
+    makefile += "late:\n\t@test -e first-began && touch late-began\nlast:\n\t@test -e late-began; exit 3\n"
+    status, text = ran(tmp_path, makefile, "first,late+beside", "last")
+    assert status == 1
+    rows = [line.split()[:2] for line in text.split("seconds\n", 1)[1].splitlines() if line]
     assert rows[1:5] == [["first", "pass"], ["late", "pass"], ["beside", "pass"], ["last", "FAIL"]]
-    assert "   last failed with status 2" in done.stdout
+    assert "   last failed with status 2" in text
 
 
 def test_examples_are_found_with_their_output(tmp_path: Path) -> None:

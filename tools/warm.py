@@ -12,6 +12,7 @@ ends as an interpreter ends. Needs only the standard library.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import importlib
 import json
@@ -229,6 +230,20 @@ def fork() -> int:
         return os.fork()
 
 
+def use_huge_pages() -> None:
+    """A fork copies an entry for each page of the process: 25 ms with torch, and a third with huge pages. Without torch a
+    fork takes 11 ms of processor time, and 7 ms with huge pages."""
+    huge, collapse = 2 << 20, 25  # MADV_COLLAPSE, of Linux 6.1; older kernels refuse it
+    madvise = ctypes.CDLL(None).madvise
+    madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        span, protection, *_, name = [*line.split(maxsplit=5), ""][:6]
+        if protection == "rw-p" and name in ("", "[heap]"):
+            begin, end = (int(number, 16) for number in span.split("-"))
+            for address in range(-(-begin // huge) * huge, end - huge + 1, huge):
+                madvise(address, huge, collapse)
+
+
 def prepare(packages: Sequence[str]) -> None:
     gc.disable()  # an import of torch or Lightning takes a seventh less
     for package in packages:
@@ -237,6 +252,7 @@ def prepare(packages: Sequence[str]) -> None:
     # After this, the garbage collector ignores the imported objects, so a child does not copy their pages.
     gc.collect()
     gc.freeze()
+    use_huge_pages()
 
 
 def main() -> None:

@@ -4,7 +4,6 @@ torch`, `pytest -m 'not torch'`."""
 from __future__ import annotations
 
 import atexit
-import ctypes
 import fcntl
 import gc
 import multiprocessing
@@ -20,6 +19,9 @@ from typing import Any
 
 import pytest
 from _pytest.runner import runtestprotocol
+
+sys.path.append(str(Path(__file__).parents[2] / "tools"))
+from warm import use_huge_pages
 
 _PYTHON = Path(__file__).resolve().parents[1]
 
@@ -103,21 +105,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     # touch, and so copy, all their pages: 130 ms with torch.
     gc.collect()
     gc.freeze()
-    _use_huge_pages()
-
-
-def _use_huge_pages() -> None:
-    """A fork copies an entry for each page of the process: 25 ms with torch, and a third with huge pages. Without torch a
-    fork takes 11 ms of processor time, and 7 ms with huge pages."""
-    huge, collapse = 2 << 20, 25  # MADV_COLLAPSE, of Linux 6.1; older kernels refuse it
-    madvise = ctypes.CDLL(None).madvise
-    madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        span, protection, *_, name = [*line.split(maxsplit=5), ""][:6]
-        if protection == "rw-p" and name in ("", "[heap]"):
-            begin, end = (int(number, 16) for number in span.split("-"))
-            for address in range(-(-begin // huge) * huge, end - huge + 1, huge):
-                madvise(address, huge, collapse)
+    use_huge_pages()
 
 
 # What takes too long is run again, twice at most: a machine may be slow for a moment, and a bug is there each time.
