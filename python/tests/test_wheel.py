@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import re
 import shutil
@@ -160,12 +161,10 @@ def source_package(folder: Path) -> Path:
     return made
 
 
-@pytest.mark.parametrize("kind", ["checkout", "source package"])
-def test_without_the_headers_of_libjpeg_the_package_decodes_no_jpeg_files(kind, fresh, compiler, tmp_path):
+def test_without_the_headers_of_libjpeg_the_package_decodes_no_jpeg_files(fresh, compiler, tmp_path):
     # Finds no header for a program that it reads from its standard input.
     without = written(tmp_path / "cc", f'#!/bin/sh\n[ "$1" != -fsyntax-only ] && exec {compiler} "$@"\n')
-    source = ROOT / "python" if kind == "checkout" else source_package(tmp_path)
-    install(fresh, source, CC=str(without))
+    install(fresh, source_package(tmp_path), CC=str(without))
     done = says(fresh, LOAD)
     assert done.stderr == ""
     assert done.stdout.startswith(f"380 {fresh.parents[1]}/")
@@ -180,11 +179,32 @@ def test_without_the_headers_of_libjpeg_the_package_decodes_no_jpeg_files(kind, 
         line,
     )
     assert found is not None, line
-    if kind == "checkout":  # make test has installed it so
-        assert found[1] == f"--force-reinstall --no-deps {(ROOT / 'python').as_uri()}"
-        return
     install(fresh, *found[1].split(), CC=str(compiler))
     assert says(fresh, DECODE).stdout.startswith("8 16 3 62 /")
+
+
+@pytest.mark.parametrize(
+    ("origin", "command"),
+    [
+        ({"url": "file:///c/python", "dir_info": {}}, "file:///c/python"),
+        ({"url": "file:///c/python", "dir_info": {"editable": True}}, "-e file:///c/python"),
+        ({"url": "https://h/c", "vcs_info": {"vcs": "git"}, "subdirectory": "p"}, "git+https://h/c#subdirectory=p"),
+        ({"url": "file:///w/s.whl", "archive_info": {}}, "build/wheel/*.whl"),
+        ({}, "--no-cache-dir --no-binary stocached stocached"),
+    ],
+)
+def test_the_command_that_installs_again_takes_what_pip_noted(origin, command, tmp_path, monkeypatch):
+    information = tmp_path / "stocached-0.0.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: stocached\nVersion: 0.0\n")
+    if origin:
+        (information / "direct_url.json").write_text(json.dumps(origin))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delenv("STOCACHED_LIB_PATH", raising=False)
+    from stocached._native._image_library import install_again
+
+    first = "make wheel && " if command.endswith("*.whl") else ""
+    assert install_again() == f"{first}pip install --force-reinstall --no-deps {command}"
 
 
 def test_without_go_the_command_says_what_to_do(without_go, tmp_path):

@@ -135,7 +135,7 @@ def augmenters() -> dict[str, Callable[[], Any]]:
 def in_turn(run: Run, title: str, ways: dict[str, Callable[[], Any]]) -> None:
     torch.set_num_threads(1)
     cv2.setNumThreads(1)
-    calls = run.n(CALLS, 10)
+    calls = run.n(CALLS, 3)
 
     def repeated(way: Callable[[], Any]) -> Callable[[], None]:
         def work() -> None:

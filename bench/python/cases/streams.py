@@ -31,11 +31,11 @@ def transport(run: Run) -> None:
 
 
 def workers(run: Run) -> None:
-    several = (2,) if run.quick else (2, 4)
+    one, several = ((), (2,)) if run.quick else ((1,), (2, 4))
     run.measure(
         "Items of 1 ms, 8 rows: workers share each batch",
         *subjects(
-            {"ours": (1, *several), "torch": (1,), "torch, side by side": several},
+            {"ours": (*one, *several), "torch": (1,), "torch, side by side": several},
             rows=8, files=32, items=run.n(16, 4), shape=(4096,), sleep=0.001,
         ), note="The start of the workers is part of each run",
     )  # fmt: skip
