@@ -193,7 +193,7 @@ def run_go(example: Example, folder: Path) -> list[str]:
     source = go_folder(folder)
     source.mkdir(parents=True)
     (source / "main.go").write_text(program(example))
-    return [os.environ.get("GO", "go"), "-C", str(ROOT), "run", f"./build/{source.name}"]
+    return ["env", "CGO_ENABLED=0", os.environ.get("GO", "go"), "-C", str(ROOT), "run", f"./build/{source.name}"]
 
 
 def run_c(example: Example, folder: Path) -> list[str]:

@@ -4,7 +4,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3} go=${GO:-go} venv=.venv py=.venv/bin/python tools=.tools
-compile=--compile-bytecode # otherwise several processes of tests would compile the same at a time
+compile= # the first import compiles, which is a third of torch
 
 fail() { echo "stocached: $*" >&2; exit 1; }
 
@@ -227,6 +227,7 @@ browser) take_browser ;;
 versitygw) go_tool versitygw github.com/versity/versitygw/cmd/versitygw@v1.8.0 ;;
 python)
     environment
+    compile=--compile-bytecode # otherwise several processes of tests would compile the same at a time
     pip_install tools 'pinned tools (pytest, ...)' tools/requirements.txt -- -r tools/requirements.txt
     install_stocached
     ;;
@@ -238,7 +239,6 @@ torch)
         echo "stocached: installing torch from the package index: several GB, a minute or more. TORCH=0 leaves it out."
         install torch
     fi
-    compile= # tests import a small part of the packages below
     if has torch 2.1; then
         pip_install frameworks 'Lightning, accelerate and transformers (85 MB), for tests' tools/requirements-frameworks.txt \
             -- --no-deps -r tools/requirements-frameworks.txt
