@@ -32,8 +32,8 @@ STRESS = $(MAKE) --no-print-directory -s -C cclient ../build/c/stress_worker && 
 STRESS_MEMORY = CGO_ENABLED=0 $(GO) run ./internal/verify/stress/cmd/stress memory $(STRESS_WORKERS)
 
 # -rsfE: pytest prints the reason of every skip, and every failure again at the end. Each target has a cache of its own,
-# which says what failed last.
-PYTEST = $(PY) -m pytest -rsfE -o cache_dir='$(CURDIR)/build/pytest/$@'
+# which says what failed last. Plugins of packages that tests use take half a second of each process.
+PYTEST = $(PY) -m pytest -rsfE -p no:zarr -p no:anyio -p no:platformdirs -o cache_dir='$(CURDIR)/build/pytest/$@'
 # Tests wait most of the time, so more tests than processors run in parallel. With torch, each process that runs tests
 # takes 15 processor seconds more: it imports torch, and so does its fork server.
 SIDE_BY_SIDE = -n $(shell n=$$(nproc); echo $$((n < 6 ? n + 2 : 8))) --dist worksteal
