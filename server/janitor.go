@@ -27,7 +27,11 @@ func (s *Server) clean(stop <-chan struct{}) {
 				s.empty(h)
 			}
 		}
-		if s.onDemand != nil && s.isIdle() {
+		if s.onDemand == nil {
+			continue
+		}
+		s.onDemand.failures.Tell()
+		if s.isIdle() {
 			s.log.Info("ends, as no program uses it", "for", s.onDemand.Idle)
 			s.onDemand.End()
 		}

@@ -44,5 +44,11 @@ func (s *Server) reloadProblem() (lines []string) {
 }
 
 // Problems returns a line for each thing of the server that an operator should know or change: caches that are left out,
-// and a reload that failed.
-func (s *Server) Problems() []string { return append(s.LeftOut(), s.reloadProblem()...) }
+// a reload that failed, and files that a server on demand reads in parts.
+func (s *Server) Problems() []string {
+	lines := append(s.LeftOut(), s.reloadProblem()...)
+	if s.onDemand != nil {
+		lines = append(lines, s.onDemand.problems()...)
+	}
+	return lines
+}

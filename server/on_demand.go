@@ -18,6 +18,7 @@ import (
 	"github.com/stocached/stocached/server/served"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/wrap"
 
 	"golang.org/x/sync/semaphore"
 	"golang.org/x/sync/singleflight"
@@ -38,6 +39,8 @@ type OnDemand struct {
 	places map[string]*openPlace
 	soon   *soonParts
 	room   *semaphore.Weighted // bytes of parts
+
+	failures *wrap.Failures // of parts
 }
 
 const (
@@ -185,6 +188,15 @@ func (s *Server) leave(h *served.Cache) {
 		h.CloseSource()
 		h.Log.Info("ended, as no program uses it")
 	})
+}
+
+// problems returns a line for each thing that is wrong with the parts of objects.
+func (d *OnDemand) problems() (lines []string) {
+	f := served.Stats{Retrying: d.failures.Retrying(), Failures: d.failures.Now()}
+	f.Troubles(nil, func(what, text string) {
+		lines = append(lines, fmt.Sprintf("%s: files of programs: %s", what, source.OneLine(text)))
+	})
+	return lines
 }
 
 // busy says whether a program opens an address, or did so a moment ago and may not have attached yet.

@@ -41,7 +41,7 @@ func (s *parts) List(ctx context.Context, p admin.Part, each func(o admin.Object
 		return err
 	}
 	defer s.onDemand.leave(place)
-	ctx = source.Opening(ctx)
+	ctx = s.onDemand.failures.Context(source.Opening(ctx))
 	if !p.List {
 		stamp, err := place.Stamp(ctx, path)
 		if err == nil {
@@ -84,13 +84,27 @@ func (s *parts) read(ctx context.Context, p admin.Part) (data []byte, err error)
 		return data, nil
 	}
 	data = make([]byte, p.Size+p.More)
+	failures, again := s.onDemand.failures, false
+	told := source.RetriesOf(failures.Context(ctx))
 	_, err = backoff.Retry(ctx, func() (struct{}, error) {
 		err := place.Objects().ReadAt(ctx, path, stamp, data, p.At)
 		if err != nil && !wrap.Retryable(err) {
 			err = backoff.Permanent(err)
 		}
 		return struct{}{}, err
-	}, backoff.WithMaxElapsedTime(partRetry))
+	}, backoff.WithMaxElapsedTime(partRetry), backoff.WithNotify(func(err error, _ time.Duration) {
+		if !again {
+			told.Begin()
+			again = true
+		}
+		told.Failed(err)
+	}))
+	if again {
+		told.End()
+	}
+	if err != nil {
+		failures.Failed(ctx, err)
+	}
 	return data, err
 }
 

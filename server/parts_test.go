@@ -132,9 +132,16 @@ func TestProgramsReadPartsOfObjects(t *testing.T) {
 func TestAPartIsReadAgainAfterAnErrorThatPasses(t *testing.T) {
 	d, s := newDemand(t, time.Hour), newTexts("busy")
 	s.busy.Store(3)
+	if _, before := tell(t, d.Server, "GET", "/readyz", ""); before != "ok\n" {
+		t.Error(before)
+	}
 	body := fmt.Sprintf(`{"source": {"path": "busy://box/b.txt"}, "bytes": 5, "tag": %d, "size": 5}`, s.tag)
 	if code, answer := tell(t, d.Server, "POST", "/v1/part", body); code != http.StatusOK || answer != "other" || s.busy.Load() != -1 {
 		t.Errorf("%d %s, with %d errors left", code, answer, s.busy.Load())
+	}
+	if _, after := tell(t, d.Server, "GET", "/readyz", ""); !strings.Contains(after, "failing: files of programs: reads fail (unavailable)") ||
+		!strings.Contains(after, "reads that failed: 0, tries that failed: 3") {
+		t.Error(after)
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 	"github.com/stocached/stocached/server/session"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source/decode"
+	"github.com/stocached/stocached/source/wrap"
 
 	"golang.org/x/sync/semaphore"
 )
@@ -70,6 +71,7 @@ func New(ctx context.Context, o Options) (s *Server, err error) {
 		Ending: s.ending, Drained: s.drained}
 	if s.onDemand != nil {
 		s.onDemand.last, s.onDemand.soon = time.Now(), newSoonParts()
+		s.onDemand.failures = wrap.NewFailures(s.log.With("of", "files of programs"))
 		s.onDemand.room = semaphore.NewWeighted(mostPartBytes)
 	}
 	if _, err := rand.Read(s.sessions.Boot[:]); err != nil {

@@ -1,19 +1,21 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/stocached/stocached/shm"
 )
 
-// onDemandServers has a line for each server on demand of this user: process id, who started it, and its log. Those that
-// read parts of objects for programs have no cache.
+// onDemandServers has a line for each server on demand of this user: process id, who started it, and its log; and a line for
+// each thing that is wrong at it. Those that read parts of objects for programs have no cache.
 func onDemandServers() (lines []string) {
 	entries, _ := os.ReadDir("/proc")
 	for _, entry := range entries {
@@ -27,6 +29,17 @@ func onDemandServers() (lines []string) {
 		}
 		if folder := socketsOf(wordsOf(pid)); folder != "" {
 			lines = append(lines, fmt.Sprintf("on demand: %d %s; log %s", pid, programOf(pid), filepath.Join(folder, "server.log")))
+			ctx, cancel := context.WithTimeout(context.Background(), serverDeadline)
+			_, state, err := admin{folder}.get(ctx, "/readyz")
+			if err != nil && ctx.Err() != nil {
+				state = fmt.Appendf(nil, "failing: no answer in %v: it is stopped or overloaded", serverDeadline)
+			}
+			cancel()
+			for line := range strings.Lines(string(state)) {
+				if problem, there := strings.CutPrefix(strings.TrimSpace(line), "failing: "); there {
+					lines = append(lines, fmt.Sprintf("on demand: %d fails: %s", pid, problem))
+				}
+			}
 		}
 	}
 	return lines

@@ -35,7 +35,7 @@ type stats struct {
 var statsColumns = table.Columns[*stats]{
 	table.Shown("name", "name", "of the cache", func(s *stats) any { return s.name }),
 	table.Listed("path", "path", "of its file; none without a name", func(s *stats) any { return s.path }),
-	table.Listed("program", "program", "server on demand that has it, and who started that",
+	table.Listed("program", "program", "server on demand that has it, who started that, and the name in its log",
 		func(s *stats) any { return s.program }),
 	table.Shown("samples", "samples", "of the dataset", func(s *stats) any { return table.Count(s.Samples) }),
 	table.Shown("slots", "slots", "samples that fit; none in a variable-size cache",
@@ -373,6 +373,9 @@ func (d *dirFlag) stats(name string, with extras) (s *stats, err error) {
 	}
 	if s.server, s.silent = answer(); s.server != nil && s.epochs == nil {
 		s.epochs = s.server.Epochs
+	}
+	if pid != 0 && s.server != nil {
+		s.program = fmt.Sprintf("%s; in its log: %s", s.program, s.server.Name)
 	}
 	return s, nil
 }

@@ -294,7 +294,7 @@ def test_commands_say_who_started_it(run: Path):
     ]
     shown = said("stats", name)
     assert f"{pid} stocached serve --on-demand, started by " in shown
-    assert f", pid {os.getpid()}" in shown
+    assert f", pid {os.getpid()}; in its log: data-shards-train--0--2--tar-" in shown
     assert "none answers" not in shown
     assert json.loads(said("stats", name, "--json"))["remote"]["requests"] > 0
     assert "on demand, by " in said("inspect", name)  # as top and web show it
@@ -306,6 +306,26 @@ def test_commands_say_who_started_it(run: Path):
         )
         assert by.search(done.stdout), done.stdout
     assert len(pipe) == SHARDS * SAMPLES
+
+
+def test_commands_say_what_fails_at_a_server_that_reads_parts(run: Path):
+    bucket = Bucket()
+    bucket.put("a.jsonl", b'{"a": 1}\n' * 1000)
+    lines = source("s3://data/a.jsonl", remote={"endpoint": bucket.endpoint})
+    bucket.stop()
+    reader = threading.Thread(target=lambda: lines[7])
+    reader.start()
+
+    def said(*command: str) -> str:
+        done = subprocess.run([program("a test"), *command], stdout=-1, stderr=-2, text=True)
+        return done.stdout
+
+    until(lambda: "fails: files of programs: reads fail (unavailable)" in said("ls"))
+    assert "reads that have failed and will be tried again: 1" in said("health")
+    assert "kind=unavailable tried_again=true" in next(run.glob("*/*/server.log")).read_text()
+    bucket.start(*KEYS)
+    reader.join()
+    bucket.close()
 
 
 def test_kills_of_the_server_cost_no_sample(run: Path):
