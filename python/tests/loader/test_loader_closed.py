@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import stocached
-from stocached import Cache, ClosedError, Loader
+from stocached import Cache, ClosedError, Loader, mix, source
 
 N = 12
 
@@ -50,6 +50,55 @@ def test_close_frees_a_cache_without_a_name(workers):
         iter(loader)
     assert loader.stats().batches == N // 4 + 1
     assert loader.state_dict()
+
+
+def counted(item):
+    loads.append(item)
+    return np.full(4, item, np.int64)
+
+
+loads: list[int] = []
+PIPES = {
+    "samples": lambda: source(range(N)).map(counted).cache("16MiB"),
+    "lists": lambda: source(range(N)).flat_map(lambda item: [counted(item)]).cache("16MiB"),
+    "sides": lambda: mix([source(range(N)).map(counted).cache("16MiB").shuffle(seed) for seed in (1, 2)]),
+}
+
+
+@pytest.mark.parametrize("read", [False, True], ids=["", "read before"])
+@pytest.mark.parametrize("kind", PIPES)
+def test_loaders_of_a_pipe_share_its_caches_and_the_last_one_frees_them(kind, read):
+    pipe = PIPES[kind]()
+    if read:
+        list(pipe)
+    one, other = Loader(pipe.batch(4)), Loader(pipe.batch(3))
+    list(one)
+    loads.clear()
+    assert list(other)
+    assert loads == []
+    caches = one._caches()
+    assert caches == other._caches()
+    assert repr(caches[0]) in repr(one)
+    one.close()
+    assert not any(cache.closed for cache in caches)
+    list(one)
+    counts = [(stage.items, stage.hits, stage.misses) for stage in one.stats().stages]
+    one.close()
+    other.close()
+    assert all(cache.closed for cache in caches)
+    assert [(stage.items, stage.hits, stage.misses) for stage in one.stats().stages] == counts
+    with pytest.raises(ClosedError, match="was closed, and its cache with it"):
+        iter(one)
+    assert len(list(pipe)) == len([item for batch in Loader(pipe.batch(4)) for item in batch])
+    assert loads != []
+
+
+def test_stats_have_what_a_disk_gave_after_close(tmp_path):
+    for hits in 0, N:
+        loader = Loader(Numbers(), 4, **SIZE, disk="16MiB", disk_dir=tmp_path, fingerprint="numbers")
+        list(loader)
+        loader.close()
+        assert loader.stats().disk_hits == hits
 
 
 def test_the_last_loader_of_a_cache_frees_it():

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .._cache import disk, served
+from .._cache.cache import Cache
 from .._checks.randomness import Remedy
 from .._common import threads
 from .._common.errors import ClosedError, InvalidError
@@ -106,6 +107,7 @@ class BaseLoader:
         self._current: weakref.ref[BatchIterator] | None = None
         self._next: BatchIterator | None = None  # iterator of the next epoch, if it was begun ahead
         self._closed = False  # since the last iteration
+        self._at_end: tuple[tuple[int, ...], dict[int, tuple[int, int]]] = (), {}  # counts of caches
         self._pid = os.getpid()
         # The first iteration makes it, so that a loader that a framework replaces writes no file.
         self._recorder: Recorder | None = None
@@ -134,6 +136,7 @@ class BaseLoader:
             self._cached = samples_of(
                 dataset,
                 self,
+                None if self._chain is None else self._chain.keeper,
                 functools.partial(
                     cached_kind,
                     allow_random=self.allow_random,
@@ -208,7 +211,7 @@ class BaseLoader:
 
     def _new_iteration(self) -> BatchIterator:
         threads.stop_if_program_ends()
-        if self._closed and self.cache is not None and self.cache.closed:
+        if self._closed and any(cache.closed for cache in self._caches()):
             raise ClosedError(
                 f"{self!r} was closed, and its cache with it, as that has no name; make another loader, close this one "
                 "later, or give it name="
@@ -450,12 +453,17 @@ class BaseLoader:
         self._counters = None if chain is None or not chain.tallied else Counters(chain, self.num_workers)
 
     def _disk_counts(self) -> tuple[int, ...]:
-        """As `Disk.counts`; empty without a disk cache, or after the cache was closed."""
+        """As `Disk.counts`; empty without a disk cache. Those at the end, after the loader has closed the cache."""
         behind = None if self.cache is None else self.cache._disk
-        return () if behind is None else behind.counts()
+        return self._at_end[0] if behind is None else behind.counts()
 
     def _cache_counts(self) -> dict[int, tuple[int, int]]:
-        return {} if self._chain is None else self._chain.cache_counts()
+        return self._at_end[1] | ({} if self._chain is None else self._chain.cache_counts())
+
+    def _caches(self) -> list[Cache]:
+        """Those that it reads, also in stages of its pipe."""
+        inner = [] if self._chain is None else self._chain.caches
+        return inner if self.cache is None else [self.cache, *inner]
 
     def _stored_bytes(self) -> dict[str, int]:
         """For a timeline: the size of a sample as the cache has it, if all have the same."""
@@ -472,12 +480,12 @@ class BaseLoader:
             f"batch_size={self.batch_size}" if self.batch_size or self.batch_sampler is None else "batches of a sampler"
         )
         workers = f"{self.num_workers} workers ({self.worker})" if self.num_workers else "no workers"
-        cache = "no cache" if self.cache is None else repr(self.cache)
+        cache = ", ".join(map(repr, self._caches())) or "no cache"
         return f"<{kind.__module__}.{kind.__name__}: {dataset}{of}, {batches}, {workers}, {cache}>"
 
     def close(self) -> None:
-        """Ends kept workers, writes the trace, and frees the cache that a loader made without a name, unless another
-        loader of the program uses it. Then a later iteration raises ClosedError; else it starts new workers."""
+        """Ends kept workers, writes the trace, and frees caches without a name that a loader or its pipe made, unless
+        another loader of the program uses them. Then a later iteration raises ClosedError; else it starts new workers."""
         self._closed = True
         current = self._running()
         if current is not None:
@@ -488,7 +496,9 @@ class BaseLoader:
             self._recorder.close()
         if self._cached is not None and self._cached.served:
             served.withdraw(self._cached.cache)
-        free(self.cache)
+        self._at_end = self._disk_counts(), self._cache_counts()
+        of_pipe = self._chain is not None and self._chain.cache is not None
+        free([one for one in self._caches() if one is not self.cache or of_pipe or is_made_here(one)])
 
 
 def _weakly(method: Callable[..., Any]) -> Callable[..., Any]:

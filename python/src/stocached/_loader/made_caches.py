@@ -58,9 +58,9 @@ def _cached_of(dataset: Any, options: dict[str, Any], cache: Cache | None = None
     return None
 
 
-def samples_of(dataset: Any, options: Any, kind: Callable[..., CachedSamples]) -> Any:
+def samples_of(dataset: Any, options: Any, keeper: Any, kind: Callable[..., CachedSamples]) -> Any:
     """The dataset if it has a cache, or a ServedSubset of it; else a `kind` around it; None without a cache. options:
-    has them as attributes.
+    has them as attributes. keeper: the stage of the pipe that the dataset was made for; the cache is as of a dataset.
 
     A framework may make a loader again from its attributes: then it gives cache= together with
     size=. Or it repeats the arguments: then it gives only size=. In both cases the new loader uses
@@ -69,7 +69,7 @@ def samples_of(dataset: Any, options: Any, kind: Callable[..., CachedSamples]) -
     if cache is not None and makes_cache(options):
         if not _usable(cache, made_with):
             return kind(dataset, cache, **made_with)  # raises InvalidError: some are for a cache that is made here
-        return _made_before(kind, dataset, made_with, cache) or _made_new(kind, dataset, made_with)
+        return _made_before(kind, dataset, made_with, cache) or _made_new(kind, dataset, made_with, keeper)
     served = dataset if isinstance(dataset, CacheBacked) and dataset.served else served_subset(dataset)
     if served is not None and cache in (None, served.cache) and not makes_cache(options):
         return served
@@ -79,26 +79,31 @@ def samples_of(dataset: Any, options: Any, kind: Callable[..., CachedSamples]) -
         return kind(dataset, cache)
     if options.size is None and options.name is None:
         return None
-    before = _made_before(kind, dataset, made_with) if options.name is None else None
-    return before or _made_new(kind, dataset, made_with)
+    before = _made_before(kind, dataset, made_with, keeper=keeper) if options.name is None else None
+    return before or _made_new(kind, dataset, made_with, keeper)
 
 
-def _made_new(kind: Callable[..., CachedSamples], dataset: Any, options: dict[str, Any]) -> CachedSamples:
+def _made_new(kind: Callable[..., CachedSamples], dataset: Any, options: dict[str, Any], keeper: Any) -> CachedSamples:
     """The samples in a cache that is made here, or that has the name of the options."""
     cached = kind(dataset, **options)
     _made[cached.cache] = _Made(options, cached.derived or derive(dataset))
     if options["name"] is None:
-        _keep(dataset, cached.cache)
+        _keep(dataset if keeper is None else keeper, cached.cache)
     return cached
 
 
 def _made_before(
-    kind: Callable[..., CachedSamples], dataset: Any, options: dict[str, Any], cache: Cache | None = None
+    kind: Callable[..., CachedSamples],
+    dataset: Any,
+    options: dict[str, Any],
+    cache: Cache | None = None,
+    keeper: Any = None,
 ) -> CachedSamples | None:
-    """The samples in a cache that a loader has made for the same dataset object with these options.
+    """The samples in a cache that a loader has made for the same dataset object, or stage of a pipe, with these options.
     None without one, or if the dataset has changed since. cache: only if it is this cache."""
     cached = _cached_of(dataset, options, cache)
-    cache = cache or (_of_datasets.get(id(dataset)) if cached is None else cached.cache)
+    kept_by = dataset if keeper is None else keeper
+    cache = cache or (_of_datasets.get(id(kept_by)) if cached is None else cached.cache)
     if cache is None or not _usable(cache, options):
         return None
     before, now = _made[cache].derived, derive(dataset)
@@ -134,14 +139,14 @@ def _keep(dataset: Any, cache: Cache) -> None:
     _of_datasets[id(dataset)] = cache
 
 
-def free(cache: Cache | None) -> None:
-    """Closes a cache that a loader made without a name, when all its loaders are closed."""
-    if cache is None or cache not in _made or cache.name is not None:
-        return
-    if not any(loader.cache is cache and not loader._closed for loader in living()):
-        for dataset in [dataset for dataset, kept in _of_datasets.items() if kept is cache]:
-            del _of_datasets[dataset]
-        cache.close()
+def free(caches: list[Cache]) -> None:
+    """Closes those without a name, when all their loaders are closed. caches: a loader or a stage of a pipe made them."""
+    used = {id(cache) for loader in living() if not loader._closed for cache in loader._caches()}
+    for cache in caches:
+        if id(cache) not in used and cache.name is None:
+            for dataset in [dataset for dataset, kept in _of_datasets.items() if kept is cache]:
+                del _of_datasets[dataset]
+            cache.close()
 
 
 def successor(before: Cache, now: Cache) -> None:

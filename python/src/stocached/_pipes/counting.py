@@ -44,17 +44,19 @@ class Chain:
         self.indexed, self._last = items.indexed, items.number
         self._top, self.cache = (None if stage is None else stage.number for stage in (top, cache))
         self.cache_noted = cache.noted() if isinstance(cache, Cache) else ""  # for errors of the loader's own cache
+        self.keeper = cache.shared if isinstance(cache, Cache) else None  # loaders of one stage share its cache
         caches = [stage for stage in stages if isinstance(stage, Cache)]
         first = {id(stage.shared): stage.number for stage in reversed(caches)}
         self._first = {stage.number: first[id(stage.shared)] for stage in caches}  # a pipe may be used twice
         lower = [stage for stage in lines.values() if isinstance(stage, Cache) and stage is not cache]
         kept = {stage.number: stage.kept.cache for stage in lower}  # stages read them; a lower one is made first
         self._kept = {number: kept[number] for number in kept if number == self._first[number]}
+        self.caches = list(self._kept.values())
         self._maps = [stage.number for stage in stages if stage.kind == "map"]
         self.batch = next((stage.number for stage in stages if stage.kind == "batch"), -1)
 
     def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"_kept": {}}
+        return vars(self) | {"_kept": {}, "caches": [], "keeper": None}
 
     def cache_counts(self) -> dict[int, tuple[int, int]]:
         """Hits and misses of the caches that stages read, since they were made, by the numbers of their lines."""

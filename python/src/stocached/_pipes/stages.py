@@ -299,9 +299,19 @@ class Cache(KeepsLengths):
                     "differ between epochs; cache the sides, or shuffle below the zip"
                 )
 
-    @cached_property
+    @property
     def kept(self) -> CachedSamples:
-        """The cache, if no loader makes it as its own; made at the first use."""
+        """The cache, if no loader makes it as its own; made at the first use, and at the next one after a loader has
+        freed it."""
+        own = vars(self)
+        if "kept" in own and self.shared is self and own["kept"].cache.closed:
+            for name in ("kept", "rows", "ahead"):
+                own.pop(name, None)
+        if "kept" not in own:
+            own.setdefault("kept", self._made_kept())
+        return own["kept"]  # type: ignore[no-any-return]
+
+    def _made_kept(self) -> CachedSamples:
         stored = self.above[0].rows if self.indexed else element_datasets.Listed(self.above[0])
         if self.shared is not self:  # then its misses count, and are measured, in the lines of this copy
             return self.shared.kept.of(stored)
@@ -355,7 +365,7 @@ class Cache(KeepsLengths):
     @property
     def made(self) -> bool:
         """Whether `kept` was used."""
-        return "kept" in vars(self.shared)
+        return "kept" in vars(self.shared) and not vars(self.shared)["kept"].cache.closed
 
     def item(self, visit: Visit, seed: int) -> Any:
         cached, above = self.kept, self.above[0].number
