@@ -196,7 +196,7 @@ def test_a_random_folder_of_pictures(tmp_path):
     from torchvision import transforms
     from torchvision.datasets import ImageFolder
 
-    from stocached import NondeterministicDatasetError
+    from stocached import NondeterministicDatasetError, source
     from stocached.torch import DataLoader
 
     (tmp_path / "a").mkdir()
@@ -210,6 +210,10 @@ def test_a_random_folder_of_pictures(tmp_path):
             NondeterministicDatasetError, match=r"image.convert\(dataset\).*augment=augment.*allow_random=True"
         ):
             DataLoader(wrap(ImageFolder(tmp_path, random)), 2, size="8MiB")
+        with pytest.raises(
+            NondeterministicDatasetError, match=r"image.convert\(dataset\), and write .*\.map\(augment\)"
+        ):
+            next(iter(Loader(source(wrap(ImageFolder(tmp_path, random))).cache("8MiB").batch(2))))
     own = transforms.Compose([transforms.Lambda(lambda x: x), random])
     with pytest.raises(NondeterministicDatasetError) as raised:
         DataLoader(ImageFolder(tmp_path, own), 2, size="8MiB")

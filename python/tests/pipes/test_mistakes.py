@@ -148,9 +148,11 @@ def unlike_of(below: Any) -> Any:
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_none_as_an_item_asks_for_the_return(workers: int):
-    pipe = LISTS.map(lambda x: None if x == 3 else np.zeros(2)).batch(2)
-    said = message(pipe, Exception, num_workers=workers)
-    assert ": item 1 of these 2 is None. Is a return missing" in said
+    for function in (lambda x: None if x == 3 else np.zeros(2), lambda x: None if x % 2 else x):
+        said = message(LISTS.map(function).batch(2), Exception, num_workers=workers)
+        assert ": item 1 of these 2 is None. Is a return missing" in said
+    with pytest.raises(InvalidError, match=r"^\.map\(<lambda>\) returned None: .* Is a return missing\?"):
+        list(Loader(LISTS.batch(2).map(lambda batch: None), num_workers=workers))
 
 
 def opened(x: int) -> Any:

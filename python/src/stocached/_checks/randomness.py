@@ -45,6 +45,7 @@ class Remedy:
     option: str  # the call that caches samples without checks
     what: str = "the dataset"
     easier: Callable[[], str] = str  # gives advice that comes first; "": there is none
+    converted: str = "give augment=augment"  # what to do with the random steps that image.convert returns
 
 
 def remedy_of(call: str) -> Remedy:

@@ -177,7 +177,7 @@ class CachedSamples(CacheBacked):
         self.made = False  # whether this program has made the cache
         self.passed_over = (BadSampleError,) if bad_samples == "skip" else ()  # errors of a sample that is looked at
         self._workers, self._forks, self._init = _workers, _forks, _init
-        self._remedy = replace(_remedy, easier=functools.partial(stores.advice_to_convert, dataset))
+        self._remedy = replace(_remedy, easier=functools.partial(stores.advice_to_convert, dataset, _remedy.converted))
         tried = self._choose(store, cache, options, augment or _augment)
         varies = True if self.store == "encoded" else variable
         # Before a load changes the dataset.

@@ -43,15 +43,16 @@ def converts(dataset: Any) -> bool:
     return convertible(dataset)
 
 
-def advice_to_convert(dataset: Any) -> str:
-    """How random steps of torchvision get out of a dataset of pictures; "" if they cannot."""
+def advice_to_convert(dataset: Any, to_give: str) -> str:
+    """How random steps of torchvision get out of a dataset of pictures; "" if they cannot. to_give: how the caller takes
+    them."""
     while is_subset(dataset):
         dataset = dataset.dataset
     if not converts(dataset):
         return ""
     return (
-        "Write dataset, augment = stocached.image.convert(dataset), and give augment=augment: that takes the random steps "
-        "of torchvision out of the dataset, and is faster."
+        f"Write dataset, augment = stocached.image.convert(dataset), and {to_give}: that takes the random steps of "
+        "torchvision out of the dataset, and is faster."
     )
 
 

@@ -274,8 +274,9 @@ class BatchIterator:
             with context.job.counting():
                 made = context.batch_augment(batch.data)
             if made is None and batch.data is not None:
+                name = getattr(context.setup.batch_augment, "named", "batch_augment=")
                 raise InvalidError(
-                    "batch_augment= returned None: it must return the batch that the training loop gets. Is a return missing?"
+                    f"{name} returned None: it must return the batch that the training loop gets. Is a return missing?"
                 )
             return made
         except BaseException as error:

@@ -258,6 +258,7 @@ class _BatchFunctions:
             if each.draws:
                 raise each.refuse("a batch has no element, so it has no random numbers: draw above .batch()")
         self._maps = maps
+        self.named = "".join(each.shown() for each in maps)  # in errors
 
     def __call__(self, batch: Any) -> Any:
         last = current().last

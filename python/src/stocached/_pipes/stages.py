@@ -702,6 +702,7 @@ REMEDY = Remedy(
     "Write the random part below .cache(), as a .map() whose function has a parameter generator.",
     ".cache(..., allow_random=True)",
     "the pipe above .cache()",
+    converted="write source(dataset).cache(...).map(augment)",
 )
 
 
