@@ -62,7 +62,7 @@ NAME asks for that cache. It attaches, reads and changes nothing. It fails unles
 out because their source or segment is damaged, reads of sources that fail, with the kind and the last error,
 memory that is short, caches whose file another program removed, nodes of tiers that do not answer, and a reload
 that was not applied. These are no failure: the server still serves. With NAME it lists those of that cache. Without NAME and
---sockets, lines on stderr name servers on demand, and what fails there.`,
+--sockets, lines on stderr say what fails at servers on demand, and which there are if no other server answers.`,
 			healthColumns.Explain("OUTPUT of --json; else a line for people"),
 			exitStatus(exitNotFound, exitPermission, exitNoServer)),
 		Example: `  stocached health --timeout 1s || systemctl --user restart stocached
@@ -80,10 +80,14 @@ that was not applied. These are no failure: the server still serves. With NAME i
 		},
 		ValidArgsFunction: f.complete,
 		RunE: func(c *cobra.Command, args []string) error {
-			if !asJSON && len(args) == 0 && f.dir == "" {
-				defer sayOnDemand(c.ErrOrStderr())
-			}
 			h, err := f.health(c.Context(), strings.Join(args, ""))
+			if !asJSON && len(args) == 0 && f.dir == "" {
+				for _, line := range onDemandServers() {
+					if err != nil || strings.Contains(line, onDemandFails) {
+						fmt.Fprintln(c.ErrOrStderr(), line)
+					}
+				}
+			}
 			if err != nil {
 				return err
 			}

@@ -37,13 +37,15 @@ func onDemandServers() (lines []string) {
 			cancel()
 			for line := range strings.Lines(string(state)) {
 				if problem, there := strings.CutPrefix(strings.TrimSpace(line), "failing: "); there {
-					lines = append(lines, fmt.Sprintf("on demand: %d fails: %s", pid, problem))
+					lines = append(lines, fmt.Sprintf("on demand: %d%s%s", pid, onDemandFails, problem))
 				}
 			}
 		}
 	}
 	return lines
 }
+
+const onDemandFails = " fails: "
 
 // sayOnDemand prints these lines.
 func sayOnDemand(stderr io.Writer) {
