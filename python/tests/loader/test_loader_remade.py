@@ -12,7 +12,7 @@ import pytest
 from processes import until
 from served import expected, program
 
-from stocached import Cache, Loader, ReplacedError
+from stocached import Cache, Loader, ReplacedError, mix, source
 from stocached._datasets import cache_backed
 
 N = 40
@@ -43,6 +43,36 @@ WORKERS = [
     {"num_workers": 2, "worker": "thread", "persistent_workers": True},
     {"num_workers": 2, "worker": "process", "augment": np.copy},
 ]
+
+
+PIPES = {
+    "lists": lambda first: first.flat_map(lambda sample: [sample]),
+    "a side": lambda first: mix([first, source(Numbers(N))]),
+}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("kind", PIPES)
+def test_stages_of_a_pipe_read_and_fill_the_new_cache(cache_name, kind, workers):
+    def pipe():
+        def cached(above):
+            return above.cache("8MiB", name=cache_name, fingerprint="numbers")
+
+        numbers = source(Numbers())
+        return cached(PIPES[kind](numbers)) if kind == "lists" else PIPES[kind](cached(numbers))
+
+    loader = Loader(pipe().batch(4), num_workers=workers, persistent_workers=workers > 0)
+    values = first_values(loader)
+    remove(cache_name)
+    other = Loader(pipe().batch(4))
+    assert first_values(loader) == values
+    assert first_values(other) == values
+    stages = [next(each for each in one.stats().stages if ".cache" in each.stage) for one in (loader, other)]
+    # All that read a cache count: `loader` has filled the new one, and `other` read it. A mix leaves the last out.
+    read = N - (kind == "a side")
+    assert [(each.hits, each.misses) for each in stages] == [(read, 2 * read), (read, read)]
+    loader.close()
+    other.close()
 
 
 @pytest.mark.parametrize(

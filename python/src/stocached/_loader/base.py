@@ -265,6 +265,13 @@ class BaseLoader:
 
     def _attach_again(self) -> None:
         """Reads the cache that was made in place of its own, after that was removed."""
+        if self._chain is not None:
+            before, was = self._caches_before, self._cache_counts()
+            if self._chain.attach_again():
+                for k, (hits, misses) in self._cache_counts().items():
+                    self._caches_before[k] = (hits - was[k][0] + before[k][0], misses - was[k][1] + before[k][1])
+                self._end_next()
+                self._executor.end()
         if self._cached is None:
             return
         if self._cached.attach_again():

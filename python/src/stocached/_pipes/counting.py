@@ -49,14 +49,26 @@ class Chain:
         first = {id(stage.shared): stage.number for stage in reversed(caches)}
         self._first = {stage.number: first[id(stage.shared)] for stage in caches}  # a pipe may be used twice
         lower = [stage for stage in lines.values() if isinstance(stage, Cache) and stage is not cache]
-        kept = {stage.number: stage.kept.cache for stage in lower}  # stages read them; a lower one is made first
-        self._kept = {number: kept[number] for number in kept if number == self._first[number]}
-        self.caches = list(self._kept.values())
+        self._read = {stage.number: stage.kept for stage in lower}  # by stages; a lower one is made first
         self._maps = [stage.number for stage in stages if stage.kind == "map"]
         self.batch = next((stage.number for stage in stages if stage.kind == "batch"), -1)
 
     def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"_kept": {}, "caches": [], "keeper": None}
+        return vars(self) | {"_read": {}, "keeper": None}
+
+    @property
+    def _kept(self) -> dict[int, Any]:
+        return {number: read.cache for number, read in self._read.items() if number == self._first[number]}
+
+    @property
+    def caches(self) -> list[Any]:
+        """Those that stages read."""
+        return list(self._kept.values())
+
+    def attach_again(self) -> bool:
+        """Has stages read the caches that were made in place of theirs. Returns whether there are some."""
+        again = [read.attach_again() for read in self._read.values()]  # all of them
+        return any(again)
 
     def cache_counts(self) -> dict[int, tuple[int, int]]:
         """Hits and misses of the caches that stages read, since they were made, by the numbers of their lines."""
