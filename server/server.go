@@ -72,6 +72,7 @@ func New(ctx context.Context, o Options) (s *Server, err error) {
 	if s.onDemand != nil {
 		s.onDemand.last, s.onDemand.soon = time.Now(), newSoonParts()
 		s.onDemand.failures = wrap.NewFailures(s.log.With("of", "files of programs"))
+		s.onDemand.failures.AllPass = true
 		s.onDemand.room = semaphore.NewWeighted(mostPartBytes)
 	}
 	if _, err := rand.Read(s.sessions.Boot[:]); err != nil {

@@ -16,6 +16,8 @@ import (
 // Failures are the failures of one opened source, and of the cache that it fills, that are not over, by kind. The log has
 // the first of a kind at once, and then a line each minute. Safe for concurrent use.
 type Failures struct {
+	AllPass bool // those of the data, too, are over after a minute without one: readers open other data meanwhile
+
 	log     *slog.Logger
 	retries *source.Retries
 	counts  atomic.Pointer[Counts] // counts of tries; nil: the source opens
@@ -155,7 +157,7 @@ func (f *Failures) Tell() {
 
 // over says whether a failure is over. The caller holds mu.
 func (f *Failures) over(k int, now time.Time) bool {
-	return !errorKinds[k].lasts && now.Sub(f.kinds[k].last) >= overAfter && (errorKinds[k].cache || f.Retrying() == 0)
+	return (f.AllPass || !errorKinds[k].lasts) && now.Sub(f.kinds[k].last) >= overAfter && (errorKinds[k].cache || f.Retrying() == 0)
 }
 
 // Now returns the failures that are not over.

@@ -105,6 +105,9 @@ func TestFailuresThatLast(t *testing.T) {
 		if got := strings.Join(kinds(), " "); got != "changed decode damaged missing" {
 			t.Error(got)
 		}
+		if f.AllPass = true; len(f.Now()) != 0 {
+			t.Error(kinds())
+		}
 	})
 }
 
