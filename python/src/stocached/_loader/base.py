@@ -480,7 +480,8 @@ class BaseLoader:
         return {"sample_bytes": cache.sample_bytes}
 
     def __repr__(self) -> str:
-        kind, dataset = type(self), type(self.dataset).__name__
+        kind = type(self)
+        dataset = type(self.dataset).__name__ if self._chain is None else f"pipe {' '.join(self._chain.lines)}"
         samples = self._setup().samples()
         of = "" if samples is None else f" of {samples:,} samples"
         batches = (
