@@ -31,7 +31,7 @@ type limits struct {
 //	retry:      {tries: 5, seconds: 30}                                              RetryOptions; {} means the defaults
 //	read_ahead: {size: 64MiB, readers: 4, blocks: false, keep: 1m}                   ReadAheadOptions; the result is an Ahead
 //
-// told is that of Retry. A missing key adds no wrapper (package kinds adds retry: {} for addresses); without keys the result is s. It returns
+// told is that of Retry. A missing key adds no wrapper (package kinds adds retry: {tries: 50} for addresses); without keys the result is s. It returns
 // ErrInvalid, with the key, for unknown keys and invalid values. Then s stays open, and the caller owns it.
 func Apply(s source.Source, settings map[string]any, told *source.Retries) (source.Source, error) {
 	var o options
