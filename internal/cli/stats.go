@@ -170,8 +170,28 @@ func (s *stats) brief() table.Columns[*stats] {
 	}
 	if s.server != nil {
 		columns = append(columns, troublesOf(s.server)...)
+	} else if room := s.withoutMemory(); room > 0 {
+		columns = append(columns, table.Listed("", "failing", "", func(*stats) any {
+			return fmt.Sprintf("memory is short, or was: samples found none, and there is room for %v more", room)
+		}))
 	}
 	return columns
+}
+
+// withoutMemory are the bytes for which the cache has room, if sets have been refused, or samples have gone, for lack of
+// memory. As in short_memory.py. A server knows more.
+func (s *stats) withoutMemory() table.Bytes {
+	if s.Full+s.Evicted == 0 || s.Clears > 0 || s.Ready == 0 {
+		return 0
+	}
+	room, least := s.SegmentBytes-min(s.AllocatedBytes, s.SegmentBytes), s.SegmentBytes/16
+	if s.Variable() {
+		least = max(least, 64*s.ReadyBytes/s.Ready)
+	}
+	if room < least {
+		return 0
+	}
+	return table.Bytes(room)
 }
 
 func newStats() *cobra.Command {
@@ -184,8 +204,8 @@ func newStats() *cobra.Command {
 		Short: "Show what a cache holds and its counters",
 		Long: paragraphs(`Shows the counters of a cache. Its clients keep them in the segment itself, so stats asks no process and
 disturbs none. With NAME it shows the five numbers that matter: filled, cached, hit rate, memory and live. It
-adds full, lost and corrupt if they are not 0, a server that does not answer, and a line for each trouble of
-one that does: reads that fail, are tried again or are stuck, memory that is short, tiers. --all shows all lines.
+adds full, lost and corrupt if they are not 0, memory that is short, a server that does not answer, and a line for each
+trouble of one that does: reads that fail, are tried again or are stuck, tiers. --all shows all lines.
 Without NAME: a line for each cache of this user. stats adds up the counters of all
 clients, past ones included, one by one while they still count. Read-only clients are not counted.`,
 			statsColumns.Explain("OUTPUT, capitals: columns without NAME; with --json an object, "+

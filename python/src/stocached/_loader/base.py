@@ -28,6 +28,7 @@ from .._datasets.tally import Counters
 from .._pipes.counting import Chain
 from .._pipes.loader_chain import of_arguments
 from .._trace import Recorder
+from . import short_memory
 from .affinity import Affinity
 from .bad_samples import BadSamples
 from .checkpoint import Checkpoint
@@ -107,6 +108,7 @@ class BaseLoader:
         self._current: weakref.ref[BatchIterator] | None = None
         self._next: BatchIterator | None = None  # iterator of the next epoch, if it was begun ahead
         self._closed = False  # since the last iteration
+        self._misses_before, self._warned_short = 0, False
         self._at_end: tuple[tuple[int, ...], dict[int, tuple[int, int]]] = (), {}  # counts of caches
         self._pid = os.getpid()
         # The first iteration makes it, so that a loader that a framework replaces writes no file.
@@ -234,6 +236,7 @@ class BaseLoader:
             current.end(
                 "another iteration over this loader has begun, and with persistent_workers=True there is one at a time"
             )
+        self._say_if_short()
         self._attach_again()
         functions = (self.collate_fn, self.augment, self.batch_augment)
         others = any(
@@ -262,6 +265,14 @@ class BaseLoader:
         except BaseException:
             place.resume = resume  # for the next try
             raise
+
+    def _say_if_short(self) -> None:
+        """Warns once, after an epoch with misses."""
+        misses = self.stats().misses
+        if misses == self._misses_before or self._warned_short or (self._cached is not None and self._cached.served):
+            return
+        self._misses_before = misses
+        self._warned_short = short_memory.warned([cache for cache in self._caches() if not cache.closed])
 
     def _attach_again(self) -> None:
         """Reads the cache that was made in place of its own, after that was removed."""
@@ -498,6 +509,7 @@ class BaseLoader:
         current = self._running()
         if current is not None:
             current.end("the loader was closed")
+        self._say_if_short()
         self._end_next()
         self._executor.end()
         if self._recorder is not None:
