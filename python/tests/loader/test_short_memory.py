@@ -1,4 +1,4 @@
-"""Memory that runs short while a cache without a server fills. A tmpfs of the test's own, in a mount namespace, is full."""
+"""Memory, or a disk, that runs short while a cache without a server fills. A tmpfs of the test's own, in a mount namespace, is full."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from stocached import Loader, source
 def load(number): return np.full(100_000, number % 251, np.uint8)
 
 numbers, kind, filler = source(range(400)), sys.argv[1], int(sys.argv[2])
-above = numbers.map(load) if kind == "samples" else numbers.flat_map(lambda number: [load(number)])
-loader = Loader(above.cache("30MiB", name="short", policy="first-come").batch(20))
+above = numbers.map(load) if kind != "lists" else numbers.flat_map(lambda number: [load(number)])
+disk = {"disk": "60MiB", "disk_dir": "/dev/shm", "fingerprint": "a"} if kind == "disk" else {}
+size = "5MiB" if disk else "30MiB"
+loader = Loader(above.cache(size, name="short", policy="first-come", **disk).batch(20))
 with open("/dev/shm/filler", "wb") as file:
     file.write(bytes(filler << 20))
 with warnings.catch_warnings(record=True) as said:
@@ -26,12 +28,12 @@ with warnings.catch_warnings(record=True) as said:
     for epoch in range(3):
         list(loader)
     loader.close()
-print(len([w for w in said if "memory is short" in str(w.message)]))
+print(len([w for w in said if ("the disk is full" if disk else "memory is short") in str(w.message)]))
 print(subprocess.run([sys.argv[3], "stats", "short"], capture_output=True, text=True).stdout)
 """
 
 
-@pytest.mark.parametrize("kind", ["samples", "lists"])
+@pytest.mark.parametrize("kind", ["samples", "lists", "disk"])
 @pytest.mark.parametrize("filler", [80, 0], ids=["short", "enough, and a cache that is full"])
 def test_a_loader_warns_once_and_stats_say_it(kind, filler):
     own = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"])]
@@ -43,5 +45,5 @@ def test_a_loader_warns_once_and_stats_say_it(kind, filler):
     assert done.returncode == 0, done.stderr
     warned, shown = done.stdout.split("\n", 1)
     assert int(warned) == (filler > 0), done.stdout
-    assert ("failing   memory is short, or was" in shown) == (filler > 0), done.stdout
+    assert ("failing   memory is short, or was" in shown) == (filler > 0 and kind != "disk"), done.stdout
     assert "\nfull " in shown

@@ -97,10 +97,21 @@ def changes_of(cache: Attachment) -> tuple[int, int]:
     return clears.value, stored.value
 
 
-def stats_of(cache: Attachment) -> Stats:
+def _counters(handle: Any) -> dict[str, int]:
     native = _native.Stats(struct_bytes=ctypes.sizeof(_native.Stats))
-    cache._handle.check(_native.stats(cache._handle, native))
-    counters = {name: int(getattr(native, name)) for name, *_ in _native.Stats._fields_[1:]}
+    handle.check(_native.stats(handle, native))
+    return {name: int(getattr(native, name)) for name, *_ in _native.Stats._fields_[1:]}
+
+
+def stats_of_file(behind: disk.Disk) -> Stats:
+    """Those of a disk cache, as of a cache in memory."""
+    info = behind.handle.info()
+    variable = bool(info.variable)
+    return Stats(info.samples, info.slots, variable, info.segment_bytes, info.limit_bytes, **_counters(behind.handle))
+
+
+def stats_of(cache: Attachment) -> Stats:
+    counters = _counters(cache._handle)
     if cache._disk is not None:
         counters |= zip(disk.COUNTS, cache._disk.counts())
     return Stats(cache.samples, cache.slots, cache.variable, cache.segment_bytes, cache._limit_bytes, **counters)

@@ -1,29 +1,34 @@
-"""A warning of caches that have room for samples, and no memory."""
+"""A warning of caches that have room for samples, and no memory or disk for them."""
 
 from __future__ import annotations
 
 import warnings
 
 from .._cache.cache import Cache
-from .._cache.stats import Stats
+from .._cache.stats import Stats, stats_of_file
 
 _PART = 16  # of a cache: with less room than this part of it, sets may be refused for another reason
 _SAMPLES = 64  # of the mean size: as much, where samples differ in size
 
 
 def warned(caches: list[Cache]) -> bool:
-    """Warns if sets have found no memory. Returns whether it did. Servers watch the caches that they fill."""
+    """Warns if sets have found no memory, or no place on a disk. Returns whether it did. Servers watch the caches that they
+    fill."""
     for cache in caches:
-        stats = cache.stats()
-        room = _room(stats)
-        if room:
-            warnings.warn(
-                f"stocached: memory is short: {stats.full + stats.evicted} times a sample found none, and {cache!r} has room "
-                f"for {room / 2**20:.1f} MiB more. What it does not keep is loaded each time. Free memory, which `stocached top` "
-                "shows, or give size= what there is",
-                stacklevel=3,
-            )
-            return True
+        free = "Free memory, which `stocached top` shows, or give size= what there is"
+        looks = [(cache.stats(), "memory is short", repr(cache), free)]
+        if cache._disk is not None:
+            free = "Free space, or give disk= what there is"
+            looks.append((stats_of_file(cache._disk), "the disk is full", cache._disk.path, free))
+        for stats, what, where, advice in looks:
+            room = _room(stats)
+            if room:
+                warnings.warn(
+                    f"stocached: {what}: {stats.full + stats.evicted} times a sample found no place, and {where} has room "
+                    f"for {room / 2**20:.1f} MiB more. What is not kept is loaded each time. {advice}",
+                    stacklevel=3,
+                )
+                return True
     return False
 
 
