@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from helpers import python
 
-from stocached import Loader, SchemaError, WorkerLostError, get_worker_info
+from stocached import Loader, SchemaError, WorkerLostError, get_worker_info, source
 from stocached._datasets import looks
 from stocached._datasets.cached_samples import CachedSamples
 
@@ -136,6 +136,33 @@ def test_each_worker_opens_its_own(place, path, zipped):
     for _ in range(2):
         assert [row.tolist() for batch in loader for row in batch] == [[k] * ITEMS for k in range(N)]
     loader.close()
+
+
+def is_row(item):
+    return len(item) == ITEMS
+
+
+def alone(item):
+    return [item]
+
+
+PIPES = {
+    "measure": lambda pipe, folder: pipe.filter(is_row).measure(),
+    "measure, 2 workers": lambda pipe, folder: pipe.filter(is_row).measure(2),
+    "length of count=": lambda pipe, folder: len(pipe.flat_map(alone, count=is_row)),
+    "loader of count=": lambda pipe, folder: Loader(pipe.flat_map(alone, count=is_row), num_workers=2),
+    "lists of a cache": lambda pipe, folder: Loader(pipe.cache("16MiB").filter(is_row).cache("16MiB"), num_workers=2),
+    "write": lambda pipe, folder: pipe.write(folder, num_workers=2),
+    "write of lists": lambda pipe, folder: pipe.flat_map(alone).write(folder, num_workers=2),
+}
+
+
+@pytest.mark.parametrize("way", list(PIPES))
+@pytest.mark.parametrize("place", PLACES)
+def test_a_look_of_a_pipe_opens_no_file_in_this_process(place, way, path, zipped, tmp_path):
+    at = zipped if place is InZip else path
+    PIPES[way](source(place(at)), tmp_path / "written")
+    assert not is_open(at)
 
 
 # ------------------------------------------------------------ threads of the dataset

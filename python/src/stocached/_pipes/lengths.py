@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -9,16 +10,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .._workers import calls
+from .._datasets import looks
+from .._workers import calls, set_up
 from .stage import Stage
 from .visits import Window
 
-_HERE = 0.1  # seconds of calls before workers start, which takes about as long
+_FIRST = 0.1  # seconds of calls before workers start, which takes about as long
 _TOGETHER = 256  # elements of a task, at most
 
 
 def item_counts(stage: Any, workers: int) -> npt.NDArray[np.int64]:
     """The number of items of each element of a stage. Raises the error of an item."""
+    stage.make_caches()
     return np.asarray(called(stage.elements(), _Counts(stage), workers), np.int64)
 
 
@@ -62,15 +65,25 @@ class _Counts:
 
 
 def called(n: int, function: Callable[[int], Any], workers: int) -> list[Any]:
-    """[function(0), ..., function(n - 1)], most of it by workers if it takes long."""
-    made: list[Any] = []
-    end = time.monotonic() + _HERE
-    while len(made) < n and not (workers and time.monotonic() > end):
-        made.append(function(len(made)))
+    """[function(0), ..., function(n - 1)], most of it by workers if it takes long.
+
+    A look, so that this process opens no file of the program before it forks workers."""
+    with looks.begin(function, function, set_up.numpy_worker, forks=None, workers=workers) as look:
+        made: list[Any] = look.ask(_first, n, _FIRST if workers else math.inf)
     if len(made) < n:
         rest = _Rest(function, len(made), n)
         together = max(1, min(_TOGETHER, len(rest) // (4 * workers)))
         made += calls.samples(rest, workers, together, order="sequential")
+    return made
+
+
+def _first(function: Callable[[int], Any], n: int, seconds: float) -> list[Any]:
+    """What it gives for 0, 1, ... until they are n, or these seconds are over."""
+    made: list[Any] = []
+    end = time.monotonic() + seconds
+    while len(made) < n and time.monotonic() < end:
+        looks.note(len(made))
+        made.append(function(len(made)))
     return made
 
 

@@ -211,7 +211,7 @@ class Pipe:
         and a loader of it takes ends="pad" and ends="drop". The order of items stays as it is. Returns this pipe.
 
         Pipes below this one know it too, unless a .filter or .flat_map stands between. A .cache() on the way is filled.
-        If the numbers are known, or the pipe has an index, nothing is read. num_workers: processes that read.
+        If the numbers are known, or the pipe has an index, nothing is read. num_workers: processes that read; 0: one.
 
         Raises InvalidError where epochs have other numbers of items: below a random .filter or .flat_map, .pack, and
         batches by size. Raises the error of an element that cannot be read."""

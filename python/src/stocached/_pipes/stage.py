@@ -132,6 +132,11 @@ class Stage:
         if not self.indexed:
             self.above[0].measure(workers)
 
+    def make_caches(self) -> None:
+        """Makes the caches of this stage and of those above in this process, for children and workers that read it."""
+        for stage in self.above:
+            stage.make_caches()
+
     def source_item(self, visit: Visit) -> Any:
         """What the source has at a visit."""
         return self.above[0].source_item(visit)

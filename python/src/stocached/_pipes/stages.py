@@ -315,6 +315,7 @@ class Cache(KeepsLengths):
         stored = self.above[0].rows if self.indexed else element_datasets.Listed(self.above[0])
         if self.shared is not self:  # then its misses count, and are measured, in the lines of this copy
             return self.shared.kept.of(stored)
+        self.above[0].make_caches()  # a child looks at items
         more = {} if self.indexed else {"variable": True, "bad_samples": "skip"}  # who reads a bad item gets its error
         with noted(self.noted()):
             return CachedSamples(stored, **self.options | more, _remedy=REMEDY)
@@ -359,8 +360,12 @@ class Cache(KeepsLengths):
 
     def measure(self, workers: int) -> None:
         if not self.indexed:
-            self.kept  # noqa: B018 - it may know them, and workers get it
+            self.make_caches()  # this one may know them
         super().measure(workers)
+
+    def make_caches(self) -> None:
+        super().make_caches()
+        self.kept  # noqa: B018 - made now
 
     @property
     def made(self) -> bool:

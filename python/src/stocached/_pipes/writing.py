@@ -19,6 +19,7 @@ from .._common.notes import raise_noted
 from .._common.numbers import whole
 from .._common.one_line import one_line
 from .._common.sizes import parse_size
+from .._datasets import looks
 from .._datasets.lists import Reading
 from .._datasets.probe import spread
 from .._prepared.block_storage import BlockStorage
@@ -33,7 +34,7 @@ from .._samples.schema import MAX_FIELDS, Field
 from .._samples.structure import Encoded, Structure
 from .._samples.tree import Tree
 from .._shards.tar_members import encoded_member
-from .._workers import calls
+from .._workers import calls, set_up
 from .element_datasets import Listed
 from .filling import fill
 from .lists import PipeLists
@@ -107,7 +108,7 @@ def write(
     except SchemaError as error:
         advice = "" if kind == "tar" else "; for arrays that differ in shape, give variable=True"
         raise_noted(
-            error, f"stocached: .write() has read {len(items.looks)} items first, and one is not like them{advice}"
+            error, f"stocached: .write() has read {items.read_first} items first, and one is not like them{advice}"
         )
     return dataset_in(folder)
 
@@ -119,25 +120,35 @@ class _Items:
         """Reads some items twice. Raises NondeterministicDatasetError, SchemaError, InvalidError."""
         self._pipe, self._stage, self._workers = pipe, pipe._stage, workers
         self._given: list[tuple[Any, Any]] = []  # items of a pipe without an index, and copies that were made at once
-        looks = self._looks()
-        self.looks = [item for _, some, _ in looks for item in some]
-        self._learn(self.looks)
+        self._stage.make_caches()
+        if self._stage.indexed:
+            len(self._stage)  # which a function of count= may tell
+        # With workers it is a look, so that this process opens no file of the program before it forks them.
+        with looks.begin(self, self, set_up.numpy_worker, forks=None if workers else False, workers=workers) as look:
+            vars(self).update(look.ask(_Items._learned))
+
+    def _learned(self) -> dict[str, Any]:
+        """Attributes that the items tell. Plain data."""
+        before, places = set(vars(self)), self._places()
+        items = [item for _, some, _ in places for item in some]
+        self._learn(items)
         for item, copied in self._given:
             if [*map(_bytes, self._encoded(item))] != [*map(_bytes, self._encoded(copied))]:
                 raise InvalidError(
                     ".write(): an item changes when the next one is made, and workers hold several; make a new array for each"
                 )
         self._given.clear()
-        self.fingerprint = _fingerprint(pipe._stage, map(self._encoded, self.looks))
-        for unit, some, moved in looks:
+        self.read_first, self.fingerprint = len(items), _fingerprint(self._stage, map(self._encoded, items))
+        for unit, some, moved in places:
             with contextlib.suppress(UndecidedError):
                 again = functools.partial(self._first_items, unit)
                 finding = examine(range(len(some)), some, moved, again, self._encoded)
                 if finding is not None:
                     raise NondeterministicDatasetError(f".write(): {finding.text(_REMEDY)}")
+        return {name: value for name, value in vars(self).items() if name not in before}
 
     def _learn(self, items: list[Any]) -> None:
-        """items: the first ones of several places."""
+        """Sets attributes. items: the first ones of several places."""
         raise NotImplementedError
 
     def _value(self, item: Any) -> Any:
@@ -174,20 +185,20 @@ class _Items:
             return
         yield from calls.samples(self._pipe, self._workers, _TOGETHER)
 
-    def _looks(self) -> list[tuple[int, list[Any], bool]]:
+    def _places(self) -> list[tuple[int, list[Any], bool]]:
         """Reads the first items of several places. Says of each place whether a generator has moved meanwhile. Raises
         InvalidError."""
         units = len(self._stage) if self._stage.indexed else PipeLists(self._stage, 0).windows(1)[0]
-        looks: list[tuple[int, list[Any], bool]] = []
+        places: list[tuple[int, list[Any], bool]] = []
         for k, unit in enumerate(itertools.chain(spread(units, _LOOKS), range(units))):
-            if k >= _LOOKS and looks:
+            if k >= _LOOKS and places:
                 break
             items, moved = watched(functools.partial(self._first_items, unit))
             if items:
-                looks.append((unit, items, moved))
-        if not looks:
+                places.append((unit, items, moved))
+        if not places:
             raise InvalidError(".write(): the pipe has no items, and a dataset has one at least")
-        return looks
+        return places
 
     def _first_items(self, unit: int) -> list[Any]:
         """unit: an item, or a window of a pipe without an index."""
