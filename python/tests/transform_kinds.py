@@ -246,7 +246,7 @@ def without_digest():
 def digest(transform):
     identity = Identity()
     made = identity.of(transform)
-    return b"".join([made, *sorted(identity.functions().values())]).hex()
+    return b"".join([made, *sorted(body for body, _ in identity.functions().values())]).hex()
 
 
 if __name__ == "__main__":

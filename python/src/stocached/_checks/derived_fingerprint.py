@@ -51,7 +51,8 @@ class Derived:
     python: str = _PYTHON
     sampled: bool = False  # only a part of the data was read
     reasons: tuple[str, ...] = ()  # why parts are not covered
-    parts: dict[str, bytes] = field(default_factory=dict)  # each by itself, in this process; b"": it has no digest
+    # Each by itself, in this process, and whether the digest covers it; b"": it has none.
+    parts: dict[str, tuple[bytes, bool]] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return f"auto1 d={self.data} h={self.hints} t={self.times} x{self.python}={self.code}"
@@ -74,13 +75,16 @@ class Derived:
 
     def moved(self, old: Derived) -> set[str]:
         """The parts that differ from those of `old`, which this process has derived. What has no digest does not
-        count."""
+        count, such as a file that was opened since."""
         names = self.parts.keys() | old.parts.keys()
         return {name for name in names if _differ(self.parts.get(name), old.parts.get(name))}
 
 
-def _differ(part: bytes | None, other: bytes | None) -> bool:
-    return part != other and b"" not in (part, other)
+def _differ(part: tuple[bytes, bool] | None, other: tuple[bytes, bool] | None) -> bool:
+    if part is None or other is None:
+        one = part or other
+        return one is not None and one[1]
+    return part[0] != other[0] and part[1] == other[1] and b"" not in (part[0], other[0])
 
 
 def derive(dataset: Any) -> Derived:
@@ -99,9 +103,10 @@ def derive(dataset: Any) -> Derived:
 
 class _Derivation:
     def __init__(self) -> None:
+        self._unknown: list[str] = []  # kinds of values inside others that have no digest
         # Of transforms, of attributes, and of the datasets' classes.
-        self._code, self._settings, self._classes = Identity(), Identity(), Identity()
-        self._parts: dict[tuple[Kind, str], bytes] = {}
+        self._code, self._settings, self._classes = (Identity(self._unknown) for _ in range(3))
+        self._parts: dict[tuple[Kind, str], tuple[bytes, bool]] = {}
         self._where: list[str] = []  # names of the attributes that lead to the dataset that is looked at
         self._unknown_data: list[str] = []
         self._unknown_code: list[str] = []
@@ -122,7 +127,7 @@ class _Derivation:
         if named:
             self._unknown_data.append(f"it names {named[0]}, which may be read")
         for module, version in sorted({pair for identity in met for pair in identity.versions.items()}):
-            self._parts["hint", module] = digest_of("version", module.encode(), version.encode())
+            self._parts["hint", module] = digest_of("version", module.encode(), version.encode()), True
         return Derived(
             self._text("data", 14) + "?" * bool(self._unknown_data),
             self._text("hint", 6),
@@ -138,18 +143,26 @@ class _Derivation:
 
     def _text(self, kind: Kind, digits: int) -> str:
         """The digest of all parts of a kind, whatever their names."""
-        return digest_of("parts", *sorted(part for (one, _), part in self._parts.items() if one == kind)).hex()[:digits]
+        return digest_of("parts", *sorted(part for (one, _), (part, _) in self._parts.items() if one == kind)).hex()[
+            :digits
+        ]
 
     def _add(self, kind: Kind, name: str, digest: Callable[[], bytes], holds: str = "") -> None:
         """Adds a part. holds: words for the part, if it has no digest."""
-        at = ".".join([*self._where, name])
+        at, before = ".".join([*self._where, name]), len(self._unknown)
+        unknown = self._unknown_code if kind == "code" else self._unknown_data
         try:
-            self._parts[kind, at] = digest_of(kind, at.encode(), digest())
+            part = digest_of(kind, at.encode(), digest())
         except NoDigestError as error:
-            self._parts[kind, at] = b""
-            (self._unknown_code if kind == "code" else self._unknown_data).append(f"{holds} {error}")
+            self._parts[kind, at] = b"", False
+            unknown.append(f"{holds} {error}")
+            return
+        found = self._unknown[before:]
+        self._parts[kind, at] = part, not found
+        unknown += [f"{holds} {value}" for value in found[:1]]
 
     def _add_functions(self, identity: Identity) -> None:
+        before = len(self._unknown)
         try:
             for name, made in identity.functions().items():
                 self._parts["code", f"function {name}"] = made
@@ -157,6 +170,7 @@ class _Derivation:
             self._unknown_code.append(f"it uses {error}")
         except Exception as error:  # a value's own code failed, such as a property
             self._unknown_code.append(f"{type(error).__name__}: {error}")
+        self._unknown_code += [f"it uses {value}" for value in self._unknown[before:][:1]]
 
     def give_up(self, why: str) -> None:
         self._unknown_data.append(why)
@@ -256,7 +270,7 @@ class _Derivation:
             self._add_files(values, name)
             self._sampled |= not lists_all
             return 1
-        identity = Identity()
+        identity = Identity(self._unknown)
         self._add("data", name, lambda: _items(values, identity), f"its {name or 'values'} hold")
         if identity.sampled:
             self._sampled = True
@@ -286,7 +300,7 @@ class _Derivation:
         place = repr((status.st_dev, status.st_ino)).encode()
         key = digest_of("files", place, *(os.fsencode(path) for path in paths)).hex()
         sizes, times = once_a_machine(key, lambda: _sizes_and_times(paths)).split()
-        listed = Identity()
+        listed = Identity(self._unknown)
         self._add(
             "data",
             name,

@@ -94,8 +94,10 @@ def _array_digest(items: np.ndarray[Any, Any], room: int) -> tuple[bytes, bool]:
 class Identity:
     """Makes digests of several values, and one digest of all code that they lead to."""
 
-    def __init__(self) -> None:
+    def __init__(self, unknown: list[str] | None = None) -> None:
+        """unknown: gets the kinds of values without a digest, which then count by their kinds. None: NoDigestError."""
         self.sampled = False  # whether an array was read only in part
+        self._unknown = unknown
         self.paths: set[str] = set()  # texts among the values that name a file or folder
         self.versions: dict[str, str] = {}  # for modules of libraries: their version and when they were installed
         self.most_bytes = MOST_BYTES  # limit of the arrays that it reads
@@ -211,7 +213,7 @@ class Identity:
         if is_table(value):
             return digest_of("table", self._kind(kind), *map(self.of, columns_of(value)))
         if not _has_python_state(kind):
-            self._refuse(value)
+            return self._refuse(value)
         return digest_of("object", self._kind(kind, methods=True), self._state(value))
 
     def _of_array(self, value: Any) -> bytes:
@@ -221,11 +223,11 @@ class Identity:
             "cpu",
             None,
         ):
-            self._refuse(value)
+            return self._refuse(value)
         try:
             items = value if isinstance(value, np.ndarray) else schema.as_array(value)
         except StocachedError:  # a sparse tensor, or another dtype that NumPy lacks
-            self._refuse(value)
+            return self._refuse(value)
         if isinstance(items, np.ma.MaskedArray):
             return digest_of("masked", self._of_array(items.filled()), self._of_array(np.ma.getmaskarray(items)))
         room = min(self._room, _MOST_MAPPED) if isinstance(items, np.memmap) else self._room
@@ -248,8 +250,12 @@ class Identity:
             "named", *(digest_of("value", name.encode(), self.of(item)) for name, item in sorted(values.items()))
         )
 
-    def _refuse(self, value: Any) -> Any:
-        raise NoDigestError(f"a {type(value).__module__}.{type(value).__qualname__}".replace("builtins.", ""))
+    def _refuse(self, value: Any) -> bytes:
+        kind = f"a {type(value).__module__}.{type(value).__qualname__}".replace("builtins.", "")
+        if self._unknown is None:
+            raise NoDigestError(kind)
+        self._unknown.append(kind)
+        return digest_of("unknown", kind.encode())
 
     def _note_path(self, text: str) -> None:
         if os.sep in text and len(text) < 4096 and "\0" not in text and text.strip("/. \n") and os.path.exists(text):
@@ -257,13 +263,16 @@ class Identity:
 
     # ------------------------------------------------------------ code
 
-    def functions(self) -> dict[str, bytes]:
-        """The digests of all functions of the program that the values so far lead to, by their name."""
+    def functions(self) -> dict[str, tuple[bytes, bool]]:
+        """The digests of all functions of the program that the values so far lead to, by their name, and whether they
+        cover all that these use."""
+        whole: dict[str, bool] = {}
         while self._todo:
-            function = self._todo.pop()
+            function, before = self._todo.pop(), len(self._unknown or ())
             name = f"{function.__module__}.{function.__qualname__}"
             self._bodies.setdefault(name, set()).add(self._of_function(function))
-        return {name: digest_of("bodies", *sorted(bodies)) for name, bodies in sorted(self._bodies.items())}
+            whole[name] = whole.get(name, True) and len(self._unknown or ()) == before
+        return {name: (digest_of("bodies", *sorted(self._bodies[name])), whole[name]) for name in sorted(whole)}
 
     def used_names(self, kind: type) -> set[str] | None:
         """The attributes that the code of a class uses, of its objects and of others. None: a
