@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 from test_loader_again import BOTH, again
 
-from stocached import FingerprintError, Loader
+from stocached import FingerprintError, Loader, mix, source
 
 N, AT = 300, 7  # AT is none of the samples that are compared
-SETTINGS = {"table": {"scale": 1}}
+SETTINGS = {"opened": iter(()), "table": {"scale": 1}}
+UNKNOWN = iter(())  # as an open file, it has no digest
 
 
 @dataclasses.dataclass
@@ -79,6 +80,16 @@ KINDS = {
     ),
     "bytearray": (lambda: bytearray(N), lambda held, k: held[k], lambda held: put(held, AT, 7)),
     "objects in an array": (objects, lambda held, k: int(held[k]), lambda held: put(held, AT, "77")),
+    "beside a value without a digest": (
+        lambda: {"opened": UNKNOWN, "values": numbers()},
+        lambda held, k: held["values"][k],
+        lambda held: put(held["values"], AT, 77.0),
+    ),
+    "below one in a list": (
+        lambda: [[UNKNOWN, Slotted([UNKNOWN, *numbers()])]],
+        lambda held, k: held[0][1].values[k + 1],
+        lambda held: put(held[0][1].values, AT + 1, 77.0),
+    ),
     "100,000 texts": (lambda: texts(100_000), lambda held, k: int(held[k]), lambda held: put(held, AT, "000000077")),
     "100,000 rows": (
         lambda: [(text, 1) for text in texts(100_000)],
@@ -146,7 +157,9 @@ def test_one_value(name):
 
 
 @pytest.mark.filterwarnings("ignore:.*samples are compared in the background")
-@pytest.mark.parametrize("name", ["list", "dict", "set", "objects in an array", "100,000 texts"])
+@pytest.mark.parametrize(
+    "name", ["list", "dict", "set", "objects in an array", "beside a value without a digest", "100,000 texts"]
+)
 def test_one_value_and_a_cache_with_a_name(name, cache_name):
     hold, sample, change = KINDS[name]
     loader = Loader(Held(hold(), sample), 10, name=cache_name, size="16MiB")
@@ -226,7 +239,7 @@ def test_a_global_value_that_functions_read(monkeypatch):
 
 
 def test_closures_and_partials():
-    held = {AT: 0}
+    held = {AT: 0, "opened": UNKNOWN}
     for function in (
         lambda values, k: values[k] + held.get(k, 0),
         functools.partial(lambda more, values, k: values[k] + more.get(k, 0), held),
@@ -237,6 +250,41 @@ def test_closures_and_partials():
         read(loader)
         held[AT] = 70
         assert read(again(loader))[AT] == 77.0
+
+
+def test_what_has_no_digest_now_is_no_change():
+    dataset = Held({"opened": None, "values": numbers()}, lambda held, k: held["values"][k])
+    loader = Loader(dataset, 10, size="16MiB")
+    read(loader)
+    dataset.held["opened"] = UNKNOWN
+    assert again(loader).cache is loader.cache
+
+
+def alone(item):
+    return [item]
+
+
+PIPES = {
+    "lists": lambda pipe: pipe.flat_map(alone).cache("8MiB"),
+    "below lists": lambda pipe: pipe.cache("8MiB").filter(np.isfinite),
+    "two caches": lambda pipe: pipe.cache("8MiB").map(np.float64).cache("8MiB"),
+    "two caches of lists": lambda pipe: pipe.cache("8MiB").filter(np.isfinite).cache("8MiB"),
+    "mix": lambda pipe: mix([pipe.cache("8MiB"), pipe.cache("8MiB")]),
+    "join": lambda pipe: pipe.cache("8MiB") + pipe.cache("8MiB"),
+}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("name", PIPES)
+def test_what_a_function_of_a_pipe_reads(name, workers):
+    held = {AT: 0}
+    pipe = PIPES[name](source(numbers()).map(lambda value: np.float64(value + held.get(int(value), 0)))).batch(10)
+    before = Loader(pipe, num_workers=workers)
+    assert set(read(before)) == set(numbers())
+    held[AT] = 77 - AT
+    wanted = {*numbers(), 77.0} - {float(AT)}
+    for _ in range(2):
+        assert set(read(Loader(pipe, num_workers=workers))) == wanted
 
 
 class Counting(Held):

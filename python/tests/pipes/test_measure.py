@@ -302,4 +302,5 @@ def test_measure_fills_a_cache_on_the_way(tmp_path: Path):
     loader = Loader(pipe.batch(4), num_workers=2)
     assert sum(len(batch) for batch in loader) == len(pipe)
     loader.close()
-    assert read.readers() == readers
+    anew = [one for one in read.readers() if one not in readers]
+    assert len(anew) == 3, "they are compared, as a function that names a folder may read others now"

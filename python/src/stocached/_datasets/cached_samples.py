@@ -394,11 +394,15 @@ class CachedSamples(CacheBacked):
             return True
         return False
 
-    def derived_after_loads(self) -> Derived:
-        """The derived fingerprint of the dataset after some loads."""
+    def has_changed(self, before: Derived | None, now: Derived) -> bool:
+        """Whether what the samples are made of has changed, as the fingerprints of the dataset tell. before: when the
+        cache was made."""
+        moved = set() if before is None else now.moved(before)
+        if not moved:
+            return False
         with self._look(self.dataset) as look:
-            derived: Derived = look.ask(CachedSamples._derived_after_loads)
-        return derived
+            after: Derived = look.ask(CachedSamples._derived_after_loads)
+        return bool(moved - after.moved(now))  # what loads change says nothing
 
     def _derived_after_loads(self) -> Derived:
         for index in probe.spread(self._n):

@@ -114,10 +114,7 @@ def _made_before(
             return None  # the cache has samples of another dataset, schema or number
     elif not cached.is_fresh():
         return None
-    moved = set() if before is None else now.moved(before)
-    if moved and moved - cached.derived_after_loads().moved(now):  # what loads change says nothing
-        return None
-    return cached
+    return None if cached.has_changed(before, now) else cached
 
 
 def _around(kind: Callable[..., CachedSamples], dataset: Any, cache: Cache) -> CachedSamples:

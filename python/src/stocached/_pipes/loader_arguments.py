@@ -45,6 +45,7 @@ def of_loader(stage: Stage, given: Any, collate: Callable[..., Any]) -> Any:
     for each in every(stage):
         if isinstance(each, Counted):
             each.counts_by(given.num_workers)
+    stage.renew_caches()
     stage = root = numbered(stage)
     batch, below = _without_maps(stage)
     _check(given, batch)

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .._checks.derived_fingerprint import derive
 from .._checks.randomness import Remedy
 from .._common.cached import cached_property
 from .._common.errors import BadSampleError, InvalidError, NondeterministicDatasetError
@@ -318,7 +319,9 @@ class Cache(KeepsLengths):
         self.above[0].make_caches()  # a child looks at items
         more = {} if self.indexed else {"variable": True, "bad_samples": "skip"}  # who reads a bad item gets its error
         with noted(self.noted()):
-            return CachedSamples(stored, **self.options | more, _remedy=REMEDY)
+            made = CachedSamples(stored, **self.options | more, _remedy=REMEDY)
+        made.derived = made.derived or derive(stored)
+        return made
 
     def noted(self) -> str:
         """For errors of a cache that is made."""
@@ -366,6 +369,22 @@ class Cache(KeepsLengths):
     def make_caches(self) -> None:
         super().make_caches()
         self.kept  # noqa: B018 - made now
+
+    def renew_caches(self) -> None:
+        super().renew_caches()
+        if self.made and not self._is_fresh(self.shared.kept):
+            self._counted.clear()
+            for name in ("kept", "rows", "ahead"):
+                vars(self.shared).pop(name, None)
+
+    def _is_fresh(self, kept: CachedSamples) -> bool:
+        """Whether a cache has the items that the stages above give now."""
+        if kept.cache.closed:
+            return False
+        now = derive(kept.stored)
+        if kept.derived is not None and now.certain(kept.derived):
+            return True
+        return (self.options["allow_random"] or kept.is_fresh()) and not kept.has_changed(kept.derived, now)
 
     @property
     def made(self) -> bool:

@@ -120,6 +120,7 @@ class _Items:
         """Reads some items twice. Raises NondeterministicDatasetError, SchemaError, InvalidError."""
         self._pipe, self._stage, self._workers = pipe, pipe._stage, workers
         self._given: list[tuple[Any, Any]] = []  # items of a pipe without an index, and copies that were made at once
+        self._stage.renew_caches()
         self._stage.make_caches()
         if self._stage.indexed:
             len(self._stage)  # which a function of count= may tell
