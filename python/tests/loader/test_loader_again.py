@@ -292,6 +292,27 @@ def test_a_dataset_that_was_changed_has_a_cache_of_its_own(kind):
     assert read(kind()(dataset, 5, size="8MiB")) == [500 + k for k in range(N)]
 
 
+class Dice(Numbers):
+    draws = np.random.default_rng(1)
+
+    def __getitem__(self, index):
+        return self.draws.integers(1000, size=4)
+
+
+@BOTH
+def test_a_random_dataset_that_is_allowed_keeps_its_cache(kind):
+    dataset, options = Dice(), {"size": "16MiB", "allow_random": True}
+    first = kind()(dataset, 4, **options)
+    seen = read(first)
+    for other in (again(first), kind()(dataset, 4, **options)):
+        assert other.cache is first.cache
+        assert read(other) == seen
+    cache = first.cache
+    del first, other
+    gc.collect()
+    assert kind()(dataset, 4, **options).cache is cache
+
+
 @BOTH
 def test_a_cache_and_how_another_one_was_made(kind):
     dataset = Numbers()

@@ -176,7 +176,7 @@ class CachedSamples(CacheBacked):
         self._guard: Guard | None = None  # checks loads
         self.made = False  # whether this program has made the cache
         self.passed_over = (BadSampleError,) if bad_samples == "skip" else ()  # errors of a sample that is looked at
-        self._workers, self._forks, self._init = _workers, _forks, _init
+        self._workers, self._forks, self._init, self._allow_random = _workers, _forks, _init, allow_random
         self._remedy = replace(_remedy, easier=functools.partial(stores.advice_to_convert, dataset, _remedy.converted))
         tried = self._choose(store, cache, options, augment or _augment)
         varies = True if self.store == "encoded" else variable
@@ -384,11 +384,13 @@ class CachedSamples(CacheBacked):
         vars(self).update(vars(self.over(cache)))
 
     def is_fresh(self) -> bool:
-        """Whether the cache still holds the samples of the dataset; compares three."""
+        """Whether the cache still holds the samples of the dataset; compares three, unless they may be random."""
         if len(self.dataset) != self._n:
             return False
         if self._form is not None:
             self._form = stores.form_of(self.dataset, self.store)  # its steps may be others now
+        if self._allow_random:
+            return True
         with contextlib.suppress(FingerprintError), self._look(self.stored) as look:
             look.ask(probe.check_fresh, self.cache.name)
             return True

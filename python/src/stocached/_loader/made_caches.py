@@ -109,7 +109,7 @@ def _made_before(
     before, now = _made[cache].derived, derive(dataset)
     if cached is None:
         try:
-            cached = _around(kind, dataset, cache)
+            cached = _around(kind, dataset, cache, options["allow_random"])
         except (FingerprintError, SchemaError, InvalidError):
             return None  # the cache has samples of another dataset, schema or number
     elif not cached.is_fresh():
@@ -117,9 +117,9 @@ def _made_before(
     return None if cached.has_changed(before, now) else cached
 
 
-def _around(kind: Callable[..., CachedSamples], dataset: Any, cache: Cache) -> CachedSamples:
+def _around(kind: Callable[..., CachedSamples], dataset: Any, cache: Cache, allow_random: bool) -> CachedSamples:
     """The samples in a cache that a loader has made."""
-    cached = kind(dataset, cache)
+    cached = kind(dataset, cache, allow_random=allow_random)
     cached.made = True
     cached.notices.advice = cached.advice(given=False)
     return cached

@@ -384,7 +384,7 @@ class Cache(KeepsLengths):
         now = derive(kept.stored)
         if kept.derived is not None and now.certain(kept.derived):
             return True
-        return (self.options["allow_random"] or kept.is_fresh()) and not kept.has_changed(kept.derived, now)
+        return kept.is_fresh() and not kept.has_changed(kept.derived, now)
 
     @property
     def made(self) -> bool:
