@@ -33,7 +33,7 @@ type soonPart struct {
 	of    object
 	at    int64
 	size  int
-	given int           // bytes that programs got of it
+	left  [][2]int      // where the bytes begin and end that no program has got
 	asked chan struct{} // closed when a program waits for it
 	done  chan struct{} // closed when the fields below are there
 	ready time.Time
@@ -67,16 +67,25 @@ func (s *soonParts) expire() {
 	})
 }
 
-// add begins to read a part, if there is room beside those that no program has got yet: to drop one of them, which a program
+// add begins to read a part, if there is room beside those that programs have not got yet: to drop one of them, which a program
 // will ask for sooner, costs a second read. end is called when nothing reads the part any more.
 func (s *soonParts) add(of object, at int64, size int, end func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.parts) >= soonMost || s.bytes+size > soonBytes || s.find(of, at, size) != nil || s.ctx.Err() != nil {
+	known := s.find(of, at, size) != nil || s.ctx.Err() != nil
+	full := func() bool { return len(s.parts) >= soonMost || s.bytes+size > soonBytes }
+	for !known && full() {
+		got := slices.IndexFunc(s.parts, func(p *soonPart) bool { return len(p.left) == 0 })
+		if got < 0 {
+			break
+		}
+		s.drop(s.parts[got])
+	}
+	if known || full() {
 		end()
 		return
 	}
-	p := &soonPart{of: of, at: at, size: size, asked: make(chan struct{}), done: make(chan struct{})}
+	p := &soonPart{of: of, at: at, size: size, left: [][2]int{{0, size}}, asked: make(chan struct{}), done: make(chan struct{})}
 	s.parts, s.bytes = append(s.parts, p), s.bytes+size
 	s.reads.Go(func() {
 		defer end()
@@ -108,6 +117,31 @@ func (p *soonPart) isDone() bool {
 	}
 }
 
+// drop is under mu.
+func (s *soonParts) drop(p *soonPart) {
+	if at := slices.Index(s.parts, p); at >= 0 {
+		s.parts, s.bytes = slices.Delete(s.parts, at, at+1), s.bytes-p.size
+	}
+}
+
+// isFresh says whether no program has got these bytes. It is under mu.
+func (p *soonPart) isFresh(begin, end int) bool {
+	return slices.ContainsFunc(p.left, func(l [2]int) bool { return l[0] <= begin && end <= l[1] })
+}
+
+// gave notes that a program got some bytes. It is under mu.
+func (p *soonPart) gave(begin, end int) {
+	var left [][2]int
+	for _, l := range p.left {
+		for _, rest := range [][2]int{{l[0], min(begin, l[1])}, {max(end, l[0]), l[1]}} {
+			if rest[0] < rest[1] {
+				left = append(left, rest)
+			}
+		}
+	}
+	p.left = left
+}
+
 // ask is under mu.
 func (p *soonPart) ask() {
 	select {
@@ -127,8 +161,9 @@ func (s *soonParts) find(of object, at int64, size int) *soonPart {
 	return nil
 }
 
-// take returns size bytes, and up to more after them, of a part that was added; nil: there is none. A part that programs
-// have got goes.
+// take returns size bytes, and up to more after them, of a part that was added; nil: there is none. A part that programs have
+// got stays until others need its room: a worker may get more than it reads, and then another one asks for some of it. If
+// they were given before, it looks whether the object has changed.
 func (s *soonParts) take(ctx context.Context, o *admin.Part, of object) []byte {
 	s.mu.Lock()
 	p := s.find(of, o.At, o.Size)
@@ -144,17 +179,21 @@ func (s *soonParts) take(ctx context.Context, o *admin.Part, of object) []byte {
 	case <-ctx.Done():
 		return nil
 	}
+	begin := int(o.At - p.at)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var data []byte
-	if !p.fails {
-		data = p.data[o.At-p.at:]
-		data = data[:min(len(data), o.Size+o.More)]
-		p.given += len(data)
+	if !p.fails && !p.isFresh(begin, begin+o.Size) {
+		s.mu.Unlock()
+		now, err := of.place.Stamp(ctx, of.path)
+		s.mu.Lock()
+		p.fails = p.fails || err != nil || now != of.stamp
 	}
-	if at := slices.Index(s.parts, p); at >= 0 && (p.fails || p.given >= p.size) {
-		s.parts, s.bytes = slices.Delete(s.parts, at, at+1), s.bytes-p.size
+	if p.fails {
+		s.drop(p)
+		return nil
 	}
+	data := p.data[begin:min(len(p.data), begin+o.Size+o.More)]
+	p.gave(begin, begin+len(data))
 	return data
 }
 

@@ -514,10 +514,13 @@ def test_a_loader_tells_what_it_reads_soon(bucket: Bucket, workers: int, monkeyp
     pipe = source("s3://data/soon.csv", columns=["k"])
     numbers = [int(k) for batch in Loader(pipe.shuffle(seed=1).batch(6), num_workers=workers) for k in batch["k"]]
     assert sorted(numbers) == [*range(60)] != numbers
-    assert sum(size for _, size in told) == sum(20_002 + len(str(k)) for k in range(60))
+    size = sum(20_002 + len(str(k)) for k in range(60))
+    assert sum(size for _, size in told) == size
     del told[:]
     assert len([*Loader(pipe.batch(6), num_workers=workers)]) == 10
-    assert not told
+    assert sum(size for _, size in told) == size
+    assert len(told) == 2  # of 1 MiB at least
+    del told[:]
     for k in range(4):
         bucket.put(f"soon/{k}.cls", b"%d" % k)
         bucket.put(f"soon/{k}.txt", b"text")

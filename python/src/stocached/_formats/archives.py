@@ -106,11 +106,14 @@ def _inflate() -> Any:
 
 def directory(file: Any, size: int, hidden: bool) -> tuple[list[tuple[int, ...]], list[bytes]]:
     """The members, as _FIELDS has them, and their names. hidden: also of hidden files. Raises InvalidError for a damaged one."""
-    count, length, at, end = _end(file, size)
+    first = max(0, size - _END.size - _COMMENT)
+    tail = file.read(first, size - first)
+    count, length, at, end = _end(file, first, tail)
     before = end - length - at  # bytes before the archive, such as a program that unpacks it
     if not (0 <= length <= end and before >= 0 and count * _ENTRY.size <= length):
         raise _no_zip(file, f"its directory of {count:,} members cannot have {length:,} bytes at byte {at:,}")
-    data = file.read(end - length, length)
+    begin = end - length
+    data = tail[begin - first :][:length] if begin >= first else file.read(begin, length)
     members, names, place, number = list[tuple[int, ...]](), list[bytes](), 0, 0
     while place < length:
         try:
@@ -170,10 +173,8 @@ def _name(name: bytes, flags: int) -> bytes:
     return name if flags & _UTF_8 or name.isascii() else name.decode("cp437").encode()
 
 
-def _end(file: Any, size: int) -> tuple[int, int, int, int]:
-    """Members, bytes and place of the central directory, and where it ends."""
-    first = max(0, size - _END.size - _COMMENT)
-    data = file.read(first, size - first)
+def _end(file: Any, first: int, data: bytes) -> tuple[int, int, int, int]:
+    """Members, bytes and place of the central directory, and where it ends. data: of the file, from `first` to its end."""
     at = last = data.rfind(b"PK\5\6", 0, max(0, len(data) - _END.size + 4))
     while at >= 0 and at + _END.size + _END.unpack_from(data, at)[-1] != len(data):
         at = data.rfind(b"PK\5\6", 0, at + 3)  # those bytes may be in the comment

@@ -6,6 +6,7 @@ import functools
 import inspect
 import os
 from bisect import bisect_right
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -24,7 +25,7 @@ from .._shards.tar_index import stamp_of
 from .registry import Format
 
 _MOST = 2**40  # elements or items of all files
-_LARGE = 64 << 10  # bytes of an element that is read ahead also in order
+_TOGETHER = 1 << 20  # bytes that are read ahead at least, in order
 _THREADS = 16  # that open files at addresses
 
 
@@ -34,7 +35,16 @@ class Elements(ReadsAhead):
     counts: how many items each element has; None: each is one item. Can be pickled as the files can. Any number of
     threads and forked children."""
 
-    _of_errors = ("files", "counts", "bytes", "_stamps", "_ends", "_last")  # the paths and the class say all
+    _of_errors = (
+        "files",
+        "counts",
+        "bytes",
+        "_stamps",
+        "_ends",
+        "_last",
+        "_read_to",
+        "_told_to",
+    )  # the paths and the class say all
 
     def __init__(self, format: Format, paths: Any, options: dict[str, Any]) -> None:
         """Opens all files. paths: of files of this machine, or `RemoteFiles`. Raises InvalidError, OSError."""
@@ -49,6 +59,7 @@ class Elements(ReadsAhead):
         else:
             with ThreadPoolExecutor(min(_THREADS, len(paths))) as pool:
                 opened = [*pool.map(lambda file: self._opened(file, format), paths)]
+        self._read_to = self._told_to = 0  # the elements that are read soon end here, in order; those that were told
         self._last = -1, ""  # a file, and its path: to make the text takes as long as to look at the file
         self._stamps: list[tuple[int, int]] = [stamp for stamp, _ in opened]
         self.files: list[Any] = [file for _, file in opened]
@@ -141,13 +152,23 @@ class Elements(ReadsAhead):
         return None if tell is None or not hasattr(self.kind, "spans") else functools.partial(self._ahead, tell)
 
     def _ahead(self, tell: Any, indices: npt.NDArray[np.int64]) -> None:
-        spans = []
-        for d, local in map(self._place, indices.tolist()):
-            spans += [(d, at, size) for at, size in self.files[d].spans(local)]
-        in_order = len(indices) > 1 and (np.diff(indices) == 1).all()
-        if in_order and sum(size for _, _, size in spans) < _LARGE * len(indices):
-            return  # small parts in order become large requests by themselves
+        spans = self._spans(indices.tolist())
+        if self.counts is None and len(indices) > 1 and (np.diff(indices) == 1).all():
+            begin, end = int(indices[0]), int(indices[-1]) + 1
+            before, self._read_to = self._read_to, end
+            if begin == before:  # in order: with the elements after them, so that small ones are large requests
+                if end <= self._told_to:
+                    return
+                more = len(indices) * (_TOGETHER // max(sum(size for _, _, size in spans), 1))
+                self._told_to, told = min(end + more, len(self)), max(begin, self._told_to)
+                spans = self._spans(range(told, self._told_to))
+            else:
+                self._told_to = end
         tell(spans)
+
+    def _spans(self, indices: Iterable[int]) -> list[tuple[int, int, int]]:
+        """The parts of files that elements take: number of the file, place and bytes."""
+        return [(d, *span) for d, local in map(self._place, indices) for span in self.files[d].spans(local)]
 
     @property
     def picture_fields(self) -> tuple[str, ...] | None:

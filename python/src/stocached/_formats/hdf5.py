@@ -9,7 +9,7 @@ import itertools
 import math
 import os
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -45,8 +45,9 @@ class _Parts:
     """An object at an address. HDF5 asks for many small parts, one after the other, and mostly near each other. HDF5
     lets one thread read at a time."""
 
-    def __init__(self, file: Any) -> None:
-        self._file, self._blocks = file, OrderedDict[int, bytes]()
+    def __init__(self, file: Any, blocks: OrderedDict[int, bytes]) -> None:
+        """blocks: that were read before."""
+        self._file, self._blocks = file, blocks
 
     def pread(self, size: int, at: int) -> bytes:
         data = _loaded(at, size)
@@ -77,11 +78,11 @@ def _loaded(at: int, size: int) -> bytes | None:
 class _Sets(dict[str, Any]):
     """The datasets of an open file. To open the file and them again takes half a millisecond."""
 
-    def __init__(self, where: Any) -> None:
+    def __init__(self, where: Any, blocks: OrderedDict[int, bytes]) -> None:
         import h5py
 
         if not isinstance(where, str):
-            self.file = h5py.File(AsRaw(_Parts(where), where.size), "r")
+            self.file = h5py.File(AsRaw(_Parts(where, blocks), where.size), "r")
             return
         try:
             self.file = h5py.File(where, "r")
@@ -100,6 +101,9 @@ class _OpenFiles:
     open already, so one that has changed, or was opened before a fork, is closed first."""
 
     def __init__(self) -> None:
+        self._blocks = defaultdict[Any, OrderedDict[int, bytes]](
+            OrderedDict
+        )  # of objects; forked children have them too
         self._begin()
 
     def _begin(self) -> None:
@@ -118,15 +122,16 @@ class _OpenFiles:
             if sets is not None and old != stamp:
                 sets.file.close()
             if sets is None or old != stamp:
-                sets = _Sets(where)
+                sets = _Sets(where, self._blocks[place])
             self._files[place] = stamp, sets
             if len(self._files) > _MOST_OPEN:
-                self._files.popitem(last=False)
+                self.forget(next(iter(self._files)))
         return sets
 
     def forget(self, place: Any) -> None:
         """The program may write the file then."""
         self._files.pop(place, None)
+        self._blocks.pop(place, None)
 
 
 _files = _OpenFiles()

@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import json
 import re
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -25,8 +24,9 @@ from .._shards.wildcards import INDEX, WILD, split
 THREADS = 16  # requests at a time of a program that opens files
 GAP = 16 << 10  # bytes between two parts that follow each other, at most
 _OVER = 512  # bytes that the first of them has of the second, at most, as members of zip do
-_SURE = 2  # so often parts follow each other before more is read
-_FIRST_AHEAD, _MOST_AHEAD, _MOST_RUNS = 32 << 10, 4 << 20, 8
+_SURE = 4  # so often parts follow each other before more is read: of rows in any order, some do by chance
+_AHEAD = 2  # bytes that are read ahead, for each that came one after the other
+_MOST_AHEAD, _MOST_RUNS = 4 << 20, 16
 _MOST_TOLD = 500  # parts of a request, which takes 1 MiB: names have 1,024 bytes
 _MOST_PART = 16 << 20  # bytes of a read, as in server/admin/parts.go
 _ANY, _WILDCARDS = "**", {"*": "[^/]*", "?": "[^/]"}
@@ -145,41 +145,47 @@ class ByFsspec:
 
 class _Runs:
     """Reads of files one part after the other: then a request is for more than the part, and has those after it. Of several
-    workers, each reads a batch here and there: so a run gets what the one before it had. The last few are kept in a
-    process."""
+    workers, each reads a batch here and there: so a run gets what the one before it had. Files of arrays have a run in
+    each of them. The last few are kept in a process."""
 
     def __init__(self) -> None:
-        self._runs: OrderedDict[Any, _Run] = OrderedDict()
+        self._runs: list[_Run] = []
 
     def read(self, file: RemoteFile, at: int, size: int) -> bytes:
         key = file.address, file.stamp
+        before = [run for run in self._runs if run.key == key and run.last <= at + _OVER]
+        run = max(before, key=lambda run: run.last, default=None) or _Run(key)
         # A thread takes it while it reads: another one then begins a run of its own.
-        run = self._runs.pop(key, None) or _Run()
+        try:
+            self._runs.remove(run)
+        except ValueError:
+            run = _Run(key)
         data = run.read(file, at, size)
-        self._runs[key] = run
-        if len(self._runs) > _MOST_RUNS:
-            with contextlib.suppress(KeyError):  # another thread was first
-                self._runs.popitem(last=False)
+        self._runs.append(run)
+        del self._runs[:-_MOST_RUNS]
         return data
 
 
 class _Run:
-    """limit: bytes of the run before it, and more if this one has more."""
+    """key: of the file. last: where the last read ended. limit: bytes of the run before it, and more if this one has more."""
 
-    def __init__(self) -> None:
+    def __init__(self, key: Any) -> None:
+        self.key = key
         self._begin, self._kept = 0, b""  # of the last request
-        self._at = self._last = -1  # of the last read
-        self._start = self._limit = self._hits = self._longer = 0
-        self._sure = False
+        self._at = self.last = -1  # of the last read
+        self._start = self._limit = self._reads = 0
+        self._longer = False
 
     def read(self, file: RemoteFile, at: int, size: int) -> bytes:
-        if not (-_OVER <= at - self._last <= GAP and at != self._at):
-            if self._sure:
-                self._limit = self._last - self._start
-            self._start, self._hits, self._longer, self._sure = at, -1, 0, False
-        self._at, self._last = at, at + size
-        if not (self._kept and self._begin <= at and at + size <= self._begin + len(self._kept)):
-            self._begin, self._kept = at, file.now(at, size, self._more(at, size, file.size))
+        if not (-_OVER <= at - self.last <= max(size, _OVER) and at != self._at):
+            self._limit = self.last - self._start if self._reads > _SURE else 0
+            self._start, self._reads, self._longer = at, 0, False
+        self._at, self.last = at, at + size
+        self._reads += 1
+        kept = self._kept[at - self._begin :] if at >= self._begin else b""
+        if len(kept) < size:
+            more = self._more(at, size, file.size)
+            self._begin, self._kept = at, kept + file.now(at + len(kept), size - len(kept), more)
         data = self._kept[at - self._begin :][:size]
         if len(self._kept) <= size:
             self._kept = b""
@@ -188,16 +194,15 @@ class _Run:
     def _more(self, at: int, size: int, end: int) -> int:
         """Bytes after these that will be asked for."""
         if 0 < self._limit <= at - self._start:  # a little more, or, if that is not enough either, much more
-            self._limit += 3 * self._limit if self._longer else self._limit // 4
-            self._hits, self._longer = 0, 1
-        self._hits += 1
-        if self._hits < _SURE:
-            return 0
-        self._sure = True
-        most = min(_FIRST_AHEAD << self._hits, _MOST_AHEAD, end - at)
+            self._limit += 3 * self._limit if self._longer else self._limit // 16
+            self._longer = True
         if self._limit:
-            most = min(most, self._start + self._limit - at)
-        return max(most - size, 0)
+            most = self._start + self._limit - at
+        elif self._reads > _SURE:
+            most = size + _AHEAD * (at + size - self._start)
+        else:
+            return 0
+        return max(min(most, _MOST_AHEAD, end - at) - size, 0)
 
 
 _runs = _Runs()

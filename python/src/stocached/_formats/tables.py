@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import os
 import threading
+from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from .local_file import AsRaw
 
 _HUGE, _GOOD = 64 << 20, 1 << 20  # bytes of a group: that causes a warning, and that it advises
 _MOST_OPEN = 16  # files of a thread
+_HOLE = 8 << 10  # bytes between two parts of an object that pyarrow reads together, at most
 _ROW, _VALUE = 200, 60  # bytes of a dict, and of a number in it: a file may say a million of them in a few bytes
 _NEXT = itertools.count()
 _local = threading.local()
@@ -150,6 +152,7 @@ class Parquet(Table):
         groups = [metadata.row_group(k) for k in range(metadata.num_row_groups)]
         self.counts = [group.num_rows for group in groups]
         sizes = self._weigh([self._bytes(group) for group in groups])
+        self._spans = [] if isinstance(path, str) else [self._parts(group, path.size) for group in groups]
         if sizes and max(sizes) > _HUGE:
             rows = max(self.counts)
             name, good = printable(str(path)), max(1, rows * _GOOD // max(sizes))
@@ -162,8 +165,25 @@ class Parquet(Table):
     def _bytes(self, group: Any) -> int:
         if self._all:
             return int(group.total_byte_size)
+        return sum(chunk.total_uncompressed_size for chunk in self._chunks(group))
+
+    def _chunks(self, group: Any) -> Iterator[Any]:
+        """Of the chosen columns."""
         wanted, chunks = set(self._names), map(group.column, range(group.num_columns))
-        return sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema.split(".")[0] in wanted)
+        return (chunk for chunk in chunks if self._all or chunk.path_in_schema.split(".")[0] in wanted)
+
+    def _parts(self, group: Any, size: int) -> list[tuple[int, int]]:
+        """The parts of an object of this size that a group takes, as pyarrow reads them."""
+        parts = list[tuple[int, int]]()
+        for chunk in self._chunks(group):
+            at = min(chunk.dictionary_page_offset or chunk.data_page_offset, chunk.data_page_offset)
+            begin = parts.pop()[0] if parts and 0 <= at - parts[-1][1] <= _HOLE else at
+            parts.append((begin, at + chunk.total_compressed_size))
+        return [(begin, end - begin) for begin, end in parts if 0 <= begin <= end <= size]  # a file may say anything
+
+    def spans(self, k: int) -> list[tuple[int, int]]:
+        """The parts of an object that a group takes: place and bytes."""
+        return self._spans[k]
 
     def _look(self) -> list[str]:
         reader = self._reader()
@@ -188,29 +208,38 @@ class Arrow(Table):
     """Elements are record batches. columns: the names of those that are read; None: all."""
 
     what, module = "Arrow file", "pyarrow.ipc"
+    _spans: Sequence[tuple[int, int]] = ()
+    _sizes: list[int]
+    _index: dict[str, int]
 
     def __init__(self, path: Any, columns: Sequence[str] | None = None) -> None:
         self._fields: list[int] | None = None
         super().__init__(path, columns)
         self._weigh(self._sizes)
+        if not self._all:  # pyarrow reads a part for each column
+            self._spans = ()
         self._fields = None if self._all else [self._index[name] for name in self._names]
         self._begin()  # the next reader has the chosen fields alone
 
     def _look(self) -> list[str]:
         import pyarrow
 
-        near = isinstance(self._path, str)
-        with pyarrow.memory_map(self._path) if near else self._file() as file:  # so that counting reads no rows
+        near, noted, found = isinstance(self._path, str), _Noted(self._path), list[tuple[int, int]]()
+        # So that counting reads no rows.
+        with pyarrow.memory_map(self._path) if near else pyarrow.PythonFile(AsRaw(noted, self._path.size), "r") as file:
             reader = pyarrow.ipc.open_file(file)
             names = list(reader.schema.names)
             if not near:  # a column tells how many rows there are
                 file.seek(0)
                 reader = pyarrow.ipc.open_file(file, options=pyarrow.ipc.IpcReadOptions(included_fields=[0]))
-            batches = map(
-                reader.get_batch, range(reader.num_record_batches)
-            )  # one at a time: compressed ones are unpacked
-            found = [(batch.num_rows, batch.nbytes * (1 if near else len(names))) for batch in batches]
-            del reader, batches
+            for k in range(reader.num_record_batches):  # one at a time: compressed ones are unpacked
+                noted.next, batch = True, reader.get_batch(k)
+                found.append((batch.num_rows, batch.nbytes * (1 if near else len(names))))
+                del batch
+            del reader
+        if not near:
+            ends = sorted([*noted.places, self._path.size])
+            self._spans = [(at, ends[bisect_right(ends, at)] - at) for at in noted.places]
         self.counts, self._sizes = [rows for rows, _ in found], [size for _, size in found]
         self._index = {name: at for at, name in enumerate(names)}
         return names
@@ -226,8 +255,25 @@ class Arrow(Table):
         batch.validate(full=True)  # else offsets of a damaged file lead anywhere in memory
         return batch
 
+    def spans(self, k: int) -> list[tuple[int, int]]:
+        """As that of `Parquet`."""
+        return list(self._spans[k : k + 1])
+
     def name(self, k: int) -> str:
         return f"record batch {k}"
+
+
+class _Noted:
+    """An object, and the places that were read first after `next` was set."""
+
+    def __init__(self, file: Any) -> None:
+        self._file, self.next, self.places = file, False, list[int]()
+
+    def pread(self, size: int, at: int) -> bytes:
+        if self.next:
+            self.places.append(at)
+            self.next = False
+        return self._file.pread(size, at)  # type: ignore[no-any-return]
 
 
 def _values_of(column: Any) -> Sequence[Any]:

@@ -117,11 +117,11 @@ class Reader:
         done = self.windows.index(self._piece[-1]) + 1 if self._piece else 0
         self._piece = self.windows[done : done + (1 if current().begin() or self._lists.mixes else _PIECE)]
         self._before, self.ended = self.given, not self._piece
-        soon = self.windows[done : done + 2 * len(self._piece)]
-        told = 0 if self._told is None or self._told not in soon else soon.index(self._told) + 1
-        if soon[told:]:
+        told = 0 if self._told is None or self._told not in self.windows else self.windows.index(self._told) + 1
+        soon = self.windows[max(done, told) : done + 2 * len(self._piece)]
+        if soon:
             self._told = soon[-1]
-            numbers = (window % self._turn for window in soon[told:])
+            numbers = (window % self._turn for window in soon)
             self._lists.ahead([n for n in numbers if n < self._windows], self._reading.epoch, self._reading.world_size)
         self._now = self._piece.start
         self._entries = self._lists.items(self._noted(self._piece), self._reading)

@@ -1,0 +1,122 @@
+"""An epoch in order reads the bytes of a file once, however many workers share it: counted by a web server."""
+
+from __future__ import annotations
+
+import csv
+import http.server
+import json
+import threading
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tf_examples
+from made import h5py, pa, pq
+from safetensors.numpy import save_file
+
+from stocached import Loader, source
+
+pytestmark = pytest.mark.usefixtures("run")
+N = 2000
+DRAW = np.random.default_rng(1)
+TEXTS = [DRAW.bytes(size).hex() for size in DRAW.integers(200, 900, N).tolist()]
+ROWS = DRAW.random((N, 128))
+
+
+class _Counting(http.server.BaseHTTPRequestHandler):
+    protocol_version, wbufsize = "HTTP/1.1", 1 << 20
+    files: dict[str, bytes]
+    sent: list[int]  # bytes of each answer
+
+    def log_message(self, *_: Any) -> None: ...
+
+    def do_GET(self) -> None:
+        data = self.files[self.path]
+        first, last = self.headers["Range"].removeprefix("bytes=").split("-")
+        part = data[int(first) : int(last or len(data)) + 1]
+        self.sent.append(len(part))
+        self.send_response(206)
+        self.send_header("ETag", '"1"')
+        self.send_header("Content-Range", f"bytes {first}-{int(first) + len(part) - 1}/{len(data)}")
+        self.send_header("Content-Length", str(len(part)))
+        self.end_headers()
+        self.wfile.write(part)
+
+
+@pytest.fixture
+def web(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[_Counting]]:
+    monkeypatch.setattr(_Counting, "files", {}, raising=False)
+    monkeypatch.setattr(_Counting, "sent", [], raising=False)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Counting) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setattr(_Counting, "at", f"http://127.0.0.1:{server.server_port}", raising=False)
+        yield _Counting
+        server.shutdown()
+
+
+def lines(path: Path) -> None:
+    path.write_text("".join(json.dumps({"k": k, "text": text}) + "\n" for k, text in enumerate(TEXTS)))
+
+
+def records(path: Path) -> None:
+    with open(path, "w", newline="") as file:
+        csv.writer(file).writerows([("k", "text"), *enumerate(TEXTS)])
+
+
+def archive(path: Path, method: int) -> None:
+    with zipfile.ZipFile(path, "w", method) as made:
+        for k, text in enumerate(TEXTS):
+            made.writestr(f"{k}.txt", text)
+
+
+def table() -> Any:
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(ROWS.ravel()), ROWS.shape[1])
+    return pa.table({"k": range(N), "text": TEXTS, "vector": vectors})
+
+
+def arrow(path: Path) -> None:
+    made = table()
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, made.schema) as writer:
+        writer.write_table(made, max_chunksize=50)
+
+
+def hdf5(path: Path) -> None:
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=ROWS, chunks=(50, 128), compression="gzip")
+        file["k"] = range(N)
+
+
+MAKE: dict[str, Callable[[Path], Any]] = {
+    "jsonl": lines,
+    "csv": records,
+    "stored.zip": lambda path: archive(path, zipfile.ZIP_STORED),
+    "deflated.zip": lambda path: archive(path, zipfile.ZIP_DEFLATED),
+    "parquet": lambda path: pq.write_table(table(), path, row_group_size=50),
+    "arrow": arrow,
+    "h5": hdf5,
+    "npz": lambda path: np.savez(path, x=ROWS, k=np.arange(N)),
+    "safetensors": lambda path: save_file({"x": ROWS, "k": np.arange(N)}, path),
+    "tfrecord": lambda path: tf_examples.written(
+        path, *(tf_examples.example_of(text=("bytes", [text.encode()])) for text in TEXTS)
+    ),
+}
+
+
+@pytest.mark.parametrize("ending", MAKE)
+def test_an_epoch_in_order_takes_its_bytes(ending: str, tmp_path: Path, web: Any):
+    path = tmp_path / f"a.{ending}"
+    MAKE[ending](path)
+    data = path.read_bytes()
+    for workers in (0, 2):
+        web.files[f"/{workers}/a.{ending}"] = data  # the server keeps parts of an address for a while
+        pipe = source(f"{web.at}/{workers}/a.{ending}").batch(50)
+        del web.sent[:]
+        loader = Loader(pipe, num_workers=workers)
+        assert sum(len(next(iter(batch.values()))) for batch in loader) == N
+        loader.close()
+        assert sum(web.sent) <= 1.05 * len(data)
+        assert len(web.sent) <= 400  # some look whether the file has changed, and have no body in a bucket
