@@ -34,6 +34,13 @@ func ask(t *testing.T, s *server.Server, path string) (code int, body string) {
 // tell sends a request with a body to the admin socket.
 func tell(t *testing.T, s *server.Server, method, path, body string) (code int, answer string) {
 	t.Helper()
+	var text bytes.Buffer
+	code = tellInto(t, &text, s, method, path, body)
+	return code, text.String()
+}
+
+func tellInto(t *testing.T, answer io.Writer, s *server.Server, method, path, body string) (code int) {
+	t.Helper()
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(s.Dir(), control.AdminSocket))
 	}}
@@ -47,11 +54,10 @@ func tell(t *testing.T, s *server.Server, method, path, body string) (code int, 
 		t.Fatal(err)
 	}
 	defer r.Body.Close()
-	text, err := io.ReadAll(r.Body)
-	if err != nil {
+	if _, err := io.Copy(answer, r.Body); err != nil {
 		t.Fatal(err)
 	}
-	return r.StatusCode, string(text)
+	return r.StatusCode
 }
 
 // wantRequest checks the code of an operator's request and parts of its error, and returns the answer.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/stocached/stocached/server/admin"
@@ -66,14 +67,17 @@ func (s *parts) Read(ctx context.Context, p admin.Part, give func(data []byte)) 
 		return err
 	}
 	defer s.onDemand.room.Release(bytes)
-	data, err := s.read(ctx, p)
+	var b buffer
+	defer b.free()
+	data, err := s.read(ctx, p, &b)
 	if err == nil {
 		give(data)
 	}
 	return err
 }
 
-func (s *parts) read(ctx context.Context, p admin.Part) (data []byte, err error) {
+// read reads a part into a buffer, or returns one that was read before.
+func (s *parts) read(ctx context.Context, p admin.Part, into *buffer) (data []byte, err error) {
 	place, path, err := s.place(&p)
 	if err != nil {
 		return nil, err
@@ -83,7 +87,7 @@ func (s *parts) read(ctx context.Context, p admin.Part) (data []byte, err error)
 	if data := s.onDemand.soon.take(ctx, &p, object{place, path, stamp}); data != nil {
 		return data, nil
 	}
-	data = make([]byte, p.Size+p.More)
+	data = into.take(p.Size + p.More)
 	failures, again := s.onDemand.failures, false
 	told := source.RetriesOf(failures.Context(ctx))
 	_, err = backoff.Retry(ctx, func() (struct{}, error) {
@@ -106,6 +110,36 @@ func (s *parts) read(ctx context.Context, p admin.Part) (data []byte, err error)
 		failures.Failed(ctx, err)
 	}
 	return data, err
+}
+
+// partBuffers are those of large parts, by MiB. Without them, garbage was as large as all parts under way, and each buffer took new
+// pages of the kernel.
+var partBuffers [admin.MostPart>>20 + 1]sync.Pool
+
+type buffer struct {
+	data []byte
+	pool *sync.Pool // nil: of a small part
+}
+
+func (b *buffer) take(size int) []byte {
+	if size < 1<<20 {
+		return make([]byte, size)
+	}
+	class := (size + 1<<20 - 1) >> 20
+	b.pool = &partBuffers[class]
+	if kept, ok := b.pool.Get().(*[]byte); ok {
+		b.data = *kept
+	} else {
+		b.data = make([]byte, class<<20)
+	}
+	return b.data[:size]
+}
+
+// free is called when nobody uses the data any more.
+func (b *buffer) free() {
+	if b.pool != nil {
+		b.pool.Put(&b.data)
+	}
 }
 
 // sayEnding makes the error of a request that the end of the server has cancelled one that tells the program to ask again.

@@ -3,9 +3,11 @@ package server_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"net/http"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -216,6 +218,29 @@ func TestPartsWaitForTheMemoryOfOthers(t *testing.T) {
 	}
 	close(gate)
 	asked.Wait()
+}
+
+func TestLargePartsAreReadIntoTheSameMemory(t *testing.T) {
+	const size, parts = 16 << 20, 64
+	server.SetPartLimits(t, 4*size, 64)
+	d, s := newDemand(t, time.Hour), newTexts("large")
+	s.all["large://box/x"] = strings.Repeat("0123456789abcdef", size/16)
+	body := fmt.Sprintf(`{"source": {"path": "large://box/x"}, "bytes": %d, "tag": %d, "size": %d}`, size, s.tag, size)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	var asked sync.WaitGroup
+	for range parts {
+		asked.Go(func() {
+			if code := tellInto(t, io.Discard, d.Server, "POST", "/v1/part", body); code != http.StatusOK {
+				t.Errorf("a part is answered with %d", code)
+			}
+		})
+	}
+	asked.Wait()
+	runtime.ReadMemStats(&after)
+	if made := after.TotalAlloc - before.TotalAlloc; made > parts*size/2 {
+		t.Errorf("%d parts of 16 MiB, 4 at a time, took %d MiB of new memory", parts, made>>20)
+	}
 }
 
 func TestStorageThatNobodyUsesIsClosed(t *testing.T) {
