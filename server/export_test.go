@@ -50,6 +50,9 @@ func SetPartLimits(t testing.TB, bytes int64, places int) {
 	set(t, &mostPlaces, places)
 }
 
+// SetPartLook changes how long a look whether an object has changed counts, until the test ends.
+func SetPartLook(t testing.TB, d time.Duration) { set(t, &soonLook, d) }
+
 // Waiting returns the most bytes of samples that wait for one client.
 func (s *Server) Waiting() (most int) {
 	s.mu.Lock()

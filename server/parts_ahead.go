@@ -17,6 +17,9 @@ const (
 	soonMost  = 4096 // parts
 )
 
+// soonLook is how long a look whether an object has changed counts, for bytes that are given again.
+var soonLook = time.Second
+
 // soonParts has parts of objects that are read before programs ask for them. It is safe for concurrent use.
 type soonParts struct {
 	mu    sync.Mutex
@@ -34,6 +37,7 @@ type soonPart struct {
 	at    int64
 	size  int
 	left  [][2]int      // where the bytes begin and end that no program has got
+	seen  time.Time     // when a look found that the object had not changed
 	asked chan struct{} // closed when a program waits for it
 	done  chan struct{} // closed when the fields below are there
 	ready time.Time
@@ -182,11 +186,11 @@ func (s *soonParts) take(ctx context.Context, o *admin.Part, of object) []byte {
 	begin := int(o.At - p.at)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !p.fails && !p.isFresh(begin, begin+o.Size) {
+	if !p.fails && !p.isFresh(begin, begin+o.Size) && time.Since(p.seen) > soonLook {
 		s.mu.Unlock()
 		now, err := of.place.Stamp(ctx, of.path)
 		s.mu.Lock()
-		p.fails = p.fails || err != nil || now != of.stamp
+		p.fails, p.seen = p.fails || err != nil || now != of.stamp, time.Now()
 	}
 	if p.fails {
 		s.drop(p)

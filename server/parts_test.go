@@ -148,6 +148,7 @@ func TestAPartIsReadAgainAfterAnErrorThatPasses(t *testing.T) {
 }
 
 func TestPartsAreReadAhead(t *testing.T) {
+	server.SetPartLook(t, 0)
 	d, s := newDemand(t, time.Hour), newTexts("ahead")
 	part := func(at, size, more int) string {
 		_, answer := tell(t, d.Server, "POST", "/v1/part", fmt.Sprintf(

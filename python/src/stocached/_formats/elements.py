@@ -25,7 +25,7 @@ from .._shards.tar_index import stamp_of
 from .registry import Format
 
 _MOST = 2**40  # elements or items of all files
-_TOGETHER = 1 << 20  # bytes that are read ahead at least, in order
+_TOGETHER = 4 << 20  # bytes that are read ahead in order, at least half of them
 _THREADS = 16  # that open files at addresses
 
 
@@ -59,7 +59,8 @@ class Elements(ReadsAhead):
         else:
             with ThreadPoolExecutor(min(_THREADS, len(paths))) as pool:
                 opened = [*pool.map(lambda file: self._opened(file, format), paths)]
-        self._read_to = self._told_to = 0  # the elements that are read soon end here, in order; those that were told
+        # In order: where the elements end that are read soon, those that were told, and how many these are more.
+        self._read_to = self._told_to = self._more = 0
         self._last = -1, ""  # a file, and its path: to make the text takes as long as to look at the file
         self._stamps: list[tuple[int, int]] = [stamp for stamp, _ in opened]
         self.files: list[Any] = [file for _, file in opened]
@@ -152,19 +153,23 @@ class Elements(ReadsAhead):
         return None if tell is None or not hasattr(self.kind, "spans") else functools.partial(self._ahead, tell)
 
     def _ahead(self, tell: Any, indices: npt.NDArray[np.int64]) -> None:
-        spans = self._spans(indices.tolist())
-        if self.counts is None and len(indices) > 1 and (np.diff(indices) == 1).all():
-            begin, end = int(indices[0]), int(indices[-1]) + 1
-            before, self._read_to = self._read_to, end
-            if begin == before:  # in order: with the elements after them, so that small ones are large requests
-                if end <= self._told_to:
-                    return
-                more = len(indices) * (_TOGETHER // max(sum(size for _, _, size in spans), 1))
-                self._told_to, told = min(end + more, len(self)), max(begin, self._told_to)
-                spans = self._spans(range(told, self._told_to))
-            else:
-                self._told_to = end
-        tell(spans)
+        if not len(indices):
+            return
+        begin, end = int(indices[0]), int(indices[-1]) + 1
+        in_order = self.counts is None and len(indices) > 1 and (np.diff(indices) == 1).all()
+        if in_order and begin == self._read_to:  # with the elements after them, so that small ones are large requests
+            self._read_to = end
+            if end + self._more // 2 <= self._told_to:
+                return
+            size = sum(size for _, _, size in self._spans(indices.tolist()))
+            self._more = len(indices) * (_TOGETHER // max(size, 1))
+            begin, self._told_to = max(begin, self._told_to), min(end + self._more, len(self))
+            tell(self._spans(range(begin, self._told_to)))
+            return
+        if in_order:
+            self._read_to = self._told_to = end
+            self._more = 0
+        tell(self._spans(indices.tolist()))
 
     def _spans(self, indices: Iterable[int]) -> list[tuple[int, int, int]]:
         """The parts of files that elements take: number of the file, place and bytes."""

@@ -24,8 +24,8 @@ from .._shards.wildcards import INDEX, WILD, split
 THREADS = 16  # requests at a time of a program that opens files
 GAP = 16 << 10  # bytes between two parts that follow each other, at most
 _OVER = 512  # bytes that the first of them has of the second, at most, as members of zip do
-_SURE = 4  # so often parts follow each other before more is read: of rows in any order, some do by chance
-_AHEAD = 2  # bytes that are read ahead, for each that came one after the other
+_SURE = 2  # so often parts follow each other before more is read
+_AHEAD = 4  # bytes that are read ahead, for each that came one after the other
 _MOST_AHEAD, _MOST_RUNS = 4 << 20, 16
 _MOST_TOLD = 500  # parts of a request, which takes 1 MiB: names have 1,024 bytes
 _MOST_PART = 16 << 20  # bytes of a read, as in server/admin/parts.go
@@ -182,11 +182,12 @@ class _Run:
             self._start, self._reads, self._longer = at, 0, False
         self._at, self.last = at, at + size
         self._reads += 1
-        kept = self._kept[at - self._begin :] if at >= self._begin else b""
-        if len(kept) < size:
+        place = at - self._begin
+        data = self._kept[place : place + size] if place >= 0 else b""
+        if len(data) < size:
             more = self._more(at, size, file.size)
-            self._begin, self._kept = at, kept + file.now(at + len(kept), size - len(kept), more)
-        data = self._kept[at - self._begin :][:size]
+            self._begin, self._kept = at, data + file.now(at + len(data), size - len(data), more)
+            data = self._kept[:size]
         if len(self._kept) <= size:
             self._kept = b""
         return data
