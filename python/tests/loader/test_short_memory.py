@@ -28,7 +28,8 @@ with warnings.catch_warnings(record=True) as said:
     for epoch in range(3):
         list(loader)
     loader.close()
-print(len([w for w in said if ("the disk is full" if disk else "memory is short") in str(w.message)]))
+words = "the disk is full" if disk else "memory is short"
+print(len([w for w in said if words in str(w.message) and w.filename == "<string>"]))  # the line of this program
 print(subprocess.run([sys.argv[3], "stats", "short"], capture_output=True, text=True).stdout)
 """
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
@@ -16,6 +15,7 @@ from .._cache.policies import Policy
 from .._checks.derived_fingerprint import Derived
 from .._common.errors import CacheNotFoundError, InvalidError, SchemaError
 from .._common.sizes import parse_size, show_size
+from .._common.warning import warn_user
 from .._samples import dtypes
 from .._samples.schema import Field
 from . import probe, stores
@@ -144,10 +144,9 @@ def _say_if_smaller(cache: Cache, size: int | str | None) -> None:
         return
     stats = cache.stats()
     if (stats.full or stats.evicted) if cache.variable else cache.slots < cache.samples:
-        warnings.warn(
-            f"stocached: cache {cache.name!r} exists with a size of {show_size(there)}, which does not hold all samples. It keeps "
-            f"this size, though size={size!r} was asked for. To make it larger, end its programs and remove it{probe.removal(cache)}",
-            stacklevel=2,
+        warn_user(
+            f"cache {cache.name!r} exists with a size of {show_size(there)}, which does not hold all samples. It keeps "
+            f"this size, though size={size!r} was asked for. To make it larger, end its programs and remove it{probe.removal(cache)}"
         )
 
 

@@ -10,13 +10,13 @@ import atexit
 import fcntl
 import os
 import threading
-import warnings
 import weakref
 from typing import Any
 
 import numpy as np
 
 from .._common.ranks import rank_of, ranks_here
+from .._common.warning import warn_user
 from .._memory.shared_error import SharedError
 from .._memory.shared_file import SharedFile
 
@@ -36,10 +36,9 @@ def say_if_private() -> None:
     if _said_private or ranks < 2 or os.environ.get("LOCAL_RANK", "0") != "0" or rank_of()[0] % ranks:
         return
     _said_private = True
-    warnings.warn(
-        f"stocached: {ranks} ranks of this job run on this machine, and each makes a private cache: together they take {ranks} "
-        'times the memory, and load samples again. To share one cache, give size= a name too: name="my-dataset"',
-        stacklevel=2,
+    warn_user(
+        f"{ranks} ranks of this job run on this machine, and each makes a private cache: together they take {ranks} "
+        'times the memory, and load samples again. To share one cache, give size= a name too: name="my-dataset"'
     )
 
 
@@ -115,10 +114,7 @@ class Notices:
         )
         shapes = any(text[0] == "s" for _, text in reasons)
         advice = self.advice if shapes else "To have them cached, make them like the others in the dataset"
-        warnings.warn(
-            f"stocached: {which} went uncached and will be loaded each time: {shown}. {advice}. stats().passed counts them",
-            stacklevel=2,
-        )
+        warn_user(f"{which} went uncached and will be loaded each time: {shown}. {advice}. stats().passed counts them")
 
     def __del__(self) -> None:
         if hasattr(self, "_records"):

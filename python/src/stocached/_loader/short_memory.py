@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
-
 from .._cache.cache import Cache
 from .._cache.stats import Stats, stats_of_file
+from .._common.warning import warn_user
 
 _PART = 16  # of a cache: with less room than this part of it, sets may be refused for another reason
 _SAMPLES = 64  # of the mean size: as much, where samples differ in size
@@ -23,10 +22,9 @@ def warned(caches: list[Cache]) -> bool:
         for stats, what, where, advice in looks:
             room = _room(stats)
             if room:
-                warnings.warn(
-                    f"stocached: {what}: {stats.full + stats.evicted} times a sample found no place, and {where} has room "
-                    f"for {room / 2**20:.1f} MiB more. What is not kept is loaded each time. {advice}",
-                    stacklevel=3,
+                warn_user(
+                    f"{what}: {stats.full + stats.evicted} times a sample found no place, and {where} has room "
+                    f"for {room / 2**20:.1f} MiB more. What is not kept is loaded each time. {advice}"
                 )
                 return True
     return False
