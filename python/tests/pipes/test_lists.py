@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 from chains import CHAINS, noisy, tagged
+from programs import Program
 from test_pipes import SEED, expected, items_of, read
 
 import stocached
@@ -505,8 +506,8 @@ def test_another_process_continues_from_a_state():
     for at, workers in ((0, 3), (len(whole) // 2, 0), (len(whole) - 2, 1)):
         path = [path for path in sys.path if path.endswith(("tests", "pipes"))]
         program = _GO_ON.format(path=path, name=name, seed=SEED, workers=workers, state=states[at])
-        made = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
-        assert json.loads(made.stdout) == whole[at + 1 :]
+        output, error = Program(program).communicate()
+        assert json.loads(output or "null") == whole[at + 1 :], error
 
 
 # ------------------------------------------------------------ what is refused
