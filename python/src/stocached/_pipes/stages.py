@@ -316,7 +316,6 @@ class Cache(KeepsLengths):
         stored = self.above[0].rows if self.indexed else element_datasets.Listed(self.above[0])
         if self.shared is not self:  # then its misses count, and are measured, in the lines of this copy
             return self.shared.kept.of(stored)
-        self.above[0].make_caches()  # a child looks at items
         more = {} if self.indexed else {"variable": True, "bad_samples": "skip"}  # who reads a bad item gets its error
         with noted(self.noted()):
             made = CachedSamples(stored, **self.options | more, _remedy=REMEDY)
