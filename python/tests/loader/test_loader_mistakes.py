@@ -13,7 +13,7 @@ import threading
 import numpy as np
 import pytest
 
-from stocached import InvalidError, Loader, NondeterministicDatasetError, StateError
+from stocached import InvalidError, Loader, NondeterministicDatasetError, StateError, source
 from stocached.prepare import BlockStorage
 
 
@@ -113,6 +113,25 @@ def test_a_named_cache_that_is_smaller_than_asked_for_is_said(variable, cache_na
 def test_a_named_cache_that_holds_all_samples_may_be_asked_for_larger(cache_name):
     for size in ("8MiB", "64MiB"):
         Loader(Numbers(), 10, name=cache_name, size=size, fingerprint="numbers").close()
+
+
+@pytest.mark.parametrize("index", [(3,), [3], "3", b"3", 3.0, float("nan"), None, np.array([3])])
+def test_what_a_sampler_gives_that_is_no_number(index):
+    with pytest.raises(InvalidError, match="names no sample: indices are whole numbers"):
+        list(Loader(Numbers(), 1, sampler=[0, index], size="16MiB"))
+    with pytest.raises(InvalidError, match="names no sample: indices are whole numbers"):
+        source(Numbers())[index]
+
+
+@pytest.mark.parametrize("index", [40, -41, 2**63, -(2**70)])
+def test_a_number_of_a_sampler_that_is_out_of_range(index):
+    with pytest.raises(IndexError, match=f"^index {index} is out of range; the dataset has 40 samples$"):
+        list(Loader(Numbers(), 1, sampler=[0, index], size="16MiB"))
+
+
+@pytest.mark.parametrize("index", [3, -37, np.uint8(3), np.array(3)])
+def test_whole_numbers_of_any_type(index):
+    assert [labels.tolist() for _, labels in Loader(Numbers(), 1, sampler=[index], size="16MiB")] == [[3]]
 
 
 def test_randomness_is_told_with_what_can_be_done():

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from .._common import threads
 from .._common.errors import ClosedError, SchemaError
-from .._common.numbers import number_of
+from .._common.numbers import number_of, position_of
 from .._datasets.tally import current
 from .._random.sample_seeds import epoch_seed
 from .._samples.batch_layout import Layout, closed_up
@@ -142,10 +142,10 @@ class GatherIterator(BatchIterator):
         wanted = listed(wanted)
         if not set(map(type, wanted)) <= {int}:
             wanted = [number_of(index) for index in wanted]
-        indices = np.array(wanted, np.int64)
-        if self._context.cached is not None and indices.size and indices.min() < 0:
-            indices[indices < 0] += len(self._context.cached)
-        return indices
+        samples = 0 if self._context.cached is None else self._context.cached.cache.samples
+        if samples and len(wanted) and not 0 <= min(wanted) <= max(wanted) < samples:
+            wanted = [position_of(index, samples) for index in wanted]
+        return np.array(wanted, np.int64)
 
     def _begin(self, wanted: Indices) -> Batch | None:
         """None: it is not time yet for a batch that needs loads."""
