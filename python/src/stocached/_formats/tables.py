@@ -25,6 +25,7 @@ _HOLE = 8 << 10  # bytes between two parts of an object that pyarrow reads toget
 _ROW, _VALUE = 200, 60  # bytes of a dict, and of a number in it: a file may say a million of them in a few bytes
 _NEXT = itertools.count()
 _local = threading.local()
+_simple: dict[int, tuple[bool, bool]] = {}  # by the id of a type: whether they are numbers, texts or bytes
 
 
 class Table:
@@ -125,7 +126,7 @@ class Table:
             if getattr(error, "errno", None):
                 raise
             raise BadSampleError(f"{self._library()} does not read it: {error}") from None
-        return [dict(zip(self._names, row)) for row in zip(*columns)]
+        return [*map(dict, map(zip, itertools.repeat(self._names), zip(*columns)))]  # C does it all
 
     def _columns(self, reader: Any, k: int) -> list[Sequence[Any]]:
         """The values of each column in an element."""
@@ -278,12 +279,22 @@ class _Noted:
 
 def _values_of(column: Any) -> Sequence[Any]:
     """The values of a column: numbers and arrays of NumPy, texts, bytes, lists, dicts; None for a null."""
+    kind = column.type
+    simple = _simple.get(kind.id)
+    if simple is None:
+        simple = _simple[kind.id] = _is_number(kind), _is_text(kind)
+    number, text = simple
+    if text or (number and not column.null_count):  # to ask pyarrow takes as long as to read a small group
+        return column.to_pylist() if text else list(column.to_numpy(zero_copy_only=False))
+    return _values_of_others(column, kind)
+
+
+def _values_of_others(column: Any, kind: Any) -> Sequence[Any]:
     import pyarrow
     from pyarrow import types
 
     if isinstance(column, pyarrow.ChunkedArray):
         return [value for chunk in column.chunks for value in _values_of(chunk)]
-    kind = column.type
     if isinstance(column, pyarrow.FixedShapeTensorArray):
         tensors = iter(np.array(column.drop_null().to_numpy_ndarray()))
         return [next(tensors) if there else None for there in column.is_valid().to_pylist()]
@@ -317,6 +328,12 @@ def _values_of(column: Any) -> Sequence[Any]:
 def _written(values: Any) -> npt.NDArray[Any]:
     """A copy that the program may change, as torch wants it."""
     return np.array(values.to_numpy(zero_copy_only=False))
+
+
+def _is_text(kind: Any) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_binary(kind) or types.is_string(kind))
 
 
 def _is_number(kind: Any) -> bool:
