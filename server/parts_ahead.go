@@ -15,6 +15,7 @@ const (
 	soonBytes = 64 << 20
 	soonAge   = 20 * time.Second
 	soonMost  = 4096 // parts
+	soonOver  = 64   // bytes that an element has of the next one, at most: members of zip do
 )
 
 // soonLook is how long a look whether an object has changed counts, for bytes that are given again.
@@ -77,6 +78,8 @@ func (s *soonParts) add(of object, at int64, size int, end func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	known := s.find(of, at, size) != nil || s.ctx.Err() != nil
+	at, size = s.lacking(of, at, size)
+	known = known || size == 0
 	full := func() bool { return len(s.parts) >= soonMost || s.bytes+size > soonBytes }
 	for !known && full() {
 		got := slices.IndexFunc(s.parts, func(p *soonPart) bool { return len(p.left) == 0 })
@@ -163,6 +166,25 @@ func (s *soonParts) find(of object, at int64, size int) *soonPart {
 		}
 	}
 	return nil
+}
+
+// lacking returns what other parts do not have, at the begin and the end of these bytes: ranks that share a file in order ask
+// for nearly the same. It is under mu.
+func (s *soonParts) lacking(of object, at int64, size int) (int64, int) {
+	end := at + int64(size)
+	for again := true; again && at < end; {
+		again = false
+		for _, p := range s.parts {
+			stop := p.at + int64(p.size)
+			if p.of == of && p.at <= at && at < stop-soonOver {
+				at, again = stop-soonOver, true
+			}
+			if p.of == of && p.at+soonOver < end && end <= stop {
+				end, again = p.at+soonOver, true
+			}
+		}
+	}
+	return at, int(max(end-at, 0))
 }
 
 // take returns size bytes, and up to more after them, of a part that was added; nil: there is none. A part that programs have

@@ -25,6 +25,7 @@ type texts struct {
 	tag     int64
 	busy    atomic.Int32 // reads that fail before one succeeds
 	reads   atomic.Int32
+	bytes   atomic.Int64                  // that were asked for
 	gate    atomic.Pointer[chan struct{}] // reads wait for its end
 	opened  atomic.Int32
 	closed  atomic.Int32
@@ -41,6 +42,7 @@ func (s *texts) Stamp(_ context.Context, name string) (source.Stamp, error) {
 
 func (s *texts) ReadAt(ctx context.Context, name string, stamp source.Stamp, dst []byte, offset int64) error {
 	s.reads.Add(1)
+	s.bytes.Add(int64(len(dst)))
 	if gate := s.gate.Load(); gate != nil {
 		select {
 		case <-*gate:
@@ -196,6 +198,27 @@ func TestPartsAreReadAhead(t *testing.T) {
 	d.stop()
 	if n := s.reads.Load(); n > reads || n > 20 {
 		t.Errorf("%d parts of 4 MiB are read ahead, of 64 MiB", n)
+	}
+}
+
+func TestPartsThatOverlapAreReadOnce(t *testing.T) {
+	d, s := newDemand(t, time.Hour), newTexts("overlap")
+	const size = 10_000
+	s.all["overlap://box/x"] = strings.Repeat("0123456789", size/10)
+	for k, place := range [][2]int{{2000, 1000}, {4000, 1000}, {1500, 1000}, {2500, 1000}, {3800, 600}, {1000, 600}} {
+		askAhead(t, d, "overlap://box/x", s.tag, size, place[0], place[1])
+		eventually(t, "the part is read", func() bool { return int(s.reads.Load()) == k+1 })
+	}
+	if n := s.bytes.Load(); n > 3700+6*64 {
+		t.Errorf("%d bytes are read of parts that have 3700", n)
+	}
+	for _, at := range []int{1000, 1500, 2000, 2500, 3000, 4000, 4500} {
+		if got := askPart(t, d, "overlap://box/x", s.tag, size, at, 500); got != s.all["overlap://box/x"][:500] {
+			t.Errorf("the part at %d is %q", at, got)
+		}
+	}
+	if n := s.reads.Load(); n != 6 {
+		t.Errorf("there were %d reads", n)
 	}
 }
 
