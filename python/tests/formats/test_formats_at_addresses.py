@@ -367,6 +367,26 @@ def test_tar_shards_of_a_text_are_those_of_this_machine(bucket: Bucket):
     assert [*source("s3://data/many tars/*.tar", kind="dir")] == [Path(f"{root}/a1.tar").read_bytes()]
 
 
+def test_braces_name_the_objects_that_they_name_on_this_machine(bucket: Bucket):
+    for name in ("a/1.txt", "a/2.txt", "c/1.txt", "d/e/1.txt", "9.txt", "10.txt", "{y}.txt", "a,b.txt", "q.bin"):
+        bucket.put(f"braces/{name}", name.encode())
+    root, several = f"{bucket.folder}/braces", r"{\{y\},a\,b}.txt"
+    for end in (
+        "{c,a}/*.txt",
+        "{a/1,c/1}.txt",
+        "{9..10}.txt",
+        "{a,d}",
+        "{a,zz}/*",
+        "*.{txt,bin}",
+        "*{9..10}*",
+        several,
+    ):
+        here = [Path(path).read_bytes() for path in source(f"{root}/{end}")]
+        assert [*source(f"s3://data/braces/{end}")] == here, end
+    with pytest.raises(stocached.CacheNotFoundError, match=r"s3://data/braces/zz\.txt"):
+        source("s3://data/braces/{9,zz}.txt")
+
+
 def test_tar_shards_are_decoded(bucket: Bucket):
     for shard in range(2):
         bucket.put_tar(f"t-{shard}.tar", {"1.json": b"[1]", "1.cls": b"%d" % shard, "2.json": b"[", "2.cls": b"9"})

@@ -27,7 +27,7 @@ from .._shards.wildcards import WILD, Run, found, split
 _SERVED = "stocached:"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _TAR = registry.FORMATS["tar"]
-_ESCAPED = re.compile(r"[\\{},]")
+_ESCAPED, _LITERAL = re.compile(r"[\\{},]"), r"\\\g<0>"
 _SHELL = re.compile(r"~|\$\w|\$\{")
 _SHOWN = 3  # names of a folder, in an error
 
@@ -113,8 +113,9 @@ def _of_address(text: str, format: str | None, options: dict[str, Any], decode: 
     if decode:
         return address_dataset.DecodedAddress(text, options) if kind == "tar" else _of_files(text, None, options, True)
     others = {*options} - {"remote"}
-    # A server of this kind expands no braces of folders.
-    if kind == "dir" and not own and (others & registry.options_read() or (not others and "{" in made["path"])):
+    # A server of this kind expands no braces of folders and no ranges, and finds nothing wrong if a name is missing.
+    listed = "{" in made["path"] or ".." in plain or not all(map(WILD.search, expanded(plain)))
+    if kind == "dir" and not own and (others & registry.options_read() or (not others and "{" in plain and listed)):
         return _of_files(text, None, options, False)
     may_be_files = kind == "dir" and not own and not others
     try:
@@ -155,19 +156,28 @@ def _of_files(text: str, format: str | None, options: dict[str, Any], decode: bo
         return mixed.Whole(files)
     from .._datasets import address_dataset  # few programs need it
 
-    return address_dataset.AddressDataset(text, served)
+    if "{" not in text:
+        return address_dataset.AddressDataset(text, served)
+    folder, pattern = _pattern(files.names, text)
+    return address_dataset.AddressDataset(text, {**served, "glob": pattern}, path=folder)
 
 
 def _of_tars(names: list[str], text: str, options: dict[str, Any], decode: bool) -> Any:
     """Of tar shards of folders, or of a pattern without their ending. names: what was found."""
     from .._datasets import address_dataset
 
-    start = text.index("://") + 3
-    ones = [one if WILD.search(one) or one in names else f"{one.rstrip('/')}/**" for one in expanded(text)]
-    first, *others = [_ESCAPED.sub(r"\\\g<0>", one[start:]) for one in ones]
-    path = text[:start] + (f"{{{','.join([first, *others])}}}" if others else first)
+    folder, pattern = _pattern(names, text)
     kind = address_dataset.DecodedAddress if decode else address_dataset.AddressDataset
-    return kind(text, _of_shards(options), path=path)
+    return kind(text, _of_shards(options), path=_ESCAPED.sub(_LITERAL, folder) + pattern)
+
+
+def _pattern(names: list[str], text: str) -> tuple[str, str]:
+    """A folder, and a pattern of what a text names below it, for a server: ranges are expanded, and ** is for all of a
+    folder. names: what was found."""
+    ones = [one if WILD.search(one) or one in names else f"{one.rstrip('/')}/**" for one in expanded(text)]
+    start = os.path.commonprefix([WILD.split(one)[0] for one in ones]).rfind("/") + 1  # noqa: RUF071 - cut at a slash
+    first, *others = [_ESCAPED.sub(_LITERAL, one[start:]) for one in ones]
+    return ones[0][:start], f"{{{','.join([first, *others])}}}" if others else first
 
 
 def _of_shards(options: dict[str, Any]) -> dict[str, Any]:
