@@ -56,7 +56,7 @@ func TestSmallTmpfs(t *testing.T) {
 	want(t, err, ErrMemory, "needs 8388608", "14680064 bytes (14.0 MiB) free",
 		"6291456 bytes (6.0 MiB) that other caches (1) have yet to fill")
 	others := memory.Promises{}
-	addNamed(others, dir)
+	addNamed(others, dir, true)
 	if s := others.Sum(memory.Level{}); s.Bytes != 6<<20 || s.Caches != 1 {
 		t.Errorf("%d bytes promised by %d", s.Bytes, s.Caches)
 	}

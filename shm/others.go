@@ -6,9 +6,10 @@ import (
 	"github.com/stocached/stocached/shm/memory"
 )
 
-// Others remembers what the other caches of this user may still fill, for a program that creates many: a look reads all of
-// them. Create looks again after as many creations as the last look has found caches, and before it refuses. So the work
-// grows with the number of caches, and not with its square. The zero value is ready to use. Not safe for concurrent use.
+// Others remembers what the other caches of this user may still fill, for a program that creates many: a look stats
+// all of them. Create looks again after as many creations as the last look has found caches. It opens them only before
+// it refuses. So the work grows with the number of caches, and not with its square. The zero value is ready to use. Not
+// safe for concurrent use.
 type Others struct {
 	looks map[string]*look // by directory; "" for caches without a name
 }
@@ -27,14 +28,14 @@ type look struct {
 // fewCaches is the least number of creations that one look is for.
 const fewCaches = 16
 
-// in returns the last look for a directory, unless a new one is due or has to be fresh. named: the cache has a name.
-func (o *Others) in(dir string, named, fresh bool) (l *look, isNew bool) {
-	if l := o.looks[dir]; l != nil && !fresh && l.created < max(len(l.promises), fewCaches) {
-		return l, false
+// in returns the last look for a directory, unless a new one is due or has to be exact. named: the cache has a name.
+func (o *Others) in(dir string, named, exact bool) *look {
+	if l := o.looks[dir]; l != nil && !exact && l.created < max(len(l.promises), fewCaches) {
+		return l
 	}
-	l = &look{promises: memory.Promises{}, sums: map[memory.Level]memory.Sum{}}
+	l := &look{promises: memory.Promises{}, sums: map[memory.Level]memory.Sum{}}
 	if named {
-		addNamed(l.promises, dir)
+		addNamed(l.promises, dir, exact)
 		l.tmpfs = l.promises.Sum(memory.Level{})
 		var st unix.Stat_t
 		if unix.Stat(dir, &st) == nil {
@@ -42,14 +43,14 @@ func (o *Others) in(dir string, named, fresh bool) (l *look, isNew bool) {
 		}
 	}
 	if dir != DefaultDir() {
-		addNamed(l.promises, DefaultDir())
+		addNamed(l.promises, DefaultDir(), exact)
 	}
 	addAttached(l.promises)
 	if o.looks == nil {
 		o.looks = map[string]*look{}
 	}
 	o.looks[dir] = l
-	return l, true
+	return l
 }
 
 // sum returns what counts for a limit.

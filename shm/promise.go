@@ -14,8 +14,9 @@ import (
 )
 
 // addNamed adds the caches in dir, and in each stocached-* directory at the top of the same tmpfs
-// that this user may read. Directories of other users have mode 0700 and stay unknown.
-func addNamed(p memory.Promises, dir string) {
+// that this user may read. Directories of other users have mode 0700 and stay unknown. Unless exact, each file of this
+// user there counts as a cache, so that none is opened: never too little.
+func addNamed(p memory.Promises, dir string, exact bool) {
 	dirs, _ := filepath.Glob(filepath.Join(mountTop(dir), filepath.Base(dirPrefix)+"*"))
 	dirs = slices.DeleteFunc(dirs, func(d string) bool { // any user may put a symbolic link there
 		info, err := os.Lstat(d)
@@ -27,8 +28,14 @@ func addNamed(p memory.Promises, dir string) {
 	for _, d := range dirs {
 		entries, _ := os.ReadDir(d)
 		for _, e := range entries {
-			if e.Type().IsRegular() {
-				addCache(p, filepath.Join(d, e.Name()), memory.Inode{})
+			path := filepath.Join(d, e.Name())
+			var st unix.Stat_t
+			switch {
+			case !e.Type().IsRegular():
+			case exact:
+				addCache(p, path, memory.Inode{})
+			case unix.Lstat(path, &st) == nil && st.Uid == uint32(os.Geteuid()):
+				addFile(p, inodeOf(&st), uint64(st.Size), uint64(st.Blocks)*512)
 			}
 		}
 	}
@@ -39,8 +46,12 @@ func addNamed(p memory.Promises, dir string) {
 func addCache(p memory.Promises, path string, want memory.Inode) {
 	l, err := lookAt(path)
 	if err == nil && l.Err == nil && (want == memory.Inode{} || want == l.id) {
-		p[l.id] = memory.NewPromise(l.SegmentBytes - min(l.SegmentBytes, l.Allocated))
+		addFile(p, l.id, l.SegmentBytes, l.Allocated)
 	}
+}
+
+func addFile(p memory.Promises, id memory.Inode, size, allocated uint64) {
+	p[id] = memory.NewPromise(size - min(size, allocated))
 }
 
 // addAttached adds the caches that processes of this user are clients of, named or not, and notes

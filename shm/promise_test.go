@@ -3,8 +3,10 @@ package shm
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -24,7 +26,7 @@ func memoryLeft(t *testing.T) uint64 {
 		t.Fatal(err)
 	}
 	others := memory.Promises{}
-	addNamed(others, DefaultDir())
+	addNamed(others, DefaultDir(), true)
 	addAttached(others)
 	return limits.Tightest(others.Sum).Left
 }
@@ -163,6 +165,48 @@ garbage
 	}
 }
 
+// Ensure that a create opens no other cache while there is room by their sizes, and all before it refuses: files that
+// are no caches do not count then. It counts the calls that read, of this process.
+func TestCreateBesideMany(t *testing.T) {
+	const many = 100
+	dir, err := os.MkdirTemp("/dev/shm", "test-many-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	createOne := func(k int) (reads int) {
+		t.Helper()
+		var counts [2]int
+		for n := range counts {
+			io, err := os.ReadFile("/proc/self/io")
+			if err != nil {
+				t.Skip(err)
+			}
+			if _, err := fmt.Sscanf(string(io), "rchar: %d\nwchar: %d\nsyscr: %d", new(int), new(int), &counts[n]); err != nil {
+				t.Fatal(err)
+			}
+			if n == 0 {
+				create(t, Options{Name: "many-" + strconv.Itoa(k), Dir: dir, Samples: 4, SampleBytes: 4})
+			}
+		}
+		return counts[1] - counts[0]
+	}
+	first := createOne(0)
+	for k := 1; k < many; k++ {
+		createOne(k)
+	}
+	if last := createOne(many); last >= first+many/2 {
+		t.Errorf("%d reads for a cache beside %d others, %d for the first", last, many, first)
+	}
+	for k := range 3 { // the sum of their sizes has no place in 64 bits
+		path := filepath.Join(dir, "no-cache-"+strconv.Itoa(k))
+		if err := errors.Join(os.WriteFile(path, nil, 0o600), os.Truncate(path, math.MaxInt64)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	createOne(many + 1)
+}
+
 // Ensure that promises follow no symbolic link at the top of a tmpfs that looks like a user's
 // folder of caches.
 func TestPromisesFollowNoLink(t *testing.T) {
@@ -183,7 +227,7 @@ func TestPromisesFollowNoLink(t *testing.T) {
 	t.Cleanup(func() { os.Remove(link) })
 	has := func(dir string) bool {
 		found, here := memory.Promises{}, memory.Promises{}
-		addNamed(found, dir)
+		addNamed(found, dir, true)
 		addCache(here, filepath.Join(elsewhere, "half-empty"), memory.Inode{})
 		for id := range here {
 			return found[id] != nil

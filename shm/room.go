@@ -47,7 +47,7 @@ func RoomIn(dir string) (Room, error) {
 		return Room{}, fail(ErrSystem, "stat %s: %w", there, err)
 	}
 	promised := memory.Promises{}
-	addNamed(promised, dir)
+	addNamed(promised, dir, true)
 	free, err := usable(0)
 	return Room{st.Dev, memory.Tmpfs(&fs, dir, promised.Sum(memory.Level{})), free}, err
 }
@@ -74,14 +74,14 @@ func checkBudget(need uint64, fs *unix.Statfs_t, dir string, others *Others) err
 	if err != nil {
 		return fail(ErrSystem, "%w", err)
 	}
-	for fresh := false; ; fresh = true {
-		l, isNew := others.in(dir, fs != nil, fresh)
+	for exact := false; ; exact = true {
+		l := others.in(dir, fs != nil, exact)
 		tmpfs := memory.Space{Left: memory.Unlimited}
 		if fs != nil {
 			tmpfs = memory.Tmpfs(fs, dir, l.tmpfs.Plus(l.here))
 		}
 		err := checkFits(need, tmpfs, limits.Tightest(l.sum))
-		if err == nil || isNew { // caches that were removed since the look have memory again
+		if err == nil || exact { // caches that were removed since the last look have memory again
 			return err
 		}
 	}

@@ -199,11 +199,11 @@ static void memory_that_is_held(void)
 
 static uint64_t memory_left(void)
 {
-    struct promises others = {NULL, 0};
+    struct promises others = {.n = 0};
     struct room r;
     char directory[64];
     default_directory(directory, sizeof directory);
-    add_named(&others, directory);
+    add_named(&others, directory, true);
     add_attached(&others);
     REQUIRE(tightest_room("", &others, &r));
     free(others.list);
@@ -255,8 +255,8 @@ static void promises_follow_no_link(void)
     snprintf(path, sizeof path, "%s/half-empty", elsewhere);
     REQUIRE(stat(path, &st) == 0);
     for (int named = 0; named < 2; named++) {
-        struct promises found = {NULL, 0};
-        add_named(&found, named ? link : "/dev/shm");
+        struct promises found = {.n = 0};
+        add_named(&found, named ? link : "/dev/shm", true);
         CHECK((promise_of(&found, st.st_dev, st.st_ino) != NULL) == (named == 1));
         free(found.list);
     }
@@ -264,6 +264,41 @@ static void promises_follow_no_link(void)
     unlink(path);
     unlink(link);
     CHECK(rmdir(elsewhere) == 0);
+}
+
+/* Calls that read, of this process. */
+static uint64_t reads(void)
+{
+    char text[512];
+    REQUIRE(read_below("", "/proc/self/io", text, sizeof text) > 0);
+    return number_of(text, "syscr:");
+}
+
+/* A create opens no other cache while there is room by their sizes, and all before it refuses. */
+static void creates_beside_many(void)
+{
+    enum { MANY = 100 };
+    char name[32];
+    uint64_t first = 0, last = 0;
+    for (int k = 0; k <= MANY; k++) {
+        snprintf(name, sizeof name, "many-%d", k);
+        uint64_t before = reads();
+        stoc_close(make(name, OPTIONS(.samples = 4, .sample_bytes = 4, .directory = scratch)));
+        last = reads() - before;
+        first = k == 0 ? last : first;
+    }
+    CHECK(last < first + MANY / 2);
+    for (int k = 0; k < 3; k++) { /* files that are no caches; the sum of their sizes has no place in 64 bits */
+        snprintf(name, sizeof name, "no-cache-%d", k);
+        int fd = open(path_in_scratch(name), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+        REQUIRE(fd >= 0 && ftruncate(fd, INT64_MAX) == 0);
+        close(fd);
+    }
+    stoc_close(make("beside", OPTIONS(.samples = 4, .sample_bytes = 4, .directory = scratch)));
+    for (int k = 0; k < 3; k++) {
+        snprintf(name, sizeof name, "no-cache-%d", k);
+        unlink(path_in_scratch(name));
+    }
 }
 
 static void locks_of_the_kernel(void)
@@ -293,7 +328,7 @@ static void cgroups_that_are_shared(void)
         EQUAL(depth_shared(table[k].ours, table[k].theirs), table[k].depth);
         struct promise list[] = {{.bytes = 7, .shared = {-1, -1, depth_shared(table[k].ours, table[k].theirs)}},
                                  {.bytes = 1, .shared = {-1, -1, -1}}};
-        struct promises others = {list, 2};
+        struct promises others = {.list = list, .n = 2};
         for (int depth = 0; depth < 4; depth++) {
             struct room r = {.promised = 0};
             keep_promises(&others, 2, depth, &r);
@@ -444,6 +479,7 @@ int main(int argc, char **argv)
     RUN(memory_that_is_held);
     RUN(memory_is_promised_once);
     RUN(promises_follow_no_link);
+    RUN(creates_beside_many);
     RUN(locks_of_the_kernel);
     RUN(cgroups_that_are_shared);
     RUN(payload_is_not_dumped);

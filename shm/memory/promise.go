@@ -2,6 +2,7 @@ package memory
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 )
 
@@ -32,8 +33,10 @@ type Sum struct {
 	Caches int
 }
 
-// Plus adds two sums.
-func (s Sum) Plus(more Sum) Sum { return Sum{s.Bytes + more.Bytes, s.Caches + more.Caches} }
+// Plus adds two sums. Sizes of files may lie: the bytes end at the largest number.
+func (s Sum) Plus(more Sum) Sum {
+	return Sum{s.Bytes + min(more.Bytes, math.MaxUint64-s.Bytes), s.Caches + more.Caches}
+}
 
 // Sum adds the promises that count for a limit. For the machine all caches count; for a cgroup
 // those with a client in it. Full caches do not count.

@@ -100,7 +100,7 @@ INTERNAL void keep_promises(const struct promises *others, int version, int dept
 {
     for (size_t k = 0; others && k < others->n; k++)
         if (others->list[k].bytes > 0 && (version == 0 || others->list[k].shared[version] >= depth)) {
-            r->promised += others->list[k].bytes;
+            r->promised += MIN(others->list[k].bytes, UINT64_MAX / 2 - r->promised);
             r->caches++;
         }
 }

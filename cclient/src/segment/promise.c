@@ -4,16 +4,50 @@
  */
 #include "segment.h"
 
-static struct promise *promise_of(const struct promises *p, dev_t dev, ino_t ino)
+static int compare_promises(const void *one, const void *two)
 {
-    for (size_t k = 0; k < p->n; k++)
-        if (p->list[k].dev == dev && p->list[k].ino == ino)
-            return &p->list[k];
-    return NULL;
+    const struct promise *a = one, *b = two;
+    if (a->dev != b->dev)
+        return a->dev < b->dev ? -1 : 1;
+    return a->ino < b->ino ? -1 : a->ino > b->ino;
 }
 
-/* Adds the cache at a path, if it is one of ours. Unless ino is 0, it must be this file. */
-static void add_promise(struct promises *p, const char *path, dev_t dev, ino_t ino)
+/* Sorts what was added, so that promise_of finds it. A file with several names counts once. */
+static void settle_promises(struct promises *p)
+{
+    size_t n = 0;
+    if (p->n == p->settled)
+        return;
+    qsort(p->list, p->n, sizeof *p->list, compare_promises);
+    for (size_t k = 0; k < p->n; k++)
+        if (k == 0 || compare_promises(&p->list[k], &p->list[n - 1]) != 0)
+            p->list[n++] = p->list[k];
+    p->n = p->settled = n;
+}
+
+/* The promise of a file among those that are settled. */
+static struct promise *promise_of(const struct promises *p, dev_t dev, ino_t ino)
+{
+    struct promise like = {.dev = dev, .ino = ino};
+    return p->settled ? bsearch(&like, p->list, p->settled, sizeof like, compare_promises) : NULL;
+}
+
+static void add_file(struct promises *p, const struct stat *st)
+{
+    if (p->n == p->room) {
+        struct promise *list = realloc(p->list, (2 * p->room + 64) * sizeof *list);
+        if (!list)
+            return;
+        p->list = list;
+        p->room = 2 * p->room + 64;
+    }
+    uint64_t bytes = (uint64_t)st->st_size, allocated = (uint64_t)st->st_blocks * 512;
+    p->list[p->n++] = (struct promise){.dev = st->st_dev, .ino = st->st_ino, .bytes = bytes - MIN(bytes, allocated),
+                                       .shared = {-1, -1, -1}};
+}
+
+/* Adds the file at a path, if it is a cache of ours. Unless like is NULL, it must be that file. */
+static void add_cache(struct promises *p, const char *path, const struct stat *like)
 {
     unsigned char page[STOC_HEADER_BYTES];
     struct header h;
@@ -23,37 +57,35 @@ static void add_promise(struct promises *p, const char *path, dev_t dev, ino_t i
     if (open_file(path, &fd, &read_only, NULL) < 0)
         return;
     if (pread_all(fd, page, sizeof page, 0) == (int64_t)sizeof page && stat_fd(fd, &st) == 0 &&
-        (ino == 0 || (st.st_dev == dev && st.st_ino == ino)) &&
-        header_decode(page, (uint64_t)st.st_size, path, &h, NULL) == 0 && !promise_of(p, st.st_dev, st.st_ino)) {
-        struct promise *list = realloc(p->list, (p->n + 1) * sizeof *list);
-        uint64_t allocated = (uint64_t)st.st_blocks * 512;
-        if (list) {
-            p->list = list;
-            list[p->n++] = (struct promise){.dev = st.st_dev, .ino = st.st_ino,
-                                            .bytes = h.g.segment_bytes - MIN(h.g.segment_bytes, allocated),
-                                            .shared = {-1, -1, -1}};
-        }
-    }
+        (!like || (st.st_dev == like->st_dev && st.st_ino == like->st_ino)) &&
+        header_decode(page, (uint64_t)st.st_size, path, &h, NULL) == 0)
+        add_file(p, &st);
     close(fd);
 }
 
-static void add_directory(struct promises *p, const char *directory)
+static void add_directory(struct promises *p, const char *directory, bool exact)
 {
     DIR *d = opendir(directory);
     if (!d)
         return;
     for (struct dirent *entry; (entry = readdir(d)) != NULL;) {
         char path[OWN_PATH_BYTES];
-        if (entry->d_type == DT_REG &&
-            snprintf(path, sizeof path, "%s/%s", directory, entry->d_name) < (int)sizeof path)
-            add_promise(p, path, 0, 0);
+        struct stat st;
+        if (entry->d_type != DT_REG)
+            continue;
+        if (exact && snprintf(path, sizeof path, "%s/%s", directory, entry->d_name) < (int)sizeof path)
+            add_cache(p, path, NULL);
+        if (!exact && syscall(SYS_newfstatat, dirfd(d), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+            check_file(&st, "", NULL) == 0)
+            add_file(p, &st);
     }
     closedir(d);
 }
 
 /* Adds the caches in a directory, and in each readable stocached-* directory at the top of its
- * tmpfs. Those of other users have mode 0700 and remain unknown. */
-static void add_named(struct promises *p, const char *directory)
+ * tmpfs. Those of other users have mode 0700 and remain unknown. Unless exact, each file there
+ * counts as a cache, so that none is opened: never too little. */
+static void add_named(struct promises *p, const char *directory, bool exact)
 {
     struct stat here, above;
     char top[OWN_PATH_BYTES], path[OWN_PATH_BYTES];
@@ -78,12 +110,13 @@ static void add_named(struct promises *p, const char *directory)
                     (int)sizeof path)
                 continue;
             seen |= strcmp(path, directory) == 0;
-            add_directory(p, path);
+            add_directory(p, path, exact);
         }
         closedir(d);
     }
     if (!seen)
-        add_directory(p, directory);
+        add_directory(p, directory, exact);
+    settle_promises(p);
 }
 
 /* Number of names at the start of two cgroup paths that are equal. */
@@ -117,6 +150,7 @@ struct listed_lock {
     dev_t dev;
     ino_t ino;
     int pid; /* 0: the users lock of a cache, for which the list names no process */
+    bool found;
 };
 
 /* 1: OFDLCK ADVISORY READ -1 00:01:82147 4096 4096, or 2: FLOCK ADVISORY READ 1234 00:01:82147 0
@@ -150,7 +184,7 @@ static int compare_locks(const void *one, const void *two)
     return a->ino < b->ino ? -1 : a->ino > b->ino;
 }
 
-static const struct listed_lock *find_lock(const struct listed_lock *locks, size_t n, struct listed_lock like)
+static struct listed_lock *find_lock(struct listed_lock *locks, size_t n, struct listed_lock like)
 {
     return bsearch(&like, locks, n, sizeof like, compare_locks);
 }
@@ -209,26 +243,30 @@ INTERNAL const char *users_of(int fd, char *text, size_t size)
 
 /* Adds unknown caches through the descriptors of a process that is their client. locks: the locks
  * of one process. */
-static void add_open(struct promises *p, const struct listed_lock *locks, size_t n)
+static void add_open(struct promises *p, struct listed_lock *locks, size_t n)
 {
     char directory[64], path[340];
     struct stat st;
     size_t missing = 0;
     for (size_t k = 0; k < n; k++)
-        missing += !promise_of(p, locks[k].dev, locks[k].ino);
+        missing += !(locks[k].found = promise_of(p, locks[k].dev, locks[k].ino) != NULL);
     snprintf(directory, sizeof directory, "/proc/%d/fd", locks->pid);
     DIR *d = missing > 0 ? opendir(directory) : NULL; /* another user's process, or one that has ended */
     if (!d)
         return;
-    for (struct dirent *entry; missing > 0 && (entry = readdir(d)) != NULL;)
-        if (syscall(SYS_newfstatat, dirfd(d), entry->d_name, &st, 0) == 0 &&
-            find_lock(locks, n, (struct listed_lock){.pid = locks->pid, .dev = st.st_dev, .ino = st.st_ino}) &&
-            !promise_of(p, st.st_dev, st.st_ino)) {
-            snprintf(path, sizeof path, "%s/%s", directory, entry->d_name);
-            add_promise(p, path, st.st_dev, st.st_ino);
-            missing--;
-        }
+    for (struct dirent *entry; missing > 0 && (entry = readdir(d)) != NULL;) {
+        struct listed_lock *lock = NULL;
+        if (syscall(SYS_newfstatat, dirfd(d), entry->d_name, &st, 0) == 0)
+            lock = find_lock(locks, n, (struct listed_lock){.pid = locks->pid, .dev = st.st_dev, .ino = st.st_ino});
+        if (!lock || lock->found)
+            continue;
+        snprintf(path, sizeof path, "%s/%s", directory, entry->d_name);
+        add_cache(p, path, &st);
+        lock->found = true;
+        missing--;
+    }
     closedir(d);
+    settle_promises(p);
 }
 
 /*
@@ -264,25 +302,20 @@ static void add_attached(struct promises *p)
     free(locks);
 }
 
-/*
- * Refuses a segment that does not fit into memory: EMEMORY, with the numbers and the next step. fs
- * and directory describe the tmpfs of a named cache; a memfd (NULL) has no such limit. The check
- * reserves nothing. Two creators may pass at the same moment; the fills of the second are then
- * FULL.
- */
-INTERNAL int check_budget(uint64_t need, const struct statfs *fs, const char *directory, struct stoc_error *error)
+static int check_room(uint64_t need, const struct statfs *fs, const char *directory, bool exact,
+                      struct stoc_error *error)
 {
     char a[32], b[32], d[32], e[32], f[32], g[32], ours[64];
-    struct promises others = {NULL, 0};
+    struct promises others = {.n = 0};
     struct room r = {.promised = 0}, tmpfs = {.promised = 0};
     int code = 0;
     default_directory(ours, sizeof ours);
     if (fs) {
-        add_named(&others, directory);
+        add_named(&others, directory, exact);
         keep_promises(&others, 0, 0, &tmpfs);
     }
     if (!fs || strcmp(directory, ours) != 0)
-        add_named(&others, ours);
+        add_named(&others, ours, exact);
     add_attached(&others);
     if (fs && fs->f_blocks != 0) { /* size=0: no limit */
         uint64_t size = (uint64_t)fs->f_blocks * (uint64_t)fs->f_bsize,
@@ -313,4 +346,15 @@ INTERNAL int check_budget(uint64_t need, const struct statfs *fs, const char *di
             size_text(room_floor(&r), e), size_text(r.promised, f), r.caches, size_text(room_usable(&r), g));
     free(others.list);
     return code;
+}
+
+/*
+ * Refuses a segment that does not fit into memory: EMEMORY, with the numbers and the next step. fs
+ * and directory describe the tmpfs of a named cache; a memfd (NULL) has no such limit. The check
+ * reserves nothing. Two creators may pass at the same moment; the fills of the second are then
+ * FULL. Files are opened only before a refusal: a create takes a stat for each other cache.
+ */
+INTERNAL int check_budget(uint64_t need, const struct statfs *fs, const char *directory, struct stoc_error *error)
+{
+    return check_room(need, fs, directory, false, NULL) == 0 ? 0 : check_room(need, fs, directory, true, error);
 }

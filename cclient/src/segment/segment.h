@@ -99,9 +99,10 @@ struct promise {
     int shared[3];
 };
 
+/* settled: so many are sorted by file */
 struct promises {
     struct promise *list;
-    size_t n;
+    size_t n, settled, room;
 };
 
 /* Where this process finds the memory limits of one cgroup version. */
