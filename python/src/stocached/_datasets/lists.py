@@ -146,7 +146,12 @@ class WindowWalk(Walk):
         """Continues from a state. With that of another rank, it counts the items from the first window on."""
         if not self.given:
             return
-        rank, world_size = state.get("ranks") or (None, None)
+        ranks = state.get("ranks")
+        if not (isinstance(ranks, (list, tuple)) and len(ranks) == 2 and all(type(number) is int for number in ranks)):
+            raise StateError(
+                f"the state's ranks={ranks!r:.100} are not the rank and the number of ranks, such as [0, 2]"
+            )
+        rank, world_size = ranks
         if world_size != self.world_size:
             raise StateError(
                 f"the state is of {world_size} ranks in the middle of an epoch, this job has {self.world_size}, and the items "
@@ -157,7 +162,12 @@ class WindowWalk(Walk):
                 f"the state is of windows of {state.get('span')} elements, this pipe has windows of {self.span}"
             )
         if rank == self.rank:
-            window, skip = (number_in(state, name, 2**63 - 1) for name in ("window", "skip"))
+            window, skip = (number_in(state, name) for name in ("window", "skip"))
+            end = self.rest().stop + self.world_size
+            if window >= end or window % self.world_size != self.rank:
+                raise StateError(
+                    f"the state's window={window} is none of rank {self.rank} of {self.world_size}, whose windows are below {end}"
+                )
             self.reach(window, skip, self.given)
 
     def __len__(self) -> int:
