@@ -96,6 +96,29 @@ def test_states_of_a_loader_with_a_sampler_of_torch():
     check(make, loader.state_dict(), 250)
 
 
+@pytest.mark.torch
+def test_states_of_workers():
+    torch = pytest.importorskip("torch")
+    from stocached.torch import DataLoader
+
+    class Forty(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            return iter(range(40))
+
+    loader = DataLoader(Forty(), 4, num_workers=1)
+    next(iter(loader))
+    state = loader.state_dict()
+    workers = {key: state[key] for key in ("_snapshot", "_steps_since_snapshot")}
+    refused = 0
+    for place, value, mutant in mutants(workers, 1, 60):
+        try:
+            loader.load_state_dict(state | mutant)
+            assert list(loader), (place, value)
+        except StateError:
+            refused += 1
+    assert refused > 40
+
+
 def test_states_of_a_block_sampler():
     def make():
         return BlockSampler(40, seed=1)

@@ -332,8 +332,8 @@ def _check_parts(state: Mapping[str, Any], setup: Setup) -> None:
             base, turn = map(operator.index, seeds)
             if not -(2**63) <= base < 2**64 or not 0 <= turn < 2**63:
                 raise ValueError(f"seeds are {seeds}")
-        dataset_states.restored(state)
-        for states in (start, start if now is None else now):
+        workers = dataset_states.restored(state).workers
+        for states in (start, start if now is None else now, *(worker["generators"] for worker in workers)):
             generator_states.put(states)
             generator_states.take()
         if own is not None:

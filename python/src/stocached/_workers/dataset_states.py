@@ -8,6 +8,7 @@ global generators that were drawn from. `batches`: made by this worker in this e
 from __future__ import annotations
 
 import copy
+import operator
 import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -50,16 +51,33 @@ class Restored:
         return self.workers if self.here is None else [self.here]
 
 
+def _checked(snapshot: Any) -> Snapshot:
+    fetcher = snapshot["fetcher_state"]
+    if fetcher is not None and not isinstance(fetcher["fetcher_ended"], bool):
+        raise TypeError(f"fetcher_ended is {fetcher['fetcher_ended']!r:.100}, no bool")
+    if not isinstance(snapshot["generators"], Mapping):
+        raise TypeError(f"generators are {snapshot['generators']!r:.100}, no mapping")
+    if "dataset_state" not in snapshot or operator.index(snapshot["batches"]) < 0:
+        raise ValueError(f"a worker without dataset_state, or with batches={snapshot['batches']!r:.100}")
+    return dict(snapshot)
+
+
 def restored(state: Mapping[str, Any]) -> Restored:
+    """Raises a TypeError, ValueError, LookupError or AttributeError for a state without its form."""
     before = int(state["batches"])
     found = Restored(before=before, given=before, finished=bool(state["_iterator_finished"]))
     if "_snapshot" in state:
         snapshot = state["_snapshot"]
         snapshots = snapshot["_worker_snapshots"]
-        found.workers = [snapshots[f"worker_{k}"] for k in range(len(snapshots))]
-        found.last, found.given = int(snapshot["_last_yielded_worker_id"]), before - int(state["_steps_since_snapshot"])
+        found.workers = [_checked(snapshots[f"worker_{k}"]) for k in range(len(snapshots))]
+        found.last, since = (
+            operator.index(n) for n in (snapshot["_last_yielded_worker_id"], state["_steps_since_snapshot"])
+        )
+        if not 0 <= since <= before or not -1 <= found.last < len(snapshots):
+            raise ValueError(f"{since} steps since the snapshot of {before} batches, the last of worker {found.last}")
+        found.given = before - since
     elif "fetcher_state" in state:
-        found.here = empty(0) | {key: state[key] for key in ("dataset_state", "fetcher_state")}
+        found.here = _checked(empty(0) | {key: state[key] for key in ("dataset_state", "fetcher_state")})
     return found
 
 
