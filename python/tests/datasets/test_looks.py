@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from helpers import python
 
-from stocached import Loader, SchemaError, WorkerLostError, get_worker_info, source
+from stocached import Cache, Loader, SchemaError, WorkerLostError, get_worker_info, source
 from stocached._datasets import looks
 from stocached._datasets.cached_samples import CachedSamples
 
@@ -554,3 +554,24 @@ def test_no_process_is_left():
     CachedSamples(Counted(), size="16MiB")
     assert multiprocessing.active_children() == []
     assert not set(children.read_text().split()) - before
+
+
+@pytest.mark.filterwarnings("ignore:.*was filled before")
+def test_a_look_compares_with_the_cache_that_was_attached(path, cache_name, monkeypatch):
+    """Another process removes the cache after this one has attached to it, and makes one with other samples."""
+    first = Loader(InAttribute(path), 10, size="8MiB", name=cache_name)
+    rows = [np.array(row) for batch in first for row in batch]
+    real = CachedSamples._make_buffers
+
+    def replaced(samples):
+        monkeypatch.setattr(CachedSamples, "_make_buffers", real)
+        if os.getpid() == here:
+            Cache.attach(cache_name).unlink()
+            with Cache.create(cache_name, samples=N, shape=(ITEMS,), dtype="int64") as other:
+                other.put(0, np.full(ITEMS, -1))
+        real(samples)
+
+    here = os.getpid()
+    monkeypatch.setattr(CachedSamples, "_make_buffers", replaced)
+    again = Loader(InAttribute(path), 10, size="8MiB", name=cache_name)
+    assert all((row == other).all() for row, other in zip(rows, (row for batch in again for row in batch), strict=True))

@@ -167,14 +167,15 @@ class Cache(Attachment):
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        info = self._handle.info()
-        return unpickle, (
-            type(self), self.path, os.getpid(), int(info.fd), self.uuid, self.read_only, self._kept, self._disk,
-        )  # fmt: skip
+        return unpickle, (type(self), self.path, *self._held(), self.read_only, self._kept, self._disk)
+
+    def _held(self) -> tuple[int, int, bytes]:
+        """Where this process holds the file, whatever becomes of its name: for `attach_process`."""
+        return os.getpid(), int(self._handle.info().fd), self.uuid
 
     def _reader(self) -> Cache:
         """Another handle of the cache, which only reads."""
-        return type(self)(opening.attach_pickled(self.path, os.getpid(), int(self._handle.info().fd), self.uuid, True))
+        return type(self)(opening.attach_pickled(self.path, *self._held(), True))
 
     def _remade(self) -> Cache | None:
         """The cache that has this one's place now, with its disk cache and kept samples (`attach_remade`). None: none

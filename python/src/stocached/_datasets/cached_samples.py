@@ -16,6 +16,7 @@ from .. import _native
 from .._cache import opening, reading
 from .._cache.cache import Cache
 from .._cache.gathering import Indices
+from .._cache.handle import attach_process
 from .._cache.policies import Policy
 from .._checks import randomness
 from .._checks.derived_fingerprint import Derived, derive
@@ -23,6 +24,7 @@ from .._checks.fills import Fills
 from .._checks.randomness import Guard, Remedy, remedy_of
 from .._common.errors import (
     BadSampleError,
+    CachePermissionError,
     FingerprintError,
     InvalidError,
     NondeterministicDatasetError,
@@ -205,7 +207,7 @@ class CachedSamples(CacheBacked):
             self._make_buffers()
             self._misses = Misses(self.stored, self.cache, self._structure, self._guard, self.notices)
             if not allow_random and probe.cached_now(self.cache).size:
-                look.ask(probe.check_fresh, self.cache.name)
+                look.ask(probe.check_fresh, self.cache.name, self.cache._held())
                 if not self.made and fingerprint is None:
                     self._comparison = comparison.begin(self, look, named, in_background=quiet)
             if self.made:
@@ -334,10 +336,14 @@ class CachedSamples(CacheBacked):
         self._batches = BatchBuffers(self.cache.fields)
         self._raw = SampleBuffers(0 if self.cache.variable else self.cache.sample_bytes)
 
-    def attach_for_look(self, name: str | None) -> None:
-        """A child that was forked before this object had a cache attaches to it."""
+    def attach_for_look(self, name: str | None, held: tuple[int, int, bytes]) -> None:
+        """A child that was forked before this object had a cache attaches to it: to the file that the parent holds, as
+        another process may have removed it and made another of this name."""
         if not hasattr(self, "cache"):
-            self.cache = Cache(opening.attach(name or "", None, False))
+            try:
+                self.cache = Cache(attach_process(*held))
+            except CachePermissionError:  # the parent lets none open its files
+                self.cache = Cache(opening.attach(name or "", None, False))
         if not hasattr(self, "_raw"):
             self._make_buffers()
 
@@ -392,7 +398,7 @@ class CachedSamples(CacheBacked):
         if self._allow_random:
             return True
         with contextlib.suppress(FingerprintError), self._look(self.stored) as look:
-            look.ask(probe.check_fresh, self.cache.name)
+            look.ask(probe.check_fresh, self.cache.name, self.cache._held())
             return True
         return False
 

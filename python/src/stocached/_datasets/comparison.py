@@ -160,7 +160,7 @@ def begin(
         _say_once(cache.name, derived.reasons[0])
     chosen: list[int] = np.random.default_rng().choice(ready, min(_SAMPLES, ready.size), replace=False).tolist()
     if isinstance(look, LookInChild) and not look.instead:
-        look.put(_compare, cache.name, chosen)
+        look.put(_compare, cache.name, cache._held(), chosen)
         return ChildComparison(look, cached)
     if in_background:
         return Comparison(
@@ -173,10 +173,10 @@ def begin(
     return None
 
 
-def _compare(cached: Any, name: str, chosen: list[int]) -> None:
+def _compare(cached: Any, name: str, held: tuple[int, int, bytes], chosen: list[int]) -> None:
     """For a look: raises FingerprintError or NondeterministicDatasetError for a sample that differs, and the last other
     error if no sample could be loaded."""
-    cached.attach_for_look(name)
+    cached.attach_for_look(name, held)
     failed: Exception | None = None
     compared = 0
     for index in chosen:

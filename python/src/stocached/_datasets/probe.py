@@ -71,10 +71,10 @@ def first_samples(dataset: Any, n: int, passed_over: tuple[type[Exception], ...]
     return found
 
 
-def check_fresh(cached: Any, name: str | None) -> None:
+def check_fresh(cached: Any, name: str | None, held: tuple[int, int, bytes]) -> None:
     """Compares some samples of a filled cache with the dataset's samples now. Raises as
-    check_sample. name: of the cache."""
-    cached.attach_for_look(name)
+    check_sample. name, held: of the cache."""
+    cached.attach_for_look(name, held)
     ready = cached_now(cached.cache)
     for k in spread(ready.size) if ready.size else []:
         with contextlib.suppress(*cached.passed_over):
