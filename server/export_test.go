@@ -53,6 +53,9 @@ func SetPartLimits(t testing.TB, bytes int64, places int) {
 // SetPartLook changes how long a look whether an object has changed counts, until the test ends.
 func SetPartLook(t testing.TB, d time.Duration) { set(t, &soonLook, d) }
 
+// SetPartAge changes how long a part that is read ahead waits for a program, until the test ends.
+func SetPartAge(t testing.TB, d time.Duration) { set(t, &soonAge, d) }
+
 // Waiting returns the most bytes of samples that wait for one client.
 func (s *Server) Waiting() (most int) {
 	s.mu.Lock()

@@ -31,6 +31,7 @@ func (s *Server) clean(stop <-chan struct{}) {
 			continue
 		}
 		s.onDemand.failures.Tell()
+		s.onDemand.soon.expire()
 		if s.isIdle() {
 			s.log.Info("ends, as no program uses it", "for", s.onDemand.Idle)
 			s.onDemand.End()

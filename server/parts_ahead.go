@@ -13,12 +13,13 @@ import (
 // What programs will ask for soon: its memory, and how long a part that is read waits for a program.
 const (
 	soonBytes = 64 << 20
-	soonAge   = 20 * time.Second
 	soonMost  = 4096 // parts
 	soonOver  = 64   // bytes that an element has of the next one, at most: members of zip do
 )
 
-// soonLook is how long a look whether an object has changed counts, for bytes that are given again.
+var soonAge = 20 * time.Second
+
+// soonLook is how long a look whether an object has changed counts, for bytes that are given again, or late.
 var soonLook = time.Second
 
 // soonParts has parts of objects that are read before programs ask for them. It is safe for concurrent use.
@@ -189,7 +190,7 @@ func (s *soonParts) lacking(of object, at int64, size int) (int64, int) {
 
 // take returns size bytes, and up to more after them, of a part that was added; nil: there is none. A part that programs have
 // got stays until others need its room: a worker may get more than it reads, and then another one asks for some of it. If
-// they were given before, it looks whether the object has changed.
+// they were given before, or are old, it looks whether the object has changed.
 func (s *soonParts) take(ctx context.Context, o *admin.Part, of object) []byte {
 	s.mu.Lock()
 	p := s.find(of, o.At, o.Size)
@@ -208,7 +209,8 @@ func (s *soonParts) take(ctx context.Context, o *admin.Part, of object) []byte {
 	begin := int(o.At - p.at)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !p.fails && !p.isFresh(begin, begin+o.Size) && time.Since(p.seen) > soonLook {
+	fresh := p.isFresh(begin, begin+o.Size) && time.Since(p.ready) <= soonAge
+	if !p.fails && !fresh && time.Since(p.seen) > soonLook {
 		s.mu.Unlock()
 		now, err := of.place.Stamp(ctx, of.path)
 		s.mu.Lock()

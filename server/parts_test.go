@@ -222,6 +222,22 @@ func TestPartsThatOverlapAreReadOnce(t *testing.T) {
 	}
 }
 
+func TestAPartThatNobodyAsksForIsNotKept(t *testing.T) {
+	server.SetJanitorPause(t, time.Hour)
+	server.SetPartAge(t, 0)
+	server.SetPartLook(t, 0)
+	d, s := newDemand(t, time.Hour), newTexts("late")
+	askAhead(t, d, "late://box/a/1.txt", s.tag, 10, 2, 5)
+	if got := askPart(t, d, "late://box/a/1.txt", s.tag, 10, 2, 1); got != "2" || s.reads.Load() != 1 {
+		t.Errorf("the part is %q, after %d reads", got, s.reads.Load())
+	}
+	before := s.tag
+	s.tag++
+	if got := askPart(t, d, "late://box/a/1.txt", before, 10, 3, 4); !strings.Contains(got, "changed") {
+		t.Errorf("bytes of long ago, of an object that has changed since: %q", got)
+	}
+}
+
 func TestPartsWaitForTheMemoryOfOthers(t *testing.T) {
 	server.SetPartLimits(t, 50, 64)
 	d, s := newDemand(t, time.Hour), newTexts("narrow")
