@@ -1,17 +1,19 @@
 package tar
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/stocached/stocached/source"
-
-	"github.com/bmatcuk/doublestar/v4"
 )
 
 var url = regexp.MustCompile(`^(pipe:|file:|[a-z][a-z0-9+.-]*://)`)
@@ -124,9 +126,84 @@ func glob(pattern string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, err := doublestar.FilepathGlob(bare.Replace(cleaned), doublestar.WithFilesOnly())
-	if err != nil {
-		return nil, fmt.Errorf("%w: path %q: %w", source.ErrInvalid, pattern, err)
+	folder := cleaned[:strings.LastIndex(cleaned[:strings.IndexAny(cleaned, "*?[")], "/")+1]
+	f := finder{parts: parts}
+	if err = f.below(folder, []int{strings.Count(folder, "/")}, nil); err != nil {
+		return nil, fmt.Errorf("path %q: %w", pattern, err)
 	}
-	return shardsOf(parts, all), nil
+	return shardsOf(parts, f.names), nil
+}
+
+// finder finds the files of a pattern, as Python's wildcards.found does.
+type finder struct {
+	parts []string
+	names []string // of files that were found
+}
+
+// below adds the files below a folder. places: the parts that names in it may match. above: folders that it lies in.
+func (f *finder) below(folder string, places []int, above []os.FileInfo) error {
+	anywhere := false
+	for k := 0; k < len(places); k++ {
+		if f.parts[places[k]] == "**" {
+			anywhere = true
+			if !slices.Contains(places, places[k]+1) {
+				places = append(places, places[k]+1)
+			}
+		}
+	}
+	here, err := os.Stat(cmp.Or(folder, "."))
+	if err == nil && anywhere {
+		if slices.ContainsFunc(above, func(one os.FileInfo) bool { return os.SameFile(one, here) }) {
+			return nil // a link back, which would never end
+		}
+		above = append(slices.Clip(above), here)
+	}
+	var entries []os.DirEntry
+	if err == nil && here.IsDir() {
+		entries, err = os.ReadDir(cmp.Or(folder, "."))
+	}
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+			return nil
+		}
+		return err
+	}
+	for _, e := range entries {
+		var inside []int
+		fits := false
+		for _, place := range places {
+			part := f.parts[place]
+			if !fitsPart(part, e.Name()) {
+				continue
+			}
+			if part != "**" {
+				place++
+			}
+			if place == len(f.parts) {
+				fits = true
+			} else if !slices.Contains(inside, place) {
+				inside = append(inside, place)
+			}
+		}
+		if !fits && inside == nil {
+			continue
+		}
+		name, mode := folder+e.Name(), e.Type()
+		if mode&fs.ModeSymlink != 0 {
+			if info, err := os.Stat(name); err == nil {
+				mode = info.Mode().Type()
+			} else {
+				mode = 0 // who reads it gets the error
+			}
+		}
+		if mode.IsRegular() && fits {
+			f.names = append(f.names, name)
+		}
+		if mode.IsDir() && inside != nil {
+			if err := f.below(name+"/", inside, above); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }

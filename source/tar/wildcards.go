@@ -46,12 +46,20 @@ func fits(parts, name []string) bool {
 		return len(parts) == len(name)
 	case parts[0] == "**" && fits(parts[1:], name):
 		return true
-	case strings.HasPrefix(name[0], ".") && !strings.HasPrefix(parts[0], "."):
+	case !fitsPart(parts[0], name[0]):
 		return false
 	case parts[0] == "**":
 		return fits(parts, name[1:])
 	}
-	return doublestar.MatchUnvalidated(parts[0], name[0]) && fits(parts[1:], name[1:])
+	return fits(parts[1:], name[1:])
+}
+
+// fitsPart says whether the name of a file or folder fits a part of a pattern.
+func fitsPart(part, name string) bool {
+	if strings.HasPrefix(name, ".") && !strings.HasPrefix(part, ".") {
+		return false
+	}
+	return part == "**" || doublestar.MatchUnvalidated(part, name)
 }
 
 // shardsOf returns the names that are shards of a pattern, in byte order: no index files.

@@ -4,11 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stocached/stocached/source"
@@ -76,5 +78,37 @@ func TestWildcards(t *testing.T) {
 	}
 	if got, err := ofFiles("./.h/../a//t*.tar"); err != nil || !slices.Equal(got, []string{"a/t1.tar", "a/t2.tar"}) {
 		t.Error(got, err)
+	}
+}
+
+// Ensure that links lead to their files once, even in a circle, that nothing waits for a pipe, and that no folder that is closed
+// is left out in silence.
+func TestWildcardsOfLinks(t *testing.T) {
+	t.Chdir(t.TempDir())
+	err := errors.Join(os.MkdirAll("a/b", 0o700), os.MkdirAll("c/d", 0o700), os.WriteFile("a/b/1.tar", nil, 0o600),
+		os.Symlink("../..", "a/b/up"), os.Symlink(".", "self"), os.Symlink("../a", "c/to"), os.Symlink("1.tar", "a/b/2.tar"),
+		os.Symlink("none", "a/none.tar"), os.Symlink("b", "a/b.tar"), syscall.Mkfifo("a/pipe.tar", 0o600))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for pattern, want := range map[string][]string{
+		"a/*.tar":     {"a/none.tar"},
+		"a/**/*.tar":  {"a/b.tar/1.tar", "a/b.tar/2.tar", "a/b/1.tar", "a/b/2.tar", "a/none.tar"},
+		"self/*/*/1*": {"self/a/b.tar/1.tar", "self/a/b/1.tar"},
+		"c/**/b/*":    {"c/to/b/1.tar", "c/to/b/2.tar"},
+		"**/d/**":     nil,
+	} {
+		if got, err := shardPaths(t.Context(), nil, pattern, true); !slices.Equal(got, want) || (err == nil) != (want != nil) {
+			t.Errorf("%s: %q, %v", pattern, got, err)
+		}
+	}
+	if os.Geteuid() == 0 {
+		return // who may read all
+	}
+	if err := os.Chmod("c/d", 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := shardPaths(t.Context(), nil, "**/*.tar", true); !errors.Is(err, fs.ErrPermission) {
+		t.Error(err)
 	}
 }
