@@ -50,6 +50,7 @@ def found(folder: str, parts: list[str]) -> Iterator[Run]:
     """The files whose paths below a folder match, in byte order, without index files. Links count as what they lead to.
 
     * and ? and [ ] match within a name, ** any folders. A hidden name needs a part with its dot."""
+    parts = [part for part, before in zip(parts, [None, *parts]) if part != _ANY or before != _ANY]
     if parts[-1] == _ANY:
         parts = [*parts, "*"]
     yield from _found(os.fsencode(folder), [_Part(part) for part in parts], frozenset([0]), frozenset())
