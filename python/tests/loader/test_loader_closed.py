@@ -60,6 +60,7 @@ def counted(item):
 loads: list[int] = []
 PIPES = {
     "samples": lambda: source(range(N)).map(counted).cache("16MiB"),
+    "room for all": lambda: source(range(N)).map(counted).cache().map(abs),
     "lists": lambda: source(range(N)).flat_map(lambda item: [counted(item)]).cache("16MiB"),
     "sides": lambda: mix([source(range(N)).map(counted).cache("16MiB").shuffle(seed) for seed in (1, 2)]),
 }

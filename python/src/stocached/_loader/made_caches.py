@@ -16,7 +16,7 @@ from .._common.errors import FingerprintError, InvalidError, SchemaError, Stocac
 from .._datasets.cache_backed import CacheBacked
 from .._datasets.cached_samples import CachedSamples
 from .._datasets.served_subset import served_subset
-from .options import cache_options, makes_cache
+from .options import cache_options, makes_cache, takes_cache
 
 
 @dataclasses.dataclass
@@ -77,7 +77,7 @@ def samples_of(dataset: Any, options: Any, keeper: Any, kind: Callable[..., Cach
         return dataset
     if cache is not None:
         return kind(dataset, cache)
-    if options.size is None and options.name is None:
+    if not takes_cache(options):
         return None
     before = _made_before(kind, dataset, made_with, keeper=keeper) if options.name is None else None
     return before or _made_new(kind, dataset, made_with, keeper)

@@ -178,12 +178,18 @@ def cache_options(options: Any) -> dict[str, Any]:
 
 def takes_cache(options: Options) -> bool:
     """Whether the options give the loader a cache, of the user or of its own."""
-    return options.cache is not None or options.size is not None or options.name is not None
+    return options.cache is not None or options.size is not None or options.name is not None or _of_stage(options)
 
 
 def makes_cache(options: Options) -> bool:
     """Whether an option needs a cache that the loader makes."""
-    return any(getattr(options, name) != getattr(Options, name) for name in _MAKING)
+    return any(getattr(options, name) != getattr(Options, name) for name in _MAKING) or _of_stage(options)
+
+
+def _of_stage(options: Any) -> bool:
+    """Whether a .cache() of a pipe has the loader make one, which needs no option."""
+    chain = getattr(options.order, "chain", None)
+    return chain is not None and chain.cache is not None and not isinstance(options.dataset, CacheBacked)
 
 
 def check(arguments: Any, iterable: bool, sampler: Any) -> None:
