@@ -8,12 +8,14 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/internal/advise"
 	"github.com/stocached/stocached/internal/cli/table"
 	cacheserver "github.com/stocached/stocached/server/served"
 	"github.com/stocached/stocached/shm"
+	"github.com/stocached/stocached/shm/memory"
 )
 
 // stats is one cache at one moment.
@@ -172,7 +174,7 @@ func (s *stats) brief() table.Columns[*stats] {
 		columns = append(columns, troublesOf(s.server)...)
 	} else if room := s.withoutMemory(); room > 0 {
 		columns = append(columns, table.Listed("", "failing", "", func(*stats) any {
-			return fmt.Sprintf("memory is short, or was: samples found none, and there is room for %v more", room)
+			return fmt.Sprintf("memory is short: samples found none, and there is room for %v more", room)
 		}))
 	}
 	return columns
@@ -188,10 +190,24 @@ func (s *stats) withoutMemory() table.Bytes {
 	if s.Variable() {
 		least = max(least, 64*s.ReadyBytes/s.Ready)
 	}
-	if room < least {
+	// Slots that are not full, and one sample larger than the rest, leave room too.
+	if room < least || s.free() >= max(room, memory.FillDivisor*s.ReadyBytes/s.Ready) {
 		return 0
 	}
 	return table.Bytes(room)
+}
+
+// free are the bytes that caches may still take where this one lies.
+func (s *stats) free() uint64 {
+	free := uint64(memory.Unlimited)
+	if space, err := memory.Usable(0); err == nil {
+		free = space.Left
+	}
+	var fs unix.Statfs_t
+	if s.path != "" && unix.Statfs(s.path, &fs) == nil && fs.Blocks > 0 {
+		free = min(free, fs.Bavail*uint64(fs.Bsize))
+	}
+	return free
 }
 
 func newStats() *cobra.Command {

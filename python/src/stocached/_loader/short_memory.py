@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import os
+
+from .. import _native
 from .._cache.cache import Cache
 from .._cache.stats import Stats, stats_of_file
 from .._common.warning import warn_user
 
 _PART = 16  # of a cache: with less room than this part of it, sets may be refused for another reason
 _SAMPLES = 64  # of the mean size: as much, where samples differ in size
+_FILL = 4  # a fill takes at most this part of the free memory
 
 
 def warned(caches: list[Cache]) -> bool:
     """Warns if sets have found no memory, or no place on a disk. Returns whether it did. Servers watch the caches that they
     fill."""
     for cache in caches:
-        free = "Free memory, which `stocached top` shows, or give size= what there is"
-        looks = [(cache.stats(), "memory is short", repr(cache), free)]
+        advice, spare = (
+            "Free memory, which `stocached top` shows, or give size= what there is",
+            _native.spare(cache._handle),
+        )
+        looks = [(cache.stats(), "memory is short", repr(cache), _free(cache.path, spare), advice)]
         if cache._disk is not None:
-            free = "Free space, or give disk= what there is"
-            looks.append((stats_of_file(cache._disk), "the disk is full", cache._disk.path, free))
-        for stats, what, where, advice in looks:
+            advice, path = "Free space, or give disk= what there is", cache._disk.path
+            looks.append((stats_of_file(cache._disk), "the disk is full", path, _free(path), advice))
+        for stats, what, where, free, advice in looks:
             room = _room(stats)
-            if room:
+            if room and free < max(room, _FILL * stats.ready_bytes // stats.ready):
                 warn_user(
                     f"{what}: {stats.full + stats.evicted} times a sample found no place, and {where} has room "
                     f"for {room / 2**20:.1f} MiB more. What is not kept is loaded each time. {advice}"
@@ -30,8 +37,19 @@ def warned(caches: list[Cache]) -> bool:
     return False
 
 
+def _free(path: str | None, spare: int = -1) -> float:
+    """The bytes that caches may still take, by the spare memory, and where the file of a cache lies. -1: not known."""
+    free = spare if spare >= 0 else float("inf")
+    if path is not None:
+        place = os.statvfs(os.path.dirname(path))
+        if place.f_blocks:  # 0: a tmpfs without a limit
+            free = min(free, place.f_bavail * place.f_frsize)
+    return free
+
+
 def _room(stats: Stats) -> int:
-    """The bytes for which a cache has room, if sets have been refused, or samples have gone, for lack of memory; else 0."""
+    """The bytes for which a cache has room, if sets have been refused, or samples have gone; else 0. Slots that are not
+    full, and one sample larger than the rest, leave room too."""
     if not stats.full + stats.evicted or stats.clears or not stats.ready:
         return 0
     room = stats.segment_bytes - stats.allocated_bytes
