@@ -319,6 +319,20 @@ def test_a_bad_item_costs_no_other_item_of_its_list(workers: int):
         list(Loader(pipe, num_workers=workers))
 
 
+def without_ends(n: int) -> int:
+    if n in (0, 9):
+        raise BadSampleError("it is torn")
+    return n
+
+
+@pytest.mark.filterwarnings("ignore:stocached. a bad sample was left out:UserWarning")
+def test_the_first_item_of_a_cache_that_a_stage_reads_may_be_bad():
+    side = source(range(10)).map(without_ends).cache()
+    loader = Loader((side + source(range(10, 12))).batch(2), bad_samples="skip")
+    for _ in range(2):
+        assert [int(n) for batch in loader for n in batch] == [*range(1, 9), 10, 11]
+
+
 # ------------------------------------------------------------ what is refused
 
 

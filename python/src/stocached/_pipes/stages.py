@@ -316,7 +316,8 @@ class Cache(KeepsLengths):
         stored = self.above[0].rows if self.indexed else element_datasets.Listed(self.above[0])
         if self.shared is not self:  # then its misses count, and are measured, in the lines of this copy
             return self.shared.kept.of(stored)
-        more = {} if self.indexed else {"variable": True, "bad_samples": "skip"}  # who reads a bad item gets its error
+        # Who reads a bad item gets its error.
+        more = {"bad_samples": "skip"} | ({} if self.indexed else {"variable": True})
         with noted(self.noted()):
             made = CachedSamples(stored, **self.options | more, _remedy=REMEDY)
         made.derived = made.derived or derive(stored)
