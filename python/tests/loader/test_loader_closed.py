@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import gc
 import pickle
 import re
 import subprocess
 import sys
 import textwrap
+import threading
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -41,9 +44,12 @@ def test_close_frees_a_cache_without_a_name(workers):
     list(loader)
     batches = iter(loader)
     next(batches)
+    handle = weakref.ref(loader.cache._handle)  # has the memory
     loader.close()
     loader.close()
     assert loader.cache.closed
+    gc.collect()
+    assert handle() is None
     with pytest.raises(ClosedError, match="the loader was closed"):
         next(batches)
     with pytest.raises(ClosedError, match="was closed, and its cache with it.*make another loader"):
@@ -92,6 +98,31 @@ def test_loaders_of_a_pipe_share_its_caches_and_the_last_one_frees_them(kind, re
         iter(one)
     assert len(list(pipe)) == len([item for batch in Loader(pipe.batch(4)) for item in batch])
     assert loads != []
+
+
+@pytest.mark.parametrize("kind", PIPES)
+def test_threads_make_and_close_loaders_of_one_pipe(kind):
+    pipe, counts, errors = PIPES[kind](), set(), []
+
+    def loaders(size: int) -> None:
+        try:
+            for _ in range(5):
+                loader = Loader(pipe.batch(size))
+                counts.add(sum(map(len, loader)))
+                loader.close()
+        except ClosedError as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=loaders, args=(2 + k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert len(counts) == 1
+    last = Loader(pipe.batch(2))
+    last.close()
+    assert all(cache.closed for cache in last._caches())
 
 
 def test_stats_have_what_a_disk_gave_after_close(tmp_path):

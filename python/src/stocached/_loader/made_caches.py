@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
+import threading
 import weakref
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -33,9 +35,34 @@ _made: weakref.WeakKeyDictionary[Cache, _Made] = weakref.WeakKeyDictionary()  # 
 _of_datasets: dict[int, Cache] = {}
 
 
+_ending = threading.RLock()  # guards what follows; no cache is closed while a loader of another thread may take it
+_begun: dict[threading.Thread, weakref.ref[Any]] = {}  # loaders whose constructors run
+_later: list[Cache] = []  # caches to free when these have ended
+
+
+def begin(loader: Any) -> None:
+    """A constructor begins, which may take any cache of its dataset."""
+    with _ending:
+        _begun[threading.current_thread()] = weakref.ref(loader)
+
+
 def register(loader: Any) -> None:
-    """Adds a loader to `living`, as long as it exists."""
-    _living[id(loader)] = loader
+    """Adds a loader to `living`, as long as it exists. Its constructor ends."""
+    with _ending:
+        _living[id(loader)] = loader
+        _begun.pop(threading.current_thread(), None)
+        free([])
+
+
+def _forget() -> None:
+    """In a forked child, where a thread of the parent may have held the lock."""
+    global _ending
+    _ending = threading.RLock()
+    _begun.clear()
+    _later.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
 
 
 def living() -> list[Any]:
@@ -138,11 +165,17 @@ def _keep(dataset: Any, cache: Cache) -> None:
 
 def free(caches: list[Cache]) -> None:
     """Closes those without a name, when all their loaders are closed. caches: a loader or a stage of a pipe made them."""
-    used = {id(cache) for loader in living() if not loader._closed for cache in loader._caches()}
-    for cache in caches:
-        if id(cache) not in used and cache.name is None:
-            for dataset in [dataset for dataset, kept in _of_datasets.items() if kept is cache]:
-                del _of_datasets[dataset]
+    with _ending:
+        _later.extend(cache for cache in caches if cache.name is None)
+        here = threading.current_thread()  # it constructs nothing now: a constructor of it has failed
+        if any(thread is not here and thread.is_alive() and loader() is not None for thread, loader in _begun.items()):
+            return
+        used = {id(cache) for loader in living() if not loader._closed for cache in loader._caches()}
+        freed = [cache for cache in _later if id(cache) not in used]
+        _later.clear()
+        for dataset in [dataset for dataset, kept in _of_datasets.items() if any(kept is cache for cache in freed)]:
+            del _of_datasets[dataset]
+        for cache in freed:
             cache.close()
 
 

@@ -14,6 +14,7 @@ from .._common.numbers import whole
 from .._datasets.cached_samples import CachedSamples
 from .._order.order import Order
 from .base import BaseLoader
+from .made_caches import begin
 from .numpy_backend import NumpyBackend
 from .options import Arguments, check, is_ordered, makes_as_default, of_pipe, order_sampler, takes, with_options
 from .sampling import Batcher, OrderSampler
@@ -37,6 +38,7 @@ class Loader(BaseLoader):
 
     @takes(Arguments)
     def __init__(self, *given: Any, **named: Any) -> None:
+        begin(self)
         arguments = of_pipe(self, Arguments(*given, **named), NumpyBackend().collate)
         before = frozenset(self.__dict__)
         self.settings = dict(vars(arguments))

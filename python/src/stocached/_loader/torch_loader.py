@@ -22,7 +22,7 @@ from .._datasets.cached_dataset import CachedDataset
 from .._order.order import AnyOrder, Order
 from . import data_pipes, replacement
 from .base import BaseLoader
-from .made_caches import living
+from .made_caches import begin, living
 from .options import (
     NAMES,
     Options,
@@ -105,6 +105,7 @@ class DataLoader(BaseLoader, torch.utils.data.DataLoader[_Sample]):
 
     @takes(Arguments)
     def __init__(self: DataLoader[Any], *given: Any, **named: Any) -> None:  # Any: programs need not annotate loaders
+        begin(self)
         arguments = of_pipe(self, Arguments(*given, **named), collate_of_pipe)
         before = frozenset(self.__dict__)
         self.settings = dict(vars(arguments))

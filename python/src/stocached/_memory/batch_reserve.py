@@ -20,7 +20,8 @@ class BatchReserve:
     epochs."""
 
     def __init__(self, handle: Any, ahead: int, ahead_bytes: int, epochs: int) -> None:
-        self.handle, self._ahead, self._ahead_bytes, self._epochs = handle, ahead, ahead_bytes, epochs
+        self._handle = weakref.ref(handle)  # a cache that is closed frees its memory while the loader lives
+        self._ahead, self._ahead_bytes, self._epochs = ahead, ahead_bytes, epochs
         self._pid = os.getpid()
         self._bytes = -1  # for all batches; -1: not known yet
         self._taken = 0  # bytes of these that batches have now
@@ -33,7 +34,9 @@ class BatchReserve:
         ahead = min(self._ahead, max(self._ahead_bytes // buffer_bytes, 1))
         batches = min(ahead * self._epochs + 3, most)  # 3: the training loop holds some too
         if self._bytes < 0:
-            self._bytes = min(batches * buffer_bytes, max(_native.spare(self.handle), 0) // _SHARE)
+            handle = self._handle()
+            spare = 0 if handle is None else _native.spare(handle)
+            self._bytes = min(batches * buffer_bytes, max(spare, 0) // _SHARE)
         self._taken = 0
         self._set()
         return most if self._bytes >= batches * buffer_bytes else self._bytes // buffer_bytes
@@ -44,13 +47,19 @@ class BatchReserve:
         self._set()
 
     def _set(self) -> None:
-        if self._pid == os.getpid():
-            _native.hold(self.handle, max(self._bytes - self._taken, 0))
+        handle = self._handle()
+        if handle is not None and self._pid == os.getpid():
+            _native.hold(handle, max(self._bytes - self._taken, 0))
+
+    def holds(self, handle: Any) -> bool:
+        """Whether it is of this handle."""
+        return self._handle() is handle
 
     # Arguments with defaults, because modules may be empty at exit.
     def __del__(self, hold: Any = _native.hold, getpid: Any = os.getpid) -> None:
-        if self._pid == getpid() and self._bytes > 0:
-            hold(self.handle, 0)
+        handle = self._handle()
+        if handle is not None and self._pid == getpid() and self._bytes > 0:
+            hold(handle, 0)
 
 
 _holds: weakref.WeakKeyDictionary[Any, BatchReserve] = weakref.WeakKeyDictionary()
@@ -61,7 +70,7 @@ def reserve_of(context: Any) -> BatchReserve | None:
     cached, cache = context.cached, getattr(context.cached, "cache", None)
     if cache is None or cache.read_only:
         return None
-    if cached not in _holds or _holds[cached].handle is not cache._handle:
+    if cached not in _holds or not _holds[cached].holds(cache._handle):
         _holds[cached] = BatchReserve(
             cache._handle, context.ahead, context.ahead_bytes, 1 if context.follow is None else 2
         )
