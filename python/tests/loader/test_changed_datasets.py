@@ -318,3 +318,14 @@ def test_what_loads_change_is_no_change_of_the_dataset(counting):
     assert same.cache is Loader(dataset, 10, size="16MiB").cache is loader.cache
     dataset.held[AT] = 77.0
     assert read(again(loader))[AT] == 77.0
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_reads_of_a_cache_are_no_change_of_the_cache_below(named, cache_name):
+    above = source(numbers()).map(np.float64).cache("8MiB")
+    pipe = above.map(np.float64).cache("8MiB", name=cache_name if named else None).batch(10)
+    before = Loader(pipe)
+    read(before)
+    after = Loader(pipe)
+    assert read(after) == numbers()
+    assert after.stats().misses == 0

@@ -229,7 +229,11 @@ class _Derivation:
         used = self._classes.used_names(type(dataset))
         arrays = _is_of(dataset, "torchvision.datasets") and _is_array(getattr(dataset, "data", None))
         of_errors = getattr(type(dataset), "_of_errors", ())  # of our own datasets: they change no sample
+        ours = type(dataset).__module__.partition(".")[0] == "stocached"
+        only = getattr(type(dataset), "_samples_of", None) if ours else None  # the others change as a program reads
         for name, value in sorted(attributes(dataset)):
+            if only is not None and name not in only:
+                continue
             if (
                 name not in of_errors and (used is None or name in self._used) and not (arrays and name == "root")
             ):  # the arrays hold its files

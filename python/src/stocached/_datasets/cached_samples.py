@@ -103,7 +103,7 @@ class CachedSamples(CacheBacked):
     """As stocached.torch.CachedDataset, without torch's base class."""
 
     _enter_worker = staticmethod(set_up.numpy_worker)
-    _parts_given = ("dataset", "augment")
+    _parts_given = _samples_of = ("dataset", "augment")  # for `only_ours`, and for fingerprints
 
     def __init__(
         self,
