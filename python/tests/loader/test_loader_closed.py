@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import gc
 import pickle
 import re
@@ -96,7 +97,11 @@ def test_loaders_of_a_pipe_share_its_caches_and_the_last_one_frees_them(kind, re
     assert [(stage.items, stage.hits, stage.misses) for stage in one.stats().stages] == counts
     with pytest.raises(ClosedError, match="was closed, and its cache with it"):
         iter(one)
-    assert len(list(pipe)) == len([item for batch in Loader(pipe.batch(4)) for item in batch])
+    assert (
+        len(list(copy.deepcopy(pipe)))
+        == len(list(pipe))
+        == len([item for batch in Loader(pipe.batch(4)) for item in batch])
+    )
     assert loads != []
 
 

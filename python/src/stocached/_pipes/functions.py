@@ -401,7 +401,7 @@ class Counted(FlatMap):
         return f"item {ordinal} of {self.above[0].where(e)}"
 
     def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"_last": [(None, [])]}
+        return super().__getstate__() | {"_last": [(None, [])]}
 
 
 def _is_fixed(function: Any) -> bool:

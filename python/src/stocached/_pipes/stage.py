@@ -22,6 +22,9 @@ WINDOW = 1024  # visits of a window, if a stage mixes or joins their items
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
+_MADE = ("rows", "kept", "noter", "ahead", "measured", "together")  # attributes that are made of stages
+
+
 class Stage:
     """A stage with all stages above it. Immutable. What a class does not define is that of the first stage above.
 
@@ -39,9 +42,19 @@ class Stage:
     def copied(self) -> Any:
         """A copy, without what is made of stages."""
         made = copy.copy(self)
-        for name in ("rows", "kept", "noter", "ahead", "measured", "together"):
+        for name in _MADE:
             vars(made).pop(name, None)
         return made
+
+    @property
+    def closed(self) -> bool:
+        """Whether a cache of this stage, or of those above, was made and closed."""
+        return any(stage.closed for stage in self.above)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A closed cache does not pickle; the copy makes another."""
+        left_out = _MADE if self.closed else ()
+        return {name: value for name, value in vars(self).items() if name not in left_out}
 
     def functions(self) -> list[Any]:
         """Those of the program."""

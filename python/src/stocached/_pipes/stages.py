@@ -387,6 +387,10 @@ class Cache(KeepsLengths):
         return kept.is_fresh() and not kept.has_changed(kept.derived, now)
 
     @property
+    def closed(self) -> bool:
+        return super().closed or ("kept" in vars(self) and vars(self)["kept"].cache.closed)
+
+    @property
     def made(self) -> bool:
         """Whether `kept` was used."""
         return "kept" in vars(self.shared) and not vars(self.shared)["kept"].cache.closed
