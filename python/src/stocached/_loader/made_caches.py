@@ -173,7 +173,9 @@ def free(caches: list[Cache]) -> None:
         used = {id(cache) for loader in living() if not loader._closed for cache in loader._caches()}
         freed = [cache for cache in _later if id(cache) not in used]
         _later.clear()
-        for dataset in [dataset for dataset, kept in _of_datasets.items() if any(kept is cache for cache in freed)]:
+        for dataset in [
+            dataset for dataset, kept in list(_of_datasets.items()) if any(kept is cache for cache in freed)
+        ]:
             del _of_datasets[dataset]
         for cache in freed:
             cache.close()

@@ -62,6 +62,7 @@ class WorkerProcess:
         self.number, self._start, self._method = number, start, start.context.get_start_method()
         self._name = start.name or f"worker {number}"
         self.pipe: Any
+        self._pipe_closed = False
         self.pipe, theirs = start.context.Pipe() if start.piped else (None, None)
         arguments = (theirs, *arguments) if start.piped else arguments
         self.process = start.context.Process(
@@ -165,7 +166,10 @@ class WorkerProcess:
         )
 
     def close_pipe(self) -> None:
-        if self.pipe is not None:
+        """Once. A child that another thread forks meanwhile must not close the number again, which may be of another
+        file by then."""
+        closed, self._pipe_closed = self._pipe_closed, True
+        if self.pipe is not None and not closed:
             self.pipe.close()
 
 
