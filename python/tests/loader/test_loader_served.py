@@ -552,7 +552,7 @@ def test_hits_of_a_subset_are_copied_into_batches(server, workers):
     picked = DataLoader(subset, 4, sampler=[-1, 2, 0])
     assert (rows(picked).numpy() == expected([89, 99, 20])).all()
     for outside in (64, -65):
-        with pytest.raises(IndexError, match="index -?\\d+ is out of range; the Subset has 64 samples"):
+        with pytest.raises(IndexError, match="index -?\\d+ is out of range; the dataset has 64 samples"):
             list(DataLoader(subset, 4, sampler=[0, outside]))
 
 

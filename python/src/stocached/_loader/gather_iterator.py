@@ -142,7 +142,7 @@ class GatherIterator(BatchIterator):
         wanted = listed(wanted)
         if not set(map(type, wanted)) <= {int}:
             wanted = [number_of(index) for index in wanted]
-        samples = 0 if self._context.cached is None else self._context.cached.cache.samples
+        samples = 0 if self._context.cached is None else len(self._context.cached)
         if samples and len(wanted) and not 0 <= min(wanted) <= max(wanted) < samples:
             wanted = [position_of(index, samples) for index in wanted]
         return np.array(wanted, np.int64)
