@@ -84,9 +84,11 @@ func (s *parts) read(ctx context.Context, p admin.Part, into *buffer) (data []by
 	}
 	defer s.onDemand.leave(place)
 	stamp := source.Stamp{Bytes: p.Bytes, ModifiedNs: p.Tag}
-	if data := s.onDemand.soon.take(ctx, &p, object{place, path, stamp}); data != nil {
+	of := object{place, path, stamp}
+	if data := s.onDemand.soon.take(ctx, &p, of); data != nil {
 		return data, nil
 	}
+	p.More = s.onDemand.soon.before(of, p.At+int64(p.Size), p.More)
 	data = into.take(p.Size + p.More)
 	failures, again := s.onDemand.failures, false
 	told := source.RetriesOf(failures.Context(ctx))

@@ -188,6 +188,18 @@ func (s *soonParts) lacking(of object, at int64, size int) (int64, int) {
 	return at, int(max(end-at, 0))
 }
 
+// before returns how many of some bytes lie before the next part: what is read ahead is read once.
+func (s *soonParts) before(of object, at int64, size int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.parts {
+		if p.of == of && at < p.at+int64(p.size) && p.at < at+int64(size) {
+			size = int(max(p.at-at, 0))
+		}
+	}
+	return size
+}
+
 // take returns size bytes, and up to more after them, of a part that was added; nil: there is none. A part that programs have
 // got stays until others need its room: a worker may get more than it reads, and then another one asks for some of it. If
 // they were given before, or are old, it looks whether the object has changed.

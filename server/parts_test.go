@@ -220,6 +220,12 @@ func TestPartsThatOverlapAreReadOnce(t *testing.T) {
 	if n := s.reads.Load(); n != 6 {
 		t.Errorf("there were %d reads", n)
 	}
+	before := s.bytes.Load()
+	_, answer := tell(t, d.Server, "POST", "/v1/part", fmt.Sprintf(
+		`{"source": {"path": "overlap://box/x"}, "bytes": %d, "tag": %d, "at": 500, "size": 100, "more": 3000}`, size, s.tag))
+	if n := s.bytes.Load() - before; n != int64(len(answer)) || n < 500 || n > 500+64 {
+		t.Errorf("%d bytes are read and %d given before a part that was read ahead", n, len(answer))
+	}
 }
 
 func TestAPartThatNobodyAsksForIsNotKept(t *testing.T) {

@@ -118,5 +118,8 @@ def test_an_epoch_in_order_takes_its_bytes(ending: str, tmp_path: Path, web: Any
         loader = Loader(pipe, num_workers=workers)
         assert sum(len(next(iter(batch.values()))) for batch in loader) == N
         loader.close()
-        assert sum(web.sent) <= 1.05 * len(data)
+        most = (
+            1.25 if workers else 1.05
+        )  # on a busy machine a worker asks for some bytes before the other one tells of them
+        assert sum(web.sent) <= most * len(data)
         assert len(web.sent) <= 400  # some look whether the file has changed, and have no body in a bucket
