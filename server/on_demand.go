@@ -51,10 +51,9 @@ const (
 // readAhead is what the server reads ahead of an address, if the program does not say it.
 var readAhead = map[string]any{"size": "64MiB", "total": "256MiB", "readers": addressParallel}
 
-// openAddress opens the address of a program and lists it. Programs that open the same
-// address at the same time share one list. The same data have the same name, and other data another one. A program that
-// still has a cache of this server only hands over keys. Errors: those of the source; FileError; ErrInvalid; ErrMemory;
-// ErrEnding.
+// openAddress opens the address of a program and lists it. Programs that open the same address at the same time share one
+// list. The same data have the same name, and other data another one. A program that still has a cache of this server only
+// hands over keys. Errors: those of the source; FileError; ErrInvalid; ErrMemory; ErrEnding.
 func (s *Server) openAddress(ctx context.Context, o admin.Opening) (admin.Opened, error) {
 	d := s.onDemand
 	defer d.request()()

@@ -137,7 +137,7 @@ func (b *buffer) take(size int) []byte {
 	return b.data[:size]
 }
 
-// free is called when nobody uses the data any more.
+// free keeps the memory for another part. The caller does not use the data after it.
 func (b *buffer) free() {
 	if b.pool != nil {
 		b.pool.Put(&b.data)

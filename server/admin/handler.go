@@ -52,7 +52,7 @@ type Host struct {
 	Page     http.Handler // the page for people; nil: there is none
 	// POST /v1/reload and GET /v1/config; nil: there are none
 	Configuration http.Handler
-	// opens an address, for POST /v1/open, nil: the server has a configuration
+	// opens an address, for POST /v1/open; nil: the server has a configuration
 	Open   func(ctx context.Context, o Opening) (Opened, error)
 	Parts  Parts                  // reads objects of addresses, for POST /v1/objects and /v1/part; nil as Open
 	Ready  func() bool            // clients are answered

@@ -166,8 +166,8 @@ class WorkerProcess:
         )
 
     def close_pipe(self) -> None:
-        """Once. A child that another thread forks meanwhile must not close the number again, which may be of another
-        file by then."""
+        """Closes it once. A child that another thread forks meanwhile does not close the number again: another file may
+        have it by then."""
         closed, self._pipe_closed = self._pipe_closed, True
         if self.pipe is not None and not closed:
             self.pipe.close()
