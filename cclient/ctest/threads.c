@@ -320,8 +320,8 @@ static void copies_are_never_torn(void)
             REQUIRE(pthread_create(&threads[w], NULL, overwriter, handles[w]) == 0);
         double end = seconds() + 60;
         uint64_t hits = 0;
-        for (int64_t turn = 0; !errors && stats_of(handles[0]).retried < 3 && seconds() < end; turn++) {
-            size_t length = 0;
+        for (int64_t turn = 0; !errors && (!hits || stats_of(handles[0]).retried < 3) && seconds() < end; turn++) {
+            size_t length = 0; /* one miss may count all 3: on a busy machine the first read did */
             if (ALLOWED(stoc_get(handles[1], turn % HOT, bytes, LARGE, &length)) != STOC_HIT)
                 continue;
             hits++;
@@ -335,7 +335,9 @@ static void copies_are_never_torn(void)
             pthread_join(threads[w], NULL);
         EQUAL(errors, 0);
         struct stoc_stats s = stats_of(handles[0]);
-        CHECK(hits > 0 && s.lost == 0 && s.corrupt == 0);
+        CHECK(hits > 0);
+        EQUAL(s.lost, 0);
+        EQUAL(s.corrupt, 0);
         printf("  %llu hits, %llu retried, %llu stored\n", (unsigned long long)hits, (unsigned long long)s.retried,
                (unsigned long long)s.stored);
         check_quiet(handles[0]);
