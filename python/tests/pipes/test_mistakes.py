@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import pickle
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -56,6 +57,37 @@ def test_a_function_that_cannot_be_called_is_refused_in_its_line(function: Any, 
         with pytest.raises(InvalidError, match=rf"^\.\w+\(.*{LINE}: it .*{words}"):
             make(function)
     NUMBERS.map(functools.partial(named, strength=2))
+
+
+def test_words_of_other_libraries_name_what_takes_their_place():
+    for name, words in {
+        "take": r"source\(data\[:100\]\)",
+        "repeat": "each loop",
+        "concatenate": r"write a \+ b",
+    }.items():
+        with pytest.raises(AttributeError, match=f"^a pipe has no {name}: .*{words}"):
+            getattr(NUMBERS, name)
+    with pytest.raises(AttributeError, match="^a pipe has no unknown$"):
+        _ = NUMBERS.unknown
+    with pytest.raises(AttributeError, match="'list' object has no attribute 'classes'"):
+        _ = NUMBERS.classes
+    assert list(pickle.loads(pickle.dumps(NUMBERS))) == list(NUMBERS)
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ((x for x in "ab"), r"source\(f, parts=1\)"),
+        ({"a": [1, 2]}, r"source\(range\(n\)\)\.map\(lambda row"),
+        ([NUMBERS, LISTS], r"join them with a \+ b, or mix"),
+        (len, "a function with parts="),
+        (b"ab", "a text that names files$"),
+        ("", r"source\(''\): an empty text is no file"),
+    ],
+)
+def test_data_without_an_index_is_refused_with_what_takes_its_place(data: Any, words: str):
+    with pytest.raises(InvalidError, match=words):
+        source(data)
 
 
 @pytest.mark.parametrize(

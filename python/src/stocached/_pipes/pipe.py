@@ -267,6 +267,14 @@ class Pipe:
     def __getstate__(self) -> dict[str, Any]:
         return {"_stage": self._stage}
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if hasattr(type(self), name):
+                return object.__getattribute__(self, name)  # raises its own error again
+            instead = _INSTEAD.get(name)
+            raise AttributeError(f"a pipe has no {name}" + (f": {instead}" if instead else ""), name=name, obj=self)
+
     def __repr__(self) -> str:
         return "\n".join(self._stage.drawn())
 
@@ -304,6 +312,8 @@ def source(what: Any, *, parts: int | None = None, format: str | None = None, **
         return Pipe(stages.Parts(what, parts))
     if isinstance(what, Pipe) and format is None and not options:
         return what
+    if isinstance(what, (list, tuple)) and any(isinstance(one, Pipe) for one in what[:1]):
+        raise InvalidError("source(): these are pipes; join them with a + b, or mix([a, b])")
     return Pipe(stages.of_files(stages.Source(what, format, options)))
 
 
@@ -338,6 +348,25 @@ def _stage_of(pipe: Any) -> Stage:
         raise InvalidError(f"{pipe!r:.100} is no pipe; write source(...) around it")
     return pipe._stage
 
+
+_PART = (
+    "give source() a part of the data, such as source(data[:100]), or source(torch.utils.data.Subset(pipe, range(100)))"
+)
+_INSTEAD = {  # of methods that pipes of other libraries have
+    "batched": "write .batch(n)",
+    "chain": "write a + b",
+    "concat": "write a + b",
+    "concatenate": "write a + b",
+    "interleave": "write .flat_map(read).shuffle(window=...)",
+    "padded_batch": "write .batch(n, pad=0)",
+    "prefetch": "a Loader reads ahead, with num_workers=",
+    "repeat": "each loop over a Loader is an epoch",
+    "select": "write .filter(function), or " + _PART,
+    "shard": "a Loader shares the items between ranks and workers",
+    "skip": _PART,
+    "take": _PART,
+    "unbatch": "write .flat_map(function)",
+}
 
 _NO_BATCHES = "a Loader makes the batches of a pipe: for batch in Loader(pipe), or in stocached.torch.DataLoader(pipe)"
 

@@ -47,6 +47,17 @@ _WINDOW_BYTES = 64 << 20  # of the groups of a window
 _MANY = 100_000  # elements of a list from which on texts go into one buffer: workers copy the pages of a list
 
 
+def _instead_of(data: Any, iterable: Any) -> str:
+    """What a program gives in place of data that source() does not take."""
+    if isinstance(data, iterable):
+        return "; an IterableDataset or a DataPipe goes to stocached.torch.DataLoader, without a pipe"
+    if isinstance(data, dict):
+        return "; of a dict of columns: source(range(n)).map(lambda row: {name: d[name][row] for name in d})"
+    if hasattr(data, "__iter__") and not isinstance(data, bytes):
+        return "; give a list of it, or source(f, parts=1) with a function: f(0) gives the items, such as a generator"
+    return ", or a function with parts=, which gives the items of each part" if callable(data) else ""
+
+
 class Source(Stage):
     """data: an object with len() and [index], or what `of_text` takes, with its format and options."""
 
@@ -62,16 +73,11 @@ class Source(Stage):
                 f"source({one_line(data)}): {given} goes with a text that names files, or an address; leave it out"
             )
         iterable = getattr(sys.modules.get("torch.utils.data"), "IterableDataset", ())
-        if isinstance(data, iterable) or not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
-            raise InvalidError(
-                f"source({one_line(data)}): it takes a list, an array, a dataset with len() and [index], a text that names "
-                "files, or a function with parts=, which gives the items of each part; an IterableDataset or a DataPipe goes "
-                "to stocached.torch.DataLoader, without a pipe"
-            )
-        if isinstance(data, (bytes, dict)):
+        indexed = hasattr(data, "__len__") and hasattr(data, "__getitem__")
+        if isinstance(data, (iterable, bytes, dict)) or not indexed:
             raise InvalidError(
                 f"source({one_line(data)}): it takes a list, an array, a dataset with len() and [index], or a text that "
-                "names files"
+                f"names files{_instead_of(data, iterable)}"
             )
         pandas: Any = sys.modules.get("pandas")
         if pandas is not None and isinstance(data, (pandas.DataFrame, pandas.Series)):

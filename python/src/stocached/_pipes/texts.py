@@ -205,7 +205,7 @@ def paths_of(text: str) -> Texts:
         else:
             _check_access(one)
             raise InvalidError(
-                f"source({one_line(text)}): {printable(one)} is no file and no folder{_instead(one)}. Correct the path"
+                f"source({one_line(text)}): {printable(one) or 'an empty text'} is no file and no folder{_instead(one)}. Correct the path"
             )
     patterns.sort()
     folder = folder_of([folder for folder, _ in (*patterns[:1], *patterns[-1:])] + list(map(os.fsdecode, literal)))
