@@ -21,7 +21,7 @@ type Option struct {
 	Advice      string // next step after a bad value. "": leave it out for the default
 }
 
-// OptionTable has all options of a cache, in the order in which they are checked. Go reads it at run
+// OptionTable has all options of a cache that programs give, in the order in which they are checked. Go reads it at run
 // time. go generate writes what C and Python read, and the documents. Rules over several options stand
 // in Options.validate and in C's options.c.
 var OptionTable = []Option{

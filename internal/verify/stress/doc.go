@@ -1,6 +1,6 @@
 // Package stress kills worker processes at random while they fill, read and overwrite one cache,
 // and then checks the cache. Workers may be written in any language. This page is their contract;
-// Work is the worker in Go (internal/verify/stress/worker).
+// Work is the worker in Go (internal/verify/stress/cmd/stress).
 //
 // # Command line
 //

@@ -1,7 +1,8 @@
 """Pipes: chains of stages that say which items a program reads, in which order, and what is done to them
 (docs/spec/pipes.md).
 
-A stage is in stages.py, and its sequence of visits in visits.py. A loader runs a pipe as its arguments say (arguments.py),
-over the datasets in rows.py. The arguments of a loader without a pipe are stages too (given.py).
+A stage is in stages.py, and its sequence of visits in visits.py. A loader runs a pipe as its arguments say
+(loader_arguments.py), over the datasets in element_datasets.py. The arguments of a loader without a pipe are stages too
+(loader_chain.py).
 
 Items get into files by filling.py, under writing.py (of a pipe) and preparing.py (of classes of the program)."""
