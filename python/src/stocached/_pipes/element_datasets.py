@@ -19,6 +19,7 @@ from .._common.reads_ahead import ReadsAhead, ahead_of
 from .._datasets.lists import PackedLists
 from .._datasets.tally import current
 from .._order.concatenation import Concatenation
+from .._samples.own_copy import own_copy
 from .._workers import serialization
 from .visits import Window
 
@@ -64,15 +65,17 @@ class Mapped(ReadsAhead):
     def __getitem__(self, index: int) -> Any:
         reading: Any = current().reading
         if not reading.on:
-            return self.stage.call(self.dataset[index], index, 0)
+            return self._made(self.dataset[index], index)
         return reading.call(self.stage.number, self._measured, reading, index)
 
     def _measured(self, reading: Any, index: int) -> Any:
         """As `__getitem__`. The sample of the dataset is measured too: here, if it does not do so itself."""
         if isinstance(self.dataset, Mapped):
-            return self.stage.call(self.dataset[index], index, 0)
-        sample = reading.call(self.stage.above[0].number, operator.getitem, self.dataset, index)
-        return self.stage.call(sample, index, 0)
+            return self._made(self.dataset[index], index)
+        return self._made(reading.call(self.stage.above[0].number, operator.getitem, self.dataset, index), index)
+
+    def _made(self, sample: Any, index: int) -> Any:
+        return self.stage.call(own_copy(sample) if self.stage.owns else sample, index, 0)
 
 
 class Joined:

@@ -21,6 +21,8 @@ from .._datasets.tally import current
 from .._order.concatenation import Concatenation
 from .._random.sample_generator import generator, own_generator
 from .._random.sample_seeds import chain
+from .._samples.containers import container_of
+from .._samples.own_copy import CONSTANT, own_copy
 from . import element_datasets, visits
 from .lengths import KeepsLengths, called
 from .stage import Item, Stage
@@ -170,11 +172,24 @@ class Map(Function):
     def rows(self) -> Any:
         return element_datasets.mapped(self.above[0].rows, self.function, self)
 
+    @cached_property
+    def lends(self) -> bool:
+        return self.above[0].lends and not self.owns
+
+    @cached_property
+    def owns(self) -> bool:
+        """Whether its function gets a copy of each item, as it may change it. Steps of stocached.image change nothing."""
+        steps: Any = sys.modules.get("stocached._image.steps")
+        return self.above[0].lends and not (steps is not None and isinstance(self.function, (steps.Step, steps.Decode)))
+
     def item(self, visit: Visit, seed: int) -> Any:
-        return self.call(self.above[0].item(visit, seed), visit, self.seed_of(visit, 0, seed))
+        item = self.above[0].item(visit, seed)
+        return self.call(own_copy(item) if self.owns else item, visit, self.seed_of(visit, 0, seed))
 
     def called(self, items: Iterable[Any], entries: Iterable[Any], seed: int) -> Iterator[Any]:
         """The function of some items. entries: their visits and ordinals. Errors have no note."""
+        if self.owns:
+            items = map(own_copy, items)
         alone = len(self.together) == 1 and not self.waits
         if alone and not self.draws:
             return map(self.function, items)
@@ -182,10 +197,10 @@ class Map(Function):
         return map(self.function, items, map(generator, seeds)) if alone else map(self.made, items, seeds)
 
     def read(self, some: Iterable[Visit], window: Window) -> Iterator[Item]:
-        call, seed_of, seed = self.call, self.seed_of, window.seed
+        call, seed_of, seed, owns = self.call, self.seed_of, window.seed, self.owns
         for visit, ordinal, item in self.above[0].items(some, window):
             try:
-                made = call(item, visit, seed_of(visit, ordinal, seed))
+                made = call(own_copy(item) if owns else item, visit, seed_of(visit, ordinal, seed))
             except Exception as error:
                 window.left_out(self.above[0].where(visit.element), error)
                 continue
@@ -225,10 +240,13 @@ class Filter(Several):
     """The items of which the function is true."""
 
     name = ".filter"
+    lends = False
 
     def read(self, some: Iterable[Visit], window: Window) -> Iterator[Item]:
-        call, seed_of, seed = self.call, self.seed_of, window.seed
+        call, seed_of, seed, lent = self.call, self.seed_of, window.seed, self.above[0].lends
         for visit, ordinal, item in self.above[0].items(some, window):
+            if lent:
+                item = own_copy(item)
             try:
                 stays = self._is_true(call(item, visit, seed_of(visit, ordinal, seed)), visit)
             except Exception as error:
@@ -248,6 +266,7 @@ class FlatMap(Several):
     """The items of the iterable that the function makes of each item."""
 
     name = ".flat_map"
+    lends = False
     _generator = staticmethod(own_generator)  # it draws while its items are read, and stages below draw too
 
     def read(self, some: Iterable[Visit], window: Window) -> Iterator[Item]:
@@ -263,16 +282,23 @@ class FlatMap(Several):
             if not first:
                 numbers = map(functools.partial(chain, ordinal), numbers)
             try:  # the function may be a generator
-                yield from zip(itertools.repeat(visit), numbers, iter(made))
+                yield from zip(
+                    itertools.repeat(visit), numbers, map(own_copy, made) if self._is_lent(item) else iter(made)
+                )
             except Exception as error:
                 try:
                     self.failed(error, visit)
                 except Exception as noted:
                     window.left_out(above.where(visit.element), noted)
 
+    def _is_lent(self, item: Any) -> bool:
+        """Whether the function gets the item itself, which may be large, such as an array; what it makes may be parts."""
+        return self.above[0].lends and type(item) not in CONSTANT and container_of(item) is None
+
     def called(self, item: Any, visit: Visit, seed: int) -> Any:
         """The iterable of an item."""
-        made = self.call(item, visit, seed)
+        lent = self.above[0].lends and not self._is_lent(item)
+        made = self.call(own_copy(item) if lent else item, visit, seed)
         if isinstance(made, _NO_LISTS):
             raise self.refuse(
                 f"it has made {one_line(made)}, with {self.above[0].where(visit.element)}, and takes an iterable of items; "
@@ -285,6 +311,7 @@ class Counted(FlatMap):
     """With count=: each item is an element of its own, so it has an index."""
 
     indexed, takes_all = True, False
+    lends = True  # the last list is kept
 
     def __init__(self, above: Stage, function: Callable[..., Any], count: Any) -> None:
         self._given = count

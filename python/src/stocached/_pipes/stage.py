@@ -184,6 +184,11 @@ class Stage:
         return all(stage.fixed for stage in self.above)
 
     @cached_property
+    def lends(self) -> bool:
+        """Whether its items are objects that the data of the program keeps, so a function below must get copies."""
+        return any(stage.lends for stage in self.above)
+
+    @cached_property
     def random(self) -> int:
         """The number of random stages, this one included."""
         return max((stage.random for stage in self.above), default=0)

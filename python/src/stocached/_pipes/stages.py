@@ -42,6 +42,7 @@ from .stage import WINDOW, Item, Stage
 from .texts import of_text
 from .visits import Visit, Visits, Window
 
+_PACKAGE = __name__.partition(".")[0]  # its datasets make each sample anew
 _LONGEST = 400  # characters of a path in an error; other texts may be longer
 _WINDOW_BYTES = 64 << 20  # of the groups of a window
 _MANY = 100_000  # elements of a list from which on texts go into one buffer: workers copy the pages of a list
@@ -110,6 +111,10 @@ class Source(Stage):
 
     indexed = in_order = True
     window = None
+
+    @cached_property
+    def lends(self) -> bool:
+        return type(self.data) is not range and not type(self.data).__module__.startswith(f"{_PACKAGE}.")
 
     @cached_property
     def ahead(self) -> Any:
@@ -305,6 +310,8 @@ class Cache(KeepsLengths):
                     f"it stands below {stage.shown()}{stage.line}, whose sides are in different orders, so its items "
                     "differ between epochs; cache the sides, or shuffle below the zip"
                 )
+
+    lends = False
 
     @property
     def kept(self) -> CachedSamples:

@@ -10,14 +10,14 @@ import numpy as np
 
 from .containers import container_of
 
-_CONSTANT = frozenset((type(None), bool, int, float, complex, str, bytes))
+CONSTANT = frozenset((type(None), bool, int, float, complex, str, bytes))
 
 
 def own_copy(value: Any) -> Any:
     """A copy that shares no memory with the value, as samples of a cache share none. Tensors are contiguous and
     without a gradient. What cannot be copied stays the same object."""
     kind = type(value)
-    if kind in _CONSTANT:
+    if kind in CONSTANT:
         return value
     if kind is np.ndarray and not value.dtype.hasobject:
         return np.array(value, order="C")
