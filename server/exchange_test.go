@@ -12,6 +12,7 @@ import (
 
 	"github.com/stocached/stocached/server/served"
 	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/wrap"
 )
 
 // closing is a source that counts its closes.
@@ -52,7 +53,7 @@ func TestExchangeWhileTheServerEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := s.cache("pets")
-	p, err := served.Prepare(context.Background(), o.Caches[0], o.open, slog.New(slog.DiscardHandler))
+	p, err := served.Prepare(context.Background(), o.Caches[0], o.open, wrap.NewFailures(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		t.Fatal(err)
 	}

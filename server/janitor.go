@@ -27,6 +27,7 @@ func (s *Server) clean(stop <-chan struct{}) {
 				s.empty(h)
 			}
 		}
+		s.tellOpening()
 		if s.onDemand == nil {
 			continue
 		}

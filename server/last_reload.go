@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/stocached/stocached/server/served"
 	"github.com/stocached/stocached/source"
 )
 
@@ -44,11 +45,18 @@ func (s *Server) reloadProblem() (lines []string) {
 }
 
 // Problems returns a line for each thing of the server that an operator should know or change: caches that are left out,
-// a reload that failed, and files that a server on demand reads in parts.
+// a reload that failed, and reads beside those of served caches that fail.
 func (s *Server) Problems() []string {
 	lines := append(s.LeftOut(), s.reloadProblem()...)
-	if s.onDemand != nil {
-		lines = append(lines, s.onDemand.problems()...)
+	for _, b := range s.Beside() {
+		who := "cache " + b.Cache
+		if b.Counts != nil {
+			who = b.Cache
+		}
+		f := served.Stats{Retrying: b.Failures.Retrying(), Failures: b.Failures.Now()}
+		f.Troubles(nil, func(what, text string) {
+			lines = append(lines, fmt.Sprintf("%s: %s: %s", what, who, source.OneLine(text)))
+		})
 	}
 	return lines
 }

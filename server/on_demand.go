@@ -41,6 +41,7 @@ type OnDemand struct {
 	room   *semaphore.Weighted // bytes of parts
 
 	failures *wrap.Failures // of parts
+	counts   wrap.Counts    // of parts
 }
 
 const (
@@ -117,7 +118,7 @@ func (s *Server) serveAddress(ctx context.Context, settings source.Settings, nam
 	}
 	o := CacheOptions{Name: name, Label: "on demand, by " + s.onDemand.By, Source: settings, Passing: true,
 		Policy: shm.PolicyFirstCome, Unnamed: true, Parallel: addressParallel, RemoveUnused: s.onDemand.Idle}
-	p, err := served.Prepare(ctx, o, s.open, s.log)
+	p, err := s.open(ctx, o)
 	if err != nil {
 		return admin.Opened{}, cmp.Or(errors.Unwrap(err), err) // programs know the address, and not the name
 	}
@@ -187,15 +188,6 @@ func (s *Server) leave(h *served.Cache) {
 		h.CloseSource()
 		h.Log.Info("ended, as no program uses it")
 	})
-}
-
-// problems returns a line for each thing that is wrong with the parts of objects.
-func (d *OnDemand) problems() (lines []string) {
-	f := served.Stats{Retrying: d.failures.Retrying(), Failures: d.failures.Now()}
-	f.Troubles(nil, func(what, text string) {
-		lines = append(lines, fmt.Sprintf("%s: files of programs: %s", what, source.OneLine(text)))
-	})
-	return lines
 }
 
 // busy says whether a program opens an address, or did so a moment ago and may not have attached yet.

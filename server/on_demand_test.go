@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"net/http"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -41,7 +42,11 @@ func newDemand(t *testing.T, idle time.Duration) *demand {
 	d.Server, d.stop = start(t, server.WithSource(o, func(ctx context.Context, s source.Settings) (source.Source, error) {
 		d.opened.Add(1)
 		if gate := d.gate.Load(); gate != nil {
+			tries := source.RetriesOf(ctx)
+			tries.Begin()
+			tries.Failed(source.ErrUnavailable)
 			<-*gate
+			tries.End()
 		}
 		switch s["path"] {
 		case "s3://b/missing":
@@ -140,6 +145,52 @@ func TestOpensAtOneTimeShareOneList(t *testing.T) {
 	if n := d.opened.Load(); n == 8 || d.Caches() != 1 {
 		t.Errorf("8 programs made %d lists and %d caches", n, d.Caches())
 	}
+}
+
+// While an address, or a cache of a reload, opens with tries that fail, health and metrics say so.
+func TestWhatFailsWhileASourceOpens(t *testing.T) {
+	d := newDemand(t, time.Hour)
+	gate := make(chan struct{})
+	d.gate.Store(&gate)
+	wantLine := func(line string) {
+		t.Helper()
+		if _, text := ask(t, d.Server, "/readyz"); !strings.Contains(text, line) {
+			t.Errorf("health lacks %q:\n%s", line, text)
+		}
+	}
+	opened := make(chan int)
+	open := func() {
+		code, _ := tell(t, d.Server, "POST", "/v1/open", `{"source": {"kind": "dir", "path": "s3://b/away"}}`)
+		opened <- code
+	}
+	go open()
+	eventually(t, "the server says what fails", func() bool {
+		_, text := ask(t, d.Server, "/readyz")
+		return strings.Contains(text, "failing: cache b-away-") && strings.Contains(text, "reads fail (unavailable): first ")
+	})
+	wantLine("reads that have failed and will be tried again: 1")
+	_, text := ask(t, d.Server, "/metrics")
+	if !regexp.MustCompile(`stocached_retrying_reads\{cache="b-away-\w+"\} 1\n`).MatchString(text) ||
+		!regexp.MustCompile(`stocached_failing_seconds\{cache="b-away-\w+",kind="unavailable"\} (0\.|[1-9])`).MatchString(text) {
+		t.Error(text)
+	}
+	close(gate)
+	if code := <-opened; code != http.StatusBadGateway {
+		t.Error(code)
+	}
+	wantLine("reads fail (unavailable)") // for a minute, as the log has it
+	gate = make(chan struct{})
+	d.gate.Store(&gate)
+	go open() // both have one name
+	eventually(t, "the second one fails too", func() bool {
+		_, text := ask(t, d.Server, "/readyz")
+		return strings.Count(text, "reads fail (unavailable)") == 2
+	})
+	if code, text := ask(t, d.Server, "/metrics"); code != http.StatusOK {
+		t.Error(code, text)
+	}
+	close(gate)
+	<-opened
 }
 
 func TestKeysOfPrograms(t *testing.T) {

@@ -110,6 +110,7 @@ func (s *parts) read(ctx context.Context, p admin.Part, into *buffer) (data []by
 	}
 	if err != nil {
 		failures.Failed(ctx, err)
+		s.onDemand.counts.Failed(ctx, err)
 	}
 	return data, err
 }

@@ -113,7 +113,7 @@ func (s *Server) intend(ctx context.Context, o *Options) (p *reload, err error) 
 			p.adjusted = append(p.adjusted, c)
 			continue
 		}
-		one, err := served.Prepare(ctx, c, s.open, s.log)
+		one, err := s.open(ctx, c)
 		if err != nil && mayLeaveOut(ctx, err) && s.whyLeftOut(c.Name) != nil {
 			s.leaveOut(c.Name, err)
 			p.leftOut, p.failed = append(p.leftOut, err), append(p.failed, c.Name)

@@ -35,7 +35,7 @@ type Server struct {
 	dir    string
 	socket *net.UnixListener
 	admin  *adminSockets
-	open   served.OpenFunc
+	opener served.OpenFunc
 
 	metrics    net.Listener // on TCP; nil: none
 	sessions   *session.Host
@@ -49,6 +49,7 @@ type Server struct {
 
 	mu          sync.Mutex // protects the fields below
 	caches      map[string]*served.Cache
+	opening     map[*wrap.Failures]*opening
 	leftOut     map[string]error // caches of the configuration that are not in caches, and why
 	connections map[*session.Connection]bool
 	reloaded    lastReload
@@ -62,7 +63,7 @@ type Server struct {
 // them, New returns their errors, of sources and of package shm, with the caches' names. After an
 // error nothing stays open; segments stay.
 func New(ctx context.Context, o Options) (s *Server, err error) {
-	s = &Server{log: cmp.Or(o.Log, slog.Default()), dir: o.socketsDir(), open: o.opener(),
+	s = &Server{log: cmp.Or(o.Log, slog.Default()), dir: o.socketsDir(), opener: o.opener(), opening: map[*wrap.Failures]*opening{},
 		onDemand: o.OnDemand, total: o.Total, stop: make(chan struct{}), caches: map[string]*served.Cache{},
 		leftOut: map[string]error{}, connections: map[*session.Connection]bool{},
 		reloaded: lastReload{at: time.Now()}}
@@ -73,6 +74,7 @@ func New(ctx context.Context, o Options) (s *Server, err error) {
 		s.onDemand.last, s.onDemand.soon = time.Now(), newSoonParts()
 		s.onDemand.failures = wrap.NewFailures(s.log.With("of", "files of programs"))
 		s.onDemand.failures.AllPass = true
+		s.onDemand.failures.Count(&s.onDemand.counts)
 		s.onDemand.room = semaphore.NewWeighted(mostPartBytes)
 	}
 	if _, err := rand.Read(s.sessions.Boot[:]); err != nil {
@@ -137,7 +139,7 @@ func (s *Server) prepare(ctx context.Context, o *Options) (coming []*served.Prep
 			return coming, fmt.Errorf("%w: two caches are named %s", shm.ErrInvalid, c.Name)
 		}
 		names[c.Name] = true
-		p, err := served.Prepare(ctx, c, o.opener(), s.log)
+		p, err := s.open(ctx, c)
 		if err != nil && mayLeaveOut(ctx, err) {
 			s.leaveOut(c.Name, err)
 			continue
@@ -327,7 +329,7 @@ func Check(ctx context.Context, o Options) (looked []Looked, err error) {
 		errs = append(errs, err)
 	}
 	for _, c := range o.Caches {
-		p, err := served.Prepare(ctx, c, o.opener(), log)
+		p, err := served.Prepare(ctx, c, o.opener(), wrap.NewFailures(log.With("cache", c.Name)))
 		if err != nil {
 			errs = append(errs, err)
 			continue

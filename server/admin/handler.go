@@ -20,6 +20,7 @@ import (
 	"github.com/stocached/stocached/server/prefetch"
 	"github.com/stocached/stocached/server/served"
 	"github.com/stocached/stocached/server/session"
+	"github.com/stocached/stocached/source/wrap"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -32,6 +33,15 @@ type Server interface {
 	// Problems are lines of /readyz: what is left out, and a reload that failed.
 	Problems() (lines []string)
 	LastReload() (at time.Time, err error)
+	// Beside are reads beside those of served caches.
+	Beside() []Beside
+}
+
+// Beside are the reads of a cache that opens, or of files of programs.
+type Beside struct {
+	Cache    string
+	Failures *wrap.Failures
+	Counts   *wrap.Counts // nil: it opens
 }
 
 // Parts reads objects of addresses. Its errors are those of source.Objects.

@@ -27,11 +27,17 @@ func (c collector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect reads every cache once.
 func (c collector) Collect(out chan<- prometheus.Metric) {
+	beside := failingBeside(c.host.Beside())
 	for _, h := range c.host.Caches() {
 		if h.Enter() {
-			collect(h, out)
+			collect(h, beside[h.Name], out)
+			delete(beside, h.Name)
 			h.Leave()
 		}
+	}
+	for name, f := range beside {
+		gauge, counter := perCache(name, out)
+		failures(f, gauge, counter)
 	}
 	for kind, s := range map[string]*session.Budget{"waiting": c.host.Replies, "requests": c.host.Requests} {
 		used, limit := s.Usage()
@@ -89,18 +95,13 @@ func send(out chan<- prometheus.Metric, kind prometheus.ValueType, name, help st
 }
 
 // collect reads the metrics of one cache. The caller has entered it.
-func collect(h *served.Cache, out chan<- prometheus.Metric) {
+func collect(h *served.Cache, beside *failing, out chan<- prometheus.Metric) {
 	stats, err := h.Client().Stats()
 	if err != nil {
 		out <- prometheus.NewInvalidMetric(prometheus.NewInvalidDesc(err), err)
 		return
 	}
-	gauge := func(name, help string, v float64, labels ...string) {
-		send(out, prometheus.GaugeValue, name, help, v, append(labels, "cache", h.Name)...)
-	}
-	counter := func(name, help string, v uint64, labels ...string) {
-		send(out, prometheus.CounterValue, name, help, float64(v), append(labels, "cache", h.Name)...)
-	}
+	gauge, counter := perCache(h.Name, out)
 	segment := h.Segment()
 	gauge("samples", "Samples of the dataset.", float64(segment.Samples))
 	gauge("slots", "Slots for samples; 0 in a variable-size cache, which has an arena.", float64(segment.SampleSlots()))
@@ -137,7 +138,12 @@ func collect(h *served.Cache, out chan<- prometheus.Metric) {
 	}
 	gauge("stuck_reads", "Reads of the source that took too long, were given up (and counted as errors of kind "+
 		"unavailable), and have not returned yet.", float64(stuck))
-	failures(h, &read, gauge, counter)
+	f := &failing{read: read}
+	f.seconds, f.retrying = h.Failing()
+	f.add(beside)
+	failures(f, gauge, counter)
+	gauge("memory_short", "1: the cache has free places, and memory for them is short, or was in the last minute.",
+		oneIf(f.seconds[wrap.KindMemory] > 0))
 	gauge("bad_samples", "Samples that do not decode, of those read so far. With bad_samples: skip only.",
 		float64(h.Bad()))
 	if remote := h.Remote(); remote != nil {
@@ -162,23 +168,62 @@ func collect(h *served.Cache, out chan<- prometheus.Metric) {
 		read.Reads+read.BlockReads, read.SecondsSum)
 }
 
-// failures reads what fails.
-func failures(h *served.Cache, read *wrap.Snapshot, gauge func(name, help string, v float64, labels ...string),
+// perCache returns functions that send metrics of a cache.
+func perCache(cache string, out chan<- prometheus.Metric) (gauge func(name, help string, v float64, labels ...string),
 	counter func(name, help string, v uint64, labels ...string)) {
-	for kind, n := range read.Errors {
+	return func(name, help string, v float64, labels ...string) {
+			send(out, prometheus.GaugeValue, name, help, v, append(labels, "cache", cache)...)
+		}, func(name, help string, v uint64, labels ...string) {
+			send(out, prometheus.CounterValue, name, help, float64(v), append(labels, "cache", cache)...)
+		}
+}
+
+// failing is what fails under one name.
+type failing struct {
+	read     wrap.Snapshot
+	seconds  map[wrap.ErrorKind]float64
+	retrying int64
+}
+
+// failingBeside sums up reads beside those of served caches, by name: a reload may open a cache that is served.
+func failingBeside(all []Beside) map[string]*failing {
+	sums := map[string]*failing{}
+	for _, b := range all {
+		f := &failing{seconds: wrap.Seconds(b.Failures.Now()), retrying: b.Failures.Retrying()}
+		if b.Counts != nil {
+			f.read = b.Counts.Snapshot()
+		}
+		f.add(sums[b.Cache])
+		sums[b.Cache] = f
+	}
+	return sums
+}
+
+// add adds what another one says of the present; nil: nothing.
+func (f *failing) add(other *failing) {
+	if other == nil {
+		return
+	}
+	f.retrying += other.retrying
+	for kind, s := range other.seconds {
+		f.seconds[kind] = max(f.seconds[kind], s)
+	}
+}
+
+// failures sends what fails.
+func failures(f *failing, gauge func(name, help string, v float64, labels ...string), counter func(name, help string, v uint64, labels ...string)) {
+	for kind, n := range f.read.Errors {
 		counter("source_errors_total", "Reads of the source that failed, after all tries.", n, "kind", string(kind))
 	}
-	for kind, n := range read.Tries {
+	for kind, n := range f.read.Tries {
 		counter("source_retries_total", "Tries to read the source that failed, and were followed by another.", n, "kind",
 			string(kind))
 	}
-	seconds, retrying := h.Failing()
-	gauge("retrying_reads", "Reads of the source that have failed and will be tried again.", float64(retrying))
-	for kind, s := range seconds {
+	gauge("retrying_reads", "Reads of the source that have failed and will be tried again.", float64(f.retrying))
+	for kind, s := range f.seconds {
 		gauge("failing_seconds", "Time since the first failure of this kind; 0: none, or it is over. Those of the data last "+
 			"until the source is opened again, others until none has come for a minute.", s, "kind", string(kind))
 	}
-	gauge("memory_short", "1: the cache has free places, and memory for them is short, or was in the last minute.", oneIf(seconds[wrap.KindMemory] > 0))
 }
 
 // tiers reads those of the tiers of a cache.

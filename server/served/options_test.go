@@ -15,6 +15,7 @@ import (
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/kinds"
+	"github.com/stocached/stocached/source/wrap"
 )
 
 // There are as many readers as lanes.
@@ -64,7 +65,7 @@ func TestSizeOfTheDatasetIsEnough(t *testing.T) {
 		for _, policy := range []shm.Policy{shm.PolicyFirstCome, shm.PolicyCost} {
 			bytesOf := func(size uint64) uint64 {
 				p, err := served.Prepare(t.Context(), served.Options{Name: "pets", Source: from, Size: size, Policy: policy}, kinds.Open,
-					slog.New(slog.DiscardHandler))
+					wrap.NewFailures(slog.New(slog.DiscardHandler)))
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -32,13 +32,13 @@ type Prepared struct {
 // OpenFunc opens a source.
 type OpenFunc = func(ctx context.Context, s source.Settings) (source.Source, error)
 
-// Prepare opens the source of a cache, and makes nothing. The log hears of requests that fail and are tried again.
+// Prepare opens the source of a cache, and makes nothing. Failures hear of requests that fail and are tried again.
 // Errors have the cache's name.
-func Prepare(ctx context.Context, o Options, open OpenFunc, log *slog.Logger) (p *Prepared, err error) {
+func Prepare(ctx context.Context, o Options, open OpenFunc, failures *wrap.Failures) (p *Prepared, err error) {
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
-	p = &Prepared{Options: o, failures: wrap.NewFailures(log.With("cache", o.Name))}
+	p = &Prepared{Options: o, failures: failures}
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("cache %s: %w", o.Name, err)
@@ -233,7 +233,7 @@ func (p *Prepared) Existing() (t Existing, err error) {
 // Examine asks the servers of the tiers of a cache what an operator should change.
 func Examine(ctx context.Context, o Options, open OpenFunc) ([][]tier.Finding, error) {
 	quiet := slog.New(slog.DiscardHandler)
-	p, err := Prepare(ctx, o, open, quiet)
+	p, err := Prepare(ctx, o, open, wrap.NewFailures(quiet))
 	if err != nil {
 		return nil, err
 	}

@@ -105,14 +105,7 @@ func nonzero(counts map[wrap.ErrorKind]uint64) map[string]uint64 {
 // Failing returns for how many seconds each kind of failure lasts, 0 for those that are over, and how many reads are
 // tried again now. The caller has entered.
 func (h *Cache) Failing() (seconds map[wrap.ErrorKind]float64, retrying int64) {
-	seconds = map[wrap.ErrorKind]float64{}
-	for _, kind := range wrap.FailureKinds() {
-		seconds[kind] = 0
-	}
-	for _, one := range h.failing() {
-		seconds[one.Kind] = max(one.For, 1e-3)
-	}
-	return seconds, h.failures.Retrying()
+	return wrap.Seconds(h.failing()), h.failures.Retrying()
 }
 
 // Epochs are what an epoch should do with as many samples as are cached now, and what the last one did. null:

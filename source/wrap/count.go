@@ -77,7 +77,7 @@ func (c *Counts) pass(ctx context.Context, _ <-chan struct{}, r read) (int, erro
 	taken := time.Since(begun)
 	switch {
 	case err != nil:
-		c.errors[kindIndex(ctx, err)].Add(1)
+		c.Failed(ctx, err)
 	case r.each == nil:
 		c.samples.Add(1)
 		c.bytes.Add(uint64(n))
@@ -88,3 +88,6 @@ func (c *Counts) pass(ctx context.Context, _ <-chan struct{}, r read) (int, erro
 	calls.Add(1)
 	return n, err
 }
+
+// Failed counts a read that failed after all tries.
+func (c *Counts) Failed(ctx context.Context, err error) { c.errors[kindIndex(ctx, err)].Add(1) }

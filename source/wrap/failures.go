@@ -79,6 +79,9 @@ func (f *Failures) Context(ctx context.Context) context.Context {
 	return source.WithRetries(ctx, f.retries)
 }
 
+// Count makes c count the tries that f hears of from now on.
+func (f *Failures) Count(c *Counts) { f.counts.Store(c) }
+
 // Retrying returns how many reads have failed and will be tried again.
 func (f *Failures) Retrying() int64 { return f.retries.Reads() }
 
@@ -174,6 +177,18 @@ func (f *Failures) Now() []Failing {
 	return all
 }
 
+// Seconds returns for how long each kind lasts, of failures that are not over; 0 for the others.
+func Seconds(now []Failing) map[ErrorKind]float64 {
+	seconds := map[ErrorKind]float64{}
+	for _, kind := range FailureKinds() {
+		seconds[kind] = 0
+	}
+	for _, one := range now {
+		seconds[one.Kind] = max(one.For, 1e-3)
+	}
+	return seconds
+}
+
 // FailureKinds are the kinds that Failures have.
 func FailureKinds() (all []ErrorKind) {
 	for _, k := range errorKinds {
@@ -195,7 +210,7 @@ type watch struct {
 // that f hears of.
 func Watch(s source.Source, c *Counts, f *Failures) source.Source {
 	if f != nil {
-		f.counts.Store(c)
+		f.Count(c)
 	}
 	return through(s, watch{c, f})
 }
