@@ -31,7 +31,7 @@ type DiskOptions struct {
 // Disk is a disk cache: a file on a local disk whose samples survive the programs. Processes share it without a
 // server: docs/spec/tiers.md, A disk cache without a server. Options.Disk puts it behind a cache in memory.
 //
-// A disk that fails is no error of a sample. For a while Get misses, and Set returns Full. Calls wait for a disk that
+// A disk that fails is no error of a sample. For a while Get misses, and Set returns Full. Passed of Stats counts these calls. Calls wait for a disk that
 // hangs. All methods are safe for concurrent use; Close MUST be the last call.
 type Disk struct {
 	c        *cache.Cache
@@ -200,11 +200,13 @@ func (d *Disk) answered(trial, worked bool, failure error) {
 	switch {
 	case full:
 		d.full.Begin()
-	case failure != nil && trial:
-		d.breaker.Again(failure.Error())
-		return
 	case failure != nil:
-		d.breaker.Open(failure.Error())
+		_ = d.c.CountPassed(1)
+		if trial {
+			d.breaker.Again(failure.Error())
+		} else {
+			d.breaker.Open(failure.Error())
+		}
 		return
 	case worked && d.breaker.IsOpen():
 		d.breaker.Close()

@@ -204,6 +204,9 @@ func TestDiskFails(t *testing.T) {
 		}
 	}
 	leftOut()
+	if s, err := d.Stats(); err != nil || s.Passed != 1 {
+		t.Errorf("%d calls failed, %v", s.Passed, err)
+	}
 	set(2, Full)
 	for !d.breaker.Due() { // the pause is over
 		time.Sleep(time.Millisecond)

@@ -957,6 +957,9 @@ static void fails(void)
     disk->read_error = EIO;
     EQUAL(has(c, 1, false), 0);
     EQUAL(c->disk->pause, FIRST_PAUSE_NS);
+    struct stoc_stats stats = {.struct_bytes = sizeof stats};
+    EQUAL(stoc_stats(c, &stats), 0);
+    EQUAL(stats.passed, 1);
     uint64_t until = c->disk->out_until;
     CHECK(until != 0);
     disk->read_error = 0;

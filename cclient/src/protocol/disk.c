@@ -25,6 +25,9 @@ INTERNAL void disk_failed(stoc_cache *c)
 {
     struct disk *d = c->disk;
     uint64_t now = now_ns(), pause = atomic_load(&d->pause);
+    stoc_word *counters = atomic_load(&c->counters); /* not counters_of: it may be under way */
+    if (counters)
+        add_to(counters, STOC_COUNTER_PASSED, 1);
     bool trial = atomic_exchange(&d->tried, false);
     if (!trial && now < atomic_load(&d->out_until))
         return; /* another call has failed at the same time */

@@ -181,6 +181,26 @@ def test_damaged_samples_are_loaded_again(tmp_path):
     assert (stats.disk_hits, stats.disk_poisoned, stats.disk_writes) == (39, 1, 1)
 
 
+def test_a_disk_that_fails_is_counted_and_warned_of_once(tmp_path, recwarn):
+    """The descriptor becomes one that can only be written."""
+    loader = loader_of(Numbers(40), tmp_path, disk_policy=None, size="4300KB")
+    indices_of(loader)
+    assert loader.cache._disk.flush()
+    assert not recwarn
+    path = loader.cache._disk.path
+    other = os.open(path, os.O_WRONLY)
+    own = (int(fd) for fd in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{fd}"))
+    os.dup2(other, min(fd for fd in own if os.path.sameopenfile(fd, other)))  # the others hold locks
+    os.close(other)
+    loader.cache.clear()
+    for _ in range(2):
+        assert sorted(indices_of(loader)) == list(range(40))
+    (said,) = [str(one.message) for one in recwarn]
+    assert "the disk fails: " in said
+    assert path in said
+    assert loader.stats().disk_failed > 0
+
+
 @pytest.mark.parametrize("policy", ["first-come", "cost"])
 def test_a_small_disk_holds_others_than_the_memory(policy, tmp_path):
     """Also in a later program, whose memory is empty."""

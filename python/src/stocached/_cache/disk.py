@@ -80,7 +80,7 @@ def open_behind(
 
 
 # Of stats(). Dropped: samples that were not written because the disk was slow, or because another process wrote them.
-COUNTS = "disk_hits", "disk_misses", "disk_writes", "disk_dropped", "disk_poisoned"
+COUNTS = "disk_hits", "disk_misses", "disk_writes", "disk_dropped", "disk_poisoned", "disk_failed"
 
 
 class Disk:
@@ -172,4 +172,5 @@ class Disk:
         """COUNTS, of all processes that have shared the file since it was out of use."""
         stats = _native.Stats(struct_bytes=ctypes.sizeof(_native.Stats))
         self.handle.check(_native.stats(self.handle, stats))
-        return int(stats.hits), int(stats.misses), int(stats.stored), int(stats.busy), int(stats.corrupt)
+        counts = stats.hits, stats.misses, stats.stored, stats.busy, stats.corrupt, stats.passed
+        return tuple(map(int, counts))

@@ -60,6 +60,7 @@ class Stats(Mapping[str, Any]):
     disk_writes: int = 0  # samples written to the disk cache
     disk_dropped: int = 0  # not written: the disk was slow, or another process wrote the sample
     disk_poisoned: int = 0  # samples whose checksum was wrong; they were removed
+    disk_failed: int = 0  # reads and writes that the disk failed
 
     @property
     def hit_rate(self) -> float:

@@ -108,7 +108,7 @@ class BaseLoader:
         self._current: weakref.ref[BatchIterator] | None = None
         self._next: BatchIterator | None = None  # iterator of the next epoch, if it was begun ahead
         self._closed = False  # since the last iteration
-        self._misses_before, self._warned_short = 0, False
+        self._misses_before, self._said_short = 0, set[str]()
         self._at_end: tuple[tuple[int, ...], dict[int, tuple[int, int]]] = (), {}  # counts of caches
         self._pid = os.getpid()
         # The first iteration makes it, so that a loader that a framework replaces writes no file.
@@ -267,12 +267,12 @@ class BaseLoader:
             raise
 
     def _say_if_short(self) -> None:
-        """Warns once, after an epoch with misses."""
+        """Warns once of each reason, after an epoch with misses."""
         misses = self.stats().misses
-        if misses == self._misses_before or self._warned_short or (self._cached is not None and self._cached.served):
+        if misses == self._misses_before or (self._cached is not None and self._cached.served):
             return
         self._misses_before = misses
-        self._warned_short = short_memory.warned([cache for cache in self._caches() if not cache.closed])
+        short_memory.warn([cache for cache in self._caches() if not cache.closed], self._said_short)
 
     def _attach_again(self) -> None:
         """Reads the cache that was made in place of its own, after that was removed."""

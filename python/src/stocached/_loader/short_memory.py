@@ -1,4 +1,4 @@
-"""A warning of caches that have room for samples, and no memory or disk for them."""
+"""Warnings of caches that have room for samples, and no memory or disk for them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _SAMPLES = 64  # of the mean size: as much, where samples differ in size
 _FILL = 4  # a fill takes at most this part of the free memory
 
 
-def warned(caches: list[Cache]) -> bool:
-    """Warns if sets have found no memory, or no place on a disk. Returns whether it did. Servers watch the caches that they
-    fill."""
+def warn(caches: list[Cache], said: set[str]) -> None:
+    """Warns if sets have found no memory, or no place on a disk, or if a disk fails; of each once, by `said`. Servers
+    watch the caches that they fill."""
     for cache in caches:
         advice, spare = (
             "Free memory, which `stocached top` shows, or give size= what there is",
@@ -25,16 +25,22 @@ def warned(caches: list[Cache]) -> bool:
         looks = [(cache.stats(), "memory is short", repr(cache), _free(cache.path, spare), advice)]
         if cache._disk is not None:
             advice, path = "Free space, or give disk= what there is", cache._disk.path
-            looks.append((stats_of_file(cache._disk), "the disk is full", path, _free(path), advice))
+            of_file = stats_of_file(cache._disk)
+            looks.append((of_file, "the disk is full", path, _free(path), advice))
+            if of_file.passed and "the disk fails" not in said:
+                said.add("the disk fails")
+                warn_user(
+                    f"the disk fails: {of_file.passed} reads and writes of {path} failed. Its samples are loaded again, each "
+                    "time. `dmesg` says why; give disk_dir= a folder on a disk that works"
+                )
         for stats, what, where, free, advice in looks:
             room = _room(stats)
-            if room and free < max(room, _FILL * stats.ready_bytes // stats.ready):
+            if what not in said and room and free < max(room, _FILL * stats.ready_bytes // stats.ready):
+                said.add(what)
                 warn_user(
                     f"{what}: {stats.full + stats.evicted} times a sample found no place, and {where} has room "
                     f"for {room / 2**20:.1f} MiB more. What is not kept is loaded each time. {advice}"
                 )
-                return True
-    return False
 
 
 def _free(path: str | None, spare: int = -1) -> float:

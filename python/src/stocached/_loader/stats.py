@@ -37,6 +37,7 @@ class LoaderStats:
     disk_writes: int = 0  # samples written to the disk cache
     disk_dropped: int = 0  # not written: the disk was slow, or another process wrote the sample
     disk_poisoned: int = 0  # samples whose checksum was wrong; they were loaded again
+    disk_failed: int = 0  # reads and writes that the disk failed: its samples are loaded again
 
     @property
     def hit_rate(self) -> float:
