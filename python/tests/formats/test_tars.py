@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,8 @@ from helpers import python
 from native_samples import tar_of
 
 from stocached import BadSampleError, InvalidError, Loader, image, source
+from stocached._common.checksum import crc32c
+from stocached._shards.tar_index import SUFFIX, encoded, members_of
 
 
 @pytest.fixture
@@ -123,3 +127,24 @@ def test_a_pipe_that_lives_to_the_end_of_python(shards: Path):
         "sys.kept = local_file, local_file.kept[0]\n",
         shards / "0.tar",
     )
+
+
+def test_hostile_numbers_of_an_index(tmp_path: Path):
+    """With a right checksum. They count as no index, or the keys are damaged."""
+    path = tmp_path / "a.tar"
+    tar_of(path, {f"{k}.cls": b"%d" % k for k in range(9)})
+    members = [[("cls", at, 1)] for at in range(512, 9 * 1024, 1024)]
+    whole = encoded(os.fspath(path), [str(k) for k in range(9)], members)
+    index, want = Path(f"{path}{SUFFIX}"), list(source(path))
+    index.write_bytes(whole)
+    assert list(source(path)) == want
+    for at in range(16, len(whole), 4):
+        for number in (0, 1, 2**31, 2**64 - 1):
+            data = bytearray(whole)
+            data[at : at + 8] = number.to_bytes(8, "little")
+            data[12:16] = crc32c(bytes(data[16 : len(whole)])).to_bytes(4, "little")
+            index.write_bytes(data)
+            found = members_of(os.fspath(path))
+            assert (found.places + found.sizes <= path.stat().st_size).all()
+            with contextlib.suppress(ValueError):
+                found.keys()

@@ -26,12 +26,12 @@ from prepared import stocached, tree
 from processes import held
 from test_pipes import plain
 
-from stocached import InvalidError, Loader, NondeterministicDatasetError, SchemaError, VersionError
+from stocached import CorruptError, InvalidError, Loader, NondeterministicDatasetError, SchemaError, VersionError
 from stocached._pipes.stages import every
 from stocached._prepared.tar_writer import TarDocument, TarWriter
 from stocached._shards.tar_index import SUFFIX
 from stocached.pipes import Pipe, source
-from stocached.prepare import BlockStorage, IndexSet, InTheWayError, PreparedDataset
+from stocached.prepare import BlockStorage, IndexSet, InTheWayError, NotPreparedError, PreparedDataset
 
 KILLS = int(os.environ.get("STOCACHED_TEST_KILLS", "15"))
 FORMATS: Any = ("block", "tar")
@@ -484,6 +484,17 @@ def test_items_that_the_next_one_changes_are_refused(workers: int, tmp_path: Pat
 
     with pytest.raises(InvalidError, match="make a new array"):
         source(list(range(9))).flat_map(one_array).write(tmp_path / "d", num_workers=workers)
+
+
+@pytest.mark.parametrize("kind", ["block", "tar"])
+def test_a_damaged_dataset_is_no_folder_of_files(kind: Any, tmp_path: Path):
+    source(list(range(9))).map(lambda k: {"a.cls" if kind == "tar" else "a": k}).write(tmp_path / "d", format=kind)
+    described = tmp_path / "d" / "dataset.json"
+    whole = described.read_bytes()
+    for damaged in (b"", whole[:9], bytes(9) + whole[9:], None) if kind == "block" else (b"", whole[:99]):
+        described.unlink(missing_ok=True) if damaged is None else described.write_bytes(damaged)
+        with pytest.raises((CorruptError, NotPreparedError), match="dataset"):
+            source(tmp_path / "d")
 
 
 @pytest.mark.parametrize("text", ['{"format": "stocached-other"}', '{"made by": "others"}\n{"lines": 2}'])

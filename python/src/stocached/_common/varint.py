@@ -9,7 +9,7 @@ def varint_at(data: bytes, at: int, end: int) -> tuple[int, int]:
         return data[at], at + 1
     number = 0
     for shift in range(0, 70, 7):
-        if at == end:
+        if at >= end:
             break
         byte = data[at]
         at += 1

@@ -57,7 +57,8 @@ def _of_text(text: str, format: str | None, options: dict[str, Any]) -> Any:
         return SourceDataset(text.removeprefix(_SERVED))
     if address is not None and (text.startswith("//", address.end()) and not os.path.exists(text)):
         return _of_files(text, format, options, decode)
-    if format is None and not options and not decode and os.path.isfile(os.path.join(text, "dataset.json")):
+    ours = any(os.path.isfile(os.path.join(text, name)) for name in ("dataset.json", "00000.stocblk"))
+    if ours and format is None and not options and not decode:
         from .._prepared import dataset  # takes 40 ms, which few programs need
 
         if dataset.is_written(text):

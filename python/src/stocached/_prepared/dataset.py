@@ -14,6 +14,7 @@ from .description import FORMAT as BLOCK_FORMAT
 from .description import NAME, file_name
 from .fingerprint import fingerprint
 from .items import NOTE, structure_of
+from .layout import MAGIC
 from .storage import DataStorage, check_storage
 from .tar_storage import TarStorage
 from .tar_writer import FORMAT as TAR_FORMAT
@@ -88,11 +89,23 @@ def dataset_in(folder: str) -> PreparedDataset:
 
 
 def is_written(folder: str) -> bool:
-    """Whether .write() or prepare() has made the files of a folder."""
-    try:
-        with open(os.path.join(folder, NAME), "rb") as file:
-            begins = file.read(_BEGINS)  # others write files of this name too
-    except OSError:
-        return False
+    """Whether .write() or prepare() has made the files of a folder, also if dataset.json is damaged, or empty after a loss of
+    power. Others write files of this name too."""
+    begins = _part(os.path.join(folder, NAME), 0, _BEGINS)
     first = (file_name(0), BLOCK_FORMAT), (shard_name(0), TAR_FORMAT)
-    return any(os.path.isfile(os.path.join(folder, name)) and f'"{form}"'.encode() in begins for name, form in first)
+    if begins is not None and any(
+        os.path.isfile(os.path.join(folder, name)) and (not begins or f'"{form}"'.encode() in begins)
+        for name, form in first
+    ):
+        return True
+    return _part(os.path.join(folder, file_name(0)), -len(MAGIC), len(MAGIC)) == MAGIC
+
+
+def _part(path: str, at: int, size: int) -> bytes | None:
+    """Some bytes of a file, from its end if at is below 0; None: it has none there."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(at, os.SEEK_END if at < 0 else os.SEEK_SET)
+            return file.read(size)
+    except OSError:
+        return None

@@ -31,7 +31,7 @@ ENTRY_STRUCT = struct.Struct("<QIIII")  # the same, for one at a time
 _TRAILER = struct.Struct("<QQQQ16sI12sII8s")
 TRAILER_BYTES = _TRAILER.size
 _BEFORE_CRC = TRAILER_BYTES - 16  # what of it the checksum covers
-_MAGIC = b"STOCBLK\n"
+MAGIC = b"STOCBLK\n"
 
 Records = npt.NDArray[Any]
 
@@ -62,7 +62,7 @@ def encode_footer(trailer: Trailer, spans: Records, entries: Records) -> tuple[b
     said = (trailer.footer_bytes, trailer.first, trailer.samples, trailer.blocks, trailer.id, trailer.number, bytes(12))
     covered = spans.tobytes() + entries.tobytes() + _TRAILER.pack(*said, 0, 0, b"")[:_BEFORE_CRC]
     crc = crc32c(covered)
-    return covered + struct.pack("<II8s", crc, VERSION, _MAGIC), crc
+    return covered + struct.pack("<II8s", crc, VERSION, MAGIC), crc
 
 
 def decode_trailer(raw: bytes, file_bytes: int) -> Trailer:
@@ -71,7 +71,7 @@ def decode_trailer(raw: bytes, file_bytes: int) -> Trailer:
     if len(raw) != TRAILER_BYTES:
         raise CorruptError(f"it has {file_bytes} bytes, too few for a block file")
     footer, first, samples, blocks, identity, number, _, crc, version, magic = _TRAILER.unpack(raw)
-    if magic != _MAGIC:
+    if magic != MAGIC:
         raise CorruptError(f"it does not end in the magic of a block file, but in {magic!r}")
     if version != VERSION:
         raise VersionError(f"it has version {version} of the block format, this package knows {VERSION}")

@@ -107,6 +107,8 @@ def _decoded(data: bytes, stamp: tuple[int, int]) -> Members | None:
     starts = starts.astype(np.int64)
     if starts[0] or starts[-1] != members or (np.diff(starts) < 1).any() or (numbers >= fields).any():
         return None
+    if (blocks * BLOCK + sizes > size).any():  # else a reader would make a buffer of any size
+        return None
     return Members(stamp, names, starts, numbers, blocks * BLOCK, sizes.astype(np.int64), packed)
 
 
@@ -115,7 +117,7 @@ def _read_index(index: str, stamp: tuple[int, int]) -> Members | None:
     try:
         with open(index, "rb") as file:
             return _decoded(file.read(), stamp)
-    except (OSError, ValueError, struct.error):
+    except (OSError, ValueError, OverflowError, struct.error):  # OverflowError: a count above 2^63
         return None
 
 
