@@ -163,6 +163,41 @@ func TestFaultsOfAnswers(t *testing.T) {
 	}
 }
 
+// Ensure that a read of a server that gives a byte now and then ends, within one answer and in many.
+func TestServerThatDrips(t *testing.T) {
+	for name, flush := range map[string]func(w http.ResponseWriter){
+		"one answer": func(w http.ResponseWriter) { _ = http.NewResponseController(w).Flush() },
+		"an answer for each byte": func(w http.ResponseWriter) {
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStorage(t)
+			src, _ := records(t, s, 3, map[string]any{"stall": "100ms", "hedge": false})
+			s.spoilNext(1<<40, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+				answer := httptest.NewRecorder()
+				next.ServeHTTP(answer, r)
+				for key, values := range answer.Header() {
+					w.Header()[key] = values
+				}
+				w.WriteHeader(answer.Code)
+				for _, b := range answer.Body.Bytes() {
+					if _, err := w.Write([]byte{b}); err != nil {
+						return
+					}
+					time.Sleep(20 * time.Millisecond)
+					flush(w)
+				}
+			})
+			_, err := src.Read(t.Context(), 1, make([]byte, recordBytes))
+			if !errors.Is(err, source.ErrUnavailable) || !strings.Contains(err.Error(), "the server is too slow: up to 300000 bytes did not come in 600ms") {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // Ensure that an answer that lies is an error that names the object, and never a sample.
 func TestAnswersThatLie(t *testing.T) {
 	type edits func(h http.Header, body []byte) []byte

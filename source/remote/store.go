@@ -29,10 +29,14 @@ type Store struct {
 	running sync.WaitGroup // second requests
 }
 
-// The default of the key stall, and the tries of a request that reads no sample.
+// The default of the key stall, the tries of a request that reads no sample, and how slow an answer may be whose bytes come
+// steadily: slowBytes in slowStalls times the key stall.
 const (
 	defaultStall = 10 * time.Second
 	openTries    = 5
+	slowStalls   = 6
+	slowBytes    = 1 << 20
+	pageBytes    = 4 << 20 // of a page of 1,000 long names
 )
 
 // New returns a Store. It owns the driver.
@@ -123,6 +127,8 @@ func (s *Store) List(ctx context.Context, prefix string, each func(name string, 
 	empty := 0 // pages, one after the other
 	for from := ""; ; {
 		page, err := again(ctx, func() (Page, error) {
+			ctx, stop := s.within(ctx, prefix, pageBytes)
+			defer stop()
 			ctx, timer := s.watch(ctx, prefix)
 			defer timer.end()
 			page, err := s.driver.List(ctx, prefix, from, timer.alive)
@@ -240,6 +246,8 @@ func (s *Store) readAt(ctx context.Context, name string, state source.Stamp, dst
 // read sends requests until dst is full. A request that gave at least one byte is followed by one for
 // the rest. race, if not nil, may end it.
 func (s *Store) read(ctx context.Context, race *race, name string, state source.Stamp, dst []byte, offset int64) error {
+	ctx, stop := s.within(ctx, name, len(dst))
+	defer stop()
 	tag := ""
 	for done := 0; done < len(dst); {
 		n, now, err := s.part(ctx, race, name, state, dst[done:], offset+int64(done), tag)
@@ -294,6 +302,13 @@ func (s *Store) part(ctx context.Context, race *race, name string, state source.
 		}
 	}
 	return n, a.Tag, nil
+}
+
+// within returns a context that ends when so many bytes take too long, though some of them come all the time.
+func (s *Store) within(ctx context.Context, name string, bytes int) (context.Context, context.CancelFunc) {
+	limit := slowStalls * s.stall * time.Duration(1+bytes/slowBytes)
+	return context.WithTimeoutCause(ctx, limit, fmt.Errorf("%w: %s: the server is too slow: up to %d bytes did not come in %v",
+		source.ErrUnavailable, name, bytes, limit))
 }
 
 // watch returns a context that ends when no byte comes for the time of stall.
