@@ -2,11 +2,14 @@ package remote_test
 
 import (
 	"bytes"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"strings"
 	"testing"
@@ -14,6 +17,7 @@ import (
 
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/kinds"
+	"github.com/stocached/stocached/source/remote"
 )
 
 // first opens a source of records of 10 bytes, and returns the first one.
@@ -54,6 +58,15 @@ func TestOwnCA(t *testing.T) {
 		if got, err := first(t, path, remote); err != nil || string(got) != "0123456789" {
 			t.Errorf("%s with the CA: %q, %v", path, got, err)
 		}
+	}
+}
+
+// Ensure that a certificate that has expired is not said to need another CA.
+func TestExpiredCertificate(t *testing.T) {
+	expired := &tls.CertificateVerificationError{Err: x509.CertificateInvalidError{Reason: x509.Expired}}
+	err := remote.NetworkError("https://host/x", &url.Error{Err: expired})
+	if !errors.Is(err, source.ErrInvalid) || !strings.Contains(err.Error(), "renew it there") || strings.Contains(err.Error(), "remote.ca") {
+		t.Error(err)
 	}
 }
 

@@ -6,6 +6,7 @@ package disk
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -32,6 +33,7 @@ type Tier struct {
 	breaker breaker.Breaker // open while the file does not work
 	counts  tier.Counts
 	full    breaker.Full
+	short   shortage
 	stop    context.CancelFunc
 	running sync.WaitGroup
 
@@ -194,6 +196,10 @@ func (t *Tier) Put(_ context.Context, i int, sample []byte) {
 	}
 	switch {
 	case r == cache.Full || isFull(err):
+		if isFull(err) && t.short.begin() {
+			t.about.Log.Warn("the disk of a tier has no space, so samples are not written to it", "tier", kindName, "path", t.s.path(t.about),
+				"because", err)
+		}
 		t.full.Begin()
 		t.counts.Refused.Add(1)
 	case err != nil:
@@ -201,7 +207,45 @@ func (t *Tier) Put(_ context.Context, i int, sample []byte) {
 		t.counts.Dropped.Add(1)
 	case r == cache.Stored:
 		t.counts.Written(len(sample))
+		if t.short.ends() {
+			t.about.Log.Info("the disk of a tier has space again", "tier", kindName, "path", t.s.path(t.about))
+		}
 	}
+}
+
+// shortage is when writes found no space on the disk. It is over after a minute in which none did. The zero value has space.
+type shortage struct {
+	mu   sync.Mutex
+	last time.Time // zero: there is none
+}
+
+// overAfter is as of failures of a source.
+var overAfter = time.Minute
+
+// begin notes a write that found no space, and says whether it is the first one.
+func (s *shortage) begin() (first bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	first = s.last.IsZero()
+	s.last = time.Now()
+	return first
+}
+
+// ends says, after a write that found space, whether the shortage has just ended.
+func (s *shortage) ends() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	over := !s.last.IsZero() && time.Since(s.last) >= overAfter
+	if over {
+		s.last = time.Time{}
+	}
+	return over
+}
+
+func (s *shortage) lasts() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.last.IsZero() && time.Since(s.last) < overAfter
 }
 
 // isFull says whether the file system has no space.
@@ -229,6 +273,10 @@ func (t *Tier) Status() tier.Status {
 	defer t.mu.RUnlock()
 	if t.note != "" {
 		s.Notes = []string{t.note}
+	}
+	if t.short.lasts() {
+		s.Notes = append(s.Notes, fmt.Sprintf("the disk of %s has no space, so samples are not written to it (refused: %d)",
+			t.s.path(t.about), s.Refused))
 	}
 	return s
 }

@@ -372,14 +372,20 @@ func TestFailingDisk(t *testing.T) {
 	if s := disk.Status(); s.Refused != 1 || !s.Nodes[0].Full || s.Nodes[0].LeftOut || disk.Accepts(13, bytesOf) {
 		t.Errorf("a full file system: %+v", s)
 	}
+	disk.full.Store(0)
+	if lines := tier.Problems([]tier.Status{disk.Status()}); len(lines) != 1 || !strings.Contains(lines[0], "no space, so samples are not written to it (refused: 1)") {
+		t.Errorf("health says %q", lines) // also when the pause is over
+	}
 	if n := hits(t, disk, false); n != 10 {
 		t.Errorf("%d hits of 10 on a full file system", n)
 	}
 	file.writes.Store(nil)
 	disk.full.Store(0)
+	overAfter = 0
+	defer func() { overAfter = time.Minute }()
 	disk.Put(t.Context(), 12, content(12, bytesOf))
-	if r := get(t, disk, 12, bytesOf); r != tier.Hit {
-		t.Errorf("after space was freed: %v", r)
+	if r := get(t, disk, 12, bytesOf); r != tier.Hit || len(disk.Status().Notes) != 0 {
+		t.Errorf("after space was freed: %v, %v", r, disk.Status().Notes)
 	}
 }
 
