@@ -28,6 +28,15 @@ func (s *Segment) Failure() error {
 	return nil
 }
 
+// NoSpace returns the last error of a write of a sample that found no space on the disk since the last call, or nil. The cache
+// says only that it is full, as if its own slots were.
+func (s *Segment) NoSpace() error {
+	if err := s.store.noSpace.Swap(nil); err != nil {
+		return *err
+	}
+	return nil
+}
+
 // Probe writes the header to the file again and reads it back: whether the disk works.
 func (s *Segment) Probe() error {
 	st := s.store
@@ -52,6 +61,7 @@ type store struct {
 	header   shm.Header
 	geometry shm.Geometry
 	failure  atomic.Pointer[error]
+	noSpace  atomic.Pointer[error]
 }
 
 // ReadAt is part of shm.Backing. It reads zeros where a file that was truncated has nothing more.
@@ -66,7 +76,11 @@ func (st *store) ReadAt(p []byte, offset int64) (int, error) {
 
 // WriteAt is part of shm.Backing.
 func (st *store) WriteAt(p []byte, offset int64) (int, error) {
-	return st.file.WriteAt(p, int64(st.geometry.PayloadOffset)+offset)
+	n, err := st.file.WriteAt(p, int64(st.geometry.PayloadOffset)+offset)
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		st.noSpace.Store(&err)
+	}
+	return n, err
 }
 
 // Persist is part of shm.Backing.

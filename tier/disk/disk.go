@@ -4,6 +4,7 @@
 package disk
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -196,7 +197,7 @@ func (t *Tier) Put(_ context.Context, i int, sample []byte) {
 	}
 	switch {
 	case r == cache.Full || isFull(err):
-		if isFull(err) && t.short.begin() {
+		if err = cmp.Or(err, t.seg.NoSpace()); err != nil && t.short.begin() {
 			t.about.Log.Warn("the disk of a tier has no space, so samples are not written to it", "tier", kindName, "path", t.s.path(t.about),
 				"because", err)
 		}

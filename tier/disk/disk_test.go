@@ -293,6 +293,7 @@ func TestOneUser(t *testing.T) {
 type flaky struct {
 	diskfile.File
 	reads, writes atomic.Pointer[error]
+	from          atomic.Int64 // writes before it succeed
 }
 
 func (f *flaky) ReadAt(p []byte, at int64) (int, error) {
@@ -303,7 +304,7 @@ func (f *flaky) ReadAt(p []byte, at int64) (int, error) {
 }
 
 func (f *flaky) WriteAt(p []byte, at int64) (int, error) {
-	if err := f.writes.Load(); err != nil {
+	if err := f.writes.Load(); err != nil && at >= f.from.Load() {
 		return len(p) / 2, *err
 	}
 	return f.File.WriteAt(p, at)
@@ -367,6 +368,7 @@ func TestFailingDisk(t *testing.T) {
 		}
 	}
 	full := error(unix.ENOSPC)
+	file.from.Store(int64(disk.seg.PayloadOffset)) // the index has its space
 	file.writes.Store(&full)
 	disk.Put(t.Context(), 12, content(12, bytesOf))
 	if s := disk.Status(); s.Refused != 1 || !s.Nodes[0].Full || s.Nodes[0].LeftOut || disk.Accepts(13, bytesOf) {
