@@ -47,6 +47,8 @@ func redirect(to *http.Request, from []*http.Request) error {
 	case last.Scheme == "https" && to.URL.Scheme != "https":
 		return fmt.Errorf("%w: the server redirects from https to %s://%s; give an address that stays with https",
 			source.ErrInvalid, to.URL.Scheme, to.URL.Host)
+	case to.URL.Scheme != "http" && to.URL.Scheme != "https":
+		return fmt.Errorf("%w: the server redirects to %s://, which is no web server", source.ErrInvalid, to.URL.Scheme)
 	}
 	return nil
 }

@@ -92,6 +92,11 @@ func TestRedirects(t *testing.T) {
 		!strings.Contains(err.Error(), "from https to http") {
 		t.Errorf("from https to http: %v", err)
 	}
+	elsewhere := httptest.NewServer(http.RedirectHandler("file:///etc/passwd", http.StatusFound))
+	defer elsewhere.Close()
+	if _, err := first(t, elsewhere.URL+"/x", nil); !errors.Is(err, source.ErrInvalid) || !strings.Contains(err.Error(), "redirects to file://") {
+		t.Error(err)
+	}
 	to = func(r *http.Request) string { return plain.URL + r.URL.Path + "x" }
 	if _, err := first(t, plain.URL+"/x", nil); !errors.Is(err, source.ErrInvalid) || !strings.Contains(err.Error(), "10 times") {
 		t.Errorf("for ever: %v", err)
