@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import collections
 import copy
 import gc
 import pickle
@@ -64,11 +65,16 @@ def counted(item):
     return np.full(4, item, np.int64)
 
 
+def list_of(item):
+    return [counted(item)]
+
+
 loads: list[int] = []
 PIPES = {
     "samples": lambda: source(range(N)).map(counted).cache("16MiB"),
     "room for all": lambda: source(range(N)).map(counted).cache().map(abs),
-    "lists": lambda: source(range(N)).flat_map(lambda item: [counted(item)]).cache("16MiB"),
+    "lists": lambda: source(range(N)).flat_map(list_of).cache("16MiB"),
+    "two caches": lambda: source(range(N)).map(counted).cache("16MiB").map(abs).cache("16MiB"),
     "sides": lambda: mix([source(range(N)).map(counted).cache("16MiB").shuffle(seed) for seed in (1, 2)]),
 }
 
@@ -103,6 +109,103 @@ def test_loaders_of_a_pipe_share_its_caches_and_the_last_one_frees_them(kind, re
         == len([item for batch in Loader(pipe.batch(4)) for item in batch])
     )
     assert loads != []
+
+
+def values(loader):
+    return [row.tolist() for batch in loader for row in batch]
+
+
+@pytest.mark.parametrize("kind", PIPES)
+def test_a_copy_has_the_caches_of_its_loader_or_makes_them_anew(kind):
+    pipe = PIPES[kind]()
+    loader = Loader(pipe.batch(4))
+    expected = values(loader)
+    sent = pickle.dumps(loader), pickle.dumps(pipe)
+    loads.clear()
+    shares = pickle.loads(sent[0])
+    assert values(shares) == expected
+    assert loads == []
+    shares.close()
+    loader.close()
+    copies = [pickle.loads(sent[0]), pickle.loads(pickle.dumps(loader)), copy.copy(loader), copy.deepcopy(loader)]
+    for made in (*copies, Loader(pickle.loads(sent[1]).batch(4))):
+        assert values(made) == expected
+        made.close()
+        assert all(cache.closed for cache in made._caches())
+
+
+@pytest.mark.parametrize("closed", [False, True], ids=["", "closed"])
+def test_another_process_has_the_caches_of_a_pipe_or_makes_them_anew(closed):
+    pipe = source(range(N)).map(abs).cache("16MiB").map(abs).cache("16MiB").shuffle(seed=1)
+    loader = Loader(mix([pipe, source(range(N)).cache("16MiB")]).batch(4))
+    expected = [batch.tolist() for batch in loader]
+    sent = pickle.dumps(loader).hex()
+    if closed:
+        loader.close()
+    code = """
+        import pickle, sys
+        loader = pickle.loads(bytes.fromhex(sys.argv[1]))
+        print([[batch.tolist() for batch in loader], loader.stats().misses])
+        loader.close()
+        assert all(cache.closed for cache in loader._caches())"""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), sent], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    batches, misses = ast.literal_eval(done.stdout)
+    assert batches == expected
+    assert (misses == 0) is not closed
+
+
+@pytest.mark.parametrize("kind", PIPES)
+def test_who_iterates_over_a_pipe_keeps_its_caches(kind, monkeypatch):
+    monkeypatch.setitem(globals(), "loads", collections.deque(maxlen=0))  # a list that grows is a change
+    pipe = PIPES[kind]()
+    expected, reading = len(list(pipe)), iter(pipe)
+    next(reading)
+    loader = Loader(pipe.batch(4))
+    caches = loader._caches()
+    loader.close()
+    assert not any(cache.closed for cache in caches)
+    assert len(list(reading)) == expected - 1
+    assert all(cache.closed for cache in caches)
+    left = iter(pipe)
+    next(left)
+    loader = Loader(pipe.batch(4))
+    loader.close()
+    del left
+    gc.collect()
+    assert all(cache.closed for cache in loader._caches())
+
+
+def test_a_cache_is_renewed_while_threads_iterate_over_its_pipe():
+    values = [0]
+    pipe = mix([source(range(4)).map(lambda item: np.full(4, item + values[0])).cache("16MiB", allow_random=True)] * 2)
+    ended, errors = threading.Event(), []
+
+    def iterate() -> None:
+        try:
+            while not ended.is_set():
+                assert all((item == item[0]).all() for item in pipe)
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=iterate) for _ in range(3)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    for thread in threads:
+        thread.start()
+    try:
+        for values[0] in range(0, 800, 100):
+            loader = Loader(pipe.batch(8))
+            assert {int(item[0]) for batch in loader for item in batch} <= set(range(values[0], values[0] + 4))
+            loader.close()
+    finally:
+        ended.set()
+        sys.setswitchinterval(interval)
+        for thread in threads:
+            thread.join()
+    assert not errors
 
 
 @pytest.mark.parametrize("kind", PIPES)

@@ -4,6 +4,7 @@ same for NumPy and torch batches."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import logging
@@ -36,7 +37,7 @@ from .epoch_context import EpochContext
 from .executor import Executor
 from .iterator import BatchIterator
 from .job import Job
-from .made_caches import attach_again, free, is_made_here, register, samples_of, successor
+from .made_caches import attach_again, free, is_made_here, keep_again, register, samples_of, successor
 from .numpy_backend import NumpyBackend
 from .sampling import numbered, order_within, prefers_some, with_epochs
 from .setup import Setup
@@ -179,7 +180,15 @@ class BaseLoader:
 
     def __getstate__(self) -> dict[str, Any]:
         """The arguments, and attributes that were set later. Workers and the place in an epoch are
-        not copied; `state_dict` has the place."""
+        not copied; `state_dict` has the place. A loader of a pipe is made of the pipe again."""
+        state, given = self._state(), vars(self).get("_given")
+        if given is not None:
+            assert self._chain is not None
+            state["settings"], state["keeper"] = given, self._chain.keeper
+            state["more"].pop("settings", None)
+        return state
+
+    def _state(self) -> dict[str, Any]:
         own = self._own
         more = {
             name: value
@@ -187,16 +196,18 @@ class BaseLoader:
             if name not in own or (name[0] != "_" and value is not own[name])
         }
         more.pop("_own")
+        more.pop("_given", None)
         settings, cache = self.settings, None
         if is_made_here(self.cache):
             settings = settings | {"cache": None}
-            if self.name is None and not self.cache.closed:
-                cache = self.cache.__reduce__()[1]
-        return {"settings": settings, "cache": cache, "more": more}
+            if self.name is None:
+                with contextlib.suppress(ClosedError):
+                    cache = self.cache.__reduce__()[1]
+        return {"settings": settings, "cache": cache, "keeper": None, "more": more}
 
     def _again(self, **changes: Any) -> Any:
         """A loader as this one, with other values of these arguments."""
-        state = self.__getstate__()
+        state = self._state()
         made: Any = object.__new__(type(self))
         made.__setstate__({**state, "settings": {**state["settings"], **changes}})
         return made
@@ -204,8 +215,11 @@ class BaseLoader:
     def _restore(self, make: Callable[..., None], state: dict[str, Any]) -> None:
         settings = dict(state["settings"])
         if state["cache"] is not None:
-            cache = attach_again(settings["dataset"], settings, state["cache"])
-            settings["cache"] = settings["cache"] if cache is None else cache
+            if state["keeper"] is not None:
+                keep_again(state["keeper"], state["cache"])
+            else:
+                cache = attach_again(settings["dataset"], settings, state["cache"])
+                settings["cache"] = settings["cache"] if cache is None else cache
         make(self, **settings)
         vars(self).update(state["more"])
 

@@ -15,6 +15,7 @@ from typing import Any
 from .._cache.cache import Cache, unpickle
 from .._checks.derived_fingerprint import Derived, derive
 from .._common.errors import FingerprintError, InvalidError, SchemaError, StocachedError
+from .._datasets import readers
 from .._datasets.cache_backed import CacheBacked
 from .._datasets.cached_samples import CachedSamples
 from .._datasets.served_subset import served_subset
@@ -35,29 +36,27 @@ _made: weakref.WeakKeyDictionary[Cache, _Made] = weakref.WeakKeyDictionary()  # 
 _of_datasets: dict[int, Cache] = {}
 
 
-_ending = threading.RLock()  # guards what follows; no cache is closed while a loader of another thread may take it
+# `readers.ending` guards what follows.
 _begun: dict[threading.Thread, weakref.ref[Any]] = {}  # loaders whose constructors run
 _later: list[Cache] = []  # caches to free when these have ended
 
 
 def begin(loader: Any) -> None:
     """A constructor begins, which may take any cache of its dataset."""
-    with _ending:
+    with readers.ending:
         _begun[threading.current_thread()] = weakref.ref(loader)
 
 
 def register(loader: Any) -> None:
     """Adds a loader to `living`, as long as it exists. Its constructor ends."""
-    with _ending:
+    with readers.ending:
         _living[id(loader)] = loader
         _begun.pop(threading.current_thread(), None)
         free([])
 
 
 def _forget() -> None:
-    """In a forked child, where a thread of the parent may have held the lock."""
-    global _ending
-    _ending = threading.RLock()
+    """In a forked child."""
     _begun.clear()
     _later.clear()
 
@@ -164,21 +163,32 @@ def _keep(dataset: Any, cache: Cache) -> None:
 
 
 def free(caches: list[Cache]) -> None:
-    """Closes those without a name, when all their loaders are closed. caches: a loader or a stage of a pipe made them."""
-    with _ending:
+    """Closes those without a name, when all their loaders are closed, and who iterates over their pipe has ended. caches:
+    a loader or a stage of a pipe made them."""
+    with readers.ending:
         _later.extend(cache for cache in caches if cache.name is None)
         here = threading.current_thread()  # it constructs nothing now: a constructor of it has failed
         if any(thread is not here and thread.is_alive() and loader() is not None for thread, loader in _begun.items()):
             return
         used = {id(cache) for loader in living() if not loader._closed for cache in loader._caches()}
-        freed = [cache for cache in _later if id(cache) not in used]
-        _later.clear()
+        unused = [cache for cache in _later if id(cache) not in used]  # others are freed by their last loader
+        read = {id(cache) for cache in readers.read()}
+        freed = [cache for cache in unused if id(cache) not in read]
+        _later[:] = [cache for cache in unused if id(cache) in read]
         for dataset in [
             dataset for dataset, kept in list(_of_datasets.items()) if any(kept is cache for cache in freed)
         ]:
             del _of_datasets[dataset]
         for cache in freed:
             cache.close()
+
+
+def _free_later() -> None:
+    if _later:
+        free([])
+
+
+readers.on_end.append(_free_later)
 
 
 def successor(before: Cache, now: Cache) -> None:
@@ -195,9 +205,20 @@ def is_made_here(cache: Cache | None) -> bool:
 def attach_again(dataset: Any, settings: dict[str, Any], pickled: tuple[Any, ...]) -> Cache | None:
     """The cache that a pickled loader had made, if a process still has it; else None."""
     options = cache_options(SimpleNamespace(**settings))
-    if _cached_of(dataset, options) is None:
-        with contextlib.suppress(StocachedError):  # its program has ended: the constructor makes a new cache
-            cache = unpickle(*pickled)
-            _made[cache] = _Made(options, None)
-            return cache
+    return _attached(options, pickled) if _cached_of(dataset, options) is None else None
+
+
+def keep_again(keeper: Any, pickled: tuple[Any, ...]) -> None:
+    """As `attach_again`, for the stage of a pipe, whose next loader finds the cache."""
+    if not _usable(_of_datasets.get(id(keeper)), keeper.options):
+        cache = _attached(keeper.options, pickled)
+        if cache is not None:
+            _keep(keeper, cache)
+
+
+def _attached(options: dict[str, Any], pickled: tuple[Any, ...]) -> Cache | None:
+    with contextlib.suppress(StocachedError):  # its program has ended: the constructor makes a new cache
+        cache = unpickle(*pickled)
+        _made[cache] = _Made(options, None)
+        return cache
     return None

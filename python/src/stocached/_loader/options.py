@@ -137,7 +137,7 @@ def of_pipe(loader: Any, arguments: Any, collate: Callable[..., Any]) -> Any:
     collate: how the loader makes a batch by default."""
     if not isinstance(arguments.dataset, Pipe):
         return arguments
-    loader._remedy = REMEDY
+    loader._remedy, loader._given = REMEDY, dict(vars(arguments))
     return of_loader(arguments.dataset._stage, arguments, collate)
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from .._common.cached import cached_property
 from .._common.errors import InvalidError
 from .._common.numbers import position_of, whole
+from .._datasets import readers
 from .._datasets.lists import WITHOUT_LENGTH, without_index
 from . import functions, loader_arguments, stages, streams
 from .lists import PipeLists
@@ -192,18 +194,19 @@ class Pipe:
         something else; OSError."""
         from . import writing  # takes 40 ms, which few programs need
 
-        dataset = writing.write(
-            self,
-            os.fspath(folder),
-            format,
-            num_workers,
-            compression=compression,
-            file_bytes=file_bytes,
-            variable=variable,
-            fingerprint=fingerprint,
-            restart=restart,
-            progress=progress,
-        )
+        with self._reading():
+            dataset = writing.write(
+                self,
+                os.fspath(folder),
+                format,
+                num_workers,
+                compression=compression,
+                file_bytes=file_bytes,
+                variable=variable,
+                fingerprint=fingerprint,
+                restart=restart,
+                progress=progress,
+            )
         return Pipe(stages.Source(dataset))
 
     def measure(self, num_workers: int = 0) -> Pipe:
@@ -215,7 +218,9 @@ class Pipe:
 
         Raises InvalidError where epochs have other numbers of items: below a random .filter or .flat_map, .pack, and
         batches by size. Raises the error of an element that cannot be read."""
-        self._stage.measure(whole("num_workers", num_workers))
+        workers = whole("num_workers", num_workers)
+        with self._reading():
+            self._stage.measure(workers)
         return self
 
     def __len__(self) -> int:
@@ -237,24 +242,43 @@ class Pipe:
         if loader_arguments.batch_of(self._stage) is not None:
             raise InvalidError(_NO_BATCHES)
         if self._stage.indexed:
-            return self._stage.item(self._first_epoch.at(position_of(index, len(self))), 0)
+            visit = self._first_epoch.at(position_of(index, len(self)))
+            with self._reading():
+                return self._stage.item(visit, 0)
         if self._stage.lengths() is None:
             raise without_index("[index]")
-        return self._lists.at(position_of(index, len(self)))
+        with self._reading():
+            return self._lists.at(position_of(index, len(self)))
 
     def __iter__(self) -> Iterator[Any]:
-        if self._stage.indexed:
-            return (self[index] for index in range(len(self)))
         batch = loader_arguments.batch_of(self._stage)
         if batch is not None and not batch.contiguous:
             raise InvalidError(_NO_BATCHES)
+        if self._stage.indexed:
+            return self._read(self._stage.item(visit, 0) for visit in map(self._first_epoch.at, range(len(self))))
         info = getattr(sys.modules.get("torch.utils.data"), "get_worker_info", lambda: None)()
         if info is not None and info.num_workers > 1:
             raise InvalidError(
                 "a worker of torch's own DataLoader would give all items of this pipe, as each other worker does; give "
                 "the pipe to stocached.torch.DataLoader"
             )
-        return self._lists.all() if batch is None else loader_arguments.rows_of(self._stage)
+        return self._read(self._lists.all() if batch is None else loader_arguments.rows_of(self._stage))
+
+    def _read(self, items: Iterable[Any]) -> Iterator[Any]:
+        with self._reading():
+            yield from items
+
+    def _reading(self) -> contextlib.AbstractContextManager[None]:
+        """Loaders that share the caches may be closed meanwhile."""
+        return readers.reading(self._kept) if self._caches else contextlib.nullcontext()
+
+    def _kept(self) -> list[Any]:
+        kept = [vars(stage).get("kept") for stage in self._caches]
+        return [one.cache for one in kept if one is not None]
+
+    @cached_property
+    def _caches(self) -> list[stages.Cache]:
+        return [stage for stage in stages.every(self._stage) if isinstance(stage, stages.Cache)]
 
     @cached_property
     def _lists(self) -> PipeLists:

@@ -23,6 +23,7 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 _MADE = ("rows", "kept", "noter", "ahead", "measured", "together")  # attributes that are made of stages
+_MADE_AGAIN = ("rows", "noter", "ahead", "measured")  # those of an unpickled stage are made anew
 
 
 class Stage:
@@ -46,15 +47,13 @@ class Stage:
             vars(made).pop(name, None)
         return made
 
-    @property
-    def closed(self) -> bool:
-        """Whether a cache of this stage, or of those above, was made and closed."""
-        return any(stage.closed for stage in self.above)
+    def __copy__(self) -> Any:
+        made = object.__new__(type(self))
+        vars(made).update(vars(self))
+        return made
 
     def __getstate__(self) -> dict[str, Any]:
-        """A closed cache does not pickle; the copy makes another."""
-        left_out = _MADE if self.closed else ()
-        return {name: value for name, value in vars(self).items() if name not in left_out}
+        return {name: value for name, value in vars(self).items() if name not in _MADE_AGAIN}
 
     def functions(self) -> list[Any]:
         """Those of the program."""

@@ -17,10 +17,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .._cache.cache import Cache as OpenCache
+from .._cache.cache import unpickle
 from .._checks.derived_fingerprint import derive
 from .._checks.randomness import Remedy
 from .._common.cached import cached_property
-from .._common.errors import BadSampleError, InvalidError, NondeterministicDatasetError
+from .._common.errors import (
+    BadSampleError,
+    ClosedError,
+    InvalidError,
+    NondeterministicDatasetError,
+    StocachedError,
+)
 from .._common.notes import noted
 from .._common.numbers import whole
 from .._common.one_line import name_of, one_line, printable
@@ -317,24 +325,47 @@ class Cache(KeepsLengths):
     def kept(self) -> CachedSamples:
         """The cache, if no loader makes it as its own; made at the first use, and at the next one after a loader has
         freed it."""
-        own = vars(self)
-        if "kept" in own and self.shared is self and own["kept"].cache.closed:
-            for name in ("kept", "rows", "ahead"):
-                own.pop(name, None)
-        if "kept" not in own:
-            own.setdefault("kept", self._made_kept())
-        return own["kept"]  # type: ignore[no-any-return]
+        own = vars(self)  # other threads may renew it meanwhile
+        kept: CachedSamples | None = own.get("kept")
+        if kept is not None and self.shared is self and kept.cache.closed:
+            self._forget()
+            kept = None
+        return own.setdefault("kept", self._made_kept()) if kept is None else kept
+
+    def _forget(self) -> None:
+        for name in ("kept", "rows", "ahead"):
+            vars(self).pop(name, None)
 
     def _made_kept(self) -> CachedSamples:
-        stored = self.above[0].rows if self.indexed else element_datasets.Listed(self.above[0])
         if self.shared is not self:  # then its misses count, and are measured, in the lines of this copy
-            return self.shared.kept.of(stored)
+            return self.shared.kept.of(self._stored())
+        there = vars(self).get("kept") if self.made else None
+        return self._made(self._stored()) if there is None else there
+
+    def _stored(self) -> Any:
+        return self.above[0].rows if self.indexed else element_datasets.Listed(self.above[0])
+
+    def _made(self, stored: Any, cache: OpenCache | None = None) -> CachedSamples:
+        """cache: of another process."""
         # Who reads a bad item gets its error.
-        more = {"bad_samples": "skip"} | ({} if self.indexed else {"variable": True})
+        options = self.options | {"bad_samples": "skip"} | ({} if self.indexed else {"variable": True})
+        if cache is not None:
+            options = {name: options[name] for name in ("allow_random", "store", "bad_samples")}
         with noted(self.noted()):
-            made = CachedSamples(stored, **self.options | more, _remedy=REMEDY)
+            made = CachedSamples(stored, cache, **options, _remedy=REMEDY)
         made.derived = made.derived or derive(stored)
         return made
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies for workers have the cache of their loader. Others are for any time and process: they attach if the
+        cache is there then."""
+        state = super().__getstate__()
+        if self.shared is self:
+            kept = state.pop("kept", None)
+            with contextlib.suppress(ClosedError):
+                if kept is not None:
+                    state["_sent"] = kept.cache.__reduce__()[1]
+        return state
 
     def noted(self) -> str:
         """For errors of a cache that is made."""
@@ -387,8 +418,7 @@ class Cache(KeepsLengths):
         super().renew_caches()
         if self.made and not self._is_fresh(self.shared.kept):
             self._counted.clear()
-            for name in ("kept", "rows", "ahead"):
-                vars(self.shared).pop(name, None)
+            self.shared._forget()
 
     def _is_fresh(self, kept: CachedSamples) -> bool:
         """Whether a cache has the items that the stages above give now."""
@@ -400,13 +430,15 @@ class Cache(KeepsLengths):
         return kept.is_fresh() and not kept.has_changed(kept.derived, now)
 
     @property
-    def closed(self) -> bool:
-        return super().closed or ("kept" in vars(self) and vars(self)["kept"].cache.closed)
-
-    @property
     def made(self) -> bool:
         """Whether `kept` was used."""
-        return "kept" in vars(self.shared) and not vars(self.shared)["kept"].cache.closed
+        own = vars(self.shared)
+        sent = own.pop("_sent", None)
+        if sent is not None:
+            with contextlib.suppress(StocachedError):  # it was closed since, or has other items
+                own.setdefault("kept", self.shared._made(self.shared._stored(), unpickle(*sent)))
+        kept = own.get("kept")
+        return kept is not None and not kept.cache.closed
 
     def item(self, visit: Visit, seed: int) -> Any:
         cached, above = self.kept, self.above[0].number
