@@ -6,12 +6,15 @@ import ast
 import collections
 import copy
 import gc
+import multiprocessing
 import pickle
 import re
+import shutil
 import subprocess
 import sys
 import textwrap
 import threading
+import warnings
 import weakref
 from pathlib import Path
 
@@ -206,6 +209,42 @@ def test_a_cache_is_renewed_while_threads_iterate_over_its_pipe():
         for thread in threads:
             thread.join()
     assert not errors
+
+
+class Growing(Numbers):
+    def __getitem__(self, index):
+        return np.zeros(4 + (index == 7))
+
+
+@pytest.mark.parametrize("how", ["warning", "trace"])
+def test_close_ends_all_though_it_raises(how, tmp_path):
+    trace = tmp_path / "runs" / "run.json"
+    trace.parent.mkdir()
+    more = {} if how == "warning" else {"trace": str(trace)}
+    loader = Loader(Growing(), 4, size="16MiB", num_workers=1, persistent_workers=True, **more)
+    batches = iter(loader)
+    with pytest.raises(ValueError, match="shapes"):
+        for _ in batches:
+            pass
+    workers = multiprocessing.active_children()
+    assert workers
+    shutil.rmtree(trace.parent)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error" if how == "warning" else "ignore")
+        with pytest.raises(UserWarning if how == "warning" else OSError):
+            loader.close()
+    assert loader.cache.closed
+    assert not any(worker.is_alive() for worker in workers)
+
+
+def test_an_epoch_without_batches_ends_though_its_warning_is_an_error():
+    batches = iter(Loader(source([0] * N).filter(bool).batch(4), num_workers=1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(UserWarning, match="has no batch"):
+            next(batches)
+    assert not multiprocessing.active_children()
+    assert list(batches) == []
 
 
 @pytest.mark.parametrize("kind", PIPES)

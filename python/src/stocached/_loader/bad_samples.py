@@ -69,6 +69,7 @@ class BadSamples:
 
     def met(self, bad: Sequence[BadSample], counted: set[Any]) -> None:
         """Notes the bad samples of a batch that the training loop gets. counted: those of this epoch."""
+        first = None
         for sample in bad:
             try:
                 fresh, counts = sample.index not in self._known, sample.index not in counted
@@ -82,11 +83,13 @@ class BadSamples:
             if fresh and len(self.kept) < _KEPT:
                 self.kept.append(sample)
             if self.count == 1 and counts:
-                warnings.warn(
-                    f"stocached: a bad sample was left out of its batch: {sample}. Others are not reported; stats() of "
-                    "the loader counts and lists them",
-                    stacklevel=5,
-                )
+                first = sample
+        if first is not None:
+            warnings.warn(
+                f"stocached: a bad sample was left out of its batch: {first}. Others are not reported; stats() of "
+                "the loader counts and lists them",
+                stacklevel=5,
+            )
 
 
 BadSample.__module__ = "stocached"

@@ -22,6 +22,7 @@ from .._common.errors import ClosedError, InvalidError
 from .._common.notes import noted
 from .._common.numbers import whole
 from .._common.ranks import rank_of
+from .._common.warning import warn_user
 from .._datasets.cached_samples import CachedSamples
 from .._datasets.lists import WithoutIndex
 from .._datasets.looks import are_forked
@@ -520,16 +521,20 @@ class BaseLoader:
         """Ends kept workers, writes the trace, and frees caches without a name that a loader or its pipe made, unless
         another loader of the program uses them. Then a later iteration raises ClosedError; else it starts new workers."""
         self._closed = True
-        current = self._running()
-        if current is not None:
-            current.end("the loader was closed")
-        self._say_if_short()
-        self._end_next()
-        self._executor.end()
-        if self._recorder is not None:
-            self._recorder.close()
-        if self._cached is not None and self._cached.served:
-            served.withdraw(self._cached.cache)
+        with contextlib.ExitStack() as steps:  # from the last to the first, and all though one raises, as a warning may
+            steps.callback(self._free)
+            if self._cached is not None and self._cached.served:
+                steps.callback(served.withdraw, self._cached.cache)
+            if self._recorder is not None:
+                steps.callback(self._recorder.close)
+            steps.callback(self._executor.end)
+            steps.callback(self._end_next)
+            steps.callback(self._say_if_short)
+            current = self._running()
+            if current is not None:
+                current.end("the loader was closed")
+
+    def _free(self) -> None:
         self._at_end = self._disk_counts(), self._cache_counts()
         of_pipe = self._chain is not None and self._chain.cache is not None
         free([one for one in self._caches() if one is not self.cache or of_pipe or is_made_here(one)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
@@ -349,8 +350,9 @@ def _close_all() -> None:
     """Closes iterations before the interpreter ends, while threads still write into its memory. Daemon threads that
     iterate stop when they leave `next`."""
     iterations = list(_all)
-    for iteration in iterations:
-        iteration.close()
+    with contextlib.ExitStack() as ended:  # all of them, though one warns and warnings are errors
+        for iteration in iterations:
+            ended.callback(iteration.close)
     until = time.monotonic() + _LEAVE
     for iteration in iterations:
         if iteration._pid == os.getpid():

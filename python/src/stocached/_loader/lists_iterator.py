@@ -130,7 +130,9 @@ class _Lists(BatchIterator):
                 "were left out. Measure the pipe again, or remove its cache if the data has changed"
             )
         if not (walk.given or self._planned or left) and walk.rank < walk.windows:
-            warnings.warn(f"stocached: epoch {walk.epoch} has no batch: {self._why_empty()}", stacklevel=5)
+            why = self._why_empty()
+            self.close()  # the warning may be an error
+            warnings.warn(f"stocached: epoch {walk.epoch} has no batch: {why}", stacklevel=5)
         raise StopIteration
 
     def _why_empty(self) -> str:

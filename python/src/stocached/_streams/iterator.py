@@ -168,7 +168,8 @@ class StreamIterator(Iterator[StreamBatch]):
             assignment = failure.assignment
             if assignment.length is not None:
                 self._gaps.append((assignment.row, failure.step, assignment.step + assignment.length - assignment.item))
-            self._progress._failed(failure)
+        for failure in failures:
+            self._progress._failed(failure)  # it warns, which may be an error
 
     def _error(self, failure: Failure, cause: BaseException) -> StreamError | StateError:
         workers = min(self._streams.num_workers, self._streams.batch_size)
