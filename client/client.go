@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -58,6 +59,10 @@ func Create(name string, o Options) (*Cache, error) {
 	seg, err := shm.Create(o.segment(name))
 	if err != nil {
 		return nil, err
+	}
+	if seg.Replaced != nil {
+		slog.Warn("stocached: an empty cache replaces one of another version, which no process used",
+			"because", seg.Replaced)
 	}
 	c, err := attach(seg, o.Label, "", o.Disk)
 	if err != nil && name != "" {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"runtime"
 	"slices"
@@ -387,6 +388,34 @@ func TestCreateAttachErrors(t *testing.T) {
 	}
 	if r, err := c.Set(1, []byte("good"), 0); r != client.Stored || err != nil {
 		t.Error("a removed cache serves those who have it:", r, err)
+	}
+}
+
+// A cache of another version that no process uses is replaced, and the program's log says so.
+func TestCreateReplacesAnotherVersion(t *testing.T) {
+	c, path := named(t, client.Options{Samples: 8, SampleBytes: 4})
+	c.Close()
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt([]byte{2}, 8); err != nil { // layout_version
+		t.Fatal(err)
+	}
+	f.Close()
+	var said strings.Builder
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&said, nil)))
+	defer slog.SetDefault(before)
+	dir := path[:strings.LastIndexByte(path, '/')]
+	again, err := client.Create("test", client.Options{Samples: 8, SampleBytes: 4, Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	if !strings.Contains(said.String(), "an empty cache replaces one of another version") ||
+		!strings.Contains(said.String(), "layout 2,") {
+		t.Errorf("%q", said.String())
 	}
 }
 

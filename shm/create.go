@@ -57,7 +57,8 @@ func createNamed(h Header, g Geometry, o *Options) (*Segment, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := makeWay(path, g.Policy); err != nil {
+	replaced, err := makeWay(path, g.Policy)
+	if err != nil {
 		return nil, err
 	}
 	if err := checkBudget(g.SegmentBytes, &fs, dir, o.Others); err != nil {
@@ -71,7 +72,7 @@ func createNamed(h Header, g Geometry, o *Options) (*Segment, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.path = path
+	s.path, s.Replaced = path, replaced
 	if err := s.name(dirFD); err != nil {
 		s.Close()
 		return nil, err

@@ -17,7 +17,8 @@ import (
 // ended.
 type Segment struct {
 	Region
-	Header Header
+	Header   Header
+	Replaced error // of a new segment: what the one of another version was whose place it has taken; nil: there was none
 
 	file     *os.File // the data description: mapped, so never locked. nil on the heap
 	maps     mapping

@@ -74,22 +74,25 @@ func (l *Listed) users() string {
 	return "processes " + strings.Join(list, ", ")
 }
 
-// makeWay removes a segment of another version that no process uses from the path of a new one. Errors: ErrExists for
+// makeWay removes a segment of another version that no process uses from the path of a new one. replaced is why Open
+// could not attach to it. Errors: ErrExists for
 // any other file there; ErrVersion with the users.
-func makeWay(path string, policy Policy) error {
+func makeWay(path string, policy Policy) (replaced, err error) {
 	l, err := lookAt(path)
 	if errors.Is(err, ErrNotFound) {
-		return nil
+		return nil, nil
 	}
 	if err != nil || !l.OtherVersion() {
-		return existsError(path, policy)
+		return nil, existsError(path, policy)
 	}
 	removed, err := RemoveUnused(&l)
 	switch {
 	case errors.Is(err, ErrNotFound):
-		return nil // another process has removed it; linkat decides about what came in its place
+		return nil, nil // another process has removed it; linkat decides about what came in its place
 	case err == nil && !removed:
-		return l.usedError()
+		return nil, l.usedError()
+	case err == nil:
+		return l.Err, nil
 	}
-	return err
+	return nil, err
 }

@@ -68,6 +68,7 @@ static void other_version_replaced(void)
     CHECK(strstr(e.message, "layout 2,") && strstr(e.message, user) && strstr(e.message, "end them"));
     stoc_close(old);
     EQUAL(stoc_create("old", &o, &c, &e), 0);
+    CHECK(e.code == 0 && strstr(e.message, "layout 2,") && strstr(e.message, "an empty cache has replaced it"));
     EQUAL(stoc_create("old", &o, &old, &e), STOC_EEXIST);
     stoc_close(c);
     EQUAL(stoc_unlink(path_in_scratch("old"), &e), 0);

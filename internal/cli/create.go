@@ -199,6 +199,9 @@ func (f *createFlags) run(name string, shaped bool, stdout, stderr io.Writer) er
 		return err
 	}
 	defer seg.Close()
+	if seg.Replaced != nil {
+		complain(stderr, fmt.Errorf("%w; no process used it, so an empty cache has replaced it", seg.Replaced))
+	}
 	made := created{seg, name}
 	if f.json {
 		return table.WriteJSON(stdout, createColumns.Object(made))

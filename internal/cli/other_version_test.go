@@ -33,7 +33,11 @@ func TestOtherVersion(t *testing.T) {
 	wantFields(t, look("ls"), jsonObject{"in_use": false})
 	wantFields(t, look("gc", "--older-than", "1s"), jsonObject{"unused": false})
 	wantFields(t, look("gc"), jsonObject{"unused": true, "verdict": "would be removed"})
-	ok(t, create...)
+	code, _, stderr := cli(t, create...)
+	if code != 0 {
+		t.Errorf("exit %d", code)
+	}
+	contains(t, stderr, "layout 2,", "no process used it, so an empty cache has replaced it")
 	wantFields(t, look("ls"), jsonObject{"in_use": false, "samples": 10.0, "problem": ""})
 	otherVersion(t, path)
 	wantFields(t, look("gc", "--yes"), jsonObject{"removed": true, "verdict": "removed"})

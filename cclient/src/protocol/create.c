@@ -106,7 +106,7 @@ static int exists_error(const stoc_cache *c, uint32_t policy, struct stoc_error 
 }
 
 /* Removes a segment of another version that no process uses from the path of a new one: docs/spec/segment.md, What
- * every version keeps. EEXIST for any other file there; EVERSION with the users. */
+ * every version keeps. error tells of it. EEXIST for any other file there; EVERSION with the users. */
 static int make_way(const stoc_cache *c, uint32_t policy, struct stoc_error *error)
 {
     struct header there;
@@ -123,9 +123,10 @@ static int make_way(const stoc_cache *c, uint32_t policy, struct stoc_error *err
         code = exists_error(c, policy, error);
     else if ((alone = lock_byte(fd, F_WRLCK, STOC_USERS_LOCK_BYTE)) < 0)
         code = fail_system(error, "lock", c->path);
-    else if (alone)
-        code = unlink_same(c->path, fd, error);
-    else
+    else if (alone) {
+        if ((code = unlink_same(c->path, fd, error)) == 0)
+            fail(error, 0, 0, "%s; no process used it, so an empty cache has replaced it", other.message);
+    } else
         code = fail(error, STOC_EVERSION, 0, "%s; %s use it: end them, and it is replaced", other.message,
                     users_of(fd, users, sizeof users));
     close(fd);

@@ -6,6 +6,7 @@ import os
 import pickle
 import threading
 import time
+import warnings
 
 import numpy as np
 import pytest
@@ -601,6 +602,25 @@ def test_closed(cache):
         with pytest.raises(stocached.ClosedError, match="closed"):
             call()
     assert "closed" in repr(cache)
+
+
+def test_a_cache_of_another_version_is_replaced_with_a_warning(folder):
+    def of_another_version() -> None:
+        Cache.create("old", samples=4, sample_bytes=8, dir=folder).close()
+        with open(folder / "old", "r+b") as file:
+            file.seek(8)  # layout_version
+            file.write(b"\2")
+
+    of_another_version()
+    with pytest.warns(UserWarning, match=r"old: layout 2, .*an empty cache has replaced it") as said:
+        Cache.create("old", samples=4, sample_bytes=8, dir=folder).unlink()
+    assert said[0].filename == __file__
+    of_another_version()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(UserWarning, match="layout 2"):
+            Cache.create("old", samples=4, sample_bytes=8, dir=folder)
+    assert not (folder / "old").exists()
 
 
 def test_named(folder):

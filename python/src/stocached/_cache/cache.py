@@ -117,7 +117,7 @@ class Cache(Attachment):
             refuse the cache. Without it: none.
         progress: while `reserve` takes memory, `progress(done, total)` is called, in bytes.
 
-        A cache of that name of another version of stocached is replaced, if no process uses it.
+        A cache of that name of another version of stocached is replaced, with a warning, if no process uses it.
 
         Raises InvalidError (ValueError), CacheExistsError (FileExistsError), VersionError (ValueError)
         if processes use one of another version, CacheMemoryError (MemoryError) with the numbers, CachePermissionError, SystemCallError (OSError)."""

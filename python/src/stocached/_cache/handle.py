@@ -60,6 +60,7 @@ class Handle(_native.Cache):
     gone."""
 
     payload: PayloadMap | None = None
+    replaced = ""  # of a new segment: what it says of the one of another version whose place it has taken
 
     def adopt(self) -> Handle:
         """Call it once, after the library has set the pointer."""
@@ -110,6 +111,7 @@ def create(name: str | None, options: _native.Options) -> Handle:
     options.struct_bytes, options.open_flags = ctypes.sizeof(options), _native.OPEN_KIND_PYTHON
     if _native.create(None if name is None else os.fsencode(name), options, handle, error) < 0:
         raise errors.from_struct(error)
+    handle.replaced = error.message.decode(errors="replace")
     return handle.adopt()
 
 

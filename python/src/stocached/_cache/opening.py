@@ -60,6 +60,8 @@ def create(
     try:
         if failure:
             raise failure[0]
+        if handle.replaced:
+            warn_user(handle.replaced)
         return kind(handle)
     except BaseException:
         if name is not None:
