@@ -189,9 +189,9 @@ STOC_API size_t stoc_explain(const stoc_cache *cache, int code, int64_t index, u
 
 /* Creates a cache and attaches to it. name NULL: a sealed memfd, which ends with its last process.
  * A name has 1 to 100 characters of [A-Za-z0-9._-]; the first is alphanumeric. A segment of another
- * version that no process uses is replaced, and error->message then says so (else it is empty). EINVAL (options), EEXIST, EVERSION (processes use a segment
- * of another version), EMEMORY (with the numbers), EPERM, ESYSTEM. On failure *out is NULL, and no file
- * of it stays. */
+ * version that no process uses is replaced, and error->message then says so; else it is empty. EINVAL
+ * (options), EEXIST, EVERSION (processes use a segment of another version), EMEMORY (with the numbers),
+ * EPERM, ESYSTEM. On failure *out is NULL, and no file of it stays. */
 STOC_API int stoc_create(const char *name, const struct stoc_options *options, stoc_cache **out,
                          struct stoc_error *error);
 

@@ -192,7 +192,7 @@ def test_a_bad_line_is_named(tmp_path: Path):
     assert pipe[1] == 1
     for number, words in (
         (0, r"line 0 \(byte 0\): no JSON: .*jq -c"),
-        (2, r"line 2 \(byte 4\)"),
+        (2, r"line 2 \(byte 4\): no JSON: Expecting value at its character 7"),
         (3, r"line 3 .*: no UTF-8: .*iconv -f latin1 -t utf-8"),
         (4, "line 4.*recursion"),
     ):

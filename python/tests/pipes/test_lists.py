@@ -98,6 +98,9 @@ def test_bad_samples_are_left_out_at_each_stage(pipe: Pipe, workers: int):
     good = [x for x in LISTS if x % 100 != 1]
     assert [x for x in made if x] == [x for x in good if x]
     assert loader.stats().bad_samples == sum(x % 100 == 1 for x in LISTS)
+    for bad in loader.stats().bad:
+        assert str(bad) == f"{bad.index}: {bad.reason}"
+        assert bad.index.startswith("element ")
     with pytest.raises(stocached.BadSampleError):
         list(Loader(pipe.batch(8), num_workers=workers))
 

@@ -56,7 +56,8 @@ class JsonLines(Lines):
             raise BadSampleError(f"no UTF-8: {error}; {_RECODED}") from None
         except (ValueError, RecursionError) as error:
             more = "" if k else "; of a file that is one JSON value, jq -c '.[]' FILE makes lines"
-            raise BadSampleError(f"no JSON: {error}{more}") from None
+            why = f"{error.msg} at its character {error.pos}" if isinstance(error, json.JSONDecodeError) else error
+            raise BadSampleError(f"no JSON: {why}{more}") from None
 
 
 class Text(Lines):

@@ -19,18 +19,20 @@ _SHOWN = 3  # the most in a message
 class BadSample:
     """A sample that a loader left out of its batch."""
 
-    index: Any  # in the dataset
+    index: Any  # in the dataset; of a pipe without an index a text, which names the element
     file: str | None  # None: it is unknown, or the reason names it
     reason: str  # what its load raised
 
     def __str__(self) -> str:
-        return f"sample {self.index}: {self.reason if self.file is None else f'{self.file}: {self.reason}'}"
+        what = self.index if isinstance(self.index, str) else f"sample {self.index}"
+        return f"{what}: {self.reason if self.file is None or self.file in what else f'{self.file}: {self.reason}'}"
 
 
 def bad_sample(index: Any, error: BaseException) -> BadSample | None:
     """What an error says about the sample; None: it is another error."""
     if isinstance(error, BadSampleError) and not isinstance(error, UnsupportedError):
-        return BadSample(index, getattr(error, "file", None), getattr(error, "reason", str(error)))
+        file = getattr(error, "file", None)
+        return BadSample(index, None if file == index else file, getattr(error, "reason", str(error)))
     if isinstance(error, FetchError) and error.bad:
         return BadSample(index, None, error.failures[0].message)
     return None
