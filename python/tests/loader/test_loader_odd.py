@@ -15,7 +15,7 @@ import pytest
 from loader_datasets import Numbers, check, read
 from processes import until
 
-from stocached import InvalidError, Loader
+from stocached import InvalidError, Loader, source
 from stocached._datasets.cached_samples import CachedSamples
 
 
@@ -195,6 +195,36 @@ def test_error_in_a_large_batch_is_of_this_batch_alone(collate):
     with pytest.raises(KeyError, match="1000"):
         next(batches)
     assert [batch[:, 0].tolist() for batch in batches] == [list(many[1]), list(many[2])]
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda: Loader(range(3), 1, seed=1, rank=4, world_size=5, ends="drop"), r'ends="drop" .* all 3 samples, for 5'),
+        (lambda: Loader(source(range(3)).batch(1), rank=0, world_size=5, ends="drop"), "all 3 samples, for 5 ranks"),
+        (lambda: Loader(range(3), 4, drop_last=True), "drop_last=True leaves out its batch, which has 3 of 4 samples"),
+        (lambda: Loader(range(3), 4, shuffle=True, drop_last=True, num_workers=1), "3 of 4 samples"),
+        (lambda: Loader(source([1] * 3).filter(bool).batch(4, drop_last=True), num_workers=1), "3 of 4 items"),
+    ],
+)
+def test_an_epoch_of_which_nothing_is_left_says_why(make, why):
+    loader = make()
+    for epoch in range(2):
+        with pytest.warns(UserWarning, match=f"epoch {epoch} has no batch: .*{why}") as said:
+            assert list(loader) == []
+        assert said[0].filename == __file__
+
+
+@pytest.mark.parametrize("more", [{"seed": 1}, {"shuffle": True}, {"ends": "drop", "rank": 0, "world_size": 2, "seed": 1}])
+def test_an_epoch_that_goes_on_at_its_end_says_nothing(more, recwarn):
+    loader = Loader(range(7), 2, drop_last=True, **more)
+    batches = iter(loader)
+    for _ in range(len(loader)):
+        next(batches)
+    after = Loader(range(7), 2, drop_last=True, **more)
+    after.load_state_dict(loader.state_dict())
+    assert list(after) == []
+    assert not recwarn.list
 
 
 def test_empty_dataset_says_so():

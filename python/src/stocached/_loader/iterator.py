@@ -19,7 +19,9 @@ from .._common import threads
 from .._common.errors import ClosedError, InvalidError, NondeterministicDatasetError, StateError
 from .._common.load_time import delay_ns, idle_ns
 from .._common.reads_ahead import ahead_of
+from .._common.warning import warn_user
 from .._memory.mapping import keep_some_freed
+from .._order.epoch import Shard
 from .._trace.augment_time import spent_ns
 from .._workers.dataset_states import Report, Restored
 from .announcer import Announcer, say_unannounced
@@ -167,6 +169,7 @@ class BatchIterator:
             if context.trace is not None:
                 context.trace.stepped(context.epoch, self._given, start, step)
             self.close()
+            self._say_dropped()
             raise
         except Exception as error:
             self._returned = time.monotonic_ns()
@@ -201,6 +204,24 @@ class BatchIterator:
                 f"{fetched} samples have been fetched. {_REPLICAS if job.workers else ''}",
                 stacklevel=4,
             )
+
+    def _say_dropped(self) -> None:
+        """Warns if the epoch has no batch, as all its samples were left out."""
+        setup, shard, samples = self._context.setup, self._context.begun.shard, 0
+        if self._given or self._context.begun.skipped or not setup.batched or setup.iterable:
+            return
+        if isinstance(shard, Shard):
+            samples = 0 if shard.start else len(shard)
+            if shard.ends == "drop" and len(shard.epoch) and shard.start == samples == 0:
+                self._say_empty(f'ends="drop" leaves out all {len(shard.epoch)} samples, for {shard.world_size} ranks')
+        elif setup.drop_last:
+            with contextlib.suppress(TypeError, NotImplementedError):  # a sampler without a length
+                samples = len(setup.sampler)
+        if setup.drop_last and 0 < samples < (setup.batch_size or 0):
+            self._say_empty(f"drop_last=True leaves out its batch, which has {samples} of {setup.batch_size} samples")
+
+    def _say_empty(self, why: str) -> None:
+        warn_user(f"epoch {self._context.epoch} has no batch: {why}")
 
     def _note_bad(self, batch: Delivered) -> None:
         """Counts the samples that were left out of a batch. Raises BadSampleError if no other is left."""

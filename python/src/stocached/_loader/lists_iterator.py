@@ -7,7 +7,6 @@ import functools
 import itertools
 import pickle
 import time
-import warnings
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
@@ -129,10 +128,13 @@ class _Lists(BatchIterator):
                 "that all ranks give in this epoch: elements have fewer items than when they were measured, or nearly all "
                 "were left out. Measure the pipe again, or remove its cache if the data has changed"
             )
-        if not (walk.given or self._planned or left) and walk.rank < walk.windows:
-            why = self._why_empty()
+        if not (walk.given or self._planned) and walk.rank < walk.windows:
+            size = self._context.batch_size
+            why = (
+                f"drop_last=True leaves out its batch, which has {left} of {size} items" if left else self._why_empty()
+            )
             self.close()  # the warning may be an error
-            warnings.warn(f"stocached: epoch {walk.epoch} has no batch: {why}", stacklevel=5)
+            self._say_empty(why)
         raise StopIteration
 
     def _why_empty(self) -> str:
