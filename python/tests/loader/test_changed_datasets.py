@@ -7,6 +7,7 @@ import collections
 import contextlib
 import dataclasses
 import functools
+import os
 
 import numpy as np
 import pytest
@@ -287,6 +288,23 @@ def test_what_a_function_of_a_pipe_reads(name, workers):
         assert set(read(Loader(pipe, num_workers=workers))) == wanted
 
 
+def test_one_child_looks_at_all_caches_of_a_pipe(tmp_path):
+    def load(item):
+        (tmp_path / f"{os.getpid()}").touch()
+        return np.full(4, item)
+
+    one, two = (source(range(4)).map(load).cache("16MiB").map(abs).cache("16MiB") for _ in range(2))
+    pipe = (one + two + source(range(4)).map(load).cache("16MiB")).batch(12)
+    first = Loader(pipe)
+    assert sum(int(batch[:, 0].sum()) for batch in first) == 18
+    for path in tmp_path.iterdir():
+        path.unlink()
+    again = Loader(pipe)
+    assert [cache.uuid for cache in again._caches()] == [cache.uuid for cache in first._caches()]
+    assert len(list(tmp_path.iterdir())) == 1
+    assert not (tmp_path / f"{os.getpid()}").exists()
+
+
 class Counting(Held):
     """Counts its loads, and opens a file for its first sample."""
 
@@ -320,6 +338,7 @@ def test_what_loads_change_is_no_change_of_the_dataset(counting):
     assert read(again(loader))[AT] == 77.0
 
 
+@pytest.mark.filterwarnings("ignore:.*was filled before")  # once a program
 @pytest.mark.parametrize("named", [False, True])
 def test_reads_of_a_cache_are_no_change_of_the_cache_below(named, cache_name):
     above = source(numbers()).map(np.float64).cache("8MiB")

@@ -200,7 +200,10 @@ def test_error_in_a_large_batch_is_of_this_batch_alone(collate):
 @pytest.mark.parametrize(
     ("make", "why"),
     [
-        (lambda: Loader(range(3), 1, seed=1, rank=4, world_size=5, ends="drop"), r'ends="drop" .* all 3 samples, for 5'),
+        (
+            lambda: Loader(range(3), 1, seed=1, rank=4, world_size=5, ends="drop"),
+            r'ends="drop" .* all 3 samples, for 5',
+        ),
         (lambda: Loader(source(range(3)).batch(1), rank=0, world_size=5, ends="drop"), "all 3 samples, for 5 ranks"),
         (lambda: Loader(range(3), 4, drop_last=True), "drop_last=True leaves out its batch, which has 3 of 4 samples"),
         (lambda: Loader(range(3), 4, shuffle=True, drop_last=True, num_workers=1), "3 of 4 samples"),
@@ -215,7 +218,9 @@ def test_an_epoch_of_which_nothing_is_left_says_why(make, why):
         assert said[0].filename == __file__
 
 
-@pytest.mark.parametrize("more", [{"seed": 1}, {"shuffle": True}, {"ends": "drop", "rank": 0, "world_size": 2, "seed": 1}])
+@pytest.mark.parametrize(
+    "more", [{"seed": 1}, {"shuffle": True}, {"ends": "drop", "rank": 0, "world_size": 2, "seed": 1}]
+)
 def test_an_epoch_that_goes_on_at_its_end_says_nothing(more, recwarn):
     loader = Loader(range(7), 2, drop_last=True, **more)
     batches = iter(loader)

@@ -24,7 +24,7 @@ from .lists import PipeLists, WalkOrder
 from .padding import Batching
 from .positions import Positions, PositionsOrder
 from .stage import Stage
-from .stages import Batch, Cache, Shuffle, every, visits_digest
+from .stages import Batch, Cache, Shuffle, every, renew_caches, visits_digest
 from .visits import staged
 
 _IN_THE_CHAIN = {  # arguments of a loader, and what to write in place of them
@@ -45,7 +45,7 @@ def of_loader(stage: Stage, given: Any, collate: Callable[..., Any]) -> Any:
     for each in every(stage):
         if isinstance(each, Counted):
             each.counts_by(given.num_workers)
-    stage.renew_caches()
+    renew_caches(stage)
     stage = root = numbered(stage)
     batch, below = _without_maps(stage)
     _check(given, batch)

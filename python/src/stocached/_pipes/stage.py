@@ -149,11 +149,6 @@ class Stage:
         for stage in self.above:
             stage.make_caches()
 
-    def renew_caches(self) -> None:
-        """Forgets caches that were made of this stage and of those above, if their items have changed since."""
-        for stage in self.above:
-            stage.renew_caches()
-
     def source_item(self, visit: Visit) -> Any:
         """What the source has at a visit."""
         return self.above[0].source_item(visit)

@@ -34,6 +34,7 @@ from .._common.numbers import whole
 from .._common.one_line import name_of, one_line, printable
 from .._common.reads_ahead import ahead_of
 from .._common.remote_addresses import shown
+from .._datasets import looks
 from .._datasets.cached_samples import CachedSamples
 from .._datasets.making import CacheOptions
 from .._datasets.tally import current
@@ -41,7 +42,7 @@ from .._formats.elements import Elements
 from .._memory.texts import Texts
 from .._order.concatenation import Concatenation
 from .._order.order import MixedOrder, Order, WeightedOrder
-from .._workers import serialization
+from .._workers import serialization, set_up
 from . import element_datasets, joining, visits
 from .functions import FlatMap, Function, Map
 from .lengths import KeepsLengths
@@ -414,20 +415,24 @@ class Cache(KeepsLengths):
         super().make_caches()
         self.kept  # noqa: B018 - made now
 
-    def renew_caches(self) -> None:
-        super().renew_caches()
-        if self.made and not self._is_fresh(self.shared.kept):
-            self._counted.clear()
-            self.shared._forget()
-
-    def _is_fresh(self, kept: CachedSamples) -> bool:
-        """Whether a cache has the items that the stages above give now."""
-        if kept.cache.closed:
-            return False
+    def renewed(self, *, certainly: bool = False) -> bool | None:
+        """Whether the cache was forgotten, as the stages above give other items now. certainly: None if only a look at
+        samples would tell."""
+        kept = self.kept
         now = derive(kept.stored)
         if kept.derived is not None and now.certain(kept.derived):
-            return True
-        return kept.is_fresh() and not kept.has_changed(kept.derived, now)
+            return False
+        if certainly:
+            return None
+        if not kept.cache.closed and kept.is_fresh() and not kept.has_changed(kept.derived, now):
+            return False
+        self.forget()
+        return True
+
+    def forget(self) -> None:
+        """The stages above give other items now."""
+        self._counted.clear()
+        self._forget()
 
     @property
     def made(self) -> bool:
@@ -802,6 +807,26 @@ def ratios_of(weights: Sequence[float] | None, temperature: float | None, sizes:
 def cache_line(options: Mapping[str, Any]) -> str:
     given = [f"{name}={value!r}" for name, value in options.items() if value not in (None, False, "decoded")]
     return f".cache({', '.join(given)})"
+
+
+def renew_caches(stage: Stage) -> None:
+    """Forgets the caches of a stage, and of those above, whose items have changed since they were made. One child looks
+    at samples for all."""
+    shared = {id(one.shared): one.shared for one in reversed(every(stage)) if isinstance(one, Cache) and one.made}
+    caches = [cache for cache in shared.values() if cache.renewed(certainly=True) is None]
+    first = next((cache for cache in caches if looks.in_child(cache.kept.stored, None)), None)
+    if first is None or len(caches) == 1:
+        _renewed(caches)
+        return
+    with looks.begin(caches, first.kept.stored, set_up.numpy_worker, forks=None, workers=1) as look:
+        for cache, renewed in zip(caches, look.ask(_renewed)):
+            if renewed:
+                cache.forget()
+
+
+def _renewed(caches: list[Cache]) -> list[bool | None]:
+    """A cache that is forgotten lets those below it see other items."""
+    return [cache.renewed() for cache in caches]
 
 
 def every(stage: Stage) -> list[Stage]:

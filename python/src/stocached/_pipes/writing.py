@@ -40,7 +40,7 @@ from .filling import fill
 from .lists import PipeLists
 from .loader_arguments import check_functions
 from .stage import Stage
-from .stages import Batch, every, visits_digest
+from .stages import Batch, every, renew_caches, visits_digest
 
 FORMATS = ("block", "tar")
 _LOOKS = 3  # places of a pipe where items are read before
@@ -120,7 +120,7 @@ class _Items:
         """Reads some items twice. Raises NondeterministicDatasetError, SchemaError, InvalidError."""
         self._pipe, self._stage, self._workers = pipe, pipe._stage, workers
         self._given: list[tuple[Any, Any]] = []  # items of a pipe without an index, and copies that were made at once
-        self._stage.renew_caches()
+        renew_caches(self._stage)
         self._stage.make_caches()
         if self._stage.indexed:
             len(self._stage)  # which a function of count= may tell
