@@ -128,6 +128,34 @@ def test_values_of_other_types(tmp_path: Path):
     assert second == dict.fromkeys(["day", "time", "flag", "map"]) | {"lists": [], "holes": [2], "long": [2.5, 3.5]}
 
 
+def test_numbers_are_those_of_pyarrow_without_its_import_of_pandas(tmp_path: Path):
+    kinds = ["bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))]
+    kinds += ["float16", "float32", "float64"]
+    numbers = np.arange(100) % 11
+    columns = {kind: pa.array(numbers.astype(kind)) for kind in kinds}
+    nulls = {f"{kind} or null": pa.array(numbers.astype(kind), mask=numbers == 3) for kind in kinds}
+    lists = {f"list of {kind}": pa.ListArray.from_arrays(np.arange(0, 101, 5), columns[kind]) for kind in kinds}
+    made = pa.table(columns | nulls)
+    with pa.ipc.new_file(tmp_path / "a.arrow", made.schema) as file:
+        file.write_table(made, max_chunksize=13)
+    pq.write_table(made, tmp_path / "b.parquet", row_group_size=13)
+    pq.write_table(pa.table(lists), tmp_path / "c.parquet", row_group_size=3)
+    for name, table in ("a.arrow", made), ("b.parquet", made), ("c.parquet", pa.table(lists)):
+        rows = [*source(str(tmp_path / name))]
+        assert len(rows) == len(table)
+        for key in table.column_names:
+            for row, value in zip(rows, table[key].to_pylist()):
+                assert row[key] is None if value is None else (np.asarray(row[key]) == value).all()
+                assert value is None or row[key].dtype == np.dtype(key.removeprefix("list of ").split(" ")[0])
+    python(
+        "import sys\n"
+        "from stocached import source\n"
+        "for path in sys.argv[1:]: assert [*source(path)]\n"
+        "assert 'pandas' not in sys.modules\n",
+        *sorted(tmp_path.iterdir()),
+    )
+
+
 def test_a_stream_and_damage_are_errors_that_say_so(tmp_path: Path):
     batch = pa.record_batch({"a": [1, 2]})
     with pa.OSFile(str(tmp_path / "a.arrow"), "wb") as file, pa.ipc.new_stream(file, batch.schema) as writer:

@@ -25,6 +25,7 @@ _HOLE = 8 << 10  # bytes between two parts of an object that pyarrow reads toget
 _ROW, _VALUE = 200, 60  # bytes of a dict, and of a number in it: a file may say a million of them in a few bytes
 _NEXT = itertools.count()
 _local = threading.local()
+_NUMBERS = {"halffloat": "f2", "float": "f4", "double": "f8"}  # names of NumPy's, where others than pyarrow's
 _simple: dict[int, tuple[bool, bool]] = {}  # by the id of a type: whether they are numbers, texts or bytes
 
 
@@ -285,8 +286,13 @@ def _values_of(column: Any) -> Sequence[Any]:
         simple = _simple[kind.id] = _is_number(kind), _is_text(kind)
     number, text = simple
     if text or (number and not column.null_count):  # to ask pyarrow takes as long as to read a small group
-        return column.to_pylist() if text else list(column.to_numpy(zero_copy_only=False))
+        return column.to_pylist() if text else [value for chunk in _chunks(column) for value in _numbers(chunk)]
     return _values_of_others(column, kind)
+
+
+def _chunks(column: Any) -> Sequence[Any]:
+    """Those of a column that has several, else itself."""
+    return getattr(column, "chunks", None) or [column]
 
 
 def _values_of_others(column: Any, kind: Any) -> Sequence[Any]:
@@ -309,14 +315,13 @@ def _values_of_others(column: Any, kind: Any) -> Sequence[Any]:
     if types.is_timestamp(kind) or types.is_date(kind) or types.is_duration(kind):
         return _or_none(list(column.to_numpy(zero_copy_only=False)), column)
     if _is_number(kind):
-        zeros = column if not column.null_count else column.fill_null(False if types.is_boolean(kind) else 0)
-        return _or_none(list(zeros.to_numpy(zero_copy_only=False)), column)
+        return _or_none(list(_numbers(column)), column)
     if (
         (types.is_list(kind) or types.is_large_list(kind))
         and _is_number(kind.value_type)
         and not column.values.null_count
     ):
-        values, ends = _written(column.values), column.offsets.to_numpy().tolist()
+        values, ends = _written(column.values), _numbers(column.offsets).tolist()
         return _or_none([values[begin:end] for begin, end in itertools.pairwise(ends)], column)
     if types.is_fixed_size_list(kind) and _is_number(kind.value_type) and not column.null_count:
         values = column.flatten()
@@ -327,7 +332,18 @@ def _values_of_others(column: Any, kind: Any) -> Sequence[Any]:
 
 def _written(values: Any) -> npt.NDArray[Any]:
     """A copy that the program may change, as torch wants it."""
-    return np.array(values.to_numpy(zero_copy_only=False))
+    return np.array(_numbers(values))
+
+
+def _numbers(values: Any) -> npt.NDArray[Any]:
+    """The numbers of an array, any where nulls are. That of pyarrow imports pandas, which takes each worker 0.2 s."""
+    kind, begin, end = str(values.type), values.offset, values.offset + len(values)
+    memory = values.buffers()[1]
+    if not len(values):
+        return np.empty(0, _NUMBERS.get(kind, kind))
+    if kind == "bool":
+        return np.unpackbits(np.frombuffer(memory, np.uint8), count=end, bitorder="little")[begin:].view(np.bool_)
+    return np.frombuffer(memory, _NUMBERS.get(kind, kind))[begin:end]
 
 
 def _is_text(kind: Any) -> bool:
@@ -345,5 +361,4 @@ def _is_number(kind: Any) -> bool:
 def _or_none(values: list[Any], column: Any) -> list[Any]:
     if not column.null_count:
         return values
-    valid = column.is_valid().to_numpy(zero_copy_only=False)
-    return [value if there else None for value, there in zip(values, np.asarray(valid).tolist())]
+    return [value if there else None for value, there in zip(values, _numbers(column.is_valid()).tolist())]
