@@ -13,6 +13,7 @@ import resource
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -343,20 +344,26 @@ def test_memory_of_the_overflow_is_lent_to_answers_that_fill_half_of_it():
         return os.fstat(queue.overflow.fd).st_blocks * 512
 
     assert queue.lend() == NOT_LENT
-    first = queue.put(bytes(4 << 20))
+    first = queue.put(bytes(12 << 20))
     queue.spare(*first)
     lent = queue.lend()
     assert lent == first
-    assert held() == 4 << 20
-    answer = queue.put(b"x" * (3 << 20), into=lent)
-    assert answer == (lent[0], 3 << 20)
+    assert held() == 12 << 20
+    answer = queue.put(b"x" * (7 << 20), b"y", into=lent)
+    assert answer == (lent[0], (7 << 20) + 1)
     queue.unlend(lent, answer[0])  # does nothing: the answer has it
-    assert bytes(queue.get(*answer)) == b"x" * (3 << 20)
+    assert bytes(queue.get(*answer)) == bytes(queue.view(*answer)) == b"x" * (7 << 20) + b"y"
     queue.spare(*answer)
     assert queue.lend() == first  # all of it
     small = queue.put(b"y", into=first)
     assert small[0] != first[0]
     queue.unlend(first, small[0])
+    assert held() == 4096
+    usual = queue.put(bytes(8 << 20))
+    queue.spare(*usual)
+    assert queue.put(b"z", into=queue.lend()) == (usual[0], 1)  # one of a usual size is not given back
+    assert bytes(queue.view(usual[0], 1)) == b"z"
+    queue.drop(usual[0], 1)
     assert held() == 4096
     pieces = [queue.put(bytes(40 << 20)) for _ in range(4)]
     for piece in pieces:
@@ -366,6 +373,18 @@ def test_memory_of_the_overflow_is_lent_to_answers_that_fill_half_of_it():
     queue.unlend(queue.lend())
     queue.free_spare()
     assert held() == (40 << 20) + 4096  # what is lent
+
+
+def slow_then_large(x: int) -> Iterator[Any]:
+    time.sleep(0.02)
+    yield from (bytes([x]) * (6 << 20) for _ in range(2))
+
+
+def test_a_run_is_as_long_as_all_its_answers_take():
+    pipe = source(list(range(12))).flat_map(slow_then_large).shuffle(window=1).batch(1)
+    iterator = iter(Loader(pipe, num_workers=2))
+    assert sorted(batch[0][0] for batch in iterator) == sorted([*range(12)] * 2)
+    assert iterator._length == 1  # so that both workers read windows; the last answer of one is quick
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])

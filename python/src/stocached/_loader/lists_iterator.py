@@ -23,7 +23,7 @@ from .bad_samples import BadSample, all_bad
 from .columns import joined
 from .epoch_context import EpochContext
 from .iterator import BatchIterator, Clocks, Delivered, array_bytes
-from .lists_reader import Block, Finisher, Read, Reader, Run, load
+from .lists_reader import Block, Finisher, Read, Reader, Run
 from .tasks import BATCH, ERROR, ITEMS, NO_BUFFER
 from .worker_runtime import Asked, WorkerRuntime
 
@@ -39,7 +39,13 @@ class _Answer:
 
     offset: int
     length: int
+    memory: memoryview  # all of it
     left: int  # items that are in no batch that is ready
+
+    def load(self, block: Block) -> Any:
+        """What a block of it holds."""
+        first = block.offset - self.offset
+        return serialization.unpacked(self.memory[first : first + block.length], own=True)[0]
 
 
 @dataclass
@@ -65,6 +71,8 @@ class _Run:
     worker: int | None = None  # which reads it; None: any
     asked: Asked | None = None
     lent: tuple[int, int] = NOT_LENT  # for the answer
+    length: int = 0  # windows at its begin
+    took: int = 0  # ns
     ended: bool = False
     error: Any = None  # met after the items that are left
     rest: deque[_Rest] = field(default_factory=deque)
@@ -224,7 +232,7 @@ class ListsIterator(_Lists):
             if reading >= (1 if self._skip else self._context.job.workers):
                 return
             windows, self._windows = self._windows[: self._length], self._windows[self._length :]
-            run = _Run(windows, self._skip)
+            run = _Run(windows, self._skip, length=len(windows))
             self._runs.append(run)
             self._ask(run)
             there = self._size
@@ -246,9 +254,10 @@ class ListsIterator(_Lists):
         if answer["result"] == ERROR:  # a worker could not start
             run.windows, run.error = run.windows[:0], queue.take_object(offset, length)
             return
-        head = int.from_bytes(queue.get(offset, 8), "little")
-        read: Read = pickle.loads(queue.get(offset + 8, head))
-        memory = _Answer(offset, length, sum(block.items for block in read.blocks))
+        data = queue.view(offset, length)
+        head = int.from_bytes(data[:8], "little")
+        read: Read = pickle.loads(data[8 : 8 + head])
+        memory = _Answer(offset, length, data, sum(block.items for block in read.blocks))
         for block in read.blocks:
             run.rest.append(_Rest(memory, block._replace(offset=offset + 8 + head + block.offset), read.base))
             self._memory += block.length
@@ -260,10 +269,11 @@ class ListsIterator(_Lists):
         if self._skip:  # then it is the only run, and has just begun
             self._skip -= read.skipped
         run.worker, run.ended, run.error = read.worker, read.ended, read.error
-        length, run.windows, run.skip = len(run.windows), read.windows, read.given
+        run.windows, run.skip = read.windows, read.given
         self._loaded(answer, self._number)
         took = int(answer["ended_ns"]) - int(answer["began_ns"])
-        if run.ended and took < _SHORT and length == self._length < _MOST_WINDOWS:
+        run.took += took
+        if run.ended and run.took < _SHORT and run.length == self._length < _MOST_WINDOWS:
             self._length *= 2
         elif took > _LONG and self._length > 1:
             self._length //= 2
@@ -336,7 +346,7 @@ class ListsIterator(_Lists):
         several = []
         for rest, first, items in parts:
             if rest.batch is None:
-                rest.batch = load(self._runtime.task_queue, rest.block)
+                rest.batch = rest.answer.load(rest.block)
             several.append((rest.batch, first, items))
         start = time.monotonic_ns()
         data = joined(several, parts[0][0].block.signature)

@@ -23,7 +23,7 @@ from .job import Job
 
 _LONGEST = 20_000_000  # ns: how long a task reads, if it has some items
 _STEP = 2_000_000  # ns: between two looks at the clock
-_MOST_BYTES = 16 << 20  # of the items of a task
+_MOST_BYTES = 4 << 20  # of the items of a task
 _MOST_BLOCKS = 64  # of a task
 _BLOCK_BYTES = (
     1 << 20
@@ -334,7 +334,7 @@ class WorkerReader:
         """Those of parts of blocks: the first one, and how many."""
         made: list[Entry] = []
         for block, first, count in wanted:
-            value = load(self._task_queue, block)
+            value = serialization.unpacked(self._task_queue.get(block.offset, block.length))[0]
             if block.signature is None:
                 made += value[first : first + count]
             else:
@@ -375,11 +375,6 @@ def collated(job: Job, items: Any) -> Any:
     finally:
         if job.counters is not None:
             current().ns[job.counters.chain.batch] += time.monotonic_ns() - start
-
-
-def load(task_queue: TaskQueue, block: Block) -> Any:
-    """What a block holds: a batch, or entries."""
-    return serialization.unpacked(memoryview(task_queue.get(block.offset, block.length)))[0]
 
 
 class _Blocks:

@@ -124,8 +124,8 @@ def receive(task_queue: TaskQueue, offset: int, length: int, lease: Lease | None
     return unpacked(data, lease)
 
 
-def unpacked(data: memoryview, lease: Lease | None = None) -> tuple[Any, int]:
-    """As `receive`. data: bytes; arrays are over this memory."""
+def unpacked(data: memoryview, lease: Lease | None = None, *, own: bool = False) -> tuple[Any, int]:
+    """As `receive`. data: bytes. own: arrays have memory of their own, else they are over this."""
     size = int.from_bytes(data[:8], "little")
     in_batch_pool = data[8] == 1
     text_bytes, sizes = pickle.loads(data[9 : 9 + size])
@@ -134,10 +134,11 @@ def unpacked(data: memoryview, lease: Lease | None = None) -> tuple[Any, int]:
     used += text_bytes
     source: Any = data
     if in_batch_pool and lease is not None:
-        source, used = lease.array(), 0
+        source, used, own = lease.array(), 0, False
     buffers: list[Any] = []
     for nbytes in sizes:
         used = -(-used // _ALIGN) * _ALIGN
-        buffers.append(source[used : used + nbytes])
+        piece = source[used : used + nbytes]
+        buffers.append(np.array(piece) if own else piece)
         used += nbytes
     return pickle.loads(text, buffers=buffers), sum(sizes)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from .. import _native
 from .._common.array_addresses import address_of
 from .._common.errors import make
+from .._memory import mapping
 from .._memory.shared_file import SharedFile
 
 _HEADER, _TASK_BYTES, _PAGE, _WAKEUP, _NOTICE = 4096, 128, 4096, 192, 320
@@ -27,6 +28,9 @@ _TIMES = ("began_ns", "ended_ns", "augment_ns", "waited_ns", "delayed_ns")
 ANSWER = np.dtype([("result", "i4"), ("worker", "u4"), *((name, "u8") for name in (*_OVERFLOW, *_TIMES))])
 CANCELLED = -1
 _SPARE = 1 << 20, 128 << 20  # bytes: of a piece of the overflow that is lent again, at least; of all that wait for it
+_LONG = 128 << 10  # bytes that are quicker mapped than copied
+_MOST_MAPPED = 64  # pieces that a worker has mapped; it does not know which were dropped
+_SMALL = 8 << 20  # bytes of a piece that any answer takes
 NOT_LENT = -1, 0
 MOST_TASKS = 1 << 20  # limit of a task queue
 TAKEN, DONE = 2, 3  # states of a task
@@ -69,6 +73,7 @@ class TaskQueue:
         )
         self._spare: list[tuple[int, int]] = []  # pieces of the overflow with memory, for answers to come
         self._lent: dict[int, int] = {}
+        self._mapped: dict[int, npt.NDArray[Any]] = {}  # pieces, by their offsets
         self._as, self._one, self._sums = _native.Task(), _native.Batch(), _native.Collected()  # arguments of calls
 
     def __getstate__(self) -> dict[str, Any]:
@@ -234,17 +239,37 @@ class TaskQueue:
     def put(self, *parts: Any, into: tuple[int, int] = NOT_LENT) -> tuple[int, int]:
         """Writes bytes that another process reads by `get`. Returns their offset and number. into: of `lend`; it is
         taken if it fits."""
-        length = sum(memoryview(part).nbytes for part in parts)
+        views = [memoryview(part).cast("B") for part in parts if memoryview(part).nbytes]
+        length = sum(map(len, views))
         offset, room = into
-        if not length <= room <= 2 * length:
+        if length <= room <= max(2 * length, _SMALL):
+            if length >= _LONG:  # to write to one file, workers take turns
+                self._copy(views, offset, room)
+                return offset, length
+        else:
             offset = self._check(_native.queue_overflow(self.address, max(length, 1)))
         at = offset
-        for part in parts:
-            view = memoryview(part).cast("B") if memoryview(part).nbytes else memoryview(b"")
+        for view in views:
             while view:
                 written = os.pwrite(self.overflow.fd, view, at)
                 at, view = at + written, view[written:]
         return offset, length
+
+    def _copy(self, views: list[memoryview], offset: int, room: int) -> None:
+        data, at = self._piece(offset, room, written=True), 0
+        for view in views:
+            data[at : at + len(view)] = view
+            at += len(view)
+
+    def _piece(self, offset: int, length: int, *, written: bool) -> memoryview:
+        """A piece that has its memory, mapped until `drop`."""
+        memory = self._mapped.get(offset)
+        if memory is None:
+            if written and len(self._mapped) >= _MOST_MAPPED:
+                self._mapped.clear()
+            memory = self._mapped[offset] = self.overflow.map(offset, _paged(length))
+            mapping.populate(memory, written=written)
+        return memory.data
 
     def get(self, offset: int, length: int) -> memoryview:
         """Reads them without taking them away."""
@@ -257,8 +282,15 @@ class TaskQueue:
             at, view = at + count, view[count:]
         return data
 
+    def view(self, offset: int, length: int) -> memoryview:
+        """As `get`, and if it is long the bytes themselves, until `drop`: two copies less."""
+        if length < _LONG:
+            return self.get(offset, length)
+        return self._piece(offset, self._lent.get(offset, length), written=False)[:length]
+
     def drop(self, offset: int, length: int) -> None:
         """Gives their memory back."""
+        self._mapped.pop(offset, None)
         self.overflow.punch(offset, self._lent.pop(offset, 0) or _paged(length))
 
     def spare(self, offset: int, length: int) -> None:
