@@ -180,7 +180,7 @@ func FuzzDecodeIndex(f *testing.F) {
 			}
 		}
 		s := &shard{path: "x", index: x}
-		if _, err := choose(s, []field{{name: "jpg", names: []string{"jpg", "cls"}}}, false, true); err != nil {
+		if _, err := choose(s, []field{{name: "jpg", names: []string{"jpg", "cls"}}}, false, true, false); err != nil {
 			t.Fatal(err)
 		}
 	})

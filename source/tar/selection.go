@@ -29,8 +29,8 @@ type choices struct {
 const missing = -1 // bytes of a missing member
 
 // choose makes the selection of a shard. It returns ErrInvalid for the first sample that lacks a
-// field, unless skip is set. keys: samples have their keys.
-func choose(s *shard, wanted []field, keys, skip bool) (selection, error) {
+// field, unless skip is set. keys: samples have their keys. whole: it does so for members in no field.
+func choose(s *shard, wanted []field, keys, skip, whole bool) (selection, error) {
 	x, c := s.index, selection{largest: -1, choices: choicesOf(s.index.fields, wanted, keys)}
 	key := keyReader{rest: x.keys}
 	w, most := &work{members: make([]member, len(wanted)), ranks: make([]int, len(wanted))}, uint64(0)
@@ -56,7 +56,10 @@ func choose(s *shard, wanted []field, keys, skip bool) (selection, error) {
 			c.kept = append(c.kept, uint32(i))
 		}
 		c.samples++
-		c.unused += end - start - used
+		if c.unused += end - start - used; whole && c.unused > 0 {
+			return c, fmt.Errorf("%w: %s: sample %q has %s, and the first sample has %s: name the members to read in "+
+				"fields", source.ErrInvalid, s.path, x.key(i), strings.Join(x.fieldsOf(i), ", "), fieldNames(wanted))
+		}
 		if bytes += roundUp(uint64(len(key.key)), shm.UnitBytes); bytes >= most {
 			most, c.largest = bytes, i
 		}

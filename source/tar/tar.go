@@ -41,7 +41,8 @@ type settings struct {
 	// Missing says what happens to samples that lack a field: "error" (the default), or "skip",
 	// which leaves them out.
 	Missing string `key:"missing"`
-	// Keys: a sample also has its key, as the last field __key__.
+	// Keys: a sample also has its key, as the last field __key__. Without Fields, no sample has other members than the
+	// first one.
 	Keys bool `key:"keys"`
 	// Index is where indexes are kept: a folder, which is made if missing; for a single shard the
 	// name of a file that ends in .stocached-index; "beside": beside each shard, also in a bucket, with
@@ -148,7 +149,7 @@ func (d *dataset) openShards(ctx context.Context, paths []string, o *settings) e
 	return each(ctx, len(paths), func(_ context.Context, k int) error {
 		defer d.shards[k].in.forget() // choose has read all of it
 		return d.shards[k].in.look(func() (err error) {
-			d.chosen[k], err = choose(d.shards[k], d.fields, d.keys, o.Missing == "skip")
+			d.chosen[k], err = choose(d.shards[k], d.fields, d.keys, o.Missing == "skip", d.keys && o.Fields == nil)
 			return err
 		})
 	})

@@ -367,6 +367,21 @@ def test_tar_shards_of_a_text_are_those_of_this_machine(bucket: Bucket):
     assert [*source("s3://data/many tars/*.tar", kind="dir")] == [Path(f"{root}/a1.tar").read_bytes()]
 
 
+def test_no_member_of_a_shard_is_lost(bucket: Bucket):
+    bucket.put_tar("more.tar", {"1.txt": b"1", "2.txt": b"2", "2.cls": b"3"})
+    assert source(bucket.folder / "more.tar")[1] == {"__key__": "2", "txt": b"2", "cls": b"3"}
+    with pytest.raises(
+        stocached.InvalidError, match=r'more\.tar: sample "2" has txt, cls, and the first sample has txt'
+    ):
+        source("s3://data/more.tar")
+    bucket.put_tar("own-key.tar", {"1.__key__": b"own", "1.CLS": b"7"})
+    for where in (bucket.folder / "own-key.tar", "s3://data/own-key.tar"):
+        for decode in (False, True):
+            with pytest.raises(stocached.InvalidError, match="__key__.*name the (members|fields) to read in fields"):
+                source(where, decode=decode)
+        assert source(where, fields=["__key__", "cls"], int64=[".CLS"])[0] == {"__key__": b"own", "cls": 7}
+
+
 def test_braces_name_the_objects_that_they_name_on_this_machine(bucket: Bucket):
     for name in ("a/1.txt", "a/2.txt", "c/1.txt", "d/e/1.txt", "9.txt", "10.txt", "{y}.txt", "a,b.txt", "q.bin"):
         bucket.put(f"braces/{name}", name.encode())

@@ -139,7 +139,7 @@ class AddressDataset(ServedSamples):
         return f"{self.cache.fingerprint} {digest[:16]}"
 
     def _shown(self, field: Field, value: Any) -> Any:
-        return os.fsdecode(value) if field.name == _KEY else super()._shown(field, value)
+        return os.fsdecode(value) if field.name == _KEY and self.settings.get("keys") else super()._shown(field, value)
 
     def _value(self, value: Any, code: int) -> Any:
         made = super()._value(value, code)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from .._shards.near_members import read_members
 from .._shards.tar_index import members_of
 from .local_file import LocalFile
 
+_KEY = "__key__"  # of an item
 _BETWEEN = 1 << 16  # bytes between the members of a sample that are read, so that one read has all
 
 
@@ -46,7 +48,16 @@ class Tar:
             starts = np.arange(len(keys) + 1) * len(names)
         elif missing != "error":
             raise InvalidError(f"missing={missing!r} needs fields=, the names of the members that each item has")
-        self._numbers = set() if int64 is None else set(_texts("int64", int64))
+        elif _KEY in self._fields:
+            member = int(np.argmax(members.numbers == self._fields.index(_KEY)))
+            key = keys[int(np.searchsorted(starts, member, "right")) - 1]
+            raise InvalidError(
+                f"{printable(path)}: sample {printable(os.fsdecode(key))} has a member named {_KEY}, as the key of an item: "
+                "name the members to read in fields="
+            )
+        self._numbers = (
+            {one.lower().removeprefix(".") for one in _texts("int64", int64)} if int64 is not None else set()
+        )
         if keys and not self._numbers <= set(self._fields):
             raise InvalidError(
                 f"{printable(path)}: int64={one_line(int64)}, and its fields are {one_line(self._fields)}"
@@ -61,7 +72,7 @@ class Tar:
     def __getitem__(self, k: int) -> Any:
         item = self._item(k)
         if self._keyed:
-            return {"__key__": self._keys[k], **item}
+            return {_KEY: self._keys[k], **item}
         return item if len(item) > 1 else item[self._fields[0]]
 
     def _item(self, k: int) -> dict[str, Any]:
