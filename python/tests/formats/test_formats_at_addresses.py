@@ -127,6 +127,9 @@ def test_folders_of_pictures_are_listed_once(bucket: Bucket, monkeypatch: pytest
     (bucket.folder / "classes/a.csv").unlink()
     assert [*source("s3://data/classes/")] == [b"0", b"1", b"2"]
     assert asked == ["/v1/open"] * 3
+    for where in (str(bucket.folder), "s3://data"):
+        with pytest.raises(InvalidError, match="name several: .*/classes/1/?, .*/classes/2/?; join their pipes"):
+            source(f"{where}/classes/{{1,2}}/*.jpg", labels="folders")
     with pytest.raises(InvalidError, match='unknown key "lables"'):
         source("s3://data/classes/", lables="folders")
 

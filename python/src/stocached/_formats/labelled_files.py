@@ -81,9 +81,14 @@ def labelled(paths: Texts, roots: set[str], text: str, options: dict[str, Any]) 
         what = ", ".join(options) or f"labels={labels!r}"
         hint = "are for files of a format, and these are paths alone" if options else f'is not "{FOLDERS}"'
         raise InvalidError(f"source({one_line(text)}): {what} {hint}")
+    check_roots(roots, text)
+    return LabelledFiles(paths, roots.pop())
+
+
+def check_roots(roots: set[str], text: str) -> None:
+    """Raises InvalidError if there are several."""
     if len(roots) > 1:
         raise InvalidError(
             f'source({one_line(text)}): labels="{FOLDERS}" numbers the folders of one folder, and the braces name several: '
             f"{', '.join(map(printable, sorted(roots)[:3]))}; join their pipes by +"
         )
-    return LabelledFiles(paths, roots.pop())

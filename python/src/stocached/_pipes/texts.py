@@ -109,6 +109,13 @@ def _of_address(text: str, format: str | None, options: dict[str, Any], decode: 
         raise InvalidError(f"source({one_line(plain)}): format= and kind= do not go together; leave one of them out")
     from .._datasets import address_dataset  # few programs need it
 
+    if options.get("labels") == "folders":
+        from .._formats import labelled_files
+
+        ends = ((one, WILD.search(one)) for one in expanded(plain))
+        labelled_files.check_roots(
+            {one[: wild.start()].rpartition("/")[0] if wild else one for one, wild in ends}, plain
+        )
     made = address_dataset.source_of(text, options)
     kind = made["kind"]
     if decode:
