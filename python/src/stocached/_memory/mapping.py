@@ -71,12 +71,6 @@ def keep_freed() -> None:
     if "MALLOC_TRIM_THRESHOLD_" not in os.environ and hasattr(LIBC, "mallopt"):
         for option, number in ((-1, 128 << 20), (-3, 32 << 20)):  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD at its greatest
             LIBC.mallopt(option, number)
-        with contextlib.suppress(
-            MemoryError
-        ):  # 96 MiB to come are huge pages: 16,000 small ones of a window cost 40 ms
-            for block in [np.empty((32 << 20) - (1 << 16), np.uint8) for _ in range(3)]:
-                begin = -(-block.ctypes.data // _HUGE) * _HUGE
-                _madvise(begin, (block.ctypes.data + block.size - begin) // 4096 * 4096, mmap.MADV_HUGEPAGE)
 
 
 @functools.cache
