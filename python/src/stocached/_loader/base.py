@@ -22,7 +22,6 @@ from .._common.errors import ClosedError, InvalidError
 from .._common.notes import noted
 from .._common.numbers import whole
 from .._common.ranks import rank_of
-from .._common.warning import warn_user
 from .._datasets.cached_samples import CachedSamples
 from .._datasets.lists import WithoutIndex
 from .._datasets.looks import are_forked

@@ -7,6 +7,7 @@ import os
 from .. import _native
 from .._cache.cache import Cache
 from .._cache.stats import Stats, stats_of_file
+from .._common.warning import warn_user
 
 _PART = 16  # of a cache: with less room than this part of it, sets may be refused for another reason
 _SAMPLES = 64  # of the mean size: as much, where samples differ in size
