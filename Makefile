@@ -49,6 +49,10 @@ GO_LIST = $$(CGO_ENABLED=0 $(GO) list ./... | grep -v $(1))
 GO_FLAGS := -trimpath -gcflags=all=-dwarf=false
 export GOFLAGS := $(filter-out $(GO_FLAGS),$(shell $(GO) env GOFLAGS 2>/dev/null)) $(GO_FLAGS)
 
+# What the compiler made of the same C source before, in any clone, as Go does by itself.
+export PATH := $(if $(wildcard /usr/lib/ccache/cc),/usr/lib/ccache:)$(PATH)
+export CCACHE_NOHASHDIR := 1
+export CCACHE_BASEDIR := /
 export PYTHON GO TORCH
 # Hundreds of interpreters import the tests and the package. Without .pyc files, each would compile them.
 unexport PYTHONDONTWRITEBYTECODE

@@ -49,6 +49,7 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
             return
         build_data["pure_python"] = False
         build_data["tag"] = "py3-none-" + sysconfig.get_platform().replace("-", "_").replace(".", "_")
+        self.folder = tempfile.TemporaryDirectory()  # lives as long as the hook, which is longer than the build
         if version == "editable":
             self.compile(sources, Path(self.root, "src", "stocached", LIBRARY))
             self.compile_image(image_sources, Path(self.root, "src", "stocached", IMAGE_LIBRARY))
@@ -56,7 +57,6 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
         if built := os.environ.get("STOCACHED_BUILT"):
             self.take(Path(built), build_data)
             return
-        self.folder = tempfile.TemporaryDirectory()  # lives as long as the hook, which is longer than the build
         library = Path(self.folder.name, LIBRARY)
         self.compile(sources, library)
         build_data["force_include"][str(library)] = f"stocached/{LIBRARY}"
@@ -126,21 +126,31 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
     def compile_decoder(self, sources: Path, program: Path) -> None:
         """The program that decodes for a server, with the library inside."""
         files = sorted((sources / "src").glob("*.c"))
-        inputs = [f"-I{sources}", sources / "decode_main.c", *files, *self.decoders("LIBRARIES"), "-lm"]
+        inputs = [sources / "decode_main.c", *files, *self.decoders("LIBRARIES"), "-lm"]
         self.run_compiler(self.image_options(), program, None, inputs)
 
     def image_options(self) -> list[str]:
-        return [*IMAGE_OPTIONS, f"-I{self.sources() / 'src' / 'base'}"]
+        return [*IMAGE_OPTIONS, f"-I{self.sources() / 'src' / 'base'}", f"-I{self.image_sources()}"]
 
     def run_compiler(self, options: list[str], output: Path, symbols: Path | None, inputs: list[Any]) -> None:
         """symbols: the map of a library; None makes a program."""
         shared = ["-shared", f"-Wl,-soname,{output.name}.1", f"-Wl,--version-script,{symbols}", "-Wl,-z,defs"]
+        linked = [self.compiled(options, one) if isinstance(one, Path) else one for one in inputs]
+        self.call([*options, *(shared if symbols else []), "-Wl,-z,relro,-z,now", "-o", output, *linked])
+
+    def compiled(self, options: list[str], source: Path) -> Path:
+        """The object of a file. The library and the program have the same ones."""
+        made = Path(self.folder.name, f"{source.stem}.o")
+        if not made.exists():
+            self.call([*options, "-c", "-o", made, source])
+        return made
+
+    def call(self, arguments: list[Any]) -> None:
         command = [
             *shlex.split(os.environ.get("CC", "cc")),
-            "-std=c11", *options, "-fvisibility=hidden", "-fPIC",
+            "-std=c11", "-fvisibility=hidden", "-fPIC",
             *shlex.split(os.environ.get("CFLAGS", "")),
-            *(shared if symbols else []), "-Wl,-z,relro,-z,now",
-            "-o", str(output), *map(str, inputs),
+            *map(str, arguments),
         ]  # fmt: skip
         self.app.display_info(shlex.join(command))
         try:

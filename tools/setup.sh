@@ -31,6 +31,7 @@ c_tests() {
     command -v "${CXX:-c++}" >/dev/null || missing="$missing g++"
     command -v pkg-config >/dev/null || missing="$missing pkg-config"
     has_codecs || missing="$missing $(decoders PACKAGES)"
+    command -v ccache >/dev/null || [ "$(id -u)" != 0 ] || (install_packages ccache 2>/dev/null) || true
     install_packages $missing
     take_jpegs
 }

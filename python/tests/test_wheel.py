@@ -41,39 +41,12 @@ print(*pixels.shape, int(pixels.mean()), *{line.split()[-1] for line in open("/p
 
 # Its output is empty.
 NO_COMPILER = '#!/bin/sh\nwhile [ $# -gt 0 ]; do [ "$1" = -o ] && : > "$2"; shift; done\n'
-# Compiles the same sources once, in whatever folder they are. The name of a file counts, what it holds, and the headers
-# and sources beside it.
-COMPILER = f"""#!{sys.executable} -IS
-import hashlib, pathlib, shutil, subprocess, sys
-output, key = None, hashlib.sha256()
-for before, word in zip(["", *sys.argv[1:]], sys.argv[1:]):
-    if before == "-o":
-        output = pathlib.Path(word)
-        continue
-    key.update(pathlib.Path(word).name.encode())
-    if word.endswith(".c"):  # a checkout has other files beside them, such as tests
-        folder = pathlib.Path(word).parent
-        for path in [pathlib.Path(word), *sorted(folder.glob("*.h")), *sorted((folder / "src").rglob("*.[ch]"))]:
-            key.update(path.read_bytes())
-made = pathlib.Path(__file__).with_name(key.hexdigest())
-if output is None:
-    sys.exit(subprocess.run(["cc", *sys.argv[1:]]).returncode)
-if not made.exists():
-    subprocess.run(["cc", *sys.argv[1:]], check=True)
-    shutil.copy(output, made)
-shutil.copy(made, output)
-"""
 
 
 def written(program: Path, text: str) -> Path:
     program.write_text(text)
     program.chmod(0o755)
     return program
-
-
-@pytest.fixture(scope="module")
-def compiler(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return written(tmp_path_factory.mktemp("compiler") / "cc", COMPILER)
 
 
 def built(folder: Path, **environment: str) -> zipfile.ZipFile:
@@ -161,9 +134,9 @@ def source_package(folder: Path) -> Path:
     return made
 
 
-def test_without_the_headers_of_libjpeg_the_package_decodes_no_jpeg_files(fresh, compiler, tmp_path):
+def test_without_the_headers_of_libjpeg_the_package_decodes_no_jpeg_files(fresh, tmp_path):
     # Finds no header for a program that it reads from its standard input.
-    without = written(tmp_path / "cc", f'#!/bin/sh\n[ "$1" != -fsyntax-only ] && exec {compiler} "$@"\n')
+    without = written(tmp_path / "cc", '#!/bin/sh\n[ "$1" != -fsyntax-only ] && exec cc "$@"\n')
     install(fresh, source_package(tmp_path), CC=str(without))
     done = says(fresh, LOAD)
     assert done.stderr == ""
@@ -179,7 +152,7 @@ def test_without_the_headers_of_libjpeg_the_package_decodes_no_jpeg_files(fresh,
         line,
     )
     assert found is not None, line
-    install(fresh, *found[1].split(), CC=str(compiler))
+    install(fresh, *found[1].split())
     assert says(fresh, DECODE).stdout.startswith("8 16 3 62 /")
 
 
