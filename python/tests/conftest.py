@@ -6,6 +6,7 @@ from __future__ import annotations
 import atexit
 import fcntl
 import gc
+import importlib.util
 import multiprocessing
 import os
 import re
@@ -21,7 +22,7 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 sys.path.append(str(Path(__file__).parents[2] / "tools"))
-from warm import use_huge_pages
+from warm import prepare, use_huge_pages
 
 _PYTHON = Path(__file__).resolve().parents[1]
 
@@ -176,7 +177,9 @@ def warm_lightning(warm_ranks: Any) -> Any:
 @pytest.fixture(scope="session")
 def in_lightning() -> None:
     """For tests that import Lightning into this process."""
-    pytest.importorskip("lightning.pytorch", reason="Lightning is not installed: tools/setup.sh torch does it")
+    if importlib.util.find_spec("lightning") is None:
+        pytest.skip("Lightning is not installed: tools/setup.sh torch does it")
+    prepare(["lightning.pytorch"])
 
 
 @pytest.fixture

@@ -122,7 +122,7 @@ def test_two_ranks(tmp_path, warm_lightning):
 def test_the_other_lightning(tmp_path, warm_ranks):
     """A program that uses `pytorch_lightning` gets a DataModule of that package."""
     (one,) = run(
-        warm_ranks,
+        warm_ranks.more(["pytorch_lightning"]),
         tmp_path,
         "one",
         "--pytorch-lightning",
