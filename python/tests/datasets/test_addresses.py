@@ -249,7 +249,7 @@ def sweeping(run: Path) -> Iterator[None]:
 def test_programs_that_start_a_server_beside_sweeps_get_one(run: Path):
     program = f"from stocached import source; from stocached._cache import on_demand as o; o._KEPT = -1.0; source({TARS!r})[0]"
     with sweeping(run):
-        for turn in range(6):
+        for turn in range(3):
             together = [Program(program, AWS_PROFILE=str(turn % 2)) for _ in range(3)]
             assert [one.communicate()[1] for one in together] == [""] * 3
             assert len(servers(run)) <= 2
@@ -260,12 +260,55 @@ def test_programs_that_start_a_server_beside_sweeps_get_one(run: Path):
 def test_a_sweep_removes_nothing_of_a_program_that_starts_a_server(run: Path):
     server = on_demand.OnDemand()
     with sweeping(run):
-        for _ in range(3000):
-            assert not server._answers()
-            with server._alone(time.monotonic() + 60) as alone, open(server.log, "w") as log:
-                time.sleep(1e-3)
-                assert alone
-                assert os.fstat(log.fileno()).st_nlink == 1
+        for _ in range(400):
+            begun(server)
+
+
+def begun(server: on_demand.OnDemand) -> None:
+    """A program starts a server, which takes a moment."""
+    assert not server._answers()
+    with server._alone(time.monotonic() + 60) as alone, open(server.log, "w") as log:
+        time.sleep(1e-3)
+        assert alone
+        assert os.fstat(log.fileno()).st_nlink == 1
+        with open(f"{server.folder}/{on_demand._LOCK}") as lock, pytest.raises(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+@pytest.mark.parametrize("step", ["before the lock is opened", "before it is taken"])
+def test_a_folder_that_is_swept_while_a_program_starts_a_server(step: str, run: Path, monkeypatch: pytest.MonkeyPatch):
+    server, swept = on_demand.OnDemand(), []
+    owner, name = {"before the lock is opened": (os, "open"), "before it is taken": (fcntl, "flock")}[step]
+    real = getattr(owner, name)
+
+    def sweeps_first(*arguments: Any, **named: Any) -> Any:
+        if not swept and (name == "flock" or str(arguments[0]).endswith(on_demand._LOCK)):
+            swept.append(server.folder)
+            shutil.rmtree(swept[0])
+        return real(*arguments, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, sweeps_first)
+        begun(server)
+    assert swept
+
+
+def test_a_sweep_that_comes_too_late_leaves_the_new_folder(run: Path, monkeypatch: pytest.MonkeyPatch):
+    server, real = on_demand.OnDemand(), fcntl.flock
+    folder = server.folder
+    begun(server)
+    os.utime(server.log, (1, 1))
+
+    def replaced_first(*arguments: Any) -> Any:  # another sweep, and another program that starts a server
+        monkeypatch.setattr(fcntl, "flock", real)
+        shutil.rmtree(folder)
+        begun(server)
+        os.utime(server.log, (1, 1))
+        return real(*arguments)
+
+    monkeypatch.setattr(fcntl, "flock", replaced_first)
+    on_demand._sweep(server._base)
+    assert os.path.getsize(os.path.join(folder, "server.log")) == 0
 
 
 def test_a_program_that_is_attached_keeps_it(run: Path):
