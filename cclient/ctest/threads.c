@@ -144,13 +144,18 @@ static void everything_at_once(void)
         /* on a busy machine some operations come late */
         for (int more = 0, k = 0; k < 8 && more < 60000; k += done[k] > 10, more++)
             usleep(done[k] > 10 ? 0 : 1000);
+        struct stoc_stats s = stats_of(handles[0]);
+        for (int more = 0; more < 60000 && !(s.stored && s.hits && (s.evicted || !evicts)); more++) {
+            usleep(1000);
+            s = stats_of(handles[0]);
+        }
         stop = true;
         for (int k = 0; k < THREADS; k++)
             pthread_join(threads[k], NULL);
         EQUAL(errors, 0);
         for (int k = 0; k < 8; k++)
             CHECK(done[k] > 10);
-        struct stoc_stats s = stats_of(handles[0]);
+        s = stats_of(handles[0]);
         EQUAL(s.lost, 0);
         EQUAL(s.corrupt, 0);
         EQUAL(s.recovered, 0);

@@ -6,6 +6,13 @@
 
 #include <ftw.h>
 
+/* Damaged files: a sanitizer sees more than the guards do. */
+#ifdef __SANITIZE_ADDRESS__
+#define FOR_MEMORY 1
+#else
+#define FOR_MEMORY 0
+#endif
+
 static stoc_image_worker *worker;
 
 static struct stoc_image_decode to(uint32_t width, uint32_t height)
@@ -515,8 +522,6 @@ extern uint32_t exif_orientation(const uint8_t *data, size_t bytes) __attribute_
 /* EXIF data of any content and length: nothing after them is read. */
 static void exif_data_that_lie(void)
 {
-    if (!exif_orientation)
-        SKIP("the library does not export exif_orientation; the programs with sanitizers test it");
     int turned = 0;
     for (int k = 0; k < 20000; k++) {
         size_t n = below(120);
@@ -1076,17 +1081,20 @@ int main(int argc, char **argv)
         state = strtoull(getenv("STOCACHED_TEST_SEED"), NULL, 10);
     printf("STOCACHED_TEST_SEED=%llu\n", (unsigned long long)state);
     RUN(threads_have_their_own_workers);
-    if (!FOR_RACES) {
-        RUN(parts_are_those_of_the_whole);
-        RUN(rows_and_columns_outside_are_not_decoded);
+    if (!FOR_RACES)
+        RUN(find_files);
+    if (FOR_MEMORY) {
         RUN(files_that_are_cut_off);
         RUN(files_that_are_damaged);
-        RUN(find_files);
         RUN(small_files_that_are_cut_off);
         RUN(files_of_others_that_are_damaged);
         RUN(a_byte_that_changes_at_an_allocation);
         RUN(files_that_change);
         RUN(exif_data_that_lie);
+    }
+    if (!FOR_RACES) {
+        RUN(parts_are_those_of_the_whole);
+        RUN(rows_and_columns_outside_are_not_decoded);
         RUN(bombs);
         RUN(files_that_are_no_jpeg);
         RUN(the_best_vectors_are_used);
