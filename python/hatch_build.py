@@ -54,6 +54,8 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
             self.compile(sources, Path(self.root, "src", "stocached", LIBRARY))
             self.compile_image(image_sources, Path(self.root, "src", "stocached", IMAGE_LIBRARY))
             return
+        for header in (sources / "stocached.h", image_sources / "stocached_image.h"):  # which the package binds
+            build_data["force_include"][str(header)] = f"stocached/_native/{header.name}"
         if built := os.environ.get("STOCACHED_BUILT"):
             self.take(Path(built), build_data)
             return

@@ -19,6 +19,7 @@ import stocached
 from stocached import _native
 from stocached._cache import fetch_calls
 from stocached._common import errors
+from stocached._native import _binding, _image_header
 
 ROOT = Path(__file__).resolve().parents[2]
 HEADER = ROOT / "cclient" / "stocached.h"
@@ -163,6 +164,56 @@ def test_structs_are_those_of_the_header(tmp_path):
         struct, _, field = what.partition(".")
         mirror = structs[struct]
         assert int(number) == (getattr(mirror, field).offset if field else ctypes.sizeof(mirror)), what
+
+
+@pytest.mark.parametrize(
+    ("header", "api", "bound"),
+    [(HEADER, "STOC_API", _native), (ROOT / "cimage" / "stocached_image.h", "STOC_IMAGE_API", _image_header)],
+    ids=["stocached.h", "stocached_image.h"],
+)
+def test_all_of_a_header_is_bound(header, api, bound):
+    text = re.sub(r"/\*.*?\*/", "", header.read_text(), flags=re.DOTALL)
+    kinds = {
+        f"\n{api} ": lambda value: hasattr(value, "argtypes") and not inspect.isclass(value),
+        "\nstruct stoc_": lambda value: inspect.isclass(value) and issubclass(value, ctypes.Structure),
+        "\ntypedef struct ": lambda value: inspect.isclass(value) and ctypes.c_void_p in value.__bases__,
+    }
+    for declaration, belongs in kinds.items():
+        names = {value.__name__ for value in vars(bound).values() if belongs(value)} - {"IoVec", "munmap"}
+        assert len(names) == text.count(declaration) > 0, declaration
+
+
+def test_brief_functions_and_addresses_are_those_of_a_header():
+    bound = vars(_native) | vars(_image_header)
+    assert all(callable(bound[name]) for name in _binding.BRIEF)
+    for place in _binding._ADDRESSES:
+        assert ctypes.c_void_p in bound[place.partition(".")[0]].argtypes, place
+
+
+def test_the_package_uses_only_names_that_a_header_has():
+    """mypy cannot know them."""
+    missing = set()
+    for path in (ROOT / "python/src/stocached").rglob("*.py"):
+        text = path.read_text()
+        for module, bound in (("native", _image_header), ("_native", _native)):
+            if re.search(rf"import .*\b{bound.__name__.rpartition('.')[2]}\b( as {module})?$", text, re.MULTILINE):
+                names = re.findall(rf"(?<![\w.]){module}\.([A-Za-z]\w*)", text)
+                missing |= {(path.name, name) for name in names if not hasattr(bound, name)}
+    assert missing == set()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "STOC_API long double stoc_half(int x);", "STOC_API int stoc_take(long double x);",
+        "struct stoc_odd { long x; };", "enum stoc_odd { STOC_ONE };", "struct stoc_odd { int x[2][2]; };",
+        "static int x;", "struct stoc_odd { long double (*f)(int x); };", "STOC_API int stoc_get(stoc_other *x);",
+    ],
+)  # fmt: skip
+def test_an_unknown_declaration_is_refused(text):
+    library = _native.releasing, _native.holding
+    with pytest.raises(ImportError, match="not understood"):
+        _binding._Header(f"#define STOC_ABI_VERSION {_native.ABI_VERSION}u\n{text}", "stoc_", *library)
 
 
 def test_unknown_library_says_what_to_do(tmp_path):

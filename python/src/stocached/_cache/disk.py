@@ -152,7 +152,7 @@ class Disk:
             self.flush_at_exit()
         parts = cache._values.parts(value)
         code = _native.set_later(self.handle, i, storing.vector_of(parts), len(parts))
-        return self.handle.check(code, i) == _native.STORED
+        return bool(self.handle.check(code, i) == _native.STORED)
 
     def flush(self, seconds: float = _FLUSH) -> bool:
         """Waits until this process has written what it put; returns whether it has."""

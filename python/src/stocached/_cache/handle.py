@@ -55,10 +55,11 @@ class PayloadMap:
             munmap(self.address, -(-self.length // page) * page)
 
 
-class Handle(_native.Cache):
+class Handle(_native.Cache):  # type: ignore[misc]
     """An attached client: the `stoc_cache *` that calls take. Closes when the last reference is
     gone."""
 
+    value: int | None  # the pointer
     payload: PayloadMap | None = None
     replaced = ""  # of a new segment: what it says of the one of another version whose place it has taken
 

@@ -157,7 +157,7 @@ class _State:
 
     @property
     def floats(self) -> bool:
-        return self.blank.dtype != native.UINT8
+        return bool(self.blank.dtype != native.UINT8)
 
     def follow(self, step: Step) -> None:
         """Raises InvalidError if the step does not take such a picture. Whether sizes fit depends on the files."""

@@ -15,7 +15,12 @@ from .._common.numbers import whole
 from .._native import _image_header as native
 from .passes import DTYPES
 
-_FILTERS = {"bilinear": native.BILINEAR, "bicubic": native.BICUBIC, 2: native.BILINEAR, 3: native.BICUBIC}
+_FILTERS: dict[Any, int] = {
+    "bilinear": native.BILINEAR,
+    "bicubic": native.BICUBIC,
+    2: native.BILINEAR,
+    3: native.BICUBIC,
+}
 
 LONGEST = native.MAX_SIDE
 

@@ -21,7 +21,7 @@ Pixels = npt.NDArray[Any]
 
 MOST_PIXELS = native.MAX_PIXELS  # limit of a picture, if the user gives none
 
-DTYPES = {
+DTYPES: dict[str, int] = {
     "uint8": native.UINT8, "float32": native.FLOAT32, "float16": native.FLOAT16, "bfloat16": native.BFLOAT16,
 }  # fmt: skip
 # The items of a result in memory. Those of bfloat16 are their bits.
@@ -93,7 +93,7 @@ class Picture:
         if code:
             more = ", and Decode(max_pixels=) as the first step changes it" if "max_pixels" in message else ""
             raise InvalidError(message + more)
-        return passes[: count.value]
+        return list(passes[: count.value])
 
     def apply(self, steps: list[native.Step], draw: Draw) -> Any:
         """The picture after these steps: an array or a tensor, as it was."""

@@ -7,8 +7,6 @@ import os
 from pathlib import Path
 
 from . import _library
-from ._library import bind as bind
-from ._library import check_abi as check_abi
 
 
 def image_library_path() -> Path:

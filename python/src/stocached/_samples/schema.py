@@ -125,9 +125,9 @@ def _make_field(name: str, shape: Any, dtype: Any, variable: bool) -> Field:
     return Field(name, tuple(made), dtypes.code_of(dtype))
 
 
-def to_native(fields: Iterable[Field]) -> ctypes.Array[_native.Field]:
+def to_native(fields: Iterable[Field]) -> ctypes.Array[Any]:
     fields = tuple(fields)
-    made = (_native.Field * len(fields))()
+    made: ctypes.Array[Any] = (_native.Field * len(fields))()
     for native, field in zip(made, fields):
         native.name, native.dtype, native.ndim = field.name.encode(), field.code, len(field.shape)
         for d, dim in enumerate(field.shape):

@@ -1,0 +1,1 @@
+../../../../cclient/stocached.h

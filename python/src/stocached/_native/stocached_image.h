@@ -1,0 +1,1 @@
+../../../../cimage/stocached_image.h
