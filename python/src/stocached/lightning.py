@@ -11,6 +11,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal
 
 from ._checks.randomness import Remedy
@@ -70,6 +71,7 @@ _PREPARE_REMEDY = Remedy(
 _Base: Any = _lightning.LightningDataModule
 
 
+@dataclass(eq=False, repr=False)
 class DataModule(_Base):  # type: ignore[misc]
     """Prepares a dataset once on each machine, splits it, and gives each rank its batches.
 
@@ -78,82 +80,75 @@ class DataModule(_Base):  # type: ignore[misc]
     Training samples come in the order of a BlockSampler over the training part, which differs from
     epoch to epoch. Rank r of R takes every R-th sample.
     A checkpoint of the Trainer holds the place in that order. A run that resumes from it continues
-    with the next batch: no sample is lost, and none comes twice."""
+    with the next batch: no sample is lost, and none comes twice.
 
-    def __init__(
-        self,
-        preparer: DataPreparer | Any | None,
-        storage: DataStorage,
-        *,
-        batch_size: int = 1,
-        eval_batch_size: int | None = None,
-        num_workers: int = 0,
-        processes: int = 0,
-        validation: float | int = 0.1,
-        test: float | int = 0,
-        stratify: str | None = None,
-        split: Split | None = None,
-        seed: int = 0,
-        shuffle: bool = True,
-        block_size: int | None = None,
-        window: int = 8,
-        ends: Literal["pad", "drop"] = "pad",
-        drop_last: bool = False,
-        transform: Callable[[Any], Any] | None = None,
-        train_transform: Callable[[Any], Any] | None = None,
-        loader: Mapping[str, Any] | None = None,
-        train_loader: Mapping[str, Any] | None = None,
-        allow_random: bool = False,
-    ) -> None:
-        """preparer: as for stocached.prepare.prepare. None if another program prepares the storage.
-        storage: one that all processes see, such as BlockStorage.
-        batch_size: of a rank. eval_batch_size: for validation and test; None: as batch_size.
-        num_workers: of each loader. processes: the number that prepare.
-        validation, test, stratify: as for stocached.prepare.split; `stratify` names the field of
-            the labels. split: a finished split, instead of these.
-        seed: of split and order.
-        shuffle, block_size, window: of the training samples, as for BlockSampler. block_size None:
-            the samples of a block of the storage, but small enough for 256 blocks.
-        ends: if the samples do not divide by the ranks, "pad" repeats some, and "drop" omits some.
-        transform: for every sample. train_transform: replaces it in training.
-        loader: more arguments of stocached.torch.DataLoader, such as pin_memory=.
-        train_loader: more arguments in training only, such as size= for a cache, augment= or
-            trace=.
-        allow_random: as for stocached.prepare.prepare. Give that of a cache in loader=.
+    preparer: as for stocached.prepare.prepare. None if another program prepares the storage.
+    storage: one that all processes see, such as BlockStorage.
+    batch_size: of a rank. eval_batch_size: for validation and test; None: as batch_size.
+    num_workers: of each loader. processes: the number that prepare.
+    validation, test, stratify: as for stocached.prepare.split; `stratify` names the field of
+        the labels. split: a finished split, instead of these.
+    seed: of split and order.
+    shuffle, block_size, window: of the training samples, as for BlockSampler. block_size None:
+        the samples of a block of the storage, but small enough for 256 blocks.
+    ends: if the samples do not divide by the ranks, "pad" repeats some, and "drop" omits some.
+    transform: for every sample. train_transform: replaces it in training.
+    loader: more arguments of stocached.torch.DataLoader, such as pin_memory=.
+    train_loader: more arguments in training only, such as size= for a cache, augment= or
+        trace=.
+    allow_random: as for stocached.prepare.prepare. Give that of a cache in loader=.
 
-        Raises InvalidError."""
+    Raises InvalidError."""
+
+    preparer: DataPreparer | Any | None
+    storage: DataStorage
+    _: KW_ONLY
+    batch_size: int = 1
+    eval_batch_size: Any = None
+    num_workers: int = 0
+    processes: int = 0
+    validation: float | int = 0.1
+    test: float | int = 0
+    stratify: str | None = None
+    split: Split | None = None
+    seed: int = 0
+    shuffle: bool = True
+    block_size: int | None = None
+    window: int = 8
+    ends: Literal["pad", "drop"] = "pad"
+    drop_last: bool = False
+    transform: Callable[[Any], Any] | None = None
+    train_transform: Callable[[Any], Any] | None = None
+    loader: Any = None
+    train_loader: Any = None
+    allow_random: bool = False
+    _train: TrainerBatches | None = field(default=None, init=False)
+    _resumed: dict[str, Any] | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
         super().__init__()
-        if ends not in ("pad", "drop"):
-            raise InvalidError(f"ends={ends!r}; ranks need as many batches as each other: pad or drop")
+        if self.ends not in ("pad", "drop"):
+            raise InvalidError(f"ends={self.ends!r}; ranks need as many batches as each other: pad or drop")
         for what, options, taken in (
-            ("loader", loader, _SET_HERE | _OF_TRAINING),
-            ("train_loader", train_loader, _SET_HERE),
+            ("loader", self.loader, _SET_HERE | _OF_TRAINING),
+            ("train_loader", self.train_loader, _SET_HERE),
         ):
             wrong = sorted(taken & set(options or {}))
             if wrong:
                 where = "give it in train_loader=" if wrong[0] in _OF_TRAINING else "which the DataModule sets itself"
                 raise InvalidError(f"{what}= has {wrong[0]}, {where}")
-        preparer = preparer_of(preparer)
-        if not isinstance(storage, DataStorage) or (preparer is not None and not hasattr(preparer, "dataset_info")):
+        self.preparer = preparer_of(self.preparer)
+        if not isinstance(self.storage, DataStorage) or (
+            self.preparer is not None and not hasattr(self.preparer, "dataset_info")
+        ):
             raise InvalidError(
-                f"a DataModule is made of a DataPreparer and a DataStorage, not of {type(preparer).__name__} and {type(storage).__name__}"
+                f"a DataModule is made of a DataPreparer and a DataStorage, not of {type(self.preparer).__name__} and {type(self.storage).__name__}"
             )
-        self.preparer, self.storage = preparer, storage
-        self.batch_size = whole("batch_size", batch_size, 1)
-        self.eval_batch_size = (
-            self.batch_size if eval_batch_size is None else whole("eval_batch_size", eval_batch_size, 1)
-        )
-        self.num_workers, self.processes = num_workers, processes
-        self.validation, self.test, self.stratify = validation, test, stratify
-        self.split = split
-        self.seed, self.shuffle, self.block_size, self.window = seed, shuffle, block_size, window
-        self.ends: Literal["pad", "drop"] = ends
-        self.drop_last = drop_last
-        self.transform, self.train_transform = transform, train_transform or transform
-        self.loader, self.train_loader = dict(loader or {}), dict(train_loader or {})
-        self.allow_random = allow_random
-        self._train: TrainerBatches | None = None
-        self._resumed: dict[str, Any] | None = None
+        self.batch_size = whole("batch_size", self.batch_size, 1)
+        evaluated = self.batch_size if self.eval_batch_size is None else self.eval_batch_size
+        self.eval_batch_size = whole("eval_batch_size", evaluated, 1)
+        self.train_transform = self.train_transform or self.transform
+        self.loader, self.train_loader = dict(self.loader or {}), dict(self.train_loader or {})
 
     # ------------------------------------------------------------ hooks of Lightning
 

@@ -8,6 +8,7 @@ import pytest
 from torch_helpers import TORCH_WARNINGS, torch
 
 from stocached import Order
+from stocached._order.concatenation import Concatenation
 from stocached._order.order import MixedOrder, WeightedOrder
 
 if torch is not None:  # otherwise these are only collected
@@ -53,9 +54,10 @@ def test_a_mix_reads_a_concat_dataset():
     )
     mix = MixedOrder([Order(n) for n in sizes], [3, 2, 1], stop="all")
     epoch = mix.epoch(0)
-    assert len(mix.concatenation) == len(dataset)
+    concatenation = Concatenation(sizes)
+    assert len(concatenation) == len(dataset)
     batches = list(data.DataLoader(dataset, batch_size=12, sampler=epoch))
-    datasets, local = mix.concatenation.locate(epoch.indices())
+    datasets, local = concatenation.locate(epoch.indices())
     assert torch.cat([batch[0] for batch in batches]).tolist() == datasets.tolist()
     assert torch.cat([batch[1] for batch in batches]).tolist() == local.tolist()
     assert len(set(epoch)) == len(dataset)

@@ -108,9 +108,9 @@ class Handle(_native.Cache):  # type: ignore[misc]
 
 
 def create(name: str | None, options: _native.Options) -> Handle:
-    handle, error = Handle(), _native.Error()
+    handle = Handle()
     options.struct_bytes, options.open_flags = ctypes.sizeof(options), _native.OPEN_KIND_PYTHON
-    if _native.create(None if name is None else os.fsencode(name), options, handle, error) < 0:
+    if _native.create(None if name is None else os.fsencode(name), options, handle, error := _native.Error()) < 0:
         raise errors.from_struct(error)
     handle.replaced = error.message.decode(errors="replace")
     return handle.adopt()
@@ -120,15 +120,9 @@ def attach(
     name_or_path: str, *, read_only: bool = False, fingerprint: str | None = None, uuid: bytes | None = None
 ) -> Handle:
     """By name or path. uuid: refuses another segment that has replaced this one since."""
-    handle, error = Handle(), _native.Error()
+    handle, expected = Handle(), None if fingerprint is None else fingerprint.encode()
     flags = _native.OPEN_KIND_PYTHON | (_native.OPEN_READ_ONLY if read_only else 0)
-    if (
-        _native.open(
-            os.fsencode(name_or_path), flags, None if fingerprint is None else fingerprint.encode(), handle, error
-        )
-        < 0
-    ):
-        raise errors.from_struct(error)
+    errors.called(_native.open, os.fsencode(name_or_path), flags, expected, handle)
     handle.adopt()
     if uuid is not None and bytes(handle.info().uuid) != uuid:
         raise FormatError(
@@ -190,11 +184,10 @@ def attach_process(pid: int, fd: int, uuid: bytes, *, read_only: bool = False) -
         raise CachePermissionError(
             f"process {pid}, which pickled this unnamed cache, does not let others open its files; {hint}"
         ) from None
-    handle, error = Handle(), _native.Error()
+    handle = Handle()
     try:
         flags = _native.OPEN_KIND_PYTHON | (_native.OPEN_READ_ONLY if read_only else 0)
-        if _native.open_fd(own, flags, uuid, handle, error) < 0:
-            raise errors.from_struct(error)
+        errors.called(_native.open_fd, own, flags, uuid, handle)
     finally:
         os.close(own)
     return handle.adopt()

@@ -65,7 +65,7 @@ def create(
         return kind(handle)
     except BaseException:
         if name is not None:
-            _remove(os.fsdecode(handle.info().path))
+            errors.called(_native.unlink, handle.info().path)
         raise
 
 
@@ -181,13 +181,7 @@ def unlink(path: str | None, name: str | None) -> None:
         if name is None:
             raise InvalidError("this cache has no name; it goes with its last process")
         raise InvalidError(f"this process sees no file of the cache {name!r}; remove it where it was made")
-    _remove(path)
-
-
-def _remove(path: str) -> None:
-    error = _native.Error()
-    if _native.unlink(os.fsencode(path), error) < 0:
-        raise errors.from_struct(error)
+    errors.called(_native.unlink, os.fsencode(path))
 
 
 def _text(what: str, value: Any) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
 import os
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ import numpy as np
 
 from .. import _native
 from .._common.array_addresses import address_of
-from .._common.errors import FetchFailure, InvalidError, from_struct
+from .._common.errors import FetchFailure, InvalidError, called
 from .._order.epoch import Shard
 from .._order.nodes import Deal
 from .._order.order import Order
@@ -61,20 +60,11 @@ def prefetch(cache: Attachment, indices: Any, timeout: float | None) -> int:
 def announce(cache: Attachment, shard: Shard | Deal, batch_size: int) -> bool:
     """Tells the server that this handle reads a shard from now on, and then the next epochs of its
     order. Whether the cache keeps what is read soonest (docs/spec/control.md, ANNOUNCE)."""
-    order, error = shard.epoch.order, _native.Error()
+    order = shard.epoch.order
     if not isinstance(order, Order) or isinstance(shard, Deal):
         return False  # a sample has no single position in other orders, and the server knows no nodes
-    used = _native.announce(
-        cache._handle,
-        ctypes.byref(order._settings()),
-        shard.epoch.number,
-        ctypes.byref(shard._shard),
-        batch_size,
-        _ANNOUNCE_MS,
-        ctypes.byref(error),
-    )
-    if used < 0:
-        raise from_struct(error)
+    handle, epoch, settings = cache._handle, shard.epoch.number, order._settings()
+    used = called(_native.announce, handle, settings, epoch, shard._shard, batch_size, _ANNOUNCE_MS)
     cache._planned_by = os.getpid() if used else None
     return bool(used)
 
@@ -90,11 +80,7 @@ def withdraw(cache: Attachment) -> None:
 def announce_reads(cache: Attachment, reads: int) -> bool:
     """Tells the server how many samples of the plan that was announced last the job has read, of a job
     whose workers read the cache. Returns as `announce`."""
-    error = _native.Error()
-    used = _native.announce_reads(cache._handle, reads, _ANNOUNCE_MS, ctypes.byref(error))
-    if used < 0:
-        raise from_struct(error)
-    return bool(used)
+    return bool(called(_native.announce_reads, cache._handle, reads, _ANNOUNCE_MS))
 
 
 def _fetch_misses(

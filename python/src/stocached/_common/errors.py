@@ -271,6 +271,15 @@ def from_struct(error: _native.Error) -> StocachedError:
     return make(error.code, error.message.decode(errors="replace"), error.os_error)
 
 
+def called(function: Any, *arguments: Any) -> int:
+    """The result of a function of the C library whose last argument is a struct stoc_error. Raises what that says."""
+    error = _native.Error()
+    result = function(*arguments, error)
+    if result < 0:
+        raise from_struct(error)
+    return int(result)
+
+
 for _kind in (
     StocachedError,
     BadSampleError,

@@ -135,9 +135,7 @@ class Shard:
         self._shard = _native.Shard(
             ctypes.sizeof(_native.Shard), self.rank, self.world_size, self.start, ENDS.index(ends), 0, 0, 0
         )
-        error = _native.Error()
-        if _native.epoch_shard(epoch._epoch, ctypes.byref(self._shard), ctypes.byref(error)) != 0:
-            raise errors.from_struct(error)
+        errors.called(_native.epoch_shard, epoch._epoch, self._shard)
         self.real = int(self._shard.real)
 
     def __len__(self) -> int:

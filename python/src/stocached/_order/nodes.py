@@ -45,12 +45,8 @@ class Owners:
         ranks = (ctypes.c_uint64 * n)(*(whole("ranks", node.ranks) for node in self.nodes))
         capacities = (ctypes.c_uint64 * n)(*(whole("capacity", node.capacity) for node in self.nodes))
         settings = _native.Nodes(ctypes.sizeof(_native.Nodes), n, names, ranks, capacities)
-        self._owners, error = _native.Owners(), _native.Error()
-        if (
-            _native.owners_open(ctypes.byref(settings), self.samples, ctypes.byref(self._owners), ctypes.byref(error))
-            != 0
-        ):
-            raise errors.from_struct(error)
+        self._owners = _native.Owners()
+        errors.called(_native.owners_open, settings, self.samples, self._owners)
         weakref.finalize(self, _native.owners_close, self._owners)
 
     @property
@@ -137,9 +133,7 @@ class Deal:
         self._deal = _native.Deal(
             ctypes.sizeof(_native.Deal), self.batch_size, self.start, ENDS.index(ends), 0, 0, 0, 0, 0
         )
-        error = _native.Error()
-        if _native.epoch_deal(epoch._epoch, owners._owners, ctypes.byref(self._deal), ctypes.byref(error)) != 0:
-            raise errors.from_struct(error)
+        errors.called(_native.epoch_deal, epoch._epoch, owners._owners, self._deal)
         self.batches_in_all, self.digest = int(self._deal.batches), int(self._deal.digest)
 
     def __len__(self) -> int:

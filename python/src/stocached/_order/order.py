@@ -17,10 +17,9 @@ from .. import _native
 from .._common import errors
 from .._common.errors import InvalidError
 from .._common.numbers import whole
-from .concatenation import Concatenation
 from .epoch import Epoch, Shard
 
-__all__ = ["KINDS", "STOPS", "AnyOrder", "Concatenation", "Epoch", "MixedOrder", "Order", "Shard", "WeightedOrder"]
+__all__ = ["KINDS", "STOPS", "AnyOrder", "Epoch", "MixedOrder", "Order", "Shard", "WeightedOrder"]
 
 KINDS = ("sequential", "shuffled", "windows", "blocks")
 STOPS = ("first", "all", "length")
@@ -64,9 +63,8 @@ class Order:
         return _native.Order(ctypes.sizeof(_native.Order), *numbers, KINDS.index(self.kind), 0)
 
     def _open(self, number: int) -> _native.Epoch:
-        epoch, error = _native.Epoch(), _native.Error()
-        if _native.epoch_open(ctypes.byref(self._settings()), number, ctypes.byref(epoch), ctypes.byref(error)) != 0:
-            raise errors.from_struct(error)
+        epoch = _native.Epoch()
+        errors.called(_native.epoch_open, self._settings(), number, epoch)
         return epoch
 
 
@@ -99,12 +97,7 @@ class WeightedOrder:
             raise InvalidError(f"draws={draws} is not 1 or more")
         self.weights.flags.writeable = False
         self._table = _native.Weights()
-        error = _native.Error()
-        if (
-            _native.weights_open(self.weights.ctypes.data, self.samples, ctypes.byref(self._table), ctypes.byref(error))
-            != 0
-        ):
-            raise errors.from_struct(error)
+        errors.called(_native.weights_open, self.weights.ctypes.data, self.samples, self._table)
         weakref.finalize(self, _native.weights_close, self._table)
 
     def epoch(self, number: int) -> Epoch:
@@ -112,14 +105,8 @@ class WeightedOrder:
         return Epoch(self, number)
 
     def _open(self, number: int) -> _native.Epoch:
-        epoch, error = _native.Epoch(), _native.Error()
-        if (
-            _native.epoch_open_weighted(
-                self._table, self.draws, self.seed, number, ctypes.byref(epoch), ctypes.byref(error)
-            )
-            != 0
-        ):
-            raise errors.from_struct(error)
+        epoch = _native.Epoch()
+        errors.called(_native.epoch_open_weighted, self._table, self.draws, self.seed, number, epoch)
         return epoch
 
     def __repr__(self) -> str:
@@ -143,8 +130,7 @@ class WeightedOrder:
 @dataclass(frozen=True)
 class MixedOrder:
     """Samples of several datasets by ratio. Among the first p positions of an epoch, each dataset
-    has its share, to within about a sample. Indices are those of the concatenated datasets;
-    `concatenation` converts them.
+    has its share, to within about a sample. Indices are those of the concatenated datasets, as of Concatenation.
 
     orders: one for each dataset.
     ratios: one for each dataset, above 0. Whole numbers with a sum below 2**31, such as 7 and 3 for
@@ -175,11 +161,6 @@ class MixedOrder:
         """Of all datasets."""
         return sum(order.samples for order in self.orders)
 
-    @property
-    def concatenation(self) -> Concatenation:
-        """Gives the dataset of a sample, and its index in that dataset."""
-        return Concatenation([order.samples for order in self.orders])
-
     def epoch(self, number: int) -> Epoch:
         """The order of one epoch. All epochs have one length. Raises InvalidError for impossible
         settings."""
@@ -198,19 +179,10 @@ class MixedOrder:
                 raise InvalidError(f"dataset {d}: {order!r} is no Order, as those of a mix are")
         orders = (_native.Order * n)(*(order._settings() for order in self.orders))
         ratios = (ctypes.c_uint64 * n)(*_whole_ratios(self.ratios))
-        mix = _native.Mix(
-            ctypes.sizeof(_native.Mix),
-            n,
-            orders,
-            ratios,
-            whole("seed", self.seed),
-            whole("length", self.length),
-            STOPS.index(self.stop),
-            0,
-        )
-        epoch, error = _native.Epoch(), _native.Error()
-        if _native.epoch_open_mixed(ctypes.byref(mix), number, ctypes.byref(epoch), ctypes.byref(error)) != 0:
-            raise errors.from_struct(error)
+        seed, length, size = whole("seed", self.seed), whole("length", self.length), ctypes.sizeof(_native.Mix)
+        mix = _native.Mix(size, n, orders, ratios, seed, length, STOPS.index(self.stop), 0)
+        epoch = _native.Epoch()
+        errors.called(_native.epoch_open_mixed, mix, number, epoch)
         return epoch
 
 

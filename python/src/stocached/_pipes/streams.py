@@ -82,11 +82,11 @@ def settings_of(batch: Batch, seed: int, ends: Any, skips: bool, rank: int, worl
     shuffle = next((each for each in batch.chain() if isinstance(each, Shuffle)), None)
     reader = RowReader(batch.above[0], seed)
     return StreamSettings(
-        reader,
         reader.files,
         batch.size,
-        rank,
-        world_size,
+        reader,
+        rank=rank,
+        world_size=world_size,
         lengths=batch.lengths(),
         shuffle=shuffle is not None,
         seed=seed if shuffle is None or shuffle.seed is None else shuffle.seed,

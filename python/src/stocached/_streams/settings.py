@@ -3,8 +3,8 @@ read it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -12,11 +12,12 @@ import numpy.typing as npt
 
 from .._common.errors import InvalidError
 from .._common.numbers import whole
+from .._common.ranks import rank_of
 from .._common.sizes import parse_size
 from .._memory.batch_pool import BatchPool
 from .assignment import Groups, Places, Rows, steps
 from .items import Items
-from .reader import Reader
+from .reader import FileReader, Reader, read_itself
 from .scheduler import State, StepScheduler
 from .worker import MOST_WORKERS
 
@@ -26,14 +27,13 @@ ERRORS = ("raise", "skip")
 
 @dataclass(eq=False, repr=False)
 class StreamSettings:
-    """The parameters of `Streams`, checked. groups: 0: as many as lengths need. Raises InvalidError."""
+    """The parameters of `Streams`, checked: it says what they mean. read: or a Reader. Raises InvalidError."""
 
-    reader: Reader
     files: Sequence[Any]
     batch_size: int  # rows of this rank
-    rank: int
-    world_size: int
-    lengths: Any = None  # an array of whole numbers, or None
+    read: InitVar[Callable[..., Iterable[Any]] | Reader | None] = None
+    _: KW_ONLY
+    lengths: Any = None  # here an array of whole numbers, or None
     shuffle: bool = True
     seed: int = 0
     ends: Literal["pad", "drop", "cycle"] = "pad"
@@ -42,19 +42,26 @@ class StreamSettings:
     prefetch_batches: int = 4
     pool_bytes: int | str = "1GiB"
     timeout: float = 0
-    snapshot_every_n_steps: int = 1
     worker_init_fn: Callable[[int], None] | None = None
     multiprocessing_context: Any = None
-    groups: int = 0
+    snapshot_every_n_steps: Any = 1  # here, as those below, a whole number and not None
+    rank: Any = None
+    world_size: Any = None
+    groups: Any = None
     uneven: bool = False
+    reader: Reader = field(init=False)
     items: Items | None = field(default=None, init=False)  # what items are made of, once that is known
     batch_pool: tuple[BatchPool, int] | None = field(default=None, init=False)  # of the last iteration, and its process
 
-    def __post_init__(self) -> None:
-        self.batch_size, self.seed = whole("batch_size", self.batch_size, 1), whole("seed", self.seed)
+    def __post_init__(self, read: Any) -> None:
+        self.seed = whole("seed", self.seed)
+        self.reader = read if isinstance(read, Reader) else FileReader(read_itself if read is None else read, self.seed)
+        self.rank, self.world_size = rank_of(self.rank, self.world_size)
+        self.groups = 0 if self.groups is None else whole("groups", self.groups, 1)
+        self.batch_size = whole("batch_size", self.batch_size, 1)
         self.num_workers = whole("num_workers", self.num_workers)
         self.prefetch_batches = whole("prefetch_batches", self.prefetch_batches, 1)
-        self.snapshot_every_n_steps = whole("snapshot_every_n_steps", self.snapshot_every_n_steps)
+        self.snapshot_every_n_steps = whole("snapshot_every_n_steps", self.snapshot_every_n_steps or 0)
         self.lengths = None if self.lengths is None else _lengths(self.lengths, self.files)
         self.groups = self.groups or (1 if self.lengths is not None else self.world_size)
         self.check()
@@ -66,7 +73,7 @@ class StreamSettings:
     @property
     def rows(self) -> int:
         """Rows of all ranks."""
-        return self.batch_size * self.world_size
+        return self.batch_size * int(self.world_size)
 
     def keep(self, other: StreamSettings) -> None:
         """The next iteration has what an iteration of a copy of these settings has learnt, and its memory."""

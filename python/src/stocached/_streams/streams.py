@@ -7,20 +7,15 @@ and when."""
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
-
-import numpy as np
-import numpy.typing as npt
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from .._common.numbers import whole
-from .._common.ranks import rank_of
 from . import checkpoint
 from .batch import StreamBatch
 from .iterator import StreamIterator
 from .open_files import Failure
-from .reader import FileReader, read_itself
 from .scheduler import State, Step
 from .settings import StreamSettings
 
@@ -37,6 +32,7 @@ class StreamFailure:
     trace: str
 
 
+@dataclass(eq=False, repr=False)
 class Streams(StreamSettings):
     """Batches of `batch_size` rows, each of which reads one file after the other.
 
@@ -67,52 +63,13 @@ class Streams(StreamSettings):
     Iterations may run side by side; the state is that of the one that gave a batch last. Raises InvalidError for
     impossible settings."""
 
-    def __init__(
-        self,
-        files: Sequence[Any],
-        batch_size: int,
-        read: Callable[..., Iterable[Any]] | None = None,
-        *,
-        lengths: Sequence[int] | npt.NDArray[np.integer[Any]] | None = None,
-        shuffle: bool = True,
-        seed: int = 0,
-        ends: Literal["pad", "drop", "cycle"] = "pad",
-        errors: Literal["raise", "skip"] = "raise",
-        num_workers: int = 0,
-        prefetch_batches: int = 4,
-        pool_bytes: int | str = "1GiB",
-        timeout: float = 0,
-        snapshot_every_n_steps: int | None = 1,
-        worker_init_fn: Callable[[int], None] | None = None,
-        multiprocessing_context: Any = None,
-        rank: int | None = None,
-        world_size: int | None = None,
-        groups: int | None = None,
-        uneven: bool = False,
-    ) -> None:
-        super().__init__(
-            FileReader(read if read is not None else read_itself, whole("seed", seed)),
-            files,
-            batch_size,
-            *rank_of(rank, world_size),
-            lengths=lengths,
-            shuffle=shuffle,
-            seed=seed,
-            ends=ends,
-            errors=errors,
-            num_workers=num_workers,
-            prefetch_batches=prefetch_batches,
-            pool_bytes=pool_bytes,
-            timeout=timeout,
-            snapshot_every_n_steps=snapshot_every_n_steps or 0,
-            worker_init_fn=worker_init_fn,
-            multiprocessing_context=multiprocessing_context,
-            groups=0 if groups is None else whole("groups", groups, 1),
-            uneven=uneven,
-        )
-        self.failures: list[StreamFailure] = []
-        self._next = 0  # the epoch that the next iteration reads
-        self._loaded: State | None = None  # or the state that it continues from
+    failures: list[StreamFailure] = field(default_factory=list, init=False)
+    _next: int = field(default=0, init=False)  # the epoch that the next iteration reads
+    _loaded: State | None = field(default=None, init=False)  # or the state that it continues from
+    _at: State = field(init=False)
+
+    def __post_init__(self, read: Any) -> None:
+        super().__post_init__(read)
         self._at = self.start(0)
 
     def __iter__(self) -> Iterator[StreamBatch]:
