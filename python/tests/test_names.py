@@ -108,7 +108,7 @@ def test_errors_survive_pickling_and_rebuilding(name):
 
 
 def test_fetch_error_keeps_its_failures_when_pickled():
-    failures = (stocached.FetchFailure(1, 60, "READ", "no such file"),)
+    failures = (errors.FetchFailure(1, 60, "READ", "no such file"),)
     error = stocached.FetchError("sample 60", failures, object(), object())
     again = pickle.loads(pickle.dumps(error))
     assert again.failures == failures

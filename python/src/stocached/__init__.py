@@ -29,7 +29,6 @@ from ._common.errors import (
     ClosedError,
     CorruptError,
     FetchError,
-    FetchFailure,
     FingerprintError,
     FormatError,
     InvalidError,
@@ -50,12 +49,10 @@ from ._common.errors import (
 )
 from ._common.load_time import LoadTime
 from ._common.sizes import get_shm_size
-from ._datasets.stage_stats import StageStats
 from ._loader.advise import Advice, advise
-from ._loader.bad_samples import BadSample
 from ._loader.progress import progress
 from ._loader.stats import LoaderStats
-from ._workers.worker_info import WorkerInfo, get_worker_info
+from ._workers.worker_info import get_worker_info
 from .cache import Cache, SetResult, State
 from .loader import Loader
 from .order import Order
@@ -68,7 +65,6 @@ __version__ = _native.version().decode()
 
 __all__ = [
     "Advice",
-    "BadSample",
     "BadSampleError",
     "Cache",
     "CacheExistsError",
@@ -80,7 +76,6 @@ __all__ = [
     "ClosedError",
     "CorruptError",
     "FetchError",
-    "FetchFailure",
     "FingerprintError",
     "FormatError",
     "InvalidError",
@@ -98,7 +93,6 @@ __all__ = [
     "SchemaError",
     "SetResult",
     "SharedCache",
-    "StageStats",
     "State",
     "StateError",
     "Stats",
@@ -107,7 +101,6 @@ __all__ = [
     "SystemCallError",
     "UnsupportedError",
     "VersionError",
-    "WorkerInfo",
     "WorkerLostError",
     "advise",
     "file_format",
@@ -134,7 +127,7 @@ _ELSEWHERE = {  # names of other modules that a program may look for here
     "stocached.torch": "CachedDataset DataLoader SourceDataset",
     "stocached.image": "CenterCrop ColorJitter Compose Decode DecodeError Folder Normalize RandomCrop RandomErasing "
     "RandomHorizontalFlip RandomResizedCrop Resize Shards ToDtype convert decode",
-    "stocached.streams": "StreamBatch StreamFailure Streams join",
+    "stocached.streams": "StreamBatch Streams join",
     "stocached.order": "Epoch Node Shard",
     "stocached.prepare": "BlockSampler BlockStorage BusyError DataPreparer DataStorage DatasetInfo InTheWayError "
     "IndexSet NotPreparedError PreparedDataset PreparerError Split fingerprint split",

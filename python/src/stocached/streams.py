@@ -5,6 +5,6 @@ from __future__ import annotations
 
 from ._common.errors import StreamError
 from ._streams.batch import StreamBatch
-from ._streams.streams import StreamFailure, Streams
+from ._streams.streams import Streams
 
-__all__ = ["StreamBatch", "StreamError", "StreamFailure", "Streams"]
+__all__ = ["StreamBatch", "StreamError", "Streams"]

@@ -14,9 +14,10 @@ from pictures import encoded, picture
 from test_loader_again import BOTH
 
 import stocached
-from stocached import BadSampleError, FetchError, FetchFailure, InvalidError, Loader, UnsupportedError, image
+from stocached import BadSampleError, FetchError, InvalidError, Loader, UnsupportedError, image
+from stocached._common.errors import FetchFailure
 from stocached._image.errors import NoDecoderError
-from stocached._loader.bad_samples import bad_sample
+from stocached._loader.bad_samples import BadSample, bad_sample
 
 pytestmark = pytest.mark.filterwarnings("ignore:stocached. a bad sample")
 
@@ -333,12 +334,12 @@ def test_other_errors_stay_errors(settings, more):
 
 
 def test_which_errors_are_bad_samples(tmp_path):
-    assert bad_sample(3, image.DecodeError("why", "a.jpg")) == stocached.BadSample(3, "a.jpg", "why")
-    assert bad_sample(3, BadSampleError("why")) == stocached.BadSample(3, None, "why")
+    assert bad_sample(3, image.DecodeError("why", "a.jpg")) == BadSample(3, "a.jpg", "why")
+    assert bad_sample(3, BadSampleError("why")) == BadSample(3, None, "why")
     for error in (OSError("gone"), ValueError("other"), UnsupportedError("x"), NoDecoderError("no Pillow", "a.png")):
         assert bad_sample(3, error) is None
     bad, gone = FetchFailure(0, 3, "BAD", "a.jpg: why"), FetchFailure(1, 4, "READ", "b.jpg: gone")
-    assert bad_sample(3, FetchError("", [bad])) == stocached.BadSample(3, None, "a.jpg: why")
+    assert bad_sample(3, FetchError("", [bad])) == BadSample(3, None, "a.jpg: why")
     assert bad_sample(3, FetchError("", [bad, gone])) is None
     assert bad_sample(3, FetchError("refused")) is None
 

@@ -287,7 +287,6 @@ for _kind in (
     WorkerLostError,
     StateError,
     StreamError,
-    FetchFailure,
     *BY_CODE.values(),
 ):
     _kind.__module__ = "stocached"  # where users find them, and as tracebacks show them

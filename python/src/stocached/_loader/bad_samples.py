@@ -92,6 +92,3 @@ class BadSamples:
                 "the loader counts and lists them",
                 stacklevel=5,
             )
-
-
-BadSample.__module__ = "stocached"

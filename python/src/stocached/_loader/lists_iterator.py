@@ -17,7 +17,6 @@ from .._common.errors import InvalidError
 from .._datasets.lists import Entry, WindowWalk
 from .._datasets.tally import current
 from .._memory.batch_pool import Lease
-from .._workers import serialization
 from .._workers.task_queue import NOT_LENT, place_of
 from .bad_samples import BadSample, all_bad
 from .columns import joined
@@ -391,10 +390,7 @@ class ListsIterator(_Lists):
         self._loaded(answer, made.number)
         if answer["result"] == ERROR:
             queue.take_object(offset, length).reraise()
-        (data, samples, hits, bad, _), nbytes = serialization.receive(queue, offset, length, made.lease)
-        if not runtime.batch_bytes and nbytes:
-            runtime.batch_pool.resize(nbytes + nbytes // 4 + 4096)
-            runtime.batch_bytes = runtime.batch_pool.buffer_bytes
+        (data, samples, hits, bad, _), nbytes = runtime.received(offset, length, made.lease)
         bad, self._bad_items = [*self._bad_items, *bad], []
         return Delivered(data, made.number, samples, hits, nbytes, bad=bad)
 

@@ -11,7 +11,6 @@ import numpy as np
 
 from .._common.errors import WorkerLostError
 from .._memory.batch_pool import Lease
-from .._workers import serialization
 from .._workers.dataset_states import Report, Snapshots
 from .._workers.task_queue import place_of
 from .bad_samples import BadSample
@@ -188,10 +187,7 @@ class WorkerBatchIterator(BatchIterator):
             if snapshots is not None:
                 snapshots.failed(Report(made.worker, None, False))
             task_queue.take_object(offset, length).reraise()
-        (data, samples, hits, bad, snapshot), nbytes = serialization.receive(task_queue, offset, length, made.lease)
-        if not runtime.batch_bytes and nbytes:
-            runtime.batch_pool.resize(nbytes + nbytes // 4 + 4096)
-            runtime.batch_bytes = runtime.batch_pool.buffer_bytes
+        (data, samples, hits, bad, snapshot), nbytes = runtime.received(offset, length, made.lease)
         report = Report(made.worker, snapshot, made.asked)
         return Delivered(data, made.number, samples, hits, nbytes, report, [*bad, *made.bad])
 

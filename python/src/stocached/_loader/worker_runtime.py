@@ -16,6 +16,7 @@ from .._common.background import TIMEOUT, Background
 from .._memory.batch_pool import BatchPool, Lease
 from .._memory.batch_reserve import reserve_of
 from .._samples.batch_layout import Layout
+from .._workers import serialization
 from .._workers.pool import Pool
 from .._workers.task_queue import CANCELLED, DONE, TAKEN, TASK, TaskQueue, place_of
 from .epoch_context import EpochContext
@@ -157,6 +158,14 @@ class WorkerRuntime:
         self.task_queue.release(asked.position, 1)
         self.task_queue.drop(*asked.request)
         return answer
+
+    def received(self, offset: int, length: int, lease: Lease | None) -> tuple[Any, int]:
+        """A batch that a worker has made, and its bytes. The first one says how large buffers are."""
+        data, nbytes = serialization.receive(self.task_queue, offset, length, lease)
+        if not self.batch_bytes and nbytes:
+            self.batch_pool.resize(nbytes + nbytes // 4 + 4096)
+            self.batch_bytes = self.batch_pool.buffer_bytes
+        return data, nbytes
 
     def heard(self, asked: Asked) -> Any:
         """Waits for a worker's answer. Raises the exception that it answers with."""

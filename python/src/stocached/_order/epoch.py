@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -147,7 +148,7 @@ class Shard:
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _shard, (self.epoch, self.rank, self.world_size, self.ends, self.start)
+        return partial(Shard, ends=self.ends, start=self.start), (self.epoch, self.rank, self.world_size)
 
     def indices(self, first: int = 0, count: int | None = None) -> npt.NDArray[np.int64]:
         """Its samples from the `first`-th on, at most `count` of them."""
@@ -184,7 +185,3 @@ class Shard:
     def __iter__(self) -> Iterator[int]:
         for first in range(0, len(self), _CHUNK):
             yield from self.indices(first, _CHUNK).tolist()
-
-
-def _shard(epoch: Epoch, rank: int, world_size: int, ends: Literal["uneven", "pad", "drop"], start: int) -> Shard:
-    return Shard(epoch, rank, world_size, ends=ends, start=start)

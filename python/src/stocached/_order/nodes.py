@@ -6,6 +6,7 @@ import ctypes
 import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -144,7 +145,7 @@ class Deal:
         return f"<stocached.Deal to rank {self.rank} of {self.world_size} on {len(self.owners.nodes)} nodes, from {self.start}, of {self.epoch!r}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _deal, (self.epoch, self.owners, self.rank, self.batch_size, self.ends, self.start)
+        return partial(Deal, ends=self.ends, start=self.start), (self.epoch, self.owners, self.rank, self.batch_size)
 
     def batch(self, number: int) -> npt.NDArray[np.int64]:
         """The samples of a global batch: one row for each rank."""
@@ -187,10 +188,6 @@ class Deal:
     def __iter__(self) -> Iterator[int]:
         for number in range(self.batches_in_all):
             yield from self.batch(number)[self.rank].tolist()
-
-
-def _deal(epoch: Epoch, owners: Owners, rank: int, batch_size: int, ends: Literal["pad", "drop"], start: int) -> Deal:
-    return Deal(epoch, owners, rank, batch_size, ends=ends, start=start)
 
 
 def _name(name: str) -> bytes:

@@ -68,7 +68,33 @@ class StreamSettings:
 
     def check(self) -> None:
         """Raises InvalidError for impossible settings."""
-        _check(self)
+        if len(self.files) == 0:
+            raise InvalidError("there are no files")
+        if self.ends not in ENDS:
+            raise InvalidError(f"ends={self.ends!r} is none of {', '.join(ENDS)}")
+        if self.errors not in ERRORS:
+            raise InvalidError(f"errors={self.errors!r} is none of {', '.join(ERRORS)}")
+        if self.num_workers > MOST_WORKERS:
+            raise InvalidError(f"num_workers={self.num_workers} is above {MOST_WORKERS}")
+        parse_size(self.pool_bytes, "pool_bytes")
+        if self.timeout < 0:
+            raise InvalidError(f"timeout={self.timeout} is below 0")
+        if self.rows % self.groups:
+            rows = f"{self.rows} rows (batch_size={self.batch_size} x world_size={self.world_size})"
+            raise InvalidError(f"groups={self.groups} does not divide the {rows}")
+        if self.lengths is None and self.groups % self.world_size:
+            raise InvalidError(
+                f"groups={self.groups} is no multiple of world_size={self.world_size}; it must be where lengths are not known: "
+                "ranks cannot share a queue of files"
+            )
+        if self.lengths is None and self.world_size > 1 and self.ends != "cycle" and not self.uneven:
+            raise InvalidError(
+                f'ends="{self.ends}" over {self.world_size} ranks needs lengths=: ranks would end at different steps, and wait '
+                'for each other for ever. Say lengths=, or ends="cycle", or uneven=True (of a pipe ends="uneven") if they do not wait'
+            )
+        if self.ends == "drop" and len(self.files) < self.rows:
+            few = f"{len(self.files)} files are too few for {self.rows} rows"
+            raise InvalidError(f'{few}: with ends="drop" there is no batch at all')
 
     @property
     def rows(self) -> int:
@@ -119,33 +145,3 @@ def _lengths(lengths: Any, files: Sequence[Any]) -> npt.NDArray[np.int64]:
     if array.size and not array.any():
         raise InvalidError(f"all {len(files)} files have a length of 0")
     return array.astype(np.int64)
-
-
-def _check(s: StreamSettings) -> None:
-    if len(s.files) == 0:
-        raise InvalidError("there are no files")
-    if s.ends not in ENDS:
-        raise InvalidError(f"ends={s.ends!r} is none of {', '.join(ENDS)}")
-    if s.errors not in ERRORS:
-        raise InvalidError(f"errors={s.errors!r} is none of {', '.join(ERRORS)}")
-    if s.num_workers > MOST_WORKERS:
-        raise InvalidError(f"num_workers={s.num_workers} is above {MOST_WORKERS}")
-    parse_size(s.pool_bytes, "pool_bytes")
-    if s.timeout < 0:
-        raise InvalidError(f"timeout={s.timeout} is below 0")
-    if s.rows % s.groups:
-        rows = f"{s.rows} rows (batch_size={s.batch_size} x world_size={s.world_size})"
-        raise InvalidError(f"groups={s.groups} does not divide the {rows}")
-    if s.lengths is None and s.groups % s.world_size:
-        raise InvalidError(
-            f"groups={s.groups} is no multiple of world_size={s.world_size}; it must be where lengths are not known: "
-            "ranks cannot share a queue of files"
-        )
-    if s.lengths is None and s.world_size > 1 and s.ends != "cycle" and not s.uneven:
-        raise InvalidError(
-            f'ends="{s.ends}" over {s.world_size} ranks needs lengths=: ranks would end at different steps, and wait '
-            'for each other for ever. Say lengths=, or ends="cycle", or uneven=True (of a pipe ends="uneven") if they do not wait'
-        )
-    if s.ends == "drop" and len(s.files) < s.rows:
-        few = f"{len(s.files)} files are too few for {s.rows} rows"
-        raise InvalidError(f'{few}: with ends="drop" there is no batch at all')

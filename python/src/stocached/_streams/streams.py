@@ -123,5 +123,4 @@ class Streams(StreamSettings):
         warnings.warn(text, RuntimeWarning, stacklevel=4)
 
 
-for _kind in (StreamFailure, Streams):
-    _kind.__module__ = "stocached.streams"  # where users find them
+Streams.__module__ = "stocached.streams"  # where users find it

@@ -224,30 +224,21 @@ class Recorder:
         with self._lock:
             return sum(int(np.count_nonzero(rows["track"])) for rows in (*self._chunks, *self._bulk))
 
-    @property
-    def dropped(self) -> int:
-        """Spans beyond the limit."""
-        return self._dropped
-
     # ------------------------------------------------------------ writing
 
     def flush(self) -> None:
         """Writes the file with all spans so far, which takes about 2 us a span. Recording goes on.
 
         Raises OSError if the file cannot be written; an older file then stays as it was."""
-        if os.getpid() != self._pid:
-            return
-        with self._lock:
-            if self._closed:
-                return
-            rows = self._rows()
-            tracks, names = list(self._tracks), list(self._names)
-        self._write(rows, tracks, names)
+        self._written(closes=False)
 
     def close(self) -> None:
         """Writes the file and drops all spans, and all that come later. A second call does nothing.
 
         Raises as `flush` does."""
+        self._written(closes=True)
+
+    def _written(self, *, closes: bool) -> None:
         if os.getpid() != self._pid:
             return
         with self._lock:
@@ -255,7 +246,8 @@ class Recorder:
                 return
             rows = self._rows()
             tracks, names = list(self._tracks), list(self._names)
-            self._forget()
+            if closes:
+                self._forget()
         self._write(rows, tracks, names)
 
     def __del__(self) -> None:
