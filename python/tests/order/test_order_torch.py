@@ -57,9 +57,9 @@ def test_a_mix_reads_a_concat_dataset():
     concatenation = Concatenation(sizes)
     assert len(concatenation) == len(dataset)
     batches = list(data.DataLoader(dataset, batch_size=12, sampler=epoch))
-    datasets, local = concatenation.locate(epoch.indices())
-    assert torch.cat([batch[0] for batch in batches]).tolist() == datasets.tolist()
-    assert torch.cat([batch[1] for batch in batches]).tolist() == local.tolist()
+    datasets, local = zip(*map(concatenation.locate, epoch))
+    assert torch.cat([batch[0] for batch in batches]).tolist() == list(datasets)
+    assert torch.cat([batch[1] for batch in batches]).tolist() == list(local)
     assert len(set(epoch)) == len(dataset)
     for first, _ in batches[:-1]:  # a batch has its share of each dataset, except for samples at its ends
         assert np.abs(np.bincount(first, minlength=3) - np.array([6, 4, 2])).max() <= 3
