@@ -17,6 +17,7 @@ from .._common.errors import InvalidError
 from .._datasets.lists import Entry, WindowWalk
 from .._datasets.tally import current
 from .._memory.batch_pool import Lease
+from .._workers import serialization
 from .._workers.task_queue import NOT_LENT, place_of
 from .bad_samples import BadSample, all_bad
 from .columns import joined
