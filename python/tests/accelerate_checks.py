@@ -238,7 +238,7 @@ def check_uneven_inputs(folder: Path) -> None:
 def check_a_pipe(folder: Path) -> None:
     """accelerate deals the batches of the chain's order to the ranks."""
     dataset, run = Samples(), accelerator()
-    pipe = source(dataset).cache("8MiB", allow_random=True).shuffle(7).map(lift).batch(BATCH)
+    pipe = source(dataset).cache("8MiB", allow_random=True).shuffle(seed=7).map(lift).batch(BATCH)
     loader, orders = run.prepare(DataLoader(pipe, num_workers=2)), []
     for epoch in range(2):
         loader.set_epoch(epoch)
@@ -254,7 +254,7 @@ def check_a_pipe(folder: Path) -> None:
 def check_a_pipe_without_an_index(folder: Path) -> None:
     """accelerate leaves it as it is: each process reads its own windows."""
     dataset, run = Samples(), accelerator()
-    pipe = source(dataset).shuffle(7).flat_map(once).map(lift).batch(BATCH)
+    pipe = source(dataset).shuffle(seed=7).flat_map(once).map(lift).batch(BATCH)
     loader, orders = run.prepare(DataLoader(pipe)), []
     for epoch in range(2):
         loader.set_epoch(epoch)
@@ -266,7 +266,7 @@ def check_a_pipe_without_an_index(folder: Path) -> None:
 
 def check_equal_ends_of_a_pipe_without_an_index(folder: Path) -> None:
     run = accelerator()
-    pipe = source(Samples()).shuffle(7).flat_map(some).map(lift).batch(BATCH).measure()
+    pipe = source(Samples()).shuffle(seed=7).flat_map(some).map(lift).batch(BATCH).measure()
     loader = run.prepare(DataLoader(pipe, ends="drop"))
     for epoch in range(2):
         loader.set_epoch(epoch)

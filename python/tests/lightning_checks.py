@@ -280,7 +280,7 @@ def check_rows_whose_epochs_differ_in_length(folder: Path) -> None:
     from stocached.torch import DataLoader
 
     items = [3, 9, 1, 7, 2, 8, 5]
-    pipe = source(range(7)).shuffle(0).flat_map(lambda file: [torch.ones(3)] * items[file])
+    pipe = source(range(7)).shuffle(seed=0).flat_map(lambda file: [torch.ones(3)] * items[file])
     rows = pipe.batch(3 - ranks(), rows=True, lengths=items)
     known = DataLoader(rows, rank=0, world_size=ranks())
     lengths = []
@@ -419,7 +419,7 @@ def check_a_pipe(folder: Path) -> None:
     from stocached.torch import DataLoader
 
     dataset = Samples()
-    pipe = source(dataset).cache("8MiB", allow_random=True).shuffle(7).map(lift).batch(BATCH)
+    pipe = source(dataset).cache("8MiB", allow_random=True).shuffle(seed=7).map(lift).batch(BATCH)
     model = Model({"train": lambda: DataLoader(pipe, num_workers=2)})
     trainer(folder).fit(model)
     for epoch in range(2):
@@ -434,7 +434,7 @@ def check_a_pipe_without_an_index(folder: Path) -> None:
     from stocached import Order, source
     from stocached.torch import DataLoader
 
-    pipe = source(Samples()).shuffle(7).flat_map(once).map(lift).batch(BATCH)
+    pipe = source(Samples()).shuffle(seed=7).flat_map(once).map(lift).batch(BATCH)
     model = Model({"train": lambda: DataLoader(pipe)})
     trainer(folder).fit(model)
     for epoch in range(2):
@@ -448,7 +448,7 @@ def check_a_measured_pipe(folder: Path) -> None:
     from stocached import source
     from stocached.torch import DataLoader
 
-    pipe = source(Samples()).shuffle(7).flat_map(some).map(lift).batch(BATCH).measure()
+    pipe = source(Samples()).shuffle(seed=7).flat_map(some).map(lift).batch(BATCH).measure()
     model = Model({"train": lambda: DataLoader(pipe, ends="pad")})
     run = trainer(folder)
     run.fit(model)

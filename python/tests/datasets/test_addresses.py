@@ -132,8 +132,8 @@ def test_files_of_this_machine_have_the_same_elements(bucket: Bucket, what: str,
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_loader_reads_them_shuffled_cached_and_resumed(workers: int):
     large = tars(["bin", "cls", "txt"]).map(_with_length)
-    pipe = large.cache(4 * 2**20 + SHARDS * SAMPLES // 2 * LARGE, variable=True).shuffle(5).batch(4, collate=list)
-    with_list = source([{"txt": text.encode()} for text in ALL]).shuffle(5).batch(4, collate=list)
+    pipe = large.cache(4 * 2**20 + SHARDS * SAMPLES // 2 * LARGE, variable=True).shuffle(seed=5).batch(4, collate=list)
+    with_list = source([{"txt": text.encode()} for text in ALL]).shuffle(seed=5).batch(4, collate=list)
     loader, model = Loader(pipe, num_workers=workers), Loader(with_list)
     for _ in range(3):
         assert texts(loader) == texts(model)
@@ -372,7 +372,7 @@ def test_commands_say_what_fails_at_a_server_that_reads_parts(run: Path):
 
 
 def test_kills_of_the_server_cost_no_sample(run: Path):
-    loader = Loader(tars().shuffle(0).batch(3, collate=list), num_workers=2, persistent_workers=True)
+    loader = Loader(tars().shuffle(seed=0).batch(3, collate=list), num_workers=2, persistent_workers=True)
     kills = random.Random(3)
     killed, batches = 0, 0
     while killed < KILLS:

@@ -78,7 +78,7 @@ PIPES = {
     "room for all": lambda: source(range(N)).map(counted).cache().map(abs),
     "lists": lambda: source(range(N)).flat_map(list_of).cache("16MiB"),
     "two caches": lambda: source(range(N)).map(counted).cache("16MiB").map(abs).cache("16MiB"),
-    "sides": lambda: mix([source(range(N)).map(counted).cache("16MiB").shuffle(seed) for seed in (1, 2)]),
+    "sides": lambda: mix([source(range(N)).map(counted).cache("16MiB").shuffle(seed=seed) for seed in (1, 2)]),
 }
 
 

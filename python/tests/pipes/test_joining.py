@@ -63,10 +63,10 @@ ROWS: dict[str, Callable[[], Both]] = {
     "index, shuffled": lambda: pack(numbers(50).shuffle().map(tokens).noise(noisy)).noise(shifted),
     "weights": lambda: pack(numbers(30).weigh([float(k % 3) for k in range(30)], 4).map(tokens)).noise(shifted),
     "lists": lambda: pack(lists(40)),
-    "windows": lambda: pack(lists(40).shuffle(1, window=7), 13).noise(shifted),
+    "windows": lambda: pack(lists(40).shuffle(seed=1, window=7), 13).noise(shifted),
     "windows, random": lambda: pack(lists(40).noise(noisy).filter(long).shuffle(window=9), 20),
-    "cache": lambda: pack(lists(40).cache().shuffle(1, window=11).noise(noisy)),
-    "join": lambda: pack(lists(20)) + pack(lists(20, 100).shuffle(3, window=5)),
+    "cache": lambda: pack(lists(40).cache().shuffle(seed=1, window=11).noise(noisy)),
+    "join": lambda: pack(lists(20)) + pack(lists(20, 100).shuffle(seed=3, window=5)),
     "nothing": lambda: pack(numbers(20).map(tokens).filter(lambda item: False)),
 }
 
@@ -80,8 +80,8 @@ SIZED: dict[str, Callable[[], Both]] = {
     "index": lambda: sized(numbers(50).map(tokens)),
     "index, shuffled": lambda: sized(numbers(50).shuffle().map(tokens).noise(noisy)),
     "lists": lambda: sized(lists(40)),
-    "windows": lambda: sized(lists(60).shuffle(1, window=7), 11),
-    "windows, little room": lambda: sized(lists(90).shuffle(1, window=45), 12),
+    "windows": lambda: sized(lists(60).shuffle(seed=1, window=7), 11),
+    "windows, little room": lambda: sized(lists(90).shuffle(seed=1, window=45), 12),
     "mix": lambda: sized(
         Both(
             mix([lists(30).pipe.shuffle(window=8), lists(20, 100).pipe], weights=[2, 1]),
@@ -147,7 +147,7 @@ def test_a_loader_continues_within_a_window(chain: Both):
 def test_a_row_has_each_item_once_and_whole():
     data = [np.arange(k, k + k % 9, dtype=np.int16) for k in range(300)]
     found = []
-    for batch in Loader(source(data).shuffle(2).pack(10).batch(7), num_workers=2):
+    for batch in Loader(source(data).shuffle(seed=2).pack(10).batch(7), num_workers=2):
         for row, segments, positions in zip(batch["tokens"], batch["segments"], batch["positions"]):
             assert segments.dtype == positions.dtype == np.int32
             for number in range(1, segments.max() + 1):

@@ -22,7 +22,7 @@ def items() -> list[Any]:
 @pytest.mark.parametrize("workers", [0, 2])
 def test_tensors_make_rows_of_tensors(workers: int):
     found = []
-    for batch in DataLoader(source(items()).shuffle(1).pack(8).batch(4), num_workers=workers):
+    for batch in DataLoader(source(items()).shuffle(seed=1).pack(8).batch(4), num_workers=workers):
         assert (batch["tokens"].dtype, batch["segments"].dtype) == (torch.int64, torch.int32)
         for row, segments, positions in zip(*batch.values()):
             assert torch.equal(row, positions.to(torch.int64))

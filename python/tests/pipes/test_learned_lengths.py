@@ -45,7 +45,7 @@ ALL = [count(n) for n in range(N)]
 @pytest.mark.parametrize("policy", [None, "cost", "lru"])
 def test_who_reads_a_list_learns_its_length(workers: int, policy: Any):
     pipe = source(range(N)).flat_map(items).cache("8MiB", policy=policy)
-    loader = Loader(pipe.shuffle(1).batch(7), num_workers=workers)
+    loader = Loader(pipe.shuffle(seed=1).batch(7), num_workers=workers)
     assert known(pipe) == [None] * N
     for _ in range(2):  # misses, and hits
         assert sum(len(batch) for batch in loader) == sum(ALL)

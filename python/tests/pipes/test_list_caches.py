@@ -89,7 +89,7 @@ def read(loader: Loader) -> Counter[tuple[int, int]]:
 def test_a_quarter_in_the_cache_saves_nearly_a_quarter_of_the_openings(tmp_path: Path, policy: Any):
     paths, log = files_in(tmp_path / "files"), tmp_path / "files" / "log"
     pipe = source(paths).flat_map(Reader(log)).cache(QUARTER, policy=policy)
-    loader = Loader(pipe.shuffle(1, window=8).batch(10), num_workers=2)
+    loader = Loader(pipe.shuffle(seed=1, window=8).batch(10), num_workers=2)
     assert len(opened(log)) <= 6  # three on trial, twice each
     for epoch in range(4):
         assert read(loader) == WANTED
@@ -106,7 +106,7 @@ def test_a_quarter_in_the_cache_saves_nearly_a_quarter_of_the_openings(tmp_path:
 
 
 def rank(paths: list[str], log: Path, name: str, number: int, epochs: int, answers: Any) -> None:
-    pipe = source(paths).flat_map(Reader(log)).cache(QUARTER, name=name).shuffle(1, window=8).batch(10)
+    pipe = source(paths).flat_map(Reader(log)).cache(QUARTER, name=name).shuffle(seed=1, window=8).batch(10)
     loader = Loader(pipe, num_workers=1, rank=number, world_size=2)
     answers.put([read(loader) for _ in range(epochs)])
 
@@ -147,7 +147,7 @@ def test_the_costly_lists_stay(tmp_path: Path):
 def test_killed_workers_lose_and_double_nothing(tmp_path: Path, policy: Any):
     paths, log, bullets = files_in(tmp_path / "files"), tmp_path / "files" / "log", tmp_path / "bullets"
     bullets.mkdir()
-    pipe = source(paths).flat_map(Reader(log, bullets=bullets)).cache(QUARTER, policy=policy).shuffle(3, window=8)
+    pipe = source(paths).flat_map(Reader(log, bullets=bullets)).cache(QUARTER, policy=policy).shuffle(seed=3, window=8)
     loader = Loader(pipe.batch(10), num_workers=2, restart_workers=True, persistent_workers=True)
     for epoch in range(3):
         for k in range(3):
@@ -210,7 +210,7 @@ OTHERS = source(list(range(20, 30)))
     "made",
     [
         lambda side, cache: cache(side(NUMBERS)),
-        lambda side, cache: cache(side(NUMBERS.shuffle(1))),
+        lambda side, cache: cache(side(NUMBERS.shuffle(seed=1))),
         lambda side, cache: cache(side(NUMBERS) + side(OTHERS)),
         lambda side, cache: cache(side(NUMBERS)) + side(OTHERS),
         lambda side, cache: cache(mix([side(NUMBERS), side(OTHERS)], weights=[2, 1])),
@@ -352,7 +352,7 @@ def test_another_chain_under_one_name_is_refused(tmp_path: Path):
     made = one(numbers().flat_map(repeated))
     try:
         assert sum(len(batch) for batch in made) == 20
-        list(one(numbers().shuffle(3).flat_map(repeated)))  # only the order differs
+        list(one(numbers().shuffle(seed=3).flat_map(repeated)))  # only the order differs
         with pytest.raises(FingerprintError, match="code of the dataset"):
             one(numbers().flat_map(repeated).filter(fine))
         with pytest.raises(FingerprintError, match="sample 0 was compared, and its list of items differs"):
@@ -384,7 +384,7 @@ def noisy(n: int, generator: Any) -> list[float]:
         (lambda: source([1]).flat_map(pairs).cache(store="auto"), InvalidError, "leave store= and"),
         (lambda: source([1]).flat_map(pairs).cache(store="encoded"), InvalidError, "leave store= and"),
         (lambda: source([1]).flat_map(pairs).cache(variable=False), InvalidError, "leave store= and"),
-        (lambda: source([1]).flat_map(pairs).shuffle(1).cache(), InvalidError, "above the shuffle"),
+        (lambda: source([1]).flat_map(pairs).shuffle(seed=1).cache(), InvalidError, "above the shuffle"),
     ],
 )
 def test_a_cache_that_could_not_do_what_it_says_is_refused_at_once(make: Any, error: Any, words: str):
@@ -400,7 +400,7 @@ def test_hidden_random_numbers_are_found_on_trial():
 
 def test_hits_of_caches_above_a_zip_are_counted():
     left, right = (source([np.full(9, k + first) for k in range(30)]).cache("8MiB") for first in (0, 100))
-    loader = Loader(left.shuffle(1).zip(right.shuffle(2)).batch(5), num_workers=2)
+    loader = Loader(left.shuffle(seed=1).zip(right.shuffle(seed=2)).batch(5), num_workers=2)
     for _ in range(3):
         assert sum(len(batch[0]) for batch in loader) == 30
     stats = loader.stats()

@@ -415,7 +415,7 @@ def kills(x: int) -> int:
 def test_killed_workers_lose_and_double_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, below: bool):
     """They are killed while they read items, and while they make batches."""
     monkeypatch.setenv("STOCACHED_TEST_KILLS", str(tmp_path))
-    elements = source(list(range(300))).shuffle(1).flat_map(slow_parts)
+    elements = source(list(range(300))).shuffle(seed=1).flat_map(slow_parts)
     pipe = (elements.map(kills) if below else elements.filter(kills_and_stays)).batch(7)
     loader = Loader(pipe, seed=SEED, num_workers=3, restart_workers=True)
     made = [x for batch in loader for x in batch.tolist()]
@@ -543,7 +543,7 @@ def test_another_process_continues_from_a_state():
         (lambda: LISTS.flat_map(tagged, count=3), "leave count= out"),
         (lambda: ELEMENTS.flat_map(tagged, count=[1, 2]), "2 numbers, and there are 40 elements"),
         (lambda: LISTS.shuffle(window=0), "window=0"),
-        (lambda: LISTS.shuffle(1).map(double).shuffle(2), "below .shuffle"),
+        (lambda: LISTS.shuffle(seed=1).map(double).shuffle(seed=2), "below .shuffle"),
         (lambda: LISTS.shuffle().cache("8MiB"), "mixes the items"),
         (lambda: LISTS.zip(source(list(range(40))).flat_map(tagged)), "same source object"),
         (lambda: stocached.mix([LISTS, LISTS], stop="all"), 'stop="first"'),

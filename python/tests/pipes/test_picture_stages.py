@@ -93,7 +93,7 @@ Make = Callable[[Any, Any, Callable[[Any], Any]], Pipe]
 CHAINS: dict[str, Make] = {
     "indexed": lambda paths, tars, f: source(paths).map(f(DECODE)).map(f(CROP)),
     "random stages": lambda paths, tars, f: source(paths).map(f(DECODE)).map(f(CROP)).map(f(FLIP)).map(f(JITTER)),
-    "shuffled": lambda paths, tars, f: source(paths).map(f(DECODE)).shuffle(1).map(f(CROP)).map(f(ERASE)),
+    "shuffled": lambda paths, tars, f: source(paths).map(f(DECODE)).shuffle(seed=1).map(f(CROP)).map(f(ERASE)),
     "weights": lambda paths, tars, f: (
         source(paths).shuffle(weights=range(1, N + 1), seed=2).map(f(DECODE)).map(f(CROP)).map(f(FLIP))
     ),
@@ -164,7 +164,7 @@ def test_several_random_stages_run_in_native_workers(tmp_path: Path, at: int):
     def chain(dataset: Any, of: Callable[[Any], Any]) -> Pipe:
         pipe = source(dataset)
         for k, step in enumerate(steps):
-            pipe = (pipe.shuffle(1) if k == at else pipe).map(of(step))
+            pipe = (pipe.shuffle(seed=1) if k == at else pipe).map(of(step))
         return pipe.batch(3)
 
     for dataset in (image.Folder(tmp_path), image.Folder(tmp_path, size=40)):

@@ -105,9 +105,9 @@ def test_a_loader_continues_from_each_batch(name: str):
 
 
 def test_a_state_of_another_chain_is_refused():
-    state = Loader(numbers(20).shuffle(1).pipe.batch(4)).state_dict()
+    state = Loader(numbers(20).shuffle(seed=1).pipe.batch(4)).state_dict()
     with pytest.raises(stocached.StateError, match="seed=1"):
-        Loader(numbers(20).shuffle(2).pipe.batch(4)).load_state_dict(state)
+        Loader(numbers(20).shuffle(seed=2).pipe.batch(4)).load_state_dict(state)
 
 
 def test_an_element_that_is_drawn_twice_draws_twice():

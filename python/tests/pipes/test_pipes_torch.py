@@ -53,7 +53,7 @@ def test_a_batch_takes_no_shared_memory_of_torch_in_a_worker(monkeypatch: pytest
 
 
 def test_torchs_own_loader_reads_epoch_0():
-    pipe = source(list(range(10))).shuffle(3)
+    pipe = source(list(range(10))).shuffle(seed=3)
     batches = list(torch.utils.data.DataLoader(pipe, batch_size=4, num_workers=1))
     assert [index for batch in batches for index in batch.tolist()] == list(pipe)
 
@@ -98,8 +98,8 @@ def test_the_trainer_of_transformers_trains_on_a_pipe(tmp_path: Any, indexed: bo
             return {"loss": self.layer(x - 1000).mean()}
 
     items = source([{"x": torch.full((3,), float(k))} for k in range(23)])
-    lists = items.flat_map(lambda item: [item]).shuffle(7, window=5)
-    pipe = (items.cache("8MiB").shuffle(7) if indexed else lists).map(lifted).batch(4)
+    lists = items.flat_map(lambda item: [item]).shuffle(seed=7, window=5)
+    pipe = (items.cache("8MiB").shuffle(seed=7) if indexed else lists).map(lifted).batch(4)
 
     class Ours(transformers.Trainer):
         def get_train_dataloader(self):
@@ -144,7 +144,7 @@ def test_pictures_that_numpy_flips_are_batched(chain: str, pad: int | None, work
     base = source(list(range(8)))
     pipe = {
         "map": base.map(ramp).map(flipped),
-        "zip of two orders": base.shuffle(1).zip(base.map(ramp).map(flipped)).map(lambda both: both[1]),
+        "zip of two orders": base.shuffle(seed=1).zip(base.map(ramp).map(flipped)).map(lambda both: both[1]),
         "flat_map": base.flat_map(lambda x: [ramp(x)]).map(flipped),
     }[chain]
     batches = list(DataLoader(pipe.batch(4, pad=pad), num_workers=workers))

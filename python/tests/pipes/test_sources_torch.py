@@ -58,7 +58,9 @@ def test_datasets_of_hugging_face(tmp_path: Any):
     name = f"stocached-test-hf-{os.getpid()}"
     try:
         for hits in (40, 80):  # another program would attach to the cache alike
-            pipe = source(datasets.load_from_disk(tmp_path)).map(length).cache("8MiB", name=name).shuffle(3).batch(8)
+            pipe = (
+                source(datasets.load_from_disk(tmp_path)).map(length).cache("8MiB", name=name).shuffle(seed=3).batch(8)
+            )
             loader = Loader(pipe, num_workers=2)
             for epoch in range(2):
                 order = stocached.Order(40, "shuffled", seed=3).epoch(epoch)

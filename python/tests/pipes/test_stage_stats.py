@@ -94,17 +94,19 @@ CHAINS: dict[str, tuple[Callable[[], Pipe], list[int], list[int]]] = {
         [N, 70, EVEN, EVEN, 9, 9],
     ),
     "a filter of elements": (
-        lambda: source(range(N)).map(array).shuffle(1).filter(even).batch(4),
+        lambda: source(range(N)).map(array).shuffle(seed=1).filter(even).batch(4),
         [N, N, N, 18, 5],
         [N, N, N, 18, 5],
     ),
     "a map above a shuffle": (
-        lambda: source(range(N)).flat_map(arrays).map(half).shuffle(1, window=8).map(half).map(same).batch(4),
+        lambda: source(range(N)).flat_map(arrays).map(half).shuffle(seed=1, window=8).map(half).map(same).batch(4),
         [N, 70, 70, 70, 70, 70, 18],
         [N, 70, 70, 70, 70, 70, 18],
     ),
     "global numbers": (
-        lambda: source(range(N)).map(array).flat_map(lambda item: [drawing(item)] * 3).map(drawing).shuffle(2).batch(4),
+        lambda: (
+            source(range(N)).map(array).flat_map(lambda item: [drawing(item)] * 3).map(drawing).shuffle(seed=2).batch(4)
+        ),
         [N, N, 3 * N, 3 * N, 3 * N, 27],
         [N, N, 3 * N, 3 * N, 3 * N, 27],
     ),
@@ -113,22 +115,32 @@ CHAINS: dict[str, tuple[Callable[[], Pipe], list[int], list[int]]] = {
         [N, 70, 70, EVEN, 9],
         [0, 0, 70, EVEN, 9],
     ),
-    "parts": (lambda: source(arrays, parts=N).shuffle(3).batch(7), [70, 70, 10], [70, 70, 10]),
+    "parts": (lambda: source(arrays, parts=N).shuffle(seed=3).batch(7), [70, 70, 10], [70, 70, 10]),
     "rows of tokens": (lambda: PACKED.batch(1), [N, 70, 7, 7], [N, 70, 7, 7]),
     "two sides": (
         lambda: (source(range(10)).flat_map(arrays) + source(range(N)).flat_map(arrays).filter(even)).batch(4),
         [10, 20, N, 70, EVEN, 20 + EVEN, 14],
         [10, 20, N, 70, EVEN, 20 + EVEN, 14],
     ),
-    "an index": (lambda: source(range(N)).map(array).shuffle(1).map(half).batch(4), [N, N, N, N, 9], [N, N, N, N, 9]),
+    "an index": (
+        lambda: source(range(N)).map(array).shuffle(seed=1).map(half).batch(4),
+        [N, N, N, N, 9],
+        [N, N, N, N, 9],
+    ),
     "an index and a cache": (
-        lambda: source(range(N)).map(array).cache("8MiB").shuffle(1).map(half).batch(4).map(same),
+        lambda: source(range(N)).map(array).cache("8MiB").shuffle(seed=1).map(half).batch(4).map(same),
         [N, N, N, N, N, 9, 9],
         [0, 0, N, N, N, 9, 9],
     ),
     "a zip in two orders": (
         lambda: (
-            source(range(N)).map(array).cache("8MiB").shuffle(1).zip(source(range(N)).shuffle(2)).map(first).batch(4)
+            source(range(N))
+            .map(array)
+            .cache("8MiB")
+            .shuffle(seed=1)
+            .zip(source(range(N)).shuffle(seed=2))
+            .map(first)
+            .batch(4)
         ),
         [N, N, N, N, N, N, N, N, 9],
         [0, 0, N, N, N, N, N, N, 9],
@@ -224,7 +236,7 @@ def test_bytes_are_those_of_the_arrays(indexed: bool, way: str):
     by_line = {stage.stage: stage.bytes for stage in loader.stats().stages}
     assert by_line[".map(half)"] == by_line[".batch(4)"] == 40 * ROW // 2
     if indexed:
-        cached = Loader(source(range(40)).map(array).cache("8MiB").shuffle(1).map(half).batch(4), **WAYS[way])
+        cached = Loader(source(range(40)).map(array).cache("8MiB").shuffle(seed=1).map(half).batch(4), **WAYS[way])
         epoch(cached)
         assert [stage.bytes for stage in cached.stats().stages[1:4]] == [40 * ROW] * 3
         cached.close()
@@ -239,7 +251,10 @@ def same_length(item: Any) -> bool:
 
 SLOW: dict[str, tuple[Callable[[], Pipe], str]] = {
     "last": (lambda: source(range(N)).flat_map(arrays).map(half).map(napping).batch(4), ".map(napping)"),
-    "not last": (lambda: source(range(N)).flat_map(arrays).map(napping).shuffle(1).map(half).batch(4), ".map(napping)"),
+    "not last": (
+        lambda: source(range(N)).flat_map(arrays).map(napping).shuffle(seed=1).map(half).batch(4),
+        ".map(napping)",
+    ),
     "a generator": (
         lambda: source(range(N)).flat_map(lambda k: map(napping, arrays(k))).map(half).batch(4),
         ".flat_map(<lambda>)",
@@ -254,7 +269,13 @@ SLOW: dict[str, tuple[Callable[[], Pipe], str]] = {
     ),
     "above a cache in a zip": (
         lambda: (
-            source(range(N)).map(array).map(napping).cache("8MiB").shuffle(1).zip(source(range(N)).shuffle(2)).batch(4)
+            source(range(N))
+            .map(array)
+            .map(napping)
+            .cache("8MiB")
+            .shuffle(seed=1)
+            .zip(source(range(N)).shuffle(seed=2))
+            .batch(4)
         ),
         ".map(napping)",
     ),
@@ -276,7 +297,7 @@ SLOW: dict[str, tuple[Callable[[], Pipe], str]] = {
         ".map(napping)",
     ),
     "a side of a zip": (
-        lambda: source(range(N)).map(napping).shuffle(1).zip(source(range(N)).shuffle(2)).map(first).batch(4),
+        lambda: source(range(N)).map(napping).shuffle(seed=1).zip(source(range(N)).shuffle(seed=2)).map(first).batch(4),
         ".map(napping)",
     ),
     "in whole batches": (
@@ -312,7 +333,7 @@ def test_the_slowest_stage_is_named(name: str, way: str):
 @pytest.mark.parametrize("cached", [False, True])
 def test_arguments_are_the_stages_of_a_pipe(cached: bool, way: str):
     data, size = [array(k) for k in range(N)], "8MiB" if cached else None
-    pipe = (source(data).cache(size) if cached else source(data)).shuffle(1).map(napping).batch(4).map(same)
+    pipe = (source(data).cache(size) if cached else source(data)).shuffle(seed=1).map(napping).batch(4).map(same)
     told = []
     for loader in (
         Loader(pipe, **WAYS[way]),
@@ -555,7 +576,7 @@ def test_pictures_that_c_makes_are_of_the_source(tmp_path: Path):
     (tmp_path / "a").mkdir()
     for k in range(12):
         Image.fromarray(np.full((64, 64, 3), k, np.uint8)).save(tmp_path / "a" / f"{k}.jpg")
-    pipe = source(image.Folder(tmp_path)).shuffle(1).map(image.RandomResizedCrop(32)).batch(4)
+    pipe = source(image.Folder(tmp_path)).shuffle(seed=1).map(image.RandomResizedCrop(32)).batch(4)
     loader = Loader(pipe, num_workers=2, worker="native")
     for _ in loader:
         pass

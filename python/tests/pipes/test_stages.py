@@ -33,13 +33,14 @@ def rows(n: int = 10) -> Pipe:
         (lambda: source([]), "no elements"),
         (lambda: TEN.map(3), "function of an item"),
         (lambda: TEN.map(lambda a, b: a), "must be named generator"),
-        (lambda: TEN.shuffle(-1), "seed=-1"),
-        (lambda: TEN.shuffle(1).map(double).shuffle(2), "below .shuffle"),
+        (lambda: TEN.shuffle(seed=-1), "seed=-1"),
+        (lambda: TEN.shuffle(1000), r"is it a seed or a buffer\? Write .shuffle\(seed=1000\)"),
+        (lambda: TEN.shuffle(seed=1).map(double).shuffle(seed=2), "below .shuffle"),
         (lambda: mix([TEN, TEN]).shuffle(), "shuffle the pipes that are mixed"),
         (lambda: TEN.batch(2).shuffle(), "below .batch"),
         (lambda: TEN.shuffle(weights=[1.0] * 9), "of 10 samples"),
         (lambda: TEN.shuffle(draws=3), "weights="),
-        (lambda: TEN.shuffle(1).zip(TEN.shuffle(2)).cache(), "different orders"),
+        (lambda: TEN.shuffle(seed=1).zip(TEN.shuffle(seed=2)).cache(), "different orders"),
         (lambda: TEN.batch(2).cache(), "above .batch"),
         (lambda: TEN.zip(source([1, 2])), "10, 2 items"),
         (lambda: TEN.zip([1, 2]), "write source"),
@@ -99,7 +100,7 @@ def fail(x: int) -> int:
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize(
-    "pipe", [TEN.map(fail), TEN.shuffle(1).map(fail), TEN.shuffle(1).zip(TEN.shuffle(2).map(fail))]
+    "pipe", [TEN.map(fail), TEN.shuffle(seed=1).map(fail), TEN.shuffle(seed=1).zip(TEN.shuffle(seed=2).map(fail))]
 )
 def test_errors_name_the_stage_its_line_and_the_element(pipe: Pipe, workers: int):
     with pytest.raises(KeyError) as raised:
@@ -140,7 +141,7 @@ def test_a_length_without_drop_last_counts_the_short_batch():
 
 
 def test_a_pipe_is_drawn_a_line_a_stage():
-    pipe = source([1]).map(double).flat_map(list, count=2).zip(source([3, 4]).shuffle(5)).batch(2)
+    pipe = source([1]).map(double).flat_map(list, count=2).zip(source([3, 4]).shuffle(seed=5)).batch(2)
     assert repr(pipe).split("\n") == [
         "    source(list, 1 elements)",
         "    .map(double)",
@@ -182,7 +183,7 @@ class Counted:
 @pytest.mark.parametrize("workers", [0, 2])
 def test_what_stands_above_a_cache_is_done_once(workers: int):
     data = Counted(40)
-    pipe = source(data).cache("8MiB", allow_random=True).shuffle(1).map(noisy_rows)
+    pipe = source(data).cache("8MiB", allow_random=True).shuffle(seed=1).map(noisy_rows)
     loader = Loader(pipe.batch(8), num_workers=workers)
     list(loader)
     before = data.reads.value
@@ -213,7 +214,7 @@ def pair_of(x: Any) -> Any:
 CHANGED: dict[str, Any] = {
     "map": lambda pipe: pipe.map(grown),
     "above a cache": lambda pipe: pipe.map(grown).cache("8MiB"),
-    "weights": lambda pipe: pipe.shuffle(1, weights=[1.0] * 6, draws=24).map(grown),
+    "weights": lambda pipe: pipe.shuffle(seed=1, weights=[1.0] * 6, draws=24).map(grown),
     "zip": lambda pipe: pipe.zip(pipe).map(lambda pair: grown(pair[0])),
     "mix": lambda pipe: mix([pipe, pipe.map(grown)], weights=[1, 1]).map(grown),
     "filter": lambda pipe: pipe.filter(lambda x: grown(x) is not None).map(grown),
@@ -248,8 +249,8 @@ def test_caches_of_sides_are_read_by_workers():
     pipe = (
         source(left)
         .cache("8MiB", allow_random=True)
-        .shuffle(1)
-        .zip(source(right).cache("8MiB", allow_random=True).shuffle(2))
+        .shuffle(seed=1)
+        .zip(source(right).cache("8MiB", allow_random=True).shuffle(seed=2))
     )
     loader = Loader(pipe.batch(5), num_workers=2)
     for _ in range(3):
@@ -263,7 +264,7 @@ def test_a_named_cache_of_another_chain_is_refused():
     one = Loader(rows().map(double).cache("8MiB", name=name).batch(2))
     try:
         list(one)
-        list(Loader(rows().shuffle(1).map(double).cache("8MiB", name=name).map(fail_never).batch(5)))
+        list(Loader(rows().shuffle(seed=1).map(double).cache("8MiB", name=name).map(fail_never).batch(5)))
         with pytest.raises(stocached.FingerprintError):
             Loader(rows().map(negated).cache("8MiB", name=name).batch(2))
     finally:
@@ -281,7 +282,7 @@ def negated(x: Any) -> Any:
 def test_two_loaders_of_one_pipe_share_its_cache():
     data = Counted(20)
     pipe = source(data).cache("8MiB", allow_random=True)
-    first, second = Loader(pipe.batch(4)), Loader(pipe.shuffle(1).batch(5))
+    first, second = Loader(pipe.batch(4)), Loader(pipe.shuffle(seed=1).batch(5))
     for _ in first:
         pass
     before = data.reads.value
@@ -292,13 +293,13 @@ def test_two_loaders_of_one_pipe_share_its_cache():
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_pipes_go_to_workers_that_are_not_forked(method: str):
-    pipe = rows().cache("8MiB").shuffle(1).zip(rows().shuffle(2)).batch(5)
+    pipe = rows().cache("8MiB").shuffle(seed=1).zip(rows().shuffle(seed=2)).batch(5)
     forked, other = (
         [batch[0].tolist() for batch in Loader(pipe, num_workers=2, multiprocessing_context=context)]
         for context in (None, method)
     )
     assert forked == other
-    assert list(map(str, pickle.loads(pickle.dumps(TEN.shuffle(3))))) == list(map(str, TEN.shuffle(3)))
+    assert list(map(str, pickle.loads(pickle.dumps(TEN.shuffle(seed=3))))) == list(map(str, TEN.shuffle(seed=3)))
 
 
 # ------------------------------------------------------------ pictures
@@ -311,7 +312,7 @@ def test_steps_of_pictures_run_in_native_workers(tmp_path: Path):
         .map(image.Resize((24, 24)))
         .map(image.CenterCrop(20))
         .cache("8MiB")
-        .shuffle(1)
+        .shuffle(seed=1)
         .map(image.RandomCrop(16))
         .batch(3)
     )
@@ -330,7 +331,7 @@ def test_steps_of_pictures_run_in_native_workers(tmp_path: Path):
 def test_native_workers_draw_the_numbers_of_each_stage(tmp_path: Path, size: str | None):
     folder_of(tmp_path, {"a": 12, "b": 12}, (50, 40))
     pipe = source(image.Folder(tmp_path)) if size is None else source(image.Folder(tmp_path)).cache(size)
-    pipe = pipe.shuffle(1)
+    pipe = pipe.shuffle(seed=1)
     for step in (
         image.RandomResizedCrop(24), image.RandomHorizontalFlip(), image.ColorJitter(0.4, hue=0.2), image.Resize(20),
         image.RandomCrop(16, padding=2), image.ToDtype("float32", scale=True), image.Normalize(0.5, 0.2),

@@ -71,7 +71,7 @@ class Walk:
         if kind == "zip":
             data = chains.numbers(n)
             if draw.random() < 0.5:
-                return data.shuffle(1).map(number).zip(chains.numbers(n).shuffle(2), in_order=False)
+                return data.shuffle(seed=1).map(number).zip(chains.numbers(n).shuffle(seed=2), in_order=False)
             lists = data.flat_map(spread)
             return lists.map(number, random=False).zip(lists.noise(small), in_order=True)
         sides = [self.chain(depth + 1) for _ in range(2)]

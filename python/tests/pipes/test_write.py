@@ -53,7 +53,7 @@ def indexed() -> Pipe:
 
 
 def lists() -> Pipe:
-    return source(list(range(N // 2))).flat_map(members).shuffle(3, window=8)
+    return source(list(range(N // 2))).flat_map(members).shuffle(seed=3, window=8)
 
 
 PIPES: Any = {"indexed": indexed, "lists": lists}
@@ -98,7 +98,7 @@ def test_any_number_of_workers_writes_the_same_files(name: str, kind: Any, tmp_p
     assert len(files) > 3
     assert files == data_of(tmp_path / "2") == data_of(tmp_path / "3")
     assert sorted(
-        item["cls"] for batch in Loader(made.shuffle(1), 8, collate_fn=list, num_workers=2) for item in batch
+        item["cls"] for batch in Loader(made.shuffle(seed=1), 8, collate_fn=list, num_workers=2) for item in batch
     ) == (sorted(item["cls"] for item in items))
     del made
     gc.collect()  # which closes the files
@@ -213,7 +213,7 @@ def test_other_items_in_the_way(kind: Any, tmp_path: Path):
     for other in (
         source(list(range(N + 1))).map(member),
         source(list(range(N))).map(lambda x: {**member(x), "cls": -x}),
-        indexed().shuffle(1),
+        indexed().shuffle(seed=1),
     ):
         with pytest.raises(InTheWayError, match=f"{kind} files made from other data"):
             other.write(folder, format=kind)

@@ -24,7 +24,7 @@ known_or_not = pytest.mark.parametrize("known", [False, True], ids=["unknown", "
 
 
 def kept(lengths: list[int], rows: int, *, known: bool = False, read: Any = None, **settings: Any) -> Loader:
-    pipe = source(range(len(lengths))).shuffle(0).flat_map(read or Files(lengths))
+    pipe = source(range(len(lengths))).shuffle(seed=0).flat_map(read or Files(lengths))
     settings = {"num_workers": 2, "multiprocessing_context": "fork", "timeout": 60} | settings
     rows_of = pipe.batch(rows, rows=True, lengths=lengths if known else None)
     return Loader(rows_of, persistent_workers=True, **settings)

@@ -1,4 +1,4 @@
-"""source(files).shuffle(seed).flat_map(read).batch(n, rows=True), side by side with `Streams` on the same files."""
+"""source(files).shuffle(seed=seed).flat_map(read).batch(n, rows=True), side by side with `Streams` on the same files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from stocached.streams import StreamBatch, Streams
 def pipe(lengths: list[int], rows: int, *, read: Any = None, known: bool = False, seed: int = 0, shuffle: bool = True):
     """The chain of `streams(lengths, rows, ...)`."""
     files = source(range(len(lengths)))
-    files = files.shuffle(seed) if shuffle else files
+    files = files.shuffle(seed=seed) if shuffle else files
     return files.flat_map(read or Files(lengths)).batch(rows, rows=True, lengths=lengths if known else None)
 
 
@@ -413,7 +413,7 @@ def test_maps_and_filters_run_in_workers_for_files_and_items():
         assert os.getpid() != here
         return np.array(x) * 2
 
-    chain = source(range(6)).map(_named).shuffle(2).flat_map(read).filter(lambda x: x[1] % 2).map(double)
+    chain = source(range(6)).map(_named).shuffle(seed=2).flat_map(read).filter(lambda x: x[1] % 2).map(double)
     chain = chain.batch(2, rows=True).map(lambda batch: (batch.items.sum(), batch))
     order = Order(6, "shuffled", 2).epoch(0)
     kept = [[(f, k) for k in range(lengths[f]) if k % 2] for f in (order.at(p) for p in range(6))]
@@ -444,7 +444,7 @@ def _random_chain(n: int) -> Any:
     def noise(x: Any, generator: Any) -> Any:
         return np.append(x, generator.random())
 
-    return source(range(n)).map(start).shuffle(9).flat_map(read).filter(keep).map(noise).batch(3, rows=True)
+    return source(range(n)).map(start).shuffle(seed=9).flat_map(read).filter(keep).map(noise).batch(3, rows=True)
 
 
 @pytest.mark.parametrize("workers", [0, 2, 5])
@@ -489,7 +489,7 @@ def test_a_cache_above_reads_files_once(tmp_path: Path):
         (tmp_path / f"{file}-{time.monotonic_ns()}").touch()
         return np.arange(10) + 100 * file
 
-    chain = source(range(6)).map(load).cache("8MiB").shuffle(1).flat_map(iter).batch(2, rows=True)
+    chain = source(range(6)).map(load).cache("8MiB").shuffle(seed=1).flat_map(iter).batch(2, rows=True)
     ours = Loader(chain, num_workers=2, multiprocessing_context="fork")
     theirs = Streams([np.arange(10) + 100 * file for file in range(6)], 2, seed=1)
     side_by_side(ours, theirs)
@@ -525,7 +525,7 @@ def test_a_pipe_alone_gives_epoch_0():
 
 def test_measured_lengths_are_lengths():
     lengths = lengths_of(4)
-    chain = source(range(len(lengths))).shuffle(3).flat_map(Files(lengths)).filter(lambda x: x.name["k"][1] != 1)
+    chain = source(range(len(lengths))).shuffle(seed=3).flat_map(Files(lengths)).filter(lambda x: x.name["k"][1] != 1)
     left = [length - (length > 1) for length in lengths]
     chain = chain.batch(3, rows=True).measure(num_workers=2)
     assert len(chain) == len(streams(left, 3, known=True, seed=3))
@@ -539,7 +539,7 @@ def test_measured_lengths_are_lengths():
 @pytest.mark.parametrize("workers", [0, 2])
 def test_stats_count_items_of_each_stage(workers: int):
     lengths = [9, 4, 0, 7, 5, 6]
-    chain = source(range(6)).shuffle(1).flat_map(Files(lengths)).filter(lambda x: x.name["k"][1]).map(lambda x: x)
+    chain = source(range(6)).shuffle(seed=1).flat_map(Files(lengths)).filter(lambda x: x.name["k"][1]).map(lambda x: x)
     ours = Loader(chain.batch(2, rows=True).map(lambda x: x), num_workers=workers, multiprocessing_context="fork")
     count = 0
     for epoch in range(1, 3):
@@ -640,10 +640,10 @@ LINE = r" in test_stream_pipes\.py, line \d+"
         (lambda: ITEMS.batch(2, rows=True, lengths=[3] * 5), r"lengths are int64\[5\], .* the 6 files"),
         (lambda: FILES.batch(2, rows=True), r"source\(range, 6 elements\).* has items alone; write .flat_map\(read\)"),
         (lambda: FILES.flat_map(range, count=3).batch(2, rows=True), "leave count= out, and give lengths="),
-        (lambda: ITEMS.shuffle(1).batch(2, rows=True), "without weights= above .flat_map"),
+        (lambda: ITEMS.shuffle(seed=1).batch(2, rows=True), "without weights= above .flat_map"),
         (lambda: FILES.shuffle(weights=[1] * 6).flat_map(range).batch(2, rows=True), "without weights= above"),
         (
-            lambda: source(range, parts=3).shuffle(1).batch(2, rows=True),
+            lambda: source(range, parts=3).shuffle(seed=1).batch(2, rows=True),
             r"write source\(range\(n\)\).shuffle\(...\).flat_map\(f\)",
         ),
         (lambda: ITEMS.cache().batch(2, rows=True), "keeps whole files.*leave it out"),

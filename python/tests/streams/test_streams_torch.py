@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.torch, *TORCH_WARNINGS]
 
 
 def loader(lengths, rows, *, known=False, seed=0, **settings):
-    pipe = source(range(len(lengths))).shuffle(seed).flat_map(Files(lengths))
+    pipe = source(range(len(lengths))).shuffle(seed=seed).flat_map(Files(lengths))
     settings = {"multiprocessing_context": "fork" if settings.get("num_workers") else None} | settings
     return DataLoader(pipe.batch(rows, rows=True, lengths=lengths if known else None), **settings)
 

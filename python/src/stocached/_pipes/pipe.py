@@ -71,7 +71,12 @@ class Pipe:
         return Pipe(functions.Counted(self._stage, function, count))
 
     def shuffle(
-        self, seed: int | None = None, *, window: int | None = None, weights: Any = None, draws: int | None = None
+        self,
+        *buffer: Any,
+        seed: int | None = None,
+        window: int | None = None,
+        weights: Any = None,
+        draws: int | None = None,
     ) -> Pipe:
         """Another order in each epoch. seed: None: that of the loader, or 0.
 
@@ -80,7 +85,12 @@ class Pipe:
         weights: one for each element: draws elements with replacement, each as often as its weight says. draws: how many
             in an epoch; None: as many as there are.
 
-        Raises InvalidError below another shuffle or a mix."""
+        Raises InvalidError below another shuffle or a mix, and for a number without a name (buffer)."""
+        if buffer:
+            raise InvalidError(
+                f".shuffle({', '.join(map(repr, buffer)):.100}): is it a seed or a buffer? Write .shuffle(seed={buffer[0]!r:.100}), "
+                "or .shuffle(window=...) of a pipe without an index; other pipes are shuffled in full, without a buffer"
+            )
         return Pipe(stages.Shuffle(self._stage, seed, window, weights, draws))
 
     def cache(
