@@ -23,7 +23,7 @@ type Stats struct {
 	Lost        uint64 `json:"lost"`         // refused publishes: always a bug, or a process that broke the protocol
 	Retried     uint64 `json:"retried"`      // copies repeated because the sample changed during the copy
 	Corrupt     uint64 `json:"corrupt"`      // impossible words, lengths or checksums
-	Passed      uint64 `json:"passed"`       // samples outside the schema, which were not cached; of a disk cache: calls whose disk failed
+	Passed      uint64 `json:"passed"`       // samples outside the schema, not cached; of a disk: calls that failed
 	Evicted     uint64 `json:"evicted"`      // samples that went for others
 	// Of these, those of the last epoch: about as many reads as there are samples (docs/spec/segment.md, Laps).
 	Replaced uint64 `json:"replaced"`

@@ -31,8 +31,8 @@ type DiskOptions struct {
 // Disk is a disk cache: a file on a local disk whose samples survive the programs. Processes share it without a
 // server: docs/spec/tiers.md, A disk cache without a server. Options.Disk puts it behind a cache in memory.
 //
-// A disk that fails is no error of a sample. For a while Get misses, and Set returns Full. Passed of Stats counts these calls. Calls wait for a disk that
-// hangs. All methods are safe for concurrent use; Close MUST be the last call.
+// A disk that fails is no error of a sample. For a while Get misses, and Set returns Full; Passed of Stats counts the calls
+// that failed. Calls wait for a disk that hangs. All methods are safe for concurrent use; Close MUST be the last call.
 type Disk struct {
 	c        *cache.Cache
 	seg      *diskfile.Segment

@@ -30,7 +30,7 @@ type State = cache.State
 //   - Stored, StoredBytes: samples published, overwrites too, and their bytes
 //   - Exists, Busy, Full, Out: sets that stored nothing, by their result
 //   - Evicted, Replaced: samples that went for others, and of these, those of the last epoch
-//   - Passed: samples outside the schema, which were not cached; of a Disk: calls whose disk failed
+//   - Passed: samples outside the schema, which were not cached; of a Disk: calls that failed
 //   - Recovered, Aborted: claims of dead clients, and claims that their own client gave up
 //   - Retried: copies made again because the sample changed; Lost, Corrupt: what broke the protocol
 //   - Ready, ReadyBytes: samples that are READY now

@@ -166,12 +166,12 @@ func TestWhatFailsWhileASourceOpens(t *testing.T) {
 	go open()
 	eventually(t, "the server says what fails", func() bool {
 		_, text := ask(t, d.Server, "/readyz")
-		return strings.Contains(text, "failing: cache b-away-") && strings.Contains(text, "reads fail (unavailable): first ")
+		return strings.Contains(text, "failing: cache b-away-") && strings.Contains(text, "fail (unavailable): first ")
 	})
 	wantLine("reads that have failed and will be tried again: 1")
 	_, text := ask(t, d.Server, "/metrics")
 	if !regexp.MustCompile(`stocached_retrying_reads\{cache="b-away-\w+"\} 1\n`).MatchString(text) ||
-		!regexp.MustCompile(`stocached_failing_seconds\{cache="b-away-\w+",kind="unavailable"\} (0\.|[1-9])`).MatchString(text) {
+		!regexp.MustCompile(`failing_seconds\{cache="b-away-\w+",kind="unavailable"\} (0\.|[1-9])`).MatchString(text) {
 		t.Error(text)
 	}
 	close(gate)

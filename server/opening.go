@@ -29,7 +29,7 @@ func (s *Server) open(ctx context.Context, o CacheOptions) (*served.Prepared, er
 	p, err := served.Prepare(ctx, o, s.opener, f)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// The failures are now those of the cache, or the server says why it has none. A server on demand tells only the program.
+	// They are now those of the cache, or the server says why it has none. A server on demand tells only the program.
 	if s.opening[f].ended = true; err == nil || s.onDemand == nil {
 		delete(s.opening, f)
 	}

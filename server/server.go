@@ -63,7 +63,8 @@ type Server struct {
 // them, New returns their errors, of sources and of package shm, with the caches' names. After an
 // error nothing stays open; segments stay.
 func New(ctx context.Context, o Options) (s *Server, err error) {
-	s = &Server{log: cmp.Or(o.Log, slog.Default()), dir: o.socketsDir(), opener: o.opener(), opening: map[*wrap.Failures]*opening{},
+	s = &Server{log: cmp.Or(o.Log, slog.Default()), dir: o.socketsDir(), opener: o.opener(),
+		opening:  map[*wrap.Failures]*opening{},
 		onDemand: o.OnDemand, total: o.Total, stop: make(chan struct{}), caches: map[string]*served.Cache{},
 		leftOut: map[string]error{}, connections: map[*session.Connection]bool{},
 		reloaded: lastReload{at: time.Now()}}

@@ -211,7 +211,8 @@ func (f *failing) add(other *failing) {
 }
 
 // failures sends what fails.
-func failures(f *failing, gauge func(name, help string, v float64, labels ...string), counter func(name, help string, v uint64, labels ...string)) {
+func failures(f *failing, gauge func(name, help string, v float64, labels ...string),
+	counter func(name, help string, v uint64, labels ...string)) {
 	for kind, n := range f.read.Errors {
 		counter("source_errors_total", "Reads of the source that failed, after all tries.", n, "kind", string(kind))
 	}

@@ -28,8 +28,8 @@ func (s *Segment) Failure() error {
 	return nil
 }
 
-// NoSpace returns the last error of a write of a sample that found no space on the disk since the last call, or nil. The cache
-// says only that it is full, as if its own slots were.
+// NoSpace returns the last error of a write of a sample that found no space on the disk since the last call, or nil. The
+// cache says only that it is full, as if its own slots were.
 func (s *Segment) NoSpace() error {
 	if err := s.store.noSpace.Swap(nil); err != nil {
 		return *err

@@ -191,7 +191,8 @@ func TestServerThatDrips(t *testing.T) {
 				}
 			})
 			_, err := src.Read(t.Context(), 1, make([]byte, recordBytes))
-			if !errors.Is(err, source.ErrUnavailable) || !strings.Contains(err.Error(), "the server is too slow: up to 300000 bytes did not come in 600ms") {
+			if !errors.Is(err, source.ErrUnavailable) ||
+				!strings.Contains(err.Error(), "the server is too slow: up to 300000 bytes did not come in 600ms") {
 				t.Error(err)
 			}
 		})

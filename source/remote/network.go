@@ -22,8 +22,8 @@ func NetworkError(name string, err error) error {
 	if errors.As(err, &certificate) {
 		var invalid x509.CertificateInvalidError
 		if errors.As(certificate.Err, &invalid) && invalid.Reason == x509.Expired {
-			return fmt.Errorf("%w: %s: the certificate of the server is not valid now: %v; renew it there, or set the clock of this machine",
-				source.ErrInvalid, name, certificate.Err)
+			return fmt.Errorf("%w: %s: the certificate of the server is not valid now: %v; renew it there, or set the clock of "+
+				"this machine", source.ErrInvalid, name, certificate.Err)
 		}
 		return fmt.Errorf("%w: %s: the certificate of the server does not verify: %v; give the file of its CA as remote.ca",
 			source.ErrInvalid, name, certificate.Err)

@@ -65,7 +65,8 @@ func TestOwnCA(t *testing.T) {
 func TestExpiredCertificate(t *testing.T) {
 	expired := &tls.CertificateVerificationError{Err: x509.CertificateInvalidError{Reason: x509.Expired}}
 	err := remote.NetworkError("https://host/x", &url.Error{Err: expired})
-	if !errors.Is(err, source.ErrInvalid) || !strings.Contains(err.Error(), "renew it there") || strings.Contains(err.Error(), "remote.ca") {
+	if !errors.Is(err, source.ErrInvalid) || !strings.Contains(err.Error(), "renew it there") ||
+		strings.Contains(err.Error(), "remote.ca") {
 		t.Error(err)
 	}
 }
@@ -94,7 +95,8 @@ func TestRedirects(t *testing.T) {
 	}
 	elsewhere := httptest.NewServer(http.RedirectHandler("file:///etc/passwd", http.StatusFound))
 	defer elsewhere.Close()
-	if _, err := first(t, elsewhere.URL+"/x", nil); !errors.Is(err, source.ErrInvalid) || !strings.Contains(err.Error(), "redirects to file://") {
+	if _, err := first(t, elsewhere.URL+"/x", nil); !errors.Is(err, source.ErrInvalid) ||
+		!strings.Contains(err.Error(), "redirects to file://") {
 		t.Error(err)
 	}
 	to = func(r *http.Request) string { return plain.URL + r.URL.Path + "x" }

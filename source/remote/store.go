@@ -29,8 +29,8 @@ type Store struct {
 	running sync.WaitGroup // second requests
 }
 
-// The default of the key stall, the tries of a request that reads no sample, and how slow an answer may be whose bytes come
-// steadily: slowBytes in slowStalls times the key stall.
+// The default of the key stall, the tries of a request that reads no sample, and how slow an answer may be whose bytes
+// come steadily: slowBytes in slowStalls times the key stall.
 const (
 	defaultStall = 10 * time.Second
 	openTries    = 5
@@ -307,8 +307,8 @@ func (s *Store) part(ctx context.Context, race *race, name string, state source.
 // within returns a context that ends when so many bytes take too long, though some of them come all the time.
 func (s *Store) within(ctx context.Context, name string, bytes int) (context.Context, context.CancelFunc) {
 	limit := slowStalls * s.stall * time.Duration(1+bytes/slowBytes)
-	return context.WithTimeoutCause(ctx, limit, fmt.Errorf("%w: %s: the server is too slow: up to %d bytes did not come in %v",
-		source.ErrUnavailable, name, bytes, limit))
+	return context.WithTimeoutCause(ctx, limit, fmt.Errorf("%w: %s: the server is too slow: up to %d bytes did not come "+
+		"in %v", source.ErrUnavailable, name, bytes, limit))
 }
 
 // watch returns a context that ends when no byte comes for the time of stall.

@@ -34,7 +34,8 @@ type Tier struct {
 	breaker breaker.Breaker // open while the file does not work
 	counts  tier.Counts
 	full    breaker.Full
-	short   shortage
+	short   recent // writes that found no space on the disk
+	poison  recent // samples whose checks failed
 	stop    context.CancelFunc
 	running sync.WaitGroup
 
@@ -137,6 +138,10 @@ func (t *Tier) Get(_ context.Context, i, n int, dst []byte) (int, tier.Result) {
 	case hit, errors.Is(err, shm.ErrCorrupt), errors.Is(err, shm.ErrSchema):
 		// torn by a power loss, changed on the disk, or of another length: never the sample
 		t.counts.Poisoned.Add(1)
+		if t.poison.begin() {
+			t.about.Log.Warn("the disk of a tier gives other bytes than it was given; these samples are loaded again",
+				"tier", kindName, "path", t.s.path(t.about), "sample", i)
+		}
 		t.drop(i)
 	case err != nil:
 		t.fail(err)
@@ -198,8 +203,8 @@ func (t *Tier) Put(_ context.Context, i int, sample []byte) {
 	switch {
 	case r == cache.Full || isFull(err):
 		if err = cmp.Or(err, t.seg.NoSpace()); err != nil && t.short.begin() {
-			t.about.Log.Warn("the disk of a tier has no space, so samples are not written to it", "tier", kindName, "path", t.s.path(t.about),
-				"because", err)
+			t.about.Log.Warn("the disk of a tier has no space, so samples are not written to it", "tier", kindName,
+				"path", t.s.path(t.about), "because", err)
 		}
 		t.full.Begin()
 		t.counts.Refused.Add(1)
@@ -214,26 +219,26 @@ func (t *Tier) Put(_ context.Context, i int, sample []byte) {
 	}
 }
 
-// shortage is when writes found no space on the disk. It is over after a minute in which none did. The zero value has space.
-type shortage struct {
+// recent is a failure that is over after a minute without one. The zero value is none.
+type recent struct {
 	mu   sync.Mutex
-	last time.Time // zero: there is none
+	last time.Time // zero: there is none, or its end was told
 }
 
 // overAfter is as of failures of a source.
 var overAfter = time.Minute
 
-// begin notes a write that found no space, and says whether it is the first one.
-func (s *shortage) begin() (first bool) {
+// begin notes one, and says whether it is the first.
+func (s *recent) begin() (first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	first = s.last.IsZero()
+	first = s.last.IsZero() || time.Since(s.last) >= overAfter
 	s.last = time.Now()
 	return first
 }
 
-// ends says, after a write that found space, whether the shortage has just ended.
-func (s *shortage) ends() bool {
+// ends says, after a call that succeeded, whether the failure has just ended.
+func (s *recent) ends() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	over := !s.last.IsZero() && time.Since(s.last) >= overAfter
@@ -243,7 +248,7 @@ func (s *shortage) ends() bool {
 	return over
 }
 
-func (s *shortage) lasts() bool {
+func (s *recent) lasts() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return !s.last.IsZero() && time.Since(s.last) < overAfter
@@ -275,9 +280,13 @@ func (t *Tier) Status() tier.Status {
 	if t.note != "" {
 		s.Notes = []string{t.note}
 	}
+	if t.poison.lasts() {
+		s.Notes = append(s.Notes, fmt.Sprintf("%s gives other bytes than it was given, after a loss of power or by damage; "+
+			"these samples are loaded again (poisoned: %d)", t.s.path(t.about), s.Poisoned))
+	}
 	if t.short.lasts() {
-		s.Notes = append(s.Notes, fmt.Sprintf("the disk of %s has no space, so samples are not written to it (refused: %d)",
-			t.s.path(t.about), s.Refused))
+		s.Notes = append(s.Notes, fmt.Sprintf("the disk of %s has no space, so samples are not written to it "+
+			"(refused: %d)", t.s.path(t.about), s.Refused))
 	}
 	return s
 }

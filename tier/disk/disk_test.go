@@ -198,6 +198,10 @@ func TestChangedBytes(t *testing.T) {
 		if n == samples || s.Poisoned != uint64(samples-n) || s.Openings != 0 {
 			t.Fatalf("%d hits, %+v", n, s)
 		}
+		if lines := tier.Problems([]tier.Status{s}); len(lines) != 1 ||
+			!strings.Contains(lines[0], fmt.Sprintf("(poisoned: %d)", s.Poisoned)) {
+			t.Errorf("health says %q", lines)
+		}
 		if again := hits(t, disk, variable); again != n || disk.Status().Poisoned != s.Poisoned {
 			t.Errorf("%d hits, then %d, %+v", n, again, disk.Status())
 		}
@@ -375,7 +379,8 @@ func TestFailingDisk(t *testing.T) {
 		t.Errorf("a full file system: %+v", s)
 	}
 	disk.full.Store(0)
-	if lines := tier.Problems([]tier.Status{disk.Status()}); len(lines) != 1 || !strings.Contains(lines[0], "no space, so samples are not written to it (refused: 1)") {
+	if lines := tier.Problems([]tier.Status{disk.Status()}); len(lines) != 1 ||
+		!strings.Contains(lines[0], "no space, so samples are not written to it (refused: 1)") {
 		t.Errorf("health says %q", lines) // also when the pause is over
 	}
 	if n := hits(t, disk, false); n != 10 {
