@@ -230,10 +230,6 @@ STOC_API int stoc_disk_open(const char *path, const struct stoc_options *options
  * NULL is accepted. */
 STOC_API void stoc_close(stoc_cache *cache);
 
-/* Closes the handle and keeps its maps until the process ends, for callers whose views may outlive
- * it. */
-STOC_API void stoc_close_keep_maps(stoc_cache *cache);
-
 /* Removes a named cache. Attached processes keep it. ENOENT, EPERM (not a segment of this user),
  * ESYSTEM. */
 STOC_API int stoc_unlink(const char *name_or_path, struct stoc_error *error);

@@ -441,7 +441,7 @@ static void views_may_outlive_the_handle(void)
     size_t length;
     EQUAL(put(c, 1, BYTES, 1, 0), STOC_STORED);
     EQUAL(stoc_view(c, 1, &data, &length), STOC_HIT);
-    stoc_close_keep_maps(c);
+    stoc_close_keep_payload(c);
     CHECK(data && filled(data, BYTES, 1, 1));
 }
 

@@ -63,6 +63,6 @@ int64_t stoc_gather_fields(stoc_cache *c, const int64_t *indices, size_t n, void
 void stoc_close_keep_payload(stoc_cache *c)
 {
     if (c)
-        c->payload = NULL; /* close_handle reads no payload, and unmaps only what the handle still has */
-    close_handle(c, false);
+        c->payload = NULL; /* stoc_close reads no payload, and unmaps only what the handle still has */
+    stoc_close(c);
 }

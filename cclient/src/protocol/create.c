@@ -252,7 +252,7 @@ int stoc_create(const char *name, const struct stoc_options *options, stoc_cache
     else
         code = name ? create_in_directory(c, &h, options, error) : create_unnamed(c, &h, options, error);
     if (code < 0) {
-        free_handle(c, false);
+        free_handle(c);
         return code;
     }
     *out = c;

@@ -798,7 +798,7 @@ int stoc_disk_open(const char *path, const struct stoc_options *options, stoc_ca
     if (!c)
         return STOC_EMEMORY;
     if (!(c->disk = calloc(1, sizeof *c->disk))) {
-        free_handle(c, false);
+        free_handle(c);
         return fail(error, STOC_EMEMORY, ENOMEM, "no memory for a handle");
     }
     c->disk->fd = -1;
@@ -822,7 +822,7 @@ int stoc_disk_open(const char *path, const struct stoc_options *options, stoc_ca
     if (code != 0) {
         handle_list_remove(c);
         end_use(c);
-        free_handle(c, false);
+        free_handle(c);
         if (code == UNSEEN)
             return STOC_EEXIST;
         return code < 0 ? code

@@ -28,10 +28,9 @@ INTERNAL stoc_cache *new_handle(struct stoc_error *error)
 }
 
 /* Frees a handle that is not on the list. */
-INTERNAL void free_handle(stoc_cache *c, bool keep_maps)
+INTERNAL void free_handle(stoc_cache *c)
 {
-    if (!keep_maps)
-        unmap(c);
+    unmap(c);
     if (c->fd >= 0)
         close(c->fd);
     if (c->disk) {
@@ -215,7 +214,7 @@ int stoc_open(const char *name_or_path, unsigned flags, const char *fingerprint,
     if (code == 0)
         code = attach_file(c, fingerprint, NULL, !process, error);
     if (code < 0) {
-        free_handle(c, false);
+        free_handle(c);
         return code;
     }
     if (process)
@@ -251,7 +250,7 @@ int stoc_open_fd(int fd, unsigned flags, const unsigned char *uuid, stoc_cache *
     c->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     code = c->fd < 0 ? fail_system(error, "duplicate", "the descriptor") : attach_file(c, NULL, uuid, false, error);
     if (code < 0) {
-        free_handle(c, false);
+        free_handle(c);
         return code;
     }
     find_path(c);
@@ -280,7 +279,7 @@ static void unlink_if_last(stoc_cache *c)
         unlink_same(c->path, c->fd, NULL);
 }
 
-INTERNAL void close_handle(stoc_cache *c, bool keep_maps)
+void stoc_close(stoc_cache *c)
 {
     if (!c)
         return;
@@ -304,12 +303,8 @@ INTERNAL void close_handle(stoc_cache *c, bool keep_maps)
             unlink_if_last(c);
     }
     handle_list_remove(c);
-    free_handle(c, keep_maps);
+    free_handle(c);
 }
-
-void stoc_close(stoc_cache *c) { close_handle(c, false); }
-
-void stoc_close_keep_maps(stoc_cache *c) { close_handle(c, true); }
 
 int stoc_unlink(const char *name_or_path, struct stoc_error *error)
 {

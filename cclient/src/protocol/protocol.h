@@ -176,10 +176,9 @@ INTERNAL void take_huge(stoc_cache *c, uint32_t record, uint64_t offset, uint64_
 
 /* open.c */
 INTERNAL stoc_cache *new_handle(struct stoc_error *error);
-INTERNAL void free_handle(stoc_cache *c, bool keep_maps);
+INTERNAL void free_handle(stoc_cache *c);
 INTERNAL int attach(stoc_cache *c, const struct header *h, struct stoc_error *error);
 INTERNAL int check_open(unsigned flags, stoc_cache **out, struct stoc_error *error);
-INTERNAL void close_handle(stoc_cache *c, bool keep_maps);
 INTERNAL int unlink_same(const char *path, int fd, struct stoc_error *error);
 
 /* disk.c */
