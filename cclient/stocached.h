@@ -274,10 +274,6 @@ STOC_API int stoc_view(stoc_cache *cache, int64_t index, const void **data, size
 /* Like stoc_view, but counts neither a hit nor a miss. */
 STOC_API int stoc_locate(const stoc_cache *cache, int64_t index, const void **data, size_t *length);
 
-/* Like stoc_view, for the fastest callers. Returns the offset of the sample in the payload map, -1
- * on a miss, and error codes minus 1 (EINDEX is STOC_EINDEX - 1). Fixed-size caches only. */
-STOC_API int64_t stoc_view_offset(stoc_cache *cache, int64_t index);
-
 /* The caller owns the indices of a batch, and MUST NOT change them during the call: the call checks
  * them first and reads them again later.
  *
@@ -895,8 +891,8 @@ STOC_API void stoc_count_passed(stoc_cache *cache, uint64_t n);
 
 /* ------------------------------------------------------------ for arrays */
 
-/* Like stoc_view_offset, but returns the slot: the row of the sample in an array over the payload
- * with slot_stride bytes a row. */
+/* Like stoc_view, for the fastest callers. Returns the slot: the row of the sample in an array over the payload with
+ * slot_stride bytes a row; -1 on a miss, and error codes minus 1 (EINDEX is STOC_EINDEX - 1). Fixed-size caches only. */
 STOC_API int64_t stoc_view_slot(stoc_cache *cache, int64_t index);
 STOC_API int64_t stoc_locate_slot(const stoc_cache *cache, int64_t index); /* not counted */
 

@@ -114,8 +114,8 @@ static void views(const struct size *z, stoc_cache *cache, const int64_t *order)
     stop("view", z->name, "stocached", z->views, 0);
     start();
     for (size_t k = 0; k < z->views; k++)
-        CHECK(stoc_view_offset(cache, order[k % z->samples]) >= 0);
-    stop("view-offset", z->name, "stocached", z->views, 0);
+        CHECK(stoc_view_slot(cache, order[k % z->samples]) >= 0);
+    stop("view-slot", z->name, "stocached", z->views, 0);
 }
 
 /* Batches, beside a memcpy of each sample from the pages of the cache. */

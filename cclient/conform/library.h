@@ -15,7 +15,6 @@
     X(stoc_info, (const stoc_cache *c, struct stoc_info *i), (c, i))                                                  \
     X(stoc_get, (stoc_cache *c, int64_t i, void *d, size_t n, size_t *l), (c, i, d, n, l))                            \
     X(stoc_view, (stoc_cache *c, int64_t i, const void **d, size_t *l), (c, i, d, l))                                 \
-    X(stoc_view_offset, (stoc_cache *c, int64_t i), (c, i))                                                           \
     X(stoc_gather, (stoc_cache *c, const int64_t *i, size_t n, int f, void *d, size_t s, uint8_t *h, unsigned t),     \
       (c, i, n, f, d, s, h, t))                                                                                       \
     X(stoc_lengths, (stoc_cache *c, const int64_t *i, size_t n, uint64_t *l), (c, i, n, l))                           \

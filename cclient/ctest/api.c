@@ -21,8 +21,8 @@ static void a_sample_comes_back(void)
     CHECK(length == BYTES && filled(data, BYTES, 5, 1));
     struct stoc_info info = {.struct_bytes = sizeof info};
     REQUIRE(stoc_info(c, &info) == 0);
-    EQUAL(stoc_view_offset(c, 5), (const char *)data - (const char *)info.payload);
-    EQUAL(stoc_view_offset(c, 6), -1);
+    EQUAL(stoc_view_slot(c, 5) * (int64_t)info.slot_stride, (const char *)data - (const char *)info.payload);
+    EQUAL(stoc_view_slot(c, 6), -1);
     const void *seen = NULL;
     length = 7;
     EQUAL(stoc_locate(c, 6, &seen, &length), STOC_MISS);
@@ -70,7 +70,6 @@ static void first_indices_have_their_slots(void)
 {
     stoc_cache *c = make(NULL, OPTIONS(.samples = N, .slots = 10, .sample_bytes = BYTES, .policy = STOC_POLICY_FIRST_INDICES));
     EQUAL(put(c, 9, BYTES, 1, 0), STOC_STORED);
-    EQUAL(stoc_view_offset(c, 9), 9 * BYTES);
     EQUAL(stoc_view_slot(c, 9), 9);
     stoc_close(c);
 }
@@ -85,7 +84,7 @@ static void samples_of_any_size(void)
     EQUAL(put(c, 3, sizeof out, 1, 0), STOC_STORED);
     EQUAL(holds(c, 3, sizeof out, 1), 1);
     EQUAL(stoc_gather(c, &index, 1, -1, out, sizeof out, NULL, 1), STOC_ESCHEMA);
-    EQUAL(stoc_view_offset(c, 3), STOC_ESCHEMA - 1);
+    EQUAL(stoc_view_slot(c, 3), STOC_ESCHEMA - 1);
     EQUAL(stoc_put(c, 3, out), STOC_ESCHEMA);
     EQUAL(stoc_locate_slot(c, 3), STOC_ESCHEMA - 1);
     EQUAL(stoc_get(c, 3, out, 100, &needed), STOC_ESCHEMA);
@@ -236,7 +235,6 @@ static void bad_arguments(void)
     for (size_t k = 0; k < sizeof outside / sizeof *outside; k++) {
         EQUAL(stoc_get(c, outside[k], bytes, BYTES, &length), STOC_EINDEX);
         EQUAL(stoc_view(c, outside[k], &data, &length), STOC_EINDEX);
-        EQUAL(stoc_view_offset(c, outside[k]), STOC_EINDEX - 1);
         EQUAL(stoc_view_slot(c, outside[k]), STOC_EINDEX - 1);
         EQUAL(stoc_locate(c, outside[k], &data, &length), STOC_EINDEX);
         EQUAL(stoc_copy(c, outside[k], bytes, BYTES, &length), STOC_EINDEX);
@@ -277,7 +275,6 @@ static void bad_arguments(void)
     EQUAL(stoc_get(NULL, 0, bytes, 1, NULL), STOC_ECLOSED);
     EQUAL(stoc_set(NULL, 0, bytes, 1, 0), STOC_ECLOSED);
     EQUAL(stoc_clear(NULL, 0), STOC_ECLOSED);
-    EQUAL(stoc_view_offset(NULL, 0), STOC_ECLOSED - 1);
     EQUAL(stoc_view_slot(NULL, 0), STOC_ECLOSED - 1);
     EQUAL(stoc_locate_slot(NULL, 0), STOC_ECLOSED - 1);
     EQUAL(stoc_put(NULL, 0, ""), STOC_ECLOSED);
@@ -452,7 +449,7 @@ static void verify_finds_foreign_bytes(void)
         EQUAL(put(c, i, BYTES, 1, 0), STOC_STORED);
     struct stoc_info info = {.struct_bytes = sizeof info};
     REQUIRE(stoc_info(c, &info) == 0);
-    int64_t offset = stoc_view_offset(c, 3), bad = -1;
+    int64_t offset = stoc_view_slot(c, 3) * (int64_t)info.slot_stride, bad = -1;
     EQUAL(pwrite(info.fd, "?", 1, (off_t)(info.payload_offset + (uint64_t)offset + 77)), 1);
     uint64_t checked = 0;
     EQUAL(stoc_verify(c, 0, N, &checked, &bad), 1);

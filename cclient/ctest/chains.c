@@ -49,7 +49,6 @@ static void no_views(void)
     EQUAL(stoc_state(c, 2), STOC_STATE_EMPTY);
     EQUAL(stoc_locate(c, 1, &data, &length), STOC_EINVAL);
     CHECK(data == bytes && length == 7);
-    EQUAL(stoc_view_offset(c, 1), STOC_ESCHEMA - 1);
     EQUAL(stoc_view_slot(c, 1), STOC_ESCHEMA - 1);
     EQUAL(stoc_locate_slot(c, 1), STOC_ESCHEMA - 1);
     EQUAL(stoc_peek(c, 1, bytes, sizeof bytes), STOC_ESCHEMA);

@@ -1,24 +1,8 @@
 /*
- * arrays.c - calls for garbage-collected callers with arrays: a view as a row number, a set with
+ * arrays.c - calls for garbage-collected callers with arrays: a sample as a row number, a set with
  * few arguments, batches by field, and a payload map that outlives its handle.
  */
 #include "protocol.h"
-
-/* The slot at an offset. Results below 0 stay as they are. */
-static int64_t slot_at(const stoc_cache *c, int64_t offset)
-{
-    return offset < 0 ? offset : offset / (int64_t)c->slot_stride;
-}
-
-int64_t stoc_view_slot(stoc_cache *c, int64_t index)
-{
-    uint64_t slot;
-    stoc_word *counters;
-    if (UNLIKELY(!c || !find_fast(c, index, &slot, &counters)))
-        return slot_at(c, view_offset_slow(c, index));
-    add_to(counters, STOC_COUNTER_HITS, 1);
-    return (int64_t)slot;
-}
 
 int64_t stoc_locate_slot(const stoc_cache *c, int64_t index)
 {
@@ -27,7 +11,7 @@ int64_t stoc_locate_slot(const stoc_cache *c, int64_t index)
     if (c && c->variable)
         return STOC_ESCHEMA - 1;
     int result = stoc_locate(c, index, &data, &length);
-    return result == STOC_HIT ? slot_at(c, (const unsigned char *)data - c->payload) : (int64_t)result - 1;
+    return result == STOC_HIT ? ((const unsigned char *)data - c->payload) / (int64_t)c->slot_stride : (int64_t)result - 1;
 }
 
 int stoc_put(stoc_cache *c, int64_t index, const void *data)

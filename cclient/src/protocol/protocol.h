@@ -223,7 +223,6 @@ INTERNAL int copy_sample(const stoc_cache *c, uint64_t i, uint64_t skip, uint64_
                          uint64_t *length, copy_function *copy, uint64_t *retried);
 INTERNAL int find(const stoc_cache *c, uint64_t i, uint64_t *offset, uint64_t *length);
 INTERNAL bool find_fast(const stoc_cache *c, int64_t index, uint64_t *slot, stoc_word **counters);
-INTERNAL int64_t view_offset_slow(stoc_cache *c, int64_t index);
 INTERNAL int64_t gather(struct batch *b, uint64_t bytes, unsigned threads);
 INTERNAL int check_indices(const stoc_cache *c, const int64_t *indices, size_t n);
 

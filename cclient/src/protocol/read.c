@@ -165,7 +165,7 @@ int stoc_view(stoc_cache *c, int64_t index, const void **data, size_t *length)
     return STOC_HIT;
 }
 
-__attribute__((noinline)) INTERNAL int64_t view_offset_slow(stoc_cache *c, int64_t index)
+__attribute__((noinline)) static int64_t view_slot_slow(stoc_cache *c, int64_t index)
 {
     if (!c)
         return STOC_ECLOSED - 1;
@@ -175,18 +175,17 @@ __attribute__((noinline)) INTERNAL int64_t view_offset_slow(stoc_cache *c, int64
         return STOC_ESCHEMA - 1;
     uint64_t offset, bytes;
     int result = find_counted(c, index, &offset, &bytes);
-    return result == STOC_HIT ? (int64_t)offset : (int64_t)result - 1;
+    return result == STOC_HIT ? (int64_t)(offset / c->slot_stride) : (int64_t)result - 1;
 }
 
-int64_t stoc_view_offset(stoc_cache *c, int64_t index)
+int64_t stoc_view_slot(stoc_cache *c, int64_t index)
 {
     uint64_t slot;
     stoc_word *counters;
     if (UNLIKELY(!c || !find_fast(c, index, &slot, &counters)))
-        return view_offset_slow(c, index);
-    int64_t offset = (int64_t)(slot * c->slot_stride);
+        return view_slot_slow(c, index);
     add_to(counters, STOC_COUNTER_HITS, 1);
-    return offset;
+    return (int64_t)slot;
 }
 
 int stoc_locate(const stoc_cache *c, int64_t index, const void **data, size_t *length)
