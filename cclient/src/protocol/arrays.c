@@ -11,7 +11,9 @@ int64_t stoc_locate_slot(const stoc_cache *c, int64_t index)
     if (c && c->variable)
         return STOC_ESCHEMA - 1;
     int result = stoc_locate(c, index, &data, &length);
-    return result == STOC_HIT ? ((const unsigned char *)data - c->payload) / (int64_t)c->slot_stride : (int64_t)result - 1;
+    if (result != STOC_HIT)
+        return (int64_t)result - 1;
+    return ((const unsigned char *)data - c->payload) / (int64_t)c->slot_stride;
 }
 
 int stoc_put(stoc_cache *c, int64_t index, const void *data)
