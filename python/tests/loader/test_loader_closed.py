@@ -247,6 +247,41 @@ def test_an_epoch_without_batches_ends_though_its_warning_is_an_error():
     assert list(batches) == []
 
 
+def never(item):
+    begun.set()
+    threading.Event().wait()
+
+
+begun = multiprocessing.get_context("fork").Event()
+WAITS = {
+    "samples": lambda: Loader(source(range(N)).map(never).batch(4), num_workers=1),
+    "kept": lambda: Loader(source(range(N)).map(never).batch(4), num_workers=1, persistent_workers=True),
+    "batches": lambda: Loader(range(N), 4, collate_fn=never, num_workers=1, in_order=False),
+    "lists": lambda: Loader(source(range(N)).flat_map(never).batch(4), num_workers=1),
+    "rows": lambda: Loader(source(range(N)).flat_map(never).batch(4, rows=True), num_workers=1),
+}
+
+
+@pytest.mark.parametrize("kind", WAITS)
+def test_a_thread_that_waits_for_a_batch_learns_that_another_closes_the_loader(kind):
+    begun.clear()
+    loader, errors = WAITS[kind](), []
+
+    def wait() -> None:
+        try:
+            next(iter(loader))
+        except ClosedError as error:
+            errors.append(str(error))
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    assert begun.wait(60)
+    loader.close()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert errors == ["the loader was closed"]
+
+
 @pytest.mark.parametrize("kind", PIPES)
 def test_threads_make_and_close_loaders_of_one_pipe(kind):
     pipe, counts, errors = PIPES[kind](), set(), []

@@ -170,7 +170,7 @@ def test_the_states_of_all_ranks_are_loaded_by_each():
         assert second.state_dict() == states[rank]
         want = [step[2 * rank : 2 * rank + 2] for step in expected(lengths, 4, groups=2)[2:]]
         assert collect(second) == [rows for k, rows in enumerate(want) if any(itertools.chain(*want[k:]))]
-        with pytest.raises(InvalidError, match="give the states of all ranks"):
+        with pytest.raises(StateError, match="give the states of all ranks"):
             second.load_state_dict(states[1 - rank])
 
 
@@ -615,7 +615,7 @@ def test_states_that_are_of_other_rows():
         (state | {"version": 2}, "of version 2"),
         ({}, "no state of streams"),
     ):
-        with pytest.raises(InvalidError, match=message):
+        with pytest.raises(StateError, match=message):
             ours.load_state_dict(other)
         assert ours.state_dict() == state
     with pytest.raises(StateError):

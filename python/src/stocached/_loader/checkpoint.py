@@ -14,6 +14,7 @@ from typing import Any
 from .._common.errors import InvalidError, StateError
 from .._common.numbers import number_in
 from .._common.ranks import rank_of
+from .._order.epoch import Shard
 from .._order.nodes import Deal
 from .._order.walk import Walk
 from .._random import base_seeds, generator_states
@@ -136,9 +137,14 @@ class Checkpoint:
         """As `load_state_dict` of a loader."""
         ordered = setup.in_our_order
         walk = setup.sampler.shard(0) if ordered else None
-        if isinstance(walk, Walk) and (own := walk.checked(state)) is not None:
-            self.resume = own
-            return
+        if isinstance(walk, Walk):
+            try:
+                own = walk.checked(state)
+            except InvalidError as error:  # of a state of rows
+                raise StateError(str(error)) from None
+            if own is not None:
+                self.resume = own
+                return
         if not isinstance(state, Mapping) or state.get("version") != _VERSION:
             raise StateError(f"this is no state of a loader of this version: {state!r:.200}")
         order = repr(setup.sampler.order) if ordered else None
@@ -148,6 +154,8 @@ class Checkpoint:
                 f"the state is of {theirs}, this loader has {ours}; make it with the same number of samples, order= and seed="
             )
         numbers = {key: number_in(state, key, most) for key, most in _NUMBERS[ordered].items()}
+        if isinstance(walk, Shard) and (position := int(numbers["position"])) > len(walk.epoch):
+            raise StateError(f"the state's position is {position}, and an epoch has {len(walk.epoch)} samples")
         if not ordered:
             _check_parts(state, setup)
             _check_state(state, setup)

@@ -255,7 +255,7 @@ class GatherIterator(BatchIterator):
             self._wait(batch)
 
     def _wait(self, batch: Batch) -> None:
-        self._runtime.wait([(batch.first, batch.tasks)], self._context.timeout)
+        self._runtime.wait([(batch.first, batch.tasks)], self._context.timeout, self._check_ended)
 
     def _post_lost(self, batch: Batch) -> bool:
         """Posts tasks for the hits that the cache has given up since the probe. Returns whether it
@@ -304,7 +304,7 @@ class GatherIterator(BatchIterator):
             if not batch.tasks:
                 return k
             waiting.append((batch.first, batch.tasks))
-        return self._runtime.wait(waiting, self._context.timeout)
+        return self._runtime.wait(waiting, self._context.timeout, self._check_ended)
 
     def _done(self) -> tuple[int, int]:
         return (self._pending[0].before, self._pending[0].number) if self._pending else super()._done()

@@ -29,7 +29,7 @@ from .bad_samples import BadSample, all_bad
 from .epoch_context import EpochContext
 from .sampling import listed
 
-_LEAVE = 1.0  # seconds: how long a program that ends waits for daemon threads in `next`
+_LEAVE = 1.0  # seconds: how long a close, and a program that ends, wait for threads in `next`
 # The words of torch's warning: programs search logs for them.
 _REPLICAS = (
     "For multiprocessing data-loading, this could be caused by not properly configuring the IterableDataset replica at each worker. Please see "
@@ -173,6 +173,8 @@ class BatchIterator:
             raise
         except Exception as error:
             self._returned = time.monotonic_ns()
+            if self._why is not None:  # another thread has ended it meanwhile
+                raise ClosedError(self._why) from error
             if isinstance(error, NondeterministicDatasetError):
                 error.args = (f"{str(error).rstrip()} The loader gave {context.meter.stats().batches} batches before.",)
             raise
@@ -279,6 +281,11 @@ class BatchIterator:
     def _next(self) -> Delivered:
         raise NotImplementedError
 
+    def _check_ended(self) -> None:
+        """Raises ClosedError if another thread has closed it, and so its workers answer no more."""
+        if self.ended:
+            raise ClosedError(self._why or "another thread has closed this iteration")
+
     def _pinned(self, batch: Delivered) -> Any:
         context = self._context
         start = time.monotonic_ns()
@@ -346,10 +353,18 @@ class BatchIterator:
         """Ends background work; no more batches come. May be called again."""
         self._close(False)
 
-    def _close(self, harshly: bool) -> None:
+    def _close(self, harshly: bool, leave: float = _LEAVE) -> None:
+        """leave: seconds that a thread in `next` gets to leave."""
         if os.getpid() == getattr(self, "_pid", -1):
             first, self.ended = not self.ended, True
-            self._stop(harshly)
+            # A thread that waits in `next` sees it soon. One that loads a sample itself may not leave for long.
+            turn = getattr(self, "_turn", None)
+            alone = turn is not None and turn.acquire(timeout=leave)
+            try:
+                self._stop(harshly)
+            finally:
+                if alone:
+                    turn.release()
             if self._announcer is not None:
                 self._announcer.close()
             if first and self._context.notices is not None:
@@ -373,7 +388,7 @@ def _close_all() -> None:
     iterations = list(_all)
     with contextlib.ExitStack() as ended:  # all of them, though one warns and warnings are errors
         for iteration in iterations:
-            ended.callback(iteration.close)
+            ended.callback(iteration._close, False, 0.0)
     until = time.monotonic() + _LEAVE
     for iteration in iterations:
         if iteration._pid == os.getpid():

@@ -201,7 +201,7 @@ class ListsIterator(_Lists):
         """Waits for the answer to one of several tasks; whether that is the first one."""
         self._runtime.check_workers()
         tasks = [(each.position, 1) for each in ([] if task is None else [task]) + others]
-        return self._runtime.wait(tasks, self._context.timeout) == 0 and task is not None
+        return self._runtime.wait(tasks, self._context.timeout, self._check_ended) == 0 and task is not None
 
     def _fill(self) -> None:
         """Begins all that can be begun."""

@@ -134,9 +134,11 @@ class WorkerBatchIterator(BatchIterator):
             self._runtime.check_workers()
             at = 0
             if self._context.in_order:
-                self._runtime.wait([(self._pending[0].task.position, 1)], self._context.timeout)
+                self._runtime.wait([(self._pending[0].task.position, 1)], self._context.timeout, self._check_ended)
             else:
-                at = self._runtime.wait([(made.task.position, 1) for made in self._pending], self._context.timeout)
+                at = self._runtime.wait(
+                    [(made.task.position, 1) for made in self._pending], self._context.timeout, self._check_ended
+                )
             made = self._pending[at]
             del self._pending[at]
             batch = self._take(made)

@@ -202,9 +202,9 @@ class WorkerRuntime:
             first = post(*tasks)
         return first
 
-    def wait(self, batches: list[tuple[int, int]], timeout: float) -> int:
-        """Waits until one of some batches has all its answers; returns which. Raises
-        WorkerLostError, and RuntimeError after `timeout` seconds; 0: no timeout."""
+    def wait(self, batches: list[tuple[int, int]], timeout: float, check: Callable[[], None] = lambda: None) -> int:
+        """Waits until one of some batches has all its answers; returns which. check: is called meanwhile. Raises
+        what it raises, WorkerLostError, and RuntimeError after `timeout` seconds; 0: no timeout."""
         assert self.pool is not None
         end = time.monotonic() + timeout if timeout else None
         slice_ = _SLICE if self.pool.job.process else _CHECK_INTERVAL
@@ -213,6 +213,7 @@ class WorkerRuntime:
         while found is None:
             found = self.task_queue.wait(native, min(slice_, timeout or slice_))
             if found is None:
+                check()
                 self.pool.check()
                 self._checked_at = time.monotonic()
                 if end is not None and self._checked_at > end:
