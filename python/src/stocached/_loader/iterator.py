@@ -358,7 +358,7 @@ class BatchIterator:
         if os.getpid() == getattr(self, "_pid", -1):
             first, self.ended = not self.ended, True
             # A thread that waits in `next` sees it soon. One that loads a sample itself may not leave for long.
-            turn = getattr(self, "_turn", None)
+            turn: Any = getattr(self, "_turn", None)
             alone = turn is not None and turn.acquire(timeout=leave)
             try:
                 self._stop(harshly)
