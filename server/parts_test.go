@@ -277,7 +277,7 @@ func TestPartsWaitForTheMemoryOfOthers(t *testing.T) {
 }
 
 func TestLargePartsAreReadIntoTheSameMemory(t *testing.T) {
-	const size, parts = 16 << 20, 64
+	const size, parts = 2 << 20, 64
 	server.SetPartLimits(t, 4*size, 64)
 	d, s := newDemand(t, time.Hour), newTexts("large")
 	s.all["large://box/x"] = strings.Repeat("0123456789abcdef", size/16)
@@ -295,7 +295,7 @@ func TestLargePartsAreReadIntoTheSameMemory(t *testing.T) {
 	asked.Wait()
 	runtime.ReadMemStats(&after)
 	if made := after.TotalAlloc - before.TotalAlloc; made > parts*size/2 {
-		t.Errorf("%d parts of 16 MiB, 4 at a time, took %d MiB of new memory", parts, made>>20)
+		t.Errorf("%d parts of 2 MiB, 4 at a time, took %d MiB of new memory", parts, made>>20)
 	}
 }
 
