@@ -1,5 +1,4 @@
-# `make demo` shows stocached at work, and `make test` tests it. Both install what they need. `make help` lists
-# all targets.
+# `make demo` shows stocached at work, and `make test` tests it. `make help` lists all targets.
 
 PYTHON ?= python3
 GO     ?= go

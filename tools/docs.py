@@ -165,8 +165,7 @@ class Interpreters:
 
     @cached_property
     def lightning(self) -> Warm:
-        """Lightning imports most of what torchvision does."""
-        return self.torchvision.more(["lightning.pytorch"])
+        return self.torch.more(["lightning.pytorch"])
 
     def of(self, needs: str | None, code: str = "") -> Warm:
         if needs == "torch" and "torchvision" in code and importlib.util.find_spec("torchvision"):

@@ -51,8 +51,7 @@ extract() {
     return $status
 }
 
-# promtool checks alert rules and metrics. Installing its package starts a service. Without promtool, one test is skipped
-# and says so.
+# promtool checks alert rules and metrics. Installing its package starts a service. Without it, one test is skipped.
 take_promtool() {
     command -v promtool >/dev/null || [ -x "$tools/promtool" ] || ! command -v apt-get >/dev/null && return
     extract prometheus usr/bin/promtool ||
@@ -88,8 +87,7 @@ take_mermaid() {
     rm -rf "$scratch"
 }
 
-# Tests open the pages of the site, of stocached web and of timelines in this browser. Without one, they are skipped and
-# say so.
+# Tests open the pages of the site, of stocached web and of timelines in this browser. Without one, they are skipped.
 take_browser() {
     for name in chromium-headless-shell chromium google-chrome chrome; do
         command -v $name >/dev/null && return
@@ -107,8 +105,7 @@ take_buildah() {
     (install_packages buildah 2>/dev/null) || echo "stocached: cannot install the package buildah; its test is skipped"
 }
 
-# The benchmarks compare the server with these programs. Debian starts both as services at installation. The benchmarks
-# do not use these services.
+# The benchmarks compare the server with these programs. They do not use the services that Debian makes of them.
 bench() {
     missing=
     command -v redis-server >/dev/null || missing="$missing redis-server"
