@@ -27,7 +27,10 @@ def shards(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"fields": ["jpg", "cls"]}, r"0\.tar: sample 1 has none of the fields jpg; missing='skip'"),
+        (
+            {"fields": ["jpg", "cls"]},
+            r"0\.tar: sample 1 has none of the fields jpg; missing='skip' skips it. It has cls$",
+        ),
         ({"fields": "jpg"}, r"fields='jpg': give a list"),
         ({"fields": ["cls", ".CLS"]}, "each field once"),
         ({"fields": [";"]}, r"fields=\[';'\]: give a list"),

@@ -185,6 +185,10 @@ def test_none_as_an_item_asks_for_the_return(workers: int):
         assert ": item 1 of these 2 is None. Is a return missing" in said
     with pytest.raises(InvalidError, match=r"^\.map\(<lambda>\) returned None: .* Is a return missing\?"):
         list(Loader(LISTS.batch(2).map(lambda batch: None), num_workers=workers))
+    said = message(NUMBERS.flat_map(lambda x: None).batch(2), InvalidError, num_workers=workers)
+    assert re.search(r"^\.flat_map\(<lambda>\).*made None, with element 0 .*; is a return missing\?", said)
+    said = message(NUMBERS.map(lambda x: None).cache("8MiB").batch(2), stocached.SchemaError, num_workers=workers)
+    assert re.search(r"(?s)^sample \d of the dataset is None: .*Is a return missing .*in \.cache\(", said)
 
 
 def opened(x: int) -> Any:

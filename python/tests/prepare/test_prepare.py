@@ -252,7 +252,13 @@ class Wrong(Made):
         super().__init__(100)
         self.how = how
 
+    def dataset_info(self):
+        return None if self.how == "no return" else super().dataset_info()
+
     def samples(self, first, stop):
+        return None if self.how == "no yield" else self._samples(first, stop)
+
+    def _samples(self, first, stop):
         for index, made in enumerate(super().samples(first, stop), first):
             if index == 60:
                 if self.how == "fewer":
@@ -298,6 +304,19 @@ def test_preparers_that_do_wrong(storage, processes, how, kind, text):
     until(lambda: set(multiprocessing.active_children()) <= before, "its processes have ended")
     assert prepare(Made(100), storage)  # nothing is left in the way
     assert all(same(storage.load_sample(k), sample(FIELDS, k)) for k in range(100))
+
+
+@pytest.mark.parametrize("processes", [0, 2])
+@pytest.mark.parametrize(
+    ("how", "text"),
+    [
+        ("no return", r"dataset_info\(\) returned None. Is a return"),
+        ("no yield", r"samples\(\) returned None. Is a yield"),
+    ],
+)
+def test_preparers_without_a_result(tmp_path, processes, how, text):
+    with pytest.raises(PreparerError, match=r"^Wrong\." + text):
+        prepare(Wrong(how), BlockStorage(tmp_path / "d"), processes=processes)
 
 
 def test_exceptions_that_cannot_be_pickled(tmp_path):

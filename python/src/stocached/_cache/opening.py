@@ -147,7 +147,7 @@ def _say_once(name: str, seconds: float, socket: str) -> Callable[[], None]:
             since = None
             warn_user(
                 f"waiting up to {seconds:g} s for the server of the cache {name!r}: none answers on {socket}; start it: "
-                "stocached serve -c config.yaml"
+                "stocached serve -c config.yaml; or check the name: stocached ls"
             )
 
     return say

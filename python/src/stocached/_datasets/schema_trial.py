@@ -95,7 +95,10 @@ class Trial:
         if 2 * len(most.rows) < len(self._refused) + sum(len(group.rows) for group in self._groups):
             raise SchemaError(self._too_many())
         if not most.tree.leaves:
-            raise SchemaError("samples of the dataset hold no values, so there is nothing to cache")
+            raise SchemaError(
+                f"sample {next(iter(most.rows))} of the dataset is {most.tree.described}: it holds no value that can be cached. "
+                "Is a return missing in the function that makes it?"
+            )
         return most
 
     def _too_many(self) -> str:

@@ -35,7 +35,10 @@ def fill(
     allow_random: bool = False,
 ) -> bool:
     """As `prepare`. given: has the methods of a DataPreparer."""
-    info = given.dataset_info().checked()
+    info = given.dataset_info()
+    if info is None:
+        raise PreparerError(f"{type(given).__qualname__}.dataset_info() returned None. Is a return missing?")
+    info = info.checked()
     if processes and info.samples is None:
         advice = "give samples= in dataset_info(), or leave out processes="
         raise InvalidError(f"processes={processes} need to know how many samples there are; {advice}")
@@ -139,7 +142,10 @@ class _Checked:
 
     def _called(self, first: int, stop: int | None) -> Iterator[Any]:
         """Begins only when the first sample is asked for, so that the guard sees what the call draws."""
-        yield from self._given.samples(first, stop)
+        given = self._given.samples(first, stop)
+        if given is None:
+            raise PreparerError(f"{type(self._given).__qualname__}.samples() returned None. Is a yield missing?")
+        yield from given
 
     def _next(self, given: Iterator[Any], index: int) -> Any:
         """The next sample, or _END. One that draws random numbers is not stored before it is known

@@ -299,10 +299,11 @@ class FlatMap(Several):
         """The iterable of an item."""
         lent = self.above[0].lends and not self._is_lent(item)
         made = self.call(own_copy(item) if lent else item, visit, seed)
-        if isinstance(made, _NO_LISTS):
+        if made is None or isinstance(made, _NO_LISTS):
+            advice = "is a return missing?" if made is None else "write [...] around it, or list(...)"
             raise self.refuse(
                 f"it has made {one_line(made)}, with {self.above[0].where(visit.element)}, and takes an iterable of items; "
-                "write [...] around it, or list(...)"
+                + advice
             )
         return made
 

@@ -41,8 +41,10 @@ def chosen_members(
         has = best < len(names) * several
         if missing == "error" and not has.all():
             lacking = int(np.argmin(has))
+            there = members.numbers[members.starts[lacking] : members.starts[lacking + 1]]
             raise InvalidError(
-                f"{path}: sample {lacking} has none of the fields {';'.join(names)}; missing='skip' skips it"
+                f"{path}: sample {lacking} has none of the fields {';'.join(names)}; missing='skip' skips it. "
+                f"It has {', '.join(members.fields[number] for number in there)}"
             )
         complete &= has
         chosen[:, k] = best % max(several, 1)
