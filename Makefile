@@ -48,8 +48,9 @@ GO_LIST = $$(CGO_ENABLED=0 $(GO) list ./... | grep -v $(1))
 GO_FLAGS := -trimpath -gcflags=all=-dwarf=false
 export GOFLAGS := $(filter-out $(GO_FLAGS),$(shell $(GO) env GOFLAGS 2>/dev/null)) $(GO_FLAGS)
 
-# What the compiler made of the same C source before, in any clone, as Go does by itself.
-export PATH := $(if $(wildcard /usr/lib/ccache/cc),/usr/lib/ccache:)$(PATH)
+# What the compiler made of the same C source before, in any clone, as Go does by itself. Where ccache cannot write, it
+# compiles nothing.
+export PATH := $(if $(wildcard /usr/lib/ccache/cc),$(shell exec 2>/dev/null; d=$$(ccache -k cache_dir) && mkdir -p "$$d/tmp" && test -w "$$d/tmp" && echo /usr/lib/ccache:))$(PATH)
 export CCACHE_NOHASHDIR := 1
 export CCACHE_BASEDIR := /
 export PYTHON GO TORCH
