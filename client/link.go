@@ -58,6 +58,7 @@ type link struct {
 
 // conn is one connection. Its reader and writer goroutines end with it.
 type conn struct {
+	link       *link
 	socket     *net.UnixConn
 	cache      uint32 // number of the cache
 	maxIndices int
@@ -154,7 +155,7 @@ func (l *link) connect(ctx context.Context, patience time.Duration) (*conn, erro
 	if err != nil {
 		return nil, err
 	}
-	c := &conn{socket: socket, requests: map[uint64]*pending{}, next: 3}
+	c := &conn{link: l, socket: socket, requests: map[uint64]*pending{}, next: 3}
 	c.wake.L = &c.sending
 	deadline, _ := ctx.Deadline()
 	c.socket.SetDeadline(deadline)
@@ -476,7 +477,8 @@ func (c *conn) do(ctx context.Context, t control.Type, flags uint32, indices []i
 	})
 }
 
-// exchange sends a request, whose frame depends on its number, and waits for its answer.
+// exchange sends a request, whose frame depends on its number, and waits for its answer. Loads may be slow, so a server that
+// gives none is asked on a new connection whether it answers at all.
 func (c *conn) exchange(ctx context.Context, p *pending, frame func(id uint64) []byte) (*pending, error) {
 	id, err := c.add(ctx, p)
 	if err != nil {
@@ -484,18 +486,41 @@ func (c *conn) exchange(ctx context.Context, p *pending, frame func(id uint64) [
 	}
 	c.send(id, frame(id))
 	fault.At("fetch.sent")
+	patience := max(c.link.timeout, pingWait)
+	silent := time.NewTimer(patience)
+	defer silent.Stop()
+	for {
+		select {
+		case <-p.done:
+			p.mu.Lock()
+			p.givenUp = true // the connection may have died while its reader called sample
+			p.mu.Unlock()
+			return p, p.err
+		case <-silent.C:
+			go c.ask(p, patience)
+			silent.Reset(2 * patience)
+		case <-ctx.Done():
+			p.mu.Lock()
+			p.givenUp = true
+			p.mu.Unlock()
+			c.withdraw(id, p)
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// ask ends the connection if the server answers neither a request nor a new connection.
+func (c *conn) ask(p *pending, patience time.Duration) {
+	l := &link{folder: c.link.folder, label: c.link.label, once: true, mu: make(chan struct{}, 1)}
+	l.ctx, l.cancel = context.WithCancel(c.link.ctx)
+	_, err := l.connection(l.ctx, patience)
+	_ = l.close()
 	select {
 	case <-p.done:
-		p.mu.Lock()
-		p.givenUp = true // the connection may have died while its reader called sample
-		p.mu.Unlock()
-		return p, p.err
-	case <-ctx.Done():
-		p.mu.Lock()
-		p.givenUp = true
-		p.mu.Unlock()
-		c.withdraw(id, p)
-		return nil, context.Cause(ctx)
+	default:
+		if errors.Is(err, ErrTimeout) { // one that ends takes no connections, and answers what it was asked
+			c.die(err)
+		}
 	}
 }
 

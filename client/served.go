@@ -30,7 +30,9 @@ type DialOptions struct {
 	Label      string // name of this program in stats. "": its own name
 	Policy     string // the cache must have the policy of this name, else ErrInvalid. "": not compared
 	// Timeout bounds each wait for a server that is away. 0: a minute, so that a program can start and go on while the
-	// server restarts; 2 seconds in Ping.
+	// server restarts; 2 seconds in Ping. A fetch without an answer for so long, or 2 seconds if that is longer, asks on a
+	// new connection: it returns ErrNoServer after three times as long if the server is stopped. It waits for slow loads
+	// until its context ends.
 	Timeout time.Duration
 }
 

@@ -63,6 +63,18 @@ func TestManyFetchesThroughOneHandle(t *testing.T) {
 	}
 }
 
+// Ensure that a load that takes longer than the timeout is waited for, as its server answers others.
+func TestALoadMayTakeLongerThanTheTimeout(t *testing.T) {
+	t.Parallel()
+	s := configureServed(t, fmt.Sprintf("size: all, source: {kind: raw, path: records, sample_bytes: %d, limits: "+
+		"{latency: 5s}}", servedBytes))
+	s.write(3)
+	s.start()
+	if data, err := s.dialFor(servedName, time.Second).GetOrFetch(t.Context(), 2); err != nil || !slices.Equal(data, servedRecord(2)) {
+		t.Error(err)
+	}
+}
+
 // Ensure that no fetch is refused because of earlier prefetches.
 func TestFetchAfterManyPrefetches(t *testing.T) {
 	t.Parallel()

@@ -90,6 +90,7 @@ func TestFetchFromAStoppedServer(t *testing.T) {
 	s := newServed(t, 100, "4300kB")
 	c := s.dial()
 	wantFetch(t, c, []int{1})
+	patient := s.dialFor(servedName, 50*time.Millisecond)
 	pause(t, s.process)
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
@@ -105,6 +106,11 @@ func TestFetchFromAStoppedServer(t *testing.T) {
 		stocclient.DialOptions{SocketsDir: s.sockets, Timeout: 50 * time.Millisecond}); !errors.Is(err,
 		stocclient.ErrNoServer) {
 		t.Errorf("dial: %v", err)
+	}
+	minutes, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	defer cancel()
+	if _, err := patient.GetOrFetch(minutes, 2); !errors.Is(err, stocclient.ErrNoServer) || !errors.Is(err, stocclient.ErrTimeout) {
+		t.Errorf("without a deadline: %v", err)
 	}
 	if err := s.process.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
