@@ -233,6 +233,12 @@ func TestWhatAnAddressRefuses(t *testing.T) {
 	if d.Caches() != 0 {
 		t.Errorf("%d caches stay", d.Caches())
 	}
+	for range 100 { // an address that failed at once has no metrics: programs may give any number of them
+		tell(t, d.Server, "POST", "/v1/open", `{"source": {"kind": "dir", "path": "s3://b/missing"}}`)
+		if beside := d.Beside(); len(beside) != 1 {
+			t.Fatalf("%d are beside, %s is one of them", len(beside), beside[0].Cache)
+		}
+	}
 }
 
 func TestAServerWithAConfigurationOpensNoAddress(t *testing.T) {

@@ -30,7 +30,7 @@ func (s *Server) open(ctx context.Context, o CacheOptions) (*served.Prepared, er
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	// They are now those of the cache, or the server says why it has none. A server on demand tells only the program.
-	if s.opening[f].ended = true; err == nil || s.onDemand == nil {
+	if s.opening[f].ended = true; err == nil || s.onDemand == nil || len(f.Now()) == 0 {
 		delete(s.opening, f)
 	}
 	return p, err
