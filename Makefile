@@ -50,7 +50,8 @@ export GOFLAGS := $(filter-out $(GO_FLAGS),$(shell $(GO) env GOFLAGS 2>/dev/null
 
 # What the compiler made of the same C source before, in any clone, as Go does by itself. Where ccache cannot write, it
 # compiles nothing.
-export PATH := $(if $(wildcard /usr/lib/ccache/cc),$(shell exec 2>/dev/null; d=$$(ccache -k cache_dir) && mkdir -p "$$d/tmp" && test -w "$$d/tmp" && echo /usr/lib/ccache:))$(PATH)
+export PATH := $(shell exec 2>/dev/null; test -e /usr/lib/ccache/cc && d=$$(ccache -k cache_dir)/tmp && \
+	mkdir -p "$$d" && test -w "$$d" && echo /usr/lib/ccache:)$(PATH)
 export CCACHE_NOHASHDIR := 1
 export CCACHE_BASEDIR := /
 export PYTHON GO TORCH

@@ -477,8 +477,8 @@ func (c *conn) do(ctx context.Context, t control.Type, flags uint32, indices []i
 	})
 }
 
-// exchange sends a request, whose frame depends on its number, and waits for its answer. Loads may be slow, so a server that
-// gives none is asked on a new connection whether it answers at all.
+// exchange sends a request, whose frame depends on its number, and waits for its answer. Loads may be slow, so a server
+// that gives none is asked on a new connection whether it answers at all.
 func (c *conn) exchange(ctx context.Context, p *pending, frame func(id uint64) []byte) (*pending, error) {
 	id, err := c.add(ctx, p)
 	if err != nil {

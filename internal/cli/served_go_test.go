@@ -70,7 +70,8 @@ func TestALoadMayTakeLongerThanTheTimeout(t *testing.T) {
 		"{latency: 5s}}", servedBytes))
 	s.write(3)
 	s.start()
-	if data, err := s.dialFor(servedName, time.Second).GetOrFetch(t.Context(), 2); err != nil || !slices.Equal(data, servedRecord(2)) {
+	c := s.dialFor(servedName, time.Second)
+	if data, err := c.GetOrFetch(t.Context(), 2); err != nil || !slices.Equal(data, servedRecord(2)) {
 		t.Error(err)
 	}
 }

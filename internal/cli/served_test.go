@@ -109,7 +109,8 @@ func TestFetchFromAStoppedServer(t *testing.T) {
 	}
 	minutes, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
-	if _, err := patient.GetOrFetch(minutes, 2); !errors.Is(err, stocclient.ErrNoServer) || !errors.Is(err, stocclient.ErrTimeout) {
+	if _, err := patient.GetOrFetch(minutes, 2); !errors.Is(err, stocclient.ErrNoServer) ||
+		!errors.Is(err, stocclient.ErrTimeout) {
 		t.Errorf("without a deadline: %v", err)
 	}
 	if err := s.process.Process.Signal(syscall.SIGCONT); err != nil {
