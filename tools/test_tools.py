@@ -424,17 +424,6 @@ def test_mutations_fit_the_code() -> None:
     assert unfit == []
 
 
-def test_make_compiles_where_ccache_cannot_write(tmp_path: Path) -> None:
-    """As for a user whose home is missing or not writable."""
-    made = tmp_path / "made.o"
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "CCACHE", "XDG"))}
-    command = ["make", "-s", f"--eval=one: ; @cc -c -o {made} -x c /dev/null", "one"]
-    done = subprocess.run(
-        command, cwd=docs.ROOT, env=environment | {"HOME": "/proc/none"}, capture_output=True, text=True
-    )
-    assert made.exists(), done.stderr
-
-
 def test_commands_of_the_results_exist() -> None:
     """The index says how to repeat each topic: in minutes, so this test looks for targets, topics and flags."""
     results = docs.ROOT / "bench/results"
