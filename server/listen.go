@@ -36,11 +36,16 @@ func (o *Options) listen(given *net.UnixListener, name string, group *uint32) (*
 			err = fmt.Errorf("give %s to group %d: %w; the server's user must be a member of it", path, *group, err)
 		}
 	}
-	if err = errors.Join(err, os.Chmod(path, mode)); err != nil {
+	mark := os.WriteFile(filepath.Join(dir, servedMark), nil, 0o600)
+	if err = errors.Join(err, os.Chmod(path, mode), mark); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil
 }
+
+// servedMark is a file that stays when a server ends in order: programs then wait for the next one. The
+// folder alone says less, as those of servers on demand lie in it.
+const servedMark = "served"
 
 // openFolder makes the folder of the sockets if needed. A group, if any, can then reach the sockets
 // in it.

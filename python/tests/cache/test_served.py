@@ -260,6 +260,13 @@ def test_calls_without_a_timeout_wait_for_a_server_that_restarts(server, cache, 
         Cache.attach(server.name, timeout=-1)
 
 
+def test_a_folder_of_servers_on_demand_is_no_server_to_wait_for(monkeypatch, tmp_path):
+    monkeypatch.setenv("STOCACHED_SOCKETS_DIR", str(tmp_path))
+    (tmp_path / "on-demand-1").mkdir(mode=0o700)
+    with pytest.raises(stocached.CacheNotFoundError, match="; no server on .*start it with"):
+        Cache.attach("mistyped")
+
+
 def test_a_server_that_is_stopped_during_an_attach(server):
     server.records()
     server.pause()

@@ -103,7 +103,7 @@ def _number(name: str, value: Any) -> int:
 
 def has_run(socket: str) -> bool:
     """Whether a server has run, perhaps without leaving its socket: one that was stopped in order."""
-    return os.path.isdir(os.path.dirname(socket))
+    return os.path.exists(socket) or os.path.exists(os.path.join(os.path.dirname(socket), "served"))
 
 
 def attach(
