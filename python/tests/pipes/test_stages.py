@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import multiprocessing
 import pickle
 import re
@@ -242,6 +243,30 @@ def test_a_function_that_changes_its_item_changes_no_data(name: str, kind: str):
     assert [repr(item) for item in pipe] == want
     assert repr(arrays) == repr([np.full(4, k, np.int64) for k in range(6)])
     assert kind == "arrays" or repr([item["seen"] for item in data]) == repr([[0]] * 6)
+
+
+class Half(collections.namedtuple("Half", "value twice")):
+    """A class that is made of other arguments than its values."""
+
+    def __new__(cls, value: Any) -> Any:
+        return super().__new__(cls, value, [2 * value])
+
+
+def test_an_item_that_contains_itself_is_copied_too():
+    tree: dict[str, Any] = {"a": 0, "seen": []}
+    tree["leaf"] = {"parent": tree}
+    half = Half(3)
+    made, other = source([tree, half]).filter(lambda x: True)
+    assert made is not tree
+    assert made["leaf"]["parent"] is made
+    assert made["seen"] is not tree["seen"]
+    assert repr(other) == repr(half)
+
+
+@pytest.mark.parametrize("item", [Path("a.txt"), np.int64(3), np.float32(1), np.str_("a")], ids=repr)
+def test_what_is_made_of_an_item_that_cannot_change_is_not_copied(item: Any):
+    made = {"a": 1}
+    assert next(iter(source([item]).flat_map(lambda x: [made]))) is made
 
 
 def test_caches_of_sides_are_read_by_workers():
