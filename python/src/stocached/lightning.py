@@ -90,7 +90,8 @@ class DataModule(_Base):  # type: ignore[misc]
         the labels. split: a finished split, instead of these.
     seed: of split and order.
     shuffle, block_size, window: of the training samples, as for BlockSampler. block_size None:
-        the samples of a block of the storage, but small enough for 256 blocks.
+        the samples of a block of the storage, but small enough for 256 blocks. drop_last: omits a
+        smaller last batch of them.
     ends: if the samples do not divide by the ranks, "pad" repeats some, and "drop" omits some.
     transform: for every sample. train_transform: replaces it in training.
     loader: more arguments of stocached.torch.DataLoader, such as pin_memory=.

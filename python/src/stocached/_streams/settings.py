@@ -49,7 +49,7 @@ class StreamSettings:
     world_size: Any = None
     groups: Any = None
     uneven: bool = False
-    reader: Reader = field(init=False)
+    reader: Reader = field(init=False)  # opens files
     items: Items | None = field(default=None, init=False)  # what items are made of, once that is known
     batch_pool: tuple[BatchPool, int] | None = field(default=None, init=False)  # of the last iteration, and its process
 
