@@ -161,8 +161,8 @@ def test_plain_values(function):
 @pytest.mark.parametrize(
     ("function", "words"),
     [
-        (lambda k: (), ["nothing to cache"]),
-        (lambda k: None, ["nothing to cache"]),
+        (lambda k: (), ["no value that can be cached"]),
+        (lambda k: None, ["no value that can be cached"]),
         (lambda k: torch.zeros((1,) * (1 + (k > 3))), ["dimensions", "[1, 2]"]),
         (lambda k: 2**70, ["64 bits"]),
         (lambda k: np.zeros(2, "U3"), ["<U3"]),
