@@ -244,8 +244,8 @@ func TestAPartThatNobodyAsksForIsNotKept(t *testing.T) {
 	server.SetPartLook(t, 0)
 	d, s := newDemand(t, time.Hour), newTexts("late")
 	askAhead(t, d, "late://box/a/1.txt", s.tag, 10, 2, 5)
-	if got := askPart(t, d, "late://box/a/1.txt", s.tag, 10, 2, 1); got != "2" || s.reads.Load() != 1 {
-		t.Errorf("the part is %q, after %d reads", got, s.reads.Load())
+	if got := askPart(t, d, "late://box/a/1.txt", s.tag, 10, 2, 1); got != "2" || s.reads.Load() > 2 {
+		t.Errorf("the part is %q, after %d reads", got, s.reads.Load()) // 2 if the first one ended before this ask
 	}
 	before := s.tag
 	s.tag++
