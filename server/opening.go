@@ -20,7 +20,7 @@ type opening struct {
 	ended bool
 }
 
-// open opens the source of a cache. Operators see what fails meanwhile, as tries take half a minute.
+// open opens the source of a cache. Operators see the tries that fail, which take half a minute.
 func (s *Server) open(ctx context.Context, o CacheOptions) (*served.Prepared, error) {
 	f := wrap.NewFailures(s.log.With("cache", o.Name))
 	s.mu.Lock()
@@ -29,8 +29,9 @@ func (s *Server) open(ctx context.Context, o CacheOptions) (*served.Prepared, er
 	p, err := served.Prepare(ctx, o, s.opener, f)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.opening[f].ended = true
 	// They are now those of the cache, or the server says why it has none. A server on demand tells only the program.
-	if s.opening[f].ended = true; err == nil || s.onDemand == nil || len(f.Now()) == 0 {
+	if err == nil || s.onDemand == nil || len(f.Now()) == 0 {
 		delete(s.opening, f)
 	}
 	return p, err

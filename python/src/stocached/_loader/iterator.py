@@ -173,7 +173,7 @@ class BatchIterator:
             raise
         except Exception as error:
             self._returned = time.monotonic_ns()
-            if self._why is not None:  # another thread has ended it meanwhile
+            if self._why is not None:  # another thread has ended it
                 raise ClosedError(self._why) from error
             if isinstance(error, NondeterministicDatasetError):
                 error.args = (f"{str(error).rstrip()} The loader gave {context.meter.stats().batches} batches before.",)

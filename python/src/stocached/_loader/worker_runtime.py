@@ -203,8 +203,8 @@ class WorkerRuntime:
         return first
 
     def wait(self, batches: list[tuple[int, int]], timeout: float, check: Callable[[], None] = lambda: None) -> int:
-        """Waits until one of some batches has all its answers; returns which. check: is called meanwhile. Raises
-        what it raises, WorkerLostError, and RuntimeError after `timeout` seconds; 0: no timeout."""
+        """Waits until one of some batches has all its answers; returns which. Calls check between its looks. Raises
+        what that raises, WorkerLostError, and RuntimeError after `timeout` seconds; 0: no timeout."""
         assert self.pool is not None
         end = time.monotonic() + timeout if timeout else None
         slice_ = _SLICE if self.pool.job.process else _CHECK_INTERVAL

@@ -279,7 +279,7 @@ class Pipe:
             yield from items
 
     def _reading(self) -> contextlib.AbstractContextManager[None]:
-        """Loaders that share the caches may be closed meanwhile."""
+        """Keeps the caches open while the program reads, though it closes loaders that share them."""
         return readers.reading(self._kept) if self._caches else contextlib.nullcontext()
 
     def _kept(self) -> list[Any]:
@@ -346,7 +346,7 @@ def source(what: Any, *, parts: int | None = None, format: str | None = None, **
         return Pipe(stages.Parts(what, parts))
     if isinstance(what, Pipe) and format is None and not options:
         return what
-    if isinstance(what, (list, tuple)) and any(isinstance(one, Pipe) for one in what[:1]):
+    if isinstance(what, (list, tuple)) and what and isinstance(what[0], Pipe):
         raise InvalidError("source(): these are pipes; join them with a + b, or mix([a, b])")
     return Pipe(stages.of_files(stages.Source(what, format, options)))
 

@@ -166,7 +166,7 @@ class WorkerProcess:
         )
 
     def close_pipe(self) -> None:
-        """Closes it once. A child that another thread forks meanwhile does not close the number again: another file may
+        """Closes it once. If another thread forks then, its child does not close the number again: another file may
         have it by then."""
         closed, self._pipe_closed = self._pipe_closed, True
         if self.pipe is not None and not closed:
