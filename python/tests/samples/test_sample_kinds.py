@@ -130,6 +130,14 @@ def test_each_kind_by_itself_is_collated_as_by_torch(name):
 
 
 @pytest.mark.parametrize("settings", [{}, {"size": "64MiB"}], ids=["no cache", "cache"])
+def test_a_sample_that_holds_none_is_collated_the_same_with_a_cache(settings):
+    kind = Kind(lambda k: {"a": None, "b": [k, None]})
+    assert batches(Loader(kind, 6, **settings))[1]["a"] == [None] * 6
+    with pytest.raises(TypeError, match="found <class 'NoneType'>"):
+        batches(DataLoader(kind, 6, **settings))
+
+
+@pytest.mark.parametrize("settings", [{}, {"size": "64MiB"}], ids=["no cache", "cache"])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_an_own_collate_function_gets_what_the_dataset_gave(workers, settings):
     loader = DataLoader(Several(ALL), 5, num_workers=workers, collate_fn=list, **settings)

@@ -392,7 +392,9 @@ class Tree:
 
 
 def _by_columns(node: Any) -> bool:
-    return not isinstance(node, _Branch) or (node.container.columns and all(map(_by_columns, node.children)))
+    if not isinstance(node, _Branch):
+        return node is not None  # collate functions make a list of None, or refuse it
+    return node.container.columns and all(map(_by_columns, node.children))
 
 
 def called(path: str) -> str:
