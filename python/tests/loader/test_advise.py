@@ -78,7 +78,7 @@ def test_the_stored_sample_counts(workers: int, cached: bool):
     """A cache stores samples before augment=, whose result is larger."""
     size = {"size": "8MiB"} if cached else {}
     loader = Loader(Slow(), 8, seed=1, num_workers=workers, augment=to_float, **size)
-    numbers = advise(loader, 0.3).numbers
+    numbers = advise(loader, 1.0).numbers
     assert numbers["sample_bytes"] == SIDE * SIDE
     assert next(iter(loader)).nbytes == 8 * 4 * SIDE * SIDE
     loader.close()
@@ -120,7 +120,7 @@ def test_a_cache_keeps_what_loads_took():
 
 def test_an_empty_cache_is_a_first_epoch():
     loader = Loader(Slow(), 8, size="8MiB")
-    advice = advise(loader, 0.3)
+    advice = advise(loader, 1.0)
     assert loader.cache.stats().ready == 0
     assert "its cache is empty: this is the time of a first epoch" in str(advice)
     assert advice.numbers["notes"][-1] in str(advice)
@@ -129,7 +129,7 @@ def test_an_empty_cache_is_a_first_epoch():
 
 def test_a_step_is_called_with_batches():
     seen: list[Any] = []
-    advise(Loader(Slow(), 8, num_workers=1), 0.2, step=seen.append)
+    advise(Loader(Slow(), 8, num_workers=1), 1.0, step=seen.append)
     assert len(seen) >= 3
     assert {batch.shape for batch in seen} == {(8, SIDE, SIDE)}
 
