@@ -20,6 +20,7 @@ from .attachment import Attachment
 from .handle import Handle
 
 _FLUSH = 5.0  # seconds that the end of a process waits for writes
+# A disk knows neither costs nor plans.
 _POLICIES = (
     "first-come",
     "random",
@@ -27,7 +28,7 @@ _POLICIES = (
     "fifo",
     "lru",
     "lfu",
-)  # policies of a disk, which knows neither costs nor plans
+)
 _KEEPS = "first-come", "first-indices", "cost"  # policies that do not take each sample
 
 

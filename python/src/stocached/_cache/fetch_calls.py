@@ -13,6 +13,7 @@ from .._common import errors
 from .._common.errors import FetchError, FetchFailure, InvalidError
 
 _MOST = 2**32 - 1  # milliseconds: seven weeks
+# enum stoc_remote
 _KINDS = {
     6: "INDEX",
     7: "READ",
@@ -28,7 +29,7 @@ _KINDS = {
     17: "LOADING",
     18: "NO_MEMORY",
     19: "KIND",
-}  # enum stoc_remote
+}
 
 
 class _Call:

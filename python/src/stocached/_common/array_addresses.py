@@ -9,9 +9,8 @@ from typing import Any
 import numpy.typing as npt
 
 addressof = ctypes.addressof
-first_byte: Callable[[Any], ctypes.c_char] = (
-    ctypes.c_char.from_buffer
-)  # takes an array whose buffer is plain and writable
+# Takes an array whose buffer is plain and writable.
+first_byte: Callable[[Any], ctypes.c_char] = ctypes.c_char.from_buffer
 
 
 def address_of(array: npt.NDArray[Any]) -> int:

@@ -35,6 +35,7 @@ class Elements(ReadsAhead):
     counts: how many items each element has; None: each is one item. Can be pickled as the files can. Any number of
     threads and forked children."""
 
+    # The paths and the class say all.
     _of_errors = (
         "files",
         "counts",
@@ -44,7 +45,7 @@ class Elements(ReadsAhead):
         "_last",
         "_read_to",
         "_told_to",
-    )  # the paths and the class say all
+    )
 
     def __init__(self, format: Format, paths: Any, options: dict[str, Any]) -> None:
         """Opens all files. paths: of files of this machine, or `RemoteFiles`. Raises InvalidError, OSError."""

@@ -101,9 +101,8 @@ class _OpenFiles:
     open already, so one that has changed, or was opened before a fork, is closed first."""
 
     def __init__(self) -> None:
-        self._blocks = defaultdict[Any, OrderedDict[int, bytes]](
-            OrderedDict
-        )  # of objects; forked children have them too
+        # Blocks of objects, which forked children have too.
+        self._blocks = defaultdict[Any, OrderedDict[int, bytes]](OrderedDict)
         self._begin()
 
     def _begin(self) -> None:

@@ -67,10 +67,8 @@ class DecodedFiles(Decoded):
         return self.dataset.name(index)
 
     def files(self) -> Files:
-        """The files of all samples, for C."""
-        return files_of(
-            self.dataset, [], lambda _: replace(self.dataset.picture_files(), made_of=[])
-        )  # it stays as it is
+        """The files of all samples, for C. The dataset does not change, so they are made once."""
+        return files_of(self.dataset, [], lambda _: replace(self.dataset.picture_files(), made_of=[]))
 
     def __repr__(self) -> str:
         return f"{repr(self.dataset)[:-1]}, {self.decode}>"

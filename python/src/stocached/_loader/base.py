@@ -100,11 +100,8 @@ class BaseLoader:
         self._backend, self._data_pipes = backend, data_pipes
         self._meter, self._bad = Meter(), BadSamples()
         self._collate_default = self.collate_fn if default_collate else None
-        self._functions = (
-            self.collate_fn,
-            self.augment,
-            self.batch_augment,
-        )  # functions of kept workers and of the next epoch
+        # Of kept workers and of the next epoch.
+        self._functions = (self.collate_fn, self.augment, self.batch_augment)
         self._executor = Executor()
         self._current: weakref.ref[BatchIterator] | None = None
         self._next: BatchIterator | None = None  # iterator of the next epoch, if it was begun ahead
@@ -253,12 +250,10 @@ class BaseLoader:
         self._say_if_short()
         self._attach_again()
         functions = (self.collate_fn, self.augment, self.batch_augment)
-        others = any(
-            now is not before for now, before in zip(functions, self._functions)
-        )  # the program has set them since
+        set_since = any(now is not before for now, before in zip(functions, self._functions))
         self._functions = functions
         kept = self._executor.kept
-        if others or (kept is not None and not kept.usable):
+        if set_since or (kept is not None and not kept.usable):
             self._executor.end()
             self._end_next()
         ahead, self._next = self._next, None

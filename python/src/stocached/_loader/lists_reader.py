@@ -25,9 +25,8 @@ _LONGEST = 20_000_000  # ns: how long a task reads, if it has some items
 _STEP = 2_000_000  # ns: between two looks at the clock
 _MOST_BYTES = 4 << 20  # of the items of a task
 _MOST_BLOCKS = 64  # of a task
-_BLOCK_BYTES = (
-    1 << 20
-)  # of a block that is a batch, unless a batch of the loader is larger: batches are parts of its memory
+# Of a block that is a batch, unless a batch of the loader is larger: batches are parts of its memory.
+_BLOCK_BYTES = 1 << 20
 _MOST_TOGETHER = 64  # batches in a block
 _KEPT = 8  # unfinished runs that a worker keeps
 _PIECE = 64  # windows of one element that are read in one go

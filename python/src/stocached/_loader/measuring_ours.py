@@ -68,9 +68,8 @@ class OurTrial:
         loader, work = self._loader, step_of(step, step_seconds)
         about: dict[str, Any] = {"samples": len(loader.dataset), "epoch_samples": epoch_samples(loader)}
         with generators.kept(), warnings.catch_warnings():
-            warnings.filterwarnings(
-                "ignore", "This DataLoader will create"
-            )  # more workers than CPUs: the loader has them
+            # Of more workers than CPUs: the loader has them.
+            warnings.filterwarnings("ignore", "This DataLoader will create")
             copy = type(loader)(**self._made)
             try:
                 about |= copy._stored_bytes()

@@ -59,9 +59,8 @@ class TorchTrial:
             settings["transform"] = dataset.inner.transform
         about: dict[str, int] = {"samples": len(loader.dataset), "epoch_samples": epoch_samples(loader)}
         with generators.kept(), warnings.catch_warnings():
-            warnings.filterwarnings(
-                "ignore", "This DataLoader will create"
-            )  # more workers than CPUs: the loader has them
+            # Of more workers than CPUs: the loader has them.
+            warnings.filterwarnings("ignore", "This DataLoader will create")
             recorder = Recorder(path, settings=settings, about=about)
             _spent.rows = []
             batches: Any = None

@@ -113,9 +113,8 @@ class BlockSampler:
                 f"the state is of another order: {said}; give the same indices and settings, or begin the epoch again"
             )
         epoch, position = number_in(state, "epoch", 2**64 - 1), number_in(state, "position")
-        self.order.epoch(epoch).shard(
-            self.rank, self.world_size, ends=self.ends, start=position
-        )  # raises if it is none
+        # Raises if the position is none.
+        self.order.epoch(epoch).shard(self.rank, self.world_size, ends=self.ends, start=position)
         self.epoch, self._start = epoch, position
         self._last = None
 

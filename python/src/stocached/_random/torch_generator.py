@@ -48,10 +48,8 @@ class TorchGenerator:
         if not self._offset:
             return []
         start = cast(Any, torch.default_generator)._cdata + self._offset
-        return [
-            memory(start + 8, 4),
-            memory(start + _LAST, _BYTES - _LAST),
-        ]  # words left; the last word, and second Gaussian numbers
+        # Words left; the last word, and second Gaussian numbers.
+        return [memory(start + 8, 4), memory(start + _LAST, _BYTES - _LAST)]
 
     def watch(self) -> None:
         """None: a dataset may read the seed with `torch.initial_seed`, without a draw."""
