@@ -17,14 +17,14 @@ var (
 	numbers = regexp.MustCompile(`^(-?\d+)\.\.(-?\d+)(?:\.\.-?(\d+))?$`)
 	letters = regexp.MustCompile(`^([A-Za-z])\.\.([A-Za-z])(?:\.\.-?(\d+))?$`)
 	marks   = regexp.MustCompile(`(?s)\\.|[{},]`)
-	escapes = regexp.MustCompile(`(?s)\\(.)`)
+	escapes = regexp.MustCompile(`(?s)\\.`)
 )
 
 const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz" // the order of letters in a range
 
 // expandBraces returns the paths of a pattern, like a shell and webdataset: {a,b}, {000..012} (with
 // equal width if a number begins with 0), {0..10..2}, {a..f}, nested ones. A backslash makes the
-// next character literal. It returns ErrInvalid when braces do not match, or when there are more
+// next character literal, as Python's braces.expanded says. It returns ErrInvalid when braces do not match, or when there are more
 // than mostPaths.
 func expandBraces(pattern string) ([]string, error) {
 	all, err := expand(pattern)
@@ -32,9 +32,17 @@ func expandBraces(pattern string) ([]string, error) {
 		return nil, fmt.Errorf("%w: path %q: %w", source.ErrInvalid, pattern, err)
 	}
 	for k, text := range all {
-		all[k] = escapes.ReplaceAllString(text, "$1")
+		all[k] = escapes.ReplaceAllStringFunc(text, literal)
 	}
 	return all, nil
+}
+
+// literal returns what stands for the character after a backslash: a wildcard becomes [*], [?], [[].
+func literal(escape string) string {
+	if strings.ContainsAny(escape, "*?[") {
+		return "[" + escape[1:] + "]"
+	}
+	return escape[1:]
 }
 
 // expand is expandBraces, but keeps the backslashes.

@@ -17,8 +17,8 @@ import (
 // wild says whether a path has wildcards.
 func wild(path string) bool { return strings.ContainsAny(path, "*?[") }
 
-// bare makes braces, which are expanded before, literal for package doublestar.
-var bare = strings.NewReplacer("{", `\{`, "}", `\}`)
+// bare makes braces and backslashes, which are expanded before, literal for package doublestar.
+var bare = strings.NewReplacer(`\`, `\\`, "{", `\{`, "}", `\}`)
 
 // partsOf returns the parts of a pattern, between slashes. It returns ErrInvalid if it is none.
 func partsOf(pattern string) (parts []string, err error) {

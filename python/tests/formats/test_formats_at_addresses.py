@@ -136,9 +136,9 @@ def test_folders_of_pictures_are_listed_once(bucket: Bucket, monkeypatch: pytest
 
 def test_classes_and_advice_are_those_of_this_machine(bucket: Bucket):
     for name in ("dog/1.jpg", "cat/2.jpg", ".ipynb_checkpoints/3.jpg", "beside.jpg"):
-        bucket.put(f"odd/{name}", name.encode())
+        bucket.put(f"o[d]d/{name}", name.encode())
     seen = []
-    for where in (str(bucket.folder / "odd"), "s3://data/odd/"):
+    for where in (str(bucket.folder / "o[d]d"), "s3://data/o[d]d/"):
         with pytest.warns(
             UserWarning, match="each folder counts as a class|1 files outside folders were left out"
         ) as warned:
@@ -150,7 +150,7 @@ def test_classes_and_advice_are_those_of_this_machine(bucket: Bucket):
     assert seen[0] == seen[1]
     assert seen[0][0] == [".ipynb_checkpoints", "cat", "dog"]
     with pytest.raises(AttributeError, match="classes"):
-        _ = source("s3://data/odd/").classes
+        _ = source("s3://data/o[d]d/").classes
 
 
 def key(item: Any) -> Any:
@@ -403,6 +403,35 @@ def test_braces_name_the_objects_that_they_name_on_this_machine(bucket: Bucket):
         assert [*source(f"s3://data/braces/{end}")] == here, end
     with pytest.raises(stocached.CacheNotFoundError, match=r"s3://data/braces/zz\.txt"):
         source("s3://data/braces/{9,zz}.txt")
+
+
+_ODD = ["[x]", "b[", "{1,2}", "c{", "st*r", "q?u", "b\\\\s", "e\\\\", "a\nb", "-d", "..a", "100% a#b+é"]
+
+
+@pytest.mark.parametrize("ending", ["txt", "jsonl", "tar"])
+def test_odd_names_are_those_of_this_machine(bucket: Bucket, ending: str):
+    def value(item: Any) -> str:
+        item = item["k"] if ending == "tar" else Path(item).read_bytes() if item[0] == "/" else item
+        return item.decode() if isinstance(item, bytes) else item
+
+    for name in ("plain", "x", "qqu", "stir", *_ODD):  # some that patterns match, too
+        for path in (f"odd/{name}.{ending}", f"{ending}/{name}/in.{ending}"):
+            if ending == "tar":
+                bucket.put_tar(path, {"1.k": name.encode()})
+            else:
+                bucket.put(path, name.encode() if ending == "txt" else json.dumps(name).encode())
+    for name in _ODD:
+        escaped = re.sub(r"[\\*?\[\]{},]", r"\\\g<0>", name)
+        for text, found in (
+            (f"odd/{name}.{ending}", [name]),
+            (f"odd/{escaped}.{ending}", [name]),
+            (f"odd/{{plain,{escaped}}}.{ending}", sorted(["plain", name], key=str.encode)),
+            (f"{ending}/{name}/", [name]),
+            (f"{ending}/{name}", [name]),
+        ):
+            if "." not in name or not text.endswith(name):
+                for root in (str(bucket.folder), "s3://data"):
+                    assert [*map(value, source(f"{root}/{text}"))] == found, (root, text)
 
 
 def test_tar_shards_are_decoded(bucket: Bucket):

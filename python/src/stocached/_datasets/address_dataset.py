@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -36,6 +37,7 @@ from .._shards.wildcards import WILD
 from .served_samples import ServedSamples
 
 _ENDINGS = {".tar": "tar", ".npy": "npy"}
+_HIDDEN = re.compile(r"(?:^|[/{,])\.")
 _KEY = "__key__"  # of a sample of tar shards
 _STATE = ("address", "settings", "_server", "_name", "classes", "class_to_idx")
 _TIMEOUT = 60.0  # seconds of a batch
@@ -202,9 +204,11 @@ def source_of(address: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     start = address.index("://") + 3
     wild = WILD.search(address, start)
     single = "." in address[address.rfind("/", start) + 1 :] and "/" in address[start:]
-    if kind == "dir" and (wild is not None or single) and "manifest" not in made:
+    if kind == "dir" and (wild is not None or single) and not made.keys() & {"manifest", "glob"}:
         cut = address.rfind("/", 0, len(address) if wild is None else wild.start()) + 1
         made["path"], made["glob"] = address[:cut], address[cut:]
+    if kind == "dir" and _HIDDEN.search(made.get("glob") or "") and not WILD.search(made["glob"]):
+        made.setdefault("hidden", True)  # it has their names
     for name in _FILES:
         if isinstance(made.get(name), (str, os.PathLike)) and made[name] not in ("none", "beside"):
             made[name] = os.path.abspath(made[name])

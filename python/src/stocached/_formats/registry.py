@@ -19,6 +19,7 @@ from .._common.one_line import one_line, printable
 from .._common.remote_addresses import shown
 from .._memory.texts import Texts
 from .._shards.tar_index import compressed_by, unpack
+from .._shards.wildcards import literal
 
 PATHS = "paths"
 INSTEAD = f'format="{PATHS}" for the paths of all'
@@ -181,7 +182,7 @@ def chosen(paths: Texts, first: Any, text: str, instead: str) -> Format | None:
     raise InvalidError(
         f"source({one_line(shown(text))}): its files have several formats: {', '.join(listed)}"
         f"{f' and {others} more' if others else ''}. "
-        f'Name those of one, such as "{os.path.join(printable(paths.folder) or ".", "**", "*" + ending)}", or write {instead}'
+        f'Name those of one, such as "{os.path.join(literal(printable(paths.folder)) or ".", "**", "*" + ending)}", or write {instead}'
     )
 
 

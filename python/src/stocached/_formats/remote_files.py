@@ -19,7 +19,7 @@ from .._common.one_line import one_line
 from .._common.remote_addresses import ADDRESSES, shown
 from .._memory.texts import Texts
 from .._shards.braces import expanded
-from .._shards.wildcards import INDEX, WILD, split
+from .._shards.wildcards import INDEX, WILD, literal, plain, split
 
 THREADS = 16  # requests at a time of a program that opens files
 GAP = 16 << 10  # bytes between two parts that follow each other, at most
@@ -303,12 +303,20 @@ def files_of(text: str, remote: Any) -> RemoteFiles:
     for address in expanded(text):
         start = address.index("://") + 3
         path = shown(address)[start:] if address.startswith("http") else address[start:]
-        if WILD.search(path) or "." not in path.rpartition("/")[2] or "/" not in path:
-            base, parts = split(path) if WILD.search(path) else (path.rstrip("/") + "/", [_ANY])
+        name = plain(path)
+        if name is None:
+            base, some = _matching(place, address[:start], path)
             folders.append(place.shown(address[:start] + base))
-            some = place.below(address[:start] + base, _pattern(parts))
             found += some
-            if not some and "/" in path.rstrip("/") and not WILD.search(path):  # a file without an ending
+            continue
+        if name != path:
+            address, path = address[:start] + name, name
+        if "." not in path.rpartition("/")[2] or "/" not in path:
+            folder = address[:start] + path.rstrip("/") + "/"
+            folders.append(place.shown(folder))
+            some = place.below(folder, _pattern([_ANY]))
+            found += some
+            if not some and "/" in path.rstrip("/"):  # a file without an ending
                 single.append(address)
         else:
             single.append(address)
@@ -325,6 +333,41 @@ def files_of(text: str, remote: Any) -> RemoteFiles:
     first = min(folders)
     folder = first[: next((k for k, letters in enumerate(zip(*folders)) if len(set(letters)) > 1), len(first))]
     return RemoteFiles(place, listed, folder[: folder.rfind("/") + 1])
+
+
+def _matching(place: ByServer | ByFsspec, start: str, path: str) -> tuple[str, list[Listed]]:
+    """The folder before the first wildcard, and the files that match. As on this machine, a file or folder of exactly this
+    name counts alone. start: of the address, before the path."""
+    end, own = path.rfind("/", 0, WILD.search(path).start()) + 1, start + path.rstrip("/")  # type: ignore[union-attr]
+    try:
+        fits, wrong = _pattern(split(path)[1]), None
+    except InvalidError as error:
+        fits, wrong = (lambda name: False), error
+    rest = path[end:].rstrip("/")
+    below = _pattern([_ANY])
+    some = place.below(
+        start + path[:end],
+        lambda name: fits(name) or name == rest or (name.startswith(rest + "/") and below(name[len(rest) + 1 :])),
+    )
+    exact = [each for each in some if each[0] == own or each[0].startswith(own + "/")]
+    if wrong is not None and not exact:
+        raise wrong
+    return path[:end], exact or some
+
+
+def exactly(text: str, remote: Any) -> tuple[str, bool] | None:
+    """What `source` reads of a text with special characters that is the name of an object or a folder as it stands: a text
+    without wildcards. And whether it is a folder. None: there is none, or nothing lists it."""
+    if not text.startswith(("s3://", "gs://")) or literal(text) == text:
+        return None
+    name = text.rstrip("/")
+    with contextlib.suppress(StocachedError):  # the first error says what is wrong
+        found = ByServer(remote).below(name, lambda rest: rest[:1] in ("", "/"))
+        if not text.endswith("/") and any(one == name for one, _, _ in found):
+            return literal(name), False
+        if found:
+            return literal(name) + "/", True
+    return None
 
 
 def _pattern(parts: list[str]) -> Callable[[str], bool]:

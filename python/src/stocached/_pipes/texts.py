@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .._common.errors import InvalidError
+from .._common.errors import CacheNotFoundError, InvalidError
 from .._common.notes import raise_noted
 from .._common.one_line import one_line, printable
 from .._common.remote_addresses import ADDRESSES, shown
@@ -22,12 +22,12 @@ from .._formats import registry
 from .._formats.elements import Elements
 from .._memory.texts import PIECE, Texts, folder_of
 from .._shards.braces import expanded
-from .._shards.wildcards import WILD, Run, found, split
+from .._shards.wildcards import WILD, Run, found, literal, plain, split
 
 _SERVED = "stocached:"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _TAR = registry.FORMATS["tar"]
-_ESCAPED, _LITERAL = re.compile(r"[\\{},]"), r"\\\g<0>"
+_BRACES = re.compile(r"[\\{},]")
 _SHELL = re.compile(r"~|\$\w|\$\{")
 _SHOWN = 3  # names of a folder, in an error
 
@@ -97,39 +97,63 @@ def _decode_of(text: str, options: dict[str, Any]) -> bool:
 
 
 def _of_address(text: str, format: str | None, options: dict[str, Any], decode: bool) -> Any:
-    """Of a bucket or a web server."""
-    plain = shown(text)
-    read = registry.of_ending(expanded(plain)[0])
+    """Of a bucket or a web server. As on this machine, what exists as it stands is no pattern."""
+    from .._formats import remote_files
+
+    wild = WILD.search(text)
+    exact = remote_files.exactly(text, options.get("remote")) if wild else None
+    if exact is None:
+        try:
+            return _of_objects(text, format, {**options}, decode)
+        except (InvalidError, CacheNotFoundError):
+            exact = None if wild else remote_files.exactly(text, options.get("remote"))
+            if exact is None:
+                raise
+    made, is_folder = exact
+    return _of_objects(made, format, options, decode, text if is_folder else "")
+
+
+def _of_objects(text: str, format: str | None, options: dict[str, Any], decode: bool, folder: str = "") -> Any:
+    """folder: the one that the text names as it stands, if it has special characters."""
+    shown_text = shown(text)
+    ones = expanded(shown_text)
+    read = registry.of_ending(ones[0])
     own = "kind" in options
     if format is None and read is _TAR and not own:
         read, options = None, _of_shards(options)
     if not own and (format is not None or read is not None):
         return _of_files(text, format, options, decode)
     if format is not None:
-        raise InvalidError(f"source({one_line(plain)}): format= and kind= do not go together; leave one of them out")
+        raise InvalidError(
+            f"source({one_line(shown_text)}): format= and kind= do not go together; leave one of them out"
+        )
     from .._datasets import address_dataset  # few programs need it
 
     if options.get("labels") == "folders":
         from .._formats import labelled_files
 
-        ends = ((one, WILD.search(one)) for one in expanded(plain))
+        ends = ((one, WILD.search(one)) for one in ([folder] if folder else ones))
         labelled_files.check_roots(
-            {one[: wild.start()].rpartition("/")[0] if wild else one for one, wild in ends}, plain
+            {one[: wild.start()].rpartition("/")[0] if wild and not folder else one for one, wild in ends}, shown_text
         )
-    made = address_dataset.source_of(text, options)
+    plainly = options
+    if folder:
+        options = {**options, "glob": "**"}
+    made = address_dataset.source_of(folder or text, options)
     kind = made["kind"]
     if decode:
-        return address_dataset.DecodedAddress(text, options) if kind == "tar" else _of_files(text, None, options, True)
-    others = {*options} - {"remote"}
+        return address_dataset.DecodedAddress(text, options) if kind == "tar" else _of_files(text, None, plainly, True)
+    others = {*plainly} - {"remote"}
     # A server of this kind expands no braces of folders and no ranges, and finds nothing wrong if a name is missing.
-    listed = "{" in made["path"] or ".." in plain or not all(map(WILD.search, expanded(plain)))
-    if kind == "dir" and not own and (others & registry.options_read() or (not others and "{" in plain and listed)):
-        return _of_files(text, None, options, False)
+    listed = "{" in made["path"] or ".." in shown_text or not all(map(WILD.search, ones))
+    several = "{" in shown_text and listed and not folder
+    if kind == "dir" and not own and (others & registry.options_read() or (not others and several)):
+        return _of_files(text, None, plainly, False)
     may_be_files = kind == "dir" and not own and not others
     try:
-        return address_dataset.AddressDataset(text, options, registry.names_read() if may_be_files else "")
+        return address_dataset.AddressDataset(folder or text, options, registry.names_read() if may_be_files else "")
     except address_dataset.FilesError:
-        return _of_files(text, None, options, False)
+        return _of_files(text, None, plainly, False)
 
 
 def _of_files(text: str, format: str | None, options: dict[str, Any], decode: bool) -> Any:
@@ -145,7 +169,7 @@ def _of_files(text: str, format: str | None, options: dict[str, Any], decode: bo
         if by_server and format is None and all(registry.of_ending(shown(name)) is _TAR for name in files.names):
             return _of_tars(files.names, text, served, True)
         return mixed.of_paths(files, text, format, options)
-    if format in (None, "mds") and not WILD.search(text):
+    if format in (None, "mds") and plain(text) is not None:
         from .._formats import mds  # few programs need it
 
         listed = mds.listed(files.folder, files)
@@ -176,16 +200,22 @@ def _of_tars(names: list[str], text: str, options: dict[str, Any], decode: bool)
 
     folder, pattern = _pattern(names, text)
     kind = address_dataset.DecodedAddress if decode else address_dataset.AddressDataset
-    return kind(text, _of_shards(options), path=_ESCAPED.sub(_LITERAL, folder) + pattern)
+    return kind(text, _of_shards(options), path=literal(folder) + pattern)
 
 
 def _pattern(names: list[str], text: str) -> tuple[str, str]:
     """A folder, and a pattern of what a text names below it, for a server: ranges are expanded, and ** is for all of a
     folder. names: what was found."""
-    ones = [one if WILD.search(one) or one in names else f"{one.rstrip('/')}/**" for one in expanded(text)]
-    start = os.path.commonprefix([WILD.split(one)[0] for one in ones]).rfind("/") + 1  # noqa: RUF071 - cut at a slash
-    first, *others = [_ESCAPED.sub(_LITERAL, one[start:]) for one in ones]
-    return ones[0][:start], f"{{{','.join([first, *others])}}}" if others else first
+    known, made = {*names}, []
+    for one in expanded(text):
+        name = one if one in known else plain(one)
+        folder = name is not None and name not in known
+        made.append((f"{name.rstrip('/')}/" if name and folder else name or one, name is None, "**" * folder))
+    start = os.path.commonprefix([WILD.split(one)[0] if wild else one for one, wild, _ in made]).rfind("/") + 1  # noqa: RUF071 - cut at a slash
+    first, *others = [
+        (_BRACES.sub(r"\\\g<0>", one[start:]) if wild else literal(one[start:])) + end for one, wild, end in made
+    ]
+    return made[0][0][:start], f"{{{','.join([first, *others])}}}" if others else first
 
 
 def _of_shards(options: dict[str, Any]) -> dict[str, Any]:
@@ -202,12 +232,12 @@ def _of_listed(listed: Any, options: dict[str, Any]) -> Elements:
 
 def paths_of(text: str) -> Texts:
     """The files that a pattern or a folder names, each once, in byte order. Raises InvalidError."""
-    patterns, literal = [], []
-    for one in [text] if os.path.exists(text) else expanded(text):
+    patterns, files = [], []
+    for one in _ones(text):
         if os.path.isdir(one):
             patterns.append((os.path.join(one, ""), ["**"]))
         elif os.path.isfile(one):
-            literal.append(os.fsencode(one))
+            files.append(os.fsencode(one))
         elif WILD.search(one):
             patterns.append(split(one))
         else:
@@ -216,10 +246,8 @@ def paths_of(text: str) -> Texts:
                 f"source({one_line(text)}): {printable(one) or 'an empty text'} is no file and no folder{_instead(one)}. Correct the path"
             )
     patterns.sort()
-    folder = folder_of([folder for folder, _ in (*patterns[:1], *patterns[-1:])] + list(map(os.fsdecode, literal)))
-    made = Texts.joined(
-        folder, "surrogateescape", _pieces(_merged(patterns, sorted(literal)), len(os.fsencode(folder)))
-    )
+    folder = folder_of([folder for folder, _ in (*patterns[:1], *patterns[-1:])] + list(map(os.fsdecode, files)))
+    made = Texts.joined(folder, "surrogateescape", _pieces(_merged(patterns, sorted(files)), len(os.fsencode(folder))))
     if not len(made):
         raise InvalidError(f"source({one_line(text)}): {_nothing(patterns)}")
     return made
@@ -227,11 +255,15 @@ def paths_of(text: str) -> Texts:
 
 def _roots(text: str) -> set[str]:
     """The folders in which the patterns of a text begin."""
-    ones = [text] if os.path.exists(text) else expanded(text)
     return {
         one if os.path.isdir(one) else split(one)[0] if WILD.search(one) else os.path.dirname(os.path.dirname(one))
-        for one in ones
+        for one in _ones(text)
     }
+
+
+def _ones(text: str) -> list[str]:
+    """The names and patterns of a text. What exists as it stands is no pattern."""
+    return [text] if os.path.exists(text) else [plain(one) or one for one in expanded(text)]
 
 
 def _merged(patterns: list[tuple[str, list[str]]], literal: list[bytes]) -> Iterator[Run]:

@@ -13,14 +13,15 @@ from .._common.errors import InvalidError
 _MOST = 1 << 20  # paths: a mistake such as {0..999999999} must not use up the memory
 _NUMBERS = re.compile(r"(-?[0-9]+)\.\.(-?[0-9]+)(?:\.\.-?([0-9]+))?")
 _LETTERS = re.compile(r"([A-Za-z])\.\.([A-Za-z])(?:\.\.-?([0-9]+))?")
+_ESCAPE = re.compile(r"\\(?:([^*?[])|(.))", re.DOTALL)
 _ALPHABET = string.ascii_uppercase + string.ascii_lowercase  # the order of letters in a range
 
 
 def expanded(pattern: str) -> list[str]:
     """The paths of a pattern, like a shell and webdataset: {a,b}, {000..012} (with equal width if a number begins with
-    0), {0..10..2}, {a..f}, nested ones. A backslash makes the next character literal."""
+    0), {0..10..2}, {a..f}, nested ones. A backslash makes the next character literal: a wildcard becomes [*], [?], [[]."""
     try:
-        return [re.sub(r"\\(.)", r"\1", path, flags=re.DOTALL) for path in _expand(pattern)]
+        return [_ESCAPE.sub(lambda escape: escape[1] or f"[{escape[2]}]", path) for path in _expand(pattern)]
     except ValueError as error:
         raise InvalidError(f"{pattern!r}: {error}") from None
 

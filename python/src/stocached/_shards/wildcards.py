@@ -19,6 +19,7 @@ WILD = re.compile(r"[*?[]")
 _ANY = "**"  # folders, or none
 # A [ with its ]: characters or ranges, after ! or ^ all others.
 _CHOICE = r"\[[!^]?(?:[^]\-](?:-[^]\-])?)+\]"
+_LITERAL = re.compile(r"\[([*?[])\]")
 INDEX = b".stocached-index"
 _PIECE = 1 << 17  # names that are Python's objects at a time
 
@@ -29,6 +30,16 @@ Run = tuple[bytes, npt.NDArray[Any]]
 def matches(pattern: str) -> list[str]:
     """The shards that match, in byte order."""
     return [os.fsdecode(folder + name) for folder, names in found(*split(pattern)) for name in names.tolist()]
+
+
+def plain(pattern: str) -> str | None:
+    """The one name that a pattern stands for; None: it has wildcards. It is one of `expanded`."""
+    return None if WILD.search(_LITERAL.sub("", pattern)) else _LITERAL.sub(r"\1", pattern)
+
+
+def literal(name: str) -> str:
+    """The pattern of one name, for `expanded`."""
+    return re.sub(r"[\\{},*?[]", r"\\\g<0>", name)
 
 
 def split(pattern: str) -> tuple[str, list[str]]:
