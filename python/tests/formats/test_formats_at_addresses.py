@@ -486,6 +486,7 @@ def test_files_that_change(bucket: Bucket, cache_name: str):
         (lambda: source("s3://data/bad.parquet"), InvalidError, r"s3://data/bad\.parquet is no Parquet file"),
         (lambda: source("s3://data/bad.csv", columns=["x"]), InvalidError, r"s3://data/bad\.csv has no column 'x'"),
         (lambda: source("s3://data/bad.{csv,zip}"), InvalidError, "several formats"),
+        (lambda: source("s3://data/uneven.npz"), InvalidError, 'a has 1, b has 2.*kind="dir" gives the bytes'),
         (lambda: source("s3://data/bad.csv", format="csw"), InvalidError, "there are jsonl, csv"),
         (lambda: source("s3://data/bad.csv", format="csv", kind="dir"), InvalidError, "do not go together"),
         (lambda: source("s3://data/bad.csv", remote=3), InvalidError, "remote=3: give a dict"),
@@ -498,6 +499,7 @@ def test_files_that_change(bucket: Bucket, cache_name: str):
     ],
 )
 def test_mistakes(make: Callable[[], Any], kind: type[Exception], words: str, bucket: Bucket):
+    np.savez(bucket.folder / "uneven.npz", a=[1], b=[1, 2])
     for ending in ("zip", "parquet", "csv", "points"):
         bucket.put(f"bad.{ending}", b"PTS1" if ending == "points" else b"PAR1\n")
     with pytest.raises(kind, match=words):

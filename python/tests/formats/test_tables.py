@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from stocached._pipes import stages
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is missing: it needs Python 3.11")
 pq = pytest.importorskip("pyarrow.parquet")
+feather = pytest.importorskip("pyarrow.feather")
+h5py = pytest.importorskip("h5py", reason="h5py is missing")
 
 
 def table(path: Path, rows: int, group: int, width: int = 4) -> Path:
@@ -197,6 +200,27 @@ def test_files_of_other_columns_are_an_error(tmp_path: Path):
         assert [sorted(row) for row in source(tmp_path / f"{{0..1}}.{ending}")] == [["x", "y"]] * 2
     assert [*source(tmp_path / "{0..2}.parquet", columns=["x"])] == [{"x": 0}, {"x": 1}, {"x": 2}]
     assert len([*source(tmp_path / "{0,3}.parquet")]) == 1
+
+
+def test_columns_of_other_types_are_a_warning(tmp_path: Path):
+    values = {"a": pa.array([1]), "b": pa.array([1.5]), "null": pa.nulls(1), "text": pa.array(["x"])}
+    values |= {"large": pa.array(["x"], pa.large_string()), "dict": pa.array(["x"]).dictionary_encode()}
+    for name, value in values.items():
+        pq.write_table(pa.table({"x": value}), tmp_path / f"{name}.parquet")
+        feather.write_feather(pa.table({"x": value}), tmp_path / f"{name}.arrow", compression="uncompressed")
+    for name, value in {"a": [1], "b": [[1, 2]]}.items():
+        np.savez(tmp_path / f"{name}.npz", x=value)
+        with h5py.File(tmp_path / f"{name}.h5", "w") as file:
+            file["x"] = value
+    for ending, kinds in (("parquet", "double"), ("arrow", "double"), ("npz", r"int64\[2\]"), ("h5", r"int64\[2\]")):
+        said = rf"column 'x' is int64 in .*/a\.{ending} and {kinds} in .*/b\.{ending}, and so in batches; make it"
+        with pytest.warns(UserWarning, match=said):
+            source(tmp_path / f"{{a,b}}.{ending}")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(source(tmp_path / "{a,null}.parquet")) == 2
+        for ending in ("parquet", "arrow"):
+            assert [row["x"] for row in source(tmp_path / f"{{text,large,dict}}.{ending}")] == ["x"] * 3
 
 
 def test_columns_are_a_list(tmp_path: Path):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ def common_length(path: str, shapes: Mapping[str, tuple[int, ...] | None]) -> in
     """How many rows all arrays of a file have. Raises InvalidError."""
     lengths = {name: shape[0] if shape else -1 for name, shape in shapes.items()}
     if not lengths:
-        raise InvalidError(f'{printable(path)} has no arrays; format="paths" gives the paths of such files')
+        raise InvalidError(f"{printable(path)} has no arrays; {_instead(path)}")
     longest = max(lengths.values())
     if 0 <= longest == min(lengths.values()):
         return longest
@@ -28,8 +28,12 @@ def common_length(path: str, shapes: Mapping[str, tuple[int, ...] | None]) -> in
     raise InvalidError(
         f"{printable(path)}: an item is a row of all arrays, so they need one length: {', '.join(said[:_SHOWN])}{more}. "
         + (f"Choose some, as columns={one_line(some, 200)}; " if some else "Choose others; ")
-        + 'format="paths" gives the paths of whole files'
+        + _instead(path)
     )
+
+
+def _instead(path: str) -> str:
+    return 'kind="dir" gives the bytes of files' if "://" in path else 'format="paths" gives the paths of files'
 
 
 def rows_of(values: npt.NDArray[Any], texts: bool) -> list[Any]:
@@ -54,3 +58,9 @@ def _plain(value: Any, texts: bool) -> Any:
     if isinstance(value, np.ndarray):  # a ragged row
         return rows_of(value, texts) if value.dtype.kind in "SUOV" else value
     return value
+
+
+def type_of(dtype: np.dtype[Any], shape: Sequence[int]) -> str:
+    """What a row has, for `Elements`."""
+    kind = {"S": "bytes", "U": "text", "O": "values"}.get(dtype.kind) or dtype.newbyteorder("=")
+    return f"{kind}{list(shape[1:]) or ''}"

@@ -22,7 +22,7 @@ from .._memory.texts import SharedBytes
 from .._samples.dtypes import BFLOAT16, NUMPY
 from .._shards.tar_index import compressed_by, unpack
 from .archives import DEFLATED, begin_of, directory, head_bytes
-from .array_rows import common_length, rows_of
+from .array_rows import common_length, rows_of, type_of
 from .lines import chosen_columns
 from .local_file import opened
 
@@ -74,6 +74,7 @@ class Arrays:
         chosen = [names[at] for at in chosen_columns(path, names, columns)]
         self._arrays = {name: self._array(name, found[name]) for name in chosen}
         self.item_columns = chosen
+        self.item_types = {name: type_of(array.dtype, array.shape) for name, array in self._arrays.items()}
         self._rows = common_length(path, {name: array.shape for name, array in self._arrays.items()})
         for name, array in self._arrays.items():
             if len(array.shape) > _DIMENSIONS:

@@ -74,6 +74,7 @@ class Elements(ReadsAhead):
         if self._ends[-1] > _MOST:
             raise InvalidError(f"the files have {self._ends[-1]:,} elements, and {_MOST:,} are the most")
         self._check_columns()
+        self._check_types()
         self.counts = self._counts(lengths)
         warning = next((file.warning for file in self.files if getattr(file, "warning", "")), "")
         if warning:
@@ -123,6 +124,19 @@ class Elements(ReadsAhead):
                 + (f"All have columns={one_line(all_have, 400)}; " if all_have else "")
                 + "or read files of other columns by another source, and join them by +"
             )
+
+    def _check_types(self) -> None:
+        """Warns of a column whose type differs between files: some batches would have one type, others another or lists."""
+        first = dict[str, tuple[str, Any]]()
+        for path, file in zip(self.paths, self.files):
+            for name, kind in getattr(file, "item_types", {}).items() if len(file) else ():
+                known, where = first.setdefault(name, (kind, path))
+                if kind != known:
+                    warn_user(
+                        f"column {name!r} is {known} in {printable(str(where))} and {kind} in {printable(str(path))}, and so "
+                        "in batches; make it alike in .map, or leave it out by columns="
+                    )
+                    return
 
     def _counts(self, lengths: list[int]) -> npt.NDArray[np.int64] | None:
         given = [getattr(file, "counts", None) for file in self.files]

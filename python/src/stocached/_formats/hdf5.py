@@ -20,7 +20,7 @@ from .._common.one_line import printable
 from .._common.sizes import show_size
 from .._memory.texts import SharedBytes
 from .._shards.tar_index import stamp_of
-from .array_rows import common_length, rows_of
+from .array_rows import common_length, rows_of, type_of
 from .local_file import AsRaw, opened
 from .remote_files import GAP
 from .tables import Table
@@ -188,6 +188,7 @@ class Hdf5(Table):
     def _plan(self) -> None:
         sets = {name: self._reader()[name] for name in self._names}
         self._items = common_length(str(self._path), {name: each.shape for name, each in sets.items()})
+        self.item_types = {name: type_of(each.dtype, each.shape) for name, each in sets.items()}
         row_bytes = self._row_bytes(sets)
         whole = sum(row_bytes.values())
         self._rows = _rows_of_an_element(sets, row_bytes, whole)

@@ -178,7 +178,7 @@ def chosen(paths: Texts, first: Any, text: str, instead: str) -> Format | None:
     endings = Counter(os.path.splitext(path)[1].lower() or "no ending" for path in paths)
     listed = [f"{count:,} {ending}" for ending, count in endings.most_common(_SHOWN)]
     others = len(endings) - len(listed)
-    ending = os.path.splitext(paths[int(known[0])])[1]
+    ending = Counter(os.path.splitext(paths[k])[1] for k in known.tolist()).most_common(1)[0][0]
     raise InvalidError(
         f"source({one_line(shown(text))}): its files have several formats: {', '.join(listed)}"
         f"{f' and {others} more' if others else ''}. "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import threading
 from bisect import bisect_right
 from collections import OrderedDict
@@ -25,6 +26,7 @@ _HOLE = 8 << 10  # bytes between two parts of an object that pyarrow reads toget
 _ROW, _VALUE = 200, 60  # bytes of a dict, and of a number in it: a file may say a million of them in a few bytes
 _NEXT = itertools.count()
 _local = threading.local()
+_SAME = re.compile(r"^dictionary<values=(.*), indices=.*|large_|_view")  # in names of types whose values are alike
 _NUMBERS = {"halffloat": "f2", "float": "f4", "double": "f8"}  # names of NumPy's, where others than pyarrow's
 _simple: dict[int, tuple[bool, bool]] = {}  # by the id of a type: whether they are numbers, texts or bytes
 
@@ -32,13 +34,15 @@ _simple: dict[int, tuple[bool, bool]] = {}  # by the id of a type: whether they 
 class Table:
     """Each element is a list of rows, a dict each. A thread has readers of its own, opened in its process.
 
-    counts: the rows of each element. item_bytes: of all elements, about. item_columns: the keys of rows. warning: what the program is told of the file."""
+    counts: the rows of each element. item_bytes: of all elements, about. item_columns: the keys of rows. item_types: what is in
+    them, if files may differ in it. warning: what the program is told of the file."""
 
     what = module = ""
     extra = "parquet"
     errors: tuple[type[Exception], ...] = (ValueError, OSError)  # those of the library
     warning = ""
     addresses = True
+    item_types: dict[str, str]
 
     def __init__(self, path: Any, columns: Sequence[str] | None = None) -> None:
         self._path = path
@@ -63,6 +67,7 @@ class Table:
                 raise
             raise InvalidError(f"{printable(str(path))} is no {self.what} that can be read: {error}") from None
         self._all = columns is None
+        self.item_types = {name: self.item_types[name] for name in self._names if name in self.item_types}
 
     def _library(self) -> str:
         return self.module.partition(".")[0]
@@ -87,6 +92,12 @@ class Table:
     def _look(self) -> list[str]:
         """The names of columns. It finds out what the file has."""
         raise NotImplementedError
+
+    def _note_types(self, schema: Any) -> list[str]:
+        """The names of its columns."""
+        kinds = {field.name: _SAME.sub(lambda part: part[1] or "", str(field.type)) for field in schema}
+        self.item_types = {name: kind for name, kind in kinds.items() if kind != "null"}
+        return list(schema.names)
 
     def _others(self, names: Sequence[str]) -> list[str]:
         """Those of these names that stand for a column nonetheless."""
@@ -190,7 +201,7 @@ class Parquet(Table):
     def _look(self) -> list[str]:
         reader = self._reader()
         self._metadata = reader.metadata
-        return list(reader.schema_arrow.names)
+        return self._note_types(reader.schema_arrow)
 
     def _open(self) -> Any:
         from pyarrow import parquet
@@ -230,7 +241,7 @@ class Arrow(Table):
         # So that counting reads no rows.
         with pyarrow.memory_map(self._path) if near else pyarrow.PythonFile(AsRaw(noted, self._path.size), "r") as file:
             reader = pyarrow.ipc.open_file(file)
-            names = list(reader.schema.names)
+            names = self._note_types(reader.schema)
             if not near:  # a column tells how many rows there are
                 file.seek(0)
                 reader = pyarrow.ipc.open_file(file, options=pyarrow.ipc.IpcReadOptions(included_fields=[0]))
