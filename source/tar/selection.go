@@ -58,8 +58,8 @@ func choose(s *shard, wanted []field, keys, skip, whole bool) (selection, error)
 		c.samples++
 		if c.unused += end - start - used; whole && c.unused > 0 {
 			return c, fmt.Errorf("%w: %s: sample %q has %s, and the first sample has %s: name in fields the members that all "+
-				"samples have; others are not read", source.ErrInvalid, s.path, x.key(i), strings.Join(x.fieldsOf(i), ", "),
-				fieldNames(wanted))
+				"samples have; others are not read. Of shards on this machine, Python's source() reads all that each sample has",
+				source.ErrInvalid, s.path, x.key(i), strings.Join(x.fieldsOf(i), ", "), fieldNames(wanted))
 		}
 		if bytes += roundUp(uint64(len(key.key)), shm.UnitBytes); bytes >= most {
 			most, c.largest = bytes, i

@@ -407,6 +407,6 @@ func TestKeys(t *testing.T) {
 	path = shardOf(t, text("0.txt", "a"), text("1.txt", "b"), text("1.cls", "8"))
 	for _, missing := range []string{"error", "skip"} {
 		refused(t, source.Settings{"path": path, "keys": true, "missing": missing}, source.ErrInvalid,
-			`sample "1" has txt, cls, and the first sample has txt`, "name in fields the members that all samples have")
+			`sample "1" has txt, cls, and the first sample has txt`, "name in fields the members that all samples have", "source() reads all")
 	}
 }
