@@ -118,9 +118,13 @@ def test_elements_are_objects_samples_and_rows():
         ("shards", {"int64": ["cls"]}),
         ("shards", {"decode": True}),
         ("shards/train-0.tar", {"int64": ["cls"]}),
+        ("lacks/", {"fields": ["cls", "png;txt"], "int64": ["cls"], "missing": "skip"}),
     ],
 )
 def test_files_of_this_machine_have_the_same_elements(bucket: Bucket, what: str, options: dict[str, Any]):
+    bucket.put_tar(
+        "lacks/0.tar", {"1.cls": b"1", "2.cls": b"2", "2.txt": b"b", "3.txt": b"c", "4.cls": b"4", "4.png": b"d"}
+    )
     here = [*source(bucket.folder / what, **options)]
     there = [*source(f"s3://data/{what}", **options)]
     if isinstance(here[0], dict):
