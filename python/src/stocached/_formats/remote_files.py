@@ -14,7 +14,15 @@ import numpy as np
 
 from .._cache.on_demand import OnDemand
 from .._common.cached import cached_property
-from .._common.errors import BadSampleError, InvalidError, ReplacedError, StocachedError, UnsupportedError
+from .._common.errors import (
+    BadSampleError,
+    CacheNotFoundError,
+    CachePermissionError,
+    InvalidError,
+    ReplacedError,
+    StocachedError,
+    UnsupportedError,
+)
 from .._common.one_line import one_line
 from .._common.remote_addresses import ADDRESSES, shown
 from .._memory.texts import Texts
@@ -361,7 +369,8 @@ def exactly(text: str, remote: Any) -> tuple[str, bool] | None:
     if not text.startswith(("s3://", "gs://")) or literal(text) == text:
         return None
     name = text.rstrip("/")
-    with contextlib.suppress(StocachedError):  # the first error says what is wrong
+    # What reads the text as a pattern says what is wrong; a storage that is away is an error here already.
+    with contextlib.suppress(InvalidError, CacheNotFoundError, CachePermissionError):
         found = ByServer(remote).below(name, lambda rest: rest[:1] in ("", "/"))
         if not text.endswith("/") and any(one == name for one, _, _ in found):
             return literal(name), False
