@@ -430,7 +430,8 @@ def test_odd_names_are_those_of_this_machine(bucket: Bucket, ending: str):
             (f"{ending}/{name}", [name]),
         ):
             if "." not in name or not text.endswith(name):
-                for root in (str(bucket.folder), "s3://data"):
+                others = [f"file://{bucket.folder}"] if ending == "jsonl" else []
+                for root in (str(bucket.folder), "s3://data", *others):
                     assert [*map(value, source(f"{root}/{text}"))] == found, (root, text)
 
 

@@ -130,6 +130,10 @@ class ByFsspec:
         slash = "/" if address.endswith("/") else ""
         return str(system.unstrip_protocol(system._strip_protocol(address))).rstrip("/") + slash
 
+    def exists(self, address: str) -> bool:
+        system = self._system()
+        return bool(system.exists(system._strip_protocol(address)))
+
     def file(self, address: str) -> Listed:
         system = self._system()
         path = system._strip_protocol(address)
@@ -308,10 +312,11 @@ def files_of(text: str, remote: Any) -> RemoteFiles:
         raise InvalidError(f'remote={remote!r}: give a dict, such as {{"endpoint": "https://storage.example:9000"}}')
     place = ByServer(remote) if text.startswith(ADDRESSES) else ByFsspec(text.split(":", 1)[0], remote)
     found, single, folders = list[Listed](), list[str](), list[str]()
-    for address in expanded(text):
+    exact = isinstance(place, ByFsspec) and literal(text) != text and place.exists(text)
+    for address in [text] if exact else expanded(text):
         start = address.index("://") + 3
         path = shown(address)[start:] if address.startswith("http") else address[start:]
-        name = plain(path)
+        name = path if exact else plain(path)
         if name is None:
             base, some = _matching(place, address[:start], path)
             folders.append(place.shown(address[:start] + base))
