@@ -38,7 +38,7 @@ type Loader struct {
 // State is the position of a loader. It is the same on all ranks that have read the same number of
 // batches. A checkpoint needs nothing else; any encoding will do.
 type State struct {
-	Order    order.Order // a WeightedOrder's and MixedOrder's samples and seed
+	Order    order.Order // a WeightedOrder's samples and seed
 	Epoch    uint64
 	Position uint64 // in the epoch: all samples before it were delivered, by all ranks together
 }

@@ -40,7 +40,7 @@ type Options struct {
 	owners *order.Owners // owners of samples, with Nodes
 }
 
-// Epochs is an order of samples: an Order, a WeightedOrder or a MixedOrder.
+// Epochs is an order of samples: an Order or a WeightedOrder.
 type Epochs interface {
 	Epoch(number uint64) (*order.Epoch, error)
 }

@@ -57,25 +57,3 @@ func ExampleWeightedOrder() {
 	// Output:
 	// [262 0 738]
 }
-
-func ExampleMixedOrder() {
-	mix := order.MixedOrder{Orders: []order.Order{{Samples: 100}, {Samples: 3}}, Ratios: []uint64{3, 1},
-		Stop: order.StopAll}
-	epoch, err := mix.Epoch(0)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	datasets, err := order.Concatenate(100, 3)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	for position := range uint64(8) {
-		dataset, index := datasets.Locate(epoch.At(position))
-		fmt.Print(dataset, ":", index, " ")
-	}
-	fmt.Println("of", epoch.Positions())
-	// Output:
-	// 0:0 1:0 0:1 0:2 0:3 0:4 0:5 1:1 of 133
-}

@@ -1,12 +1,11 @@
 // Package order says which sample stands at each position of an epoch, as a function:
 // docs/spec/order.md.
 //
-// An Order reads one dataset, a WeightedOrder draws samples of one, and a MixedOrder takes samples
-// of several. Each has epochs, and a Shard of an Epoch is what one rank reads. A Dealer deals global
-// batches to the nodes that own their samples. Only weights take memory that grows with the dataset.
-// The order is the same for any number of ranks and workers, and one position is the whole state of
-// a job. C and Python give the same orders: testdata/order.txt has vectors for all three. C and
-// Python have no Dealer yet. This package imports only the standard library.
+// An Order reads one dataset, and a WeightedOrder draws samples of one. Each has epochs, and a Shard
+// of an Epoch is what one rank reads. A Dealer deals global batches to the nodes that own their
+// samples. Only weights take memory that grows with the dataset. The order is the same for any number
+// of ranks and workers, and one position is the whole state of a job. C and Python give the same
+// orders: testdata/order.txt has vectors for all three. C and Python mix several datasets too. This package imports only the standard library.
 package order
 
 import (

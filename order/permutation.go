@@ -28,8 +28,6 @@ const (
 	ofBlocks
 	ofWindow // samples of one window; the part is its number
 	ofDraws
-	ofNode // a node of a mix's tree
-	ofDataset
 )
 
 // golden is 2^64 divided by the golden ratio, odd.
