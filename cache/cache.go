@@ -299,13 +299,13 @@ func (c *Cache) checkIndex(i int) error {
 	return nil
 }
 
-// admit says whether a sample may have a place, and returns its slot if the policy gives it a fixed
-// one.
-func (c *Cache) admit(sample uint64) (policy.Verdict, uint64) {
+// admits says whether a sample may have a place.
+func (c *Cache) admits(sample uint64) bool {
 	if c.variable {
-		return policy.Any, 0
+		return true
 	}
-	return c.policy.Admit(sample)
+	verdict, _ := c.policy.Admit(sample)
+	return verdict != policy.Never
 }
 
 // corrupt counts and reports an impossible value.

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/internal/fault"
-	"github.com/stocached/stocached/policy"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -47,7 +46,7 @@ var fills = sync.Pool{New: func() any { return new(fill) }}
 // claim claims a sample: steps 1 to 5 of docs/spec/protocol.md, Set. It returns a fill and Stored.
 // After any other result there is no fill and no claim.
 func (c *Cache) claim(q *request) (*fill, Result, error) {
-	if verdict, _ := c.admit(q.sample); verdict == policy.Never {
+	if !c.admits(q.sample) {
 		return nil, Out, nil
 	}
 	var dead shm.Word // we have reclaimed the claims of its owner

@@ -3,7 +3,6 @@ package cache
 import (
 	"fmt"
 
-	"github.com/stocached/stocached/policy"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -75,7 +74,7 @@ func (c *Cache) state(sample uint64) State {
 	case s != shm.Empty:
 		return State(s)
 	}
-	if verdict, _ := c.admit(sample); verdict == policy.Never {
+	if !c.admits(sample) {
 		return StateOut
 	}
 	return StateEmpty

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/internal/breaker"
 	"github.com/stocached/stocached/internal/writequeue"
@@ -39,7 +37,7 @@ type Disk struct {
 	replaced string
 
 	breaker breaker.Breaker // open while the disk is left out
-	full    breaker.Full
+	full    breaker.Recent
 
 	queue *writequeue.Queue[waiting]
 }
@@ -195,11 +193,9 @@ func (d *Disk) works() (trial, ok bool) {
 // answered notes what a call has learned: the disk has read or written, or failed, or neither. A full disk gets no
 // sets for a while, and one that fails is left out.
 func (d *Disk) answered(trial, worked bool, failure error) {
-	full := errors.Is(failure, shm.ErrFull) || errors.Is(failure, unix.ENOSPC) || errors.Is(failure, unix.EDQUOT) ||
-		errors.Is(failure, unix.EFBIG)
 	switch {
-	case full:
-		d.full.Begin()
+	case diskfile.IsFull(failure):
+		d.full.Begin(breaker.FullPause)
 	case failure != nil:
 		_ = d.c.CountPassed(1)
 		if trial {

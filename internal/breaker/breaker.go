@@ -17,17 +17,26 @@ const (
 	steady       = 10 * time.Second
 )
 
-// fullPause is how long a disk without space gets no writes.
-const fullPause = time.Second
+// FullPause is how long a disk without space gets no writes.
+const FullPause = time.Second
 
-// Full is until when a disk without space gets no writes, by package clock. The zero value has space.
-type Full struct{ atomic.Int64 }
+// Recent is when a failure is over if none follows, by package clock. The zero value is none.
+type Recent struct{ atomic.Int64 }
 
-// Begin notes that the disk has no space.
-func (f *Full) Begin() { f.Store(int64(clock.Now() + fullPause)) }
+// Begin notes one that lasts for a while, and says whether no other lasts.
+func (r *Recent) Begin(lasts time.Duration) (first bool) {
+	now := clock.Now()
+	return int64(now) >= r.Swap(int64(now+lasts))
+}
 
-// Lasts says whether the disk gets no writes now.
-func (f *Full) Lasts() bool { return int64(clock.Now()) < f.Load() }
+// Lasts says whether it lasts now.
+func (r *Recent) Lasts() bool { return int64(clock.Now()) < r.Load() }
+
+// Ended says once, after a call that succeeded, that it lasts no more.
+func (r *Recent) Ended() bool {
+	until := r.Load()
+	return until != 0 && int64(clock.Now()) >= until && r.CompareAndSwap(until, 0)
+}
 
 // Breaker is a circuit breaker: while it is open, its node is left out. The zero value is closed.
 // After each pause its owner tries whether the node is back. A server does so in the background, so

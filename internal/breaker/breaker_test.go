@@ -69,7 +69,7 @@ func TestPausesOfC(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]time.Duration{"FIRST_PAUSE_NS": firstPause, "LAST_PAUSE_NS": longestPause,
-		"FORGIVEN_NS": steady, "FULL_PAUSE_NS": fullPause} {
+		"FORGIVEN_NS": steady, "FULL_PAUSE_NS": FullPause} {
 		found := regexp.MustCompile(`#define ` + name + ` UINT64_C\((\d+)\)`).FindSubmatch(text)
 		if found == nil {
 			t.Errorf("disk.c has no %s", name)

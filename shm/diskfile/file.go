@@ -65,6 +65,11 @@ func asError(err error) error {
 	return fmt.Errorf("%w: %w", shm.ErrSystem, err)
 }
 
+// IsFull says whether the file system has no space for a sample.
+func IsFull(err error) bool {
+	return errors.Is(err, shm.ErrFull) || errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || errors.Is(err, unix.EFBIG)
+}
+
 // makeFile makes the file with its header. It links the name last.
 func makeFile(path string, h *shm.Header, g *shm.Geometry) (*os.File, error) {
 	dir := filepath.Dir(path)

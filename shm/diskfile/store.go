@@ -77,7 +77,7 @@ func (st *store) ReadAt(p []byte, offset int64) (int, error) {
 // WriteAt is part of shm.Backing.
 func (st *store) WriteAt(p []byte, offset int64) (int, error) {
 	n, err := st.file.WriteAt(p, int64(st.geometry.PayloadOffset)+offset)
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+	if IsFull(err) {
 		st.noSpace.Store(&err)
 	}
 	return n, err

@@ -9,7 +9,7 @@ import (
 
 // List is part of remote.Driver.
 func (d *driver) List(ctx context.Context, prefix, from string, alive func()) (page remote.Page, err error) {
-	_, bucket, key, err := split(prefix)
+	bucket, key, err := split(prefix)
 	if err != nil {
 		return page, err
 	}

@@ -15,7 +15,7 @@ import (
 // DisableContentSha256 the body is the bytes themselves; minio-go would send them in signed chunks,
 // which some servers take for the bytes.
 func (d *driver) Put(ctx context.Context, name string, data []byte) error {
-	_, bucket, key, err := split(name)
+	bucket, key, err := split(name)
 	if err != nil {
 		return err
 	}

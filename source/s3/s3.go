@@ -89,14 +89,14 @@ type driver struct {
 
 func (d *driver) Close() { d.transport.CloseIdleConnections() }
 
-// split returns the scheme, the bucket and the key of an address.
-func split(name string) (scheme, bucket, key string, err error) {
-	scheme, rest, _ := strings.Cut(name, "://")
+// split returns the bucket and the key of an address.
+func split(name string) (bucket, key string, err error) {
+	_, rest, _ := strings.Cut(name, "://")
 	bucket, key, _ = strings.Cut(rest, "/")
 	if bucket == "" {
 		err = fmt.Errorf("%w: %s names no bucket; write s3://bucket/name", source.ErrInvalid, name)
 	}
-	return scheme, bucket, key, err
+	return bucket, key, err
 }
 
 // failed returns the error of a request.
@@ -152,7 +152,7 @@ func regionHint(right, used string) string {
 
 // Head is part of remote.Driver.
 func (d *driver) Head(ctx context.Context, name string) (remote.Answer, error) {
-	_, bucket, key, err := split(name)
+	bucket, key, err := split(name)
 	if err != nil {
 		return remote.Answer{}, err
 	}
@@ -177,7 +177,7 @@ func tagOf(about *minio.ObjectInfo) string {
 
 // Get is part of remote.Driver.
 func (d *driver) Get(ctx context.Context, name string, offset int64, n int, tag string) (remote.Answer, error) {
-	_, bucket, key, err := split(name)
+	bucket, key, err := split(name)
 	if err != nil {
 		return remote.Answer{}, err
 	}

@@ -11,8 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/internal/breaker"
 	"github.com/stocached/stocached/shm"
@@ -33,9 +31,9 @@ type Tier struct {
 	open    func() (*diskfile.Segment, string, error)
 	breaker breaker.Breaker // open while the file does not work
 	counts  tier.Counts
-	full    breaker.Full
-	short   recent // writes that found no space on the disk
-	poison  recent // samples whose checks failed
+	full    breaker.Recent
+	short   breaker.Recent // writes that found no space on the disk
+	poison  breaker.Recent // samples whose checks failed
 	stop    context.CancelFunc
 	running sync.WaitGroup
 
@@ -138,7 +136,7 @@ func (t *Tier) Get(_ context.Context, i, n int, dst []byte) (int, tier.Result) {
 	case hit, errors.Is(err, shm.ErrCorrupt), errors.Is(err, shm.ErrSchema):
 		// torn by a power loss, changed on the disk, or of another length: never the sample
 		t.counts.Poisoned.Add(1)
-		if t.poison.begin() {
+		if t.poison.Begin(overAfter) {
 			t.about.Log.Warn("the disk of a tier gives other bytes than it was given; these samples are loaded again",
 				"tier", kindName, "path", t.s.path(t.about), "sample", i)
 		}
@@ -201,63 +199,26 @@ func (t *Tier) Put(_ context.Context, i int, sample []byte) {
 		err = t.seg.Failure()
 	}
 	switch {
-	case r == cache.Full || isFull(err):
-		if err = cmp.Or(err, t.seg.NoSpace()); err != nil && t.short.begin() {
+	case r == cache.Full || diskfile.IsFull(err):
+		if err = cmp.Or(err, t.seg.NoSpace()); err != nil && t.short.Begin(overAfter) {
 			t.about.Log.Warn("the disk of a tier has no space, so samples are not written to it", "tier", kindName,
 				"path", t.s.path(t.about), "because", err)
 		}
-		t.full.Begin()
+		t.full.Begin(breaker.FullPause)
 		t.counts.Refused.Add(1)
 	case err != nil:
 		t.fail(err)
 		t.counts.Dropped.Add(1)
 	case r == cache.Stored:
 		t.counts.Written(len(sample))
-		if t.short.ends() {
+		if t.short.Ended() {
 			t.about.Log.Info("the disk of a tier has space again", "tier", kindName, "path", t.s.path(t.about))
 		}
 	}
 }
 
-// recent is a failure that is over after a minute without one. The zero value is none.
-type recent struct {
-	mu   sync.Mutex
-	last time.Time // zero: there is none, or its end was told
-}
-
 // overAfter is as of failures of a source.
-var overAfter = time.Minute
-
-// begin notes one, and says whether it is the first.
-func (s *recent) begin() (first bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	first = s.last.IsZero() || time.Since(s.last) >= overAfter
-	s.last = time.Now()
-	return first
-}
-
-// ends says, after a call that succeeded, whether the failure has just ended.
-func (s *recent) ends() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	over := !s.last.IsZero() && time.Since(s.last) >= overAfter
-	if over {
-		s.last = time.Time{}
-	}
-	return over
-}
-
-func (s *recent) lasts() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return !s.last.IsZero() && time.Since(s.last) < overAfter
-}
-
-// isFull says whether the file system has no space.
-func isFull(err error) bool {
-	return errors.Is(err, shm.ErrFull) || errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT)
-}
+const overAfter = time.Minute
 
 // fail leaves the tier out after an error of its disk.
 func (t *Tier) fail(err error) {
@@ -280,11 +241,11 @@ func (t *Tier) Status() tier.Status {
 	if t.note != "" {
 		s.Notes = []string{t.note}
 	}
-	if t.poison.lasts() {
+	if t.poison.Lasts() {
 		s.Notes = append(s.Notes, fmt.Sprintf("%s gives other bytes than it was given, after a loss of power or by damage; "+
 			"these samples are loaded again (poisoned: %d)", t.s.path(t.about), s.Poisoned))
 	}
-	if t.short.lasts() {
+	if t.short.Lasts() {
 		s.Notes = append(s.Notes, fmt.Sprintf("the disk of %s has no space, so samples are not written to it "+
 			"(refused: %d)", t.s.path(t.about), s.Refused))
 	}

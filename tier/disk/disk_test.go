@@ -388,8 +388,7 @@ func TestFailingDisk(t *testing.T) {
 	}
 	file.writes.Store(nil)
 	disk.full.Store(0)
-	overAfter = 0
-	defer func() { overAfter = time.Minute }()
+	disk.short.Store(1) // long ago
 	disk.Put(t.Context(), 12, content(12, bytesOf))
 	if r := get(t, disk, 12, bytesOf); r != tier.Hit || len(disk.Status().Notes) != 0 {
 		t.Errorf("after space was freed: %v, %v", r, disk.Status().Notes)
