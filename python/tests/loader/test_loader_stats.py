@@ -26,11 +26,9 @@ def test_what_is_metered_is_told():
     assert meter.stats() == LoaderStats()
     meter.batch(64, 60, 4, 6400, 1_000_000, 3_000_000)
     meter.batch(36, 0, 36, 3600, 2_000_000)
-    meter.step(4_000_000)
-    meter.wait(500_000)
-    meter.gather(7)
-    meter.load(9)
-    meter.load(2)
+    meter.add(wait=500_000, step=4_000_000)
+    meter.add(gather=7, load=9)
+    meter.add(load=2)
     stats = meter.stats()
     assert stats == LoaderStats(
         batches=2,
@@ -79,8 +77,8 @@ def test_threads_lose_nothing():
     def work() -> None:
         for _ in range(5000):
             meter.batch(1, 1, 0, 2, 1, 1)
-            meter.load(1)
-            meter.gather(2)
+            meter.add(load=1)
+            meter.add(gather=2)
 
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)

@@ -286,14 +286,16 @@ def uncounted(load: Callable[[], Any]) -> Any:
 
 
 def bytes_of(item: Any) -> int:
-    """The bytes of the arrays and tensors in an item. Other objects count 0."""
-    if isinstance(item, (int, float, str, bytes)):
-        return 0
-    nbytes = getattr(item, "nbytes", None)
-    if isinstance(nbytes, int):
-        return nbytes
+    """The bytes of the arrays and tensors in an item or a batch. Other objects count 0, and so do tensors without `nbytes`,
+    such as sparse ones."""
     if isinstance(item, dict):
         return sum(map(bytes_of, item.values()))
-    if isinstance(item, (list, tuple)) and not (item and isinstance(item[0], (str, bytes, int, float))):
+    if isinstance(item, list) and item and isinstance(item[0], (str, bytes, int, float)):
+        return 0  # the others are most likely alike, and may be thousands, such as tokens
+    if isinstance(item, (list, tuple)):
         return sum(map(bytes_of, item))
-    return 0
+    try:
+        nbytes = item.nbytes
+    except Exception:
+        return 0
+    return nbytes if isinstance(nbytes, int) else 0

@@ -320,7 +320,7 @@ class BaseLoader:
         """Makes an iteration the current one. start: when the training loop began to wait for
         it."""
         end = time.monotonic_ns()
-        self._meter.wait(end - start)
+        self._meter.add(wait=end - start)
         if iteration.context.trace is not None:
             iteration.context.trace.began(iteration.context.epoch, start, end)
         self._current = weakref.ref(iteration)

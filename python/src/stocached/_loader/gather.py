@@ -106,7 +106,7 @@ class Gatherer:
             batch.error = error
         finally:
             end = time.monotonic_ns()
-            self._meter.gather(end - start)
+            self._meter.add(gather=end - start)
             if self._trace is not None:
                 self._trace.gathered(self._epoch, batch.number, start, end, batch.found, self.fetches)
             if batch.filled is not None:

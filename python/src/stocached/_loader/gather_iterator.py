@@ -14,7 +14,7 @@ import numpy.typing as npt
 from .._common import threads
 from .._common.errors import ClosedError, SchemaError
 from .._common.numbers import number_of, position_of
-from .._datasets.tally import current
+from .._datasets.tally import bytes_of, current
 from .._random.sample_seeds import epoch_seed
 from .._samples.batch_layout import Layout, closed_up
 from .._workers import serialization
@@ -22,7 +22,7 @@ from .._workers.task_queue import place_of
 from .bad_samples import BadSample, bad_sample
 from .epoch_context import EpochContext
 from .gather import Batch, Gatherer, Indices
-from .iterator import BatchIterator, Clocks, Delivered, array_bytes
+from .iterator import BatchIterator, Clocks, Delivered
 from .sampling import listed
 from .tasks import BAD, ERROR, FROM_CACHE, NO_BUFFER, ROW, SAMPLE, WHOLE
 from .worker_runtime import WorkerRuntime
@@ -334,7 +334,7 @@ class GatherIterator(BatchIterator):
         else:
             data = self._from_samples(batch)
         batch.drop()
-        nbytes = left * layout.sample_bytes if by_columns and layout is not None else array_bytes(data)
+        nbytes = left * layout.sample_bytes if by_columns and layout is not None else bytes_of(data)
         return Delivered(data, batch.number, left, hits, nbytes, bad=bad)
 
     def _read_answers(self, batch: Batch) -> None:
@@ -347,7 +347,13 @@ class GatherIterator(BatchIterator):
             answers = task_queue.answers(first, tasks)
             context.trace.loaded(context.epoch, batch.number, answers, batch.wanted[rows])
         others, sums = task_queue.collect(first, tasks, ROW + FROM_CACHE)
-        context.meter.load(sums.load_ns, sums.waited_ns, sums.measured_ns, sums.augment_ns, sums.hit_ns)
+        context.meter.add(
+            load=sums.load_ns,
+            waited=sums.waited_ns,
+            measured=sums.measured_ns,
+            augment=sums.augment_ns,
+            hit=sums.hit_ns,
+        )
         if not others:
             batch.again += sums.hits
             return

@@ -59,22 +59,6 @@ class Clocks:
         self.start, self.augment, self.idle, self.delay = time.monotonic_ns(), spent_ns(), idle_ns(), delay_ns()
 
 
-def array_bytes(data: Any) -> int:
-    """The bytes of the arrays and tensors in a batch. Other objects count 0, and so do tensors
-    without `nbytes`, such as sparse ones."""
-    if isinstance(data, dict):
-        return sum(map(array_bytes, data.values()))
-    if isinstance(data, list) and data and isinstance(data[0], (str, bytes, int, float)):
-        return 0  # the other items are most likely alike, and may be thousands, such as tokens
-    if isinstance(data, (list, tuple)):
-        return sum(map(array_bytes, data))
-    try:
-        nbytes = data.nbytes
-    except Exception:
-        return 0
-    return nbytes if isinstance(nbytes, int) else 0
-
-
 class BatchIterator:
     """Gives the batches of one epoch. One thread at a time; not usable in a forked child, and
     cannot be pickled.
@@ -164,8 +148,7 @@ class BatchIterator:
             context.progress.complete = True
             if self._announcer is not None:
                 self._announcer.gave(context.progress.samples, complete=True)
-            context.meter.wait(time.monotonic_ns() - start)
-            context.meter.step(step)
+            context.meter.add(wait=time.monotonic_ns() - start, step=step)
             if context.trace is not None:
                 context.trace.stepped(context.epoch, self._given, start, step)
             self.close()
@@ -291,7 +274,7 @@ class BatchIterator:
         start = time.monotonic_ns()
         data = context.job.backend.pin(batch.data)
         end = time.monotonic_ns()
-        context.meter.transfer(end - start)
+        context.meter.add(transfer=end - start)
         if context.trace is not None:
             context.trace.transferred(context.epoch, batch.number, start, end, batch.samples, batch.bytes)
         return data
@@ -315,7 +298,7 @@ class BatchIterator:
             raise
         finally:
             end = time.monotonic_ns()
-            context.meter.batch_augment(end - start)
+            context.meter.add(batch_augment=end - start)
             if context.trace is not None:
                 context.trace.batch_augmented(context.epoch, self._given, start, end)
 
@@ -328,7 +311,10 @@ class BatchIterator:
         start, end, augment = clocks.start, time.monotonic_ns(), spent_ns() - clocks.augment
         waited, delay = 0 if hit else max(idle_ns() - clocks.idle, 1), delay_ns() - clocks.delay
         rest = end - start - augment
-        self._context.meter.load(end - start, waited, 0 if hit else max(rest - delay, 0), augment, rest if hit else 0)
+        measured = 0 if hit else max(rest - delay, 0)
+        self._context.meter.add(
+            load=end - start, waited=waited, measured=measured, augment=augment, hit=rest if hit else 0
+        )
         if self._context.trace is not None:
             self._context.trace.loaded_here(
                 self._context.epoch, number, start, end, index, hit=hit, augment_ns=augment, waited_ns=waited,

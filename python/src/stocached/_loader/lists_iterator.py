@@ -15,14 +15,14 @@ import numpy as np
 
 from .._common.errors import InvalidError
 from .._datasets.lists import Entry, WindowWalk
-from .._datasets.tally import current
+from .._datasets.tally import bytes_of, current
 from .._memory.batch_pool import Lease
 from .._workers import serialization
 from .._workers.task_queue import NOT_LENT, place_of
 from .bad_samples import BadSample, all_bad
 from .columns import joined
 from .epoch_context import EpochContext
-from .iterator import BatchIterator, Clocks, Delivered, array_bytes
+from .iterator import BatchIterator, Clocks, Delivered
 from .lists_reader import Block, Finisher, Read, Reader, Run
 from .tasks import BATCH, ERROR, ITEMS, NO_BUFFER
 from .worker_runtime import Asked, WorkerRuntime
@@ -354,7 +354,7 @@ class ListsIterator(_Lists):
             self._context.job.counters.joined_ns += time.monotonic_ns() - start
         self._drop(parts)
         bad, self._bad_items = self._bad_items, []
-        return Delivered(data, self._number - 1, count, 0, array_bytes(data), bad=bad)
+        return Delivered(data, self._number - 1, count, 0, bytes_of(data), bad=bad)
 
     def _begin(self, count: int) -> None:
         """Posts the task of the next batch."""
@@ -397,7 +397,7 @@ class ListsIterator(_Lists):
 
     def _loaded(self, answer: Any, number: int) -> None:
         """Notes how long a task took. number: of the batch, or of the first one that may have its items."""
-        self._context.meter.load(max(int(answer["ended_ns"]) - int(answer["began_ns"]), 0), 0, 0)
+        self._context.meter.add(load=max(int(answer["ended_ns"]) - int(answer["began_ns"]), 0))
         if self._context.trace is not None:
             self._context.trace.loaded(self._context.epoch, number, np.array([answer]), np.array([-1]))
 
@@ -454,4 +454,4 @@ class ListsHere(_Lists):
         bad, self._reader.bad = [*self._reader.bad, *self._finisher.bad], []
         if self._context.trace is not None:
             current().flush()
-        return Delivered(data, self._number - 1, self._finisher.count, 0, array_bytes(data), bad=bad)
+        return Delivered(data, self._number - 1, self._finisher.count, 0, bytes_of(data), bad=bad)

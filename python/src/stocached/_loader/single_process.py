@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from .._datasets.tally import current
+from .._datasets.tally import bytes_of, current
 from .._random import generator_states
 from .._workers.dataset_states import Here, Restored
 from .epoch_context import EpochContext
 from .fetcher import Fetcher
-from .iterator import BatchIterator, Clocks, Delivered, array_bytes, as_request, check_found
+from .iterator import BatchIterator, Clocks, Delivered, as_request, check_found
 
 
 class SingleProcessIterator(BatchIterator):
@@ -57,5 +57,5 @@ class SingleProcessIterator(BatchIterator):
         count = self._fetcher.count
         hits = min(self._hits() - before, count)
         self._loaded_here(clocks, self._given, hit=hits == count > 0)
-        nbytes = array_bytes(data)
+        nbytes = bytes_of(data)
         return Delivered(data, self._number - 1, count, hits, nbytes, bad=[*self._fetcher.bad, *known])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from .._datasets.stage_stats import StageStats
 from .bad_samples import BadSample
@@ -88,6 +89,9 @@ class LoaderStats:
         )
 
 
+_TIMES = ("wait", "step", "gather", "load", "transfer")
+
+
 class Meter:
     """Adds up the stats of a loader. Safe from any thread; a forked child must make its own. Times
     are nanoseconds."""
@@ -95,8 +99,8 @@ class Meter:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._batches = self._samples = self._hits = self._misses = self._bytes = 0
-        self._wait = self._step = self._gather = self._load = self._transfer = self._waited = self._measured = 0
-        self._augment = self._hit = self._batch_augment = 0
+        names = (*_TIMES, "waited", "measured", "augment", "hit", "batch_augment")
+        self._ns = dict.fromkeys(names, 0)
 
     def batch(self, samples: int, hits: int, misses: int, nbytes: int, wait_ns: int, step_ns: int = 0) -> None:
         """The training loop got a batch: it waited wait_ns for it, and was busy step_ns before it
@@ -107,62 +111,27 @@ class Meter:
             self._hits += hits
             self._misses += misses
             self._bytes += nbytes
-            self._wait += wait_ns
-            self._step += step_ns
+            self._ns["wait"] += wait_ns
+            self._ns["step"] += step_ns
 
-    def step(self, ns: int) -> None:
-        """The training loop was busy with the last step of an epoch, which no batch follows."""
+    def add(self, **times: int) -> None:
+        """Adds times as LoaderStats has them, beside batches. Also of `batch_augment`, and of load: `augment` is of augment=,
+        `hit` of reads of hits; where it is known, loads of `measured` waited for their source for `waited`."""
         with self._lock:
-            self._step += ns
-
-    def wait(self, ns: int) -> None:
-        """The training loop waited for the end of an epoch, and got no batch."""
-        with self._lock:
-            self._wait += ns
-
-    def gather(self, ns: int) -> None:
-        with self._lock:
-            self._gather += ns
-
-    def load(self, ns: int, waited_ns: int = 0, measured_ns: int = 0, augment_ns: int = 0, hit_ns: int = 0) -> None:
-        """Loads took ns. Of these, `augment=` took augment_ns, and reads of hits hit_ns. Where it is known, loads of
-        measured_ns waited waited_ns for their source."""
-        with self._lock:
-            self._load += ns
-            self._waited += waited_ns
-            self._measured += measured_ns
-            self._augment += augment_ns
-            self._hit += hit_ns
-
-    def batch_augment(self, ns: int) -> None:
-        with self._lock:
-            self._batch_augment += ns
+            for name, ns in times.items():
+                self._ns[name] += ns
 
     @property
     def part_seconds(self) -> tuple[float, float, float]:
         """Of `augment=`, of reads of hits in `load`, and of `batch_augment=`."""
-        return self._augment / 1e9, self._hit / 1e9, self._batch_augment / 1e9
+        return self._ns["augment"] / 1e9, self._ns["hit"] / 1e9, self._ns["batch_augment"] / 1e9
 
     @property
     def source_share(self) -> float | None:
         """The part of the loads in which they waited for the source; None: unknown."""
-        return min(self._waited / self._measured, 1.0) if self._measured else None
-
-    def transfer(self, ns: int) -> None:
-        with self._lock:
-            self._transfer += ns
+        return min(self._ns["waited"] / self._ns["measured"], 1.0) if self._ns["measured"] else None
 
     def stats(self) -> LoaderStats:
         with self._lock:
-            return LoaderStats(
-                batches=self._batches,
-                samples=self._samples,
-                hits=self._hits,
-                misses=self._misses,
-                bytes=self._bytes,
-                wait_seconds=self._wait / 1e9,
-                step_seconds=self._step / 1e9,
-                gather_seconds=self._gather / 1e9,
-                load_seconds=self._load / 1e9,
-                transfer_seconds=self._transfer / 1e9,
-            )
+            seconds: dict[str, Any] = {f"{name}_seconds": self._ns[name] / 1e9 for name in _TIMES}
+            return LoaderStats(self._batches, self._samples, self._hits, self._misses, self._bytes, **seconds)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .._datasets.tally import current
+from .._datasets.tally import bytes_of, current
 from .._streams.batch import StreamBatch
 from .._streams.iterator import StreamIterator, batch_pool_of
 from .._streams.open_files import Failure
@@ -18,7 +18,7 @@ from .._streams.settings import StreamSettings
 from .._streams.workers import Team
 from .bad_samples import BadSample
 from .epoch_context import EpochContext
-from .iterator import BatchIterator, Clocks, Delivered, array_bytes
+from .iterator import BatchIterator, Clocks, Delivered
 
 
 class _Reached:
@@ -39,7 +39,7 @@ class _Reached:
         self.bad.append(BadSample(number, repr(self._files[number]), f"left out from item {failure.item} on: {why}"))
 
     def _read(self, step: int, answers: Any) -> None:
-        self._context.meter.load(int((answers["ended_ns"] - answers["began_ns"]).sum()), 0, 0)
+        self._context.meter.add(load=int((answers["ended_ns"] - answers["began_ns"]).sum()))
         if self._context.trace is not None:
             self._context.trace.loaded(self._context.epoch, step, answers, np.full(len(answers), -1))
 
@@ -73,7 +73,7 @@ class StreamBatches(BatchIterator):
         samples = int(np.count_nonzero(batch.mask))
         self._number += 1
         self._planned += samples
-        return Delivered(job.backend.over(batch), self._number - 1, samples, bytes=array_bytes(batch.items))
+        return Delivered(job.backend.over(batch), self._number - 1, samples, bytes=bytes_of(batch.items))
 
     def _read_here(self) -> StreamBatch | None:
         context, start = self._context, time.monotonic_ns()
@@ -83,7 +83,7 @@ class StreamBatches(BatchIterator):
             if clocks is not None:
                 current().flush()
         if clocks is None:
-            context.meter.load(time.monotonic_ns() - start)
+            context.meter.add(load=time.monotonic_ns() - start)
         elif batch is not None:
             self._loaded_here(clocks, self._given, hit=False)
         return batch

@@ -176,7 +176,7 @@ class WorkerBatchIterator(BatchIterator):
         busy, augment = max(int(answer["ended_ns"]) - int(answer["began_ns"]), 0), int(answer["augment_ns"])
         measured = max(busy - augment - int(answer["delayed_ns"]), 0) if answer["waited_ns"] else 0
         hit = max(busy - augment, 0) if answer["result"] >= FROM_CACHE else 0
-        self._context.meter.load(busy, int(answer["waited_ns"]), measured, augment, hit)
+        self._context.meter.add(load=busy, waited=int(answer["waited_ns"]), measured=measured, augment=augment, hit=hit)
         if self._context.trace is not None:
             self._context.trace.loaded(self._context.epoch, made.number, np.array([answer]), np.array([-1]))
         if answer["result"] == ENDED:

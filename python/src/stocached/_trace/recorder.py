@@ -110,54 +110,21 @@ class Recorder:
     ) -> None:
         """Records that a track did something from start_ns to end_ns of time.monotonic_ns(). track, name: the numbers
         of both. -1: unknown."""
+        values = start_ns, end_ns, index, batch, bytes, epoch, samples, hits, misses, track, name
         row = self._next()
         try:
-            _pack(
-                self._rooms[row >> _SHIFT],
-                (row & _MASK) << 6,
-                start_ns,
-                end_ns,
-                index,
-                batch,
-                bytes,
-                epoch,
-                samples,
-                hits,
-                misses,
-                track,
-                name,
-            )
+            _pack(self._rooms[row >> _SHIFT], (row & _MASK) << 6, *values)
         except (IndexError, struct.error):  # a new chunk, or the limit
-            self._put(row, start_ns, (start_ns, end_ns, index, batch, bytes, epoch, samples, hits, misses, track, name))
+            self._put(row, values)
 
     def lap(
         self, step_ns: int, wait_ns: int, end_ns: int, epoch: int, batch: int, samples: int, hits: int, bytes: int
     ) -> None:
         """Records two spans in one row, as each batch has them: the training loop was busy from
         step_ns to wait_ns, and then waited for a batch until end_ns."""
-        row = self._next()
-        try:
-            _pack(
-                self._rooms[row >> _SHIFT],
-                (row & _MASK) << 6,
-                step_ns,
-                end_ns,
-                wait_ns,
-                batch,
-                bytes,
-                epoch,
-                samples,
-                hits,
-                samples - hits,
-                _LOOP,
-                LAP,
-            )
-        except (IndexError, struct.error):
-            self._put(
-                row, step_ns, (step_ns, end_ns, wait_ns, batch, bytes, epoch, samples, hits, samples - hits, _LOOP, LAP)
-            )
+        self.put(_LOOP, LAP, step_ns, end_ns, epoch, batch, wait_ns, samples, hits, samples - hits, bytes)
 
-    def _put(self, row: int, start_ns: int, values: tuple[int, ...]) -> None:
+    def _put(self, row: int, values: tuple[int, ...]) -> None:
         with self._lock:
             if self._closed:
                 return
@@ -165,7 +132,7 @@ class Recorder:
                 self._grow()
             room, at = self._rooms[row >> _SHIFT], (row & _MASK) << 6
             if at >= len(room):
-                self._drop(1, start_ns)
+                self._drop(1, values[0])
                 return
             try:
                 _pack(room, at, *values)
