@@ -115,11 +115,13 @@ func ReadHeader(r io.Reader, fromClient bool) (Header, error) {
 	return ParseHeader(b, fromClient)
 }
 
-// appendFrame appends a whole frame. body appends its body.
-func appendFrame(b []byte, t Type, request uint64, body func(b []byte) []byte) []byte {
+// appendFrame appends a whole frame. body: numbers, arrays and slices, and structs of these, as package binary has them.
+func appendFrame(b []byte, t Type, request uint64, body ...any) []byte {
 	at := len(b)
 	b = AppendHeader(b, Header{Type: t, Request: request})
-	b = body(b)
+	for _, part := range body {
+		b, _ = binary.Append(b, binary.LittleEndian, part) // an error would be a part of no fixed size
+	}
 	binary.LittleEndian.PutUint32(b[at:], uint32(len(b)-at-HeaderBytes))
 	return b
 }

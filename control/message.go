@@ -16,12 +16,7 @@ type HelloBody struct {
 
 // AppendHello appends a frame. It cuts a label that is too long.
 func AppendHello(b []byte, request uint64, m HelloBody) []byte {
-	return appendFrame(b, Hello, request, func(b []byte) []byte {
-		b = append(b, magic[:]...)
-		b = binary.LittleEndian.AppendUint16(b, m.Version)
-		b = binary.LittleEndian.AppendUint16(b, m.Kind)
-		return append(b, m.Label[:min(len(m.Label), MaxLabel)]...)
-	})
+	return appendFrame(b, Hello, request, magic, m.Version, m.Kind, []byte(m.Label[:min(len(m.Label), MaxLabel)]))
 }
 
 // ParseHello decodes a body. It returns ErrProtocol.
@@ -42,12 +37,7 @@ type WelcomeBody struct {
 
 // AppendWelcome appends a frame.
 func AppendWelcome(b []byte, request uint64, m WelcomeBody) []byte {
-	return appendFrame(b, Welcome, request, func(b []byte) []byte {
-		b = binary.LittleEndian.AppendUint16(b, m.Version)
-		b = binary.LittleEndian.AppendUint16(b, 0)
-		b = binary.LittleEndian.AppendUint32(b, m.MaxIndices)
-		return append(b, m.Boot[:]...)
-	})
+	return appendFrame(b, Welcome, request, m.Version, uint16(0), m.MaxIndices, m.Boot)
 }
 
 // ParseWelcome decodes a body. It returns ErrProtocol.
@@ -64,7 +54,7 @@ func ParseWelcome(body []byte) (m WelcomeBody, err error) {
 
 // AppendAttach appends a frame that asks for a cache by its name.
 func AppendAttach(b []byte, request uint64, name string) []byte {
-	return appendFrame(b, Attach, request, func(b []byte) []byte { return append(b, name...) })
+	return appendFrame(b, Attach, request, []byte(name))
 }
 
 // ParseAttach decodes a body. It returns ErrProtocol.
@@ -83,11 +73,7 @@ type AttachedBody struct {
 
 // AppendAttached appends a frame.
 func AppendAttached(b []byte, request uint64, m AttachedBody) []byte {
-	return appendFrame(b, Attached, request, func(b []byte) []byte {
-		b = binary.LittleEndian.AppendUint32(b, m.Cache)
-		b = binary.LittleEndian.AppendUint32(b, 0)
-		return append(b, m.UUID[:]...)
-	})
+	return appendFrame(b, Attached, request, m.Cache, uint32(0), m.UUID)
 }
 
 // ParseAttached decodes a body. It returns ErrProtocol.
@@ -120,14 +106,7 @@ type FetchBody struct {
 
 // AppendFetch appends a FETCH or PREFETCH.
 func AppendFetch(b []byte, t Type, request uint64, m FetchBody) []byte {
-	return appendFrame(b, t, request, func(b []byte) []byte {
-		b = binary.LittleEndian.AppendUint32(b, m.Cache)
-		b = binary.LittleEndian.AppendUint32(b, m.Flags)
-		for _, i := range m.Indices {
-			b = binary.LittleEndian.AppendUint64(b, uint64(i))
-		}
-		return b
-	})
+	return appendFrame(b, t, request, m.Cache, m.Flags, m.Indices)
 }
 
 // ParseFetch decodes the body of a FETCH or PREFETCH. It returns ErrProtocol. It does not compare
@@ -178,22 +157,18 @@ type Failure struct {
 // AppendFetched appends a frame. When the failures would exceed MaxServerBody, it leaves out the
 // texts of the last ones.
 func AppendFetched(b []byte, request uint64, failures []Failure) []byte {
-	return appendFrame(b, Fetched, request, func(b []byte) []byte {
-		start := len(b)
-		b = binary.LittleEndian.AppendUint32(b, uint32(len(failures)))
-		b = binary.LittleEndian.AppendUint32(b, 0)
-		for k, f := range failures {
-			text := f.Text[:min(len(f.Text), MaxText)]
-			if len(b)-start+8+len(text)+8*(len(failures)-k) > MaxServerBody {
-				text = ""
-			}
-			b = binary.LittleEndian.AppendUint32(b, f.Position)
-			b = binary.LittleEndian.AppendUint16(b, uint16(f.Code))
-			b = binary.LittleEndian.AppendUint16(b, uint16(len(text)))
-			b = append(b, text...)
+	body := binary.LittleEndian.AppendUint64(nil, uint64(len(failures)))
+	for k, f := range failures {
+		text := f.Text[:min(len(f.Text), MaxText)]
+		if len(body)+8+len(text)+8*(len(failures)-k) > MaxServerBody {
+			text = ""
 		}
-		return b
-	})
+		body = binary.LittleEndian.AppendUint32(body, f.Position)
+		body = binary.LittleEndian.AppendUint16(body, uint16(f.Code))
+		body = binary.LittleEndian.AppendUint16(body, uint16(len(text)))
+		body = append(body, text...)
+	}
+	return appendFrame(b, Fetched, request, body)
 }
 
 // ParseFetched decodes a body. It returns ErrProtocol, also for a position that is not below n, the
@@ -228,9 +203,7 @@ func ParseFetched(body []byte, n int) ([]Failure, error) {
 
 // AppendPrefetched appends a frame with the number of queued samples.
 func AppendPrefetched(b []byte, request uint64, queued int) []byte {
-	return appendFrame(b, Prefetched, request, func(b []byte) []byte {
-		return binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(b, uint32(queued)), 0)
-	})
+	return appendFrame(b, Prefetched, request, uint64(queued))
 }
 
 // ParsePrefetched decodes a body. It returns ErrProtocol.
@@ -247,8 +220,8 @@ const (
 	Told     = 2 // the owner says how far its job is
 )
 
-// AnnounceBody is the body of ANNOUNCE: what a job reads from now on. docs/spec/order.md explains orders
-// and ranks.
+// AnnounceBody is the body of ANNOUNCE, as its fields lie there: what a job reads from now on. docs/spec/order.md
+// explains orders and ranks.
 type AnnounceBody struct {
 	Cache       uint32
 	Owner       uint32 // owner number of the client that reads
@@ -265,35 +238,17 @@ type AnnounceBody struct {
 	Flags       uint32
 }
 
-const announceBytes = 96
-
 // AppendAnnounce appends a frame.
 func AppendAnnounce(b []byte, request uint64, m AnnounceBody) []byte {
-	return appendFrame(b, Announce, request, func(b []byte) []byte {
-		for _, v := range []uint32{m.Cache, m.Owner, m.Kind, m.Ends} {
-			b = binary.LittleEndian.AppendUint32(b, v)
-		}
-		for _, v := range []uint64{m.Seed, m.Window, m.Block, m.Epoch, m.Position, m.Rank, m.Ranks, m.Samples, m.Reads} {
-			b = binary.LittleEndian.AppendUint64(b, v)
-		}
-		return binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(b, m.Batch), m.Flags)
-	})
+	return appendFrame(b, Announce, request, m)
 }
 
 // ParseAnnounce decodes a body. It returns ErrProtocol. It does not check the order.
 func ParseAnnounce(body []byte) (m AnnounceBody, err error) {
-	if len(body) != announceBytes {
+	if n, err := binary.Decode(body, binary.LittleEndian, &m); err != nil || n != len(body) {
 		return m, wrongBody(Announce, body, "it has 96")
 	}
-	le := binary.LittleEndian
-	for k, v := range []*uint32{&m.Cache, &m.Owner, &m.Kind, &m.Ends} {
-		*v = le.Uint32(body[4*k:])
-	}
-	for k, v := range []*uint64{&m.Seed, &m.Window, &m.Block, &m.Epoch, &m.Position, &m.Rank, &m.Ranks, &m.Samples,
-		&m.Reads} {
-		*v = le.Uint64(body[16+8*k:])
-	}
-	if m.Batch, m.Flags = le.Uint32(body[88:]), le.Uint32(body[92:]); m.Flags > Told {
+	if m.Flags > Told {
 		return m, wrongBody(Announce, body, fmt.Sprintf("flags %#x", m.Flags))
 	}
 	return m, nil
@@ -308,13 +263,7 @@ func AppendAnnounced(b []byte, request uint64, used bool) []byte {
 func ParseAnnounced(body []byte) (used bool, err error) { return parseAnswer(Announced, body) }
 
 func appendAnswer(b []byte, t Type, request uint64, yes bool) []byte {
-	return appendFrame(b, t, request, func(b []byte) []byte {
-		v := uint32(0)
-		if yes {
-			v = 1
-		}
-		return binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(b, v), 0)
-	})
+	return appendFrame(b, t, request, yes, [7]byte{})
 }
 
 func parseAnswer(t Type, body []byte) (yes bool, err error) {
@@ -343,12 +292,7 @@ const OfferBytes = 16
 
 // AppendOffer appends a frame.
 func AppendOffer(b []byte, request uint64, m OfferBody) []byte {
-	return appendFrame(b, Offer, request, func(b []byte) []byte {
-		b = binary.LittleEndian.AppendUint32(b, m.Cache)
-		b = binary.LittleEndian.AppendUint32(b, m.Flags)
-		b = binary.LittleEndian.AppendUint64(b, uint64(m.Index))
-		return append(b, m.Sample...)
-	})
+	return appendFrame(b, Offer, request, m.Cache, m.Flags, m.Index, m.Sample)
 }
 
 // ParseOffer decodes a body, and copies nothing. It returns ErrProtocol. It does not compare the sample with a
@@ -374,17 +318,11 @@ func AppendOffered(b []byte, request uint64, taken bool) []byte {
 func ParseOffered(body []byte) (taken bool, err error) { return parseAnswer(Offered, body) }
 
 // AppendCancel appends a frame that cancels a request.
-func AppendCancel(b []byte, request uint64) []byte {
-	return appendFrame(b, Cancel, request, func(b []byte) []byte { return b })
-}
+func AppendCancel(b []byte, request uint64) []byte { return appendFrame(b, Cancel, request) }
 
 // AppendError appends a frame. It cuts a text that is too long.
 func AppendError(b []byte, request uint64, code Code, text string) []byte {
-	return appendFrame(b, Error, request, func(b []byte) []byte {
-		b = binary.LittleEndian.AppendUint16(b, uint16(code))
-		b = binary.LittleEndian.AppendUint16(b, 0)
-		return append(b, text[:min(len(text), MaxText)]...)
-	})
+	return appendFrame(b, Error, request, code, uint16(0), []byte(text[:min(len(text), MaxText)]))
 }
 
 // ParseError decodes the body of an ERROR. It returns ErrProtocol.
