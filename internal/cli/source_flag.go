@@ -5,14 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/kinds"
@@ -202,66 +201,17 @@ func splitSettings(text string) (parts []string) {
 	return append(parts, text[from:])
 }
 
-// parseSetting reads a value: JSON, with whole numbers as int; or a list or mapping of plain words
-// as in YAML, [a, b] and {a: b}; or else the text itself.
-func parseSetting(text string) any {
-	if v, ok := parseJSON(text); ok {
-		return v
+// parseSetting reads a value: a number, true or false as JSON has them; what begins as a list, a mapping or a quoted text
+// in YAML; or else the text itself, such as the pattern {a,b}.
+func parseSetting(text string) (v any) {
+	flow := text != "" && strings.Contains(`[{"`, text[:1])
+	if !flow && !json.Valid([]byte(text)) || yaml.Unmarshal([]byte(text), &v) != nil || v == nil {
+		return text
 	}
-	if inner, ok := strings.CutPrefix(text, "["); ok {
-		if inner, ok = strings.CutSuffix(inner, "]"); ok {
-			list := []any{}
-			for _, part := range splitSettings(inner) {
-				list = append(list, parseSetting(strings.TrimSpace(part)))
-			}
-			return list
-		}
-	}
-	if inner, ok := strings.CutPrefix(text, "{"); ok {
-		if inner, ok = strings.CutSuffix(inner, "}"); ok {
-			mapping := map[string]any{}
-			for _, part := range splitSettings(inner) {
-				key, value, ok := strings.Cut(part, ":")
-				if !ok {
-					return text
-				}
-				mapping[strings.TrimSpace(key)] = parseSetting(strings.TrimSpace(value))
-			}
-			return mapping
-		}
-	}
-	return text
-}
-
-func parseJSON(text string) (any, bool) {
-	d := json.NewDecoder(strings.NewReader(text))
-	d.UseNumber()
-	var v any
-	if err := d.Decode(&v); err != nil || v == nil {
-		return nil, false
-	}
-	if _, err := d.Token(); err != io.EOF {
-		return nil, false
-	}
-	return plain(v), true
-}
-
-// plain turns numbers of JSON into Go numbers.
-func plain(v any) any {
-	switch v := v.(type) {
-	case json.Number:
-		if n, err := strconv.ParseInt(v.String(), 10, 0); err == nil {
-			return int(n)
-		}
-		f, _ := v.Float64()
-		return f
-	case []any:
-		for k := range v {
-			v[k] = plain(v[k])
-		}
-	case map[string]any:
-		for k := range v {
-			v[k] = plain(v[k])
+	mapping, _ := v.(map[string]any)
+	for _, value := range mapping {
+		if value == nil {
+			return text
 		}
 	}
 	return v
