@@ -13,7 +13,6 @@ import (
 type batch struct {
 	first, n int
 	bytes    int // bytes of all its samples, if their sizes are known
-	buffer   []byte
 	packed   []block.Packed
 	sizes    []int
 	err      error // after the samples in packed
@@ -28,46 +27,34 @@ const (
 )
 
 // inOrder reads samples from first on with several goroutines, which also prepare them. It calls
-// take for each in order on the caller's goroutine. At most twice as many batches as readers are
-// under way. It returns the first error in that order, or the cause of ctx.
+// take for each in order on the caller's goroutine. At most twice as many batches as readers wait
+// for it. It returns the first error in that order, or the cause of ctx.
 func inOrder(ctx context.Context, src source.Source, first, readers int, prepare func([]byte) (block.Packed, error),
 	take func(p block.Packed, n int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	samples := src.Info().Samples
-	free, todo, order := make(chan *batch, 2*readers), make(chan *batch), make(chan *batch, 2*readers)
-	for range 2 * readers {
-		free <- &batch{}
-	}
+	order, turns := make(chan *batch, 2*readers), make(chan struct{}, readers)
 	var all sync.WaitGroup
 	defer all.Wait()
 	defer cancel(nil) // runs before all.Wait
 	all.Go(func() {
 		defer close(order)
-		defer close(todo)
 		for next := first; next < samples; {
+			b := newBatch(src, next, samples)
+			next += b.n
 			select {
-			case b := <-free:
-				b.assign(src, next, samples)
-				next += b.n
-				order <- b // the channel has capacity for all
-				select {
-				case todo <- b:
-				case <-ctx.Done():
-					return
-				}
+			case order <- b:
 			case <-ctx.Done():
 				return
 			}
-		}
-	})
-	for range readers {
-		all.Go(func() {
-			for b := range todo {
+			turns <- struct{}{} // readers end when ctx does
+			all.Go(func() {
 				b.read(ctx, src, prepare)
 				close(b.done)
-			}
-		})
-	}
+				<-turns
+			})
+		}
+	})
 	for b := range order {
 		select {
 		case <-b.done:
@@ -85,34 +72,30 @@ func inOrder(ctx context.Context, src source.Source, first, readers int, prepare
 		if b.err != nil {
 			return b.err
 		}
-		free <- b
 	}
 	return context.Cause(ctx) // nil unless ctx has ended
 }
 
-// assign makes b a batch of the samples from first on.
-func (b *batch) assign(src source.Source, first, samples int) {
-	b.first, b.n, b.bytes, b.err, b.done = first, 0, 0, nil, make(chan struct{})
+// newBatch makes a batch of the samples from first on.
+func newBatch(src source.Source, first, samples int) *batch {
+	b := &batch{first: first, done: make(chan struct{})}
 	for b.n < batchSamples && first+b.n < samples {
 		size, err := src.Size(first + b.n)
 		if b.n > 0 && (err != nil || b.bytes+size > batchBytes) {
-			return // the read returns the error, in the batch that begins with this sample
+			break // the read returns the error, in the batch that begins with this sample
 		}
 		b.bytes += size
 		b.n++
 		if err != nil {
-			return
+			break
 		}
 	}
+	return b
 }
 
 // read reads and prepares the samples of a batch.
 func (b *batch) read(ctx context.Context, src source.Source, prepare func([]byte) (block.Packed, error)) {
-	if cap(b.buffer) < b.bytes {
-		b.buffer = make([]byte, b.bytes)
-	}
-	b.packed, b.sizes = b.packed[:0], b.sizes[:0]
-	rest := b.buffer[:cap(b.buffer)]
+	rest := make([]byte, b.bytes)
 	for i := b.first; i < b.first+b.n; i++ {
 		n, err := src.Size(i)
 		if err == nil && n > len(rest) { // the size has changed since assign
@@ -131,8 +114,5 @@ func (b *batch) read(ctx context.Context, src source.Source, prepare func([]byte
 		}
 		b.packed, b.sizes = append(b.packed, p), append(b.sizes, n)
 		rest = rest[n:]
-	}
-	if cap(b.buffer) > 4*batchBytes && b.bytes < batchBytes { // free the buffer of an exceptionally large sample
-		b.buffer = nil
 	}
 }
