@@ -165,6 +165,20 @@ static int receive_answer(struct link *l, struct frame *f, struct deadline *p)
     return 0;
 }
 
+/* Receives the number that answers a PREFETCH or an OFFER, or an error. */
+static int64_t receive_number(struct link *l, enum frame_type type, const char *asked, struct deadline *p)
+{
+    struct frame f;
+    unsigned char body[8];
+    int code = receive_answer(l, &f, p);
+    if (code < 0)
+        return code;
+    if (f.type != type || f.length != sizeof body)
+        return garbled(p->error, "a frame of type %d, %u bytes, in answer to %s", (int)f.type, f.length, asked);
+    code = receive_all(l, body, sizeof body, false, p);
+    return code < 0 ? code : (int64_t)get32(body, 0);
+}
+
 static int take_sample(struct wanted *w, struct link *l, const struct frame *f, size_t m)
 {
     unsigned char head[8];
@@ -553,17 +567,8 @@ void stoc_fetch_end(struct stoc_fetch_options *options, void **data, size_t n)
 /* Sends one PREFETCH. Returns how many samples the server queued, or an error. */
 static int64_t prefetch_part(struct link *l, const int64_t *indices, size_t m, struct deadline *p)
 {
-    struct frame f;
-    unsigned char body[8];
     int code = send_request(l, FRAME_PREFETCH, 0, indices, NULL, m, p);
-    if (code == 0)
-        code = receive_answer(l, &f, p);
-    if (code < 0)
-        return code;
-    if (f.type != FRAME_PREFETCHED || f.length != sizeof body)
-        return garbled(p->error, "a frame of type %d, %u bytes, in answer to PREFETCH", (int)f.type, f.length);
-    code = receive_all(l, body, sizeof body, false, p);
-    return code < 0 ? code : (int64_t)get32(body, 0);
+    return code < 0 ? code : receive_number(l, FRAME_PREFETCHED, "PREFETCH", p);
 }
 
 static int64_t prefetch_all(stoc_cache *c, const int64_t *indices, size_t n, struct deadline p, struct stoc_error *error)
@@ -621,8 +626,7 @@ enum { OFFER_FAILED = 1, OFFER_DAMAGED = 2 };
 static int offer_on(struct link *l, int64_t index, uint32_t flags, const struct iovec *parts, int count, size_t length,
                     struct deadline *p)
 {
-    unsigned char head[FRAME_BYTES + 16], body[8];
-    struct frame f;
+    unsigned char head[FRAME_BYTES + 16];
     put_header(head, 16 + length, FRAME_OFFER, ++l->request);
     put32(head, FRAME_BYTES, l->cache);
     put32(head, FRAME_BYTES + 4, flags);
@@ -630,14 +634,8 @@ static int offer_on(struct link *l, int64_t index, uint32_t flags, const struct 
     int code = send_all(l, head, sizeof head, p);
     for (int k = 0; k < count && code == 0; k++)
         code = send_all(l, parts[k].iov_base, parts[k].iov_len, p);
-    if (code == 0)
-        code = receive_answer(l, &f, p);
-    if (code < 0)
-        return code;
-    if (f.type != FRAME_OFFERED || f.length != sizeof body)
-        return garbled(p->error, "a frame of type %d, %u bytes, in answer to OFFER", (int)f.type, f.length);
-    code = receive_all(l, body, sizeof body, false, p);
-    return code < 0 ? code : get32(body, 0) == 1;
+    int64_t taken = code < 0 ? code : receive_number(l, FRAME_OFFERED, "OFFER", p);
+    return taken < 0 ? (int)taken : taken == 1;
 }
 
 /* Sends an OFFER on any connection. */

@@ -39,9 +39,14 @@ int stoc_field(const stoc_cache *c, uint32_t k, struct stoc_field *field)
     return 0;
 }
 
-static bool in_range(const stoc_cache *c, uint64_t first, uint64_t n)
+/* out: memory for what a call tells of n samples; any other for a call without such. */
+static int check_range(const stoc_cache *c, uint64_t first, uint64_t n, const void *out)
 {
-    return first <= c->samples && n <= c->samples - first;
+    if (!c)
+        return STOC_ECLOSED;
+    if (n && !out)
+        return invalid(EFAULT);
+    return first <= c->samples && n <= c->samples - first ? 0 : STOC_EINDEX;
 }
 
 /* OUT is computed, never stored. */
@@ -64,12 +69,9 @@ int stoc_state(const stoc_cache *c, int64_t index)
 
 int stoc_states(const stoc_cache *c, uint64_t first, uint64_t n, uint8_t *states)
 {
-    if (!c)
-        return STOC_ECLOSED;
-    if (n && !states)
-        return invalid(EFAULT);
-    if (!in_range(c, first, n))
-        return STOC_EINDEX;
+    int code = check_range(c, first, n, states);
+    if (code < 0)
+        return code;
     for (uint64_t k = 0; k < n; k++)
         states[k] = (uint8_t)state_at(c, first + k);
     return 0;
@@ -77,12 +79,9 @@ int stoc_states(const stoc_cache *c, uint64_t first, uint64_t n, uint8_t *states
 
 int stoc_costs(const stoc_cache *c, uint64_t first, uint64_t n, uint64_t *nanoseconds)
 {
-    if (!c)
-        return STOC_ECLOSED;
-    if (n && !nanoseconds)
-        return invalid(EFAULT);
-    if (!in_range(c, first, n))
-        return STOC_EINDEX;
+    int code = check_range(c, first, n, nanoseconds);
+    if (code < 0)
+        return code;
     uint64_t spread = spread_of(load(spread_word(c)));
     for (uint64_t k = 0; k < n; k++)
         nanoseconds[k] = cost_nanoseconds(believed(cost_of(load(meta_word(c, first + k))), spread));
@@ -108,12 +107,11 @@ int stoc_learn_length(stoc_cache *c, int64_t index, uint64_t items)
 
 int stoc_learned_lengths(const stoc_cache *c, uint64_t first, uint64_t n, uint64_t *lengths)
 {
-    if (!c)
-        return STOC_ECLOSED;
-    if (!c->lengths || (n && !lengths))
-        return invalid(c->lengths ? EFAULT : 0);
-    if (!in_range(c, first, n))
-        return STOC_EINDEX;
+    int code = check_range(c, first, n, lengths);
+    if (code < 0)
+        return code;
+    if (!c->lengths)
+        return invalid(0);
     for (uint64_t k = 0; k < n; k++) {
         uint64_t word = load(&c->lengths[first + k]);
         lengths[k] = word > STOC_MAX_ITEMS + 1 ? 0 : word;
@@ -202,10 +200,9 @@ static int verify_sample(const stoc_cache *c, uint64_t i, struct copy *copy)
 
 int64_t stoc_verify(stoc_cache *c, uint64_t first, uint64_t n, uint64_t *checked, int64_t *bad)
 {
-    if (!c)
-        return STOC_ECLOSED;
-    if (!in_range(c, first, n))
-        return STOC_EINDEX;
+    int code = check_range(c, first, n, c);
+    if (code < 0)
+        return code;
     uint64_t seen = 0;
     int64_t corrupt = 0;
     int result = 0;
