@@ -32,7 +32,7 @@ func (s Settings) Decode(into any) error {
 			field string) bool {
 			return key == field
 		},
-		DecodeHook: mapstructure.ComposeDecodeHookFunc(RefuseDate, exact, mapstructure.TextUnmarshallerHookFunc()),
+		DecodeHook: mapstructure.ComposeDecodeHookFunc(RefuseDate, Exact, mapstructure.TextUnmarshallerHookFunc()),
 	})
 	if err != nil {
 		return err

@@ -153,15 +153,15 @@ func ParseTime(text string) (time.Duration, error) {
 // listable are texts that a user may have meant as a list.
 var listable = regexp.MustCompile(`^[\w.;,/ -]+$`)
 
-// exact refuses values that a decoder would change silently: 1.5 as a whole number, and 8 as a
+// Exact refuses values that a decoder would change silently: 1.5 as a whole number, and 8 as a
 // duration, which would be 8 ns. It parses durations.
-func exact(from, to reflect.Type, value any) (any, error) {
+func Exact(from, to reflect.Type, value any) (any, error) {
 	duration := to == reflect.TypeFor[time.Duration]() && from != to
 	switch {
 	case duration && from.Kind() == reflect.String:
 		return ParseTime(value.(string))
 	case duration:
-		return nil, fmt.Errorf("%s has no unit: write a time such as 8ms, 1.5s or 2m", Show(value))
+		return nil, fmt.Errorf("%s has no unit: write a time such as 30s, 10m or 1.5h", Show(value))
 	case from.Kind() == reflect.String && to.Kind() == reflect.Slice && listable.MatchString(value.(string)):
 		return nil, fmt.Errorf("a list is wanted, and there is a text; write [%s]", value)
 	case from.Kind() == reflect.Float64 && (reflect.Zero(to).CanInt() || reflect.Zero(to).CanUint()):

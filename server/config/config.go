@@ -181,7 +181,7 @@ func complaints(decoding error, check func() []string) []string {
 func strict(d *mapstructure.DecoderConfig) {
 	d.TagName, d.ErrorUnused, d.WeaklyTypedInput = "key", true, false
 	d.MatchName = func(key, field string) bool { return key == field }
-	d.DecodeHook = mapstructure.ComposeDecodeHookFunc(source.RefuseDate, readBytes, readDuration, readWhole, readBool)
+	d.DecodeHook = mapstructure.ComposeDecodeHookFunc(source.RefuseDate, readBytes, source.Exact, refuseZero, readBool)
 }
 
 // passed leaves unknown keys to checkKeys, which reports them as the file has them.
@@ -213,32 +213,13 @@ func readBytes(from, to reflect.Type, value any) (any, error) {
 	return size.ParseAbove0(text, refusal)
 }
 
-// readDuration reads times. They need a unit: a plain 8 would be 8 ns.
-func readDuration(from, to reflect.Type, value any) (any, error) {
-	if to != reflect.TypeFor[time.Duration]() {
-		return value, nil
-	}
-	text, ok := value.(string)
-	if !ok {
-		return nil, fmt.Errorf("%s has no unit: write a time such as 30s, 10m or 1.5h", source.Show(value))
-	}
-	d, err := source.ParseTime(text)
-	if err != nil {
-		return nil, err
-	}
-	if d == 0 {
-		return nil, errors.New("a time of 0; leave it out for the default")
-	}
-	return d, nil
-}
-
-// readWhole refuses a fraction, which the decoder would round without an error, and 0.
-func readWhole(from, to reflect.Type, value any) (any, error) {
-	if f, ok := value.(float64); ok && reflect.Zero(to).CanInt() {
-		return nil, fmt.Errorf("%v is not a whole number", f)
-	}
-	if value == 0 && to.Kind() == reflect.Int {
+// refuseZero refuses 0 as a number and as a time.
+func refuseZero(from, to reflect.Type, value any) (any, error) {
+	switch {
+	case value == 0 && to.Kind() == reflect.Int:
 		return nil, errors.New("0; leave it out for the default")
+	case value == time.Duration(0):
+		return nil, errors.New("a time of 0; leave it out for the default")
 	}
 	return value, nil
 }

@@ -167,7 +167,7 @@ func complaints(t *testing.T) (formats []string) {
 			return true
 		})
 	}
-	if len(formats) < 20 {
+	if len(formats) < 19 {
 		t.Fatalf("only %d complaints found: %q", len(formats), formats)
 	}
 	return formats
