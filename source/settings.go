@@ -27,13 +27,9 @@ type Kind struct {
 // Durations have a unit ("8ms"). A type with UnmarshalText decodes itself. Decode returns
 // ErrInvalid for unknown keys and values of another type, with all complaints at once.
 func (s Settings) Decode(into any) error {
-	d, err := mapstructure.NewDecoder(&mapstructure.DecoderConfig{
-		Result: into, TagName: "key", ErrorUnused: false, WeaklyTypedInput: false, MatchName: func(key,
-			field string) bool {
-			return key == field
-		},
-		DecodeHook: mapstructure.ComposeDecodeHookFunc(RefuseDate, Exact, mapstructure.TextUnmarshallerHookFunc()),
-	})
+	options := &mapstructure.DecoderConfig{Result: into}
+	Strictly(options, Exact, mapstructure.TextUnmarshallerHookFunc())
+	d, err := mapstructure.NewDecoder(options)
 	if err != nil {
 		return err
 	}
@@ -52,6 +48,13 @@ func (s Settings) Decode(into any) error {
 		return fmt.Errorf("%w: %s", ErrInvalid, strings.Join(complaints, "; "))
 	}
 	return nil
+}
+
+// Strictly makes a decoder take keys as they are written, and values as hooks say, none by a guess.
+func Strictly(d *mapstructure.DecoderConfig, hooks ...mapstructure.DecodeHookFunc) {
+	d.TagName, d.WeaklyTypedInput = "key", false
+	d.MatchName = func(key, field string) bool { return key == field }
+	d.DecodeHook = mapstructure.ComposeDecodeHookFunc(append([]mapstructure.DecodeHookFunc{refuseDate}, hooks...)...)
 }
 
 // Or returns these settings, with defaults for the keys without a value.

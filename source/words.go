@@ -34,16 +34,6 @@ func Complaints(err error) (lines []string) {
 		if line == "" || strings.HasPrefix(line, "decoding failed") {
 			continue
 		}
-		if where, keys, ok := strings.Cut(line, " has invalid keys: "); ok {
-			where = strings.Trim(where, "'")
-			if where != "" {
-				where += "."
-			}
-			for _, key := range strings.Split(keys, ", ") {
-				lines = append(lines, fmt.Sprintf("%s%s: there is no such key", where, key))
-			}
-			continue
-		}
 		lines = append(lines, plain(line))
 	}
 	return lines
@@ -129,9 +119,9 @@ func flow(value any) string {
 	return fmt.Sprint(value)
 }
 
-// RefuseDate refuses a date in place of keys with values. A decoder would take it for a mapping
+// refuseDate refuses a date in place of keys with values. A decoder would take it for a mapping
 // without keys.
-func RefuseDate(from, to reflect.Type, value any) (any, error) {
+func refuseDate(from, to reflect.Type, value any) (any, error) {
 	if from == reflect.TypeFor[time.Time]() && (to.Kind() == reflect.Struct || to.Kind() == reflect.Map) {
 		return nil, errors.New("keys with values are wanted, and there is a date")
 	}

@@ -147,7 +147,7 @@ func Load(path string) (*Config, error) {
 		}
 	}
 	c.given, _ = v.Get("caches").([]any)
-	all := append(checkKeys(text), complaints(v.Unmarshal(c, strict, passed), c.check)...)
+	all := append(checkKeys(text), complaints(v.Unmarshal(c, strict), c.check)...)
 	slices.Sort(all)
 	if complaints := slices.Compact(all); len(complaints) > 0 {
 		return nil, fmt.Errorf("%w: %s:\n  %s", ErrInvalid, path, strings.Join(complaints, "\n  "))
@@ -178,14 +178,10 @@ func complaints(decoding error, check func() []string) []string {
 	return all
 }
 
+// strict leaves unknown keys to checkKeys, which reports them as the file has them.
 func strict(d *mapstructure.DecoderConfig) {
-	d.TagName, d.ErrorUnused, d.WeaklyTypedInput = "key", true, false
-	d.MatchName = func(key, field string) bool { return key == field }
-	d.DecodeHook = mapstructure.ComposeDecodeHookFunc(source.RefuseDate, readBytes, source.Exact, refuseZero, readBool)
+	source.Strictly(d, readBytes, source.Exact, refuseZero, readBool)
 }
-
-// passed leaves unknown keys to checkKeys, which reports them as the file has them.
-func passed(d *mapstructure.DecoderConfig) { d.ErrorUnused = false }
 
 // readBytes reads sizes and bounds: numbers, texts with a unit, and the word that stands for 0.
 func readBytes(from, to reflect.Type, value any) (any, error) {
