@@ -29,13 +29,6 @@ var (
 	Found = color.RGBA{0xE6, 0x00, 0x7E, 0xFF}
 )
 
-// Colours of texts, lines and grounds.
-var (
-	White = Light.Paper
-	Black = Light.Ink
-	Grey  = Light.Grey
-)
-
 // Theme has the colours of texts, lines and grounds.
 type Theme struct {
 	Paper color.RGBA // the ground

@@ -18,7 +18,7 @@ var colours = [kinds]color.RGBA{
 	Fetch:        palette.Orange,
 	BatchAugment: palette.LightYellow, // also a random part
 	Source:       palette.LightGreen,  // within a load
-	Delay:        palette.Grey,
+	Delay:        palette.Light.Grey,
 	Other:        palette.LightGrey,
 }
 
@@ -28,4 +28,4 @@ var inks = [kinds]color.RGBA{
 	Fetch: black, BatchAugment: black, Source: black, Delay: white, Other: black,
 }
 
-var white, black = palette.White, palette.Black
+var white, black = palette.Light.Paper, palette.Light.Ink

@@ -39,7 +39,7 @@ var PageScript = func() string {
 	return script
 }()
 
-// HTML writes one self-contained page: rows as in PNG, to zoom and to inspect.
+// HTML writes one self-contained page: a row for each track, to zoom and to inspect.
 func HTML(w io.Writer, t *Trace, from, to int64) error {
 	data, err := t.pageData(from, to)
 	if err != nil {
