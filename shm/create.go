@@ -163,7 +163,7 @@ func (s *Segment) initialise(g *Geometry, progress func(done, total uint64)) err
 		return err
 	}
 	if hugePagesAllowed() {
-		beginHuge(fd, s.maps.control)
+		beginHuge(fd, s.maps.control, g.IndexOffset)
 	} else {
 		s.huge.stop()
 	}

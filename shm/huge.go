@@ -86,9 +86,11 @@ func (s *Segment) TakeHuge(offset, n uint64, a *memory.Allowance) {
 }
 
 // beginHuge makes the first pages of a new file huge. It stops at the first block that fails or is
-// slow; memory.Allocate does the rest.
-func beginHuge(fd int, control []byte) {
-	if len(control) < 2*hugeBytes { // a few hundred pages fit the processor's cache of page table entries
+// slow; memory.Allocate does the rest. The tables begin at tables.
+func beginHuge(fd int, control []byte, tables uint64) {
+	// A few hundred pages fit the processor's cache of page table entries, and few client records are in use. A huge page
+	// takes milliseconds, which a server of 2,000 small caches would wait for at each of them.
+	if uint64(len(control))-tables < hugeBytes {
 		return
 	}
 	began := hugeClock()

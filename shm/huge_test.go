@@ -93,6 +93,8 @@ func TestTakeHuge(t *testing.T) {
 	}
 	wantHuge(t, "control part", s.control, s.PayloadOffset)
 	wantHuge(t, "control part of a reader", reader.control, s.PayloadOffset)
+	few := create(t, Options{Name: "few", Dir: tempDir(t), Samples: 1000, SampleBytes: 200})
+	wantHuge(t, "control part of many clients and few samples", few.control, 0)
 
 	reader.TakeHuge(0, 9*m, nil)
 	if reader.huge.after.Load() != math.MaxInt64 {

@@ -165,11 +165,14 @@ static void samples_larger_than_a_block(void)
     stoc_close(c);
 }
 
-/* A large index: huge from its creation, also in a process that attaches. */
+/* A large index: huge from its creation, also in a process that attaches. A small one is not, however many clients there
+ * may be. */
 static void the_control_part(void)
 {
     need_huge_pages();
     asked = given = 0;
+    stoc_close(make("small", OPTIONS(.samples = 1000, .slots = 10, .sample_bytes = 100)));
+    EQUAL(asked, 0);
     stoc_cache *c = make("index", OPTIONS(.samples = MANY, .slots = 10, .sample_bytes = 100)),
                *other = join("index", 0);
     for (int i = 0; i < MANY; i += 1000) {

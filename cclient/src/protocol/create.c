@@ -62,7 +62,7 @@ static int fill_new_file(int fd, const struct header *h, const struct stoc_optio
         return create_error("chmod", g, error);
     if (ftruncate(fd, (off_t)g->segment_bytes) != 0)
         return create_error("size the file", g, error);
-    begin_huge(fd, g->payload_offset);
+    begin_huge(fd, g->payload_offset, g->index_offset);
     if (allocate(fd, 0, g->payload_offset, NULL, NULL) != 0)
         return create_error("take the pages of the control part", g, error);
     if (o->reserve &&

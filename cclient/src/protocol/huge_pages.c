@@ -85,11 +85,11 @@ static bool make_huge(int fd, uint64_t offset, const void *block)
 }
 
 /* Makes the first pages of a file huge, before other processes have it. `allocate` makes the
- * rest. */
-INTERNAL void begin_huge(int fd, uint64_t length)
+ * rest. The tables begin at `tables`. */
+INTERNAL void begin_huge(int fd, uint64_t length, uint64_t tables)
 {
-    /* for one block the processor holds the few hundred small pages too */
-    if (length < 2 * HUGE_BYTES || !huge_pages_allowed())
+    /* for less the processor holds the few hundred small pages too; few client records are in use */
+    if (length - tables < HUGE_BYTES || !huge_pages_allowed())
         return;
     int number = errno;
     void *map = map_file(fd, 0, length, PROT_READ | PROT_WRITE);

@@ -171,7 +171,7 @@ INTERNAL bool draw(stoc_cache *c, uint32_t record, uint64_t n);
 INTERNAL bool huge_pages_allowed(void);
 INTERNAL void *map_file(int fd, uint64_t offset, uint64_t length, int protection);
 INTERNAL void *map_payload(int fd, uint64_t offset, uint64_t length);
-INTERNAL void begin_huge(int fd, uint64_t length);
+INTERNAL void begin_huge(int fd, uint64_t length, uint64_t tables);
 INTERNAL void take_huge(stoc_cache *c, uint32_t record, uint64_t offset, uint64_t length);
 
 /* open.c */
