@@ -41,6 +41,7 @@ func (d *driver) Close() { d.client.CloseIdleConnections() }
 
 // redirect follows a redirect as net/http does, but never from https to http.
 func redirect(to *http.Request, from []*http.Request) error {
+	to.Header.Del("Referer") // it would tell another server the query, which may be a signature
 	switch last := from[len(from)-1].URL; {
 	case len(from) >= 10:
 		return fmt.Errorf("%w: the server redirects more than 10 times, lately to %s", source.ErrInvalid, to.URL.Host)

@@ -35,6 +35,10 @@ func NetworkError(name string, err error) error {
 	if errors.Is(err, http.ErrSchemeMismatch) || errors.As(err, &record) {
 		return fmt.Errorf("%w: %s: the server answers without TLS; write http:// for it, and not https://", source.ErrInvalid, name)
 	}
+	var address *net.AddrError
+	if errors.As(err, &address) {
+		return fmt.Errorf("%w: %s: %v", source.ErrInvalid, name, err)
+	}
 	var dial *net.OpError
 	if errors.As(err, &dial) && dial.Op == "proxyconnect" {
 		return fmt.Errorf("%w: %s: no connection to the proxy that HTTP_PROXY or HTTPS_PROXY names: %w",

@@ -86,18 +86,32 @@ func TestRedirects(t *testing.T) {
 	ca := t.TempDir() + "/ca.pem"
 	write(t, ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw}))
 	to = func(*http.Request) string { return s.URL + "/photos/records" }
-	if got, err := first(t, plain.URL+"/x", nil); err != nil || string(got) != "0123456789" {
+	s.Spoil(func(w http.ResponseWriter, r *http.Request, answer http.Handler) {
+		if said := r.Referer(); said != "" {
+			t.Errorf("another server learns of %s", said)
+		}
+		answer.ServeHTTP(w, r)
+	})
+	if got, err := first(t, plain.URL+"/x?sig=hidden", nil); err != nil || string(got) != "0123456789" {
 		t.Errorf("%q, %v", got, err)
 	}
 	if _, err := first(t, secure.URL+"/x", map[string]any{"ca": ca}); !errors.Is(err, source.ErrInvalid) ||
 		!strings.Contains(err.Error(), "from https to http") {
 		t.Errorf("from https to http: %v", err)
 	}
-	elsewhere := httptest.NewServer(http.RedirectHandler("file:///etc/passwd", http.StatusFound))
-	defer elsewhere.Close()
-	if _, err := first(t, elsewhere.URL+"/x", nil); !errors.Is(err, source.ErrInvalid) ||
-		!strings.Contains(err.Error(), "redirects to file://") {
-		t.Error(err)
+	for location, want := range map[string]string{"file:///etc/passwd": "redirects to file://", "http:///x": "no address",
+		"http://me:secret@a:b/x?sig=secret": `no address (Location: "a:b/x")`, "http://[::1/x": "no address", "/%zz": "no address",
+		"http://127.0.0.1:99999/": "invalid port"} {
+		elsewhere := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Location", location)
+			w.WriteHeader(http.StatusFound)
+		}))
+		defer elsewhere.Close()
+		_, err := first(t, elsewhere.URL+"/x", nil)
+		if !errors.Is(err, source.ErrInvalid) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), elsewhere.URL+"/x") ||
+			strings.Contains(err.Error(), "secret") {
+			t.Errorf("to %s: %v", location, err)
+		}
 	}
 	to = func(r *http.Request) string { return plain.URL + r.URL.Path + "x" }
 	if _, err := first(t, plain.URL+"/x", nil); !errors.Is(err, source.ErrInvalid) || !strings.Contains(err.Error(), "10 times") {

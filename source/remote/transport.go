@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -22,14 +23,39 @@ func (t Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		r.Header["Accept-Encoding"] = Identity
 	}
 	a, err := t.Transport.RoundTrip(r)
-	if err != nil || a.StatusCode >= http.StatusMultipleChoices {
+	if err != nil || a.StatusCode >= http.StatusBadRequest {
 		return a, err
 	}
-	if err := check(r, a); err != nil {
+	if a.StatusCode >= http.StatusMultipleChoices {
+		err = checkRedirect(a)
+	} else {
+		err = check(r, a)
+	}
+	if err != nil {
 		a.Body.Close()
 		return nil, err
 	}
 	return a, nil
+}
+
+// checkRedirect returns ErrInvalid for a redirect that leads nowhere. http.Client would return an error that does not tell it
+// from a connection that fails.
+func checkRedirect(a *http.Response) error {
+	to, err := a.Location()
+	if errors.Is(err, http.ErrNoLocation) {
+		return nil // its status is the error
+	}
+	if err != nil || to.Host == "" && (to.Scheme == "http" || to.Scheme == "https") {
+		return fmt.Errorf("%w: the server answered %d with a redirect that is no address (Location: %q); give the address of the "+
+			"data themselves", source.ErrInvalid, a.StatusCode, Hide(publicPart(a.Header.Get("Location")), 100, SecretsOf(a.Request)...))
+	}
+	return nil
+}
+
+// publicPart returns the part of a broken address that has no user, password or query.
+func publicPart(address string) string {
+	address, _, _ = strings.Cut(address, "?")
+	return address[strings.LastIndex(address, "@")+1:]
 }
 
 // check returns ErrInvalid for an answer that has not the bytes that a request asks for.
