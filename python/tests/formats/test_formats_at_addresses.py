@@ -467,10 +467,15 @@ def test_files_that_change(bucket: Bucket, cache_name: str):
     with pytest.raises(FingerprintError):
         numbers()
     assert [*source("s3://data/changes.jsonl")] == [3, 4]
-    local = source(f"file://{bucket.folder}/changes.jsonl")
-    bucket.put("changes.jsonl", b"3\n")
-    with pytest.raises(stocached.ReplacedError, match=r"changes\.jsonl has changed"):
-        local[1]
+    os.link(bucket.folder / "changes.jsonl", bucket.folder / "backup.jsonl")  # which changes no byte
+    for of, now in ("changes", b"3\n"), ("backup", b"5\n6\n"):
+        locals_ = [source(f"file://{bucket.folder}/{name}.jsonl") for name in (of, f"{of[:-1]}*")]
+        assert [pipe[1] for pipe in locals_] == [4, 4]
+        (bucket.folder / f"{of}.jsonl").unlink()
+        bucket.put(f"{of}.jsonl", now)
+        for pipe in locals_:
+            with pytest.raises(stocached.ReplacedError, match=rf"{of}\.jsonl has changed"):
+                pipe[1]
 
 
 @pytest.mark.parametrize(

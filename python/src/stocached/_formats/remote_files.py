@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,19 @@ _MOST_PART = 16 << 20  # bytes of a read, as in server/admin/parts.go
 _ANY, _WILDCARDS = "**", {"*": "[^/]*", "?": "[^/]"}
 _INDEX = INDEX.decode()
 _TOKEN = re.compile(r"\[[^\]]+\]|.", re.DOTALL)
-_ALL_HAVE = {"name", "size", "type"}  # what each file system says of a file
+# What file systems call that by which a change of a file shows, the surest first. Reads and backups change other things.
+_TELL = (
+    "etag",
+    "generation",
+    "sha",
+    "mtime",
+    "lastmodified",
+    "last_modified",
+    "modified",
+    "modificationtime",
+    "updated",
+    "created",
+)
 
 Listed = tuple[str, int, int]
 """The address of a file, its bytes, and a number that changes with it (0: nothing tells a change)."""
@@ -120,8 +133,13 @@ class ByFsspec:
             ) from None
 
     def _listed(self, system: Any, path: str, about: Mapping[str, Any]) -> Listed:
-        more = sorted((key, str(value)) for key, value in about.items() if key not in _ALL_HAVE)
-        tag = int.from_bytes(hashlib.sha256(json.dumps(more).encode()).digest()[:7], "little") if more else 0
+        known = {
+            key.lower(): str(value.timestamp() if isinstance(value, datetime) else value)
+            for key, value in about.items()
+            if value
+        }
+        told = [*[known[key] for key in _TELL if key in known][:1], known.get("ino", "")]
+        tag = int.from_bytes(hashlib.sha256(json.dumps(told).encode()).digest()[:7], "little") if told[0] else 0
         return system.unstrip_protocol(path), int(about["size"] or 0), tag
 
     def shown(self, address: str) -> str:
@@ -149,10 +167,21 @@ class ByFsspec:
     def read(self, file: RemoteFile, at: int, size: int, more: int) -> bytes:
         """As that of `ByServer`."""
         system = self._system()
-        data = system.cat_file(system._strip_protocol(file.address), at, at + size + more)
-        if len(data) != size + more:
-            raise ReplacedError(f"it has {len(data):,} bytes there")
+        path = system._strip_protocol(file.address)
+        data = system.cat_file(path, at, at + size + more)
+        system.invalidate_cache(path)  # some keep what they have listed
+        # No call reads only if a file has not changed, so a look follows each read.
+        if len(data) != size + more or not self._is_same(system, path, (file.address, *file.stamp)):
+            raise ReplacedError("it is another file now")
         return bytes(data)
+
+    def _is_same(self, system: Any, path: str, was: Listed) -> bool:
+        """Some file systems tell other things of a file in a list of its folder."""
+        if self.file(was[0]) == was:
+            return True
+        return any(
+            self._listed(system, each["name"], each) == was for each in system.ls(system._parent(path), detail=True)
+        )
 
 
 class _Runs:
