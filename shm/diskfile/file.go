@@ -115,6 +115,16 @@ func isAt(f *os.File, path string) bool {
 	return err == nil && missing == nil && os.SameFile(ours, there)
 }
 
+// isWhole returns ErrFormat if a file has lost its end.
+func isWhole(f *os.File, path string, g *shm.Geometry) error {
+	about, err := f.Stat()
+	if err == nil && uint64(about.Size()) < g.SegmentBytes {
+		return fmt.Errorf("%w: another program has truncated %s: it has %d bytes of %d", shm.ErrFormat, path, about.Size(),
+			g.SegmentBytes)
+	}
+	return err
+}
+
 // readAll reads less than all of p only at the end of the file.
 func readAll(f File, p []byte, at int64) (int, error) {
 	n, err := f.ReadAt(p, at)

@@ -49,6 +49,9 @@ func Open(path string, o shm.Options) (s *Segment, replaced string, err error) {
 			s, err = load(f, path, h, g)
 		}
 		if err == nil {
+			err = isWhole(f, path, &g)
+		}
+		if err == nil {
 			var session [16]byte
 			rand.Read(session[:]) // never fails
 			err = writeSession(f, session, shm.KindServer)

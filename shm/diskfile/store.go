@@ -53,6 +53,34 @@ func (s *Segment) Probe() error {
 	return nil
 }
 
+// Look says whether the path still names the file, whole and with its header. Errors: ErrFormat: another program has removed,
+// replaced, truncated or overwritten it; ErrSystem.
+func (s *Segment) Look() error {
+	st := s.store
+	f, ok := st.file.(*os.File)
+	if !ok {
+		return nil // of a test
+	}
+	_, err := os.Lstat(st.path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return fmt.Errorf("%w: another program has removed %s", shm.ErrFormat, st.path)
+	case err == nil && !isAt(f, st.path):
+		return fmt.Errorf("%w: another program has replaced %s", shm.ErrFormat, st.path)
+	}
+	if err := isWhole(f, st.path, &st.geometry); err != nil {
+		return err
+	}
+	page := make([]byte, shm.HeaderBytes)
+	if _, err := readAll(f, page, 0); err != nil {
+		return fmt.Errorf("%w: read the header of %s: %w", shm.ErrSystem, st.path, err)
+	}
+	if !slices.Equal(page, st.header.Encode(&st.geometry)) {
+		return fmt.Errorf("%w: another program has overwritten %s", shm.ErrFormat, st.path)
+	}
+	return nil
+}
+
 // store is what a segment has in its file. Its header and geometry are those of the file; a control
 // part that processes share has others.
 type store struct {

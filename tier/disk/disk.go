@@ -41,6 +41,7 @@ type Tier struct {
 	seg    *diskfile.Segment // nil: not open yet, or closed
 	cache  *cache.Cache
 	note   string // about the file, for operators
+	lost   string // why the file was given up
 	closed bool
 }
 
@@ -64,11 +65,18 @@ func begin(s *settings, about tier.About, open func() (*diskfile.Segment, string
 	return t
 }
 
-// keep opens the file, and tries it again while it is left out.
+// lookEvery is how often the tier looks whether its file is still there.
+var lookEvery = time.Second
+
+// keep opens the file, tries it again while it is left out, and looks after it.
 func (t *Tier) keep(ctx context.Context) {
-	tick := time.NewTicker(50 * time.Millisecond)
+	tick, looked := time.NewTicker(50*time.Millisecond), time.Now()
 	defer tick.Stop()
 	for first := true; ; first = false {
+		if !t.breaker.IsOpen() && time.Since(looked) >= lookEvery {
+			looked = time.Now()
+			t.look()
+		}
 		if first || t.breaker.Due() {
 			if err := t.try(); err != nil {
 				if first {
@@ -84,6 +92,26 @@ func (t *Tier) keep(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
+	}
+}
+
+// look gives the file up if another program has removed, replaced or damaged it: what it holds there would end with the
+// server, and take space that nobody sees. Then try makes it again.
+func (t *Tier) look() {
+	err := t.seg.Look() // only this goroutine changes it while the breaker is closed
+	if err == nil {
+		return
+	}
+	t.fail(err)
+	if !errors.Is(err, shm.ErrFormat) {
+		return
+	}
+	t.mu.Lock()
+	c, seg := t.cache, t.seg
+	t.cache, t.seg, t.lost = nil, nil, err.Error()
+	t.mu.Unlock()
+	if err := errors.Join(c.Close(), seg.Close()); err != nil {
+		t.about.Log.Warn("a tier does not close the file that it has lost", "tier", kindName, "error", err)
 	}
 }
 
@@ -113,7 +141,8 @@ func (t *Tier) try() error {
 		return errors.Join(tier.ErrClosed, c.Close(), seg.Close())
 	}
 	t.seg, t.cache = seg, c
-	if replaced != "" {
+	if replaced = cmp.Or(t.lost, replaced); replaced != "" {
+		t.lost = ""
 		t.note = "its file was made again: " + replaced
 		t.about.Log.Warn("a tier has made its file again", "tier", kindName, "because", replaced)
 	}

@@ -258,6 +258,77 @@ func TestAnotherFile(t *testing.T) {
 	}
 }
 
+// Ensure that a server makes its file again when another program removes, replaces, truncates or overwrites it, and says
+// so once. No sample is wrong.
+func TestFileTakenAway(t *testing.T) {
+	every := lookEvery
+	t.Cleanup(func() { lookEvery = every })
+	lookEvery = time.Millisecond
+	for want, change := range map[string]func(path string) error{
+		"removed": os.Remove,
+		"replaced": func(path string) error {
+			other := path + ".other"
+			return errors.Join(os.WriteFile(other, bytes.Repeat([]byte("x"), 1<<20), 0o600), os.Rename(other, path))
+		},
+		"truncated": func(path string) error { return os.Truncate(path, 2<<20+100) },
+		"overwritten": func(path string) error {
+			f, err := os.OpenFile(path, os.O_WRONLY, 0)
+			if err != nil {
+				return err
+			}
+			_, err = f.WriteAt(make([]byte, shm.HeaderBytes), 0)
+			return errors.Join(err, f.Close())
+		},
+	} {
+		t.Run(want, func(t *testing.T) {
+			var log synced
+			use := about(false)
+			use.Log = slog.New(slog.NewTextHandler(&log, nil))
+			disk := opened(t, settingsOf(t.TempDir(), nil), use)
+			disk.Put(t.Context(), 1, content(1, bytesOf))
+			path := disk.s.path(use)
+			if err := change(path); err != nil {
+				t.Fatal(err)
+			}
+			for disk.Status().Openings == 0 {
+				get(t, disk, 1, bytesOf)
+			}
+			works(t, disk)
+			disk.Put(t.Context(), 2, content(2, bytesOf))
+			if one, two := get(t, disk, 1, bytesOf), get(t, disk, 2, bytesOf); one != tier.Miss || two != tier.Hit {
+				t.Errorf("sample 1: %v, sample 2: %v", one, two)
+			}
+			said := fmt.Sprintf("another program has %s %s", want, path)
+			if s := disk.Status(); len(s.Notes) == 0 || !strings.Contains(s.Notes[0], said) || s.Openings != 1 ||
+				strings.Count(log.String(), "a tier is left out") != 1 {
+				t.Errorf("%+v, log %s", s, log.String())
+			}
+			disk.Close()
+			if n := hits(t, opened(t, settingsOf(filepath.Dir(path), nil), use), false); n != 1 {
+				t.Errorf("%d hits after a restart", n)
+			}
+		})
+	}
+}
+
+// synced is a buffer for the log of a tier.
+type synced struct {
+	mu sync.Mutex
+	bytes.Buffer
+}
+
+func (s *synced) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.Buffer.Write(p)
+}
+
+func (s *synced) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.Buffer.String()
+}
+
 // Ensure that one process uses a file at a time, and that the next one gets it when the first has ended.
 func TestOneUser(t *testing.T) {
 	from := settingsOf(t.TempDir(), nil)
