@@ -2,10 +2,15 @@ package tar
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/stocached/stocached/source"
 )
+
+// errForeign: somebody who can write no shard may have written the index.
+var errForeign = errors.New("the index is not trusted")
 
 // kept is an index file in memory: a mapping, or its bytes if it cannot be mapped or is in no local file.
 // nil holds nothing.
@@ -15,8 +20,7 @@ type kept struct {
 	bytes []byte
 }
 
-// openKept maps a whole file. It returns ErrCorrupt for a file that is too short, and errors of the
-// system.
+// openKept maps a whole file. Errors: ErrCorrupt for a file that is too short, errForeign, those of the system.
 func openKept(path string) (*kept, error) {
 	f, err := source.OpenFile(path)
 	if err != nil {
@@ -25,6 +29,9 @@ func openKept(path string) (*kept, error) {
 	defer f.Close()
 	if f.Stamp.Bytes < headerBytes {
 		return nil, fmt.Errorf("%w: %s is not an index of a tar shard", source.ErrCorrupt, path)
+	}
+	if !f.IsTrusted(strings.TrimSuffix(path, indexSuffix)) {
+		return nil, fmt.Errorf("%w: any user, or one other than root and the owner of the shard, may have written %s", errForeign, path)
 	}
 	k := &kept{file: f}
 	if k.pages, err = f.Map(context.Background(), 0, int(f.Stamp.Bytes)); err == nil {

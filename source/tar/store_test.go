@@ -133,6 +133,20 @@ func TestIndexesThatAreNotBelieved(t *testing.T) {
 		sourcetest.WantNote(t, again, "indexes made again", "")
 		sourcetest.WantNote(t, again, "indexes kept", "1")
 	}
+	// No check shows that an index lies with a right checksum, so it must be of someone who can write the shard.
+	for who, change := range map[string]func() error{"any user": func() error { return os.Chmod(index, 0o666) },
+		"another user": func() error { return os.Chown(index, 12345, -1) }} {
+		if err := change(); err != nil && os.Geteuid() == 0 {
+			t.Fatal(err)
+		} else if err != nil {
+			continue
+		}
+		s := mustOpen(t, source.Settings{"path": path})
+		sourcetest.WantNote(t, s, "indexes made again", "the index is not trusted")
+		if got := sample(t, s, 2)["jpg"]; got != string(bytesOf(2, 20)) {
+			t.Errorf("an index of %s: %q", who, got)
+		}
+	}
 	if got := sample(t, first, 1)["jpg"]; got != string(bytesOf(1, 10)) {
 		t.Errorf("a source that has the old index reads %q", got)
 	}

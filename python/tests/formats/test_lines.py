@@ -90,6 +90,9 @@ def test_an_index_is_kept_beside_the_file(kept: Path, monkeypatch: pytest.Monkey
         index.write_bytes(data)
         assert made(kept, monkeypatch)
         assert not made(kept, monkeypatch)
+    index.chmod(0o666)  # anybody may have written it
+    assert made(kept, monkeypatch)
+    assert not made(kept, monkeypatch)
     kept.write_text(kept.read_text().replace("500\n", "5\n7\n"))
     os.utime(kept, ns=(time, time))
     assert made(kept, monkeypatch)  # other bytes, of the same size and time

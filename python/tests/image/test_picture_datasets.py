@@ -278,6 +278,10 @@ def test_members_are_those_of_webdataset_and_of_the_server(name, tmp_path):
     decoded = tar_index._decoded(index.read_bytes(), walked.stamp)
     assert decoded is not None, "the server's index is used"
     assert found_in(path, decoded) == expected
+    assert tar_index._read_index(str(index), walked.stamp) is not None
+    index.chmod(0o666)  # anybody may have written it, so it may lie
+    assert tar_index._read_index(str(index), walked.stamp) is None
+    index.chmod(0o644)
     damaged = bytearray(index.read_bytes())
     damaged[-9] ^= 1
     forged = []

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from .._common.checksum import crc32c
 from .._common.processors import processors
 from .._memory.texts import SharedBytes
-from .._shards.tar_index import indexes_of, stamp_of
+from .._shards.tar_index import indexes_of, is_trusted, stamp_of
 from .local_file import opened
 
 Starts = npt.NDArray[np.uint64]
@@ -91,7 +91,7 @@ class OpenFile:
         return crc32c(b"".join(self.pread(_PLACE, at) for at in places))
 
     def mode(self) -> int:
-        return os.fstat(self.descriptor).st_mode & 0o666
+        return os.fstat(self.descriptor).st_mode & 0o664  # not for all: `is_trusted`
 
     def indexes(self) -> list[str]:
         return indexes_of(self.path, "lines")
@@ -191,7 +191,7 @@ def _kept(index: str, stamp: tuple[int, int], rule: bytes, places: int) -> Start
             magic, version, checksum, of, size, modified, sampled, _, lines = _HEAD.unpack(file.read(_HEAD.size))
             if (magic, version, of, (size, modified), sampled) != (_MAGIC, _VERSION, rule, stamp, places):
                 return None
-            if os.fstat(file.fileno()).st_size != _HEAD.size + 8 * (lines + 1):
+            if os.fstat(file.fileno()).st_size != _HEAD.size + 8 * (lines + 1) or not is_trusted(index, file.fileno()):
                 return None
             starts = np.fromfile(file, "<u8", lines + 1)
     except (OSError, ValueError, struct.error):

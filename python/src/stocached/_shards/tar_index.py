@@ -1,11 +1,14 @@
 """Where the members of a tar shard lie: the rules of source/tar, and the index files of `stocached serve`.
 
-An index file counts while the shard has the size and the time that the index has, and its checksum is right."""
+An index file counts while the shard has the size and the time that the index has, its checksum is right, and nobody else
+can have written it."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+import stat
 import struct
 from dataclasses import dataclass
 from typing import Any
@@ -79,6 +82,14 @@ def indexes_of(path: str, kind: str) -> list[str]:
     return [path + SUFFIX, os.path.join(user, "stocached", kind, distinct)]
 
 
+def is_trusted(index: str, descriptor: int) -> bool:
+    """Whether only this user, root, or the owner of the file can have written its index, as the server asks too."""
+    about, owners = os.fstat(descriptor), {0, os.geteuid()}
+    with contextlib.suppress(OSError):
+        owners.add(os.stat(index.removesuffix(SUFFIX)).st_uid)
+    return about.st_uid in owners and not about.st_mode & stat.S_IWOTH
+
+
 def _decoded(data: bytes, stamp: tuple[int, int]) -> Members | None:
     """None: of another shard or version, or damaged."""
     magic, version, checksum, size, modified, samples, members, fields, field_bytes, key_bytes = _HEAD.unpack_from(data)
@@ -116,7 +127,7 @@ def _read_index(index: str, stamp: tuple[int, int]) -> Members | None:
     """None: there is none of the shard as it is."""
     try:
         with open(index, "rb") as file:
-            return _decoded(file.read(), stamp)
+            return _decoded(file.read(), stamp) if is_trusted(index, file.fileno()) else None
     except (OSError, ValueError, OverflowError, struct.error):  # OverflowError: a count above 2^63
         return None
 
