@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -166,6 +167,9 @@ func inUse(p shm.Probe) bool { return p.Users || p.Server || len(p.Records) > 0 
 func (c *candidate) remove() error {
 	removed, err := shm.RemoveUnused(&c.Listed)
 	switch {
+	case errors.Is(err, shm.ErrNotFound): // another gc, or its user, was faster
+		c.unused, c.verdict = false, "removed by another program"
+		return nil
 	case err != nil:
 	case removed:
 		c.removed, c.verdict = true, "removed"

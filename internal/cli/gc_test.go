@@ -132,7 +132,7 @@ func TestGCRace(t *testing.T) {
 	c = judge()
 	ok(t, "rm", path)
 	ok(t, "create", "test", "--dir", dir, "--samples", "10", "--sample-bytes", "100")
-	if err := c.remove(); err == nil || c.removed {
+	if err := c.remove(); err != nil || c.removed || c.unused || c.verdict != "removed by another program" {
 		t.Error(err, c.verdict)
 	}
 	if gone(t, path) {
