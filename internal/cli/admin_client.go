@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"strings"
+	"time"
 
 	stocclient "github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/control"
@@ -20,6 +21,17 @@ import (
 
 // admin sends requests to the admin socket in a folder; "": the folder of this user's server.
 type admin struct{ dir string }
+
+// answerDeadline is how long a server that is not stopped may take for an answer without work.
+var answerDeadline = 10 * time.Second
+
+// answers returns ErrNoServer if a server is stopped: a request that may take long waits for it without a word.
+func (a admin) answers(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, answerDeadline)
+	defer cancel()
+	_, _, err := a.get(ctx, "/healthz")
+	return err
+}
 
 // get is request of the method GET.
 func (a admin) get(ctx context.Context, path string) (status int, body []byte, err error) {

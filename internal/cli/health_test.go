@@ -54,6 +54,13 @@ func TestHealth(t *testing.T) {
 			t.Errorf("%q took %v", command, took)
 		}
 	}
+	patient := answerDeadline
+	answerDeadline = 100 * time.Millisecond
+	t.Cleanup(func() { answerDeadline = patient })
+	for _, command := range []string{"reload", "config print --server"} {
+		fails(t, exitNoServer, []string{"did not answer", "it may be stopped or overloaded"}, append(strings.Fields(command),
+			"--sockets", d.sockets)...)
+	}
 	d.end(syscall.SIGKILL) // its sockets stay
 	for _, name := range [][]string{nil, {"pets"}} {
 		command := append([]string{"health"}, name...)

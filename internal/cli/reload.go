@@ -44,6 +44,9 @@ names is removed with its memory. SIGHUP does the same, and only the log of the 
 		RunE: func(c *cobra.Command, _ []string) error {
 			ctx, stop := interruptible(c.Context())
 			defer stop()
+			if err := (admin{f.dir}).answers(ctx); err != nil {
+				return err
+			}
 			status, body, err := admin{f.dir}.request(ctx, http.MethodPost, "/v1/reload")
 			if err != nil {
 				return err

@@ -181,7 +181,9 @@ that "stocached source --help" names. Passwords, and users, passwords and querie
 				return usage("config print needs -c FILE, or --server for the running server")
 			}
 			if running {
-				if err := (admin{s.dir}).json(c.Context(), "/v1/config", &settings); err != nil {
+				ctx, cancel := context.WithTimeout(c.Context(), answerDeadline)
+				defer cancel()
+				if err := (admin{s.dir}).json(ctx, "/v1/config", &settings); err != nil {
 					return err
 				}
 			} else {
