@@ -46,6 +46,9 @@ _TELL = (
     "etag",
     "generation",
     "sha",
+    "blob_id",
+    "checksum",
+    "rev",
     "mtime",
     "lastmodified",
     "last_modified",
@@ -115,6 +118,7 @@ class ByFsspec:
 
     def __init__(self, scheme: str, remote: Mapping[str, Any] | None) -> None:
         self._scheme, self._options = scheme, dict(remote or {})
+        self._looked = dict[Listed, Listed]()  # what a look at a file told that is as it was listed
         self._system()
 
     def _system(self) -> Any:
@@ -177,11 +181,13 @@ class ByFsspec:
 
     def _is_same(self, system: Any, path: str, was: Listed) -> bool:
         """Some file systems tell other things of a file in a list of its folder."""
-        if self.file(was[0]) == was:
+        now = self.file(was[0])
+        if now == self._looked.get(was, was):
             return True
-        return any(
-            self._listed(system, each["name"], each) == was for each in system.ls(system._parent(path), detail=True)
-        )
+        if all(self._listed(system, one["name"], one) != was for one in system.ls(system._parent(path), detail=True)):
+            return False
+        self._looked[was] = now
+        return True
 
 
 class _Runs:
