@@ -11,6 +11,7 @@ import (
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/internal/verify/decisions"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/policy"
 	"github.com/stocached/stocached/shm"
 )
@@ -19,9 +20,7 @@ import (
 func chained(t testing.TB, policy shm.Policy, samples, slots, stride uint64) shm.Options {
 	t.Helper()
 	g, err := shm.NewGeometry(shm.FlagVariable, policy, samples, slots, stride, 8, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return shm.Options{Samples: samples, Variable: true, Policy: policy, SlotBytes: stride, ClientRecords: 8,
 		Limit: g.PayloadOffset + slots*stride}
 }
@@ -103,9 +102,7 @@ func TestChains(t *testing.T) {
 						data := payload(i, n, size)
 						got, err := c.SetLoaded(i, [][]byte{data[:size/3], data[size/3:]}, flags,
 							time.Duration(1+r.IntN(1e6))*time.Microsecond)
-						if err != nil {
-							t.Fatal(err)
-						}
+						fatal.If(t, err)
 						if got == cache.Stored {
 							versions[i] = data
 						}
@@ -120,18 +117,14 @@ func TestChains(t *testing.T) {
 						data := payload(i, n, size)
 						_, err1 := k.WriteAt(data[size/2:], int64(size/2))
 						_, err2 := k.WriteAt(data[:size/2], 0)
-						if err := errors.Join(err1, err2); err != nil {
-							t.Fatal(err)
-						}
+						fatal.If(t, errors.Join(err1, err2))
 						if n%3 == 0 {
 							err = k.Abort()
 						} else {
 							err = k.Publish()
 							versions[i] = data
 						}
-						if err != nil {
-							t.Fatal(err)
-						}
+						fatal.If(t, err)
 					default:
 						length, hit, err := other.Get(i, dst)
 						if err != nil || hit && string(dst[:length]) != string(versions[i]) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -77,9 +78,7 @@ func TestPieces(t *testing.T) {
 			t.Fatal(r, err)
 		}
 		k.WriteAt([]byte("middle"), 500)
-		if err := k.Publish(); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, k.Publish())
 		gaps := make([]byte, 1000)
 		copy(gaps[500:], "middle")
 		wantSample(t, other, 4, gaps)
@@ -101,17 +100,13 @@ func TestAbort(t *testing.T) {
 				t.Fatal(r, err)
 			}
 			k.WriteAt(payload(9, 9, 10), 0)
-			if err := k.Abort(); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, k.Abort())
 			wantMiss(t, c, 3)
 			checkSound(t, seg)
 		}
 		set(t, c, 3, payload(3, 0, 1000), 0, cache.Stored)
 		k, _, _ := c.Claim(3, 1000, cache.Overwrite)
-		if err := k.Abort(); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, k.Abort())
 		wantMiss(t, c, 3) // the old bytes may be gone: after an aborted overwrite the sample is EMPTY
 		for i := range 8 {
 			set(t, c, i, payload(i, 0, 1000), 0, cache.Stored)
@@ -155,9 +150,7 @@ func TestClients(t *testing.T) {
 	seg := named(t, shm.Options{Samples: 4, SampleBytes: 8})
 	c := attach(t, seg)
 	d, err := cache.Attach(seg, cache.Options{Label: "a label that is far too long for the sixty-three bytes that there are of it", Kind: shm.KindServer})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if _, _, err := d.Claim(1, 8, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -176,9 +169,7 @@ func TestClients(t *testing.T) {
 		now.PIDNamespace == 0 || time.Since(now.Registered) > time.Minute {
 		t.Errorf("%+v", now)
 	}
-	if err := d.Close(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, d.Close())
 	if then := look(); then.Live || then.PID != 0 || then.Kind != shm.KindServer || then.Claims != 0 ||
 		then.Label != now.Label {
 		t.Errorf("after close: %+v", then)
@@ -226,13 +217,9 @@ func TestCloseAborts(t *testing.T) {
 		seg := create(t, o)
 		other := attach(t, seg)
 		c, err := cache.Attach(seg, cache.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		k, _, _ := c.Claim(3, 1000, 0)
-		if err := c.Close(); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, c.Close())
 		checkSound(t, seg)
 		if err := k.Publish(); !errors.Is(err, shm.ErrClosed) {
 			t.Errorf("publish after close: %v", err)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/internal/verify/stress"
 	"github.com/stocached/stocached/shm"
 )
@@ -21,13 +22,9 @@ import (
 func TestCloseUnderViews(t *testing.T) {
 	for range 100 {
 		seg, err := shm.Create(shm.Options{Samples: 4, SampleBytes: 700})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		c, err := cache.Attach(seg, cache.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		var readers sync.WaitGroup
 		var views atomic.Int64
 		for range 4 {
@@ -312,13 +309,9 @@ func TestDeadClientOfManyGoroutines(t *testing.T) {
 		seg := heap(t, o)
 		c := attach(t, seg)
 		locks, err := seg.NewLocks()
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		dying, err := cache.Attach(seg, cache.Options{Locks: locks})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		for i := range 20 {
 			if _, r, err := dying.Claim(i, 100, 0); r != cache.Stored {
 				t.Fatal(r, err)

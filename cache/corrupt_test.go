@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -116,13 +117,9 @@ func TestPeek(t *testing.T) {
 func TestCorruptPhaseOfOurs(t *testing.T) {
 	for state := uint64(1); state < 8; state++ {
 		seg, err := shm.NewHeap(shm.Options{Samples: 4, SampleBytes: 8})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		c, err := cache.Attach(seg, cache.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		seg.Phase().Store(state | uint64(c.Owner())<<3)
 		done := make(chan struct{})
 		go func() {

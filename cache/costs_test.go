@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -31,9 +32,7 @@ func TestCosts(t *testing.T) {
 	}
 	loaded(3, 80*time.Millisecond) // one of 0..2 goes
 	costs := make([]cache.Cost, 12)
-	if err := c.Costs(0, costs); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, c.Costs(0, costs))
 	near := func(got, want float64) bool { return math.Abs(got/want-1) < 0.2 } // a level is 19 %
 	for i, cost := range costs {
 		got := time.Duration(cost.Nanoseconds()).Seconds()
@@ -127,9 +126,7 @@ func TestPublishLoaded(t *testing.T) {
 		if err := k.PublishLoaded(-time.Second); !errors.Is(err, shm.ErrInvalid) {
 			t.Error(err)
 		}
-		if err := k.PublishLoaded(took); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, k.PublishLoaded(took))
 	}
 	if _, err := c.SetLoaded(0, [][]byte{payload(0, 1, evictBytes)}, 0, -time.Second); !errors.Is(err, shm.ErrInvalid) {
 		t.Error(err)

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -216,18 +217,14 @@ func beside(b *testing.B, theirs, ours func(n int)) {
 // threadTime is the processor time of this thread.
 func threadTime(b *testing.B) time.Duration {
 	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &now); err != nil {
-		b.Fatal(err)
-	}
+	fatal.If(b, unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &now))
 	return time.Duration(now.Nano())
 }
 
 // full returns a cache whose slots hold the first samples.
 func full(b *testing.B, o shm.Options, data []byte) *cache.Cache {
 	c, err := cache.Attach(mapped(b, o), cache.Options{Next: invented})
-	if err != nil {
-		b.Fatal(err)
-	}
+	fatal.If(b, err)
 	b.Cleanup(func() { c.Close() })
 	for i := range int(o.Slots) {
 		if r, err := c.SetLoaded(i, [][]byte{data}, 0, time.Millisecond); r != cache.Stored || err != nil {

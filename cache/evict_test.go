@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -81,13 +82,9 @@ func TestEvictFromOneSlot(t *testing.T) {
 		wantSample(t, other, i, payload(i, 1, evictBytes))
 	}
 	k, _, err := c.Claim(0, evictBytes, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	set(t, other, 1, payload(1, 1, evictBytes), 0, cache.Full)
-	if err := errors.Join(func() error { _, err := k.WriteAt(payload(0, 2, evictBytes), 0); return err }(), k.Publish()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, errors.Join(func() error { _, err := k.WriteAt(payload(0, 2, evictBytes), 0); return err }(), k.Publish()))
 	wantSample(t, other, 0, payload(0, 2, evictBytes))
 	checkSound(t, seg)
 }

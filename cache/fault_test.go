@@ -17,6 +17,7 @@ import (
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/internal/fault"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -74,9 +75,7 @@ func TestEveryFaultPointIsTested(t *testing.T) {
 	var text []byte
 	for _, name := range []string{"protocol", "eviction"} {
 		part, err := os.ReadFile("../docs/spec/" + name + ".md")
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		text = append(text, part...)
 	}
 	known := map[string]bool{}
@@ -165,9 +164,7 @@ func dieAt(t *testing.T, d death, kind, point string) {
 
 	// The next client gets the number of the dead one, and sets the sample.
 	next, err := cache.Attach(seg, cache.Options{Label: "next"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer next.Close()
 	if dead.owner != 0 && !reclaims && int(next.Owner()) != dead.owner {
 		t.Errorf("the next client has number %d, the dead one had %d", next.Owner(), dead.owner)
@@ -502,9 +499,7 @@ func TestStoppedWriter(t *testing.T) {
 					t.Errorf("reclaimed %d claims of a live client, %v", n, err)
 				}
 				next, err := cache.Attach(seg, cache.Options{})
-				if err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, err)
 				defer next.Close()
 				if int(next.Owner()) == p.owner {
 					t.Error("a stopped client's number was given to another")
@@ -588,9 +583,7 @@ func TestAdoptedClearThatCannotEnd(t *testing.T) {
 		t.Errorf("phase %#x: the clear should have no owner", p)
 	}
 	next, err := cache.Attach(seg, cache.Options{}) // gets the number of the dead clearer
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer next.Close()
 	set(t, next, 8, payload(8, 0, faultBytes), 0, cache.Busy)
 	stopped.signal(syscall.SIGCONT)
@@ -730,9 +723,7 @@ func freedBehindASearch(t *testing.T, point string, want cache.Result, then func
 	}()
 	<-arrived
 	then(b)
-	if err := held.Abort(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, held.Abort())
 	release()
 	<-done
 	fault.SetHook(nil)

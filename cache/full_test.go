@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -36,9 +37,7 @@ func TestFullFileSystem(t *testing.T) {
 			}
 			filler := filepath.Join(o.Dir, "filler")
 			f, err := os.Create(filler)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			defer f.Close()
 			for block := bytes.Repeat([]byte{1}, 1<<20); err == nil; {
 				_, err = f.Write(block)
@@ -62,9 +61,7 @@ func TestFullFileSystem(t *testing.T) {
 				set(t, c, i, payload(i, 1, size), cache.Overwrite, cache.Stored) // into allocated pages
 				wantSample(t, c, i, payload(i, 1, size))
 			}
-			if err := os.Remove(filler); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, os.Remove(filler))
 			f.Close()
 			for i := first; i < 40; i++ {
 				set(t, c, i, payload(i, 0, size), 0, cache.Stored)
@@ -81,8 +78,6 @@ func TestFullFileSystem(t *testing.T) {
 func sizeOf(t *testing.T, f *os.File) int64 {
 	t.Helper()
 	info, err := f.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return info.Size()
 }

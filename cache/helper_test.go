@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -17,9 +18,7 @@ import (
 func heap(t testing.TB, o shm.Options) *shm.Segment {
 	t.Helper()
 	seg, err := shm.NewHeap(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { seg.Close() })
 	return seg
 }
@@ -28,9 +27,7 @@ func heap(t testing.TB, o shm.Options) *shm.Segment {
 func mapped(t testing.TB, o shm.Options) *shm.Segment {
 	t.Helper()
 	seg, err := shm.Create(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { seg.Close() })
 	return seg
 }
@@ -46,9 +43,7 @@ func named(t testing.TB, o shm.Options) *shm.Segment {
 func tmpfsDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "stocached-test-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	return dir
 }
@@ -57,9 +52,7 @@ func tmpfsDir(t testing.TB) string {
 func attach(t testing.TB, seg *shm.Segment) *cache.Cache {
 	t.Helper()
 	c, err := cache.Attach(seg, cache.Options{Label: strings.ReplaceAll(t.Name(), string(filepath.Separator), " ")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() {
 		if err := c.Close(); err != nil {
 			t.Error("close:", err)
@@ -114,9 +107,7 @@ func wantMiss(t testing.TB, c *cache.Cache, i int) {
 func stats(t testing.TB, c *cache.Cache) cache.Stats {
 	t.Helper()
 	s, err := c.Stats()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return s
 }
 

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	sweeps "github.com/stocached/stocached/internal/verify/hostile"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/shm/diskfile"
@@ -62,9 +63,7 @@ func hostileSegments(t *testing.T) map[string]func(*testing.T) *shm.Segment {
 		o.Samples, o.Limit, o.Fingerprint = hostileSamples, 3<<20, "hostile"
 		made[name] = func(t *testing.T) *shm.Segment {
 			seg, _, err := diskfile.OpenShared(filepath.Join(t.TempDir(), "disk"), o)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			t.Cleanup(func() { seg.Close() })
 			return seg.Segment
 		}
@@ -314,16 +313,12 @@ func TestHostileHeaders(t *testing.T) {
 // tryHeader calls everything on a file with such a header, if attach accepts it.
 func tryHeader(t *testing.T, page, rest []byte, size uint64, rng *rand.Rand) (accepted bool) {
 	fd, err := unix.MemfdCreate("stoctest", unix.MFD_CLOEXEC)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer unix.Close(fd)
 	if _, err := unix.Pwrite(fd, page, 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Ftruncate(fd, int64(size)); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, unix.Ftruncate(fd, int64(size)))
 	seg, err := shm.OpenFD(fd, shm.OpenOptions{})
 	if err != nil {
 		if !errors.Is(err, shm.ErrFormat) && !errors.Is(err, shm.ErrVersion) {
@@ -372,9 +367,7 @@ func TestHostileWords(t *testing.T) {
 				for _, value := range values {
 					within(fmt.Sprintf("word %d becomes %#x", offset, value), func() {
 						other, err := cache.Attach(seg, cache.Options{})
-						if err != nil {
-							t.Fatal(err)
-						}
+						fatal.If(t, err)
 						other.PlentyOfMemory()
 						at(seg, offset).Store(value)
 						everything(t, c, rng)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/internal/verify/hugepage"
 	"github.com/stocached/stocached/shm"
 )
@@ -51,9 +52,7 @@ func fillAll(t *testing.T, c *cache.Cache, o shm.Options, version int, flags cac
 			if _, err := k.WriteAt(data, 0); err != nil {
 				t.Fatal(err)
 			}
-			if err := k.Publish(); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, k.Publish())
 			stored = append(stored, i)
 		}
 	}
@@ -64,9 +63,7 @@ func fillAll(t *testing.T, c *cache.Cache, o shm.Options, version int, flags cac
 func another(t *testing.T, seg *shm.Segment, o shm.OpenOptions) *shm.Segment {
 	t.Helper()
 	other, err := shm.OpenFD(seg.FD(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { other.Close() })
 	return other
 }
@@ -76,9 +73,7 @@ func another(t *testing.T, seg *shm.Segment, o shm.OpenOptions) *shm.Segment {
 func hugeBytes(t *testing.T, seg *shm.Segment, c *cache.Cache) (got, want uint64) {
 	t.Helper()
 	got, err := hugepage.Mapped(seg.Bytes(0, seg.PayloadBytes))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	want = seg.PayloadBytes / hugepage.Bytes * hugepage.Bytes
 	if seg.Variable() {
 		want = min(want, (stats(t, c).ArenaNextBytes+hugepage.Bytes-1)/hugepage.Bytes*hugepage.Bytes)

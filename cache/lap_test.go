@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -25,9 +26,7 @@ func TestReplaced(t *testing.T) {
 			c := attach(t, seg)
 			defer c.Close()
 			s, err := c.Stats()
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			return s.Replaced
 		}
 		// read reads samples in turn by both clients, and sets so many of the misses, evenly.
@@ -39,9 +38,7 @@ func TestReplaced(t *testing.T) {
 				i := at % samples
 				at++
 				_, hit, err := c.Get(i, dst)
-				if err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, err)
 				if !hit && k*sets/n != (k+1)*sets/n {
 					set(t, c, i, data, 0, cache.Stored)
 				}

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/shm/memory"
 )
@@ -13,14 +14,10 @@ import (
 func created(t *testing.T, o shm.Options) *Cache {
 	t.Helper()
 	seg, err := shm.Create(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { seg.Close() })
 	c, err := Attach(seg, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -104,9 +101,7 @@ func TestEvictInShortMemory(t *testing.T) {
 			t.Fatalf("set %d: %v, %v; want %v", i, r, err, want)
 		}
 		s, err := c.Stats()
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		return s
 	}
 	set(0, Stored)
@@ -136,9 +131,7 @@ func TestEvictInShortMemory(t *testing.T) {
 func TestChainsDrawOnce(t *testing.T) {
 	const stride, slots = 16384, 32
 	g, err := shm.NewGeometry(shm.FlagVariable, shm.PolicyFIFO, 10, slots, stride, 8, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	c := created(t, shm.Options{Samples: 10, Variable: true, Policy: shm.PolicyFIFO, SlotBytes: stride,
 		ClientRecords: 8, Limit: g.PayloadOffset + slots*stride})
 	grant := c.seg.Grant(c.allowance.Group())
@@ -168,9 +161,7 @@ func TestChainsDrawOnce(t *testing.T) {
 	if r != Stored || err != nil {
 		t.Fatal(r, err)
 	}
-	if err := k.Abort(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, k.Abort())
 	if r, err := c.Set(9, make([]byte, slots*stride), 0); r != Stored || err != nil {
 		t.Fatal(r, err)
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/internal/verify/stress"
 	"github.com/stocached/stocached/shm"
 )
@@ -137,16 +138,12 @@ func TestClearUnderLiveWriters(t *testing.T) {
 func clearUnderWriters(t *testing.T, seg *shm.Segment, c *cache.Cache) (cleared, reads int) {
 	t.Helper()
 	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	var workers []*exec.Cmd
 	for k := range 3 {
 		w := exec.Command(exe, "work", seg.Path(), "32", "1", fmt.Sprint(k))
 		w.Stderr = os.Stderr
-		if err := w.Start(); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, w.Start())
 		defer w.Process.Kill()
 		workers = append(workers, w)
 	}
@@ -167,9 +164,7 @@ func clearUnderWriters(t *testing.T, seg *shm.Segment, c *cache.Cache) (cleared,
 				reads++
 				err = stress.Verify(buffer[:n], uint64(k%32))
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 		}
 	}
 	for _, w := range workers {
@@ -256,29 +251,19 @@ func TestBusyWhileClearing(t *testing.T) {
 func TestUnlinkLast(t *testing.T) {
 	seg := named(t, shm.Options{Samples: 8, SampleBytes: 5000, UnlinkLast: true})
 	c, err := cache.Attach(seg, cache.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	p := start(t, seg.Path(), "")
-	if err := c.Close(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, c.Close())
 	if _, err := os.Stat(seg.Path()); err != nil {
 		t.Error("gone while a process uses it:", err)
 	}
 	seg2, err := shm.Open(seg.Path(), shm.OpenOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer seg2.Close()
 	c2, err := cache.Attach(seg2, cache.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	p.kill()
-	if err := c2.Close(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, c2.Close())
 	if _, err := os.Stat(seg.Path()); !errors.Is(err, os.ErrNotExist) {
 		t.Error("not gone with its last user:", err)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/internal/verify/decisions"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/policy"
 	"github.com/stocached/stocached/shm"
 )
@@ -26,9 +27,7 @@ func TestPlannedDecisionsAreTheSimulators(t *testing.T) {
 		seg := heap(t, o)
 		t.Cleanup(func() { checkSound(t, seg) })
 		c, err := cache.Attach(seg, cache.Options{Next: p.Next})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		t.Cleanup(func() { c.Close() })
 		return seg, decider{t, c}
 	})
@@ -42,17 +41,13 @@ type decider struct {
 
 func (d decider) Get(i int, dst []byte) bool {
 	_, hit, err := d.c.Get(i, dst)
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	fatal.If(d.t, err)
 	return hit
 }
 
 func (d decider) SetLoaded(i int, data []byte, took time.Duration) bool {
 	r, err := d.c.SetLoaded(i, [][]byte{data}, cache.Overwrite, took)
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	fatal.If(d.t, err)
 	return r == cache.Stored
 }
 

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/internal/verify/stress"
 	"github.com/stocached/stocached/policy"
 	"github.com/stocached/stocached/shm"
@@ -156,9 +157,7 @@ func start(t testing.TB, path, fault string) *child {
 func startIn(t testing.TB, path, fault string, namespaces uintptr) *child {
 	t.Helper()
 	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	c := &child{t: t, cmd: exec.Command(exe)}
 	c.cmd.Env = append(os.Environ(), childVariable+"="+path)
 	if fault != "" {
@@ -167,13 +166,9 @@ func startIn(t testing.TB, path, fault string, namespaces uintptr) *child {
 	c.cmd.Stderr = os.Stderr
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Cloneflags: namespaces}
 	in, err := c.cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	out, err := c.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if err := c.cmd.Start(); namespaces != 0 && errors.Is(err, syscall.EPERM) {
 		t.Skip("needs root, to make namespaces:", err)
 	} else if err != nil {
@@ -234,9 +229,7 @@ func (c *child) stopped() {
 	c.t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.cmd.Process.Pid))
-		if err != nil {
-			c.t.Fatal(err)
-		}
+		fatal.If(c.t, err)
 		if fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:])); fields[0] == "T" {
 			return
 		}
@@ -246,7 +239,5 @@ func (c *child) stopped() {
 
 func (c *child) signal(s syscall.Signal) {
 	c.t.Helper()
-	if err := c.cmd.Process.Signal(s); err != nil {
-		c.t.Fatal(err)
-	}
+	fatal.If(c.t, c.cmd.Process.Signal(s))
 }

@@ -16,14 +16,13 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
 func create(t testing.TB, o client.Options) *client.Cache {
 	t.Helper()
 	c, err := client.Create("", o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -33,15 +32,11 @@ func create(t testing.TB, o client.Options) *client.Cache {
 func named(t testing.TB, o client.Options) (*client.Cache, string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "stocached-test-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	o.Dir = dir
 	c, err := client.Create("test", o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c, c.Info().Path
 }
@@ -56,9 +51,7 @@ func TestUseAfterClose(t *testing.T) {
 	if r != client.Stored || err != nil {
 		t.Fatal(r, err)
 	}
-	if err := c.Close(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, c.Close())
 	if err := c.Close(); err != nil {
 		t.Fatal("second close:", err)
 	}
@@ -108,9 +101,7 @@ func TestCloseUnderUse(t *testing.T) {
 	for range 20 {
 		c, path := named(t, client.Options{Samples: 64, SampleBytes: 40000, Slots: 32})
 		other, err := client.Attach(path, client.AttachOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		var wait sync.WaitGroup
 		var calls atomic.Int64
 		for g := range 8 {
@@ -335,9 +326,7 @@ func TestGetOrLoadWithoutRoom(t *testing.T) {
 		}
 	}
 	reader, err := client.Attach(path, client.AttachOptions{ReadOnly: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer reader.Close()
 	if data, err := reader.GetOrLoad(t.Context(), 3, load); err != nil || string(data) != "good" {
 		t.Error(string(data), err)
@@ -396,9 +385,7 @@ func TestCreateReplacesAnotherVersion(t *testing.T) {
 	c, path := named(t, client.Options{Samples: 8, SampleBytes: 4})
 	c.Close()
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if _, err := f.WriteAt([]byte{2}, 8); err != nil { // layout_version
 		t.Fatal(err)
 	}
@@ -409,9 +396,7 @@ func TestCreateReplacesAnotherVersion(t *testing.T) {
 	defer slog.SetDefault(before)
 	dir := path[:strings.LastIndexByte(path, '/')]
 	again, err := client.Create("test", client.Options{Samples: 8, SampleBytes: 4, Dir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer again.Close()
 	if !strings.Contains(said.String(), "an empty cache replaces one of another version") ||
 		!strings.Contains(said.String(), "layout 2,") {
@@ -424,13 +409,9 @@ func TestAttachFD(t *testing.T) {
 	first := create(t, client.Options{Samples: 8, SampleBytes: 4, Fingerprint: "flowers"})
 	first.Set(1, []byte("good"), 0)
 	second, err := client.AttachFD(first.Info().FD, client.AttachOptions{Fingerprint: "flowers"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer second.Close()
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, first.Close())
 	if view, hit, err := second.View(1); !hit || err != nil || string(view) != "good" {
 		t.Error(string(view), hit, err)
 	}
@@ -441,9 +422,7 @@ func TestAttachFD(t *testing.T) {
 		t.Error(err)
 	}
 	null, err := os.Open(os.DevNull)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer null.Close()
 	for _, fd := range []int{-1, int(null.Fd())} {
 		if c, err := client.AttachFD(fd, client.AttachOptions{}); err == nil {
@@ -457,9 +436,7 @@ func TestAttachFD(t *testing.T) {
 func TestClientTableFull(t *testing.T) {
 	c, path := named(t, client.Options{Samples: 8, SampleBytes: 4, Clients: 2})
 	second, err := client.Attach(path, client.AttachOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if _, err := client.Attach(path, client.AttachOptions{}); !errors.Is(err, client.ErrClients) || !strings.Contains(err.Error(), "2") {
 		t.Error(err)
 	}
@@ -470,9 +447,7 @@ func TestClientTableFull(t *testing.T) {
 	}
 	second.Close()
 	third, err := client.Attach(path, client.AttachOptions{Label: "the third"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer third.Close()
 	clients, err := c.Inspect().Clients()
 	if err != nil || len(clients) != 2 || !clients[1].Live || clients[1].Label != "the third" ||
@@ -538,23 +513,15 @@ func TestSplitJoinVariable(t *testing.T) {
 func runSelf(t *testing.T, test string, env ...string) error {
 	t.Helper()
 	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	null, err := os.Open(os.DevNull)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer null.Close()
 	p, err := os.StartProcess(exe, []string{exe, "-test.run=^" + test + "$"},
 		&os.ProcAttr{Env: append(os.Environ(), env...), Files: []*os.File{null, null, null}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	state, err := p.Wait()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if !state.Success() {
 		return fmt.Errorf("%v, signal %v", state, state.Sys().(syscall.WaitStatus).Signal())
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
 // A sample that a program reads once is counted once: as a hit or as a miss, whichever calls it takes.
@@ -33,9 +34,7 @@ func TestEachReadIsCountedOnce(t *testing.T) {
 				if err == nil && !hit {
 					_, err = c.LoadMissed(t.Context(), i, load)
 				}
-				if err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, err)
 			}
 			if s, _ := c.Stats(); s.Hits-before.Hits != 40 || s.Misses-before.Misses != 60 {
 				t.Errorf("Get and LoadMissed: %d hits, %d misses of 100 reads", s.Hits-before.Hits, s.Misses-before.Misses)
@@ -61,9 +60,7 @@ func TestLoadMissedChecksItsIndex(t *testing.T) {
 func TestLateMissIsCountedOnce(t *testing.T) {
 	c := create(t, client.Options{Samples: 4, SampleBytes: 8})
 	other, err := client.AttachFD(c.Info().FD, client.AttachOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer other.Close()
 	if _, hit, err := c.Get(1, make([]byte, 8)); hit || err != nil {
 		t.Fatal(hit, err)

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -24,9 +25,7 @@ func diskBytes(i, n int) []byte { return bytes.Repeat([]byte{byte(i), byte(i*7 +
 func openedDisk(t *testing.T, path string, o DiskOptions) *Disk {
 	t.Helper()
 	d, err := OpenDisk(path, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return d
 }
 
@@ -52,9 +51,7 @@ func TestBehindADisk(t *testing.T) {
 			d := openedDisk(t, path, DiskOptions{Samples: samples, SampleBytes: most, Variable: variable, Size: 8 << 20, Fingerprint: "x"})
 			o.Disk = d
 			c, err := Create("", o)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			for range 2 {
 				for i := range samples {
 					data, err := c.GetOrLoad(t.Context(), i, func(context.Context) ([]byte, error) {
@@ -65,18 +62,14 @@ func TestBehindADisk(t *testing.T) {
 						t.Fatalf("sample %d: %d bytes, %v", i, len(data), err)
 					}
 				}
-				if err := d.Flush(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, d.Flush(t.Context()))
 			}
 			stats, err := d.Stats()
 			if loads != samples || err != nil || (stats.Stored == samples) != (program == 0) {
 				t.Errorf("program %d: %d loads, %+v, %v", program, loads, stats, err)
 			}
 			costs := make([]Cost, samples)
-			if err := c.Inspect().Costs(0, costs); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, c.Inspect().Costs(0, costs))
 			known := 0
 			for _, cost := range costs {
 				if cost != 0 {
@@ -88,9 +81,7 @@ func TestBehindADisk(t *testing.T) {
 			if known > 0 && program == 1 || known < samples*3/4 && program == 0 && !variable {
 				t.Fatalf("program %d: %d costs are known: a copy from the disk is no load", program, known)
 			}
-			if err := errors.Join(c.Close(), d.Close()); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, errors.Join(c.Close(), d.Close()))
 		}
 	}
 }
@@ -147,9 +138,7 @@ func TestDiskMistakes(t *testing.T) {
 func descriptor(t *testing.T, path string) int {
 	t.Helper()
 	var there, ours unix.Stat_t
-	if err := unix.Stat(path, &there); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, unix.Stat(path, &there))
 	for fd := range 1000 {
 		if unix.Fstat(fd, &ours) == nil && ours.Ino == there.Ino && ours.Dev == there.Dev {
 			return fd
@@ -181,9 +170,7 @@ func TestDiskFails(t *testing.T) {
 	get(1, true)
 	fd := descriptor(t, path)
 	good, err := unix.Dup(fd)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	become := func(flags int) {
 		t.Helper()
 		other, err := unix.Open(path, flags|unix.O_CLOEXEC, 0)
@@ -191,9 +178,7 @@ func TestDiskFails(t *testing.T) {
 			err = unix.Dup3(other, fd, unix.O_CLOEXEC)
 			unix.Close(other)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 	}
 	become(unix.O_WRONLY)
 	get(1, false)
@@ -234,23 +219,17 @@ func TestDiskFails(t *testing.T) {
 	get(1, true)
 	set(2, Full)
 	leftOut()
-	if err := unix.Dup3(good, fd, unix.O_CLOEXEC); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, unix.Dup3(good, fd, unix.O_CLOEXEC))
 	unix.Close(good)
 	worksAgain()
 	set(2, Stored)
 	get(2, true)
-	if err := d.Close(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, d.Close())
 	d = openedDisk(t, path, DiskOptions{Samples: 10, SampleBytes: 100, Size: 4 << 20, Fingerprint: "x"})
 	get(1, true)
 	get(2, true)
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if _, err := f.WriteAt([]byte("changed"), 2<<20); err != nil { // the first slot
 		t.Fatal(err)
 	}
@@ -270,9 +249,7 @@ func TestDiskBelowALimit(t *testing.T) {
 	if path := os.Getenv("STOCACHED_TEST_LIMITED"); path != "" {
 		d := openedDisk(t, path, DiskOptions{Samples: 10, SampleBytes: 1000, Size: 4 << 20, Fingerprint: "x"})
 		limit := unix.Rlimit{Cur: 2<<20 + 3500, Max: unix.RLIM_INFINITY}
-		if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &limit); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, unix.Setrlimit(unix.RLIMIT_FSIZE, &limit))
 		stored := 0
 		for i := range 10 {
 			r, err := d.Set(i, diskBytes(i, 1000))
@@ -331,9 +308,7 @@ func TestDiskSetLater(t *testing.T) {
 	for i := range 5 {
 		later(i, Stored)
 	}
-	if err := d.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, d.Flush(t.Context()))
 	holds(5)
 	later(3, Exists)
 	if _, err := d.SetLater(20, diskBytes(1, 100)); !errors.Is(err, ErrIndex) {
@@ -363,9 +338,7 @@ func TestDiskSetLater(t *testing.T) {
 		t.Fatal(r, err)
 	}
 	close(begin)
-	if err := slow.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, slow.Flush(t.Context()))
 	holds(0)
 	slow.Close(0)
 	d.queue = own
@@ -378,9 +351,7 @@ func TestDiskSetLater(t *testing.T) {
 	}
 	d = openedDisk(t, path, o)
 	holds(7)
-	if err := d.Close(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, d.Close())
 	if _, err := d.SetLater(9, diskBytes(9, 100)); !errors.Is(err, ErrClosed) {
 		t.Error(err)
 	}
@@ -397,9 +368,7 @@ func TestDiskHoldsOthers(t *testing.T) {
 			t.Fatalf("%d slots", d.seg.Slots)
 		}
 		c, err := Create("", Options{Samples: samples, SampleBytes: 4000, Slots: inMemory, Clients: 8, Disk: d})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		loads := 0
 		for range 2 {
 			loads = 0
@@ -412,16 +381,12 @@ func TestDiskHoldsOthers(t *testing.T) {
 					t.Fatalf("sample %d: %v", i, err)
 				}
 			}
-			if err := d.Flush(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, d.Flush(t.Context()))
 		}
 		if want := samples - inMemory - int(d.seg.Slots); loads != want {
 			t.Errorf("program %d: %d loads in the second epoch, want %d", program, loads, want)
 		}
-		if err := errors.Join(c.Close(), d.Close()); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, errors.Join(c.Close(), d.Close()))
 	}
 }
 
@@ -451,9 +416,7 @@ func TestDiskControlRemoved(t *testing.T) {
 	stop, removed := make(chan struct{}), 0
 	var remover, openers sync.WaitGroup
 	var st unix.Stat_t
-	if err := errors.Join(openedDisk(t, path, o).Close(), unix.Stat(path, &st)); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, errors.Join(openedDisk(t, path, o).Close(), unix.Stat(path, &st)))
 	remover.Go(func() {
 		for {
 			select {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/internal/verify/hostile"
 	"github.com/stocached/stocached/order"
 	"github.com/stocached/stocached/shm"
@@ -45,14 +46,10 @@ func TestHostileServer(t *testing.T) {
 		}
 	}
 	dir, err := os.MkdirTemp("/dev/shm", "stocached-test-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	seg, err := shm.Create(shm.Options{Name: "test", Dir: dir, Samples: 100, SampleBytes: peerBytes, Programs: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	p := &peer{seg: seg, greet: func(_ *peer, socket *net.UnixConn, _ int) bool {
 		s := now.Load()
 		say(socket, s.welcome)
@@ -103,9 +100,7 @@ func TestHostileServer(t *testing.T) {
 	}
 	sweep := hostile.New(t)
 	before, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	limit := 10 * time.Second // of a greeting; a call has twice as long
 	try := func(what string, s script) error {
 		late := time.AfterFunc(time.Minute, func() { panic(what + ": a call does not come back") })
@@ -178,9 +173,7 @@ func TestHostileServer(t *testing.T) {
 		},
 	} {
 		fd, err := open()
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		s := good
 		s.descriptor = fd
 		_ = try(name, s)

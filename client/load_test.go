@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	policies "github.com/stocached/stocached/policy"
 	"github.com/stocached/stocached/shm"
 )
@@ -14,9 +15,7 @@ import (
 // finds the sample in the cache.
 func TestLoadThatBeginsLateFindsTheSample(t *testing.T) {
 	c, err := Create("", Options{Samples: 10, SampleBytes: 4})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer c.Close()
 	want := []byte{1, 2, 3, 4}
 	load := func(context.Context) ([]byte, error) { return want, nil }
@@ -58,9 +57,7 @@ func TestCostOfALoad(t *testing.T) {
 // costsOf returns what loads cost that take so long, the first ones of a new cache.
 func costsOf(t *testing.T, policy Policy, waits []time.Duration) (costs []time.Duration) {
 	c, err := Create("", Options{Samples: 20, SampleBytes: 4, Slots: 20, Policy: policy})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer c.Close()
 	ctx := t.Context()
 	for i, wait := range waits {
@@ -71,9 +68,7 @@ func costsOf(t *testing.T, policy Policy, waits []time.Duration) (costs []time.D
 			time.Sleep(wait)
 			return make([]byte, 4), nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		cost := policies.Cost(shm.Meta(c.seg.Meta(uint64(i)).Load()).Cost())
 		costs = append(costs, time.Duration(cost.Nanoseconds()))
 	}

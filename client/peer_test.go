@@ -20,6 +20,7 @@ import (
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 
 	"golang.org/x/sys/unix"
@@ -62,9 +63,7 @@ func startPeer(t *testing.T, p *peer) {
 	p.t, p.dir = t, t.TempDir()
 	var talks sync.WaitGroup
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(p.dir, control.DataSocket), Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	talks.Go(func() {
 		for {
 			socket, err := listener.AcceptUnix()
@@ -144,9 +143,7 @@ func wantDescriptors(t *testing.T, before int) {
 	var n int
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
 		all, err := os.ReadDir("/proc/self/fd")
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if n = len(all); n == before {
 			return
 		}
@@ -163,9 +160,7 @@ func TestUnexpectedDescriptors(t *testing.T) {
 		p := &peer{greet: func(p *peer, socket *net.UnixConn, _ int) bool { return p.welcome(socket, with[0], with[1]) }}
 		startPeer(t, p)
 		all, err := os.ReadDir("/proc/self/fd")
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		c, err := p.dial(5 * time.Second)
 		if good := with[0] == 0 && with[1] > 0; good != (err == nil) || !good && !errors.Is(err, control.ErrProtocol) {
 			t.Errorf("%v: %v", with, err)
@@ -180,9 +175,7 @@ func TestUnexpectedDescriptors(t *testing.T) {
 // A process without free descriptors gets that error, and not a protocol error.
 func TestDialWithoutADescriptor(t *testing.T) {
 	var before unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &before))
 	p := &peer{greet: func(p *peer, socket *net.UnixConn, connection int) bool {
 		if connection > 1 { // both ends of the connection are open now
 			free, err := unix.Dup(0)
@@ -198,14 +191,10 @@ func TestDialWithoutADescriptor(t *testing.T) {
 	}}
 	startPeer(t, p)
 	c, err := p.dial(5 * time.Second) // the runtime has its descriptors for sockets
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	c.Close()
 	_, err = p.dial(5 * time.Second)
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &before))
 	if !errors.Is(err, unix.EMFILE) || !errors.Is(err, client.ErrSystem) || errors.Is(err, control.ErrProtocol) {
 		t.Error(err)
 	}
@@ -260,9 +249,7 @@ func TestServerThatIsJustEnding(t *testing.T) {
 func TestServerThatLetsNobodyIn(t *testing.T) {
 	dir := t.TempDir()
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, control.DataSocket), Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer listener.Close()
 	go func() {
 		for {
@@ -301,9 +288,7 @@ func TestAnswersThatCannotBe(t *testing.T) {
 		p := &peer{greet: greetWell, fetch: func(p *peer, socket *net.UnixConn, _ uint64, _ int) bool { p.say(socket, frame, 0); return true }}
 		startPeer(t, p)
 		c, err := p.dial(5 * time.Second)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		err = c.Fetch(ctx, []int{1}, make([]byte, peerBytes), peerBytes)
 		cancel()
@@ -362,9 +347,7 @@ func TestGoneBeforeTheCopy(t *testing.T) {
 	p := &peer{greet: greetWell, fetch: loseSome}
 	startPeer(t, p)
 	c, err := p.dial(5 * time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer c.Close()
 	for _, asked := range []struct {
 		n     int // a request has 40
@@ -396,16 +379,12 @@ func TestMoreThanACacheKeeps(t *testing.T) {
 		Policy: client.PolicyRandom}}
 	startPeer(t, p)
 	c, err := p.dial(5 * time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer c.Close()
 	indices := []int{1, 2, 4, 5, 7}
 	for n, want := range map[int][]uint32{5: {control.Send}, 4: {0, control.Send}} {
 		samples, err := c.FetchSamples(t.Context(), indices[:n])
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		for k, data := range samples {
 			if !bytes.Equal(data, sample(indices[k], peerBytes)) {
 				t.Errorf("sample %d came wrong", indices[k])

@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
 // parsed is the documentation of a package in a folder of the repository.
@@ -16,24 +18,18 @@ func parsed(t *testing.T, folder string) *doc.Package {
 	t.Helper()
 	set := token.NewFileSet()
 	paths, err := filepath.Glob("../" + folder + "/*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	var files []*ast.File
 	for _, path := range paths {
 		if strings.HasSuffix(path, "_test.go") {
 			continue
 		}
 		f, err := parser.ParseFile(set, path, nil, parser.ParseComments)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		files = append(files, f)
 	}
 	p, err := doc.NewFromFiles(set, files, "github.com/stocached/stocached/"+folder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return p
 }
 

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
 // every is a frame of each type, and its parsed form.
@@ -192,9 +193,7 @@ func TestSocketsDir(t *testing.T) {
 // Types, codes and limits in docs/spec/control.md are those of this package.
 func TestDocument(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", "docs", "spec", "control.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	types, codes, _ := strings.Cut(string(text), "## Codes")
 	row := regexp.MustCompile(`(?m)^\| (\d+) \| ([A-Z_]+) \|`)
 	found := regexp.MustCompile(`(?m)^\| (\d+) \| ([A-Z_]+) \| (client|server) \|`).FindAllStringSubmatch(types, -1)

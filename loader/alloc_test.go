@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/loader"
 	"github.com/stocached/stocached/order"
 )
@@ -21,14 +22,10 @@ func TestNoAllocations(t *testing.T) {
 			c := newCache(t, d, samples)
 			fill(t, c, d, func(int) bool { return true })
 			l, err := loader.New(cached(t, c, d), loader.Options{BatchSize: size, Threads: 2, Order: o})
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			loop := func() {
 				for b, err := range l.Batches(context.Background()) {
-					if err != nil {
-						t.Fatal(err)
-					}
+					fatal.If(t, err)
 					b.Release()
 				}
 			}

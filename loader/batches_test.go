@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/loader"
 	"github.com/stocached/stocached/order"
 	"github.com/stocached/stocached/source/sourcetest"
@@ -52,9 +53,7 @@ func TestSameBatches(t *testing.T) {
 							t.Fatal(l.Len())
 						}
 						for b, err := range l.Batches(t.Context()) {
-							if err != nil {
-								t.Fatal(err)
-							}
+							fatal.If(t, err)
 							part := want[n:min(n+size, samples)]
 							wantBatch(t, d, b, part)
 							if n += len(part); b.Epoch() != e || b.Real() != len(part) {
@@ -138,9 +137,7 @@ func TestSlowSample(t *testing.T) {
 		}
 	}()
 	for b, err := range l.Batches(t.Context()) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if b.Indices()[0] == 4 && d.reads[15].Load() == 0 {
 			t.Error("batch 1 came before sample 15 was read: nothing was held up")
 		}
@@ -183,9 +180,7 @@ func TestAhead(t *testing.T) {
 		c.options.BatchSize = 10
 		l := open(t, loader.FromSource(d), c.options)
 		for b, err := range l.Batches(t.Context()) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			eventually(t, fmt.Sprint(c, " is read"), func() bool { return d.total() >= c.reads })
 			time.Sleep(5 * time.Millisecond)
 			if n := d.total(); n != c.reads {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/loader"
 	"github.com/stocached/stocached/order"
 )
@@ -17,9 +18,7 @@ import (
 func BenchmarkAllHit(b *testing.B) {
 	for _, z := range []struct{ samples, bytes, batch int }{{1500, 196608, 64}, {50000, 3072, 256}} {
 		c, err := client.Create("", client.Options{Samples: z.samples, SampleBytes: z.bytes})
-		if err != nil {
-			b.Fatal(err)
-		}
+		fatal.If(b, err)
 		row := make([]byte, z.bytes)
 		for i := range z.samples {
 			row[i%z.bytes]++
@@ -46,16 +45,12 @@ func BenchmarkAllHit(b *testing.B) {
 			l, err := loader.New(loader.FromCache(c, nothing),
 				loader.Options{BatchSize: z.batch, DropLast: true, Threads: threads,
 					Order: order.Order{Kind: order.Shuffled, Seed: 7}})
-			if err != nil {
-				b.Fatal(err)
-			}
+			fatal.If(b, err)
 			b.SetBytes(int64(z.batch * z.bytes))
 			b.ResetTimer()
 			for n := 0; n < b.N; {
 				for batch, err := range l.Batches(context.Background()) {
-					if err != nil {
-						b.Fatal(err)
-					}
+					fatal.If(b, err)
 					batch.Release()
 					if n++; n == b.N {
 						break
@@ -78,15 +73,11 @@ func BenchmarkWorkers(b *testing.B) {
 			d := newDataset(1<<20, 64)
 			d.latency = latency
 			l, err := loader.New(loader.FromSource(d), loader.Options{BatchSize: 32, Workers: workers})
-			if err != nil {
-				b.Fatal(err)
-			}
+			fatal.If(b, err)
 			b.ResetTimer()
 			for n := 0; n < b.N; {
 				for batch, err := range l.Batches(context.Background()) {
-					if err != nil {
-						b.Fatal(err)
-					}
+					fatal.If(b, err)
 					n += batch.Len()
 					batch.Release()
 					if n >= b.N {

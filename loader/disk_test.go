@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/loader"
 )
 
@@ -17,13 +18,9 @@ func TestBehindADisk(t *testing.T) {
 	var loads atomic.Int64
 	for program := range 2 {
 		d, err := client.OpenDisk(path, client.DiskOptions{Samples: samples, SampleBytes: bytes, Size: 4 << 20, Fingerprint: "x"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		c, err := client.Create("", client.Options{Samples: samples, SampleBytes: bytes, Slots: 30, Policy: client.PolicyCost, Disk: d})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		l, err := loader.New(loader.FromCache(c, func(_ context.Context, i int, dst []byte) ([]byte, error) {
 			loads.Add(1)
 			for range bytes {
@@ -31,15 +28,11 @@ func TestBehindADisk(t *testing.T) {
 			}
 			return dst, nil
 		}), loader.Options{BatchSize: 8, Workers: 4})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		for range 2 {
 			seen := 0
 			for b, err := range l.Batches(t.Context()) {
-				if err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, err)
 				for k, i := range b.Indices() {
 					if row := b.Sample(k); row[0] != byte(i) || row[bytes-1] != byte(i) {
 						t.Fatalf("sample %d begins with %d", i, row[0])
@@ -51,9 +44,7 @@ func TestBehindADisk(t *testing.T) {
 			if seen != samples {
 				t.Errorf("%d samples", seen)
 			}
-			if err := d.Flush(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, d.Flush(t.Context()))
 		}
 		if s, err := d.Stats(); err != nil || loads.Load() != samples || s.Hits == 0 || (s.Stored == samples) != (program == 0) {
 			t.Errorf("program %d: %d loads, %+v, %v", program, loads.Load(), s, err)

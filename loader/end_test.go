@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/loader"
 	"github.com/stocached/stocached/order"
 
@@ -30,9 +31,7 @@ func TestEndsAnyTime(t *testing.T) {
 	l := open(t, cached(t, c, d), loader.Options{BatchSize: size, Order: shuffled(samples), Workers: 3, Ahead: 3})
 	indices := wanted(t, shuffled(samples), 0, order.Shard{})
 	for round := range 300 {
-		if err := l.SetEpoch(0); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, l.SetEpoch(0))
 		var got []int
 		for len(got) < samples {
 			ctx, cancel := context.WithCancel(context.Background())
@@ -43,9 +42,7 @@ func TestEndsAnyTime(t *testing.T) {
 				if errors.Is(err, context.Canceled) {
 					break
 				}
-				if err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, err)
 				got = append(got, b.Indices()...)
 				b.Release()
 				if round%3 == 1 && rand.IntN(4) == 0 {
@@ -119,9 +116,7 @@ func TestOneLoopAtATime(t *testing.T) {
 	d := newDataset(20, 10)
 	l := open(t, loader.FromSource(d), loader.Options{BatchSize: 4})
 	for b, err := range l.Batches(t.Context()) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		b.Release()
 		for _, err := range l.Batches(t.Context()) {
 			if !errors.Is(err, loader.ErrRunning) {

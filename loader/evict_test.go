@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/loader"
 	"github.com/stocached/stocached/order"
 	"github.com/stocached/stocached/shm"
@@ -57,15 +58,11 @@ func TestLostHits(t *testing.T) {
 				o = client.Options{Samples: samples, Variable: true, Size: 4 << 20, Clients: 8, Policy: policy}
 			}
 			c, err := client.Create("", o)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			defer c.Close()
 			of := shuffled(samples)
 			from, err := loader.FromCacheAndSource(c, d)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			l := open(t, from, loader.Options{BatchSize: 50, Order: of, Ahead: 3})
 			sockets, _, stopServer := serve(t, d, 50, policy)
 			served := dial(t, sockets)
@@ -108,14 +105,10 @@ func TestLoaderTellsCosts(t *testing.T) {
 	d.act = func(_ context.Context, i int) { time.Sleep([]time.Duration{1, 20, 120}[i%3] * time.Millisecond) }
 	c, err := client.Create("", client.Options{Samples: samples, SampleBytes: 100, Slots: samples / 3,
 		Policy: client.PolicyCost})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer c.Close()
 	from, err := loader.FromCacheAndSource(c, d)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	l := open(t, from, loader.Options{BatchSize: 10, Order: shuffled(samples), Workers: 8})
 	kept := 0
 	for epoch := 0; kept < samples/3*8/10; epoch++ {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/loader"
 	"github.com/stocached/stocached/order"
 	"github.com/stocached/stocached/shm"
@@ -121,9 +122,7 @@ func newCache(t testing.TB, d *dataset, slots int) *client.Cache {
 		o = client.Options{Samples: d.samples, Variable: true, Size: 8 << 20}
 	}
 	c, err := client.Create("", o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -144,9 +143,7 @@ func fill(t testing.TB, c *client.Cache, d *dataset, there func(i int) bool) {
 func cached(t testing.TB, c *client.Cache, d *dataset) loader.Samples {
 	t.Helper()
 	from, err := loader.FromCacheAndSource(c, d)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return from
 }
 
@@ -156,9 +153,7 @@ func open(t testing.TB, from loader.Samples, o loader.Options) *loader.Loader {
 	leaks := goleak.IgnoreCurrent()
 	t.Cleanup(func() { goleak.VerifyNone(t, leaks) })
 	l, err := loader.New(from, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return l
 }
 
@@ -184,9 +179,7 @@ func wantBatch(t testing.TB, d *dataset, b loader.Batch, indices []int) {
 func readEpoch(t testing.TB, d *dataset, l *loader.Loader) (indices []int) {
 	t.Helper()
 	for b, err := range l.Batches(context.Background()) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		wantBatch(t, d, b, slices.Clone(b.Indices()))
 		indices = append(indices, b.Indices()...)
 		b.Release()
@@ -198,13 +191,9 @@ func readEpoch(t testing.TB, d *dataset, l *loader.Loader) (indices []int) {
 func wanted(t testing.TB, o loader.Epochs, number uint64, s order.Shard) []int {
 	t.Helper()
 	e, err := o.Epoch(number)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	p, err := s.Of(e)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	indices := make([]int, p.Samples())
 	p.Fill(indices, 0)
 	return indices
@@ -230,9 +219,7 @@ var errRead = errors.New("the disk is on fire")
 func tmpfs(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "stocached-test-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	return dir
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/loader"
 	"github.com/stocached/stocached/order"
 )
@@ -21,9 +22,7 @@ func readSteps(t *testing.T, d *dataset, loaders []*loader.Loader, most int) (st
 	for rank, l := range loaders {
 		n := 0
 		for b, err := range l.Batches(t.Context()) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			wantBatch(t, d, b, slices.Clone(b.Indices()))
 			if rank == 0 {
 				steps = append(steps, nil)
@@ -86,9 +85,7 @@ func TestNodes(t *testing.T) {
 			seen = slices.Concat(steps...)
 		}
 		for _, l := range to {
-			if err := l.Resume(from[0].State()); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, l.Resume(from[0].State()))
 		}
 		rest, _ := readSteps(t, d, to, -1)
 		seen = append(seen, slices.Concat(rest...)...)
@@ -124,18 +121,14 @@ func TestNodesKeepWhatTheyOwn(t *testing.T) {
 		readSteps(t, d, all, -1)
 		for k, c := range caches {
 			after, err := c.Stats()
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			rate += float64(after.Hits-before[k].Hits) / samples
 		}
 		if nodes == nil {
 			return rate
 		}
 		owners, err := order.NewOwners(nodes, samples)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		for k, c := range caches {
 			kept := owners.Keep(k, each)
 			for i := range c.Ready() {
@@ -190,18 +183,14 @@ func TestNodesWithServers(t *testing.T) {
 	for k, c := range caches {
 		l, err := loader.New(loader.FromServer(c), loader.Options{BatchSize: size, Order: shuffled(samples), Rank: uint64(k), Ends: order.Drop,
 			Nodes: nodes})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		all = append(all, l)
 	}
 	for range 3 {
 		readSteps(t, d, all, -1)
 	}
 	owners, err := order.NewOwners(nodes, samples)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for k, c := range caches {
 		kept, there := owners.Keep(k, nodes[k].Capacity), 0
 		for i := range c.Ready() {
@@ -224,22 +213,16 @@ func TestFirstEpochBringsWhatANodeOwns(t *testing.T) {
 	d := newDataset(samples, 20000)
 	nodes := []order.Node{{Name: "a", Ranks: 2}, {Name: "b", Ranks: 1}}
 	owners, err := order.NewOwners(nodes, samples)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	o, _, _ := serve(t, d, samples, client.PolicyFirstCome)
 	c := dial(t, o)
 	for rank := range uint64(2) { // those of node b do not run
 		l, err := loader.New(loader.FromServer(c), loader.Options{BatchSize: size, Order: shuffled(samples), Rank: rank,
 			Ends: order.Drop, Nodes: nodes})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		read := 0
 		for b, err := range l.Batches(t.Context()) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			read += b.Len()
 			b.Release()
 		}
@@ -274,9 +257,7 @@ func TestFirstEpochAsksForAll(t *testing.T) {
 	o, _, _ := serve(t, d, samples, client.PolicyFirstCome)
 	nodes := []order.Node{{Name: "a", Ranks: 1, Capacity: 200}, {Name: "b", Ranks: 1, Capacity: 40}}
 	owners, err := order.NewOwners(nodes, samples)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	l := open(t, loader.FromServer(dial(t, o)), loader.Options{BatchSize: size, Order: shuffled(samples), Ends: order.Drop,
 		Nodes: nodes, Ahead: samples / size})
 	last := make(chan struct{})
@@ -296,9 +277,7 @@ func TestFirstEpochAsksForAll(t *testing.T) {
 	}
 	left := l.Len()
 	for b, err := range l.Batches(t.Context()) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		for _, i := range b.Indices() {
 			if owners.Owner(uint64(i)) == 0 {
 				want--

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/loader"
 )
 
@@ -34,9 +35,7 @@ func TestKeptBatches(t *testing.T) {
 		n := 0
 		for range 6 { // epochs
 			for b, err := range l.Batches(t.Context()) {
-				if err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, err)
 				if n++; n%3 == 0 {
 					kept = append(kept, keep{b, sum(b), slices.Clone(b.Indices())})
 					continue
@@ -74,9 +73,7 @@ func TestReleased(t *testing.T) {
 	var old loader.Batch
 	var places []uintptr
 	for b, err := range l.Batches(t.Context()) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		again := b // the same batch
 		want := slices.Clone(b.Indices())
 		if len(places) > 0 {
@@ -123,9 +120,7 @@ func TestReleaseElsewhere(t *testing.T) {
 	var others sync.WaitGroup
 	for range 3 {
 		for b, err := range l.Batches(t.Context()) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			indices := slices.Clone(b.Indices())
 			others.Go(func() {
 				for k, i := range indices {

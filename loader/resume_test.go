@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/loader"
 	"github.com/stocached/stocached/order"
 )
@@ -25,15 +26,11 @@ func TestResumeAnywhere(t *testing.T) {
 			for rank := range ranks[0] {
 				l := open(t, loader.FromSource(d),
 					loader.Options{BatchSize: 4, Order: sequence, Rank: rank, Ranks: ranks[0], Workers: 1})
-				if err := l.SetEpoch(2); err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, l.SetEpoch(2))
 				n := 0
 				if before > 0 {
 					for b, err := range l.Batches(t.Context()) {
-						if err != nil {
-							t.Fatal(err)
-						}
+						fatal.If(t, err)
 						got = append(got, b.Indices()...)
 						b.Release()
 						if n++; n == before {
@@ -53,19 +50,13 @@ func TestResumeAnywhere(t *testing.T) {
 				}
 			}
 			text, err := json.Marshal(states[0])
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			var state loader.State
-			if err := json.Unmarshal(text, &state); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, json.Unmarshal(text, &state))
 			for rank := range ranks[1] {
 				l := open(t, loader.FromSource(d),
 					loader.Options{BatchSize: 1 + rand.IntN(7), Order: sequence, Rank: rank, Ranks: ranks[1], Workers: 3})
-				if err := l.Resume(state); err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, l.Resume(state))
 				got = append(got, readEpoch(t, d, l)...)
 				if s := l.State(); s.Epoch != 3 || s.Position != 0 {
 					t.Fatal(s)
@@ -153,23 +144,17 @@ func TestWeightedOrder(t *testing.T) {
 		weights[k] = float64(k % 4)
 	}
 	table, err := order.NewWeights(weights)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	sequence := order.WeightedOrder{Weights: table, Seed: 5, Draws: 90}
 
 	want := wanted(t, sequence, 1, order.Shard{})
 	for before := 1; before < 10; before += 3 {
 		o := loader.Options{BatchSize: 9, Order: sequence}
 		l := open(t, cached(t, c, d), o)
-		if err := l.SetEpoch(1); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, l.SetEpoch(1))
 		var got []int
 		for b, err := range l.Batches(t.Context()) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			wantBatch(t, d, b, want[len(got):len(got)+b.Len()])
 			got = append(got, b.Indices()...)
 			b.Release()
@@ -179,9 +164,7 @@ func TestWeightedOrder(t *testing.T) {
 		}
 		o.BatchSize = 5
 		rest := open(t, cached(t, c, d), o)
-		if err := rest.Resume(l.State()); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, rest.Resume(l.State()))
 		if got = append(got, readEpoch(t, d, rest)...); !slices.Equal(got, want) {
 			t.Errorf("%d batches: %v, want %v", before, got, want)
 		}

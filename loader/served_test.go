@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/loader"
 	"github.com/stocached/stocached/order"
 	"github.com/stocached/stocached/server"
@@ -52,9 +53,7 @@ func serve(t *testing.T, d *dataset, slots int, policy client.Policy) (o client.
 	s, err := server.New(t.Context(),
 		server.Options{Caches: []server.CacheOptions{options}, SocketsDir: sockets,
 			Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(ctx) }()
@@ -76,17 +75,13 @@ func serve(t *testing.T, d *dataset, slots int, policy client.Policy) (o client.
 
 func write(t *testing.T, path string, data []byte) {
 	t.Helper()
-	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, data, 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, data, 0o600)))
 }
 
 func dial(t *testing.T, o client.DialOptions) *client.Served {
 	t.Helper()
 	c, err := client.Dial(t.Context(), "pets", o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -100,9 +95,7 @@ func TestServed(t *testing.T) {
 		c := dial(t, o)
 		shuffledOrder := shuffled(120)
 		l, err := loader.New(loader.FromServer(c), loader.Options{BatchSize: 9, Order: shuffledOrder, Ahead: 4})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		for e := range uint64(2) {
 			if got := readEpoch(t, d, l); !slices.Equal(got, wanted(t, shuffledOrder, e, order.Shard{})) {
 				t.Fatalf("epoch %d: %v", e, got)
@@ -127,14 +120,10 @@ func TestServed(t *testing.T) {
 func TestServedFailures(t *testing.T) {
 	d := newDataset(30, 0)
 	o, data, stop := serve(t, d, 30, client.PolicyFirstCome)
-	if err := os.Remove(filepath.Join(data, "000013.bin")); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Remove(filepath.Join(data, "000013.bin")))
 	c := dial(t, o)
 	l, err := loader.New(loader.FromServer(c), loader.Options{BatchSize: 5})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	n := 0
 	var last error
 	for b, err := range l.Batches(t.Context()) {
@@ -148,9 +137,7 @@ func TestServedFailures(t *testing.T) {
 		t.Error(last, n, l.State())
 	}
 	stop()
-	if err := l.SetEpoch(0); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, l.SetEpoch(0))
 	n = 0
 	for b, err := range l.Batches(t.Context()) {
 		if last = err; err == nil {

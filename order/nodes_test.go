@@ -8,14 +8,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
 func owners(t testing.TB, samples uint64, nodes ...Node) *Owners {
 	t.Helper()
 	o, err := NewOwners(nodes, samples)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return o
 }
 
@@ -68,20 +68,14 @@ func TestDealer(t *testing.T) {
 		weights[i] = float64(i % 7)
 	}
 	table, err := NewWeights(weights)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	weighted, err := WeightedOrder{Seed: 5, Weights: table}.Epoch(2)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	epochs := []*Epoch{weighted}
 	for _, o := range []Order{{Samples: 7*13 + 5, Kind: Shuffled, Seed: 3}, {Samples: 96, Kind: Sequential},
 		{Samples: 1003, Kind: Blocks, Block: 10, Window: 4}} {
 		e, err := o.Epoch(1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		epochs = append(epochs, e)
 	}
 	for _, e := range epochs {
@@ -100,9 +94,7 @@ func TestDealer(t *testing.T) {
 
 func deal(t *testing.T, e *Epoch, o *Owners, batch, from uint64, ends Ends) {
 	d, err := e.Dealer(o, batch, from, ends)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	part, err := Shard{Ranks: d.ranks, From: from, Ends: ends}.Of(e)
 	if err != nil || part.Samples() != d.Samples() {
 		t.Fatalf("%d samples of a rank, want %d, %v", d.Samples(), part.Samples(), err)
@@ -140,9 +132,7 @@ func TestBadNodes(t *testing.T) {
 		}
 	}
 	e, err := Order{Samples: 10}.Epoch(0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	o := owners(t, 10, alike(2)...)
 	for want, call := range map[string]func() (*Dealer, error){
 		"give Pad or Drop":  func() (*Dealer, error) { return e.Dealer(o, 1, 0, Uneven) },
@@ -165,17 +155,13 @@ func BenchmarkDeal(b *testing.B) {
 	}{{2, 256}, {8, 256}, {64, 64}, {64, 256}} {
 		b.Run(fmt.Sprintf("%d nodes of 8 ranks, %d", c.nodes, c.batch), func(b *testing.B) {
 			e, err := Order{Samples: 1_281_167, Kind: Shuffled, Seed: 1}.Epoch(0)
-			if err != nil {
-				b.Fatal(err)
-			}
+			fatal.If(b, err)
 			nodes := alike(c.nodes)
 			for k := range nodes {
 				nodes[k].Ranks = 8
 			}
 			d, err := e.Dealer(owners(b, e.Samples, nodes...), c.batch, 0, Drop)
-			if err != nil {
-				b.Fatal(err)
-			}
+			fatal.If(b, err)
 			plain := make([]int, d.ranks*c.batch)
 			var dealing, ordering time.Duration
 			for k := uint64(0); b.Loop(); k++ {

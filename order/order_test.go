@@ -12,15 +12,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/order"
 )
 
 func epoch(t testing.TB, o order.Order, number uint64) *order.Epoch {
 	t.Helper()
 	e, err := o.Epoch(number)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return e
 }
 
@@ -253,9 +252,7 @@ func TestVectors(t *testing.T) {
 	shardVectors(t, &b)
 	weightedVectors(t, &b)
 	want, err := os.ReadFile("testdata/order.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for line := range strings.Lines(string(want)) {
 		if strings.HasPrefix(line, "mixed ") { // Go has no mixes: these lines are for C and Python
 			b.WriteString(line)
@@ -263,9 +260,7 @@ func TestVectors(t *testing.T) {
 	}
 	dealVectors(t, &b)
 	if *update {
-		if err := os.WriteFile("testdata/order.txt", []byte(b.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.WriteFile("testdata/order.txt", []byte(b.String()), 0o644))
 	} else if string(want) != b.String() {
 		t.Error("orders are not those of testdata/order.txt: checkpoints of users would go on with other samples")
 	}
@@ -345,9 +340,7 @@ func patterned(t testing.TB, number int, n uint64) *order.Weights {
 		weights[i] = pattern(number, uint64(i))
 	}
 	w, err := order.NewWeights(weights)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return w
 }
 
@@ -360,9 +353,7 @@ func weightedVectors(t *testing.T, b *strings.Builder) {
 			seed, draws, epoch := []uint64{0, 1, math.MaxUint64}[k%3], []uint64{0, 30000,
 				order.MaxSamples}[(k+number)%3], []uint64{0, 9, math.MaxUint64}[number%3]
 			e, err := order.WeightedOrder{Weights: patterned(t, number, n), Seed: seed, Draws: draws}.Epoch(epoch)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			fmt.Fprintf(b, "weighted %d %d %d %d %d: %d", n, seed, draws, number, epoch, e.Positions())
 			indices(b, e.Positions(), func(dst []int, first uint64) int { return e.Fill(dst, first, 1) })
 		}
@@ -385,14 +376,10 @@ func dealVectors(t *testing.T, b *strings.Builder) {
 			number := []uint64{0, 7, math.MaxUint64}[(j+k)%3]
 			e := epoch(t, o, number)
 			owners, err := order.NewOwners(nodes, o.Samples)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			batch, from, ends := []uint64{1, 7, 64}[(j+k)%3], []uint64{0, o.Samples / 3}[j%2], []order.Ends{order.Pad, order.Drop}[(j+k)%2]
 			d, err := e.Dealer(owners, batch, from, ends)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			ranks := uint64(0)
 			fmt.Fprintf(b, "deal %s %d %d %d %d %d", settings(o), number, batch, from, ends, len(nodes))
 			for _, n := range nodes {

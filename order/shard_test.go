@@ -5,15 +5,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/order"
 )
 
 func part(t testing.TB, s order.Shard, e *order.Epoch) *order.Part {
 	t.Helper()
 	p, err := s.Of(e)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return p
 }
 

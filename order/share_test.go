@@ -4,6 +4,7 @@ import (
 	"math"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/order"
 )
 
@@ -18,17 +19,11 @@ func TestShareOfOwnedReads(t *testing.T) {
 		}
 		const samples = 50_000_000
 		owners, err := order.NewOwners(nodes, samples)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		epoch, err := order.Order{Samples: samples, Kind: order.Shuffled, Seed: 5}.Epoch(0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		d, err := epoch.Dealer(owners, c.batch, 0, order.Drop)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		owned, most, reads := 0, 0, 0
 		for batch := uint64(0); reads < 1_000_000; batch++ {
 			of := make([]int, c.nodes)

@@ -6,14 +6,14 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+
+	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
 func weightsOf(t testing.TB, weights []float64) *Weights {
 	t.Helper()
 	w, err := NewWeights(weights)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return w
 }
 
@@ -75,9 +75,7 @@ func TestDrawsOfAnyNumber(t *testing.T) {
 	first := func(o WeightedOrder, number uint64) (all [100]int) {
 		o.Weights = weights
 		e, err := o.Epoch(number)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		e.Fill(all[:], 0, 1)
 		return all
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/stocached/stocached/internal/simulate"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/policy"
 )
 
@@ -228,14 +229,10 @@ func TestVectors(t *testing.T) {
 	}
 	const file = "testdata/policies.txt"
 	if *update {
-		if err := os.WriteFile(file, []byte(b.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.WriteFile(file, []byte(b.String()), 0o644))
 	}
 	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if b.String() != string(want) {
 		t.Error("decisions differ from ", file)
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/internal/fewlines"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source/sourcetest"
@@ -46,13 +47,9 @@ func tellInto(t *testing.T, answer io.Writer, s *server.Server, method, path, bo
 	}}
 	defer transport.CloseIdleConnections()
 	q, err := http.NewRequest(method, "http://stocached"+path, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	r, err := transport.RoundTrip(q)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer r.Body.Close()
 	if _, err := io.Copy(answer, r.Body); err != nil {
 		t.Fatal(err)
@@ -140,9 +137,7 @@ func TestAdmin(t *testing.T) {
 	}
 
 	r, err := http.Get("http://" + s.MetricsAddress().String() + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	text, err := io.ReadAll(r.Body)
 	r.Body.Close()
 	if err != nil || r.StatusCode != 200 || !strings.HasPrefix(s.MetricsAddress().String(), "127.0.0.1:") {

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
@@ -28,14 +29,10 @@ func TestAdoptsWhileTheLastUserLeaves(t *testing.T) {
 	o := options(t, m, server.CacheOptions{})
 	seg, err := shm.Create(shm.Options{Name: "pets", Dir: o.Caches[0].Dir, Samples: 10,
 		Fields: m.Info().Schema.Fields, Policy: shm.PolicyFirstCome, Fingerprint: m.fingerprint})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer seg.Close()
 	locks, err := seg.NewLocks()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if last, err := locks.LastUser(); !last || err != nil {
 		t.Fatal(last, err)
 	}
@@ -63,14 +60,10 @@ func TestReplacesAnotherVersion(t *testing.T) {
 	var log bytes.Buffer
 	o.Log = slog.New(slog.NewTextHandler(&log, nil))
 	seg, err := shm.Create(shm.Options{Name: "pets", Dir: o.Caches[0].Dir, Samples: 10, SampleBytes: 100})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer seg.Close()
 	locks, err := seg.NewLocks()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if _, err := unix.Pwrite(seg.FD(), []byte{shm.LayoutVersion + 1}, shm.HeaderVersion); err != nil {
 		t.Fatal(err)
 	}
@@ -81,9 +74,7 @@ func TestReplacesAnotherVersion(t *testing.T) {
 	if _, err := server.New(t.Context(), o); !errors.Is(err, shm.ErrVersion) || !strings.Contains(err.Error(), users) {
 		t.Error(err)
 	}
-	if err := locks.Close(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, locks.Close())
 	if _, err := server.Check(t.Context(), o); err != nil {
 		t.Error(err)
 	}
@@ -106,9 +97,7 @@ func TestEmptiedCacheThatCannotComeBack(t *testing.T) {
 	p.fetch(number, 0, shuffled(100)...)
 	seg.Close()
 	dir := o.Caches[0].Dir
-	if err := os.Rename(dir, dir+"-moved"); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Rename(dir, dir+"-moved"))
 	t.Cleanup(func() { os.RemoveAll(dir + "-moved") })
 	if err := os.Symlink(dir, dir); err != nil { // so that the server cannot even find out whether the file exists
 		t.Fatal(err)
@@ -151,9 +140,7 @@ func TestCountersGoOn(t *testing.T) {
 	seg.Close()
 	p.socket.Close()
 	first, err := os.Stat(filepath.Join(dir, "pets"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	eventually(t, "it is emptied", func() bool {
 		now, err := os.Stat(filepath.Join(dir, "pets"))
 		return err == nil && !os.SameFile(first, now)
@@ -172,13 +159,9 @@ func TestOneSocketIsGiven(t *testing.T) {
 	for _, name := range []string{control.DataSocket, control.AdminSocket} {
 		o := options(t, newMemory(10, 100), server.CacheOptions{})
 		dir := filepath.Join(t.TempDir(), "given")
-		if err := os.Mkdir(dir, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.Mkdir(dir, 0o700))
 		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, name), Net: "unix"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if name == control.DataSocket {
 			o.DataSocket = l
 		} else {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/shm"
 
@@ -123,9 +124,7 @@ func TestManyCachesThatDoNotFit(t *testing.T) {
 func TestCachesMustFitIntoMemory(t *testing.T) {
 	dir := mount(t, "100000g")
 	room, err := shm.RoomIn(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	shelf := newShelf()
 	const sample = 1 << 20
 	shelf.put(1, int(room.Memory.Left*6/10/sample), sample)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
@@ -265,9 +266,7 @@ func TestReloadsAreRefused(t *testing.T) {
 	dir := o.Caches[0].Dir
 	s, _ := start(t, o)
 	inTheWay := filepath.Join(dir, "way")
-	if err := os.WriteFile(inTheWay, []byte("no segment"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(inTheWay, []byte("no segment"), 0o600))
 	// the end of the test checks for goroutines that another test left
 	eventually(t, "it serves", func() bool { code, _ := ask(t, s, "/readyz"); return code == 200 })
 	other := onShelf(t, shelf, map[string]int{"taken": 1})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/shm"
 
@@ -40,9 +41,7 @@ func dial(t *testing.T, dir string) *peer {
 func connect(t *testing.T, dir string) *peer {
 	t.Helper()
 	socket, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: filepath.Join(dir, control.DataSocket), Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { socket.Close() })
 	return &peer{t: t, socket: socket, r: bufio.NewReader(socket)}
 }
@@ -59,9 +58,7 @@ func (p *peer) send(frame []byte) {
 func (p *peer) receive() (control.Header, []byte) {
 	p.t.Helper()
 	h, body, err := p.tryReceive()
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	fatal.If(p.t, err)
 	return h, body
 }
 
@@ -100,9 +97,7 @@ func (p *peer) tryAttach(name string) (number uint32, seg *shm.Segment, ok bool)
 		p.t.Fatalf("%d bytes, %v", n, err)
 	}
 	h, err := control.ParseHeader(head, false)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	fatal.If(p.t, err)
 	body := make([]byte, h.Length)
 	if _, err := io.ReadFull(p.socket, body); err != nil {
 		p.t.Fatal(err)
@@ -111,9 +106,7 @@ func (p *peer) tryAttach(name string) (number uint32, seg *shm.Segment, ok bool)
 		return 0, nil, false
 	}
 	m, err := control.ParseAttached(body)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	fatal.If(p.t, err)
 	messages, err := unix.ParseSocketControlMessage(rights[:oobn])
 	if err != nil || len(messages) != 1 {
 		p.t.Fatalf("no descriptor: %d messages, %v", len(messages), err)
@@ -186,24 +179,18 @@ func (p *peer) answer(id uint64, n int) answer {
 		switch h.Type {
 		case control.Sample:
 			position, err := control.ParseSample(body)
-			if err != nil {
-				p.t.Fatal(err)
-			}
+			fatal.If(p.t, err)
 			a.samples[position] = body[control.SampleBytes:]
 		case control.Fetched:
 			failures, err := control.ParseFetched(body, n)
-			if err != nil {
-				p.t.Fatal(err)
-			}
+			fatal.If(p.t, err)
 			for _, f := range failures {
 				a.failures[f.Position] = f
 			}
 			return a
 		case control.Error:
 			remote, err := control.ParseError(body)
-			if err != nil {
-				p.t.Fatal(err)
-			}
+			fatal.If(p.t, err)
 			a.refused = remote
 			return a
 		default:

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/order"
 	"github.com/stocached/stocached/policy"
 	"github.com/stocached/stocached/server"
@@ -45,17 +46,13 @@ func sizeFor(t *testing.T, m *memory, slots int) uint64 {
 		}
 		g, err := shm.NewGeometry(shm.FlagVariable, shm.PolicyLRU, uint64(m.samples), 1, shm.MaxChainStride,
 			shm.DefaultClientRecords, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		return g.PayloadOffset + (lengths*uint64(slots)/uint64(m.samples)+shm.RegionAlign-1)&^(shm.RegionAlign-1)
 	}
 	o := shm.Options{Samples: uint64(m.samples), Fields: m.Info().Schema.Fields, Slots: uint64(slots),
 		Policy: shm.PolicyCost}
 	n, err := o.SegmentBytes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return n
 }
 

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/server/served"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/wrap"
@@ -30,13 +31,9 @@ func (c *closing) Close() error {
 // open.
 func TestExchangeWhileTheServerEnds(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "records")
-	if err := os.WriteFile(path, make([]byte, 1000), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(path, make([]byte, 1000), 0o600))
 	dir, err := os.MkdirTemp("/dev/shm", "stocached-test-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer os.RemoveAll(dir)
 	var opened []*closing
 	o := Options{SocketsDir: t.TempDir(), Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
@@ -49,14 +46,10 @@ func TestExchangeWhileTheServerEnds(t *testing.T) {
 		return opened[len(opened)-1], err
 	}
 	s, err := New(context.Background(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	h := s.cache("pets")
 	p, err := served.Prepare(context.Background(), o.Caches[0], o.open, wrap.NewFailures(slog.New(slog.DiscardHandler)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if err := s.Serve(ctx); err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/internal/fault"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/source/sourcetest"
 )
@@ -69,9 +70,7 @@ func TestPointClaimedByAClientMeanwhile(t *testing.T) {
 	if a := p.fetch(number, control.SlotsOnly, 3); len(a.failures) != 1 || a.failures[0].Code != control.CodeNoSlot {
 		t.Errorf("only with a slot: %+v", a)
 	}
-	if err := claim.Abort(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, claim.Abort())
 	if a := p.fetch(number, 0, 3); len(a.failures) != 0 || len(a.samples) != 0 {
 		t.Errorf("%+v", a)
 	}

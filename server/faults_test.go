@@ -19,6 +19,7 @@ import (
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
@@ -221,17 +222,11 @@ func TestSecondServer(t *testing.T) {
 func TestRefusesToStart(t *testing.T) {
 	m := newMemory(10, 100)
 	foreign := t.TempDir()
-	if err := os.Chmod(foreign, 0o777); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Chmod(foreign, 0o777))
 	inTheWay := tmpfs(t)
-	if err := os.WriteFile(filepath.Join(inTheWay, "pets"), []byte("no segment"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(filepath.Join(inTheWay, "pets"), []byte("no segment"), 0o600))
 	busy, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer busy.Close()
 	for name, c := range map[string]struct {
 		change func(o *server.Options)
@@ -275,9 +270,7 @@ func TestRefusesToStart(t *testing.T) {
 	taken := options(t, m, server.CacheOptions{})
 	taken.MetricsListen = free
 	other, err := net.Listen("unix", filepath.Join(taken.SocketsDir, control.AdminSocket))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer other.Close()
 	if _, err := server.New(context.Background(), taken); !errors.Is(err, server.ErrServed) {
 		t.Errorf("another program has the admin socket: %v", err)
@@ -369,13 +362,9 @@ func TestJanitor(t *testing.T) {
 		t.Fatal(r, err)
 	}
 	locks, err := seg.NewLocks()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	dying, err := cache.Attach(seg, cache.Options{Locks: locks})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if _, r, err := dying.Claim(1, 100, 0); r != cache.Stored || err != nil {
 		t.Fatal(r, err)
 	}

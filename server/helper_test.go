@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
@@ -114,9 +115,7 @@ func (m *memory) total() (n int) {
 func tmpfs(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "stocached-test-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	return dir
 }
@@ -139,9 +138,7 @@ func options(t testing.TB, m *memory, c server.CacheOptions) server.Options {
 func run(t testing.TB, o server.Options) (s *server.Server, stop func()) {
 	t.Helper()
 	s, err := server.New(context.Background(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(ctx) }()
@@ -175,9 +172,7 @@ func start(t testing.TB, o server.Options) (s *server.Server, stop func()) {
 func view(t *testing.T, seg *shm.Segment) *cache.Cache {
 	t.Helper()
 	c, err := cache.Attach(seg, cache.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/internal/verify/hostile"
 	"github.com/stocached/stocached/order"
 	"github.com/stocached/stocached/server"
@@ -60,9 +61,7 @@ func TestHostileClient(t *testing.T) {
 	// ends sends frames and reads until the server ends the connection, or we have sent all. It returns what the server says.
 	ends := func(what string, frames []byte, silent bool) []byte {
 		socket, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: s.Dir() + "/" + control.DataSocket, Net: "unix"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		defer socket.Close()
 		_, _ = socket.Write(frames) // the server may have closed the connection already
 		if !silent {

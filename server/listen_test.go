@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 
 	"golang.org/x/sys/unix"
@@ -18,13 +19,9 @@ import (
 func stale(t *testing.T, path string) {
 	t.Helper()
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	l.SetUnlinkOnClose(false)
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, l.Close())
 }
 
 // Ensure that exactly one of several servers that start at the same time beside a stale socket
@@ -70,9 +67,7 @@ func TestManyListenAtOnce(t *testing.T) {
 func TestListenRemovesNothingElse(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
-	if err := os.WriteFile(file, []byte("mine"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(file, []byte("mine"), 0o600))
 	if _, err := listen(file); !errors.Is(err, shm.ErrInvalid) || !strings.Contains(err.Error(), "is not a socket") {
 		t.Errorf("%v", err)
 	}
@@ -82,13 +77,9 @@ func TestListenRemovesNothingElse(t *testing.T) {
 
 	stopped := filepath.Join(dir, "stopped")
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer unix.Close(fd)
-	if err := errors.Join(unix.Bind(fd, &unix.SockaddrUnix{Name: stopped}), unix.Listen(fd, 0)); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, errors.Join(unix.Bind(fd, &unix.SockaddrUnix{Name: stopped}), unix.Listen(fd, 0)))
 	for { // until the backlog is full
 		c, err := net.Dial("unix", stopped)
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/server"
 )
 
@@ -15,9 +16,7 @@ import (
 func readsOfFiles(t *testing.T) (n int) {
 	t.Helper()
 	text, err := os.ReadFile("/proc/self/io")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	at := bytes.Index(text, []byte("syscr: "))
 	if _, err := fmt.Sscanf(string(text[at:]), "syscr: %d", &n); err != nil {
 		t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/source"
 )
@@ -252,9 +253,7 @@ func TestAServerOnDemandEndsAfterItsLastProgram(t *testing.T) {
 	p := dial(t, d.Dir())
 	_, segment := p.attach(one)
 	program, err := cache.Attach(segment, cache.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	p.socket.Close() // hits need no connection: the lock says that the program lives
 	eventually(t, "the cache without a program ends", func() bool { return !d.Has(two) })
 	time.Sleep(1500 * time.Millisecond)
@@ -266,9 +265,7 @@ func TestAServerOnDemandEndsAfterItsLastProgram(t *testing.T) {
 	if !d.Has(one) {
 		t.Error("the cache of the program has ended")
 	}
-	if err := program.Close(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, program.Close())
 	<-d.ended
 	if d.Caches() != 0 {
 		t.Error("a cache stays")

@@ -15,6 +15,7 @@ import (
 	"unsafe"
 
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/shm"
 
@@ -67,9 +68,7 @@ func TestAdminGroup(t *testing.T) {
 	const group, nobody = 54321, 65534
 	dir := t.TempDir()
 	for _, above := range []string{filepath.Dir(dir), dir} { // so that others can reach the folder of the sockets
-		if err := os.Chmod(above, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.Chmod(above, 0o755))
 	}
 	m := newMemory(10, 100)
 	o := options(t, m, server.CacheOptions{})
@@ -94,9 +93,7 @@ func TestAdminGroup(t *testing.T) {
 				t.Fatal(err)
 			}
 			if mode == 0o666 {
-				if err := os.Chmod(s.Dir(), 0o711); err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, os.Chmod(s.Dir(), 0o711))
 			}
 			for name, c := range map[string]struct {
 				gid    int

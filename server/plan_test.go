@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/order"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/shm"
@@ -56,9 +57,7 @@ func planFor(t *testing.T, s *server.Server, body string) (p planned) {
 func orderOf(t *testing.T, o order.Order, epoch, from, ranks uint64, mine ...uint64) (all []int) {
 	t.Helper()
 	e, err := o.Epoch(epoch)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for p := from; p < o.Samples; p++ {
 		if slices.Contains(mine, (p-from)%ranks) {
 			all = append(all, int(e.At(p)))

@@ -3,6 +3,7 @@ package server_test
 import (
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/order"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/shm"
@@ -50,9 +51,7 @@ func sharedLoads(t *testing.T, kind order.Kind, slots int, jobs ...pace) []float
 			}
 			from := at[k] % samples
 			next, err := all[k].read(t.Context(), at[k]/samples, from, from+batch)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			if at[k] += next - from; at[k] == samples {
 				begin[k] = total(k)
 			}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/order"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/shm"
@@ -35,9 +36,7 @@ type training struct {
 func newTraining(t *testing.T, m *memory, dir string, seed uint64) *training {
 	t.Helper()
 	s, err := client.Dial(t.Context(), "pets", client.DialOptions{SocketsDir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { s.Close() })
 	return &training{m, s, order.Order{Samples: uint64(m.samples), Kind: order.Shuffled, Seed: seed}, 0, 16}
 }
@@ -259,9 +258,7 @@ func TestPlannedServerRestarts(t *testing.T) {
 	o := options(t, m, server.CacheOptions{Size: sizeFor(t, m, samples/2), Policy: shm.PolicyPlanned})
 	s, stop := start(t, o)
 	j := newTraining(t, m, s.Dir(), 3)
-	if err := j.announce(t.Context(), 5, 100); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, j.announce(t.Context(), 5, 100))
 	if _, err := j.read(t.Context(), 5, 100, 200); err != nil {
 		t.Fatal(err)
 	}
@@ -332,14 +329,10 @@ func TestSideBuffer(t *testing.T) {
 				t.Helper()
 				epoch, from := at[job]/samples, at[job]%samples
 				if from == 0 {
-					if err := all[job].announce(t.Context(), epoch, 0); err != nil {
-						t.Fatal(err)
-					}
+					fatal.If(t, all[job].announce(t.Context(), epoch, 0))
 				}
 				next, err := all[job].read(t.Context(), epoch, from, from+step)
-				if err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, err)
 				at[job] += next - from
 			}
 			for at[0] < between {
@@ -395,9 +388,7 @@ func TestAnnounce(t *testing.T) {
 		} else {
 			used, err = control.ParseAnnounced(body)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		return used, refused
 	}
 	good := control.AnnounceBody{Cache: number, Owner: 2, Kind: 1, Ranks: 1, Samples: 30}

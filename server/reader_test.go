@@ -10,6 +10,7 @@ import (
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/source"
 
@@ -199,9 +200,7 @@ func TestEndsBesideAReadAheadThatHangs(t *testing.T) {
 func TestOwnRemovalIsNoProblem(t *testing.T) {
 	s, _ := start(t, options(t, newMemory(20, 1000), server.CacheOptions{}))
 	h := s.Cache("pets")
-	if err := h.Unlink(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, h.Unlink())
 	if h.Segment().HasName() || len(h.Problems()) > 0 {
 		t.Error(h.Segment().HasName(), h.Problems())
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
@@ -122,14 +123,10 @@ func TestRemoveUnused(t *testing.T) {
 		if errors.Is(err, shm.ErrNotFound) {
 			return 0 // just between the two
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		defer seg.Close()
 		n, err := seg.AllocatedBytes()
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		return n
 	}
 	p, q := dial(t, s.Dir()), dial(t, s.Dir())

@@ -1,6 +1,10 @@
 package shm
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/stocached/stocached/internal/verify/fatal"
+)
 
 // To create a 1 GiB cache allocates only its control part. It must take less than 5 ms.
 func BenchmarkCreate1GiB(b *testing.B) {
@@ -13,9 +17,7 @@ func BenchmarkCreate1GiB(b *testing.B) {
 		b.Run(kind, func(b *testing.B) {
 			for b.Loop() {
 				s, err := Create(o)
-				if err != nil {
-					b.Fatal(err)
-				}
+				fatal.If(b, err)
 				b.StopTimer()
 				s.Close()
 				if name != "" {
@@ -32,9 +34,7 @@ func BenchmarkAttach100M(b *testing.B) {
 	path := sparse(b, tempDir(b), Options{Name: "large", Samples: 100_000_000, SampleBytes: 3072})
 	for b.Loop() {
 		s, err := Open(path, OpenOptions{})
-		if err != nil {
-			b.Fatal(err)
-		}
+		fatal.If(b, err)
 		s.Close()
 	}
 }
@@ -43,9 +43,7 @@ func BenchmarkAttach100M(b *testing.B) {
 func TestAttachTouchesOnlyTheHeader(t *testing.T) {
 	path := sparse(t, tempDir(t), Options{Name: "large", Samples: 100_000_000, SampleBytes: 3072})
 	s, err := Open(path, OpenOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer s.Close()
 	if n, err := s.AllocatedBytes(); err != nil || n != HeaderBytes {
 		t.Errorf("%d bytes allocated, the header has %d: %v", n, HeaderBytes, err)
@@ -59,9 +57,7 @@ func BenchmarkDraw(b *testing.B) {
 	b.Run("small", func(b *testing.B) {
 		for b.Loop() {
 			n, err := a.Draw(1)
-			if err != nil {
-				b.Fatal(err)
-			}
+			fatal.If(b, err)
 			a.Settle(n)
 		}
 	})
@@ -69,9 +65,7 @@ func BenchmarkDraw(b *testing.B) {
 		for b.Loop() {
 			s.Grant(a.Group()).Store(0)
 			n, err := a.Draw(1)
-			if err != nil {
-				b.Fatal(err)
-			}
+			fatal.If(b, err)
 			a.Settle(n)
 		}
 	})

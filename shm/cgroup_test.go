@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stocached/stocached/internal/verify/cgroup"
+	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
 func init() { children["in-cgroup"] = childInCgroup }
@@ -28,9 +29,7 @@ func memoryGroup(t *testing.T, limit uint64) *cgroup.Group {
 	if errors.Is(err, cgroup.ErrNone) {
 		privileged(t, "make a cgroup with a memory limit", err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() {
 		if err := g.Remove(); err != nil {
 			t.Error(err)
@@ -43,9 +42,7 @@ func memoryGroup(t *testing.T, limit uint64) *cgroup.Group {
 func runInGroup(t *testing.T, g *cgroup.Group, name string, args ...string) {
 	t.Helper()
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	cmd := g.Command(self, args...)
 	cmd.Env = append(os.Environ(), "STOCACHED_TEST_CHILD="+name)
 	if out, err := cmd.CombinedOutput(); err != nil {

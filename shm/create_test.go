@@ -16,6 +16,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"golang.org/x/sys/unix"
 )
 
@@ -33,9 +34,7 @@ func TestCreateNamed(t *testing.T) {
 	old := unix.Umask(0o777)
 	s, err := Create(o)
 	unix.Umask(old)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	closeLater(t, s)
 	if s.Path() != filepath.Join(o.Dir, o.Name) || s.ReadOnly() || s.FD() < 0 {
 		t.Error(s.Path(), s.ReadOnly(), s.FD())
@@ -79,9 +78,7 @@ func TestSharing(t *testing.T) {
 	s := create(t, o)
 	a, ro := open(t, s.Path(), OpenOptions{}), open(t, s.Path(), OpenOptions{ReadOnly: true})
 	fd, err := OpenFD(a.FD(), OpenOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	closeLater(t, fd)
 	if fd.Path() != s.Path() || fd.ReadOnly() || !ro.ReadOnly() {
 		t.Error(fd.Path(), fd.ReadOnly(), ro.ReadOnly())
@@ -127,9 +124,7 @@ func TestPayloadRange(t *testing.T) {
 		if after, _ := s.AllocatedBytes(); after != before {
 			t.Errorf("reading a hole took %d bytes", after-before)
 		}
-		if err := s.AllocatePayload(0, s.PayloadBytes); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, s.AllocatePayload(0, s.PayloadBytes))
 		if after, _ := s.AllocatedBytes(); s.file != nil && after != s.SegmentBytes {
 			t.Errorf("%d bytes of %d allocated", after, s.SegmentBytes)
 		}
@@ -175,9 +170,7 @@ func TestOpenFDRefused(t *testing.T) {
 	for name, flags := range map[string]int{"O_PATH": unix.O_PATH, "write-only": unix.O_WRONLY,
 		"append": unix.O_RDWR | unix.O_APPEND} {
 		fd, err := unix.Open(s.Path(), flags|unix.O_CLOEXEC, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		_, err = OpenFD(fd, OpenOptions{})
 		want(t, err, ErrInvalid, fmt.Sprintf("descriptor %d", fd))
 		if err := unix.Close(fd); err != nil {
@@ -187,17 +180,13 @@ func TestOpenFDRefused(t *testing.T) {
 	_, err := OpenFD(-1, OpenOptions{})
 	want(t, err, ErrInvalid)
 	var pipe [2]int
-	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, unix.Pipe2(pipe[:], unix.O_CLOEXEC))
 	defer unix.Close(pipe[1])
 	_, err = OpenFD(pipe[0], OpenOptions{})
 	want(t, err, ErrPermission, "FIFO")
 	unix.Close(pipe[0])
 	fd, err := unix.Open(s.Path(), unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	ro, err := OpenFD(fd, OpenOptions{})
 	if err != nil || !ro.ReadOnly() {
 		t.Fatal(err)
@@ -270,16 +259,12 @@ func TestThingsInTheWay(t *testing.T) {
 		}, ErrPermission, "socket", ErrPermission},
 	} {
 		path := filepath.Join(dir, c.name)
-		if err := os.WriteFile(target, content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.WriteFile(target, content, 0o600))
 		if err := c.make(path); err != nil {
 			t.Fatal(c.name, err)
 		}
 		before, err := os.Lstat(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		o := small()
 		o.Name, o.Dir = c.name, dir
 		_, err = Create(o)
@@ -315,15 +300,11 @@ func TestOwners(t *testing.T) {
 	o.Dir = tempDir(t)
 	s := create(t, o)
 	privileged(t, "give a file away", notRoot())
-	if err := os.Chown(s.Path(), 12345, 12345); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Chown(s.Path(), 12345, 12345))
 	_, err := Open(s.Path(), OpenOptions{})
 	want(t, err, ErrPermission, "user 12345", s.Path())
 	want(t, Unlink(s.Path()), ErrPermission, "user 12345")
-	if err := os.Chmod(o.Dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Chmod(o.Dir, 0o755))
 	as := func(uid uint32, expectation string) {
 		t.Helper()
 		cmd, out := child("open-as", s.Path(), expectation)
@@ -335,9 +316,7 @@ func TestOwners(t *testing.T) {
 	as(12345, "writable")
 	as(12346, "another's")
 	for mode, expectation := range map[os.FileMode]string{0o400: "read-only", 0o000: "no permission"} {
-		if err := os.Chmod(s.Path(), mode); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.Chmod(s.Path(), mode))
 		as(12345, expectation)
 	}
 }
@@ -398,9 +377,7 @@ func TestDefaultDir(t *testing.T) {
 				os.Chmod(dir, 0o750))
 		}},
 	} {
-		if err := c.make(); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, c.make())
 		run(c.expectation)
 		os.RemoveAll(dir)
 	}
@@ -465,9 +442,7 @@ func TestKilledWhileCreating(t *testing.T) {
 	dir := mountTmpfs(t, "size=1g")
 	free := func() uint64 {
 		var st unix.Statfs_t
-		if err := unix.Statfs(dir, &st); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, unix.Statfs(dir, &st))
 		return st.Bfree
 	}
 	before := free()
@@ -519,9 +494,7 @@ func TestTruncatedWhileInUse(t *testing.T) {
 	o := small()
 	o.Dir = tempDir(t)
 	s := create(t, o)
-	if err := os.Truncate(s.Path(), int64(s.PayloadOffset)+50); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Truncate(s.Path(), int64(s.PayloadOffset)+50))
 	_, err := Open(s.Path(), OpenOptions{})
 	want(t, err, ErrFormat, fmt.Sprint(s.PayloadOffset+50), fmt.Sprint(s.SegmentBytes), "truncated")
 	want(t, s.ReadPayload(make([]byte, 100), 0), ErrFormat, "truncated")
@@ -536,14 +509,10 @@ func TestClose(t *testing.T) {
 	o := small()
 	o.Dir = tempDir(t)
 	s, err := Create(o) // create keeps it for the end of the test
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	maps := func() int {
 		b, err := os.ReadFile("/proc/self/maps")
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		return strings.Count(string(b), o.Dir)
 	}
 	s.KeepWords()

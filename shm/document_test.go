@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
 // row is a row of a table in docs/spec/segment.md.
@@ -16,9 +18,7 @@ type row struct{ cells []string }
 func tables(t *testing.T) map[string][]row {
 	t.Helper()
 	text, err := os.ReadFile("../docs/spec/segment.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	found, heading, started := map[string][]row{}, "", false
 	for _, line := range strings.Split(string(text), "\n") {
 		switch {
@@ -135,9 +135,7 @@ func TestDocumentNumbers(t *testing.T) {
 		}
 	}
 	text, err := os.ReadFile("../docs/spec/segment.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 
 	dtypes := regexp.MustCompile(`(\d+) (bytes|bool|u?int\d+|b?float\d+|complex\d+)\b`).FindAllStringSubmatch(doc["Field"][1].cells[3], -1)
 	if len(dtypes) != int(dtypeCount) {

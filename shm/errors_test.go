@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"golang.org/x/sys/unix"
 )
 
@@ -17,9 +18,7 @@ import (
 // has no others except those of requests to a server.
 func TestCodes(t *testing.T) {
 	text, err := os.ReadFile("../cclient/stocached.h")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	numbers := map[string]int{}
 	for _, m := range regexp.MustCompile(`STOC_(E[A-Z]+|FULL) = (-?\d+)`).FindAllStringSubmatch(string(text), -1) {
 		numbers[m[1]], _ = strconv.Atoi(m[2])

@@ -6,6 +6,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"golang.org/x/sys/unix"
 )
 
@@ -23,9 +24,7 @@ func FuzzAttach(f *testing.F) {
 			Fingerprint: "g"},
 	} {
 		h, g, err := o.Plan()
-		if err != nil {
-			f.Fatal(err)
-		}
+		fatal.If(f, err)
 		h.Stamp()
 		page := h.Encode(&g)
 		f.Add(page, g.SegmentBytes, true)
@@ -44,17 +43,13 @@ func FuzzAttach(f *testing.F) {
 		}
 		length = max(length%(1<<40), uint64(len(page))) // sparse: costs nothing
 		fd, err := unix.MemfdCreate("stoctest", unix.MFD_CLOEXEC)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		file := os.NewFile(uintptr(fd), "fuzz")
 		defer file.Close()
 		if _, err := file.WriteAt(page, 0); err != nil {
 			t.Fatal(err)
 		}
-		if err := file.Truncate(int64(length)); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, file.Truncate(int64(length)))
 		s, err := OpenFD(fd, OpenOptions{})
 		if err != nil {
 			if code := Code(err); code != Code(ErrFormat) && code != Code(ErrVersion) && code != Code(ErrMemory) {

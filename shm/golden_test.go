@@ -13,6 +13,8 @@ import (
 	"reflect"
 	"testing"
 	"time"
+
+	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
 // The tests of Go, C and Python read the golden segment: shm/testdata/golden.seg.gz is the file
@@ -104,9 +106,7 @@ func goldenSegment(t *testing.T) *Segment {
 	t.Helper()
 	s, err := NewHeap(Options{Samples: 8, Slots: 5, ClientRecords: 2, Fingerprint: "golden fingerprint",
 		Fields: []Field{{Name: "image", DType: Uint8, Dims: []uint64{2, 3}}, {Name: "label", DType: Int64}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	h := &s.Header
 	h.Name, h.Flags, h.UID, h.Limit = "golden", h.Flags|FlagNamed, 1000, 4<<20
 	s.Flags = h.Flags
@@ -219,21 +219,15 @@ func TestGolden(t *testing.T) {
 		var packed bytes.Buffer
 		z, _ := gzip.NewWriterLevel(&packed, gzip.BestCompression)
 		z.Write(image)
-		if err := z.Close(); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, z.Close())
 		description, err := json.MarshalIndent(describeGolden(made), "", "  ")
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		files := map[string][]byte{segmentFile: packed.Bytes(), textFile: append(description, '\n')}
 		if _, err := os.Stat(segmentFile); err == nil && bytes.Equal(unpackGolden(t), image) {
 			delete(files, segmentFile) // another version of gzip packs it differently
 		}
 		for name, content := range files {
-			if err := os.WriteFile(name, content, 0o644); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, os.WriteFile(name, content, 0o644))
 		}
 	}
 
@@ -247,22 +241,14 @@ func TestGolden(t *testing.T) {
 			len(kept), len(image), k)
 	}
 	path := filepath.Join(t.TempDir(), "golden")
-	if err := os.WriteFile(path, kept, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(path, kept, 0o600))
 	s, err := Open(path, OpenOptions{Fingerprint: "golden fingerprint"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer s.Close()
 	var want golden
 	description, err := os.ReadFile(textFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(description, &want); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
+	fatal.If(t, json.Unmarshal(description, &want))
 	got := describeGolden(s)
 	if !reflect.DeepEqual(got, want) {
 		a, _ := json.MarshalIndent(got, "", "  ")
@@ -279,17 +265,11 @@ func TestGolden(t *testing.T) {
 func unpackGolden(t testing.TB) []byte {
 	t.Helper()
 	packed, err := os.Open("testdata/golden.seg.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer packed.Close()
 	z, err := gzip.NewReader(packed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	image, err := io.ReadAll(z)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return image
 }

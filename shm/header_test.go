@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
 // refix corrects the checksum of a changed header, as a malicious writer would.
@@ -19,13 +21,9 @@ func refix(page []byte) {
 func TestEveryByteFlipped(t *testing.T) {
 	image := unpackGolden(t)
 	path := filepath.Join(tempDir(t), "golden")
-	if err := os.WriteFile(path, image, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(path, image, 0o600))
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer f.Close()
 	for k := range HeaderBytes {
 		kind := ErrFormat
@@ -61,9 +59,7 @@ func TestEveryByteFlipped(t *testing.T) {
 func TestEveryByteOfALiar(t *testing.T) {
 	image := unpackGolden(t)[:HeaderBytes]
 	_, honest, err := DecodeHeader(image, 2101248)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	free := map[int]string{
 		HeaderSamples:             "9 samples, whose index takes the same page",
 		HeaderFields + FieldDType: "int8, as large as uint8", HeaderFields + FieldBytes + FieldDType: "uint64, as large as int64"}
@@ -102,13 +98,9 @@ func TestEveryByteOfALiar(t *testing.T) {
 func TestEveryTruncation(t *testing.T) {
 	image := unpackGolden(t)
 	path := filepath.Join(tempDir(t), "golden")
-	if err := os.WriteFile(path, image, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(path, image, 0o600))
 	check := func(n int64) {
-		if err := os.Truncate(path, n); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.Truncate(path, n))
 		s, err := Open(path, OpenOptions{})
 		if want(t, err, ErrFormat, fmt.Sprint(n)); err == nil {
 			s.Close()
@@ -158,9 +150,7 @@ func TestVersions(t *testing.T) {
 func TestDecodeOfFiles(t *testing.T) {
 	header := func(decode string, change func(page []byte)) (Header, error) {
 		h, g, err := (&Options{Samples: 3, Variable: true, Limit: 8 << 20, Decode: decode}).Plan()
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		h.Stamp()
 		page := h.Encode(&g)
 		change(page)
@@ -187,9 +177,7 @@ func TestLengths(t *testing.T) {
 		plan := func(lengths bool) (Header, Geometry) {
 			h, g, err := (&Options{Samples: samples, Variable: true, Limit: 256 << 20, Policy: policy, SlotBytes: slotsOf(policy),
 				Lengths: lengths}).Plan()
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			h.Stamp()
 			return h, g
 		}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"golang.org/x/sys/unix"
 )
 
@@ -22,9 +23,7 @@ func small() Options {
 func tempDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", fmt.Sprintf("shm-test-%d-", os.Getpid()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	return dir
 }
@@ -33,9 +32,7 @@ func tempDir(t testing.TB) string {
 func create(t testing.TB, o Options) *Segment {
 	t.Helper()
 	s, err := Create(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	closeLater(t, s)
 	return s
 }
@@ -44,9 +41,7 @@ func create(t testing.TB, o Options) *Segment {
 func open(t testing.TB, path string, o OpenOptions) *Segment {
 	t.Helper()
 	s, err := Open(path, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	closeLater(t, s)
 	return s
 }
@@ -63,9 +58,7 @@ func closeLater(t testing.TB, s *Segment) {
 func locks(t testing.TB, s *Segment) Locks {
 	t.Helper()
 	l, err := s.NewLocks()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { l.Close() })
 	return l
 }

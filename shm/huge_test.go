@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/internal/verify/hugepage"
 )
 
@@ -53,9 +54,7 @@ func TestMapsAreAligned(t *testing.T) {
 		o.Dir = tempDir(t)
 		s := create(t, o)
 		fd, err := OpenFD(s.FD(), OpenOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		closeLater(t, fd)
 		for k, s := range []*Segment{s, fd, open(t, s.Path(), OpenOptions{}),
 			open(t, s.Path(), OpenOptions{ReadOnly: true})} {
@@ -114,9 +113,7 @@ func TestTakeHuge(t *testing.T) {
 	allocated(6 * m)
 	s.TakeHuge(6*m, 3*m, nil)
 	allocated(8 * m)
-	if err := s.AllocatePayload(8*m, m); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, s.AllocatePayload(8*m, m))
 	for what, payload := range map[string][]byte{"payload": s.payload, "payload of a reader": reader.payload} {
 		wantHuge(t, what, payload, 8*m)
 		want := make([]byte, 9*m)
@@ -126,9 +123,7 @@ func TestTakeHuge(t *testing.T) {
 		}
 	}
 	heap, err := NewHeap(Options{Samples: 4, SampleBytes: 3 * m})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	heap.TakeHuge(0, 12*m, nil) // nothing to ask the kernel for
 }
 

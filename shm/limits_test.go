@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm/memory"
 )
 
@@ -29,9 +30,7 @@ func TestSmallTmpfs(t *testing.T) {
 	free := func() uint64 {
 		t.Helper()
 		var st unix.Statfs_t
-		if err := unix.Statfs(dir, &st); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, unix.Statfs(dir, &st))
 		return st.Bfree * uint64(st.Bsize)
 	}
 	const whole = 16 << 20
@@ -90,9 +89,7 @@ func TestSmallTmpfs(t *testing.T) {
 			t.Error("other bytes")
 		}
 	}
-	if err := os.Remove(full); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Remove(full))
 	if _, err := lazy.WritePayload(sample, 0); err != nil {
 		t.Errorf("after there is room again: %v", err)
 	}
@@ -103,9 +100,7 @@ func fillUp(t *testing.T, dir string) string {
 	t.Helper()
 	path := filepath.Join(dir, "another user's")
 	f, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer f.Close()
 	page := make([]byte, 4096)
 	for {
@@ -123,21 +118,13 @@ func TestFullWhileCreating(t *testing.T) {
 	dir := mountTmpfs(t, "size=16m")
 	o := Options{Name: "late", Dir: dir, Samples: 4, SampleBytes: 1 << 20, Reserve: true}
 	s, err := Create(Options{Name: "late", Dir: dir, Samples: 4, SampleBytes: 1 << 20, Reserve: true, Progress: func(done, total uint64) {}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(s.Close(), Unlink(s.Path())); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
+	fatal.If(t, errors.Join(s.Close(), Unlink(s.Path())))
 	h, g, err := o.Plan()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	fillUp(t, dir)
 	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	f := os.NewFile(uintptr(fd), "late")
 	_, err = initialise(f, h, g, nil)
 	want(t, err, ErrMemory, "allocate the control part", fmt.Sprint(g.SegmentBytes), "--size")
@@ -156,19 +143,13 @@ func TestReadOnlyMount(t *testing.T) {
 	o := small()
 	o.Dir = dir
 	s, err := Create(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if _, err := s.WritePayload([]byte("kept"), 0); err != nil {
 		t.Fatal(err)
 	}
 	path := s.Path()
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_REMOUNT|unix.MS_RDONLY, "size=16m"); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, s.Close())
+	fatal.If(t, unix.Mount("tmpfs", dir, "tmpfs", unix.MS_REMOUNT|unix.MS_RDONLY, "size=16m"))
 	ro := open(t, path, OpenOptions{})
 	if !ro.ReadOnly() || string(ro.Bytes(0, 4)) != "kept" {
 		t.Errorf("read-only %v, %q", ro.ReadOnly(), ro.Bytes(0, 4))
@@ -266,17 +247,11 @@ func childAddressSpace(args []string) error {
 func sparse(t testing.TB, dir string, o Options) string {
 	t.Helper()
 	h, g, err := o.Plan()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	h.Stamp()
 	path := filepath.Join(dir, o.Name)
-	if err := os.WriteFile(path, h.Encode(&g), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Truncate(path, int64(g.SegmentBytes)); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(path, h.Encode(&g), 0o600))
+	fatal.If(t, os.Truncate(path, int64(g.SegmentBytes)))
 	return path
 }
 

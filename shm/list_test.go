@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
 // Ensure that List returns a directory's caches with their settings and sizes, invalid ones with
@@ -15,15 +17,9 @@ func TestList(t *testing.T) {
 	s := create(t, o)
 	o.Name, o.Reserve = "lazy", false
 	lazy := create(t, o)
-	if err := os.WriteFile(filepath.Join(dir, "junk"), []byte("no cache"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(filepath.Join(dir, "directory"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(s.Path(), filepath.Join(dir, "link")); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(filepath.Join(dir, "junk"), []byte("no cache"), 0o600))
+	fatal.If(t, os.Mkdir(filepath.Join(dir, "directory"), 0o700))
+	fatal.If(t, os.Symlink(s.Path(), filepath.Join(dir, "link")))
 	found, err := List(dir)
 	if err != nil || len(found) != 3 {
 		t.Fatalf("%+v, %v", found, err)

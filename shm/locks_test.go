@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"golang.org/x/sys/unix"
 )
 
@@ -17,9 +18,7 @@ import (
 func eachKind(t *testing.T, test func(t *testing.T, s *Segment)) {
 	t.Run("heap", func(t *testing.T) {
 		s, err := NewHeap(small())
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		closeLater(t, s)
 		test(t, s)
 	})
@@ -63,17 +62,13 @@ func TestLocks(t *testing.T) {
 		mustTry(t, b, 0, true)
 		mustTry(t, b, 2, true)
 		mustProbe(t, s, true, 0, 1, 2)
-		if err := b.Unlock(2); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, b.Unlock(2))
 		mustProbe(t, s, true, 0, 1)
 		mustTry(t, a, 2, true)
 		if last, err := a.LastUser(); last || err != nil {
 			t.Errorf("last user beside another: %v, %v", last, err)
 		}
-		if err := a.Close(); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, a.Close())
 		mustProbe(t, s, true, 0)
 		mustTry(t, b, 1, true)
 		if _, err := a.TryLock(0); !errors.Is(err, ErrClosed) {
@@ -85,9 +80,7 @@ func TestLocks(t *testing.T) {
 		if last, err := b.LastUser(); !last || err != nil {
 			t.Errorf("last user: %v, %v", last, err)
 		}
-		if err := b.Close(); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, b.Close())
 		mustProbe(t, s, false)
 		c := locks(t, s)
 		mustTry(t, c, 0, true)
@@ -136,9 +129,7 @@ func TestLockDescriptionIsOwn(t *testing.T) {
 	defer data.Close()
 	cmd := exec.Command("sleep", "60")
 	cmd.ExtraFiles = []*os.File{data}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, cmd.Start())
 	defer func() { cmd.Process.Kill(); cmd.Wait() }()
 	mustProbe(t, s, true, 1)
 	l.Close()
@@ -149,9 +140,7 @@ func TestLockDescriptionIsOwn(t *testing.T) {
 func dup(t *testing.T, fd int) int {
 	t.Helper()
 	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return own
 }
 
@@ -178,9 +167,7 @@ func TestLastUserRace(t *testing.T) {
 		t.Fatalf("did not wait: %v", err)
 	default:
 	}
-	if err := s.Remove(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, s.Remove())
 	want(t, <-done, ErrNotFound, "last user")
 	l.Close()
 	if _, err := late.NewLocks(); !errors.Is(err, ErrNotFound) {
@@ -192,9 +179,7 @@ func TestLastUserRace(t *testing.T) {
 	first := locks(t, next)
 	attached := open(t, next.Path(), OpenOptions{})
 	second := locks(t, attached)
-	if err := next.Remove(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, next.Remove())
 	second.Close()
 	locks(t, attached) // had locks before: continues without a name
 	first.Close()
@@ -235,9 +220,7 @@ func TestCreatorIsUser(t *testing.T) {
 func descriptors(t *testing.T) int {
 	t.Helper()
 	links, err := filepath.Glob("/proc/self/fd/*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	n := 0
 	for _, link := range links {
 		if target, err := os.Readlink(link); err == nil && strings.HasPrefix(target, "/dev/shm/shm-test-") {

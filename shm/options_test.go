@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
 // setOption sets an option as JSON has it.
@@ -50,9 +52,7 @@ func TestOptionCases(t *testing.T) {
 	if err == nil {
 		err = json.Unmarshal(text, &cases)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	missing := map[string]bool{}
 	for _, p := range OptionTable {
 		missing[p.Name] = p.Most > 0 && p.C != ""
@@ -218,9 +218,7 @@ func TestSlotBytes(t *testing.T) {
 	} {
 		o := Options{Samples: c.samples, Variable: true, Policy: PolicyCost, Limit: c.limit}
 		_, g, err := o.Plan()
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		part := g.PayloadBytes / (8 * g.Samples)
 		if g.SlotStride != c.want || g.SlotStride > max(part, UnitBytes) ||
 			part >= 2*g.SlotStride+g.SlotStride/64 && g.SlotStride < MaxChainStride {
@@ -239,14 +237,10 @@ func TestArenaLimit(t *testing.T) {
 	lengths := []uint64{0, 1, 64, 65, 100_000, 3000, 5000, 12_345}
 	for _, policy := range []Policy{PolicyFirstCome, PolicyCost, PolicyLRU} {
 		limit, slotBytes, err := ArenaLimit(policy, 0, lengths)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		o := Options{Samples: uint64(len(lengths)), Variable: true, Policy: policy, Limit: limit, SlotBytes: slotBytes}
 		_, g, err := o.Plan()
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		room := g.PayloadBytes
 		for _, n := range lengths {
 			room -= max(1, (n+g.SlotStride-1)/g.SlotStride) * g.SlotStride

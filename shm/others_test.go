@@ -3,6 +3,8 @@ package shm
 import (
 	"fmt"
 	"testing"
+
+	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
 // Ensure that many creations read few caches each: the work grows with their number, and not with its square.
@@ -35,20 +37,14 @@ func TestCreationsCount(t *testing.T) {
 		for k := range 3 {
 			o.Name = fmt.Sprintf("c%d-%d", round, k)
 			s, err := Create(o)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := s.Close(); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
+			fatal.If(t, s.Close())
 		}
 		o.Name = "refused"
 		_, err := Create(o)
 		want(t, err, ErrMemory, "that other caches (3) have yet to fill")
 		for k := range 3 {
-			if err := Unlink(fmt.Sprintf("%s/c%d-%d", dir, round, k)); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, Unlink(fmt.Sprintf("%s/c%d-%d", dir, round, k)))
 		}
 	}
 }

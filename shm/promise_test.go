@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm/memory"
 )
 
@@ -22,9 +23,7 @@ func init() {
 func memoryLeft(t *testing.T) uint64 {
 	t.Helper()
 	limits, err := memory.ReadLimits()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	others := memory.Promises{}
 	addNamed(others, DefaultDir(), true)
 	addAttached(others)
@@ -64,9 +63,7 @@ func TestPromises(t *testing.T) {
 		p := memory.Promises{}
 		addAttached(p)
 		var st unix.Stat_t
-		if err := unix.Fstat(s.FD(), &st); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, unix.Fstat(s.FD(), &st))
 		if one := p[inodeOf(&st)]; one != nil {
 			return one.Bytes
 		}
@@ -79,9 +76,7 @@ func TestPromises(t *testing.T) {
 	if n := promised(mine); n != 100<<20 {
 		t.Errorf("%d bytes of 100 MiB", n)
 	}
-	if err := mine.AllocatePayload(0, 60<<20); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, mine.AllocatePayload(0, 60<<20))
 	if n := promised(mine); n != 40<<20 {
 		t.Errorf("%d bytes of 40 MiB", n)
 	}
@@ -94,16 +89,10 @@ func TestPromises(t *testing.T) {
 	cmd, _ := child("hold-cache")
 	cmd.Stdout = nil
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
+	fatal.If(t, cmd.Start())
 	var fd int
 	if _, err := fmt.Fscanln(out, &fd); err != nil {
 		t.Fatal(err)
@@ -113,9 +102,7 @@ func TestPromises(t *testing.T) {
 		t.Errorf("%d bytes of another process's 50 MiB", n)
 	}
 	in.Close()
-	if err := cmd.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, cmd.Wait())
 	if n := promised(theirs); n != 0 {
 		t.Errorf("%d bytes of a process that has ended", n)
 	}
@@ -170,9 +157,7 @@ garbage
 func TestCreateBesideMany(t *testing.T) {
 	const many = 100
 	dir, err := os.MkdirTemp("/dev/shm", "test-many-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	createOne := func(k int) (reads int) {
 		t.Helper()
@@ -200,9 +185,7 @@ func TestCreateBesideMany(t *testing.T) {
 	}
 	for k := range 3 { // the sum of their sizes has no place in 64 bits
 		path := filepath.Join(dir, "no-cache-"+strconv.Itoa(k))
-		if err := errors.Join(os.WriteFile(path, nil, 0o600), os.Truncate(path, math.MaxInt64)); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, errors.Join(os.WriteFile(path, nil, 0o600), os.Truncate(path, math.MaxInt64)))
 	}
 	createOne(many + 1)
 }
@@ -211,19 +194,13 @@ func TestCreateBesideMany(t *testing.T) {
 // folder of caches.
 func TestPromisesFollowNoLink(t *testing.T) {
 	elsewhere, err := os.MkdirTemp("/dev/shm", "test-elsewhere-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { os.RemoveAll(elsewhere) })
 	s, err := Create(Options{Name: "half-empty", Dir: elsewhere, Samples: 1000, SampleBytes: 10_000})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer s.Close()
 	link := fmt.Sprintf("/dev/shm/stocached-test-link-%d", os.Getpid())
-	if err := os.Symlink(elsewhere, link); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Symlink(elsewhere, link))
 	t.Cleanup(func() { os.Remove(link) })
 	has := func(dir string) bool {
 		found, here := memory.Promises{}, memory.Promises{}

@@ -8,15 +8,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm/memory"
 )
 
 // Ensure that the room of a directory is that of its tmpfs, and shrinks by the promise of a new cache.
 func TestRoomIn(t *testing.T) {
 	dir, err := os.MkdirTemp("/dev/shm", "stocached-room-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer os.RemoveAll(dir)
 	o := Options{Name: "c", Dir: dir, Samples: 1000, SampleBytes: 40 << 10}
 	want, err := o.SegmentBytes()
@@ -26,13 +25,9 @@ func TestRoomIn(t *testing.T) {
 	var after Room
 	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(time.Millisecond) { // until no other process changes much of the tmpfs between two looks
 		before, err := RoomIn(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		s, err := Create(o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if s.SegmentBytes != want {
 			t.Errorf("it was to have %d bytes, and has %d", want, s.SegmentBytes)
 		}
@@ -44,9 +39,7 @@ func TestRoomIn(t *testing.T) {
 		if err != nil || after.Device != before.Device {
 			t.Fatalf("%+v, %v", after, err)
 		}
-		if err := errors.Join(s.Remove(), s.Close()); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, errors.Join(s.Remove(), s.Close()))
 		gone := int64(before.Tmpfs.Left) - int64(after.Tmpfs.Left)
 		if before.Tmpfs.Left == memory.Unlimited || gone > int64(want)-8<<20 && gone < int64(want)+8<<20 {
 			break
@@ -62,9 +55,7 @@ func TestRoomIn(t *testing.T) {
 		t.Errorf("no tmpfs: %v", err)
 	}
 	proc, err := os.Open("/proc")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer proc.Close()
 	for _, dir := range []string{"/proc", DefaultDir()} {
 		_, err := checkTmpfs(int(proc.Fd()), dir)

@@ -3,6 +3,8 @@ package shm
 import (
 	"math/rand/v2"
 	"testing"
+
+	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
 // Ensure that unpacked words equal the packed values, at the ends of all fields, and that the
@@ -74,9 +76,7 @@ func TestRegionsDoNotOverlap(t *testing.T) {
 		{Samples: 257, Variable: true, Limit: 3 << 20, ClientRecords: 2},
 	} {
 		s, err := NewHeap(o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		header := string(s.control[:HeaderBytes])
 		n := uint64(0)
 		seen := func(v interface{ Add(uint64) uint64 }) {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 )
 
@@ -23,13 +24,9 @@ func randomFile(t testing.TB, size int) (*source.File, []byte) {
 		data[k] = byte(random.Uint32())
 	}
 	path := filepath.Join(t.TempDir(), "data")
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(path, data, 0o600))
 	f, err := source.OpenFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { f.Close() })
 	return f, data
 }
@@ -48,9 +45,7 @@ func TestReadExtents(t *testing.T) {
 			extents = append(extents, source.Extent{Offset: int64(at), Dst: buffer[1 : n+1]})
 			at += n + rand.IntN(3)*rand.IntN(1<<rand.IntN(15))
 		}
-		if err := f.ReadExtents(context.Background(), extents); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, f.ReadExtents(context.Background(), extents))
 		for k, e := range extents {
 			want := append(append([]byte{0xA5}, data[e.Offset:e.Offset+int64(len(e.Dst))]...), 0xA5)
 			if !bytes.Equal(buffers[k], want) {
@@ -84,9 +79,7 @@ func TestReadExtentsFails(t *testing.T) {
 	if err := f.ReadExtents(ctx, three(200)); !errors.Is(err, cause) {
 		t.Error(err)
 	}
-	if err := os.Chtimes(f.Path, time.Time{}, time.Now().Add(time.Hour)); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Chtimes(f.Path, time.Time{}, time.Now().Add(time.Hour)))
 	if err := f.ReadExtents(context.Background(), three(200)); !errors.Is(err, source.ErrChanged) {
 		t.Error(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/raw"
@@ -128,9 +129,7 @@ func TestSuite(t *testing.T) {
 		for i := range 7 {
 			want = append(want, bytes.Repeat([]byte{byte(i)}, size))
 		}
-		if err := os.WriteFile(path, bytes.Join(want, nil), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.WriteFile(path, bytes.Join(want, nil), 0o600))
 		return sourcetest.Fixture{Want: want, Files: []string{path}, Open: func(*testing.T) (source.Source, error) {
 			s, err := raw.Kind.Open(context.Background(), source.Settings{"path": path, "sample_bytes": size})
 			if err != nil {
@@ -280,9 +279,7 @@ func TestSecret(t *testing.T) {
 	type settings struct{ Password Secret }
 	s := settings{"hunter2"}
 	text, err := json.Marshal(map[string]any{"a": s, "b": Secret("hunter2")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	var log bytes.Buffer
 	slog.New(slog.NewTextHandler(&log, nil)).Info("x", "s", s, "p", s.Password)
 	slog.New(slog.NewJSONHandler(&log, nil)).Info("x", "s", s, "p", s.Password)

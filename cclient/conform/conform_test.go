@@ -18,6 +18,7 @@ import (
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/internal/verify/arena"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -48,9 +49,7 @@ func TestMain(m *testing.M) {
 func directory(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "stocconform-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	return dir
 }
@@ -245,9 +244,7 @@ func randomOperation(rng *rand.Rand, o shm.Options, sampleBytes int, claimed boo
 func image(t *testing.T, path string) map[string]any {
 	t.Helper()
 	seg, err := shm.Open(path, shm.OpenOptions{ReadOnly: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer seg.Close()
 	g := seg.Geometry
 	const owner = 0xfff << shm.StateBits
@@ -346,9 +343,7 @@ func compareRun(t *testing.T, options shm.Options, seed uint64) {
 		o := options
 		o.Name, o.Dir, o.ClientRecords = fmt.Sprintf("seed%d-%d", seed, len(parties)), dir, 4
 		seg, err := shm.Create(o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		seg.Close()
 		p := &party{name: who.name, path: filepath.Join(dir, o.Name)}
 		for _, language := range who.by {
@@ -362,9 +357,7 @@ func compareRun(t *testing.T, options shm.Options, seed uint64) {
 		parties = append(parties, p)
 	}
 	seg, err := shm.Open(parties[0].path, shm.OpenOptions{ReadOnly: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	sampleBytes := int(seg.Header.SampleBytes)
 	seg.Close()
 	rng := rand.New(rand.NewPCG(seed, 7))
@@ -421,9 +414,7 @@ func TestLengths(t *testing.T) {
 			o := kinds[name]
 			o.Name, o.Dir, o.ClientRecords, o.Lengths = "lengths", directory(t), 4, true
 			seg, err := shm.Create(o)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			t.Cleanup(func() { seg.Close() })
 			path := filepath.Join(o.Dir, o.Name)
 			c, other := open(t, 1, path, false).(*cClient), open(t, clearer, path, false)
@@ -472,9 +463,7 @@ func TestDead(t *testing.T) {
 			o := options
 			o.Name, o.Dir, o.ClientRecords = "dead", directory(t), 4
 			seg, err := shm.Create(o)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			defer seg.Close()
 			path := filepath.Join(o.Dir, o.Name)
 			bytes := make([]byte, 300)
@@ -484,13 +473,9 @@ func TestDead(t *testing.T) {
 			c := open(t, 1, path, false)
 			for round := range 5 {
 				locks, err := seg.NewLocks()
-				if err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, err)
 				dead, err := cache.Attach(seg, cache.Options{Locks: locks})
-				if err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, err)
 				if _, r, err := dead.Claim(3, len(bytes), cache.Overwrite); r != cache.Stored || err != nil {
 					t.Fatalf("round %d: %v %v", round, r, err)
 				}
@@ -520,9 +505,7 @@ func TestCorrupt(t *testing.T) {
 					o := options
 					o.Name, o.Dir, o.ClientRecords = languages[language].name, dir, 4
 					seg, err := shm.Create(o)
-					if err != nil {
-						t.Fatal(err)
-					}
+					fatal.If(t, err)
 					c := open(t, language, filepath.Join(dir, o.Name), false)
 					bytes := make([]byte, 100)
 					if !o.Variable {
@@ -582,9 +565,7 @@ func TestReadOnly(t *testing.T) {
 	o := kinds["first-come"]
 	o.Name, o.Dir = "read-only", directory(t)
 	seg, err := shm.Create(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer seg.Close()
 	path, bytes := filepath.Join(o.Dir, o.Name), make([]byte, 300)
 	if code := open(t, 0, path, false).set(2, [][]byte{bytes}, 0); code != 0 {
@@ -721,9 +702,7 @@ func header(t *testing.T, path string, named bool) []byte {
 		return nil
 	}
 	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	page := b[:shm.HeaderBytes]
 	clear(page[shm.HeaderUUID : shm.HeaderUUID+16])
 	clear(page[shm.HeaderCreated : shm.HeaderCreated+8])
@@ -743,19 +722,13 @@ func attachDamaged(t *testing.T, o shm.Options) {
 	dir := directory(t)
 	o.Name, o.Dir, o.ClientRecords = "damaged", dir, 2
 	seg, err := shm.Create(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	seg.Close()
 	path := filepath.Join(dir, o.Name)
 	whole, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer f.Close()
 	same := func(what string) {
 		t.Helper()
@@ -790,9 +763,7 @@ func attachDamaged(t *testing.T, o shm.Options) {
 		t.Fatal(err)
 	}
 	for _, n := range []int{0, 1, 7, 8, 4095, 4096, 4097, len(whole) - 4096, len(whole) - 1, len(whole) + 1, len(whole)} {
-		if err := os.Truncate(path, int64(n)); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.Truncate(path, int64(n)))
 		same(fmt.Sprintf("%d bytes", n))
 	}
 	for _, other := range []string{"directory", "link", "missing", "text", "missing/below", "text/below",
@@ -808,9 +779,7 @@ func attachDamaged(t *testing.T, o shm.Options) {
 		case "text":
 			err = os.WriteFile(path, bytes.Repeat([]byte("hello "), 1000), 0o600)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		same(other)
 		if goes, c := shm.Code(shm.Unlink(path)), unlinkC(path); goes != c {
 			t.Errorf("unlink %s: Go %d, C %d", other, goes, c)
@@ -833,17 +802,11 @@ func TestClosed(t *testing.T) {
 	o := kinds["first-come"]
 	o.Name, o.Dir = "closed", directory(t)
 	seg, err := shm.Create(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer seg.Close()
 	c, err := cache.Attach(seg, cache.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(c.Close(), c.Close()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
+	fatal.If(t, errors.Join(c.Close(), c.Close()))
 	var results [2][]any
 	for k, closed := range []client{&goClient{c: c, seg: seg}, &cClient{}} {
 		got, _ := closed.get(1, make([]byte, 300))

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	stocached "github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/shm/diskfile"
 )
@@ -107,9 +108,7 @@ func startDisk(t *testing.T, language, path, log string, number int) (*exec.Cmd,
 	c.Env = append(os.Environ(), fmt.Sprintf("%s=%s,%s,%s,%d", diskChild, language, path, log, number))
 	out := &bytes.Buffer{}
 	c.Stdout, c.Stderr = out, os.Stderr
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, c.Start())
 	return c, out
 }
 
@@ -118,9 +117,7 @@ func logged(t *testing.T, log string) (all []int) {
 	text, _ := os.ReadFile(log)
 	for line := range strings.FieldsSeq(string(text)) {
 		i, err := strconv.Atoi(line)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		all = append(all, i)
 	}
 	slices.Sort(all)
@@ -198,9 +195,7 @@ func TestDiskInUse(t *testing.T) {
 	}
 	c.close()
 	server, _, err := diskfile.Open(path, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if _, code, message := openDiskC(path, o); code != -5 || !strings.Contains(message, "a server) has it for itself") {
 		t.Error(code, message)
 	}

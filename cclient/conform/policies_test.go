@@ -9,6 +9,7 @@ import (
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/internal/verify/decisions"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -24,9 +25,7 @@ func inEachLanguage(t *testing.T, compare func(*testing.T, func(*testing.T, shm.
 			compare(t, func(t *testing.T, o shm.Options) (*shm.Segment, decisions.Client) {
 				o.Name, o.Dir = "policy", directory(t)
 				seg, err := shm.Create(o)
-				if err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, err)
 				t.Cleanup(func() { seg.Close() })
 				return seg, decider{t, open(t, language, filepath.Join(o.Dir, o.Name), false)}
 			})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/internal/timeline"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -24,9 +25,7 @@ func half() *Data {
 func curve(t *testing.T, d *Data) *Curve {
 	t.Helper()
 	c, err := New(d, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return c
 }
 
@@ -112,13 +111,9 @@ func TestEnough(t *testing.T) {
 // A recorded run has costs, sizes, workers, the step and what it had cached.
 func TestRun(t *testing.T) {
 	recorded, err := timeline.ReadFile("../timeline/testdata/run.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	d, err := Run("run.json", recorded, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if d.Samples != 240 || len(d.Seconds) != 240 || d.SampleBytes != 3*64*64 || d.Pace.Workers != 3 ||
 		d.Pace.Share != 1 || d.Today.Part != 0.75 || d.Today.Seconds < 0.29 || d.Today.Seconds > 0.32 || len(d.Notes) != 1 {
 		t.Errorf("%+v", d)
@@ -208,13 +203,9 @@ func TestUnknown(t *testing.T) {
 			Samples: 10, Variable: true, Limit: 8 << 20},
 	} {
 		seg, err := shm.Create(o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		c, err := cache.Attach(seg, cache.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if _, err := Cache("pets", seg, c); !errors.Is(err, ErrUnknown) ||
 			!strings.Contains(err.Error(), "cache pets "+want) {
 			t.Errorf("%v, want %q", err, want)
@@ -229,13 +220,9 @@ func TestUnknown(t *testing.T) {
 func TestCacheOfAnyPolicy(t *testing.T) {
 	for policy := shm.PolicyFirstCome; policy <= shm.PolicyPlanned; policy++ {
 		seg, err := shm.Create(shm.Options{Samples: 100, Slots: 40, SampleBytes: 10, Policy: policy})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		c, err := cache.Attach(seg, cache.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		for i := range 100 {
 			took := time.Duration(1+8*(i%2)) * time.Millisecond
 			if _, err := c.SetLoaded(i, [][]byte{make([]byte, 10)}, 0, took); err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/internal/simulate"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/order"
 	"github.com/stocached/stocached/policy"
 	"github.com/stocached/stocached/shm"
@@ -36,9 +37,7 @@ func TestEpochPredictedAndObserved(t *testing.T) {
 func evicted(t *testing.T, c *cache.Cache) float64 {
 	t.Helper()
 	s, err := c.Stats()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return float64(s.Evicted)
 }
 
@@ -110,14 +109,10 @@ func predictAndObserve(t *testing.T, samples int, sizes []uint64) {
 // The observed epoch is the last one, however many there were before.
 func TestLastEpoch(t *testing.T) {
 	seg, err := shm.Create(shm.Options{Samples: 100, SampleBytes: 8, Policy: shm.PolicyCost})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer seg.Close()
 	c, err := cache.Attach(seg, cache.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer c.Close()
 	var track Track
 	read := func(sample, times int) {
@@ -181,22 +176,16 @@ func TestHitRateOfAnyPolicy(t *testing.T) {
 	const samples, slots = 4000, 1600
 	for kind := policy.KindFirstCome; kind <= policy.KindPlanned; kind++ {
 		seg, err := shm.Create(shm.Options{Samples: samples, Slots: slots, SampleBytes: 8, Policy: shm.Policy(kind - 1)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		seg.Header.UUID = [16]byte{7}
 		c, err := cache.Attach(seg, cache.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		var track Track
 		track.Look(seg)
 		indices, sample := make([]int, samples), make([]byte, 8)
 		for epoch := range uint64(5) {
 			e, err := order.Order{Samples: samples, Kind: order.Shuffled, Seed: 3}.Epoch(epoch)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			e.Fill(indices, 0, 1)
 			for _, i := range indices {
 				if _, hit, err := c.Get(i, sample); err != nil {
@@ -219,9 +208,7 @@ func TestHitRateOfAnyPolicy(t *testing.T) {
 			t.Errorf("%v: predicted %+v, observed %+v, %v", kind, predicted, observed, why)
 		}
 		d, err := Cache("c", seg, c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		simulated, whole := changes(kind), curve(t, d).Load
 		if d.Today.Simulated != simulated || simulated != strings.Contains(strings.Join(d.Notes, ""), "stocached simulate --policy "+kind.String()) ||
 			kind != policy.KindPlanned && off(1-d.Today.Load/whole, observed.HitRate) > 0.08 {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/internal/simulate"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/order"
 	"github.com/stocached/stocached/policy"
 	"github.com/stocached/stocached/shm"
@@ -22,37 +23,27 @@ func costly(t *testing.T, seconds []float64, sizes []uint64, part, noise float64
 		Policy: shm.PolicyCost}
 	if sizes != nil {
 		limit, _, err := shm.ArenaLimit(shm.PolicyFirstCome, 0, sizes)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		room := float64(0)
 		for _, n := range sizes {
 			room += float64(n) * part
 		}
 		o = shm.Options{Samples: o.Samples, Limit: limit, Variable: true, Policy: o.Policy, SlotBytes: 64}
 		g, err := shm.NewGeometry(shm.FlagVariable, o.Policy, o.Samples, uint64(room/64), 64, shm.DefaultClientRecords, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		o.Limit = g.SegmentBytes
 	}
 	seg, err := shm.Create(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { seg.Close() })
 	seg.Header.UUID = [16]byte{7} // the seed of the policy, so that each run of the test is the same
 	c, err := cache.Attach(seg, cache.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { c.Close() })
 	sample, indices := make([]byte, 1<<20), make([]int, len(seconds))
 	return c, func(epoch int) (saved float64) {
 		e, err := order.Order{Samples: uint64(len(seconds)), Kind: order.Shuffled, Seed: 99}.Epoch(uint64(epoch))
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		e.Fill(indices, 0, 1)
 		for _, i := range indices {
 			_, hit, err := c.Get(i, sample)
@@ -69,9 +60,7 @@ func costly(t *testing.T, seconds []float64, sizes []uint64, part, noise float64
 				}
 				_, err = c.SetLoaded(i, [][]byte{sample[:n]}, 0, time.Duration(took*1e9))
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 		}
 		return saved
 	}
@@ -114,9 +103,7 @@ func TestPredictionHolds(t *testing.T) {
 			play(epoch)
 		}
 		measured, err := Cache("first", first.Segment(), first)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		exact := &Data{Name: "exact", Samples: samples, SampleBytes: sampleBytes, Seconds: seconds,
 			Noise: set.noise, Stalls: set.noise > 0, Sizes: sizes,
 			Pace: Pace{Share: 1, Workers: 1}}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/stocached/stocached/internal/timeline"
+	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
 const ms = 1e6
@@ -198,14 +199,10 @@ func (j job) curve(t *testing.T) *Curve {
 		for range d.Samples {
 			d.Seconds = append(d.Seconds, j.load/1000)
 		}
-		if err := d.Lend("job", recorded); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, d.Lend("job", recorded))
 	}
 	c, err := New(d, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return c
 }
 

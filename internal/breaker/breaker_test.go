@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
 // Ensure that a breaker opens once for all requests, is tried with growing pauses, and forgets them after
@@ -65,9 +67,7 @@ func TestBreaker(t *testing.T) {
 // Ensure that C, which has a breaker of its own, makes the same pauses.
 func TestPausesOfC(t *testing.T) {
 	text, err := os.ReadFile("../../cclient/src/protocol/disk.c")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for name, want := range map[string]time.Duration{"FIRST_PAUSE_NS": firstPause, "LAST_PAUSE_NS": longestPause,
 		"FORGIVEN_NS": steady, "FULL_PAUSE_NS": FullPause} {
 		found := regexp.MustCompile(`#define ` + name + ` UINT64_C\((\d+)\)`).FindSubmatch(text)

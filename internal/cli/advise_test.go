@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -137,9 +138,7 @@ func TestAdviseConfiguration(t *testing.T) {
 		for _, c := range caches {
 			text += "  - {source: {kind: dir, path: .}, " + c + "}\n"
 		}
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.WriteFile(file, []byte(text), 0o600))
 	}
 	write(fmt.Sprintf("name: test, dir: %q, parallel: 4", dir))
 	rows := decode[[]jsonObject](t, ok(t, "advise", file, "--json"))
@@ -153,9 +152,7 @@ func TestAdviseConfiguration(t *testing.T) {
 	contains(t, out, "test: 100 samples")
 	contains(t, stderr, "no such cache", "gone", "other of the configuration has no name")
 	_, second := advised(t)
-	if err := os.Rename(second, filepath.Join(filepath.Dir(second), "again")); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Rename(second, filepath.Join(filepath.Dir(second), "again")))
 	write(fmt.Sprintf("name: test, dir: %q", dir), fmt.Sprintf("name: again, dir: %q", filepath.Dir(second)))
 	if rows = decode[[]jsonObject](t, ok(t, "advise", file, "--json")); len(rows) != 2 {
 		t.Error(rows)
@@ -174,15 +171,11 @@ func TestAdviseErrors(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "garbage")
 	for content, want := range map[string]string{"": "it is empty", "garbage": "it is not JSON", "{}": "not a timeline"} {
 		for _, name := range []string{file, file + ".json"} {
-			if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, os.WriteFile(name, []byte(content), 0o600))
 			fails(t, exitCorrupt, []string{name, want}, "advise", name)
 		}
 	}
-	if err := os.WriteFile(file+".yaml", []byte("garbage"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(file+".yaml", []byte("garbage"), 0o600))
 	fails(t, exitUsage, []string{"invalid configuration", file + ".yaml"}, "advise", file+".yaml")
 	fails(t, exitUsage, []string{"0 arguments"}, "advise")
 	fails(t, exitUsage, []string{"--workers is 0"}, "advise", path, "--workers", "0")

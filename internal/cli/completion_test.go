@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
 // bashWords replaces the part of package bash-completion that our script needs, if the package is
@@ -18,9 +20,7 @@ const bashWords = `_get_comp_words_by_ref() { cur=${COMP_WORDS[COMP_CWORD]}; pre
 func commandFolder(t *testing.T) string {
 	bin := t.TempDir()
 	program := fmt.Sprintf("#!/bin/sh\n%s=main exec %s \"$@\"\n", childVariable, os.Args[0])
-	if err := os.WriteFile(filepath.Join(bin, "stocached"), []byte(program), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(filepath.Join(bin, "stocached"), []byte(program), 0o700))
 	return bin
 }
 
@@ -50,9 +50,7 @@ printf '%s\n' "${COMPREPLY[@]}"
 		cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
 		cmd.Stderr = os.Stderr
 		out, err := cmd.Output()
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		var offered []string
 		for _, line := range strings.Fields(string(out)) {
 			offered = append(offered, strings.TrimSpace(line))

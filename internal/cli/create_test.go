@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -21,9 +22,7 @@ func TestCreate(t *testing.T) {
 	contains(t, out, filepath.Join(dir, "a"), "1,000", "3.0 KiB", "this cache stays until: stocached rm a --dir "+dir+
 		"\n")
 	s, err := shm.Open(filepath.Join(dir, "a"), shm.OpenOptions{Fingerprint: "v1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer s.Close()
 	if s.SegmentBytes > 8<<20 || s.Slots != 1000 || s.ClientRecords != 7 || s.Header.Limit != 8<<20 ||
 		!s.HasSlotTable() || s.Header.Flags&(shm.FlagUnlinkLast|shm.FlagReserved) != 0 {
@@ -64,16 +63,12 @@ func TestCreateFlags(t *testing.T) {
 				ok(t, append([]string{"create", name, "--dir", dir, "--samples", "100", "--json"}, c.args...)...))
 			wantFields(t, got, c.want)
 			s, err := shm.Open(filepath.Join(dir, name), shm.OpenOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			defer s.Close()
 			wantFields(t, got, jsonObject{"name": name, "path": s.Path(), "samples": 100,
 				"segment_bytes": int(s.SegmentBytes)})
 			pages, err := s.AllocatedBytes()
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			wantFields(t, got, jsonObject{"allocated_bytes": int(pages)})
 			if (pages == s.SegmentBytes) != (name == "reserve") {
 				t.Errorf("%d of %d bytes allocated", pages, s.SegmentBytes)
@@ -100,9 +95,7 @@ func TestOptionErrors(t *testing.T) {
 		"policy": {"dearest"}} {
 		for _, value := range values {
 			text := fmt.Sprintf("caches: [{name: pets, %s: %s, source: {kind: raw, path: records, sample_bytes: 10}}]", option, value)
-			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, os.WriteFile(path, []byte(text), 0o600))
 			said := map[string]bool{}
 			for _, args := range [][]string{{"serve", "-c", path, "--check"},
 				{"create", "pets", "--samples", "10", "--sample-bytes", "10", "--" + option + "=" + value}} {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/internal/advise"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -36,9 +37,7 @@ func TestWatchPredictedAndObserved(t *testing.T) {
 			t.Fatal(changes, err)
 		}
 		b, err := changes[0].now.object().MarshalJSON()
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		return decode[jsonObject](t, string(b))
 	}
 	wantFields(t, read(nil), jsonObject{"predicted_hit_rate": nil, "observed_hit_rate": nil, "predicted_saved_seconds": nil,

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
 // smaller makes caches, datasets and timelines of examples small enough for a test, and gives a busy
@@ -63,9 +64,7 @@ func TestExamples(t *testing.T) {
 	d := newServedCaches(t, warmRecords(t, 20), warmCache("pets", "", ", policy: cost, size: 8MiB"), warmCache("imagenet", "", ""))
 	bin := commandFolder(t)
 	file, err := filepath.Abs(recording)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	found, examples := 0, map[string]bool{}
 	var visit func(c *cobra.Command)
 	visit = func(c *cobra.Command) {
@@ -104,9 +103,7 @@ func TestExamples(t *testing.T) {
 		t.Errorf("%d commands with examples", found)
 	}
 	guide, err := os.ReadFile("../../docs/guides/advise.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	_, block, _ := strings.Cut(string(guide), "```sh by internal/cli/examples_test.go\n")
 	if command, _, _ := strings.Cut(block, "\n```"); !examples[command] {
 		t.Errorf("the guide's %q is no example of a command's help", command)

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	stocclient "github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -64,18 +65,10 @@ func TestGCLeavesAlone(t *testing.T) {
 	}
 	path := func(name string) string { return filepath.Join(dir, name) }
 	damage(t, path("damaged"), 300)
-	if err := os.Truncate(path("truncated"), 5000); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path("notes.txt"), []byte("mine"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(path("unused"), path("link")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(path("directory"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Truncate(path("truncated"), 5000))
+	fatal.If(t, os.WriteFile(path("notes.txt"), []byte("mine"), 0o600))
+	fatal.If(t, os.Symlink(path("unused"), path("link")))
+	fatal.If(t, os.Mkdir(path("directory"), 0o700))
 	code, out, stderr := cli(t, "gc", "--dir", dir)
 	if code != exitOK {
 		t.Error(code)
@@ -126,9 +119,7 @@ func TestGCRace(t *testing.T) {
 	if err := c.remove(); err != nil || c.removed || c.unused || c.verdict != "in use by now" {
 		t.Error(err, c.verdict)
 	}
-	if err := user.Close(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, user.Close())
 	c = judge()
 	ok(t, "rm", path)
 	ok(t, "create", "test", "--dir", dir, "--samples", "10", "--sample-bytes", "100")
@@ -146,9 +137,7 @@ func TestLinkInPlaceOfTheDefaultFolder(t *testing.T) {
 	const uid = 54322
 	folder := fmt.Sprintf("/dev/shm/stocached-%d", uid)
 	elsewhere := tmpfs(t)
-	if err := os.Chown(elsewhere, uid, uid); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Chown(elsewhere, uid, uid))
 	as := func(args ...string) (int, string) {
 		t.Helper()
 		cmd := childOf(t, uid, "main", args...)
@@ -162,9 +151,7 @@ func TestLinkInPlaceOfTheDefaultFolder(t *testing.T) {
 		"--sample-bytes", "100"); code != exitOK {
 		t.Fatal(out)
 	}
-	if err := errors.Join(os.Symlink(elsewhere, folder), os.Lchown(folder, strangerID, strangerID)); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, errors.Join(os.Symlink(elsewhere, folder), os.Lchown(folder, strangerID, strangerID)))
 	t.Cleanup(func() { os.Remove(folder) })
 	for _, command := range [][]string{{"gc"}, {"gc", "--yes"}, {"gc", "--yes", "--dir", folder},
 		{"gc", "--yes", "--dir", folder + "/"}, {"ls"}, {"stats"}, {"rm", "mine"}, {"rm", folder + "/mine"},
@@ -187,9 +174,7 @@ func TestGCControlPart(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "a.tier")
 	child := start(t, "disk", file)
 	var st unix.Stat_t
-	if err := unix.Stat(file, &st); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, unix.Stat(file, &st))
 	own := fmt.Sprintf("disk/%d-%d-", st.Dev, st.Ino)
 	row := func(args ...string) jsonObject { // gc of all caches of this user would meet those of other tests
 		t.Helper()
@@ -205,20 +190,14 @@ func TestGCControlPart(t *testing.T) {
 	path, _ := r["path"].(string)
 	// The same file in a folder of this test, for gc --yes.
 	dir, _ := newCache(t, small())
-	if err := os.Mkdir(filepath.Join(dir, "disk"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Link(path, filepath.Join(dir, "disk", filepath.Base(path))); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Mkdir(filepath.Join(dir, "disk"), 0o700))
+	fatal.If(t, os.Link(path, filepath.Join(dir, "disk", filepath.Base(path))))
 	wantFields(t, row("--yes", "--dir", dir), jsonObject{"unused": false, "removed": false, "verdict": "in use"})
 	child.kill()
 	wantFields(t, row(), jsonObject{"unused": true, "removed": false, "verdict": "would be removed", "clients_live": 0})
 	wantFields(t, row("--yes", "--dir", dir), jsonObject{"unused": true, "removed": true, "verdict": "removed"})
 	listed, err := shm.ListControls("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for _, l := range listed {
 		if l.Path != path {
 			continue
@@ -231,9 +210,7 @@ func TestGCControlPart(t *testing.T) {
 		t.Error("it is still there")
 	}
 	d, err := stocclient.OpenDisk(file, gcDisk)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer d.Close()
 	dst := make([]byte, gcDisk.SampleBytes)
 	if _, hit, err := d.Get(3, dst); !hit || err != nil || !bytes.Equal(dst, content(3, len(dst))) {

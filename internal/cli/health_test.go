@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
 // Ensure that health reports the state of a server and of a cache in one line and by the exit status:
@@ -75,9 +76,7 @@ func TestHealthOfABadServer(t *testing.T) {
 	answer := func(socket, text string) {
 		t.Helper()
 		l, err := net.Listen("unix", filepath.Join(dir, socket))
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		t.Cleanup(func() { l.Close() })
 		go func() {
 			for c, err := l.Accept(); err == nil; c, err = l.Accept() {
@@ -96,17 +95,13 @@ func TestHealthOfABadServer(t *testing.T) {
 	wantFields(t, decode[jsonObject](t, out),
 		jsonObject{"healthy": false, "ready": false, "problem": "the server is beginning or ending"})
 	contains(t, stderr, "stocached: the server on "+dir+": the server is beginning or ending\n")
-	if err := os.Remove(filepath.Join(dir, control.AdminSocket)); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Remove(filepath.Join(dir, control.AdminSocket)))
 	// The data socket counts too, also if the server says that it is well.
 	answer(control.AdminSocket, "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok\n")
 	fails(t, exitNoServer, []string{"no server answers"}, "health", "--sockets", dir)
 	answer(control.DataSocket, "HTTP/1.1 400 Bad Request\r\n\r\n")
 	fails(t, exitFailed, []string{"stocached: "}, "health", "--sockets", dir)
-	if err := os.Remove(filepath.Join(dir, control.AdminSocket)); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Remove(filepath.Join(dir, control.AdminSocket)))
 	answer(control.AdminSocket, "\x00\x01\x02")
 	fails(t, exitNoServer, []string{"no server answers"}, "health", "--sockets", dir)
 }

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"golang.org/x/sys/unix"
 )
 
@@ -61,9 +62,7 @@ func TestFitted(t *testing.T) {
 func printedOn(t *testing.T, columns uint16, args ...string) string {
 	t.Helper()
 	stdout, written := terminal(t)
-	if err := unix.IoctlSetWinsize(int(stdout.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 40, Col: columns}); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, unix.IoctlSetWinsize(int(stdout.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 40, Col: columns}))
 	if code := Run(args, stdout, os.Stderr); code != exitOK {
 		t.Fatal(code)
 	}

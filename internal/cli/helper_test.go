@@ -21,6 +21,7 @@ import (
 
 	"github.com/stocached/stocached/cache"
 	stocclient "github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -147,12 +148,8 @@ func startChild(t *testing.T, cmd *exec.Cmd) *process {
 		t.Fatal(err)
 	}
 	stdout, err := p.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
+	fatal.If(t, p.Start())
 	t.Cleanup(p.kill)
 	p.stdout = bufio.NewReader(stdout)
 	p.ready(t)
@@ -171,9 +168,7 @@ func (p *process) ready(t *testing.T) {
 func (p *process) end(t *testing.T) {
 	t.Helper()
 	p.stdin.Close()
-	if err := p.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, p.Wait())
 }
 
 // kill kills the child by SIGKILL and waits; a child that has ended is left alone.
@@ -188,9 +183,7 @@ func (p *process) kill() {
 // signal, a server may still answer.
 func pause(t *testing.T, p *exec.Cmd) {
 	t.Helper()
-	if err := p.Process.Signal(unix.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, p.Process.Signal(unix.SIGSTOP))
 	const stopped = 5 // the kernel's CLD_STOPPED
 	var how unix.Siginfo
 	var err error
@@ -268,9 +261,7 @@ func wantFields(t testing.TB, got, want jsonObject) {
 func tmpfs(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "test-stocached-cli-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	return dir
 }
@@ -280,12 +271,8 @@ func newCache(t testing.TB, o shm.Options) (dir, path string) {
 	t.Helper()
 	o.Name, o.Dir = "test", tmpfs(t)
 	seg, err := shm.Create(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := seg.Close(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
+	fatal.If(t, seg.Close())
 	return o.Dir, filepath.Join(o.Dir, o.Name)
 }
 
@@ -296,13 +283,9 @@ func small() shm.Options { return shm.Options{Samples: 10, Slots: 6, SampleBytes
 func newClient(t testing.TB, path string) *cache.Cache {
 	t.Helper()
 	seg, err := shm.Open(path, shm.OpenOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	c, err := cache.Attach(seg, cache.Options{Label: "test client"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() {
 		c.Close()
 		seg.Close()
@@ -335,14 +318,10 @@ func eventually(t testing.TB, what string, holds func() bool) {
 func snapshot(t testing.TB, path string) string {
 	t.Helper()
 	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer f.Close()
 	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, unix.Fstat(int(f.Fd()), &st))
 	sum := sha256.New()
 	if _, err := io.Copy(sum, f); err != nil {
 		t.Fatal(err)
@@ -354,23 +333,15 @@ func snapshot(t testing.TB, path string) string {
 func openTerminal(t testing.TB) (master, slave *os.File) {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	fd := int(master.Fd())
-	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0))
 	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: 16, Col: 100}); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: 16, Col: 100}))
 	return master, slave
 }
 

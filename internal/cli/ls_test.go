@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -16,9 +17,7 @@ import (
 // caches, and changes nothing.
 func TestLs(t *testing.T) {
 	dir, path := newCache(t, small())
-	if err := os.WriteFile(filepath.Join(dir, "broken"), []byte("STOCACHE but no more"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(filepath.Join(dir, "broken"), []byte("STOCACHE but no more"), 0o600))
 	before := snapshot(t, path)
 	code, out, stderr := cli(t, "ls", "--dir", dir)
 	if code != exitOK {
@@ -137,9 +136,7 @@ func TestLsUnnamed(t *testing.T) {
 	contains(t, out, name)
 	contains(t, ok(t, "__complete", "stats", "stocached:"), name)
 	listed, err := shm.ListUnnamed()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	k := slices.IndexFunc(listed, func(l shm.Listed) bool { return l.Path == path })
 	if vanished(&listed[k], shm.ErrFormat) {
 		t.Error("vanished while it is there")

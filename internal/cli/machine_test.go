@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm/memory"
 )
 
@@ -66,9 +67,7 @@ func TestThisMachine(t *testing.T) {
 	for name, text := range map[string]string{"proc/sys/kernel/osrelease": "5.15.7\n",
 		"sys/kernel/mm/transparent_hugepage/enabled": "always madvise [never]\n"} {
 		path := filepath.Join(root, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600)); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600)))
 	}
 	t.Setenv("STOCACHED_DECODE", "/somewhere/stocached-decode")
 	m, err := thisMachine(root)

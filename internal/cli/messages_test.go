@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source/sourcetest"
 )
 
@@ -49,17 +50,11 @@ func TestMessagesOfFlags(t *testing.T) {
 	records, config := filepath.Join(dir, "records"), filepath.Join(dir, "config.yaml")
 	text := fmt.Sprintf("caches: [{name: pets, dir: %s, source: {kind: raw, path: records, sample_bytes: "+
 		"10}}]\nsockets: {dir: %s/run}\n", segments, dir)
-	if err := os.WriteFile(records, make([]byte, 100), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(records, make([]byte, 100), 0o600))
+	fatal.If(t, os.WriteFile(config, []byte(text), 0o600))
 	ok(t, "create", "there", "--dir", segments, "--samples", "10", "--sample-bytes", "10")
 	taken, err := net.Listen("tcp", "127.0.0.1:0") // a page that listened would not end
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer taken.Close()
 	raw, at := []string{records, "--kind", "raw", "--source", "sample_bytes=10"}, []string{"--sockets", dir + "/run"}
 	arguments := map[string][]string{ // of commands that need some
@@ -194,12 +189,8 @@ func TestMessagesOfConfigurations(t *testing.T) {
 	dir := t.TempDir()
 	for name, data := range map[string][]byte{"records": make([]byte, 100), "files/a.png": []byte("no picture")} {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		fatal.If(t, os.WriteFile(path, data, 0o600))
 	}
 	var shard bytes.Buffer
 	archive := tar.NewWriter(&shard)
@@ -273,9 +264,7 @@ func TestMessagesOfConfigurations(t *testing.T) {
 			"2030-01-01", ".nan", "[99999999999, 99999999999]", "[65536, 65536, 65536, 65536]",
 			`":99999"`, "[null]", "-8ms", "9999999999h", "999999999TiB"} {
 			text := strings.NewReplacer("KEY", key, "VALUE", value).Replace(configuration)
-			if err := os.WriteFile(path, []byte(text+"\n"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, os.WriteFile(path, []byte(text+"\n"), 0o600))
 			code, _, stderr := cli(t, "serve", "-c", path, "--check")
 			if tried++; code == exitOK {
 				continue
@@ -298,9 +287,7 @@ func TestMessagesOfConfigurations(t *testing.T) {
 		"a: [":       "not YAML with keys: line 1", "\t": "not YAML with keys", "": "caches: a server needs",
 		"caches: {}\ncaches: []": "already defined",
 	} {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.WriteFile(path, []byte(text), 0o600))
 		_, _, stderr := cli(t, "serve", "-c", path, "--check")
 		contains(t, stderr, want)
 		wantOurWords(t, text, stderr)

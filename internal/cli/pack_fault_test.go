@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/internal/fault"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source/sourcetest"
 )
 
@@ -29,9 +30,7 @@ var packPoints = []string{"pack.begin", "pack.block", "pack.block@3", "pack.bloc
 // Ensure that a pack dies at every fault point of the document.
 func TestEveryPackPointIsTested(t *testing.T) {
 	text, err := os.ReadFile("../../docs/spec/block.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	documented := map[string]bool{}
 	for _, m := range regexp.MustCompile("`(pack\\.[a-z]+)`").FindAllStringSubmatch(string(text), -1) {
 		documented[m[1]] = true
@@ -72,9 +71,7 @@ func TestPackKilledAtEveryPoint(t *testing.T) {
 		}
 		if compress == "zstd" {
 			// incompressible: as many blocks
-			if err := os.WriteFile(path, noise(samples*recordBytes), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, os.WriteFile(path, noise(samples*recordBytes), 0o600))
 		}
 		undisturbed := filepath.Join(t.TempDir(), "out")
 		ok(t, pack(undisturbed)...)
@@ -145,15 +142,11 @@ func TestPackInterrupted(t *testing.T) {
 		p := faulty("pack.block@6=stop", pack...)
 		var stderr, stdout bytes.Buffer
 		p.Cmd.Stderr, p.Cmd.Stdout = &stderr, &stdout
-		if err := p.Start(); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, p.Start())
 		t.Cleanup(p.kill)
 		stopped(t, p.Process.Pid)
 		fails(t, exitExists, []string{"another writer is at work there: " + out + ".part; wait until it has ended"}, pack...)
-		if err := errors.Join(p.Process.Signal(sig), p.Process.Signal(syscall.SIGCONT)); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, errors.Join(p.Process.Signal(sig), p.Process.Signal(syscall.SIGCONT)))
 		p.Wait()
 		if code := p.ProcessState.ExitCode(); code != exitFailed || stdout.Len() != 0 {
 			t.Errorf("exit %d, %q", code, stdout.String())

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source/block"
 	"github.com/stocached/stocached/source/sourcetest"
 )
@@ -34,9 +35,7 @@ func rawSource(t testing.TB, n int) (path string, flags []string) {
 	for i := range n {
 		b = append(b, record(i)...)
 	}
-	if err := os.WriteFile(path, b, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(path, b, 0o600))
 	return path, []string{"--kind", "raw", "--source", fmt.Sprintf("sample_bytes=%d", recordBytes)}
 }
 
@@ -47,9 +46,7 @@ var smallBlocks = []string{"--block-size", "8KiB", "--file-size", "32KiB"}
 func wantRecords(t testing.TB, folder string, n int) {
 	t.Helper()
 	d, err := block.Open(t.Context(), folder, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer d.Close()
 	if got := d.Info().Samples; got != n {
 		t.Fatalf("%d samples, want %d", got, n)
@@ -111,15 +108,11 @@ func TestPackSizes(t *testing.T) {
 			data[k] = byte(k * 7 >> 3)
 		}
 		path, out := filepath.Join(t.TempDir(), "x"), filepath.Join(t.TempDir(), "out")
-		if err := os.WriteFile(path, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.WriteFile(path, data, 0o600))
 		ok(t, "pack", path, out, "--kind", "raw", "--source", fmt.Sprintf("sample_bytes=%d", c.bytes),
 			"--block-size", "1MiB", "--verify")
 		d, err := block.Open(t.Context(), out, true)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		var got []byte
 		for b := range d.Blocks() {
 			if err := d.ReadBlock(t.Context(), b,
@@ -198,9 +191,7 @@ func TestPackOnAFullDisk(t *testing.T) {
 		data[k] = byte(k*k>>7 ^ k*2654435761>>11)
 	}
 	path, out := filepath.Join(t.TempDir(), "x"), filepath.Join(dir, "out")
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(path, data, 0o600))
 	pack := args("pack", path, out, "--kind", "raw", "--source", fmt.Sprintf("sample_bytes=%d", recordBytes),
 		smallBlocks)
 	fails(t, exitMemory, []string{out + " needs 300.0 KiB more", "128.0 KiB free", "free some space",
@@ -220,9 +211,7 @@ func TestPackOnAFullDisk(t *testing.T) {
 		t.Error(err)
 	}
 	fails(t, exitNotFound, []string{"not whole"}, "source", "info", out, "--kind", "block")
-	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_REMOUNT, "size=2m"); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, unix.Mount("tmpfs", dir, "tmpfs", unix.MS_REMOUNT, "size=2m"))
 	got := decode[jsonObject](t, ok(t, append(zstd, "--json", "--verify")...))
 	if kept := got["kept_samples"].(float64); kept == 0 || got["bytes"].(float64) != (300-kept)*recordBytes {
 		t.Error(got)
@@ -234,9 +223,7 @@ func TestPackUsage(t *testing.T) {
 	path, flags := rawSource(t, 10)
 	dir := t.TempDir()
 	out, pictures := filepath.Join(dir, "out"), t.TempDir()
-	if err := os.WriteFile(filepath.Join(pictures, "0.jpg"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(filepath.Join(pictures, "0.jpg"), nil, 0o600))
 	for _, c := range []struct {
 		args []string
 		want string

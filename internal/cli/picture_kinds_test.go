@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source/s3/s3test"
 	"github.com/stocached/stocached/source/sourcetest"
 )
@@ -22,9 +23,7 @@ func TestKindsOfPictures(t *testing.T) {
 	s := newFolder(t)
 	picture := func(name string) []byte {
 		data, err := os.ReadFile(filepath.Join("../../source/decode/testdata", name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		return data
 	}
 	files := [][]byte{1: picture("one.png"), 2: picture("still.gif"), 3: []byte("BM and more"), 4: []byte("<html>"),
@@ -32,30 +31,20 @@ func TestKindsOfPictures(t *testing.T) {
 	jpeg, photos := picture("small.jpg"), filepath.Join(s.folder, "photos")
 	var shard bytes.Buffer
 	w := tar.NewWriter(&shard)
-	if err := os.Mkdir(photos, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Mkdir(photos, 0o700))
 	for k, data := range files {
 		if data == nil {
 			data = jpeg
 		}
 		name := fmt.Sprintf("%04d.jpg", k)
-		if err := os.WriteFile(filepath.Join(photos, name), data, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o600, Size: int64(len(data))}); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.WriteFile(filepath.Join(photos, name), data, 0o600))
+		fatal.If(t, w.WriteHeader(&tar.Header{Name: name, Mode: 0o600, Size: int64(len(data))}))
 		if _, err := w.Write(data); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(photos+".tar", shard.Bytes(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.Close())
+	fatal.If(t, os.WriteFile(photos+".tar", shard.Bytes(), 0o600))
 	bucket.Put(t, "photos.tar", shard.Bytes())
 	ok(t, "pack", photos, filepath.Join(s.folder, "packed"))
 	remote := "remote={endpoint: " + bucket.URL + "}"
@@ -125,9 +114,7 @@ func TestKindsOfPictures(t *testing.T) {
 
 	// A folder that is small is read whole.
 	for k := 100; k < len(files); k++ {
-		if err := os.Remove(filepath.Join(photos, fmt.Sprintf("%04d.jpg", k))); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.Remove(filepath.Join(photos, fmt.Sprintf("%04d.jpg", k))))
 	}
 	about := "cache pets: "
 	contains(t, ok(t, "serve", "-c", s.path, "--check"),
@@ -139,9 +126,7 @@ func TestKindsOfPictures(t *testing.T) {
 func TestKindsWithoutADecoder(t *testing.T) {
 	t.Setenv("STOCACHED_DECODE", "")
 	folder := t.TempDir()
-	if err := os.WriteFile(filepath.Join(folder, "0.jpg"), []byte("GIF89a"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(filepath.Join(folder, "0.jpg"), []byte("GIF89a"), 0o600))
 	contains(t, ok(t, "source", "verify", folder, "--decode", "resize=[4,4],store=encoded"), "kinds: 1 GIF\n",
 		"1 of another kind (GIF): ", "The first: "+filepath.Join(folder, "0.jpg"))
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"golang.org/x/sys/unix"
 )
 
@@ -41,9 +42,7 @@ func TestProgress(t *testing.T) {
 func TestProgressWithoutSize(t *testing.T) {
 	for _, size := range []unix.Winsize{{}, {Row: 24}, {Col: 80}} {
 		stderr, written := terminal(t)
-		if err := unix.IoctlSetWinsize(int(stderr.Fd()), unix.TIOCSWINSZ, &size); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, unix.IoctlSetWinsize(int(stderr.Fd()), unix.TIOCSWINSZ, &size))
 		p := newProgress(stderr, "half", 1_000_000, false)
 		p.set(500_000)
 		p.end()

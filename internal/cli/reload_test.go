@@ -14,6 +14,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/server/config"
 	"github.com/stocached/stocached/shm"
@@ -111,14 +112,10 @@ func TestReloadInPart(t *testing.T) {
 	served.write(20)
 	path, segments := served.path, served.segments
 	began, err := config.Load(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	level, log := new(slog.LevelVar), slog.New(slog.NewTextHandler(io.Discard, nil))
 	s, err := server.New(context.Background(), began.Options(log))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	ctx, end := context.WithCancel(context.Background())
 	var serving sync.WaitGroup
 	serving.Go(func() {
@@ -128,9 +125,7 @@ func TestReloadInPart(t *testing.T) {
 	})
 	defer serving.Wait()
 	defer end()
-	if err := os.WriteFile(filepath.Join(segments, "way"), []byte("no segment"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(filepath.Join(segments, "way"), []byte("no segment"), 0o600))
 	const source = "source: {kind: raw, path: records, sample_bytes: 3000}"
 	served.configure(fmt.Sprintf("caches: [{name: way, dir: %[1]s, %[2]s}, {name: cats, dir: %[1]s, %[2]s}]\n"+
 		"log: {level: debug}\n", segments, source))
@@ -155,9 +150,7 @@ func TestReloadInPart(t *testing.T) {
 	// A cache that cannot be replaced goes on, and what is shown is what it goes on with.
 	elsewhere := tmpfs(t)
 	served.configure(fmt.Sprintf("caches: [{name: cats, dir: %s, %s}]\n", elsewhere, source))
-	if err := os.WriteFile(filepath.Join(elsewhere, "cats"), []byte("no segment"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(filepath.Join(elsewhere, "cats"), []byte("no segment"), 0o600))
 	if did := r.reload(ctx); did.Result != resultPartly || !slices.Equal(did.Failed, []string{"cats"}) || s.Caches() != 1 {
 		t.Errorf("%+v, %d caches", did, s.Caches())
 	}

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -51,9 +52,7 @@ func TestRmInUse(t *testing.T) {
 func TestRmForeign(t *testing.T) {
 	dir, path := newCache(t, small())
 	file := filepath.Join(dir, "notes.txt")
-	if err := os.WriteFile(file, []byte("not a cache"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(file, []byte("not a cache"), 0o600))
 	fails(t, exitPermission, []string{"no segment, and nothing else is removed"}, "rm", file)
 	fails(t, exitPermission, []string{"a directory"}, "rm", dir+"/.")
 	fails(t, exitPermission, []string{"a symbolic link"}, "rm", symlink(t, path))

@@ -13,6 +13,7 @@ import (
 
 	stocclient "github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source/sourcetest"
 )
 
@@ -22,14 +23,10 @@ func TestServeFiles(t *testing.T) {
 	t.Setenv("STOCACHED_DECODE", sourcetest.Helper(t, "../.."))
 	dir := t.TempDir()
 	picture, err := os.ReadFile("../../source/decode/testdata/500x375.jpg")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	files := append(slices.Repeat([][]byte{picture}, 5), []byte("this is no picture"))
 	for k, data := range files {
-		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%03d.jpg", k)), data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.WriteFile(filepath.Join(dir, fmt.Sprintf("%03d.jpg", k)), data, 0o600))
 	}
 	s := newServedCaches(t, func(string) {},
 		fmt.Sprintf(`name: encoded, size: all, source: {kind: dir, path: %s, glob: "*.jpg", limits: {concurrency: 2}, `+
@@ -40,9 +37,7 @@ func TestServeFiles(t *testing.T) {
 	indices := []int{5, 0, 3, 1, 2, 4}
 	for range 2 { // from the source, then from the cache
 		samples, err := encoded.FetchSamples(ctx, indices)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		for k, i := range indices {
 			if !bytes.Equal(samples[k], files[i]) {
 				t.Errorf("file %d: %d bytes, want %d", i, len(samples[k]), len(files[i]))

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -26,9 +27,7 @@ func TestServe(t *testing.T) {
 		fails(t, exitExists, []string{"another process answers on"}, "serve", "-c", s.path)
 		s.end(end)
 		seg, err := shm.Open(filepath.Join(s.segments, "pets"), shm.OpenOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if seg.Samples != 20 || !strings.HasPrefix(seg.Header.Fingerprint, "raw-") {
 			t.Errorf("%+v", seg.Header)
 		}
@@ -65,13 +64,9 @@ func TestServeCheck(t *testing.T) {
 			t.Errorf("a check made %s", left)
 		}
 	}
-	if err := os.Remove(filepath.Join(s.folder, "records")); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Remove(filepath.Join(s.folder, "records")))
 	fails(t, exitNotFound, []string{s.records}, "serve", "-c", path, "--check")
-	if err := os.WriteFile(path, []byte("caches: [{nam: pets}]"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(path, []byte("caches: [{nam: pets}]"), 0o600))
 	fails(t, exitUsage, []string{"caches[0].nam: there is no such key"}, "serve", "-c", path, "--check")
 	fails(t, exitNotFound, []string{"none.yaml"}, "serve", "-c", filepath.Join(filepath.Dir(path), "none.yaml"))
 	fails(t, exitUsage, []string{"config"}, "serve")

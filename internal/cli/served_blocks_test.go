@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/internal/verify/redistest"
 	"github.com/stocached/stocached/source/s3/s3test"
 )
@@ -26,9 +27,7 @@ func packedBucket(t *testing.T) (storage *s3test.Server, blocks int64, source st
 		"--block-size", "64KiB", "--json"))
 	for _, path := range files(t, out) {
 		data, err := os.ReadFile(filepath.Join(out, path))
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		storage.Put(t, "packed/"+path, data)
 	}
 	return storage, int64(said["blocks"].(float64)), fmt.Sprintf("source: {kind: block, path: 's3://%s/packed', remote: {endpoint: %q, hedge: false}, "+
@@ -38,9 +37,7 @@ func packedBucket(t *testing.T) (storage *s3test.Server, blocks int64, source st
 func files(t *testing.T, dir string) (names []string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for _, e := range entries {
 		names = append(names, e.Name())
 	}

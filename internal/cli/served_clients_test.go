@@ -17,6 +17,7 @@ import (
 
 	stocclient "github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 
 	"golang.org/x/sys/unix"
@@ -108,9 +109,7 @@ func TestServerTurnsAwayOtherUsers(t *testing.T) {
 func (s *served) descriptors() int {
 	s.t.Helper()
 	all, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", s.process.Process.Pid))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, err)
 	return len(all)
 }
 
@@ -119,9 +118,7 @@ func (s *served) descriptorOf(name string) int {
 	s.t.Helper()
 	socket, err := net.DialUnix("unix", nil,
 		&net.UnixAddr{Name: filepath.Join(s.sockets, control.DataSocket), Net: "unix"})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, err)
 	s.t.Cleanup(func() { socket.Close() })
 	frames := control.AppendHello(nil, 1, control.HelloBody{Version: control.Version, Kind: shm.KindGo, Label: "raw"})
 	if _, err := socket.Write(control.AppendAttach(frames, 2, name)); err != nil {
@@ -130,16 +127,12 @@ func (s *served) descriptorOf(name string) int {
 	rights := make([]byte, unix.CmsgSpace(4))
 	for {
 		_, n, _, _, err := socket.ReadMsgUnix(make([]byte, 1000), rights)
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		fatal.If(s.t, err)
 		if n == 0 {
 			continue // WELCOME
 		}
 		messages, err := unix.ParseSocketControlMessage(rights[:n])
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		fatal.If(s.t, err)
 		fds, err := unix.ParseUnixRights(&messages[0])
 		if err != nil || len(fds) != 1 {
 			s.t.Fatal(fds, err)
@@ -159,9 +152,7 @@ func TestSuccessorTakesOverAtOnce(t *testing.T) {
 	var handles []*stocclient.Cache
 	for range 2 {
 		c, err := stocclient.AttachFD(fd, stocclient.AttachOptions{Label: "shares"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		defer c.Close()
 		if _, _, err := c.View(0); err != nil { // View counts a hit, so the client is registered
 			t.Fatal(err)
@@ -183,9 +174,7 @@ func TestSuccessorTakesOverAtOnce(t *testing.T) {
 	numbers := func(when string, want int) {
 		t.Helper()
 		all, err := handles[0].Inspect().Clients()
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		live := map[uint32]string{}
 		for _, one := range all {
 			if one.Live {

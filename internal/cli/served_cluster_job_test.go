@@ -20,6 +20,7 @@ import (
 	"time"
 
 	stocclient "github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/internal/verify/redistest"
 	"github.com/stocached/stocached/loader"
 	"github.com/stocached/stocached/order"
@@ -290,17 +291,11 @@ func TestClusterJobKilled(t *testing.T) {
 func wantRank(t *testing.T, o loader.Options, number uint64) (want []int) {
 	t.Helper()
 	owners, err := order.NewOwners(o.Nodes, jobSamples)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	e, err := o.Order.Epoch(number)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	d, err := e.Dealer(owners, jobBatch, 0, order.Drop)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for b := range d.Batches() {
 		dst := make([]int, jobBatch)
 		n, _ := d.Fill(dst, b, o.Rank)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"golang.org/x/tools/txtar"
 )
 
@@ -21,13 +22,9 @@ func TestServeCheckOfWhatDoesNotOpen(t *testing.T) {
 	}
 	folder := t.TempDir()
 	archive, err := txtar.ParseFile(configurations + "unopenable.txtar")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	files, err := txtar.FS(archive)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if err := errors.Join(os.CopyFS(filepath.Join(folder, "unopenable"), files),
 		os.CopyFS(filepath.Join(folder, "data"), os.DirFS(configurations+"data"))); err != nil {
 		t.Fatal(err)
@@ -39,9 +36,7 @@ func TestServeCheckOfWhatDoesNotOpen(t *testing.T) {
 	t.Setenv("STOCACHED_SOCKETS_DIR", filepath.Join(t.TempDir(), "run"))
 	for _, path := range all {
 		text, err := os.ReadFile(strings.TrimSuffix(path, ".yaml") + ".want")
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		code, stdout, stderr := cli(t, "serve", "-c", path, "--check")
 		if code == exitOK || stdout != "" {
 			t.Errorf("%s: exit %d, %q", path, code, stdout)

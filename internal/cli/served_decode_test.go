@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source/sourcetest"
 )
 
@@ -22,16 +23,10 @@ func TestServerDecodes(t *testing.T) {
 	s := configureServed(t, "source: {kind: dir, path: records}, decode: {resize: [224, 224]}")
 	const n = 400
 	picture, err := os.ReadFile("../../source/decode/testdata/500x375.jpg")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(s.records, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
+	fatal.If(t, os.Mkdir(s.records, 0o700))
 	for k := range n {
-		if err := os.WriteFile(filepath.Join(s.records, fmt.Sprintf("%03d.jpg", k)), picture, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.WriteFile(filepath.Join(s.records, fmt.Sprintf("%03d.jpg", k)), picture, 0o600))
 	}
 	launch := func(decoder string) {
 		t.Helper()
@@ -45,9 +40,7 @@ func TestServerDecodes(t *testing.T) {
 	end := func(signal syscall.Signal) {
 		t.Helper()
 		began, left := time.Now(), helpersOf(t, s.process.Process.Pid)
-		if err := s.process.Process.Signal(signal); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, s.process.Process.Signal(signal))
 		if err := s.process.Wait(); signal == syscall.SIGTERM && err != nil {
 			t.Error(err)
 		}
@@ -122,9 +115,7 @@ func runs(pid int) bool {
 func helpersOf(t *testing.T, parent int) (all []int) {
 	t.Helper()
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for _, path := range stats {
 		var pid, of int
 		var name, state string

@@ -15,6 +15,7 @@ import (
 
 	stocclient "github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/verify/fatal"
 
 	"golang.org/x/sys/unix"
 )
@@ -31,9 +32,7 @@ func (s *served) leave(room int) (before unix.Rlimit) {
 			break
 		}
 	}
-	if err := unix.Prlimit(s.process.Process.Pid, unix.RLIMIT_NOFILE, nil, &before); err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, unix.Prlimit(s.process.Process.Pid, unix.RLIMIT_NOFILE, nil, &before))
 	if err := unix.Prlimit(s.process.Process.Pid, unix.RLIMIT_NOFILE,
 		&unix.Rlimit{Cur: uint64(limit), Max: before.Max}, nil); err != nil {
 		s.t.Fatal(err)
@@ -94,9 +93,7 @@ func TestServerOutOfDescriptors(t *testing.T) {
 		t.Errorf("%v after %v", err, time.Since(began))
 	}
 	operator, err := net.Dial("unix", filepath.Join(s.sockets, control.AdminSocket))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer operator.Close()
 	time.Sleep(300 * time.Millisecond)
 	s.failures(c, first(20))
@@ -118,18 +115,14 @@ func TestServerOutOfDescriptors(t *testing.T) {
 	}
 
 	// Enough for a connection, but not for the files of its requests.
-	if err := unix.Prlimit(s.process.Process.Pid, unix.RLIMIT_NOFILE, &before, nil); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, unix.Prlimit(s.process.Process.Pid, unix.RLIMIT_NOFILE, &before, nil))
 	operator.Close()
 	if got := int(s.metric("stocached_source_errors_total", `cache="pets",kind="descriptors"`)); got != 5 {
 		t.Errorf("%d errors were counted", got)
 	}
 	forgotten := func() bool {
 		descriptors, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", s.process.Process.Pid))
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		sockets := 0
 		for _, d := range descriptors {
 			if to, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%s", s.process.Process.Pid, d.Name())); err == nil &&
@@ -150,9 +143,7 @@ func TestServerOutOfDescriptors(t *testing.T) {
 	}
 
 	// Descriptors are free again.
-	if err := unix.Prlimit(s.process.Process.Pid, unix.RLIMIT_NOFILE, &before, nil); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, unix.Prlimit(s.process.Process.Pid, unix.RLIMIT_NOFILE, &before, nil))
 	late := s.dial()
 	if wrong := s.failures(late, first(n)); len(wrong) != 0 {
 		t.Errorf("with room again: %+v", wrong)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	stocclient "github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
 // storage is a web server of n records, which answers with a status of the test's choice; 0: as it should.
@@ -164,9 +165,7 @@ func TestRefusedReload(t *testing.T) {
 func TestRemovedFile(t *testing.T) {
 	s := newServed(t, 5, "8MiB")
 	c := s.dial()
-	if err := os.Remove(s.segments + "/pets"); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Remove(s.segments+"/pets"))
 	s.healthSays("not everything is well", "cache pets: another program removed the file "+s.segments+"/pets", "restart the server")
 	eventually(t, "the log tells", func() bool { return strings.Contains(s.said(), "another program removed the file") })
 	wantFetch(t, c, first(5))

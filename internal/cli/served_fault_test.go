@@ -26,6 +26,7 @@ import (
 	"github.com/stocached/stocached/cache"
 	stocclient "github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -76,9 +77,7 @@ func writeShard(t *testing.T, path string, n int) {
 		}
 		w.Write(servedRecord(i))
 	}
-	if err := errors.Join(w.Close(), os.WriteFile(path, all.Bytes(), 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, errors.Join(w.Close(), os.WriteFile(path, all.Bytes(), 0o600)))
 }
 
 // doomed is a server that dies at a fault point, and a client from before, if any.
@@ -112,16 +111,12 @@ func (d *doomed) connect() {
 		return stocclient.Dial(context.Background(), "pets",
 			stocclient.DialOptions{SocketsDir: d.sockets, Timeout: 500 * time.Millisecond})
 	})
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	fatal.If(d.t, err)
 	d.t.Cleanup(func() { c.Close() })
 	d.client = c
 	wantSamples(d.t, d.client, first(doomedFilled))
 	reader, err := stocclient.Attach(filepath.Join(d.segments, "pets"), stocclient.AttachOptions{})
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	fatal.If(d.t, err)
 	stop := make(chan struct{})
 	var reading sync.WaitGroup
 	reading.Go(func() {
@@ -292,9 +287,7 @@ func TestEveryServerPointIsTested(t *testing.T) {
 		}
 		for _, file := range files {
 			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			if strings.HasSuffix(file, "_test.go") {
 				continue
 			}
@@ -363,18 +356,12 @@ func dieInJanitor(d *doomed, point string) {
 	d.fill()
 	d.obeying(point + "=kill")
 	seg, err := shm.Open(filepath.Join(d.segments, "pets"), shm.OpenOptions{})
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	fatal.If(d.t, err)
 	defer seg.Close()
 	locks, err := seg.NewLocks()
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	fatal.If(d.t, err)
 	dying, err := cache.Attach(seg, cache.Options{Locks: locks})
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	fatal.If(d.t, err)
 	if _, r, err := dying.Claim(doomedFilled+5, servedBytes, 0); r != cache.Stored || err != nil {
 		d.t.Fatal(r, err)
 	}
@@ -438,9 +425,7 @@ func (d *doomed) change(old, new string) {
 	before := d.configuration("", "")
 	d.configure(d.configuration(old, new))
 	socket, err := net.Dial("unix", filepath.Join(d.sockets, control.AdminSocket))
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	fatal.If(d.t, err)
 	defer socket.Close()
 	if _, err := fmt.Fprint(socket, "POST /v1/reload HTTP/1.1\r\nHost: stocached\r\nContent-Length: 0\r\n\r\n"); err != nil {
 		d.t.Fatal(err)
@@ -481,9 +466,7 @@ func dieEmptying(d *doomed, point string) {
 	d.obeying(point + "=kill")
 	c := d.dial()
 	wantSamples(d.t, c, first(doomedFilled))
-	if err := c.Close(); err != nil {
-		d.t.Fatal(err)
-	}
+	fatal.If(d.t, c.Close())
 	d.died()
 	d.goesOn(0, doomedSamples)
 }
@@ -553,9 +536,7 @@ var clientPoints = map[string][]dataset{
 // sample, the server reads each one once if it has a slot, and no claim is left.
 func TestClientKilledWhileItFetches(t *testing.T) {
 	code, err := os.ReadFile("../../client/link.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for _, m := range regexp.MustCompile(`fault\.At\("([^"]+)"\)`).FindAllStringSubmatch(string(code), -1) {
 		if clientPoints[m[1]] == nil {
 			t.Errorf("no client dies at %s", m[1])
@@ -575,9 +556,7 @@ func TestClientKilledWhileItFetches(t *testing.T) {
 				for range 3 {
 					p := exec.Command(os.Args[0], d.sockets)
 					p.Env = append(os.Environ(), childVariable+"=fetch", "STOCACHED_FAULT="+order)
-					if err := p.Start(); err != nil {
-						t.Fatal(err)
-					}
+					fatal.If(t, p.Start())
 					t.Cleanup(func() { p.Process.Kill() })
 					dying = append(dying, p)
 				}

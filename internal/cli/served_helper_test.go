@@ -20,6 +20,7 @@ import (
 	"github.com/stocached/stocached/cache"
 	stocclient "github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -103,9 +104,7 @@ func (s *served) configure(text string) {
 	if !strings.Contains(text, "sockets:") {
 		text += fmt.Sprintf("sockets: {dir: %q}\n", s.sockets)
 	}
-	if err := os.WriteFile(s.path, []byte(text), 0o600); err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, os.WriteFile(s.path, []byte(text), 0o600))
 }
 
 // configuration returns the configuration, with old replaced by new.
@@ -125,21 +124,15 @@ func (s *served) write(n int) {
 	for i := range n {
 		all.Write(servedRecord(i))
 	}
-	if err := os.WriteFile(s.records, all.Bytes(), 0o600); err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, os.WriteFile(s.records, all.Bytes(), 0o600))
 }
 
 // writeTree writes n files with the bytes of records into a folder.
 func (s *served) writeTree(n int, record func(i int) []byte) {
 	s.t.Helper()
-	if err := os.MkdirAll(s.records, 0o700); err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, os.MkdirAll(s.records, 0o700))
 	for i := range n {
-		if err := os.WriteFile(s.file(i), record(i), 0o600); err != nil {
-			s.t.Fatal(err)
-		}
+		fatal.If(s.t, os.WriteFile(s.file(i), record(i), 0o600))
 	}
 }
 
@@ -168,20 +161,14 @@ func (s *served) launch(environment ...string) io.Reader {
 func (s *served) run(process *exec.Cmd, environment ...string) io.Reader {
 	s.t.Helper()
 	log, err := os.OpenFile(s.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, err)
 	defer log.Close()
 	s.process = process
 	s.process.Env = append(s.process.Env, environment...)
 	s.process.Stderr = log
 	out, err := s.process.StdoutPipe()
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	if err := s.process.Start(); err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, err)
+	fatal.If(s.t, s.process.Start())
 	s.t.Cleanup(func() { process.Process.Kill(); process.Wait() })
 	return out
 }
@@ -205,18 +192,14 @@ func (s *served) says(text string) {
 func (s *served) hangup(text string) {
 	s.t.Helper()
 	before := strings.Count(s.said(), text)
-	if err := s.process.Process.Signal(syscall.SIGHUP); err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, s.process.Process.Signal(syscall.SIGHUP))
 	eventually(s.t, "the log says "+text+" again", func() bool { return strings.Count(s.said(), text) > before })
 }
 
 // end sends a signal, and waits until the server has ended. Only SIGKILL may be an error.
 func (s *served) end(signal syscall.Signal) {
 	s.t.Helper()
-	if err := s.process.Process.Signal(signal); err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, s.process.Process.Signal(signal))
 	defer time.AfterFunc(time.Minute, func() { s.process.Process.Kill() }).Stop()
 	if err := s.process.Wait(); (err == nil) != (signal != syscall.SIGKILL) {
 		s.t.Errorf("after %v: %v", signal, err)
@@ -231,18 +214,12 @@ func (s *served) ask(method, path, body string) (status int, answer string) {
 			return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(s.sockets, control.AdminSocket))
 		}}
 	request, err := http.NewRequest(method, "http://stocached"+path, strings.NewReader(body))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, err)
 	reply, err := (&http.Client{Transport: socket, Timeout: 20 * time.Second}).Do(request)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, err)
 	defer reply.Body.Close()
 	text, err := io.ReadAll(reply.Body)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, err)
 	return reply.StatusCode, string(text)
 }
 
@@ -307,9 +284,7 @@ func (s *served) dialFor(cache string, timeout time.Duration) *stocclient.Served
 	s.t.Helper()
 	c, err := stocclient.Dial(context.Background(), cache,
 		stocclient.DialOptions{SocketsDir: s.sockets, Timeout: timeout})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, err)
 	s.t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -361,9 +336,7 @@ func readyOf(t *testing.T, c *stocclient.Cache, record func(i int) []byte) (n in
 func noClaims(t *testing.T, c *stocclient.Cache) {
 	t.Helper()
 	all, err := c.Inspect().Clients()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for _, one := range all {
 		if one.Claims != 0 {
 			t.Errorf("client record %d still lists %d claims", one.Record, one.Claims)
@@ -392,9 +365,7 @@ func evictingServer(t *testing.T, n, slots int, policy, source string) *served {
 	t.Helper()
 	size, err := (&shm.Options{Samples: uint64(n), SampleBytes: servedBytes, Slots: uint64(slots),
 		Policy: shm.PolicyCost}).SegmentBytes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	s := configureServed(t, fmt.Sprintf("size: %d, policy: %s, parallel: 4, source: {kind: raw, "+
 		"sample_bytes: %d, %s}", size, policy, servedBytes, source))
 	s.write(n)
@@ -414,9 +385,7 @@ func raggedServer(t *testing.T, n, fit int, policy, source string) *served {
 		bytes += len(raggedRecord(i))
 	}
 	g, err := shm.NewGeometry(shm.FlagVariable, shm.PolicyLRU, uint64(n), 1, shm.UnitBytes, shm.DefaultClientRecords, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	size := g.PayloadOffset + uint64(bytes/n*fit) + 1<<12 // the slot table takes space, too
 	s := configureServed(t, fmt.Sprintf("size: %d, policy: %s, parallel: 4, source: {kind: dir, %s}",
 		size, policy, source))

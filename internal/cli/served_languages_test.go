@@ -20,6 +20,7 @@ import (
 	"time"
 
 	stocclient "github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/order"
 	"github.com/stocached/stocached/shm"
 )
@@ -130,9 +131,7 @@ type language struct {
 
 func languages(t *testing.T) []language {
 	root, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	c, python := filepath.Join(root, "build/c/example-fetch"), os.Getenv("STOCACHED_TEST_PYTHON")
 	if python == "" {
 		t.Skip("make test-languages runs this test, and sets STOCACHED_TEST_PYTHON")
@@ -251,9 +250,7 @@ func TestBatchesLargerThanTheCache(t *testing.T) {
 				files["/"+name], list = raggedRecord(i), list+name+"\n"
 			}
 			manifest := filepath.Join(t.TempDir(), "manifest")
-			if err := os.WriteFile(manifest, []byte(list), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, os.WriteFile(manifest, []byte(list), 0o600))
 			source = fmt.Sprintf("path: %q, manifest: %q, index: %q", uneven(t, func(path string) []byte { return files[path] }),
 				manifest, manifest+".index") // a server that comes back need not ask for all sizes again
 		}

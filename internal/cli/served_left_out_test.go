@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -22,12 +23,8 @@ func TestDamagedCachesAreLeftOut(t *testing.T) {
 	make := func(name string) {
 		t.Helper()
 		seg, err := shm.Create(shm.Options{Name: name, Dir: s.segments, Samples: 20, SampleBytes: servedBytes})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := seg.Close(); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
+		fatal.If(t, seg.Close())
 	}
 	bad := []struct {
 		name, why string
@@ -53,9 +50,7 @@ func TestDamagedCachesAreLeftOut(t *testing.T) {
 	}
 	config := "caches:\n"
 	for _, b := range bad {
-		if err := b.damage(); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, b.damage())
 		path := "records"
 		if b.name == "missing" {
 			path = b.name
@@ -113,9 +108,7 @@ func TestDamagedCachesAreLeftOut(t *testing.T) {
 
 	// A reload adds the repaired cache and leaves out the rest. It forgets one that was removed
 	// from the file.
-	if err := errors.Join(bad[1].mend(), bad[3].mend()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, errors.Join(bad[1].mend(), bad[3].mend()))
 	s.configure(strings.Replace(config, "name: folder", "name: pets", 1))
 	s.hangup("a part of the new configuration was not applied")
 	for _, name := range []string{"pets", "garbage", "missing"} {
@@ -131,9 +124,7 @@ func TestDamagedCachesAreLeftOut(t *testing.T) {
 	if strings.Count(stderr, "\n") != 3 {
 		t.Error(stderr)
 	}
-	if err := errors.Join(bad[2].mend(), bad[4].mend()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, errors.Join(bad[2].mend(), bad[4].mend()))
 	s.hangup("the new configuration is in force")
 	if _, _, stderr := cli(t, "health", "--sockets", s.sockets); stderr != "" {
 		t.Error(stderr)

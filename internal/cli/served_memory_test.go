@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"golang.org/x/sys/unix"
 )
 
@@ -31,9 +32,7 @@ func fillUp(t *testing.T, dir string) (path string) {
 	t.Helper()
 	path = filepath.Join(dir, "others")
 	f, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer f.Close()
 	for piece := make([]byte, 1<<20); len(piece) > 0; {
 		if _, err := f.Write(piece); errors.Is(err, unix.ENOSPC) {
@@ -51,12 +50,8 @@ func fillUp(t *testing.T, dir string) (path string) {
 func TestServerOnAFullTmpfs(t *testing.T) {
 	const n, size, filled = 60, 100 << 10, 20
 	s := configureServed(t, fmt.Sprintf("source: {kind: raw, path: records, sample_bytes: %d}", size))
-	if err := os.Remove(s.segments); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(s.segments, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Remove(s.segments))
+	fatal.If(t, os.Mkdir(s.segments, 0o700))
 	privileged(t, "mount a tmpfs", unix.Mount("tmpfs", s.segments, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=16m"))
 	t.Cleanup(func() {
 		if err := unix.Unmount(s.segments, unix.MNT_DETACH); err != nil {
@@ -67,9 +62,7 @@ func TestServerOnAFullTmpfs(t *testing.T) {
 	for k := range records {
 		records[k] = byte(k>>8 + k*7 + k/size)
 	}
-	if err := os.WriteFile(s.records, records, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(s.records, records, 0o600))
 
 	taken := fillUp(t, s.segments)
 	code, stdout, stderr := cli(t, "serve", "-c", s.path)
@@ -80,9 +73,7 @@ func TestServerOnAFullTmpfs(t *testing.T) {
 	if entries, err := os.ReadDir(s.segments); err != nil || len(entries) != 1 {
 		t.Errorf("%v, %v: files were left", entries, err)
 	}
-	if err := os.Remove(taken); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Remove(taken))
 
 	s.start()
 	c := s.dial()
@@ -118,9 +109,7 @@ func TestServerOnAFullTmpfs(t *testing.T) {
 	s.start()
 	fetch("without, the next server", first(n))
 	count("without, the next server", filled, filled+1)
-	if err := os.Remove(taken); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Remove(taken))
 	fetch("with room again", first(n))
 	count("with room again", n, n)
 	if lines := strings.Count(s.said(), "\n"); lines > 10 {

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
 // metricRow is a metric of docs/spec/metrics.md, or of a server.
@@ -24,13 +26,9 @@ func TestMetricsOfTheDocument(t *testing.T) {
 	s.configure(strings.ReplaceAll(s.configuration("", ""), "SEGMENTS", s.segments))
 	s.write(20)
 	files := filepath.Join(filepath.Dir(s.path), "files")
-	if err := os.Mkdir(files, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Mkdir(files, 0o700))
 	for i := range 3 {
-		if err := os.WriteFile(filepath.Join(files, fmt.Sprint(i)), servedRecord(i)[:100*(i+1)], 0o600); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.WriteFile(filepath.Join(files, fmt.Sprint(i)), servedRecord(i)[:100*(i+1)], 0o600))
 	}
 	s.start()
 	wantFetch(t, s.dial(), first(10))
@@ -52,9 +50,7 @@ var documentedMetric = regexp.MustCompile("(?m)^\\| `(\\w+)` \\| (\\w+) \\| ([^|
 
 func documentedMetrics(t *testing.T) (rows []metricRow) {
 	text, err := os.ReadFile("../../docs/spec/metrics.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for _, m := range documentedMetric.FindAllStringSubmatch(string(text), -1) {
 		rows = append(rows, metricRow{m[1], m[2], m[3], m[4]})
 	}

@@ -18,6 +18,7 @@ import (
 	stocclient "github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/internal/cli/table"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	cacheserver "github.com/stocached/stocached/server/served"
 )
 
@@ -101,17 +102,11 @@ func TestNothingIsSentToAnotherUser(t *testing.T) {
 			place := dir
 			if c.byLink {
 				place = filepath.Join(base, "elsewhere")
-				if err := os.Symlink(place, dir); err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, os.Symlink(place, dir))
 			}
-			if err := errors.Join(os.Mkdir(place, 0o777), os.Chmod(place, 0o777)); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, errors.Join(os.Mkdir(place, 0o777), os.Chmod(place, 0o777)))
 			end := startImpostor(t, place)
-			if err := errors.Join(os.Chown(place, c.owner, -1), os.Chmod(place, c.mode)); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, errors.Join(os.Chown(place, c.owner, -1), os.Chmod(place, c.mode)))
 			t.Setenv(control.SocketsVariable, "")
 			t.Setenv("XDG_RUNTIME_DIR", base)
 			flags := []string{}
@@ -146,18 +141,14 @@ func TestNothingIsSentToAnotherUser(t *testing.T) {
 // the sockets to that user, and they name it.
 func TestOperatorsOfAnotherUsersServer(t *testing.T) {
 	dir := filepath.Join(strangersFolder(t, "/run"), "sockets")
-	if err := errors.Join(os.Mkdir(dir, 0o755), os.Chown(dir, strangerID, -1)); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, errors.Join(os.Mkdir(dir, 0o755), os.Chown(dir, strangerID, -1)))
 	end := startImpostor(t, dir)
 	contains(t, ok(t, "health", "--sockets", dir), "is well and serves")
 	t.Setenv(control.SocketsVariable, dir)
 	contains(t, ok(t, "__complete", "health", ""), "leaked")
 	t.Setenv(control.SocketsVariable, "")
 	t.Setenv("XDG_RUNTIME_DIR", filepath.Dir(dir))
-	if err := os.Rename(dir, filepath.Join(filepath.Dir(dir), "stocached")); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Rename(dir, filepath.Join(filepath.Dir(dir), "stocached")))
 	fails(t, exitPermission, []string{"belongs to user id 65534"}, "health")
 	if end() == 0 {
 		t.Error("nothing was sent")
@@ -169,13 +160,9 @@ func TestOperatorsOfAnotherUsersServer(t *testing.T) {
 func strangersFolder(t *testing.T, in string) string {
 	t.Helper()
 	dir, err := os.MkdirTemp(in, "stocached-test-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Chmod(dir, 0o755))
 	return dir
 }
 
@@ -186,9 +173,7 @@ func TestServersWordsControlNoTerminal(t *testing.T) {
 	quoted := fmt.Sprintf("%q", bad)
 	json := strings.NewReplacer(`\x1b`, `\u001b`, `\a`, `\u0007`, `\x7f`, `\u007f`).Replace(quoted)
 	data, err := net.Listen("unix", filepath.Join(dir, control.DataSocket))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer data.Close()
 	go func() {
 		for c, err := data.Accept(); err == nil; c, err = data.Accept() {
@@ -197,9 +182,7 @@ func TestServersWordsControlNoTerminal(t *testing.T) {
 		}
 	}()
 	socket, err := net.Listen("unix", filepath.Join(dir, control.AdminSocket))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	status := http.StatusOK
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(status)
@@ -238,14 +221,10 @@ func TestServersWordsControlNoTerminal(t *testing.T) {
 	status = http.StatusOK
 	_, path := newCache(t, small())
 	s, err := (&dirFlag{}).stats(path, extras{server: &asker{sockets: socketsFlag{dir: dir, timeout: time.Minute}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	s.server = &cacheserver.Status{Stats: cacheserver.Stats{Errors: errorCounts{bad: 1}}, UUID: bad}
 	var out bytes.Buffer
-	if err := errors.Join(s.columns().List(&out, s), table.WriteJSON(&out, s.columns().Object(s))); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, errors.Join(s.columns().List(&out, s), table.WriteJSON(&out, s.columns().Object(s))))
 	if strings.ContainsFunc(out.String(), func(r rune) bool { return r != '\n' && control.Unprintable(r) }) {
 		t.Errorf("%q", out.String())
 	}

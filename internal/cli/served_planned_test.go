@@ -19,6 +19,7 @@ import (
 	"time"
 
 	stocclient "github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/order"
 )
 
@@ -186,9 +187,7 @@ func killPlanned(t *testing.T, kills int, programs ...plannedProgram) {
 	}
 	for k, path := range logs {
 		log, samples, err := plannedLog(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		log.Close()
 		if len(samples) != epochs*n {
 			t.Fatalf("job %d read %d samples in %d epochs of %d", k, len(samples), epochs, n)
@@ -196,9 +195,7 @@ func killPlanned(t *testing.T, kills int, programs ...plannedProgram) {
 		indices := make([]int, n)
 		for number := range epochs {
 			e, err := order.Order{Samples: n, Kind: order.Shuffled, Seed: uint64(k)}.Epoch(uint64(number))
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			e.Fill(indices, 0, 1)
 			if !slices.Equal(samples[number*n:][:n], indices) {
 				t.Errorf("job %d did not read the samples of its epoch %d in their order", k, number)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	stocclient "github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/internal/verify/redistest"
 	"github.com/stocached/stocached/loader"
 	"github.com/stocached/stocached/order"
@@ -166,9 +167,7 @@ func TestProgramsWithLoaders(t *testing.T) {
 		})
 		o := order.Order{Samples: n, Kind: order.Shuffled, Seed: uint64(k)}
 		made, err := loader.New(from, loader.Options{BatchSize: 20, Order: o, Workers: 4})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		jobs.Go(func() {
 			for range 2 {
 				for b, err := range made.Batches(context.Background()) {

@@ -18,6 +18,7 @@ import (
 
 	stocclient "github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -25,9 +26,7 @@ import (
 func (s *served) ownMemory() int {
 	s.t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.process.Process.Pid))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, err)
 	for line := range strings.Lines(string(text)) {
 		var kB int
 		if rest, ok := strings.CutPrefix(line, "RssAnon:"); ok {
@@ -45,9 +44,7 @@ func (s *served) ownMemory() int {
 func (s *served) raw() net.Conn {
 	s.t.Helper()
 	socket, err := net.Dial("unix", filepath.Join(s.sockets, control.DataSocket))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, err)
 	s.t.Cleanup(func() { socket.Close() })
 	return socket
 }
@@ -62,9 +59,7 @@ func greeting() []byte {
 // holes makes a file of n huge samples that takes no space.
 func (s *served) holes(n int) {
 	s.t.Helper()
-	if err := errors.Join(os.WriteFile(s.records, nil, 0o600), os.Truncate(s.records, int64(n)*hugeBytes)); err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, errors.Join(os.WriteFile(s.records, nil, 0o600), os.Truncate(s.records, int64(n)*hugeBytes)))
 }
 
 // hostile is a behaviour of clients, and its allowed cost.
@@ -144,9 +139,7 @@ func (s *served) flood(add func(frames []byte, id uint64) []byte) {
 		for frames = frames[:0]; len(frames) < 64<<10; id++ {
 			frames = add(frames, id)
 		}
-		if err := socket.SetWriteDeadline(s.flooded); err != nil {
-			s.t.Fatal(err)
-		}
+		fatal.If(s.t, socket.SetWriteDeadline(s.flooded))
 		if _, err := socket.Write(frames); errors.Is(err, os.ErrDeadlineExceeded) {
 			return // as expected
 		} else if err != nil {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/internal/verify/redistest"
 	"github.com/stocached/stocached/source/s3/s3test"
 )
@@ -45,9 +46,7 @@ func TestSecretsOfAWholeRun(t *testing.T) {
 	engine := redistest.Start(t, "--requirepass", enginePassword)
 	address := strings.Replace(web.URL, "://", "://me:"+webPassword+"@", 1) + "/data/records?sig=" + signature
 	disk, password := t.TempDir(), filepath.Join(t.TempDir(), "password")
-	if err := os.WriteFile(password, []byte(enginePassword+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(password, []byte(enginePassword+"\n"), 0o600))
 	bucketSegments := tmpfs(t)
 	served := configureServed(t, fmt.Sprintf("size: 8MiB, tiers: [{kind: disk, dir: %q, size: 16MiB}, {kind: cluster, addresses: [%q], "+
 		"password: %s}], source: {kind: raw, path: %q, sample_bytes: %d}}, {name: bucket, dir: %s, size: 8MiB, "+

@@ -16,6 +16,7 @@ import (
 
 	stocclient "github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
 // Ensure that many goroutines and clients get every sample, with or without a slot, and that
@@ -113,9 +114,7 @@ func TestFetchFromAStoppedServer(t *testing.T) {
 		!errors.Is(err, stocclient.ErrTimeout) {
 		t.Errorf("without a deadline: %v", err)
 	}
-	if err := s.process.Process.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, s.process.Process.Signal(syscall.SIGCONT))
 	wantFetch(t, c, rand.Perm(100))
 	if !bytes.Equal(before, dst) {
 		t.Error("the buffer of a fetch that had ended was written to")
@@ -333,17 +332,13 @@ func TestServerKilledUnderLoad(t *testing.T) {
 		})
 	}
 	observer, err := stocclient.Attach(filepath.Join(s.segments, servedName), stocclient.AttachOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer observer.Close()
 	busy := 0
 	for range kills {
 		time.Sleep(time.Duration(rand.IntN(20)) * time.Millisecond)
 		before, err := observer.Stats()
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		s.kill()
 		if after, err := observer.Stats(); err != nil || after.Ready < before.Ready {
 			t.Fatalf("%d samples before, %d after a kill, %v", before.Ready, after.Ready, err)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	stocclient "github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/internal/verify/redistest"
 	"github.com/stocached/stocached/source/s3/s3test"
 )
@@ -207,9 +208,7 @@ func TestTierBadInput(t *testing.T) {
 	tls, ca := redistest.TLS(t)
 	_, otherCA := redistest.TLS(t)
 	plain, small := redistest.Start(t), redistest.Start(t, "--maxmemory", "2mb")
-	if err := small.Client().ConfigSet(context.Background(), "maxmemory", "2000").Err(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, small.Client().ConfigSet(context.Background(), "maxmemory", "2000").Err())
 	secured := redistest.Start(t, append(tls, "--requirepass", "the-password")...)
 	dead := redistest.Start(t)
 	dead.Kill()

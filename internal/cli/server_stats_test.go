@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
 // serverFields are null in JSON without a server.
@@ -43,9 +45,7 @@ func TestStatsOfAServer(t *testing.T) {
 	stats := func() jsonObject { return decode[jsonObject](t, ok(t, d.args("stats", path, "--json")...)) }
 	c := d.dialFor("pets", 0)
 	wantFields(t, stats(), jsonObject{"connected": 1})
-	if err := c.Close(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, c.Close())
 	eventually(t, "it forgets who is gone", func() bool { return stats()["connected"] == 0.0 })
 	wantFields(t, stats(), jsonObject{"server": "answers", "stuck_reads": 0, "source_reads": 0, "shared_reads": 0, "queue_depth": 0,
 		"bad_samples":       0,

@@ -18,6 +18,7 @@ import (
 
 	stocclient "github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/verify/fatal"
 
 	"github.com/coreos/go-systemd/v22/unit"
 )
@@ -32,9 +33,7 @@ func newNotes(t *testing.T) *notes {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "notify")
 	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { socket.Close() })
 	return &notes{path, socket}
 }
@@ -88,13 +87,9 @@ func TestNotifies(t *testing.T) {
 
 	// The process lives, but its socket belongs to another process, which does not answer.
 	data := filepath.Join(s.sockets, control.DataSocket)
-	if err := os.Rename(data, data+".away"); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Rename(data, data+".away"))
 	silent, err := net.Listen("unix", data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	s.says("this server does not answer its own requests")
 	for n.next(t, 10*time.Millisecond) != "" {
 	}
@@ -102,9 +97,7 @@ func TestNotifies(t *testing.T) {
 		t.Errorf("%q while it does not answer", got)
 	}
 	silent.Close()
-	if err := os.Rename(data+".away", data); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Rename(data+".away", data))
 	n.want(t, "WATCHDOG=1")
 	s.end(syscall.SIGTERM)
 	n.want(t, "STOPPING=1")
@@ -126,14 +119,10 @@ func passed(t *testing.T, paths ...string) (files []*os.File) {
 	t.Helper()
 	for _, path := range paths {
 		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		l.SetUnlinkOnClose(false)
 		f, err := l.File()
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		l.Close()
 		t.Cleanup(func() { f.Close() })
 		files = append(files, f)
@@ -201,9 +190,7 @@ func TestSocketActivationRefuses(t *testing.T) {
 		"admin.sock:data.sock": {[]string{filepath.Join(other, control.AdminSocket),
 			filepath.Join(dir, "d", control.DataSocket)}, "in one folder"},
 	} {
-		if err := os.MkdirAll(filepath.Join(dir, "d"), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.MkdirAll(filepath.Join(dir, "d"), 0o700))
 		cmd := activated(path, names, passed(t, c.paths...)...)
 		out, err := cmd.CombinedOutput()
 		if err == nil || cmd.ProcessState.ExitCode() != exitUsage || !strings.Contains(string(out), c.want) {
@@ -221,9 +208,7 @@ func TestUnits(t *testing.T) {
 	var paths []string
 	for _, name := range names {
 		text, err := os.ReadFile(filepath.Join(from, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		options, err := unit.DeserializeOptions(bytes.NewReader(text))
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
 // Ensure that simulate shows a line for each policy.
@@ -74,9 +76,7 @@ func TestSimulateTrace(t *testing.T) {
 	_, _, stderr = cli(t, "simulate", "--trace", recording, "--epochs", "1")
 	contains(t, stderr, once)
 	file := filepath.Join(t.TempDir(), "indices")
-	if err := os.WriteFile(file, []byte("1\n2\n1\n3\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(file, []byte("1\n2\n1\n3\n"), 0o600))
 	rows = decode[[]jsonObject](t, ok(t, "simulate", "--trace", file, "--policy", "lru", "--size", "67%", "--json"))
 	wantFields(t, rows[0], jsonObject{"slots": 2, "reads": 4, "hits": 1})
 	if _, _, stderr = cli(t, "simulate", "--trace", file); stderr != "" {
@@ -86,15 +86,11 @@ func TestSimulateTrace(t *testing.T) {
 	fails(t, exitUsage, []string{"4 reads cannot be divided into 5 epochs"}, "simulate", "--trace", file, "--epochs", "5")
 	for content, want := range map[string]string{"": "empty", "one\n": `line 1 is "one"`, "\x00\x01\x02": "line 1",
 		"{}": "not a timeline"} {
-		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.WriteFile(file, []byte(content), 0o600))
 		fails(t, exitCorrupt, []string{file, want}, "simulate", "--trace", file)
 	}
 	fails(t, exitNotFound, []string{"no such file"}, "simulate", "--trace", file+"x")
-	if err := os.WriteFile(file, []byte("1\n2\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(file, []byte("1\n2\n"), 0o600))
 	_, _, stderr = cli(t, "simulate", "--trace", file)
 	contains(t, stderr, once)
 	fails(t, exitUsage, []string{"--policy", "arc"}, "simulate", "--trace", file, "--policy", "arc")

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/block"
@@ -20,31 +21,21 @@ func blockSource(t testing.TB) (folder string, samples [][]byte) {
 	t.Helper()
 	schema, err := shm.NewSchema([]shm.Field{{Name: "image", DType: shm.Uint8, Dims: []uint64{shm.VariableDim, 4}},
 		{Name: "label", DType: shm.Int16}}, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	folder = filepath.Join(t.TempDir(), "set")
 	w, err := block.Create(t.Context(), folder,
 		block.Options{Schema: schema, BlockBytes: 4096, FileBytes: 8192,
 			Notes: []source.Note{{Name: "classes", Text: "cat, dog"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer w.Close()
 	for i := range 60 {
 		s, err := schema.Join([]shm.Part{{Dims: []uint64{uint64(i + 1), 4},
 			Data: bytes.Repeat([]byte{byte(i)}, 4*i+4)}, {Data: []byte{byte(i), 1}}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := w.Write(s); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
+		fatal.If(t, w.Write(s))
 		samples = append(samples, s)
 	}
-	if err := w.Finish(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.Finish())
 	return folder, samples
 }
 
@@ -112,9 +103,7 @@ func TestSourceVerify(t *testing.T) {
 	folder, samples := blockSource(t)
 	contains(t, ok(t, "source", "verify", folder), "read     60\n", "failed   0\n")
 	d, err := block.Open(t.Context(), folder, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	second := d.Where(1)
 	d.Close()
 	path := filepath.Join(folder, "00000.stocblk")
@@ -160,9 +149,7 @@ func TestSourceSettings(t *testing.T) {
 	}
 	dir := t.TempDir()
 	for _, name := range []string{"a.npy", "a.tar", "a.bin"} {
-		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
 	}
 	folder, _ := blockSource(t)
 	for path, want := range map[string]string{dir: "dir", dir + "/a.npy": "npy", dir + "/a.tar": "tar",
@@ -183,19 +170,13 @@ func TestSourceDecoded(t *testing.T) {
 	folder := t.TempDir()
 	for _, name := range []string{"420.jpg", "rgb.png"} {
 		data, err := os.ReadFile(filepath.Join("../../source/decode/testdata", name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(folder, name), data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
+		fatal.If(t, os.WriteFile(filepath.Join(folder, name), data, 0o600))
 	}
 	decoded := []string{folder, "--decode", "resize=[30,40],layout=hwc", "--decode", "fit=crop",
 		"--source", "retry={tries: 2},limits={concurrency: 1}"}
 	want, err := os.ReadFile("../../source/decode/testdata/rgb.png.cropped")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	with := func(command, index string, args ...string) []string {
 		all := append([]string{"source", command, args[0]}, args[1:]...)
 		if index != "" {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -28,9 +29,7 @@ func TestStats(t *testing.T) {
 	if r, err := c.Set(0, content(0, 100), 0); r != cache.Exists || err != nil {
 		t.Fatal(r, err)
 	}
-	if err := c.CountPassed(3); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, c.CountPassed(3))
 	want := jsonObject{"name": "test", "path": path, "samples": 10, "slots": 6, "ready": 3, "cached_fraction": 0.3,
 		"slots_fraction": 0.6, "hits": 4, "misses": 1, "hit_rate": 0.8,
 		"stored": 3, "exists": 1, "busy": 0, "full": 0, "out": 0, "passed": 3, "ready_bytes": 300,
@@ -54,9 +53,7 @@ func TestStats(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := c.Close(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, c.Close())
 	wantFields(t, decode[jsonObject](t, ok(t, "stats", path, "--json")),
 		jsonObject{"ready": 6, "full": 1, "clients_live": 0, "clients_ended": 1})
 	contains(t, ok(t, "stats", path), "full      1\n") // a trouble
@@ -208,13 +205,9 @@ func TestLookingChangesNothing(t *testing.T) {
 		}
 		look()
 		seg, err := shm.Open(path, shm.OpenOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		c, err := cache.Attach(seg, cache.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if r, err := c.Set(1, make([]byte, max(o.SampleBytes, 1)), 0); err != nil || r != cache.Stored {
 			t.Fatal(r, err)
 		}
@@ -238,9 +231,7 @@ func TestLookingChangesNothing(t *testing.T) {
 func TestStatsErrors(t *testing.T) {
 	dir, path := newCache(t, small())
 	broken := filepath.Join(dir, "broken")
-	if err := os.WriteFile(broken, make([]byte, 10000), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(broken, make([]byte, 10000), 0o600))
 	code, out, stderr := cli(t, "stats", "--dir", dir)
 	if code != exitCorrupt {
 		t.Error(code)
@@ -275,9 +266,7 @@ func TestStatsErrors(t *testing.T) {
 func symlink(t *testing.T, to string) string {
 	t.Helper()
 	link := filepath.Join(t.TempDir(), "link")
-	if err := os.Symlink(to, link); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Symlink(to, link))
 	return link
 }
 
@@ -286,17 +275,11 @@ func TestTruncatedWhileLooking(t *testing.T) {
 	_, path := newCache(t, small())
 	d := dirFlag{}
 	seg, err := d.open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer seg.Close()
 	reader, err := attach(seg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Truncate(path, shm.HeaderBytes); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
+	fatal.If(t, os.Truncate(path, shm.HeaderBytes))
 	err = guard(func() error {
 		defer reader.Close()
 		_, err := reader.Stats()

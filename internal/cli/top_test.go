@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -35,9 +36,7 @@ func startTop(t *testing.T, environment []string, flags ...string) *topRun {
 	r.cmd.Env = append(r.cmd.Env, environment...)
 	r.cmd.Stdin, r.cmd.Stdout, r.cmd.Stderr = slave, slave, slave
 	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	if err := r.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, r.cmd.Start())
 	slave.Close()
 	read := make(chan struct{})
 	go func() {
@@ -90,9 +89,7 @@ func TestTop(t *testing.T) {
 	o := small()
 	o.Name, o.Dir = "first", dir
 	seg, err := shm.Create(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	path := seg.Path()
 	seg.Close()
 	c := newClient(t, path)
@@ -113,9 +110,7 @@ func TestTop(t *testing.T) {
 	r.press(t, "G")
 	r.shows(t, fmt.Sprintf("%d go ", os.Getpid()), "test client")
 	r.resize(60, 40) // before the program knows, as in a terminal
-	if err := unix.IoctlSetWinsize(int(r.master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 40, Col: 60}); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, unix.IoctlSetWinsize(int(r.master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 40, Col: 60}))
 	r.shows(t, "hit rate", fmt.Sprintf("%d go ", os.Getpid()))
 	r.press(t, "?")
 	r.shows(t, "Keys", "choose the cache above, or scroll")
@@ -131,13 +126,9 @@ func TestTop(t *testing.T) {
 	r.shows(t, "> first")
 	r.press(t, "\r")
 	r.shows(t, path)
-	if err := shm.Unlink(path); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, shm.Unlink(path))
 	r.shows(t, "first is gone", "0 caches")
-	if err := os.WriteFile(filepath.Join(dir, "broken"), make([]byte, 10000), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(filepath.Join(dir, "broken"), make([]byte, 10000), 0o600))
 	r.wait(t, "it tells of a file that is no cache", func(screen string) bool {
 		return strings.Contains(strings.ReplaceAll(screen, "\n", " "), "broken: not a valid segment")
 	})

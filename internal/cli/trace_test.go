@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/stocached/stocached/internal/timeline"
+	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
 // recording is a timeline of the Python recorder: three epochs of 15 batches by three workers, with
@@ -61,9 +62,7 @@ func TestTraceDraws(t *testing.T) {
 	read := func(name string) []byte {
 		t.Helper()
 		b, err := os.ReadFile(path(name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		return b
 	}
 	for _, name := range []string{"all.html", "all.json", "UPPER.HTML"} {
@@ -95,9 +94,7 @@ func TestTraceDraws(t *testing.T) {
 // Ensure that the ranks of a job are merged, and that the one that waits most is analysed.
 func TestTraceOfRanks(t *testing.T) {
 	second, err := timeline.ReadFile(recording)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	second.Loaders[0].Rank, second.Loaders[0].Clock.MonotonicNS = 1, second.Loaders[0].Clock.MonotonicNS+500_000_000
 	for _, track := range second.Loaders[0].Tracks { // it has no third epoch, so its last is the second
 		track.Spans = slices.DeleteFunc(track.Spans, func(s timeline.Span) bool { return s.Epoch == 2 })
@@ -110,9 +107,7 @@ func TestTraceOfRanks(t *testing.T) {
 		defer z.Close()
 		return timeline.Write(z, second)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	code, out, stderr := cli(t, "trace", recording, path)
 	if code != exitOK {
 		t.Fatalf("exit %d: %s", code, stderr)
@@ -130,9 +125,7 @@ func TestTraceRefuses(t *testing.T) {
 	file := func(name, content string) string {
 		t.Helper()
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.WriteFile(path, []byte(content), 0o600))
 		return path
 	}
 	out := filepath.Join(dir, "out.html")

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -22,9 +23,7 @@ func damage(t testing.TB, path string, at uint64) {
 func overwrite(t testing.TB, path string, at uint64, bytes ...byte) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer f.Close()
 	if _, err := f.WriteAt(bytes, int64(at)); err != nil {
 		t.Fatal(err)
@@ -82,9 +81,7 @@ func TestVerifyInterrupted(t *testing.T) {
 	_, path := newCache(t, small())
 	d := dirFlag{}
 	seg, err := d.open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer seg.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

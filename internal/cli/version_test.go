@@ -5,14 +5,14 @@ import (
 	"regexp"
 	"runtime/debug"
 	"testing"
+
+	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
 // Ensure that the version is that of the C library, and is printed.
 func TestVersion(t *testing.T) {
 	source, err := os.ReadFile("../../cclient/src/internal.h")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	match := regexp.MustCompile(`#define STOC_PRODUCT_VERSION "([^"]*)"`).FindSubmatch(source)
 	if match == nil || string(match[1]) != version {
 		t.Errorf("the C library has version %q, this program %s", match, version)

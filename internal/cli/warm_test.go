@@ -18,6 +18,7 @@ import (
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/internal/cli/table"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -29,9 +30,7 @@ func warmRecords(t *testing.T, n int) func(folder string) {
 		for i := range n {
 			all.Write(content(i, 100))
 		}
-		if err := os.WriteFile(filepath.Join(folder, "records.bin"), all.Bytes(), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.WriteFile(filepath.Join(folder, "records.bin"), all.Bytes(), 0o600))
 	}
 }
 
@@ -56,9 +55,7 @@ func wantRecordsIn(t *testing.T, c *cache.Cache) (there int) {
 func limited(t *testing.T, n, slots uint64) string {
 	t.Helper()
 	g, err := shm.NewGeometry(0, shm.PolicyFirstCome, n, slots, 128, shm.DefaultClientRecords, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return fmt.Sprintf(", size: %d", g.SegmentBytes)
 }
 
@@ -127,9 +124,7 @@ func TestWarmArena(t *testing.T) {
 	t.Parallel()
 	const n = 600
 	tree := func(folder string) {
-		if err := os.Mkdir(filepath.Join(folder, "files"), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.Mkdir(filepath.Join(folder, "files"), 0o700))
 		for i := range n {
 			if err := os.WriteFile(filepath.Join(folder, "files", fmt.Sprintf("%03d", i)),
 				bytes.Repeat([]byte{byte(i)}, 10000+100*(i%50)), 0o600); err != nil {
@@ -151,9 +146,7 @@ func TestWarmArena(t *testing.T) {
 		wantFields(t, got, jsonObject{"full": true, "failed_samples": 0, "filled_samples": ready})
 		c := d.attach(part)
 		stats, err := c.Stats()
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if left := c.Segment().PayloadBytes - stats.ArenaNextBytes; ready < 200 || ready >= n || left > 16000 || stats.Evicted != 0 {
 			t.Errorf("%v samples, %d bytes of the arena left", ready, left)
 		}
@@ -185,9 +178,7 @@ func TestWarmWithBadSamples(t *testing.T) {
 	}
 	d := newServedCaches(t, tree, "name: pets, source: {kind: dir, path: files}")
 	file := func(i int) string { return filepath.Join(d.folder, "files", fmt.Sprintf("%03d", i)) }
-	if err := errors.Join(os.Remove(file(7)), os.Truncate(file(30), 5)); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, errors.Join(os.Remove(file(7)), os.Truncate(file(30), 5)))
 	code, out, stderr := cli(t, d.args("warm", "pets")...)
 	if code != exitFailed {
 		t.Errorf("exit %d", code)
@@ -252,9 +243,7 @@ func startWarm(t *testing.T, d *served, flags ...string) *running {
 	t.Helper()
 	r := &running{Cmd: program(d.args(append([]string{"warm", "pets"}, flags...)...)...)}
 	r.Stdout, r.Stderr = &r.stdout, &r.stderr
-	if err := r.Start(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, r.Start())
 	t.Cleanup(func() { r.Process.Kill() })
 	return r
 }
@@ -318,9 +307,7 @@ func TestWarmServerStops(t *testing.T) {
 	p.wantFailed(t, exitNoServer)
 	contains(t, p.stderr.String(), "stocached: no server", "did not answer within 1.5s",
 		"it may be stopped or overloaded", "of 500 samples are in the cache and stay there")
-	if err := d.process.Process.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, d.process.Process.Signal(syscall.SIGCONT))
 	// A batch takes 2.3 s.
 	wantFields(t, d.warm("pets", "--timeout", "1500ms", "--parallel", "1"), jsonObject{"ready": n, "failed_samples": 0})
 	if there := wantRecordsIn(t, c); there != n {
@@ -362,9 +349,7 @@ func TestWarmInterrupted(t *testing.T) {
 	c := d.attach("pets")
 	p := startWarm(t, d, "--json")
 	midway(t, c, 100, n)
-	if err := p.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, p.Process.Signal(os.Interrupt))
 	p.wantFailed(t, exitFailed)
 	var done, of int
 	if _, err := fmt.Sscanf(strings.ReplaceAll(p.stderr.String(), ",", ""),
@@ -407,9 +392,7 @@ func TestWarmBesideOthers(t *testing.T) {
 	contains(t, out, "failed   1\n")
 	contains(t, stderr, "1 sample could not be filled",
 		"NO_SLOT: sample 2500: another client is filling it, for longer than 1s")
-	if err := claim.Abort(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, claim.Abort())
 	wantFields(t, d.warm("pets"), jsonObject{"ready": n, "filled_samples": 1})
 	if there := wantRecordsIn(t, c); there != n {
 		t.Errorf("%d are there", there)
@@ -444,9 +427,7 @@ func TestWarmWithoutMemory(t *testing.T) {
 		for i := range n {
 			all.Write(content(i, 200<<10))
 		}
-		if err := os.WriteFile(filepath.Join(folder, "records.bin"), all.Bytes(), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.WriteFile(filepath.Join(folder, "records.bin"), all.Bytes(), 0o600))
 	}
 	small := tmpfs(t)
 	if err := unix.Mount("tmpfs", small, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=24m"); errors.Is(err,
@@ -464,9 +445,7 @@ func TestWarmWithoutMemory(t *testing.T) {
 	d.start()
 	t.Cleanup(d.kill) // before its mapped memory is removed
 	ballast := filepath.Join(small, "ballast")
-	if err := os.WriteFile(ballast, make([]byte, 18<<20), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(ballast, make([]byte, 18<<20), 0o600))
 	fails(t, exitMemory, []string{fmt.Sprintf(" of %d samples are in pets and %d would fit", n, n), "has no memory for more",
 		"stocached gc"}, d.args("warm", "pets")...)
 	c := d.attach("pets")
@@ -488,8 +467,6 @@ func TestWarmWithoutMemory(t *testing.T) {
 	if reads := d.metric("stocached_source_reads_total", `cache="pets"`); reads != before {
 		t.Errorf("%v reads although memory is short", reads-before)
 	}
-	if err := os.Remove(ballast); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Remove(ballast))
 	wantFields(t, d.warm("pets"), jsonObject{"ready": n, "kept_samples": stats.Ready, "failed_samples": 0})
 }

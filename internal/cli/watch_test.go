@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -80,9 +81,7 @@ func TestWatchInterval(t *testing.T) {
 			t.Fatal(changes, err)
 		}
 		b, err := json.Marshal(changes[0].object())
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		return decode[jsonObject](t, string(b))
 	}
 	view := func(i, times int) {
@@ -115,18 +114,14 @@ func TestWatchInterval(t *testing.T) {
 	wantFields(t, look(), jsonObject{"interval_hit_rate": nil, "interval_full": 1})
 
 	// Another cache of the same name does not continue this one's interval.
-	if err := shm.Unlink(path); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, shm.Unlink(path))
 	if _, err := w.read(io.Discard); exitCode(err) != exitNotFound {
 		t.Fatal(err)
 	}
 	o := small()
 	o.Name, o.Dir = "test", strings.TrimSuffix(path, "/test")
 	seg, err := shm.Create(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	seg.Close()
 	wantFields(t, look(), jsonObject{"interval_hit_rate": nil, "hits_per_second": nil, "ready": 0})
 }
@@ -176,16 +171,12 @@ func TestWatchWaits(t *testing.T) {
 		o := small()
 		o.Name, o.Dir = "later", dir
 		seg, err := shm.Create(o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if c := <-code; c != exitOK || len(lines(stdout.String())) != 3 {
 			t.Errorf("exit %d: %s", c, stdout.String())
 		}
 		path := seg.Path()
-		if err := errors.Join(seg.Close(), shm.Unlink(path)); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, errors.Join(seg.Close(), shm.Unlink(path)))
 	}
 	code, stdout, stderr := cli(t, "stats", "--dir", dir, "--watch", "--count", "1", "--interval", "1ms")
 	if code != exitOK || len(lines(stdout)) != 1 || !strings.Contains(stderr, "no caches in "+dir+" yet") {
@@ -230,21 +221,15 @@ func TestWatchInterrupt(t *testing.T) {
 	for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
 		cmd := program("stats", path, "--watch", "--interval", "20ms")
 		stdout, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
+		fatal.If(t, cmd.Start())
 		in := bufio.NewReader(stdout)
 		for range 3 {
 			if line, err := in.ReadString('\n'); err != nil {
 				t.Fatal(line, err)
 			}
 		}
-		if err := cmd.Process.Signal(signal); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, cmd.Process.Signal(signal))
 		io.Copy(io.Discard, in)
 		if err := cmd.Wait(); err != nil {
 			t.Error(fmt.Errorf("%v: %w", signal, err))

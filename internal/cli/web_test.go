@@ -28,6 +28,7 @@ import (
 	"github.com/stocached/stocached/internal/palette"
 	bytesize "github.com/stocached/stocached/internal/size"
 	"github.com/stocached/stocached/internal/verify/browser"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -206,9 +207,7 @@ func TestPageInBrowser(t *testing.T) {
 	browser.Path(t)
 	dir := tmpfs(t)
 	seg, err := shm.Create(shm.Options{Name: "job", Dir: dir, Samples: 100, Slots: 50, SampleBytes: 100, Policy: shm.PolicyCost})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	path := seg.Path()
 	seg.Close()
 	c := newClient(t, path)
@@ -295,12 +294,8 @@ func TestPageInBrowser(t *testing.T) {
 	if p.do(t, "filter", &text); text != "no name has this text" {
 		t.Error(text)
 	}
-	if err := c.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := shm.Unlink(path); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, c.Close())
+	fatal.If(t, shm.Unlink(path))
 	if p.do(t, "gone", &text); text != "no caches in "+dir+" yet; stocached create makes one, closed" {
 		t.Error(text)
 	}
@@ -387,19 +382,13 @@ func startWeb(t *testing.T, flags ...string) (url string, stderr *bytes.Buffer, 
 	t.Helper()
 	cmd := program(append([]string{"web"}, flags...)...)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	stderr = &bytes.Buffer{}
 	cmd.Stderr = stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, cmd.Start())
 	t.Cleanup(func() { cmd.Process.Kill() })
 	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return strings.TrimSpace(line), stderr, func() {
 		t.Helper()
 		cmd.Process.Signal(os.Interrupt)
@@ -422,14 +411,10 @@ func TestWeb(t *testing.T) {
 	get := func(url string) (int, string) {
 		t.Helper()
 		answer, err := http.Get(url)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		defer answer.Body.Close()
 		b, err := io.ReadAll(answer.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		return answer.StatusCode, string(b)
 	}
 	var live struct{ Caches []jsonObject }
@@ -457,9 +442,7 @@ func TestWeb(t *testing.T) {
 		t.Fatal(url)
 	}
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"v1/live", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	request.Host = "machine.example"
 	answer, err := http.DefaultClient.Do(request)
 	if err != nil || answer.StatusCode != 200 {
@@ -519,9 +502,7 @@ func TestWebOfServer(t *testing.T) {
 			var pets jsonObject
 			eventually(t, "the page has the counters of the server", func() bool { // a busy one may not answer in time
 				answer, err := one.client.Get(one.url)
-				if err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, err)
 				body, err := io.ReadAll(answer.Body)
 				answer.Body.Close()
 				if err != nil || answer.StatusCode != one.code {

@@ -7,15 +7,15 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
 // Ensure that generated files are those that shm/layout.go and shm/option_table.go make.
 func TestGeneratedFilesAreClean(t *testing.T) {
 	for path, write := range generated {
 		have, err := os.ReadFile("../" + path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if string(have) != write(string(have)) {
 			t.Errorf("%s differs from what package shm says: run go generate ./shm and commit it", path)
 		}
@@ -35,9 +35,7 @@ func TestHeaderIsComplete(t *testing.T) {
 func completeFor(t *testing.T, path string) (constants int) {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	text := strings.ReplaceAll(string(header()), "_", "")
 	for _, decl := range file.Decls {
 		group, ok := decl.(*ast.GenDecl)

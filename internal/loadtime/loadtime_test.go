@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"golang.org/x/sys/unix"
 )
 
@@ -55,9 +56,7 @@ func spinProcesses(t *testing.T, n int) {
 	for range n {
 		p := exec.Command(os.Args[0])
 		p.Env = append(os.Environ(), spinVariable+"=1")
-		if err := p.Start(); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, p.Start())
 		t.Cleanup(func() { p.Process.Kill(); p.Wait() })
 	}
 }

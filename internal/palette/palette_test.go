@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
 // linear returns the light of a colour's channels.
@@ -119,9 +121,7 @@ func TestCSS(t *testing.T) {
 // Ensure that no other file of a page or a chart has colours of its own.
 func TestOneTable(t *testing.T) {
 	table, err := os.ReadFile("palette.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	known := map[string]bool{}
 	for _, m := range regexp.MustCompile(`color\.RGBA\{0x(..), 0x(..), 0x(..), 0xFF\}`).FindAllStringSubmatch(
 		string(table), -1) {
@@ -132,18 +132,14 @@ func TestOneTable(t *testing.T) {
 	for _, pattern := range []string{"internal/timeline/*.html", "internal/cli/web/page/*.css",
 		"internal/cli/web/page/*.js", "internal/cli/web/page/*.html", "demo/chart.py"} {
 		found, err := fs.Glob(root, pattern)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		for _, name := range found {
 			if strings.Contains(name, "uPlot") {
 				continue // another project's file, whose colours the page overrides
 			}
 			files++
 			text, err := fs.ReadFile(root, name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			for _, hex := range regexp.MustCompile(`#[0-9a-fA-F]{6}\b`).FindAllString(string(text), -1) {
 				if !known[strings.ToLower(hex)] {
 					t.Errorf("%s has the colour %s, which is not in palette.go", name, hex)

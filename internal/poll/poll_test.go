@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
 // Ensure that pauses grow by a half to the longest, and that each way to end a wait does so.
@@ -14,9 +16,7 @@ func TestUntil(t *testing.T) {
 		var at []time.Duration
 		began := time.Now()
 		look := func() bool { at = append(at, time.Since(began)); return len(at) == 15 }
-		if err := Until(t.Context(), nil, time.Minute, look); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, Until(t.Context(), nil, time.Minute, look))
 		want, pause := time.Duration(0), 2*time.Millisecond
 		for k, one := range at {
 			if one != want {

@@ -13,14 +13,13 @@ import (
 	"testing"
 
 	"github.com/stocached/stocached/internal/timeline"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/policy"
 )
 
 func TestReadLines(t *testing.T) {
 	trace, err := Read(strings.NewReader("# a comment\n7\r\n  3 \n\n7\n900000000000\n3"), 2, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if !reflect.DeepEqual(trace, &Trace{Samples: 3, Epochs: [][][]uint32{{{0, 1}}, {{0, 2, 1}}}}) {
 		t.Errorf("%+v", trace)
 	}
@@ -32,9 +31,7 @@ func TestReadCompressed(t *testing.T) {
 	if _, err := w.Write([]byte("7\n3\n7\n")); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.Close())
 	if trace, err := Read(bytes.NewReader(zipped.Bytes()), 0, 0); err != nil || trace.Reads() != 3 {
 		t.Errorf("%+v, %v", trace, err)
 	}
@@ -78,9 +75,7 @@ func TestReadGarbage(t *testing.T) {
 		t.Error(err)
 	}
 	file := filepath.Join(dir, "words")
-	if err := os.WriteFile(file, []byte("words\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(file, []byte("words\n"), 0o600))
 	if _, err := ReadFile(file, 0, 0); err == nil || !strings.Contains(err.Error(), file) {
 		t.Error(err)
 	}
@@ -90,9 +85,7 @@ func TestReadGarbage(t *testing.T) {
 // shuffled.
 func TestTimeline(t *testing.T) {
 	trace, err := ReadFile("../timeline/testdata/run.json", 0, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if trace.Samples != 240 || len(trace.Epochs) != 3 || !trace.once() || len(trace.Seconds) != 240 ||
 		len(trace.Notes) != 1 || !strings.Contains(trace.Notes[0], "all samples of 1 epochs: those from 2 on") ||
 		trace.SampleBytes == 0 || trace.Batch == 0 {

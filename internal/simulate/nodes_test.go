@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/order"
 	"github.com/stocached/stocached/policy"
 )
@@ -19,9 +20,7 @@ func nodes(count int, affinity bool, part float64) Nodes {
 func runNodes(t *testing.T, n Nodes, name string, tier uint64) []Epoch {
 	t.Helper()
 	trace, err := n.Trace()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	epochs := run(t, trace, name, n.Room, Options{Batch: n.Batch, Ahead: 2, Tier: tier})
 	for k, e := range epochs {
 		ahead := e.Tier + e.Source + e.Hits - e.Reads // of servers

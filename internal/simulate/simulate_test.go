@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/order"
 	"github.com/stocached/stocached/policy"
 )
@@ -16,9 +17,7 @@ func shuffled(t testing.TB, samples, epochs int, seed uint64) *Trace {
 	t.Helper()
 	trace, err := Jobs{Order: order.Order{Samples: uint64(samples), Kind: order.Shuffled, Seed: seed}, Epochs: epochs,
 		Jobs: 1}.Trace()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return trace
 }
 
@@ -28,9 +27,7 @@ func zipf(s float64) *float64 { return &s }
 func run(t testing.TB, trace *Trace, name string, room uint64, o Options) []Epoch {
 	t.Helper()
 	kind, err := policy.Parse(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return trace.Run(kind, room, o, nil)
 }
 
@@ -89,9 +86,7 @@ func TestEqualCostsMoveNothing(t *testing.T) {
 func TestPlanned(t *testing.T) {
 	for jobs, of := range map[int]struct{ least, belady float64 }{2: {0.70, 0.7282}, 4: {0.745, 0.7707}} {
 		trace, err := Jobs{Order: order.Order{Samples: 4000, Kind: order.Shuffled, Seed: 1}, Epochs: 7, Jobs: jobs}.Trace()
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		got := 0.0
 		for _, e := range run(t, trace, "planned", 2000, busy)[2:6] {
 			got += e.HitRate() / 4
@@ -107,9 +102,7 @@ func TestWeightedSampling(t *testing.T) {
 	const samples, epochs = 100_000, 12
 	trace, err := Jobs{Order: order.Order{Samples: samples, Seed: 1}, Zipf: zipf(1), Epochs: epochs,
 		Jobs: 1}.Trace()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	last := func(name string) float64 { return run(t, trace, name, samples/10, busy)[epochs-1].HitRate() }
 	const lfu, lru = 0.7845, 0.7356 // of exact ones
 	for _, name := range []string{"clock", "lfu"} {
@@ -131,9 +124,7 @@ func TestDataThatChanges(t *testing.T) {
 	const samples, epochs = 20_000, 16
 	trace, err := Jobs{Order: order.Order{Samples: samples, Seed: 1}, Zipf: zipf(1), Epochs: epochs,
 		Jobs: 1}.Trace()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for _, readers := range trace.Epochs[6:] {
 		for k, sample := range readers[0] {
 			readers[0][k] = (sample + samples/2) % samples
@@ -157,9 +148,7 @@ func TestDataThatChanges(t *testing.T) {
 // again with the same seed; no room, room for one, and room for all.
 func TestAllPolicies(t *testing.T) {
 	weighted, err := Jobs{Order: order.Order{Samples: 300, Seed: 2}, Zipf: zipf(0.8), Epochs: 4, Jobs: 2}.Trace()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	sized := shuffled(t, 300, 4, 1)
 	for k := range 300 {
 		sized.Sizes = append(sized.Sizes, 1+policy.Random(1, uint64(k))%50)
@@ -203,9 +192,7 @@ func TestRoom(t *testing.T) {
 	const slots = 50
 	for _, name := range policy.Names() {
 		kind, err := policy.Parse(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		c, plans := NewCache(kind, 500, slots, 1), newFuture(trace, 1)
 		if kind.NeedsPlans() {
 			c.Next = plans.next
@@ -244,9 +231,7 @@ func TestStraightLine(t *testing.T) {
 // Several jobs: what one has loaded is a hit of the next.
 func TestJobs(t *testing.T) {
 	trace, err := Jobs{Order: order.Order{Samples: 1000, Kind: order.Shuffled, Seed: 4}, Epochs: 2, Jobs: 3}.Trace()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if e := run(t, trace, "first-come", 1000, busy); e[0].Reads != 3000 || e[0].Hits != 2000 || e[1].Hits != 3000 {
 		t.Error(e)
 	}

@@ -18,24 +18,21 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/internal/verify/browser"
+	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
 // pageOf returns the page of a trace, and the data in it.
 func pageOf(t *testing.T, tr *Trace, from, to int64) (string, pageData) {
 	t.Helper()
 	var file bytes.Buffer
-	if err := HTML(&file, tr, from, to); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, HTML(&file, tr, from, to))
 	text := file.String()
 	match := regexp.MustCompile(`(?s)<script id="data" type="application/json">(.*?)</script>`).FindStringSubmatch(text)
 	if match == nil {
 		t.Fatalf("no data in\n%.500s", text)
 	}
 	var data pageData
-	if err := json.Unmarshal([]byte(match[1]), &data); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, json.Unmarshal([]byte(match[1]), &data))
 	return text, data
 }
 
@@ -64,16 +61,12 @@ func TestPageIsWhole(t *testing.T) {
 // command.
 func TestPageData(t *testing.T) {
 	tr, err := ReadFile("testdata/run.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	from, to := tr.Bounds()
 	_, data := pageOf(t, tr, from, to)
 	decode := func(column string) []byte {
 		b, err := base64.StdEncoding.DecodeString(column)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		return b
 	}
 	spans := 0
@@ -103,9 +96,7 @@ func TestPageData(t *testing.T) {
 // epoch when it is chosen. An epoch drawn alone has the same texts.
 func TestPageViews(t *testing.T) {
 	tr, err := ReadFile("testdata/run.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	from, to := tr.Bounds()
 	_, data := pageOf(t, tr, from, to)
 	epochs := tr.Epochs()
@@ -167,9 +158,7 @@ func TestPageTooLarge(t *testing.T) {
 func TestPageInBrowser(t *testing.T) {
 	path := browser.Path(t)
 	tr, err := ReadFile("testdata/run.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	from, to := tr.Bounds()
 	text, _ := pageOf(t, tr, from, to)
 	dom := opened(t, path, text)
@@ -210,9 +199,7 @@ func opened(t *testing.T, program, text string) string {
 	t.Helper()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "page.html")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(path, []byte(text), 0o600))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, append(browser.Flags(dir+"/profile"), "--virtual-time-budget=3000",

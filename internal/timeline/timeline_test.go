@@ -11,6 +11,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
 const ms = 1_000_000 // ns
@@ -73,9 +75,7 @@ func near(t *testing.T, what string, got, want float64) {
 // settings.
 func TestReadRecording(t *testing.T) {
 	tr, err := ReadFile("testdata/run.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	l := tr.Loaders[0]
 	if len(tr.Loaders) != 1 || tr.Spans() != l.Events || l.Events != 585 || l.WorldSize != 1 || l.CPUs != 2 ||
 		l.Clock.Boot == "" || l.Clock.UnixNS < 1_700_000_000_000_000_000 {
@@ -127,9 +127,7 @@ func TestWriteAndRead(t *testing.T) {
 	tr.names = []string{"</script>"}
 	m.Tracks[len(m.Tracks)-1].Name = "mine\ufffd[2J"
 	var plain bytes.Buffer
-	if err := Write(&plain, tr); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, Write(&plain, tr))
 	if !json.Valid(plain.Bytes()) {
 		t.Fatalf("no JSON:\n%s", plain.String())
 	}
@@ -210,9 +208,7 @@ func TestReadRefuses(t *testing.T) {
 // Ensure that a file cut off at any byte is refused.
 func TestReadCutOff(t *testing.T) {
 	whole, err := os.ReadFile("testdata/run.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	text := bytes.TrimSpace(whole)
 	for n := 0; n < len(text); n += 1 + n/20 {
 		if _, err := Read(bytes.NewReader(text[:n])); err == nil || !strings.Contains(err.Error(), ErrFormat.Error()) {
@@ -246,9 +242,7 @@ func FuzzRead(f *testing.F) {
 		from, to := tr.Bounds()
 		tr.Uses(from, to)
 		var again bytes.Buffer
-		if err := Write(&again, tr); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, Write(&again, tr))
 		if _, err := Read(&again); err != nil {
 			t.Fatalf("written, it is not read: %v\n%s", err, again.String())
 		}
@@ -273,9 +267,7 @@ func TestMerge(t *testing.T) {
 	// by a second. Rank 2 began on another machine, 2 ms after rank 0.
 	got, err := Merge(one(0, Clock{"a", 5_000_000, 1e18}), one(1, Clock{"a", 4_000_000, 1e18 + 1e9}),
 		one(2, Clock{"b", 77, 1e18 + 2_000_000}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for k, want := range []struct {
 		start int64
 		name  string
@@ -296,9 +288,7 @@ func TestMerge(t *testing.T) {
 		t.Errorf("clocks %+v, %+v", a, b)
 	}
 	var file bytes.Buffer
-	if err := Write(&file, got); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, Write(&file, got))
 	if again, err := Read(&file); err != nil || again.Spans() != 6 || len(again.Loaders) != 3 {
 		t.Errorf("read again: %v", err)
 	}
@@ -320,9 +310,7 @@ func TestMergeKeepsTicks(t *testing.T) {
 	a.loop(Step, 0, 0, 125, 250, -1, -1)
 	b.loop(Step, 0, 0, 125, 250, -1, -1)
 	got, err := Merge(a.trace(), b.trace())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if s := got.Loaders[1].Loop().Spans[0]; s.Start != 125+1625 || s.Length() != 125 {
 		t.Errorf("%+v", s)
 	}

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
 // importer is a page that lets Chrome's trace viewer, which comes with Go, import a file, and
@@ -55,27 +57,17 @@ func TestChromeReads(t *testing.T) {
 		t.Skipf("this Go comes without Chrome's trace viewer: %v", err)
 	}
 	one, err := ReadFile("testdata/run.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	two, err := ReadFile("testdata/run.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	two.Loaders[0].Rank = 1
 	two.Loaders[0].Clock.MonotonicNS += 250 * ms
 	both, err := Merge(one, two)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	var merged bytes.Buffer
-	if err := Write(&merged, both); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, Write(&merged, both))
 	recorded, err := os.ReadFile("testdata/run.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for name, file := range map[string][]byte{"recorded": recorded, "merged": merged.Bytes()} {
 		t.Run(name, func(t *testing.T) {
 			pages := http.NewServeMux()
@@ -103,9 +95,7 @@ func TestChromeReads(t *testing.T) {
 					Args         map[string]int
 				}
 			}
-			if err := json.Unmarshal([]byte(html.UnescapeString(string(match[1]))), &said); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, json.Unmarshal([]byte(html.UnescapeString(string(match[1]))), &said))
 			if len(said.Warnings) > 0 {
 				t.Errorf("warnings: %q", said.Warnings)
 			}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/server/config"
 	"github.com/stocached/stocached/shm"
 )
@@ -18,9 +19,7 @@ import (
 func write(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "config.yaml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
@@ -45,9 +44,7 @@ sockets: {dir: /run/here}
 func TestLoad(t *testing.T) {
 	path := write(t, good)
 	c, err := config.Load(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	o := c.Options(nil)
 	if a, b := o.Caches[2].Source["index"],
 		o.Caches[3].Source["index"]; a != filepath.Join(filepath.Dir(path), "indexes") || b != "none" {
@@ -79,9 +76,7 @@ func TestEnvironment(t *testing.T) {
 	t.Setenv("STOCACHED_WEB_LISTEN", "127.0.0.1:1234")
 	t.Setenv("STOCACHED_LOG_LEVEL", "debug")
 	c, err := config.Load(write(t, good))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	got := map[string]string{}
 	for _, s := range c.Settings() {
 		got[s.Key] = s.Value + " from " + s.From
@@ -112,9 +107,7 @@ func TestSocketsDir(t *testing.T) {
 	} {
 		t.Setenv("STOCACHED_SOCKETS_DIR", c.variable)
 		loaded, err := config.Load(c.path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if got := loaded.SocketsDir(); c.want != got {
 			t.Errorf("%+v: %s", c, got)
 		}
@@ -138,9 +131,7 @@ func TestCacheSettings(t *testing.T) {
   - {name: far, dir: memory, source: {kind: raw, path: "s3://b/x", remote: {ca: ca.pem}}}
 `)
 	c, err := config.Load(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	var got []string
 	for _, s := range c.CacheSettings() {
 		got = append(got, strings.TrimSpace(s.Key+" "+s.Value+" "+s.From))
@@ -172,16 +163,12 @@ func TestCacheSettings(t *testing.T) {
 func TestExample(t *testing.T) {
 	path := filepath.Join("..", "..", "config.example.yaml")
 	c, err := config.Load(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if len(c.Caches) != 1 || c.Caches[0].Size != 8<<30 {
 		t.Errorf("%+v", c)
 	}
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	said, same := strings.ToLower(strings.Join(strings.Fields(strings.ReplaceAll(string(text), "# ", "")), " ")), 0
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[config.Cache]()) {
 		for _, option := range shm.OptionTable {
@@ -204,9 +191,7 @@ func TestExample(t *testing.T) {
 	for name, headings := range map[string][]string{"sources": {"### limits", "### retry", "### read_ahead", "## decode"},
 		"tiers": {"## The tier `disk`", "## The tier `cluster`"}} {
 		spec, err := os.ReadFile(filepath.Join("..", "..", "docs", "spec", name+".md"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		for _, heading := range headings {
 			_, section, _ := strings.Cut(string(spec), "\n"+heading+"\n")
 			section, _, _ = strings.Cut(section, "\n#")

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/server/config"
 
 	"golang.org/x/tools/txtar"
@@ -23,17 +24,11 @@ import (
 func unpack(t *testing.T, archive string) (folder string) {
 	t.Helper()
 	a, err := txtar.ParseFile(filepath.Join("testdata", archive))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	files, err := txtar.FS(a)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	folder = t.TempDir()
-	if err := os.CopyFS(folder, files); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.CopyFS(folder, files))
 	return folder
 }
 
@@ -41,9 +36,7 @@ func unpack(t *testing.T, archive string) (folder string) {
 func wants(t *testing.T, path string) []string {
 	t.Helper()
 	text, err := os.ReadFile(strings.TrimSuffix(path, filepath.Ext(path)) + ".want")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
 }
 
@@ -69,13 +62,9 @@ func TestGoodFiles(t *testing.T) {
 		}
 	}
 	every, err := config.Load("testdata/good/every-key.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defaults, err := config.Load("testdata/good/defaults.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if a, b := fmt.Sprint(defaults.Options(nil).Caches[0].Size, defaults.Limits, defaults.Admin, defaults.Metrics,
 		defaults.Log), "0 {0 536870912} { false} {} {text info}"; a != b {
 		t.Errorf("defaults: %s", a)
@@ -87,9 +76,7 @@ func TestGoodFiles(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 	text, err := os.ReadFile("testdata/good/every-key.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for _, key := range config.Keys() {
 		if !regexp.MustCompile(`\b` + key + `:`).Match(text) {
 			t.Errorf("every-key.yaml has no %s", key)
@@ -134,9 +121,7 @@ func complaints(t *testing.T) (formats []string) {
 			continue
 		}
 		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		ast.Inspect(file, func(n ast.Node) bool {
 			call, ok := n.(*ast.CallExpr)
 			if !ok {
@@ -155,9 +140,7 @@ func complaints(t *testing.T) (formats []string) {
 			for _, argument := range call.Args {
 				if literal, ok := argument.(*ast.BasicLit); ok && literal.Kind == token.STRING {
 					text, err := strconv.Unquote(literal.Value)
-					if err != nil {
-						t.Fatal(err)
-					}
+					fatal.If(t, err)
 					// that one is about a missing file
 					if strings.Contains(text, " ") && !strings.HasPrefix(text, "read the configuration") {
 						formats = append(formats, text)

@@ -12,6 +12,7 @@ import (
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/internal/fewlines"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/wrap"
@@ -79,13 +80,9 @@ func TestManyBadSamples(t *testing.T) {
 // Ensure that samples that the cache refuses are a failure of the server, with one line of the log and not one for each.
 func TestSamplesThatTheCacheRefuses(t *testing.T) {
 	segment, err := shm.NewHeap(shm.Options{Samples: 100, SampleBytes: 4})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	c, err := cache.Attach(segment, cache.Options{Label: "server"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	var text bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&text, nil))
 	failures := wrap.NewFailures(log)

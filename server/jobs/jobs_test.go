@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/order"
 	"github.com/stocached/stocached/policy"
 	"github.com/stocached/stocached/server/jobs"
@@ -16,9 +17,7 @@ import (
 func segment(t *testing.T, samples uint64) *shm.Segment {
 	t.Helper()
 	seg, err := shm.NewHeap(shm.Options{Samples: samples, Slots: max(samples/2, 1), SampleBytes: 8, Policy: shm.PolicyPlanned})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { seg.Close() })
 	return seg
 }
@@ -34,17 +33,13 @@ func sequence(t *testing.T, p jobs.Plan) (all []int) {
 	t.Helper()
 	for number := range uint64(5) {
 		e, err := p.Order.Epoch(p.Epoch + number)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		shard := p.Shard
 		if number > 0 {
 			shard.From = 0
 		}
 		part, err := shard.Of(e)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		samples := make([]int, part.Samples())
 		part.Fill(samples, 0)
 		all = append(all, samples...)
@@ -68,9 +63,7 @@ func TestNext(t *testing.T) {
 			read(seg, 3, 1000) // of a client before
 			p := jobs.Plan{Order: o, Epoch: 4, Shard: shard, Owner: 3, Reads: 1000}
 			job, err := all.Announce(p)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			want := sequence(t, p)
 			_, _, whole := job.Position(uint64(len(want)))
 			for done := range len(want) * 2 / 5 {
@@ -104,9 +97,7 @@ func TestNextAllocatesNothing(t *testing.T) {
 	for owner := range uint32(4) {
 		_, err := all.Announce(jobs.Plan{Order: order.Order{Samples: 1000, Kind: order.Shuffled, Seed: uint64(owner)},
 			Owner: owner + 1})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 	}
 	if n := testing.AllocsPerRun(100, func() { all.Next(7, 0) }); n != 0 {
 		t.Errorf("%g allocations", n)
@@ -124,9 +115,7 @@ func TestSpeeds(t *testing.T) {
 	sequential := order.Order{Samples: 10_000, Kind: order.Sequential}
 	announce := func(owner uint32, from uint64) *jobs.Job {
 		job, err := all.Announce(jobs.Plan{Order: sequential, Shard: order.Shard{From: from}, Owner: owner})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		return job
 	}
 	fast, slow := announce(1, 0), announce(2, 2000)
@@ -174,9 +163,7 @@ func TestRefused(t *testing.T) {
 	all := jobs.New(seg)
 	good := jobs.Plan{Order: order.Order{Samples: 10, Kind: order.Shuffled}, Owner: 1}
 	old, err := all.Announce(good)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for _, change := range []func(p *jobs.Plan){
 		func(p *jobs.Plan) { p.Order.Samples = 11 },
 		func(p *jobs.Plan) { p.Order.Kind = 4 },
@@ -224,9 +211,7 @@ func TestJobsThatAreTold(t *testing.T) {
 			change(&p)
 		}
 		job, err := all.Announce(p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		return job
 	}
 	job := announce(0, "a", nil)

@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/server/served"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
@@ -44,9 +45,7 @@ func TestSizeOfTheDatasetIsEnough(t *testing.T) {
 	for k := range 50 {
 		data := make([]byte, 100+1000*k)
 		name := fmt.Sprintf("%02d.jpg", k)
-		if err := archive.WriteHeader(&tar.Header{Name: name, Size: int64(len(data)), Mode: 0o600}); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, archive.WriteHeader(&tar.Header{Name: name, Size: int64(len(data)), Mode: 0o600}))
 		_, err := archive.Write(data)
 		if err = errors.Join(err, os.WriteFile(filepath.Join(folder, name), data, 0o600)); err != nil {
 			t.Fatal(err)
@@ -66,9 +65,7 @@ func TestSizeOfTheDatasetIsEnough(t *testing.T) {
 			bytesOf := func(size uint64) uint64 {
 				p, err := served.Prepare(t.Context(), served.Options{Name: "pets", Source: from, Size: size, Policy: policy}, kinds.Open,
 					wrap.NewFailures(slog.New(slog.DiscardHandler)))
-				if err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, err)
 				defer served.CloseAll(slog.New(slog.DiscardHandler), p)
 				return p.Bytes
 			}

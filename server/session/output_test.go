@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/verify/fatal"
 
 	"golang.org/x/sys/unix"
 )
@@ -20,13 +21,9 @@ import (
 // or by the output's goroutine.
 func TestAnswersKeepTheirOrder(t *testing.T) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	// so that some frames fit only in part
-	if err := unix.SetsockoptInt(pair[0], unix.SOL_SOCKET, unix.SO_SNDBUF, 4096); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, unix.SetsockoptInt(pair[0], unix.SOL_SOCKET, unix.SO_SNDBUF, 4096))
 	ends := [2]net.Conn{}
 	for k, fd := range pair {
 		f := os.NewFile(uintptr(fd), "socket")
@@ -58,9 +55,7 @@ func TestAnswersKeepTheirOrder(t *testing.T) {
 	r := bufio.NewReader(ends[1])
 	for range 4 * answers {
 		h, err := control.ReadHeader(r, false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		body := make([]byte, h.Length)
 		if _, err := io.ReadFull(r, body); err != nil {
 			t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -16,9 +17,7 @@ import (
 func TestNetworkFileSystem(t *testing.T) {
 	path, o := filepath.Join(t.TempDir(), "a.tier"), shm.Options{Samples: 10, SampleBytes: 100, Limit: 4 << 20, Fingerprint: "x"}
 	var fs unix.Statfs_t
-	if err := unix.Statfs(filepath.Dir(path), &fs); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, unix.Statfs(filepath.Dir(path), &fs))
 	number := uint32(fs.Type)
 	defer delete(NetworkFileSystems, number)
 	for _, there := range []bool{false, true} {
@@ -35,9 +34,7 @@ func TestNetworkFileSystem(t *testing.T) {
 		}
 		delete(NetworkFileSystems, number)
 		s, _, err := Open(path, o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		s.Close()
 	}
 }

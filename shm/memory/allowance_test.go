@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
 // Ensure that the group changes with the cgroup and with its namespace.
@@ -16,9 +18,7 @@ func TestGroup(t *testing.T) {
 	if a.group() != before {
 		t.Error("two answers")
 	}
-	if err := os.WriteFile(filepath.Join(a.root, "proc/self/cgroup"), []byte("0::/b\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(filepath.Join(a.root, "proc/self/cgroup"), []byte("0::/b\n"), 0o600))
 	if a.group() == before {
 		t.Error("the cgroup makes no difference")
 	}

@@ -20,6 +20,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/block"
@@ -35,9 +36,7 @@ type shape struct {
 func schema(t testing.TB, variable bool, fields ...shm.Field) shm.Schema {
 	t.Helper()
 	s, err := shm.NewSchema(fields, variable)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return s
 }
 
@@ -84,18 +83,14 @@ func shapes(t testing.TB) map[string]shape {
 	fields := schema(t, true, shm.Field{Name: "image", DType: shm.Uint8, Dims: []uint64{shm.VariableDim, shm.VariableDim, 3}}, shm.Field{Name: "label", DType: shm.Int64})
 	add("fields", fields, block.None, 9, func(i int) []byte {
 		s, err := fields.Join([]shm.Part{{Dims: []uint64{uint64(i + 1), 70, 3}, Data: noise(i, (i+1)*210)}, {Data: binary.LittleEndian.AppendUint64(nil, uint64(i))}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		return s
 	})
 	fixed := schema(t, false, shm.Field{Name: "flag", DType: shm.Bool},
 		shm.Field{Name: "image", DType: shm.Float64, Dims: []uint64{30}}, shm.Field{Name: "label", DType: shm.Int16})
 	add("fixed fields, zstd", fixed, block.Zstd, 50, func(i int) []byte {
 		s, err := fixed.Join([]shm.Part{{Data: []byte{1}}, {Data: append(text(i, 100), noise(i, 140)...)}, {Data: []byte{byte(i), 0}}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		return s
 	})
 	return all
@@ -106,30 +101,22 @@ func (s shape) write(t testing.TB) string {
 	t.Helper()
 	folder := filepath.Join(t.TempDir(), "set")
 	w, err := block.Create(t.Context(), folder, s.options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer w.Close()
 	for i, sample := range s.samples {
 		if w.Next() != i {
 			t.Fatalf("next is %d, want %d", w.Next(), i)
 		}
-		if err := w.Write(sample); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, w.Write(sample))
 	}
-	if err := w.Finish(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.Finish())
 	return folder
 }
 
 func open(t testing.TB, folder string) *block.Dataset {
 	t.Helper()
 	d, err := block.Open(t.Context(), folder, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { d.Close() })
 	return d
 }
@@ -150,13 +137,9 @@ func TestSuite(t *testing.T) {
 					Files: []string{file(folder, 0)},
 					Damage: func(t *testing.T) {
 						stamp, err := os.Stat(file(folder, 0))
-						if err != nil {
-							t.Fatal(err)
-						}
+						fatal.If(t, err)
 						flip(t, file(folder, 0), 1)
-						if err := os.Chtimes(file(folder, 0), time.Time{}, stamp.ModTime()); err != nil {
-							t.Fatal(err)
-						}
+						fatal.If(t, os.Chtimes(file(folder, 0), time.Time{}, stamp.ModTime()))
 					},
 				}
 			})
@@ -168,9 +151,7 @@ func TestSuite(t *testing.T) {
 func flip(t testing.TB, path string, at int64) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer f.Close()
 	b := make([]byte, 1)
 	if _, err := f.ReadAt(b, at); err != nil {
@@ -186,9 +167,7 @@ func flip(t testing.TB, path string, at int64) {
 func put(t testing.TB, path string, at int64, b byte) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer f.Close()
 	if _, err := f.WriteAt([]byte{b}, at); err != nil {
 		t.Fatal(err)
@@ -301,9 +280,7 @@ func TestChecksum(t *testing.T) {
 		}
 	}
 	loose, err := block.Kind.Open(t.Context(), source.Settings{"path": folder, "verify": false})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer loose.Close()
 	got := make([]byte, 1000)
 	if _, err := loose.Read(t.Context(), 0, got); err != nil || !bytes.Equal(got, changed) {
@@ -340,9 +317,7 @@ func TestEveryByteFlipped(t *testing.T) {
 		buffer := make([]byte, 1<<16)
 		for _, path := range []string{file(folder, 0), filepath.Join(folder, "dataset.json")} {
 			original, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			refused, corrupt, harmless := 0, 0, 0
 			for at := range original {
 				if at%7 != 0 && at < len(original)-1500 && strings.HasSuffix(path, "stocblk") {
@@ -392,9 +367,7 @@ func TestEveryByteFlipped(t *testing.T) {
 func sealed(t *testing.T, text []byte) []byte {
 	t.Helper()
 	var compact bytes.Buffer
-	if err := json.Compact(&compact, text); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, json.Compact(&compact, text))
 	at := bytes.LastIndex(compact.Bytes(), []byte(`,"crc32c":"`))
 	crc := crc32.Checksum(compact.Bytes()[:at], crc32.MakeTable(crc32.Castagnoli))
 	return []byte(fmt.Sprintf(`%s,"crc32c":"%08x"}`, compact.Bytes()[:at], crc))
@@ -414,9 +387,7 @@ func TestRefuses(t *testing.T) {
 			if seal {
 				b = sealed(t, b)
 			}
-			if err := os.WriteFile(path, b, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, os.WriteFile(path, b, 0o600))
 		}
 	}
 	replace := func(old, with string) func(t *testing.T, folder string) { return edit(old, with, true) }
@@ -491,26 +462,18 @@ func TestDescriptors(t *testing.T) {
 	s := shapes(t)["fixed"]
 	folder := s.write(t)
 	var was unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &was))
 	open := func() int {
 		entries, err := os.ReadDir("/proc/self/fd")
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		return len(entries) - 1 // the one that reads this folder
 	}
 	before := open()
 	few := was
 	few.Cur = uint64(before) + 3
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &few); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &few))
 	_, err := block.Open(t.Context(), folder, true)
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &was))
 	if !errors.Is(err, unix.EMFILE) || !strings.Contains(err.Error(), "keeps all 5 block files open") ||
 		!strings.Contains(err.Error(), "--file-size") {
 		t.Error(err)
@@ -526,19 +489,13 @@ func TestAMillionSamples(t *testing.T) {
 	s := shape{options: block.Options{Schema: schema(t, false, shm.Field{Name: "x", DType: shm.Uint64})}}
 	folder := filepath.Join(t.TempDir(), "set")
 	w, err := block.Create(t.Context(), folder, s.options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	sample := make([]byte, 8)
 	for i := range n {
 		binary.LittleEndian.PutUint64(sample, uint64(i)*3)
-		if err := w.Write(sample); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, w.Write(sample))
 	}
-	if err := w.Finish(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.Finish())
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
 )
@@ -18,24 +19,16 @@ import (
 func small(t testing.TB, c Compression) string {
 	t.Helper()
 	schema, err := shm.NewSchema([]shm.Field{{Name: "x", DType: shm.Bytes, Dims: []uint64{shm.VariableDim}}}, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	folder := filepath.Join(t.TempDir(), "set")
 	w, err := Create(context.Background(), folder,
 		Options{Schema: schema, Compression: c, BlockBytes: 4096, FileBytes: 4096})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer w.Close()
 	for i := range 6 {
-		if err := w.Write(bytes.Repeat([]byte{byte(i)}, i*1000)); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, w.Write(bytes.Repeat([]byte{byte(i)}, i*1000)))
 	}
-	if err := w.Finish(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.Finish())
 	return folder
 }
 
@@ -50,13 +43,9 @@ func FuzzFooter(f *testing.F) {
 		}
 		for _, path := range files {
 			b, err := os.ReadFile(path)
-			if err != nil {
-				f.Fatal(err)
-			}
+			fatal.If(f, err)
 			t, err := decodeTrailer(b[len(b)-trailerBytes:], int64(len(b)))
-			if err != nil {
-				f.Fatal(err)
-			}
+			fatal.If(f, err)
 			f.Add(b[int64(len(b))-t.footerBytes():], int64(len(b)), c == Zstd)
 		}
 	}
@@ -127,9 +116,7 @@ func refused(t *testing.T, err error) {
 func FuzzDocument(f *testing.F) {
 	for _, c := range []Compression{None, Zstd} {
 		b, err := os.ReadFile(filepath.Join(small(f, c), datasetName))
-		if err != nil {
-			f.Fatal(err)
-		}
+		fatal.If(f, err)
 		f.Add(b)
 	}
 	f.Add([]byte(`{"format":"stocached-block","version":1,"description":{"fields":[{"name":"a","dtype":"float32","dims":[null,18446744073709551615]}]}}`))

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/block"
@@ -36,9 +37,7 @@ func sameTree(t testing.TB, got, want map[string]string) {
 func (s shape) create(t testing.TB, folder string) *block.Writer {
 	t.Helper()
 	w, err := block.Create(t.Context(), folder, s.options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { w.Close() })
 	return w
 }
@@ -47,9 +46,7 @@ func (s shape) create(t testing.TB, folder string) *block.Writer {
 func (s shape) writeTo(t testing.TB, w *block.Writer, n int) {
 	t.Helper()
 	for w.Next() < n {
-		if err := w.Write(s.samples[w.Next()]); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, w.Write(s.samples[w.Next()]))
 	}
 }
 
@@ -65,9 +62,7 @@ func TestGoingOn(t *testing.T) {
 				w := s.create(t, folder)
 				s.writeTo(t, w, n)
 				whole := w.Whole()
-				if err := w.Close(); err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, w.Close())
 				if _, err := os.Stat(folder); !errors.Is(err, fs.ErrNotExist) {
 					t.Fatalf("after %d samples there is a folder: %v", n, err)
 				}
@@ -89,9 +84,7 @@ func TestGoingOn(t *testing.T) {
 				}
 				most = max(most, whole)
 				s.writeTo(t, w, len(s.samples))
-				if err := w.Finish(); err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, w.Finish())
 				sameTree(t, sourcetest.Tree(t, folder), want)
 			}
 			if most == 0 && len(want) > 2 {
@@ -127,9 +120,7 @@ func TestWhatIsNotKept(t *testing.T) {
 				t.Errorf("goes on at %d, want %d", w.Next(), c.next)
 			}
 			s.writeTo(t, w, len(s.samples))
-			if err := w.Finish(); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, w.Finish())
 			sameTree(t, sourcetest.Tree(t, folder), want)
 		})
 	}
@@ -179,9 +170,7 @@ func TestInTheWay(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			folder := filepath.Join(t.TempDir(), "above", "set")
-			if err := errors.Join(os.Mkdir(filepath.Dir(folder), 0o700), c.prepare(folder)); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, errors.Join(os.Mkdir(filepath.Dir(folder), 0o700), c.prepare(folder)))
 			refused(t, s, folder, c.want, c.text)
 		})
 	}
@@ -201,9 +190,7 @@ func TestInTheWay(t *testing.T) {
 			folder := begin(t)
 			if c.found != "" {
 				path := filepath.Join(folder+".part", c.found)
-				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, nil, 0o600)); err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, nil, 0o600)))
 			}
 			refused(t, c.by, folder, block.ErrInTheWay, c.text)
 		})
@@ -229,9 +216,7 @@ func TestInTheWay(t *testing.T) {
 			t.Error(w.Next())
 		}
 		noted.writeTo(t, w, len(s.samples))
-		if err := w.Finish(); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, w.Finish())
 		if notes := open(t, folder).Info().Notes; len(notes) != 1 || notes[0].Text != "again" {
 			t.Error(notes)
 		}
@@ -352,17 +337,13 @@ func TestFullDisk(t *testing.T) {
 	if _, err := block.Open(t.Context(), folder, true); !errors.Is(err, fs.ErrNotExist) || whole == 0 {
 		t.Error(whole, err)
 	}
-	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_REMOUNT, "size=1m"); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, unix.Mount("tmpfs", dir, "tmpfs", unix.MS_REMOUNT, "size=1m"))
 	w = s.create(t, folder)
 	if w.Next() != whole {
 		t.Errorf("goes on at %d, want %d", w.Next(), whole)
 	}
 	s.writeTo(t, w, len(s.samples))
-	if err := w.Finish(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.Finish())
 	sameTree(t, sourcetest.Tree(t, folder), want)
 }
 
@@ -385,18 +366,12 @@ func TestPackIsAFunction(t *testing.T) {
 		}()
 	}
 	for range 4 {
-		if err := <-done; err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, <-done)
 	}
 	for _, p := range packed {
-		if err := w.Append(p); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, w.Append(p))
 	}
-	if err := w.Finish(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.Finish())
 	sameTree(t, sourcetest.Tree(t, folder), want)
 }
 

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/decode"
@@ -38,13 +39,9 @@ func TestSuite(t *testing.T) {
 				f := sourcetest.Fixture{Files: []string{filepath.Join(folder, "a", "0.png")}}
 				for k, from := range []string{"same.png", "small.jpg", "lossless.webp", "see-through.png"} {
 					path := filepath.Join(folder, string(rune('a'+k)), "0.png") // equal names: the content tells
-					if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, read(t, from), 0o600)); err != nil {
-						t.Fatal(err)
-					}
+					fatal.If(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, read(t, from), 0o600)))
 					want, err := readOne(open(t, files(t, from), small), 0)
-					if err != nil {
-						t.Fatal(err)
-					}
+					fatal.If(t, err)
 					if len(settings) > 0 {
 						want = binary.LittleEndian.AppendUint64(want, uint64(k))
 					}
@@ -70,25 +67,17 @@ func TestSuite(t *testing.T) {
 func damage(t *testing.T, path string) {
 	t.Helper()
 	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	data[len(data)/2] ^= 0xFF
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer f.Close()
 	if _, err := f.Write(data); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chtimes(path, time.Time{}, info.ModTime()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Chtimes(path, time.Time{}, info.ModTime()))
 }
 
 // Ensure that both layouts have the same pixels, and the shapes of their schemas.
@@ -150,9 +139,7 @@ func TestFingerprint(t *testing.T) {
 func join(t testing.TB, fields []shm.Field, parts ...[]byte) []byte {
 	t.Helper()
 	schema, err := shm.NewSchema(fields, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	all := make([]shm.Part, len(parts))
 	for k, p := range parts {
 		if all[k].Data = p; len(fields[k].Dims) > 0 {
@@ -160,9 +147,7 @@ func join(t testing.TB, fields []shm.Field, parts ...[]byte) []byte {
 		}
 	}
 	sample, err := schema.Join(all)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return sample
 }
 
@@ -352,9 +337,7 @@ func (enormous) Size(int) (int, error) { return 1 << 40, nil }
 func TestColours(t *testing.T) {
 	encode := func(m image.Image) []byte {
 		var b bytes.Buffer
-		if err := png.Encode(&b, m); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, png.Encode(&b, m))
 		return b.Bytes()
 	}
 	grey16, deep, clear := image.NewGray16(image.Rect(0, 0, 2, 2)), image.NewNRGBA64(image.Rect(0, 0, 2, 2)),

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/decode"
@@ -30,9 +31,7 @@ func fieldsOf(names ...string) []shm.Field {
 func newMemory(t testing.TB, fields []shm.Field, samples ...[]byte) *memory {
 	t.Helper()
 	schema, err := shm.NewSchema(fields, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	m := &memory{files: samples, info: source.Info{Kind: "memory", Samples: len(samples), Schema: schema, Fingerprint: "memory-1"}}
 	for k := range samples {
 		m.names = append(m.names, fmt.Sprintf("file %d", k))
@@ -85,9 +84,7 @@ func open(t testing.TB, s source.Source, settings map[string]any) source.Source 
 	t.Helper()
 	helper(t)
 	d, err := decode.New(s, settings)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { d.Close() })
 	return d
 }
@@ -95,9 +92,7 @@ func open(t testing.TB, s source.Source, settings map[string]any) source.Source 
 func read(t testing.TB, name string) []byte {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("testdata", name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return data
 }
 

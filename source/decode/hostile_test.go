@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source/sourcetest"
 )
 
@@ -23,16 +24,12 @@ func TestHelperMemoryThatChanges(t *testing.T) {
 		t.Skip("not under the race detector: these are races")
 	}
 	all, err := openHelpers(sourcetest.Helper(t, "../.."))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer all.close()
 	var files [][]byte
 	for _, name := range []string{"420.jpg", "progressive.jpg", "cmyk.jpg", "exif6.jpg", "500x375.jpg"} {
 		file, err := os.ReadFile(filepath.Join("testdata", name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		files = append(files, file)
 	}
 	o := options{Resize: []int{40, 50}, Layout: "hwc", Fit: "stretch", MaxPixels: 1 << 22}
@@ -71,9 +68,7 @@ func TestHelperMemoryThatChanges(t *testing.T) {
 		before = append(before, p)
 		for _, l := range p.lanes {
 			m, err := unix.Mmap(int(l.memory.Fd()), 0, len(l.shared), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			defer unix.Munmap(m)
 			maps = append(maps, m)
 		}

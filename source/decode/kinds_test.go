@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/decode"
 )
@@ -46,9 +47,7 @@ func TestKinds(t *testing.T) {
 	for k, file := range files {
 		sample := make([]byte, len(file)+1000)
 		spans, n, err := schema.Begin(sample, [][]uint64{{uint64(len(file))}, {0}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		copy(sample[spans[0].Start:spans[0].End], file)
 		m.files[k] = sample[:n]
 	}
@@ -148,9 +147,7 @@ func TestLook(t *testing.T) {
 			all[0] = []byte("GIF8")
 			inner := &waiting{memory: newMemory(t, fieldsOf("data"), all...), takes: c.takes}
 			s, err := decode.New(inner, settings)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			began := time.Now()
 			l := decode.KindsOf(s).Look(t.Context(), c.readers)
 			if took := time.Since(began); took > 5*time.Second {

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source/sourcetest"
 )
 
@@ -30,24 +31,18 @@ func twoPictures(ctx context.Context, t *testing.T, all *helpers, large, small [
 	t.Helper()
 	var p pair
 	send := func(signal unix.Signal) {
-		if err := unix.Kill(p.process.cmd.Process.Pid, signal); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, unix.Kill(p.process.cmd.Process.Pid, signal))
 	}
 	for k, file := range [][]byte{large, small} {
 		l, err := all.take(context.Background())
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if k == 0 {
 			p.process = l.process
 			send(unix.SIGSTOP)
 		} else if l.process != p.process {
 			t.Fatal("the second picture is in another process")
 		}
-		if err := l.room(len(file) + 1<<10); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, l.room(len(file)+1<<10))
 		copy(l.shared, file)
 		r := request{Input: uint64(len(file)), Result: uint64(len(file)), Most: 1 << 30, MaxPixels: 1 << 30,
 			Width: 5, Height: 5}
@@ -59,14 +54,10 @@ func twoPictures(ctx context.Context, t *testing.T, all *helpers, large, small [
 			p.errors[k] <- err
 		}()
 		raw, err := l.socket.SyscallConn()
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		await := func(waits bool) {
 			for queued := -1; queued < 0 || waits != (queued > 0); runtime.Gosched() {
-				if err := raw.Control(func(fd uintptr) { queued, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) }); err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, raw.Control(func(fd uintptr) { queued, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) }))
 			}
 		}
 		if await(true); k == 0 && atWork {
@@ -86,23 +77,15 @@ func TestHelperLanes(t *testing.T) {
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	all, err := openHelpers(sourcetest.Helper(t, "../.."))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer all.close()
 	runtime.GOMAXPROCS(2)
 	var large bytes.Buffer
-	if err := jpeg.Encode(&large, image.NewGray(image.Rect(0, 0, 8000, 6000)), nil); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, jpeg.Encode(&large, image.NewGray(image.Rect(0, 0, 8000, 6000)), nil))
 	small, err := os.ReadFile(filepath.Join("testdata", "420.jpg"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	kill := func(p *pair) {
-		if err := unix.Kill(p.process.cmd.Process.Pid, unix.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, unix.Kill(p.process.cmd.Process.Pid, unix.SIGKILL))
 	}
 	defer SetDecodeLimit(20 * time.Second)()
 	yes, no := []bool{true}, []bool{false}

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/sourcetest"
@@ -21,9 +22,7 @@ import (
 func enlarged(t testing.TB, name string, w, h int) []byte {
 	t.Helper()
 	file, err := os.ReadFile(filepath.Join("testdata", name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for at := 2; ; at += 2 + int(binary.BigEndian.Uint16(file[at+2:])) {
 		if marker := file[at+1]; marker >= 0xc0 && marker <= 0xc2 {
 			binary.BigEndian.PutUint16(file[at+5:], uint16(h))
@@ -50,9 +49,7 @@ func mostMemoryOf(t *testing.T, process int) (bytes int64) {
 
 func clearPeak(t *testing.T, process int) {
 	t.Helper()
-	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", process), []byte("5"), 0); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", process), []byte("5"), 0))
 }
 
 // filesOf is a source of files in memory.
@@ -76,9 +73,7 @@ func decoding(t *testing.T, f filesOf, memory string) *pictures {
 	t.Helper()
 	t.Setenv(helperVariable, sourcetest.Helper(t, "../.."))
 	s, err := New(f, map[string]any{"resize": []int{8, 8}, "memory": memory})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { s.Close() })
 	return s.(*pictures)
 }
@@ -88,9 +83,7 @@ func decoding(t *testing.T, f filesOf, memory string) *pictures {
 func TestLargePictures(t *testing.T) {
 	large := enlarged(t, "progressive.jpg", 3000, 2000) // libjpeg keeps 3 bytes of each pixel
 	small, err := os.ReadFile("testdata/420.jpg")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	p := decoding(t, filesOf{large, small}, "64MiB")
 	read := func(i int) error {
 		_, err := p.Read(context.Background(), i, make([]byte, 192))

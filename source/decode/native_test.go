@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stocached/stocached/internal/loadtime"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/decode"
 	"github.com/stocached/stocached/source/sourcetest"
@@ -118,9 +119,7 @@ func TestHelperMemory(t *testing.T) {
 	helper(t)
 	s := open(t, files(t, "500x375.jpg", "420.jpg"), map[string]any{"resize": []int{2000, 2000}})
 	want, err := readOne(s, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for range 3 {
 		if got, err := readOne(s, 0); err != nil || !bytes.Equal(got, want) {
 			t.Fatal("other pixels the next time", err)
@@ -136,9 +135,7 @@ func TestHelperMemory(t *testing.T) {
 func script(t *testing.T, text string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "stocached-decode")
-	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+text+"\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(path, []byte("#!/bin/sh\n"+text+"\n"), 0o700))
 	t.Setenv("STOCACHED_DECODE", path)
 }
 
@@ -148,9 +145,7 @@ func firstFrame(t *testing.T, path string, frames uint32, lanes uint64, message 
 	order := binary.NativeEndian
 	frame := order.AppendUint64(order.AppendUint32(order.AppendUint32(nil, 0x44435453), frames), lanes)
 	frame = append(append(frame, message...), make([]byte, 240-len(message))...)
-	if err := os.WriteFile(path, frame, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(path, frame, 0o600))
 }
 
 // Ensure that the fingerprint has the number of the helper's pixels, and no version of a library that makes the same.
@@ -225,9 +220,7 @@ func TestHelperThatHangs(t *testing.T) {
 	}
 	before := processes(t)
 	for _, pid := range before {
-		if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, unix.Kill(pid, unix.SIGSTOP))
 	}
 	_, err := readOne(s, 0)
 	if err == nil || errors.Is(err, source.ErrCorrupt) ||
@@ -249,9 +242,7 @@ func TestHelperContext(t *testing.T) {
 	helper(t)
 	s := open(t, files(t, "420.jpg"), small)
 	for _, pid := range processes(t) {
-		if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, unix.Kill(pid, unix.SIGSTOP))
 	}
 	ctx, cancel := context.WithTimeoutCause(context.Background(), 100*time.Millisecond, errors.New("the job ended"))
 	defer cancel()
@@ -275,9 +266,7 @@ func TestHelperSignals(t *testing.T) {
 	before := processes(t)
 	for _, pid := range before {
 		for _, signal := range []unix.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT} {
-			if err := unix.Kill(pid, signal); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, unix.Kill(pid, signal))
 		}
 	}
 	if _, err := readOne(s, 0); err != nil {
@@ -293,9 +282,7 @@ func TestHelperCost(t *testing.T) {
 	helper(t)
 	s := open(t, files(t, "500x375.jpg"), map[string]any{"resize": []int{224, 224}})
 	pid := processes(t)[0]
-	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, unix.Kill(pid, unix.SIGSTOP))
 	time.AfterFunc(300*time.Millisecond, func() { unix.Kill(pid, unix.SIGCONT) })
 	cost := loadtime.Measure(context.Background(), func(ctx context.Context) {
 		for range 40 {
@@ -320,9 +307,7 @@ func TestHelpersKilled(t *testing.T) {
 	}
 	names := []string{"420.jpg", "500x375.jpg", "rgb.png", "lossy.webp", "progressive.jpg", "cmyk.jpg"}
 	s, err := decode.New(files(t, names...), map[string]any{"resize": []int{30, 40}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	want := make([][]byte, len(names))
 	for i := range names {
 		if want[i], err = readOne(s, i); err != nil {
@@ -384,9 +369,7 @@ func TestHelpersKilled(t *testing.T) {
 func processes(t *testing.T) (all []int) {
 	t.Helper()
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for _, path := range stats {
 		var pid, parent int
 		var name, state string

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/decode"
@@ -38,9 +39,7 @@ func TestStoreRule(t *testing.T) {
 		}
 	}
 	text, err := os.ReadFile("../testdata/stores.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if err := json.Unmarshal(text, &said); err != nil || len(said.Cases) < 15 {
 		t.Fatal(len(said.Cases), err)
 	}
@@ -80,9 +79,7 @@ func TestEncodedForm(t *testing.T) {
 		"beside others": {text, label, data}} {
 		t.Run(name, func(t *testing.T) {
 			schema, err := shm.NewSchema(fields, true)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			var samples [][]byte
 			for k, file := range files {
 				var parts []shm.Part
@@ -96,9 +93,7 @@ func TestEncodedForm(t *testing.T) {
 					parts = append(parts, part)
 				}
 				sample, err := schema.Join(parts)
-				if err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, err)
 				samples = append(samples, sample)
 			}
 			settings := with("encoded")
@@ -112,18 +107,14 @@ func TestEncodedForm(t *testing.T) {
 			}
 			for k, file := range files {
 				size, err := s.Size(k)
-				if err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, err)
 				sample := bytes.Repeat([]byte{0xa5}, size) // as of another sample
 				n, err := s.Read(context.Background(), k, sample)
 				if err != nil || n > size {
 					t.Fatal(n, size, err)
 				}
 				parts, err := info.Schema.Split(sample[:n])
-				if err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, err)
 				if !bytes.Equal(parts[0].Data, file) || len(parts) > 1 && parts[1].Data[0] != byte(k) {
 					t.Errorf("sample %d: %v", k, parts)
 				}
@@ -175,9 +166,7 @@ func TestEncodedSuite(t *testing.T) {
 					}
 				}
 				s, err := f.Open(t)
-				if err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, err)
 				defer s.Close()
 				schema := s.Info().Schema
 				for k, from := range []string{"same.png", "small.jpg", "moving.webp"} {
@@ -185,9 +174,7 @@ func TestEncodedSuite(t *testing.T) {
 					parts := []shm.Part{{Dims: []uint64{uint64(len(file))}, Data: file},
 						{Data: []byte{byte(k), 0, 0, 0, 0, 0, 0, 0}}}
 					sample, err := schema.Join(parts[:len(schema.Fields)])
-					if err != nil {
-						t.Fatal(err)
-					}
+					fatal.If(t, err)
 					f.Want = append(f.Want, sample)
 				}
 				return f
@@ -226,9 +213,7 @@ func TestAuto(t *testing.T) {
 			for range 5 {
 				s, err := decode.New(slow{newMemory(t, fieldsOf("data"), many...), wait},
 					map[string]any{"resize": []int{224, 224}, "store": "auto"})
-				if err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, err)
 				both = s.(*decode.Both)
 				m, ok = both.Measure(context.Background(), 2)
 				if len(m.Costs) >= 3 && (!encoded || m.Read > 2*m.Decode) {
@@ -237,9 +222,7 @@ func TestAuto(t *testing.T) {
 				if encoded {
 					wait = time.Duration(4 * m.Decode * float64(time.Second)) // the machine has become busy
 				}
-				if err := s.Close(); err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, s.Close())
 			}
 			if !ok || m.Samples != 200 || m.DecodedBytes != 150528 || m.Decode < 1e-4 || m.Read < wait.Seconds()/2 ||
 				int(m.EncodedBytes) != (len(file)+63)/64*64 || len(m.Costs) < 3 {
@@ -272,9 +255,7 @@ func TestAuto(t *testing.T) {
 		})
 	}
 	s, err := decode.New(newMemory(t, fieldsOf("data"), []byte("no picture"), nil), with("auto"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer s.Close()
 	if m, ok := s.(*decode.Both).Measure(context.Background(), 4); ok {
 		t.Errorf("measured %+v", m)
@@ -282,9 +263,7 @@ func TestAuto(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
 	hangs, err := decode.New(slow{newMemory(t, fieldsOf("data"), many...), 3 * time.Second}, with("auto"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if _, ok := hangs.(*decode.Both).Measure(ctx, 4); ok {
 		t.Error("measured reads that hang")
 	}

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/sourcetest"
 
@@ -82,29 +83,21 @@ func TestKeptFilesAreChecked(t *testing.T) {
 		if got, err := readAll(s, 0); string(got) != "one" {
 			t.Fatalf("%q, %v", got, err)
 		}
-		if err := os.Rename(path, path+".old"); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.Rename(path, path+".old"))
 		add(t, path, "ONE")
 		touch(t, path)
 		got, err := readAll(s, 0)
 		if kept == 0 && !errors.Is(err, source.ErrChanged) || kept > 0 && (err != nil || string(got) != "one") {
 			t.Errorf("%d kept, replaced: %q, %v", kept, got, err)
 		}
-		if err := os.Rename(path+".old", path); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.Rename(path+".old", path))
 		info, err := os.Stat(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		touch(t, path)
 		if got, err := readAll(s, 0); !errors.Is(err, source.ErrChanged) || !strings.Contains(err.Error(), path) {
 			t.Errorf("%d kept, touched: %q, %v", kept, got, err)
 		}
-		if err := os.Chtimes(path, info.ModTime(), info.ModTime()); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.Chtimes(path, info.ModTime(), info.ModTime()))
 		if got, err := readAll(s, 0); string(got) != "one" {
 			t.Errorf("%d kept, as it was: %q, %v", kept, got, err)
 		}
@@ -122,16 +115,12 @@ func TestRefusedFilesAreNotKept(t *testing.T) {
 	root := write(t, map[string]string{"1": "one"})
 	path := filepath.Join(root, "1")
 	s := mustOpen(t, root, source.Settings{"descriptors": 5})
-	if err := os.Rename(path, path+".old"); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Rename(path, path+".old"))
 	add(t, path, "other")
 	if _, err := readAll(s, 0); !errors.Is(err, source.ErrChanged) {
 		t.Error(err)
 	}
-	if err := os.Rename(path+".old", path); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Rename(path+".old", path))
 	if got, err := readAll(s, 0); string(got) != "one" {
 		t.Errorf("%q, %v", got, err)
 	}
@@ -149,14 +138,10 @@ func TestFullTable(t *testing.T) {
 		}
 	}
 	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
 	low := limit
 	low.Cur = uint64(len(sourcetest.Descriptors(t, "")) + 10)
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &low); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &low))
 	defer unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)
 	var taken []int
 	room := func() {
@@ -171,9 +156,7 @@ func TestFullTable(t *testing.T) {
 		if err == unix.EMFILE {
 			break
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		taken = append(taken, fd)
 	}
 	_, err := readAll(none, 5)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/sourcetest"
 )
@@ -196,9 +197,7 @@ func TestFingerprint(t *testing.T) {
 	root := write(t, map[string]string{"a/1": "one", "b/2": "two"})
 	first := mustOpen(t, root, nil).Info().Fingerprint
 	moved := root + "-moved"
-	if err := os.Rename(root, moved); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Rename(root, moved))
 	add(t, root+".csv", "a/1\nb/2\n")
 	for name, settings := range map[string]source.Settings{"moved": nil, "glob": {"glob": "*/*"},
 		"manifest": {"manifest": root + ".csv"}, "none kept": {"descriptors": 0}} {

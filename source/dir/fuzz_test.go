@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 )
 
@@ -66,21 +67,15 @@ func FuzzIndex(f *testing.F) {
 		if err = errors.Join(err, errTo); err == nil {
 			err = errors.Join(writeIndex(context.Background(), to, l, key), to.Close())
 		}
-		if err != nil {
-			f.Fatal(err)
-		}
+		fatal.If(f, err)
 		b, err := os.ReadFile(path)
-		if err != nil {
-			f.Fatal(err)
-		}
+		fatal.If(f, err)
 		f.Add(b)
 		for _, bad := range []string{"/b2", "b//", "../", "b/.", "\x002/"} { // in place of b/2
 			f.Add(bytes.Replace(b, []byte("b/2"), []byte(bad), 1))
 		}
 		got, err := parseIndex(context.Background(), b, key)
-		if err != nil {
-			f.Fatal(err)
-		}
+		fatal.If(f, err)
 		if name, r, err := got.files.look(1); name != "b/2" || r.modifiedNs != 6 || r.label != labels[1] || err != nil {
 			f.Errorf("%q, %+v, %v", name, r, err)
 		}

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/dir"
@@ -23,9 +24,7 @@ import (
 func write(t testing.TB, contents map[string]string) (root string) {
 	t.Helper()
 	root = filepath.Join(t.TempDir(), "tree")
-	if err := os.Mkdir(root, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Mkdir(root, 0o755))
 	for name, content := range contents {
 		add(t, filepath.Join(root, name), content)
 	}
@@ -42,9 +41,7 @@ func add(t testing.TB, path, content string) {
 			err = os.WriteFile(path, []byte(content), 0o644)
 		}
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 }
 
 func open(root string, more source.Settings) (source.Source, error) {
@@ -56,9 +53,7 @@ func open(root string, more source.Settings) (source.Source, error) {
 func mustOpen(t testing.TB, root string, more source.Settings) source.Source {
 	t.Helper()
 	s, err := open(root, more)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -97,9 +92,7 @@ func readAll(s source.Source, i int) ([]byte, error) {
 func fields(t testing.TB, s source.Source, i int) (data string, label int64) {
 	t.Helper()
 	b, err := readAll(s, i)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	schema := s.Info().Schema
 	parts, err := schema.Split(b)
 	if err != nil || len(parts) != 2 {
@@ -130,9 +123,7 @@ func dtypes(s shm.Schema) (text string) {
 // touch changes a time of modification.
 func touch(t testing.TB, path string) {
 	t.Helper()
-	if err := os.Chtimes(path, time.Time{}, time.Now().Add(3*time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Chtimes(path, time.Time{}, time.Now().Add(3*time.Second)))
 }
 
 // long returns a content of bytesOf bytes that differs from place to place.

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/stocached/stocached/internal/fault"
+	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
 // A writer that dies at any step leaves at the path the old index or a complete new one.
@@ -16,9 +17,7 @@ func TestIndexWriterDies(t *testing.T) {
 	for _, point := range []string{"index.created", "index.written", "index.renamed"} {
 		root := write(t, map[string]string{"1": "one"})
 		wantIndex(t, root, indexed(root), "there was none")
-		if err := os.WriteFile(filepath.Join(root, "2"), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.WriteFile(filepath.Join(root, "2"), nil, 0o600))
 		touch(t, root)
 		passed := false
 		fault.SetHook(func(at string) {

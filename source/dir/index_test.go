@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/sourcetest"
 
@@ -85,9 +86,7 @@ func TestIndexOfAChangedTree(t *testing.T) {
 		root := write(t, contents)
 		before := wantIndex(t, root, indexed(root), "written").Info().Fingerprint
 		time.Sleep(20 * time.Millisecond) // longer than the tick of a file system's clock
-		if err := c.change(root); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, c.change(root))
 		if s := wantIndex(t, root, indexed(root), root+c.folder, c.want...); s.Info().Fingerprint == before {
 			t.Errorf("%s: the fingerprint stayed", name)
 		}
@@ -131,14 +130,10 @@ func TestDamagedIndex(t *testing.T) {
 	path := root + ".index"
 	want := wantIndex(t, root, indexed(root), "there was none", "a/1", "b/2").Info().Fingerprint
 	good, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	check := func(what string, at int, bad []byte) {
 		t.Helper()
-		if err := os.WriteFile(path, bad, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.WriteFile(path, bad, 0o600))
 		s, err := open(root, indexed(root))
 		if err != nil {
 			t.Fatalf("%s %d: %v", what, at, err)
@@ -146,9 +141,7 @@ func TestDamagedIndex(t *testing.T) {
 		defer s.Close()
 		text := sourcetest.Note(s, "index")
 		now, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		ours := len(bad) < 8 && bytes.HasPrefix(good, bad) || len(bad) >= 8 && string(bad[:8]) == string(good[:8])
 		switch {
 		case s.Info().Fingerprint != want || s.Info().Samples != 2:
@@ -176,27 +169,17 @@ func TestDamagedIndex(t *testing.T) {
 func TestIndexInTheWay(t *testing.T) {
 	root := write(t, map[string]string{"1": "one"})
 	path := root + ".index"
-	if err := os.Mkdir(path, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Mkdir(path, 0o700))
 	wantIndex(t, root, indexed(root), "not written", "1")
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mkfifo(path, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Remove(path))
+	fatal.If(t, unix.Mkfifo(path, 0o600))
 	wantIndex(t, root, indexed(root), "is not a regular file", "1")
 	if info, err := os.Lstat(path); err != nil || info.Mode()&os.ModeNamedPipe == 0 {
 		t.Errorf("what was in the way is gone: %v, %v", info, err)
 	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Remove(path))
 	elsewhere := root + ".elsewhere" // through a link, which stays one
-	if err := os.Symlink(elsewhere, path); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Symlink(elsewhere, path))
 	add(t, elsewhere, "")
 	wantIndex(t, root, indexed(root), "it was empty", "1")
 	wantIndex(t, root, indexed(root), "read from", "1")
@@ -238,9 +221,7 @@ func TestIndexSweeps(t *testing.T) {
 		add(t, path, "x")
 	}
 	for _, path := range []string{old, other} {
-		if err := os.Chtimes(path, time.Time{}, time.Now().Add(-2*time.Hour)); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.Chtimes(path, time.Time{}, time.Now().Add(-2*time.Hour)))
 	}
 	wantIndex(t, root, indexed(root), "written")
 	if _, err := os.Stat(old); !errors.Is(err, os.ErrNotExist) {

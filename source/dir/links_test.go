@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/dir"
 	"github.com/stocached/stocached/source/sourcetest"
@@ -32,9 +33,7 @@ func TestLinks(t *testing.T) {
 	s = mustOpen(t, root, source.Settings{"labels": "folders"})
 	sourcetest.WantNote(t, s, "classes", `["again","cat"]`)
 	link := filepath.Join(filepath.Dir(root), "link")
-	if err := os.Symlink(root, link); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Symlink(root, link))
 	wantNames(t, mustOpen(t, link, source.Settings{"glob": "3"}), link, "3")
 }
 
@@ -70,14 +69,10 @@ func TestDangling(t *testing.T) {
 // Special files are never opened: a FIFO would block, and a device may do anything.
 func TestSpecial(t *testing.T) {
 	root := write(t, map[string]string{"1": "one", "link": "-> /dev/zero"})
-	if err := unix.Mkfifo(filepath.Join(root, "fifo"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, unix.Mkfifo(filepath.Join(root, "fifo"), 0o600))
 	t.Chdir(root) // for a short address of the socket
 	l, err := net.Listen("unix", "socket")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer l.Close()
 	s := mustOpen(t, root, nil)
 	wantNames(t, s, root, "1")
@@ -102,9 +97,7 @@ func TestBecameSpecial(t *testing.T) {
 		root := write(t, map[string]string{"1": "one"})
 		s := mustOpen(t, root, nil)
 		os.Remove(filepath.Join(root, "1"))
-		if err := take(filepath.Join(root, "1")); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, take(filepath.Join(root, "1")))
 		done := make(chan error, 1)
 		go func() {
 			_, err := readAll(s, 0)
@@ -127,16 +120,12 @@ func TestUnreadable(t *testing.T) {
 	folder, file := filepath.Join(root, "b"), filepath.Join(root, "a/1")
 	chmod := func(path string, mode os.FileMode) {
 		t.Helper()
-		if err := os.Chmod(path, mode); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.Chmod(path, mode))
 	}
 	as := func(do func()) {
 		t.Helper()
 		if os.Geteuid() == 0 { // root may read everything: become another user for a while
-			if err := syscall.Setreuid(-1, 65534); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, syscall.Setreuid(-1, 65534))
 			defer syscall.Setreuid(-1, 0)
 		}
 		do()

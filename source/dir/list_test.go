@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 	_ "github.com/stocached/stocached/source/s3"
 	"github.com/stocached/stocached/source/s3/s3test"
@@ -64,9 +65,7 @@ func TestMemoryOfALongList(t *testing.T) {
 	for _, note := range []string{"written", "read from"} {
 		s, err := Kind.Open(t.Context(), source.Settings{"path": "s3://many/data", "labels": "folders",
 			"index": filepath.Join(folder, "index"), "remote": map[string]any{"endpoint": server.URL}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		look()
 		if got := most.Load() - before; got > limit {
 			t.Errorf("%s: %d bytes of memory for %d objects, more than %d", note, got, objects, limit)
@@ -135,9 +134,7 @@ func TestListingInAnyOrder(t *testing.T) {
 				defer server.Close()
 				s, err := Kind.Open(t.Context(), source.Settings{"path": "s3://many/data", "labels": "folders",
 					"remote": map[string]any{"endpoint": server.URL}})
-				if err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, err)
 				defer s.Close()
 				var got []string
 				for i := range s.Info().Samples {
@@ -168,12 +165,8 @@ func TestListsAlike(t *testing.T) {
 	for k := range 700 {
 		path := filepath.Join(root, fmt.Sprintf("%x", random.IntN(40)), strings.Repeat("deep/", random.IntN(3)),
 			fmt.Sprintf("%d", random.IntN(1e6)))
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, make([]byte, k%300), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		fatal.If(t, os.WriteFile(path, make([]byte, k%300), 0o600))
 	}
 	for _, labels := range []string{"none", "folders"} {
 		var want []string
@@ -186,9 +179,7 @@ func TestListsAlike(t *testing.T) {
 				t.Run(fmt.Sprint(labels, kept, index), func(t *testing.T) {
 					keep(t, kept)
 					s, err := Kind.Open(t.Context(), settings)
-					if err != nil {
-						t.Fatal(err)
-					}
+					fatal.If(t, err)
 					defer s.Close()
 					got := []string{s.Info().Fingerprint}
 					for _, n := range s.Info().Notes {
@@ -198,9 +189,7 @@ func TestListsAlike(t *testing.T) {
 					}
 					for i := range s.Info().Samples {
 						size, err := s.Size(i)
-						if err != nil {
-							t.Fatal(err)
-						}
+						fatal.If(t, err)
 						sample := make([]byte, size)
 						if _, err := s.Read(t.Context(), i, sample); err != nil {
 							t.Fatal(err)
@@ -226,13 +215,9 @@ func TestListsAlike(t *testing.T) {
 func TestListWithoutAFile(t *testing.T) {
 	keep(t, 10)
 	root := filepath.Join(t.TempDir(), "tree")
-	if err := os.Mkdir(root, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Mkdir(root, 0o700))
 	for k := range 40 {
-		if err := os.WriteFile(filepath.Join(root, fmt.Sprint(k)), []byte("x"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.WriteFile(filepath.Join(root, fmt.Sprint(k)), []byte("x"), 0o600))
 	}
 	t.Setenv("TMPDIR", root+".missing")
 	if _, err := Kind.Open(t.Context(), source.Settings{"path": root}); !errors.Is(err, os.ErrNotExist) ||
@@ -241,33 +226,25 @@ func TestListWithoutAFile(t *testing.T) {
 	}
 	index := root + ".index"
 	s, err := Kind.Open(t.Context(), source.Settings{"path": root, "index": index})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer s.Close()
 	one := make([]byte, 1)
 	if _, err := s.Read(t.Context(), 7, one); err != nil {
 		t.Fatal(err)
 	}
 	good, err := os.ReadFile(index)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	garbage := slices.Concat(good[:indexHeader], bytes.Repeat([]byte{0xff}, len(good)-indexHeader))
 	for name, content := range map[string][]byte{"cut off": good[:200], "empty": nil, "garbage": garbage} {
 		t.Run(name, func(t *testing.T) {
 			s, err := Kind.Open(t.Context(), source.Settings{"path": root, "index": index})
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			defer s.Close()
 			was := s.(*tree).files.index.Stamp.ModifiedNs
 			if err := os.WriteFile(index, content, 0o600); err != nil { // in place: not a rename, as ours
 				t.Fatal(err)
 			}
-			if err := os.Chtimes(index, time.Time{}, time.Unix(0, was)); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, os.Chtimes(index, time.Time{}, time.Unix(0, was)))
 			if _, err := s.Read(context.Background(), 27, one); !errors.Is(err, source.ErrChanged) {
 				t.Error(err)
 			}
@@ -275,9 +252,7 @@ func TestListWithoutAFile(t *testing.T) {
 				t.Error(err)
 			}
 			again, err := Kind.Open(t.Context(), source.Settings{"path": root, "index": index})
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			defer again.Close()
 			if note := again.Info().Notes[len(again.Info().Notes)-1]; !strings.HasPrefix(note.Text, "written to") {
 				t.Errorf("%+v", note)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/sourcetest"
 
@@ -67,9 +68,7 @@ func TestManifest(t *testing.T) {
 
 func TestManifestRefuses(t *testing.T) {
 	root := write(t, map[string]string{"a/1": "one", "b/2": "two"})
-	if err := unix.Mkfifo(filepath.Join(root, "fifo"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, unix.Mkfifo(filepath.Join(root, "fifo"), 0o600))
 	for name, c := range map[string]struct {
 		text   string
 		labels bool

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/decode"
 	"github.com/stocached/stocached/source/kinds"
@@ -40,13 +41,9 @@ func TestDocumentedKeys(t *testing.T) {
 		accepted[k.Name] = known(t, err)
 	}
 	path := t.TempDir() + "/records"
-	if err := os.WriteFile(path, make([]byte, 10), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(path, make([]byte, 10), 0o600))
 	s, err := raw.Kind.Open(context.Background(), source.Settings{"path": path, "sample_bytes": 5})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer s.Close()
 	for _, key := range []string{"limits", "retry", "read_ahead"} {
 		_, err := wrap.Apply(s, map[string]any{key: map[string]any(unknown)}, nil)

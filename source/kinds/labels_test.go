@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/sourcetest"
 )
@@ -33,9 +34,7 @@ func labelCases(t *testing.T) (cases []labelCase) {
 	if err == nil {
 		err = json.Unmarshal(text, &cases)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return cases
 }
 
@@ -43,9 +42,7 @@ func labelCases(t *testing.T) (cases []labelCase) {
 func bytesOf(t *testing.T, name string) string {
 	t.Helper()
 	name, err := url.PathUnescape(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return name
 }
 
@@ -65,9 +62,7 @@ func (c *labelCase) makeTree(t *testing.T, root string) {
 		default:
 			err = os.WriteFile(path, []byte(name), 0o600)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 	}
 }
 
@@ -163,9 +158,7 @@ func TestLabelsOfABucket(t *testing.T) {
 				t.Run(c.Name, func(t *testing.T) {
 					s, err := b.open(fmt.Sprint(b.at, "/", k, "/data"),
 						source.Settings{"kind": "dir", "labels": "folders", "glob": "**/*.jpg", "hidden": true})
-					if err != nil {
-						t.Fatal(err)
-					}
+					fatal.If(t, err)
 					defer s.Close()
 					c.check(t, s, true)
 				})

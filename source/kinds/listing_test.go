@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/kinds"
 	"github.com/stocached/stocached/source/s3/s3test"
@@ -101,9 +102,7 @@ func TestPresignedAddress(t *testing.T) {
 			s := start(t)
 			s.Put(t, "records", []byte("0123456789abcdefghij"))
 			address, err := s.Client.PresignedGetObject(t.Context(), bucket, "records", time.Hour, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			src := opened(t, source.Settings{"kind": "raw", "path": address.String(), "sample_bytes": 10})
 			readAll(t, src, [][]byte{[]byte("0123456789"), []byte("abcdefghij")})
 		})

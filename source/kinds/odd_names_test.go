@@ -11,6 +11,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/s3/s3test"
 	"github.com/stocached/stocached/source/sourcetest"
@@ -64,9 +65,7 @@ func manifestOf(t *testing.T, names []string) string {
 	var b bytes.Buffer
 	w := csv.NewWriter(&b)
 	for _, name := range names {
-		if err := w.Write([]string{name}); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, w.Write([]string{name}))
 	}
 	w.Flush()
 	return write(t, t.TempDir()+"/manifest.csv", b.Bytes())
@@ -101,9 +100,7 @@ func TestOddNames(t *testing.T) {
 		var b bytes.Buffer
 		w := tar.NewWriter(&b)
 		for _, name := range all {
-			if err := w.WriteHeader(&tar.Header{Name: name, Size: int64(len(name)), Mode: 0o600}); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, w.WriteHeader(&tar.Header{Name: name, Size: int64(len(name)), Mode: 0o600}))
 			if _, err := w.Write([]byte(name)); err != nil {
 				t.Fatal(err)
 			}

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/block"
@@ -35,12 +36,8 @@ func samples(n, size int) [][]byte {
 
 func write(t *testing.T, path string, data []byte) string {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.MkdirAll(filepath.Dir(path), 0o700))
+	fatal.If(t, os.WriteFile(path, data, 0o600))
 	return path
 }
 
@@ -78,9 +75,7 @@ func datasets() []dataset {
 				var b bytes.Buffer
 				w := tar.NewWriter(&b)
 				for i := shard * 10; i < shard*10+10; i++ {
-					if err := w.WriteHeader(&tar.Header{Name: fmt.Sprintf("%06d.bin", i), Size: 3000, Mode: 0o600}); err != nil {
-						t.Fatal(err)
-					}
+					fatal.If(t, w.WriteHeader(&tar.Header{Name: fmt.Sprintf("%06d.bin", i), Size: 3000, Mode: 0o600}))
 					if _, err := w.Write(want[i]); err != nil {
 						t.Fatal(err)
 					}
@@ -93,21 +88,13 @@ func datasets() []dataset {
 		{kind: "block", path: "/packed", make: func(t *testing.T, folder string) ([][]byte, []string) {
 			want := samples(20, 3000)
 			schema, err := shm.NewSchema([]shm.Field{{Name: "data", DType: shm.Uint8, Dims: []uint64{3000}}}, false)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			w, err := block.Create(t.Context(), folder+"/packed", block.Options{Schema: schema, BlockBytes: 16 << 10})
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			for _, sample := range want {
-				if err := w.Write(sample); err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, w.Write(sample))
 			}
-			if err := w.Finish(); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, w.Finish())
 			files, err := filepath.Glob(folder + "/packed/*.stocblk")
 			if err != nil || len(files) == 0 {
 				t.Fatal(files, err)
@@ -216,9 +203,7 @@ func damage(t *testing.T, files []string, at int) {
 		data[at] ^= 0xff
 		write(t, path, data)
 		later := time.Now().Add(5 * time.Second)
-		if err := os.Chtimes(path, later, later); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.Chtimes(path, later, later))
 	}
 }
 

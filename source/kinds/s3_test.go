@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/kinds"
 	"github.com/stocached/stocached/source/s3/s3test"
@@ -47,9 +48,7 @@ func (b bucketOf) upload(t *testing.T, folder string) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 }
 
 // servers are the servers that the tests run against.
@@ -78,9 +77,7 @@ func (b bucketOf) open(path string, more source.Settings) (source.Source, error)
 func opened(t *testing.T, s source.Settings) source.Source {
 	t.Helper()
 	opened, err := kinds.Open(t.Context(), s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { opened.Close() })
 	return opened
 }
@@ -167,9 +164,7 @@ func TestConformanceOverABucket(t *testing.T) {
 								}
 								return nil
 							})
-							if err != nil {
-								t.Fatal(err)
-							}
+							fatal.If(t, err)
 							for path := range there {
 								if !now[path] {
 									b.remove(t, path[1:])
@@ -209,9 +204,7 @@ func TestOpenOfABusyServer(t *testing.T) {
 				next.ServeHTTP(w, r)
 			})
 			s, err := b.open(b.at+"/data"+d.path, mergedWith(d.extra, "kind", d.kind))
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			defer s.Close()
 			if got := s.Info().Samples; got != len(want) {
 				t.Errorf("%d samples, want %d", got, len(want))
@@ -251,9 +244,7 @@ func TestBucketIsListedAsAFolder(t *testing.T) {
 				index := filepath.Join(t.TempDir(), "index")
 				for range 2 { // the second time from the index
 					remote, err := b.open(b.at+"/data", mergedWith(settings, "index", index))
-					if err != nil {
-						t.Fatal(err)
-					}
+					fatal.If(t, err)
 					defer remote.Close()
 					if remote.Info().Samples != local.Info().Samples {
 						t.Fatalf("%v: %d objects, %d files", settings, remote.Info().Samples, local.Info().Samples)
@@ -293,9 +284,7 @@ func TestWrongCredentials(t *testing.T) {
 		}
 		return err
 	}
-	if err := open(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, open())
 	for _, c := range []struct{ name, value, want string }{
 		{"AWS_SECRET_ACCESS_KEY", "another-secret-than-that", "credentials"},
 		{"AWS_ACCESS_KEY_ID", "AKIAUNKNOWN", "credentials"},

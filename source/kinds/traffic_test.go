@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/block"
@@ -50,9 +51,7 @@ func shardOf(t *testing.T, samples [][]byte, between int) []byte {
 				continue
 			}
 			name := fmt.Sprintf("%06d.%s", i, []string{"jpg", "json", "cls"}[k])
-			if err := w.WriteHeader(&tar.Header{Name: name, Size: int64(len(data)), Mode: 0o600}); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, w.WriteHeader(&tar.Header{Name: name, Size: int64(len(data)), Mode: 0o600}))
 			if _, err := w.Write(data); err != nil {
 				t.Fatal(err)
 			}
@@ -69,27 +68,19 @@ func TestBytesOfASampleInABucket(t *testing.T) {
 	samples := noise(60)
 	folder := t.TempDir()
 	schema, err := shm.NewSchema([]shm.Field{{Name: "data", DType: shm.Uint8, Dims: []uint64{110 << 10}}}, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	w, err := block.Create(t.Context(), folder+"/packed", block.Options{Schema: schema, BlockBytes: 1 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	objects := map[string][]byte{"raw": bytes.Join(samples, nil), "train.tar": shardOf(t, samples, 0),
 		"x.npy": arrayOf(samples)}
 	var small [][]byte
 	for i, sample := range samples {
 		objects[fmt.Sprintf("files/%03d.jpg", i)] = sample
-		if err := w.Write(sample); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, w.Write(sample))
 		small = append(small, sample[:5000])
 	}
 	objects["apart.tar"] = shardOf(t, small, 50_000)
-	if err := w.Finish(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.Finish())
 	packed, _ := filepath.Glob(folder + "/packed/*")
 	for _, path := range packed {
 		objects["packed/"+filepath.Base(path)] = read(t, path)
@@ -127,9 +118,7 @@ func TestBytesOfASampleInABucket(t *testing.T) {
 					for round := range 2 {
 						before, opened := b.server.Bytes.Load(), int64(0)
 						src, err := b.open(b.at+"/"+c.path, mergedWith(mergedWith(c.more, "kind", c.kind), "remote", remote))
-						if err != nil {
-							t.Fatal(err)
-						}
+						fatal.If(t, err)
 						defer src.Close()
 						b.server.Settle()
 						most := total * 11 / 10
@@ -141,9 +130,7 @@ func TestBytesOfASampleInABucket(t *testing.T) {
 						}
 						for _, i := range rand.Perm(len(c.want)) {
 							n, err := src.Size(i)
-							if err != nil {
-								t.Fatal(err)
-							}
+							fatal.If(t, err)
 							b.server.Settle()
 							requests, sent := b.server.Requests.Load(), b.server.Bytes.Load()
 							got := make([]byte, n)
@@ -227,9 +214,7 @@ func TestIndexBesideAShardInABucket(t *testing.T) {
 				s.Settle()
 				before := s.Bytes.Load()
 				src, err := kinds.Open(t.Context(), settings)
-				if err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, err)
 				t.Cleanup(func() { src.Close() })
 				s.Settle()
 				return src, s.Bytes.Load() - before
@@ -336,9 +321,7 @@ func TestNeighboursOfAShard(t *testing.T) {
 		t.Helper()
 		src, err := kinds.Open(t.Context(), source.Settings{"kind": "tar", "path": "s3://" + s3test.Bucket + "/train.tar",
 			"fields": fields, "remote": map[string]any{"endpoint": s.URL, "hedge": false}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		t.Cleanup(func() { src.Close() })
 		return src.(source.Blocks)
 	}
@@ -369,9 +352,7 @@ func TestNeighboursOfAShard(t *testing.T) {
 			}
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 	}
 	s.Settle()
 	if got := s.Requests.Load() - requests; next != len(samples) || got != 3 {
@@ -402,9 +383,7 @@ func TestNeighboursOfRows(t *testing.T) {
 		}{{true, false, 2}, {false, false, 100}, {false, true, 2}} {
 			blocks, wanted := how.blocks, how.wanted
 			src, ahead, err := kinds.Whole(t.Context(), kinds.Open, mergedWith(c, "read_ahead", map[string]any{"blocks": blocks}), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			defer src.Close()
 			if b, has := src.(source.Blocks); ahead == nil || !has || (b.Blocks() != 2 || b.BlockOf(73) != 0 || b.BlockOf(74) != 1 ||
 				b.BlockOf(100) != -1 || !strings.Contains(src.Where(99), name)) {
@@ -443,8 +422,6 @@ func TestNeighboursOfRows(t *testing.T) {
 func read(t *testing.T, path string) []byte {
 	t.Helper()
 	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return data
 }

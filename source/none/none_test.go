@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/none"
 )
@@ -21,9 +22,7 @@ func settings() source.Settings {
 
 func TestProgramsHaveTheSamples(t *testing.T) {
 	s, err := none.Kind.Open(context.Background(), settings())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer s.Close()
 	info := s.Info()
 	if info.Samples != 10 || info.Fingerprint != "pets-1" || !info.Programs || info.Schema.SampleBytes != 72 ||
@@ -49,9 +48,7 @@ func TestSamplesOfAnySize(t *testing.T) {
 	of["fields"] = []any{field("image", []any{"any", "any", 3}, "uint8"), field("file", []any{"any"}, "bytes")}
 	of["sample_bytes"] = "1KiB"
 	s, err := none.Kind.Open(context.Background(), of)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer s.Close()
 	schema := s.Info().Schema
 	_, most, err := schema.Place([][]uint64{{17, 20, 3}, {4}})

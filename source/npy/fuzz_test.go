@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
 // Ensure that no bytes make the parsers panic or run without end, and that accepted headers are
@@ -15,9 +17,7 @@ func FuzzHeader(f *testing.F) {
 	}
 	for _, path := range files {
 		data, err := os.ReadFile(path)
-		if err != nil {
-			f.Fatal(err)
-		}
+		fatal.If(f, err)
 		f.Add(data)
 	}
 	f.Add([]byte("\x93NUMPY\x01\x00\x40\x00{'descr': [('a', '<f4'), ('b', '<i8', (2,))], 'shape': (3L,), }"))

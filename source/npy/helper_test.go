@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/npy"
 )
@@ -27,12 +28,8 @@ type golden struct {
 func readGolden(t *testing.T) (all []golden) {
 	t.Helper()
 	text, err := os.ReadFile("testdata/golden.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(text, &all); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
+	fatal.If(t, json.Unmarshal(text, &all))
 	if len(all) < 14 {
 		t.Fatalf("only %d golden files", len(all))
 	}
@@ -43,9 +40,7 @@ func (g golden) want(t *testing.T) (rows [][]byte) {
 	t.Helper()
 	for _, text := range g.Rows {
 		row, err := hex.DecodeString(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		rows = append(rows, row)
 	}
 	return rows

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/npy"
 	"github.com/stocached/stocached/source/sourcetest"
@@ -22,12 +23,8 @@ func TestSuite(t *testing.T) {
 			sourcetest.Run(t, func(t *testing.T) sourcetest.Fixture {
 				path := filepath.Join(t.TempDir(), g.File)
 				data, err := os.ReadFile(filepath.Join("testdata", g.File))
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(path, data, 0o600); err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, err)
+				fatal.If(t, os.WriteFile(path, data, 0o600))
 				return sourcetest.Fixture{Open: func(*testing.T) (source.Source, error) { return open(path) }, Want: g.want(t),
 					Files: []string{path}}
 			})
@@ -39,9 +36,7 @@ func TestSuite(t *testing.T) {
 func TestGolden(t *testing.T) {
 	for _, g := range readGolden(t) {
 		s, err := open(filepath.Join("testdata", g.File))
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		info, want := s.Info(), g.want(t)
 		f := info.Schema.Fields[0]
 		if info.Samples != len(want) || info.Schema.Variable || len(info.Schema.Fields) != 1 || f.Name != "data" ||
@@ -71,9 +66,7 @@ func TestAccepts(t *testing.T) {
 		"Fortran, one dimension":   {dict("'|i1'", "True", "(24,)"), 24},
 	} {
 		path := filepath.Join(t.TempDir(), "x.npy")
-		if err := os.WriteFile(path, file(c.header, c.body), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.WriteFile(path, file(c.header, c.body), 0o600))
 		s, err := open(path)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -139,9 +132,7 @@ func TestRefuses(t *testing.T) {
 			"has 9 dimensions, more than 8"},
 	} {
 		path := filepath.Join(t.TempDir(), "x.npy")
-		if err := os.WriteFile(path, c.file, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.WriteFile(path, c.file, 0o600))
 		s, err := open(path)
 		if err == nil {
 			s.Close()

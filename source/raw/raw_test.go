@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/raw"
 	"github.com/stocached/stocached/source/sourcetest"
@@ -26,9 +27,7 @@ func write(t *testing.T, path string, head, n, size int) (records [][]byte) {
 		records = append(records, record)
 		data = append(data, record...)
 	}
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(path, data, 0o600))
 	return records
 }
 

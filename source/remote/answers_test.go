@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/kinds"
 	"github.com/stocached/stocached/source/s3/s3test"
@@ -289,9 +290,7 @@ func TestServersWithoutHead(t *testing.T) {
 	s := newStorage(t)
 	s.Put(t, "d/0", []byte("0123456789"))
 	put, err := http.NewRequestWithContext(t.Context(), http.MethodPut, s.URL+"/photos/d/1", http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if a, err := http.DefaultClient.Do(put); err != nil || a.Body.Close() != nil || a.StatusCode != http.StatusOK { // minio-go sends no length of 0
 		t.Fatal(a, err)
 	}
@@ -394,9 +393,7 @@ func TestEncodedAnswers(t *testing.T) {
 			}
 			s.Spoil(nil)
 			src, err := kinds.Open(t.Context(), settings)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			s.Spoil(spoil)
 			_, err = src.Read(t.Context(), 0, make([]byte, 20_000))
 			check("a sample", err)
@@ -460,9 +457,7 @@ func TestBucketsWithoutETags(t *testing.T) {
 							"remote": map[string]any{"endpoint": s.URL, "credentials": credentials}})
 					}
 					old, err := open()
-					if err != nil {
-						t.Fatal(err)
-					}
+					fatal.If(t, err)
 					defer old.Close()
 					noted := slices.ContainsFunc(old.Info().Notes, func(n source.Note) bool { return n.Name == "changes unnoticed" })
 					if noted == dated {
@@ -474,9 +469,7 @@ func TestBucketsWithoutETags(t *testing.T) {
 						t.Errorf("%s: a changed object: %v", kind, err)
 					}
 					again, err := open()
-					if err != nil {
-						t.Fatal(err)
-					}
+					fatal.If(t, err)
 					defer again.Close()
 					if dated && again.Info().Fingerprint == old.Info().Fingerprint {
 						t.Errorf("%s: a changed object has the same fingerprint", kind)

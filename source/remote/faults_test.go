@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/kinds"
 	"github.com/stocached/stocached/source/remote"
@@ -50,9 +51,7 @@ func newStorage(t *testing.T) storage {
 func opened(t *testing.T, s source.Settings) source.Source {
 	t.Helper()
 	opened, err := kinds.Open(t.Context(), s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { opened.Close() })
 	return opened
 }
@@ -73,9 +72,7 @@ func records(t *testing.T, s storage, n int, remote map[string]any) (source.Sour
 	}
 	opened, _, err := kinds.Whole(t.Context(), kinds.Open, source.Settings{"kind": "raw", "path": "s3://photos/records",
 		"sample_bytes": recordBytes, "remote": settings, "retry": map[string]any{"tries": 5, "seconds": 5}}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { opened.Close() })
 	return opened, want
 }
@@ -335,9 +332,7 @@ func TestBadRemoteSettings(t *testing.T) {
 	s := newStorage(t)
 	s.Put(t, "records", make([]byte, 100))
 	ca := t.TempDir() + "/ca.pem"
-	if err := os.WriteFile(ca, []byte("no certificate"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(ca, []byte("no certificate"), 0o600))
 	tls := httptest.NewTLSServer(http.NotFoundHandler())
 	defer tls.Close()
 	for _, c := range []struct {

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/kinds"
 )
@@ -32,9 +33,7 @@ func TestSecondRequest(t *testing.T) {
 				settings["path"], settings["remote"] = s.URL+"/photos/records", map[string]any{"stall": "400ms"}
 			}
 			src, _, err := kinds.Whole(t.Context(), kinds.Open, settings, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			defer src.Close()
 			traffic := src.Info().Traffic
 			read := func(i int) error {
@@ -48,9 +47,7 @@ func TestSecondRequest(t *testing.T) {
 				return nil
 			}
 			for i := range samples { // how long reads take is known then
-				if err := read(i); err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, read(i))
 			}
 			before := traffic.Hedged.Load() // of reads that a busy machine has made slow
 			hung := atomic.Int64{}
@@ -124,7 +121,5 @@ func TestNoSecondRequest(t *testing.T) {
 
 func write(t *testing.T, path string, data []byte) {
 	t.Helper()
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(path, data, 0o600))
 }

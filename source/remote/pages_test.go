@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/kinds"
 	"github.com/stocached/stocached/source/s3/s3test"
@@ -118,9 +119,7 @@ func TestErrorsInPlaceOfFiles(t *testing.T) {
 		} {
 			s.Spoil(nil)
 			src, err := kinds.Open(t.Context(), source.Settings{"kind": "dir", "path": path, "remote": remote, "manifest": manifest})
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			s.Spoil(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 				r.Header.Del("Range")
 				stored := httptest.NewRecorder()

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 )
 
@@ -176,21 +177,15 @@ func TestNoSecondRequestToABusyServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 2000
 		o := Options{}
-		if err := o.check(); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, o.check())
 		s := New(slow{}, o)
 		for range recentReads {
 			s.hedge.took(n, 10*time.Millisecond)
 		}
-		if err := s.window.enter(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, s.window.enter(t.Context()))
 		s.window.leave(time.Now(), n, source.ErrUnavailable)
 		for _, want := range []uint64{0, 1} {
-			if err := s.ReadAt(t.Context(), "records", stamp(n, ""), make([]byte, n), 0); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, s.ReadAt(t.Context(), "records", stamp(n, ""), make([]byte, n), 0))
 			if got := s.traffic.Hedged.Load(); got != want {
 				t.Errorf("%d second requests, want %d", got, want)
 			}
@@ -202,9 +197,7 @@ func TestNoSecondRequestToABusyServer(t *testing.T) {
 // Ensure that a wait for the window ends with its context, and that the turn is not lost.
 func TestWindowWaitEnds(t *testing.T) {
 	w := fixed(1)
-	if err := w.enter(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.enter(t.Context()))
 	cause := errors.New("had enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(cause)

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 )
 
@@ -27,19 +28,13 @@ func TestCases(t *testing.T) {
 	if err == nil {
 		err = json.Unmarshal(text, &cases)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for _, c := range cases {
 		t.Run(c.Name, func(t *testing.T) {
 			packed, err := gzip.NewReader(bytes.NewReader(c.Shard))
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			shard, err := io.ReadAll(packed)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			path := writeFile(t, filepath.Join(t.TempDir(), "no.tar"), shard)
 			s, err := openTar(t, source.Settings{"path": path})
 			if c.Refused != "" {
@@ -49,9 +44,7 @@ func TestCases(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			var got []map[string]string
 			for i := range s.Info().Samples {
 				got = append(got, sample(t, s, i))

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/sourcetest"
 	"github.com/stocached/stocached/source/tar"
@@ -43,9 +44,7 @@ func child(t *testing.T, path, fault string) *exec.Cmd {
 	c := exec.Command(os.Args[0])
 	c.Env = append(os.Environ(), childPath+"="+path, "STOCACHED_FAULT="+fault)
 	c.Stderr = os.Stderr
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, c.Start())
 	t.Cleanup(func() { c.Process.Kill(); c.Wait() })
 	return c
 }
@@ -97,9 +96,7 @@ func TestKilledWhileKeepingAnIndex(t *testing.T) {
 				if old { // of the shard before it was changed
 					mustOpen(t, source.Settings{"path": path})
 					later := time.Now().Add(time.Second)
-					if err := os.Chtimes(path, later, later); err != nil {
-						t.Fatal(err)
-					}
+					fatal.If(t, os.Chtimes(path, later, later))
 				}
 				wantKilled(t, child(t, path, point+"=kill"))
 				_, err := os.Stat(path + suffix)
@@ -129,12 +126,8 @@ func TestTwoKeepOneIndex(t *testing.T) {
 			c := child(t, path, point+"=stop")
 			wantStopped(t, c)
 			wantWhole(t, path, "indexes not kept", "another process is writing it")
-			if err := c.Process.Signal(syscall.SIGCONT); err != nil {
-				t.Fatal(err)
-			}
-			if err := c.Wait(); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, c.Process.Signal(syscall.SIGCONT))
+			fatal.If(t, c.Wait())
 			wantWhole(t, path, "indexes kept", "1")
 		})
 	}
@@ -145,15 +138,9 @@ func TestTwoKeepOneIndex(t *testing.T) {
 	wantStopped(t, first)
 	wantWhole(t, path, "indexes made", "1")
 	before, err := os.Stat(path + suffix)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := first.Process.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
-	if err := first.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
+	fatal.If(t, first.Process.Signal(syscall.SIGCONT))
+	fatal.If(t, first.Wait())
 	if after, err := os.Stat(path + suffix); err != nil || !os.SameFile(before, after) || before.ModTime() != after.ModTime() {
 		t.Errorf("the index was written to: %v, then %v, %v", before, after, err)
 	}

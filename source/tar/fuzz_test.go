@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 )
 
@@ -23,9 +24,7 @@ func FuzzShard(f *testing.F) {
 	}
 	for _, path := range shards {
 		data, err := os.ReadFile(path)
-		if err != nil {
-			f.Fatal(err)
-		}
+		fatal.If(f, err)
 		f.Add(bytes.TrimRight(data, "\x00"), uint16(2048))
 	}
 	folder := f.TempDir()
@@ -33,9 +32,7 @@ func FuzzShard(f *testing.F) {
 		data = bytes.Clone(data)
 		sumHeaders(data)
 		path := filepath.Join(folder, "fuzz.tar")
-		if err := os.WriteFile(path, append(data[:len(data):len(data)], make([]byte, zeros)...), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.WriteFile(path, append(data[:len(data):len(data)], make([]byte, zeros)...), 0o600))
 		s, err := Kind.Open(context.Background(), source.Settings{"path": path, "index": noIndex, "missing": "skip"})
 		if err != nil {
 			if !errors.Is(err, source.ErrInvalid) && !errors.Is(err, source.ErrCorrupt) {
@@ -70,9 +67,7 @@ func sumHeaders(data []byte) {
 // wantSequential compares all samples with the members of a walk through the whole archive.
 func wantSequential(t *testing.T, s source.Source, path string) {
 	file, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer file.Close()
 	archive := tar.NewReader(struct{ io.Reader }{file}) // no Seek: it reads everything
 	schema := s.Info().Schema
@@ -91,9 +86,7 @@ func wantSequential(t *testing.T, s source.Source, path string) {
 			t.Fatalf("sample %d: %v", read, err)
 		}
 		parts, err := schema.Split(buffer[:n])
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		for k := range parts {
 			if string(parts[k].Data) != want[k] {
 				t.Fatalf("sample %d, %s: %q, want %q", read, schema.Fields[k].Name, parts[k].Data, want[k])
@@ -118,9 +111,7 @@ func wantSequential(t *testing.T, s source.Source, path string) {
 			before, fields = key, map[string]string{}
 		}
 		data, err := io.ReadAll(archive)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		fields[field] = string(data)
 	}
 	end()

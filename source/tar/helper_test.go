@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/tar"
@@ -38,27 +39,19 @@ func archive(t testing.TB, format stdtar.Format, members ...one) []byte {
 		if m.kind != 0 {
 			h.Typeflag = m.kind
 		}
-		if err := w.WriteHeader(h); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, w.WriteHeader(h))
 		if _, err := w.Write(m.data); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.Close())
 	return b.Bytes()
 }
 
 func writeFile(t testing.TB, path string, data []byte) string {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.MkdirAll(filepath.Dir(path), 0o700))
+	fatal.If(t, os.WriteFile(path, data, 0o600))
 	return path
 }
 
@@ -80,9 +73,7 @@ func openTar(t testing.TB, s source.Settings) (source.Source, error) {
 func mustOpen(t testing.TB, s source.Settings) source.Source {
 	t.Helper()
 	src, err := openTar(t, s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return src
 }
 
@@ -90,18 +81,14 @@ func mustOpen(t testing.TB, s source.Settings) source.Source {
 func sample(t testing.TB, s source.Source, i int) map[string]string {
 	t.Helper()
 	n, err := s.Size(i)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	data := make([]byte, n)
 	if got, err := s.Read(context.Background(), i, data); err != nil || got != n {
 		t.Fatalf("sample %d: %d of %d bytes, %v", i, got, n, err)
 	}
 	schema := s.Info().Schema
 	parts, err := schema.Split(data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	fields := map[string]string{}
 	for k, f := range schema.Fields {
 		fields[f.Name] = string(parts[k].Data)
@@ -143,13 +130,9 @@ func joined(t testing.TB, fields []string, parts ...[]byte) []byte {
 		data = append(data, shm.Part{Dims: []uint64{uint64(len(parts[k]))}, Data: parts[k]})
 	}
 	schema, err := shm.NewSchema(all, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	sample, err := schema.Join(data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return sample
 }
 

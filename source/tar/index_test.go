@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 )
 
@@ -25,9 +26,7 @@ func built(t testing.TB, samples int) ([]byte, []string) {
 			if field == 2 && i%5 != 3 {
 				continue
 			}
-			if err := b.add(key+"."+name, int64(i*4+field)*blockBytes, int64(i*10+field)); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, b.add(key+"."+name, int64(i*4+field)*blockBytes, int64(i*10+field)))
 		}
 	}
 	b.links, b.ignored, b.trailing = 3, 4, 5
@@ -46,9 +45,7 @@ func TestIndexKeepsAll(t *testing.T) {
 	for _, samples := range []int{0, 1, 63, 64, 65, 1000} {
 		data, keys := built(t, samples)
 		x, err := decodeIndex(data, testStamp)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if x.samples != samples || x.links != 3 || x.ignored != 4 || x.trailing != 5 || x.stamp != testStamp {
 			t.Fatalf("%+v", x)
 		}
@@ -137,9 +134,7 @@ func TestIndexThatLies(t *testing.T) {
 		keys[len(keys)-1-k] = 0xFF
 	}
 	x, err := decodeIndex(signed(keys), testStamp)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if got := x.key(9); got != "" {
 		t.Errorf("%q", got)
 	}

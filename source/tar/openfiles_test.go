@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/sourcetest"
 
@@ -78,19 +79,13 @@ func TestReplacedShard(t *testing.T) {
 	sample(t, s, 11) // shard 0 is closed now
 	replaced := filepath.Join(folder, "000.tar")
 	data, err := os.ReadFile(replaced)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(replaced); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
+	fatal.If(t, os.Remove(replaced))
 	writeFile(t, replaced, data)
 	if _, err := s.Read(context.Background(), 0, make([]byte, 1000)); !errors.Is(err, source.ErrChanged) || !strings.Contains(err.Error(), replaced) {
 		t.Errorf("%v", err)
 	}
-	if err := os.Remove(replaced); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Remove(replaced))
 	if _, err := s.Read(context.Background(), 0, make([]byte, 1000)); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), replaced) {
 		t.Errorf("%v", err)
 	}
@@ -104,12 +99,8 @@ func TestNoDescriptorLeft(t *testing.T) {
 	s := mustOpen(t, source.Settings{"path": filepath.Join(folder, "*.tar")})
 	sample(t, s, 0)
 	var old unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 64, Max: old.Max}); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &old))
+	fatal.If(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 64, Max: old.Max}))
 	var taken []int
 	for {
 		fd, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
@@ -123,9 +114,7 @@ func TestNoDescriptorLeft(t *testing.T) {
 	for _, fd := range taken {
 		unix.Close(fd)
 	}
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &old))
 	if !errors.Is(err, unix.EMFILE) || !strings.Contains(err.Error(), "001.tar") {
 		t.Errorf("%v", err)
 	}

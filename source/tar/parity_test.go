@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 )
 
@@ -22,13 +23,9 @@ type golden struct {
 func goldens(t *testing.T) map[string][]golden {
 	t.Helper()
 	data, err := os.ReadFile("testdata/wds.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	var all map[string][]golden
-	if err := json.Unmarshal(data, &all); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, json.Unmarshal(data, &all))
 	return all
 }
 
@@ -38,9 +35,7 @@ func copied(t *testing.T, names ...string) (folder string) {
 	folder = t.TempDir()
 	for _, name := range names {
 		data, err := os.ReadFile(filepath.Join("testdata", name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		writeFile(t, filepath.Join(folder, name), data)
 	}
 	return folder

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/sourcetest"
 	"github.com/stocached/stocached/source/tar"
@@ -35,9 +36,7 @@ func files(t *testing.T, folder string) (names []string) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return names
 }
 
@@ -85,9 +84,7 @@ func TestFolderThatCannotBeWrittenTo(t *testing.T) {
 	user := userCache(t)
 	path := threeSamples(t)
 	// A folder in place of the new file stops root too, for whom permissions do not matter.
-	if err := os.Mkdir(path+suffix+".new", 0o700); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Mkdir(path+suffix+".new", 0o700))
 	s := mustOpen(t, source.Settings{"path": path})
 	sourcetest.WantNote(t, s, "indexes made", "1")
 	sourcetest.WantNote(t, s, "indexes not kept", "")
@@ -111,9 +108,7 @@ func TestIndexesThatAreNotBelieved(t *testing.T) {
 	index := path + suffix
 	first := mustOpen(t, source.Settings{"path": path})
 	whole, err := os.ReadFile(index)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	version := bytes.Clone(whole)
 	version[8]++
 	flipped := bytes.Clone(whole)
@@ -166,9 +161,7 @@ func TestIndexCutWhileInUse(t *testing.T) {
 	members, _ := samplesOf(t, 0, 2000, func(i int) int { return i % 10 })
 	path := shardOf(t, members...)
 	s := mustOpen(t, source.Settings{"path": path})
-	if err := os.Truncate(path+suffix, 0); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Truncate(path+suffix, 0))
 	if _, err := s.Size(1999); !errors.Is(err, source.ErrChanged) || !strings.Contains(err.Error(), path+suffix) {
 		t.Errorf("size: %v", err)
 	}

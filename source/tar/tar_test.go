@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/sourcetest"
@@ -109,9 +110,7 @@ func TestLargestSample(t *testing.T) {
 			most := 0
 			for i := range sizes {
 				n, err := s.Size(i)
-				if err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, err)
 				most = max(most, n)
 			}
 			if got := s.Info().Schema.SampleBytes; got != uint64(most) {
@@ -288,17 +287,13 @@ func TestDamaged(t *testing.T) {
 func TestRefusedMembers(t *testing.T) {
 	header := func(h *stdtar.Header) []byte {
 		var b bytes.Buffer
-		if err := stdtar.NewWriter(&b).WriteHeader(h); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, stdtar.NewWriter(&b).WriteHeader(h))
 		return b.Bytes()
 	}
 	large := func(bytes int64) string {
 		path := writeFile(t, filepath.Join(t.TempDir(), "large.tar"),
 			header(&stdtar.Header{Name: "0.bin", Size: bytes, Format: stdtar.FormatGNU}))
-		if err := os.Truncate(path, 512+(bytes+511)/512*512+1024); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.Truncate(path, 512+(bytes+511)/512*512+1024))
 		return path
 	}
 	path := large(4 << 30)
@@ -309,16 +304,12 @@ func TestRefusedMembers(t *testing.T) {
 	// Two fields of 3 GiB each are allowed, but not together.
 	both := large(3 << 30)
 	f, err := os.OpenFile(both, os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer f.Close()
 	if _, err := f.WriteAt(header(&stdtar.Header{Name: "0.raw", Size: 3 << 30, Format: stdtar.FormatGNU}), 512+3<<30); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Truncate(1024 + 6<<30 + 1024); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, f.Truncate(1024+6<<30+1024))
 	refused(t, source.Settings{"path": both}, source.ErrInvalid, `sample "0"`, "choose fewer fields")
 	if n, err := mustOpen(t, source.Settings{"path": both, "fields": []string{"raw"}}).Size(0); n != 3<<30 || err != nil {
 		t.Errorf("%d bytes, %v", n, err)

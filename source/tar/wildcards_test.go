@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 )
 
@@ -52,9 +53,7 @@ func TestWildcards(t *testing.T) {
 	}
 	t.Chdir(t.TempDir())
 	for _, name := range cases.Files {
-		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o700), os.WriteFile(name, nil, 0o600)); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, errors.Join(os.MkdirAll(filepath.Dir(name), 0o700), os.WriteFile(name, nil, 0o600)))
 	}
 	ofFiles := func(pattern string) ([]string, error) { return shardPaths(t.Context(), nil, pattern, false) }
 	ofObjects := func(pattern string) ([]string, error) {
@@ -88,9 +87,7 @@ func TestWildcardsOfLinks(t *testing.T) {
 	err := errors.Join(os.MkdirAll("a/b", 0o700), os.MkdirAll("c/d", 0o700), os.WriteFile("a/b/1.tar", nil, 0o600),
 		os.Symlink("../..", "a/b/up"), os.Symlink(".", "self"), os.Symlink("../a", "c/to"), os.Symlink("1.tar", "a/b/2.tar"),
 		os.Symlink("none", "a/none.tar"), os.Symlink("b", "a/b.tar"), syscall.Mkfifo("a/pipe.tar", 0o600))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for pattern, want := range map[string][]string{
 		"a/*.tar":     {"a/none.tar"},
 		"a/**/*.tar":  {"a/b.tar/1.tar", "a/b.tar/2.tar", "a/b/1.tar", "a/b/2.tar", "a/none.tar"},
@@ -105,9 +102,7 @@ func TestWildcardsOfLinks(t *testing.T) {
 	if os.Geteuid() == 0 {
 		return // who may read all
 	}
-	if err := os.Chmod("c/d", 0); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Chmod("c/d", 0))
 	if _, err := shardPaths(t.Context(), nil, "**/*.tar", true); !errors.Is(err, fs.ErrPermission) {
 		t.Error(err)
 	}

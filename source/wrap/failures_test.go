@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/sourcetest/faults"
 	"github.com/stocached/stocached/source/wrap"
@@ -25,9 +26,7 @@ func failingRecords(t *testing.T, rules ...faults.Rule) (source.Source, *wrap.Fa
 	f := wrap.NewFailures(slog.New(slog.NewTextHandler(log, nil)))
 	tried, err := wrap.Apply(faults.Wrap(inner, rules...), map[string]any{"retry": map[string]any{"tries": 100}},
 		source.RetriesOf(f.Context(context.Background())))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return wrap.Watch(tried, counts, f), f, counts, func() string {
 		said := log.String()
 		log.Reset()

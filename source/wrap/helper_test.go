@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/raw"
 	"github.com/stocached/stocached/source/sourcetest"
@@ -19,9 +20,7 @@ func write(t testing.TB, n, size int) (path string, records [][]byte) {
 	for k := range n {
 		records = append(records, bytes.Repeat([]byte{byte(k + 1), byte(k >> 8)}, size)[:size])
 	}
-	if err := os.WriteFile(path, bytes.Join(records, nil), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(path, bytes.Join(records, nil), 0o600))
 	return path, records
 }
 
@@ -34,9 +33,7 @@ func records(t testing.TB, n, size int) (source.Source, [][]byte) {
 	t.Helper()
 	path, want := write(t, n, size)
 	s, err := openRaw(path, size)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { s.Close() })
 	return s, want
 }

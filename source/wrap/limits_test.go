@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/internal/loadtime"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/sourcetest/faults"
 	"github.com/stocached/stocached/source/wrap"
@@ -42,9 +43,7 @@ func TestConcurrency(t *testing.T) {
 		s, _ := records(t, 30, 24)
 		w := &watched{Source: s}
 		c, err := wrap.Concurrency(w, 3)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		begun := time.Now()
 		var readers sync.WaitGroup
 		for i := range 30 {
@@ -87,9 +86,7 @@ func TestWaitingEnds(t *testing.T) {
 			stuck := make(chan struct{})
 			f := faults.Wrap(inner, faults.Rule{Stuck: stuck, Times: 1})
 			s, err := wrapper(f)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			first := make(chan error)
 			go func() { _, err := readOne(s, 0); first <- err }()
 			synctest.Wait()
@@ -156,9 +153,7 @@ func TestRate(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			inner, _ := records(t, samples, size)
 			s, err := wrap.Rate(blocky{inner, 20}, c.o)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			var next atomic.Int64
 			var readers sync.WaitGroup
 			begun := time.Now()
@@ -200,9 +195,7 @@ func TestRateOfNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, _ := records(t, 4, 24)
 		s, err := wrap.Rate(inner, wrap.RateOptions{Latency: time.Hour})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		begun := time.Now()
 		if _, err := s.Read(context.Background(), 4, nil); !errors.Is(err, source.ErrIndex) || time.Since(begun) != 0 {
 			t.Errorf("%v after %v", err, time.Since(begun))
@@ -255,9 +248,7 @@ func TestCostsOfLimits(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				inner, _ := records(t, 4, 24)
 				s, err := c.wrap(inner)
-				if err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, err)
 				var costs [4]time.Duration
 				var readers sync.WaitGroup
 				for i := range 4 {

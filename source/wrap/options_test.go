@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/sourcetest/faults"
 	"github.com/stocached/stocached/source/wrap"
@@ -31,9 +32,7 @@ func TestApply(t *testing.T) {
 		f := faults.Wrap(inner, faults.Rule{Times: 1, Err: unix.EIO})
 		s, err := wrap.Apply(f, map[string]any{"limits": map[string]any{"concurrency": 1, "bytes_per_second": "150MB", "latency": "8ms"}, "retry": map[string]any{"tries": 2},
 			"read_ahead": map[string]any{"size": "64KiB", "readers": 1}}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		begun := time.Now()
 		if n := s.(wrap.Ahead).Prefetch([]int{1, 2, 3, 4, 5}); n != 5 {
 			t.Errorf("%d announced", n)
@@ -64,9 +63,7 @@ func TestApply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := faults.Wrap(inner, faults.Rule{Err: unix.EIO})
 		s, err := wrap.Apply(f, map[string]any{"retry": map[string]any{}}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if _, err := readOne(s, 1); !errors.Is(err, unix.EIO) || f.Reads(1) != 5 {
 			t.Errorf("%v after %d tries, want the default of 5", err, f.Reads(1))
 		}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/internal/loadtime"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/sourcetest/faults"
 	"github.com/stocached/stocached/source/wrap"
@@ -41,9 +42,7 @@ func ahead(t *testing.T, n, size, per int, o wrap.ReadAheadOptions, rules ...fau
 		s = blocky{f, per}
 	}
 	a, err := wrap.ReadAhead(s, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { a.Close() })
 	return a, f, want
 }
@@ -411,9 +410,7 @@ func TestReadAheadOfASampleMeasuresNoBlock(t *testing.T) {
 	inner, _ := records(t, 1000, 24)
 	s := &sized{blocky: blocky{inner, 500}}
 	a, err := wrap.ReadAhead(s, wrap.ReadAheadOptions{Size: 1 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer a.Close()
 	if n := a.Prefetch([]int{700}); n != 1 || s.calls.Load() > 2 {
 		t.Errorf("%d announced, after %d calls of Size", n, s.calls.Load())
@@ -438,9 +435,7 @@ func TestReadAheadMeasuresWhatIsNeeded(t *testing.T) {
 		inner, _ := records(t, 5, 24)
 		n := &noticing{faults.Wrap(inner, faults.Rule{Delay: time.Second}), map[int]bool{}}
 		a, err := wrap.ReadAhead(n, wrap.ReadAheadOptions{Readers: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		defer a.Close()
 		read := func(i int) (err error) {
 			a.Prefetch([]int{i})

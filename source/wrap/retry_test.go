@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/sourcetest/faults"
 	"github.com/stocached/stocached/source/wrap"
@@ -43,9 +44,7 @@ func retried(t *testing.T, o wrap.RetryOptions, rules ...faults.Rule) (source.So
 	s, want := records(t, 6, 24)
 	f := faults.Wrap(blocky{s, 3}, rules...)
 	r, err := wrap.Retry(f.Blocks(), o, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return r, f, want
 }
 
@@ -143,9 +142,7 @@ func TestRetryBlock(t *testing.T) {
 		// below the blocks: the second sample of one fails
 		f := faults.Wrap(s, faults.Rule{Samples: []int{4}, Times: 2, Err: unix.EIO})
 		r, err := wrap.Retry(blocky{f, 3}, wrap.RetryOptions{}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if got, err := readBlock(r, 1); err != nil || !bytes.Equal(bytes.Join(got, nil), bytes.Join(want[3:], nil)) || f.Reads(3) != 3 {
 			t.Errorf("%x, %v, %d reads", got, err, f.Reads(3))
 		}

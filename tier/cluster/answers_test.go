@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/internal/verify/redistest"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/tier"
@@ -20,9 +21,7 @@ import (
 // A peer that answers one command with bytes that no engine sends, and all others like a single server.
 func hostilePeer(t *testing.T, command string, answer func(w io.Writer)) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { l.Close() })
 	go func() {
 		for {
@@ -119,9 +118,7 @@ func TestHostileAnswers(t *testing.T) {
 				about := tier.About{Cache: "c", Info: from.Info(), Log: slog.New(slog.DiscardHandler)}
 				settings := source.Settings{"addresses": []any{address}, "timeout": "5s"}
 				tt, err := open(settings, about)
-				if err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, err)
 				if e, err := tt.connect(t.Context()); err == nil {
 					tt.engine.Store(e)
 					tt.compare()

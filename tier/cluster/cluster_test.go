@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/internal/clock"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/internal/verify/redistest"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
@@ -121,9 +122,7 @@ func connect(t testing.TB, from source.Source, wait bool, servers []*redistest.S
 	h := &host{log: &lines{}}
 	opened, err := Open(settings, tier.About{Cache: "c", Info: from.Info(),
 		Log: slog.New(slog.NewTextHandler(h.log, nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	h.tier = opened.(*Tier)
 	h.set = tier.New([]tier.Tier{opened}, []int64{64 << 20})
 	h.Source = tier.Around(from, h.set)
@@ -232,9 +231,7 @@ func TestShared(t *testing.T) {
 // Ensure that the rights that docs/spec/tiers.md names are enough, on a cluster with a password.
 func TestRights(t *testing.T) {
 	text, err := os.ReadFile("../../docs/spec/tiers.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	_, rights, _ := strings.Cut(string(text), "ACL SETUSER ")
 	rights, _, _ = strings.Cut(rights, "\n")
 	servers := redistest.Cluster(t, 3)
@@ -243,9 +240,7 @@ func TestRights(t *testing.T) {
 		for _, word := range strings.Fields(rights) {
 			command = append(command, word)
 		}
-		if err := s.Client().Do(context.Background(), command...).Err(); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, s.Client().Do(context.Background(), command...).Err())
 	}
 	const n, size = 100, 3000
 	from := newCounted(n, size)
@@ -308,9 +303,7 @@ func TestLeases(t *testing.T) {
 	other := connect(t, from, true, servers, source.Settings{"lease": "600ms"})
 	c := servers[0].Client()
 	ctx := context.Background()
-	if err := c.Set(ctx, h.tier.keys.lease(1), "of the dead", 500*time.Millisecond).Err(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, c.Set(ctx, h.tier.keys.lease(1), "of the dead", 500*time.Millisecond).Err())
 	began := time.Now()
 	h.read(t, size, 1)
 	if took := time.Since(began); took < 300*time.Millisecond || took > 3*time.Second {
@@ -442,9 +435,7 @@ func TestServerJoinsClusterWithoutReads(t *testing.T) {
 		s.Become(true)
 	}
 	slot, err := first.Client().ClusterKeySlot(context.Background(), cacheKey("c")).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	// The second server gets the slots of the key that the tier writes without reads, so the first one answers MOVED.
 	redistest.Form(t, servers, (1+3-int(slot)*3/16384)%3)
 	until(t, "the tier finds the cluster", func() bool {
@@ -504,14 +495,10 @@ func TestOpeningEndsRequests(t *testing.T) {
 	// A tier without its goroutines, which send requests too. No request of it ends by its own timeout here.
 	made, err := open(source.Settings{"addresses": addresses([]*redistest.Server{server}), "timeout": "1h"},
 		tier.About{Cache: "c", Info: newCounted(1, 1000).Info(), Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer made.stop()
 	e, err := made.connect(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer e.close()
 	n := e.single
 	server.Stop()
@@ -566,9 +553,7 @@ func TestPoison(t *testing.T) {
 		set := func(i int, v any) {
 			t.Helper()
 			c := h.tier.node(h.tier.keys.sample(i)).client
-			if err := c.Set(ctx, h.tier.keys.sample(i), v, 0).Err(); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, c.Set(ctx, h.tier.keys.sample(i), v, 0).Err())
 		}
 		poisons := 0
 		for bit := range 200 { // each kind of byte
@@ -594,9 +579,7 @@ func TestPoison(t *testing.T) {
 		}
 		key := h.tier.keys.sample(2)
 		c := h.tier.node(key).client
-		if err := c.Del(ctx, key).Err(); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, c.Del(ctx, key).Err())
 		if err := c.HSet(ctx, key, "a", "b").Err(); err != nil { // another type
 			t.Fatal(err)
 		}
@@ -643,9 +626,7 @@ func TestFull(t *testing.T) {
 		s.Dropped == 0 || s.Openings != 0 || !s.Nodes[0].Full {
 		t.Errorf("%+v", s)
 	}
-	if err := servers[0].Client().ConfigSet(context.Background(), "maxmemory", "100mb").Err(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, servers[0].Client().ConfigSet(context.Background(), "maxmemory", "100mb").Err())
 	until(t, "the engine gets writes again", func() bool {
 		h.read(t, size, upTo(n)...)
 		h.written(t)
@@ -681,9 +662,7 @@ func TestClose(t *testing.T) {
 	before := goleak.IgnoreCurrent()
 	h := connect(t, from, true, servers, nil)
 	h.read(t, 50000, upTo(200)...)
-	if err := h.Close(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, h.Close())
 	if s := h.set.Status()[0]; s.Writes+s.Hits < 200 || s.Dropped > 0 {
 		t.Errorf("%+v", s)
 	}

@@ -21,6 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/shm/diskfile"
 	"github.com/stocached/stocached/source"
@@ -68,9 +69,7 @@ func settingsOf(dir string, more source.Settings) source.Settings {
 func opened(t testing.TB, from source.Settings, about tier.About) *Tier {
 	t.Helper()
 	made, err := Open(from, about)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { made.Close() })
 	disk := made.(*Tier)
 	works(t, disk)
@@ -124,9 +123,7 @@ func TestSamplesSurvive(t *testing.T) {
 				if n := hits(t, disk, variable); n != samples {
 					t.Fatalf("%d hits of %d", n, samples)
 				}
-				if err := disk.Close(); err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, disk.Close())
 				again := opened(t, from, about(variable))
 				if n := hits(t, again, variable); n != samples {
 					t.Fatalf("%d hits of %d after a restart", n, samples)
@@ -179,9 +176,7 @@ func TestChangedBytes(t *testing.T) {
 			disk.Put(t.Context(), i, content(i, length(i, variable)))
 		}
 		f, err := os.OpenFile(disk.s.path(disk.about), os.O_RDWR, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		defer f.Close()
 		page := make([]byte, 4096)
 		for at := int64(disk.seg.PayloadOffset); ; at += 64 << 10 { // one bit in each 64 KiB
@@ -232,9 +227,7 @@ func TestAnotherFile(t *testing.T) {
 		"other settings":             func() { from["size"] = "17MiB"; from["policy"] = "clock" },
 		"begins with":                func() { os.WriteFile(path, bytes.Repeat([]byte("x"), 8192), 0o600) },
 		"truncated": func() {
-			if err := os.Truncate(path, 5000); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, os.Truncate(path, 5000))
 		},
 	} {
 		before := opened(t, settingsOf(filepath.Dir(path), nil), about(false))
@@ -287,9 +280,7 @@ func TestFileTakenAway(t *testing.T) {
 			disk := opened(t, settingsOf(t.TempDir(), nil), use)
 			disk.Put(t.Context(), 1, content(1, bytesOf))
 			path := disk.s.path(use)
-			if err := change(path); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, change(path))
 			for disk.Status().Openings == 0 {
 				get(t, disk, 1, bytesOf)
 			}
@@ -335,9 +326,7 @@ func TestOneUser(t *testing.T) {
 	first := opened(t, from, about(false))
 	first.Put(t.Context(), 1, content(1, bytesOf))
 	made, err := Open(from, about(false))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	second := made.(*Tier)
 	defer second.Close()
 	for {
@@ -390,13 +379,9 @@ func standIn(t *testing.T, from source.Settings, about tier.About, wrap func(*os
 	t.Helper()
 	opened(t, from, about).Close() // makes the file
 	s, err := read(from, about)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	f, err := os.OpenFile(s.path(about), os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	file := wrap(f)
 	disk := begin(s, about, func() (*diskfile.Segment, string, error) {
 		seg, err := diskfile.Load(file, s.path(about), s.options(about))
@@ -477,9 +462,7 @@ func TestSmallFileSystem(t *testing.T) {
 	defer unix.Unmount(dir, unix.MNT_DETACH)
 	made, err := Open(settingsOf(dir, source.Settings{"size": "1GiB"}), tier.About{Cache: "large", Log: slog.New(slog.DiscardHandler),
 		Info: source.Info{Samples: 1 << 20, Fingerprint: "x", Schema: shm.Schema{SampleBytes: bytesOf}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer made.Close()
 	for {
 		if lines := made.Status().Nodes; strings.Contains(lines[0].Because, "make size smaller, or free some") {
@@ -562,22 +545,16 @@ func TestPowerLoss(t *testing.T) {
 				continue
 			}
 			s, err := read(settingsOf(t.TempDir(), source.Settings{"size": small, "policy": policy}), about(variable))
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			random := rand.New(rand.NewPCG(7, 7))
 			options := s.options(about(variable))
 			seg, _, err := diskfile.Open(filepath.Join(t.TempDir(), "x"), options)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			file := &volatile{now: make([]byte, seg.SegmentBytes), random: random}
 			seg.Close()
 			file.durable = bytes.Clone(file.now)
 			raw, err := os.ReadFile(seg.Path())
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			copy(file.now, raw)
 			copy(file.durable, raw)
 			served, torn, kept := 0, uint64(0), 0
@@ -649,12 +626,8 @@ func run(t *testing.T, dir string, environment []string, act func(c *exec.Cmd)) 
 	c.Env = append(append(os.Environ(), "STOCACHED_TEST_DIR="+dir), environment...)
 	c.Stderr = os.Stderr
 	out, err := c.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
+	fatal.If(t, c.Start())
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil && environment == nil {
 		t.Fatal(line, err)
 	}
@@ -707,9 +680,7 @@ func TestBadSettings(t *testing.T) {
 		}
 	}
 	var fs unix.Statfs_t
-	if err := unix.Statfs(dir, &fs); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, unix.Statfs(dir, &fs))
 	diskfile.NetworkFileSystems[uint32(fs.Type)] = "of a test"
 	if err := check(settingsOf(dir, nil), about(false)); !errors.Is(err, source.ErrInvalid) ||
 		!strings.Contains(err.Error(), "on a network file system (of a test)") {
@@ -728,9 +699,7 @@ func TestBadSettings(t *testing.T) {
 		}
 	}
 	own := dir + "/own"
-	if err := os.WriteFile(own, bytes.Repeat([]byte{1}, 1<<20), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(own, bytes.Repeat([]byte{1}, 1<<20), 0o600))
 	if got := onDisk(own); got < 1<<20 || onDisk(dir+"/none") != 0 { // doctor takes it for free space of the tier
 		t.Errorf("a file of 1 MiB takes %d bytes", got)
 	}
@@ -740,9 +709,7 @@ func TestBadSettings(t *testing.T) {
 		}
 	}
 	made, err := Open(settingsOf(dir+"/none", nil), about(false))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer made.Close()
 	for !strings.Contains(made.Status().Nodes[0].Because, "no such file") {
 		time.Sleep(time.Millisecond)
@@ -759,9 +726,7 @@ func TestOnePlaceForTwo(t *testing.T) {
 	path, index := disk.s.path(disk.about), int64(disk.seg.IndexOffset)
 	disk.Close()
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	record, word := make([]byte, 16), make([]byte, 8)
 	if _, err := f.ReadAt(record, index+1*16); err != nil {
 		t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/internal/cli/table"
+	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
 func frame(at int, uuids ...string) *Frame {
@@ -62,9 +63,7 @@ func TestObject(t *testing.T) {
 	for after, want := range map[time.Time]int{{}: 10, time.Unix(0, 0): 9, time.Unix(7, 0): 2, time.Unix(9, 0): 0,
 		time.Unix(99, 0): 0} {
 		b, err := json.Marshal(last.Object(&h, after))
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		var got struct {
 			Seconds float64
 			Caches  []struct {
@@ -73,9 +72,7 @@ func TestObject(t *testing.T) {
 			}
 			Problems []string
 		}
-		if err := json.Unmarshal(b, &got); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, json.Unmarshal(b, &got))
 		past := got.Caches[0].Past
 		if got.Seconds != 9 || got.Caches[0].Name != "cache a" || got.Problems == nil || len(past) != len(All)+1 {
 			t.Errorf("%s", b)

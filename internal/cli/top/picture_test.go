@@ -15,6 +15,7 @@ import (
 	"github.com/stocached/stocached/internal/cli/live"
 	"github.com/stocached/stocached/internal/cli/table"
 	"github.com/stocached/stocached/internal/palette"
+	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
 var update = flag.Bool("update", false, "write docs/images/top.svg again; then look at it")
@@ -37,9 +38,7 @@ func TestPicture(t *testing.T) {
 	got := picture(m.Text(), 80)
 	const path = "../../../docs/images/top.svg"
 	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.WriteFile(path, []byte(got), 0o644))
 	}
 	if want, err := os.ReadFile(path); err != nil || string(want) != got {
 		t.Errorf("%s differs from the screen (%v): go test ./internal/cli/top -run Picture -update, then look at it", path, err)

@@ -11,14 +11,14 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
 // Ensure that a browser that sends slowly, or that does not read its answer, holds up no other's timeline.
 func TestSlowBrowsers(t *testing.T) {
 	run, err := os.ReadFile("../../timeline/testdata/run.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	s := httptest.NewServer(page(new(int)))
 	t.Cleanup(s.Close)
 	var body bytes.Buffer
@@ -31,9 +31,7 @@ func TestSlowBrowsers(t *testing.T) {
 	for _, sent := range []int{body.Len() / 2, body.Len()} { // half of it, or all without reading the answer
 		for range 3 {
 			c, err := net.Dial("tcp", s.Listener.Addr().String())
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			t.Cleanup(func() { c.Close() })
 			c.(*net.TCPConn).SetReadBuffer(1)
 			if _, err := io.WriteString(c, request+body.String()[:sent]); err != nil {
@@ -43,9 +41,7 @@ func TestSlowBrowsers(t *testing.T) {
 	}
 	client := &http.Client{Timeout: 30 * time.Second} // long before the slow ones are given up
 	got, err := client.Post(s.URL+"/v1/timeline", form.FormDataContentType(), bytes.NewReader(body.Bytes()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer got.Body.Close()
 	if text, err := io.ReadAll(got.Body); err != nil || got.StatusCode != http.StatusOK || !bytes.Contains(text, []byte("The training loop waited")) {
 		t.Errorf("%d, %v, %.200s", got.StatusCode, err, text)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/internal/cli/live"
+	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
 const maxTimeline = 1 << 20
@@ -121,9 +122,7 @@ func TestReads(t *testing.T) {
 		if n > 0 {
 			target += "?after=1.5"
 		}
-		if err := json.NewDecoder(ask(p, "GET", target, nil).Body).Decode(&got); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, json.NewDecoder(ask(p, "GET", target, nil).Body).Decode(&got))
 		if got.Interval != 60 || got.Seconds == 0 || got.Caches == nil || (len(got.Fields) > 0) != (n == 0) ||
 			(len(got.Columns) == len(live.Columns)) != (n == 0) {
 			t.Errorf("%+v", got)
@@ -145,9 +144,7 @@ func askToDraw(t *testing.T, p *Page, name string, content []byte) *http.Respons
 	form := multipart.NewWriter(&body)
 	if name != "" {
 		part, err := form.CreateFormFile("file", name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		part.Write(content)
 	}
 	form.Close()
@@ -162,9 +159,7 @@ func askToDraw(t *testing.T, p *Page, name string, content []byte) *http.Respons
 // refused with the reason.
 func TestTimeline(t *testing.T) {
 	run, err := os.ReadFile("../../timeline/testdata/run.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	zipped := func(content []byte) []byte {
 		var b bytes.Buffer
 		z := gzip.NewWriter(&b)

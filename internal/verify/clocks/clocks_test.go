@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
 // ofDay are the files that write the time of day for people, or for other programs and machines, and those that compare
@@ -74,9 +76,7 @@ func wantOnly(t *testing.T, suffix string, pattern *regexp.Regexp, allowed []str
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for _, name := range allowed {
 		if !found[name] {
 			t.Errorf("%s keeps no time of day", name)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stocached/stocached/internal/simulate"
 	"github.com/stocached/stocached/internal/verify/arena"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/policy"
 	"github.com/stocached/stocached/shm"
 )
@@ -71,9 +72,7 @@ func CompareChains(t *testing.T, open func(t *testing.T, o shm.Options) (*shm.Se
 		t.Run(kind.String(), func(t *testing.T) {
 			const samples, slots, stride = 200, 1088, 64
 			g, err := shm.NewGeometry(shm.FlagVariable, shm.Policy(kind-1), samples, slots, stride, 8, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			seg, c := open(t, shm.Options{Samples: samples, Variable: true, Policy: shm.Policy(kind - 1), SlotBytes: stride,
 				ClientRecords: 8, Limit: g.SegmentBytes})
 			compareChains(t, kind, seg, c)

@@ -16,6 +16,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"golang.org/x/sys/unix"
 )
 
@@ -84,9 +85,7 @@ func Refuse(t testing.TB) {
 	if err == nil {
 		err = unix.Prctl(unix.PR_SET_THP_DISABLE, 1, 0, 0, 0)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() {
 		if err := unix.Prctl(unix.PR_SET_THP_DISABLE, uintptr(before), 0, 0, 0); err != nil {
 			t.Error(err)

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+
+	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
 const module = "github.com/stocached/stocached"
@@ -134,9 +136,7 @@ var cloud = []string{"github.com/aws/", "github.com/minio/"}
 // cloud SDKs stay under source/.
 func TestDirection(t *testing.T) {
 	violations, files, err := check(os.DirFS("../../.."))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if files < 20 {
 		t.Fatalf("only %d Go files found: is this run from the module?", files)
 	}
@@ -185,9 +185,7 @@ func TestCheckSees(t *testing.T) {
 			c.file:         {Data: []byte(fmt.Sprintf("package p\nimport %q\n", c.imports))},
 		}
 		violations, _, err := check(tree)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		got := strings.Join(violations, "\n")
 		if c.want == "" && got != "" || !strings.Contains(got, c.want) {
 			t.Errorf("%s importing %s: got %q, want %q", c.file, c.imports, got, c.want)

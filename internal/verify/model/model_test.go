@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
 // limit bounds the states of one configuration, so that a step whose histories differ forever does
@@ -145,15 +147,11 @@ func TestSchedulesCover(t *testing.T) {
 	replayed, died := map[string]bool{}, map[string]bool{}
 	for _, s := range Schedules() {
 		run, err := NewRun(s.World, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		at := map[int]string{}
 		for _, text := range s.Moves {
 			m, err := ParseMove(text)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			if m.String() != text {
 				t.Errorf("%q is read as %q", text, m)
 			}
@@ -186,9 +184,7 @@ func documented(t *testing.T) map[string]bool {
 func pointsOf(t *testing.T, path string) map[string]bool {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	points := map[string]bool{}
 	for _, m := range regexp.MustCompile("`((?:register|reclaim|claim|evict|slot|extent|write|publish|abort|clear)\\.[a-z]+)`").FindAllStringSubmatch(string(text), -1) {
 		points[m[1]] = true

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/internal/verify/model"
 	"github.com/stocached/stocached/policy"
 	"github.com/stocached/stocached/shm"
@@ -94,9 +95,7 @@ func replayC(t *testing.T, program string, s model.Schedule) {
 			t.Fatalf("after\n%sthe real code does %q", told.String(), lines[2*k])
 		}
 		raw, err := parseWords(w, lines[2*k+1])
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		got, err := raw.snapshot(w, sc)
 		if err != nil {
 			t.Fatalf("after\n%s%v", told.String(), err)
@@ -149,9 +148,7 @@ func script(t *testing.T, w model.Config, sc scale, s model.Schedule, seed uint6
 		}
 	}
 	run, err := model.NewRun(s.World, seed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	expected := []expectation{{"setup" + operations(w.Setup) + " -", "ready", run.Snapshot()}}
 	pending := map[int]model.Result{} // of operations at their last fault point
 	settle := func(thread int) {
@@ -162,9 +159,7 @@ func script(t *testing.T, w model.Config, sc scale, s model.Schedule, seed uint6
 	}
 	for _, text := range s.Moves {
 		m, err := model.ParseMove(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		e := expectation{line: fmt.Sprintf("run %d", m.Thread), event: "at " + m.Point}
 		if m.Dies {
 			e.line, e.event = fmt.Sprintf("die %d", m.Thread), "dead"
@@ -184,9 +179,7 @@ func script(t *testing.T, w model.Config, sc scale, s model.Schedule, seed uint6
 				pending[m.Thread] = m.Result
 			}
 		}
-		if err := run.Do(m); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, run.Do(m))
 		e.want = run.Snapshot()
 		expected = append(expected, e)
 	}

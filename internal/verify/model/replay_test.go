@@ -18,6 +18,7 @@ import (
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/internal/fault"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/internal/verify/model"
 	"github.com/stocached/stocached/policy"
 	"github.com/stocached/stocached/shm"
@@ -77,9 +78,7 @@ var running atomic.Pointer[actor]
 func replayGo(t *testing.T, s model.Schedule) {
 	st := newStage(t, worldNamed(t, s.World))
 	run, err := model.NewRun(s.World, seedOf(st.seg.Header.UUID[:]))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	st.compare(run, "the setup")
 	defer fault.SetHook(nil)
 	fault.SetHook(func(point string) {
@@ -95,9 +94,7 @@ func replayGo(t *testing.T, s model.Schedule) {
 		if err == nil {
 			err = run.Do(m)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		st.trace = append(st.trace, text)
 		st.move(m)
 		st.compare(run, text)
@@ -280,9 +277,7 @@ func (st *stage) settle(a *actor) {
 
 func (st *stage) move(m model.Move) {
 	if m.Dies {
-		if err := st.locks[m.Thread].Close(); err != nil {
-			st.t.Fatal(err)
-		}
+		fatal.If(st.t, st.locks[m.Thread].Close())
 		st.locks[m.Thread] = nil
 		return
 	}
@@ -388,9 +383,7 @@ func (s scale) limit(t *testing.T, w model.Config) uint64 {
 		g, err = shm.NewGeometry(shm.FlagVariable, shm.PolicyFIFO, uint64(w.Samples), uint64(w.Places), s.place,
 			uint32(w.Records), 0)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return g.SegmentBytes
 }
 

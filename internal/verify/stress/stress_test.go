@@ -3,6 +3,8 @@ package stress
 import (
 	"encoding/hex"
 	"testing"
+
+	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
 // The test vector for workers in other languages.
@@ -20,9 +22,7 @@ func TestVector(t *testing.T) {
 func TestVerify(t *testing.T) {
 	p := make([]byte, 77)
 	Fill(p, 3, 1, 99)
-	if err := Verify(p, 3); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, Verify(p, 3))
 	for k := range p {
 		p[k] ^= 0x10
 		if Verify(p, 3) == nil {
