@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import subprocess
 import sys
 import textwrap
@@ -9,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 
 def pattern(index: int, size: int = 1000, salt: int = 0) -> np.ndarray:
@@ -33,3 +36,16 @@ def checks_of(file: str) -> list[str]:
     """The functions check_... of a file next to this one, without importing that file."""
     lines = Path(__file__).with_name(file).read_text().splitlines()
     return [line.removeprefix("def ").partition("(")[0] for line in lines if line.startswith("def check_")]
+
+
+class Later:
+    """A module that its first use imports. Each process that runs tests imports all their files, and each of its forks copies
+    what it has imported. Without the package, the tests of the file are skipped."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        if importlib.util.find_spec(name.partition(".")[0]) is None:
+            pytest.skip(f"{name} is missing", allow_module_level=True)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib.import_module(self._name), name)

@@ -17,15 +17,15 @@ from typing import Any
 
 import mds_samples
 import numpy as np
-import pytest
 import tf_examples
+from helpers import Later
 
 from stocached import BadSampleError, file_format
 from stocached._shards.tar_members import encoded_member
 
-pa = pytest.importorskip("pyarrow", reason="pyarrow is missing: it needs Python 3.11")
-pq = pytest.importorskip("pyarrow.parquet")
-h5py = pytest.importorskip("h5py")
+pa = Later("pyarrow")
+pq = Later("pyarrow.parquet")
+h5py = Later("h5py")
 
 
 @dataclass(frozen=True)
@@ -184,21 +184,24 @@ def mds(path: Path, name: str) -> Made:
     return Made(str(path / name), items, counts, {"columns": wanted})
 
 
-TABLE = pa.table(
-    {
-        "k": pa.array(range(60), pa.int32()),
-        "x": pa.array([None if k % 7 == 3 else k / 2 for k in range(60)], pa.float32()),
-        "vector": pa.array([[k, k + 1] for k in range(60)], pa.list_(pa.int16(), 2)),
-        "tokens": pa.array([None if k % 9 == 8 else [*range(k % 4)] for k in range(60)], pa.list_(pa.int64())),
-        "data": pa.array([bytes([k]) * k for k in range(60)]),
-        "name": pa.array([f"é{k % 5}" for k in range(60)]).dictionary_encode(),
-        "inner": pa.array([None if k % 11 == 5 else {"a": k, "b": [f"{k}", None]} for k in range(60)]),
-    }
-)
+# Not at import: this imports pandas, and each process that runs tests would have its memory, which every fork copies.
+@functools.cache
+def table() -> Any:
+    return pa.table(
+        {
+            "k": pa.array(range(60), pa.int32()),
+            "x": pa.array([None if k % 7 == 3 else k / 2 for k in range(60)], pa.float32()),
+            "vector": pa.array([[k, k + 1] for k in range(60)], pa.list_(pa.int16(), 2)),
+            "tokens": pa.array([None if k % 9 == 8 else [*range(k % 4)] for k in range(60)], pa.list_(pa.int64())),
+            "data": pa.array([bytes([k]) * k for k in range(60)]),
+            "name": pa.array([f"é{k % 5}" for k in range(60)]).dictionary_encode(),
+            "inner": pa.array([None if k % 11 == 5 else {"a": k, "b": [f"{k}", None]} for k in range(60)]),
+        }
+    )
 
 
-def rows(columns: list[str] = TABLE.column_names) -> list[dict[str, Any]]:
-    made: Any = TABLE.select(columns).to_pylist()
+def rows(columns: list[str] | None = None) -> list[dict[str, Any]]:
+    made: Any = table().select(columns or table().column_names).to_pylist()
     for row in made:
         for name, dtype in {"k": np.int32, "x": np.float32, "vector": np.int16, "tokens": np.int64}.items():
             if row.get(name) is not None:
@@ -216,7 +219,7 @@ def parquet(path: Path) -> Made:
         {"compression": "snappy", "write_page_checksum": True},
     ]
     for number, given in enumerate(settings):
-        pq.write_table(TABLE.slice(20 * number, 20), path / f"{number}.parquet", row_group_size=6, **given)
+        pq.write_table(table().slice(20 * number, 20), path / f"{number}.parquet", row_group_size=6, **given)
     return Made(str(path / "*.parquet"), rows(), [6, 6, 6, 2] * 3)
 
 
@@ -231,8 +234,11 @@ def parquet_of_pandas(path: Path) -> Made:
 
 def arrow(path: Path, compression: str | None = None) -> Made:
     options = pa.ipc.IpcWriteOptions(compression=compression)
-    with pa.OSFile(str(path / "a.arrow"), "wb") as file, pa.ipc.new_file(file, TABLE.schema, options=options) as writer:
-        writer.write_table(TABLE, max_chunksize=7)
+    with (
+        pa.OSFile(str(path / "a.arrow"), "wb") as file,
+        pa.ipc.new_file(file, table().schema, options=options) as writer,
+    ):
+        writer.write_table(table(), max_chunksize=7)
     wanted = ["inner", "k", "tokens"]
     return Made(str(path / "a.arrow"), rows(wanted), [7] * 8 + [4], {"columns": wanted})
 

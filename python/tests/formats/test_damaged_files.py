@@ -65,10 +65,10 @@ def test_a_named_cache_knows_the_file_and_the_options(case: Made, cache_name: st
 
 PROGRAM = """
 import pickle, random, resource, sys
-resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
-sys.path.insert(0, sys.argv[1])
-from made import plain
 from pathlib import Path
+resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+sys.path[:0] = sys.argv[1], str(Path(sys.argv[1]).parent)
+from made import plain
 from stocached import source
 
 def damaged(whole, change):

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import python
+from helpers import Later, python
 from made import plain
 
 from stocached import BadSampleError, InvalidError, Loader, source
 from stocached._formats import hdf5
 
-h5py = pytest.importorskip("h5py")
+h5py = Later("h5py")
 
 
 def counts(path: Path, *columns: str) -> list[int]:

@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import python
+from helpers import Later, python
 
 from stocached import InvalidError, Loader, source
 from stocached._formats import tables
 from stocached._pipes import stages
 
-pa = pytest.importorskip("pyarrow", reason="pyarrow is missing: it needs Python 3.11")
-pq = pytest.importorskip("pyarrow.parquet")
-feather = pytest.importorskip("pyarrow.feather")
-h5py = pytest.importorskip("h5py", reason="h5py is missing")
+pa = Later("pyarrow")
+pq = Later("pyarrow.parquet")
+feather = Later("pyarrow.feather")
+h5py = Later("h5py")
 
 
 def table(path: Path, rows: int, group: int, width: int = 4) -> Path:

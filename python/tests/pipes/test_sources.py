@@ -115,11 +115,16 @@ def test_errors_name_the_text_and_what_was_searched(tree: Path, text: str, words
 # ------------------------------------------------------------ one buffer
 
 MANY = 150_000
-NAMES = [f"/data/train/{k}-é.jpg" for k in range(MANY)]
 
 
-@pytest.mark.parametrize("texts", [NAMES[:120_000], ["\udcff", "", "\0", "a" * 500] * 30_000])
-def test_a_long_list_of_texts_stays_what_it_is(texts: list[str]):
+def names() -> list[str]:
+    """Made by each test: what a module keeps, each fork of each process that runs tests copies."""
+    return [f"/data/train/{k}-é.jpg" for k in range(MANY)]
+
+
+@pytest.mark.parametrize("make", [lambda: names()[:120_000], lambda: ["\udcff", "", "\0", "a" * 500] * 30_000])
+def test_a_long_list_of_texts_stays_what_it_is(make: Any):
+    texts = make()
     pipe = source(texts)
     assert isinstance(pipe._stage.data, Texts)
     assert list(pipe) == texts
@@ -130,8 +135,9 @@ def test_a_long_list_of_texts_stays_what_it_is(texts: list[str]):
     assert list(pickle.loads(pickle.dumps(pipe)))[-3:] == texts[-3:]
 
 
-@pytest.mark.parametrize("items", [[*NAMES, 3], [*NAMES, b"x"], [*NAMES, None, "/x"], list(range(MANY))])
-def test_a_long_list_of_other_values_stays_a_list(items: list[Any]):
+@pytest.mark.parametrize("others", [[3], [b"x"], [None, "/x"], range(MANY)])
+def test_a_long_list_of_other_values_stays_a_list(others: Any):
+    items = [*others] if isinstance(others, range) else [*names(), *others]
     assert source(items)._stage.data is items
 
 
@@ -151,13 +157,14 @@ def seen(pipe: Pipe, answer: Any) -> None:
 
 @pytest.mark.parametrize("method", ["fork", "forkserver"])
 def test_processes_share_the_buffer(method: str):
-    pipe = source(NAMES)
+    texts = names()
+    pipe = source(texts)
     assert len(pickle.dumps(pipe)) < 2000
     context = multiprocessing.get_context(method)
     answer = context.Queue()
     process = context.Process(target=seen, args=(pipe, answer))
     process.start()
-    assert answer.get(timeout=120) == (2, 0, NAMES[0], NAMES[-1], hash(tuple(map(len, NAMES))))
+    assert answer.get(timeout=120) == (2, 0, texts[0], texts[-1], hash(tuple(map(len, texts))))
     process.join(120)
 
 
@@ -180,7 +187,7 @@ def test_the_memory_goes_with_the_pipe():
         return [fd for fd in os.listdir("/proc/self/fd") if os.path.lexists(f"/proc/self/fd/{fd}")]
 
     before = files()
-    pipe = source(NAMES).shuffle(seed=1)
+    pipe = source(names()).shuffle(seed=1)
     assert files() == before + 2
     del pipe
     assert files() == before
@@ -192,11 +199,12 @@ def length(path: str) -> int:
 
 @pytest.mark.parametrize("worker", ["fork", "forkserver"])
 def test_a_loader_reads_a_buffer(worker: str):
-    pipe = source(NAMES).map(length).shuffle(seed=1).batch(500)
+    texts = names()
+    pipe = source(texts).map(length).shuffle(seed=1).batch(500)
     loader = Loader(pipe, num_workers=2, multiprocessing_context=worker)
     order = stocached.Order(MANY, "shuffled", seed=1).epoch(0)
     for k, batch in zip(range(3), loader):
-        assert batch.tolist() == [length(NAMES[order.at(p)]) for p in range(500 * k, 500 * k + 500)]
+        assert batch.tolist() == [length(texts[order.at(p)]) for p in range(500 * k, 500 * k + 500)]
     loader.close()
 
 
