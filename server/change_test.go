@@ -496,7 +496,7 @@ func TestChangesUnderLoad(t *testing.T) {
 	for seed := range uint64(2) {
 		operators.Go(func() {
 			r := rand.New(rand.NewPCG(seed, 7))
-			for range 25 {
+			for range 8 {
 				next := o
 				for _, name := range []string{"a", "b"} {
 					next = without(next, name)

@@ -223,6 +223,10 @@ func TestTries(t *testing.T) {
 			t.Errorf("%+v does not fit the help text", k)
 		}
 	}
+	curves := map[string]*Curve{}
+	for name := range jobs {
+		curves[name] = jobOf(name).curve(t)
+	}
 	for kind, right := range map[string]map[string]string{
 		"workers": {"few workers": "num_workers=2", "partly cached": "num_workers=5", "keeps up": "num_workers=2",
 			"slow gathers": "num_workers=1", "slow transfers": "num_workers=1",
@@ -237,8 +241,7 @@ func TestTries(t *testing.T) {
 		"batch":    {"small batches": "larger batches"},
 		"start":    {"slow start": "persistent_workers=True"},
 	} {
-		for name := range jobs {
-			c := jobOf(name).curve(t)
+		for name, c := range curves {
 			found, want := try(c, kind, 0), right[name]
 			switch {
 			case want != "" && found == nil:
@@ -250,10 +253,10 @@ func TestTries(t *testing.T) {
 			}
 		}
 	}
-	if all := jobOf("slow start").curve(t).Tries(0); all[len(all)-1].Kind != "start" {
+	if all := curves["slow start"].Tries(0); all[len(all)-1].Kind != "start" {
 		t.Errorf("what has no seconds is not the last: %+v", all)
 	}
-	if said := try(jobOf("keeps up").curve(t), "step", 0); said == nil {
+	if said := try(curves["keeps up"], "step", 0); said == nil {
 		t.Error("a loader that keeps up")
 	}
 }
