@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 
 def pattern(index: int, size: int = 1000, salt: int = 0) -> np.ndarray:
@@ -43,6 +42,8 @@ class Later:
     what it has imported. Without the package, the tests of the file are skipped."""
 
     def __init__(self, name: str) -> None:
+        import pytest  # programs of tests import this file too
+
         self._name = name
         if importlib.util.find_spec(name.partition(".")[0]) is None:
             pytest.skip(f"{name} is missing", allow_module_level=True)
