@@ -49,4 +49,6 @@ class Later:
             pytest.skip(f"{name} is missing", allow_module_level=True)
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)  # pytest asks each global of a file for `_mock_name`
         return getattr(importlib.import_module(self._name), name)
