@@ -56,11 +56,9 @@ def check(make, state: dict, count: int) -> None:
         try:
             batches = [np.asarray(batch).tolist() for batch in itertools.islice(loader, 50)]
         except (StateError, InvalidError):
-            # after the end of an epoch; the place in a pipe of lists is checked as the epoch begins
-            assert place[0] in ("batches", "window", "skip", "span", "ranks"), (place, value)
-            refused += place[0] not in ("position", "batches")
+            assert place[0] in ("batches", "skip"), (place, value)  # how many there are, only reading shows
             continue
-        assert batches or place == ("skip",), (place, value)  # how many items the lists have, only reading shows
+        assert batches, (place, value)
         assert set(itertools.chain(*batches)) <= set(range(40)), (place, value)
     assert refused > count // 4
 

@@ -146,6 +146,8 @@ class WindowWalk(Walk):
         """Continues from a state. With that of another rank, it counts the items from the first window on."""
         if not self.given:
             return
+        if self.items is not None and self.given > self.items:
+            raise StateError(f"the state's position is {self.given}, and this rank has {self.items} items in an epoch")
         ranks = state.get("ranks")
         if not (isinstance(ranks, (list, tuple)) and len(ranks) == 2 and all(type(number) is int for number in ranks)):
             raise StateError(

@@ -156,6 +156,8 @@ class Checkpoint:
         numbers = {key: number_in(state, key, most) for key, most in _NUMBERS[ordered].items()}
         if isinstance(walk, Shard) and (position := int(numbers["position"])) > len(walk.epoch):
             raise StateError(f"the state's position is {position}, and an epoch has {len(walk.epoch)} samples")
+        if isinstance(walk, Walk):
+            setup.sampler.shard(numbers["epoch"], numbers["position"]).resume(state)
         if not ordered:
             _check_parts(state, setup)
             _check_state(state, setup)

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from .._common.errors import InvalidError
+from .._common.errors import InvalidError, StateError
 from .._datasets.lists import Entry, WindowWalk
 from .._datasets.tally import bytes_of, current
 from .._memory.batch_pool import Lease
@@ -112,6 +112,7 @@ class _Lists(BatchIterator):
     def __init__(self, context: EpochContext) -> None:
         super().__init__(context)
         self._place = _Place(context)
+        self._skip = 0  # items to leave out that were not met yet
         # items that are in no batch yet, at most
         self._left = self._place.walk.left(context.batch_size or 1, context.job.drop_last)
         counters = context.job.counters
@@ -130,6 +131,11 @@ class _Lists(BatchIterator):
             if not self._given:
                 raise all_bad(bad)
         walk = self._place.walk
+        if self._skip:
+            raise StateError(
+                f"the state goes on after {walk.skip:,} items from window {walk.window} on, and there are only "
+                f"{walk.skip - self._skip:,}: the data has changed, or the state is damaged. Begin the epoch again"
+            )
         if walk.items is not None and self._left:
             raise InvalidError(
                 f"rank {walk.rank} of {walk.world_size} has {walk.items - int(self._left):,} of the {walk.items:,} items "
@@ -428,6 +434,7 @@ class ListsHere(_Lists):
         run = Run(walk.epoch, walk.rest(), walk.world_size, walk.skip)
         with job.counting():
             self._reader, self._finisher = Reader(job.dataset, run, job.skips_bad), Finisher(job)
+        self._skip = walk.skip - self._reader.skipped
         self._entries: list[Entry] = []  # of the next batch
 
     def _next(self) -> Delivered:

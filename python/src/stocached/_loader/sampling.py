@@ -61,9 +61,9 @@ class OrderSampler:
     def ends(self) -> Ends:
         return self._ends or ("pad" if self.world_size > 1 else "uneven")
 
-    def shard(self, epoch: int | None = None) -> Shard:
-        """The rank's shard of an epoch. None: of the current epoch, from `start` on."""
-        start, epoch = (self.start, self.epoch) if epoch is None else (0, epoch)
+    def shard(self, epoch: int | None = None, start: int = 0) -> Shard:
+        """The rank's shard of an epoch from a position on. None: of the current epoch, from `start` on."""
+        start, epoch = (self.start, self.epoch) if epoch is None else (start, epoch)
         ends: Any = self.ends  # "cycle" comes to no other order than that of rows
         return self.order.epoch(epoch).shard(self.rank, self.world_size, ends=ends, start=start)
 
