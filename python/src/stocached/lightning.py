@@ -148,6 +148,7 @@ class DataModule(_Base):  # type: ignore[misc]
         self.batch_size = whole("batch_size", self.batch_size, 1)
         evaluated = self.batch_size if self.eval_batch_size is None else self.eval_batch_size
         self.eval_batch_size = whole("eval_batch_size", evaluated, 1)
+        self.num_workers, self.processes = whole("num_workers", self.num_workers), whole("processes", self.processes)
         self.train_transform = self.train_transform or self.transform
         self.loader, self.train_loader = dict(self.loader or {}), dict(self.train_loader or {})
 

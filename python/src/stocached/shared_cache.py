@@ -16,6 +16,7 @@ from ._cache.cache import Cache
 from ._cache.named import create_or_attach
 from ._cache.stats import Stats
 from ._common.errors import InvalidError, SchemaError
+from ._common.numbers import real, whole
 from ._common.sizes import parse_size
 from ._common.torch_version import item_bytes, torch
 from ._memory.buffer_pool import BufferPool
@@ -41,7 +42,7 @@ _from_numpy = torch.from_numpy
 def _limit_bytes(size_limit_gib: float | str) -> float:
     """Raises TypeError for a text without a unit, as stocaching does: it could mean bytes or GiB."""
     if not isinstance(size_limit_gib, str):
-        return size_limit_gib * _GIB
+        return real("size_limit_gib", size_limit_gib, 'GiB as a number, or a text such as "32GiB"', 0) * _GIB
     size = parse_size(size_limit_gib, "size_limit_gib")
     if not size_limit_gib.strip()[-1].isalpha():
         raise TypeError(
@@ -87,9 +88,9 @@ class SharedCache:
         fingerprint: names dataset and transform. A named cache with another one is refused."""
         if dtype not in _DTYPES:
             raise InvalidError(f"Unsupported dtype: {dtype}. Must be one of {', '.join(map(str, _DTYPES))}")
-        self._dims = tuple(map(operator.index, data_dims))
+        self._dims = tuple(whole("data_dims", dim, 0, 2**32 - 1) for dim in data_dims)
         self._dtype = dtype
-        self._dataset_len = operator.index(dataset_len)
+        self._dataset_len = whole("dataset_len", dataset_len, 0, 2**40)
         self._views = views
         self._cut = False  # whether a warning has said that samples lose fractions
         sample_bytes = item_bytes(dtype) * int(np.prod(self._dims, dtype=np.int64))

@@ -211,9 +211,9 @@ def test_wrong_use(server, cache):
         (lambda: cache.prefetch([1, 100]), stocached.SampleIndexError, "index 100"),
         (lambda: cache.fetch([1.5]), stocached.InvalidError, "float64"),
         (lambda: cache.fetch([1], errors="ignore"), stocached.InvalidError, "errors='ignore'"),
-        (lambda: cache.fetch([1], timeout=-1), stocached.InvalidError, "timeout is -1"),
-        (lambda: cache.fetch([1], timeout="soon"), stocached.InvalidError, "timeout is 'soon'"),
-        (lambda: cache.fetch([1], timeout=float("nan")), stocached.InvalidError, "timeout is nan"),
+        (lambda: cache.fetch([1], timeout=-1), stocached.InvalidError, "timeout=-1; it must be seconds"),
+        (lambda: cache.fetch([1], timeout="soon"), stocached.InvalidError, "timeout='soon'"),
+        (lambda: cache.fetch([1], timeout=float("nan")), stocached.InvalidError, "timeout=nan"),
         (lambda: cache.fetch([1], threads=-1), stocached.InvalidError, "threads=-1 is not a whole number"),
     ):
         with pytest.raises(kind, match=message):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import subprocess
 import sys
@@ -11,9 +12,23 @@ import numpy as np
 import pytest
 from test_loader_again import BOTH
 
-from stocached import BadSampleError, Cache, CacheMemoryError, InvalidError, Loader, StreamError
+from stocached import (
+    BadSampleError,
+    Cache,
+    CacheMemoryError,
+    InvalidError,
+    Loader,
+    Order,
+    StreamError,
+    advise,
+    image,
+    prepare,
+    source,
+)
 from stocached._datasets import notices
 from stocached._datasets.cached_samples import CachedSamples
+from stocached._loader.measuring_ours import OurTrial
+from stocached.streams import Streams
 
 
 class Pairs:
@@ -112,6 +127,68 @@ def test_whole_numbers_of_any_type():
     for index in ((3,), "3", 3.0, None):
         with pytest.raises(InvalidError, match="names no sample"):
             cached[index]
+
+
+# ------------------------------------------------------------ numbers
+
+PIPE = source(list(range(8)))
+LISTS = PIPE.flat_map(lambda k: [k])
+SHARD = Order(40).epoch(0).shard(0, 4)
+WHOLE = {  # what takes a whole number, and so none of WRONG
+    "batch_size": lambda kind, v: kind(Pairs(), v),
+    "num_workers": lambda kind, v: kind(Pairs(), num_workers=v),
+    "prefetch_factor": lambda kind, v: kind(Pairs(), num_workers=1, prefetch_factor=v),
+    "seed": lambda kind, v: kind(Pairs(), seed=v),
+    "gather_threads": lambda kind, v: kind(Pairs(), gather_threads=v),
+    "snapshot_every_n_steps": lambda kind, v: kind(Pairs(), snapshot_every_n_steps=v),
+    "pool_bytes": lambda kind, v: kind(Pairs(), pool_bytes=v),
+    "rank": lambda kind, v: kind(Pairs(), seed=1, rank=v, world_size=4),
+    "set_epoch": lambda kind, v: kind(Pairs(), seed=1).set_epoch(v),
+    ".cache": lambda kind, v: kind(PIPE.cache("8MiB", disk=v, disk_dir="/tmp")),
+    ".batch": lambda kind, v: PIPE.batch(v),
+    ".pack": lambda kind, v: LISTS.pack(v),
+    ".shuffle window": lambda kind, v: LISTS.shuffle(window=v),
+    ".shuffle draws": lambda kind, v: PIPE.shuffle(weights=[1] * 8, draws=v),
+    ".flat_map": lambda kind, v: PIPE.flat_map(lambda k: [k], count=v),
+    ".measure": lambda kind, v: LISTS.measure(v),
+    "parts": lambda kind, v: source(lambda k: [k], parts=v),
+    "Shard.indices": lambda kind, v: SHARD.indices(v),
+    "Shard.batches": lambda kind, v: SHARD.batches(v),
+    "BlockSampler": lambda kind, v: prepare.BlockSampler(v),
+    "BlockSampler.set_epoch": lambda kind, v: prepare.BlockSampler(4).set_epoch(v),
+    "split": lambda kind, v: prepare.split(v, 0.2),
+    "DatasetInfo": lambda kind, v: prepare.DatasetInfo({"a": ((), "int64")}, v, "x").checked(),
+    "Streams": lambda kind, v: Streams([[1]] * 8, v),
+    "Streams snapshots": lambda kind, v: Streams([[1]] * 8, 2, snapshot_every_n_steps=v),
+    "samples": lambda kind, v: Cache.create(samples=v, shape=(4,)),
+    "shape": lambda kind, v: Cache.create(samples=4, shape=(v,)),
+    "Resize": lambda kind, v: image.Resize((v, 8)),
+    "max_pixels": lambda kind, v: image.Decode(max_pixels=v),
+}
+REAL = {
+    "timeout": lambda kind, v: kind(Pairs(), num_workers=1, timeout=v),
+    "Streams timeout": lambda kind, v: Streams([[1]] * 8, 2, timeout=v),
+    "clear": lambda kind, v: Cache.create(samples=4, shape=(4,)).clear(v),
+    "split part": lambda kind, v: prepare.split(40, v),
+    "ColorJitter": lambda kind, v: image.ColorJitter(v),
+    "Normalize": lambda kind, v: image.Normalize(0.5, v),
+    "advise": lambda kind, v: advise(kind(Pairs()), v),
+}
+WRONG = [True, np.True_, float("nan"), "x", [[3]], {}]
+
+
+@BOTH
+@pytest.mark.parametrize("name", [*WHOLE, *REAL])
+def test_what_is_no_number_is_refused_and_numbers_of_numpy_are_taken(kind, name, monkeypatch):
+    monkeypatch.setattr(OurTrial, "run", lambda *_: pytest.fail("it was measured"))
+    make = WHOLE.get(name) or REAL[name]
+    for wrong in [*WRONG, *([2.5, -2.0] if name in WHOLE else [])]:
+        with pytest.raises(InvalidError):
+            make(kind(), wrong)
+    if name != "advise":
+        for right in (3, np.int64(3), np.array(3), np.uint8(3)):
+            with contextlib.suppress(CacheMemoryError):
+                make(kind(), right)
 
 
 # ------------------------------------------------------------ names

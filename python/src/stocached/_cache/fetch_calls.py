@@ -10,7 +10,8 @@ from typing import Any
 
 from .. import _native
 from .._common import errors
-from .._common.errors import FetchError, FetchFailure, InvalidError
+from .._common.errors import FetchError, FetchFailure
+from .._common.numbers import seconds
 
 _MOST = 2**32 - 1  # milliseconds: seven weeks
 # enum stoc_remote
@@ -108,13 +109,7 @@ def milliseconds(timeout: float | None) -> int:
     """A timeout as the library takes it. InvalidError."""
     if timeout is None:
         return 0
-    try:
-        seconds = float(timeout)
-    except (TypeError, ValueError):
-        seconds = math.nan
-    if not seconds >= 0:
-        raise InvalidError(f"timeout is {timeout!r}; it must be seconds, or None")
-    return max(math.ceil(min(seconds * 1000, _MOST)), 1)  # 0 would mean no timeout
+    return max(math.ceil(min(seconds("timeout", timeout) * 1000, _MOST)), 1)  # 0 would mean no timeout
 
 
 def _failures(options: _native.FetchOptions) -> list[FetchFailure]:

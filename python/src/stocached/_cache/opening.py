@@ -4,7 +4,6 @@ for a name."""
 from __future__ import annotations
 
 import contextlib
-import operator
 import os
 import time
 from collections import defaultdict
@@ -14,6 +13,7 @@ from typing import Any, TypeVar
 from .. import _native
 from .._common import errors
 from .._common.errors import CacheNotFoundError, CacheTimeoutError, InvalidError, NoServerError, StocachedError
+from .._common.numbers import index_of
 from .._common.sizes import parse_size
 from .._common.warning import warn_user
 from .._samples import schema
@@ -74,7 +74,7 @@ def _options(given: dict[str, Any]) -> _native.Options:
     unlink, folder, fingerprint, size = given["unlink"], given["dir"], given["fingerprint"], given["size"]
     if unlink not in (None, "last"):
         raise InvalidError(f'unlink={unlink!r}; it must be None or "last"')
-    given["size"] = size if isinstance(size, int | None) else parse_size(size)
+    given["size"] = size if size is None or type(size) is int else parse_size(size)
     numbers = {NUMBERS[name][0]: _number(name, given[name]) for name in NUMBERS if given[name] is not None}
     described = {name: given[name] for name in ("shape", "dtype", "fields", "variable")}
     fields = schema.to_native(schema.make_fields(sample_bytes=numbers.get("sample_bytes"), **described))
@@ -96,7 +96,7 @@ def _number(name: str, value: Any) -> int:
     """An option within its range. Raises InvalidError, as the library does."""
     _, least, most, wanted = NUMBERS[name]
     with contextlib.suppress(TypeError):
-        if least <= (number := operator.index(value)) <= most:
+        if least <= (number := index_of(value)) <= most:
             return number
     raise InvalidError(f"{name}: {value} is not {wanted}")
 

@@ -14,8 +14,9 @@ from .. import _native
 from .._checks.fills import Fills
 from .._checks.randomness import Guard, Remedy
 from .._common.array_addresses import address_of, addressof, first_byte
-from .._common.errors import CacheTimeoutError, InvalidError
+from .._common.errors import CacheTimeoutError
 from .._common.load_time import TimedLoad
+from .._common.numbers import real, seconds
 from .._samples.values import Part
 from . import programs, reading
 from .attachment import Attachment
@@ -28,6 +29,7 @@ _REMEDY = Remedy(
 )
 
 _put = _native.put
+_MOST_COST = 9.223372e9  # as nanoseconds, in 63 bits
 
 
 def put(
@@ -61,14 +63,8 @@ def put(
 
 def _nanoseconds(cost: float) -> int:
     """0 if the cache cannot use the cost. Raises InvalidError."""
-    try:
-        nanoseconds = round(cost * 1e9)
-    except (TypeError, ValueError, OverflowError):
-        nanoseconds = -1
-    if not 0 <= nanoseconds < 2**63:
-        most = f"{2**63 / 1e9:.3g}"
-        raise InvalidError(f"cost={cost!r}; it must be the seconds that the load took, 0 (unknown) to {most}")
-    return nanoseconds
+    wanted = f"the seconds that the load took, 0 (unknown) to {_MOST_COST:.3g}"
+    return round(real("cost", cost, wanted, 0, _MOST_COST) * 1e9)
 
 
 def store(cache: Attachment, i: int, parts: list[Part], flags: int, nanoseconds: int = 0) -> SetResult:
@@ -152,10 +148,10 @@ def remove(cache: Attachment, indices: Sequence[int]) -> int:
 
 
 def clear(cache: Attachment, timeout: float) -> None:
-    handle, end = cache._handle, time.monotonic() + timeout
+    handle, end = cache._handle, time.monotonic() + seconds("timeout", timeout)
     while True:
         left = max(end - time.monotonic(), 0.0)
-        code = handle.check(_native.clear(handle, min(int(left * 1000), 2**32 - 1)))
+        code = handle.check(_native.clear(handle, int(min(left * 1000, 2**32 - 1))))
         if code != _native.BUSY:
             return
         if left == 0.0:

@@ -1,7 +1,8 @@
-"""Whole numbers that users give."""
+"""Numbers that users give."""
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Mapping
 from typing import Any
@@ -11,11 +12,22 @@ from .errors import InvalidError, SampleIndexError, StateError
 _END = 2**64  # end of what the C library takes
 
 
+def index_of(value: Any) -> int:
+    """`operator.index` of a number. TypeError for a truth too: it was meant for another argument."""
+    if _is_truth(value):
+        raise TypeError(f"{value!r} is no number")
+    return operator.index(value)
+
+
+def _is_truth(value: Any) -> bool:
+    return isinstance(value, bool) or str(getattr(value, "dtype", "")) in ("bool", "torch.bool")
+
+
 def whole(name: str, value: Any, least: int = 0, most: int = _END - 1) -> int:
     """The number, of any type (NumPy's and tensors too). Raises InvalidError, naming the
     argument, for one that is not whole or not within these."""
     try:
-        number = operator.index(value)
+        number = index_of(value)
     except TypeError:
         number = least - 1
     if not least <= number <= most:
@@ -23,6 +35,22 @@ def whole(name: str, value: Any, least: int = 0, most: int = _END - 1) -> int:
             f"{name}={value!r} is not a whole number of {least} {'or more' if most >= _END // 2 - 1 else f'to {most}'}"
         )
     return number
+
+
+def real(name: str, value: Any, wanted: str, least: float = -math.inf, most: float = math.inf) -> float:
+    """As `whole`, for a number that need not be whole. wanted: what it must be, for the error."""
+    try:
+        number = math.nan if isinstance(value, (str, bytes)) or _is_truth(value) else float(value)
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # the last one: of a tensor of several
+        number = math.nan
+    if not least <= number <= most:
+        raise InvalidError(f"{name}={value!r}; it must be {wanted}")
+    return number
+
+
+def seconds(name: str, value: Any, most: float = math.inf) -> float:
+    """A time that a program gives."""
+    return real(name, value, f"seconds, 0 {'or more' if most == math.inf else f'to {most:g}'}", 0, most)
 
 
 def number_of(index: Any) -> int:

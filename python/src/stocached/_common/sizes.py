@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import operator
 import os
 import re
 from typing import SupportsIndex
 
 from .errors import InvalidError
+from .numbers import index_of
 
 _UNITS = {"": 1, "B": 1}
 _UNITS |= {f"{prefix}iB": 1024**power for power, prefix in enumerate("KMGT", 1)}
@@ -27,7 +27,7 @@ def parse_size(size: str | SupportsIndex, name: str = "size") -> int:
             )
         return int(float(match[1]) * _UNITS[match[2]]) if "." in match[1] else int(match[1]) * _UNITS[match[2]]
     try:
-        count = operator.index(size)
+        count = index_of(size)
     except TypeError:
         raise InvalidError(f'{name}={size!r}; it must be whole bytes or a string such as "2GiB"') from None
     if not 0 <= count < 2**63:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import math
-import operator
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from .._common.errors import InvalidError
-from .._common.numbers import whole
+from .._common.numbers import index_of, real, whole
 from .._native import _image_header as native
 from .passes import DTYPES
 
@@ -28,10 +27,10 @@ LONGEST = native.MAX_SIDE
 def sides_of(size: int | Sequence[int], one: str = "a number of pixels") -> tuple[int, ...]:
     """One or two whole numbers of pixels. one: what a single number means, for the error."""
     try:
-        sides = tuple(operator.index(side) for side in (size if hasattr(size, "__iter__") else (size,)))
+        sides = tuple(map(index_of, items(size)))
     except TypeError:
         sides = ()
-    if isinstance(size, bool) or len(sides) not in (1, 2) or not all(1 <= side <= LONGEST for side in sides):
+    if len(sides) not in (1, 2) or not all(1 <= side <= LONGEST for side in sides):
         raise InvalidError(f"size={size!r} is neither {one} nor (height, width); sides are 1 to {LONGEST}")
     return sides
 
@@ -61,18 +60,14 @@ def fill_of(value: int | Sequence[int]) -> tuple[int, int, int]:
 
 def numbers_of(name: str, value: float | Sequence[float]) -> list[float]:
     """A number, or one for each channel."""
-    try:
-        numbers = [] if isinstance(value, str) else [float(one) for one in items(value)]
-    except (TypeError, ValueError):
-        numbers = []
-    if len(numbers) not in (1, 3):
-        raise InvalidError(f"{name}={value!r} must be a number, or one for each channel: 1 or 3")
-    return numbers
+    numbers, wanted = items(value), "a number, or one for each channel: 1 or 3"
+    if isinstance(value, str) or len(numbers) not in (1, 3):
+        raise InvalidError(f"{name}={value!r}; it must be {wanted}")
+    return [real(name, one, wanted) for one in numbers]
 
 
 def check_probability(p: Any) -> None:
-    if isinstance(p, str) or not 0 <= float(p) <= 1:
-        raise InvalidError(f"p={p!r} must be a probability, 0 to 1")
+    real("p", p, "a probability, 0 to 1", 0, 1)
 
 
 def check_scale_and_ratio(scale: Any, ratio: Any) -> None:
@@ -83,7 +78,7 @@ def check_scale_and_ratio(scale: Any, ratio: Any) -> None:
 
 def _check_range(name: str, value: Any, *, zero: bool) -> None:
     try:
-        low, high = map(float, value)
+        low, high = (real(name, one, "a number") for one in value)
     except (TypeError, ValueError):
         low, high = -1.0, 0.0
     if not ((low > 0 or (zero and low == 0)) and low <= high < math.inf and high > 0):

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from .._common.errors import InvalidError
-from .._common.numbers import whole
+from .._common.numbers import real, whole
 from .._common.one_line import one_line
 from .._common.ours import only_ours
 from .._native import _image_header as native
@@ -34,6 +34,8 @@ from .samples import FILE, PICTURE, changed
 RANDOM = (
     native.RANDOM_RESIZED_CROP, native.RANDOM_CROP, native.RANDOM_FLIP, native.COLOR_JITTER, native.RANDOM_ERASING
 )  # fmt: skip
+
+_MOST = 3e38  # of what float32 holds
 
 
 class Step:
@@ -190,14 +192,14 @@ class ColorJitter(Step):
         for number, name in enumerate(("brightness", "contrast", "saturation", "hue"), native.BRIGHTNESS):
             value, hue = getattr(self, name), name == "hue"
             centre, least, most = (0.0, -0.5, 0.5) if hue else (1.0, 0.0, float("inf"))
-            try:
-                low, high = (
-                    (centre - value if hue else max(centre - value, least), centre + value)
-                    if isinstance(value, (int, float))
-                    else map(float, value)
-                )
-            except (TypeError, ValueError):
-                raise InvalidError(f"{name}={value!r} is neither a number nor a range of two numbers") from None
+            wanted = "a number, or a range of two numbers"
+            numbers = [real(name, one, wanted, -_MOST, _MOST) for one in items(value)]
+            if len(numbers) == 1:
+                far = numbers[0]
+                numbers = [centre - far if hue else max(centre - far, least), centre + far]
+            elif len(numbers) != 2:
+                raise InvalidError(f"{name}={value!r}; it must be {wanted}")
+            low, high = numbers
             if not least <= low <= high <= most:
                 raise InvalidError(
                     f"{name}={value!r} gives factors from {low} to {high}; {least} to {most} are allowed"

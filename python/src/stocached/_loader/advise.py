@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._common.errors import InvalidError
+from .._common.numbers import real
+from .._common.numbers import seconds as time_of
 from .._common.program import program as command_of
 from .base import BaseLoader
 from .measuring import Trial
@@ -62,10 +64,8 @@ def advise(
     iterable dataset, and UnsupportedError if the command `stocached` is not installed."""
     if step is not None and step_seconds is not None:
         raise InvalidError("step= is called, step_seconds= is how long one takes; give one of them")
-    if step_seconds is not None and not 0 <= step_seconds < 3600:
-        raise InvalidError(f"step_seconds={step_seconds}; it must be between 0 and 3600")
-    if not 0 < seconds <= 3600:
-        raise InvalidError(f"seconds={seconds}; it must be more than 0, at most 3600")
+    step_seconds = None if step_seconds is None else time_of("step_seconds", step_seconds, 3600)
+    seconds = real("seconds", seconds, "more than 0, and at most 3600", 1e-9, 3600)
     program, trial = command_of("advise()"), _trial_of(loader)
     more = [] if size is None else ["--size", str(size)]
     with tempfile.TemporaryDirectory(prefix="stocached-advise-") as folder:

@@ -96,7 +96,6 @@ class BaseLoader:
         one_by_one = self.batch_sampler is None and (not isinstance(dataset, WithoutIndex) or dataset.finishes)
         if self.bad_samples == "skip" and one_by_one:
             raise InvalidError('bad_samples="skip" leaves samples out of batches; give batch_size= or batch_sampler=')
-        self.num_workers = whole("num_workers", self.num_workers)
         self._backend, self._data_pipes = backend, data_pipes
         self._meter, self._bad = Meter(), BadSamples()
         self._collate_default = self.collate_fn if default_collate else None

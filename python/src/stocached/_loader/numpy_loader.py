@@ -6,11 +6,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from .._checks.randomness import remedy_of
 from .._common.errors import InvalidError
-from .._common.numbers import whole
 from .._datasets.cached_samples import CachedSamples
 from .._order.order import Order
 from .base import BaseLoader
@@ -43,9 +40,8 @@ class Loader(BaseLoader):
         before = frozenset(self.__dict__)
         self.settings = dict(vars(arguments))
         dataset, batch_size, num_workers = arguments.dataset, arguments.batch_size, arguments.num_workers
-        if isinstance(batch_size, np.integer):
-            batch_size = int(batch_size)
-        _check(arguments, batch_size)
+        if arguments.persistent_workers and num_workers == 0:
+            raise InvalidError("persistent_workers=True needs num_workers of 1 or more")
         iterable = not hasattr(dataset, "__getitem__")
         sampler: Any = arguments.sampler
         batch_sampler: Any = arguments.batch_sampler
@@ -134,19 +130,6 @@ class _Endless:
     def __iter__(self) -> Iterator[None]:
         while True:
             yield None
-
-
-def _check(arguments: Arguments, batch_size: int | None) -> None:
-    num_workers, timeout = arguments.num_workers, arguments.timeout
-    whole("num_workers", num_workers)
-    if arguments.prefetch_factor is not None:
-        whole("prefetch_factor", arguments.prefetch_factor)
-    if not isinstance(timeout, (int, float, np.integer, np.floating)) or not timeout >= 0:
-        raise InvalidError(f"timeout={timeout!r}; it must be seconds, 0 (none) or more")
-    if arguments.persistent_workers and num_workers == 0:
-        raise InvalidError("persistent_workers=True needs num_workers of 1 or more")
-    if batch_size is not None and (not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size < 1):
-        raise InvalidError(f"batch_size={batch_size!r}; it must be a whole number of 1 or more, or None")
 
 
 Loader.__doc__ = with_options(Loader.__doc__)

@@ -14,7 +14,7 @@ import numpy as np
 
 from .._common import sizes
 from .._common.errors import InvalidError
-from .._common.numbers import whole
+from .._common.numbers import seconds, whole
 from .._datasets.augment_function import check_alone, takes_generator
 from .._datasets.cache_backed import CacheBacked
 from .._datasets.cached_samples import BadSamplesAre, CachedSamples, check_bad_samples, check_cache
@@ -129,16 +129,34 @@ class Arguments(Options, OwnArguments):
     """All arguments: first those that torch's loader has too."""
 
 
+# Those that are whole numbers, with the least and the most of each.
+_WHOLE: dict[str, tuple[int, ...]] = {
+    "batch_size": (1, 2**63 - 1),
+    "prefetch_factor": (),
+    "seed": (),
+    "gather_threads": (1, 1024),
+    "snapshot_every_n_steps": (),
+}
+
 NAMES = tuple(field.name for field in dataclasses.fields(Options))
 
 
 def of_pipe(loader: Any, arguments: Any, collate: Callable[..., Any]) -> Any:
-    """The arguments of a loader. If its dataset is a Pipe, those of a dataset that do what the pipe says.
+    """The arguments of a loader, checked where they are numbers. If its dataset is a Pipe, those of a dataset that do what the pipe says.
     collate: how the loader makes a batch by default."""
+    arguments = _with_numbers(arguments)
     if not isinstance(arguments.dataset, Pipe):
         return arguments
     loader._remedy, loader._given = REMEDY, dict(vars(arguments))
     return of_loader(arguments.dataset._stage, arguments, collate)
+
+
+def _with_numbers(arguments: Any) -> Any:
+    """Arguments whose numbers are Python's, also where torch would take only those. Raises InvalidError."""
+    given = {name: (getattr(arguments, name), bounds) for name, bounds in _WHOLE.items()}
+    made = {name: whole(name, value, *bounds) for name, (value, bounds) in given.items() if value is not None}
+    made["num_workers"] = whole("num_workers", arguments.num_workers)
+    return dataclasses.replace(arguments, timeout=seconds("timeout", arguments.timeout), **made)
 
 
 def makes_as_default(collate: Any, default: Any) -> bool:
@@ -211,10 +229,6 @@ def check(arguments: Any, iterable: bool, sampler: Any) -> None:
 
 def _check_values(options: Options) -> None:
     """Checks each option by itself."""
-    if options.gather_threads is not None:
-        whole("gather_threads", options.gather_threads, 1, 1024)
-    if options.snapshot_every_n_steps is not None:
-        whole("snapshot_every_n_steps", options.snapshot_every_n_steps)
     if options.trace is not None:
         writable(options.trace)
     if options.size is not None and sizes.parse_size(options.size) == 0:

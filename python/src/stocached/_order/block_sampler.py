@@ -3,7 +3,6 @@ time."""
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
@@ -12,7 +11,7 @@ import numpy as np
 from .._common.cached import cached_property
 from .._common.checksum import crc32c
 from .._common.errors import InvalidError
-from .._common.numbers import number_in
+from .._common.numbers import number_in, whole
 from .indices import IndexSet
 from .order import Order, Shard
 
@@ -47,8 +46,8 @@ class BlockSampler:
         ends: if the samples do not divide by world_size: "uneven": some ranks give one more. "pad": ranks with one less
             begin again. "drop": the last samples are left out."""
         self._indices = (
-            np.arange(indices)
-            if isinstance(indices, (int, np.integer))
+            np.arange(whole("indices", indices, 1, 2**40))
+            if hasattr(indices, "__index__") and not getattr(indices, "ndim", 0)
             else np.asarray(getattr(indices, "indices", indices))
         )
         if self._indices.ndim != 1 or not self._indices.size or self._indices.dtype.kind not in "iu":
@@ -68,7 +67,7 @@ class BlockSampler:
     def set_epoch(self, epoch: int) -> None:
         """Sets the epoch of the next pass. It begins at the epoch's start, except for the epoch of a loaded state,
         which continues from the state."""
-        number = operator.index(epoch)
+        number = whole("epoch", epoch)
         if number != self.epoch:
             self.epoch, self._start, self._last = number, 0, None
 
@@ -95,7 +94,7 @@ class BlockSampler:
         position = (
             self._start
             if self._last is None
-            else self._last.position(self._given if given is None else operator.index(given))
+            else self._last.position(self._given if given is None else whole("given", given))
         )
         return {"version": 1, "epoch": self.epoch, "position": position, **self._settings()}
 

@@ -66,10 +66,8 @@ class Epoch:
 
     def indices(self, first: int = 0, count: int | None = None, step: int = 1) -> npt.NDArray[np.int64]:
         """The samples at positions first, first + step, ..., at most `count` of them."""
-        if first < 0 or step < 1 or (count is not None and count < 0):
-            raise InvalidError(
-                f"first={first}, count={count}, step={step}: first and count are 0 or more, step 1 or more"
-            )
+        first, step = whole("first", first), whole("step", step, 1)
+        count = None if count is None else whole("count", count)
         there = max(0, (self._length - first + step - 1) // step)
         rows = np.empty(there if count is None else min(count, there), np.int64)
         if rows.size:
@@ -152,8 +150,7 @@ class Shard:
 
     def indices(self, first: int = 0, count: int | None = None) -> npt.NDArray[np.int64]:
         """Its samples from the `first`-th on, at most `count` of them."""
-        if first < 0 or (count is not None and count < 0):
-            raise InvalidError(f"first={first}, count={count}: both are 0 or more")
+        first, count = whole("first", first), None if count is None else whole("count", count)
         there = max(0, len(self) - first)
         rows = np.empty(there if count is None else min(count, there), np.int64)
         if rows.size:
@@ -168,8 +165,7 @@ class Shard:
         """The number of batches of `batch_size`; the last one may have fewer samples. With
         `drop_last`: the number that every rank can fill, the same for all ranks. So no rank waits
         for another that has no more."""
-        if batch_size < 1:
-            raise InvalidError(f"batch_size={batch_size} is not 1 or more")
+        batch_size = whole("batch_size", batch_size, 1)
         if not drop_last:
             return -(-len(self) // batch_size)
         each = len(self) if self.ends == "pad" else (len(self.epoch) - self.start) // self.world_size
@@ -178,8 +174,7 @@ class Shard:
     def position(self, read: int) -> int:
         """The position of the epoch after each rank has read `read` samples: the `start` to
         continue from."""
-        if read < 0:
-            raise InvalidError(f"read={read} is below 0")
+        read = whole("read", read)
         return min(self.start + read * self.world_size, len(self.epoch))
 
     def __iter__(self) -> Iterator[int]:

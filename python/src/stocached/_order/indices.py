@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from .._common.checksum import crc32c
 from .._common.errors import CorruptError, InvalidError, SampleIndexError, VersionError
+from .._common.numbers import whole
 
 Indices = npt.NDArray[np.int64]
 
@@ -30,7 +31,7 @@ class IndexSet:
         array = np.array(indices if isinstance(indices, (np.ndarray, range, list, tuple)) else list(indices))
         if array.size and array.dtype.kind not in "iu":
             raise InvalidError(f"indices are whole numbers, not {array.dtype}")
-        self.samples = operator.index(samples)
+        self.samples = whole("samples", samples)
         self.indices: Indices = array.astype(np.int64).reshape(-1)
         self.indices.flags.writeable = False
         if self.indices.size and (self.indices.min() < 0 or self.indices.max() >= self.samples):

@@ -3,12 +3,14 @@ so that other programs can make the same."""
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from .._common.errors import InvalidError
+from .._common.numbers import index_of, real, whole
 from .indices import IndexSet, Indices
 from .order import Order
 
@@ -45,9 +47,7 @@ def split(
     labels: a number or string for each sample. Then each part has its share of each class, to within one sample.
 
     Raises InvalidError if more are asked for than there are, or none is left for training."""
-    if not isinstance(samples, (int, np.integer)) or samples < 1:
-        raise InvalidError(f"samples={samples!r}; a dataset has one or more")
-    n = int(samples)
+    n = whole("samples", samples, 1, 2**40)
     wanted = {"validation": _count("validation", validation, n), "test": _count("test", test, n)}
     if sum(wanted.values()) >= n:
         raise InvalidError(
@@ -67,17 +67,12 @@ def split(
 
 
 def _count(what: str, wanted: float | int, n: int) -> int:
-    if (
-        isinstance(wanted, bool)
-        or not isinstance(wanted, (int, float, np.integer, np.floating))
-        or not 0 <= wanted <= n
-    ):
-        raise InvalidError(f"{what}={wanted!r}; a whole number of samples of 0 to {n}, or a fraction of 0.0 to 1.0")
-    if isinstance(wanted, (int, np.integer)):
-        return int(wanted)
-    if wanted > 1:
+    number = real(what, wanted, f"a whole number of samples of 0 to {n}, or a fraction of 0.0 to 1.0", 0, n)
+    with contextlib.suppress(TypeError):
+        return index_of(wanted)
+    if number > 1:
         raise InvalidError(f"{what}={wanted!r}; a fraction is 0.0 to 1.0, and a number of samples has no point")
-    return int(np.floor(float(wanted) * n + 0.5))
+    return int(np.floor(number * n + 0.5))
 
 
 def _classes(labels: Any, n: int) -> list[Indices]:

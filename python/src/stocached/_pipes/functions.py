@@ -342,8 +342,8 @@ class Counted(FlatMap):
         n, given = len(self.above[0]), self._given
         if callable(given):
             given = called(n, self.count_of, workers)
-        elif isinstance(given, (int, np.integer)):
-            given = [given] * n
+        elif not getattr(given, "ndim", hasattr(given, "__len__")):
+            given = [whole("count", given)] * n
         if len(given) != n:
             raise self.refuse(f"count= has {len(given):,} numbers, and there are {n:,} elements")
         made = vars(self)["counts"] = Concatenation(whole("count", each) for each in given)

@@ -8,6 +8,7 @@ from typing import Any
 
 from .._checks.randomness import Remedy
 from .._common.errors import InvalidError
+from .._common.numbers import whole
 from .._prepared.info import DatasetInfo
 from .._prepared.storage import DataStorage, check_storage
 from .filling import fill
@@ -73,8 +74,7 @@ def prepare(
     Raises NondeterministicDatasetError if a sample is random; what the preparer raises, with the traceback of its
     process; PreparerError if it gives more or fewer samples than it said, or a process dies; SchemaError if a sample
     does not fit the fields; OSError."""
-    if not isinstance(processes, int) or processes < 0:
-        raise InvalidError(f"processes={processes!r}; 0 for this one, or how many")
+    processes = whole("processes", processes)
     check_storage(storage)
     preparer = preparer_of(preparer)
     if not callable(getattr(preparer, "dataset_info", None)):

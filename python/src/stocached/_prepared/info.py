@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .._common.errors import InvalidError
+from .._common.numbers import whole
 from .._samples import dtypes
 from .._samples import schema as _schema
 from .._samples.schema import Field
@@ -62,10 +63,8 @@ class DatasetInfo:
                 f"fingerprint={self.fingerprint!r}: say which data this is and how it is prepared, in a string that changes with either; "
                 "stocached.prepare.fingerprint(...) makes one of settings and files"
             )
-        if self.samples is not None and (
-            not isinstance(self.samples, int) or isinstance(self.samples, bool) or self.samples < 1
-        ):
-            raise InvalidError(f"samples={self.samples!r}; a dataset has one or more, None if it is not known")
+        if self.samples is not None:  # as JSON takes it
+            object.__setattr__(self, "samples", whole("samples", self.samples, 1, 2**63 - 1))
         for name, text in self.notes.items():
             if not isinstance(name, str) or not isinstance(text, str):
                 raise InvalidError(f"notes: {name!r} is {text!r}; both must be strings")

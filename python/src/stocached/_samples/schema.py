@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import operator
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ import numpy.typing as npt
 
 from .. import _native
 from .._common.errors import InvalidError, SchemaError
+from .._common.numbers import index_of
 from . import dtypes
 
 MAX_FIELDS, MAX_DIMS, MAX_NAME = 24, 8, 39
@@ -113,12 +113,12 @@ def _make_field(name: str, shape: Any, dtype: Any, variable: bool) -> Field:
             made.append(None)
             continue
         try:
-            made.append(operator.index(dim))
+            made.append(index_of(dim))
         except TypeError:
             raise InvalidError(f"field {name!r} has shape {shape!r}; a dimension must be a whole number") from None
-        if operator.index(dim) < 0:
+        if index_of(dim) < 0:
             raise InvalidError(f"field {name!r} has shape {shape!r}; a dimension must not be negative")
-        if operator.index(dim) > _MOST:
+        if index_of(dim) > _MOST:
             raise InvalidError(f"field {name!r} has shape {shape!r}; a dimension must not be larger than {_MOST}")
     if len(made) > MAX_DIMS:
         raise InvalidError(f"field {name!r} has {len(made)} dimensions; at most {MAX_DIMS} are possible")

@@ -3,13 +3,13 @@ run can continue (docs/spec/stream-rows.md, State)."""
 
 from __future__ import annotations
 
-import operator
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from .._common.errors import InvalidError
+from .._common.numbers import index_of
 from .assignment import NONE
 from .scheduler import State
 from .settings import StreamSettings
@@ -125,7 +125,7 @@ def _snapshots(state: State, given: Any) -> Iterator[Snapshot]:
         raise InvalidError(f"the state's snapshots are {repr(given)[:80]}")
     for one in given:
         try:
-            row, item = operator.index(one["row"]), operator.index(one["item"])
+            row, item = index_of(one["row"]), index_of(one["item"])
             states = one["iterable"], one["iterator"]
         except (TypeError, ValueError, KeyError):
             raise InvalidError(f"a snapshot of the state is {repr(one)[:80]}") from None
@@ -141,7 +141,7 @@ def _whole(key: str, value: Any) -> Any:
     a checkpoint."""
     try:
         many = key in ("place", "item", "next")
-        numbers = [operator.index(number) for number in (value if many else [value])]
+        numbers = [index_of(number) for number in (value if many else [value])]
     except TypeError:
         numbers = [_MOST + 1]
     if any(abs(number) > _MOST for number in numbers):

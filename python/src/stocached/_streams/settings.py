@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .._common.errors import InvalidError
-from .._common.numbers import whole
+from .._common.numbers import seconds, whole
 from .._common.ranks import rank_of
 from .._common.sizes import parse_size
 from .._memory.batch_pool import BatchPool
@@ -61,7 +61,8 @@ class StreamSettings:
         self.batch_size = whole("batch_size", self.batch_size, 1)
         self.num_workers = whole("num_workers", self.num_workers)
         self.prefetch_batches = whole("prefetch_batches", self.prefetch_batches, 1)
-        self.snapshot_every_n_steps = whole("snapshot_every_n_steps", self.snapshot_every_n_steps or 0)
+        every = self.snapshot_every_n_steps
+        self.snapshot_every_n_steps = 0 if every is None else whole("snapshot_every_n_steps", every)
         self.lengths = None if self.lengths is None else _lengths(self.lengths, self.files)
         self.groups = self.groups or (1 if self.lengths is not None else self.world_size)
         self.check()
@@ -77,8 +78,7 @@ class StreamSettings:
         if self.num_workers > MOST_WORKERS:
             raise InvalidError(f"num_workers={self.num_workers} is above {MOST_WORKERS}")
         parse_size(self.pool_bytes, "pool_bytes")
-        if self.timeout < 0:
-            raise InvalidError(f"timeout={self.timeout} is below 0")
+        seconds("timeout", self.timeout)
         if self.rows % self.groups:
             rows = f"{self.rows} rows (batch_size={self.batch_size} x world_size={self.world_size})"
             raise InvalidError(f"groups={self.groups} does not divide the {rows}")
