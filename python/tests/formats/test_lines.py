@@ -18,7 +18,7 @@ import pytest
 from helpers import python
 
 from stocached import BadSampleError, InvalidError, Loader, source
-from stocached._formats import kept_index, line_index
+from stocached._formats import kept_index, line_index, lines
 
 
 def test_records_are_those_of_csv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -188,22 +188,28 @@ def test_mistakes(tmp_path: Path, name: str, data: bytes, options: dict[str, Any
         source(tmp_path / name, **options)
 
 
-def test_a_bad_line_is_named(tmp_path: Path):
+def test_a_bad_line_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = tmp_path / "a.jsonl"
-    path.write_bytes(b'[\n1\n{"a": \n"\xff"\n' + b"[" * 100_000)
+    path.write_bytes(b'[\n1\n\n{"a": \n"\xff"\n' + b"[" * 100_000)
     pipe = source(path)
     assert pipe[1] == 1
     for number, words in (
-        (0, r"line 0 \(byte 0\): no JSON: .*jq -c"),
-        (2, r"line 2 \(byte 4\): no JSON: Expecting value at its character 7"),
-        (3, r"line 3 .*: no UTF-8: .*iconv -f latin1 -t utf-8"),
-        (4, "line 4.*recursion"),
+        (0, r"line 1 \(element 0, byte 0\): no JSON: .*jq -c"),
+        (2, r"line 4 \(element 2, byte 5\): no JSON: Expecting value at its character 8"),
+        (3, r"line 5 .*: no UTF-8: .*iconv -f latin1 -t utf-8"),
+        (4, "line 6.*recursion"),
     ):
         with pytest.raises(BadSampleError, match=rf"a\.jsonl, {words}"):
             pipe[number]
-    (tmp_path / "a.csv").write_text("a,b\n1,2\n1,2,3\n")
-    with pytest.raises(BadSampleError, match=r"a\.csv, record 1 \(byte 8\): it has 3 fields, and there are 2 columns"):
+    (tmp_path / "a.csv").write_text("a,b\n1,'2\n'\n1,2,3\n".replace("'", '"'))
+    with pytest.raises(BadSampleError, match=r"a\.csv, line 4 \(record 1, byte 11\): it has 3 fields, and there are 2 columns"):
         source(tmp_path / "a.csv")[1]
+    (tmp_path / "a.txt").write_bytes(b"one\r\n\r\n\xff\r\n")
+    with pytest.raises(BadSampleError, match=r"a\.txt, line 3 \(element 2, byte 7\): no UTF-8"):
+        source(tmp_path / "a.txt", format="text")[2]
+    monkeypatch.setattr(lines, "_COUNTED", 4)
+    with pytest.raises(BadSampleError, match=r"a\.txt, element 2 \(byte 7\): no UTF-8"):
+        source(tmp_path / "a.txt", format="text")[2]
 
 
 def test_a_delimiter_of_another_program_is_a_warning(tmp_path: Path):

@@ -106,6 +106,36 @@ def test_a_return_that_is_missing(kind, workers):
     assert next(iter(kind()(Pairs(), 4, augment=lambda sample: None, collate_fn=len))) == 4
 
 
+class Forgets(Pairs):
+    def __getitem__(self, index):
+        if index != 5:
+            return np.full(3, index)
+
+
+@BOTH
+@pytest.mark.parametrize("settings", [{}, {"num_workers": 1}, {"size": "8MiB"}, {"size": "8MiB", "num_workers": 1}])
+def test_a_sample_that_is_none(kind, settings):
+    loader = kind()(Forgets(), 4, **settings)
+    with pytest.raises((InvalidError, TypeError, RuntimeError)) as raised:  # torch's own, or ours
+        list(loader)
+    notes = getattr(raised.value, "__notes__", [])
+    assert any("stocached: sample 5 of Forgets is None" in text for text in (*notes, str(raised.value)))
+    loader.close()
+    kept = list(kind()(Forgets(), 4, collate_fn=lambda batch: sum(x is not None for x in batch), **settings))
+    assert kept == [4, 3] + [4] * 8
+
+
+def test_nothing_but_none():
+    class Nothing(Pairs):
+        def __getitem__(self, index):
+            np.full(3, index)
+
+    with pytest.raises(InvalidError, match="a batch has no place for None"):
+        next(iter(Loader(Nothing(), 4)))
+    with pytest.raises(InvalidError, match="a batch has no place for None"):
+        next(iter(Loader(source(Nothing()).batch(4, pad=0))))
+
+
 # ------------------------------------------------------------ indices
 
 

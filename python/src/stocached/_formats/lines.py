@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 from collections import Counter
@@ -13,8 +14,10 @@ from .._common.one_line import one_line, printable
 from .._common.sizes import show_size
 from .kept_index import Indexed
 from .line_index import Rule, starts_of
+from .local_file import LocalFile
 
 _LONGEST = 256 << 20  # bytes of a line
+_COUNTED = 64 << 20  # bytes before a line whose number an error says: 50 ms
 _RECODED = "if the file is Latin-1, write iconv -f latin1 -t utf-8 FILE > new-file"
 _DELIMITERS = ";\t|"  # that other programs write
 
@@ -22,10 +25,25 @@ _DELIMITERS = ";\t|"  # that other programs write
 class Lines(Indexed):
     """Each element is a line."""
 
-    what, addresses = "line", True
+    what, addresses = "element", True
 
     def __init__(self, where: Any, rule: Rule) -> None:
         super().__init__(where, starts_of(where, rule))
+
+    def name(self, k: int) -> str:
+        """With the line as editors count, from 1 on."""
+        line, name = self._line_of(k), super().name(k)
+        return name if line is None else f"line {line:,} ({name.replace(' (', ', ', 1)}"
+
+    def _line_of(self, k: int) -> int | None:
+        """None: to count the lines before would take long."""
+        begin = int(self._starts[k])
+        if begin > _COUNTED or not isinstance(self._file, LocalFile):
+            return None
+        with contextlib.suppress(Exception):  # the error of the element counts
+            before = self._file.read(0, begin)
+            return 1 + before.count(b"\n") + before.count(b"\r") - before.count(b"\r\n")
+        return None
 
     def line(self, k: int) -> bytes:
         begin, size = self._place(k)
@@ -56,7 +74,7 @@ class JsonLines(Lines):
             raise BadSampleError(f"no UTF-8: {error}; {_RECODED}") from None
         except (ValueError, RecursionError) as error:
             more = "" if k else "; of a file that is one JSON value, jq -c '.[]' FILE makes lines"
-            why = f"{error.msg} at its character {error.pos}" if isinstance(error, json.JSONDecodeError) else error
+            why = f"{error.msg} at its character {error.pos + 1}" if isinstance(error, json.JSONDecodeError) else error
             raise BadSampleError(f"no JSON: {why}{more}") from None
 
 
@@ -125,7 +143,7 @@ class Csv(Lines):
         return {self._names[at]: fields[at] for at in self._wanted}
 
     def name(self, k: int) -> str:
-        return f"record {k} (byte {int(self._starts[k + self._first]):,})"
+        return super().name(k + self._first).replace(f"element {k + self._first}", f"record {k}", 1)
 
 
 class Tsv(Csv):

@@ -6,6 +6,8 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from .._common.notes import raise_noted
+from .._datasets.cache_backed import CacheBacked
 from .._random.sample_seeds import sample_seed
 from .._workers.stateful import give_back, is_stateful, state_of
 from .bad_samples import BadSample, bad_sample
@@ -34,6 +36,24 @@ class ByIndex:
         if self._job.seed_samples:
             self._job.backend.seed_sample(seed)
         return seed
+
+
+def batch_of(collate: Callable[[Any], Any], samples: Any, indices: Any, dataset: Any) -> Any:
+    """What the function makes of samples. Its error names one that is None, which it may not have expected."""
+    try:
+        return collate(samples)
+    except Exception as error:
+        none = next((k for k, sample in enumerate(samples) if sample is None), None)
+        if none is None or hasattr(collate, "by_default"):  # that of a pipe names its stage
+            raise
+        while isinstance(dataset, CacheBacked) and not dataset.served:
+            dataset = dataset.dataset  # type: ignore[attr-defined]
+        which = f"sample {indices[none]}" if len(samples) == len(indices) else f"one of {len(samples)} samples"
+        raise_noted(
+            error,
+            f"stocached: {which} of {type(dataset).__name__} is None. Is a return missing in its __getitem__? To leave "
+            "such samples out, give a collate_fn=",
+        )
 
 
 class Fetcher:
@@ -96,13 +116,13 @@ class Fetcher:
         if self._iterator is not None:
             samples = self._next(wanted)
             self.count = len(samples) if self._batched else 1
-            return self._collate(samples)
+            return batch_of(self._collate, samples, (), self._source) if self._batched else self._collate(samples)
         if not self._batched:
             return self._collate(self._dataset[wanted])
         self.bad = []
         samples = self._load(wanted)
         self.count = len(wanted) - len(self.bad)
-        return None if self.bad and not self.count else self._collate(samples)
+        return None if self.bad and not self.count else batch_of(self._collate, samples, wanted, self._source)
 
     def _load(self, wanted: Any) -> Any:
         """The samples of a batch, without the bad ones if these are left out. If a dataset cannot load

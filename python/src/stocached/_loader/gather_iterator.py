@@ -21,6 +21,7 @@ from .._workers import serialization
 from .._workers.task_queue import place_of
 from .bad_samples import BadSample, bad_sample
 from .epoch_context import EpochContext
+from .fetcher import batch_of
 from .gather import Batch, Gatherer, Indices
 from .iterator import BatchIterator, Clocks, Delivered
 from .sampling import listed
@@ -426,16 +427,16 @@ class GatherIterator(BatchIterator):
     def _from_samples(self, batch: Batch) -> Any:
         """The batch made of single samples: for the first batches, whose layout is not known yet,
         and for samples that differ from the layout."""
-        samples = []
-        for row in range(len(batch.wanted)):
-            if row in batch.bad:
-                continue
+        samples, job = [], self._context.job
+        rows = [row for row in range(len(batch.wanted)) if row not in batch.bad]
+        for row in rows:
             if row in batch.whole:
                 samples.append(batch.whole[row])
             else:
                 assert self._layout is not None
                 samples.append(self._layout.read(batch.arrays, row, batch.objects.get(row, [])))
-        data = self._context.job.collate(samples)  # first, so that users get its error for bad samples
+        # first, so that users get its error for bad samples
+        data = batch_of(job.collate, samples, [batch.wanted[row] for row in rows], job.user_dataset)
         if self._layout is None:
             with contextlib.suppress(SchemaError):  # samples that fit no layout
                 self._learn(samples)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from .._common.errors import InvalidError
 from .._memory.batch_pool import Device
 from .._random.generator import Generator
 from .._random.generators import NumpyGenerator, PythonGenerator
@@ -43,6 +44,12 @@ class NumpyBackend:
     draws_from = "numpy"  # the global generator of a loader without a generator of its own
     pins: bool = False  # whether batches go into pinned memory
     enter_worker = staticmethod(set_up.numpy_worker)  # a worker process calls it before any code of the user
+
+    def batch(self, samples: Sequence[Any]) -> Any:
+        """`collate` of whole samples. InvalidError for None: a list of it would hide a return that is missing."""
+        if type(None) in {*map(type, samples)}:
+            raise InvalidError("a batch has no place for None")
+        return self.collate(samples)
 
     def collate(self, samples: Sequence[Any]) -> Any:
         """The batch of some samples, with their dicts and tuples. Arrays and numbers become arrays;

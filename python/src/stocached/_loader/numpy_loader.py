@@ -81,7 +81,7 @@ class Loader(BaseLoader):
         self.sampler, self.batch_sampler = sampler, batch_sampler
         batched = batch_sampler is not None
         default = makes_as_default(arguments.collate_fn, None) and batched
-        self.collate_fn = arguments.collate_fn or (backend.collate if batched else backend.convert)
+        self.collate_fn = arguments.collate_fn or (backend.batch if batched else backend.convert)
         self._prepare(dataset, backend, CachedSamples, default, before)
 
     def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:

@@ -29,7 +29,7 @@ class Batching:
 
     def __call__(self, samples: Sequence[Any]) -> Any:
         try:
-            if self.by_default and any(sample is None for sample in samples):
+            if (self.by_default or self.pad is not None) and any(sample is None for sample in samples):
                 raise InvalidError("a batch has no place for None")
             return self.collate(samples if self.pad is None else _padded(samples, self.pad))
         except Exception as error:
