@@ -51,10 +51,12 @@ def tries(advice: stocached.Advice) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_loads_that_wait(workers: int):
+def test_loads_that_wait(workers: int, capfd: pytest.CaptureFixture[str]):
     loader = Loader(Slow(), 8, shuffle=True, seed=1, num_workers=workers)
     before, had = everything(loader), held()
     advice = advise(loader, 0.6)
+    line = "stocached: advise() reads batches of the Loader for about 0.6 s, longer if they are slow\n"
+    assert capfd.readouterr() == ("", line)
     assert everything(loader) == before
     nothing_new(had)
     numbers = advice.numbers

@@ -49,7 +49,7 @@ def advise(
     for samples. `print(stocached.advise(loader))`.
 
     loader: torch's DataLoader, or a loader of stocached.
-    seconds: about how long to read batches; longer if batches take long.
+    seconds: about how long to read batches; longer if batches take long. A line on stderr says so before.
     step: a function that is called with each batch, as training would be.
     step_seconds: a step that takes this time and no CPU. Without a step, only loading is measured.
     size: memory for samples that the advice may use, such as "8GiB". None: as much as helps.
@@ -67,6 +67,9 @@ def advise(
     step_seconds = None if step_seconds is None else time_of("step_seconds", step_seconds, 3600)
     seconds = real("seconds", seconds, "more than 0, and at most 3600", 1e-9, 3600)
     program, trial = command_of("advise()"), _trial_of(loader)
+    if sys.stderr is not None:
+        text = f"stocached: advise() reads batches of the {type(loader).__name__} for about {seconds:g} s, longer if they are slow"
+        print(text, file=sys.stderr, flush=True)
     more = [] if size is None else ["--size", str(size)]
     with tempfile.TemporaryDirectory(prefix="stocached-advise-") as folder:
         path = os.path.join(folder, type(loader).__name__)
