@@ -67,6 +67,7 @@ _PREPARE_REMEDY = Remedy(
     'Move what is random to DataModule(..., train_loader={"augment": fn}), which is applied to every sample in training.',
     "DataModule(..., allow_random=True)",
     "the preparer",
+    frozen="the storage would keep the first result for ever",
 )
 _Base: Any = _lightning.LightningDataModule
 

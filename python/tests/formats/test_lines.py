@@ -18,7 +18,7 @@ import pytest
 from helpers import python
 
 from stocached import BadSampleError, InvalidError, Loader, source
-from stocached._formats import kept_index, line_index, lines
+from stocached._formats import kept_index, line_index
 
 
 def test_records_are_those_of_csv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -202,12 +202,14 @@ def test_a_bad_line_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         with pytest.raises(BadSampleError, match=rf"a\.jsonl, {words}"):
             pipe[number]
     (tmp_path / "a.csv").write_text("a,b\n1,'2\n'\n1,2,3\n".replace("'", '"'))
-    with pytest.raises(BadSampleError, match=r"a\.csv, line 4 \(record 1, byte 11\): it has 3 fields, and there are 2 columns"):
+    with pytest.raises(
+        BadSampleError, match=r"a\.csv, line 4 \(record 1, byte 11\): it has 3 fields, and there are 2 columns"
+    ):
         source(tmp_path / "a.csv")[1]
     (tmp_path / "a.txt").write_bytes(b"one\r\n\r\n\xff\r\n")
     with pytest.raises(BadSampleError, match=r"a\.txt, line 3 \(element 2, byte 7\): no UTF-8"):
         source(tmp_path / "a.txt", format="text")[2]
-    monkeypatch.setattr(lines, "_COUNTED", 4)
+    monkeypatch.setattr("stocached._formats.lines._COUNTED", 4)
     with pytest.raises(BadSampleError, match=r"a\.txt, element 2 \(byte 7\): no UTF-8"):
         source(tmp_path / "a.txt", format="text")[2]
 

@@ -348,3 +348,35 @@ def test_reads_of_a_cache_are_no_change_of_the_cache_below(named, cache_name):
     after = Loader(pipe)
     assert read(after) == numbers()
     assert after.stats().misses == 0
+
+
+_seen, _scale = 0, 2
+
+
+def _below(number):
+    global _seen
+    _seen += 1  # a state of the function, and no setting
+    return np.full(4, number)
+
+
+def _scaled(array):
+    return array * _scale
+
+
+@pytest.mark.parametrize("lists", [False, True])
+def test_a_function_that_changes_its_globals_above_two_caches(lists, monkeypatch):
+    pipe = source(list(range(40)))
+    pipe = pipe.flat_map(lambda number: [_below(number)]) if lists else pipe.map(_below)
+    pipe = pipe.cache("8MiB").map(_scaled).cache("8MiB").batch(4)
+
+    def read():
+        loader = Loader(pipe)
+        return np.concatenate(list(loader)), loader.stats().misses
+
+    (first, misses), *more = (read() for _ in range(3))
+    assert misses
+    assert [np.array_equal(first, other) and not misses for other, misses in more] == [True] * 2
+    monkeypatch.setitem(globals(), "_scale", 3)
+    other, misses = read()
+    assert np.array_equal(first * 3, other * 2)
+    assert misses

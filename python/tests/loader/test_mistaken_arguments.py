@@ -114,6 +114,7 @@ class Forgets(Pairs):
 
 @BOTH
 @pytest.mark.parametrize("settings", [{}, {"num_workers": 1}, {"size": "8MiB"}, {"size": "8MiB", "num_workers": 1}])
+@pytest.mark.filterwarnings("ignore:.*went uncached")
 def test_a_sample_that_is_none(kind, settings):
     loader = kind()(Forgets(), 4, **settings)
     with pytest.raises((InvalidError, TypeError, RuntimeError)) as raised:  # torch's own, or ours

@@ -325,7 +325,8 @@ def test_exceptions_that_cannot_be_pickled(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("how", "text"), [("killed", "was killed by SIGKILL.*memory"), ("exit", "exited with status 3")]
+    ("how", "text"),
+    [("killed", "was killed by SIGKILL while it prepared samples .* to .*memory"), ("exit", "exited with status 3")],
 )
 def test_processes_that_die(tmp_path, how, text):
     before, storage = set(multiprocessing.active_children()), BlockStorage(tmp_path / "d", **SMALL)

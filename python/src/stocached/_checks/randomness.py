@@ -45,6 +45,7 @@ class Remedy:
     option: str  # the call that caches samples without checks
     what: str = "the dataset"
     easier: Callable[[], str] = str  # gives advice that comes first; "": there is none
+    frozen: str = "a cache would freeze the first result for ever"
     converted: str = "give augment=augment"  # what to do with the random steps that image.convert returns
 
 
@@ -73,10 +74,11 @@ class Finding:
             if drawn
             else f" No global generator was drawn from: {remedy.what} has one of its own, or depends on something else that changes."
         )
-        frozen = "a cache would freeze the first result for ever."
         easier = remedy.easier()
         advice = f"{easier} Or do it yourself. {remedy.advice}" if easier else remedy.advice
-        return f"{self._who()} of {remedy.what} {said}: {frozen}{own} {advice} {remedy.option} caches it as it is."
+        return (
+            f"{self._who()} of {remedy.what} {said}: {remedy.frozen}.{own} {advice} {remedy.option} keeps it as it is."
+        )
 
     def _who(self) -> str:
         if len(self.samples) == 1:

@@ -8,11 +8,11 @@ from typing import NoReturn
 
 
 @contextlib.contextmanager
-def noted(note: str) -> Iterator[None]:
-    """Errors inside get this note; "": none."""
+def noted(note: str, kind: type[Exception] = Exception) -> Iterator[None]:
+    """Errors of the kind inside get this note; "": none."""
     try:
         yield
-    except Exception as error:
+    except kind as error:
         if not note:
             raise
         raise_noted(error, note)

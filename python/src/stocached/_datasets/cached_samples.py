@@ -413,9 +413,11 @@ class CachedSamples(CacheBacked):
         return bool(moved - after.moved(now))  # what loads change says nothing
 
     def _derived_after_loads(self) -> Derived:
-        for index in probe.spread(self._n):
+        for dataset in (*_of_caches(self.dataset), self.dataset):
             with contextlib.suppress(Exception):
-                probe.load(self.dataset, index)
+                for index in probe.spread(len(dataset)):
+                    with contextlib.suppress(Exception):
+                        probe.load(dataset, index)
         return derive(self.dataset)
 
     # ------------------------------------------------------------ samples
@@ -529,3 +531,14 @@ class CachedSamples(CacheBacked):
     def __repr__(self) -> str:
         why = f", store={self.store!r} ({self.why})" if self.why else "" if self._form is None else ", store='encoded'"
         return f"<{type(self).__module__}.{type(self).__name__} of {self.dataset!r} in {self.cache!r}{why}>"
+
+
+def _of_caches(dataset: Any) -> list[Any]:
+    """The datasets in the caches that it reads: a load that hits there calls no function of theirs."""
+    inside, more = getattr(dataset, "dataset", None), getattr(dataset, "datasets", ())
+    found = list[Any]()
+    for one in (inside, *(more if isinstance(more, (list, tuple)) else ()), *getattr(dataset, "caches", ())):
+        if one is not None and one is not dataset:
+            found += _of_caches(one)
+            found += [one.dataset] if isinstance(one, CachedSamples) else []
+    return found

@@ -172,7 +172,8 @@ def _exact(of: OpenFile | OpenObject, delimiter: str, first: int) -> list[int]:
                 begin = at
         except csv.Error as error:
             raise InvalidError(
-                f"{printable(of.path)}: csv does not read the record at byte {begin:,}, up to line {reader.line_num:,}: {error}; correct its quotation marks, or give "
+                f"{printable(of.path)}: csv does not read the record at byte {begin:,}, up to line {reader.line_num:,}: {error}; "
+                "correct its quotation marks, or give "
                 'delimiter= or format="text"'
             ) from None
     return starts

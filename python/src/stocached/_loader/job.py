@@ -160,6 +160,8 @@ class Job:
         wanted = task_queue.get_object(int(task["argument"]), int(task["index"]))[0]
         if not self.batched:
             return f"while it loaded sample {wanted}"
+        if hasattr(self.dataset, "doing"):
+            return str(self.dataset.doing(wanted))
         shown = ", ".join(map(str, wanted[:_SHOWN])) + (
             f" and {len(wanted) - _SHOWN} others" if len(wanted) > _SHOWN else ""
         )

@@ -177,6 +177,15 @@ class Listed(PackedLists, ReadsAhead):
         made = [(ordinal, item) for _, ordinal, item in self.stage.items([visit], Window())]
         return np.frombuffer(bytearray().join(serialization.packed(made)), np.uint8)
 
+    @property
+    def caches(self) -> list[Any]:
+        """Those that stand above."""
+        stages, found = [self.stage], list[Any]()
+        for each in stages:
+            stages += each.above
+            found += [vars(each)["kept"]] if "kept" in vars(each) else []
+        return found
+
     def encoded(self, packed: Any) -> list[tuple[str, Any]]:
         items, _ = serialization.unpacked(memoryview(packed))
         with contextlib.suppress(NoDigestError):

@@ -3,6 +3,8 @@ do."""
 
 from __future__ import annotations
 
+import contextlib
+import errno
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -10,8 +12,8 @@ from typing import Any
 
 from .._checks.fills import Fills
 from .._checks.randomness import Guard, Remedy
-from .._common.errors import InvalidError, NondeterministicDatasetError, WorkerLostError
-from .._common.notes import raise_noted
+from .._common.errors import InvalidError, NondeterministicDatasetError, SchemaError, WorkerLostError
+from .._common.notes import noted, raise_noted
 from .._prepared.errors import PreparerError
 from .._prepared.info import DatasetInfo, sample_bytes, values_of
 from .._prepared.storage import DataStorage
@@ -19,9 +21,23 @@ from .._workers import calls
 
 _PART_BYTES = 4 << 20  # of samples of one size in a part: few tasks, and little memory
 _MOST, _VARIABLE = 256, 16  # samples of a part; of samples that differ in size
+_STAYS = "Files that are whole stay: run it again, and it continues after them"
 _END = object()  # after the last sample
 
 
+@contextlib.contextmanager
+def _says_what_stays() -> Iterator[None]:
+    try:
+        yield
+    except WorkerLostError as error:
+        raise PreparerError(f"{error}. {_STAYS}") from None
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise_noted(error, f"stocached: the disk is full. Make room. {_STAYS}")
+
+
+@_says_what_stays()
 def fill(
     given: Any,
     storage: DataStorage,
@@ -59,7 +75,8 @@ def fill(
             samples = _by_processes(checked, packer, info, first, min(processes, info.samples - first), context)
         with closing(samples):
             for index, sample in enumerate(samples, first):
-                save(index, sample)
+                with noted(f"stocached: it is sample {index}", SchemaError):
+                    save(index, sample)
                 if progress is not None:
                     progress(index + 1, info.samples)
         storage.finish_preparation()
@@ -78,20 +95,13 @@ def _nothing_stays(fills: Fills) -> str:
 def _by_processes(
     checked: _Checked, packer: Any, info: DatasetInfo, first: int, workers: int, context: Any
 ) -> Iterator[Any]:
-    """Samples from `first` on in order, as the packer makes them, each part by one of several processes. Raises
-    PreparerError if one dies."""
+    """Samples from `first` on in order, as the packer makes them, each part by one of several processes."""
     assert info.samples is not None
     most = _VARIABLE if info.variable else max(1, min(_MOST, _PART_BYTES // max(1, sample_bytes(info.schema()))))
     size = max(1, min(most, (info.samples - first) // (4 * workers)))
     parts = _Parts(checked, packer, range(first, info.samples), size)
-    try:
-        for some in calls.samples(parts, workers, 1, order="sequential", multiprocessing_context=context):
-            yield from some
-    except WorkerLostError as error:
-        raise PreparerError(
-            f"a process that prepared parts of {size} samples died: {error}. Samples that were written stay: run it "
-            "again, and it continues"
-        ) from None
+    for some in calls.samples(parts, workers, 1, order="sequential", multiprocessing_context=context):
+        yield from some
 
 
 @dataclass
@@ -105,6 +115,11 @@ class _Parts:
 
     def __len__(self) -> int:
         return -(-len(self.wanted) // self.size)
+
+    def doing(self, wanted: list[int]) -> str:
+        """What a worker does, for the message if it dies."""
+        part = self.wanted[wanted[0] * self.size : (wanted[-1] + 1) * self.size]
+        return f"while it prepared samples {part[0]} to {part[-1]}"
 
     def __getitem__(self, k: int) -> list[Any]:
         part, made = self.wanted[k * self.size : (k + 1) * self.size], list[Any]()

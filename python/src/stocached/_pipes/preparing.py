@@ -8,7 +8,7 @@ from typing import Any
 
 from .._checks.randomness import Remedy
 from .._common.errors import InvalidError
-from .._common.numbers import whole
+from .._common.numbers import seconds, whole
 from .._prepared.info import DatasetInfo
 from .._prepared.storage import DataStorage, check_storage
 from .filling import fill
@@ -18,6 +18,7 @@ _REMEDY = Remedy(
     "Move what is random to the training, such as augment= of its loader, or have it follow from the index, as numpy.random.default_rng(index) does.",
     "prepare(..., allow_random=True)",
     "the preparer",
+    frozen="the storage would keep the first result for ever",
 )
 
 
@@ -88,7 +89,7 @@ def prepare(
         _remedy,
         processes=processes,
         context=context,
-        wait=None if wait is True else float(wait),
+        wait=None if wait is True else 0.0 if wait is False else seconds("wait", wait),
         restart=restart,
         progress=progress,
         allow_random=allow_random,

@@ -48,8 +48,9 @@ _ITEMS = 8  # at most, at each
 _TOGETHER = 64  # items of a pipe without an index that workers send at once
 _REMEDY = Remedy(
     "Write the random part below the pipe of the folder, as a .map() whose function has a parameter generator.",
-    ".cache(..., allow_random=True)",
+    ".cache(..., allow_random=True) above .write()",
     "the pipe above .write()",
+    frozen="the files would keep the first result for ever",
 )
 
 

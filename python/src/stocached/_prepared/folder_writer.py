@@ -127,8 +127,15 @@ class FolderWriter(ABC):
         began = time.monotonic()
         limit = max(_LEAST_WAIT, wait) if wait is not None else None
         while True:
-            with contextlib.suppress(FileExistsError):
+            try:
                 os.mkdir(self.part)
+            except FileExistsError:
+                pass
+            except FileNotFoundError as error:
+                above = os.path.dirname(self.part)
+                raise type(error)(
+                    error.errno, "make this folder first, on a disk with room for the dataset", above
+                ) from None
             try:
                 self._lock = os.open(self.part, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
             except FileNotFoundError:
@@ -199,8 +206,12 @@ class FolderWriter(ABC):
 
     def _write(self, data: bytes) -> None:
         rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(self._file, rest) :]
+        try:
+            while rest:
+                rest = rest[os.write(self._file, rest) :]
+        except OSError as error:
+            error.filename = self._file_path
+            raise
 
     def _finish_file(self, name: str) -> None:
         """The file is whole, also after a crash of the machine."""

@@ -193,7 +193,7 @@ def checked(field: Field, value: Any) -> Array:
     if array.dtype != field.dtype:
         array = _converted(field, array, typed)
     if not field.admits(array.shape):
-        raise SchemaError(f"{field}: shape {array.shape} does not fit; reshape it, or create the cache with that shape")
+        raise SchemaError(f"{field}: shape {array.shape} does not fit; reshape it, or give the field that shape")
     # ascontiguousarray would give a scalar one dimension.
     return array if array.flags.c_contiguous else np.ascontiguousarray(array)
 
