@@ -14,8 +14,26 @@ import pytest
 from stocached import InvalidError, Loader, StateError
 from stocached.pipes import source
 from stocached.prepare import BlockSampler
+from stocached.streams import Streams
 
-HOSTILE = [-1, 2**31, 2**63, 10**30, 1.5, float("nan"), float("inf"), "x", "3", None, [], {}, [1], {"a": 1}]
+HOSTILE = [
+    -1,
+    2**31,
+    2**63,
+    10**30,
+    1.5,
+    float("nan"),
+    float("inf"),
+    "x",
+    "3",
+    None,
+    [],
+    {},
+    [1],
+    {"a": 1},
+    b"x",
+    np.array([1, 2]),
+]
 DATA = np.arange(40)
 
 
@@ -36,7 +54,7 @@ def mutants(state: dict, seed: int, count: int):
         inner = mutant
         for key in place[:-1]:
             inner = inner[key]
-        if value == "without":
+        if isinstance(value, str) and value == "without":
             del inner[place[-1]]
         else:
             inner[place[-1]] = value
@@ -54,7 +72,7 @@ def check(make, state: dict, count: int) -> None:
             list(make())  # nothing is left of it
             continue
         try:
-            batches = [np.asarray(batch).tolist() for batch in itertools.islice(loader, 50)]
+            batches = [np.asarray(getattr(batch, "items", batch)).tolist() for batch in itertools.islice(loader, 50)]
         except (StateError, InvalidError):
             assert place[0] in ("batches", "skip"), (place, value)  # how many there are, only reading shows
             continue
@@ -79,6 +97,55 @@ def test_states_of_a_loader_of_lists():
     loader = make()
     next(iter(loader))
     check(make, json.loads(json.dumps(loader.state_dict())), 120)
+
+
+def ten(file):
+    return range(4 * file, 4 * file + 4)
+
+
+def rows():
+    return Loader(source(list(range(10))).shuffle().flat_map(ten).batch(2, rows=True, lengths=[4] * 10), seed=1)
+
+
+def streams():
+    return Streams(list(range(10)), 2, ten, seed=1)
+
+
+@pytest.mark.parametrize("make", [rows, streams])
+def test_states_of_rows(make):
+    loader = make()
+    next(iter(loader))
+    check(make, json.loads(json.dumps(loader.state_dict())), 120)
+
+
+@pytest.mark.parametrize("make", [rows, streams, lambda: Loader(DATA, 4, seed=1), lambda: BlockSampler(40, seed=1)])
+def test_what_is_no_state_at_all(make):
+    for given in (None, 3, True, "x", b"x", [], [None], {}, {"version": 1}, np.array([1, 2])):
+        with pytest.raises((StateError, InvalidError)):
+            make().load_state_dict(given)
+
+
+@pytest.mark.torch
+def test_states_of_another_kind_of_loader():
+    torch = pytest.importorskip("torch")
+    from stocached.torch import DataLoader
+
+    class Forty(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            return iter(range(40))
+
+    kinds = [lambda: DataLoader(torch.arange(40), 4, shuffle=True), lambda: DataLoader(Forty(), 4)]
+    states = []
+    for make in kinds:
+        loader = make()
+        next(iter(loader))
+        states.append(loader.state_dict())
+    for make, state in zip(kinds, reversed(states)):
+        with pytest.raises(StateError, match="is iterable|of an iterable dataset"):
+            make().load_state_dict(state)
+    states[0]["generators"]["start"].clear()
+    with pytest.raises(StateError, match="no state of torch"):
+        kinds[0]().load_state_dict(states[0])
 
 
 @pytest.mark.torch

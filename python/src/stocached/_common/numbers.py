@@ -75,6 +75,14 @@ def position_of(index: Any, samples: int) -> int:
     raise SampleIndexError(f"index {number} is out of range; the dataset has {samples} samples")
 
 
+def same(given: Any, wanted: Any) -> bool:
+    """Whether a value of a checkpoint is the wanted one. An array, which is never, has no truth."""
+    try:
+        return bool(given == wanted)
+    except Exception:
+        return False
+
+
 def number_in(state: Mapping[str, Any], key: str, most: int = 2**63 - 1) -> int:
     """A number of a checkpoint, 0 or more. Raises StateError, naming the key."""
     if key not in state:

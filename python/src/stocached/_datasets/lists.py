@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from .._common.errors import InvalidError, StateError
-from .._common.numbers import number_in
+from .._common.numbers import number_in, same
 from .._order.walk import Walk
 
 
@@ -159,9 +159,9 @@ class WindowWalk(Walk):
                 f"the state is of {world_size} ranks in the middle of an epoch, this job has {self.world_size}, and the items "
                 "of this pipe have no index; continue with as many ranks, or from a state between two epochs"
             )
-        if state.get("span") != self.span:
+        if not same(state.get("span"), self.span):
             raise StateError(
-                f"the state is of windows of {state.get('span')} elements, this pipe has windows of {self.span}"
+                f"the state is of windows of {state.get('span')!r:.100} elements, this pipe has windows of {self.span}"
             )
         if rank == self.rank:
             window, skip = (number_in(state, name) for name in ("window", "skip"))

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import operator
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from .._common.errors import InvalidError, StateError
-from .._common.numbers import number_in
+from .._common.numbers import index_of, number_in, same
 from .._common.ranks import rank_of
 from .._order.epoch import Shard
 from .._order.nodes import Deal
@@ -145,11 +144,13 @@ class Checkpoint:
             if own is not None:
                 self.resume = own
                 return
-        if not isinstance(state, Mapping) or state.get("version") != _VERSION:
+        if not isinstance(state, Mapping) or not same(state.get("version"), _VERSION):
             raise StateError(f"this is no state of a loader of this version: {state!r:.200}")
         order = repr(setup.sampler.order) if ordered else None
-        if state.get("order") != order:
-            theirs, ours = (value or "a sampler, without seed= or order=" for value in (state.get("order"), order))
+        if not same(state.get("order"), order):
+            given = state.get("order")
+            theirs = "a sampler, without seed= or order=" if given is None else f"{given!s:.300}"
+            ours = order or "a sampler, without seed= or order="
             raise StateError(
                 f"the state is of {theirs}, this loader has {ours}; make it with the same number of samples, order= and seed="
             )
@@ -338,14 +339,17 @@ def _check_parts(state: Mapping[str, Any], setup: Setup) -> None:
         seeds = state.get("seeds")
         if not isinstance(state["_iterator_finished"], bool) or not isinstance(start, Mapping):
             raise TypeError("_iterator_finished is no bool, or start no mapping")
+        if setup.backend.draws_from not in start:
+            raise LookupError(f"it has no state of {setup.backend.draws_from}")
         if seeds is not None:
-            base, turn = map(operator.index, seeds)
+            base, turn = map(index_of, seeds)
             if not -(2**63) <= base < 2**64 or not 0 <= turn < 2**63:
                 raise ValueError(f"seeds are {seeds}")
         workers = dataset_states.restored(state).workers
         for states in (start, start if now is None else now, *(worker["generators"] for worker in workers)):
-            generator_states.put(states)
-            generator_states.take()
+            for _ in range(2):  # NumPy gives some out that it does not take back
+                generator_states.put(states)
+                states = generator_states.take()
         if own is not None:
             setup.backend.put_generator_state(setup.generator, own)
     except _DAMAGED as error:
@@ -359,16 +363,20 @@ def _check_parts(state: Mapping[str, Any], setup: Setup) -> None:
 def _check_state(state: Mapping[str, Any], setup: Setup) -> None:
     """Raises StateError if the loader cannot continue from it."""
     batches, samples = int(state["batches"]), setup.samples()
-    if state.get("samples") is not None and samples is not None and state["samples"] != samples:
+    if state.get("samples") is not None and samples is not None and not same(state["samples"], samples):
         raise StateError(
             f"the state is of a dataset of {state['samples']} samples, this loader's has {samples}; its batches would be others"
         )
-    if batches and state.get("batch_size", setup.batch_size) != setup.batch_size:
+    if setup.iterable and state.get("sampler_asked") is True:
+        raise StateError("the state is of a dataset with len() and [index], and this loader's is iterable")
+    if samples is not None and not setup.iterable and state.get("samples", samples) is None:
+        raise StateError(f"the state is of an iterable dataset, and this loader's has {samples} samples and an index")
+    if batches and not same(state.get("batch_size", setup.batch_size), setup.batch_size):
         raise StateError(
             f"the state was taken after {batches} batches of batch_size={state['batch_size']}, this loader's have batch_size={setup.batch_size}: they "
             "have other samples. Give the same batch_size=; with seed= or order= any batch_size= works"
         )
-    if state.get("workers") == setup.num_workers:
+    if same(state.get("workers"), setup.num_workers):
         return
     mismatch = f"the state is of num_workers={state.get('workers')}, this loader has {setup.num_workers}: "
     if setup.iterable and batches:

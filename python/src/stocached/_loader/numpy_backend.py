@@ -41,7 +41,7 @@ class NumpyBackend:
     no_columns: frozenset[str] = frozenset()  # kinds of leaves without a column in a batch
     tuples: type = tuple  # the type in a batch of a sample's tuple
     generators: tuple[Generator, ...] = (PythonGenerator(), NumpyGenerator())  # seeded for each sample
-    draws_from = "numpy"  # the global generator of a loader without a generator of its own
+    draws_from = "numpy.random"  # the global generator of a loader without a generator of its own
     pins: bool = False  # whether batches go into pinned memory
     enter_worker = staticmethod(set_up.numpy_worker)  # a worker process calls it before any code of the user
 

@@ -3,15 +3,15 @@ time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 
 from .._common.cached import cached_property
 from .._common.checksum import crc32c
-from .._common.errors import InvalidError
-from .._common.numbers import number_in, whole
+from .._common.errors import InvalidError, StateError
+from .._common.numbers import number_in, same, whole
 from .indices import IndexSet
 from .order import Order, Shard
 
@@ -101,10 +101,12 @@ class BlockSampler:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The next pass continues where the state was taken, also with another number of ranks.
         Raises InvalidError if it was of other indices or settings, StateError if it is damaged."""
+        if not isinstance(state, Mapping):
+            raise StateError(f"this is no state of a BlockSampler: {state!r:.200}")
         wrong = {
             key: (state.get(key), value)
             for key, value in {"version": 1, **self._settings()}.items()
-            if state.get(key) != value
+            if not same(state.get(key), value)
         }
         if wrong:
             said = ", ".join(f"{key} is {here} here and {there} there" for key, (there, here) in wrong.items())

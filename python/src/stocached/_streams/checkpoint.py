@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from .._common.errors import InvalidError
-from .._common.numbers import index_of
-from .assignment import NONE
+from .._common.numbers import index_of, same
+from .assignment import NONE, Places
 from .scheduler import State
 from .settings import StreamSettings
 from .snapshots import Snapshot
@@ -47,7 +47,7 @@ def _told(first: int, one: Snapshot) -> dict[str, Any]:
 
 def from_dicts(s: StreamSettings, given: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> State:
     """The state of the rows that this rank assigns. InvalidError."""
-    parts = [given] if isinstance(given, Mapping) else list(given)
+    parts = list(given) if isinstance(given, (list, tuple)) else [given]
     if not parts:
         raise InvalidError("a list of no states")
     states = sorted((_checked(s, part) for part in parts), key=lambda state: state.first_row)
@@ -84,12 +84,12 @@ def _cut(s: StreamSettings, states: list[State]) -> State:
 
 
 def _checked(s: StreamSettings, given: Mapping[str, Any]) -> State:
-    if not isinstance(given, Mapping) or given.get("version") != VERSION:
+    if not isinstance(given, Mapping) or not same(given.get("version"), VERSION):
         version = given.get("version") if isinstance(given, Mapping) else None
         it = f"of version {version!r}" if version is not None else repr(given)[:80]
         raise InvalidError(f"this is no state of streams of version {VERSION}, but {it}")
     for key, mine in _settings(s).items():
-        if given.get(key) != mine:
+        if not same(given.get(key), mine):
             hint = f" (batch_size={s.batch_size} x world_size={s.world_size})" if key == "rows" else ""
             made = f"the state was made with {key}={given.get(key)!r}"
             raise InvalidError(f"{made}, and here it is {mine!r}{hint}: both must be the same to continue")
@@ -115,7 +115,17 @@ def _checked(s: StreamSettings, given: Mapping[str, Any]) -> State:
         raise InvalidError("the state has numbers below 0")
     if s.ends != "cycle" and max(state.place) >= len(s.files):
         raise InvalidError(f"the state has place {max(state.place)} of {len(s.files)} files")
-    state.snapshots = {one.row: one for one in _snapshots(state, given.get("snapshots") or ())}
+    endless = s.ends == "cycle"
+    if not endless and max(state.next) >= len(s.files) + s.groups:
+        raise InvalidError(f"the state's next is {repr(state.next)[:80]}, and there are {len(s.files)} files")
+    if s.lengths is not None and not endless:
+        files = Places(len(s.files), s.seed, s.shuffle, state.epoch, endless)
+        for place, item in zip(state.place, state.item):
+            if place != NONE and item > (length := int(s.lengths[files.file(place)])):
+                raise InvalidError(f"the state is after item {item} of file {files.file(place)}, which has {length}")
+    state.snapshots = {
+        one.row: one for one in _snapshots(state, () if given.get("snapshots") is None else given["snapshots"])
+    }
     return state
 
 
@@ -127,7 +137,7 @@ def _snapshots(state: State, given: Any) -> Iterator[Snapshot]:
         try:
             row, item = index_of(one["row"]), index_of(one["item"])
             states = one["iterable"], one["iterator"]
-        except (TypeError, ValueError, KeyError):
+        except (TypeError, ValueError, LookupError):
             raise InvalidError(f"a snapshot of the state is {repr(one)[:80]}") from None
         k = row - state.first_row
         if not (0 <= k < len(state.place) and state.place[k] != NONE and 0 <= item <= state.item[k]):
@@ -141,6 +151,8 @@ def _whole(key: str, value: Any) -> Any:
     a checkpoint."""
     try:
         many = key in ("place", "item", "next")
+        if isinstance(value, (str, bytes)):
+            raise TypeError
         numbers = [index_of(number) for number in (value if many else [value])]
     except TypeError:
         numbers = [_MOST + 1]
