@@ -126,6 +126,34 @@ def test_a_sample_that_is_none(kind, settings):
     assert kept == [4, 3] + [4] * 8
 
 
+@BOTH
+@pytest.mark.parametrize("settings", [{}, {"num_workers": 1}, {"size": "8MiB"}, {"size": "8MiB", "num_workers": 1}])
+def test_a_dataset_that_raises_stop_iteration_ends_no_epoch(kind, settings):
+    class Stops(Pairs):
+        def __getitem__(self, index):
+            return next(iter([np.full(3, index)] * (index != 5)))
+
+    loader = kind()(Stops(), 4, **settings)
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        list(loader)
+    loader.close()
+
+
+@pytest.mark.torch
+def test_a_loader_without_torch_and_what_is_of_torch():
+    torch = pytest.importorskip("torch")
+
+    class Draws(Pairs):
+        def __getitem__(self, index):
+            return float(torch.rand(1))
+
+    loader = Loader(Draws(), 4, num_workers=2)
+    drawn = [number for _ in range(2) for batch in loader for number in batch]
+    assert len({*drawn}) == 80  # no worker, and no epoch, draws as another
+    with pytest.raises(InvalidError, match=r"give it to stocached\.torch\.DataLoader"):
+        Loader(torch.utils.data.ChainDataset([]), 4)
+
+
 def test_nothing_but_none():
     class Nothing(Pairs):
         def __getitem__(self, index):

@@ -117,6 +117,14 @@ class Fetcher:
             samples = self._next(wanted)
             self.count = len(samples) if self._batched else 1
             return batch_of(self._collate, samples, (), self._source) if self._batched else self._collate(samples)
+        try:
+            return self._by_index(wanted)
+        except StopIteration as error:  # which would end the epoch
+            raise RuntimeError(
+                f"the dataset or the function that makes batches raised StopIteration({error})"
+            ) from error
+
+    def _by_index(self, wanted: Any) -> Any:
         if not self._batched:
             return self._collate(self._dataset[wanted])
         self.bad = []

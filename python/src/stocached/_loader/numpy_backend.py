@@ -12,7 +12,7 @@ import numpy as np
 from .._common.errors import InvalidError
 from .._memory.batch_pool import Device
 from .._random.generator import Generator
-from .._random.generators import NumpyGenerator, PythonGenerator
+from .._random.generators import known
 from .._samples import schema
 from .._samples.containers import container_of
 from .._samples.keys import any_longer, check_keys
@@ -40,10 +40,14 @@ class NumpyBackend:
 
     no_columns: frozenset[str] = frozenset()  # kinds of leaves without a column in a batch
     tuples: type = tuple  # the type in a batch of a sample's tuple
-    generators: tuple[Generator, ...] = (PythonGenerator(), NumpyGenerator())  # seeded for each sample
     draws_from = "numpy.random"  # the global generator of a loader without a generator of its own
     pins: bool = False  # whether batches go into pinned memory
     enter_worker = staticmethod(set_up.numpy_worker)  # a worker process calls it before any code of the user
+
+    @property
+    def generators(self) -> tuple[Generator, ...]:
+        """They are seeded for each sample."""
+        return known()
 
     def batch(self, samples: Sequence[Any]) -> Any:
         """`collate` of whole samples. InvalidError for None: a list of it would hide a return that is missing."""

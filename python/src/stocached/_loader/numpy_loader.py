@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -43,6 +44,11 @@ class Loader(BaseLoader):
         if arguments.persistent_workers and num_workers == 0:
             raise InvalidError("persistent_workers=True needs num_workers of 1 or more")
         iterable = not hasattr(dataset, "__getitem__")
+        if isinstance(dataset, getattr(sys.modules.get("torch.utils.data"), "IterableDataset", ())):
+            raise InvalidError(
+                f"{type(dataset).__name__} is an IterableDataset of torch, whose workers ask torch for their part; give it to "
+                "stocached.torch.DataLoader"
+            )
         sampler: Any = arguments.sampler
         batch_sampler: Any = arguments.batch_sampler
         if iterable and (arguments.shuffle or sampler is not None or batch_sampler is not None):

@@ -12,7 +12,7 @@ from torch import _utils
 from torch.utils.data import _utils as _data_utils
 
 from .._memory.batch_pool import Device
-from .._random.torch_generator import TorchGenerator, tensor_of
+from .._random.torch_generator import tensor_of
 from .._samples.keys import check_keys
 from .._samples.own_copy import own_copy
 from .._samples.tree import Leaf, as_tensor
@@ -84,7 +84,6 @@ class TorchBackend(NumpyBackend):
     no_columns = frozenset({"complex"})  # default_collate refuses it
     tuples = list
     draws_from = "torch"
-    generators = (*NumpyBackend.generators, TorchGenerator())
     enter_worker = staticmethod(set_up.torch_worker)
 
     def __init__(self, accelerator: str = "", *, in_place: bool = False) -> None:

@@ -190,6 +190,8 @@ class Worker:
         return data
 
     def _answer_error(self, task: _native.Task, error: BaseException) -> None:
+        if isinstance(error, StopIteration):  # which would end the epoch
+            error = RuntimeError(f"the dataset raised StopIteration({error})").with_traceback(error.__traceback__)
         bad = bad_sample(task.index, error) if self._job.skips_bad and task.kind == SAMPLE else None
         sent = self._job.backend.error(error, self._job.where(self._number)) if bad is None else bad
         _answer(task, self._task_queue.put_object(sent), ERROR if bad is None else BAD)
