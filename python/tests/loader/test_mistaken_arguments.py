@@ -139,6 +139,20 @@ def test_a_dataset_that_raises_stop_iteration_ends_no_epoch(kind, settings):
     loader.close()
 
 
+@BOTH
+def test_a_dataset_that_grows_under_an_order(kind):
+    class Grows(list):
+        pass
+
+    data = Grows(range(8))
+    loader = kind()(data, 4, seed=1)
+    assert sum(map(len, loader)) == 8
+    data += [8]
+    with pytest.warns(UserWarning, match=r"has 9 samples now and had 8, .* order of 8; make another loader"):
+        assert sum(map(len, loader)) == 8
+    assert sum(map(len, loader)) == 8  # and no other warning
+
+
 @pytest.mark.torch
 def test_a_loader_without_torch_and_what_is_of_torch():
     torch = pytest.importorskip("torch")

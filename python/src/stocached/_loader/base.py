@@ -22,6 +22,7 @@ from .._common.errors import ClosedError, InvalidError
 from .._common.notes import noted
 from .._common.numbers import whole
 from .._common.ranks import rank_of
+from .._common.warning import warn_user
 from .._datasets.cached_samples import CachedSamples
 from .._datasets.lists import WithoutIndex
 from .._datasets.looks import are_forked
@@ -105,6 +106,7 @@ class BaseLoader:
         self._current: weakref.ref[BatchIterator] | None = None
         self._next: BatchIterator | None = None  # iterator of the next epoch, if it was begun ahead
         self._closed = False  # since the last iteration
+        self._length: int | None = None  # of the dataset, at the last iteration
         self._misses_before, self._said_short = 0, set[str]()
         self._at_end: tuple[tuple[int, ...], dict[int, tuple[int, int]]] = (), {}  # counts of caches
         self._pid = os.getpid()
@@ -247,6 +249,7 @@ class BaseLoader:
                 "another iteration over this loader has begun, and with persistent_workers=True there is one at a time"
             )
         self._say_if_short()
+        self._say_if_resized()
         self._attach_again()
         functions = (self.collate_fn, self.augment, self.batch_augment)
         set_since = any(now is not before for now, before in zip(functions, self._functions))
@@ -281,6 +284,19 @@ class BaseLoader:
             return
         self._misses_before = misses
         short_memory.warn([cache for cache in self._caches() if not cache.closed], self._said_short)
+
+    def _say_if_resized(self) -> None:
+        """Warns of a dataset with another length than at the epoch before, as the order stays as it was."""
+        if self._order is None or isinstance(self.dataset, WithoutIndex):
+            return
+        before = self._length
+        with contextlib.suppress(Exception):  # a len() of the program
+            self._length = len(self.dataset)
+        if before not in (None, self._length):
+            warn_user(
+                f"the dataset has {self._length} samples now and had {before}, and this loader goes on with its order of "
+                f"{self._order.order.samples}; make another loader"
+            )
 
     def _attach_again(self) -> None:
         """Reads the cache that was made in place of its own, after that was removed."""

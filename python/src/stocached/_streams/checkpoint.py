@@ -83,7 +83,7 @@ def _cut(s: StreamSettings, states: list[State]) -> State:
     return State(states[0].epoch, states[0].step, first, list(place), list(item), following_places, snapshots)
 
 
-def _checked(s: StreamSettings, given: Mapping[str, Any]) -> State:
+def _checked(s: StreamSettings, given: Any) -> State:
     if not isinstance(given, Mapping) or not same(given.get("version"), VERSION):
         version = given.get("version") if isinstance(given, Mapping) else None
         it = f"of version {version!r}" if version is not None else repr(given)[:80]

@@ -15,9 +15,9 @@ def numpy_worker(worker: int, workers: int, seed: int, dataset: Any) -> None:
     """Seeds the generators of Python and NumPy, and says which worker this process is."""
     random.seed(seed + worker)
     np.random.seed(np.random.SeedSequence((seed, worker)).generate_state(4))
-    torch = sys.modules.get("torch")
-    if hasattr(torch, "manual_seed"):  # the dataset may draw from it, and all workers would draw alike
-        torch.manual_seed(seed + worker)
+    seed_torch = getattr(sys.modules.get("torch"), "manual_seed", None)
+    if seed_torch is not None:  # the dataset may draw from it, and all workers would draw alike
+        seed_torch(seed + worker)
     worker_info.enter(worker, workers, seed, dataset)
 
 
