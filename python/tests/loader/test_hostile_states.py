@@ -125,6 +125,20 @@ def test_what_is_no_state_at_all(make):
             make().load_state_dict(given)
 
 
+def test_a_state_that_the_generator_of_the_loader_does_not_take():
+    def make(generator=None):
+        return Loader(DATA, 4, sampler=range(40), generator=generator)
+
+    loader = make()
+    next(iter(loader))
+    state = loader.state_dict()
+    with pytest.raises(StateError, match="of another kind of generator: ValueError: state must be for a PCG64"):
+        make(np.random.default_rng(1)).load_state_dict(state)
+    loader = make(np.random.Generator(np.random.MT19937(1)))
+    loader.load_state_dict(state)
+    assert next(iter(loader)).tolist() == [4, 5, 6, 7]
+
+
 @pytest.mark.torch
 def test_states_of_another_kind_of_loader():
     torch = pytest.importorskip("torch")

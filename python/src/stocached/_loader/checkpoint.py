@@ -350,10 +350,13 @@ def _check_parts(state: Mapping[str, Any], setup: Setup) -> None:
             for _ in range(2):  # NumPy gives some out that it does not take back
                 generator_states.put(states)
                 states = generator_states.take()
-        if own is not None:
+        if own is not None or setup.generator is not None:
+            own = start[setup.backend.draws_from] if own is None else own
             setup.backend.put_generator_state(setup.generator, own)
     except _DAMAGED as error:
-        raise StateError(f"the state is damaged: {type(error).__name__}: {error}") from error
+        raise StateError(
+            f"the state is damaged, or of another kind of generator: {type(error).__name__}: {error}"
+        ) from error
     finally:
         generator_states.put(kept)
         if ours is not None:
