@@ -272,7 +272,7 @@ def _fail(name: str) -> None:
 
 # Names for Fails and similar classes.
 ERRORS = [
-    "ValueError", "KeyError", "StopIteration", "MemoryError", "ManyArguments", "WithMessage", "Empty", "Local", "UnicodeDecodeError", "from", "assert",
+    "ValueError", "KeyError", "MemoryError", "ManyArguments", "WithMessage", "Empty", "Local", "UnicodeDecodeError", "from", "assert",
     "FileNotFoundError", "group",
 ]  # fmt: skip
 

@@ -418,8 +418,8 @@ def iterable_length_warning(make, w, asked):
 
 
 @case(
-    over=["ValueError", "StopIteration", "KeyError", "ManyArguments"],
-    workers=lambda name: (0, 1, 2) if name in ("ValueError", "StopIteration") else (0, 1),
+    over=["ValueError", "KeyError", "ManyArguments"],  # StopIteration ends an epoch of torch in silence
+    workers=lambda name: (0, 1, 2) if name == "ValueError" else (0, 1),
     thread=1,
 )
 def iterable_fails(make, w, name):
@@ -447,7 +447,7 @@ def make_iter(make: Make, *arguments: Any, **options: Any) -> Any:
 @case(
     over=data.ERRORS,
     workers=lambda name: (0,) if name == "Local" else (0, 2),
-    thread=["ValueError", "KeyError", "StopIteration", "ManyArguments", "WithMessage", "from"],
+    thread=["ValueError", "KeyError", "ManyArguments", "WithMessage", "from"],
 )
 def errors(make, w, name):
     """Errors in a dataset. With workers the message must have the worker's traceback: its text, and

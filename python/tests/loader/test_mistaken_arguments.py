@@ -256,7 +256,7 @@ def test_what_is_no_number_is_refused_and_numbers_of_numpy_are_taken(kind, name,
     monkeypatch.setattr(OurTrial, "run", lambda *_: pytest.fail("it was measured"))
     make = WHOLE.get(name) or REAL[name]
     for wrong in [*WRONG, *([2.5, -2.0] if name in WHOLE else [])]:
-        with pytest.raises(InvalidError):
+        with pytest.raises(InvalidError if kind() is Loader else (ValueError, TypeError)):  # torch's own
             make(kind(), wrong)
     if name != "advise":
         for right in (3, np.int64(3), np.array(3), np.uint8(3)):

@@ -3,6 +3,7 @@ that they determine."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import inspect
 import os
@@ -144,19 +145,24 @@ NAMES = tuple(field.name for field in dataclasses.fields(Options))
 def of_pipe(loader: Any, arguments: Any, collate: Callable[..., Any]) -> Any:
     """The arguments of a loader, checked where they are numbers. If its dataset is a Pipe, those of a dataset that do what the pipe says.
     collate: how the loader makes a batch by default."""
-    arguments = _with_numbers(arguments)
+    if not isinstance(arguments.dataset, Pipe) and hasattr(arguments, "pin_memory"):
+        with contextlib.suppress(InvalidError):  # torch's constructor raises its own; `checked` follows it
+            return checked(arguments)
+        return arguments
+    arguments = checked(arguments)
     if not isinstance(arguments.dataset, Pipe):
         return arguments
     loader._remedy, loader._given = REMEDY, dict(vars(arguments))
     return of_loader(arguments.dataset._stage, arguments, collate)
 
 
-def _with_numbers(arguments: Any) -> Any:
+def checked(arguments: Any) -> Any:
     """Arguments whose numbers are Python's, also where torch would take only those. Raises InvalidError."""
     given = {name: (getattr(arguments, name), bounds) for name, bounds in _WHOLE.items()}
     made = {name: whole(name, value, *bounds) for name, (value, bounds) in given.items() if value is not None}
     made["num_workers"] = whole("num_workers", arguments.num_workers)
-    return dataclasses.replace(arguments, timeout=seconds("timeout", arguments.timeout), **made)
+    timeout = seconds("timeout", arguments.timeout)  # torch's attribute has the type that was given
+    return dataclasses.replace(arguments, **made, timeout=int(timeout) if timeout.is_integer() else timeout)
 
 
 def makes_as_default(collate: Any, default: Any) -> bool:
