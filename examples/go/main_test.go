@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source/sourcetest"
 )
 
@@ -20,16 +19,22 @@ func TestTrain(t *testing.T) {
 		t.Fatal(charts, err)
 	}
 	folder := filepath.Join(t.TempDir(), "pictures")
-	fatal.If(t, os.MkdirAll(filepath.Join(folder, "charts"), 0o700))
+	if err := os.MkdirAll(filepath.Join(folder, "charts"), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	for _, chart := range charts {
 		data, err := os.ReadFile(chart)
 		if err == nil {
 			err = os.WriteFile(filepath.Join(folder, "charts", filepath.Base(chart)), data, 0o600)
 		}
-		fatal.If(t, err)
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 	var out bytes.Buffer
-	fatal.If(t, train(t.Context(), &out, folder, 3, 64<<20))
+	if err := train(t.Context(), &out, folder, 3, 64<<20); err != nil {
+		t.Fatal(err)
+	}
 	n := len(charts)
 	lines := regexp.MustCompile(`epoch (\d): mean (\d+\.\d+), (\d+) of (\d+) samples from the cache\n`).FindAllStringSubmatch(out.String(), -1)
 	if len(lines) != 3 {
