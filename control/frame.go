@@ -120,7 +120,10 @@ func appendFrame(b []byte, t Type, request uint64, body ...any) []byte {
 	at := len(b)
 	b = AppendHeader(b, Header{Type: t, Request: request})
 	for _, part := range body {
-		b, _ = binary.Append(b, binary.LittleEndian, part) // an error would be a part of no fixed size
+		var err error
+		if b, err = binary.Append(b, binary.LittleEndian, part); err != nil {
+			panic(err) // a part of no fixed size
+		}
 	}
 	binary.LittleEndian.PutUint32(b[at:], uint32(len(b)-at-HeaderBytes))
 	return b
