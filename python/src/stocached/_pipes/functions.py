@@ -346,7 +346,9 @@ class Counted(FlatMap):
             given = [whole("count", given)] * n
         if len(given) != n:
             raise self.refuse(f"count= has {len(given):,} numbers, and there are {n:,} elements")
-        made = vars(self)["counts"] = Concatenation(whole("count", each) for each in given)
+        # A truth is one item or none.
+        numbers = (int(each) if isinstance(each, (bool, np.bool_)) else each for each in given)
+        made = vars(self)["counts"] = Concatenation(whole("count", number) for number in numbers)
         return made
 
     def count_of(self, element: int) -> Any:
