@@ -42,6 +42,9 @@ func (d *driver) Close() { d.client.CloseIdleConnections() }
 // redirect follows a redirect as net/http does, but never from https to http.
 func redirect(to *http.Request, from []*http.Request) error {
 	to.Header.Del("Referer") // it would tell another server the query, which may be a signature
+	if to.URL.Host != from[0].URL.Host {
+		to.Header.Del("Authorization") // net/http sends it to other ports of the host
+	}
 	switch last := from[len(from)-1].URL; {
 	case len(from) >= 10:
 		return fmt.Errorf("%w: the server redirects more than 10 times, lately to %s", source.ErrInvalid, to.URL.Host)

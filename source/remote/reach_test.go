@@ -87,12 +87,12 @@ func TestRedirects(t *testing.T) {
 	write(t, ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw}))
 	to = func(*http.Request) string { return s.URL + "/photos/records" }
 	s.Spoil(func(w http.ResponseWriter, r *http.Request, answer http.Handler) {
-		if said := r.Referer(); said != "" {
+		if said := r.Referer() + r.Header.Get("Authorization"); said != "" {
 			t.Errorf("another server learns of %s", said)
 		}
 		answer.ServeHTTP(w, r)
 	})
-	if got, err := first(t, plain.URL+"/x?sig=hidden", nil); err != nil || string(got) != "0123456789" {
+	if got, err := first(t, strings.Replace(plain.URL, "://", "://me:secret@", 1)+"/x?sig=hidden", nil); err != nil || string(got) != "0123456789" {
 		t.Errorf("%q, %v", got, err)
 	}
 	if _, err := first(t, secure.URL+"/x", map[string]any{"ca": ca}); !errors.Is(err, source.ErrInvalid) ||
