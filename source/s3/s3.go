@@ -17,6 +17,7 @@ import (
 	"github.com/stocached/stocached/source/remote"
 
 	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/s3utils"
 )
 
 func init() {
@@ -95,6 +96,8 @@ func split(name string) (bucket, key string, err error) {
 	bucket, key, _ = strings.Cut(rest, "/")
 	if bucket == "" {
 		err = fmt.Errorf("%w: %s names no bucket; write s3://bucket/name", source.ErrInvalid, name)
+	} else if wrong := s3utils.CheckValidBucketName(bucket); wrong != nil {
+		err = fmt.Errorf("%w: %s: %v", source.ErrInvalid, name, wrong)
 	}
 	return bucket, key, err
 }
