@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/stocached/stocached/source"
 )
@@ -20,8 +19,8 @@ type kept struct {
 	bytes []byte
 }
 
-// openKept maps a whole file. Errors: ErrCorrupt for a file that is too short, errForeign, those of the system.
-func openKept(path string) (*kept, error) {
+// openKept maps the whole index of a shard. Errors: ErrCorrupt for a file that is too short, errForeign, those of the system.
+func openKept(path, shard string) (*kept, error) {
 	f, err := source.OpenFile(path)
 	if err != nil {
 		return nil, err
@@ -30,7 +29,7 @@ func openKept(path string) (*kept, error) {
 	if f.Stamp.Bytes < headerBytes {
 		return nil, fmt.Errorf("%w: %s is not an index of a tar shard", source.ErrCorrupt, path)
 	}
-	if !f.IsTrusted(strings.TrimSuffix(path, indexSuffix)) {
+	if !f.IsTrusted(shard) {
 		return nil, fmt.Errorf("%w: any user, or one other than root and the owner of the shard, may have written %s", errForeign, path)
 	}
 	k := &kept{file: f}

@@ -69,7 +69,7 @@ func openShard(ctx context.Context, place *source.Place, path, setting string) (
 func (s *shard) find(where []string, stamp source.Stamp) (found bool) {
 	for _, file := range where {
 		var err error
-		if s.index, s.in, err = load(file, stamp); err == nil {
+		if s.index, s.in, err = load(file, s.path, stamp); err == nil {
 			s.doubt = nil
 			return true
 		}
@@ -153,7 +153,7 @@ func (s *shard) keep(x *index, data []byte, where []string) {
 
 // remap uses the new index file instead of the memory of the new index, which becomes free.
 func (s *shard) remap(place string) error {
-	x, in, err := load(place, s.index.stamp)
+	x, in, err := load(place, s.path, s.index.stamp)
 	if err != nil {
 		return fmt.Errorf("%s: cannot read the new index: %w", place, err)
 	}

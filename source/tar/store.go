@@ -61,10 +61,10 @@ func places(setting, shard string) ([]string, error) {
 	return beside, nil
 }
 
-// load returns the index in a file. Errors: fs.ErrNotExist, errStale, ErrCorrupt, errors of the
+// load returns the index of a shard in a file. Errors: fs.ErrNotExist, errStale, ErrCorrupt, errors of the
 // system.
-func load(path string, stamp source.Stamp) (x *index, in *kept, err error) {
-	if in, err = openKept(path); err != nil {
+func load(path, shard string, stamp source.Stamp) (x *index, in *kept, err error) {
+	if in, err = openKept(path, shard); err != nil {
 		return nil, nil, err
 	}
 	err = in.look(func() (err error) { x, err = decodeIndex(in.bytes, stamp); return err })

@@ -145,6 +145,12 @@ func TestIndexesThatAreNotBelieved(t *testing.T) {
 	if got := sample(t, first, 1)["jpg"]; got != string(bytesOf(1, 10)) {
 		t.Errorf("a source that has the old index reads %q", got)
 	}
+	if os.Geteuid() == 0 { // the shard's owner may write an index for it anywhere
+		elsewhere := source.Settings{"path": path, "index": filepath.Join(t.TempDir(), "a"+suffix)}
+		mustOpen(t, elsewhere)
+		fatal.If(t, errors.Join(os.Chown(path, 12345, -1), os.Chown(elsewhere["index"].(string), 12345, -1)))
+		sourcetest.WantNote(t, mustOpen(t, elsewhere), "indexes kept", "1")
+	}
 	// Another shard of the same size and time of modification.
 	members, _ := samplesOf(t, 3, 3, func(i int) int { return 10 * (i - 3) })
 	sourcetest.Replace(t, path, archive(t, stdtar.FormatUnknown, members...))
