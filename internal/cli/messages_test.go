@@ -166,6 +166,7 @@ func TestMessagesOfCommandLines(t *testing.T) {
 		{"source info . --kind raw --source shape=5", "shape: a list is wanted, and there is a whole number"},
 		{"source info x.tar --source int64=cls", "int64: a list is wanted, and there is a text; write [cls]"},
 		{"source info . --decode resize=5", "resize: a list is wanted, and there is a whole number"},
+		{"source info . --decode resize=[30,40]x", "resize: a list is wanted, and there is a text"},
 		{"source cat . x", `index "x" is not a whole number`},
 	} {
 		args := strings.Fields(c.line)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -205,7 +206,9 @@ func splitSettings(text string) (parts []string) {
 // in YAML; or else the text itself, such as the pattern {a,b}.
 func parseSetting(text string) (v any) {
 	flow := text != "" && strings.Contains(`[{"`, text[:1])
-	if !flow && !json.Valid([]byte(text)) || yaml.Unmarshal([]byte(text), &v) != nil || v == nil {
+	d := yaml.NewDecoder(strings.NewReader(text))
+	var rest any // of [ab].jpg, which yaml.Unmarshal would not see
+	if !flow && !json.Valid([]byte(text)) || d.Decode(&v) != nil || v == nil || d.Decode(&rest) != io.EOF {
 		return text
 	}
 	mapping, _ := v.(map[string]any)
