@@ -141,10 +141,10 @@ func (t *Tier) try() error {
 		return errors.Join(tier.ErrClosed, c.Close(), seg.Close())
 	}
 	t.seg, t.cache = seg, c
-	if replaced = cmp.Or(t.lost, replaced); replaced != "" {
+	if because := cmp.Or(t.lost, replaced); because != "" {
 		t.lost = ""
-		t.note = "its file was made again: " + replaced
-		t.about.Log.Warn("a tier has made its file again", "tier", kindName, "because", replaced)
+		t.note = "its file was opened or made again: " + because
+		t.about.Log.Warn("a tier has opened or made its file again", "tier", kindName, "because", because)
 	}
 	return nil
 }
