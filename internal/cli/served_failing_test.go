@@ -146,7 +146,7 @@ func TestRefusedReload(t *testing.T) {
 	good := s.configuration("", "")
 	s.configure("cashes: []\n")
 	s.hangup("was not applied")
-	s.healthSays("serves, but not everything is well", "was not applied: ", "config.yaml: caches: a server needs at least one cache; cashes: there")
+	s.healthSays("serves, but not everything is well", "was not applied: ", "config.yaml: caches: a server needs at least one cache; to remove the last one, end the server, and run stocached rm; cashes: there")
 	if at := s.metric("stocached_reload_time_seconds", ""); s.metric("stocached_reload_success", "") != 0 || at < began {
 		t.Error(at, began)
 	}

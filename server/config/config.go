@@ -235,7 +235,7 @@ func readBool(from, to reflect.Type, value any) (any, error) {
 func (c *Config) check() (complaints []string) {
 	complain := func(format string, a ...any) { complaints = append(complaints, fmt.Sprintf(format, a...)) }
 	if len(c.Caches) == 0 {
-		complain("caches: a server needs at least one cache")
+		complain("caches: a server needs at least one cache; to remove the last one, end the server, and run stocached rm")
 	}
 	names := map[string]int{}
 	for k := range c.Caches {
