@@ -19,6 +19,7 @@ from helpers import python
 
 from stocached import BadSampleError, InvalidError, Loader, source
 from stocached._formats import kept_index, line_index
+from stocached._formats.lines import Text
 
 
 def test_records_are_those_of_csv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -120,7 +121,7 @@ def test_processes_make_an_index_once(kept: Path):
     program = f"""
         import time
         from stocached import source
-        from stocached._formats import kept_index, line_index
+        from stocached._formats import kept_index, line_index, lines
         kept_index._KEPT, make, sleep = 1, line_index._made, time.sleep
         line_index._made = lambda *arguments: (print("makes", flush=True), input(), make(*arguments))[-1]
         time.sleep = lambda seconds: (print("waits", flush=True), sleep(seconds))
@@ -186,6 +187,17 @@ def test_mistakes(tmp_path: Path, name: str, data: bytes, options: dict[str, Any
     (tmp_path / name).write_bytes(data)
     with pytest.raises(InvalidError, match=words):
         source(tmp_path / name, **options)
+
+
+@pytest.mark.parametrize("piece", [1, 2, 5, 64, 1 << 18])
+def test_lines_are_counted_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int):
+    """Each piece once: a loader that skips bad samples asks for the line of each."""
+    monkeypatch.setattr("stocached._formats.lines._PIECE", piece)
+    draw = random.Random(6)
+    (tmp_path / "a.txt").write_bytes(b"".join(draw.choice([b"\n", b"\r\n", b"a\n", b"long\r\n"]) for _ in range(99)))
+    file = Text(str(tmp_path / "a.txt"))
+    some = draw.sample(range(99), 99)
+    assert [file._line_of(k) for k in some] == [k + 1 for k in some]
 
 
 def test_a_bad_line_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

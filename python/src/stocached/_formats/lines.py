@@ -17,7 +17,8 @@ from .line_index import Rule, starts_of
 from .local_file import LocalFile
 
 _LONGEST = 256 << 20  # bytes of a line
-_COUNTED = 64 << 20  # bytes before a line whose number an error says: 50 ms
+_COUNTED = 64 << 20  # bytes before a line whose number an error says: 50 ms, once
+_PIECE = 1 << 18  # bytes that are counted together
 _RECODED = "if the file is Latin-1, write iconv -f latin1 -t utf-8 FILE > new-file"
 _DELIMITERS = ";\t|"  # that other programs write
 
@@ -29,6 +30,7 @@ class Lines(Indexed):
 
     def __init__(self, where: Any, rule: Rule) -> None:
         super().__init__(where, starts_of(where, rule))
+        self._before = [0]  # lines before each piece, as far as they are counted
 
     def name(self, k: int) -> str:
         """With the line as editors count, from 1 on."""
@@ -41,9 +43,16 @@ class Lines(Indexed):
         if begin > _COUNTED or not isinstance(self._file, LocalFile):
             return None
         with contextlib.suppress(Exception):  # the error of the element counts
-            before = self._file.read(0, begin)
-            return 1 + before.count(b"\n") + before.count(b"\r") - before.count(b"\r\n")
+            piece = begin // _PIECE
+            for k in range(len(self._before) - 1, piece):
+                self._before.append(self._before[k] + self._ends_in(k * _PIECE, _PIECE))
+            return 1 + self._before[piece] + self._ends_in(piece * _PIECE, begin % _PIECE)
         return None
+
+    def _ends_in(self, at: int, size: int) -> int:
+        """The ends of lines in a part of the file, which ends before the end of the file."""
+        data = self._file.read(at, size + 1)  # a part may end within \r\n
+        return data.count(b"\n", 0, size) + data.count(b"\r", 0, size) - data.count(b"\r\n")
 
     def line(self, k: int) -> bytes:
         begin, size = self._place(k)
