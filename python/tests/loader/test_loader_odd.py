@@ -471,3 +471,16 @@ def test_a_sampler_without_batches_and_one_that_fails_at_once():
             next(iter(Loader(Numbers(10), batch_sampler=Once(), size=size)))
         with pytest.raises(KeyError, match="no batches today"):
             next(iter(Loader(Numbers(10), batch_sampler=Once(), size=size, num_workers=1)))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_error_over_a_batch_of_an_unusual_type_stays_itself(workers):
+    """A dataset's __getitems__ may give any object, which has no samples to look at."""
+
+    class Batches(Numbers):
+        def __getitems__(self, indices):
+            return object()
+
+    loader = Loader(Batches(8), 4, num_workers=workers, collate_fn=lambda batch: batch.missing)
+    with pytest.raises(AttributeError, match="'object' object has no attribute 'missing'"):
+        next(iter(loader))

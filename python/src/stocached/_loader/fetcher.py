@@ -43,7 +43,8 @@ def batch_of(collate: Callable[[Any], Any], samples: Any, indices: Any, dataset:
     try:
         return collate(samples)
     except Exception as error:
-        none = next((k for k, sample in enumerate(samples) if sample is None), None)
+        some = samples if isinstance(samples, (list, tuple)) else ()  # a dataset's __getitems__ may give any object
+        none = next((k for k, sample in enumerate(some) if sample is None), None)
         if none is None or hasattr(collate, "by_default"):  # that of a pipe names its stage
             raise
         while isinstance(dataset, CacheBacked) and not dataset.served:
