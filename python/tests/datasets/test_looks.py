@@ -428,6 +428,15 @@ def test_exceptions_keep_type_text_attributes_notes_and_traceback():
         assert "sample 0 was loaded on trial" in caught.value.__notes__[0]
 
 
+def test_an_exception_whose_class_the_child_has_made_keeps_its_text():
+    class Damaged(Counted):
+        def __getitem__(self, index):
+            raise type("Made", (Exception,), {})("a.jpg is missing")
+
+    with pytest.raises(RuntimeError, match=r"Made: a.jpg is missing"):
+        CachedSamples(Damaged(), size="16MiB")
+
+
 @pytest.mark.parametrize(
     "error", [OSError(5, "no", "a.jpg"), KeyError("a"), UnicodeDecodeError("utf-8", b"\xff", 0, 1, "x")]
 )

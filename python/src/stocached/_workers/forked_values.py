@@ -3,10 +3,12 @@ before the fork and pickle cannot name, such as a class within a function, goes 
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import io
 import pickle
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from types import FunctionType
@@ -79,7 +81,7 @@ def raised(error: BaseException, where: str) -> bytes:
         arguments = tuple(value if _can_be_sent(value) else repr(value) for value in error.args)
         attributes = {name: value for name, value in vars(error).items() if _can_be_sent(value)}
         if _can_be_sent(kind):
-            return _pickled((remote, (kind, arguments, attributes)))
+            return _pickled((remote, _pickled((kind, arguments, attributes))))
     return _pickled((remote, None))
 
 
@@ -88,9 +90,11 @@ def value_of(data: bytes) -> Any:
     value, parts = _unpickled(data)
     if not isinstance(value, RemoteError):
         return value
-    if parts is None:
-        raise value.rebuilt()
-    raise replace(value, data=None).rebuilt(partial(_made, *parts))
+    made: Callable[[str], BaseException] = RuntimeError
+    if parts is not None:
+        with contextlib.suppress(SchemaError):  # of a class that the child has made: a RuntimeError tells its text
+            made, value = partial(_made, *_unpickled(parts)), replace(value, data=None)
+    raise value.rebuilt(made)
 
 
 def _made(
