@@ -5,7 +5,8 @@
 // of an Epoch is what one rank reads. A Dealer deals global batches to the nodes that own their
 // samples. Only weights take memory that grows with the dataset. The order is the same for any number
 // of ranks and workers, and one position is the whole state of a job. C and Python give the same
-// orders: testdata/order.txt has vectors for all three. C and Python mix several datasets too. This package imports only the standard library.
+// orders: testdata/order.txt has vectors for all three. C and Python mix several datasets too. This
+// package imports only the standard library.
 package order
 
 import (

@@ -98,7 +98,7 @@ func (b *batch) read(ctx context.Context, src source.Source, prepare func([]byte
 	rest := make([]byte, b.bytes)
 	for i := b.first; i < b.first+b.n; i++ {
 		n, err := src.Size(i)
-		if err == nil && n > len(rest) { // the size has changed since assign
+		if err == nil && n > len(rest) { // the size has grown since its batch was made
 			err = fmt.Errorf("%w: its size is %d, and was less", source.ErrChanged, n)
 		}
 		if err == nil {

@@ -42,10 +42,10 @@ class Later:
     what it has imported. Without the package, the tests of the file are skipped."""
 
     def __init__(self, name: str) -> None:
-        import pytest  # programs of tests import this file too
-
         self._name = name
         if importlib.util.find_spec(name.partition(".")[0]) is None:
+            import pytest  # programs of tests import this file too
+
             pytest.skip(f"{name} is missing", allow_module_level=True)
 
     def __getattr__(self, name: str) -> Any:

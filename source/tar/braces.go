@@ -24,8 +24,8 @@ const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz" // the o
 
 // expandBraces returns the paths of a pattern, like a shell and webdataset: {a,b}, {000..012} (with
 // equal width if a number begins with 0), {0..10..2}, {a..f}, nested ones. A backslash makes the
-// next character literal, as Python's braces.expanded says. It returns ErrInvalid when braces do not match, or when there are more
-// than mostPaths.
+// next character literal, as Python's braces.expanded says. It returns ErrInvalid when braces do not
+// match, or when there are more than mostPaths.
 func expandBraces(pattern string) ([]string, error) {
 	all, err := expand(pattern)
 	if err != nil {

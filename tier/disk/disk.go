@@ -246,7 +246,7 @@ func (t *Tier) Put(_ context.Context, i int, sample []byte) {
 	}
 }
 
-// overAfter is as of failures of a source.
+// overAfter is the time after which a failure is over if none follows, so the next is warned of again.
 const overAfter = time.Minute
 
 // fail leaves the tier out after an error of its disk.

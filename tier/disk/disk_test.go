@@ -281,7 +281,10 @@ func TestFileTakenAway(t *testing.T) {
 			disk.Put(t.Context(), 1, content(1, bytesOf))
 			path := disk.s.path(use)
 			fatal.If(t, change(path))
-			for disk.Status().Openings == 0 {
+			for end := time.Now().Add(time.Minute); disk.Status().Openings == 0; {
+				if time.Now().After(end) {
+					t.Fatalf("the tier has not opened its file again for a minute: %+v", disk.Status())
+				}
 				get(t, disk, 1, bytesOf)
 			}
 			works(t, disk)

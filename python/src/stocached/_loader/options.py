@@ -143,7 +143,8 @@ NAMES = tuple(field.name for field in dataclasses.fields(Options))
 
 
 def of_pipe(loader: Any, arguments: Any, collate: Callable[..., Any]) -> Any:
-    """The arguments of a loader, checked where they are numbers. If its dataset is a Pipe, those of a dataset that do what the pipe says.
+    """The arguments of a loader, checked where they are numbers. If its dataset is a Pipe, they have another dataset that
+    does what the pipe says.
     collate: how the loader makes a batch by default."""
     if not isinstance(arguments.dataset, Pipe) and hasattr(arguments, "pin_memory"):
         with contextlib.suppress(InvalidError):  # torch's constructor raises its own; `checked` follows it
