@@ -89,8 +89,13 @@ def test_a_class_of_the_program(tmp_path: Path, registered: Any, cache_name: str
         file_format(".other", ".fix")(Fixed)
     with pytest.raises(InvalidError, match="one of them is of the format zip"):
         file_format(".zip")(Fixed)
-    with pytest.raises(InvalidError, match='give endings such as ".fasta"'):
-        file_format("fixed")
+    for endings in (("fixed",), (3,)):
+        with pytest.raises(InvalidError, match='give endings such as ".fasta"'):
+            file_format(*endings)  # type: ignore[arg-type]
+    with pytest.raises(InvalidError, match=r'^write @file_format\("\.fixed"\) above class Fixed, with the ending'):
+        file_format(Fixed)  # type: ignore[arg-type]
+    with pytest.raises(InvalidError, match=r"class Endless has no __len__: give it len\(\) and \[element\]"):
+        file_format(".endless")(type("Endless", (), {"__getitem__": Fixed.__getitem__}))
     with pytest.raises(InvalidError, match='format="paths" has a meaning'):
         file_format(".paths")(Fixed)
     for magic in ("FIX", b"longer than what is read"):

@@ -200,6 +200,9 @@ def test_files_of_other_columns_are_an_error(tmp_path: Path):
         assert [sorted(row) for row in source(tmp_path / f"{{0..1}}.{ending}")] == [["x", "y"]] * 2
     assert [*source(tmp_path / "{0..2}.parquet", columns=["x"])] == [{"x": 0}, {"x": 1}, {"x": 2}]
     assert len([*source(tmp_path / "{0,3}.parquet")]) == 1
+    (tmp_path / "4.csv").write_text("w\n1\n")
+    with pytest.raises(InvalidError, match=r"and .*0\.csv has it\. Read files of other columns by another source"):
+        source(tmp_path / "{0,4}.csv")
 
 
 def test_columns_of_other_types_are_a_warning(tmp_path: Path):

@@ -64,6 +64,9 @@ def test_words_of_other_libraries_name_what_takes_their_place():
         "take": r"source\(data\[:100\]\)",
         "repeat": "each loop",
         "concatenate": r"write a \+ b",
+        "decode": "decode=True",
+        "to_tuple": r"write \.map",
+        "rename": r"write \.map",
     }.items():
         with pytest.raises(AttributeError, match=f"^a pipe has no {name}: .*{words}"):
             getattr(NUMBERS, name)

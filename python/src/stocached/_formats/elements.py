@@ -121,8 +121,8 @@ class Elements(ReadsAhead):
             all_have = [name for name in wanted if all(name in each for _, each in named)]
             raise InvalidError(
                 f"{lacks} has no column {name!r}, and {has} has it. "
-                + (f"All have columns={one_line(all_have, 400)}; " if all_have else "")
-                + "or read files of other columns by another source, and join them by +"
+                + (f"All have columns={one_line(all_have, 400)}; or read" if all_have else "Read")
+                + " files of other columns by another source, and join them by +"
             )
 
     def _check_types(self) -> None:

@@ -116,7 +116,12 @@ def file_format(*endings: str, magic: bytes = b"") -> Callable[[type], type]:
     magic: files begin with these bytes; those without an ending in their names are told by them.
 
     Raises InvalidError for an ending of another class."""
-    names = [ending.lower() for ending in endings]
+    for kind in endings:
+        if isinstance(kind, type):  # @file_format without brackets
+            raise InvalidError(
+                f'write @file_format(".{kind.__name__.lower()}") above class {kind.__name__}, with the ending of its files'
+            )
+    names = [str(ending).lower() for ending in endings]
     if not names or not all(ending.startswith(".") and len(ending) > 1 for ending in names):
         raise InvalidError(f'file_format({", ".join(map(repr, endings))}): give endings such as ".fasta"')
     if not isinstance(magic, bytes) or len(magic) > _HEAD:
@@ -127,6 +132,9 @@ def file_format(*endings: str, magic: bytes = b"") -> Callable[[type], type]:
             raise InvalidError(
                 f'file_format({", ".join(map(repr, endings))}): format="{PATHS}" has a meaning; give others'
             )
+        for method in ("__len__", "__getitem__"):
+            if not hasattr(kind, method):
+                raise InvalidError(f"class {kind.__name__} has no {method}: give it len() and [element]")
         taken = {ending: each for each in FORMATS.values() for ending in (*each.endings, f".{each.name}")}
         name = names[0][1:]
         for other in filter(None, map(taken.get, names)):

@@ -391,14 +391,17 @@ _INSTEAD = {  # of methods that pipes of other libraries have
     "chain": "write a + b",
     "concat": "write a + b",
     "concatenate": "write a + b",
+    "decode": "source(..., decode=True) decodes files by their endings; .map(function) does the rest",
     "interleave": "write .flat_map(read).shuffle(window=...)",
     "padded_batch": "write .batch(n, pad=0)",
     "prefetch": "a Loader reads ahead, with num_workers=",
     "repeat": "each loop over a Loader is an epoch",
+    "rename": 'write .map(lambda item: {"new": item["old"]})',
     "select": "write .filter(function), or " + _PART,
     "shard": "a Loader shares the items between ranks and workers",
     "skip": _PART,
     "take": _PART,
+    "to_tuple": 'write .map(lambda item: (item["jpg"], item["cls"]))',
     "unbatch": "write .flat_map(function)",
 }
 
