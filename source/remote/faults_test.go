@@ -348,7 +348,7 @@ func TestBadRemoteSettings(t *testing.T) {
 		{"s3://", nil, source.ErrInvalid, "s3:// names no bucket; write s3://bucket/name"},
 		{"gs://", nil, source.ErrInvalid, "gs:// names no bucket; write gs://bucket/name"},
 		{"https:///x", nil, source.ErrInvalid, "https:///x names no host; write https://host/path"},
-		{"s3://photos/x", map[string]any{"endpoint": "somewhere"}, source.ErrInvalid, "remote.endpoint"},
+		{"s3://photos/x", map[string]any{"endpoint": "somewhere"}, source.ErrInvalid, `remote.endpoint is "somewhere", and must be like https://`},
 		{"s3://photos/x", map[string]any{"endpoint": "http://user:hidden@127.0.0.1"}, source.ErrInvalid, "remote.endpoint"},
 		{"s3://photos/x", map[string]any{"endpoint": s.URL, "credentials": "guess"}, source.ErrInvalid, "environment, file, iam, none"},
 		{"s3://photos/x", map[string]any{"endpoint": s.URL, "ca": ca}, source.ErrInvalid, "no certificate in PEM"},

@@ -232,4 +232,9 @@ func TestWhereTheKeysCameFrom(t *testing.T) {
 	if got, err := first(t, "s3://photos/records", map[string]any{"credentials": "file", "profile": "lab"}); err != nil || string(got) != "0123456789" {
 		t.Errorf("AWS_ENDPOINT_URL_S3: %q, %v", got, err)
 	}
+	t.Setenv("AWS_ENDPOINT_URL_S3", "")
+	t.Setenv("AWS_ENDPOINT_URL", "storage:9000")
+	if _, err := first(t, "s3://photos/records", nil); err == nil || !strings.Contains(err.Error(), `AWS_ENDPOINT_URL is "storage:9000", and must be like https://`) {
+		t.Errorf("an endpoint without a scheme: %v", err)
+	}
 }

@@ -53,11 +53,21 @@ func open(s source.Settings, endpoint string) (source.Objects, error) {
 	if err != nil {
 		return nil, err
 	}
-	at := cmp.Or(o.Endpoint, os.Getenv("AWS_ENDPOINT_URL_S3"), os.Getenv("AWS_ENDPOINT_URL"), endpoint)
+	name, at := "remote.endpoint", o.Endpoint
+	for _, variable := range []string{"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"} {
+		if at == "" {
+			name, at = variable, os.Getenv(variable)
+		}
+	}
+	at = cmp.Or(at, endpoint)
 	u, err := url.Parse(at)
 	if err != nil || u.Host == "" || u.User != nil || u.Scheme != "http" && u.Scheme != "https" ||
 		strings.Trim(u.Path, "/") != "" || u.RawQuery != "" {
-		return nil, fmt.Errorf("%w: remote.endpoint must be like https://host:port, without a path, user or password", source.ErrInvalid)
+		is := ""
+		if !strings.ContainsAny(at, "@?") { // it shows no secret
+			is = fmt.Sprintf(" is %q, and", at)
+		}
+		return nil, fmt.Errorf("%w: %s%s must be like https://host:port, without a path, user or password", source.ErrInvalid, name, is)
 	}
 	keys, err := o.keys(u.Hostname())
 	if err != nil {

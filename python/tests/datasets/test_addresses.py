@@ -585,6 +585,7 @@ def test_a_bucket_that_is_away(run: Path, other: Bucket, monkeypatch: pytest.Mon
         (lambda: source("s3://data/files/", colour="red"), stocached.InvalidError, "unknown key"),
         (lambda: source(TARS, fields=["png"]), stocached.InvalidError, "png"),
         (lambda: source("s3:///files"), stocached.InvalidError, "names no bucket"),
+        (lambda: source("S3://data/files/"), stocached.InvalidError, "write s3:// and not S3://"),
         (lambda: source([1, 2], fields=["a"]), stocached.InvalidError, "fields= goes with a text"),
         (lambda: source(__file__, fields=["a"]), stocached.InvalidError, "fields are for files of a format"),
         (lambda: source("s3://data/rows.parquet"), stocached.CacheNotFoundError, "NoSuchKey"),
@@ -604,6 +605,19 @@ def test_a_bucket_that_is_away(run: Path, other: Bucket, monkeypatch: pytest.Mon
 def test_mistakes_have_errors_that_name_them(make: Callable[[], Any], kind: type[Exception], said: str):
     with pytest.raises(kind, match=said):
         make()
+
+
+@pytest.mark.usefixtures("run")
+@pytest.mark.parametrize("missing", ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"])
+@pytest.mark.parametrize("address", ["s3://data/files/", "s3://data/files/*", "s3://data/rows.parquet", TARS])
+def test_half_of_the_keys_is_refused(address: str, missing: str, monkeypatch: pytest.MonkeyPatch):
+    source("s3://data/files/")  # a server with this id runs
+    monkeypatch.setenv(missing, "")
+    for settings in ({}, {"remote": {"credentials": "environment"}}):
+        with pytest.raises(stocached.InvalidError, match=f"is set in the environment, and {missing} is missing"):
+            source(address, **settings)
+    with pytest.raises(stocached.CachePermissionError):  # it is asked
+        source(address, remote={"credentials": "none"})
 
 
 def test_without_a_server(run: Path, monkeypatch: pytest.MonkeyPatch):

@@ -33,6 +33,7 @@ from .._common.errors import (
 from .._common.program import program
 
 _KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+_OTHERS = ("file", "iam", "none")  # remote.credentials that leave out the keys of the environment
 # What decides which storage answers, and as whom. Programs with the same values share a server.
 _IDENTITY = (
     "AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_SHARED_CREDENTIALS_FILE", "HOME", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL",
@@ -126,6 +127,8 @@ class OnDemand:
         for left in reversed(range(_TRIES)):
             keys = _keys()
             hand = hand or self.has_old_keys()
+            if hand:
+                _check_keys(keys, body["source"])
             # The server reads YAML, which knows no pairs of surrogates.
             text = json.dumps({**body, "keys": _as_body(keys) if hand else None}, ensure_ascii=False)
             status, answer = self._post(path, text)
@@ -314,6 +317,18 @@ def _by() -> str:
 
 def _keys() -> tuple[str | None, ...]:
     return tuple(os.environ.get(name) for name in _KEYS)
+
+
+def _check_keys(keys: tuple[str | None, ...], source: Mapping[str, Any]) -> None:
+    """Raises InvalidError for one key without the other, if requests would have the keys of the environment."""
+    remote = source.get("remote")
+    chosen = remote.get("credentials") if isinstance(remote, Mapping) else None
+    has, lacks = _KEYS[:2] if keys[0] else _KEYS[1::-1]
+    if bool(keys[0]) != bool(keys[1]) and chosen not in _OTHERS and not str(source.get("path", "")).startswith("http"):
+        raise InvalidError(
+            f"{has} is set in the environment, and {lacks} is missing: set both or neither; "
+            'remote={"credentials": "none"} is for public buckets, "file" for the keys of a profile'
+        )
 
 
 def _digest(keys: tuple[str | None, ...]) -> str:

@@ -56,6 +56,9 @@ def _of_text(text: str, format: str | None, options: dict[str, Any]) -> Any:
 
         return SourceDataset(text.removeprefix(_SERVED))
     if address is not None and (text.startswith("//", address.end()) and not os.path.exists(text)):
+        lower = address[0].lower() + text[address.end() :]
+        if lower.startswith(ADDRESSES):
+            raise InvalidError(f"source({one_line(shown(lower))}): write {address[0].lower()}// and not {address[0]}//")
         return _of_files(text, format, options, decode)
     ours = any(os.path.isfile(os.path.join(text, name)) for name in ("dataset.json", "00000.stocblk"))
     if ours and format is None and not options and not decode:
