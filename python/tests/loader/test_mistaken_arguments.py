@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import pathlib
 import pickle
 import subprocess
 import sys
+import types
 import warnings
 
 import numpy as np
@@ -66,6 +68,25 @@ def test_a_second_parameter_is_named_generator(kind, size):
         max,
     ):
         next(iter(kind()([(3, 5)] * 8, 4, augment=function)))
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("dataset", "said"),
+    [
+        ("t.parquet", r"\(source\('t.parquet'\), \.\.\.\)"),
+        (b"train", r"\(source\('train'\), \.\.\.\)"),
+        (pathlib.Path("train"), r"\(source\('train'\), \.\.\.\)"),
+        (Pairs, r"Loader\(Pairs\): this is a class; give an object, Pairs\(\.\.\.\)"),
+        (
+            image.convert(types.SimpleNamespace(transform=image.CenterCrop(3))),
+            r"write dataset, augment = image\.convert\(\.\.\.\), and then \w+\(dataset, \.\.\., augment=augment\)",
+        ),
+    ],
+)
+def test_what_is_no_dataset_is_refused(kind, dataset, said):
+    with pytest.raises(InvalidError, match=said):
+        kind()(dataset, 3)
 
 
 @BOTH

@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import inspect
 import os
+import sys
 import typing
 from collections.abc import Callable, Iterable
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, cast, get_args
@@ -16,6 +17,7 @@ import numpy as np
 from .._common import sizes
 from .._common.errors import InvalidError
 from .._common.numbers import seconds, whole
+from .._common.one_line import one_line
 from .._datasets.augment_function import check_alone, takes_generator
 from .._datasets.cache_backed import CacheBacked
 from .._datasets.cached_samples import BadSamplesAre, CachedSamples, check_bad_samples, check_cache
@@ -145,7 +147,8 @@ NAMES = tuple(field.name for field in dataclasses.fields(Options))
 def of_pipe(loader: Any, arguments: Any, collate: Callable[..., Any]) -> Any:
     """The arguments of a loader, checked where they are numbers. If its dataset is a Pipe, they have another dataset that
     does what the pipe says.
-    collate: how the loader makes a batch by default."""
+    collate: how the loader makes a batch by default. Raises InvalidError for what is certainly no dataset."""
+    _check_dataset(type(loader).__name__, arguments.dataset)
     if not isinstance(arguments.dataset, Pipe) and hasattr(arguments, "pin_memory"):
         with contextlib.suppress(InvalidError):  # torch's constructor raises its own; `checked` follows it
             return checked(arguments)
@@ -155,6 +158,22 @@ def of_pipe(loader: Any, arguments: Any, collate: Callable[..., Any]) -> Any:
         return arguments
     loader._remedy, loader._given = REMEDY, dict(vars(arguments))
     return of_loader(arguments.dataset._stage, arguments, collate)
+
+
+def _check_dataset(loader: str, dataset: Any) -> None:
+    if isinstance(dataset, (str, bytes, os.PathLike)):
+        path = dataset if isinstance(dataset, bytes) else os.fspath(dataset)
+        raise InvalidError(
+            f"{loader}({one_line(dataset)}): a text or a path is no dataset; for the samples of files, write "
+            f"{loader}(source({one_line(os.fsdecode(path))}), ...)"
+        )
+    if isinstance(dataset, type) and not hasattr(type(dataset), "__getitem__"):  # an Enum has items
+        raise InvalidError(f"{loader}({dataset.__name__}): this is a class; give an object, {dataset.__name__}(...)")
+    if isinstance(dataset, getattr(sys.modules.get("stocached._image.conversion"), "Converted", ())):
+        raise InvalidError(
+            f"{loader}(): this is the pair that convert made; write dataset, augment = image.convert(...), and then "
+            f"{loader}(dataset, ..., augment=augment)"
+        )
 
 
 def checked(arguments: Any) -> Any:
