@@ -127,6 +127,13 @@ def test_imagenet_training(root, version):
     whole = image.convert(theirs, short_side=None)
     assert whole.dataset[5][0].shape == (3, *np.asarray(datasets.folder.default_loader(theirs.samples[5][0])).shape[:2])
     assert "as large as the file. The default is a short side of 256 pixels." in whole.explanation
+    for kind, some in (
+        (stocached.Loader, dataset),
+        (stocached.torch.DataLoader, torch.utils.data.Subset(dataset, range(15))),
+    ):
+        with pytest.raises(Exception, match=r"shapes|equal size") as raised:  # without augment
+            list(kind(some, 15))
+        assert "augment = image.convert(...)" in f"{raised.value}{getattr(raised.value, '__notes__', '')}"
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -39,16 +40,27 @@ class ByIndex:
 
 
 def batch_of(collate: Callable[[Any], Any], samples: Any, indices: Any, dataset: Any) -> Any:
-    """What the function makes of samples. Its error names one that is None, which it may not have expected."""
+    """What the function makes of samples. Its error names one that is None, which it may not have expected, and what makes
+    pictures alike."""
     try:
         return collate(samples)
     except Exception as error:
-        some = samples if isinstance(samples, (list, tuple)) else ()  # a dataset's __getitems__ may give any object
-        none = next((k for k, sample in enumerate(some) if sample is None), None)
-        if none is None or hasattr(collate, "by_default"):  # that of a pipe names its stage
+        # That of a pipe names its stage. A dataset's __getitems__ may give any object.
+        if hasattr(collate, "by_default") or not isinstance(samples, (list, tuple)):
             raise
         while isinstance(dataset, CacheBacked) and not dataset.served:
             dataset = dataset.dataset  # type: ignore[attr-defined]
+        none = next((k for k, sample in enumerate(samples) if sample is None), None)
+        if none is None:
+            of_pictures = getattr(sys.modules.get("stocached._image.folder"), "Decoded", ())
+            shapes = {getattr(sample[0], "shape", None) for sample in samples if isinstance(sample, tuple) and sample}
+            if len(shapes) < 2 or not isinstance(getattr(dataset, "dataset", dataset), of_pictures):  # in a Subset
+                raise
+            raise_noted(
+                error,
+                "stocached: the pictures differ in size. Give the loader augment= with a step that makes them alike, such as "
+                "that of dataset, augment = image.convert(...)",
+            )
         which = f"sample {indices[none]}" if len(samples) == len(indices) else f"one of {len(samples)} samples"
         raise_noted(
             error,
