@@ -88,7 +88,7 @@ def text(path: Path) -> Made:
 MEMBERS = [
     {"__key__": f"class{k % 3}/a.{k:02}", "jpg": bytes(range(k)) * 9}
     if k % 4
-    else {"__key__": f"{k}", "json": {"k": k}}
+    else {"__key__": f"{k}", "json": b'{"k": %d}' % k}
     for k in range(60)
 ]
 
@@ -99,9 +99,8 @@ def zip_of(path: Path, method: int, wide: bool = False) -> Made:
         archive.writestr("class0/.hidden.jpg", b"x")
         for member in MEMBERS:
             key, ending = member["__key__"], [*member][1]
-            data = member[ending] if ending == "jpg" else json.dumps(member[ending]).encode()
             with archive.open(f"{key}.{ending}", "w", force_zip64=wide) as file:
-                file.write(data)
+                file.write(member[ending])
         archive.comment = b"a comment"
     return Made(str(path / "a.zip"), MEMBERS)
 

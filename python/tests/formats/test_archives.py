@@ -74,7 +74,7 @@ def test_damaged_members_are_errors_that_name_them(
     path = archive(tmp_path / "a.zip", MEMBERS)
     patched(path, signature, offset, value)
     pipe = source(path)
-    assert [pipe[0]["txt"], pipe[2]["bin"]] == ["text", b"abc" * 99]
+    assert [pipe[0]["txt"], pipe[2]["bin"]] == [b"text", b"abc" * 99]
     with pytest.raises(BadSampleError, match=words):
         pipe[1]
     with pytest.warns(UserWarning, match="b.bin"):
@@ -149,21 +149,18 @@ def test_a_comment_may_have_the_bytes_of_an_end(tmp_path: Path):
 def test_names_may_begin_with_the_working_folder(tmp_path: Path):
     """As bsdtar writes them."""
     pipe = source(archive(tmp_path / "a.zip", {"./a.txt": b"1", "./.b.txt": b"2", "./c/.d/e.txt": b"3", ".f": b"4"}))
-    assert list(pipe) == [{"__key__": "./a", "txt": "1"}]
+    assert list(pipe) == [{"__key__": "./a", "txt": b"1"}]
 
 
 def test_members_that_cannot_be_read_leave_the_others(tmp_path: Path):
     """bzip2 packs zeros 200,000 times, and deflate 1,032."""
     path = archive(tmp_path / "a.zip", {"a.bin": bytes(1 << 20)}, zipfile.ZIP_BZIP2)
     with zipfile.ZipFile(path, "a") as file:
-        file.writestr("b.json", "[" * 100_000)
         file.writestr("c.txt", "1", zipfile.ZIP_STORED)
     pipe = source(path)
-    assert pipe[2]["txt"] == "1"
+    assert pipe[1]["txt"] == b"1"
     with pytest.raises(BadSampleError, match=r"member a\.bin: it is compressed with bzip2"):
         pipe[0]
-    with pytest.raises(BadSampleError, match=r"member b\.json: no json"):
-        pipe[1]
 
 
 def test_names_of_old_archives(tmp_path: Path):
@@ -171,7 +168,7 @@ def test_names_of_old_archives(tmp_path: Path):
     path.write_bytes(path.read_bytes().replace(b"xx.txt", b"\x81\x82.txt"))
     with zipfile.ZipFile(path) as file:
         assert file.namelist() == ["üé.txt"]
-    assert source(path)[0] == {"__key__": "üé", "txt": "1"}
+    assert source(path)[0] == {"__key__": "üé", "txt": b"1"}
 
 
 def test_pictures_decode_and_become_tars(tmp_path: Path):

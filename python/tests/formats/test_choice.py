@@ -46,7 +46,7 @@ def test_magic_bytes_tell_files_without_an_ending(tmp_path: Path):
     with zipfile.ZipFile(tmp_path / "photos", "w") as archive:
         archive.writestr("a.txt", "b")
         archive.writestr("README", "c")
-    assert list(source(tmp_path / "photos")) == [{"__key__": "a", "txt": "b"}, {"__key__": "README", "data": b"c"}]
+    assert list(source(tmp_path / "photos")) == [{"__key__": "a", "txt": b"b"}, {"__key__": "README", "data": b"c"}]
     (tmp_path / "photos").rename(tmp_path / "photos.parquet")
     with pytest.raises(InvalidError, match=r"photos\.parquet is no parquet file: it begins with b'PK"):
         source(tmp_path / "photos.parquet")

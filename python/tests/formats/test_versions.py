@@ -52,7 +52,7 @@ WANTED: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
     "*.npz": ([{name: row[name] for name in ("k", "x", "grid", "text")} for row in NUMBERS], {}),
     "*.safetensors": ([{name: row[name] for name in ("k", "x", "grid", "flag")} for row in NUMBERS], {}),
     "*/none.tfrecord": (EXAMPLES, {}),
-    "zip/*": ([{"__key__": name[:-4], "txt": text} for name, text in sorted(written.MEMBERS.items())], {}),
+    "zip/*": ([{"__key__": name[:-4], "txt": text.encode()} for name, text in sorted(written.MEMBERS.items())], {}),
 }
 REFUSED = {
     "*/gzip.tfrecord": r"compressed with gzip, .*unpack it: gzip -dc .*gzip\.tfrecord > new-file",

@@ -15,7 +15,6 @@ import numpy as np
 from .._common.errors import BadSampleError, InvalidError
 from .._common.one_line import printable
 from .._memory.texts import SharedBytes, Texts
-from .._shards.tar_members import member_value
 from .local_file import opened
 
 _END = struct.Struct("<4s4H2LH")  # of the central directory
@@ -34,8 +33,7 @@ _new_bytes: Callable[[None, int], bytes] = _NEW_BYTES(("PyBytes_FromStringAndSiz
 
 
 class Zip:
-    """Each element is a member: its values as members of tar shards have them, under their endings, and "__key__". Folders and
-    hidden files do not count."""
+    """Each element is a member: its bytes under its ending, and "__key__". Folders and hidden files do not count."""
 
     addresses = True
 
@@ -55,11 +53,7 @@ class Zip:
     def __getitem__(self, k: int) -> dict[str, Any]:
         name = self.names[k]
         stem, ending = os.path.splitext(name)
-        ending, data = ending[1:].lower() or "data", self.data(k, name)
-        try:
-            return {"__key__": stem, ending: member_value(ending, data)}
-        except (ValueError, RecursionError) as error:
-            raise BadSampleError(f"no {ending}: {error}") from None
+        return {"__key__": stem, ending[1:].lower() or "data": self.data(k, name)}
 
     def data(self, k: int, name: str | None = None) -> bytes:
         """The bytes of a member. name: its own, if known. Raises BadSampleError."""
