@@ -300,8 +300,9 @@ def test_states_of_another_order_are_refused():
 @pytest.mark.parametrize(
     ("arguments", "named", "text"),
     [
-        ((0,), {}, "indices=0"), (([],), {}, "shape"), (([[1]],), {}, "shape"), (([0.5],), {}, "dtype"), ((10, 0), {}, "block"), ((10, 1, True, 0), {}, "window"),
-        ((10,), {"rank": 1}, "rank=1"), ((10,), {"world_size": 0}, "world_size"), ((10,), {"ends": "x"}, "ends='x'"), ((10,), {"seed": -1}, "seed=-1"),
+        ((0,), {}, "indices=0"), (([],), {}, "shape"), (([[1]],), {}, "shape"), (([0.5],), {}, "dtype"), ((10, 0), {}, "block"),
+        ((10,), {"rank": 1}, "rank=1"), ((10,), {"world_size": 0}, "world_size"), ((10,), {"ends": "x"}, "ends='x'"),
+        ((10,), {"seed": -1}, "seed=-1"), ((10, 1, True, 0), {}, "window"),
     ],
 )  # fmt: skip
 def test_invalid_samplers(arguments, named, text):
