@@ -216,7 +216,12 @@ def test_decode_as_a_step():
         decode, generator = some[0], np.random.default_rng
         assert np.array_equal(image.Compose(some)(data, generator(3)), one_by_one(some[1:], decode(data), generator(3)))
     with pytest.raises(InvalidError, match="it must be the bytes or the path of a file"):
-        folded(picture(300, 200))
+        folded(7)
+    decoded = picture(300, 200)
+    for sample in (decoded, {"__key__": __file__, "jpg": decoded}, {"__key__": "a", "png": decoded, "txt": __file__}):
+        for step in (folded, image.Decode(size=8)) if sample is not decoded else (folded,):
+            with pytest.raises(InvalidError, match="is decoded already: leave Decode out, or write Resize"):
+                step(sample)
     with pytest.raises(InvalidError, match="must be the first step"):
         image.Compose(steps[::-1])
 

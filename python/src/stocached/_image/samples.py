@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from .._common.errors import InvalidError
+from .passes import is_picture
 
 KEY = "__key__"
 PICTURES = ("jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff", "ppm")
@@ -24,13 +25,14 @@ def changed(
     """The sample with change(value) in place of the first value that is accepted. chosen: gives what accepts, from all
     values. Raises InvalidError if there is none, with the class of the step and what is wanted."""
     found = [False]
-    if isinstance(sample, dict) and KEY in sample:  # the endings of files name their values
-        pictures = [name for name in sample if str(name).rpartition(".")[2] in PICTURES]
-        if wanted is FILE and pictures and chosen(sample.values())(sample[pictures[0]]):
-            return {**sample, pictures[0]: change(sample[pictures[0]])}
     several = isinstance(sample, (Mapping, tuple, list))
     values = sample.values() if isinstance(sample, Mapping) else sample if several else [sample]
-    accepts = chosen(values)
+    keyed = isinstance(sample, dict) and KEY in sample  # the endings of files name their values
+    pictures = [name for name in sample if str(name).rpartition(".")[2] in PICTURES] if keyed and wanted is FILE else []
+    decoded = bool(pictures) and is_picture(sample[pictures[0]])
+    accepts = chosen([b""] if decoded else values)  # a text beside a decoded picture is no path, as beside bytes
+    if pictures and accepts(sample[pictures[0]]):
+        return {**sample, pictures[0]: change(sample[pictures[0]])}
 
     def first(value: Any) -> Any:
         if found[0] or not accepts(value):
@@ -40,7 +42,7 @@ def changed(
 
     made: Any
     if isinstance(sample, Mapping):
-        made = {key: first(value) for key, value in sample.items()}
+        made = {key: value if keyed and key == KEY else first(value) for key, value in sample.items()}
     elif several:
         made = [first(value) for value in sample]
         if isinstance(sample, tuple):
@@ -48,8 +50,10 @@ def changed(
     else:
         made = first(sample)
     if not found[0]:
-        raise InvalidError(
-            f"{type(step).__name__}: no picture in {type(sample).__name__}: it must be {wanted}, "
-            "or a tuple, list or mapping that has one"
-        )
+        by, kind = type(step).__name__, type(sample).__name__
+        if wanted is FILE and any(map(is_picture, values)):
+            raise InvalidError(
+                f"{by}: the picture in {kind} is decoded already: leave Decode out, or write Resize in its place"
+            )
+        raise InvalidError(f"{by}: no picture in {kind}: it must be {wanted}, or a tuple, list or mapping that has one")
     return made
