@@ -168,6 +168,11 @@ def test_mistakes_show_when_a_step_is_made(make):
         make()
 
 
+def test_a_text_for_a_number_is_named_as_it_was_given():
+    with pytest.raises(InvalidError, match="brightness='0.5'"):
+        image.ColorJitter(brightness="0.5")
+
+
 def test_resize_to_two_sides_is_part_of_the_decoder():
     data = encoded(picture(300, 200))
     both = image.Compose([image.Decode(), image.Resize((40, 50)), image.CenterCrop(32)])
@@ -285,6 +290,7 @@ def test_pictures_that_a_step_cannot_take(step, pixels):
         lambda: image.ToDtype("number"),
         lambda: image.ToDtype({"float32": 1}),
         lambda: image.ColorJitter("a"),
+        lambda: image.ColorJitter(brightness=(0.5,)),
         lambda: image.ColorJitter(hue=(0.1, 0.2, 0.3)),
         lambda: image.ColorJitter(saturation=[None, 1]),
         lambda: image.Compose(image.RandomCrop(9)),

@@ -42,9 +42,9 @@ def pair(size: int | Sequence[int]) -> tuple[int, int]:
 
 
 def items(value: Any) -> tuple[Any, ...]:
-    """Those of a sequence, or the value alone."""
+    """Those of a sequence, or the value alone, as a text is."""
     try:
-        return tuple(value)
+        return (value,) if isinstance(value, str) else tuple(value)
     except TypeError:
         return (value,)
 
@@ -61,7 +61,7 @@ def fill_of(value: int | Sequence[int]) -> tuple[int, int, int]:
 def numbers_of(name: str, value: float | Sequence[float]) -> list[float]:
     """A number, or one for each channel."""
     numbers, wanted = items(value), "a number, or one for each channel: 1 or 3"
-    if isinstance(value, str) or len(numbers) not in (1, 3):
+    if len(numbers) not in (1, 3):
         raise InvalidError(f"{name}={value!r}; it must be {wanted}")
     return [real(name, one, wanted) for one in numbers]
 

@@ -193,8 +193,9 @@ class ColorJitter(Step):
             value, hue = getattr(self, name), name == "hue"
             centre, least, most = (0.0, -0.5, 0.5) if hue else (1.0, 0.0, float("inf"))
             wanted = "a number, or a range of two numbers"
-            numbers = [real(name, one, wanted, -_MOST, _MOST) for one in items(value)]
-            if len(numbers) == 1:
+            given = items(value)
+            numbers = [real(name, one, wanted, -_MOST, _MOST) for one in given]
+            if len(given) == 1 and given[0] is value:
                 far = numbers[0]
                 numbers = [centre - far if hue else max(centre - far, least), centre + far]
             elif len(numbers) != 2:
