@@ -8,6 +8,7 @@ import gc
 import multiprocessing
 import os
 import re
+import signal
 import subprocess
 import threading
 import time
@@ -33,6 +34,15 @@ def rest_of(program: subprocess.Popen[str], timeout: float) -> tuple[str, str]:
     with program:
         program.wait(timeout)
         return program.stdout.read(), program.stderr.read()
+
+
+def pause(pid: int) -> None:
+    """Stops a process until SIGCONT: it exists and answers nothing."""
+    os.kill(pid, signal.SIGSTOP)
+    tasks = Path(f"/proc/{pid}/task")
+    until(
+        lambda: all(task.joinpath("stat").read_text().rpartition(")")[2].split()[0] == "T" for task in tasks.iterdir())
+    )
 
 
 def compute(seconds: float) -> None:

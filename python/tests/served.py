@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 from helpers import pattern
-from processes import until
+from processes import pause, until
 
 __all__ = ["PROGRAM", "ROOT", "Server", "expected", "program", "until", "write_pictures", "write_records"]
 
@@ -113,13 +113,7 @@ class Server:
     def pause(self) -> None:
         """Stops the server until `resume`: it exists and answers nothing."""
         assert self.process is not None
-        self.process.send_signal(signal.SIGSTOP)
-        tasks = Path(f"/proc/{self.process.pid}/task")
-        until(
-            lambda: all(
-                task.joinpath("stat").read_text().rpartition(")")[2].split()[0] == "T" for task in tasks.iterdir()
-            )
-        )
+        pause(self.process.pid)
 
     def resume(self) -> None:
         assert self.process is not None

@@ -3,6 +3,7 @@ fsspec."""
 
 from __future__ import annotations
 
+import contextlib
 import http.server
 import io
 import json
@@ -12,6 +13,7 @@ import pickle
 import random
 import re
 import signal
+import socket
 import threading
 import zipfile
 from collections.abc import Callable
@@ -25,10 +27,11 @@ import pytest
 from buckets import Bucket, servers
 from helpers import python
 from made import CASES, Made, plain, pq
-from processes import until
+from processes import pause, until
 
 import stocached
 from stocached import FingerprintError, InvalidError, Loader, source
+from stocached._cache import on_demand
 from stocached._cache.on_demand import OnDemand
 from stocached._formats import kept_index, remote_files
 
@@ -194,6 +197,81 @@ def test_processes_and_kills_of_the_server(bucket: Bucket, run: Path):
             os.kill(pid, signal.SIGKILL)
     assert sorted(numbers) == [*range(200)]
     assert len(servers(run)) <= 1
+
+
+ASKS: dict[str, Callable[[remote_files.RemoteFiles], Any]] = {
+    "open": lambda _: source("s3://data/stall/", kind="dir"),
+    "objects": lambda _: source("s3://data/stall/*.jsonl"),
+    "part": lambda files: files[0].now(0, 1),
+    "ahead": lambda files: files.tell([files.whole(0)]),
+    "a request that does not fit": lambda _: source(f"s3://data/{'x' * 2_000_000}.csv"),
+}
+
+
+@pytest.fixture
+def stall(bucket: Bucket, run: Path, monkeypatch: pytest.MonkeyPatch) -> remote_files.RemoteFiles:
+    bucket.put("stall/a.jsonl", b"1\n")
+    monkeypatch.setattr(on_demand, "_TURN", 50)
+    monkeypatch.setattr(on_demand, "_QUIET", 1)
+    return remote_files.files_of("s3://data/stall/a.jsonl", None)
+
+
+@pytest.mark.parametrize("ask", ASKS.values(), ids=ASKS)
+def test_a_server_that_is_stopped_is_an_error(
+    ask: Callable[[Any], Any], stall: remote_files.RemoteFiles, run: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (pid,) = servers(run)
+    pause(pid)
+    monkeypatch.setattr(on_demand, "_SILENT", 3)
+    try:
+        with pytest.raises(
+            stocached.CacheTimeoutError, match=rf"pid {pid}\).* nothing for 0\.15 s.*SIGCONT.*server\.log"
+        ):
+            ask(stall)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.usefixtures("stall")
+def test_a_server_on_which_too_many_wait_is_an_error(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("STOCACHED_IDLE", "3s")
+    monkeypatch.setattr(on_demand, "_SILENT", 3)
+    server = OnDemand()
+    with contextlib.ExitStack() as sockets:
+        listener, *others = (sockets.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(10))
+        listener.bind(f"{server.folder}/admin.sock")
+        listener.listen(1)
+        for other in others:
+            other.setblocking(False)
+            other.connect_ex(listener.getsockname())
+        with pytest.raises(stocached.CacheTimeoutError, match=r"admin\.sock\) has answered nothing"):
+            server.ask("/v1/objects", {})
+        server.check()  # there is one
+
+
+@pytest.mark.parametrize("late", ["server", "storage"])
+@pytest.mark.usefixtures("stall")
+def test_an_answer_that_comes_late_is_waited_for(late: str, bucket: Bucket, run: Path, monkeypatch: pytest.MonkeyPatch):
+    looks, asked = on_demand._looks, threading.Semaphore(0)
+
+    def noted(waited: list[Any], most: int) -> bool:
+        if len(waited) > 1:
+            asked.release()
+        return looks(waited, most)
+
+    monkeypatch.setattr(on_demand, "_looks", noted)
+    monkeypatch.setattr(on_demand, "_SILENT", 10_000)
+    assert bucket._process is not None
+    pid = servers(run)[0] if late == "server" else bucket._process.pid
+    with ThreadPoolExecutor(1) as pool:
+        pause(pid)
+        try:
+            made = pool.submit(source, "s3://data/stall/a.jsonl")
+            for _ in range(1 if late == "server" else 3):
+                assert asked.acquire(timeout=60)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        assert [*made.result(60)] == [1]
 
 
 def test_lines_in_order_take_few_requests_and_others_take_their_bytes(bucket: Bucket, asked: list[tuple[int, int]]):
@@ -495,12 +573,17 @@ def test_files_that_change(bucket: Bucket, cache_name: str):
         (lambda: source("s3://data/uneven.npz"), InvalidError, 'a has 1, b has 2.*kind="dir" gives the bytes'),
         (lambda: source("s3://data/bad.csv", format="csw"), InvalidError, "there are jsonl, csv"),
         (lambda: source("s3://data/bad.csv", format="csv", kind="dir"), InvalidError, "do not go together"),
-        (lambda: source("s3://data/bad.csv", remote=3), InvalidError, "remote=3: give a dict"),
+        *(
+            (partial(source, f"s3://data/{name}", remote=3), InvalidError, "remote=3: give a dict")
+            for name in ("bad.csv", "bad.tar", "bad-*.tar", "")
+        ),
         (lambda: source("s3://data/bad.csv", remote={"x": 1}), InvalidError, "unknown key"),
         (lambda: source("s3://data/bad.points"), InvalidError, "files of points are read on this machine"),
         (lambda: source("https://host/*.csv"), InvalidError, "a web server lists nothing"),
         (lambda: source("file:///nowhere/a.csv"), FileNotFoundError, "/nowhere/a.csv"),
         (lambda: source("nothing://a/b.csv"), stocached.UnsupportedError, "does not read nothing:// addresses"),
+        (lambda: source("dir://a::file:///b.csv"), stocached.UnsupportedError, "does not read dir:// addresses"),
+        (lambda: source("reference://a/b.csv"), stocached.UnsupportedError, "does not read reference:// addresses"),
         (lambda: source("memory://a/*.csv"), InvalidError, "there is no file of this name"),
     ],
 )

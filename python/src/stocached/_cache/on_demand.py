@@ -4,6 +4,7 @@ each user, endpoint and identity of a machine."""
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import http.client
@@ -24,6 +25,7 @@ from .._common.errors import (
     CacheMemoryError,
     CacheNotFoundError,
     CachePermissionError,
+    CacheTimeoutError,
     FetchError,
     InvalidError,
     NoServerError,
@@ -49,6 +51,8 @@ _FOLDER, _LOCK, _LOG = "on-demand-", "start.lock", "server.log"
 _START = 30.0  # seconds for a server to start, or for another program to start it
 _PAUSE = 0.02  # seconds between two looks
 _KEPT = 24 * 3600.0  # seconds for which the folder of a server that has ended stays, as errors name its log
+_TURN = 1000  # milliseconds of a look for an answer; if this program is frozen too, that is one look
+_QUIET, _SILENT = 10, 60  # looks before a program asks whether the server lives, and before the error that it does not
 _TRIES = 5  # a server may end while a program asks it
 _ERRORS: Mapping[int, type[StocachedError]] = {
     400: InvalidError,
@@ -58,6 +62,7 @@ _ERRORS: Mapping[int, type[StocachedError]] = {
     507: CacheMemoryError,
 }
 _UNAVAILABLE, _GONE = 503, 0
+_ALIVE = b"GET /healthz HTTP/1.0\r\n\r\n"
 
 
 class OnDemand:
@@ -179,7 +184,7 @@ class OnDemand:
             data = response.read()
             is_json = response.headers.get_content_type() == "application/json"
             return response.status, json.loads(data) if is_json else data
-        except CachePermissionError:
+        except (CachePermissionError, CacheTimeoutError):
             raise
         except (OSError, http.client.HTTPException, ValueError) as error:
             return _GONE, {"error": f"no server answers ({error})"}
@@ -255,7 +260,7 @@ class OnDemand:
 def _answers(folder: str) -> bool:
     with socket.socket(socket.AF_UNIX) as s:
         s.settimeout(_START)
-        return s.connect_ex(os.path.join(folder, "admin.sock")) == 0
+        return s.connect_ex(os.path.join(folder, "admin.sock")) in (0, errno.EAGAIN)  # too many wait
 
 
 def _is_of(lock: int, folder: str) -> bool:
@@ -348,11 +353,70 @@ class _Connection(http.client.HTTPConnection):
         self._path = path
 
     def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.connect(self._path)
-        peer = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        _, uid, _ = struct.unpack("3i", peer)
+        self.sock = _Socket(self._path)
+        _, uid, _ = self.sock.peer
         if uid not in (os.geteuid(), 0):
             raise CachePermissionError(
                 f"user id {uid} listens on {self._path}, and you are {os.geteuid()}; nothing was sent there"
             )
+
+
+class _Socket(socket.socket):
+    """Connected to a server. It waits while the server lives: a list of millions of objects takes minutes. Raises
+    CacheTimeoutError."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(socket.AF_UNIX)
+        self._path, self.peer = path, (0, 0, 0)  # process, user and group id
+        limit = struct.pack("ll", *divmod(_SILENT * _TURN * 1000, 10**6))
+        self.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)  # of connect: too many programs wait
+        try:
+            self.connect(path)
+            size = struct.calcsize("3i")
+            self.peer = struct.unpack("3i", self.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+        except BlockingIOError:
+            self.close()
+            raise self._silent() from None
+        except BaseException:
+            self.close()
+            raise
+
+    def sendall(self, data: Any, flags: int = 0) -> None:
+        left = memoryview(data)
+        while left:
+            self._wait(select.POLLOUT)
+            with contextlib.suppress(BlockingIOError):
+                left = left[self.send(left, flags | socket.MSG_DONTWAIT) :]
+
+    def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:
+        self._wait(select.POLLIN)
+        return super().recv_into(buffer, nbytes, flags)
+
+    def _wait(self, event: int) -> None:
+        while not _looks([(self, event)], _QUIET):
+            with socket.socket(socket.AF_UNIX) as other:
+                other.setblocking(False)
+                asked = [(self, event)]
+                with contextlib.suppress(OSError):  # it ends, and answers what it has begun; or too many wait
+                    other.connect(self._path)
+                    other.send(_ALIVE)
+                    asked.append((other, select.POLLIN))
+                if not _looks(asked, _SILENT - _QUIET):
+                    raise self._silent()
+
+    def _silent(self) -> CacheTimeoutError:
+        folder = os.path.dirname(self._path)
+        name = f"pid {self.peer[0]}" if self.peer[0] else self._path
+        return CacheTimeoutError(
+            f"the server of addresses ({name}) has answered nothing for {_SILENT * _TURN / 1000:g} s; it may be stopped (SIGSTOP, "
+            "a frozen container) or overloaded: let it go on (SIGCONT), or end it (SIGKILL) and the next read starts "
+            f"another one; its log: {os.path.join(folder, _LOG)}"
+        )
+
+
+def _looks(waited: list[tuple[socket.socket, int]], most: int) -> bool:
+    """Whether one of these sockets has its event, or its end, in so many looks."""
+    poll = select.poll()
+    for one, event in waited:
+        poll.register(one, event)
+    return any(poll.poll(_TURN) for _ in range(most))

@@ -19,6 +19,7 @@ from .._common.errors import (
     BadSampleError,
     CacheNotFoundError,
     CachePermissionError,
+    CacheTimeoutError,
     InvalidError,
     ReplacedError,
     StocachedError,
@@ -109,8 +110,12 @@ class ByServer:
             for file, at, size in spans
         ]
         for k in range(0, len(parts), _MOST_TOLD):
-            with contextlib.suppress(StocachedError):  # who reads them gets the error
+            try:
                 self._server.ask("/v1/ahead", {"source": self._how, "parts": parts[k : k + _MOST_TOLD]}, hand=False)
+            except CacheTimeoutError:  # who reads them would wait as long again
+                raise
+            except StocachedError:
+                pass  # who reads them gets the error
 
 
 class ByFsspec:
@@ -131,10 +136,10 @@ class ByFsspec:
             ) from None
         try:
             return fsspec.filesystem(self._scheme, **self._options)
-        except (ImportError, ValueError, OSError) as error:
+        except Exception as error:  # of any kind: those of chains such as dir:// fail without the file system below
             raise UnsupportedError(
                 f"fsspec does not read {self._scheme}:// addresses here: {one_line(str(error))}"
-            ) from None
+            ) from error
 
     def _listed(self, system: Any, path: str, about: Mapping[str, Any]) -> Listed:
         known = {
@@ -340,11 +345,9 @@ class RemoteFiles:
         return map(self.__getitem__, range(len(self)))
 
 
-def files_of(text: str, remote: Any) -> RemoteFiles:
+def files_of(text: str, remote: Mapping[str, Any] | None) -> RemoteFiles:
     """The files that an address names: braces, wildcards, a folder, or one. remote: how to reach them. Raises InvalidError,
     UnsupportedError, and the errors of an address."""
-    if remote is not None and not isinstance(remote, Mapping):
-        raise InvalidError(f'remote={remote!r}: give a dict, such as {{"endpoint": "https://storage.example:9000"}}')
     place = ByServer(remote) if text.startswith(ADDRESSES) else ByFsspec(text.split(":", 1)[0], remote)
     found, single, folders = list[Listed](), list[str](), list[str]()
     exact = isinstance(place, ByFsspec) and literal(text) != text and place.exists(text)
@@ -403,7 +406,7 @@ def _matching(place: ByServer | ByFsspec, start: str, path: str) -> tuple[str, l
     return path[:end], exact or some
 
 
-def exactly(text: str, remote: Any) -> tuple[str, bool] | None:
+def exactly(text: str, remote: Mapping[str, Any] | None) -> tuple[str, bool] | None:
     """What `source` reads of a text with special characters that is the name of an object or a folder as it stands: a text
     without wildcards. And whether it is a folder. None: there is none, or nothing lists it."""
     if not text.startswith(("s3://", "gs://")) or literal(text) == text:

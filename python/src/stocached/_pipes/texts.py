@@ -6,7 +6,7 @@ import contextlib
 import heapq
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import groupby, islice, pairwise
 from typing import Any
@@ -47,7 +47,9 @@ def of_text(text: str, format: str | None, options: dict[str, Any]) -> Any:
 
 
 def _of_text(text: str, format: str | None, options: dict[str, Any]) -> Any:
-    decode = _decode_of(text, options)
+    decode, remote = _decode_of(text, options), options.get("remote")
+    if remote is not None and not isinstance(remote, Mapping):
+        raise InvalidError(f'remote={remote!r}: give a dict, such as {{"endpoint": "https://storage.example:9000"}}')
     if text.startswith(ADDRESSES):
         return _of_address(text, format, options, decode)
     address = _SCHEME.match(text)
