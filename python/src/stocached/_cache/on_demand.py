@@ -396,7 +396,7 @@ class _Socket(socket.socket):
         while not _looks([(self, event)], _QUIET):
             with socket.socket(socket.AF_UNIX) as other:
                 other.setblocking(False)
-                asked = [(self, event)]
+                asked: list[tuple[socket.socket, int]] = [(self, event)]
                 with contextlib.suppress(OSError):  # it ends, and answers what it has begun; or too many wait
                     other.connect(self._path)
                     other.send(_ALIVE)
