@@ -245,7 +245,7 @@ def test_a_server_on_which_too_many_wait_is_an_error(monkeypatch: pytest.MonkeyP
             other.setblocking(False)
             other.connect_ex(listener.getsockname())
         with pytest.raises(stocached.CacheTimeoutError, match=r"admin\.sock\) has answered nothing"):
-            server.ask("/v1/objects", {})
+            server.ask("/v1/objects", {"source": {}})
         server.check()  # there is one
 
 
