@@ -354,7 +354,7 @@ func (f *Filler) complete(of key, waiters []*waiter, result result) {
 		result.data.users.Add(users)
 	}
 	for _, w := range answered {
-		w.request.answer(w, loaded(from, w, result))
+		w.request.answer(w, f.loaded(from, w, result))
 	}
 	for _, w := range late {
 		w.request.answer(w, closing)
@@ -372,18 +372,24 @@ func (f *Filler) complete(of key, waiters []*waiter, result result) {
 // Claimer is a source whose samples programs load, one at a time for each sample.
 type Claimer interface {
 	Claim(ctx context.Context, i int, by any) bool
+	Fail(i int)
 }
 
 // loading is the result of a sample that another program or machine loads.
 var loading = result{code: control.CodeLoading, text: "another program or machine loads it; ask again"}
 
 // loaded says whose program loads a sample that neither a tier nor the source has.
-func loaded(from *origin, w *waiter, r result) result {
+func (f *Filler) loaded(from *origin, w *waiter, r result) result {
 	programs, ok := from.Source.(Claimer)
 	if !ok || !r.programs || w.request.Loads == nil {
 		return r
 	}
 	if !programs.Claim(context.Background(), w.index, w.request.Loads) {
+		return loading
+	}
+	// Since read looked, the program that had the right may have stored the sample, and given the right back.
+	if state, err := f.cache.State(w.index); err == nil && state == cache.StateReady {
+		programs.Fail(w.index)
 		return loading
 	}
 	r.code = control.CodeLoad
