@@ -358,7 +358,8 @@ func TestSideBuffer(t *testing.T) {
 				t.Fatal(err)
 			}
 			read(1)
-			if n := m.total() - before; n < step {
+			// A few reads have begun before, and end after the clear.
+			if n := m.total() - before; n < step*9/10 {
 				t.Errorf("after a clear, %d samples are read from the source for %d", n, step)
 			}
 			for _, j := range all {
