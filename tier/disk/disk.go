@@ -95,8 +95,8 @@ func (t *Tier) keep(ctx context.Context) {
 	}
 }
 
-// look gives the file up if another program has removed, replaced or damaged it: what it holds there would end with the
-// server, and take space that nobody sees. Then try makes it again.
+// look gives the file up if another program has removed, replaced or damaged it. The server would lose its samples when it
+// ends, and until then a removed file takes disk space that no listing shows. Afterwards, try opens or makes the file again.
 func (t *Tier) look() {
 	err := t.seg.Look() // only this goroutine changes it while the breaker is closed
 	if err == nil {

@@ -139,16 +139,23 @@ def test_a_state_that_the_generator_of_the_loader_does_not_take():
     assert next(iter(loader)).tolist() == [4, 5, 6, 7]
 
 
-@pytest.mark.torch
-def test_states_of_another_kind_of_loader():
+def forty() -> Any:
+    """An iterable dataset of torch."""
     torch = pytest.importorskip("torch")
-    from stocached.torch import DataLoader
 
     class Forty(torch.utils.data.IterableDataset):
         def __iter__(self):
             return iter(range(40))
 
-    kinds = [lambda: DataLoader(torch.arange(40), 4, shuffle=True), lambda: DataLoader(Forty(), 4)]
+    return Forty()
+
+
+@pytest.mark.torch
+def test_states_of_another_kind_of_loader():
+    torch = pytest.importorskip("torch")
+    from stocached.torch import DataLoader
+
+    kinds = [lambda: DataLoader(torch.arange(40), 4, shuffle=True), lambda: DataLoader(forty(), 4)]
     states = []
     for make in kinds:
         loader = make()
@@ -177,14 +184,10 @@ def test_states_of_a_loader_with_a_sampler_of_torch():
 
 @pytest.mark.torch
 def test_states_of_workers():
-    torch = pytest.importorskip("torch")
+    dataset = forty()
     from stocached.torch import DataLoader
 
-    class Forty(torch.utils.data.IterableDataset):
-        def __iter__(self):
-            return iter(range(40))
-
-    loader = DataLoader(Forty(), 4, num_workers=1)
+    loader = DataLoader(dataset, 4, num_workers=1)
     next(iter(loader))
     state = loader.state_dict()
     workers = {key: state[key] for key in ("_snapshot", "_steps_since_snapshot")}

@@ -146,8 +146,8 @@ NAMES = tuple(field.name for field in dataclasses.fields(Options))
 
 def of_pipe(loader: Any, arguments: Any, collate: Callable[..., Any]) -> Any:
     """The arguments of a loader, checked where they are numbers. If its dataset is a Pipe, they have another dataset that
-    does what the pipe says.
-    collate: how the loader makes a batch by default. Raises InvalidError for what is certainly no dataset."""
+    does what the pipe says. collate: how the loader makes a batch by default. Raises InvalidError for what is certainly no
+    dataset."""
     _check_dataset(type(loader).__name__, arguments.dataset)
     if not isinstance(arguments.dataset, Pipe) and hasattr(arguments, "pin_memory"):
         with contextlib.suppress(InvalidError):  # torch's constructor raises its own; `checked` follows it
@@ -178,8 +178,11 @@ def _check_dataset(loader: str, dataset: Any) -> None:
 
 def checked(arguments: Any) -> Any:
     """Arguments whose numbers are Python's, also where torch would take only those. Raises InvalidError."""
-    given = {name: (getattr(arguments, name), bounds) for name, bounds in _WHOLE.items()}
-    made = {name: whole(name, value, *bounds) for name, (value, bounds) in given.items() if value is not None}
+    made = {
+        name: whole(name, value, *bounds)
+        for name, bounds in _WHOLE.items()
+        if (value := getattr(arguments, name)) is not None
+    }
     made["num_workers"] = whole("num_workers", arguments.num_workers)
     timeout = seconds("timeout", arguments.timeout)  # torch's attribute has the type that was given
     return dataclasses.replace(arguments, **made, timeout=int(timeout) if timeout.is_integer() else timeout)

@@ -113,13 +113,14 @@ def _make_field(name: str, shape: Any, dtype: Any, variable: bool) -> Field:
             made.append(None)
             continue
         try:
-            made.append(index_of(dim))
+            size = index_of(dim)
         except TypeError:
             raise InvalidError(f"field {name!r} has shape {shape!r}; a dimension must be a whole number") from None
-        if index_of(dim) < 0:
+        if size < 0:
             raise InvalidError(f"field {name!r} has shape {shape!r}; a dimension must not be negative")
-        if index_of(dim) > _MOST:
+        if size > _MOST:
             raise InvalidError(f"field {name!r} has shape {shape!r}; a dimension must not be larger than {_MOST}")
+        made.append(size)
     if len(made) > MAX_DIMS:
         raise InvalidError(f"field {name!r} has {len(made)} dimensions; at most {MAX_DIMS} are possible")
     return Field(name, tuple(made), dtypes.code_of(dtype))
