@@ -313,8 +313,8 @@ DEFECTS = [
     Defect(
         "Server: only the first client hears of a sample that cannot be read",
         "server/fill/filler.go",
-        "\t\tw.request.answer(w, loaded(from, w, result))\n",
-        "\t\tw.request.answer(w, loaded(from, w, result))\n\t\tresult.code = 0\n",
+        "\t\tw.request.answer(w, f.loaded(from, w, result))\n",
+        "\t\tw.request.answer(w, f.loaded(from, w, result))\n\t\tresult.code = 0\n",
         go("./server", "TestSamplesThatFail"),
     ),
     Defect(
