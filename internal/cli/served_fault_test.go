@@ -535,8 +535,12 @@ var clientPoints = map[string][]dataset{
 // Ensure that clients that die in the middle of a fetch affect no other client. Others get every
 // sample, the server reads each one once if it has a slot, and no claim is left.
 func TestClientKilledWhileItFetches(t *testing.T) {
-	code, err := os.ReadFile("../../client/link.go")
-	fatal.If(t, err)
+	var code []byte
+	for _, file := range []string{"link.go", "connection.go"} {
+		text, err := os.ReadFile("../../client/" + file)
+		fatal.If(t, err)
+		code = append(code, text...)
+	}
 	for _, m := range regexp.MustCompile(`fault\.At\("([^"]+)"\)`).FindAllStringSubmatch(string(code), -1) {
 		if clientPoints[m[1]] == nil {
 			t.Errorf("no client dies at %s", m[1])
