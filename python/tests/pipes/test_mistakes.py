@@ -140,13 +140,46 @@ def test_a_filter_without_a_truth_names_its_stage(workers: int):
     assert re.search(rf"in \.filter\(<lambda>\){LINE}, with element 0 of source", said)
 
 
-def test_a_table_of_pandas_is_refused():
-    pandas = pytest.importorskip("pandas")
-    table = pandas.DataFrame({"a": [1, 2]})
-    for data in (table, table["a"]):
-        with pytest.raises(InvalidError, match=r"to_dict\(\"records\"\)"):
-            source(data)
-    assert list(source(table.to_dict("records"))) == [{"a": 1}, {"a": 2}]
+def test_tables_whose_index_gives_no_row_are_refused(tmp_path):
+    pandas, pyarrow, h5py = map(pytest.importorskip, ("pandas", "pyarrow", "h5py"))
+    rows = [{"a": 1, "b": 2}, {"a": 3, "b": 4}]
+    frame, table = pandas.DataFrame(rows), pyarrow.Table.from_pylist(rows)
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["x"] = [1, 2]
+        for data, said in (
+            (frame, r'takes names, not positions; give \.to_dict\("records"\)'),
+            (frame["a"], r"takes names, not positions; give \.to_list\(\)"),
+            (table, r"gives columns, not rows; give \.to_pylist\(\)"),
+            (table.to_batches()[0], r"gives columns, not rows; give \.to_pylist\(\)"),
+            (file, r"takes names, not positions; give one of its datasets, or source\(\) the name of the file"),
+        ):
+            for take in (source, Loader):
+                with pytest.raises(InvalidError, match=said):
+                    take(data)
+        assert [int(x) for x in source(file["x"])] == [1, 2]
+    assert list(source(frame.to_dict("records"))) == list(source(table.to_pylist())) == rows
+
+
+class Zarr:
+    """As an array of Zarr 3, which has no len()."""
+
+    shape = (4, 3)
+
+    def __getitem__(self, k: int) -> Any:
+        return np.zeros(3)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (list, r"source\(list\): this is a class; give an object, list\(\.\.\.\)"),
+        (np.array(5), r"it takes a list, an array"),
+        (Zarr(), r"give source\(range\(4\)\)\.map\(lambda k: data\[k\]\)"),
+    ],
+)
+def test_what_is_no_source_says_what_to_give(data, said):
+    with pytest.raises(InvalidError, match=said):
+        source(data)
 
 
 # ------------------------------------------------------------ batches

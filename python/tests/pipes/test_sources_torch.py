@@ -55,6 +55,8 @@ def test_datasets_of_hugging_face(tmp_path: Any):
     dataset = datasets.load_from_disk(tmp_path)
     wanted = [dataset[k] for k in range(40)]
     assert list(source(dataset)) == wanted
+    with pytest.raises(InvalidError, match=r"give one of its datasets, such as source\(d\['train'\]\)"):
+        source(datasets.DatasetDict(train=dataset))
     name = f"stocached-test-hf-{os.getpid()}"
     try:
         for hits in (40, 80):  # another program would attach to the cache alike

@@ -18,6 +18,7 @@ from .._common import sizes
 from .._common.errors import InvalidError
 from .._common.numbers import seconds, whole
 from .._common.one_line import one_line
+from .._datasets import mistaken
 from .._datasets.augment_function import check_alone, takes_generator
 from .._datasets.cache_backed import CacheBacked
 from .._datasets.cached_samples import BadSamplesAre, CachedSamples, check_bad_samples, check_cache
@@ -167,8 +168,7 @@ def _check_dataset(loader: str, dataset: Any) -> None:
             f"{loader}({one_line(dataset)}): a text or a path is no dataset; for the samples of files, write "
             f"{loader}(source({one_line(os.fsdecode(path))}), ...)"
         )
-    if isinstance(dataset, type) and not hasattr(type(dataset), "__getitem__"):  # an Enum has items
-        raise InvalidError(f"{loader}({dataset.__name__}): this is a class; give an object, {dataset.__name__}(...)")
+    mistaken.refuse(loader, dataset)
     if isinstance(dataset, getattr(sys.modules.get("stocached._image.conversion"), "Converted", ())):
         raise InvalidError(
             f"{loader}(): this is the pair that convert made; write dataset, augment = image.convert(...), and then "

@@ -34,7 +34,7 @@ from .._common.numbers import whole
 from .._common.one_line import name_of, one_line, printable
 from .._common.reads_ahead import ahead_of
 from .._common.remote_addresses import shown
-from .._datasets import looks
+from .._datasets import looks, mistaken
 from .._datasets.cached_samples import CachedSamples
 from .._datasets.making import CacheOptions
 from .._datasets.tally import current
@@ -62,7 +62,11 @@ def _instead_of(data: Any, iterable: Any) -> str:
     if isinstance(data, iterable):
         return "; an IterableDataset or a DataPipe goes to stocached.torch.DataLoader, without a pipe"
     if isinstance(data, dict):
+        if data and all(hasattr(value, "features") for value in data.values()):  # a DatasetDict of Hugging Face
+            return f"; give one of its datasets, such as source(d[{next(iter(data))!r}])"
         return "; of a dict of columns: source(range(n)).map(lambda row: {name: d[name][row] for name in d})"
+    if getattr(data, "shape", ()) and hasattr(data, "__getitem__"):  # an array of Zarr
+        return f"; give source(range({data.shape[0]})).map(lambda k: data[k])"
     if hasattr(data, "__iter__") and not isinstance(data, bytes):
         return "; give a list of it, or source(f, parts=1) with a function: f(0) gives the items, such as a generator"
     return ", or a function with parts=, which gives the items of each part" if callable(data) else ""
@@ -82,17 +86,13 @@ class Source(Stage):
             raise InvalidError(
                 f"source({one_line(data)}): {given} goes with a text that names files, or an address; leave it out"
             )
+        mistaken.refuse("source", data)
         iterable = getattr(sys.modules.get("torch.utils.data"), "IterableDataset", ())
-        indexed = hasattr(data, "__len__") and hasattr(data, "__getitem__")
+        indexed = hasattr(data, "__len__") and hasattr(data, "__getitem__") and getattr(data, "shape", None) != ()
         if isinstance(data, (iterable, bytes, dict)) or not indexed:
             raise InvalidError(
                 f"source({one_line(data)}): it takes a list, an array, a dataset with len() and [index], or a text that "
                 f"names files{_instead_of(data, iterable)}"
-            )
-        pandas: Any = sys.modules.get("pandas")
-        if pandas is not None and isinstance(data, (pandas.DataFrame, pandas.Series)):
-            raise InvalidError(
-                f'source({type(data).__name__}): its [index] takes names, not positions; give .to_dict("records"), or .to_numpy()'
             )
         if len(data) == 0:
             raise InvalidError("source(): there are no elements in it")
