@@ -34,15 +34,17 @@ _simple: dict[int, tuple[bool, bool]] = {}  # by the id of a type: whether they 
 class Table:
     """Each element is a list of rows, a dict each. A thread has readers of its own, opened in its process.
 
-    counts: the rows of each element. item_bytes: of all elements, about. item_columns: the keys of rows. item_types: what is in
-    them, if files may differ in it. warning: what the program is told of the file."""
+    counts: the rows of each element. item_bytes: of all elements, about, and sizes: of each. item_columns: the keys of rows.
+    item_types: what is in them, if files may differ in it. warning: what the program is told of the file. fetches: whether
+    `fetch` does most of the work, and leaves the interpreter to other threads."""
 
     what = module = ""
     extra = "parquet"
     errors: tuple[type[Exception], ...] = (ValueError, OSError)  # those of the library
     warning = ""
-    addresses = True
+    addresses, fetches = True, False
     item_types: dict[str, str]
+    sizes: list[int]
 
     def __init__(self, path: Any, columns: Sequence[str] | None = None) -> None:
         self._path = path
@@ -86,7 +88,7 @@ class Table:
         """About the bytes of each element in memory. sizes: as the file says."""
         row = _ROW + _VALUE * len(self._names)
         made = [max(size, row * rows) for size, rows in zip(sizes, self.counts)]
-        self.item_bytes = sum(made)
+        self.item_bytes, self.sizes = sum(made), made
         return made
 
     def _look(self) -> list[str]:
@@ -129,9 +131,17 @@ class Table:
 
     counts: Sequence[int] = ()
 
+    def fetch(self, k: int) -> Any:
+        """What `made` takes, if the class `fetches`."""
+        return self._read(self._reader(), k)
+
     def __getitem__(self, k: int) -> list[dict[str, Any]]:
+        return self.made(k)
+
+    def made(self, k: int, fetched: Any = None) -> list[dict[str, Any]]:
+        """The rows of an element. fetched: of `fetch`; None: it was not called."""
         try:
-            columns = self._columns(self._reader(), k)
+            columns = self._columns(self._reader(), k) if fetched is None else self._values(fetched)
         except StocachedError:  # also of an address
             raise
         except self.errors as error:
@@ -142,7 +152,9 @@ class Table:
 
     def _columns(self, reader: Any, k: int) -> list[Sequence[Any]]:
         """The values of each column in an element."""
-        table = self._read(reader, k)
+        return self._values(self._read(reader, k))
+
+    def _values(self, table: Any) -> list[Sequence[Any]]:
         return [_values_of(table.column(name)) for name in self._names]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -156,7 +168,7 @@ class Table:
 class Parquet(Table):
     """Elements are row groups. columns: the names of those that are read; None: all."""
 
-    what, module = "Parquet file", "pyarrow.parquet"
+    what, module, fetches = "Parquet file", "pyarrow.parquet", True
     _metadata: Any = None
 
     def __init__(self, path: Any, columns: Sequence[str] | None = None) -> None:
@@ -220,7 +232,7 @@ class Parquet(Table):
 class Arrow(Table):
     """Elements are record batches. columns: the names of those that are read; None: all."""
 
-    what, module = "Arrow file", "pyarrow.ipc"
+    what, module, fetches = "Arrow file", "pyarrow.ipc", True
     _spans: Sequence[tuple[int, int]] = ()
     _sizes: list[int]
     _index: dict[str, int]
