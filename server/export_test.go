@@ -101,3 +101,20 @@ func (s *Server) Clean() {
 		h.Clean()
 	}
 }
+
+// AskedParts returns how many parts are being read that requests wait for, beside the one that reads them.
+func AskedParts(s *Server) int {
+	soon, asked := s.onDemand.soon, 0
+	soon.mu.Lock()
+	defer soon.mu.Unlock()
+	for _, p := range soon.parts {
+		select {
+		case <-p.asked:
+			if !p.isDone() {
+				asked++
+			}
+		default:
+		}
+	}
+	return asked
+}

@@ -76,24 +76,57 @@ func (s *parts) Read(ctx context.Context, p admin.Part, give func(data []byte)) 
 	return err
 }
 
-// read reads a part into a buffer, or returns one that was read before.
+// read reads a part into a buffer, or returns one that was read before. What another request reads now is not read again.
 func (s *parts) read(ctx context.Context, p admin.Part, into *buffer) (data []byte, err error) {
 	place, path, err := s.place(&p)
 	if err != nil {
 		return nil, err
 	}
 	defer s.onDemand.leave(place)
-	stamp := source.Stamp{Bytes: p.Bytes, ModifiedNs: p.Tag}
-	of := object{place, path, stamp}
-	if data := s.onDemand.soon.take(ctx, &p, of); data != nil {
-		return data, nil
+	soon := s.onDemand.soon
+	of := object{place, path, source.Stamp{Bytes: p.Bytes, ModifiedNs: p.Tag}}
+	pieces, size := soon.share(&p, of, into)
+	if len(pieces) == 1 && !pieces[0].own && pieces[0].readers == nil {
+		if data := soon.take(ctx, pieces[0], p.More); data != nil {
+			return data, nil
+		}
 	}
-	p.More = s.onDemand.soon.before(of, p.At+int64(p.Size), p.More)
-	data = into.take(p.Size + p.More)
+	data = into.take(size)
+	for _, each := range pieces { // who waits for others first may wait for one that waits for it
+		if each.own {
+			part := each.in(data, p.At)
+			if err == nil {
+				err = s.readAt(ctx, of, part, each.at)
+			}
+			more := max(0, int(each.at+int64(each.size)-p.At)-p.Size)
+			soon.finish(each.part, part, more, err)
+		}
+	}
+	for _, each := range pieces {
+		if each.own {
+			continue
+		}
+		part, got := each.in(data, p.At), []byte(nil)
+		if err == nil {
+			got = soon.take(ctx, each, 0)
+		}
+		copy(part, got)
+		if each.readers != nil {
+			each.readers.Done()
+		}
+		if err == nil && got == nil {
+			err = s.readAt(ctx, of, part, each.at)
+		}
+	}
+	return data, err
+}
+
+// readAt reads a part from storage, and again after errors that pass.
+func (s *parts) readAt(ctx context.Context, of object, into []byte, at int64) error {
 	failures, again := s.onDemand.failures, false
 	told := source.RetriesOf(failures.Context(ctx))
-	_, err = backoff.Retry(ctx, func() (struct{}, error) {
-		err := place.Objects().ReadAt(ctx, path, stamp, data, p.At)
+	_, err := backoff.Retry(ctx, func() (struct{}, error) {
+		err := of.place.Objects().ReadAt(ctx, of.path, of.stamp, into, at)
 		if err != nil && !wrap.Retryable(err) {
 			err = backoff.Permanent(err)
 		}
@@ -112,7 +145,7 @@ func (s *parts) read(ctx context.Context, p admin.Part, into *buffer) (data []by
 		failures.Failed(ctx, err)
 		s.onDemand.counts.Failed(ctx, err)
 	}
-	return data, err
+	return err
 }
 
 // partBuffers are those of large parts, by MiB. Without them, garbage was as large as all parts under way, and each buffer took new
@@ -120,8 +153,9 @@ func (s *parts) read(ctx context.Context, p admin.Part, into *buffer) (data []by
 var partBuffers [admin.MostPart>>20 + 1]sync.Pool
 
 type buffer struct {
-	data []byte
-	pool *sync.Pool // nil: of a small part
+	data    []byte
+	pool    *sync.Pool     // nil: of a small part
+	readers sync.WaitGroup // other requests that copy from it
 }
 
 func (b *buffer) take(size int) []byte {
@@ -140,6 +174,7 @@ func (b *buffer) take(size int) []byte {
 
 // free keeps the memory for another part. The caller does not use the data after it.
 func (b *buffer) free() {
+	b.readers.Wait()
 	if b.pool != nil {
 		b.pool.Put(&b.data)
 	}

@@ -13,8 +13,8 @@ import (
 // What programs will ask for soon: its memory, and how long a part that is read waits for a program.
 const (
 	soonBytes = 64 << 20
-	soonMost  = 4096 // parts
-	soonOver  = 64   // bytes that an element has of the next one, at most: members of zip do
+	soonMost  = 4096     // parts
+	soonGap   = 16 << 10 // bytes that are read again within others
 )
 
 var soonAge = 20 * time.Second
@@ -38,13 +38,17 @@ type soonPart struct {
 	of    object
 	at    int64
 	size  int
-	left  [][2]int      // where the bytes begin and end that no program has got
-	seen  time.Time     // when a look found that the object had not changed
-	asked chan struct{} // closed when a program waits for it
-	done  chan struct{} // closed when the fields below are there
-	ready time.Time
-	data  []byte
-	fails bool
+	room  int             // of `bytes`
+	reads *sync.WaitGroup // who copies from memory that another part will have; nil: it is this part's
+
+	isGiven bool          // a program has read it itself, and its bytes are not here
+	left    [][2]int      // where the bytes begin and end that no program has got
+	seen    time.Time     // when a look found that the object had not changed
+	asked   chan struct{} // closed when a program waits for it
+	done    chan struct{} // closed when the fields below are there
+	ready   time.Time
+	data    []byte
+	fails   bool
 }
 
 // object is an object in a state.
@@ -67,38 +71,56 @@ func (s *soonParts) expire() {
 	s.parts = slices.DeleteFunc(s.parts, func(p *soonPart) bool {
 		old := p.isDone() && time.Since(p.ready) > soonAge
 		if old {
-			s.bytes -= p.size
+			s.bytes -= p.room
 		}
 		return old
 	})
 }
 
-// add begins to read a part, if there is room beside those that programs have not got yet: to drop one of them, which a program
-// will ask for sooner, costs a second read. end is called when nothing reads the part any more.
+// add begins to read what nobody has read or reads of a part, if there is room beside what programs have not got yet: to drop
+// some of that, which a program will ask for sooner, costs a second read. end is called when nothing reads the part any more.
 func (s *soonParts) add(of object, at int64, size int, end func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	known := s.find(of, at, size) != nil || s.ctx.Err() != nil
-	at, size = s.lacking(of, at, size)
-	known = known || size == 0
-	full := func() bool { return len(s.parts) >= soonMost || s.bytes+size > soonBytes }
-	for !known && full() {
-		got := slices.IndexFunc(s.parts, func(p *soonPart) bool { return len(p.left) == 0 })
-		if got < 0 {
-			break
-		}
-		s.drop(s.parts[got])
-	}
-	if known || full() {
+	if s.ctx.Err() != nil {
 		end()
 		return
 	}
-	p := &soonPart{of: of, at: at, size: size, left: [][2]int{{0, size}}, asked: make(chan struct{}), done: make(chan struct{})}
-	s.parts, s.bytes = append(s.parts, p), s.bytes+size
+	var reads sync.WaitGroup
+	for stop := at + int64(size); at < stop; {
+		found, next := s.cover(of, at, stop, 0)
+		if found == nil && s.makeRoom(int(next-at)) {
+			p := newSoonPart(of, at, int(next-at))
+			p.room, p.left = p.size, [][2]int{{0, p.size}}
+			s.parts, s.bytes = append(s.parts, p), s.bytes+p.size
+			reads.Add(1)
+			s.reads.Go(func() {
+				defer reads.Done()
+				s.read(p)
+			})
+		}
+		at = next
+	}
 	s.reads.Go(func() {
-		defer end()
-		s.read(p)
+		reads.Wait()
+		end()
 	})
+}
+
+func newSoonPart(of object, at int64, size int) *soonPart {
+	return &soonPart{of: of, at: at, size: size, asked: make(chan struct{}), done: make(chan struct{})}
+}
+
+// makeRoom says whether there is room for so many bytes, after parts that programs have got are dropped. It is under mu.
+func (s *soonParts) makeRoom(size int) bool {
+	for len(s.parts) >= soonMost || s.bytes+size > soonBytes {
+		got := slices.IndexFunc(s.parts, func(p *soonPart) bool { return len(p.left) == 0 && p.isDone() })
+		if got < 0 {
+			return false
+		}
+		s.drop(s.parts[got])
+	}
+	return true
 }
 
 func (s *soonParts) read(p *soonPart) {
@@ -128,7 +150,7 @@ func (p *soonPart) isDone() bool {
 // drop is under mu.
 func (s *soonParts) drop(p *soonPart) {
 	if at := slices.Index(s.parts, p); at >= 0 {
-		s.parts, s.bytes = slices.Delete(s.parts, at, at+1), s.bytes-p.size
+		s.parts, s.bytes = slices.Delete(s.parts, at, at+1), s.bytes-p.room
 	}
 }
 
@@ -159,80 +181,121 @@ func (p *soonPart) ask() {
 	}
 }
 
-// find is under mu.
-func (s *soonParts) find(of object, at int64, size int) *soonPart {
+// cover returns the part that has a byte of an object and the most after it, and where it ends or, if there is none, where the
+// next one begins: more bytes after `end` at the latest. It is under mu.
+func (s *soonParts) cover(of object, at, end, more int64) (found *soonPart, next int64) {
+	begin, stop := end+more, at
 	for _, p := range s.parts {
-		if p.of == of && p.at <= at && at+int64(size) <= p.at+int64(p.size) {
-			return p
+		if p.of != of || (p.isDone() && p.fails) {
+			continue
+		}
+		last := p.at + int64(p.size)
+		if p.at <= at && last > stop {
+			found, stop = p, last
+		}
+		if p.at > at && (p.size >= soonGap || last >= end) { // a request is dearer than a few bytes
+			begin = min(begin, p.at)
 		}
 	}
-	return nil
-}
-
-// lacking returns what other parts do not have, at the begin and the end of these bytes: ranks that share a file in order ask
-// for nearly the same. It is under mu.
-func (s *soonParts) lacking(of object, at int64, size int) (int64, int) {
-	end := at + int64(size)
-	for again := true; again && at < end; {
-		again = false
-		for _, p := range s.parts {
-			stop := p.at + int64(p.size)
-			if p.of == of && p.at <= at && at < stop-soonOver {
-				at, again = stop-soonOver, true
-			}
-			if p.of == of && p.at+soonOver < end && end <= stop {
-				end, again = p.at+soonOver, true
-			}
-		}
+	if found != nil {
+		return found, min(end, stop)
 	}
-	return at, int(max(end-at, 0))
+	return nil, begin
 }
 
-// before returns how many of some bytes lie before the next part: what is read ahead is read once.
-func (s *soonParts) before(of object, at int64, size int) int {
+// piece is some of the bytes of a request, which are those of a part. own: the request reads this part. readers: it is done
+// with when the bytes are copied; nil: they stay.
+type piece struct {
+	part    *soonPart
+	at      int64
+	size    int
+	own     bool
+	now     bool // the part is being read, so that no look is needed
+	readers *sync.WaitGroup
+}
+
+// in returns the memory of a piece in that of its request, which begins at `from`.
+func (p piece) in(data []byte, from int64) []byte {
+	return data[p.at-from:][:p.size]
+}
+
+// share returns the pieces of a request, and the bytes of all: what is read ahead, or by other requests, is read once. The
+// last piece may have more bytes than were asked for. into: the memory for the request's own pieces.
+func (s *soonParts) share(o *admin.Part, of object, into *buffer) (pieces []piece, size int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, p := range s.parts {
-		if p.of == of && at < p.at+int64(p.size) && p.at < at+int64(size) {
-			size = int(max(p.at-at, 0))
+	at, end := o.At, o.At+int64(o.Size)
+	s.parts = slices.DeleteFunc(s.parts, func(p *soonPart) bool {
+		return p.isGiven && p.of == of && p.at < end && at < p.at+int64(p.size)
+	})
+	for at < end {
+		found, next := s.cover(of, at, end, int64(o.More))
+		if found != nil {
+			found.ask()
+			if found.reads != nil {
+				found.reads.Add(1)
+			}
+			pieces = append(pieces, piece{found, at, int(next - at), false, !found.isDone(), found.reads})
+		} else {
+			found = newSoonPart(of, at, int(next-at))
+			found.reads = &into.readers
+			s.parts = append(s.parts, found)
+			pieces = append(pieces, piece{found, at, found.size, true, true, nil})
 		}
+		at = next
 	}
-	return size
+	return pieces, int(at - o.At)
 }
 
-// take returns size bytes, and up to more after them, of a part that was added; nil: there is none. A part that programs have
-// got stays until others need its room: a worker may get more than it reads, and then another one asks for some of it. If
-// they were given before, or are old, it looks whether the object has changed.
-func (s *soonParts) take(ctx context.Context, o *admin.Part, of object) []byte {
+// finish notes what a request has read of its own part. more: the last bytes, which it did not ask for: they stay for another
+// request, if there is room. The others are given, and only those who tell of them late look for them.
+func (s *soonParts) finish(p *soonPart, data []byte, more int, err error) {
 	s.mu.Lock()
-	p := s.find(of, o.At, o.Size)
-	if p != nil {
-		p.ask()
+	defer s.mu.Unlock()
+	p.data, p.fails, p.ready = data, err != nil, time.Now()
+	close(p.done)
+	s.drop(p)
+	if err != nil {
+		return
 	}
-	s.mu.Unlock()
-	if p == nil {
-		return nil
+	given := *p
+	given.size, given.data, given.isGiven = p.size-more, nil, true
+	if s.makeRoom(0) {
+		s.parts = append(s.parts, &given)
 	}
+	if more > 0 && s.makeRoom(more) {
+		rest := *p
+		rest.at, rest.size, rest.room, rest.left, rest.reads = p.at+int64(p.size-more), more, more, [][2]int{{0, more}}, nil
+		rest.data = slices.Clone(data[p.size-more:])
+		s.parts, s.bytes = append(s.parts, &rest), s.bytes+more
+	}
+}
+
+// take returns the bytes of a piece, and up to more after them; nil: the part's read has failed. A part that programs have got
+// stays until others need its room: a worker may get more than it reads, and then another one asks for some of it. If
+// they were given before, or are old, it looks whether the object has changed.
+func (s *soonParts) take(ctx context.Context, of piece, more int) []byte {
+	p := of.part
 	select {
 	case <-p.done:
 	case <-ctx.Done():
 		return nil
 	}
-	begin := int(o.At - p.at)
+	begin := int(of.at - p.at)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	fresh := p.isFresh(begin, begin+o.Size) && time.Since(p.ready) <= soonAge
-	if !p.fails && !fresh && time.Since(p.seen) > soonLook {
+	fresh := p.isFresh(begin, begin+of.size) && time.Since(p.ready) <= soonAge
+	if !p.fails && !fresh && !of.now && time.Since(p.seen) > soonLook {
 		s.mu.Unlock()
-		now, err := of.place.Stamp(ctx, of.path)
+		now, err := p.of.place.Stamp(ctx, p.of.path)
 		s.mu.Lock()
-		p.fails, p.seen = p.fails || err != nil || now != of.stamp, time.Now()
+		p.fails, p.seen = p.fails || err != nil || now != p.of.stamp, time.Now()
 	}
 	if p.fails {
 		s.drop(p)
 		return nil
 	}
-	data := p.data[begin:min(len(p.data), begin+o.Size+o.More)]
+	data := p.data[begin:min(len(p.data), begin+of.size+more)]
 	p.gave(begin, begin+len(data))
 	return data
 }

@@ -238,6 +238,51 @@ func TestPartsThatOverlapAreReadOnce(t *testing.T) {
 	}
 }
 
+func TestWhatARequestReadsNowIsReadByNoOther(t *testing.T) {
+	for _, size := range []int{1000, 2 << 20} { // small ones stay, large ones are in memory that is used again
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			d, s := newDemand(t, time.Hour), newTexts(fmt.Sprintf("once%d", size))
+			name, gate := fmt.Sprintf("once%d://box/x", size), make(chan struct{})
+			var text strings.Builder
+			for k := range 4 * size / 8 {
+				fmt.Fprintf(&text, "%08d", k)
+			}
+			s.all[name] = text.String()
+			s.gate.Store(&gate)
+			var asked sync.WaitGroup
+			check := func(at, bytes, more int) {
+				_, got := tell(t, d.Server, "POST", "/v1/part", fmt.Sprintf(
+					`{"source": {"path": %q}, "bytes": %d, "tag": %d, "at": %d, "size": %d, "more": %d}`, name, 4*size, s.tag, at, bytes, more))
+				if len(got) < bytes || got != s.all[name][at:at+len(got)] {
+					t.Errorf("%d bytes at %d are wrong", len(got), at)
+				}
+			}
+			part := func(at, bytes int) { asked.Go(func() { check(at, bytes, 0) }) }
+			part(0, size)
+			eventually(t, "the first part is read", func() bool { return s.reads.Load() == 1 })
+			askAhead(t, d, name, s.tag, 4*size, size/2, size)
+			eventually(t, "the rest of the second one is read", func() bool { return s.reads.Load() >= 2 })
+			part(0, size)
+			eventually(t, "the first part has two requests", func() bool { return server.AskedParts(d.Server) == 1 })
+			part(size/4, size)
+			eventually(t, "so has the second one", func() bool { return server.AskedParts(d.Server) == 2 })
+			part(size, size)
+			eventually(t, "what the last one lacks is read", func() bool { return s.reads.Load() >= 3 })
+			close(gate)
+			asked.Wait()
+			if n := s.bytes.Load(); n > int64(2*size+64) {
+				t.Errorf("%d bytes are read of %d", n, 2*size)
+			}
+			askAhead(t, d, name, s.tag, 4*size, 0, size)
+			check(3*size, size/4, size/2)
+			check(3*size+size/4, size/2, 0) // another worker asks for what the first one got, and did not read
+			if n := s.bytes.Load(); n > int64(2*size+64+size*3/4) {
+				t.Errorf("%d bytes are read of %d", n, size*11/4)
+			}
+		})
+	}
+}
+
 func TestAPartThatNobodyAsksForIsNotKept(t *testing.T) {
 	server.SetJanitorPause(t, time.Hour)
 	server.SetPartAge(t, 0)
@@ -257,12 +302,13 @@ func TestAPartThatNobodyAsksForIsNotKept(t *testing.T) {
 func TestPartsWaitForTheMemoryOfOthers(t *testing.T) {
 	server.SetPartLimits(t, 50, 64)
 	d, s := newDemand(t, time.Hour), newTexts("narrow")
+	s.all["narrow://box/x"] = strings.Repeat("0123456789", 12)
 	gate := make(chan struct{})
 	s.gate.Store(&gate)
 	var asked sync.WaitGroup
 	for k := range 12 {
 		asked.Go(func() {
-			if got := askPart(t, d, "narrow://box/a/1.txt", s.tag, 10, 0, 10); got != "0123456789" {
+			if got := askPart(t, d, "narrow://box/x", s.tag, 120, 10*k, 10); got != "0123456789" {
 				t.Errorf("part %d is %q", k, got)
 			}
 		})

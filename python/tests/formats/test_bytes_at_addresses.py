@@ -113,13 +113,11 @@ def test_an_epoch_in_order_takes_its_bytes(ending: str, tmp_path: Path, web: Any
     data = path.read_bytes()
     for workers in (0, 2):
         web.files[f"/{workers}/a.{ending}"] = data  # the server keeps parts of an address for a while
-        pipe = source(f"{web.at}/{workers}/a.{ending}").batch(50)
+        where = f"{web.at}/{workers}/a.{ending}"
+        pipe = source(where, remote={"hedge": False}).batch(50)  # a slow machine gets second requests
         del web.sent[:]
         loader = Loader(pipe, num_workers=workers)
         assert sum(len(next(iter(batch.values()))) for batch in loader) == N
         loader.close()
-        most = (
-            1.25 if workers else 1.05
-        )  # on a busy machine a worker asks for some bytes before the other one tells of them
-        assert sum(web.sent) <= most * len(data)
+        assert sum(web.sent) <= 1.05 * len(data)
         assert len(web.sent) <= 400  # some look whether the file has changed, and have no body in a bucket
