@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import atexit
 import fcntl
-import gc
 import importlib.util
 import multiprocessing
 import os
@@ -22,7 +21,7 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 sys.path.append(str(Path(__file__).parents[2] / "tools"))
-from warm import prepare, use_huge_pages
+from warm import cheapen_forks, prepare
 
 _PYTHON = Path(__file__).resolve().parents[1]
 
@@ -102,11 +101,20 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     # Workers of a fork server have these already: an import takes half a second, and of torch five.
     torch = ["torch"] if session.config.option.markexpr == "torch" else []
     multiprocessing.set_forkserver_preload([*torch, "pytest", "stocached"])
-    # The garbage collector ignores the imported modules from now on. In a forked worker it would
-    # touch, and so copy, all their pages: 130 ms with torch.
-    gc.collect()
-    gc.freeze()
-    use_huge_pages()
+    _cheapen_forks(0)
+
+
+_own_pages = 0
+
+
+def _cheapen_forks(grown: int) -> None:
+    """If this process has so many pages of its own more than at the last call: tests import pandas, and free large lists."""
+    global _own_pages
+    resident, shared = map(int, Path("/proc/self/statm").read_text().split()[1:3])
+    if resident - shared >= _own_pages + grown:
+        cheapen_forks()
+        resident, shared = map(int, Path("/proc/self/statm").read_text().split()[1:3])
+        _own_pages = resident - shared
 
 
 # What takes too long is run again, twice at most: a machine may be slow for a moment, and a bug is there each time.
@@ -131,6 +139,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     for report in reports:
         item.ihook.pytest_runtest_logreport(report=report)
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    _cheapen_forks(grown=4096)
     return True
 
 

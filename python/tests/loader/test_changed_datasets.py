@@ -98,9 +98,9 @@ KINDS = {
         lambda held: put(held, AT, ("000000007", 2)),
     ),
     "30,000 arrays": (
-        lambda: [np.full(1000, k) for k in range(30_000)],
+        lambda: [np.full(8, k) for k in range(30_000)],
         lambda held, k: held[k][0],
-        lambda held: put(held, AT, np.full(1000, 77)),
+        lambda held: put(held, AT, np.full(8, 77)),
     ),
 }  # fmt: skip
 
