@@ -1,8 +1,9 @@
-"""A bucket for tests: versitygw, a real server of S3 that checks signatures."""
+"""Storage for tests: a bucket of versitygw, a real server of S3 that checks signatures, and a web server."""
 
 from __future__ import annotations
 
 import http.client
+import http.server
 import io
 import os
 import shutil
@@ -11,8 +12,10 @@ import socket
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from processes import until
 from served import ROOT
@@ -94,6 +97,49 @@ class Bucket:
     def close(self) -> None:
         self.stop()
         shutil.rmtree(self._root)
+
+
+class Web(http.server.ThreadingHTTPServer):
+    """A web server with ranges, inside a `with` block. refuses: the status of an error for a request, or None."""
+
+    daemon_threads = True
+
+    def __init__(
+        self, files: Mapping[str, bytes], refuses: Callable[[http.server.BaseHTTPRequestHandler], Any] = lambda _: None
+    ) -> None:
+        super().__init__(("127.0.0.1", 0), _Ranges)
+        self.files, self.refuses = files, refuses
+        self.sent: list[int] = []  # bytes of each answer
+
+    def __enter__(self) -> Web:
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.shutdown()
+        super().__exit__(*error)
+
+
+class _Ranges(http.server.BaseHTTPRequestHandler):
+    protocol_version, wbufsize = "HTTP/1.1", 1 << 20
+    server: Web
+
+    def log_message(self, *_: Any) -> None: ...
+
+    def do_GET(self) -> None:
+        if status := self.server.refuses(self):
+            self.send_error(status)
+            return
+        data = self.server.files[self.path.partition("?")[0]]
+        first, last = self.headers["Range"].removeprefix("bytes=").split("-")
+        part = data[int(first) : int(last or len(data)) + 1]
+        self.server.sent.append(len(part))
+        self.send_response(206)
+        self.send_header("ETag", f'"{hash(data)}"')
+        self.send_header("Content-Range", f"bytes {first}-{int(first) + len(part) - 1}/{len(data)}")
+        self.send_header("Content-Length", str(len(part)))
+        self.end_headers()
+        self.wfile.write(part)
 
 
 def environment(bucket: Bucket, run: Path, idle: str = "1s") -> dict[str, str]:

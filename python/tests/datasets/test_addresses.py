@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import gc
-import http.server
 import json
 import os
 import pickle
@@ -24,7 +23,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from buckets import KEYS, Bucket, environment, servers
+from buckets import KEYS, Bucket, Web, environment, servers
 from processes import until
 from programs import Program
 
@@ -732,13 +731,6 @@ def test_without_any_folder_the_error_says_what_to_set(run: Path):
     assert "set XDG_RUNTIME_DIR" in one.stderr
 
 
-@pytest.mark.usefixtures("run")
-def test_names_may_have_any_letters(other: Bucket, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("AWS_ENDPOINT_URL", other.endpoint)
-    other.put("é \U0001f600/a.txt", b"smiles")
-    assert source("s3://data/é \U0001f600/*.txt")[0] == b"smiles"
-
-
 @pytest.mark.parametrize(
     ("address", "kind", "path", "glob"),
     [
@@ -765,36 +757,16 @@ def test_an_address_of_the_web_shows_no_password(bucket: Bucket):
     assert "hunter2" not in str(refused.value)
 
 
-class _Rows(http.server.BaseHTTPRequestHandler):
-    """A web server with ranges that has one array."""
-
-    data = b""
-
-    def log_message(self, *_: Any) -> None: ...
-
-    def do_GET(self) -> None:
-        first, last = self.headers["Range"].removeprefix("bytes=").split("-")
-        part = self.data[int(first) : int(last or len(self.data)) + 1]
-        self.send_response(206)
-        self.send_header("ETag", f'"{hash(self.data)}"')
-        self.send_header("Content-Range", f"bytes {first}-{int(first) + len(part) - 1}/{len(self.data)}")
-        self.send_header("Content-Length", str(len(part)))
-        self.end_headers()
-        self.wfile.write(part)
-
-
 def test_a_web_address_that_is_read_shows_no_password(run: Path, bucket: Bucket):
-    _Rows.data = (bucket.folder / "rows.npy").read_bytes()
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Rows) as web:
-        threading.Thread(target=web.serve_forever, daemon=True).start()
+    files = {"/rows.npy": (bucket.folder / "rows.npy").read_bytes()}
+    with Web(files) as web:
         rows = AddressDataset(f"http://user:hunter2@127.0.0.1:{web.server_port}/rows.npy?token=hunter2", {})
         assert rows[1].tolist() == [3, 4, 5]
-        _Rows.data = _Rows.data[:-1] + b"x"
+        files["/rows.npy"] = files["/rows.npy"][:-1] + b"x"
         for pid in servers(run):
             os.kill(pid, signal.SIGKILL)
         with pytest.raises(stocached.ReplacedError) as replaced:
             rows[2]
-        web.shutdown()
     for text in (repr(rows), str(replaced.value)):
         assert "hunter2" not in text
         assert "rows.npy" in text

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import csv
-import http.server
 import json
-import threading
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import tf_examples
+from buckets import Web
 from made import h5py, pa, pq
 from safetensors.numpy import save_file
 
@@ -24,38 +23,6 @@ N = 2000
 DRAW = np.random.default_rng(1)
 TEXTS = [DRAW.bytes(size).hex() for size in DRAW.integers(200, 900, N).tolist()]
 ROWS = DRAW.random((N, 128))
-
-
-class _Counting(http.server.BaseHTTPRequestHandler):
-    protocol_version, wbufsize = "HTTP/1.1", 1 << 20
-    files: dict[str, bytes]
-    sent: list[int]  # bytes of each answer
-
-    def log_message(self, *_: Any) -> None: ...
-
-    def do_GET(self) -> None:
-        data = self.files[self.path]
-        first, last = self.headers["Range"].removeprefix("bytes=").split("-")
-        part = data[int(first) : int(last or len(data)) + 1]
-        self.sent.append(len(part))
-        self.send_response(206)
-        self.send_header("ETag", '"1"')
-        self.send_header("Content-Range", f"bytes {first}-{int(first) + len(part) - 1}/{len(data)}")
-        self.send_header("Content-Length", str(len(part)))
-        self.end_headers()
-        self.wfile.write(part)
-
-
-@pytest.fixture
-def web(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[_Counting]]:
-    monkeypatch.setattr(_Counting, "files", {}, raising=False)
-    monkeypatch.setattr(_Counting, "sent", [], raising=False)
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Counting) as server:
-        server.daemon_threads = True
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        monkeypatch.setattr(_Counting, "at", f"http://127.0.0.1:{server.server_port}", raising=False)
-        yield _Counting
-        server.shutdown()
 
 
 def lines(path: Path) -> None:
@@ -107,17 +74,19 @@ MAKE: dict[str, Callable[[Path], Any]] = {
 
 
 @pytest.mark.parametrize("ending", MAKE)
-def test_an_epoch_in_order_takes_its_bytes(ending: str, tmp_path: Path, web: Any):
+def test_an_epoch_in_order_takes_its_bytes(ending: str, tmp_path: Path):
     path = tmp_path / f"a.{ending}"
     MAKE[ending](path)
     data = path.read_bytes()
-    for workers in (0, 2):
-        web.files[f"/{workers}/a.{ending}"] = data  # the server keeps parts of an address for a while
-        where = f"{web.at}/{workers}/a.{ending}"
-        pipe = source(where, remote={"hedge": False}).batch(50)  # a slow machine gets second requests
-        del web.sent[:]
-        loader = Loader(pipe, num_workers=workers)
-        assert sum(len(next(iter(batch.values()))) for batch in loader) == N
-        loader.close()
-        assert sum(web.sent) <= 1.05 * len(data)
-        assert len(web.sent) <= 400  # some look whether the file has changed, and have no body in a bucket
+    with Web(
+        {f"/{workers}/a.{ending}": data for workers in (0, 2)}
+    ) as web:  # a server keeps parts of an address for a while
+        for workers in (0, 2):
+            where = f"http://127.0.0.1:{web.server_port}/{workers}/a.{ending}"
+            pipe = source(where, remote={"hedge": False}).batch(50)  # a slow machine gets second requests
+            del web.sent[:]
+            loader = Loader(pipe, num_workers=workers)
+            assert sum(len(next(iter(batch.values()))) for batch in loader) == N
+            loader.close()
+            assert sum(web.sent) <= 1.05 * len(data)
+            assert len(web.sent) <= 400  # some look whether the file has changed, and have no body in a bucket
