@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import enum
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -123,6 +124,26 @@ OTHERS: dict[str, Callable[[int], Any]] = {
     "texts among 40 values": lambda k: [
         f"{k}" * (j % 3) if j % 5 == 0 else of(k, (k + j) % 4) if j % 5 == 1 else k for j in range(40)
     ],
+    "every leaf": lambda k: {
+        "image": of(k, 2, 3, dtype=torch.float16),
+        "nested": (np.arange(4, dtype=np.int16) + k, [k, k / 3, complex(k, -k)], Point(k % 2 == 0, None)),
+        "scalar": np.float32(k / 7),
+        "bf16": torch.tensor([k, -k], dtype=torch.bfloat16),
+        "zero-dim": (torch.tensor(k * 1.5), np.array(k)),
+        3: {"b": (k,)},
+    },
+    "leaves of any size": lambda k: [
+        "é" * k,
+        os.fsdecode(bytes([0xF0 + k])),
+        b"\0" * k,
+        of(k, k % 4, 4),
+        np.zeros((2, k), np.uint32) + k,
+    ],
+    "transposed": lambda k: torch.zeros(3, 5).T + k,
+    "no rows": lambda k: torch.zeros(0, 4),
+    "text": lambda k: f"text {k}",
+    "bool": lambda k: k % 2 == 1,
+    "float": float,
 }
 
 

@@ -3,8 +3,6 @@ asks."""
 
 from __future__ import annotations
 
-import collections
-import os
 import pickle
 import random
 import time
@@ -75,50 +73,6 @@ def test_batches_are_gathered_and_equal_single_items():
     assert equal(dataset[5], Squares(40)[5])
 
 
-Point = collections.namedtuple("Point", "x y")
-
-
-class Kinds:
-    """Samples with every kind of leaf and container."""
-
-    def __len__(self) -> int:
-        return 12
-
-    def __getitem__(self, k: int) -> Any:
-        return {
-            "image": torch.full((2, 3), k, dtype=torch.float16),
-            "nested": (np.arange(4, dtype=np.int16) + k, [k, k / 3, complex(k, -k)], Point(k % 2 == 0, None)),
-            "scalar": np.float32(k / 7),
-            "bf16": torch.tensor([k, -k], dtype=torch.bfloat16),
-            "zero-dim": (torch.tensor(k * 1.5), np.array(k)),
-        }
-
-
-class Variable(Kinds):
-    """The same with different sizes, texts and bytes."""
-
-    def __getitem__(self, k: int) -> Any:
-        return {
-            **super().__getitem__(k),
-            "name": "é" * k,
-            "raw": bytes([k]) * k,
-            "boxes": torch.full((k % 4, 4), k / 2),
-            "points": np.zeros((2, k), np.uint32) + k,
-        }
-
-
-@pytest.mark.parametrize("kind", [Kinds, Variable])
-def test_values_come_back_with_their_types(kind):
-    dataset = cached(kind())
-    for attempt in range(2):
-        for k in range(12):
-            assert equal(dataset[k], kind()[k]), (attempt, k)
-        samples = dataset.__getitems__(range(12))
-        assert all(map(equal, samples, map(kind().__getitem__, range(12))))
-    assert dataset.stats().stored == 12
-    assert dataset.stats().passed == 0
-
-
 class Of:
     """A dataset with the values of a function."""
 
@@ -130,32 +84,6 @@ class Of:
 
     def __getitem__(self, k: int) -> Any:
         return self.function(k)
-
-
-@pytest.mark.parametrize(
-    "function",
-    [
-        lambda k: torch.full((4,), k),
-        lambda k: k,
-        lambda k: float(k),
-        lambda k: k % 2 == 1,
-        lambda k: f"text {k}",
-        lambda k: os.fsdecode(bytes([0xF0 + k])),
-        lambda k: np.full((2, 2), k),
-        lambda k: [torch.tensor(k)],
-        lambda k: (torch.zeros(k % 3, 2), ""),
-        lambda k: b"\0" * k,
-        lambda k: torch.zeros(0, 4),
-        lambda k: torch.zeros(3, 5).T + k,
-        lambda k: {3: k, "a": {"b": (k,)}},
-    ],
-)
-def test_plain_values(function):
-    dataset = cached(Of(function))
-    for _ in range(2):
-        assert all(equal(dataset[k], function(k)) for k in range(10))
-        assert all(map(equal, dataset.__getitems__([9, 0, 9, 1]), map(function, [9, 0, 9, 1])))
-    assert dataset.stats().stored == 10
 
 
 @pytest.mark.parametrize(
@@ -348,7 +276,7 @@ def test_filled_cache_of_other_data_is_refused(cache_name):
     [
         (3, "fork", False),
         (3, "fork", True),
-        (1, "spawn", True),
+        (1, "forkserver", True),
     ],
 )
 def test_in_a_dataloader(workers, method, persistent):
