@@ -23,7 +23,7 @@ from stocached import Loader, Order, image
 from stocached._datasets.cached_samples import CachedSamples
 from stocached._datasets.stage_stats import StageStats
 from stocached._datasets.tally import Counters
-from stocached.pipes import Pipe, mix, source
+from stocached.pipes import Pipe, source
 
 WAYS: dict[str, dict[str, Any]] = {
     "here": {},
@@ -93,16 +93,6 @@ CHAINS: dict[str, tuple[Callable[[], Pipe], list[int], list[int]]] = {
         [N, 70, EVEN, EVEN, 9, 9],
         [N, 70, EVEN, EVEN, 9, 9],
     ),
-    "a filter of elements": (
-        lambda: source(range(N)).map(array).shuffle(seed=1).filter(even).batch(4),
-        [N, N, N, 18, 5],
-        [N, N, N, 18, 5],
-    ),
-    "a map above a shuffle": (
-        lambda: source(range(N)).flat_map(arrays).map(half).shuffle(seed=1, window=8).map(half).map(same).batch(4),
-        [N, 70, 70, 70, 70, 70, 18],
-        [N, 70, 70, 70, 70, 70, 18],
-    ),
     "global numbers": (
         lambda: (
             source(range(N)).map(array).flat_map(lambda item: [drawing(item)] * 3).map(drawing).shuffle(seed=2).batch(4)
@@ -115,18 +105,7 @@ CHAINS: dict[str, tuple[Callable[[], Pipe], list[int], list[int]]] = {
         [N, 70, 70, EVEN, 9],
         [0, 0, 70, EVEN, 9],
     ),
-    "parts": (lambda: source(arrays, parts=N).shuffle(seed=3).batch(7), [70, 70, 10], [70, 70, 10]),
     "rows of tokens": (lambda: PACKED.batch(1), [N, 70, 7, 7], [N, 70, 7, 7]),
-    "two sides": (
-        lambda: (source(range(10)).flat_map(arrays) + source(range(N)).flat_map(arrays).filter(even)).batch(4),
-        [10, 20, N, 70, EVEN, 20 + EVEN, 14],
-        [10, 20, N, 70, EVEN, 20 + EVEN, 14],
-    ),
-    "an index": (
-        lambda: source(range(N)).map(array).shuffle(seed=1).map(half).batch(4),
-        [N, N, N, N, 9],
-        [N, N, N, N, 9],
-    ),
     "an index and a cache": (
         lambda: source(range(N)).map(array).cache("8MiB").shuffle(seed=1).map(half).batch(4).map(same),
         [N, N, N, N, N, 9, 9],
@@ -164,16 +143,6 @@ CHAINS: dict[str, tuple[Callable[[], Pipe], list[int], list[int]]] = {
         lambda: source(range(N)).flat_map(arrays).cache("8MiB").filter(even).cache("8MiB").map(half).batch(4),
         [N, 70, 70, EVEN, EVEN, EVEN, 9],
         [0, 0, 0, 0, EVEN, EVEN, 9],
-    ),
-    "a mix": (
-        lambda: mix([source(range(30)).map(array), source(range(10)).map(array)], weights=[3, 1]).batch(4),
-        [27, 27, 10, 10, 37, 10],
-        [27, 27, 10, 10, 37, 10],
-    ),
-    "lists with count=": (
-        lambda: source(range(12)).map(array).flat_map(lambda item: [item, item], count=2).batch(4),
-        [12, 12, 24, 6],
-        [12, 12, 24, 6],
     ),
 }
 
