@@ -433,24 +433,6 @@ def test_get_or_load(cache):
         cache.get_or_load(3, lambda index: np.zeros(3))
 
 
-def test_get_or_load_of_fields_and_of_samples_of_any_size():
-    with Cache.create(samples=4, fields=FIELDS) as cache:
-        for _ in range(2):
-            loaded = cache.get_or_load(3, fields_sample)
-            assert loaded["label"] == -3
-            np.testing.assert_array_equal(loaded["image"], fields_sample(3)["image"])
-            assert not loaded["image"].flags.writeable
-        assert (cache.stats().hits, cache.stats().misses) == (1, 1)
-    with Cache.create(samples=4, variable=True, size="16MiB", dtype="float32", shape=(None, 2)) as cache:
-        for index in range(4):
-            for _ in range(2):
-                np.testing.assert_array_equal(
-                    cache.get_or_load(index, lambda i: np.full((i, 2), i, np.float32)),
-                    np.full((index, 2), index, np.float32),
-                )
-        assert (cache.stats().hits, cache.stats().misses) == (4, 4)
-
-
 def test_the_creator_is_shown_as_python():
     with Cache.create(f"kind-{os.getpid()}", samples=1, shape=1) as cache:
         with open(cache.path, "rb") as segment:

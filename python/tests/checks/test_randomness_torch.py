@@ -138,8 +138,8 @@ def test_in_a_loader_of_torch():
     assert sum(len(labels) for _, labels in torch.utils.data.DataLoader(again, 6, num_workers=2)) == N
 
 
-SPAWNED = """
-import sys
+NOT_FORKED = """
+import multiprocessing
 import numpy as np, torch
 from stocached import Cache, NondeterministicDatasetError
 from stocached.torch import CachedDataset
@@ -152,10 +152,11 @@ class Own(torch.utils.data.Dataset):
         return torch.tensor([self.generator.random() if k not in (0, 99, 199) else 0.0], dtype=torch.float64)
 
 if __name__ == "__main__":
+    multiprocessing.set_forkserver_preload(["stocached.torch"])  # one import of torch for both
     cache = Cache.create(samples=200, shape=1, dtype="float64")
     dataset = CachedDataset(Own(), cache)
     cache.put(150, np.array([0.25]))
-    loader = torch.utils.data.DataLoader(dataset, 4, num_workers=2, multiprocessing_context="spawn", persistent_workers=True)
+    loader = torch.utils.data.DataLoader(dataset, 4, num_workers=2, multiprocessing_context="forkserver", persistent_workers=True)
     found = 0
     for _ in range(2):
         batches = iter(loader)
@@ -171,8 +172,8 @@ if __name__ == "__main__":
 """
 
 
-def test_spawned_workers_stop_together(warm, tmp_path):
-    done = run_alone(warm, tmp_path, SPAWNED)
+def test_workers_that_are_not_forked_stop_together(warm, tmp_path):
+    done = run_alone(warm, tmp_path, NOT_FORKED)
     assert done.returncode == 0, done.stderr
 
 

@@ -449,8 +449,14 @@ inside.wait()
         pytest.param("DataLoader(Numbers(), 4)", True, marks=pytest.mark.torch),
     ],
 )
-def test_a_daemon_thread_that_reads_while_the_program_ends_prints_nothing(loader, blocks):
-    imports = f"from stocached{'.torch' if 'DataLoader' in loader else ''} import {loader.partition('(')[0]}"
-    program = ENDING.format(imports=imports, loader=loader, blocks=blocks)
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=120)
+def test_a_daemon_thread_that_reads_while_the_program_ends_prints_nothing(loader, blocks, request, tmp_path):
+    of_torch = "DataLoader" in loader
+    imports = f"from stocached{'.torch' if of_torch else ''} import {loader.partition('(')[0]}"
+    program = textwrap.dedent(ENDING.format(imports=imports, loader=loader, blocks=blocks))
+    if of_torch:
+        from torch_helpers import run_alone
+
+        done = run_alone(request.getfixturevalue("warm"), tmp_path, program)
+    else:
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

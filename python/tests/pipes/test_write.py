@@ -433,7 +433,7 @@ def test_members_of_4_gib_are_refused(tmp_path: Path):
 @pytest.mark.parametrize("name", ["write", "fsync", "open", "rename"])
 def test_a_full_disk(kind: Any, name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """The process that failed can write again, from each step on."""
-    pipe, real, few = source([5, 41, 78, 110]).map(member), getattr(os, name), {"file_bytes": 4096}
+    pipe, real, few = source([41, 78, 110]).map(member), getattr(os, name), {"file_bytes": 4096}
     pipe.write(tmp_path / "whole", format=kind, **few)
     assert len(data_of(tmp_path / "whole")) > 3
     for step in range(1, 100):
