@@ -67,8 +67,10 @@ def want(root) -> Any:
     return read(loader_of(Listed(pictures(root), CHOSEN), 0), 2)
 
 
-@pytest.mark.parametrize("store", STORES)
-@pytest.mark.parametrize("workers", [0, 1, 5])
+@pytest.mark.parametrize(
+    ("workers", "store"),
+    [(0, "none"), (1, "none"), (5, "none"), (0, "fixed"), (5, "fixed"), (1, "variable"), (5, "encoded")],
+)
 def test_batches_of_a_cold_and_a_warm_epoch(root, want, workers, store, by_python):
     loader = loader_of(subset(pictures(root), CHOSEN), workers, **STORES[store])
     assert loader.worker == "native"
