@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
 const readBatch = 64 // samples that a reader reads at a time
@@ -58,9 +59,7 @@ func BenchmarkReaders(b *testing.B) {
 
 func full(b *testing.B) *client.Served {
 	c := dial(b, raw(b))
-	if err := c.Fill(b.Context(), rand.Perm(samples)); err != nil {
-		b.Fatal(err)
-	}
+	fatal.If(b, c.Fill(b.Context(), rand.Perm(samples)))
 	return c
 }
 
@@ -178,9 +177,7 @@ func start(b *testing.B, program, socket string, arguments ...string) {
 	var said strings.Builder
 	c.Stdout, c.Stderr = &said, &said
 	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := c.Start(); err != nil {
-		b.Fatal(err)
-	}
+	fatal.If(b, c.Start())
 	b.Cleanup(func() { _ = c.Process.Kill(); _ = c.Wait() })
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		if conn, err := net.Dial("unix", socket); err == nil {

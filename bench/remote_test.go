@@ -23,6 +23,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sys/unix"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/internal/verify/redistest"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
@@ -73,10 +74,7 @@ func BenchmarkS3(b *testing.B) {
 	b.Setenv("AWS_ENDPOINT_URL", "http://"+address)
 	b.Setenv("XDG_CACHE_HOME", b.TempDir())
 	b.Run("way=source", func(b *testing.B) {
-		s, err := kinds.Open(b.Context(), source.Settings{"kind": "dir", "path": "s3://bench"})
-		if err != nil {
-			b.Fatal(err)
-		}
+		s := fatal.Value(kinds.Open(b.Context(), source.Settings{"kind": "dir", "path": "s3://bench"}))(b)
 		defer s.Close()
 		together(b, requests, func(i int, dst []byte) error { _, err := s.Read(context.Background(), i, dst); return err })
 	})
@@ -86,10 +84,7 @@ func BenchmarkS3(b *testing.B) {
 		plain := &http.Client{Transport: transport}
 		urls := make([]string, objects)
 		for i := range urls {
-			u, err := client.PresignedGetObject(b.Context(), "bench", filepath.Base(fileOf("", i)), time.Hour, nil)
-			if err != nil {
-				b.Fatal(err)
-			}
+			u := fatal.Value(client.PresignedGetObject(b.Context(), "bench", filepath.Base(fileOf("", i)), time.Hour, nil))(b)
 			urls[i] = u.String()
 		}
 		together(b, requests, func(i int, dst []byte) error {
@@ -125,26 +120,19 @@ func versitygw(b *testing.B) string {
 		b.Skipf("%v: make setup-versitygw builds it", err)
 	}
 	dir := b.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, "bench"), 0o700); err != nil {
-		b.Fatal(err)
-	}
+	fatal.If(b, os.Mkdir(filepath.Join(dir, "bench"), 0o700))
 	if err := each(objects, objectBytes, func(i int, data []byte) error {
 		return os.WriteFile(fileOf(filepath.Join(dir, "bench"), i), data, 0o600)
 	}); err != nil {
 		b.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		b.Fatal(err)
-	}
+	l := fatal.Value(net.Listen("tcp", "127.0.0.1:0"))(b)
 	address := l.Addr().String()
 	l.Close()
 	c := exec.Command(program, "--port", address, "--quiet", "--keep-alive", "posix", dir)
 	c.Env = append(os.Environ(), "ROOT_ACCESS_KEY="+user, "ROOT_SECRET_KEY="+secret)
 	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := c.Start(); err != nil {
-		b.Fatal(err)
-	}
+	fatal.If(b, c.Start())
 	b.Cleanup(func() { _ = c.Process.Kill(); _ = c.Wait() })
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		if conn, err := net.Dial("tcp", address); err == nil {
@@ -184,10 +172,7 @@ func BenchmarkClusterTier(b *testing.B) {
 	for _, s := range redistest.Cluster(b, 3) {
 		addresses, names = append(addresses, s.Addr), append(names, s.Addr)
 	}
-	opened, err := cluster.Open(source.Settings{"addresses": addresses, "timeout": "5s"}, about())
-	if err != nil {
-		b.Fatal(err)
-	}
+	opened := fatal.Value(cluster.Open(source.Settings{"addresses": addresses, "timeout": "5s"}, about()))(b)
 	set := tier.New([]tier.Tier{opened}, []int64{1 << 30})
 	s := tier.Around(made{}, set)
 	defer s.Close()
@@ -200,9 +185,7 @@ func BenchmarkClusterTier(b *testing.B) {
 		buffers[k] = make([]byte, objectBytes+tier.Spare)
 	}
 	for i := range objects {
-		if _, err := s.Read(b.Context(), i, buffers[0]); err != nil {
-			b.Fatal(err)
-		}
+		fatal.Value(s.Read(b.Context(), i, buffers[0]))(b)
 	}
 	for set.Status()[0].Queued > 0 {
 		time.Sleep(10 * time.Millisecond)
@@ -231,9 +214,7 @@ func BenchmarkClusterTier(b *testing.B) {
 			for k := range many {
 				pipe.GetToBuffer(b.Context(), keys[rand.IntN(len(keys))], buffers[k])
 			}
-			if _, err := pipe.Exec(b.Context()); err != nil {
-				b.Fatal(err)
-			}
+			fatal.Value(pipe.Exec(b.Context()))(b)
 		}
 	})
 }
@@ -272,15 +253,10 @@ func BenchmarkDiskTier(b *testing.B) {
 	}
 	sample := make([]byte, objectBytes, objectBytes+tier.Spare)
 	for i := range objects {
-		if _, err := (made{}).Read(b.Context(), i, sample); err != nil {
-			b.Fatal(err)
-		}
+		fatal.Value((made{}).Read(b.Context(), i, sample))(b)
 		t.Put(b.Context(), i, sample)
 	}
-	f, err := os.Open(filepath.Join(dir, "bench.tier"))
-	if err != nil {
-		b.Fatal(err)
-	}
+	f := fatal.Value(os.Open(filepath.Join(dir, "bench.tier")))(b)
 	defer f.Close()
 	info, err := f.Stat()
 	if err == nil {
@@ -309,23 +285,17 @@ func BenchmarkDiskTier(b *testing.B) {
 		read := ways[name]
 		b.Run("from=memory/way="+name, func(b *testing.B) { together(b, 2, read) })
 		b.Run("from=disk/way="+name, func(b *testing.B) {
-			if err := unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED); err != nil {
-				b.Fatal(err)
-			}
+			fatal.If(b, unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED))
 			k := 0
 			b.SetBytes(objectBytes)
 			dst := make([]byte, objectBytes+tier.Spare)
 			for order := rand.Perm(objects); b.Loop(); k++ {
 				if k%objects == 0 && k > 0 {
 					b.StopTimer()
-					if err := unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED); err != nil {
-						b.Fatal(err)
-					}
+					fatal.If(b, unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED))
 					b.StartTimer()
 				}
-				if err := read(order[k%objects], dst); err != nil {
-					b.Fatal(err)
-				}
+				fatal.If(b, read(order[k%objects], dst))
 			}
 		})
 	}

@@ -24,6 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/block"
@@ -54,10 +55,7 @@ var program = sync.OnceValues(func() (string, error) {
 // serve starts a server with one cache, and returns its process and how long it took until it served.
 func serve(b *testing.B, dir string, s source.Settings, size string) (*exec.Cmd, time.Duration) {
 	b.Helper()
-	stocached, err := program()
-	if err != nil {
-		b.Fatal(err)
-	}
+	stocached := fatal.Value(program())(b)
 	settings, err := json.Marshal(map[string]any{ // JSON is YAML
 		"caches":  []any{map[string]any{"name": "bench", "source": s, "size": size, "dir": dir}},
 		"sockets": map[string]string{"dir": filepath.Join(dir, "sockets")}, "log": map[string]string{"level": "warn"}})
@@ -65,21 +63,14 @@ func serve(b *testing.B, dir string, s source.Settings, size string) (*exec.Cmd,
 		b.Fatal(err)
 	}
 	path := filepath.Join(dir, "config.yaml")
-	if err := os.WriteFile(path, settings, 0o600); err != nil {
-		b.Fatal(err)
-	}
+	fatal.If(b, os.WriteFile(path, settings, 0o600))
 	var log strings.Builder
 	c := exec.Command(stocached, "serve", "-c", path)
 	c.Stderr = &log
 	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	out, err := c.StdoutPipe()
-	if err != nil {
-		b.Fatal(err)
-	}
+	out := fatal.Value(c.StdoutPipe())(b)
 	began := time.Now()
-	if err := c.Start(); err != nil {
-		b.Fatal(err)
-	}
+	fatal.If(b, c.Start())
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || !strings.HasPrefix(line, "serving ") {
 		b.Fatalf("stocached serve said %q: %v\n%s", line, errors.Join(err, c.Wait()), &log)
 	}
@@ -89,9 +80,7 @@ func serve(b *testing.B, dir string, s source.Settings, size string) (*exec.Cmd,
 // stop ends a server. Its cache stays.
 func stop(b *testing.B, c *exec.Cmd) {
 	b.Helper()
-	if err := errors.Join(c.Process.Signal(syscall.SIGTERM), c.Wait()); err != nil {
-		b.Fatal(err)
-	}
+	fatal.If(b, errors.Join(c.Process.Signal(syscall.SIGTERM), c.Wait()))
 }
 
 // dial starts a server for the time of the benchmark, and attaches to its cache.
@@ -111,10 +100,7 @@ func dial(b *testing.B, s source.Settings) *client.Served {
 
 func onTmpfs(b *testing.B) string {
 	b.Helper()
-	dir, err := os.MkdirTemp(shmDir, "stocached-bench-")
-	if err != nil {
-		b.Fatal(err)
-	}
+	dir := fatal.Value(os.MkdirTemp(shmDir, "stocached-bench-"))(b)
 	b.Cleanup(func() { os.RemoveAll(dir) })
 	return dir
 }
@@ -140,9 +126,7 @@ func raw(b *testing.B) source.Settings {
 	if err == nil {
 		err = each(samples, sampleBytes, func(_ int, sample []byte) error { _, err := f.Write(sample); return err })
 	}
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		b.Fatal(err)
-	}
+	fatal.If(b, errors.Join(err, f.Sync(), f.Close()))
 	return source.Settings{"kind": "raw", "path": path, "sample_bytes": sampleBytes}
 }
 
@@ -203,10 +187,7 @@ func spread(b *testing.B, n int, one func(k int, buffer []byte) error) {
 // readAt is a pread of a sample.
 func readAt(b *testing.B, s source.Settings) func(i int, dst []byte) error {
 	b.Helper()
-	f, err := os.Open(s["path"].(string))
-	if err != nil {
-		b.Fatal(err)
-	}
+	f := fatal.Value(os.Open(s["path"].(string)))(b)
 	b.Cleanup(func() { f.Close() })
 	return func(i int, dst []byte) error {
 		n, err := unix.Pread(int(f.Fd()), dst[:sampleBytes], int64(i)*sampleBytes)
@@ -305,18 +286,14 @@ func BenchmarkFetchMiss(b *testing.B) {
 }
 
 func fetch(b *testing.B, c *client.Served, indices []int, rows []byte) {
-	if err := c.Fetch(context.Background(), indices, rows, sampleBytes); err != nil {
-		b.Fatal(err)
-	}
+	fatal.If(b, c.Fetch(context.Background(), indices, rows, sampleBytes))
 }
 
 // A batch that is in the cache: what Fetch adds to Gather.
 func BenchmarkFetchHits(b *testing.B) {
 	order := rand.New(rand.NewPCG(1, 2)).Perm(samples)
 	c, rows, hit := dial(b, raw(b)), make([]byte, batch*sampleBytes), make([]bool, batch)
-	if err := c.Fill(b.Context(), order); err != nil {
-		b.Fatal(err)
-	}
+	fatal.If(b, c.Fill(b.Context(), order))
 	b.Run("way=fetch", func(b *testing.B) {
 		b.SetBytes(batch * sampleBytes)
 		for k := 0; b.Loop(); k++ {
@@ -356,9 +333,7 @@ func BenchmarkStart(b *testing.B) {
 				took, memory = took+started, memory+anonymous(b, server.Process.Pid)
 				stop(b, server)
 				if way == "cold" {
-					if err := client.Remove(filepath.Join(dir, "bench")); err != nil {
-						b.Fatal(err)
-					}
+					fatal.If(b, client.Remove(filepath.Join(dir, "bench")))
 				}
 			}
 			b.ReportMetric(float64(took.Nanoseconds())/float64(b.N), "ns/op")
@@ -370,10 +345,7 @@ func BenchmarkStart(b *testing.B) {
 // anonymous returns the memory of a process without mapped files.
 func anonymous(b *testing.B, pid int) int64 {
 	b.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		b.Fatal(err)
-	}
+	text := fatal.Value(os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)))(b)
 	for line := range strings.Lines(string(text)) {
 		var kb int64
 		if n, _ := fmt.Sscanf(line, "RssAnon: %d kB", &kb); n == 1 {

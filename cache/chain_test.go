@@ -19,8 +19,7 @@ import (
 // chained returns the options of an arena that evicts.
 func chained(t testing.TB, policy shm.Policy, samples, slots, stride uint64) shm.Options {
 	t.Helper()
-	g, err := shm.NewGeometry(shm.FlagVariable, policy, samples, slots, stride, 8, 0)
-	fatal.If(t, err)
+	g := fatal.Value(shm.NewGeometry(shm.FlagVariable, policy, samples, slots, stride, 8, 0))(t)
 	return shm.Options{Samples: samples, Variable: true, Policy: policy, SlotBytes: stride, ClientRecords: 8,
 		Limit: g.PayloadOffset + slots*stride}
 }
@@ -230,9 +229,7 @@ func TestChainsLoss(t *testing.T) {
 					for _, i := range r.Perm(samples) {
 						if s, _ := c.State(i); s != cache.StateReady {
 							took := time.Duration(lengths[i]) * time.Duration(50+i*7919%100) * time.Microsecond
-							if _, err := c.SetLoaded(i, [][]byte{data[:lengths[i]]}, 0, took); err != nil {
-								t.Fatal(err)
-							}
+							fatal.Value(c.SetLoaded(i, [][]byte{data[:lengths[i]]}, 0, took))(t)
 						}
 					}
 				}

@@ -216,8 +216,7 @@ func TestCloseAborts(t *testing.T) {
 	kinds(t, func(t *testing.T, create func(testing.TB, shm.Options) *shm.Segment, o shm.Options) {
 		seg := create(t, o)
 		other := attach(t, seg)
-		c, err := cache.Attach(seg, cache.Options{})
-		fatal.If(t, err)
+		c := fatal.Value(cache.Attach(seg, cache.Options{}))(t)
 		k, _, _ := c.Claim(3, 1000, 0)
 		fatal.If(t, c.Close())
 		checkSound(t, seg)

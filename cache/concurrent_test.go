@@ -21,10 +21,8 @@ import (
 // its look at the handle and its load of the word a view may sleep for any time, and Close does not wait for it.
 func TestCloseUnderViews(t *testing.T) {
 	for range 100 {
-		seg, err := shm.Create(shm.Options{Samples: 4, SampleBytes: 700})
-		fatal.If(t, err)
-		c, err := cache.Attach(seg, cache.Options{})
-		fatal.If(t, err)
+		seg := fatal.Value(shm.Create(shm.Options{Samples: 4, SampleBytes: 700}))(t)
+		c := fatal.Value(cache.Attach(seg, cache.Options{}))(t)
 		var readers sync.WaitGroup
 		var views atomic.Int64
 		for range 4 {
@@ -308,10 +306,8 @@ func TestDeadClientOfManyGoroutines(t *testing.T) {
 		{Samples: 40, SampleBytes: 100, Variable: true, Limit: 5 << 20}} {
 		seg := heap(t, o)
 		c := attach(t, seg)
-		locks, err := seg.NewLocks()
-		fatal.If(t, err)
-		dying, err := cache.Attach(seg, cache.Options{Locks: locks})
-		fatal.If(t, err)
+		locks := fatal.Value(seg.NewLocks())(t)
+		dying := fatal.Value(cache.Attach(seg, cache.Options{Locks: locks}))(t)
 		for i := range 20 {
 			if _, r, err := dying.Claim(i, 100, 0); r != cache.Stored {
 				t.Fatal(r, err)

@@ -57,9 +57,7 @@ func TestVerifyFindsDamage(t *testing.T) {
 			t.Errorf("%+v, %v", v, err)
 		}
 		place := seg.WordLayout().Place(shm.Word(seg.Word(5).Load())) - 1
-		if _, err := seg.WritePayload([]byte{payload(5, 0, 1000)[999] ^ 1}, place*seg.SlotStride+999); err != nil {
-			t.Fatal(err)
-		}
+		fatal.Value(seg.WritePayload([]byte{payload(5, 0, 1000)[999] ^ 1}, place*seg.SlotStride+999))(t)
 		if v, err := c.Verify(0, 16); v != (cache.Verification{Checked: 8, Corrupt: 1, Bad: 5}) || err != nil {
 			t.Errorf("%+v, %v", v, err)
 		}
@@ -116,10 +114,8 @@ func TestPeek(t *testing.T) {
 // of the number's last owner.
 func TestCorruptPhaseOfOurs(t *testing.T) {
 	for state := uint64(1); state < 8; state++ {
-		seg, err := shm.NewHeap(shm.Options{Samples: 4, SampleBytes: 8})
-		fatal.If(t, err)
-		c, err := cache.Attach(seg, cache.Options{})
-		fatal.If(t, err)
+		seg := fatal.Value(shm.NewHeap(shm.Options{Samples: 4, SampleBytes: 8}))(t)
+		c := fatal.Value(cache.Attach(seg, cache.Options{}))(t)
 		seg.Phase().Store(state | uint64(c.Owner())<<3)
 		done := make(chan struct{})
 		go func() {

@@ -120,9 +120,7 @@ func TestPublishLoaded(t *testing.T) {
 		if err != nil || r != cache.Stored {
 			t.Fatal(i, r, err)
 		}
-		if _, err := k.WriteAt(payload(i, 1, evictBytes), 0); err != nil {
-			t.Fatal(err)
-		}
+		fatal.Value(k.WriteAt(payload(i, 1, evictBytes), 0))(t)
 		if err := k.PublishLoaded(-time.Second); !errors.Is(err, shm.ErrInvalid) {
 			t.Error(err)
 		}

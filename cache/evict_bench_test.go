@@ -223,8 +223,7 @@ func threadTime(b *testing.B) time.Duration {
 
 // full returns a cache whose slots hold the first samples.
 func full(b *testing.B, o shm.Options, data []byte) *cache.Cache {
-	c, err := cache.Attach(mapped(b, o), cache.Options{Next: invented})
-	fatal.If(b, err)
+	c := fatal.Value(cache.Attach(mapped(b, o), cache.Options{Next: invented}))(b)
 	b.Cleanup(func() { c.Close() })
 	for i := range int(o.Slots) {
 		if r, err := c.SetLoaded(i, [][]byte{data}, 0, time.Millisecond); r != cache.Stored || err != nil {

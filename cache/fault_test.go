@@ -74,8 +74,7 @@ var deaths = []death{
 func TestEveryFaultPointIsTested(t *testing.T) {
 	var text []byte
 	for _, name := range []string{"protocol", "eviction"} {
-		part, err := os.ReadFile("../docs/spec/" + name + ".md")
-		fatal.If(t, err)
+		part := fatal.Value(os.ReadFile("../docs/spec/" + name + ".md"))(t)
 		text = append(text, part...)
 	}
 	known := map[string]bool{}
@@ -163,8 +162,7 @@ func dieAt(t *testing.T, d death, kind, point string) {
 	dead.died()
 
 	// The next client gets the number of the dead one, and sets the sample.
-	next, err := cache.Attach(seg, cache.Options{Label: "next"})
-	fatal.If(t, err)
+	next := fatal.Value(cache.Attach(seg, cache.Options{Label: "next"}))(t)
 	defer next.Close()
 	if dead.owner != 0 && !reclaims && int(next.Owner()) != dead.owner {
 		t.Errorf("the next client has number %d, the dead one had %d", next.Owner(), dead.owner)
@@ -498,8 +496,7 @@ func TestStoppedWriter(t *testing.T) {
 				if n, err := c.Recover(); n != 0 || err != nil {
 					t.Errorf("reclaimed %d claims of a live client, %v", n, err)
 				}
-				next, err := cache.Attach(seg, cache.Options{})
-				fatal.If(t, err)
+				next := fatal.Value(cache.Attach(seg, cache.Options{}))(t)
 				defer next.Close()
 				if int(next.Owner()) == p.owner {
 					t.Error("a stopped client's number was given to another")

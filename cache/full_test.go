@@ -77,7 +77,6 @@ func TestFullFileSystem(t *testing.T) {
 
 func sizeOf(t *testing.T, f *os.File) int64 {
 	t.Helper()
-	info, err := f.Stat()
-	fatal.If(t, err)
+	info := fatal.Value(f.Stat())(t)
 	return info.Size()
 }

@@ -17,8 +17,7 @@ import (
 // heap makes a segment in ordinary memory, which the race detector sees.
 func heap(t testing.TB, o shm.Options) *shm.Segment {
 	t.Helper()
-	seg, err := shm.NewHeap(o)
-	fatal.If(t, err)
+	seg := fatal.Value(shm.NewHeap(o))(t)
 	t.Cleanup(func() { seg.Close() })
 	return seg
 }
@@ -26,8 +25,7 @@ func heap(t testing.TB, o shm.Options) *shm.Segment {
 // mapped makes a memfd segment, like a program.
 func mapped(t testing.TB, o shm.Options) *shm.Segment {
 	t.Helper()
-	seg, err := shm.Create(o)
-	fatal.If(t, err)
+	seg := fatal.Value(shm.Create(o))(t)
 	t.Cleanup(func() { seg.Close() })
 	return seg
 }
@@ -42,8 +40,7 @@ func named(t testing.TB, o shm.Options) *shm.Segment {
 // tmpfsDir makes a directory on /dev/shm and removes it when the test ends.
 func tmpfsDir(t testing.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("/dev/shm", "stocached-test-")
-	fatal.If(t, err)
+	dir := fatal.Value(os.MkdirTemp("/dev/shm", "stocached-test-"))(t)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	return dir
 }
@@ -106,8 +103,7 @@ func wantMiss(t testing.TB, c *cache.Cache, i int) {
 
 func stats(t testing.TB, c *cache.Cache) cache.Stats {
 	t.Helper()
-	s, err := c.Stats()
-	fatal.If(t, err)
+	s := fatal.Value(c.Stats())(t)
 	return s
 }
 

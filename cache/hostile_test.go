@@ -267,9 +267,7 @@ func TestHostileHeaders(t *testing.T) {
 			t.Parallel()
 			seg, _, rng := used(t, create, seed, 3)
 			all, accepted := make([]byte, seg.PayloadOffset), 0
-			if _, err := unix.Pread(seg.FD(), all, 0); err != nil {
-				t.Fatal(err)
-			}
+			fatal.Value(unix.Pread(seg.FD(), all, 0))(t)
 			all = bytes.TrimRight(all, "\x00") // most of a control part is empty, and each trial writes all
 			for offset := 0; offset < shm.HeaderBytes; offset += 8 {
 				values := hostile(binary.LittleEndian.Uint64(all[offset:]), rng)
@@ -312,12 +310,9 @@ func TestHostileHeaders(t *testing.T) {
 
 // tryHeader calls everything on a file with such a header, if attach accepts it.
 func tryHeader(t *testing.T, page, rest []byte, size uint64, rng *rand.Rand) (accepted bool) {
-	fd, err := unix.MemfdCreate("stoctest", unix.MFD_CLOEXEC)
-	fatal.If(t, err)
+	fd := fatal.Value(unix.MemfdCreate("stoctest", unix.MFD_CLOEXEC))(t)
 	defer unix.Close(fd)
-	if _, err := unix.Pwrite(fd, page, 0); err != nil {
-		t.Fatal(err)
-	}
+	fatal.Value(unix.Pwrite(fd, page, 0))(t)
 	fatal.If(t, unix.Ftruncate(fd, int64(size)))
 	seg, err := shm.OpenFD(fd, shm.OpenOptions{})
 	if err != nil {
@@ -327,9 +322,7 @@ func tryHeader(t *testing.T, page, rest []byte, size uint64, rng *rand.Rand) (ac
 		return false
 	}
 	defer seg.Close()
-	if _, err := unix.Pwrite(fd, rest[:min(uint64(len(rest)), size-shm.HeaderBytes)], shm.HeaderBytes); err != nil {
-		t.Fatal(err)
-	}
+	fatal.Value(unix.Pwrite(fd, rest[:min(uint64(len(rest)), size-shm.HeaderBytes)], shm.HeaderBytes))(t)
 	c, err := cache.Attach(seg, cache.Options{})
 	if err != nil { // no free record, say
 		t.Log(err)
@@ -366,8 +359,7 @@ func TestHostileWords(t *testing.T) {
 				}
 				for _, value := range values {
 					within(fmt.Sprintf("word %d becomes %#x", offset, value), func() {
-						other, err := cache.Attach(seg, cache.Options{})
-						fatal.If(t, err)
+						other := fatal.Value(cache.Attach(seg, cache.Options{}))(t)
 						other.PlentyOfMemory()
 						at(seg, offset).Store(value)
 						everything(t, c, rng)

@@ -49,9 +49,7 @@ func fillAll(t *testing.T, c *cache.Cache, o shm.Options, version int, flags cac
 			t.Fatalf("claim %d: %v", i, err)
 		}
 		if r == cache.Stored {
-			if _, err := k.WriteAt(data, 0); err != nil {
-				t.Fatal(err)
-			}
+			fatal.Value(k.WriteAt(data, 0))(t)
 			fatal.If(t, k.Publish())
 			stored = append(stored, i)
 		}
@@ -62,8 +60,7 @@ func fillAll(t *testing.T, c *cache.Cache, o shm.Options, version int, flags cac
 // another attaches to a segment until the test ends.
 func another(t *testing.T, seg *shm.Segment, o shm.OpenOptions) *shm.Segment {
 	t.Helper()
-	other, err := shm.OpenFD(seg.FD(), o)
-	fatal.If(t, err)
+	other := fatal.Value(shm.OpenFD(seg.FD(), o))(t)
 	t.Cleanup(func() { other.Close() })
 	return other
 }
@@ -72,8 +69,7 @@ func another(t *testing.T, seg *shm.Segment, o shm.OpenOptions) *shm.Segment {
 // whole blocks, but in an arena only those in which an extent begins or ends.
 func hugeBytes(t *testing.T, seg *shm.Segment, c *cache.Cache) (got, want uint64) {
 	t.Helper()
-	got, err := hugepage.Mapped(seg.Bytes(0, seg.PayloadBytes))
-	fatal.If(t, err)
+	got = fatal.Value(hugepage.Mapped(seg.Bytes(0, seg.PayloadBytes)))(t)
 	want = seg.PayloadBytes / hugepage.Bytes * hugepage.Bytes
 	if seg.Variable() {
 		want = min(want, (stats(t, c).ArenaNextBytes+hugepage.Bytes-1)/hugepage.Bytes*hugepage.Bytes)

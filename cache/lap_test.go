@@ -25,8 +25,7 @@ func TestReplaced(t *testing.T) {
 			t.Helper()
 			c := attach(t, seg)
 			defer c.Close()
-			s, err := c.Stats()
-			fatal.If(t, err)
+			s := fatal.Value(c.Stats())(t)
 			return s.Replaced
 		}
 		// read reads samples in turn by both clients, and sets so many of the misses, evenly.

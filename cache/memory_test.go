@@ -13,11 +13,9 @@ import (
 // created makes a cache and a client of it.
 func created(t *testing.T, o shm.Options) *Cache {
 	t.Helper()
-	seg, err := shm.Create(o)
-	fatal.If(t, err)
+	seg := fatal.Value(shm.Create(o))(t)
 	t.Cleanup(func() { seg.Close() })
-	c, err := Attach(seg, Options{})
-	fatal.If(t, err)
+	c := fatal.Value(Attach(seg, Options{}))(t)
 	t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -100,8 +98,7 @@ func TestEvictInShortMemory(t *testing.T) {
 		if r != want || err != nil {
 			t.Fatalf("set %d: %v, %v; want %v", i, r, err, want)
 		}
-		s, err := c.Stats()
-		fatal.If(t, err)
+		s := fatal.Value(c.Stats())(t)
 		return s
 	}
 	set(0, Stored)
@@ -130,8 +127,7 @@ func TestEvictInShortMemory(t *testing.T) {
 // after a claim that is aborted, and not after those.
 func TestChainsDrawOnce(t *testing.T) {
 	const stride, slots = 16384, 32
-	g, err := shm.NewGeometry(shm.FlagVariable, shm.PolicyFIFO, 10, slots, stride, 8, 0)
-	fatal.If(t, err)
+	g := fatal.Value(shm.NewGeometry(shm.FlagVariable, shm.PolicyFIFO, 10, slots, stride, 8, 0))(t)
 	c := created(t, shm.Options{Samples: 10, Variable: true, Policy: shm.PolicyFIFO, SlotBytes: stride,
 		ClientRecords: 8, Limit: g.PayloadOffset + slots*stride})
 	grant := c.seg.Grant(c.allowance.Group())

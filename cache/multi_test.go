@@ -87,9 +87,7 @@ func TestChildInheritsDescriptors(t *testing.T) {
 	p.ask("STORED <nil>", "claim 3 1 5000")
 	p.tell("spawn")
 	var pid int
-	if _, err := fmt.Sscanf(p.hear(), "<nil> %d", &pid); err != nil {
-		t.Fatal(err)
-	}
+	fatal.Value(fmt.Sscanf(p.hear(), "<nil> %d", &pid))(t)
 	defer syscall.Kill(pid, syscall.SIGKILL)
 	links, err := exec.Command("ls", "-l", fmt.Sprintf("/proc/%d/fd", pid)).Output()
 	if err != nil || strings.Count(string(links), seg.Path()) != 1 {
@@ -137,8 +135,7 @@ func TestClearUnderLiveWriters(t *testing.T) {
 // stored a sample. It returns the clears and the hits.
 func clearUnderWriters(t *testing.T, seg *shm.Segment, c *cache.Cache) (cleared, reads int) {
 	t.Helper()
-	exe, err := os.Executable()
-	fatal.If(t, err)
+	exe := fatal.Value(os.Executable())(t)
 	var workers []*exec.Cmd
 	for k := range 3 {
 		w := exec.Command(exe, "work", seg.Path(), "32", "1", fmt.Sprint(k))
@@ -250,18 +247,15 @@ func TestBusyWhileClearing(t *testing.T) {
 // dies.
 func TestUnlinkLast(t *testing.T) {
 	seg := named(t, shm.Options{Samples: 8, SampleBytes: 5000, UnlinkLast: true})
-	c, err := cache.Attach(seg, cache.Options{})
-	fatal.If(t, err)
+	c := fatal.Value(cache.Attach(seg, cache.Options{}))(t)
 	p := start(t, seg.Path(), "")
 	fatal.If(t, c.Close())
 	if _, err := os.Stat(seg.Path()); err != nil {
 		t.Error("gone while a process uses it:", err)
 	}
-	seg2, err := shm.Open(seg.Path(), shm.OpenOptions{})
-	fatal.If(t, err)
+	seg2 := fatal.Value(shm.Open(seg.Path(), shm.OpenOptions{}))(t)
 	defer seg2.Close()
-	c2, err := cache.Attach(seg2, cache.Options{})
-	fatal.If(t, err)
+	c2 := fatal.Value(cache.Attach(seg2, cache.Options{}))(t)
 	p.kill()
 	fatal.If(t, c2.Close())
 	if _, err := os.Stat(seg.Path()); !errors.Is(err, os.ErrNotExist) {

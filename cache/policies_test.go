@@ -26,8 +26,7 @@ func TestPlannedDecisionsAreTheSimulators(t *testing.T) {
 	decisions.ComparePlanned(t, func(t *testing.T, o shm.Options, p *decisions.Plan) (*shm.Segment, decisions.Client) {
 		seg := heap(t, o)
 		t.Cleanup(func() { checkSound(t, seg) })
-		c, err := cache.Attach(seg, cache.Options{Next: p.Next})
-		fatal.If(t, err)
+		c := fatal.Value(cache.Attach(seg, cache.Options{Next: p.Next}))(t)
 		t.Cleanup(func() { c.Close() })
 		return seg, decider{t, c}
 	})
@@ -46,8 +45,7 @@ func (d decider) Get(i int, dst []byte) bool {
 }
 
 func (d decider) SetLoaded(i int, data []byte, took time.Duration) bool {
-	r, err := d.c.SetLoaded(i, [][]byte{data}, cache.Overwrite, took)
-	fatal.If(d.t, err)
+	r := fatal.Value(d.c.SetLoaded(i, [][]byte{data}, cache.Overwrite, took))(d.t)
 	return r == cache.Stored
 }
 

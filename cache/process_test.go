@@ -156,8 +156,7 @@ func start(t testing.TB, path, fault string) *child {
 // startIn starts a child in new namespaces of the kernel, with CLONE_NEW... flags.
 func startIn(t testing.TB, path, fault string, namespaces uintptr) *child {
 	t.Helper()
-	exe, err := os.Executable()
-	fatal.If(t, err)
+	exe := fatal.Value(os.Executable())(t)
 	c := &child{t: t, cmd: exec.Command(exe)}
 	c.cmd.Env = append(os.Environ(), childVariable+"="+path)
 	if fault != "" {
@@ -165,10 +164,8 @@ func startIn(t testing.TB, path, fault string, namespaces uintptr) *child {
 	}
 	c.cmd.Stderr = os.Stderr
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Cloneflags: namespaces}
-	in, err := c.cmd.StdinPipe()
-	fatal.If(t, err)
-	out, err := c.cmd.StdoutPipe()
-	fatal.If(t, err)
+	in := fatal.Value(c.cmd.StdinPipe())(t)
+	out := fatal.Value(c.cmd.StdoutPipe())(t)
 	if err := c.cmd.Start(); namespaces != 0 && errors.Is(err, syscall.EPERM) {
 		t.Skip("needs root, to make namespaces:", err)
 	} else if err != nil {
@@ -228,8 +225,7 @@ func (c *child) died() {
 func (c *child) stopped() {
 	c.t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.cmd.Process.Pid))
-		fatal.If(c.t, err)
+		text := fatal.Value(os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.cmd.Process.Pid)))(c.t)
 		if fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:])); fields[0] == "T" {
 			return
 		}

@@ -21,8 +21,7 @@ import (
 
 func create(t testing.TB, o client.Options) *client.Cache {
 	t.Helper()
-	c, err := client.Create("", o)
-	fatal.If(t, err)
+	c := fatal.Value(client.Create("", o))(t)
 	t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -31,12 +30,10 @@ func create(t testing.TB, o client.Options) *client.Cache {
 // returns its path.
 func named(t testing.TB, o client.Options) (*client.Cache, string) {
 	t.Helper()
-	dir, err := os.MkdirTemp("/dev/shm", "stocached-test-")
-	fatal.If(t, err)
+	dir := fatal.Value(os.MkdirTemp("/dev/shm", "stocached-test-"))(t)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	o.Dir = dir
-	c, err := client.Create("test", o)
-	fatal.If(t, err)
+	c := fatal.Value(client.Create("test", o))(t)
 	t.Cleanup(func() { c.Close() })
 	return c, c.Info().Path
 }
@@ -100,8 +97,7 @@ func TestUseAfterClose(t *testing.T) {
 func TestCloseUnderUse(t *testing.T) {
 	for range 20 {
 		c, path := named(t, client.Options{Samples: 64, SampleBytes: 40000, Slots: 32})
-		other, err := client.Attach(path, client.AttachOptions{})
-		fatal.If(t, err)
+		other := fatal.Value(client.Attach(path, client.AttachOptions{}))(t)
 		var wait sync.WaitGroup
 		var calls atomic.Int64
 		for g := range 8 {
@@ -325,8 +321,7 @@ func TestGetOrLoadWithoutRoom(t *testing.T) {
 			t.Error(i, string(data), err)
 		}
 	}
-	reader, err := client.Attach(path, client.AttachOptions{ReadOnly: true})
-	fatal.If(t, err)
+	reader := fatal.Value(client.Attach(path, client.AttachOptions{ReadOnly: true}))(t)
 	defer reader.Close()
 	if data, err := reader.GetOrLoad(t.Context(), 3, load); err != nil || string(data) != "good" {
 		t.Error(string(data), err)
@@ -384,8 +379,7 @@ func TestCreateAttachErrors(t *testing.T) {
 func TestCreateReplacesAnotherVersion(t *testing.T) {
 	c, path := named(t, client.Options{Samples: 8, SampleBytes: 4})
 	c.Close()
-	f, err := os.OpenFile(path, os.O_WRONLY, 0)
-	fatal.If(t, err)
+	f := fatal.Value(os.OpenFile(path, os.O_WRONLY, 0))(t)
 	if _, err := f.WriteAt([]byte{2}, 8); err != nil { // layout_version
 		t.Fatal(err)
 	}
@@ -395,8 +389,7 @@ func TestCreateReplacesAnotherVersion(t *testing.T) {
 	slog.SetDefault(slog.New(slog.NewTextHandler(&said, nil)))
 	defer slog.SetDefault(before)
 	dir := path[:strings.LastIndexByte(path, '/')]
-	again, err := client.Create("test", client.Options{Samples: 8, SampleBytes: 4, Dir: dir})
-	fatal.If(t, err)
+	again := fatal.Value(client.Create("test", client.Options{Samples: 8, SampleBytes: 4, Dir: dir}))(t)
 	defer again.Close()
 	if !strings.Contains(said.String(), "an empty cache replaces one of another version") ||
 		!strings.Contains(said.String(), "layout 2,") {
@@ -408,8 +401,7 @@ func TestCreateReplacesAnotherVersion(t *testing.T) {
 func TestAttachFD(t *testing.T) {
 	first := create(t, client.Options{Samples: 8, SampleBytes: 4, Fingerprint: "flowers"})
 	first.Set(1, []byte("good"), 0)
-	second, err := client.AttachFD(first.Info().FD, client.AttachOptions{Fingerprint: "flowers"})
-	fatal.If(t, err)
+	second := fatal.Value(client.AttachFD(first.Info().FD, client.AttachOptions{Fingerprint: "flowers"}))(t)
 	defer second.Close()
 	fatal.If(t, first.Close())
 	if view, hit, err := second.View(1); !hit || err != nil || string(view) != "good" {
@@ -421,8 +413,7 @@ func TestAttachFD(t *testing.T) {
 	if _, err := client.AttachFD(second.Info().FD, client.AttachOptions{Fingerprint: "birds"}); !errors.Is(err, client.ErrFingerprint) {
 		t.Error(err)
 	}
-	null, err := os.Open(os.DevNull)
-	fatal.If(t, err)
+	null := fatal.Value(os.Open(os.DevNull))(t)
 	defer null.Close()
 	for _, fd := range []int{-1, int(null.Fd())} {
 		if c, err := client.AttachFD(fd, client.AttachOptions{}); err == nil {
@@ -435,8 +426,7 @@ func TestAttachFD(t *testing.T) {
 // The error of a full client table has the number, and the record of a closed client is free again.
 func TestClientTableFull(t *testing.T) {
 	c, path := named(t, client.Options{Samples: 8, SampleBytes: 4, Clients: 2})
-	second, err := client.Attach(path, client.AttachOptions{})
-	fatal.If(t, err)
+	second := fatal.Value(client.Attach(path, client.AttachOptions{}))(t)
 	if _, err := client.Attach(path, client.AttachOptions{}); !errors.Is(err, client.ErrClients) || !strings.Contains(err.Error(), "2") {
 		t.Error(err)
 	}
@@ -446,8 +436,7 @@ func TestClientTableFull(t *testing.T) {
 		reader.Close()
 	}
 	second.Close()
-	third, err := client.Attach(path, client.AttachOptions{Label: "the third"})
-	fatal.If(t, err)
+	third := fatal.Value(client.Attach(path, client.AttachOptions{Label: "the third"}))(t)
 	defer third.Close()
 	clients, err := c.Inspect().Clients()
 	if err != nil || len(clients) != 2 || !clients[1].Live || clients[1].Label != "the third" ||
@@ -512,16 +501,13 @@ func TestSplitJoinVariable(t *testing.T) {
 // runSelf runs one test of this binary in its own process.
 func runSelf(t *testing.T, test string, env ...string) error {
 	t.Helper()
-	exe, err := os.Executable()
-	fatal.If(t, err)
-	null, err := os.Open(os.DevNull)
-	fatal.If(t, err)
+	exe := fatal.Value(os.Executable())(t)
+	null := fatal.Value(os.Open(os.DevNull))(t)
 	defer null.Close()
 	p, err := os.StartProcess(exe, []string{exe, "-test.run=^" + test + "$"},
 		&os.ProcAttr{Env: append(os.Environ(), env...), Files: []*os.File{null, null, null}})
 	fatal.If(t, err)
-	state, err := p.Wait()
-	fatal.If(t, err)
+	state := fatal.Value(p.Wait())(t)
 	if !state.Success() {
 		return fmt.Errorf("%v, signal %v", state, state.Sys().(syscall.WaitStatus).Signal())
 	}

@@ -20,9 +20,7 @@ func TestEachReadIsCountedOnce(t *testing.T) {
 			load := func(context.Context) ([]byte, error) { return make([]byte, 8), nil }
 			for epoch := range 2 {
 				for i := range 40 {
-					if _, err := c.GetOrLoad(t.Context(), i, load); err != nil {
-						t.Fatal(err)
-					}
+					fatal.Value(c.GetOrLoad(t.Context(), i, load))(t)
 				}
 				if s, _ := c.Stats(); s.Misses != 40 || s.Hits != uint64(40*epoch) {
 					t.Fatalf("epoch %d of GetOrLoad: %d hits, %d misses", epoch, s.Hits, s.Misses)
@@ -59,8 +57,7 @@ func TestLoadMissedChecksItsIndex(t *testing.T) {
 // A load that ends between the miss of a caller and its own load gives its sample, and no second count.
 func TestLateMissIsCountedOnce(t *testing.T) {
 	c := create(t, client.Options{Samples: 4, SampleBytes: 8})
-	other, err := client.AttachFD(c.Info().FD, client.AttachOptions{})
-	fatal.If(t, err)
+	other := fatal.Value(client.AttachFD(c.Info().FD, client.AttachOptions{}))(t)
 	defer other.Close()
 	if _, hit, err := c.Get(1, make([]byte, 8)); hit || err != nil {
 		t.Fatal(hit, err)

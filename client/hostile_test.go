@@ -45,8 +45,7 @@ func TestHostileServer(t *testing.T) {
 			_, _, _ = socket.WriteMsgUnix(frame, rights, nil) // the client may have hung up
 		}
 	}
-	dir, err := os.MkdirTemp("/dev/shm", "stocached-test-")
-	fatal.If(t, err)
+	dir := fatal.Value(os.MkdirTemp("/dev/shm", "stocached-test-"))(t)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	seg, err := shm.Create(shm.Options{Name: "test", Dir: dir, Samples: 100, SampleBytes: peerBytes, Programs: true})
 	fatal.If(t, err)
@@ -99,8 +98,7 @@ func TestHostileServer(t *testing.T) {
 		}},
 	}
 	sweep := hostile.New(t)
-	before, err := os.ReadDir("/proc/self/fd")
-	fatal.If(t, err)
+	before := fatal.Value(os.ReadDir("/proc/self/fd"))(t)
 	limit := 10 * time.Second // of a greeting; a call has twice as long
 	try := func(what string, s script) error {
 		late := time.AfterFunc(time.Minute, func() { panic(what + ": a call does not come back") })
@@ -172,8 +170,7 @@ func TestHostileServer(t *testing.T) {
 			return both[0], err
 		},
 	} {
-		fd, err := open()
-		fatal.If(t, err)
+		fd := fatal.Value(open())(t)
 		s := good
 		s.descriptor = fd
 		_ = try(name, s)

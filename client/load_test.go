@@ -14,14 +14,11 @@ import (
 // A load that begins after another one has stored the sample, but after a miss of its own caller,
 // finds the sample in the cache.
 func TestLoadThatBeginsLateFindsTheSample(t *testing.T) {
-	c, err := Create("", Options{Samples: 10, SampleBytes: 4})
-	fatal.If(t, err)
+	c := fatal.Value(Create("", Options{Samples: 10, SampleBytes: 4}))(t)
 	defer c.Close()
 	want := []byte{1, 2, 3, 4}
 	load := func(context.Context) ([]byte, error) { return want, nil }
-	if _, err := c.GetOrLoad(t.Context(), 5, load); err != nil {
-		t.Fatal(err)
-	}
+	fatal.Value(c.GetOrLoad(t.Context(), 5, load))(t)
 	late, leader := c.join(5) // as GetOrLoad does after its miss
 	if !leader {
 		t.Fatal("the first load has not ended")
@@ -56,8 +53,7 @@ func TestCostOfALoad(t *testing.T) {
 
 // costsOf returns what loads cost that take so long, the first ones of a new cache.
 func costsOf(t *testing.T, policy Policy, waits []time.Duration) (costs []time.Duration) {
-	c, err := Create("", Options{Samples: 20, SampleBytes: 4, Slots: 20, Policy: policy})
-	fatal.If(t, err)
+	c := fatal.Value(Create("", Options{Samples: 20, SampleBytes: 4, Slots: 20, Policy: policy}))(t)
 	defer c.Close()
 	ctx := t.Context()
 	for i, wait := range waits {

@@ -142,8 +142,7 @@ func wantDescriptors(t *testing.T, before int) {
 	t.Helper()
 	var n int
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
-		all, err := os.ReadDir("/proc/self/fd")
-		fatal.If(t, err)
+		all := fatal.Value(os.ReadDir("/proc/self/fd"))(t)
 		if n = len(all); n == before {
 			return
 		}
@@ -159,8 +158,7 @@ func TestUnexpectedDescriptors(t *testing.T) {
 	for _, with := range [][2]int{{0, 1}, {0, 2}, {0, 5}, {1, 1}, {2, 0}, {0, 0}} {
 		p := &peer{greet: func(p *peer, socket *net.UnixConn, _ int) bool { return p.welcome(socket, with[0], with[1]) }}
 		startPeer(t, p)
-		all, err := os.ReadDir("/proc/self/fd")
-		fatal.If(t, err)
+		all := fatal.Value(os.ReadDir("/proc/self/fd"))(t)
 		c, err := p.dial(5 * time.Second)
 		if good := with[0] == 0 && with[1] > 0; good != (err == nil) || !good && !errors.Is(err, control.ErrProtocol) {
 			t.Errorf("%v: %v", with, err)
@@ -346,8 +344,7 @@ func (p *peer) flags() (all []uint32) {
 func TestGoneBeforeTheCopy(t *testing.T) {
 	p := &peer{greet: greetWell, fetch: loseSome}
 	startPeer(t, p)
-	c, err := p.dial(5 * time.Second)
-	fatal.If(t, err)
+	c := fatal.Value(p.dial(5 * time.Second))(t)
 	defer c.Close()
 	for _, asked := range []struct {
 		n     int // a request has 40
@@ -378,13 +375,11 @@ func TestMoreThanACacheKeeps(t *testing.T) {
 	p := &peer{greet: greetWell, fetch: loseSome, options: client.Options{Samples: 100, SampleBytes: peerBytes, Slots: 16,
 		Policy: client.PolicyRandom}}
 	startPeer(t, p)
-	c, err := p.dial(5 * time.Second)
-	fatal.If(t, err)
+	c := fatal.Value(p.dial(5 * time.Second))(t)
 	defer c.Close()
 	indices := []int{1, 2, 4, 5, 7}
 	for n, want := range map[int][]uint32{5: {control.Send}, 4: {0, control.Send}} {
-		samples, err := c.FetchSamples(t.Context(), indices[:n])
-		fatal.If(t, err)
+		samples := fatal.Value(c.FetchSamples(t.Context(), indices[:n]))(t)
 		for k, data := range samples {
 			if !bytes.Equal(data, sample(indices[k], peerBytes)) {
 				t.Errorf("sample %d came wrong", indices[k])

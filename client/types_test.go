@@ -17,19 +17,16 @@ import (
 func parsed(t *testing.T, folder string) *doc.Package {
 	t.Helper()
 	set := token.NewFileSet()
-	paths, err := filepath.Glob("../" + folder + "/*.go")
-	fatal.If(t, err)
+	paths := fatal.Value(filepath.Glob("../" + folder + "/*.go"))(t)
 	var files []*ast.File
 	for _, path := range paths {
 		if strings.HasSuffix(path, "_test.go") {
 			continue
 		}
-		f, err := parser.ParseFile(set, path, nil, parser.ParseComments)
-		fatal.If(t, err)
+		f := fatal.Value(parser.ParseFile(set, path, nil, parser.ParseComments))(t)
 		files = append(files, f)
 	}
-	p, err := doc.NewFromFiles(set, files, "github.com/stocached/stocached/"+folder)
-	fatal.If(t, err)
+	p := fatal.Value(doc.NewFromFiles(set, files, "github.com/stocached/stocached/"+folder))(t)
 	return p
 }
 

@@ -192,8 +192,7 @@ func TestSocketsDir(t *testing.T) {
 
 // Types, codes and limits in docs/spec/control.md are those of this package.
 func TestDocument(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("..", "docs", "spec", "control.md"))
-	fatal.If(t, err)
+	text := fatal.Value(os.ReadFile(filepath.Join("..", "docs", "spec", "control.md")))(t)
 	types, codes, _ := strings.Cut(string(text), "## Codes")
 	row := regexp.MustCompile(`(?m)^\| (\d+) \| ([A-Z_]+) \|`)
 	found := regexp.MustCompile(`(?m)^\| (\d+) \| ([A-Z_]+) \| (client|server) \|`).FindAllStringSubmatch(types, -1)

@@ -21,8 +21,7 @@ func TestNoAllocations(t *testing.T) {
 			d := newDataset(samples, bytes)
 			c := newCache(t, d, samples)
 			fill(t, c, d, func(int) bool { return true })
-			l, err := loader.New(cached(t, c, d), loader.Options{BatchSize: size, Threads: 2, Order: o})
-			fatal.If(t, err)
+			l := fatal.Value(loader.New(cached(t, c, d), loader.Options{BatchSize: size, Threads: 2, Order: o}))(t)
 			loop := func() {
 				for b, err := range l.Batches(context.Background()) {
 					fatal.If(t, err)

@@ -17,8 +17,7 @@ import (
 // Times are for one batch.
 func BenchmarkAllHit(b *testing.B) {
 	for _, z := range []struct{ samples, bytes, batch int }{{1500, 196608, 64}, {50000, 3072, 256}} {
-		c, err := client.Create("", client.Options{Samples: z.samples, SampleBytes: z.bytes})
-		fatal.If(b, err)
+		c := fatal.Value(client.Create("", client.Options{Samples: z.samples, SampleBytes: z.bytes}))(b)
 		row := make([]byte, z.bytes)
 		for i := range z.samples {
 			row[i%z.bytes]++
@@ -72,8 +71,7 @@ func BenchmarkWorkers(b *testing.B) {
 		b.Run(fmt.Sprint(workers), func(b *testing.B) {
 			d := newDataset(1<<20, 64)
 			d.latency = latency
-			l, err := loader.New(loader.FromSource(d), loader.Options{BatchSize: 32, Workers: workers})
-			fatal.If(b, err)
+			l := fatal.Value(loader.New(loader.FromSource(d), loader.Options{BatchSize: 32, Workers: workers}))(b)
 			b.ResetTimer()
 			for n := 0; n < b.N; {
 				for batch, err := range l.Batches(context.Background()) {

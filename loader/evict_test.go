@@ -57,12 +57,10 @@ func TestLostHits(t *testing.T) {
 				d.bytes, d.scale = 0, 200
 				o = client.Options{Samples: samples, Variable: true, Size: 4 << 20, Clients: 8, Policy: policy}
 			}
-			c, err := client.Create("", o)
-			fatal.If(t, err)
+			c := fatal.Value(client.Create("", o))(t)
 			defer c.Close()
 			of := shuffled(samples)
-			from, err := loader.FromCacheAndSource(c, d)
-			fatal.If(t, err)
+			from := fatal.Value(loader.FromCacheAndSource(c, d))(t)
 			l := open(t, from, loader.Options{BatchSize: 50, Order: of, Ahead: 3})
 			sockets, _, stopServer := serve(t, d, 50, policy)
 			served := dial(t, sockets)
@@ -107,8 +105,7 @@ func TestLoaderTellsCosts(t *testing.T) {
 		Policy: client.PolicyCost})
 	fatal.If(t, err)
 	defer c.Close()
-	from, err := loader.FromCacheAndSource(c, d)
-	fatal.If(t, err)
+	from := fatal.Value(loader.FromCacheAndSource(c, d))(t)
 	l := open(t, from, loader.Options{BatchSize: 10, Order: shuffled(samples), Workers: 8})
 	kept := 0
 	for epoch := 0; kept < samples/3*8/10; epoch++ {

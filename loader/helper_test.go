@@ -121,8 +121,7 @@ func newCache(t testing.TB, d *dataset, slots int) *client.Cache {
 	if d.bytes == 0 {
 		o = client.Options{Samples: d.samples, Variable: true, Size: 8 << 20}
 	}
-	c, err := client.Create("", o)
-	fatal.If(t, err)
+	c := fatal.Value(client.Create("", o))(t)
 	t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -132,9 +131,7 @@ func fill(t testing.TB, c *client.Cache, d *dataset, there func(i int) bool) {
 	t.Helper()
 	for i := range d.samples {
 		if there(i) {
-			if _, err := c.Set(i, d.want(i), 0); err != nil {
-				t.Fatal(err)
-			}
+			fatal.Value(c.Set(i, d.want(i), 0))(t)
 		}
 	}
 }
@@ -142,8 +139,7 @@ func fill(t testing.TB, c *client.Cache, d *dataset, there func(i int) bool) {
 // cached returns samples of a cache and a dataset.
 func cached(t testing.TB, c *client.Cache, d *dataset) loader.Samples {
 	t.Helper()
-	from, err := loader.FromCacheAndSource(c, d)
-	fatal.If(t, err)
+	from := fatal.Value(loader.FromCacheAndSource(c, d))(t)
 	return from
 }
 
@@ -152,8 +148,7 @@ func open(t testing.TB, from loader.Samples, o loader.Options) *loader.Loader {
 	t.Helper()
 	leaks := goleak.IgnoreCurrent()
 	t.Cleanup(func() { goleak.VerifyNone(t, leaks) })
-	l, err := loader.New(from, o)
-	fatal.If(t, err)
+	l := fatal.Value(loader.New(from, o))(t)
 	return l
 }
 
@@ -190,10 +185,8 @@ func readEpoch(t testing.TB, d *dataset, l *loader.Loader) (indices []int) {
 // wanted returns the samples that a rank reads in an epoch.
 func wanted(t testing.TB, o loader.Epochs, number uint64, s order.Shard) []int {
 	t.Helper()
-	e, err := o.Epoch(number)
-	fatal.If(t, err)
-	p, err := s.Of(e)
-	fatal.If(t, err)
+	e := fatal.Value(o.Epoch(number))(t)
+	p := fatal.Value(s.Of(e))(t)
 	indices := make([]int, p.Samples())
 	p.Fill(indices, 0)
 	return indices
@@ -218,8 +211,7 @@ var errRead = errors.New("the disk is on fire")
 // tmpfs returns a folder of this test for segments.
 func tmpfs(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("/dev/shm", "stocached-test-")
-	fatal.If(t, err)
+	dir := fatal.Value(os.MkdirTemp("/dev/shm", "stocached-test-"))(t)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	return dir
 }

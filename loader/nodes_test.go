@@ -120,15 +120,13 @@ func TestNodesKeepWhatTheyOwn(t *testing.T) {
 		}
 		readSteps(t, d, all, -1)
 		for k, c := range caches {
-			after, err := c.Stats()
-			fatal.If(t, err)
+			after := fatal.Value(c.Stats())(t)
 			rate += float64(after.Hits-before[k].Hits) / samples
 		}
 		if nodes == nil {
 			return rate
 		}
-		owners, err := order.NewOwners(nodes, samples)
-		fatal.If(t, err)
+		owners := fatal.Value(order.NewOwners(nodes, samples))(t)
 		for k, c := range caches {
 			kept := owners.Keep(k, each)
 			for i := range c.Ready() {
@@ -189,8 +187,7 @@ func TestNodesWithServers(t *testing.T) {
 	for range 3 {
 		readSteps(t, d, all, -1)
 	}
-	owners, err := order.NewOwners(nodes, samples)
-	fatal.If(t, err)
+	owners := fatal.Value(order.NewOwners(nodes, samples))(t)
 	for k, c := range caches {
 		kept, there := owners.Keep(k, nodes[k].Capacity), 0
 		for i := range c.Ready() {
@@ -201,9 +198,7 @@ func TestNodesWithServers(t *testing.T) {
 		if there < samples/2*9/10 {
 			t.Errorf("server %d has stored %d samples", k, there)
 		}
-		if _, err := c.Prefetch(t.Context(), rangeOf(samples)); err != nil {
-			t.Fatal(err)
-		}
+		fatal.Value(c.Prefetch(t.Context(), rangeOf(samples)))(t)
 	}
 }
 
@@ -212,8 +207,7 @@ func TestFirstEpochBringsWhatANodeOwns(t *testing.T) {
 	const samples, size = 420, 20
 	d := newDataset(samples, 20000)
 	nodes := []order.Node{{Name: "a", Ranks: 2}, {Name: "b", Ranks: 1}}
-	owners, err := order.NewOwners(nodes, samples)
-	fatal.If(t, err)
+	owners := fatal.Value(order.NewOwners(nodes, samples))(t)
 	o, _, _ := serve(t, d, samples, client.PolicyFirstCome)
 	c := dial(t, o)
 	for rank := range uint64(2) { // those of node b do not run
@@ -256,8 +250,7 @@ func TestFirstEpochAsksForAll(t *testing.T) {
 	d := newDataset(samples, 20000)
 	o, _, _ := serve(t, d, samples, client.PolicyFirstCome)
 	nodes := []order.Node{{Name: "a", Ranks: 1, Capacity: 200}, {Name: "b", Ranks: 1, Capacity: 40}}
-	owners, err := order.NewOwners(nodes, samples)
-	fatal.If(t, err)
+	owners := fatal.Value(order.NewOwners(nodes, samples))(t)
 	l := open(t, loader.FromServer(dial(t, o)), loader.Options{BatchSize: size, Order: shuffled(samples), Ends: order.Drop,
 		Nodes: nodes, Ahead: samples / size})
 	last := make(chan struct{})

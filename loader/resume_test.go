@@ -49,8 +49,7 @@ func TestResumeAnywhere(t *testing.T) {
 					t.Fatalf("%v ranks, %d batches: the states differ: %v", ranks, before, states)
 				}
 			}
-			text, err := json.Marshal(states[0])
-			fatal.If(t, err)
+			text := fatal.Value(json.Marshal(states[0]))(t)
 			var state loader.State
 			fatal.If(t, json.Unmarshal(text, &state))
 			for rank := range ranks[1] {
@@ -143,8 +142,7 @@ func TestWeightedOrder(t *testing.T) {
 	for k := range weights {
 		weights[k] = float64(k % 4)
 	}
-	table, err := order.NewWeights(weights)
-	fatal.If(t, err)
+	table := fatal.Value(order.NewWeights(weights))(t)
 	sequence := order.WeightedOrder{Weights: table, Seed: 5, Draws: 90}
 
 	want := wanted(t, sequence, 1, order.Shard{})

@@ -80,8 +80,7 @@ func write(t *testing.T, path string, data []byte) {
 
 func dial(t *testing.T, o client.DialOptions) *client.Served {
 	t.Helper()
-	c, err := client.Dial(t.Context(), "pets", o)
-	fatal.If(t, err)
+	c := fatal.Value(client.Dial(t.Context(), "pets", o))(t)
 	t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -94,8 +93,7 @@ func TestServed(t *testing.T) {
 		o, _, stop := serve(t, d, 120, client.PolicyFirstCome)
 		c := dial(t, o)
 		shuffledOrder := shuffled(120)
-		l, err := loader.New(loader.FromServer(c), loader.Options{BatchSize: 9, Order: shuffledOrder, Ahead: 4})
-		fatal.If(t, err)
+		l := fatal.Value(loader.New(loader.FromServer(c), loader.Options{BatchSize: 9, Order: shuffledOrder, Ahead: 4}))(t)
 		for e := range uint64(2) {
 			if got := readEpoch(t, d, l); !slices.Equal(got, wanted(t, shuffledOrder, e, order.Shard{})) {
 				t.Fatalf("epoch %d: %v", e, got)
@@ -122,8 +120,7 @@ func TestServedFailures(t *testing.T) {
 	o, data, stop := serve(t, d, 30, client.PolicyFirstCome)
 	fatal.If(t, os.Remove(filepath.Join(data, "000013.bin")))
 	c := dial(t, o)
-	l, err := loader.New(loader.FromServer(c), loader.Options{BatchSize: 5})
-	fatal.If(t, err)
+	l := fatal.Value(loader.New(loader.FromServer(c), loader.Options{BatchSize: 5}))(t)
 	n := 0
 	var last error
 	for b, err := range l.Batches(t.Context()) {

@@ -14,8 +14,7 @@ import (
 
 func owners(t testing.TB, samples uint64, nodes ...Node) *Owners {
 	t.Helper()
-	o, err := NewOwners(nodes, samples)
-	fatal.If(t, err)
+	o := fatal.Value(NewOwners(nodes, samples))(t)
 	return o
 }
 
@@ -67,15 +66,12 @@ func TestDealer(t *testing.T) {
 	for i := range weights {
 		weights[i] = float64(i % 7)
 	}
-	table, err := NewWeights(weights)
-	fatal.If(t, err)
-	weighted, err := WeightedOrder{Seed: 5, Weights: table}.Epoch(2)
-	fatal.If(t, err)
+	table := fatal.Value(NewWeights(weights))(t)
+	weighted := fatal.Value(WeightedOrder{Seed: 5, Weights: table}.Epoch(2))(t)
 	epochs := []*Epoch{weighted}
 	for _, o := range []Order{{Samples: 7*13 + 5, Kind: Shuffled, Seed: 3}, {Samples: 96, Kind: Sequential},
 		{Samples: 1003, Kind: Blocks, Block: 10, Window: 4}} {
-		e, err := o.Epoch(1)
-		fatal.If(t, err)
+		e := fatal.Value(o.Epoch(1))(t)
 		epochs = append(epochs, e)
 	}
 	for _, e := range epochs {
@@ -93,8 +89,7 @@ func TestDealer(t *testing.T) {
 }
 
 func deal(t *testing.T, e *Epoch, o *Owners, batch, from uint64, ends Ends) {
-	d, err := e.Dealer(o, batch, from, ends)
-	fatal.If(t, err)
+	d := fatal.Value(e.Dealer(o, batch, from, ends))(t)
 	part, err := Shard{Ranks: d.ranks, From: from, Ends: ends}.Of(e)
 	if err != nil || part.Samples() != d.Samples() {
 		t.Fatalf("%d samples of a rank, want %d, %v", d.Samples(), part.Samples(), err)
@@ -131,8 +126,7 @@ func TestBadNodes(t *testing.T) {
 			t.Errorf("want %q in %v", want, err)
 		}
 	}
-	e, err := Order{Samples: 10}.Epoch(0)
-	fatal.If(t, err)
+	e := fatal.Value(Order{Samples: 10}.Epoch(0))(t)
 	o := owners(t, 10, alike(2)...)
 	for want, call := range map[string]func() (*Dealer, error){
 		"give Pad or Drop":  func() (*Dealer, error) { return e.Dealer(o, 1, 0, Uneven) },
@@ -154,14 +148,12 @@ func BenchmarkDeal(b *testing.B) {
 		batch uint64 // of a rank
 	}{{2, 256}, {8, 256}, {64, 64}, {64, 256}} {
 		b.Run(fmt.Sprintf("%d nodes of 8 ranks, %d", c.nodes, c.batch), func(b *testing.B) {
-			e, err := Order{Samples: 1_281_167, Kind: Shuffled, Seed: 1}.Epoch(0)
-			fatal.If(b, err)
+			e := fatal.Value(Order{Samples: 1_281_167, Kind: Shuffled, Seed: 1}.Epoch(0))(b)
 			nodes := alike(c.nodes)
 			for k := range nodes {
 				nodes[k].Ranks = 8
 			}
-			d, err := e.Dealer(owners(b, e.Samples, nodes...), c.batch, 0, Drop)
-			fatal.If(b, err)
+			d := fatal.Value(e.Dealer(owners(b, e.Samples, nodes...), c.batch, 0, Drop))(b)
 			plain := make([]int, d.ranks*c.batch)
 			var dealing, ordering time.Duration
 			for k := uint64(0); b.Loop(); k++ {

@@ -18,8 +18,7 @@ import (
 
 func epoch(t testing.TB, o order.Order, number uint64) *order.Epoch {
 	t.Helper()
-	e, err := o.Epoch(number)
-	fatal.If(t, err)
+	e := fatal.Value(o.Epoch(number))(t)
 	return e
 }
 
@@ -251,8 +250,7 @@ func TestVectors(t *testing.T) {
 	}
 	shardVectors(t, &b)
 	weightedVectors(t, &b)
-	want, err := os.ReadFile("testdata/order.txt")
-	fatal.If(t, err)
+	want := fatal.Value(os.ReadFile("testdata/order.txt"))(t)
 	for line := range strings.Lines(string(want)) {
 		if strings.HasPrefix(line, "mixed ") { // Go has no mixes: these lines are for C and Python
 			b.WriteString(line)
@@ -339,8 +337,7 @@ func patterned(t testing.TB, number int, n uint64) *order.Weights {
 	for i := range weights {
 		weights[i] = pattern(number, uint64(i))
 	}
-	w, err := order.NewWeights(weights)
-	fatal.If(t, err)
+	w := fatal.Value(order.NewWeights(weights))(t)
 	return w
 }
 
@@ -352,8 +349,7 @@ func weightedVectors(t *testing.T, b *strings.Builder) {
 			}
 			seed, draws, epoch := []uint64{0, 1, math.MaxUint64}[k%3], []uint64{0, 30000,
 				order.MaxSamples}[(k+number)%3], []uint64{0, 9, math.MaxUint64}[number%3]
-			e, err := order.WeightedOrder{Weights: patterned(t, number, n), Seed: seed, Draws: draws}.Epoch(epoch)
-			fatal.If(t, err)
+			e := fatal.Value(order.WeightedOrder{Weights: patterned(t, number, n), Seed: seed, Draws: draws}.Epoch(epoch))(t)
 			fmt.Fprintf(b, "weighted %d %d %d %d %d: %d", n, seed, draws, number, epoch, e.Positions())
 			indices(b, e.Positions(), func(dst []int, first uint64) int { return e.Fill(dst, first, 1) })
 		}
@@ -375,11 +371,9 @@ func dealVectors(t *testing.T, b *strings.Builder) {
 		} {
 			number := []uint64{0, 7, math.MaxUint64}[(j+k)%3]
 			e := epoch(t, o, number)
-			owners, err := order.NewOwners(nodes, o.Samples)
-			fatal.If(t, err)
+			owners := fatal.Value(order.NewOwners(nodes, o.Samples))(t)
 			batch, from, ends := []uint64{1, 7, 64}[(j+k)%3], []uint64{0, o.Samples / 3}[j%2], []order.Ends{order.Pad, order.Drop}[(j+k)%2]
-			d, err := e.Dealer(owners, batch, from, ends)
-			fatal.If(t, err)
+			d := fatal.Value(e.Dealer(owners, batch, from, ends))(t)
 			ranks := uint64(0)
 			fmt.Fprintf(b, "deal %s %d %d %d %d %d", settings(o), number, batch, from, ends, len(nodes))
 			for _, n := range nodes {

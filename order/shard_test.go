@@ -11,8 +11,7 @@ import (
 
 func part(t testing.TB, s order.Shard, e *order.Epoch) *order.Part {
 	t.Helper()
-	p, err := s.Of(e)
-	fatal.If(t, err)
+	p := fatal.Value(s.Of(e))(t)
 	return p
 }
 

@@ -18,12 +18,9 @@ func TestShareOfOwnedReads(t *testing.T) {
 			nodes[i].Ranks = 1
 		}
 		const samples = 50_000_000
-		owners, err := order.NewOwners(nodes, samples)
-		fatal.If(t, err)
-		epoch, err := order.Order{Samples: samples, Kind: order.Shuffled, Seed: 5}.Epoch(0)
-		fatal.If(t, err)
-		d, err := epoch.Dealer(owners, c.batch, 0, order.Drop)
-		fatal.If(t, err)
+		owners := fatal.Value(order.NewOwners(nodes, samples))(t)
+		epoch := fatal.Value(order.Order{Samples: samples, Kind: order.Shuffled, Seed: 5}.Epoch(0))(t)
+		d := fatal.Value(epoch.Dealer(owners, c.batch, 0, order.Drop))(t)
 		owned, most, reads := 0, 0, 0
 		for batch := uint64(0); reads < 1_000_000; batch++ {
 			of := make([]int, c.nodes)

@@ -12,8 +12,7 @@ import (
 
 func weightsOf(t testing.TB, weights []float64) *Weights {
 	t.Helper()
-	w, err := NewWeights(weights)
-	fatal.If(t, err)
+	w := fatal.Value(NewWeights(weights))(t)
 	return w
 }
 
@@ -74,8 +73,7 @@ func TestDrawsOfAnyNumber(t *testing.T) {
 	weights := weightsOf(t, []float64{1, 2, 3, 4})
 	first := func(o WeightedOrder, number uint64) (all [100]int) {
 		o.Weights = weights
-		e, err := o.Epoch(number)
-		fatal.If(t, err)
+		e := fatal.Value(o.Epoch(number))(t)
 		e.Fill(all[:], 0, 1)
 		return all
 	}

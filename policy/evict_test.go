@@ -231,8 +231,7 @@ func TestVectors(t *testing.T) {
 	if *update {
 		fatal.If(t, os.WriteFile(file, []byte(b.String()), 0o644))
 	}
-	want, err := os.ReadFile(file)
-	fatal.If(t, err)
+	want := fatal.Value(os.ReadFile(file))(t)
 	if b.String() != string(want) {
 		t.Error("decisions differ from ", file)
 	}

@@ -46,14 +46,10 @@ func tellInto(t *testing.T, answer io.Writer, s *server.Server, method, path, bo
 		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(s.Dir(), control.AdminSocket))
 	}}
 	defer transport.CloseIdleConnections()
-	q, err := http.NewRequest(method, "http://stocached"+path, strings.NewReader(body))
-	fatal.If(t, err)
-	r, err := transport.RoundTrip(q)
-	fatal.If(t, err)
+	q := fatal.Value(http.NewRequest(method, "http://stocached"+path, strings.NewReader(body)))(t)
+	r := fatal.Value(transport.RoundTrip(q))(t)
 	defer r.Body.Close()
-	if _, err := io.Copy(answer, r.Body); err != nil {
-		t.Fatal(err)
-	}
+	fatal.Value(io.Copy(answer, r.Body))(t)
 	return r.StatusCode
 }
 
@@ -136,8 +132,7 @@ func TestAdmin(t *testing.T) {
 		t.Error(code, body)
 	}
 
-	r, err := http.Get("http://" + s.MetricsAddress().String() + "/metrics")
-	fatal.If(t, err)
+	r := fatal.Value(http.Get("http://" + s.MetricsAddress().String() + "/metrics"))(t)
 	text, err := io.ReadAll(r.Body)
 	r.Body.Close()
 	if err != nil || r.StatusCode != 200 || !strings.HasPrefix(s.MetricsAddress().String(), "127.0.0.1:") {
@@ -169,9 +164,7 @@ func TestMetricsOfCosts(t *testing.T) {
 	_, _, c := attachTo(t, s)
 	for i := range 4 {
 		took := time.Duration(i+1) * 10 * time.Millisecond
-		if _, err := c.SetLoaded(i, [][]byte{sourcetest.Content(i, 1000)}, 0, took); err != nil {
-			t.Fatal(err)
-		}
+		fatal.Value(c.SetLoaded(i, [][]byte{sourcetest.Content(i, 1000)}, 0, took))(t)
 	}
 	sums, err := c.Stats()
 	if err != nil || sums.Costs.Known != 4 || sums.Costs.SavedSeconds < 0.08 {
@@ -194,9 +187,7 @@ func TestMetricsOfAnArena(t *testing.T) {
 	_, _, seg := join(t, s) // slots of 64 bytes
 	c := view(t, seg)
 	for i := range 4 {
-		if _, err := c.Set(i, sourcetest.Content(i, 500), 0); err != nil {
-			t.Fatal(err)
-		}
+		fatal.Value(c.Set(i, sourcetest.Content(i, 500), 0))(t)
 	}
 	_, text := ask(t, s, "/metrics")
 	wantLines(t, text,
@@ -229,9 +220,7 @@ func TestPredictedAndObserved(t *testing.T) {
 				t.Fatal(err)
 			} else if !hit {
 				took := time.Duration(1+i%7) * time.Millisecond
-				if _, err := c.SetLoaded(i, [][]byte{sourcetest.Content(i, 100)}, 0, took); err != nil {
-					t.Fatal(err)
-				}
+				fatal.Value(c.SetLoaded(i, [][]byte{sourcetest.Content(i, 100)}, 0, took))(t)
 			}
 		}
 		a = about(t, s)

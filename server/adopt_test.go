@@ -31,8 +31,7 @@ func TestAdoptsWhileTheLastUserLeaves(t *testing.T) {
 		Fields: m.Info().Schema.Fields, Policy: shm.PolicyFirstCome, Fingerprint: m.fingerprint})
 	fatal.If(t, err)
 	defer seg.Close()
-	locks, err := seg.NewLocks()
-	fatal.If(t, err)
+	locks := fatal.Value(seg.NewLocks())(t)
 	if last, err := locks.LastUser(); !last || err != nil {
 		t.Fatal(last, err)
 	}
@@ -59,14 +58,10 @@ func TestReplacesAnotherVersion(t *testing.T) {
 	o := options(t, newMemory(10, 100), server.CacheOptions{})
 	var log bytes.Buffer
 	o.Log = slog.New(slog.NewTextHandler(&log, nil))
-	seg, err := shm.Create(shm.Options{Name: "pets", Dir: o.Caches[0].Dir, Samples: 10, SampleBytes: 100})
-	fatal.If(t, err)
+	seg := fatal.Value(shm.Create(shm.Options{Name: "pets", Dir: o.Caches[0].Dir, Samples: 10, SampleBytes: 100}))(t)
 	defer seg.Close()
-	locks, err := seg.NewLocks()
-	fatal.If(t, err)
-	if _, err := unix.Pwrite(seg.FD(), []byte{shm.LayoutVersion + 1}, shm.HeaderVersion); err != nil {
-		t.Fatal(err)
-	}
+	locks := fatal.Value(seg.NewLocks())(t)
+	fatal.Value(unix.Pwrite(seg.FD(), []byte{shm.LayoutVersion + 1}, shm.HeaderVersion))(t)
 	users := fmt.Sprintf("processes %d (", os.Getpid())
 	if _, err := server.Check(t.Context(), o); !errors.Is(err, shm.ErrVersion) || !strings.Contains(err.Error(), users) {
 		t.Error(err)
@@ -139,8 +134,7 @@ func TestCountersGoOn(t *testing.T) {
 	p.fetch(number, 0, shuffled(20)...)
 	seg.Close()
 	p.socket.Close()
-	first, err := os.Stat(filepath.Join(dir, "pets"))
-	fatal.If(t, err)
+	first := fatal.Value(os.Stat(filepath.Join(dir, "pets")))(t)
 	eventually(t, "it is emptied", func() bool {
 		now, err := os.Stat(filepath.Join(dir, "pets"))
 		return err == nil && !os.SameFile(first, now)
@@ -160,8 +154,7 @@ func TestOneSocketIsGiven(t *testing.T) {
 		o := options(t, newMemory(10, 100), server.CacheOptions{})
 		dir := filepath.Join(t.TempDir(), "given")
 		fatal.If(t, os.Mkdir(dir, 0o700))
-		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, name), Net: "unix"})
-		fatal.If(t, err)
+		l := fatal.Value(net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, name), Net: "unix"}))(t)
 		if name == control.DataSocket {
 			o.DataSocket = l
 		} else {

@@ -123,8 +123,7 @@ func TestManyCachesThatDoNotFit(t *testing.T) {
 // Ensure that the memory must be enough for all caches together, even if a tmpfs would hold them.
 func TestCachesMustFitIntoMemory(t *testing.T) {
 	dir := mount(t, "100000g")
-	room, err := shm.RoomIn(dir)
-	fatal.If(t, err)
+	room := fatal.Value(shm.RoomIn(dir))(t)
 	shelf := newShelf()
 	const sample = 1 << 20
 	shelf.put(1, int(room.Memory.Left*6/10/sample), sample)

@@ -50,9 +50,7 @@ func (p *peer) id() uint64 { p.next++; return p.next }
 
 func (p *peer) send(frame []byte) {
 	p.t.Helper()
-	if _, err := p.socket.Write(frame); err != nil {
-		p.t.Fatal(err)
-	}
+	fatal.Value(p.socket.Write(frame))(p.t)
 }
 
 func (p *peer) receive() (control.Header, []byte) {
@@ -96,17 +94,13 @@ func (p *peer) tryAttach(name string) (number uint32, seg *shm.Segment, ok bool)
 	if err != nil || n != len(head) {
 		p.t.Fatalf("%d bytes, %v", n, err)
 	}
-	h, err := control.ParseHeader(head, false)
-	fatal.If(p.t, err)
+	h := fatal.Value(control.ParseHeader(head, false))(p.t)
 	body := make([]byte, h.Length)
-	if _, err := io.ReadFull(p.socket, body); err != nil {
-		p.t.Fatal(err)
-	}
+	fatal.Value(io.ReadFull(p.socket, body))(p.t)
 	if h.Type == control.Error {
 		return 0, nil, false
 	}
-	m, err := control.ParseAttached(body)
-	fatal.If(p.t, err)
+	m := fatal.Value(control.ParseAttached(body))(p.t)
 	messages, err := unix.ParseSocketControlMessage(rights[:oobn])
 	if err != nil || len(messages) != 1 {
 		p.t.Fatalf("no descriptor: %d messages, %v", len(messages), err)
@@ -178,19 +172,16 @@ func (p *peer) answer(id uint64, n int) answer {
 		}
 		switch h.Type {
 		case control.Sample:
-			position, err := control.ParseSample(body)
-			fatal.If(p.t, err)
+			position := fatal.Value(control.ParseSample(body))(p.t)
 			a.samples[position] = body[control.SampleBytes:]
 		case control.Fetched:
-			failures, err := control.ParseFetched(body, n)
-			fatal.If(p.t, err)
+			failures := fatal.Value(control.ParseFetched(body, n))(p.t)
 			for _, f := range failures {
 				a.failures[f.Position] = f
 			}
 			return a
 		case control.Error:
-			remote, err := control.ParseError(body)
-			fatal.If(p.t, err)
+			remote := fatal.Value(control.ParseError(body))(p.t)
 			a.refused = remote
 			return a
 		default:

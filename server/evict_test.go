@@ -51,8 +51,7 @@ func sizeFor(t *testing.T, m *memory, slots int) uint64 {
 	}
 	o := shm.Options{Samples: uint64(m.samples), Fields: m.Info().Schema.Fields, Slots: uint64(slots),
 		Policy: shm.PolicyCost}
-	n, err := o.SegmentBytes()
-	fatal.If(t, err)
+	n := fatal.Value(o.SegmentBytes())(t)
 	return n
 }
 

@@ -225,8 +225,7 @@ func TestRefusesToStart(t *testing.T) {
 	fatal.If(t, os.Chmod(foreign, 0o777))
 	inTheWay := tmpfs(t)
 	fatal.If(t, os.WriteFile(filepath.Join(inTheWay, "pets"), []byte("no segment"), 0o600))
-	busy, err := net.Listen("tcp", "127.0.0.1:0")
-	fatal.If(t, err)
+	busy := fatal.Value(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer busy.Close()
 	for name, c := range map[string]struct {
 		change func(o *server.Options)
@@ -269,8 +268,7 @@ func TestRefusesToStart(t *testing.T) {
 	busy.Close()
 	taken := options(t, m, server.CacheOptions{})
 	taken.MetricsListen = free
-	other, err := net.Listen("unix", filepath.Join(taken.SocketsDir, control.AdminSocket))
-	fatal.If(t, err)
+	other := fatal.Value(net.Listen("unix", filepath.Join(taken.SocketsDir, control.AdminSocket)))(t)
 	defer other.Close()
 	if _, err := server.New(context.Background(), taken); !errors.Is(err, server.ErrServed) {
 		t.Errorf("another program has the admin socket: %v", err)
@@ -361,10 +359,8 @@ func TestJanitor(t *testing.T) {
 	if _, r, err := live.Claim(2, 100, 0); r != cache.Stored || err != nil {
 		t.Fatal(r, err)
 	}
-	locks, err := seg.NewLocks()
-	fatal.If(t, err)
-	dying, err := cache.Attach(seg, cache.Options{Locks: locks})
-	fatal.If(t, err)
+	locks := fatal.Value(seg.NewLocks())(t)
+	dying := fatal.Value(cache.Attach(seg, cache.Options{Locks: locks}))(t)
 	if _, r, err := dying.Claim(1, 100, 0); r != cache.Stored || err != nil {
 		t.Fatal(r, err)
 	}

@@ -114,8 +114,7 @@ func (m *memory) total() (n int) {
 // tmpfs makes a folder for segments of this test.
 func tmpfs(t testing.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("/dev/shm", "stocached-test-")
-	fatal.If(t, err)
+	dir := fatal.Value(os.MkdirTemp("/dev/shm", "stocached-test-"))(t)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	return dir
 }
@@ -137,8 +136,7 @@ func options(t testing.TB, m *memory, c server.CacheOptions) server.Options {
 // run runs a server until stop is called, which checks that it ends.
 func run(t testing.TB, o server.Options) (s *server.Server, stop func()) {
 	t.Helper()
-	s, err := server.New(context.Background(), o)
-	fatal.If(t, err)
+	s = fatal.Value(server.New(context.Background(), o))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(ctx) }()
@@ -171,8 +169,7 @@ func start(t testing.TB, o server.Options) (s *server.Server, stop func()) {
 // view attaches a client to a segment.
 func view(t *testing.T, seg *shm.Segment) *cache.Cache {
 	t.Helper()
-	c, err := cache.Attach(seg, cache.Options{})
-	fatal.If(t, err)
+	c := fatal.Value(cache.Attach(seg, cache.Options{}))(t)
 	t.Cleanup(func() { c.Close() })
 	return c
 }

@@ -18,8 +18,7 @@ import (
 // stale leaves a socket like a killed server does.
 func stale(t *testing.T, path string) {
 	t.Helper()
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	fatal.If(t, err)
+	l := fatal.Value(net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"}))(t)
 	l.SetUnlinkOnClose(false)
 	fatal.If(t, l.Close())
 }
@@ -76,8 +75,7 @@ func TestListenRemovesNothingElse(t *testing.T) {
 	}
 
 	stopped := filepath.Join(dir, "stopped")
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	fatal.If(t, err)
+	fd := fatal.Value(unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))(t)
 	defer unix.Close(fd)
 	fatal.If(t, errors.Join(unix.Bind(fd, &unix.SockaddrUnix{Name: stopped}), unix.Listen(fd, 0)))
 	for { // until the backlog is full

@@ -15,12 +15,9 @@ import (
 // readsOfFiles returns how many system calls of this process have read something.
 func readsOfFiles(t *testing.T) (n int) {
 	t.Helper()
-	text, err := os.ReadFile("/proc/self/io")
-	fatal.If(t, err)
+	text := fatal.Value(os.ReadFile("/proc/self/io"))(t)
 	at := bytes.Index(text, []byte("syscr: "))
-	if _, err := fmt.Sscanf(string(text[at:]), "syscr: %d", &n); err != nil {
-		t.Fatal(err)
-	}
+	fatal.Value(fmt.Sscanf(string(text[at:]), "syscr: %d", &n))(t)
 	return n
 }
 

@@ -252,8 +252,7 @@ func TestAServerOnDemandEndsAfterItsLastProgram(t *testing.T) {
 	one, two := d.open(t, "s3://b/one", "null"), d.open(t, "s3://b/two", "null")
 	p := dial(t, d.Dir())
 	_, segment := p.attach(one)
-	program, err := cache.Attach(segment, cache.Options{})
-	fatal.If(t, err)
+	program := fatal.Value(cache.Attach(segment, cache.Options{}))(t)
 	p.socket.Close() // hits need no connection: the lock says that the program lives
 	eventually(t, "the cache without a program ends", func() bool { return !d.Has(two) })
 	time.Sleep(1500 * time.Millisecond)

@@ -56,8 +56,7 @@ func planFor(t *testing.T, s *server.Server, body string) (p planned) {
 // orderOf returns what ranks read of an epoch, interleaved.
 func orderOf(t *testing.T, o order.Order, epoch, from, ranks uint64, mine ...uint64) (all []int) {
 	t.Helper()
-	e, err := o.Epoch(epoch)
-	fatal.If(t, err)
+	e := fatal.Value(o.Epoch(epoch))(t)
 	for p := from; p < o.Samples; p++ {
 		if slices.Contains(mine, (p-from)%ranks) {
 			all = append(all, int(e.At(p)))

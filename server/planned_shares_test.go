@@ -50,8 +50,7 @@ func sharedLoads(t *testing.T, kind order.Kind, slots int, jobs ...pace) []float
 				place = append(place, k)
 			}
 			from := at[k] % samples
-			next, err := all[k].read(t.Context(), at[k]/samples, from, from+batch)
-			fatal.If(t, err)
+			next := fatal.Value(all[k].read(t.Context(), at[k]/samples, from, from+batch))(t)
 			if at[k] += next - from; at[k] == samples {
 				begin[k] = total(k)
 			}

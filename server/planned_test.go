@@ -35,8 +35,7 @@ type training struct {
 
 func newTraining(t *testing.T, m *memory, dir string, seed uint64) *training {
 	t.Helper()
-	s, err := client.Dial(t.Context(), "pets", client.DialOptions{SocketsDir: dir})
-	fatal.If(t, err)
+	s := fatal.Value(client.Dial(t.Context(), "pets", client.DialOptions{SocketsDir: dir}))(t)
 	t.Cleanup(func() { s.Close() })
 	return &training{m, s, order.Order{Samples: uint64(m.samples), Kind: order.Shuffled, Seed: seed}, 0, 16}
 }
@@ -259,20 +258,14 @@ func TestPlannedServerRestarts(t *testing.T) {
 	s, stop := start(t, o)
 	j := newTraining(t, m, s.Dir(), 3)
 	fatal.If(t, j.announce(t.Context(), 5, 100))
-	if _, err := j.read(t.Context(), 5, 100, 200); err != nil {
-		t.Fatal(err)
-	}
+	fatal.Value(j.read(t.Context(), 5, 100, 200))(t)
 	stop()
 	s, _ = start(t, o)
 	if n := len(jobsOf(t, s)); n != 0 {
 		t.Fatal(n)
 	}
-	if _, err := j.read(t.Context(), 5, 200, 400); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := j.read(t.Context(), 6, 0, 30); err != nil {
-		t.Fatal(err)
-	}
+	fatal.Value(j.read(t.Context(), 5, 200, 400))(t)
+	fatal.Value(j.read(t.Context(), 6, 0, 30))(t)
 	all := jobsOf(t, s)
 	if len(all) != 1 {
 		t.Fatal(all)
@@ -331,8 +324,7 @@ func TestSideBuffer(t *testing.T) {
 				if from == 0 {
 					fatal.If(t, all[job].announce(t.Context(), epoch, 0))
 				}
-				next, err := all[job].read(t.Context(), epoch, from, from+step)
-				fatal.If(t, err)
+				next := fatal.Value(all[job].read(t.Context(), epoch, from, from+step))(t)
 				at[job] += next - from
 			}
 			for at[0] < between {
@@ -354,9 +346,7 @@ func TestSideBuffer(t *testing.T) {
 					c.up, most)
 			}
 			before := m.total() // of before the clear: the server reads ahead again at once
-			if _, err := all[0].s.Clear(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			fatal.Value(all[0].s.Clear(t.Context()))(t)
 			read(1)
 			// A few reads have begun before, and end after the clear.
 			if n := m.total() - before; n < step*9/10 {

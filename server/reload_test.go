@@ -125,8 +125,7 @@ func TestRemoveUnused(t *testing.T) {
 		}
 		fatal.If(t, err)
 		defer seg.Close()
-		n, err := seg.AllocatedBytes()
-		fatal.If(t, err)
+		n := fatal.Value(seg.AllocatedBytes())(t)
 		return n
 	}
 	p, q := dial(t, s.Dir()), dial(t, s.Dir())

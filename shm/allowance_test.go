@@ -145,8 +145,7 @@ func TestAllowanceCountsFillsUnderWay(t *testing.T) {
 	s := create(t, Options{Samples: 1, SampleBytes: 1})
 	m := newMachine(100 << 20)
 	slow, quick := m.client(t, s, 7), m.client(t, s, 7)
-	drawn, err := slow.Draw(20 << 20)
-	fatal.If(t, err)
+	drawn := fatal.Value(slow.Draw(20 << 20))(t)
 	if m.fill(t, quick, 21<<20) {
 		t.Error("a quarter of 80 MiB is 20")
 	}
@@ -260,8 +259,7 @@ func TestAllowanceOvertaken(t *testing.T) {
 
 // Ensure that a reserved segment and one on the heap never refuse a fill, and never check.
 func TestAllowanceOfReserved(t *testing.T) {
-	heap, err := NewHeap(small())
-	fatal.If(t, err)
+	heap := fatal.Value(NewHeap(small()))(t)
 	none := newMachine(0)
 	for _, s := range []*Segment{heap, create(t, Options{Samples: 1, SampleBytes: 1, Reserve: true})} {
 		if n, err := none.client(t, s, 7).Draw(1 << 30); n != 0 || err != nil || none.looks.Load() != 0 {

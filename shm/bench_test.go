@@ -16,8 +16,7 @@ func BenchmarkCreate1GiB(b *testing.B) {
 		}
 		b.Run(kind, func(b *testing.B) {
 			for b.Loop() {
-				s, err := Create(o)
-				fatal.If(b, err)
+				s := fatal.Value(Create(o))(b)
 				b.StopTimer()
 				s.Close()
 				if name != "" {
@@ -33,8 +32,7 @@ func BenchmarkCreate1GiB(b *testing.B) {
 func BenchmarkAttach100M(b *testing.B) {
 	path := sparse(b, tempDir(b), Options{Name: "large", Samples: 100_000_000, SampleBytes: 3072})
 	for b.Loop() {
-		s, err := Open(path, OpenOptions{})
-		fatal.If(b, err)
+		s := fatal.Value(Open(path, OpenOptions{}))(b)
 		s.Close()
 	}
 }
@@ -42,8 +40,7 @@ func BenchmarkAttach100M(b *testing.B) {
 // Ensure that an attach reads only the header, so that its time does not depend on the size.
 func TestAttachTouchesOnlyTheHeader(t *testing.T) {
 	path := sparse(t, tempDir(t), Options{Name: "large", Samples: 100_000_000, SampleBytes: 3072})
-	s, err := Open(path, OpenOptions{})
-	fatal.If(t, err)
+	s := fatal.Value(Open(path, OpenOptions{}))(t)
 	defer s.Close()
 	if n, err := s.AllocatedBytes(); err != nil || n != HeaderBytes {
 		t.Errorf("%d bytes allocated, the header has %d: %v", n, HeaderBytes, err)
@@ -56,16 +53,14 @@ func BenchmarkDraw(b *testing.B) {
 	a := s.NewAllowance(0)
 	b.Run("small", func(b *testing.B) {
 		for b.Loop() {
-			n, err := a.Draw(1)
-			fatal.If(b, err)
+			n := fatal.Value(a.Draw(1))(b)
 			a.Settle(n)
 		}
 	})
 	b.Run("look", func(b *testing.B) {
 		for b.Loop() {
 			s.Grant(a.Group()).Store(0)
-			n, err := a.Draw(1)
-			fatal.If(b, err)
+			n := fatal.Value(a.Draw(1))(b)
 			a.Settle(n)
 		}
 	})
@@ -79,8 +74,6 @@ func BenchmarkProbeLocks(b *testing.B) {
 		}
 	}
 	for b.Loop() {
-		if _, err := s.ProbeLocks(); err != nil {
-			b.Fatal(err)
-		}
+		fatal.Value(s.ProbeLocks())(b)
 	}
 }

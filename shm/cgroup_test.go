@@ -41,8 +41,7 @@ func memoryGroup(t *testing.T, limit uint64) *cgroup.Group {
 // runInGroup is runChild in a cgroup.
 func runInGroup(t *testing.T, g *cgroup.Group, name string, args ...string) {
 	t.Helper()
-	self, err := os.Executable()
-	fatal.If(t, err)
+	self := fatal.Value(os.Executable())(t)
 	cmd := g.Command(self, args...)
 	cmd.Env = append(os.Environ(), "STOCACHED_TEST_CHILD="+name)
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -185,8 +185,7 @@ func TestOpenFDRefused(t *testing.T) {
 	_, err = OpenFD(pipe[0], OpenOptions{})
 	want(t, err, ErrPermission, "FIFO")
 	unix.Close(pipe[0])
-	fd, err := unix.Open(s.Path(), unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	fatal.If(t, err)
+	fd := fatal.Value(unix.Open(s.Path(), unix.O_RDONLY|unix.O_CLOEXEC, 0))(t)
 	ro, err := OpenFD(fd, OpenOptions{})
 	if err != nil || !ro.ReadOnly() {
 		t.Fatal(err)
@@ -511,8 +510,7 @@ func TestClose(t *testing.T) {
 	s, err := Create(o) // create keeps it for the end of the test
 	fatal.If(t, err)
 	maps := func() int {
-		b, err := os.ReadFile("/proc/self/maps")
-		fatal.If(t, err)
+		b := fatal.Value(os.ReadFile("/proc/self/maps"))(t)
 		return strings.Count(string(b), o.Dir)
 	}
 	s.KeepWords()

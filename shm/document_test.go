@@ -17,8 +17,7 @@ type row struct{ cells []string }
 // rows.
 func tables(t *testing.T) map[string][]row {
 	t.Helper()
-	text, err := os.ReadFile("../docs/spec/segment.md")
-	fatal.If(t, err)
+	text := fatal.Value(os.ReadFile("../docs/spec/segment.md"))(t)
 	found, heading, started := map[string][]row{}, "", false
 	for _, line := range strings.Split(string(text), "\n") {
 		switch {
@@ -134,8 +133,7 @@ func TestDocumentNumbers(t *testing.T) {
 			t.Errorf("%s: %s", r.cells[2], r.cells[1])
 		}
 	}
-	text, err := os.ReadFile("../docs/spec/segment.md")
-	fatal.If(t, err)
+	text := fatal.Value(os.ReadFile("../docs/spec/segment.md"))(t)
 
 	dtypes := regexp.MustCompile(`(\d+) (bytes|bool|u?int\d+|b?float\d+|complex\d+)\b`).FindAllStringSubmatch(doc["Field"][1].cells[3], -1)
 	if len(dtypes) != int(dtypeCount) {

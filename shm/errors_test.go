@@ -17,8 +17,7 @@ import (
 // Ensure that each error has its number in cclient/stocached.h, wrapped or not, and that the header
 // has no others except those of requests to a server.
 func TestCodes(t *testing.T) {
-	text, err := os.ReadFile("../cclient/stocached.h")
-	fatal.If(t, err)
+	text := fatal.Value(os.ReadFile("../cclient/stocached.h"))(t)
 	numbers := map[string]int{}
 	for _, m := range regexp.MustCompile(`STOC_(E[A-Z]+|FULL) = (-?\d+)`).FindAllStringSubmatch(string(text), -1) {
 		numbers[m[1]], _ = strconv.Atoi(m[2])

@@ -42,13 +42,10 @@ func FuzzAttach(f *testing.F) {
 			refix(page)
 		}
 		length = max(length%(1<<40), uint64(len(page))) // sparse: costs nothing
-		fd, err := unix.MemfdCreate("stoctest", unix.MFD_CLOEXEC)
-		fatal.If(t, err)
+		fd := fatal.Value(unix.MemfdCreate("stoctest", unix.MFD_CLOEXEC))(t)
 		file := os.NewFile(uintptr(fd), "fuzz")
 		defer file.Close()
-		if _, err := file.WriteAt(page, 0); err != nil {
-			t.Fatal(err)
-		}
+		fatal.Value(file.WriteAt(page, 0))(t)
 		fatal.If(t, file.Truncate(int64(length)))
 		s, err := OpenFD(fd, OpenOptions{})
 		if err != nil {

@@ -129,18 +129,14 @@ func goldenSegment(t *testing.T) *Segment {
 			sample[k] = byte(10*r.sample) + byte(k)
 		}
 		sample[8], sample[15] = byte(r.sample), 0x80 // a negative label
-		if _, err := s.WritePayload(sample, r.slot*s.SlotStride); err != nil {
-			t.Fatal(err)
-		}
+		fatal.Value(s.WritePayload(sample, r.slot*s.SlotStride))(t)
 		s.Meta(r.sample).Store(uint64(NewMeta(crc32.Checksum(sample, Castagnoli), r.fills)))
 		s.Word(r.sample).Store(uint64(layout.Pack(Ready, 0, r.generation, r.slot+1)))
 		s.SlotSample(r.slot).Store(r.sample + 1)
 	}
 	s.Word(4).Store(uint64(layout.Pack(Writing, 2, 1, 4)))
 	s.SlotSample(3).Store(5)
-	if _, err := s.WritePayload([]byte("half a sam"), 3*s.SlotStride); err != nil {
-		t.Fatal(err)
-	}
+	fatal.Value(s.WritePayload([]byte("half a sam"), 3*s.SlotStride))(t)
 	sample, intent := s.Claim(1, 0)
 	sample.Store(5)
 	intent.Store(4)
@@ -220,8 +216,7 @@ func TestGolden(t *testing.T) {
 		z, _ := gzip.NewWriterLevel(&packed, gzip.BestCompression)
 		z.Write(image)
 		fatal.If(t, z.Close())
-		description, err := json.MarshalIndent(describeGolden(made), "", "  ")
-		fatal.If(t, err)
+		description := fatal.Value(json.MarshalIndent(describeGolden(made), "", "  "))(t)
 		files := map[string][]byte{segmentFile: packed.Bytes(), textFile: append(description, '\n')}
 		if _, err := os.Stat(segmentFile); err == nil && bytes.Equal(unpackGolden(t), image) {
 			delete(files, segmentFile) // another version of gzip packs it differently
@@ -242,12 +237,10 @@ func TestGolden(t *testing.T) {
 	}
 	path := filepath.Join(t.TempDir(), "golden")
 	fatal.If(t, os.WriteFile(path, kept, 0o600))
-	s, err := Open(path, OpenOptions{Fingerprint: "golden fingerprint"})
-	fatal.If(t, err)
+	s := fatal.Value(Open(path, OpenOptions{Fingerprint: "golden fingerprint"}))(t)
 	defer s.Close()
 	var want golden
-	description, err := os.ReadFile(textFile)
-	fatal.If(t, err)
+	description := fatal.Value(os.ReadFile(textFile))(t)
 	fatal.If(t, json.Unmarshal(description, &want))
 	got := describeGolden(s)
 	if !reflect.DeepEqual(got, want) {
@@ -264,12 +257,9 @@ func TestGolden(t *testing.T) {
 // unpackGolden returns the golden segment's file.
 func unpackGolden(t testing.TB) []byte {
 	t.Helper()
-	packed, err := os.Open("testdata/golden.seg.gz")
-	fatal.If(t, err)
+	packed := fatal.Value(os.Open("testdata/golden.seg.gz"))(t)
 	defer packed.Close()
-	z, err := gzip.NewReader(packed)
-	fatal.If(t, err)
-	image, err := io.ReadAll(z)
-	fatal.If(t, err)
+	z := fatal.Value(gzip.NewReader(packed))(t)
+	image := fatal.Value(io.ReadAll(z))(t)
 	return image
 }

@@ -22,8 +22,7 @@ func TestEveryByteFlipped(t *testing.T) {
 	image := unpackGolden(t)
 	path := filepath.Join(tempDir(t), "golden")
 	fatal.If(t, os.WriteFile(path, image, 0o600))
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	fatal.If(t, err)
+	f := fatal.Value(os.OpenFile(path, os.O_RDWR, 0))(t)
 	defer f.Close()
 	for k := range HeaderBytes {
 		kind := ErrFormat
@@ -38,18 +37,14 @@ func TestEveryByteFlipped(t *testing.T) {
 			if mask != 0xff {
 				continue
 			}
-			if _, err := f.WriteAt(page[k:k+1], int64(k)); err != nil {
-				t.Fatal(err)
-			}
+			fatal.Value(f.WriteAt(page[k:k+1], int64(k)))(t)
 			s, err := Open(path, OpenOptions{})
 			if want(t, err, kind); err == nil {
 				s.Close()
 				t.Fatalf("byte %d flipped by %#x, and attached", k, mask)
 			}
 		}
-		if _, err := f.WriteAt(image[k:k+1], int64(k)); err != nil {
-			t.Fatal(err)
-		}
+		fatal.Value(f.WriteAt(image[k:k+1], int64(k)))(t)
 	}
 	open(t, path, OpenOptions{})
 }

@@ -22,8 +22,7 @@ func small() Options {
 // tempDir makes a directory in /dev/shm and removes it when the test ends.
 func tempDir(t testing.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("/dev/shm", fmt.Sprintf("shm-test-%d-", os.Getpid()))
-	fatal.If(t, err)
+	dir := fatal.Value(os.MkdirTemp("/dev/shm", fmt.Sprintf("shm-test-%d-", os.Getpid())))(t)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	return dir
 }
@@ -31,8 +30,7 @@ func tempDir(t testing.TB) string {
 // create makes a segment and closes it when the test ends.
 func create(t testing.TB, o Options) *Segment {
 	t.Helper()
-	s, err := Create(o)
-	fatal.If(t, err)
+	s := fatal.Value(Create(o))(t)
 	closeLater(t, s)
 	return s
 }
@@ -40,8 +38,7 @@ func create(t testing.TB, o Options) *Segment {
 // open attaches to a segment until the test ends.
 func open(t testing.TB, path string, o OpenOptions) *Segment {
 	t.Helper()
-	s, err := Open(path, o)
-	fatal.If(t, err)
+	s := fatal.Value(Open(path, o))(t)
 	closeLater(t, s)
 	return s
 }
@@ -57,8 +54,7 @@ func closeLater(t testing.TB, s *Segment) {
 // locks takes locks until the test ends.
 func locks(t testing.TB, s *Segment) Locks {
 	t.Helper()
-	l, err := s.NewLocks()
-	fatal.If(t, err)
+	l := fatal.Value(s.NewLocks())(t)
 	t.Cleanup(func() { l.Close() })
 	return l
 }

@@ -53,8 +53,7 @@ func TestMapsAreAligned(t *testing.T) {
 	for _, o := range []Options{small(), {Name: "large", Samples: 400_000, SampleBytes: 200}} {
 		o.Dir = tempDir(t)
 		s := create(t, o)
-		fd, err := OpenFD(s.FD(), OpenOptions{})
-		fatal.If(t, err)
+		fd := fatal.Value(OpenFD(s.FD(), OpenOptions{}))(t)
 		closeLater(t, fd)
 		for k, s := range []*Segment{s, fd, open(t, s.Path(), OpenOptions{}),
 			open(t, s.Path(), OpenOptions{ReadOnly: true})} {
@@ -122,8 +121,7 @@ func TestTakeHuge(t *testing.T) {
 			t.Errorf("%s: huge pages have other bytes than small ones had", what)
 		}
 	}
-	heap, err := NewHeap(Options{Samples: 4, SampleBytes: 3 * m})
-	fatal.If(t, err)
+	heap := fatal.Value(NewHeap(Options{Samples: 4, SampleBytes: 3 * m}))(t)
 	heap.TakeHuge(0, 12*m, nil) // nothing to ask the kernel for
 }
 

@@ -99,8 +99,7 @@ func TestSmallTmpfs(t *testing.T) {
 func fillUp(t *testing.T, dir string) string {
 	t.Helper()
 	path := filepath.Join(dir, "another user's")
-	f, err := os.Create(path)
-	fatal.If(t, err)
+	f := fatal.Value(os.Create(path))(t)
 	defer f.Close()
 	page := make([]byte, 4096)
 	for {
@@ -123,8 +122,7 @@ func TestFullWhileCreating(t *testing.T) {
 	h, g, err := o.Plan()
 	fatal.If(t, err)
 	fillUp(t, dir)
-	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
-	fatal.If(t, err)
+	fd := fatal.Value(unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600))(t)
 	f := os.NewFile(uintptr(fd), "late")
 	_, err = initialise(f, h, g, nil)
 	want(t, err, ErrMemory, "allocate the control part", fmt.Sprint(g.SegmentBytes), "--size")
@@ -144,9 +142,7 @@ func TestReadOnlyMount(t *testing.T) {
 	o.Dir = dir
 	s, err := Create(o)
 	fatal.If(t, err)
-	if _, err := s.WritePayload([]byte("kept"), 0); err != nil {
-		t.Fatal(err)
-	}
+	fatal.Value(s.WritePayload([]byte("kept"), 0))(t)
 	path := s.Path()
 	fatal.If(t, s.Close())
 	fatal.If(t, unix.Mount("tmpfs", dir, "tmpfs", unix.MS_REMOUNT|unix.MS_RDONLY, "size=16m"))

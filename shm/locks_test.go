@@ -17,8 +17,7 @@ import (
 // eachKind runs a test on the heap, on a named segment and on a memfd: locks must not differ.
 func eachKind(t *testing.T, test func(t *testing.T, s *Segment)) {
 	t.Run("heap", func(t *testing.T) {
-		s, err := NewHeap(small())
-		fatal.If(t, err)
+		s := fatal.Value(NewHeap(small()))(t)
 		closeLater(t, s)
 		test(t, s)
 	})
@@ -139,8 +138,7 @@ func TestLockDescriptionIsOwn(t *testing.T) {
 
 func dup(t *testing.T, fd int) int {
 	t.Helper()
-	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-	fatal.If(t, err)
+	own := fatal.Value(unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0))(t)
 	return own
 }
 
@@ -219,8 +217,7 @@ func TestCreatorIsUser(t *testing.T) {
 // descriptors counts the open files of this process under /dev/shm.
 func descriptors(t *testing.T) int {
 	t.Helper()
-	links, err := filepath.Glob("/proc/self/fd/*")
-	fatal.If(t, err)
+	links := fatal.Value(filepath.Glob("/proc/self/fd/*"))(t)
 	n := 0
 	for _, link := range links {
 		if target, err := os.Readlink(link); err == nil && strings.HasPrefix(target, "/dev/shm/shm-test-") {

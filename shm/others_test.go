@@ -36,8 +36,7 @@ func TestCreationsCount(t *testing.T) {
 	for round := range 3 {
 		for k := range 3 {
 			o.Name = fmt.Sprintf("c%d-%d", round, k)
-			s, err := Create(o)
-			fatal.If(t, err)
+			s := fatal.Value(Create(o))(t)
 			fatal.If(t, s.Close())
 		}
 		o.Name = "refused"

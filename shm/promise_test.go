@@ -22,8 +22,7 @@ func init() {
 // memoryLeft returns how much memory a new cache without a name may take now.
 func memoryLeft(t *testing.T) uint64 {
 	t.Helper()
-	limits, err := memory.ReadLimits()
-	fatal.If(t, err)
+	limits := fatal.Value(memory.ReadLimits())(t)
 	others := memory.Promises{}
 	addNamed(others, DefaultDir(), true)
 	addAttached(others)
@@ -88,15 +87,11 @@ func TestPromises(t *testing.T) {
 
 	cmd, _ := child("hold-cache")
 	cmd.Stdout = nil
-	out, err := cmd.StdoutPipe()
-	fatal.If(t, err)
-	in, err := cmd.StdinPipe()
-	fatal.If(t, err)
+	out := fatal.Value(cmd.StdoutPipe())(t)
+	in := fatal.Value(cmd.StdinPipe())(t)
 	fatal.If(t, cmd.Start())
 	var fd int
-	if _, err := fmt.Fscanln(out, &fd); err != nil {
-		t.Fatal(err)
-	}
+	fatal.Value(fmt.Fscanln(out, &fd))(t)
 	theirs := open(t, fmt.Sprintf("/proc/%d/fd/%d", cmd.Process.Pid, fd), OpenOptions{})
 	if n := promised(theirs); n != 50<<20 {
 		t.Errorf("%d bytes of another process's 50 MiB", n)
@@ -156,8 +151,7 @@ garbage
 // are no caches do not count then. It counts the calls that read, of this process.
 func TestCreateBesideMany(t *testing.T) {
 	const many = 100
-	dir, err := os.MkdirTemp("/dev/shm", "test-many-")
-	fatal.If(t, err)
+	dir := fatal.Value(os.MkdirTemp("/dev/shm", "test-many-"))(t)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	createOne := func(k int) (reads int) {
 		t.Helper()
@@ -167,9 +161,7 @@ func TestCreateBesideMany(t *testing.T) {
 			if err != nil {
 				t.Skip(err)
 			}
-			if _, err := fmt.Sscanf(string(io), "rchar: %d\nwchar: %d\nsyscr: %d", new(int), new(int), &counts[n]); err != nil {
-				t.Fatal(err)
-			}
+			fatal.Value(fmt.Sscanf(string(io), "rchar: %d\nwchar: %d\nsyscr: %d", new(int), new(int), &counts[n]))(t)
 			if n == 0 {
 				create(t, Options{Name: "many-" + strconv.Itoa(k), Dir: dir, Samples: 4, SampleBytes: 4})
 			}
@@ -193,11 +185,9 @@ func TestCreateBesideMany(t *testing.T) {
 // Ensure that promises follow no symbolic link at the top of a tmpfs that looks like a user's
 // folder of caches.
 func TestPromisesFollowNoLink(t *testing.T) {
-	elsewhere, err := os.MkdirTemp("/dev/shm", "test-elsewhere-")
-	fatal.If(t, err)
+	elsewhere := fatal.Value(os.MkdirTemp("/dev/shm", "test-elsewhere-"))(t)
 	t.Cleanup(func() { os.RemoveAll(elsewhere) })
-	s, err := Create(Options{Name: "half-empty", Dir: elsewhere, Samples: 1000, SampleBytes: 10_000})
-	fatal.If(t, err)
+	s := fatal.Value(Create(Options{Name: "half-empty", Dir: elsewhere, Samples: 1000, SampleBytes: 10_000}))(t)
 	defer s.Close()
 	link := fmt.Sprintf("/dev/shm/stocached-test-link-%d", os.Getpid())
 	fatal.If(t, os.Symlink(elsewhere, link))

@@ -14,8 +14,7 @@ import (
 
 // Ensure that the room of a directory is that of its tmpfs, and shrinks by the promise of a new cache.
 func TestRoomIn(t *testing.T) {
-	dir, err := os.MkdirTemp("/dev/shm", "stocached-room-")
-	fatal.If(t, err)
+	dir := fatal.Value(os.MkdirTemp("/dev/shm", "stocached-room-"))(t)
 	defer os.RemoveAll(dir)
 	o := Options{Name: "c", Dir: dir, Samples: 1000, SampleBytes: 40 << 10}
 	want, err := o.SegmentBytes()
@@ -24,10 +23,8 @@ func TestRoomIn(t *testing.T) {
 	}
 	var after Room
 	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(time.Millisecond) { // until no other process changes much of the tmpfs between two looks
-		before, err := RoomIn(dir)
-		fatal.If(t, err)
-		s, err := Create(o)
-		fatal.If(t, err)
+		before := fatal.Value(RoomIn(dir))(t)
+		s := fatal.Value(Create(o))(t)
 		if s.SegmentBytes != want {
 			t.Errorf("it was to have %d bytes, and has %d", want, s.SegmentBytes)
 		}
@@ -54,8 +51,7 @@ func TestRoomIn(t *testing.T) {
 	if _, err := RoomIn("/proc"); !errors.Is(err, ErrInvalid) {
 		t.Errorf("no tmpfs: %v", err)
 	}
-	proc, err := os.Open("/proc")
-	fatal.If(t, err)
+	proc := fatal.Value(os.Open("/proc"))(t)
 	defer proc.Close()
 	for _, dir := range []string{"/proc", DefaultDir()} {
 		_, err := checkTmpfs(int(proc.Fd()), dir)

@@ -75,8 +75,7 @@ func TestRegionsDoNotOverlap(t *testing.T) {
 		{Samples: 257, Slots: 257, SampleBytes: 33, ClientRecords: 1, Policy: PolicyFirstIndices},
 		{Samples: 257, Variable: true, Limit: 3 << 20, ClientRecords: 2},
 	} {
-		s, err := NewHeap(o)
-		fatal.If(t, err)
+		s := fatal.Value(NewHeap(o))(t)
 		header := string(s.control[:HeaderBytes])
 		n := uint64(0)
 		seen := func(v interface{ Add(uint64) uint64 }) {

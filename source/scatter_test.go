@@ -25,8 +25,7 @@ func randomFile(t testing.TB, size int) (*source.File, []byte) {
 	}
 	path := filepath.Join(t.TempDir(), "data")
 	fatal.If(t, os.WriteFile(path, data, 0o600))
-	f, err := source.OpenFile(path)
-	fatal.If(t, err)
+	f := fatal.Value(source.OpenFile(path))(t)
 	t.Cleanup(func() { f.Close() })
 	return f, data
 }

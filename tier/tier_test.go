@@ -278,8 +278,7 @@ func TestFlushBesideAHangingSource(t *testing.T) {
 func TestSecret(t *testing.T) {
 	type settings struct{ Password Secret }
 	s := settings{"hunter2"}
-	text, err := json.Marshal(map[string]any{"a": s, "b": Secret("hunter2")})
-	fatal.If(t, err)
+	text := fatal.Value(json.Marshal(map[string]any{"a": s, "b": Secret("hunter2")}))(t)
 	var log bytes.Buffer
 	slog.New(slog.NewTextHandler(&log, nil)).Info("x", "s", s, "p", s.Password)
 	slog.New(slog.NewJSONHandler(&log, nil)).Info("x", "s", s, "p", s.Password)

@@ -48,8 +48,7 @@ func TestMain(m *testing.M) {
 // directory makes a directory on a tmpfs, which the test removes at its end.
 func directory(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("/dev/shm", "stocconform-")
-	fatal.If(t, err)
+	dir := fatal.Value(os.MkdirTemp("/dev/shm", "stocconform-"))(t)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	return dir
 }
@@ -243,8 +242,7 @@ func randomOperation(rng *rand.Rand, o shm.Options, sampleBytes int, claimed boo
 // out of words, and adds counters up.
 func image(t *testing.T, path string) map[string]any {
 	t.Helper()
-	seg, err := shm.Open(path, shm.OpenOptions{ReadOnly: true})
-	fatal.If(t, err)
+	seg := fatal.Value(shm.Open(path, shm.OpenOptions{ReadOnly: true}))(t)
 	defer seg.Close()
 	g := seg.Geometry
 	const owner = 0xfff << shm.StateBits
@@ -342,8 +340,7 @@ func compareRun(t *testing.T, options shm.Options, seed uint64) {
 	}{{"Go", []int{0}}, {"C", []int{1}}, {"Go, C", []int{0, 1}}, {"C, Go", []int{1, 0}}} {
 		o := options
 		o.Name, o.Dir, o.ClientRecords = fmt.Sprintf("seed%d-%d", seed, len(parties)), dir, 4
-		seg, err := shm.Create(o)
-		fatal.If(t, err)
+		seg := fatal.Value(shm.Create(o))(t)
 		seg.Close()
 		p := &party{name: who.name, path: filepath.Join(dir, o.Name)}
 		for _, language := range who.by {
@@ -356,8 +353,7 @@ func compareRun(t *testing.T, options shm.Options, seed uint64) {
 		}
 		parties = append(parties, p)
 	}
-	seg, err := shm.Open(parties[0].path, shm.OpenOptions{ReadOnly: true})
-	fatal.If(t, err)
+	seg := fatal.Value(shm.Open(parties[0].path, shm.OpenOptions{ReadOnly: true}))(t)
 	sampleBytes := int(seg.Header.SampleBytes)
 	seg.Close()
 	rng := rand.New(rand.NewPCG(seed, 7))
@@ -413,8 +409,7 @@ func TestLengths(t *testing.T) {
 		for clearer := range languages {
 			o := kinds[name]
 			o.Name, o.Dir, o.ClientRecords, o.Lengths = "lengths", directory(t), 4, true
-			seg, err := shm.Create(o)
-			fatal.If(t, err)
+			seg := fatal.Value(shm.Create(o))(t)
 			t.Cleanup(func() { seg.Close() })
 			path := filepath.Join(o.Dir, o.Name)
 			c, other := open(t, 1, path, false).(*cClient), open(t, clearer, path, false)
@@ -462,8 +457,7 @@ func TestDead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := options
 			o.Name, o.Dir, o.ClientRecords = "dead", directory(t), 4
-			seg, err := shm.Create(o)
-			fatal.If(t, err)
+			seg := fatal.Value(shm.Create(o))(t)
 			defer seg.Close()
 			path := filepath.Join(o.Dir, o.Name)
 			bytes := make([]byte, 300)
@@ -472,10 +466,8 @@ func TestDead(t *testing.T) {
 			}
 			c := open(t, 1, path, false)
 			for round := range 5 {
-				locks, err := seg.NewLocks()
-				fatal.If(t, err)
-				dead, err := cache.Attach(seg, cache.Options{Locks: locks})
-				fatal.If(t, err)
+				locks := fatal.Value(seg.NewLocks())(t)
+				dead := fatal.Value(cache.Attach(seg, cache.Options{Locks: locks}))(t)
 				if _, r, err := dead.Claim(3, len(bytes), cache.Overwrite); r != cache.Stored || err != nil {
 					t.Fatalf("round %d: %v %v", round, r, err)
 				}
@@ -504,8 +496,7 @@ func TestCorrupt(t *testing.T) {
 				for language := range languages {
 					o := options
 					o.Name, o.Dir, o.ClientRecords = languages[language].name, dir, 4
-					seg, err := shm.Create(o)
-					fatal.If(t, err)
+					seg := fatal.Value(shm.Create(o))(t)
 					c := open(t, language, filepath.Join(dir, o.Name), false)
 					bytes := make([]byte, 100)
 					if !o.Variable {
@@ -564,8 +555,7 @@ func TestCorrupt(t *testing.T) {
 func TestReadOnly(t *testing.T) {
 	o := kinds["first-come"]
 	o.Name, o.Dir = "read-only", directory(t)
-	seg, err := shm.Create(o)
-	fatal.If(t, err)
+	seg := fatal.Value(shm.Create(o))(t)
 	defer seg.Close()
 	path, bytes := filepath.Join(o.Dir, o.Name), make([]byte, 300)
 	if code := open(t, 0, path, false).set(2, [][]byte{bytes}, 0); code != 0 {
@@ -701,8 +691,7 @@ func header(t *testing.T, path string, named bool) []byte {
 	if !named {
 		return nil
 	}
-	b, err := os.ReadFile(path)
-	fatal.If(t, err)
+	b := fatal.Value(os.ReadFile(path))(t)
 	page := b[:shm.HeaderBytes]
 	clear(page[shm.HeaderUUID : shm.HeaderUUID+16])
 	clear(page[shm.HeaderCreated : shm.HeaderCreated+8])
@@ -753,15 +742,11 @@ func attachDamaged(t *testing.T, o shm.Options) {
 				clear(page[shm.HeaderCRC : shm.HeaderCRC+4])
 				binary.LittleEndian.PutUint32(page[shm.HeaderCRC:], crc32.Checksum(page, shm.Castagnoli))
 			}
-			if _, err := f.WriteAt(page, 0); err != nil {
-				t.Fatal(err)
-			}
+			fatal.Value(f.WriteAt(page, 0))(t)
 			same(fmt.Sprintf("byte %d is %#x instead of %#x, signed %v", k, page[k], whole[k], signed))
 		}
 	}
-	if _, err := f.WriteAt(whole[:shm.HeaderBytes], 0); err != nil {
-		t.Fatal(err)
-	}
+	fatal.Value(f.WriteAt(whole[:shm.HeaderBytes], 0))(t)
 	for _, n := range []int{0, 1, 7, 8, 4095, 4096, 4097, len(whole) - 4096, len(whole) - 1, len(whole) + 1, len(whole)} {
 		fatal.If(t, os.Truncate(path, int64(n)))
 		same(fmt.Sprintf("%d bytes", n))
@@ -801,11 +786,9 @@ func attachDamaged(t *testing.T, o shm.Options) {
 func TestClosed(t *testing.T) {
 	o := kinds["first-come"]
 	o.Name, o.Dir = "closed", directory(t)
-	seg, err := shm.Create(o)
-	fatal.If(t, err)
+	seg := fatal.Value(shm.Create(o))(t)
 	defer seg.Close()
-	c, err := cache.Attach(seg, cache.Options{})
-	fatal.If(t, err)
+	c := fatal.Value(cache.Attach(seg, cache.Options{}))(t)
 	fatal.If(t, errors.Join(c.Close(), c.Close()))
 	var results [2][]any
 	for k, closed := range []client{&goClient{c: c, seg: seg}, &cClient{}} {

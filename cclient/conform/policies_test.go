@@ -24,8 +24,7 @@ func inEachLanguage(t *testing.T, compare func(*testing.T, func(*testing.T, shm.
 		t.Run(languages[language].name, func(t *testing.T) {
 			compare(t, func(t *testing.T, o shm.Options) (*shm.Segment, decisions.Client) {
 				o.Name, o.Dir = "policy", directory(t)
-				seg, err := shm.Create(o)
-				fatal.If(t, err)
+				seg := fatal.Value(shm.Create(o))(t)
 				t.Cleanup(func() { seg.Close() })
 				return seg, decider{t, open(t, language, filepath.Join(o.Dir, o.Name), false)}
 			})

@@ -16,6 +16,8 @@ import (
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/promql/parser"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
 // metric is a metric of a server.
@@ -29,10 +31,7 @@ type metric struct {
 func documented(t *testing.T) (metrics map[string]metric) {
 	t.Helper()
 	metrics = map[string]metric{"up": {"gauge", map[string]bool{"job": true, "instance": true}}}
-	text, err := os.ReadFile(top + "/docs/spec/metrics.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := fatal.Value(os.ReadFile(top + "/docs/spec/metrics.md"))(t)
 	row := regexp.MustCompile("(?m)^\\| `(\\w+)` \\| (\\w+) \\| ([^|]*) \\|")
 	for _, m := range row.FindAllStringSubmatch(string(text), -1) {
 		labels := map[string]bool{"job": true, "instance": true}
@@ -122,10 +121,7 @@ type rules struct {
 // strictly decodes YAML and refuses unknown keys.
 func strictly(t *testing.T, path string, v any) (text string) {
 	t.Helper()
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := fatal.Value(os.ReadFile(path))(t)
 	d := yaml.NewDecoder(bytes.NewReader(b))
 	d.KnownFields(true)
 	if err := d.Decode(v); err != nil {
@@ -140,10 +136,7 @@ func TestAlerts(t *testing.T) {
 	metrics := documented(t)
 	var all rules
 	strictly(t, "../prometheus/alerts.yaml", &all)
-	tests, err := os.ReadFile("../prometheus/alerts_test.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	tests := fatal.Value(os.ReadFile("../prometheus/alerts_test.yaml"))(t)
 	same := func(v float64) string { return fmt.Sprint(v) }
 	functions := template.FuncMap{"humanize": same, "humanizeDuration": same, "humanizePercentage": same}
 	alerts := 0
@@ -202,14 +195,9 @@ type dashboard struct {
 // metric, and that no panels overlap.
 func TestDashboard(t *testing.T) {
 	metrics := documented(t)
-	text, err := os.ReadFile("../grafana/stocached.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := fatal.Value(os.ReadFile("../grafana/stocached.json"))(t)
 	var d dashboard
-	if err := json.Unmarshal(text, &d); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, json.Unmarshal(text, &d))
 	variables := map[string]bool{"__rate_interval": true}
 	for _, v := range d.Templating.List {
 		variables[v.Name] = true

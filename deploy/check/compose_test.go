@@ -13,6 +13,7 @@ import (
 	"github.com/compose-spec/compose-go/v2/loader"
 	"github.com/compose-spec/compose-go/v2/types"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/server/config"
 	"github.com/stocached/stocached/source"
@@ -21,10 +22,7 @@ import (
 // compose loads a Compose file like Docker, with its schema.
 func compose(t *testing.T, file string) *types.Project {
 	t.Helper()
-	path, err := filepath.Abs(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := fatal.Value(filepath.Abs(file))(t)
 	p, err := loader.LoadWithContext(context.Background(), types.ConfigDetails{WorkingDir: filepath.Dir(path),
 		ConfigFiles: []types.ConfigFile{{Filename: path}}, Environment: types.Mapping{}})
 	if err != nil {
@@ -47,10 +45,7 @@ func TestCompose(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(s.Build.Context, s.Build.Dockerfile)); err != nil {
 		t.Error(err)
 	}
-	text, err := os.ReadFile("../compose.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := fatal.Value(os.ReadFile("../compose.yaml"))(t)
 	for _, said := range []string{`user: "` + i.user + `"`, "STOCACHED_SOCKETS_DIR: " + i.environ["STOCACHED_SOCKETS_DIR"]} {
 		if !bytes.Contains(text, []byte(said)) {
 			t.Errorf("the image has %s, and the text says another", said)
@@ -69,10 +64,7 @@ func TestCompose(t *testing.T) {
 	if name, _, _ := strings.Cut(address, ":"); name != engine.Name {
 		t.Errorf("the tier is %s, and the engine %s", address, engine.Name)
 	}
-	tiers, err := os.ReadFile(top + "/docs/spec/tiers.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	tiers := fatal.Value(os.ReadFile(top + "/docs/spec/tiers.md"))(t)
 	for k, word := range engine.Command {
 		if setting, is := strings.CutPrefix(word, "--"); is && !strings.Contains(string(tiers), "\n"+setting+" ") {
 			t.Errorf("docs/spec/tiers.md does not set %s %s", setting, engine.Command[k+1])
@@ -123,13 +115,8 @@ func composeConfig(t *testing.T, p *types.Project) *config.Config {
 			text = read(t, v.Source)
 		}
 	}
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	c, err := config.Load(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(path, []byte(text), 0o600))
+	c := fatal.Value(config.Load(path))(t)
 	o := c.Options(slog.New(slog.DiscardHandler))
 	for k := range o.Caches {
 		o.Caches[k].Dir, o.Caches[k].Decode, o.Caches[k].Source = shared(t), nil, source.Settings{"kind": "none", "samples": 10, "fingerprint": "a",
@@ -144,10 +131,7 @@ func composeConfig(t *testing.T, p *types.Project) *config.Config {
 // shared returns a folder in shared memory.
 func shared(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("/dev/shm", "test-stocached-deploy-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := fatal.Value(os.MkdirTemp("/dev/shm", "test-stocached-deploy-"))(t)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	return dir
 }

@@ -22,6 +22,8 @@ import (
 	"github.com/moby/buildkit/frontend/dockerfile/parser"
 	"github.com/moby/patternmatcher"
 	"github.com/moby/patternmatcher/ignorefile"
+
+	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
 const top = "../.."
@@ -37,15 +39,9 @@ type image struct {
 // readImage parses the Containerfile like BuildKit.
 func readImage(t *testing.T) image {
 	t.Helper()
-	f, err := os.Open("../image/Containerfile")
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := fatal.Value(os.Open("../image/Containerfile"))(t)
 	defer f.Close()
-	parsed, err := parser.Parse(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	parsed := fatal.Value(parser.Parse(f))(t)
 	for _, w := range parsed.Warnings {
 		t.Errorf("Containerfile: %s", w.Short)
 	}
@@ -106,29 +102,17 @@ func TestContainerfile(t *testing.T) {
 // Containerfile says.
 func buildContext(t *testing.T) (dir string) {
 	t.Helper()
-	f, err := os.Open("../image/Containerfile.dockerignore")
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := fatal.Value(os.Open("../image/Containerfile.dockerignore"))(t)
 	defer f.Close()
-	patterns, err := ignorefile.ReadAll(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ignore, err := patternmatcher.New(patterns)
-	if err != nil {
-		t.Fatal(err)
-	}
+	patterns := fatal.Value(ignorefile.ReadAll(f))(t)
+	ignore := fatal.Value(patternmatcher.New(patterns))(t)
 	tracked, err := exec.Command("git", "-C", top, "ls-files", "-z", "--cached", "--others", "--exclude-standard").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir = t.TempDir()
 	for name := range strings.SplitSeq(strings.TrimSuffix(string(tracked), "\x00"), "\x00") {
-		ignored, err := ignore.MatchesOrParentMatches(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ignored := fatal.Value(ignore.MatchesOrParentMatches(name))(t)
 		st, err := os.Stat(filepath.Join(top, name))
 		if ignored || err != nil || !st.Mode().IsRegular() { // not there: removed, and not committed yet
 			continue
@@ -196,15 +180,10 @@ func (i image) run(t *testing.T, root, shm string) *container {
 	t.Helper()
 	c := &container{t: t, image: i, log: filepath.Join(t.TempDir(), "log"), ended: make(chan error, 1),
 		process: i.pod(t, root, shm, i.user, i.command...)}
-	log, err := os.Create(c.log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	log := fatal.Value(os.Create(c.log))(t)
 	defer log.Close()
 	c.process.Stdout, c.process.Stderr = log, log
-	if err := c.process.Start(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, c.process.Start())
 	go func() { c.ended <- c.process.Wait() }()
 	c.server = c.process.Process.Pid
 	return c
@@ -265,10 +244,7 @@ func TestBuildah(t *testing.T) {
 		t.Skip("buildah is not installed (apt-get install buildah), or not run by root; TestImageRuns runs the entry point without it")
 	}
 	i, dir := readImage(t), t.TempDir()
-	text, err := os.ReadFile("../image/Containerfile")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := fatal.Value(os.ReadFile("../image/Containerfile"))(t)
 	_, last, found := strings.Cut(string(text), "\nFROM scratch\n")
 	last = "FROM scratch\n" + strings.ReplaceAll(last, "--from=build ", "")
 	if !found || strings.Contains(last, "--from") {
@@ -333,9 +309,7 @@ func TestImageRuns(t *testing.T) {
 	}
 	root := t.TempDir()
 	makeRoot(t, root, "CERTIFICATES="+certificates)
-	if err := os.Chmod(root, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Chmod(root, 0o755))
 	config := "caches:\n  - {name: web, size: 16MiB, source: {kind: raw, sample_bytes: 24, path: " + web.URL + "/records.bin}}\n" +
 		"  - {name: pictures, source: {kind: dir, path: /etc/pictures}, decode: {resize: [8, 8]}}\n"
 	for _, name := range []string{"420.jpg", "rgb.png", "lossy.webp"} {
@@ -353,9 +327,7 @@ func TestImageRuns(t *testing.T) {
 	}
 
 	shm := shared(t)
-	if err := os.Chmod(shm, 0o777|os.ModeSticky); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Chmod(shm, 0o777|os.ModeSticky))
 	c := i.run(t, root, shm)
 	defer func() {
 		_ = c.process.Process.Kill()
@@ -393,9 +365,7 @@ func TestImageRuns(t *testing.T) {
 	if out, err := c.exec(i.command[0], "man", "/etc/manual"); !strings.Contains(out, "read-only file system") {
 		t.Errorf("a program of the image writes to /etc: %v\n%s", err, out)
 	}
-	if err := c.process.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, c.process.Process.Signal(syscall.SIGTERM))
 	select {
 	case err := <-c.ended:
 		if err != nil {
@@ -410,10 +380,7 @@ func TestImageRuns(t *testing.T) {
 // wantStatic fails if a program needs a dynamic linker, which the image does not have.
 func wantStatic(t *testing.T, path string) {
 	t.Helper()
-	program, err := elf.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	program := fatal.Value(elf.Open(path))(t)
 	defer program.Close()
 	for _, p := range program.Progs {
 		if p.Type == elf.PT_INTERP {
@@ -424,9 +391,6 @@ func wantStatic(t *testing.T, path string) {
 
 func read(t *testing.T, path string) string {
 	t.Helper()
-	text, err := fs.ReadFile(os.DirFS("/"), strings.TrimPrefix(path, "/"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := fatal.Value(fs.ReadFile(os.DirFS("/"), strings.TrimPrefix(path, "/")))(t)
 	return string(text)
 }

@@ -24,8 +24,7 @@ func half() *Data {
 
 func curve(t *testing.T, d *Data) *Curve {
 	t.Helper()
-	c, err := New(d, 1)
-	fatal.If(t, err)
+	c := fatal.Value(New(d, 1))(t)
 	return c
 }
 
@@ -202,10 +201,8 @@ func TestUnknown(t *testing.T) {
 		"has measured no load yet. Run an epoch whose loader stores into it, then ask again; or record a run": {
 			Samples: 10, Variable: true, Limit: 8 << 20},
 	} {
-		seg, err := shm.Create(o)
-		fatal.If(t, err)
-		c, err := cache.Attach(seg, cache.Options{})
-		fatal.If(t, err)
+		seg := fatal.Value(shm.Create(o))(t)
+		c := fatal.Value(cache.Attach(seg, cache.Options{}))(t)
 		if _, err := Cache("pets", seg, c); !errors.Is(err, ErrUnknown) ||
 			!strings.Contains(err.Error(), "cache pets "+want) {
 			t.Errorf("%v, want %q", err, want)
@@ -219,15 +216,11 @@ func TestUnknown(t *testing.T) {
 // first-come and cost, and of a policy for other reads than epochs of one job it says so.
 func TestCacheOfAnyPolicy(t *testing.T) {
 	for policy := shm.PolicyFirstCome; policy <= shm.PolicyPlanned; policy++ {
-		seg, err := shm.Create(shm.Options{Samples: 100, Slots: 40, SampleBytes: 10, Policy: policy})
-		fatal.If(t, err)
-		c, err := cache.Attach(seg, cache.Options{})
-		fatal.If(t, err)
+		seg := fatal.Value(shm.Create(shm.Options{Samples: 100, Slots: 40, SampleBytes: 10, Policy: policy}))(t)
+		c := fatal.Value(cache.Attach(seg, cache.Options{}))(t)
 		for i := range 100 {
 			took := time.Duration(1+8*(i%2)) * time.Millisecond
-			if _, err := c.SetLoaded(i, [][]byte{make([]byte, 10)}, 0, took); err != nil {
-				t.Fatal(err)
-			}
+			fatal.Value(c.SetLoaded(i, [][]byte{make([]byte, 10)}, 0, took))(t)
 		}
 		d, err := Cache("pets", seg, c)
 		if err != nil {

@@ -36,8 +36,7 @@ func TestEpochPredictedAndObserved(t *testing.T) {
 
 func evicted(t *testing.T, c *cache.Cache) float64 {
 	t.Helper()
-	s, err := c.Stats()
-	fatal.If(t, err)
+	s := fatal.Value(c.Stats())(t)
 	return float64(s.Evicted)
 }
 
@@ -90,9 +89,7 @@ func predictAndObserve(t *testing.T, samples int, sizes []uint64) {
 		if _, hit, err := c.Get(i, sample); err != nil {
 			t.Fatal(err)
 		} else if !hit {
-			if _, err := c.SetLoaded(i, [][]byte{sample}, 0, time.Duration(seconds[i]*1e9)); err != nil {
-				t.Fatal(err)
-			}
+			fatal.Value(c.SetLoaded(i, [][]byte{sample}, 0, time.Duration(seconds[i]*1e9)))(t)
 		}
 		track.Look(c.Segment())
 	}
@@ -108,11 +105,9 @@ func predictAndObserve(t *testing.T, samples int, sizes []uint64) {
 
 // The observed epoch is the last one, however many there were before.
 func TestLastEpoch(t *testing.T) {
-	seg, err := shm.Create(shm.Options{Samples: 100, SampleBytes: 8, Policy: shm.PolicyCost})
-	fatal.If(t, err)
+	seg := fatal.Value(shm.Create(shm.Options{Samples: 100, SampleBytes: 8, Policy: shm.PolicyCost}))(t)
 	defer seg.Close()
-	c, err := cache.Attach(seg, cache.Options{})
-	fatal.If(t, err)
+	c := fatal.Value(cache.Attach(seg, cache.Options{}))(t)
 	defer c.Close()
 	var track Track
 	read := func(sample, times int) {
@@ -135,9 +130,7 @@ func TestLastEpoch(t *testing.T) {
 	}
 	track.Look(seg)
 	for i := range 10 {
-		if _, err := c.SetLoaded(i, [][]byte{make([]byte, 8)}, 0, 2*time.Second); err != nil {
-			t.Fatal(err)
-		}
+		fatal.Value(c.SetLoaded(i, [][]byte{make([]byte, 8)}, 0, 2*time.Second))(t)
 	}
 	read(50, 99)
 	if _, o, err := track.Compare("c", seg, c); !few(err) || !math.IsNaN(o.HitRate) || !math.IsNaN(o.Load) {
@@ -178,22 +171,18 @@ func TestHitRateOfAnyPolicy(t *testing.T) {
 		seg, err := shm.Create(shm.Options{Samples: samples, Slots: slots, SampleBytes: 8, Policy: shm.Policy(kind - 1)})
 		fatal.If(t, err)
 		seg.Header.UUID = [16]byte{7}
-		c, err := cache.Attach(seg, cache.Options{})
-		fatal.If(t, err)
+		c := fatal.Value(cache.Attach(seg, cache.Options{}))(t)
 		var track Track
 		track.Look(seg)
 		indices, sample := make([]int, samples), make([]byte, 8)
 		for epoch := range uint64(5) {
-			e, err := order.Order{Samples: samples, Kind: order.Shuffled, Seed: 3}.Epoch(epoch)
-			fatal.If(t, err)
+			e := fatal.Value(order.Order{Samples: samples, Kind: order.Shuffled, Seed: 3}.Epoch(epoch))(t)
 			e.Fill(indices, 0, 1)
 			for _, i := range indices {
 				if _, hit, err := c.Get(i, sample); err != nil {
 					t.Fatal(err)
 				} else if !hit {
-					if _, err := c.SetLoaded(i, [][]byte{sample}, 0, time.Millisecond); err != nil {
-						t.Fatal(err)
-					}
+					fatal.Value(c.SetLoaded(i, [][]byte{sample}, 0, time.Millisecond))(t)
 				}
 			}
 			track.Look(seg)
@@ -207,8 +196,7 @@ func TestHitRateOfAnyPolicy(t *testing.T) {
 		case why != nil, off(predicted.HitRate, observed.HitRate) > 0.08, unknown == kind.NeedsCosts(), math.IsNaN(observed.Evicted):
 			t.Errorf("%v: predicted %+v, observed %+v, %v", kind, predicted, observed, why)
 		}
-		d, err := Cache("c", seg, c)
-		fatal.If(t, err)
+		d := fatal.Value(Cache("c", seg, c))(t)
 		simulated, whole := changes(kind), curve(t, d).Load
 		if d.Today.Simulated != simulated || simulated != strings.Contains(strings.Join(d.Notes, ""), "stocached simulate --policy "+kind.String()) ||
 			kind != policy.KindPlanned && off(1-d.Today.Load/whole, observed.HitRate) > 0.08 {

@@ -33,17 +33,14 @@ func costly(t *testing.T, seconds []float64, sizes []uint64, part, noise float64
 		fatal.If(t, err)
 		o.Limit = g.SegmentBytes
 	}
-	seg, err := shm.Create(o)
-	fatal.If(t, err)
+	seg := fatal.Value(shm.Create(o))(t)
 	t.Cleanup(func() { seg.Close() })
 	seg.Header.UUID = [16]byte{7} // the seed of the policy, so that each run of the test is the same
-	c, err := cache.Attach(seg, cache.Options{})
-	fatal.If(t, err)
+	c := fatal.Value(cache.Attach(seg, cache.Options{}))(t)
 	t.Cleanup(func() { c.Close() })
 	sample, indices := make([]byte, 1<<20), make([]int, len(seconds))
 	return c, func(epoch int) (saved float64) {
-		e, err := order.Order{Samples: uint64(len(seconds)), Kind: order.Shuffled, Seed: 99}.Epoch(uint64(epoch))
-		fatal.If(t, err)
+		e := fatal.Value(order.Order{Samples: uint64(len(seconds)), Kind: order.Shuffled, Seed: 99}.Epoch(uint64(epoch)))(t)
 		e.Fill(indices, 0, 1)
 		for _, i := range indices {
 			_, hit, err := c.Get(i, sample)

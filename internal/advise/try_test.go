@@ -201,8 +201,7 @@ func (j job) curve(t *testing.T) *Curve {
 		}
 		fatal.If(t, d.Lend("job", recorded))
 	}
-	c, err := New(d, 1)
-	fatal.If(t, err)
+	c := fatal.Value(New(d, 1))(t)
 	return c
 }
 

@@ -66,8 +66,7 @@ func TestBreaker(t *testing.T) {
 
 // Ensure that C, which has a breaker of its own, makes the same pauses.
 func TestPausesOfC(t *testing.T) {
-	text, err := os.ReadFile("../../cclient/src/protocol/disk.c")
-	fatal.If(t, err)
+	text := fatal.Value(os.ReadFile("../../cclient/src/protocol/disk.c"))(t)
 	for name, want := range map[string]time.Duration{"FIRST_PAUSE_NS": firstPause, "LAST_PAUSE_NS": longestPause,
 		"FORGIVEN_NS": steady, "FULL_PAUSE_NS": FullPause} {
 		found := regexp.MustCompile(`#define ` + name + ` UINT64_C\((\d+)\)`).FindSubmatch(text)

@@ -22,9 +22,7 @@ func advised(t *testing.T) (dir, path string) {
 	c := newClient(t, path)
 	sample := make([]byte, 1<<16)
 	for i := range 100 {
-		if _, err := c.SetLoaded(i, [][]byte{sample}, 0, time.Duration(1+8*(i%2))*time.Millisecond); err != nil {
-			t.Fatal(err)
-		}
+		fatal.Value(c.SetLoaded(i, [][]byte{sample}, 0, time.Duration(1+8*(i%2))*time.Millisecond))(t)
 	}
 	return dir, path
 }

@@ -49,8 +49,7 @@ printf '%s\n' "${COMPREPLY[@]}"
 		cmd := exec.Command(bash, append([]string{"--norc", "-c", script, "bash", "stocached"}, words...)...)
 		cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
 		cmd.Stderr = os.Stderr
-		out, err := cmd.Output()
-		fatal.If(t, err)
+		out := fatal.Value(cmd.Output())(t)
 		var offered []string
 		for _, line := range strings.Fields(string(out)) {
 			offered = append(offered, strings.TrimSpace(line))

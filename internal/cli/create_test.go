@@ -21,8 +21,7 @@ func TestCreate(t *testing.T) {
 		"--fingerprint", "v1", "--clients", "7")
 	contains(t, out, filepath.Join(dir, "a"), "1,000", "3.0 KiB", "this cache stays until: stocached rm a --dir "+dir+
 		"\n")
-	s, err := shm.Open(filepath.Join(dir, "a"), shm.OpenOptions{Fingerprint: "v1"})
-	fatal.If(t, err)
+	s := fatal.Value(shm.Open(filepath.Join(dir, "a"), shm.OpenOptions{Fingerprint: "v1"}))(t)
 	defer s.Close()
 	if s.SegmentBytes > 8<<20 || s.Slots != 1000 || s.ClientRecords != 7 || s.Header.Limit != 8<<20 ||
 		!s.HasSlotTable() || s.Header.Flags&(shm.FlagUnlinkLast|shm.FlagReserved) != 0 {
@@ -62,13 +61,11 @@ func TestCreateFlags(t *testing.T) {
 			got := decode[jsonObject](t,
 				ok(t, append([]string{"create", name, "--dir", dir, "--samples", "100", "--json"}, c.args...)...))
 			wantFields(t, got, c.want)
-			s, err := shm.Open(filepath.Join(dir, name), shm.OpenOptions{})
-			fatal.If(t, err)
+			s := fatal.Value(shm.Open(filepath.Join(dir, name), shm.OpenOptions{}))(t)
 			defer s.Close()
 			wantFields(t, got, jsonObject{"name": name, "path": s.Path(), "samples": 100,
 				"segment_bytes": int(s.SegmentBytes)})
-			pages, err := s.AllocatedBytes()
-			fatal.If(t, err)
+			pages := fatal.Value(s.AllocatedBytes())(t)
 			wantFields(t, got, jsonObject{"allocated_bytes": int(pages)})
 			if (pages == s.SegmentBytes) != (name == "reserve") {
 				t.Errorf("%d of %d bytes allocated", pages, s.SegmentBytes)

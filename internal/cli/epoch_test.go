@@ -28,16 +28,13 @@ func TestWatchPredictedAndObserved(t *testing.T) {
 			} else if hit {
 				continue
 			}
-			if _, err := c.SetLoaded(i, [][]byte{content(i, 100)}, 0, time.Duration(1+i%9)*time.Millisecond); err != nil {
-				t.Fatal(err)
-			}
+			fatal.Value(c.SetLoaded(i, [][]byte{content(i, 100)}, 0, time.Duration(1+i%9)*time.Millisecond))(t)
 		}
 		changes, err := w.read(io.Discard)
 		if err != nil || len(changes) != 1 {
 			t.Fatal(changes, err)
 		}
-		b, err := changes[0].now.object().MarshalJSON()
-		fatal.If(t, err)
+		b := fatal.Value(changes[0].now.object().MarshalJSON())(t)
 		return decode[jsonObject](t, string(b))
 	}
 	wantFields(t, read(nil), jsonObject{"predicted_hit_rate": nil, "observed_hit_rate": nil, "predicted_saved_seconds": nil,

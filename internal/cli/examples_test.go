@@ -63,8 +63,7 @@ func TestExamples(t *testing.T) {
 	}
 	d := newServedCaches(t, warmRecords(t, 20), warmCache("pets", "", ", policy: cost, size: 8MiB"), warmCache("imagenet", "", ""))
 	bin := commandFolder(t)
-	file, err := filepath.Abs(recording)
-	fatal.If(t, err)
+	file := fatal.Value(filepath.Abs(recording))(t)
 	found, examples := 0, map[string]bool{}
 	var visit func(c *cobra.Command)
 	visit = func(c *cobra.Command) {
@@ -102,8 +101,7 @@ func TestExamples(t *testing.T) {
 	if found < 14 {
 		t.Errorf("%d commands with examples", found)
 	}
-	guide, err := os.ReadFile("../../docs/guides/advise.md")
-	fatal.If(t, err)
+	guide := fatal.Value(os.ReadFile("../../docs/guides/advise.md"))(t)
 	_, block, _ := strings.Cut(string(guide), "```sh by internal/cli/examples_test.go\n")
 	if command, _, _ := strings.Cut(block, "\n```"); !examples[command] {
 		t.Errorf("the guide's %q is no example of a command's help", command)

@@ -196,8 +196,7 @@ func TestGCControlPart(t *testing.T) {
 	child.kill()
 	wantFields(t, row(), jsonObject{"unused": true, "removed": false, "verdict": "would be removed", "clients_live": 0})
 	wantFields(t, row("--yes", "--dir", dir), jsonObject{"unused": true, "removed": true, "verdict": "removed"})
-	listed, err := shm.ListControls("")
-	fatal.If(t, err)
+	listed := fatal.Value(shm.ListControls(""))(t)
 	for _, l := range listed {
 		if l.Path != path {
 			continue
@@ -209,8 +208,7 @@ func TestGCControlPart(t *testing.T) {
 	if !gone(t, path) || row() != nil {
 		t.Error("it is still there")
 	}
-	d, err := stocclient.OpenDisk(file, gcDisk)
-	fatal.If(t, err)
+	d := fatal.Value(stocclient.OpenDisk(file, gcDisk))(t)
 	defer d.Close()
 	dst := make([]byte, gcDisk.SampleBytes)
 	if _, hit, err := d.Get(3, dst); !hit || err != nil || !bytes.Equal(dst, content(3, len(dst))) {

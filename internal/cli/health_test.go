@@ -75,8 +75,7 @@ func TestHealthOfABadServer(t *testing.T) {
 	dir := t.TempDir()
 	answer := func(socket, text string) {
 		t.Helper()
-		l, err := net.Listen("unix", filepath.Join(dir, socket))
-		fatal.If(t, err)
+		l := fatal.Value(net.Listen("unix", filepath.Join(dir, socket)))(t)
 		t.Cleanup(func() { l.Close() })
 		go func() {
 			for c, err := l.Accept(); err == nil; c, err = l.Accept() {

@@ -147,8 +147,7 @@ func startChild(t *testing.T, cmd *exec.Cmd) *process {
 	if p.stdin, err = p.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}
-	stdout, err := p.StdoutPipe()
-	fatal.If(t, err)
+	stdout := fatal.Value(p.StdoutPipe())(t)
 	fatal.If(t, p.Start())
 	t.Cleanup(p.kill)
 	p.stdout = bufio.NewReader(stdout)
@@ -260,8 +259,7 @@ func wantFields(t testing.TB, got, want jsonObject) {
 // tmpfs makes a directory on /dev/shm that goes with the test.
 func tmpfs(t testing.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("/dev/shm", "test-stocached-cli-")
-	fatal.If(t, err)
+	dir := fatal.Value(os.MkdirTemp("/dev/shm", "test-stocached-cli-"))(t)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	return dir
 }
@@ -270,8 +268,7 @@ func tmpfs(t testing.TB) string {
 func newCache(t testing.TB, o shm.Options) (dir, path string) {
 	t.Helper()
 	o.Name, o.Dir = "test", tmpfs(t)
-	seg, err := shm.Create(o)
-	fatal.If(t, err)
+	seg := fatal.Value(shm.Create(o))(t)
 	fatal.If(t, seg.Close())
 	return o.Dir, filepath.Join(o.Dir, o.Name)
 }
@@ -282,10 +279,8 @@ func small() shm.Options { return shm.Options{Samples: 10, Slots: 6, SampleBytes
 // newClient attaches to a cache as programs do, until the test ends.
 func newClient(t testing.TB, path string) *cache.Cache {
 	t.Helper()
-	seg, err := shm.Open(path, shm.OpenOptions{})
-	fatal.If(t, err)
-	c, err := cache.Attach(seg, cache.Options{Label: "test client"})
-	fatal.If(t, err)
+	seg := fatal.Value(shm.Open(path, shm.OpenOptions{}))(t)
+	c := fatal.Value(cache.Attach(seg, cache.Options{Label: "test client"}))(t)
 	t.Cleanup(func() {
 		c.Close()
 		seg.Close()
@@ -317,15 +312,12 @@ func eventually(t testing.TB, what string, holds func() bool) {
 // of its locks.
 func snapshot(t testing.TB, path string) string {
 	t.Helper()
-	f, err := os.Open(path)
-	fatal.If(t, err)
+	f := fatal.Value(os.Open(path))(t)
 	defer f.Close()
 	var st unix.Stat_t
 	fatal.If(t, unix.Fstat(int(f.Fd()), &st))
 	sum := sha256.New()
-	if _, err := io.Copy(sum, f); err != nil {
-		t.Fatal(err)
-	}
+	fatal.Value(io.Copy(sum, f))(t)
 	return fmt.Sprintf("%x, %d bytes, %d blocks, modified %v", sum.Sum(nil), st.Size, st.Blocks, st.Mtim)
 }
 

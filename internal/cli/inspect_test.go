@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -129,9 +130,7 @@ func TestInspectCost(t *testing.T) {
 	}
 	wantFields(t, look("9"), jsonObject{"cost_seconds": nil, "cost_is_average": nil, "cost_rank": nil,
 		"known_costs": nil})
-	if _, err := c.SetLoaded(0, [][]byte{content(0, 100)}, 0, 20*time.Millisecond); err != nil {
-		t.Fatal(err)
-	}
+	fatal.Value(c.SetLoaded(0, [][]byte{content(0, 100)}, 0, 20*time.Millisecond))(t)
 	wantFields(t, look("0"), jsonObject{"cost_is_average": true})
 	contains(t, ok(t, "inspect", path, "2"), "cost         ", "cost rank    1\n")
 }

@@ -135,8 +135,7 @@ func TestLsUnnamed(t *testing.T) {
 	_, out, _ := cli(t, "stats") // caches of others may end in any code
 	contains(t, out, name)
 	contains(t, ok(t, "__complete", "stats", "stocached:"), name)
-	listed, err := shm.ListUnnamed()
-	fatal.If(t, err)
+	listed := fatal.Value(shm.ListUnnamed())(t)
 	k := slices.IndexFunc(listed, func(l shm.Listed) bool { return l.Path == path })
 	if vanished(&listed[k], shm.ErrFormat) {
 		t.Error("vanished while it is there")

@@ -29,8 +29,7 @@ var packPoints = []string{"pack.begin", "pack.block", "pack.block@3", "pack.bloc
 
 // Ensure that a pack dies at every fault point of the document.
 func TestEveryPackPointIsTested(t *testing.T) {
-	text, err := os.ReadFile("../../docs/spec/block.md")
-	fatal.If(t, err)
+	text := fatal.Value(os.ReadFile("../../docs/spec/block.md"))(t)
 	documented := map[string]bool{}
 	for _, m := range regexp.MustCompile("`(pack\\.[a-z]+)`").FindAllStringSubmatch(string(text), -1) {
 		documented[m[1]] = true

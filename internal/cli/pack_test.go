@@ -45,8 +45,7 @@ var smallBlocks = []string{"--block-size", "8KiB", "--file-size", "32KiB"}
 // wantRecords compares a dataset with the records.
 func wantRecords(t testing.TB, folder string, n int) {
 	t.Helper()
-	d, err := block.Open(t.Context(), folder, true)
-	fatal.If(t, err)
+	d := fatal.Value(block.Open(t.Context(), folder, true))(t)
 	defer d.Close()
 	if got := d.Info().Samples; got != n {
 		t.Fatalf("%d samples, want %d", got, n)
@@ -111,8 +110,7 @@ func TestPackSizes(t *testing.T) {
 		fatal.If(t, os.WriteFile(path, data, 0o600))
 		ok(t, "pack", path, out, "--kind", "raw", "--source", fmt.Sprintf("sample_bytes=%d", c.bytes),
 			"--block-size", "1MiB", "--verify")
-		d, err := block.Open(t.Context(), out, true)
-		fatal.If(t, err)
+		d := fatal.Value(block.Open(t.Context(), out, true))(t)
 		var got []byte
 		for b := range d.Blocks() {
 			if err := d.ReadBlock(t.Context(), b,

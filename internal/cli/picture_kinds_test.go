@@ -22,8 +22,7 @@ func TestKindsOfPictures(t *testing.T) {
 	bucket := s3test.Servers(t)["gofakes3"](t)
 	s := newFolder(t)
 	picture := func(name string) []byte {
-		data, err := os.ReadFile(filepath.Join("../../source/decode/testdata", name))
-		fatal.If(t, err)
+		data := fatal.Value(os.ReadFile(filepath.Join("../../source/decode/testdata", name)))(t)
 		return data
 	}
 	files := [][]byte{1: picture("one.png"), 2: picture("still.gif"), 3: []byte("BM and more"), 4: []byte("<html>"),
@@ -39,9 +38,7 @@ func TestKindsOfPictures(t *testing.T) {
 		name := fmt.Sprintf("%04d.jpg", k)
 		fatal.If(t, os.WriteFile(filepath.Join(photos, name), data, 0o600))
 		fatal.If(t, w.WriteHeader(&tar.Header{Name: name, Mode: 0o600, Size: int64(len(data))}))
-		if _, err := w.Write(data); err != nil {
-			t.Fatal(err)
-		}
+		fatal.Value(w.Write(data))(t)
 	}
 	fatal.If(t, w.Close())
 	fatal.If(t, os.WriteFile(photos+".tar", shard.Bytes(), 0o600))

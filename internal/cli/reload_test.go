@@ -111,11 +111,9 @@ func TestReloadInPart(t *testing.T) {
 	served := configureServed(t, "source: {kind: raw, path: records, sample_bytes: 3000}")
 	served.write(20)
 	path, segments := served.path, served.segments
-	began, err := config.Load(path)
-	fatal.If(t, err)
+	began := fatal.Value(config.Load(path))(t)
 	level, log := new(slog.LevelVar), slog.New(slog.NewTextHandler(io.Discard, nil))
-	s, err := server.New(context.Background(), began.Options(log))
-	fatal.If(t, err)
+	s := fatal.Value(server.New(context.Background(), began.Options(log)))(t)
 	ctx, end := context.WithCancel(context.Background())
 	var serving sync.WaitGroup
 	serving.Go(func() {

@@ -36,8 +36,7 @@ func TestServeFiles(t *testing.T) {
 	encoded, decoded := s.dialFor("encoded", 0), s.dialFor("decoded", 0)
 	indices := []int{5, 0, 3, 1, 2, 4}
 	for range 2 { // from the source, then from the cache
-		samples, err := encoded.FetchSamples(ctx, indices)
-		fatal.If(t, err)
+		samples := fatal.Value(encoded.FetchSamples(ctx, indices))(t)
 		for k, i := range indices {
 			if !bytes.Equal(samples[k], files[i]) {
 				t.Errorf("file %d: %d bytes, want %d", i, len(samples[k]), len(files[i]))

@@ -26,8 +26,7 @@ func TestServe(t *testing.T) {
 		wantFetch(t, s.dial(), []int{3})
 		fails(t, exitExists, []string{"another process answers on"}, "serve", "-c", s.path)
 		s.end(end)
-		seg, err := shm.Open(filepath.Join(s.segments, "pets"), shm.OpenOptions{})
-		fatal.If(t, err)
+		seg := fatal.Value(shm.Open(filepath.Join(s.segments, "pets"), shm.OpenOptions{}))(t)
 		if seg.Samples != 20 || !strings.HasPrefix(seg.Header.Fingerprint, "raw-") {
 			t.Errorf("%+v", seg.Header)
 		}

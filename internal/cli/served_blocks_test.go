@@ -26,8 +26,7 @@ func packedBucket(t *testing.T) (storage *s3test.Server, blocks int64, source st
 	said := decode[jsonObject](t, ok(t, "pack", records.records, out, "--kind", "raw", "--source", fmt.Sprint("sample_bytes=", servedBytes),
 		"--block-size", "64KiB", "--json"))
 	for _, path := range files(t, out) {
-		data, err := os.ReadFile(filepath.Join(out, path))
-		fatal.If(t, err)
+		data := fatal.Value(os.ReadFile(filepath.Join(out, path)))(t)
 		storage.Put(t, "packed/"+path, data)
 	}
 	return storage, int64(said["blocks"].(float64)), fmt.Sprintf("source: {kind: block, path: 's3://%s/packed', remote: {endpoint: %q, hedge: false}, "+
@@ -36,8 +35,7 @@ func packedBucket(t *testing.T) (storage *s3test.Server, blocks int64, source st
 
 func files(t *testing.T, dir string) (names []string) {
 	t.Helper()
-	entries, err := os.ReadDir(dir)
-	fatal.If(t, err)
+	entries := fatal.Value(os.ReadDir(dir))(t)
 	for _, e := range entries {
 		names = append(names, e.Name())
 	}
@@ -63,9 +61,7 @@ func TestBlocksBesideADisk(t *testing.T) {
 	s.reaches()
 	requests := func() int64 { storage.Settle(); return storage.Requests.Load() }
 	before, c := requests(), s.dial()
-	if _, err := c.Prefetch(context.Background(), first(600)); err != nil {
-		t.Fatal(err)
-	}
+	fatal.Value(c.Prefetch(context.Background(), first(600)))(t)
 	for begin := 0; begin < 600; begin += 50 {
 		wantFetch(t, c, between(begin, begin+50))
 	}
@@ -77,9 +73,7 @@ func TestBlocksBesideADisk(t *testing.T) {
 	s.start()
 	s.reaches()
 	before, c = requests(), s.dial()
-	if _, err := c.Prefetch(context.Background(), first(600)); err != nil {
-		t.Fatal(err)
-	}
+	fatal.Value(c.Prefetch(context.Background(), first(600)))(t)
 	wantFetch(t, c, rand.Perm(600))
 	if got := requests() - before; got != 0 {
 		t.Errorf("%d requests for what the disk has", got)
@@ -125,9 +119,7 @@ func TestBlocksBesideACluster(t *testing.T) {
 	before = requests()
 	for _, s := range all {
 		c := s.dial()
-		if _, err := c.Prefetch(context.Background(), first(600)); err != nil {
-			t.Fatal(err)
-		}
+		fatal.Value(c.Prefetch(context.Background(), first(600)))(t)
 		wantFetch(t, c, rand.Perm(600))
 	}
 	if got := requests() - before; got != 0 {

@@ -108,8 +108,7 @@ func TestServerTurnsAwayOtherUsers(t *testing.T) {
 // descriptors counts the open descriptors of the server.
 func (s *served) descriptors() int {
 	s.t.Helper()
-	all, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", s.process.Process.Pid))
-	fatal.If(s.t, err)
+	all := fatal.Value(os.ReadDir(fmt.Sprintf("/proc/%d/fd", s.process.Process.Pid)))(s.t)
 	return len(all)
 }
 
@@ -121,9 +120,7 @@ func (s *served) descriptorOf(name string) int {
 	fatal.If(s.t, err)
 	s.t.Cleanup(func() { socket.Close() })
 	frames := control.AppendHello(nil, 1, control.HelloBody{Version: control.Version, Kind: shm.KindGo, Label: "raw"})
-	if _, err := socket.Write(control.AppendAttach(frames, 2, name)); err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.Value(socket.Write(control.AppendAttach(frames, 2, name)))(s.t)
 	rights := make([]byte, unix.CmsgSpace(4))
 	for {
 		_, n, _, _, err := socket.ReadMsgUnix(make([]byte, 1000), rights)
@@ -131,8 +128,7 @@ func (s *served) descriptorOf(name string) int {
 		if n == 0 {
 			continue // WELCOME
 		}
-		messages, err := unix.ParseSocketControlMessage(rights[:n])
-		fatal.If(s.t, err)
+		messages := fatal.Value(unix.ParseSocketControlMessage(rights[:n]))(s.t)
 		fds, err := unix.ParseUnixRights(&messages[0])
 		if err != nil || len(fds) != 1 {
 			s.t.Fatal(fds, err)
@@ -151,8 +147,7 @@ func TestSuccessorTakesOverAtOnce(t *testing.T) {
 	fd := s.descriptorOf("pets") // stays open, and with it the server's open file description
 	var handles []*stocclient.Cache
 	for range 2 {
-		c, err := stocclient.AttachFD(fd, stocclient.AttachOptions{Label: "shares"})
-		fatal.If(t, err)
+		c := fatal.Value(stocclient.AttachFD(fd, stocclient.AttachOptions{Label: "shares"}))(t)
 		defer c.Close()
 		if _, _, err := c.View(0); err != nil { // View counts a hit, so the client is registered
 			t.Fatal(err)
@@ -165,16 +160,13 @@ func TestSuccessorTakesOverAtOnce(t *testing.T) {
 	}
 	tell := func(p *process) {
 		t.Helper()
-		if _, err := fmt.Fprintln(p.stdin, "fetch"); err != nil {
-			t.Fatal(err)
-		}
+		fatal.Value(fmt.Fprintln(p.stdin, "fetch"))(t)
 		p.ready(t)
 	}
 	tell(children[1])
 	numbers := func(when string, want int) {
 		t.Helper()
-		all, err := handles[0].Inspect().Clients()
-		fatal.If(t, err)
+		all := fatal.Value(handles[0].Inspect().Clients())(t)
 		live := map[uint32]string{}
 		for _, one := range all {
 			if one.Live {

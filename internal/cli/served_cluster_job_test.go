@@ -290,12 +290,9 @@ func TestClusterJobKilled(t *testing.T) {
 // wantRank returns the samples of a rank in an epoch, as the order alone says.
 func wantRank(t *testing.T, o loader.Options, number uint64) (want []int) {
 	t.Helper()
-	owners, err := order.NewOwners(o.Nodes, jobSamples)
-	fatal.If(t, err)
-	e, err := o.Order.Epoch(number)
-	fatal.If(t, err)
-	d, err := e.Dealer(owners, jobBatch, 0, order.Drop)
-	fatal.If(t, err)
+	owners := fatal.Value(order.NewOwners(o.Nodes, jobSamples))(t)
+	e := fatal.Value(o.Order.Epoch(number))(t)
+	d := fatal.Value(e.Dealer(owners, jobBatch, 0, order.Drop))(t)
 	for b := range d.Batches() {
 		dst := make([]int, jobBatch)
 		n, _ := d.Fill(dst, b, o.Rank)

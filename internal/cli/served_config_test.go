@@ -21,10 +21,8 @@ func TestServeCheckOfWhatDoesNotOpen(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	folder := t.TempDir()
-	archive, err := txtar.ParseFile(configurations + "unopenable.txtar")
-	fatal.If(t, err)
-	files, err := txtar.FS(archive)
-	fatal.If(t, err)
+	archive := fatal.Value(txtar.ParseFile(configurations + "unopenable.txtar"))(t)
+	files := fatal.Value(txtar.FS(archive))(t)
 	if err := errors.Join(os.CopyFS(filepath.Join(folder, "unopenable"), files),
 		os.CopyFS(filepath.Join(folder, "data"), os.DirFS(configurations+"data"))); err != nil {
 		t.Fatal(err)
@@ -35,8 +33,7 @@ func TestServeCheckOfWhatDoesNotOpen(t *testing.T) {
 	}
 	t.Setenv("STOCACHED_SOCKETS_DIR", filepath.Join(t.TempDir(), "run"))
 	for _, path := range all {
-		text, err := os.ReadFile(strings.TrimSuffix(path, ".yaml") + ".want")
-		fatal.If(t, err)
+		text := fatal.Value(os.ReadFile(strings.TrimSuffix(path, ".yaml") + ".want"))(t)
 		code, stdout, stderr := cli(t, "serve", "-c", path, "--check")
 		if code == exitOK || stdout != "" {
 			t.Errorf("%s: exit %d, %q", path, code, stdout)

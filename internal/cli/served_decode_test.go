@@ -22,8 +22,7 @@ func TestServerDecodes(t *testing.T) {
 	helper := sourcetest.Helper(t, "../..")
 	s := configureServed(t, "source: {kind: dir, path: records}, decode: {resize: [224, 224]}")
 	const n = 400
-	picture, err := os.ReadFile("../../source/decode/testdata/500x375.jpg")
-	fatal.If(t, err)
+	picture := fatal.Value(os.ReadFile("../../source/decode/testdata/500x375.jpg"))(t)
 	fatal.If(t, os.Mkdir(s.records, 0o700))
 	for k := range n {
 		fatal.If(t, os.WriteFile(filepath.Join(s.records, fmt.Sprintf("%03d.jpg", k)), picture, 0o600))
@@ -114,8 +113,7 @@ func runs(pid int) bool {
 // helpersOf returns the processes of stocached-decode that a process has started.
 func helpersOf(t *testing.T, parent int) (all []int) {
 	t.Helper()
-	stats, err := filepath.Glob("/proc/[0-9]*/stat")
-	fatal.If(t, err)
+	stats := fatal.Value(filepath.Glob("/proc/[0-9]*/stat"))(t)
 	for _, path := range stats {
 		var pid, of int
 		var name, state string

@@ -92,8 +92,7 @@ func TestServerOutOfDescriptors(t *testing.T) {
 		time.Since(began) > 10*time.Second {
 		t.Errorf("%v after %v", err, time.Since(began))
 	}
-	operator, err := net.Dial("unix", filepath.Join(s.sockets, control.AdminSocket))
-	fatal.If(t, err)
+	operator := fatal.Value(net.Dial("unix", filepath.Join(s.sockets, control.AdminSocket)))(t)
 	defer operator.Close()
 	time.Sleep(300 * time.Millisecond)
 	s.failures(c, first(20))
@@ -121,8 +120,7 @@ func TestServerOutOfDescriptors(t *testing.T) {
 		t.Errorf("%d errors were counted", got)
 	}
 	forgotten := func() bool {
-		descriptors, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", s.process.Process.Pid))
-		fatal.If(t, err)
+		descriptors := fatal.Value(os.ReadDir(fmt.Sprintf("/proc/%d/fd", s.process.Process.Pid)))(t)
 		sockets := 0
 		for _, d := range descriptors {
 			if to, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%s", s.process.Process.Pid, d.Name())); err == nil &&

@@ -115,8 +115,7 @@ func (d *doomed) connect() {
 	d.t.Cleanup(func() { c.Close() })
 	d.client = c
 	wantSamples(d.t, d.client, first(doomedFilled))
-	reader, err := stocclient.Attach(filepath.Join(d.segments, "pets"), stocclient.AttachOptions{})
-	fatal.If(d.t, err)
+	reader := fatal.Value(stocclient.Attach(filepath.Join(d.segments, "pets"), stocclient.AttachOptions{}))(d.t)
 	stop := make(chan struct{})
 	var reading sync.WaitGroup
 	reading.Go(func() {
@@ -286,8 +285,7 @@ func TestEveryServerPointIsTested(t *testing.T) {
 			t.Fatal(folder, err)
 		}
 		for _, file := range files {
-			text, err := os.ReadFile(file)
-			fatal.If(t, err)
+			text := fatal.Value(os.ReadFile(file))(t)
 			if strings.HasSuffix(file, "_test.go") {
 				continue
 			}
@@ -355,13 +353,10 @@ func dieReclaiming(d *doomed, point string) {
 func dieInJanitor(d *doomed, point string) {
 	d.fill()
 	d.obeying(point + "=kill")
-	seg, err := shm.Open(filepath.Join(d.segments, "pets"), shm.OpenOptions{})
-	fatal.If(d.t, err)
+	seg := fatal.Value(shm.Open(filepath.Join(d.segments, "pets"), shm.OpenOptions{}))(d.t)
 	defer seg.Close()
-	locks, err := seg.NewLocks()
-	fatal.If(d.t, err)
-	dying, err := cache.Attach(seg, cache.Options{Locks: locks})
-	fatal.If(d.t, err)
+	locks := fatal.Value(seg.NewLocks())(d.t)
+	dying := fatal.Value(cache.Attach(seg, cache.Options{Locks: locks}))(d.t)
 	if _, r, err := dying.Claim(doomedFilled+5, servedBytes, 0); r != cache.Stored || err != nil {
 		d.t.Fatal(r, err)
 	}
@@ -424,12 +419,9 @@ func (d *doomed) change(old, new string) {
 	d.t.Helper()
 	before := d.configuration("", "")
 	d.configure(d.configuration(old, new))
-	socket, err := net.Dial("unix", filepath.Join(d.sockets, control.AdminSocket))
-	fatal.If(d.t, err)
+	socket := fatal.Value(net.Dial("unix", filepath.Join(d.sockets, control.AdminSocket)))(d.t)
 	defer socket.Close()
-	if _, err := fmt.Fprint(socket, "POST /v1/reload HTTP/1.1\r\nHost: stocached\r\nContent-Length: 0\r\n\r\n"); err != nil {
-		d.t.Fatal(err)
-	}
+	fatal.Value(fmt.Fprint(socket, "POST /v1/reload HTTP/1.1\r\nHost: stocached\r\nContent-Length: 0\r\n\r\n"))(d.t)
 	if answer, err := io.ReadAll(socket); len(answer) > 0 {
 		d.t.Fatalf("%s, %v", answer, err)
 	}
@@ -537,9 +529,7 @@ var clientPoints = map[string][]dataset{
 func TestClientKilledWhileItFetches(t *testing.T) {
 	var code []byte
 	for _, file := range []string{"link.go", "connection.go"} {
-		text, err := os.ReadFile("../../client/" + file)
-		fatal.If(t, err)
-		code = append(code, text...)
+		code = append(code, fatal.Value(os.ReadFile("../../client/"+file))(t)...)
 	}
 	for _, m := range regexp.MustCompile(`fault\.At\("([^"]+)"\)`).FindAllStringSubmatch(string(code), -1) {
 		if clientPoints[m[1]] == nil {

@@ -14,6 +14,7 @@ import (
 
 	stocclient "github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
 // slowServed is a server over n records that take some time each.
@@ -83,9 +84,7 @@ func TestFetchAfterManyPrefetches(t *testing.T) {
 	s := slowServed(t, n)
 	c := s.dial()
 	for i := range n {
-		if _, err := c.Prefetch(context.Background(), []int{i}); err != nil {
-			t.Fatal(err)
-		}
+		fatal.Value(c.Prefetch(context.Background(), []int{i}))(t)
 	}
 	wantFetch(t, c, rand.Perm(n)[:20])
 }

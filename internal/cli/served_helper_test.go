@@ -160,14 +160,12 @@ func (s *served) launch(environment ...string) io.Reader {
 // run starts a process as the server.
 func (s *served) run(process *exec.Cmd, environment ...string) io.Reader {
 	s.t.Helper()
-	log, err := os.OpenFile(s.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	fatal.If(s.t, err)
+	log := fatal.Value(os.OpenFile(s.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600))(s.t)
 	defer log.Close()
 	s.process = process
 	s.process.Env = append(s.process.Env, environment...)
 	s.process.Stderr = log
-	out, err := s.process.StdoutPipe()
-	fatal.If(s.t, err)
+	out := fatal.Value(s.process.StdoutPipe())(s.t)
 	fatal.If(s.t, s.process.Start())
 	s.t.Cleanup(func() { process.Process.Kill(); process.Wait() })
 	return out
@@ -213,13 +211,10 @@ func (s *served) ask(method, path, body string) (status int, answer string) {
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(s.sockets, control.AdminSocket))
 		}}
-	request, err := http.NewRequest(method, "http://stocached"+path, strings.NewReader(body))
-	fatal.If(s.t, err)
-	reply, err := (&http.Client{Transport: socket, Timeout: 20 * time.Second}).Do(request)
-	fatal.If(s.t, err)
+	request := fatal.Value(http.NewRequest(method, "http://stocached"+path, strings.NewReader(body)))(s.t)
+	reply := fatal.Value((&http.Client{Transport: socket, Timeout: 20 * time.Second}).Do(request))(s.t)
 	defer reply.Body.Close()
-	text, err := io.ReadAll(reply.Body)
-	fatal.If(s.t, err)
+	text := fatal.Value(io.ReadAll(reply.Body))(s.t)
 	return reply.StatusCode, string(text)
 }
 
@@ -243,9 +238,7 @@ func (s *served) metric(name, labels string) float64 {
 	for line := range strings.Lines(text) {
 		var v float64
 		if rest, ok := strings.CutPrefix(line, of); ok {
-			if _, err := fmt.Sscan(rest, &v); err != nil {
-				s.t.Fatal(err)
-			}
+			fatal.Value(fmt.Sscan(rest, &v))(s.t)
 			return v
 		}
 	}
@@ -335,8 +328,7 @@ func readyOf(t *testing.T, c *stocclient.Cache, record func(i int) []byte) (n in
 // noClaims checks that no sample is claimed.
 func noClaims(t *testing.T, c *stocclient.Cache) {
 	t.Helper()
-	all, err := c.Inspect().Clients()
-	fatal.If(t, err)
+	all := fatal.Value(c.Inspect().Clients())(t)
 	for _, one := range all {
 		if one.Claims != 0 {
 			t.Errorf("client record %d still lists %d claims", one.Record, one.Claims)

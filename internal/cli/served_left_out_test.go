@@ -22,8 +22,7 @@ func TestDamagedCachesAreLeftOut(t *testing.T) {
 	at := func(name string) string { return filepath.Join(s.segments, name) }
 	make := func(name string) {
 		t.Helper()
-		seg, err := shm.Create(shm.Options{Name: name, Dir: s.segments, Samples: 20, SampleBytes: servedBytes})
-		fatal.If(t, err)
+		seg := fatal.Value(shm.Create(shm.Options{Name: name, Dir: s.segments, Samples: 20, SampleBytes: servedBytes}))(t)
 		fatal.If(t, seg.Close())
 	}
 	bad := []struct {

@@ -31,8 +31,7 @@ func privileged(t *testing.T, what string, err error) {
 func fillUp(t *testing.T, dir string) (path string) {
 	t.Helper()
 	path = filepath.Join(dir, "others")
-	f, err := os.Create(path)
-	fatal.If(t, err)
+	f := fatal.Value(os.Create(path))(t)
 	defer f.Close()
 	for piece := make([]byte, 1<<20); len(piece) > 0; {
 		if _, err := f.Write(piece); errors.Is(err, unix.ENOSPC) {

@@ -49,8 +49,7 @@ func TestMetricsOfTheDocument(t *testing.T) {
 var documentedMetric = regexp.MustCompile("(?m)^\\| `(\\w+)` \\| (\\w+) \\| ([^|]*) \\| ([^|]*) \\|$")
 
 func documentedMetrics(t *testing.T) (rows []metricRow) {
-	text, err := os.ReadFile("../../docs/spec/metrics.md")
-	fatal.If(t, err)
+	text := fatal.Value(os.ReadFile("../../docs/spec/metrics.md"))(t)
 	for _, m := range documentedMetric.FindAllStringSubmatch(string(text), -1) {
 		rows = append(rows, metricRow{m[1], m[2], m[3], m[4]})
 	}

@@ -68,9 +68,7 @@ func startImpostor(t *testing.T, dir string) (end func() int) {
 	return func() (n int) {
 		t.Helper()
 		p.stdin.Close()
-		if _, err := fmt.Fscan(p.stdout, &n); err != nil {
-			t.Fatal(err)
-		}
+		fatal.Value(fmt.Fscan(p.stdout, &n))(t)
 		return n
 	}
 }
@@ -159,8 +157,7 @@ func TestOperatorsOfAnotherUsersServer(t *testing.T) {
 // users.
 func strangersFolder(t *testing.T, in string) string {
 	t.Helper()
-	dir, err := os.MkdirTemp(in, "stocached-test-")
-	fatal.If(t, err)
+	dir := fatal.Value(os.MkdirTemp(in, "stocached-test-"))(t)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	fatal.If(t, os.Chmod(dir, 0o755))
 	return dir
@@ -172,8 +169,7 @@ func TestServersWordsControlNoTerminal(t *testing.T) {
 	dir := t.TempDir()
 	quoted := fmt.Sprintf("%q", bad)
 	json := strings.NewReplacer(`\x1b`, `\u001b`, `\a`, `\u0007`, `\x7f`, `\u007f`).Replace(quoted)
-	data, err := net.Listen("unix", filepath.Join(dir, control.DataSocket))
-	fatal.If(t, err)
+	data := fatal.Value(net.Listen("unix", filepath.Join(dir, control.DataSocket)))(t)
 	defer data.Close()
 	go func() {
 		for c, err := data.Accept(); err == nil; c, err = data.Accept() {
@@ -181,8 +177,7 @@ func TestServersWordsControlNoTerminal(t *testing.T) {
 			c.Close()
 		}
 	}()
-	socket, err := net.Listen("unix", filepath.Join(dir, control.AdminSocket))
-	fatal.If(t, err)
+	socket := fatal.Value(net.Listen("unix", filepath.Join(dir, control.AdminSocket)))(t)
 	status := http.StatusOK
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(status)

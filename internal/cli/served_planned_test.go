@@ -194,8 +194,7 @@ func killPlanned(t *testing.T, kills int, programs ...plannedProgram) {
 		}
 		indices := make([]int, n)
 		for number := range epochs {
-			e, err := order.Order{Samples: n, Kind: order.Shuffled, Seed: uint64(k)}.Epoch(uint64(number))
-			fatal.If(t, err)
+			e := fatal.Value(order.Order{Samples: n, Kind: order.Shuffled, Seed: uint64(k)}.Epoch(uint64(number)))(t)
 			e.Fill(indices, 0, 1)
 			if !slices.Equal(samples[number*n:][:n], indices) {
 				t.Errorf("job %d did not read the samples of its epoch %d in their order", k, number)

@@ -166,8 +166,7 @@ func TestProgramsWithLoaders(t *testing.T) {
 			return append(dst, data...), err
 		})
 		o := order.Order{Samples: n, Kind: order.Shuffled, Seed: uint64(k)}
-		made, err := loader.New(from, loader.Options{BatchSize: 20, Order: o, Workers: 4})
-		fatal.If(t, err)
+		made := fatal.Value(loader.New(from, loader.Options{BatchSize: 20, Order: o, Workers: 4}))(t)
 		jobs.Go(func() {
 			for range 2 {
 				for b, err := range made.Batches(context.Background()) {

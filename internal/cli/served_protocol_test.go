@@ -25,14 +25,11 @@ import (
 // ownMemory returns the bytes of the server's own memory: all but caches and files.
 func (s *served) ownMemory() int {
 	s.t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.process.Process.Pid))
-	fatal.If(s.t, err)
+	text := fatal.Value(os.ReadFile(fmt.Sprintf("/proc/%d/status", s.process.Process.Pid)))(s.t)
 	for line := range strings.Lines(string(text)) {
 		var kB int
 		if rest, ok := strings.CutPrefix(line, "RssAnon:"); ok {
-			if _, err := fmt.Sscan(rest, &kB); err != nil {
-				s.t.Fatal(err)
-			}
+			fatal.Value(fmt.Sscan(rest, &kB))(s.t)
 			return kB << 10
 		}
 	}
@@ -43,8 +40,7 @@ func (s *served) ownMemory() int {
 // raw connects and sends nothing.
 func (s *served) raw() net.Conn {
 	s.t.Helper()
-	socket, err := net.Dial("unix", filepath.Join(s.sockets, control.DataSocket))
-	fatal.If(s.t, err)
+	socket := fatal.Value(net.Dial("unix", filepath.Join(s.sockets, control.DataSocket)))(s.t)
 	s.t.Cleanup(func() { socket.Close() })
 	return socket
 }
@@ -79,9 +75,7 @@ var hostilities = map[string]hostile{
 		for range 1000 {
 			socket := s.raw()
 			write(s, socket, control.AppendHello(nil, 1, control.HelloBody{Version: control.Version}))
-			if _, err := io.ReadFull(socket, make([]byte, control.HeaderBytes)); err != nil {
-				s.t.Fatal(err)
-			}
+			fatal.Value(io.ReadFull(socket, make([]byte, control.HeaderBytes)))(s.t)
 		}
 	}, 32 * mebibyte, 1000},
 	"frames that announce much and bring nothing": {func(s *served) {
@@ -225,9 +219,7 @@ func TestSumOfClientsThatNeverRead(t *testing.T) {
 			s.holes(n)
 			s.start()
 			c := s.dial()
-			if _, err := c.FetchSamples(context.Background(), []int{1, 2}); err != nil {
-				t.Fatal(err)
-			}
+			fatal.Value(c.FetchSamples(context.Background(), []int{1, 2}))(t)
 			before := s.ownMemory()
 			frames := greeting()
 			for id := range uint64(4) {

@@ -331,14 +331,12 @@ func TestServerKilledUnderLoad(t *testing.T) {
 			}
 		})
 	}
-	observer, err := stocclient.Attach(filepath.Join(s.segments, servedName), stocclient.AttachOptions{})
-	fatal.If(t, err)
+	observer := fatal.Value(stocclient.Attach(filepath.Join(s.segments, servedName), stocclient.AttachOptions{}))(t)
 	defer observer.Close()
 	busy := 0
 	for range kills {
 		time.Sleep(time.Duration(rand.IntN(20)) * time.Millisecond)
-		before, err := observer.Stats()
-		fatal.If(t, err)
+		before := fatal.Value(observer.Stats())(t)
 		s.kill()
 		if after, err := observer.Stats(); err != nil || after.Ready < before.Ready {
 			t.Fatalf("%d samples before, %d after a kill, %v", before.Ready, after.Ready, err)

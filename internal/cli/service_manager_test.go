@@ -32,8 +32,7 @@ type notes struct {
 func newNotes(t *testing.T) *notes {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "notify")
-	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
-	fatal.If(t, err)
+	socket := fatal.Value(net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"}))(t)
 	t.Cleanup(func() { socket.Close() })
 	return &notes{path, socket}
 }
@@ -88,8 +87,7 @@ func TestNotifies(t *testing.T) {
 	// The process lives, but its socket belongs to another process, which does not answer.
 	data := filepath.Join(s.sockets, control.DataSocket)
 	fatal.If(t, os.Rename(data, data+".away"))
-	silent, err := net.Listen("unix", data)
-	fatal.If(t, err)
+	silent := fatal.Value(net.Listen("unix", data))(t)
 	s.says("this server does not answer its own requests")
 	for n.next(t, 10*time.Millisecond) != "" {
 	}
@@ -118,11 +116,9 @@ func TestWithoutAManager(t *testing.T) {
 func passed(t *testing.T, paths ...string) (files []*os.File) {
 	t.Helper()
 	for _, path := range paths {
-		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-		fatal.If(t, err)
+		l := fatal.Value(net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"}))(t)
 		l.SetUnlinkOnClose(false)
-		f, err := l.File()
-		fatal.If(t, err)
+		f := fatal.Value(l.File())(t)
 		l.Close()
 		t.Cleanup(func() { f.Close() })
 		files = append(files, f)
@@ -207,8 +203,7 @@ func TestUnits(t *testing.T) {
 	values := map[string]map[string]string{}
 	var paths []string
 	for _, name := range names {
-		text, err := os.ReadFile(filepath.Join(from, name))
-		fatal.If(t, err)
+		text := fatal.Value(os.ReadFile(filepath.Join(from, name)))(t)
 		options, err := unit.DeserializeOptions(bytes.NewReader(text))
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)

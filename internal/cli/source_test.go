@@ -102,8 +102,7 @@ func TestSourceCat(t *testing.T) {
 func TestSourceVerify(t *testing.T) {
 	folder, samples := blockSource(t)
 	contains(t, ok(t, "source", "verify", folder), "read     60\n", "failed   0\n")
-	d, err := block.Open(t.Context(), folder, true)
-	fatal.If(t, err)
+	d := fatal.Value(block.Open(t.Context(), folder, true))(t)
 	second := d.Where(1)
 	d.Close()
 	path := filepath.Join(folder, "00000.stocblk")
@@ -169,14 +168,12 @@ func TestSourceDecoded(t *testing.T) {
 	t.Setenv("STOCACHED_DECODE", sourcetest.Helper(t, "../.."))
 	folder := t.TempDir()
 	for _, name := range []string{"420.jpg", "rgb.png"} {
-		data, err := os.ReadFile(filepath.Join("../../source/decode/testdata", name))
-		fatal.If(t, err)
+		data := fatal.Value(os.ReadFile(filepath.Join("../../source/decode/testdata", name)))(t)
 		fatal.If(t, os.WriteFile(filepath.Join(folder, name), data, 0o600))
 	}
 	decoded := []string{folder, "--decode", "resize=[30,40],layout=hwc", "--decode", "fit=crop",
 		"--source", "retry={tries: 2},limits={concurrency: 1}"}
-	want, err := os.ReadFile("../../source/decode/testdata/rgb.png.cropped")
-	fatal.If(t, err)
+	want := fatal.Value(os.ReadFile("../../source/decode/testdata/rgb.png.cropped"))(t)
 	with := func(command, index string, args ...string) []string {
 		all := append([]string{"source", command, args[0]}, args[1:]...)
 		if index != "" {

@@ -49,9 +49,7 @@ func TestStats(t *testing.T) {
 	contains(t, out[0], "HIT RATE", "RACES LOST", "LIVE")
 	contains(t, out[1], "0.8000")
 	for i := 3; i < 7; i++ { // the last one does not fit
-		if _, err := c.Set(i, content(i, 100), 0); err != nil {
-			t.Fatal(err)
-		}
+		fatal.Value(c.Set(i, content(i, 100), 0))(t)
 	}
 	fatal.If(t, c.Close())
 	wantFields(t, decode[jsonObject](t, ok(t, "stats", path, "--json")),
@@ -64,9 +62,7 @@ func TestStatsVariable(t *testing.T) {
 	_, path := newCache(t, shm.Options{Samples: 10, Variable: true, Limit: 8 << 20})
 	c := newClient(t, path)
 	for i := range 3 {
-		if _, err := c.Set(i, content(i, 100*i), 0); err != nil {
-			t.Fatal(err)
-		}
+		fatal.Value(c.Set(i, content(i, 100*i), 0))(t)
 	}
 	wantFields(t, decode[jsonObject](t, ok(t, "stats", path, "--json")),
 		jsonObject{"slots": nil, "slots_fraction": nil, "ready": 3, "ready_bytes": 300, "arena_next_bytes": 64 + 128 +
@@ -123,9 +119,7 @@ func costly(t *testing.T) (dir, path string, c *cache.Cache) {
 	c = newClient(t, path)
 	for i, ms := range []int{12, 22, 36, 10, 10} {
 		took := time.Duration(ms) * time.Millisecond
-		if _, err := c.SetLoaded(i, [][]byte{content(i, 100)}, 0, took); err != nil {
-			t.Fatal(err)
-		}
+		fatal.Value(c.SetLoaded(i, [][]byte{content(i, 100)}, 0, took))(t)
 	}
 	return dir, path, c
 }
@@ -156,9 +150,7 @@ func TestStatsOfPolicies(t *testing.T) {
 	c = newClient(t, path)
 	store(t, c, 0, 1, 2, 3, 4, 5)
 	w := watch{dir: &dirFlag{}, name: path}
-	if _, err := w.read(io.Discard); err != nil {
-		t.Fatal(err)
-	}
+	fatal.Value(w.read(io.Discard))(t)
 	store(t, c, 6, 7)
 	changes, err := w.read(io.Discard)
 	if n := changes[0].rate(evicted) * changes[0].seconds; err != nil || math.Abs(n-2) > 1e-6 {
@@ -204,10 +196,8 @@ func TestLookingChangesNothing(t *testing.T) {
 			}
 		}
 		look()
-		seg, err := shm.Open(path, shm.OpenOptions{})
-		fatal.If(t, err)
-		c, err := cache.Attach(seg, cache.Options{})
-		fatal.If(t, err)
+		seg := fatal.Value(shm.Open(path, shm.OpenOptions{}))(t)
+		c := fatal.Value(cache.Attach(seg, cache.Options{}))(t)
 		if r, err := c.Set(1, make([]byte, max(o.SampleBytes, 1)), 0); err != nil || r != cache.Stored {
 			t.Fatal(r, err)
 		}

@@ -57,9 +57,7 @@ func startTop(t *testing.T, environment []string, flags ...string) *topRun {
 
 func (r *topRun) press(t *testing.T, keys string) {
 	t.Helper()
-	if _, err := r.master.WriteString(keys); err != nil {
-		t.Fatal(err)
-	}
+	fatal.Value(r.master.WriteString(keys))(t)
 }
 
 // end waits until it has ended without an error, and left the screen as it was.
@@ -88,8 +86,7 @@ func TestTop(t *testing.T) {
 	r.shows(t, "stocached top  0 caches", "no caches in "+dir+" yet; stocached create makes one")
 	o := small()
 	o.Name, o.Dir = "first", dir
-	seg, err := shm.Create(o)
-	fatal.If(t, err)
+	seg := fatal.Value(shm.Create(o))(t)
 	path := seg.Path()
 	seg.Close()
 	c := newClient(t, path)

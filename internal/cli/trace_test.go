@@ -61,8 +61,7 @@ func TestTraceDraws(t *testing.T) {
 	path := func(name string) string { return filepath.Join(dir, name) }
 	read := func(name string) []byte {
 		t.Helper()
-		b, err := os.ReadFile(path(name))
-		fatal.If(t, err)
+		b := fatal.Value(os.ReadFile(path(name)))(t)
 		return b
 	}
 	for _, name := range []string{"all.html", "all.json", "UPPER.HTML"} {

@@ -22,12 +22,9 @@ func damage(t testing.TB, path string, at uint64) {
 // overwrite changes bytes of a file.
 func overwrite(t testing.TB, path string, at uint64, bytes ...byte) {
 	t.Helper()
-	f, err := os.OpenFile(path, os.O_WRONLY, 0)
-	fatal.If(t, err)
+	f := fatal.Value(os.OpenFile(path, os.O_WRONLY, 0))(t)
 	defer f.Close()
-	if _, err := f.WriteAt(bytes, int64(at)); err != nil {
-		t.Fatal(err)
-	}
+	fatal.Value(f.WriteAt(bytes, int64(at)))(t)
 }
 
 // Ensure that verify finds exactly the samples that differ from what was stored, and ends with its
@@ -80,8 +77,7 @@ func TestVerifyMany(t *testing.T) {
 func TestVerifyInterrupted(t *testing.T) {
 	_, path := newCache(t, small())
 	d := dirFlag{}
-	seg, err := d.open(path)
-	fatal.If(t, err)
+	seg := fatal.Value(d.open(path))(t)
 	defer seg.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

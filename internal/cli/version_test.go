@@ -11,8 +11,7 @@ import (
 
 // Ensure that the version is that of the C library, and is printed.
 func TestVersion(t *testing.T) {
-	source, err := os.ReadFile("../../cclient/src/internal.h")
-	fatal.If(t, err)
+	source := fatal.Value(os.ReadFile("../../cclient/src/internal.h"))(t)
 	match := regexp.MustCompile(`#define STOC_PRODUCT_VERSION "([^"]*)"`).FindSubmatch(source)
 	if match == nil || string(match[1]) != version {
 		t.Errorf("the C library has version %q, this program %s", match, version)

@@ -54,8 +54,7 @@ func wantRecordsIn(t *testing.T, c *cache.Cache) (there int) {
 // limited returns the size of a cache that holds some of n records of 100 bytes.
 func limited(t *testing.T, n, slots uint64) string {
 	t.Helper()
-	g, err := shm.NewGeometry(0, shm.PolicyFirstCome, n, slots, 128, shm.DefaultClientRecords, 0)
-	fatal.If(t, err)
+	g := fatal.Value(shm.NewGeometry(0, shm.PolicyFirstCome, n, slots, 128, shm.DefaultClientRecords, 0))(t)
 	return fmt.Sprintf(", size: %d", g.SegmentBytes)
 }
 
@@ -145,8 +144,7 @@ func TestWarmArena(t *testing.T) {
 		ready := got["ready"].(float64)
 		wantFields(t, got, jsonObject{"full": true, "failed_samples": 0, "filled_samples": ready})
 		c := d.attach(part)
-		stats, err := c.Stats()
-		fatal.If(t, err)
+		stats := fatal.Value(c.Stats())(t)
 		if left := c.Segment().PayloadBytes - stats.ArenaNextBytes; ready < 200 || ready >= n || left > 16000 || stats.Evicted != 0 {
 			t.Errorf("%v samples, %d bytes of the arena left", ready, left)
 		}

@@ -80,8 +80,7 @@ func TestWatchInterval(t *testing.T) {
 		if err != nil || len(changes) != 1 {
 			t.Fatal(changes, err)
 		}
-		b, err := json.Marshal(changes[0].object())
-		fatal.If(t, err)
+		b := fatal.Value(json.Marshal(changes[0].object()))(t)
 		return decode[jsonObject](t, string(b))
 	}
 	view := func(i, times int) {
@@ -108,9 +107,7 @@ func TestWatchInterval(t *testing.T) {
 		}
 	}
 	store(t, c, 2, 3, 4, 5)
-	if _, err := c.Set(6, content(6, 100), 0); err != nil {
-		t.Fatal(err)
-	}
+	fatal.Value(c.Set(6, content(6, 100), 0))(t)
 	wantFields(t, look(), jsonObject{"interval_hit_rate": nil, "interval_full": 1})
 
 	// Another cache of the same name does not continue this one's interval.
@@ -120,8 +117,7 @@ func TestWatchInterval(t *testing.T) {
 	}
 	o := small()
 	o.Name, o.Dir = "test", strings.TrimSuffix(path, "/test")
-	seg, err := shm.Create(o)
-	fatal.If(t, err)
+	seg := fatal.Value(shm.Create(o))(t)
 	seg.Close()
 	wantFields(t, look(), jsonObject{"interval_hit_rate": nil, "hits_per_second": nil, "ready": 0})
 }
@@ -170,8 +166,7 @@ func TestWatchWaits(t *testing.T) {
 		}
 		o := small()
 		o.Name, o.Dir = "later", dir
-		seg, err := shm.Create(o)
-		fatal.If(t, err)
+		seg := fatal.Value(shm.Create(o))(t)
 		if c := <-code; c != exitOK || len(lines(stdout.String())) != 3 {
 			t.Errorf("exit %d: %s", c, stdout.String())
 		}
@@ -197,9 +192,7 @@ func TestWatchGone(t *testing.T) {
 	go func() { code <- Run([]string{"stats", path, "--watch", "--interval", "20ms"}, writer, &stderr) }()
 	in := bufio.NewReader(reader)
 	for range 3 {
-		if _, err := in.ReadString('\n'); err != nil {
-			t.Fatal(err)
-		}
+		fatal.Value(in.ReadString('\n'))(t)
 	}
 	go io.Copy(io.Discard, in)
 	child.end(t) // its last user removes the cache; watching is no user
@@ -220,8 +213,7 @@ func TestWatchInterrupt(t *testing.T) {
 	_, path := newCache(t, small())
 	for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
 		cmd := program("stats", path, "--watch", "--interval", "20ms")
-		stdout, err := cmd.StdoutPipe()
-		fatal.If(t, err)
+		stdout := fatal.Value(cmd.StdoutPipe())(t)
 		fatal.If(t, cmd.Start())
 		in := bufio.NewReader(stdout)
 		for range 3 {

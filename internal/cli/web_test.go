@@ -381,14 +381,12 @@ func runJob(t *testing.T, c *cache.Cache) (stop func()) {
 func startWeb(t *testing.T, flags ...string) (url string, stderr *bytes.Buffer, end func()) {
 	t.Helper()
 	cmd := program(append([]string{"web"}, flags...)...)
-	out, err := cmd.StdoutPipe()
-	fatal.If(t, err)
+	out := fatal.Value(cmd.StdoutPipe())(t)
 	stderr = &bytes.Buffer{}
 	cmd.Stderr = stderr
 	fatal.If(t, cmd.Start())
 	t.Cleanup(func() { cmd.Process.Kill() })
-	line, err := bufio.NewReader(out).ReadString('\n')
-	fatal.If(t, err)
+	line := fatal.Value(bufio.NewReader(out).ReadString('\n'))(t)
 	return strings.TrimSpace(line), stderr, func() {
 		t.Helper()
 		cmd.Process.Signal(os.Interrupt)
@@ -410,11 +408,9 @@ func TestWeb(t *testing.T) {
 	}
 	get := func(url string) (int, string) {
 		t.Helper()
-		answer, err := http.Get(url)
-		fatal.If(t, err)
+		answer := fatal.Value(http.Get(url))(t)
 		defer answer.Body.Close()
-		b, err := io.ReadAll(answer.Body)
-		fatal.If(t, err)
+		b := fatal.Value(io.ReadAll(answer.Body))(t)
 		return answer.StatusCode, string(b)
 	}
 	var live struct{ Caches []jsonObject }
@@ -441,8 +437,7 @@ func TestWeb(t *testing.T) {
 	if port == nil {
 		t.Fatal(url)
 	}
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"v1/live", nil)
-	fatal.If(t, err)
+	request := fatal.Value(http.NewRequestWithContext(t.Context(), http.MethodGet, url+"v1/live", nil))(t)
 	request.Host = "machine.example"
 	answer, err := http.DefaultClient.Do(request)
 	if err != nil || answer.StatusCode != 200 {
@@ -501,8 +496,7 @@ func TestWebOfServer(t *testing.T) {
 			{&http.Client{Transport: socket}, "http://evil.example/v1/live", http.StatusMisdirectedRequest}} {
 			var pets jsonObject
 			eventually(t, "the page has the counters of the server", func() bool { // a busy one may not answer in time
-				answer, err := one.client.Get(one.url)
-				fatal.If(t, err)
+				answer := fatal.Value(one.client.Get(one.url))(t)
 				body, err := io.ReadAll(answer.Body)
 				answer.Body.Close()
 				if err != nil || answer.StatusCode != one.code {

@@ -14,8 +14,7 @@ import (
 // Ensure that generated files are those that shm/layout.go and shm/option_table.go make.
 func TestGeneratedFilesAreClean(t *testing.T) {
 	for path, write := range generated {
-		have, err := os.ReadFile("../" + path)
-		fatal.If(t, err)
+		have := fatal.Value(os.ReadFile("../" + path))(t)
 		if string(have) != write(string(have)) {
 			t.Errorf("%s differs from what package shm says: run go generate ./shm and commit it", path)
 		}
@@ -34,8 +33,7 @@ func TestHeaderIsComplete(t *testing.T) {
 // completeFor looks for the constants of a file in the C header, and counts them.
 func completeFor(t *testing.T, path string) (constants int) {
 	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
-	fatal.If(t, err)
+	file := fatal.Value(parser.ParseFile(token.NewFileSet(), path, nil, 0))(t)
 	text := strings.ReplaceAll(string(header()), "_", "")
 	for _, decl := range file.Decls {
 		group, ok := decl.(*ast.GenDecl)

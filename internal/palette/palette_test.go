@@ -120,8 +120,7 @@ func TestCSS(t *testing.T) {
 
 // Ensure that no other file of a page or a chart has colours of its own.
 func TestOneTable(t *testing.T) {
-	table, err := os.ReadFile("palette.go")
-	fatal.If(t, err)
+	table := fatal.Value(os.ReadFile("palette.go"))(t)
 	known := map[string]bool{}
 	for _, m := range regexp.MustCompile(`color\.RGBA\{0x(..), 0x(..), 0x(..), 0xFF\}`).FindAllStringSubmatch(
 		string(table), -1) {
@@ -131,15 +130,13 @@ func TestOneTable(t *testing.T) {
 	files := 0
 	for _, pattern := range []string{"internal/timeline/*.html", "internal/cli/web/page/*.css",
 		"internal/cli/web/page/*.js", "internal/cli/web/page/*.html", "demo/chart.py"} {
-		found, err := fs.Glob(root, pattern)
-		fatal.If(t, err)
+		found := fatal.Value(fs.Glob(root, pattern))(t)
 		for _, name := range found {
 			if strings.Contains(name, "uPlot") {
 				continue // another project's file, whose colours the page overrides
 			}
 			files++
-			text, err := fs.ReadFile(root, name)
-			fatal.If(t, err)
+			text := fatal.Value(fs.ReadFile(root, name))(t)
 			for _, hex := range regexp.MustCompile(`#[0-9a-fA-F]{6}\b`).FindAllString(string(text), -1) {
 				if !known[strings.ToLower(hex)] {
 					t.Errorf("%s has the colour %s, which is not in palette.go", name, hex)

@@ -18,8 +18,7 @@ import (
 )
 
 func TestReadLines(t *testing.T) {
-	trace, err := Read(strings.NewReader("# a comment\n7\r\n  3 \n\n7\n900000000000\n3"), 2, 0)
-	fatal.If(t, err)
+	trace := fatal.Value(Read(strings.NewReader("# a comment\n7\r\n  3 \n\n7\n900000000000\n3"), 2, 0))(t)
 	if !reflect.DeepEqual(trace, &Trace{Samples: 3, Epochs: [][][]uint32{{{0, 1}}, {{0, 2, 1}}}}) {
 		t.Errorf("%+v", trace)
 	}
@@ -28,9 +27,7 @@ func TestReadLines(t *testing.T) {
 func TestReadCompressed(t *testing.T) {
 	var zipped bytes.Buffer
 	w := gzip.NewWriter(&zipped)
-	if _, err := w.Write([]byte("7\n3\n7\n")); err != nil {
-		t.Fatal(err)
-	}
+	fatal.Value(w.Write([]byte("7\n3\n7\n")))(t)
 	fatal.If(t, w.Close())
 	if trace, err := Read(bytes.NewReader(zipped.Bytes()), 0, 0); err != nil || trace.Reads() != 3 {
 		t.Errorf("%+v, %v", trace, err)

@@ -19,8 +19,7 @@ func nodes(count int, affinity bool, part float64) Nodes {
 
 func runNodes(t *testing.T, n Nodes, name string, tier uint64) []Epoch {
 	t.Helper()
-	trace, err := n.Trace()
-	fatal.If(t, err)
+	trace := fatal.Value(n.Trace())(t)
 	epochs := run(t, trace, name, n.Room, Options{Batch: n.Batch, Ahead: 2, Tier: tier})
 	for k, e := range epochs {
 		ahead := e.Tier + e.Source + e.Hits - e.Reads // of servers

@@ -26,8 +26,7 @@ func zipf(s float64) *float64 { return &s }
 // run is Run of a policy by its name.
 func run(t testing.TB, trace *Trace, name string, room uint64, o Options) []Epoch {
 	t.Helper()
-	kind, err := policy.Parse(name)
-	fatal.If(t, err)
+	kind := fatal.Value(policy.Parse(name))(t)
 	return trace.Run(kind, room, o, nil)
 }
 
@@ -191,8 +190,7 @@ func TestRoom(t *testing.T) {
 	trace.Seconds = Lognormal(500, 1.2, 1)
 	const slots = 50
 	for _, name := range policy.Names() {
-		kind, err := policy.Parse(name)
-		fatal.If(t, err)
+		kind := fatal.Value(policy.Parse(name))(t)
 		c, plans := NewCache(kind, 500, slots, 1), newFuture(trace, 1)
 		if kind.NeedsPlans() {
 			c.Next = plans.next

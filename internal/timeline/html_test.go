@@ -60,13 +60,11 @@ func TestPageIsWhole(t *testing.T) {
 // Ensure that the page has every span of the drawn part, with its numbers, and the texts of the
 // command.
 func TestPageData(t *testing.T) {
-	tr, err := ReadFile("testdata/run.json")
-	fatal.If(t, err)
+	tr := fatal.Value(ReadFile("testdata/run.json"))(t)
 	from, to := tr.Bounds()
 	_, data := pageOf(t, tr, from, to)
 	decode := func(column string) []byte {
-		b, err := base64.StdEncoding.DecodeString(column)
-		fatal.If(t, err)
+		b := fatal.Value(base64.StdEncoding.DecodeString(column))(t)
 		return b
 	}
 	spans := 0
@@ -95,8 +93,7 @@ func TestPageData(t *testing.T) {
 // Ensure that all texts of a page are about the part that it shows: all of it at first, and each
 // epoch when it is chosen. An epoch drawn alone has the same texts.
 func TestPageViews(t *testing.T) {
-	tr, err := ReadFile("testdata/run.json")
-	fatal.If(t, err)
+	tr := fatal.Value(ReadFile("testdata/run.json"))(t)
 	from, to := tr.Bounds()
 	_, data := pageOf(t, tr, from, to)
 	epochs := tr.Epochs()
@@ -157,8 +154,7 @@ func TestPageTooLarge(t *testing.T) {
 // and draws all spans.
 func TestPageInBrowser(t *testing.T) {
 	path := browser.Path(t)
-	tr, err := ReadFile("testdata/run.json")
-	fatal.If(t, err)
+	tr := fatal.Value(ReadFile("testdata/run.json"))(t)
 	from, to := tr.Bounds()
 	text, _ := pageOf(t, tr, from, to)
 	dom := opened(t, path, text)

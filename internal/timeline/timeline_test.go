@@ -74,8 +74,7 @@ func near(t *testing.T, what string, got, want float64) {
 // Ensure that a recording of a real loop is read correctly: every span, its numbers, and the
 // settings.
 func TestReadRecording(t *testing.T) {
-	tr, err := ReadFile("testdata/run.json")
-	fatal.If(t, err)
+	tr := fatal.Value(ReadFile("testdata/run.json"))(t)
 	l := tr.Loaders[0]
 	if len(tr.Loaders) != 1 || tr.Spans() != l.Events || l.Events != 585 || l.WorldSize != 1 || l.CPUs != 2 ||
 		l.Clock.Boot == "" || l.Clock.UnixNS < 1_700_000_000_000_000_000 {
@@ -207,8 +206,7 @@ func TestReadRefuses(t *testing.T) {
 
 // Ensure that a file cut off at any byte is refused.
 func TestReadCutOff(t *testing.T) {
-	whole, err := os.ReadFile("testdata/run.json")
-	fatal.If(t, err)
+	whole := fatal.Value(os.ReadFile("testdata/run.json"))(t)
 	text := bytes.TrimSpace(whole)
 	for n := 0; n < len(text); n += 1 + n/20 {
 		if _, err := Read(bytes.NewReader(text[:n])); err == nil || !strings.Contains(err.Error(), ErrFormat.Error()) {
@@ -309,8 +307,7 @@ func TestMergeKeepsTicks(t *testing.T) {
 	b.Rank = 1
 	a.loop(Step, 0, 0, 125, 250, -1, -1)
 	b.loop(Step, 0, 0, 125, 250, -1, -1)
-	got, err := Merge(a.trace(), b.trace())
-	fatal.If(t, err)
+	got := fatal.Value(Merge(a.trace(), b.trace()))(t)
 	if s := got.Loaders[1].Loop().Spans[0]; s.Start != 125+1625 || s.Length() != 125 {
 		t.Errorf("%+v", s)
 	}

@@ -56,18 +56,14 @@ func TestChromeReads(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(viewer, "trace_viewer_full.html")); err != nil {
 		t.Skipf("this Go comes without Chrome's trace viewer: %v", err)
 	}
-	one, err := ReadFile("testdata/run.json")
-	fatal.If(t, err)
-	two, err := ReadFile("testdata/run.json")
-	fatal.If(t, err)
+	one := fatal.Value(ReadFile("testdata/run.json"))(t)
+	two := fatal.Value(ReadFile("testdata/run.json"))(t)
 	two.Loaders[0].Rank = 1
 	two.Loaders[0].Clock.MonotonicNS += 250 * ms
-	both, err := Merge(one, two)
-	fatal.If(t, err)
+	both := fatal.Value(Merge(one, two))(t)
 	var merged bytes.Buffer
 	fatal.If(t, Write(&merged, both))
-	recorded, err := os.ReadFile("testdata/run.json")
-	fatal.If(t, err)
+	recorded := fatal.Value(os.ReadFile("testdata/run.json"))(t)
 	for name, file := range map[string][]byte{"recorded": recorded, "merged": merged.Bytes()} {
 		t.Run(name, func(t *testing.T) {
 			pages := http.NewServeMux()

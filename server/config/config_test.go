@@ -43,8 +43,7 @@ sockets: {dir: /run/here}
 
 func TestLoad(t *testing.T) {
 	path := write(t, good)
-	c, err := config.Load(path)
-	fatal.If(t, err)
+	c := fatal.Value(config.Load(path))(t)
 	o := c.Options(nil)
 	if a, b := o.Caches[2].Source["index"],
 		o.Caches[3].Source["index"]; a != filepath.Join(filepath.Dir(path), "indexes") || b != "none" {
@@ -75,8 +74,7 @@ func TestLoad(t *testing.T) {
 func TestEnvironment(t *testing.T) {
 	t.Setenv("STOCACHED_WEB_LISTEN", "127.0.0.1:1234")
 	t.Setenv("STOCACHED_LOG_LEVEL", "debug")
-	c, err := config.Load(write(t, good))
-	fatal.If(t, err)
+	c := fatal.Value(config.Load(write(t, good)))(t)
 	got := map[string]string{}
 	for _, s := range c.Settings() {
 		got[s.Key] = s.Value + " from " + s.From
@@ -106,8 +104,7 @@ func TestSocketsDir(t *testing.T) {
 		{open, "", control.SocketsDir(), "default"},
 	} {
 		t.Setenv("STOCACHED_SOCKETS_DIR", c.variable)
-		loaded, err := config.Load(c.path)
-		fatal.If(t, err)
+		loaded := fatal.Value(config.Load(c.path))(t)
 		if got := loaded.SocketsDir(); c.want != got {
 			t.Errorf("%+v: %s", c, got)
 		}
@@ -130,8 +127,7 @@ func TestCacheSettings(t *testing.T) {
     read_timeout: 30s, unnamed: true}
   - {name: far, dir: memory, source: {kind: raw, path: "s3://b/x", remote: {ca: ca.pem}}}
 `)
-	c, err := config.Load(path)
-	fatal.If(t, err)
+	c := fatal.Value(config.Load(path))(t)
 	var got []string
 	for _, s := range c.CacheSettings() {
 		got = append(got, strings.TrimSpace(s.Key+" "+s.Value+" "+s.From))
@@ -162,13 +158,11 @@ func TestCacheSettings(t *testing.T) {
 // what the table of options says.
 func TestExample(t *testing.T) {
 	path := filepath.Join("..", "..", "config.example.yaml")
-	c, err := config.Load(path)
-	fatal.If(t, err)
+	c := fatal.Value(config.Load(path))(t)
 	if len(c.Caches) != 1 || c.Caches[0].Size != 8<<30 {
 		t.Errorf("%+v", c)
 	}
-	text, err := os.ReadFile(path)
-	fatal.If(t, err)
+	text := fatal.Value(os.ReadFile(path))(t)
 	said, same := strings.ToLower(strings.Join(strings.Fields(strings.ReplaceAll(string(text), "# ", "")), " ")), 0
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[config.Cache]()) {
 		for _, option := range shm.OptionTable {
@@ -190,8 +184,7 @@ func TestExample(t *testing.T) {
 	keys := config.Keys()
 	for name, headings := range map[string][]string{"sources": {"### limits", "### retry", "### read_ahead", "## decode"},
 		"tiers": {"## The tier `disk`", "## The tier `cluster`"}} {
-		spec, err := os.ReadFile(filepath.Join("..", "..", "docs", "spec", name+".md"))
-		fatal.If(t, err)
+		spec := fatal.Value(os.ReadFile(filepath.Join("..", "..", "docs", "spec", name+".md")))(t)
 		for _, heading := range headings {
 			_, section, _ := strings.Cut(string(spec), "\n"+heading+"\n")
 			section, _, _ = strings.Cut(section, "\n#")

@@ -23,10 +23,8 @@ import (
 // unpack writes the files of an archive of testdata into a new folder, and returns it.
 func unpack(t *testing.T, archive string) (folder string) {
 	t.Helper()
-	a, err := txtar.ParseFile(filepath.Join("testdata", archive))
-	fatal.If(t, err)
-	files, err := txtar.FS(a)
-	fatal.If(t, err)
+	a := fatal.Value(txtar.ParseFile(filepath.Join("testdata", archive)))(t)
+	files := fatal.Value(txtar.FS(a))(t)
 	folder = t.TempDir()
 	fatal.If(t, os.CopyFS(folder, files))
 	return folder
@@ -35,8 +33,7 @@ func unpack(t *testing.T, archive string) (folder string) {
 // wants returns the lines of the file beside a configuration: parts of its error message.
 func wants(t *testing.T, path string) []string {
 	t.Helper()
-	text, err := os.ReadFile(strings.TrimSuffix(path, filepath.Ext(path)) + ".want")
-	fatal.If(t, err)
+	text := fatal.Value(os.ReadFile(strings.TrimSuffix(path, filepath.Ext(path)) + ".want"))(t)
 	return strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
 }
 
@@ -61,10 +58,8 @@ func TestGoodFiles(t *testing.T) {
 			t.Errorf("%s: %+v", path, o)
 		}
 	}
-	every, err := config.Load("testdata/good/every-key.yaml")
-	fatal.If(t, err)
-	defaults, err := config.Load("testdata/good/defaults.yaml")
-	fatal.If(t, err)
+	every := fatal.Value(config.Load("testdata/good/every-key.yaml"))(t)
+	defaults := fatal.Value(config.Load("testdata/good/defaults.yaml"))(t)
 	if a, b := fmt.Sprint(defaults.Options(nil).Caches[0].Size, defaults.Limits, defaults.Admin, defaults.Metrics,
 		defaults.Log), "0 {0 536870912} { false} {} {text info}"; a != b {
 		t.Errorf("defaults: %s", a)
@@ -75,8 +70,7 @@ func TestGoodFiles(t *testing.T) {
 		!every.Options(nil).Caches[1].Unnamed {
 		t.Errorf("%+v", a)
 	}
-	text, err := os.ReadFile("testdata/good/every-key.yaml")
-	fatal.If(t, err)
+	text := fatal.Value(os.ReadFile("testdata/good/every-key.yaml"))(t)
 	for _, key := range config.Keys() {
 		if !regexp.MustCompile(`\b` + key + `:`).Match(text) {
 			t.Errorf("every-key.yaml has no %s", key)
@@ -120,8 +114,7 @@ func complaints(t *testing.T) (formats []string) {
 		if strings.HasSuffix(path, "_test.go") {
 			continue
 		}
-		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
-		fatal.If(t, err)
+		file := fatal.Value(parser.ParseFile(token.NewFileSet(), path, nil, 0))(t)
 		ast.Inspect(file, func(n ast.Node) bool {
 			call, ok := n.(*ast.CallExpr)
 			if !ok {
@@ -139,8 +132,7 @@ func complaints(t *testing.T) (formats []string) {
 			}
 			for _, argument := range call.Args {
 				if literal, ok := argument.(*ast.BasicLit); ok && literal.Kind == token.STRING {
-					text, err := strconv.Unquote(literal.Value)
-					fatal.If(t, err)
+					text := fatal.Value(strconv.Unquote(literal.Value))(t)
 					// that one is about a missing file
 					if strings.Contains(text, " ") && !strings.HasPrefix(text, "read the configuration") {
 						formats = append(formats, text)

@@ -79,10 +79,8 @@ func TestManyBadSamples(t *testing.T) {
 
 // Ensure that samples that the cache refuses are a failure of the server, with one line of the log and not one for each.
 func TestSamplesThatTheCacheRefuses(t *testing.T) {
-	segment, err := shm.NewHeap(shm.Options{Samples: 100, SampleBytes: 4})
-	fatal.If(t, err)
-	c, err := cache.Attach(segment, cache.Options{Label: "server"})
-	fatal.If(t, err)
+	segment := fatal.Value(shm.NewHeap(shm.Options{Samples: 100, SampleBytes: 4}))(t)
+	c := fatal.Value(cache.Attach(segment, cache.Options{Label: "server"}))(t)
 	var text bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&text, nil))
 	failures := wrap.NewFailures(log)

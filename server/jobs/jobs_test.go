@@ -32,14 +32,12 @@ func read(seg *shm.Segment, owner uint32, n uint64) {
 func sequence(t *testing.T, p jobs.Plan) (all []int) {
 	t.Helper()
 	for number := range uint64(5) {
-		e, err := p.Order.Epoch(p.Epoch + number)
-		fatal.If(t, err)
+		e := fatal.Value(p.Order.Epoch(p.Epoch + number))(t)
 		shard := p.Shard
 		if number > 0 {
 			shard.From = 0
 		}
-		part, err := shard.Of(e)
-		fatal.If(t, err)
+		part := fatal.Value(shard.Of(e))(t)
 		samples := make([]int, part.Samples())
 		part.Fill(samples, 0)
 		all = append(all, samples...)
@@ -62,8 +60,7 @@ func TestNext(t *testing.T) {
 			all := jobs.New(seg)
 			read(seg, 3, 1000) // of a client before
 			p := jobs.Plan{Order: o, Epoch: 4, Shard: shard, Owner: 3, Reads: 1000}
-			job, err := all.Announce(p)
-			fatal.If(t, err)
+			job := fatal.Value(all.Announce(p))(t)
 			want := sequence(t, p)
 			_, _, whole := job.Position(uint64(len(want)))
 			for done := range len(want) * 2 / 5 {
@@ -114,8 +111,7 @@ func TestSpeeds(t *testing.T) {
 	}
 	sequential := order.Order{Samples: 10_000, Kind: order.Sequential}
 	announce := func(owner uint32, from uint64) *jobs.Job {
-		job, err := all.Announce(jobs.Plan{Order: sequential, Shard: order.Shard{From: from}, Owner: owner})
-		fatal.If(t, err)
+		job := fatal.Value(all.Announce(jobs.Plan{Order: sequential, Shard: order.Shard{From: from}, Owner: owner}))(t)
 		return job
 	}
 	fast, slow := announce(1, 0), announce(2, 2000)
@@ -210,8 +206,7 @@ func TestJobsThatAreTold(t *testing.T) {
 		if change != nil {
 			change(&p)
 		}
-		job, err := all.Announce(p)
-		fatal.If(t, err)
+		job := fatal.Value(all.Announce(p))(t)
 		return job
 	}
 	job := announce(0, "a", nil)

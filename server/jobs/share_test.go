@@ -3,6 +3,7 @@ package jobs_test
 import (
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/order"
 	"github.com/stocached/stocached/server/jobs"
 	"github.com/stocached/stocached/shm"
@@ -24,9 +25,7 @@ func TestFetchedShares(t *testing.T) {
 			if !told {
 				p.Reads = at[owner]
 			}
-			if _, err := all.Announce(p); err != nil {
-				t.Fatal(err)
-			}
+			fatal.Value(all.Announce(p))(t)
 		}
 		// read reads an epoch of a job, of which so many parts of ten are loaded.
 		read := func(owner uint32, loaded uint64) {

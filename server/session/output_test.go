@@ -54,12 +54,9 @@ func TestAnswersKeepTheirOrder(t *testing.T) {
 	next := map[uint64]uint64{}
 	r := bufio.NewReader(ends[1])
 	for range 4 * answers {
-		h, err := control.ReadHeader(r, false)
-		fatal.If(t, err)
+		h := fatal.Value(control.ReadHeader(r, false))(t)
 		body := make([]byte, h.Length)
-		if _, err := io.ReadFull(r, body); err != nil {
-			t.Fatal(err)
-		}
+		fatal.Value(io.ReadFull(r, body))(t)
 		got, err := control.ParseError(body)
 		if want := text(next[h.Request]); err != nil || got.Text != want {
 			t.Fatalf("sender %d: %+v, %v; want %q", h.Request, got, err, want)

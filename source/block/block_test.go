@@ -35,8 +35,7 @@ type shape struct {
 
 func schema(t testing.TB, variable bool, fields ...shm.Field) shm.Schema {
 	t.Helper()
-	s, err := shm.NewSchema(fields, variable)
-	fatal.If(t, err)
+	s := fatal.Value(shm.NewSchema(fields, variable))(t)
 	return s
 }
 
@@ -100,8 +99,7 @@ func shapes(t testing.TB) map[string]shape {
 func (s shape) write(t testing.TB) string {
 	t.Helper()
 	folder := filepath.Join(t.TempDir(), "set")
-	w, err := block.Create(t.Context(), folder, s.options)
-	fatal.If(t, err)
+	w := fatal.Value(block.Create(t.Context(), folder, s.options))(t)
 	defer w.Close()
 	for i, sample := range s.samples {
 		if w.Next() != i {
@@ -115,8 +113,7 @@ func (s shape) write(t testing.TB) string {
 
 func open(t testing.TB, folder string) *block.Dataset {
 	t.Helper()
-	d, err := block.Open(t.Context(), folder, true)
-	fatal.If(t, err)
+	d := fatal.Value(block.Open(t.Context(), folder, true))(t)
 	t.Cleanup(func() { d.Close() })
 	return d
 }
@@ -136,8 +133,7 @@ func TestSuite(t *testing.T) {
 					Want:  s.samples,
 					Files: []string{file(folder, 0)},
 					Damage: func(t *testing.T) {
-						stamp, err := os.Stat(file(folder, 0))
-						fatal.If(t, err)
+						stamp := fatal.Value(os.Stat(file(folder, 0)))(t)
 						flip(t, file(folder, 0), 1)
 						fatal.If(t, os.Chtimes(file(folder, 0), time.Time{}, stamp.ModTime()))
 					},
@@ -150,28 +146,20 @@ func TestSuite(t *testing.T) {
 // flip changes all bits of a byte of a file.
 func flip(t testing.TB, path string, at int64) {
 	t.Helper()
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	fatal.If(t, err)
+	f := fatal.Value(os.OpenFile(path, os.O_RDWR, 0))(t)
 	defer f.Close()
 	b := make([]byte, 1)
-	if _, err := f.ReadAt(b, at); err != nil {
-		t.Fatal(err)
-	}
+	fatal.Value(f.ReadAt(b, at))(t)
 	b[0] ^= 0xFF
-	if _, err := f.WriteAt(b, at); err != nil {
-		t.Fatal(err)
-	}
+	fatal.Value(f.WriteAt(b, at))(t)
 }
 
 // put writes a byte of a file.
 func put(t testing.TB, path string, at int64, b byte) {
 	t.Helper()
-	f, err := os.OpenFile(path, os.O_WRONLY, 0)
-	fatal.If(t, err)
+	f := fatal.Value(os.OpenFile(path, os.O_WRONLY, 0))(t)
 	defer f.Close()
-	if _, err := f.WriteAt([]byte{b}, at); err != nil {
-		t.Fatal(err)
-	}
+	fatal.Value(f.WriteAt([]byte{b}, at))(t)
 }
 
 // Ensure that blocks hold all samples in order, each within the bytes of its block, and that
@@ -279,8 +267,7 @@ func TestChecksum(t *testing.T) {
 			t.Errorf("%v: want %q", err, want)
 		}
 	}
-	loose, err := block.Kind.Open(t.Context(), source.Settings{"path": folder, "verify": false})
-	fatal.If(t, err)
+	loose := fatal.Value(block.Kind.Open(t.Context(), source.Settings{"path": folder, "verify": false}))(t)
 	defer loose.Close()
 	got := make([]byte, 1000)
 	if _, err := loose.Read(t.Context(), 0, got); err != nil || !bytes.Equal(got, changed) {
@@ -316,8 +303,7 @@ func TestEveryByteFlipped(t *testing.T) {
 		folder := s.write(t)
 		buffer := make([]byte, 1<<16)
 		for _, path := range []string{file(folder, 0), filepath.Join(folder, "dataset.json")} {
-			original, err := os.ReadFile(path)
-			fatal.If(t, err)
+			original := fatal.Value(os.ReadFile(path))(t)
 			refused, corrupt, harmless := 0, 0, 0
 			for at := range original {
 				if at%7 != 0 && at < len(original)-1500 && strings.HasSuffix(path, "stocblk") {
@@ -464,8 +450,7 @@ func TestDescriptors(t *testing.T) {
 	var was unix.Rlimit
 	fatal.If(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &was))
 	open := func() int {
-		entries, err := os.ReadDir("/proc/self/fd")
-		fatal.If(t, err)
+		entries := fatal.Value(os.ReadDir("/proc/self/fd"))(t)
 		return len(entries) - 1 // the one that reads this folder
 	}
 	before := open()
@@ -488,8 +473,7 @@ func TestAMillionSamples(t *testing.T) {
 	const n = 1_000_000
 	s := shape{options: block.Options{Schema: schema(t, false, shm.Field{Name: "x", DType: shm.Uint64})}}
 	folder := filepath.Join(t.TempDir(), "set")
-	w, err := block.Create(t.Context(), folder, s.options)
-	fatal.If(t, err)
+	w := fatal.Value(block.Create(t.Context(), folder, s.options))(t)
 	sample := make([]byte, 8)
 	for i := range n {
 		binary.LittleEndian.PutUint64(sample, uint64(i)*3)

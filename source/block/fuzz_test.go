@@ -42,10 +42,8 @@ func FuzzFooter(f *testing.F) {
 			f.Fatal(files, err)
 		}
 		for _, path := range files {
-			b, err := os.ReadFile(path)
-			fatal.If(f, err)
-			t, err := decodeTrailer(b[len(b)-trailerBytes:], int64(len(b)))
-			fatal.If(f, err)
+			b := fatal.Value(os.ReadFile(path))(f)
+			t := fatal.Value(decodeTrailer(b[len(b)-trailerBytes:], int64(len(b))))(f)
 			f.Add(b[int64(len(b))-t.footerBytes():], int64(len(b)), c == Zstd)
 		}
 	}
@@ -115,8 +113,7 @@ func refused(t *testing.T, err error) {
 // are sound and its files have valid names.
 func FuzzDocument(f *testing.F) {
 	for _, c := range []Compression{None, Zstd} {
-		b, err := os.ReadFile(filepath.Join(small(f, c), datasetName))
-		fatal.If(f, err)
+		b := fatal.Value(os.ReadFile(filepath.Join(small(f, c), datasetName)))(f)
 		f.Add(b)
 	}
 	f.Add([]byte(`{"format":"stocached-block","version":1,"description":{"fields":[{"name":"a","dtype":"float32","dims":[null,18446744073709551615]}]}}`))

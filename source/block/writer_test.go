@@ -36,8 +36,7 @@ func sameTree(t testing.TB, got, want map[string]string) {
 // create begins to write to a folder.
 func (s shape) create(t testing.TB, folder string) *block.Writer {
 	t.Helper()
-	w, err := block.Create(t.Context(), folder, s.options)
-	fatal.If(t, err)
+	w := fatal.Value(block.Create(t.Context(), folder, s.options))(t)
 	t.Cleanup(func() { w.Close() })
 	return w
 }

@@ -22,9 +22,7 @@ func BenchmarkJPEG(b *testing.B) {
 		before := processorTime(b)
 		dst := make([]byte, 3*256*256)
 		for b.Loop() {
-			if _, err := s.Read(context.Background(), 0, dst); err != nil {
-				b.Fatal(err)
-			}
+			fatal.Value(s.Read(context.Background(), 0, dst))(b)
 		}
 		perSecond(b, before)
 	})
@@ -33,9 +31,7 @@ func BenchmarkJPEG(b *testing.B) {
 		b.RunParallel(func(pb *testing.PB) {
 			dst := make([]byte, 3*256*256)
 			for pb.Next() {
-				if _, err := s.Read(context.Background(), 0, dst); err != nil {
-					b.Fatal(err)
-				}
+				fatal.Value(s.Read(context.Background(), 0, dst))(b)
 			}
 		})
 		perSecond(b, before)

@@ -40,8 +40,7 @@ func TestSuite(t *testing.T) {
 				for k, from := range []string{"same.png", "small.jpg", "lossless.webp", "see-through.png"} {
 					path := filepath.Join(folder, string(rune('a'+k)), "0.png") // equal names: the content tells
 					fatal.If(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, read(t, from), 0o600)))
-					want, err := readOne(open(t, files(t, from), small), 0)
-					fatal.If(t, err)
+					want := fatal.Value(readOne(open(t, files(t, from), small), 0))(t)
 					if len(settings) > 0 {
 						want = binary.LittleEndian.AppendUint64(want, uint64(k))
 					}
@@ -66,17 +65,12 @@ func TestSuite(t *testing.T) {
 // damage changes a byte in the middle of a file, but not its size or time.
 func damage(t *testing.T, path string) {
 	t.Helper()
-	info, err := os.Stat(path)
-	fatal.If(t, err)
-	data, err := os.ReadFile(path)
-	fatal.If(t, err)
+	info := fatal.Value(os.Stat(path))(t)
+	data := fatal.Value(os.ReadFile(path))(t)
 	data[len(data)/2] ^= 0xFF
-	f, err := os.OpenFile(path, os.O_WRONLY, 0)
-	fatal.If(t, err)
+	f := fatal.Value(os.OpenFile(path, os.O_WRONLY, 0))(t)
 	defer f.Close()
-	if _, err := f.Write(data); err != nil {
-		t.Fatal(err)
-	}
+	fatal.Value(f.Write(data))(t)
 	fatal.If(t, os.Chtimes(path, time.Time{}, info.ModTime()))
 }
 
@@ -138,16 +132,14 @@ func TestFingerprint(t *testing.T) {
 
 func join(t testing.TB, fields []shm.Field, parts ...[]byte) []byte {
 	t.Helper()
-	schema, err := shm.NewSchema(fields, true)
-	fatal.If(t, err)
+	schema := fatal.Value(shm.NewSchema(fields, true))(t)
 	all := make([]shm.Part, len(parts))
 	for k, p := range parts {
 		if all[k].Data = p; len(fields[k].Dims) > 0 {
 			all[k].Dims = []uint64{uint64(len(p)) / fields[k].DType.ItemSize()}
 		}
 	}
-	sample, err := schema.Join(all)
-	fatal.If(t, err)
+	sample := fatal.Value(schema.Join(all))(t)
 	return sample
 }
 

@@ -30,8 +30,7 @@ func fieldsOf(names ...string) []shm.Field {
 
 func newMemory(t testing.TB, fields []shm.Field, samples ...[]byte) *memory {
 	t.Helper()
-	schema, err := shm.NewSchema(fields, true)
-	fatal.If(t, err)
+	schema := fatal.Value(shm.NewSchema(fields, true))(t)
 	m := &memory{files: samples, info: source.Info{Kind: "memory", Samples: len(samples), Schema: schema, Fingerprint: "memory-1"}}
 	for k := range samples {
 		m.names = append(m.names, fmt.Sprintf("file %d", k))
@@ -83,16 +82,14 @@ func (m *memory) Read(ctx context.Context, i int, dst []byte) (int, error) {
 func open(t testing.TB, s source.Source, settings map[string]any) source.Source {
 	t.Helper()
 	helper(t)
-	d, err := decode.New(s, settings)
-	fatal.If(t, err)
+	d := fatal.Value(decode.New(s, settings))(t)
 	t.Cleanup(func() { d.Close() })
 	return d
 }
 
 func read(t testing.TB, name string) []byte {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join("testdata", name))
-	fatal.If(t, err)
+	data := fatal.Value(os.ReadFile(filepath.Join("testdata", name)))(t)
 	return data
 }
 

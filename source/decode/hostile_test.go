@@ -28,8 +28,7 @@ func TestHelperMemoryThatChanges(t *testing.T) {
 	defer all.close()
 	var files [][]byte
 	for _, name := range []string{"420.jpg", "progressive.jpg", "cmyk.jpg", "exif6.jpg", "500x375.jpg"} {
-		file, err := os.ReadFile(filepath.Join("testdata", name))
-		fatal.If(t, err)
+		file := fatal.Value(os.ReadFile(filepath.Join("testdata", name)))(t)
 		files = append(files, file)
 	}
 	o := options{Resize: []int{40, 50}, Layout: "hwc", Fit: "stretch", MaxPixels: 1 << 22}

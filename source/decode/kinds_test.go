@@ -146,8 +146,7 @@ func TestLook(t *testing.T) {
 			all := slices.Repeat([][]byte{[]byte("\xff\xd8\xff")}, c.samples)
 			all[0] = []byte("GIF8")
 			inner := &waiting{memory: newMemory(t, fieldsOf("data"), all...), takes: c.takes}
-			s, err := decode.New(inner, settings)
-			fatal.If(t, err)
+			s := fatal.Value(decode.New(inner, settings))(t)
 			began := time.Now()
 			l := decode.KindsOf(s).Look(t.Context(), c.readers)
 			if took := time.Since(began); took > 5*time.Second {

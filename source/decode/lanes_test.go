@@ -34,8 +34,7 @@ func twoPictures(ctx context.Context, t *testing.T, all *helpers, large, small [
 		fatal.If(t, unix.Kill(p.process.cmd.Process.Pid, signal))
 	}
 	for k, file := range [][]byte{large, small} {
-		l, err := all.take(context.Background())
-		fatal.If(t, err)
+		l := fatal.Value(all.take(context.Background()))(t)
 		if k == 0 {
 			p.process = l.process
 			send(unix.SIGSTOP)
@@ -53,8 +52,7 @@ func twoPictures(ctx context.Context, t *testing.T, all *helpers, large, small [
 			all.put(l, err != nil)
 			p.errors[k] <- err
 		}()
-		raw, err := l.socket.SyscallConn()
-		fatal.If(t, err)
+		raw := fatal.Value(l.socket.SyscallConn())(t)
 		await := func(waits bool) {
 			for queued := -1; queued < 0 || waits != (queued > 0); runtime.Gosched() {
 				fatal.If(t, raw.Control(func(fd uintptr) { queued, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) }))
@@ -76,14 +74,12 @@ func TestHelperLanes(t *testing.T) {
 		t.Skip("not under the race detector: one goroutine makes a large picture")
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	all, err := openHelpers(sourcetest.Helper(t, "../.."))
-	fatal.If(t, err)
+	all := fatal.Value(openHelpers(sourcetest.Helper(t, "../..")))(t)
 	defer all.close()
 	runtime.GOMAXPROCS(2)
 	var large bytes.Buffer
 	fatal.If(t, jpeg.Encode(&large, image.NewGray(image.Rect(0, 0, 8000, 6000)), nil))
-	small, err := os.ReadFile(filepath.Join("testdata", "420.jpg"))
-	fatal.If(t, err)
+	small := fatal.Value(os.ReadFile(filepath.Join("testdata", "420.jpg")))(t)
 	kill := func(p *pair) {
 		fatal.If(t, unix.Kill(p.process.cmd.Process.Pid, unix.SIGKILL))
 	}

@@ -21,8 +21,7 @@ import (
 // enlarged says in the header of a JPEG that it has other sides. The bytes stay few.
 func enlarged(t testing.TB, name string, w, h int) []byte {
 	t.Helper()
-	file, err := os.ReadFile(filepath.Join("testdata", name))
-	fatal.If(t, err)
+	file := fatal.Value(os.ReadFile(filepath.Join("testdata", name)))(t)
 	for at := 2; ; at += 2 + int(binary.BigEndian.Uint16(file[at+2:])) {
 		if marker := file[at+1]; marker >= 0xc0 && marker <= 0xc2 {
 			binary.BigEndian.PutUint16(file[at+5:], uint16(h))
@@ -72,8 +71,7 @@ func (f filesOf) Close() error       { return nil }
 func decoding(t *testing.T, f filesOf, memory string) *pictures {
 	t.Helper()
 	t.Setenv(helperVariable, sourcetest.Helper(t, "../.."))
-	s, err := New(f, map[string]any{"resize": []int{8, 8}, "memory": memory})
-	fatal.If(t, err)
+	s := fatal.Value(New(f, map[string]any{"resize": []int{8, 8}, "memory": memory}))(t)
 	t.Cleanup(func() { s.Close() })
 	return s.(*pictures)
 }
@@ -82,8 +80,7 @@ func decoding(t *testing.T, f filesOf, memory string) *pictures {
 // pictures of little memory do not wait for it.
 func TestLargePictures(t *testing.T) {
 	large := enlarged(t, "progressive.jpg", 3000, 2000) // libjpeg keeps 3 bytes of each pixel
-	small, err := os.ReadFile("testdata/420.jpg")
-	fatal.If(t, err)
+	small := fatal.Value(os.ReadFile("testdata/420.jpg"))(t)
 	p := decoding(t, filesOf{large, small}, "64MiB")
 	read := func(i int) error {
 		_, err := p.Read(context.Background(), i, make([]byte, 192))

@@ -118,8 +118,7 @@ func TestHelperDamaged(t *testing.T) {
 func TestHelperMemory(t *testing.T) {
 	helper(t)
 	s := open(t, files(t, "500x375.jpg", "420.jpg"), map[string]any{"resize": []int{2000, 2000}})
-	want, err := readOne(s, 0)
-	fatal.If(t, err)
+	want := fatal.Value(readOne(s, 0))(t)
 	for range 3 {
 		if got, err := readOne(s, 0); err != nil || !bytes.Equal(got, want) {
 			t.Fatal("other pixels the next time", err)
@@ -215,9 +214,7 @@ func TestHelperThatHangs(t *testing.T) {
 	helper(t)
 	defer decode.SetDecodeLimit(300 * time.Millisecond)()
 	s := open(t, files(t, "420.jpg"), small)
-	if _, err := readOne(s, 0); err != nil {
-		t.Fatal(err)
-	}
+	fatal.Value(readOne(s, 0))(t)
 	before := processes(t)
 	for _, pid := range before {
 		fatal.If(t, unix.Kill(pid, unix.SIGSTOP))
@@ -368,8 +365,7 @@ func TestHelpersKilled(t *testing.T) {
 // processes returns the helpers of this process.
 func processes(t *testing.T) (all []int) {
 	t.Helper()
-	stats, err := filepath.Glob("/proc/[0-9]*/stat")
-	fatal.If(t, err)
+	stats := fatal.Value(filepath.Glob("/proc/[0-9]*/stat"))(t)
 	for _, path := range stats {
 		var pid, parent int
 		var name, state string
@@ -386,9 +382,7 @@ func processes(t *testing.T) (all []int) {
 func TestHelpersShared(t *testing.T) {
 	helper(t)
 	a, b := open(t, files(t, "420.jpg"), small), open(t, files(t, "422.jpg"), small)
-	if _, err := readOne(a, 0); err != nil {
-		t.Fatal(err)
-	}
+	fatal.Value(readOne(a, 0))(t)
 	a.Close()
 	if _, err := readOne(b, 0); err != nil {
 		t.Error(err)

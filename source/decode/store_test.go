@@ -38,8 +38,7 @@ func TestStoreRule(t *testing.T) {
 			Store               string
 		}
 	}
-	text, err := os.ReadFile("../testdata/stores.json")
-	fatal.If(t, err)
+	text := fatal.Value(os.ReadFile("../testdata/stores.json"))(t)
 	if err := json.Unmarshal(text, &said); err != nil || len(said.Cases) < 15 {
 		t.Fatal(len(said.Cases), err)
 	}
@@ -78,8 +77,7 @@ func TestEncodedForm(t *testing.T) {
 	for name, fields := range map[string][]shm.Field{"alone": {data}, "first": {data, label}, "last": {label, data},
 		"beside others": {text, label, data}} {
 		t.Run(name, func(t *testing.T) {
-			schema, err := shm.NewSchema(fields, true)
-			fatal.If(t, err)
+			schema := fatal.Value(shm.NewSchema(fields, true))(t)
 			var samples [][]byte
 			for k, file := range files {
 				var parts []shm.Part
@@ -92,8 +90,7 @@ func TestEncodedForm(t *testing.T) {
 					}
 					parts = append(parts, part)
 				}
-				sample, err := schema.Join(parts)
-				fatal.If(t, err)
+				sample := fatal.Value(schema.Join(parts))(t)
 				samples = append(samples, sample)
 			}
 			settings := with("encoded")
@@ -106,15 +103,13 @@ func TestEncodedForm(t *testing.T) {
 				t.Fatalf("%+v", info)
 			}
 			for k, file := range files {
-				size, err := s.Size(k)
-				fatal.If(t, err)
+				size := fatal.Value(s.Size(k))(t)
 				sample := bytes.Repeat([]byte{0xa5}, size) // as of another sample
 				n, err := s.Read(context.Background(), k, sample)
 				if err != nil || n > size {
 					t.Fatal(n, size, err)
 				}
-				parts, err := info.Schema.Split(sample[:n])
-				fatal.If(t, err)
+				parts := fatal.Value(info.Schema.Split(sample[:n]))(t)
 				if !bytes.Equal(parts[0].Data, file) || len(parts) > 1 && parts[1].Data[0] != byte(k) {
 					t.Errorf("sample %d: %v", k, parts)
 				}
@@ -165,16 +160,14 @@ func TestEncodedSuite(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				s, err := f.Open(t)
-				fatal.If(t, err)
+				s := fatal.Value(f.Open(t))(t)
 				defer s.Close()
 				schema := s.Info().Schema
 				for k, from := range []string{"same.png", "small.jpg", "moving.webp"} {
 					file := read(t, from)
 					parts := []shm.Part{{Dims: []uint64{uint64(len(file))}, Data: file},
 						{Data: []byte{byte(k), 0, 0, 0, 0, 0, 0, 0}}}
-					sample, err := schema.Join(parts[:len(schema.Fields)])
-					fatal.If(t, err)
+					sample := fatal.Value(schema.Join(parts[:len(schema.Fields)]))(t)
 					f.Want = append(f.Want, sample)
 				}
 				return f
@@ -254,16 +247,14 @@ func TestAuto(t *testing.T) {
 			}
 		})
 	}
-	s, err := decode.New(newMemory(t, fieldsOf("data"), []byte("no picture"), nil), with("auto"))
-	fatal.If(t, err)
+	s := fatal.Value(decode.New(newMemory(t, fieldsOf("data"), []byte("no picture"), nil), with("auto")))(t)
 	defer s.Close()
 	if m, ok := s.(*decode.Both).Measure(context.Background(), 4); ok {
 		t.Errorf("measured %+v", m)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
-	hangs, err := decode.New(slow{newMemory(t, fieldsOf("data"), many...), 3 * time.Second}, with("auto"))
-	fatal.If(t, err)
+	hangs := fatal.Value(decode.New(slow{newMemory(t, fieldsOf("data"), many...), 3 * time.Second}, with("auto")))(t)
 	if _, ok := hangs.(*decode.Both).Measure(ctx, 4); ok {
 		t.Error("measured reads that hang")
 	}

@@ -63,9 +63,7 @@ func TestDescriptorsByDefault(t *testing.T) {
 		before := len(sourcetest.Descriptors(t, ""))
 		s := mustOpen(t, root, nil)
 		for i := range files {
-			if _, err := readAll(s, i); err != nil {
-				t.Fatal(err)
-			}
+			fatal.Value(readAll(s, i))(t)
 		}
 		if n := len(sourcetest.Descriptors(t, "")) - before; n != want {
 			t.Errorf("%d files, of which %d are open", files, n)
@@ -91,8 +89,7 @@ func TestKeptFilesAreChecked(t *testing.T) {
 			t.Errorf("%d kept, replaced: %q, %v", kept, got, err)
 		}
 		fatal.If(t, os.Rename(path+".old", path))
-		info, err := os.Stat(path)
-		fatal.If(t, err)
+		info := fatal.Value(os.Stat(path))(t)
 		touch(t, path)
 		if got, err := readAll(s, 0); !errors.Is(err, source.ErrChanged) || !strings.Contains(err.Error(), path) {
 			t.Errorf("%d kept, touched: %q, %v", kept, got, err)
@@ -133,9 +130,7 @@ func TestFullTable(t *testing.T) {
 	none := mustOpen(t, root, source.Settings{"descriptors": 0})
 	some := mustOpen(t, root, source.Settings{"descriptors": 3})
 	for i := range 3 {
-		if _, err := readAll(some, i); err != nil {
-			t.Fatal(err)
-		}
+		fatal.Value(readAll(some, i))(t)
 	}
 	var limit unix.Rlimit
 	fatal.If(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))

@@ -68,14 +68,12 @@ func FuzzIndex(f *testing.F) {
 			err = errors.Join(writeIndex(context.Background(), to, l, key), to.Close())
 		}
 		fatal.If(f, err)
-		b, err := os.ReadFile(path)
-		fatal.If(f, err)
+		b := fatal.Value(os.ReadFile(path))(f)
 		f.Add(b)
 		for _, bad := range []string{"/b2", "b//", "../", "b/.", "\x002/"} { // in place of b/2
 			f.Add(bytes.Replace(b, []byte("b/2"), []byte(bad), 1))
 		}
-		got, err := parseIndex(context.Background(), b, key)
-		fatal.If(f, err)
+		got := fatal.Value(parseIndex(context.Background(), b, key))(f)
 		if name, r, err := got.files.look(1); name != "b/2" || r.modifiedNs != 6 || r.label != labels[1] || err != nil {
 			f.Errorf("%q, %+v, %v", name, r, err)
 		}

@@ -52,8 +52,7 @@ func open(root string, more source.Settings) (source.Source, error) {
 
 func mustOpen(t testing.TB, root string, more source.Settings) source.Source {
 	t.Helper()
-	s, err := open(root, more)
-	fatal.If(t, err)
+	s := fatal.Value(open(root, more))(t)
 	t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -91,8 +90,7 @@ func readAll(s source.Source, i int) ([]byte, error) {
 // fields reads a labelled sample.
 func fields(t testing.TB, s source.Source, i int) (data string, label int64) {
 	t.Helper()
-	b, err := readAll(s, i)
-	fatal.If(t, err)
+	b := fatal.Value(readAll(s, i))(t)
 	schema := s.Info().Schema
 	parts, err := schema.Split(b)
 	if err != nil || len(parts) != 2 {

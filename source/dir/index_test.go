@@ -129,8 +129,7 @@ func TestDamagedIndex(t *testing.T) {
 	root := write(t, map[string]string{"a/1": "one", "b/2": "two"})
 	path := root + ".index"
 	want := wantIndex(t, root, indexed(root), "there was none", "a/1", "b/2").Info().Fingerprint
-	good, err := os.ReadFile(path)
-	fatal.If(t, err)
+	good := fatal.Value(os.ReadFile(path))(t)
 	check := func(what string, at int, bad []byte) {
 		t.Helper()
 		fatal.If(t, os.WriteFile(path, bad, 0o600))
@@ -140,8 +139,7 @@ func TestDamagedIndex(t *testing.T) {
 		}
 		defer s.Close()
 		text := sourcetest.Note(s, "index")
-		now, err := os.ReadFile(path)
-		fatal.If(t, err)
+		now := fatal.Value(os.ReadFile(path))(t)
 		ours := len(bad) < 8 && bytes.HasPrefix(good, bad) || len(bad) >= 8 && string(bad[:8]) == string(good[:8])
 		switch {
 		case s.Info().Fingerprint != want || s.Info().Samples != 2:

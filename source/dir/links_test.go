@@ -71,8 +71,7 @@ func TestSpecial(t *testing.T) {
 	root := write(t, map[string]string{"1": "one", "link": "-> /dev/zero"})
 	fatal.If(t, unix.Mkfifo(filepath.Join(root, "fifo"), 0o600))
 	t.Chdir(root) // for a short address of the socket
-	l, err := net.Listen("unix", "socket")
-	fatal.If(t, err)
+	l := fatal.Value(net.Listen("unix", "socket"))(t)
 	defer l.Close()
 	s := mustOpen(t, root, nil)
 	wantNames(t, s, root, "1")

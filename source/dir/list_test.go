@@ -178,8 +178,7 @@ func TestListsAlike(t *testing.T) {
 				}
 				t.Run(fmt.Sprint(labels, kept, index), func(t *testing.T) {
 					keep(t, kept)
-					s, err := Kind.Open(t.Context(), settings)
-					fatal.If(t, err)
+					s := fatal.Value(Kind.Open(t.Context(), settings))(t)
 					defer s.Close()
 					got := []string{s.Info().Fingerprint}
 					for _, n := range s.Info().Notes {
@@ -188,12 +187,9 @@ func TestListsAlike(t *testing.T) {
 						}
 					}
 					for i := range s.Info().Samples {
-						size, err := s.Size(i)
-						fatal.If(t, err)
+						size := fatal.Value(s.Size(i))(t)
 						sample := make([]byte, size)
-						if _, err := s.Read(t.Context(), i, sample); err != nil {
-							t.Fatal(err)
-						}
+						fatal.Value(s.Read(t.Context(), i, sample))(t)
 						got = append(got, fmt.Sprint(s.Where(i), " ", size, sample))
 					}
 					if want == nil {
@@ -225,20 +221,15 @@ func TestListWithoutAFile(t *testing.T) {
 		t.Error(err)
 	}
 	index := root + ".index"
-	s, err := Kind.Open(t.Context(), source.Settings{"path": root, "index": index})
-	fatal.If(t, err)
+	s := fatal.Value(Kind.Open(t.Context(), source.Settings{"path": root, "index": index}))(t)
 	defer s.Close()
 	one := make([]byte, 1)
-	if _, err := s.Read(t.Context(), 7, one); err != nil {
-		t.Fatal(err)
-	}
-	good, err := os.ReadFile(index)
-	fatal.If(t, err)
+	fatal.Value(s.Read(t.Context(), 7, one))(t)
+	good := fatal.Value(os.ReadFile(index))(t)
 	garbage := slices.Concat(good[:indexHeader], bytes.Repeat([]byte{0xff}, len(good)-indexHeader))
 	for name, content := range map[string][]byte{"cut off": good[:200], "empty": nil, "garbage": garbage} {
 		t.Run(name, func(t *testing.T) {
-			s, err := Kind.Open(t.Context(), source.Settings{"path": root, "index": index})
-			fatal.If(t, err)
+			s := fatal.Value(Kind.Open(t.Context(), source.Settings{"path": root, "index": index}))(t)
 			defer s.Close()
 			was := s.(*tree).files.index.Stamp.ModifiedNs
 			if err := os.WriteFile(index, content, 0o600); err != nil { // in place: not a rename, as ours
@@ -251,8 +242,7 @@ func TestListWithoutAFile(t *testing.T) {
 			if _, err := s.Size(27); !errors.Is(err, source.ErrChanged) {
 				t.Error(err)
 			}
-			again, err := Kind.Open(t.Context(), source.Settings{"path": root, "index": index})
-			fatal.If(t, err)
+			again := fatal.Value(Kind.Open(t.Context(), source.Settings{"path": root, "index": index}))(t)
 			defer again.Close()
 			if note := again.Info().Notes[len(again.Info().Notes)-1]; !strings.HasPrefix(note.Text, "written to") {
 				t.Errorf("%+v", note)

@@ -41,8 +41,7 @@ func labelCases(t *testing.T) (cases []labelCase) {
 // bytesOf returns a name of the table with its bytes that are not UTF-8.
 func bytesOf(t *testing.T, name string) string {
 	t.Helper()
-	name, err := url.PathUnescape(name)
-	fatal.If(t, err)
+	name = fatal.Value(url.PathUnescape(name))(t)
 	return name
 }
 

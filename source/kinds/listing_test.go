@@ -101,8 +101,7 @@ func TestPresignedAddress(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := start(t)
 			s.Put(t, "records", []byte("0123456789abcdefghij"))
-			address, err := s.Client.PresignedGetObject(t.Context(), bucket, "records", time.Hour, nil)
-			fatal.If(t, err)
+			address := fatal.Value(s.Client.PresignedGetObject(t.Context(), bucket, "records", time.Hour, nil))(t)
 			src := opened(t, source.Settings{"kind": "raw", "path": address.String(), "sample_bytes": 10})
 			readAll(t, src, [][]byte{[]byte("0123456789"), []byte("abcdefghij")})
 		})

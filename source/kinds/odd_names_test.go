@@ -101,9 +101,7 @@ func TestOddNames(t *testing.T) {
 		w := tar.NewWriter(&b)
 		for _, name := range all {
 			fatal.If(t, w.WriteHeader(&tar.Header{Name: name, Size: int64(len(name)), Mode: 0o600}))
-			if _, err := w.Write([]byte(name)); err != nil {
-				t.Fatal(err)
-			}
+			fatal.Value(w.Write([]byte(name)))(t)
 		}
 		w.Close()
 		t.Setenv("XDG_CACHE_HOME", t.TempDir())

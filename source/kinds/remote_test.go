@@ -76,9 +76,7 @@ func datasets() []dataset {
 				w := tar.NewWriter(&b)
 				for i := shard * 10; i < shard*10+10; i++ {
 					fatal.If(t, w.WriteHeader(&tar.Header{Name: fmt.Sprintf("%06d.bin", i), Size: 3000, Mode: 0o600}))
-					if _, err := w.Write(want[i]); err != nil {
-						t.Fatal(err)
-					}
+					fatal.Value(w.Write(want[i]))(t)
 				}
 				w.Close()
 				files = append(files, write(t, fmt.Sprintf("%s/train-%d.tar", folder, shard), b.Bytes()))
@@ -87,8 +85,7 @@ func datasets() []dataset {
 		}},
 		{kind: "block", path: "/packed", make: func(t *testing.T, folder string) ([][]byte, []string) {
 			want := samples(20, 3000)
-			schema, err := shm.NewSchema([]shm.Field{{Name: "data", DType: shm.Uint8, Dims: []uint64{3000}}}, false)
-			fatal.If(t, err)
+			schema := fatal.Value(shm.NewSchema([]shm.Field{{Name: "data", DType: shm.Uint8, Dims: []uint64{3000}}}, false))(t)
 			w, err := block.Create(t.Context(), folder+"/packed", block.Options{Schema: schema, BlockBytes: 16 << 10})
 			fatal.If(t, err)
 			for _, sample := range want {

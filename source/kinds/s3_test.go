@@ -76,8 +76,7 @@ func (b bucketOf) open(path string, more source.Settings) (source.Source, error)
 // opened opens a source until the test ends.
 func opened(t *testing.T, s source.Settings) source.Source {
 	t.Helper()
-	opened, err := kinds.Open(t.Context(), s)
-	fatal.If(t, err)
+	opened := fatal.Value(kinds.Open(t.Context(), s))(t)
 	t.Cleanup(func() { opened.Close() })
 	return opened
 }
@@ -203,8 +202,7 @@ func TestOpenOfABusyServer(t *testing.T) {
 				}
 				next.ServeHTTP(w, r)
 			})
-			s, err := b.open(b.at+"/data"+d.path, mergedWith(d.extra, "kind", d.kind))
-			fatal.If(t, err)
+			s := fatal.Value(b.open(b.at+"/data"+d.path, mergedWith(d.extra, "kind", d.kind)))(t)
 			defer s.Close()
 			if got := s.Info().Samples; got != len(want) {
 				t.Errorf("%d samples, want %d", got, len(want))
@@ -243,8 +241,7 @@ func TestBucketIsListedAsAFolder(t *testing.T) {
 				local := opened(t, mergedWith(settings, "path", folder))
 				index := filepath.Join(t.TempDir(), "index")
 				for range 2 { // the second time from the index
-					remote, err := b.open(b.at+"/data", mergedWith(settings, "index", index))
-					fatal.If(t, err)
+					remote := fatal.Value(b.open(b.at+"/data", mergedWith(settings, "index", index)))(t)
 					defer remote.Close()
 					if remote.Info().Samples != local.Info().Samples {
 						t.Fatalf("%v: %d objects, %d files", settings, remote.Info().Samples, local.Info().Samples)

@@ -52,9 +52,7 @@ func shardOf(t *testing.T, samples [][]byte, between int) []byte {
 			}
 			name := fmt.Sprintf("%06d.%s", i, []string{"jpg", "json", "cls"}[k])
 			fatal.If(t, w.WriteHeader(&tar.Header{Name: name, Size: int64(len(data)), Mode: 0o600}))
-			if _, err := w.Write(data); err != nil {
-				t.Fatal(err)
-			}
+			fatal.Value(w.Write(data))(t)
 		}
 	}
 	w.Close()
@@ -69,8 +67,7 @@ func TestBytesOfASampleInABucket(t *testing.T) {
 	folder := t.TempDir()
 	schema, err := shm.NewSchema([]shm.Field{{Name: "data", DType: shm.Uint8, Dims: []uint64{110 << 10}}}, false)
 	fatal.If(t, err)
-	w, err := block.Create(t.Context(), folder+"/packed", block.Options{Schema: schema, BlockBytes: 1 << 20})
-	fatal.If(t, err)
+	w := fatal.Value(block.Create(t.Context(), folder+"/packed", block.Options{Schema: schema, BlockBytes: 1 << 20}))(t)
 	objects := map[string][]byte{"raw": bytes.Join(samples, nil), "train.tar": shardOf(t, samples, 0),
 		"x.npy": arrayOf(samples)}
 	var small [][]byte
@@ -117,8 +114,7 @@ func TestBytesOfASampleInABucket(t *testing.T) {
 					remote["hedge"] = false // a slow machine may get second requests
 					for round := range 2 {
 						before, opened := b.server.Bytes.Load(), int64(0)
-						src, err := b.open(b.at+"/"+c.path, mergedWith(mergedWith(c.more, "kind", c.kind), "remote", remote))
-						fatal.If(t, err)
+						src := fatal.Value(b.open(b.at+"/"+c.path, mergedWith(mergedWith(c.more, "kind", c.kind), "remote", remote)))(t)
 						defer src.Close()
 						b.server.Settle()
 						most := total * 11 / 10
@@ -129,8 +125,7 @@ func TestBytesOfASampleInABucket(t *testing.T) {
 							t.Errorf("opened for the time %d, it read %d bytes of %d", round+1, opened, total)
 						}
 						for _, i := range rand.Perm(len(c.want)) {
-							n, err := src.Size(i)
-							fatal.If(t, err)
+							n := fatal.Value(src.Size(i))(t)
 							b.server.Settle()
 							requests, sent := b.server.Requests.Load(), b.server.Bytes.Load()
 							got := make([]byte, n)
@@ -213,8 +208,7 @@ func TestIndexBesideAShardInABucket(t *testing.T) {
 				}
 				s.Settle()
 				before := s.Bytes.Load()
-				src, err := kinds.Open(t.Context(), settings)
-				fatal.If(t, err)
+				src = fatal.Value(kinds.Open(t.Context(), settings))(t)
 				t.Cleanup(func() { src.Close() })
 				s.Settle()
 				return src, s.Bytes.Load() - before
@@ -421,7 +415,6 @@ func TestNeighboursOfRows(t *testing.T) {
 
 func read(t *testing.T, path string) []byte {
 	t.Helper()
-	data, err := os.ReadFile(path)
-	fatal.If(t, err)
+	data := fatal.Value(os.ReadFile(path))(t)
 	return data
 }

@@ -21,8 +21,7 @@ func settings() source.Settings {
 }
 
 func TestProgramsHaveTheSamples(t *testing.T) {
-	s, err := none.Kind.Open(context.Background(), settings())
-	fatal.If(t, err)
+	s := fatal.Value(none.Kind.Open(context.Background(), settings()))(t)
 	defer s.Close()
 	info := s.Info()
 	if info.Samples != 10 || info.Fingerprint != "pets-1" || !info.Programs || info.Schema.SampleBytes != 72 ||
@@ -47,8 +46,7 @@ func TestSamplesOfAnySize(t *testing.T) {
 	of := settings()
 	of["fields"] = []any{field("image", []any{"any", "any", 3}, "uint8"), field("file", []any{"any"}, "bytes")}
 	of["sample_bytes"] = "1KiB"
-	s, err := none.Kind.Open(context.Background(), of)
-	fatal.If(t, err)
+	s := fatal.Value(none.Kind.Open(context.Background(), of))(t)
 	defer s.Close()
 	schema := s.Info().Schema
 	_, most, err := schema.Place([][]uint64{{17, 20, 3}, {4}})

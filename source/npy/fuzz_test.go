@@ -16,8 +16,7 @@ func FuzzHeader(f *testing.F) {
 		f.Fatal(files, err)
 	}
 	for _, path := range files {
-		data, err := os.ReadFile(path)
-		fatal.If(f, err)
+		data := fatal.Value(os.ReadFile(path))(f)
 		f.Add(data)
 	}
 	f.Add([]byte("\x93NUMPY\x01\x00\x40\x00{'descr': [('a', '<f4'), ('b', '<i8', (2,))], 'shape': (3L,), }"))

@@ -27,8 +27,7 @@ type golden struct {
 
 func readGolden(t *testing.T) (all []golden) {
 	t.Helper()
-	text, err := os.ReadFile("testdata/golden.json")
-	fatal.If(t, err)
+	text := fatal.Value(os.ReadFile("testdata/golden.json"))(t)
 	fatal.If(t, json.Unmarshal(text, &all))
 	if len(all) < 14 {
 		t.Fatalf("only %d golden files", len(all))
@@ -39,8 +38,7 @@ func readGolden(t *testing.T) (all []golden) {
 func (g golden) want(t *testing.T) (rows [][]byte) {
 	t.Helper()
 	for _, text := range g.Rows {
-		row, err := hex.DecodeString(text)
-		fatal.If(t, err)
+		row := fatal.Value(hex.DecodeString(text))(t)
 		rows = append(rows, row)
 	}
 	return rows

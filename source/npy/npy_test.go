@@ -22,8 +22,7 @@ func TestSuite(t *testing.T) {
 		t.Run(strings.TrimSuffix(g.File, ".npy"), func(t *testing.T) {
 			sourcetest.Run(t, func(t *testing.T) sourcetest.Fixture {
 				path := filepath.Join(t.TempDir(), g.File)
-				data, err := os.ReadFile(filepath.Join("testdata", g.File))
-				fatal.If(t, err)
+				data := fatal.Value(os.ReadFile(filepath.Join("testdata", g.File)))(t)
 				fatal.If(t, os.WriteFile(path, data, 0o600))
 				return sourcetest.Fixture{Open: func(*testing.T) (source.Source, error) { return open(path) }, Want: g.want(t),
 					Files: []string{path}}
@@ -35,8 +34,7 @@ func TestSuite(t *testing.T) {
 // Ensure that each golden file has the dtype, the shape and the bytes that numpy gave it.
 func TestGolden(t *testing.T) {
 	for _, g := range readGolden(t) {
-		s, err := open(filepath.Join("testdata", g.File))
-		fatal.If(t, err)
+		s := fatal.Value(open(filepath.Join("testdata", g.File)))(t)
 		info, want := s.Info(), g.want(t)
 		f := info.Schema.Fields[0]
 		if info.Samples != len(want) || info.Schema.Variable || len(info.Schema.Fields) != 1 || f.Name != "data" ||

@@ -289,8 +289,7 @@ func TestPageThatComesSlowly(t *testing.T) {
 func TestServersWithoutHead(t *testing.T) {
 	s := newStorage(t)
 	s.Put(t, "d/0", []byte("0123456789"))
-	put, err := http.NewRequestWithContext(t.Context(), http.MethodPut, s.URL+"/photos/d/1", http.NoBody)
-	fatal.If(t, err)
+	put := fatal.Value(http.NewRequestWithContext(t.Context(), http.MethodPut, s.URL+"/photos/d/1", http.NoBody))(t)
 	if a, err := http.DefaultClient.Do(put); err != nil || a.Body.Close() != nil || a.StatusCode != http.StatusOK { // minio-go sends no length of 0
 		t.Fatal(a, err)
 	}
@@ -456,8 +455,7 @@ func TestBucketsWithoutETags(t *testing.T) {
 						return kinds.Open(t.Context(), source.Settings{"kind": kind, "path": path,
 							"remote": map[string]any{"endpoint": s.URL, "credentials": credentials}})
 					}
-					old, err := open()
-					fatal.If(t, err)
+					old := fatal.Value(open())(t)
 					defer old.Close()
 					noted := slices.ContainsFunc(old.Info().Notes, func(n source.Note) bool { return n.Name == "changes unnoticed" })
 					if noted == dated {
@@ -468,8 +466,7 @@ func TestBucketsWithoutETags(t *testing.T) {
 					if _, err := old.Read(t.Context(), 0, make([]byte, 1000)); dated && !errors.Is(err, source.ErrChanged) {
 						t.Errorf("%s: a changed object: %v", kind, err)
 					}
-					again, err := open()
-					fatal.If(t, err)
+					again := fatal.Value(open())(t)
 					defer again.Close()
 					if dated && again.Info().Fingerprint == old.Info().Fingerprint {
 						t.Errorf("%s: a changed object has the same fingerprint", kind)

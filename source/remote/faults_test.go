@@ -50,8 +50,7 @@ func newStorage(t *testing.T) storage {
 // opened opens a source until the test ends.
 func opened(t *testing.T, s source.Settings) source.Source {
 	t.Helper()
-	opened, err := kinds.Open(t.Context(), s)
-	fatal.If(t, err)
+	opened := fatal.Value(kinds.Open(t.Context(), s))(t)
 	t.Cleanup(func() { opened.Close() })
 	return opened
 }

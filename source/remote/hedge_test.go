@@ -99,9 +99,7 @@ func TestNoSecondRequest(t *testing.T) {
 	src, _ := records(t, s, 3, map[string]any{"hedge": false, "stall": "300ms"})
 	for range 60 {
 		for i := range 3 {
-			if _, err := src.Read(t.Context(), i, make([]byte, recordBytes)); err != nil {
-				t.Fatal(err)
-			}
+			fatal.Value(src.Read(t.Context(), i, make([]byte, recordBytes)))(t)
 		}
 	}
 	s.spoilNext(1, func(_ http.ResponseWriter, r *http.Request, _ http.Handler) { <-r.Context().Done() })

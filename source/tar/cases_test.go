@@ -31,10 +31,8 @@ func TestCases(t *testing.T) {
 	fatal.If(t, err)
 	for _, c := range cases {
 		t.Run(c.Name, func(t *testing.T) {
-			packed, err := gzip.NewReader(bytes.NewReader(c.Shard))
-			fatal.If(t, err)
-			shard, err := io.ReadAll(packed)
-			fatal.If(t, err)
+			packed := fatal.Value(gzip.NewReader(bytes.NewReader(c.Shard)))(t)
+			shard := fatal.Value(io.ReadAll(packed))(t)
 			path := writeFile(t, filepath.Join(t.TempDir(), "no.tar"), shard)
 			s, err := openTar(t, source.Settings{"path": path})
 			if c.Refused != "" {

@@ -137,8 +137,7 @@ func TestTwoKeepOneIndex(t *testing.T) {
 	first := child(t, path, "index.opened=stop")
 	wantStopped(t, first)
 	wantWhole(t, path, "indexes made", "1")
-	before, err := os.Stat(path + suffix)
-	fatal.If(t, err)
+	before := fatal.Value(os.Stat(path + suffix))(t)
 	fatal.If(t, first.Process.Signal(syscall.SIGCONT))
 	fatal.If(t, first.Wait())
 	if after, err := os.Stat(path + suffix); err != nil || !os.SameFile(before, after) || before.ModTime() != after.ModTime() {

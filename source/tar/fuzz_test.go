@@ -23,8 +23,7 @@ func FuzzShard(f *testing.F) {
 		f.Fatalf("%d shards, %v", len(shards), err)
 	}
 	for _, path := range shards {
-		data, err := os.ReadFile(path)
-		fatal.If(f, err)
+		data := fatal.Value(os.ReadFile(path))(f)
 		f.Add(bytes.TrimRight(data, "\x00"), uint16(2048))
 	}
 	folder := f.TempDir()
@@ -66,8 +65,7 @@ func sumHeaders(data []byte) {
 
 // wantSequential compares all samples with the members of a walk through the whole archive.
 func wantSequential(t *testing.T, s source.Source, path string) {
-	file, err := os.Open(path)
-	fatal.If(t, err)
+	file := fatal.Value(os.Open(path))(t)
 	defer file.Close()
 	archive := tar.NewReader(struct{ io.Reader }{file}) // no Seek: it reads everything
 	schema := s.Info().Schema
@@ -85,8 +83,7 @@ func wantSequential(t *testing.T, s source.Source, path string) {
 		if err != nil {
 			t.Fatalf("sample %d: %v", read, err)
 		}
-		parts, err := schema.Split(buffer[:n])
-		fatal.If(t, err)
+		parts := fatal.Value(schema.Split(buffer[:n]))(t)
 		for k := range parts {
 			if string(parts[k].Data) != want[k] {
 				t.Fatalf("sample %d, %s: %q, want %q", read, schema.Fields[k].Name, parts[k].Data, want[k])
@@ -110,8 +107,7 @@ func wantSequential(t *testing.T, s source.Source, path string) {
 			end()
 			before, fields = key, map[string]string{}
 		}
-		data, err := io.ReadAll(archive)
-		fatal.If(t, err)
+		data := fatal.Value(io.ReadAll(archive))(t)
 		fields[field] = string(data)
 	}
 	end()

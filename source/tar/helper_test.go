@@ -40,9 +40,7 @@ func archive(t testing.TB, format stdtar.Format, members ...one) []byte {
 			h.Typeflag = m.kind
 		}
 		fatal.If(t, w.WriteHeader(h))
-		if _, err := w.Write(m.data); err != nil {
-			t.Fatal(err)
-		}
+		fatal.Value(w.Write(m.data))(t)
 	}
 	fatal.If(t, w.Close())
 	return b.Bytes()
@@ -72,23 +70,20 @@ func openTar(t testing.TB, s source.Settings) (source.Source, error) {
 
 func mustOpen(t testing.TB, s source.Settings) source.Source {
 	t.Helper()
-	src, err := openTar(t, s)
-	fatal.If(t, err)
+	src := fatal.Value(openTar(t, s))(t)
 	return src
 }
 
 // sample reads sample i and splits it.
 func sample(t testing.TB, s source.Source, i int) map[string]string {
 	t.Helper()
-	n, err := s.Size(i)
-	fatal.If(t, err)
+	n := fatal.Value(s.Size(i))(t)
 	data := make([]byte, n)
 	if got, err := s.Read(context.Background(), i, data); err != nil || got != n {
 		t.Fatalf("sample %d: %d of %d bytes, %v", i, got, n, err)
 	}
 	schema := s.Info().Schema
-	parts, err := schema.Split(data)
-	fatal.If(t, err)
+	parts := fatal.Value(schema.Split(data))(t)
 	fields := map[string]string{}
 	for k, f := range schema.Fields {
 		fields[f.Name] = string(parts[k].Data)
@@ -129,10 +124,8 @@ func joined(t testing.TB, fields []string, parts ...[]byte) []byte {
 		all = append(all, shm.Field{Name: f, DType: shm.Bytes, Dims: []uint64{shm.VariableDim}})
 		data = append(data, shm.Part{Dims: []uint64{uint64(len(parts[k]))}, Data: parts[k]})
 	}
-	schema, err := shm.NewSchema(all, true)
-	fatal.If(t, err)
-	sample, err := schema.Join(data)
-	fatal.If(t, err)
+	schema := fatal.Value(shm.NewSchema(all, true))(t)
+	sample := fatal.Value(schema.Join(data))(t)
 	return sample
 }
 

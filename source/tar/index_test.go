@@ -44,8 +44,7 @@ func signed(data []byte) []byte {
 func TestIndexKeepsAll(t *testing.T) {
 	for _, samples := range []int{0, 1, 63, 64, 65, 1000} {
 		data, keys := built(t, samples)
-		x, err := decodeIndex(data, testStamp)
-		fatal.If(t, err)
+		x := fatal.Value(decodeIndex(data, testStamp))(t)
 		if x.samples != samples || x.links != 3 || x.ignored != 4 || x.trailing != 5 || x.stamp != testStamp {
 			t.Fatalf("%+v", x)
 		}
@@ -133,8 +132,7 @@ func TestIndexThatLies(t *testing.T) {
 	for k := range 30 {
 		keys[len(keys)-1-k] = 0xFF
 	}
-	x, err := decodeIndex(signed(keys), testStamp)
-	fatal.If(t, err)
+	x := fatal.Value(decodeIndex(signed(keys), testStamp))(t)
 	if got := x.key(9); got != "" {
 		t.Errorf("%q", got)
 	}
@@ -175,8 +173,6 @@ func FuzzDecodeIndex(f *testing.F) {
 			}
 		}
 		s := &shard{path: "x", index: x}
-		if _, err := choose(s, []field{{name: "jpg", names: []string{"jpg", "cls"}}}, false, true, false); err != nil {
-			t.Fatal(err)
-		}
+		fatal.Value(choose(s, []field{{name: "jpg", names: []string{"jpg", "cls"}}}, false, true, false))(t)
 	})
 }

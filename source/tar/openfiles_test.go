@@ -78,8 +78,7 @@ func TestReplacedShard(t *testing.T) {
 	sample(t, s, 0)
 	sample(t, s, 11) // shard 0 is closed now
 	replaced := filepath.Join(folder, "000.tar")
-	data, err := os.ReadFile(replaced)
-	fatal.If(t, err)
+	data := fatal.Value(os.ReadFile(replaced))(t)
 	fatal.If(t, os.Remove(replaced))
 	writeFile(t, replaced, data)
 	if _, err := s.Read(context.Background(), 0, make([]byte, 1000)); !errors.Is(err, source.ErrChanged) || !strings.Contains(err.Error(), replaced) {

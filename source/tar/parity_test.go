@@ -22,8 +22,7 @@ type golden struct {
 
 func goldens(t *testing.T) map[string][]golden {
 	t.Helper()
-	data, err := os.ReadFile("testdata/wds.json")
-	fatal.If(t, err)
+	data := fatal.Value(os.ReadFile("testdata/wds.json"))(t)
 	var all map[string][]golden
 	fatal.If(t, json.Unmarshal(data, &all))
 	return all
@@ -34,8 +33,7 @@ func copied(t *testing.T, names ...string) (folder string) {
 	t.Helper()
 	folder = t.TempDir()
 	for _, name := range names {
-		data, err := os.ReadFile(filepath.Join("testdata", name))
-		fatal.If(t, err)
+		data := fatal.Value(os.ReadFile(filepath.Join("testdata", name)))(t)
 		writeFile(t, filepath.Join(folder, name), data)
 	}
 	return folder

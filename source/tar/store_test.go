@@ -107,8 +107,7 @@ func TestIndexesThatAreNotBelieved(t *testing.T) {
 	path := threeSamples(t)
 	index := path + suffix
 	first := mustOpen(t, source.Settings{"path": path})
-	whole, err := os.ReadFile(index)
-	fatal.If(t, err)
+	whole := fatal.Value(os.ReadFile(index))(t)
 	version := bytes.Clone(whole)
 	version[8]++
 	flipped := bytes.Clone(whole)

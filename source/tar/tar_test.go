@@ -109,8 +109,7 @@ func TestLargestSample(t *testing.T) {
 			s := mustOpen(t, source.Settings{"path": shardOf(t, members...), "fields": fields, "int64": slices.DeleteFunc(slices.Clone(fields), func(f string) bool { return f != "n" })})
 			most := 0
 			for i := range sizes {
-				n, err := s.Size(i)
-				fatal.If(t, err)
+				n := fatal.Value(s.Size(i))(t)
 				most = max(most, n)
 			}
 			if got := s.Info().Schema.SampleBytes; got != uint64(most) {
@@ -303,12 +302,9 @@ func TestRefusedMembers(t *testing.T) {
 	}
 	// Two fields of 3 GiB each are allowed, but not together.
 	both := large(3 << 30)
-	f, err := os.OpenFile(both, os.O_WRONLY, 0)
-	fatal.If(t, err)
+	f := fatal.Value(os.OpenFile(both, os.O_WRONLY, 0))(t)
 	defer f.Close()
-	if _, err := f.WriteAt(header(&stdtar.Header{Name: "0.raw", Size: 3 << 30, Format: stdtar.FormatGNU}), 512+3<<30); err != nil {
-		t.Fatal(err)
-	}
+	fatal.Value(f.WriteAt(header(&stdtar.Header{Name: "0.raw", Size: 3 << 30, Format: stdtar.FormatGNU}), 512+3<<30))(t)
 	fatal.If(t, f.Truncate(1024+6<<30+1024))
 	refused(t, source.Settings{"path": both}, source.ErrInvalid, `sample "0"`, "choose fewer fields")
 	if n, err := mustOpen(t, source.Settings{"path": both, "fields": []string{"raw"}}).Size(0); n != 3<<30 || err != nil {

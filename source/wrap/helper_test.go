@@ -32,8 +32,7 @@ func openRaw(path string, size int) (source.Source, error) {
 func records(t testing.TB, n, size int) (source.Source, [][]byte) {
 	t.Helper()
 	path, want := write(t, n, size)
-	s, err := openRaw(path, size)
-	fatal.If(t, err)
+	s := fatal.Value(openRaw(path, size))(t)
 	t.Cleanup(func() { s.Close() })
 	return s, want
 }

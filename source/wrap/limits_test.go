@@ -42,8 +42,7 @@ func TestConcurrency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := records(t, 30, 24)
 		w := &watched{Source: s}
-		c, err := wrap.Concurrency(w, 3)
-		fatal.If(t, err)
+		c := fatal.Value(wrap.Concurrency(w, 3))(t)
 		begun := time.Now()
 		var readers sync.WaitGroup
 		for i := range 30 {
@@ -85,8 +84,7 @@ func TestWaitingEnds(t *testing.T) {
 			inner, _ := records(t, 6, 24)
 			stuck := make(chan struct{})
 			f := faults.Wrap(inner, faults.Rule{Stuck: stuck, Times: 1})
-			s, err := wrapper(f)
-			fatal.If(t, err)
+			s := fatal.Value(wrapper(f))(t)
 			first := make(chan error)
 			go func() { _, err := readOne(s, 0); first <- err }()
 			synctest.Wait()
@@ -152,8 +150,7 @@ func TestRate(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			inner, _ := records(t, samples, size)
-			s, err := wrap.Rate(blocky{inner, 20}, c.o)
-			fatal.If(t, err)
+			s := fatal.Value(wrap.Rate(blocky{inner, 20}, c.o))(t)
 			var next atomic.Int64
 			var readers sync.WaitGroup
 			begun := time.Now()
@@ -194,8 +191,7 @@ func TestRate(t *testing.T) {
 func TestRateOfNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, _ := records(t, 4, 24)
-		s, err := wrap.Rate(inner, wrap.RateOptions{Latency: time.Hour})
-		fatal.If(t, err)
+		s := fatal.Value(wrap.Rate(inner, wrap.RateOptions{Latency: time.Hour}))(t)
 		begun := time.Now()
 		if _, err := s.Read(context.Background(), 4, nil); !errors.Is(err, source.ErrIndex) || time.Since(begun) != 0 {
 			t.Errorf("%v after %v", err, time.Since(begun))
@@ -247,8 +243,7 @@ func TestCostsOfLimits(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				inner, _ := records(t, 4, 24)
-				s, err := c.wrap(inner)
-				fatal.If(t, err)
+				s := fatal.Value(c.wrap(inner))(t)
 				var costs [4]time.Duration
 				var readers sync.WaitGroup
 				for i := range 4 {

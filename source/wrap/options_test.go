@@ -62,8 +62,7 @@ func TestApply(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		f := faults.Wrap(inner, faults.Rule{Err: unix.EIO})
-		s, err := wrap.Apply(f, map[string]any{"retry": map[string]any{}}, nil)
-		fatal.If(t, err)
+		s := fatal.Value(wrap.Apply(f, map[string]any{"retry": map[string]any{}}, nil))(t)
 		if _, err := readOne(s, 1); !errors.Is(err, unix.EIO) || f.Reads(1) != 5 {
 			t.Errorf("%v after %d tries, want the default of 5", err, f.Reads(1))
 		}

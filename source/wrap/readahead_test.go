@@ -41,8 +41,7 @@ func ahead(t *testing.T, n, size, per int, o wrap.ReadAheadOptions, rules ...fau
 	if per > 0 {
 		s = blocky{f, per}
 	}
-	a, err := wrap.ReadAhead(s, o)
-	fatal.If(t, err)
+	a := fatal.Value(wrap.ReadAhead(s, o))(t)
 	t.Cleanup(func() { a.Close() })
 	return a, f, want
 }
@@ -409,8 +408,7 @@ func (s *sized) Size(i int) (int, error) {
 func TestReadAheadOfASampleMeasuresNoBlock(t *testing.T) {
 	inner, _ := records(t, 1000, 24)
 	s := &sized{blocky: blocky{inner, 500}}
-	a, err := wrap.ReadAhead(s, wrap.ReadAheadOptions{Size: 1 << 20})
-	fatal.If(t, err)
+	a := fatal.Value(wrap.ReadAhead(s, wrap.ReadAheadOptions{Size: 1 << 20}))(t)
 	defer a.Close()
 	if n := a.Prefetch([]int{700}); n != 1 || s.calls.Load() > 2 {
 		t.Errorf("%d announced, after %d calls of Size", n, s.calls.Load())

@@ -43,8 +43,7 @@ func retried(t *testing.T, o wrap.RetryOptions, rules ...faults.Rule) (source.So
 	t.Helper()
 	s, want := records(t, 6, 24)
 	f := faults.Wrap(blocky{s, 3}, rules...)
-	r, err := wrap.Retry(f.Blocks(), o, nil)
-	fatal.If(t, err)
+	r := fatal.Value(wrap.Retry(f.Blocks(), o, nil))(t)
 	return r, f, want
 }
 

@@ -20,8 +20,7 @@ import (
 
 // A peer that answers one command with bytes that no engine sends, and all others like a single server.
 func hostilePeer(t *testing.T, command string, answer func(w io.Writer)) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	fatal.If(t, err)
+	l := fatal.Value(net.Listen("tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { l.Close() })
 	go func() {
 		for {
@@ -117,8 +116,7 @@ func TestHostileAnswers(t *testing.T) {
 				from := newCounted(4, 1000)
 				about := tier.About{Cache: "c", Info: from.Info(), Log: slog.New(slog.DiscardHandler)}
 				settings := source.Settings{"addresses": []any{address}, "timeout": "5s"}
-				tt, err := open(settings, about)
-				fatal.If(t, err)
+				tt := fatal.Value(open(settings, about))(t)
 				if e, err := tt.connect(t.Context()); err == nil {
 					tt.engine.Store(e)
 					tt.compare()

@@ -230,8 +230,7 @@ func TestShared(t *testing.T) {
 
 // Ensure that the rights that docs/spec/tiers.md names are enough, on a cluster with a password.
 func TestRights(t *testing.T) {
-	text, err := os.ReadFile("../../docs/spec/tiers.md")
-	fatal.If(t, err)
+	text := fatal.Value(os.ReadFile("../../docs/spec/tiers.md"))(t)
 	_, rights, _ := strings.Cut(string(text), "ACL SETUSER ")
 	rights, _, _ = strings.Cut(rights, "\n")
 	servers := redistest.Cluster(t, 3)
@@ -434,8 +433,7 @@ func TestServerJoinsClusterWithoutReads(t *testing.T) {
 	for _, s := range servers {
 		s.Become(true)
 	}
-	slot, err := first.Client().ClusterKeySlot(context.Background(), cacheKey("c")).Result()
-	fatal.If(t, err)
+	slot := fatal.Value(first.Client().ClusterKeySlot(context.Background(), cacheKey("c")).Result())(t)
 	// The second server gets the slots of the key that the tier writes without reads, so the first one answers MOVED.
 	redistest.Form(t, servers, (1+3-int(slot)*3/16384)%3)
 	until(t, "the tier finds the cluster", func() bool {
@@ -497,8 +495,7 @@ func TestOpeningEndsRequests(t *testing.T) {
 		tier.About{Cache: "c", Info: newCounted(1, 1000).Info(), Log: slog.New(slog.DiscardHandler)})
 	fatal.If(t, err)
 	defer made.stop()
-	e, err := made.connect(t.Context())
-	fatal.If(t, err)
+	e := fatal.Value(made.connect(t.Context()))(t)
 	defer e.close()
 	n := e.single
 	server.Stop()

@@ -62,8 +62,7 @@ func TestObject(t *testing.T) {
 	}
 	for after, want := range map[time.Time]int{{}: 10, time.Unix(0, 0): 9, time.Unix(7, 0): 2, time.Unix(9, 0): 0,
 		time.Unix(99, 0): 0} {
-		b, err := json.Marshal(last.Object(&h, after))
-		fatal.If(t, err)
+		b := fatal.Value(json.Marshal(last.Object(&h, after)))(t)
 		var got struct {
 			Seconds float64
 			Caches  []struct {

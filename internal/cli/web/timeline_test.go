@@ -17,8 +17,7 @@ import (
 
 // Ensure that a browser that sends slowly, or that does not read its answer, holds up no other's timeline.
 func TestSlowBrowsers(t *testing.T) {
-	run, err := os.ReadFile("../../timeline/testdata/run.json")
-	fatal.If(t, err)
+	run := fatal.Value(os.ReadFile("../../timeline/testdata/run.json"))(t)
 	s := httptest.NewServer(page(new(int)))
 	t.Cleanup(s.Close)
 	var body bytes.Buffer
@@ -30,18 +29,14 @@ func TestSlowBrowsers(t *testing.T) {
 		form.FormDataContentType(), body.Len())
 	for _, sent := range []int{body.Len() / 2, body.Len()} { // half of it, or all without reading the answer
 		for range 3 {
-			c, err := net.Dial("tcp", s.Listener.Addr().String())
-			fatal.If(t, err)
+			c := fatal.Value(net.Dial("tcp", s.Listener.Addr().String()))(t)
 			t.Cleanup(func() { c.Close() })
 			c.(*net.TCPConn).SetReadBuffer(1)
-			if _, err := io.WriteString(c, request+body.String()[:sent]); err != nil {
-				t.Fatal(err)
-			}
+			fatal.Value(io.WriteString(c, request+body.String()[:sent]))(t)
 		}
 	}
 	client := &http.Client{Timeout: 30 * time.Second} // long before the slow ones are given up
-	got, err := client.Post(s.URL+"/v1/timeline", form.FormDataContentType(), bytes.NewReader(body.Bytes()))
-	fatal.If(t, err)
+	got := fatal.Value(client.Post(s.URL+"/v1/timeline", form.FormDataContentType(), bytes.NewReader(body.Bytes())))(t)
 	defer got.Body.Close()
 	if text, err := io.ReadAll(got.Body); err != nil || got.StatusCode != http.StatusOK || !bytes.Contains(text, []byte("The training loop waited")) {
 		t.Errorf("%d, %v, %.200s", got.StatusCode, err, text)

@@ -143,8 +143,7 @@ func askToDraw(t *testing.T, p *Page, name string, content []byte) *http.Respons
 	var body bytes.Buffer
 	form := multipart.NewWriter(&body)
 	if name != "" {
-		part, err := form.CreateFormFile("file", name)
-		fatal.If(t, err)
+		part := fatal.Value(form.CreateFormFile("file", name))(t)
 		part.Write(content)
 	}
 	form.Close()
@@ -158,8 +157,7 @@ func askToDraw(t *testing.T, p *Page, name string, content []byte) *http.Respons
 // Ensure that a timeline is drawn, compressed or not, in an origin of its own, and that everything else is
 // refused with the reason.
 func TestTimeline(t *testing.T) {
-	run, err := os.ReadFile("../../timeline/testdata/run.json")
-	fatal.If(t, err)
+	run := fatal.Value(os.ReadFile("../../timeline/testdata/run.json"))(t)
 	zipped := func(content []byte) []byte {
 		var b bytes.Buffer
 		z := gzip.NewWriter(&b)

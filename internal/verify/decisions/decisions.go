@@ -71,8 +71,7 @@ func CompareChains(t *testing.T, open func(t *testing.T, o shm.Options) (*shm.Se
 	for kind := policy.KindCost; kind <= policy.KindLFU; kind++ {
 		t.Run(kind.String(), func(t *testing.T) {
 			const samples, slots, stride = 200, 1088, 64
-			g, err := shm.NewGeometry(shm.FlagVariable, shm.Policy(kind-1), samples, slots, stride, 8, 0)
-			fatal.If(t, err)
+			g := fatal.Value(shm.NewGeometry(shm.FlagVariable, shm.Policy(kind-1), samples, slots, stride, 8, 0))(t)
 			seg, c := open(t, shm.Options{Samples: samples, Variable: true, Policy: shm.Policy(kind - 1), SlotBytes: stride,
 				ClientRecords: 8, Limit: g.SegmentBytes})
 			compareChains(t, kind, seg, c)

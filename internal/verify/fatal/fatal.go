@@ -10,3 +10,13 @@ func If(t testing.TB, err error) {
 		t.Fatal(err)
 	}
 }
+
+// Value takes the results of a call: fatal.Value(os.Open(path))(t) is the file, or ends the test at
+// the error.
+func Value[T any](v T, err error) func(t testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		If(t, err)
+		return v
+	}
+}

@@ -146,12 +146,10 @@ func TestSchedulesCover(t *testing.T) {
 	documented := documented(t)
 	replayed, died := map[string]bool{}, map[string]bool{}
 	for _, s := range Schedules() {
-		run, err := NewRun(s.World, 0)
-		fatal.If(t, err)
+		run := fatal.Value(NewRun(s.World, 0))(t)
 		at := map[int]string{}
 		for _, text := range s.Moves {
-			m, err := ParseMove(text)
-			fatal.If(t, err)
+			m := fatal.Value(ParseMove(text))(t)
 			if m.String() != text {
 				t.Errorf("%q is read as %q", text, m)
 			}
@@ -183,8 +181,7 @@ func documented(t *testing.T) map[string]bool {
 // pointsOf finds the names of fault points in a document.
 func pointsOf(t *testing.T, path string) map[string]bool {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	fatal.If(t, err)
+	text := fatal.Value(os.ReadFile(path))(t)
 	points := map[string]bool{}
 	for _, m := range regexp.MustCompile("`((?:register|reclaim|claim|evict|slot|extent|write|publish|abort|clear)\\.[a-z]+)`").FindAllStringSubmatch(string(text), -1) {
 		points[m[1]] = true

@@ -94,8 +94,7 @@ func replayC(t *testing.T, program string, s model.Schedule) {
 		if lines[2*k] != e.event {
 			t.Fatalf("after\n%sthe real code does %q", told.String(), lines[2*k])
 		}
-		raw, err := parseWords(w, lines[2*k+1])
-		fatal.If(t, err)
+		raw := fatal.Value(parseWords(w, lines[2*k+1]))(t)
 		got, err := raw.snapshot(w, sc)
 		if err != nil {
 			t.Fatalf("after\n%s%v", told.String(), err)
@@ -147,8 +146,7 @@ func script(t *testing.T, w model.Config, sc scale, s model.Schedule, seed uint6
 			fmt.Fprintf(&head, "thread %d%s\n", c, operations(program))
 		}
 	}
-	run, err := model.NewRun(s.World, seed)
-	fatal.If(t, err)
+	run := fatal.Value(model.NewRun(s.World, seed))(t)
 	expected := []expectation{{"setup" + operations(w.Setup) + " -", "ready", run.Snapshot()}}
 	pending := map[int]model.Result{} // of operations at their last fault point
 	settle := func(thread int) {
@@ -158,8 +156,7 @@ func script(t *testing.T, w model.Config, sc scale, s model.Schedule, seed uint6
 		}
 	}
 	for _, text := range s.Moves {
-		m, err := model.ParseMove(text)
-		fatal.If(t, err)
+		m := fatal.Value(model.ParseMove(text))(t)
 		e := expectation{line: fmt.Sprintf("run %d", m.Thread), event: "at " + m.Point}
 		if m.Dies {
 			e.line, e.event = fmt.Sprintf("die %d", m.Thread), "dead"

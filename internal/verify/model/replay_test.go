@@ -77,8 +77,7 @@ var running atomic.Pointer[actor]
 
 func replayGo(t *testing.T, s model.Schedule) {
 	st := newStage(t, worldNamed(t, s.World))
-	run, err := model.NewRun(s.World, seedOf(st.seg.Header.UUID[:]))
-	fatal.If(t, err)
+	run := fatal.Value(model.NewRun(s.World, seedOf(st.seg.Header.UUID[:])))(t)
 	st.compare(run, "the setup")
 	defer fault.SetHook(nil)
 	fault.SetHook(func(point string) {
