@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -243,9 +244,7 @@ func TestGatherPacked(t *testing.T) {
 		t.Fatal(n, err)
 	}
 	for k, i := range indices {
-		if hit[k] != (i%3 != 0 && i != 7) {
-			t.Errorf("sample %d: hit %v", i, hit[k])
-		}
+		expect.Equal(t, hit[k], (i%3 != 0 && i != 7), "hit of sample %d", i)
 		if hit[k] && !slices.Equal(dst[offsets[k]:offsets[k]+lengths[k]], payload(i, 0, i*7)) {
 			t.Errorf("sample %d has other bytes", i)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/internal/verify/decisions"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/policy"
 	"github.com/stocached/stocached/shm"
@@ -33,9 +34,7 @@ func checkChains(t testing.TB, seg *shm.Segment) {
 		w, m := shm.Word(seg.Word(i).Load()), shm.Meta(seg.Meta(i).Load())
 		switch w.State() {
 		case shm.Empty:
-			if layout.Place(w) != 0 {
-				t.Errorf("sample %d is EMPTY in place %d", i, layout.Place(w))
-			}
+			expect.Equal(t, layout.Place(w), 0, "place of sample %d, which is EMPTY", i)
 			continue
 		case shm.Ready:
 		default:

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 )
@@ -140,9 +141,7 @@ func TestClaimTakesMemory(t *testing.T) {
 		t.Error(err)
 	}
 	wantSample(t, c, 2, make([]byte, size))
-	if now := stats(t, c).AllocatedBytes; now != before+size {
-		t.Errorf("reading made %d bytes of pages %d", before+size, now)
-	}
+	expect.Equal(t, stats(t, c).AllocatedBytes, before+size, "bytes of pages after reads")
 }
 
 // The client table shows live clients and those that have ended.
@@ -248,9 +247,7 @@ func TestZombiePublish(t *testing.T) {
 		if err := k.Publish(); !errors.Is(err, shm.ErrLost) {
 			t.Errorf("publish: %v", err)
 		}
-		if got := shm.Word(seg.Word(3).Load()); got != taken {
-			t.Errorf("the word is %x, want %x as it was", got, taken)
-		}
+		expect.Equal(t, shm.Word(seg.Word(3).Load()), taken, "the word")
 		wantMiss(t, c, 3)
 		if s := stats(t, c); s.Lost != 1 || s.Stored != 0 || s.Ready != 0 {
 			t.Errorf("%+v", s)

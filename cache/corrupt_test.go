@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 )
@@ -84,9 +85,7 @@ func TestPeek(t *testing.T) {
 	if _, hit, err := c.Peek(300, buffer); hit || err != nil {
 		t.Error(hit, err)
 	}
-	if after := stats(t, c); after != before {
-		t.Errorf("peeking changed %+v to %+v", before, after)
-	}
+	expect.Equal(t, stats(t, c), before, "statistics after a peek")
 	k, _, _ := c.Claim(7, 100000, 0)
 	k.WriteAt([]byte("half"), 0)
 	if _, hit, err := c.Peek(7, buffer); !hit || err != nil || string(buffer[:4]) != "half" {

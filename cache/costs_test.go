@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 )
@@ -103,9 +104,7 @@ func TestMeasureNext(t *testing.T) {
 				t.Fatalf("%v: load %d is not measured", policy, k)
 			}
 		}
-		if measured != want {
-			t.Errorf("%v: %d of 4096 loads are measured, want %d", policy, measured, want)
-		}
+		expect.Equal(t, measured, want, "%v: measured of 4096 loads", policy)
 	}
 }
 

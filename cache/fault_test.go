@@ -17,6 +17,7 @@ import (
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/internal/fault"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 )
@@ -178,9 +179,7 @@ func dieAt(t *testing.T, d death, kind, point string) {
 	case err != nil:
 		t.Errorf("the next set: %v", err)
 	case published || unclaimed:
-		if r != cache.Exists {
-			t.Errorf("the next set of a sample that is READY: %v", r)
-		}
+		expect.Equal(t, r, cache.Exists, "the next set of a sample that is READY")
 	case r != cache.Stored:
 		t.Errorf("the next set: %v", r)
 	}
@@ -221,9 +220,7 @@ func dieAt(t *testing.T, d death, kind, point string) {
 	if seg.Variable() {
 		full = int(seg.Samples) // all samples fit, whatever one death loses
 	}
-	if s := stats(t, next); s.Ready != uint64(full) {
-		t.Errorf("%d samples could be filled in, want %d", s.Ready, full)
-	}
+	expect.Equal(t, stats(t, next).Ready, uint64(full), "samples after all fills, of %d", full)
 	checkSound(t, seg)
 	if v, err := next.Verify(0, int(seg.Samples)); err != nil || v.Corrupt != 0 {
 		t.Errorf("%+v, %v", v, err)
@@ -511,9 +508,7 @@ func TestStoppedWriter(t *testing.T) {
 					t.Errorf("clear: %v", err)
 				}
 				p.signal(syscall.SIGCONT)
-				if answer := p.hear(); answer != "STORED <nil>" {
-					t.Errorf("the stopped writer got %q", answer)
-				}
+				expect.Equal(t, p.hear(), "STORED <nil>", "the stopped writer")
 				for i, version := range map[int]int{1: 0, 3: 1, 4: 0} {
 					wantSample(t, c, i, payload(i, version, faultBytes))
 				}
@@ -550,12 +545,8 @@ func TestClaimantStoppedUnderAClear(t *testing.T) {
 	case <-time.After(30 * time.Millisecond):
 	}
 	p.signal(syscall.SIGCONT)
-	if answer := p.hear(); answer != "BUSY <nil>" {
-		t.Errorf("the claimant got %q", answer)
-	}
-	if r := <-cleared; r != "STORED <nil>" {
-		t.Errorf("the clear came to %s", r)
-	}
+	expect.Equal(t, p.hear(), "BUSY <nil>", "the claimant")
+	expect.Equal(t, <-cleared, "STORED <nil>", "the clear")
 	wantMiss(t, c, 1)
 	p.kill()
 	checkSound(t, seg)
@@ -664,9 +655,7 @@ func TestLostRace(t *testing.T) {
 		if overwrite {
 			want, version = "STORED <nil>", 0
 		}
-		if got := <-answer; got != want {
-			t.Errorf("overwrite %v: %s, want %s", overwrite, got, want)
-		}
+		expect.Equal(t, <-answer, want, "overwrite %v", overwrite)
 		wantSample(t, a, 3, payload(3, version, faultBytes))
 		fault.SetHook(nil)
 		checkSound(t, seg)
@@ -733,9 +722,7 @@ func freedBehindASearch(t *testing.T, point string, want cache.Result, then func
 func TestSlotFreedBehindASearch(t *testing.T) {
 	seg, a := freedBehindASearch(t, "slot.taken", cache.Stored, func(*cache.Cache) {})
 	set(t, a, 6, payload(6, 0, faultBytes), 0, cache.Stored)
-	if s := stats(t, a); s.Ready != 6 {
-		t.Errorf("%d samples in 6 slots", s.Ready)
-	}
+	expect.Equal(t, stats(t, a).Ready, 6, "samples in 6 slots")
 	checkSound(t, seg)
 }
 
@@ -827,9 +814,7 @@ func TestCopyWhileTheGenerationWraps(t *testing.T) {
 				if !hit || err != nil || string(dst) != string(contents[0]) {
 					t.Errorf("hit %v, %v: %x and %x", hit, err, dst[:8], dst[size-8:])
 				}
-				if s := stats(t, reader); s.Retried != 1 {
-					t.Errorf("%d copies were thrown away", s.Retried)
-				}
+				expect.Equal(t, stats(t, reader).Retried, 1, "copies thrown away")
 				checkSound(t, seg)
 			})
 		}

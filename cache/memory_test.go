@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/shm/memory"
@@ -41,9 +42,7 @@ func TestShortMemory(t *testing.T) {
 		}
 	}
 	set(0, 0, Stored)
-	if looks != 1 {
-		t.Errorf("looked %d times before the first fill", looks)
-	}
+	expect.Equal(t, looks, 1, "looks before the first fill")
 	looks = 0
 	for i := 1; i < 131; i++ {
 		set(i, 0, Stored)
@@ -118,9 +117,7 @@ func TestEvictInShortMemory(t *testing.T) {
 	if s := set(5, Stored); s.Ready != 4 || s.Evicted != 2 {
 		t.Errorf("%d samples, %d evicted", s.Ready, s.Evicted)
 	}
-	if n := seg.Drawn(c.record).Load(); n != 0 {
-		t.Errorf("%d bytes are drawn and not settled", n)
-	}
+	expect.Equal(t, seg.Drawn(c.record).Load(), 0, "bytes drawn and not settled")
 }
 
 // Slots whose pages exist draw nothing from the allowance: not for samples that fill less of them, not
@@ -149,9 +146,7 @@ func TestChainsDrawOnce(t *testing.T) {
 		if turn == 0 {
 			left = grant.Load()
 		}
-		if now := grant.Load(); now != left {
-			t.Errorf("turn %d: the grant is %#x, was %#x", turn, now, left)
-		}
+		expect.Equal(t, grant.Load(), left, "turn %d: the grant", turn)
 	}
 	k, r, err := c.Claim(8, slots*stride, 0)
 	if r != Stored || err != nil {
@@ -161,7 +156,5 @@ func TestChainsDrawOnce(t *testing.T) {
 	if r, err := c.Set(9, make([]byte, slots*stride), 0); r != Stored || err != nil {
 		t.Fatal(r, err)
 	}
-	if now := grant.Load(); now != left {
-		t.Errorf("after an abort: the grant is %#x, was %#x", now, left)
-	}
+	expect.Equal(t, grant.Load(), left, "after an abort: the grant")
 }

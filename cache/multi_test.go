@@ -65,9 +65,7 @@ func TestKilledWhileFilling(t *testing.T) {
 		set(t, c, 3, payload(3, 2, 5000), 0, cache.Busy)
 		p.kill()
 		q := start(t, seg.Path(), "")
-		if q.owner != p.owner {
-			t.Fatalf("the new client has number %d, the dead one had %d", q.owner, p.owner)
-		}
+		fatal.Equal(t, q.owner, p.owner, "the number of the new client, which the dead one had")
 		q.ask("STORED <nil>", "set 3 3 5000")
 		wantSample(t, c, 3, payload(3, 3, 5000))
 		wantSample(t, c, 1, payload(1, 0, 5000))

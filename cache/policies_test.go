@@ -6,6 +6,7 @@ import (
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/internal/verify/decisions"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/policy"
 	"github.com/stocached/stocached/shm"
@@ -86,13 +87,9 @@ func TestUncountedReadsAreNoHits(t *testing.T) {
 			t.Fatal(hit, err)
 		}
 	}
-	if b := seg.Reference(0); b != 0 {
-		t.Errorf("reference byte %d after reads that are not counted", b)
-	}
+	expect.Equal(t, seg.Reference(0), 0, "reference byte after reads that are not counted")
 	if _, hit, err := c.Get(0, dst); !hit || err != nil {
 		t.Fatal(hit, err)
 	}
-	if b := seg.Reference(0); b != 1 {
-		t.Errorf("reference byte %d after a hit", b)
-	}
+	expect.Equal(t, seg.Reference(0), 1, "reference byte after a hit")
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
@@ -197,9 +198,7 @@ func TestGetOrLoadOnce(t *testing.T) {
 		<-entered
 		close(release)
 		wait.Wait()
-		if loads.Load() != 1 {
-			t.Errorf("loaded %d times", loads.Load())
-		}
+		expect.Equal(t, loads.Load(), 1, "loads")
 		if data, err := c.GetOrLoad(t.Context(), 5, nil); err != nil || !slices.Equal(data, sample(5, 1000)) {
 			t.Error("the cache holds other bytes", err)
 		}
@@ -301,9 +300,7 @@ func TestGetOrLoadPanic(t *testing.T) {
 		waited <- err
 	}()
 	close(fail)
-	if p := <-panicked; p != "boom" {
-		t.Errorf("the caller recovered %v", p)
-	}
+	expect.Equal(t, <-panicked, "boom", "the caller recovered")
 	if err := <-waited; err == nil {
 		t.Error("who waited got no error")
 	}

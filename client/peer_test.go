@@ -20,6 +20,7 @@ import (
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 
@@ -293,9 +294,7 @@ func TestAnswersThatCannotBe(t *testing.T) {
 		if !errors.Is(err, control.ErrProtocol) || errors.Is(err, client.ErrNoServer) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if n := p.connections.Load(); n != 1 {
-			t.Errorf("%s: %d connections", name, n)
-		}
+		expect.Equal(t, p.connections.Load(), 1, "%s: connections", name)
 		c.Close()
 	}
 }

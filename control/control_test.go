@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
@@ -177,17 +178,11 @@ func TestTextIsMadePrintable(t *testing.T) {
 func TestSocketsDir(t *testing.T) {
 	t.Setenv("XDG_RUNTIME_DIR", "/run/user/7")
 	t.Setenv(control.SocketsVariable, "")
-	if got := control.SocketsDir(); got != "/run/user/7/stocached" {
-		t.Error(got)
-	}
+	expect.Equal(t, control.SocketsDir(), "/run/user/7/stocached")
 	t.Setenv("XDG_RUNTIME_DIR", "")
-	if got := control.SocketsDir(); got != fmt.Sprintf("/tmp/stocached-%d", os.Getuid()) {
-		t.Error(got)
-	}
+	expect.Equal(t, control.SocketsDir(), fmt.Sprintf("/tmp/stocached-%d", os.Getuid()))
 	t.Setenv(control.SocketsVariable, "/elsewhere")
-	if got := control.SocketsDir(); got != "/elsewhere" {
-		t.Error(got)
-	}
+	expect.Equal(t, control.SocketsDir(), "/elsewhere")
 }
 
 // Types, codes and limits in docs/spec/control.md are those of this package.
@@ -196,9 +191,7 @@ func TestDocument(t *testing.T) {
 	types, codes, _ := strings.Cut(string(text), "## Codes")
 	row := regexp.MustCompile(`(?m)^\| (\d+) \| ([A-Z_]+) \|`)
 	found := regexp.MustCompile(`(?m)^\| (\d+) \| ([A-Z_]+) \| (client|server) \|`).FindAllStringSubmatch(types, -1)
-	if len(found) != len(every) {
-		t.Errorf("%d types in the document, %d in the code", len(found), len(every))
-	}
+	expect.Equal(t, len(found), len(every), "types in the document and the code")
 	for k, m := range found {
 		name := control.Type(k + 1)
 		if m[1] != fmt.Sprint(k+1) || m[2] != name.String() || (m[3] == "client") != name.FromClient() {
@@ -206,9 +199,7 @@ func TestDocument(t *testing.T) {
 		}
 	}
 	found = row.FindAllStringSubmatch(codes, -1)
-	if len(found) != int(control.CodeKind) {
-		t.Errorf("%d codes in the document, %d in the code", len(found), int(control.CodeKind))
-	}
+	expect.Equal(t, len(found), int(control.CodeKind), "codes in the document and the code")
 	for k, m := range found {
 		if code := control.Code(k + 1); m[1] != fmt.Sprint(k+1) || m[2] != code.String() {
 			t.Errorf("the document has %q, the code %d %v", m[0], k+1, code)

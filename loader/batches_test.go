@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/loader"
 	"github.com/stocached/stocached/order"
@@ -49,9 +50,7 @@ func TestSameBatches(t *testing.T) {
 					}
 					for e := range uint64(3) {
 						want, n := wanted(t, sequence, e, order.Shard{}), 0
-						if l.Len() != (samples+size-1)/size {
-							t.Fatal(l.Len())
-						}
+						fatal.Equal(t, l.Len(), (samples+size-1)/size)
 						for b, err := range l.Batches(t.Context()) {
 							fatal.If(t, err)
 							part := want[n:min(n+size, samples)]
@@ -110,9 +109,7 @@ func TestLoadWithMemoryOfItsOwn(t *testing.T) {
 		for range 2 {
 			all := readEpoch(t, d, l)
 			slices.Sort(all)
-			if len(slices.Compact(all)) != d.samples {
-				t.Error(all)
-			}
+			expect.Equal(t, len(slices.Compact(all)), d.samples, "%v", all)
 		}
 		for i := range files {
 			if string(files[i]) != string(d.want(i)) {
@@ -145,9 +142,7 @@ func TestSlowSample(t *testing.T) {
 		b.Release()
 	}
 	for k, i := range got {
-		if k != i {
-			t.Fatal(got)
-		}
+		fatal.Equal(t, k, i, "%v", got)
 	}
 }
 
@@ -183,9 +178,7 @@ func TestAhead(t *testing.T) {
 			fatal.If(t, err)
 			eventually(t, fmt.Sprint(c, " is read"), func() bool { return d.total() >= c.reads })
 			time.Sleep(5 * time.Millisecond)
-			if n := d.total(); n != c.reads {
-				t.Errorf("%+v: %d reads", c, n)
-			}
+			expect.Equal(t, d.total(), c.reads, "%+v: reads", c)
 			b.Release()
 			break
 		}

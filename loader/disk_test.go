@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/loader"
 )
@@ -41,9 +42,7 @@ func TestBehindADisk(t *testing.T) {
 				}
 				b.Release()
 			}
-			if seen != samples {
-				t.Errorf("%d samples", seen)
-			}
+			expect.Equal(t, seen, samples, "samples")
 			fatal.If(t, d.Flush(t.Context()))
 		}
 		if s, err := d.Stats(); err != nil || loads.Load() != samples || s.Hits == 0 || (s.Stored == samples) != (program == 0) {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/loader"
 )
@@ -45,9 +46,7 @@ func TestKeptBatches(t *testing.T) {
 		}
 		for _, k := range kept {
 			wantBatch(t, d, k.batch, k.indices)
-			if sum(k.batch) != k.sum {
-				t.Fatal("a batch that was kept has changed")
-			}
+			fatal.Equal(t, sum(k.batch), k.sum, "a batch that was kept")
 			k.batch.Release() // a late release is allowed
 		}
 		readEpoch(t, d, l)
@@ -86,9 +85,7 @@ func TestReleased(t *testing.T) {
 		for what, use := range map[string]func(){"Len": func() { b.Len() }, "Indices": func() { again.Indices() },
 			"Data": func() { b.Data() }, "Sample": func() { again.Sample(0) },
 			"Hits": func() { b.Hits() }, "Real": func() { b.Real() }, "Epoch": func() { b.Epoch() }} {
-			if text := panics(use); text != "loader: use of a batch after its Release" {
-				t.Errorf("%s: %q", what, text)
-			}
+			expect.Equal(t, panics(use), "loader: use of a batch after its Release", "%s", what)
 		}
 		old = b
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/loader"
 	"github.com/stocached/stocached/order"
@@ -125,9 +126,7 @@ func TestBadOptions(t *testing.T) {
 func TestDropLast(t *testing.T) {
 	d := newDataset(50, 20)
 	l := open(t, loader.FromSource(d), loader.Options{BatchSize: 8, DropLast: true})
-	if n := l.Len(); n != 6 {
-		t.Error(n)
-	}
+	expect.Equal(t, l.Len(), 6)
 	if got := readEpoch(t, d, l); len(got) != 48 || l.State().Epoch != 1 {
 		t.Error(got, l.State())
 	}

@@ -44,9 +44,7 @@ func TestEpochHasEverySampleOnce(t *testing.T) {
 		e := epoch(t, o, 3)
 		seen := make([]bool, o.Samples)
 		all := make([]int, o.Samples)
-		if n := e.Fill(all, 0, 1); n != int(o.Samples) {
-			t.Fatalf("%+v: %d of %d", o, n, o.Samples)
-		}
+		fatal.Equal(t, e.Fill(all, 0, 1), int(o.Samples), "%+v: of %d", o, o.Samples)
 		for k := range o.Samples {
 			i := e.At(k)
 			if i >= o.Samples || seen[i] || e.Position(i) != k || all[k] != int(i) {
@@ -58,9 +56,7 @@ func TestEpochHasEverySampleOnce(t *testing.T) {
 		third := make([]int, o.Samples)
 		n := e.Fill(third, 1, 3)
 		for k, i := range third[:n] {
-			if i != all[1+3*k] {
-				t.Fatalf("%+v: every third one: %d is %d, want %d", o, k, i, all[1+3*k])
-			}
+			fatal.Equal(t, i, all[1+3*k], "%+v: every third of %d", o, k)
 		}
 		if want := int(o.Samples+1) / 3; n != want {
 			t.Fatalf("%+v: every third one: %d, want %d", o, n, want)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
@@ -78,9 +79,7 @@ func TestDrawsOfAnyNumber(t *testing.T) {
 		return all
 	}
 	few, many := first(WeightedOrder{Draws: 100}, 0), first(WeightedOrder{Draws: MaxSamples}, 0)
-	if few != many {
-		t.Errorf("%v, and of more draws %v", few, many)
-	}
+	expect.Equal(t, few, many, "and of more draws")
 	if other := first(WeightedOrder{Draws: 100}, 1); few == other {
 		t.Error("two epochs are alike")
 	}

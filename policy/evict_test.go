@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/stocached/stocached/internal/simulate"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/policy"
 )
@@ -232,7 +233,5 @@ func TestVectors(t *testing.T) {
 		fatal.If(t, os.WriteFile(file, []byte(b.String()), 0o644))
 	}
 	want := fatal.Value(os.ReadFile(file))(t)
-	if b.String() != string(want) {
-		t.Error("decisions differ from ", file)
-	}
+	expect.Equal(t, b.String(), string(want), "decisions of %v", file)
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/policy"
 )
 
@@ -70,9 +71,7 @@ func TestPool(t *testing.T) {
 	s := policy.NewSearch(rule, policy.Candidate{Sample: 999, Next: 5}, 0, 100, &pool)
 	var soon []uint64
 	for k, want := range []uint64{7, random} {
-		if first := s.Slot(7); first != want {
-			t.Fatalf("look %d is at slot %d, not %d", k, first, want)
-		}
+		fatal.Equal(t, s.Slot(7), want, "the slot of look %d", k)
 		soon = append(soon, s.Soon())
 		s.Look(7, 90, policy.Candidate{Sample: 90, Next: 200})
 	}
@@ -85,9 +84,7 @@ func TestPool(t *testing.T) {
 	other.Merge(&left)
 	pool.Merge(&other)
 	few := policy.NewSearch(rule, policy.Candidate{Sample: 999, Next: 5}, 0, 50, &other)
-	if slot := few.Slot(7); slot != rule.Slot(7, 50) {
-		t.Fatal(slot)
-	}
+	fatal.Equal(t, few.Slot(7), rule.Slot(7, 50))
 	for _, want := range []uint64{90, 90, 3, 3} {
 		s := policy.NewSearch(rule, policy.Candidate{Sample: 999, Next: 5}, 0, 100, &pool)
 		if slot := s.Slot(7); slot != want {

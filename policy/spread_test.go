@@ -1,6 +1,10 @@
 package policy
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/stocached/stocached/internal/verify/expect"
+)
 
 // Measurements that differ by the largest distance fill `within` to its 16 bits and no further: the
 // next bits are the percentile's.
@@ -13,9 +17,7 @@ func TestSpreadKeepsItsParts(t *testing.T) {
 			t.Fatalf("after %d measurements: within %d, tail %d", n+1, within, s.part(3))
 		}
 	}
-	if s.Trust() != 0 {
-		t.Errorf("trust %d in costs that are noise", s.Trust())
-	}
+	expect.Equal(t, s.Trust(), 0, "trust in costs that are noise")
 }
 
 // Ensure that a word which no measurements make counts as 0, and that any word gives costs and decisions.

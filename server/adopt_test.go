@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/shm"
@@ -106,9 +107,7 @@ func TestEmptiedCacheThatCannotComeBack(t *testing.T) {
 	}()
 	select {
 	case n := <-code:
-		if n != 404 {
-			t.Errorf("%d", n)
-		}
+		expect.Equal(t, n, 404)
 	case <-time.After(time.Minute):
 		t.Error("no answer")
 	}
@@ -161,9 +160,7 @@ func TestOneSocketIsGiven(t *testing.T) {
 			o.AdminSocket = l
 		}
 		s, stop := start(t, o)
-		if s.Dir() != dir {
-			t.Errorf("%s: %s", name, s.Dir())
-		}
+		expect.Equal(t, s.Dir(), dir, "%s", name)
 		p := connect(t, dir)
 		p.socket.Close()
 		if code, _ := ask(t, s, "/healthz"); code != 200 {

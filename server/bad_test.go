@@ -6,6 +6,7 @@ import (
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/sourcetest"
@@ -26,9 +27,7 @@ func TestBadSamples(t *testing.T) {
 	p, number, c := attachTo(t, s)
 	for round := range 2 {
 		a := p.fetch(number, 0, append(upTo(30), 4)...)
-		if len(a.failures) != 6 {
-			t.Errorf("%+v", a.failures)
-		}
+		expect.Equal(t, len(a.failures), 6, "%+v", a.failures)
 		for position, i := range map[uint32]int{4: 4, 5: 5, 29: 29, 30: 4} {
 			if g := a.failures[position]; g.Code != control.CodeBad || g.Text != fmt.Sprintf("%d.jpg: it is cut", i) {
 				t.Errorf("position %d: %+v", position, g)
@@ -48,9 +47,7 @@ func TestBadSamples(t *testing.T) {
 	if a := q.fetch(other, control.Send, 4, 6); a.failures[0].Code != control.CodeBad || len(a.samples) != 1 {
 		t.Errorf("%+v", a)
 	}
-	if a := about(t, s); a["bad_samples"] != 3.0 {
-		t.Error(a["bad_samples"])
-	}
+	expect.Equal(t, about(t, s)["bad_samples"], 3.0)
 	wantMetrics(t, s, `stocached_bad_samples{cache="pets"} 3`)
 	wantMetrics(t, s, `stocached_source_errors_total{cache="pets",kind="decode"} 3`)
 	wantMetrics(t, s, `stocached_source_errors_total{cache="pets",kind="damaged"} 2`)

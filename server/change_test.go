@@ -18,6 +18,7 @@ import (
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/shm"
@@ -187,9 +188,7 @@ func TestCachesComeAndGo(t *testing.T) {
 	eventually(t, "they are being read", func() bool { return cats.begun(45) == 1 && cats.begun(46) == 1 })
 	reload(t, s, o)
 	a := p.answer(id, 5)
-	if len(a.failures) != 4 {
-		t.Errorf("%+v", a)
-	}
+	expect.Equal(t, len(a.failures), 4, "%+v", a)
 	for position, f := range a.failures {
 		if f.Code != control.CodeClosing || position == 4 {
 			t.Errorf("position %d: %+v", position, f)
@@ -218,9 +217,7 @@ func TestCachesComeAndGo(t *testing.T) {
 		a.failures[1].Code != control.CodeClosing {
 		t.Errorf("a fetch from a removed cache: %+v", a)
 	}
-	if n := p.prefetch(number, 48); n != 0 {
-		t.Errorf("%d samples of a removed cache are queued", n)
-	}
+	expect.Equal(t, p.prefetch(number, 48), 0, "queued samples of a removed cache")
 	if dogs.begun(47) != 0 || cats.begun(47) != 0 {
 		t.Error("something was read for it")
 	}
@@ -297,9 +294,7 @@ func TestReloadsAreRefused(t *testing.T) {
 	for _, method := range []string{"POST", "PUT", "DELETE"} {
 		wantRequest(t, s, method, "/v1/caches/pets", "{}", 404, "there are: GET /v1/caches")
 	}
-	if s.Caches() != 1 {
-		t.Errorf("%d caches", s.Caches())
-	}
+	expect.Equal(t, s.Caches(), 1, "caches")
 	if text, err := os.ReadFile(inTheWay); err != nil || string(text) != "no segment" {
 		t.Errorf("a file that is not ours was touched: %q, %v", text, err)
 	}
@@ -361,9 +356,7 @@ func TestReplace(t *testing.T) {
 		}
 		eventually(t, fmt.Sprint(parallel, " are being read"), func() bool { return begun() == parallel })
 		time.Sleep(20 * time.Millisecond)
-		if n := begun(); n != parallel {
-			t.Errorf("%d reads at a time, want %d", n, parallel)
-		}
+		expect.Equal(t, begun(), parallel, "reads at a time")
 		for _, release := range releases {
 			release()
 		}

@@ -32,9 +32,7 @@ func dial(t *testing.T, dir string) *peer {
 	p.send(control.AppendHello(nil, p.id(),
 		control.HelloBody{Version: control.Version, Kind: shm.KindGo, Label: "test"}))
 	h, body := p.receive()
-	if h.Type != control.Welcome {
-		t.Fatalf("%v: %q", h.Type, body)
-	}
+	fatal.Equal(t, h.Type, control.Welcome, "%q", body)
 	return p
 }
 
@@ -167,9 +165,7 @@ func (p *peer) answer(id uint64, n int) answer {
 	a := answer{samples: map[uint32][]byte{}, failures: map[uint32]control.Failure{}}
 	for {
 		h, body := p.receive()
-		if h.Request != id {
-			p.t.Fatalf("%v for request %d, want %d: %q", h.Type, h.Request, id, body)
-		}
+		fatal.Equal(p.t, h.Request, id, "%v for request: %q", h.Type, body)
 		switch h.Type {
 		case control.Sample:
 			position := fatal.Value(control.ParseSample(body))(p.t)

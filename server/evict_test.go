@@ -15,6 +15,7 @@ import (
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/order"
 	"github.com/stocached/stocached/policy"
@@ -97,9 +98,7 @@ func TestSend(t *testing.T) {
 	if len(a.samples) != 1 || a.failures[1].Code != control.CodeRead || a.failures[2].Code != control.CodeIndex {
 		t.Errorf("%+v", a)
 	}
-	if n := m.total(); n != 20+1+1 {
-		t.Errorf("%d reads", n)
-	}
+	expect.Equal(t, m.total(), 20+1+1, "reads")
 	// It comes while a read for another client runs, which keeps no bytes: they come from the cache.
 	release := m.hold(t, 22)
 	q := dial(t, s.Dir())
@@ -176,9 +175,7 @@ func TestDiskOfAServedCache(t *testing.T) {
 	wantSent(t, m, p.fetch(number, control.Unstored, upTo(50)...), upTo(50))
 	stop() // it writes what is in the queue
 	for i := range 50 {
-		if onDisk(i) != (i < 20) {
-			t.Errorf("sample %d is on the disk: %v", i, i >= 20)
-		}
+		expect.Equal(t, onDisk(i), (i < 20), "sample %d on the disk, %v", i, i >= 20)
 	}
 }
 
@@ -256,9 +253,7 @@ func TestSendAmongEvictors(t *testing.T) {
 						}
 						if k == 0 { // which asks without the flag too, and evicts on its own
 							a := one.fetch(number, 0, indices...)
-							if len(a.failures) != 0 {
-								t.Errorf("%+v", a.failures)
-							}
+							expect.Equal(t, len(a.failures), 0, "%+v", a.failures)
 							i := random.IntN(samples)
 							if _, err := c.SetLoaded(i, [][]byte{sourcetest.Content(i, m.size(i))}, 0, time.Millisecond); err != nil {
 								t.Error(err)

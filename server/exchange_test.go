@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/server/served"
 	"github.com/stocached/stocached/source"
@@ -63,11 +64,7 @@ func TestExchangeWhileTheServerEnds(t *testing.T) {
 	}
 	served.CloseAll(s.log, p) // as the caller of exchange does
 	for k, c := range opened {
-		if n := c.closed.Load(); n != 1 {
-			t.Errorf("source %d was closed %d times", k, n)
-		}
+		expect.Equal(t, c.closed.Load(), 1, "times that source %d was closed", k)
 	}
-	if len(opened) != 2 {
-		t.Errorf("%d sources", len(opened))
-	}
+	expect.Equal(t, len(opened), 2, "sources")
 }

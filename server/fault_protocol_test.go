@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/server"
 )
 
@@ -65,9 +66,7 @@ func TestFramesInPieces(t *testing.T) {
 		}
 		answered[h.Request] = true
 	}
-	if len(answered) != 50 {
-		t.Errorf("%d of 50 were answered", len(answered))
-	}
+	expect.Equal(t, len(answered), 50, "answered of 50")
 }
 
 // The time of a frame runs from its first byte, so slow pieces do not extend it. Between frames
@@ -130,9 +129,7 @@ func TestBatchesOfAnySize(t *testing.T) {
 		indices[k] = -1
 	}
 	// each has a failure, although the texts of all exceed a frame
-	if a := good.fetch(number, 0, indices...); len(a.failures) != len(indices) {
-		t.Errorf("%d of %d failed", len(a.failures), len(indices))
-	}
+	expect.Equal(t, len(good.fetch(number, 0, indices...).failures), len(indices), "failed")
 	over := dial(t, s.Dir())
 	over.send(control.AppendFetch(nil, control.Fetch, 9,
 		control.FetchBody{Indices: make([]int64, control.MaxIndices+1)}))

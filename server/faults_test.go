@@ -19,6 +19,7 @@ import (
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/shm"
@@ -107,9 +108,7 @@ func TestTooMuchUnderWay(t *testing.T) {
 		h, _ := p.receive()
 		answered[h.Request] = true
 	}
-	if len(answered) != len(ids) {
-		t.Errorf("%d of %d answered", len(answered), len(ids))
-	}
+	expect.Equal(t, len(answered), len(ids), "answered")
 }
 
 // A client that reads no answers costs no more than the limit, delays no other client, and is
@@ -184,9 +183,7 @@ func TestRestartIsWarm(t *testing.T) {
 	p, number, _ = join(t, again)
 	p.wantFetched(number, shuffled(40)...)
 	for i := range 40 {
-		if n := m.begun(i); n != 1 {
-			t.Errorf("sample %d was read %d times", i, n)
-		}
+		expect.Equal(t, m.begun(i), 1, "reads of sample %d", i)
 	}
 	stopAgain()
 	m.fingerprint = "memory-2" // other data under the same name: a cold cache, and clients keep the old one

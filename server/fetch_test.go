@@ -13,6 +13,8 @@ import (
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/verify/expect"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/sourcetest"
@@ -53,9 +55,7 @@ func TestEachSampleIsReadOnce(t *testing.T) {
 	}
 	readers.Wait()
 	for i := range samples {
-		if n := m.begun(i); n != 1 {
-			t.Errorf("sample %d was read %d times", i, n)
-		}
+		expect.Equal(t, m.begun(i), 1, "reads of sample %d", i)
 	}
 }
 
@@ -88,9 +88,7 @@ func TestWithoutASlot(t *testing.T) {
 		t.Errorf("slots only: %d sent, %d failed", len(a.samples), len(a.failures))
 	}
 	for _, f := range a.failures {
-		if f.Code != control.CodeNoSlot {
-			t.Errorf("%+v", f)
-		}
+		expect.Equal(t, f.Code, control.CodeNoSlot, "%+v", f)
 	}
 	// The same sample twice in a request, and from two clients at once.
 	full := -1
@@ -148,9 +146,7 @@ func TestSamplesThatFail(t *testing.T) {
 			}
 		}
 	}
-	if len(a.failures) != len(want) {
-		t.Errorf("%d failures", len(a.failures))
-	}
+	expect.Equal(t, len(a.failures), len(want), "failures")
 	wantReady(t, c, 2, 100)
 	wantReady(t, c, 10, 100)
 	// A failure is not remembered: the next read may succeed.
@@ -210,9 +206,7 @@ func TestCancel(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 	wantReady(t, c, 1, 100)
-	if n := m.begun(1); n != 1 {
-		t.Errorf("read %d times", n)
-	}
+	expect.Equal(t, m.begun(1), 1, "reads")
 	p.send(control.AppendCancel(nil, 12345)) // unknown request: ignored
 	p.wantFetched(number, 6)
 }
@@ -231,9 +225,7 @@ func TestClientGoesAway(t *testing.T) {
 	other.wantFetched(otherNumber, 50, 51)
 	eventually(t, "the client is forgotten", func() bool { return s.Connections() == 1 })
 	for i := 2; i <= 6; i++ {
-		if m.begun(i) != 0 {
-			t.Errorf("sample %d was read for a client that is gone", i)
-		}
+		expect.Equal(t, m.begun(i), 0, "reads of sample %d for a client that is gone", i)
 	}
 }
 
@@ -292,9 +284,7 @@ func TestPrefetchGivesItsMemoryBack(t *testing.T) {
 	release := m.hold(t, samples-1)
 	s, _ := start(t, options(t, m, server.CacheOptions{}))
 	p, number, _ := join(t, s)
-	if n := p.prefetch(number, shuffled(samples)...); n != samples {
-		t.Fatalf("%d samples are queued", n)
-	}
+	fatal.Equal(t, p.prefetch(number, shuffled(samples)...), samples, "queued samples")
 	isFree := func() bool {
 		_, text := ask(t, s, "/metrics")
 		return strings.Contains(text, `stocached_client_bytes{kind="requests"} 0`+"\n")

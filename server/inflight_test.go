@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/verify/expect"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/sourcetest"
@@ -36,9 +38,7 @@ func TestAskedForAgainWhileItIsRead(t *testing.T) {
 	if a := p.answer(id, 1); len(a.failures) != 0 || len(a.samples) != 0 {
 		t.Errorf("%+v", a)
 	}
-	if n := d.begun(3); n != 1 {
-		t.Errorf("read %d times", n)
-	}
+	expect.Equal(t, d.begun(3), 1, "reads")
 	wantReady(t, view(t, seg), 3, 100)
 }
 
@@ -100,9 +100,7 @@ func TestManyWantsOfOneSampleAreGivenUp(t *testing.T) {
 		p.send(control.AppendCancel(nil, id))
 	}
 	for _, id := range ids {
-		if a := p.answer(id, len(indices)); len(a.failures) != len(indices) {
-			t.Errorf("%d of %d failed", len(a.failures), len(indices))
-		}
+		expect.Equal(t, len(p.answer(id, len(indices)).failures), len(indices), "failed")
 	}
 	if took := time.Since(began); took > 15*time.Second { // some tenths of a second on an idle machine
 		t.Errorf("it took %v", took)
@@ -125,9 +123,7 @@ func TestGivenUpWantsAreForgotten(t *testing.T) {
 		p.send(control.AppendCancel(nil, id))
 		p.answer(id, len(all))
 	}
-	if n := s.Waiters("pets"); n != 0 {
-		t.Errorf("%d waiters are in queues", n)
-	}
+	expect.Equal(t, s.Waiters("pets"), 0, "waiters are in queues")
 	release()
 	if a := p.answer(first, 1); len(a.failures) != 0 {
 		t.Errorf("%+v", a)
@@ -144,12 +140,8 @@ func TestDroppedWantsAreForgotten(t *testing.T) {
 	}
 	p, number, _ := join(t, s)
 	p.fetch(number, 0, shuffled(samples)...) // some of them hang
-	if a := p.fetch(number, 0, shuffled(samples)...); len(a.failures) != samples {
-		t.Errorf("%d failed", len(a.failures))
-	}
-	if n := s.Waiters("pets"); n != 0 {
-		t.Errorf("%d waiters are in queues", n)
-	}
+	expect.Equal(t, len(p.fetch(number, 0, shuffled(samples)...).failures), samples, "failed")
+	expect.Equal(t, s.Waiters("pets"), 0, "waiters are in queues")
 }
 
 // Ensure that a client whose answers wait when the server ends gets all of them, and a failure for
@@ -159,9 +151,7 @@ func TestEndsBesideAClientThatTakesItsTime(t *testing.T) {
 	m := newMemory(5, size)
 	s, stop := start(t, options(t, m, server.CacheOptions{Size: 40 << 20, Parallel: 2}))
 	p, number, seg := join(t, s)
-	if seg.Slots != 1 {
-		t.Fatalf("%d slots", seg.Slots)
-	}
+	fatal.Equal(t, seg.Slots, 1, "slots")
 	p.fetch(number, 0, 0)
 	first := p.startFetch(number, 1)
 	eventually(t, "it waits for its client", func() bool { return s.Waiting() == size })

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/source"
@@ -105,9 +106,7 @@ func TestFilesThatTheProgramReadsItselfOpenNoCache(t *testing.T) {
 			t.Errorf("%s: %s, want %s", pattern, got, want)
 		}
 	}
-	if d.Caches() != 1 {
-		t.Errorf("there are %d caches", d.Caches())
-	}
+	expect.Equal(t, d.Caches(), 1, "caches")
 }
 
 func TestSamplesPassThroughASmallSegment(t *testing.T) {
@@ -139,9 +138,7 @@ func TestOpensAtOneTimeShareOneList(t *testing.T) {
 	close(gate)
 	opens.Wait()
 	for _, name := range names {
-		if name != names[0] {
-			t.Errorf("the programs have the caches %v", names)
-		}
+		expect.Equal(t, name, names[0], "the programs have the caches %v", names)
 	}
 	if n := d.opened.Load(); n == 8 || d.Caches() != 1 {
 		t.Errorf("8 programs made %d lists and %d caches", n, d.Caches())
@@ -176,9 +173,7 @@ func TestWhatFailsWhileASourceOpens(t *testing.T) {
 		t.Error(text)
 	}
 	close(gate)
-	if code := <-opened; code != http.StatusBadGateway {
-		t.Error(code)
-	}
+	expect.Equal(t, <-opened, http.StatusBadGateway)
 	wantLine("reads fail (unavailable)") // for a minute, as the log has it
 	gate = make(chan struct{})
 	d.gate.Store(&gate)
@@ -201,9 +196,7 @@ func TestKeysOfPrograms(t *testing.T) {
 		t.Error("a program without keys changed them")
 	}
 	d.open(t, "s3://b/x", `{"id": "a", "secret": "b", "token": "c"}`)
-	if d.keys.Load() != "abc" {
-		t.Errorf("the keys are %v", d.keys.Load())
-	}
+	expect.Equal(t, d.keys.Load(), "abc", "the keys")
 	name := d.open(t, "s3://b/x", "null")
 	lists := d.opened.Load()
 	body := fmt.Sprintf(`{"source": {"kind": "dir", "path": "s3://b/x"}, "name": %q, "keys": {"id": "d", "secret": "e"}}`, name)
@@ -231,9 +224,7 @@ func TestWhatAnAddressRefuses(t *testing.T) {
 			t.Errorf("%.80s is answered with %d %s, want %d and %q", body, code, answer, want.code, want.said)
 		}
 	}
-	if d.Caches() != 0 {
-		t.Errorf("%d caches stay", d.Caches())
-	}
+	expect.Equal(t, d.Caches(), 0, "caches stay")
 	for range 100 { // an address that failed at once has no metrics: programs may give any number of them
 		tell(t, d.Server, "POST", "/v1/open", `{"source": {"kind": "dir", "path": "s3://b/missing"}}`)
 		if beside := d.Beside(); len(beside) != 1 {
@@ -266,7 +257,5 @@ func TestAServerOnDemandEndsAfterItsLastProgram(t *testing.T) {
 	}
 	fatal.If(t, program.Close())
 	<-d.ended
-	if d.Caches() != 0 {
-		t.Error("a cache stays")
-	}
+	expect.Equal(t, d.Caches(), 0, "a cache stays")
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/order"
 	"github.com/stocached/stocached/server"
@@ -429,13 +430,9 @@ func TestPlanThatNobodyFollows(t *testing.T) {
 		time.Sleep(150 * time.Millisecond)
 		c.View(i)
 	}
-	if len(plansOf(t, s)) != 1 {
-		t.Error("it has ended though it was followed")
-	}
+	expect.Equal(t, len(plansOf(t, s)), 1, "it has ended though it was followed")
 	eventually(t, "it has ended", func() bool { return len(plansOf(t, s)) == 0 })
-	if n := m.total(); n != 20 {
-		t.Errorf("%d reads", n)
-	}
+	expect.Equal(t, m.total(), 20, "reads")
 }
 
 // A plan does not count as a use: a cache with only a plan is emptied, and the plan ends.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/order"
 	"github.com/stocached/stocached/server"
@@ -261,15 +262,11 @@ func TestPlannedServerRestarts(t *testing.T) {
 	fatal.Value(j.read(t.Context(), 5, 100, 200))(t)
 	stop()
 	s, _ = start(t, o)
-	if n := len(jobsOf(t, s)); n != 0 {
-		t.Fatal(n)
-	}
+	fatal.Equal(t, len(jobsOf(t, s)), 0)
 	fatal.Value(j.read(t.Context(), 5, 200, 400))(t)
 	fatal.Value(j.read(t.Context(), 6, 0, 30))(t)
 	all := jobsOf(t, s)
-	if len(all) != 1 {
-		t.Fatal(all)
-	}
+	fatal.Equal(t, len(all), 1, "%v", all)
 	if job := all[0].(map[string]any); job["epoch"] != 6.0 || job["read"] != 30.0 || job["total"] != 400.0 {
 		t.Error(job)
 	}
@@ -293,9 +290,7 @@ func TestSharedReads(t *testing.T) {
 	if a, b := p.answer(one, 2), q.answer(two, 1); len(a.samples) != 2 || len(b.samples) != 1 || m.begun(50) != 1 {
 		t.Errorf("%d and %d samples after %d reads", len(a.samples), len(b.samples), m.begun(50))
 	}
-	if a := about(t, s); a["shared_reads"] != 1.0 {
-		t.Errorf("%v shared reads", a["shared_reads"])
-	}
+	expect.Equal(t, about(t, s)["shared_reads"], 1.0, "shared reads")
 	wantMetrics(t, s, `stocached_shared_reads_total{cache="pets"} 1`, `stocached_jobs{cache="pets"} 0`)
 }
 

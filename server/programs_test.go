@@ -9,6 +9,8 @@ import (
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/verify/expect"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/sourcetest"
@@ -107,9 +109,7 @@ func TestOtherFormats(t *testing.T) {
 		}
 	}
 	kinds(control.CodeKind, control.CodeBad, control.CodeDamaged, control.CodeKind)
-	if text := p.fetch(mine, 0, 7).failures[0].Text; text != "memory 7 does not decode: a GIF file" {
-		t.Error(text)
-	}
+	expect.Equal(t, p.fetch(mine, 0, 7).failures[0].Text, "memory 7 does not decode: a GIF file")
 	a := p.fetch(mine, control.Loads, 4, 5, 6, 7, 8)
 	for k := range uint32(4) {
 		wantCode(t, a, k, control.CodeLoad)
@@ -145,9 +145,7 @@ func TestOtherFormats(t *testing.T) {
 	if m.begun(4) != 1 || m.begun(5) != 1 || m.begun(7) != 1 {
 		t.Error(m.begun(4), m.begun(5), m.begun(7))
 	}
-	if a := about(t, s); a["bad_samples"] != 1.0 {
-		t.Error(a["bad_samples"])
-	}
+	expect.Equal(t, about(t, s)["bad_samples"], 1.0)
 }
 
 // twoPrograms starts a server and connects two programs to its cache of samples that programs load.
@@ -162,7 +160,5 @@ func twoPrograms(t *testing.T, o server.Options) (loads *peer, cache uint32, wai
 
 func wantCode(t *testing.T, a answer, position uint32, code control.Code) {
 	t.Helper()
-	if got := a.failures[position].Code; got != code {
-		t.Fatalf("position %d: %v, want %v", position, got, code)
-	}
+	fatal.Equal(t, a.failures[position].Code, code, "position %d", position)
 }

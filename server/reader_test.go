@@ -10,6 +10,7 @@ import (
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/source"
@@ -74,9 +75,7 @@ func TestReadThatHangs(t *testing.T) {
 			t.Errorf("%+v", f)
 		}
 	}
-	if len(a.failures) != 2 {
-		t.Errorf("%+v", a)
-	}
+	expect.Equal(t, len(a.failures), 2, "%+v", a)
 	c := view(t, seg)
 	wantReady(t, c, 4, 100)
 	wantReady(t, c, 5, 100)
@@ -111,9 +110,7 @@ func TestReadsThatHangAreBounded(t *testing.T) {
 	}
 	atOnce := 0
 	for _, f := range a.failures {
-		if f.Code != control.CodeRead {
-			t.Errorf("%+v", f)
-		}
+		expect.Equal(t, f.Code, control.CodeRead, "%+v", f)
 		if strings.Contains(f.Text, "reads of this source hang, so the server begins no more") {
 			atOnce++
 		}
@@ -226,9 +223,7 @@ func TestReadAhead(t *testing.T) {
 	p, number, c := attachTo(t, s)
 	id := p.startFetch(number, 0)
 	eventually(t, "the only reader is busy", func() bool { return m.begun(0) == 1 })
-	if n := p.prefetch(number, 10, 11, 12); n != 3 {
-		t.Errorf("%d queued", n)
-	}
+	expect.Equal(t, p.prefetch(number, 10, 11, 12), 3, "queued")
 	eventually(t, "they are read ahead",
 		func() bool { return m.begun(10) == 1 && m.begun(11) == 1 && m.begun(12) == 1 })
 	release()
@@ -236,9 +231,7 @@ func TestReadAhead(t *testing.T) {
 	eventually(t, "they are stored", func() bool { return ready(c, 10, 11, 12) })
 	for _, i := range []int{10, 11, 12} {
 		wantReady(t, c, i, 100)
-		if n := m.begun(i); n != 1 {
-			t.Errorf("sample %d was read %d times", i, n)
-		}
+		expect.Equal(t, m.begun(i), 1, "reads of sample %d", i)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/shm"
@@ -89,9 +90,7 @@ func TestReload(t *testing.T) {
 	}
 	after := now()
 	for _, name := range []string{"same", "faster"} {
-		if after[name] != before[name] {
-			t.Errorf("%s is another one", name)
-		}
+		expect.Equal(t, after[name], before[name], "%s", name)
 	}
 	if _, there := after["leaves"]; there || after["other"].uuid == before["other"].uuid ||
 		after["comes"].uuid == [16]byte{} {
@@ -140,16 +139,12 @@ func TestRemoveUnused(t *testing.T) {
 	}
 	// A connection uses it, and so does a client without a connection.
 	time.Sleep(1500 * time.Millisecond)
-	if allocated() != full {
-		t.Fatal("it was emptied though a connection has it")
-	}
+	fatal.Equal(t, allocated(), full, "emptied though a connection has it")
 	c := view(t, seg)
 	p.socket.Close()
 	q.socket.Close()
 	time.Sleep(1500 * time.Millisecond)
-	if allocated() != full {
-		t.Fatal("it was emptied though a client has it")
-	}
+	fatal.Equal(t, allocated(), full, "emptied though a client has it")
 	left := time.Now()
 	c.Close()
 	seg.Close()
@@ -166,13 +161,9 @@ func TestRemoveUnused(t *testing.T) {
 	c = view(t, seg)
 	wantMarked(t, c, pets, 7)
 	c.Close()
-	if n := pets.begun(7); n != 2 {
-		t.Errorf("read %d times", n)
-	}
+	expect.Equal(t, pets.begun(7), 2, "reads")
 	a := wantRequest(t, s, "GET", "/v1/caches/kept", "", 200)
-	if a["stats"].(map[string]any)["ready"] != 100.0 {
-		t.Errorf("the other one: %v", a)
-	}
+	expect.Equal(t, a["stats"].(map[string]any)["ready"], 100.0, "the other one: %v", a)
 	// An empty cache is left alone.
 	p.socket.Close()
 	empty := func() (uuid [16]byte) {
@@ -188,7 +179,5 @@ func TestRemoveUnused(t *testing.T) {
 	eventually(t, "it is emptied again", func() bool { now := empty(); return now != second && now != [16]byte{} })
 	third := empty()
 	time.Sleep(1500 * time.Millisecond)
-	if empty() != third {
-		t.Error("an empty cache was replaced by another one")
-	}
+	expect.Equal(t, empty(), third, "the empty cache")
 }

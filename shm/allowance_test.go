@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm/memory"
 )
@@ -91,9 +92,7 @@ func TestAllowanceIsShared(t *testing.T) {
 		t.Errorf("%d looks for %d MiB of fills by two clients", looks, fills)
 	}
 	for r := range uint32(8) {
-		if s.Drawn(r).Load() != 0 {
-			t.Errorf("client %d has %d bytes drawn and not settled", r, s.Drawn(r).Load())
-		}
+		expect.Equal(t, s.Drawn(r).Load(), 0, "bytes of client %d drawn and not settled", r)
 	}
 }
 

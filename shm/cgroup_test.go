@@ -51,7 +51,7 @@ func runInGroup(t *testing.T, g *cgroup.Group, name string, args ...string) {
 
 func childInCgroup(args []string) error {
 	_, err := Create(Options{Samples: 1000, SampleBytes: 1 << 20})
-	if err := expect(err, ErrMemory, "cgroup", args[0], "536870912 bytes (512.0 MiB)", "floor of 134217728"); err != nil {
+	if err := refusal(err, ErrMemory, "cgroup", args[0], "536870912 bytes (512.0 MiB)", "floor of 134217728"); err != nil {
 		return err
 	}
 	s, err := Create(Options{Samples: 300, SampleBytes: 1 << 20})
@@ -78,7 +78,7 @@ func childInCgroup(args []string) error {
 		allowance.Settle(drawn)
 		filled += uint64(len(sample))
 	}
-	if err := expect(err, ErrFull, "cgroup", "floor of 134217728"); err != nil {
+	if err := refusal(err, ErrFull, "cgroup", "floor of 134217728"); err != nil {
 		return fmt.Errorf("after %d bytes: %w", filled, err)
 	}
 	if filled == 0 {

@@ -16,6 +16,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"golang.org/x/sys/unix"
 )
@@ -146,9 +147,7 @@ func TestCreateUnnamed(t *testing.T) {
 		t.Errorf("seals %#x, %v", seals, err)
 	}
 	for _, n := range []int64{0, int64(s.SegmentBytes) + 1} {
-		if err := unix.Ftruncate(s.FD(), n); err != unix.EPERM {
-			t.Errorf("truncate to %d: %v", n, err)
-		}
+		expect.Equal(t, unix.Ftruncate(s.FD(), n), error(unix.EPERM), "truncate to %d", n)
 	}
 	path := fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), s.FD())
 	again := open(t, path, OpenOptions{UUID: &s.Header.UUID})
@@ -218,9 +217,7 @@ func TestCreateAtOnce(t *testing.T) {
 		})
 	}
 	group.Wait()
-	if made != 1 {
-		t.Errorf("%d were made", made)
-	}
+	expect.Equal(t, made, 1, "were made")
 }
 
 // Ensure that other files at the path are recognised and left unchanged: for Create the name is
@@ -325,9 +322,9 @@ func init() {
 		s, err := Open(args[0], OpenOptions{})
 		switch args[1] {
 		case "another's":
-			return expect(err, ErrPermission, "belongs to user 12345, not to 12346")
+			return refusal(err, ErrPermission, "belongs to user 12345, not to 12346")
 		case "no permission":
-			return expect(err, ErrPermission, "permission denied")
+			return refusal(err, ErrPermission, "permission denied")
 		}
 		if err != nil {
 			return err
@@ -339,7 +336,7 @@ func init() {
 			if !s.ReadOnly() {
 				return errors.New("writable")
 			}
-			return expect(err, ErrReadOnly)
+			return refusal(err, ErrReadOnly)
 		}
 		return err
 	}
@@ -390,14 +387,14 @@ func childCreateDefault(args []string) error {
 	o := small()
 	s, err := Create(o)
 	if args[0] != "works" {
-		if err := expect(err, ErrPermission, DefaultDir(), args[0]); err != nil {
+		if err := refusal(err, ErrPermission, DefaultDir(), args[0]); err != nil {
 			return err
 		}
 		// another file in place of the directory is an error in any case
 		if _, err = Open(o.Name, OpenOptions{}); errors.Is(err, ErrNotFound) {
 			return fmt.Errorf("open: %w", err)
 		}
-		return expect(err, ErrPermission, DefaultDir())
+		return refusal(err, ErrPermission, DefaultDir())
 	}
 	if err != nil {
 		return err
@@ -421,7 +418,7 @@ func childCreateDefault(args []string) error {
 		return err
 	}
 	_, err = Open(o.Name, OpenOptions{})
-	return expect(err, ErrNotFound, "stocached ls")
+	return refusal(err, ErrNotFound, "stocached ls")
 }
 
 // Ensure that a directory outside a tmpfs, or a missing one, is refused.
@@ -453,9 +450,7 @@ func TestKilledWhileCreating(t *testing.T) {
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 0 {
 		t.Error(entries, err)
 	}
-	if after := free(); after != before {
-		t.Errorf("%d blocks free, were %d", after, before)
-	}
+	expect.Equal(t, free(), before, "blocks free")
 }
 
 func childKilledWhileCreating(args []string) error {
@@ -514,20 +509,14 @@ func TestClose(t *testing.T) {
 		return strings.Count(string(b), o.Dir)
 	}
 	s.KeepWords()
-	if n := maps(); n != 2 {
-		t.Errorf("%d maps", n)
-	}
+	expect.Equal(t, maps(), 2, "maps")
 	for range 2 {
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
 	}
-	if n := maps() + descriptors(t); n != 0 {
-		t.Errorf("%d maps and descriptors left", n)
-	}
-	if v := s.Word(0).Load(); v != 0 {
-		t.Errorf("a late load returns %#x", v)
-	}
+	expect.Equal(t, maps()+descriptors(t), 0, "maps and descriptors left")
+	expect.Equal(t, s.Word(0).Load(), 0, "a late load returns")
 	s.Counter(0, 0, Hits).Add(1)
 	first := uintptr(unsafe.Pointer(&s.control[0]))
 	s = nil

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
@@ -78,9 +79,7 @@ func TestDocumentOffsets(t *testing.T) {
 		at, seen := uint64(0), map[string]bool{}
 		for _, r := range doc[c.heading] {
 			offset, width, name := number(t, r.cells[0]), number(t, r.cells[1]), strings.Trim(strings.Fields(r.cells[2])[0], "`")
-			if offset != at {
-				t.Errorf("%s: %s is at %d, the row before ends at %d", c.heading, name, offset, at)
-			}
+			expect.Equal(t, offset, at, "%s: where %s is, after the row before", c.heading, name)
 			at = offset + width
 			if name == "reserved" {
 				continue
@@ -90,9 +89,7 @@ func TestDocumentOffsets(t *testing.T) {
 			}
 			seen[name] = true
 		}
-		if at != c.bytes {
-			t.Errorf("%s: the table ends at %d of %d bytes", c.heading, at, c.bytes)
-		}
+		expect.Equal(t, at, c.bytes, "%s: the end of the table", c.heading)
 		for name := range c.code {
 			if !seen[name] {
 				t.Errorf("%s: %s is not in the table", c.heading, name)
@@ -116,9 +113,7 @@ func TestDocumentNumbers(t *testing.T) {
 		}
 		delete(control, r.cells[1])
 	}
-	if len(control) != 0 {
-		t.Errorf("not in the table: %v", control)
-	}
+	expect.Equal(t, len(control), 0, "not in the table: %v", control)
 
 	if n := len(doc["Counters"]); n != int(CounterCount) {
 		t.Errorf("the document has %d counters, the code %d", n, CounterCount)
@@ -136,9 +131,7 @@ func TestDocumentNumbers(t *testing.T) {
 	text := fatal.Value(os.ReadFile("../docs/spec/segment.md"))(t)
 
 	dtypes := regexp.MustCompile(`(\d+) (bytes|bool|u?int\d+|b?float\d+|complex\d+)\b`).FindAllStringSubmatch(doc["Field"][1].cells[3], -1)
-	if len(dtypes) != int(dtypeCount) {
-		t.Errorf("the document has %d dtypes, the code %d", len(dtypes), dtypeCount)
-	}
+	expect.Equal(t, len(dtypes), int(dtypeCount), "dtypes of the document, of %d in the code", dtypeCount)
 	for _, m := range dtypes {
 		k, _ := strconv.Atoi(m[1])
 		if DType(k).String() != m[2] {

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"golang.org/x/sys/unix"
 )
@@ -33,17 +34,13 @@ func TestCodes(t *testing.T) {
 		"EEXIST": ErrExists, "EFORMAT": ErrFormat, "EVERSION": ErrVersion,
 		"EFINGERPRINT": ErrFingerprint, "EMEMORY": ErrMemory, "EPERM": ErrPermission, "EREADONLY": ErrReadOnly, "ECLOSED": ErrClosed, "ECLIENTS": ErrClients, "ETIMEOUT": ErrTimeout,
 		"ESYSTEM": ErrSystem, "ELOST": ErrLost, "ECORRUPT": ErrCorrupt, "EUNSUPPORTED": ErrUnsupported, "FULL": ErrFull}
-	if len(numbers) != len(ours) {
-		t.Errorf("%d errors in stocached.h, %d here", len(numbers), len(ours))
-	}
+	expect.Equal(t, len(numbers), len(ours), "errors in stocached.h and here")
 	for name, e := range ours {
 		if n, ok := numbers[name]; !ok || Code(e) != n || Code(fmt.Errorf("more: %w", fail(e, "%d", 1))) != n {
 			t.Errorf("%s: %d, stocached.h says %d", name, Code(e), n)
 		}
 		for other, o := range ours {
-			if errors.Is(e, o) != (name == other) {
-				t.Errorf("%s is %s", name, other)
-			}
+			expect.Equal(t, errors.Is(e, o), (name == other), "%s is %s", name, other)
 		}
 	}
 	if Code(nil) != 0 || Code(context.Canceled) != Code(ErrSystem) {

@@ -144,8 +144,8 @@ func runChild(t testing.TB, name string, args ...string) {
 	}
 }
 
-// expect is want for children, which have no testing.T.
-func expect(err, kind error, parts ...string) error {
+// refusal is want for children, which have no testing.T.
+func refusal(err, kind error, parts ...string) error {
 	if !errors.Is(err, kind) {
 		return fmt.Errorf("got %v, want %v", err, kind)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/internal/verify/hugepage"
 )
@@ -95,9 +96,7 @@ func TestTakeHuge(t *testing.T) {
 	wantHuge(t, "control part of many clients and few samples", few.control, 0)
 
 	reader.TakeHuge(0, 9*m, nil)
-	if reader.huge.after.Load() != math.MaxInt64 {
-		t.Error("a reader asks for pages")
-	}
+	expect.Equal(t, reader.huge.after.Load(), math.MaxInt64, "pages that a reader asks for")
 	s.TakeHuge(1, 2*m-1, nil) // a place between two blocks
 	s.TakeHuge(8*m, m, nil)   // the last block would not end in the payload
 	allocated(0)

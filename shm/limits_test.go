@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm/memory"
 )
@@ -47,9 +48,7 @@ func TestSmallTmpfs(t *testing.T) {
 
 	o.Name, o.Samples, o.Reserve = "lazy", 6, false
 	lazy := create(t, o)
-	if used := whole - free(); used != lazy.PayloadOffset {
-		t.Errorf("a lazy cache took %d bytes, its control part has %d", used, lazy.PayloadOffset)
-	}
+	expect.Equal(t, whole-free(), lazy.PayloadOffset, "bytes of a lazy cache, its control part")
 	o.Name = "second"
 	_, err := Create(o) // 8 of 14 MiB free; but 6 are promised
 	want(t, err, ErrMemory, "needs 8388608", "14680064 bytes (14.0 MiB) free",
@@ -177,11 +176,11 @@ func childFileSize(args []string) error {
 		if o.Name = name; name != "" {
 			o.Dir = args[0]
 		}
-		if _, err := Create(o); expect(err, ErrMemory, parts...) != nil {
+		if _, err := Create(o); refusal(err, ErrMemory, parts...) != nil {
 			return fmt.Errorf("create %q: %w", name, err)
 		}
 	}
-	if _, err := Open(args[1], OpenOptions{}); expect(err, ErrMemory, append(parts, args[1])...) != nil {
+	if _, err := Open(args[1], OpenOptions{}); refusal(err, ErrMemory, append(parts, args[1])...) != nil {
 		return fmt.Errorf("open: %w", err)
 	}
 	s, err := Open(args[1], OpenOptions{ReadOnly: true})
@@ -211,7 +210,7 @@ func childAddressSpace(args []string) error {
 		return err
 	}
 	for range 1000 { // 2 GiB of control parts, if they stayed mapped
-		if _, err := Open(args[1], OpenOptions{}); expect(err, ErrMemory, "68719476736 bytes of payload", "ulimit -v") != nil {
+		if _, err := Open(args[1], OpenOptions{}); refusal(err, ErrMemory, "68719476736 bytes of payload", "ulimit -v") != nil {
 			return fmt.Errorf("open: %w", err)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"golang.org/x/sys/unix"
 )
@@ -208,9 +209,7 @@ func TestCreatorIsUser(t *testing.T) {
 	}
 	before := descriptors(t)
 	l := locks(t, s) // the description that was opened at creation
-	if after := descriptors(t); after != before {
-		t.Errorf("%d descriptors, were %d", after, before)
-	}
+	expect.Equal(t, descriptors(t), before, "descriptors")
 	l.Close()
 }
 

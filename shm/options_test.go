@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
@@ -250,9 +251,7 @@ func TestArenaLimit(t *testing.T) {
 		}
 	}
 	for typical, want := range map[uint64]uint64{0: 64, 2047: 64, 2048: 128, 100_000: 4096, 1 << 40: MaxChainStride} {
-		if got := SlotBytesFor(typical); got != want {
-			t.Errorf("slots of %d bytes for samples of %d, want %d", got, typical, want)
-		}
+		expect.Equal(t, SlotBytesFor(typical), want, "bytes of slots for samples of %d", typical)
 	}
 	if _, _, err := ArenaLimit(PolicyCost, 0, nil); err == nil {
 		t.Error("no samples")

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm/memory"
 )
@@ -68,22 +69,14 @@ func TestPromises(t *testing.T) {
 		}
 		return 0
 	}
-	if n := promised(mine); n != 0 {
-		t.Errorf("%d bytes of a cache without a client", n)
-	}
+	expect.Equal(t, promised(mine), 0, "bytes of a cache without a client")
 	locks(t, mine)
-	if n := promised(mine); n != 100<<20 {
-		t.Errorf("%d bytes of 100 MiB", n)
-	}
+	expect.Equal(t, promised(mine), 100<<20, "bytes of 100 MiB")
 	fatal.If(t, mine.AllocatePayload(0, 60<<20))
-	if n := promised(mine); n != 40<<20 {
-		t.Errorf("%d bytes of 40 MiB", n)
-	}
+	expect.Equal(t, promised(mine), 40<<20, "bytes of 40 MiB")
 	reserved := create(t, Options{Samples: 1, SampleBytes: 1 << 20, Reserve: true})
 	locks(t, reserved)
-	if n := promised(reserved); n != 0 {
-		t.Errorf("%d bytes of a reserved cache", n)
-	}
+	expect.Equal(t, promised(reserved), 0, "bytes of a reserved cache")
 
 	cmd, _ := child("hold-cache")
 	cmd.Stdout = nil
@@ -93,14 +86,10 @@ func TestPromises(t *testing.T) {
 	var fd int
 	fatal.Value(fmt.Fscanln(out, &fd))(t)
 	theirs := open(t, fmt.Sprintf("/proc/%d/fd/%d", cmd.Process.Pid, fd), OpenOptions{})
-	if n := promised(theirs); n != 50<<20 {
-		t.Errorf("%d bytes of another process's 50 MiB", n)
-	}
+	expect.Equal(t, promised(theirs), 50<<20, "bytes of another process's 50 MiB")
 	in.Close()
 	fatal.If(t, cmd.Wait())
-	if n := promised(theirs); n != 0 {
-		t.Errorf("%d bytes of a process that has ended", n)
-	}
+	expect.Equal(t, promised(theirs), 0, "bytes of a process that has ended")
 }
 
 func childHoldCache([]string) error {
@@ -139,9 +128,7 @@ garbage
 	first := memory.Inode{Dev: unix.Mkdev(0, 1), Ino: 82147}
 	other := memory.Inode{Dev: unix.Mkdev(0, 0x19), Ino: 3}
 	want := map[int][]memory.Inode{1234: {first}, 1235: {first}, 80: {other}}
-	if fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("%v; want %v", got, want)
-	}
+	expect.Equal(t, fmt.Sprint(got), fmt.Sprint(want), "%v, not %v", got, want)
 	if got := clientsIn(""); len(got) != 0 {
 		t.Errorf("without the list: %v", got)
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm/memory"
 )
@@ -25,9 +26,7 @@ func TestRoomIn(t *testing.T) {
 	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(time.Millisecond) { // until no other process changes much of the tmpfs between two looks
 		before := fatal.Value(RoomIn(dir))(t)
 		s := fatal.Value(Create(o))(t)
-		if s.SegmentBytes != want {
-			t.Errorf("it was to have %d bytes, and has %d", want, s.SegmentBytes)
-		}
+		expect.Equal(t, s.SegmentBytes, want, "bytes that it has")
 		allocated, err := s.AllocatedBytes()
 		if err != nil || allocated == 0 || allocated > 4<<20 {
 			t.Errorf("%d bytes allocated, %v: only the control part should be", allocated, err)

@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
@@ -16,9 +17,7 @@ func TestWords(t *testing.T) {
 		generation uint64
 		place      uint64
 	}{{fixed.WordLayout(), 1<<17 - 1, 1<<32 - 1}, {arena.WordLayout(), 1<<13 - 1, 1<<36 - 1}} {
-		if c.layout.GenerationMask() != c.generation {
-			t.Errorf("generation mask %#x", c.layout.GenerationMask())
-		}
+		expect.Equal(t, c.layout.GenerationMask(), c.generation, "generation mask")
 		for _, g := range []uint64{0, 1, c.generation - 1, c.generation, rand.Uint64N(c.generation)} {
 			for _, place := range []uint64{0, 1, c.place, rand.Uint64N(c.place)} {
 				for _, owner := range []uint32{0, 1, MaxClientRecords} {
@@ -61,9 +60,7 @@ func TestWords(t *testing.T) {
 		t.Error(unit, units)
 	}
 	for bytes, units := range map[uint64]uint64{0: 1, 1: 1, 64: 1, 65: 2, MaxSampleBytes: 1 << 26} {
-		if UnitsFor(bytes) != units {
-			t.Errorf("%d bytes are %d units", bytes, UnitsFor(bytes))
-		}
+		expect.Equal(t, UnitsFor(bytes), units, "units of %d bytes", bytes)
 	}
 }
 
@@ -120,9 +117,7 @@ func TestRegionsDoNotOverlap(t *testing.T) {
 				seen(s.SlotSample(slot))
 			}
 		}
-		if string(s.control[:HeaderBytes]) != header {
-			t.Error("a word lies in the header")
-		}
+		expect.Equal(t, string(s.control[:HeaderBytes]), header, "where a word lies")
 		if b := s.Bytes(s.PayloadBytes-1, 1); len(b) != 1 || cap(b) != 1 {
 			t.Error("capacity beyond the slice")
 		}

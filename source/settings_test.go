@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/internal/size"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/source"
 )
 
@@ -17,9 +18,7 @@ func TestOneLine(t *testing.T) {
 		"config.yaml:\n  a: is no key\n  b: too": "config.yaml: a: is no key; b: too",
 		"first\nsecond\n":                        "first; second",
 	} {
-		if got := source.OneLine(text); got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
+		expect.Equal(t, source.OneLine(text), want)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/internal/verify/arena"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 )
@@ -345,9 +346,7 @@ func compareRun(t *testing.T, options shm.Options, seed uint64) {
 		p := &party{name: who.name, path: filepath.Join(dir, o.Name)}
 		for _, language := range who.by {
 			c, code, message := languages[language].open(p.path, false)
-			if code != 0 {
-				t.Fatalf("%s: %d %s", who.name, code, message)
-			}
+			fatal.Equal(t, code, 0, "%s: %s", who.name, message)
 			defer c.close()
 			p.clients = append(p.clients, c)
 		}
@@ -433,9 +432,7 @@ func TestLengths(t *testing.T) {
 				other.set(i, [][]byte{make([]byte, 900)}, cache.Overwrite)
 			}
 			check("filled", learned)
-			if code := other.clear(1000); code != 0 {
-				t.Fatal(code)
-			}
+			fatal.Equal(t, other.clear(1000), 0)
 			check("cleared", func(int) uint64 { return 0 })
 			if a, b, d := c.learnLength(20, 0), c.learnLength(-1, 0), c.learnLength(0, 1<<32); a != -2 || b != -2 || d != -1 {
 				t.Error(a, b, d)
@@ -444,9 +441,7 @@ func TestLengths(t *testing.T) {
 				t.Error(code)
 			}
 			reader := open(t, 1, path, true).(*cClient)
-			if code := reader.learnLength(0, 1); code != -11 {
-				t.Error(code)
-			}
+			expect.Equal(t, reader.learnLength(0, 1), -11)
 		}
 	}
 }
@@ -558,9 +553,7 @@ func TestReadOnly(t *testing.T) {
 	seg := fatal.Value(shm.Create(o))(t)
 	defer seg.Close()
 	path, bytes := filepath.Join(o.Dir, o.Name), make([]byte, 300)
-	if code := open(t, 0, path, false).set(2, [][]byte{bytes}, 0); code != 0 {
-		t.Fatal(code)
-	}
+	fatal.Equal(t, open(t, 0, path, false).set(2, [][]byte{bytes}, 0), 0)
 	var results [2][]any
 	for k := range languages {
 		c := open(t, k, path, true)

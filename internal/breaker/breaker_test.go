@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
@@ -32,9 +33,7 @@ func TestBreaker(t *testing.T) {
 	}
 	pause := func() time.Duration { return time.Until(b.next).Round(firstPause) }
 	for want := firstPause; want < 4*longestPause; want *= 2 {
-		if got := pause(); got != min(want, longestPause) {
-			t.Errorf("a pause of %v, want %v", got, want)
-		}
+		expect.Equal(t, pause(), min(want, longestPause), "a pause of at least %v", want)
 		b.next = time.Now()
 		if !b.Due() || b.Due() { // one caller tries
 			t.Error("not due, or due twice")
@@ -53,15 +52,11 @@ func TestBreaker(t *testing.T) {
 		t.Error("it is open")
 	}
 	b.Open("again")
-	if got := pause(); got != longestPause {
-		t.Errorf("a pause of %v soon after", got)
-	}
+	expect.Equal(t, pause(), longestPause, "a pause soon after")
 	b.Close()
 	b.since = time.Now().Add(-steady - time.Second)
 	b.Open("much later")
-	if got := pause(); got != firstPause {
-		t.Errorf("a pause of %v long after", got)
-	}
+	expect.Equal(t, pause(), firstPause, "a long pause")
 }
 
 // Ensure that C, which has a breaker of its own, makes the same pauses.

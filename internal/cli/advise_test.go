@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 )
@@ -60,9 +61,7 @@ func TestAdvise(t *testing.T) {
 	if again := ok(t, "advise", "test", "--dir", dir, "--workers", "2", "--step", "100ms"); again != out {
 		t.Errorf("another result:\n%s", again)
 	}
-	if after := snapshot(t, path); after != before {
-		t.Errorf("advise changed the file: %s, was %s", after, before)
-	}
+	expect.Equal(t, snapshot(t, path), before, "the file after advise")
 }
 
 // Ensure that programs get the curve, today's point, the next GiB and the limits.
@@ -77,9 +76,7 @@ func TestAdviseJSON(t *testing.T) {
 		t.Error(notes)
 	}
 	points := got["points"].([]any)
-	if len(points) != 21 {
-		t.Fatal(len(points))
-	}
+	fatal.Equal(t, len(points), 21)
 	point := decode[struct{ Points []jsonObject }](t, ok(t, "advise", path, "--json")).Points[10]
 	wantFields(t, point, jsonObject{"bytes": 50 << 16, "cached_fraction": 0.5, "limit": "loading"})
 }
@@ -87,9 +84,7 @@ func TestAdviseJSON(t *testing.T) {
 // Ensure that a recorded run has its own workers and steps, and that other ones can be asked for.
 func TestAdviseRun(t *testing.T) {
 	code, out, stderr := cli(t, "advise", recording)
-	if code != exitOK {
-		t.Fatal(code, stderr)
-	}
+	fatal.Equal(t, code, exitOK, "%v", stderr)
 	contains(t, stderr, "today is epoch 2, in which 75.0 % of the samples were hits")
 	contains(t, out, "run.json: 240 samples of 12.0 KiB", "today 2.1 MiB", "\nWAITING    2.1 % of the time: load 90 %")
 	if end := regexp.MustCompile(`\nENOUGH     .*\nLIMIT      loading up to that; beyond it the training step, \S+; next \S+, \S+\n` +
@@ -144,9 +139,7 @@ func TestAdviseConfiguration(t *testing.T) {
 
 	write(fmt.Sprintf("name: test, dir: %q", dir), fmt.Sprintf("name: gone, dir: %q", dir), "name: other, unnamed: true")
 	code, out, stderr := cli(t, "advise", file)
-	if code != exitNotFound {
-		t.Error(code)
-	}
+	expect.Equal(t, code, exitNotFound)
 	contains(t, out, "test: 100 samples")
 	contains(t, stderr, "no such cache", "gone", "other of the configuration has no name")
 	_, second := advised(t)

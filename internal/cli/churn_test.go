@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	stocclient "github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/internal/verify/expect"
 )
 
 func init() { servedChildren["churn"] = churn }
@@ -71,7 +72,5 @@ func TestRemovalBesidePrograms(t *testing.T) {
 		p.end(t)
 	}
 	ok(t, "gc", "--yes", "--dir", dir)
-	if out := ok(t, "ls", "--dir", dir, "--json"); out != "[]\n" {
-		t.Error(out)
-	}
+	expect.Equal(t, ok(t, "ls", "--dir", dir, "--json"), "[]\n")
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
@@ -88,9 +89,7 @@ func TestHealthOfABadServer(t *testing.T) {
 	const why = `{"error": "the server is beginning or ending"}`
 	answer(control.AdminSocket, "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 46\r\n\r\n"+why)
 	code, out, stderr := cli(t, "health", "--sockets", dir, "--json")
-	if code != exitFailed {
-		t.Error("exit", code)
-	}
+	expect.Equal(t, code, exitFailed, "exit")
 	wantFields(t, decode[jsonObject](t, out),
 		jsonObject{"healthy": false, "ready": false, "problem": "the server is beginning or ending"})
 	contains(t, stderr, "stocached: the server on "+dir+": the server is beginning or ending\n")

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"golang.org/x/sys/unix"
 )
@@ -50,12 +51,8 @@ func TestFitted(t *testing.T) {
 		"  command that is longer than a line\n"
 	want := "A paragraph of two lines.\n\nOUTPUT:\n  name  field  of a cache\n  -     x      one two\n" +
 		"               three four\n  command that is longer than a line\n"
-	if got := fitted(text, 26); got != want {
-		t.Errorf("%s", got)
-	}
-	if got := fitted("A paragraph\nof two lines.\n", 20); got != "A paragraph of two\nlines.\n" {
-		t.Errorf("%q", got)
-	}
+	expect.Equal(t, fitted(text, 26), want)
+	expect.Equal(t, fitted("A paragraph\nof two lines.\n", 20), "A paragraph of two\nlines.\n")
 }
 
 // printedOn is what a command prints on a terminal of so many columns.
@@ -63,9 +60,7 @@ func printedOn(t *testing.T, columns uint16, args ...string) string {
 	t.Helper()
 	stdout, written := terminal(t)
 	fatal.If(t, unix.IoctlSetWinsize(int(stdout.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 40, Col: columns}))
-	if code := Run(args, stdout, os.Stderr); code != exitOK {
-		t.Fatal(code)
-	}
+	fatal.Equal(t, Run(args, stdout, os.Stderr), exitOK)
 	return strings.ReplaceAll(written(), "\r", "")
 }
 

@@ -47,9 +47,7 @@ func TestInspect(t *testing.T) {
 	wantFields(t, got.Control,
 		jsonObject{"phase": "OPEN", "clears": 0, "free_from": int(shm.FreeFrom(seg.FreeFrom().Load()).From()),
 			"arena_next_unit": nil, "clients_high": 2})
-	if len(got.Clients) != 2 {
-		t.Fatal(got.Clients)
-	}
+	fatal.Equal(t, len(got.Clients), 2, "%v", got.Clients)
 	wantFields(t, got.Clients[0], jsonObject{"owner": 1, "live": true, "pid": os.Getpid(), "kind": "go",
 		"label": "test client", "registrations": 1, "claims": 0, "stored": 1,
 		"other_pid_namespace": false})

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 )
@@ -20,9 +21,7 @@ func TestLs(t *testing.T) {
 	fatal.If(t, os.WriteFile(filepath.Join(dir, "broken"), []byte("STOCACHE but no more"), 0o600))
 	before := snapshot(t, path)
 	code, out, stderr := cli(t, "ls", "--dir", dir)
-	if code != exitOK {
-		t.Error(code)
-	}
+	expect.Equal(t, code, exitOK)
 	contains(t, out, "NAME", "FRACTION", "test", "0.6000", "broken")
 	for _, line := range lines(out) {
 		if len(line) > 90 {
@@ -33,16 +32,12 @@ func TestLs(t *testing.T) {
 		path)
 	contains(t, stderr, "broken: not a valid segment: 20 bytes, a header has 4096")
 	rows := decode[[]jsonObject](t, ok(t, "ls", "--dir", dir, "--json"))
-	if len(rows) != 2 {
-		t.Fatal(rows)
-	}
+	fatal.Equal(t, len(rows), 2, "%v", rows)
 	wantFields(t, rows[0], jsonObject{"name": "broken", "samples": nil, "in_use": nil, "unlink": nil,
 		"segment_bytes": 20})
 	wantFields(t, rows[1], jsonObject{"name": "test", "path": path, "samples": 10, "slots": 6, "slots_fraction": 0.6,
 		"clients_live": 0, "in_use": false, "unlink": "never", "problem": ""})
-	if after := snapshot(t, path); after != before {
-		t.Errorf("ls changed the file: %s, was %s", after, before)
-	}
+	expect.Equal(t, snapshot(t, path), before, "the file after ls")
 	newClient(t, path)
 	rows = decode[[]jsonObject](t, ok(t, "ls", "--dir", dir, "--json"))
 	wantFields(t, rows[1], jsonObject{"clients_live": 1, "in_use": true})
@@ -69,9 +64,7 @@ func TestLsEmpty(t *testing.T) {
 		t.Errorf("exit %d, %q", code, out)
 	}
 	contains(t, stderr, "no caches in "+dir)
-	if out := ok(t, "ls", "--dir", dir, "--json"); out != "[]\n" {
-		t.Errorf("%q", out)
-	}
+	expect.Equal(t, ok(t, "ls", "--dir", dir, "--json"), "[]\n")
 	fails(t, exitUsage, []string{"1 argument, expected none"}, "ls", "x")
 }
 

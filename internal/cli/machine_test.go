@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm/memory"
 )
@@ -46,9 +47,7 @@ func TestMachineFindings(t *testing.T) {
 				continue
 			}
 			changes++
-			if one.What != c.what {
-				t.Errorf("%s: %+v", name, one)
-			}
+			expect.Equal(t, one.What, c.what, "%s: %+v", name, one)
 			for _, text := range c.texts {
 				if !strings.Contains(one.Answer+"; "+one.Change, text) {
 					t.Errorf("%s: no %q in %s; %s", name, text, one.Answer, one.Change)

@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source/sourcetest"
 )
@@ -31,9 +32,7 @@ var internals = regexp.MustCompile(`strconv\.|<nil>|%!|map\[|interface ?\{|uncon
 // wantOurWords checks the message of a failed command.
 func wantOurWords(t *testing.T, what, stderr string) {
 	t.Helper()
-	if found := internals.FindString(stderr); found != "" {
-		t.Errorf("%s: %q in %s", what, found, stderr)
-	}
+	expect.Equal(t, internals.FindString(stderr), "", "%s: words in %s", what, stderr)
 	if !strings.HasPrefix(stderr, "stocached: ") ||
 		strings.ContainsFunc(stderr, func(r rune) bool { return r < ' ' && r != '\n' && r != '\t' }) {
 		t.Errorf("%s: %q", what, stderr)

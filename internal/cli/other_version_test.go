@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -34,9 +35,7 @@ func TestOtherVersion(t *testing.T) {
 	wantFields(t, look("gc", "--older-than", "1s"), jsonObject{"unused": false})
 	wantFields(t, look("gc"), jsonObject{"unused": true, "verdict": "would be removed"})
 	code, _, stderr := cli(t, create...)
-	if code != 0 {
-		t.Errorf("exit %d", code)
-	}
+	expect.Equal(t, code, 0, "exit")
 	contains(t, stderr, "layout 2,", "no process used it, so an empty cache has replaced it")
 	wantFields(t, look("ls"), jsonObject{"in_use": false, "samples": 10.0, "problem": ""})
 	otherVersion(t, path)

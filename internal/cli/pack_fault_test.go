@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/internal/fault"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source/sourcetest"
 )
@@ -84,9 +85,7 @@ func TestPackKilledAtEveryPoint(t *testing.T) {
 					t.Fatalf("it was not killed: %v", err)
 				}
 				_, statErr := os.Stat(out)
-				if whole := point == "pack.whole"; whole != (statErr == nil) {
-					t.Errorf("%s: %v", out, statErr)
-				}
+				expect.Equal(t, point == "pack.whole", (statErr == nil), "%s: %v", out, statErr)
 				left := 0
 				if entries, err := os.ReadDir(out + ".part"); err == nil {
 					for _, e := range entries {

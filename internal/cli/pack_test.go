@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source/block"
 	"github.com/stocached/stocached/source/sourcetest"
@@ -47,9 +48,7 @@ func wantRecords(t testing.TB, folder string, n int) {
 	t.Helper()
 	d := fatal.Value(block.Open(t.Context(), folder, true))(t)
 	defer d.Close()
-	if got := d.Info().Samples; got != n {
-		t.Fatalf("%d samples, want %d", got, n)
-	}
+	fatal.Equal(t, d.Info().Samples, n, "samples")
 	buffer := make([]byte, recordBytes)
 	for i := range n {
 		if _, err := d.Read(t.Context(), i, buffer); err != nil || !bytes.Equal(buffer, record(i)) {
@@ -200,9 +199,7 @@ func TestPackOnAFullDisk(t *testing.T) {
 	}
 	zstd := append(pack, "--compress", "zstd")
 	code, _, stderr := cli(t, zstd...)
-	if code != exitMemory {
-		t.Error(code)
-	}
+	expect.Equal(t, code, exitMemory)
 	contains(t, stderr, "no space left on device", "of 300 samples: free some space", "samples are complete in "+out+
 		".part")
 	if _, err := os.Stat(out); !errors.Is(err, os.ErrNotExist) {
@@ -257,13 +254,9 @@ func TestPackUsage(t *testing.T) {
 // Ensure that the pace counts only what was done since it began, and is unknown before.
 func TestPace(t *testing.T) {
 	p := newPace(io.Discard, "x", 100)
-	if left := p.left(0, 100); left != "-" {
-		t.Error(left)
-	}
+	expect.Equal(t, p.left(0, 100), "-")
 	p.begin(50)
-	if left := p.left(50, 100); left != "-" {
-		t.Error(left)
-	}
+	expect.Equal(t, p.left(50, 100), "-")
 	p.began.Add(-10e9) // 10 seconds ago
 	p.bytes.Store(10 << 20)
 	if left, speed := p.left(60, 100), p.speed().String(); left != "40s" || speed != "1.0 MiB/s" &&

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"golang.org/x/sys/unix"
 )
@@ -27,9 +28,7 @@ func TestProgress(t *testing.T) {
 		{args("warm", "pets", "--sockets", d.sockets), []string{"warm", "100 %", "30 / 30", "iB/s"}},
 	} {
 		stderr, written := terminal(t)
-		if code := Run(c.args, io.Discard, stderr); code != exitOK {
-			t.Errorf("%q: %d", c.args, code)
-		}
+		expect.Equal(t, Run(c.args, io.Discard, stderr), exitOK, "%q", c.args)
 		contains(t, written(), c.texts...)
 	}
 	if _, _, stderr := cli(t, "verify", path); stderr != "" {
@@ -60,7 +59,5 @@ func TestProgressWithoutSize(t *testing.T) {
 	p := newProgress(stderr, "half", 10, false)
 	p.set(5)
 	p.end()
-	if text := written(); text != "" {
-		t.Errorf("%q", text)
-	}
+	expect.Equal(t, written(), "")
 }

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/server/config"
@@ -52,9 +53,7 @@ func TestReload(t *testing.T) {
 	wantFetch(t, c, first(20))
 	configure("caches: [{name: pets, size: 4250kB, SOURCE}]")
 	s.hangup("replaced; attached clients keep the old one")
-	if got := ready(t, c.Cache); got != 20 {
-		t.Errorf("a client of the old one finds %d samples", got)
-	}
+	expect.Equal(t, ready(t, c.Cache), 20, "samples for a client of the old one")
 }
 
 // Ensure that stocached reload says what a server applied and what it refused, that config print --server shows what is
@@ -69,9 +68,7 @@ func TestReloadCommand(t *testing.T) {
 	reload := func(code int) jsonObject {
 		t.Helper()
 		got, out, stderr := cli(t, "reload", "--json", "--sockets", s.sockets)
-		if got != code {
-			t.Fatalf("status %d, want %d: %s", got, code, stderr)
-		}
+		fatal.Equal(t, got, code, "status: %s", stderr)
 		return decode[jsonObject](t, out)
 	}
 	inForce := func(want ...string) {

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/internal/verify/redistest"
 	"github.com/stocached/stocached/source/s3/s3test"
@@ -75,9 +76,7 @@ func TestBlocksBesideADisk(t *testing.T) {
 	before, c = requests(), s.dial()
 	fatal.Value(c.Prefetch(context.Background(), first(600)))(t)
 	wantFetch(t, c, rand.Perm(600))
-	if got := requests() - before; got != 0 {
-		t.Errorf("%d requests for what the disk has", got)
-	}
+	expect.Equal(t, requests()-before, 0, "requests for what the disk")
 	contains(t, ok(t, s.args("stats", s.segments+"/pets", "--all")...), "disk: hits ")
 	if said, changes := s.doctor(); changes != 0 || !strings.Contains(said, "iB free for this file") {
 		t.Errorf("%d changes\n%s", changes, said)
@@ -122,7 +121,5 @@ func TestBlocksBesideACluster(t *testing.T) {
 		fatal.Value(c.Prefetch(context.Background(), first(600)))(t)
 		wantFetch(t, c, rand.Perm(600))
 	}
-	if got := requests() - before; got != 0 {
-		t.Errorf("%d requests for what the tier has", got)
-	}
+	expect.Equal(t, requests()-before, 0, "requests for what the tier")
 }

@@ -17,6 +17,7 @@ import (
 
 	stocclient "github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 
@@ -173,9 +174,7 @@ func TestSuccessorTakesOverAtOnce(t *testing.T) {
 				live[one.Record] = one.Label
 			}
 		}
-		if len(live) != want {
-			t.Errorf("%s: %d live clients, want %d: %v", when, len(live), want, live)
-		}
+		expect.Equal(t, len(live), want, "%s: live clients: %v", when, live)
 	}
 	numbers("with the server", 5)
 	for round := range 3 {

@@ -15,6 +15,7 @@ import (
 
 	stocclient "github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 
 	"golang.org/x/sys/unix"
@@ -105,9 +106,7 @@ func TestServerOutOfDescriptors(t *testing.T) {
 				lines++
 			}
 		}
-		if lines != 1 {
-			t.Errorf("it was said %d times of %s", lines, socket)
-		}
+		expect.Equal(t, lines, 1, "times that it was said of %s", socket)
 	}
 	if lines := strings.Count(log, "\n"); lines > 6 {
 		t.Errorf("%d lines of log", lines)

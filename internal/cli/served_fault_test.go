@@ -26,6 +26,7 @@ import (
 	"github.com/stocached/stocached/cache"
 	stocclient "github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 )
@@ -183,22 +184,16 @@ func (d *doomed) refused(indices []int) {
 func (d *doomed) goesOn(left, n int) {
 	d.t.Helper()
 	if d.client != nil {
-		if have := ready(d.t, d.client.Cache); have != left {
-			d.t.Errorf("%d samples are there after the death, want %d", have, left)
-		}
+		expect.Equal(d.t, ready(d.t, d.client.Cache), left, "samples are there after the death")
 	}
 	d.start()
 	c := d.dial()
-	if have := ready(d.t, c.Cache); have != left {
-		d.t.Errorf("the next server has %d samples, want %d", have, left)
-	}
+	expect.Equal(d.t, ready(d.t, c.Cache), left, "samples of the next server")
 	if d.client != nil && left >= doomedFilled {
 		wantSamples(d.t, d.client, rand.Perm(n)) // this finds the new server by itself
 	}
 	wantSamples(d.t, c, rand.Perm(n))
-	if have := ready(d.t, c.Cache); have != n {
-		d.t.Errorf("%d of %d samples are there in the end", have, n)
-	}
+	expect.Equal(d.t, ready(d.t, c.Cache), n, "samples are there in the end")
 	if reads := int(d.metric("stocached_source_reads_total", `cache="pets"`)); reads != n-left {
 		d.t.Errorf("the next server read %d samples, want the %d that were missing", reads, n-left)
 	}
@@ -206,9 +201,7 @@ func (d *doomed) goesOn(left, n int) {
 		d.t.Errorf("%+v, %v", v, err)
 	}
 	noClaims(d.t, c.Cache)
-	if got := d.answers("/readyz"); got != "ok\n" {
-		d.t.Errorf("readyz: %q", got)
-	}
+	expect.Equal(d.t, d.answers("/readyz"), "ok\n", "readyz")
 	d.end(syscall.SIGTERM)
 }
 
@@ -406,9 +399,7 @@ func dieSending(d *doomed, point string) {
 	d.refused(first(doomedSamples))
 	d.died()
 	d.start()
-	if have := ready(d.t, c.Cache); have != slots {
-		d.t.Errorf("%d samples are there, want %d", have, slots)
-	}
+	expect.Equal(d.t, ready(d.t, c.Cache), slots, "samples are there")
 	wantSamples(d.t, c, rand.Perm(doomedSamples))
 	noClaims(d.t, c.Cache)
 }
@@ -502,9 +493,7 @@ func dieEnding(d *doomed, point string) {
 	case err := <-answered:
 		if errors.As(err, &failed) {
 			for _, f := range failed.Failures {
-				if f.Code != control.CodeClosing {
-					d.t.Errorf("%+v", f)
-				}
+				expect.Equal(d.t, f.Code, control.CodeClosing, "%+v", f)
 			}
 		} else if !errors.Is(err, stocclient.ErrNoServer) {
 			d.t.Errorf("a fetch while the server ends: %v", err)
@@ -563,9 +552,7 @@ func TestClientKilledWhileItFetches(t *testing.T) {
 				}
 				others.Wait()
 				wantSamples(t, c, rand.Perm(doomedSamples))
-				if have := ready(t, c.Cache); have != c.Info().Slots {
-					t.Errorf("%d samples are there in %d slots", have, c.Info().Slots)
-				}
+				expect.Equal(t, ready(t, c.Cache), c.Info().Slots, "samples in all slots")
 				if reads := int(d.metric("stocached_source_reads_total",
 					`cache="pets"`)); c.Info().Slots == doomedSamples && reads != doomedSamples {
 					t.Errorf("%d reads of %d samples", reads, doomedSamples)

@@ -14,6 +14,7 @@ import (
 
 	stocclient "github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
@@ -59,9 +60,7 @@ func TestManyFetchesThroughOneHandle(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if got := ready(t, c.Cache); got != n {
-		t.Errorf("%d samples are there", got)
-	}
+	expect.Equal(t, ready(t, c.Cache), n, "samples are there")
 }
 
 // Ensure that a load that takes longer than the timeout is waited for, as its server answers others.

@@ -20,6 +20,7 @@ import (
 	"github.com/stocached/stocached/cache"
 	stocclient "github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 )
@@ -222,9 +223,7 @@ func (s *served) ask(method, path, body string) (status int, answer string) {
 func (s *served) answers(path string) string {
 	s.t.Helper()
 	status, answer := s.ask(http.MethodGet, path, "")
-	if status != http.StatusOK {
-		s.t.Fatalf("%s: %d\n%s", path, status, answer)
-	}
+	fatal.Equal(s.t, status, http.StatusOK, "%s: %s", path, answer)
 	return answer
 }
 
@@ -330,9 +329,7 @@ func noClaims(t *testing.T, c *stocclient.Cache) {
 	t.Helper()
 	all := fatal.Value(c.Inspect().Clients())(t)
 	for _, one := range all {
-		if one.Claims != 0 {
-			t.Errorf("client record %d still lists %d claims", one.Record, one.Claims)
-		}
+		expect.Equal(t, one.Claims, 0, "claims of client record %d", one.Record)
 	}
 }
 

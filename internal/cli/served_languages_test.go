@@ -20,6 +20,7 @@ import (
 	"time"
 
 	stocclient "github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/order"
 	"github.com/stocached/stocached/shm"
@@ -217,9 +218,7 @@ func TestEverySampleIsReadOnce(t *testing.T) {
 				t.Errorf("%d slots, %v reads of the source, %v samples stored; want %d reads, each sample once, "+
 					"and every slot filled", c.Info().Slots, reads, stored, n)
 			}
-			if got := ready(t, c.Cache); got != room {
-				t.Errorf("%d samples are there, want %d", got, room)
-			}
+			expect.Equal(t, ready(t, c.Cache), room, "samples are there")
 		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 )
@@ -81,9 +82,7 @@ func TestDamagedCachesAreLeftOut(t *testing.T) {
 	leftOut := decode[struct {
 		LeftOut []string `json:"left_out"`
 	}](t, ok(t, "health", "--sockets", s.sockets, "--json")).LeftOut
-	if len(leftOut) != len(bad) {
-		t.Fatalf("%q", leftOut)
-	}
+	fatal.Equal(t, len(leftOut), len(bad), "%q", leftOut)
 	for k, b := range bad {
 		contains(t, s.said(), b.name)
 		contains(t, leftOut[k], "cache "+b.name+": ", b.why, "; stocached reload tries it again")
@@ -101,9 +100,7 @@ func TestDamagedCachesAreLeftOut(t *testing.T) {
 			t.Errorf("%s was removed", b.name)
 		}
 	}
-	if v := s.metric("stocached_left_out", `cache="pets"`); v != 0 {
-		t.Error(v)
-	}
+	expect.Equal(t, s.metric("stocached_left_out", `cache="pets"`), 0)
 
 	// A reload adds the repaired cache and leaves out the rest. It forgets one that was removed
 	// from the file.
@@ -120,9 +117,7 @@ func TestDamagedCachesAreLeftOut(t *testing.T) {
 	}
 	_, _, stderr = cli(t, "health", "--sockets", s.sockets)
 	contains(t, stderr, "cache header: ", "cache truncated: ", "was applied in part: ")
-	if strings.Count(stderr, "\n") != 3 {
-		t.Error(stderr)
-	}
+	expect.Equal(t, strings.Count(stderr, "\n"), 3, "%v", stderr)
 	fatal.If(t, errors.Join(bad[2].mend(), bad[4].mend()))
 	s.hangup("the new configuration is in force")
 	if _, _, stderr := cli(t, "health", "--sockets", s.sockets); stderr != "" {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	stocclient "github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/internal/verify/expect"
 )
 
 func init() { servedChildren["elsewhere"] = fetchElsewhere }
@@ -64,7 +65,5 @@ func TestFetchFromAnotherMountNamespace(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	if n := ready(t, s.dial().Cache); n != 51 {
-		t.Errorf("%d samples are there, want 51", n)
-	}
+	expect.Equal(t, ready(t, s.dial().Cache), 51, "samples are there")
 }

@@ -18,6 +18,7 @@ import (
 	stocclient "github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/internal/cli/table"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	cacheserver "github.com/stocached/stocached/server/served"
 )
@@ -128,9 +129,7 @@ func TestNothingIsSentToAnotherUser(t *testing.T) {
 				errors.Is(err, stocclient.ErrNoServer) {
 				t.Error(err)
 			}
-			if n := end(); n != 0 {
-				t.Errorf("it got %d bytes", n)
-			}
+			expect.Equal(t, end(), 0, "bytes that it got")
 		})
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	stocclient "github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/order"
 )
@@ -205,9 +206,7 @@ func killPlanned(t *testing.T, kills int, programs ...plannedProgram) {
 		return len(s.plannedJobs()) == 0 && s.metric("stocached_clients", fmt.Sprintf("cache=%q", servedName)) == 1
 	})
 	c := s.dial()
-	if got := ready(t, c.Cache); got != c.Info().Slots {
-		t.Errorf("%d samples are there, of %d slots", got, c.Info().Slots)
-	}
+	expect.Equal(t, ready(t, c.Cache), c.Info().Slots, "samples in all slots")
 	noClaims(t, c.Cache)
 }
 

@@ -16,6 +16,7 @@ import (
 
 	stocclient "github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
@@ -157,9 +158,7 @@ func TestFetchAfterTheDataChanged(t *testing.T) {
 	}
 	wantFetch(t, c, rand.Perm(50))
 	c = s.dial()
-	if c.Info().Samples != 101 {
-		t.Errorf("%d samples", c.Info().Samples)
-	}
+	expect.Equal(t, c.Info().Samples, 101, "samples")
 	wantFetch(t, c, rand.Perm(101))
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	stocclient "github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/internal/verify/redistest"
 	"github.com/stocached/stocached/source/s3/s3test"
@@ -313,9 +314,7 @@ func TestTierReload(t *testing.T) {
 	change(with, "in force")
 	s.reaches()
 	wantFetch(t, c, first(100))
-	if got := s.tier("misses_total"); got != 40 {
-		t.Errorf("%v misses", got)
-	}
+	expect.Equal(t, s.tier("misses_total"), 40, "misses")
 	change(both, "add blocks: true if the source has blocks, or leave read_ahead out and raise parallel")
 	wantFetch(t, c, first(100))
 }
@@ -345,9 +344,7 @@ func TestTiersInTheWrongOrder(t *testing.T) {
 		}
 		says("serve --check", string(out), times, "good, 1 cache")
 		said, changes := s.doctor()
-		if changes != times {
-			t.Errorf("%d changes", changes)
-		}
+		expect.Equal(t, changes, times, "changes")
 		says("doctor", said, times)
 		if times > 0 {
 			contains(t, said, "tiers[1]", "place among the tiers")

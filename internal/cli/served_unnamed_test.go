@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	stocclient "github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/internal/verify/expect"
 )
 
 // Ensure that clients get a cache without a name only from its server. It outlives the server in
@@ -35,8 +36,6 @@ func TestServedWithoutAName(t *testing.T) {
 		t.Errorf("the next server has another one: %v", err)
 	}
 	again := s.dial()
-	if n := ready(t, again.Cache); n != 0 {
-		t.Errorf("%d samples are there, want none", n)
-	}
+	expect.Equal(t, ready(t, again.Cache), 0, "samples are there")
 	wantFetch(t, again, first(300))
 }

@@ -18,6 +18,7 @@ import (
 
 	stocclient "github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 
 	"github.com/coreos/go-systemd/v22/unit"
@@ -91,9 +92,7 @@ func TestNotifies(t *testing.T) {
 	s.says("this server does not answer its own requests")
 	for n.next(t, 10*time.Millisecond) != "" {
 	}
-	if got := n.next(t, time.Second); got != "" {
-		t.Errorf("%q while it does not answer", got)
-	}
+	expect.Equal(t, n.next(t, time.Second), "", "said while it does not answer")
 	silent.Close()
 	fatal.If(t, os.Rename(data+".away", data))
 	n.want(t, "WATCHDOG=1")
@@ -232,9 +231,7 @@ func TestUnits(t *testing.T) {
 		{names[2], "Socket.ListenStream", "%t/stocached/" + control.AdminSocket},
 		{names[2], "Socket.Service", names[0]},
 	} {
-		if got := values[c.file][c.key]; got != c.want {
-			t.Errorf("%s: %s is %q, want %q", c.file, c.key, got, c.want)
-		}
+		expect.Equal(t, values[c.file][c.key], c.want, "%s: %s", c.file, c.key)
 	}
 	command := strings.Fields(values[names[0]]["Service.ExecStart"])
 	var usage bytes.Buffer

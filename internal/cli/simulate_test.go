@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
@@ -22,9 +23,7 @@ func TestSimulate(t *testing.T) {
 			t.Errorf("%d columns: %s", n, line)
 		}
 	}
-	if again := ok(t, args...); again != out {
-		t.Errorf("another result:\n%s", again)
-	}
+	expect.Equal(t, ok(t, args...), out, "another result")
 }
 
 // Ensure that each policy has a line for each size.
@@ -39,9 +38,7 @@ func TestSimulateSizes(t *testing.T) {
 func TestSimulateJSON(t *testing.T) {
 	rows := decode[[]jsonObject](t, ok(t, "simulate", "--samples", "1000", "--sample-bytes", "1KiB", "--size",
 		"50%,100KiB", "--policy", "first-come,fifo", "--policy", "cost", "--epochs", "3", "--jobs", "2", "--json"))
-	if len(rows) != 3*2*3 {
-		t.Fatal(len(rows))
-	}
+	fatal.Equal(t, len(rows), 3*2*3)
 	wantFields(t, rows[0], jsonObject{"policy": "first-come", "size": "50%", "slots": 500, "size_bytes": 512000,
 		"epoch": 1, "reads": 2000, "replaced": 0})
 	wantFields(t, rows[2], jsonObject{"policy": "first-come", "epoch": 3, "hits": 1000, "hit_rate": 0.5})
@@ -102,9 +99,7 @@ func TestSimulateLargeCache(t *testing.T) {
 		"2")
 	contains(t, stderr, "stocached: --size 8GiB holds all 1,000 samples: no policy is needed\n")
 	contains(t, out, "first-come  8GiB  1,000  2      1.0000    1.0000      0\n")
-	if code != exitOK {
-		t.Error(code)
-	}
+	expect.Equal(t, code, exitOK)
 }
 
 // Ensure that simulate shows a bar on a terminal.
@@ -124,9 +119,7 @@ func TestSimulateBatches(t *testing.T) {
 	rate := func(args ...string) (float64, string) {
 		code, out, stderr := cli(t, append([]string{"simulate", "--policy", "fifo", "--size", "25%", "--epochs", "4", "--json"}, args...)...)
 		rows := decode[[]jsonObject](t, out)
-		if code != exitOK {
-			t.Fatal(code, stderr)
-		}
+		fatal.Equal(t, code, exitOK, "%v", stderr)
 		return rows[len(rows)-1]["hit_rate"].(float64), stderr
 	}
 	alone, _ := rate("--samples", "4000", "--batch", "0")
@@ -186,9 +179,7 @@ func TestSimulateNodes(t *testing.T) {
 		"\nnode      first-come  25%   5,000  3      0.9", "LINK")
 	rows := decode[[]jsonObject](t, ok(t, "simulate", "--samples", "20000", "--sample-bytes", "1KiB", "--nodes", "3", "--size", "7MiB",
 		"--tier", "100%", "--batch", "100", "--policy", "lru", "--epochs", "2", "--json"))
-	if len(rows) != 4 {
-		t.Fatal(len(rows))
-	}
+	fatal.Equal(t, len(rows), 4)
 	wantFields(t, rows[0], jsonObject{"affinity": "none", "policy": "lru", "size": "7MiB", "epoch": 1, "reads": 19800, "source": 0.99})
 	wantFields(t, rows[3], jsonObject{"affinity": "node", "epoch": 2})
 	for want, args := range map[string][]string{

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 )
@@ -43,9 +44,7 @@ func TestStats(t *testing.T) {
 		t.Errorf("the numbers that matter:\n%s", out)
 	}
 	out := lines(ok(t, "stats", "--dir", dir))
-	if len(out) != 2 {
-		t.Fatal(out)
-	}
+	fatal.Equal(t, len(out), 2, "%v", out)
 	contains(t, out[0], "HIT RATE", "RACES LOST", "LIVE")
 	contains(t, out[1], "0.8000")
 	for i := 3; i < 7; i++ { // the last one does not fit
@@ -190,9 +189,7 @@ func TestLookingChangesNothing(t *testing.T) {
 				{"gc", "--dir", dir}, {"__complete", "stats", "--dir", dir, ""},
 			} {
 				ok(t, args...)
-				if after := snapshot(t, path); after != before {
-					t.Fatalf("stocached %v changed the file: %s, was %s", args, after, before)
-				}
+				fatal.Equal(t, snapshot(t, path), before, "the file after stocached %v", args)
 			}
 		}
 		look()
@@ -202,9 +199,7 @@ func TestLookingChangesNothing(t *testing.T) {
 			t.Fatal(r, err)
 		}
 		look()
-		if c.Owner() != 1 {
-			t.Error("owner", c.Owner())
-		}
+		expect.Equal(t, c.Owner(), 1, "owner")
 		c.Close()
 		seg.Close()
 		if o.UnlinkLast {
@@ -223,9 +218,7 @@ func TestStatsErrors(t *testing.T) {
 	broken := filepath.Join(dir, "broken")
 	fatal.If(t, os.WriteFile(broken, make([]byte, 10000), 0o600))
 	code, out, stderr := cli(t, "stats", "--dir", dir)
-	if code != exitCorrupt {
-		t.Error(code)
-	}
+	expect.Equal(t, code, exitCorrupt)
 	contains(t, out, "test", "0.0000")
 	contains(t, stderr, "broken: not a valid segment")
 	fails(t, exitCorrupt, []string{"not a valid segment", `it begins with`}, "stats", broken)

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 )
@@ -148,9 +149,7 @@ func TestTopPlain(t *testing.T) {
 	r.shows(t, "> test", "▁▁▁")
 	r.press(t, "\x03")
 	r.end(t)
-	if found := colour.FindString(r.all()); found != "" {
-		t.Errorf("a colour: %q", found)
-	}
+	expect.Equal(t, colour.FindString(r.all()), "", "a colour")
 
 	r = startTop(t, []string{"TERM=vt100", "LC_ALL=C"}, "--dir", dir)
 	r.shows(t, "> test", "____")

@@ -108,9 +108,7 @@ func TestTraceOfRanks(t *testing.T) {
 	})
 	fatal.If(t, err)
 	code, out, stderr := cli(t, "trace", recording, path)
-	if code != exitOK {
-		t.Fatalf("exit %d: %s", code, stderr)
-	}
+	fatal.Equal(t, code, exitOK, "exit: %s", stderr)
 	contains(t, out, "1     1      317ms", "WHERE THE TIME WENT of epoch 1, rank 1, which waits most\n",
 		"\n1     worker 0 ")
 	contains(t, stderr, "rank 1: 5 spans were beyond the recorder's limit", "the figures end 1.400 s after its start")

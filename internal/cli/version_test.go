@@ -6,6 +6,7 @@ import (
 	"runtime/debug"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
@@ -20,15 +21,9 @@ func TestVersion(t *testing.T) {
 	contains(t, ok(t, "version"), "version    "+version+"\n", "signature  0x")
 	b := &debug.BuildInfo{Settings: []debug.BuildSetting{{Key: "vcs.revision", Value: "abc"},
 		{Key: "vcs.modified", Value: "true"}}}
-	if r := revision(b); r != "abc+" {
-		t.Error(r)
-	}
-	if r := revision(nil); r != "" {
-		t.Error(r)
-	}
+	expect.Equal(t, revision(b), "abc+")
+	expect.Equal(t, revision(nil), "")
 	commit = "of a package"
 	defer func() { commit = "" }()
-	if r := revision(b); r != "of a package" {
-		t.Error(r)
-	}
+	expect.Equal(t, revision(b), "of a package")
 }

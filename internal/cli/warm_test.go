@@ -18,6 +18,7 @@ import (
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/internal/cli/table"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 )
@@ -178,9 +179,7 @@ func TestWarmWithBadSamples(t *testing.T) {
 	file := func(i int) string { return filepath.Join(d.folder, "files", fmt.Sprintf("%03d", i)) }
 	fatal.If(t, errors.Join(os.Remove(file(7)), os.Truncate(file(30), 5)))
 	code, out, stderr := cli(t, d.args("warm", "pets")...)
-	if code != exitFailed {
-		t.Errorf("exit %d", code)
-	}
+	expect.Equal(t, code, exitFailed, "exit")
 	contains(t, out, "pets holds 98 of 100 samples\n", "failed   2\n", "new      98\n")
 	contains(t, stderr, "stocached: 2 samples could not be filled\n", "  READ: sample 7 (", "files/007",
 		"no such file", "  CHANGED: sample 30 (", "files/030", "restart the server")
@@ -384,9 +383,7 @@ func TestWarmBesideOthers(t *testing.T) {
 	})
 	code, out, stderr := cli(t, d.args("warm", "pets")...)
 	others.Wait()
-	if code != exitFailed {
-		t.Errorf("exit %d\n%s", code, out)
-	}
+	expect.Equal(t, code, exitFailed, "exit %s", out)
 	contains(t, out, "failed   1\n")
 	contains(t, stderr, "1 sample could not be filled",
 		"NO_SLOT: sample 2500: another client is filling it, for longer than 1s")
@@ -457,9 +454,7 @@ func TestWarmWithoutMemory(t *testing.T) {
 	_, out, complaint := cli(t, d.args("health")...) // warm has said that it has the numbers
 	contains(t, out, "not everything is well")
 	contains(t, complaint, "cache pets: memory is short: first ", "): the tmpfs of "+small)
-	if short := d.metric("stocached_memory_short", `cache="pets"`); short != 1 {
-		t.Errorf("memory_short is %v", short)
-	}
+	expect.Equal(t, d.metric("stocached_memory_short", `cache="pets"`), 1, "memory_short")
 	before := d.metric("stocached_source_reads_total", `cache="pets"`)
 	fails(t, exitMemory, nil, d.args("warm", "pets")...)
 	if reads := d.metric("stocached_source_reads_total", `cache="pets"`); reads != before {

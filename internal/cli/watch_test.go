@@ -24,9 +24,7 @@ func TestWatchPipe(t *testing.T) {
 	_, path := newCache(t, shm.Options{Samples: 1000, SampleBytes: 100})
 	child := start(t, "use", path)
 	out := lines(ok(t, "stats", path, "--watch", "--count", "3", "--interval", "150ms"))
-	if len(out) != 4 {
-		t.Fatal(out)
-	}
+	fatal.Equal(t, len(out), 4, "%v", out)
 	if f := strings.Join(strings.Fields(out[0]),
 		" "); f != "TIME HIT RATE HITS/S MISSES/S SETS/S EVICTED/S CACHED MEMORY LIVE NAME" {
 		t.Error(f)
@@ -39,9 +37,7 @@ func TestWatchPipe(t *testing.T) {
 		}
 	}
 	rows := watched(t, ok(t, "stats", path, "--watch", "--count", "3", "--interval", "150ms", "--json"))
-	if len(rows) != 3 {
-		t.Fatal(rows)
-	}
+	fatal.Equal(t, len(rows), 3, "%v", rows)
 	for _, row := range rows {
 		wantFields(t, row, jsonObject{"name": "test", "ready": 500, "clients_live": 1, "interval_busy": 0,
 			"stored_per_second": 0})
@@ -129,9 +125,7 @@ func TestWatchTerminal(t *testing.T) {
 	for _, caches := range [][]string{{path}, {"--dir", dir}} {
 		args := append([]string{"stats", "--watch", "--count", "41", "--interval", "1ms"}, caches...)
 		stdout, written := terminal(t)
-		if code := Run(args, stdout, io.Discard); code != exitOK {
-			t.Fatal(code)
-		}
+		fatal.Equal(t, Run(args, stdout, io.Discard), exitOK)
 		shown, piped := lines(written()), lines(ok(t, args...))
 		if len(shown) != 44 || len(piped) != 42 {
 			t.Fatalf("%d lines on a terminal and %d in a pipe", len(shown), len(piped))

@@ -28,6 +28,7 @@ import (
 	"github.com/stocached/stocached/internal/palette"
 	bytesize "github.com/stocached/stocached/internal/size"
 	"github.com/stocached/stocached/internal/verify/browser"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 )
@@ -420,9 +421,7 @@ func TestWeb(t *testing.T) {
 	}
 	wantFields(t, live.Caches[0], decode[jsonObject](t, ok(t, "stats", path, "--json")))
 	code, body = get(url)
-	if code != 200 {
-		t.Error(code)
-	}
+	expect.Equal(t, code, 200)
 	contains(t, body, "<h1>stocached</h1>")
 	address := strings.TrimSuffix(strings.TrimPrefix(url, "http://"), "/")
 	fails(t, exitExists, []string{"--listen: listen tcp4 " + address, "address already in use: another program listens there; take another port"},

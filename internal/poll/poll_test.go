@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
@@ -19,9 +20,7 @@ func TestUntil(t *testing.T) {
 		fatal.If(t, Until(t.Context(), nil, time.Minute, look))
 		want, pause := time.Duration(0), 2*time.Millisecond
 		for k, one := range at {
-			if one != want {
-				t.Errorf("look %d after %v, not %v", k, one, want)
-			}
+			expect.Equal(t, one, want, "look %d", k)
 			want += pause
 			pause = min(pause*3/2, 100*time.Millisecond)
 		}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/order"
 	"github.com/stocached/stocached/policy"
@@ -287,9 +288,7 @@ func TestBatches(t *testing.T) {
 			trace.Epochs = append(trace.Epochs, slices.Collect(slices.Chunk(half, len(half)/c.jobs)))
 		}
 		epochs := run(t, trace, "fifo", 2, Options{Batch: c.batch, Ahead: c.ahead})
-		if got := [2]uint64{epochs[0].Hits, epochs[1].Hits}; got != c.hits {
-			t.Errorf("%s: %v hits, want %v", what, got, c.hits)
-		}
+		expect.Equal(t, [2]uint64{epochs[0].Hits, epochs[1].Hits}, c.hits, "%s: hits", what)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/internal/verify/browser"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
@@ -49,9 +50,7 @@ func TestPageIsWhole(t *testing.T) {
 			t.Errorf("the page has %q", outside)
 		}
 	}
-	if n := strings.Count(text, "</script>"); n != 2 {
-		t.Errorf("%d scripts end", n)
-	}
+	expect.Equal(t, strings.Count(text, "</script>"), 2, "ends of scripts")
 	if data.Names[0] != "<!--</script>" || data.Loaders[0].Tracks[1].Name != "</script><b>" {
 		t.Errorf("%+v", data)
 	}
@@ -85,9 +84,7 @@ func TestPageData(t *testing.T) {
 			}
 		}
 	}
-	if spans != 585 {
-		t.Errorf("%d spans", spans)
-	}
+	expect.Equal(t, spans, 585, "spans")
 }
 
 // Ensure that all texts of a page are about the part that it shows: all of it at first, and each
@@ -97,9 +94,7 @@ func TestPageViews(t *testing.T) {
 	from, to := tr.Bounds()
 	_, data := pageOf(t, tr, from, to)
 	epochs := tr.Epochs()
-	if len(data.Views) != 4 {
-		t.Fatalf("%d views", len(data.Views))
-	}
+	fatal.Equal(t, len(data.Views), 4, "views")
 	seconds := func(v pageView) (sum float64) {
 		for _, part := range v.Parts {
 			sum += part.Seconds

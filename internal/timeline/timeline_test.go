@@ -92,9 +92,7 @@ func TestReadRecording(t *testing.T) {
 		t.Errorf("tracks %s", got)
 	}
 	epochs := tr.Epochs()
-	if len(epochs) != 3 {
-		t.Fatalf("%d epochs", len(epochs))
-	}
+	fatal.Equal(t, len(epochs), 3, "epochs")
 	for n, want := range []int{0, 90, 180} { // cached samples at the start of the epoch
 		e := epochs[n]
 		if e.Number != n || e.Batches != 15 || e.Samples != 240 || e.Hits != want || e.Misses != 240-want ||

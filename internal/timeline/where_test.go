@@ -3,6 +3,9 @@ package timeline
 import (
 	"math"
 	"testing"
+
+	"github.com/stocached/stocached/internal/verify/expect"
+	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
 // Ensure that the times of an epoch match a timeline made by hand, and that the causes of waiting
@@ -30,9 +33,7 @@ func TestWhere(t *testing.T) {
 	m.loop(Wait, 4, 3, 250*ms, 251*ms, -1, 0) // for the end: no batch
 	m.add(firstOther, "other", Span{Kind: Load, Start: 0, End: 250 * ms, Epoch: 4, Batch: 1})
 	epochs := m.trace().Epochs()
-	if len(epochs) != 1 {
-		t.Fatalf("%d epochs", len(epochs))
-	}
+	fatal.Equal(t, len(epochs), 1, "epochs")
 	e := epochs[0]
 	if e.Number != 4 || e.Batches != 3 || e.Samples != 20 || e.Hits != 16 || e.Misses != 4 || e.Bytes != 20_000 ||
 		e.Workers != 2 || e.From != 0 || e.To != 251*ms {
@@ -83,9 +84,7 @@ func TestWhereEdges(t *testing.T) {
 	m.Dropped, m.DroppedFrom = 7, new(float64)
 	*m.DroppedFrom = 90_000 // us
 	epochs := m.trace().Epochs()
-	if len(epochs) != 2 {
-		t.Fatalf("%d epochs", len(epochs))
-	}
+	fatal.Equal(t, len(epochs), 2, "epochs")
 	near(t, "load of epoch 0", epochs[0].Work.Load, 0.010)
 	near(t, "load of epoch 1", epochs[1].Work.Load, 0.040)
 	near(t, "busy in epoch 0", epochs[0].Busy, 0.6) // 20 of its 50 ms are for epoch 1
@@ -181,9 +180,7 @@ func TestSampleBytes(t *testing.T) {
 		m := newMade(c.settings)
 		m.SampleBytes = c.stored
 		m.loop(Wait, 0, 0, 0, 10*ms, 8, 0)
-		if got := m.trace().SampleBytes(); got != c.want {
-			t.Errorf("%+v: %d bytes", c, got)
-		}
+		expect.Equal(t, m.trace().SampleBytes(), c.want, "%+v: bytes", c)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/server/config"
 	"github.com/stocached/stocached/shm"
@@ -49,9 +50,7 @@ func TestLoad(t *testing.T) {
 		o.Caches[3].Source["index"]; a != filepath.Join(filepath.Dir(path), "indexes") || b != "none" {
 		t.Errorf("indexes %v and %v", a, b)
 	}
-	if kept := o.Caches[5].Source["index"]; kept != "beside" {
-		t.Errorf("index %v", kept)
-	}
+	expect.Equal(t, o.Caches[5].Source["index"], "beside", "index")
 	if len(o.Caches) != 8 || o.SocketsDir != "/run/here" {
 		t.Fatalf("%+v", o)
 	}
@@ -81,9 +80,7 @@ func TestEnvironment(t *testing.T) {
 	}
 	for key, want := range map[string]string{"web.listen": "127.0.0.1:1234 from STOCACHED_WEB_LISTEN",
 		"log.level": "debug from STOCACHED_LOG_LEVEL", "log.format": "text from default"} {
-		if got[key] != want {
-			t.Errorf("%s: %s, want %s", key, got[key], want)
-		}
+		expect.Equal(t, got[key], want, "%s", key)
 	}
 	t.Setenv("STOCACHED_LOG_LEVEL", "loud")
 	if _, err := config.Load(write(t, good)); !errors.Is(err, config.ErrInvalid) ||

@@ -4,6 +4,8 @@ import (
 	"math"
 	"testing"
 	"time"
+
+	"github.com/stocached/stocached/internal/verify/expect"
 )
 
 // Ensure that quantiles are right, within the precision of the buckets.
@@ -19,9 +21,7 @@ func TestQuantile(t *testing.T) {
 	if got := at(0.5); got < 500e-6 || got > 1e-3 {
 		t.Error("median", got)
 	}
-	if got := at(1); got != 1e-3 {
-		t.Error("all", got)
-	}
+	expect.Equal(t, at(1), 1e-3, "all")
 	h.add(2 * time.Second)
 	h.add(2 * time.Second)
 	if got := at(0.98); math.Abs(got-1e-3) > 1e-9 {
@@ -33,7 +33,5 @@ func TestQuantile(t *testing.T) {
 	for range 1000 {
 		h.add(time.Hour)
 	}
-	if got := at(0.99); got != 60 {
-		t.Error("above the last bound:", got)
-	}
+	expect.Equal(t, at(0.99), 60, "above the last bound")
 }

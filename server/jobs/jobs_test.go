@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/order"
 	"github.com/stocached/stocached/policy"
@@ -96,9 +97,7 @@ func TestNextAllocatesNothing(t *testing.T) {
 			Owner: owner + 1})
 		fatal.If(t, err)
 	}
-	if n := testing.AllocsPerRun(100, func() { all.Next(7, 0) }); n != 0 {
-		t.Errorf("%g allocations", n)
-	}
+	expect.Equal(t, testing.AllocsPerRun(100, func() { all.Next(7, 0) }), 0, "allocations")
 }
 
 // The nearest use by any job counts, in reads of the fastest job. A job that does not move keeps a
@@ -106,9 +105,7 @@ func TestNextAllocatesNothing(t *testing.T) {
 func TestSpeeds(t *testing.T) {
 	seg := segment(t, 10_000)
 	all := jobs.New(seg)
-	if n := all.Next(0, 0); n != 0 {
-		t.Errorf("%d without jobs", n)
-	}
+	expect.Equal(t, all.Next(0, 0), 0, "without jobs")
 	sequential := order.Order{Samples: 10_000, Kind: order.Sequential}
 	announce := func(owner uint32, from uint64) *jobs.Job {
 		job := fatal.Value(all.Announce(jobs.Plan{Order: sequential, Shard: order.Shard{From: from}, Owner: owner}))(t)
@@ -141,9 +138,7 @@ func TestSpeeds(t *testing.T) {
 	if p := slow.Pace(); p < 40 || p > 64 {
 		t.Errorf("one that has stopped has pace %g", p)
 	}
-	if p := fast.Pace(); p != 1 {
-		t.Error(p)
-	}
+	expect.Equal(t, fast.Pace(), 1)
 	all.Remove(fast, nil)
 	all.Measure(time.Second)
 	want("the only one", 7000, 4000)
@@ -212,9 +207,7 @@ func TestJobsThatAreTold(t *testing.T) {
 	job := announce(0, "a", nil)
 	job.Ahead.Store(7)
 	read(seg, 2, 50)
-	if job.Reads() != 0 {
-		t.Errorf("%d reads by its counters", job.Reads())
-	}
+	expect.Equal(t, job.Reads(), 0, "reads by its counters")
 	if announce(30, "b", nil) != job || len(all.List()) != 1 || job.Over() || job.Reads() != 30 || job.Ahead.Load() != 7 {
 		t.Errorf("%d reads, over: %v", job.Reads(), job.Over())
 	}

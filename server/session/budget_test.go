@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+
+	"github.com/stocached/stocached/internal/verify/expect"
 )
 
 // Ensure that the sum stays within the limit whatever connections take, that stalled clients leave
@@ -37,9 +39,7 @@ func TestBudget(t *testing.T) {
 	if !<-waited {
 		t.Error("who waited was sent away")
 	}
-	if s.used != 500 {
-		t.Errorf("%d are taken", s.used)
-	}
+	expect.Equal(t, s.used, 500, "taken")
 	go func() { waited <- s.await(0, 600, reads, gone) }()
 	s.Close()
 	if <-waited {
@@ -69,7 +69,5 @@ func TestBudget(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if s.used != 0 {
-		t.Errorf("%d bytes are lost", s.used)
-	}
+	expect.Equal(t, s.used, 0, "bytes lost")
 }

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
 // Ensure that Allocate ends even if each call of more than 100 KB is interrupted, allocates each
@@ -16,9 +18,7 @@ func TestAllocateInterrupted(t *testing.T) {
 			if calls++; bytes > longest && from < 100<<20 { // then the signals stop
 				return unix.EINTR
 			}
-			if from != at {
-				t.Fatalf("from %d, the last call ended at %d", from, at)
-			}
+			fatal.Equal(t, from, at, "from the end of the last call")
 			at, largest = from+bytes, max(largest, bytes)
 			return nil
 		}, -1, offset, n, nil)

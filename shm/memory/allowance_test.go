@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
@@ -15,9 +16,7 @@ func TestGroup(t *testing.T) {
 		t.Error("the namespace makes no difference")
 	}
 	before := a.group()
-	if a.group() != before {
-		t.Error("two answers")
-	}
+	expect.Equal(t, a.group(), before, "the answers")
 	fatal.If(t, os.WriteFile(filepath.Join(a.root, "proc/self/cgroup"), []byte("0::/b\n"), 0o600))
 	if a.group() == before {
 		t.Error("the cgroup makes no difference")

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"golang.org/x/sys/unix"
 )
@@ -164,9 +165,7 @@ func TestFloor(t *testing.T) {
 	for total, floor := range map[uint64]uint64{1 << 20: FloorMin, 1 << 30: FloorMin, 4 << 30: 256 << 20,
 		16 << 30: 1 << 30, 1 << 40: FloorMax} {
 		r := limit{total: total, available: total}
-		if r.floor() != floor {
-			t.Errorf("%d: floor %d, want %d", total, r.floor(), floor)
-		}
+		expect.Equal(t, r.floor(), floor, "floor of %d", total)
 		if r.available = floor + 5; r.usable() != 5 {
 			t.Errorf("%d: usable %d", total, r.usable())
 		}
@@ -216,17 +215,13 @@ func TestTmpfs(t *testing.T) {
 	if space := Tmpfs(&unix.Statfs_t{Bsize: 4096}, "/dev/shm", Sum{1, 1}); space.Left != Unlimited {
 		t.Errorf("a tmpfs without a size: %+v", space)
 	}
-	if small := headroom(64 << 20); small != 64<<20/10 {
-		t.Errorf("headroom of a container's 64 MiB: %d", small)
-	}
+	expect.Equal(t, headroom(64<<20), 64<<20/10, "headroom of a container's 64 MiB")
 }
 
 // Ensure that one check grants a sixteenth of what is usable, at most 64 MiB.
 func TestGranted(t *testing.T) {
 	for usable, want := range map[uint64]uint64{64 << 30: 64 << 20, 1 << 30: 64 << 20, 1<<30 - 16: 64<<20 - 1, 15: 0} {
-		if got := Granted(usable); got != want {
-			t.Errorf("%d of %d, want %d", got, usable, want)
-		}
+		expect.Equal(t, Granted(usable), want, "of %d", usable)
 	}
 }
 

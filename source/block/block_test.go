@@ -20,6 +20,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
@@ -102,9 +103,7 @@ func (s shape) write(t testing.TB) string {
 	w := fatal.Value(block.Create(t.Context(), folder, s.options))(t)
 	defer w.Close()
 	for i, sample := range s.samples {
-		if w.Next() != i {
-			t.Fatalf("next is %d, want %d", w.Next(), i)
-		}
+		fatal.Equal(t, w.Next(), i, "next")
 		fatal.If(t, w.Write(sample))
 	}
 	fatal.If(t, w.Finish())
@@ -196,9 +195,7 @@ func TestBlocks(t *testing.T) {
 					t.Errorf("block %d has %d bytes in %d samples", b, bytesIn, n)
 				}
 			}
-			if next != len(s.samples) {
-				t.Errorf("blocks have %d samples, want %d", next, len(s.samples))
-			}
+			expect.Equal(t, next, len(s.samples), "samples of the blocks")
 		})
 	}
 }
@@ -319,9 +316,7 @@ func TestEveryByteFlipped(t *testing.T) {
 					put(t, path, int64(at), original[at])
 					continue
 				}
-				if d.Info().Samples != len(s.samples) {
-					t.Fatalf("byte %d of %s: %d samples", at, path, d.Info().Samples)
-				}
+				fatal.Equal(t, d.Info().Samples, len(s.samples), "byte %d of %s: samples", at, path)
 				bad := 0
 				for i, want := range s.samples {
 					n, err := d.Read(t.Context(), i, buffer)
@@ -463,9 +458,7 @@ func TestDescriptors(t *testing.T) {
 		!strings.Contains(err.Error(), "--file-size") {
 		t.Error(err)
 	}
-	if after := open(); after != before {
-		t.Errorf("%d descriptors, %d before", after, before)
-	}
+	expect.Equal(t, open(), before, "descriptors")
 }
 
 // Ensure that a million samples take little memory when they are open, and are found.

@@ -91,9 +91,7 @@ func FuzzFooter(f *testing.F) {
 					end += int64(e.stored)
 					samples++
 				}
-				if end != s.offset+s.bytes {
-					t.Fatalf("block %d ends at %d: %+v", b, end, s)
-				}
+				fatal.Equal(t, end, s.offset+s.bytes, "the end of block %d: %+v", b, s)
 			}
 			if samples != ft.samples || end > ft.begin || ft.begin > size {
 				t.Fatalf("%d samples to %d in %+v", samples, end, ft.trailer)

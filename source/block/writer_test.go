@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
@@ -28,9 +29,7 @@ func sameTree(t testing.TB, got, want map[string]string) {
 			t.Errorf("%s: %d bytes, want other %d", name, len(got[name]), len(b))
 		}
 	}
-	if len(got) != len(want) {
-		t.Errorf("%d files, want %d", len(got), len(want))
-	}
+	expect.Equal(t, len(got), len(want), "files")
 }
 
 // create begins to write to a folder.
@@ -115,9 +114,7 @@ func TestWhatIsNotKept(t *testing.T) {
 			w.Close()
 			c.damage(folder + ".part")
 			w = s.create(t, folder)
-			if w.Next() != c.next {
-				t.Errorf("goes on at %d, want %d", w.Next(), c.next)
-			}
+			expect.Equal(t, w.Next(), c.next, "goes on at")
 			s.writeTo(t, w, len(s.samples))
 			fatal.If(t, w.Finish())
 			sameTree(t, sourcetest.Tree(t, folder), want)
@@ -201,9 +198,7 @@ func TestInTheWay(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			changed := s
 			change(&changed.options)
-			if w := changed.create(t, begin(t)); w.Next() != 0 {
-				t.Error(w.Next())
-			}
+			expect.Equal(t, changed.create(t, begin(t)).Next(), 0)
 		})
 	}
 	t.Run("other notes", func(t *testing.T) { // notes may hold anything, such as how the source was opened
@@ -211,9 +206,7 @@ func TestInTheWay(t *testing.T) {
 		noted := s
 		noted.options.Notes = []source.Note{{Name: "opened", Text: "again"}}
 		w := noted.create(t, folder)
-		if w.Next() != 24 {
-			t.Error(w.Next())
-		}
+		expect.Equal(t, w.Next(), 24)
 		noted.writeTo(t, w, len(s.samples))
 		fatal.If(t, w.Finish())
 		if notes := open(t, folder).Info().Notes; len(notes) != 1 || notes[0].Text != "again" {
@@ -338,9 +331,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	fatal.If(t, unix.Mount("tmpfs", dir, "tmpfs", unix.MS_REMOUNT, "size=1m"))
 	w = s.create(t, folder)
-	if w.Next() != whole {
-		t.Errorf("goes on at %d, want %d", w.Next(), whole)
-	}
+	expect.Equal(t, w.Next(), whole, "goes on at")
 	s.writeTo(t, w, len(s.samples))
 	fatal.If(t, w.Finish())
 	sameTree(t, sourcetest.Tree(t, folder), want)
@@ -389,9 +380,7 @@ func TestLayout(t *testing.T) {
 			t.Errorf("block %d: %d samples from %d, want %d from %d", b, n, first, w[1], w[0])
 		}
 	}
-	if d.Blocks() != len(want) {
-		t.Errorf("%d blocks, want %d", d.Blocks(), len(want))
-	}
+	expect.Equal(t, d.Blocks(), len(want), "blocks")
 	// Blocks take 4096, 4096, 12288 | 4096, 4096, 4096 | 4096 with their paddings.
 	for i, name := range []string{"00000", "00000", "00000", "00000", "00001", "00001", "00001", "00001", "00001",
 		"00002"} {

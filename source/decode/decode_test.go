@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
@@ -85,9 +86,7 @@ func TestLayouts(t *testing.T) {
 		t.Fatal(len(p), len(x), err)
 	}
 	for k := range x {
-		if x[k] != p[k%3*1200+k/3] {
-			t.Fatalf("byte %d is %d in one layout and %d in the other", k, x[k], p[k%3*1200+k/3])
-		}
+		fatal.Equal(t, x[k], p[k%3*1200+k/3], "byte %d in both layouts", k)
 	}
 	a, b := planes.Info(), pixels.Info()
 	if f := a.Schema.Fields; len(f) != 1 || f[0].Name != "image" || f[0].DType != shm.Uint8 ||
@@ -97,9 +96,7 @@ func TestLayouts(t *testing.T) {
 	if f := b.Schema.Fields; !slices.Equal(f[0].Dims, []uint64{30, 40, 3}) {
 		t.Errorf("%+v", f)
 	}
-	if byDefault.Info().Fingerprint != a.Fingerprint {
-		t.Error("the default is not chw")
-	}
+	expect.Equal(t, byDefault.Info().Fingerprint, a.Fingerprint, "the default layout")
 }
 
 // Ensure that each setting that changes a pixel changes the fingerprint, which stays within its

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source/sourcetest"
 )
@@ -114,8 +115,6 @@ func TestHelperMemoryThatChanges(t *testing.T) {
 		}
 	})
 	for k := range all.seats {
-		if all.seats[k].process != before[k] {
-			t.Error("a process has died")
-		}
+		expect.Equal(t, all.seats[k].process, before[k], "a process has died")
 	}
 }

@@ -79,9 +79,7 @@ func TestKinds(t *testing.T) {
 				t.Errorf("%s: %q: the helper says %q", name, files[k][:min(16, len(files[k]))], said)
 			}
 		}
-		if len(want) != 12 {
-			t.Fatalf("kinds %v", want)
-		}
+		fatal.Equal(t, len(want), 12, "kinds %v", want)
 	}
 	if decode.KindsOf(m) != nil {
 		t.Error("a source without decode counts")

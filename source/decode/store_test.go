@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
@@ -129,9 +130,7 @@ func TestEncodedForm(t *testing.T) {
 		"skip":   {"resize": []int{6, 8}, "store": "encoded", "bad_samples": "skip"},
 		"pixels": {"resize": []int{6, 8}, "store": "encoded", "max_pixels": 100}} {
 		print := open(t, inner, settings).Info().Fingerprint
-		if seen[print] != "" {
-			t.Errorf("%s and %s have the same fingerprint", name, seen[print])
-		}
+		expect.Equal(t, seen[print], "", "the fingerprint of %s", name)
 		seen[print] = name
 	}
 	if print := open(t, inner, small).Info().Fingerprint; seen[print] != "decoded" {
@@ -229,9 +228,7 @@ func TestAuto(t *testing.T) {
 			}
 			terms := decode.TermsOf(4_300_000+uint64(200*m.DecodedBytes/2), 2, false)
 			chosen, why := m.Choose(terms)
-			if chosen != encoded {
-				t.Fatalf("encoded is %v: %s", chosen, why)
-			}
+			fatal.Equal(t, chosen, encoded, "encoded: %s", why)
 			if told := both.Explain(context.Background(), 2); strings.Contains(told, "decoded at any size") == encoded {
 				t.Errorf("explained: %s", told)
 			}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/sourcetest"
@@ -201,9 +202,7 @@ func TestFingerprint(t *testing.T) {
 	add(t, root+".csv", "a/1\nb/2\n")
 	for name, settings := range map[string]source.Settings{"moved": nil, "glob": {"glob": "*/*"},
 		"manifest": {"manifest": root + ".csv"}, "none kept": {"descriptors": 0}} {
-		if got := mustOpen(t, moved, settings).Info().Fingerprint; got != first {
-			t.Errorf("%s: %s, was %s", name, got, first)
-		}
+		expect.Equal(t, mustOpen(t, moved, settings).Info().Fingerprint, first, "%s", name)
 	}
 	all := []string{first}
 	for _, list := range []string{"b/2\na/1\n", "a/1\n", "a/1,0\nb/2,1\n", "a/1,1\nb/2,1\n"} {

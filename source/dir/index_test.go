@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/sourcetest"
@@ -49,9 +50,7 @@ func TestIndexIsUsed(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := wantIndex(t, root, indexed(root), "read from", "a/1", "a/2", "b/3")
-	if s.Info().Fingerprint != first {
-		t.Errorf("%s, was %s", s.Info().Fingerprint, first)
-	}
+	expect.Equal(t, s.Info().Fingerprint, first)
 	if n, err := s.Size(1); n != 3 || err != nil {
 		t.Errorf("a file was looked at: %d, %v", n, err)
 	}

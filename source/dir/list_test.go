@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 	_ "github.com/stocached/stocached/source/s3"
@@ -70,9 +71,7 @@ func TestMemoryOfALongList(t *testing.T) {
 		if got := most.Load() - before; got > limit {
 			t.Errorf("%s: %d bytes of memory for %d objects, more than %d", note, got, objects, limit)
 		}
-		if got := s.Info().Samples; got != objects {
-			t.Errorf("%s: %d samples", note, got)
-		}
+		expect.Equal(t, s.Info().Samples, objects, "%s: samples", note)
 		texts := map[string]string{}
 		for _, n := range s.Info().Notes {
 			texts[n.Name] = n.Text

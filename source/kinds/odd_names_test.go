@@ -11,6 +11,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/s3/s3test"
@@ -54,9 +55,7 @@ func hasSamples(t *testing.T, s source.Source, names []string) {
 			t.Errorf("there is no sample with the bytes of %q", name)
 		}
 	}
-	if len(got) != len(names) {
-		t.Errorf("%d samples of %d files", len(got), len(names))
-	}
+	expect.Equal(t, len(got), len(names), "samples of the files")
 }
 
 // manifestOf writes a manifest.

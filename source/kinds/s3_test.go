@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/kinds"
@@ -83,9 +84,7 @@ func opened(t *testing.T, s source.Settings) source.Source {
 
 func readAll(t *testing.T, s source.Source, want [][]byte) {
 	t.Helper()
-	if got := s.Info().Samples; got != len(want) {
-		t.Fatalf("%d samples, want %d", got, len(want))
-	}
+	fatal.Equal(t, s.Info().Samples, len(want), "samples")
 	for i, sample := range want {
 		got := make([]byte, len(sample))
 		if n, err := s.Read(t.Context(), i, got); err != nil || n != len(sample) || !bytes.Equal(got, sample) {
@@ -204,9 +203,7 @@ func TestOpenOfABusyServer(t *testing.T) {
 			})
 			s := fatal.Value(b.open(b.at+"/data"+d.path, mergedWith(d.extra, "kind", d.kind)))(t)
 			defer s.Close()
-			if got := s.Info().Samples; got != len(want) {
-				t.Errorf("%d samples, want %d", got, len(want))
-			}
+			expect.Equal(t, s.Info().Samples, len(want), "samples")
 		})
 	}
 }

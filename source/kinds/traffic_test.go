@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
@@ -179,9 +180,7 @@ func TestIndexOfLargeMembersSkipsTheirData(t *testing.T) {
 	if most := int64(len(large)*64<<10 + 40*112<<10 + 4<<20); sent > most || requests > int64(len(large)+12) {
 		t.Errorf("the index took %d requests and %d bytes, want at most %d and %d", requests, sent, len(large)+12, most)
 	}
-	if src.Info().Samples != len(large)+len(small) {
-		t.Errorf("%d samples", src.Info().Samples)
-	}
+	expect.Equal(t, src.Info().Samples, len(large)+len(small), "samples")
 	for i, want := range map[int][]byte{0: large[0], 11: large[11], 12: small[0], 51: small[39], 52: large[12], 63: large[23]} {
 		got := make([]byte, len(want)+1024)
 		if n, err := src.Read(t.Context(), i, got); err != nil || !bytes.Contains(got[:n], want) {
@@ -320,9 +319,7 @@ func TestNeighboursOfAShard(t *testing.T) {
 		return src.(source.Blocks)
 	}
 	src := open("jpg", "cls")
-	if src.Blocks() != 3 {
-		t.Errorf("%d blocks", src.Blocks())
-	}
+	expect.Equal(t, src.Blocks(), 3, "blocks")
 	next, requests, sent, bytesRead := 0, s.Requests.Load(), s.Bytes.Load(), int64(0)
 	for b := range src.Blocks() {
 		first, n := src.Block(b)
@@ -330,9 +327,7 @@ func TestNeighboursOfAShard(t *testing.T) {
 			t.Errorf("block %d has %d samples from %d on, want %d", b, n, first, next)
 		}
 		err := src.ReadBlock(t.Context(), b, func(i int, sample []byte) error {
-			if i != next {
-				t.Errorf("sample %d, want %d", i, next)
-			}
+			expect.Equal(t, i, next, "sample")
 			next++
 			bytesRead += int64(len(sample))
 			alone := make([]byte, len(sample))

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/kinds"
@@ -191,9 +192,7 @@ func TestNamesThatEndInASlash(t *testing.T) {
 	for glob, want := range map[string]string{"**/*.jpg": "3, the first is 2.jpg/ (a name that ends in / and has data)", "**/[0134]*": ""} {
 		s := opened(t, source.Settings{"kind": "dir", "path": "s3://many/data", "glob": glob,
 			"remote": map[string]any{"endpoint": server.URL}})
-		if got := sourcetest.Note(s, "skipped"); got != want {
-			t.Errorf("%s: the note is %q, want %q", glob, got, want)
-		}
+		expect.Equal(t, sourcetest.Note(s, "skipped"), want, "%s: the note", glob)
 	}
 }
 

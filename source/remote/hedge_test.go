@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/kinds"
@@ -106,9 +107,7 @@ func TestNoSecondRequest(t *testing.T) {
 	if _, err := src.Read(t.Context(), 1, make([]byte, recordBytes)); err != nil {
 		t.Error(err) // the policy of retries has read it again, after stall
 	}
-	if n := src.Info().Traffic.Hedged.Load(); n != 0 {
-		t.Errorf("%d second requests", n)
-	}
+	expect.Equal(t, src.Info().Traffic.Hedged.Load(), 0, "second requests")
 	path := t.TempDir() + "/records"
 	write(t, path, fmt.Appendf(nil, "0123456789"))
 	local := opened(t, source.Settings{"kind": "raw", "path": path, "sample_bytes": 5})

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/kinds"
 	"github.com/stocached/stocached/source/remote"
@@ -87,9 +88,7 @@ func TestRedirects(t *testing.T) {
 	write(t, ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw}))
 	to = func(*http.Request) string { return s.URL + "/photos/records" }
 	s.Spoil(func(w http.ResponseWriter, r *http.Request, answer http.Handler) {
-		if said := r.Referer() + r.Header.Get("Authorization"); said != "" {
-			t.Errorf("another server learns of %s", said)
-		}
+		expect.Equal(t, r.Referer()+r.Header.Get("Authorization"), "", "what another server learns")
 		answer.ServeHTTP(w, r)
 	})
 	if got, err := first(t, strings.Replace(plain.URL, "://", "://me:secret@", 1)+"/x?sig=hidden", nil); err != nil || string(got) != "0123456789" {

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 )
@@ -186,9 +187,7 @@ func TestNoSecondRequestToABusyServer(t *testing.T) {
 		s.window.leave(time.Now(), n, source.ErrUnavailable)
 		for _, want := range []uint64{0, 1} {
 			fatal.If(t, s.ReadAt(t.Context(), "records", stamp(n, ""), make([]byte, n), 0))
-			if got := s.traffic.Hedged.Load(); got != want {
-				t.Errorf("%d second requests, want %d", got, want)
-			}
+			expect.Equal(t, s.traffic.Hedged.Load(), want, "second requests")
 			time.Sleep(ceilingLasts)
 		}
 	})

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/sourcetest"
@@ -75,13 +76,9 @@ func wantWhole(t *testing.T, path, name, text string) {
 	t.Helper()
 	s := mustOpen(t, source.Settings{"path": path})
 	sourcetest.WantNote(t, s, name, text)
-	if s.Info().Samples != faultSamples {
-		t.Fatalf("%d samples", s.Info().Samples)
-	}
+	fatal.Equal(t, s.Info().Samples, faultSamples, "samples")
 	for i := 0; i < faultSamples; i += 599 {
-		if got := sample(t, s, i)["jpg"]; got != string(bytesOf(i, i%100)) {
-			t.Errorf("sample %d: %q", i, got)
-		}
+		expect.Equal(t, sample(t, s, i)["jpg"], string(bytesOf(i, i%100)), "sample %d", i)
 	}
 }
 
@@ -100,9 +97,7 @@ func TestKilledWhileKeepingAnIndex(t *testing.T) {
 				}
 				wantKilled(t, child(t, path, point+"=kill"))
 				_, err := os.Stat(path + suffix)
-				if exists := err == nil; exists != (whole || old) {
-					t.Errorf("there is an index: %v", exists)
-				}
+				expect.Equal(t, err == nil, (whole || old), "the index")
 				if whole {
 					wantWhole(t, path, "indexes kept", "1")
 				} else {

@@ -94,9 +94,7 @@ func wantSequential(t *testing.T, s source.Source, path string) {
 	for {
 		h, err := archive.Next()
 		if err != nil && !errors.Is(err, tar.ErrInsecurePath) {
-			if err != io.EOF {
-				t.Fatalf("%v after %d samples of a shard that was opened", err, read)
-			}
+			fatal.Equal(t, err, io.EOF, "after %d samples of a shard that was opened", read)
 			break
 		}
 		key, field, ok := splitName(h.Name)
@@ -111,7 +109,5 @@ func wantSequential(t *testing.T, s source.Source, path string) {
 		fields[field] = string(data)
 	}
 	end()
-	if read != s.Info().Samples {
-		t.Fatalf("%d samples, want %d", s.Info().Samples, read)
-	}
+	fatal.Equal(t, read, s.Info().Samples, "samples")
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 )
@@ -49,9 +50,7 @@ func TestIndexKeepsAll(t *testing.T) {
 			t.Fatalf("%+v", x)
 		}
 		for i, key := range keys {
-			if got := x.key(i); got != key {
-				t.Fatalf("sample %d has key %q, want %q", i, got, key)
-			}
+			fatal.Equal(t, x.key(i), key, "key of sample %d", i)
 			for k := x.start(i); k < x.start(i+1); k++ {
 				field := k - x.start(i)
 				if m := x.member(k); x.fields[m.field] != []string{"jpg", "cls", "deep.name"}[field] ||
@@ -133,9 +132,7 @@ func TestIndexThatLies(t *testing.T) {
 		keys[len(keys)-1-k] = 0xFF
 	}
 	x := fatal.Value(decodeIndex(signed(keys), testStamp))(t)
-	if got := x.key(9); got != "" {
-		t.Errorf("%q", got)
-	}
+	expect.Equal(t, x.key(9), "")
 }
 
 // Ensure that no method panics on an index that decodeIndex accepts.

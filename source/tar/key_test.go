@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
 // The expressions are webdataset's own (base_plus_ext, and skip_meta of tar_file_iterator), with
@@ -27,9 +29,7 @@ func FuzzSplitName(f *testing.F) {
 		base := name[strings.LastIndexByte(name, '/')+1:]
 		m := theirs.FindStringSubmatch(name)
 		want := m != nil && m[2] != "" && !strings.HasPrefix(base, ".") && !theirsMeta.MatchString(name) && utf8.ValidString(m[2])
-		if ok != want {
-			t.Fatalf("%q: %v, want %v", name, ok, want)
-		}
+		fatal.Equal(t, ok, want, "%q", name)
 		if ok && (key != m[1] || field != strings.ToLower(m[2])) {
 			t.Fatalf("%q: %q, %q; want %q", name, key, field, m[1:])
 		}

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/sourcetest"
@@ -60,15 +61,11 @@ func TestOpenFilesAreBounded(t *testing.T) {
 		}
 	}
 	all.Wait()
-	if n := len(sourcetest.Descriptors(t, folder)); n != limit {
-		t.Errorf("%d files stay open, want %d", n, limit)
-	}
+	expect.Equal(t, len(sourcetest.Descriptors(t, folder)), limit, "open files")
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
-	if n := len(sourcetest.Descriptors(t, folder)); n != 0 {
-		t.Errorf("%d files are open after Close", n)
-	}
+	expect.Equal(t, len(sourcetest.Descriptors(t, folder)), 0, "files open after Close")
 }
 
 // A shard that was replaced while it was not open is refused.
@@ -117,7 +114,5 @@ func TestNoDescriptorLeft(t *testing.T) {
 	if !errors.Is(err, unix.EMFILE) || !strings.Contains(err.Error(), "001.tar") {
 		t.Errorf("%v", err)
 	}
-	if got := sample(t, s, 5)["jpg"]; got != string(bytesOf(5, 105)) {
-		t.Errorf("%q", got)
-	}
+	expect.Equal(t, sample(t, s, 5)["jpg"], string(bytesOf(5, 105)))
 }

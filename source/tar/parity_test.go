@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 )
@@ -43,9 +44,7 @@ func copied(t *testing.T, names ...string) (folder string) {
 // read the same as with webdataset.
 func TestReadsAsWebdataset(t *testing.T) {
 	all := goldens(t)
-	if len(all) != 7 {
-		t.Fatalf("%d golden shards", len(all))
-	}
+	fatal.Equal(t, len(all), 7, "golden shards")
 	folder := copied(t, slices.Collect(maps.Keys(all))...)
 	for pattern, shards := range map[string][]string{
 		"wds-{000000..000002}.tar":      {"wds-000000.tar", "wds-000001.tar", "wds-000002.tar"},
@@ -72,17 +71,13 @@ func TestReadsAsWebdataset(t *testing.T) {
 			}
 			for range 2 { // indexes made, then kept
 				s := mustOpen(t, settings)
-				if s.Info().Samples != len(want) {
-					t.Fatalf("%d samples, want %d", s.Info().Samples, len(want))
-				}
+				fatal.Equal(t, s.Info().Samples, len(want), "samples")
 				for i, g := range want {
 					got := sample(t, s, i)
 					if !strings.Contains(s.Where(i), fmt.Sprintf("sample %q", g.Key)) {
 						t.Errorf("sample %d is %s, want key %q", i, s.Where(i), g.Key)
 					}
-					if len(got) != len(want[0].Fields) {
-						t.Errorf("sample %d has %d fields, want %d", i, len(got), len(want[0].Fields))
-					}
+					expect.Equal(t, len(got), len(want[0].Fields), "fields of sample %d", i)
 					for name := range got {
 						if got[name] != string(g.Fields[name]) {
 							t.Errorf("sample %d, field %s: %q, want %q", i, name, got[name], g.Fields[name])

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/sourcetest"
@@ -120,9 +121,7 @@ func TestIndexesThatAreNotBelieved(t *testing.T) {
 		writeFile(t, index, data)
 		s := mustOpen(t, source.Settings{"path": path})
 		sourcetest.WantNote(t, s, "indexes made again", want)
-		if got := sample(t, s, 2)["jpg"]; got != string(bytesOf(2, 20)) {
-			t.Errorf("%s: %q", want, got)
-		}
+		expect.Equal(t, sample(t, s, 2)["jpg"], string(bytesOf(2, 20)), "%s", want)
 		again := mustOpen(t, source.Settings{"path": path})
 		sourcetest.WantNote(t, again, "indexes made again", "")
 		sourcetest.WantNote(t, again, "indexes kept", "1")
@@ -137,9 +136,7 @@ func TestIndexesThatAreNotBelieved(t *testing.T) {
 		}
 		s := mustOpen(t, source.Settings{"path": path})
 		sourcetest.WantNote(t, s, "indexes made again", "the index is not trusted")
-		if got := sample(t, s, 2)["jpg"]; got != string(bytesOf(2, 20)) {
-			t.Errorf("an index of %s: %q", who, got)
-		}
+		expect.Equal(t, sample(t, s, 2)["jpg"], string(bytesOf(2, 20)), "an index of %s", who)
 	}
 	if got := sample(t, first, 1)["jpg"]; got != string(bytesOf(1, 10)) {
 		t.Errorf("a source that has the old index reads %q", got)
@@ -155,9 +152,7 @@ func TestIndexesThatAreNotBelieved(t *testing.T) {
 	sourcetest.Replace(t, path, archive(t, stdtar.FormatUnknown, members...))
 	s := mustOpen(t, source.Settings{"path": path})
 	sourcetest.WantNote(t, s, "indexes made again", "another version or shard")
-	if got := sample(t, s, 2)["jpg"]; got != string(bytesOf(5, 20)) {
-		t.Errorf("%q", got)
-	}
+	expect.Equal(t, sample(t, s, 2)["jpg"], string(bytesOf(5, 20)))
 }
 
 // An index that is truncated while it is mapped is an error of the readers, and does not end the
@@ -173,9 +168,7 @@ func TestIndexCutWhileInUse(t *testing.T) {
 	if _, err := s.Read(context.Background(), 0, make([]byte, 1000)); !errors.Is(err, source.ErrChanged) {
 		t.Errorf("read: %v", err)
 	}
-	if got := s.Where(3); got != path {
-		t.Errorf("where: %q", got)
-	}
+	expect.Equal(t, s.Where(3), path, "the place")
 	if got := sample(t, mustOpen(t, source.Settings{"path": path}), 1999)["jpg"]; got != string(bytesOf(1999, 9)) {
 		t.Errorf("opened again: %q", got)
 	}

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
@@ -174,9 +175,7 @@ func TestOtherMembers(t *testing.T) {
 		text("train/1.seg.png", "seg1"), text("train/1.", "no field"), text("val/1.jpg",
 			"another 1"), text("val/1.seg.png", ""), text("train/1.jpg", "again"), text("train/1.seg.png", "!"))
 	s := mustOpen(t, source.Settings{"path": path})
-	if s.Info().Samples != 4 {
-		t.Fatalf("%d samples", s.Info().Samples)
-	}
+	fatal.Equal(t, s.Info().Samples, 4, "samples")
 	for i, want := range []map[string]string{{"jpg": "0", "seg.png": "seg"}, {"jpg": "1", "seg.png": "seg1"},
 		{"jpg": "another 1", "seg.png": ""}, {"jpg": "again", "seg.png": "!"}} {
 		if got := sample(t, s, i); !reflect.DeepEqual(got, want) {
@@ -264,9 +263,7 @@ func TestDamaged(t *testing.T) {
 	}
 	// The remedy in the message works.
 	marked := writeFile(t, filepath.Join(t.TempDir(), "s.tar"), append(bytes.Clone(whole[:second]), make([]byte, 1024)...))
-	if s := mustOpen(t, source.Settings{"path": marked}); s.Info().Samples != 1 {
-		t.Errorf("%d samples", s.Info().Samples)
-	}
+	expect.Equal(t, mustOpen(t, source.Settings{"path": marked}).Info().Samples, 1, "samples")
 	// Archives joined by cat: the second one is ignored, as in webdataset, and a note says so.
 	joined := writeFile(t, filepath.Join(t.TempDir(), "s.tar"), append(bytes.Clone(whole), whole...))
 	for range 2 {

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/sourcetest/faults"
 	"github.com/stocached/stocached/source/wrap"
@@ -89,7 +90,5 @@ func TestKindOf(t *testing.T) {
 			t.Errorf("no error is of kind %s", kind)
 		}
 	}
-	if len(counted) != len(seen) {
-		t.Errorf("%d kinds are counted, there are %d", len(counted), len(seen))
-	}
+	expect.Equal(t, len(counted), len(seen), "kinds that are counted")
 }

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/sourcetest/faults"
@@ -93,17 +94,13 @@ func TestFailuresThatLast(t *testing.T) {
 			}
 			return all
 		}
-		if got := strings.Join(kinds(), " "); got != "changed decode damaged missing denied other" {
-			t.Error(got)
-		}
+		expect.Equal(t, strings.Join(kinds(), " "), "changed decode damaged missing denied other")
 		if log := said(); strings.Count(log, "reads of the source fail") != 6 {
 			t.Error(log)
 		}
 		time.Sleep(2 * time.Minute)
 		f.Tell()
-		if got := strings.Join(kinds(), " "); got != "changed decode damaged missing" {
-			t.Error(got)
-		}
+		expect.Equal(t, strings.Join(kinds(), " "), "changed decode damaged missing")
 		if f.AllPass = true; len(f.Now()) != 0 {
 			t.Error(kinds())
 		}

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/sourcetest/faults"
@@ -34,13 +35,9 @@ func TestApply(t *testing.T) {
 			"read_ahead": map[string]any{"size": "64KiB", "readers": 1}}, nil)
 		fatal.If(t, err)
 		begun := time.Now()
-		if n := s.(wrap.Ahead).Prefetch([]int{1, 2, 3, 4, 5}); n != 5 {
-			t.Errorf("%d announced", n)
-		}
+		expect.Equal(t, s.(wrap.Ahead).Prefetch([]int{1, 2, 3, 4, 5}), 5, "announced")
 		time.Sleep(time.Second)
-		if n := s.(wrap.Ahead).Held(); n != 4*15_000 {
-			t.Errorf("%d bytes held", n)
-		}
+		expect.Equal(t, s.(wrap.Ahead).Held(), 4*15_000, "bytes held")
 		wantSample(t, s, want, 1)
 		if f.Reads(1) != 2 || time.Since(begun) != time.Second {
 			t.Errorf("%d reads, %v", f.Reads(1), time.Since(begun))
@@ -48,9 +45,7 @@ func TestApply(t *testing.T) {
 		time.Sleep(time.Second)
 		begun = time.Now()
 		wantSample(t, s, want, 9)
-		if took := time.Since(begun); took != 8100*time.Microsecond {
-			t.Errorf("%v, want 8.1 ms", took)
-		}
+		expect.Equal(t, time.Since(begun), 8100*time.Microsecond, "took")
 		s.Close()
 	})
 	inner, _ := records(t, 10, 24)

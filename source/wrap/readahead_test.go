@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/internal/loadtime"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/sourcetest/faults"
@@ -57,13 +58,9 @@ func wantSample(t *testing.T, s source.Source, want [][]byte, i int) {
 func TestReadAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, f, want := ahead(t, 20, 24, 0, wrap.ReadAheadOptions{}, faults.Rule{Delay: time.Second})
-		if n := a.Prefetch([]int{3, 7, 3, 11, -1, 20}); n != 4 {
-			t.Errorf("%d announced", n)
-		}
+		expect.Equal(t, a.Prefetch([]int{3, 7, 3, 11, -1, 20}), 4, "announced")
 		time.Sleep(2 * time.Second)
-		if a.Held() != 3*24 {
-			t.Errorf("%d bytes held", a.Held())
-		}
+		expect.Equal(t, a.Held(), 3*24, "bytes held")
 		begun := time.Now()
 		for _, i := range []int{11, 3, 7} {
 			wantSample(t, a, want, i)
@@ -97,9 +94,7 @@ func TestReadAheadFails(t *testing.T) {
 			faults.Rule{Samples: []int{1}, Times: 1, Err: unix.EIO}, faults.Rule{Samples: []int{2}, Err: unix.EIO})
 		a.Prefetch([]int{1, 2, 3})
 		synctest.Wait()
-		if a.Held() != 24 {
-			t.Errorf("%d bytes held", a.Held())
-		}
+		expect.Equal(t, a.Held(), 24, "bytes held")
 		wantSample(t, a, want, 1)
 		if _, err := readOne(a, 2); !errors.Is(err, unix.EIO) || f.Reads(2) != 2 {
 			t.Errorf("%v, %d reads", err, f.Reads(2))
@@ -116,9 +111,7 @@ func TestReadAheadBound(t *testing.T) {
 		a, f, want := ahead(t, 100, 24, 0, wrap.ReadAheadOptions{Size: 10*24 + 5, Readers: 3},
 			faults.Rule{Delay: time.Millisecond})
 		order := rand.Perm(100)
-		if n := a.Prefetch(order); n != 100 {
-			t.Errorf("%d announced", n)
-		}
+		expect.Equal(t, a.Prefetch(order), 100, "announced")
 		for k, i := range order {
 			time.Sleep(10 * time.Millisecond)
 			if n := a.Held(); n > 10*24 {
@@ -166,9 +159,7 @@ func TestReadAheadDropsTheOldest(t *testing.T) {
 			}
 		}
 		wantSample(t, a, want, 11)
-		if f.TotalReads() != 50 {
-			t.Errorf("%d reads: block 1 was still there", f.TotalReads())
-		}
+		expect.Equal(t, f.TotalReads(), 50, "reads: block 1 was still there")
 		a.Close()
 	})
 }
@@ -198,9 +189,7 @@ func TestReadAheadForgets(t *testing.T) {
 func TestReadAheadRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, _, want := ahead(t, 100, 24, 0, wrap.ReadAheadOptions{Size: 23})
-		if n := a.Prefetch([]int{1, 2}); n != 0 {
-			t.Errorf("%d announced", n)
-		}
+		expect.Equal(t, a.Prefetch([]int{1, 2}), 0, "announced")
 		wantSample(t, a, want, 1)
 		a.Close()
 		stuck := make(chan struct{})
@@ -292,9 +281,7 @@ func TestReadAheadTogether(t *testing.T) {
 			a := []wrap.Ahead{first, second, third}[k]
 			a.Prefetch(all)
 			time.Sleep(time.Second)
-			if n := a.Held() / 24; n != held {
-				t.Errorf("source %d holds %d samples", k, n)
-			}
+			expect.Equal(t, a.Held()/24, held, "samples of source %d", k)
 		}
 		for _, i := range all {
 			wantSample(t, first, want, i)
@@ -306,15 +293,11 @@ func TestReadAheadTogether(t *testing.T) {
 		time.Sleep(2 * time.Minute) // what nobody asks for in a minute goes
 		third.Prefetch([]int{20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39})
 		time.Sleep(time.Minute)
-		if n := third.Held() / 24; n != 20 {
-			t.Errorf("%d samples are held beside those that nobody asked for", n)
-		}
+		expect.Equal(t, third.Held()/24, 20, "samples held beside those that nobody asked for")
 		for _, a := range []wrap.Ahead{first, second, third} {
 			a.Close()
 		}
-		if n := wrap.Together(); n != 0 {
-			t.Errorf("%d bytes are counted after the end", n)
-		}
+		expect.Equal(t, wrap.Together(), 0, "bytes counted after the end")
 	})
 }
 
@@ -502,9 +485,7 @@ func TestReadAheadConcurrent(t *testing.T) {
 			time.Sleep(30 * time.Millisecond)
 			a.Close()
 			readers.Wait()
-			if a.Held() != 0 {
-				t.Errorf("%d bytes held after Close", a.Held())
-			}
+			expect.Equal(t, a.Held(), 0, "bytes held after Close")
 		}
 	}
 }

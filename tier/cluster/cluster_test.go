@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/internal/clock"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/internal/verify/redistest"
 	"github.com/stocached/stocached/shm"
@@ -323,9 +324,7 @@ func TestLeases(t *testing.T) {
 	both.Go(func() { h.read(t, size, 3) })
 	both.Go(func() { time.Sleep(50 * time.Millisecond); other.read(t, size, 3) })
 	both.Wait()
-	if n := from.reads[3].Load(); n != 1 {
-		t.Errorf("%d loads of a sample that takes longer than a lease", n)
-	}
+	expect.Equal(t, from.reads[3].Load(), 1, "loads of a sample that takes longer than a lease")
 	// One that renews and never ends holds others for three leases.
 	from.wait = 0
 	stop := make(chan struct{})

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/tier"
 	"github.com/stocached/stocached/tier/kinds"
@@ -39,9 +40,7 @@ func TestTiersOutOfPlace(t *testing.T) {
 		{[]source.Settings{disk, cluster, disk, disk}, map[int]string{2: "before tiers[1] (cluster)", 3: "before tiers[1] (cluster)"}},
 	} {
 		got := kinds.Misplaced(c.tiers)
-		if len(got) != len(c.want) {
-			t.Errorf("%v: %v, want %v", c.tiers, got, c.want)
-		}
+		expect.Equal(t, len(got), len(c.want), "%v: %v, want %v", c.tiers, got, c.want)
 		for k, want := range c.want {
 			if !strings.Contains(got[k], want) {
 				t.Errorf("%v: tiers[%d]: %q, want %q", c.tiers, k, got[k], want)

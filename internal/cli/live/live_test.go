@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/internal/cli/table"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
@@ -39,9 +40,7 @@ func TestHistory(t *testing.T) {
 			t.Errorf("%s: %d values", All[n].Field, len(p.Values[n]))
 		}
 	}
-	if got := p.Values[len(All)-1][Kept-1]; got != 2*Kept+9 {
-		t.Error("memory", got)
-	}
+	expect.Equal(t, p.Values[len(All)-1][Kept-1], 2*Kept+9, "memory")
 	if !math.IsNaN(p.Values[0][0]) || !math.IsNaN(p.Values[2][0]) {
 		t.Error("an unknown value is known")
 	}
@@ -77,9 +76,7 @@ func TestObject(t *testing.T) {
 			t.Errorf("%s", b)
 		}
 		for name, values := range past {
-			if len(values) != want {
-				t.Errorf("after %v: %d values of %s, want %d", after, len(values), name, want)
-			}
+			expect.Equal(t, len(values), want, "after %v: values of %s", after, name)
 		}
 		if want > 0 && (*past["cached_fraction"][want-1] != 0.009 || past["interval_hit_rate"][0] != nil) {
 			t.Errorf("%s", b)

@@ -5,6 +5,8 @@ import (
 	"math"
 	"testing"
 	"time"
+
+	"github.com/stocached/stocached/internal/verify/expect"
 )
 
 // Ensure that an unknown value is "-" for people and null for programs, and that no string controls
@@ -35,9 +37,7 @@ func TestValues(t *testing.T) {
 func TestDuration(t *testing.T) {
 	for d, want := range map[float64]string{math.NaN(): "-", 0: "0s", 3e-9: "3ns", 12.3456e-6: "12.3µs",
 		0.0123456: "12.3ms", 1.23456: "1.23s", 100: "1m40s"} {
-		if got := Duration(d).String(); got != want {
-			t.Errorf("%v: %s, want %s", d, got, want)
-		}
+		expect.Equal(t, Duration(d).String(), want, "%v", d)
 	}
 }
 

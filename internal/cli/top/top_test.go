@@ -14,6 +14,8 @@ import (
 
 	"github.com/stocached/stocached/internal/cli/live"
 	"github.com/stocached/stocached/internal/cli/table"
+	"github.com/stocached/stocached/internal/verify/expect"
+	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
 // made makes a cache with a hit rate; NaN: no client asked.
@@ -55,9 +57,7 @@ func press(t *testing.T, m *Model, names ...string) tea.Cmd {
 		if !ok {
 			k = tea.Key{Code: []rune(name)[0], Text: name}
 		}
-		if got := tea.KeyPressMsg(k).String(); got != name {
-			t.Fatalf("bubbletea calls the key %q %q", name, got)
-		}
+		fatal.Equal(t, tea.KeyPressMsg(k).String(), name, "bubbletea calls the key")
 		_, cmd = m.Update(tea.KeyPressMsg(k))
 	}
 	return cmd
@@ -92,9 +92,7 @@ func order(m *Model) (names []string, chosen string) {
 
 // Ensure that each column of the list has room on the screen, and each curve a series.
 func TestColumns(t *testing.T) {
-	if len(rooms) != len(live.Columns) {
-		t.Errorf("%d rooms of %d columns", len(rooms), len(live.Columns))
-	}
+	expect.Equal(t, len(rooms), len(live.Columns), "columns of the rooms")
 	for _, c := range columns {
 		if c.width == 0 || c.past > 0 && !c.Curve || c.Curve && live.Number(c.Field) < 0 {
 			t.Errorf("%+v", c)
@@ -144,9 +142,7 @@ func TestSizes(t *testing.T) {
 			curves++
 		}
 	}
-	if curves != 4 {
-		t.Errorf("%d curves in 80 columns", curves)
-	}
+	expect.Equal(t, curves, 4, "curves in 80 columns")
 	m.Resize(40, 24)
 	wants(t, m, "NAME", "HIT RATE", "CACHED", "0.9000", "0.5000")
 	m.Resize(200, 24)
@@ -239,9 +235,7 @@ func TestSorted(t *testing.T) {
 				}
 			}
 			cells := slices.DeleteFunc(fit(width-2, 9), func(c cell) bool { return c.past })
-			if len(seen) != len(cells) {
-				t.Errorf("%d columns: %s sorts by %d of %d columns", width, key, len(seen), len(cells))
-			}
+			expect.Equal(t, len(seen), len(cells), "%d columns: those that %s sorts by", width, key)
 		}
 	}
 }
@@ -409,15 +403,9 @@ func TestCurves(t *testing.T) {
 		for k, v := range []float64{0, 0.2, 0.4, 0.6, 0.8, 1, math.NaN(), 1} {
 			m.Take(at(k, made("one", v, 8)))
 		}
-		if got := m.curve("uuid of one", 0, 8); got != c.want {
-			t.Errorf("%q, want %q", got, c.want)
-		}
-		if got := m.curve("uuid of one", 0, 3); got != string([]rune(c.want)[5:]) {
-			t.Errorf("the end is %q", got)
-		}
-		if got := m.curve("uuid of one", 0, 10); got != "  "+c.want {
-			t.Errorf("with room: %q", got)
-		}
+		expect.Equal(t, m.curve("uuid", 0, 8), c.want)
+		expect.Equal(t, m.curve("uuid", 0, 3), string([]rune(c.want)[5:]), "the end")
+		expect.Equal(t, m.curve("uuid of one", 0, 10), "  "+c.want, "samples with room")
 		if got := m.curve("uuid of one", live.Number("evicted_per_second"), 2); got != string([]rune(c.want)[:1])+string([]rune(c.want)[:1]) {
 			t.Errorf("nothing happened: %q", got)
 		}

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
@@ -50,7 +51,5 @@ func TestManyTimelines(t *testing.T) {
 	if got := askToDraw(t, p, "run.json", make([]byte, 100)); got.StatusCode != http.StatusServiceUnavailable {
 		t.Error(got.StatusCode)
 	}
-	if n := p.received.Load(); n != 2*maxTimeline-10 {
-		t.Errorf("%d bytes stay counted", n)
-	}
+	expect.Equal(t, p.received.Load(), 2*maxTimeline-10, "bytes counted")
 }

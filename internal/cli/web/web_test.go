@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/internal/cli/live"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
@@ -48,9 +49,7 @@ func TestHosts(t *testing.T) {
 		"192.0.2.1:9201": 421, "127.0.0.1.evil.example": 421, "": 421, "0.0.0.0:9201": 421} {
 		for _, target := range []string{"/", "/v1/live", "/page/page.js"} {
 			got := ask(p, "GET", target, func(r *http.Request) { r.Host = host })
-			if got.StatusCode != want {
-				t.Errorf("%s for host %q: %d, want %d", target, host, got.StatusCode, want)
-			}
+			expect.Equal(t, got.StatusCode, want, "%s for host %q", target, host)
 			if got := ask(p.AnyHost(), "GET", target, func(r *http.Request) { r.Host = host }); got.StatusCode != 200 {
 				t.Errorf("%s for host %q, any allowed: %d", target, host, got.StatusCode)
 			}
@@ -100,9 +99,7 @@ func TestPolicy(t *testing.T) {
 			t.Errorf("%s: %d", target, got.StatusCode)
 		}
 	}
-	if got := ask(p, "GET", "/v1/live?after=yesterday", nil); got.StatusCode != http.StatusBadRequest {
-		t.Error(got.StatusCode)
-	}
+	expect.Equal(t, ask(p, "GET", "/v1/live?after=yesterday", nil).StatusCode, http.StatusBadRequest)
 }
 
 // Ensure that the caches are read at most twice an interval, however many browsers ask, and that fields and
@@ -128,9 +125,7 @@ func TestReads(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 	}
-	if looks != 1 {
-		t.Errorf("%d looks", looks)
-	}
+	expect.Equal(t, looks, 1, "looks")
 }
 
 // post posts a file as the page does.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/policy"
 )
 
@@ -150,8 +151,6 @@ func TestStride(t *testing.T) {
 		{1 << 30, 1, 65_536, 4096},
 		{1 << 30, 1, 65_535, 2048},
 	} {
-		if got := StrideFor(c.payload, c.samples, c.typical); got != c.want {
-			t.Errorf("%+v: %d", c, got)
-		}
+		expect.Equal(t, StrideFor(c.payload, c.samples, c.typical), c.want, "%+v", c)
 	}
 }

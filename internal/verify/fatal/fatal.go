@@ -1,7 +1,11 @@
 // Package fatal ends tests at errors that they do not expect.
 package fatal
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/stocached/stocached/internal/verify/expect"
+)
 
 // If ends the test if there is an error.
 func If(t testing.TB, err error) {
@@ -18,5 +22,13 @@ func Value[T any](v T, err error) func(t testing.TB) T {
 		t.Helper()
 		If(t, err)
 		return v
+	}
+}
+
+// Equal is expect.Equal that ends the test.
+func Equal[T comparable](t testing.TB, got, want T, about ...any) {
+	t.Helper()
+	if got != want {
+		t.Fatalf("%s%v, want %v", expect.Subject(about), got, want)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
@@ -150,9 +151,7 @@ func TestSchedulesCover(t *testing.T) {
 		at := map[int]string{}
 		for _, text := range s.Moves {
 			m := fatal.Value(ParseMove(text))(t)
-			if m.String() != text {
-				t.Errorf("%q is read as %q", text, m)
-			}
+			expect.Equal(t, m.String(), text, "is read as %q", m)
 			if m.Dies {
 				for thread, ref := range run.y.threads {
 					if int(ref.client) == m.Thread && at[thread] != "" {

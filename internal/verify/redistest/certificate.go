@@ -16,8 +16,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
 // TLS makes a certificate of 127.0.0.1. args are those of a server that speaks TLS only; ca is the file
@@ -51,7 +49,10 @@ func TLS(t testing.TB) (args []string, ca string) {
 // SecureClient returns a client of a server that speaks TLS, without a password.
 func (s *Server) SecureClient(ca string) *redis.Client {
 	s.t.Helper()
-	text := fatal.Value(os.ReadFile(ca))(s.t)
+	text, err := os.ReadFile(ca)
+	if err != nil {
+		s.t.Fatal(err)
+	}
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(text)
 	c := redis.NewClient(&redis.Options{Addr: s.Addr, Protocol: 2, DisableIdentity: true,

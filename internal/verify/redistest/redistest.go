@@ -19,8 +19,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
 // install is what puts redis-server on a machine.
@@ -67,7 +65,10 @@ func Start(t testing.TB, args ...string) *Server {
 
 func freePort(t testing.TB) string {
 	t.Helper()
-	l := fatal.Value(net.Listen("tcp", "127.0.0.1:0"))(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer l.Close()
 	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
 }
@@ -75,7 +76,9 @@ func freePort(t testing.TB) string {
 // Begin starts the server again, on its port, with what it has saved.
 func (s *Server) Begin() {
 	s.t.Helper()
-	fatal.If(s.t, installed())
+	if err := installed(); err != nil {
+		s.t.Fatal(err)
+	}
 	_, port, _ := net.SplitHostPort(s.Addr)
 	listen := []string{"--port", port}
 	for _, a := range s.args {
@@ -88,7 +91,9 @@ func (s *Server) Begin() {
 	s.cmd = exec.Command(Program(), args...)
 	var out bytes.Buffer
 	s.cmd.Stdout, s.cmd.Stderr = &out, &out
-	fatal.If(s.t, s.cmd.Start())
+	if err := s.cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		c, err := net.Dial("tcp", s.Addr)
 		if err == nil {
@@ -120,7 +125,9 @@ func (s *Server) Continue() { s.signal(syscall.SIGCONT) }
 
 func (s *Server) signal(what syscall.Signal) {
 	s.t.Helper()
-	fatal.If(s.t, s.cmd.Process.Signal(what))
+	if err := s.cmd.Process.Signal(what); err != nil {
+		s.t.Fatal(err)
+	}
 }
 
 // Client returns a client of the server, without a password and TLS.

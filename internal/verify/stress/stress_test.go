@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
@@ -12,9 +13,7 @@ func TestVector(t *testing.T) {
 	p := make([]byte, 45)
 	Fill(p, 5, 7, 1234)
 	const want = "05000000000000000700000000000000d20400000000000000b77615df6feacff6bb854794aefff9898ee19516"
-	if got := hex.EncodeToString(p); got != want {
-		t.Errorf("payload %s, want %s", got, want)
-	}
+	expect.Equal(t, hex.EncodeToString(p), want, "payload")
 }
 
 // A payload verifies. It does not verify with any byte changed, cut to any other length, or as
