@@ -48,6 +48,13 @@ static char scratch[64]; /* a directory on a tmpfs, removed at the end */
 #define FOR_RACES 0
 #endif
 
+/* Whether it looks for wrong reads and writes: then it has tests of damaged bytes, in which a sanitizer sees the most. */
+#ifdef __SANITIZE_ADDRESS__
+#define FOR_MEMORY 1
+#else
+#define FOR_MEMORY 0
+#endif
+
 #define HANGS 300 /* seconds after which SIGALRM ends a test, also on a busy machine */
 
 #define MIN(a, b) ((a) < (b) ? (a) : (b))

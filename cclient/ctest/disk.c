@@ -1215,7 +1215,8 @@ int main(int argc, char **argv)
         return end_tests(argv[0]); /* the others are of one thread */
     RUN(killed_at_each_step);
     RUN(killed_at_random);
-    RUN(power_losses);
+    if (FOR_MEMORY)
+        RUN(power_losses);
     RUN(changed_bytes);
     RUN(half_a_record);
     RUN(fails);

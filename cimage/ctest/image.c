@@ -6,13 +6,6 @@
 
 #include <ftw.h>
 
-/* Damaged files: a sanitizer sees more than the guards do. */
-#ifdef __SANITIZE_ADDRESS__
-#define FOR_MEMORY 1
-#else
-#define FOR_MEMORY 0
-#endif
-
 static stoc_image_worker *worker;
 
 static struct stoc_image_decode to(uint32_t width, uint32_t height)
