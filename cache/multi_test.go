@@ -22,7 +22,7 @@ import (
 // Eight processes read 10,000 samples through 64 slots. Every copy is right, no slot is lost, and no
 // process waits for ever. STOCACHED_TEST_SECONDS sets how long, for `make soak`.
 func TestManySamplesAndFewSlots(t *testing.T) {
-	lasts := time.Second / 2
+	lasts := time.Second / 4
 	if seconds, err := strconv.Atoi(os.Getenv("STOCACHED_TEST_SECONDS")); err == nil {
 		lasts = time.Duration(seconds) * time.Second
 	}

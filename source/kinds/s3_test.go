@@ -137,8 +137,8 @@ func TestConformanceOverABucket(t *testing.T) {
 				b.server.Spoil(unsteady)
 			}
 			for _, d := range datasets() {
-				if testing.Short() && d.kind != "tar" && d.kind != "npy" {
-					continue // TestConformanceOverHTTP reads all kinds through the same goroutines
+				if (testing.Short() || name != "gofakes3") && d.kind != "tar" && d.kind != "npy" {
+					continue // under the race detector and on versitygw, a kind of several objects and one of one
 				}
 				t.Run(d.kind, func(t *testing.T) {
 					sourcetest.Run(t, func(t *testing.T) sourcetest.Fixture {
@@ -224,7 +224,6 @@ func TestBucketIsListedAsAFolder(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			folder, b := t.TempDir(), start(t)
 			for i := range 1100 { // a page has 1,000
-
 				write(t, fmt.Sprintf("%s/class-%d/%c/%04d.%s", folder, i%3, 'a'+i%5, i, []string{"jpg", "txt"}[i%2]),
 					fmt.Appendf(nil, "content of %d", i))
 			}
@@ -232,8 +231,7 @@ func TestBucketIsListedAsAFolder(t *testing.T) {
 			write(t, folder+"/class-1/.hidden.jpg", []byte("x"))
 			write(t, folder+"/.git/x.jpg", []byte("x"))
 			b.upload(t, folder)
-			for _, settings := range []source.Settings{{}, {"glob": "**/*.jpg"}, {"labels": "folders"},
-				{"labels": "folders", "glob": "**/*.txt"}, {"hidden": true}} {
+			for _, settings := range []source.Settings{{}, {"labels": "folders", "glob": "**/*.txt"}, {"hidden": true}} {
 				settings["kind"] = "dir"
 				local := opened(t, mergedWith(settings, "path", folder))
 				index := filepath.Join(t.TempDir(), "index")
