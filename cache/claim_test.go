@@ -6,7 +6,6 @@ import (
 	"hash/crc32"
 	"os"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -199,9 +198,7 @@ func TestClaimLimit(t *testing.T) {
 		if n == len(open)-1 { // the one in the last entry is in the way of a clear as well
 			ended, cancel := context.WithCancel(t.Context())
 			cancel()
-			if _, err := other.Clear(ended); !errors.Is(err, shm.ErrTimeout) || !strings.Contains(err.Error(), "1 claims") {
-				t.Errorf("clear: %v", err)
-			}
+			expect.Fails(other.Clear(ended))(t, shm.ErrTimeout, "1 claims")
 		}
 		if err := k.Abort(); err != nil {
 			t.Error(err)
@@ -244,9 +241,7 @@ func TestZombiePublish(t *testing.T) {
 		w := shm.Word(seg.Word(3).Load())
 		taken := layout.Pack(shm.Empty, 0, layout.Generation(w)+1, 0) // as if another client had reclaimed it
 		seg.Word(3).Store(uint64(taken))
-		if err := k.Publish(); !errors.Is(err, shm.ErrLost) {
-			t.Errorf("publish: %v", err)
-		}
+		expect.Error(t, k.Publish(), shm.ErrLost)
 		expect.Equal(t, shm.Word(seg.Word(3).Load()), taken, "the word")
 		wantMiss(t, c, 3)
 		if s := stats(t, c); s.Lost != 1 || s.Stored != 0 || s.Ready != 0 {
@@ -256,9 +251,7 @@ func TestZombiePublish(t *testing.T) {
 		wantSample(t, c, 3, payload(3, 1, 1000))
 		k, _, _ = c.Claim(5, 1000, 0)
 		seg.Word(5).Store(uint64(taken))
-		if err := k.Abort(); !errors.Is(err, shm.ErrLost) {
-			t.Errorf("abort: %v", err)
-		}
+		expect.Error(t, k.Abort(), shm.ErrLost)
 		if seg.Word(5).Load() != uint64(taken) {
 			t.Error("an abort changed a word that was not its own")
 		}

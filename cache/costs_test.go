@@ -120,9 +120,7 @@ func TestPublishLoaded(t *testing.T) {
 			t.Fatal(i, r, err)
 		}
 		fatal.Value(k.WriteAt(payload(i, 1, evictBytes), 0))(t)
-		if err := k.PublishLoaded(-time.Second); !errors.Is(err, shm.ErrInvalid) {
-			t.Error(err)
-		}
+		expect.Error(t, k.PublishLoaded(-time.Second), shm.ErrInvalid)
 		fatal.If(t, k.PublishLoaded(took))
 	}
 	if _, err := c.SetLoaded(0, [][]byte{payload(0, 1, evictBytes)}, 0, -time.Second); !errors.Is(err, shm.ErrInvalid) {

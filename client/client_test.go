@@ -226,9 +226,7 @@ func TestGetOrLoadError(t *testing.T) {
 	}()
 	close(fail)
 	for range 2 {
-		if err := <-waited; !errors.Is(err, errDisk) {
-			t.Error(err)
-		}
+		expect.Error(t, <-waited, errDisk)
 	}
 	if data, err := c.GetOrLoad(t.Context(), 1, func(context.Context) ([]byte, error) { return []byte("good"), nil }); err != nil || string(data) != "good" {
 		t.Error(string(data), err)
@@ -364,9 +362,7 @@ func TestCreateAttachErrors(t *testing.T) {
 	if err := client.Remove(path); err != nil {
 		t.Error(err)
 	}
-	if err := client.Remove(path); !errors.Is(err, client.ErrNotFound) {
-		t.Error(err)
-	}
+	expect.Error(t, client.Remove(path), client.ErrNotFound)
 	if r, err := c.Set(1, []byte("good"), 0); r != client.Stored || err != nil {
 		t.Error("a removed cache serves those who have it:", r, err)
 	}
@@ -424,9 +420,7 @@ func TestAttachFD(t *testing.T) {
 func TestClientTableFull(t *testing.T) {
 	c, path := named(t, client.Options{Samples: 8, SampleBytes: 4, Clients: 2})
 	second := fatal.Value(client.Attach(path, client.AttachOptions{}))(t)
-	if _, err := client.Attach(path, client.AttachOptions{}); !errors.Is(err, client.ErrClients) || !strings.Contains(err.Error(), "2") {
-		t.Error(err)
-	}
+	expect.Fails(client.Attach(path, client.AttachOptions{}))(t, client.ErrClients, "2")
 	if reader, err := client.Attach(path, client.AttachOptions{ReadOnly: true}); err != nil {
 		t.Error("readers need no record:", err)
 	} else {
@@ -490,9 +484,7 @@ func TestSplitJoinVariable(t *testing.T) {
 	if parts, err := bare.Split(sample(1, 12)); err != nil || parts[0].Dims[0] != 3 {
 		t.Error(parts, err)
 	}
-	if _, err := bare.Split(sample(1, 13)); !errors.Is(err, client.ErrSchema) {
-		t.Error(err)
-	}
+	expect.Fails(bare.Split(sample(1, 13)))(t, client.ErrSchema)
 }
 
 // runSelf runs one test of this binary in its own process.
@@ -540,7 +532,5 @@ func TestPolicyThatIsAskedFor(t *testing.T) {
 	if served != nil {
 		served.Close()
 	}
-	if !errors.Is(err, client.ErrInvalid) || !strings.Contains(err.Error(), "is lru, and this program asks for fifo") {
-		t.Error(err)
-	}
+	expect.Error(t, err, client.ErrInvalid, "is lru, and this program asks for fifo")
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/loader"
 	"github.com/stocached/stocached/order"
@@ -83,9 +84,7 @@ func TestContextEndsLoads(t *testing.T) {
 	}
 	goleak.VerifyNone(t, leaks)
 	for _, err := range l.Batches(ctx) {
-		if !errors.Is(err, why) {
-			t.Error(err)
-		}
+		expect.Error(t, err, why)
 	}
 }
 
@@ -119,16 +118,10 @@ func TestOneLoopAtATime(t *testing.T) {
 		fatal.If(t, err)
 		b.Release()
 		for _, err := range l.Batches(t.Context()) {
-			if !errors.Is(err, loader.ErrRunning) {
-				t.Error(err)
-			}
+			expect.Error(t, err, loader.ErrRunning)
 		}
-		if err := l.SetEpoch(3); !errors.Is(err, loader.ErrRunning) {
-			t.Error(err)
-		}
-		if err := l.Resume(l.State()); !errors.Is(err, loader.ErrRunning) {
-			t.Error(err)
-		}
+		expect.Error(t, l.SetEpoch(3), loader.ErrRunning)
+		expect.Error(t, l.Resume(l.State()), loader.ErrRunning)
 		break
 	}
 	if err := l.SetEpoch(3); err != nil || l.State().Epoch != 3 || l.State().Position != 0 {

@@ -82,9 +82,7 @@ func TestResumeRefuses(t *testing.T) {
 		t.Error(err)
 	}
 	s.Position = 51
-	if err := l.Resume(s); !errors.Is(err, loader.ErrInvalid) || !strings.Contains(err.Error(), "51") {
-		t.Error(err)
-	}
+	expect.Error(t, l.Resume(s), loader.ErrInvalid, "51")
 	if now := l.State(); now.Position != 0 {
 		t.Error(now)
 	}
@@ -109,16 +107,12 @@ func TestBadOptions(t *testing.T) {
 		}
 	}
 	_, err = loader.New(loader.FromSource(d), loader.Options{BatchSize: 4, Rank: 2, Ranks: 2})
-	if !errors.Is(err, loader.ErrInvalid) || !strings.Contains(err.Error(), "rank 2") {
-		t.Error(err)
-	}
+	expect.Error(t, err, loader.ErrInvalid, "rank 2")
 	if _, err = loader.New(loader.Samples{}, loader.Options{BatchSize: 4}); !errors.Is(err, loader.ErrInvalid) || !strings.Contains(err.Error(), "FromSource") {
 		t.Error(err)
 	}
 	for _, other := range []*dataset{newDataset(49, 20), newDataset(50, 21), newDataset(50, 0)} {
-		if _, err := loader.FromCacheAndSource(newCache(t, other, 10), d); !errors.Is(err, loader.ErrInvalid) {
-			t.Error(err)
-		}
+		expect.Fails(loader.FromCacheAndSource(newCache(t, other, 10), d))(t, loader.ErrInvalid)
 	}
 }
 

@@ -2,7 +2,6 @@ package server_test
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -64,12 +63,8 @@ func TestReplacesAnotherVersion(t *testing.T) {
 	locks := fatal.Value(seg.NewLocks())(t)
 	fatal.Value(unix.Pwrite(seg.FD(), []byte{shm.LayoutVersion + 1}, shm.HeaderVersion))(t)
 	users := fmt.Sprintf("processes %d (", os.Getpid())
-	if _, err := server.Check(t.Context(), o); !errors.Is(err, shm.ErrVersion) || !strings.Contains(err.Error(), users) {
-		t.Error(err)
-	}
-	if _, err := server.New(t.Context(), o); !errors.Is(err, shm.ErrVersion) || !strings.Contains(err.Error(), users) {
-		t.Error(err)
-	}
+	expect.Fails(server.Check(t.Context(), o))(t, shm.ErrVersion, users)
+	expect.Fails(server.New(t.Context(), o))(t, shm.ErrVersion, users)
 	fatal.If(t, locks.Close())
 	if _, err := server.Check(t.Context(), o); err != nil {
 		t.Error(err)

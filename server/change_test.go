@@ -540,9 +540,7 @@ func TestSourceThatHangsWhileItIsOpened(t *testing.T) {
 	reload(t, s, with(o, server.CacheOptions{Name: "cats", Dir: dir, Source: source.Settings{"id": 1}, Parallel: 3}))
 	reload(t, s, o)
 	cancel()
-	if err := <-told; !errors.Is(err, context.Canceled) {
-		t.Error(err)
-	}
+	expect.Error(t, <-told, context.Canceled)
 	stop()
 }
 

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"errors"
 	"io"
 	"log/slog"
 	"os"
@@ -59,9 +58,7 @@ func TestExchangeWhileTheServerEnds(t *testing.T) {
 	s.changes.Lock()
 	err = s.exchange(h, p, nil)
 	s.changes.Unlock()
-	if !errors.Is(err, ErrEnding) {
-		t.Errorf("%v", err)
-	}
+	expect.Error(t, err, ErrEnding)
 	served.CloseAll(s.log, p) // as the caller of exchange does
 	for k, c := range opened {
 		expect.Equal(t, c.closed.Load(), 1, "times that source %d was closed", k)

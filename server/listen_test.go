@@ -5,10 +5,10 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 
@@ -67,9 +67,7 @@ func TestListenRemovesNothingElse(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
 	fatal.If(t, os.WriteFile(file, []byte("mine"), 0o600))
-	if _, err := listen(file); !errors.Is(err, shm.ErrInvalid) || !strings.Contains(err.Error(), "is not a socket") {
-		t.Errorf("%v", err)
-	}
+	expect.Fails(listen(file))(t, shm.ErrInvalid, "is not a socket")
 	if text, err := os.ReadFile(file); string(text) != "mine" || err != nil {
 		t.Errorf("%q, %v", text, err)
 	}
@@ -85,9 +83,7 @@ func TestListenRemovesNothingElse(t *testing.T) {
 		}
 		defer c.Close()
 	}
-	if _, err := listen(stopped); !errors.Is(err, ErrServed) || !strings.Contains(err.Error(), "does not answer") {
-		t.Errorf("%v", err)
-	}
+	expect.Fails(listen(stopped))(t, ErrServed, "does not answer")
 	if _, err := os.Lstat(stopped); err != nil {
 		t.Error(err)
 	}

@@ -47,12 +47,12 @@ func TestCreateNamed(t *testing.T) {
 	if n, err := s.AllocatedBytes(); err != nil || n != s.PayloadOffset {
 		t.Errorf("%d bytes allocated, the control part has %d: %v", n, s.PayloadOffset, err)
 	}
-	want2 := func(_ *Segment, err error) { want(t, err, ErrExists, s.Path(), "attach") }
+	want2 := func(_ *Segment, err error) { expect.Error(t, err, ErrExists, s.Path(), "attach") }
 	want2(Create(o))
 	other := o
 	other.Policy = PolicyLRU
 	_, err = Create(other)
-	want(t, err, ErrExists, s.Path(),
+	expect.Error(t, err, ErrExists, s.Path(),
 		fmt.Sprintf("exists with the policy %v, and lru was asked for; attach to it", o.Policy))
 
 	a := open(t, s.Path(), OpenOptions{Fingerprint: "abc", UUID: &s.Header.UUID})
@@ -66,9 +66,9 @@ func TestCreateNamed(t *testing.T) {
 		t.Errorf("%+v", h)
 	}
 	_, err = Open(s.Path(), OpenOptions{Fingerprint: "abd"})
-	want(t, err, ErrFingerprint, `"abc"`, `"abd"`)
+	expect.Error(t, err, ErrFingerprint, `"abc"`, `"abd"`)
 	_, err = Open(s.Path(), OpenOptions{UUID: &[16]byte{1}})
-	want(t, err, ErrFormat, "expected 01", fmt.Sprintf("%x", s.Header.UUID))
+	expect.Error(t, err, ErrFormat, "expected 01", fmt.Sprintf("%x", s.Header.UUID))
 }
 
 // Ensure that all attachments read what one of them writes, words and payload, and that a read-only
@@ -100,8 +100,8 @@ func TestSharing(t *testing.T) {
 		}
 	}
 	_, err = ro.WritePayload(sample, 0)
-	want(t, err, ErrReadOnly)
-	want(t, ro.AllocatePayload(0, 1), ErrReadOnly)
+	expect.Error(t, err, ErrReadOnly)
+	expect.Error(t, ro.AllocatePayload(0, 1), ErrReadOnly)
 }
 
 // Ensure that payload calls stay inside the payload, on the heap too, and that a read does not fill
@@ -111,11 +111,11 @@ func TestPayloadRange(t *testing.T) {
 		b := make([]byte, 10)
 		for _, c := range []struct{ offset, n uint64 }{{s.PayloadBytes - 9, 10}, {s.PayloadBytes + 1, 0}, {1<<64 - 5, 10},
 			{0, s.PayloadBytes + 1}} {
-			want(t, s.AllocatePayload(c.offset, c.n), ErrInvalid, fmt.Sprint(s.PayloadBytes))
+			expect.Error(t, s.AllocatePayload(c.offset, c.n), ErrInvalid, fmt.Sprint(s.PayloadBytes))
 			if c.n <= 10 {
 				_, err := s.WritePayload(b[:c.n], c.offset)
-				want(t, err, ErrInvalid, fmt.Sprint(s.PayloadBytes))
-				want(t, s.ReadPayload(b[:c.n], c.offset), ErrInvalid, fmt.Sprint(s.PayloadBytes))
+				expect.Error(t, err, ErrInvalid, fmt.Sprint(s.PayloadBytes))
+				expect.Error(t, s.ReadPayload(b[:c.n], c.offset), ErrInvalid, fmt.Sprint(s.PayloadBytes))
 			}
 		}
 		before, _ := s.AllocatedBytes()
@@ -158,7 +158,7 @@ func TestCreateUnnamed(t *testing.T) {
 	mustTry(t, locks(t, s), 5, true)
 	mustTry(t, locks(t, again), 5, false) // its own description: another client
 	_, err = Open(path, OpenOptions{UUID: &[16]byte{9}})
-	want(t, err, ErrFormat, "uuid")
+	expect.Error(t, err, ErrFormat, "uuid")
 }
 
 // Ensure that OpenFD refuses unsuitable descriptors, and that the caller keeps the descriptor.
@@ -171,18 +171,18 @@ func TestOpenFDRefused(t *testing.T) {
 		fd, err := unix.Open(s.Path(), flags|unix.O_CLOEXEC, 0)
 		fatal.If(t, err)
 		_, err = OpenFD(fd, OpenOptions{})
-		want(t, err, ErrInvalid, fmt.Sprintf("descriptor %d", fd))
+		expect.Error(t, err, ErrInvalid, fmt.Sprintf("descriptor %d", fd))
 		if err := unix.Close(fd); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	_, err := OpenFD(-1, OpenOptions{})
-	want(t, err, ErrInvalid)
+	expect.Error(t, err, ErrInvalid)
 	var pipe [2]int
 	fatal.If(t, unix.Pipe2(pipe[:], unix.O_CLOEXEC))
 	defer unix.Close(pipe[1])
 	_, err = OpenFD(pipe[0], OpenOptions{})
-	want(t, err, ErrPermission, "FIFO")
+	expect.Error(t, err, ErrPermission, "FIFO")
 	unix.Close(pipe[0])
 	fd := fatal.Value(unix.Open(s.Path(), unix.O_RDONLY|unix.O_CLOEXEC, 0))(t)
 	ro, err := OpenFD(fd, OpenOptions{})
@@ -264,10 +264,10 @@ func TestThingsInTheWay(t *testing.T) {
 		o := small()
 		o.Name, o.Dir = c.name, dir
 		_, err = Create(o)
-		want(t, err, ErrExists, path)
+		expect.Error(t, err, ErrExists, path)
 		_, err = Open(path, OpenOptions{})
-		want(t, err, c.open, path, c.part)
-		want(t, Unlink(path), c.unlink, path)
+		expect.Error(t, err, c.open, path, c.part)
+		expect.Error(t, Unlink(path), c.unlink, path)
 		if after, err := os.Lstat(path); err != nil || !os.SameFile(before, after) || before.Size() != after.Size() || before.Mode() != after.Mode() {
 			t.Errorf("%s: %v became %v, %v", c.name, before, after, err)
 		}
@@ -277,16 +277,14 @@ func TestThingsInTheWay(t *testing.T) {
 	}
 	for _, path := range []string{filepath.Join(dir, "none"), "/nowhere/none", target + "/below"} {
 		_, err := Open(path, OpenOptions{})
-		want(t, err, ErrNotFound, path)
-		if !errors.Is(err, fs.ErrNotExist) {
-			t.Error(err)
-		}
-		want(t, Unlink(path), ErrNotFound, path)
+		expect.Error(t, err, ErrNotFound, path)
+		expect.Error(t, err, fs.ErrNotExist)
+		expect.Error(t, Unlink(path), ErrNotFound, path)
 	}
 	_, err := Open("a name", OpenOptions{})
-	want(t, err, ErrInvalid)
+	expect.Error(t, err, ErrInvalid)
 	_, err = Open("/dev/null", OpenOptions{})
-	want(t, err, ErrPermission, "device")
+	expect.Error(t, err, ErrPermission, "device")
 }
 
 // Ensure that another user's segment is refused, by root too, and that a user's own without write
@@ -298,8 +296,8 @@ func TestOwners(t *testing.T) {
 	privileged(t, "give a file away", notRoot())
 	fatal.If(t, os.Chown(s.Path(), 12345, 12345))
 	_, err := Open(s.Path(), OpenOptions{})
-	want(t, err, ErrPermission, "user 12345", s.Path())
-	want(t, Unlink(s.Path()), ErrPermission, "user 12345")
+	expect.Error(t, err, ErrPermission, "user 12345", s.Path())
+	expect.Error(t, Unlink(s.Path()), ErrPermission, "user 12345")
 	fatal.If(t, os.Chmod(o.Dir, 0o755))
 	as := func(uid uint32, expectation string) {
 		t.Helper()
@@ -426,10 +424,10 @@ func TestOtherDirectories(t *testing.T) {
 	o := small()
 	o.Dir = "/proc"
 	_, err := Create(o)
-	want(t, err, ErrInvalid, "dir: /proc", "tmpfs")
+	expect.Error(t, err, ErrInvalid, "dir: /proc", "tmpfs")
 	o.Dir = filepath.Join(tempDir(t), "missing")
 	_, err = Create(o)
-	want(t, err, ErrInvalid, "dir", o.Dir)
+	expect.Error(t, err, ErrInvalid, "dir", o.Dir)
 }
 
 // Ensure that a process that is killed during Create, after it allocated pages and before the file
@@ -490,8 +488,8 @@ func TestTruncatedWhileInUse(t *testing.T) {
 	s := create(t, o)
 	fatal.If(t, os.Truncate(s.Path(), int64(s.PayloadOffset)+50))
 	_, err := Open(s.Path(), OpenOptions{})
-	want(t, err, ErrFormat, fmt.Sprint(s.PayloadOffset+50), fmt.Sprint(s.SegmentBytes), "truncated")
-	want(t, s.ReadPayload(make([]byte, 100), 0), ErrFormat, "truncated")
+	expect.Error(t, err, ErrFormat, fmt.Sprint(s.PayloadOffset+50), fmt.Sprint(s.SegmentBytes), "truncated")
+	expect.Error(t, s.ReadPayload(make([]byte, 100), 0), ErrFormat, "truncated")
 	if err := Unlink(s.Path()); err != nil { // it still begins like a segment
 		t.Error(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
@@ -33,13 +34,13 @@ func TestEveryByteFlipped(t *testing.T) {
 			page := bytes.Clone(image[:HeaderBytes])
 			page[k] ^= mask
 			_, _, err := DecodeHeader(page, uint64(len(image)))
-			want(t, err, kind)
+			expect.Error(t, err, kind)
 			if mask != 0xff {
 				continue
 			}
 			fatal.Value(f.WriteAt(page[k:k+1], int64(k)))(t)
 			s, err := Open(path, OpenOptions{})
-			if want(t, err, kind); err == nil {
+			if expect.Error(t, err, kind); err == nil {
 				s.Close()
 				t.Fatalf("byte %d flipped by %#x, and attached", k, mask)
 			}
@@ -97,7 +98,7 @@ func TestEveryTruncation(t *testing.T) {
 	check := func(n int64) {
 		fatal.If(t, os.Truncate(path, n))
 		s, err := Open(path, OpenOptions{})
-		if want(t, err, ErrFormat, fmt.Sprint(n)); err == nil {
+		if expect.Error(t, err, ErrFormat, fmt.Sprint(n)); err == nil {
 			s.Close()
 			t.Fatalf("attached to %d of %d bytes", n, len(image))
 		}
@@ -113,7 +114,7 @@ func TestEveryTruncation(t *testing.T) {
 	}
 	for n := range HeaderBytes {
 		_, _, err := DecodeHeader(image[:n], uint64(n))
-		want(t, err, ErrFormat)
+		expect.Error(t, err, ErrFormat)
 	}
 }
 
@@ -129,14 +130,14 @@ func TestVersions(t *testing.T) {
 		return err
 	}
 	le := binary.LittleEndian
-	want(t, decode(func(p []byte) { le.PutUint32(p[HeaderVersion:], 0) }), ErrVersion, "layout 0,", "reads 1;")
-	want(t, decode(func(p []byte) { le.PutUint32(p[HeaderVersion:], 2) }), ErrVersion, "layout 2,", "reads 1;")
-	want(t, decode(func(p []byte) { le.PutUint32(p[HeaderVersion:], 1<<16|1) }), ErrVersion, "layout 65537,", "reads 1;")
-	want(t, decode(func(p []byte) { le.PutUint32(p[HeaderSignature:], 1) }), ErrVersion, "0x1",
+	expect.Error(t, decode(func(p []byte) { le.PutUint32(p[HeaderVersion:], 0) }), ErrVersion, "layout 0,", "reads 1;")
+	expect.Error(t, decode(func(p []byte) { le.PutUint32(p[HeaderVersion:], 2) }), ErrVersion, "layout 2,", "reads 1;")
+	expect.Error(t, decode(func(p []byte) { le.PutUint32(p[HeaderVersion:], 1<<16|1) }), ErrVersion, "layout 65537,", "reads 1;")
+	expect.Error(t, decode(func(p []byte) { le.PutUint32(p[HeaderSignature:], 1) }), ErrVersion, "0x1",
 		fmt.Sprintf("%#x", Signature()))
-	want(t, decode(func(p []byte) { le.PutUint32(p[HeaderEndianMark:], 0x04030201) }), ErrVersion, "0x4030201")
-	want(t, decode(func(p []byte) { p[1000] = 1 }), ErrFormat, "byte 1000")
-	want(t, decode(func(p []byte) {
+	expect.Error(t, decode(func(p []byte) { le.PutUint32(p[HeaderEndianMark:], 0x04030201) }), ErrVersion, "0x4030201")
+	expect.Error(t, decode(func(p []byte) { p[1000] = 1 }), ErrFormat, "byte 1000")
+	expect.Error(t, decode(func(p []byte) {
 		le.PutUint32(p[HeaderFlags:], le.Uint32(p[HeaderFlags:])|1<<6)
 	}), ErrFormat, "unknown flags 0x40")
 }
@@ -159,9 +160,9 @@ func TestDecodeOfFiles(t *testing.T) {
 		}
 	}
 	_, err := header("x=1", func(p []byte) { p[HeaderDecode] = 0xff })
-	want(t, err, ErrFormat, "not UTF-8")
+	expect.Error(t, err, ErrFormat, "not UTF-8")
 	_, err = header("x=1", func(p []byte) { p[HeaderDecode+DecodeBytes-1] = 1 })
-	want(t, err, ErrFormat, "byte 511")
+	expect.Error(t, err, ErrFormat, "byte 511")
 }
 
 // Ensure that lengths of lists take 8 bytes a sample behind the checksums, that a header with the flag and one without it
@@ -202,7 +203,7 @@ func TestLengths(t *testing.T) {
 			binary.LittleEndian.PutUint32(page[HeaderFlags:], c.h.Flags|c.flags)
 			refix(page)
 			_, _, err := DecodeHeader(page, c.g.SegmentBytes)
-			want(t, err, ErrFormat, c.word)
+			expect.Error(t, err, ErrFormat, c.word)
 		}
 		for _, c := range []struct {
 			h Header
@@ -214,7 +215,7 @@ func TestLengths(t *testing.T) {
 		}
 	}
 	_, err := (&Options{Samples: 9, SampleBytes: 8, Lengths: true}).SegmentBytes()
-	want(t, err, ErrInvalid, "lengths: only a variable-size cache")
+	expect.Error(t, err, ErrInvalid, "lengths: only a variable-size cache")
 }
 
 // slotsOf is the size of slots that a test gives a policy: 0 without slots.
@@ -265,7 +266,7 @@ func TestLyingNumbers(t *testing.T) {
 			if _, g, err := DecodeHeader(page, 2101248); err == nil {
 				t.Errorf("%d at byte %d passes: %+v", v, c.offset, g)
 			} else {
-				want(t, err, ErrFormat)
+				expect.Error(t, err, ErrFormat)
 			}
 		}
 	}

@@ -59,20 +59,6 @@ func locks(t testing.TB, s *Segment) Locks {
 	return l
 }
 
-// want fails unless err is of a kind and its message has all parts.
-func want(t testing.TB, err, kind error, parts ...string) {
-	t.Helper()
-	if !errors.Is(err, kind) {
-		t.Errorf("got %v, want %v", err, kind)
-		return
-	}
-	for _, part := range parts {
-		if !strings.Contains(err.Error(), part) {
-			t.Errorf("%q does not say %q", err, part)
-		}
-	}
-}
-
 // privileged ends a test that lacks root or other rights. With STOCACHED_TEST_ALL=1 it fails, so
 // that the gap is visible; `go test -v` lists it.
 func privileged(t testing.TB, what string, err error) {
@@ -144,7 +130,7 @@ func runChild(t testing.TB, name string, args ...string) {
 	}
 }
 
-// refusal is want for children, which have no testing.T.
+// refusal is expect.Error for children, which have no testing.T.
 func refusal(err, kind error, parts ...string) error {
 	if !errors.Is(err, kind) {
 		return fmt.Errorf("got %v, want %v", err, kind)

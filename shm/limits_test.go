@@ -39,7 +39,7 @@ func TestSmallTmpfs(t *testing.T) {
 	for _, reserve := range []bool{false, true} {
 		o.Reserve = reserve
 		_, err := Create(o)
-		want(t, err, ErrMemory, "needs 69206016 bytes (66.0 MiB)", "16777216 bytes (16.0 MiB) free",
+		expect.Error(t, err, ErrMemory, "needs 69206016 bytes (66.0 MiB)", "16777216 bytes (16.0 MiB) free",
 			"1677721 bytes (1.6 MiB) of headroom", "other caches (0)", "--size")
 		if entries, _ := os.ReadDir(dir); len(entries) != 0 || free() != whole {
 			t.Errorf("left over: %v, %d bytes free of %d", entries, free(), whole)
@@ -51,7 +51,7 @@ func TestSmallTmpfs(t *testing.T) {
 	expect.Equal(t, whole-free(), lazy.PayloadOffset, "bytes of a lazy cache, its control part")
 	o.Name = "second"
 	_, err := Create(o) // 8 of 14 MiB free; but 6 are promised
-	want(t, err, ErrMemory, "needs 8388608", "14680064 bytes (14.0 MiB) free",
+	expect.Error(t, err, ErrMemory, "needs 8388608", "14680064 bytes (14.0 MiB) free",
 		"6291456 bytes (6.0 MiB) that other caches (1) have yet to fill")
 	others := memory.Promises{}
 	addNamed(others, dir, true)
@@ -64,11 +64,11 @@ func TestSmallTmpfs(t *testing.T) {
 	full := fillUp(t, dir)
 	sample := bytes.Repeat([]byte{7}, 1<<20)
 	n, err := lazy.WritePayload(sample, 0)
-	want(t, err, ErrFull, "stocached gc")
+	expect.Error(t, err, ErrFull, "stocached gc")
 	if !errors.Is(err, unix.ENOSPC) || n != 0 {
 		t.Error(n, err)
 	}
-	want(t, lazy.AllocatePayload(1<<20, 1<<20), ErrFull)
+	expect.Error(t, lazy.AllocatePayload(1<<20, 1<<20), ErrFull)
 	if err := lazy.ReadPayload(sample, 0); err != nil || !bytes.Equal(sample, make([]byte, 1<<20)) {
 		t.Error("a hole does not read as zeros", err)
 	}
@@ -124,7 +124,7 @@ func TestFullWhileCreating(t *testing.T) {
 	fd := fatal.Value(unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600))(t)
 	f := os.NewFile(uintptr(fd), "late")
 	_, err = initialise(f, h, g, nil)
-	want(t, err, ErrMemory, "allocate the control part", fmt.Sprint(g.SegmentBytes), "--size")
+	expect.Error(t, err, ErrMemory, "allocate the control part", fmt.Sprint(g.SegmentBytes), "--size")
 	if maps, err := os.ReadFile("/proc/self/maps"); err != nil || bytes.Contains(maps, []byte(dir)) {
 		t.Errorf("the file was left mapped, or %v", err)
 	}
@@ -150,11 +150,11 @@ func TestReadOnlyMount(t *testing.T) {
 		t.Errorf("read-only %v, %q", ro.ReadOnly(), ro.Bytes(0, 4))
 	}
 	_, err = ro.NewLocks()
-	want(t, err, ErrReadOnly)
-	want(t, Unlink(path), ErrPermission, "read-only file system")
+	expect.Error(t, err, ErrReadOnly)
+	expect.Error(t, Unlink(path), ErrPermission, "read-only file system")
 	o.Name = "another"
 	_, err = Create(o)
-	want(t, err, ErrPermission, "read-only file system")
+	expect.Error(t, err, ErrPermission, "read-only file system")
 }
 
 // Ensure that a process with a too small RLIMIT_FSIZE is refused before a write kills it (SIGXFSZ),

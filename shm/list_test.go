@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
@@ -24,7 +25,7 @@ func TestList(t *testing.T) {
 	if err != nil || len(found) != 3 {
 		t.Fatalf("%+v, %v", found, err)
 	}
-	want(t, found[0].Err, ErrFormat, filepath.Join(dir, "junk"))
+	expect.Error(t, found[0].Err, ErrFormat, filepath.Join(dir, "junk"))
 	if found[0].FileBytes != 8 || found[0].Samples != 0 {
 		t.Errorf("%+v", found[0])
 	}

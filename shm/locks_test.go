@@ -167,14 +167,14 @@ func TestLastUserRace(t *testing.T) {
 	default:
 	}
 	fatal.If(t, s.Remove())
-	want(t, <-done, ErrNotFound, "last user")
+	expect.Error(t, <-done, ErrNotFound, "last user")
 	l.Close()
 	if _, err := late.NewLocks(); !errors.Is(err, ErrNotFound) {
 		t.Errorf("after the last user: %v", err)
 	}
 
 	next := create(t, o) // the name is free again
-	want(t, s.Remove(), ErrNotFound, "another file")
+	expect.Error(t, s.Remove(), ErrNotFound, "another file")
 	first := locks(t, next)
 	attached := open(t, next.Path(), OpenOptions{})
 	second := locks(t, attached)

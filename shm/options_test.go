@@ -139,11 +139,11 @@ func TestOptionsRefused(t *testing.T) {
 		o := ok
 		c.change(&o)
 		_, _, err := o.Plan()
-		want(t, err, ErrInvalid, c.parts...)
+		expect.Error(t, err, ErrInvalid, c.parts...)
 		if _, err := Create(o); err == nil {
 			t.Errorf("%+v: created", o)
 		} else {
-			want(t, err, ErrInvalid)
+			expect.Error(t, err, ErrInvalid)
 		}
 	}
 }
@@ -171,7 +171,7 @@ func TestLimit(t *testing.T) {
 		h, g, err := o.Plan()
 		if err != nil {
 			refused++
-			want(t, err, ErrMemory, "more than the size of ")
+			expect.Error(t, err, ErrMemory, "more than the size of ")
 			m := regexp.MustCompile(`needs? (\d+)\.(\d\d) MiB`).FindStringSubmatch(err.Error())
 			if m == nil {
 				t.Fatalf("seed %d: %v", seed, err)
@@ -183,7 +183,7 @@ func TestLimit(t *testing.T) {
 			}
 			o.Limit -= mebiHundredth
 			_, _, err := o.Plan()
-			want(t, err, ErrMemory)
+			expect.Error(t, err, ErrMemory)
 			continue
 		}
 		if g.SegmentBytes > o.Limit {
@@ -266,7 +266,7 @@ func TestDTypes(t *testing.T) {
 		}
 	}
 	_, err := ParseDType("float128")
-	want(t, err, ErrInvalid, "float128", "bfloat16")
+	expect.Error(t, err, ErrInvalid, "float128", "bfloat16")
 	if dtypeCount.ItemSize() != 0 || dtypeCount.String() != "unknown" {
 		t.Error("one past the last is a dtype")
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
@@ -41,7 +42,7 @@ func TestCreationsCount(t *testing.T) {
 		}
 		o.Name = "refused"
 		_, err := Create(o)
-		want(t, err, ErrMemory, "that other caches (3) have yet to fill")
+		expect.Error(t, err, ErrMemory, "that other caches (3) have yet to fill")
 		for k := range 3 {
 			fatal.If(t, Unlink(fmt.Sprintf("%s/c%d-%d", dir, round, k)))
 		}

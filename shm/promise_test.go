@@ -42,7 +42,7 @@ func TestMemoryIsPromisedOnce(t *testing.T) {
 		}
 		s, err := Create(o)
 		if err != nil {
-			if want(t, err, ErrMemory, "that other caches (", "yet to fill", "--size"); k < 1 && memoryLeft(t) > third {
+			if expect.Error(t, err, ErrMemory, "that other caches (", "yet to fill", "--size"); k < 1 && memoryLeft(t) > third {
 				t.Errorf("cache %d of a third of the memory is refused: %v", k, err)
 			}
 			return

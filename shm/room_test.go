@@ -47,9 +47,7 @@ func TestRoomIn(t *testing.T) {
 	if after.Memory.Left == 0 || !strings.Contains(after.Memory.Text, "floor") {
 		t.Errorf("%+v", after.Memory)
 	}
-	if _, err := RoomIn("/proc"); !errors.Is(err, ErrInvalid) {
-		t.Errorf("no tmpfs: %v", err)
-	}
+	expect.Fails(RoomIn("/proc"))(t, ErrInvalid)
 	proc := fatal.Value(os.Open("/proc"))(t)
 	defer proc.Close()
 	for _, dir := range []string{"/proc", DefaultDir()} {
@@ -58,9 +56,7 @@ func TestRoomIn(t *testing.T) {
 			t.Errorf("%s: %v", dir, err)
 		}
 	}
-	if _, err := RoomIn(filepath.Join(dir, "missing")); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "make it") {
-		t.Errorf("no directory: %v", err)
-	}
+	expect.Fails(RoomIn(filepath.Join(dir, "missing")))(t, ErrInvalid, "make it")
 	if _, err := RoomIn(""); err != nil {
 		t.Errorf("the default directory, which may not exist yet: %v", err)
 	}
@@ -78,13 +74,13 @@ func TestBudget(t *testing.T) {
 		t.Error(err)
 	}
 	err := checkFits(3*g+1, tmpfs, machine)
-	want(t, err, ErrMemory, "needs 3221225473 bytes", "the tmpfs leaves 3", "--size", "stocached gc", "remount")
+	expect.Error(t, err, ErrMemory, "needs 3221225473 bytes", "the tmpfs leaves 3", "--size", "stocached gc", "remount")
 	tmpfs.Left = memory.Unlimited // a memfd
 	if err := checkFits(31*g, tmpfs, machine); err != nil {
 		t.Error(err)
 	}
 	err = checkFits(31*g+1, tmpfs, machine)
-	want(t, err, ErrMemory, "needs 33285996545 bytes", "the machine leaves 31", "--size")
+	expect.Error(t, err, ErrMemory, "needs 33285996545 bytes", "the machine leaves 31", "--size")
 }
 
 // Ensure that a reservation takes whole pages of what one check grants, and ends with the numbers
@@ -99,6 +95,6 @@ func TestGrantOfReservation(t *testing.T) {
 	}
 	for _, left := range []uint64{0, 15 * page} {
 		_, err := grantOf(memory.Space{Left: left, Text: "the machine leaves little"})
-		want(t, err, ErrFull, "the machine leaves little")
+		expect.Error(t, err, ErrFull, "the machine leaves little")
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 )
@@ -75,15 +76,9 @@ func TestReadExtentsFails(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	cause := errors.New("enough")
 	cancel(cause)
-	if err := f.ReadExtents(ctx, three(200)); !errors.Is(err, cause) {
-		t.Error(err)
-	}
+	expect.Error(t, f.ReadExtents(ctx, three(200)), cause)
 	fatal.If(t, os.Chtimes(f.Path, time.Time{}, time.Now().Add(time.Hour)))
-	if err := f.ReadExtents(context.Background(), three(200)); !errors.Is(err, source.ErrChanged) {
-		t.Error(err)
-	}
+	expect.Error(t, f.ReadExtents(context.Background(), three(200)), source.ErrChanged)
 	f.Close()
-	if err := f.ReadExtents(context.Background(), three(200)); !errors.Is(err, source.ErrClosed) {
-		t.Error(err)
-	}
+	expect.Error(t, f.ReadExtents(context.Background(), three(200)), source.ErrClosed)
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -15,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
@@ -156,12 +156,8 @@ func TestOrder(t *testing.T) {
 	if slow.gets != slowGets+1 || from.reads.Load() != 5 {
 		t.Errorf("%d gets of the slow tier, %d reads", slow.gets-slowGets, from.reads.Load())
 	}
-	if _, err := s.Read(context.Background(), 1, make([]byte, size-1)); !errors.Is(err, source.ErrShort) {
-		t.Error(err)
-	}
-	if _, err := s.Read(context.Background(), 100, make([]byte, size)); !errors.Is(err, source.ErrIndex) {
-		t.Error(err)
-	}
+	expect.Fails(s.Read(context.Background(), 1, make([]byte, size-1)))(t, source.ErrShort)
+	expect.Fails(s.Read(context.Background(), 100, make([]byte, size)))(t, source.ErrIndex)
 	for range 2 {
 		if err := s.Close(); err != nil || !fast.closed || !slow.closed {
 			t.Error(err)

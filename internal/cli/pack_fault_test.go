@@ -155,9 +155,7 @@ func TestPackInterrupted(t *testing.T) {
 			&of, &whole); err != nil || done < whole || whole < 32 || whole%32 != 0 || done == samples {
 			t.Errorf("%q, %v", stderr.String(), err)
 		}
-		if _, err := os.Stat(out); !errors.Is(err, os.ErrNotExist) {
-			t.Error(err)
-		}
+		expect.Fails(os.Stat(out))(t, os.ErrNotExist)
 		got := decode[jsonObject](t, ok(t, append(pack, "--resume", "--json")...))
 		wantFields(t, got, jsonObject{"kept_samples": whole})
 		wantRecords(t, out, samples)

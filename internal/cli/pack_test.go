@@ -161,9 +161,7 @@ func TestPackOfABadSource(t *testing.T) {
 	}
 	contains(t, stderr, "00003.stocblk", "sample 98", "samples are complete in "+again+".part",
 		"the same command goes on")
-	if _, err := os.Stat(again); !errors.Is(err, os.ErrNotExist) {
-		t.Error(err)
-	}
+	expect.Fails(os.Stat(again))(t, os.ErrNotExist)
 	// A changed source is another source: the interrupted pack does not go on with it.
 	overwrite(t, filepath.Join(good, "00003.stocblk"), 2500, record(98)[500])
 	fails(t, exitExists, []string{"--restart"}, args("pack", good, again, smallBlocks)...)
@@ -202,9 +200,7 @@ func TestPackOnAFullDisk(t *testing.T) {
 	expect.Equal(t, code, exitMemory)
 	contains(t, stderr, "no space left on device", "of 300 samples: free some space", "samples are complete in "+out+
 		".part")
-	if _, err := os.Stat(out); !errors.Is(err, os.ErrNotExist) {
-		t.Error(err)
-	}
+	expect.Fails(os.Stat(out))(t, os.ErrNotExist)
 	fails(t, exitNotFound, []string{"not whole"}, "source", "info", out, "--kind", "block")
 	fatal.If(t, unix.Mount("tmpfs", dir, "tmpfs", unix.MS_REMOUNT, "size=2m"))
 	got := decode[jsonObject](t, ok(t, append(zstd, "--json", "--verify")...))

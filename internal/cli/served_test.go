@@ -68,9 +68,7 @@ func TestFetchWithoutServer(t *testing.T) {
 		t.Error("what is there needs no server:", err)
 	}
 	err := c.Fetch(context.Background(), []int{1, 70}, make([]byte, 2*servedBytes), servedBytes)
-	if !errors.Is(err, stocclient.ErrNoServer) || !strings.Contains(err.Error(), "stocached serve -c") {
-		t.Error(err)
-	}
+	expect.Error(t, err, stocclient.ErrNoServer, "stocached serve -c")
 	if _, err := stocclient.Dial(context.Background(), "pets", stocclient.DialOptions{SocketsDir: s.sockets,
 		Timeout: 100 * time.Millisecond}); !errors.Is(err, stocclient.ErrNoServer) ||
 		!strings.Contains(err.Error(), "stocached serve -c") {
@@ -177,15 +175,9 @@ func TestFetchRefuses(t *testing.T) {
 			stocclient.ErrIndex) {
 			t.Error(err)
 		}
-		if _, err := c.FetchSamples(context.Background(), []int{i}); !errors.Is(err, stocclient.ErrIndex) {
-			t.Error(err)
-		}
-		if _, err := c.Prefetch(context.Background(), []int{i}); !errors.Is(err, stocclient.ErrIndex) {
-			t.Error(err)
-		}
-		if err := c.Fill(context.Background(), []int{i}); !errors.Is(err, stocclient.ErrIndex) {
-			t.Error(err)
-		}
+		expect.Fails(c.FetchSamples(context.Background(), []int{i}))(t, stocclient.ErrIndex)
+		expect.Fails(c.Prefetch(context.Background(), []int{i}))(t, stocclient.ErrIndex)
+		expect.Error(t, c.Fill(context.Background(), []int{i}), stocclient.ErrIndex)
 	}
 	if err := c.Fetch(context.Background(), []int{1, 2}, make([]byte, servedBytes), servedBytes); !errors.Is(err,
 		stocclient.ErrSchema) {

@@ -30,9 +30,7 @@ func TestUntil(t *testing.T) {
 		cause := errors.New("no patience")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Millisecond, func() { cancel(cause) })
-		if err := Until(ctx, nil, time.Minute, func() bool { return false }); !errors.Is(err, cause) {
-			t.Error(err)
-		}
+		expect.Error(t, Until(ctx, nil, time.Minute, func() bool { return false }), cause)
 		end := make(chan struct{})
 		close(end)
 		if err := Until(t.Context(), end, time.Minute, func() bool { return false }); !errors.Is(err, ErrEnded) {

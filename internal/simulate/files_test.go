@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/stocached/stocached/internal/timeline"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/policy"
 )
@@ -65,12 +66,8 @@ func TestReadGarbage(t *testing.T) {
 		}
 	}
 	dir := t.TempDir()
-	if _, err := ReadFile(dir, 0, 0); !errors.Is(err, ErrTrace) || !strings.Contains(err.Error(), "folder") {
-		t.Error(err)
-	}
-	if _, err := ReadFile(filepath.Join(dir, "none"), 0, 0); !errors.Is(err, fs.ErrNotExist) {
-		t.Error(err)
-	}
+	expect.Fails(ReadFile(dir, 0, 0))(t, ErrTrace, "folder")
+	expect.Fails(ReadFile(filepath.Join(dir, "none"), 0, 0))(t, fs.ErrNotExist)
 	file := filepath.Join(dir, "words")
 	fatal.If(t, os.WriteFile(file, []byte("words\n"), 0o600))
 	if _, err := ReadFile(file, 0, 0); err == nil || !strings.Contains(err.Error(), file) {
@@ -112,9 +109,7 @@ func TestTimelineWithoutNames(t *testing.T) {
 	wait.Samples, wait.Hits = 2, 1
 	track := &timeline.Track{Spans: []timeline.Span{wait, span(1, timeline.Load, 4, 0)}}
 	recorded := &timeline.Trace{Loaders: []*timeline.Loader{{PID: 1, Tracks: []*timeline.Track{track}}}}
-	if _, err := Timeline(recorded, 0, 0); !errors.Is(err, ErrTrace) || !strings.Contains(err.Error(), "empty cache") {
-		t.Error(err)
-	}
+	expect.Fails(Timeline(recorded, 0, 0))(t, ErrTrace, "empty cache")
 	track.Spans = append(track.Spans, span(0, timeline.Load, 4, 5), span(0, timeline.Gather, 9, 3))
 	trace, err := Timeline(recorded, 0, 0) // what was never loaded costs as others do
 	if err != nil || len(trace.Epochs) != 2 || !slices.Equal(trace.Epochs[0][0], []uint32{0, 1}) || !trace.once() ||

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/server/config"
 
@@ -95,9 +96,7 @@ func TestBadFiles(t *testing.T) {
 			}
 		}
 	}
-	if _, err := config.Load(filepath.Join(t.TempDir(), "none.yaml")); !errors.Is(err, os.ErrNotExist) {
-		t.Error(err)
-	}
+	expect.Fails(config.Load(filepath.Join(t.TempDir(), "none.yaml")))(t, os.ErrNotExist)
 	for _, format := range complaints(t) {
 		pattern := regexp.MustCompile(`(?s)` + regexp.MustCompile(`%[a-z]`).ReplaceAllString(regexp.QuoteMeta(format),
 			`.*`))

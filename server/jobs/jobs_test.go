@@ -182,9 +182,7 @@ func TestRefused(t *testing.T) {
 			break
 		}
 	}
-	if !errors.Is(err, jobs.ErrManyJobs) {
-		t.Error(err)
-	}
+	expect.Error(t, err, jobs.ErrManyJobs)
 	if job, err := all.Announce(good); err != nil || !old.Over() || job.Over() {
 		t.Error(err)
 	}

@@ -219,9 +219,7 @@ func TestBlocksThatAreNone(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cause := errors.New("enough")
 	cancel(cause)
-	if err := d.ReadBlock(ctx, 0, never); !errors.Is(err, cause) {
-		t.Error(err)
-	}
+	expect.Error(t, d.ReadBlock(ctx, 0, never), cause)
 	calls := 0
 	if err := d.ReadBlock(t.Context(), 0, func(int, []byte) error { calls++; return cause }); !errors.Is(err, cause) || calls != 1 {
 		t.Error(calls, err)

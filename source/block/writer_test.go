@@ -258,19 +258,13 @@ func TestWriterRefuses(t *testing.T) {
 		}
 	}
 	w := s.create(t, filepath.Join(t.TempDir(), "set"))
-	if err := w.Write(make([]byte, 999)); !errors.Is(err, source.ErrInvalid) {
-		t.Error(err)
-	}
-	if err := w.Finish(); !errors.Is(err, source.ErrInvalid) || !strings.Contains(err.Error(), "without samples") {
-		t.Error(err)
-	}
+	expect.Error(t, w.Write(make([]byte, 999)), source.ErrInvalid)
+	expect.Error(t, w.Finish(), source.ErrInvalid, "without samples")
 	s.writeTo(t, w, 3) // the writer continues
 	if err := w.Finish(); err != nil {
 		t.Error(err)
 	}
-	if err := w.Write(s.samples[3]); !errors.Is(err, source.ErrClosed) {
-		t.Error(err)
-	}
+	expect.Error(t, w.Write(s.samples[3]), source.ErrClosed)
 	if err := errors.Join(w.Close(), w.Close()); err != nil {
 		t.Error(err)
 	}
@@ -280,9 +274,7 @@ func TestWriterRefuses(t *testing.T) {
 	w = s.create(t, folder)
 	s.writeTo(t, w, 30)
 	w.Close()
-	if _, err := block.Create(ctx, folder, s.options); !errors.Is(err, context.Canceled) {
-		t.Error(err)
-	}
+	expect.Fails(block.Create(ctx, folder, s.options))(t, context.Canceled)
 }
 
 // mount makes a separate tmpfs until the test ends.

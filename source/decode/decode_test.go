@@ -194,9 +194,7 @@ func TestFields(t *testing.T) {
 	}
 	fixed := newMemory(t, fieldsOf("data"), nil)
 	fixed.info.Schema, _ = shm.NewSchema([]shm.Field{{Name: "data", DType: shm.Uint8, Dims: []uint64{100}}}, false)
-	if _, err := decode.New(fixed, small); !errors.Is(err, source.ErrInvalid) || !strings.Contains(err.Error(), "leave decode out") {
-		t.Error(err)
-	}
+	expect.Fails(decode.New(fixed, small))(t, source.ErrInvalid, "leave decode out")
 }
 
 func TestRefusesSettings(t *testing.T) {
@@ -313,9 +311,7 @@ func TestInnerErrors(t *testing.T) {
 		t.Error(err)
 	}
 	huge := open(t, enormous{files(t, "one.png")}, small)
-	if _, err := readOne(huge, 0); !errors.Is(err, source.ErrCorrupt) || !strings.Contains(err.Error(), "1099511627776 bytes are no image") {
-		t.Error(err)
-	}
+	expect.Fails(readOne(huge, 0))(t, source.ErrCorrupt, "1099511627776 bytes are no image")
 }
 
 type enormous struct{ source.Source }

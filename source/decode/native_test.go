@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stocached/stocached/internal/loadtime"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/decode"
@@ -101,17 +102,13 @@ func TestHelperDamaged(t *testing.T) {
 	s := open(t, newMemory(t, fieldsOf("data"), half, other, read(t, "one.png")[:40], read(t, "420.jpg")), small)
 	for k := range 3 {
 		_, err := readOne(s, k)
-		if !errors.Is(err, source.ErrCorrupt) || !strings.Contains(err.Error(), s.Where(k)+" does not decode: ") {
-			t.Error(err)
-		}
+		expect.Error(t, err, source.ErrCorrupt, s.Where(k)+" does not decode: ")
 		if _, err := readOne(s, 3); err != nil {
 			t.Error(err)
 		}
 	}
 	limited := open(t, files(t, "420.jpg"), map[string]any{"resize": []int{6, 8}, "max_pixels": 125*94 - 1})
-	if _, err := readOne(limited, 0); !errors.Is(err, source.ErrCorrupt) || !strings.Contains(err.Error(), "max_pixels") {
-		t.Error(err)
-	}
+	expect.Fails(readOne(limited, 0))(t, source.ErrCorrupt, "max_pixels")
 }
 
 // Ensure that each helper is used again, and that a large picture is not kept in memory.

@@ -115,12 +115,8 @@ func TestEncodedForm(t *testing.T) {
 					t.Errorf("sample %d: %v", k, parts)
 				}
 			}
-			if _, err := s.Read(context.Background(), 0, nil); !errors.Is(err, source.ErrShort) {
-				t.Error(err)
-			}
-			if _, err := s.Read(context.Background(), 9, make([]byte, 9999)); !errors.Is(err, source.ErrIndex) {
-				t.Error(err)
-			}
+			expect.Fails(s.Read(context.Background(), 0, nil))(t, source.ErrShort)
+			expect.Fails(s.Read(context.Background(), 9, make([]byte, 9999)))(t, source.ErrIndex)
 		})
 	}
 	inner := newMemory(t, fieldsOf("data"), files...)

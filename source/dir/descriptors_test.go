@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/sourcetest"
@@ -114,9 +115,7 @@ func TestRefusedFilesAreNotKept(t *testing.T) {
 	s := mustOpen(t, root, source.Settings{"descriptors": 5})
 	fatal.If(t, os.Rename(path, path+".old"))
 	add(t, path, "other")
-	if _, err := readAll(s, 0); !errors.Is(err, source.ErrChanged) {
-		t.Error(err)
-	}
+	expect.Fails(readAll(s, 0))(t, source.ErrChanged)
 	fatal.If(t, os.Rename(path+".old", path))
 	if got, err := readAll(s, 0); string(got) != "one" {
 		t.Errorf("%q, %v", got, err)
@@ -161,9 +160,7 @@ func TestFullTable(t *testing.T) {
 				low.Cur)) {
 		t.Error(err)
 	}
-	if _, err := open(root, nil); !errors.Is(err, unix.EMFILE) {
-		t.Errorf("opening: %v", err)
-	}
+	expect.Fails(open(root, nil))(t, unix.EMFILE)
 	for i := range 20 {
 		if got, err := readAll(some, i); err != nil || !strings.HasPrefix(string(got), fmt.Sprint(i)) {
 			t.Errorf("sample %d, though files could be given up: %v", i, err)

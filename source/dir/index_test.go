@@ -2,7 +2,6 @@ package dir_test
 
 import (
 	"bytes"
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -54,9 +53,7 @@ func TestIndexIsUsed(t *testing.T) {
 	if n, err := s.Size(1); n != 3 || err != nil {
 		t.Errorf("a file was looked at: %d, %v", n, err)
 	}
-	if _, err := readAll(s, 1); !errors.Is(err, source.ErrChanged) {
-		t.Error(err)
-	}
+	expect.Fails(readAll(s, 1))(t, source.ErrChanged)
 	if got, err := readAll(s, 0); string(got) != "one" {
 		t.Errorf("%q, %v", got, err)
 	}
@@ -221,9 +218,7 @@ func TestIndexSweeps(t *testing.T) {
 		fatal.If(t, os.Chtimes(path, time.Time{}, time.Now().Add(-2*time.Hour)))
 	}
 	wantIndex(t, root, indexed(root), "written")
-	if _, err := os.Stat(old); !errors.Is(err, os.ErrNotExist) {
-		t.Error(err)
-	}
+	expect.Fails(os.Stat(old))(t, os.ErrNotExist)
 	for _, path := range []string{young, other} {
 		if _, err := os.Stat(path); err != nil {
 			t.Error(err)

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/dir"
@@ -132,9 +133,7 @@ func TestUnreadable(t *testing.T) {
 	chmod(filepath.Dir(filepath.Dir(root)), 0o755)
 	chmod(folder, 0)
 	as(func() {
-		if _, err := open(root, nil); !errors.Is(err, os.ErrPermission) || !strings.Contains(err.Error(), folder) {
-			t.Errorf("folder: %v", err)
-		}
+		expect.Fails(open(root, nil))(t, os.ErrPermission, folder)
 	})
 	chmod(folder, 0o755)
 	chmod(file, 0)
@@ -145,9 +144,7 @@ func TestUnreadable(t *testing.T) {
 			return
 		}
 		defer s.Close()
-		if _, err := readAll(s, 0); !errors.Is(err, os.ErrPermission) || !strings.Contains(err.Error(), file) {
-			t.Errorf("file: %v", err)
-		}
+		expect.Fails(readAll(s, 0))(t, os.ErrPermission, file)
 		if got, err := readAll(s, 1); string(got) != "two" {
 			t.Errorf("the other file: %q, %v", got, err)
 		}
@@ -162,8 +159,6 @@ func TestCancelledOpen(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	cancel(cause)
 	for _, settings := range []source.Settings{{"path": root}, {"path": root, "manifest": root + ".csv"}} {
-		if _, err := dir.Kind.Open(ctx, settings); !errors.Is(err, cause) {
-			t.Error(err)
-		}
+		expect.Fails(dir.Kind.Open(ctx, settings))(t, cause)
 	}
 }

@@ -235,12 +235,8 @@ func TestListWithoutAFile(t *testing.T) {
 				t.Fatal(err)
 			}
 			fatal.If(t, os.Chtimes(index, time.Time{}, time.Unix(0, was)))
-			if _, err := s.Read(context.Background(), 27, one); !errors.Is(err, source.ErrChanged) {
-				t.Error(err)
-			}
-			if _, err := s.Size(27); !errors.Is(err, source.ErrChanged) {
-				t.Error(err)
-			}
+			expect.Fails(s.Read(context.Background(), 27, one))(t, source.ErrChanged)
+			expect.Fails(s.Size(27))(t, source.ErrChanged)
 			again := fatal.Value(Kind.Open(t.Context(), source.Settings{"path": root, "index": index}))(t)
 			defer again.Close()
 			if note := again.Info().Notes[len(again.Info().Notes)-1]; !strings.HasPrefix(note.Text, "written to") {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/none"
@@ -36,9 +37,7 @@ func TestProgramsHaveTheSamples(t *testing.T) {
 			t.Errorf("sample %d: %v", i, err)
 		}
 	}
-	if _, err := s.Read(context.Background(), 0, make([]byte, 71)); !errors.Is(err, source.ErrShort) {
-		t.Error(err)
-	}
+	expect.Fails(s.Read(context.Background(), 0, make([]byte, 71)))(t, source.ErrShort)
 }
 
 // Ensure that samples may differ in size, and that only then the largest counts.

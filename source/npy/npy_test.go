@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/npy"
@@ -146,12 +147,8 @@ func TestRefuses(t *testing.T) {
 	if _, err := npy.Kind.Open(context.Background(), source.Settings{"path": "x", "rows": 3}); !errors.Is(err, source.ErrInvalid) || !strings.Contains(err.Error(), "known are: path") {
 		t.Error(err)
 	}
-	if _, err := open(t.TempDir()); !errors.Is(err, source.ErrInvalid) || !strings.Contains(err.Error(), "not a regular file") {
-		t.Error(err)
-	}
-	if _, err := open(filepath.Join(t.TempDir(), "none.npy")); !errors.Is(err, os.ErrNotExist) {
-		t.Error(err)
-	}
+	expect.Fails(open(t.TempDir()))(t, source.ErrInvalid, "not a regular file")
+	expect.Fails(open(filepath.Join(t.TempDir(), "none.npy")))(t, os.ErrNotExist)
 }
 
 // The lines of numpy in the errors work.

@@ -334,9 +334,7 @@ func TestServersWithoutHead(t *testing.T) {
 		}
 	}
 	s.Spoil(nil)
-	if _, err := first(t, s.URL+"/photos/none", nil); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("of no object: %v", err)
-	}
+	expect.Fails(first(t, s.URL+"/photos/none", nil))(t, fs.ErrNotExist)
 }
 
 // Ensure that bytes in an encoding that no request has asked for are an error that names it: in samples, at the

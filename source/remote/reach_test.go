@@ -113,9 +113,7 @@ func TestRedirects(t *testing.T) {
 		}
 	}
 	to = func(r *http.Request) string { return plain.URL + r.URL.Path + "x" }
-	if _, err := first(t, plain.URL+"/x", nil); !errors.Is(err, source.ErrInvalid) || !strings.Contains(err.Error(), "10 times") {
-		t.Errorf("for ever: %v", err)
-	}
+	expect.Fails(first(t, plain.URL+"/x", nil))(t, source.ErrInvalid, "10 times")
 	s.Spoil(func(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
 		w.Header().Set("x-amz-bucket-region", "eu-west-1")
 		w.WriteHeader(http.StatusMovedPermanently)

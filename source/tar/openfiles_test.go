@@ -82,9 +82,7 @@ func TestReplacedShard(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	fatal.If(t, os.Remove(replaced))
-	if _, err := s.Read(context.Background(), 0, make([]byte, 1000)); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), replaced) {
-		t.Errorf("%v", err)
-	}
+	expect.Fails(s.Read(context.Background(), 0, make([]byte, 1000)))(t, os.ErrNotExist, replaced)
 	sample(t, s, 11)
 }
 
@@ -111,8 +109,6 @@ func TestNoDescriptorLeft(t *testing.T) {
 		unix.Close(fd)
 	}
 	fatal.If(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &old))
-	if !errors.Is(err, unix.EMFILE) || !strings.Contains(err.Error(), "001.tar") {
-		t.Errorf("%v", err)
-	}
+	expect.Error(t, err, unix.EMFILE, "001.tar")
 	expect.Equal(t, sample(t, s, 5)["jpg"], string(bytesOf(5, 105)))
 }

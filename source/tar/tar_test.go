@@ -356,9 +356,7 @@ func TestRefuses(t *testing.T) {
 	} {
 		refused(t, s, source.ErrInvalid, want)
 	}
-	if _, err := openTar(t, source.Settings{"path": path + ".none"}); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), path) {
-		t.Error(err)
-	}
+	expect.Fails(openTar(t, source.Settings{"path": path + ".none"}))(t, os.ErrNotExist, path)
 	ctx, cancel := context.WithCancelCause(context.Background())
 	cause := errors.New("enough")
 	cancel(cause)

@@ -75,9 +75,7 @@ func TestReadAhead(t *testing.T) {
 		}
 		a.Prefetch([]int{5})
 		synctest.Wait()
-		if _, err := a.Read(context.Background(), 5, make([]byte, 23)); !errors.Is(err, source.ErrShort) {
-			t.Error(err)
-		}
+		expect.Fails(a.Read(context.Background(), 5, make([]byte, 23)))(t, source.ErrShort)
 		wantSample(t, a, want, 5) // while it is read ahead, and after a reader whose buffer was too short
 		if took := time.Since(begun); took != 3*time.Second || f.Reads(5) != 1 {
 			t.Errorf("%v, %d reads", took, f.Reads(5))

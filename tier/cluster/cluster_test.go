@@ -662,8 +662,6 @@ func TestClose(t *testing.T) {
 	if s := h.set.Status()[0]; s.Writes+s.Hits < 200 || s.Dropped > 0 {
 		t.Errorf("%+v", s)
 	}
-	if _, err := h.Read(context.Background(), 0, make([]byte, 50000)); !errors.Is(err, source.ErrClosed) {
-		t.Error(err)
-	}
+	expect.Fails(h.Read(context.Background(), 0, make([]byte, 50000)))(t, source.ErrClosed)
 	goleak.VerifyNone(t, before)
 }

@@ -2,7 +2,9 @@
 package expect
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
 )
 
@@ -20,4 +22,26 @@ func Subject(about []any) string {
 		return ""
 	}
 	return fmt.Sprintf(about[0].(string)+": ", about[1:]...)
+}
+
+// Error complains unless the error is of this kind and its message has all parts.
+func Error(t testing.TB, err, kind error, parts ...string) {
+	t.Helper()
+	if !errors.Is(err, kind) {
+		t.Errorf("the error is %v, want %v", err, kind)
+		return
+	}
+	for _, part := range parts {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("%q does not say %q", err, part)
+		}
+	}
+}
+
+// Fails takes the results of a call that must fail: expect.Fails(os.Open(path))(t, fs.ErrNotExist).
+func Fails[T any](_ T, err error) func(t testing.TB, kind error, parts ...string) {
+	return func(t testing.TB, kind error, parts ...string) {
+		t.Helper()
+		Error(t, err, kind, parts...)
+	}
 }
