@@ -407,7 +407,7 @@ DEFECTS = [
         "cclient/src/connection/announce.c",
         "if (code < 0 && !refused)",
         "if (code < -999 && !refused)",
-        c("fetch"),
+        c("fetch-address"),
     ),
     Defect(
         "C: a caller that has samples to load waits for others",
