@@ -186,9 +186,8 @@ def test_the_lines_of_readme_install_a_clone(tmp_path: Path) -> None:
 def install_wheel(python: Path) -> None:
     """With uv where it is, in a seventh of pip's time. Pip installs what the documents' lines say."""
     uv = Path(sys.executable).with_name("uv")
-    tool = [uv, "pip", "install", "--python", python] if uv.exists() else [
-        sys.executable, "-m", "pip", "--python", python, "install", "--no-compile"
-    ]  # fmt: skip
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--no-compile"]
+    tool = [str(uv), "pip", "install", "--python", str(python)] if uv.exists() else pip
     run(*tool, "--quiet", "--only-binary", ":all:", wheel(MACHINE))
 
 
