@@ -203,14 +203,14 @@ def cache_name() -> Iterator[str]:
 @pytest.fixture
 def by_python(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The samples that worker threads of this process loaded in Python, and not in C."""
-    from stocached._loader.worker import Worker
+    from stocached._loader.worker import LoaderWorker
 
     came: list[int] = []
-    load = Worker._load_samples
+    load = LoaderWorker._load_samples
 
-    def noted(self: Worker, tasks: list[Any]) -> None:
+    def noted(self: LoaderWorker, tasks: list[Any]) -> None:
         came.extend(task.index for task in tasks)
         load(self, tasks)
 
-    monkeypatch.setattr(Worker, "_load_samples", noted)
+    monkeypatch.setattr(LoaderWorker, "_load_samples", noted)
     return came

@@ -3,14 +3,17 @@ docs/spec/stream-rows.md, without the tested code."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
+import signal
 import time
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from stocached import Order
+from stocached import Loader, Order, source
+from stocached._loader.iterator import BatchIterator
 from stocached.streams import Streams
 
 
@@ -56,6 +59,35 @@ def streams(lengths: list[int], batch_size: int, *, known: bool = False, read: A
     settings = {"multiprocessing_context": "fork", "timeout": 60} | settings
     told = lengths if known else None
     return Streams(range(len(lengths)), batch_size, read or Files(lengths), lengths=told, **settings)
+
+
+def pipe(
+    lengths: list[int], rows: int, *, read: Any = None, known: bool = False, seed: int = 0, shuffle: bool = True
+) -> Any:
+    """The chain of `streams(lengths, rows, ...)`."""
+    files = source(range(len(lengths)))
+    files = files.shuffle(seed=seed) if shuffle else files
+    return files.flat_map(read or Files(lengths)).batch(rows, rows=True, lengths=lengths if known else None)
+
+
+def loader(lengths: list[int], rows: int, *, uneven: bool = False, **settings: Any) -> Loader:
+    """As `streams` with these settings."""
+    of_pipe = {name: settings.pop(name) for name in ("read", "known", "seed", "shuffle") if name in settings}
+    if "errors" in settings:
+        settings["bad_samples"] = {"raise": "error", "skip": "skip"}[settings.pop("errors")]
+    settings["ends"] = "uneven" if uneven else settings.get("ends")
+    settings = {"multiprocessing_context": "fork", "timeout": 60} | settings
+    return Loader(pipe(lengths, rows, **of_pipe), **settings)
+
+
+def pids(batches: Any) -> list[int]:
+    """Those of the workers of an iteration of either."""
+    return (batches._runtime if isinstance(batches, BatchIterator) else batches._source._pool).pids
+
+
+def kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):  # it had ended
+        os.kill(pid, signal.SIGKILL)
 
 
 def lengths_of(seed: int, least: int = 1) -> list[int]:

@@ -752,7 +752,7 @@ def test_a_load_of_a_closed_loader_that_hangs_is_not_waited_for():
     loader = Loader(hangs, 4, num_workers=1, worker="thread")
     batches = iter(loader)
     hangs.begun.wait()
-    thread = batches._runtime.pool._workers[0]
+    thread = batches._runtime._workers[0]
     with loading.alone(0.01) as alone:
         assert alone is None, "the loader is not closed yet"
     loader.close()

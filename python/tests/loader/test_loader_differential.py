@@ -68,7 +68,7 @@ class Killer:
     """Kills a worker process of an iteration after some of its batches."""
 
     def __init__(self, draws: random.Random, batches: Any) -> None:
-        self._random, self._pids = draws, batches._runtime.pool.pids
+        self._random, self._pids = draws, batches._runtime.pids
 
     def __call__(self, number: int) -> None:
         if self._random.random() < 0.1:

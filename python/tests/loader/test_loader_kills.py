@@ -18,8 +18,8 @@ from processes import gone, limit
 from programs import FOLDER, run
 
 from stocached import InvalidError, Loader, WorkerLostError
-from stocached._loader.tasks import ROW_AND_OBJECTS
 from stocached._workers.task_queue import TaskQueue
+from stocached._workers.tasks import ROW_AND_OBJECTS
 
 ROOT = Path(__file__).parents[3]
 SAID = {
@@ -45,7 +45,7 @@ def test_lost_worker_is_an_error_that_names_worker_reason_and_sample(way, how, t
     settings, doing = WAYS[way]
     dataset = Deadly(40, 21, how, tmp_path / "note")
     batches = iter(Loader(Stream(dataset) if way == "iterable" else dataset, num_workers=2, **settings))
-    pids = batches._runtime.pool.pids
+    pids = batches._runtime.pids
     with pytest.raises(WorkerLostError) as caught:
         list(batches)
     took = time.monotonic() - float((tmp_path / "note").read_text())
@@ -69,7 +69,7 @@ def test_worker_killed_while_it_has_nothing_to_do(settings, cached):
     if cached:
         list(loader)
     batches = iter(loader)
-    pids = batches._runtime.pool.pids
+    pids = batches._runtime.pids
     next(batches)
     time.sleep(0.3)  # the loader has made all that it may make ahead
     os.kill(pids[1], signal.SIGKILL)
@@ -87,7 +87,7 @@ def test_worker_killed_while_it_has_nothing_to_do(settings, cached):
 def test_persistent_workers_are_replaced_after_one_was_lost(settings):
     loader = Loader(Numbers(60), 4, num_workers=2, persistent_workers=True, **settings)
     assert read(loader) == list(range(60))
-    pids = loader._executor.kept.pool.pids
+    pids = loader._executor.kept.pids
     os.kill(pids[0], signal.SIGKILL)
     gone(pids[:1])
     with pytest.raises(WorkerLostError, match=rf"worker 0 \(process {pids[0]}\) was killed by SIGKILL"):
@@ -118,7 +118,7 @@ def test_restarted_worker_loads_the_sample_again(settings, how, tmp_path):
     )
     for _ in range(2):
         assert read(loader) == list(range(40))
-    assert loader._executor.kept.pool.restarts == 1
+    assert loader._executor.kept.restarts == 1
     loader.close()
 
 
@@ -196,7 +196,7 @@ def test_worker_killed_between_epochs_is_restarted(settings):
     loader = Loader(Numbers(40), 4, num_workers=2, restart_workers=True, persistent_workers=True, **settings)
     for epoch in range(3):
         assert read(loader) == list(range(40))
-        os.kill(loader._executor.kept.pool.pids[epoch % 2], signal.SIGKILL)
+        os.kill(loader._executor.kept.pids[epoch % 2], signal.SIGKILL)
     loader.close()
 
 
@@ -228,7 +228,7 @@ def test_lost_worker_is_noticed_if_other_code_waits_for_all_children(tmp_path):
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
         batches = iter(Loader(Deadly(40, 21, "SIGKILL", tmp_path / "note"), 4, num_workers=2))
-        pids = batches._runtime.pool.pids
+        pids = batches._runtime.pids
         with pytest.raises(WorkerLostError, match="is gone.* while it loaded sample 21"):
             list(batches)
         start = time.monotonic()

@@ -50,7 +50,7 @@ def test_leaving_does_not_wait_for_samples(settings):
     loader = Loader(Asleep(40, awake=4), 2, num_workers=2, **settings)
     batches = iter(loader)
     assert check(next(batches)) == [0, 1]
-    pool = batches._runtime.pool
+    pool = batches._runtime
     until(lambda: all(pool.task_queue.held(k) for k in range(2)), "both are in the middle of a sample")
     start = time.monotonic()
     batches.close()
@@ -79,7 +79,7 @@ def test_close_of_the_loader_ends_workers_and_its_iteration_says_so():
         loader = Loader(Numbers(40), 4, num_workers=2, **settings)
         batches = iter(loader)
         next(batches)
-        pids = batches._runtime.pool.pids
+        pids = batches._runtime.pids
         loader.close()
         gone(pids)
         with pytest.raises(ClosedError, match="the loader was closed"):
@@ -188,6 +188,8 @@ class Program:
         ("forkserver", "wait"),
         ("spawn", "wait"),
         ("thread", "wait"),
+        ("rows", "wait"),
+        ("rows", "persistent"),
     ],
 )
 def test_ctrl_c(method, ending):
@@ -203,7 +205,16 @@ def test_ctrl_c(method, ending):
 
 @pytest.mark.parametrize(
     ("method", "ending", "status"),
-    [("fork", "end", 0), ("fork", "os._exit", 8), ("fork", "error", 1), ("thread", "end", 0), ("thread", "exit", 7)],
+    [
+        ("fork", "end", 0),
+        ("fork", "os._exit", 8),
+        ("fork", "error", 1),
+        ("thread", "end", 0),
+        ("thread", "exit", 7),
+        ("rows", "end", 0),
+        ("rows", "error", 1),
+        ("streams", "end", 0),
+    ],
 )
 def test_program_that_ends_in_the_middle_of_an_epoch(method, ending, status):
     with Program(3, method, ending) as program:
@@ -223,11 +234,11 @@ def test_program_that_ends_while_hits_are_gathered():
             assert (code, error) == (0, "")
 
 
-@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn", "rows"])
 def test_workers_end_with_a_killed_parent(method):
     """Whatever sample they are loading."""
     with Program(4, method, "busy") as program:
-        assert len(program.workers) == 4
+        assert len(program.workers) == (2 if method == "rows" else 4)  # there are two rows
         assert all(map(lives, program.workers))
         os.kill(program.pid, signal.SIGKILL)
         assert gone(program.workers) < limit(1)
@@ -243,7 +254,7 @@ def test_terminated_workers_do_not_run_the_handlers_of_their_parent(tmp_path):
     try:
         loader = Loader(Asleep(40), 2, num_workers=2)
         batches = iter(loader)
-        pool = batches._runtime.pool
+        pool = batches._runtime
         until(lambda: all(pool.task_queue.held(k) for k in range(2)), "both are in the middle of a sample")
         pids = pool.pids
         batches.close()
@@ -324,7 +335,7 @@ class Moody(Numbers):
 @pytest.mark.parametrize("collate", [None, np.stack], ids=["rows", "batches"])
 def test_errors_in_threads(collate):
     batches = iter(Loader(Moody(16), 4, num_workers=2, worker="thread", collate_fn=collate))
-    threads = list(batches._runtime.pool._workers)
+    threads = list(batches._runtime._workers)
     assert check(next(batches)) == [0, 1, 2, 3]
     with pytest.raises(ValueError, match="^sample 5$") as caught:
         next(batches)
@@ -353,7 +364,7 @@ def test_threads_in_the_middle_of_a_sample_are_left_alone():
     kept, threads = [], []
     for _ in range(4):
         batches = iter(loader)
-        threads += batches._runtime.pool._workers
+        threads += batches._runtime._workers
         kept.append((next(batches), batches.close())[0])
     assert [check(batch) for batch in kept] == [[0, 1, 2, 3]] * 4
     until(lambda: not any(thread.is_alive() for thread in threads), "all threads have ended")
@@ -364,7 +375,7 @@ def test_a_thread_that_is_gone_is_an_error():
     batches = iter(Loader(Asleep(40, awake=4), 2, num_workers=1, worker="thread"))
     read([next(batches), next(batches)])
     batches._runtime.task_queue.stop()  # threads see it at the end of their sample
-    worker = batches._runtime.pool._workers[0]
+    worker = batches._runtime._workers[0]
     assert worker.is_alive(), "it is in the middle of a sample, and cannot be lost yet"
     batches.close()
     idle = iter(Loader(Numbers(4000), 2, num_workers=1, worker="thread"))

@@ -12,7 +12,7 @@ from loader_datasets import Deadly, Numbers, check, read
 
 from stocached import CorruptError, Loader, WorkerLostError
 from stocached._datasets.cached_samples import CachedSamples
-from stocached._loader.worker import Worker
+from stocached._loader.worker import LoaderWorker
 from stocached._workers.task_queue import TaskQueue
 
 
@@ -148,6 +148,6 @@ def test_what_goes_wrong_beside_the_samples_is_an_error_and_no_death(monkeypatch
         raise OSError(5, "no layout")
 
     loader = Loader(Numbers(64), 8, num_workers=1)
-    monkeypatch.setattr(Worker, "_learn_layout", fail)
+    monkeypatch.setattr(LoaderWorker, "_learn_layout", fail)
     with pytest.raises(OSError, match="no layout"):
         list(loader)

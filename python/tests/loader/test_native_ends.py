@@ -115,7 +115,7 @@ def test_file_that_hangs(hanging):
     loader = loader_of(hanging, timeout=0.4)
     at = next(k for k, (path, _) in enumerate(loader.dataset.samples) if path.endswith("-hang.jpg"))
     batches, got = iter(loader), []
-    threads = list(batches._runtime.pool._workers)
+    threads = list(batches._runtime._workers)
     start = time.monotonic()
     for _ in range(2):
         with pytest.raises(RuntimeError, match="timed out after 0.4 seconds"):

@@ -70,7 +70,7 @@ def main() -> None:
             _, status = os.waitpid(pid, 0)
             assert os.waitstatus_to_exitcode(status) == (1 if end == "error" else 0), (end, status)
         assert got == loader.sampler.order.epoch(epoch).indices().tolist()
-    pool = loader._executor.kept.pool if loader._executor.kept is not None else None
+    pool = loader._executor.kept if loader._executor.kept is not None else None
     pids = pool.pids if pool is not None else []
     assert all(map(lives, pids))
     loader.close()

@@ -70,7 +70,7 @@ def killed_at(point: str, kind: str, note: Path) -> None:
     # Otherwise the claims of the dead worker wait for the new one, which may not have had a task yet.
     loader.cache.recover()
     assert read(loader) == list(range(SAMPLES))
-    print(point, loader._executor.kept.pool.restarts, hits, loader.cache.stats().recovered)
+    print(point, loader._executor.kept.restarts, hits, loader.cache.stats().recovered)
     if kind not in ("fixed", "variable"):
         check_slots(loader.cache, dataset, chains=kind == "chains")
     loader.close()

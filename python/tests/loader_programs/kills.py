@@ -82,8 +82,8 @@ def main() -> None:
         epochs += 1
         assert done.value >= kills or killer.is_alive()
     killer.join(10)
-    restarts = loader._executor.kept.pool.restarts
-    pids = loader._executor.kept.pool.pids
+    restarts = loader._executor.kept.restarts
+    pids = loader._executor.kept.pids
     loader.close()
     assert not any(map(lives, pids))
     print(done.value, restarts, epochs)

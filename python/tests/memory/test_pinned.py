@@ -154,7 +154,7 @@ def test_worker_that_is_replaced_writes_into_the_same_memory(loader):
     batches = iter(made)
     for k, (pixels, numbers) in enumerate(batches):
         if k == 4:
-            os.kill(batches._runtime.pool.pids[0], signal.SIGKILL)
+            os.kill(batches._runtime.pids[0], signal.SIGKILL)
         device.copy(pixels.numpy(), copies)
         device.copy(numbers.numpy(), labels)
     device.run()

@@ -6,7 +6,6 @@ import collections
 import contextlib
 import os
 import random
-import signal
 import threading
 import time
 from pathlib import Path
@@ -14,24 +13,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+import stream_files
 import trace_file
 from processes import held, limit, nothing_new, until
-from stream_files import Files, check, collect, expected, lengths_of, streams
+from stream_files import Files, check, collect, expected, kill, lengths_of, pids, streams
 
 from stocached import Loader, StreamError, source
 
 known_or_not = pytest.mark.parametrize("known", [False, True], ids=["unknown", "known"])
 
 
-def kept(lengths: list[int], rows: int, *, known: bool = False, read: Any = None, **settings: Any) -> Loader:
-    pipe = source(range(len(lengths))).shuffle(seed=0).flat_map(read or Files(lengths))
-    settings = {"num_workers": 2, "multiprocessing_context": "fork", "timeout": 60} | settings
-    rows_of = pipe.batch(rows, rows=True, lengths=lengths if known else None)
-    return Loader(rows_of, persistent_workers=True, **settings)
-
-
-def pids(batches: Any) -> list[int]:
-    return batches._batches._source.pids
+def kept(lengths: list[int], rows: int, **settings: Any) -> Loader:
+    return stream_files.loader(lengths, rows, **{"num_workers": 2, "persistent_workers": True} | settings)
 
 
 @pytest.mark.parametrize(("known", "method"), [(False, "fork"), (True, "fork"), (False, "forkserver")])
@@ -92,7 +85,7 @@ def test_kept_workers_that_are_killed_are_replaced(known: bool):
         with contextlib.suppress(StreamError):
             batches = iter(loader)
             victim = rng.choice(pids(batches))
-            timer = threading.Timer(rng.random() * 0.04, _kill, (victim,))
+            timer = threading.Timer(rng.random() * 0.04, kill, (victim,))
             timer.start()
             try:
                 assert collect(batches) == expected(lengths, 4, epoch=epoch)
@@ -111,11 +104,6 @@ def test_kept_workers_that_are_killed_are_replaced(known: bool):
     loader.close()
     del batches, loader
     nothing_new(before)
-
-
-def _kill(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
 
 
 def test_forks_of_the_parent_between_batches():

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import os
 import pickle
-import random
 import re
-import signal
-import threading
 import time
 import warnings
 from pathlib import Path
@@ -19,32 +15,14 @@ from typing import Any
 import numpy as np
 import pytest
 import stateful_files
-from processes import held, nothing_new
 from stateful_files import Around, Lines, SeekingShuffled, Shuffled, ShuffledFiles
-from stream_files import Files, SeekingFiles, collect, expected, lengths_of, streams
+from stream_files import Files, SeekingFiles, collect, expected, lengths_of, loader, pids, pipe, streams
 
-from stocached import ClosedError, InvalidError, Loader, StateError, StreamError, source
+from stocached import InvalidError, Loader, StateError, StreamError, source
 from stocached._order.order import Order
 from stocached._random.sample_generator import generator as generator_of
 from stocached._random.sample_seeds import chained, sample_seed
 from stocached.streams import StreamBatch, Streams
-
-
-def pipe(lengths: list[int], rows: int, *, read: Any = None, known: bool = False, seed: int = 0, shuffle: bool = True):
-    """The chain of `streams(lengths, rows, ...)`."""
-    files = source(range(len(lengths)))
-    files = files.shuffle(seed=seed) if shuffle else files
-    return files.flat_map(read or Files(lengths)).batch(rows, rows=True, lengths=lengths if known else None)
-
-
-def loader(lengths: list[int], rows: int, *, uneven: bool = False, **settings: Any) -> Loader:
-    """As `streams` with these settings."""
-    of_pipe = {name: settings.pop(name) for name in ("read", "known", "seed", "shuffle") if name in settings}
-    if "errors" in settings:
-        settings["bad_samples"] = {"raise": "error", "skip": "skip"}[settings.pop("errors")]
-    settings["ends"] = "uneven" if uneven else settings.get("ends")
-    settings = {"multiprocessing_context": "fork", "timeout": 60} | settings
-    return Loader(pipe(lengths, rows, **of_pipe), **settings)
 
 
 def equal(batch: Any, other: Any) -> None:
@@ -238,101 +216,6 @@ def test_files_that_fail_are_left_out_as_of_streams(workers: int, known: bool):
     assert sorted((bad.index, bad.file) for bad in stats.bad) == [(3, "3"), (5, "5")]
     reasons = {bad.index: bad.reason for bad in stats.bad}
     assert "left out from item 2 on: ZeroDivisionError: in the middle" in reasons[3]
-
-
-@pytest.mark.parametrize("how", [signal.SIGKILL, "exit"])
-def test_a_killed_worker_is_named_with_its_file(how: Any):
-    def read(file: int) -> Any:
-        for k in range(10):
-            if (file, k) == (5, 4):
-                os._exit(7) if how == "exit" else os.kill(os.getpid(), how)
-            yield np.array([file, k])
-
-    before = held()
-    ours = loader([10] * 8, 4, num_workers=2, read=read, shuffle=False)
-    with pytest.raises(StreamError, match=r"worker 1 \(process .* while it read file 5 \(5\) for row 1") as caught:
-        for _ in ours:
-            pass
-    assert caught.value.number == 5
-    state = ours.state_dict()
-    assert (state["epoch"], state["step"]) == (0, 14)
-    again = loader([10] * 8, 4, read=lambda file: (np.array([file, k]) for k in range(10)), shuffle=False)
-    again.load_state_dict(state)
-    batch = next(iter(again))
-    assert (batch.files[1], batch.positions[1]) == (5, 4)
-    del caught, _, ours, again, batch
-    nothing_new(before)
-
-
-def test_killed_at_random_moments():
-    """An error that names the worker, or all batches. The state continues at the exact batch, and nothing stays."""
-    lengths, kills, rng, batch = [5, 9, 2, 7] * 10, 0, random.Random(7), None
-    want = expected(lengths, 4)
-    before = held()
-    for _ in range(int(os.environ.get("STOCACHED_TEST_KILLS", "12"))):
-        ours = loader(lengths, 4, num_workers=2)
-        batches: Any = iter(ours)
-        pids = batches._batches._source.pids
-        timer = threading.Timer(rng.random() * 0.05, _kill, (rng.choice(pids),))
-        timer.start()
-        found: list[Any] = []
-        try:
-            for batch in batches:
-                found += collect([batch])
-        except StreamError as error:
-            if "was killed by SIGKILL" not in str(error):
-                raise
-            kills += 1
-            assert ours.state_dict()["step"] == len(found)
-            again = loader(lengths, 4, num_workers=1)
-            again.load_state_dict(ours.state_dict())
-            found += collect(again)
-        assert found == want
-        timer.join()
-    del ours, batches, batch
-    with contextlib.suppress(NameError):
-        del again
-    nothing_new(before)
-    assert kills > 0
-
-
-def _kill(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
-
-
-def test_timeout_names_the_late_worker():
-    def read(file: int) -> Any:
-        yield np.zeros(3)
-        time.sleep(60 if file == 2 else 0)
-        yield np.zeros(3)
-
-    for timeout in (0.05, 0.5, 2.5, 12.5):  # longer than workers take to start
-        batches = iter(loader([2] * 4, 4, num_workers=2, read=read, shuffle=False, timeout=timeout))
-        with contextlib.suppress(StreamError):
-            next(batches)
-            break
-    with pytest.raises(StreamError, match=rf"no batch in timeout={timeout} s; worker 0 reads file 2 \(2\) for row 2"):
-        next(batches)
-    assert next(batches, None) is None
-
-
-def test_nothing_is_left_after_a_break_a_close_and_another_iteration():
-    ours = loader([50] * 8, 4, num_workers=2)
-    collect(ours, 1)
-    before = held()
-    for most in (0, 1, 3):
-        for k, _batch in enumerate(ours):
-            if k >= most:
-                break
-        del _batch
-    batches = iter(ours)
-    next(batches)
-    ours.close()
-    with pytest.raises(ClosedError, match="the loader was closed"):
-        next(batches)
-    del batches
-    nothing_new(before)
 
 
 # ------------------------------------------------------------ readers with states
@@ -569,7 +452,7 @@ def test_a_loader_can_be_pickled_and_its_attributes_set():
     again.num_workers = 3
     assert collect(again) == collect(ours) == expected(lengths, 4)
     batches: Any = iter(again)
-    assert len(batches._batches._source.pids) == 3
+    assert len(pids(batches)) == 3
 
 
 def test_an_epoch_that_is_set_after_the_iteration_was_made():

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from helpers import python
 from processes import lives
-from stream_files import Files, collect, expected, item, lengths_of, streams
+from stream_files import Files, collect, expected, item, lengths_of, pids, streams
 
 from stocached import InvalidError, StreamError
 from stocached.streams import Streams
@@ -120,7 +120,7 @@ def test_more_workers_than_rows_are_not_started():
     loader = streams(lengths, 2, num_workers=5)
     batches = iter(loader)
     next(batches)
-    assert sum(map(lives, batches._source.pids)) == 2
+    assert sum(map(lives, pids(batches))) == 2
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -8,20 +8,19 @@ import gc
 import os
 import random
 import signal
-import subprocess
-import sys
 import threading
 import time
 from multiprocessing import get_context
 
 import numpy as np
 import pytest
-from processes import gone, held, limit, nothing_new, until
-from programs import Program
-from stream_files import Files, collect, expected, streams
+from processes import held, limit, nothing_new, until
+from stream_files import Files, collect, expected, kill, loader, pids, streams
 
 from stocached import ClosedError, StreamError
 from stocached._workers import processes
+
+BOTH = pytest.mark.parametrize("of", [streams, loader], ids=["streams", "loader"])
 
 
 class FourAtOnce(Files):
@@ -69,9 +68,11 @@ def test_rows_are_read_ahead_of_the_training_loop():
     assert collect(batches) == expected(lengths, 4, shuffle=False)[1:]
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSEGV, "exit"])
-@pytest.mark.parametrize("known", [False, True], ids=["unknown", "known"])
-def test_a_killed_worker_is_named_with_its_file(how, known):
+@BOTH
+@pytest.mark.parametrize(
+    ("how", "known"), [(signal.SIGKILL, False), (signal.SIGKILL, True), (signal.SIGSEGV, True), ("exit", False)]
+)
+def test_a_killed_worker_is_named_with_its_file(how, known, of):
     def read(file):
         for k in range(10):
             if (file, k) == (5, 4):
@@ -82,50 +83,56 @@ def test_a_killed_worker_is_named_with_its_file(how, known):
             yield np.array([file, k])
 
     before = held()
-    loader = streams([10] * 8, 4, num_workers=2, read=read, shuffle=False, known=known)
+    loader = of([10] * 8, 4, num_workers=2, read=read, shuffle=False, known=known)
+    batches = iter(loader)
+    pid = pids(batches)[1]
     with pytest.raises(StreamError) as caught:
-        for _ in loader:
+        for _ in batches:
             pass
     expected_how = "exited with status 7" if how == "exit" else f"was killed by {how.name}"
-    assert f"worker 1 (process {caught.value.args[0].split('process ')[1].split(')')[0]}) {expected_how}" in str(
-        caught.value
-    )
-    assert "while it read file 5 (5) for row 1" in str(caught.value)
+    assert f"worker 1 (process {pid}) {expected_how} while it read file 5 (5) for row 1" in str(caught.value)
     assert caught.value.number == 5
     assert ("memory" in str(caught.value)) == (how == signal.SIGKILL)
-    del caught, _, loader
+    state = loader.state_dict()
+    assert (state["epoch"], state["step"]) == (0, 14)
+    again = of([10] * 8, 4, read=lambda file: (np.array([file, k]) for k in range(10)), shuffle=False, known=known)
+    again.load_state_dict(state)
+    batch = next(iter(again))
+    assert (batch.files[1], batch.positions[1]) == (5, 4)
+    del caught, _, loader, batches, again, batch
     nothing_new(before)
 
 
-def kill(pid):
-    with contextlib.suppress(ProcessLookupError):  # it had ended
-        os.kill(pid, signal.SIGKILL)
-
-
-def test_killed_at_random_moments():
+@BOTH
+def test_killed_at_random_moments(of):
     """Each time the result is an error that names the worker, or all batches are right. It is
-    quick, and nothing stays."""
-    lengths = [5, 9, 2, 7] * 10
+    quick, the state continues at the exact batch, and nothing stays."""
+    lengths, rng, kills, batch, again = [5, 9, 2, 7] * 10, random.Random(7), 0, None, None
     want = expected(lengths, 4)
-    rng = random.Random(7)
-    kills = 0
     before = held()
     for _ in range(int(os.environ.get("STOCACHED_TEST_KILLS", "12"))):
-        batches = iter(streams(lengths, 4, num_workers=2))
-        pids = batches._source.pids
-        timer = threading.Timer(rng.random() * 0.05, kill, (rng.choice(pids),))
+        loader = of(lengths, 4, num_workers=2)
+        batches, found = iter(loader), []
+        timer = threading.Timer(rng.random() * 0.05, kill, (rng.choice(pids(batches)),))
         timer.start()
         try:
-            assert collect(batches) == want
+            for batch in batches:
+                found += collect([batch])
         except StreamError as error:
             if "was killed by SIGKILL" not in str(error):
                 raise
             kills += 1
+            assert loader.state_dict()["step"] == len(found)
+            again = of(lengths, 4, num_workers=1)
+            again.load_state_dict(loader.state_dict())
+            found += collect(again)
+        assert found == want
         begin = time.monotonic()
         del batches
         assert time.monotonic() - begin < limit(1)
         timer.cancel()
         timer.join()
+    del loader, again, batch
     nothing_new(before)
     assert kills > 0
 
@@ -147,16 +154,16 @@ def test_a_worker_s_init_function():
         next(iter(streams([1] * 4, 4, num_workers=1, worker_init_fn=broken)))
 
 
-def test_timeout_names_the_late_worker():
+@BOTH
+def test_timeout_names_the_late_worker(of):
     def read(file):
         yield np.zeros(3)
-        if file == 2:
-            time.sleep(60)
+        time.sleep(60 if file == 2 else 0)
         yield np.zeros(3)
 
     before = held()
     for timeout in (0.01, 0.05, 0.5, 2.5, 12.5):  # longer than workers take to start
-        batches = iter(streams([2] * 4, 4, num_workers=2, read=read, shuffle=False, timeout=timeout))
+        batches = iter(of([2] * 4, 4, num_workers=2, read=read, shuffle=False, timeout=timeout))
         with contextlib.suppress(StreamError):
             next(batches)
             break
@@ -169,14 +176,14 @@ def test_timeout_names_the_late_worker():
     nothing_new(before)
 
 
+@BOTH
 @pytest.mark.parametrize("known", [False, True], ids=["unknown", "known"])
-def test_nothing_is_left_after_a_break(known):
-    lengths = [50] * 8
-    loader = streams(lengths, 4, num_workers=2, known=known)
+def test_nothing_is_left_after_a_break(known, of):
+    loader = of([50] * 8, 4, num_workers=2, known=known)
     rng = random.Random(3)
     collect(loader, 1)
     before = held()
-    for _ in range(int(os.environ.get("STOCACHED_TEST_BREAKS", "8"))):
+    for _ in range(int(os.environ.get("STOCACHED_TEST_BREAKS", "4"))):
         most = rng.randrange(4)
         for k, _batch in enumerate(loader):
             if k >= most:
@@ -188,6 +195,32 @@ def test_nothing_is_left_after_a_break(known):
                     raise KeyError("in the training loop")
             del _batch
     nothing_new(before)
+
+
+@BOTH
+@pytest.mark.parametrize("known", [False, True], ids=["unknown", "known"])
+def test_close_by_another_thread_ends_a_next_that_waits(known, of):
+    def read(file):
+        yield np.zeros(3)
+        time.sleep(100)
+
+    batches, first, raised = iter(of([2] * 4, 4, num_workers=2, read=read, known=known)), threading.Event(), []
+
+    def wait():
+        next(batches)
+        first.set()
+        with pytest.raises((StreamError, ClosedError)) as caught:
+            next(batches)
+        raised.append(str(caught.value))
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    assert first.wait(60)
+    begin = time.monotonic()
+    batches.close()
+    assert time.monotonic() - begin < limit(5)
+    thread.join()
+    assert "closed" in raised[0]
 
 
 def test_an_iterator_without_references_is_closed_at_once():
@@ -240,75 +273,6 @@ def test_generators_in_workers_are_closed(tmp_path, monkeypatch):
     next(batches)
     batches.close()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1", "2", "3"]
-
-
-PROGRAM = """
-import os, signal, sys, time, warnings
-warnings.simplefilter("error")
-import numpy as np
-from stocached import Loader, source
-from stocached.streams import Streams
-def read(file):
-    for k in range(100000): yield np.array([file, k])
-if __name__ == "__main__":
-    if sys.argv[1] == "streams":
-        batches = rows = iter(Streams(range(8), 4, read, num_workers=2, multiprocessing_context=sys.argv[2]))
-    else:
-        pipe = source(range(8)).flat_map(read).batch(4, rows=True)
-        batches = iter(Loader(pipe, num_workers=2, multiprocessing_context=sys.argv[2]))
-        rows = batches._batches
-    next(batches)
-    print(*rows._source.pids, flush=True)
-    {end}
-"""
-
-
-ENDS = {
-    "end": ("pass", 0),
-    "exception": ("raise KeyError('loop')", 1),
-    "interrupt": ("os.kill(os.getpid(), signal.SIGINT); time.sleep(5)", -2),
-    "killed": ("os.kill(os.getpid(), signal.SIGKILL)", -9),
-}
-
-
-@pytest.mark.parametrize(
-    ("of", "end", "method"),
-    [
-        *(("loader", end, "fork") for end in ENDS),
-        ("streams", "end", "forkserver"),
-        ("loader", "killed", "spawn"),
-    ],
-)
-def test_workers_end_with_the_interpreter(tmp_path, method, end, of):
-    code, status = ENDS[end]
-    program = tmp_path / "program.py"
-    program.write_text(PROGRAM.format(end=code))
-    process = Program(program, of, method)
-    pids = [int(pid) for pid in process.stdout.readline().split()]
-    assert len(pids) == 2
-    _, errors = process.communicate(timeout=120)
-    assert process.returncode == status, errors
-    assert gone(pids) < limit(5), errors
-    if end == "end":
-        assert errors == ""
-
-
-def test_ctrl_c_for_the_whole_group_is_the_parent_s(tmp_path):
-    """A terminal sends Ctrl-C to the workers too. They must not print tracebacks."""
-    program = tmp_path / "program.py"
-    program.write_text(PROGRAM.format(end="os.killpg(0, signal.SIGINT); time.sleep(5)"))
-    process = subprocess.Popen(
-        [sys.executable, str(program), "loader", "fork"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    pids = [int(pid) for pid in process.stdout.readline().split()]
-    _, errors = process.communicate(timeout=120)
-    assert process.returncode == -signal.SIGINT
-    assert errors.count("Traceback") == 1, errors
-    assert gone(pids) < limit(5)
 
 
 def test_a_forked_child_has_batches_of_its_own():

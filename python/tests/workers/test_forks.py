@@ -53,14 +53,14 @@ def test_workers_that_are_replaced_while_hits_are_gathered():
             found += check(batch)
             if number in (5, 15, 25):
                 assert helpers() == ["stocached background"], helpers()
-                pid = loader._executor.kept.pool.pids[killed % 2]
+                pid = loader._executor.kept.pids[killed % 2]
                 os.kill(pid, signal.SIGKILL)
                 gone([pid])
                 killed += 1
                 time.sleep(0.3)             # longer than the loader goes without a check
         assert found == list(range(400)), found
     assert loader.stats().hits > hits
-    assert loader._executor.kept.pool.restarts == killed == 9
+    assert loader._executor.kept.restarts == killed == 9
     loader.close()
     assert threads == [1] * (1 + 2 + 9), threads
     """

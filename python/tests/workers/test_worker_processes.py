@@ -164,7 +164,8 @@ def test_the_garbage_collector_ends_a_pool_s_workers_before_it_closes_the_files(
             lived.extend(map(lives, pids))
 
     job = types.SimpleNamespace(workers=2, process=True, iterable=False)
-    pool = Pool(job, lambda *_: time.sleep(100), "fork", File(), File(), restart=False)
+    pool = Pool(File(), File())
+    pool.start(job, lambda *_: time.sleep(100), "fork", restart=False)
     pids += pool.pids
     pool.itself = pool
     del pool

@@ -27,7 +27,7 @@ class Executor:
     """Has the workers that a loader keeps between epochs."""
 
     def __init__(self) -> None:
-        self.kept: Any = None  # a WorkerRuntime, or of rows a Team
+        self.kept: Any = None  # a Pool: of rows, or a WorkerRuntime
 
     def pipeline(self, setup: Setup) -> Any:
         """What native workers of the next epoch do in C, of a kind that the program chose; None:
@@ -42,7 +42,7 @@ class Executor:
         batches."""
         if isinstance(context.begun.walk, StreamWalk):
             rows = StreamBatches(context, self.kept)
-            self.kept = rows.team
+            self.kept = rows.kept
             return rows
         restored, workers = context.begun.restored, context.setup.num_workers
         if restored is not None and not context.by_rows:

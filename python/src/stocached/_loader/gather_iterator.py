@@ -19,13 +19,13 @@ from .._random.sample_seeds import epoch_seed
 from .._samples.batch_layout import Layout, closed_up
 from .._workers import serialization
 from .._workers.task_queue import place_of
+from .._workers.tasks import BAD, ERROR, FROM_CACHE, NO_BUFFER, ROW, SAMPLE, WHOLE
 from .bad_samples import BadSample, bad_sample
 from .epoch_context import EpochContext
 from .fetcher import batch_of
 from .gather import Batch, Gatherer, Indices
 from .iterator import BatchIterator, Clocks, Delivered
 from .sampling import listed
-from .tasks import BAD, ERROR, FROM_CACHE, NO_BUFFER, ROW, SAMPLE, WHOLE
 from .worker_runtime import WorkerRuntime
 
 _MIN_OVERLAP_NS = 100_000  # a shorter training step hides no gather

@@ -21,8 +21,8 @@ from .._samples.own_copy import own_copy
 from .._trace.augment_time import augmented
 from .._workers import dataset_states
 from .._workers.task_queue import TaskQueue
+from .._workers.tasks import BEGIN, ITEMS, SAMPLE, TELL
 from .fetcher import ByIndex, Fetcher
-from .tasks import BEGIN, ITEMS, SAMPLE, TELL
 
 _SHOWN = 16  # the most samples in a message
 

@@ -18,14 +18,15 @@ from .._datasets.lists import Entry, WindowWalk
 from .._datasets.tally import bytes_of, current
 from .._memory.batch_pool import Lease
 from .._workers import serialization
+from .._workers.pool import Asked
 from .._workers.task_queue import NOT_LENT, place_of
+from .._workers.tasks import BATCH, ERROR, ITEMS, NO_BUFFER
 from .bad_samples import BadSample, all_bad
 from .columns import joined
 from .epoch_context import EpochContext
 from .iterator import BatchIterator, Clocks, Delivered
 from .lists_reader import Block, Finisher, Read, Reader, Run
-from .tasks import BATCH, ERROR, ITEMS, NO_BUFFER
-from .worker_runtime import Asked, WorkerRuntime
+from .worker_runtime import WorkerRuntime
 
 _AHEAD = 64  # batches of items that are read ahead, for each worker
 _SHORT = 5_000_000  # ns: a run that is read faster is followed by a longer one

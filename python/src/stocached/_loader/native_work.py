@@ -11,8 +11,8 @@ from .._common.errors import UnsupportedError
 from .._memory.batch_pool import BatchPool
 from .._samples.batch_layout import Layout
 from .._workers.task_queue import TaskQueue
+from .._workers.tasks import FROM_CACHE, ROW, SAMPLE
 from .job import Job
-from .tasks import FROM_CACHE, ROW, SAMPLE
 
 
 class NativeWork:

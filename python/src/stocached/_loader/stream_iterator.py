@@ -10,19 +10,20 @@ import numpy as np
 
 from .._datasets.tally import bytes_of, current
 from .._streams.batch import StreamBatch
-from .._streams.iterator import StreamIterator, batch_pool_of
+from .._streams.iterator import Progress, StreamIterator, batch_pool_of
 from .._streams.open_files import Failure
 from .._streams.order import StreamWalk
 from .._streams.scheduler import State, Step
 from .._streams.settings import StreamSettings
-from .._streams.workers import Team
+from .._streams.workers import start_pool
+from .._workers.pool import Pool
 from .bad_samples import BadSample
 from .epoch_context import EpochContext
 from .iterator import BatchIterator, Clocks, Delivered
 
 
-class _Reached:
-    """What an iteration of a stream tells, as a `Progress`."""
+class _Reached(Progress):
+    """What an iteration of a stream tells."""
 
     def __init__(self, settings: StreamSettings, at: State, context: EpochContext) -> None:
         self._files, self.at, self._context = settings.files, at, context
@@ -30,9 +31,6 @@ class _Reached:
 
     def _given(self, step: Step) -> None:
         self.at = step.state
-
-    def _ended(self, epoch: int) -> None:
-        """The loader knows its next epoch."""
 
     def _failed(self, failure: Failure) -> None:
         number, why = failure.assignment.number, failure.error.summary.replace("\n", "; ")
@@ -45,17 +43,20 @@ class _Reached:
 
 
 class StreamBatches(BatchIterator):
-    def __init__(self, context: EpochContext, team: Team | None) -> None:
-        """team: workers that the loader has kept."""
+    def __init__(self, context: EpochContext, pool: Pool | None) -> None:
+        """pool: workers that the loader has kept."""
         super().__init__(context)
         walk = context.begun.walk
         assert isinstance(walk, StreamWalk)
         self._walk, self._settings = walk, _settings(context, walk.settings)
         self._reached = _Reached(walk.settings, walk.at, context)
-        if team is None and context.setup.persistent_workers:
-            team = Team(self._settings, batch_pool_of(self._settings))
-        self.team = team  # that the next iteration has too
-        self._batches = StreamIterator(self._settings, self._settings.scheduler(walk.at), self._reached, team)
+        keep = context.setup.persistent_workers
+        if pool is None and context.job.workers:
+            pool = start_pool(self._settings, batch_pool_of(self._settings))
+        self.kept = pool if keep else None
+        self._runtime, self._workers = pool, [] if pool is None else pool.processes
+        scheduler = self._settings.scheduler(walk.at)
+        self._batches = StreamIterator(self._settings, scheduler, self._reached, pool, keep=keep)
 
     def _next(self) -> Delivered:
         job = self._context.job

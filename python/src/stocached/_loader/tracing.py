@@ -9,7 +9,7 @@ import numpy as np
 
 from .._datasets.tally import NS, Counters
 from .._trace import GATHER, LOOP, SERVER, TICK, Recorder, worker
-from .tasks import FROM_CACHE
+from .._workers.tasks import FROM_CACHE
 
 _NAMES = ("step", "gather", "fetch", "load", "augment", "wait", "transfer", "batch_augment", "source", "delay")
 _STEP, _GATHER, _FETCH, _LOAD, _AUGMENT, _WAIT, _TRANSFER, _BATCH_AUGMENT, _SOURCE, _DELAY = range(len(_NAMES))

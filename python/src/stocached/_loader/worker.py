@@ -18,7 +18,6 @@ from .._common.load_time import QUICK, delay_ns, idle_ns
 from .._datasets.cache_backed import CacheBacked
 from .._datasets.lists import Lists
 from .._datasets.tally import current
-from .._memory import mapping
 from .._memory.batch_pool import BatchPool
 from .._random.generator_states import Draws
 from .._random.generators import Seeding
@@ -26,12 +25,7 @@ from .._samples.batch_layout import Layout
 from .._trace.augment_time import spent_ns
 from .._workers import dataset_states, serialization
 from .._workers.task_queue import TaskQueue
-from .bad_samples import bad_sample
-from .fetcher import Fetcher
-from .job import Job
-from .lists_reader import Finisher, WorkerReader
-from .native_work import NativeWork
-from .tasks import (
+from .._workers.tasks import (
     BAD,
     BEGIN,
     ENDED,
@@ -40,37 +34,33 @@ from .tasks import (
     ITEMS,
     MADE,
     NO_BUFFER,
-    ROW,
     ROW_AND_OBJECTS,
     SAMPLE,
     TELL,
     WHOLE,
 )
+from .._workers.worker import MOST, NAP, Worker, answer
+from .bad_samples import bad_sample
+from .fetcher import Fetcher
+from .job import Job
+from .lists_reader import Finisher, WorkerReader
+from .native_work import NativeWork
 
-_NAP = 0.25  # seconds that a worker without work sleeps at a time
 _Loaded = list[tuple[_native.Task, Any]]
 _UNPROBED = object()  # a sample that is neither probed in the cache nor fetched yet
-_MOST = 32  # the most tasks to take at a time
-_TOGETHER = 1_000_000  # ns: the most that these tasks may take together, so that other workers get some
+_TOGETHER = 1_000_000  # ns: the most that tasks which are taken together may take, so that other workers get some
 
 
-def run_worker(worker: int, job: Job, task_queue: TaskQueue, batch_pool: BatchPool) -> None:
+def run_worker(number: int, job: Job, task_queue: TaskQueue, batch_pool: BatchPool) -> None:
     """Runs a worker, a process or a thread, until the task queue is stopped."""
     if job.process:
-        batch_pool.enter_worker()
-        mapping.keep_freed()
-        job.backend.enter_worker(worker, job.workers, job.base_seed, job.user_dataset)
-    Worker(worker, job, task_queue, batch_pool).run()
+        job.backend.enter_worker(number, job.workers, job.base_seed, job.user_dataset)
+    LoaderWorker(number, job, task_queue, batch_pool).run()
 
 
-def _answer(task: _native.Task, place: tuple[int, int], result: int = ROW) -> None:
-    """place: of the answer in the overflow, its offset and bytes."""
-    (task.overflow_offset, task.overflow_bytes), task.result = place, result
-
-
-class Worker:
+class LoaderWorker(Worker):
     def __init__(self, number: int, job: Job, task_queue: TaskQueue, batch_pool: BatchPool) -> None:
-        self._number, self._job, self._task_queue, self._batch_pool = number, job, task_queue, batch_pool
+        super().__init__(number, job, task_queue, batch_pool)
         self._layout: Layout | None = None
         self._native: NativeWork | None = None  # does what C can do
         self._rows: dict[int, list[Any]] = {}  # by buffer
@@ -78,44 +68,29 @@ class Worker:
         self._reader = WorkerReader(number, job, task_queue) if isinstance(job.dataset, Lists) else None
         self._seeding = Seeding(job.backend.generators)
         self._pace = float(_TOGETHER)  # ns of recent samples
-        self._most = 1  # tasks to take at a time
         self._draws: Draws | None = None
         self._begin_draws: dict[str, Any] = {}  # states of generators when the epoch began
-        self._sent: bytes | None = None  # the last snapshot
+        self._last: bytes | None = None  # the last snapshot that was sent
         # Of a thread it cannot be told whether it waited for the source or for the interpreter's lock. What a server
         # does is no load of ours.
         self._waits = job.process and job.served is None
         self._idle = 0  # ns: when it was last asked for; asking takes longer than a quick load
         self._delay = 0  # ns: delays of this thread before the task
         self._started = False  # the user's init function has succeeded
-        # An error of the user's init function or of its iterator's start: the answer to every task.
-        self._broken: Any = None
 
-    def run(self) -> None:
-        """Does tasks until the task queue is stopped."""
-        tasks = (_native.Task * _MOST)()
-        if self._job.counters is not None:
-            self._job.counters.enter_worker(self._number)
-        self._start()
-        if self._job.pipeline is not None and self._broken is None:
-            self._native = NativeWork(self._number, self._job, self._task_queue, self._batch_pool)
-        while True:
-            count = self._take(tasks)
-            if count is None:
-                return
-            if count:
-                self._delay = delay_ns()
-                current().wake()
-                self._do(tasks[:count])
-                self._tell_delay(tasks[count - 1])
-                current().flush()
-                self._task_queue.done(self._number, tasks, count)
+    def _do(self, tasks: ctypes.Array[_native.Task], count: int) -> None:
+        self._delay = delay_ns()
+        current().wake()
+        self._do_all(tasks[:count])
+        self._tell_delay(tasks[count - 1])
+        current().flush()
+        self._task_queue.done(self._number, tasks, count)
 
     def _take(self, tasks: ctypes.Array[_native.Task]) -> int | None:
-        """The next tasks that Python does."""
+        """Those that Python does."""
         if self._native is not None:
-            return self._native.take(self._layout or self._learn_layout(), tasks, self._most, _NAP)
-        return self._task_queue.take(self._number, tasks, self._most, _NAP)
+            return self._native.take(self._layout or self._learn_layout(), tasks, self._most, NAP)
+        return super()._take(tasks)
 
     def _tell_delay(self, task: _native.Task) -> None:
         """Of the task that ends now."""
@@ -132,23 +107,27 @@ class Worker:
             return RuntimeError(f"SystemExit({error.code!r})").with_traceback(error.__traceback__)
         return error
 
+    def _sent(self, error: BaseException) -> Any:
+        return self._job.backend.error(self._survived(error), self._job.where(self._number))
+
     def _start(self) -> None:
         job = self._job
-        try:
-            if job.pipes is not None:
-                job.pipes.seed(job.dataset)
-                job.pipes.shard(job.dataset, self._number, job.workers)
-            if job.init is not None:
-                job.init(self._number)
-            if job.snapshots and job.process:  # threads share the generators with the whole program
-                self._draws = Draws()
-            if self._reader is not None:
-                self._fetcher = self._reader.finisher
-            elif not job.iterable:
-                self._fetcher = job.fetcher()
-            self._started = True
-        except BaseException as error:
-            self._broken = job.backend.error(self._survived(error), job.where(self._number))
+        if job.counters is not None:
+            job.counters.enter_worker(self._number)
+        if job.pipes is not None:
+            job.pipes.seed(job.dataset)
+            job.pipes.shard(job.dataset, self._number, job.workers)
+        if job.init is not None:
+            job.init(self._number)
+        if job.snapshots and job.process:  # threads share the generators with the whole program
+            self._draws = Draws()
+        if self._reader is not None:
+            self._fetcher = self._reader.finisher
+        elif not job.iterable:
+            self._fetcher = job.fetcher()
+        self._started = True
+        if job.pipeline is not None:
+            self._native = NativeWork(self._number, job, self._task_queue, self._batch_pool)
 
     def _begin(self, task: _native.Task) -> None:
         """Begins an epoch of whole batches. Answers with a snapshot, and with the number of batches
@@ -156,7 +135,7 @@ class Worker:
         job = self._job
         if not self._started:
             return
-        self._broken = self._fetcher = self._sent = None
+        self._broken = self._fetcher = self._last = None
         job.base_seed, job.key, pipes, snapshot, finished = self._task_queue.get_object(task.argument, task.index)
         skipped = 0
         try:
@@ -167,9 +146,9 @@ class Worker:
             self._begin_draws = self._drawn()
             if snapshot is None or finished:
                 self._fetcher = job.fetcher()
-            _answer(task, self._task_queue.put_object((self._snapshot(), skipped)))
+            answer(task, self._task_queue.put_object((self._snapshot(), skipped)))
         except BaseException as error:
-            self._broken = job.backend.error(self._survived(error), job.where(self._number))
+            self._broken = self._sent(error)
 
     def _drawn(self) -> dict[str, Any]:
         return self._draws.states() if self._draws is not None else {}
@@ -184,19 +163,19 @@ class Worker:
         again = self._job.iterable and not self._fetcher.stateful and not self._fetcher.ended
         snapshot["generators"] = self._begin_draws if again else self._drawn()
         data = pickle.dumps(snapshot, pickle.HIGHEST_PROTOCOL)
-        if data == self._sent:
+        if data == self._last:
             return None
-        self._sent = data
+        self._last = data
         return data
 
     def _answer_error(self, task: _native.Task, error: BaseException) -> None:
         if isinstance(error, StopIteration):  # which would end the epoch
             error = RuntimeError(f"the dataset raised StopIteration({error})").with_traceback(error.__traceback__)
         bad = bad_sample(task.index, error) if self._job.skips_bad and task.kind == SAMPLE else None
-        sent = self._job.backend.error(error, self._job.where(self._number)) if bad is None else bad
-        _answer(task, self._task_queue.put_object(sent), ERROR if bad is None else BAD)
+        sent = self._sent(error) if bad is None else bad
+        answer(task, self._task_queue.put_object(sent), ERROR if bad is None else BAD)
 
-    def _do(self, tasks: list[_native.Task]) -> None:
+    def _do_all(self, tasks: list[_native.Task]) -> None:
         """Does tasks of one kind. A result is ROW, with nothing in the overflow, unless a method
         sets another."""
         if tasks[0].kind != SAMPLE or self._broken is not None:
@@ -224,14 +203,14 @@ class Worker:
         if task.kind == BEGIN:
             self._begin(task)
         elif self._broken is None and task.kind == TELL:
-            _answer(task, self._task_queue.put_object(self._snapshot()))
+            answer(task, self._task_queue.put_object(self._snapshot()))
         elif self._broken is None and task.kind == ITEMS:
             assert self._reader is not None
-            _answer(task, self._reader.read(*self._task_queue.get_object(task.argument, task.index)))
+            answer(task, self._reader.read(*self._task_queue.get_object(task.argument, task.index)))
         elif self._broken is None:
             self._make_batch(task)
         if self._broken is not None:
-            _answer(task, self._task_queue.put_object(self._broken), ERROR)
+            answer(task, self._task_queue.put_object(self._broken), ERROR)
 
     def _hits(self) -> int:
         """Samples that this worker got from the cache so far."""
@@ -255,7 +234,7 @@ class Worker:
         except StopIteration:
             if not self._job.iterable:
                 raise
-            _answer(task, self._task_queue.put_object(self._snapshot()), ENDED)
+            answer(task, self._task_queue.put_object(self._snapshot()), ENDED)
             return
         self._task_queue.augmented(task.position, spent_ns() - spent)
         count = self._fetcher.count
@@ -265,7 +244,7 @@ class Worker:
             self._task_queue.waited(task.position, idle_ns() - idle)
         batch = data, count, hits, self._fetcher.bad, self._snapshot() if tell else None
         place = serialization.send(self._task_queue, batch, memory)
-        _answer(task, place, MADE + FROM_CACHE * (hits == count > 0))
+        answer(task, place, MADE + FROM_CACHE * (hits == count > 0))
 
     # ------------------------------------------------------------ samples
 
@@ -277,7 +256,7 @@ class Worker:
         found = hit = None
         if self._job.cached is not None and len(tasks) > 1:
             with contextlib.suppress(Exception):  # then one by one, so that the error belongs to its sample
-                found = self._job.cached.peek_several([task.index for task in tasks], _MOST)
+                found = self._job.cached.peek_several([task.index for task in tasks], MOST)
         elif self._native is not None and self._job.served is not None and len(tasks) > 1:
             with contextlib.suppress(Exception):  # the same; one request for all misses
                 found = self._job.dataset.__getitems__([task.index for task in tasks])
@@ -302,7 +281,7 @@ class Worker:
             if task.result not in (ERROR, BAD):
                 task.result += FROM_CACHE
         self._pace += ((time.monotonic_ns() - start) / len(tasks) - self._pace) / 2
-        self._most = max(1, min(_MOST, int(_TOGETHER / self._pace)))
+        self._most = max(1, min(MOST, int(_TOGETHER / self._pace)))
 
     def _load(self, task: _native.Task, found: Any, loaded: _Loaded, hits: list[_native.Task]) -> None:
         """Loads a sample. found: the result of a probe of the cache, or a sample that a server gave, or
@@ -349,7 +328,7 @@ class Worker:
         which is answered first: then a worker that does the others again sends theirs a second time. False: one cannot
         be sent, and `_write` names its sample."""
         try:
-            _answer(task, serialization.send(self._task_queue, objects), ROW_AND_OBJECTS)
+            answer(task, serialization.send(self._task_queue, objects), ROW_AND_OBJECTS)
         except (Exception, SystemExit):
             return False
         return True
@@ -362,9 +341,9 @@ class Worker:
                 pass  # another layout: answer with the whole sample
             else:
                 if objects:
-                    _answer(task, serialization.send(self._task_queue, {task.row: objects}), ROW_AND_OBJECTS)
+                    answer(task, serialization.send(self._task_queue, {task.row: objects}), ROW_AND_OBJECTS)
                 return
-        _answer(task, serialization.send(self._task_queue, sample), WHOLE)
+        answer(task, serialization.send(self._task_queue, sample), WHOLE)
 
     def _learn_layout(self) -> Layout | None:
         notice = self._task_queue.notice()

@@ -12,12 +12,13 @@ import numpy as np
 from .._common.errors import WorkerLostError
 from .._memory.batch_pool import Lease
 from .._workers.dataset_states import Report, Snapshots
+from .._workers.pool import Asked
 from .._workers.task_queue import place_of
+from .._workers.tasks import BATCH, ENDED, ERROR, FROM_CACHE, NO_BUFFER
 from .bad_samples import BadSample
 from .epoch_context import EpochContext
 from .iterator import BatchIterator, Delivered, as_request, check_found
-from .tasks import BATCH, ENDED, ERROR, FROM_CACHE, NO_BUFFER
-from .worker_runtime import Asked, WorkerRuntime
+from .worker_runtime import WorkerRuntime
 
 
 @dataclass

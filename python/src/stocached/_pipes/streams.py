@@ -18,10 +18,9 @@ from .._datasets.lists import WithoutIndex
 from .._datasets.tally import Counters, current
 from .._memory.texts import Texts
 from .._streams.batch import StreamBatch
-from .._streams.iterator import StreamIterator
+from .._streams.iterator import Progress, StreamIterator
 from .._streams.order import StreamOrder
 from .._streams.reader import Reader, parameters, skip
-from .._streams.scheduler import Step
 from .._streams.settings import StreamSettings
 from .._streams.snapshots import Snapshot
 from .._workers.stateful import is_stateful, state_of
@@ -116,19 +115,10 @@ class PipeRows(WithoutIndex):
     """What a loader has in place of a dataset."""
 
 
-class _Alone:
-    """The `Progress` of an iteration without a loader."""
-
-    def _given(self, step: Step) -> None: ...
-    def _ended(self, epoch: int) -> None: ...
-    def _failed(self, failure: Any) -> None: ...
-    def _read(self, step: int, answers: Any) -> None: ...
-
-
 def batches(batch: Batch) -> Iterator[StreamBatch]:
     """Those of epoch 0, for one rank."""
     settings = settings_of(batch, 0, "pad", False, 0, 1)
-    return StreamIterator(settings, settings.scheduler(settings.start(0)), _Alone())
+    return StreamIterator(settings, settings.scheduler(settings.start(0)), Progress())
 
 
 def steps(batch: Batch) -> int:

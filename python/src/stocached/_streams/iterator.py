@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from .._common.errors import ClosedError, StateError, StreamError
 from .._common.sizes import parse_size
 from .._memory.batch_pool import BatchPool
+from .._workers.pool import Pool
 from .assignment import NONE
 from .batch import StreamBatch
 from .items import Array, Items
 from .open_files import Failure, FileFailed, OpenFiles, first_item
 from .scheduler import Step, StepScheduler
 from .settings import StreamSettings
-from .workers import StreamWorkers, Team
+from .workers import StreamWorkers, start_pool
 
 
 class InProcessReader:
@@ -62,9 +63,10 @@ class InProcessReader:
         self._open_files.snapshots.clear()
         return self._scheduler.give(step), self.items, arrays
 
-    def learn(self, row: int, value: Any) -> None:
+    def learn(self, row: int, value: Any) -> bool:
         """As Batch.learn."""
         self.arrays = self._new(self._know(Items(value)))
+        return True
 
     def _know(self, items: Items) -> Items:
         self.items = self._streams.items = items
@@ -85,8 +87,8 @@ class InProcessReader:
         self._open_files.close()
 
 
-class Progress(Protocol):
-    """The `Streams` that an iteration tells how far it is."""
+class Progress:
+    """What an iteration tells how far it is."""
 
     def _given(self, step: Step) -> None:
         """The training loop gets the batch of this step."""
@@ -114,19 +116,25 @@ class StreamIterator(Iterator[StreamBatch]):
     """The batches of one epoch, or without end."""
 
     def __init__(
-        self, streams: StreamSettings, scheduler: StepScheduler, progress: Progress, team: Team | None = None
+        self,
+        streams: StreamSettings,
+        scheduler: StepScheduler,
+        progress: Progress,
+        pool: Pool | None = None,
+        *,
+        keep: bool = False,
     ) -> None:
-        """team: workers that the next iteration has too. None: the iteration has its own, if there are some."""
+        """pool: None: the iteration starts its workers, if it has some. keep: the next iteration has them too."""
         self._streams, self._progress, self._epoch = streams, progress, scheduler.rows.places.epoch
         # Row, first step, end: items that a file that failed does not have.
         self._gaps: list[tuple[int, int, int]] = []
         self._numbers = np.arange(streams.batch_size) + streams.rank * streams.batch_size
         self._source: InProcessReader | StreamWorkers | None = None
         self._pid = os.getpid()
-        self._batch_pool = batch_pool_of(streams) if team is None else team.batch_pool
+        self._batch_pool = batch_pool_of(streams) if pool is None else pool.batch_pool
         if streams.num_workers:
-            keep, team = team is not None, team or Team(streams, self._batch_pool)
-            self._source = StreamWorkers(streams, scheduler, team, progress._read, keep=keep)
+            pool = pool or start_pool(streams, self._batch_pool)
+            self._source = StreamWorkers(streams, scheduler, pool, progress._read, keep=keep)
         else:
             self._source = InProcessReader(streams, scheduler, self._batch_pool)
 
@@ -141,8 +149,8 @@ class StreamIterator(Iterator[StreamBatch]):
             self.close()
             cause = failed.__cause__ or failed.failure.error.rebuilt()
             raise self._error(failed.failure, cause) from cause
-        except BaseException:
-            self.close()
+        except BaseException as error:
+            self.close(harshly=not isinstance(error, Exception))
             raise
         self._note(self._source.failures())
         if got is None:

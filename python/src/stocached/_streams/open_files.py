@@ -64,13 +64,14 @@ class FileFailed(Exception):
 class _Reading:
     """One assignment, as far as it has come."""
 
-    __slots__ = ("assignment", "due", "failed", "item", "items", "length", "values")
+    __slots__ = ("assignment", "due", "early", "failed", "item", "items", "length", "values")
 
     def __init__(self, assignment: Assignment) -> None:
         self.assignment, self.item, self.length, self.failed = assignment, assignment.item, assignment.length, False
         self.values: Any = None  # what the reader returned
         self.items: Iterator[Any] | None = None
         self.due = NONE  # the item whose snapshot is next
+        self.early: Any = _END  # an item that was read, and has no place yet
 
     def open(self, reader: Reader, files: Sequence[Any]) -> None:
         one = self.assignment
@@ -94,6 +95,9 @@ class _Reading:
 
     def next(self) -> Any:
         """The item that is next, or _END. Of an open file."""
+        if self.early is not _END:
+            value, self.early = self.early, _END
+            return value
         value = next(self.items, _END)  # type: ignore[arg-type]
         if self.length is not None and (value is _END) != (self.item >= self.length):
             what = f"ends after {self.item} items" if value is _END else f"has more than {self.item} items"
@@ -114,9 +118,9 @@ class Batch(Protocol):
     items: Items | None
     arrays: Sequence[Array]  # arrays of each field, with a place for every row; if `items` are known
 
-    def learn(self, row: int, value: Any) -> None:
-        """Sets both. The value is the first item of that row, and the first of all that is
-        known."""
+    def learn(self, row: int, value: Any) -> bool:
+        """Sets both, or returns False: they are set later. The value is the first item of that row, and the first of
+        all that is known."""
 
 
 class OpenFiles:
@@ -143,8 +147,8 @@ class OpenFiles:
         return readings[0].assignment if readings else None
 
     def put(self, row: int, batch: Batch) -> bool:
-        """Puts a row's next item into its place in the batch. False: the row's files have no more;
-        it has no file now. FileFailed."""
+        """Puts a row's next item into its place in the batch, or keeps it until `batch.items` are known. False: the row's
+        files have no more; it has no file now. FileFailed."""
         readings = self._rows.get(row)
         while readings:
             reading = readings[0]
@@ -156,8 +160,9 @@ class OpenFiles:
                         self._open(reading)
                     value = reading.next()
                     if value is not _END:
-                        if batch.items is None:
-                            batch.learn(row, value)
+                        if batch.items is None and not batch.learn(row, value):
+                            reading.early = value
+                            return True
                         parts = batch.items.take(value)  # type: ignore[union-attr]
                         for array, part in zip(batch.arrays, parts, strict=True):
                             array[row] = part

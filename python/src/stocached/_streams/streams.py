@@ -14,7 +14,7 @@ from typing import Any
 from .._common.numbers import whole
 from . import checkpoint
 from .batch import StreamBatch
-from .iterator import StreamIterator
+from .iterator import Progress, StreamIterator
 from .open_files import Failure
 from .scheduler import State, Step
 from .settings import StreamSettings
@@ -33,7 +33,7 @@ class StreamFailure:
 
 
 @dataclass(eq=False, repr=False)
-class Streams(StreamSettings):
+class Streams(StreamSettings, Progress):
     """Batches of `batch_size` rows, each of which reads one file after the other.
 
     files: a sequence of whatever `read` takes: paths, names, numbers.
@@ -111,8 +111,6 @@ class Streams(StreamSettings):
 
     def _ended(self, epoch: int) -> None:
         self._at = self.start(epoch + 1)
-
-    def _read(self, step: int, answers: Any) -> None: ...
 
     def _failed(self, failure: Failure) -> None:
         """A file was given up."""

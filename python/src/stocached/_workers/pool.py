@@ -1,5 +1,5 @@
-"""The workers of a loader or of streams, processes or threads: they take tasks from a task queue, and are
-replaced when they die."""
+"""The workers of a loader or of a stream, processes or threads: their parent posts tasks, waits for the answers, and
+replaces workers that have died (docs/spec/workers.md)."""
 
 from __future__ import annotations
 
@@ -9,15 +9,21 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
+
+import numpy as np
 
 from .._common import threads
 from .._common.errors import WorkerLostError
 from .._memory.batch_pool import BatchPool
 from .processes import Owner, Start, WorkerProcess, end, start_context
-from .task_queue import TaskQueue
+from .task_queue import CANCELLED, DONE, POSTED, TAKEN, TASK, TaskQueue, place_of
+from .tasks import ERROR, NO_BUFFER, REQUESTS
 
+_SLICE = 0.05  # seconds of a wait between two checks of the workers, which may be killed
+_CHECK_INTERVAL = 0.25  # the same if workers are threads; between two checks without a wait
 _GRACE = 0.3  # seconds that a thread has to end: it may be in the middle of a sample
 _ATTEMPTS = 5  # workers that one task, or starting one, may cost
 
@@ -48,40 +54,79 @@ class _WorkerThread(threading.Thread):
         return f"{self.name.removeprefix('stocached ')} has ended {doing}"
 
 
+@dataclass
+class Asked:
+    """A task with a request."""
+
+    position: int
+    request: tuple[int, int]  # in the overflow
+
+
+@dataclass
+class _Abandoned:
+    """Tasks whose answers are not needed any more, and the buffer that they write into."""
+
+    first: int
+    tasks: int
+    lease: Any
+    done: Callable[[], None] | None
+
+
 class Pool(Owner):
-    """Workers of a loader, which start when it is made. The first daemon thread comes after it.
+    """Workers, and the memory that they share with their parent. It belongs to a loader that keeps its workers, or to one
+    iteration. All methods are for the thread that iterates, of the process that made it."""
 
-    run: a function of the worker's number, the job, the task queue and the batch pool, which runs in the
-    worker until the task queue is stopped. method: for `start_context`. All methods of the pool are for the
-    thread that iterates, of the process that made it."""
+    job: Any  # a Job
 
-    def __init__(
-        self,
-        job: Job,
-        run: Callable[..., None],
-        method: Any,
-        task_queue: TaskQueue,
-        batch_pool: BatchPool,
-        *,
-        restart: bool,
-        sent: str = "the dataset, collate_fn, augment and worker_init_fn",
-    ) -> None:
-        """sent: what the job is made of, for messages."""
-        self.job, self._run, self._restart = job, run, restart
-        self.task_queue, self._batch_pool = task_queue, batch_pool
-        self._process_start = Start(start_context(method), run, sent, piped=False)
+    def __init__(self, task_queue: TaskQueue, batch_pool: BatchPool) -> None:
+        self.task_queue, self.batch_pool = task_queue, batch_pool
         self.restarts = 0
         self.lost: str | None = None  # why no worker does anything any more
         self._worked = False  # any of them, ever
         # Workers that tasks have cost, by position; -1: that died between two tasks.
         self._cost: Counter[int] = Counter()
-        self.processes: list[Any] = []  # processes of the workers; they stay here when they have ended
+        # Processes of the workers; they stay here when they have ended. Tools find them in the attribute `_workers` of
+        # an iterator, as in torch.
+        self.processes: list[Any] = []
+        self._abandoned: list[_Abandoned] = []
+        self._checked_at = time.monotonic()
         super().__init__(partial(_finish, task_queue))
+
+    def start(
+        self,
+        job: Job,
+        run: Callable[..., None],
+        method: Any,
+        *,
+        restart: bool,
+        sent: str = "the dataset, collate_fn, augment and worker_init_fn",
+    ) -> None:
+        """Starts the workers, before the first daemon thread. run: a function of the worker's number, the job, the task
+        queue and the batch pool, which runs in the worker until the task queue is stopped. method: for
+        `start_context`. sent: what the job is made of, for messages."""
+        self.job, self._run, self._restart = job, run, restart
+        self._process_start = Start(start_context(method), run, sent, piped=False)
         self._start_all(self._start(number) for number in range(job.workers))
         self._list_processes()
 
+    @property
+    def usable(self) -> bool:
+        """Whether it is not closed, not inherited by a forked child, and has lost no worker."""
+        return not self._closed and self.ours and self.lost is None
+
+    @property
+    def ours(self) -> bool:
+        """Whether it is not inherited by a forked child."""
+        return self._pid == os.getpid()
+
+    def close(self) -> None:
+        super().close()
+        self._abandoned.clear()  # no process writes into their buffers any more
+        if self.ours:  # a forked child does not know what its parent has lent since
+            self.task_queue.free_spare()
+
     def _start(self, number: int) -> WorkerProcess | _WorkerThread:
-        arguments = number, self.job, self.task_queue, self._batch_pool
+        arguments = number, self.job, self.task_queue, self.batch_pool
         if self.job.process:
             return WorkerProcess(self._process_start, number, *arguments)
         thread = _WorkerThread(target=self._run, args=arguments, daemon=True, name=f"stocached worker thread {number}")
@@ -91,10 +136,12 @@ class Pool(Owner):
     def _list_processes(self) -> None:
         self.processes[:] = [worker.process for worker in self._workers] if self.job.process else []
 
+    # ------------------------------------------------------------ deaths
+
     def check(self) -> None:
         """Replaces workers that have died and has what they held done again; or WorkerLostError,
         naming worker, signal and sample, now and from now on."""
-        if os.getpid() != self._pid:
+        if not self.ours:
             return
         if self.lost is not None:
             raise WorkerLostError(self.lost)
@@ -114,11 +161,6 @@ class Pool(Owner):
             self._workers[number] = self._start(number)
             self._list_processes()
 
-    def worked(self) -> None:
-        """Something has been done since the last call: workers do not die of being started."""
-        self._worked = True
-        self._cost.pop(-1, None)
-
     def _death(self, worker: Any, held: list[int], attempts: int) -> str:
         begun = bool(held) or self._worked
         doing = "between two tasks" if begun else "before its first task"
@@ -134,6 +176,118 @@ class Pool(Owner):
         if code is not None and code < 0:
             torch_words = f"DataLoader worker (pid {worker.process.pid}) is killed by signal: {signal.strsignal(-code)}"
         return f"{worker.death(doing, begun=begun)}{advice}; {torch_words}"
+
+    # ------------------------------------------------------------ tasks and answers
+
+    def ask(self, worker: int | None, kind: int, what: Any, buffer: int = NO_BUFFER) -> Asked:
+        """Posts a task for one worker; None: for any. what: it finds this in the overflow."""
+        task = np.zeros(1, TASK)
+        request = self.task_queue.put_object(what)
+        only = 0 if worker is None else worker + 1
+        task["kind"], task["only"], task["buffer"], task["argument"], task["index"] = kind, only, buffer, *request
+        first = self.push(self.task_queue.push, task)
+        assert first is not None, "the task queue holds a task of each batch ahead, and one of each worker"
+        return Asked(first, request)
+
+    def is_ready(self, asked: Asked) -> bool:
+        """Whether the answer has come."""
+        return self.task_queue.is_done(asked.position)
+
+    def answer(self, asked: Asked) -> Any:
+        """The answer to a task, which has come. Releases the task."""
+        answer = self.task_queue.answers(asked.position, 1)[0].copy()
+        self.task_queue.release(asked.position, 1)
+        self.task_queue.drop(*asked.request)
+        return answer
+
+    def heard(self, asked: Asked) -> Any:
+        """Waits for a worker's answer. Raises the exception that it answers with."""
+        self.wait([(asked.position, 1)], 0)
+        answer = self.answer(asked)
+        value = self.task_queue.take_object(*place_of(answer))
+        if answer["result"] == ERROR:
+            value.reraise()
+        return value
+
+    def push(self, post: Callable[..., int | None], *tasks: Any) -> int | None:
+        """Posts the tasks of a batch by `post(*tasks)`. None: the task queue is full until earlier tasks are
+        released."""
+        if self._abandoned:
+            self._reap()
+        first = post(*tasks)
+        while first is None and self._abandoned:
+            abandoned = self._abandoned[0]
+            left = np.flatnonzero(_without_answer(self.task_queue.states(abandoned.first, abandoned.tasks)))
+            if left.size:
+                self.wait([(abandoned.first + int(left[0]), 1)], 0)
+            self._reap()
+            first = post(*tasks)
+        return first
+
+    def look(self, batches: list[tuple[int, int]], check: Callable[[], None], seconds: float = _SLICE) -> int | None:
+        """Which of some batches has all its answers, after waiting at most so many seconds for one. None: none has, and
+        `check` was called. Raises what that raises, and WorkerLostError."""
+        native = self.task_queue.batches(batches)
+        found = self.task_queue.wait(native, 0)
+        if found is None:
+            found = self.task_queue.wait(native, seconds)
+        if found is None:
+            check()
+            self.check()
+            self._checked_at = time.monotonic()
+        else:
+            self._worked = True  # workers do not die of being started
+            self._cost.pop(-1, None)
+        return found
+
+    def wait(self, batches: list[tuple[int, int]], timeout: float, check: Callable[[], None] = lambda: None) -> int:
+        """Waits until one of some batches has all its answers; returns which. Calls check between its looks. Raises
+        what that raises, WorkerLostError, and RuntimeError after `timeout` seconds; 0: no timeout."""
+        end = time.monotonic() + timeout if timeout else None
+        slice_ = _SLICE if self.job.process else _CHECK_INTERVAL
+        while (found := self.look(batches, check, min(slice_, timeout or slice_))) is None:
+            if end is not None and self._checked_at > end:
+                raise RuntimeError(f"DataLoader timed out after {timeout} seconds")
+        return found
+
+    def check_workers(self) -> None:
+        """Raises WorkerLostError if a worker is lost, without a wait."""
+        if time.monotonic() - self._checked_at > _CHECK_INTERVAL:
+            self.check()
+            self._checked_at = time.monotonic()
+
+    def abandon(
+        self, first: int, tasks: int, lease: Any, done: Callable[[], None] | None = None, *, cancel: bool = True
+    ) -> None:
+        """Cancels the tasks that are not begun. The others continue, and their buffer is not reused
+        before they end. Their answers are dropped later. done: called when none is worked on. cancel: False if workers
+        are to do them all."""
+        if cancel:
+            self.task_queue.cancel(first, tasks)
+        self._abandoned.append(_Abandoned(first, tasks, lease, done))
+
+    def _reap(self) -> None:
+        self._abandoned = [abandoned for abandoned in self._abandoned if not self._reaped(abandoned)]
+
+    def _reaped(self, abandoned: _Abandoned) -> bool:
+        task_queue = self.task_queue
+        states = task_queue.states(abandoned.first, abandoned.tasks)
+        for position in (abandoned.first + np.flatnonzero(states == DONE)).tolist():
+            asked, answer = task_queue.asked(position), task_queue.answers(position, 1)[0]
+            if asked["kind"] in REQUESTS:
+                task_queue.drop(int(asked["argument"]), int(asked["index"]))
+            if answer["result"] != CANCELLED and answer["overflow_bytes"]:
+                task_queue.drop(*place_of(answer))
+            task_queue.release(position, 1)
+        ended = not _without_answer(states).any()
+        if ended and abandoned.done is not None:
+            abandoned.done()
+        return ended
+
+
+def _without_answer(states: Any) -> Any:
+    """Which of some tasks."""
+    return (states == POSTED) | (states == TAKEN)
 
 
 def _finish(task_queue: TaskQueue, workers: list[Any]) -> None:

@@ -245,7 +245,7 @@ _owners: weakref.WeakSet[Owner] = weakref.WeakSet()
 @threads.at_exit
 def _close_all() -> None:
     for owner in list(_owners):
-        owner.close()
+        Owner.close(owner)
 
 
 def _disown() -> None:

@@ -33,7 +33,7 @@ _MOST_MAPPED = 64  # pieces that a worker has mapped; it does not know which wer
 _SMALL = 8 << 20  # bytes of a piece that any answer takes
 NOT_LENT = -1, 0
 MOST_TASKS = 1 << 20  # limit of a task queue
-TAKEN, DONE = 2, 3  # states of a task
+POSTED, TAKEN, DONE = 1, 2, 3  # states of a task
 
 
 def place_of(answer: Any) -> tuple[int, int]:
@@ -74,7 +74,7 @@ class TaskQueue:
         self._spare: list[tuple[int, int]] = []  # pieces of the overflow with memory, for answers to come
         self._lent: dict[int, int] = {}
         self._mapped: dict[int, npt.NDArray[Any]] = {}  # pieces, by their offsets
-        self._as, self._one, self._sums = _native.Task(), _native.Batch(), _native.Collected()  # arguments of calls
+        self._as, self._sums = _native.Task(), _native.Collected()  # arguments of calls
 
     def __getstate__(self) -> dict[str, Any]:
         return {"file": self.file, "overflow": self.overflow}
@@ -116,12 +116,9 @@ class TaskQueue:
         return None if first == _native.EMEMORY else self._check(first)
 
     def batches(self, batches: list[tuple[int, int]]) -> tuple[Any, int]:
-        """Batches (first position, tasks) for `wait`, until the next call."""
+        """Batches (first position, tasks) for `wait`."""
         n = len(batches)
-        if n > 1:
-            return (_native.Batch * n)(*starmap(_native.Batch, batches)), n
-        self._one.first, self._one.tasks = batches[0]
-        return self._one, 1
+        return (_native.Batch * n)(*starmap(_native.Batch, batches)), n
 
     def wait(self, batches: tuple[Any, int], timeout: float) -> int | None:
         """Which of some batches is the first that has all its answers, after waiting at most so many seconds for one.
@@ -168,11 +165,6 @@ class TaskQueue:
     def holder(self, position: int) -> int:
         """The worker that has taken a task."""
         return int(self._words[position % self._capacity]) >> 8 & 0xFFFF
-
-    def are_done(self, first: int, tasks: int) -> bool:
-        """Whether tasks that are not released have their answers."""
-        at = first % self._capacity
-        return all(word & 0xFF == DONE for word in self._words[at : at + tasks].tolist())
 
     def is_done(self, position: int) -> bool:
         """Whether a task that is not released has its answer."""
