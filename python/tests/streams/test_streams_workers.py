@@ -223,6 +223,19 @@ def test_close_by_another_thread_ends_a_next_that_waits(known, of):
     assert "closed" in raised[0]
 
 
+@BOTH
+def test_the_first_batch_of_each_epoch_waits_for_no_later_item(of):
+    def read(file):
+        yield np.zeros(3)
+        time.sleep(100)  # longer than the timeout of 60 s
+
+    loader = of([2] * 2, 2, num_workers=2, read=read)
+    for _ in range(2):
+        batches = iter(loader)
+        next(batches)
+        batches.close()
+
+
 def test_an_iterator_without_references_is_closed_at_once():
     loader = streams([5] * 8, 4, num_workers=2)
     before = held()

@@ -9,7 +9,7 @@ import heapq
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -125,20 +125,13 @@ class StreamWorker(Worker):
             raise error
         return RemoteError.of(error, f"in worker {self._number}")
 
-    @contextlib.contextmanager
-    def _guarded(self) -> Iterator[None]:
-        """An error that is of no file, as of the memory of batches, is the answer to all tasks from now on."""
-        try:
-            yield
-        except Exception as error:
-            self._broken = self._sent(error)
-            self._end()
-
     def _take(self, tasks: ctypes.Array[_native.Task]) -> int | None:
-        with self._guarded():
+        try:
             # Looks at a word in place of the queue: called for each item.
             while self._pushes[0] == self._heard and self._may_read():
                 self._read(*self._heap[0])
+        except Exception as error:
+            self._fail(error)
         heard = self._pushes[0]
         count = self._task_queue.take(self._number, tasks, self._most, 0 if self._may_read() else NAP)
         if count == 0:
@@ -154,7 +147,7 @@ class StreamWorker(Worker):
         task = (_native.Task * 1)(tasks[0])  # it is answered later
         kind, step, message = task[0].kind, task[0].index, None
         heapq.heappush(self._tasks, (max(step, self._answered), task[0].position, task))
-        with self._guarded():
+        try:
             if task[0].row:  # the bytes of the message
                 message = self._task_queue.take_object(task[0].argument, task[0].row)
             task[0].argument = kind != STEP  # it is begun
@@ -169,6 +162,13 @@ class StreamWorker(Worker):
                 self._buffers[step] = task[0].buffer
                 self._buffers.pop(step - 2 * self._settings.ahead, None)
             self._answer_all()
+        except Exception as error:
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        """An error of no file, as of the memory of batches, is the answer to all tasks from now on."""
+        self._broken = self._sent(error)
+        self._end()
 
     def _hear(self, message: Message) -> None:
         if message.begin is not None:

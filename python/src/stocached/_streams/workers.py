@@ -255,10 +255,12 @@ class StreamWorkers:
             assignments += step.assignments
             if not step.mask.any() and streams.items is None:
                 streams.items = first_item(streams.reader, streams.files, streams.lengths)
-        else:
+        elif assignments:  # rows without a file wait for those whose files may have ended
             self._idle = dict.fromkeys(range(streams.batch_size), self._first)
             for assignment in assignments:
                 del self._idle[assignment.row]
+        else:
+            assignments = self._scheduler.round(range(streams.batch_size))
         skip, every = streams.errors == "skip", streams.snapshot_every_n_steps
         begin = Begin(streams.batch_size, streams.prefetch_batches, skip, every)
         self._await(self._post(OPEN, self._first, self._messages(assignments, begin=begin, items=streams.items)))

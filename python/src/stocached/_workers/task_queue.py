@@ -118,6 +118,8 @@ class TaskQueue:
     def batches(self, batches: list[tuple[int, int]]) -> tuple[Any, int]:
         """Batches (first position, tasks) for `wait`."""
         n = len(batches)
+        if n == 1:
+            return _native.Batch(*batches[0]), 1
         return (_native.Batch * n)(*starmap(_native.Batch, batches)), n
 
     def wait(self, batches: tuple[Any, int], timeout: float) -> int | None:
