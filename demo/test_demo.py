@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 import stocached
 from PIL import Image
-from stocached._loader.worker import Worker
+from stocached._loader.worker import LoaderWorker
 from warm import Warm
 
 from demo import __main__ as program
@@ -143,13 +143,13 @@ def test_without_libjpeg_the_demo_says_who_decodes(warm: Warm, pictures: Path, t
 
 def test_pipelines_count_what_they_do(pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     by_python: list[int] = []
-    load = Worker._load_samples
+    load = LoaderWorker._load_samples
 
-    def noted(worker: Worker, tasks: list[Any]) -> None:
+    def noted(worker: LoaderWorker, tasks: list[Any]) -> None:
         by_python.extend(task.index for task in tasks)
         load(worker, tasks)
 
-    monkeypatch.setattr(Worker, "_load_samples", noted)
+    monkeypatch.setattr(LoaderWorker, "_load_samples", noted)
     prepared = jpegs.prepare(sorted(pictures.iterdir()), pictures, tmp_path, 2)
     result = pipelines.measure(prepared, tmp_path, 2, 3, lambda what: lambda done: None)
     assert (result.pillow.worker, result.pillow.hits, result.pillow.misses) == ("process", [0] * 3, [24] * 3)
