@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import multiprocessing
 import os
+import re
 import threading
 import warnings
 from pathlib import Path
@@ -314,6 +315,44 @@ def test_columns_of_other_types_are_a_warning(tmp_path: Path):
         assert len(source(tmp_path / "{a,null}.parquet")) == 2
         for ending in ("parquet", "arrow"):
             assert [row["x"] for row in source(tmp_path / f"{{text,large,dict}}.{ending}")] == ["x"] * 3
+
+
+ALIKE = {
+    "only nulls": (pa.array([1]), pa.array([None], pa.float64())),
+    "no rows": (pa.array([1]), pa.array([], pa.string())),
+    "nothing null": (pa.array([[1]]), pa.array([[1]], pa.list_(pa.field("item", pa.int64(), nullable=False)))),
+    "a dict": (pa.array([{"b": 1}]), pa.array([{"b": 1}], pa.struct([pa.field("b", pa.int64(), nullable=False)]))),
+    "a null in a dict": (pa.array([{"b": 1}]), pa.array([{"b": None}])),
+    "empty lists": (pa.array([[1]]), pa.array([[]])),
+    "lists of one length": (pa.array([[1]]), pa.array([[1]], pa.list_(pa.int64(), 1))),
+    "texts in lists": (pa.array([["x"]]), pa.array([["x"]], pa.list_(pa.dictionary(pa.int32(), pa.large_string())))),
+    "bytes of one length": (pa.array([b"x"]), pa.array([b"x"], pa.binary(1))),
+    "times of zones": (pa.array([1], pa.timestamp("us")), pa.array([1], pa.timestamp("us", "UTC"))),
+    "times of a day": (pa.array([1], pa.time32("ms")), pa.array([1000], pa.time64("us"))),
+    "decimals": (pa.array([1], pa.decimal128(5, 2)), pa.array([1], pa.decimal256(7, 2))),
+}
+OTHER = {
+    "numbers in lists": (pa.array([[1]]), pa.array([[1.5]]), r"'x\[\]' is int64 in .* and double"),
+    "lists": (pa.array([1]), pa.array([[1]]), "'x' is int64 in .* and list in"),
+    "in a dict": (pa.array([{"b": 1}]), pa.array([{"b": "1"}]), r"'x\.b' is int64 in .* and string"),
+    "keys of a dict": (pa.array([{"b": 1}]), pa.array([{"c": 1}]), "'x' is dict of b in .* and dict of c in"),
+    "one null": (pa.array([1]), pa.array([1.5, None]), "'x' is int64 in .* and double"),
+    "bytes": (pa.array(["x"]), pa.array([b"x"]), "'x' is string in .* and binary"),
+    "units": (pa.array([1], pa.timestamp("ms")), pa.array([1], pa.timestamp("us")), r"timestamp\[ms\] in .*\[us\]"),
+}
+
+
+@pytest.mark.parametrize("case", [*ALIKE, *OTHER])
+def test_types_count_as_other_ones_if_their_values_differ(tmp_path: Path, case: str):
+    first, second, *said = ALIKE.get(case) or OTHER[case]
+    for values in ((first, second), (second, first)):
+        for name, value in zip("ab", values):
+            pq.write_table(pa.table({"x": value}), tmp_path / f"{name}.parquet")
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            source(tmp_path / "*.parquet")
+        assert len(told) == len(said)
+        assert not said or values[0] is second or re.search(said[0], str(told[0].message))
 
 
 def test_columns_are_a_list(tmp_path: Path):

@@ -79,8 +79,13 @@ class Elements(ReadsAhead):
             )
         if self._ends[-1] > _MOST:
             raise InvalidError(f"the files have {self._ends[-1]:,} elements, and {_MOST:,} are the most")
-        self._check_columns()
-        self._check_types()
+        filled = [
+            (path, file)
+            for path, file, n in zip(self.paths, self.files, lengths)
+            if n and any(getattr(file, "counts", [1]))
+        ]
+        self._check_columns(filled)
+        self._check_types(filled)
         self.counts = self._counts(lengths)
         warning = next((file.warning for file in self.files if getattr(file, "warning", "")), "")
         if warning:
@@ -111,12 +116,10 @@ class Elements(ReadsAhead):
                 f"source(): files of {format.name} take {', '.join(f'{name}=' for name in names) or 'no options'}: {error}"
             ) from None
 
-    def _check_columns(self) -> None:
+    def _check_columns(self, filled: list[tuple[Any, Any]]) -> None:
         """Raises InvalidError for files of several columns: the first batch of two files would fail, and name none."""
         named = [
-            (printable(str(path)), list(file.item_columns))
-            for path, file in zip(self.paths, self.files)
-            if hasattr(file, "item_columns") and len(file) and any(getattr(file, "counts", [1]))
+            (printable(str(path)), list(file.item_columns)) for path, file in filled if hasattr(file, "item_columns")
         ]
         for path, columns in named:
             first, wanted = named[0]
@@ -131,11 +134,11 @@ class Elements(ReadsAhead):
                 + " files of other columns by another source, and join them by +"
             )
 
-    def _check_types(self) -> None:
+    def _check_types(self, filled: list[tuple[Any, Any]]) -> None:
         """Warns of a column whose type differs between files: some batches would have one type, others another or lists."""
         first = dict[str, tuple[str, Any]]()
-        for path, file in zip(self.paths, self.files):
-            for name, kind in getattr(file, "item_types", {}).items() if len(file) else ():
+        for path, file in filled:
+            for name, kind in getattr(file, "item_types", {}).items():
                 known, where = first.setdefault(name, (kind, path))
                 if kind != known:
                     warn_user(

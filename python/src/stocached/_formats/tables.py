@@ -26,7 +26,8 @@ _HOLE = 8 << 10  # bytes between two parts of an object that pyarrow reads toget
 _ROW, _VALUE = 200, 60  # bytes of a dict, and of a number in it: a file may say a million of them in a few bytes
 _NEXT = itertools.count()
 _local = threading.local()
-_SAME = re.compile(r"^dictionary<values=(.*), indices=.*|large_|_view")  # in names of types whose values are alike
+# Not seen in values.
+_SAME = re.compile(r"large_|_view|fixed_size_|, tz=[^]]*| not null|(?<=binary)\[.*|(?<=^time)\d.*|(?<=^decimal)\d.*")
 _NUMBERS = {"halffloat": "f2", "float": "f4", "double": "f8"}  # names of NumPy's, where others than pyarrow's
 _simple: dict[int, tuple[bool, bool]] = {}  # by the id of a type: whether they are numbers, texts or bytes
 
@@ -69,7 +70,6 @@ class Table:
                 raise
             raise InvalidError(f"{printable(str(path))} is no {self.what} that can be read: {error}") from None
         self._all = columns is None
-        self.item_types = {name: self.item_types[name] for name in self._names if name in self.item_types}
 
     def _library(self) -> str:
         return self.module.partition(".")[0]
@@ -97,8 +97,7 @@ class Table:
 
     def _note_types(self, schema: Any) -> list[str]:
         """The names of its columns."""
-        kinds = {field.name: _SAME.sub(lambda part: part[1] or "", str(field.type)) for field in schema}
-        self.item_types = {name: kind for name, kind in kinds.items() if kind != "null"}
+        self._types = {field.name: field.type for field in schema}
         return list(schema.names)
 
     def _others(self, names: Sequence[str]) -> list[str]:
@@ -107,6 +106,15 @@ class Table:
 
     def _plan(self) -> None:
         """It finds out what the chosen columns have."""
+        nulls = self._only_nulls()
+        self.item_types = dict(
+            kind for name in self._names if name not in nulls for kind in _kinds_of(name, self._types[name])
+        )
+        del self._types
+
+    def _only_nulls(self) -> set[str]:
+        """The columns that have nothing else, as far as the file says it."""
+        return set()
 
     def _open(self) -> Any:
         raise NotImplementedError
@@ -196,6 +204,13 @@ class Parquet(Table):
         """Of the chosen columns."""
         wanted, chunks = set(self._names), map(group.column, range(group.num_columns))
         return (chunk for chunk in chunks if self._all or chunk.path_in_schema.split(".")[0] in wanted)
+
+    def _only_nulls(self) -> set[str]:
+        columns, metadata = [*range(self._metadata.num_columns)], self._metadata
+        for group in map(metadata.row_group, range(metadata.num_row_groups)):
+            chunks = [(at, group.column(at)) for at in columns]
+            columns = [at for at, each in chunks if each.is_stats_set and each.statistics.null_count == each.num_values]
+        return {metadata.schema.column(at).path for at in columns}
 
     def _parts(self, group: Any, size: int) -> list[tuple[int, int]]:
         """The parts of an object of this size that a group takes, as pyarrow reads them."""
@@ -299,6 +314,27 @@ class _Noted:
             self.places.append(at)
             self.next = False
         return self._file.pread(size, at)  # type: ignore[no-any-return]
+
+
+def _kinds_of(name: str, kind: Any) -> Iterator[tuple[str, str]]:
+    """What the values of a type are, and the values in them. Types whose values are alike have one text; nulls have none."""
+    from pyarrow import FixedShapeTensorType, types
+
+    said = _SAME.sub("", str(kind))
+    if hasattr(kind, "storage_type") and not isinstance(kind, FixedShapeTensorType):
+        yield from _kinds_of(name, kind.storage_type)
+    elif types.is_dictionary(kind):
+        yield from _kinds_of(name, kind.value_type)
+    elif types.is_struct(kind):
+        fields = [kind.field(k) for k in range(kind.num_fields)]
+        yield name, f"dict of {', '.join(field.name for field in fields)}"
+        for field in fields:
+            yield from _kinds_of(f"{name}.{field.name}", field.type)
+    elif said.startswith("list<"):
+        yield name, "list"
+        yield from _kinds_of(f"{name}[]", kind.value_type)
+    elif not types.is_null(kind):
+        yield name, said
 
 
 def _values_of(column: Any) -> Sequence[Any]:
