@@ -155,7 +155,7 @@ def test_a_dataset_that_raises_stop_iteration_ends_no_epoch(kind, settings):
             return next(iter([np.full(3, index)] * (index != 5)))
 
     loader = kind()(Stops(), 4, **settings)
-    with pytest.raises(RuntimeError, match="StopIteration"):
+    with pytest.raises(RuntimeError, match=r"the dataset raised StopIteration\(\) for index 5"):
         list(loader)
     loader.close()
 

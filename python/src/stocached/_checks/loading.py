@@ -75,7 +75,15 @@ def run(load: Callable[[], _T]) -> _T:
 
 def item(dataset: Any, index: int) -> Any:
     """dataset[index]"""
-    return run(functools.partial(operator.getitem, dataset, index))
+    return run(functools.partial(given, operator.getitem, dataset, index))
+
+
+def given(function: Callable[..., _T], *arguments: Any) -> _T:
+    """What a dataset's function gives for its last argument, an index or several. A StopIteration would end the caller's loop."""
+    try:
+        return function(*arguments)
+    except StopIteration as error:
+        raise RuntimeError(f"the dataset raised StopIteration({error}) for index {arguments[-1]!r:.100}") from error
 
 
 @contextmanager

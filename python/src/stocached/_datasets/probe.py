@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -33,7 +34,7 @@ def tried(dataset: Any, index: int) -> Any:
     """Loads a sample on trial. A note in its error says so."""
     looks.note(index)
     try:
-        return dataset[index]
+        return loading.given(operator.getitem, dataset, index)
     except Exception as error:
         note = f"stocached: sample {index} was loaded on trial, to learn what samples are before the cache is made."
         if not isinstance(error, StocachedError):  # which says itself what is wrong

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import operator
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from .._checks.loading import given
 from .._common.notes import raise_noted
 from .._datasets.cache_backed import CacheBacked
 from .._random.sample_seeds import sample_seed
@@ -133,13 +135,11 @@ class Fetcher:
         try:
             return self._by_index(wanted)
         except StopIteration as error:  # which would end the epoch
-            raise RuntimeError(
-                f"the dataset or the function that makes batches raised StopIteration({error})"
-            ) from error
+            raise RuntimeError(f"the function that makes batches raised StopIteration({error})") from error
 
     def _by_index(self, wanted: Any) -> Any:
         if not self._batched:
-            return self._collate(self._dataset[wanted])
+            return self._collate(given(operator.getitem, self._dataset, wanted))
         self.bad = []
         samples = self._load(wanted)
         self.count = len(wanted) - len(self.bad)
@@ -150,17 +150,17 @@ class Fetcher:
         the batch in one call, it loads each of its samples in one."""
         many = getattr(self._dataset, "__getitems__", None)
         if not self._skips_bad:
-            return many(wanted) if many else [self._dataset[index] for index in wanted]
+            return given(many, wanted) if many else [given(operator.getitem, self._dataset, index) for index in wanted]
         if many:
             try:
-                return many(wanted)
+                return given(many, wanted)
             except Exception as error:
                 if bad_sample(None, error) is None:
                     raise
         samples = []
         for index in wanted:
             try:
-                samples.append(many([index])[0] if many else self._dataset[index])
+                samples.append(given(many, [index])[0] if many else given(operator.getitem, self._dataset, index))
             except Exception as error:
                 bad = bad_sample(index, error)
                 if bad is None:

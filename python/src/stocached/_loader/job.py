@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
+from .._checks import loading
 from .._common.cached import cached_property
 from .._common.subsets import is_subset
 from .._datasets import augment_error
@@ -98,7 +100,7 @@ class Job:
 
     def load(self, index: Any, seed: int) -> Any:
         """A sample of a map-style dataset. seed: of `sample_seed`."""
-        sample = self.dataset[index]
+        sample = loading.given(operator.getitem, self.dataset, index)
         return self.augmented(index, own_copy(sample) if self._lends else sample, seed)
 
     def finish(self, index: int, seed: int, sample: Any) -> Any:
