@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import operator
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +15,7 @@ from ._cache.cache import Cache
 from ._cache.named import create_or_attach
 from ._cache.stats import Stats
 from ._common.errors import InvalidError, SchemaError
-from ._common.numbers import real, whole
+from ._common.numbers import index_of, real, whole
 from ._common.sizes import parse_size
 from ._common.torch_version import item_bytes, torch
 from ._memory.buffer_pool import BufferPool
@@ -252,7 +251,7 @@ class SharedCache:
         if idx < 0 or idx >= self._dataset_len:
             raise IndexError(f"Index {idx} is out of bounds for a dataset of length {self._dataset_len}")
         try:
-            return operator.index(idx)
+            return index_of(idx)
         except TypeError:
             raise IndexError(f"Index {idx!r} is no whole number") from None
 

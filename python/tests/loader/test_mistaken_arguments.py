@@ -217,10 +217,12 @@ def test_an_index_that_is_no_whole_number(kind, index, workers):
 
 def test_whole_numbers_of_any_type():
     cached = CachedSamples(Pairs(), size="8MiB")
-    assert [cached[index][1] for index in (3, np.int8(3), np.array(3), -37, True)] == [3, 3, 3, 3, 1]
-    for index in ((3,), "3", 3.0, None):
+    assert [cached[index][1] for index in (3, np.int8(3), np.array(3), -37)] == [3, 3, 3, 3]
+    for index in ((3,), "3", 3.0, None, True, np.True_, [True]):
         with pytest.raises(InvalidError, match="names no sample"):
             cached[index]
+        with pytest.raises(TypeError):
+            index in cached.cache  # noqa: B015
 
 
 # ------------------------------------------------------------ numbers

@@ -3,7 +3,6 @@ payload."""
 
 from __future__ import annotations
 
-import operator
 import os
 import time
 import weakref
@@ -17,6 +16,7 @@ from .. import _native
 from .._common import threads
 from .._common.array_addresses import address_of
 from .._common.errors import SampleIndexError
+from .._common.numbers import index_of
 from .._samples import dtypes, schema
 from .._samples.schema import Field
 from .._samples.values import Array, FixedValues, VariableValues
@@ -121,7 +121,7 @@ class Attachment:
 
     def _index(self, index: SupportsIndex) -> int:
         """The index as an int of the cache's range. Raises SampleIndexError, or ClosedError."""
-        i = operator.index(index)
+        i = index_of(index)
         if 0 <= i < self.samples:
             return i
         if self._detached:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import operator
 from collections.abc import Mapping
 from math import prod
 from typing import Any, cast
@@ -16,7 +15,7 @@ import numpy.typing as npt
 from .. import _native
 from .._common.array_addresses import address_of, addressof, first_byte
 from .._common.errors import InvalidError, SampleIndexError, SchemaError
-from .._common.numbers import whole
+from .._common.numbers import index_of, whole
 from .._samples import schema
 from .._samples.schema import Field
 from .._samples.values import Array, VariableValues
@@ -37,7 +36,7 @@ def sample_indices(indices: Any) -> Indices:
         return array.astype(np.int64, "C")
     if array.ndim == 1 and array.dtype.kind in "ufO":  # NumPy makes floats or objects of integers above 64 bits
         with contextlib.suppress(TypeError):
-            numbers = [operator.index(index) for index in indices]
+            numbers = [index_of(index) for index in indices]
             if all(-(2**63) <= number < 2**63 for number in numbers):
                 return np.array(numbers, np.int64)
             raise SampleIndexError(f"index {max(numbers, key=abs)} is out of range")

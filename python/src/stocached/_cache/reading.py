@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import operator
 from collections.abc import Callable
 from typing import Any, SupportsIndex
 
@@ -13,6 +12,7 @@ import numpy.typing as npt
 from .. import _native
 from .._common.array_addresses import address_of
 from .._common.errors import CorruptError
+from .._common.numbers import index_of
 from .._samples.values import Array, shown
 from .attachment import Attachment
 from .handle import Handle
@@ -115,7 +115,7 @@ def copy_into(cache: Attachment, i: int, raw: npt.NDArray[np.uint8], address: in
 
 def contains(cache: Attachment, index: SupportsIndex) -> bool:
     """Whether a sample is READY. Counts nothing."""
-    i = operator.index(index)
+    i = index_of(index)
     if not 0 <= i < cache.samples:
         return False
     return bool(cache._handle.check(_native.state(cache._handle, i), i) == _native.STATE_READY)

@@ -14,6 +14,8 @@ _END = 2**64  # end of what the C library takes
 
 def index_of(value: Any) -> int:
     """`operator.index` of a number. TypeError for a truth too: it was meant for another argument."""
+    if type(value) is int:
+        return value
     if _is_truth(value):
         raise TypeError(f"{value!r} is no number")
     return operator.index(value)
@@ -58,7 +60,7 @@ def number_of(index: Any) -> int:
     a text or a tuple."""
     try:
         if not getattr(index, "ndim", 0):
-            return operator.index(index)
+            return index_of(index)
     except TypeError:
         pass
     raise InvalidError(

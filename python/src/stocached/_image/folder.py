@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from .._common.errors import InvalidError, UnsupportedError
+from .._common.numbers import index_of
 from .._common.one_line import one_line, printable
 from .._common.warning import warn_user
 from .._samples.schema import Field
@@ -228,7 +229,7 @@ class Folder(Decoded):
 
     def read(self, index: int) -> tuple[Any, ...]:
         """The bytes of the file of a sample, and the other values of the sample."""
-        path, target = self.samples[index]
+        path, target = self.samples[index_of(index)]
         return bytes_of(path), self._target(target)
 
     def name(self, index: int) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import operator
 import os
 import re
 import tarfile
@@ -15,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .._common.errors import InvalidError, SampleIndexError, UnsupportedError
+from .._common.numbers import index_of
 from .._common.pread import pread
 from .._native import _image_header as native
 from .._shards.braces import expanded
@@ -102,7 +102,7 @@ class Shards(Decoded):
 
     def read(self, index: int) -> tuple[Any, ...]:
         """The bytes of the file of a sample, and the other values of the sample."""
-        k = operator.index(index)
+        k = index_of(index)
         if not -len(self) <= k < len(self):
             raise SampleIndexError(f"index {k} is out of range; the shards have {len(self)} samples")
         at, label_at, size, label_size, number, kind = self._places[k].item()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import operator
 import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -13,7 +12,7 @@ import numpy.typing as npt
 
 from .._common.checksum import crc32c
 from .._common.errors import CorruptError, InvalidError, SampleIndexError, VersionError
-from .._common.numbers import whole
+from .._common.numbers import index_of, whole
 
 Indices = npt.NDArray[np.int64]
 
@@ -61,7 +60,7 @@ class IndexSet:
 
     def __getitem__(self, local: int) -> int:
         """The global index of a local one. SampleIndexError."""
-        k = operator.index(local)
+        k = index_of(local)
         if not -len(self) <= k < len(self):
             raise SampleIndexError(f"local index {k} is out of range; the set has {len(self)} samples")
         return int(self.indices[k])

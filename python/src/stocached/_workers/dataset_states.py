@@ -8,11 +8,12 @@ global generators that were drawn from. `batches`: made by this worker in this e
 from __future__ import annotations
 
 import copy
-import operator
 import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from .._common.numbers import index_of
 
 Snapshot = dict[str, Any]
 
@@ -57,7 +58,7 @@ def _checked(snapshot: Any) -> Snapshot:
         raise TypeError(f"fetcher_ended is {fetcher['fetcher_ended']!r:.100}, no bool")
     if not isinstance(snapshot["generators"], Mapping):
         raise TypeError(f"generators are {snapshot['generators']!r:.100}, no mapping")
-    if "dataset_state" not in snapshot or operator.index(snapshot["batches"]) < 0:
+    if "dataset_state" not in snapshot or index_of(snapshot["batches"]) < 0:
         raise ValueError(f"a worker without dataset_state, or with batches={snapshot['batches']!r:.100}")
     return dict(snapshot)
 
@@ -70,9 +71,7 @@ def restored(state: Mapping[str, Any]) -> Restored:
         snapshot = state["_snapshot"]
         snapshots = snapshot["_worker_snapshots"]
         found.workers = [_checked(snapshots[f"worker_{k}"]) for k in range(len(snapshots))]
-        found.last, since = (
-            operator.index(n) for n in (snapshot["_last_yielded_worker_id"], state["_steps_since_snapshot"])
-        )
+        found.last, since = (index_of(n) for n in (snapshot["_last_yielded_worker_id"], state["_steps_since_snapshot"]))
         if not 0 <= since <= before or not -1 <= found.last < len(snapshots):
             raise ValueError(f"{since} steps since the snapshot of {before} batches, the last of worker {found.last}")
         found.given = before - since
