@@ -38,12 +38,14 @@ func TestDecode(t *testing.T) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	for want, s := range map[string]source.Settings{
-		"1.5 is not a whole number": {"count": 1.5},
-		"8 has no unit":             {"wait": 8},
-		`"8G" is not a size`:        {"size": "8G"},
-		"unknown unit":              {"wait": "8 parsecs"},
-		`unknown key "sizes"`:       {"sizes": 1},
-		"count":                     {"count": "3"},
+		"1.5 is not a whole number":  {"count": 1.5},
+		"count: 1e+30 is too large":  {"count": 1e30},
+		"count: 9223372036854775808": {"count": uint64(1 << 63)},
+		"8 has no unit":              {"wait": 8},
+		`"8G" is not a size`:         {"size": "8G"},
+		"unknown unit":               {"wait": "8 parsecs"},
+		`unknown key "sizes"`:        {"sizes": 1},
+		"count":                      {"count": "3"},
 	} {
 		if err := s.Decode(&got); !errors.Is(err, source.ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v; want %q", s, err, want)

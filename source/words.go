@@ -155,9 +155,13 @@ func Exact(from, to reflect.Type, value any) (any, error) {
 	case from.Kind() == reflect.String && to.Kind() == reflect.Slice && listable.MatchString(value.(string)):
 		return nil, fmt.Errorf("a list is wanted, and there is a text; write [%s]", value)
 	case from.Kind() == reflect.Float64 && (reflect.Zero(to).CanInt() || reflect.Zero(to).CanUint()):
-		if f := reflect.ValueOf(value).Float(); f != math.Trunc(f) || math.Abs(f) > 1<<53 {
+		if f := reflect.ValueOf(value).Float(); f != math.Trunc(f) {
 			return nil, fmt.Errorf("%v is not a whole number", value)
+		} else if math.Abs(f) > 1<<53 {
+			return nil, fmt.Errorf("%v is too large", value)
 		}
+	case from.Kind() == reflect.Uint64 && reflect.Zero(to).CanInt() && reflect.ValueOf(value).Uint() > math.MaxInt64:
+		return nil, fmt.Errorf("%v is too large", value) // the decoder would make it negative
 	}
 	return value, nil
 }

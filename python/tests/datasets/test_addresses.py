@@ -749,6 +749,31 @@ def test_the_address_says_the_kind(address: str, kind: str, path: str, glob: str
     assert (made["kind"], made["path"], made.get("glob")) == (kind, path, glob)
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"manifest": "https://me:hunter2@host/list.txt"},
+            "manifest='https://host/list.txt' is an address; copy the file",
+        ),
+        ({"index": "s3://b/index"}, "index='s3://b/index' is an address"),
+        ({"remote": {"ca": "file:///ca.pem"}}, "remote.ca='file:///ca.pem' is an address"),
+        ({"limits": {1: 1}}, "limits has the key 1; keys are texts"),
+        ({"remote": {"a": {None: 1}}}, "remote.a has the key None; keys are texts"),
+        ({"glob": object}, "glob=<class 'object'>; give a text, a number"),
+    ],
+)
+def test_an_error_names_the_setting(settings: dict[str, Any], message: str):
+    with pytest.raises(stocached.InvalidError, match=re.escape(message)) as refused:
+        source("https://host/", **settings)
+    assert "hunter2" not in str(refused.value)
+
+
+def test_settings_have_numbers_and_paths_of_any_type():
+    made = source_of("s3://b/", {"descriptors": np.int64(9), "manifest": Path("/a"), "limits": {"heads": np.uint8(2)}})
+    assert made == {"kind": "dir", "path": "s3://b/", "descriptors": 9, "manifest": "/a", "limits": {"heads": 2}}
+
+
 @pytest.mark.usefixtures("run")
 def test_an_address_of_the_web_shows_no_password(bucket: Bucket):
     bucket.put("page.txt", b"text")

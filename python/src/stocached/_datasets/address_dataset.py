@@ -28,6 +28,7 @@ from .._common.errors import (
     ReplacedError,
     StocachedError,
 )
+from .._common.numbers import index_of
 from .._common.one_line import one_line
 from .._common.remote_addresses import shown
 from .._common.warning import warn_user
@@ -197,7 +198,7 @@ class DecodedAddress(AddressDataset):
 def source_of(address: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """The keys of the source of an address. The ending says the kind, if settings do not. The last part
     of an address of files is a pattern, or a name, if it has a dot."""
-    made = {**settings}
+    made = {name: _plain(name, value) for name, value in settings.items()}
     path = shown(address) if address.startswith("http") else address  # without a query
     kind = made.setdefault("kind", _ENDINGS.get(os.path.splitext(path)[1], "dir"))
     made["path"] = address
@@ -210,9 +211,35 @@ def source_of(address: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     if kind == "dir" and _HIDDEN.search(made.get("glob") or "") and not WILD.search(made["glob"]):
         made.setdefault("hidden", True)  # it has their names
     for name in _FILES:
-        if isinstance(made.get(name), (str, os.PathLike)) and made[name] not in ("none", "beside"):
-            made[name] = os.path.abspath(made[name])
+        if isinstance(made.get(name), str) and made[name] not in ("none", "beside"):
+            made[name] = _local(name, made[name])
     remote = made.get("remote")
-    if isinstance(remote, Mapping) and "ca" in remote:
-        made["remote"] = {**remote, "ca": os.path.abspath(remote["ca"])}
+    if isinstance(remote, dict) and isinstance(remote.get("ca"), str):
+        remote["ca"] = _local("remote.ca", remote["ca"])
     return made
+
+
+def _local(name: str, path: str) -> str:
+    if "://" in path:
+        raise InvalidError(
+            f"source(): {name}={one_line(shown(path))} is an address; copy the file to this machine, and give its path"
+        )
+    return os.path.abspath(path)
+
+
+def _plain(name: str, value: Any) -> Any:
+    """A setting as JSON has it. Raises InvalidError, naming the key."""
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str):
+                raise InvalidError(f"source(): {name} has the key {key!r:.100}; keys are texts")
+        return {key: _plain(f"{name}.{key}", each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(name, each) for each in value]
+    with contextlib.suppress(TypeError):  # a whole number of any type
+        return index_of(value)
+    if value is None or isinstance(value, (bool, str, float)):
+        return value
+    if isinstance(value, os.PathLike):
+        return os.fsdecode(value)
+    raise InvalidError(f"source(): {name}={value!r:.100}; give a text, a number, a truth, or lists or dicts of them")
