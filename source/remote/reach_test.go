@@ -2,6 +2,7 @@ package remote_test
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
@@ -176,6 +177,54 @@ func TestWrongEndpoints(t *testing.T) {
 	if want := "the server answered 307 Temporary Redirect; remote.region is us-east-1, remote.endpoint is " + plain; !errors.Is(err, source.ErrInvalid) ||
 		!strings.Contains(err.Error(), want) {
 		t.Errorf("a redirect: %v, want %s", err, want)
+	}
+}
+
+// Ensure that a profile without keys, or with half of them, is one error that names file, profile and key, and that others
+// have the keys that the file says.
+func TestProfiles(t *testing.T) {
+	s := newStorage(t)
+	s.Put(t, "records", []byte("1234567890"))
+	withoutKeys(t)
+	const half, pair = "aws_access_key_id and aws_secret_access_key", "aws_access_key_id = ID\naws_secret_access_key = "
+	for _, c := range []struct{ file, profile, id, secret, want string }{
+		{file: "[default]\r\n" + strings.ReplaceAll(pair, "\n", "\r\n") + "x\r\n", want: "signed ID"},
+		{file: "[default] # mine\n; a comment\n" + pair + "\"x\"\n", want: "signed ID"},
+		{file: "[default]\naws_access_key_id='ID'\naws_secret_access_key=x # old\n", want: "signed ID"},
+		{file: "[default]\nregion = x\n", want: "signed "},
+		{file: "[other]\n" + pair + "x\n", want: "signed "},
+		{want: "signed "},
+		{file: "[default]\naws_access_key_id = ID\n", want: half},
+		{file: "[default]\naws_secret_access_key = x\n", want: half},
+		{file: "[default]\n" + pair + "\n", want: half},
+		{file: "[default]\nrole_arn = arn\nsource_profile = a\n", want: "it has role_arn, which is not supported"},
+		{file: "[default]\ncredential_process = /bin/false now\n", want: "exit status 1"},
+		{file: "[default]\nsso_account_id = 1\nsso_role_name = a\n", want: "sso_role_name"},
+		{file: "[default\n" + pair + "x\n", want: "unclosed section"},
+		{file: "[other]\n" + pair + "x\n", profile: "lab", want: `section "lab" does not exist`},
+		{file: "[lab]\nregion = x\n", profile: "lab", want: "it has no " + half},
+		{profile: "lab", want: "no such file"},
+		{id: "ID", want: "the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY): one of the two is missing"},
+		{secret: "x", want: "one of the two is missing"},
+	} {
+		file := t.TempDir() + "/keys"
+		if c.file != "" {
+			write(t, file, []byte(c.file))
+		}
+		for name, value := range map[string]string{"AWS_SHARED_CREDENTIALS_FILE": file, "AWS_CONFIG_FILE": file + ".none",
+			"AWS_PROFILE": c.profile, "AWS_ACCESS_KEY_ID": c.id, "AWS_SECRET_ACCESS_KEY": c.secret} {
+			t.Setenv(name, value)
+		}
+		keys := signed(s)
+		_, err := first(t, "s3://photos/records", map[string]any{"endpoint": s.URL})
+		if want, ok := strings.CutPrefix(c.want, "signed "); ok {
+			if err != nil || strings.Join(keys(), " ") != want {
+				t.Errorf("%+v: %v, signed with %q", c, err, keys())
+			}
+		} else if err == nil || !errors.Is(err, source.ErrInvalid) || !strings.Contains(err.Error(), c.want) ||
+			c.id+c.secret == "" && !strings.Contains(err.Error(), fmt.Sprintf("profile %s of %s", cmp.Or(c.profile, "default"), file)) {
+			t.Errorf("%+v: %v", c, err)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package s3
 
 import (
+	"errors"
 	"sync/atomic"
 
 	"github.com/minio/minio-go/v7/pkg/credentials"
@@ -27,7 +28,11 @@ func (e *environment) RetrieveWithCredContext(about *credentials.CredContext) (c
 	if e.taken = handed.Load(); e.taken != nil {
 		return *e.taken, nil
 	}
-	return e.EnvAWS.RetrieveWithCredContext(about)
+	v, err := e.EnvAWS.RetrieveWithCredContext(about)
+	if (v.AccessKeyID == "") != (v.SecretAccessKey == "") {
+		err = wrongKeys{errors.New("one of the two is missing; set both or neither")}
+	}
+	return v, err
 }
 
 // IsExpired is part of credentials.Provider.

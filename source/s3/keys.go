@@ -31,15 +31,19 @@ type place struct {
 	role bool
 }
 
+// wrongKeys is an error that the user has to mend: no other place is asked for keys.
+type wrongKeys struct{ error }
+
 // RetrieveWithCredContext is part of credentials.Provider.
 func (p place) RetrieveWithCredContext(about *credentials.CredContext) (credentials.Value, error) {
 	v, err := p.Provider.RetrieveWithCredContext(about)
 	if p.role {
 		err = cmp.Or(err, demandKeys(v))
 	}
+	var wrong wrongKeys
 	switch {
-	case err != nil && p.keys.setting == "file": // another try meets the same file
-		err = fmt.Errorf("%w: remote.credentials is file: no keys in %s: %w", source.ErrInvalid, p.keys.file, err)
+	case errors.As(err, &wrong) || err != nil && p.keys.setting == "file": // another try meets the same
+		err = fmt.Errorf("%w: remote.credentials is %s: no keys in %s: %w", source.ErrInvalid, p.keys.setting, p.name, err)
 	case err != nil:
 		if p.role {
 			p.keys.no.Store(&err)
@@ -64,21 +68,22 @@ func demandKeys(v credentials.Value) error {
 // keys returns where the access keys of a storage come from.
 func (o *settings) keys(host string) (*keys, error) {
 	k := &keys{setting: cmp.Or(o.Credentials, "auto")}
-	k.file = fmt.Sprintf("profile %s of %s", cmp.Or(o.Profile, os.Getenv("AWS_PROFILE"), "default"),
+	chosen := cmp.Or(o.Profile, os.Getenv("AWS_PROFILE"))
+	k.file = fmt.Sprintf("profile %s of %s", cmp.Or(chosen, "default"),
 		cmp.Or(os.Getenv("AWS_SHARED_CREDENTIALS_FILE"), "~/.aws/credentials"))
 	own := place{&environment{}, "the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY)", k, false}
-	file := place{&credentials.FileAWSCredentials{Profile: o.Profile}, k.file, k, false}
+	file := place{&profile{credentials.FileAWSCredentials{Profile: cmp.Or(chosen, "default")}, chosen != ""}, k.file, k, false}
 	role := place{&credentials.IAM{}, "the role of this machine or pod", k, true}
 	if !namesRole() {
 		role.Provider = newMachine(k.setting == "auto")
 	}
 	switch k.setting {
 	case "auto":
-		chain := []credentials.Provider{own, file}
+		all := []credentials.Provider{own, file}
 		if _, named := service(); named || namesRole() || isAmazon(host) {
-			chain = append(chain, role)
+			all = append(all, role)
 		}
-		k.Credentials = credentials.NewChainCredentials(chain)
+		k.Credentials = credentials.New(&chain{all: all})
 	case "environment":
 		k.Credentials = credentials.New(own)
 	case "file":
