@@ -15,7 +15,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal
 
 from ._checks.randomness import Remedy
-from ._common.errors import InvalidError
+from ._common.errors import InvalidError, StateError
 from ._common.numbers import whole
 from ._loader.trainer_batches import BareLoader, TrainerBatches
 from ._pipes.pictures import preparer_of
@@ -206,9 +206,11 @@ class DataModule(_Base):  # type: ignore[misc]
         return self._train.state_dict() if self._train is not None else self._resumed or {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continues from the place that `state_dict` gave."""
-        self._resumed = dict(state)
-        if self._train is not None:
+        """Continues from the place that `state_dict` gave; without one, from the start. Raises StateError."""
+        if not isinstance(state, Mapping):
+            raise StateError(f"this is no state of a DataModule: {state!r:.200}")
+        self._resumed = dict(state) or None
+        if self._train is not None and self._resumed is not None:
             self._train.load_state_dict(self._resumed)
 
     # ------------------------------------------------------------ loaders

@@ -170,6 +170,30 @@ def test_random_items_are_refused(make: Callable[[Any], Pipe], own: bool, tmp_pa
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"samples": 5}, "says 5 samples, and its shards have 9"),
+        ({"samples": "9"}, "samples is '9'; want a whole number"),
+        ({"samples": True}, "samples is True"),
+        ({"shards": None}, "shards is None; want a list"),
+        ({"shards": []}, "says 9 samples, and its shards have 0"),
+        ({"shards": ["../a.tar"]}, r"shards are \['../a.tar'\]; want 00000.tar"),
+        ({"file_bytes": 1.5}, "file_bytes is 1.5"),
+        ({"kind": None}, "kind is None; want a str"),
+        ({"more": 1}, "want an object with"),
+    ],
+)
+def test_a_changed_document_of_tars(tmp_path, change, text):
+    where = tmp_path / "d"
+    source([{"txt": "a"}] * 9).write(where, format="tar")
+    document = where / "dataset.json"
+    document.write_text(json.dumps({**json.loads(document.read_text()), **change}))
+    with pytest.raises(CorruptError, match=text) as refused:
+        source([{"txt": "a"}] * 9).write(where, format="tar")
+    assert str(document) in str(refused.value)
+
+
 def stale(x: int) -> int:
     return x
 

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
 if torch is not None:
     from prepared import Made, parts
 
-    from stocached import InvalidError, NondeterministicDatasetError, source
+    from stocached import InvalidError, NondeterministicDatasetError, StateError, source
     from stocached.prepare import BlockStorage, IndexSet, NotPreparedError, Split, prepare, split
 
 
@@ -305,6 +305,32 @@ def test_without_a_trainer(tmp_path):
     rest = [batch["index"].tolist() for batch in again.train_dataloader()]
     assert rest == [batch["index"].tolist() for batch in passing]
     assert Counter(index for batch in third + rest for index in batch) == Counter(data.split.train)
+
+
+def test_hostile_states(tmp_path):
+    data = module(BlockStorage(tmp_path / "d"))
+    data.prepare_data()
+    passing = iter(data.train_dataloader())
+    next(passing)
+    good = data.state_dict()
+    for state in (
+        None,
+        3,
+        "state",
+        [("epoch", 1)],
+        {**good, "batches": good["position"] + 1},
+        {**good, "position": -1},
+    ):
+        for made in (False, True):  # the loader, before the state comes
+            other = module(data.storage)
+            with pytest.raises(StateError, match="no state of a DataModule|batches=|position="):
+                if made:
+                    other.train_dataloader()
+                other.load_state_dict(state)
+                other.train_dataloader()
+    other = module(data.storage)
+    other.load_state_dict({})  # of one that has not trained
+    assert len([*other.train_dataloader()]) == 6
 
 
 def test_invalid_arguments(tmp_path):

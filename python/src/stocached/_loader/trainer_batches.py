@@ -116,7 +116,9 @@ class TrainerBatches(BareLoader):
         """Raises InvalidError for a state of another dataset, split or order, and if the resumed
         epoch has another number of batches."""
         self._sampler.load_state_dict(state)
-        self._resume = place = _Place(*(number_in(state, key) for key in ("epoch", "position", "batches")))
+        most = number_in(state, "position")  # a batch has a sample at least
+        batches = number_in(state, "batches", most)
+        self._resume = place = _Place(number_in(state, "epoch"), most, batches)
         self._epochs = place.epoch
         trainer = self._module.trainer
         whole, now = self._batches(0), place.batches + self._batches(place.position)

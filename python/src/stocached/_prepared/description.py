@@ -138,7 +138,7 @@ def parse(text: bytes) -> Document:
             f"it has version {whole.get('version')} of the block format, this package knows {layout.VERSION}"
         )
     _check_seal(compact)
-    _Reader("it").object(
+    Reader("it").object(
         whole,
         {
             "format": str, "version": int, "id": str, "description": dict, "samples": int, "sample_bytes": int, "notes": list, "files": list, "crc32c": str,
@@ -148,13 +148,13 @@ def parse(text: bytes) -> Document:
     if whole["id"] != identity.hex():
         raise CorruptError(f"its id is {whole['id']!r}, and its description gives {identity.hex()!r}")
     for note in whole["notes"]:
-        _Reader("a note").object(note, {"name": str, "text": str})
+        Reader("a note").object(note, {"name": str, "text": str})
     samples, largest = whole["samples"], whole["sample_bytes"]
     if not description.least <= largest <= description.most:
         raise CorruptError(f"sample_bytes is {largest}; its fields take {description.least} to {description.most}")
     files = []
     for k, entry in enumerate(whole["files"]):
-        _Reader(f"its file {k}").object(
+        Reader(f"its file {k}").object(
             entry, {"name": str, "bytes": int, "samples": int, "blocks": int, "footer_crc32c": str}
         )
         file = File(**entry)
@@ -172,7 +172,7 @@ def parse(text: bytes) -> Document:
 
 
 def _parse_description(said: Any, text: str) -> tuple[Description, bytes]:
-    reader = _Reader("its description")
+    reader = Reader("its description")
     reader.object(
         said,
         {"variable": bool, "fields": list, "compression": str, "block_bytes": int, "file_bytes": int, "source": dict},
@@ -203,7 +203,7 @@ def _parse_description(said: Any, text: str) -> tuple[Description, bytes]:
         raise CorruptError(f"its description: {error}") from None
 
 
-class _Reader:
+class Reader:
     """Checks keys and types of JSON objects: no key is optional, none may be added."""
 
     def __init__(self, what: str) -> None:

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from .._common.errors import SampleIndexError
+from .._common.errors import CorruptError, SampleIndexError
 from .._common.sizes import parse_size
 from .._image.shards import MOST_OPEN, OpenShard
 from .._shards.tar_index import Members, members_of
 from .._shards.tar_members import member_value
+from .description import NAME
 from .folder_storage import FolderStorage
 from .info import DatasetInfo
 from .layout import DEFAULT_FILE_BYTES
@@ -57,6 +58,11 @@ class TarStorage(FolderStorage):
                 paths = [os.path.join(self.folder, name) for name in document.shards]
                 members = [members_of(path) for path in paths]
                 ends = np.cumsum([len(each.starts) - 1 for each in members]).tolist()
+                if sum(ends[-1:]) != document.samples:
+                    raise CorruptError(
+                        f"{os.path.join(self.folder, NAME)} says {document.samples} samples, and its shards have "
+                        f"{sum(ends[-1:])}; write the dataset again"
+                    )
                 self._open = document, paths, members, ends
             return self._open
 

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
 from .._common.errors import CorruptError, SchemaError
-from .._common.one_line import printable
+from .._common.one_line import one_line, printable
 from .._shards.tar_headers import BLOCK
 from .._shards.tar_index import MOST_BYTES, SUFFIX, encoded, kept_index, split_name
-from .description import NAME
+from .description import NAME, Reader
 from .errors import NotPreparedError
 from .folder_writer import FolderWriter, Name
 
@@ -56,16 +56,16 @@ def tar_document(folder: str) -> TarDocument:
             said = json.loads(file.read())
     except (FileNotFoundError, NotADirectoryError):
         raise missing from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CorruptError(f"{path} is no JSON: {error}") from None
     if not isinstance(said, dict) or said.pop("format", None) != FORMAT:
         raise missing
     if said.pop("version", None) != _VERSION:
         raise CorruptError(f"{path} has another version than {_VERSION}, which this package knows")
-    try:
-        return TarDocument(**said)
-    except TypeError as error:
-        raise CorruptError(f"{path}: {error}") from None
+    Reader(path).object(said, {"kind": str, "fingerprint": str, "file_bytes": int, "shards": list, "samples": int})
+    if said["shards"] != [*map(shard_name, range(len(said["shards"])))]:
+        raise CorruptError(f"{path}: shards are {one_line(said['shards'], 100)}; want {shard_name(0)} and so on")
+    return TarDocument(**said)
 
 
 class TarWriter(FolderWriter):
