@@ -23,7 +23,7 @@ from helpers import python
 from pictures import Image, difference, encoded, folder_of, picture
 from PIL import ImageOps, features
 
-from stocached import Loader, _native, image
+from stocached import InvalidError, Loader, _native, image
 from stocached._checks.derived_fingerprint import derive
 from stocached._image import workers
 from stocached._native import _image_header as native
@@ -227,6 +227,17 @@ def test_sources(tmp_path):
         np.frombuffer(data, np.uint8),
     ):
         assert np.array_equal(image.decode(source), expected)
+
+
+def test_a_picture_of_a_table_of_hugging_face(tmp_path):
+    data = encoded(picture(50, 40))
+    (tmp_path / "a.jpg").write_bytes(data)
+    for file in ({"bytes": data, "path": "a.jpg"}, {"bytes": None, "path": str(tmp_path / "a.jpg")}):
+        made = image.Decode()({"caption": "text", "image": file, "label": 1})
+        assert (made["caption"], made["label"]) == ("text", 1)
+        assert np.array_equal(made["image"], image.decode(data))
+    with pytest.raises(InvalidError, match="no picture in dict"):
+        image.Decode()({"image": {"data": data}})
 
 
 def header_of(width: int, height: int) -> bytes:

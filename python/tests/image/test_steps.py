@@ -144,7 +144,7 @@ def test_samples_with_a_picture():
     assert np.array_equal(flip([7, pixels])[1], turned)
     assert np.array_equal(flip(Pair(7, pixels)).picture, turned)
     assert np.array_equal(flip({"label": 7, "image": pixels})["image"], turned)
-    for wrong in (7, (1, 2), {"a": np.zeros(3)}, np.zeros((4, 4), np.uint8)):
+    for wrong in (7, (1, 2), {"a": {"bytes": b"", "path": ""}}, {"a": np.zeros(3)}, np.zeros((4, 4), np.uint8)):
         with pytest.raises(InvalidError, match="RandomHorizontalFlip: no picture in"):
             flip(wrong)
 

@@ -346,6 +346,16 @@ def test_ranks_that_make_private_caches_are_told_once(kind, two_ranks):
     assert len(caught) == 1
 
 
+@BOTH
+def test_ranks_that_arguments_alone_name(kind, monkeypatch):
+    monkeypatch.setattr(notices, "_said_private", False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        kind()(Pairs(), 4, size="8MiB", seed=1, rank=1, world_size=2)  # the other one says it
+    with pytest.warns(UserWarning, match="2 ranks of this job .* private cache"):
+        kind()(Pairs(), 4, size="8MiB", seed=1, rank=0, world_size=2)
+
+
 def test_ranks_that_need_no_name(two_ranks, monkeypatch, cache_name):
     with warnings.catch_warnings():
         warnings.simplefilter("error")

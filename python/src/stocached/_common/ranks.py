@@ -9,10 +9,10 @@ from .errors import InvalidError
 from .numbers import whole
 
 
-def ranks_here() -> int:
-    """The ranks of this job on this machine, as far as is known."""
+def ranks_here(rank: int | None = None, world_size: int | None = None) -> int:
+    """The ranks of this job on this machine, as far as is known. rank, world_size: as of `rank_of`."""
     try:
-        _, world_size = rank_of()
+        _, world_size = rank_of(rank, world_size)
         return min(world_size, int(os.environ.get("LOCAL_WORLD_SIZE") or world_size))
     except ValueError:
         return 1

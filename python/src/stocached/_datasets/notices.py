@@ -29,11 +29,12 @@ _PAGE = 4096  # bytes, for the error
 _said_private = False
 
 
-def say_if_private() -> None:
-    """Warns once if the ranks of a job make a cache each, as they have no name for one. One rank of a machine says it."""
+def say_if_private(rank: int | None = None, world_size: int | None = None) -> None:
+    """Warns once if the ranks of a job make a cache each, as they have no name for one. One rank of a machine says it.
+    rank, world_size: of `rank_of`."""
     global _said_private
-    ranks = ranks_here()
-    if _said_private or ranks < 2 or os.environ.get("LOCAL_RANK", "0") != "0" or rank_of()[0] % ranks:
+    ranks = ranks_here(rank, world_size)
+    if _said_private or ranks < 2 or os.environ.get("LOCAL_RANK", "0") != "0" or rank_of(rank, world_size)[0] % ranks:
         return
     _said_private = True
     warn_user(

@@ -60,6 +60,7 @@ class Decode:
     """Decodes files: decode(source) -> uint8 picture, red, green and blue.
 
     source: bytes, an array of them, or a path; or a tuple, list or mapping that has one, which is changed as by Compose.
+        In place of bytes, a dict may have {"bytes": ..., "path": ...}, as tables of Hugging Face.
     size: of the result, (height, width), or a number for both. None: as the file, or as short_side says.
     short_side: the length of the short side, before a centre of `size` is cut out, as torchvision's Resize and
         CenterCrop do. None: the shortest for `size`.

@@ -14,6 +14,8 @@ PICTURES = ("jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff", "ppm")
 PICTURE = "an array or tensor of three dimensions"
 FILE = "the bytes or the path of a file, as Decode is the first step"
 
+_OF_TABLES = {"bytes", "path"}  # the keys of a picture in tables of Hugging Face
+
 
 def changed(
     sample: Any,
@@ -25,6 +27,9 @@ def changed(
     """The sample with change(value) in place of the first value that is accepted. chosen: gives what accepts, from all
     values. Raises InvalidError if there is none, with the class of the step and what is wanted."""
     found = [False]
+    for key, value in sample.items() if wanted is FILE and isinstance(sample, dict) else ():
+        if type(value) is dict and value.keys() == _OF_TABLES:
+            return {**sample, key: change(value["path"] if value["bytes"] is None else value["bytes"])}
     several = isinstance(sample, (Mapping, tuple, list))
     values = sample.values() if isinstance(sample, Mapping) else sample if several else [sample]
     keyed = isinstance(sample, dict) and KEY in sample  # the endings of files name their values

@@ -18,6 +18,7 @@ from .._common.errors import FingerprintError, InvalidError, SchemaError, Stocac
 from .._datasets import readers
 from .._datasets.cache_backed import CacheBacked
 from .._datasets.cached_samples import CachedSamples
+from .._datasets.notices import say_if_private
 from .._datasets.served_subset import served_subset
 from .options import cache_options, makes_cache, takes_cache
 
@@ -105,7 +106,12 @@ def samples_of(dataset: Any, options: Any, keeper: Any, kind: Callable[..., Cach
         return kind(dataset, cache)
     if not takes_cache(options):
         return None
-    before = _made_before(kind, dataset, made_with, keeper=keeper) if options.name is None else None
+    before = None
+    if options.name is None:
+        say_if_private(
+            getattr(options, "rank", None), getattr(options, "world_size", None)
+        )  # CachedSamples does not know them
+        before = _made_before(kind, dataset, made_with, keeper=keeper)
     return before or _made_new(kind, dataset, made_with, keeper)
 
 
