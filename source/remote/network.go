@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/textproto"
 	"net/url"
 
 	"github.com/stocached/stocached/source"
@@ -30,6 +31,11 @@ func NetworkError(name string, err error) error {
 	}
 	if errors.Is(err, source.ErrInvalid) {
 		return fmt.Errorf("%s: %w", name, err)
+	}
+	var header textproto.ProtocolError // its text has the whole header, with what may be secret in it
+	if errors.As(err, &header) {
+		return fmt.Errorf("%w: %s: the answer of the server has a header that is none, such as one with control characters; "+
+			"curl -v shows it", source.ErrInvalid, name)
 	}
 	var record tls.RecordHeaderError
 	if errors.Is(err, http.ErrSchemeMismatch) || errors.As(err, &record) {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/internal/verify/expect"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/kinds"
 	"github.com/stocached/stocached/source/remote"
@@ -111,6 +112,19 @@ func TestRedirects(t *testing.T) {
 		if !errors.Is(err, source.ErrInvalid) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), elsewhere.URL+"/x") ||
 			strings.Contains(err.Error(), "secret") {
 			t.Errorf("to %s: %v", location, err)
+		}
+	}
+	raw := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		c, _, err := w.(http.Hijacker).Hijack() // Go's server sends no such header
+		fatal.If(t, err)
+		fmt.Fprint(c, "HTTP/1.1 302 Found\r\nLocation: /a\x01?sig=secret\r\nContent-Length: 0\r\n\r\n")
+		c.Close()
+	}))
+	defer raw.Close()
+	for address, remote := range map[string]map[string]any{raw.URL + "/x": nil, "s3://photos/records": {"endpoint": raw.URL}} {
+		if _, err := first(t, address, remote); !errors.Is(err, source.ErrInvalid) ||
+			!strings.Contains(err.Error(), "control characters") || strings.Contains(err.Error(), "secret") {
+			t.Errorf("control characters: %v", err)
 		}
 	}
 	to = func(r *http.Request) string { return plain.URL + r.URL.Path + "x" }

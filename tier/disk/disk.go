@@ -34,13 +34,14 @@ type Tier struct {
 	full    breaker.Recent
 	short   breaker.Recent // writes that found no space on the disk
 	poison  breaker.Recent // samples whose checks failed
+	remade  breaker.Recent // the file was opened or made again
 	stop    context.CancelFunc
 	running sync.WaitGroup
 
 	mu     sync.RWMutex      // held for reading by each call; for writing to open and close the file
 	seg    *diskfile.Segment // nil: not open yet, or closed
 	cache  *cache.Cache
-	note   string // about the file, for operators
+	note   string // why the file was opened or made again, for operators
 	lost   string // why the file was given up
 	closed bool
 }
@@ -144,6 +145,7 @@ func (t *Tier) try() error {
 	if because := cmp.Or(t.lost, replaced); because != "" {
 		t.lost = ""
 		t.note = "its file was opened or made again: " + because
+		t.remade.Begin(noted)
 		t.about.Log.Warn("a tier has opened or made its file again", "tier", kindName, "because", because)
 	}
 	return nil
@@ -246,6 +248,9 @@ func (t *Tier) Put(_ context.Context, i int, sample []byte) {
 	}
 }
 
+// noted is how long health tells that the file was opened or made again. It ends nothing that works, so it comes once.
+const noted = time.Hour
+
 // overAfter is the time after which a failure is over if none follows, so the next is warned of again.
 const overAfter = time.Minute
 
@@ -267,7 +272,7 @@ func (t *Tier) Status() tier.Status {
 		Full: t.full.Lasts()}}
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	if t.note != "" {
+	if t.remade.Lasts() {
 		s.Notes = []string{t.note}
 	}
 	if t.poison.Lasts() {

@@ -297,6 +297,10 @@ func TestFileTakenAway(t *testing.T) {
 				strings.Count(log.String(), "a tier is left out") != 1 {
 				t.Errorf("%+v, log %s", s, log.String())
 			}
+			disk.remade.Store(1) // an hour later
+			if s := disk.Status(); strings.Contains(fmt.Sprint(s.Notes), said) {
+				t.Errorf("later: %+v", s)
+			}
 			disk.Close()
 			if n := hits(t, opened(t, settingsOf(filepath.Dir(path), nil), use), false); n != 1 {
 				t.Errorf("%d hits after a restart", n)

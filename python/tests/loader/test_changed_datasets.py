@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from test_loader_again import BOTH, again
 
-from stocached import FingerprintError, Loader, mix, source
+from stocached import FingerprintError, Loader, SchemaError, mix, source
 
 N, AT = 300, 7  # AT is none of the samples that are compared
 SETTINGS = {"opened": iter(()), "table": {"scale": 1}}
@@ -380,3 +380,25 @@ def test_a_function_that_changes_its_globals_above_two_caches(lists, monkeypatch
     other, misses = read()
     assert np.array_equal(first * 3, other * 2)
     assert misses
+
+
+@pytest.mark.parametrize("format", ["csv", "npz", "parquet"])
+def test_other_columns_of_a_table_and_a_cache_with_a_name(format, cache_name, tmp_path):
+    """Their values are alike in all samples that are compared."""
+    path, columns = tmp_path / f"t.{format}", {name: np.zeros(640, np.int64) for name in "abc"}
+    columns["c"][5] = 1
+    if format == "csv":
+        path.write_text("a,b,c\n" + "".join(f"{a},{b},{c}\n" for a, b, c in zip(*columns.values())))
+    elif format == "npz":
+        np.savez(path, **columns)
+    else:
+        parquet = pytest.importorskip("pyarrow.parquet")
+        parquet.write_table(pytest.importorskip("pyarrow").table(columns), path, row_group_size=10)
+
+    def rows(names):
+        loader = Loader(source(path, columns=names).cache(size="16MiB", name=cache_name).batch(64))
+        return [int(value) for batch in loader for value in batch[names[1]]]
+
+    assert rows(["a", "b"]) == rows(["a", "b"]) == [0] * 640
+    with pytest.raises((SchemaError, FingerprintError), match="a.*, c.*a.*, b|with a, b, is .* with a, c now"):
+        rows(["a", "c"])

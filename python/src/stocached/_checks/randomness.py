@@ -200,9 +200,9 @@ def difference(a: Encoded | str, b: Encoded | str) -> str | None:
         return None
     if isinstance(b, str):
         return b
-    for (what, x), (_, y) in zip(a, b):
+    for (what, x), (other, y) in zip(a, b):
         if not same(x, y):
-            return f"{what} differs"
+            return f"{what} differs" if what == other else f"{what}, is {other} now"
     return None if len(a) == len(b) else "it differs"
 
 

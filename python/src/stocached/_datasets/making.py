@@ -174,9 +174,10 @@ def add_disk(options: CacheOptions, cache: Cache, derived: Derived | None, store
 def check_fields(cache: Cache, fields: list[Field]) -> None:
     """Raises SchemaError if the leaves of samples do not fit the fields of the cache, which another program may have
     made."""
-    have = cache.fields
+    have, named = cache.fields, Derived.parse(cache.fingerprint) is not None  # by the samples of a dataset
     fit = len(have) == len(fields) and all(
         h.code == f.code
+        and (h.name == f.name or not named)
         and len(h.shape) == len(f.shape)
         and all(a is None or b is None or a == b for a, b in zip(h.shape, f.shape))
         for h, f in zip(have, fields)

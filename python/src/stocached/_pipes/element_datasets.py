@@ -190,4 +190,6 @@ class Listed(PackedLists, ReadsAhead):
         items, _ = serialization.unpacked(memoryview(packed))
         with contextlib.suppress(NoDigestError):
             packed = np.frombuffer(Identity().of(items), np.uint8)
-        return [("its list of items", packed)]
+        first = items[0][1] if items else None
+        keys = f" with {', '.join(map(str, first))[:200]}" if isinstance(first, dict) else ""
+        return [(f"its list of items{keys}", packed)]
