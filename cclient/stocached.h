@@ -226,6 +226,11 @@ STOC_API int stoc_open_fd(int fd, unsigned flags, const unsigned char *uuid, sto
 STOC_API int stoc_disk_open(const char *path, const struct stoc_options *options, stoc_cache **out,
                             struct stoc_error *error);
 
+/* Whether the path still names the file of a disk cache, whole and with its header: 0. EFORMAT, with the error's text:
+ * another program has removed, replaced, truncated or overwritten it. Then what is stored is lost when the programs end
+ * that have the file. Nothing else notices that: close the handle and open the path again. ESYSTEM; EINVAL: no disk cache. */
+STOC_API int stoc_disk_look(stoc_cache *cache, struct stoc_error *error);
+
 /* Aborts the open claims of the handle, unmaps and frees it. Views of this handle become invalid.
  * NULL is accepted. */
 STOC_API void stoc_close(stoc_cache *cache);

@@ -110,6 +110,11 @@ func (d *Disk) Path() string { return d.seg.Path() }
 // Replaced says why OpenDisk has made the file again; "": it has not.
 func (d *Disk) Replaced() string { return d.replaced }
 
+// Look says whether the path still names the file, whole and with its header. ErrFormat: another program has removed,
+// replaced, truncated or overwritten it. Then what is stored is lost when the programs end that have the file: close d and
+// open the path again. ErrSystem.
+func (d *Disk) Look() error { return d.seg.Look() }
+
 // Get is Cache.Get. It compares the checksum of the sample: a sample with another one is a miss, counted as
 // corrupt, and removed. Errors: ErrSchema when dst is too short (the first result is the length), ErrIndex,
 // ErrClosed.

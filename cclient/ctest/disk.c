@@ -350,6 +350,38 @@ static void on_a_network(void)
     end_file();
 }
 
+/* A file that is removed, replaced, truncated or overwritten under a handle is told, and no sample of it is wrong. */
+static void taken_away(void)
+{
+    static const char *const all[] = {"removed", "replaced", "truncated", "overwritten"};
+    for (int k = 0; k < 4; k++) {
+        struct stoc_error error;
+        char where[256];
+        new_file();
+        stoc_cache *c = open_disk(FIXED);
+        EQUAL(put_one(c, 1, false), STOC_STORED);
+        EQUAL(stoc_disk_look(c, &error), 0);
+        snprintf(where, sizeof where, "%s.other", path);
+        int fd = open(k == 1 ? where : path, O_RDWR | O_CREAT, 0600);
+        CHECK(fd >= 0);
+        if (k == 0)
+            unlink(path);
+        if (k == 1)
+            EQUAL(rename(where, path), 0);
+        if (k == 2)
+            EQUAL(ftruncate(fd, 5000), 0);
+        if (k == 3)
+            EQUAL(pwrite(fd, "xxxxxxxx", 8, 0), 8);
+        close(fd);
+        EQUAL(stoc_disk_look(c, &error), STOC_EFORMAT);
+        snprintf(where, sizeof where, "another program has %s %s", all[k], path);
+        EQUAL(strcmp(error.message, where), 0);
+        EQUAL(count_hits(c, false), k != 2);
+        stoc_close(c);
+        end_file();
+    }
+}
+
 static void other_settings(void)
 {
     new_file();
@@ -1201,6 +1233,7 @@ int main(int argc, char **argv)
     RUN(copies_only);
     RUN(bad_input);
     RUN(on_a_network);
+    RUN(taken_away);
     RUN(other_settings);
     RUN(others_have_it);
     RUN(shared_by_processes);

@@ -520,6 +520,29 @@ static bool is_at_path(const stoc_cache *c)
            ours.st_dev == there.st_dev;
 }
 
+int stoc_disk_look(stoc_cache *c, struct stoc_error *error)
+{
+    unsigned char magic[8];
+    struct stat st;
+    const char *did = NULL;
+    if (!c || !c->disk)
+        return fail(error, STOC_EINVAL, 0, "this is no disk cache");
+    if (stat_path(c->path, &st) != 0) {
+        if (errno != ENOENT)
+            return fail_system(error, "stat", c->path);
+        did = "removed";
+    } else if (!is_at_path(c)) {
+        did = "replaced";
+    } else if ((uint64_t)st.st_size < c->segment_bytes) {
+        did = "truncated";
+    } else if (pread_all(c->disk->fd, magic, sizeof magic, 0) != (int64_t)sizeof magic) {
+        return fail_system(error, "read the header of", c->path);
+    } else if (memcmp(magic, STOC_MAGIC, sizeof magic) != 0) {
+        did = "overwritten";
+    }
+    return did ? fail(error, STOC_EFORMAT, 0, "another program has %s %s", did, c->path) : 0;
+}
+
 /* Compares the header of the file with the wanted one, and completes *want from it. EFORMAT, EVERSION, EFINGERPRINT:
  * it is another one. *ours: the file may be removed. */
 static int check_header(const stoc_cache *c, struct header *want, bool *ours, struct stoc_error *error)

@@ -155,6 +155,12 @@ class Disk:
         code = _native.set_later(self.handle, i, storing.vector_of(parts), len(parts))
         return bool(self.handle.check(code, i) == _native.STORED)
 
+    def look(self) -> str:
+        """What another program has done to the file; "": nothing."""
+        error = _native.Error()
+        code = _native.disk_look(self.handle, error)
+        return errors.from_struct(error).args[0] if code == _native.EFORMAT else ""
+
     def flush(self, seconds: float = _FLUSH) -> bool:
         """Waits until this process has written what it put; returns whether it has."""
         return bool(_native.flush(self.handle, int(seconds * 1000)) == 0)

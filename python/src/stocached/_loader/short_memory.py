@@ -15,7 +15,7 @@ _FILL = 4  # a fill takes at most this part of the free memory
 
 
 def warn(caches: list[Cache], said: set[str]) -> None:
-    """Warns if sets have found no memory, or no place on a disk, or if a disk fails; of each once, by `said`. Servers
+    """Warns if sets have found no memory, or no place on a disk, or if a disk fails or its file is lost; of each once, by `said`. Servers
     watch the caches that they fill."""
     for cache in caches:
         advice, spare = (
@@ -33,6 +33,10 @@ def warn(caches: list[Cache], said: set[str]) -> None:
                     f"the disk fails: {of_file.passed} reads and writes of {path} failed. Its samples are loaded again, each "
                     "time. `dmesg` says why; give disk_dir= a folder on a disk that works"
                 )
+            lost = "" if "lost" in said else cache._disk.look()
+            if lost:
+                said.add("lost")
+                warn_user(f"{lost}: what this program stores there is lost when it ends. Start it again to have the file made again")
         for stats, what, where, free, advice in looks:
             room = _room(stats)
             if what not in said and room and free < max(room, _FILL * stats.ready_bytes // stats.ready):
