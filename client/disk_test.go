@@ -406,6 +406,22 @@ func openAndDie(path string, o DiskOptions) error {
 	return unix.Kill(os.Getpid(), unix.SIGKILL)
 }
 
+// Ensure that a file that is taken away from its users is told.
+func TestDiskTakenAway(t *testing.T) {
+	for did, change := range map[string]func(path string) error{"removed": os.Remove,
+		"truncated": func(path string) error { return os.Truncate(path, 5000) },
+		"replaced":  func(path string) error { return errors.Join(os.Remove(path), os.WriteFile(path, nil, 0o600)) }} {
+		path := filepath.Join(t.TempDir(), "a.tier")
+		d := openedDisk(t, path, DiskOptions{Samples: 10, SampleBytes: 100, Size: 4 << 20, Fingerprint: "x"})
+		fatal.If(t, d.Look())
+		fatal.If(t, change(path))
+		if err := d.Look(); !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), "another program has "+did+" "+path) {
+			t.Errorf("%s: %v", did, err)
+		}
+		d.Close()
+	}
+}
+
 // Ensure that no opener of a file fails while RemoveUnused removes each control part that killed processes leave.
 func TestDiskControlRemoved(t *testing.T) {
 	o := DiskOptions{Samples: 10, SampleBytes: 100, Size: 4 << 20, Fingerprint: "x"}

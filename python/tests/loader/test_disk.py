@@ -201,6 +201,25 @@ def test_a_disk_that_fails_is_counted_and_warned_of_once(tmp_path, recwarn):
     assert loader.stats().disk_failed > 0
 
 
+@pytest.mark.parametrize("did", ["removed", "replaced", "truncated"])
+def test_a_file_that_is_taken_away_is_warned_of_once(did, tmp_path, recwarn):
+    loader = loader_of(Numbers(40), tmp_path)
+    indices_of(loader)
+    assert loader.cache._disk.flush()
+    assert not recwarn
+    path = loader.cache._disk.path
+    if did == "truncated":
+        os.truncate(path, 5000)
+    else:
+        os.unlink(path)
+    if did == "replaced":
+        (tmp_path / os.path.basename(path)).write_bytes(b"")
+    for _ in range(2):
+        assert sorted(indices_of(loader)) == list(range(40))
+    (said,) = [str(one.message) for one in recwarn]
+    assert f"another program has {did} {path}: what this program stores there is lost" in said
+
+
 @pytest.mark.parametrize("policy", ["first-come", "cost"])
 def test_a_small_disk_holds_others_than_the_memory(policy, tmp_path):
     """Also in a later program, whose memory is empty."""
