@@ -388,7 +388,10 @@ def test_each_byte_of_a_sample_is_checked(folder):
         path.write_bytes(data)
 
 
-def test_a_file_that_changes_while_it_is_open(folder):
+@pytest.mark.parametrize("kept", [0, 64 << 20])
+def test_a_file_that_changes_while_it_is_open(folder, kept, monkeypatch):
+    """kept: bytes of indexes that stay in memory."""
+    monkeypatch.setattr("stocached._prepared.block_reader._KEPT", kept)
     storage = BlockStorage(folder)
     storage.load_sample(0)
     with open(folder / "00000.stocblk", "r+b") as file:
@@ -396,6 +399,15 @@ def test_a_file_that_changes_while_it_is_open(folder):
     os.utime(folder / "00000.stocblk", ns=(1, 1))
     with pytest.raises(CorruptError, match="has changed since it was opened"):
         storage.load_sample(0)
+    for size in (100, 0):  # also its index is gone
+        os.truncate(folder / "00000.stocblk", size)
+        for load in (
+            lambda: storage.load_sample(1),
+            lambda: storage.load_samples([1, 2]),
+            lambda: storage.load_field("label"),
+        ):
+            with pytest.raises(CorruptError, match=f"has changed since it was opened: it had .* it has {size}"):
+                load()
 
 
 @pytest.mark.parametrize(
@@ -470,7 +482,7 @@ def test_too_few_descriptors(folder):
         import resource, sys
         from stocached.prepare import BlockStorage
         storage = BlockStorage(sys.argv[1])
-        resource.setrlimit(resource.RLIMIT_NOFILE, (6, 6))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (4, 4))
         try:
             storage.load_sample(0)
         except OSError as error:
@@ -488,18 +500,3 @@ def test_not_whole(tmp_path):
     (tmp_path / "f").write_text("")
     with pytest.raises(NotPreparedError, match="is a file"):
         BlockStorage(tmp_path / "f").load_sample(0)
-
-
-def test_where_an_index_does_not_begin_at_a_page(tmp_path):
-    """Footers begin at multiples of 4,096, but pages may be larger: the map begins earlier then."""
-    storage = BlockStorage(tmp_path / "d", **SMALL)
-    prepare(Made(400), storage)
-    begins = [file.begin for file in storage.reader.files]
-    assert any(begin % 65536 for begin in begins)
-    code = """
-        import mmap, sys
-        mmap.ALLOCATIONGRANULARITY = 65536
-        from stocached.prepare import BlockStorage
-        print(sum(int(BlockStorage(sys.argv[1]).load_sample(k)["label"]) for k in range(0, 400, 50)))
-    """
-    assert int(python(code, tmp_path / "d").stdout) == sum(k % 7 for k in range(0, 400, 50))

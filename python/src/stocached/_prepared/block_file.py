@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from .._common.checksum import crc32c
 from .._common.errors import CorruptError, FormatError, VersionError
+from .._common.pread import pread
 from . import zstd
 from .layout import ENTRY, ENTRY_STRUCT, SPAN, TRAILER_BYTES, Footer, decode_trailer
 
+Entry = tuple[int, int, int, int, int]
 _SPANS_READ_AT_ONCE = 1024  # buffers of one preadv: IOV_MAX
 
 
 class BlockFile:
-    """A block file that is open for reading. Its index is mapped: it takes no memory of its own,
-    and forked children share it.
+    """A block file that is open for reading. Nothing of it is mapped: a mapped page that cannot be read ends the process
+    (SIGBUS).
 
-    Safe for any number of threads and in forked children: reads have no position. A process that
-    truncates the file kills its readers (SIGBUS); writers of ours never do."""
+    Safe for any number of threads and in forked children: reads have no position."""
 
-    def __init__(self, path: str, least: int, most: int, compressed: bool) -> None:
-        """Raises CorruptError, VersionError and OSError, with the path."""
+    def __init__(self, path: str, least: int, most: int, compressed: bool, keep: bool = False) -> None:
+        """keep: the index stays in memory, else it is read for each sample, which takes some microseconds.
+
+        Raises CorruptError, VersionError and OSError, with the path."""
         self.path = path
         # NONBLOCK: a pipe is refused below, and not waited for.
         self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -37,72 +39,80 @@ class BlockFile:
             self.bytes = status.st_size
             self._stamp = (status.st_size, status.st_mtime_ns)
             self.trailer = decode_trailer(
-                os.pread(self.fd, TRAILER_BYTES, max(0, self.bytes - TRAILER_BYTES)), self.bytes
+                pread(self.fd, max(0, self.bytes - TRAILER_BYTES), TRAILER_BYTES, path), self.bytes
             )
             self.begin = self.bytes - self.trailer.footer_bytes
-            self._map_footer()
-            self.largest = self.footer.check(least, most, compressed)
+            self.first, self.samples, self.blocks = self.trailer.first, self.trailer.samples, self.trailer.blocks
+            self._entries = self.begin + SPAN.itemsize * self.blocks  # where the index begins
+            raw = pread(self.fd, self.begin, self.trailer.footer_bytes, path)
+            if len(raw) != self.trailer.footer_bytes:
+                raise self._changed()
+            self._kept = raw[SPAN.itemsize * self.blocks :] if keep else None
+            footer = Footer(self.trailer, raw, self.begin)
+            self.largest = footer.check(least, most, compressed)
+            self.firsts = footer.spans["first"].copy()  # of the blocks
         except BaseException as error:
             self.close()
             if isinstance(error, (CorruptError, VersionError, FormatError)):
                 raise type(error)(f"{path}: {error}") from None
             raise
 
-    def _map_footer(self) -> None:
-        start = self.begin // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
-        self._map = mmap.mmap(self.fd, self.bytes - start, mmap.MAP_SHARED, mmap.PROT_READ, offset=start)
-        raw = memoryview(self._map)[self.begin - start :]
-        self.footer = Footer(self.trailer, raw, self.begin)
-        self.first, self.samples, self.blocks = self.trailer.first, self.trailer.samples, self.trailer.blocks
-        self._index = raw[SPAN.itemsize * self.blocks :]
-
-    def entry(self, k: int) -> tuple[int, int, int, int]:
-        """Of the k-th sample of the file: offset, stored bytes, bytes, checksum."""
-        offset, stored, length, crc, _ = ENTRY_STRUCT.unpack_from(self._index, k * ENTRY.itemsize)
-        return offset, stored, length, crc
+    def entries(self, k: int, count: int) -> list[Entry]:
+        """Of samples of the file: offset, stored bytes, bytes, checksum, and 0."""
+        at, size = k * ENTRY.itemsize, count * ENTRY.itemsize
+        raw = pread(self.fd, self._entries + at, size, self.path) if self._kept is None else self._kept[at : at + size]
+        if len(raw) != size:
+            raise self._changed()
+        return [*ENTRY_STRUCT.iter_unpack(raw)]
 
     def read(self, k: int, verify: bool) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        """The bytes of the k-th sample of the file, the caller's own: one pread. Raises
-        CorruptError, UnsupportedError, OSError."""
-        offset, stored, length, crc = self.entry(k)
+        """The bytes of the k-th sample of the file, the caller's own. Raises CorruptError, UnsupportedError, OSError."""
+        kept = self._kept
+        entry = self.entries(k, 1)[0] if kept is None else ENTRY_STRUCT.unpack_from(kept, k * ENTRY.itemsize)
+        offset, stored, length, crc, _ = entry
         raw = np.empty(stored, np.uint8)
         if stored:
             self._fill([raw], offset, stored)
         return self._unpack(k, raw, offset, length, crc, verify)
 
-    def read_run(self, k: int, count: int, verify: bool) -> list[np.ndarray[Any, np.dtype[np.uint8]]]:
-        """The bytes of `count` samples that lie side by side in one block, each in memory of its
-        own: one preadv for a thousand of them."""
+    def read_run(self, k: int, entries: list[Entry], verify: bool) -> list[np.ndarray[Any, np.dtype[np.uint8]]]:
+        """The bytes of the samples from the k-th on that have these entries, each in memory of its own. They lie side by side
+        in one block: one preadv for a thousand of them."""
         samples = []
-        for begin in range(k, k + count, _SPANS_READ_AT_ONCE):
-            entries = [self.entry(j) for j in range(begin, min(begin + _SPANS_READ_AT_ONCE, k + count))]
-            raws = [np.empty(stored, np.uint8) for _, stored, _, _ in entries]
-            self._fill([raw for raw in raws if raw.size], entries[0][0], sum(raw.size for raw in raws))
+        for begin in range(0, len(entries), _SPANS_READ_AT_ONCE):
+            part = entries[begin : begin + _SPANS_READ_AT_ONCE]
+            raws = [np.empty(stored, np.uint8) for _, stored, *_ in part]
+            self._fill([raw for raw in raws if raw.size], part[0][0], sum(raw.size for raw in raws))
             samples += [
-                self._unpack(begin + j, raw, offset, length, crc, verify)
-                for j, (raw, (offset, _, length, crc)) in enumerate(zip(raws, entries))
+                self._unpack(k + begin + j, raw, offset, length, crc, verify)
+                for j, (raw, (offset, _, length, crc, _)) in enumerate(zip(raws, part))
             ]
         return samples
 
-    def read_part(self, k: int, at: int, count: int) -> bytes:
-        """Some of the bytes of a sample that is not compressed, which no checksum covers."""
-        offset, _, _, _ = self.entry(k)
-        data = os.pread(self.fd, count, offset + at)
-        if len(data) != count:
-            raise self._changed()
-        return data
+    def parts(self, at: int, count: int) -> Iterator[bytes]:
+        """Some of the bytes of each sample, if they are not compressed. No checksum covers them."""
+        for begin in range(0, self.samples, _SPANS_READ_AT_ONCE):
+            for offset, *_ in self.entries(begin, min(_SPANS_READ_AT_ONCE, self.samples - begin)):
+                data = pread(self.fd, offset + at, count, self.path)
+                if len(data) != count:
+                    raise self._changed()
+                yield data
 
     def _fill(self, buffers: list[Any], offset: int, count: int) -> None:
-        got = os.preadv(self.fd, buffers, offset) if buffers else 0
-        while got < count:  # more than 2 GiB come in pieces, and a file that was cut ends
-            rest, skip = [], got
-            for buffer in buffers:
-                rest.append(buffer[min(skip, buffer.size) :])
-                skip -= min(skip, buffer.size)
-            more = os.preadv(self.fd, [buffer for buffer in rest if buffer.size], offset + got)
-            if more == 0:
-                raise self._changed()
-            got += more
+        try:
+            got = os.preadv(self.fd, buffers, offset) if buffers else 0
+            while got < count:  # more than 2 GiB come in pieces, and a file that was cut ends
+                rest, skip = [], got
+                for buffer in buffers:
+                    rest.append(buffer[min(skip, buffer.size) :])
+                    skip -= min(skip, buffer.size)
+                more = os.preadv(self.fd, [buffer for buffer in rest if buffer.size], offset + got)
+                if more == 0:
+                    raise self._changed()
+                got += more
+        except OSError as error:
+            error.filename = error.filename or self.path
+            raise
 
     def _unpack(
         self, k: int, raw: np.ndarray[Any, Any], offset: int, length: int, crc: int, verify: bool
@@ -134,7 +144,6 @@ class BlockFile:
         )
 
     def close(self) -> None:
-        """Arrays that point into the index keep it mapped."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1

@@ -17,6 +17,9 @@ from .description import MAX_BYTES, NAME, Document, parse
 from .errors import NotPreparedError
 from .folder_writer import PART
 from .info import values_of
+from .layout import ENTRY
+
+_KEPT = 64 << 20  # bytes of all indexes that stay in memory
 
 
 def read_document(folder: str) -> Document:
@@ -68,11 +71,12 @@ class BlockReader:
         document = self.document
         said = document.description
         compressed = said.compression != "none"
+        keep = document.samples * ENTRY.itemsize <= _KEPT
         samples = largest = 0
         for number, entry in enumerate(document.files):
             path = os.path.join(self.folder, entry.name)
             try:
-                file = BlockFile(path, said.least, document.sample_bytes, compressed)
+                file = BlockFile(path, said.least, document.sample_bytes, compressed, keep)
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE):
                     hint = "allow more open files (ulimit -n), or make larger files (file_bytes=)"
@@ -128,21 +132,17 @@ class BlockReader:
         at = 0
         while at < len(order):
             file, k = self.find(indices[order[at]])
-            count = 1
-            begin, stored, _, _ = file.entry(k)
-            end = begin + stored
-            while (
-                at + count < len(order)
-                and k + count < file.samples
-                and indices[order[at + count]] == file.first + k + count
-            ):
-                offset, stored, _, _ = file.entry(k + count)
-                if offset != end:
-                    break  # another block
-                end += stored
+            count, most = 1, min(len(order) - at, file.samples - k)
+            while count < most and indices[order[at + count]] == file.first + k + count:
                 count += 1
-            raws = file.read_run(k, count, self.verify) if count > 1 else [file.read(k, self.verify)]
-            for j, raw in enumerate(raws):
+            if count == 1:
+                found[order[at]] = self.values.decode(file.read(k, self.verify), True)
+                at += 1
+                continue
+            entries = file.entries(k, count)
+            ends = (offset + stored for offset, stored, *_ in entries)
+            count = next((j for j, (end, (offset, *_)) in enumerate(zip(ends, entries[1:]), 1) if offset != end), count)
+            for j, raw in enumerate(file.read_run(k, entries[:count], self.verify)):  # those of one block
                 found[order[at + j]] = self.values.decode(raw, True)
             at += count
         return found

@@ -126,9 +126,7 @@ class BlockStorage(FolderStorage):
         field = self._field(name)
         if field.code == dtypes.BYTES:
             return super().load_field(name)
-        raw = b"".join(
-            file.read_part(k, field.offset, field.bytes) for file in reader.files for k in range(file.samples)
-        )
+        raw = b"".join(part for file in reader.files for part in file.parts(field.offset, field.bytes))
         return np.frombuffer(bytearray(raw), field.dtype).reshape(
             len(reader), *(dim for dim in field.shape if dim is not None)
         )
@@ -142,7 +140,7 @@ class BlockStorage(FolderStorage):
         if reader.document.description.variable or reader.document.description.compression != "none":
             return -(-len(reader) // sum(file.blocks for file in reader.files))
         # Except the last one, blocks of samples of one size have as many.
-        firsts = reader.files[0].footer.spans["first"]
+        firsts = reader.files[0].firsts
         return int(firsts[1] - firsts[0]) if firsts.size > 1 else reader.files[0].samples
 
     def close(self) -> None:
