@@ -82,7 +82,7 @@ class Elements(ReadsAhead):
         filled = [
             (path, file)
             for path, file, n in zip(self.paths, self.files, lengths)
-            if n and any(getattr(file, "counts", [1]))
+            if n and hasattr(file, "item_columns") and any(getattr(file, "counts", [1]))
         ]
         self._check_columns(filled)
         self._check_types(filled)
@@ -118,9 +118,7 @@ class Elements(ReadsAhead):
 
     def _check_columns(self, filled: list[tuple[Any, Any]]) -> None:
         """Raises InvalidError for files of several columns: the first batch of two files would fail, and name none."""
-        named = [
-            (printable(str(path)), list(file.item_columns)) for path, file in filled if hasattr(file, "item_columns")
-        ]
+        named = [(printable(str(path)), list(file.item_columns)) for path, file in filled]
         for path, columns in named:
             first, wanted = named[0]
             if set(columns) == set(wanted):
