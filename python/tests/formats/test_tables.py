@@ -17,7 +17,7 @@ from helpers import Later, python
 
 from stocached import BadSampleError, InvalidError, Loader, source
 from stocached._formats import tables
-from stocached._pipes import stages
+from stocached._pipes import sources
 
 pa = Later("pyarrow")
 pq = Later("pyarrow.parquet")
@@ -148,7 +148,7 @@ def test_other_workers_of_tables_are_processes(tmp_path: Path):
 
 def test_a_window_holds_groups_of_some_bytes(tmp_path: Path, groups_read: list[int], monkeypatch: pytest.MonkeyPatch):
     """Of 64 KiB each, and a few more of a small column: some of them are mixed, and of that column alone all."""
-    monkeypatch.setattr(stages, "_WINDOW_BYTES", 512 << 10)
+    monkeypatch.setattr(sources, "_WINDOW_BYTES", 512 << 10)
     path = table(tmp_path / "a.parquet", 24 * 16, 16, width=1 << 10)
     pipe = source(path).shuffle(seed=1).map(key)
     window = pipe._stage.usual_window

@@ -28,7 +28,7 @@ from processes import held
 from test_pipes import plain
 
 from stocached import CorruptError, InvalidError, Loader, NondeterministicDatasetError, SchemaError, VersionError
-from stocached._pipes.stages import every
+from stocached._pipes.stage import every
 from stocached._prepared.tar_writer import TarDocument, TarWriter
 from stocached._shards.tar_index import SUFFIX
 from stocached.pipes import Pipe, source

@@ -26,9 +26,9 @@ from .._datasets.lists import WithoutIndex
 from .._datasets.making import OF_CACHE, CacheOptions
 from .._datasets.stores import Store
 from .._order.order import KINDS, Order
+from .._pipes.caching import REMEDY
 from .._pipes.loader_arguments import of_loader
 from .._pipes.pipe import Pipe
-from .._pipes.stages import REMEDY
 from .._trace import writable
 from .._workers.stateful import is_stateful
 from .affinity import AffinityNodes, check_affinity

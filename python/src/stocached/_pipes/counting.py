@@ -14,8 +14,9 @@ import numpy as np
 
 from .._datasets.stage_stats import StageStats
 from .._datasets.tally import BYTES, COLUMNS, ITEMS, NS, SEEN
-from .stage import Stage
-from .stages import Cache, Parts, every
+from .caching import Cache
+from .sources import Parts
+from .stage import Stage, every
 
 
 def numbered(stage: Stage, numbers: Iterator[int] | None = None) -> Stage:

@@ -106,6 +106,9 @@ class Map(Function):
             waiting.waits = True
             self.above = (waiting,)
 
+    def shape(self, seed: int) -> str:
+        return self.above[0].shape(seed)
+
     @cached_property
     def together(self) -> list[Map]:
         """The stages above this one that wait, from the first to the last, and this one."""

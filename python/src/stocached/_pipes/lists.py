@@ -16,10 +16,12 @@ from .._common.cached import cached_property
 from .._common.errors import InvalidError
 from .._datasets.lists import WITHOUT_LENGTH, Entry, Lists, Reading, WindowWalk, without_index
 from .._datasets.tally import current
+from .combining import Mix
 from .counting import Chain
 from .functions import Map
-from .stage import Stage
-from .stages import Mix, Rows, Shuffle, every
+from .shuffling import Shuffle
+from .sources import Rows
+from .stage import Stage, every
 from .visits import Epochs, Window, seed_at
 
 _MORE = 8  # passes over a rank's windows, if bad items are left out

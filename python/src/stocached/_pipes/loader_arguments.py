@@ -18,13 +18,15 @@ from .._datasets.making import OF_CACHE
 from .._datasets.tally import current
 from .._order.order import Order, WeightedOrder
 from . import streams
+from .batches import Batch
+from .caching import Cache, renew_caches
 from .counting import Chain, numbered
 from .functions import Counted, Map, in_one_step
 from .lists import PipeLists, WalkOrder
 from .padding import Batching
 from .positions import Positions, PositionsOrder
-from .stage import Stage
-from .stages import Batch, Cache, Shuffle, every, renew_caches, visits_digest
+from .shuffling import Shuffle
+from .stage import Stage, every, visits_digest
 from .visits import staged
 
 _IN_THE_CHAIN = {  # arguments of a loader, and what to write in place of them

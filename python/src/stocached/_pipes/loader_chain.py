@@ -7,9 +7,9 @@ from typing import Any
 
 from .._common.one_line import name_of
 from .._datasets.making import OF_CACHE
+from .caching import cache_line
 from .counting import Chain
 from .stage import Stage
-from .stages import cache_line
 
 _IN_SEQUENCE = ("SequentialSampler", "_InfiniteConstantSampler", "_Endless", "NoneType")  # of torch and of ours
 

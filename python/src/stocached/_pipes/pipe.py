@@ -13,8 +13,14 @@ from .._common.errors import InvalidError
 from .._common.numbers import position_of, whole
 from .._datasets import readers
 from .._datasets.lists import WITHOUT_LENGTH, without_index
-from . import functions, loader_arguments, stages, streams
+from . import functions, loader_arguments, streams
+from .batches import Batch, Pack
+from .caching import Cache
+from .combining import Join, Mix, Zip, ratios_of
 from .lists import PipeLists
+from .shuffling import Shuffle
+from .sources import Parts, Source, of_files
+from .stage import every
 
 if TYPE_CHECKING:
     from .._cache.policies import Policy
@@ -91,7 +97,7 @@ class Pipe:
                 f".shuffle({', '.join(map(repr, buffer)):.100}): is it a seed or a buffer? Write .shuffle(seed={buffer[0]!r:.100}), "
                 "or .shuffle(window=...) of a pipe without an index; other pipes are shuffled in full, without a buffer"
             )
-        return Pipe(stages.Shuffle(self._stage, seed, window, weights, draws))
+        return Pipe(Shuffle(self._stage, seed, window, weights, draws))
 
     def cache(
         self,
@@ -117,16 +123,16 @@ class Pipe:
         Raises NondeterministicDatasetError if a stage above is random, and InvalidError if items above have no element
         of their own."""
         options = {name: value for name, value in locals().items() if name != "self"}
-        return Pipe(stages.Cache(self._stage, options))
+        return Pipe(Cache(self._stage, options))
 
     def zip(self, *others: Pipe, strict: bool = True) -> Pipe:
         """Tuples of the items at one position of all pipes. strict: raises InvalidError if their lengths differ; else the
         shortest ends an epoch."""
-        return Pipe(stages.Zip([self._stage, *(_stage_of(other) for other in others)], strict))
+        return Pipe(Zip([self._stage, *(_stage_of(other) for other in others)], strict))
 
     def __add__(self, other: Pipe) -> Pipe:
         """The items of one pipe after those of the other."""
-        return Pipe(stages.Join(self._stage, other._stage)) if isinstance(other, Pipe) else NotImplemented
+        return Pipe(Join(self._stage, other._stage)) if isinstance(other, Pipe) else NotImplemented
 
     def batch(
         self,
@@ -154,7 +160,7 @@ class Pipe:
         lengths: of rows: how many items each file has. Then there is len(), and all ranks end together.
 
         Raises InvalidError for rows of a chain that has no files to read."""
-        batch = stages.Batch(self._stage, n, size, pad, collate, drop_last, rows, lengths)
+        batch = Batch(self._stage, n, size, pad, collate, drop_last, rows, lengths)
         if rows:
             streams.check(batch)
         return Pipe(batch)
@@ -164,7 +170,7 @@ class Pipe:
         or the keys of the items; "segments": 1, 2, ... for the items of the row, and 0 after them; "positions": of each
         token in its item. The items of a window (of `shuffle`) are put where they leave the least space. An item above
         `length` is an error."""
-        return Pipe(stages.Pack(self._stage, length))
+        return Pipe(Pack(self._stage, length))
 
     def write(
         self,
@@ -217,7 +223,7 @@ class Pipe:
                 restart=restart,
                 progress=progress,
             )
-        return Pipe(stages.Source(dataset))
+        return Pipe(Source(dataset))
 
     def measure(self, num_workers: int = 0) -> Pipe:
         """Reads all elements once and keeps how many items each has. Then a pipe without an index has len() and [index],
@@ -287,8 +293,8 @@ class Pipe:
         return [one.cache for one in kept if one is not None]
 
     @cached_property
-    def _caches(self) -> list[stages.Cache]:
-        return [stage for stage in stages.every(self._stage) if isinstance(stage, stages.Cache)]
+    def _caches(self) -> list[Cache]:
+        return [stage for stage in every(self._stage) if isinstance(stage, Cache)]
 
     @cached_property
     def _lists(self) -> PipeLists:
@@ -343,12 +349,12 @@ def source(what: Any, *, parts: int | None = None, format: str | None = None, **
     (FileNotFoundError), CachePermissionError (PermissionError), FetchError (OSError), NoServerError, UnsupportedError
     without the command stocached."""
     if parts is not None:
-        return Pipe(stages.Parts(what, parts))
+        return Pipe(Parts(what, parts))
     if isinstance(what, Pipe) and format is None and not options:
         return what
     if isinstance(what, (list, tuple)) and what and isinstance(what[0], Pipe):
         raise InvalidError("source(): these are pipes; join them with a + b, or mix([a, b])")
-    return Pipe(stages.of_files(stages.Source(what, format, options)))
+    return Pipe(of_files(Source(what, format, options)))
 
 
 def mix(
@@ -374,7 +380,7 @@ def mix(
         raise InvalidError("mix(): give one pipe at least")
     if stop not in ("first", "all"):
         stop = whole("stop", stop, 1)
-    return Pipe(stages.Mix(above, stages.ratios_of(weights, temperature, [len(side) for side in above]), seed, stop))
+    return Pipe(Mix(above, ratios_of(weights, temperature, [len(side) for side in above]), seed, stop))
 
 
 def _stage_of(pipe: Any) -> Stage:

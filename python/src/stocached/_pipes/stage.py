@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import os
 import sys
+import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -172,6 +174,20 @@ class Stage:
         """Whether position p of every epoch is element p."""
         return self.above[0].in_order
 
+    @property
+    def order_key(self) -> Any:
+        """A value that is equal for stages whose visits have their elements in one order; None: none has it."""
+        if self.in_order:
+            return "in order"
+        return self.above[0].order_key if len(self.above) == 1 else None
+
+    def shape(self, seed: int) -> str:
+        """What determines the visits of an epoch. seed: that of the loader."""
+        return f"{self._own_shape(seed)}({', '.join(above.shape(seed) for above in self.above)})"
+
+    def _own_shape(self, seed: int) -> str:
+        return f"{type(self).__name__} {len(self)}" if self.indexed else f"{self.shown()} {self.window}"
+
     @cached_property
     def fixed(self) -> bool:
         """Whether an element is the same one in all epochs."""
@@ -229,6 +245,16 @@ class Measured(Stage):
 
     def item(self, visit: Visit, seed: int) -> Any:
         return current().reading.call(self.number, self.above[0].item, visit, seed)
+
+
+def every(stage: Stage) -> list[Stage]:
+    """A stage and all above it."""
+    return [stage, *itertools.chain.from_iterable(map(every, stage.above))]
+
+
+def visits_digest(stage: Stage, seed: int) -> str:
+    """Names the visits of all epochs: which element is read at which position. seed: of the loader."""
+    return f"{zlib.crc32(stage.shape(seed).encode()):08x}"
 
 
 def _line_of_program() -> str:

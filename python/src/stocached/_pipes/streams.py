@@ -24,9 +24,12 @@ from .._streams.reader import Reader, parameters, skip
 from .._streams.settings import StreamSettings
 from .._streams.snapshots import Snapshot
 from .._workers.stateful import is_stateful, state_of
+from .batches import Batch
+from .caching import Cache
 from .functions import Counted, Filter, FlatMap, Map
+from .shuffling import Shuffle
+from .sources import Parts, Source
 from .stage import Item, Stage
-from .stages import Batch, Cache, Parts, Shuffle, Source
 from .visits import Visit, Window
 
 _PLAIN = (list, range, np.ndarray, Texts)  # sources whose elements cost nothing

@@ -35,12 +35,13 @@ from .._samples.structure import Encoded, Structure
 from .._samples.tree import Tree
 from .._shards.tar_members import encoded_member
 from .._workers import calls, set_up
+from .batches import Batch
+from .caching import renew_caches
 from .element_datasets import Listed
 from .filling import fill
 from .lists import PipeLists
 from .loader_arguments import check_functions
-from .stage import Stage
-from .stages import Batch, every, renew_caches, visits_digest
+from .stage import Stage, every, visits_digest
 
 FORMATS = ("block", "tar")
 _LOOKS = 3  # places of a pipe where items are read before

@@ -19,7 +19,7 @@ from test_pipes import SEED, plain
 
 import stocached
 from stocached import InvalidError, Loader
-from stocached._pipes import joining
+from stocached._pipes import packing
 from stocached.pipes import Pipe, mix, source
 
 
@@ -208,7 +208,7 @@ def test_token_batches_have_little_padding(kind: str, count: int):
     sizes = np.sort(drawn(kind, count))[::-1].astype(np.int64)
     n = int(sizes.sum()) // 75
     assert sizes[0] <= n
-    ends = np.array(joining._ends(sizes, n))
+    ends = np.array(packing._ends(sizes, n))
     firsts = np.array([0, *ends[:-1]])
     spaces = sizes[firsts] * (ends - firsts)
     assert spaces.max() <= n
@@ -219,7 +219,7 @@ def test_token_batches_have_little_padding(kind: str, count: int):
 @pytest.mark.parametrize("kind", ["text", "uniform", "exponential", "heavy tail"])
 def test_rows_of_a_window_are_nearly_full(kind: str):
     sizes = np.minimum(drawn(kind, 3000), 1000)
-    rows = joining._fitted(sizes.tolist(), 1000)
+    rows = packing._fitted(sizes.tolist(), 1000)
     assert sorted(k for row in rows for k in row) == list(range(3000))
     assert max(sizes[row].sum() for row in rows) <= 1000
     assert len(rows) <= 1.01 * sizes.sum() / 1000 + 1
@@ -244,7 +244,7 @@ def test_an_item_whose_length_is_unknown_is_left_out(workers: int):
     with pytest.raises(stocached.BadSampleError) as raised:
         list(Loader(pipe, num_workers=workers))
     notes = "\n".join([*getattr(raised.value, "__notes__", []), str(raised.value.__cause__)])
-    assert ".batch(10, size=unreadable) in test_joining.py, line" in notes
+    assert ".batch(10, size=unreadable) in test_packing.py, line" in notes
     assert "element 1 of source(list, 50 elements)" in notes
 
 
@@ -257,12 +257,12 @@ ONES = source([np.ones(k) for k in range(9)])
     [
         (
             ONES.batch(7, size=len, pad=0),
-            r".batch\(7, size=len\) in test_joining.py, line \d+: element 8 of .* has the length 8, and n is 7",
+            r".batch\(7, size=len\) in test_packing.py, line \d+: element 8 of .* has the length 8, and n is 7",
         ),
         (ONES.batch(7, size=np.sum), r"the length=.*0.0.* is not a whole number"),
         (
             ONES.pack(7).batch(2),
-            r".pack\(7\) in test_joining.py, line \d+: element 8 of .* has 8 tokens, and a row has 7",
+            r".pack\(7\) in test_packing.py, line \d+: element 8 of .* has 8 tokens, and a row has 7",
         ),
         (source([[1, 2]]).pack(7).batch(2), "element 0 .* 'tokens' is of the type list.*write .map above"),
         (source([np.ones((2, 2))]).pack(7).batch(2), r"has the shape \(2, 2\)"),
