@@ -61,6 +61,7 @@ def test_threads_make_the_same_batches(name: str):
     assert read(Loader(chain.pipe.batch(4), seed=SEED, num_workers=2, worker="thread")) == expected(chain, 0)
 
 
+@pytest.mark.filterwarnings("ignore:.*makes a private cache")
 @pytest.mark.parametrize("name", CHAINS)
 def test_ranks_read_the_items_side_by_side(name: str):
     chain, at = CHAINS[name](), list(CHAINS).index(name)

@@ -37,9 +37,10 @@ def say_if_private(rank: int | None = None, world_size: int | None = None) -> No
     if _said_private or ranks < 2 or os.environ.get("LOCAL_RANK", "0") != "0" or rank_of(rank, world_size)[0] % ranks:
         return
     _said_private = True
+    known = "run on this machine" if os.environ.get("LOCAL_WORLD_SIZE") else "may run on this machine"
     warn_user(
-        f"{ranks} ranks of this job run on this machine, and each makes a private cache: together they take {ranks} "
-        'times the memory, and load samples again. To share one cache, give size= a name too: name="my-dataset"'
+        f"{ranks} ranks of this job {known}, and each makes a private cache: together they take {ranks} times the memory, "
+        'and load samples again. To share one cache, give size= a name too: name="my-dataset"'
     )
 
 
