@@ -23,6 +23,7 @@ import pytest
 
 import stocached
 from stocached import Cache, ClosedError, Loader, mix, source
+from stocached._loader.executor import Executor
 
 N = 12
 
@@ -280,6 +281,30 @@ def test_a_thread_that_waits_for_a_batch_learns_that_another_closes_the_loader(k
     thread.join(60)
     assert not thread.is_alive()
     assert errors == ["the loader was closed"]
+
+
+BEGINS = {
+    "samples": source([1] * N).map(int).batch(4),
+    "lists": source([[1]] * N).flat_map(list).batch(4),
+    "rows": source([[1]] * N).flat_map(list).batch(4, rows=True),
+}
+
+
+@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize("kind", BEGINS)
+def test_a_loader_that_another_thread_closes_while_an_iteration_begins(kind, kept, monkeypatch):
+    loader = Loader(BEGINS[kind], num_workers=1, persistent_workers=kept)
+    begin = Executor.begin
+
+    def closes(self, context):
+        begun = begin(self, context)
+        loader.close()
+        return begun
+
+    monkeypatch.setattr(Executor, "begin", closes)
+    with pytest.raises(ClosedError, match="the loader was closed"):
+        next(iter(loader))
+    assert not multiprocessing.active_children()
 
 
 @pytest.mark.parametrize("kind", PIPES)

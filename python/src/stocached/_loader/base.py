@@ -49,6 +49,8 @@ from .worker_choice import rows_in_c
 _log = logging.getLogger("stocached")
 _set = object.__setattr__
 
+_WAS_CLOSED = "the loader was closed"
+
 
 class BaseLoader:
     """Each argument of the constructor is an attribute. Programs may set them: the next epoch uses
@@ -340,6 +342,9 @@ class BaseLoader:
             iteration.context.trace.began(iteration.context.epoch, start, end)
         self._current = weakref.ref(iteration)
         self._checkpoint.give(iteration.context)
+        if self._closed:  # by another thread, which did not find this iteration
+            iteration.end(_WAS_CLOSED)
+            self._executor.end()
         return iteration
 
     def _make_iteration(self, *, ahead: bool = False) -> BatchIterator:
@@ -392,6 +397,8 @@ class BaseLoader:
         of this one. No function of the program runs for them: it may tell them the epoch in between."""
         if self._next is None and self._checkpoint.resume is None:
             self._next = self._make_iteration(ahead=True)
+            if self._closed:  # by another thread
+                self._end_next()
 
     def _asks_for(self, ahead: BatchIterator) -> bool:
         """Whether the program now asks for what was begun ahead."""
@@ -541,7 +548,7 @@ class BaseLoader:
             steps.callback(self._say_if_short)
             current = self._running()
             if current is not None:
-                current.end("the loader was closed")
+                current.end(_WAS_CLOSED)
 
     def _free(self) -> None:
         self._at_end = self._disk_counts(), self._cache_counts()
