@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import datetime
-import multiprocessing
-import os
 import re
-import threading
 import warnings
 from pathlib import Path
 from typing import Any
@@ -15,7 +12,7 @@ import numpy as np
 import pytest
 from helpers import Later, python
 
-from stocached import BadSampleError, InvalidError, Loader, source
+from stocached import InvalidError, Loader, source
 from stocached._formats import tables
 from stocached._pipes import sources
 
@@ -57,93 +54,6 @@ def test_a_shuffle_reads_each_group_once(tmp_path: Path, groups_read: list[int])
     assert sorted(found) == [*range(1000)]
     together = np.diff(np.array(found) // 20)
     assert (together == 0).mean() < 0.1  # neighbours are of one group as rarely as by chance
-
-
-def pictures(path: Path, size: int = 9000) -> Any:
-    """Batches of a file with 30 groups of 5 rows."""
-    rows = pa.table({"k": np.arange(150), "jpg": [np.random.default_rng(k).bytes(size) for k in range(150)]})
-    if path.suffix == ".parquet":
-        pq.write_table(rows, path, row_group_size=5)
-    else:
-        with pa.ipc.new_file(path, rows.schema) as file:
-            file.write_table(rows, max_chunksize=5)
-    return source(path).shuffle(seed=1, window=8)
-
-
-@pytest.mark.filterwarnings("ignore:.*a bad sample was left out")
-@pytest.mark.parametrize("kind", [tables.Parquet, tables.Arrow])
-def test_workers_of_large_bytes_are_threads_that_read_ahead(kind: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """What one of them cannot read is read again, and is the error that it is without workers."""
-    pipe, read, came = pictures(tmp_path / f"a.{kind.__name__.lower()}").batch(7), kind._read, list[tuple[int, bool]]()
-
-    def noted(self: Any, reader: Any, k: int) -> Any:
-        aside = threading.current_thread() is not threading.main_thread()
-        came.append((k, aside))
-        if aside:
-            begun.set()
-        assert not waits or begun.wait(60)
-        if k in bad:
-            raise ValueError("it is damaged")
-        return read(self, reader, k)
-
-    bad, waits, begun = set[int](), False, threading.Event()
-    monkeypatch.setattr(kind, "_read", noted)
-    here, apart = (Loader(pipe, num_workers=workers, bad_samples="skip") for workers in (0, 2))
-    assert apart.worker == "thread"
-    for bad in (set(), {3}):
-        wanted = [(batch["k"].tolist(), batch["jpg"]) for batch in here]
-        assert not any(aside for _, aside in came)
-        del came[:]
-        waits = True
-        assert [(batch["k"].tolist(), batch["jpg"]) for batch in apart] == wanted
-        assert sorted(k for k, aside in came if k not in bad) == sorted({*range(30)} - bad)
-        assert any(aside for _, aside in came)
-        assert not multiprocessing.active_children()
-        del came[:]
-        waits = False
-    errors = []
-    for workers in (0, 2):
-        with pytest.raises(BadSampleError) as error:
-            epoch(Loader(pipe, num_workers=workers))
-        errors.append(str(error.value))
-    assert "row group 3" in errors[0] or "record batch 3" in errors[0]
-    assert errors[0] == errors[1]
-
-
-def test_an_epoch_that_threads_read_is_left_and_resumed(tmp_path: Path):
-    """Also while other workers are forked, and in a child."""
-    pipe = pictures(tmp_path / "a.parquet").batch(7)
-    first, second = epoch(Loader(pipe)), [batch["k"].tolist() for batch in Loader(pipe)]
-    loader = Loader(pipe, num_workers=2)
-    for number, batch in enumerate(loader):
-        assert batch["k"].tolist() == second[number]
-        if number == 9:
-            break
-        assert sum(batch.sum() for batch in Loader(source(range(9)).batch(3), num_workers=1)) == 36
-    state = loader.state_dict()
-    child = os.fork()
-    if not child:
-        os._exit(sorted(epoch(loader)) != [*range(150)])
-    assert os.waitpid(child, 0)[1] == 0
-    resumed = Loader(pipe, num_workers=2)
-    resumed.load_state_dict(state)
-    assert epoch(resumed) == first[70:]
-    again = Loader(pipe)
-    assert [epoch(again) for _ in range(2)][1] == epoch(loader)
-
-
-def test_other_workers_of_tables_are_processes(tmp_path: Path):
-    large, small = pictures(tmp_path / "a.parquet"), pictures(tmp_path / "b.parquet", 4000)
-    vectors = source(table(tmp_path / "c.parquet", 10, 5, width=1 << 13))
-    for pipe, given in (
-        (small.batch(7), {}),
-        (vectors.batch(5), {}),  # to make arrays of lists takes the interpreter
-        (large.map(key).batch(7), {}),
-        (large.batch(7, collate=list), {}),
-        ((large + small).batch(7), {}),
-        (large.batch(7), {"worker": "process"}),
-    ):
-        assert Loader(pipe, num_workers=2, **given).worker == "process"
 
 
 def test_a_window_holds_groups_of_some_bytes(tmp_path: Path, groups_read: list[int], monkeypatch: pytest.MonkeyPatch):

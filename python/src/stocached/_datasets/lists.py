@@ -57,11 +57,6 @@ class Lists(WithoutIndex, ABC):
 
     mixes: bool
 
-    @property
-    def reads_apart(self) -> bool:
-        """Whether threads in `ahead` do all that is worth a worker."""
-        return False
-
     @abstractmethod
     def windows(self, world_size: int) -> tuple[int, int]:
         """How many windows an epoch has, and how many elements a window."""
@@ -70,9 +65,8 @@ class Lists(WithoutIndex, ABC):
     def items(self, windows: Iterable[int], reading: Reading) -> Iterator[Entry]:
         """The entries of some windows."""
 
-    def ahead(self, windows: Iterable[int], epoch: int, world_size: int, threads: int) -> None:
-        """These windows are read soon: a source that waits for a network begins to read them. threads: that do so, if it
-        `reads_apart`."""
+    def ahead(self, windows: Iterable[int], epoch: int, world_size: int) -> None:
+        """These windows are read soon: a source that waits for a network begins to read them."""
 
     @abstractmethod
     def finish(self, entries: Sequence[Entry], into: list[Any]) -> None:

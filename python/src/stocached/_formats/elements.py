@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-import re
 from bisect import bisect_right
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -23,14 +22,11 @@ from .._common.reads_ahead import ReadsAhead
 from .._common.warning import warn_user
 from .._memory.texts import Texts
 from .._shards.tar_index import stamp_of
-from .read_ahead import ReadAhead
 from .registry import Format
 
 _MOST = 2**40  # elements or items of all files
 _TOGETHER = 4 << 20  # bytes that are read ahead in order, at least half of them
 _THREADS = 16  # that open files at addresses
-_LARGE = 8 << 10  # bytes of an item
-_PLAIN = re.compile(r"(binary|string|null|bool|u?int\d+|halffloat|float|double)$")  # types of columns
 
 
 class Elements(ReadsAhead):
@@ -49,9 +45,7 @@ class Elements(ReadsAhead):
         "_last",
         "_read_to",
         "_told_to",
-        "_soon",
     )
-    _soon: ReadAhead | None = None
 
     def __init__(self, format: Format, paths: Any, options: dict[str, Any]) -> None:
         """Opens all files. paths: of files of this machine, or `RemoteFiles`. Raises InvalidError, OSError."""
@@ -174,24 +168,6 @@ class Elements(ReadsAhead):
         tell = getattr(self.paths, "tell", None)
         return None if tell is None or not hasattr(self.kind, "spans") else functools.partial(self._ahead, tell)
 
-    def fetch_soon(self, threads: int, indices: npt.NDArray[np.int64]) -> None:
-        """Has elements of files on this machine read soon by so many threads, if it `reads_apart`."""
-        soon = self._soon
-        if soon is None or soon.pid != os.getpid() or soon.threads != threads:
-            soon = self._soon = ReadAhead(functools.partial(_fetched, self.files, self._ends), threads)
-        places = ((index, *_place(self._ends, index)) for index in indices.tolist())
-        soon.tell((index, self.files[d].sizes[local]) for index, d, local in places)
-
-    @cached_property
-    def reads_apart(self) -> bool:
-        """Whether what a thread leaves to do of items takes no longer than what workers would leave: large bytes have to
-        become objects in the process of the training loop."""
-        if not isinstance(self.paths, Texts) or not getattr(self.kind, "fetches", False) or not self.bytes:
-            return False
-        assert self.counts is not None
-        plain = all(_PLAIN.match(kind) for file in self.files for kind in file.item_types.values())
-        return plain and self.bytes >= _LARGE * int(self.counts.sum())
-
     def _ahead(self, tell: Any, indices: npt.NDArray[np.int64]) -> None:
         if not len(indices):
             return
@@ -213,11 +189,7 @@ class Elements(ReadsAhead):
 
     def _spans(self, indices: Iterable[int]) -> list[tuple[int, int, int]]:
         """The parts of files that elements take: number of the file, place and bytes."""
-        return [
-            (d, *span)
-            for d, local in (_place(self._ends, index) for index in indices)
-            for span in self.files[d].spans(local)
-        ]
+        return [(d, *span) for d, local in map(self._place, indices) for span in self.files[d].spans(local)]
 
     @property
     def picture_fields(self) -> tuple[str, ...] | None:
@@ -235,16 +207,16 @@ class Elements(ReadsAhead):
     def __len__(self) -> int:
         return self._ends[-1]
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_soon"}
+    def _place(self, index: int) -> tuple[int, int]:
+        """The file of an element, and its number there."""
+        d = bisect_right(self._ends, index)
+        return d, index - (self._ends[d - 1] if d else 0)
 
     def __getitem__(self, index: int) -> Any:
         index = position_of(index, len(self))
-        d, local = _place(self._ends, index)
+        d, local = self._place(index)
         try:
-            soon = self._soon
-            fetched = None if soon is None or soon.pid != os.getpid() else soon.take(index)
-            made = self.files[d][local] if fetched is None else self.files[d].made(local, fetched)
+            made = self.files[d][local]
             if self.counts is not None:
                 made = list(made)
         except BadSampleError as error:
@@ -274,20 +246,9 @@ class Elements(ReadsAhead):
 
     def name(self, index: int) -> str:
         """The file of an element and its place there, for errors."""
-        d, local = _place(self._ends, index)
+        d, local = self._place(index)
         name = getattr(self.files[d], "name", None)
         return f"{printable(str(self.paths[d]))}, {name(local) if callable(name) else f'element {local}'}"
 
     def __repr__(self) -> str:
         return f"<{len(self):,} elements of {len(self.paths):,} files>"
-
-
-def _place(ends: list[int], index: int) -> tuple[int, int]:
-    """The file of an element, and its number there. ends: of the elements of each file."""
-    d = bisect_right(ends, index)
-    return d, index - (ends[d - 1] if d else 0)
-
-
-def _fetched(files: list[Any], ends: list[int], index: int) -> Any:
-    d, local = _place(ends, index)
-    return files[d].fetch(local)

@@ -35,17 +35,15 @@ _simple: dict[int, tuple[bool, bool]] = {}  # by the id of a type: whether they 
 class Table:
     """Each element is a list of rows, a dict each. A thread has readers of its own, opened in its process.
 
-    counts: the rows of each element. item_bytes: of all elements, about, and sizes: of each. item_columns: the keys of rows.
-    item_types: what is in them, if files may differ in it. warning: what the program is told of the file. fetches: whether
-    `fetch` does most of the work, and leaves the interpreter to other threads."""
+    counts: the rows of each element. item_bytes: of all elements, about. item_columns: the keys of rows. item_types: what is in
+    them, if files may differ in it. warning: what the program is told of the file."""
 
     what = module = ""
     extra = "parquet"
     errors: tuple[type[Exception], ...] = (ValueError, OSError)  # those of the library
     warning = ""
-    addresses, fetches = True, False
+    addresses = True
     item_types: dict[str, str]
-    sizes: list[int]
 
     def __init__(self, path: Any, columns: Sequence[str] | None = None) -> None:
         self._path = path
@@ -88,7 +86,7 @@ class Table:
         """About the bytes of each element in memory. sizes: as the file says."""
         row = _ROW + _VALUE * len(self._names)
         made = [max(size, row * rows) for size, rows in zip(sizes, self.counts)]
-        self.item_bytes, self.sizes = sum(made), made
+        self.item_bytes = sum(made)
         return made
 
     def _look(self) -> list[str]:
@@ -139,17 +137,9 @@ class Table:
 
     counts: Sequence[int] = ()
 
-    def fetch(self, k: int) -> Any:
-        """What `made` takes, if the class `fetches`."""
-        return self._read(self._reader(), k)
-
     def __getitem__(self, k: int) -> list[dict[str, Any]]:
-        return self.made(k)
-
-    def made(self, k: int, fetched: Any = None) -> list[dict[str, Any]]:
-        """The rows of an element. fetched: of `fetch`; None: it was not called."""
         try:
-            columns = self._columns(self._reader(), k) if fetched is None else self._values(fetched)
+            columns = self._columns(self._reader(), k)
         except StocachedError:  # also of an address
             raise
         except self.errors as error:
@@ -160,9 +150,7 @@ class Table:
 
     def _columns(self, reader: Any, k: int) -> list[Sequence[Any]]:
         """The values of each column in an element."""
-        return self._values(self._read(reader, k))
-
-    def _values(self, table: Any) -> list[Sequence[Any]]:
+        table = self._read(reader, k)
         return [_values_of(table.column(name)) for name in self._names]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -176,7 +164,7 @@ class Table:
 class Parquet(Table):
     """Elements are row groups. columns: the names of those that are read; None: all."""
 
-    what, module, fetches = "Parquet file", "pyarrow.parquet", True
+    what, module = "Parquet file", "pyarrow.parquet"
     _metadata: Any = None
 
     def __init__(self, path: Any, columns: Sequence[str] | None = None) -> None:
@@ -247,7 +235,7 @@ class Parquet(Table):
 class Arrow(Table):
     """Elements are record batches. columns: the names of those that are read; None: all."""
 
-    what, module, fetches = "Arrow file", "pyarrow.ipc", True
+    what, module = "Arrow file", "pyarrow.ipc"
     _spans: Sequence[tuple[int, int]] = ()
     _sizes: list[int]
     _index: dict[str, int]

@@ -47,8 +47,6 @@ class Executor:
         restored, workers = context.begun.restored, context.setup.num_workers
         if restored is not None and not context.by_rows:
             self.end()  # its workers have another place than the state
-        if context.setup.worker == "thread" and getattr(context.job.dataset, "reads_apart", False):
-            workers = 0
         shares = workers > 0 or (context.by_rows and context.layout is not None)
         here = ListsHere if isinstance(context.job.dataset, Lists) else SingleProcessIterator
         iteration = self._with_runtime(context) if shares else here(context)

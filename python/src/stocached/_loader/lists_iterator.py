@@ -427,15 +427,14 @@ class ListsIterator(_Lists):
 
 
 class ListsHere(_Lists):
-    """Without workers, or with threads that read ahead: the training loop's thread makes the items of each batch in `next`."""
+    """Without workers: the training loop's thread reads the items of each batch in `next`."""
 
     def __init__(self, context: EpochContext) -> None:
         super().__init__(context)
         walk, job = self._place.walk, context.job
         run = Run(walk.epoch, walk.rest(), walk.world_size, walk.skip)
         with job.counting():
-            self._reader = Reader(job.dataset, run, job.skips_bad, threads=job.workers)
-            self._finisher = Finisher(job)
+            self._reader, self._finisher = Reader(job.dataset, run, job.skips_bad), Finisher(job)
         self._skip = walk.skip - self._reader.skipped
         self._entries: list[Entry] = []  # of the next batch
 

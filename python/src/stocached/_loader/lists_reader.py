@@ -73,11 +73,9 @@ class Read:
 class Reader:
     """The entries of a run. After an error it goes on with the next window."""
 
-    def __init__(
-        self, lists: Lists, run: Run, skips_bad: bool, begin: Callable[[Any], None] = no_seed, threads: int = 0
-    ) -> None:
-        """begin: of `Reading`. threads: of `Lists.ahead`."""
-        self._lists, self._skips_bad, self._threads = lists, skips_bad, threads
+    def __init__(self, lists: Lists, run: Run, skips_bad: bool, begin: Callable[[Any], None] = no_seed) -> None:
+        """begin: of `Reading`."""
+        self._lists, self._skips_bad = lists, skips_bad
         self._reading = Reading(run.epoch, run.world_size, begin, self._left_out)
         self.bad: list[BadSample] = []  # that were left out since the last look
         self.windows, self.given = run.windows, 0  # items of these windows
@@ -123,8 +121,7 @@ class Reader:
         if soon:
             self._told = soon[-1]
             numbers = (window % self._turn for window in soon)
-            ours = [n for n in numbers if n < self._windows]
-            self._lists.ahead(ours, self._reading.epoch, self._reading.world_size, self._threads)
+            self._lists.ahead([n for n in numbers if n < self._windows], self._reading.epoch, self._reading.world_size)
         self._now = self._piece.start
         self._entries = self._lists.items(self._noted(self._piece), self._reading)
 

@@ -59,8 +59,8 @@ class Options(CacheOptions):
         threads seed only the Generator.
     batch_augment: a function of a batch, called when the training loop gets the batch.
     worker: "process"; "thread" for datasets that release the GIL; "native" for datasets and steps of
-        stocached.image, whose samples threads make in C. None: "native" where that is possible, "thread" for
-        tables of large bytes, else "process".
+        stocached.image, whose samples threads make in C. None: "native" where that is possible, else
+        "process".
     restart_workers: replaces a worker that dies and loads its sample again, instead of
         WorkerLostError.
     bad_samples: "error" raises BadSampleError for a sample that cannot be used, such as a damaged

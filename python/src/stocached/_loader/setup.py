@@ -168,9 +168,6 @@ class Setup(Arguments):
         """What workers are, and what native ones do in C. asked: by the user; None: the loader chooses."""
         if asked in ("process", "thread"):
             return asked, None
-        apart = self.worker_init_fn is not None or self.multiprocessing_context is not None
-        if asked is None and self.default_collate and not apart and getattr(self.dataset, "reads_apart", False):
-            return "thread", None
         try:
             pipeline = self.pipeline()
         except UnsupportedError as error:
@@ -178,6 +175,7 @@ class Setup(Arguments):
                 raise InvalidError(f'worker="native": {error}; worker="thread" and "process" take it') from error
             why = str(error)  # the error itself would keep this frame until a garbage collection
         else:
+            apart = self.worker_init_fn is not None or self.multiprocessing_context is not None
             if asked is not None or not apart:
                 return "native", pipeline
             why = APART

@@ -19,8 +19,6 @@ from .._datasets.tally import current
 from .combining import Mix
 from .counting import Chain
 from .functions import Map
-from .shuffling import Shuffle
-from .sources import Rows
 from .stage import Stage, every
 from .visits import Epochs, Window, seed_at
 
@@ -46,18 +44,6 @@ class PipeLists(Lists):
         self._above, self._maps = split(stage)
         self.mixes, self.finishes = stage.window is not None, bool(self._maps)
         self._epochs = Epochs(stage, seed)
-
-    @cached_property
-    def _files(self) -> Any:
-        """Those whose items it mixes, and does nothing else; None: they are not."""
-        stage = self._stage
-        while type(stage) is Shuffle:
-            stage = stage.above[0]
-        return stage.files if type(stage) is Rows else None
-
-    @property
-    def reads_apart(self) -> bool:
-        return self._files is not None and self._files.reads_apart
 
     def windows(self, world_size: int) -> tuple[int, int]:
         span = self._span(world_size)
@@ -126,8 +112,8 @@ class PipeLists(Lists):
         known = Window(self._seed, reading.epoch, 0, reading.begin, reading.left_out)
         return iter(self._above.items(map(self._epochs.visits(reading.epoch).at, windows), known))
 
-    def ahead(self, windows: Iterable[int], epoch: int, world_size: int, threads: int) -> None:
-        tell = functools.partial(self._files.fetch_soon, threads) if threads else self._above.ahead
+    def ahead(self, windows: Iterable[int], epoch: int, world_size: int) -> None:
+        tell = self._above.ahead
         if tell is None:
             return
         visits, span = self._epochs.visits(epoch), self._span(world_size)
@@ -135,7 +121,7 @@ class PipeLists(Lists):
         tell(np.array([visits.at(place).element for some in places for place in some], np.int64))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in ("_ends", "_files")}
+        return {name: value for name, value in vars(self).items() if name != "_ends"}
 
     def _mixed(self, windows: Iterable[int], reading: Reading) -> Iterator[Entry]:
         visits = self._epochs.visits(reading.epoch)

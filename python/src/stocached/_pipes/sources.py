@@ -173,10 +173,6 @@ class Rows(Parts):
         most = _WINDOW_BYTES * len(groups) // groups.bytes if groups.bytes else WINDOW * len(groups) // max(1, items)
         return min(max(1, most), WINDOW)
 
-    @property
-    def files(self) -> Elements:
-        return self._groups.data  # type: ignore[no-any-return]
-
     def sources(self) -> list[Any]:
         return self._groups.sources()
 
