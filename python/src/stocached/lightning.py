@@ -210,7 +210,11 @@ class DataModule(_Base):  # type: ignore[misc]
         if not isinstance(state, Mapping):
             raise StateError(f"this is no state of a DataModule: {state!r:.200}")
         self._resumed = dict(state) or None
-        if self._train is not None and self._resumed is not None:
+        if self._train is None:
+            return
+        if self._resumed is None:
+            self._train.start_again()
+        else:
             self._train.load_state_dict(self._resumed)
 
     # ------------------------------------------------------------ loaders

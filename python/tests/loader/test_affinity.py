@@ -327,6 +327,7 @@ def test_what_cannot_be(settings, message):
         Loader(Numbers(), **arguments)
 
 
+@pytest.mark.filterwarnings("ignore:.*makes a private cache")
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

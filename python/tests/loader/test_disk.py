@@ -9,6 +9,7 @@ import pickle
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -201,9 +202,11 @@ def test_a_disk_that_fails_is_counted_and_warned_of_once(tmp_path, recwarn):
     assert loader.stats().disk_failed > 0
 
 
-@pytest.mark.parametrize("did", ["removed", "replaced", "truncated"])
+@pytest.mark.parametrize("did", ["removed", "removed with its folder", "replaced", "truncated"])
 def test_a_file_that_is_taken_away_is_warned_of_once(did, tmp_path, recwarn):
-    loader = loader_of(Numbers(40), tmp_path)
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    loader = loader_of(Numbers(40), folder)
     indices_of(loader)
     assert loader.cache._disk.flush()
     assert not recwarn
@@ -213,11 +216,13 @@ def test_a_file_that_is_taken_away_is_warned_of_once(did, tmp_path, recwarn):
     else:
         os.unlink(path)
     if did == "replaced":
-        (tmp_path / os.path.basename(path)).write_bytes(b"")
+        Path(path).write_bytes(b"")
+    if did == "removed with its folder":
+        folder.rmdir()
     for _ in range(2):
         assert sorted(indices_of(loader)) == list(range(40))
     (said,) = [str(one.message) for one in recwarn]
-    assert f"another program has {did} {path}: what this program stores there is lost" in said
+    assert f"another program has {did.split()[0]} {path}: what this program stores there is lost" in said
 
 
 @pytest.mark.parametrize("policy", ["first-come", "cost"])

@@ -354,6 +354,9 @@ def test_ranks_that_arguments_alone_name(kind, monkeypatch):
         kind()(Pairs(), 4, size="8MiB", seed=1, rank=1, world_size=2)  # the other one says it
     with pytest.warns(UserWarning, match="2 ranks of this job may run on this machine, and each makes a private cache"):
         kind()(Pairs(), 4, size="8MiB", seed=1, rank=0, world_size=2)
+    monkeypatch.setattr(notices, "_said_private", False)
+    with pytest.warns(UserWarning, match="3 ranks of this job run on this machine"):
+        kind()(Pairs(), 4, size="8MiB", seed=1, rank=0, world_size=6, affinity="node", local_world_size=3)
 
 
 def test_ranks_that_need_no_name(two_ranks, monkeypatch, cache_name):

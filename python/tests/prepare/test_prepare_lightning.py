@@ -330,7 +330,13 @@ def test_hostile_states(tmp_path):
                 other.train_dataloader()
     other = module(data.storage)
     other.load_state_dict({})  # of one that has not trained
-    assert len([*other.train_dataloader()]) == 6
+    loader = other.train_dataloader()
+    first = [batch["index"].tolist() for batch in loader]
+    assert len(first) == 6
+    other.load_state_dict(good)
+    assert len([*loader]) == 5
+    other.load_state_dict({})
+    assert [batch["index"].tolist() for batch in loader] == first
 
 
 def test_invalid_arguments(tmp_path):

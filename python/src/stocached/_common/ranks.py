@@ -9,11 +9,12 @@ from .errors import InvalidError
 from .numbers import whole
 
 
-def ranks_here(rank: int | None = None, world_size: int | None = None) -> int:
-    """The ranks of this job on this machine, as far as is known. rank, world_size: as of `rank_of`."""
+def ranks_here(rank: int | None = None, world_size: int | None = None, local: int | None = None) -> int:
+    """The ranks of this job on this machine, as far as is known. rank, world_size: as of `rank_of`. local: what the program
+    says."""
     try:
         _, world_size = rank_of(rank, world_size)
-        return min(world_size, int(os.environ.get("LOCAL_WORLD_SIZE") or world_size))
+        return min(world_size, local or int(os.environ.get("LOCAL_WORLD_SIZE") or world_size))
     except ValueError:
         return 1
 

@@ -29,15 +29,15 @@ _PAGE = 4096  # bytes, for the error
 _said_private = False
 
 
-def say_if_private(rank: int | None = None, world_size: int | None = None) -> None:
+def say_if_private(rank: int | None = None, world_size: int | None = None, local: int | None = None) -> None:
     """Warns once if the ranks of a job make a cache each, as they have no name for one. One rank of a machine says it.
-    rank, world_size: of `rank_of`."""
+    rank, world_size, local: of `ranks_here`."""
     global _said_private
-    ranks = ranks_here(rank, world_size)
+    ranks = ranks_here(rank, world_size, local)
     if _said_private or ranks < 2 or os.environ.get("LOCAL_RANK", "0") != "0" or rank_of(rank, world_size)[0] % ranks:
         return
     _said_private = True
-    known = "run on this machine" if os.environ.get("LOCAL_WORLD_SIZE") else "may run on this machine"
+    known = "run on this machine" if local or os.environ.get("LOCAL_WORLD_SIZE") else "may run on this machine"
     warn_user(
         f"{ranks} ranks of this job {known}, and each makes a private cache: together they take {ranks} times the memory, "
         'and load samples again. To share one cache, give size= a name too: name="my-dataset"'

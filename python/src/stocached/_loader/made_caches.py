@@ -108,9 +108,8 @@ def samples_of(dataset: Any, options: Any, keeper: Any, kind: Callable[..., Cach
         return None
     before = None
     if options.name is None:
-        say_if_private(
-            getattr(options, "rank", None), getattr(options, "world_size", None)
-        )  # CachedSamples does not know them
+        # CachedSamples does not know them.
+        say_if_private(*(getattr(options, name, None) for name in ("rank", "world_size", "local_world_size")))
         before = _made_before(kind, dataset, made_with, keeper=keeper)
     return before or _made_new(kind, dataset, made_with, keeper)
 

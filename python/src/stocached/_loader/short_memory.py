@@ -53,7 +53,10 @@ def _free(path: str | None, spare: int = -1) -> float:
     """The bytes that caches may still take, by the spare memory, and where the file of a cache lies. -1: not known."""
     free = spare if spare >= 0 else float("inf")
     if path is not None:
-        place = os.statvfs(os.path.dirname(path))
+        try:
+            place = os.statvfs(os.path.dirname(path))
+        except FileNotFoundError:  # another program has removed the folder
+            return float("inf")
         if place.f_blocks:  # 0: a tmpfs without a limit
             free = min(free, place.f_bavail * place.f_frsize)
     return free

@@ -112,6 +112,10 @@ class TrainerBatches(BareLoader):
         place = self._place()
         return {**self._sampler.state_dict(), **vars(place)}
 
+    def start_again(self) -> None:
+        """The next epoch is the first, from its start."""
+        self._resume, self._pass, self._epochs, self._given = None, None, 0, 0
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Raises InvalidError for a state of another dataset, split or order, and if the resumed
         epoch has another number of batches."""
