@@ -201,7 +201,10 @@ func TestProfiles(t *testing.T) {
 	s.Put(t, "records", []byte("1234567890"))
 	withoutKeys(t)
 	const half, pair = "aws_access_key_id and aws_secret_access_key", "aws_access_key_id = ID\naws_secret_access_key = "
-	for _, c := range []struct{ file, profile, id, secret, want string }{
+	for _, c := range []struct {
+		file, profile, id, secret, want string
+		role                            bool // of the machine
+	}{
 		{file: "[default]\r\n" + strings.ReplaceAll(pair, "\n", "\r\n") + "x\r\n", want: "signed ID"},
 		{file: "[default] # mine\n; a comment\n" + pair + "\"x\"\n", want: "signed ID"},
 		{file: "[default]\naws_access_key_id='ID'\naws_secret_access_key=x # old\n", want: "signed ID"},
@@ -212,15 +215,23 @@ func TestProfiles(t *testing.T) {
 		{file: "[default]\naws_secret_access_key = x\n", want: half},
 		{file: "[default]\n" + pair + "\n", want: half},
 		{file: "[default]\nrole_arn = arn\nsource_profile = a\n", want: "it has role_arn, which is not supported"},
-		{file: "[default]\ncredential_process = /bin/false now\n", want: "exit status 1"},
+		{file: "[default]\ncredential_process = /bin/false now\n", want: "credential_process: exit status 1"},
+		{file: "[default]\ncredential_process = /bin/false\n", want: `credential_process has no argument; write "env " before`},
 		{file: "[default]\nsso_account_id = 1\nsso_role_name = a\n", want: "sso_role_name"},
-		{file: "[default\n" + pair + "x\n", want: "unclosed section"},
+		{file: "[default\n" + pair + "x\n", want: "a line is no setting"},
+		{file: "[default]\n" + pair + "x\naws_session_token = A\nSECRET\n", want: "a line is no setting"},
 		{file: "[other]\n" + pair + "x\n", profile: "lab", want: `section "lab" does not exist`},
-		{file: "[lab]\nregion = x\n", profile: "lab", want: "it has no " + half},
+		{file: "[lab]\nregion = x\n", profile: "lab", want: "signed "},
+		{file: "[lab]\nregion = x\n", profile: "lab", role: true, want: "signed ROLE1session-1"},
+		{file: "[lab]\naws_access_key_id = ID\n", profile: "lab", role: true, want: "remote: {credentials: iam}"},
 		{profile: "lab", want: "no such file"},
 		{id: "ID", want: "the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY): one of the two is missing"},
 		{secret: "x", want: "one of the two is missing"},
 	} {
+		t.Setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", "")
+		if c.role {
+			newMetadata(t, "reader", time.Hour)
+		}
 		file := t.TempDir() + "/keys"
 		if c.file != "" {
 			write(t, file, []byte(c.file))
@@ -236,7 +247,7 @@ func TestProfiles(t *testing.T) {
 				t.Errorf("%+v: %v, signed with %q", c, err, keys())
 			}
 		} else if err == nil || !errors.Is(err, source.ErrInvalid) || !strings.Contains(err.Error(), c.want) ||
-			c.id+c.secret == "" && !strings.Contains(err.Error(), fmt.Sprintf("profile %s of %s", cmp.Or(c.profile, "default"), file)) {
+			strings.Contains(err.Error(), "SECRET\"") || strings.Contains(err.Error(), ": SECRET") || c.id+c.secret == "" && !strings.Contains(err.Error(), fmt.Sprintf("profile %s of %s", cmp.Or(c.profile, "default"), file)) {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}

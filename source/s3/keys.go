@@ -17,6 +17,7 @@ import (
 type keys struct {
 	*credentials.Credentials
 	setting string                 // remote.credentials
+	blame   string                 // the beginning of errors if the program set it
 	file    string                 // where keys are looked for, with the profile
 	from    atomic.Pointer[string] // where the latest keys came from; nil: there were none
 	latest  atomic.Pointer[credentials.Value]
@@ -43,7 +44,8 @@ func (p place) RetrieveWithCredContext(about *credentials.CredContext) (credenti
 	var wrong wrongKeys
 	switch {
 	case errors.As(err, &wrong) || err != nil && p.keys.setting == "file": // another try meets the same
-		err = fmt.Errorf("%w: remote.credentials is %s: no keys in %s: %w", source.ErrInvalid, p.keys.setting, p.name, err)
+		err = fmt.Errorf("%w: %sno keys in %s: %w; or set remote: {credentials: iam} for a role, none for no keys",
+			source.ErrInvalid, p.keys.blame, p.name, err)
 	case err != nil:
 		if p.role {
 			p.keys.no.Store(&err)
@@ -68,11 +70,14 @@ func demandKeys(v credentials.Value) error {
 // keys returns where the access keys of a storage come from.
 func (o *settings) keys(host string) (*keys, error) {
 	k := &keys{setting: cmp.Or(o.Credentials, "auto")}
+	if o.Credentials != "" {
+		k.blame = fmt.Sprintf("remote.credentials is %s: ", o.Credentials)
+	}
 	chosen := cmp.Or(o.Profile, os.Getenv("AWS_PROFILE"))
 	k.file = fmt.Sprintf("profile %s of %s", cmp.Or(chosen, "default"),
 		cmp.Or(os.Getenv("AWS_SHARED_CREDENTIALS_FILE"), "~/.aws/credentials"))
 	own := place{&environment{}, "the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY)", k, false}
-	file := place{&profile{credentials.FileAWSCredentials{Profile: cmp.Or(chosen, "default")}, chosen != ""}, k.file, k, false}
+	file := place{&profile{credentials.FileAWSCredentials{Profile: cmp.Or(chosen, "default")}, chosen != "", nil}, k.file, k, false}
 	role := place{&credentials.IAM{}, "the role of this machine or pod", k, true}
 	if !namesRole() {
 		role.Provider = newMachine(k.setting == "auto")

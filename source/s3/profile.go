@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/stocached/stocached/source"
 
@@ -19,7 +21,8 @@ import (
 // signature would be refused, or get what anyone gets.
 type profile struct {
 	credentials.FileAWSCredentials
-	named bool // by the configuration or AWS_PROFILE, so there must be one
+	named  bool               // by the configuration or AWS_PROFILE, so there must be one
+	latest *credentials.Value // nil: it has given none
 }
 
 // unsupported are keys of profiles that name a role.
@@ -29,24 +32,35 @@ var unsupported = []string{"role_arn", "source_profile", "credential_source", "w
 func (p *profile) RetrieveWithCredContext(about *credentials.CredContext) (credentials.Value, error) {
 	v, err := p.FileAWSCredentials.RetrieveWithCredContext(about)
 	if err == nil && v.AccessKeyID != "" {
+		p.latest = &v
 		return v, nil
 	}
 	found, unread := p.section()
+	var path *fs.PathError
 	switch {
+	case p.latest != nil && time.Now().Before(p.latest.Expiration): // new ones were asked for ahead of time
+		return *p.latest, nil
+	case p.latest != nil && err != nil:
+		return v, fmt.Errorf("%w: %w", source.ErrUnavailable, err)
 	case !p.named && (found == nil && unread == nil || errors.Is(unread, fs.ErrPermission)): // such as /root of another user
 		return v, cmp.Or(err, errors.New("there is no such profile"))
+	case unread != nil && !errors.As(unread, &path): // the parser's error has the line, which may be a secret
+		err = errors.New("a line is no setting: it has no =, or a quote or bracket that does not end")
+	case found != nil && len(strings.Fields(found.Key(process).String())) == 1 && err != nil:
+		err = fmt.Errorf(`%s has no argument; write "env " before the path`, process)
+	case found != nil && found.HasKey(process) && err != nil:
+		err = fmt.Errorf("%s: %w", process, err)
 	case err == nil:
-		err = errors.New("it has no aws_access_key_id and aws_secret_access_key")
 		role := slices.IndexFunc(unsupported, func(key string) bool { return found != nil && found.HasKey(key) })
-		if role < 0 && !p.named {
-			return v, err // it has other settings, such as region
+		if role < 0 {
+			return v, errors.New("it has no aws_access_key_id and aws_secret_access_key") // others, such as region
 		}
-		if role >= 0 {
-			err = fmt.Errorf("it has %s, which is not supported: give it keys, credential_process or a role of SSO", unsupported[role])
-		}
+		err = fmt.Errorf("it has %s, which is not supported: give it keys, %s or a role of SSO", unsupported[role], process)
 	}
 	return v, wrongKeys{err}
 }
+
+const process = "credential_process" // key of a profile
 
 // section returns the profile as the files have it; nil: they do not have it.
 func (p *profile) section() (*ini.Section, error) {
@@ -64,7 +78,7 @@ func (p *profile) section() (*ini.Section, error) {
 	return nil, nil
 }
 
-// chain gives the keys of the first provider that has some. An error that another try meets too is the chain's.
+// chain gives the keys of the first provider that has some. An error that the user has to mend, or that passes, is the chain's.
 type chain struct {
 	all  []credentials.Provider
 	last credentials.Provider // that gave keys; nil: none did
@@ -78,7 +92,7 @@ func (c *chain) RetrieveWithCredContext(about *credentials.CredContext) (credent
 	c.last = nil
 	for _, p := range c.all {
 		v, err := p.RetrieveWithCredContext(about)
-		if errors.Is(err, source.ErrInvalid) {
+		if errors.Is(err, source.ErrInvalid) || errors.Is(err, source.ErrUnavailable) {
 			return v, err
 		}
 		if err == nil && v.AccessKeyID != "" {
