@@ -219,7 +219,7 @@ func TestProfiles(t *testing.T) {
 		{file: "[default]\ncredential_process = /bin/false\n", want: `credential_process has no argument; write "env " before`},
 		{file: "[default]\nsso_account_id = 1\nsso_role_name = a\n", want: "sso_role_name"},
 		{file: "[default\n" + pair + "x\n", want: "a line is no setting"},
-		{file: "[default]\n" + pair + "x\naws_session_token = A\nSECRET\n", want: "a line is no setting"},
+		{file: "[default]\n" + pair + "x\naws_session_token = A\nWRAPPED\n", want: "a line is no setting"},
 		{file: "[other]\n" + pair + "x\n", profile: "lab", want: `section "lab" does not exist`},
 		{file: "[lab]\nregion = x\n", profile: "lab", want: "signed "},
 		{file: "[lab]\nregion = x\n", profile: "lab", role: true, want: "signed ROLE1session-1"},
@@ -247,7 +247,7 @@ func TestProfiles(t *testing.T) {
 				t.Errorf("%+v: %v, signed with %q", c, err, keys())
 			}
 		} else if err == nil || !errors.Is(err, source.ErrInvalid) || !strings.Contains(err.Error(), c.want) ||
-			strings.Contains(err.Error(), "SECRET\"") || strings.Contains(err.Error(), ": SECRET") || c.id+c.secret == "" && !strings.Contains(err.Error(), fmt.Sprintf("profile %s of %s", cmp.Or(c.profile, "default"), file)) {
+			strings.Contains(err.Error(), "WRAPPED") || c.id+c.secret == "" && !strings.Contains(err.Error(), fmt.Sprintf("profile %s of %s", cmp.Or(c.profile, "default"), file)) {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}

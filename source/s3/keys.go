@@ -43,6 +43,8 @@ func (p place) RetrieveWithCredContext(about *credentials.CredContext) (credenti
 	}
 	var wrong wrongKeys
 	switch {
+	case errors.Is(err, source.ErrUnavailable):
+		err = fmt.Errorf("no keys from %s: %w", p.name, err)
 	case errors.As(err, &wrong) || err != nil && p.keys.setting == "file": // another try meets the same
 		err = fmt.Errorf("%w: %sno keys in %s: %w; or set remote: {credentials: iam} for a role, none for no keys",
 			source.ErrInvalid, p.keys.blame, p.name, err)
