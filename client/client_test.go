@@ -298,7 +298,7 @@ func TestGetOrLoadPanic(t *testing.T) {
 		waited <- err
 	}()
 	close(fail)
-	expect.Equal(t, <-panicked, "boom", "the caller recovered")
+	expect.Equal(t, <-panicked, "boom", "what the caller recovered")
 	if err := <-waited; err == nil {
 		t.Error("who waited got no error")
 	}

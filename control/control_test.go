@@ -178,11 +178,11 @@ func TestTextIsMadePrintable(t *testing.T) {
 func TestSocketsDir(t *testing.T) {
 	t.Setenv("XDG_RUNTIME_DIR", "/run/user/7")
 	t.Setenv(control.SocketsVariable, "")
-	expect.Equal(t, control.SocketsDir(), "/run/user/7/stocached")
+	expect.Equal(t, control.SocketsDir(), "/run/user/7/stocached", "")
 	t.Setenv("XDG_RUNTIME_DIR", "")
-	expect.Equal(t, control.SocketsDir(), fmt.Sprintf("/tmp/stocached-%d", os.Getuid()))
+	expect.Equal(t, control.SocketsDir(), fmt.Sprintf("/tmp/stocached-%d", os.Getuid()), "")
 	t.Setenv(control.SocketsVariable, "/elsewhere")
-	expect.Equal(t, control.SocketsDir(), "/elsewhere")
+	expect.Equal(t, control.SocketsDir(), "/elsewhere", "")
 }
 
 // Types, codes and limits in docs/spec/control.md are those of this package.

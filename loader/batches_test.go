@@ -50,7 +50,7 @@ func TestSameBatches(t *testing.T) {
 					}
 					for e := range uint64(3) {
 						want, n := wanted(t, sequence, e, order.Shard{}), 0
-						fatal.Equal(t, l.Len(), (samples+size-1)/size)
+						fatal.Equal(t, l.Len(), (samples+size-1)/size, "")
 						for b, err := range l.Batches(t.Context()) {
 							fatal.If(t, err)
 							part := want[n:min(n+size, samples)]

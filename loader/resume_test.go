@@ -120,7 +120,7 @@ func TestBadOptions(t *testing.T) {
 func TestDropLast(t *testing.T) {
 	d := newDataset(50, 20)
 	l := open(t, loader.FromSource(d), loader.Options{BatchSize: 8, DropLast: true})
-	expect.Equal(t, l.Len(), 6)
+	expect.Equal(t, l.Len(), 6, "")
 	if got := readEpoch(t, d, l); len(got) != 48 || l.State().Epoch != 1 {
 		t.Error(got, l.State())
 	}

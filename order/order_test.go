@@ -44,7 +44,7 @@ func TestEpochHasEverySampleOnce(t *testing.T) {
 		e := epoch(t, o, 3)
 		seen := make([]bool, o.Samples)
 		all := make([]int, o.Samples)
-		fatal.Equal(t, e.Fill(all, 0, 1), int(o.Samples), "%+v: of %d", o, o.Samples)
+		fatal.Equal(t, e.Fill(all, 0, 1), int(o.Samples), "%+v: samples of the epoch", o)
 		for k := range o.Samples {
 			i := e.At(k)
 			if i >= o.Samples || seen[i] || e.Position(i) != k || all[k] != int(i) {
@@ -56,7 +56,7 @@ func TestEpochHasEverySampleOnce(t *testing.T) {
 		third := make([]int, o.Samples)
 		n := e.Fill(third, 1, 3)
 		for k, i := range third[:n] {
-			fatal.Equal(t, i, all[1+3*k], "%+v: every third of %d", o, k)
+			fatal.Equal(t, i, all[1+3*k], "%+v: every third one, at %d", o, k)
 		}
 		if want := int(o.Samples+1) / 3; n != want {
 			t.Fatalf("%+v: every third one: %d, want %d", o, n, want)

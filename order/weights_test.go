@@ -79,7 +79,7 @@ func TestDrawsOfAnyNumber(t *testing.T) {
 		return all
 	}
 	few, many := first(WeightedOrder{Draws: 100}, 0), first(WeightedOrder{Draws: MaxSamples}, 0)
-	expect.Equal(t, few, many, "and of more draws")
+	expect.Equal(t, few, many, "the first of 100 draws, and of the most")
 	if other := first(WeightedOrder{Draws: 100}, 1); few == other {
 		t.Error("two epochs are alike")
 	}

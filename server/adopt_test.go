@@ -102,7 +102,7 @@ func TestEmptiedCacheThatCannotComeBack(t *testing.T) {
 	}()
 	select {
 	case n := <-code:
-		expect.Equal(t, n, 404)
+		expect.Equal(t, n, 404, "")
 	case <-time.After(time.Minute):
 		t.Error("no answer")
 	}

@@ -47,7 +47,7 @@ func TestBadSamples(t *testing.T) {
 	if a := q.fetch(other, control.Send, 4, 6); a.failures[0].Code != control.CodeBad || len(a.samples) != 1 {
 		t.Errorf("%+v", a)
 	}
-	expect.Equal(t, about(t, s)["bad_samples"], 3.0)
+	expect.Equal(t, about(t, s)["bad_samples"], 3.0, "")
 	wantMetrics(t, s, `stocached_bad_samples{cache="pets"} 3`)
 	wantMetrics(t, s, `stocached_source_errors_total{cache="pets",kind="decode"} 3`)
 	wantMetrics(t, s, `stocached_source_errors_total{cache="pets",kind="damaged"} 2`)

@@ -175,7 +175,7 @@ func TestDiskOfAServedCache(t *testing.T) {
 	wantSent(t, m, p.fetch(number, control.Unstored, upTo(50)...), upTo(50))
 	stop() // it writes what is in the queue
 	for i := range 50 {
-		expect.Equal(t, onDisk(i), (i < 20), "sample %d on the disk, %v", i, i >= 20)
+		expect.Equal(t, onDisk(i), (i < 20), "sample %d is on the disk", i)
 	}
 }
 

@@ -123,7 +123,7 @@ func TestGivenUpWantsAreForgotten(t *testing.T) {
 		p.send(control.AppendCancel(nil, id))
 		p.answer(id, len(all))
 	}
-	expect.Equal(t, s.Waiters("pets"), 0, "waiters are in queues")
+	expect.Equal(t, s.Waiters("pets"), 0, "waiters in queues")
 	release()
 	if a := p.answer(first, 1); len(a.failures) != 0 {
 		t.Errorf("%+v", a)
@@ -141,7 +141,7 @@ func TestDroppedWantsAreForgotten(t *testing.T) {
 	p, number, _ := join(t, s)
 	p.fetch(number, 0, shuffled(samples)...) // some of them hang
 	expect.Equal(t, len(p.fetch(number, 0, shuffled(samples)...).failures), samples, "failed")
-	expect.Equal(t, s.Waiters("pets"), 0, "waiters are in queues")
+	expect.Equal(t, s.Waiters("pets"), 0, "waiters in queues")
 }
 
 // Ensure that a client whose answers wait when the server ends gets all of them, and a failure for

@@ -138,7 +138,7 @@ func TestOpensAtOneTimeShareOneList(t *testing.T) {
 	close(gate)
 	opens.Wait()
 	for _, name := range names {
-		expect.Equal(t, name, names[0], "the programs have the caches %v", names)
+		expect.Equal(t, name, names[0], "a cache of the programs, which have %v", names)
 	}
 	if n := d.opened.Load(); n == 8 || d.Caches() != 1 {
 		t.Errorf("8 programs made %d lists and %d caches", n, d.Caches())
@@ -173,7 +173,7 @@ func TestWhatFailsWhileASourceOpens(t *testing.T) {
 		t.Error(text)
 	}
 	close(gate)
-	expect.Equal(t, <-opened, http.StatusBadGateway)
+	expect.Equal(t, <-opened, http.StatusBadGateway, "")
 	wantLine("reads fail (unavailable)") // for a minute, as the log has it
 	gate = make(chan struct{})
 	d.gate.Store(&gate)
@@ -224,7 +224,7 @@ func TestWhatAnAddressRefuses(t *testing.T) {
 			t.Errorf("%.80s is answered with %d %s, want %d and %q", body, code, answer, want.code, want.said)
 		}
 	}
-	expect.Equal(t, d.Caches(), 0, "caches stay")
+	expect.Equal(t, d.Caches(), 0, "caches that stay")
 	for range 100 { // an address that failed at once has no metrics: programs may give any number of them
 		tell(t, d.Server, "POST", "/v1/open", `{"source": {"kind": "dir", "path": "s3://b/missing"}}`)
 		if beside := d.Beside(); len(beside) != 1 {
@@ -257,5 +257,5 @@ func TestAServerOnDemandEndsAfterItsLastProgram(t *testing.T) {
 	}
 	fatal.If(t, program.Close())
 	<-d.ended
-	expect.Equal(t, d.Caches(), 0, "a cache stays")
+	expect.Equal(t, d.Caches(), 0, "caches that stay")
 }

@@ -430,7 +430,7 @@ func TestPlanThatNobodyFollows(t *testing.T) {
 		time.Sleep(150 * time.Millisecond)
 		c.View(i)
 	}
-	expect.Equal(t, len(plansOf(t, s)), 1, "it has ended though it was followed")
+	expect.Equal(t, len(plansOf(t, s)), 1, "plans, of which one is followed")
 	eventually(t, "it has ended", func() bool { return len(plansOf(t, s)) == 0 })
 	expect.Equal(t, m.total(), 20, "reads")
 }

@@ -262,7 +262,7 @@ func TestPlannedServerRestarts(t *testing.T) {
 	fatal.Value(j.read(t.Context(), 5, 100, 200))(t)
 	stop()
 	s, _ = start(t, o)
-	fatal.Equal(t, len(jobsOf(t, s)), 0)
+	fatal.Equal(t, len(jobsOf(t, s)), 0, "")
 	fatal.Value(j.read(t.Context(), 5, 200, 400))(t)
 	fatal.Value(j.read(t.Context(), 6, 0, 30))(t)
 	all := jobsOf(t, s)

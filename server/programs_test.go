@@ -109,7 +109,7 @@ func TestOtherFormats(t *testing.T) {
 		}
 	}
 	kinds(control.CodeKind, control.CodeBad, control.CodeDamaged, control.CodeKind)
-	expect.Equal(t, p.fetch(mine, 0, 7).failures[0].Text, "memory 7 does not decode: a GIF file")
+	expect.Equal(t, p.fetch(mine, 0, 7).failures[0].Text, "memory 7 does not decode: a GIF file", "")
 	a := p.fetch(mine, control.Loads, 4, 5, 6, 7, 8)
 	for k := range uint32(4) {
 		wantCode(t, a, k, control.CodeLoad)
@@ -145,7 +145,7 @@ func TestOtherFormats(t *testing.T) {
 	if m.begun(4) != 1 || m.begun(5) != 1 || m.begun(7) != 1 {
 		t.Error(m.begun(4), m.begun(5), m.begun(7))
 	}
-	expect.Equal(t, about(t, s)["bad_samples"], 1.0)
+	expect.Equal(t, about(t, s)["bad_samples"], 1.0, "")
 }
 
 // twoPrograms starts a server and connects two programs to its cache of samples that programs load.

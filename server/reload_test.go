@@ -139,12 +139,12 @@ func TestRemoveUnused(t *testing.T) {
 	}
 	// A connection uses it, and so does a client without a connection.
 	time.Sleep(1500 * time.Millisecond)
-	fatal.Equal(t, allocated(), full, "emptied though a connection has it")
+	fatal.Equal(t, allocated(), full, "bytes of a cache that a connection has")
 	c := view(t, seg)
 	p.socket.Close()
 	q.socket.Close()
 	time.Sleep(1500 * time.Millisecond)
-	fatal.Equal(t, allocated(), full, "emptied though a client has it")
+	fatal.Equal(t, allocated(), full, "bytes of a cache that a client has")
 	left := time.Now()
 	c.Close()
 	seg.Close()

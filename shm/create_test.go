@@ -217,7 +217,7 @@ func TestCreateAtOnce(t *testing.T) {
 		})
 	}
 	group.Wait()
-	expect.Equal(t, made, 1, "were made")
+	expect.Equal(t, made, 1, "files that were made")
 }
 
 // Ensure that other files at the path are recognised and left unchanged: for Create the name is
@@ -514,7 +514,7 @@ func TestClose(t *testing.T) {
 		}
 	}
 	expect.Equal(t, maps()+descriptors(t), 0, "maps and descriptors left")
-	expect.Equal(t, s.Word(0).Load(), 0, "a late load returns")
+	expect.Equal(t, s.Word(0).Load(), 0, "a word that is loaded late")
 	s.Counter(0, 0, Hits).Add(1)
 	first := uintptr(unsafe.Pointer(&s.control[0]))
 	s = nil

@@ -40,7 +40,7 @@ func TestCodes(t *testing.T) {
 			t.Errorf("%s: %d, stocached.h says %d", name, Code(e), n)
 		}
 		for other, o := range ours {
-			expect.Equal(t, errors.Is(e, o), (name == other), "%s is %s", name, other)
+			expect.Equal(t, errors.Is(e, o), (name == other), "whether %s is %s", name, other)
 		}
 	}
 	if Code(nil) != 0 || Code(context.Canceled) != Code(ErrSystem) {

@@ -128,7 +128,7 @@ garbage
 	first := memory.Inode{Dev: unix.Mkdev(0, 1), Ino: 82147}
 	other := memory.Inode{Dev: unix.Mkdev(0, 0x19), Ino: 3}
 	want := map[int][]memory.Inode{1234: {first}, 1235: {first}, 80: {other}}
-	expect.Equal(t, fmt.Sprint(got), fmt.Sprint(want), "%v, not %v", got, want)
+	expect.Equal(t, fmt.Sprint(got), fmt.Sprint(want), "clients in the list of locks")
 	if got := clientsIn(""); len(got) != 0 {
 		t.Errorf("without the list: %v", got)
 	}

@@ -18,7 +18,7 @@ func TestOneLine(t *testing.T) {
 		"config.yaml:\n  a: is no key\n  b: too": "config.yaml: a: is no key; b: too",
 		"first\nsecond\n":                        "first; second",
 	} {
-		expect.Equal(t, source.OneLine(text), want)
+		expect.Equal(t, source.OneLine(text), want, "")
 	}
 }
 

@@ -432,7 +432,7 @@ func TestLengths(t *testing.T) {
 				other.set(i, [][]byte{make([]byte, 900)}, cache.Overwrite)
 			}
 			check("filled", learned)
-			fatal.Equal(t, other.clear(1000), 0)
+			fatal.Equal(t, other.clear(1000), 0, "")
 			check("cleared", func(int) uint64 { return 0 })
 			if a, b, d := c.learnLength(20, 0), c.learnLength(-1, 0), c.learnLength(0, 1<<32); a != -2 || b != -2 || d != -1 {
 				t.Error(a, b, d)
@@ -441,7 +441,7 @@ func TestLengths(t *testing.T) {
 				t.Error(code)
 			}
 			reader := open(t, 1, path, true).(*cClient)
-			expect.Equal(t, reader.learnLength(0, 1), -11)
+			expect.Equal(t, reader.learnLength(0, 1), -11, "")
 		}
 	}
 }
@@ -553,7 +553,7 @@ func TestReadOnly(t *testing.T) {
 	seg := fatal.Value(shm.Create(o))(t)
 	defer seg.Close()
 	path, bytes := filepath.Join(o.Dir, o.Name), make([]byte, 300)
-	fatal.Equal(t, open(t, 0, path, false).set(2, [][]byte{bytes}, 0), 0)
+	fatal.Equal(t, open(t, 0, path, false).set(2, [][]byte{bytes}, 0), 0, "")
 	var results [2][]any
 	for k := range languages {
 		c := open(t, k, path, true)

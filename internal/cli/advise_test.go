@@ -76,7 +76,7 @@ func TestAdviseJSON(t *testing.T) {
 		t.Error(notes)
 	}
 	points := got["points"].([]any)
-	fatal.Equal(t, len(points), 21)
+	fatal.Equal(t, len(points), 21, "")
 	point := decode[struct{ Points []jsonObject }](t, ok(t, "advise", path, "--json")).Points[10]
 	wantFields(t, point, jsonObject{"bytes": 50 << 16, "cached_fraction": 0.5, "limit": "loading"})
 }
@@ -139,7 +139,7 @@ func TestAdviseConfiguration(t *testing.T) {
 
 	write(fmt.Sprintf("name: test, dir: %q", dir), fmt.Sprintf("name: gone, dir: %q", dir), "name: other, unnamed: true")
 	code, out, stderr := cli(t, "advise", file)
-	expect.Equal(t, code, exitNotFound)
+	expect.Equal(t, code, exitNotFound, "")
 	contains(t, out, "test: 100 samples")
 	contains(t, stderr, "no such cache", "gone", "other of the configuration has no name")
 	_, second := advised(t)

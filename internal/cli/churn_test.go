@@ -72,5 +72,5 @@ func TestRemovalBesidePrograms(t *testing.T) {
 		p.end(t)
 	}
 	ok(t, "gc", "--yes", "--dir", dir)
-	expect.Equal(t, ok(t, "ls", "--dir", dir, "--json"), "[]\n")
+	expect.Equal(t, ok(t, "ls", "--dir", dir, "--json"), "[]\n", "")
 }

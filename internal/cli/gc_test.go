@@ -71,7 +71,7 @@ func TestGCLeavesAlone(t *testing.T) {
 	fatal.If(t, os.Symlink(path("unused"), path("link")))
 	fatal.If(t, os.Mkdir(path("directory"), 0o700))
 	code, out, stderr := cli(t, "gc", "--dir", dir)
-	expect.Equal(t, code, exitOK)
+	expect.Equal(t, code, exitOK, "")
 	contains(t, out, "in use", "would be removed", "left alone: ", "not a valid segment")
 	contains(t, stderr, "nothing was removed: 1 unused, 4.0 MiB in all; stocached gc --yes removes them")
 
@@ -90,7 +90,7 @@ func TestGCLeavesAlone(t *testing.T) {
 		t.Error("not removed")
 	}
 	code, _, stderr = cli(t, "gc", "--dir", dir, "--yes")
-	expect.Equal(t, code, exitOK)
+	expect.Equal(t, code, exitOK, "")
 	contains(t, stderr, "nothing to remove in "+dir)
 }
 

@@ -51,8 +51,8 @@ func TestFitted(t *testing.T) {
 		"  command that is longer than a line\n"
 	want := "A paragraph of two lines.\n\nOUTPUT:\n  name  field  of a cache\n  -     x      one two\n" +
 		"               three four\n  command that is longer than a line\n"
-	expect.Equal(t, fitted(text, 26), want)
-	expect.Equal(t, fitted("A paragraph\nof two lines.\n", 20), "A paragraph of two\nlines.\n")
+	expect.Equal(t, fitted(text, 26), want, "")
+	expect.Equal(t, fitted("A paragraph\nof two lines.\n", 20), "A paragraph of two\nlines.\n", "")
 }
 
 // printedOn is what a command prints on a terminal of so many columns.
@@ -60,7 +60,7 @@ func printedOn(t *testing.T, columns uint16, args ...string) string {
 	t.Helper()
 	stdout, written := terminal(t)
 	fatal.If(t, unix.IoctlSetWinsize(int(stdout.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 40, Col: columns}))
-	fatal.Equal(t, Run(args, stdout, os.Stderr), exitOK)
+	fatal.Equal(t, Run(args, stdout, os.Stderr), exitOK, "")
 	return strings.ReplaceAll(written(), "\r", "")
 }
 

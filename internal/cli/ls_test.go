@@ -21,7 +21,7 @@ func TestLs(t *testing.T) {
 	fatal.If(t, os.WriteFile(filepath.Join(dir, "broken"), []byte("STOCACHE but no more"), 0o600))
 	before := snapshot(t, path)
 	code, out, stderr := cli(t, "ls", "--dir", dir)
-	expect.Equal(t, code, exitOK)
+	expect.Equal(t, code, exitOK, "")
 	contains(t, out, "NAME", "FRACTION", "test", "0.6000", "broken")
 	for _, line := range lines(out) {
 		if len(line) > 90 {
@@ -64,7 +64,7 @@ func TestLsEmpty(t *testing.T) {
 		t.Errorf("exit %d, %q", code, out)
 	}
 	contains(t, stderr, "no caches in "+dir)
-	expect.Equal(t, ok(t, "ls", "--dir", dir, "--json"), "[]\n")
+	expect.Equal(t, ok(t, "ls", "--dir", dir, "--json"), "[]\n", "")
 	fails(t, exitUsage, []string{"1 argument, expected none"}, "ls", "x")
 }
 

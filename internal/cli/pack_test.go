@@ -197,7 +197,7 @@ func TestPackOnAFullDisk(t *testing.T) {
 	}
 	zstd := append(pack, "--compress", "zstd")
 	code, _, stderr := cli(t, zstd...)
-	expect.Equal(t, code, exitMemory)
+	expect.Equal(t, code, exitMemory, "")
 	contains(t, stderr, "no space left on device", "of 300 samples: free some space", "samples are complete in "+out+
 		".part")
 	expect.Fails(os.Stat(out))(t, os.ErrNotExist)
@@ -250,9 +250,9 @@ func TestPackUsage(t *testing.T) {
 // Ensure that the pace counts only what was done since it began, and is unknown before.
 func TestPace(t *testing.T) {
 	p := newPace(io.Discard, "x", 100)
-	expect.Equal(t, p.left(0, 100), "-")
+	expect.Equal(t, p.left(0, 100), "-", "")
 	p.begin(50)
-	expect.Equal(t, p.left(50, 100), "-")
+	expect.Equal(t, p.left(50, 100), "-", "")
 	p.began.Add(-10e9) // 10 seconds ago
 	p.bytes.Store(10 << 20)
 	if left, speed := p.left(60, 100), p.speed().String(); left != "40s" || speed != "1.0 MiB/s" &&

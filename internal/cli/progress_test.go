@@ -59,5 +59,5 @@ func TestProgressWithoutSize(t *testing.T) {
 	p := newProgress(stderr, "half", 10, false)
 	p.set(5)
 	p.end()
-	expect.Equal(t, written(), "")
+	expect.Equal(t, written(), "", "")
 }

@@ -22,7 +22,7 @@ func TestRm(t *testing.T) {
 	wantFields(t, rows[0], jsonObject{"path": filepath.Join(dir, "b"), "removed": true, "clients_live": 0,
 		"reason": ""})
 	code, out, stderr := cli(t, "rm", "nothing", "c", "..", "--dir", dir, "--json")
-	expect.Equal(t, code, exitNotFound)
+	expect.Equal(t, code, exitNotFound, "")
 	rows = decode[[]jsonObject](t, out)
 	for k, removed := range []bool{false, true, false} {
 		wantFields(t, rows[k], jsonObject{"removed": removed})

@@ -76,7 +76,7 @@ func TestBlocksBesideADisk(t *testing.T) {
 	before, c = requests(), s.dial()
 	fatal.Value(c.Prefetch(context.Background(), first(600)))(t)
 	wantFetch(t, c, rand.Perm(600))
-	expect.Equal(t, requests()-before, 0, "requests for what the disk")
+	expect.Equal(t, requests()-before, 0, "requests for what the disk has")
 	contains(t, ok(t, s.args("stats", s.segments+"/pets", "--all")...), "disk: hits ")
 	if said, changes := s.doctor(); changes != 0 || !strings.Contains(said, "iB free for this file") {
 		t.Errorf("%d changes\n%s", changes, said)
@@ -121,5 +121,5 @@ func TestBlocksBesideACluster(t *testing.T) {
 		fatal.Value(c.Prefetch(context.Background(), first(600)))(t)
 		wantFetch(t, c, rand.Perm(600))
 	}
-	expect.Equal(t, requests()-before, 0, "requests for what the tier")
+	expect.Equal(t, requests()-before, 0, "requests for what the tier has")
 }

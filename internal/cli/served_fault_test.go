@@ -184,7 +184,7 @@ func (d *doomed) refused(indices []int) {
 func (d *doomed) goesOn(left, n int) {
 	d.t.Helper()
 	if d.client != nil {
-		expect.Equal(d.t, ready(d.t, d.client.Cache), left, "samples are there after the death")
+		expect.Equal(d.t, ready(d.t, d.client.Cache), left, "samples there after the death")
 	}
 	d.start()
 	c := d.dial()
@@ -193,7 +193,7 @@ func (d *doomed) goesOn(left, n int) {
 		wantSamples(d.t, d.client, rand.Perm(n)) // this finds the new server by itself
 	}
 	wantSamples(d.t, c, rand.Perm(n))
-	expect.Equal(d.t, ready(d.t, c.Cache), n, "samples are there in the end")
+	expect.Equal(d.t, ready(d.t, c.Cache), n, "samples there in the end")
 	if reads := int(d.metric("stocached_source_reads_total", `cache="pets"`)); reads != n-left {
 		d.t.Errorf("the next server read %d samples, want the %d that were missing", reads, n-left)
 	}

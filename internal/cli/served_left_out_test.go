@@ -100,7 +100,7 @@ func TestDamagedCachesAreLeftOut(t *testing.T) {
 			t.Errorf("%s was removed", b.name)
 		}
 	}
-	expect.Equal(t, s.metric("stocached_left_out", `cache="pets"`), 0)
+	expect.Equal(t, s.metric("stocached_left_out", `cache="pets"`), 0, "")
 
 	// A reload adds the repaired cache and leaves out the rest. It forgets one that was removed
 	// from the file.

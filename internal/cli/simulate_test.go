@@ -38,7 +38,7 @@ func TestSimulateSizes(t *testing.T) {
 func TestSimulateJSON(t *testing.T) {
 	rows := decode[[]jsonObject](t, ok(t, "simulate", "--samples", "1000", "--sample-bytes", "1KiB", "--size",
 		"50%,100KiB", "--policy", "first-come,fifo", "--policy", "cost", "--epochs", "3", "--jobs", "2", "--json"))
-	fatal.Equal(t, len(rows), 3*2*3)
+	fatal.Equal(t, len(rows), 3*2*3, "")
 	wantFields(t, rows[0], jsonObject{"policy": "first-come", "size": "50%", "slots": 500, "size_bytes": 512000,
 		"epoch": 1, "reads": 2000, "replaced": 0})
 	wantFields(t, rows[2], jsonObject{"policy": "first-come", "epoch": 3, "hits": 1000, "hit_rate": 0.5})
@@ -99,7 +99,7 @@ func TestSimulateLargeCache(t *testing.T) {
 		"2")
 	contains(t, stderr, "stocached: --size 8GiB holds all 1,000 samples: no policy is needed\n")
 	contains(t, out, "first-come  8GiB  1,000  2      1.0000    1.0000      0\n")
-	expect.Equal(t, code, exitOK)
+	expect.Equal(t, code, exitOK, "")
 }
 
 // Ensure that simulate shows a bar on a terminal.
@@ -179,7 +179,7 @@ func TestSimulateNodes(t *testing.T) {
 		"\nnode      first-come  25%   5,000  3      0.9", "LINK")
 	rows := decode[[]jsonObject](t, ok(t, "simulate", "--samples", "20000", "--sample-bytes", "1KiB", "--nodes", "3", "--size", "7MiB",
 		"--tier", "100%", "--batch", "100", "--policy", "lru", "--epochs", "2", "--json"))
-	fatal.Equal(t, len(rows), 4)
+	fatal.Equal(t, len(rows), 4, "")
 	wantFields(t, rows[0], jsonObject{"affinity": "none", "policy": "lru", "size": "7MiB", "epoch": 1, "reads": 19800, "source": 0.99})
 	wantFields(t, rows[3], jsonObject{"affinity": "node", "epoch": 2})
 	for want, args := range map[string][]string{

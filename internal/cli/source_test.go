@@ -76,7 +76,7 @@ func TestSourceCat(t *testing.T) {
 	if out := ok(t, "source", "cat", folder, "17"); out != string(samples[17]) {
 		t.Errorf("%d bytes, want %d", len(out), len(samples[17]))
 	}
-	expect.Equal(t, ok(t, "source", "cat", folder, "17", "--field", "label"), "\x11\x01")
+	expect.Equal(t, ok(t, "source", "cat", folder, "17", "--field", "label"), "\x11\x01", "")
 	if out := ok(t, "source", "cat", folder, "17", "--field", "image"); out != strings.Repeat("\x11", 4*18) {
 		t.Errorf("%q", out)
 	}
@@ -85,12 +85,12 @@ func TestSourceCat(t *testing.T) {
 	fails(t, exitUsage, []string{"index 60 is not in 0..59"}, "source", "cat", folder, "60")
 	fails(t, exitUsage, []string{"not a whole number; the source has samples 0 to 59"}, "source", "cat", folder, "x")
 	stdout, written := terminal(t)
-	expect.Equal(t, Run([]string{"source", "cat", folder, "17"}, stdout, io.Discard), exitUsage)
+	expect.Equal(t, Run([]string{"source", "cat", folder, "17"}, stdout, io.Discard), exitUsage, "")
 	if code := Run([]string{"source", "cat", folder, "17", "--field", "label", "--force"}, stdout,
 		io.Discard); code != exitOK {
 		t.Error(code)
 	}
-	expect.Equal(t, written(), "\x11\x01")
+	expect.Equal(t, written(), "\x11\x01", "")
 }
 
 // Ensure that verify reads every sample, and counts and names the bad ones.
@@ -104,7 +104,7 @@ func TestSourceVerify(t *testing.T) {
 	damage(t, path, 130)                       // sample 0, in its image
 	damage(t, path, uint64(len(samples[0])+3)) // sample 1, in its header
 	code, out, stderr := cli(t, "source", "verify", folder, "-j", "3")
-	expect.Equal(t, code, exitCorrupt)
+	expect.Equal(t, code, exitCorrupt, "")
 	contains(t, out, "read     58\n", "failed   2\n")
 	contains(t, stderr, "stocached: 2 of 60 samples cannot be read", "  sample 0, "+path, "  sample 1, "+second, "CRC-32C")
 	code, out, stderr = cli(t, "source", "verify", folder, "--json")

@@ -218,7 +218,7 @@ func TestStatsErrors(t *testing.T) {
 	broken := filepath.Join(dir, "broken")
 	fatal.If(t, os.WriteFile(broken, make([]byte, 10000), 0o600))
 	code, out, stderr := cli(t, "stats", "--dir", dir)
-	expect.Equal(t, code, exitCorrupt)
+	expect.Equal(t, code, exitCorrupt, "")
 	contains(t, out, "test", "0.0000")
 	contains(t, stderr, "broken: not a valid segment")
 	fails(t, exitCorrupt, []string{"not a valid segment", `it begins with`}, "stats", broken)

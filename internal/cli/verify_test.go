@@ -42,7 +42,7 @@ func TestVerify(t *testing.T) {
 	damage(t, path, payload+17*100)
 	damage(t, path, payload+99*100+99)
 	code, out, stderr := cli(t, "verify", path)
-	expect.Equal(t, code, exitCorrupt)
+	expect.Equal(t, code, exitCorrupt, "")
 	contains(t, out, "checked  100\n", "corrupt  2\n")
 	contains(t, stderr, "the cache is corrupt: 2 of 100 samples", "33983,197901", "stocached rm "+path)
 	code, out, stderr = cli(t, "verify", path, "--json")
@@ -115,6 +115,6 @@ func TestVerifyWhileSamplesGo(t *testing.T) {
 	}
 	damage(t, path, c.Segment().PayloadOffset+7)
 	code, out, _ := cli(t, "verify", path, "--json")
-	expect.Equal(t, code, exitCorrupt)
+	expect.Equal(t, code, exitCorrupt, "")
 	wantFields(t, decode[jsonObject](t, out), jsonObject{"checked": 50, "corrupt": 1})
 }

@@ -21,9 +21,9 @@ func TestVersion(t *testing.T) {
 	contains(t, ok(t, "version"), "version    "+version+"\n", "signature  0x")
 	b := &debug.BuildInfo{Settings: []debug.BuildSetting{{Key: "vcs.revision", Value: "abc"},
 		{Key: "vcs.modified", Value: "true"}}}
-	expect.Equal(t, revision(b), "abc+")
-	expect.Equal(t, revision(nil), "")
+	expect.Equal(t, revision(b), "abc+", "")
+	expect.Equal(t, revision(nil), "", "")
 	commit = "of a package"
 	defer func() { commit = "" }()
-	expect.Equal(t, revision(b), "of a package")
+	expect.Equal(t, revision(b), "of a package", "")
 }

@@ -383,7 +383,7 @@ func TestWarmBesideOthers(t *testing.T) {
 	})
 	code, out, stderr := cli(t, d.args("warm", "pets")...)
 	others.Wait()
-	expect.Equal(t, code, exitFailed, "exit %s", out)
+	expect.Equal(t, code, exitFailed, "exit")
 	contains(t, out, "failed   1\n")
 	contains(t, stderr, "1 sample could not be filled",
 		"NO_SLOT: sample 2500: another client is filling it, for longer than 1s")

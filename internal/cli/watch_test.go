@@ -125,7 +125,7 @@ func TestWatchTerminal(t *testing.T) {
 	for _, caches := range [][]string{{path}, {"--dir", dir}} {
 		args := append([]string{"stats", "--watch", "--count", "41", "--interval", "1ms"}, caches...)
 		stdout, written := terminal(t)
-		fatal.Equal(t, Run(args, stdout, io.Discard), exitOK)
+		fatal.Equal(t, Run(args, stdout, io.Discard), exitOK, "")
 		shown, piped := lines(written()), lines(ok(t, args...))
 		if len(shown) != 44 || len(piped) != 42 {
 			t.Fatalf("%d lines on a terminal and %d in a pipe", len(shown), len(piped))

@@ -421,7 +421,7 @@ func TestWeb(t *testing.T) {
 	}
 	wantFields(t, live.Caches[0], decode[jsonObject](t, ok(t, "stats", path, "--json")))
 	code, body = get(url)
-	expect.Equal(t, code, 200)
+	expect.Equal(t, code, 200, "")
 	contains(t, body, "<h1>stocached</h1>")
 	address := strings.TrimSuffix(strings.TrimPrefix(url, "http://"), "/")
 	fails(t, exitExists, []string{"--listen: listen tcp4 " + address, "address already in use: another program listens there; take another port"},

@@ -138,7 +138,7 @@ func TestSpeeds(t *testing.T) {
 	if p := slow.Pace(); p < 40 || p > 64 {
 		t.Errorf("one that has stopped has pace %g", p)
 	}
-	expect.Equal(t, fast.Pace(), 1)
+	expect.Equal(t, fast.Pace(), 1, "")
 	all.Remove(fast, nil)
 	all.Measure(time.Second)
 	want("the only one", 7000, 4000)

@@ -221,7 +221,7 @@ func TestTmpfs(t *testing.T) {
 // Ensure that one check grants a sixteenth of what is usable, at most 64 MiB.
 func TestGranted(t *testing.T) {
 	for usable, want := range map[uint64]uint64{64 << 30: 64 << 20, 1 << 30: 64 << 20, 1<<30 - 16: 64<<20 - 1, 15: 0} {
-		expect.Equal(t, Granted(usable), want, "of %d", usable)
+		expect.Equal(t, Granted(usable), want, "bytes granted of %d", usable)
 	}
 }
 

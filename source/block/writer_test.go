@@ -198,7 +198,7 @@ func TestInTheWay(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			changed := s
 			change(&changed.options)
-			expect.Equal(t, changed.create(t, begin(t)).Next(), 0)
+			expect.Equal(t, changed.create(t, begin(t)).Next(), 0, "")
 		})
 	}
 	t.Run("other notes", func(t *testing.T) { // notes may hold anything, such as how the source was opened
@@ -206,7 +206,7 @@ func TestInTheWay(t *testing.T) {
 		noted := s
 		noted.options.Notes = []source.Note{{Name: "opened", Text: "again"}}
 		w := noted.create(t, folder)
-		expect.Equal(t, w.Next(), 24)
+		expect.Equal(t, w.Next(), 24, "")
 		noted.writeTo(t, w, len(s.samples))
 		fatal.If(t, w.Finish())
 		if notes := open(t, folder).Info().Notes; len(notes) != 1 || notes[0].Text != "again" {

@@ -115,6 +115,6 @@ func TestHelperMemoryThatChanges(t *testing.T) {
 		}
 	})
 	for k := range all.seats {
-		expect.Equal(t, all.seats[k].process, before[k], "a process has died")
+		expect.Equal(t, all.seats[k].process, before[k], "the process of seat %d", k)
 	}
 }

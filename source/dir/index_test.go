@@ -49,7 +49,7 @@ func TestIndexIsUsed(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := wantIndex(t, root, indexed(root), "read from", "a/1", "a/2", "b/3")
-	expect.Equal(t, s.Info().Fingerprint, first)
+	expect.Equal(t, s.Info().Fingerprint, first, "")
 	if n, err := s.Size(1); n != 3 || err != nil {
 		t.Errorf("a file was looked at: %d, %v", n, err)
 	}

@@ -97,7 +97,7 @@ func TestKilledWhileKeepingAnIndex(t *testing.T) {
 				}
 				wantKilled(t, child(t, path, point+"=kill"))
 				_, err := os.Stat(path + suffix)
-				expect.Equal(t, err == nil, (whole || old), "the index")
+				expect.Equal(t, err == nil, (whole || old), "there is an index")
 				if whole {
 					wantWhole(t, path, "indexes kept", "1")
 				} else {

@@ -132,7 +132,7 @@ func TestIndexThatLies(t *testing.T) {
 		keys[len(keys)-1-k] = 0xFF
 	}
 	x := fatal.Value(decodeIndex(signed(keys), testStamp))(t)
-	expect.Equal(t, x.key(9), "")
+	expect.Equal(t, x.key(9), "", "")
 }
 
 // Ensure that no method panics on an index that decodeIndex accepts.

@@ -110,5 +110,5 @@ func TestNoDescriptorLeft(t *testing.T) {
 	}
 	fatal.If(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &old))
 	expect.Error(t, err, unix.EMFILE, "001.tar")
-	expect.Equal(t, sample(t, s, 5)["jpg"], string(bytesOf(5, 105)))
+	expect.Equal(t, sample(t, s, 5)["jpg"], string(bytesOf(5, 105)), "")
 }

@@ -152,7 +152,7 @@ func TestIndexesThatAreNotBelieved(t *testing.T) {
 	sourcetest.Replace(t, path, archive(t, stdtar.FormatUnknown, members...))
 	s := mustOpen(t, source.Settings{"path": path})
 	sourcetest.WantNote(t, s, "indexes made again", "another version or shard")
-	expect.Equal(t, sample(t, s, 2)["jpg"], string(bytesOf(5, 20)))
+	expect.Equal(t, sample(t, s, 2)["jpg"], string(bytesOf(5, 20)), "")
 }
 
 // An index that is truncated while it is mapped is an error of the readers, and does not end the

@@ -94,13 +94,13 @@ func TestFailuresThatLast(t *testing.T) {
 			}
 			return all
 		}
-		expect.Equal(t, strings.Join(kinds(), " "), "changed decode damaged missing denied other")
+		expect.Equal(t, strings.Join(kinds(), " "), "changed decode damaged missing denied other", "")
 		if log := said(); strings.Count(log, "reads of the source fail") != 6 {
 			t.Error(log)
 		}
 		time.Sleep(2 * time.Minute)
 		f.Tell()
-		expect.Equal(t, strings.Join(kinds(), " "), "changed decode damaged missing")
+		expect.Equal(t, strings.Join(kinds(), " "), "changed decode damaged missing", "")
 		if f.AllPass = true; len(f.Now()) != 0 {
 			t.Error(kinds())
 		}

@@ -40,7 +40,7 @@ func TestTiersOutOfPlace(t *testing.T) {
 		{[]source.Settings{disk, cluster, disk, disk}, map[int]string{2: "before tiers[1] (cluster)", 3: "before tiers[1] (cluster)"}},
 	} {
 		got := kinds.Misplaced(c.tiers)
-		expect.Equal(t, len(got), len(c.want), "%v: %v, want %v", c.tiers, got, c.want)
+		expect.Equal(t, len(got), len(c.want), "%v: misplaced tiers of %v, %v", c.tiers, got, c.want)
 		for k, want := range c.want {
 			if !strings.Contains(got[k], want) {
 				t.Errorf("%v: tiers[%d]: %q, want %q", c.tiers, k, got[k], want)

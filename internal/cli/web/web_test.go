@@ -99,7 +99,7 @@ func TestPolicy(t *testing.T) {
 			t.Errorf("%s: %d", target, got.StatusCode)
 		}
 	}
-	expect.Equal(t, ask(p, "GET", "/v1/live?after=yesterday", nil).StatusCode, http.StatusBadRequest)
+	expect.Equal(t, ask(p, "GET", "/v1/live?after=yesterday", nil).StatusCode, http.StatusBadRequest, "")
 }
 
 // Ensure that the caches are read at most twice an interval, however many browsers ask, and that fields and

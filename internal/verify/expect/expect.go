@@ -8,20 +8,20 @@ import (
 	"testing"
 )
 
-// Equal complains if got differs. about: a format and its values, which say what was compared.
-func Equal[T comparable](t testing.TB, got, want T, about ...any) {
+// Equal complains if got differs. format says what was compared; "" says nothing.
+func Equal[T comparable](t testing.TB, got, want T, format string, about ...any) {
 	t.Helper()
 	if got != want {
-		t.Errorf("%s%v, want %v", Subject(about), got, want)
+		t.Errorf("%s%v, want %v", Subject(format, about...), got, want)
 	}
 }
 
 // Subject is the beginning of a message.
-func Subject(about []any) string {
-	if len(about) == 0 {
+func Subject(format string, about ...any) string {
+	if format == "" {
 		return ""
 	}
-	return fmt.Sprintf(about[0].(string)+": ", about[1:]...)
+	return fmt.Sprintf(format, about...) + ": "
 }
 
 // Error complains unless the error is of this kind and its message has all parts.

@@ -26,9 +26,9 @@ func Value[T any](v T, err error) func(t testing.TB) T {
 }
 
 // Equal is expect.Equal that ends the test.
-func Equal[T comparable](t testing.TB, got, want T, about ...any) {
+func Equal[T comparable](t testing.TB, got, want T, format string, about ...any) {
 	t.Helper()
 	if got != want {
-		t.Fatalf("%s%v, want %v", expect.Subject(about), got, want)
+		t.Fatalf("%s%v, want %v", expect.Subject(format, about...), got, want)
 	}
 }

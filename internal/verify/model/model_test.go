@@ -151,7 +151,7 @@ func TestSchedulesCover(t *testing.T) {
 		at := map[int]string{}
 		for _, text := range s.Moves {
 			m := fatal.Value(ParseMove(text))(t)
-			expect.Equal(t, m.String(), text, "is read as %q", m)
+			expect.Equal(t, m.String(), text, "a move that was read, as text")
 			if m.Dies {
 				for thread, ref := range run.y.threads {
 					if int(ref.client) == m.Thread && at[thread] != "" {
