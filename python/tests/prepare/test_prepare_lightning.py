@@ -405,7 +405,7 @@ def test_a_cache_and_augmentation(tmp_path):
     assert len(model.moves) == 24
     assert all(0 <= move <= 1 for moves in model.moves.values() for move in moves)  # rounded
     assert sum(len(moves) for moves in model.moves.values()) > 60  # of 72, some of which may be close
-    stats = run.train_dataloader.loader.stats()
+    stats = run.train_dataloader.stats()
     assert stats.hits >= 48
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from .._common.errors import InvalidError
 from .._common.numbers import number_in
+from .stats import LoaderStats
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,11 @@ class TrainerBatches(BareLoader):
         self._pass: _Place | None = None  # where the last pass began
         self._resume: _Place | None = None  # where a checkpoint stopped
         self._epochs, self._given = 0, 0  # counts of this loader, for use without a Trainer
+
+    def stats(self) -> LoaderStats:
+        """The counters of the loader."""
+        stats: LoaderStats = self.loader.stats()
+        return stats
 
     # ------------------------------------------------------------ batches
 
