@@ -49,6 +49,11 @@ static char scratch[64]; /* a directory on a tmpfs, removed at the end */
 #endif
 
 /* Whether it looks for wrong reads and writes: then it has tests of damaged bytes, in which a sanitizer sees the most. */
+#ifdef __has_feature /* clang before 22 does not define the other */
+#if __has_feature(address_sanitizer) && !defined __SANITIZE_ADDRESS__
+#define __SANITIZE_ADDRESS__ 1
+#endif
+#endif
 #ifdef __SANITIZE_ADDRESS__
 #define FOR_MEMORY 1
 #else

@@ -263,6 +263,9 @@ static void copies_only(void)
     EQUAL(put_one(c, 1, false), STOC_STORED);
     EQUAL(stoc_view(c, 1, &view, &n), STOC_EINVAL);
     EQUAL(stoc_locate(c, 1, &view, &n), STOC_EINVAL);
+    EQUAL(stoc_view(c, 1, &view, NULL), STOC_EINVAL);
+    stoc_explain(c, STOC_EINVAL, 1, 0, text, sizeof text);
+    CHECK(strstr(text, "on a disk"));
     EQUAL(stoc_view_slot(c, 1), STOC_EINVAL - 1);
     EQUAL(stoc_gather(c, &index, 1, -1, bytes, BYTES, &hit, 1), STOC_EINVAL);
     stoc_explain(c, STOC_EINVAL, 1, 0, text, sizeof text);

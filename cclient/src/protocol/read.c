@@ -142,7 +142,7 @@ __attribute__((noinline)) static int view_slow(stoc_cache *c, int64_t index, con
 {
     if (!c)
         return STOC_ECLOSED;
-    if (!data || !length)
+    if ((!data || !length) && !c->disk && !c->evicts) /* those have no views, whatever the pointers */
         return invalid(EFAULT);
     uint64_t offset, bytes;
     int result = find_counted(c, index, &offset, &bytes);
