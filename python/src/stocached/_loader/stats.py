@@ -16,7 +16,7 @@ class LoaderStats:
     counts between two moments.
 
     They are added up while the loader works, so they may include a part of batches that are not
-    ready."""
+    ready. With `.cache` of a table, hits and misses count its elements, such as row groups."""
 
     batches: int = 0  # given to the training loop
     samples: int = 0  # in these batches
