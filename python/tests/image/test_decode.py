@@ -23,7 +23,7 @@ from helpers import python
 from pictures import Image, difference, encoded, folder_of, picture
 from PIL import ImageOps, features
 
-from stocached import InvalidError, Loader, _native, image
+from stocached import InvalidError, Loader, _native, image, source
 from stocached._checks.derived_fingerprint import derive
 from stocached._image import workers
 from stocached._native import _image_header as native
@@ -219,14 +219,14 @@ def test_sources(tmp_path):
     data = encoded(picture(50, 40))
     (tmp_path / "a.jpg").write_bytes(data)
     expected = image.decode(data)
-    for source in (
+    for file in (
         tmp_path / "a.jpg",
         str(tmp_path / "a.jpg"),
         bytearray(data),
         memoryview(data),
         np.frombuffer(data, np.uint8),
     ):
-        assert np.array_equal(image.decode(source), expected)
+        assert np.array_equal(image.decode(file), expected)
 
 
 def test_a_picture_of_a_table_of_hugging_face(tmp_path):
@@ -238,6 +238,28 @@ def test_a_picture_of_a_table_of_hugging_face(tmp_path):
         assert np.array_equal(made["image"], image.decode(data))
     with pytest.raises(InvalidError, match="no picture in dict"):
         image.Decode()({"image": {"data": data}})
+    sound = {"bytes": b"RIFF....WAVE", "path": None}
+    for sample in (
+        {"image": data, "other": {"bytes": data, "path": None}},
+        {"image": data, "other": sound},
+        {"sound": sound, "image": data},
+        {"note": None, "image": {"bytes": data, "path": None}},
+    ):
+        made = image.Decode()(sample)
+        assert [name for name, value in made.items() if isinstance(value, np.ndarray)] == ["image"]
+    with pytest.raises(image.DecodeError, match="no picture, or of an unknown format"):
+        image.Decode()({"sound": sound})
+
+
+@pytest.mark.parametrize("null", [None, {"bytes": None, "path": None}])
+def test_a_null_is_a_bad_sample(null):
+    rows = source([{"image": null if i == 7 else encoded(picture(5, 4)), "label": i} for i in range(20)])
+    pipe = rows.map(image.Decode(size=4))
+    with pytest.warns(UserWarning, match="sample 7: .*image: null in place of a picture"):
+        loaded = [i for batch in Loader(pipe, 4, bad_samples="skip") for i in batch["label"]]
+    assert loaded == [*range(7), *range(8, 20)]
+    with pytest.raises(image.DecodeError, match="element 7 of .*: image: null in place of a picture"):
+        list(Loader(pipe, 4))
 
 
 def header_of(width: int, height: int) -> bytes:

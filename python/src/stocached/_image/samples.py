@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from .._common.errors import InvalidError
+from .._common.errors import BYTES, InvalidError
+from .errors import DecodeError
 from .passes import is_picture
 
 KEY = "__key__"
@@ -15,6 +16,24 @@ PICTURE = "an array or tensor of three dimensions"
 FILE = "the bytes or the path of a file, as Decode is the first step"
 
 _OF_TABLES = {"bytes", "path"}  # the keys of a picture in tables of Hugging Face
+_BEGIN = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"BM", b"II*\0", b"MM\0*", b"P5", b"P6")  # but for WebP
+
+
+def _of_table(value: Any) -> bool:
+    return type(value) is dict and value.keys() == _OF_TABLES
+
+
+def _is_null(value: Any) -> bool:
+    return value is None or (_of_table(value) and value["bytes"] is None and value["path"] is None)
+
+
+def _is_table_picture(value: Any) -> bool:
+    """Whether a value is a picture of a table, and no sound or other file."""
+    if not _of_table(value):
+        return False
+    head = bytes(memoryview(value["bytes"] or b"")[:12])
+    webp = head[:4] == b"RIFF" and head[8:] == b"WEBP"
+    return webp or head.startswith(_BEGIN) or str(value["path"]).lower().rpartition(".")[2] in PICTURES
 
 
 def changed(
@@ -25,40 +44,35 @@ def changed(
     wanted: str,
 ) -> Any:
     """The sample with change(value) in place of the first value that is accepted. chosen: gives what accepts, from all
-    values. Raises InvalidError if there is none, with the class of the step and what is wanted."""
-    found = [False]
-    for key, value in sample.items() if wanted is FILE and isinstance(sample, dict) else ():
-        if type(value) is dict and value.keys() == _OF_TABLES:
-            return {**sample, key: change(value["path"] if value["bytes"] is None else value["bytes"])}
+    values. Raises InvalidError if there is none, with the class of the step and what is wanted; DecodeError for a null."""
     several = isinstance(sample, (Mapping, tuple, list))
-    values = sample.values() if isinstance(sample, Mapping) else sample if several else [sample]
-    keyed = isinstance(sample, dict) and KEY in sample  # the endings of files name their values
-    pictures = [name for name in sample if str(name).rpartition(".")[2] in PICTURES] if keyed and wanted is FILE else []
-    decoded = bool(pictures) and is_picture(sample[pictures[0]])
-    accepts = chosen([b""] if decoded else values)  # a text beside a decoded picture is no path, as beside bytes
-    if pictures and accepts(sample[pictures[0]]):
-        return {**sample, pictures[0]: change(sample[pictures[0]])}
-
-    def first(value: Any) -> Any:
-        if found[0] or not accepts(value):
-            return value
-        found[0] = True
-        return change(value)
-
-    made: Any
-    if isinstance(sample, Mapping):
-        made = {key: value if keyed and key == KEY else first(value) for key, value in sample.items()}
-    elif several:
-        made = [first(value) for value in sample]
-        if isinstance(sample, tuple):
-            made = type(sample)(*made) if hasattr(sample, "_fields") else tuple(made)
-    else:
-        made = first(sample)
-    if not found[0]:
+    names = list(sample) if isinstance(sample, Mapping) else []
+    values = list(sample.values()) if isinstance(sample, Mapping) else list(sample) if several else [sample]
+    keyed, files = isinstance(sample, dict) and KEY in sample, wanted is FILE  # the endings of files name their values
+    order = [at for at in range(len(values)) if not (keyed and names[at] == KEY)]
+    pictures = [at for at in order if str(names[at]).rpartition(".")[2] in PICTURES] if keyed and files else []
+    tables = [at for at in order if _of_table(values[at])] if files else []
+    sure = [at for at in tables if _is_table_picture(values[at])]
+    # A text beside a picture is no path: beside bytes, a decoded one, or one of a table.
+    accepts = chosen([b""] if sure or (pictures and is_picture(values[pictures[0]])) else values)
+    found = [at for at in (*pictures[:1], *order) if at in sure or accepts(values[at])]
+    found = found or [at for at in tables if not _is_null(values[at])]  # of a format that only Pillow knows, or damaged
+    if not found:
         by, kind = type(step).__name__, type(sample).__name__
-        if wanted is FILE and any(map(is_picture, values)):
+        if files and any(map(is_picture, values)):
             raise InvalidError(
                 f"{by}: the picture in {kind} is decoded already: leave Decode out, or write Resize in its place"
             )
+        nulls = [str(names[at] if names else at) for at in order if files and _is_null(values[at])]
+        if nulls and several:
+            raise DecodeError(f"{', '.join(nulls)}: null in place of a picture", BYTES)
         raise InvalidError(f"{by}: no picture in {kind}: it must be {wanted}, or a tuple, list or mapping that has one")
-    return made
+    value = values[found[0]]
+    if found[0] in tables:
+        value = value["path"] if value["bytes"] is None else value["bytes"]
+    values[found[0]] = change(value)
+    if names:
+        return dict(zip(names, values))
+    if isinstance(sample, tuple):
+        return type(sample)(*values) if hasattr(sample, "_fields") else tuple(values)
+    return values if several else values[0]
