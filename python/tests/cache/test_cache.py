@@ -101,16 +101,21 @@ def test_index_outside(cache, index):
     assert cache.gather(range(10))[0].tobytes() == before
 
 
-@pytest.mark.parametrize("index", [1.0, "1", None, [1], (1,), np.float32(1), np.array([1, 2])])
+@pytest.mark.parametrize("index", [1.0, "1", None, [1], (1,), np.float32(1), np.array([1, 2]), True, False, np.True_])
 def test_index_of_another_type(cache, index):
+    cache.put(0, sample(0))
+    cache.put(1, sample(1))
     for call in (
         lambda: cache.get(index),
         lambda: cache.put(index, sample(0)),
         lambda: cache.get(index, copy=True),
+        lambda: cache.get_or_load(index, sample),
         lambda: index in cache,
     ):
         with pytest.raises(TypeError):
             call()
+    with pytest.raises((stocached.InvalidError, TypeError)):
+        cache.gather([index])
 
 
 WRONG = {

@@ -208,12 +208,13 @@ class Cache(Attachment):
     def get(self, index: SupportsIndex, copy: bool = False) -> Any:
         """A sample as a read-only view of the cache, or with `copy` as the caller's own memory;
         None on a miss. A cache that evicts always gives a copy. Raises SampleIndexError
-        (IndexError)."""
+        (IndexError), TypeError for what is no whole number, such as True."""
         rows = self._rows
         if rows is not None and not copy:  # the usual case stands here, as a call takes a tenth of its time
             try:
                 slot = _view_slot(self._handle, index)
-                if 0 <= index < self.samples:  # type: ignore[operator]
+                # True and False are no indices. The first comparison tells it of most indices, for nothing.
+                if 1 < index < self.samples or (type(index) is not bool and 0 <= index < self.samples):  # type: ignore[operator]
                     if slot >= 0:
                         return rows[slot]
                     if slot == -1:
@@ -237,6 +238,8 @@ class Cache(Attachment):
             a dict of arrays by field; fields may be left out. Rows of misses stay as they are.
             None: new arrays, with zeros in the rows of misses.
         threads: the most that copy; fewer do for a small gather.
+
+        A True or False between numbers counts as 1 or 0: NumPy makes numbers of them before it can be seen.
 
         Each sample is copied whole: its fields belong to one version of it.
         Raises SampleIndexError before anything is copied, SchemaError if `out` does not fit."""
