@@ -15,6 +15,7 @@ import pytest
 
 import stocached
 from stocached import InvalidError, Loader, source
+from stocached._datasets.cached_samples import CachedSamples
 
 NUMBERS = source(list(range(10)))
 LISTS = NUMBERS.flat_map(lambda x: [x])
@@ -153,7 +154,7 @@ def test_tables_whose_index_gives_no_row_are_refused(tmp_path):
             (table.to_batches()[0], r"gives columns, not rows; give \.to_pylist\(\)"),
             (file, r"takes names, not positions; give one of its datasets, or source\(\) the name of the file"),
         ):
-            for take in (source, Loader):
+            for take in (source, Loader, CachedSamples):
                 with pytest.raises(InvalidError, match=said):
                     take(data)
         assert [int(x) for x in source(file["x"])] == [1, 2]

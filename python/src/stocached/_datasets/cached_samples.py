@@ -41,7 +41,7 @@ from .._samples.tree import Tree
 from .._samples.values import VariableValues
 from .._trace.augment_time import augmented
 from .._workers import set_up
-from . import augment_error, comparison, looks, probe, stores
+from . import augment_error, comparison, looks, mistaken, probe, stores
 from .augment_function import check_alone
 from .cache_backed import CacheBacked
 from .comparison import Background
@@ -80,6 +80,7 @@ def _check_arguments(
     dataset: Any, cache: Any, options: CacheOptions, store: Any, bad_samples: Any, augment: Any
 ) -> None:
     check_cache(cache)
+    mistaken.refuse("CachedDataset", dataset)
     if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
         raise InvalidError(
             f"a cache needs a dataset with len() and [index], and a {type(dataset).__name__} does not have both"
