@@ -346,7 +346,7 @@ func planArena(flags uint32, samples uint64, records uint32, limit, smallest uin
 		return least, fail(ErrInvalid, "%v", err)
 	}
 	if limit < least.SegmentBytes {
-		return least, tooSmall(limit, least.SegmentBytes, moreForSamples, "the smallest of %d samples (%d bytes) needs", samples,
+		return least, tooSmall(limit, least.SegmentBytes, moreForSamples, "the smallest of %d samples (at least %d bytes) needs", samples,
 			units*UnitBytes)
 	}
 	payload := min((limit-least.PayloadOffset)&^(RegionAlign-1), MaxArenaBytes-UnitBytes)

@@ -198,7 +198,7 @@ INTERNAL int plan(const char *name, const struct stoc_options *o, struct header 
         if (!geometry_of(flags, o->policy, o->samples, 0, STOC_UNIT_BYTES, records, smallest, &h->g, why))
             return fail(error, STOC_EINVAL, 0, "%s", why);
         if (o->limit_bytes < h->g.segment_bytes) {
-            snprintf(why, sizeof why, "the smallest of %llu samples (%llu bytes) needs", (unsigned long long)o->samples,
+            snprintf(why, sizeof why, "the smallest of %llu samples (at least %llu bytes) needs", (unsigned long long)o->samples,
                      (unsigned long long)smallest);
             return too_small(o->limit_bytes, h->g.segment_bytes, why, more_for_samples, error);
         }

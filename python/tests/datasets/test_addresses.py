@@ -770,8 +770,10 @@ def test_an_error_names_the_setting(settings: dict[str, Any], message: str):
 
 
 def test_settings_have_numbers_and_paths_of_any_type():
-    made = source_of("s3://b/", {"descriptors": np.int64(9), "manifest": Path("/a"), "limits": {"heads": np.uint8(2)}})
-    assert made == {"kind": "dir", "path": "s3://b/", "descriptors": 9, "manifest": "/a", "limits": {"heads": 2}}
+    given = {"descriptors": np.int64(9), "manifest": Path("/a"), "a": [np.float32(0.5), np.True_]}
+    made = source_of("s3://b/", given | {"limits": {"heads": np.uint8(2)}})
+    plain = {"descriptors": 9, "manifest": "/a", "a": [0.5, True], "limits": {"heads": 2}}
+    assert made == {"kind": "dir", "path": "s3://b/", **plain}
 
 
 @pytest.mark.usefixtures("run")

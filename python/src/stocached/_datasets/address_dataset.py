@@ -238,6 +238,7 @@ def _plain(name: str, value: Any) -> Any:
         return [_plain(name, each) for each in value]
     with contextlib.suppress(TypeError):  # a whole number of any type
         return index_of(value)
+    value = value.item() if isinstance(value, np.generic) else value
     if value is None or isinstance(value, (bool, str, float)):
         return value
     if isinstance(value, os.PathLike):

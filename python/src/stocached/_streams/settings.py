@@ -72,7 +72,7 @@ class StreamSettings:
         if len(self.files) == 0:
             raise InvalidError("there are no files")
         if self.ends not in ENDS:
-            raise InvalidError(f"ends={self.ends!r} is none of {', '.join(ENDS)}")
+            raise InvalidError(f"ends={self.ends!r} is none of {', '.join(ENDS)}, of a pipe uneven")
         if self.errors not in ERRORS:
             raise InvalidError(f"errors={self.errors!r} is none of {', '.join(ERRORS)}")
         if self.num_workers > MOST_WORKERS:
@@ -118,7 +118,9 @@ class StreamSettings:
     def steps(self, state: State) -> int:
         """How many there are from a state to the end of its epoch. TypeError if that is not known."""
         if self.lengths is None or self.ends == "cycle":
-            raise TypeError('how many batches there are is known with lengths=, and without ends="cycle"')
+            raise TypeError(
+                'batches are counted with lengths=, of a pipe also after measure(), and without ends="cycle"'
+            )
         return steps(self._rows(state), self.lengths, self.ends == "drop")
 
     def _rows(self, state: State) -> Rows:
