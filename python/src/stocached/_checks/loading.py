@@ -75,11 +75,12 @@ def run(load: Callable[[], _T]) -> _T:
 
 def item(dataset: Any, index: int) -> Any:
     """dataset[index]"""
-    return run(functools.partial(given, operator.getitem, dataset, index))
+    return run(functools.partial(without_stop_iteration, operator.getitem, dataset, index))
 
 
-def given(function: Callable[..., _T], *arguments: Any) -> _T:
-    """What a dataset's function gives for its last argument, an index or several. A StopIteration would end the caller's loop."""
+def without_stop_iteration(function: Callable[..., _T], *arguments: Any) -> _T:
+    """Calls a function of the dataset, and returns its result. The last argument is an index, or several. A StopIteration
+    becomes a RuntimeError, as it would end the loop of the caller in silence."""
     try:
         return function(*arguments)
     except StopIteration as error:

@@ -66,7 +66,7 @@ class Lists(WithoutIndex, ABC):
         """The entries of some windows."""
 
     def ahead(self, windows: Iterable[int], epoch: int, world_size: int) -> None:
-        """These windows are read soon: a source that waits for a network begins to read them."""
+        """Tells the source which windows the loader reads next, so that one that waits for a network begins to read them."""
 
     @abstractmethod
     def finish(self, entries: Sequence[Entry], into: list[Any]) -> None:

@@ -77,7 +77,7 @@ class Misses:
     # ------------------------------------------------------------ from the dataset
 
     def _load(self, i: int, lent: bool) -> Any:
-        load = functools.partial(loading.given, operator.getitem, self._dataset, i)
+        load = functools.partial(loading.without_stop_iteration, operator.getitem, self._dataset, i)
         again = functools.partial(uncounted, load)
         first, stays = TimedLoad(load, self._cache._measure_next()), True
         if self._guard is None:
@@ -101,7 +101,7 @@ class Misses:
         return [own_copy(sample) for sample in samples]
 
     def _batch(self, indices: list[int]) -> Sequence[Any]:
-        loaded: Any = loading.given(self._dataset.__getitems__, indices)
+        loaded: Any = loading.without_stop_iteration(self._dataset.__getitems__, indices)
         if not isinstance(loaded, (list, tuple)) or len(loaded) != len(indices):
             count = f" of {len(loaded)}" if hasattr(loaded, "__len__") else ""
             raise InvalidError(

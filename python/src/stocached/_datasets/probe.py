@@ -34,7 +34,7 @@ def tried(dataset: Any, index: int) -> Any:
     """Loads a sample on trial. A note in its error says so."""
     looks.note(index)
     try:
-        return loading.given(operator.getitem, dataset, index)
+        return loading.without_stop_iteration(operator.getitem, dataset, index)
     except Exception as error:
         note = f"stocached: sample {index} was loaded on trial, to learn what samples are before the cache is made."
         if not isinstance(error, StocachedError):  # which says itself what is wrong

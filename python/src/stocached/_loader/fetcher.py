@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from .._checks.loading import given
+from .._checks.loading import without_stop_iteration
 from .._common.notes import raise_noted
 from .._datasets.cache_backed import CacheBacked
 from .._random.sample_seeds import sample_seed
@@ -139,7 +139,7 @@ class Fetcher:
 
     def _by_index(self, wanted: Any) -> Any:
         if not self._batched:
-            return self._collate(given(operator.getitem, self._dataset, wanted))
+            return self._collate(without_stop_iteration(operator.getitem, self._dataset, wanted))
         self.bad = []
         samples = self._load(wanted)
         self.count = len(wanted) - len(self.bad)
@@ -148,19 +148,19 @@ class Fetcher:
     def _load(self, wanted: Any) -> Any:
         """The samples of a batch, without the bad ones if these are left out. If a dataset cannot load
         the batch in one call, it loads each of its samples in one."""
-        many = getattr(self._dataset, "__getitems__", None)
+        many, call = getattr(self._dataset, "__getitems__", None), without_stop_iteration
         if not self._skips_bad:
-            return given(many, wanted) if many else [given(operator.getitem, self._dataset, index) for index in wanted]
+            return call(many, wanted) if many else [call(operator.getitem, self._dataset, index) for index in wanted]
         if many:
             try:
-                return given(many, wanted)
+                return call(many, wanted)
             except Exception as error:
                 if bad_sample(None, error) is None:
                     raise
         samples = []
         for index in wanted:
             try:
-                samples.append(given(many, [index])[0] if many else given(operator.getitem, self._dataset, index))
+                samples.append(call(many, [index])[0] if many else call(operator.getitem, self._dataset, index))
             except Exception as error:
                 bad = bad_sample(index, error)
                 if bad is None:

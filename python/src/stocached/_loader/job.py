@@ -100,7 +100,7 @@ class Job:
 
     def load(self, index: Any, seed: int) -> Any:
         """A sample of a map-style dataset. seed: of `sample_seed`."""
-        sample = loading.given(operator.getitem, self.dataset, index)
+        sample = loading.without_stop_iteration(operator.getitem, self.dataset, index)
         return self.augmented(index, own_copy(sample) if self._lends else sample, seed)
 
     def finish(self, index: int, seed: int, sample: Any) -> Any:

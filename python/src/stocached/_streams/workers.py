@@ -32,7 +32,7 @@ _FEW = 8  # batches of tasks, besides those of steps ahead
 
 
 def start_pool(streams: StreamSettings, batch_pool: BatchPool) -> Pool:
-    """A loader may keep it."""
+    """Starts the worker processes of a stream. A loader may keep the pool for its next epochs."""
     workers, first = min(streams.num_workers, streams.batch_size), streams.rank * streams.batch_size
     pool = Pool(TaskQueue(2 * workers * (streams.prefetch_batches + _FEW)), batch_pool)
     job = Job(workers, first, streams.reader, streams.files, streams.worker_init_fn)
@@ -119,7 +119,7 @@ class StreamWorkers:
             raise StreamError(str(error), file, number) from None
 
     def _has_ended(self, end: float | None) -> bool:
-        """end: of the time that it may take."""
+        """Whether the iteration has ended. Raises its error, or StreamError after `end`, a time of time.monotonic()."""
         self._check_closed()
         if self._error is not None:
             raise self._error
