@@ -27,12 +27,12 @@ func TestProcessThatFails(t *testing.T) {
 			fatal.If(t, os.WriteFile(answer, fmt.Appendf(nil, `{"Version": 1, "AccessKeyId": "ID", "SecretAccessKey": "x", "Expiration": %q}`,
 				time.Now().Add(valid).UTC().Format(time.RFC3339)), 0o600))
 			keys := fatal.Value((&settings{Credentials: setting}).keys("127.0.0.1"))(t)
-			if v := fatal.Value(keys.Get())(t); v.AccessKeyID != "ID" {
+			if v := fatal.Value(keys.GetWithContext(nil))(t); v.AccessKeyID != "ID" {
 				t.Fatalf("%s: the keys are of %q", setting, v.AccessKeyID)
 			}
 			fatal.If(t, os.Remove(answer))
 			keys.Expire() // as at 80 % of the time that they are valid
-			v, err := keys.Get()
+			v, err := keys.GetWithContext(nil)
 			if valid > 0 && (err != nil || v.AccessKeyID != "ID") {
 				t.Errorf("%s: a process that fails takes valid keys away: %+v, %v", setting, v.AccessKeyID, err)
 			}
