@@ -9,6 +9,9 @@ import (
 	"net/http"
 	"net/textproto"
 	"net/url"
+	"strconv"
+	"strings"
+	"unicode"
 
 	"github.com/stocached/stocached/source"
 )
@@ -34,8 +37,14 @@ func NetworkError(name string, err error) error {
 	}
 	var header textproto.ProtocolError // its text has the whole header, with what may be secret in it
 	if errors.As(err, &header) {
-		return fmt.Errorf("%w: %s: the answer of the server has a header that is none, such as one with control characters; "+
-			"curl -v shows it", source.ErrInvalid, name)
+		_, quoted, _ := strings.Cut(string(header), `: "`)
+		line, _ := strconv.Unquote(`"` + strings.TrimPrefix(quoted, `missing colon: "`))
+		if strings.ContainsFunc(line, unicode.IsControl) {
+			return fmt.Errorf("%w: %s: the answer of the server has a header with control characters; curl -v shows it",
+				source.ErrInvalid, name)
+		}
+		return fmt.Errorf("%w: %s: the answer of the server ends within a header, or has one that is none; curl -v shows it",
+			source.ErrUnavailable, name)
 	}
 	var record tls.RecordHeaderError
 	if errors.Is(err, http.ErrSchemeMismatch) || errors.As(err, &record) {

@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -114,17 +115,31 @@ func TestRedirects(t *testing.T) {
 			t.Errorf("to %s: %v", location, err)
 		}
 	}
+	var broken atomic.Int32 // answers before a whole one
+	head, whole := "", "Location: "+plain.URL+"/x\r\nContent-Length: 0\r\n\r\n"
 	raw := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		c, _, err := w.(http.Hijacker).Hijack() // Go's server sends no such header
+		c, _, err := w.(http.Hijacker).Hijack() // Go's server sends no such headers
 		fatal.If(t, err)
-		fmt.Fprint(c, "HTTP/1.1 302 Found\r\nLocation: /a\x01?sig=secret\r\nContent-Length: 0\r\n\r\n")
+		if broken.Add(-1) < 0 {
+			head = whole
+		}
+		fmt.Fprint(c, "HTTP/1.1 302 Found\r\n"+head)
 		c.Close()
 	}))
 	defer raw.Close()
 	for address, remote := range map[string]map[string]any{raw.URL + "/x": nil, "s3://photos/records": {"endpoint": raw.URL}} {
-		if _, err := first(t, address, remote); !errors.Is(err, source.ErrInvalid) ||
-			!strings.Contains(err.Error(), "control characters") || strings.Contains(err.Error(), "secret") {
-			t.Errorf("control characters: %v", err)
+		for _, head = range []string{"Location: /a\x01?sig=secret\r\nContent-Length: 0\r\n\r\n", "Loc\x01secret"} {
+			broken.Store(100)
+			if _, err := first(t, address, remote); !errors.Is(err, source.ErrInvalid) ||
+				!strings.Contains(err.Error(), "control characters") || strings.Contains(err.Error(), "secret") {
+				t.Errorf("control characters: %v", err)
+			}
+		}
+	}
+	for _, head = range []string{"Location: /a\r\nLoca", "Location", "X-\"\\x01"} { // cut
+		broken.Store(2)
+		if _, err := first(t, raw.URL+"/x", nil); err != nil {
+			t.Errorf("%q: %v", head, err)
 		}
 	}
 	to = func(r *http.Request) string { return plain.URL + r.URL.Path + "x" }
