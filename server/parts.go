@@ -92,6 +92,29 @@ func (s *parts) read(ctx context.Context, p admin.Part, into *buffer) (data []by
 		}
 	}
 	data = into.take(size)
+	return data, s.fill(ctx, of, &p, pieces, data, into, false)
+}
+
+// fill reads the pieces of a request that are its own, and copies those of others as soon as they are there: no request waits
+// for one that reads for longer. again: others read what these pieces have, and failed.
+func (s *parts) fill(ctx context.Context, of object, p *admin.Part, pieces []piece, data []byte, into *buffer, again bool) (err error) {
+	soon, lacks := s.onDemand.soon, make([]bool, len(pieces))
+	waits, stop := context.WithCancel(ctx)
+	defer stop()
+	var copies sync.WaitGroup
+	for k, each := range pieces {
+		if each.own {
+			continue
+		}
+		copies.Go(func() {
+			got := soon.take(waits, each, 0)
+			copy(each.in(data, p.At), got)
+			if each.readers != nil {
+				each.readers.Done()
+			}
+			lacks[k] = got == nil
+		})
+	}
 	for _, each := range pieces { // who waits for others first may wait for one that waits for it
 		if each.own {
 			part := each.in(data, p.At)
@@ -102,23 +125,24 @@ func (s *parts) read(ctx context.Context, p admin.Part, into *buffer) (data []by
 			soon.finish(each.part, part, more, err)
 		}
 	}
-	for _, each := range pieces {
-		if each.own {
+	if err != nil {
+		stop()
+	}
+	copies.Wait()
+	for k, each := range pieces {
+		if !lacks[k] || err != nil {
 			continue
 		}
-		part, got := each.in(data, p.At), []byte(nil)
-		if err == nil {
-			got = soon.take(ctx, each, 0)
-		}
-		copy(part, got)
-		if each.readers != nil {
-			each.readers.Done()
-		}
-		if err == nil && got == nil {
+		part := each.in(data, p.At)
+		if again { // requests that wait for each other's retries would wait for all of them
 			err = s.readAt(ctx, of, part, each.at)
+			continue
 		}
+		lost := admin.Part{At: each.at, Size: each.size}
+		pieces, _ := soon.share(&lost, of, into)
+		err = s.fill(ctx, of, &lost, pieces, part, into, true)
 	}
-	return data, err
+	return err
 }
 
 // readAt reads a part from storage, and again after errors that pass.

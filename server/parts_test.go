@@ -283,6 +283,54 @@ func TestWhatARequestReadsNowIsReadByNoOther(t *testing.T) {
 	}
 }
 
+func TestARequestWaitsForNoneThatReadsForLonger(t *testing.T) {
+	d, s := newDemand(t, time.Hour), newTexts("longer")
+	s.all["longer://box/x"] = strings.Repeat("0123456789", 100)
+	quick, slow := make(chan struct{}), make(chan struct{})
+	var asked, got sync.WaitGroup
+	part := func(wait *sync.WaitGroup, gate chan struct{}, size int) {
+		before := s.reads.Load()
+		s.gate.Store(&gate)
+		wait.Go(func() {
+			if got := askPart(t, d, "longer://box/x", s.tag, 1000, 0, size); got != s.all["longer://box/x"][:size] {
+				t.Errorf("the part of %d bytes is %q", size, got)
+			}
+		})
+		eventually(t, "the part is read", func() bool { return s.reads.Load() > before })
+	}
+	part(&got, quick, 500)
+	part(&asked, slow, 1000)
+	close(quick)
+	limit := time.AfterFunc(time.Minute, func() { close(slow) })
+	got.Wait()
+	if !limit.Stop() {
+		t.Fatal("it waited for another request, which copies its bytes")
+	}
+	close(slow)
+	asked.Wait()
+}
+
+func TestWhatARequestFailsToReadOneOtherReads(t *testing.T) {
+	d, s := newDemand(t, time.Hour), newTexts("lost")
+	tag, first, second := s.tag, make(chan struct{}), make(chan struct{})
+	var asked sync.WaitGroup
+	s.gate.Store(&first)
+	for k := range 3 {
+		asked.Go(func() {
+			if got := askPart(t, d, "lost://box/a/1.txt", tag, 10, 0, 10); !strings.Contains(got, "changed") {
+				t.Errorf("the part is %q", got)
+			}
+		})
+		eventually(t, "the part has its requests", func() bool { return s.reads.Load() == 1 && server.AskedParts(d.Server) == min(k, 1) })
+	}
+	s.gate.Store(&second)
+	s.tag++
+	close(first)
+	eventually(t, "one reads it, and another waits", func() bool { return s.reads.Load() == 2 && server.AskedParts(d.Server) == 1 })
+	close(second)
+	asked.Wait()
+}
+
 func TestAPartThatNobodyAsksForIsNotKept(t *testing.T) {
 	server.SetJanitorPause(t, time.Hour)
 	server.SetPartAge(t, 0)
