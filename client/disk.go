@@ -112,8 +112,14 @@ func (d *Disk) Replaced() string { return d.replaced }
 
 // Look says whether the path still names the file, whole and with its header. ErrFormat: another program has removed,
 // replaced, truncated or overwritten it. Then what is stored is lost when the programs end that have the file: close d and
-// open the path again. ErrSystem.
-func (d *Disk) Look() error { return d.seg.Look() }
+// open the path again. ErrSystem, ErrClosed.
+func (d *Disk) Look() error {
+	err := d.seg.Look()
+	if closed := d.c.CountPassed(0); closed != nil { // Close closes the file after d.c
+		return closed
+	}
+	return err
+}
 
 // Get is Cache.Get. It compares the checksum of the sample: a sample with another one is a miss, counted as
 // corrupt, and removed. Errors: ErrSchema when dst is too short (the first result is the length), ErrIndex,

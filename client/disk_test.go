@@ -419,6 +419,9 @@ func TestDiskTakenAway(t *testing.T) {
 			t.Errorf("%s: %v", did, err)
 		}
 		d.Close()
+		if err := d.Look(); !errors.Is(err, ErrClosed) {
+			t.Errorf("closed: %v", err)
+		}
 	}
 }
 

@@ -374,7 +374,7 @@ static void taken_away(void)
         if (k == 2)
             EQUAL(ftruncate(fd, 5000), 0);
         if (k == 3)
-            EQUAL(pwrite(fd, "xxxxxxxx", 8, 0), 8);
+            EQUAL(pwrite(fd, "xxxxxxxx", 8, 2000), 8); /* in the header */
         close(fd);
         EQUAL(stoc_disk_look(c, &error), STOC_EFORMAT);
         snprintf(where, sizeof where, "another program has %s %s", all[k], path);

@@ -158,6 +158,7 @@ struct disk {
     int fd;
     _Atomic int lock_fd; /* the description with the locks on the file; -1: none, as in a forked child */
     uint64_t index_offset, sums_offset; /* in the file */
+    unsigned char header[STOC_HEADER_BYTES]; /* that the file had when it was opened */
     unsigned char session[16];
     char control_path[OWN_PATH_BYTES];
     _Atomic bool left;          /* a forked child whose parent has left the file: it has no control part */

@@ -522,7 +522,7 @@ static bool is_at_path(const stoc_cache *c)
 
 int stoc_disk_look(stoc_cache *c, struct stoc_error *error)
 {
-    unsigned char magic[8];
+    unsigned char page[STOC_HEADER_BYTES];
     struct stat st;
     const char *did = NULL;
     if (!c || !c->disk)
@@ -535,9 +535,9 @@ int stoc_disk_look(stoc_cache *c, struct stoc_error *error)
         did = "replaced";
     } else if ((uint64_t)st.st_size < c->segment_bytes) {
         did = "truncated";
-    } else if (pread_all(c->disk->fd, magic, sizeof magic, 0) != (int64_t)sizeof magic) {
+    } else if (pread_all(c->disk->fd, page, sizeof page, 0) != (int64_t)sizeof page) {
         return fail_system(error, "read the header of", c->path);
-    } else if (memcmp(magic, STOC_MAGIC, sizeof magic) != 0) {
+    } else if (memcmp(page, c->disk->header, sizeof page) != 0) {
         did = "overwritten";
     }
     return did ? fail(error, STOC_EFORMAT, 0, "another program has %s %s", did, c->path) : 0;
@@ -851,6 +851,7 @@ int stoc_disk_open(const char *path, const struct stoc_options *options, stoc_ca
         return code < 0 ? code
                         : fail(error, STOC_EEXIST, 0, "%s: other processes make and replace it all the time", path);
     }
+    header_encode(&want, c->disk->header);
     c->payload_offset = want.g.payload_offset;
     c->segment_bytes = want.g.segment_bytes;
     *out = c;

@@ -202,7 +202,7 @@ def test_a_disk_that_fails_is_counted_and_warned_of_once(tmp_path, recwarn):
     assert loader.stats().disk_failed > 0
 
 
-@pytest.mark.parametrize("did", ["removed", "removed with its folder", "replaced", "truncated"])
+@pytest.mark.parametrize("did", ["removed", "removed with its folder", "replaced", "truncated", "hidden"])
 def test_a_file_that_is_taken_away_is_warned_of_once(did, tmp_path, recwarn):
     folder = tmp_path / "disk"
     folder.mkdir()
@@ -213,6 +213,9 @@ def test_a_file_that_is_taken_away_is_warned_of_once(did, tmp_path, recwarn):
     path = loader.cache._disk.path
     if did == "truncated":
         os.truncate(path, 5000)
+    elif did == "hidden":
+        folder.rename(tmp_path / "other")
+        folder.write_bytes(b"")
     else:
         os.unlink(path)
     if did == "replaced":
@@ -222,7 +225,9 @@ def test_a_file_that_is_taken_away_is_warned_of_once(did, tmp_path, recwarn):
     for _ in range(2):
         assert sorted(indices_of(loader)) == list(range(40))
     (said,) = [str(one.message) for one in recwarn]
-    assert f"another program has {did.split()[0]} {path}: what this program stores there is lost" in said
+    wanted = f"another program has {did.split()[0]} {path}: what this program stores there is lost"
+    assert ("Not a directory: the file may be lost" if did == "hidden" else wanted) in said
+    assert path in said
 
 
 @pytest.mark.parametrize("policy", ["first-come", "cost"])

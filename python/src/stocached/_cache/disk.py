@@ -156,10 +156,13 @@ class Disk:
         return bool(self.handle.check(code, i) == _native.STORED)
 
     def look(self) -> str:
-        """What another program has done to the file; "": nothing."""
+        """What another program has done to the file, or why nobody can say that; "": nothing."""
         error = _native.Error()
         code = _native.disk_look(self.handle, error)
-        return errors.from_struct(error).args[0] if code == _native.EFORMAT else ""
+        if code == 0:
+            return ""
+        lost = "what this program stores there is lost when it ends. Start it again to have the file made again"
+        return f"{errors.from_struct(error).args[0]}: {lost if code == _native.EFORMAT else 'the file may be lost'}"
 
     def flush(self, seconds: float = _FLUSH) -> bool:
         """Waits until this process has written what it put; returns whether it has."""

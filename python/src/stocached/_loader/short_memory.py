@@ -36,9 +36,7 @@ def warn(caches: list[Cache], said: set[str]) -> None:
             lost = "" if "lost" in said else cache._disk.look()
             if lost:
                 said.add("lost")
-                warn_user(
-                    f"{lost}: what this program stores there is lost when it ends. Start it again to have the file made again"
-                )
+                warn_user(lost)
         for stats, what, where, free, advice in looks:
             room = _room(stats)
             if what not in said and room and free < max(room, _FILL * stats.ready_bytes // stats.ready):
