@@ -53,7 +53,7 @@ def _free(path: str | None, spare: int = -1) -> float:
     if path is not None:
         try:
             place = os.statvfs(os.path.dirname(path))
-        except FileNotFoundError:  # another program has removed the folder
+        except (FileNotFoundError, NotADirectoryError):  # another program has taken the folder away
             return float("inf")
         if place.f_blocks:  # 0: a tmpfs without a limit
             free = min(free, place.f_bavail * place.f_frsize)
