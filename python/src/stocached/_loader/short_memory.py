@@ -33,7 +33,7 @@ def warn(caches: list[Cache], said: set[str]) -> None:
                     f"the disk fails: {of_file.passed} reads and writes of {path} failed. Its samples are loaded again, each "
                     "time. `dmesg` says why; give disk_dir= a folder on a disk that works"
                 )
-            lost = "" if "lost" in said else cache._disk.look()
+            lost = "" if said & {"lost", "the disk fails"} else cache._disk.look()
             if lost:
                 said.add("lost")
                 warn_user(lost)
