@@ -403,8 +403,8 @@ func TestCurves(t *testing.T) {
 		for k, v := range []float64{0, 0.2, 0.4, 0.6, 0.8, 1, math.NaN(), 1} {
 			m.Take(at(k, made("one", v, 8)))
 		}
-		expect.Equal(t, m.curve("uuid", 0, 8), c.want, "")
-		expect.Equal(t, m.curve("uuid", 0, 3), string([]rune(c.want)[5:]), "the end")
+		expect.Equal(t, m.curve("uuid of one", 0, 8), c.want, "")
+		expect.Equal(t, m.curve("uuid of one", 0, 3), string([]rune(c.want)[5:]), "the end")
 		expect.Equal(t, m.curve("uuid of one", 0, 10), "  "+c.want, "samples with room")
 		if got := m.curve("uuid of one", live.Number("evicted_per_second"), 2); got != string([]rune(c.want)[:1])+string([]rune(c.want)[:1]) {
 			t.Errorf("nothing happened: %q", got)
