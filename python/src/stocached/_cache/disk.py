@@ -155,14 +155,11 @@ class Disk:
         code = _native.set_later(self.handle, i, storing.vector_of(parts), len(parts))
         return bool(self.handle.check(code, i) == _native.STORED)
 
-    def look(self) -> str:
-        """What another program has done to the file, or why nobody can say that; "": nothing."""
+    def look(self) -> tuple[str, bool]:
+        """What another program has done to the file, or why nobody can say that; "": nothing. And whether it has done it."""
         error = _native.Error()
         code = _native.disk_look(self.handle, error)
-        if code == 0:
-            return ""
-        lost = "what this program stores there is lost when it ends. Start it again to have the file made again"
-        return f"{errors.from_struct(error).args[0]}: {lost if code == _native.EFORMAT else 'the file may be lost'}"
+        return ("", False) if code == 0 else (errors.from_struct(error).args[0], code == _native.EFORMAT)
 
     def flush(self, seconds: float = _FLUSH) -> bool:
         """Waits until this process has written what it put; returns whether it has."""

@@ -27,16 +27,19 @@ def warn(caches: list[Cache], said: set[str]) -> None:
             advice, path = "Free space, or give disk= what there is", cache._disk.path
             of_file = stats_of_file(cache._disk)
             looks.append((of_file, "the disk is full", path, _free(path), advice))
-            if of_file.passed and "the disk fails" not in said:
-                said.add("the disk fails")
-                warn_user(
-                    f"the disk fails: {of_file.passed} reads and writes of {path} failed. Its samples are loaded again, each "
-                    "time. `dmesg` says why; give disk_dir= a folder on a disk that works"
-                )
-            lost = "" if said & {"lost", "the disk fails"} else cache._disk.look()
+            why, lost = ("", False) if said & {"lost", "the disk fails"} else cache._disk.look()
             if lost:
                 said.add("lost")
-                warn_user(lost)
+                warn_user(
+                    f"{why}: what this program stores there is lost when it ends. Start it again to have the file made again"
+                )
+            elif (why or of_file.passed) and "the disk fails" not in said:
+                said.add("the disk fails")
+                why = f"{of_file.passed} reads and writes of {path} failed" if of_file.passed else why
+                warn_user(
+                    f"the disk fails: {why}. Its samples are loaded again, each time. `dmesg` says why; give disk_dir= a "
+                    "folder on a disk that works"
+                )
         for stats, what, where, free, advice in looks:
             room = _room(stats)
             if what not in said and room and free < max(room, _FILL * stats.ready_bytes // stats.ready):
