@@ -79,7 +79,8 @@ func (o *settings) keys(host string) (*keys, error) {
 	k.file = fmt.Sprintf("profile %s of %s", cmp.Or(chosen, "default"),
 		cmp.Or(os.Getenv("AWS_SHARED_CREDENTIALS_FILE"), "~/.aws/credentials"))
 	own := place{&environment{}, "the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY)", k, false}
-	file := place{&profile{credentials.FileAWSCredentials{Profile: cmp.Or(chosen, "default")}, chosen != "", nil}, k.file, k, false}
+	file := place{&profile{FileAWSCredentials: credentials.FileAWSCredentials{Profile: cmp.Or(chosen, "default")}, named: chosen != ""},
+		k.file, k, false}
 	role := place{&credentials.IAM{}, "the role of this machine or pod", k, true}
 	if !namesRole() {
 		role.Provider = newMachine(k.setting == "auto")

@@ -95,17 +95,26 @@ func (m *machine) RetrieveWithCredContext(*credentials.CredContext) (credentials
 	return v, err
 }
 
+// lasts says whether keys are still valid, of a provider that could not renew them. It is asked again after a pause.
+func lasts(keys credentials.Value, expiry *credentials.Expiry) bool {
+	now := time.Now()
+	if !now.Before(keys.Expiration) {
+		return false
+	}
+	expiry.SetExpiration(now.Add(renewAgain), 0)
+	return true
+}
+
 // ask asks for keys. If a renewal fails, the keys from before stay while they are valid.
 func (m *machine) ask(limit time.Duration) (credentials.Value, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	v, err := m.IAM.RetrieveWithCredContext(&credentials.CredContext{Context: ctx, Client: m.Client})
 	err = cmp.Or(err, demandKeys(v))
-	switch now := time.Now(); {
+	switch {
 	case err == nil:
 		m.keys = v
-	case now.Before(m.keys.Expiration):
-		m.SetExpiration(now.Add(renewAgain), 0)
+	case lasts(m.keys, &m.Expiry):
 		return m.keys, nil
 	default:
 		err = fmt.Errorf("the metadata service %s of this machine gave none within %v: %w", m.Endpoint, limit, err)

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/stocached/stocached/source"
 
@@ -21,8 +20,8 @@ import (
 // signature would be refused, or get what anyone gets.
 type profile struct {
 	credentials.FileAWSCredentials
-	named  bool               // by the configuration or AWS_PROFILE, so there must be one
-	latest *credentials.Value // nil: it has given none
+	named bool              // by the configuration or AWS_PROFILE, so there must be one
+	keys  credentials.Value // that it gave last
 }
 
 // unsupported are keys of profiles that name a role.
@@ -31,17 +30,18 @@ var unsupported = []string{"role_arn", "source_profile", "credential_source", "w
 // RetrieveWithCredContext is part of credentials.Provider.
 func (p *profile) RetrieveWithCredContext(about *credentials.CredContext) (credentials.Value, error) {
 	v, err := p.FileAWSCredentials.RetrieveWithCredContext(about)
-	if err == nil && v.AccessKeyID != "" {
-		p.latest = &v
+	switch {
+	case err == nil && v.AccessKeyID != "":
+		p.keys = v
 		return v, nil
+	case lasts(p.keys, &p.Expiry):
+		return p.keys, nil
+	case err != nil && p.keys.AccessKeyID != "": // it had keys, so this may pass
+		return v, fmt.Errorf("%w: %w", source.ErrUnavailable, err)
 	}
 	found, unread := p.section()
 	var path *fs.PathError
 	switch {
-	case p.latest != nil && time.Now().Before(p.latest.Expiration): // new ones were asked for ahead of time
-		return *p.latest, nil
-	case p.latest != nil && err != nil:
-		return v, fmt.Errorf("%w: %w", source.ErrUnavailable, err)
 	case !p.named && (found == nil && unread == nil || errors.Is(unread, fs.ErrPermission)): // such as /root of another user
 		return v, cmp.Or(err, errors.New("there is no such profile"))
 	case unread != nil && !errors.As(unread, &path): // the parser's error has the line, which may be a secret
