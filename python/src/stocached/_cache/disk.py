@@ -13,7 +13,7 @@ from typing import Any
 from .. import _native
 from .._common import errors
 from .._common.array_addresses import address_of
-from .._common.errors import InvalidError
+from .._common.errors import InvalidError, StocachedError
 from .._common.sizes import parse_size
 from . import policies, reading, storing
 from .attachment import Attachment
@@ -155,11 +155,12 @@ class Disk:
         code = _native.set_later(self.handle, i, storing.vector_of(parts), len(parts))
         return bool(self.handle.check(code, i) == _native.STORED)
 
-    def look(self) -> tuple[str, bool]:
-        """What another program has done to the file, or why nobody can say that; "": nothing. And whether it has done it."""
+    def look(self) -> StocachedError | None:
+        """Looks whether the path still names the file. FormatError: another program has taken it away or changed it. Others:
+        the system cannot tell. None: nothing has happened."""
         error = _native.Error()
         code = _native.disk_look(self.handle, error)
-        return ("", False) if code == 0 else (errors.from_struct(error).args[0], code == _native.EFORMAT)
+        return None if code == 0 else errors.from_struct(error)
 
     def flush(self, seconds: float = _FLUSH) -> bool:
         """Waits until this process has written what it put; returns whether it has."""

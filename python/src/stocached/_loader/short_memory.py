@@ -7,6 +7,7 @@ import os
 from .. import _native
 from .._cache.cache import Cache
 from .._cache.stats import Stats, stats_of_file
+from .._common.errors import FormatError
 from .._common.warning import warn_user
 
 _PART = 16  # of a cache: with less room than this part of it, sets may be refused for another reason
@@ -27,15 +28,15 @@ def warn(caches: list[Cache], said: set[str]) -> None:
             advice, path = "Free space, or give disk= what there is", cache._disk.path
             of_file = stats_of_file(cache._disk)
             looks.append((of_file, "the disk is full", path, _free(path), advice))
-            why, lost = ("", False) if said & {"lost", "the disk fails"} else cache._disk.look()
-            if lost:
+            error = None if said & {"lost", "the disk fails"} else cache._disk.look()
+            if isinstance(error, FormatError):
                 said.add("lost")
                 warn_user(
-                    f"{why}: what this program stores there is lost when it ends. Start it again to have the file made again"
+                    f"{error}: what this program stores there is lost when it ends. Start it again to have the file made again"
                 )
-            elif (why or of_file.passed) and "the disk fails" not in said:
+            elif (error is not None or of_file.passed) and "the disk fails" not in said:
                 said.add("the disk fails")
-                why = f"{of_file.passed} reads and writes of {path} failed" if of_file.passed else why
+                why = f"{of_file.passed} reads and writes of {path} failed" if of_file.passed else error
                 warn_user(
                     f"the disk fails: {why}. Its samples are loaded again, each time. `dmesg` says why; give disk_dir= a "
                     "folder on a disk that works"
