@@ -77,8 +77,8 @@ func (s *soonParts) expire() {
 	})
 }
 
-// add begins to read what nobody has read or reads of a part, if there is room beside what programs have not got yet: to drop
-// some of that, which a program will ask for sooner, costs a second read. end is called when nothing reads the part any more.
+// add begins to read the bytes of a part that no read has or will have, if there is room. It drops nothing that programs have
+// not got yet: a program will ask for that sooner. It calls end when nothing reads the part any more.
 func (s *soonParts) add(of object, at int64, size int, end func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
