@@ -10,6 +10,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -141,6 +142,14 @@ def until(condition: Callable[[], Any], what: str = "the condition") -> float:
         assert time.monotonic() - start < _TIMEOUT, f"after {_TIMEOUT:.0f} s this does not hold: {what}"
         time.sleep(0.005)
     return time.monotonic() - start
+
+
+def is_inside(thread: threading.Thread, package: str) -> bool:
+    """Whether a thread is in a function of this package, or in one that it has called."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    while frame is not None and frame.f_globals["__name__"].partition(".")[0] != package:
+        frame = frame.f_back
+    return frame is not None
 
 
 def gone(pids: Iterable[int]) -> float:

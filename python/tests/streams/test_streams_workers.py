@@ -14,7 +14,7 @@ from multiprocessing import get_context
 
 import numpy as np
 import pytest
-from processes import held, limit, nothing_new, until
+from processes import held, is_inside, limit, nothing_new, until
 from stream_files import Files, collect, expected, kill, loader, pids, streams
 
 from stocached import ClosedError, StreamError
@@ -216,6 +216,7 @@ def test_close_by_another_thread_ends_a_next_that_waits(known, of):
     thread = threading.Thread(target=wait)
     thread.start()
     assert first.wait(60)
+    until(lambda: is_inside(thread, "stocached"), "the second next() has begun")
     begin = time.monotonic()
     batches.close()
     assert time.monotonic() - begin < limit(5)

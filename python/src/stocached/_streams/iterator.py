@@ -141,10 +141,11 @@ class StreamIterator(Iterator[StreamBatch]):
     def __next__(self) -> StreamBatch:
         if os.getpid() != self._pid:
             raise ClosedError("this iteration belongs to the process that began it; iterate again in this one")
-        if self._source is None:
+        source = self._source  # another thread may close the iteration at any time
+        if source is None:
             raise StopIteration
         try:
-            got = self._source.next()
+            got = source.next()
         except FileFailed as failed:
             self.close()
             cause = failed.__cause__ or failed.failure.error.rebuilt()
@@ -152,7 +153,7 @@ class StreamIterator(Iterator[StreamBatch]):
         except BaseException as error:
             self.close(harshly=not isinstance(error, Exception))
             raise
-        self._note(self._source.failures())
+        self._note(source.failures())
         if got is None:
             self._progress._ended(self._epoch)
             self.close()
