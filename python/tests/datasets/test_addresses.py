@@ -638,6 +638,26 @@ def test_without_a_server(run: Path, monkeypatch: pytest.MonkeyPatch):
         tars()
 
 
+@pytest.mark.parametrize("kills", [3, 9])
+def test_a_server_that_is_killed_while_it_starts_is_started_again(
+    kills: int, run: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Three are within the tries of one read, nine are not."""
+    starts, command = run / "starts", run / "stocached"
+    command.write_text(
+        f'#!/bin/sh\necho >> {starts}\ntest $(wc -l < {starts}) -gt {kills} || kill -KILL $$\nexec {program("a test")} "$@"\n'
+    )
+    command.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(run / "python"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(run / "sockets"))
+    (run / "sockets").mkdir(mode=0o700)
+    if kills == 9:
+        with pytest.raises(stocached.NoServerError, match="ends again and again"):
+            tars()
+    else:
+        assert texts([list(tars())]) == ALL
+
+
 def test_a_folder_that_others_may_write_to_is_refused(run: Path):
     (run / "stocached").mkdir(mode=0o700)
     (run / "stocached").chmod(0o777)
