@@ -17,6 +17,7 @@ import sys
 import tempfile
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -391,8 +392,23 @@ def test_kills_of_the_server_cost_no_sample(run: Path):
     assert len(servers(run)) <= 1
     loader.close()
     del loader, batch, epoch
-    gc.collect()
     until(lambda: not servers(run))
+
+
+def test_what_a_kill_of_the_server_has_ended_keeps_no_memory(run: Path):
+    """The garbage collector would need to run twice."""
+    samples = AddressDataset(TARS, {"int64": ["cls"], "fields": ["cls", "txt"]})
+    for index in range(2):
+        assert samples[index]["cls"] == index
+        for pid in servers(run):
+            os.kill(pid, signal.SIGKILL)
+    freed = weakref.ref(samples)
+    gc.disable()
+    try:
+        del samples
+        assert freed() is None
+    finally:
+        gc.enable()
 
 
 def test_kills_of_programs_and_of_the_starter_leave_nothing(run: Path):

@@ -41,13 +41,19 @@ class _Call:
         self.error = _native.Error()
         self.raised: BaseException | None = None  # by a signal handler
         self.meanwhile: Callable[[], None] | None = None
-        watch = self._watch()
-        next(watch)
-        self.interrupted = _native.Interrupted(watch.send)
+        self._watching = self._watch()
+        next(self._watching)
+        self.interrupted = _native.Interrupted(self._watching.send)
         self.options = _native.FetchOptions(
             struct_bytes=ctypes.sizeof(_native.FetchOptions),
             interrupted=self.interrupted,
         )
+
+    def close(self) -> None:
+        """Ends the generator. In a cycle it would take two garbage collections, and the frames of `raised` would live until
+        then, with caches and loaders."""
+        self._watching.close()
+        self.raised = self.meanwhile = None
 
     def _watch(self) -> Generator[int, None, None]:
         """Runs when the library asks whether to end the call; yields the answer.
@@ -92,14 +98,19 @@ def ask(
     options.timeout_ms, mine.raised, mine.meanwhile = wait, None, meanwhile
     options.flags = _native.FETCH_UNCOUNTED | flags
     try:
-        result = call(options, error)
-        failures = _failures(options) if options.failed else ()
-    finally:
-        if options.failed:  # a signal handler has raised in between
-            _native.fetch_end(options, None, 0)
-    if mine.raised is not None:
-        raise mine.raised
-    _idle.append(mine)  # not after an exception: its state is unknown then
+        try:
+            result = call(options, error)
+            failures = _failures(options) if options.failed else ()
+        finally:
+            if options.failed:  # a signal handler has raised in between
+                _native.fetch_end(options, None, 0)
+        if mine.raised is not None:
+            raise mine.raised
+    except BaseException:
+        mine.close()  # it is not used again: its state is unknown now
+        raise
+    mine.meanwhile = None
+    _idle.append(mine)
     if result < 0:
         raise errors.from_struct(error)
     return result, failures
