@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import gc
 import multiprocessing
 import pickle
 import re
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 from chains import double, noisy
 from pictures import folder_of
+from processes import mappings, until
 
 import stocached
 from stocached import InvalidError, Loader, NondeterministicDatasetError, image
@@ -314,6 +316,22 @@ def test_two_loaders_of_one_pipe_share_its_cache():
     for _ in second:
         pass
     assert data.reads.value - before <= 3
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_cached_pipe_that_is_gone_holds_no_memory(workers: int):
+    """Not even until the garbage collector runs."""
+    gc.collect()
+    gc.disable()
+    try:
+        before = mappings()
+        loader = Loader(source(list(range(20))).cache("8MiB").shuffle(seed=1).map(double).batch(4), num_workers=workers)
+        assert len(list(loader)) == 5
+        assert mappings() != before
+        del loader
+        until(lambda: mappings() == before)
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])

@@ -8,6 +8,7 @@ import os
 import sys
 import threading
 import time
+import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -37,7 +38,8 @@ class Tally:
     items, and of the last functions."""
 
     def __init__(self, counters: Counters | None, row: int) -> None:
-        self._counters, self._row = counters, row
+        # Weak: a cycle would keep the pipe's caches until the garbage collector runs.
+        self._counters, self._row = None if counters is None else weakref.ref(counters), row
         self.asked = counters is not None  # somebody asks for what it measures
         # C counts: `compress` takes one True of a stage for each item, and `length_hint` tells how many are left.
         self.left = defaultdict[int, Any](lambda: itertools.repeat(True, sys.maxsize))
@@ -97,8 +99,9 @@ class Tally:
 
     def flush(self) -> None:
         """Adds all to what the loader reads."""
-        if self._counters is not None:
-            row = self._counters.table[self._row]
+        counters = self._counters and self._counters()
+        if counters is not None:
+            row = counters.table[self._row]
             self._close(row)
             if self._closed is not None:
                 row += self._closed
@@ -128,9 +131,9 @@ class Tally:
     def _since(self) -> tuple[list[tuple[int, ...]], list[float]]:
         """The columns since the last `close`, and the paces. Items that were not measured took as long as those that were
         measured last, but all together no longer than this thread worked."""
-        assert self._counters is not None
+        counters = self._counters and self._counters()
         items = [*map(self.items, range(len(self._paces)))]
-        given = self._counters.chain.items(items, self._samples, self._misses)
+        given = items if counters is None else counters.chain.items(items, self._samples, self._misses)
         paces = [
             (ns - alone) / seen if seen else before
             for ns, alone, seen, before in zip(self.ns, self.alone, self.seen, self._paces)

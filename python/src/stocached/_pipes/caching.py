@@ -52,7 +52,7 @@ class Cache(KeepsLengths):
 
     def __init__(self, above: Stage, options: dict[str, Any]) -> None:
         super().__init__(above)
-        self.shared = self  # copies of the stage share its cache
+        self._original: Cache | None = None  # of a copy of the stage
         self.options = options
         try:
             CacheOptions(**{field.name: options[field.name] for field in dataclasses.fields(CacheOptions)}).check(
@@ -88,6 +88,16 @@ class Cache(KeepsLengths):
                 )
 
     lends = False
+
+    @property
+    def shared(self) -> Cache:
+        """The stage whose cache this one has: copies of a stage share its cache."""
+        return self if self._original is None else self._original
+
+    def __copy__(self) -> Cache:
+        made: Cache = super().__copy__()
+        made._original = self.shared
+        return made
 
     @property
     def kept(self) -> CachedSamples:
