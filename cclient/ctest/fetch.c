@@ -647,13 +647,14 @@ static void bad_greetings(void)
     for (greeting = 0; greeting < 10; greeting++) {
         stoc_cache *c = served(), *other;
         int64_t index = 1;
-        struct stoc_fetch_options o = WITHIN(5000);
+        struct stoc_fetch_options o = WITHIN(60000);
         begin_peer(c, NULL, greet_badly);
         EQUAL(fetch(c, &index, 1, &o), want[greeting]);
         EQUAL(error.code, want[greeting]);
         CHECK(greeting != 7 || strstr(error.message, "this server? belongs"));
         /* a new handle has no old uuid to compare, so the uuid in the answer is wrong */
-        EQUAL(stoc_dial("served", scratch, 0, &WITHIN(5000), &other, &error), greeting == 4 ? STOC_EFORMAT : want[greeting]);
+        EQUAL(stoc_dial("served", scratch, 0, &WITHIN(60000), &other, &error),
+              greeting == 4 ? STOC_EFORMAT : want[greeting]);
         CHECK(other == NULL);
         end_peer(c);
     }
@@ -740,7 +741,7 @@ static void servers_that_end(void)
     for (hang_ups = 1; hang_ups <= 6; hang_ups++) {
         stoc_cache *c = served();
         int64_t indices[] = {21, 22};
-        struct stoc_fetch_options o = WITHIN(5000);
+        struct stoc_fetch_options o = WITHIN(60000);
         begin_peer(c, hang_up_first, NULL);
         if (hang_ups < 5) { /* the first connection has brought a sample */
             EQUAL(fetch(c, indices, 2, &o), 2);
@@ -833,7 +834,7 @@ static void waits_for_a_server(void)
 {
     stoc_cache *c = served();
     int64_t indices[] = {1, 2};
-    struct stoc_fetch_options o = WITHIN(5000);
+    struct stoc_fetch_options o = WITHIN(60000);
     pthread_t late;
     REQUIRE(pthread_create(&late, NULL, begin_late, c) == 0);
     EQUAL(fetch(c, indices, 2, &o), 2);
@@ -951,7 +952,7 @@ static void leaves_at_once(void)
 {
     stoc_cache *c = served();
     int64_t index = 1;
-    struct stoc_fetch_options o = WITHIN(5000);
+    struct stoc_fetch_options o = WITHIN(60000);
     begin_peer(c, store_nothing, NULL);
     EQUAL(fetch(c, &index, 1, &o), 0);
     EQUAL(atomic_load(&peer.requests), 3);
@@ -1059,7 +1060,7 @@ static void samples_that_programs_load(void)
     int64_t indices[] = {0, 1, 2, 3, 4};
     struct stoc_error error;
     stoc_cache *c = served();
-    struct stoc_fetch_options o = WITHIN(5000);
+    struct stoc_fetch_options o = WITHIN(60000);
     begin_peer(c, some_are_loaded, NULL);
     o.flags = STOC_FETCH_LOADS;
     EQUAL(fetch(c, indices, 5, &o), 2);
@@ -1304,7 +1305,7 @@ static void dialled(void)
     /* the environment names no server any more, but the handle remembers it */
     snprintf(folder, sizeof folder, "%s/elsewhere", scratch);
     setenv("STOCACHED_SOCKETS_DIR", folder, 1);
-    EQUAL(stoc_dial("served", scratch, 0, &WITHIN(5000), &other, &error), 0);
+    EQUAL(stoc_dial("served", scratch, 0, &WITHIN(60000), &other, &error), 0);
     setenv("STOCACHED_SOCKETS_DIR", scratch, 1);
     REQUIRE(other != NULL);
     setenv("STOCACHED_SOCKETS_DIR", folder, 1);
@@ -1319,7 +1320,7 @@ static void dialled(void)
     EQUAL(atomic_load(&peer.connections), 2);
     setenv("STOCACHED_SOCKETS_DIR", scratch, 1);
     stoc_close(other);
-    EQUAL(stoc_dial("served", NULL, STOC_OPEN_READ_ONLY, &WITHIN(5000), &other, &error), 0);
+    EQUAL(stoc_dial("served", NULL, STOC_OPEN_READ_ONLY, &WITHIN(60000), &other, &error), 0);
     struct stoc_info info = {.struct_bytes = sizeof info};
     EQUAL(stoc_info(other, &info), 0);
     CHECK(info.read_only == 1);
@@ -1399,10 +1400,10 @@ static void servers_of_others(void)
         setenv("XDG_RUNTIME_DIR", base, 1);
         setenv("STOCACHED_SOCKETS_DIR", cases[k].named ? folder : "", 1);
         int64_t index = 5;
-        EQUAL(stoc_dial("served", NULL, 0, &WITHIN(5000), &other, &error), STOC_EPERM);
+        EQUAL(stoc_dial("served", NULL, 0, &WITHIN(60000), &other, &error), STOC_EPERM);
         CHECK(strstr(error.message, cases[k].says) && strstr(error.message, folder));
         if (cases[k].named)
-            EQUAL(stoc_dial("served", folder, 0, &WITHIN(5000), &other, &error), STOC_EPERM);
+            EQUAL(stoc_dial("served", folder, 0, &WITHIN(60000), &other, &error), STOC_EPERM);
         EQUAL(fetch(c, &index, 1, NULL), STOC_EPERM);
         CHECK(strstr(error.message, cases[k].says));
         EQUAL(stoc_prefetch(c, &index, 1, NULL, &error), STOC_EPERM);
@@ -1435,7 +1436,7 @@ static void without_a_name(void)
     int64_t index = 5;
     begin_peer(c, NULL, NULL);
     stoc_close(c);
-    EQUAL(stoc_dial("served", NULL, 0, &WITHIN(5000), &other, &error), 0);
+    EQUAL(stoc_dial("served", NULL, 0, &WITHIN(60000), &other, &error), 0);
     REQUIRE(other != NULL);
     EQUAL(fetch(other, &index, 1, NULL), 1);
     IN_CHILD({ /* the child connects again, by the name of the server's cache */

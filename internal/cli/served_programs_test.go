@@ -207,13 +207,17 @@ func TestProgramsThatFail(t *testing.T) {
 	if _, err := here.GetOrLoad(ctx, 0, func(context.Context) ([]byte, error) { return nil, failed }); !errors.Is(err, failed) {
 		t.Error(err)
 	}
-	func() {
-		defer func() { _ = recover() }()
-		_, _ = here.GetOrLoad(ctx, 1, func(context.Context) ([]byte, error) { panic("broken") })
-	}()
-	began := time.Now()
-	l.want(t, there, []int{0, 1})
-	if took := time.Since(began); took > time.Second {
+	took := time.Hour
+	for i := 1; i < 10 && took > time.Second; i++ { // a busy machine is not busy each time, and a lease lasts each time
+		func() {
+			defer func() { _ = recover() }()
+			_, _ = here.GetOrLoad(ctx, i, func(context.Context) ([]byte, error) { panic("broken") })
+		}()
+		began := time.Now()
+		l.want(t, there, []int{0, i})
+		took = time.Since(began)
+	}
+	if took > time.Second {
 		t.Errorf("samples whose loads failed took %v on another node", took)
 	}
 	for name, end := range map[string]func(c *stocclient.Served, release chan struct{}){

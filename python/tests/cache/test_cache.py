@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import pickle
 import threading
-import time
 import warnings
 
 import numpy as np
 import pytest
 from helpers import pattern, python
+from processes import is_inside, until
 
 import stocached
 from stocached import Cache, SetResult, State
@@ -470,7 +470,7 @@ def test_get_or_load_loads_once_for_all_threads(cache):
     for thread in threads:
         thread.start()
     assert entered.wait(60)
-    time.sleep(0.05)  # for the others to begin waiting; late threads find it in the cache
+    until(lambda: all(is_inside(thread, "stocached") for thread in threads), "the others wait")
     go.set()
     for thread in threads:
         thread.join(60)
@@ -515,7 +515,7 @@ def test_get_or_load_who_waits_for_a_load_that_fails_loads_by_itself(cache):
     threads[0].start()
     assert entered.wait(60)
     threads[1].start()
-    time.sleep(0.05)  # for the other to come and wait
+    until(lambda: is_inside(threads[1], "stocached"), "the other waits")
     go.set()
     for thread in threads:
         thread.join(60)

@@ -74,7 +74,7 @@ def test_outputs(server, cache):
     out, ok = cache.fetch([])
     assert out.shape == (0, 1000)
     assert ok.shape == (0,)
-    out, ok = cache.fetch(np.array([9]), timeout=5)
+    out, ok = cache.fetch(np.array([9]), timeout=60)
     assert (out[0] == pattern(9)).all()
     assert ok.all()
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from processes import until
 
 from stocached import Cache, FingerprintError, Loader, NondeterministicDatasetError
 from stocached._checks import loading
@@ -260,7 +261,8 @@ def test_it_stands_still_while_the_process_forks():
     inside.wait()
     stopping = threading.Thread(target=comparison.before_fork)
     stopping.start()
-    assert stopping.is_alive()  # it waits for the sample that is being compared
+    until(comparison._stop.is_set, "it waits for the sample that is being compared")
+    assert stopping.is_alive()
     go.set()
     stopping.join()
     assert comparison._thread is None

@@ -102,15 +102,17 @@ def main() -> None:
         next(batches)
     queue = batches._runtime.task_queue
     until(lambda: any(queue.held(k) for k in range(2)), "a thread is in the middle of the file")
-    print("ready", flush=True)
     if way in ("wait", "busy"):
         try:
+            print("ready", flush=True)
             time.sleep(60) if way == "busy" else next(batches)
         except KeyboardInterrupt:
             print("interrupted", flush=True)
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         assert children(os.getpid()) == []
-    elif way == "exit":
+        return
+    print("ready", flush=True)
+    if way == "exit":
         sys.exit(7)
     elif way == "os._exit":
         os._exit(8)

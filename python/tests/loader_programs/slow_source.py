@@ -88,8 +88,8 @@ def interrupt(source: Source, slow_loader: Any, want: Any) -> None:
     batches = iter(loader)
     got = [taken(next(batches))]
     source.slow = 0.3
-    print("ready", flush=True)
     try:
+        print("ready", flush=True)
         while True:
             got.append(taken(next(batches)))
     except KeyboardInterrupt:
