@@ -152,6 +152,33 @@ def is_inside(thread: threading.Thread, package: str) -> bool:
     return frame is not None
 
 
+def in_threads(count: int, work: Callable[[int], Any]) -> None:
+    """Calls the function with each number in a thread of its own, and all begin together. Raises what the first has raised."""
+    from concurrent.futures import ThreadPoolExecutor  # programs of tests import this file too
+
+    begin = threading.Barrier(count)
+    with ThreadPoolExecutor(count) as pool:
+        for call in [pool.submit(lambda k=k: (begin.wait(), work(k))) for k in range(count)]:
+            call.result()
+
+
+def step_kills(names: Iterable[str], number: int) -> list[int]:
+    """This process is killed before the call of that number to one of these functions of `os`. Returns how many calls are left
+    until then."""
+    left = [number]
+    for name in names:
+        real = getattr(os, name)
+
+        def step(*arguments: Any, real: Callable[..., Any] = real, **named: Any) -> Any:
+            left[0] -= 1
+            if left[0] == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return real(*arguments, **named)
+
+        setattr(os, name, step)
+    return left
+
+
 def gone(pids: Iterable[int]) -> float:
     """Waits until none of these processes lives. Returns the seconds that it took."""
     mine = list(pids)

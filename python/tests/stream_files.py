@@ -47,6 +47,18 @@ class Files:
             yield item(file, k)
 
 
+class Breaking(Files):
+    """File 3 fails at its item 2, and file 5 when it is opened."""
+
+    def __call__(self, file: int) -> Any:
+        if file == 5:
+            raise FileNotFoundError(2, "no such file", "five")
+        for k, value in enumerate(super().__call__(file)):
+            if (file, k) == (3, 2):
+                raise ZeroDivisionError("in the middle")
+            yield value
+
+
 class SeekingFiles(Files):
     """The same, but it can start at an item, and reads none before it."""
 

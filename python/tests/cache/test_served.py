@@ -17,7 +17,7 @@ from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 import numpy as np
 import pytest
 from helpers import pattern, python
-from processes import limit
+from processes import in_threads, limit
 from served import expected, until, write_pictures, write_records
 
 import stocached
@@ -455,21 +455,8 @@ def test_the_last_idle_call_goes_to_one_thread(cache, monkeypatch):
 
 def test_many_threads_share_a_handle(server):
     server.records(400, limits={"latency": "1ms"})
-    wrong: list[BaseException] = []
-
-    def read(seed: int) -> None:
-        try:
-            epoch(cache, seed)
-        except BaseException as error:
-            wrong.append(error)
-
     with Cache.attach(server.name) as cache:
-        threads = [threading.Thread(target=read, args=(seed,)) for seed in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert wrong == []
+        in_threads(8, lambda seed: epoch(cache, seed))
         assert server.reads() == 400
         stats = cache.stats()
         assert stats.hits + stats.misses == 8 * 400

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from processes import is_inside, limit, until
+from processes import in_threads, is_inside, limit, until
 
 from stocached import Cache, Loader, NondeterministicDatasetError
 from stocached._checks import loading
@@ -553,18 +553,14 @@ def test_nothing_of_a_refused_preparation_stays(tmp_path):
 def test_two_that_load_within_loads_do_not_wait_for_each_other():
     both, alone = threading.Barrier(2), []
 
-    def load():
+    def load(_):
         loading.enter()
         both.wait()
         with loading.alone(60) as mine:
             alone.append(mine)
         loading.leave()
 
-    threads = [threading.Thread(target=load) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(2, load)
     assert all(alone)
 
 

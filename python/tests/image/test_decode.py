@@ -22,6 +22,7 @@ import pytest
 from helpers import python
 from pictures import Image, difference, encoded, folder_of, picture
 from PIL import ImageOps, features
+from processes import in_threads
 
 from stocached import InvalidError, Loader, _native, image, source
 from stocached._checks.derived_fingerprint import derive
@@ -643,15 +644,12 @@ def test_workers_end_with_their_threads():
 
 
 def test_threads_decode_the_same():
-    expected, wrong = image.decode(JPEG, 64), []
+    expected = image.decode(JPEG, 64)
 
-    def run() -> None:
-        wrong.extend(k for k in range(50) if not np.array_equal(image.decode(JPEG, 64), expected))
+    def run(_: int) -> None:
+        assert all(np.array_equal(image.decode(JPEG, 64), expected) for _ in range(50))
 
-    threads = [threading.Thread(target=run) for _ in range(4)]
-    [thread.start() for thread in threads]
-    [thread.join() for thread in threads]
-    assert not wrong
+    in_threads(4, run)
 
 
 def test_a_child_frees_no_worker_of_its_parent():

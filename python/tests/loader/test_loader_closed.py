@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from processes import in_threads
 
 import stocached
 from stocached import Cache, ClosedError, Loader, mix, source
@@ -309,23 +310,15 @@ def test_a_loader_that_another_thread_closes_while_an_iteration_begins(kind, kep
 
 @pytest.mark.parametrize("kind", PIPES)
 def test_threads_make_and_close_loaders_of_one_pipe(kind):
-    pipe, counts, errors = PIPES[kind](), set(), []
+    pipe, counts = PIPES[kind](), set()
 
-    def loaders(size: int) -> None:
-        try:
-            for _ in range(5):
-                loader = Loader(pipe.batch(size))
-                counts.add(sum(map(len, loader)))
-                loader.close()
-        except ClosedError as error:
-            errors.append(error)
+    def loaders(k: int) -> None:
+        for _ in range(5):
+            loader = Loader(pipe.batch(2 + k))
+            counts.add(sum(map(len, loader)))
+            loader.close()
 
-    threads = [threading.Thread(target=loaders, args=(2 + k,)) for k in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors
+    in_threads(4, loaders)
     assert len(counts) == 1
     last = Loader(pipe.batch(2))
     last.close()

@@ -7,11 +7,11 @@ import dataclasses
 import io
 import subprocess
 import sys
-import threading
 import time
 
 import numpy as np
 import pytest
+from processes import in_threads
 
 from stocached import InvalidError
 from stocached._common.load_time import idle_ns
@@ -74,7 +74,7 @@ def test_the_difference_is_what_happened_between():
 def test_threads_lose_nothing():
     meter = Meter()
 
-    def work() -> None:
+    def work(_: int) -> None:
         for _ in range(5000):
             meter.batch(1, 1, 0, 2, 1, 1)
             meter.add(load=1)
@@ -83,11 +83,7 @@ def test_threads_lose_nothing():
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     try:
-        threads = [threading.Thread(target=work) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_threads(4, work)
     finally:
         sys.setswitchinterval(interval)
     stats = meter.stats()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-import threading
 from typing import Any
 
 import numpy as np
+from processes import in_threads
 
 from stocached._memory import buffer_pool
 from stocached._memory.buffer_pool import BufferPool
@@ -91,7 +91,7 @@ def test_another_thread_at_any_step():
 
 
 def test_threads_never_share_one():
-    pool, problems = make(), []
+    pool = make()
 
     def work(me: int) -> None:
         held = []
@@ -100,13 +100,7 @@ def test_threads_never_share_one():
             array[:] = me
             held.append(array)
             if len(held) > 5:
-                if not all((other == me).all() for other in held):
-                    problems.append((me, turn))
+                assert all((other == me).all() for other in held), turn
                 held.clear()
 
-    threads = [threading.Thread(target=work, args=(me,)) for me in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not problems
+    in_threads(6, work)

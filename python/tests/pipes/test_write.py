@@ -24,7 +24,7 @@ import numpy as np
 import pytest
 from chains import CHAINS
 from prepared import stocached, tree
-from processes import held
+from processes import held, step_kills
 from test_pipes import plain
 
 from stocached import CorruptError, InvalidError, Loader, NondeterministicDatasetError, SchemaError, VersionError
@@ -351,17 +351,7 @@ def test_killed_at_each_step(kind: Any, tmp_path: Path):
         folder = tmp_path / str(at)
 
         def work(at: int = at, folder: Path = folder) -> None:
-            left = [at]
-            for name in ("mkdir", "write", "fsync", "rename", "unlink"):
-                real = getattr(os, name)
-
-                def step(*arguments: Any, real: Any = real, **named: Any) -> Any:
-                    left[0] -= 1
-                    if left[0] == 0:
-                        os.kill(os.getpid(), signal.SIGKILL)
-                    return real(*arguments, **named)
-
-                setattr(os, name, step)
+            step_kills(("mkdir", "write", "fsync", "rename", "unlink"), at)
             pipe.write(folder, format=kind, **few)
 
         _, status = os.waitpid(forked(work), 0)

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from helpers import python
 from prepared import BARE, FIELDS, VARIABLE, Made, parts, same, sample, tree
-from processes import held, until
+from processes import held, in_threads, until
 
 import stocached
 from stocached.prepare import (
@@ -577,19 +577,12 @@ def test_readers_in_other_processes(tmp_path):
 def test_readers_in_threads(tmp_path):
     storage = BlockStorage(tmp_path / "d", **SMALL)
     prepare(Made(300), storage)
-    wrong = []
 
     def read(seed):
         for k in np.random.default_rng(seed).permutation(300).tolist():
-            if not same(storage.load_sample(k), sample(FIELDS, k)):
-                wrong.append(k)
+            assert same(storage.load_sample(k), sample(FIELDS, k)), k
 
-    threads = [threading.Thread(target=read, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
+    in_threads(4, read)
 
 
 def test_one_pread_a_sample(tmp_path, monkeypatch):

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from prepared import VARIABLE, Made, same, sample, tree
-from processes import held, until
+from processes import held, step_kills, until
 
 from stocached.prepare import BlockStorage, NotPreparedError, prepare
 
@@ -87,17 +87,7 @@ def test_killed_at_each_step(folder, whole):
         storage = BlockStorage(folder / str(at), **SMALL)
 
         def work(at=at, storage=storage):
-            left = [at]
-            for name in STEPS:
-                real = getattr(os, name)
-
-                def step(*arguments, real=real, **named):
-                    left[0] -= 1
-                    if left[0] == 0:
-                        os.kill(os.getpid(), signal.SIGKILL)
-                    return real(*arguments, **named)
-
-                setattr(os, name, step)
+            left = step_kills(STEPS, at)
             prepare(Made(N, VARIABLE), storage)
             if left[0] == 1:
                 os.kill(os.getpid(), signal.SIGKILL)

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import stateful_files
 from stateful_files import Around, Lines, SeekingShuffled, Shuffled, ShuffledFiles
-from stream_files import Files, SeekingFiles, collect, expected, lengths_of, loader, pids, pipe, streams
+from stream_files import Breaking, Files, SeekingFiles, collect, expected, lengths_of, loader, pids, pipe, streams
 
 from stocached import InvalidError, Loader, StateError, StreamError, source
 from stocached._order.order import Order
@@ -153,18 +153,6 @@ def test_the_states_of_all_ranks_are_loaded_by_each():
 
 
 # ------------------------------------------------------------ what goes wrong
-
-
-class Breaking(Files):
-    """File 3 fails at its item 2, and file 5 when it is opened."""
-
-    def __call__(self, file: int) -> Any:
-        if file == 5:
-            raise FileNotFoundError(2, "no such file", "five")
-        for k, value in enumerate(super().__call__(file)):
-            if (file, k) == (3, 2):
-                raise ZeroDivisionError("in the middle")
-            yield value
 
 
 @pytest.mark.parametrize("known", [False, True], ids=["unknown", "known"])

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from helpers import python
 from processes import lives
-from stream_files import Files, collect, expected, item, lengths_of, pids, streams
+from stream_files import Breaking, Files, collect, expected, item, lengths_of, pids, streams
 
 from stocached import InvalidError, StreamError
 from stocached.streams import Streams
@@ -238,18 +238,6 @@ def test_batches_are_the_user_s_to_write_to(workers):
 
 
 # ------------------------------------------------------------ files that fail
-
-
-class Breaking(Files):
-    """File 3 fails at its item 2, and file 5 when it is opened."""
-
-    def __call__(self, file):
-        if file == 5:
-            raise FileNotFoundError(2, "no such file", "five")
-        for k, value in enumerate(super().__call__(file)):
-            if (file, k) == (3, 2):
-                raise ZeroDivisionError("in the middle")
-            yield value
 
 
 @pytest.mark.parametrize("known", [False, True], ids=["unknown", "known"])
