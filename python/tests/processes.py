@@ -162,6 +162,34 @@ def in_threads(count: int, work: Callable[[int], Any]) -> None:
             call.result()
 
 
+@contextlib.contextmanager
+def meanwhile(*works: Callable[[], Any]) -> Iterator[None]:
+    """Threads call these functions again and again: each once before the block begins, until it ends. Raises what the first has
+    raised."""
+    stop, began, raised = threading.Event(), set(), []
+
+    def run(k: int) -> None:
+        try:
+            while not stop.is_set():
+                works[k]()
+                began.add(k)
+        except BaseException as error:
+            raised.append(error)
+
+    threads = [threading.Thread(target=run, args=(k,)) for k in range(len(works))]
+    for thread in threads:
+        thread.start()
+    try:
+        until(lambda: raised or len(began) == len(works), "each has been called")
+        yield
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    if raised:
+        raise raised[0]
+
+
 def step_kills(names: Iterable[str], number: int) -> list[int]:
     """This process is killed before the call of that number to one of these functions of `os`. Returns how many calls are left
     until then."""

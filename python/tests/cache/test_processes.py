@@ -4,6 +4,7 @@ such processes."""
 from __future__ import annotations
 
 import contextlib
+import functools
 import multiprocessing
 import os
 import pickle
@@ -14,6 +15,7 @@ import threading
 import numpy as np
 import pytest
 from helpers import pattern, python
+from processes import meanwhile
 
 import stocached
 from stocached import Cache, SetResult, State
@@ -145,26 +147,16 @@ def test_non_dumpable_process_says_to_use_a_name():
 def test_forks_while_threads_work(cache):
     """Children are forked in the middle of other threads' sets and gathers. They neither finish nor
     undo them, and do not hang."""
-    stop = threading.Event()
-    problems: list[BaseException] = []
 
-    def work(seed: int) -> None:
-        rng = random.Random(seed)
-        try:
-            while not stop.is_set():
-                k = rng.randrange(100)
-                cache.put(k, pattern(k), overwrite=rng.random() < 0.5)
-                out, hit = cache.gather(range(100))
-                for row in np.flatnonzero(hit)[:3]:
-                    assert (out[row] == pattern(int(row))).all()
-        except BaseException as error:
-            problems.append(error)
+    def work(rng: random.Random) -> None:
+        k = rng.randrange(100)
+        cache.put(k, pattern(k), overwrite=rng.random() < 0.5)
+        out, hit = cache.gather(range(100))
+        for row in np.flatnonzero(hit)[:3]:
+            assert (out[row] == pattern(int(row))).all()
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(3)]
-    for thread in threads:
-        thread.start()
     children = []
-    with quiet_fork():
+    with quiet_fork(), meanwhile(*(functools.partial(work, random.Random(seed)) for seed in range(3))):
         for seed in range(24):
             child = os.fork()
             if child == 0:
@@ -181,12 +173,8 @@ def test_forks_while_threads_work(cache):
                 finally:
                     os._exit(code)
             children.append(child)
-    statuses = [os.waitpid(child, 0)[1] for child in children]
-    stop.set()
-    for thread in threads:
-        thread.join(60)
+        statuses = [os.waitpid(child, 0)[1] for child in children]
     assert statuses == [0] * 24
-    assert not problems
     assert cache.verify() == []
     assert State.WRITING not in cache.states()
     assert cache.stats().lost == 0

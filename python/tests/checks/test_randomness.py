@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from processes import in_threads, is_inside, limit, until
+from processes import in_threads, is_inside, limit, meanwhile, until
 
 from stocached import Cache, Loader, NondeterministicDatasetError
 from stocached._checks import loading
@@ -289,32 +289,12 @@ def test_samples_that_seed_themselves_do_not_hide_those_that_draw():
     assert cached.stats().ready == 0
 
 
-@contextlib.contextmanager
-def drawing():
-    """Another thread draws all the time."""
-    stop, began = threading.Event(), threading.Event()
-
-    def draw():
-        while not stop.is_set():
-            random.random(), np.random.rand()
-            began.set()
-
-    thread = threading.Thread(target=draw)
-    thread.start()
-    began.wait()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
-
-
 @pytest.mark.parametrize("way", ["CachedSamples", "loader, 2 threads", "prepare"])
 def test_another_thread_that_draws_is_not_the_dataset(way):
     def work(index):
         time.sleep(0)  # lets the other thread run
 
-    with drawing():
+    with meanwhile(lambda: (random.random(), np.random.rand())):
         WAYS[way][0](Constant(work), **({"allow_random": False} if way != "prepare" else {}))
         # samples that differ are still noticed
         own = np.random.default_rng(3)

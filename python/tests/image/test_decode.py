@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import gc
 import io
 import itertools
@@ -22,7 +23,7 @@ import pytest
 from helpers import python
 from pictures import Image, difference, encoded, folder_of, picture
 from PIL import ImageOps, features
-from processes import in_threads
+from processes import in_threads, meanwhile
 
 from stocached import InvalidError, Loader, _native, image, source
 from stocached._checks.derived_fingerprint import derive
@@ -666,15 +667,8 @@ def test_a_child_frees_no_worker_of_its_parent():
 
 def test_forks_while_threads_decode():
     """A child has workers of threads that it does not have. It frees none of them, and decodes."""
-    expected, ends = image.decode(JPEG, 64), threading.Event()
-
-    def run() -> None:
-        while not ends.is_set():
-            image.decode(JPEG, 64)
-
-    threads = [threading.Thread(target=run) for _ in range(2)]
-    [thread.start() for thread in threads]
-    try:
+    expected, decode = image.decode(JPEG, 64), functools.partial(image.decode, JPEG, 64)
+    with meanwhile(decode, decode):
         for _ in range(8):
             child = os.fork()
             if child == 0:
@@ -682,6 +676,3 @@ def test_forks_while_threads_decode():
                 gc.collect()
                 os._exit(0 if good else 1)
             assert os.waitpid(child, 0)[1] == 0
-    finally:
-        ends.set()
-        [thread.join() for thread in threads]

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from processes import in_threads
+from processes import in_threads, meanwhile
 
 import stocached
 from stocached import Cache, ClosedError, Loader, mix, source
@@ -186,31 +186,20 @@ def test_who_iterates_over_a_pipe_keeps_its_caches(kind, monkeypatch):
 def test_a_cache_is_renewed_while_threads_iterate_over_its_pipe():
     values = [0]
     pipe = mix([source(range(4)).map(lambda item: np.full(4, item + values[0])).cache("16MiB", allow_random=True)] * 2)
-    ended, errors = threading.Event(), []
 
     def iterate() -> None:
-        try:
-            while not ended.is_set():
-                assert all((item == item[0]).all() for item in pipe)
-        except Exception as error:
-            errors.append(error)
+        assert all((item == item[0]).all() for item in pipe)
 
-    threads = [threading.Thread(target=iterate) for _ in range(3)]
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
-    for thread in threads:
-        thread.start()
     try:
-        for values[0] in range(0, 800, 100):
-            loader = Loader(pipe.batch(8))
-            assert {int(item[0]) for batch in loader for item in batch} <= set(range(values[0], values[0] + 4))
-            loader.close()
+        with meanwhile(iterate, iterate, iterate):
+            for values[0] in range(0, 800, 100):
+                loader = Loader(pipe.batch(8))
+                assert {int(item[0]) for batch in loader for item in batch} <= set(range(values[0], values[0] + 4))
+                loader.close()
     finally:
-        ended.set()
         sys.setswitchinterval(interval)
-        for thread in threads:
-            thread.join()
-    assert not errors
 
 
 class Growing(Numbers):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from loader_datasets import Numbers, check, read, sample
-from processes import busy_machine, compute
+from processes import busy_machine, compute, meanwhile
 
 from stocached import InvalidError, advise
 from stocached._order.order import WeightedOrder
@@ -209,24 +209,16 @@ def test_hits_that_go_after_the_probe(workers, tmp_path):
         policy="random",
         allow_random=True,
     )
-    stop = threading.Event()
+    rng = np.random.default_rng(1)
 
     def evict() -> None:
-        rng = np.random.default_rng(1)
-        while not stop.is_set():
-            i = int(rng.integers(N))
-            loader.cache.put(i, sample(i))
+        i = int(rng.integers(N))
+        loader.cache.put(i, sample(i))
 
     file.write_text("")  # the constructor has loaded some samples
-    thread = threading.Thread(target=evict)
-    thread.start()
-    try:
+    with contextlib.closing(loader), meanwhile(evict):
         for _ in range(5):
             assert sorted(read(loader)) == list(range(N))
-    finally:
-        stop.set()
-        thread.join()
-        loader.close()
     here = str(os.getpid())
     assert all((pid == here) == (workers == 0) for pid in file.read_text().split())
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 import signal
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from native_samples import CONTROL, dataset_of, folder_of_small, read, shards_of_small, taken, usual
 from pictures import encoded
-from processes import held, limit, nothing_new, until
+from processes import held, limit, meanwhile, nothing_new, until
 from programs import FOLDER, Program, run
 
 from stocached import ClosedError, InvalidError, Loader, image
@@ -299,27 +299,18 @@ def test_rows_of_samples_that_change_are_of_one_version(plain, store, clears, by
     files = [tuple(dataset[k][0][0, 0].tolist()) for k in range(24)]
     augment = image.Compose([image.RandomResizedCrop(32), image.RandomHorizontalFlip()])
     loader = Loader(dataset, BATCH, shuffle=True, seed=1, num_workers=3, augment=augment, **{"size": "16MiB", **store})
-    cache, stop, failed = loader.cache, threading.Event(), []
+    cache, random, turns = loader.cache, np.random.default_rng(1), itertools.count()
 
     def write() -> None:
-        random = np.random.default_rng(1)
         pixels = np.empty((64, 64, 3), np.uint8)
-        try:
-            for turn in range(10**9):
-                if stop.is_set():
-                    return
-                k, v = (int(n) for n in random.integers((24, COLOURS)))
-                pixels[:] = k, v, 255 - v
-                if clears and turn % 50 == 0:
-                    cache.clear()
-                cache.put(k, {"0": pixels, "1": 1000 * k + v}, overwrite=True)
-        except BaseException as error:
-            failed.append(error)
+        k, v = (int(n) for n in random.integers((24, COLOURS)))
+        pixels[:] = k, v, 255 - v
+        if next(turns) % 50 == 0 and clears:
+            cache.clear()
+        cache.put(k, {"0": pixels, "1": 1000 * k + v}, overwrite=True)
 
-    writer = threading.Thread(target=write)
-    writer.start()
     versions = set()
-    try:
+    with meanwhile(write):
         for _ in range(25):
             for pictures, labels in loader:
                 for pixels, label in zip(pictures, labels.tolist()):
@@ -328,10 +319,6 @@ def test_rows_of_samples_that_change_are_of_one_version(plain, store, clears, by
                     k, v = divmod(label, 1000)
                     assert (colour == (k, v, 255 - v)) or (label == 0 and colour in files), (colour, label)
                     versions.add(colour)
-    finally:
-        stop.set()
-        writer.join()
-    assert failed == []
     assert len(versions) > 48, "the writer wrote in between"
     assert len(by_python) < 48
     loader.close()

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import stream_files
 import trace_file
-from processes import held, limit, nothing_new, until
+from processes import held, limit, meanwhile, nothing_new, until
 from stream_files import Files, check, collect, expected, kill, lengths_of, pids, streams
 
 from stocached import Loader, StreamError, source
@@ -109,23 +109,17 @@ def test_kept_workers_that_are_killed_are_replaced(known: bool):
 def test_forks_of_the_parent_between_batches():
     """Also by another thread, while one settles steps."""
     lengths = [3, 1, 4, 1, 5, 9, 2, 6] * 4
-    loader, stop = kept(lengths, 4), threading.Event()
+    loader = kept(lengths, 4)
 
-    def fork_on() -> None:
-        while not stop.is_set():
-            child = os.fork()
-            if child == 0:
-                os._exit(0)
-            os.waitpid(child, 0)
+    def fork() -> None:
+        child = os.fork()
+        if child == 0:
+            os._exit(0)
+        os.waitpid(child, 0)
 
-    thread = threading.Thread(target=fork_on)
-    thread.start()
-    try:
+    with meanwhile(fork):
         for epoch in range(3):
             assert collect(loader) == expected(lengths, 4, epoch=epoch)
-    finally:
-        stop.set()
-        thread.join()
     loader.close()
 
 
