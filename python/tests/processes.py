@@ -190,6 +190,31 @@ def meanwhile(*works: Callable[[], Any]) -> Iterator[None]:
         raise raised[0]
 
 
+def forked(work: Callable[[], Any]) -> int:
+    """Calls a function in a child, which leads a session and ends without cleaning up. Its exit status is 0 if nothing was
+    raised."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            os.setsid()  # so that a test can find all its processes
+            work()
+            status = 0
+        finally:
+            os._exit(status)
+    return child
+
+
+def in_child(check: Callable[[], Any]) -> None:
+    """The function returns the truth in a forked child."""
+
+    def work() -> None:
+        if not check():
+            os._exit(2)
+
+    assert os.waitstatus_to_exitcode(os.waitpid(forked(work), 0)[1]) == 0
+
+
 def step_kills(names: Iterable[str], number: int) -> list[int]:
     """This process is killed before the call of that number to one of these functions of `os`. Returns how many calls are left
     until then."""

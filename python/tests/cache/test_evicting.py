@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 
 import numpy as np
 import pytest
 from helpers import pattern
-from processes import busy_machine, compute
+from processes import busy_machine, compute, in_child
 
 from stocached import InvalidError
 from stocached._cache import storing
@@ -236,10 +235,7 @@ def test_each_thread_and_each_child_measures_itself():
     thread = threading.Thread(target=lambda: counts.append(a_sleep_counts(0.01)))
     thread.start()
     thread.join()
-    pid = os.fork()
-    if pid == 0:
-        os._exit(0 if a_sleep_counts(0.01) else 1)
-    assert os.waitpid(pid, 0)[1] == 0
+    in_child(lambda: a_sleep_counts(0.01))
     assert counts == [True]
 
 

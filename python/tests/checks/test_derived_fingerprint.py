@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from processes import in_child
 from transform_kinds import Scale, digest, others, pairs, twins, without_digest
 
 from stocached import Cache, FingerprintError, Loader
@@ -442,10 +443,7 @@ def test_programs_that_ask_at_the_same_time_look_once():
     for _, end in begin:
         os.write(end, b".")
     assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0] * 4
-    late = os.fork()
-    if late == 0:
-        os._exit(asked() != "text")
-    assert os.waitstatus_to_exitcode(os.waitpid(late, 0)[1]) == 0
+    in_child(lambda: asked() == "text")
     os.write(write, b".")
     assert os.read(read, 100) == b"!!."
     for end in (read, write, *(end for pipe in begin for end in pipe)):

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import os
 import pickle
 import random
 import re
@@ -17,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from processes import in_threads, is_inside, limit, meanwhile, until
+from processes import in_child, in_threads, is_inside, limit, meanwhile, until
 
 from stocached import Cache, Loader, NondeterministicDatasetError
 from stocached._checks import loading
@@ -576,11 +575,7 @@ def test_a_fork_in_the_middle_of_a_load():
     class Forks(Constant):
         def __getitem__(self, index):
             if index == LATE:
-                child = os.fork()
-                if child == 0:
-                    with loading.alone(60) as alone:
-                        os._exit(0 if alone else 1)
-                assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+                in_child(lambda: loading.alone(60).__enter__())
             return super().__getitem__(index)
 
     read_all(CachedSamples(Forks(lambda k: None)))

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from helpers import Later, python
 from made import plain
+from processes import in_child
 
 from stocached import BadSampleError, InvalidError, Loader, source
 from stocached._formats import hdf5
@@ -200,10 +201,7 @@ def test_a_forked_child_opens_files_of_its_own(tmp_path: Path):
     path = made(tmp_path / "a.h5", x=np.arange(100))
     pipe = source(path)
     assert [pipe[0]["x"], opened(path)] == [0, 1]
-    child = os.fork()
-    if not child:
-        os._exit([opened(path), pipe[99]["x"], opened(path)] != [0, 99, 1])
-    assert os.waitpid(child, 0)[1] == 0
+    in_child(lambda: [opened(path), pipe[99]["x"], opened(path)] == [0, 99, 1])
     assert [pipe[98]["x"], opened(path)] == [98, 1]
 
 

@@ -7,7 +7,6 @@ import functools
 import gc
 import io
 import itertools
-import os
 import pickle
 import struct
 import subprocess
@@ -23,7 +22,7 @@ import pytest
 from helpers import python
 from pictures import Image, difference, encoded, folder_of, picture
 from PIL import ImageOps, features
-from processes import in_threads, meanwhile
+from processes import in_child, in_threads, meanwhile
 
 from stocached import InvalidError, Loader, _native, image, source
 from stocached._checks.derived_fingerprint import derive
@@ -656,11 +655,7 @@ def test_threads_decode_the_same():
 def test_a_child_frees_no_worker_of_its_parent():
     """Another thread of the parent may be in the middle of a call with it."""
     worker, freed = workers.Memory(), []
-    child = os.fork()
-    if child == 0:
-        worker.__del__(free=freed.append)
-        os._exit(len(freed))
-    assert os.waitpid(child, 0)[1] == 0
+    in_child(lambda: (worker.__del__(free=freed.append), not freed)[1])
     worker.__del__(free=freed.append)
     assert freed == [worker.handle]
 
@@ -670,9 +665,4 @@ def test_forks_while_threads_decode():
     expected, decode = image.decode(JPEG, 64), functools.partial(image.decode, JPEG, 64)
     with meanwhile(decode, decode):
         for _ in range(8):
-            child = os.fork()
-            if child == 0:
-                good = np.array_equal(image.decode(JPEG, 64), expected)
-                gc.collect()
-                os._exit(0 if good else 1)
-            assert os.waitpid(child, 0)[1] == 0
+            in_child(lambda: (np.array_equal(decode(), expected), gc.collect())[0])

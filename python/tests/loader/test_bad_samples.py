@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import warnings
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from pictures import encoded, picture
+from processes import in_child
 from test_loader_again import BOTH
 
 import stocached
@@ -480,12 +480,5 @@ def test_a_forked_child_counts_for_itself(root):
     loads = loader(Pictures(root))
     for _ in loads:
         pass
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            code = 0 if labels(loads) == wanted(loads, 1) and loads.stats().bad_samples == len(DAMAGED) else 2
-        finally:
-            os._exit(code)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    in_child(lambda: labels(loads) == wanted(loads, 1) and loads.stats().bad_samples == len(DAMAGED))
     assert loads.stats().bad_samples == len(DAMAGED)

@@ -8,7 +8,6 @@ import dataclasses
 import gc
 import inspect
 import json
-import os
 import pickle
 import re
 import typing
@@ -17,6 +16,7 @@ import weakref
 import numpy as np
 import pytest
 from helpers import python
+from processes import in_child
 from torch_marks import TORCH_WARNINGS
 
 from stocached import Cache, InvalidError, Loader, Order
@@ -344,14 +344,12 @@ def test_a_forked_process_has_the_same_cache():
     dataset = Numbers()
     loader = Loader(dataset, 5, size="8MiB")
     read(loader)
-    pid = os.fork()
-    if pid == 0:
-        same = all(
+    in_child(
+        lambda: all(
             other.cache.uuid == loader.cache.uuid and read(other) == list(range(N))
             for other in (again(loader), Loader(dataset, 5, size="8MiB"))
         )
-        os._exit(0 if same else 1)
-    assert os.waitpid(pid, 0)[1] == 0
+    )
 
 
 def test_a_pickle_in_another_process():

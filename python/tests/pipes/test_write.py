@@ -24,7 +24,7 @@ import numpy as np
 import pytest
 from chains import CHAINS
 from prepared import stocached, tree
-from processes import held, step_kills
+from processes import forked, held, step_kills
 from test_pipes import plain
 
 from stocached import CorruptError, InvalidError, Loader, NondeterministicDatasetError, SchemaError, VersionError
@@ -291,19 +291,6 @@ def test_workers_continue_where_a_call_was_interrupted(kind: Any, tmp_path: Path
     made = pipe.write(folder, format=kind, num_workers=2, progress=lambda done, _: seen.append(done), **SMALL)
     assert 0 < seen[0] < N - 2
     assert list(made) == list(indexed())
-
-
-def forked(work: Callable[[], Any]) -> int:
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            os.setsid()
-            work()
-            status = 0
-        finally:
-            os._exit(status)
-    return child
 
 
 def slow(x: int) -> dict[str, Any]:

@@ -12,13 +12,11 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from prepared import VARIABLE, Made, same, sample, tree
-from processes import held, step_kills, until
+from processes import forked, held, step_kills, until
 
 from stocached.prepare import BlockStorage, NotPreparedError, prepare
 
@@ -26,20 +24,6 @@ SMALL = {"block_bytes": 4096, "file_bytes": 8192}
 N = 90
 KILLS = int(os.environ.get("STOCACHED_TEST_KILLS", "15"))
 STEPS = ("mkdir", "open", "write", "fsync", "rename", "unlink", "close")
-
-
-def forked(work: Callable[[], Any]) -> int:
-    """Runs a function in a child that ends without cleaning up."""
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            os.setsid()  # so that the test can find all its processes
-            work()
-            status = 0
-        finally:
-            os._exit(status)
-    return child
 
 
 def processes_of(session: int) -> list[int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import os
 import random
 import threading
 import time
@@ -15,7 +14,7 @@ import numpy as np
 import pytest
 import stream_files
 import trace_file
-from processes import held, limit, meanwhile, nothing_new, until
+from processes import held, in_child, limit, meanwhile, nothing_new, until
 from stream_files import Files, check, collect, expected, kill, lengths_of, pids, streams
 
 from stocached import Loader, StreamError, source
@@ -110,14 +109,7 @@ def test_forks_of_the_parent_between_batches():
     """Also by another thread, while one settles steps."""
     lengths = [3, 1, 4, 1, 5, 9, 2, 6] * 4
     loader = kept(lengths, 4)
-
-    def fork() -> None:
-        child = os.fork()
-        if child == 0:
-            os._exit(0)
-        os.waitpid(child, 0)
-
-    with meanwhile(fork):
+    with meanwhile(lambda: in_child(lambda: True)):
         for epoch in range(3):
             assert collect(loader) == expected(lengths, 4, epoch=epoch)
     loader.close()

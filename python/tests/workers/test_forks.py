@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from helpers import python
-from processes import until
+from processes import in_child, until
 
 from stocached import source
 from stocached._common import background as background_thread
@@ -149,13 +149,6 @@ class Gate:
         batch.filled.set()
 
 
-def fork() -> None:
-    child = os.fork()
-    if child == 0:
-        os._exit(0)
-    assert os.waitpid(child, 0)[1] == 0
-
-
 def test_batches_that_wait_for_the_thread_are_filled_after_a_fork(monkeypatch):
     gate = Gate()
     background = Background()
@@ -165,7 +158,7 @@ def test_batches_that_wait_for_the_thread_are_filled_after_a_fork(monkeypatch):
         background.put(functools.partial(gate.fill, batch))
     until(lambda: len(gate.began) == 1, "the thread is busy")
     busy = background._thread
-    fork()  # the thread does not end in time and goes on
+    in_child(lambda: True)  # the thread does not end in time and goes on
     assert busy is not None
     assert busy.is_alive()
     join = background._join
@@ -177,7 +170,7 @@ def test_batches_that_wait_for_the_thread_are_filled_after_a_fork(monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(background_thread, "TIMEOUT", 60.0)
         patched.setattr(background, "_join", release_and_join)
-        fork()  # it ends in time, and another thread starts with the remaining batches
+        in_child(lambda: True)  # it ends in time, and another thread starts with the remaining batches
     until(lambda: len(gate.began) == 2, "the thread goes on")
     assert batches[0].filled.is_set()
     assert not busy.is_alive()
