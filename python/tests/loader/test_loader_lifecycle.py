@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from processes import gone, limit, lives, until
 from programs import FOLDER, run
 from programs import Program as Started
 
-from stocached import ClosedError, Loader, WorkerLostError
+from stocached import ClosedError, Loader, WorkerLostError, source
 
 MANY = int(os.environ.get("STOCACHED_TEST_BREAKS", "0"))  # `make soak` sets it
 
@@ -356,6 +358,57 @@ def test_init_function_that_fails_in_a_thread(raised):
 
     with pytest.raises((ValueError, RuntimeError, KeyboardInterrupt), match="not today"):
         list(Loader(Numbers(16), 4, num_workers=2, worker="thread", worker_init_fn=init))
+
+
+def _read_file(load, file):
+    return (load(4 * file + k) for k in range(4))
+
+
+KEPT = {  # of `load`, which gives a sample of its number: the samples 0 to 39
+    "rows": (lambda load: source(range(40)).map(load), {}),
+    "batches": (lambda load: source(range(40)).map(load), {"collate_fn": np.stack}),
+    "iterable": (lambda load: map(load, range(40)), {"num_workers": 1}),
+    "lists": (lambda load: source(range(10)).flat_map(partial(_read_file, load)), {}),
+    "stream": (lambda load: source(range(10)).flat_map(partial(_read_file, load)).batch(4, rows=True), {}),
+    "threads": (lambda load: source(range(40)).map(load), {"worker": "thread"}),
+}
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+@pytest.mark.parametrize("way", list(KEPT))
+def test_kept_workers_that_failed_for_good_are_not_kept(way, hangs, tmp_path):
+    """As those whose init function failed once, and those that hang: the next epoch starts others."""
+    end, once = threading.Event(), tmp_path / "once"
+
+    def failed():
+        return not once.exists() and once.write_text("") == 0
+
+    def load(k):
+        if hangs and k == 9 and failed():
+            end.wait()
+        return np.full(3, k)
+
+    def init(worker):
+        if not hangs and failed():
+            raise ValueError("not today")
+
+    class Samples:
+        def __iter__(self):
+            return make(load)
+
+    make, settings = KEPT[way]
+    dataset, batch = (Samples() if way == "iterable" else make(load)), {} if way == "stream" else {"batch_size": 4}
+    settings = {"num_workers": 2, **batch, **settings, "persistent_workers": True, "worker_init_fn": init}
+    loader = Loader(dataset, timeout=0.2 if hangs else 60, **settings)
+    with pytest.raises((ValueError, RuntimeError), match="timed out|no batch in timeout" if hangs else "not today"):
+        list(loader)
+    once.touch()
+    loader.timeout = 60
+    for _ in range(2):
+        batches = [each.items[each.mask] if way == "stream" else each for each in loader]
+        assert sorted(np.concatenate(batches)[:, 0].tolist()) == list(range(40))
+    end.set()
+    loader.close()
 
 
 def test_threads_in_the_middle_of_a_sample_are_left_alone():

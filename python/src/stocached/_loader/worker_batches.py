@@ -77,7 +77,7 @@ class WorkerBatchIterator(BatchIterator):
         if asked is None:
             return 0
         try:
-            snapshot, found = self._runtime.heard(asked)
+            snapshot, found = self._runtime.heard(asked, self._context.timeout if raises else 0)
         except WorkerLostError:
             raise
         except Exception:

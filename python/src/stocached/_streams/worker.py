@@ -168,6 +168,7 @@ class StreamWorker(Worker):
     def _fail(self, error: Exception) -> None:
         """An error of no file, as of the memory of batches, is the answer to all tasks from now on."""
         self._broken = self._sent(error)
+        self._task_queue.spoil()
         self._end()
 
     def _hear(self, message: Message) -> None:

@@ -127,6 +127,7 @@ class StreamWorkers:
             raise FileFailed(self._failed)
         over = self._over and self._awaited is None
         if not over and end is not None and time.monotonic() >= end:
+            self._pool.task_queue.spoil()
             raise StreamError(f"no batch in timeout={self._streams.timeout} s; {self._late()}")
         return over
 

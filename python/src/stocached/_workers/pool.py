@@ -111,8 +111,8 @@ class Pool(Owner):
 
     @property
     def usable(self) -> bool:
-        """Whether it is not closed, not inherited by a forked child, and has lost no worker."""
-        return not self._closed and self.ours and self.lost is None
+        """Whether it is not closed, not inherited by a forked child, and all its workers can work."""
+        return not self._closed and self.ours and self.lost is None and not self.task_queue.spoiled
 
     @property
     def ours(self) -> bool:
@@ -200,9 +200,9 @@ class Pool(Owner):
         self.task_queue.drop(*asked.request)
         return answer
 
-    def heard(self, asked: Asked) -> Any:
-        """Waits for a worker's answer. Raises the exception that it answers with."""
-        self.wait([(asked.position, 1)], 0)
+    def heard(self, asked: Asked, timeout: float = 0) -> Any:
+        """Waits for a worker's answer. Raises the exception that it answers with, and as `wait`."""
+        self.wait([(asked.position, 1)], timeout)
         answer = self.answer(asked)
         value = self.task_queue.take_object(*place_of(answer))
         if answer["result"] == ERROR:
@@ -247,6 +247,7 @@ class Pool(Owner):
         slice_ = _SLICE if self.job.process else _CHECK_INTERVAL
         while (found := self.look(batches, check, min(slice_, timeout or slice_))) is None:
             if end is not None and self._checked_at > end:
+                self.task_queue.spoil()
                 raise RuntimeError(f"DataLoader timed out after {timeout} seconds")
         return found
 

@@ -18,7 +18,7 @@ from .._common.errors import make
 from .._memory import mapping
 from .._memory.shared_file import SharedFile
 
-_HEADER, _TASK_BYTES, _PAGE, _WAKEUP, _NOTICE = 4096, 128, 4096, 192, 320
+_HEADER, _TASK_BYTES, _PAGE, _WAKEUP, _NOTICE, _SPOILED = 4096, 128, 4096, 192, 320, 336
 
 TASK = np.dtype([(field[0], np.dtype(field[1])) for field in _native.Task._fields_])
 _ASKED = {"first": "u8", "index": "i8", "row": "u4", "buffer": "u4", "kind": "u4", "alone": "u4", "argument": "u8"}
@@ -174,6 +174,14 @@ class TaskQueue:
 
     def repost(self, worker: int, position: int) -> None:
         self._check(_native.queue_repost(self.address, worker, position))
+
+    @property
+    def spoiled(self) -> bool:
+        """Whether a worker can do nothing more, for good: it failed to start, or hangs."""
+        return bool(self._memory[_SPOILED])
+
+    def spoil(self) -> None:
+        self._memory[_SPOILED] = 1
 
     def stop(self) -> None:
         """Every worker's `take` says so from now on."""

@@ -39,6 +39,7 @@ class Worker:
             self._start()
         except BaseException as error:
             self._broken = self._sent(error)
+            self._task_queue.spoil()
         while (count := self._take(tasks)) is not None:
             if count:
                 self._do(tasks, count)
