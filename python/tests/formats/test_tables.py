@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import re
 import warnings
 from pathlib import Path
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 from helpers import Later, python
 
-from stocached import InvalidError, Loader, source
+from stocached import BadSampleError, InvalidError, Loader, source
 from stocached._formats import tables
 from stocached._pipes import sources
 
@@ -132,6 +133,17 @@ def test_values_of_other_types(tmp_path: Path):
     assert second == dict.fromkeys(["day", "time", "flag", "map"]) | {"lists": [], "holes": [2], "long": [2.5, 3.5]}
 
 
+@pytest.mark.parametrize("make", ["list_", "large_list", "list_view", "large_list_view", "2"])
+def test_lists_of_numbers_are_arrays_whatever_the_kind_of_list(tmp_path: Path, make: str):
+    kind, column = pa.list_(pa.bool_(), 2) if make == "2" else getattr(pa, make)(pa.bool_()), [[True, False], None] * 6
+    table = pa.table({"x": pa.array(column, kind), "full": pa.array([[False, True]] * 12, kind)})
+    with pa.ipc.new_file(tmp_path / "a.arrow", table.schema) as file:
+        file.write_table(table, max_chunksize=5)
+    for row, wanted in zip(source(tmp_path / "a.arrow"), column, strict=True):
+        assert row["full"].tolist() == [False, True]
+        assert row["x"] is wanted is None or (row["x"].tolist() == wanted and row["x"].dtype == np.bool_)
+
+
 def test_numbers_are_those_of_pyarrow_without_its_import_of_pandas(tmp_path: Path):
     kinds = ["bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))]
     kinds += ["float16", "float32", "float64"]
@@ -240,6 +252,17 @@ ALIKE = {
     "times of zones": (pa.array([1], pa.timestamp("us")), pa.array([1], pa.timestamp("us", "UTC"))),
     "times of a day": (pa.array([1], pa.time32("ms")), pa.array([1000], pa.time64("us"))),
     "decimals": (pa.array([1], pa.decimal128(5, 2)), pa.array([1], pa.decimal256(7, 2))),
+    "order of keys": (pa.array([{"b": 1, "c": "x"}]), pa.array([{"c": "x", "b": 1}])),
+    "a null number in a dict": (pa.array([{"b": "x"}]), pa.array([{"b": None}], pa.struct([("b", pa.int32())]))),
+    "ints in dicts in lists": (pa.array([[{"b": 1}]]), pa.array([[{"b": 1}]], pa.list_(pa.struct([("b", pa.int8())])))),
+    "ints of maps": [pa.array([[("a", 1)]], pa.map_(pa.string(), getattr(pa, kind)())) for kind in ("int8", "int64")],
+    "views": (pa.array([[1]]), pa.array([[1]], pa.list_view(pa.int64()))),
+    "tensors of one dimension": (
+        pa.array([[1, 2]]),
+        pa.ExtensionArray.from_storage(
+            pa.fixed_shape_tensor(pa.int64(), (2,)), pa.array([[1, 2]], pa.list_(pa.int64(), 2))
+        ),
+    ),
 }
 OTHER = {
     "numbers in lists": (pa.array([[1]]), pa.array([[1.5]]), r"'x\[\]' is int64 in .* and double"),
@@ -255,12 +278,17 @@ OTHER = {
 @pytest.mark.parametrize("case", [*ALIKE, *OTHER])
 def test_types_count_as_other_ones_if_their_values_differ(tmp_path: Path, case: str):
     first, second, *said = ALIKE.get(case) or OTHER[case]
-    for values in ((first, second), (second, first)):
+    for values, ending in itertools.product(((first, second), (second, first)), ("parquet", "arrow")):
         for name, value in zip("ab", values):
-            pq.write_table(pa.table({"x": value}), tmp_path / f"{name}.parquet")
+            made = pa.table({"x": value})
+            if ending == "parquet":
+                pq.write_table(made, tmp_path / f"{name}.parquet")
+            else:
+                with pa.ipc.new_file(tmp_path / f"{name}.arrow", made.schema) as file:
+                    file.write_table(made)
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
-            source(tmp_path / "*.parquet")
+            source(tmp_path / f"*.{ending}")
         assert len(told) == len(said)
         assert not said or values[0] is second or re.search(said[0], str(told[0].message))
 
@@ -318,3 +346,30 @@ def test_reading_takes_the_memory_of_a_group(tmp_path: Path):
         "assert pyarrow.default_memory_pool().max_memory() < 8 << 20, pyarrow.default_memory_pool().max_memory()\n",
         table(tmp_path / "a.parquet", 32 * 16, 16, width=1 << 14),
     )
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_errors_and_bad_samples_name_the_row_of_the_file(tmp_path: Path, workers: int):
+    column = pa.array([None if k in (9, 11) else "x" for k in range(20)])
+    pq.write_table(pa.table({"text": column[:4]}), tmp_path / "0.parquet", row_group_size=4)
+    pq.write_table(pa.table({"text": column}), tmp_path / "1.parquet", row_group_size=8)
+
+    def length(row: dict[str, Any]) -> int:
+        if row["text"] is None:
+            raise BadSampleError("there is no text")
+        return len(row["text"])
+
+    rows = source(tmp_path / "*.parquet")
+    chains = (
+        rows.map(length),
+        rows.filter(length).map(length),
+        rows.flat_map(lambda row: [length(row)]),
+        rows.map(length).filter(bool),
+    )
+    for pipe in chains:
+        with pytest.raises(BadSampleError, match=r"1\.parquet, row group 1, row 9 of the file: there is no text"):
+            list(Loader(pipe, 5, num_workers=workers))
+        with pytest.warns(UserWarning, match="row 9 of the file"):
+            loader = Loader(pipe, 5, num_workers=workers, bad_samples="skip")
+            assert sum(map(len, loader)) == 22
+        assert loader.stats().bad_samples == 2  # of one element

@@ -250,5 +250,12 @@ class Elements(ReadsAhead):
         name = getattr(self.files[d], "name", None)
         return f"{printable(str(self.paths[d]))}, {name(local) if callable(name) else f'element {local}'}"
 
+    def item_name(self, index: int, ordinal: int) -> str:
+        """An item of an element by its place in the file, for errors."""
+        d, local = self._place(index)
+        assert self.counts is not None
+        number = int(self.counts[index - local : index].sum()) + ordinal
+        return f"{'row' if hasattr(self.files[d], 'item_columns') else 'item'} {number}"
+
     def __repr__(self) -> str:
         return f"<{len(self):,} elements of {len(self.paths):,} files>"

@@ -8,7 +8,7 @@ import re
 import threading
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -105,13 +105,11 @@ class Table:
     def _plan(self) -> None:
         """It finds out what the chosen columns have."""
         nulls = self._only_nulls()
-        self.item_types = dict(
-            kind for name in self._names if name not in nulls for kind in _kinds_of(name, self._types[name])
-        )
+        self.item_types = dict(kind for name in self._names for kind in _kinds_of(name, self._types[name], nulls))
         del self._types
 
     def _only_nulls(self) -> set[str]:
-        """The columns that have nothing else, as far as the file says it."""
+        """The columns, and the fields in them, that have nothing else, as far as the file says it."""
         return set()
 
     def _open(self) -> Any:
@@ -239,6 +237,7 @@ class Arrow(Table):
     _spans: Sequence[tuple[int, int]] = ()
     _sizes: list[int]
     _index: dict[str, int]
+    _nulls: set[str] | None = None
 
     def __init__(self, path: Any, columns: Sequence[str] | None = None) -> None:
         self._fields: list[int] | None = None
@@ -263,6 +262,8 @@ class Arrow(Table):
             for k in range(reader.num_record_batches):  # one at a time: compressed ones are unpacked
                 noted.next, batch = True, reader.get_batch(k)
                 found.append((batch.num_rows, batch.nbytes * (1 if near else len(names))))
+                nulls = set(_nulls_of(batch))
+                self._nulls = nulls if self._nulls is None else self._nulls & nulls
                 del batch
             del reader
         if not near:
@@ -271,6 +272,9 @@ class Arrow(Table):
         self.counts, self._sizes = [rows for rows, _ in found], [size for _, size in found]
         self._index = {name: at for at, name in enumerate(names)}
         return names
+
+    def _only_nulls(self) -> set[str]:
+        return self._nulls or set()
 
     def _open(self) -> Any:
         import pyarrow
@@ -304,25 +308,53 @@ class _Noted:
         return self._file.pread(size, at)  # type: ignore[no-any-return]
 
 
-def _kinds_of(name: str, kind: Any) -> Iterator[tuple[str, str]]:
-    """What the values of a type are, and the values in them. Types whose values are alike have one text; nulls have none."""
+def _nulls_of(batch: Any) -> Iterator[str]:
+    """The names of columns, and of the fields in them, that have only nulls, as the file has counted them."""
+    from pyarrow import types
+
+    columns = [*zip(batch.schema.names, batch.columns)]
+    while columns:
+        name, column = columns.pop()
+        try:
+            column.validate()  # else what a damaged file does not count is counted anywhere in memory
+        except ValueError:
+            continue
+        if column.null_count == len(column):
+            yield name
+        elif types.is_struct(column.type):
+            kinds = map(column.type.field, range(column.type.num_fields))
+            columns += [(f"{name}.{kind.name}", column.field(k)) for k, kind in enumerate(kinds)]
+
+
+def _kinds_of(name: str, kind: Any, nulls: Set[str], *, plain: bool = False) -> Iterator[tuple[str, str]]:
+    """What the values of a type are, and the values in them. Types whose values are alike have one text; nulls have none.
+    plain: numbers in it are Python's."""
     from pyarrow import FixedShapeTensorType, types
 
+    tensor = isinstance(kind, FixedShapeTensorType)
     said = _SAME.sub("", str(kind))
-    if hasattr(kind, "storage_type") and not isinstance(kind, FixedShapeTensorType):
-        yield from _kinds_of(name, kind.storage_type)
+    if name in nulls or types.is_null(kind):
+        return
+    if hasattr(kind, "storage_type") and (not tensor or len(kind.shape) == 1):
+        yield from _kinds_of(name, kind.storage_type, nulls, plain=plain)
     elif types.is_dictionary(kind):
-        yield from _kinds_of(name, kind.value_type)
+        yield from _kinds_of(name, kind.value_type, nulls, plain=plain)
     elif types.is_struct(kind):
         fields = [kind.field(k) for k in range(kind.num_fields)]
-        yield name, f"dict of {', '.join(field.name for field in fields)}"
+        yield name, f"dict of {', '.join(sorted(field.name for field in fields))}"
         for field in fields:
-            yield from _kinds_of(f"{name}.{field.name}", field.type)
+            yield from _kinds_of(f"{name}.{field.name}", field.type, nulls, plain=plain)
+    elif types.is_map(kind):
+        yield name, "map"
+        yield from _kinds_of(f"{name} (key)", kind.key_type, nulls, plain=True)
+        yield from _kinds_of(f"{name} (value)", kind.item_type, nulls, plain=True)
     elif said.startswith("list<"):
         yield name, "list"
-        yield from _kinds_of(f"{name}[]", kind.value_type)
-    elif not types.is_null(kind):
-        yield name, said
+        yield from _kinds_of(f"{name}[]", kind.value_type, nulls, plain=plain or not _is_number(kind.value_type))
+    elif plain and types.is_integer(kind):
+        yield name, "int"
+    else:
+        yield name, "float" if plain and types.is_floating(kind) else said
 
 
 def _values_of(column: Any) -> Sequence[Any]:
@@ -349,8 +381,7 @@ def _values_of_others(column: Any, kind: Any) -> Sequence[Any]:
     if isinstance(column, pyarrow.ChunkedArray):
         return [value for chunk in column.chunks for value in _values_of(chunk)]
     if isinstance(column, pyarrow.FixedShapeTensorArray):
-        tensors = iter(np.array(column.drop_null().to_numpy_ndarray()))
-        return [next(tensors) if there else None for there in column.is_valid().to_pylist()]
+        return _between_nulls(iter(np.array(column.drop_null().to_numpy_ndarray())), column)
     if isinstance(column, pyarrow.ExtensionArray):
         return _values_of(column.storage)
     if types.is_dictionary(kind):
@@ -363,23 +394,27 @@ def _values_of_others(column: Any, kind: Any) -> Sequence[Any]:
         return _or_none(list(column.to_numpy(zero_copy_only=False)), column)
     if _is_number(kind):
         return _or_none(list(_numbers(column)), column)
-    if (
-        (types.is_list(kind) or types.is_large_list(kind))
-        and _is_number(kind.value_type)
-        and not column.values.null_count
-    ):
-        values, ends = _written(column.values), _numbers(column.offsets).tolist()
-        return _or_none([values[begin:end] for begin, end in itertools.pairwise(ends)], column)
-    if types.is_fixed_size_list(kind) and _is_number(kind.value_type) and not column.null_count:
-        values = column.flatten()
+    if _SAME.sub("", str(kind)).startswith("list<") and _is_number(kind.value_type):
+        values = column.flatten()  # of the rows that are not null
         if not values.null_count:
-            return list(_written(values).reshape(len(column), kind.list_size))
+            numbers = np.array(_numbers(values))  # a copy that the program may change, as torch wants it
+            if types.is_fixed_size_list(kind):
+                rows = list(numbers.reshape(len(column) - column.null_count, kind.list_size))
+                return _between_nulls(iter(rows), column) if column.null_count else rows
+            ends = np.cumsum(_sizes_of(column)).tolist()
+            return _or_none([numbers[begin:end] for begin, end in itertools.pairwise([0, *ends])], column)
     return list(column.to_pylist())
 
 
-def _written(values: Any) -> npt.NDArray[Any]:
-    """A copy that the program may change, as torch wants it."""
-    return np.array(_numbers(values))
+def _sizes_of(column: Any) -> npt.NDArray[Any]:
+    """The values in each row of a column of lists; 0 for a null, whatever lies below it."""
+    sizes = _numbers(column.sizes) if hasattr(column, "sizes") else np.diff(_numbers(column.offsets))
+    return sizes * _numbers(column.is_valid()) if column.null_count else sizes
+
+
+def _between_nulls(values: Iterator[Any], column: Any) -> list[Any]:
+    """values: of the rows that are not null."""
+    return [next(values) if there else None for there in _numbers(column.is_valid()).tolist()]
 
 
 def _numbers(values: Any) -> npt.NDArray[Any]:

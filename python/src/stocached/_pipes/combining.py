@@ -117,9 +117,9 @@ class Join(Stage):
     def in_order(self) -> bool:
         return all(side.in_order for side in self.above)
 
-    def where(self, element: int) -> str:
+    def where(self, element: int, ordinal: int | None = None) -> str:
         d, local = self.counts.locate(element)
-        return self.above[d].where(local)
+        return self.above[d].where(local, ordinal)
 
     def shown(self) -> str:
         return f"+ ({len(self.above)} pipes, one after the other)"
@@ -243,8 +243,8 @@ class Zip(Stage):
     def order_key(self) -> Any:
         return "in order" if self.in_order else None
 
-    def where(self, element: int) -> str:
-        return self.above[0].where(element) if self.one_order else f"item {element} of {self.shown()}"
+    def where(self, element: int, ordinal: int | None = None) -> str:
+        return self.above[0].where(element, ordinal) if self.one_order else f"item {element} of {self.shown()}"
 
     def shown(self) -> str:
         return f".zip({len(self.above)} pipes, side by side)"

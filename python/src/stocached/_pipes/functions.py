@@ -65,20 +65,20 @@ class Function(Stage):
         """The seed of the numbers that the function gets for an item. seed: of the loader."""
         return visits.seed_at(seed, visit, self.random - 1, ordinal) if self.draws else 0
 
-    def call(self, item: Any, at: Any, seed: int) -> Any:
+    def call(self, item: Any, at: Any, seed: int, ordinal: int | None = None) -> Any:
         """at: the visit or the element, for errors; None: unknown. seed: of the generator of this item, if the stage is
-        random."""
+        random. ordinal: of the item, for errors."""
         try:
             return self.function(item, self._generator(seed)) if self.draws else self.function(item)
         except Exception as error:
-            self.failed(error, at)
+            self.failed(error, at, ordinal)
 
-    def failed(self, error: Exception, at: Any) -> NoReturn:
-        """Raises an error of the function, with a note. at: as of `call`."""
+    def failed(self, error: Exception, at: Any, ordinal: int | None = None) -> NoReturn:
+        """Raises an error of the function, with a note. at, ordinal: as of `call`."""
         if isinstance(error, StopIteration):  # which would end an epoch
             error = RuntimeError(f"the function raised StopIteration({error})")
         element = at.element if isinstance(at, Visit) else at
-        where = None if element is None else self.above[0].where(element)
+        where = None if element is None else self.above[0].where(element, ordinal)
         if where is not None and isinstance(error, BadSampleError):
             error = error.named(where)
         raise_noted(error, f"stocached: in {self.shown()}{self.line}{'' if where is None else f', with {where}'}")
@@ -160,16 +160,16 @@ class Map(Function):
                 raise _StageError(each, own) from None
         return item
 
-    def call(self, item: Any, at: Any, seed: int) -> Any:
+    def call(self, item: Any, at: Any, seed: int, ordinal: int | None = None) -> Any:
         try:
             return self.made(item, seed)
         except Exception as error:
-            self.failed(error, at)
+            self.failed(error, at, ordinal)
 
-    def failed(self, error: Exception, at: Any) -> NoReturn:
+    def failed(self, error: Exception, at: Any, ordinal: int | None = None) -> NoReturn:
         if isinstance(error, _StageError):
-            Function.failed(error.stage, error.error, at)
-        super().failed(error, at)
+            Function.failed(error.stage, error.error, at, ordinal)
+        super().failed(error, at, ordinal)
 
     @cached_property
     def rows(self) -> Any:
@@ -203,9 +203,9 @@ class Map(Function):
         call, seed_of, seed, owns = self.call, self.seed_of, window.seed, self.owns
         for visit, ordinal, item in self.above[0].items(some, window):
             try:
-                made = call(own_copy(item) if owns else item, visit, seed_of(visit, ordinal, seed))
+                made = call(own_copy(item) if owns else item, visit, seed_of(visit, ordinal, seed), ordinal)
             except Exception as error:
-                window.left_out(self.above[0].where(visit.element), error)
+                window.left_out(self.above[0].where(visit.element, ordinal), error)
                 continue
             yield visit, ordinal, made
 
@@ -251,18 +251,18 @@ class Filter(Several):
             if lent:
                 item = own_copy(item)
             try:
-                stays = self._is_true(call(item, visit, seed_of(visit, ordinal, seed)), visit)
+                stays = self._is_true(call(item, visit, seed_of(visit, ordinal, seed), ordinal), visit, ordinal)
             except Exception as error:
-                window.left_out(self.above[0].where(visit.element), error)
+                window.left_out(self.above[0].where(visit.element, ordinal), error)
                 continue
             if stays:
                 yield visit, ordinal, item
 
-    def _is_true(self, value: Any, visit: Visit) -> bool:
+    def _is_true(self, value: Any, visit: Visit, ordinal: int) -> bool:
         try:
             return bool(value)
         except Exception as error:  # such as an array
-            self.failed(error, visit)
+            self.failed(error, visit, ordinal)
 
 
 class FlatMap(Several):
@@ -277,9 +277,9 @@ class FlatMap(Several):
         first = above.indexed  # one item has the ordinals 0, 1, ...
         for visit, ordinal, item in above.items(some, window):
             try:
-                made = self.called(item, visit, seed_of(visit, ordinal, seed))
+                made = self.called(item, visit, seed_of(visit, ordinal, seed), ordinal)
             except Exception as error:
-                window.left_out(above.where(visit.element), error)
+                window.left_out(above.where(visit.element, ordinal), error)
                 continue
             numbers: Iterable[int] = itertools.count()
             if not first:
@@ -290,25 +290,28 @@ class FlatMap(Several):
                 )
             except Exception as error:
                 try:
-                    self.failed(error, visit)
+                    self.failed(error, visit, ordinal)
                 except Exception as noted:
-                    window.left_out(above.where(visit.element), noted)
+                    window.left_out(above.where(visit.element, ordinal), noted)
 
     def _is_lent(self, item: Any) -> bool:
         """Whether the function gets the item itself, which may be large, such as an array; what it makes may be parts."""
         return self.above[0].lends and type(item) not in CONSTANT and container_of(item) is None
 
-    def called(self, item: Any, visit: Visit, seed: int) -> Any:
+    def called(self, item: Any, visit: Visit, seed: int, ordinal: int | None = None) -> Any:
         """The iterable of an item."""
         lent = self.above[0].lends and not self._is_lent(item)
-        made = self.call(own_copy(item) if lent else item, visit, seed)
+        made = self.call(own_copy(item) if lent else item, visit, seed, ordinal)
         if made is None or isinstance(made, _NO_LISTS):
             advice = "is a return missing?" if made is None else "write [...] around it, or list(...)"
             raise self.refuse(
-                f"it has made {one_line(made)}, with {self.above[0].where(visit.element)}, and takes an iterable of items; "
+                f"it has made {one_line(made)}, with {self.above[0].where(visit.element, ordinal)}, and takes an iterable of items; "
                 + advice
             )
         return made
+
+    def where(self, element: int, ordinal: int | None = None) -> str:
+        return super().where(element)  # the ordinals are its own
 
 
 class Counted(FlatMap):
@@ -429,7 +432,7 @@ class Counted(FlatMap):
         given = self._given if isinstance(self._given, (int, np.integer)) else "..."
         return f"{super().shown()[:-1]}, count={given})"
 
-    def where(self, element: int) -> str:
+    def where(self, element: int, ordinal: int | None = None) -> str:
         e, ordinal = self.counts.locate(element)
         return f"item {ordinal} of {self.above[0].where(e)}"
 

@@ -159,7 +159,7 @@ class PipeLists(Lists):
             done = len(into) - first  # the stages above the one that failed have given one more
             gave = zip(maps, before)
             failed = next((each for each, count in gave if tally.items(each.number) == count + done), maps[-1])
-            failed.failed(error, entries[done][0][0])
+            failed.failed(error, entries[done][0][0], entries[done][1])
 
     def sent(self, entries: Sequence[Entry]) -> list[Entry]:
         return [((visit.element, visit.draw, visit.epoch), ordinal, item) for visit, ordinal, item in entries]
@@ -168,7 +168,7 @@ class PipeLists(Lists):
         return seed_at(self._seed, entry[0], 0, entry[1])
 
     def where(self, entry: Entry) -> str:
-        return "an item" if entry[0] is None else self._above.where(entry[0][0])
+        return "an item" if entry[0] is None else self._above.where(entry[0][0], entry[1])
 
     def all(self) -> Iterator[Any]:
         """The items of epoch 0, for one rank."""

@@ -28,14 +28,13 @@ def batches(stage: Any, items: list[Item], window: Window) -> Iterator[Item]:
     kept: list[Item] = []
     lengths: list[int] = []
     for item in items:
-        visit = item[0]
         try:
             length = _length(stage, item)
         except Exception as error:
-            window.left_out(stage.above[0].where(visit.element), error)
+            window.left_out(_where(stage, item), error)
             continue
         if length > stage.size:
-            raise stage.refuse(f"{_where(stage, visit)} has the length {length:,}, and n is {stage.size:,}")
+            raise stage.refuse(f"{_where(stage, item)} has the length {length:,}, and n is {stage.size:,}")
         kept.append(item)
         lengths.append(length)
     if not kept:
@@ -53,11 +52,11 @@ def _length(stage: Any, item: Item) -> int:
     try:
         return whole("the length", stage.by(item[2]))
     except Exception as error:
-        raise_noted(error, f"stocached: in {stage.shown()}{stage.line}, with {_where(stage, item[0])}")
+        raise_noted(error, f"stocached: in {stage.shown()}{stage.line}, with {_where(stage, item)}")
 
 
-def _where(stage: Any, visit: Visit) -> str:
-    return str(stage.above[0].where(visit.element))
+def _where(stage: Any, item: Item) -> str:
+    return str(stage.above[0].where(item[0].element, item[1]))
 
 
 def _ends(lengths: npt.NDArray[np.int64], n: int) -> list[int]:
@@ -104,7 +103,7 @@ def rows(stage: Any, items: list[Item]) -> Iterator[Item]:
             if length and kept:
                 _check_alike(columns, kept[0][2])
         except InvalidError as error:
-            raise stage.refuse(f"{_where(stage, visit)} {error}") from None
+            raise stage.refuse(f"{_where(stage, (visit, ordinal, item))} {error}") from None
         if length:
             kept.append((visit, ordinal, columns))
             lengths.append(length)

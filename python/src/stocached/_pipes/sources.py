@@ -119,7 +119,7 @@ class Source(Stage):
         lists.datasets.append(element_datasets.Read(self.data))
         return "source"
 
-    def where(self, element: int) -> str:
+    def where(self, element: int, ordinal: int | None = None) -> str:
         file = ""
         with contextlib.suppress(
             Exception
@@ -146,7 +146,7 @@ class Parts(FlatMap):
     def sources(self) -> list[Any]:
         return [self.function]
 
-    def where(self, element: int) -> str:
+    def where(self, element: int, ordinal: int | None = None) -> str:
         return f"part {element} of {self.shown()}"
 
     def drawn(self) -> list[str]:
@@ -176,8 +176,9 @@ class Rows(Parts):
     def sources(self) -> list[Any]:
         return self._groups.sources()
 
-    def where(self, element: int) -> str:
-        return self._groups.where(element)
+    def where(self, element: int, ordinal: int | None = None) -> str:
+        row = "" if ordinal is None else f", {self._groups.data.item_name(element, ordinal)} of the file"
+        return self._groups.where(element) + row
 
     def shown(self) -> str:
         return f"{self._groups.shown()[:-1]}, {int(self.learned().sum()):,} items)"
@@ -193,5 +194,5 @@ def of_files(source: Source) -> Stage:
 
 
 class _Numbers(Source):
-    def where(self, element: int) -> str:
+    def where(self, element: int, ordinal: int | None = None) -> str:
         return f"part {element}"

@@ -203,9 +203,9 @@ class Stage:
         """The number of random stages, this one included."""
         return max((stage.random for stage in self.above), default=0)
 
-    def where(self, element: int) -> str:
-        """Names an element in errors."""
-        return self.above[0].where(element)
+    def where(self, element: int, ordinal: int | None = None) -> str:
+        """Names an element in errors. ordinal: of its item; None: not known."""
+        return self.above[0].where(element, ordinal)
 
     def shown(self) -> str:
         """The stage as a line of `print(pipe)`."""
