@@ -160,6 +160,33 @@ def test_a_dataset_that_raises_stop_iteration_ends_no_epoch(kind, settings):
     loader.close()
 
 
+def stops(*_):
+    raise StopIteration("mine")
+
+
+STOPS = {
+    r"augment=<function stops> raised": lambda: ([*range(8)], {"augment": stops}),
+    r"collate_fn=<function stops> raised": lambda: ([*range(8)], {"collate_fn": stops}),
+    r"collate_fn=<function stops> raised StopIteration\(mine\)": lambda: (None, {"collate_fn": stops}),
+    r"batch_augment= raised": lambda: ([*range(8)], {"batch_augment": stops}),
+    r"\.map\(stops\) raised": lambda: (source([*range(8)]).map(stops), {}),
+    r"\.flat_map\(stops\) raised": lambda: (source([*range(8)]).flat_map(stops), {}),
+    r"worker_init_fn raised": lambda: ([*range(8)], {"worker_init_fn": stops, "num_workers": 1}),
+}
+
+
+@BOTH
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("said", list(STOPS))
+def test_a_function_that_raises_stop_iteration_is_named_and_ends_no_epoch(kind, said, workers):
+    loader, (dataset, settings) = kind(), STOPS[said]()
+    if dataset is None:
+        base = sys.modules["torch.utils.data"].IterableDataset if "torch" in loader.__module__ else object
+        dataset = type("Iterable", (base,), {"__iter__": lambda self: iter(range(8))})()
+    with pytest.raises(RuntimeError, match=said):
+        list(loader(dataset, 4, **{"num_workers": workers} | settings))
+
+
 @BOTH
 def test_a_dataset_that_grows_under_an_order(kind):
     class Grows(list):

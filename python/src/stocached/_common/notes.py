@@ -1,10 +1,22 @@
-"""Notes in errors of the user's code."""
+"""Errors of the user's code."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import NoReturn
+from typing import NoReturn, TypeVar
+
+_E = TypeVar("_E", bound=BaseException)
+
+
+def no_end(error: _E, who: str) -> _E | RuntimeError:
+    """What an error of a function of the program is raised as. A StopIteration would end an epoch in silence, so it becomes a
+    RuntimeError, which names whose it is."""
+    if isinstance(error, StopIteration):
+        made = RuntimeError(f"{who} raised StopIteration({error})").with_traceback(error.__traceback__)
+        made.__cause__ = error
+        return made
+    return error
 
 
 @contextlib.contextmanager

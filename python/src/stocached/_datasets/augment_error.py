@@ -8,7 +8,7 @@ import sys
 from typing import Any, NoReturn
 
 from .._common.errors import BadSampleError, InvalidError
-from .._common.notes import raise_noted
+from .._common.notes import no_end, raise_noted
 from .._common.one_line import one_line
 from .._common.subsets import is_subset
 from .cache_backed import CacheBacked
@@ -19,6 +19,7 @@ _MOST = 6  # values of a sample in a message
 def raise_of_sample(error: Exception, function: Any, sample: Any, dataset: Any, index: Any) -> NoReturn:
     """Raises the error of the function, with the sample that it got. An InvalidError names its file too, if that is
     known."""
+    error = no_end(error, _named(function))
     if isinstance(error, BadSampleError):
         raise error.named(_where(function, index)) from error.__cause__  # it says all of the sample
     if type(error) is InvalidError:

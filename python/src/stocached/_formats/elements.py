@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from .._common.cached import cached_property
 from .._common.errors import BadSampleError, InvalidError
-from .._common.notes import raise_noted
+from .._common.notes import no_end, raise_noted
 from .._common.numbers import position_of, whole
 from .._common.one_line import one_line, printable
 from .._common.reads_ahead import ReadsAhead
@@ -224,9 +224,7 @@ class Elements(ReadsAhead):
             raise BadSampleError(error.reason, self.name(index)) from error.__cause__
         except Exception as error:
             self._check(d)  # this is the cause then
-            if isinstance(error, StopIteration):  # which would end an epoch
-                error = RuntimeError(f"{self.kind.__name__} raised StopIteration({error})")
-            raise_noted(error, f"stocached: in {self.name(index)}")
+            raise_noted(no_end(error, self.kind.__name__), f"stocached: in {self.name(index)}")
         self._check(d)  # after the read, so that we use no bytes that another program wrote during it
         if self.counts is not None and len(made) != self.counts[index]:
             raise BadSampleError(

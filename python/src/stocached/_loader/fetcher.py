@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from .._checks.loading import without_stop_iteration
-from .._common.notes import raise_noted
+from .._common.notes import no_end, raise_noted
+from .._common.one_line import one_line
 from .._datasets.cache_backed import CacheBacked
 from .._random.sample_seeds import sample_seed
 from .._workers.stateful import give_back, is_stateful, state_of
@@ -41,11 +42,18 @@ class ByIndex:
         return seed
 
 
+def made_by(collate: Callable[[Any], Any], samples: Any) -> Any:
+    try:
+        return collate(samples)
+    except StopIteration as error:
+        raise no_end(error, f"collate_fn={one_line(collate)}") from error
+
+
 def batch_of(collate: Callable[[Any], Any], samples: Any, indices: Any, dataset: Any) -> Any:
     """What the function makes of samples. Its error names one that is None, which it may not have expected, and what makes
     pictures alike."""
     try:
-        return collate(samples)
+        return made_by(collate, samples)
     except Exception as error:
         # That of a pipe names its stage. A dataset's __getitems__ may give any object.
         if hasattr(collate, "by_default") or not isinstance(samples, (list, tuple)):
@@ -131,15 +139,11 @@ class Fetcher:
         if self._iterator is not None:
             samples = self._next(wanted)
             self.count = len(samples) if self._batched else 1
-            return batch_of(self._collate, samples, (), self._source) if self._batched else self._collate(samples)
-        try:
-            return self._by_index(wanted)
-        except StopIteration as error:  # which would end the epoch
-            raise RuntimeError(f"the function that makes batches raised StopIteration({error})") from error
-
-    def _by_index(self, wanted: Any) -> Any:
+            return (
+                batch_of(self._collate, samples, (), self._source) if self._batched else made_by(self._collate, samples)
+            )
         if not self._batched:
-            return self._collate(without_stop_iteration(operator.getitem, self._dataset, wanted))
+            return made_by(self._collate, without_stop_iteration(operator.getitem, self._dataset, wanted))
         self.bad = []
         samples = self._load(wanted)
         self.count = len(wanted) - len(self.bad)

@@ -18,6 +18,7 @@ import numpy as np
 from .._common import threads
 from .._common.errors import ClosedError, InvalidError, NondeterministicDatasetError, StateError
 from .._common.load_time import delay_ns, idle_ns
+from .._common.notes import no_end
 from .._common.reads_ahead import ahead_of
 from .._common.warning import warn_user
 from .._memory.mapping import keep_some_freed
@@ -282,19 +283,19 @@ class BatchIterator:
     def _augmented(self, batch: Delivered) -> Any:
         context, start = self._context, time.monotonic_ns()
         assert context.batch_augment is not None
+        name = getattr(context.setup.batch_augment, "named", "batch_augment=")
         try:
             with context.job.counting():
                 made = context.batch_augment(batch.data)
             if made is None and batch.data is not None:
-                name = getattr(context.setup.batch_augment, "named", "batch_augment=")
                 raise InvalidError(
                     f"{name} returned None: it must return the batch that the training loop gets. Is a return missing?"
                 )
             return made
         except BaseException as error:
             self._fail(batch)
-            if isinstance(error, StopIteration):  # StopIteration would end the epoch, as after the last batch
-                raise RuntimeError("batch_augment raised StopIteration") from error
+            if isinstance(error, StopIteration):
+                raise no_end(error, name) from error
             raise
         finally:
             end = time.monotonic_ns()

@@ -19,6 +19,7 @@ from .._workers import serialization
 from .._workers.task_queue import TaskQueue
 from . import columns
 from .bad_samples import BadSample, bad_sample
+from .fetcher import made_by
 from .job import Job
 
 _LONGEST = 20_000_000  # ns: how long a task reads, if it has some items
@@ -169,10 +170,7 @@ class Finisher:
         self.count = len(items)
         if not items:
             return None
-        try:
-            return collated(self._job, items if self._job.batched else items[0])
-        except StopIteration as error:  # which would end the epoch
-            raise RuntimeError(f"the function that makes batches raised StopIteration({error})") from error
+        return collated(self._job, items if self._job.batched else items[0])
 
     def _finished(self, entries: list[Entry]) -> list[Any] | None:
         """None: a function has drawn from a global generator, which was not seeded."""
@@ -370,7 +368,7 @@ def collated(job: Job, items: Any) -> Any:
     """A batch, whose time is that of its stage."""
     start = time.monotonic_ns()
     try:
-        return job.collate(items)
+        return made_by(job.collate, items)
     finally:
         if job.counters is not None:
             current().ns[job.counters.chain.batch] += time.monotonic_ns() - start

@@ -15,6 +15,7 @@ from .. import _native
 from .._checks import loading
 from .._common.errors import SchemaError
 from .._common.load_time import QUICK, delay_ns, idle_ns
+from .._common.notes import no_end
 from .._datasets.cache_backed import CacheBacked
 from .._datasets.lists import Lists
 from .._datasets.tally import current
@@ -105,7 +106,7 @@ class LoaderWorker(Worker):
             if self._job.process:
                 raise error
             return RuntimeError(f"SystemExit({error.code!r})").with_traceback(error.__traceback__)
-        return error
+        return no_end(error, "the dataset" if self._started else "worker_init_fn")
 
     def _sent(self, error: BaseException) -> Any:
         return self._job.backend.error(self._survived(error), self._job.where(self._number))
@@ -169,8 +170,6 @@ class LoaderWorker(Worker):
         return data
 
     def _answer_error(self, task: _native.Task, error: BaseException) -> None:
-        if isinstance(error, StopIteration):  # which would end the epoch
-            error = RuntimeError(f"the dataset raised StopIteration({error})").with_traceback(error.__traceback__)
         bad = bad_sample(task.index, error) if self._job.skips_bad and task.kind == SAMPLE else None
         sent = self._sent(error) if bad is None else bad
         answer(task, self._task_queue.put_object(sent), ERROR if bad is None else BAD)

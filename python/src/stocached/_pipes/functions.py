@@ -13,7 +13,7 @@ import numpy as np
 
 from .._common.cached import cached_property
 from .._common.errors import BadSampleError, InvalidError
-from .._common.notes import raise_noted
+from .._common.notes import no_end, raise_noted
 from .._common.numbers import whole
 from .._common.one_line import name_of, one_line
 from .._datasets.augment_function import takes_generator
@@ -75,8 +75,7 @@ class Function(Stage):
 
     def failed(self, error: Exception, at: Any, ordinal: int | None = None) -> NoReturn:
         """Raises an error of the function, with a note. at, ordinal: as of `call`."""
-        if isinstance(error, StopIteration):  # which would end an epoch
-            error = RuntimeError(f"the function raised StopIteration({error})")
+        error = no_end(error, self.shown())
         element = at.element if isinstance(at, Visit) else at
         where = None if element is None else self.above[0].where(element, ordinal)
         if where is not None and isinstance(error, BadSampleError):
