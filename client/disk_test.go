@@ -409,13 +409,22 @@ func openAndDie(path string, o DiskOptions) error {
 // Ensure that a file that is taken away from its users is told.
 func TestDiskTakenAway(t *testing.T) {
 	for did, change := range map[string]func(path string) error{"removed": os.Remove,
+		"hidden": func(path string) error { // its folder is a file now, so nobody can tell
+			folder := filepath.Dir(path)
+			return errors.Join(os.Rename(folder, folder+".moved"), os.WriteFile(folder, nil, 0o600))
+		},
 		"truncated": func(path string) error { return os.Truncate(path, 5000) },
 		"replaced":  func(path string) error { return errors.Join(os.Remove(path), os.WriteFile(path, nil, 0o600)) }} {
-		path := filepath.Join(t.TempDir(), "a.tier")
+		path, want := filepath.Join(t.TempDir(), "folder", "a.tier"), ErrFormat
+		fatal.If(t, os.Mkdir(filepath.Dir(path), 0o700))
 		d := openedDisk(t, path, DiskOptions{Samples: 10, SampleBytes: 100, Size: 4 << 20, Fingerprint: "x"})
 		fatal.If(t, d.Look())
 		fatal.If(t, change(path))
-		if err := d.Look(); !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), "another program has "+did+" "+path) {
+		said := "another program has " + did + " " + path
+		if did == "hidden" {
+			want, said = ErrSystem, path+": not a directory"
+		}
+		if err := d.Look(); !errors.Is(err, want) || !strings.Contains(err.Error(), said) {
 			t.Errorf("%s: %v", did, err)
 		}
 		d.Close()

@@ -65,7 +65,9 @@ func (s *Segment) Look() error {
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return fmt.Errorf("%w: another program has removed %s", shm.ErrFormat, st.path)
-	case err == nil && !isAt(f, st.path):
+	case err != nil:
+		return fmt.Errorf("%w: %w", shm.ErrSystem, err)
+	case !isAt(f, st.path):
 		return fmt.Errorf("%w: another program has replaced %s", shm.ErrFormat, st.path)
 	}
 	if err := isWhole(f, st.path, &st.geometry); err != nil {

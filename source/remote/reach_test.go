@@ -232,6 +232,8 @@ func TestProfiles(t *testing.T) {
 		{file: "[default]\nrole_arn = arn\nsource_profile = a\n", want: "it has role_arn, which is not supported"},
 		{file: "[default]\ncredential_process = /bin/false now\n", want: "credential_process: exit status 1"},
 		{file: "[default]\ncredential_process = /bin/false\n", want: `credential_process has no argument; write "env " before`},
+		{file: "[default]\ncredential_process = echo {}\n", want: "credential_process: its answer has not both"},
+		{file: "[lab]\ncredential_process = echo {\"AccessKeyId\":\"ID\"}\n", profile: "lab", role: true, want: "its answer has not both"},
 		{file: "[default]\nsso_account_id = 1\nsso_role_name = a\n", want: "sso_role_name"},
 		{file: "[default\n" + pair + "x\n", want: "a line is no setting"},
 		{file: "[default]\n" + pair + "x\naws_session_token = A\nWRAPPED\n", want: "a line is no setting"},

@@ -31,7 +31,7 @@ var unsupported = []string{"role_arn", "source_profile", "credential_source", "w
 func (p *profile) RetrieveWithCredContext(about *credentials.CredContext) (credentials.Value, error) {
 	v, err := p.FileAWSCredentials.RetrieveWithCredContext(about)
 	switch {
-	case err == nil && v.AccessKeyID != "":
+	case err == nil && v.AccessKeyID != "" && v.SecretAccessKey != "":
 		p.keys = v
 		return v, nil
 	case lasts(p.keys, &p.Expiry):
@@ -48,8 +48,10 @@ func (p *profile) RetrieveWithCredContext(about *credentials.CredContext) (crede
 		err = errors.New("a line is no setting: it has no =, or a quote or bracket that does not end")
 	case found != nil && len(strings.Fields(found.Key(process).String())) == 1 && err != nil:
 		err = fmt.Errorf(`%s has no argument; write "env " before the path`, process)
-	case found != nil && found.HasKey(process) && err != nil:
-		err = fmt.Errorf("%s: %w", process, err)
+	case found != nil && found.Key(process).String() != "":
+		err = fmt.Errorf("%s: %w", process, cmp.Or(err, errors.New("its answer has not both AccessKeyId and SecretAccessKey")))
+	case found != nil && found.Key("sso_role_name").String() != "":
+		err = cmp.Or(err, errors.New("the answer for sso_role_name has no keys"))
 	case err == nil:
 		role := slices.IndexFunc(unsupported, func(key string) bool { return found != nil && found.HasKey(key) })
 		if role < 0 {

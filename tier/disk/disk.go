@@ -125,8 +125,12 @@ func (t *Tier) try() error {
 		err := seg.Probe() // only Close closes it, after this goroutine
 		if err == nil {
 			_ = seg.Failure() // an earlier error: it would leave the tier out again
+			err = seg.Look()
 		}
-		return err
+		if !errors.Is(err, shm.ErrFormat) { // else `look` gives it up
+			return err
+		}
+		return nil
 	}
 	seg, replaced, err := t.open()
 	if err != nil {

@@ -6,6 +6,7 @@ import functools
 import os
 import pickle
 import re
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -84,8 +85,6 @@ def test_words_of_other_libraries_name_what_takes_their_place():
         ((x for x in "ab"), r"source\(f, parts=1\)"),
         ({"a": [1, 2]}, r"source\(range\(n\)\)\.map\(lambda row"),
         ([NUMBERS, LISTS], r"join them with a \+ b, or mix"),
-        (len, "a function with parts="),
-        (b"ab", "a text that names files$"),
         ("", r"source\(''\): an empty text is no file"),
     ],
 )
@@ -141,18 +140,28 @@ def test_a_filter_without_a_truth_names_its_stage(workers: int):
     assert re.search(rf"in \.filter\(<lambda>\){LINE}, with element 0 of source", said)
 
 
-def test_tables_whose_index_gives_no_row_are_refused(tmp_path):
+def test_what_has_no_row_at_an_index_is_refused(tmp_path):
     pandas, pyarrow, h5py = map(pytest.importorskip, ("pandas", "pyarrow", "h5py"))
     rows = [{"a": 1, "b": 2}, {"a": 3, "b": 4}]
     frame, table = pandas.DataFrame(rows), pyarrow.Table.from_pylist(rows)
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["x"] = [1, 2]
+        np.savez(tmp_path / "a.npz", x=[1, 2])
         for data, said in (
             (frame, r'takes names, not positions; give \.to_dict\("records"\)'),
             (frame["a"], r"takes names, not positions; give \.to_list\(\)"),
             (table, r"gives columns, not rows; give \.to_pylist\(\)"),
             (table.to_batches()[0], r"gives columns, not rows; give \.to_pylist\(\)"),
             (file, r"takes names, not positions; give one of its datasets, or source\(\) the name of the file"),
+            (np.load(tmp_path / "a.npz"), r"takes names.*; give one of its arrays, or source\(\) the name of the file"),
+            ({"a": np.ones(3)}, r"takes names, not positions; of a dict of columns, give source\(range\(n\)\)\.map"),
+            (
+                {"train": types.SimpleNamespace(features=1)},
+                r"takes names.*; give one of its datasets, such as d\['train'\]",
+            ),
+            (np.array(5), "has no dimension, so there are no samples in it; give a list"),
+            (iter, r"this is a function; give what it returns, or source\(f, parts=n\)"),
+            (None, r"neither len\(\) and \[index\] nor an iterator; give a list"),
         ):
             for take in (source, Loader, CachedSamples):
                 with pytest.raises(InvalidError, match=said):
@@ -174,7 +183,7 @@ class Zarr:
     ("data", "said"),
     [
         (list, r"source\(list\): this is a class; give an object, list\(\.\.\.\)"),
-        (np.array(5), r"it takes a list, an array"),
+        (b"train", r"write source\('train'\)"),
         (Zarr(), r"give source\(range\(4\)\)\.map\(lambda k: data\[k\]\)"),
     ],
 )

@@ -17,7 +17,6 @@ import numpy as np
 from .._common import sizes
 from .._common.errors import InvalidError
 from .._common.numbers import seconds, whole
-from .._common.one_line import one_line
 from .._datasets import mistaken
 from .._datasets.augment_function import check_alone, takes_generator
 from .._datasets.cache_backed import CacheBacked
@@ -162,12 +161,6 @@ def of_pipe(loader: Any, arguments: Any, collate: Callable[..., Any]) -> Any:
 
 
 def _check_dataset(loader: str, dataset: Any) -> None:
-    if isinstance(dataset, (str, bytes, os.PathLike)):
-        path = dataset if isinstance(dataset, bytes) else os.fspath(dataset)
-        raise InvalidError(
-            f"{loader}({one_line(dataset)}): a text or a path is no dataset; for the samples of files, write "
-            f"{loader}(source({one_line(os.fsdecode(path))}), ...)"
-        )
     mistaken.refuse(loader, dataset)
     if isinstance(dataset, getattr(sys.modules.get("stocached._image.conversion"), "Converted", ())):
         raise InvalidError(

@@ -38,15 +38,11 @@ def _instead_of(data: Any, iterable: Any) -> str:
     """What a program gives in place of data that source() does not take."""
     if isinstance(data, iterable):
         return "; an IterableDataset or a DataPipe goes to stocached.torch.DataLoader, without a pipe"
-    if isinstance(data, dict):
-        if data and all(hasattr(value, "features") for value in data.values()):  # a DatasetDict of Hugging Face
-            return f"; give one of its datasets, such as source(d[{next(iter(data))!r}])"
-        return "; of a dict of columns: source(range(n)).map(lambda row: {name: d[name][row] for name in d})"
     if getattr(data, "shape", ()) and hasattr(data, "__getitem__"):  # an array of Zarr
         return f"; give source(range({data.shape[0]})).map(lambda k: data[k])"
-    if hasattr(data, "__iter__") and not isinstance(data, bytes):
+    if hasattr(data, "__iter__"):
         return "; give a list of it, or source(f, parts=1) with a function: f(0) gives the items, such as a generator"
-    return ", or a function with parts=, which gives the items of each part" if callable(data) else ""
+    return ""
 
 
 class Source(Stage):
@@ -65,8 +61,7 @@ class Source(Stage):
             )
         mistaken.refuse("source", data)
         iterable = getattr(sys.modules.get("torch.utils.data"), "IterableDataset", ())
-        indexed = hasattr(data, "__len__") and hasattr(data, "__getitem__") and getattr(data, "shape", None) != ()
-        if isinstance(data, (iterable, bytes, dict)) or not indexed:
+        if isinstance(data, (iterable, dict)) or not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
             raise InvalidError(
                 f"source({one_line(data)}): it takes a list, an array, a dataset with len() and [index], or a text that "
                 f"names files{_instead_of(data, iterable)}"
