@@ -12,6 +12,8 @@ import pytest
 from stocached import InvalidError, Order, SampleIndexError, UnsupportedError
 from stocached._order.concatenation import Concatenation
 from stocached._order.epoch import ENDS
+from stocached._order.indices import IndexSet
+from stocached._order.nodes import Node, Owners
 from stocached._order.order import KINDS, STOPS, MixedOrder, WeightedOrder
 
 VECTORS = Path(__file__).resolve().parents[3] / "order" / "testdata" / "order.txt"
@@ -193,11 +195,16 @@ def test_invalid_shards():
         lambda: shard.indices(0, -1),
         lambda: shard.batches(0),
         lambda: shard.position(-1),
+        lambda: epoch.at(True),
+        lambda: epoch.position(np.True_),
+        lambda: IndexSet.all(5).local(True),
+        lambda: Owners([Node()], 5).node_of(True),
     ):
         with pytest.raises(InvalidError):
             call()
     assert shard.indices(5).size == 0
     assert shard.position(100) == 5
+    assert epoch.position(np.int64(epoch.at(np.uint8(3)))) == IndexSet.all(5).local(np.int32(3)) == 3
 
 
 def test_weights_are_kept():

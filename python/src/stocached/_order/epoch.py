@@ -14,7 +14,7 @@ import numpy.typing as npt
 from .. import _native
 from .._common import errors
 from .._common.errors import InvalidError, SampleIndexError
-from .._common.numbers import whole
+from .._common.numbers import number_of, whole
 
 ENDS = ("uneven", "pad", "drop")
 
@@ -86,6 +86,7 @@ class Epoch:
             yield from self.indices(first, _CHUNK).tolist()
 
     def _within(self, value: int, what: str, end: int) -> int:
+        value = number_of(value)
         if not 0 <= value < end:
             raise SampleIndexError(f"{what} {value} is not in 0..{end - 1}")
         return value

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from .._common.checksum import crc32c
 from .._common.errors import CorruptError, InvalidError, SampleIndexError, VersionError
-from .._common.numbers import index_of, whole
+from .._common.numbers import index_of, number_of, whole
 
 Indices = npt.NDArray[np.int64]
 
@@ -67,6 +67,7 @@ class IndexSet:
 
     def local(self, index: int) -> int:
         """The local index of a global one. SampleIndexError if the sample is not in the set."""
+        index = number_of(index)
         place = int(np.searchsorted(self._ascending, index))
         if place == len(self) or self._ascending[place] != index:
             raise SampleIndexError(f"sample {index} is not in the set")

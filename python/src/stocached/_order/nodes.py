@@ -57,7 +57,7 @@ class Owners:
 
     def node_of(self, rank: int) -> tuple[int, int]:
         """The number of a rank's node, and of its first rank. Raises InvalidError."""
-        first = 0
+        rank, first = whole("rank", rank), 0
         for number, node in enumerate(self.nodes):
             if 0 <= rank - first < node.ranks:
                 return number, first
@@ -149,7 +149,7 @@ class Deal:
 
     def batch(self, number: int) -> npt.NDArray[np.int64]:
         """The samples of a global batch: one row for each rank."""
-        if not 0 <= number < self.batches_in_all:
+        if not 0 <= whole("number", number) < self.batches_in_all:
             raise InvalidError(f"batch {number} is not in 0..{self.batches_in_all - 1}")
         each = min(self.batch_size, len(self) - number * self.batch_size)
         rows = np.empty((self.world_size, each), np.int64)
@@ -181,8 +181,7 @@ class Deal:
     def position(self, read: int) -> int:
         """The position of the epoch after each rank has read `read` samples: the `start` to
         continue from, with these or other nodes. `read` is a multiple of the batch size, or all."""
-        if read < 0:
-            raise InvalidError(f"read={read} is below 0")
+        read = whole("read", read)
         return min(self.start + read * self.world_size, len(self.epoch))
 
     def __iter__(self) -> Iterator[int]:
