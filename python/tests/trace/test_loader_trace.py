@@ -232,6 +232,30 @@ def test_left_early(tmp_path):
     assert [span["args"]["epoch"] for span in waits] == [0] + [1] * (N // BATCH)
 
 
+@pytest.mark.parametrize("way", ["in the loop", "workers", "threads", "own batches", "timeout"])
+def test_waits_for_an_error(tmp_path, way):
+    """Such as for a worker that hangs: without them the timeline would end when all was well."""
+
+    class Late(Pictures):
+        def __getitem__(self, index: int) -> np.ndarray:
+            if index == 3 * BATCH:
+                time.sleep(60 if way == "timeout" else 0.3)
+                raise ValueError("not today")
+            return super().__getitem__(index)
+
+    settings = dict(num_workers=2, timeout=0.3) if way == "timeout" else WAYS[way]
+    loader = Loader(Late(), batch_size=BATCH, trace=tmp_path / "a.json", **settings)
+    with pytest.raises((ValueError, RuntimeError), match="timed out" if way == "timeout" else "not today"):
+        for _ in loader:
+            pass
+    loader.close()
+    spans = [span for span in spans_of(read(tmp_path / "a.json"), LOOP) if span["name"] in ("wait", "step")]
+    assert spans[-1]["name"] == "wait"
+    assert set(spans[-1]["args"]) == {"epoch", "batch"}
+    assert sum(span["dur"] for span in spans if span["name"] == "wait") > 0.25e6
+    assert loader.stats().wait_seconds > 0.25
+
+
 @pytest.mark.parametrize("how", ["exit", "error", "interrupt"])
 def test_a_program_that_ends_in_the_middle(tmp_path, how):
     program = f"""

@@ -156,9 +156,12 @@ class BatchIterator:
             self._say_dropped()
             raise
         except Exception as error:
-            self._returned = time.monotonic_ns()
+            self._returned = now = time.monotonic_ns()
             if self._why is not None:  # another thread has ended it
                 raise ClosedError(self._why) from error
+            context.meter.add(wait=now - start, step=step)
+            if context.trace is not None:
+                context.trace.failed(context.epoch, self._given, start, now, step)
             if isinstance(error, NondeterministicDatasetError):
                 error.args = (f"{str(error).rstrip()} The loader gave {context.meter.stats().batches} batches before.",)
             raise

@@ -42,6 +42,11 @@ class Tracing:
         if step:
             self._here(_STEP, start - step, start, epoch, number - 1)
 
+    def failed(self, epoch: int, number: int, start: int, end: int, step: int) -> None:
+        """The training loop waited for a batch, and got an error. step: as of `stepped`."""
+        self.stepped(epoch, number, start, step)
+        self._here(_WAIT, start, end, epoch, number)
+
     def gathered(self, epoch: int, number: int, start: int, end: int, hits: int, fetched: bool) -> None:
         track = 0 if threading.get_ident() == self._loop else 2 if fetched else 1
         self._recorder.put(
