@@ -15,7 +15,7 @@ import numpy as np
 from .._checks.derived_fingerprint import derive
 from .._checks.randomness import Remedy, UndecidedError, examine, watched
 from .._common.errors import InvalidError, NondeterministicDatasetError, SchemaError
-from .._common.notes import raise_noted
+from .._common.notes import noted, raise_noted
 from .._common.numbers import whole
 from .._common.one_line import one_line
 from .._common.sizes import parse_size
@@ -134,7 +134,8 @@ class _Items:
         """Attributes that the items tell. Plain data."""
         before, places = set(vars(self)), self._places()
         items = [item for _, some, _ in places for item in some]
-        self._learn(items)
+        of = "item" if self._stage.indexed else "an item of window"
+        self._learn(items, [f"{of} {unit}" for unit, some, _ in places for _ in some])
         for item, copied in self._given:
             if [*map(_bytes, self._encoded(item))] != [*map(_bytes, self._encoded(copied))]:
                 raise InvalidError(
@@ -150,7 +151,7 @@ class _Items:
                     raise NondeterministicDatasetError(f".write(): {finding.text(_REMEDY)}")
         return {name: value for name, value in vars(self).items() if name not in before}
 
-    def _learn(self, items: list[Any]) -> None:
+    def _learn(self, items: list[Any], names: list[str]) -> None:
         """Sets attributes. items: the first ones of several places."""
         raise NotImplementedError
 
@@ -222,10 +223,12 @@ class _Fields(_Items):
         self._variable = variable
         super().__init__(pipe, workers)
 
-    def _learn(self, items: list[Any]) -> None:
+    def _learn(self, items: list[Any], names: list[str]) -> None:
         self._form = form_of(items[0])
-        tree = Tree(items[0])
-        shapes = [[leaf.to_cache(value).shape for leaf, value in zip(tree.leaves, tree.take(item))] for item in items]
+        tree, shapes = Tree(items[0]), []
+        for item, name in zip(items, names):
+            with noted(f"stocached: {name} of the pipe is not like {names[0]}", SchemaError):
+                shapes.append([leaf.to_cache(value).shape for leaf, value in zip(tree.leaves, tree.take(item))])
         fields = [leaf.field(name, each) for leaf, name, each in zip(tree.leaves, tree.names(), zip(*shapes))]
         if self._variable:
             fields = [Field(field.name, (None,) * len(field.shape), field.code) for field in fields]
@@ -247,7 +250,7 @@ class _Fields(_Items):
 class _Members(_Items):
     """Items as members of tar shards: each key of a dict is the ending of one."""
 
-    def _learn(self, items: list[Any]) -> None:
+    def _learn(self, items: list[Any], names: list[str]) -> None:
         self._names = sorted({name for item in items for name, _ in self._encoded(item)})
         if not self._names:
             raise SchemaError(f"an item is {one_line(items[0])}, and a sample of a tar shard has one member at least")
