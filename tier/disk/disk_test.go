@@ -309,6 +309,30 @@ func TestFileTakenAway(t *testing.T) {
 	}
 }
 
+// Ensure that a tier whose folder nobody can look into is left out until it is there again, with its samples.
+func TestFolderHidden(t *testing.T) {
+	every := lookEvery
+	t.Cleanup(func() { lookEvery = every })
+	lookEvery = time.Millisecond
+	folder := filepath.Join(t.TempDir(), "tier")
+	fatal.If(t, os.Mkdir(folder, 0o700))
+	disk := opened(t, settingsOf(folder, nil), about(false))
+	disk.Put(t.Context(), 1, content(1, bytesOf))
+	fatal.If(t, errors.Join(os.Rename(folder, folder+".moved"), os.WriteFile(folder, nil, 0o600)))
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		if because, _ := disk.breaker.State(); strings.Contains(because, "not a directory") {
+			break
+		} else if time.Now().After(end) {
+			t.Fatalf("the tier is in use: %q", because)
+		}
+	}
+	fatal.If(t, errors.Join(os.Remove(folder), os.Rename(folder+".moved", folder)))
+	works(t, disk)
+	if r := get(t, disk, 1, bytesOf); r != tier.Hit || disk.Status().Openings != 1 {
+		t.Errorf("%v, %+v", r, disk.Status())
+	}
+}
+
 // synced is a buffer for the log of a tier.
 type synced struct {
 	mu sync.Mutex
