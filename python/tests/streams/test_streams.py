@@ -298,23 +298,24 @@ def test_files_that_fail_may_be_left_out(workers, known):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("number", [1, 3])  # 3: the last one of its row
 @pytest.mark.parametrize(
     ("told", "message"),
     [(3, "has more than 3 items, and lengths= says 3"), (6, "ends after 5 items, and lengths= says 6")],
 )
-def test_lengths_that_are_not_true(workers, told, message):
-    loader = Streams(
-        range(4),
-        2,
-        Files([4, 4, 5, 4]),
-        lengths=[4, 4, told, 4],
-        shuffle=False,
-        num_workers=workers,
-        multiprocessing_context="fork",
-    )
+def test_lengths_that_are_not_true(workers, number, told, message):
+    true, said = [5 if file == number else 4 for file in range(4)], [told if file == number else 4 for file in range(4)]
+    settings = {"lengths": said, "shuffle": False, "num_workers": workers, "multiprocessing_context": "fork"}
+    batches = iter(Streams(range(4), 2, Files(true), **settings))
+    found = 0
     with pytest.raises(StreamError, match=message) as caught:
-        collect(loader)
-    assert (caught.value.number, caught.value.item) == (2, min(told, 5))
+        for _ in batches:
+            found += 1
+    assert (caught.value.number, caught.value.item) == (number, min(told, 5))
+    assert found == min(told, 5) + 4 * (number == 3)
+    with pytest.warns(RuntimeWarning, match=message):
+        batches = [*Streams(range(4), 2, Files(true), errors="skip", **settings)]
+    assert sum(batch.mask.sum() for batch in batches) == 12 + min(told, 5)
 
 
 @pytest.mark.parametrize("workers", [0, 2])

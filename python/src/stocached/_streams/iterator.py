@@ -30,6 +30,7 @@ class InProcessReader:
         self._open_files = OpenFiles(
             streams.reader, streams.files, streams.errors == "skip", streams.snapshot_every_n_steps
         )
+        self._late: FileFailed | None = None  # a failure behind the last step
         self.items = streams.items  # this is a Batch
         self.arrays: Sequence[Array] = ()
         for assignment in scheduler.begin():
@@ -38,6 +39,8 @@ class InProcessReader:
     def next(self) -> tuple[Step, Items, Sequence[Array]] | None:
         """As StreamWorkers.next."""
         step = None
+        if self._late is not None:
+            raise self._late
         if self._known:
             step = self._scheduler.known()
             if step is None:
@@ -49,7 +52,7 @@ class InProcessReader:
         if self.items is not None:
             self.arrays = self._new(self.items)
         put = self._open_files.put
-        waiting = [row for row in range(self._streams.batch_size) if not put(row, self)]
+        waiting = [row for row in range(self._streams.batch_size) if not self._put(row, step)]
         while not self._known and waiting:
             assignments = self._scheduler.round(waiting)
             for assignment in assignments:
@@ -62,6 +65,15 @@ class InProcessReader:
         self._scheduler.snapshots.add(self._open_files.snapshots)
         self._open_files.snapshots.clear()
         return self._scheduler.give(step), self.items, arrays
+
+    def _put(self, row: int, step: Step | None) -> bool:
+        try:
+            return self._open_files.put(row, self)
+        except FileFailed as failed:
+            if step is None or failed.failure.step <= step.number:
+                raise
+            self._late = self._late or failed  # the item of this step is there
+            return True
 
     def learn(self, row: int, value: Any) -> bool:
         """As Batch.learn."""

@@ -64,7 +64,7 @@ class FileFailed(Exception):
 class _Reading:
     """One assignment, as far as it has come."""
 
-    __slots__ = ("assignment", "due", "early", "failed", "item", "items", "length", "values")
+    __slots__ = ("assignment", "due", "early", "ended", "failed", "item", "items", "length", "values")
 
     def __init__(self, assignment: Assignment) -> None:
         self.assignment, self.item, self.length, self.failed = assignment, assignment.item, assignment.length, False
@@ -72,6 +72,7 @@ class _Reading:
         self.items: Iterator[Any] | None = None
         self.due = NONE  # the item whose snapshot is next
         self.early: Any = _END  # an item that was read, and has no place yet
+        self.ended = False  # its end was met
 
     def open(self, reader: Reader, files: Sequence[Any]) -> None:
         one = self.assignment
@@ -95,7 +96,7 @@ class _Reading:
 
     def next(self) -> Any:
         """The item that is next, or _END. Of an open file."""
-        if self.early is not _END:
+        if self.early is not _END or self.ended:
             value, self.early = self.early, _END
             return value
         value = next(self.items, _END)  # type: ignore[arg-type]
@@ -170,7 +171,10 @@ class OpenFiles:
                             self.snapshots += reading.snapshot(reading.item + 1)
                             reading.due += self._every
                         reading.item += 1
+                        self._look_behind(reading)
                         return True
+                except FileFailed:
+                    raise
                 except Exception as error:
                     self._fail(reading, error)
             if reading.failed and reading.length is not None and reading.item < reading.length:
@@ -181,6 +185,15 @@ class OpenFiles:
             reading.close()
             readings.popleft()
         return False
+
+    def _look_behind(self, reading: _Reading) -> None:
+        """Looks whether a file ends where lengths= says so, at once: nobody asks for an item behind the last file of a
+        row. FileFailed."""
+        if reading.item == reading.length:
+            try:
+                reading.ended = reading.next() is _END
+            except Exception as error:
+                self._fail(reading, error)
 
     def _open(self, reading: _Reading) -> None:
         reading.open(self._reader, self._files)

@@ -126,6 +126,8 @@ class StreamWorkers:
         if self._failed is not None and self._stopped:
             raise FileFailed(self._failed)
         over = self._over and self._awaited is None
+        if over and self._known and self._failed is not None:  # behind the last item of a row
+            raise FileFailed(self._failed)
         if not over and end is not None and time.monotonic() >= end:
             self._pool.task_queue.spoil()
             raise StreamError(f"no batch in timeout={self._streams.timeout} s; {self._late()}")
