@@ -20,6 +20,7 @@ _TABLES = (
     ("h5py", "Group", "takes names, not positions", "one of its datasets, or source() the name of the file"),
     ("numpy.lib.npyio", "NpzFile", "takes names, not positions", "one of its arrays, or source() the name of the file"),
 )
+_NEED_ONE = "source", "Loader", "CachedDataset"  # torch's loader may be made with None
 _BY_NAME = "its [index] takes names, not positions"
 
 
@@ -60,6 +61,7 @@ def _instead(where: str, data: Any) -> tuple[str, str] | None:
             _BY_NAME,
             "of a dict of columns, give source(range(n)).map(lambda row: {name: d[name][row] for name in d})",
         )
-    if not any(hasattr(data, name) for name in ("__getitem__", "__iter__", "__len__")):
+    without = not any(hasattr(data, name) for name in ("__getitem__", "__iter__", "__len__"))
+    if without and (data is not None or where in _NEED_ONE):
         return "this has neither len() and [index] nor an iterator", "give a list, an array, a dataset, or source(...)"
     return None
