@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from .._common.errors import BadSampleError, InvalidError, StocachedError
+from .._common.errors import BadSampleError, InvalidError
 from .._common.one_line import printable
 from .._common.sizes import show_size
 from .._memory.texts import SharedBytes
@@ -277,15 +277,9 @@ class Hdf5(Table):
         begin = k * self._rows
         columns = list[Sequence[Any]]()
         for name in self._names:
-            try:
+            with self._reading(BadSampleError, f"h5py does not read the dataset {printable(name)}"):
                 _check_lengths(self._path, reader[name], begin, begin + self.counts[k])
                 columns.append(rows_of(reader[name][begin : begin + self.counts[k]], texts=True))
-            except StocachedError:  # of an address
-                raise
-            except self.errors as error:
-                if getattr(error, "errno", None):
-                    raise
-                raise BadSampleError(f"h5py does not read the dataset {printable(name)}: {error}") from None
         return columns
 
     def name(self, k: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import re
@@ -54,20 +55,26 @@ class Table:
             raise UnsupportedError(
                 f"{printable(str(path))}: {self.what} needs {self._library()} ({error}); run: pip install stocached[{self.extra}]"
             ) from None
-        try:
+        with self._reading(InvalidError, f"{printable(str(path))} is no {self.what} that can be read"):
             names = self._look()
             check_columns(columns)
             names += self._others([name for name in columns or () if name not in names])
             self._names = [names[at] for at in chosen_columns(path, names, columns)]
             self.item_columns = self._names
             self._plan()
-        except StocachedError:  # also of an address
+        self._all = columns is None
+
+    @contextlib.contextmanager
+    def _reading(self, kind: type[StocachedError], why: str) -> Iterator[None]:
+        """An error of the library becomes one of this kind. Those of an address, and of the system, stay as they are."""
+        try:
+            yield
+        except StocachedError:
             raise
         except self.errors as error:
             if getattr(error, "errno", None):
                 raise
-            raise InvalidError(f"{printable(str(path))} is no {self.what} that can be read: {error}") from None
-        self._all = columns is None
+            raise kind(f"{why}: {error}") from None
 
     def _library(self) -> str:
         return self.module.partition(".")[0]
@@ -136,14 +143,8 @@ class Table:
     counts: Sequence[int] = ()
 
     def __getitem__(self, k: int) -> list[dict[str, Any]]:
-        try:
+        with self._reading(BadSampleError, f"{self._library()} does not read it"):
             columns = self._columns(self._reader(), k)
-        except StocachedError:  # also of an address
-            raise
-        except self.errors as error:
-            if getattr(error, "errno", None):
-                raise
-            raise BadSampleError(f"{self._library()} does not read it: {error}") from None
         return [*map(dict, map(zip, itertools.repeat(self._names), zip(*columns)))]  # C does it all
 
     def _columns(self, reader: Any, k: int) -> list[Sequence[Any]]:
