@@ -71,7 +71,7 @@ func TestPackKilledAtEveryPoint(t *testing.T) {
 		}
 		if compress == "zstd" {
 			// incompressible: as many blocks
-			fatal.If(t, os.WriteFile(path, noise(samples*recordBytes), 0o600))
+			fatal.If(t, os.WriteFile(path, sourcetest.Noise(1, samples*recordBytes), 0o600))
 		}
 		undisturbed := filepath.Join(t.TempDir(), "out")
 		ok(t, pack(undisturbed)...)
@@ -115,18 +115,6 @@ func TestPackKilledAtEveryPoint(t *testing.T) {
 			})
 		}
 	}
-}
-
-// noise returns incompressible bytes.
-func noise(n int) []byte {
-	b, x := make([]byte, n), uint64(1)
-	for k := range b {
-		x ^= x << 13
-		x ^= x >> 7
-		x ^= x << 17
-		b[k] = byte(x >> 32)
-	}
-	return b
 }
 
 // Ensure that Ctrl-C ends a pack with an error that says how far it was and how to go on. A second

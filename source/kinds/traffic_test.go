@@ -22,20 +22,13 @@ import (
 	"github.com/stocached/stocached/source/block"
 	"github.com/stocached/stocached/source/kinds"
 	"github.com/stocached/stocached/source/s3/s3test"
+	"github.com/stocached/stocached/source/sourcetest"
 )
 
 // noise returns samples of 110 KiB, as usual pictures have.
 func noise(n int) (all [][]byte) {
-	x := uint64(1)
-	for range n {
-		b := make([]byte, 110<<10)
-		for k := range b {
-			x ^= x << 13
-			x ^= x >> 7
-			x ^= x << 17
-			b[k] = byte(x >> 32)
-		}
-		all = append(all, b)
+	for i := range n {
+		all = append(all, sourcetest.Noise(i, 110<<10))
 	}
 	return all
 }

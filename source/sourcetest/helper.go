@@ -2,6 +2,7 @@ package sourcetest
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -30,6 +31,13 @@ func Documented(t testing.TB, root string) map[string][]string {
 		}
 	}
 	return keys
+}
+
+// Noise returns n bytes that do not compress, the same for each i.
+func Noise(i, n int) []byte {
+	b := make([]byte, n)
+	rand.NewChaCha8([32]byte{byte(i), byte(i >> 8)}).Read(b)
+	return b
 }
 
 // Tree returns the contents of the files of a folder, by name.
