@@ -22,10 +22,7 @@ var doctorColumns = table.Columns[server.Examined]{
 }
 
 func tierOf(e server.Examined) any {
-	if e.Cache == "" {
-		return nil
-	}
-	return table.Count(e.Tier)
+	return table.If(e.Cache != "", table.Count(e.Tier))
 }
 
 func newDoctor() *cobra.Command {

@@ -177,17 +177,11 @@ func (s inspected) freeFrom() shm.FreeFrom   { return shm.FreeFrom(s.FreeFrom().
 func (s inspected) arenaNext() shm.ArenaNext { return shm.ArenaNext(s.ArenaNext().Load()) }
 
 func (s inspected) firstCome(v any) any {
-	if !s.HasSlotTable() || s.Chains() {
-		return nil
-	}
-	return v
+	return table.If(s.HasSlotTable() && !s.Chains(), v)
 }
 
 func (s inspected) arena(v any) any {
-	if !s.Variable() || s.Chains() {
-		return nil
-	}
-	return v
+	return table.If(s.Variable() && !s.Chains(), v)
 }
 
 // sample is one index record at one moment.
@@ -279,19 +273,13 @@ func (s *sample) fileOffset() any {
 }
 
 func (s *sample) ifReady(v any) any {
-	if s.state != cache.StateReady {
-		return nil
-	}
-	return v
+	return table.If(s.state == cache.StateReady, v)
 }
 
 func (s *sample) cost() cache.Cost { return cache.Cost(s.meta.Cost()) }
 
 func (s *sample) ifRanked(v any) any {
-	if s.rank == 0 {
-		return nil
-	}
-	return v
+	return table.If(s.rank != 0, v)
 }
 
 // rankCost compares the cost of a byte of the sample with all others.

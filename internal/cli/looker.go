@@ -71,8 +71,5 @@ func (l *looker) look(opened map[string]bool) live.Frame {
 
 // left is what a limit leaves; nil: there is no limit.
 func left(s memory.Space) any {
-	if s.Left == math.MaxUint64 {
-		return nil
-	}
-	return table.Bytes(s.Left)
+	return table.If(s.Left != math.MaxUint64, table.Bytes(s.Left))
 }

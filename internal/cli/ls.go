@@ -63,10 +63,7 @@ var lsColumns = table.Columns[*found]{
 
 // processes counts the processes that have a cache without a name. nil: the cache has a name.
 func (f *found) processes() any {
-	if len(f.PIDs) == 0 {
-		return nil
-	}
-	return table.Count(len(f.PIDs))
+	return table.If(len(f.PIDs) > 0, table.Count(len(f.PIDs)))
 }
 
 // program names a process that has a cache without a name; nil: the cache has a name.
@@ -109,10 +106,7 @@ func programOf(pid int) string {
 
 // known returns v, or nil if the header could not be read.
 func (f *found) known(v any) any {
-	if f.Err != nil {
-		return nil
-	}
-	return v
+	return table.If(f.Err == nil, v)
 }
 
 func newLs() *cobra.Command {

@@ -13,10 +13,7 @@ import (
 
 // slots returns the number of slots; nil in a variable-size cache, which has none.
 func slots(g *shm.Geometry) any {
-	if g.Variable() {
-		return nil
-	}
-	return table.Count(g.SampleSlots())
+	return table.If(!g.Variable(), table.Count(g.SampleSlots()))
 }
 
 // slotBytes returns the size of the slots in which samples lie; nil unless they differ in size.
@@ -24,18 +21,12 @@ func slotBytes(g *shm.Geometry) any { return ofChains(g, table.Bytes(g.SlotStrid
 
 // ofChains is a value that only a variable-size cache that evicts has.
 func ofChains(g *shm.Geometry, v any) any {
-	if !g.Chains() {
-		return nil
-	}
-	return v
+	return table.If(g.Chains(), v)
 }
 
 // slotsFraction returns slots / samples; nil in a variable-size cache.
 func slotsFraction(g *shm.Geometry) any {
-	if g.Variable() {
-		return nil
-	}
-	return table.Fraction(g.Slots, g.Samples)
+	return table.If(!g.Variable(), table.Fraction(g.Slots, g.Samples))
 }
 
 // allocated returns the bytes of a segment's pages; nil when the kernel does not say.

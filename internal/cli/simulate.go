@@ -32,10 +32,7 @@ func (s simulated) part(reads uint64) table.Ratio { return table.Fraction(reads,
 
 // bytes is the size in bytes; nil: unknown.
 func (s simulated) bytes() any {
-	if s.of.SampleBytes == 0 {
-		return nil
-	}
-	return table.Bytes(s.room * s.of.SampleBytes)
+	return table.If(s.of.SampleBytes != 0, table.Bytes(s.room*s.of.SampleBytes))
 }
 
 var simulateColumns = table.Columns[simulated]{

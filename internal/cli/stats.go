@@ -71,19 +71,11 @@ var statsColumns = table.Columns[*stats]{
 		func(s *stats) any { return table.Count(s.Evicted) }),
 	table.Listed("replaced", "replaced",
 		"of these, in the last epoch: about as many reads as there are samples",
-		func(s *stats) any {
-			if s.Hits+s.Misses < s.Samples {
-				return nil
-			}
-			return table.Count(s.Replaced)
-		}),
+		func(s *stats) any { return table.If(s.Hits+s.Misses >= s.Samples, table.Count(s.Replaced)) }),
 	table.Listed("known_costs", "known costs",
 		"samples whose load was measured, cached or not: with the policy cost all, else some",
 		func(s *stats) any {
-			if s.Costs.Known == 0 && s.Policy != shm.PolicyCost {
-				return nil
-			}
-			return table.Count(s.Costs.Known)
+			return table.If(s.Costs.Known > 0 || s.Policy == shm.PolicyCost, table.Count(s.Costs.Known))
 		}),
 	table.Shown("saved_seconds", "saves",
 		"time to load the cached samples once, as measured: an epoch need not spend it;\nwith the policy cost only, as the "+
@@ -107,12 +99,7 @@ var statsColumns = table.Columns[*stats]{
 		func(s *stats) any { return s.arena(table.Bytes(s.ArenaNextBytes)) }),
 	table.Listed("arena_lost_bytes", "arena lost",
 		"of these, bytes that no longer belong to a sample; a clear frees them; none if the arena evicts",
-		func(s *stats) any {
-			if s.Chains() {
-				return nil
-			}
-			return s.arena(table.Bytes(s.ArenaLostBytes))
-		}),
+		func(s *stats) any { return table.If(!s.Chains(), s.arena(table.Bytes(s.ArenaLostBytes))) }),
 	table.Listed("arena_ends_bytes", "slot ends",
 		"of these, unused ends of slots, and slots that are being filled; only if the arena evicts, as the next two",
 		func(s *stats) any { return ofChains(&s.Geometry, table.Bytes(s.ArenaLostBytes)) }),
@@ -140,17 +127,11 @@ var statsColumns = table.Columns[*stats]{
 
 // ofCosts is a value that only a cache with the policy cost has: with others not each load is measured.
 func (s *stats) ofCosts(v any) any {
-	if s.Policy != shm.PolicyCost {
-		return nil
-	}
-	return v
+	return table.If(s.Policy == shm.PolicyCost, v)
 }
 
 func (s *stats) arena(v any) any {
-	if !s.Variable() {
-		return nil
-	}
-	return v
+	return table.If(s.Variable(), v)
 }
 
 // matters are the fields of the lines without --all.

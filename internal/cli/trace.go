@@ -44,10 +44,7 @@ var epochColumns = table.Columns[*timeline.Epoch]{
 }
 
 func workersBusy(e *timeline.Epoch) any {
-	if e.Workers == 0 {
-		return nil
-	}
-	return table.Percent(e.Busy)
+	return table.If(e.Workers != 0, table.Percent(e.Busy))
 }
 
 // stage is a part of the way of a batch, with its times.

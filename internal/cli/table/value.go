@@ -14,6 +14,14 @@ import (
 // Types of what commands print. String is for people, MarshalJSON for programs. For an unknown
 // value people get "-" and programs null.
 
+// If is v where a thing has it, else nil, an unknown value.
+func If(has bool, v any) any {
+	if has {
+		return v
+	}
+	return nil
+}
+
 // Bytes is a size: "1.4 GiB" for people, a number of bytes for programs.
 type Bytes uint64
 
