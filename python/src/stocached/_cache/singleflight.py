@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .._checks import loading
-from .._common.threads import Latch
+from .._common.threads import Latch, for_each
 
 
 class _Load:
@@ -62,11 +62,4 @@ class SingleFlight:
 
 
 _all: weakref.WeakSet[SingleFlight] = weakref.WeakSet()
-
-
-def _forget() -> None:
-    for once in list(_all):
-        once._reset()
-
-
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=for_each(_all, SingleFlight._reset))

@@ -12,11 +12,12 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol, TypeVar
 
 _LINGER = 0.05  # seconds
 _STEP = 0.0001  # seconds
+_T = TypeVar("_T")
 
 
 class Leader(Protocol):
@@ -57,6 +58,16 @@ def abandoned() -> set[int]:
         if not thread.is_alive():
             _abandoned.discard(thread)
     return {thread.ident for thread in _abandoned.copy() if thread.ident is not None}
+
+
+def for_each(objects: Iterable[_T], call: Callable[[_T], object]) -> Callable[[], None]:
+    """A function, for forks and the end of the program, that makes this call for each of the objects that are there then."""
+
+    def calls() -> None:
+        for each in list(objects):
+            call(each)
+
+    return calls
 
 
 _leaders: weakref.WeakSet[Leader] = weakref.WeakSet()
@@ -156,14 +167,8 @@ def join(thread: threading.Thread, timeout: float | None = None) -> None:
         time.sleep(_STEP)
 
 
-def _before() -> None:
-    for leader in list(_leaders):
-        leader.before_fork()
-
-
-def _after() -> None:
-    for leader in list(_leaders):
-        leader.after_fork()
-
-
-os.register_at_fork(before=_before, after_in_parent=_after, after_in_child=_leaders.clear)
+os.register_at_fork(
+    before=for_each(_leaders, lambda leader: leader.before_fork()),
+    after_in_parent=for_each(_leaders, lambda leader: leader.after_fork()),
+    after_in_child=_leaders.clear,
+)

@@ -265,9 +265,4 @@ def _say_once(cache: str | None, reason: str) -> None:
 
 _said = False
 _all: weakref.WeakSet[Background] = weakref.WeakSet()
-
-
-@atexit.register
-def _end_all() -> None:
-    for comparison in list(_all):
-        comparison.end()
+atexit.register(threads.for_each(_all, lambda background: background.end()))

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from .._common.ranks import rank_of, ranks_here
+from .._common.threads import for_each
 from .._common.warning import warn_user
 from .._memory.shared_error import SharedError
 from .._memory.shared_file import SharedFile
@@ -59,8 +60,11 @@ class Notices:
         memory = self._file.map(0, _PAGE + _RECORDS * _RECORD.itemsize)
         self.error = SharedError(memory[:_PAGE].data)  # the cache holds other data
         self._records = memory[_PAGE:].view(_RECORD)
-        self._lock = threading.Lock()
+        self._renew_lock()
         _all.add(self)
+
+    def _renew_lock(self) -> None:
+        self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
         return {
@@ -124,17 +128,5 @@ class Notices:
 
 
 _all: weakref.WeakSet[Notices] = weakref.WeakSet()
-
-
-def _renew_locks() -> None:
-    for notices in list(_all):
-        notices._lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_renew_locks)
-
-
-@atexit.register
-def _warn_all() -> None:
-    for notices in list(_all):
-        notices.warn()
+os.register_at_fork(after_in_child=for_each(_all, Notices._renew_lock))
+atexit.register(for_each(_all, Notices.warn))

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .._common.errors import InvalidError
+from .._common.threads import for_each
 from . import trace_file
 from .trace_file import LAP, ROW, STEP, WAIT
 from .tracks import LOOP
@@ -270,10 +271,6 @@ def _forget() -> None:
         recorder._forget()
 
 
-def _at_exit() -> None:
-    for recorder in list(_recorders):
-        recorder._close_late()
-
-
+_at_exit = for_each(_recorders, Recorder._close_late)
 atexit.register(_at_exit)
 os.register_at_fork(after_in_child=_forget)

@@ -228,7 +228,7 @@ class Owner:
     def close(self) -> None:
         """Ends the workers as `end` does; they do not finish what takes longer. May be called
         again."""
-        # weakref's own exit handler may run before `_close_all`. A call does nothing after it.
+        # weakref's own exit handler may run before the one below. A call does nothing after it.
         if (finalizer := self._finalizer.detach()) is not None:
             finalizer[1](*finalizer[2])
 
@@ -240,12 +240,7 @@ def _finish(pid: int, finish: Callable[[list[Any]], None], workers: list[Any]) -
 
 _started: weakref.WeakSet[WorkerProcess] = weakref.WeakSet()
 _owners: weakref.WeakSet[Owner] = weakref.WeakSet()
-
-
-@threads.at_exit
-def _close_all() -> None:
-    for owner in list(_owners):
-        Owner.close(owner)
+threads.at_exit(threads.for_each(_owners, Owner.close))
 
 
 def _disown() -> None:
