@@ -380,7 +380,7 @@ def test_the_repr_says_what_a_loader_reads():
         "batches of a sampler, 2 workers (process), no cache>",
         repr(Loader(source([7] * N).filter(bool).batch(4))): "<stocached.Loader: pipe source(list, 12 elements) "
         ".filter(bool) .batch(4), batch_size=4, no workers, no cache>",
-        repr(Loader(iter([]), None)): "<stocached.Loader: list_iterator, batch_size=None, no workers, no cache>",
+        repr(Loader(set(), None)): "<stocached.Loader: set, batch_size=None, no workers, no cache>",
     }
     assert list(texts) == list(texts.values())
     loader = Loader(Numbers(), 4, num_workers=3, worker="thread", **SIZE)

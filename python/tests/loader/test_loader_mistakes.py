@@ -52,6 +52,7 @@ class Random(Numbers):
         ({"num_workers": "2"}, "num_workers='2' is not a whole number"),
         ({"num_workers": -1}, "num_workers=-1 is not a whole number of 0 or more"),
         ({"prefetch_factor": "2", "num_workers": 1}, "prefetch_factor='2' is not a whole number"),
+        ({"generator": 3, "shuffle": True}, "generator=3 is no generator of NumPy; give np.random.default_rng"),
         ({"timeout": "1"}, "timeout='1'; it must be seconds"),
         ({"timeout": float("nan")}, "timeout=nan; it must be seconds"),
         ({"gather_threads": "a"}, "gather_threads='a' is not a whole number"),

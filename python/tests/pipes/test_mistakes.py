@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import functools
 import os
 import pickle
@@ -167,6 +168,9 @@ def test_what_has_no_row_at_an_index_is_refused(tmp_path):
                 with pytest.raises(InvalidError, match=said):
                     take(data)
         assert [int(x) for x in source(file["x"])] == [1, 2]
+    for data in (iter(rows), map(len, rows), (row for row in rows), csv.reader([])):
+        with pytest.raises(InvalidError, match=r"this is an iterator, which has nothing left.*source\(f, parts=1\)"):
+            Loader(data)
     assert list(source(frame.to_dict("records"))) == list(source(table.to_pylist())) == rows
 
 

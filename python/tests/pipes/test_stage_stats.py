@@ -342,7 +342,7 @@ class Endless:
 
 def test_every_loader_says_what_it_is():
     lines = [[stage.stage for stage in loader.stats().stages] for loader in (
-        Loader(map(array, range(3)), batch_size=2),
+        Loader({1, 2, 3}, batch_size=2),
         Loader(range(N), batch_size=None, order="shuffled", seed=None),
         Loader(range(N), batch_sampler=[[1, 2], [3]]),
         Loader(Endless(), sampler=[1, 2]),
@@ -350,7 +350,7 @@ def test_every_loader_says_what_it_is():
         Loader(CachedSamples(range(N), size="8MiB"), shuffle=True),
     )]  # fmt: skip
     assert lines == [
-        ["source(map)", ".batch(2)"],
+        ["source(set)", ".batch(2)"],
         ["source(range, 35 elements)", ".shuffle(seed=0)"],
         ["source(range, 35 elements)", ".batch(list)"],
         ["source(Endless)", ".sampler(list)", ".batch(1)"],

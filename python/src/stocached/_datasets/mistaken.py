@@ -20,6 +20,7 @@ _TABLES = (
     ("h5py", "Group", "takes names, not positions", "one of its datasets, or source() the name of the file"),
     ("numpy.lib.npyio", "NpzFile", "takes names, not positions", "one of its arrays, or source() the name of the file"),
 )
+_OF_PYTHON = "builtins", "itertools", "_io", "_csv"  # an iterator of the program may begin anew with each __iter__
 _NEED_ONE = "source", "Loader", "CachedDataset"  # torch's loader may be made with None
 _BY_NAME = "its [index] takes names, not positions"
 
@@ -47,6 +48,11 @@ def _instead(where: str, data: Any) -> tuple[str, str] | None:
         return (
             "this is a function",
             "give what it returns, or source(f, parts=n) with a function that gives the items of part k",
+        )
+    if where != "source" and hasattr(data, "__next__") and type(data).__module__ in _OF_PYTHON:
+        return (
+            "this is an iterator, which has nothing left after one epoch",
+            "give a list of it, or source(f, parts=1) with a function: f(0) gives the items, such as a generator",
         )
     if getattr(data, "shape", None) == ():
         return "this has no dimension, so there are no samples in it", "give a list, or an array of samples"

@@ -9,6 +9,7 @@ from typing import Any
 
 from .._checks.randomness import remedy_of
 from .._common.errors import InvalidError
+from .._common.one_line import one_line
 from .._datasets.cached_samples import CachedSamples
 from .._order.order import Order
 from .base import BaseLoader
@@ -48,6 +49,11 @@ class Loader(BaseLoader):
             raise InvalidError(
                 f"{type(dataset).__name__} is an IterableDataset of torch, whose workers ask torch for their part; give it to "
                 "stocached.torch.DataLoader"
+            )
+        if arguments.generator is not None and not hasattr(arguments.generator, "integers"):
+            raise InvalidError(
+                f"generator={one_line(arguments.generator)} is no generator of NumPy; give np.random.default_rng(3), or shuffle=True "
+                "and seed=3"
             )
         sampler: Any = arguments.sampler
         batch_sampler: Any = arguments.batch_sampler
