@@ -39,7 +39,8 @@ class Tally:
 
     def __init__(self, counters: Counters | None, row: int) -> None:
         # Weak: a cycle would keep the pipe's caches until the garbage collector runs.
-        self._counters, self._row = None if counters is None else weakref.ref(counters), row
+        self._counters: Callable[[], Counters | None] = (lambda: None) if counters is None else weakref.ref(counters)
+        self._row = row
         self.asked = counters is not None  # somebody asks for what it measures
         # C counts: `compress` takes one True of a stage for each item, and `length_hint` tells how many are left.
         self.left = defaultdict[int, Any](lambda: itertools.repeat(True, sys.maxsize))
@@ -99,7 +100,7 @@ class Tally:
 
     def flush(self) -> None:
         """Adds all to what the loader reads."""
-        counters = self._counters and self._counters()
+        counters = self._counters()
         if counters is not None:
             row = counters.table[self._row]
             self._close(row)
@@ -131,7 +132,7 @@ class Tally:
     def _since(self) -> tuple[list[tuple[int, ...]], list[float]]:
         """The columns since the last `close`, and the paces. Items that were not measured took as long as those that were
         measured last, but all together no longer than this thread worked."""
-        counters = self._counters and self._counters()
+        counters = self._counters()
         items = [*map(self.items, range(len(self._paces)))]
         given = items if counters is None else counters.chain.items(items, self._samples, self._misses)
         paces = [
