@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import textwrap
+import threading
 from pathlib import Path
 
 import pytest
@@ -249,17 +250,22 @@ def test_a_disk_of_the_server_counts(server, tmp_path, monkeypatch):
     loads.close()
 
 
-def test_the_first_epoch_brings_what_a_node_owns_and_others_read(server):
+@pytest.mark.parametrize("late", [False, True])
+def test_the_first_epoch_brings_what_a_node_owns_and_others_read(server, late, monkeypatch):
     """In the first epoch other nodes read some of what a node owns. Its server reads these samples too, so the second
-    epoch finds them."""
+    epoch finds them. late: the thread that asks for them begins when the epoch has ended."""
     import numpy as np
     from served import until
 
+    from stocached._loader.gather import Gatherer
     from stocached._order.nodes import Owners
     from stocached.cache import Cache, State
     from stocached.order import Node
     from stocached.torch import DataLoader, SourceDataset
 
+    ended, prefetch = threading.Event(), Gatherer.prefetch
+    if late:
+        monkeypatch.setattr(Gatherer, "prefetch", lambda *given: ended.wait(60) and prefetch(*given))
     server.records(4000)
     nodes = [Node("a", 1), Node("b", 1)]
     owned = np.flatnonzero(Owners(nodes, 4000).find(np.arange(4000)) == 0)
@@ -267,6 +273,7 @@ def test_the_first_epoch_brings_what_a_node_owns_and_others_read(server):
         SourceDataset(server.name), 20, shuffle=True, seed=1, rank=0, world_size=2, affinity=nodes, ends="drop"
     )
     assert sum(len(batch) for batch in loads) == 2000
+    ended.set()
     cache = Cache.attach(server.path)
     until(lambda: (cache.states()[owned] == State.READY).all())
     loads.close()

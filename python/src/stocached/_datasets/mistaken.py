@@ -49,7 +49,7 @@ def _instead(where: str, data: Any) -> tuple[str, str] | None:
             "this is a function",
             "give what it returns, or source(f, parts=n) with a function that gives the items of part k",
         )
-    if where != "source" and hasattr(data, "__next__") and type(data).__module__ in _OF_PYTHON:
+    if where == "Loader" and hasattr(data, "__next__") and type(data).__module__ in _OF_PYTHON:
         return (
             "this is an iterator, which has nothing left after one epoch",
             "give a list of it, or source(f, parts=1) with a function: f(0) gives the items, such as a generator",

@@ -136,13 +136,15 @@ class Gatherer:
     def prefetch(self, wanted: Indices) -> None:
         """Asks the server to read samples when it has time. An error of the server shows in the
         fetch."""
-        if self._planned or self.ended:
+        if self._planned:
             return
-        if self._owns is not None:
+        wanted = wanted[:0] if self.ended else wanted
+        if self._owns is not None:  # the next epoch needs these too
             wanted = np.concatenate((wanted, self._owns.read_elsewhere(self._asked)))
             self._asked += 1
-        with contextlib.suppress(StocachedError):
-            self._cache.prefetch(self._in_cache(wanted), 1.0)
+        if wanted.size:
+            with contextlib.suppress(StocachedError):
+                self._cache.prefetch(self._in_cache(wanted), 1.0)
 
     def _gather(self, batch: Batch, hit: npt.NDArray[np.bool_]) -> int:
         """Gathers each run of hits. Workers write the rows between the runs."""
