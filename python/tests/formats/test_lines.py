@@ -200,6 +200,16 @@ def test_lines_are_counted_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert [file._line_of(k) for k in some] == [k + 1 for k in some]
 
 
+@pytest.mark.parametrize("record", ['3,"v3', '3,"x"y', '"3","v3\n"4","v4"'])
+def test_quotation_marks_that_do_not_pair_are_bad_records(record: str, tmp_path: Path):
+    """csv takes in the records that follow, up to the next mark."""
+    (tmp_path / "a.csv").write_text(f"k,v\n1,2\n{record}\n5,6\n")
+    made = source(str(tmp_path / "a.csv"))
+    assert made[0] == {"k": "1", "v": "2"}
+    with pytest.raises(BadSampleError, match=r"a\.csv, line 3 \(record 1, .*: no CSV: .*; correct its quotation marks"):
+        made[1]
+
+
 def test_a_bad_line_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'[\n1\n\n{"a": \n"\xff"\n' + b"[" * 100_000)

@@ -139,9 +139,10 @@ class Csv(Lines):
         if len(text) > csv.field_size_limit():
             csv.field_size_limit(_LONGEST)  # of the process, so nothing that was read before fails then
         try:
-            return next(csv.reader([text], delimiter=self._delimiter), [])
+            # strict: else an open quotation mark takes in the records that follow, in silence.
+            return next(csv.reader([text], delimiter=self._delimiter, strict=True), [])
         except csv.Error as error:
-            raise BadSampleError(f"no CSV: {error}") from None
+            raise BadSampleError(f"no CSV: {error}; correct its quotation marks") from None
 
     def __getitem__(self, k: int) -> dict[str, str]:
         fields = self._record(k + self._first)
