@@ -9,11 +9,12 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from helpers import python
 from processes import in_child, until
 
-from stocached import source
+from stocached import Loader, source
 from stocached._common import background as background_thread
 from stocached._common import threads
 from stocached._common.background import Background
@@ -207,3 +208,39 @@ def test_a_child_has_the_pipes_of_which_a_thread_was_computing_one(monkeypatch: 
     finally:
         ended.set()
         thread.join()
+
+
+class OneFile:
+    """Samples of one file. way: how it is read."""
+
+    def __init__(self, path: Path, way: str) -> None:
+        self.path, self.way, self.file, self.pid = path, way, path.open("rb", buffering=0), os.getpid()
+
+    def __len__(self) -> int:
+        return 200
+
+    def __getitem__(self, index: int) -> Any:
+        if self.way == "reopened" and self.pid != os.getpid():
+            self.file.close()  # its descriptor is free again
+            self.file, self.pid = self.path.open("rb", buffering=0), os.getpid()
+        if self.way == "pread":
+            return np.frombuffer(os.pread(self.file.fileno(), 8, index * 8), np.int64)
+        self.file.seek(index * 8)
+        return np.frombuffer(self.file.read(8).ljust(8), np.int64)
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize(("way", "workers"), [("read", 2), ("read", 1), ("reopened", 2), ("pread", 2)])
+def test_a_file_whose_position_workers_share_is_warned_of_once(tmp_path, way, workers, persistent, recwarn):
+    path = tmp_path / "numbers.bin"
+    np.arange(200).tofile(path)
+    data = OneFile(path, way)
+    loader = Loader(data, 4, num_workers=workers, multiprocessing_context="fork", persistent_workers=persistent)
+    for _ in range(1 + persistent):
+        given = np.concatenate([batch.ravel() for batch in loader])
+        assert (way, workers) == ("read", 2) or given.tolist() == list(range(200))
+    wanted = 1 if (way, workers) == ("read", 2) else 0
+    assert [str(path) in str(one.message) for one in recwarn if "share its position" in str(one.message)] == [
+        True
+    ] * wanted
+    data.file.close()

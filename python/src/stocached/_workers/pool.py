@@ -17,6 +17,7 @@ import numpy as np
 
 from .._common import threads
 from .._common.errors import WorkerLostError
+from .._common.warning import warn_user
 from .._memory.batch_pool import BatchPool
 from .processes import Owner, Start, WorkerProcess, end, start_context
 from .task_queue import CANCELLED, DONE, POSTED, TAKEN, TASK, TaskQueue, place_of
@@ -83,6 +84,7 @@ class Pool(Owner):
         self.restarts = 0
         self.lost: str | None = None  # why no worker does anything any more
         self._worked = False  # any of them, ever
+        self._said = False  # the warning of a position that workers share
         # Workers that tasks have cost, by position; -1: that died between two tasks.
         self._cost: Counter[int] = Counter()
         # Processes of the workers; they stay here when they have ended. Tools find them in the attribute `_workers` of
@@ -237,8 +239,22 @@ class Pool(Owner):
             self._checked_at = time.monotonic()
         else:
             self._worked = True  # workers do not die of being started
+            if not self._said and (moved := self.task_queue.moved):
+                self._warn_of_a_position(moved)
             self._cost.pop(-1, None)
         return found
+
+    def _warn_of_a_position(self, descriptor: int) -> None:
+        self._said = True
+        try:
+            path = os.readlink(f"/proc/self/fd/{descriptor}")
+        except OSError:
+            path = f"a file (descriptor {descriptor})"
+        warn_user(
+            f"{path} was opened before the workers were forked, so all processes share its position, and workers read by it: "
+            "samples may have bytes of others, also in a cache. Open it anew when os.getpid() has changed, or read with "
+            'os.pread, or give multiprocessing_context="spawn"; remove a named cache that has such samples'
+        )
 
     def wait(self, batches: list[tuple[int, int]], timeout: float, check: Callable[[], None] = lambda: None) -> int:
         """Waits until one of some batches has all its answers; returns which. Calls check between its looks. Raises

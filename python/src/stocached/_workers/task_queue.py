@@ -18,7 +18,7 @@ from .._common.errors import make
 from .._memory import mapping
 from .._memory.shared_file import SharedFile
 
-_HEADER, _TASK_BYTES, _PAGE, _WAKEUP, _NOTICE, _SPOILED = 4096, 128, 4096, 192, 320, 336
+_HEADER, _TASK_BYTES, _PAGE, _WAKEUP, _NOTICE, _SPOILED, _MOVED = 4096, 128, 4096, 192, 320, 336, 340
 
 TASK = np.dtype([(field[0], np.dtype(field[1])) for field in _native.Task._fields_])
 _ASKED = {"first": "u8", "index": "i8", "row": "u4", "buffer": "u4", "kind": "u4", "alone": "u4", "argument": "u8"}
@@ -64,6 +64,7 @@ class TaskQueue:
         self.address = self._memory.ctypes.data  # address of the queue, for functions of the library
         self._capacity = (self._memory.size - _HEADER) // _TASK_BYTES
         self._notice = self._memory[_NOTICE : _NOTICE + 16].view(np.uint64)
+        self._moved = self._memory[_MOVED : _MOVED + 4].view(np.uint32)
         rows = self._memory[_HEADER:].reshape(self._capacity, _TASK_BYTES)
         self._words: npt.NDArray[Any] = rows[:, :8].view(np.uint64)[:, 0]
         self._asked: npt.NDArray[Any] = rows[:, 16 : 16 + ASKED.itemsize].view(ASKED)[:, 0]
@@ -182,6 +183,15 @@ class TaskQueue:
 
     def spoil(self) -> None:
         self._memory[_SPOILED] = 1
+
+    @property
+    def moved(self) -> int:
+        """The descriptor of a file that workers share with their parent, and read by its position; 0: of none."""
+        return int(self._moved[0])
+
+    @moved.setter
+    def moved(self, number: int) -> None:
+        self._moved[0] = number
 
     def stop(self) -> None:
         """Every worker's `take` says so from now on."""

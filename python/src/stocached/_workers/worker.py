@@ -8,6 +8,7 @@ from typing import Any
 from .. import _native
 from .._memory import mapping
 from .._memory.batch_pool import BatchPool
+from .inherited_files import InheritedFiles
 from .task_queue import TaskQueue
 from .tasks import ROW
 
@@ -25,9 +26,12 @@ class Worker:
 
     def __init__(self, number: int, job: Any, task_queue: TaskQueue, batch_pool: BatchPool) -> None:
         self._number, self._job, self._task_queue, self._batch_pool = number, job, task_queue, batch_pool
+        self._inherited: InheritedFiles | None = None
         if job.process:
             batch_pool.enter_worker()
             mapping.keep_freed()
+            if job.workers > 1:
+                self._inherited = InheritedFiles()
         self._most = 1  # tasks to take at a time
         # An error of the user's init function or of its iterator's start: the answer to every task.
         self._broken: Any = None
@@ -43,6 +47,8 @@ class Worker:
         while (count := self._take(tasks)) is not None:
             if count:
                 self._do(tasks, count)
+                if self._inherited is not None and (moved := self._inherited.moved()):
+                    self._task_queue.moved = moved
 
     def _start(self) -> None:
         """Before the first task. What it raises is the answer to every task."""
