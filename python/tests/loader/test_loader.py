@@ -406,6 +406,15 @@ def test_wrong_arguments_say_what_is_wrong(settings, message):
         iter(Loader(Numbers(), **settings))
 
 
+@pytest.mark.parametrize("number", [1, 1.5, np.float32(2), np.zeros(())])
+def test_a_none_or_a_text_beside_a_number_makes_a_list(number):
+    """Whichever comes first."""
+    for other in (None, "a"):
+        for column in ([number, other], [other, number]):
+            (batch,) = Loader([{"x": each} for each in column], 2)
+            assert batch["x"] == column
+
+
 def test_iterable_dataset_has_no_cache():
     for settings in ({"size": "1GiB"}, {"seed": 1}, {"augment": add_noise}, {"shuffle": True}):
         with pytest.raises(InvalidError, match="iterable"):
