@@ -101,6 +101,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     # Workers of a fork server have these already: an import takes half a second, and of torch five.
     torch = ["torch"] if session.config.option.markexpr == "torch" else []
     multiprocessing.set_forkserver_preload([*torch, "pytest", "stocached"])
+    from stocached._datasets import notices
+
+    notices._said_private = True  # said once a process: the first test with ranks would fail by the warning
     _cheapen_forks(0)
 
 

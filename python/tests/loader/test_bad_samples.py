@@ -364,7 +364,7 @@ def test_mistakes(root):
         with pytest.raises(InvalidError, match=said):
             Loader(Pictures(root), **{"bad_samples": "skip", **options})
     with pytest.raises(InvalidError, match="this one is iterable"):
-        Loader((k for k in range(3)), bad_samples="skip")
+        Loader(set(range(3)), bad_samples="skip")
 
 
 # ------------------------------------------------------------ the constructor of a cache
