@@ -53,15 +53,21 @@ func createNamed(h Header, g Geometry, o *Options) (*Segment, error) {
 		return nil, err
 	}
 	defer unix.Close(dirFD)
-	fs, err := checkTmpfs(dirFD, dir)
-	if err != nil {
+	if _, err := checkTmpfs(dirFD, dir); err != nil {
 		return nil, err
 	}
 	replaced, err := makeWay(path, g.Policy)
 	if err != nil {
 		return nil, err
 	}
-	if err := checkBudget(g.SegmentBytes, &fs, dir, o.Others); err != nil {
+	fs, err := checkTmpfs(dirFD, dir) // again: the replaced segment has freed its memory
+	if err == nil {
+		err = checkBudget(g.SegmentBytes, &fs, dir, o.Others)
+	}
+	if err != nil && replaced != nil {
+		err = fmt.Errorf("%w; the old segment, of another version, is removed", err)
+	}
+	if err != nil {
 		return nil, err
 	}
 	fd, err := unix.Openat(dirFD, ".", unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)

@@ -94,6 +94,27 @@ func TestSmallTmpfs(t *testing.T) {
 	}
 }
 
+// Ensure that what a replaced segment of another version had counts as free, and that a new one that does not fit even
+// then says that the old one is gone.
+func TestReplacedInSmallTmpfs(t *testing.T) {
+	o := Options{Name: "old", Dir: mountTmpfs(t, "size=16m"), SampleBytes: 1 << 20, Reserve: true}
+	for _, samples := range []uint64{9, 64} {
+		o.Samples = 9
+		old := fatal.Value(Create(o))(t)
+		fatal.Value(unix.Pwrite(old.FD(), []byte{LayoutVersion + 1}, HeaderVersion))(t)
+		fatal.If(t, old.Close())
+		o.Samples = samples
+		s, err := Create(o)
+		if samples == 64 {
+			expect.Error(t, err, ErrMemory, "(16.0 MiB) free", "the old segment, of another version, is removed")
+			break
+		}
+		fatal.If(t, err)
+		expect.Error(t, s.Replaced, ErrVersion)
+		fatal.If(t, errors.Join(s.Remove(), s.Close()))
+	}
+}
+
 // fillUp takes every free page of a tmpfs.
 func fillUp(t *testing.T, dir string) string {
 	t.Helper()

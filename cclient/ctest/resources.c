@@ -73,6 +73,33 @@ static void a_full_tmpfs(void)
     unmount_small();
 }
 
+/* What a replaced segment of another version had counts as free. */
+static void replaced_in_a_small_tmpfs(void)
+{
+    if (!mount_small("size=16m"))
+        SKIP("no permission to mount a tmpfs (root is needed)");
+    struct stoc_error e;
+    struct stoc_options o = IN_SMALL(.samples = 9, .sample_bytes = 1 << 20, .reserve = 1);
+    stoc_cache *c = NULL;
+    unsigned char version = STOC_LAYOUT_VERSION + 1;
+    for (int size = 9; size <= 64; size += 55) { /* 64 do not fit */
+        o.samples = 9;
+        REQUIRE(stoc_create("old", &o, &c, &e) == 0);
+        stoc_close(c);
+        int fd = open(path_in_scratch("small/old"), O_WRONLY);
+        REQUIRE(pwrite(fd, &version, 1, STOC_HEADER_VERSION) == 1);
+        close(fd);
+        o.samples = (uint64_t)size;
+        EQUAL(stoc_create("old", &o, &c, &e), size == 9 ? 0 : STOC_EMEMORY);
+        if (size == 9) {
+            stoc_close(c);
+            EQUAL(stoc_unlink(path_in_scratch("small/old"), &e), 0);
+        }
+    }
+    CHECK(strstr(e.message, "the old segment, of another version, is removed") && strstr(e.message, "16.0 MiB free"));
+    unmount_small();
+}
+
 static void a_full_tmpfs_and_an_arena(void)
 {
     if (!mount_small("size=16m"))
@@ -223,6 +250,7 @@ int main(int argc, char **argv)
     (void)argc;
     begin_tests();
     RUN(a_full_tmpfs);
+    RUN(replaced_in_a_small_tmpfs);
     RUN(a_full_tmpfs_and_an_arena);
     RUN(a_read_only_mount);
     RUN(limits_of_the_process);

@@ -106,7 +106,7 @@ static int exists_error(const stoc_cache *c, uint32_t policy, struct stoc_error 
 }
 
 /* Removes a segment of another version that no process uses from the path of a new one: docs/spec/segment.md, What
- * every version keeps. error tells of it. EEXIST for any other file there; EVERSION with the users. */
+ * every version keeps. error tells of it; 1: it has removed one. EEXIST for any other file there; EVERSION with the users. */
 static int make_way(const stoc_cache *c, uint32_t policy, struct stoc_error *error)
 {
     struct header there;
@@ -125,7 +125,7 @@ static int make_way(const stoc_cache *c, uint32_t policy, struct stoc_error *err
         code = fail_system(error, "lock", c->path);
     else if (alone) {
         if ((code = unlink_same(c->path, fd, error)) == 0)
-            fail(error, 0, 0, "%s; no process used it, so an empty cache has replaced it", other.message);
+            code = fail(error, 0, 0, "%s; no process used it, so an empty cache has replaced it", other.message) + 1;
     } else
         code = fail(error, STOC_EVERSION, 0, "%s; %s use it: end them, and it is replaced", other.message,
                     users_of(fd, users, sizeof users));
@@ -141,7 +141,7 @@ static int create_named(stoc_cache *c, const struct header *h, const struct stoc
 {
     char own[64];
     struct statfs fs;
-    int code;
+    int code, removed;
     if (fstatfs(directory_fd, &fs) != 0)
         return fail_system(error, "statfs", directory);
     /* a disk file system would write pages back, and its locks and maps may differ */
@@ -150,9 +150,16 @@ static int create_named(stoc_cache *c, const struct header *h, const struct stoc
                     "dir: %s is on a file system of type %#x, not on a tmpfs; leave it out (/dev/shm), or mount "
                     "one there",
                     directory, (unsigned)fs.f_type);
-    if ((code = make_way(c, h->g.policy, error)) < 0 ||
-        (code = check_budget(h->g.segment_bytes, &fs, directory, error)) < 0)
+    if ((removed = make_way(c, h->g.policy, error)) < 0)
+        return removed;
+    if (fstatfs(directory_fd, &fs) != 0) /* again: a replaced segment has freed its memory */
+        return fail_system(error, "statfs", directory);
+    if ((code = check_budget(h->g.segment_bytes, &fs, directory, error)) < 0) {
+        if (removed && error)
+            snprintf(strchr(error->message, 0), sizeof error->message - strlen(error->message),
+                     "; the old segment, of another version, is removed");
         return code;
+    }
     c->fd = openat(directory_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     if (c->fd < 0)
         return create_error("make a file in the directory", &h->g, error);
