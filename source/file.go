@@ -146,13 +146,13 @@ func (s Stamp) Check(path string, now Stamp) error {
 	case s == now:
 		return nil
 	case s.Bytes == now.Bytes && s.ModifiedNs == now.ModifiedNs:
-		return fmt.Errorf("%w: another file has replaced %s: that one was created at %v, this one at %v; a restart begins an empty cache "+
-			"of the new data", ErrChanged, path, time.Unix(0, s.BornNs).UTC(), time.Unix(0, now.BornNs).UTC())
+		return fmt.Errorf("%w: another file has replaced %s: that one was created at %v, this one at %v; stocached reload begins an empty "+
+			"cache of the new data", ErrChanged, path, time.Unix(0, s.BornNs).UTC(), time.Unix(0, now.BornNs).UTC())
 	case s.Bytes != now.Bytes:
-		return fmt.Errorf("%w: %s had %d bytes and has %d; a restart begins an empty cache of the new data", ErrChanged, path,
+		return fmt.Errorf("%w: %s had %d bytes and has %d; stocached reload begins an empty cache of the new data", ErrChanged, path,
 			s.Bytes, now.Bytes)
 	}
-	return fmt.Errorf("%w: %s was written to; a restart begins an empty cache of the new data", ErrChanged, path)
+	return fmt.Errorf("%w: %s was written to; stocached reload begins an empty cache of the new data", ErrChanged, path)
 }
 
 // ReadFull fills dst from offset of an open file. It continues after signals and short reads. It

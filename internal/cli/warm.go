@@ -296,8 +296,7 @@ func (w *warmed) report(asJSON bool, stderr io.Writer) error {
 		fmt.Fprintf(stderr, "  and %d more (--json lists the first %d)\n", w.queue.failed-most, mostFailures)
 	}
 	if w.queue.changed {
-		fmt.Fprintln(stderr, "The source has changed: restart the server, which then begins a cold cache of "+
-			"the new data.")
+		fmt.Fprintln(stderr, "The source has changed: run stocached reload, which begins a cold cache of the new data.")
 	}
 	return reported(err)
 }

@@ -182,7 +182,7 @@ func TestWarmWithBadSamples(t *testing.T) {
 	expect.Equal(t, code, exitFailed, "exit")
 	contains(t, out, "pets holds 98 of 100 samples\n", "failed   2\n", "new      98\n")
 	contains(t, stderr, "stocached: 2 samples could not be filled\n", "  READ: sample 7 (", "files/007",
-		"no such file", "  CHANGED: sample 30 (", "files/030", "restart the server")
+		"no such file", "  CHANGED: sample 30 (", "files/030", "stocached reload")
 	if strings.Index(stderr, "sample 7 ") > strings.Index(stderr, "sample 30 ") {
 		t.Error("out of order:", stderr)
 	}

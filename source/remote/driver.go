@@ -99,7 +99,7 @@ func StatusError(name string, status int, said string) error {
 	case status == http.StatusUnauthorized || status == http.StatusForbidden || status == http.StatusProxyAuthRequired:
 		kind, next = fs.ErrPermission, "; check the credentials and what they permit"
 	case status == http.StatusPreconditionFailed || status == http.StatusRequestedRangeNotSatisfiable:
-		kind, next = source.ErrChanged, "; a restart begins an empty cache of the new data"
+		kind, next = source.ErrChanged, "; stocached reload begins an empty cache of the new data"
 	case status == http.StatusRequestTimeout || status == http.StatusTooManyRequests ||
 		status >= 500 && status != http.StatusNotImplemented:
 		kind = source.ErrUnavailable

@@ -129,7 +129,15 @@ func (t retry) try(ctx context.Context, closing <-chan struct{}, r read, refused
 		n, err = r.do(ctx)
 	}
 	if err != nil && *refused == nil {
-		err = fmt.Errorf("%w (tries: %d, in %v)", err, tries, time.Since(begun).Round(time.Millisecond))
+		next := ""
+		switch {
+		case !Retryable(err) || ctx.Err() != nil:
+		case tries < t.Tries:
+			next = "; retry: {seconds} sets how long, up to read_timeout"
+		default:
+			next = "; retry: {tries} sets how many"
+		}
+		err = fmt.Errorf("%w (tries: %d, in %v%s)", err, tries, time.Since(begun).Round(time.Millisecond), next)
 	}
 	return n, err
 }

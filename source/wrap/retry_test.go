@@ -78,9 +78,9 @@ func TestRetryGivesUp(t *testing.T) {
 		tries int
 		text  string
 	}{
-		"tries":          {wrap.RetryOptions{Tries: 4}, unix.EIO, 4, "(tries: 4, in "},
+		"tries":          {wrap.RetryOptions{Tries: 4}, unix.EIO, 4, "ms; retry: {tries} sets how many)"},
 		"by default":     {wrap.RetryOptions{}, unix.EIO, 5, "(tries: 5, in "},
-		"no time":        {wrap.RetryOptions{Seconds: 0.01}, unix.EIO, 1, "(tries: 1, in 0s)"},
+		"no time":        {wrap.RetryOptions{Seconds: 0.01}, unix.EIO, 1, "(tries: 1, in 0s; retry: {seconds} sets how long, up to read_timeout)"},
 		"one try":        {wrap.RetryOptions{Tries: 1}, unix.EIO, 1, "input/output error"},
 		"a final error":  {wrap.RetryOptions{}, source.ErrCorrupt, 1, "damaged"},
 		"an unknown one": {wrap.RetryOptions{}, errors.New("odd"), 1, "odd"},
@@ -104,7 +104,7 @@ func TestRetryGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // an error that becomes final
 		s, f, _ := retried(t, wrap.RetryOptions{}, faults.Rule{Times: 1, Err: unix.EIO},
 			faults.Rule{Every: 2, Err: source.ErrChanged})
-		if _, err := readOne(s, 2); !errors.Is(err, source.ErrChanged) || f.Reads(2) != 2 {
+		if _, err := readOne(s, 2); !errors.Is(err, source.ErrChanged) || f.Reads(2) != 2 || strings.Contains(err.Error(), "retry:") {
 			t.Errorf("%v after %d tries", err, f.Reads(2))
 		}
 	})
