@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -212,8 +213,29 @@ def dies_at_once(worker):
 
 
 def test_workers_that_die_of_being_started_are_not_started_for_ever():
-    with pytest.raises(WorkerLostError, match=r"status 9 before its first task; it is number \d+"):
+    with pytest.raises(
+        WorkerLostError, match=r"status 9 before its first task, perhaps in worker_init_fn; it is number \d+"
+    ):
         list(Loader(Numbers(40), 4, num_workers=2, restart_workers=True, worker_init_fn=dies_at_once))
+
+
+def second_hangs(worker):
+    time.sleep(600 * worker)
+
+
+def test_worker_that_does_not_start_is_told_once():
+    """The others do all the work, so there is no error."""
+    batches = iter(Loader(Numbers(40), 4, num_workers=2, worker_init_fn=second_hangs))
+    told = "worker 1 has not started after 30 s, perhaps because of worker_init_fn; the others do all the work"
+    pool = batches._runtime
+    next(batches)
+    pool._start_by = pool._checked_at = 0.0
+    with pytest.warns(UserWarning, match=told):
+        next(batches)
+    pool._checked_at = 0.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(list(batches)) == 8
 
 
 def test_iterable_dataset_cannot_be_restarted():

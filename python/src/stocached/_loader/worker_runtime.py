@@ -40,7 +40,7 @@ class WorkerRuntime(Pool):
         layout = context.layout or context.row_layout
         if layout is not None and context.batch_size is not None:
             self.announce(layout)  # before workers start: they do no task without it
-        self.start(context.job, run_worker, method, restart=restart)
+        self.start(context.job, run_worker, method, restart=restart, timeout=context.timeout)
         self.batch_bytes = 0  # bytes of a whole batch; 0: not known yet
         self.epochs = 0  # epochs of whole batches that workers have begun
 

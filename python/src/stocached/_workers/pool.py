@@ -26,6 +26,7 @@ from .tasks import ERROR, NO_BUFFER, REQUESTS
 _SLICE = 0.05  # seconds of a wait between two checks of the workers, which may be killed
 _CHECK_INTERVAL = 0.25  # the same if workers are threads; between two checks without a wait
 _GRACE = 0.3  # seconds that a thread has to end: it may be in the middle of a sample
+_STARTS = 5.0, 30.0  # seconds after which a worker that has not started is told: at least, and without timeout=
 _ATTEMPTS = 5  # workers that one task, or starting one, may cost
 
 
@@ -40,6 +41,8 @@ class Job(Protocol):
 
     @property
     def iterable(self) -> bool: ...
+    @property
+    def init(self) -> Callable[[int], Any] | None: ...  # worker_init_fn
 
     def doing(self, task_queue: TaskQueue, position: int) -> str:
         """What a worker does that has taken the task at this position, such as "while it loaded
@@ -101,15 +104,18 @@ class Pool(Owner):
         method: Any,
         *,
         restart: bool,
+        timeout: float = 0,
         sent: str = "the dataset, collate_fn, augment and worker_init_fn",
     ) -> None:
         """Starts the workers, before the first daemon thread. run: a function of the worker's number, the job, the task
         queue and the batch pool, which runs in the worker until the task queue is stopped. method: for
-        `start_context`. sent: what the job is made of, for messages."""
+        `start_context`. timeout: seconds that a batch may take; 0: no limit. sent: what the job is made of, for messages."""
         self.job, self._run, self._restart = job, run, restart
         self._process_start = Start(start_context(method), run, sent, piped=False)
         self._start_all(self._start(number) for number in range(job.workers))
         self._list_processes()
+        self._may_start = max(timeout, _STARTS[0]) if timeout else _STARTS[1]
+        self._start_by = time.monotonic() + self._may_start
 
     @property
     def usable(self) -> bool:
@@ -155,23 +161,28 @@ class Pool(Owner):
             self._cost[at] += 1
             attempts = self._cost[at]
             if not self._restart or attempts >= (_ATTEMPTS if held else _ATTEMPTS * self.job.workers):
-                self.lost = self._death(worker, held, attempts)
+                self.lost = self._death(number, held, attempts)
                 raise WorkerLostError(self.lost)
             self.restarts += 1
             for position in held:
                 self.task_queue.repost(number, position)
+            self.task_queue.started[number : number + 1] = 0
             self._workers[number] = self._start(number)
+            self._start_by = time.monotonic() + self._may_start
             self._list_processes()
 
-    def _death(self, worker: Any, held: list[int], attempts: int) -> str:
-        begun = bool(held) or self._worked
-        doing = "between two tasks" if begun else "before its first task"
+    def _death(self, number: int, held: list[int], attempts: int) -> str:
+        worker, begun = self._workers[number], bool(held) or self._worked
+        started = bool(held) or number not in self._unstarted()
+        doing = "between two tasks" if begun and started else "before its first task"
+        if not started and self.job.init is not None:
+            doing += ", perhaps in worker_init_fn"
         if held:
             doing = self.job.doing(self.task_queue, held[0])
         advice = ""
         if self._restart:
             advice = f"; it is number {attempts} that this has happened to, so no other is started"
-        elif begun and not self.job.iterable:
+        elif begun and started and not self.job.iterable:
             advice = "; restart_workers=True has a new worker do it again"
         torch_words = "DataLoader worker exited unexpectedly"  # programs look for torch's words in logs
         code = worker.process.exitcode if self.job.process else None
@@ -264,14 +275,40 @@ class Pool(Owner):
         while (found := self.look(batches, check, min(slice_, timeout or slice_))) is None:
             if end is not None and self._checked_at > end:
                 self.task_queue.spoil()
-                raise RuntimeError(f"DataLoader timed out after {timeout} seconds")
+                raise RuntimeError(f"DataLoader timed out after {timeout} seconds: {self._late(batches)}")
         return found
 
+    def _late(self, batches: list[tuple[int, int]]) -> str:
+        """Why no batch has come, and what to do."""
+        advice, queue = "raise timeout=, or find what hangs", self.task_queue
+        for first, tasks in batches:
+            for at in np.flatnonzero(queue.states(first, tasks) == TAKEN).tolist():
+                number = queue.holder(first + at)
+                if held := queue.held(number):  # it may have answered by now
+                    return f"worker {number} did not answer {self.job.doing(queue, held[0])}; {advice} there"
+        unstarted = self._unstarted()
+        return f"{self._not_started(unstarted) if unstarted else 'no worker has begun the batch'}; {advice}"
+
+    def _unstarted(self) -> list[int]:
+        """Workers that have not called all of worker_init_fn."""
+        return np.flatnonzero(self.task_queue.started[: len(self._workers)] == 0).tolist()
+
+    def _not_started(self, workers: list[int], after: str = "") -> str:
+        hint = "" if self.job.init is None else ", perhaps because of worker_init_fn"
+        names = ", ".join(f"worker {number}" for number in workers)
+        return f"{names} {'has' if len(workers) == 1 else 'have'} not started{after}{hint}"
+
     def check_workers(self) -> None:
-        """Raises WorkerLostError if a worker is lost, without a wait."""
+        """Raises WorkerLostError if a worker is lost, without a wait. Warns once of those that do not start while others do
+        all the work."""
         if time.monotonic() - self._checked_at > _CHECK_INTERVAL:
             self.check()
             self._checked_at = time.monotonic()
+            if self._checked_at > self._start_by and self.ours:
+                self._start_by = float("inf")
+                if unstarted := self._unstarted():
+                    late = self._not_started(unstarted, f" after {self._may_start:g} s")
+                    warn_user(f"{late}; the others do all the work. Find what hangs")
 
     def abandon(
         self, first: int, tasks: int, lease: Any, done: Callable[[], None] | None = None, *, cancel: bool = True

@@ -19,6 +19,7 @@ from .._memory import mapping
 from .._memory.shared_file import SharedFile
 
 _HEADER, _TASK_BYTES, _PAGE, _WAKEUP, _NOTICE, _SPOILED, _MOVED = 4096, 128, 4096, 192, 320, 336, 340
+_STARTED = 512  # one byte for each worker
 
 TASK = np.dtype([(field[0], np.dtype(field[1])) for field in _native.Task._fields_])
 _ASKED = {"first": "u8", "index": "i8", "row": "u4", "buffer": "u4", "kind": "u4", "alone": "u4", "argument": "u8"}
@@ -65,6 +66,8 @@ class TaskQueue:
         self._capacity = (self._memory.size - _HEADER) // _TASK_BYTES
         self._notice = self._memory[_NOTICE : _NOTICE + 16].view(np.uint64)
         self._moved = self._memory[_MOVED : _MOVED + 4].view(np.uint32)
+        # By worker: not 0 if it takes tasks, as it has started or failed to.
+        self.started = self._memory[_STARTED:_HEADER]
         rows = self._memory[_HEADER:].reshape(self._capacity, _TASK_BYTES)
         self._words: npt.NDArray[Any] = rows[:, :8].view(np.uint64)[:, 0]
         self._asked: npt.NDArray[Any] = rows[:, 16 : 16 + ASKED.itemsize].view(ASKED)[:, 0]

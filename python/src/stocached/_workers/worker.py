@@ -44,6 +44,7 @@ class Worker:
         except BaseException as error:
             self._broken = self._sent(error)
             self._task_queue.spoil()
+        self._task_queue.started[self._number : self._number + 1] = 1
         while (count := self._take(tasks)) is not None:
             if count:
                 self._do(tasks, count)
