@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import signal
 import sys
@@ -32,6 +33,7 @@ def interrupted(step: int, call: Callable[[], Any]) -> bool:
         return trace
 
     sys._getframe().f_trace_opcodes = True  # Python 3.12 asks for it before it traces
+    gc.disable()  # Python drops what is raised while it calls those that watch its collector, such as hypothesis
     sys.settrace(trace)
     try:
         call()
@@ -39,6 +41,7 @@ def interrupted(step: int, call: Callable[[], Any]) -> bool:
         return True
     finally:
         sys.settrace(None)
+        gc.enable()
     assert at < step, f"Ctrl-C before instruction {step} was lost"
     return False
 

@@ -94,9 +94,8 @@ class NumpyBackend:
                     f"samples of a batch have the shapes {arrays[0].shape} and {other}; give samples of one shape, such as "
                     "pictures with size=, or a collate_fn= that handles them"
                 )
-            kinds = {array.dtype.kind for array in arrays}
             # NumPy would make texts of numbers, and objects of numbers beside a None.
-            if len(kinds) > 1 and (kinds & {*"SUO"} and kinds - {*"SU"}):
+            if len({array.dtype.kind in "SU" for array in arrays}) > 1 or any(sample is None for sample in samples):
                 return list(samples)
             return np.stack(arrays)
         return list(samples)
