@@ -19,12 +19,16 @@ class InheritedFiles:
         # A copy of a descriptor: its number, and the position then. The dataset may close the file, and open its own.
         self._files: dict[int, tuple[int, int]] = {}
         self._rounds = 0
-        for number in sorted(map(int, os.listdir("/proc/self/fd"))):
+        try:
+            numbers = sorted(map(int, os.listdir("/proc/self/fd")))
+        except OSError:  # no descriptor is left for the listing
+            return
+        for number in numbers:
             try:
                 if number > _STANDARD and len(self._files) < _MOST and _is_read(number):
                     position = os.lseek(number, 0, os.SEEK_CUR)
                     self._files[fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, 0)] = number, position
-            except OSError:  # the descriptor of the listing itself, or no room for another one
+            except OSError:  # it was that of the listing, or none is left for a copy
                 continue
 
     def moved(self) -> int:
