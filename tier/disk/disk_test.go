@@ -309,7 +309,7 @@ func TestFileTakenAway(t *testing.T) {
 	}
 }
 
-// Ensure that a tier whose folder nobody can look into is left out until it is there again, with its samples.
+// Ensure that a tier is left out while it cannot look into its folder. Then it has its samples again.
 func TestFolderHidden(t *testing.T) {
 	every := lookEvery
 	t.Cleanup(func() { lookEvery = every })

@@ -124,8 +124,10 @@ static int make_way(const stoc_cache *c, uint32_t policy, struct stoc_error *err
     else if ((alone = lock_byte(fd, F_WRLCK, STOC_USERS_LOCK_BYTE)) < 0)
         code = fail_system(error, "lock", c->path);
     else if (alone) {
-        if ((code = unlink_same(c->path, fd, error)) == 0)
-            code = fail(error, 0, 0, "%s; no process used it, so an empty cache has replaced it", other.message) + 1;
+        if ((code = unlink_same(c->path, fd, error)) == 0) {
+            fail(error, 0, 0, "%s; no process used it, so an empty cache has replaced it", other.message);
+            code = 1;
+        }
     } else
         code = fail(error, STOC_EVERSION, 0, "%s; %s use it: end them, and it is replaced", other.message,
                     users_of(fd, users, sizeof users));

@@ -21,6 +21,9 @@ _TABLES = (
     ("numpy.lib.npyio", "NpzFile", "takes names, not positions", "one of its arrays, or source() the name of the file"),
 )
 _OF_PYTHON = "builtins", "itertools", "_io", "_csv"  # an iterator of the program may begin anew with each __iter__
+IN_PLACE_OF_AN_ITERATOR = (
+    "give a list of it, or source(f, parts=1) with a function: f(0) gives the items, such as a generator"
+)
 _NEED_ONE = "source", "Loader", "CachedDataset"  # torch's loader may be made with None
 _BY_NAME = "its [index] takes names, not positions"
 
@@ -37,11 +40,9 @@ def _instead(where: str, data: Any) -> tuple[str, str] | None:
     """What is wrong with it, and what to give; None: nothing is known to be wrong."""
     if isinstance(data, (str, bytes, os.PathLike)):
         of_files = f"source({one_line(os.fsdecode(data))})"
-        takes = "source() takes it as a str" if where == "source" else "a text or a path is no dataset"
-        return (
-            takes,
-            f"for the samples of files, write {of_files if where == 'source' else f'{where}({of_files}, ...)'}",
-        )
+        if where == "source":
+            return "source() takes it as a str", f"for the samples of files, write {of_files}"
+        return "a text or a path is no dataset", f"for the samples of files, write {where}({of_files}, ...)"
     if isinstance(data, type) and not hasattr(type(data), "__getitem__"):  # an Enum has items
         return "this is a class", f"give an object, {data.__name__}(...)"
     if inspect.isroutine(data):
@@ -50,10 +51,7 @@ def _instead(where: str, data: Any) -> tuple[str, str] | None:
             "give what it returns, or source(f, parts=n) with a function that gives the items of part k",
         )
     if where == "Loader" and hasattr(data, "__next__") and type(data).__module__ in _OF_PYTHON:
-        return (
-            "this is an iterator, which has nothing left after one epoch",
-            "give a list of it, or source(f, parts=1) with a function: f(0) gives the items, such as a generator",
-        )
+        return "this is an iterator, which has nothing left after one epoch", IN_PLACE_OF_AN_ITERATOR
     if getattr(data, "shape", None) == ():
         return "this has no dimension, so there are no samples in it", "give a list, or an array of samples"
     for module, name, gives, instead in _TABLES:

@@ -41,7 +41,7 @@ def _instead_of(data: Any, iterable: Any) -> str:
     if getattr(data, "shape", ()) and hasattr(data, "__getitem__"):  # an array of Zarr
         return f"; give source(range({data.shape[0]})).map(lambda k: data[k])"
     if hasattr(data, "__iter__"):
-        return "; give a list of it, or source(f, parts=1) with a function: f(0) gives the items, such as a generator"
+        return f"; {mistaken.IN_PLACE_OF_AN_ITERATOR}"
     return ""
 
 

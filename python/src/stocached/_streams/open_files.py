@@ -187,8 +187,8 @@ class OpenFiles:
         return False
 
     def _look_behind(self, reading: _Reading) -> None:
-        """Looks whether a file ends where lengths= says so, at once: nobody asks for an item behind the last file of a
-        row. FileFailed."""
+        """After the last item that lengths= gives a file: reads on, and fails if there is another item. Without this look a
+        row would never read behind its last file. FileFailed."""
         if reading.item == reading.length:
             try:
                 reading.ended = reading.next() is _END
