@@ -43,7 +43,7 @@ type soonPart struct {
 
 	isGiven bool          // a program has read it itself, and its bytes are not here
 	left    [][2]int      // where the bytes begin and end that no program has got
-	seen    time.Time     // when a look found that the object had not changed
+	seen    time.Time     // when its read began, or a later look, which found that the object had not changed
 	asked   chan struct{} // closed when a program waits for it
 	done    chan struct{} // closed when the fields below are there
 	ready   time.Time
@@ -134,6 +134,7 @@ func (s *soonParts) read(p *soonPart) {
 		return
 	}
 	data := make([]byte, p.size)
+	p.seen = time.Now()
 	err := p.of.place.Objects().ReadAt(s.ctx, p.of.path, p.of.stamp, data, p.at)
 	p.data, p.fails, p.ready = data, err != nil, time.Now() // who asks for it gets the error
 }
@@ -238,7 +239,7 @@ func (s *soonParts) share(o *admin.Part, of object, into *buffer) (pieces []piec
 			pieces = append(pieces, piece{found, at, int(next - at), false, !found.isDone(), found.reads})
 		} else {
 			found = newSoonPart(of, at, int(next-at))
-			found.reads = &into.readers
+			found.reads, found.seen = &into.readers, time.Now()
 			s.parts = append(s.parts, found)
 			pieces = append(pieces, piece{found, at, found.size, true, true, nil})
 		}
@@ -285,7 +286,7 @@ func (s *soonParts) take(ctx context.Context, of piece, more int) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	fresh := p.isFresh(begin, begin+of.size) && time.Since(p.ready) <= soonAge
-	if !p.fails && !fresh && !of.now && time.Since(p.seen) > soonLook {
+	if !p.fails && !fresh && !of.now && !s.isSeen(p.of) {
 		s.mu.Unlock()
 		now, err := p.of.place.Stamp(ctx, p.of.path)
 		s.mu.Lock()
@@ -298,6 +299,13 @@ func (s *soonParts) take(ctx context.Context, of piece, more int) []byte {
 	data := p.data[begin:min(len(p.data), begin+of.size+more)]
 	p.gave(begin, begin+len(data))
 	return data
+}
+
+// isSeen says whether a look or a read within soonLook found that the object had not changed. It is under mu.
+func (s *soonParts) isSeen(of object) bool {
+	return slices.ContainsFunc(s.parts, func(p *soonPart) bool {
+		return p.of == of && p.isDone() && !p.fails && time.Since(p.seen) <= soonLook
+	})
 }
 
 // close ends all reads.

@@ -347,6 +347,18 @@ func TestAPartThatNobodyAsksForIsNotKept(t *testing.T) {
 	}
 }
 
+func TestAReadCountsAsALook(t *testing.T) {
+	server.SetPartLook(t, time.Hour)
+	d, s := newDemand(t, time.Hour), newTexts("seen")
+	ask := func() string { return askPart(t, d, "seen://box/a/1.txt", 7<<60, 10, 2, 3) }
+	askAhead(t, d, "seen://box/a/1.txt", s.tag, 10, 2, 3)
+	first := ask()
+	s.tag++ // a look would see it
+	if again := ask(); first != "234" || again != first {
+		t.Errorf("bytes are %q and, within the time of a look, %q", first, again)
+	}
+}
+
 func TestPartsWaitForTheMemoryOfOthers(t *testing.T) {
 	server.SetPartLimits(t, 50, 64)
 	d, s := newDemand(t, time.Hour), newTexts("narrow")

@@ -1,4 +1,4 @@
-"""An epoch in order reads the bytes of a file once, however many workers share it: counted by a web server."""
+"""An epoch reads the bytes of a file once, in order and shuffled, however many workers share it: counted by a web server."""
 
 from __future__ import annotations
 
@@ -72,21 +72,24 @@ MAKE: dict[str, Callable[[Path], Any]] = {
     ),
 }
 
+SHUFFLED = ("jsonl",)  # the others are read by the same parts of files
+
 
 @pytest.mark.parametrize("ending", MAKE)
-def test_an_epoch_in_order_takes_its_bytes(ending: str, tmp_path: Path):
+def test_an_epoch_takes_its_bytes(ending: str, tmp_path: Path):
     path = tmp_path / f"a.{ending}"
     MAKE[ending](path)
     data = path.read_bytes()
-    with Web(
-        {f"/{workers}/a.{ending}": data for workers in (0, 2)}
-    ) as web:  # a server keeps parts of an address for a while
-        for workers in (0, 2):
-            where = f"http://127.0.0.1:{web.server_port}/{workers}/a.{ending}"
-            pipe = source(where, remote={"hedge": False}).batch(50)  # a slow machine gets second requests
+    kinds = [(0, False), (2, False)] + [(2, True)] * (ending in SHUFFLED)
+    # A server keeps parts of an address for a while, so each has its own.
+    with Web({f"/{k}/a.{ending}": data for k in range(len(kinds))}) as web:
+        for k, (workers, shuffled) in enumerate(kinds):
+            where = f"http://127.0.0.1:{web.server_port}/{k}/a.{ending}"
+            pipe = source(where, remote={"hedge": False})  # a slow machine gets second requests
             del web.sent[:]
-            loader = Loader(pipe, num_workers=workers)
+            loader = Loader((pipe.shuffle(seed=1) if shuffled else pipe).batch(50), num_workers=workers)
             assert sum(len(next(iter(batch.values()))) for batch in loader) == N
             loader.close()
             assert sum(web.sent) <= 1.05 * len(data)
-            assert len(web.sent) <= 400  # some look whether the file has changed, and have no body in a bucket
+            # Some look whether the file has changed, and have no body in a bucket.
+            assert shuffled or len(web.sent) <= 400

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -32,7 +33,8 @@ from .._shards.braces import expanded
 from .._shards.wildcards import INDEX, WILD, literal, plain, split
 
 THREADS = 16  # requests at a time of a program that opens files
-GAP = 16 << 10  # bytes between two parts that follow each other, at most
+GAP = 16 << 10  # bytes between two parts that are read together, at most
+_SURPLUS = 20  # all gaps that are read take at most this part of the bytes that were asked for
 _OVER = 512  # bytes that the first of them has of the second, at most, as members of zip do
 _SURE = 2  # so often parts follow each other before more is read
 _AHEAD = 4  # bytes that are read ahead, for each that came one after the other
@@ -313,10 +315,10 @@ class RemoteFiles:
         return self._tell if isinstance(self._place, ByServer) else None
 
     def _tell(self, spans: Iterable[Span]) -> None:
-        merged = list[tuple[RemoteFile, int, int]]()
-        last, end = -1, 0
-        for k, at, size in sorted(spans):
-            if merged and k == last and at <= end + GAP and at + size - merged[-1][1] <= _MOST_AHEAD:
+        merged, spans = list[tuple[RemoteFile, int, int]](), sorted(spans)
+        last, end, narrow = -1, 0, _narrow(spans)
+        for k, at, size in spans:
+            if merged and k == last and at - end < narrow and at + size - merged[-1][1] <= _MOST_AHEAD:
                 end = max(end, at + size)
                 merged[-1] = merged[-1][0], merged[-1][1], end - merged[-1][1]
             else:  # as `ByServer.read` asks for them
@@ -343,6 +345,13 @@ class RemoteFiles:
 
     def __iter__(self) -> Iterator[RemoteFile]:
         return map(self.__getitem__, range(len(self)))
+
+
+def _narrow(spans: list[Span]) -> int:
+    """Gaps between parts are read with them if they have fewer bytes. spans: sorted."""
+    pairs, room = itertools.pairwise(spans), sum(size for _, _, size in spans) // _SURPLUS
+    gaps = sorted(max(after[1] - sum(before[1:]), 0) for before, after in pairs if before[0] == after[0])
+    return min([GAP + 1, *(gap for gap, both in zip(gaps, itertools.accumulate(gaps)) if both > room)])
 
 
 def files_of(text: str, remote: Mapping[str, Any] | None) -> RemoteFiles:
