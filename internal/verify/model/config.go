@@ -82,7 +82,7 @@ type system struct {
 	refers  bool   // hits, looks and sets store reference bytes
 	seed    uint64 // seed of the policy
 	threads []threadRef
-	asked   [mutationCount]bool // for Report.Asked
+	asked   [256]bool // for Report.Asked
 }
 
 const (

@@ -27,7 +27,7 @@ type Report struct {
 	Points      map[string]bool // fault points passed
 	Steps       [steps]bool     // steps made
 	// Asked are the mutations that steps asked for. Any other one leaves each step of this configuration as it is.
-	Asked [mutationCount]bool
+	Asked [256]bool // by Mutation
 }
 
 // String returns the counterexample, a step a line, or the numbers.

@@ -117,20 +117,6 @@ func TestRedundant(t *testing.T) {
 	}
 }
 
-// Every mutation of the code is in the table, once.
-func TestMutantsListed(t *testing.T) {
-	seen := map[Mutation]bool{AsDocumented: true}
-	for _, m := range Mutants {
-		if seen[m.Mutation] {
-			t.Errorf("%s is listed twice", m.Name)
-		}
-		seen[m.Mutation] = true
-	}
-	if len(seen) != int(mutationCount) {
-		t.Errorf("%d mutations are listed with the unbroken protocol, there are %d", len(seen), mutationCount)
-	}
-}
-
 func configNamed(t *testing.T, name string) Config {
 	t.Helper()
 	for _, c := range Configs() {
