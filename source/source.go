@@ -47,18 +47,23 @@ const Spare = 32
 // It is safe for concurrent use.
 type Blocks interface {
 	Source
-	// Blocks returns the number of blocks, at least 1.
-	Blocks() int
-	// BlockOf returns the block of sample i; -1 for an invalid index.
-	BlockOf(i int) int
-	// Block returns the samples of block b: n of them from first on; 0, 0 for an invalid block.
-	Block(b int) (first, n int)
+	Layout
 	// ReadBlock reads block b at once and calls each for its samples, in order, in the caller's
 	// goroutine. sample has the same bytes as from Read, and is valid during the call. The first
 	// error of each ends ReadBlock and is returned. Other errors are those of Read, and ErrIndex
 	// for an invalid block. A damaged sample ends it with ErrCorrupt after the samples before it;
 	// the caller may read the others one by one.
 	ReadBlock(ctx context.Context, b int, each func(i int, sample []byte) error) error
+}
+
+// Layout says which samples lie together in blocks.
+type Layout interface {
+	// Blocks returns the number of blocks, at least 1.
+	Blocks() int
+	// BlockOf returns the block of sample i; -1 for an invalid index.
+	BlockOf(i int) int
+	// Block returns the samples of block b: n of them from first on; 0, 0 for an invalid block.
+	Block(b int) (first, n int)
 }
 
 // Info describes the dataset of a source.

@@ -178,27 +178,17 @@ func readInto(ctx context.Context, s source.Source, i int, buffer *[]byte) (int,
 // forEach calls work for 0..n-1 from several goroutines, each with its own buffer, until one fails
 // or ctx ends. It reports the progress to bar.
 func forEach(ctx context.Context, n, goroutines int, bar *pace, work func(i int, buffer *[]byte) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var next, done atomic.Int64
-	var all sync.WaitGroup
-	for range min(goroutines, n) {
-		all.Go(func() {
-			var buffer []byte
-			for i := int(next.Add(1) - 1); i < n && ctx.Err() == nil; i = int(next.Add(1) - 1) {
-				if err := work(i, &buffer); err != nil {
-					cancel(err)
-					return
-				}
-				bar.set(uint64(done.Add(1)))
-			}
-		})
-	}
-	all.Wait()
-	if done.Load() < int64(n) {
-		return context.Cause(ctx)
-	}
-	return nil
+	var done atomic.Int64
+	buffers := sync.Pool{New: func() any { return new([]byte) }}
+	return source.Each(ctx, n, goroutines, 1, func(_ context.Context, i int) error {
+		buffer := buffers.Get().(*[]byte)
+		defer buffers.Put(buffer)
+		if err := work(i, buffer); err != nil {
+			return err
+		}
+		bar.set(uint64(done.Add(1)))
+		return nil
+	})
 }
 
 // report lists the bad samples for people, and returns the error.

@@ -37,10 +37,8 @@ const (
 	trailerID, trailerNumber, trailerPad, trailerCRC, trailerVersion, trailerMagic = 32, 48, 52, 64, 68, 72
 )
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
 // checksum returns the CRC-32C of bytes.
-func checksum(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
+func checksum(b []byte) uint32 { return crc32.Checksum(b, shm.Castagnoli) }
 
 // aligned rounds up to the next offset at which a block may begin.
 func aligned(n int64) int64 { return (n + align - 1) &^ (align - 1) }

@@ -151,8 +151,8 @@ func (p *pictures) decodedForm() (source.Source, error) {
 	p.info = p.infoOf(schema, pixels, source.Note{Name: "decoded", Text: how},
 		source.Note{Name: DecoderNote, Text: decoder}, source.Note{Name: StoreNote, Text: "decoded"})
 	p.info.Formats = true
-	if _, ok := p.inner.(source.Blocks); ok {
-		return pictureBlocks{p}, nil
+	if blocks, ok := p.inner.(source.Blocks); ok {
+		return pictureBlocks{p, blocks}, nil
 	}
 	return p, nil
 }
@@ -342,18 +342,16 @@ func (p *pictures) closeHelpers() {
 }
 
 // pictureBlocks is pictures for an inner source that has blocks.
-type pictureBlocks struct{ *pictures }
-
-func (p pictureBlocks) blocks() source.Blocks      { return p.inner.(source.Blocks) }
-func (p pictureBlocks) Blocks() int                { return p.blocks().Blocks() }
-func (p pictureBlocks) BlockOf(i int) int          { return p.blocks().BlockOf(i) }
-func (p pictureBlocks) Block(b int) (first, n int) { return p.blocks().Block(b) }
+type pictureBlocks struct {
+	*pictures
+	source.Layout
+}
 
 // ReadBlock decodes the samples one after the other in the caller's goroutine.
 func (p pictureBlocks) ReadBlock(ctx context.Context, b int, each func(i int, sample []byte) error) error {
 	buffer := p.pool.Get().(*buffers)
 	defer p.put(buffer)
-	return p.blocks().ReadBlock(ctx, b, func(i int, sample []byte) error {
+	return p.inner.(source.Blocks).ReadBlock(ctx, b, func(i int, sample []byte) error {
 		dst := grow(&buffer.decoded, p.bytes())
 		if err := p.decode(ctx, i, sample, dst); err != nil {
 			return err

@@ -42,8 +42,8 @@ func (p *pictures) encodedForm() (*files, error) {
 
 // source returns f with its blocks, if it has some.
 func (f *files) source() source.Source {
-	if _, ok := f.inner.(source.Blocks); ok {
-		return fileBlocks{f}
+	if blocks, ok := f.inner.(source.Blocks); ok {
+		return fileBlocks{f, blocks}
 	}
 	return f
 }
@@ -106,20 +106,18 @@ func (f *files) forDecoder(i int, sample []byte) ([]byte, error) {
 }
 
 // fileBlocks is files for an inner source that has blocks.
-type fileBlocks struct{ *files }
-
-func (f fileBlocks) blocks() source.Blocks      { return f.inner.(source.Blocks) }
-func (f fileBlocks) Blocks() int                { return f.blocks().Blocks() }
-func (f fileBlocks) BlockOf(i int) int          { return f.blocks().BlockOf(i) }
-func (f fileBlocks) Block(b int) (first, n int) { return f.blocks().Block(b) }
+type fileBlocks struct {
+	*files
+	source.Layout
+}
 
 func (f fileBlocks) ReadBlock(ctx context.Context, b int, each func(i int, sample []byte) error) error {
 	if f.same {
-		return f.blocks().ReadBlock(ctx, b, each)
+		return f.inner.(source.Blocks).ReadBlock(ctx, b, each)
 	}
 	buffer := f.buffers.Get().(*[]byte)
 	defer f.buffers.Put(buffer)
-	return f.blocks().ReadBlock(ctx, b, func(i int, sample []byte) error {
+	return f.inner.(source.Blocks).ReadBlock(ctx, b, func(i int, sample []byte) error {
 		dst := grow(buffer, len(sample))
 		n, err := f.form(i, sample, dst)
 		if err != nil {

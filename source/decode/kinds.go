@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/stocached/stocached/source"
@@ -144,37 +143,27 @@ func (c *Kinds) Look(ctx context.Context, readers int) Looked {
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
 	l := Looked{Samples: c.Info().Samples}
-	var next atomic.Int64
-	var wait sync.WaitGroup
 	var mu sync.Mutex // protects l
-	for range readers {
-		wait.Go(func() {
-			for ctx.Err() == nil {
-				i := int(next.Add(1) - 1)
-				if i >= min(l.Samples, mostLooked) {
-					return
-				}
-				if l.Samples > mostLooked { // the first few are spread, too: there may be no time for more
-					i = int(uint64(bits.Reverse8(uint8(i))) * uint64(l.Samples) / mostLooked)
-				}
-				n, err := c.Size(i)
-				if err == nil {
-					_, err = c.Read(ctx, i, make([]byte, n))
-				}
-				if ended(ctx, err) {
-					return
-				}
-				mu.Lock()
-				l.Files++
-				if err != nil && !source.IsOtherKind(err) {
-					l.Failed++
-					l.Err = cmp.Or(l.Err, err)
-				}
-				mu.Unlock()
-			}
-		})
-	}
-	wait.Wait()
+	_ = source.Each(ctx, min(l.Samples, mostLooked), readers, 1, func(ctx context.Context, i int) error {
+		if l.Samples > mostLooked { // the first few are spread, too: there may be no time for more
+			i = int(uint64(bits.Reverse8(uint8(i))) * uint64(l.Samples) / mostLooked)
+		}
+		n, err := c.Size(i)
+		if err == nil {
+			_, err = c.Read(ctx, i, make([]byte, n))
+		}
+		if ended(ctx, err) {
+			return err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		l.Files++
+		if err != nil && !source.IsOtherKind(err) {
+			l.Failed++
+			l.Err = cmp.Or(l.Err, err)
+		}
+		return nil
+	}) // the end of the time is no error
 	l.Kinds = c.List()
 	return l
 }

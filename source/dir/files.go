@@ -137,7 +137,7 @@ func (f *files) sort() error {
 
 // stat sets sizes and times of the files below a folder.
 func (f *files) stat(ctx context.Context, root string) error {
-	return each(ctx, len(f.records), func(i int) error {
+	return source.Each(ctx, len(f.records), lookups, share, func(_ context.Context, i int) error {
 		name, _, err := f.look(i)
 		if err != nil {
 			return err

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/stocached/stocached/internal/verify/fatal"
+	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
 )
 
@@ -83,7 +84,7 @@ func FuzzIndex(f *testing.F) {
 		if len(b) >= indexHeader { // passes checks that random bytes fail
 			copy(b, indexMagic)
 			copy(b[16:48], key[:])
-			binary.LittleEndian.PutUint32(b[12:], crc32.Checksum(b[16:], castagnoli))
+			binary.LittleEndian.PutUint32(b[12:], crc32.Checksum(b[16:], shm.Castagnoli))
 		}
 		l, err := parseIndex(context.Background(), b, key)
 		if err != nil {

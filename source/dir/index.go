@@ -54,8 +54,6 @@ const (
 	indexHeader  = 80
 )
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
 // index is the index file of a tree.
 type index struct {
 	path string
@@ -117,7 +115,7 @@ func (x *index) load(ctx context.Context) (*listing, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = each(ctx, len(l.Folders), func(i int) error {
+	err = source.Each(ctx, len(l.Folders), lookups, share, func(_ context.Context, i int) error {
 		path := filepath.Join(x.root, l.Folders[i].Name)
 		var st unix.Stat_t
 		if err := unix.Stat(path, &st); err != nil {
@@ -174,7 +172,7 @@ func parseIndex(ctx context.Context, b []byte, key [32]byte) (*listing, error) {
 	case binary.LittleEndian.Uint32(b[8:]) != indexVersion:
 		return nil, fmt.Errorf("it had version %d, this program writes %d", binary.LittleEndian.Uint32(b[8:]), indexVersion)
 	}
-	if sum := crc32.Checksum(b[16:], castagnoli); sum != binary.LittleEndian.Uint32(b[12:]) {
+	if sum := crc32.Checksum(b[16:], shm.Castagnoli); sum != binary.LittleEndian.Uint32(b[12:]) {
 		return nil, fmt.Errorf("it was damaged: its checksum is %08x, it says %08x", sum, binary.LittleEndian.Uint32(b[12:]))
 	}
 	if !bytes.Equal(b[16:48], key[:]) {
@@ -214,7 +212,7 @@ func writeIndex(ctx context.Context, f *os.File, l *listing, key [32]byte) error
 	if l.files.labelled {
 		head[72] = 1
 	}
-	sum := crc32.New(castagnoli)
+	sum := crc32.New(shm.Castagnoli)
 	sum.Write(head[16:]) // never fails
 	if _, err := f.Write(head); err != nil {
 		return err

@@ -149,7 +149,7 @@ func (o *settings) listed(ctx context.Context, place *source.Place, root string)
 		l.addFolders(root, names) // before their files are looked at
 	}
 	stamps := make([]source.Stamp, len(names))
-	if err := each(ctx, len(names), func(i int) (err error) {
+	if err := source.Each(ctx, len(names), lookups, share, func(_ context.Context, i int) (err error) {
 		if stamps[i], err = place.Stamp(ctx, place.Join(root, names[i])); err != nil {
 			err = fmt.Errorf("manifest %s: line %d: %w", o.Manifest, lines[i].number, err)
 		}

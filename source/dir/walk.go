@@ -17,6 +17,10 @@ import (
 	"github.com/charlievieth/fastwalk"
 )
 
+// lookups is how many goroutines inspect files and folders concurrently. It exceeds the number of
+// cores, because they wait for the disk or the network. Each takes a share at a time.
+const lookups, share = 16, 64
+
 // found lists the files of the tree.
 func (o *settings) found(ctx context.Context, place *source.Place, root string) (*listing, error) {
 	keep := func(name string) bool { return o.Glob == "" || doublestar.MatchUnvalidated(o.Glob, name) }

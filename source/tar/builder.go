@@ -126,6 +126,6 @@ func (b *builder) encode() []byte {
 	}
 	data = append(data, b.keys...)
 	pad()
-	binary.LittleEndian.PutUint32(data[atChecksum:], crc32.Checksum(data[afterChecksum:], castagnoli))
+	binary.LittleEndian.PutUint32(data[atChecksum:], crc32.Checksum(data[afterChecksum:], shm.Castagnoli))
 	return data
 }

@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 	"math"
 
+	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
 )
 
@@ -54,8 +55,6 @@ const (
 
 	afterChecksum = 16
 )
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // errStale: the index has another version, or belongs to another state of its shard.
 var errStale = errors.New("the index is of another version or shard")
@@ -145,7 +144,7 @@ func decodeIndex(data []byte, stamp source.Stamp) (*index, error) {
 			errStale, x.stamp.Bytes, x.stamp.ModifiedNs, x.stamp.BornNs, stamp.Bytes, stamp.ModifiedNs, stamp.BornNs)
 	}
 	if expected, got := binary.LittleEndian.Uint32(data[atChecksum:]), crc32.Checksum(data[afterChecksum:],
-		castagnoli); expected != got {
+		shm.Castagnoli); expected != got {
 		return nil, fmt.Errorf("%w: checksum %08x, expected %08x", source.ErrCorrupt, got, expected)
 	}
 	return x, x.sections(data, number(atSamples), number(atMembers), number(atFields), number(atFieldBytes),

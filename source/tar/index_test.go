@@ -11,6 +11,7 @@ import (
 
 	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
+	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
 )
 
@@ -37,7 +38,7 @@ func built(t testing.TB, samples int) ([]byte, []string) {
 // signed corrects the checksum of a changed index, so that the code after its check is tested.
 func signed(data []byte) []byte {
 	if len(data) >= headerBytes {
-		binary.LittleEndian.PutUint32(data[atChecksum:], crc32.Checksum(data[afterChecksum:], castagnoli))
+		binary.LittleEndian.PutUint32(data[atChecksum:], crc32.Checksum(data[afterChecksum:], shm.Castagnoli))
 	}
 	return data
 }

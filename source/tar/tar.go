@@ -130,7 +130,7 @@ func open(ctx context.Context, s source.Settings) (source.Source, error) {
 
 // openShards opens the shards and makes their selections.
 func (d *dataset) openShards(ctx context.Context, paths []string, o *settings) error {
-	err := each(ctx, len(paths), func(ctx context.Context, k int) (err error) {
+	err := source.Each(ctx, len(paths), openers, 1, func(ctx context.Context, k int) (err error) {
 		d.shards[k], err = openShard(ctx, d.place, paths[k], o.Index)
 		return err
 	})
@@ -146,7 +146,7 @@ func (d *dataset) openShards(ctx context.Context, paths []string, o *settings) e
 	if d.info.Schema, err = schemaOf(d.fields, d.keys); err != nil {
 		return err
 	}
-	return each(ctx, len(paths), func(_ context.Context, k int) error {
+	return source.Each(ctx, len(paths), openers, 1, func(_ context.Context, k int) error {
 		defer d.shards[k].in.forget() // choose has read all of it
 		return d.shards[k].in.look(func() (err error) {
 			d.chosen[k], err = choose(d.shards[k], d.fields, d.keys, o.Missing == "skip", d.keys && o.Fields == nil)
@@ -165,30 +165,6 @@ func (d *dataset) firstFields() (names []string) {
 		}
 	}
 	return nil
-}
-
-// each calls do for 0..n-1, several at a time. It returns the first error, which cancels the rest,
-// else the cause of ctx.
-func each(ctx context.Context, n int, do func(ctx context.Context, k int) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	next := make(chan int)
-	var workers sync.WaitGroup
-	for range min(n, openers) {
-		workers.Go(func() {
-			for k := range next {
-				if err := do(ctx, k); err != nil {
-					cancel(err)
-				}
-			}
-		})
-	}
-	for k := 0; k < n && ctx.Err() == nil; k++ {
-		next <- k
-	}
-	close(next)
-	workers.Wait()
-	return context.Cause(ctx)
 }
 
 // describe sets ends and info.

@@ -60,8 +60,8 @@ type around struct {
 // through returns a source whose reads go through a gate.
 func through(s source.Source, g gate) source.Source {
 	a := &around{Source: s, gate: g, closing: make(chan struct{})}
-	if _, ok := s.(source.Blocks); ok {
-		return aroundBlocks{a}
+	if blocks, ok := s.(source.Blocks); ok {
+		return aroundBlocks{a, blocks}
 	}
 	return a
 }
@@ -85,12 +85,10 @@ func (a *around) Close() error {
 }
 
 // aroundBlocks is around for a source with blocks.
-type aroundBlocks struct{ *around }
-
-func (a aroundBlocks) blocks() source.Blocks      { return a.Source.(source.Blocks) }
-func (a aroundBlocks) Blocks() int                { return a.blocks().Blocks() }
-func (a aroundBlocks) BlockOf(i int) int          { return a.blocks().BlockOf(i) }
-func (a aroundBlocks) Block(b int) (first, n int) { return a.blocks().Block(b) }
+type aroundBlocks struct {
+	*around
+	source.Layout
+}
 
 func (a aroundBlocks) ReadBlock(ctx context.Context, b int, each func(i int, sample []byte) error) error {
 	_, err := a.gate.pass(ctx, a.closing, read{from: a.Source, i: b, each: each})

@@ -79,7 +79,7 @@ func ReadAhead(s source.Source, o ReadAheadOptions) (Ahead, error) {
 		a.readers.Go(a.readAhead)
 	}
 	if a.blocks != nil {
-		return aheadBlocks{a}, nil
+		return aheadBlocks{a, a.blocks}, nil
 	}
 	return a, nil
 }
@@ -572,11 +572,10 @@ func (a *ahead) Close() error {
 	return err
 }
 
-type aheadBlocks struct{ *ahead }
-
-func (a aheadBlocks) Blocks() int                { return a.blocks.Blocks() }
-func (a aheadBlocks) BlockOf(i int) int          { return a.blocks.BlockOf(i) }
-func (a aheadBlocks) Block(b int) (first, n int) { return a.blocks.Block(b) }
+type aheadBlocks struct {
+	*ahead
+	source.Layout
+}
 
 // ReadBlock reads the block from the source, even if it is held.
 func (a aheadBlocks) ReadBlock(ctx context.Context, b int, each func(i int, sample []byte) error) error {
