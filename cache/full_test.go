@@ -11,6 +11,7 @@ import (
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/internal/verify/fatal"
+	"github.com/stocached/stocached/internal/verify/tmpfs"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -23,13 +24,7 @@ func TestFullFileSystem(t *testing.T) {
 		"arena": {Samples: 40, SampleBytes: size, Variable: true, Limit: 20 << 20},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o.Name, o.Dir = "test", t.TempDir()
-			if err := unix.Mount("tmpfs", o.Dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=32m"); errors.Is(err, unix.EPERM) {
-				t.Skip("needs root, to mount a small tmpfs:", err)
-			} else if err != nil {
-				t.Fatal(err)
-			}
-			defer unix.Unmount(o.Dir, unix.MNT_DETACH)
+			o.Name, o.Dir = "test", tmpfs.Mount(t, t.TempDir(), "size=32m")
 			seg := mapped(t, o)
 			c := attach(t, seg)
 			for i := range first {

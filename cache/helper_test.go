@@ -4,13 +4,13 @@ import (
 	"encoding/binary"
 	"hash/crc32"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/internal/verify/fatal"
+	"github.com/stocached/stocached/internal/verify/tmpfs"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -33,16 +33,8 @@ func mapped(t testing.TB, o shm.Options) *shm.Segment {
 // named makes a named segment in a test directory on /dev/shm.
 func named(t testing.TB, o shm.Options) *shm.Segment {
 	t.Helper()
-	o.Name, o.Dir = "test", tmpfsDir(t)
+	o.Name, o.Dir = "test", tmpfs.Folder(t)
 	return mapped(t, o)
-}
-
-// tmpfsDir makes a directory on /dev/shm and removes it when the test ends.
-func tmpfsDir(t testing.TB) string {
-	t.Helper()
-	dir := fatal.Value(os.MkdirTemp("/dev/shm", "stocached-test-"))(t)
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	return dir
 }
 
 // attach makes a client and closes it when the test ends.

@@ -224,13 +224,10 @@ func (c *child) died() {
 // stopped waits until the child has stopped.
 func (c *child) stopped() {
 	c.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	fatal.Until(c.t, "a child stops at its fault point", func() bool {
 		text := fatal.Value(os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.cmd.Process.Pid)))(c.t)
-		if fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:])); fields[0] == "T" {
-			return
-		}
-	}
-	c.t.Fatal("a child did not stop at its fault point")
+		return strings.HasPrefix(string(text[strings.LastIndexByte(string(text), ')'):]), ") T ")
+	})
 }
 
 func (c *child) signal(s syscall.Signal) {

@@ -18,6 +18,7 @@ import (
 	"github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
+	"github.com/stocached/stocached/internal/verify/tmpfs"
 )
 
 func create(t testing.TB, o client.Options) *client.Cache {
@@ -31,8 +32,7 @@ func create(t testing.TB, o client.Options) *client.Cache {
 // returns its path.
 func named(t testing.TB, o client.Options) (*client.Cache, string) {
 	t.Helper()
-	dir := fatal.Value(os.MkdirTemp("/dev/shm", "stocached-test-"))(t)
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	dir := tmpfs.Folder(t)
 	o.Dir = dir
 	c := fatal.Value(client.Create("test", o))(t)
 	t.Cleanup(func() { c.Close() })

@@ -14,6 +14,7 @@ import (
 	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/internal/verify/hostile"
+	"github.com/stocached/stocached/internal/verify/tmpfs"
 	"github.com/stocached/stocached/order"
 	"github.com/stocached/stocached/shm"
 
@@ -45,8 +46,7 @@ func TestHostileServer(t *testing.T) {
 			_, _, _ = socket.WriteMsgUnix(frame, rights, nil) // the client may have hung up
 		}
 	}
-	dir := fatal.Value(os.MkdirTemp("/dev/shm", "stocached-test-"))(t)
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	dir := tmpfs.Folder(t)
 	seg, err := shm.Create(shm.Options{Name: "test", Dir: dir, Samples: 100, SampleBytes: peerBytes, Programs: true})
 	fatal.If(t, err)
 	p := &peer{seg: seg, greet: func(_ *peer, socket *net.UnixConn, _ int) bool {

@@ -141,17 +141,9 @@ func (p *peer) dial(timeout time.Duration) (*client.Served, error) {
 // little later.
 func wantDescriptors(t *testing.T, before int) {
 	t.Helper()
-	var n int
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
-		all := fatal.Value(os.ReadDir("/proc/self/fd"))(t)
-		if n = len(all); n == before {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Errorf("%d descriptors are open, %d were", n, before)
-			return
-		}
-	}
+	fatal.Until(t, fmt.Sprintf("%d descriptors are open", before), func() bool {
+		return len(fatal.Value(os.ReadDir("/proc/self/fd"))(t)) == before
+	})
 }
 
 // No descriptor stays open, in any number and with any frame.

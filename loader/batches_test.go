@@ -127,7 +127,7 @@ func TestSlowSample(t *testing.T) {
 	var got []int
 	go func() {
 		defer release()
-		eventually(t, "samples after the slow sample are read", func() bool { return d.reads[15].Load() > 0 })
+		fatal.Until(t, "samples after the slow sample are read", func() bool { return d.reads[15].Load() > 0 })
 		time.Sleep(20 * time.Millisecond)
 		if n := d.reads[16].Load(); n != 0 {
 			t.Errorf("sample 16 is more than 3 batches after batch 0, and was read")
@@ -176,7 +176,7 @@ func TestAhead(t *testing.T) {
 		l := open(t, loader.FromSource(d), c.options)
 		for b, err := range l.Batches(t.Context()) {
 			fatal.If(t, err)
-			eventually(t, fmt.Sprint(c, " is read"), func() bool { return d.total() >= c.reads })
+			fatal.Until(t, fmt.Sprint(c, " is read"), func() bool { return d.total() >= c.reads })
 			time.Sleep(5 * time.Millisecond)
 			expect.Equal(t, d.total(), c.reads, "%+v: reads", c)
 			b.Release()

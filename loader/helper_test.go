@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -196,22 +195,4 @@ func shuffled(samples int) order.Order {
 	return order.Order{Samples: uint64(samples), Kind: order.Shuffled, Seed: 7}
 }
 
-// eventually waits until something holds.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(2 * time.Minute); !holds(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("never: %s", what)
-		}
-	}
-}
-
 var errRead = errors.New("the disk is on fire")
-
-// tmpfs returns a folder of this test for segments.
-func tmpfs(t *testing.T) string {
-	t.Helper()
-	dir := fatal.Value(os.MkdirTemp("/dev/shm", "stocached-test-"))(t)
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	return dir
-}

@@ -238,7 +238,7 @@ func TestFirstEpochBringsWhatANodeOwns(t *testing.T) {
 		}
 		return there, all
 	}
-	eventually(t, "all samples that node a owns", func() bool { there, all := owned(); return there == all })
+	fatal.Until(t, "all samples that node a owns", func() bool { there, all := owned(); return there == all })
 	if there, _ := owned(); there < samples/2 {
 		t.Errorf("node a owns %d samples", there)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/internal/verify/fatal"
+	"github.com/stocached/stocached/internal/verify/tmpfs"
 	"github.com/stocached/stocached/loader"
 	"github.com/stocached/stocached/order"
 	"github.com/stocached/stocached/server"
@@ -29,7 +30,7 @@ func serve(t *testing.T, d *dataset, slots int, policy client.Policy) (o client.
 	leaks := goleak.IgnoreCurrent()
 	data = filepath.Join(t.TempDir(), "data")
 	settings := source.Settings{"kind": "dir", "path": data}
-	options := server.CacheOptions{Name: "pets", Dir: tmpfs(t), Parallel: 4, Source: settings, Policy: policy}
+	options := server.CacheOptions{Name: "pets", Dir: tmpfs.Folder(t), Parallel: 4, Source: settings, Policy: policy}
 	if d.bytes > 0 {
 		settings["kind"], settings["sample_bytes"] = "raw", d.bytes
 		var all []byte

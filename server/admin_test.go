@@ -100,7 +100,7 @@ func TestAdmin(t *testing.T) {
 	wantReady(t, c, 1, 1000)
 	c.View(9)
 
-	eventually(t, "it is ready", func() bool { code, _ := ask(t, s, "/readyz"); return code == 200 })
+	fatal.Until(t, "it is ready", func() bool { code, _ := ask(t, s, "/readyz"); return code == 200 })
 	if code, body := ask(t, s, "/healthz"); code != 200 || body != "ok\n" {
 		t.Error(code, body)
 	}

@@ -94,7 +94,7 @@ func TestEmptiedCacheThatCannotComeBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.socket.Close()
-	eventually(t, "it is gone", func() bool { return s.Caches() == 0 })
+	fatal.Until(t, "it is gone", func() bool { return s.Caches() == 0 })
 	code := make(chan int, 1)
 	go func() {
 		n, _ := ask(t, s, "/v1/caches/pets")
@@ -129,11 +129,11 @@ func TestCountersGoOn(t *testing.T) {
 	seg.Close()
 	p.socket.Close()
 	first := fatal.Value(os.Stat(filepath.Join(dir, "pets")))(t)
-	eventually(t, "it is emptied", func() bool {
+	fatal.Until(t, "it is emptied", func() bool {
 		now, err := os.Stat(filepath.Join(dir, "pets"))
 		return err == nil && !os.SameFile(first, now)
 	})
-	eventually(t, "it is back, and all was counted", func() bool {
+	fatal.Until(t, "it is back, and all was counted", func() bool {
 		_, text := ask(t, s, "/metrics")
 		return strings.Contains(text, `stocached_source_reads_total{cache="pets"} 79`+"\n") &&
 			strings.Contains(text, `stocached_source_errors_total{cache="pets",kind="damaged"} 1`+"\n") &&

@@ -9,29 +9,10 @@ import (
 	"testing"
 
 	"github.com/stocached/stocached/internal/verify/fatal"
+	"github.com/stocached/stocached/internal/verify/tmpfs"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/shm"
-
-	"golang.org/x/sys/unix"
 )
-
-// mount mounts a tmpfs of a size for the test.
-func mount(t *testing.T, size string) (dir string) {
-	t.Helper()
-	dir = t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size="+size); errors.Is(err,
-		unix.EPERM) {
-		t.Skip("this user may not mount a tmpfs: run the tests as root to see what a server makes of a small one")
-	} else if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
-	return dir
-}
 
 // in puts all caches of a server into a folder.
 func in(dir string, o server.Options) server.Options {
@@ -65,7 +46,7 @@ func wantNoRoom(t *testing.T, dir string, o server.Options, texts ...string) {
 // Ensure that caches are made in a small tmpfs only if all of them fit together, even if each fits
 // alone. A cache that is removed or replaced frees its memory.
 func TestSmallTmpfs(t *testing.T) {
-	dir := mount(t, "40m")
+	dir := tmpfs.Mount(t, t.TempDir(), "size=40m")
 	shelf := newShelf()
 	for id := 1; id <= 3; id++ {
 		shelf.put(id, 1000, 10<<10) // 13.8 MiB each; 36 of 40 are usable
@@ -96,7 +77,7 @@ func TestSmallTmpfs(t *testing.T) {
 	c.Close()
 	seg.Close()
 	p.socket.Close()
-	eventually(t, "the connection is gone", func() bool { return s.Connections() == 0 })
+	fatal.Until(t, "the connection is gone", func() bool { return s.Connections() == 0 })
 	reload(t, s, with(o, on("a", 4, dir)))
 	p = dial(t, s.Dir())
 	number, seg = p.attach("a")
@@ -111,7 +92,7 @@ func TestSmallTmpfs(t *testing.T) {
 
 // Ensure that messages stay short when a server has many caches.
 func TestManyCachesThatDoNotFit(t *testing.T) {
-	dir := mount(t, "40m")
+	dir := tmpfs.Mount(t, t.TempDir(), "size=40m")
 	shelf, caches := newShelf(), map[string]int{}
 	shelf.put(1, 1000, 10<<10)
 	for k := range 23 {
@@ -122,7 +103,7 @@ func TestManyCachesThatDoNotFit(t *testing.T) {
 
 // Ensure that the memory must be enough for all caches together, even if a tmpfs would hold them.
 func TestCachesMustFitIntoMemory(t *testing.T) {
-	dir := mount(t, "100000g")
+	dir := tmpfs.Mount(t, t.TempDir(), "size=100000g")
 	room := fatal.Value(shm.RoomIn(dir))(t)
 	shelf := newShelf()
 	const sample = 1 << 20

@@ -20,6 +20,7 @@ import (
 	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
+	"github.com/stocached/stocached/internal/verify/tmpfs"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
@@ -100,7 +101,7 @@ func (o *opened) Close() error { o.closed.Store(true); return nil }
 // operators.
 func onShelf(t *testing.T, s *shelf, ids map[string]int) server.Options {
 	t.Helper()
-	dir := tmpfs(t)
+	dir := tmpfs.Folder(t)
 	m := newMemory(1, 1)
 	o := options(t, m, server.CacheOptions{Dir: dir})
 	o.Caches = nil
@@ -185,7 +186,7 @@ func TestCachesComeAndGo(t *testing.T) {
 	cats.hold(t, 45)
 	cats.hold(t, 46)
 	id := p.startFetch(number, 45, 46, 47, 48, 1)
-	eventually(t, "they are being read", func() bool { return cats.begun(45) == 1 && cats.begun(46) == 1 })
+	fatal.Until(t, "they are being read", func() bool { return cats.begun(45) == 1 && cats.begun(46) == 1 })
 	reload(t, s, o)
 	a := p.answer(id, 5)
 	expect.Equal(t, len(a.failures), 4, "%+v", a)
@@ -265,7 +266,7 @@ func TestReloadsAreRefused(t *testing.T) {
 	inTheWay := filepath.Join(dir, "way")
 	fatal.If(t, os.WriteFile(inTheWay, []byte("no segment"), 0o600))
 	// the end of the test checks for goroutines that another test left
-	eventually(t, "it serves", func() bool { code, _ := ask(t, s, "/readyz"); return code == 200 })
+	fatal.Until(t, "it serves", func() bool { code, _ := ask(t, s, "/readyz"); return code == 200 })
 	other := onShelf(t, shelf, map[string]int{"taken": 1})
 	start(t, other)
 	slow := on("x", 1, dir)
@@ -324,7 +325,7 @@ func TestReplace(t *testing.T) {
 	// The same data with other read settings: the segment stays, and a fetch under way goes on.
 	release := one.hold(t, 70)
 	id := p.startFetch(number, 70, 71, 72, 73, 74, 75, 76)
-	eventually(t, "it is being read", func() bool { return one.begun(70) == 1 })
+	fatal.Until(t, "it is being read", func() bool { return one.begun(70) == 1 })
 	reload(t, s, with(o, server.CacheOptions{Name: "pets", Dir: dir, Source: source.Settings{"id": 1, "way": 2}, Parallel: 9}))
 	release()
 	if a := p.answer(id, 7); len(a.failures) != 0 {
@@ -354,7 +355,7 @@ func TestReplace(t *testing.T) {
 			}
 			return n
 		}
-		eventually(t, fmt.Sprint(parallel, " are being read"), func() bool { return begun() == parallel })
+		fatal.Until(t, fmt.Sprint(parallel, " are being read"), func() bool { return begun() == parallel })
 		time.Sleep(20 * time.Millisecond)
 		expect.Equal(t, begun(), parallel, "reads at a time")
 		for _, release := range releases {
@@ -392,7 +393,7 @@ func TestReplace(t *testing.T) {
 	if a := wantRequest(t, s, "GET", "/v1/caches/pets", "", 200); a["slots"] == float64(slots) || a["slots"] == 0.0 {
 		t.Errorf("%v", a)
 	}
-	elsewhere := tmpfs(t)
+	elsewhere := tmpfs.Folder(t)
 	reload(t, s, with(o, on("pets", 2, elsewhere)))
 	if left, _ := os.ReadDir(dir); len(left) != 0 {
 		t.Errorf("%v", left)

@@ -104,7 +104,7 @@ func TestSend(t *testing.T) {
 	q := dial(t, s.Dir())
 	q.attach("pets")
 	first := p.startFetch(number, 22)
-	eventually(t, "it is being read", func() bool { return m.begun(22) == 1 })
+	fatal.Until(t, "it is being read", func() bool { return m.begun(22) == 1 })
 	id := q.id()
 	q.send(control.AppendFetch(nil, control.Fetch, id,
 		control.FetchBody{Cache: number, Flags: control.Send, Indices: []int64{22}}))
@@ -140,7 +140,7 @@ func TestUnstored(t *testing.T) {
 	unstored := p.id()
 	p.send(control.AppendFetch(nil, control.Fetch, unstored,
 		control.FetchBody{Cache: number, Flags: control.Unstored, Indices: []int64{21, 22}}))
-	eventually(t, "it is being read", func() bool { return m.begun(22) == 1 })
+	fatal.Until(t, "it is being read", func() bool { return m.begun(22) == 1 })
 	stored := q.startFetch(other, 22, 23)
 	q.wantFetched(other, 1) // then the request before is in, too
 	release()
@@ -166,7 +166,7 @@ func TestDiskOfAServedCache(t *testing.T) {
 		return bytes.Contains(file, sourcetest.Content(i, 1000))
 	}
 	next := int64(100)
-	eventually(t, "the tier has its file", func() bool {
+	fatal.Until(t, "the tier has its file", func() bool {
 		p.fetch(number, 0, next)
 		next++
 		return onDisk(int(next - 2))
@@ -200,7 +200,7 @@ func TestSendToASlowReader(t *testing.T) {
 		p.send(control.AppendFetch(nil, control.Fetch, id,
 			control.FetchBody{Cache: number, Flags: control.Send, Indices: indices}))
 		most := 0
-		eventually(t, "the limit is reached", func() bool {
+		fatal.Until(t, "the limit is reached", func() bool {
 			most = max(most, s.Waiting())
 			return most > control.MaxWaitingSend-4*size
 		})
@@ -354,11 +354,11 @@ func TestPrefetchEvictsNothing(t *testing.T) {
 			p, number, seg := join(t, s)
 			c, most := view(t, seg), int(seg.Slots)+2
 			p.prefetch(number, upTo(samples)...)
-			eventually(t, "samples are read", func() bool { return m.total() >= 5 })
+			fatal.Until(t, "samples are read", func() bool { return m.total() >= 5 })
 			idle := func() bool { return s.Waiters("pets")+s.Queued("pets") == 0 }
-			eventually(t, "the queue is empty", idle)
+			fatal.Until(t, "the queue is empty", idle)
 			p.prefetch(number, upTo(samples)...)
-			eventually(t, "the queue is empty", idle)
+			fatal.Until(t, "the queue is empty", idle)
 			stats, err := c.Stats()
 			ready := int(stats.Ready)
 			if variable {
@@ -400,7 +400,7 @@ func TestPrefetchIntoAFullCache(t *testing.T) {
 				}
 				idle := func() bool { return s.Waiters("pets")+s.Queued("pets") == 0 }
 				p.prefetch(number, upTo(samples)...)
-				eventually(t, "the queue is empty", idle)
+				fatal.Until(t, "the queue is empty", idle)
 				if a := p.fetch(number, control.SlotsOnly, upTo(samples)...); len(a.failures) != samples-int(full.Ready) {
 					t.Errorf("%d samples have no slot, %d have one", len(a.failures), full.Ready)
 				}
@@ -411,7 +411,7 @@ func TestPrefetchIntoAFullCache(t *testing.T) {
 					t.Fatal(r, err)
 				}
 				p.prefetch(number, upTo(samples)...)
-				eventually(t, "slots are filled", func() bool {
+				fatal.Until(t, "slots are filled", func() bool {
 					stats, err := c.Stats()
 					return err == nil && idle() && (stats.Ready == full.Ready || variable && stats.Ready > 0)
 				})

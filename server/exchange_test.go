@@ -11,6 +11,7 @@ import (
 
 	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
+	folders "github.com/stocached/stocached/internal/verify/tmpfs"
 	"github.com/stocached/stocached/server/served"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/wrap"
@@ -32,9 +33,7 @@ func (c *closing) Close() error {
 func TestExchangeWhileTheServerEnds(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "records")
 	fatal.If(t, os.WriteFile(path, make([]byte, 1000), 0o600))
-	dir, err := os.MkdirTemp("/dev/shm", "stocached-test-")
-	fatal.If(t, err)
-	defer os.RemoveAll(dir)
+	dir := folders.Folder(t)
 	var opened []*closing
 	o := Options{SocketsDir: t.TempDir(), Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		Caches: []CacheOptions{{Name: "pets", Dir: dir,

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/server"
 )
 
@@ -47,7 +48,7 @@ func TestMoreAnswersThanMayWait(t *testing.T) {
 	sent = flood(gone)
 	gone.socket.Close()
 	<-sent
-	eventually(t, "who went away is forgotten", func() bool { return s.Connections() == 1 })
+	fatal.Until(t, "who went away is forgotten", func() bool { return s.Connections() == 1 })
 	sent = flood(dial(t, s.Dir()))
 	began := time.Now()
 	stop()

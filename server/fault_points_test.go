@@ -115,7 +115,7 @@ func TestPointCancelledMeanwhile(t *testing.T) {
 		hold := make(chan struct{})
 		passed := once(t, point, func() { <-hold })
 		id := first.startFetch(number, 3)
-		eventually(t, "it is at it", func() bool { return passed.Load() == 1 })
+		fatal.Until(t, "it is at it", func() bool { return passed.Load() == 1 })
 		first.send(control.AppendCancel(nil, id))
 		if a := first.answer(id, 1); len(a.failures) != 1 || a.failures[0].Code != control.CodeCancelled {
 			t.Errorf("%s: %+v", point, a)
@@ -148,8 +148,8 @@ func TestPointClientVanishes(t *testing.T) {
 		}
 		passed := once(t, point, func() { p.socket.Close() })
 		p.startFetch(number, upTo(100)...)
-		eventually(t, point+" is passed", func() bool { return passed.Load() > 0 })
-		eventually(t, "it is forgotten", func() bool { return s.Connections() == 1 })
+		fatal.Until(t, point+" is passed", func() bool { return passed.Load() > 0 })
+		fatal.Until(t, "it is forgotten", func() bool { return s.Connections() == 1 })
 		began := time.Now()
 		if a := other.fetch(number, 0, upTo(100)...); len(a.failures) != 0 || len(a.samples) != 100-int(seg.Slots) {
 			t.Errorf("%s: %d failed, %d came", point, len(a.failures), len(a.samples))

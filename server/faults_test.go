@@ -21,6 +21,7 @@ import (
 	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
+	"github.com/stocached/stocached/internal/verify/tmpfs"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
@@ -123,9 +124,9 @@ func TestClientThatNeverReads(t *testing.T) {
 	otherNumber, _ := other.attach("pets")
 	p.startFetch(number, shuffled(samples)...)
 	most := 0
-	eventually(t, "something waits for it", func() bool { most = s.Waiting(); return most > 0 })
+	fatal.Until(t, "something waits for it", func() bool { most = s.Waiting(); return most > 0 })
 	other.wantFetched(otherNumber, 7, 8)
-	eventually(t, "it is shown out", func() bool { most = max(most, s.Waiting()); return s.Connections() == 1 })
+	fatal.Until(t, "it is shown out", func() bool { most = max(most, s.Waiting()); return s.Connections() == 1 })
 	if most > control.MaxWaitingSend {
 		t.Errorf("%d bytes waited for it", most)
 	}
@@ -163,7 +164,7 @@ func TestRestartIsWarm(t *testing.T) {
 	p.wantFetched(number, shuffled(40)...)
 	release := m.hold(t, 45)
 	id := p.startFetch(number, 45, 46, 47, 48)
-	eventually(t, "it is being read", func() bool { return m.begun(45) == 1 })
+	fatal.Until(t, "it is being read", func() bool { return m.begun(45) == 1 })
 	go func() {
 		time.Sleep(50 * time.Millisecond)
 		release()
@@ -220,7 +221,7 @@ func TestRefusesToStart(t *testing.T) {
 	m := newMemory(10, 100)
 	foreign := t.TempDir()
 	fatal.If(t, os.Chmod(foreign, 0o777))
-	inTheWay := tmpfs(t)
+	inTheWay := tmpfs.Folder(t)
 	fatal.If(t, os.WriteFile(filepath.Join(inTheWay, "pets"), []byte("no segment"), 0o600))
 	busy := fatal.Value(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer busy.Close()
@@ -328,7 +329,7 @@ func TestAnything(t *testing.T) {
 		})
 	}
 	clients.Wait()
-	eventually(t, "all clients are forgotten", func() bool { return s.Connections() == 0 })
+	fatal.Until(t, "all clients are forgotten", func() bool { return s.Connections() == 0 })
 	p, number, seg := join(t, s)
 	if a := p.fetch(number, 0, shuffled(samples)...); len(a.failures) != 0 || len(a.samples) != 0 {
 		t.Errorf("%d failed, %d without a slot", len(a.failures), len(a.samples))
@@ -362,7 +363,7 @@ func TestJanitor(t *testing.T) {
 		t.Fatal(r, err)
 	}
 	locks.Close() // as the kernel does when it dies
-	eventually(t, "the claim of the dead is reclaimed", func() bool {
+	fatal.Until(t, "the claim of the dead is reclaimed", func() bool {
 		state, err := live.State(1)
 		return err == nil && state == cache.StateEmpty
 	})
@@ -379,7 +380,7 @@ func TestEndsBesideAClientThatNeverReads(t *testing.T) {
 	s, stop := start(t, options(t, m, server.CacheOptions{Size: 8 << 20, Parallel: 2}))
 	p, number, _ := join(t, s)
 	p.startFetch(number, shuffled(samples)...)
-	eventually(t, "something waits for it", func() bool { return s.Waiting() > 1<<20 })
+	fatal.Until(t, "something waits for it", func() bool { return s.Waiting() > 1<<20 })
 	began := time.Now()
 	stop()
 	if took := time.Since(began); took > 10*time.Second {

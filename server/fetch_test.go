@@ -187,7 +187,7 @@ func TestCancel(t *testing.T) {
 	otherNumber, _ := other.attach("pets")
 	id := p.startFetch(number, 0, 1, 2)
 	c := view(t, seg)
-	eventually(t, "one is there, and both others are being read", func() bool {
+	fatal.Until(t, "one is there, and both others are being read", func() bool {
 		state, err := c.State(0)
 		return err == nil && state == cache.StateReady && m.begun(1) == 1 && m.begun(2) == 1
 	})
@@ -200,7 +200,7 @@ func TestCancel(t *testing.T) {
 		a.failures[2].Code != control.CodeCancelled {
 		t.Errorf("%+v", a)
 	}
-	eventually(t, "the read without waiters is cancelled", func() bool { return m.cancelled.Load() == 1 })
+	fatal.Until(t, "the read without waiters is cancelled", func() bool { return m.cancelled.Load() == 1 })
 	release()
 	if a := other.answer(otherID, 1); len(a.failures) != 0 {
 		t.Errorf("%+v", a)
@@ -220,10 +220,10 @@ func TestClientGoesAway(t *testing.T) {
 	number, _ := p.attach("pets")
 	otherNumber, _ := other.attach("pets")
 	p.startFetch(number, 1, 2, 3, 4, 5, 6)
-	eventually(t, "it is being read", func() bool { return m.begun(1) == 1 })
+	fatal.Until(t, "it is being read", func() bool { return m.begun(1) == 1 })
 	p.socket.Close()
 	other.wantFetched(otherNumber, 50, 51)
-	eventually(t, "the client is forgotten", func() bool { return s.Connections() == 1 })
+	fatal.Until(t, "the client is forgotten", func() bool { return s.Connections() == 1 })
 	for i := 2; i <= 6; i++ {
 		expect.Equal(t, m.begun(i), 0, "reads of sample %d for a client that is gone", i)
 	}
@@ -240,9 +240,9 @@ func TestFair(t *testing.T) {
 	a, _ := greedy.attach("pets")
 	b, _ := modest.attach("pets")
 	id := greedy.startFetch(a, upTo(much)...)
-	eventually(t, "the first is being read", func() bool { return m.begun(0) == 1 })
+	fatal.Until(t, "the first is being read", func() bool { return m.begun(0) == 1 })
 	mine := modest.startFetch(b, 4500, 4501, 4502)
-	eventually(t, "both are queued", func() bool { return s.Waiters("pets") == much-1+3 })
+	fatal.Until(t, "both are queued", func() bool { return s.Waiters("pets") == much-1+3 })
 	release()
 	modest.answer(mine, 3)
 	greedy.answer(id, much)
@@ -258,7 +258,7 @@ func TestPrefetch(t *testing.T) {
 	s, _ := start(t, options(t, m, server.CacheOptions{Parallel: 1}))
 	p, number, seg := join(t, s)
 	first := p.startFetch(number, 0)
-	eventually(t, "the first is being read", func() bool { return m.begun(0) == 1 })
+	fatal.Until(t, "the first is being read", func() bool { return m.begun(0) == 1 })
 	id := p.id()
 	p.send(control.AppendFetch(nil, control.Prefetch, id,
 		control.FetchBody{Cache: number, Indices: []int64{10, 11, 12}}))
@@ -293,5 +293,5 @@ func TestPrefetchGivesItsMemoryBack(t *testing.T) {
 		t.Error("a request under way has no memory")
 	}
 	release()
-	eventually(t, "the memory of the request is free", isFree)
+	fatal.Until(t, "the memory of the request is free", isFree)
 }

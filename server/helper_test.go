@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/internal/verify/fatal"
+	"github.com/stocached/stocached/internal/verify/tmpfs"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
@@ -111,14 +111,6 @@ func (m *memory) total() (n int) {
 	return n
 }
 
-// tmpfs makes a folder for segments of this test.
-func tmpfs(t testing.TB) string {
-	t.Helper()
-	dir := fatal.Value(os.MkdirTemp("/dev/shm", "stocached-test-"))(t)
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	return dir
-}
-
 // options of a server with one cache over a source.
 func options(t testing.TB, m *memory, c server.CacheOptions) server.Options {
 	t.Helper()
@@ -126,7 +118,7 @@ func options(t testing.TB, m *memory, c server.CacheOptions) server.Options {
 		c.Name = "pets"
 	}
 	if c.Dir == "" {
-		c.Dir = tmpfs(t)
+		c.Dir = tmpfs.Folder(t)
 	}
 	o := server.Options{Caches: []server.CacheOptions{c}, SocketsDir: t.TempDir(),
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
@@ -179,16 +171,6 @@ func wantReady(t *testing.T, c *cache.Cache, i, n int) {
 	t.Helper()
 	if got, hit, err := c.View(i); !hit || err != nil || !bytes.Equal(got, sourcetest.Content(i, n)) {
 		t.Errorf("sample %d: hit %v, %v, %d bytes", i, hit, err, len(got))
-	}
-}
-
-// eventually waits until a condition holds.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(2 * time.Minute); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("never: %s", what)
-		}
 	}
 }
 

@@ -100,5 +100,5 @@ func TestHostileClient(t *testing.T) {
 		}
 	}
 	sweep.WantAll(t, true)
-	eventually(t, "all are forgotten", func() bool { return s.Connections() == 1 })
+	fatal.Until(t, "all are forgotten", func() bool { return s.Connections() == 1 })
 }

@@ -26,7 +26,7 @@ func TestAskedForAgainWhileItIsRead(t *testing.T) {
 	q.attach("pets")
 	for range 5 {
 		id := p.startFetch(number, 3)
-		eventually(t, "it is being read", func() bool { return d.begun(3) >= 1 })
+		fatal.Until(t, "it is being read", func() bool { return d.begun(3) >= 1 })
 		p.send(control.AppendCancel(nil, id))
 		if a := p.answer(id, 1); len(a.failures) != 1 || a.failures[0].Code != control.CodeCancelled {
 			t.Fatalf("%+v", a)
@@ -53,7 +53,7 @@ func TestAskedForAsItIsGivenUp(t *testing.T) {
 	for i := range m.samples {
 		release := m.hold(t, i)
 		first := p.startFetch(number, int64(i))
-		eventually(t, "it is being read", func() bool { return m.begun(i) == 1 })
+		fatal.Until(t, "it is being read", func() bool { return m.begun(i) == 1 })
 		p.send(control.AppendCancel(nil, first))
 		second := q.startFetch(number, int64(i))
 		p.answer(first, 1)
@@ -116,7 +116,7 @@ func TestGivenUpWantsAreForgotten(t *testing.T) {
 	release := m.hold(t, 0)
 	p, number, _ := join(t, s)
 	first := p.startFetch(number, 0)
-	eventually(t, "it is being read", func() bool { return m.begun(0) == 1 })
+	fatal.Until(t, "it is being read", func() bool { return m.begun(0) == 1 })
 	all := shuffled(m.samples)
 	for range 10 {
 		id := p.startFetch(number, all...)
@@ -154,19 +154,19 @@ func TestEndsBesideAClientThatTakesItsTime(t *testing.T) {
 	fatal.Equal(t, seg.Slots, 1, "slots")
 	p.fetch(number, 0, 0)
 	first := p.startFetch(number, 1)
-	eventually(t, "it waits for its client", func() bool { return s.Waiting() == size })
+	fatal.Until(t, "it waits for its client", func() bool { return s.Waiting() == size })
 	release := m.hold(t, 2)
 	second := p.startFetch(number, 2)
-	eventually(t, "it is being read", func() bool { return m.begun(2) == 1 })
+	fatal.Until(t, "it is being read", func() bool { return m.begun(2) == 1 })
 	ended := make(chan bool)
 	go func() {
 		stop()
 		close(ended)
 	}()
-	eventually(t, "it is ending", func() bool { return s.Ending() })
+	fatal.Until(t, "it is ending", func() bool { return s.Ending() })
 	time.Sleep(50 * time.Millisecond)
 	release()
-	eventually(t, "all reads have ended", func() bool { return s.Readers("pets") == 0 })
+	fatal.Until(t, "all reads have ended", func() bool { return s.Readers("pets") == 0 })
 	time.Sleep(50 * time.Millisecond) // nothing may be dropped in this time
 	if a := p.answer(first, 1); len(a.failures) != 0 || !bytes.Equal(a.samples[0], sourcetest.Content(1, size)) {
 		t.Errorf("%d failed, %d came", len(a.failures), len(a.samples))

@@ -133,7 +133,7 @@ func TestOpensAtOneTimeShareOneList(t *testing.T) {
 	for k := range names {
 		opens.Go(func() { names[k] = d.open(t, "s3://b/x", "null") })
 	}
-	eventually(t, "a program opens the address", func() bool { return d.opened.Load() == 1 })
+	fatal.Until(t, "a program opens the address", func() bool { return d.opened.Load() == 1 })
 	time.Sleep(50 * time.Millisecond) // the others wait for the first one by now, or open after it
 	close(gate)
 	opens.Wait()
@@ -162,7 +162,7 @@ func TestWhatFailsWhileASourceOpens(t *testing.T) {
 		opened <- code
 	}
 	go open()
-	eventually(t, "the server says what fails", func() bool {
+	fatal.Until(t, "the server says what fails", func() bool {
 		_, text := ask(t, d.Server, "/readyz")
 		return strings.Contains(text, "failing: cache b-away-") && strings.Contains(text, "fail (unavailable): first ")
 	})
@@ -178,7 +178,7 @@ func TestWhatFailsWhileASourceOpens(t *testing.T) {
 	gate = make(chan struct{})
 	d.gate.Store(&gate)
 	go open() // both have one name
-	eventually(t, "the second one fails too", func() bool {
+	fatal.Until(t, "the second one fails too", func() bool {
 		_, text := ask(t, d.Server, "/readyz")
 		return strings.Count(text, "reads fail (unavailable)") == 2
 	})
@@ -245,7 +245,7 @@ func TestAServerOnDemandEndsAfterItsLastProgram(t *testing.T) {
 	_, segment := p.attach(one)
 	program := fatal.Value(cache.Attach(segment, cache.Options{}))(t)
 	p.socket.Close() // hits need no connection: the lock says that the program lives
-	eventually(t, "the cache without a program ends", func() bool { return !d.Has(two) })
+	fatal.Until(t, "the cache without a program ends", func() bool { return !d.Has(two) })
 	time.Sleep(1500 * time.Millisecond)
 	select {
 	case <-d.ended:

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/source"
 )
@@ -174,7 +175,7 @@ func TestPartsAreReadAhead(t *testing.T) {
 	}
 	ahead(2, 5)
 	ahead(3, 2) // it is there
-	eventually(t, "the part is read", func() bool { return s.reads.Load() == 1 })
+	fatal.Until(t, "the part is read", func() bool { return s.reads.Load() == 1 })
 	if a, b := part(2, 2, 1), part(5, 1, 100); a != "234" || b != "56" || s.reads.Load() != 1 {
 		t.Errorf("the parts are %q and %q, after %d reads", a, b, s.reads.Load())
 	}
@@ -217,7 +218,7 @@ func TestPartsThatOverlapAreReadOnce(t *testing.T) {
 	s.all["overlap://box/x"] = strings.Repeat("0123456789", size/10)
 	for k, place := range [][2]int{{2000, 1000}, {4000, 1000}, {1500, 1000}, {2500, 1000}, {3800, 600}, {1000, 600}} {
 		askAhead(t, d, "overlap://box/x", s.tag, size, place[0], place[1])
-		eventually(t, "the part is read", func() bool { return int(s.reads.Load()) == k+1 })
+		fatal.Until(t, "the part is read", func() bool { return int(s.reads.Load()) == k+1 })
 	}
 	if n := s.bytes.Load(); n > 3700+6*64 {
 		t.Errorf("%d bytes are read of parts that have 3700", n)
@@ -259,15 +260,15 @@ func TestWhatARequestReadsNowIsReadByNoOther(t *testing.T) {
 			}
 			part := func(at, bytes int) { asked.Go(func() { check(at, bytes, 0) }) }
 			part(0, size)
-			eventually(t, "the first part is read", func() bool { return s.reads.Load() == 1 })
+			fatal.Until(t, "the first part is read", func() bool { return s.reads.Load() == 1 })
 			askAhead(t, d, name, s.tag, 4*size, size/2, size)
-			eventually(t, "the rest of the second one is read", func() bool { return s.reads.Load() >= 2 })
+			fatal.Until(t, "the rest of the second one is read", func() bool { return s.reads.Load() >= 2 })
 			part(0, size)
-			eventually(t, "the first part has two requests", func() bool { return server.AskedParts(d.Server) == 1 })
+			fatal.Until(t, "the first part has two requests", func() bool { return server.AskedParts(d.Server) == 1 })
 			part(size/4, size)
-			eventually(t, "so has the second one", func() bool { return server.AskedParts(d.Server) == 2 })
+			fatal.Until(t, "so has the second one", func() bool { return server.AskedParts(d.Server) == 2 })
 			part(size, size)
-			eventually(t, "what the last one lacks is read", func() bool { return s.reads.Load() >= 3 })
+			fatal.Until(t, "what the last one lacks is read", func() bool { return s.reads.Load() >= 3 })
 			close(gate)
 			asked.Wait()
 			if n := s.bytes.Load(); n > int64(2*size+64) {
@@ -296,7 +297,7 @@ func TestARequestWaitsForNoneThatReadsForLonger(t *testing.T) {
 				t.Errorf("the part of %d bytes is %q", size, got)
 			}
 		})
-		eventually(t, "the part is read", func() bool { return s.reads.Load() > before })
+		fatal.Until(t, "the part is read", func() bool { return s.reads.Load() > before })
 	}
 	part(&got, quick, 500)
 	part(&asked, slow, 1000)
@@ -321,12 +322,12 @@ func TestWhatARequestFailsToReadOneOtherReads(t *testing.T) {
 				t.Errorf("the part is %q", got)
 			}
 		})
-		eventually(t, "the part has its requests", func() bool { return s.reads.Load() == 1 && server.AskedParts(d.Server) == min(k, 1) })
+		fatal.Until(t, "the part has its requests", func() bool { return s.reads.Load() == 1 && server.AskedParts(d.Server) == min(k, 1) })
 	}
 	s.gate.Store(&second)
 	s.tag++
 	close(first)
-	eventually(t, "one reads it, and another waits", func() bool { return s.reads.Load() == 2 && server.AskedParts(d.Server) == 1 })
+	fatal.Until(t, "one reads it, and another waits", func() bool { return s.reads.Load() == 2 && server.AskedParts(d.Server) == 1 })
 	close(second)
 	asked.Wait()
 }
@@ -373,7 +374,7 @@ func TestPartsWaitForTheMemoryOfOthers(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "parts are read", func() bool { return s.reads.Load() == 5 })
+	fatal.Until(t, "parts are read", func() bool { return s.reads.Load() == 5 })
 	time.Sleep(100 * time.Millisecond) // without a limit, the others are read by now
 	if n := s.reads.Load(); n != 5 {
 		t.Errorf("%d parts of 10 bytes are read at a time, of 50 bytes", n)
@@ -421,7 +422,7 @@ func TestStorageThatNobodyUsesIsClosed(t *testing.T) {
 			t.Errorf("storage that was in use gives %q", got)
 		}
 	})
-	eventually(t, "a part is read", func() bool { return s.reads.Load() == 1 })
+	fatal.Until(t, "a part is read", func() bool { return s.reads.Load() == 1 })
 	s.gate.Store(nil)
 	for k := range 10 {
 		ask(1+k%5, 5)
@@ -459,7 +460,7 @@ func TestPartsReadAheadStayUntilTheyAreAskedFor(t *testing.T) {
 	s.all["full://box/large"] = strings.Repeat("0123456789abcdef", (room+1)*size/16)
 	for k := range int32(room + 1) { // for the last one there is no room
 		askAhead(t, d, "full://box/large", s.tag, (room+1)*size, int(k)*size, size)
-		eventually(t, "the part is read", func() bool { return s.reads.Load() >= min(k+1, room) })
+		fatal.Until(t, "the part is read", func() bool { return s.reads.Load() >= min(k+1, room) })
 	}
 	for k := range room + 1 {
 		if got := askPart(t, d, "full://box/large", s.tag, (room+1)*size, k*size, size); len(got) != size {

@@ -104,7 +104,7 @@ func TestPlan(t *testing.T) {
 		for k, i := range indices {
 			if k%50 == 0 { // the reader is slow enough for the server
 				next := min(k+ahead, samples)
-				eventually(t, "the server is ahead", func() bool {
+				fatal.Until(t, "the server is ahead", func() bool {
 					state, err := c.State(indices[next-1])
 					return err == nil && state == cache.StateReady && len(read()) >= next
 				})
@@ -122,7 +122,7 @@ func TestPlan(t *testing.T) {
 		if got := read(); !slices.Equal(got, indices) {
 			t.Errorf("%s: it was read in another order", body)
 		}
-		eventually(t, "the plan is over", func() bool { return len(plansOf(t, s)) == 0 })
+		fatal.Until(t, "the plan is over", func() bool { return len(plansOf(t, s)) == 0 })
 	}
 }
 
@@ -142,14 +142,14 @@ func TestPlanProgress(t *testing.T) {
 			return p.State == "waiting" && p.Planned == planned && p.Consumed == consumed && p.UnderWay == 0
 		}
 	}
-	eventually(t, "300 are read", waiting(300, 0))
+	fatal.Until(t, "300 are read", waiting(300, 0))
 	if p := plansOf(t, s)[0]; p.Read != 299 || p.Failed != 1 || p.NoRoom != 0 || p.Total != 1000 || p.Name != "job" {
 		t.Errorf("%+v", p)
 	}
 	for i := range 40 {
 		c.View(i)
 	}
-	eventually(t, "it follows the reader", waiting(340, 40))
+	fatal.Until(t, "it follows the reader", waiting(340, 40))
 	planFor(t, s, `{"kind": "sequential", "ahead": 300, "name": "other", "epoch": 1}`)
 	if code, body := tell(t, s, "DELETE", "/v1/caches/pets/plan?plan=unknown", ""); code != 404 ||
 		!strings.Contains(body, "the cache has: job, other") {
@@ -160,7 +160,7 @@ func TestPlanProgress(t *testing.T) {
 		t.Error(code, body)
 	}
 	// It reads sample 5 once more. A read that is under way when a plan ends goes on.
-	eventually(t, "the other has read", waiting(300, 0))
+	fatal.Until(t, "the other has read", waiting(300, 0))
 	if all := plansOf(t, s); len(all) != 1 || all[0].Name != "other" {
 		t.Errorf("%+v", all)
 	}
@@ -186,11 +186,11 @@ func TestPlanComesAfterFetches(t *testing.T) {
 	p, number, _ := attachTo(t, s)
 	release := m.hold(t, 0)
 	planFor(t, s, `{"kind": "sequential"}`)
-	eventually(t, "sample 0 is being read, and others wait",
+	fatal.Until(t, "sample 0 is being read, and others wait",
 		func() bool { return m.begun(0) == 1 && plansOf(t, s)[0].UnderWay > 100 })
 	done := make(chan answer, 1)
 	go func() { done <- p.fetch(number, 0, 900, 901, 902) }()
-	eventually(t, "the fetch waits too", func() bool { return s.Queued("pets") > plansOf(t, s)[0].UnderWay })
+	fatal.Until(t, "the fetch waits too", func() bool { return s.Queued("pets") > plansOf(t, s)[0].UnderWay })
 	release()
 	if a := <-done; len(a.failures) != 0 || a.refused != nil {
 		t.Errorf("%+v", a)
@@ -207,11 +207,11 @@ func TestPlansShare(t *testing.T) {
 	s, _ := start(t, options(t, m, server.CacheOptions{Parallel: 1}))
 	release := m.hold(t, 0)
 	planFor(t, s, `{"kind": "sequential", "name": "one", "ahead": 400}`)
-	eventually(t, "one is at it", func() bool { return m.begun(0) == 1 && plansOf(t, s)[0].UnderWay >= 400 })
+	fatal.Until(t, "one is at it", func() bool { return m.begun(0) == 1 && plansOf(t, s)[0].UnderWay >= 400 })
 	planFor(t, s, `{"kind": "sequential", "name": "two", "position": 2000, "ahead": 400}`)
-	eventually(t, "two is too", func() bool { return plansOf(t, s)[1].UnderWay >= 400 })
+	fatal.Until(t, "two is too", func() bool { return plansOf(t, s)[1].UnderWay >= 400 })
 	release()
-	eventually(t, "both are read", func() bool { return len(read()) == 800 })
+	fatal.Until(t, "both are read", func() bool { return len(read()) == 800 })
 	for _, n := range []int{100, 200, 400, 600} {
 		two := 0
 		for _, i := range read()[:n] {
@@ -235,7 +235,7 @@ func TestPlanOfRanks(t *testing.T) {
 	if p.Total != len(want) || !slices.Equal(p.Ranks, []uint64{1, 3}) {
 		t.Errorf("%+v, want %d samples", p, len(want))
 	}
-	eventually(t, "all is read", func() bool { return len(plansOf(t, s)) == 0 })
+	fatal.Until(t, "all is read", func() bool { return len(plansOf(t, s)) == 0 })
 	if got := read(); !slices.Equal(got, want) {
 		t.Errorf("read %v, want %v", got, want)
 	}
@@ -247,10 +247,10 @@ func TestPlanReplaced(t *testing.T) {
 	s, _ := start(t, options(t, m, server.CacheOptions{Parallel: 1}))
 	release := m.hold(t, 0)
 	planFor(t, s, `{"kind": "sequential", "ahead": 100}`)
-	eventually(t, "it reads", func() bool { return m.begun(0) == 1 })
+	fatal.Until(t, "it reads", func() bool { return m.begun(0) == 1 })
 	planFor(t, s, `{"kind": "sequential", "epoch": 1, "position": 1000, "ahead": 50}`)
 	release()
-	eventually(t, "the new one waits",
+	fatal.Until(t, "the new one waits",
 		func() bool { p := plansOf(t, s); return p[0].State == "waiting" && p[0].Read == 50 })
 	if p := plansOf(t, s); len(p) != 1 || p[0].Epoch != 1 || m.begun(1049) != 1 || m.begun(1050) != 0 ||
 		m.begun(99) != 0 {
@@ -270,7 +270,7 @@ func TestPlanWithoutRoom(t *testing.T) {
 			t.Fatalf("%d slots show nothing", slots)
 		}
 		planFor(t, s, `{"kind": "sequential", "ahead": 600}`)
-		eventually(t, "it has looked at 600",
+		fatal.Until(t, "it has looked at 600",
 			func() bool { p := plansOf(t, s)[0]; return p.Read+p.NoRoom == 600 && p.UnderWay == 0 })
 		p := plansOf(t, s)[0]
 		most := 4 // read before the cache was known to be full
@@ -294,7 +294,7 @@ func TestPlanWithoutRoom(t *testing.T) {
 		for i := range 1000 { // a reader's epoch
 			c.Get(i, make([]byte, 10000))
 		}
-		eventually(t, "the plan is over", func() bool { return len(plansOf(t, s)) == 0 })
+		fatal.Until(t, "the plan is over", func() bool { return len(plansOf(t, s)) == 0 })
 		if n := m.total() - slots; policy != shm.PolicyFirstIndices && n < 100 {
 			t.Errorf("%d reads after a clear", n)
 		}
@@ -308,7 +308,7 @@ func TestPlanOfAFullArena(t *testing.T) {
 		m := newMemoryOf(3000, 5000, true)
 		s, stop := start(t, options(t, m, server.CacheOptions{Size: 6 << 20, Parallel: 1, Policy: policy}))
 		planFor(t, s, `{"kind": "sequential", "ahead": 3000}`)
-		eventually(t, "the plan is over", func() bool { return len(plansOf(t, s)) == 0 })
+		fatal.Until(t, "the plan is over", func() bool { return len(plansOf(t, s)) == 0 })
 		_, _, c := attachTo(t, s)
 		stats, err := c.Stats()
 		if err != nil || stats.Ready < 100 || stats.Ready > 2000 || stats.Evicted != 0 {
@@ -390,14 +390,14 @@ func TestPlanAndChanges(t *testing.T) {
 	s, stop := start(t, o)
 	_, _, c := attachTo(t, s)
 	planFor(t, s, `{"kind": "sequential", "ahead": 100}`)
-	eventually(t, "it waits", func() bool { return plansOf(t, s)[0].Read == 100 })
+	fatal.Until(t, "it waits", func() bool { return plansOf(t, s)[0].Read == 100 })
 	next := o.Caches[0]
 	next.Source = source.Settings{"way": 2}
 	reload(t, s, with(o, next)) // the same data
 	for i := range 100 {
 		c.View(i)
 	}
-	eventually(t, "it reads from the new source",
+	fatal.Until(t, "it reads from the new source",
 		func() bool { return other.total() == 100 && plansOf(t, s)[0].Read == 200 })
 
 	other.fingerprint = "memory-2"
@@ -407,7 +407,7 @@ func TestPlanAndChanges(t *testing.T) {
 	}
 	other.latency = time.Millisecond
 	planFor(t, s, `{"kind": "sequential"}`)
-	eventually(t, "it reads", func() bool { return plansOf(t, s)[0].UnderWay > 100 })
+	fatal.Until(t, "it reads", func() bool { return plansOf(t, s)[0].UnderWay > 100 })
 	before := other.total()
 	stop() // while reads are under way: a goroutine that is left fails the test
 	if n := other.total() - before; n > 200 {
@@ -431,7 +431,7 @@ func TestPlanThatNobodyFollows(t *testing.T) {
 		c.View(i)
 	}
 	expect.Equal(t, len(plansOf(t, s)), 1, "plans, of which one is followed")
-	eventually(t, "it has ended", func() bool { return len(plansOf(t, s)) == 0 })
+	fatal.Until(t, "it has ended", func() bool { return len(plansOf(t, s)) == 0 })
 	expect.Equal(t, m.total(), 20, "reads")
 }
 
@@ -440,8 +440,8 @@ func TestPlanOfAnUnusedCache(t *testing.T) {
 	m := newMemory(1000, 100)
 	s, _ := start(t, options(t, m, server.CacheOptions{RemoveUnused: time.Second}))
 	planFor(t, s, `{"kind": "sequential", "ahead": 300}`)
-	eventually(t, "it has read", func() bool { return m.total() == 300 })
-	eventually(t, "it is over", func() bool { return len(plansOf(t, s)) == 0 })
+	fatal.Until(t, "it has read", func() bool { return m.total() == 300 })
+	fatal.Until(t, "it is over", func() bool { return len(plansOf(t, s)) == 0 })
 	_, _, c := attachTo(t, s)
 	if stats, err := c.Stats(); err != nil || stats.Ready != 0 {
 		t.Errorf("%+v, %v", stats, err)

@@ -283,7 +283,7 @@ func TestSharedReads(t *testing.T) {
 	p.fetch(number, 0, upTo(20)...) // it is full
 	release := m.hold(t, 50)
 	one := p.startFetch(number, 50, 50)
-	eventually(t, "it is being read", func() bool { return m.begun(50) == 1 })
+	fatal.Until(t, "it is being read", func() bool { return m.begun(50) == 1 })
 	two := q.startFetch(number, 50)
 	q.fetch(number, 0, 1) // then the request before is in, too
 	release()
@@ -350,7 +350,7 @@ func TestSideBuffer(t *testing.T) {
 			for _, j := range all {
 				j.s.Close()
 			}
-			eventually(t, "the server keeps nothing for jobs that have ended", func() bool {
+			fatal.Until(t, "the server keeps nothing for jobs that have ended", func() bool {
 				return about(t, s)["side_buffer_bytes"] == 0.0
 			})
 		})

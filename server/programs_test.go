@@ -11,6 +11,7 @@ import (
 	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
+	"github.com/stocached/stocached/internal/verify/tmpfs"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/sourcetest"
@@ -18,7 +19,7 @@ import (
 
 // programsOptions are those of a cache whose samples of 8 bytes programs load.
 func programsOptions(t *testing.T) server.Options {
-	return server.Options{SocketsDir: t.TempDir(), Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Caches: []server.CacheOptions{{Name: "loaded", Dir: tmpfs(t),
+	return server.Options{SocketsDir: t.TempDir(), Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Caches: []server.CacheOptions{{Name: "loaded", Dir: tmpfs.Folder(t),
 		Parallel: 4, Source: source.Settings{"kind": "none", "samples": 100, "fingerprint": "x",
 			"fields": []any{map[string]any{"name": "data", "shape": []any{8}, "dtype": "uint8"}}}}}}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
+	"github.com/stocached/stocached/internal/verify/tmpfs"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/source"
 
@@ -39,7 +40,7 @@ func hanging(t *testing.T, samples, parallel int) (o server.Options, d *deaf) {
 	server.SetJanitorPause(t, 50*time.Millisecond)
 	d = &deaf{memory: newMemory(samples, 100)}
 	other := newMemory(10, 100)
-	dir := tmpfs(t)
+	dir := tmpfs.Folder(t)
 	o = options(t, d.memory, server.CacheOptions{Dir: dir, Parallel: parallel, ReadTimeout: time.Second,
 		Source: source.Settings{"deaf": true}})
 	o.Caches = append(o.Caches, server.CacheOptions{Name: "other", Dir: dir, Parallel: 1})
@@ -61,7 +62,7 @@ func TestReadThatHangs(t *testing.T) {
 	number, seg := p.attach("pets")
 	otherNumber, _ := q.attach("other")
 	id := p.startFetch(number, 3, 4, 5, 3)
-	eventually(t, "it is being read", func() bool { return d.begun(3) == 1 })
+	fatal.Until(t, "it is being read", func() bool { return d.begun(3) == 1 })
 	q.wantFetched(otherNumber, 1, 2)
 	began := time.Now()
 	a := p.answer(id, 4)
@@ -83,7 +84,7 @@ func TestReadThatHangs(t *testing.T) {
 	wantMetrics(t, s, `stocached_stuck_reads{cache="pets"} 1`,
 		`stocached_source_errors_total{cache="pets",kind="unavailable"} 1`, `stocached_stuck_reads{cache="other"} 0`)
 	release()
-	eventually(t, "it has returned",
+	fatal.Until(t, "it has returned",
 		func() bool {
 			_, text := ask(t, s, "/metrics")
 			return strings.Contains(text, `stocached_stuck_reads{cache="pets"} 0`+"\n")
@@ -129,10 +130,10 @@ func TestReadsThatHangAreBounded(t *testing.T) {
 		release()
 	}
 	c := view(t, seg)
-	eventually(t, "it is well again",
+	fatal.Until(t, "it is well again",
 		func() bool { return len(p.fetch(number, 0, shuffled(samples)...).failures) == 0 })
 	for i := range samples {
-		eventually(t, "a read that returned late has stored its sample", func() bool {
+		fatal.Until(t, "a read that returned late has stored its sample", func() bool {
 			_, hit, _ := c.View(i)
 			return hit
 		})
@@ -150,7 +151,7 @@ func TestEndsBesideAReadThatHangs(t *testing.T) {
 		s, stop := run(t, o)
 		p, number, c := attachTo(t, s)
 		id := p.startFetch(number, 3, 4)
-		eventually(t, "one is there, and one hangs", func() bool { return ready(c, 4) && d.begun(3) == 1 })
+		fatal.Until(t, "one is there, and one hangs", func() bool { return ready(c, 4) && d.begun(3) == 1 })
 		ended := make(chan struct{})
 		if removed {
 			began := time.Now()
@@ -188,7 +189,7 @@ func TestEndsBesideAReadAheadThatHangs(t *testing.T) {
 	s, stop := run(t, o)
 	p, number, _ := join(t, s)
 	p.prefetch(number, 3)
-	eventually(t, "it is read ahead", func() bool { return d.begun(3) == 1 })
+	fatal.Until(t, "it is read ahead", func() bool { return d.begun(3) == 1 })
 	stop()
 	release()
 }
@@ -222,13 +223,13 @@ func TestReadAhead(t *testing.T) {
 			Source: source.Settings{"read_ahead": map[string]any{"size": "1MiB", "readers": 2}}}))
 	p, number, c := attachTo(t, s)
 	id := p.startFetch(number, 0)
-	eventually(t, "the only reader is busy", func() bool { return m.begun(0) == 1 })
+	fatal.Until(t, "the only reader is busy", func() bool { return m.begun(0) == 1 })
 	expect.Equal(t, p.prefetch(number, 10, 11, 12), 3, "queued")
-	eventually(t, "they are read ahead",
+	fatal.Until(t, "they are read ahead",
 		func() bool { return m.begun(10) == 1 && m.begun(11) == 1 && m.begun(12) == 1 })
 	release()
 	p.answer(id, 1)
-	eventually(t, "they are stored", func() bool { return ready(c, 10, 11, 12) })
+	fatal.Until(t, "they are stored", func() bool { return ready(c, 10, 11, 12) })
 	for _, i := range []int{10, 11, 12} {
 		wantReady(t, c, i, 100)
 		expect.Equal(t, m.begun(i), 1, "reads of sample %d", i)

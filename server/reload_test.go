@@ -148,7 +148,7 @@ func TestRemoveUnused(t *testing.T) {
 	left := time.Now()
 	c.Close()
 	seg.Close()
-	eventually(t, "it is emptied", func() bool { return allocated() < full/2 && allocated() > 0 })
+	fatal.Until(t, "it is emptied", func() bool { return allocated() < full/2 && allocated() > 0 })
 	if took := time.Since(left); took < time.Second {
 		t.Errorf("after %v", took)
 	}
@@ -176,7 +176,7 @@ func TestRemoveUnused(t *testing.T) {
 	}
 	second := seg.Header.UUID
 	seg.Close()
-	eventually(t, "it is emptied again", func() bool { now := empty(); return now != second && now != [16]byte{} })
+	fatal.Until(t, "it is emptied again", func() bool { now := empty(); return now != second && now != [16]byte{} })
 	third := empty()
 	time.Sleep(1500 * time.Millisecond)
 	expect.Equal(t, empty(), third, "the empty cache")

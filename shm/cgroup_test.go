@@ -27,7 +27,7 @@ func memoryGroup(t *testing.T, limit uint64) *cgroup.Group {
 	t.Helper()
 	g, err := cgroup.New(limit)
 	if errors.Is(err, cgroup.ErrNone) {
-		privileged(t, "make a cgroup with a memory limit", err)
+		fatal.Privileged(t, "make a cgroup with a memory limit", err)
 	}
 	fatal.If(t, err)
 	t.Cleanup(func() {

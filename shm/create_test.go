@@ -16,9 +16,11 @@ import (
 	"time"
 	"unsafe"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
-	"golang.org/x/sys/unix"
+	"github.com/stocached/stocached/internal/verify/tmpfs"
 )
 
 func init() {
@@ -293,7 +295,7 @@ func TestOwners(t *testing.T) {
 	o := small()
 	o.Dir = tempDir(t)
 	s := create(t, o)
-	privileged(t, "give a file away", notRoot())
+	fatal.Privileged(t, "give a file away", notRoot())
 	fatal.If(t, os.Chown(s.Path(), 12345, 12345))
 	_, err := Open(s.Path(), OpenOptions{})
 	expect.Error(t, err, ErrPermission, "user 12345", s.Path())
@@ -345,7 +347,7 @@ func init() {
 func TestDefaultDir(t *testing.T) {
 	const uid = 54321
 	dir := fmt.Sprintf("%s%d", dirPrefix, uid)
-	privileged(t, "become another user", notRoot())
+	fatal.Privileged(t, "become another user", notRoot())
 	os.RemoveAll(dir)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	elsewhere := tempDir(t)
@@ -433,7 +435,7 @@ func TestOtherDirectories(t *testing.T) {
 // Ensure that a process that is killed during Create, after it allocated pages and before the file
 // has a name, leaves no file.
 func TestKilledWhileCreating(t *testing.T) {
-	dir := mountTmpfs(t, "size=1g")
+	dir := tmpfs.Mount(t, t.TempDir(), "size=1g")
 	free := func() uint64 {
 		var st unix.Statfs_t
 		fatal.If(t, unix.Statfs(dir, &st))

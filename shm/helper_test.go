@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/stocached/stocached/internal/verify/fatal"
-	"golang.org/x/sys/unix"
 )
 
 // small returns options of the simplest cache.
@@ -59,37 +58,11 @@ func locks(t testing.TB, s *Segment) Locks {
 	return l
 }
 
-// privileged ends a test that lacks root or other rights. With STOCACHED_TEST_ALL=1 it fails, so
-// that the gap is visible; `go test -v` lists it.
-func privileged(t testing.TB, what string, err error) {
-	t.Helper()
-	if err == nil {
-		return
-	}
-	if os.Getenv("STOCACHED_TEST_ALL") != "" {
-		t.Fatalf("%s: %v, and STOCACHED_TEST_ALL asks for every test", what, err)
-	}
-	t.Skipf("NOT TESTED HERE: %s: %v", what, err)
-}
-
 func notRoot() error {
 	if os.Geteuid() != 0 {
 		return errors.New("not root")
 	}
 	return nil
-}
-
-// mountTmpfs mounts a separate tmpfs until the test ends.
-func mountTmpfs(t testing.TB, options string) string {
-	t.Helper()
-	dir := t.TempDir()
-	privileged(t, "mount a tmpfs", unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, options))
-	t.Cleanup(func() {
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
-	return dir
 }
 
 // children are functions that a test runs in its own process, by re-executing the test binary: for

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
+	"github.com/stocached/stocached/internal/verify/tmpfs"
 	"github.com/stocached/stocached/shm/memory"
 )
 
@@ -27,7 +28,7 @@ func init() {
 // the tmpfs a lazy cache returns FULL and continues, and a reserved one works as before. No SIGBUS
 // may occur.
 func TestSmallTmpfs(t *testing.T) {
-	dir := mountTmpfs(t, "size=16m")
+	dir := tmpfs.Mount(t, t.TempDir(), "size=16m")
 	free := func() uint64 {
 		t.Helper()
 		var st unix.Statfs_t
@@ -97,7 +98,7 @@ func TestSmallTmpfs(t *testing.T) {
 // Ensure that what a replaced segment of another version had counts as free, and that a new one that does not fit even
 // then says that the old one is gone.
 func TestReplacedInSmallTmpfs(t *testing.T) {
-	o := Options{Name: "old", Dir: mountTmpfs(t, "size=16m"), SampleBytes: 1 << 20, Reserve: true}
+	o := Options{Name: "old", Dir: tmpfs.Mount(t, t.TempDir(), "size=16m"), SampleBytes: 1 << 20, Reserve: true}
 	for _, samples := range []uint64{9, 64} {
 		o.Samples = 9
 		old := fatal.Value(Create(o))(t)
@@ -134,7 +135,7 @@ func fillUp(t *testing.T, dir string) string {
 // Ensure that a Create that finds the tmpfs full only when it allocates pages, because another was
 // faster, fails like one that does not fit, and leaves no file.
 func TestFullWhileCreating(t *testing.T) {
-	dir := mountTmpfs(t, "size=16m")
+	dir := tmpfs.Mount(t, t.TempDir(), "size=16m")
 	o := Options{Name: "late", Dir: dir, Samples: 4, SampleBytes: 1 << 20, Reserve: true}
 	s, err := Create(Options{Name: "late", Dir: dir, Samples: 4, SampleBytes: 1 << 20, Reserve: true, Progress: func(done, total uint64) {}})
 	fatal.If(t, err)
@@ -157,7 +158,7 @@ func TestFullWhileCreating(t *testing.T) {
 // Ensure that a cache on a read-only tmpfs is attached read-only, and that nothing is created or
 // removed there.
 func TestReadOnlyMount(t *testing.T) {
-	dir := mountTmpfs(t, "size=16m")
+	dir := tmpfs.Mount(t, t.TempDir(), "size=16m")
 	o := small()
 	o.Dir = dir
 	s, err := Create(o)

@@ -11,6 +11,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
 func init() {
@@ -53,7 +55,7 @@ func TestLockedMemory(t *testing.T) {
 	cmd, out := child("lock-all")
 	if err := cmd.Run(); err != nil {
 		if strings.Contains(out.String(), "mlockall: ") {
-			privileged(t, "lock all memory", errors.New(out.String()))
+			fatal.Privileged(t, "lock all memory", errors.New(out.String()))
 		}
 		t.Fatalf("%v\n%s", err, out)
 	}

@@ -6,11 +6,12 @@ import (
 
 	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
+	"github.com/stocached/stocached/internal/verify/tmpfs"
 )
 
 // Ensure that many creations read few caches each: the work grows with their number, and not with its square.
 func TestManyCreations(t *testing.T) {
-	dir := mountTmpfs(t, "size=1t")
+	dir := tmpfs.Mount(t, t.TempDir(), "size=1t")
 	const n = 200
 	others := new(Others)
 	var last *look
@@ -32,7 +33,7 @@ func TestManyCreations(t *testing.T) {
 
 // Ensure that a program that creates many caches counts those that it has created, and not those that were removed since.
 func TestCreationsCount(t *testing.T) {
-	dir := mountTmpfs(t, "size=64m")
+	dir := tmpfs.Mount(t, t.TempDir(), "size=64m")
 	o := Options{Dir: dir, Samples: 16, SampleBytes: 1 << 20, ClientRecords: 1, Others: new(Others)}
 	for round := range 3 {
 		for k := range 3 {

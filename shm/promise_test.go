@@ -13,6 +13,7 @@ import (
 
 	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
+	"github.com/stocached/stocached/internal/verify/tmpfs"
 	"github.com/stocached/stocached/shm/memory"
 )
 
@@ -33,7 +34,7 @@ func memoryLeft(t *testing.T) uint64 {
 // Ensure that memory is promised once: of caches of a third of it each, the third and later ones
 // are refused, with the numbers, with or without a name, and for any process.
 func TestMemoryIsPromisedOnce(t *testing.T) {
-	dir := mountTmpfs(t, "size=1t") // a size that sets no limit here
+	dir := tmpfs.Mount(t, t.TempDir(), "size=1t") // a size that sets no limit here
 	third := memoryLeft(t) / 3
 	o := Options{Samples: 1 << 20, Slots: third >> 20, SampleBytes: 1 << 20}
 	for k := range 4 {

@@ -112,15 +112,6 @@ func read(t *testing.T, s source.Source, i, spare int) {
 	}
 }
 
-func until(t *testing.T, done func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !done(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("it does not happen")
-		}
-	}
-}
-
 // Ensure that a source with a tier that has nothing is a source as any other.
 func TestSuite(t *testing.T) {
 	sourcetest.Run(t, func(t *testing.T) sourcetest.Fixture {
@@ -147,11 +138,11 @@ func TestOrder(t *testing.T) {
 	for _, spare := range []int{0, 1, Spare - 1, Spare, 500} {
 		read(t, s, 1+spare%90, spare)
 	}
-	until(t, func() bool { return fast.held() == 5 && slow.held() == 5 })
+	fatal.Until(t, "both tiers have all", func() bool { return fast.held() == 5 && slow.held() == 5 })
 	delete(fast.has, 1)
 	slowGets := slow.gets
 	read(t, s, 1, 0) // from slow
-	until(t, func() bool { return fast.held() == 5 })
+	fatal.Until(t, "the fast tier has 5", func() bool { return fast.held() == 5 })
 	read(t, s, 1, 0) // from fast
 	if slow.gets != slowGets+1 || from.reads.Load() != 5 {
 		t.Errorf("%d gets of the slow tier, %d reads", slow.gets-slowGets, from.reads.Load())
@@ -197,7 +188,7 @@ func TestWaitedForSampleIsWrittenBack(t *testing.T) {
 	if from.reads.Load() != 0 || slow.waited != 1 {
 		t.Errorf("%d reads, %d waits", from.reads.Load(), slow.waited)
 	}
-	until(t, func() bool { return fast.held() == 1 })
+	fatal.Until(t, "the fast tier has 1", func() bool { return fast.held() == 1 })
 	read(t, s, 2, 0)
 	if from.reads.Load() != 1 || slow.waited != 1 {
 		t.Errorf("%d reads, %d waits", from.reads.Load(), slow.waited)

@@ -10,6 +10,7 @@ import (
 
 	stocclient "github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/internal/verify/expect"
+	"github.com/stocached/stocached/internal/verify/tmpfs"
 )
 
 func init() { servedChildren["churn"] = churn }
@@ -56,7 +57,7 @@ func churn(args []string) error {
 // Ensure that gc, rm and ls run beside programs that create, attach and close, and that neither side fails or loses a
 // sample.
 func TestRemovalBesidePrograms(t *testing.T) {
-	dir := tmpfs(t)
+	dir := tmpfs.Folder(t)
 	programs := []*process{start(t, "churn", dir), start(t, "churn", dir)}
 	for k := range 21 {
 		for _, args := range [][]string{{"gc", "--yes"}, {"rm", "x"}, {"ls"}, {"stats"}} {

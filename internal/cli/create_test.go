@@ -10,13 +10,14 @@ import (
 	"testing"
 
 	"github.com/stocached/stocached/internal/verify/fatal"
+	"github.com/stocached/stocached/internal/verify/tmpfs"
 	"github.com/stocached/stocached/shm"
 )
 
 // Ensure that create makes what its flags say, prints the numbers, and says how long the cache
 // exists.
 func TestCreate(t *testing.T) {
-	dir := tmpfs(t)
+	dir := tmpfs.Folder(t)
 	out := ok(t, "create", "a", "--dir", dir, "--samples", "1000", "--shape", "3,32,32", "--size", "8MiB",
 		"--fingerprint", "v1", "--clients", "7")
 	contains(t, out, filepath.Join(dir, "a"), "1,000", "3.0 KiB", "this cache stays until: stocached rm a --dir "+dir+
@@ -35,7 +36,7 @@ func TestCreate(t *testing.T) {
 
 // Ensure that each kind of sample, and each other flag, has its effect.
 func TestCreateFlags(t *testing.T) {
-	dir := tmpfs(t)
+	dir := tmpfs.Folder(t)
 	for name, c := range map[string]struct {
 		args []string
 		want jsonObject

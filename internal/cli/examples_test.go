@@ -8,7 +8,9 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
 	"github.com/stocached/stocached/internal/verify/fatal"
+	"github.com/stocached/stocached/internal/verify/tmpfs"
 )
 
 // smaller makes caches, datasets and timelines of examples small enough for a test, and gives a busy
@@ -80,7 +82,7 @@ func TestExamples(t *testing.T) {
 		name := strings.TrimPrefix(c.CommandPath(), "stocached ")
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			segments := tmpfs(t)
+			segments := tmpfs.Folder(t)
 			if name != "create" {
 				segments = d.segments
 			}

@@ -17,6 +17,7 @@ import (
 	stocclient "github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
+	"github.com/stocached/stocached/internal/verify/tmpfs"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -133,7 +134,7 @@ func TestGCRace(t *testing.T) {
 func TestLinkInPlaceOfTheDefaultFolder(t *testing.T) {
 	const uid = 54322
 	folder := fmt.Sprintf("/dev/shm/stocached-%d", uid)
-	elsewhere := tmpfs(t)
+	elsewhere := tmpfs.Folder(t)
 	fatal.If(t, os.Chown(elsewhere, uid, uid))
 	as := func(args ...string) (int, string) {
 		t.Helper()
@@ -215,7 +216,7 @@ func TestGCControlPart(t *testing.T) {
 
 // Ensure that gc removes what no process uses after the time of day was set back. Only --older-than asks for an age.
 func TestGCAfterTheClockWasSetBack(t *testing.T) {
-	dir := tmpfs(t)
+	dir := tmpfs.Folder(t)
 	path := filepath.Join(dir, "early")
 	ok(t, "create", "early", "--dir", dir, "--samples", "10", "--sample-bytes", "100")
 	run := func(olderThan time.Duration) string {

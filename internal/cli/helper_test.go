@@ -22,6 +22,7 @@ import (
 	"github.com/stocached/stocached/cache"
 	stocclient "github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/internal/verify/fatal"
+	"github.com/stocached/stocached/internal/verify/tmpfs"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -256,18 +257,10 @@ func wantFields(t testing.TB, got, want jsonObject) {
 	}
 }
 
-// tmpfs makes a directory on /dev/shm that goes with the test.
-func tmpfs(t testing.TB) string {
-	t.Helper()
-	dir := fatal.Value(os.MkdirTemp("/dev/shm", "test-stocached-cli-"))(t)
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	return dir
-}
-
 // newCache makes a cache named "test" in its own directory, and returns the directory and the path.
 func newCache(t testing.TB, o shm.Options) (dir, path string) {
 	t.Helper()
-	o.Name, o.Dir = "test", tmpfs(t)
+	o.Name, o.Dir = "test", tmpfs.Folder(t)
 	seg := fatal.Value(shm.Create(o))(t)
 	fatal.If(t, seg.Close())
 	return o.Dir, filepath.Join(o.Dir, o.Name)
@@ -294,16 +287,6 @@ func store(t testing.TB, c *cache.Cache, samples ...int) {
 	for _, i := range samples {
 		if r, err := c.Set(i, content(i, 100), 0); err != nil || r != cache.Stored {
 			t.Fatal(i, r, err)
-		}
-	}
-}
-
-// eventually waits until a condition holds.
-func eventually(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(2 * time.Minute); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("never: %s", what)
 		}
 	}
 }

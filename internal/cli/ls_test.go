@@ -11,6 +11,7 @@ import (
 
 	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
+	"github.com/stocached/stocached/internal/verify/tmpfs"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -58,7 +59,7 @@ func TestLsWhileCachesAreMade(t *testing.T) {
 
 // Ensure that a directory without caches is not an error.
 func TestLsEmpty(t *testing.T) {
-	dir := tmpfs(t)
+	dir := tmpfs.Folder(t)
 	code, out, stderr := cli(t, "ls", "--dir", dir)
 	if code != exitOK || out != "" {
 		t.Errorf("exit %d, %q", code, out)
@@ -111,7 +112,7 @@ func TestLsUnnamed(t *testing.T) {
 		t.Error(long)
 	}
 	// clients, used, and which program has it
-	eventually(t, "two processes in ls", func() bool { // tests that list all caches open this one for a moment too
+	fatal.Until(t, "two processes in ls", func() bool { // tests that list all caches open this one for a moment too
 		short := strings.Join(line(), " ")
 		return strings.Contains(short, " 2 yes "+pids[0]+" cli.test and 1 more") ||
 			strings.Contains(short, " 2 yes "+pids[1]+" cli.test and 1 more")

@@ -21,6 +21,7 @@ import (
 
 	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
+	"github.com/stocached/stocached/internal/verify/tmpfs"
 	"github.com/stocached/stocached/source/sourcetest"
 )
 
@@ -45,7 +46,7 @@ var badValues = []string{"", "-1", "0", "1.5", "99999999999999999999", "a:b:c", 
 // Ensure that every flag of every command accepts a bad value, or refuses it in our words: with the
 // flag's name if the value is bad.
 func TestMessagesOfFlags(t *testing.T) {
-	dir, segments := t.TempDir(), tmpfs(t)
+	dir, segments := t.TempDir(), tmpfs.Folder(t)
 	records, config := filepath.Join(dir, "records"), filepath.Join(dir, "config.yaml")
 	text := fmt.Sprintf("caches: [{name: pets, dir: %s, source: {kind: raw, path: records, sample_bytes: "+
 		"10}}]\nsockets: {dir: %s/run}\n", segments, dir)
@@ -105,7 +106,7 @@ func TestMessagesOfFlags(t *testing.T) {
 
 // Ensure that other invalid command lines are refused in our words, with the reason.
 func TestMessagesOfCommandLines(t *testing.T) {
-	dir := tmpfs(t)
+	dir := tmpfs.Folder(t)
 	for _, c := range []struct{ line, want string }{
 		{"create --samples 10 --sample-bytes 10", "needs a name"},
 		{"create a b --samples 10 --sample-bytes 10", "2 names"},

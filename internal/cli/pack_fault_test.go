@@ -14,7 +14,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stocached/stocached/internal/fault"
 	"github.com/stocached/stocached/internal/verify/expect"
@@ -153,11 +152,8 @@ func TestPackInterrupted(t *testing.T) {
 // stopped waits until a process has stopped itself.
 func stopped(t *testing.T, pid int) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
-		if b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err == nil &&
-			strings.Contains(string(b[bytes.LastIndexByte(b, ')'):]), ") T ") {
-			return
-		}
-	}
-	t.Fatal("it did not stop")
+	fatal.Until(t, "it stops", func() bool {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		return err == nil && strings.Contains(string(b[bytes.LastIndexByte(b, ')'):]), ") T ")
+	})
 }

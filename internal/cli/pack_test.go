@@ -14,6 +14,7 @@ import (
 
 	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
+	"github.com/stocached/stocached/internal/verify/tmpfs"
 	"github.com/stocached/stocached/source/block"
 	"github.com/stocached/stocached/source/sourcetest"
 )
@@ -172,15 +173,7 @@ func TestPackOfABadSource(t *testing.T) {
 // Ensure that a full disk is reported before the first sample if the sizes are known, else by the
 // write, and that the pack can go on.
 func TestPackOnAFullDisk(t *testing.T) {
-	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=128k"); err != nil {
-		t.Skipf("NOT TESTED HERE: mount a tmpfs: %v", err)
-	}
-	defer func() {
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	}()
+	dir := tmpfs.Mount(t, t.TempDir(), "size=128k")
 	data := make([]byte, 300*recordBytes)
 	for k := range data { // incompressible
 		data[k] = byte(k*k>>7 ^ k*2654435761>>11)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
+	"github.com/stocached/stocached/internal/verify/tmpfs"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/server/config"
 	"github.com/stocached/stocached/shm"
@@ -143,7 +144,7 @@ func TestReloadInPart(t *testing.T) {
 	}
 
 	// A cache that cannot be replaced goes on, and what is shown is what it goes on with.
-	elsewhere := tmpfs(t)
+	elsewhere := tmpfs.Folder(t)
 	served.configure(fmt.Sprintf("caches: [{name: cats, dir: %s, %s}]\n", elsewhere, source))
 	fatal.If(t, os.WriteFile(filepath.Join(elsewhere, "cats"), []byte("no segment"), 0o600))
 	if did := r.reload(ctx); did.Result != resultPartly || !slices.Equal(did.Failed, []string{"cats"}) || s.Caches() != 1 {

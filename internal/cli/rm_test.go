@@ -7,13 +7,14 @@ import (
 
 	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
+	"github.com/stocached/stocached/internal/verify/tmpfs"
 	"github.com/stocached/stocached/shm"
 )
 
 // Ensure that rm removes caches by name and by path, tries each, and ends with the code of the
 // first failure.
 func TestRm(t *testing.T) {
-	dir := tmpfs(t)
+	dir := tmpfs.Folder(t)
 	for _, name := range []string{"a", "b", "c", "d"} {
 		ok(t, "create", name, "--dir", dir, "--samples", "10", "--sample-bytes", "100")
 	}

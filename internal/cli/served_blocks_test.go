@@ -46,7 +46,7 @@ func files(t *testing.T, dir string) (names []string) {
 // written waits until the tier has what it was given.
 func (s *served) written(kind string) {
 	s.t.Helper()
-	eventually(s.t, "the queue of writes is empty", func() bool {
+	fatal.Until(s.t, "the queue of writes is empty", func() bool {
 		return s.metric("stocached_tier_queued_bytes", fmt.Sprintf(`cache="pets",kind=%q,tier="0"`, kind)) == 0
 	})
 }

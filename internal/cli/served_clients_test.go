@@ -68,7 +68,7 @@ func knock(args []string) error {
 func childOf(t *testing.T, uid uint32, mode string, args ...string) *exec.Cmd {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		privileged(t, "run as another user", errors.New("not root"))
+		fatal.Privileged(t, "run as another user", errors.New("not root"))
 	}
 	cmd := exec.Command("/proc/self/exe", args...) // the program's folder may be closed to others
 	cmd.Env, cmd.Dir = []string{childVariable + "=" + mode}, "/"

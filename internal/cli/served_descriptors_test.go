@@ -129,7 +129,7 @@ func TestServerOutOfDescriptors(t *testing.T) {
 		}
 		return sockets == 3 // its two listeners, and a client
 	}
-	eventually(t, "those who went away are forgotten", forgotten)
+	fatal.Until(t, "those who went away are forgotten", forgotten)
 	s.leave(1)
 	var remote *stocclient.RemoteError
 	if _, err := stocclient.Dial(context.Background(), "pets",

@@ -46,7 +46,7 @@ func newStorage(t *testing.T, n int) *storage {
 // healthSays waits until health has all of the words.
 func (s *served) healthSays(words ...string) {
 	s.t.Helper()
-	eventually(s.t, strings.Join(words, ", "), func() bool {
+	fatal.Until(s.t, strings.Join(words, ", "), func() bool {
 		_, out, stderr := cli(s.t, "health", "--sockets", s.sockets)
 		for _, w := range words {
 			if !strings.Contains(out+stderr, w) {
@@ -127,7 +127,7 @@ func TestDeadStorageAtTheStart(t *testing.T) {
 	web.status.Store(http.StatusServiceUnavailable)
 	s := configureServed(t, fmt.Sprintf("source: {kind: raw, path: %q, sample_bytes: %d}", web.URL+"/records", servedBytes))
 	out := s.launch()
-	eventually(t, "the log tells", func() bool { return strings.Contains(s.said(), "reads of the source fail") })
+	fatal.Until(t, "the log tells", func() bool { return strings.Contains(s.said(), "reads of the source fail") })
 	contains(t, s.said(), "cache=pets", "kind=unavailable", "tried_again=true")
 	web.status.Store(0)
 	line := make([]byte, 200)
@@ -167,7 +167,7 @@ func TestRemovedFile(t *testing.T) {
 	c := s.dial()
 	fatal.If(t, os.Remove(s.segments+"/pets"))
 	s.healthSays("not everything is well", "cache pets: another program removed the file "+s.segments+"/pets", "restart the server")
-	eventually(t, "the log tells", func() bool { return strings.Contains(s.said(), "another program removed the file") })
+	fatal.Until(t, "the log tells", func() bool { return strings.Contains(s.said(), "another program removed the file") })
 	wantFetch(t, c, first(5))
 	wantFetch(t, s.dial(), first(5))
 	s.kill()

@@ -478,7 +478,7 @@ func dieEnding(d *doomed, point string) {
 		_, err := d.client.FetchSamples(context.Background(), between(doomedFilled, doomedSamples))
 		answered <- err
 	}()
-	eventually(d.t, "it fills", func() bool {
+	fatal.Until(d.t, "it fills", func() bool {
 		s, err := d.client.Stats()
 		return err != nil || s.Ready > doomedFilled
 	})
@@ -557,7 +557,7 @@ func TestClientKilledWhileItFetches(t *testing.T) {
 					`cache="pets"`)); c.Info().Slots == doomedSamples && reads != doomedSamples {
 					t.Errorf("%d reads of %d samples", reads, doomedSamples)
 				}
-				eventually(t, "the dead are forgotten", func() bool {
+				fatal.Until(t, "the dead are forgotten", func() bool {
 					s, err := c.Stats()
 					return err == nil && s.ClientsLive == 2 && d.metric("stocached_queue_depth", `cache="pets"`) == 0
 				})

@@ -22,6 +22,7 @@ import (
 	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
+	"github.com/stocached/stocached/internal/verify/tmpfs"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -57,7 +58,7 @@ type served struct {
 func newFolder(t *testing.T) *served {
 	t.Helper()
 	dir := t.TempDir()
-	s := &served{t: t, folder: dir, segments: tmpfs(t), path: filepath.Join(dir, "config.yaml"),
+	s := &served{t: t, folder: dir, segments: tmpfs.Folder(t), path: filepath.Join(dir, "config.yaml"),
 		records: filepath.Join(dir, "records"), sockets: filepath.Join(dir, "run"), log: filepath.Join(dir, "log")}
 	t.Cleanup(func() {
 		if t.Failed() && s.process != nil {
@@ -184,7 +185,7 @@ func (s *served) said() string {
 // says waits for a text in the log.
 func (s *served) says(text string) {
 	s.t.Helper()
-	eventually(s.t, "the log says "+text, func() bool { return strings.Contains(s.said(), text) })
+	fatal.Until(s.t, "the log says "+text, func() bool { return strings.Contains(s.said(), text) })
 }
 
 // hangup has the server read its configuration again, and waits for a text that the log gets.
@@ -192,7 +193,7 @@ func (s *served) hangup(text string) {
 	s.t.Helper()
 	before := strings.Count(s.said(), text)
 	fatal.If(s.t, s.process.Process.Signal(syscall.SIGHUP))
-	eventually(s.t, "the log says "+text+" again", func() bool { return strings.Count(s.said(), text) > before })
+	fatal.Until(s.t, "the log says "+text+" again", func() bool { return strings.Count(s.said(), text) > before })
 }
 
 // end sends a signal, and waits until the server has ended. Only SIGKILL may be an error.

@@ -10,22 +10,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stocached/stocached/internal/verify/fatal"
 	"golang.org/x/sys/unix"
-)
 
-// privileged skips a test that needs special rights. With STOCACHED_TEST_ALL=1 it fails instead,
-// and `go test -v` lists it.
-func privileged(t *testing.T, what string, err error) {
-	t.Helper()
-	if err == nil {
-		return
-	}
-	if os.Getenv("STOCACHED_TEST_ALL") != "" {
-		t.Fatalf("%s: %v, and STOCACHED_TEST_ALL asks for every test", what, err)
-	}
-	t.Skipf("NOT TESTED HERE: %s: %v", what, err)
-}
+	"github.com/stocached/stocached/internal/verify/fatal"
+	"github.com/stocached/stocached/internal/verify/tmpfs"
+)
 
 // fillUp uses all free space of a tmpfs until the file is removed.
 func fillUp(t *testing.T, dir string) (path string) {
@@ -51,12 +40,7 @@ func TestServerOnAFullTmpfs(t *testing.T) {
 	s := configureServed(t, fmt.Sprintf("source: {kind: raw, path: records, sample_bytes: %d}", size))
 	fatal.If(t, os.Remove(s.segments))
 	fatal.If(t, os.Mkdir(s.segments, 0o700))
-	privileged(t, "mount a tmpfs", unix.Mount("tmpfs", s.segments, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=16m"))
-	t.Cleanup(func() {
-		if err := unix.Unmount(s.segments, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
+	tmpfs.Mount(t, s.segments, "size=16m")
 	records := make([]byte, n*size)
 	for k := range records {
 		records[k] = byte(k>>8 + k*7 + k/size)

@@ -32,7 +32,7 @@ func TestMetricsOfTheDocument(t *testing.T) {
 	}
 	s.start()
 	wantFetch(t, s.dial(), first(10))
-	eventually(t, "the tier has its file", func() bool { return strings.Contains(s.answers("/metrics"), "stocached_tier_left_out") })
+	fatal.Until(t, "the tier has its file", func() bool { return strings.Contains(s.answers("/metrics"), "stocached_tier_left_out") })
 	got, want := metricsOf(s.answers("/metrics")), documentedMetrics(t)
 	for _, row := range got {
 		if !slices.Contains(want, row) {

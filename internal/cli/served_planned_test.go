@@ -202,7 +202,7 @@ func killPlanned(t *testing.T, kills int, programs ...plannedProgram) {
 			}
 		}
 	}
-	eventually(t, "the server forgets all jobs and clients", func() bool {
+	fatal.Until(t, "the server forgets all jobs and clients", func() bool {
 		return len(s.plannedJobs()) == 0 && s.metric("stocached_clients", fmt.Sprintf("cache=%q", servedName)) == 1
 	})
 	c := s.dial()
@@ -264,7 +264,7 @@ func killJob(t *testing.T, s *served, do func(func()), program plannedProgram, l
 	}
 	end()
 	do(func() {
-		eventually(t, "the server forgets the job that was killed", func() bool {
+		fatal.Until(t, "the server forgets the job that was killed", func() bool {
 			return !slices.Contains(s.plannedJobs(), number)
 		})
 	})

@@ -198,7 +198,7 @@ func TestServerOfHostileClients(t *testing.T) {
 				}
 				t.Logf("%d MiB, %d descriptors", most>>20, s.descriptors()-handles)
 			})
-			eventually(t, "the descriptors are given back", func() bool { return s.descriptors() <= handles })
+			fatal.Until(t, "the descriptors are given back", func() bool { return s.descriptors() <= handles })
 			other("afterwards")
 			if got := s.answers("/readyz"); got != "ok\n" || !ended {
 				t.Errorf("readyz: %q", got)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/internal/verify/redistest"
+	"github.com/stocached/stocached/internal/verify/tmpfs"
 	"github.com/stocached/stocached/source/s3/s3test"
 )
 
@@ -47,7 +48,7 @@ func TestSecretsOfAWholeRun(t *testing.T) {
 	address := strings.Replace(web.URL, "://", "://me:"+webPassword+"@", 1) + "/data/records?sig=" + signature
 	disk, password := t.TempDir(), filepath.Join(t.TempDir(), "password")
 	fatal.If(t, os.WriteFile(password, []byte(enginePassword+"\n"), 0o600))
-	bucketSegments := tmpfs(t)
+	bucketSegments := tmpfs.Folder(t)
 	served := configureServed(t, fmt.Sprintf("size: 8MiB, tiers: [{kind: disk, dir: %q, size: 16MiB}, {kind: cluster, addresses: [%q], "+
 		"password: %s}], source: {kind: raw, path: %q, sample_bytes: %d}}, {name: bucket, dir: %s, size: 8MiB, "+
 		"source: {kind: raw, path: 's3://%s/data/records', remote: {endpoint: %q}, sample_bytes: %d, retry: {tries: 1}}",

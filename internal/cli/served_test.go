@@ -203,7 +203,7 @@ func TestPrefetch(t *testing.T) {
 	if queued, err := c.Prefetch(context.Background(), []int{0, 1, 2, 3, 4, 5}); queued != 3 || err != nil {
 		t.Errorf("%d queued, %v", queued, err)
 	}
-	eventually(t, "they come", func() bool { return ready(t, c.Cache) == 6 })
+	fatal.Until(t, "they come", func() bool { return ready(t, c.Cache) == 6 })
 }
 
 // Ensure that programs without options survive restarts of their server. A fetch waits for the next server and gets

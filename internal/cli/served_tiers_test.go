@@ -57,7 +57,7 @@ func (s *served) reaches() {
 // troubles waits until the problems that a server has are the wanted ones.
 func (s *served) troubles(wanted func(problems string) bool) {
 	s.t.Helper()
-	eventually(s.t, "it has the wanted problems", func() bool { return wanted(s.answers("/readyz")) })
+	fatal.Until(s.t, "it has the wanted problems", func() bool { return wanted(s.answers("/readyz")) })
 }
 
 func (s *served) tier(name string) float64 {

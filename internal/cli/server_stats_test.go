@@ -46,7 +46,7 @@ func TestStatsOfAServer(t *testing.T) {
 	c := d.dialFor("pets", 0)
 	wantFields(t, stats(), jsonObject{"connected": 1})
 	fatal.If(t, c.Close())
-	eventually(t, "it forgets who is gone", func() bool { return stats()["connected"] == 0.0 })
+	fatal.Until(t, "it forgets who is gone", func() bool { return stats()["connected"] == 0.0 })
 	wantFields(t, stats(), jsonObject{"server": "answers", "stuck_reads": 0, "source_reads": 0, "shared_reads": 0, "queue_depth": 0,
 		"bad_samples":       0,
 		"fill_mean_seconds": nil, "fill_p99_seconds": nil, "source_errors": jsonObject{}, "adopted": false})

@@ -17,6 +17,7 @@ import (
 
 	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
+	"github.com/stocached/stocached/internal/verify/tmpfs"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -82,7 +83,7 @@ var onTerminal = []string{"TERM=xterm-256color", "LC_ALL=C.UTF-8", "NO_COLOR="}
 // Ensure that top on a real terminal does what its keys say while caches come, work and go, that its numbers
 // are those of stats, and that it leaves the terminal as it was.
 func TestTop(t *testing.T) {
-	dir := tmpfs(t)
+	dir := tmpfs.Folder(t)
 	r := startTop(t, onTerminal, "--dir", dir)
 	r.shows(t, "stocached top  0 caches", "no caches in "+dir+" yet; stocached create makes one")
 	o := small()
@@ -182,7 +183,7 @@ func TestTopOnce(t *testing.T) {
 	fails(t, exitUsage, []string{"the output is no terminal", "--once", "stats --watch"}, "top", "--dir", dir)
 	fails(t, exitUsage, []string{"interval 0s is not above 0"}, "top", "--interval", "0s")
 	fails(t, exitUsage, []string{"1 argument"}, "top", "test")
-	contains(t, ok(t, "top", "--once", "--dir", tmpfs(t), "--interval", "1ms"), "no caches in ")
+	contains(t, ok(t, "top", "--once", "--dir", tmpfs.Folder(t), "--interval", "1ms"), "no caches in ")
 	fails(t, exitNotFound, []string{"--dir: stat " + dir + "/nothing-here: no such file or directory; leave it out"},
 		"top", "--once", "--dir", dir+"/nothing-here")
 	for columns, want := range map[string]int{"": 120, "40": 40, "200": 200, "wide": 120, "-1": 120} {

@@ -14,12 +14,11 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/internal/cli/table"
 	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
+	"github.com/stocached/stocached/internal/verify/tmpfs"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -354,7 +353,7 @@ func TestWarmInterrupted(t *testing.T) {
 		done >= n || of != n {
 		t.Errorf("%q: %v", p.stderr.String(), err)
 	}
-	eventually(t, "the server stops reading", func() bool { return d.metric("stocached_queue_depth", `cache="pets"`) == 0 })
+	fatal.Until(t, "the server stops reading", func() bool { return d.metric("stocached_queue_depth", `cache="pets"`) == 0 })
 	if there := wantRecordsIn(t, c); there < done || there > done+2*32 {
 		t.Errorf("%d are there, it said %d", there, done)
 	}
@@ -424,14 +423,7 @@ func TestWarmWithoutMemory(t *testing.T) {
 		}
 		fatal.If(t, os.WriteFile(filepath.Join(folder, "records.bin"), all.Bytes(), 0o600))
 	}
-	small := tmpfs(t)
-	if err := unix.Mount("tmpfs", small, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=24m"); errors.Is(err,
-		unix.EPERM) {
-		t.Skip("needs root, to mount a small tmpfs:", err)
-	} else if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { unix.Unmount(small, unix.MNT_DETACH) })
+	small := tmpfs.Mount(t, t.TempDir(), "size=24m")
 	d := newFolder(t)
 	d.segments = small
 	big(d.folder)

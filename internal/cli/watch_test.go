@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/internal/verify/fatal"
+	"github.com/stocached/stocached/internal/verify/tmpfs"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -144,7 +145,7 @@ func TestWatchTerminal(t *testing.T) {
 // Ensure that watching may begin before a program makes the cache, says that it waits, and counts
 // intervals from then on.
 func TestWatchWaits(t *testing.T) {
-	dir := tmpfs(t)
+	dir := tmpfs.Folder(t)
 	for _, flags := range [][]string{{"--dir", dir, "later"}, {filepath.Join(dir, "later")}} {
 		said, stderr := io.Pipe()
 		var stdout strings.Builder

@@ -30,6 +30,7 @@ import (
 	"github.com/stocached/stocached/internal/verify/browser"
 	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
+	"github.com/stocached/stocached/internal/verify/tmpfs"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -206,7 +207,7 @@ type fact struct {
 // dropped timeline in an origin of its own, has both themes, makes no request to another machine, and reports no error.
 func TestPageInBrowser(t *testing.T) {
 	browser.Path(t)
-	dir := tmpfs(t)
+	dir := tmpfs.Folder(t)
 	seg, err := shm.Create(shm.Options{Name: "job", Dir: dir, Samples: 100, Slots: 50, SampleBytes: 100, Policy: shm.PolicyCost})
 	fatal.If(t, err)
 	path := seg.Path()
@@ -474,7 +475,7 @@ func TestWebOfServer(t *testing.T) {
 		}
 		s.launch("STOCACHED_WEB_LISTEN=" + listen)
 		var url string
-		eventually(t, "the log has the address of the page", func() bool {
+		fatal.Until(t, "the log has the address of the page", func() bool {
 			if m := regexp.MustCompile(`msg="the page" address=http://127\.0\.0\.1:(\d+)/`).FindStringSubmatch(s.said()); m != nil {
 				url = "http://127.0.0.1:" + m[1] + "/v1/live"
 			}
@@ -494,7 +495,7 @@ func TestWebOfServer(t *testing.T) {
 			{&http.Client{Transport: socket}, "http://localhost/", 200},
 			{&http.Client{Transport: socket}, "http://evil.example/v1/live", http.StatusMisdirectedRequest}} {
 			var pets jsonObject
-			eventually(t, "the page has the counters of the server", func() bool { // a busy one may not answer in time
+			fatal.Until(t, "the page has the counters of the server", func() bool { // a busy one may not answer in time
 				answer := fatal.Value(one.client.Get(one.url))(t)
 				body, err := io.ReadAll(answer.Body)
 				answer.Body.Close()

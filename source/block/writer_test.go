@@ -15,6 +15,7 @@ import (
 
 	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
+	"github.com/stocached/stocached/internal/verify/tmpfs"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/block"
@@ -171,7 +172,7 @@ func TestInTheWay(t *testing.T) {
 		})
 	}
 	t.Run("a mount point", func(t *testing.T) {
-		refused(t, s, mount(t, "size=64k"), block.ErrInTheWay, "mount point")
+		refused(t, s, tmpfs.Mount(t, t.TempDir(), "size=64k"), block.ErrInTheWay, "mount point")
 	})
 	for name, c := range map[string]struct {
 		found string // in the folder of an unfinished dataset
@@ -277,25 +278,10 @@ func TestWriterRefuses(t *testing.T) {
 	expect.Fails(block.Create(ctx, folder, s.options))(t, context.Canceled)
 }
 
-// mount makes a separate tmpfs until the test ends.
-func mount(t *testing.T, options string) string {
-	t.Helper()
-	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
-		t.Skipf("NOT TESTED HERE: mount a tmpfs: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
-	return dir
-}
-
 // Ensure that a full disk is an error with the file's name, that no incomplete dataset looks
 // complete, and that the writer can continue when space is free.
 func TestFullDisk(t *testing.T) {
-	dir := mount(t, "size=64k")
+	dir := tmpfs.Mount(t, t.TempDir(), "size=64k")
 	s := shapes(t)["fixed"]
 	for i := range 160 {
 		s.samples = append(s.samples, noise(40+i, 1000))

@@ -167,5 +167,5 @@ func TestAnswersOfEngines(t *testing.T) {
 	h.read(t, 100_000, 0, 1, 2)
 	h.written(t)
 	h.read(t, 100_000, 0, 1, 2)
-	until(t, "hits", func() bool { return h.tier.Status().Hits == 3 })
+	fatal.Until(t, "hits", func() bool { return h.tier.Status().Hits == 3 })
 }

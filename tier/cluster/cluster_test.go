@@ -133,7 +133,7 @@ func connect(t testing.TB, from source.Source, wait bool, servers []*redistest.S
 		}
 	})
 	if wait {
-		until(t, "the tier finds its servers", func() bool { return h.tier.engine.Load() != nil })
+		fatal.Until(t, "the tier finds its servers", func() bool { return h.tier.engine.Load() != nil })
 	}
 	return h
 }
@@ -145,19 +145,10 @@ func addresses(servers []*redistest.Server) (all []any) {
 	return all
 }
 
-func until(t testing.TB, what string, done func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !done(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within 20 s: %s", what)
-		}
-	}
-}
-
 // written waits until all writes are done.
 func (h *host) written(t testing.TB) {
 	t.Helper()
-	until(t, "the queue is empty", func() bool { return h.set.Status()[0].Queued == 0 })
+	fatal.Until(t, "the queue is empty", func() bool { return h.set.Status()[0].Queued == 0 })
 }
 
 // read reads samples concurrently and compares them.
@@ -182,7 +173,7 @@ func (h *host) read(t testing.TB, size int, indices ...int) {
 // hitsAgain waits until reads of all samples leave the source alone.
 func (h *host) hitsAgain(t *testing.T, from *counted) {
 	t.Helper()
-	until(t, "each sample is a hit again", func() bool {
+	fatal.Until(t, "each sample is a hit again", func() bool {
 		before, _ := from.total()
 		h.read(t, from.size, upTo(from.samples)...)
 		h.written(t)
@@ -383,7 +374,7 @@ func TestNodeKilled(t *testing.T) {
 		t.Error(p)
 	}
 	servers[1].Begin() // empty, and in the cluster still
-	until(t, "the node is back", func() bool { return len(tier.Problems(a.set.Status()))+len(tier.Problems(b.set.Status())) == 0 })
+	fatal.Until(t, "the node is back", func() bool { return len(tier.Problems(a.set.Status()))+len(tier.Problems(b.set.Status())) == 0 })
 	time.Sleep(1500 * time.Millisecond) // the cluster takes it in again
 	a.hitsAgain(t, from)
 	if !strings.Contains(a.log.String(), "is back") {
@@ -435,7 +426,7 @@ func TestServerJoinsClusterWithoutReads(t *testing.T) {
 	slot := fatal.Value(first.Client().ClusterKeySlot(context.Background(), cacheKey("c")).Result())(t)
 	// The second server gets the slots of the key that the tier writes without reads, so the first one answers MOVED.
 	redistest.Form(t, servers, (1+3-int(slot)*3/16384)%3)
-	until(t, "the tier finds the cluster", func() bool {
+	fatal.Until(t, "the tier finds the cluster", func() bool {
 		e := h.tier.engine.Load()
 		return e != nil && e != alone && e.cluster != nil
 	})
@@ -477,7 +468,7 @@ func TestStoppedNode(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	servers[2].Continue()
-	until(t, "the node is back", func() bool { return len(tier.Problems(h.set.Status())) == 0 })
+	fatal.Until(t, "the node is back", func() bool { return len(tier.Problems(h.set.Status())) == 0 })
 	before, _ := from.total()
 	h.read(t, size, upTo(n)...)
 	if after, _ := from.total(); after != before {
@@ -515,11 +506,11 @@ func TestOpeningEndsRequests(t *testing.T) {
 		n.send(r)
 		sent = append(sent, r)
 		if k < pipelines {
-			until(t, "the request is under way", func() bool { return reading() > k })
+			fatal.Until(t, "the request is under way", func() bool { return reading() > k })
 		}
 	}
 	n.fail(errors.New("on purpose"))
-	until(t, "all requests end", func() bool {
+	fatal.Until(t, "all requests end", func() bool {
 		for _, r := range sent {
 			select {
 			case <-r.done:
@@ -623,7 +614,7 @@ func TestFull(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	fatal.If(t, servers[0].Client().ConfigSet(context.Background(), "maxmemory", "100mb").Err())
-	until(t, "the engine gets writes again", func() bool {
+	fatal.Until(t, "the engine gets writes again", func() bool {
 		h.read(t, size, upTo(n)...)
 		h.written(t)
 		return h.set.Status()[0].Writes >= n
@@ -644,7 +635,7 @@ func TestOtherFingerprint(t *testing.T) {
 	if n, _ := b.total(); n != 50 {
 		t.Errorf("%d reads", n)
 	}
-	until(t, "both say so", func() bool {
+	fatal.Until(t, "both say so", func() bool {
 		return strings.Contains(strings.Join(tier.Problems(ha.set.Status()), ""), "fingerprint counted-2, this one has counted-1") &&
 			strings.Contains(strings.Join(tier.Problems(hb.set.Status()), ""), "fingerprint counted-1, this one has counted-2")
 	})

@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stocached/stocached/internal/verify/fatal"
+	"github.com/stocached/stocached/internal/verify/tmpfs"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/shm/diskfile"
 	"github.com/stocached/stocached/source"
@@ -78,12 +79,7 @@ func opened(t testing.TB, from source.Settings, about tier.About) *Tier {
 
 func works(t testing.TB, disk *Tier) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); disk.breaker.IsOpen(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			because, _ := disk.breaker.State()
-			t.Fatal("the tier stays left out: ", because)
-		}
-	}
+	fatal.Until(t, "the tier is in use", func() bool { return !disk.breaker.IsOpen() })
 }
 
 // get reads a sample, checks its bytes, and returns what the tier says.
@@ -281,12 +277,10 @@ func TestFileTakenAway(t *testing.T) {
 			disk.Put(t.Context(), 1, content(1, bytesOf))
 			path := disk.s.path(use)
 			fatal.If(t, change(path))
-			for end := time.Now().Add(time.Minute); disk.Status().Openings == 0; {
-				if time.Now().After(end) {
-					t.Fatalf("the tier has not opened its file again for a minute: %+v", disk.Status())
-				}
+			fatal.Until(t, "the tier opens its file again", func() bool {
 				get(t, disk, 1, bytesOf)
-			}
+				return disk.Status().Openings > 0
+			})
 			works(t, disk)
 			disk.Put(t.Context(), 2, content(2, bytesOf))
 			if one, two := get(t, disk, 1, bytesOf), get(t, disk, 2, bytesOf); one != tier.Miss || two != tier.Hit {
@@ -319,13 +313,10 @@ func TestFolderHidden(t *testing.T) {
 	disk := opened(t, settingsOf(folder, nil), about(false))
 	disk.Put(t.Context(), 1, content(1, bytesOf))
 	fatal.If(t, errors.Join(os.Rename(folder, folder+".moved"), os.WriteFile(folder, nil, 0o600)))
-	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-		if because, _ := disk.breaker.State(); strings.Contains(because, "not a directory") {
-			break
-		} else if time.Now().After(end) {
-			t.Fatalf("the tier is in use: %q", because)
-		}
-	}
+	fatal.Until(t, "the tier is left out", func() bool {
+		because, _ := disk.breaker.State()
+		return strings.Contains(because, "not a directory")
+	})
 	fatal.If(t, errors.Join(os.Remove(folder), os.Rename(folder+".moved", folder)))
 	works(t, disk)
 	if r := get(t, disk, 1, bytesOf); r != tier.Hit || disk.Status().Openings != 1 {
@@ -484,13 +475,7 @@ func TestFailingDisk(t *testing.T) {
 
 // Ensure that a tier that is larger than its file system is left out, and says what to do.
 func TestSmallFileSystem(t *testing.T) {
-	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=1m"); errors.Is(err, unix.EPERM) {
-		t.Skip("needs root, to mount a small tmpfs:", err)
-	} else if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Unmount(dir, unix.MNT_DETACH)
+	dir := tmpfs.Mount(t, t.TempDir(), "size=1m")
 	made, err := Open(settingsOf(dir, source.Settings{"size": "1GiB"}), tier.About{Cache: "large", Log: slog.New(slog.DiscardHandler),
 		Info: source.Info{Samples: 1 << 20, Fingerprint: "x", Schema: shm.Schema{SampleBytes: bytesOf}}})
 	fatal.If(t, err)

@@ -2,7 +2,9 @@
 package fatal
 
 import (
+	"os"
 	"testing"
+	"time"
 
 	"github.com/stocached/stocached/internal/verify/expect"
 )
@@ -30,5 +32,27 @@ func Equal[T comparable](t testing.TB, got, want T, format string, about ...any)
 	t.Helper()
 	if got != want {
 		t.Fatalf("%s%v, want %v", expect.Subject(format, about...), got, want)
+	}
+}
+
+// Until waits until something holds, and ends the test if it does not for minutes.
+func Until(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(2 * time.Minute); !holds(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+// Privileged ends a test that lacks root or other rights. With STOCACHED_TEST_ALL=1 it fails, so that the gap is visible;
+// `go test -v` lists it.
+func Privileged(t testing.TB, what string, err error) {
+	t.Helper()
+	if err != nil && os.Getenv("STOCACHED_TEST_ALL") != "" {
+		t.Fatalf("%s: %v, and STOCACHED_TEST_ALL asks for every test", what, err)
+	}
+	if err != nil {
+		t.Skipf("NOT TESTED HERE: %s: %v", what, err)
 	}
 }
