@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/internal/advise"
 	"github.com/stocached/stocached/internal/cli/table"
 	"github.com/stocached/stocached/internal/timeline"
@@ -304,23 +305,15 @@ func (f *adviseFlags) isRun(about string) bool {
 	return string(begin[:n]) != shm.Magic
 }
 
-func (f *adviseFlags) cache(dir *dirFlag, sockets socketsFlag, name string) (*advise.Data, error) {
-	seg, err := dir.open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer seg.Close()
-	reader, err := attach(seg)
-	if err != nil {
-		return nil, err
-	}
-	defer reader.Close()
-	d, err := advise.Cache(displayName(&seg.Header, seg.Path()), seg, reader)
-	if err != nil {
-		return nil, err
-	}
-	d.Pace.CPUs = runtime.NumCPU()
-	return d, askServer(d, seg, sockets)
+func (f *adviseFlags) cache(dir *dirFlag, sockets socketsFlag, name string) (d *advise.Data, err error) {
+	err = dir.with(name, func(seg *shm.Segment, reader *cache.Cache) error {
+		if d, err = advise.Cache(displayName(&seg.Header, seg.Path()), seg, reader); err != nil {
+			return err
+		}
+		d.Pace.CPUs = runtime.NumCPU()
+		return askServer(d, seg, sockets)
+	})
+	return d, err
 }
 
 // askServer adds what the server of a cache knows: for which part of its loads it waited for the source. Without

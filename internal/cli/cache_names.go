@@ -93,6 +93,21 @@ func attach(s *shm.Segment) (*cache.Cache, error) {
 	return c, err
 }
 
+// with calls use with a cache and a reader of it.
+func (d *dirFlag) with(name string, use func(seg *shm.Segment, reader *cache.Cache) error) error {
+	seg, err := d.open(name)
+	if err != nil {
+		return err
+	}
+	defer seg.Close()
+	reader, err := attach(seg)
+	if err != nil {
+		return err
+	}
+	defer reader.Close()
+	return use(seg, reader)
+}
+
 // counted calls use with a reader of a cache and its counters. If err is not nil, they are as far as counted could read
 // them. If another process truncates the segment during the call, counted returns an error.
 func counted(s *shm.Segment, use func(reader *cache.Cache, sums cache.Stats, err error) error) error {

@@ -94,7 +94,6 @@ complex64, complex128.`,
 			}
 			return nil
 		},
-		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(c *cobra.Command, args []string) error {
 			for flag, n := range map[string]uint64{"slots": f.given.Slots, "clients": uint64(f.given.ClientRecords)} {
 				if n == 0 && c.Flags().Changed(flag) {

@@ -36,9 +36,8 @@ func newDoctor() *cobra.Command {
 version, memory, policy, saving, the state of the cluster, and whether other nodes have the same data. It opens the
 sources of these caches, and changes nothing. It fails if something should be changed.`,
 			doctorColumns.Explain("OUTPUT"), exitStatus(exitNotFound, exitPermission)),
-		Example:           `  stocached doctor -c config.yaml`,
-		Args:              arguments(0, 0, "none"),
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Example: `  stocached doctor -c config.yaml`,
+		Args:    arguments(0, 0, "none"),
 		RunE: func(c *cobra.Command, _ []string) error {
 			m, err := thisMachine("/")
 			if err != nil {

@@ -73,8 +73,7 @@ Killed programs that shared a disk cache leave its control part in memory, a few
 process uses, too. The file on the disk keeps its samples, and its next user makes a control part from it.`,
 			gcColumns.Explain("OUTPUT, a line for each cache; with --json an array"),
 			exitStatus(exitNotFound, exitPermission)),
-		Args:              arguments(0, 0, "none; stocached rm NAME removes one cache"),
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Args: arguments(0, 0, "none; stocached rm NAME removes one cache"),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if f.olderThan < 0 {
 				return usage("--older-than %v is below 0", f.olderThan)

@@ -324,29 +324,21 @@ clients; with INDEX the object of the sample.`,
 		Args:              arguments(1, 2, "the name of a cache, and perhaps the index of a sample"),
 		ValidArgsFunction: dir.complete(1, true),
 		RunE: func(c *cobra.Command, args []string) error {
-			seg, err := dir.open(args[0])
-			if err != nil {
-				return err
-			}
-			defer seg.Close()
-			reader, err := attach(seg)
-			if err != nil {
-				return err
-			}
-			defer reader.Close()
-			if len(args) == 1 {
-				return inspect(seg, reader, args[0], asJSON, c.OutOrStdout())
-			}
-			index, err := strconv.ParseInt(args[1], 10, 64)
-			if err != nil {
-				return usage("index %q is not a whole number; the cache has samples 0 to %d", args[1], seg.Samples-1)
-			}
-			s, err := indexRecordOf(seg, reader, int(index))
-			if err != nil {
-				return err
-			}
-			s.rankCost()
-			return sampleColumns.One(c.OutOrStdout(), s, asJSON)
+			return dir.with(args[0], func(seg *shm.Segment, reader *cache.Cache) error {
+				if len(args) == 1 {
+					return inspect(seg, reader, args[0], asJSON, c.OutOrStdout())
+				}
+				index, err := strconv.ParseInt(args[1], 10, 64)
+				if err != nil {
+					return usage("index %q is not a whole number; the cache has samples 0 to %d", args[1], seg.Samples-1)
+				}
+				s, err := indexRecordOf(seg, reader, int(index))
+				if err != nil {
+					return err
+				}
+				s.rankCost()
+				return sampleColumns.One(c.OutOrStdout(), s, asJSON)
+			})
 		},
 	}
 	dir.add(c)

@@ -122,8 +122,7 @@ something lies.`,
 			lsColumns.Explain("OUTPUT, a line for each cache, capitals: columns without --long; with "+
 				"--json an array"),
 			exitStatus(exitNotFound, exitPermission)),
-		Args:              arguments(0, 0, "none; stocached stats NAME shows one cache"),
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Args: arguments(0, 0, "none; stocached stats NAME shows one cache"),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := dir.exists(); err != nil {
 				return err

@@ -95,13 +95,8 @@ overwrites OUT.`,
 		Example: `  stocached pack ./pictures pictures.blocks --source 'glob=**/*.jpg,labels=folders'
   stocached pack train.bin train --kind raw --source 'shape=[3,224,224]' -j 16 --verify
   stocached pack 'shards/train-*.tar' train --compress zstd`,
-		Args: arguments(2, 2, "the path of a source and the folder to make"),
-		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-			if len(args) < 2 {
-				return nil, cobra.ShellCompDirectiveDefault
-			}
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		},
+		Args:              arguments(2, 2, "the path of a source and the folder to make"),
+		ValidArgsFunction: filesFirst(2),
 		RunE: func(c *cobra.Command, args []string) error {
 			ctx, stop := interruptible(c.Context())
 			defer stop()

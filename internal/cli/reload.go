@@ -39,8 +39,7 @@ reload takes as long as the sources of new caches take to open. Ctrl-C ends the 
 names is removed with its memory. SIGHUP does the same, and only the log of the server says the result.`,
 			reloadColumns.Explain("OUTPUT"),
 			exitStatus(exitPermission, exitNoServer)+"\n1 also stands for a reload that was refused or applied in part."),
-		Args:              arguments(0, 0, "none; the server knows its file"),
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Args: arguments(0, 0, "none; the server knows its file"),
 		RunE: func(c *cobra.Command, _ []string) error {
 			ctx, stop := interruptible(c.Context())
 			defer stop()

@@ -67,6 +67,16 @@ func guardAll(c *cobra.Command, started *bool) {
 	}
 }
 
+// completeNoFiles has shells offer no files for commands that do not say what they offer.
+func completeNoFiles(c *cobra.Command) {
+	for _, c := range c.Commands() {
+		if c.ValidArgsFunction == nil {
+			c.ValidArgsFunction = cobra.NoFileCompletions
+		}
+		completeNoFiles(c)
+	}
+}
+
 // guard turns a fault in mapped memory into an error. When another process truncates a mapped file,
 // its pages vanish, and a command must survive that. The setting holds for one goroutine only, so
 // work MUST NOT read caches from others.
@@ -104,6 +114,7 @@ object or one array, numbers as bytes and seconds, unknown values as null. No fi
 	root.AddCommand(newCreate(), newLs(), newStats(), newInspect(), newVerify(), newRm(), newGC(), newPack(),
 		newSource(), newServe(), newReload(), newConfig(), newDoctor(), newWarm(), newHealth(), newTrace(), newSimulate(),
 		newAdvise(), newTop(), newWeb(), newMan(), newVersion())
+	completeNoFiles(root)
 	return root
 }
 

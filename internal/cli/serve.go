@@ -51,8 +51,7 @@ seconds after the last of them. The Python package starts such a server itself.`
 			exitStatus(exitNotFound, exitMemory, exitExists, exitPermission)),
 		Example: `  stocached serve -c config.yaml
   stocached serve -c config.yaml --check`,
-		Args:              arguments(0, 0, "none"),
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Args: arguments(0, 0, "none"),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if demand.on {
 				return demand.serve(c)
@@ -163,7 +162,7 @@ var settingColumns = table.Columns[config.Setting]{
 
 func newConfig() *cobra.Command {
 	root := &cobra.Command{Use: "config", Short: "Show the configuration of a server",
-		Args: arguments(0, 0, "print first"), ValidArgsFunction: cobra.NoFileCompletions,
+		Args: arguments(0, 0, "print first"),
 		RunE: func(*cobra.Command, []string) error { return usage("config needs print") }}
 	f, s, running, asJSON := configFlag{}, socketsFlag{}, false, false
 	show := &cobra.Command{
@@ -173,8 +172,7 @@ func newConfig() *cobra.Command {
 since its last reload. It prints the keys in force: those outside of lists, then those of each cache, its source and its tiers. Keys of a source that the file leaves out have the defaults
 that "stocached source --help" names. Passwords, and users, passwords and queries of addresses are hidden.`,
 			settingColumns.Explain("OUTPUT"), exitStatus(exitNotFound, exitPermission, exitNoServer)),
-		Args:              arguments(0, 0, "none"),
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Args: arguments(0, 0, "none"),
 		RunE: func(c *cobra.Command, _ []string) error {
 			var settings []config.Setting
 			if running == (f.path != "") {

@@ -109,9 +109,8 @@ does not have comes from the cluster tier, else from the source. The table has o
   stocached simulate --samples 100000 --weights zipf:1.0 --size 10% --policy clock,lfu,lru
   stocached simulate --trace run.json --size 8GiB --epochs 4
   stocached simulate --samples 1281167 --nodes 8 --size 12.5% --batch 256`,
-		Args:              arguments(0, 0, "none: --samples or --trace says what is read"),
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE:              func(c *cobra.Command, _ []string) error { return f.run(c) },
+		Args: arguments(0, 0, "none: --samples or --trace says what is read"),
+		RunE: func(c *cobra.Command, _ []string) error { return f.run(c) },
 	}
 	flags := c.Flags()
 	flags.Uint64Var(&f.samples, "samples", 0, "number of samples of the dataset")

@@ -19,20 +19,21 @@ func newSource() *cobra.Command {
 		Short: "Inspect a source of samples: info, cat, verify",
 		Long: paragraphs(`Inspects a source by itself, without a cache: what a server would read from it.`, `SOURCES`,
 			explainKinds(), `With --json each prints one object.`, exitStatus()),
-		Args:              arguments(0, 0, "info, cat or verify first"),
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE:              func(*cobra.Command, []string) error { return usage("source needs info, cat or verify") },
+		Args: arguments(0, 0, "info, cat or verify first"),
+		RunE: func(*cobra.Command, []string) error { return usage("source needs info, cat or verify") },
 	}
 	c.AddCommand(newSourceInfo(), newSourceCat(), newSourceVerify())
 	return c
 }
 
-// filesFirst completes only the first argument, as a file.
-func filesFirst(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(args) == 0 {
-		return nil, cobra.ShellCompDirectiveDefault
+// filesFirst completes only the first n arguments, as files.
+func filesFirst(n int) cobra.CompletionFunc {
+	return func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) < n {
+			return nil, cobra.ShellCompDirectiveDefault
+		}
+		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return nil, cobra.ShellCompDirectiveNoFileComp
 }
 
 // described is what info prints.
@@ -98,7 +99,7 @@ and notes.`,
 			noteColumns.Explain("NOTES (notes)"),
 			exitStatus(exitNotFound, exitCorrupt, exitPermission)),
 		Args:              arguments(1, 1, "the path of a source"),
-		ValidArgsFunction: filesFirst,
+		ValidArgsFunction: filesFirst(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			s, err := f.open(c.Context(), args[0])
 			if err != nil {

@@ -27,7 +27,7 @@ is no --json: the output is the bytes.`,
 		Example: `  stocached source cat ./pictures 17 > picture.jpg
   stocached source cat train 17 --field label | od -An -td8`,
 		Args:              arguments(2, 2, "the path of a source and the index of a sample"),
-		ValidArgsFunction: filesFirst,
+		ValidArgsFunction: filesFirst(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if isTerminal(c.OutOrStdout()) && !force {
 				return usage("a terminal cannot show a sample: write it to a file or a program, or give --force")

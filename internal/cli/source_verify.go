@@ -85,7 +85,7 @@ and other kinds that a server leaves to Python clients are neither read nor fail
 			explainKinds(), readThroughColumns.Explain("OUTPUT"), kindColumns.Explain("KINDS (kinds)"),
 			exitStatus(exitNotFound, exitCorrupt, exitPermission)),
 		Args:              arguments(1, 1, "the path of a source"),
-		ValidArgsFunction: filesFirst,
+		ValidArgsFunction: filesFirst(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := checkReaders(readers); err != nil {
 				return err

@@ -37,7 +37,6 @@ than on a terminal that is all it can do: use stocached stats --watch, which als
 			}
 			return arguments(0, 0, "none; enter opens a cache")(c, args)
 		},
-		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := dir.check(); err != nil {
 				return err

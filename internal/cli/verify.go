@@ -54,16 +54,12 @@ bar shows the progress.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM)
 			defer stop()
-			seg, err := dir.open(args[0])
-			if err != nil {
+			v := &verification{name: args[0]}
+			if err := dir.with(args[0], func(seg *shm.Segment, reader *cache.Cache) error {
+				return v.check(ctx, seg, reader, c.ErrOrStderr())
+			}); err != nil {
 				return err
 			}
-			defer seg.Close()
-			v, err := verify(ctx, seg, c.ErrOrStderr())
-			if err != nil {
-				return err
-			}
-			v.name = args[0]
 			if err := verifyColumns.One(c.OutOrStdout(), v, asJSON); err != nil {
 				return err
 			}
@@ -75,14 +71,9 @@ bar shows the progress.`,
 	return c
 }
 
-// verify checks all samples in steps. An interrupt ends it with an error.
-func verify(ctx context.Context, seg *shm.Segment, stderr io.Writer) (*verification, error) {
-	reader, err := attach(seg)
-	if err != nil {
-		return nil, err
-	}
-	defer reader.Close()
-	v := &verification{samples: seg.Samples}
+// check checks all samples in steps. An interrupt ends it with an error.
+func (v *verification) check(ctx context.Context, seg *shm.Segment, reader *cache.Cache, stderr io.Writer) error {
+	v.samples = seg.Samples
 	bar := newProgress(stderr, "verify", seg.Samples, false)
 	defer bar.end()
 	step := verifyStep / min(seg.Header.SampleBytes, verifyStep)
@@ -91,23 +82,23 @@ func verify(ctx context.Context, seg *shm.Segment, stderr io.Writer) (*verificat
 	}
 	for first := uint64(0); first < seg.Samples; first += step {
 		if ctx.Err() != nil {
-			return nil, fmt.Errorf("interrupted after %d of %d samples, %d of them corrupt", first, seg.Samples,
+			return fmt.Errorf("interrupted after %d of %d samples, %d of them corrupt", first, seg.Samples,
 				len(v.corrupt))
 		}
 		n := min(step, seg.Samples-first)
 		result, err := reader.Verify(int(first), int(n))
 		if err != nil {
-			return nil, err
+			return err
 		}
 		v.checked += uint64(result.Checked)
 		if result.Corrupt > 0 {
 			if err := v.find(reader, first, n); err != nil {
-				return nil, err
+				return err
 			}
 		}
 		bar.set(first + n)
 	}
-	return v, nil
+	return nil
 }
 
 // find lists the corrupt samples of a step that has some.

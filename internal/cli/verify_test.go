@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
@@ -75,13 +76,12 @@ func TestVerifyMany(t *testing.T) {
 // Ensure that an interrupt ends verify with an error that says how far it was.
 func TestVerifyInterrupted(t *testing.T) {
 	_, path := newCache(t, small())
-	d := dirFlag{}
-	seg := fatal.Value(d.open(path))(t)
-	defer seg.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := verify(ctx, seg, io.Discard); exitCode(err) != exitFailed ||
-		!strings.Contains(fmt.Sprint(err), "interrupted after 0 of 10") {
+	err := (&dirFlag{}).with(path, func(seg *shm.Segment, reader *cache.Cache) error {
+		return new(verification).check(ctx, seg, reader, io.Discard)
+	})
+	if exitCode(err) != exitFailed || !strings.Contains(fmt.Sprint(err), "interrupted after 0 of 10") {
 		t.Error(err)
 	}
 }

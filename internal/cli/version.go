@@ -58,8 +58,7 @@ func newVersion() *cobra.Command {
 		Short: "Print the versions of program and segment layout",
 		Long: paragraphs(`Prints the version of this program and of the segments that it understands.`,
 			versionColumns.Explain("OUTPUT"), exitStatus()),
-		Args:              arguments(0, 0, "none"),
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Args: arguments(0, 0, "none"),
 		RunE: func(c *cobra.Command, _ []string) error {
 			build, _ := debug.ReadBuildInfo()
 			return versionColumns.One(c.OutOrStdout(), build, asJSON)

@@ -126,7 +126,6 @@ asked, at most twice an interval.`,
 			}
 			return arguments(0, 0, "none")(c, args)
 		},
-		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if wrong := config.CheckListen("--listen", listen, "127.0.0.1:9201"); len(wrong) > 0 {
 				return usage("%s", strings.Join(wrong, "; "))
