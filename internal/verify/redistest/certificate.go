@@ -4,7 +4,6 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
@@ -14,8 +13,6 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // TLS makes a certificate of 127.0.0.1. args are those of a server that speaks TLS only; ca is the file
@@ -44,19 +41,4 @@ func TLS(t testing.TB) (args []string, ca string) {
 	must(os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), 0o600))
 	return []string{"--tls-cert-file", ca, "--tls-key-file", keyFile, "--tls-ca-cert-file", ca,
 		"--tls-auth-clients", "no"}, ca
-}
-
-// SecureClient returns a client of a server that speaks TLS, without a password.
-func (s *Server) SecureClient(ca string) *redis.Client {
-	s.t.Helper()
-	text, err := os.ReadFile(ca)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(text)
-	c := redis.NewClient(&redis.Options{Addr: s.Addr, Protocol: 2, DisableIdentity: true,
-		TLSConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}})
-	s.t.Cleanup(func() { _ = c.Close() })
-	return c
 }

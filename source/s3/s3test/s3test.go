@@ -131,12 +131,6 @@ func passTo(address string) http.Handler {
 		}}
 }
 
-// Before starts a Server before one of another protocol, at HOST:PORT: it counts and can be spoiled, and has no Client.
-func Before(t *testing.T, address string) *Server {
-	t.Helper()
-	return serve(t, passTo(address))
-}
-
 // counted counts the bytes of an answer.
 type counted struct {
 	http.ResponseWriter
