@@ -137,9 +137,7 @@ func TestClaimTakesMemory(t *testing.T) {
 	if now := stats(t, c).AllocatedBytes; now != before+size {
 		t.Errorf("a claim of %d bytes made %d bytes of pages %d", size, before, now)
 	}
-	if err := k.Publish(); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, k.Publish())
 	wantSample(t, c, 2, make([]byte, size))
 	expect.Equal(t, stats(t, c).AllocatedBytes, before+size, "bytes of pages after reads")
 }
@@ -201,9 +199,7 @@ func TestClaimLimit(t *testing.T) {
 			cancel()
 			expect.Fails(other.Clear(ended))(t, shm.ErrTimeout, "1 claims")
 		}
-		if err := k.Abort(); err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, k.Abort())
 	}
 	checkSound(t, seg)
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/internal/verify/stress"
 	"github.com/stocached/stocached/shm"
@@ -40,9 +41,7 @@ func TestCloseUnderViews(t *testing.T) {
 		for views.Load() < 16 {
 			runtime.Gosched()
 		}
-		if err := errors.Join(c.Close(), seg.Close()); err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, errors.Join(c.Close(), seg.Close()))
 		readers.Wait()
 	}
 }
@@ -71,9 +70,7 @@ func TestGoroutinesOnTheHeap(t *testing.T) {
 							switch rng.IntN(6) {
 							case 0: // in pieces; half of them are aborted
 								claim, r, err := c.Claim(i, 700, 0)
-								if err != nil {
-									t.Error(err)
-								}
+								expect.NoError(t, err)
 								if r != cache.Stored {
 									break
 								}
@@ -85,15 +82,11 @@ func TestGoroutinesOnTheHeap(t *testing.T) {
 								} else if err = claim.Publish(); err == nil {
 									stored.Add(1)
 								}
-								if err != nil {
-									t.Error(err)
-								}
+								expect.NoError(t, err)
 							case 1, 2:
 								stress.Fill(data, uint64(i), uint64(n), uint64(k))
 								r, err := c.Set(i, data, 0)
-								if err != nil {
-									t.Error(err)
-								}
+								expect.NoError(t, err)
 								if r == cache.Stored {
 									stored.Add(1)
 								}

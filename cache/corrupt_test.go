@@ -128,12 +128,8 @@ func TestCorruptPhaseOfOurs(t *testing.T) {
 		case <-time.After(time.Minute):
 			t.Fatalf("state %d: Set does not come back", state)
 		}
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-		if err := seg.Close(); err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, c.Close())
+		expect.NoError(t, seg.Close())
 	}
 }
 

@@ -73,9 +73,7 @@ func TestShortMemory(t *testing.T) {
 	set(5, 0, Exists)
 	set(5, Overwrite, Stored)
 	short = false
-	if err := c.Short(); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, c.Short())
 	set(199, 0, Stored)
 }
 

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/internal/verify/stress"
 	"github.com/stocached/stocached/shm"
@@ -193,9 +194,7 @@ func TestClearTimeout(t *testing.T) {
 	if _, err := mine.WriteAt(payload(4, 0, 5000), 0); err != nil {
 		t.Error(err)
 	}
-	if err := mine.Publish(); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, mine.Publish())
 	p.ask("<nil>", "publish")
 	for i, version := range map[int]int{1: 0, 2: 0, 3: 1, 4: 0} {
 		wantSample(t, c, i, payload(i, version, 5000))
@@ -232,9 +231,7 @@ func TestBusyWhileClearing(t *testing.T) {
 			t.Errorf("a second clear: %v, %v", r, err)
 		}
 	}
-	if err := claim.Publish(); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, claim.Publish())
 	wait.Wait()
 	wantMiss(t, a, 3)
 	set(t, a, 4, payload(4, 0, 5000), 0, cache.Stored)

@@ -135,9 +135,7 @@ func TestCloseUnderUse(t *testing.T) {
 		for calls.Load() < 200 {
 			runtime.Gosched()
 		}
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, c.Close())
 		wait.Wait()
 		if n, err := other.Inspect().Recover(); n != 0 || err != nil {
 			t.Errorf("a closed client left %d claims, %v", n, err)
@@ -159,9 +157,7 @@ func TestCloseEndsWaiting(t *testing.T) {
 	go func() { _, err := c.Set(0, sample(0, 8), client.Wait); ended <- err }()
 	go func() { _, err := c.Clear(context.Background()); ended <- err }()
 	time.Sleep(5 * time.Millisecond) // probably waiting by then; in both cases both must end
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, c.Close())
 	for range 2 {
 		if err := <-ended; !errors.Is(err, client.ErrClosed) {
 			t.Errorf("a call that waited ended with %v", err)
@@ -185,9 +181,7 @@ func TestGetOrLoadOnce(t *testing.T) {
 					<-release
 					return sample(5, 1000), nil
 				})
-				if err != nil {
-					t.Error(err)
-				}
+				expect.NoError(t, err)
 				if !slices.Equal(data, sample(5, 1000)) {
 					t.Error("caller", k, "got other bytes")
 				} else {
@@ -359,9 +353,7 @@ func TestCreateAttachErrors(t *testing.T) {
 			t.Errorf("%+v: %v", o, err)
 		}
 	}
-	if err := client.Remove(path); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, client.Remove(path))
 	expect.Error(t, client.Remove(path), client.ErrNotFound)
 	if r, err := c.Set(1, []byte("good"), 0); r != client.Stored || err != nil {
 		t.Error("a removed cache serves those who have it:", r, err)

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 )
@@ -264,9 +265,7 @@ func TestDiskBelowALimit(t *testing.T) {
 		if stored != 3 {
 			t.Errorf("%d samples were stored", stored)
 		}
-		if err := d.Close(); err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, d.Close())
 		if _, err := OpenDisk(path, DiskOptions{Samples: 10, SampleBytes: 1000, Size: 4 << 20, Fingerprint: "x"}); !errors.Is(err, ErrMemory) {
 			t.Error(err)
 		}
@@ -492,7 +491,5 @@ func TestDiskControlRemoved(t *testing.T) {
 	if _, hit, err := d.Get(1, dst); !hit || err != nil {
 		t.Error("what was on the disk is lost", err)
 	}
-	if err := d.Close(); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, d.Close())
 }

@@ -170,13 +170,9 @@ func TestDialWithoutADescriptor(t *testing.T) {
 	p := &peer{greet: func(p *peer, socket *net.UnixConn, connection int) bool {
 		if connection > 1 { // both ends of the connection are open now
 			free, err := unix.Dup(0)
-			if err != nil {
-				p.t.Error(err)
-			}
+			expect.NoError(p.t, err)
 			unix.Close(free)
-			if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(free), Max: before.Max}); err != nil {
-				p.t.Error(err)
-			}
+			expect.NoError(p.t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(free), Max: before.Max}))
 		}
 		return p.welcome(socket, 0, 1)
 	}}
@@ -346,9 +342,7 @@ func TestGoneBeforeTheCopy(t *testing.T) {
 			indices[k] = k
 		}
 		samples, err := c.FetchSamples(t.Context(), indices)
-		if err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, err)
 		for k, data := range samples {
 			if !bytes.Equal(data, sample(k, peerBytes)) {
 				t.Errorf("sample %d came wrong", k)
@@ -380,9 +374,7 @@ func TestMoreThanACacheKeeps(t *testing.T) {
 			t.Errorf("%d samples: requests with the flags %v, want %v", n, got, want)
 		}
 	}
-	if err := c.Fill(t.Context(), indices); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, c.Fill(t.Context(), indices))
 	if got := p.flags(); !slices.Equal(got, []uint32{control.SlotsOnly}) {
 		t.Errorf("Fill: %v", got)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/loader"
 	"github.com/stocached/stocached/order"
@@ -85,9 +86,7 @@ func TestLostHits(t *testing.T) {
 			if stats, err := c.Stats(); err != nil || !planned && stats.Evicted == 0 || stats.Corrupt+stats.Lost != 0 {
 				t.Errorf("%+v, %v", stats, err)
 			}
-			if err := served.Close(); err != nil {
-				t.Error(err)
-			}
+			expect.NoError(t, served.Close())
 			stopServer()
 		})
 	}

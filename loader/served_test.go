@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/internal/verify/tmpfs"
 	"github.com/stocached/stocached/loader"
@@ -65,9 +66,7 @@ func serve(t *testing.T, d *dataset, slots int, policy client.Policy) (o client.
 		}
 		ended = true
 		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, <-done)
 		goleak.VerifyNone(t, leaks)
 	}
 	t.Cleanup(stop)
@@ -108,9 +107,7 @@ func TestServed(t *testing.T) {
 		if got := readEpoch(t, d, l); len(got) != 120 || l.Stats().Hits != 240 {
 			t.Errorf("without a server: %d samples, %+v", len(got), l.Stats())
 		}
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, c.Close())
 	}
 }
 
@@ -146,7 +143,5 @@ func TestServedFailures(t *testing.T) {
 	if !errors.Is(last, client.ErrNoServer) || n < 10 {
 		t.Error(last, n)
 	}
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, c.Close())
 }

@@ -38,9 +38,7 @@ func TestAdoptsWhileTheLastUserLeaves(t *testing.T) {
 	var leaving sync.WaitGroup
 	leaving.Go(func() {
 		time.Sleep(300 * time.Millisecond) // by then the server waits for it
-		if err := seg.Remove(); err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, seg.Remove())
 		locks.Close()
 	})
 	s, _ := start(t, o)

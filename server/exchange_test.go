@@ -51,9 +51,7 @@ func TestExchangeWhileTheServerEnds(t *testing.T) {
 	fatal.If(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := s.Serve(ctx); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, s.Serve(ctx))
 	s.changes.Lock()
 	err = s.exchange(h, p, nil)
 	s.changes.Unlock()

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/server"
 )
@@ -41,9 +42,7 @@ func TestMoreAnswersThanMayWait(t *testing.T) {
 			t.Fatalf("%v for request %d, want %d: %q", h.Type, h.Request, 100+id, body)
 		}
 	}
-	if err := <-sent; err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, <-sent)
 	gone := dial(t, s.Dir())
 	sent = flood(gone)
 	gone.socket.Close()

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stocached/stocached/internal/verify/cgroup"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
@@ -30,11 +31,7 @@ func memoryGroup(t *testing.T, limit uint64) *cgroup.Group {
 		fatal.Privileged(t, "make a cgroup with a memory limit", err)
 	}
 	fatal.If(t, err)
-	t.Cleanup(func() {
-		if err := g.Remove(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { expect.NoError(t, g.Remove()) })
 	return g
 }
 

@@ -511,9 +511,7 @@ func TestClose(t *testing.T) {
 	s.KeepWords()
 	expect.Equal(t, maps(), 2, "maps")
 	for range 2 {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, s.Close())
 	}
 	expect.Equal(t, maps()+descriptors(t), 0, "maps and descriptors left")
 	expect.Equal(t, s.Word(0).Load(), 0, "a word that is loaded late")

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
@@ -43,11 +44,7 @@ func open(t testing.TB, path string, o OpenOptions) *Segment {
 }
 
 func closeLater(t testing.TB, s *Segment) {
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { expect.NoError(t, s.Close()) })
 }
 
 // locks takes locks until the test ends.

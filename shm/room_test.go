@@ -70,15 +70,11 @@ func TestRoomIn(t *testing.T) {
 func TestBudget(t *testing.T) {
 	const g = 1 << 30
 	tmpfs, machine := memory.Space{Left: 3 * g, Text: "the tmpfs leaves 3"}, memory.Space{Left: 31 * g, Text: "the machine leaves 31"}
-	if err := checkFits(3*g, tmpfs, machine); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, checkFits(3*g, tmpfs, machine))
 	err := checkFits(3*g+1, tmpfs, machine)
 	expect.Error(t, err, ErrMemory, "needs 3221225473 bytes", "the tmpfs leaves 3", "--size", "stocached gc", "remount")
 	tmpfs.Left = memory.Unlimited // a memfd
-	if err := checkFits(31*g, tmpfs, machine); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, checkFits(31*g, tmpfs, machine))
 	err = checkFits(31*g+1, tmpfs, machine)
 	expect.Error(t, err, ErrMemory, "needs 33285996545 bytes", "the machine leaves 31", "--size")
 }

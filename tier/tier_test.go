@@ -193,9 +193,7 @@ func TestWaitedForSampleIsWrittenBack(t *testing.T) {
 	if from.reads.Load() != 1 || slow.waited != 1 {
 		t.Errorf("%d reads, %d waits", from.reads.Load(), slow.waited)
 	}
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, s.Close())
 }
 
 // Ensure that tiers of this machine do not get what another node keeps, whether it comes from a shared tier or from the
@@ -306,7 +304,5 @@ func TestEndOfALoadIsToldWithoutTheLock(t *testing.T) {
 	if p.Claim(t.Context(), 1, t) || told != 1 {
 		t.Errorf("told %d times", told)
 	}
-	if err := p.Close(); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, p.Close())
 }

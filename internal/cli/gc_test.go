@@ -222,9 +222,7 @@ func TestGCAfterTheClockWasSetBack(t *testing.T) {
 	run := func(olderThan time.Duration) string {
 		var out bytes.Buffer
 		f := gcFlags{dirFlag: dirFlag{dir}, yes: true, olderThan: olderThan, now: time.Now().Add(-time.Hour)}
-		if err := f.run(&out, io.Discard); err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, f.run(&out, io.Discard))
 		return out.String()
 	}
 	contains(t, run(time.Minute), "created in the future")

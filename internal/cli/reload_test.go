@@ -114,11 +114,7 @@ func TestReloadInPart(t *testing.T) {
 	s := fatal.Value(server.New(context.Background(), began.Options(log)))(t)
 	ctx, end := context.WithCancel(context.Background())
 	var serving sync.WaitGroup
-	serving.Go(func() {
-		if err := s.Serve(ctx); err != nil {
-			t.Error(err)
-		}
-	})
+	serving.Go(func() { expect.NoError(t, s.Serve(ctx)) })
 	defer serving.Wait()
 	defer end()
 	fatal.If(t, os.WriteFile(filepath.Join(segments, "way"), []byte("no segment"), 0o600))

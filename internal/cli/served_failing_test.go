@@ -14,6 +14,7 @@ import (
 	"time"
 
 	stocclient "github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
@@ -92,9 +93,7 @@ func TestDeadStorage(t *testing.T) {
 	default:
 	}
 	web.status.Store(0)
-	if err := <-read; err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, <-read)
 	if got := strings.Count(s.said(), "reads of the source fail"); got != 1 {
 		t.Errorf("the log has %d first lines", got)
 	}

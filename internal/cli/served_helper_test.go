@@ -176,9 +176,7 @@ func (s *served) run(process *exec.Cmd, environment ...string) io.Reader {
 // said returns the log of all processes of this server.
 func (s *served) said() string {
 	text, err := os.ReadFile(s.log)
-	if err != nil {
-		s.t.Error(err)
-	}
+	expect.NoError(s.t, err)
 	return string(text)
 }
 

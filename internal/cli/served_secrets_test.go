@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/internal/verify/redistest"
 	"github.com/stocached/stocached/internal/verify/tmpfs"
@@ -149,8 +150,6 @@ func TestSecretsOfAWholeRun(t *testing.T) {
 			check(path, string(text))
 			return err
 		})
-		if err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, err)
 	}
 }

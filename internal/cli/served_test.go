@@ -243,9 +243,7 @@ func TestFetchAcrossRestarts(t *testing.T) {
 		}()
 		time.Sleep(time.Duration(100+2000*(k/5)) * time.Millisecond) // the last time for long
 		s.start()
-		if err := <-late; err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, <-late)
 	}
 	close(stop)
 	readers.Wait()

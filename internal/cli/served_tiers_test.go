@@ -339,9 +339,7 @@ func TestTiersInTheWrongOrder(t *testing.T) {
 	check := func(times int) {
 		t.Helper()
 		out, err := program("serve", "-c", s.path, "--check").CombinedOutput()
-		if err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, err)
 		says("serve --check", string(out), times, "good, 1 cache")
 		said, changes := s.doctor()
 		expect.Equal(t, changes, times, "changes")

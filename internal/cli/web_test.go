@@ -328,9 +328,7 @@ func checkTicks(t *testing.T, p *shownPage) {
 				n, err = bytesize.Parse(text)
 				value = float64(n)
 			}
-			if err != nil {
-				t.Error(err)
-			}
+			expect.NoError(t, err)
 			values = append(values, value)
 		}
 		if len(values) < 3 {
@@ -373,9 +371,7 @@ func runJob(t *testing.T, c *cache.Cache) (stop func()) {
 	}()
 	return func() {
 		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, <-done)
 	}
 }
 
@@ -392,9 +388,7 @@ func startWeb(t *testing.T, flags ...string) (url string, stderr *bytes.Buffer, 
 	return strings.TrimSpace(line), stderr, func() {
 		t.Helper()
 		cmd.Process.Signal(os.Interrupt)
-		if err := cmd.Wait(); err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, cmd.Wait())
 	}
 }
 
@@ -518,8 +512,6 @@ func TestWebOfServer(t *testing.T) {
 			}
 		}
 		s.process.Process.Signal(os.Interrupt)
-		if err := s.process.Wait(); err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, s.process.Wait())
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 
 	"golang.org/x/sys/unix"
@@ -35,11 +36,7 @@ func TestAnswersKeepTheirOrder(t *testing.T) {
 	}
 	o := newOutput(ends[0].(*net.UnixConn), func() {})
 	var writer sync.WaitGroup
-	writer.Go(func() {
-		if err := o.run(); err != nil {
-			t.Error(err)
-		}
-	})
+	writer.Go(func() { expect.NoError(t, o.run()) })
 	const answers = 2000
 	text := func(n uint64) string { return fmt.Sprintf("%d %s", n, strings.Repeat("x", int(n)*7%900)) }
 	var senders sync.WaitGroup

@@ -234,9 +234,7 @@ func TestBlocksThatAreNone(t *testing.T) {
 		t.Error(seen, err)
 	}
 	// Close in a callback does not deadlock.
-	if err := d.ReadBlock(t.Context(), 1, func(int, []byte) error { return d.Close() }); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, d.ReadBlock(t.Context(), 1, func(int, []byte) error { return d.Close() }))
 	if err := d.ReadBlock(t.Context(), 0, never); !errors.Is(err, source.ErrClosed) || d.BlockOf(0) != -1 {
 		t.Error(err)
 	}

@@ -262,13 +262,9 @@ func TestWriterRefuses(t *testing.T) {
 	expect.Error(t, w.Write(make([]byte, 999)), source.ErrInvalid)
 	expect.Error(t, w.Finish(), source.ErrInvalid, "without samples")
 	s.writeTo(t, w, 3) // the writer continues
-	if err := w.Finish(); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, w.Finish())
 	expect.Error(t, w.Write(s.samples[3]), source.ErrClosed)
-	if err := errors.Join(w.Close(), w.Close()); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, errors.Join(w.Close(), w.Close()))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	folder := filepath.Join(t.TempDir(), "set")

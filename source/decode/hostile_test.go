@@ -57,9 +57,7 @@ func TestHelperMemoryThatChanges(t *testing.T) {
 		}
 	}
 	pictures(20, func(k int, _ []byte, err error) { // so that every lane has memory
-		if err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, err)
 	})
 	var maps [][]byte
 	var before []*process

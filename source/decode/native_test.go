@@ -348,9 +348,7 @@ func TestHelpersKilled(t *testing.T) {
 	if kills.Load() < least || failed.Load() > kills.Load()/2 {
 		t.Error("too few kills, or too many failures")
 	}
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, s.Close())
 	if left := processes(t); len(left) > 0 {
 		t.Errorf("processes %v are left", left)
 	}

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
@@ -165,9 +166,7 @@ func plainServer(t *testing.T, dated bool, breaks func()) string {
 		}
 		defer f.Close()
 		state, err := f.Stat()
-		if err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, err)
 		modified := state.ModTime()
 		if !dated {
 			modified = time.Time{}

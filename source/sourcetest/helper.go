@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 )
 
@@ -19,9 +20,7 @@ import (
 func Documented(t testing.TB, root string) map[string][]string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "docs/spec/sources.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	row, keys, heading := regexp.MustCompile("^\\| `([a-z_0-9]+)` \\|"), map[string][]string{}, ""
 	for line := range strings.Lines(string(text)) {
 		if strings.HasPrefix(line, "#") {
@@ -44,15 +43,11 @@ func Noise(i, n int) []byte {
 func Tree(t testing.TB, folder string) map[string]string {
 	t.Helper()
 	entries, err := os.ReadDir(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	files := map[string]string{}
 	for _, e := range entries {
 		b, err := os.ReadFile(filepath.Join(folder, e.Name()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		files[e.Name()] = string(b)
 	}
 	return files
@@ -63,9 +58,7 @@ func Tree(t testing.TB, folder string) map[string]string {
 func Descriptors(t testing.TB, name string) (paths []string) {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for _, e := range entries {
 		path := "/proc/self/fd/" + e.Name()
 		if to, _ := os.Readlink(path); strings.HasPrefix(to, name) {

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/expect"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 
 	"go.uber.org/goleak"
@@ -81,9 +83,7 @@ func (f Fixture) sync(t *testing.T) {
 func open(t *testing.T, f Fixture) source.Source {
 	t.Helper()
 	s, err := f.Open(t)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -174,9 +174,7 @@ func fingerprint(t *testing.T, f Fixture) {
 // touch changes a file's time of modification.
 func touch(t *testing.T, path string) {
 	t.Helper()
-	if err := os.Chtimes(path, time.Time{}, time.Now().Add(3*time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Chtimes(path, time.Time{}, time.Now().Add(3*time.Second)))
 }
 
 func badIndex(t *testing.T, f Fixture) {
@@ -235,9 +233,7 @@ func concurrent(t *testing.T, f Fixture) {
 func closed(t *testing.T, f Fixture) {
 	s := open(t, f)
 	for range 2 {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, s.Close())
 	}
 	if _, err := s.Read(context.Background(), 0, make([]byte, 1<<20)); !errors.Is(err, source.ErrClosed) {
 		t.Errorf("read: %v", err)
@@ -265,9 +261,7 @@ func closedWhileReading(t *testing.T, f Fixture) {
 		})
 	}
 	time.Sleep(2 * time.Millisecond)
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, s.Close())
 	readers.Wait()
 }
 
@@ -308,13 +302,9 @@ func replacedFile(t *testing.T, f Fixture) {
 	}
 	for k, path := range f.Files {
 		info, err := os.Stat(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		link := filepath.Join(t.TempDir(), fmt.Sprint(k))
-		if err := errors.Join(os.Chmod(path, 0o640), os.Link(path, link), os.Chmod(path, info.Mode())); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, errors.Join(os.Chmod(path, 0o640), os.Link(path, link), os.Chmod(path, info.Mode())))
 	}
 	wantAll(t, s, f)
 	local := func() string {
@@ -331,9 +321,7 @@ func replacedFile(t *testing.T, f Fixture) {
 	}
 	for _, path := range f.Files {
 		data, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		Replace(t, path, data)
 	}
 	if now := local(); now == before.Local() {
@@ -345,32 +333,22 @@ func replacedFile(t *testing.T, f Fixture) {
 func Replace(t *testing.T, path string, data []byte) {
 	t.Helper()
 	before, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	old, err := source.StampOf(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if old.BornNs == 0 {
 		t.Skip("NOT TESTED HERE: this file system does not say when a file was created")
 	}
 	for other := path + ".other"; ; { // the clock of a file system may take milliseconds for a step
-		if err := errors.Join(os.WriteFile(other, data, 0o600), os.Chtimes(other, time.Time{}, before.ModTime())); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, errors.Join(os.WriteFile(other, data, 0o600), os.Chtimes(other, time.Time{}, before.ModTime())))
 		now, err := source.StampOf(other)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if now.BornNs == old.BornNs {
 			err = os.Remove(other)
 		} else {
 			err = os.Rename(other, path)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if now.BornNs != old.BornNs {
 			return
 		}
@@ -397,9 +375,7 @@ func (f Fixture) change(t *testing.T, edit func(data []byte) []byte) {
 		if err == nil {
 			err = os.WriteFile(path, edit(data), 0o600)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		touch(t, path)
 	}
 	f.sync(t)
@@ -410,9 +386,7 @@ func (f Fixture) change(t *testing.T, edit func(data []byte) []byte) {
 func removedFile(t *testing.T, f Fixture) {
 	s := open(t, f)
 	for _, path := range f.Files {
-		if err := os.Remove(path); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.Remove(path))
 	}
 	f.sync(t)
 	got, err := read(s, 0)

@@ -62,9 +62,7 @@ func TestOpenFilesAreBounded(t *testing.T) {
 	}
 	all.Wait()
 	expect.Equal(t, len(sourcetest.Descriptors(t, folder)), limit, "open files")
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, s.Close())
 	expect.Equal(t, len(sourcetest.Descriptors(t, folder)), 0, "files open after Close")
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/internal/loadtime"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/sourcetest/faults"
@@ -110,9 +111,7 @@ func TestWaitingEnds(t *testing.T) {
 			synctest.Wait()
 			go func() { _, err := readOne(s, 1); second <- err }()
 			synctest.Wait()
-			if err := s.Close(); err != nil {
-				t.Error(err)
-			}
+			expect.NoError(t, s.Close())
 			if err := <-second; !errors.Is(err, source.ErrClosed) {
 				t.Errorf("%s, closed: %v", name, err)
 			}
@@ -167,9 +166,7 @@ func TestRate(t *testing.T) {
 						default:
 							return
 						}
-						if err != nil {
-							t.Error(err)
-						}
+						expect.NoError(t, err)
 					}
 				})
 			}

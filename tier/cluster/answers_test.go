@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/internal/verify/redistest"
 	"github.com/stocached/stocached/source"
@@ -133,9 +134,7 @@ func TestHostileAnswers(t *testing.T) {
 				if _, err := Examine(t.Context(), settings, about); err != nil {
 					t.Error(err)
 				}
-				if err := tt.Close(); err != nil {
-					t.Error(err)
-				}
+				expect.NoError(t, tt.Close())
 				runtime.ReadMemStats(&after)
 				if took := after.TotalAlloc - before.TotalAlloc; took > 128<<20 {
 					t.Errorf("it took %d MiB", took>>20)

@@ -127,11 +127,7 @@ func connect(t testing.TB, from source.Source, wait bool, servers []*redistest.S
 	h.tier = opened.(*Tier)
 	h.set = tier.New([]tier.Tier{opened}, []int64{64 << 20})
 	h.Source = tier.Around(from, h.set)
-	t.Cleanup(func() {
-		if err := h.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { expect.NoError(t, h.Close()) })
 	if wait {
 		fatal.Until(t, "the tier finds its servers", func() bool { return h.tier.engine.Load() != nil })
 	}

@@ -21,6 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/internal/verify/tmpfs"
 	"github.com/stocached/stocached/shm"
@@ -370,9 +371,7 @@ func TestOneUser(t *testing.T) {
 		t.Errorf("a closed tier: %v", r)
 	}
 	first.Put(t.Context(), 1, content(1, bytesOf))
-	if err := first.Close(); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, first.Close())
 }
 
 // flaky is a file that fails.

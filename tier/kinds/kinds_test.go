@@ -16,9 +16,7 @@ func TestTwoTiersInAFolder(t *testing.T) {
 		return source.Settings{"kind": "disk", "dir": dir, "size": "1GiB"}
 	}
 	about := tier.About{Cache: "pets"}
-	if err := kinds.Check([]source.Settings{disk("/fast"), disk("/slow")}, about); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, kinds.Check([]source.Settings{disk("/fast"), disk("/slow")}, about))
 	err := kinds.Check([]source.Settings{disk("/fast"), disk("/slow"), disk("/fast")}, about)
 	if err == nil || !strings.Contains(err.Error(), "tiers[2]: invalid tier: dir: tiers[0] has this folder") {
 		t.Error(err)

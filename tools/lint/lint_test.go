@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
 type goPackage struct {
@@ -43,9 +45,7 @@ func packages(t *testing.T) []goPackage {
 func root(t *testing.T) string {
 	t.Helper()
 	folder, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return folder
 }
 

@@ -123,9 +123,7 @@ func TestLoss(t *testing.T) {
 			if worst.Sum() > most {
 				t.Errorf("%.1f %% lost", 100*worst.Sum())
 			}
-			if err := a.Check(); err != nil {
-				t.Error(err)
-			}
+			expect.NoError(t, a.Check())
 		})
 	}
 	for _, d := range append(datasets(25, 0), datasets(75, mean)...) {

@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/stocached/stocached/internal/verify/expect"
 )
 
 // Path returns the path of a Chromium. Without one the test is skipped, and says so.
@@ -73,9 +75,7 @@ func Open(t testing.TB, url string, flags ...string) *Window {
 		t.Fatalf("%s does not run here: %v", cmd.Path, err)
 	}
 	t.Cleanup(func() {
-		if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL); err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL))
 		_ = cmd.Wait() // it was killed
 	})
 	return w

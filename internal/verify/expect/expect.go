@@ -24,6 +24,14 @@ func Subject(format string, about ...any) string {
 	return fmt.Sprintf(format, about...) + ": "
 }
 
+// NoError complains of an error.
+func NoError(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Error(err)
+	}
+}
+
 // Error complains unless the error is of this kind and its message has all parts.
 func Error(t testing.TB, err, kind error, parts ...string) {
 	t.Helper()

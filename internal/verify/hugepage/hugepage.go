@@ -16,6 +16,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"golang.org/x/sys/unix"
 )
@@ -86,11 +87,7 @@ func Refuse(t testing.TB) {
 		err = unix.Prctl(unix.PR_SET_THP_DISABLE, 1, 0, 0, 0)
 	}
 	fatal.If(t, err)
-	t.Cleanup(func() {
-		if err := unix.Prctl(unix.PR_SET_THP_DISABLE, uintptr(before), 0, 0, 0); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { expect.NoError(t, unix.Prctl(unix.PR_SET_THP_DISABLE, uintptr(before), 0, 0, 0)) })
 	if Short(1) == nil {
 		t.Fatal("the kernel gives huge pages all the same")
 	}

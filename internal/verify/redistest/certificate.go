@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
 // TLS makes a certificate of 127.0.0.1. args are those of a server that speaks TLS only; ca is the file
@@ -22,9 +24,7 @@ func TLS(t testing.TB) (args []string, ca string) {
 	dir := t.TempDir()
 	must := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	must(err)

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
 // install is what puts redis-server on a machine.
@@ -66,9 +67,7 @@ func Start(t testing.TB, args ...string) *Server {
 func freePort(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer l.Close()
 	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
 }
@@ -76,9 +75,7 @@ func freePort(t testing.TB) string {
 // Begin starts the server again, on its port, with what it has saved.
 func (s *Server) Begin() {
 	s.t.Helper()
-	if err := installed(); err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, installed())
 	_, port, _ := net.SplitHostPort(s.Addr)
 	listen := []string{"--port", port}
 	for _, a := range s.args {
@@ -91,9 +88,7 @@ func (s *Server) Begin() {
 	s.cmd = exec.Command(Program(), args...)
 	var out bytes.Buffer
 	s.cmd.Stdout, s.cmd.Stderr = &out, &out
-	if err := s.cmd.Start(); err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, s.cmd.Start())
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		c, err := net.Dial("tcp", s.Addr)
 		if err == nil {
@@ -125,9 +120,7 @@ func (s *Server) Continue() { s.signal(syscall.SIGCONT) }
 
 func (s *Server) signal(what syscall.Signal) {
 	s.t.Helper()
-	if err := s.cmd.Process.Signal(what); err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, s.cmd.Process.Signal(what))
 }
 
 // Client returns a client of the server, without a password and TLS.
@@ -160,9 +153,7 @@ func Form(t testing.TB, all []*Server, first int) {
 	ctx := context.Background()
 	must := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 	}
 	const slots = 16384
 	for k := range all {

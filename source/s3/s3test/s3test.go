@@ -24,6 +24,7 @@ import (
 	"github.com/johannesboyne/gofakes3/backend/s3mem"
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
+	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
 // Credentials and names of all servers.
@@ -93,9 +94,7 @@ func Fake(t *testing.T) *Server {
 func Versitygw(t *testing.T) *Server {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	address := l.Addr().String()
 	l.Close()
 	var log bytes.Buffer
@@ -103,9 +102,7 @@ func Versitygw(t *testing.T) *Server {
 		"posix", t.TempDir())
 	c.Env = append(os.Environ(), "ROOT_ACCESS_KEY="+AccessKey, "ROOT_SECRET_KEY="+SecretKey)
 	c.Stdout, c.Stderr = &log, &log
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, c.Start())
 	t.Cleanup(func() { _ = c.Process.Kill(); _ = c.Wait() })
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		if conn, err := net.Dial("tcp", address); err == nil {
@@ -164,9 +161,7 @@ func begin(t *testing.T, behind http.Handler) *Server {
 	if err == nil {
 		err = s.Client.MakeBucket(t.Context(), Bucket, minio.MakeBucketOptions{})
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return s
 }
 
@@ -215,18 +210,14 @@ func (s *Server) Put(t *testing.T, key string, data []byte) {
 // Remove removes an object.
 func (s *Server) Remove(t *testing.T, key string) {
 	t.Helper()
-	if err := s.Client.RemoveObject(t.Context(), Bucket, key, minio.RemoveObjectOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, s.Client.RemoveObject(t.Context(), Bucket, key, minio.RemoveObjectOptions{}))
 }
 
 // Get returns an object.
 func (s *Server) Get(t *testing.T, key string) []byte {
 	t.Helper()
 	o, err := s.Client.GetObject(t.Context(), Bucket, key, minio.GetObjectOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer o.Close()
 	data, err := io.ReadAll(o)
 	if err != nil {
